@@ -41,6 +41,7 @@ from base.background import BackgroundJobs
 from base.defects import Defects
 from base.errors import GpuscapeError
 from base.runtime import Runtime, Tick
+from base.settings import version_skew
 from base.tick_watch import TickWatch
 from exporters.dcgm.counters_format import CountersConfig
 from exporters.gpuscape.agent_metrics import AgentMetrics
@@ -74,6 +75,7 @@ def run(load: Callable[[], AgentSettings], control: ProcessControl) -> int:
     heap.keep_small()
     settings, lasting = load(), _Lasting(control=control)
     logs.configure(settings.log_level, settings.log_format)
+    version_skew.report(version_skew.of_process(os.environ, version("gpuscape")))
     running = _Running(settings, lasting)
     try:
         running.start()

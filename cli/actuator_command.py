@@ -49,9 +49,9 @@ def command(load: Callable[[], ActuatorSettings]) -> None:
     from actuator.service.supervised_changes import supervised
     from agent.settings.agent_settings import AgentSettings
     from agent.settings.machine_from_settings import start_of
-    from base.log import configure
+    from cli.program_log import begin_log
 
-    configure(settings.log_level, settings.log_format)
+    begin_log(settings.log_level, settings.log_format)
     machine = AgentSettings(
         simulate=settings.simulate, host_root=settings.host_root, library=settings.library
     )

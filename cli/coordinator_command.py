@@ -38,9 +38,9 @@ def command(load: Callable[[], CoordinatorSettings]) -> None:
     environment, the environment over the file. A name that is not known is an error.
     """
     settings = load()
-    from base.log import configure
+    from cli.program_log import begin_log
 
-    configure(settings.log_level, settings.log_format)
+    begin_log(settings.log_level, settings.log_format)
     from fleet.program import run
 
     sys.exit(run(settings))

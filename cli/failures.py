@@ -10,12 +10,14 @@ import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.metadata import version
 from typing import TextIO
 
 import click
 
 from base.errors import GpuscapeError, Transient
 from base.files import ONLY_WRITING, cannot_write
+from base.settings.version_skew import of_process
 from discovery.driver_errors import DriverAbsent
 from kube.api_errors import ApiError
 
@@ -53,6 +55,9 @@ def one_sentence(debug: bool) -> Iterator[None]:
     """
     try:
         yield
+    except click.UsageError as error:
+        error.message += _version_hint()  # type: ignore[misc]  # click reads it from the instance
+        raise
     except (click.ClickException, click.Abort, click.exceptions.Exit):
         raise
     except Exception as error:
@@ -66,14 +71,23 @@ def one_sentence(debug: bool) -> Iterator[None]:
 
 def _failure(error: Exception) -> CommandFailure:
     if isinstance(error, GpuscapeError):
+        code = _code(error)
         hint = f", or {WITHOUT_HARDWARE}" if isinstance(error, DriverAbsent) else ""
-        return CommandFailure(f"{error}{hint}", _code(error))
+        if code == BAD_INPUT:
+            hint += _version_hint()
+        return CommandFailure(f"{error}{hint}", code)
     if isinstance(error, OSError) and error.errno in ONLY_WRITING:
         _drop_output()
         return CommandFailure(cannot_write(error.filename or "standard output", error), BAD_INPUT)
     return CommandFailure(
         f"unexpected {type(error).__name__}: {error} (gpuscape --debug shows where)", UNEXPECTED
     )
+
+
+def _version_hint() -> str:
+    """Why chart or manifests may ask for what this program does not know; empty for no reason."""
+    skew = of_process(os.environ, version("gpuscape"))
+    return f"; perhaps because {skew.cause}: {skew.action}" if skew.is_there else ""
 
 
 def _code(error: GpuscapeError) -> int:

@@ -62,6 +62,8 @@ def counted_size(ask: PodRequest) -> int:
 class Product:
     """One product as it is now."""
 
+    n: int = 0
+    """GPUs of each of its nodes."""
     gpus: int = 0
     """Of all its nodes, whether they are free or not."""
     classes: Counter[str] = field(default_factory=Counter)
@@ -78,6 +80,8 @@ class ProductAims(NamedTuple):
 
     best_speed: int
     """As :func:`best_speed` has it."""
+    fills: bool
+    """Whether it counts that such a pod fills a node of it."""
     share: int
     """MOST_SHARE for the product whose turn it is to take such a pod, one less for each behind."""
 
@@ -98,6 +102,7 @@ class FleetProducts:
         """A node is there, with so many GPUs of which pods of these sizes hold some; ``by`` -1:
         it is there no more."""
         its = self._products.setdefault(product, Product())
+        its.n = n
         its.gpus += by * n
         its.classes[gen] += by
         if not its.classes[gen]:
@@ -144,31 +149,40 @@ def product_aims(
 ) -> dict[str, ProductAims]:
     """What such a pod finds on each of these products, which are given with a class each.
 
-    It is the turn of the product of whose GPUs pods of its size hold the least part: so each size
-    has its part of each product, and none is crowded out. A pod that is as fast on each of them, as
-    one of single GPUs is, gains nothing from a fast product and goes to the slowest.
+    A node that the pod fills comes before turns, or each product would have nodes of its own that
+    are filled in part. That counts for a pod that is faster on some products than on others on the
+    largest nodes, and for any other pod on the smallest, so that it leaves the largest alone.
+
+    It is then the turn of the product of whose GPUs pods of its size hold the least part: so each
+    size has its part of each product, and none is crowded out. A pod that is as fast on each of
+    them, as one of single GPUs is, gains nothing from a fast product and goes to the slowest.
     """
     bests = {each: best_speed(each, gen, ask, fleet, tables) for each, gen in products.items()}
+    its = {each: fleet.find(each) or Product() for each in products}
+    filled = None
     if len(products) < 2:
         order = dict.fromkeys(products, 0.0)
     elif len(set(bests.values())) > 1:
-        size = ask.gpus
-        order = {each: _held(fleet.find(each), size) for each in products}
+        order = {each: _held(product, ask.gpus) for each, product in its.items()}
+        filled = max(product.n for product in its.values())
     else:
         order = _slowness(products, fleet, tables)
+        filled = min(product.n for product in its.values())
     turns = sorted(set(order.values()))
     return {
-        each: ProductAims(best, max(MOST_SHARE - turns.index(order[each]), 0))
+        each: ProductAims(
+            best_speed=best,
+            fills=its[each].n == filled,
+            share=max(MOST_SHARE - turns.index(order[each]), 0),
+        )
         for each, best in bests.items()
     }
 
 
-def _held(product: Product | None, size: int) -> float:
+def _held(product: Product, size: int) -> float:
     """Which part of a product's GPUs pods of a size hold; equal for equal parts, as division rounds
     these alike."""
-    if product is None or not product.gpus:
-        return 0.0
-    return product.held[size] / product.gpus
+    return product.held[size] / product.gpus if product.gpus else 0.0
 
 
 def _slowness(

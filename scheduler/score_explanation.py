@@ -17,7 +17,7 @@ from scheduler.pod_request import PodRequest
 from scheduler.scores.best_effort import Odds
 from scheduler.scores.class_tables import ScoreTables
 from scheduler.scores.masks import members
-from scheduler.scores.score import aims
+from scheduler.scores.score import BROKEN, aims
 
 _SETS_SHOWN: Final = 8
 
@@ -45,7 +45,7 @@ SHORT_OF: Final[Mapping[str, str]] = MappingProxyType(
         "taken": "more likely to refuse the pod than",
         "linked": "less likely to meet the pod's link wish than",
         "speed": "slower between its GPUs, of what its product can be, than",
-        "whole": "entirely free, and not filled by the pod, unlike",
+        "whole": "not filled by the pod, unlike",
         "share": "of a product of which pods of this size hold a larger part than of that of",
         "clique": "outside the NVLink clique of the pod's job, unlike",
         "nic": "farther from a NIC than",
@@ -53,6 +53,9 @@ SHORT_OF: Final[Mapping[str, str]] = MappingProxyType(
     }
 )
 """Every aim of a score, in the order of its weight: what it means to fall short of it."""
+
+_BREAKS_WHOLE: Final = "entirely free, and not filled by the pod, unlike"
+"""The same of ``whole`` for a node of which no GPU is in use."""
 
 _FASTER_PRODUCT: Final = "of a faster product, from which the pod gains nothing, than"
 """The same of ``share`` for a pod that is as fast on either product."""
@@ -184,7 +187,11 @@ def _why(verdict: RankedNode, best: RankedNode, tables: ScoreTables, wish: GpuRe
     here, there = aims(verdict.score), aims(best.score)
     short = next(name for name in SHORT_OF if getattr(here, name) != getattr(there, name))
     is_as_fast = len({_best_gbps(each, tables, wish) for each in (verdict, best)}) == 1
-    words = _FASTER_PRODUCT if short == "share" and is_as_fast else SHORT_OF[short]
+    words = SHORT_OF[short]
+    if short == "share" and is_as_fast:
+        words = _FASTER_PRODUCT
+    elif short == "whole" and here.whole == BROKEN:
+        words = _BREAKS_WHOLE
     return f"{words} {best.node}{unsure}"
 
 

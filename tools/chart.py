@@ -82,12 +82,14 @@ def _kube_scheduler() -> str:
     """The second kube-scheduler's configuration, as a template."""
     shipped = yaml.safe_load(_KUBE_SCHEDULER.read_text("utf-8"))["data"]["config.yaml"]
     service, percentage = f"{names.SCHEDULER}.", "percentageOfNodesToScore"
+    timeout = "{{ .Values.scheduler.kubeScheduler.extenderTimeout }}"
     values = {
         "resourceNamespace: gpuscape": "resourceNamespace: {{ .Release.Namespace }}",
         f"{service}{names.NAMESPACE}.svc": f"{service}{{{{ .Release.Namespace }}}}.svc",
         f"{percentage}: 100": (
             f"{percentage}: {{{{ .Values.scheduler.kubeScheduler.{percentage} }}}}"
         ),
+        "httpTimeout: 200ms": f"httpTimeout: {timeout}",
     }
     for text, value in values.items():
         if text not in shipped:
@@ -165,6 +167,7 @@ def _schema() -> dict[str, Any]:
                     "tlsSecret": text,
                     **replicas,
                     "percentageOfNodesToScore": {**number, "minimum": 0, "maximum": 100},
+                    "extenderTimeout": text,
                     "onGpuNodes": switch,
                 }
             ),

@@ -17,8 +17,13 @@ from typing import Final
 
 import yaml
 
+from base.settings import version_skew
+
 ROOT: Final = Path(__file__).resolve().parents[1]
 TAG: Final = re.compile(r"v(?P<version>\d+\.\d+\.\d+(-[0-9A-Za-z.-]+)?)")
+VARIABLE: Final = re.compile(
+    rf"\{{name: {version_skew.VARIABLE}, value: (?P<version>[^{{}}\s]+)\}}"
+)
 IMAGE: Final = re.compile(r"^\s*(?:- )?image: gpuscape:(?P<tag>\S+)", re.MULTILINE)
 
 
@@ -39,6 +44,11 @@ def faults(root: Path, tag: str) -> Iterator[str]:
         for image in IMAGE.finditer(file.read_text("utf-8")):
             if image["tag"] != version:
                 yield _other(f"{file.relative_to(root)}: image", image["tag"], version)
+        for given in VARIABLE.finditer(file.read_text("utf-8")):
+            if given["version"] != version:
+                yield _other(
+                    f"{file.relative_to(root)}: {version_skew.VARIABLE}", given["version"], version
+                )
     if not notes(root, version):
         yield (
             f"CHANGELOG.md: nothing stands under a heading `## {version} - YEAR-MONTH-DAY`;"

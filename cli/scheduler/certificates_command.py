@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 import click
 
-from base.log import configure
 from cli import options
+from cli.program_log import begin_log
 from scheduler.certificates.certificates_settings import (
     CERTIFICATES_SETTINGS,
     CertificatesSettings,
@@ -41,7 +41,7 @@ def command(load: Callable[[], CertificatesSettings]) -> None:
     environment, the environment over the file. A name that is not known is an error.
     """
     settings = load()
-    configure(settings.log_level, settings.log_format)
+    begin_log(settings.log_level, settings.log_format)
     from scheduler.certificates.program import run
 
     sys.exit(run(settings))

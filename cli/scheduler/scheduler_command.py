@@ -78,9 +78,9 @@ def command(ctx: click.Context, load: Callable[[], SchedulerSettings]) -> None:
         refuse_options(ctx, ctx.invoked_subcommand)
         return
     settings = load()
-    from base.log import configure
+    from cli.program_log import begin_log
 
-    configure(settings.log_level, settings.log_format)
+    begin_log(settings.log_level, settings.log_format)
     from scheduler.extender.program import run
 
     sys.exit(run(settings))

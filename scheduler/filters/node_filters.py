@@ -101,9 +101,9 @@ def _left_out(
     tolerations = spec.tolerations or ()
     if node.spec.unschedulable and not taints.is_tolerated(taints.CORDONED, tolerations):
         return _out(node, NodeFilter.UNSCHEDULABLE, ["node(s) were unschedulable"])
-    taint = taints.untolerated(node.spec.taints or (), tolerations)
-    if taint is not None:
-        words = f"node(s) had untolerated taint {{{taint.key}: {taint.value}}}"
+    untolerated = taints.untolerated(node.spec.taints or (), tolerations)
+    if untolerated:
+        words = f"node(s) had untolerated taint {{{untolerated[0].key}: {untolerated[0].value}}}"
         return _out(node, NodeFilter.TAINTS, [words])
     if not node_selection.matches(spec, node):
         return _out(node, NodeFilter.AFFINITY, [not_selected])

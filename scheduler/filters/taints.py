@@ -24,15 +24,13 @@ CORDONED: Final = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedu
 """Who tolerates this one may run on a cordoned node too."""
 
 
-def untolerated(taints: Sequence[Taint], tolerations: Sequence[Toleration]) -> Taint | None:
-    """The first taint that keeps a pod with these tolerations off the node; None without one."""
-    return next(
-        (
-            taint
-            for taint in taints
-            if taint.effect in KEEPING_OFF and not is_tolerated(taint, tolerations)
-        ),
-        None,
+def untolerated(taints: Sequence[Taint], tolerations: Sequence[Toleration]) -> tuple[Taint, ...]:
+    """The taints that keep a pod with these tolerations off the node; the scheduler says which is
+    the first."""
+    return tuple(
+        taint
+        for taint in taints
+        if taint.effect in KEEPING_OFF and not is_tolerated(taint, tolerations)
     )
 
 

@@ -11,6 +11,8 @@ from dataclasses import dataclass, fields
 from functools import lru_cache
 from typing import Final
 
+BROKEN, KEPT_WHOLE, FILLED = range(3)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Aims:
@@ -22,8 +24,9 @@ class Aims:
     """Percent of the odds that the pod's link wish is met."""
     speed: int = 0
     """Expected, in parts of FULL_SPEED of the best that the node's product has."""
-    whole: int = 1
-    """0 where the pod breaks up a node that is entirely free, and does not fill it."""
+    whole: int = KEPT_WHOLE
+    """FILLED where the pod takes all that is free on the node, BROKEN where it breaks up a node
+    that is entirely free, else KEPT_WHOLE."""
     share: int = 0
     """MOST_SHARE for the product whose turn it is. Not in tables: it is of the fleet."""
     clique: int = 0
@@ -35,7 +38,7 @@ class Aims:
 
 
 _BITS: Final = {
-    "taken": 7, "linked": 7, "speed": 17, "whole": 1, "share": 3, "clique": 1, "nic": 6, "kept": 11,
+    "taken": 7, "linked": 7, "speed": 16, "whole": 2, "share": 3, "clique": 1, "nic": 6, "kept": 11,
 }  # fmt: skip
 """53 in all: what every JSON reader holds exactly."""
 _ORDER: Final = tuple((field.name, _BITS[field.name]) for field in fields(Aims))
@@ -50,9 +53,10 @@ def _place(name: str) -> int:
 _CLIQUE: Final = 1 << _place("clique")
 _SHARE: Final = _place("share")
 _SPEED: Final = _place("speed")
+_WHOLE: Final = _place("whole")
 _BUT_SPEED: Final = ~((1 << _BITS["speed"]) - 1 << _SPEED)
 
-FULL_SPEED: Final = 100_000
+FULL_SPEED: Final = 50_000
 MOST_SHARE: Final = (1 << _BITS["share"]) - 1
 MOST_KEPT: Final = (1 << _BITS["kept"]) - 1
 
@@ -85,6 +89,12 @@ def relative_speed(speed: int, best: int) -> int:
 def with_speed(score: int, speed: int) -> int:
     """The score of the same outcome with another aim for its speed."""
     return score & _BUT_SPEED | speed << _SPEED
+
+
+def without_filling(score: int) -> int:
+    """The score of the same outcome where it is not counted that the pod fills the node."""
+    its = score >> _WHOLE & (1 << _BITS["whole"]) - 1
+    return score - (FILLED - KEPT_WHOLE << _WHOLE) if its == FILLED else score
 
 
 def joined(score: int, *, share: int, in_clique: bool) -> int:

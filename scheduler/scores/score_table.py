@@ -18,7 +18,15 @@ from scheduler.scores.best_effort import LOST, Odds
 from scheduler.scores.grade import Grades
 from scheduler.scores.kubelet_model import KubeletModel, Policies
 from scheduler.scores.masks import members, union
-from scheduler.scores.score import MOST_KEPT, Aims, relative_speed, score
+from scheduler.scores.score import (
+    BROKEN,
+    FILLED,
+    KEPT_WHOLE,
+    MOST_KEPT,
+    Aims,
+    relative_speed,
+    score,
+)
 from scheduler.scores.shape import Shape
 from scheduler.scores.speed import HUNDREDTHS, SetSpeeds
 from scheduler.scores.workspace import TooMuchWork, Workspace
@@ -302,7 +310,7 @@ class ScoreTable:
             taken=max(1, int(taken * 100)),
             linked=int(linked * 100),
             speed=relative_speed(int(speed), self.best_speed(wish)),
-            whole=int(wish.gpus >= self.n or free != (1 << self.n) - 1),
+            whole=self._whole(free, wish),
             nic=int(nic * 10) if wish.nic else 0,
             kept=MOST_KEPT - math.ceil(cost * 10),
         )
@@ -316,6 +324,12 @@ class ScoreTable:
             linked=float(linked),
             nic=float(nic),
         )
+
+    def _whole(self, free: int, wish: GpuRequest) -> int:
+        """The aim of this name."""
+        if wish.gpus >= free.bit_count():
+            return FILLED
+        return BROKEN if free == (1 << self.n) - 1 else KEPT_WHOLE
 
 
 def _itself(odds: Fraction) -> Fraction:

@@ -13,6 +13,7 @@ import pytest
 
 from agent.settings.agent_settings import AgentSettings
 from api import names
+from base.settings.version_skew import VersionSkew
 from cli.doctor.checks import cluster_checks, credential_checks
 from cli.doctor.facts import cluster_facts
 from cli.doctor.facts.certificate_facts import read_certificates
@@ -83,6 +84,7 @@ def examined(stage: Stage, access: ApiServer) -> Examination:
         cluster=cluster,
         certificates=read_certificates(settings, access),
         programs=frozenset(),
+        skew=VersionSkew(image="0.1.0", manifests=""),
         mig_manager_service=False,
     )
     return examine(CHECKS, facts)

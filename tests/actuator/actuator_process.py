@@ -126,17 +126,22 @@ def until(condition: Callable[[], bool]) -> None:
 
 @contextlib.contextmanager
 def started(
-    on: SimulatedNode, socket_path: Path, *options: str, gpu: str | None = None
+    on: SimulatedNode,
+    socket_path: Path,
+    *options: str,
+    gpu: str | None = None,
+    program: Path = GPUSCAPE,
 ) -> Iterator[ActuatorProcess]:
     """The program on this node, until the block ends; it is ended by SIGKILL if it still runs.
 
-    ``gpu``: UUID of the first GPU, where the driver cannot be asked.
+    ``gpu``: UUID of the first GPU, where the driver cannot be asked. ``program``: another state of
+    the project's.
     """
     log = on.folder / "actuator.log"
     with log.open("a") as error:
         process = subprocess.Popen(
             [
-                GPUSCAPE,
+                program,
                 "actuator",
                 *("--simulate", str(on.simulation.state_file)),
                 *("--socket", str(socket_path)),

@@ -193,7 +193,13 @@ DAMAGES: dict[str, tuple[Callable[[Simulation, Path], None], str]] = {
 }
 
 
-@pytest.mark.parametrize("damage", DAMAGES)
+OFTEN = ("another boot", "cut off", "a folder")
+"""What is tried with a whole agent in ``make test``; test_records_file.py has all kinds."""
+
+
+@pytest.mark.parametrize(
+    "damage", [pytest.param(it, marks=() if it in OFTEN else pytest.mark.long) for it in DAMAGES]
+)
 def test_a_file_that_cannot_be_used_is_started_anew_and_logged_once(
     simulation: Simulation, tmp_path: Path, damage: str
 ) -> None:

@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from agent.settings.agent_settings import AgentSettings
+from base.settings.version_skew import VARIABLE
 from cli import discover, labels, topo
 from cli.main import main
 from discovery.model import NodeSnapshot
@@ -20,7 +21,10 @@ Run = Callable[..., Result]
 @pytest.fixture(autouse=True)
 def plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing of the developer's environment changes settings or colours."""
-    for name in ("NODE_NAME", "NO_COLOR", "FORCE_COLOR", "GPUSCAPE_CONFIG", "GPUSCAPE_SIMULATE"):
+    for name in (
+        *("NODE_NAME", "NO_COLOR", "FORCE_COLOR", "GPUSCAPE_CONFIG", "GPUSCAPE_SIMULATE"),
+        VARIABLE,
+    ):
         monkeypatch.delenv(name, raising=False)
 
 

@@ -7,14 +7,16 @@ import os
 import subprocess
 import sys
 import tempfile
+from importlib.metadata import version
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Final
 
 import click
 import pytest
 from click.testing import CliRunner
 
 from base.errors import BadInput, Permanent, Transient
+from base.settings.version_skew import VARIABLE
 from cli.main import COMMANDS, main
 from discovery.driver_errors import DriverAbsent, DriverMismatch, ReaderStuck
 from kube.api_errors import Forbidden, Unreachable
@@ -108,6 +110,43 @@ def test_bad_input_is_told_in_its_last_line(arguments: list[str], sentence: str)
     result = CliRunner().invoke(main, arguments)
     assert result.exit_code == 2
     assert sentence in result.stderr.splitlines()[-1]
+
+
+OWN: Final = version("gpuscape")
+UNKNOWN: Final[dict[str, tuple[list[str], dict[str, str]]]] = {
+    "a variable": (["coordinator"], {"GPUSCAPE_NEXT_THING": "1"}),
+    "a flag": (["scheduler", "--next-thing=1"], {}),
+    "a value": (["agent"], {"GPUSCAPE_SINK": "next-thing"}),
+    "a command": (["next-thing"], {}),
+    "a subcommand": (["scheduler", "next-thing"], {}),
+}
+"""What an image may be asked for by a chart of another version."""
+
+
+@pytest.mark.parametrize("unknown", UNKNOWN)
+def test_what_a_newer_chart_asks_for_is_refused_with_both_versions_and_what_to_change(
+    unknown: str,
+) -> None:
+    arguments, environment = UNKNOWN[unknown]
+    result = CliRunner().invoke(main, arguments, env={**environment, VARIABLE: "9.8.7"})
+    assert result.exit_code == 2
+    said = result.stderr.splitlines()[-1]
+    assert (
+        f"; perhaps because the image is gpuscape {OWN}, and its chart or manifests are 9.8.7"
+        in said
+    )
+    assert "set the image to 9.8.7 (image.tag of the chart" in said
+
+
+@pytest.mark.parametrize("unknown", UNKNOWN)
+@pytest.mark.parametrize("manifests", ["", OWN])
+def test_with_a_chart_of_its_own_version_no_other_is_spoken_of(
+    unknown: str, manifests: str
+) -> None:
+    arguments, environment = UNKNOWN[unknown]
+    result = CliRunner().invoke(main, arguments, env={**environment, VARIABLE: manifests})
+    assert result.exit_code == 2
+    assert "manifests" not in result.stderr
 
 
 def test_a_variable_that_is_no_setting_is_told_by_every_command() -> None:

@@ -123,7 +123,7 @@ def agent(
     """An agent of this node, ended by SIGTERM at the end.
 
     ``options``: further settings by variable. ``pod``: its pod, a new one unless given.
-    ``program``: gpuscape as installed for another Python.
+    ``program``: gpuscape as installed for another Python, or another state of the project's.
     """
     pod = pod or site.plane.bound_pod(site.namespace, names.AGENT, node)
     token = site.plane.token(site.namespace, names.AGENT, pod=pod)

@@ -7,7 +7,9 @@ Nodes and their pods are KWOK's, so no container runs.
 from __future__ import annotations
 
 import http.client
+import json
 import re
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -19,7 +21,7 @@ from api.mig_resources import MigStrategy
 from labelers import plugin_config
 from labelers.label_settings import PluginConfig
 from tests import examples, pages
-from tests.agent.agent_process import until
+from tests.agent.agent_process import GPUSCAPE, until
 from tests.cluster.scheduling import PROFILE
 from tests.controlplane.own import KWOK_ANNOTATION, KWOK_GROUP
 from tests.controlplane.plane import MERGE_PATCH, Object, Plane
@@ -231,9 +233,14 @@ def test_admission_adds_a_toleration_of_the_resources_name_and_no_other(
     assert not_of_nodes == [{"key": resource, "operator": "Exists", "effect": "NoSchedule"}]
 
 
-@pytest.mark.parametrize("name", ["training.yaml", "inference-mig.yaml"])
-def test_without_its_tolerations_a_pod_waits_because_of_taints(plane: Plane, name: str) -> None:
-    """kube-scheduler does not say which; ``gpuscape doctor pod`` does."""
+@pytest.mark.parametrize(
+    ("name", "taints"), [("training.yaml", TAINTS[1:]), ("inference-mig.yaml", TAINTS)]
+)
+def test_without_its_tolerations_a_pod_waits_because_of_taints(
+    plane: Plane, name: str, taints: list[dict[str, str]]
+) -> None:
+    """kube-scheduler does not say which, and ``gpuscape doctor pod`` does: for GPUs the admission
+    plugin has added the toleration of the first."""
     spec = pod_spec(examples.only(name))
     del spec["tolerations"]
     path = f"/api/v1/namespaces/{examples.USERS[name]}/pods"
@@ -245,9 +252,19 @@ def test_without_its_tolerations_a_pod_waits_because_of_taints(plane: Plane, nam
 
     until(lambda: bool(why()))
     message = why()
+    words = ("doctor", "pod", "untolerated", "-n", examples.USERS[name], "-o", "json")
+    environment = {"PATH": "/usr/bin:/bin", "KUBECONFIG": str(plane.kubeconfig())}
+    said = subprocess.run(
+        [GPUSCAPE, *words], env=environment, capture_output=True, text=True, check=False
+    )
     plane.demand("DELETE", f"{path}/untolerated", {"gracePeriodSeconds": 0})
 
     assert "2 node(s) had untolerated taint(s)" in message
+    (finding,) = [
+        it for it in json.loads(said.stdout)["findings"] if it["name"] == "pod-taint-not-tolerated"
+    ]
+    listed = ", ".join(f"{it['key']}={it['value']}:{it['effect']}" for it in taints)
+    assert finding["cause"].endswith(f": taints not tolerated: {listed}")
 
 
 def test_each_lands_on_its_node(plane: Plane) -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import pytest
@@ -20,7 +20,7 @@ from discovery.simulator.simulation import Delay
 from tests import previous_tree
 from tests.actuator.actuator_process import started
 from tests.actuator.simulated_node import FIVE, SimulatedNode, node
-from tests.agent.agent_process import AgentProcess, until
+from tests.agent.agent_process import GPUSCAPE, AgentProcess, until
 from tests.cluster.agents import Site, agent
 from tests.cluster.mig_nodes import coordinator
 from tests.controlplane.plane import MERGE_PATCH
@@ -107,8 +107,10 @@ class EnforcingNode:
         on: SimulatedNode,
         socket: Path,
         options: Mapping[str, str] | None = None,
+        program: Path = GPUSCAPE,
     ) -> None:
         self._site = site
+        self._program = program
         self._folder = folder
         self.on = on
         self.name = site.plane.make_node()
@@ -131,6 +133,7 @@ class EnforcingNode:
             self._folder,
             options=self._options,
             pod=self.pod,
+            program=self._program,
         )
 
     def ask(self, layout: str | None) -> None:
@@ -163,13 +166,22 @@ class EnforcingNode:
 
 @pytest.fixture
 def enforcing(site: Site, tmp_path: Path) -> Iterator[EnforcingNode]:
-    """With an actuator, whose socket's path must be short."""
+    """One whose programs are as they are now."""
+    with enforcing_node(site, tmp_path) as made:
+        yield made
+
+
+@contextmanager
+def enforcing_node(
+    site: Site, folder: Path, *, program: Path = GPUSCAPE
+) -> Iterator[EnforcingNode]:
+    """With an actuator, whose socket's path must be short; both of this state of the project."""
     with tempfile.TemporaryDirectory(prefix="enforced-") as short:
         on, socket = node(Path(short), *FIVE), Path(short) / "run" / "a.sock"
-        made = EnforcingNode(site, tmp_path, on, socket)
+        made = EnforcingNode(site, folder, on, socket, program=program)
         made.kubelet.start()
         try:
-            with started(on, socket):
+            with started(on, socket, program=program):
                 yield made
         finally:
             made.kubelet.stop()
@@ -233,10 +245,28 @@ def test_an_earlier_coordinator_leads_a_change_of_agent_and_actuator_as_they_are
     site: Site, enforcing: EnforcingNode, tmp_path: Path
 ) -> None:
     earlier = previous_tree.program(previous_tree.unpack(tmp_path / "earlier"))
-    enforcing.holds()
     with enforcing.agent(), coordinator(site, "earlier", tmp_path, program=earlier):
-        enforcing.ask('{"0": {"7g.40gb": 1}}')
-        until(lambda: enforcing.status.end == "applied")
-        until(lambda: keys.MIG_GRANT not in site.annotations(enforcing.name))
+        changes_and_ends(site, enforcing)
+
+
+@pytest.mark.long
+def test_a_coordinator_as_it_is_now_leads_a_change_of_an_earlier_agent_and_actuator(
+    site: Site, tmp_path: Path
+) -> None:
+    """Which have the variables of the manifests as they are now."""
+    earlier = previous_tree.program(previous_tree.unpack(tmp_path / "earlier"))
+    with enforcing_node(site, tmp_path, program=earlier) as enforcing:
+        with enforcing.agent() as running, coordinator(site, "now", tmp_path):
+            changes_and_ends(site, enforcing)
+            ran = {Path(word) for word in running.reader().cmdline()}
+        assert earlier.parent / "gpuscape/reader.py" in ran
+
+
+def changes_and_ends(site: Site, enforcing: EnforcingNode) -> None:
+    """A layout that a person asks for comes, and the coordinator undoes what it did for it."""
+    enforcing.holds()
+    enforcing.ask('{"0": {"7g.40gb": 1}}')
+    until(lambda: enforcing.status.end == "applied")
+    until(lambda: keys.MIG_GRANT not in site.annotations(enforcing.name))
     assert enforcing.profiles() == ["7g.40gb"]
     assert not site.node(enforcing.name)["spec"].get("unschedulable")

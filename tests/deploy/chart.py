@@ -19,6 +19,7 @@ CHART: Final = DEPLOY / "chart"
 IMAGE: Final = "registry.example/gpuscape"
 NAMED: Final = frozenset({"env", "volumes", "containers"})
 """Lists whose order means nothing, by the names of what is in them."""
+HOOK: Final = "helm.sh/hook"
 HELMS_OWN: Final = frozenset({"imagePullPolicy", "checksum/configuration"})
 """What manifests need not say."""
 
@@ -65,11 +66,14 @@ def kustomized(folder: Path) -> str:
 
 
 def objects(text: str) -> dict[tuple[str, str, str], Manifest]:
-    """Objects by kind, namespace and name, in a form in which equal ones are equal."""
+    """Objects by kind, namespace and name, in a form in which equal ones are equal.
+
+    Without hooks, which are gone when Helm has ended.
+    """
     return {
         (it["kind"], it["metadata"].get("namespace", ""), it["metadata"]["name"]): _plain(it)
         for it in yaml.safe_load_all(text)
-        if it
+        if it and HOOK not in it["metadata"].get("annotations", {})
     }
 
 

@@ -282,6 +282,30 @@ def test_without_writes_nothing_asks_for_any() -> None:
     assert ("ValidatingAdmissionPolicyBinding", "", "gpuscape-stopped-writes") in made
 
 
+@pytest.mark.parametrize(
+    ("values", "named"),
+    [
+        ({"image": {"tag": "0.2.0"}}, "image.tag is 0.2.0, and the chart 0.1.0."),
+        ({"image": {"tag": "v1.1.0-mine"}}, "image.tag is v1.1.0-mine, and the chart 0.1.0."),
+        (
+            {"agent": {"canary": {"nodes": "a=b", "tag": "0.2.0"}}},
+            "agent.canary.tag is 0.2.0, and the chart 0.1.0.",
+        ),
+        ({}, ""),
+        ({"image": {"tag": "0.1.7"}}, ""),
+        ({"image": {"tag": "nightly"}}, ""),
+        ({"image": {"tag": "0.2.0", "digest": f"sha256:{'0' * 64}"}}, ""),
+    ],
+)
+def test_helm_names_a_tag_of_another_minor_version(values: dict[str, Any], named: str) -> None:
+    given = {**values, "image": {"repository": IMAGE, **values.get("image", {})}}
+    dry = ("install", "any", CHART, "--namespace", "gpuscape", "--dry-run=client")
+    notes = helm(*dry, "--values", "-", stdin=yaml.dump(given)).partition("\nNOTES:\n")[2]
+    assert "rollout status" in notes
+    assert ("DIFFERENT MINOR VERSIONS" in notes) is bool(named)
+    assert named in notes
+
+
 MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
     "no registry": ({"image": {"repository": ""}}, "image.repository is empty: name the registry"),
     "a tag in the name": (
@@ -417,6 +441,22 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
     "more nodes than there are": (
         {"scheduler": {"kubeScheduler": {"percentageOfNodesToScore": 101}}},
         "at '/scheduler/kubeScheduler/percentageOfNodesToScore': maximum",
+    ),
+    "a timeout of the extender without a unit": (
+        {"scheduler": {"kubeScheduler": {"extenderTimeout": "500"}}},
+        'extenderTimeout is "500": it should be from 100ms to 30s, in one whole number of ms or s',
+    ),
+    "one that no answer keeps": (
+        {"scheduler": {"kubeScheduler": {"extenderTimeout": "99ms"}}},
+        'scheduler.kubeScheduler.extenderTimeout is "99ms"',
+    ),
+    "one that holds every pod up": (
+        {"scheduler": {"kubeScheduler": {"extenderTimeout": "31s"}}},
+        "an extender that hangs costs each GPU pod so long",
+    ),
+    "a budget that may be longer than the timeout": (
+        {"scheduler": {"enabled": True, "settings": {"budget": "1s"}}},
+        "scheduler.settings.budget: the chart sets it to a quarter of scheduler.kubeScheduler.ext",
     ),
 }
 """Typical mistakes to what a person reads."""

@@ -6,22 +6,25 @@ from __future__ import annotations
 import http.client
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
 import yaml
 
 from api import names
+from tests.agent.agent_process import until
 from tests.controlplane.builds import binaries
 from tests.controlplane.families import MINORS, PROMETHEUS
 from tests.controlplane.plane import Plane
-from tests.controlplane.server import MERGE_PATCH
+from tests.controlplane.server import MERGE_PATCH, Object
 from tests.deploy.chart import CHART, IMAGE, ChartRefusedError, helm, rendered
 
 pytestmark = pytest.mark.cluster
 
 NAMESPACE = "gpuscape"
 RBAC = "rbac.authorization.k8s.io"
+ADMISSION = "admissionregistration.k8s.io"
 EVERYTHING: Mapping[str, Any] = {
     "image": {"repository": IMAGE},
     "agent": {
@@ -220,6 +223,76 @@ def test_an_admin_of_the_namespace_alone_is_told_and_nothing_is_made(cluster: Pl
         cluster.demand("DELETE", f"{path}/namespace-admin")
     left = {it for it in present(cluster) - before if not it.startswith(("Secret", "RoleBinding"))}
     assert left == set()
+
+
+WITHOUT_POLICIES: Mapping[str, tuple[list[Object], set[str]]] = {
+    "none at all": ([], set()),
+    "to read them": (
+        [{"apiGroups": [ADMISSION], "resources": ["*"], "verbs": ["get", "list", "watch"]}],
+        {f"Secret {NAMESPACE} sh.helm.release.v1.any.v1"},
+    ),
+}
+"""Rights to admission policies to what is left where Helm refuses: its record of the attempt."""
+
+
+@contextmanager
+def everything_but_policies(plane: Plane, more: list[Object]) -> Iterator[tuple[str, ...]]:
+    """Words that have Helm act as somebody who may do all else."""
+    groups = {it.rpartition("/")[0] for it in plane.kubectl("api-versions").split()} - {ADMISSION}
+    rules = [{"apiGroups": sorted(groups), "resources": ["*"], "verbs": ["*"]}, *more]
+    name, kinds = "nearly-admin", ("clusterroles", "clusterrolebindings")
+    whole, bound = (f"/apis/{RBAC}/v1/{it}" for it in kinds)
+    person = {"kind": "User", "name": name, "apiGroup": RBAC}
+    role = {"apiGroup": RBAC, "kind": "ClusterRole", "name": name}
+    plane.demand("POST", whole, {"metadata": {"name": name}, "rules": rules})
+    plane.demand("POST", bound, {"metadata": {"name": name}, "roleRef": role, "subjects": [person]})
+    asked = {"group": "apps", "resource": "daemonsets", "verb": "create"}
+    review = {"spec": {"user": name, "resourceAttributes": asked}}
+    place = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+    try:
+        until(lambda: bool(plane.demand("POST", place, review)["status"]["allowed"]))
+        yield ("--kube-as-user", name)
+    finally:
+        for place in (bound, whole):
+            plane.demand("DELETE", f"{place}/{name}")
+
+
+@pytest.mark.parametrize("rights", WITHOUT_POLICIES)
+def test_who_may_install_all_but_policies_is_told_so_before_anything_else_is_made(
+    cluster: Plane, rights: str
+) -> None:
+    """Helm makes policies last, so agents would be there without them."""
+    more, record = WITHOUT_POLICIES[rights]
+    with everything_but_policies(cluster, more) as as_them:
+        before = present(cluster)
+        with pytest.raises(ChartRefusedError) as refused:
+            on(cluster, "install", "any", *as_them)
+        assert 'resource "validatingadmissionpolicies" in API group' in str(refused.value)
+        assert 'User "nearly-admin" cannot' in str(refused.value)
+        left = present(cluster) - before
+        if left:
+            on(cluster, "uninstall", "any", *as_them)
+        assert left == record
+        assert present(cluster) == before
+
+
+def test_an_upgrade_by_one_who_may_not_change_policies_changes_nothing(cluster: Plane) -> None:
+    more, _ = WITHOUT_POLICIES["to read them"]
+    small, agent = {"image": {"repository": IMAGE}}, {"labels": "none", "pods": True}
+    place = f"/apis/apps/v1/namespaces/{NAMESPACE}/daemonsets/{names.AGENT_DAEMON_SET}"
+    on(cluster, "install", "any", values=small)
+    try:
+        with everything_but_policies(cluster, more) as as_them:
+            before = present(cluster)
+            generation = cluster.demand("GET", place)["metadata"]["generation"]
+            with pytest.raises(ChartRefusedError) as refused:
+                on(cluster, "upgrade", "any", *as_them, values={**small, "agent": agent})
+            assert "pre-upgrade" in str(refused.value)
+            left = {it for it in present(cluster) ^ before if not it.startswith("Secret")}
+            assert left == set()
+            assert cluster.demand("GET", place)["metadata"]["generation"] == generation
+    finally:
+        on(cluster, "uninstall", "any")
 
 
 def test_without_cert_manager_it_is_not_chosen(cluster: Plane) -> None:

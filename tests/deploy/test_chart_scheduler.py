@@ -8,6 +8,7 @@ from typing import Any
 import jsonschema
 import pytest
 
+from scheduler.extender.scheduler_settings import SCHEDULER_SETTINGS
 from tests.deploy.chart import objects, rendered
 
 pytestmark = pytest.mark.cluster
@@ -58,6 +59,34 @@ def test_a_changed_configuration_starts_kube_scheduler_again() -> None:
     (before, all_nodes), (after, own) = mark(100), mark(0)
     assert (all_nodes, own) == (100, 0)
     assert before != after
+
+
+@pytest.mark.parametrize(
+    ("timeout", "budget_seconds"),
+    [("200ms", 0.05), ("100ms", 0.025), ("1000ms", 0.25), ("3s", 0.75), ("30s", 7.5)],
+)
+def test_the_extender_answers_within_a_quarter_of_what_kube_scheduler_waits(
+    timeout: str, budget_seconds: float
+) -> None:
+    values = {"enabled": True, "kubeScheduler": {"extenderTimeout": timeout}}
+    made = objects(rendered({"scheduler": values}))
+    configured = made["ConfigMap", "gpuscape", "gpuscape-kube-scheduler"]["data"]["config.yaml"]
+    (extender,) = configured["extenders"]
+    pod = made["Deployment", "gpuscape", "gpuscape-scheduler"]["spec"]["template"]["spec"]
+    environment = {
+        name: its["value"]
+        for name, its in pod["containers"]["scheduler"]["env"].items()
+        if "value" in its
+    }
+    assert extender["httpTimeout"] == timeout
+    assert SCHEDULER_SETTINGS.load({}, environment).budget_seconds == budget_seconds
+
+
+def test_without_its_kube_scheduler_the_budget_is_the_admins() -> None:
+    values = {"kubeScheduler": {"enabled": False}, "settings": {"budget": "1s"}}
+    made = objects(rendered({"scheduler": {"enabled": True, **values}}))
+    pod = made["Deployment", "gpuscape", "gpuscape-scheduler"]["spec"]["template"]["spec"]
+    assert pod["containers"]["scheduler"]["env"]["GPUSCAPE_BUDGET"]["value"] == "1s"
 
 
 def test_without_a_scheduler_there_are_no_certificates() -> None:

@@ -7,6 +7,7 @@ import click
 import yaml
 
 from api import names
+from base.settings.version_skew import VARIABLE
 from cli.main import main
 from fleet.coordinator_settings import COORDINATOR_SETTINGS
 from tests.deploy.daemonset import DEPLOY, container
@@ -35,7 +36,7 @@ def test_the_coordinator_is_started_with_options_and_variables_that_it_has() -> 
     assert command is not None
     command.make_context(name, options, parent=called)  # raises for an unknown option
     known = {variable for option in COORDINATOR_SETTINGS.options for variable in option.variables}
-    assert {each["name"] for each in of["env"]} <= known
+    assert {each["name"] for each in of["env"]} <= known | {VARIABLE}
     settings = COORDINATOR_SETTINGS.load(
         dict(option.removeprefix("--").split("=", 1) for option in options),
         {"POD_NAME": "coordinator-a", "POD_NAMESPACE": "here", "GPUSCAPE_LOG_FORMAT": "json"},

@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 from api import names
+from base.settings.version_skew import VARIABLE
 from cli.main import main
 from scheduler.certificates.certificates_settings import CERTIFICATES_SETTINGS
 from scheduler.extender.scheduler_settings import SCHEDULER_SETTINGS
@@ -75,8 +76,10 @@ def test_the_extender_is_started_with_options_that_it_has() -> None:
     assert command is not None
     command.make_context(argv[1], argv[2:], parent=called)  # raises for an unknown option
     known = {name for option in SCHEDULER_SETTINGS.options for name in option.variables}
-    assert set(environment) <= known
-    assert {each["name"] for each in container(deployment("scheduler"))["env"]} <= known
+    assert set(environment) <= known | {VARIABLE}
+    assert {each["name"] for each in container(deployment("scheduler"))["env"]} <= known | {
+        VARIABLE
+    }
 
 
 def test_the_extenders_port_is_the_one_it_listens_on() -> None:
@@ -142,9 +145,9 @@ def test_the_program_that_makes_certificates_is_started_with_options_that_it_has
     assert command is not None
     command.make_context(argv[2], argv[3:], parent=called)  # raises for an unknown option
     known = {name for option in CERTIFICATES_SETTINGS.options for name in option.variables}
-    assert set(environment) <= known
+    assert set(environment) <= known | {VARIABLE}
     of = container(deployment("certificates"))
-    assert {each["name"] for each in of["env"]} <= known
+    assert {each["name"] for each in of["env"]} <= known | {VARIABLE}
     (listen,) = (each for each in of["args"] if each.startswith("--listen="))
     assert listen == f"--listen=:{of['ports'][0]['containerPort']}"
 

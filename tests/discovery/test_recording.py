@@ -27,7 +27,7 @@ from discovery.nvml.samples import read_sample
 from discovery.nvml.session import bus_ids_by_index, close_session, open_gpu, open_session
 from discovery.recording import HostFiles, Recording
 from discovery.sample import GpuSample, ReadingGroup
-from discovery.simulator.description.machine_catalog import load_machine, machine_names
+from discovery.simulator.description.machine_catalog import load_machine
 from discovery.simulator.description.machine_schema import (
     FabricSpec,
     Gpu,
@@ -36,9 +36,9 @@ from discovery.simulator.description.machine_schema import (
 )
 from discovery.simulator.simulation import Return, Simulation
 from tests import machines
+from tests.catalog import WITH_DRIVER, by_kind
 from tests.discovery.sampling import small
 
-WITH_DRIVER = [name for name in machine_names() if load_machine(name).driver]
 FIRST, SECOND = machines.gpu(0), machines.gpu(1)
 PROCESSES = "nvmlDeviceGetComputeRunningProcesses_v3"
 NEAREST = "nvmlDeviceGetTopologyNearestGpus"
@@ -99,7 +99,7 @@ def replayed(taken: Recording, directory: Path) -> Seen:
     return seen
 
 
-@pytest.mark.parametrize("name", WITH_DRIVER)
+@pytest.mark.parametrize("name", by_kind(WITH_DRIVER))
 def test_every_machine_replays_as_it_was_recorded(tmp_path: Path, name: str) -> None:
     """Snapshot, gaps and their reasons, samples, host facts, links: nothing differs."""
     taken, seen = recorded(Simulation.create(name, tmp_path))

@@ -26,7 +26,7 @@ SMALL = (
     "labels cannot be written",
 )
 """One of each kind; ``make long`` has the whole list."""
-PAIRS, MANY_PAIRS = 5, 60
+PAIRS, MORE_PAIRS, MANY_PAIRS = 2, 5, 60
 
 
 @pytest.mark.timeout(600)
@@ -40,7 +40,13 @@ def test_an_agent_stands_one_fault_after_the_other(tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("seed", range(PAIRS))
+@pytest.mark.parametrize(
+    "seed",
+    [
+        pytest.param(seed, marks=pytest.mark.long if seed >= PAIRS else ())
+        for seed in range(MORE_PAIRS)
+    ],
+)
 def test_an_agent_stands_two_faults_at_once(tmp_path: Path, seed: int) -> None:
     faults, chance = composed(seed, in_cluster=False)
     with standalone(MACHINE, QUICK, tmp_path) as scene:

@@ -8,13 +8,11 @@ from pathlib import Path
 import pytest
 
 from api.mig_resources import MigStrategy
-from discovery.simulator.description.machine_catalog import load_machine, machine_names
+from tests.catalog import WITH_DRIVER, by_kind
 from tests.foreign.foreign_programs import foreign
 from tests.foreign.gpu_feature_discovery import Labels, feature_discovery, our_labels
 
 pytestmark = pytest.mark.cluster
-
-WITH_DRIVER = [name for name in machine_names() if load_machine(name).driver]
 
 RANDOM = "mixed"
 """It has several models, of which upstream names any one, another one in each run."""
@@ -38,7 +36,7 @@ RUNS = 60
 
 
 @pytest.mark.parametrize("strategy", list(MigStrategy))
-@pytest.mark.parametrize("name", [name for name in WITH_DRIVER if name != RANDOM])
+@pytest.mark.parametrize("name", by_kind(name for name in WITH_DRIVER if name != RANDOM))
 def test_labels_are_equal(name: str, strategy: MigStrategy, programs: Path) -> None:
     """Key for key and value for value; an exception that does not occur is none."""
     with foreign(name) as there:

@@ -8,16 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from discovery.simulator.description.machine_catalog import load_machine, machine_names
+from tests.catalog import WITH_DRIVER, by_kind
 from tests.foreign.discovered import discovered, links
 from tests.foreign.foreign_programs import foreign
 
 pytestmark = pytest.mark.cluster
 
-WITH_DRIVER = [name for name in machine_names() if load_machine(name).driver]
 
-
-@pytest.mark.parametrize("name", WITH_DRIVER)
+@pytest.mark.parametrize("name", by_kind(WITH_DRIVER))
 def test_links_are_those_that_discover_prints(name: str, programs: Path) -> None:
     with foreign(name) as there:
         done = there.run(programs / "gpu-links")

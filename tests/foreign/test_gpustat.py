@@ -9,15 +9,14 @@ import pytest
 
 from discovery.model import GpuSnapshot
 from discovery.sample import GpuSample, ReadingGroup
-from discovery.simulator.description.machine_catalog import load_machine, machine_names
+from tests.catalog import WITH_DRIVER, by_kind
 from tests.foreign.foreign_programs import foreign
 from tests.observed import look_at
 
-WITH_DRIVER = [name for name in machine_names() if load_machine(name).driver]
 MIB = 1 << 20
 
 
-@pytest.mark.parametrize("name", WITH_DRIVER)
+@pytest.mark.parametrize("name", by_kind(WITH_DRIVER))
 def test_gpustat_shows_the_machine(name: str) -> None:
     """What a driver does not give is null there as it is none here."""
     with foreign(name) as there:

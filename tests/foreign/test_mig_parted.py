@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from discovery.simulator.description.machine_catalog import load_machine, machine_names
 from discovery.simulator.state import edits
 from discovery.simulator.state.machine_state import GpuInstance
+from tests.catalog import WITH_DRIVER, by_kind
 from tests.foreign.discovered import discovered, layouts, printed_by
 from tests.foreign.foreign_programs import foreign
 from tests.foreign.mig_layouts import by_index, exported_document, in_full
@@ -17,14 +17,11 @@ from tests.foreign.mig_layouts import by_index, exported_document, in_full
 pytestmark = pytest.mark.cluster
 
 NO_KERNEL_MODULE = "wsl2"
-WITH_DRIVER = [
-    name for name in machine_names() if load_machine(name).driver and name != NO_KERNEL_MODULE
-]
 NO_GPU = "empty"
 """There mig-parted exports a configuration without an entry, which it does not read itself."""
 
 
-@pytest.mark.parametrize("name", WITH_DRIVER)
+@pytest.mark.parametrize("name", by_kind(name for name in WITH_DRIVER if name != NO_KERNEL_MODULE))
 def test_the_exported_layout_is_that_which_discover_and_mig_export_print(
     name: str, programs: Path
 ) -> None:

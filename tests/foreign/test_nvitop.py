@@ -8,11 +8,9 @@ import json
 import pytest
 
 from discovery.model import GpuSnapshot
-from discovery.simulator.description.machine_catalog import load_machine, machine_names
+from tests.catalog import WITH_DRIVER, by_kind
 from tests.foreign.foreign_programs import foreign
 from tests.observed import look_at
-
-WITH_DRIVER = [name for name in machine_names() if load_machine(name).driver]
 
 SHARING_MEMORY = ("gb10",)
 """GPUs without memory of their own, for which nvitop shows the memory of its host."""
@@ -30,7 +28,7 @@ print(json.dumps([
 """
 
 
-@pytest.mark.parametrize("name", WITH_DRIVER)
+@pytest.mark.parametrize("name", by_kind(WITH_DRIVER))
 def test_nvitop_shows_the_machine(name: str) -> None:
     """Its screen has a row for each GPU, and the values behind it are ours."""
     with foreign(name) as there:

@@ -41,6 +41,9 @@ from tests.node.real_node import SOON, RealNode
 CONTROL_PLANE: Final = "node-role.kubernetes.io/control-plane"
 HOST: Final = f"{names.SCHEDULER}.{names.NAMESPACE}.svc"
 """By which kube-scheduler finds the extender."""
+HOW_TO_CHANGE: Final = (
+    "helm upgrade gpuscape deploy/chart --namespace gpuscape --reset-then-reuse-values"
+)
 KUBE_SCHEDULER: Final = "gpuscape-kube-scheduler"
 _SLICES: Final = f"/apis/discovery.k8s.io/v1/namespaces/{names.NAMESPACE}/endpointslices"
 
@@ -79,18 +82,8 @@ class ChartCluster:
         kube-scheduler waits for the extender's scores, which come late on a busy machine: it would
         place pods without them.
         """
-        deployments = f"deployment/{names.SCHEDULER}", f"deployment/{KUBE_SCHEDULER}"
-        self.roll_out(*deployments)
-        plane, inside = self.cluster.plane, ("-n", names.NAMESPACE)
-        path = f"/api/v1/namespaces/{names.NAMESPACE}/configmaps/{KUBE_SCHEDULER}"
-        (text,) = plane.demand("GET", path)["data"].values()
-        assert "httpTimeout: 200ms" in text
-        text = text.replace("httpTimeout: 200ms", "httpTimeout: 30s")
-        patch = {"data": {"config.yaml": text}}
-        plane.demand("PATCH", path, patch, content_type=MERGE_PATCH)
-        plane.kubectl(*inside, "set", "env", deployments[0], "GPUSCAPE_BUDGET=20s")
-        plane.kubectl(*inside, "rollout", "restart", deployments[1])
-        self.roll_out(*deployments)
+        self.type(f"{HOW_TO_CHANGE} --set scheduler.kubeScheduler.extenderTimeout=30s")
+        self.roll_out(f"deployment/{names.SCHEDULER}", f"deployment/{KUBE_SCHEDULER}")
         until(self.lead_to_extender, SOON)
 
     def lead_to_extender(self) -> bool:

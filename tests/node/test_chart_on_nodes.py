@@ -13,7 +13,7 @@ from tests import pages
 from tests.agent.agent_process import until
 from tests.cluster.scheduling import PROFILE
 from tests.node import prometheus_pod
-from tests.node.chart_cluster import ChartCluster, chart_cluster
+from tests.node.chart_cluster import HOW_TO_CHANGE, ChartCluster, chart_cluster
 from tests.node.container_agents import labels_of
 from tests.node.gpu_cluster import NAMESPACE, PODS
 from tests.node.gpu_pods import gpu_pod, gpus
@@ -27,11 +27,7 @@ README: Final = pages.page("README.md")
 HELM: Final = pages.page("docs/helm.md")
 MACHINE: Final = "a100-pcie-pairs"
 """Eight GPUs, of which 0 and 1, 2 and 3, and so on have links, and no others."""
-HOW_TO_CHANGE: Final = (
-    "helm upgrade gpuscape deploy/chart --namespace gpuscape --reset-then-reuse-values"
-)
 OURS: Final = "/var/lib/gpuscape"
-KUBE_SCHEDULER: Final = "gpuscape-kube-scheduler"
 
 
 @pytest.fixture(scope="module")

@@ -62,6 +62,14 @@ def shares(
     return {name: its.share for name, its in found.items()}
 
 
+def filled(
+    wish: GpuRequest, products: Mapping[str, str], fleet: FleetProducts, tables: Tables
+) -> set[str]:
+    """The products of whose nodes it counts that they are filled."""
+    found = product_aims(wish, products, fleet, tables)
+    return {name for name, its in found.items() if its.fills}
+
+
 def pod(wish: GpuRequest, *, pinned: bool = False) -> PodRequest:
     return PodRequest(namespace="n", name="p", uid="u", wish=wish, pinned=pinned)
 
@@ -147,11 +155,25 @@ def test_a_smaller_node_is_compared_by_the_sizes_that_fit_on_it() -> None:
     }
 
 
+def test_of_small_and_large_nodes_the_large_ones_are_filled_by_pods_that_are_faster_there() -> None:
+    """Others fill the small ones, so that they leave the large ones alone."""
+    tables = Tables(v=V, h=H, four={2: 450, 4: 450})
+    found = fleet(V=1, H=1)
+    found.add_node("FOUR", "four", 4, {})
+    three = {"V": "v", "H": "h", "FOUR": "four"}
+    assert filled(wish(2), three, found, tables) == {"V", "H"}
+    assert filled(wish(1), three, found, tables) == {"FOUR"}
+    as_fast = {"H": "h", "FOUR": "four"}
+    assert filled(wish(4), as_fast, found, tables) == {"FOUR"}
+    assert filled(wish(1), BOTH, found, tables) == {"V", "H"}
+
+
 def test_a_fleet_of_one_product_has_no_turns() -> None:
     products = fleet(V=2)
     products.add_pod("V", 2)
     assert shares(wish(2), {"V": "v"}, products, TWO) == {"V": MOST_SHARE}
     assert shares(wish(2), {}, products, TWO) == {}
+    assert filled(wish(2), {"V": "v"}, products, TWO) == set()
 
 
 def test_of_very_many_products_the_last_ones_are_alike() -> None:

@@ -287,14 +287,32 @@ def test_a_pod_goes_to_the_product_whose_turn_it_is_and_not_to_the_fastest(
 
 def test_single_gpus_leave_the_faster_product_alone(tables: ScoreTables) -> None:
     slow, fast = tables.add(MESH), tables.add(SWITCHED)
-    views = {"v": of("V", view(slow, 0b1111)), "h": of("H", view(fast, 0b1))}
+    views = {"v": of("V", view(slow, 0b1111)), "h": of("H", view(fast, 0b11))}
     products = fleet_of(("V", slow), ("H", fast))
     assert ranks(views, ask(1), tables, products) == {"v": 10, "h": 5}
 
 
+def test_a_node_that_the_pod_fills_goes_before_the_product_whose_turn_it_is(
+    tables: ScoreTables,
+) -> None:
+    slow, fast = tables.add(MESH), tables.add(SWITCHED)
+    views = {
+        "filled": of("H", view(fast, 0b11)),
+        "turn": of("V", view(slow, 0b1001)),
+        "whole": of("V", view(slow, 0xFF)),
+    }
+    products = fleet_of(("V", slow), ("H", fast))
+    products.add_pod("H", 2)
+    assert ranks(views, ask(2), tables, products) == {"filled": 5, "turn": 10, "whole": 4}
+    views["turn"] = of("V", view(slow, 0b11001))
+    assert ranks(views, ask(2), tables, products) == {"filled": 10, "turn": 4, "whole": 4}
+    del views["filled"]
+    assert ranks(views, ask(2), tables, products) == {"turn": 10, "whole": 4}
+
+
 def test_a_class_of_no_product_is_one_of_its_own(tables: ScoreTables) -> None:
     slow, fast = tables.add(MESH), tables.add(SWITCHED)
-    views = {"v": view(slow, 0b1111), "h": view(fast, 0b1)}
+    views = {"v": view(slow, 0b1111), "h": view(fast, 0b11)}
     assert ranks(views, ask(1), tables, fleet_of((slow, slow), (fast, fast))) == {"v": 10, "h": 5}
 
 
@@ -333,6 +351,8 @@ def test_nodes_of_4_and_of_16_gpus_are_compared_by_whole_and_share() -> None:
     products = FleetProducts()
     products.add_node("B", four, 4, {2: 2})
     products.add_node("M", sixteen, 16, {2: 2})
+    assert ranks(views, ask(2), tables, products) == {"sixteen": 10, "four": 4, "whole": 4}
+    views["sixteen"] = of("M", view(sixteen, 0b111))
     assert ranks(views, ask(2), tables, products) == {"sixteen": 10, "four": 5, "whole": 4}
     for _ in range(4):
         products.add_pod("M", 2)

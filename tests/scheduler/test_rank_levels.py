@@ -10,9 +10,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler.rank_levels import ranks
-from scheduler.scores.score import FULL_SPEED, Aims, aims, joined, score, with_speed
+from scheduler.scores.score import (
+    BROKEN,
+    FILLED,
+    FULL_SPEED,
+    KEPT_WHOLE,
+    Aims,
+    aims,
+    joined,
+    score,
+    with_speed,
+)
 
-BEST = Aims(taken=100, linked=100, speed=FULL_SPEED, whole=1, share=5, clique=1, nic=40, kept=2000)
+BEST = Aims(
+    taken=100, linked=100, speed=FULL_SPEED, whole=FILLED, share=5, clique=1, nic=40, kept=2000
+)
 
 
 def beside_the_best(**less: int) -> int:
@@ -32,7 +44,8 @@ def test_only_the_best_have_ten() -> None:
         ({"nic": 0}, 7),
         ({"clique": 0}, 6),
         ({"share": 0}, 5),
-        ({"whole": 0}, 4),
+        ({"whole": KEPT_WHOLE}, 4),
+        ({"whole": BROKEN}, 4),
         ({"speed": FULL_SPEED - 1}, 3),
         ({"speed": FULL_SPEED // 2}, 2),
         ({"speed": 0}, 1),
@@ -93,5 +106,5 @@ def test_an_aim_that_is_weightier_outweighs_all_that_come_after() -> None:
 
 def test_an_aim_outside_of_its_field_counts_as_the_nearest() -> None:
     assert aims(score(replace(BEST, kept=-5, speed=10**9))) == replace(
-        BEST, kept=0, speed=2**17 - 1
+        BEST, kept=0, speed=2**16 - 1
     )

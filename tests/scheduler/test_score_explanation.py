@@ -27,7 +27,15 @@ from scheduler.score_explanation import (
 )
 from scheduler.scores.class_tables import ScoreTables
 from scheduler.scores.kubelet_model import Policies, TopologyManager
-from scheduler.scores.score import MOST_SHARE, Aims, joined, score
+from scheduler.scores.score import (
+    BROKEN,
+    FILLED,
+    KEPT_WHOLE,
+    MOST_SHARE,
+    Aims,
+    joined,
+    score,
+)
 from scheduler.scores.score_table import PlacementOutcome
 from tests.observed import observed
 from tests.scheduler import fleets, simulated
@@ -112,7 +120,7 @@ def test_a_node_says_in_what_it_falls_short_of_the_best(tables: ScoreTables) -> 
     )
 
 
-@pytest.mark.parametrize("aim", [each.name for each in fields(Aims)])
+@pytest.mark.parametrize("aim", [each.name for each in fields(Aims) if each.name != "whole"])
 def test_the_first_aim_in_which_a_node_falls_short_is_the_reason(
     tables: ScoreTables, aim: str
 ) -> None:
@@ -123,6 +131,24 @@ def test_the_first_aim_in_which_a_node_falls_short_is_the_reason(
     other = Aims(**dict.fromkeys(names, 1) | {aim: 0})
     verdicts = [scored("best", best, mesh(tables)), scored("other", other)]
     assert answers(explain(POD, verdicts, tables))["other"].why == f"{SHORT_OF[aim]} best"
+
+
+@pytest.mark.parametrize(
+    ("best", "other", "why"),
+    [
+        (FILLED, KEPT_WHOLE, "not filled by the pod, unlike best"),
+        (FILLED, BROKEN, "entirely free, and not filled by the pod, unlike best"),
+        (KEPT_WHOLE, BROKEN, "entirely free, and not filled by the pod, unlike best"),
+    ],
+)
+def test_a_node_that_is_entirely_free_says_so(
+    tables: ScoreTables, best: int, other: int, why: str
+) -> None:
+    verdicts = [
+        scored("best", Aims(taken=100, whole=best), mesh(tables)),
+        scored("other", Aims(taken=100, whole=other)),
+    ]
+    assert answers(explain(POD, verdicts, tables))["other"].why == why
 
 
 @pytest.mark.parametrize(("gpus", "machine"), [(1, "dgx1-v100"), (2, "a100-pcie-pairs")])

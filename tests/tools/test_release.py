@@ -48,11 +48,17 @@ OTHERS = {
     "chart": ("version: 0.1.0\napp", "version: 0.2.0\napp", "Chart.yaml: version is 0.2.0"),
     "application": ("appVersion: 0.1.0", "appVersion: 0.2.0", "Chart.yaml: appVersion is 0.2.0"),
     "manifest": ("gpuscape:0.1.0", "gpuscape:0.2.0", "base/daemonset.yaml: image is 0.2.0"),
+    "variable": (
+        "MANIFESTS_VERSION, value: 0.1.0",
+        "MANIFESTS_VERSION, value: 0.2.0",
+        "base/daemonset.yaml: MANIFESTS_VERSION is 0.2.0",
+    ),
     "changelog": ("## 0.1.0 - 2027-01-15", "## 0.1.0", "CHANGELOG.md: nothing stands under"),
 }
 FILES = {
     "pyproject.toml": "pyproject.toml",
     "manifest": "deploy/base/daemonset.yaml",
+    "variable": "deploy/base/daemonset.yaml",
     "changelog": "CHANGELOG.md",
 }
 

@@ -9,12 +9,14 @@ from typing import Final
 from agent.cluster.confinement import PolicyVerdict
 from api import keys, names
 from api.mig_resources import GPU_RESOURCE
+from base.settings.version_skew import minor_version
+from cli.doctor.checks import image_checks
 from cli.doctor.checks.heartbeat_checks import (
     WRITES_STOPPED,
     lease_findings,
     released_findings,
 )
-from cli.doctor.checks.version_numbers import kubelet_version, minor_version
+from cli.doctor.checks.version_numbers import kubelet_version
 from cli.doctor.facts.cluster_facts import STOPPED_WRITES, ClusterFacts, NoCluster, ServerFacts
 from cli.doctor.facts.here_facts import HereFacts
 from cli.doctor.finding import (
@@ -137,6 +139,7 @@ KEYS_LEFT_ALONE: Final = FindingKind(
 )
 
 KINDS: Final = (
+    *image_checks.KINDS,
     *(API_UNREACHABLE, API_REFUSED, RIGHT_MISSING, RIGHT_EXCESS, POLICY_OPEN, POLICY_UNKNOWN),
     *(CLOCK_SKEW, KUBERNETES_OLD, KUBERNETES_PARTLY, KUBELET_SKEW, NODE_UNKNOWN),
     *(LABELS_MISSING, LABELS_DIFFER, KEYS_LEFT_ALONE),
@@ -173,6 +176,13 @@ def versions(facts: HereFacts) -> Iterator[DoctorFinding]:
     if server and its and not 0 <= server[1] - its[1] <= MOST_BEHIND:
         sentence = f"the kubelet is {its[0]}.{its[1]}, the API server {server[0]}.{server[1]}"
         yield found(KUBELET_SKEW, "kubelet", sentence)
+
+
+def image(facts: HereFacts) -> Iterator[DoctorFinding]:
+    """Whether this program and the chart or manifests that started it go together."""
+    if not facts.skew.manifests:
+        not_needed("neither chart nor manifests started this")
+    yield from image_checks.skew_findings("image", facts.skew)
 
 
 def rights(facts: HereFacts) -> Iterator[DoctorFinding]:
@@ -248,7 +258,8 @@ def labels(facts: HereFacts) -> Iterator[DoctorFinding]:
 
 
 CHECKS: Final = (
-    *(api_server, clock, versions, rights, policies, node_object, heartbeat, release, labels),
+    *(api_server, clock, versions, image, rights, policies),
+    *(node_object, heartbeat, release, labels),
 )
 
 

@@ -19,7 +19,7 @@ from cli.doctor.finding import (
     known,
     not_looked_at,
 )
-from scheduler.filters import node_selection, resource_fit
+from scheduler.filters import node_selection, resource_fit, taints
 from scheduler.filters.filter_notes import notes
 from scheduler.filters.filter_objects import CandidateNode
 from scheduler.filters.node_filters import LeftOutNode, NodeFilter
@@ -72,9 +72,9 @@ SHORT_OF_OTHERS: Final = FindingKind(
 TAINTED: Final = FindingKind(
     name="pod-taint-not-tolerated",
     severity=FindingSeverity.ERROR,
-    cause="Nodes that would fit have a taint that the pod does not tolerate.",
-    fix="Add the toleration to the pod, as `{key: nvidia.com/gpu, operator: Exists}`, or remove"
-    " the taint.",
+    cause="Nodes that would fit have taints that the pod does not tolerate.",
+    fix="Add a toleration for each of them to the pod, as `{key: KEY, operator: Exists}`, or remove"
+    " the taints.",
     page="doctor.md#pods-that-wait",
 )
 CORDONED: Final = FindingKind(
@@ -200,9 +200,19 @@ def _left_out(facts: PodFacts, cluster: FilteredCluster) -> Iterator[DoctorFindi
     if len(by_kind) > 1:  # one that is selected by nobody says nothing of those that are
         by_kind.pop(NOT_SELECTED.name, None)
     for kind, its in by_kind.values():
-        whys = Counter(each.why for each in its)
+        whys = Counter(_why(each, facts, cluster) for each in its)
         sentence = f"{_named([each.node for each in its])}: {whys.most_common(1)[0][0]}"
         yield found(kind, facts.title, sentence)
+
+
+def _why(left_out: LeftOutNode, facts: PodFacts, cluster: FilteredCluster) -> str:
+    """As the scheduler has it, but all taints: it says the first, and then there is another."""
+    if left_out.filter is not NodeFilter.TAINTS:
+        return left_out.why
+    node = next(each for each in cluster.nodes if each.name == left_out.node)
+    its = taints.untolerated(node.spec.taints or (), facts.constraints.spec.tolerations or ())
+    words = (f"{it.key}={it.value}".removesuffix("=") + f":{it.effect}" for it in its)
+    return f"taints not tolerated: {', '.join(words)}"
 
 
 def _kind_of_shortage(node: LeftOutNode) -> FindingKind:

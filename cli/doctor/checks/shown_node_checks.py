@@ -13,6 +13,7 @@ from api.topology_annotation import TopologyAnnotation
 from base.errors import BadInput
 from cli.doctor.checks import heartbeat_checks
 from cli.doctor.checks.heartbeat_checks import WRITES_STOPPED, lease_findings, released_findings
+from cli.doctor.checks.image_checks import shown_skew, skew_findings
 from cli.doctor.facts.shown_node_facts import ShownNodeFacts
 from cli.doctor.finding import (
     DoctorFinding,
@@ -184,7 +185,7 @@ def kubelet_ready(facts: ShownNodeFacts) -> Iterator[DoctorFinding]:
 
 
 def agent_pod(facts: ShownNodeFacts) -> Iterator[DoctorFinding]:
-    """Whether the agent's pod is there and runs."""
+    """Whether the agent's pod is there and runs, and has the image that belongs there."""
     pods = known(facts.agent_pods)
     if not pods:
         yield found(AGENT_MISSING, facts.name, f"no pod of the agent is on {facts.name}")
@@ -196,6 +197,7 @@ def agent_pod(facts: ShownNodeFacts) -> Iterator[DoctorFinding]:
         images = [each.get("image") for each in (pod.get("spec") or {}).get("containers") or ()]
         if wanted and wanted not in images:
             yield found(AGENT_OLD, name, f"{images[0] if images else 'none'}, not {wanted}")
+        yield from skew_findings(name, shown_skew(pod))
 
 
 def lease(facts: ShownNodeFacts) -> Iterator[DoctorFinding]:

@@ -3,15 +3,8 @@
 
 from __future__ import annotations
 
-import re
-
+from base.settings.version_skew import minor_version
 from kube.api import Object
-
-
-def minor_version(version: str) -> tuple[int, int] | None:
-    """``v1.37.1`` as (1, 37); None for what is no version."""
-    match = re.match(r"v?(\d+)\.(\d+)", version)
-    return None if match is None else (int(match[1]), int(match[2]))
 
 
 def kubelet_version(node: Object) -> tuple[int, int] | None:

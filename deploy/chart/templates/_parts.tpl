@@ -22,6 +22,11 @@ app.kubernetes.io/name: gpuscape
 app.kubernetes.io/component: {{ . }}
 {{- end }}
 
+{{/* The chart's version, for programs to compare with their own. */}}
+{{- define "gpuscape.version" -}}
+- {name: MANIFESTS_VERSION, value: {{ .Chart.AppVersion | quote }}}
+{{- end }}
+
 {{/* Settings as environment variables: a program knows each of its settings as one. */}}
 {{- define "gpuscape.settings" -}}
 {{- range $name, $value := . }}
@@ -34,6 +39,11 @@ app.kubernetes.io/component: {{ . }}
   value: {{ toString $value | quote }}
   {{- end }}
 {{- end }}
+{{- end }}
+
+{{/* A duration in milliseconds, of text as 200ms or 3s. */}}
+{{- define "gpuscape.milliseconds" -}}
+{{- if hasSuffix "ms" . }}{{ trimSuffix "ms" . | int64 }}{{ else }}{{ trimSuffix "s" . | int64 | mul 1000 }}{{ end -}}
 {{- end }}
 
 {{/* What every pod has: an account with a token of its own that ends after an hour. */}}

@@ -34,7 +34,7 @@ def test_five_thousand_agents_that_start_within_half_a_minute_stay_within_the_bu
     assert asked["get daemonsets"] == asked["watch nodes"] == 5000
 
 
-@pytest.mark.parametrize("agents", [2000, 3000])
+@pytest.mark.parametrize("agents", [2000, pytest.param(3000, marks=pytest.mark.long)])
 def test_smaller_fleets_stay_within_the_budget_too_and_are_labelled_sooner(agents: int) -> None:
     server = ModelServer(agents=agents)
     fleet = StartingFleet(server, spread_over(agents, TOGETHER_SECONDS))

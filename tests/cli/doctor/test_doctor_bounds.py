@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from api.actuator_messages import KnownChange, StateAnswer
+from base.settings.version_skew import minor_version
 from cli.doctor.checks import cluster_checks, credential_checks
 from cli.doctor.checks.rival_checks import EXPORTER, FEATURE_DISCOVERY, MIG_MANAGER
-from cli.doctor.checks.version_numbers import minor_version
 from cli.doctor.facts.certificate_facts import Validity
 from cli.doctor.facts.cluster_facts import ClusterFacts, ServerFacts, read_server
 from cli.doctor.facts.kubelet_facts import REGISTRY, configuration_of

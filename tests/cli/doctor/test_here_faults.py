@@ -15,6 +15,7 @@ import pytest
 
 from api import keys, names
 from api.actuator_messages import KnownChange, StateAnswer
+from base.settings.version_skew import VersionSkew
 from cli.doctor.checks import gpu_checks
 from cli.doctor.facts.certificate_facts import Credential, read_certificates
 from cli.doctor.facts.cluster_facts import STOPPED_WRITES
@@ -216,6 +217,11 @@ def mig_manager(mode: str) -> Plant:
     return plant
 
 
+def started_by(manifests: str) -> Plant:
+    skew = VersionSkew(image="0.1.0", manifests=manifests)
+    return lambda node: setattr(node, "change", lambda facts: replace(facts, skew=skew))
+
+
 HELD = KnownChange(change="c", asked="all-1g.5gb", started="", gpus=(), reason="GPU lost")
 LOST = Return(code=pynvml.NVML_ERROR_GPU_IS_LOST)
 FORBIDDEN = Return(code=pynvml.NVML_ERROR_NO_PERMISSION)
@@ -287,6 +293,7 @@ FAULTS: Mapping[str, tuple[Plant, frozenset[str]]] = {
         ("kubernetes-too-old", versions("v1.28.3", "v1.28.3"), ()),
         ("kubernetes-not-tested", versions("v1.31.2", "v1.31.2"), ()),
         ("kubelet-version-skew", versions("v1.37.1", "v1.33.9"), ()),
+        ("version-skew", started_by("0.2.0"), ()),
         ("node-unknown", lambda node: node.api.server.delete(NODES, NAME), ()),
         (
             "lease-missing",
@@ -320,6 +327,7 @@ def test_a_healthy_node_has_no_finding(node: ExaminedNode) -> None:
     assert {each.check: each.why for each in made.checks if each.outcome is not Outcome.OK} == {
         "device-nodes": "a simulated machine has no device nodes",
         "actuator": "MIG layouts are not changed here",
+        "image": "neither chart nor manifests started this",
     }
     assert not made.not_looked_at
 

@@ -222,6 +222,20 @@ FOLLOWING: Mapping[str, frozenset[str]] = {
 }
 
 
+def test_all_taints_are_named_and_not_only_the_first_that_the_scheduler_meets(
+    cluster: Cluster,
+) -> None:
+    others = [
+        {"key": "nvidia.com/gpu", "effect": "NoSchedule"},
+        {"key": "soft", "effect": "PreferNoSchedule"},
+    ]
+    cluster.api.server.patch(NODES, "a", {"spec": {"taints": [TAINT, *others]}})
+
+    finding = next(it for it in cluster.examined().findings if it.name == "pod-taint-not-tolerated")
+
+    assert finding.cause == "a: taints not tolerated: team=b:NoSchedule, nvidia.com/gpu:NoSchedule"
+
+
 def test_a_pod_that_runs_has_no_finding(cluster: Cluster) -> None:
     cluster.runs()
 

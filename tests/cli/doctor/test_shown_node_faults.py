@@ -15,6 +15,7 @@ from api import keys, mig_grant_annotation, mig_status_annotation, names, topolo
 from api.mig_grant_annotation import GrantPhase, MigGrantAnnotation
 from api.mig_status_annotation import MigPhase, MigStatusAnnotation
 from base.errors import BadInput
+from base.settings.version_skew import VARIABLE
 from cli.doctor.facts.cluster_facts import STOPPED_WRITES
 from cli.doctor.facts.shown_node_facts import COMPONENT, read_shown_node
 from cli.doctor.finding import Examination, examine
@@ -86,6 +87,16 @@ class ShownNode:
             PODS, "gpuscape-agent-1", {"status": status}, names.NAMESPACE, status=True
         )
 
+    def runs(self, image: str, manifests: str) -> None:
+        """Its DaemonSet, and so its agent, has this image and these manifests' version."""
+        env = [{"name": VARIABLE, "value": manifests}]
+        pod = {"spec": {"containers": [{"name": "agent", "image": image, "env": env}]}}
+        server = self.api.server
+        server.patch(PODS, "gpuscape-agent-1", pod, names.NAMESPACE)
+        server.patch(
+            DAEMON_SETS, names.AGENT_DAEMON_SET, {"spec": {"template": pod}}, names.NAMESPACE
+        )
+
     def no_coordinator(self) -> None:
         self.api.server.delete(LEASES, names.COORDINATOR_LEASE, names.NAMESPACE)
 
@@ -147,6 +158,7 @@ FAULTS: Mapping[str, Plant] = {
     "agent-pod-missing": no_agent,
     "agent-pod-failing": failing_agent,
     "agent-image-old": old_agent,
+    "version-skew": lambda node: node.runs("gpuscape:0.2.0", "0.1.0"),
     "lease-missing": lambda node: node.api.server.delete(
         LEASES, names.lease(NAME), names.NAMESPACE
     ),
@@ -195,10 +207,30 @@ def test_a_fault_is_found_by_its_name_and_nothing_else_is(node: ShownNode, name:
     assert [each for each in made.checks if "bug" in each.why] == []
 
 
+@pytest.mark.parametrize(
+    ("image", "manifests"),
+    [
+        ("r.example:5000/team/gpuscape:0.1.4", "0.1.0"),
+        ("r.example:5000/team/gpuscape", "0.1.0"),
+        ("gpuscape:nightly", "0.1.0"),
+        (f"gpuscape@sha256:{'0' * 64}", "0.1.0"),
+        ("gpuscape:0.2.0", ""),
+    ],
+)
+def test_an_image_whose_tag_fits_or_says_nothing_is_no_fault(
+    node: ShownNode, image: str, manifests: str
+) -> None:
+    node.runs(image, manifests)
+
+    assert node.examined().findings == ()
+
+
 def test_every_kind_of_finding_on_a_node_from_outside_is_planted() -> None:
     seen_on_the_node_alone = {"lease-held-by-other"}
 
-    assert {kind.name for kind in CATALOG["node"]} == set(FAULTS) | seen_on_the_node_alone
+    of_both = {"version-skew"}
+
+    assert {kind.name for kind in CATALOG["node"]} == set(FAULTS) - of_both | seen_on_the_node_alone
 
 
 def test_what_the_account_may_not_read_is_not_taken_for_well(node: ShownNode) -> None:

@@ -53,15 +53,15 @@ def test_one_of_several_tolerations_is_enough() -> None:
 )
 def test_only_two_effects_keep_pods_off(effect: str, keeps_off: bool) -> None:
     taint = Taint(key="gpu", effect=effect)
-    assert untolerated([taint], []) == (taint if keeps_off else None)
+    assert untolerated([taint], []) == ((taint,) if keeps_off else ())
 
 
-def test_the_first_taint_that_is_not_tolerated_is_the_reason() -> None:
+def test_the_taints_that_are_not_tolerated_are_the_reason_in_their_order() -> None:
     soft = Taint(key="soft", effect="PreferNoSchedule")
     second, third = (Taint(key=key, effect="NoExecute") for key in ("second", "third"))
     tolerations = [Toleration(key="gpu", operator="Exists")]
-    assert untolerated([soft, TAINT, second, third], tolerations) == second
-    assert untolerated([soft, TAINT], tolerations) is None
+    assert untolerated([soft, TAINT, second, third], tolerations) == (second, third)
+    assert untolerated([soft, TAINT], tolerations) == ()
 
 
 @pytest.mark.parametrize(

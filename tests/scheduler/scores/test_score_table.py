@@ -16,7 +16,14 @@ from scheduler.rank_levels import BEST, ranks
 from scheduler.scores.best_effort import LOST
 from scheduler.scores.kubelet_model import DevicePluginPolicy, Policies, TopologyManager
 from scheduler.scores.masks import pairs
-from scheduler.scores.score import FULL_SPEED, aims
+from scheduler.scores.score import (
+    BROKEN,
+    FILLED,
+    FULL_SPEED,
+    KEPT_WHOLE,
+    aims,
+    without_filling,
+)
 from scheduler.scores.score_table import PlacementOutcome, ScoreTable
 from scheduler.scores.shape import Matrix, Shape
 from scheduler.scores.speed import SetSpeeds
@@ -126,13 +133,13 @@ def test_a_set_counts_by_the_best_of_its_class() -> None:
 def test_a_node_that_is_entirely_free_is_left_whole_unless_the_pod_fills_it() -> None:
     table = ScoreTable(PAIRS)
     outcomes = [(ALL, 2), (ALL, 7), (ALL, 8), (ALL & ~1, 2)]
-    assert [aims(table.outcome(free, wish(gpus)).score).whole for free, gpus in outcomes] == [
-        0,
-        0,
-        1,
-        1,
-    ]
-    assert aims(table.outcome(ALL, wish(4, 4)).score).whole == 1
+    scores = [table.outcome(free, wish(gpus)).score for free, gpus in outcomes]
+    assert [aims(each).whole for each in scores] == [BROKEN, BROKEN, FILLED, KEPT_WHOLE]
+    uncounted = [without_filling(each) for each in scores]
+    assert [aims(each).whole for each in uncounted] == [BROKEN, BROKEN, KEPT_WHOLE, KEPT_WHOLE]
+    assert replace(aims(uncounted[2]), whole=FILLED) == aims(scores[2])
+    assert aims(table.outcome(ALL, wish(4, 4)).score).whole == FILLED
+    assert aims(table.outcome(0b1011, wish(3)).score).whole == FILLED
 
 
 def test_what_does_not_fit_scores_nothing() -> None:

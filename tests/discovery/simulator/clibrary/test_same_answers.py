@@ -14,7 +14,6 @@ from discovery.simulator import simulation as simulations
 from discovery.simulator.answers import ANSWERS
 from discovery.simulator.answers.mig_changes import CHANGES
 from discovery.simulator.computed_machine import ComputedMachine
-from discovery.simulator.description.machine_catalog import load_machine, machine_names
 from discovery.simulator.description.machine_schema import FabricSpec, MigInstanceSpec
 from discovery.simulator.driver.gpm_samples import ENTRIES as GPM_ENTRIES
 from discovery.simulator.driver.library import Library
@@ -23,11 +22,10 @@ from discovery.simulator.entry_points.entry_point_table import TABLE
 from discovery.simulator.simulation import Simulation
 from discovery.simulator.state.state_file import StateFile
 from tests import machines
+from tests.catalog import WITH_DRIVER, by_kind
 from tests.controlplane.lifetime import end_with_parent
 from tests.discovery.simulator.clibrary import raw_calls
 from tests.discovery.simulator.clibrary.serving import Serve
-
-WITH_DRIVER = [name for name in machine_names() if load_machine(name).driver]
 
 
 @pytest.fixture
@@ -39,7 +37,7 @@ def standing_clock(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("standing_clock")
-@pytest.mark.parametrize("name", WITH_DRIVER)
+@pytest.mark.parametrize("name", by_kind(WITH_DRIVER))
 def test_on_a_machine_every_call_gives_the_same_code_and_bytes(
     name: str, tmp_path: Path, serve: Serve
 ) -> None:

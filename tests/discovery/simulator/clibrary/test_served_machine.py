@@ -17,8 +17,7 @@ from discovery.simulator.description.machine_catalog import machine_names
 from discovery.simulator.simulation import Simulation, simulate
 from tests import machines
 from tests.agent.agent_process import GPUSCAPE
-
-MACHINES = machine_names()
+from tests.catalog import by_kind
 
 
 def discovered(*options: str | Path) -> subprocess.CompletedProcess[str]:
@@ -32,7 +31,7 @@ def discovered(*options: str | Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize("name", MACHINES)
+@pytest.mark.parametrize("name", by_kind(machine_names()))
 def test_our_own_reader_sees_the_same_through_the_library(name: str, tmp_path: Path) -> None:
     """The whole snapshot of each machine: on hardware it is read in this way."""
     simulation = Simulation.create(name, tmp_path)

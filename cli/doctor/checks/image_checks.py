@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether image and chart, or manifests, are of versions that run together. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from base.settings.version_skew import VARIABLE, VersionSkew
+from cli.doctor.finding import DoctorFinding, FindingKind, FindingSeverity, found
+from kube.api import Object
+
+VERSION_SKEW: Final = FindingKind(
+    name="version-skew",
+    severity=FindingSeverity.WARNING,
+    cause="The image and the chart or manifests that started it are of different minor versions:"
+    " settings, roles or policies may be ones that the other does not know.",
+    fix="Have both of one version: the chart's image.tag, or the chart of the image's version.",
+    page="upgrade.md#image-and-chart",
+)
+
+KINDS: Final = (VERSION_SKEW,)
+_TAG: Final = re.compile(r":(?P<version>v?\d+\.\d+\.\d+[^/@]*)(@.*)?$")
+
+
+def skew_findings(about: str, skew: VersionSkew) -> Iterator[DoctorFinding]:
+    """At most one."""
+    if not skew.is_supported:
+        yield found(VERSION_SKEW, about, skew.cause, skew.action)
+
+
+def shown_skew(pod: Object) -> VersionSkew:
+    """That of a pod's first container, by the tag of its image and by its variable.
+
+    A tag that is no version, or a digest alone, says nothing.
+    """
+    containers: Sequence[Object] = (pod.get("spec") or {}).get("containers") or ({},)
+    container = containers[0]
+    tag = _TAG.search(str(container.get("image") or ""))
+    variables = {it.get("name"): it.get("value") for it in container.get("env") or ()}
+    return VersionSkew(
+        image="" if tag is None else tag["version"], manifests=str(variables.get(VARIABLE) or "")
+    )

@@ -1,0 +1,16 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How the log of a program in a pod begins."""
+
+from __future__ import annotations
+
+import os
+from importlib.metadata import version
+
+from base.log import configure
+from base.settings import version_skew
+
+
+def begin_log(level: str, form: str) -> None:
+    """Log from now on; the first line says where chart or manifests are of another version."""
+    configure(level, form)
+    version_skew.report(version_skew.of_process(os.environ, version("gpuscape")))
