@@ -81,6 +81,11 @@ def test_every_page_stands_in_the_navigation_once() -> None:
     assert sorted(NAV) == sorted({path for path, _ in site.pages()} - NOT_IN_NAV)
 
 
+def test_the_second_page_shows_two_users_at_work() -> None:
+    """Before anything is explained."""
+    assert NAV[:2] == ["index.md", "two-users.md"]
+
+
 def test_the_site_has_each_page(built: Path) -> None:
     names = [re.sub(r"README\.md$", "index.md", path) for path in NAV]
     pages = [built / name.replace(".md", ".html") for name in names]

@@ -55,6 +55,7 @@ _FILE: Final = click.Path(dir_okay=False, path_type=Path)
 Examples:
   gpuscape scheduler explain train-0 -n team-a
   gpuscape scheduler explain -f pod.yaml         a pod that is not there yet
+  gpuscape scheduler explain -f job.yaml         the pod that a Job or Deployment would make
   gpuscape scheduler explain train-0 --server http://127.0.0.1:8888
       what a running extender knows
   gpuscape scheduler explain train-0 --node gpu-1 --node gpu-2 -o json
@@ -83,7 +84,12 @@ Exit codes: 2 bad input, 4 the extender or the cluster did not answer."""
 )
 @click.argument("pod", required=False)
 @click.option("-n", "--namespace", default="default", show_default=True, help="Of the pod.")
-@click.option("-f", "--file", type=_FILE, help="A pod's manifest, in place of a pod that is there.")
+@click.option(
+    "-f",
+    "--file",
+    type=_FILE,
+    help="Manifest of a pod, Job or Deployment, in place of a pod that is there.",
+)
 @click.option("--node", "nodes", multiple=True, metavar="NODE", help="Show only this; repeatable.")
 @click.option("--server", metavar="URL", help="Ask this extender.")
 @click.option("--ca-file", type=_FILE, help="Authority of its certificate, PEM.")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -31,6 +31,8 @@ from scheduler.score_explanation import Explanation, explain, nothing_requested
 from scheduler.scores.class_tables import ScoreTables
 
 T = TypeVar("T")
+WORKLOADS: Final = ("Deployment", "Job", "ReplicaSet", "StatefulSet")
+"""What makes pods that the scheduler places, from a template at ``spec.template``."""
 RELATIVE: Final = (
     f"Of more than {SHORT} candidates the extender answers how far each rank is from the most "
     "frequent one: differences stay the same."
@@ -54,18 +56,37 @@ class ExtenderClient:
 
 
 def manifest(file: Path) -> Object:
-    """The pod in a file of YAML or JSON. Raises BadInput."""
+    """The pod in a file of YAML or JSON, or the pod that its Job or Deployment would make.
+
+    Raises BadInput.
+    """
     from base.yaml_places import CoreLoader, read_yaml
 
     read = read_yaml(read_text(file), str(file), loader=CoreLoader).content()
-    if not isinstance(read, dict) or read.get("kind") != "Pod":
-        raise BadInput(f"{file} holds no Pod: give one manifest with kind: Pod")
-    _read(read, Pod, str(file))
+    pod = _pod_in(read)
+    if pod is None:
+        kinds = f"{', '.join(WORKLOADS[:-1])} or {WORKLOADS[-1]}"
+        raise BadInput(f"{file} holds no Pod: give one manifest with kind: Pod, {kinds}")
+    _read(pod, Pod, str(file))
     try:
-        node_filters.check(_read(read, ConstrainedPod, str(file)))
+        node_filters.check(_read(pod, ConstrainedPod, str(file)))
     except BadInput as error:
         raise BadInput(f"{file}: {error}") from error
-    return read
+    return pod
+
+
+def _pod_in(read: Any) -> Object | None:
+    """Of a workload it has the template's metadata and specification, and the workload's name."""
+    match read:
+        case {"kind": "Pod"}:
+            pod: Object = read
+            return pod
+        case {"kind": kind, "metadata": dict() as its, "spec": {"template": dict() as template}}:
+            about = template.get("metadata", {})
+            if kind in WORKLOADS and "spec" in template and isinstance(about, dict):
+                who = {key: its[key] for key in ("name", "namespace") if key in its}
+                return {"kind": "Pod", "metadata": {**about, **who}, "spec": template["spec"]}
+    return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -190,8 +190,11 @@ class Stage:
         return f"/api/v1/namespaces/{self.namespace}/pods"
 
 
-def run(plane: Plane, commands: str, folder: Path) -> str:
-    """What shell commands of a page print in this folder; all of them lead to this cluster."""
+def run(plane: Plane, commands: str, folder: Path, *, kubeconfig: Path | None = None) -> str:
+    """What shell commands of a page print in this folder; all of them lead to this cluster.
+
+    ``kubeconfig`` None: the admin's.
+    """
     on_path = folder / "bin"
     on_path.mkdir(parents=True, exist_ok=True)
     kubectl = binaries(KUBERNETES[CONTROLLER_MANAGER_MINOR]) / "kubectl"
@@ -201,7 +204,7 @@ def run(plane: Plane, commands: str, folder: Path) -> str:
     environment = {
         **os.environ,
         "PATH": f"{on_path}:{os.environ['PATH']}",
-        "KUBECONFIG": str(plane.kubeconfig()),
+        "KUBECONFIG": str(kubeconfig or plane.kubeconfig()),
     }
     done = subprocess.run(
         ["/bin/sh", "-euc", commands],

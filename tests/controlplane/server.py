@@ -69,16 +69,21 @@ class Server:
         return self.client(f"system:node:{node}", ("system:nodes",))
 
     def kubeconfig(
-        self, user: str = ADMIN, *, token: str | None = None, token_file: Path | None = None
+        self,
+        user: str = ADMIN,
+        groups: Sequence[str] = (),
+        *,
+        token: str | None = None,
+        token_file: Path | None = None,
     ) -> Path:
-        """A kubeconfig of a user by certificate, or of whoever a token is."""
+        """A kubeconfig of a user in these groups by certificate, or of whoever a token is."""
         if token:
             who = {"token": token}
         elif token_file:
             who = {"tokenFile": str(token_file)}
         else:
             node = user.removeprefix("system:node:")
-            credential = self.client(user) if node == user else self.kubelet(node)
+            credential = self.client(user, groups) if node == user else self.kubelet(node)
             who = {
                 "client-certificate": str(credential.certificate_file),
                 "client-key": str(credential.key_file),

@@ -14,10 +14,16 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from api import names
+import pynvml
+
+from api import keys, names, state_annotation
+from api.mig_resources import GPU_RESOURCE, MigStrategy
+from discovery.simulator.description.machine_schema import MachineDescription
+from discovery.simulator.simulation import Simulation
 from tests import pages
+from tests.agent.agent_process import until
 from tests.cluster.scheduling import run
 from tests.controlplane.builds import binaries
 from tests.controlplane.families import KUBERNETES
@@ -26,7 +32,7 @@ from tests.controlplane.plane import MERGE_PATCH
 from tests.controlplane.programs import ROOT
 from tests.deploy.chart import IMAGE
 from tests.deploy.daemonset import container, daemonset
-from tests.node import images, service_address
+from tests.node import handed_out, images, service_address
 from tests.node.node_gpus import NodeGpus
 from tests.node.nvidia_plugin import NvidiaPlugin
 from tests.node.real_cluster import GPU_NODE, SERVICE, RealCluster
@@ -35,6 +41,10 @@ from tests.node.real_node import SOON, RealNode
 CONTROL_PLANE: Final = "node-role.kubernetes.io/control-plane"
 HOST: Final = f"{names.SCHEDULER}.{names.NAMESPACE}.svc"
 """By which kube-scheduler finds the extender."""
+HOW_TO_CHANGE: Final = (
+    "helm upgrade gpuscape deploy/chart --namespace gpuscape --reset-then-reuse-values"
+)
+KUBE_SCHEDULER: Final = "gpuscape-kube-scheduler"
 _SLICES: Final = f"/apis/discovery.k8s.io/v1/namespaces/{names.NAMESPACE}/endpointslices"
 
 
@@ -50,12 +60,31 @@ class ChartCluster:
     target: Path
     """Names the endpoint that the extender's Service leads to."""
 
-    def type(self, commands: str, *, tree: Path | None = None) -> str:
-        """What they print to an admin of the cluster, in the clone or another tree of the project.
+    def type(
+        self, commands: str, *, tree: Path | None = None, kubeconfig: Path | None = None
+    ) -> str:
+        """What they print in the clone or another tree of the project, to an admin of the cluster
+        or somebody with another kubeconfig.
 
         Fails where one of them does.
         """
-        return run(self.cluster.plane, commands, tree or self.clone)
+        return run(self.cluster.plane, commands, tree or self.clone, kubeconfig=kubeconfig)
+
+    def roll_out(self, *workloads: str) -> None:
+        """Wait until all pods of each are new and ready."""
+        for name in workloads:
+            wait = ("rollout", "status", name, f"--timeout={SOON:.0f}s")
+            self.cluster.plane.kubectl("-n", names.NAMESPACE, *wait)
+
+    def start_scheduling(self) -> None:
+        """Wait for the extender and the scheduler, which are installed; they answer then.
+
+        kube-scheduler waits for the extender's scores, which come late on a busy machine: it would
+        place pods without them.
+        """
+        self.type(f"{HOW_TO_CHANGE} --set scheduler.kubeScheduler.extenderTimeout=30s")
+        self.roll_out(f"deployment/{names.SCHEDULER}", f"deployment/{KUBE_SCHEDULER}")
+        until(self.lead_to_extender, SOON)
 
     def lead_to_extender(self) -> bool:
         """Have the Service lead to an endpoint of its that is ready; whether there is one."""
@@ -69,14 +98,49 @@ class ChartCluster:
                     return True
         return False
 
+    def held(self, node: RealNode) -> Mapping[str, set[int]]:
+        """By pod, as ``namespace/name``: the indices of its whole GPUs, as the kubelet has handed
+        them out."""
+        index = indices(self.gpus[node.name].simulation)
+        found = self.cluster.plane.demand("GET", "/api/v1/pods")["items"]
+        by_uid = {it["metadata"]["uid"]: it["metadata"] for it in found}
+        return {
+            f"{pod['namespace']}/{pod['name']}": {index[name] for name in grant.ids}
+            for grant in handed_out.grants(node)
+            if (pod := by_uid.get(grant.pod_uid)) and grant.resource == GPU_RESOURCE
+        }
+
+    def free(self, node: RealNode, gpus: int = 8) -> set[int]:
+        """Those of its first GPUs that the extender takes for free, by what the agent has
+        published."""
+        annotations = self.cluster.lease(node.name)["metadata"]["annotations"]
+        state = state_annotation.decode(annotations[keys.STATE])
+        used = int(state.used, 16) if state else 0
+        return {number for number in range(gpus) if not used >> number & 1}
+
+
+def indices(simulation: Simulation) -> Mapping[str, int]:
+    """UUID to index of each GPU, by NVML."""
+    with simulation:
+        pynvml.nvmlInit()
+        try:
+            handles = map(pynvml.nvmlDeviceGetHandleByIndex, range(pynvml.nvmlDeviceGetCount()))
+            return {pynvml.nvmlDeviceGetUUID(it): number for number, it in enumerate(handles)}
+        finally:
+            pynvml.nvmlShutdown()
+
 
 @contextmanager
 def chart_cluster(
-    folder: Path, *machines: str, note: Callable[[str], None] = lambda _: None
+    folder: Path,
+    *machines: MachineDescription | str,
+    strategy: MigStrategy = MigStrategy.NONE,
+    settings: Mapping[str, Any] | None = None,
+    note: Callable[[str], None] = lambda _: None,
 ) -> Iterator[ChartCluster]:
     """A node for each machine, and one without GPUs, while the block lasts.
 
-    Raises NotPreparedError and ProgramError.
+    ``strategy`` and ``settings`` are the device plugins'. Raises NotPreparedError and ProgramError.
     """
     with RealCluster.start(folder, nodes=len(machines) + 1, note=note) as cluster:
         plane, target = cluster.plane, folder / "extender"
@@ -91,7 +155,7 @@ def chart_cluster(
         served = {}
         for node, machine in zip(with_gpus, machines, strict=True):
             served[node.name] = NodeGpus.serve(node, machine)
-            NvidiaPlugin.start(plane, node)
+            NvidiaPlugin.start(plane, node, strategy=strategy, settings=settings)
             cluster.label(node.name, {GPU_NODE: "true"})
         cluster.label(control.name, {CONTROL_PLANE: ""})
         taint = {"spec": {"taints": [{"key": CONTROL_PLANE, "effect": "NoSchedule"}]}}

@@ -22,6 +22,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from discovery.simulator.clibrary.compiler import compiler
 from tests.controlplane.builds import binaries, cache
 from tests.controlplane.families import PAUSE as PAUSE_FAMILY
 from tests.deploy.daemonset import container, daemonset
@@ -32,6 +33,7 @@ ARCHITECTURES: Final = {"x86_64": "amd64", "aarch64": "arm64"}
 KEPT: Final = 3
 """How many images of some 300 MB stay: those that were used last."""
 
+_C_FLAGS: Final = ("-O1", "-std=gnu11", "-Wall", "-Wextra", "-Werror")
 _TYPES: Final = "application/vnd.oci.image"
 _MAKE_ROOT: Final = """
 import os, sys
@@ -71,6 +73,23 @@ def our_image() -> Path:
         for unused in by_use[:-KEPT]:
             unused.unlink()
     return file
+
+
+def place_program(source: Path, root: Path, place: str, *options: str) -> Path:
+    """Compile a program in C for an image's ``root``, next to the libraries that it loads; it.
+
+    The compiler is the one that builds the simulator's library. Raises CalledProcessError.
+    """
+    program = root / place.lstrip("/")
+    program.parent.mkdir(parents=True, exist_ok=True)
+    subprocess.run([*compiler(), *_C_FLAGS, "-o", program, source, *options], check=True)
+    listed = subprocess.run(["ldd", program], capture_output=True, text=True, check=True).stdout
+    for word in listed.split():
+        if word.startswith("/"):
+            library = root / word.lstrip("/")
+            library.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(word, library)
+    return program
 
 
 def write(file: Path, name: str, root: Path, config: Mapping[str, Any]) -> Path:

@@ -9,14 +9,11 @@ rest: the variable with the devices, and the driver's library.
 from __future__ import annotations
 
 import http.client
-import shutil
-import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from discovery.simulator.clibrary.compiler import compiler
 from tests.agent.agent_process import until
 from tests.controlplane.plane import Object
 from tests.node import images
@@ -28,31 +25,24 @@ from tests.node.real_node import SOON, RealNode
 
 IMAGE: Final = "localhost/mig-holder:1"
 SOURCE: Final = Path(__file__).with_name("mig_holder.c")
-_FLAGS: Final = ("-O1", "-std=gnu11", "-Wall", "-Wextra", "-Werror")
 _ALSO_VALID: Final = 5
 """Times that a program must find its devices after something happened: a second."""
 
 
 def build(folder: Path) -> Path:
-    """Compile the program. Raises CalledProcessError."""
-    folder.mkdir(parents=True, exist_ok=True)
-    program = folder / "mig-holder"
-    subprocess.run([*compiler(), *_FLAGS, "-o", program, SOURCE, "-ldl", "-pthread"], check=True)
-    return program
+    """Compile the program, next to what it loads. Raises CalledProcessError."""
+    return images.place_program(SOURCE, folder, "/mig-holder", "-ldl", "-pthread")
 
 
 def image(folder: Path) -> Path:
-    """The file of the image, made in ``folder``."""
-    root = folder / "mig-holder-root"
-    program = build(root)
-    listed = subprocess.run(["ldd", program], capture_output=True, text=True, check=True).stdout
-    # the simulator's library needs these as well: what it may use is in libc since glibc 2.34
-    for word in listed.split():
-        if word.startswith("/"):
-            place = root / word.lstrip("/")
-            place.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(word, place)
-    return images.write(folder / "mig-holder.tar", IMAGE, root, {"Entrypoint": ["/mig-holder"]})
+    """The file of the image, made in ``folder``.
+
+    The simulator's library needs no more than the program: since glibc 2.34 all that it may use is
+    in libc.
+    """
+    program = build(folder / "mig-holder-root")
+    config = {"Entrypoint": ["/mig-holder"]}
+    return images.write(folder / "mig-holder.tar", IMAGE, program.parent, config)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,21 +3,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Final
 
-import pynvml
 import pytest
 
-from api import keys, names, state_annotation
-from discovery.simulator.simulation import Simulation
+from api import names
 from tests import pages
 from tests.agent.agent_process import until
 from tests.cluster.scheduling import PROFILE
-from tests.node import handed_out, prometheus_pod
-from tests.node.chart_cluster import ChartCluster, chart_cluster
+from tests.node import prometheus_pod
+from tests.node.chart_cluster import HOW_TO_CHANGE, ChartCluster, chart_cluster
 from tests.node.container_agents import labels_of
-from tests.node.gpu_cluster import PODS
+from tests.node.gpu_cluster import NAMESPACE, PODS
 from tests.node.gpu_pods import gpu_pod, gpus
 from tests.node.real_cluster import AGENT
 from tests.node.real_node import SOON, RealNode
@@ -29,11 +27,7 @@ README: Final = pages.page("README.md")
 HELM: Final = pages.page("docs/helm.md")
 MACHINE: Final = "a100-pcie-pairs"
 """Eight GPUs, of which 0 and 1, 2 and 3, and so on have links, and no others."""
-HOW_TO_CHANGE: Final = (
-    "helm upgrade gpuscape deploy/chart --namespace gpuscape --reset-then-reuse-values"
-)
 OURS: Final = "/var/lib/gpuscape"
-KUBE_SCHEDULER: Final = "gpuscape-kube-scheduler"
 
 
 @pytest.fixture(scope="module")
@@ -60,15 +54,13 @@ def test_three_commands_lead_to_labels_metrics_and_ranked_pods_and_two_back(
         assert counts == dict.fromkeys(stage.gpus, 8)
 
     stage.type(pages.marked(HELM, "scheduler"))
-    roll_out(stage, f"deployment/{KUBE_SCHEDULER}", f"deployment/{names.SCHEDULER}")
-    be_patient(stage)
-    until(stage.lead_to_extender, SOON)
+    stage.start_scheduling()
     leave_free(stage, bare, {1, 2})
     leave_free(stage, pair, {4, 5, 7})  # the emptier one, which whoever packs would leave alone
-    until(lambda: free(stage, bare) == {1, 2} and free(stage, pair) == {4, 5, 7}, SOON)
+    until(lambda: stage.free(bare) == {1, 2} and stage.free(pair) == {4, 5, 7}, SOON)
     make(stage, "ranked", 2, scheduler=PROFILE)
     assert cluster.plane.demand("GET", f"{PODS}/ranked")["spec"]["nodeName"] == pair.name
-    assert held(stage, pair)["ranked"] == {4, 5}
+    assert stage.held(pair)[f"{NAMESPACE}/ranked"] == {4, 5}
 
     cluster.plane.demand("DELETE", f"{PODS}?gracePeriodSeconds=0")
     until(lambda: not cluster.plane.demand("GET", PODS)["items"], SOON)
@@ -87,7 +79,7 @@ def test_with_every_part_that_writes_files_those_stay_that_uninstall_speaks_of(
     parts = ("mig.mode=enforce", "agent.migDevices=sys-admin", "agent.hostState=true")
     switches = "".join(f" --set {each}" for each in parts)
     stage.type(f"{HOW_TO_CHANGE}{switches}")
-    roll_out(stage, f"daemonset/{AGENT}", f"deployment/{names.COORDINATOR}")
+    stage.roll_out(f"daemonset/{AGENT}", f"deployment/{names.COORDINATOR}")
     until(lambda: all(is_labelled(cluster.nodes[name]) for name in stage.gpus), SOON)
     printed = stage.type(pages.marked(HELM, "remove"))
     stage.type(pages.marked(HELM, "namespace"))
@@ -100,13 +92,6 @@ def test_with_every_part_that_writes_files_those_stay_that_uninstall_speaks_of(
 def is_labelled(node: RealNode) -> bool:
     """Whether its Node has every label of its machine."""
     return bool(labels_of(MACHINE).keys() <= node.object()["metadata"]["labels"].keys())
-
-
-def roll_out(stage: ChartCluster, *workloads: str) -> None:
-    """Wait until all pods of each are new and ready."""
-    for name in workloads:
-        wait = ("rollout", "status", name, f"--timeout={SOON:.0f}s")
-        stage.cluster.plane.kubectl("-n", names.NAMESPACE, *wait)
 
 
 def make(
@@ -126,47 +111,8 @@ def leave_free(stage: ChartCluster, node: RealNode, wanted: set[int]) -> None:
     """Have pods of one GPU each on all of its GPUs but these."""
     for number in range(8):
         make(stage, f"{node.name}-{number}", 1, node=node.name)
-    for name, its in held(stage, node).items():
+    for name, its in stage.held(node).items():
         if its & wanted:
-            stage.cluster.plane.demand("DELETE", f"{PODS}/{name}?gracePeriodSeconds=0")
-    until(lambda: set().union(*held(stage, node).values()) == set(range(8)) - wanted, SOON)
-
-
-def held(stage: ChartCluster, node: RealNode) -> Mapping[str, set[int]]:
-    """By pod: the indices of its GPUs, as the kubelet has handed them out."""
-    index = indices(stage.gpus[node.name].simulation)
-    pods = stage.cluster.plane.demand("GET", PODS)["items"]
-    by_uid = {it["metadata"]["uid"]: it["metadata"]["name"] for it in pods}
-    return {
-        by_uid[grant.pod_uid]: {index[name] for name in grant.ids}
-        for grant in handed_out.grants(node)
-        if grant.pod_uid in by_uid
-    }
-
-
-def indices(simulation: Simulation) -> Mapping[str, int]:
-    """UUID to index, by NVML."""
-    with simulation:
-        pynvml.nvmlInit()
-        try:
-            handles = map(pynvml.nvmlDeviceGetHandleByIndex, range(pynvml.nvmlDeviceGetCount()))
-            return {pynvml.nvmlDeviceGetUUID(it): number for number, it in enumerate(handles)}
-        finally:
-            pynvml.nvmlShutdown()
-
-
-def free(stage: ChartCluster, node: RealNode) -> set[int]:
-    """The GPUs that the extender takes for free, by what the agent has published."""
-    annotations = stage.cluster.lease(node.name)["metadata"]["annotations"]
-    state = state_annotation.decode(annotations[keys.STATE])
-    used = int(state.used, 16) if state else 0
-    return {number for number in range(8) if not used >> number & 1}
-
-
-def be_patient(stage: ChartCluster) -> None:
-    """Have kube-scheduler wait for the extender's scores, which come late on a busy machine.
-
-    It would place the pod without them.
-    """
-    stage.type(f"{HOW_TO_CHANGE} --set scheduler.kubeScheduler.extenderTimeout=30s")
-    roll_out(stage, f"deployment/{names.SCHEDULER}", f"deployment/{KUBE_SCHEDULER}")
+            path = f"{PODS}/{name.removeprefix(f'{NAMESPACE}/')}"
+            stage.cluster.plane.demand("DELETE", f"{path}?gracePeriodSeconds=0")
+    until(lambda: set().union(*stage.held(node).values()) == set(range(8)) - wanted, SOON)

@@ -189,6 +189,24 @@ def test_a_manifest_stands_for_a_pod_that_is_not_there(run: Run, api: Api, manif
     assert not api.server.objects(PODS)
 
 
+@pytest.mark.usefixtures("api")
+@pytest.mark.parametrize("kind", ["Deployment", "Job", "ReplicaSet", "StatefulSet"])
+def test_a_workload_stands_for_the_pod_that_it_would_make(
+    run: Run, tmp_path: Path, kind: str
+) -> None:
+    """With the template's annotations, of which the scores depend, under the workload's name."""
+    pod = train()
+    template = {"metadata": {"annotations": {"gpuscape.io/link": "nvlink"}}, "spec": pod["spec"]}
+    workload = {"kind": kind, "metadata": {"name": "many"}, "spec": {"template": template}}
+
+    answer = found(run, "-f", written(tmp_path, workload))
+
+    ranks = {it["node"]: it["rank"] for it in answer["nodes"]}
+    assert answer["pod"].endswith("/many")
+    assert answer["link"] == "nvlink"
+    assert ranks["whole"] == 10
+
+
 def test_a_pod_without_whole_gpus_has_no_scores(run: Run, api: Api) -> None:
     api.server.create(PODS, train(0), "default")
     assert said(run, "train") == "Pod default/train asks for no whole GPU: it gets no scores.\n"
@@ -443,6 +461,10 @@ def test_one_pod_is_named(run: Run, arguments: tuple[str, ...]) -> None:
     ("text", "said"),
     [
         ("kind: Deployment", "holds no Pod"),
+        ("{kind: Job, spec: {template: {metadata: {name: a}}}}", "holds no Pod"),
+        ("{kind: Job, metadata: 7, spec: {template: {spec: {}}}}", "holds no Pod"),
+        ("{kind: DaemonSet, spec: {template: {spec: {}}}}", "Deployment, Job, ReplicaSet or"),
+        ("{kind: Job, metadata: {}, spec: {template: {spec: 7}}}", "not as a Pod should be"),
         ("- kind: Pod", "holds no Pod"),
         ("{", "not valid YAML"),
         ("{kind: Pod, spec: {containers: 7}}", "is not as a Pod should be: Expected `array"),
