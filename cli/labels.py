@@ -26,6 +26,7 @@ Examples:
   gpuscape labels
   gpuscape labels --explain --mig-strategy mixed --simulate a30-pair
   gpuscape labels --sharing-config plugin.yaml -o json
+  gpuscape labels --label-rules rules.yaml --simulate dgx-a100-80gb
   gpuscape labels -o feature-file > /etc/kubernetes/node-feature-discovery/features.d/gpuscape
 
 \b
@@ -35,10 +36,15 @@ node stays) or `absent` (it is known not to apply, and is removed)."""
 @click.option("--explain", "explained", is_flag=True, help="Show every possible label, and why.")
 @options.output("table", "json", "yaml", "feature-file")
 @options.settings(
-    "mig-strategy", "sharing-config", "timestamp", "machine-type-file", *options.READING
+    "mig-strategy",
+    "sharing-config",
+    "label-rules",
+    "timestamp",
+    "machine-type-file",
+    *options.READING,
 )
 def command(load: Load, explained: bool, output: str) -> None:
-    """Show the labels this machine's node gets: gpu-feature-discovery's and our own.
+    """Show the labels this machine's node gets: gpu-feature-discovery's, our own, yours by rules.
 
     Nothing is written anywhere.
     """

@@ -22,6 +22,7 @@ from labelers.groups.driver_labels import driver_labels
 from labelers.groups.hardware_labels import hardware_labels
 from labelers.groups.node_labels import node_labels
 from labelers.groups.resource_labels import resource_labels
+from labelers.groups.rule_labels import rule_labels
 from labelers.groups.topology_labels import link_labels
 from labelers.health import health_labels
 from labelers.label_settings import LabelSettings
@@ -54,6 +55,8 @@ class KeyDecision:
     key: str
     decision: Decision
     labeler: str
+    registered: Key | None
+    """What the key is; None for one that nobody owns."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +95,8 @@ def wanted(
     rows: list[KeyDecision] = []
     failures: list[LabelerFailure] = []
     illegal: list[str] = []
-    for labeler in labelers:
+    for labeler in (*labelers, *_by_rules(settings)):
+        names = {key.name: key for key in labeler.keys}
         try:
             decisions = _owned(labeler, labeler.decide(snapshot, settings))
         except Exception as error:  # whatever it is, it must not hide the other labelers
@@ -106,7 +110,10 @@ def wanted(
             if fault is not None:
                 illegal.append(key)
             decided = decision if fault is None else Absent(reason=fault)
-            rows.append(KeyDecision(key=key, decision=decided, labeler=labeler.name))
+            registered = names.get(key) or keys.label(key)
+            rows.append(
+                KeyDecision(key=key, decision=decided, labeler=labeler.name, registered=registered)
+            )
     return LabelDecisions(
         rows=tuple(sorted(rows, key=lambda row: row.key)),
         failures=tuple(failures),
@@ -114,12 +121,24 @@ def wanted(
     )
 
 
+def _by_rules(settings: LabelSettings) -> tuple[Labeler, ...]:
+    """The labeler of the admin's rules; none without rules."""
+    if not settings.rules:
+        return ()
+    made = tuple(
+        Key(name=rule.key, summary="by a rule of yours", source=rule.place)
+        for rule in settings.rules
+    )
+    return (Labeler("rules", made, rule_labels),)
+
+
 def _owned(labeler: Labeler, decisions: Decisions) -> Decisions:
     """The decisions, when they are about all of the labeler's keys and no others.
 
     Raises ValueError else, which counts as the labeler's failure.
     """
-    foreign = [key for key in decisions if keys.label(key) not in labeler.keys]
+    names = {key.name for key in labeler.keys}
+    foreign = [key for key in decisions if key not in names and keys.label(key) not in labeler.keys]
     missing = [key.name for key in labeler.keys if key.name not in decisions]
     if foreign or missing:
         raise ValueError(f"decided foreign keys {foreign}, left out {missing}")

@@ -6,7 +6,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from api import keys
 from labelers.compose import KeyDecision, LabelDecisions
 from labelers.decision import Absent, Decision, Keep, Value
 
@@ -40,7 +39,7 @@ def explain(labels: LabelDecisions) -> tuple[LabelExplanation, ...]:
 
 
 def _explanation(row: KeyDecision) -> LabelExplanation:
-    key = keys.label(row.key)
+    key = row.registered
     outcome, text = _outcome(row.decision)
     return LabelExplanation(
         key=row.key,

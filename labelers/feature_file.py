@@ -13,18 +13,22 @@ Source: node-feature-discovery, source/local/local.go and docs/usage/customizati
 from __future__ import annotations
 
 import errno
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
+from api.key_kinds import is_rule_key
 from base.errors import BadInput, Permanent, Transient
 from base.files import replace_file
-from labelers.decision import Decisions
+from labelers.decision import Absent, Decisions
 from labelers.diff import applied
 
 MAX_BYTES = 65_536
 """A larger file is ignored as a whole."""
 
 _MODE = 0o644
+_BY_RULES = "# by rules:"
+"""Begins the line that names the labels which rules made, so that they can be told from others
+once their rules are gone. NFD passes over comments."""
 _NEEDS_SOMEBODY = (
     errno.EACCES,
     errno.EPERM,
@@ -37,9 +41,15 @@ _NEEDS_SOMEBODY = (
 )
 
 
-def render(labels: Mapping[str, str]) -> bytes:
-    """The feature file's text, sorted by key. Raises Permanent when it is too large for NFD."""
-    content = "".join(f"{key}={text}\n" for key, text in sorted(labels.items())).encode()
+def render(labels: Mapping[str, str], by_rules: Collection[str] = ()) -> bytes:
+    """The feature file's text, sorted by key; ``by_rules``: labels that rules made.
+
+    Raises Permanent when it is too large for NFD.
+    """
+    lines = [f"{key}={text}" for key, text in sorted(labels.items())]
+    if by_rules:
+        lines.insert(0, " ".join((_BY_RULES, *sorted(by_rules))))
+    content = "".join(f"{line}\n" for line in lines).encode()
     if len(content) > MAX_BYTES:
         raise Permanent(
             f"the labels take {len(content)} bytes, and NFD ignores a feature file above"
@@ -55,10 +65,18 @@ def read(content: bytes) -> dict[str, str]:
     return {key.strip(): text.strip() for key, _, text in pairs}
 
 
+def rule_keys(content: bytes) -> frozenset[str]:
+    """The labels in a feature file that rules made."""
+    lines = content.decode("utf-8", "replace").splitlines()
+    named = next((line for line in lines if line.startswith(_BY_RULES)), "")
+    return frozenset(named.removeprefix(_BY_RULES).split())
+
+
 def write(path: Path, wanted: Decisions) -> bool:
     """Bring the file to ``wanted``; True when it was changed.
 
-    A label to be kept stays as it is in the file. Raises BadInput for a name that
+    A label to be kept stays as it is in the file. One by a rule is removed only where we wrote
+    it, and as soon as no rule makes it. Raises BadInput for a name that
     NFD passes over, Permanent when somebody has to act (missing folder, no right,
     read-only), Transient otherwise; the old file is then untouched.
     """
@@ -66,13 +84,25 @@ def write(path: Path, wanted: Decisions) -> bool:
         raise BadInput(f"{path}: NFD passes over names that start with a dot; choose another name")
     try:
         before = _content(path)
-        after = render(applied(read(before or b""), wanted))
+        after = _after(before or b"", wanted)
         if after == before:
             return False
         replace_file(path, after, mode=_MODE)  # NFD passes over the name it is written under
     except OSError as error:
         raise _sorted_error(path, error) from error
     return True
+
+
+def _after(content: bytes, wanted: Decisions) -> bytes:
+    """What is to be in a file that has this now."""
+    there, made = read(content), rule_keys(content)
+    by_rules = {key for key in wanted if is_rule_key(key)}
+    foreign = [key for key in by_rules - made if isinstance(wanted[key], Absent)]
+    decisions = {key: decision for key, decision in wanted.items() if key not in foreign}
+    gone = Absent(reason="no rule makes it any more")
+    labels = applied(there, {**decisions, **dict.fromkeys(made - by_rules, gone)})
+    ours = by_rules & labels.keys()
+    return render(labels, [key for key in ours if key in made or labels[key] != there.get(key)])
 
 
 def _content(path: Path) -> bytes | None:

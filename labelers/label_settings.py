@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from api.mig_resources import MigStrategy
 from labelers.groups.sharing import NOTHING_SHARED, Sharing
+from labelers.label_rules import LabelRule
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,6 +18,8 @@ class LabelSettings:
     sharing: Sharing = NOTHING_SHARED
     timestamp_seconds: int | None = None
     """Start of this process, Unix seconds; None: no timestamp label."""
+    rules: tuple[LabelRule, ...] = ()
+    """For labels under the admin's own prefixes; each key once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

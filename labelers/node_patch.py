@@ -17,8 +17,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from api import keys, limits, names
-from api.key_kinds import KeyLocation, Writer
-from labelers.decision import Decisions, Value
+from api.key_kinds import KeyLocation, Writer, is_rule_key
+from labelers.decision import Absent, Decisions, Value
 from labelers.diff import changes, decided
 
 Changes = dict[str, str | None]
@@ -78,9 +78,10 @@ def plan(
     ``leave``: keys not to touch for now, and why. A key owned by server-side apply is
     left alone where its value would change: whoever the applier is, for we never apply.
     One that nfd-master owns is left alone in any case, for its value is not ours to keep.
+    A label by a rule is removed only where we wrote it: an admin may have had it before.
     """
     meta = node["metadata"]
-    nfd = dict.fromkeys(nfd_labels(meta), _OF_NFD)
+    nfd = dict.fromkeys(nfd_labels(meta, labels), _OF_NFD)
     own_labels, left_labels = _split(meta, KeyLocation.NODE_LABEL, labels, {**(leave or {}), **nfd})
     own, left = _split(meta, KeyLocation.NODE_ANNOTATION, annotations, leave or {})
     no_room = dict.fromkeys(_surplus(meta.get("labels") or {}, own_labels), _TOO_MANY)
@@ -92,6 +93,22 @@ def plan(
         left_alone={**held, **left_labels, **left},
         dropped={**no_room, **too_large},
     )
+
+
+def former_labels(meta: Mapping[str, Any], wanted: Decisions) -> Decisions:
+    """Labels that a rule made once and none makes now, to be removed.
+
+    Those whose value is ours by the Node's managedFields: whoever changed one since has it.
+    Nothing where no label is ``wanted`` at all: labels go elsewhere then.
+    """
+    if not wanted:
+        return {}
+    gone = Absent(reason="no rule makes it any more")
+    return {
+        key: gone
+        for key in meta.get("labels") or {}
+        if key not in wanted and is_rule_key(key) and _is_written(meta, key)
+    }
 
 
 def writers(meta: Mapping[str, Any], where: KeyLocation, key: str) -> tuple[str, ...]:
@@ -109,7 +126,12 @@ def _split(
     """Our changes of one part, and those to leave out with the reason."""
     claims = {**_appliers(meta, where), **leave}
     changed = changes(meta.get(_PARTS[where]) or {}, wanted)
-    ours = {key: text for key, text in changed.items() if _is_ours(key, where)}
+    ours = {
+        key: text
+        for key, text in changed.items()
+        if _is_ours(key, where)
+        or (_by_rule(key, where, wanted) and (text is not None or _is_written(meta, key)))
+    }
     free = {key: text for key, text in ours.items() if key not in claims}
     return free, {key: claims[key] for key in ours if key in claims}
 
@@ -119,6 +141,16 @@ def _is_ours(key: str, where: KeyLocation) -> bool:
         known.where is where and known.writer is Writer.AGENT and known.matches(key)
         for known in keys.KEYS
     )
+
+
+def _by_rule(key: str, where: KeyLocation, wanted: Decisions) -> bool:
+    """Whether a rule of the admin decides this label."""
+    return where is KeyLocation.NODE_LABEL and key in wanted and is_rule_key(key)
+
+
+def _is_written(meta: Mapping[str, Any], key: str) -> bool:
+    """Whether a label's value is ours by the Node's managedFields."""
+    return names.AGENT in writers(meta, KeyLocation.NODE_LABEL, key)
 
 
 def _appliers(meta: Mapping[str, Any], where: KeyLocation) -> dict[str, str]:
@@ -138,21 +170,33 @@ def _owned(entry: Mapping[str, Any], where: KeyLocation) -> set[str]:
     return {key.removeprefix("f:") for key in named if key.startswith("f:")}
 
 
-def nfd_labels(meta: Mapping[str, Any]) -> Iterator[str]:
-    """Labels of ours that nfd-master owns.
+def nfd_labels(meta: Mapping[str, Any], wanted: Decisions) -> Iterator[str]:
+    """Labels of ours that nfd-master owns; of those by rules the ``wanted`` ones.
 
     Its list leaves out the prefix of its own labels only. An nfd-master with an instance
     name puts that, and a dot, before the annotation's name.
     """
     for name, text in (meta.get("annotations") or {}).items():
         if name == names.FEATURE_LABELS or name.endswith(f".{names.FEATURE_LABELS}"):
-            yield from (key for key in text.split(",") if _is_ours(key, KeyLocation.NODE_LABEL))
+            yield from (key for key in text.split(",") if _is_label(key, wanted))
+
+
+def _is_label(key: str, wanted: Decisions) -> bool:
+    place = KeyLocation.NODE_LABEL
+    return _is_ours(key, place) or _by_rule(key, place, wanted)
 
 
 def _surplus(there: Mapping[str, str], changed: Changes) -> list[str]:
-    """The new labels for which there is no room, the last by name."""
+    """The new labels for which there is no room, the last by name.
+
+    Those by rules have a limit of their own, their number.
+    """
     kept = [key for key in there if key.startswith(limits.PREFIXES) and _stays(key, changed)]
-    new = [key for key, text in changed.items() if text is not None and key not in there]
+    new = [
+        key
+        for key, text in changed.items()
+        if text is not None and key not in there and key.startswith(limits.PREFIXES)
+    ]
     return new[max(0, limits.MOST_LABELS - len(kept)) :]
 
 

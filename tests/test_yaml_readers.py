@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from agent.settings.agent_settings import AGENT_SETTINGS, AgentSettings
-from agent.settings.labels_from_settings import plugin_config
+from agent.settings.labels_from_settings import label_rules, plugin_config
 from base.errors import BadInput
 from base.files import read_text
 from cli.scheduler.explanation_source import manifest
@@ -28,6 +28,7 @@ READERS: dict[str, Callable[[Path], object]] = {
     "settings": lambda path: AGENT_SETTINGS.load({"config": str(path)}, {}),
     "web config": WebConfigFile,
     "plugin config": lambda path: plugin_config(AgentSettings(sharing_config=path)),
+    "label rules": lambda path: label_rules(AgentSettings(label_rules=path)),
     "machine": read_machine,
     "fleet": lambda path: fleet_file.read(
         read_text(path, most_bytes=fleet_file.MOST_BYTES), str(path)

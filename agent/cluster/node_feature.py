@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from api import keys, limits, names
+from api.key_kinds import is_rule_key
 from kube.api import NODE_FEATURES, NODES, Object
 from kube.lease import owner
 from labelers.decision import Decisions
@@ -41,11 +42,14 @@ class NodeFeatureLabels:
 def labels(present: Object | None, wanted: Decisions) -> NodeFeatureLabels:
     """The labels to publish; one to be kept stays as the object ``present`` has it.
 
+    What a rule made once and none makes now is not among them: the object is ours alone.
     Texts that start with ``@`` are references to nfd-master, and never a label's own.
     """
     there = (present or {}).get("spec", {}).get("labels") or {}
     ours = {
-        key: text for key, text in applied(there, wanted).items() if keys.label(key) is not None
+        key: text
+        for key, text in applied(there, wanted).items()
+        if keys.label(key) is not None or (key in wanted and is_rule_key(key))
     }
     dropped = {
         key: f"{text!r} would be a reference" for key, text in ours.items() if text[:1] == "@"

@@ -21,7 +21,7 @@ from base.errors import Permanent
 from kube.api import NODES, Api, Object
 from kube.api_errors import ApiError, NotFound
 from labelers.decision import Decisions
-from labelers.node_patch import NodePatch, plan, writers
+from labelers.node_patch import NodePatch, former_labels, plan, writers
 
 _KEPT = ("name", "uid", "resourceVersion", "labels", "annotations", "managedFields")
 
@@ -71,7 +71,10 @@ class NodeSink:
         wanted, meta = self._news()
         if wanted is None or meta is None:
             return IDLE_SECONDS
-        planned = plan({"metadata": meta}, *wanted, leave=self._rivals.resting(now))
+        labels, annotations = wanted
+        labels = {**labels, **former_labels(meta, labels)}
+        leave = self._rivals.resting(now)
+        planned = plan({"metadata": meta}, labels, annotations, leave=leave)
         self._reports.kept_out(planned.left_alone, planned.dropped)
         self._report_refused(planned)
         planned = planned.without(self._refusals.left_out(now))

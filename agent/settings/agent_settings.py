@@ -262,6 +262,13 @@ class AgentSettings:
         kinds.PATH,
         "The device plugin's configuration file; its settings of labels apply here too.",
     )
+    label_rules: Path | None = setting(
+        None,
+        kinds.PATH,
+        "File with rules for labels under prefixes of your own, such as example.com/gpu-type; the"
+        " admission policies have to allow their keys.",
+        unset="no such labels",
+    )
     timestamp: bool | None = setting(
         None,
         kinds.FLAG,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Settings of labels: the agent's own together with the device plugin's configuration file."""
+"""Settings of labels: the agent's own, its rules, and the device plugin's configuration file."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from api.mig_resources import MigStrategy
 from base.errors import BadInput
 from base.files import read_text
 from discovery.host.host_facts import MACHINE_TYPE_FILE
+from labelers.label_rules import LabelRule
 from labelers.label_settings import LabelSettings, PluginConfig
 
 
@@ -28,12 +29,30 @@ def plugin_config(settings: AgentSettings) -> PluginConfig:
     return parse(text, str(file))
 
 
+def label_rules(settings: AgentSettings) -> tuple[LabelRule, ...]:
+    """The admin's rules for labels; none where no file is named.
+
+    Raises BadInput when the file cannot be read or is wrong.
+    """
+    file = settings.label_rules
+    if file is None:
+        return ()
+    from labelers.label_rules_file import parse  # YAML takes memory
+
+    try:
+        text = read_text(file)
+    except BadInput as error:
+        raise BadInput(f"label-rules: {error}") from error
+    return parse(text, str(file))
+
+
 def label_settings(
     settings: AgentSettings, plugin: PluginConfig, started_seconds: float
 ) -> LabelSettings:
     """Settings of all labelers; the agent's win over the plugin's, as flags win over a file.
 
-    ``started_seconds`` is when this process started, Unix seconds.
+    ``started_seconds`` is when this process started, Unix seconds. Raises BadInput where the file
+    with rules for labels cannot be used.
     """
     timestamp = settings.timestamp
     if timestamp is None:
@@ -42,6 +61,7 @@ def label_settings(
         mig_strategy=MigStrategy(settings.mig_strategy or plugin.mig_strategy or MigStrategy.NONE),
         sharing=plugin.sharing,
         timestamp_seconds=int(started_seconds) if timestamp else None,
+        rules=label_rules(settings),
     )
 
 

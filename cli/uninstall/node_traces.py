@@ -12,13 +12,14 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from api import keys, names
-from api.key_kinds import Key, KeyLocation, Writer
+from api.key_kinds import Key, KeyLocation, Writer, is_rule_key
 from api.mig_status_annotation import MigPhase
 from fleet import node_patches
 from fleet.mig_node import MigNode, node_of
 from fleet.new_records import record_of_grant
 from fleet.undo_record import UndoRecord
 from kube.api import Object
+from labelers.decision import Value
 from labelers.node_patch import nfd_labels, writers
 
 OWN_PREFIX: Final = "gpuscape.io/"
@@ -102,6 +103,8 @@ def _reason_to_keep(
 ) -> str | None:
     """Why a key stays; None: it goes; empty: it has nothing to do with us."""
     known = _known(where, key)
+    if known is None and where is KeyLocation.NODE_LABEL and is_rule_key(key):
+        return _reason_to_keep_rule_label(meta, key)
     if known is None:
         strange = key.startswith(OWN_PREFIX)
         return "this version knows no such key: see who wrote it" if strange else ""
@@ -109,7 +112,7 @@ def _reason_to_keep(
         if not key.startswith(OWN_PREFIX):
             return "NVIDIA's MIG manager reads it too"
         return None if admin_keys else _ADMINS
-    if where is KeyLocation.NODE_LABEL and key in nfd_labels(meta):
+    if where is KeyLocation.NODE_LABEL and key in nfd_labels(meta, {}):
         return "nfd-master owns it: it goes with the NodeFeature that has it"
     if key.startswith(OWN_PREFIX):
         return None
@@ -117,6 +120,15 @@ def _reason_to_keep(
     if others:
         return f"{', '.join(others)} wrote it"
     return None if writers(meta, where, key) else "nothing says who wrote it"
+
+
+def _reason_to_keep_rule_label(meta: Mapping[str, Any], key: str) -> str | None:
+    """The same for a label that a rule of the admin may have made."""
+    wrote = writers(meta, KeyLocation.NODE_LABEL, key)
+    if names.AGENT not in wrote or key in nfd_labels(meta, {key: Value(text="")}):
+        return ""
+    others = [each for each in wrote if each != names.AGENT]
+    return f"{', '.join(others)} wrote it too" if others else None
 
 
 def _known(where: KeyLocation, key: str) -> Key | None:

@@ -8,6 +8,7 @@ import re
 import sys
 
 from api import names
+from api.key_kinds import rule_key_fault
 from tools.access.files import parts_of, text
 
 LONGEST = 63
@@ -18,8 +19,15 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog=".venv/bin/python -m tools.access", description=__doc__)
     parser.add_argument("part", nargs="?", default="base", choices=parts_of(), help="default: base")
     parser.add_argument("--namespace", default=names.NAMESPACE, type=_namespace)
+    parser.add_argument(
+        "--label-key",
+        action="append",
+        default=[],
+        type=_label_key,
+        help="a label that the agent writes by a rule; once for each",
+    )
     asked = parser.parse_args(arguments)
-    sys.stdout.write(text(parts_of(asked.namespace)[asked.part]))
+    sys.stdout.write(text(parts_of(asked.namespace, asked.label_key)[asked.part]))
     return 0
 
 
@@ -29,6 +37,12 @@ def _namespace(name: str) -> str:
             f"{name!r} is no namespace: up to {LONGEST} lower-case letters, digits and dashes"
         )
     return name
+
+
+def _label_key(key: str) -> str:
+    if (fault := rule_key_fault(key)) is not None:
+        raise argparse.ArgumentTypeError(f"{key!r} cannot be a label of a rule: {fault}")
+    return key
 
 
 if __name__ == "__main__":

@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 import yaml
 
 from api import names
-from tools.access import grants, nodes, objects
+from api.key_kinds import Key, keys_of_rules
+from tools.access import cel, grants, nodes, objects
 from tools.access.grants import Account
 from tools.access.policy import EVERYBODY, KUBELETS, Object, Policy
 
@@ -40,13 +42,19 @@ HEADER = """\
 """
 
 
-def parts_of(namespace: str = names.NAMESPACE) -> Mapping[str, tuple[Object, ...]]:
-    """The objects of each part of an installation, named as its folder in deploy/."""
+def parts_of(
+    namespace: str = names.NAMESPACE, rule_keys: Iterable[str] = ()
+) -> Mapping[str, tuple[Object, ...]]:
+    """The objects of each part of an installation, named as its folder in deploy/.
+
+    ``rule_keys``: labels by rules of the admin, which the agent may write as well.
+    """
+    more = keys_of_rules(rule_keys)
     of_others = [
         it for holder in (KUBELETS, EVERYBODY) for it in _policy_objects(holder, namespace)
     ]
     return {
-        "base": (*_account_objects(grants.AGENT, namespace), *of_others),
+        "base": (*_account_objects(grants.AGENT, namespace, more), *of_others),
         "coordinator": _account_objects(grants.COORDINATOR, namespace),
         "scheduler": _account_objects(grants.SCHEDULER, namespace),
         "certificates": _account_objects(grants.CERTIFICATES, namespace),
@@ -57,17 +65,34 @@ def parts_of(namespace: str = names.NAMESPACE) -> Mapping[str, tuple[Object, ...
     }
 
 
-def _account_objects(account: Account, namespace: str) -> tuple[Object, ...]:
+def _account_objects(
+    account: Account, namespace: str, more: Iterable[Key] = ()
+) -> tuple[Object, ...]:
     """The account, its roles, and the policies that hold it."""
     return (
         grants.account_object(account, namespace),
         *grants.role_objects(account, namespace),
-        *_policy_objects(account.name, namespace),
+        *_policy_objects(account.name, namespace, more),
     )
 
 
-def _policy_objects(holder: str, namespace: str) -> tuple[Object, ...]:
-    return tuple(it for policy in POLICIES[holder] for it in policy.objects(namespace))
+def _policy_objects(holder: str, namespace: str, more: Iterable[Key] = ()) -> tuple[Object, ...]:
+    return tuple(
+        it for policy in POLICIES[holder] for it in with_rules(policy, more).objects(namespace)
+    )
+
+
+def with_rules(policy: Policy, more: Iterable[Key]) -> Policy:
+    """The policy as it is where the agent may write these labels of rules too."""
+    allowed = cel.one_of("k", (*more, *nodes.AGENT_LABELS))
+    variables = {
+        nodes.AGENT_NODE.name: nodes.changed_but("Labels", allowed),
+        objects.AGENT_NODE_FEATURE.name: objects.published_but(allowed),
+    }
+    if policy.name not in variables:
+        return policy
+    foreign = {**policy.variables, "foreignLabels": variables[policy.name]}
+    return replace(policy, variables=foreign)
 
 
 def files() -> Mapping[str, str]:

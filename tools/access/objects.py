@@ -91,6 +91,12 @@ AGENT_LEASE = Policy(
     ),
 )
 
+
+def published_but(allowed: Expression) -> Expression:
+    """Labels ``k`` of a NodeFeature for which ``allowed`` does not hold."""
+    return f"variables.published.filter(k, !(\n{allowed}\n))"
+
+
 AGENT_NODE_FEATURE = Policy(
     name=names.AGENT_NODE_FEATURE,
     holder=names.AGENT,
@@ -99,7 +105,7 @@ AGENT_NODE_FEATURE = Policy(
     versions=EVERYTHING,  # one that is served no more would leave the others to nobody
     variables={
         "published": "object.?spec.?labels.orValue({})",
-        "foreignLabels": f"variables.published.filter(k, !(\n{cel.one_of('k', AGENT_LABELS)}\n))",
+        "foreignLabels": published_but(cel.one_of("k", AGENT_LABELS)),
     },
     rules=(
         _named(

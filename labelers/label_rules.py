@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An admin's rules for labels under a prefix of his own, as values.
+
+A rule is data: names of known fields, patterns with ``*``, and texts. There is no language in it,
+so every rule ends, and what it can write is known before it runs.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+PLACEHOLDER: Final = re.compile(r"\{([^{}]*)\}")
+"""A field's name in a text, as in ``{memory-gib}Gi``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuleEntry:
+    """One value that a rule can give, and when."""
+
+    value: str
+    """The label's value; each ``{field}`` stands for what the field says."""
+    match: tuple[tuple[str, str], ...] = ()
+    """Fields and the pattern that each has to match; empty: always."""
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """The fields that the value is made of, in their order."""
+        return tuple(PLACEHOLDER.findall(self.value))
+
+    def filled(self, texts: Sequence[str]) -> str:
+        """The value with these texts in place of :attr:`fields`."""
+        left = iter(texts)
+        return PLACEHOLDER.sub(lambda _: next(left), self.value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabelRule:
+    """How one label is made: the first entry that matches gives its value, none: no label."""
+
+    key: str
+    entries: tuple[RuleEntry, ...]
+    place: str
+    """File and line, for people."""
+
+
+def matches(pattern: str, text: str) -> bool:
+    """Whether a text is as the pattern says: ``*`` is any text, all else is itself."""
+    return re.fullmatch(".*".join(map(re.escape, pattern.split("*"))), text, re.DOTALL) is not None

@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Labels by an admin's rules: read from his file, decided from a snapshot, removed where ours."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from api import names
+from api.key_kinds import RESERVED, rule_key_fault
+from base.errors import BadInput
+from labelers.compose import wanted
+from labelers.decision import Absent, Decision, Keep, Value
+from labelers.feature_file import write
+from labelers.groups.rule_fields import FIELDS
+from labelers.groups.rule_labels import _decided
+from labelers.label_rules import LabelRule, RuleEntry
+from labelers.label_rules_file import parse
+from labelers.label_settings import LabelSettings
+from labelers.label_values import value_fault
+from labelers.node_patch import former_labels, plan
+from tests.observed import observed
+
+TYPE, MEMORY = "example.com/gpu-type", "example.com/gpu-memory"
+RULES = """\
+labels:
+- key: example.com/gpu-type
+  values:
+  - {match: {product: "*A100*80GB*"}, value: a100-80}
+  - {match: {product: "*H100*"}, value: h100}
+- key: example.com/gpu-memory
+  value: "{memory-gib}Gi"
+"""
+
+
+def node(labels: dict[str, str], ours: tuple[str, ...]) -> dict[str, Any]:
+    """A Node with these labels, some of which the agent wrote."""
+    fields: dict[str, Any] = {"f:metadata": {"f:labels": {f"f:{key}": {} for key in ours}}}
+    entry = {"manager": names.AGENT, "operation": "Update", "fieldsV1": fields}
+    return {"metadata": {"name": "n", "labels": labels, "managedFields": [entry]}}
+
+
+def decided(rule: LabelRule, **said: Decision) -> Decision:
+    return _decided(rule, {name: Absent(reason="-") for name in FIELDS} | said)
+
+
+@pytest.mark.parametrize(
+    ("written", "reason"),
+    [
+        ("labels:\n- {key: nvidia.com/x, value: a}\n", "rules:2: labels.*is reserved"),
+        ("labels:\n- {key: sub.k8s.io/x, value: a}\n", "is reserved"),
+        ("labels:\n- {key: x, value: a}\n", "it has no prefix"),
+        ("labels:\n- {key: e.com/x, value: '{prodct}'}\n", "did you mean product"),
+        ("labels:\n- {key: e.com/x, value: 'a b'}\n", "no legal label value"),
+        ("labels:\n- {key: e.com/x, value: '{product}-'}\n", "no legal label value"),
+        ("labels:\n- {key: e.com/x, value: {product}}\n", "quotes"),
+        ("labels:\n- {key: e.com/x}\n", "either value or values"),
+        ("labels:\n- {key: e.com/x, valu: a}\n", "valu"),
+        ("labels:\n- {key: e.com/x, value: a}\n- {key: e.com/x, value: b}\n", "rules:2"),
+        ("labels:\n- {key: e.com/x, values: [{value: a}, {value: b}]}\n", "put it last"),
+        ("labels:\n- {key: e.com/x, values: [{match: {product: 'a b'}, value: a}]}\n", "nothing"),
+        ("", "it has no rules"),
+    ],
+)
+def test_a_wrong_rule_is_refused_with_its_place_and_the_reason(written: str, reason: str) -> None:
+    with pytest.raises(BadInput, match=reason):
+        parse(written, "rules")
+
+
+@pytest.mark.parametrize("prefix", RESERVED)
+def test_reserved_prefixes_and_their_subdomains_are_refused_and_look_alikes_are_not(
+    prefix: str,
+) -> None:
+    assert rule_key_fault(f"{prefix}/x") is not None
+    assert rule_key_fault(f"sub.{prefix}/x") is not None
+    assert rule_key_fault(f"x{prefix}/x") is None
+
+
+def test_an_earlier_entry_that_might_match_keeps_the_label() -> None:
+    rule = parse(RULES, "rules")[0]
+
+    assert decided(rule, product=Value(text="NVIDIA-H100-80GB-HBM3")) == Value(text="h100")
+    assert isinstance(decided(rule, product=Value(text="Tesla-T4")), Absent)
+    assert decided(rule, product=Keep(reason="lost")) == Keep(reason="lost")
+    best = Keep(reason="lost", otherwise="NVIDIA-H100-80GB-HBM3")
+    assert decided(rule, product=best) == Keep(reason="lost", otherwise="h100")
+
+
+def test_a_label_by_a_rule_is_removed_only_where_the_agent_wrote_it() -> None:
+    there = {TYPE: "old", MEMORY: "1Gi", "example.com/team": "a"}
+    gone = {TYPE: Absent(reason="-"), MEMORY: Absent(reason="-")}
+
+    assert plan(node(there, ours=(TYPE,)), gone, {}).labels == {TYPE: None}
+    assert plan(node(there, ours=()), {TYPE: Value(text="new")}, {}).labels == {TYPE: "new"}
+
+
+def test_of_rules_that_are_gone_the_labels_go_that_the_agent_wrote() -> None:
+    meta = node({TYPE: "old", MEMORY: "1Gi", "nvidia.com/x": "y"}, (TYPE, "nvidia.com/x"))
+    meta = meta["metadata"]
+
+    assert list(former_labels(meta, {"nvidia.com/gpu.count": Value(text="8")})) == [TYPE]
+    assert former_labels(meta, {}) == {}
+
+
+def test_in_a_feature_file_the_labels_of_former_rules_go_and_those_of_others_stay(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "features"
+    file.write_text("example.com/team=a\n")
+    write(file, {TYPE: Value(text="h100")})
+    assert file.read_text() == f"# by rules: {TYPE}\n{TYPE}=h100\nexample.com/team=a\n"
+
+    write(file, {})
+
+    assert file.read_text() == "example.com/team=a\n"
+
+
+_FIELD = st.sampled_from(sorted(FIELDS))
+_WORD = st.text("abAB019-_.*", min_size=1, max_size=70)
+_ENTRY = st.builds(
+    lambda value, field, match: RuleEntry(value=value.replace("*", f"{{{field}}}"), match=match),
+    _WORD,
+    _FIELD,
+    st.lists(st.tuples(_FIELD, _WORD), max_size=2).map(tuple),
+)
+_KEYS = st.sampled_from([TYPE, MEMORY, "a.b/c"])
+
+
+@given(
+    st.dictionaries(_KEYS, st.lists(_ENTRY, min_size=1, max_size=3).map(tuple)),
+    st.sampled_from(["dgx-a100", "mixed", "empty", "no-driver"]),
+)
+def test_whatever_the_rules_only_their_keys_are_added_and_all_values_are_legal(
+    entries: dict[str, tuple[RuleEntry, ...]], machine: str
+) -> None:
+    rules = tuple(LabelRule(key=key, entries=its, place="f:1") for key, its in entries.items())
+    snapshot = observed(machine).snapshot
+
+    plain = wanted(snapshot, LabelSettings())
+    found = wanted(snapshot, LabelSettings(rules=rules))
+
+    assert found.failures == ()
+    assert found.decisions.keys() - plain.decisions.keys() == entries.keys()
+    assert {key: it for key, it in found.decisions.items() if key not in entries} == dict(
+        plain.decisions
+    )
+    assert [text for text in found.values.values() if value_fault(text)] == []
