@@ -96,19 +96,14 @@ def plan(
 
 
 def former_labels(meta: Mapping[str, Any], wanted: Decisions) -> Decisions:
-    """Labels that a rule made once and none makes now, to be removed.
+    """Labels that a rule may have made once and none makes now; :func:`plan` removes our own.
 
-    Those whose value is ours by the Node's managedFields: whoever changed one since has it.
     Nothing where no label is ``wanted`` at all: labels go elsewhere then.
     """
     if not wanted:
         return {}
     gone = Absent(reason="no rule makes it any more")
-    return {
-        key: gone
-        for key in meta.get("labels") or {}
-        if key not in wanted and is_rule_key(key) and _is_written(meta, key)
-    }
+    return {key: gone for key in meta.get("labels") or {} if key not in wanted and is_rule_key(key)}
 
 
 def writers(meta: Mapping[str, Any], where: KeyLocation, key: str) -> tuple[str, ...]:

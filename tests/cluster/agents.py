@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 import signal
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,8 +34,11 @@ class Site:
     namespace: str
 
     @classmethod
-    def create(cls, plane: Plane, namespace: str | None = None) -> Site:
-        """Apply what an admin applies, to a namespace of its own.
+    def create(
+        cls, plane: Plane, namespace: str | None = None, *, label_keys: Iterable[str] = ()
+    ) -> Site:
+        """Apply what an admin applies, to a namespace of its own; ``label_keys`` are those of
+        rules, which the policies then allow.
 
         On an API server that tests share, without the policy that holds everybody: it would hold
         the coordinators of other tests.
@@ -46,7 +49,7 @@ class Site:
         of_everybody = names.clusterwide(MIG_GRANT.name, namespace)
         objects = [
             it
-            for it in parts_of(namespace)["base"]
+            for it in parts_of(namespace, label_keys)["base"]
             if not (is_shared and it["metadata"]["name"] == of_everybody)
         ]
         plane.kubectl("apply", "-f", "-", stdin=text(objects))

@@ -99,11 +99,14 @@ def test_a_label_by_a_rule_is_removed_only_where_the_agent_wrote_it() -> None:
 
 
 def test_of_rules_that_are_gone_the_labels_go_that_the_agent_wrote() -> None:
-    meta = node({TYPE: "old", MEMORY: "1Gi", "nvidia.com/x": "y"}, (TYPE, "nvidia.com/x"))
-    meta = meta["metadata"]
+    there = node({TYPE: "old", MEMORY: "1Gi", "nvidia.com/x": "y"}, (TYPE, "nvidia.com/x"))
+    wanted = {"nvidia.com/gpu.count": Value(text="8")}
 
-    assert list(former_labels(meta, {"nvidia.com/gpu.count": Value(text="8")})) == [TYPE]
-    assert former_labels(meta, {}) == {}
+    former = former_labels(there["metadata"], wanted)
+
+    assert list(former) == [TYPE, MEMORY]
+    assert plan(there, {**wanted, **former}, {}).labels == {"nvidia.com/gpu.count": "8", TYPE: None}
+    assert former_labels(there["metadata"], {}) == {}
 
 
 def test_in_a_feature_file_the_labels_of_former_rules_go_and_those_of_others_stay(
