@@ -47,6 +47,8 @@ RUN: Final = {
     ("docs/scheduler.md", "new authority"): "tests/cluster/test_scheduler_certificates.py",
     ("docs/security.md", "check it yourself"): "tests/access/test_page.py",
     ("docs/concepts.md", "links"): "tests/test_start_pages.py",
+    ("docs/labels.md", "own labels"): "tests/test_start_pages.py",
+    ("docs/labels.md", "own keys"): "tests/test_start_pages.py",
     ("docs/monitoring.md", "dashboard"): "tests/test_start_pages.py",
     ("docs/monitoring.md", "rules"): "tests/test_start_pages.py",
     ("docs/usage.md", "as json"): "tests/test_start_pages.py",

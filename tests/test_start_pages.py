@@ -81,6 +81,18 @@ def test_a_document_for_programs_has_a_line_for_each_gpu(clone: Path) -> None:
     assert [line.split("\t")[0] for line in lines] == [str(number) for number in range(8)]
 
 
+def test_labels_of_one_s_own_are_made_and_their_keys_allowed(clone: Path) -> None:
+    page = pages.page("docs/labels.md")
+    (rules,) = re.findall(r"```yaml\n# rules.yaml\n(.*?)```", page, re.DOTALL)
+    (clone / "rules.yaml").write_text(rules)
+    output = shown(clone, pages.marked(page, "own labels"))
+    made = dict(re.findall(r"^(example\.com/\S+) +(\S+)$", output, re.MULTILINE))
+    assert made == {"example.com/gpu-type": "a100-80", "example.com/gpu-memory": "80Gi"}
+    shown(clone, pages.marked(page, "own keys"))
+    policies = (clone / "deploy/base/access.yaml").read_text()
+    assert all(policies.count(f"'{key}'") == 2 for key in made)
+
+
 def test_a_recording_is_played(clone: Path) -> None:
     assert "GPU7" in shown(clone, pages.marked(pages.page("docs/usage.md"), "record"))
     assert json.loads((clone / "machine.json").read_text())
