@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Labels of an admin's own in the chart: the agent's file, the rights to its keys, and mistakes."""
+"""Labels of an admin's own, installed: the agent's file, the rights to its keys, and mistakes."""
 
 from __future__ import annotations
 
 import hashlib
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -14,8 +15,8 @@ import yaml
 from api.key_kinds import MOST_RULES, RESERVED, rule_key_fault
 from labelers.label_rules import LabelRule
 from labelers.label_rules_file import parse
-from tests.deploy.chart import ChartRefusedError, objects, rendered
-from tests.deploy.daemonset import Manifest
+from tests.deploy.chart import ChartRefusedError, kustomized, objects, rendered
+from tests.deploy.daemonset import DEPLOY, Manifest
 from tools.access.files import parts_of
 
 pytestmark = pytest.mark.cluster
@@ -97,6 +98,45 @@ def test_other_rules_start_the_agents_again_and_former_keys_do_not() -> None:
 def test_without_rules_agents_have_no_file() -> None:
     assert made({"formerLabelKeys": [FORMER]}).keys() == made({}).keys()
     assert checksums({"formerLabelKeys": [FORMER]}) == {}
+
+
+def on_the_page(file: str) -> str:
+    """The file that the page on labels shows under this name."""
+    page = (DEPLOY.parent / "docs" / "labels.md").read_text()
+    (text,) = re.findall(rf"```yaml\n(# {re.escape(file)}\n.*?)```", page, re.DOTALL)
+    return str(text)
+
+
+def test_the_pages_values_are_values() -> None:
+    values = yaml.safe_load(on_the_page("values.yaml"))
+    found = objects(rendered(values))
+    assert ("ConfigMap", "gpuscape", "gpuscape-label-rules") in found
+    policy = found["ValidatingAdmissionPolicy", "", "gpuscape-agent-node"]
+    for key in (MEMORY, FORMER):
+        assert f"'{key}'," in str(policy["spec"]["variables"])
+
+
+def by_the_page(folder: Path, rules: list[dict[str, Any]]) -> tuple[str, Manifest, Manifest]:
+    """What the page's kustomization makes: the ConfigMap's name, its data, and the agents' pod."""
+    folder.mkdir()
+    (folder / "gpuscape").symlink_to(DEPLOY.parent)
+    (folder / "kustomization.yaml").write_text(on_the_page("kustomization.yaml"))
+    (folder / "rules.yaml").write_text(yaml.safe_dump({"labels": rules}))
+    found = objects(kustomized(folder))
+    (name,) = (it for kind, _, it in found if kind == "ConfigMap")
+    pod = found["DaemonSet", "gpuscape", AGENTS[0]]["spec"]["template"]["spec"]
+    return name, found["ConfigMap", "gpuscape", name]["data"], pod
+
+
+def test_the_pages_kustomization_makes_the_agents_pod_as_the_chart_does(tmp_path: Path) -> None:
+    """But for the ConfigMap's name, which other rules change, so that agents start again."""
+    name, data, pod = by_the_page(tmp_path / "all", RULES)
+    assert parsed(data["rules.yaml"]) == parsed(yaml.safe_dump({"labels": RULES}))
+    assert pod["volumes"]["label-rules"]["configMap"] == {"name": name}
+    pod["volumes"]["label-rules"]["configMap"] = {"name": "gpuscape-label-rules"}
+    found = made({"labelRules": RULES})
+    assert pod == found["DaemonSet", "gpuscape", AGENTS[0]]["spec"]["template"]["spec"]
+    assert by_the_page(tmp_path / "one", RULES[:1])[0] != name
 
 
 KEYS: Final = (
