@@ -51,6 +51,12 @@ OTHERS: Mapping[str, Mapping[str, Any]] = {
     "a mirror that asks who one is": {
         "image": {"repository": "mirror.example:5000/team/gpuscape", "pullSecrets": ["mine"]}
     },
+    "labels of one's own": {
+        "agent": {
+            "labelRules": [{"key": "example.com/gpu-memory", "value": "{memory-gib}Gi"}],
+            "formerLabelKeys": ["example.com/gpu-model"],
+        }
+    },
     "CDI": {
         "agent": {
             "runtimeClassName": "",
