@@ -280,6 +280,7 @@ def container(there: GpuCluster, pod: str, name: str) -> RunningContainer | None
     return next((it for it in found if (it.pod, it.container) == (pod, name)), None)
 
 
+@pytest.mark.long  # as test_mig_fleet.py, with more
 def test_a_layout_changes_next_to_pods_and_takes_nothing_from_them(
     there: GpuCluster, tmp_path: Path
 ) -> None:
