@@ -14,12 +14,11 @@ from tests.bench.placement_cells import (
     GROWING_LOAD,
     GROWING_MIX,
     GROWING_MIXED,
+    LOADS,
     MACHINES,
     MIXED,
     OTHERS,
     PODS,
-    SEEDS_FULL,
-    SEEDS_OF_ALL,
     Cell,
     cells,
     on_best,
@@ -34,10 +33,10 @@ _SLOWER = 0.02
 """Of the fleet's best speed: no size may lose so much to the better stock scheduler."""
 _WHY = (
     "Pods wait longer than with packing where a node with a fast set is chosen before the fullest "
-    "one, and where each size gets its part of each product, so that a node whose free GPUs it "
-    "would have filled is passed by. That costs most where sizes do not fill up a node, as with "
-    "3 and 6 GPUs. Where pods wait less than a second longer, of 600 that they live, it is not "
-    "listed here; the tables below have all."
+    "one, and where each size gets its part of each product, so that a fuller node is passed by "
+    "which the pod would not have filled. That costs most where sizes do not add up to a node, as "
+    "with 3 and 6 GPUs. Where pods wait less than a second longer, of 600 that they live, it is "
+    "not listed here; the tables below have all."
 )
 _LONGER_SECONDS = 1.0
 """Ratios of waits that differ by less say nothing to anybody who waits."""
@@ -274,16 +273,30 @@ def _place(cell: Cell, fleets: Mapping[str, str]) -> str:
     return f"{fleets[cell.fleet]}, {cell.load:.2f}"
 
 
+def _by_fullness(runs: Sequence[Run]) -> tuple[list[Cell], list[Cell]]:
+    """Cells of single machines that are nearly full, after all others."""
+    others: list[Cell] = []
+    full: list[Cell] = []
+    for each in cells(runs):
+        is_full = each.fleet in MACHINES and each.load == max(LOADS)
+        (full if is_full else others).append(each)
+    return others, full
+
+
 def _head(runs: Sequence[Run]) -> str:
     """What the figures are, and what they are not."""
     seeds = sorted({each.seeds for each in cells(runs)} - {0})
     span = "no" if not seeds else str(seeds[0]) if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"
+    others, full = (
+        max((len(each.runs.get(REFERENCE, ())) for each in its), default=0)
+        for its in _by_fullness(runs)
+    )
     lost = sum(each.lost for each in runs)
     return (
         "# Where pods land\n\n"
         "Written by `.venv/bin/python -m tests.bench.placement`, from a simulation that repeats: "
-        f"{PODS:,} pods of each of {span} seeds, of up to {SEEDS_OF_ALL} for the reference and "
-        f"late agents ({SEEDS_FULL} on single machines that are nearly full); the first "
+        f"{PODS:,} pods of each of {span} seeds, of up to {others} for the reference and "
+        f"late agents ({full} on single machines that are nearly full); the first "
         f"{WARM_UP * 100:.0f} % are not counted. "
         "Pods come at random (Poisson), ask for whole GPUs, live 600 s on average (exponential, "
         "or lognormal where that is said; about the median of the trace below, far below its "
