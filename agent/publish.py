@@ -9,15 +9,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TextIO
 
-from api.key_kinds import is_rule_key
 from base.errors import GpuscapeError
 from base.log_once import LogOnce
 from discovery.model import GpuSnapshot, GpuState, NodeSnapshot, Reason
 from labelers import feature_file
 from labelers.annotations import node_annotations
 from labelers.compose import LabelerFailure, wanted
-from labelers.decision import Absent, Decisions
+from labelers.decision import Decisions
 from labelers.diff import applied, changes
+from labelers.label_rules import former_labels
 from labelers.label_settings import LabelSettings
 
 log = logging.getLogger(__name__)
@@ -77,10 +77,9 @@ class Publisher:
         snapshot = self._as_before(snapshot, missed_once)
         labels = wanted(snapshot, self._settings)
         decided = NodeDecision(labels=labels.decisions, annotations=node_annotations(snapshot))
-        gone = Absent(reason="no rule makes it any more")
-        former = {key: gone for key in self._labels if is_rule_key(key)}
-        changed = changes(self._labels, {**former, **labels.decisions})
-        self._labels = applied(self._labels, {**former, **labels.decisions})
+        of_all = {**labels.decisions, **former_labels(self._labels, labels.decisions)}
+        changed = changes(self._labels, of_all)
+        self._labels = applied(self._labels, of_all)
         for failure in labels.failures:
             log.error("labeler failed", extra={"labeler": failure.labeler, "why": failure.error})
         return Published(

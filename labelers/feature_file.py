@@ -21,6 +21,7 @@ from base.errors import BadInput, Permanent, Transient
 from base.files import replace_file
 from labelers.decision import Absent, Decisions
 from labelers.diff import applied
+from labelers.label_rules import former_labels
 
 MAX_BYTES = 65_536
 """A larger file is ignored as a whole."""
@@ -99,8 +100,7 @@ def _after(content: bytes, wanted: Decisions) -> bytes:
     by_rules = {key for key in wanted if is_rule_key(key)}
     foreign = [key for key in by_rules - made if isinstance(wanted[key], Absent)]
     decisions = {key: decision for key, decision in wanted.items() if key not in foreign}
-    gone = Absent(reason="no rule makes it any more")
-    labels = applied(there, {**decisions, **dict.fromkeys(made - by_rules, gone)})
+    labels = applied(there, {**decisions, **former_labels(made, wanted)})
     ours = by_rules & labels.keys()
     return render(labels, [key for key in ours if key in made or labels[key] != there.get(key)])
 

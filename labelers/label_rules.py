@@ -8,9 +8,12 @@ so every rule ends, and what it can write is known before it runs.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
+
+from api.key_kinds import is_rule_key
+from labelers.decision import Absent, Decisions
 
 PLACEHOLDER: Final = re.compile(r"\{([^{}]*)\}")
 """A field's name in a text, as in ``{memory-gib}Gi``."""
@@ -44,6 +47,13 @@ class LabelRule:
     entries: tuple[RuleEntry, ...]
     place: str
     """File and line, for people."""
+
+
+def former_labels(there: Iterable[str], wanted: Decisions) -> Decisions:
+    """Of the labels ``there``, those that a rule may have made once and none makes now: to be
+    removed, where they are ours."""
+    gone = Absent(reason="no rule makes it any more")
+    return {key: gone for key in there if key not in wanted and is_rule_key(key)}
 
 
 def matches(pattern: str, text: str) -> bool:

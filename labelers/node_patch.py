@@ -18,7 +18,8 @@ from typing import Any
 
 from api import keys, limits, names
 from api.key_kinds import KeyLocation, Writer, is_rule_key
-from labelers.decision import Absent, Decisions, Value
+from labelers import label_rules
+from labelers.decision import Decisions, Value
 from labelers.diff import changes, decided
 
 Changes = dict[str, str | None]
@@ -100,10 +101,7 @@ def former_labels(meta: Mapping[str, Any], wanted: Decisions) -> Decisions:
 
     Nothing where no label is ``wanted`` at all: labels go elsewhere then.
     """
-    if not wanted:
-        return {}
-    gone = Absent(reason="no rule makes it any more")
-    return {key: gone for key in meta.get("labels") or {} if key not in wanted and is_rule_key(key)}
+    return label_rules.former_labels(meta.get("labels") or {}, wanted) if wanted else {}
 
 
 def writers(meta: Mapping[str, Any], where: KeyLocation, key: str) -> tuple[str, ...]:
