@@ -75,7 +75,7 @@ def run(load: Callable[[], AgentSettings], control: ProcessControl) -> int:
     heap.keep_small()
     settings, lasting = load(), _Lasting(control=control)
     logs.configure(settings.log_level, settings.log_format)
-    version_skew.report(version_skew.of_process(os.environ, version("gpuscape")))
+    version_skew.report(version_skew.of_this_process())
     running = _Running(settings, lasting)
     try:
         running.start()

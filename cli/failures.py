@@ -10,14 +10,13 @@ import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.metadata import version
 from typing import TextIO
 
 import click
 
 from base.errors import GpuscapeError, Transient
 from base.files import ONLY_WRITING, cannot_write
-from base.settings.version_skew import of_process
+from base.settings.version_skew import of_this_process
 from discovery.driver_errors import DriverAbsent
 from kube.api_errors import ApiError
 
@@ -86,7 +85,7 @@ def _failure(error: Exception) -> CommandFailure:
 
 def _version_hint() -> str:
     """Why chart or manifests may ask for what this program does not know; empty for no reason."""
-    skew = of_process(os.environ, version("gpuscape"))
+    skew = of_this_process()
     return f"; perhaps because {skew.cause}: {skew.action}" if skew.is_there else ""
 
 

@@ -3,9 +3,6 @@
 
 from __future__ import annotations
 
-import os
-from importlib.metadata import version
-
 from base.log import configure
 from base.settings import version_skew
 
@@ -13,4 +10,4 @@ from base.settings import version_skew
 def begin_log(level: str, form: str) -> None:
     """Log from now on; the first line says where chart or manifests are of another version."""
     configure(level, form)
-    version_skew.report(version_skew.of_process(os.environ, version("gpuscape")))
+    version_skew.report(version_skew.of_this_process())

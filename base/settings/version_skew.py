@@ -4,9 +4,11 @@
 from __future__ import annotations
 
 import logging
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib import metadata
 from typing import Final
 
 log = logging.getLogger(__name__)
@@ -64,6 +66,11 @@ def minor_version(version: str) -> tuple[int, int] | None:
 def of_process(environ: Mapping[str, str], program_version: str) -> VersionSkew:
     """That of a program with this environment."""
     return VersionSkew(image=program_version, manifests=environ.get(VARIABLE, "").strip())
+
+
+def of_this_process() -> VersionSkew:
+    """That of the program which runs here."""
+    return of_process(os.environ, metadata.version("gpuscape"))
 
 
 def report(skew: VersionSkew) -> None:

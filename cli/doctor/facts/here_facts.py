@@ -4,10 +4,8 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import time
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 
 from agent.cluster.release_signals import ReleaseSignals
@@ -19,7 +17,7 @@ from api import names
 from api.actuator_client import ask_actuator
 from api.actuator_messages import RefusalAnswer, StateAnswer, StateRequest
 from base.errors import BadInput, Transient
-from base.settings.version_skew import VersionSkew, of_process
+from base.settings.version_skew import VersionSkew, of_this_process
 from cli.doctor.facts.certificate_facts import Credential, read_certificates
 from cli.doctor.facts.cluster_facts import (
     ClusterFacts,
@@ -99,7 +97,7 @@ def read_here(
         cluster=cluster,
         certificates=certificates,
         programs=read_programs(),
-        skew=of_process(os.environ, version("gpuscape")),
+        skew=of_this_process(),
         mig_manager_service=(settings.host_root / MIG_MANAGER_SERVICE).is_symlink(),
     )
 
