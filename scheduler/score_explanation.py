@@ -45,7 +45,7 @@ SHORT_OF: Final[Mapping[str, str]] = MappingProxyType(
         "taken": "more likely to refuse the pod than",
         "linked": "less likely to meet the pod's link wish than",
         "speed": "slower between its GPUs, of what its product can be, than",
-        "whole": "not filled by the pod, unlike",
+        "whole": "not one for the pod to fill, unlike",
         "share": "of a product of which pods of this size hold a larger part than of that of",
         "clique": "outside the NVLink clique of the pod's job, unlike",
         "nic": "farther from a NIC than",
@@ -54,7 +54,7 @@ SHORT_OF: Final[Mapping[str, str]] = MappingProxyType(
 )
 """Every aim of a score, in the order of its weight: what it means to fall short of it."""
 
-_BREAKS_WHOLE: Final = "entirely free, and not filled by the pod, unlike"
+_BREAKS_WHOLE: Final = "entirely free, and not one for the pod to fill, unlike"
 """The same of ``whole`` for a node of which no GPU is in use."""
 
 _FASTER_PRODUCT: Final = "of a faster product, from which the pod gains nothing, than"

@@ -168,6 +168,30 @@ def test_of_small_and_large_nodes_the_large_ones_are_filled_by_pods_that_are_fas
     assert filled(wish(1), BOTH, found, tables) == {"V", "H"}
 
 
+def test_pods_that_hold_far_more_than_their_part_of_a_product_do_not_fill_it_before_turns() -> None:
+    """A quarter of the GPUs is fast: one pod of five is less than that, two of six far more."""
+    products = fleet(V=3, H=1)
+    for product in ("V", "V", "V", "H"):
+        products.add_pod(product, 2)
+    assert filled(wish(2), BOTH, products, TWO) == {"V", "H"}
+    products.add_pod("V", 2)
+    products.add_pod("H", 4)
+    assert filled(wish(2), BOTH, products, TWO) == {"V", "H"}
+    products.add_pod("H", 2)
+    assert filled(wish(2), BOTH, products, TWO) == {"V"}
+    assert filled(wish(1), BOTH, products, TWO) == {"V", "H"}
+
+
+def test_a_quarter_more_than_their_part_is_not_far_more() -> None:
+    """Of two equal products five of eight pods, and then six of nine."""
+    products = fleet(V=1, H=1)
+    for product in "VVVHHHHH":
+        products.add_pod(product, 2)
+    assert filled(wish(2), BOTH, products, TWO) == {"V", "H"}
+    products.add_pod("H", 2)
+    assert filled(wish(2), BOTH, products, TWO) == {"V"}
+
+
 def test_a_fleet_of_one_product_has_no_turns() -> None:
     products = fleet(V=2)
     products.add_pod("V", 2)

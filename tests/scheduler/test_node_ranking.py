@@ -278,7 +278,8 @@ def test_a_pod_goes_to_the_product_whose_turn_it_is_and_not_to_the_fastest(
     slow, fast = tables.add(MESH), tables.add(SWITCHED)
     views = {"v": of("V", view(slow, 0b1111)), "h": of("H", view(fast, 0b1111))}
     products = fleet_of(("V", slow), ("H", fast))
-    products.add_pod("H", 4)
+    for product in "VVVVHHHHH":
+        products.add_pod(product, 4)
     assert ranks(views, ask(4), tables, products) == {"v": 10, "h": 5}
     products.add_pod("V", 4)
     products.add_pod("V", 4)
@@ -302,10 +303,14 @@ def test_a_node_that_the_pod_fills_goes_before_the_product_whose_turn_it_is(
         "whole": of("V", view(slow, 0xFF)),
     }
     products = fleet_of(("V", slow), ("H", fast))
-    products.add_pod("H", 2)
+    for product in "VVVVHHHHH":
+        products.add_pod(product, 2)
     assert ranks(views, ask(2), tables, products) == {"filled": 5, "turn": 10, "whole": 4}
     views["turn"] = of("V", view(slow, 0b11001))
     assert ranks(views, ask(2), tables, products) == {"filled": 10, "turn": 4, "whole": 4}
+    for _ in range(2):
+        products.add_pod("H", 2)
+    assert ranks(views, ask(2), tables, products) == {"filled": 5, "turn": 10, "whole": 4}
     del views["filled"]
     assert ranks(views, ask(2), tables, products) == {"turn": 10, "whole": 4}
 
@@ -370,11 +375,11 @@ def test_a_node_close_to_a_nic_goes_first_within_the_product_whose_turn_it_is() 
     }
     products = fleet_of(("R", near), ("R", far), ("V", MESH.gen))
     wanted = PodRequest(namespace="n", name="p", uid="u", wish=wish(4, nic=True))
-    products.add_pod("V", 4)
+    for product in "VVVVRRRRRRR":
+        products.add_pod(product, 4)
     assert ranks(views, wanted, tables, products) == {"near": 10, "far": 7, "other": 5}
-    products.add_pod("R", 4)
-    products.add_pod("R", 4)
-    products.add_pod("R", 4)
+    for _ in range(2):
+        products.add_pod("R", 4)
     assert ranks(views, wanted, tables, products) == {"other": 10, "near": 5, "far": 5}
 
 

@@ -136,9 +136,9 @@ def test_the_first_aim_in_which_a_node_falls_short_is_the_reason(
 @pytest.mark.parametrize(
     ("best", "other", "why"),
     [
-        (FILLED, KEPT_WHOLE, "not filled by the pod, unlike best"),
-        (FILLED, BROKEN, "entirely free, and not filled by the pod, unlike best"),
-        (KEPT_WHOLE, BROKEN, "entirely free, and not filled by the pod, unlike best"),
+        (FILLED, KEPT_WHOLE, "not one for the pod to fill, unlike best"),
+        (FILLED, BROKEN, "entirely free, and not one for the pod to fill, unlike best"),
+        (KEPT_WHOLE, BROKEN, "entirely free, and not one for the pod to fill, unlike best"),
     ],
 )
 def test_a_node_that_is_entirely_free_says_so(
