@@ -23,9 +23,13 @@ import urllib.request
 from pathlib import Path
 
 GPUSCAPE = Path(sys.executable).with_name("gpuscape")
+LIST = ".venv/bin/gpuscape simulate --list"
+"""As a shell takes it in which nothing was set up."""
 DEFAULT_MACHINE = "dgx-a100"
 ANY_MACHINE = ("1", "yes", "true", "machine")
 NO_DRIVER = 3
+INTERRUPTED = 130
+"""As shells have it: 128 and the number of SIGINT."""
 METRICS_PORT, PROBE_PORT = 9400, 9401
 START_SECONDS = 30.0
 FIRST_LINES = 12
@@ -58,7 +62,7 @@ def choose_machine() -> str | None:
         return None
     say(
         f"No NVIDIA driver answers here, so this simulates a DGX A100 ({DEFAULT_MACHINE}); for "
-        f"another machine: SIMULATE=hgx-h100 make run (list: {GPUSCAPE.name} simulate --list)."
+        f"another machine: SIMULATE=hgx-h100 make run (list: {LIST})."
     )
     return DEFAULT_MACHINE
 
@@ -131,4 +135,7 @@ def say(text: str) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:  # while the first commands run; they end by it as well
+        sys.exit(INTERRUPTED)
