@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -220,7 +221,7 @@ def test_a_cache_that_cannot_be_used_is_one_sentence_with_a_way_out(
     (tmp_path / "file").touch()
     (tmp_path / "locked/gpuscape/controlplane").mkdir(parents=True)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / below))
-    monkeypatch.setattr(prepare.os, "access", lambda *_: False)
+    monkeypatch.setattr(os, "access", lambda *_: False)
 
     assert prepare.main(["--only", "etcd"]) == 1
 
