@@ -20,6 +20,7 @@ import subprocess
 import sys
 import time
 import urllib.request
+from collections.abc import Sequence
 from pathlib import Path
 
 GPUSCAPE = Path(sys.executable).with_name("gpuscape")
@@ -42,10 +43,24 @@ def main() -> int:
     where = ["--simulate", machine] if machine else []
     for command in ("discover", "labels", "topo"):
         say(f"\n$ gpuscape {' '.join([command, *where])}\n")
-        code = subprocess.run([GPUSCAPE, command, *where], check=False).returncode
+        code = ended([GPUSCAPE, command, *where])
         if code:
             return code
     return serve(where)
+
+
+def ended(command: Sequence[str | Path]) -> int:
+    """The exit code of a command that has ended, also where Ctrl-C ends it.
+
+    The terminal sends that to the command too, which then removes what it has written.
+    :func:`subprocess.run` would kill it a quarter of a second later.
+    """
+    with subprocess.Popen(command) as process:
+        try:
+            return process.wait()
+        except KeyboardInterrupt:
+            process.wait()
+            raise
 
 
 def choose_machine() -> str | None:

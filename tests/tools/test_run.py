@@ -85,10 +85,13 @@ def test_a_failing_command_ends_the_run_with_its_exit_code(
 
 
 def test_ctrl_c_during_the_first_commands_ends_the_run_without_a_trace(tmp_path: Path) -> None:
-    """The terminal sends it to the whole group, as to a command that takes long."""
-    began = tmp_path / "began"
+    """The terminal sends it to the whole group; a command that takes long ends by itself."""
+    began, ended = tmp_path / "began", tmp_path / "ended"
     slow = tmp_path / "gpuscape"
-    slow.write_text(f"#!/bin/sh\ntouch {began}\nexec sleep 60\n")
+    slow.write_text(
+        f"#!/bin/sh\ntrap 'sleep 1; touch {ended}; exit 1' INT\ntouch {began}\n"
+        "while :; do sleep 0.1; done\n"
+    )
     slow.chmod(0o755)
     code = "import runpy, sys; sys.argv[1:] = ['dgx-a100']; sys.executable = sys.argv[0] = {!r}; "
     code += "runpy.run_path('tools/run.py', run_name='__main__')"
@@ -104,6 +107,7 @@ def test_ctrl_c_during_the_first_commands_ends_the_run_without_a_trace(tmp_path:
         os.killpg(run.pid, signal.SIGINT)
         _, errors = run.communicate(timeout=SOON)
     assert (run.returncode, errors) == (130, "")
+    assert ended.exists()
 
 
 @pytest.mark.parametrize(
