@@ -86,6 +86,8 @@ PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 
 # setting up speaks on standard error, so that the first line of `make run` is the program's own
 $(BIN)/python:
+	@command -v $(PYTHON) >/dev/null || { echo >&2 \
+	  "there is no $(PYTHON): install Python 3.11 or later, or name one: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 2; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo >&2 \
 	  "gpuscape needs Python 3.11 or later, $(PYTHON) is older: make PYTHON=python3.11 $(MAKECMDGOALS)"; exit 2; }
 	@echo "setting up $(VENV) (once, about half a minute)" >&2

@@ -13,6 +13,7 @@ import contextlib
 import functools
 import os
 import signal
+import threading
 from collections.abc import Callable, Iterator
 from types import FrameType
 
@@ -21,6 +22,7 @@ from base import threads
 OBEYED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 """Of these the default ends a process, or, where it is a container's first, loses the signal."""
 
+_ENDING = (signal.SIGTERM, signal.SIGINT)
 _CHUNK_BYTES = 4096
 
 
@@ -43,9 +45,7 @@ def delivered(take: Callable[[signal.Signals], None]) -> Iterator[None]:
 
     For the main thread. Several signals of one number that come together may count once.
     """
-    receiving, sending = os.pipe()
-    os.set_blocking(sending, False)
-    threads.started(functools.partial(_deliver, receiving, take), "signals")
+    sending = _receive(take)
     wakeup = signal.set_wakeup_fd(sending, warn_on_full_buffer=False)
     before = {number: signal.signal(number, _written_to_pipe) for number in OBEYED}
     release()
@@ -56,6 +56,29 @@ def delivered(take: Callable[[signal.Signals], None]) -> Iterator[None]:
             signal.signal(number, handler)
         signal.set_wakeup_fd(wakeup)
         os.close(sending)
+
+
+def end_event() -> threading.Event:
+    """Make an event that SIGTERM and SIGINT set, from now on for as long as the process lives.
+
+    For the main thread. A handler must not set an event: it runs in the main thread, and where that
+    is within ``wait()`` and holds the event's lock, it would wait for itself for ever. Two signals
+    that come together are enough for that, as Ctrl-C in a terminal and a SIGTERM after it.
+    """
+    ended = threading.Event()
+    signal.set_wakeup_fd(_receive(lambda _number: ended.set()), warn_on_full_buffer=False)
+    for number in _ENDING:
+        signal.signal(number, _written_to_pipe)
+    release()
+    return ended
+
+
+def _receive(take: Callable[[signal.Signals], None]) -> int:
+    """Start the thread; what is to be written to for it, and closed when it is to end."""
+    receiving, sending = os.pipe()
+    os.set_blocking(sending, False)
+    threads.started(functools.partial(_deliver, receiving, take), "signals")
+    return sending
 
 
 def _written_to_pipe(_number: int, _frame: FrameType | None) -> None:

@@ -10,13 +10,24 @@ from typing import Final
 MOST_QUOTED: Final = 60
 """Characters."""
 
+_CUT: Final = 3
+"""Characters; the beginning of a word is no hint when it is shorter."""
+_LEAST_RATIO: Final = 0.6
+"""Of :class:`difflib.SequenceMatcher`, its own default."""
+
 
 def closest(word: str, known: Iterable[str]) -> str | None:
-    """The known word most like this one, capitals and kinds of dashes aside; None without one."""
+    """The known word most like this one, capitals and kinds of dashes aside; None without one.
+
+    A word that is the beginning of a known one is thought to be cut short.
+    """
     by_form: dict[str, str] = {}
     for each in known:
         by_form.setdefault(_form(each), each)
-    alike = difflib.get_close_matches(_form(word), list(by_form), n=1)
+    begun = _form(word)
+    longer = [form for form in by_form if len(begun) >= _CUT and form.startswith(begun)]
+    cutoff = 0.0 if longer else _LEAST_RATIO
+    alike = difflib.get_close_matches(begun, longer or list(by_form), n=1, cutoff=cutoff)
     return by_form[alike[0]] if alike else None
 
 

@@ -9,6 +9,7 @@ from typing import ClassVar
 
 import click
 from click.core import ParameterSource
+from click.exceptions import NoSuchCommand
 
 
 class LazyCommands(click.Group):
@@ -27,6 +28,15 @@ class LazyCommands(click.Group):
             return None
         command: click.Command = importlib.import_module(self.modules[cmd_name]).command
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The subcommand that the arguments begin with. Raises UsageError, with those alike."""
+        try:
+            return super().resolve_command(ctx, args)
+        except NoSuchCommand as error:
+            raise NoSuchCommand(args[0], possibilities=self.modules, ctx=ctx) from error
 
 
 def refuse_options(ctx: click.Context, subcommand: str) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import click
+from click.exceptions import NoSuchCommand
 
 from cli.failures import one_sentence
 
@@ -32,6 +33,9 @@ COMMANDS: Mapping[str, str] = {
 }
 """Subcommand to the module that holds it as ``command``, in the order of the help text."""
 
+_GROUPS = ("mig", "scheduler", "doctor", "simulate")
+"""Commands with subcommands, which their modules have as ``COMMANDS``."""
+
 
 class _Commands(click.Group):
     """A group that imports a subcommand's module when it is used."""
@@ -43,7 +47,7 @@ class _Commands(click.Group):
         if cmd_name not in COMMANDS:
             if ctx.resilient_parsing:
                 return None
-            raise click.exceptions.NoSuchCommand(cmd_name, possibilities=COMMANDS, ctx=ctx)
+            raise NoSuchCommand(cmd_name, _found_within(cmd_name), possibilities=COMMANDS, ctx=ctx)
         command: click.Command = importlib.import_module(COMMANDS[cmd_name]).command
         return command
 
@@ -54,6 +58,16 @@ class _Commands(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         with one_sentence(debug=ctx.params["debug"]):
             return super().invoke(ctx)
+
+
+def _found_within(name: str) -> str | None:
+    """The sentence about an unknown command that is one of a group's; None: it is of none."""
+    alike = [
+        f"'{group} {name}'"
+        for group in _GROUPS
+        if name in importlib.import_module(COMMANDS[group]).COMMANDS
+    ]
+    return f"No such command {name!r}. Did you mean {' or '.join(alike)}?" if alike else None
 
 
 @click.command(

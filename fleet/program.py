@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import signal
 import socket
 import threading
 import time
@@ -53,10 +52,7 @@ def run(settings: CoordinatorSettings) -> int:
     Raises BadInput or Permanent where it cannot start. An API server that does not answer is no
     reason to end.
     """
-    ended = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: ended.set())
-    process_signals.release()
+    ended = process_signals.end_event()
     with contextlib.ExitStack() as ending:
         _start(settings, ended, ending)
         ended.wait()

@@ -37,7 +37,10 @@ def find(
             return ServiceAccount(service_account, environ)
         kubeconfig = environ.get(KUBECONFIG) or str(Path("~/.kube/config").expanduser())
         if not any(Path(path).exists() for path in kubeconfig.split(os.pathsep)):
-            raise BadInput(f"no cluster: not in a pod, and no kubeconfig at {kubeconfig}: name one")
+            raise BadInput(
+                f"no cluster: not in a pod, and no kubeconfig at {kubeconfig}: "
+                f"name one with --kubeconfig or in {KUBECONFIG}"
+            )
     from kube.kubeconfig import Kubeconfig  # here, since it loads what no pod needs: 17 MiB
 
     return Kubeconfig(kubeconfig, context)

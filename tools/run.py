@@ -20,12 +20,17 @@ import subprocess
 import sys
 import time
 import urllib.request
+from collections.abc import Sequence
 from pathlib import Path
 
 GPUSCAPE = Path(sys.executable).with_name("gpuscape")
+LIST = ".venv/bin/gpuscape simulate --list"
+"""As a shell takes it in which nothing was set up."""
 DEFAULT_MACHINE = "dgx-a100"
 ANY_MACHINE = ("1", "yes", "true", "machine")
 NO_DRIVER = 3
+INTERRUPTED = 130
+"""As shells have it: 128 and the number of SIGINT."""
 METRICS_PORT, PROBE_PORT = 9400, 9401
 START_SECONDS = 30.0
 FIRST_LINES = 12
@@ -38,10 +43,24 @@ def main() -> int:
     where = ["--simulate", machine] if machine else []
     for command in ("discover", "labels", "topo"):
         say(f"\n$ gpuscape {' '.join([command, *where])}\n")
-        code = subprocess.run([GPUSCAPE, command, *where], check=False).returncode
+        code = ended([GPUSCAPE, command, *where])
         if code:
             return code
     return serve(where)
+
+
+def ended(command: Sequence[str | Path]) -> int:
+    """The exit code of a command that has ended, also where Ctrl-C ends it.
+
+    The terminal sends that to the command too, which then removes what it has written.
+    :func:`subprocess.run` would kill it a quarter of a second later.
+    """
+    with subprocess.Popen(command) as process:
+        try:
+            return process.wait()
+        except KeyboardInterrupt:
+            process.wait()
+            raise
 
 
 def choose_machine() -> str | None:
@@ -58,7 +77,7 @@ def choose_machine() -> str | None:
         return None
     say(
         f"No NVIDIA driver answers here, so this simulates a DGX A100 ({DEFAULT_MACHINE}); for "
-        f"another machine: SIMULATE=hgx-h100 make run (list: {GPUSCAPE.name} simulate --list)."
+        f"another machine: SIMULATE=hgx-h100 make run (list: {LIST})."
     )
     return DEFAULT_MACHINE
 
@@ -131,4 +150,7 @@ def say(text: str) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:  # while the first commands run; they end by it as well
+        sys.exit(INTERRUPTED)

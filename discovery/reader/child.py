@@ -93,6 +93,7 @@ class Child:
                 stderr=self._error.writer,
                 env={},
                 close_fds=True,
+                process_group=0,  # a terminal's Ctrl-C is for the agent, which ends its readers
             )
             undo.callback(self._process.wait)
             undo.callback(self._process.kill)  # it has called no driver yet

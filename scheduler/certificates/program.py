@@ -5,8 +5,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import signal
-import threading
 import time
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -34,10 +32,7 @@ def run(settings: CertificatesSettings) -> int:
     Raises BadInput or Permanent where it cannot start. An API server that does not answer is no
     reason to end.
     """
-    ended = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: ended.set())
-    process_signals.release()
+    ended = process_signals.end_event()
     program = Program(name=names.CERTIFICATES, version=version("gpuscape"))
     client = connect(program, kubeconfig=settings.kubeconfig)
     keeper = CertificateKeeper(

@@ -6,10 +6,8 @@ from __future__ import annotations
 import contextlib
 import gc
 import logging
-import signal
 import socket
 import sys
-import threading
 import time
 from functools import partial
 from importlib.metadata import version
@@ -51,10 +49,7 @@ def run(settings: SchedulerSettings) -> int:
     no reason to end: until it does, nothing is known and nothing is scored.
     """
     sys.setswitchinterval(_SWITCH_SECONDS)
-    ended = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: ended.set())
-    process_signals.release()
+    ended = process_signals.end_event()
     with contextlib.ExitStack() as ending:
         _start(settings, ending)
         ended.wait()

@@ -125,6 +125,7 @@ def running(
     defect: Path | None = None,
     listen: str | None = "127.0.0.1:0",
     program: Path = GPUSCAPE,
+    in_own_group: bool = False,
 ) -> Iterator[AgentProcess]:
     """An agent on this machine, ended at the end.
 
@@ -133,6 +134,7 @@ def running(
     ``defect``: a folder whose sitecustomize.py runs in the agent's process before the agent does.
     ``listen``: None where the options say it, in a file of settings.
     ``program`` is gpuscape as installed for another Python.
+    ``in_own_group``: as a terminal's shell starts it, which sends Ctrl-C to its whole group.
     """
 
     tie = end_with_parent(signal.SIGTERM)
@@ -148,6 +150,7 @@ def running(
         stderr=subprocess.PIPE,
         text=True,
         preexec_fn=prepare,
+        process_group=0 if in_own_group else None,
         env=os.environ | ({} if defect is None else {"PYTHONPATH": str(defect)}),
     ) as process:
         try:

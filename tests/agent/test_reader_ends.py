@@ -16,7 +16,7 @@ import pytest
 
 from discovery.reader.child import PROGRAM
 from discovery.simulator.simulation import Crash, Hang, Return, Simulation
-from tests.agent.agent_process import AgentProcess, Scraper, running, until
+from tests.agent.agent_process import SOON, AgentProcess, Scraper, running, until
 
 QUICK = ("--discover-interval", "3s", "--sample-interval", "500ms", "--deadline", "1s")
 
@@ -66,6 +66,18 @@ def test_a_reader_that_ends_as_it_should_is_not_logged(tmp_path: Path) -> None:
         agent.signal(signal.SIGUSR2)
         until(lambda: agent.gpus("present") == 2)
     assert _ends(agent) == []
+
+
+def test_ctrl_c_in_a_terminal_ends_the_agent_without_a_warning(tmp_path: Path) -> None:
+    """The terminal sends it to the agent's whole group; readers are ended by the agent."""
+    simulation = Simulation.create("a30-pair", tmp_path)
+    with running(simulation, *QUICK, in_own_group=True) as agent:
+        until(lambda: agent.gpus("present") == 2)
+        os.killpg(agent.process.pid, signal.SIGINT)
+        assert agent.process.wait(SOON) == 0
+        until(lambda: agent.logged[-1]["message"] == "agent stopped")
+    assert [line for line in agent.logged if line["level"] != "INFO"] == []
+    assert agent.said == ""
 
 
 def _value(agent: AgentProcess, series: str) -> float:

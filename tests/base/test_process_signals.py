@@ -5,15 +5,19 @@ from __future__ import annotations
 
 import queue
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
 from base import process_signals
 
 SOON = 30.0
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_signals_that_came_while_another_was_taken_follow_in_their_order() -> None:
@@ -104,3 +108,42 @@ def test_afterwards_handlers_are_as_before_and_the_thread_ends() -> None:
     wakeup = signal.set_wakeup_fd(-1)
     signal.set_wakeup_fd(wakeup)
     assert wakeup == -1
+
+
+SECOND_SIGNAL_WITHIN_WAIT = """
+import signal
+from base import process_signals
+
+ended = process_signals.end_event()
+signal.raise_signal(signal.SIGINT)
+with ended._cond:  # as wait() has it for a moment when it returns
+    signal.raise_signal(signal.SIGTERM)
+ended.wait()
+signal.raise_signal(signal.SIGTERM)
+print("ended")
+"""
+
+
+def test_a_second_signal_while_the_first_one_ends_the_wait_does_not_block_the_end() -> None:
+    """Ctrl-C reaches a terminal's programs, and SIGTERM comes from the one that started them."""
+    ran = subprocess.run(
+        [sys.executable, "-c", SECOND_SIGNAL_WITHIN_WAIT],
+        capture_output=True,
+        text=True,
+        timeout=SOON,
+        check=False,
+    )
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "ended\n", "")
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        "actuator/service/actuator_program.py",
+        "fleet/program.py",
+        "scheduler/certificates/program.py",
+        "scheduler/extender/program.py",
+    ],
+)
+def test_no_program_takes_signals_in_handlers_of_its_own(program: str) -> None:
+    assert "signal.signal(" not in (ROOT / program).read_text(encoding="utf-8")

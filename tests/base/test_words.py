@@ -26,6 +26,14 @@ def test_the_nearest_word_is_found_whatever_its_capitals(word: str, meant: str |
     assert closest(word, KNOWN) == meant
 
 
+@pytest.mark.parametrize(
+    ("word", "meant"), [("dgx1", "dgx1-v100"), ("DGX", "dgx-a100"), ("dg", None)]
+)
+def test_a_word_that_was_cut_short_is_the_one_that_begins_so(word: str, meant: str | None) -> None:
+    """By its letters alone, dgx1 is more like dgx-a100."""
+    assert closest(word, [*KNOWN, "dgx-a100"]) == meant
+
+
 @pytest.mark.parametrize("word", ["a_b_c_d", "a b c d", " A-B-C-D "])
 def test_kinds_of_dashes_make_no_difference(word: str) -> None:
     """Letters alone are too few of these to be alike."""

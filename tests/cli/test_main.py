@@ -239,6 +239,27 @@ def test_output_to_a_full_disk_is_a_sentence_with_the_fix(arguments: list[str]) 
     )
 
 
+@pytest.mark.parametrize(
+    ("arguments", "meant"),
+    [
+        (["label"], "Did you mean 'labels'?"),
+        (["explain", "train"], "Did you mean 'mig explain' or 'scheduler explain'?"),
+        (["nodes"], "Did you mean 'mig nodes'?"),
+        (["serve", "t4"], "Did you mean 'simulate serve'?"),
+        (["doctor", "pods", "train"], "Did you mean 'pod'?"),
+        (["mig", "statu"], "Did you mean 'status'?"),
+        (["mig", "rollout", "strat"], "Did you mean 'start'?"),
+        (["scheduler", "explan"], "Did you mean 'explain'?"),
+    ],
+)
+def test_a_command_that_does_not_exist_leads_to_the_one_that_was_meant(
+    arguments: list[str], meant: str
+) -> None:
+    result = CliRunner().invoke(main, arguments)
+    assert result.exit_code == 2
+    assert result.stderr.splitlines()[-1].endswith(meant)
+
+
 def test_a_machine_in_capitals_is_suggested_as_it_is_written() -> None:
     for written in ("HGX-H100", "hgx_h100", "Hgx-H10"):
         result = CliRunner().invoke(main, ["discover", "--simulate", written])

@@ -140,7 +140,8 @@ def _compile(family: Family, go: Path, package: str, to: Path, log: Path, say: S
     command: list[str | Path] = ["nice", "-n", "10", go, "build", "-v", "-trimpath", "-ldflags"]
     linker = f' "-extldflags={family.c_linker}"' if family.c_linker else ""
     command += [f"-s -w {variables}{linker}", "-tags", ",".join(family.tags), "-o", to, package]
-    settings = environment(cgo=family.cgo)
+    # what Go leaves where it is killed goes away with the folder, before the next build
+    settings = environment(cgo=family.cgo) | {"GOTMPDIR": str(to.parent)}
     if family.library:
         try:
             settings |= compiler_settings(family.library, cache(), say)

@@ -9,6 +9,8 @@ Ends with 1 where one of them could not be built; the others are built all the s
 from __future__ import annotations
 
 import argparse
+import errno
+import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -17,7 +19,7 @@ from pathlib import Path
 
 from tests.controlplane.builds import GIVEN, BuildError, build, cache, find, given
 from tests.controlplane.families import ALL, FOR_LONG, Family
-from tests.controlplane.toolchain import NoToolError, Tool, find_tool
+from tests.controlplane.toolchain import GO, NoToolError, Tool, find_tool, missing_compiler
 
 ADVICE = f"""\
 It takes Go's module proxy, 10 GB of disk and 3 GB of memory. Then try again: make controlplane
@@ -27,7 +29,17 @@ Or bring a folder of binaries and name it in {GIVEN}: docs/testing.md."""
 def main(arguments: Sequence[str] | None = None) -> int:
     """Build what is missing, in the order of the table; the exit code."""
     families = chosen(arguments)
-    missing = [family for family in families if find(family) is None]
+    try:
+        missing = [family for family in families if find(family) is None]
+        if missing and not given():
+            _demand_folder(cache())
+    except OSError as error:
+        why = os.strerror(error.errno) if error.errno else str(error)
+        say(
+            f"{cache()} cannot be used ({error.filename}: {why}): "
+            f"name another folder of yours in XDG_CACHE_HOME"
+        )
+        return 1
     if not missing:
         say(f"the control plane is ready: {', '.join(family.name for family in families)}")
         return 0
@@ -36,6 +48,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         say(f"{GIVEN} names {given()}, which has no folder for: {names} (docs/testing.md)")
         return 1
     return build_all(missing)
+
+
+def _demand_folder(folder: Path) -> None:
+    """Make sure that there is one to write into. Raises OSError."""
+    folder.mkdir(parents=True, exist_ok=True)
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(folder))
 
 
 def chosen(arguments: Sequence[str] | None) -> list[Family]:
@@ -52,10 +71,17 @@ def chosen(arguments: Sequence[str] | None) -> list[Family]:
 
 
 def build_all(families: Sequence[Family]) -> int:
-    """Build each; a failure is explained and the next one is tried."""
+    """Build each; a failure is explained and the next one is tried.
+
+    Nothing is built without a C compiler where one is needed: that shows minutes later otherwise.
+    """
     minutes = sum(family.minutes for family in families)
     say(f"building the control plane into {cache()} (once, {minutes} min on two free cores)")
     tools = dict(tools_of(families))
+    in_c = [family.name for family in families if family.cgo]
+    if in_c and GO in tools and (compiler := missing_compiler(tools[GO])):
+        say(f"{', '.join(in_c)} cannot be built: there is no C compiler {compiler}: install gcc")
+        return 1
     failed = False
     for number, family in enumerate(families, start=1):
         if family.tool not in tools:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -188,6 +189,54 @@ def test_preparing_builds_the_rest_when_one_fails(
     assert "bad could not be built" in said
     assert "tiny (2 of 2): ready after" in said
     assert said.endswith(f"{prepare.ADVICE}\n")
+
+
+def test_without_a_c_compiler_nothing_is_built_and_it_is_named(
+    tmp_path: Path,
+    family: Family,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Minutes of building came first, and Kubernetes was built after it had failed."""
+    needs_c = replace(family, name="in-c", cgo=True)
+    program = go(tmp_path, then='[ "$1" = CC ] && echo no-such-compiler -m64')
+    monkeypatch.setattr(prepare, "find_tool", lambda *_: program)
+
+    assert prepare.build_all([family, needs_c]) == 1
+
+    assert calls(tmp_path) == ["env CC"]
+    assert capsys.readouterr().out.splitlines()[1:] == [
+        "in-c cannot be built: there is no C compiler no-such-compiler: install gcc"
+    ]
+
+
+@pytest.mark.parametrize("below", ["file", "locked"])
+def test_a_cache_that_cannot_be_used_is_one_sentence_with_a_way_out(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    below: str,
+) -> None:
+    """As where another user's folder is named; root may write everywhere, so access is played."""
+    (tmp_path / "file").touch()
+    (tmp_path / "locked/gpuscape/controlplane").mkdir(parents=True)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / below))
+    monkeypatch.setattr(os, "access", lambda *_: False)
+
+    assert prepare.main(["--only", "etcd"]) == 1
+
+    (line,) = capsys.readouterr().out.splitlines()
+    assert line.startswith(f"{builds.cache()} cannot be used (")
+    assert line.endswith("name another folder of yours in XDG_CACHE_HOME")
+
+
+def test_what_go_writes_for_a_moment_is_where_the_next_build_removes_it(
+    tmp_path: Path, family: Family
+) -> None:
+    """It is 70 MB, and a Ctrl-C leaves it there."""
+    builds.build(family, go(tmp_path, then=f'echo "$GOTMPDIR" >> {tmp_path}/at'), heard([]))
+
+    assert set((tmp_path / "at").read_text().split()) >= {str(builds.cache() / ".tiny")}
 
 
 def test_a_family_that_does_not_exist_is_named(capsys: pytest.CaptureFixture[str]) -> None:

@@ -101,6 +101,15 @@ def version(tool: Tool, program: Path) -> tuple[int, ...]:
     return tuple(int(part) for part in match[1].split(".")) if match else (0,)
 
 
+def missing_compiler(go: Path) -> str | None:
+    """The command of the C compiler that this Go would call; None where there is one."""
+    asked = subprocess.run(
+        [go, "env", "CC"], env=environment(cgo=True), capture_output=True, text=True, check=False
+    )
+    words = asked.stdout.split()
+    return words[0] if words and shutil.which(words[0]) is None else None
+
+
 def _install(tool: Tool, folder: Path) -> None:
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:

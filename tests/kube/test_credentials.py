@@ -310,7 +310,7 @@ def test_without_a_variable_the_usual_kubeconfig_is_kubectls(
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     usual = tmp_path / ".kube" / "config"
-    with pytest.raises(BadInput, match=f"no kubeconfig at {usual}: name one"):
+    with pytest.raises(BadInput, match=f"no kubeconfig at {usual}: name one with --kubeconfig or"):
         find(environ={})
     usual.parent.mkdir()
     usual.write_text(

@@ -70,7 +70,8 @@ class Cluster:
     plane: OwnPlane
     kubeconfig: Path
     commands: Path
-    """A folder for PATH: kubectl, gpuscape, and holders, which prints who holds which GPUs."""
+    """A folder for PATH: kubectl, gpuscape, also as kubectl's plugin, and holders, which prints who
+    holds which GPUs."""
     pod: Path
     """A manifest to try."""
     agents: Mapping[str, AgentProcess]
@@ -160,7 +161,8 @@ def _commands(folder: Path) -> Path:
     """Make the folder of commands that the advice has."""
     folder.mkdir()
     (folder / "kubectl").symlink_to(binaries(KUBERNETES[CONTROLLER_MANAGER_MINOR]) / "kubectl")
-    (folder / "gpuscape").symlink_to(GPUSCAPE)
+    for name in ("gpuscape", "kubectl-gpuscape", "kubectl_complete-gpuscape"):
+        (folder / name).symlink_to(GPUSCAPE.with_name(name))
     holders = folder / "holders"
     holders.write_text(_HOLDERS, encoding="utf-8")
     holders.chmod(0o755)
@@ -185,6 +187,7 @@ The cluster runs until Ctrl-C. In another terminal:
   kubectl create -f {cluster.pod}
   kubectl get pods -o wide
   holders
+  kubectl gpuscape free   # what is left
 
   # have an agent close its NVML handles, and come back
   kubectl annotate node {node} {keys.RELEASE}=by-hand

@@ -99,6 +99,7 @@ def test_its_advice_shows_that_pods_of_two_are_given_linked_gpus_and_ctrl_c_leav
         until(lambda made=made: len(held(lines)) == made)  # type: ignore[misc]
     assert all(re.search(r"linked by \d+ NVLinks?$", words) for words in held(lines))
     assert "two-gpus-" in shell("kubectl get pods", lines)
+    assert shell("kubectl gpuscape free", lines).startswith("NODE")
     leaves_nothing(running, folder, signal.SIGINT)
 
 

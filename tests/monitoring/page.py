@@ -25,6 +25,12 @@ def configuration() -> str:
     return found
 
 
+def configuration_of_one_machine() -> str:
+    """What it proposes for a Prometheus next to ``make run``, in the folder of the clone's."""
+    (found,) = (text for text in _blocks() if text.startswith("# on-one-machine.yml\n"))
+    return found
+
+
 def alerts() -> dict[str, str]:
     """The severity of each alert in its table; each row leads to the alert's runbook."""
     return {name: severity for name, _, severity in _ROW.findall(PAGE) if name}

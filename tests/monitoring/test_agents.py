@@ -8,15 +8,19 @@ import re
 from collections.abc import Iterator
 from contextlib import ExitStack
 from functools import partial
+from pathlib import Path
 
 import pytest
+import yaml
 
 from discovery.simulator.simulation import Simulation
 from tests.agent.agent_process import AgentProcess, running, until
+from tests.deploy.dockerfile import REPOSITORY
+from tests.monitoring import page, promtool
 from tests.monitoring import prometheus as real
-from tests.monitoring import promtool
 from tests.monitoring.fleet import NODES
 from tests.monitoring.prometheus import Prometheus
+from tests.monitoring.shipped import CHOSEN, asked, filled
 
 pytestmark = pytest.mark.cluster
 
@@ -96,3 +100,25 @@ def test_prometheus_keeps_every_series_of_a_scrape(
         added = f'scrape_samples_post_metric_relabeling{{instance="{node}"}}'
         assert watching.query(f'{added} == scrape_samples_scraped{{instance="{node}"}}')
     assert {it["lastError"] for it in watching.targets()} == {""}
+
+
+def test_a_prometheus_on_the_same_machine_fills_the_dashboard_of_a_node(
+    agents: dict[str, AgentProcess], tmp_path: Path
+) -> None:
+    """By the page's configuration; what nobody holds and what did not happen is empty."""
+    (tmp_path / "gpuscape").symlink_to(REPOSITORY)
+    text = page.configuration_of_one_machine()
+    assert "127.0.0.1:9400" in text
+    text = text.replace("127.0.0.1:9400", agents["b200-0"].address("metrics"))
+    config = real.configuration([]) | yaml.safe_load(text)
+    assert config["rule_files"]
+    chosen = CHOSEN | {"$instance": "laptop"}
+    with real.running(tmp_path, config) as prometheus:
+        prometheus.wait_for('gpuscape_topology_nvlinks_row{instance="laptop"}')
+        prometheus.wait_for("instance:gpuscape_gpus:count")
+        of_node = [it for it in asked() if it.dashboard == "gpuscape-node"]
+        full = {it.panel for it in of_node if prometheus.query(filled(it.expression, chosen))}
+    assert full >= {
+        *("GPUs that answer", "NVLinks between GPUs", "PCIe between GPUs", "NVLinks that are up"),
+        *("GPU memory", "Power", "Temperature", "Health", "What the GPUs are"),
+    }

@@ -93,8 +93,8 @@ class Playground:
     machines: Mapping[str, str]
     """By node."""
     commands: Path
-    """A folder for PATH: kubectl, gpuscape, ``on``, which runs a command on a node, and
-    ``holders``, which prints who holds which GPUs."""
+    """A folder for PATH: kubectl, gpuscape, also as kubectl's plugin, ``on``, which runs a command
+    on a node, and ``holders``, which prints who holds which GPUs."""
     pod: Path
     """A manifest to try."""
 
@@ -152,7 +152,8 @@ def _commands(folder: Path, cluster: RealCluster) -> Path:
     """Make the folder of commands that the advice has."""
     folder.mkdir()
     (folder / "kubectl").symlink_to(binaries(KUBERNETES[CONTROLLER_MANAGER_MINOR]) / "kubectl")
-    (folder / "gpuscape").symlink_to(GPUSCAPE)
+    for name in ("gpuscape", "kubectl-gpuscape", "kubectl_complete-gpuscape"):
+        (folder / name).symlink_to(GPUSCAPE.with_name(name))
     nodes = folder / "nodes"
     nodes.mkdir()
     for node in cluster.nodes.values():
@@ -186,6 +187,7 @@ The cluster runs until Ctrl-C. In another terminal, as root:
   kubectl create -f {playground.pod}
   kubectl get pods -o wide
   holders
+  kubectl gpuscape free   # what is left
   kubectl logs -l app=two-gpus --prefix   # what the plugin told each container
 
   # the containers of a node; its logs: {node.folder}/logs, {node.folder}/var-log/pods

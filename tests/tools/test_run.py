@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from types import ModuleType
 
 import pytest
 
+from tests.agent.agent_process import SOON, until
 from tests.tools.conftest import ROOT
 
 
@@ -43,6 +45,7 @@ def test_without_a_driver_the_first_line_says_what_is_simulated_and_how_to_choos
     first, *_ = capsys.readouterr().out.splitlines()
     assert "simulates a DGX A100" in first
     assert "SIMULATE=hgx-h100 make run" in first
+    assert "(list: .venv/bin/gpuscape simulate --list)" in first
 
 
 @pytest.mark.parametrize("exit_code", [0, 2])
@@ -79,6 +82,60 @@ def test_a_failing_command_ends_the_run_with_its_exit_code(
 ) -> None:
     monkeypatch.setattr(run_tool, "GPUSCAPE", command(tmp_path / "gpuscape", 2, "bad input"))
     assert run_tool.main() == 2
+
+
+def test_ctrl_c_during_the_first_commands_ends_the_run_without_a_trace(tmp_path: Path) -> None:
+    """The terminal sends it to the whole group; a command that takes long ends by itself."""
+    began, ended = tmp_path / "began", tmp_path / "ended"
+    slow = tmp_path / "gpuscape"
+    slow.write_text(
+        f"#!/bin/sh\ntrap 'sleep 1; touch {ended}; exit 1' INT\ntouch {began}\n"
+        "while :; do sleep 0.1; done\n"
+    )
+    slow.chmod(0o755)
+    code = "import runpy, sys; sys.argv[1:] = ['dgx-a100']; sys.executable = sys.argv[0] = {!r}; "
+    code += "runpy.run_path('tools/run.py', run_name='__main__')"
+    with subprocess.Popen(
+        [sys.executable, "-c", code.format(str(tmp_path / "python"))],
+        cwd=ROOT,
+        process_group=0,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as run:
+        until(began.exists)
+        os.killpg(run.pid, signal.SIGINT)
+        _, errors = run.communicate(timeout=SOON)
+    assert (run.returncode, errors) == (130, "")
+    assert ended.exists()
+
+
+@pytest.mark.parametrize(
+    ("python", "cause"),
+    [
+        ("no-such-python", "there is no no-such-python: install Python 3.11 or later, or name one"),
+        ("old-python", "gpuscape needs Python 3.11 or later, old-python is older"),
+    ],
+)
+def test_a_python_that_does_not_do_is_one_sentence_and_sets_up_nothing(
+    tmp_path: Path, python: str, cause: str
+) -> None:
+    old = tmp_path / "old-python"
+    code = "sys.version_info = (3, 9, 2)"
+    old.write_text(f'#!/bin/sh\nexec {sys.executable} -c "import sys; {code}; $2"\n')
+    old.chmod(0o755)
+    ran = subprocess.run(
+        ["make", "run", f"PYTHON={python}", f"VENV={tmp_path / 'venv'}"],
+        cwd=ROOT,
+        env=os.environ | {"PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    sentence, _make = ran.stderr.splitlines()
+    assert sentence.startswith(cause)
+    assert sentence.endswith("run")
+    assert not (tmp_path / "venv").exists()
 
 
 @pytest.fixture
