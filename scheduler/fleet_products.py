@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import NamedTuple, Protocol
@@ -21,9 +21,9 @@ from scheduler.scores.score import MOST_SHARE
 _COMPARED = (wish(2), wish(4), wish(8))
 """Pods by whose best speeds products are called fast or slow."""
 _DIGITS = 9
-_FAR_ABOVE = 1.25
-"""Pods of a size that hold so many times their part of a product fill its nodes only in turn:
-without a limit small pods take whole fast nodes from pods of 8."""
+_MOST_ABOVE = 1.25
+"""Pods of a size that hold more than so many times their part of a product fill its nodes only in
+turn: without a limit small pods take whole fast nodes from pods of 8."""
 _MOST_KEPT = 64
 """Best speeds of a product that are kept: a fleet has few kinds of pods."""
 _MOST_KEPT_STEPS = 8
@@ -162,16 +162,15 @@ def product_aims(
     """
     bests = {each: best_speed(each, gen, ask, fleet, tables) for each, gen in products.items()}
     its = {each: fleet.find(each) or Product() for each in products}
-    sizes = {each: product.n for each, product in its.items()}
-    filled: set[str] = set()
+    filled: Collection[str] = ()
     if len(products) < 2:
         order = dict.fromkeys(products, 0.0)
     elif len(set(bests.values())) > 1:
         order = {each: _held(product, ask.gpus) for each, product in its.items()}
-        filled = _of_size(max(sizes.values()), sizes) - _far_above_their_part(its, ask.gpus)
+        filled = _near_their_part(_with_nodes_of(max, its), ask.gpus)
     else:
         order = _slowness(products, fleet, tables)
-        filled = _of_size(min(sizes.values()), sizes)
+        filled = _with_nodes_of(min, its)
     turns = sorted(set(order.values()))
     return {
         each: ProductAims(
@@ -183,24 +182,28 @@ def product_aims(
     }
 
 
-def _of_size(n: int, sizes: Mapping[str, int]) -> set[str]:
-    return {each for each, its in sizes.items() if its == n}
-
-
 def _held(product: Product, size: int) -> float:
     """Which part of a product's GPUs pods of a size hold; equal for equal parts, as division rounds
     these alike."""
     return product.held[size] / product.gpus if product.gpus else 0.0
 
 
-def _far_above_their_part(products: Mapping[str, Product], size: int) -> set[str]:
-    """Those of which pods of a size hold far more than of all together."""
+def _with_nodes_of(
+    most: Callable[[Iterable[int]], int], products: Mapping[str, Product]
+) -> dict[str, Product]:
+    """Those with the largest nodes, or with the smallest."""
+    n = most(product.n for product in products.values())
+    return {each: product for each, product in products.items() if product.n == n}
+
+
+def _near_their_part(products: Mapping[str, Product], size: int) -> set[str]:
+    """Those of whose GPUs pods of a size hold no larger part than of all together, or hardly."""
     held = sum(product.held[size] for product in products.values())
     gpus = sum(product.gpus for product in products.values())
     return {
         each
         for each, product in products.items()
-        if product.held[size] * gpus > _FAR_ABOVE * held * product.gpus
+        if product.held[size] * gpus <= _MOST_ABOVE * held * product.gpus
     }
 
 

@@ -182,6 +182,30 @@ def test_pods_that_hold_far_more_than_their_part_of_a_product_do_not_fill_it_bef
     assert filled(wish(1), BOTH, products, TWO) == {"V", "H"}
 
 
+def test_their_part_is_that_of_the_largest_nodes_alone() -> None:
+    """Where one product alone has nodes that large, it is all of it."""
+    tables = Tables(v=V, h=H, four={2: 150, 4: 450})
+    products = fleet(H=1)
+    products.add_node("FOUR", "four", 4, {})
+    products.add_pod("H", 2)
+    assert filled(wish(2), {"H": "h", "FOUR": "four"}, products, tables) == {"H"}
+    products = fleet(V=1, H=1)
+    products.add_node("FOUR", "four", 4, {2: 4})
+    for product in "VH":
+        products.add_pod(product, 2)
+    three = {"V": "v", "H": "h", "FOUR": "four"}
+    assert filled(wish(2), three, products, tables) == {"V", "H"}
+    products.add_pod("H", 2)
+    assert filled(wish(2), three, products, tables) == {"V"}
+
+
+def test_pods_that_are_as_fast_everywhere_fill_any_product_whatever_they_hold() -> None:
+    tables = Tables(h=H, x=H)
+    products = fleet(H=1, X=1)
+    products.add_pod("H", 4)
+    assert filled(wish(4), {"H": "h", "X": "x"}, products, tables) == {"H", "X"}
+
+
 def test_a_quarter_more_than_their_part_is_not_far_more() -> None:
     """Of two equal products five of eight pods, and then six of nine."""
     products = fleet(V=1, H=1)
