@@ -12,6 +12,8 @@ from tests.pages import ROOT
 FOLDER: Final = ROOT / "examples"
 ADMINS: Final = ("priorities.yaml", "teams/speech.yaml", "teams/vision.yaml", "time-slicing.yaml")
 """In the order of applying."""
+OF_PROGRAMS: Final = ("labels/", "node-pools/", "queue/")
+"""Folders whose files other programs read: they have tests of their own."""
 USERS: Final = {
     "training.yaml": "vision",
     "inference.yaml": "vision",

@@ -13,6 +13,7 @@ from typing import Any, Final
 import pytest
 import yaml
 
+from tests import site_clone
 from tests.pages import ROOT
 from tools import site
 
@@ -62,19 +63,13 @@ NOT_IN_NAV: Final = {"code-of-conduct.md", "security-policy.md"}
 @pytest.fixture(scope="module")
 def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What the generator reads of a clone."""
-    made = tmp_path_factory.mktemp("clone")
-    shutil.copytree(ROOT / "docs", made / "docs")
-    for name in (site.CONFIGURATION, *site.FROM_THE_ROOT):
-        shutil.copy(ROOT / name, made)
-    return made
+    return site_clone.copied(tmp_path_factory.mktemp("clone"))
 
 
 @pytest.fixture(scope="module")
 def built(clone: Path) -> Path:
     """The site's folder."""
-    done = site.build(clone)
-    assert done.returncode == 0, done.stdout.partition("Traceback")[0]
-    return clone / site.SITE
+    return site_clone.built(clone)
 
 
 def test_every_page_stands_in_the_navigation_once() -> None:

@@ -9,6 +9,7 @@ that it has in the terminal, whatever font the reader's system has.
 
 from __future__ import annotations
 
+import re
 import sys
 from argparse import ArgumentParser
 from collections.abc import Iterator
@@ -33,6 +34,8 @@ _COLOURS: Final = (
     *("#6b7486", "#ff8b92", "#c3e88d", "#ffd580", "#9ccbff", "#e2b8ff", "#99ecf0", "#ffffff"),
 )
 """The sixteen of a terminal."""
+_WORDS: Final = re.compile(r"[^ ]+(?: [^ ]+)*")
+"""What stands at a column of its own: browsers make one space of several."""
 _FONTS: Final = "ui-monospace,SFMono-Regular,Menlo,Consolas,'DejaVu Sans Mono',monospace"
 
 
@@ -60,7 +63,7 @@ def terminal_svg(text: str, *, title: str, columns: int | None = None) -> str:
             f'<circle cx="{20 + 18 * place}" cy="16" r="5.5" fill="{colour}"/>'
             for place, colour in enumerate((_COLOURS[1], _COLOURS[3], _COLOURS[2]))
         ),
-        f'<g font-family="{_FONTS}" font-size="{_SIZE}" fill="{_TEXT}" xml:space="preserve">',
+        f'<g font-family="{_FONTS}" font-size="{_SIZE}" fill="{_TEXT}">',
         f'<text x="{width / 2:g}" y="21" text-anchor="middle" fill="{_COLOURS[8]}">'
         f"{escape(title)}</text>",
     ]
@@ -94,18 +97,16 @@ def _drawn(run: _Run, top: int) -> Iterator[str]:
     if ground is not None:
         x, wide = _EDGE + column * _COLUMN, cell_len(text) * _COLUMN
         yield f'<rect x="{x:g}" y="{top}" width="{wide:g}" height="{_LINE}" fill="{ground}"/>'
-    column += len(text) - len(text.lstrip(" "))
-    text = text.strip(" ")
-    if not text:
-        return
     looks = f' fill="{ink}"' if ink != _TEXT else ""
     looks += ' font-weight="bold"' if run.style.bold else ""
     looks += ' opacity="0.6"' if run.style.dim else ""
-    wide = cell_len(text) * _COLUMN
-    yield (
-        f'<text x="{_EDGE + column * _COLUMN:g}" y="{top + 14}" textLength="{wide:g}"{looks}>'
-        f"{escape(text, quote=False)}</text>"
-    )
+    for words in _WORDS.finditer(text):
+        x = _EDGE + (column + cell_len(text[: words.start()])) * _COLUMN
+        wide = cell_len(words[0]) * _COLUMN
+        yield (
+            f'<text x="{x:g}" y="{top + 14}" textLength="{wide:g}"{looks}>'
+            f"{escape(words[0], quote=False)}</text>"
+        )
 
 
 def _is_seen_empty(style: Style) -> bool:

@@ -333,5 +333,26 @@ def test_a_namespace_that_cannot_be_is_refused_in_one_line(
     assert "'Gpu_System' is no namespace: up to 63" in capsys.readouterr().err.splitlines()[-1]
 
 
+@pytest.mark.parametrize(
+    ("key", "why"),
+    [
+        ("nvidia.com/gpu-type", "nvidia.com is reserved: use a domain of yours"),
+        ("gpu-type", "it has no prefix: put a domain of yours before it"),
+        ("Example.com/gpu-type", "the part before the slash is no domain"),
+        ("example.com/gpu'type", "the part after the slash has up to 63 letters"),
+    ],
+)
+def test_a_key_that_no_rule_can_have_is_refused_in_one_line_and_nothing_is_printed(
+    capsys: pytest.CaptureFixture[str], key: str, why: str
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        command.main(["--label-key", "example.com/gpu-type", "--label-key", key, "base"])
+
+    assert ended.value.code == 2
+    said = capsys.readouterr()
+    assert f"{key!r} cannot be a label of a rule: {why}" in said.err.splitlines()[-1]
+    assert said.out == ""
+
+
 def test_expressions_quote_what_they_are_given() -> None:
     assert cel.quoted("it's a \\ ") == r"'it\'s a \\ '"

@@ -168,6 +168,32 @@ def test_a_hangup_with_bad_settings_changes_nothing_and_says_why(
         until(lambda: agent.gpus("present") == 2)
 
 
+def test_a_hangup_brings_other_rules_for_labels_and_keeps_the_old_ones_where_they_are_broken(
+    simulation: Simulation, tmp_path: Path
+) -> None:
+    rules, features = tmp_path / "rules.yaml", tmp_path / "features"
+    rule = "- {key: example.com/gpus, value: %s}\n"
+    rules.write_text("labels:\n" + rule % "old")
+    options = ("--label-rules", str(rules), "--feature-file", str(features))
+    with running(simulation, *options) as agent:
+        until(lambda: features.exists() and "example.com/gpus=old\n" in features.read_text())
+        rules.write_text("labels:\n" + rule % "new")
+        agent.signal(signal.SIGHUP)
+        until(lambda: "example.com/gpus=new\n" in features.read_text())
+        rules.write_text("labels:\n" + rule % "new" + rule % "twice")
+        agent.signal(signal.SIGHUP)
+        until(lambda: any(f"{rules}:3" in str(each.get("why")) for each in agent.logged))
+        agent.signal(signal.SIGUSR1)
+        until(lambda: any(it["message"] == "NVML handles released" for it in agent.logged))
+        agent.signal(signal.SIGUSR2)  # all is read and decided again
+        until(lambda: agent.gpus("present") == 2)
+        assert "example.com/gpus=new\n" in features.read_text()
+        rules.write_text("labels: []\n")
+        agent.signal(signal.SIGHUP)
+        until(lambda: "example.com" not in features.read_text())
+        assert "nvidia.com/gpu.count=2\n" in features.read_text()
+
+
 def test_another_counters_file_is_served_without_a_hangup(
     simulation: Simulation, tmp_path: Path
 ) -> None:

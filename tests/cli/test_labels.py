@@ -73,6 +73,30 @@ def test_the_plugins_file_holds_where_no_flag_does(run: Run, tmp_path: Path) -> 
     assert keys.TIMESTAMP in overruled
 
 
+def test_labels_by_rules_come_with_their_reason_and_line(run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "rules.yaml"
+    none = '{key: example.com/type, values: [{match: {product: "*H100*"}, value: h100}]}'
+    file.write_text(f'labels:\n- {{key: example.com/count, value: "{{count}}x"}}\n- {none}\n')
+    made = values(run, "--label-rules", str(file))
+    assert {key: text for key, text in made.items() if key.startswith("example.com/")} == {
+        "example.com/count": "1x"
+    }
+
+    arguments = ("labels", "--explain", "-o", "json", "--label-rules", str(file))
+    explained = {each["key"]: each for each in json.loads(run(*arguments, sees=ONE_GPU).output)}
+    assert explained["example.com/count"]["source"] == f"{file}:2"
+    assert explained["example.com/type"]["outcome"] == "absent"
+    assert "none of its values matches product" in explained["example.com/type"]["text"]
+
+
+def test_a_wrong_rule_names_file_line_and_key(run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "rules.yaml"
+    file.write_text("labels:\n- {key: example.com/type, value: '{prodct}'}\n")
+    result = run("labels", "--label-rules", str(file), sees=ONE_GPU)
+    assert result.exit_code == 2
+    assert f"{file}:2: labels[0].value: unknown field 'prodct'" in result.stderr
+
+
 def test_explain_tells_the_source_of_a_label_and_why_another_is_missing(run: Run) -> None:
     result = run("labels", "--explain", "-o", "json", sees=ONE_GPU)
     explained = {each["key"]: each for each in json.loads(result.output)}

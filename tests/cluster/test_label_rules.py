@@ -14,6 +14,7 @@ from discovery.simulator.simulation import Simulation
 from tests.agent.agent_process import AgentProcess, until
 from tests.cluster.agents import Site, agent, has_topology
 from tests.controlplane.plane import Plane
+from tests.examples import FOLDER
 
 pytestmark = pytest.mark.cluster
 
@@ -63,6 +64,25 @@ def process(site: Site, node: str, rules: Path, tmp_path: Path) -> Iterator[Agen
     with agent(site, node, simulation, tmp_path, options=options) as started:
         until(lambda: has_topology(site, node), WRITE_SECONDS)
         yield started
+
+
+@pytest.mark.parametrize(
+    ("machine", "labels"),
+    [
+        ("dgx-a100-80gb", {TYPE: "a100-80", MEMORY: "80Gi"}),
+        ("a30-pair", {MEMORY: "24Gi"}),
+    ],
+)
+def test_the_rules_of_the_examples_label_nodes(
+    site: Site, tmp_path: Path, machine: str, labels: dict[str, str]
+) -> None:
+    """As they stand; a node of a model that no value is for gets no type."""
+    node = site.plane.make_node()
+    options = {"GPUSCAPE_LABEL_RULES": str(FOLDER / "labels" / "rules.yaml")}
+    simulation = Simulation.create(machine, tmp_path / "machine")
+    with agent(site, node, simulation, tmp_path, options=options):
+        until(lambda: MEMORY in site.labels(node), WRITE_SECONDS)
+    assert own(site, node) == labels
 
 
 def own(site: Site, node: str) -> dict[str, str]:

@@ -29,6 +29,8 @@ MIXED = {"GPUSCAPE_MIG_STRATEGY": "mixed"}
 PRODUCT = "nvidia.com/gpu.product"
 THEIRS = {"nvidia.com/gpu.count": "2", PRODUCT: "NVIDIA-A30", keys.MIG_CAPABLE: "true"}
 """What gpu-feature-discovery publishes of an a30-pair, as far as it matters; so do we."""
+BY_RULE = "example.com/gpu-memory"
+"""A key of the admin's own, which the policies let through."""
 ONLY_THEIRS = "nvidia.com/gpu.color"
 """It stands on the Node as long as nfd-master works with their NodeFeature."""
 
@@ -45,7 +47,7 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OwnPlane]:
 @pytest.fixture(scope="module")
 def site(plane: OwnPlane) -> Site:
     """The agent's manifests, applied to it."""
-    return Site.create(plane, "gpuscape")
+    return Site.create(plane, "gpuscape", label_keys=(BY_RULE,))
 
 
 @pytest.fixture
@@ -121,6 +123,24 @@ def test_nfd_worker_and_nfd_master_make_the_same_labels_of_a_feature_file(
             assert ours(site, node) == told(mig, MIXED)
             follows_the_machine(site, node, mig)
     assert not has_topology(site, node)
+
+
+def test_labels_by_rules_come_and_go_by_way_of_nfd_master(
+    site: Site, simulation: Simulation, tmp_path: Path
+) -> None:
+    """It lets a prefix of an admin's own through without a setting."""
+    rules = tmp_path / "rules.yaml"
+    rules.write_text(f'labels:\n- {{key: {BY_RULE}, value: "{{memory-gib}}Gi"}}\n')
+    node = site.plane.make_node(labels={"example.com/room": "b12"})
+    options = {**FEATURE, "GPUSCAPE_LABEL_RULES": str(rules)}
+    with agent(site, node, simulation, tmp_path, options=options) as process:
+        until(lambda: site.labels(node).get(BY_RULE) == "24Gi")
+        rules.write_text("labels: []\n")
+        process.signal(signal.SIGHUP)
+        until(lambda: BY_RULE not in site.labels(node))
+
+    assert site.labels(node)["example.com/room"] == "b12"
+    assert site.labels(node)[PRODUCT] == "NVIDIA-A30"
 
 
 def test_labels_outlive_the_agent_and_its_pod(

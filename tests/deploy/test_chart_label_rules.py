@@ -17,6 +17,7 @@ from labelers.label_rules import LabelRule
 from labelers.label_rules_file import parse
 from tests.deploy.chart import ChartRefusedError, kustomized, objects, rendered
 from tests.deploy.daemonset import DEPLOY, Manifest
+from tests.examples import FOLDER
 from tools.access.files import parts_of
 
 pytestmark = pytest.mark.cluster
@@ -98,6 +99,14 @@ def test_other_rules_start_the_agents_again_and_former_keys_do_not() -> None:
 def test_without_rules_agents_have_no_file() -> None:
     assert made({"formerLabelKeys": [FORMER]}).keys() == made({}).keys()
     assert checksums({"formerLabelKeys": [FORMER]}) == {}
+
+
+def test_the_values_of_the_examples_are_the_rules_of_the_examples() -> None:
+    """One file is for the chart, the other for everything else."""
+    folder = FOLDER / "labels"
+    found = objects(rendered(yaml.safe_load((folder / "agent-values.yaml").read_text())))
+    config = found["ConfigMap", "gpuscape", "gpuscape-label-rules"]["data"]
+    assert parsed(config["rules.yaml"]) == parsed((folder / "rules.yaml").read_text())
 
 
 def on_the_page(file: str) -> str:

@@ -39,6 +39,7 @@ locationUtil.initialize({
   getVariablesUrlParams: () => ({}),
 });
 
+const THEME = createTheme();
 const always = () => true;
 const numbers = (field) => field.type === "number";
 const OPTIONS = {
@@ -90,27 +91,16 @@ function frameOf(target, series, isOnly) {
 }
 
 async function shown({ panel, answers }) {
-  for (const { id } of panel.transformations) {
-    if (!TRANSFORMERS.has(id)) throw new Error(`no transformation: ${id}`); // Grafana skips it
-  }
   const isOnly = answers.length === 1;
   const asked = panel.targets.map((it, at) => frameOf(it, answers[at], isOnly));
   // an answer without series has no frame
   const frames = asked.filter((it) => it.length);
-  const changed = await lastValueFrom(transformDataFrame(panel.transformations, frames));
-  const applied = applyFieldOverrides({
-    data: changed,
-    fieldConfig: panel.fieldConfig,
-    fieldConfigRegistry: optionsOf(panel),
-    replaceVariables: (text) => text,
-    theme: createTheme(),
-    timeZone: "utc",
-  });
-  return applied.map((frame) =>
+  const made = await applied(panel, frames);
+  return made.map((frame) =>
     frame.fields.map((field) => {
       const displayed = field.values.map((it) => field.display(it));
       return {
-        name: getFieldDisplayName(field, frame, applied),
+        name: getFieldDisplayName(field, frame, made),
         kind: field.type,
         texts: displayed.map(formattedValueToString),
         colors: displayed.map((it) => it.color ?? ""),
@@ -122,10 +112,31 @@ async function shown({ panel, answers }) {
   );
 }
 
-Promise.all(JSON.parse(fs.readFileSync(0, "utf-8")).map(shown)).then(
-  (all) => fs.writeFileSync(1, JSON.stringify(all)),
-  (error) => {
-    console.error(error);
-    process.exitCode = 1;
-  },
-);
+/** What the panel's own transformations and options make of frames. */
+async function applied(panel, frames) {
+  for (const { id } of panel.transformations) {
+    if (!TRANSFORMERS.has(id)) throw new Error(`no transformation: ${id}`); // Grafana skips it
+  }
+  return applyFieldOverrides({
+    data: await lastValueFrom(transformDataFrame(panel.transformations, frames)),
+    fieldConfig: panel.fieldConfig,
+    fieldConfigRegistry: optionsOf(panel),
+    replaceVariables: (text) => text,
+    theme: THEME,
+    timeZone: "utc",
+  });
+}
+
+/** Answers standard input by this function, for each thing asked. */
+function serve(answer) {
+  Promise.all(JSON.parse(fs.readFileSync(0, "utf-8")).map(answer)).then(
+    (all) => fs.writeFileSync(1, JSON.stringify(all)),
+    (error) => {
+      console.error(error);
+      process.exitCode = 1;
+    },
+  );
+}
+
+module.exports = { THEME, applied, frameOf, getFieldDisplayName, part, serve };
+if (require.main === module) serve(shown);

@@ -50,32 +50,41 @@ def tables(asked: Sequence[tuple[Panel, Answers]]) -> list[Table]:
 
     Raises NotPreparedError where Grafana's packages or Node are missing.
     """
+    answer = run(SCRIPT, [_asked(panel, answers) for panel, answers in asked])
+    found = msgspec.convert(answer, type=list[tuple[Table, ...]])
+    assert all(len(frames) <= 1 for frames in found), "a panel shows the first of several tables"
+    return [frames[0] if frames else () for frames in found]
+
+
+def run(script: Path, asked: Sequence[object]) -> Any:
+    """What a script that runs Grafana's code answers to each of these.
+
+    Raises NotPreparedError where Grafana's packages or Node are missing.
+    """
     try:
         node = find_tool(NODE, cache(), lambda _: None)
     except NoToolError as error:
         raise NotPreparedError(str(error)) from error
     done = subprocess.run(
-        [node, SCRIPT, binaries(GRAFANA)],
-        input=json.dumps([_asked(panel, answers) for panel, answers in asked]).encode(),
+        [node, script, binaries(GRAFANA)],
+        input=json.dumps(asked).encode(),
         capture_output=True,
         timeout=MOST_SECONDS,
         check=False,
     )
     assert done.returncode == 0, done.stderr.decode(errors="replace")
-    found = msgspec.json.decode(done.stdout, type=list[tuple[Table, ...]])
-    assert all(len(frames) <= 1 for frames in found), "a panel shows the first of several tables"
-    return [frames[0] if frames else () for frames in found]
+    return json.loads(done.stdout)
 
 
 def _asked(panel: Panel, answers: Answers) -> Mapping[str, object]:
     at = 1e3 * max((it.points[-1][0] for answer in answers for it in answer), default=0)
     series = [
-        [{"labels": it.labels, "at": at, "value": _number(it.value)} for it in answer]
+        [{"labels": it.labels, "at": at, "value": number(it.value)} for it in answer]
         for answer in answers
     ]
     return {"panel": panel, "answers": series}
 
 
-def _number(value: float) -> str:
+def number(value: float) -> str:
     """As JavaScript reads it: JSON has no word for NaN."""
     return str(value) if math.isfinite(value) else "NaN"

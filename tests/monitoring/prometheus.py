@@ -67,6 +67,14 @@ class Prometheus:
             Series(labels=one["metric"], points=(_point(one["value"]),)) for one in data["result"]
         ]
 
+    def range(self, expression: str, *, start: float, end: float, step: float) -> list[Series]:
+        """The expression's series between two moments, a point each so many seconds."""
+        asked = {"query": expression, "start": str(start), "end": str(end), "step": str(step)}
+        return [
+            Series(labels=one["metric"], points=tuple(map(_point, one["values"])))
+            for one in self._get("query_range", asked)["result"]
+        ]
+
     def samples(self, selector: str, seconds: float) -> list[Series]:
         """The samples of the last seconds as they were scraped, of the series that match."""
         data = self._get("query", {"query": f"{selector}[{seconds:.0f}s]"})

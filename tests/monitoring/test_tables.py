@@ -76,6 +76,13 @@ def _cells(gpu: str, number: Callable[[str, str], int | None]) -> Iterator[tuple
             yield f"to_{int(peer):02}", str(found)
 
 
+def test_numbers_that_name_something_are_not_shortened(shown: Mapping[str, Table]) -> None:
+    """Grafana's short unit makes 20.0 K of the code 20034."""
+    (codes,) = (it for it in shown["gpuscape-node: NVSwitch errors"] if it.name == "SXid")
+
+    assert codes.texts == ("20034",)
+
+
 @pytest.mark.parametrize("title", ["NVLinks between GPUs", "PCIe between GPUs"])
 def test_gpus_of_a_matrix_are_in_the_order_of_their_numbers(
     shown: Mapping[str, Table], title: str

@@ -20,14 +20,17 @@ Json = dict[str, Any]
 class Unit(StrEnum):
     """Units of values as Grafana names them."""
 
+    AS_IT_IS = "none"
     BYTES = "bytes"
     BYTES_PER_SECOND = "Bps"
     CELSIUS = "celsius"
     COUNT = "short"
+    EVENTS_PER_SECOND = "eps"
     HERTZ = "hertz"
     HOURS = "h"
     KILOWATT_HOURS = "kwatth"
     RATIO = "percentunit"
+    REQUESTS_PER_SECOND = "reqps"
     SECONDS = "s"
     WATTS = "watt"
 
@@ -39,7 +42,8 @@ class Color(StrEnum):
     NEUTRAL = "blue"
     WARNING = "orange"
     BAD = "red"
-    DARK = "text"
+    QUIET = "#6e7079"
+    """Of what is not the case, behind all others: Grafana has no name for such a grey."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,7 +22,8 @@ class Column:
     title: str
     unit: Unit | None = None
     is_number: bool = False
-    """The label's values are numbers. Grafana has all labels as text, 10 before 2."""
+    """The label's values are numbers, which name something: SXid 20034 is not 20.0 K. Grafana has
+    all labels as text, 10 before 2."""
     is_bar: bool = False
     """The cell has a bar as long as its value."""
     link: Link | None = None
@@ -31,8 +32,9 @@ class Column:
     def properties(self) -> list[Json]:
         """What holds for this column alone."""
         found: list[Json] = []
-        if self.unit is not None:
-            found.append({"id": "unit", "value": self.unit})
+        unit = Unit.AS_IT_IS if self.is_number and self.unit is None else self.unit
+        if unit is not None:
+            found.append({"id": "unit", "value": unit})
         if self.is_bar:
             found.append({"id": "custom.cellOptions", "value": {"type": "gauge", "mode": "basic"}})
             found.append({"id": "fieldMinMax", "value": True})  # or the numbers of GPUs count too

@@ -139,7 +139,7 @@ _USE = (
         title="Instances held by pods",
         description="Over time.",
         queries=(ask("gpuscape_mig_instance_allocated{@node} * @index", _LEGEND),),
-        words={0: ("free", Color.DARK), 1: ("held", Color.NEUTRAL)},
+        words={0: ("free", Color.QUIET), 1: ("held", Color.NEUTRAL)},
         link=NODE_OF_SERIES,
     ),
     graph(

@@ -163,7 +163,7 @@ _WAITS = (
             ask(f"max({_PREFIX}_policy_paused{{@coordinator}})", "policy paused"),
             ask(f"max({_PREFIX}_policy_refused{{@coordinator}})", "policy refused"),
         ),
-        words={0: ("no", Color.DARK), 1: ("yes", Color.WARNING)},
+        words={0: ("no", Color.QUIET), 1: ("yes", Color.WARNING)},
     ),
     graph(
         "Slots",

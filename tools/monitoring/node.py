@@ -95,6 +95,7 @@ _LINKS = (
         """rate(gpuscape_gpu_nvlink_transfer_errors_total{@node}[$__rate_interval])
         * @index""",
         _GPU_LEGEND,
+        unit=Unit.EVENTS_PER_SECOND,
     ),
     Table(
         title="NVLinks that are up",

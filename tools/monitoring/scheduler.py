@@ -30,6 +30,7 @@ _NOW = (
         "Pods ranked",
         "Requests for scores, a second. Pods without GPUs are not sent.",
         f"sum(rate(gpuscape_scheduler_requests_total{{{_SCORES}}}[$__rate_interval]))",
+        unit=Unit.REQUESTS_PER_SECOND,
         decimals=1,
         width=5,
         spark=True,
@@ -75,6 +76,7 @@ _ANSWERS = (
         """sum by (verb, code)
         (rate(gpuscape_scheduler_requests_total{@replica}[$__rate_interval]))""",
         "{{verb}} {{code}}",
+        unit=Unit.REQUESTS_PER_SECOND,
     ),
     graph(
         "Answers without scores, by cause",
@@ -83,6 +85,7 @@ _ANSWERS = (
         """sum by (cause)
         (rate(gpuscape_scheduler_neutral_answers_total{@replica}[$__rate_interval]))""",
         "{{cause}}",
+        unit=Unit.REQUESTS_PER_SECOND,
     ),
     graph(
         "Clients refused",
@@ -90,6 +93,7 @@ _ANSWERS = (
         """sum by (reason)
         (rate(gpuscape_scheduler_http_refusals_total{@replica}[$__rate_interval]))""",
         "{{reason}}",
+        unit=Unit.EVENTS_PER_SECOND,
     ),
 )
 

@@ -8,6 +8,7 @@ from typing import Final
 
 from agent.cluster.confinement import PolicyVerdict
 from api import keys, names
+from api.key_kinds import is_rule_key
 from api.mig_resources import GPU_RESOURCE
 from base.settings.version_skew import minor_version
 from cli.doctor.checks import image_checks
@@ -31,7 +32,7 @@ from cli.doctor.finding import (
 )
 from kube.api import Object
 from labelers.compose import wanted
-from labelers.node_patch import plan
+from labelers.node_patch import former_labels, plan
 
 API_UNREACHABLE: Final = FindingKind(
     name="api-unreachable",
@@ -130,6 +131,14 @@ LABELS_DIFFER: Final = FindingKind(
     fix="See the agent's log on this node; `gpuscape labels --explain` has the reasons.",
     page="labels.md",
 )
+RULE_LABELS_DIFFER: Final = FindingKind(
+    name="rule-labels-differ",
+    severity=FindingSeverity.WARNING,
+    cause="Labels by your rules are missing on the Node, or are not what the rules make.",
+    fix="Allow their keys in the admission policies, and in nfd-master where labels go through it;"
+    " the agent's log has a hang-up's broken rules. `gpuscape labels --explain` has the reasons.",
+    page="labels.md#labels-of-your-own",
+)
 KEYS_LEFT_ALONE: Final = FindingKind(
     name="keys-left-alone",
     severity=FindingSeverity.WARNING,
@@ -142,7 +151,7 @@ KINDS: Final = (
     *image_checks.KINDS,
     *(API_UNREACHABLE, API_REFUSED, RIGHT_MISSING, RIGHT_EXCESS, POLICY_OPEN, POLICY_UNKNOWN),
     *(CLOCK_SKEW, KUBERNETES_OLD, KUBERNETES_PARTLY, KUBELET_SKEW, NODE_UNKNOWN),
-    *(LABELS_MISSING, LABELS_DIFFER, KEYS_LEFT_ALONE),
+    *(LABELS_MISSING, LABELS_DIFFER, RULE_LABELS_DIFFER, KEYS_LEFT_ALONE),
 )
 MOST_SKEW_SECONDS: Final = 10.0
 OLDEST: Final = (1, 30)
@@ -235,22 +244,27 @@ def release(facts: HereFacts) -> Iterator[DoctorFinding]:
 
 
 def labels(facts: HereFacts) -> Iterator[DoctorFinding]:
-    """Whether the Node's labels are what this machine is."""
+    """Whether the Node's labels are what this machine is, and those by rules what rules make."""
     if facts.settings.sink == "none":
         not_needed("the agent writes no labels (sink none)")
     node, snapshot = known(_node(known(facts.cluster))), known(facts.machine)
-    decided = wanted(snapshot, facts.label_settings).decisions
-    chosen = {key: decided[key] for key in _COMPARED if key in decided}
-    planned = plan(node, chosen, {})
-    there = (node["metadata"].get("labels") or {}).keys()
-    missing = [key for key, text in planned.labels.items() if text is not None and key not in there]
-    differing = [key for key in planned.labels if key in there]
+    meta, decided = node["metadata"], wanted(snapshot, facts.label_settings).decisions
+    chosen = {key: each for key, each in decided.items() if key in _COMPARED or is_rule_key(key)}
+    planned = plan(node, {**chosen, **former_labels(meta, decided)}, {})
+    there = (meta.get("labels") or {}).keys()
+    by_rules = sorted(filter(is_rule_key, planned.labels))
+    own = {key: text for key, text in planned.labels.items() if key not in by_rules}
+    missing = [key for key, text in own.items() if text is not None and key not in there]
+    differing = [key for key in own if key in there]
     if missing:
         sentence = f"it lacks {', '.join(sorted(missing))}"
-        yield found(LABELS_MISSING, node["metadata"]["name"], sentence)
+        yield found(LABELS_MISSING, meta["name"], sentence)
     if differing:
         sentence = f"not as this machine is: {', '.join(sorted(differing))}"
-        yield found(LABELS_DIFFER, node["metadata"]["name"], sentence)
+        yield found(LABELS_DIFFER, meta["name"], sentence)
+    if by_rules:
+        sentence = f"not as the rules make them: {', '.join(by_rules)}"
+        yield found(RULE_LABELS_DIFFER, meta["name"], sentence)
     if planned.left_alone and facts.settings.sink == "node":
         key, why = min(planned.left_alone.items())
         sentence = f"{', '.join(sorted(planned.left_alone))}: {why}"

@@ -16,6 +16,8 @@ from labelers.decision import Absent, Decisions, Keep, Value
 from tests.fakes.server import merged
 
 MODE, COUNT = "nvidia.com/gpu.mode", "nvidia.com/gpu.count"
+RULED = "example.com/gpu-memory"
+"""By a rule of the admin."""
 NODE: Object = {"metadata": {"name": "node-a", "uid": "u-1", "labels": {"x": "y"}}}
 GFD = {
     "metadata": {
@@ -59,6 +61,9 @@ def test_a_new_one_is_named_labelled_and_owned_as_nfd_master_wants_it() -> None:
         ({COUNT: "8", MODE: "compute"}, {COUNT: Absent(reason="")}, {MODE: "compute"}),
         ({"zone": "a"}, {"zone": Value(text="b"), MODE: Value(text="compute")},
          {MODE: "compute"}),
+        ({RULED: "1Gi", "example.com/former": "x"}, {RULED: Value(text="2Gi")}, {RULED: "2Gi"}),
+        ({RULED: "1Gi"}, {RULED: Keep(reason="")}, {RULED: "1Gi"}),
+        ({RULED: "1Gi"}, {RULED: Absent(reason="")}, {}),
     ],
 )  # fmt: skip
 def test_its_labels_are_ours_as_decided(

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pynvml
 import pytest
+import yaml
 
 from api import keys, names
 from api.actuator_messages import KnownChange, StateAnswer
@@ -40,6 +41,7 @@ from tests.web import certificates
 
 Plant = Callable[[ExaminedNode], object]
 PRODUCT = "nvidia.com/gpu.product"
+MEMORY = "example.com/gpu-memory"
 
 
 @pytest.fixture
@@ -187,6 +189,18 @@ def applied_by_other(node: ExaminedNode) -> None:
     node.api.server.apply(NODES, NAME, body, manager="somebody")
 
 
+def rules(*keys: str) -> Plant:
+    """The agent has rules for these labels."""
+
+    def plant(node: ExaminedNode) -> None:
+        file = node.folder / "rules.yaml"
+        listed = [{"key": key, "value": "{memory-gib}Gi"} for key in keys]
+        file.write_text(yaml.safe_dump({"labels": listed}))
+        node.with_settings(label_rules=file)
+
+    return plant
+
+
 def of_other_lease(**lease: object) -> Plant:
     return lambda node: node.makes_lease(**lease)  # type: ignore[arg-type]  # its own arguments
 
@@ -306,6 +320,7 @@ FAULTS: Mapping[str, tuple[Plant, frozenset[str]]] = {
         ("gpus-released", lambda node: node.patches(annotations={keys.RELEASE: "true"}), ()),
         ("labels-missing", lambda node: node.patches(labels={PRODUCT: None}), ()),
         ("labels-differ", lambda node: node.patches(labels={PRODUCT: "Other"}), ()),
+        ("rule-labels-differ", rules(MEMORY), ()),
         ("keys-left-alone", applied_by_other, ()),
         ("rival-feature-discovery", lambda node: node.runs("gpu-feature-discovery-abcde"), ()),
         ("other-dcgm-exporter", lambda node: node.runs("nvidia-dcgm-exporter-abcde"), ()),
@@ -380,6 +395,29 @@ def test_what_is_not_looked_at_is_said_with_its_reason(node: ExaminedNode) -> No
     assert missed["clock"] == "no route"
     assert "held-devices" in missed
     assert {each.name for each in made.findings} == {"driver-absent", "api-unreachable"}
+
+
+@pytest.mark.parametrize(
+    ("keys_of_rules", "text", "named"),
+    [
+        ((MEMORY,), "40Gi", set()),
+        ((MEMORY,), "80Gi", {MEMORY}),
+        ((MEMORY, "example.com/new"), "40Gi", {"example.com/new"}),
+        ((), "40Gi", {MEMORY}),  # the agent made it by a rule that is gone
+    ],
+)
+def test_labels_by_rules_are_compared_with_what_the_rules_make(
+    node: ExaminedNode, keys_of_rules: tuple[str, ...], text: str, named: set[str]
+) -> None:
+    rules(*keys_of_rules)(node)
+    wrote = {"metadata": {"labels": {MEMORY: text}}}
+    node.api.server.patch(NODES, NAME, wrote, manager=names.AGENT)
+    node.patches(labels={"example.com/team": "vision"})
+
+    found = node.examined().findings
+
+    assert {each.name for each in found} == ({"rule-labels-differ"} if named else set())
+    assert {key for each in found for key in each.cause.partition(": ")[2].split(", ")} == named
 
 
 def test_gpus_that_are_to_be_left_alone_are_not_read(node: ExaminedNode) -> None:

@@ -162,6 +162,23 @@ def test_a_label_that_another_program_wrote_stays(cluster: Cluster, run: Run) ->
     assert cluster.labels("a") == {"pool": "a", keys.GPU_PRODUCT: "NVIDIA-A100-80GB"}
 
 
+def test_labels_by_rules_go_where_an_agent_alone_wrote_them(cluster: Cluster, run: Run) -> None:
+    """Whatever the rules are by now: by who wrote them."""
+    wrote = dict.fromkeys(("example.com/gpu-type", "example.com/both", "example.com/nfd"), "a100")
+    cluster.by(names.AGENT).patch(NODES, "a", {"metadata": {"labels": wrote}})
+    cluster.by("kubectl").patch(NODES, "a", {"metadata": {"labels": {"example.com/team": "a100"}}})
+    body = {"metadata": {"labels": {"example.com/both": "a100"}}}
+    cluster.server.apply(NODES, "a", body, manager="somebody")
+    owned = {names.FEATURE_LABELS: "example.com/nfd"}
+    cluster.by("nfd-master").patch(NODES, "a", {"metadata": {"annotations": owned}})
+    assert stays(run, "a") == {"example.com/both": "somebody wrote it too"}
+    done(run, "--yes")
+    assert cluster.labels("a") == {
+        "pool": "a",
+        **dict.fromkeys(("example.com/both", "example.com/nfd", "example.com/team"), "a100"),
+    }
+
+
 def test_a_label_of_nfd_goes_by_its_node_feature(cluster: Cluster, run: Run) -> None:
     feature = {"metadata": {"name": names.node_feature("a")}, "spec": {"labels": {}}}
     cluster.by(names.AGENT).create(NODE_FEATURES, feature, namespace=names.NAMESPACE)
