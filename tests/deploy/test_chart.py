@@ -326,6 +326,7 @@ def test_every_kind_that_takes_a_right_is_tried_before_anything_is_made(
         return {(it["kind"], it["metadata"].get("namespace", "")) for it in found}
 
     assert places(tried) == places(made)
+    assert all(HOOK in it["metadata"]["annotations"] for it in tried)
     roles = [it for it in made if it["kind"] in ("ClusterRole", "Role")]
     for role in roles:
         of = (role["kind"], role["metadata"].get("namespace", ""))
