@@ -31,6 +31,7 @@ RUN: Final = {
     ("docs/helm.md", "label"): "tests/test_readme.py",
     ("docs/helm.md", "scheduler"): "tests/test_readme.py",
     ("docs/helm.md", "stop"): "tests/test_readme.py",
+    ("docs/helm.md", "policies"): "tests/node/test_network_policies.py",
     ("docs/helm.md", "remove"): "tests/test_readme.py",
     ("docs/install.md", "another namespace"): "tests/deploy/test_manifests.py",
     ("docs/examples.md", "cluster"): "tests/cluster/test_examples.py",

@@ -17,6 +17,7 @@ from agent.settings.agent_settings import AGENT_SETTINGS
 from api import names
 from api.key_kinds import MOST_RULES
 from base.settings.option import Option
+from discovery.simulator.description.machine_catalog import machine_names
 from fleet.coordinator_settings import COORDINATOR_SETTINGS
 from labelers.groups.rule_fields import FIELDS
 from labelers.label_rules_file import MOST_ENTRIES
@@ -129,12 +130,15 @@ def _schema() -> dict[str, Any]:
     """JSON Schema of the values. What needs a sentence of its own is refused by a template."""
     text, switch, number = ({"type": it} for it in ("string", "boolean", "integer"))
     labels = {"type": "object", "additionalProperties": text}
+    resources = _resources()
     pods = {
         "nodeSelector": labels,
-        "tolerations": {"type": "array", "items": {"type": "object"}},
+        "tolerations": {"type": "array", "items": _toleration()},
         "priorityClassName": text,
-        "resources": {"type": "object"},
+        "resources": resources,
     }
+    affinities = ("nodeAffinity", "podAffinity", "podAntiAffinity")
+    affinity: dict[str, Any] = {name: {"type": "object"} for name in affinities}
     replicas = {"replicas": {**number, "minimum": 0}, **pods}
     top: dict[str, dict[str, Any]] = {
         "image": {
@@ -154,9 +158,9 @@ def _schema() -> dict[str, Any]:
             **dict.fromkeys(("resourceSlices", "shadow", "startupTaint"), switch),
             "labelRules": {"type": "array", "maxItems": MOST_RULES, "items": _label_rule()},
             "formerLabelKeys": {"type": "array", "maxItems": MOST_RULES, "items": text},
-            "simulate": text,
+            "simulate": {"enum": ["", *machine_names()]},
             **pods,
-            "affinity": {"type": ["object", "null"]},
+            "affinity": {**_object(affinity), "type": ["object", "null"]},
             "maxUnavailable": {"type": ["integer", "string"]},
             "canary": _object(dict.fromkeys(("nodes", "tag", "digest"), text)),
         },
@@ -172,7 +176,7 @@ def _schema() -> dict[str, Any]:
                 {
                     "from": {"enum": ["self", "cert-manager", "secret"]},
                     "settings": _settings(CERTIFICATES_SETTINGS.options),
-                    "resources": {"type": "object"},
+                    "resources": resources,
                 }
             ),
             "tlsSecret": text,
@@ -218,6 +222,28 @@ def _schema() -> dict[str, Any]:
             }
         ),
     }
+
+
+def _toleration() -> dict[str, Any]:
+    """Source: Toleration of Kubernetes' core/v1. Wrong ones are refused when a pod is made."""
+    return _object(
+        {
+            "key": {"type": "string"},
+            "operator": {"enum": ["Exists", "Equal", "Lt", "Gt"]},
+            "value": {"type": "string"},
+            "effect": {"enum": ["", "NoSchedule", "PreferNoSchedule", "NoExecute"]},
+            "tolerationSeconds": {"type": "integer"},
+        }
+    )
+
+
+def _resources() -> dict[str, Any]:
+    """What a container asks for and may use; a template judges the quantities."""
+    quantities = {
+        "type": "object",
+        "additionalProperties": {"type": ["string", "number"]},
+    }
+    return _object({"requests": quantities, "limits": quantities, "claims": {"type": "array"}})
 
 
 def _label_rule() -> dict[str, Any]:

@@ -20,8 +20,13 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from tests.controlplane.debian import NoLibraryError, compiler_settings
-from tests.controlplane.families import Family
+from tests.controlplane.debian import (
+    NoLibraryError,
+    NoPackageError,
+    compiler_settings,
+    unpack,
+)
+from tests.controlplane.families import PACKAGES, Family
 from tests.controlplane.lifetime import end_with_parent
 from tests.controlplane.toolchain import NODE, environment, npm_command
 
@@ -58,7 +63,7 @@ def key(family: Family) -> str:
     The Go version is not part of it: a new compiler makes no other control plane.
     """
     built = (family.programs, family.variables, family.files, family.cgo, *family.tags)
-    linked = tuple(part for part in (family.library, family.c_linker) if part)
+    linked = tuple(part for part in (family.library, family.packages, family.c_linker) if part)
     recipe = (platform.machine(), *built, *linked)
     hashed = hashlib.sha256(repr(recipe).encode())
     for file in sorted(family.folder.iterdir()):
@@ -133,6 +138,10 @@ def _build_programs(family: Family, go: Path, made: Path, log: Path, say: Say) -
         source = _module_folder(family, go, module)
         for file in files:
             shutil.copyfile(source / file, made / Path(file).name)
+    try:
+        unpack(family.packages, made / PACKAGES)
+    except NoPackageError as error:
+        raise BuildError(f"{family.name} could not be built: {error}") from error
 
 
 def _compile(family: Family, go: Path, package: str, to: Path, log: Path, say: Say) -> None:

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""C libraries that a build links: the machine's own, else Debian's package, pinned by its hash.
+"""Debian's packages, pinned by their hash: C libraries that a build links, and whole programs.
 
-No root is needed: apt fetches the package, and it is unpacked into the cache. The library is
-linked statically, so what is built runs where the package is not installed.
+No root is needed: apt fetches a package, and it is unpacked into the cache. A library is the
+machine's own where it has one; it is linked statically, so what is built runs where the package is
+not installed.
 """
 
 from __future__ import annotations
@@ -39,8 +40,36 @@ class Library:
     """SHA-256 of the package by Debian's name of the architecture."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Package:
+    """A package with programs, or with libraries that those load."""
+
+    package: str
+    version: str
+    hashes: Mapping[str, str] = field(hash=False)
+    """As those of a library."""
+
+
+class NoPackageError(Exception):
+    """A package could not be had; the text has its name and the reason."""
+
+
 class NoLibraryError(Exception):
     """A library is missing, and could not be brought; the text says what to do."""
+
+
+def unpack(packages: Sequence[Package], to: Path) -> None:
+    """Unpack packages into one folder, which is made; nothing is configured. Raises NoPackageError.
+
+    A program of theirs finds its libraries by LD_LIBRARY_PATH alone.
+    """
+    for package in packages:
+        with tempfile.TemporaryDirectory(dir=to.parent) as scratch:
+            try:
+                _run(["dpkg-deb", "-x", _fetched(package, Path(scratch)), to], Path(scratch))
+            except (OSError, subprocess.CalledProcessError) as error:
+                named = f"Debian's package {package.package} {package.version}"
+                raise NoPackageError(f"{named} could not be had ({_reason(error)})") from error
 
 
 def compiler_settings(
@@ -78,19 +107,22 @@ def _bring(library: Library, to: Path) -> None:
             unpacked = Path(scratch) / "unpacked"
             _run(["dpkg-deb", "-x", file, unpacked], Path(scratch))
         except (OSError, subprocess.CalledProcessError) as error:
-            output = getattr(error, "stderr", None) or str(error)
-            last = output.strip().splitlines()[-1]
             raise NoLibraryError(
                 f"no headers of {library.name}, and Debian's package {library.package} "
-                f"{library.version} could not be had ({last}): install {library.package} "
+                f"{library.version} could not be had ({_reason(error)}): install {library.package} "
                 f"and pkg-config, or what your system calls them"
             ) from error
         unpacked.rename(to)
 
 
-def _fetched(library: Library, folder: Path) -> Path:
+def _reason(error: OSError | subprocess.CalledProcessError) -> str:
+    output = getattr(error, "stderr", None) or str(error)
+    return str(output).strip().splitlines()[-1]
+
+
+def _fetched(package: Package | Library, folder: Path) -> Path:
     """The package's file, whole and the one that is pinned. Raises OSError, CalledProcessError."""
-    wanted = f"{library.package}={library.version}"
+    wanted = f"{package.package}={package.version}"
     try:
         _run(["apt-get", "download", wanted], folder)
     except subprocess.CalledProcessError:
@@ -103,7 +135,7 @@ def _fetched(library: Library, folder: Path) -> Path:
     (file,) = folder.glob("*.deb")
     found = hashlib.sha256(file.read_bytes()).hexdigest()
     architecture = file.stem.rpartition("_")[2]
-    if found != library.hashes.get(architecture):
+    if found != package.hashes.get(architecture):
         raise OSError(f"{file.name} is not the pinned one: its SHA-256 is {found}")
     return file
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.controlplane.debian import Library
+from tests.controlplane.debian import Library, Package
 from tests.controlplane.toolchain import GO, NODE, Tool
 
 MODULES = Path(__file__).parent / "go"
@@ -21,6 +21,9 @@ MINORS = ("1.32", "1.37")
 
 CONTROLLER_MANAGER_MINOR = "1.37"
 """The one whose controller manager and kubectl are built; they serve the older one as well."""
+
+PACKAGES = "debian"
+"""In the folder of a family's binaries: the root of what its packages have."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +46,8 @@ class Family:
     """Build tags."""
     library: Library | None = None
     """A C library that is linked with it, whose headers a machine may lack."""
+    packages: tuple[Package, ...] = ()
+    """Debian's, which are unpacked beside the binaries into :data:`PACKAGES`."""
     c_linker: str = ""
     """Flags of the C linker."""
     minutes: int = 1
@@ -227,6 +232,57 @@ MIG_MANAGER = Family(
     minutes=2,
 )
 
+_KUBE_ROUTER = "github.com/cloudnativelabs/kube-router/v2"
+_IPTABLES, _IPSET = "1.8.9-2", "7.17-1"
+KUBE_ROUTER = Family(
+    name="kube-router",
+    folder=MODULES / "kube-router",
+    programs={f"{_KUBE_ROUTER}/cmd/kube-router": ("kube-router",)},
+    variables={f"{_KUBE_ROUTER}/pkg/version.Version": "v2.1.0"},
+    # what it writes the kernel's rules with
+    packages=tuple(
+        Package(package=name, version=version, hashes={"amd64": sha256})
+        for name, version, sha256 in (
+            (
+                "iptables",
+                _IPTABLES,
+                "2928d3ca6ca8a3dc3f423f6752822b1f3614a5ba609ff7806bcba4449ffe90e1",
+            ),
+            (
+                "libip4tc2",
+                _IPTABLES,
+                "f2c48b367f9ec13f9aa577e7ccf81b371ce5d5fe22dddf9d7aa99f1e0bb7cfc4",
+            ),
+            (
+                "libip6tc2",
+                _IPTABLES,
+                "be88db3dfa2fe3345ea343207f7c75345602686121e579023d021c348b9b4f4d",
+            ),
+            (
+                "libxtables12",
+                _IPTABLES,
+                "cb841d66950a43af4a398625313d2f3da9065299c9738538de6c2c3495857040",
+            ),
+            (
+                "ipset",
+                _IPSET,
+                "4bcc86f6658ca92fe2e21a6a7d4fd162d3b94ec3cdc709a9cf05f0a8ad9c7725",
+            ),
+            (
+                "libipset13",
+                _IPSET,
+                "67fe7a8366878b0431b6e247c04b131b43df90f8090000a2681e63d4c22d02ca",
+            ),
+            (
+                "libmnl0",
+                "1.0.4-3",
+                "4581f42e3373cb72f9ea4e88163b17873afca614a6c6f54637e95aa75983ea7c",
+            ),
+        )
+    ),
+    minutes=2,
+)
+
 _KUEUE = "sigs.k8s.io/kueue"
 KUEUE = Family(
     name="kueue",
@@ -283,5 +339,5 @@ ALL = (
 )
 """In the order of building: what most tests wait for comes first."""
 
-FOR_LONG = (KUBELETS["1.32"], MIG_MANAGER, JOBSET, KUEUE)
+FOR_LONG = (KUBELETS["1.32"], MIG_MANAGER, JOBSET, KUEUE, KUBE_ROUTER)
 """What only tests marked ``long`` need: built when it is named."""

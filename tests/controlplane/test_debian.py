@@ -11,7 +11,14 @@ import pytest
 
 from tests.controlplane import builds
 from tests.controlplane.builds import BuildError
-from tests.controlplane.debian import Library, NoLibraryError, compiler_settings
+from tests.controlplane.debian import (
+    Library,
+    NoLibraryError,
+    NoPackageError,
+    Package,
+    compiler_settings,
+    unpack,
+)
 from tests.controlplane.families import Family
 from tests.controlplane.test_toolchain import put_on_path
 
@@ -133,6 +140,32 @@ def test_a_build_gets_the_library_or_says_why_it_cannot_be(
 
     assert (folder / "linked").read_text().endswith("libexample.a\n")
     assert builds.key(family) != builds.key(replace(family, library=None))
+
+
+PACKAGE = Package(package=LIBRARY.package, version=LIBRARY.version, hashes=LIBRARY.hashes)
+
+
+def test_packages_of_programs_are_unpacked_beside_what_is_built(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(tmp_path / "path", monkeypatch)
+
+    unpack([PACKAGE, PACKAGE], tmp_path / "root")
+
+    assert (tmp_path / "root/usr/lib/anywhere/libexample.a").exists()
+    assert {it.name for it in tmp_path.iterdir()} == {"path", "root"}
+
+
+def test_a_package_that_cannot_be_had_is_named_and_ends_the_build(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(tmp_path / "path", monkeypatch)
+    other = replace(PACKAGE, hashes={"amd64": "0" * 64})
+
+    with pytest.raises(NoPackageError, match=r"package libexample-dev 2\.5-1 could not be had"):
+        unpack([other], tmp_path / "root")
+
+    assert not (tmp_path / "root").exists()
 
 
 def calls(tmp_path: Path) -> list[str]:

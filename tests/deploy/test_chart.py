@@ -11,6 +11,7 @@ import yaml
 
 from tests.deploy.chart import (
     CHART,
+    HOOK,
     IMAGE,
     ChartRefusedError,
     helm,
@@ -248,6 +249,97 @@ def test_a_canary_has_its_own_image_and_the_others_leave_its_nodes() -> None:
     assert component["values"] == ["agent", "agent-canary"]
 
 
+@pytest.mark.parametrize(
+    ("own", "extender"),
+    [
+        (
+            True,
+            [
+                {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "metrics"}}},
+                {
+                    "podSelector": {
+                        "matchLabels": {
+                            "app.kubernetes.io/name": "gpuscape",
+                            "app.kubernetes.io/component": "kube-scheduler",
+                        }
+                    }
+                },
+            ],
+        ),
+        (False, None),
+    ],
+)
+def test_the_namespace_for_metrics_holds_for_each_program_that_policies_are_for(
+    own: bool, extender: list[Any] | None
+) -> None:
+    """No selector names a kube-scheduler that is not the chart's, so it is not shut out."""
+    values = {
+        "scheduler": {"enabled": True, "kubeScheduler": {"enabled": own}},
+        "monitoring": {"onlyFor": "metrics"},
+        "networkPolicies": {"enabled": True},
+    }
+    made = objects(rendered(values))
+    allowed = {
+        name.removeprefix("gpuscape-").removesuffix("-traffic"): [
+            rule.get("from") for rule in its["spec"].get("ingress", ())
+        ]
+        for (kind, _, name), its in made.items()
+        if kind == "NetworkPolicy" and name.endswith("-traffic")
+    }
+    only = [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "metrics"}}}]
+    assert allowed == {
+        **{name: [only] for name in ("agent", "coordinator", "kube-scheduler")},
+        "scheduler": [extender],
+        "certificates": [],
+    }
+
+
+BY_A_NAMESPACES_ADMIN = {
+    *("ConfigMap", "DaemonSet", "Deployment", "NetworkPolicy", "PodDisruptionBudget", "Secret"),
+    *("Service", "ServiceAccount"),
+    *("Certificate", "Issuer"),  # cert-manager adds them to the role admin
+}
+"""Kinds that the role admin may make in its namespace. Source: Kubernetes' default roles."""
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {},
+        {"scheduler": {"enabled": True}, "openshift": True},
+        {"agent": {"pods": True, "resourceSlices": True, "migDevices": "sys-admin"}}
+        | {"mig": {"mode": "enforce"}, "scheduler": {"enabled": True}}
+        | {"monitoring": {"monitor": "pod", "rules": True}},
+        {"monitoring": {"monitor": "service"}},
+    ],
+)
+def test_every_kind_that_takes_a_right_is_tried_before_anything_is_made(
+    values: dict[str, Any],
+) -> None:
+    text = rendered(values)
+    manifests = [it for it in yaml.safe_load_all(text) if it]
+    first, second = (it for it in manifests if HOOK in it["metadata"].get("annotations", {}))
+    tried = second["items"]
+    made = [it for it in objects(text).values() if it["kind"] not in BY_A_NAMESPACES_ADMIN]
+
+    def places(found: list[dict[str, Any]]) -> set[tuple[str, str]]:
+        return {(it["kind"], it["metadata"].get("namespace", "")) for it in found}
+
+    assert places(tried) == places(made)
+    assert all(HOOK in it["metadata"]["annotations"] for it in tried)
+    roles = [it for it in made if it["kind"] in ("ClusterRole", "Role")]
+    for role in roles:
+        of = (role["kind"], role["metadata"].get("namespace", ""))
+        (its,) = (it for it in tried if places([it]) == {of})
+        assert [it for it in role["rules"] if it not in its["rules"]] == []
+    assert {**first, "metadata": None} in [{**it, "metadata": None} for it in tried]
+    assert not any(it.get("subjects") or it.get("users") for it in tried)
+    bound = {it["roleRef"]["name"] for it in made if "roleRef" in it}
+    assert {it for it in bound if not it.startswith("gpuscape-")} <= {
+        it["roleRef"]["name"] for it in tried if "roleRef" in it
+    }
+
+
 def test_settings_reach_the_programs_as_their_variables() -> None:
     made = agents(
         {"agent": {"settings": {"timestamp": False, "jitter": 0.2, "resource-names": ["a", "b"]}}}
@@ -402,6 +494,106 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
         {"agent": {"driverRoot": "/d", "migDevices": "management-cdi"}},
         "agent.driverRoot and agent.migDevices cannot be had together",
     ),
+    "a memory in another unit": (
+        {"agent": {"resources": {"limits": {"memory": "256MB"}}}},
+        'agent.resources.limits.memory is "256MB": it should be a quantity, as in 256Mi',
+    ),
+    "a memory in thousandths": (
+        {"mig": {"coordinator": {"resources": {"limits": {"memory": "256m"}}}}},
+        'mig.coordinator.resources.limits.memory is "256m": m stands for thousandths of a byte',
+    ),
+    "a quantity with a comma": (
+        {"scheduler": {"resources": {"requests": {"cpu": "0,5"}}}},
+        'scheduler.resources.requests.cpu is "0,5": it should be a quantity, as in 100m or 0.5',
+    ),
+    "a request above the limit that comes with the chart": (
+        {"agent": {"resources": {"requests": {"memory": "1Gi"}}}},
+        "the request of memory, 1Gi, is more than its limit, 256Mi: raise the limit too",
+    ),
+    "resources without their kind": (
+        {"scheduler": {"certificates": {"resources": {"memory": "1Gi"}}}},
+        "at '/scheduler/certificates/resources': additional properties 'memory' not allowed",
+    ),
+    "one limit": (
+        {"agent": {"resources": {"limit": {"memory": "1Gi"}}}},
+        "at '/agent/resources': additional properties 'limit' not allowed",
+    ),
+    "an operator of tolerations that does not exist": (
+        {"scheduler": {"tolerations": [{"key": "gpu", "operator": "Equals"}]}},
+        "at '/scheduler/tolerations/0/operator': value must be one of 'Exists', 'Equal'",
+    ),
+    "an effect in small letters": (
+        {"agent": {"tolerations": [{"key": "gpu", "effect": "noSchedule"}]}},
+        "at '/agent/tolerations/0/effect': value must be one of '', 'NoSchedule'",
+    ),
+    "a toleration of a value that need not be": (
+        {"agent": {"tolerations": [{"key": "gpu", "operator": "Exists", "value": "yes"}]}},
+        'agent.tolerations: gpu has the operator Exists and the value "yes": take the value out',
+    ),
+    "a toleration of nothing": (
+        {"mig": {"coordinator": {"tolerations": [{"effect": "NoSchedule"}]}}},
+        "mig.coordinator.tolerations: one has no key",
+    ),
+    "a toleration of a number": (
+        {"agent": {"tolerations": [{"key": "gpu", "value": 1}]}},
+        "at '/agent/tolerations/0/value': got number, want string",
+    ),
+    "node labels as a list": (
+        {"agent": {"nodeSelector": ["pool=gpu"]}},
+        "at '/agent/nodeSelector': got array, want object",
+    ),
+    "a node label with an equals sign": (
+        {"scheduler": {"kubeScheduler": {"nodeSelector": {"pool=gpu": ""}}}},
+        'scheduler.kubeScheduler.nodeSelector is "pool=gpu": it should be a label\'s key and after',
+    ),
+    "a node label with a space": (
+        {"agent": {"nodeSelector": {"pool": "big gpus"}}},
+        'agent.nodeSelector.pool is "big gpus": it should be a label\'s value',
+    ),
+    "an affinity that is misspelled": (
+        {"agent": {"affinity": {"nodeAffinty": {}}}},
+        "at '/agent/affinity': additional properties 'nodeAffinty' not allowed",
+    ),
+    "a simulated machine that does not exist": (
+        {"agent": {"simulate": "DGX-A100"}},
+        "at '/agent/simulate': value must be one of '', 'a100-pcie-pairs'",
+    ),
+    "a tag with its colon": (
+        {"image": {"tag": ":0.1.0"}},
+        'image.tag is ":0.1.0": it should be a tag alone, as in 0.1.0',
+    ),
+    "a registry's address": (
+        {"image": {"repository": "https://r.example/gpuscape"}},
+        "without https:// and, after the registry, in small letters",
+    ),
+    "an image in capital letters": (
+        {"image": {"repository": "r.example/GPUscape"}},
+        "after the registry, in small letters",
+    ),
+    "a Secret that none can be called": (
+        {"image": {"pullSecrets": ["My Secret"]}},
+        'image.pullSecrets is "My Secret": it should be the name of a Secret',
+    ),
+    "a RuntimeClass in capital letters": (
+        {"agent": {"runtimeClassName": "NVIDIA"}},
+        'agent.runtimeClassName is "NVIDIA": it should be the name of a RuntimeClass',
+    ),
+    "a priority that none can be called": (
+        {"scheduler": {"priorityClassName": "High Priority"}},
+        'scheduler.priorityClassName is "High Priority": it should be the name of a PriorityClass',
+    ),
+    "an annotation without a key": (
+        {"agent": {"podAnnotations": {"my team": "a"}}},
+        'agent.podAnnotations is "my team": it should be an annotation\'s key',
+    ),
+    "two namespaces for metrics": (
+        {"monitoring": {"onlyFor": "monitoring,metrics"}},
+        "it should be the name of one namespace, as in monitoring",
+    ),
+    "a kube-scheduler's version without its v": (
+        {"scheduler": {"kubeScheduler": {"image": {"tag": "1.37.1"}}}},
+        "tags of registry.k8s.io begin with v: write v1.37.1",
+    ),
     "a way to no API server": (
         {"networkPolicies": {"apiServerPorts": []}},
         "at '/networkPolicies/apiServerPorts': minItems",
@@ -468,6 +660,23 @@ def test_a_mistake_in_the_values_is_refused_by_its_name(mistake: str) -> None:
     with pytest.raises(ChartRefusedError) as refused:
         rendered(values)
     assert printed in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"agent": {"resources": {"limits": {"memory": None}, "requests": {"memory": "1Gi"}}}},
+        {"agent": {"resources": None, "tolerations": [{"operator": "Exists"}]}},
+        {"agent": {"resources": {"limits": {"memory": 536870912}, "requests": {"cpu": 0.5}}}},
+        {"agent": {"nodeSelector": {"node.kubernetes.io/pool": "", "pool": "1.0"}}},
+        {"scheduler": {"resources": {"limits": {"cpu": 2, "memory": "1e9"}}}},
+        {"image": {"repository": "R.example:5000/team/gpuscape", "tag": "v1.0_rc.1"}},
+        {"scheduler": {"kubeScheduler": {"image": {"repository": "r.example/k", "tag": "1.37.1"}}}},
+        {"agent": {"affinity": {}}},
+    ],
+)
+def test_what_kubernetes_takes_is_not_refused(values: dict[str, Any]) -> None:
+    assert rendered(values)
 
 
 def test_the_chart_passes_lint() -> None:

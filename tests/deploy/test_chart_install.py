@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import http.client
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -194,7 +194,8 @@ def test_an_upgrade_keeps_what_the_secrets_hold_and_brings_back_one_that_was_del
 
 @pytest.mark.parametrize("way", OTHERS)
 def test_other_ways_are_taken_by_a_server_side_apply(cluster: Plane, way: str) -> None:
-    made = [it for it in yaml.safe_load_all(rendered(OTHERS[way])) if it]
+    documents = [it for it in yaml.safe_load_all(rendered(OTHERS[way])) if it]
+    made = [each for it in documents for each in it.get("items", [it])]
     known = [it for it in made if it["kind"] != "SecurityContextConstraints"]
     assert known
     manifests = yaml.dump_all(known)
@@ -231,21 +232,47 @@ def test_an_admin_of_the_namespace_alone_is_told_and_nothing_is_made(cluster: Pl
     assert left == set()
 
 
-WITHOUT_POLICIES: Mapping[str, tuple[list[Object], set[str]]] = {
-    "none at all": ([], set()),
-    "to read them": (
-        [{"apiGroups": [ADMISSION], "resources": ["*"], "verbs": ["get", "list", "watch"]}],
-        {f"Secret {NAMESPACE} sh.helm.release.v1.any.v1"},
-    ),
+READ = ("get", "list", "watch")
+RECORD = {f"Secret {NAMESPACE} sh.helm.release.v1.any.v1"}
+"""What is left where Helm asks for rights by trying: its record of the attempt."""
+POLICIES, BINDINGS = "validatingadmissionpolicies", "validatingadmissionpolicybindings"
+MONITORING = "monitoring.coreos.com"
+LACKING: Mapping[str, tuple[str, str, Sequence[str], set[str]]] = {
+    "policies": (ADMISSION, POLICIES, (), set()),
+    "policies, which they may read": (ADMISSION, POLICIES, READ, RECORD),
+    "bindings of policies": (ADMISSION, BINDINGS, (), set()),
+    "bindings of policies, which they may read": (ADMISSION, BINDINGS, READ, RECORD),
+    "roles of the cluster": (RBAC, "clusterroles", (), set()),
+    "roles of the cluster, which they may read": (RBAC, "clusterroles", READ, RECORD),
+    "bindings of roles": (RBAC, "clusterrolebindings", READ, RECORD),
+    "roles of namespaces": (RBAC, "roles", READ, RECORD),
+    "monitors": (MONITORING, "podmonitors", READ, RECORD),
+    "rules of Prometheus": (MONITORING, "prometheusrules", READ, RECORD),
 }
-"""Rights to admission policies to what is left where Helm refuses: its record of the attempt."""
+"""Group and resource, verbs that somebody has all the same, and what is left where Helm refuses."""
 
 
 @contextmanager
-def everything_but_policies(plane: Plane, more: list[Object]) -> Iterator[tuple[str, ...]]:
-    """Words that have Helm act as somebody who may do all else."""
-    groups = {it.rpartition("/")[0] for it in plane.kubectl("api-versions").split()} - {ADMISSION}
-    rules = [{"apiGroups": sorted(groups), "resources": ["*"], "verbs": ["*"]}, *more]
+def everything_but(
+    plane: Plane, group: str, resource: str, verbs: Sequence[str]
+) -> Iterator[tuple[str, ...]]:
+    """Words that have Helm act as somebody who may do all else, and these verbs alone there."""
+    groups = {it.rpartition("/")[0] for it in plane.kubectl("api-versions").split()} - {group}
+    listed = plane.kubectl("api-resources", f"--api-group={group}", "-o", "name", "--cached=false")
+    others = {it.partition(".")[0] for it in listed.split()} - {resource}
+    rules = [
+        {"apiGroups": sorted(groups), "resources": ["*"], "verbs": ["*"]},
+        {"apiGroups": [group], "resources": sorted(others), "verbs": ["*"]},
+    ]
+    if verbs:
+        rules.append({"apiGroups": [group], "resources": [resource], "verbs": list(verbs)})
+    with somebody(plane, rules) as as_them:
+        yield as_them
+
+
+@contextmanager
+def somebody(plane: Plane, rules: list[Object]) -> Iterator[tuple[str, ...]]:
+    """Words that have Helm act as a person with these rights in the cluster."""
     name, kinds = "nearly-admin", ("clusterroles", "clusterrolebindings")
     whole, bound = (f"/apis/{RBAC}/v1/{it}" for it in kinds)
     person = {"kind": "User", "name": name, "apiGroup": RBAC}
@@ -263,32 +290,70 @@ def everything_but_policies(plane: Plane, more: list[Object]) -> Iterator[tuple[
             plane.demand("DELETE", f"{place}/{name}")
 
 
-@pytest.mark.parametrize("rights", WITHOUT_POLICIES)
-def test_who_may_install_all_but_policies_is_told_so_before_anything_else_is_made(
-    cluster: Plane, rights: str
+@pytest.mark.parametrize("what", LACKING)
+def test_who_may_install_all_but_one_kind_is_told_so_before_anything_is_made(
+    cluster: Plane, what: str
 ) -> None:
-    """Helm makes policies last, so agents would be there without them."""
-    more, record = WITHOUT_POLICIES[rights]
-    with everything_but_policies(cluster, more) as as_them:
+    """Helm makes one kind after the other and stops at the first that is refused."""
+    group, resource, verbs, record = LACKING[what]
+    with everything_but(cluster, group, resource, verbs) as as_them:
         before = present(cluster)
         with pytest.raises(ChartRefusedError) as refused:
             on(cluster, "install", "any", *as_them)
-        assert 'resource "validatingadmissionpolicies" in API group' in str(refused.value)
         assert 'User "nearly-admin" cannot' in str(refused.value)
+        assert f'resource "{resource}" in API group "{group}"' in str(refused.value)
         left = present(cluster) - before
         if left:
-            on(cluster, "uninstall", "any", *as_them)
+            assert "gpuscape-trial-of-rights-ask-a-cluster-admin" in str(refused.value)
+            on(cluster, "uninstall", "any")
         assert left == record
         assert present(cluster) == before
 
 
-def test_an_upgrade_by_one_who_may_not_change_policies_changes_nothing(cluster: Plane) -> None:
-    more, _ = WITHOUT_POLICIES["to read them"]
+def test_who_may_make_roles_but_not_hand_out_these_rights_is_told_before_anything_is_made(
+    cluster: Plane,
+) -> None:
+    """Nobody may make a role with rights that he lacks, unless he may escalate."""
+    verbs = [*READ, "create", "update", "patch", "delete"]
+    groups = sorted({it.rpartition("/")[0] for it in cluster.kubectl("api-versions").split()})
+    rules = [{"apiGroups": groups, "resources": ["*"], "verbs": verbs}]
+    with somebody(cluster, rules) as as_them:
+        before = present(cluster)
+        with pytest.raises(ChartRefusedError) as refused:
+            on(cluster, "install", "any", *as_them)
+        assert "attempting to grant RBAC permissions not currently held" in str(refused.value)
+        assert "gpuscape-trial-of-rights-ask-a-cluster-admin" in str(refused.value)
+        assert present(cluster) - before == RECORD
+        on(cluster, "uninstall", "any")
+        assert present(cluster) == before
+
+
+def test_who_may_delete_bindings_but_not_make_them_leaves_what_does_nothing(
+    cluster: Plane,
+) -> None:
+    """The one case where trials stay; the next installation takes them away."""
+    small, empty = {"image": {"repository": IMAGE}}, present(cluster)
+    with everything_but(cluster, ADMISSION, BINDINGS, (*READ, "delete")) as as_them:
+        before = present(cluster)
+        with pytest.raises(ChartRefusedError) as refused:
+            on(cluster, "install", "any", *as_them, values=small)
+        assert f'resource "{BINDINGS}" in API group "{ADMISSION}"' in str(refused.value)
+        left = present(cluster) - before - RECORD
+        assert left
+        assert all(" gpuscape-trial-of-rights-ask-a-cluster-admin" in it for it in left)
+    on(cluster, "uninstall", "any")
+    on(cluster, "install", "any", values=small)
+    assert not {it for it in present(cluster) if "trial-of-rights" in it}
+    on(cluster, "uninstall", "any")
+    assert present(cluster) == empty
+
+
+def test_an_upgrade_by_one_who_may_not_bind_policies_changes_nothing(cluster: Plane) -> None:
     small, agent = {"image": {"repository": IMAGE}}, {"labels": "none", "pods": True}
     place = f"/apis/apps/v1/namespaces/{NAMESPACE}/daemonsets/{names.AGENT_DAEMON_SET}"
     on(cluster, "install", "any", values=small)
     try:
-        with everything_but_policies(cluster, more) as as_them:
+        with everything_but(cluster, ADMISSION, BINDINGS, READ) as as_them:
             before = present(cluster)
             generation = cluster.demand("GET", place)["metadata"]["generation"]
             with pytest.raises(ChartRefusedError) as refused:

@@ -22,12 +22,15 @@ TEMPLATES: Final = "\n".join(
     if it.is_file()
 )
 
+PASSED_ON: Final = frozenset({"settings", "resources", "affinity"})
+"""Keys whose values programs or Kubernetes define: templates pass them on as they are."""
+
 
 def known(schema: Mapping[str, Any], path: str = "") -> Iterator[str]:
-    """Every key that has a default: the programs' own settings have none."""
+    """Every key that has a default: what is passed on has none below it."""
     for name, its in schema.get("properties", {}).items():
         yield f"{path}{name}"
-        if name != "settings":
+        if name not in PASSED_ON:
             yield from known(its, f"{path}{name}.")
 
 
@@ -36,7 +39,7 @@ def given(values: Mapping[str, Any], schema: Mapping[str, Any], path: str = "") 
     for name, its in values.items():
         yield f"{path}{name}"
         below = schema.get("properties", {}).get(name, {})
-        if isinstance(its, dict) and "properties" in below and name != "settings":
+        if isinstance(its, dict) and "properties" in below and name not in PASSED_ON:
             yield from given(its, below, f"{path}{name}.")
 
 

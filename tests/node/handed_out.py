@@ -102,6 +102,22 @@ def running(node: RealNode) -> Iterator[RunningContainer]:
             )
 
 
+def sandbox(node: RealNode, namespace: str, pod: str) -> int:
+    """The id on the node of the process that holds a pod's network; the pod is there."""
+    root = Path(f"/proc/{node.first_process}/root")
+    for bundle in (root / _BUNDLES).iterdir():
+        try:
+            annotations = json.loads((bundle / "config.json").read_text())["annotations"]
+            process = int((bundle / "init.pid").read_text())
+        except (OSError, ValueError):  # it begins or ends
+            continue
+        about = {key.removeprefix(_ANNOTATION): text for key, text in annotations.items()}
+        its = (about["container-type"], about["sandbox-namespace"], about["sandbox-name"])
+        if its == ("sandbox", namespace, pod):
+            return process
+    raise AssertionError(f"no sandbox of {namespace}/{pod} on {node.name}")
+
+
 def _checkpoint(node: RealNode) -> Mapping[str, Any]:
     """The kubelet replaces the file as a whole."""
     text = (node.folder / DISK / _CHECKPOINT).read_text(encoding="utf-8")

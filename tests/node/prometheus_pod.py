@@ -31,16 +31,21 @@ _CONFIGURATION: Final = "scrape_config_files: [scrape.yml]\n"
 
 @contextmanager
 def running(
-    cluster: RealCluster, node: RealNode, folder: Path, *, interval: str = SHIPPED
+    cluster: RealCluster,
+    node: RealNode,
+    folder: Path,
+    *,
+    interval: str = SHIPPED,
+    namespace: str = "",
 ) -> Iterator[Prometheus]:
     """Run it on a node while the block lasts; it may list pods in the agents' namespace alone.
 
     It finds the API server, and whom to scrape, by what a pod has: the service's address, its
-    account's token, the cluster's authority.
+    account's token, the cluster's authority. ``namespace``: its own, one that is made unless given.
     """
     node.import_image(_image(folder, interval))
     plane = cluster.plane
-    namespace = plane.namespace("monitoring")
+    namespace = namespace or plane.namespace("monitoring")
     plane.account(namespace, ACCOUNT)
     rules = [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]}]
     plane.demand(
