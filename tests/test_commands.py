@@ -40,6 +40,8 @@ RUN: Final = {
     ("docs/install.md", "hand-back"): "tests/node/test_moving_on_nodes.py",
     ("docs/upgrade.md", "helm"): "tests/node/test_upgrade_on_nodes.py",
     ("docs/upgrade.md", "helm-back"): "tests/node/test_upgrade_on_nodes.py",
+    ("docs/dcgm-exporter.md", "chart"): "tests/node/test_dcgm_exporter_on_nodes.py",
+    ("docs/dcgm-exporter.md", "chart-back"): "tests/node/test_dcgm_exporter_on_nodes.py",
     ("docs/workloads.md", "queue"): "tests/cluster/test_queues.py",
     ("docs/mig-manager.md", "to gpuscape"): "tests/cluster/test_mig_manager.py",
     ("docs/mig-manager.md", "back"): "tests/cluster/test_mig_manager.py",

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import subprocess
 import tempfile
 import threading
@@ -23,11 +22,11 @@ import pytest
 from actuator.journal import Journal
 from api import keys
 from api.mig_grant_annotation import GrantPhase
-from tests import pages
 from tests.actuator.actuator_process import started
 from tests.actuator.simulated_node import FIVE, node
-from tests.agent.agent_process import GPUSCAPE, SOON, until
+from tests.agent.agent_process import SOON, until
 from tests.cluster.agents import Site
+from tests.cluster.mig_manager_page import PACED, play
 from tests.cluster.test_layouts import EnforcingNode
 from tests.controlplane.builds import binaries
 from tests.controlplane.families import KUBERNETES, MIG_MANAGER, NVIDIA
@@ -36,7 +35,6 @@ from tests.kubelet.devices import Pod
 
 pytestmark = [pytest.mark.cluster, pytest.mark.long]
 
-PAGE: Final = pages.page("docs/mig-manager.md")
 CONFIGS: Final = """\
 version: v1
 mig-configs:
@@ -50,8 +48,6 @@ CLIENTS: Final = {
     for it in ("device-plugin", "gpu-feature-discovery", "dcgm-exporter", "dcgm", "nvsm")
 }
 POD: Final = Pod(namespace="gpu-operator", name="nvidia-mig-manager-x7k2p", containers=())
-PACED: Final = 420.0
-"""Seconds: an agent writes its Node once a minute, and a change has borrowed three of them."""
 SEVENS: Final = ["1g.5gb"] * 7
 HALVES: Final = ["3g.20gb"] * 2
 
@@ -134,30 +130,6 @@ class Manager:
             self._process.wait(SOON)
 
 
-def play(site: Site, name: str) -> None:
-    """Run the lines of a block of the page in a shell; one that says so, until it ends with 0."""
-    environment = {
-        **os.environ,
-        "KUBECONFIG": str(site.plane.kubeconfig()),
-        "PATH": os.pathsep.join(
-            [str(GPUSCAPE.parent), str(binaries(KUBERNETES["1.37"])), os.environ["PATH"]]
-        ),
-    }
-    lines = [it for it in re.split(r"^\$ ", pages.marked(PAGE, name), flags=re.MULTILINE) if it]
-
-    def run(line: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            ["sh", "-c", line], env=environment, capture_output=True, text=True, check=False
-        )
-
-    for line in lines:
-        if "--exit-code" in line:
-            until(lambda line=line: run(line).returncode == 0, PACED)  # type: ignore[misc]
-            continue
-        done = run(line)
-        assert done.returncode == 0, (line, done.stderr)
-
-
 @pytest.mark.timeout(900)
 def test_a_node_goes_over_and_comes_back_and_no_instance_is_touched_by_that(
     site: Site, tmp_path: Path
@@ -196,7 +168,7 @@ def test_a_node_goes_over_and_comes_back_and_no_instance_is_touched_by_that(
         made = on.found()
 
         # over: the label and its state are ours, and nothing else has changed
-        play(site, "to gpuscape")
+        play(site.plane, "to gpuscape")
         until(lambda: shown() == ("unchanged", ""))
         until(lambda: not manager.runs)
         assert (on.found(), ours.state, manager.stops()) == (made, "success", 2)
@@ -215,7 +187,7 @@ def test_a_node_goes_over_and_comes_back_and_no_instance_is_touched_by_that(
         assert len(made) == len(FIVE)
 
         # and back
-        play(site, "back")
+        play(site.plane, "back")
         until(lambda: manager.runs and manager.updates() == 3)
         until(lambda: (shown(), ours.state) == (("unadopted", "fives"), "success"), PACED)
         assert (on.found(), manager.stops()) == (made, 2)

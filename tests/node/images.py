@@ -83,13 +83,18 @@ def place_program(source: Path, root: Path, place: str, *options: str) -> Path:
     program = root / place.lstrip("/")
     program.parent.mkdir(parents=True, exist_ok=True)
     subprocess.run([*compiler(), *_C_FLAGS, "-o", program, source, *options], check=True)
-    listed = subprocess.run(["ldd", program], capture_output=True, text=True, check=True).stdout
+    place_libraries(program, root)
+    return program
+
+
+def place_libraries(program: Path, root: Path) -> None:
+    """Copy what a program loads into an image's ``root``; nothing for one that loads nothing."""
+    listed = subprocess.run(["ldd", program], capture_output=True, text=True, check=False).stdout
     for word in listed.split():
         if word.startswith("/"):
             library = root / word.lstrip("/")
             library.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(word, library)
-    return program
 
 
 def write(file: Path, name: str, root: Path, config: Mapping[str, Any]) -> Path:
@@ -102,36 +107,55 @@ def write(file: Path, name: str, root: Path, config: Mapping[str, Any]) -> Path:
     layer = file.with_suffix(".layer")
     with tarfile.open(layer, "w") as tar:  # in the order of names
         tar.add(root, arcname=".", filter=_of_root)
+    _write(file, layer, {name: config})
+    layer.unlink()
+    return file
+
+
+def write_variants(file: Path, configs: Mapping[str, Mapping[str, Any]]) -> Path:
+    """Write images that differ from ours in name and start alone, all in one file; the file."""
+    layer = file.with_suffix(".layer")
+    with tarfile.open(our_image()) as tar:
+        content = tar.extractfile(max(tar, key=lambda it: it.size))
+        assert content is not None
+        with layer.open("wb") as target:
+            shutil.copyfileobj(content, target)
+    _write(file, layer, configs)
+    layer.unlink()
+    return file
+
+
+def _write(file: Path, layer: Path, configs: Mapping[str, Mapping[str, Any]]) -> None:
+    """Images of one layer in a file: each name with what a container of it starts with."""
     with layer.open("rb") as content:
         digest = f"sha256:{hashlib.file_digest(content, 'sha256').hexdigest()}"
-    image = {
-        "architecture": ARCHITECTURES[platform.machine()],
-        "os": "linux",
-        "config": dict(config),
-        "rootfs": {"type": "layers", "diff_ids": [digest]},
-    }
-    image_blob = json.dumps(image).encode()
     layer_type, size = f"{_TYPES}.layer.v1.tar", layer.stat().st_size
-    manifest = {
-        "schemaVersion": 2,
-        "mediaType": f"{_TYPES}.manifest.v1+json",
-        "config": _described(f"{_TYPES}.config.v1+json", image_blob),
-        "layers": [{"mediaType": layer_type, "digest": digest, "size": size}],
-    }
-    manifest_blob = json.dumps(manifest).encode()
-    named = {"annotations": {"io.containerd.image.name": name}}
-    index = {
-        "schemaVersion": 2,
-        "manifests": [_described(f"{_TYPES}.manifest.v1+json", manifest_blob) | named],
-    }
+    manifests, blobs = [], []
+    for name, config in configs.items():
+        image = {
+            "architecture": ARCHITECTURES[platform.machine()],
+            "os": "linux",
+            "config": dict(config),
+            "rootfs": {"type": "layers", "diff_ids": [digest]},
+        }
+        image_blob = json.dumps(image).encode()
+        manifest = {
+            "schemaVersion": 2,
+            "mediaType": f"{_TYPES}.manifest.v1+json",
+            "config": _described(f"{_TYPES}.config.v1+json", image_blob),
+            "layers": [{"mediaType": layer_type, "digest": digest, "size": size}],
+        }
+        manifest_blob = json.dumps(manifest).encode()
+        named = {"annotations": {"io.containerd.image.name": name}}
+        manifests.append(_described(f"{_TYPES}.manifest.v1+json", manifest_blob) | named)
+        blobs += [image_blob, manifest_blob]
+    index = {"schemaVersion": 2, "manifests": manifests}
     with tarfile.open(file, "w") as tar:
         _add(tar, "oci-layout", json.dumps({"imageLayoutVersion": "1.0.0"}).encode())
         _add(tar, "index.json", json.dumps(index).encode())
-        for blob in (image_blob, manifest_blob):
+        for blob in blobs:
             _add(tar, f"blobs/sha256/{hashlib.sha256(blob).hexdigest()}", blob)
         tar.add(layer, arcname=f"blobs/{digest.replace(':', '/')}", filter=_without_time)
-    layer.unlink()
-    return file
 
 
 def _make(scratch: Path) -> Path:

@@ -37,8 +37,8 @@ class NodeExamination:
         return {it["check"]: it["why"] for it in checks if it["outcome"] == "not looked at"}
 
 
-def examined(there: GpuCluster) -> NodeExamination:
-    """The doctor on the cluster's one node."""
+def examined(there: GpuCluster, *settings: str) -> NodeExamination:
+    """The doctor on the cluster's one node; ``settings``: flags of the agent's that matter."""
     node = there.node
     NodeMig.on(there.gpus[node.name])
     agent = Agent(node=node, pod=there.cluster.pods(node.name)[0])
@@ -56,7 +56,7 @@ def examined(there: GpuCluster) -> NodeExamination:
     }
     flags = [f"--{name}={value}" for name, value in options.items()]
     try:
-        printed = node.run(GPUSCAPE, "doctor", *flags, *MACHINE, "-o", "json")
+        printed = node.run(GPUSCAPE, "doctor", *flags, *settings, *MACHINE, "-o", "json")
         code = 0
     except subprocess.CalledProcessError as error:
         code, printed = error.returncode, error.stdout or error.stderr

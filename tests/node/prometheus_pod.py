@@ -37,27 +37,35 @@ def running(
     *,
     interval: str = SHIPPED,
     namespace: str = "",
+    job: str = "",
+    scraped: str = names.NAMESPACE,
 ) -> Iterator[Prometheus]:
-    """Run it on a node while the block lasts; it may list pods in the agents' namespace alone.
+    """Run it on a node while the block lasts; it may list pods in the ``scraped`` namespace alone,
+    and what leads to them.
 
     It finds the API server, and whom to scrape, by what a pod has: the service's address, its
     account's token, the cluster's authority. ``namespace``: its own, one that is made unless given.
+    ``job``: scrape configurations other than the shipped ones, with an interval of their own.
     """
-    node.import_image(_image(folder, interval))
+    node.import_image(_image(folder, job or _shipped(interval)))
     plane = cluster.plane
     namespace = namespace or plane.namespace("monitoring")
     plane.account(namespace, ACCOUNT)
-    rules = [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]}]
+    reads = {"verbs": ["get", "list", "watch"]}
+    rules = [{"apiGroups": [""], "resources": ["pods"], **reads}]
+    if job:
+        rules.append({"apiGroups": [""], "resources": ["services"], **reads})
+        rules.append({"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], **reads})
     plane.demand(
         "POST",
-        f"{_RIGHTS}/{names.NAMESPACE}/roles",
+        f"{_RIGHTS}/{scraped}/roles",
         {"metadata": {"name": namespace}, "rules": rules},
     )
     account = {"kind": "ServiceAccount", "namespace": namespace, "name": ACCOUNT}
     role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": namespace}
     plane.demand(
         "POST",
-        f"{_RIGHTS}/{names.NAMESPACE}/rolebindings",
+        f"{_RIGHTS}/{scraped}/rolebindings",
         {"metadata": {"name": namespace}, "subjects": [account], "roleRef": role},
     )
     pods = f"/api/v1/namespaces/{namespace}/pods"
@@ -76,13 +84,16 @@ def running(
         plane.demand("DELETE", f"{pods}/{ACCOUNT}?gracePeriodSeconds=0")
 
 
-def _image(folder: Path, interval: str) -> Path:
+def _shipped(interval: str) -> str:
+    job = (FOLDER / "prometheus" / "scrape.yml").read_text(encoding="utf-8")
+    assert f"scrape_interval: {SHIPPED}\n" in job
+    return job.replace(f"scrape_interval: {SHIPPED}\n", f"scrape_interval: {interval}\n")
+
+
+def _image(folder: Path, job: str) -> Path:
     root = folder / "prometheus"
     (root / "etc").mkdir(parents=True)
     shutil.copy2(binaries(PROMETHEUS) / "prometheus", root)
-    job = (FOLDER / "prometheus" / "scrape.yml").read_text(encoding="utf-8")
-    assert f"scrape_interval: {SHIPPED}\n" in job
-    job = job.replace(f"scrape_interval: {SHIPPED}\n", f"scrape_interval: {interval}\n")
     (root / "etc" / "scrape.yml").write_text(job, encoding="utf-8")
     (root / "etc" / "prometheus.yml").write_text(_CONFIGURATION, encoding="utf-8")
     command = [

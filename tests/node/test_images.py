@@ -11,7 +11,10 @@ import tarfile
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.node import images
+from tools import image_root
 
 
 def test_an_image_has_its_name_its_start_and_one_layer_with_all_files_of_root(
@@ -42,6 +45,40 @@ def test_an_image_has_its_name_its_start_and_one_layer_with_all_files_of_root(
         assert (start.uid, start.gid, start.mode) == (0, 0, 0o755)
         assert _read(tar, start) == b"program"
     assert [it.name for it in tmp_path.iterdir() if it != root] == ["a.tar"]
+
+
+@pytest.mark.parametrize("seconds", [0, 1790000000])
+def test_the_same_files_give_the_same_bytes_whenever_and_however_they_were_written(
+    tmp_path: Path, seconds: int
+) -> None:
+    """Of what the image's build does last, and of the layer; test_image_twice.py has all of it."""
+    files = ["bin/start", "lib/b.py", "lib/a.py", "etc/passwd"]
+    written = []
+    for name, umask, order in (("one", 0o022, 1), ("in-another-folder", 0o077, -1)):
+        root = tmp_path / name / "root"
+        before = os.umask(umask)
+        try:
+            root.mkdir(parents=True)
+            image_root.make_folders(root)
+            for number, path in enumerate(files[::order]):
+                file = root / path
+                file.parent.mkdir(exist_ok=True)
+                file.write_text(path)
+                file.chmod(0o777 & ~umask if path == "bin/start" else 0o666 & ~umask)
+                os.utime(file, (number, number))
+            (root / "sbin").symlink_to("bin")
+            image_root.settle(root, seconds)
+        finally:
+            os.umask(before)
+        file = images.write(tmp_path / name / "image.tar", "example/name:1", root, {})
+        written.append(file.read_bytes())
+    with tarfile.open(file) as tar:
+        layer = tar.extractfile(max(tar, key=lambda it: it.size))
+        with tarfile.open(fileobj=layer) as content:
+            names = [it.name.split("/") for it in content]
+
+    assert written[0] == written[1]
+    assert names == sorted(names)  # and not in a folder's own order, which may be the same here
 
 
 def test_our_image_starts_the_program_in_it_and_is_made_once() -> None:

@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """From an earlier state of the project to this one and back, by Helm, on real nodes.
 
-Both have their own chart and image. Judges are every version of the Nodes that the API server
-had, its audit log, and a Prometheus in the cluster that scrapes every second.
+Both have their own chart and image. Judges are every version of the Nodes and of the agents' pods
+that the API server had, its audit log, and a Prometheus in the cluster that scrapes every second.
 """
 
 from __future__ import annotations
 
+import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
@@ -21,12 +22,12 @@ from api import names
 from tests import pages, previous_tree
 from tests.agent.agent_process import until
 from tests.controlplane.audit import Event
-from tests.controlplane.plane import ADMIN
+from tests.controlplane.plane import ADMIN, Object
 from tests.deploy.chart import IMAGE
 from tests.monitoring.prometheus import Prometheus
 from tests.node import prometheus_pod
 from tests.node.chart_cluster import ChartCluster, chart_cluster, offer, own_image
-from tests.node.container_agents import is_settled, labels_of
+from tests.node.container_agents import PODS, is_ready, is_settled, labels_of
 from tests.node.real_cluster import AGENT
 from tests.node.real_node import SOON
 
@@ -41,6 +42,8 @@ REFUSED: Final = (403, 422)
 """By a role, and by an admission policy."""
 AGENTS: Final = f"system:serviceaccount:{names.NAMESPACE}:{AGENT}"
 POD: Final = "authentication.kubernetes.io/pod-name"
+KILLED: Final = 128 + signal.SIGKILL
+"""Exit code of a container that is killed."""
 ACCESS: Final = ("clusterroles", "roles", "validatingadmissionpolicies")
 
 
@@ -114,11 +117,13 @@ def versions(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Versions]:
 def judged(versions: Versions, version: str) -> Iterator[int]:
     """What happens in the block leads to agents of that version, and nothing is missing meanwhile.
 
-    Gives a mark in the audit log.
+    Agents are replaced one after the other, and each ends by itself: one that is killed may hold
+    NVML, and leaves its Lease. Gives a mark in the audit log.
     """
     cluster = versions.stage.cluster
     until(lambda: versions.newest() > 0, SOON)
     wanted = {name: published(versions, name) for name in versions.stage.gpus}
+    before = [pod for name in versions.stage.gpus for pod in cluster.pods(name)]
     since, began = cluster.resource_version(), time.time()
     yield cluster.plane.mark()
     until(lambda: versions.runs(version), SOON)
@@ -131,8 +136,47 @@ def judged(versions: Versions, version: str) -> Iterator[int]:
     ]
     assert lost == []
     gaps = versions.gaps(began)
-
     assert max(gaps.values()) < MOST_GAP_SECONDS, gaps
+    later = [it for it in cluster.versions(PODS, since=since) if is_agent(it)]
+
+    assert killed(later) == set()
+    assert together(before, later) == []
+
+
+def is_agent(pod: Object) -> bool:
+    """Whether it is one of the DaemonSet, of either version."""
+    return bool(pod["metadata"]["labels"].get("app.kubernetes.io/component") == "agent")
+
+
+def killed(pods: Sequence[Object]) -> set[str]:
+    """Those of which a container did not end by itself; ``pods``: every version of each."""
+    return {
+        pod["metadata"]["name"]
+        for pod in pods
+        for container in pod["status"].get("containerStatuses", ())
+        for state in (container.get("state", {}), container.get("lastState", {}))
+        if state.get("terminated", {}).get("exitCode") == KILLED
+    }
+
+
+def together(before: Sequence[Object], later: Sequence[Object]) -> list[str]:
+    """Those that were deleted while another node's agent had left and the next was not yet ready.
+
+    ``before``: the pods, one for each node; ``later``: each version since, oldest first.
+    """
+    serving = {pod["spec"]["nodeName"]: pod["metadata"]["name"] for pod in before}
+    nodes, leaving, found = set(serving), set[str](), []
+    for pod in later:
+        name, node = pod["metadata"]["name"], pod["spec"].get("nodeName", "")
+        if "deletionTimestamp" in pod["metadata"]:
+            if name not in leaving and serving.keys() | {node} != nodes:
+                found.append(name)
+            leaving.add(name)
+            if serving.get(node) == name:
+                del serving[node]
+        elif is_ready(pod):
+            serving[node] = name
+    return found
 
 
 def published(versions: Versions, node: str) -> set[str]:
