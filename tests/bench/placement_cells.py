@@ -21,7 +21,7 @@ SEEDS: Final = 16
 SEEDS_ALONE: Final = 12
 """Of single machines and of fleets that grow."""
 SEEDS_VARIED: Final = 60
-"""Of mixed fleets where figures vary most from day to day."""
+"""Where figures vary most from day to day."""
 SEEDS_FULL: Final = 30
 """Of single machines that are nearly full, in the arms that are compared there."""
 SEEDS_OF_ALL: Final = 5
@@ -54,6 +54,9 @@ TUNED: Final = ("usual", "trace")
 """Workloads that the aims were tried with; on single machines the page has only them."""
 GROWING_MIX, GROWING_LOAD = "usual", 0.85
 VARIED: Final = (("threes", 0.70), ("threes", 0.85), ("threes", 0.95), ("fours", 0.95))
+"""Mixes and loads of mixed fleets."""
+VARIED_OTHERS: Final = (("trace", 0.70), ("trace", 0.95))
+"""Of the fleet that has nodes of 4 GPUs."""
 COMPARED: Final = (SPREAD, PACK, NOW)
 """The stock schedulers and ours."""
 FULL_ARMS: Final = (REFERENCE, NOW, LATE)
@@ -151,7 +154,8 @@ def plan() -> Iterator[Key]:
         for fleet in sorted(growing) if seed < SEEDS_ALONE else ():
             more = (REFERENCE,) if is_all else ()
             yield from _keys(fleet, GROWING_MIX, GROWING_LOAD, seed, (*COMPARED, *more))
-    for seed, fleet, (mix, load) in itertools.product(range(SEEDS, SEEDS_VARIED), MIXED, VARIED):
+    varied = [*itertools.product(MIXED, VARIED), *itertools.product([*OTHERS][:1], VARIED_OTHERS)]
+    for seed, (fleet, (mix, load)) in itertools.product(range(SEEDS, SEEDS_VARIED), varied):
         yield from _keys(fleet, mix, load, seed, COMPARED)
     for seed, fleet, mix in itertools.product(range(SEEDS_OF_ALL, SEEDS_FULL), MACHINES, TUNED):
         known = (PACK, NOW) if seed < SEEDS_ALONE else ()
