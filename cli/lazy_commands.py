@@ -36,7 +36,13 @@ class LazyCommands(click.Group):
         try:
             return super().resolve_command(ctx, args)
         except NoSuchCommand as error:
-            raise NoSuchCommand(args[0], possibilities=self.modules, ctx=ctx) from error
+            message = self.elsewhere(args[0])
+            raise NoSuchCommand(args[0], message, self.modules, ctx) from error
+
+    def elsewhere(self, name: str) -> str | None:  # noqa: ARG002  # for groups that know more
+        """What to say of an unknown command instead of the usual, where it is known from elsewhere;
+        None: nothing."""
+        return None
 
 
 def refuse_options(ctx: click.Context, subcommand: str) -> None:

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import click
-from click.exceptions import NoSuchCommand
 
 from cli.failures import one_sentence
+from cli.lazy_commands import LazyCommands
 
 COMMANDS: Mapping[str, str] = {
     "discover": "cli.discover",
@@ -37,19 +37,19 @@ _GROUPS = ("mig", "scheduler", "doctor", "simulate")
 """Commands with subcommands, which their modules have as ``COMMANDS``."""
 
 
-class _Commands(click.Group):
-    """A group that imports a subcommand's module when it is used."""
+class _Commands(LazyCommands):
+    """All of them, each failure one sentence."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  # click's signature
-        return list(COMMANDS)
+    modules = COMMANDS
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in COMMANDS:
-            if ctx.resilient_parsing:
-                return None
-            raise NoSuchCommand(cmd_name, _found_within(cmd_name), possibilities=COMMANDS, ctx=ctx)
-        command: click.Command = importlib.import_module(COMMANDS[cmd_name]).command
-        return command
+    def elsewhere(self, name: str) -> str | None:
+        """That it is a group's, where it is one."""
+        alike = [
+            f"'{group} {name}'"
+            for group in _GROUPS
+            if name in importlib.import_module(COMMANDS[group]).COMMANDS
+        ]
+        return f"No such command {name!r}. Did you mean {' or '.join(alike)}?" if alike else None
 
     def make_context(self, *args: Any, **more: Any) -> click.Context:
         with one_sentence(debug=False):  # help and version are printed in here
@@ -58,16 +58,6 @@ class _Commands(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         with one_sentence(debug=ctx.params["debug"]):
             return super().invoke(ctx)
-
-
-def _found_within(name: str) -> str | None:
-    """The sentence about an unknown command that is one of a group's; None: it is of none."""
-    alike = [
-        f"'{group} {name}'"
-        for group in _GROUPS
-        if name in importlib.import_module(COMMANDS[group]).COMMANDS
-    ]
-    return f"No such command {name!r}. Did you mean {' or '.join(alike)}?" if alike else None
 
 
 @click.command(

@@ -38,8 +38,9 @@ MIXED: Final[Mapping[str, str]] = {
     "24*a100-pcie-pairs+8*hgx-h100": "24 bridged pairs, 8 NVSwitch",
     "12*dgx1-v100+12*a100-pcie-pairs+8*hgx-h100": "12 DGX-1, 12 bridged pairs, 8 NVSwitch",
 }
+SMALL_NODES: Final = "32*four-a100+16*dgx-a100"
 OTHERS: Final[Mapping[str, str]] = {
-    "32*four-a100+16*dgx-a100": "32 nodes of 4 joined A100, 16 of 8 behind NVSwitch",
+    SMALL_NODES: "32 nodes of 4 joined A100, 16 of 8 behind NVSwitch",
     "24*dgx1-v100+8*dgx1-broken": "24 DGX-1, 8 that lost a link",
 }
 GROWING: Final[Mapping[str, int]] = {
@@ -55,8 +56,8 @@ TUNED: Final = ("usual", "trace")
 GROWING_MIX, GROWING_LOAD = "usual", 0.85
 VARIED: Final = (("threes", 0.70), ("threes", 0.85), ("threes", 0.95), ("fours", 0.95))
 """Mixes and loads of mixed fleets."""
-VARIED_OTHERS: Final = (("trace", 0.70), ("trace", 0.95))
-"""Of the fleet that has nodes of 4 GPUs."""
+VARIED_SMALL: Final = (("trace", 0.70), ("trace", 0.95))
+"""Of SMALL_NODES."""
 COMPARED: Final = (SPREAD, PACK, NOW)
 """The stock schedulers and ours."""
 FULL_ARMS: Final = (REFERENCE, NOW, LATE)
@@ -154,7 +155,7 @@ def plan() -> Iterator[Key]:
         for fleet in sorted(growing) if seed < SEEDS_ALONE else ():
             more = (REFERENCE,) if is_all else ()
             yield from _keys(fleet, GROWING_MIX, GROWING_LOAD, seed, (*COMPARED, *more))
-    varied = [*itertools.product(MIXED, VARIED), *itertools.product([*OTHERS][:1], VARIED_OTHERS)]
+    varied = [*itertools.product(MIXED, VARIED), *itertools.product([SMALL_NODES], VARIED_SMALL)]
     for seed, (fleet, (mix, load)) in itertools.product(range(SEEDS, SEEDS_VARIED), varied):
         yield from _keys(fleet, mix, load, seed, COMPARED)
     for seed, fleet, mix in itertools.product(range(SEEDS_OF_ALL, SEEDS_FULL), MACHINES, TUNED):

@@ -10,10 +10,9 @@ from tests.bench.page import Section, table
 from tests.bench.placement_arms import LATE, NOW, OTHER_POLICY, OURS, PACK, REFERENCE, SPREAD
 from tests.bench.placement_cells import (
     BOUND,
-    GROWING,
     GROWING_LOAD,
     GROWING_MIX,
-    GROWING_MIXED,
+    GROWTHS,
     LOADS,
     MACHINES,
     MIXED,
@@ -57,10 +56,7 @@ def page(runs: Sequence[Run]) -> str:
                 parts += [_speeds(mix, several, fleets), _waits(mix, several, fleets)]
     parts += [
         _growth(title, its, fleets)
-        for title, fleets in (
-            ("DGX-1 alone", GROWING),
-            ("three DGX-1 to one NVSwitch", GROWING_MIXED),
-        )
+        for title, fleets in GROWTHS.items()
         if (its := _growing(found, fleets))
     ]
     return "\n".join([_head(runs), _misses(found), *map(table, parts)])

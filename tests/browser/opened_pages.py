@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import threading
 from collections.abc import Iterator
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Final
 
 from tests.browser.chromium import Chromium
+from tests.served import answering
 
 WIDTHS: Final = (1280, 400)
 """Pixels: a window on a laptop, and a telephone."""
@@ -44,14 +44,9 @@ class _Quiet(SimpleHTTPRequestHandler):
 def served(folder: Path) -> Iterator[str]:
     """The address of a folder's files, with a slash at the end, while the block lasts."""
     handler = functools.partial(_Quiet, directory=str(folder))
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_address[1]}/"
-        finally:
-            server.shutdown()
-            thread.join()
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    with answering(server):
+        yield f"http://127.0.0.1:{server.server_port}/"
 
 
 def faults(browser: Chromium, base: str, name: str) -> Iterator[str]:

@@ -7,12 +7,13 @@ import contextlib
 import http.client
 import json
 import ssl
-import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+
+from tests.served import answering
 
 HOST = "127.0.0.1"
 PATIENCE_SECONDS = 30.0
@@ -78,14 +79,9 @@ class Front:
         """Its address while the block lasts."""
         server = _Server((HOST, 0), self._handler())
         server.context = self._keys.context(ssl.Purpose.CLIENT_AUTH)
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
-        thread.start()
         self.address = f"https://{HOST}:{server.server_port}"
-        try:
+        with answering(server):
             yield self.address
-        finally:
-            server.shutdown()
-            server.server_close()
 
     def called_for(self, pod: str) -> bool:
         """Whether the scheduler has asked about a pod of this name."""

@@ -17,6 +17,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from tests.controlplane.plane import Plane
+from tests.served import answering
 
 CHUNK_BYTES = 64 << 10
 
@@ -56,13 +57,8 @@ class Gateway:
     def serving(self) -> Iterator[str]:
         """Its address while the block lasts."""
         server = _Server(("127.0.0.1", 0), self._handler())
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
-        thread.start()
-        try:
+        with answering(server):
             yield f"http://127.0.0.1:{server.server_port}"
-        finally:
-            server.shutdown()
-            server.server_close()
 
     def kubeconfig(self, address: str, token: str, file: Path) -> Path:
         """Write a kubeconfig that leads here as whoever the token is."""

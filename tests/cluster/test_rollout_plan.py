@@ -111,22 +111,8 @@ def test_an_admin_sees_what_a_rollout_would_do_and_nothing_is_written(fleet: Fle
 
 def test_who_may_read_nodes_alone_is_told_what_he_does_not_see(fleet: Fleet) -> None:
     plane = fleet.plane
-    plane.account(fleet.team, READER)
-    role = {
-        "metadata": {"name": READER},
-        "rules": [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list", "watch"]}],
-    }
-    plane.demand("POST", "/apis/rbac.authorization.k8s.io/v1/clusterroles", role)
-    binding = {
-        "metadata": {"name": READER},
-        "roleRef": {
-            "apiGroup": "rbac.authorization.k8s.io",
-            "kind": "ClusterRole",
-            "name": READER,
-        },
-        "subjects": [{"kind": "ServiceAccount", "name": READER, "namespace": fleet.team}],
-    }
-    plane.demand("POST", "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", binding)
+    rules = [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list", "watch"]}]
+    plane.cluster_account(fleet.team, READER, rules)
 
     token = plane.token(fleet.team, READER)
     found = fleet.document("--node", "h1", token=token)

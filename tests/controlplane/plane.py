@@ -54,6 +54,18 @@ class Plane(Server):
         self._ensure_namespace(namespace, {})
         self._ensure(f"/api/v1/namespaces/{namespace}/serviceaccounts", name)
 
+    def cluster_account(self, namespace: str, name: str, rules: Sequence[Object]) -> None:
+        """Have a service account with these rights in the whole cluster, by a role of its name."""
+        self.account(namespace, name)
+        group = "rbac.authorization.k8s.io"
+        subject = {"kind": "ServiceAccount", "namespace": namespace, "name": name}
+        role = {"apiGroup": group, "kind": "ClusterRole", "name": name}
+        for kind, body in (
+            ("clusterroles", {"rules": list(rules)}),
+            ("clusterrolebindings", {"subjects": [subject], "roleRef": role}),
+        ):
+            self.demand("POST", f"/apis/{group}/v1/{kind}", {"metadata": {"name": name}, **body})
+
     def make_node(
         self,
         name: str | None = None,

@@ -4,7 +4,7 @@
 // package @grafana/data. How its data source names series is here; where things are drawn is not.
 "use strict";
 
-const { THEME, applied, frameOf, getFieldDisplayName, part, serve } = require("./grafana.cjs");
+const { THEME, applied, getFieldDisplayName, part, serve, tableFrames } = require("./grafana.cjs");
 
 const { getFieldDisplayValues } = part("field/fieldDisplay");
 const { getFieldSeriesColor } = part("field/scale");
@@ -66,7 +66,7 @@ function valuesOf(panel, frames) {
 
 /** Round values of an axis from 0 to the greatest. */
 function ticksOf(most, unit) {
-  const base = /^bytes$/.test(unit ?? "") ? 1024 : 10;
+  const base = unit === "bytes" ? 1024 : 10;
   const least = most / TICKS;
   const power = base ** Math.floor(Math.log(least) / Math.log(base));
   const factors = base === 10 ? [1, 2, 2.5, 5, 10] : [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024];
@@ -122,9 +122,7 @@ function rowsOf(frames) {
 async function drawn({ panel, answers }) {
   const isTable = panel.type === "table";
   const frames = isTable
-    ? panel.targets
-        .map((it, at) => frameOf(it, answers[at].map(latest), answers.length === 1))
-        .filter((it) => it.length)
+    ? tableFrames(panel, answers.map((it) => it.map(latest)))
     : panel.targets.flatMap((it, at) => answers[at].map((one) => seriesFrame(it, one)));
   const made = await applied(panel, frames);
   switch (panel.type) {

@@ -90,12 +90,14 @@ function frameOf(target, series, isOnly) {
   return { refId: target.refId, fields, length: series.length };
 }
 
-async function shown({ panel, answers }) {
+/** The answers of a table panel; one without series has no frame. */
+function tableFrames(panel, answers) {
   const isOnly = answers.length === 1;
-  const asked = panel.targets.map((it, at) => frameOf(it, answers[at], isOnly));
-  // an answer without series has no frame
-  const frames = asked.filter((it) => it.length);
-  const made = await applied(panel, frames);
+  return panel.targets.map((it, at) => frameOf(it, answers[at], isOnly)).filter((it) => it.length);
+}
+
+async function shown({ panel, answers }) {
+  const made = await applied(panel, tableFrames(panel, answers));
   return made.map((frame) =>
     frame.fields.map((field) => {
       const displayed = field.values.map((it) => field.display(it));
@@ -138,5 +140,5 @@ function serve(answer) {
   );
 }
 
-module.exports = { THEME, applied, frameOf, getFieldDisplayName, part, serve };
+module.exports = { THEME, applied, getFieldDisplayName, part, serve, tableFrames };
 if (require.main === module) serve(shown);

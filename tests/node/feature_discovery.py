@@ -18,7 +18,6 @@ from tests.node.real_cluster import GPU_NODE
 
 NAME: Final = "gpu-feature-discovery"
 PROGRAM: Final = "/plugin"
-_RBAC: Final = "/apis/rbac.authorization.k8s.io/v1"
 _RULES: Final = (
     {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list", "watch"]},
     {"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]},
@@ -33,14 +32,7 @@ _RULES: Final = (
 
 def grant(plane: Plane, namespace: str) -> None:
     """Make its account, with the rights that its chart gives."""
-    plane.account(namespace, NAME)
-    account = {"kind": "ServiceAccount", "namespace": namespace, "name": NAME}
-    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": NAME}
-    for kind, body in (
-        ("clusterroles", {"rules": list(_RULES)}),
-        ("clusterrolebindings", {"subjects": [account], "roleRef": role}),
-    ):
-        plane.demand("POST", f"{_RBAC}/{kind}", {"metadata": {"name": NAME}, **body})
+    plane.cluster_account(namespace, NAME, _RULES)
 
 
 def install(plane: Plane, namespace: str) -> None:

@@ -33,7 +33,6 @@ PLUGIN_HERE: Final = "nvidia.com/gpu.deploy.device-plugin"
 """Labels of Nodes by which the GPU operator's DaemonSets choose them."""
 IMAGE: Final = "localhost/mig-manager:1"
 _CONFIG: Final = "mig-parted-config"
-_RBAC: Final = "/apis/rbac.authorization.k8s.io/v1"
 _RULES: Final = ({"apiGroups": [""], "resources": ["*"], "verbs": ["*"]},)
 _START: Final = "mount --rbind /host/proc /proc && exec nvidia-mig-manager"
 _STOPS: Final = "Shutting down all GPU clients in Kubernetes"
@@ -52,14 +51,7 @@ class MigManager:
         file = _image(folder)
         for node in nodes:
             node.import_image(file)
-        plane.account(NAMESPACE, NAME)
-        account = {"kind": "ServiceAccount", "namespace": NAMESPACE, "name": NAME}
-        role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": NAME}
-        for kind, body in (
-            ("clusterroles", {"rules": list(_RULES)}),
-            ("clusterrolebindings", {"subjects": [account], "roleRef": role}),
-        ):
-            plane.demand("POST", f"{_RBAC}/{kind}", {"metadata": {"name": NAME}, **body})
+        plane.cluster_account(NAMESPACE, NAME, _RULES)
         config = (binaries(NVIDIA) / "config-default.yaml").read_text(encoding="utf-8")
         data = {"metadata": {"name": _CONFIG}, "data": {"config.yaml": config}}
         plane.demand("POST", f"/api/v1/namespaces/{NAMESPACE}/configmaps", data)
