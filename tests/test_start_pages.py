@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import re
-import socket
 import subprocess
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import pytest
 import yaml
 
 from tests import pages
+from tests.controlplane.components import free_port
 from tests.monitoring.shipped import RUNBOOKS
 
 PATH = "/usr/bin:/bin"
@@ -46,7 +46,7 @@ def test_a_laptop_shows_other_machines(clone: Path) -> None:
 
 def test_an_sre_s_first_scrape_has_eight_gpus(clone: Path) -> None:
     commands = pages.marked(pages.page("docs/start/sre.md"), "scrape")
-    ports = dict(zip(("9400", "9401"), _free_ports(2), strict=True))
+    ports = {default: free_port() for default in ("9400", "9401")}
     for default, port in ports.items():
         assert f"127.0.0.1:{default}/" in commands
         commands = commands.replace(f":{default}/", f":{port}/")
@@ -57,14 +57,6 @@ def test_an_sre_s_first_scrape_has_eight_gpus(clone: Path) -> None:
     output = shown(clone, f"{commands}\nwait $!", **listen)
     assert len(re.findall(r"^DCGM_FI_DEV_POWER_USAGE\{.*\} \d", output, re.MULTILINE)) == 8
     assert len(re.findall(r"^gpuscape_gpu_health_info\{.*healthy.*\} 1", output, re.MULTILINE)) == 8
-
-
-def _free_ports(count: int) -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
 
 
 def test_the_picture_of_links_is_of_the_machine_that_the_command_shows(clone: Path) -> None:

@@ -27,8 +27,9 @@ from discovery.simulator.simulation import Simulation
 from tests.agent.agent_process import SOON, until
 from tests.bench.launch import HOST
 from tests.bench.page import Section
-from tests.bench.programs import agent_command, free_port, pss_mib, resident_kib
+from tests.bench.programs import agent_command, pss_mib, resident_kib
 from tests.cluster.agents import Site, has_topology
+from tests.controlplane.components import free_port
 from tests.controlplane.plane import Plane
 
 MACHINE = "dgx-a100-mig-single"

@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import gzip
 import http.client
-import socket
 import subprocess
 import sys
 import tempfile
@@ -23,6 +22,7 @@ from pathlib import Path
 import psutil
 
 from tests.bench.launch import HOST, Meter
+from tests.controlplane.components import free_port
 
 SOON = 60.0
 READER, NVITOP = "discovery.reader.reader_child", "nvitop_exporter.cli"
@@ -203,10 +203,3 @@ def _end(process: subprocess.Popen[str]) -> None:
             process.wait(SOON)
         finally:
             process.kill()
-
-
-def free_port() -> int:
-    """A port of this machine that nobody listens on."""
-    with socket.create_server((HOST, 0)) as server:
-        port: int = server.getsockname()[1]
-        return port

@@ -26,7 +26,8 @@ from discovery.simulator.simulation import Simulation
 from tests.bench import clock
 from tests.bench.memory import MACHINE
 from tests.bench.page import Section, table
-from tests.bench.programs import agent_command, free_port, pss_mib
+from tests.bench.programs import agent_command, pss_mib
+from tests.controlplane.components import free_port
 from tests.controlplane.lifetime import end_with_parent
 
 SLOW = 1000

@@ -25,9 +25,20 @@ Command = list[str | Path]
 
 
 def free_port() -> int:
-    """A port nobody listens on, below those that outgoing connections take by themselves."""
+    """A port nobody listens on, below those that outgoing connections take by themselves.
+
+    Seconds may pass before a program listens there, so no other caller on the machine is given
+    it while this process lives: an abstract socket of that name is open. Source: unix(7).
+    """
     while True:
         port = random.randint(20000, 32000)  # noqa: S311 (no secret)
+        claim = socket.socket(socket.AF_UNIX)
+        try:
+            claim.bind(f"\0gpuscape-tests-port-{port}")
+        except OSError:
+            claim.close()
+            continue
+        claim.detach()  # stays open
         with socket.socket() as tried:
             # as servers do: a port whose last connections are fading is free
             tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import signal
 from collections.abc import Collection, Mapping, Sequence
@@ -48,6 +49,7 @@ class OwnPlane(Plane):
         programs.remove(data)
         programs.start("etcd", components.etcd(store, data, etcd_port, components.free_port()))
         Pki.create(directory / "pki")
+        programs.wait("etcd", lambda: _is_healthy(etcd_port))
         plane = cls(
             minor=minor,
             folder=directory,
@@ -86,6 +88,17 @@ class OwnPlane(Plane):
         except (OSError, http.client.HTTPException, AssertionError):
             return False
         return True
+
+
+def _is_healthy(etcd_port: int) -> bool:
+    """Whether the store has a leader. Source: etcd's documentation, Monitoring, Health Check."""
+    connection = http.client.HTTPConnection(components.LOOPBACK, etcd_port, timeout=1)
+    with contextlib.closing(connection):
+        try:
+            connection.request("GET", "/health")
+            return connection.getresponse().status == http.client.OK
+        except (OSError, http.client.HTTPException):
+            return False
 
 
 def start_controller_manager(

@@ -3,12 +3,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import socket
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from tests.controlplane import components
 from tests.controlplane.own import (
     KWOK_ANNOTATION,
     KWOK_GROUP,
@@ -17,7 +22,7 @@ from tests.controlplane.own import (
     start_nfd_worker,
 )
 from tests.controlplane.plane import MERGE_PATCH, Plane
-from tests.controlplane.programs import Programs
+from tests.controlplane.programs import ROOT, ProgramError, Programs
 
 pytestmark = pytest.mark.cluster
 
@@ -41,6 +46,35 @@ def test_each_plane_is_of_the_kubernetes_it_says(any_plane: Plane) -> None:
 
     assert answer.status == 200
     assert answer.body["gitVersion"].startswith(f"v{any_plane.minor}.")
+
+
+def test_a_store_that_does_not_start_is_named_with_its_own_lines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.create_server((components.LOOPBACK, 0)) as stranger:
+        taken = stranger.getsockname()[1]
+        monkeypatch.setattr(components, "free_port", lambda: taken)
+        with (
+            pytest.raises(ProgramError, match=r"(?s)^etcd .*address already in use"),
+            Plane.start(tmp_path, controller_manager=False),
+        ):
+            pass
+
+
+def test_processes_with_the_same_luck_do_not_choose_the_same_port() -> None:
+    choose = "import random; from tests.controlplane.components import free_port; random.seed(7)"
+    command = (sys.executable, "-c", f"{choose}; print(free_port(), flush=True); input()")
+    with contextlib.ExitStack() as stack:
+        chosen = []
+        for _ in range(2):
+            process = stack.enter_context(
+                subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+            )
+            assert process.stdin
+            assert process.stdout
+            stack.callback(process.stdin.close)
+            chosen.append(int(process.stdout.readline()))
+    assert chosen[0] != chosen[1]
 
 
 def test_a_token_bound_to_a_pod_proves_its_node(any_plane: Plane) -> None:
