@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The manifests of the scheduler's helper and of the second kube-scheduler, as files."""
+"""The manifests of the scheduler extender and of the second kube-scheduler, as files."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ GOLDEN = DEPLOY.parent / "tests" / "golden"
 ROLES = "/apis/rbac.authorization.k8s.io/v1/clusterroles"
 PARTS = ("scheduler", "kube-scheduler", "certificates")
 MOST_MIB = 150
-"""The helper's budget with 5,000 nodes."""
+"""The extender's budget with 5,000 nodes."""
 
 
 def only(file: str, kind: str) -> dict[str, Any]:
