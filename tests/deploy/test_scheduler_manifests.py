@@ -49,13 +49,11 @@ def test_a_deployment_selects_its_own_pods_and_no_others(part: str) -> None:
         assert not selected <= other["spec"]["template"]["metadata"]["labels"].items()
 
 
-def test_the_service_and_the_disruption_budget_are_for_the_extenders_pods() -> None:
+def test_the_service_is_for_the_extenders_pods() -> None:
     labels = deployment("scheduler")["spec"]["template"]["metadata"]["labels"].items()
     service = only("scheduler/service.yaml", "Service")
-    budget = only("scheduler/deployment.yaml", "PodDisruptionBudget")
 
     assert service["spec"]["selector"].items() <= labels
-    assert budget["spec"]["selector"]["matchLabels"].items() <= labels
 
 
 def test_the_accounts_are_those_that_roles_and_policies_speak_of() -> None:
