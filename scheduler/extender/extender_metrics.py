@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the scheduler's helper says of itself: how fast, how blind and how right it is."""
+"""What the scheduler extender says of itself: how fast, how blind and how right it is."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class FleetUse:
 
 
 class ExtenderMetrics:
-    """Metrics of the scheduler's extender. Thread-safe."""
+    """Metrics of the scheduler extender. Thread-safe."""
 
     def __init__(self, version: str) -> None:
         self._registry = registry = CollectorRegistry()

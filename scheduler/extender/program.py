@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The scheduler's helper as a process: wires the parts, obeys signals, ends within 5 seconds."""
+"""The scheduler extender as a process: wires the parts, obeys signals, ends within 5 seconds."""
 
 from __future__ import annotations
 

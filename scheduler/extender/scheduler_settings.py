@@ -20,7 +20,7 @@ from web.address import ADDRESS, Address
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulerSettings:
-    """All settings of the scheduler's extender."""
+    """All settings of the scheduler extender."""
 
     listen: Address = setting(
         Address(host="127.0.0.1", port=8888),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the coordinator of MIG changes and the scheduling helper may and may not do."""
+"""What the coordinator of MIG changes and the scheduler extender may and may not do."""
 
 from __future__ import annotations
 

@@ -106,7 +106,7 @@ def answers() -> Section:
                 }
                 used = pss_mib(helper.process.pid)
     return Section(
-        title="The scheduler's helper in a large fleet",
+        title="The scheduler extender in a large fleet",
         text=(
             f"{FLEET:,} nodes of 8 GPUs in {len(MACHINES)} topology classes, "
             f"{PODS_EACH} pods on each, on a real API server. Requests as kube-scheduler sends "

@@ -26,7 +26,7 @@ from tests.agent.agent_process import SOON, until
 from tests.bench.extender import settle
 from tests.bench.page import Section
 from tests.cluster.scheduling import GPU
-from tests.scheduler.extender_process import Helper, running
+from tests.scheduler.extender_process import ExtenderProcess, running
 from tests.scheduler.extenders import HOST
 from tests.scheduler.streamed_cluster import StreamedCluster, kubeconfig
 from tests.web.certificates import authority, issued
@@ -101,7 +101,7 @@ def section() -> Section:
     """Measure, and say it."""
     seen = measure()
     return Section(
-        title="Memory of the scheduler's helper",
+        title="Memory of the scheduler extender",
         text=(
             f"{NODES:,} nodes in {len(MACHINES)} topology classes, one of them with 16 GPUs, "
             "watched through an API server that has nothing but these watches. "
@@ -123,7 +123,9 @@ def section() -> Section:
 
 
 @contextlib.contextmanager
-def _extender(cluster: StreamedCluster) -> Iterator[tuple[Helper, http.client.HTTPSConnection]]:
+def _extender(
+    cluster: StreamedCluster,
+) -> Iterator[tuple[ExtenderProcess, http.client.HTTPSConnection]]:
     """It follows this cluster and has read all of it; with a connection of a scheduler."""
     ours = authority("ours")
     with tempfile.TemporaryDirectory() as made, cluster.serving() as server:

@@ -60,7 +60,7 @@ PAGES: Mapping[str, Page] = {
         ),
     ),
     "scheduler-benchmarks": Page(
-        title="What the scheduler's helper costs kube-scheduler",
+        title="What the scheduler extender costs kube-scheduler",
         sections=(
             throughput.hundreds,
             extender.answers,

@@ -105,7 +105,7 @@ def _throughput(title: str, cases: Sequence[Case]) -> Section:
             "kube-scheduler 1.37 with the shipped profile binds pods that ask for 1, 2, 4 or 8 "
             "GPUs on nodes of 8; all pods are bound in every arm. Pods a second from the first "
             "bind to the last, by the audit log, without an extender, and what part of that is "
-            "left with one: the helper; a compiled one that gives every node a 0; the same when "
+            "left with one: the extender; a compiled one that gives every node a 0; the same when "
             "it does not look into the request and answers an empty list. All over the same "
             "transport, TLS with client certificates. Each has a scheduler of its own and a turn "
             "in each round, while the others stand still; ratios are the geometric mean of the "
@@ -118,11 +118,11 @@ def _throughput(title: str, cases: Sequence[Case]) -> Section:
             "",
             "rounds",
             "without, pods/s",
-            "helper",
+            "extender",
             "compiled, zeros",
             "compiled, empty",
-            "helper / compiled, zeros (target 0.80)",
-            "helper / compiled, empty",
+            "extender / compiled, zeros (target 0.80)",
+            "extender / compiled, empty",
         ),
         rows=tuple(rows),
     )

@@ -28,7 +28,7 @@ SIZES = {1: 0.40, 2: 0.25, 4: 0.20, 8: 0.15}
 """How many GPUs pods ask for, and how often."""
 
 LEASE_SECONDS = 600
-"""As long as the scheduler's helper believes a silent agent at all."""
+"""As long as the scheduler extender believes a silent agent at all."""
 CONNECTIONS = 4
 
 

@@ -324,6 +324,10 @@ JOBSET = Family(
     },
     minutes=3,
 )
+_KUBE_SCORE = "github.com/zegl/kube-score/cmd/kube-score"
+KUBE_SCORE = Family(
+    name="kube-score", folder=MODULES / "kube-score", programs={_KUBE_SCORE: ("kube-score",)}
+)
 
 IDLE_EXTENDER = Family(
     name="idle-extender",
@@ -339,5 +343,5 @@ ALL = (
 )
 """In the order of building: what most tests wait for comes first."""
 
-FOR_LONG = (KUBELETS["1.32"], MIG_MANAGER, JOBSET, KUEUE, KUBE_ROUTER)
+FOR_LONG = (KUBELETS["1.32"], MIG_MANAGER, JOBSET, KUEUE, KUBE_ROUTER, KUBE_SCORE)
 """What only tests marked ``long`` need: built when it is named."""

@@ -52,6 +52,22 @@ def test_every_file_of_a_folder_is_used_by_its_kustomization(folder: Path) -> No
     assert sorted([*named, "kustomization.yaml"]) == sorted(it.name for it in folder.iterdir())
 
 
+def test_a_drain_never_takes_all_replicas_of_a_program_at_once() -> None:
+    """Several budgets for one pod would keep it from being evicted at all."""
+    objects = [one for file in FILES for one in documents(file)]
+    budgets = [one["spec"] for one in objects if one["kind"] == "PodDisruptionBudget"]
+    replicated = [
+        one["spec"]["template"]["metadata"]["labels"].items()
+        for one in objects
+        if one["kind"] == "Deployment" and one["spec"]["replicas"] > 1
+    ]
+
+    assert replicated
+    for labels in replicated:
+        (budget,) = (it for it in budgets if it["selector"]["matchLabels"].items() <= labels)
+        assert budget["maxUnavailable"] == 1
+
+
 def test_the_daemonset_is_the_account_and_the_place_that_the_policies_speak_of() -> None:
     of = daemonset()
     spec = of["spec"]["template"]["spec"]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The manifests of the scheduler's helper and of the second kube-scheduler, as files."""
+"""The manifests of the scheduler extender and of the second kube-scheduler, as files."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ GOLDEN = DEPLOY.parent / "tests" / "golden"
 ROLES = "/apis/rbac.authorization.k8s.io/v1/clusterroles"
 PARTS = ("scheduler", "kube-scheduler", "certificates")
 MOST_MIB = 150
-"""The helper's budget with 5,000 nodes."""
+"""The extender's budget with 5,000 nodes."""
 
 
 def only(file: str, kind: str) -> dict[str, Any]:
@@ -49,13 +49,11 @@ def test_a_deployment_selects_its_own_pods_and_no_others(part: str) -> None:
         assert not selected <= other["spec"]["template"]["metadata"]["labels"].items()
 
 
-def test_the_service_and_the_disruption_budget_are_for_the_extenders_pods() -> None:
+def test_the_service_is_for_the_extenders_pods() -> None:
     labels = deployment("scheduler")["spec"]["template"]["metadata"]["labels"].items()
     service = only("scheduler/service.yaml", "Service")
-    budget = only("scheduler/deployment.yaml", "PodDisruptionBudget")
 
     assert service["spec"]["selector"].items() <= labels
-    assert budget["spec"]["selector"]["matchLabels"].items() <= labels
 
 
 def test_the_accounts_are_those_that_roles_and_policies_speak_of() -> None:

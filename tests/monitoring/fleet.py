@@ -22,11 +22,11 @@ from tests.controlplane.programs import ROOT, Programs
 from tests.monitoring.prometheus import Config, Target, job
 
 PORTS = "ports.json"
-"""Where each node serves /metrics, by its name, the scheduler's helper and the coordinator; written
+"""Where each node serves /metrics, by its name, the scheduler extender and the coordinator; written
 once all do."""
 
 EXTENDER = "gpuscape-scheduler-0"
-"""The replica of the scheduler's helper."""
+"""The replica of the scheduler extender."""
 
 COORDINATOR = "gpuscape-coordinator-0"
 """The replica of the coordinator that acts."""
@@ -184,7 +184,7 @@ class Fleet:
     ports: Mapping[str, int]
     """Where each node serves /metrics, by its name."""
     extender: int
-    """Where the scheduler's helper does."""
+    """Where the scheduler extender does."""
     coordinator: int
     """Where the coordinator does."""
 

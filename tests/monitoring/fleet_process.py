@@ -280,7 +280,7 @@ class _Machine:
 
 
 class _Extender:
-    """The scheduler's helper: its own metrics, of requests and pods that are made up."""
+    """The scheduler extender: its own metrics, of requests and pods that are made up."""
 
     def __init__(self) -> None:
         self._metrics = ExtenderMetrics("0.1.0")

@@ -165,7 +165,7 @@ def test_agents_are_found_and_targets_have_the_node_s_name_alone(
 
 @pytest.fixture(scope="module")
 def extender(cluster: Plane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[bytes]:
-    """A replica of the scheduler's helper in the cluster, by TLS; the authority to trust."""
+    """A replica of the scheduler extender in the cluster, by TLS; the authority to trust."""
     folder = tmp_path_factory.mktemp("extender")
     trusted = authority()
     issued(trusted, "server", [x509.DNSName(SERVICE)]).write(folder)
@@ -184,7 +184,7 @@ def extender(cluster: Plane, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 
 @pytest.mark.parametrize("way", ["scrape-scheduler.yml", "scheduler-monitor"])
-def test_the_schedulers_helper_is_found_trusted_and_no_agent(
+def test_the_scheduler_extender_is_found_trusted_and_no_agent(
     cluster: Plane, extender: bytes, tmp_path: Path, way: str
 ) -> None:
     """Its certificate is for the Service's name, whatever the address; its job is its own."""
@@ -220,7 +220,7 @@ def coordinator(cluster: Plane, fleet: Fleet) -> None:
 def test_the_coordinator_is_found_under_its_own_job(
     cluster: Plane, tmp_path: Path, way: str
 ) -> None:
-    """Rules ask for the job; no agent and no scheduler's helper is in it."""
+    """Rules ask for the job; no agent and no scheduler extender is in it."""
     config = real.configuration([job(cluster, way, tmp_path)])
     with real.running(tmp_path, config) as prometheus:
         prometheus.wait_for("up == 1")

@@ -20,7 +20,7 @@ from tests.controlplane.lifetime import end_with_parent
 from tests.scheduler.extenders import HOST, Reply, asked
 
 
-class Helper:
+class ExtenderProcess:
     """``gpuscape scheduler``, with its log."""
 
     def __init__(
@@ -80,13 +80,13 @@ class Helper:
 @contextlib.contextmanager
 def running(
     kubeconfig: Path, *options: str, limits: Mapping[int, int] | None = None
-) -> Iterator[Helper]:
-    """A helper, ended at the end; ``limits`` as of :class:`Helper`."""
-    helper = Helper(kubeconfig, *options, limits=limits)
+) -> Iterator[ExtenderProcess]:
+    """An extender, ended at the end; ``limits`` as of :class:`ExtenderProcess`."""
+    extender = ExtenderProcess(kubeconfig, *options, limits=limits)
     try:
-        yield helper
+        yield extender
     finally:
-        helper.end()
+        extender.end()
 
 
 def unreachable_cluster(folder: Path) -> Path:

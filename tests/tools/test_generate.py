@@ -8,6 +8,8 @@ from types import ModuleType
 
 import pytest
 
+from tools.markdown import table
+
 PAGE = "by hand\n\n<!-- generated: labels -->\n{}<!-- end -->\n\nby hand too\n"
 
 
@@ -57,5 +59,5 @@ def test_what_was_written_passes_the_check(
     assert run(generate_tool, monkeypatch, "--check") == 0
 
 
-def test_a_bar_in_a_cell_does_not_end_it(generate_tool: ModuleType) -> None:
-    assert generate_tool.table(("a",), [("x|y",)]).splitlines()[-1] == r"| x\|y |"
+def test_a_bar_in_a_cell_does_not_end_it() -> None:
+    assert table(("a",), [("x|y",)]).splitlines()[-1] == r"| x\|y |"

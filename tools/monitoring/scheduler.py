@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The dashboard of the scheduler's helper: how fast, how blind and how right it is."""
+"""The dashboard of the scheduler extender: how fast, how blind and how right it is."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _NOW = (
     ),
     number(
         "First certificate to end",
-        "From then on kube-scheduler works without the helper, and reports nothing.",
+        "From then on kube-scheduler works without the extender, and reports nothing.",
         f"min({_ENDS})",
         unit=Unit.SECONDS,
         least=None,
@@ -152,7 +152,7 @@ _CERTIFICATES = (
 SCHEDULER = Dashboard(
     uid="gpuscape-scheduler",
     title="gpuscape / Scheduler",
-    description="The scheduler's extender: whether it is called, answers in time, and is right.",
+    description="The scheduler extender: whether it is called, answers in time, and is right.",
     variables=(CLUSTER, REPLICA),
     rows=(
         Row(title="Now", panels=_NOW),

@@ -73,7 +73,7 @@ def ask(expression: str, legend: str = "") -> Query:
     """A query in which these words stand for what many have in common:
 
     ``@node``: matchers for the nodes that are chosen; ``@pod``: the same, and the pods;
-    ``@replica``: those for the replicas of the scheduler's helper that are chosen;
+    ``@replica``: those for the replicas of the scheduler extender that are chosen;
     ``@coordinator``: those for the coordinators, of which only the one that acts has figures;
     ``@dcgm``: as ``@node``, and the GPUs, for DCGM families; ``@index``: behind ``*``, gives an
     expression by GPU the GPU's index as a label, for the GPUs that are chosen; ``@gpu`` and

@@ -22,7 +22,7 @@ import pytest
 from tests.agent.agent_process import GPUSCAPE, SOON, until
 from tests.fakes.thread_limit import limits_of
 from tests.scheduler.calls import body
-from tests.scheduler.extender_process import Helper, running, unreachable_cluster
+from tests.scheduler.extender_process import ExtenderProcess, running, unreachable_cluster
 from tests.scheduler.extenders import HOST, Reply, asked
 
 FEW = 64
@@ -62,9 +62,9 @@ def large_call(port: int, content: bytes) -> tuple[int, str | None]:
         return response.status, response.headers["Retry-After"]
 
 
-def most_memory_bytes(helper: Helper) -> int:
+def most_memory_bytes(extender: ExtenderProcess) -> int:
     """The most that the process ever had in memory. Source: proc(5), VmHWM."""
-    status = Path(f"/proc/{helper.process.pid}/status").read_text()
+    status = Path(f"/proc/{extender.process.pid}/status").read_text()
     (line,) = (line for line in status.splitlines() if line.startswith("VmHWM:"))
     return int(line.split()[1]) << 10
 
@@ -85,9 +85,9 @@ def many_descriptors() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def limited(helper: Helper, number: int, limit: int) -> Iterator[None]:
+def limited(extender: ExtenderProcess, number: int, limit: int) -> Iterator[None]:
     """A lower limit for the running process."""
-    pid = helper.process.pid
+    pid = extender.process.pid
     before = resource.prlimit(pid, number)
     resource.prlimit(pid, number, (limit, before[1]))
     try:
@@ -96,35 +96,35 @@ def limited(helper: Helper, number: int, limit: int) -> Iterator[None]:
         resource.prlimit(pid, number, before)
 
 
-def lines(helper: Helper, message: str) -> Sequence[dict[str, object]]:
+def lines(extender: ExtenderProcess, message: str) -> Sequence[dict[str, object]]:
     """What it logged with this message."""
-    return [entry for entry in helper.logged if entry["message"] == message]
+    return [entry for entry in extender.logged if entry["message"] == message]
 
 
-def refusals(helper: Helper, reason: str) -> float:
+def refusals(extender: ExtenderProcess, reason: str) -> float:
     """Clients that it refused for this reason."""
     name = f'gpuscape_scheduler_http_refusals_total{{reason="{reason}"}} '
-    text = helper.ask("/metrics").body.decode()
+    text = extender.ask("/metrics").body.decode()
     (line,) = (line for line in text.splitlines() if line.startswith(name))
     return float(line.removeprefix(name))
 
 
 def test_idle_clients_take_no_descriptor_that_probes_and_schedulers_need(nobody: Path) -> None:
     with (
-        running(nobody, limits={resource.RLIMIT_NOFILE: FEW}) as helper,
+        running(nobody, limits={resource.RLIMIT_NOFILE: FEW}) as extender,
         contextlib.ExitStack() as opened,
     ):
         for at in range(200):
-            client = opened.enter_context(socket.create_connection((HOST, helper.port), SOON))
+            client = opened.enter_context(socket.create_connection((HOST, extender.port), SOON))
             if at % 2:
                 with contextlib.suppress(ConnectionError):
                     client.sendall(b"GET /livez HTTP/1.1\r\n\r\n")
 
-        statuses = [helper.ask(path).status for path in ("/livez", "/metrics")]
-        scores = helper.ask("/v1/prioritize", SCORES).status
+        statuses = [extender.ask(path).status for path in ("/livez", "/metrics")]
+        scores = extender.ask("/v1/prioritize", SCORES).status
 
     assert (statuses, scores) == ([HTTPStatus.OK] * 2, HTTPStatus.OK)
-    assert not lines(helper, "connection not accepted")
+    assert not lines(extender, "connection not accepted")
 
 
 async def _status(port: int, request: bytes) -> int:
@@ -152,47 +152,47 @@ def test_each_of_2000_requests_at_once_is_answered(nobody: Path) -> None:
     async def at_once(port: int) -> Sequence[int]:
         return await asyncio.gather(*(_status(port, request) for _ in range(MANY_AT_ONCE)))
 
-    with running(nobody) as helper:
-        statuses = Counter(asyncio.run(at_once(helper.port)))
+    with running(nobody) as extender:
+        statuses = Counter(asyncio.run(at_once(extender.port)))
 
     assert statuses.keys() <= {HTTPStatus.OK, HTTPStatus.SERVICE_UNAVAILABLE}, statuses
     assert statuses[HTTPStatus.OK] > 0
 
 
 def test_without_a_descriptor_connections_wait_and_one_line_says_so(nobody: Path) -> None:
-    with running(nobody) as helper, contextlib.closing(helper.connect()) as early:
+    with running(nobody) as extender, contextlib.closing(extender.connect()) as early:
         assert asked(early, "/livez").status == HTTPStatus.OK
-        with limited(helper, resource.RLIMIT_NOFILE, 3):
-            late = socket.create_connection((HOST, helper.port), SOON)
+        with limited(extender, resource.RLIMIT_NOFILE, 3):
+            late = socket.create_connection((HOST, extender.port), SOON)
             late.sendall(b"GET /livez HTTP/1.1\r\nConnection: close\r\n\r\n")
-            until(lambda: bool(lines(helper, "connection not accepted")))
+            until(lambda: bool(lines(extender, "connection not accepted")))
             served = asked(early, "/metrics")
         with late:
             answer = late.makefile("rb").read()
-        counted = refusals(helper, "resources")
+        counted = refusals(extender, "resources")
 
     assert (served.status, answer.startswith(b"HTTP/1.1 200 ")) == (HTTPStatus.OK, True)
-    assert len(lines(helper, "connection not accepted")) == 1
+    assert len(lines(extender, "connection not accepted")) == 1
     assert counted >= 1
 
 
 def test_without_a_thread_new_clients_are_answered_and_one_line_says_so(nobody: Path) -> None:
     replies: list[Reply] = []
-    with running(nobody, limits={resource.RLIMIT_STACK: STACK_BYTES}) as helper:
-        until(lambda: len(lines(helper, "watch lost")) == 3)  # all its own threads run
-        with contextlib.closing(helper.connect()) as early:
+    with running(nobody, limits={resource.RLIMIT_STACK: STACK_BYTES}) as extender:
+        until(lambda: len(lines(extender, "watch lost")) == 3)  # all its own threads run
+        with contextlib.closing(extender.connect()) as early:
             assert asked(early, "/livez").status == HTTPStatus.OK
-            taken = psutil.Process(helper.process.pid).memory_info().vms
-            with limited(helper, resource.RLIMIT_AS, taken + STACK_BYTES // 2):
-                replies += [helper.ask("/livez") for _ in range(3)]
+            taken = psutil.Process(extender.process.pid).memory_info().vms
+            with limited(extender, resource.RLIMIT_AS, taken + STACK_BYTES // 2):
+                replies += [extender.ask("/livez") for _ in range(3)]
                 served = asked(early, "/livez").status
-        after = helper.ask("/livez").status
-        counted = refusals(helper, "resources")
+        after = extender.ask("/livez").status
+        counted = refusals(extender, "resources")
 
     assert {reply.status for reply in replies} == {HTTPStatus.SERVICE_UNAVAILABLE}
     assert all("Retry-After" in reply.headers for reply in replies)
     assert (served, after, counted) == (HTTPStatus.OK, HTTPStatus.OK, 3)
-    assert len(lines(helper, "connection not accepted")) == 1
+    assert len(lines(extender, "connection not accepted")) == 1
 
 
 def test_with_too_few_threads_it_ends_at_once_with_one_sentence(nobody: Path) -> None:
@@ -221,13 +221,13 @@ def test_with_too_few_threads_it_ends_at_once_with_one_sentence(nobody: Path) ->
 def test_40_large_calls_at_once_stay_within_200_mib(nobody: Path, shape: str) -> None:
     """Four are read, as far as they come in time, and the others can come again."""
     content = LARGE[shape]()
-    with running(nobody) as helper:
-        until(lambda: len(lines(helper, "watch lost")) == 3)
+    with running(nobody) as extender:
+        until(lambda: len(lines(extender, "watch lost")) == 3)
         with ThreadPoolExecutor(LARGE_AT_ONCE) as pool:
-            calls = [pool.submit(large_call, helper.port, content) for _ in range(LARGE_AT_ONCE)]
+            calls = [pool.submit(large_call, extender.port, content) for _ in range(LARGE_AT_ONCE)]
             answers = Counter(each.result() for each in calls)
-        until(lambda: large_call(helper.port, content)[0] in READ)
-        most = most_memory_bytes(helper)
+        until(lambda: large_call(extender.port, content)[0] in READ)
+        most = most_memory_bytes(extender)
 
     refused = (HTTPStatus.SERVICE_UNAVAILABLE, "5")
     assert {status for status, _ in answers - Counter({refused: LARGE_AT_ONCE})} <= READ | {LATE}

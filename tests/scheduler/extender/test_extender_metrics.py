@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the helper says of itself, as Prometheus reads it."""
+"""What the extender says of itself, as Prometheus reads it."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The helper as a process: from its start to its end, with and without an API server."""
+"""The extender as a process: from its start to its end, with and without an API server."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.agent.agent_process import GPUSCAPE, SOON, until
 from tests.controlplane.plane import MERGE_PATCH, Plane
 from tests.scheduler import fleets
 from tests.scheduler.calls import body, pod
-from tests.scheduler.extender_process import Helper, running, unreachable_cluster
+from tests.scheduler.extender_process import ExtenderProcess, running, unreachable_cluster
 
 
 @pytest.fixture
@@ -31,19 +31,19 @@ def nobody(tmp_path: Path) -> Path:
 
 
 def test_without_an_api_server_it_lives_is_not_ready_and_scores_nothing(nobody: Path) -> None:
-    with running(nobody) as helper:
-        until(lambda: helper.says("watch lost"))
-        assert helper.ask("/livez").status == http.client.OK
-        assert helper.ask("/readyz").status == http.client.SERVICE_UNAVAILABLE
-        assert helper.ask("/v1/prioritize", body()).body == b"[]"
+    with running(nobody) as extender:
+        until(lambda: extender.says("watch lost"))
+        assert extender.ask("/livez").status == http.client.OK
+        assert extender.ask("/readyz").status == http.client.SERVICE_UNAVAILABLE
+        assert extender.ask("/v1/prioritize", body()).body == b"[]"
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_it_with_success(nobody: Path, number: signal.Signals) -> None:
-    with running(nobody) as helper:
-        helper.process.send_signal(number)
-        assert helper.process.wait(SOON) == 0
-        until(lambda: helper.says("scheduler extender stopped"))
+    with running(nobody) as extender:
+        extender.process.send_signal(number)
+        assert extender.process.wait(SOON) == 0
+        until(lambda: extender.says("scheduler extender stopped"))
 
 
 def _is_past_env(pid: int) -> bool:
@@ -86,16 +86,16 @@ def test_in_a_cluster_it_scores_what_agents_tell(plane: Plane) -> None:
     say(plane, agents, free)
     say(plane, agents, full, used=0xFF)
 
-    with ready(plane, agents) as helper:
+    with ready(plane, agents) as extender:
         asking = body([free, full], Pod=pod(2, resource=RESOURCE))
 
         def scores() -> dict[str, int]:
             """By node; empty where they are not there within the budget, as on a busy machine."""
-            told = json.loads(helper.ask("/v1/prioritize", asking).body)
+            told = json.loads(extender.ask("/v1/prioritize", asking).body)
             return {each["Host"]: each["Score"] for each in told}
 
         until(lambda: scores() == {free: 10, full: 0})
-        shown = json.loads(helper.ask(f"/debug/nodes/{full}").body)
+        shown = json.loads(extender.ask(f"/debug/nodes/{full}").body)
 
     assert shown["used"] == list(range(8))
 
@@ -107,17 +107,17 @@ def test_in_a_cluster_it_tells_whom_it_promised_too_much(plane: Plane) -> None:
     node = plane.make_node(annotations={keys.TOPOLOGY: fleets.topology()})
     say(plane, agents, node)
 
-    with ready(plane, agents) as helper:
+    with ready(plane, agents) as extender:
         made = pod(2, resource=RESOURCE, annotations={keys.LINK: "nvlink"}, namespace=team)
         made["metadata"].pop("uid")
         made["spec"]["nodeName"] = node
         uid = plane.demand("POST", f"/api/v1/namespaces/{team}/pods", made)["metadata"]["uid"]
-        until(lambda: json.loads(helper.ask(f"/debug/nodes/{node}").body)["pods"] != [])
+        until(lambda: json.loads(extender.ask(f"/debug/nodes/{node}").body)["pods"] != [])
         state = fleets.said(used=0b110)
         held = json.loads(state) | {"pods": {pod_key(team, "train"): "06"}}
         say(plane, agents, node, text=json.dumps(held), method="PATCH")
-        until(lambda: b'predictions_total{result="miss"} 1.0' in helper.ask("/metrics").body)
-        assert b"unlinked_pods_total 1.0" in helper.ask("/metrics").body
+        until(lambda: b'predictions_total{result="miss"} 1.0' in extender.ask("/metrics").body)
+        assert b"unlinked_pods_total 1.0" in extender.ask("/metrics").body
         event = f"/apis/events.k8s.io/v1/namespaces/{team}/events/{names.pod_event(uid)}"
         until(lambda: plane.request("GET", event).status == http.client.OK)
         assert plane.demand("GET", event)["reportingInstance"] == "replica-1"
@@ -127,12 +127,12 @@ RESOURCE = "nvidia.com/a100"
 
 
 @contextlib.contextmanager
-def ready(plane: Plane, agents: str) -> Iterator[Helper]:
-    """A helper for this resource and agents of this namespace, which has read all."""
+def ready(plane: Plane, agents: str) -> Iterator[ExtenderProcess]:
+    """An extender for this resource and agents of this namespace, which has read all."""
     options = ["--namespace", agents, "--gpu-resource", RESOURCE, "--instance", "replica-1"]
-    with running(plane.kubeconfig(), *options) as helper:
-        until(lambda: helper.ask("/readyz").status == http.client.OK)
-        yield helper
+    with running(plane.kubeconfig(), *options) as extender:
+        until(lambda: extender.ask("/readyz").status == http.client.OK)
+        yield extender
 
 
 def say(plane: Plane, namespace: str, node: str, method: str = "POST", **facts: Any) -> None:

@@ -17,7 +17,7 @@ import pytest
 
 from tests.agent.agent_process import SOON
 from tests.scheduler.calls import body
-from tests.scheduler.extender_process import Helper, running, unreachable_cluster
+from tests.scheduler.extender_process import ExtenderProcess, running, unreachable_cluster
 from tests.scheduler.extenders import HOST, asked
 from tests.scheduler.strangers import STRANGERS, Stranger
 from tests.web.certificates import Certificate, authority, issued
@@ -31,7 +31,7 @@ AT_ONCE = 8
 
 
 @pytest.fixture
-def helper(tmp_path: Path) -> Iterator[Helper]:
+def extender(tmp_path: Path) -> Iterator[ExtenderProcess]:
     """One that serves clients with a certificate, and a descriptor here for each stranger."""
     issued(OURS, "server").write(tmp_path)
     (tmp_path / "ca.crt").write_bytes(OURS.pem)
@@ -60,13 +60,13 @@ def context(folder: Path, certificate: Certificate | None) -> ssl.SSLContext:
 @pytest.mark.parametrize("count", [64, 500])
 @pytest.mark.parametrize("stranger", STRANGERS)
 def test_no_request_of_a_scheduler_fails_however_many_strangers_connect(
-    helper: Helper, tmp_path: Path, stranger: Stranger, count: int
+    extender: ExtenderProcess, tmp_path: Path, stranger: Stranger, count: int
 ) -> None:
     client, trusting = context(tmp_path, SCHEDULER), context(tmp_path, None)
     statuses: Counter[int] = Counter()
 
     def connected() -> http.client.HTTPSConnection:
-        return http.client.HTTPSConnection(HOST, helper.port, timeout=SOON, context=client)
+        return http.client.HTTPSConnection(HOST, extender.port, timeout=SOON, context=client)
 
     with contextlib.ExitStack() as opened, ThreadPoolExecutor(AT_ONCE) as pool:
         kept = opened.enter_context(contextlib.closing(connected()))
@@ -79,7 +79,7 @@ def test_no_request_of_a_scheduler_fails_however_many_strangers_connect(
 
         def stay() -> None:
             with contextlib.suppress(OSError):  # it had to make room already
-                opened.enter_context(stranger(helper.port, trusting))
+                opened.enter_context(stranger(extender.port, trusting))
 
         call_twice()
         connection = kept.sock

@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The tables of what gpuscape writes and judges: keys, health, deviations, policies."""
+
+from __future__ import annotations
+
+from api import keys
+from api.key_kinds import Key
+from api.keys import LABELS, OTHERS
+from labelers.deviations import DEVIATIONS
+from labelers.health import RULES, XIDS
+from tools.access import files as access
+from tools.markdown import quoted, table
+
+
+def label_table() -> str:
+    """Every label on the Node."""
+    rows = ((f"`{key.name}`", key.summary, _format(key), key.source) for key in LABELS)
+    return table(("label", "what it says", "value", "source"), rows)
+
+
+def other_key_table() -> str:
+    """Every other key, and who alone writes it."""
+    rows = ((f"`{key.name}`", key.where, key.writer, key.summary) for key in OTHERS)
+    return table(("key", "on", "writer", "what it says"), rows)
+
+
+def health_table() -> str:
+    """What makes a GPU unhealthy, worst first."""
+    return table(
+        ("reason", "health", "what happened", "source"),
+        (
+            (f"`{rule.reason}`", rule.health.word, rule.meaning, rule.source)
+            for rule in sorted(RULES, key=lambda rule: -rule.health)
+        ),
+    )
+
+
+def xid_table() -> str:
+    """How XID errors count, worst first."""
+    return table(
+        ("XIDs", "health", "what happened", "source"),
+        (
+            (", ".join(map(str, sorted(each.codes))), each.health.word, each.meaning, each.source)
+            for each in sorted(XIDS, key=lambda each: -each.health)
+        ),
+    )
+
+
+def deviation_table() -> str:
+    """Where labels differ from gpu-feature-discovery's."""
+    return table(
+        ("about", "gpu-feature-discovery", "gpuscape", "why"),
+        ((each.about, each.upstream, each.here, each.why) for each in DEVIATIONS),
+    )
+
+
+def policy_table() -> str:
+    """Every rule of every admission policy."""
+    return table(
+        ("policy", "rule", "what it says when it refuses"),
+        (
+            (f"`{policy.name}`", rule.name, rule.message)
+            for policies in access.POLICIES.values()
+            for policy in policies
+            for rule in policy.rules
+        ),
+    )
+
+
+def _format(key: Key) -> str:
+    """The common value formats in words, others as their regular expression."""
+    words = {keys.TEXT: "label text", keys.NUMBER: "number", keys.TRUTH: "`true` or `false`"}
+    return words.get(key.value or "", quoted(key.value))
