@@ -16,6 +16,7 @@ _ADVICE = {
     errno.EACCES: "ports below 1024 need a right, choose a higher one",
     errno.EADDRNOTAVAIL: "no interface has this address, choose one that this machine has",
 }
+_FORM = r"(?:\[([0-9A-Fa-f:.%]+)\]|([^\s:\[\]]*)):([0-9]{1,5})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,13 +35,15 @@ class Address:
 
 def parse_address(text: str) -> Address:
     """Parse ``:9400``, ``127.0.0.1:9400``, ``node:9400`` or ``[::1]:9400``; else ValueError."""
-    match = re.fullmatch(r"(?:\[([0-9A-Fa-f:.%]+)\]|([^\s:\[\]]*)):(\d{1,5})", text)
+    match = re.fullmatch(_FORM, text)
     if match is None or int(match[3]) > 65535:
         raise ValueError(text)
     return Address(host=match[1] or match[2], port=int(match[3]))
 
 
-ADDRESS = SettingKind(metavar="ADDRESS", expects=":port or host:port", parse=parse_address)
+ADDRESS = SettingKind(
+    metavar="ADDRESS", expects=":port or host:port", parse=parse_address, form=_FORM
+)
 """The kind of a setting that names an address to listen on."""
 
 

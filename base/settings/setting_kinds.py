@@ -29,6 +29,13 @@ class SettingKind(Generic[Value]):
     """Raises ValueError or KeyError on any other text."""
     show: Callable[[Any], str] = str
     """The text that gives this value; never called with None."""
+    form: str | None = None
+    """Regular expression of every text that is taken, for whoever judges without this program.
+
+    Python and Go read it alike. It may match more than is taken. None: there is no such expression.
+    """
+    bounds: tuple[float, float] | None = None
+    """Least and most of the number that the text stands for; of a duration in seconds."""
 
     def read(self, text: str) -> Value:
         """The value of ``text``. Raises ValueError that says what is expected."""
@@ -39,16 +46,20 @@ class SettingKind(Generic[Value]):
 
 
 _SECONDS_BY_UNIT = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
-_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|h|m|s)")
-_DURATION = re.compile(rf"(?:{_PART.pattern})+")
+_NUMBER = r"[0-9]+(?:\.[0-9]+)?"
+_PART = re.compile(rf"({_NUMBER})(ms|h|m|s)")
+_DURATION = rf"{_NUMBER}|(?:{_NUMBER}(?:ms|h|m|s))+"
+_RATIO = r"(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?"
+_COUNT = "[0-9]{1,9}"
+_NAME = r"[A-Za-z0-9._/-]+"
 
 
 def _seconds(text: str) -> float:
     """Seconds of ``90``, ``60s``, ``1m30s`` or ``500ms``."""
-    if re.fullmatch(r"\d+(?:\.\d+)?", text):
-        return float(text)
-    if not _DURATION.fullmatch(text):
+    if not re.fullmatch(_DURATION, text):
         raise ValueError(text)
+    if re.fullmatch(_NUMBER, text):
+        return float(text)
     return sum(float(number) * _SECONDS_BY_UNIT[unit] for number, unit in _PART.findall(text))
 
 
@@ -66,38 +77,56 @@ def _text(text: str) -> str:
 
 def duration(at_least: str) -> SettingKind[float]:
     """A duration in seconds, from ``at_least`` to a day."""
+    bounds = _seconds(at_least), _seconds("24h")
 
     def parse(text: str) -> float:
         seconds = _seconds(text)
-        if not _seconds(at_least) <= seconds <= _seconds("24h"):
+        if not bounds[0] <= seconds <= bounds[1]:
             raise ValueError(text)
         return seconds
 
-    expects = f"a duration from {at_least} to 24h, such as 90, 60s or 1m30s"
-    return SettingKind(metavar="DURATION", expects=expects, parse=parse, show=_show_seconds)
+    return SettingKind(
+        metavar="DURATION",
+        expects=f"a duration from {at_least} to 24h, such as 90, 60s or 1m30s",
+        parse=parse,
+        show=_show_seconds,
+        form=_DURATION,
+        bounds=bounds,
+    )
 
 
 def ratio(at_most: float) -> SettingKind[float]:
     """A number from 0 to ``at_most``."""
 
     def parse(text: str) -> float:
-        value = float(text)
-        if not 0 <= value <= at_most:  # also refuses nan
+        if not re.fullmatch(_RATIO, text) or float(text) > at_most:
             raise ValueError(text)
-        return value
+        return float(text)
 
-    return SettingKind(metavar="RATIO", expects=f"a number from 0 to {at_most:g}", parse=parse)
+    return SettingKind(
+        metavar="RATIO",
+        expects=f"a number from 0 to {at_most:g}",
+        parse=parse,
+        form=_RATIO,
+        bounds=(0, at_most),
+    )
 
 
 def count(at_most: int) -> SettingKind[int]:
     """A whole number from 0 to ``at_most``."""
 
     def parse(text: str) -> int:
-        if not re.fullmatch(r"\d{1,9}", text) or int(text) > at_most:
+        if not re.fullmatch(_COUNT, text) or int(text) > at_most:
             raise ValueError(text)
         return int(text)
 
-    return SettingKind(metavar="COUNT", expects=f"a whole number from 0 to {at_most}", parse=parse)
+    return SettingKind(
+        metavar="COUNT",
+        expects=f"a whole number from 0 to {at_most}",
+        parse=parse,
+        form=_COUNT,
+        bounds=(0, at_most),
+    )
 
 
 def choice(*words: str) -> SettingKind[str]:
@@ -110,17 +139,22 @@ def choice(*words: str) -> SettingKind[str]:
 
     *most, last = words
     expects = f"{', '.join(most)} or {last}"
-    return SettingKind(metavar="|".join(words), expects=expects, parse=parse)
+    named = "|".join(words)
+    return SettingKind(metavar=named, expects=expects, parse=parse, form=named)
 
 
 def member_of(words: type[Member]) -> SettingKind[Member]:
     """One of an enumeration's values, read as its member."""
     named = choice(*(each.value for each in words))
-    return SettingKind(metavar=named.metavar, expects=named.expects, parse=words)
+    return SettingKind(metavar=named.metavar, expects=named.expects, parse=words, form=named.form)
 
 
 FLAG = SettingKind(
-    metavar="", expects="true or false", parse=_flag, show=lambda value: str(value).lower()
+    metavar="",
+    expects="true or false",
+    parse=_flag,
+    show=lambda value: str(value).lower(),
+    form="(?i:true|false)",
 )
 PATH = SettingKind(metavar="PATH", expects="a path", parse=Path)
 
@@ -138,7 +172,7 @@ def matching(metavar: str, expects: str, pattern: str) -> SettingKind[str]:
             raise ValueError(text)
         return text
 
-    return SettingKind(metavar=metavar, expects=expects, parse=parse)
+    return SettingKind(metavar=metavar, expects=expects, parse=parse, form=pattern)
 
 
 def _words(text: str) -> tuple[str, ...]:
@@ -148,7 +182,7 @@ def _words(text: str) -> tuple[str, ...]:
 
 def _names(text: str) -> tuple[str, ...]:
     names = _words(text)
-    if not all(re.fullmatch(r"[A-Za-z0-9._/-]+", name) for name in names):
+    if not all(re.fullmatch(_NAME, name) for name in names):
         raise ValueError(text)
     return names
 
@@ -165,7 +199,11 @@ def _show_patterns(value: tuple[re.Pattern[str], ...]) -> str:
 
 
 NAMES = SettingKind(
-    metavar="NAME,…", expects="names with commas between", parse=_names, show=",".join
+    metavar="NAME,…",
+    expects="names with commas between",
+    parse=_names,
+    show=",".join,
+    form=rf"\s*(?:{_NAME}\s*)?(?:,\s*(?:{_NAME}\s*)?)*",
 )
 PATTERNS = SettingKind(
     metavar="REGEX,…",

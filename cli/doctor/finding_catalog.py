@@ -14,6 +14,7 @@ from cli.doctor.checks import (
     placement_checks,
     pod_checks,
     rival_checks,
+    settings_checks,
     shown_node_checks,
 )
 from cli.doctor.facts.here_facts import HereFacts
@@ -23,7 +24,7 @@ CATALOG: Final[Mapping[str, tuple[FindingKind, ...]]] = {
     "gpus": gpu_checks.KINDS,
     "kubelet": kubelet_checks.KINDS,
     "cluster": cluster_checks.KINDS,
-    "others": (*rival_checks.KINDS, *credential_checks.KINDS),
+    "others": (*rival_checks.KINDS, *credential_checks.KINDS, *settings_checks.KINDS),
     "node": shown_node_checks.KINDS,
     "pod": (*pod_checks.KINDS, *placement_checks.KINDS),
 }
@@ -35,6 +36,7 @@ HERE_CHECKS: Final[tuple[Check[HereFacts], ...]] = (
     *cluster_checks.CHECKS,
     *rival_checks.CHECKS,
     *credential_checks.CHECKS,
+    *settings_checks.CHECKS,
 )
 POD_CHECKS: Final = (*pod_checks.CHECKS, *placement_checks.CHECKS)
 NODE_CHECKS: Final = shown_node_checks.CHECKS

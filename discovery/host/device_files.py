@@ -71,6 +71,20 @@ def process_name(pid: int, proc: Path = PROC) -> str:
     return "".join(one if one.isprintable() else "?" for one in text)
 
 
+def whole_process_name(pid: int, proc: Path = PROC) -> str:
+    """The same, and longer where the command line begins with the whole name.
+
+    It stays cut where a process has written over its command line. Source: proc(5), cmdline.
+    """
+    cut = process_name(pid, proc)
+    try:
+        first = (proc / str(pid) / "cmdline").read_bytes().partition(b"\0")[0]
+    except OSError:
+        return cut
+    whole = first.decode("utf-8", "replace").rpartition("/")[2]
+    return whole if cut and whole.startswith(cut) and whole.isprintable() else cut
+
+
 def ancestors(pid: int, proc: Path = PROC) -> Iterator[int]:
     """Pids of the process that started it, of the one that started that, and so on."""
     seen = {pid}

@@ -26,6 +26,7 @@ HOSTNAME_LABEL = SettingKind(
     metavar="hostname|Hostname|none",
     expects="hostname, Hostname or none",
     parse=_LABELS.__getitem__,
+    form="|".join(_LABELS),
 )
 
 PREFIX = matching(

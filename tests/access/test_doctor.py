@@ -26,7 +26,7 @@ from cli.doctor.finding import DoctorFinding, Examination, Unread, examine
 from cli.doctor.finding_catalog import NODE_CHECKS, POD_CHECKS
 from kube.api_server import ApiServer
 from kube.credentials import find
-from labelers.label_settings import LabelSettings
+from labelers.label_settings import LabelSettings, PluginConfig
 from tests.access.stage import ENFORCED_SECONDS, Roles, Stage
 from tests.controlplane.plane import Plane
 from tools.access.files import POLICIES
@@ -75,11 +75,14 @@ def examined(stage: Stage, access: ApiServer) -> Examination:
         api.close()
     facts = HereFacts(
         settings=settings,
+        plugin_config=PluginConfig(),
         label_settings=LabelSettings(),
         now=time.time(),
         machine=AWAY,
         device_files=AWAY,
-        kubelet=KubeletFacts(devices=AWAY, offered=AWAY, sockets=AWAY, configuration=AWAY),
+        kubelet=KubeletFacts(
+            devices=AWAY, offered=AWAY, pods=AWAY, sockets=AWAY, configuration=AWAY
+        ),
         actuator=AWAY,
         cluster=cluster,
         certificates=read_certificates(settings, access),

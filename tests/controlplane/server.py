@@ -170,18 +170,28 @@ class Server:
 
     def kubectl(self, *arguments: str | Path, stdin: str | None = None) -> str:
         """What kubectl says as the admin. Raises AssertionError with its complaint."""
+        done = self._kubectl(*arguments, stdin=stdin)
+        if done.returncode:
+            raise AssertionError(f"kubectl {' '.join(map(str, arguments))}: {done.stderr.strip()}")
+        return done.stdout
+
+    def kubectl_exit(self, *arguments: str | Path) -> tuple[int, str]:
+        """Its exit code and what it says; ``exec`` ends as the command in the container does."""
+        done = self._kubectl(*arguments, stdin=None)
+        return done.returncode, done.stdout
+
+    def _kubectl(
+        self, *arguments: str | Path, stdin: str | None
+    ) -> subprocess.CompletedProcess[str]:
         program = binaries(KUBERNETES[CONTROLLER_MANAGER_MINOR]) / "kubectl"
         options = (f"--kubeconfig={self.kubeconfig()}", f"--cache-dir={self.folder}/kubectl")
-        done = subprocess.run(
+        return subprocess.run(
             [program, *options, *arguments],
             input=stdin,
             capture_output=True,
             text=True,
             check=False,
         )
-        if done.returncode:
-            raise AssertionError(f"kubectl {' '.join(map(str, arguments))}: {done.stderr.strip()}")
-        return done.stdout
 
     def _context(self, certificate: Credential | None) -> ssl.SSLContext:
         if certificate not in self._contexts:

@@ -650,6 +650,50 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
         {"scheduler": {"enabled": True, "settings": {"budget": "1s"}}},
         "scheduler.settings.budget: the chart sets it to a quarter of scheduler.kubeScheduler.ext",
     ),
+    "an interval of the agent in words": (
+        {"agent": {"settings": {"sample-interval": "often"}}},
+        'agent.settings.sample-interval is "often": it should be a duration from 100ms to 24h, such'
+        " as 90, 60s or 1m30s",
+    ),
+    "an interval that is too short": (
+        {"agent": {"settings": {"sample-interval": "99ms"}}},
+        'agent.settings.sample-interval is "99ms": it should be a duration from 100ms to 24h',
+    ),
+    "one that is longer than a day": (
+        {"agent": {"settings": {"discover-interval": "23h60m1s"}}},
+        'agent.settings.discover-interval is "23h60m1s": it should be a duration from 1s to 24h',
+    ),
+    "a number that is too short an interval": (
+        {"agent": {"settings": {"tick-limit": 0.5}}},
+        'agent.settings.tick-limit is "0.5": it should be a duration from 1s to 24h',
+    ),
+    "a jitter above a half": (
+        {"agent": {"settings": {"jitter": 0.6}}},
+        'agent.settings.jitter is "0.6": it should be a number from 0 to 0.5',
+    ),
+    "a level of logs that there is not": (
+        {"scheduler": {"enabled": True, "settings": {"log-level": "verbose"}}},
+        'scheduler.settings.log-level is "verbose": it should be debug, info, warning or error',
+    ),
+    "yes in place of true": (
+        {"agent": {"settings": {"processes": "yes"}}},
+        'agent.settings.processes is "yes": it should be true or false',
+    ),
+    "more slots than there can be": (
+        {
+            "mig": {"mode": "enforce", "coordinator": {"settings": {"slots": 101}}},
+            "agent": {"migDevices": "sys-admin"},
+        },
+        'mig.coordinator.settings.slots is "101": it should be a whole number from 0 to 100',
+    ),
+    "an address without a port": (
+        {"scheduler": {"certificates": {"settings": {"listen": "node-a"}}}},
+        'scheduler.certificates.settings.listen is "node-a": it should be :port or host:port',
+    ),
+    "names with a space": (
+        {"agent": {"settings": {"resource-names": ["a.com/x", "b.com/y z"]}}},
+        'agent.settings.resource-names is "a.com/x,b.com/y z": it should be names with commas',
+    ),
 }
 """Typical mistakes to what a person reads."""
 
@@ -673,6 +717,11 @@ def test_a_mistake_in_the_values_is_refused_by_its_name(mistake: str) -> None:
         {"image": {"repository": "R.example:5000/team/gpuscape", "tag": "v1.0_rc.1"}},
         {"scheduler": {"kubeScheduler": {"image": {"repository": "r.example/k", "tag": "1.37.1"}}}},
         {"agent": {"affinity": {}}},
+        {"agent": {"settings": {"sample-interval": 15, "discover-interval": "1m30s"}}},
+        {"agent": {"settings": {"deadline": "100ms", "tick-limit": "24h", "jitter": 0.5}}},
+        {"agent": {"settings": {"init-deadline": " 90 ", "processes": "TRUE", "log-level": ""}}},
+        {"agent": {"settings": {"kernel-log": True, "resource-names": ["a.com/x", "b.com/y"]}}},
+        {"agent": {"settings": {"devices": "g:0,2-4+i", "jitter": 1e-05, "xid-window": 0.1e2}}},
     ],
 )
 def test_what_kubernetes_takes_is_not_refused(values: dict[str, Any]) -> None:

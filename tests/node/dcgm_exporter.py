@@ -5,7 +5,7 @@ Its program needs DCGM's library, so a stand-in serves text in dcgm-exporter's f
 values. The chart is a stand-in too: of what its own one makes it has all that concerns another
 image in its place (labels, Service, port, flags, counters file, probes, rights), under the path
 that pages name. Images share our image's layer.
-Source: dcgm-exporter 4.8.2, deployment/ and internal/pkg/rendermetrics.
+Source: dcgm-exporter 4.6.0-4.8.3, deployment/ and internal/pkg/rendermetrics.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def write_chart(folder: Path) -> None:
     """The stand-in for its chart, where the page's lines are typed."""
     chart = folder / CHART
     (chart / "templates").mkdir(parents=True)
-    about = {"apiVersion": "v2", "name": NAME, "version": "4.8.2", "appVersion": "4.8.2"}
+    about = {"apiVersion": "v2", "name": NAME, "version": "4.8.3", "appVersion": "4.8.3"}
     (chart / "Chart.yaml").write_text(json.dumps(about), encoding="utf-8")
     repository, _, tag = STAND_IN.rpartition(":")
     values = {"image": {"repository": repository, "tag": tag}}

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``gpuscape doctor`` as an admin runs it on a real node, with the account of the node's agent."""
+"""``gpuscape doctor`` as an admin runs it on a real node, or in the pod of the node's agent.
+
+On the node it has the account of the agent.
+"""
 
 from __future__ import annotations
 
@@ -60,4 +63,13 @@ def examined(there: GpuCluster, *settings: str) -> NodeExamination:
         code = 0
     except subprocess.CalledProcessError as error:
         code, printed = error.returncode, error.stdout or error.stderr
+    return NodeExamination(code=code, document=json.loads(printed))
+
+
+def examined_in_its_pod(there: GpuCluster) -> NodeExamination:
+    """The doctor by ``kubectl exec``, with the agent's own variables and the driver in its pod."""
+    plane = there.cluster.plane
+    (pod,) = there.cluster.pods(there.node.name)
+    words = ("-n", names.NAMESPACE, "exec", pod["metadata"]["name"], "-c", "agent", "--")
+    code, printed = plane.kubectl_exit(*words, "gpuscape", "doctor", "-o", "json")
     return NodeExamination(code=code, document=json.loads(printed))

@@ -22,13 +22,16 @@ from tests.agent.agent_process import until
 from tests.node.container_agents import labels_of
 from tests.node.gpu_cluster import NAMESPACE, PODS, GpuCluster, gpu_cluster
 from tests.node.gpu_pods import gpu_pod, gpus
-from tests.node.node_doctor import examined
+from tests.node.node_doctor import examined, examined_in_its_pod
 from tests.node.nvidia_plugin import NvidiaPlugin
 from tests.node.real_node import SOON
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 
 MACHINE = "dgx-a100"
+RIVAL = "nvidia-mig-manager-abcde"
+NOT_MOUNTED = {"device-plugin", "held-devices", "numa-nodes"}
+"""What takes the kubelet's own files."""
 
 
 def test_a_healthy_node_has_no_finding_and_one_that_lost_its_plugin_has(
@@ -48,7 +51,24 @@ def test_a_healthy_node_has_no_finding_and_one_that_lost_its_plugin_has(
             *("gpuscape", "image", "driver", "NVML", "Kubernetes", "kubelet", "runtime"),
         }
 
+        in_its_pod = examined_in_its_pod(there)
+
+        assert in_its_pod.causes == {}
+        assert set(in_its_pod.document["versions"]) == versions
+        assert set(in_its_pod.not_looked_at) == NOT_MOUNTED
+
         assert outside(there) == {}
+
+        rival = gpu_pod(RIVAL, gpus("main", 0))
+        rival["spec"]["nodeName"] = node.name
+        there.cluster.plane.demand("POST", PODS, rival)
+        until(lambda: set(examined_in_its_pod(there).causes) == {"other-mig-manager"}, SOON)
+        assert (
+            examined_in_its_pod(there)
+            .causes["other-mig-manager"]
+            .endswith(f"(pod {NAMESPACE}/{RIVAL})")
+        )
+        there.cluster.plane.demand("DELETE", f"{PODS}/{RIVAL}?gracePeriodSeconds=0")
 
         plugin.stop()
         until(lambda: not plugin.allocatable().get(GPU_RESOURCE), SOON)

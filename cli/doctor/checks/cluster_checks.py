@@ -248,7 +248,8 @@ def labels(facts: HereFacts) -> Iterator[DoctorFinding]:
     if facts.settings.sink == "none":
         not_needed("the agent writes no labels (sink none)")
     node, snapshot = known(_node(known(facts.cluster))), known(facts.machine)
-    meta, decided = node["metadata"], wanted(snapshot, facts.label_settings).decisions
+    known(facts.plugin_config)  # its file decides about labels too
+    meta, decided = node["metadata"], wanted(snapshot, known(facts.label_settings)).decisions
     chosen = {key: each for key, each in decided.items() if key in _COMPARED or is_rule_key(key)}
     planned = plan(node, {**chosen, **former_labels(meta, decided)}, {})
     there = (meta.get("labels") or {}).keys()

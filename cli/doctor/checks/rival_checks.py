@@ -79,10 +79,10 @@ def mig_managers(facts: HereFacts) -> Iterator[DoctorFinding]:
         not_needed("the agent does not look after MIG (mig-mode off)")
     cluster = facts.cluster if isinstance(facts.cluster, ClusterFacts) else None
     node = None if cluster is None or isinstance(cluster.node, Unread) else cluster.node
-    pods = () if cluster is None or isinstance(cluster.pods, Unread) else cluster.pods
+    pods = _pods(facts)
     others = other_managers(
         {} if node is None else node["metadata"],
-        pods=pods,
+        pods=() if isinstance(pods, Unread) else pods,
         service_enabled=facts.mig_manager_service,
     )
     kind = RIVAL_MIG_MANAGER if facts.settings.mig_mode == "enforce" else OTHER_MIG_MANAGER
@@ -101,14 +101,25 @@ def _seen(facts: HereFacts, program: str) -> Iterator[str]:
 
     Raises FactMissing where neither the node's pods nor its processes are seen.
     """
-    cluster = facts.cluster
-    pods = cluster.pods if isinstance(cluster, ClusterFacts) else Unread("no cluster is there")
+    pods = _pods(facts)
     if not isinstance(pods, Unread):
         running = sorted(pod for pod in pods if program in pod.partition("/")[2])
         if running:
             yield f"pod {running[0]}"
             return
-    if cut_name(program) in facts.programs:
-        yield f"process {cut_name(program)}"
+    seen = next((it for it in (program, cut_name(program)) if it in facts.programs), None)
+    if seen is not None:
+        yield f"process {seen}"
     elif isinstance(pods, Unread) and _KERNEL_THREAD not in facts.programs:
         not_looked_at(f"the node's pods ({pods.why}) and the host's processes are not seen")
+
+
+def _pods(facts: HereFacts) -> frozenset[str] | Unread:
+    """Those of the node: by the API server, else by the kubelet, as in the agent's own pod."""
+    cluster, by_kubelet = facts.cluster, facts.kubelet.pods
+    listed = cluster.pods if isinstance(cluster, ClusterFacts) else Unread("no cluster is there")
+    if not isinstance(listed, Unread):
+        return listed
+    return (
+        Unread(f"{listed.why}; {by_kubelet.why}") if isinstance(by_kubelet, Unread) else by_kubelet
+    )

@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from agent.cluster.release_signals import ReleaseSignals
 from agent.layouts.layout_request import MIG_MANAGER_SERVICE
@@ -38,10 +40,17 @@ from discovery.reader.protocol import Start
 from kube.api import InspectedApi
 from labelers.label_settings import LabelSettings, PluginConfig
 
+Content = TypeVar("Content")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SilentActuator(Unread):
     """The actuator does not answer, or not as it should."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokenSettingsFile(Unread):
+    """A file that a setting names cannot be used."""
 
 
 Actuator = StateAnswer | Unread
@@ -52,7 +61,9 @@ class HereFacts:
     """One node, as seen from itself."""
 
     settings: AgentSettings
-    label_settings: LabelSettings
+    plugin_config: PluginConfig | BrokenSettingsFile
+    label_settings: LabelSettings | BrokenSettingsFile
+    """Without what is in the device plugin's file where that is broken."""
     now: float
     """Unix seconds."""
     machine: Machine
@@ -62,7 +73,7 @@ class HereFacts:
     cluster: ClusterFacts | Unread
     certificates: tuple[Credential, ...]
     programs: frozenset[str]
-    """Names of processes, as the kernel cuts them."""
+    """Names of processes; the kernel cuts some."""
     skew: VersionSkew
     mig_manager_service: bool
     """The host has NVIDIA's MIG manager as a service."""
@@ -81,14 +92,17 @@ def read_here(
     """
     cluster, certificates = _cluster(settings, api)
     released = release_causes(settings, cluster)
+    plugin = _usable(lambda: plugin_config(settings))
+    config = PluginConfig() if isinstance(plugin, BrokenSettingsFile) else plugin
     machine: Machine = (
         Unread(f"the GPUs are to be left alone: {'; '.join(released)}")
         if released
-        else read_machine(settings)
+        else read_machine(settings, config)
     )
     return HereFacts(
         settings=settings,
-        label_settings=label_settings(settings, plugin_config(settings), time.time()),
+        plugin_config=plugin,
+        label_settings=_usable(lambda: label_settings(settings, config, time.time())),
         now=time.time(),
         machine=machine,
         device_files=read_device_files(settings, machine),
@@ -100,6 +114,13 @@ def read_here(
         skew=of_this_process(),
         mig_manager_service=(settings.host_root / MIG_MANAGER_SERVICE).is_symlink(),
     )
+
+
+def _usable(read: Callable[[], Content]) -> Content | BrokenSettingsFile:
+    try:
+        return read()
+    except BadInput as error:
+        return BrokenSettingsFile(str(error))
 
 
 def release_causes(settings: AgentSettings, cluster: ClusterFacts | Unread) -> tuple[str, ...]:

@@ -60,6 +60,8 @@ class KubeletFacts:
     """By the checkpoint."""
     offered: Offered | Unread
     """By the pod-resources socket."""
+    pods: frozenset[str] | Unread
+    """By the same: ``namespace/name`` of all on the node, whether or not they have devices."""
     sockets: tuple[PluginSocket, ...] | Unread
     configuration: KubeletConfiguration | Unread
 
@@ -71,11 +73,14 @@ def read_kubelet(settings: AgentSettings, configuration: Path | None = None) -> 
     """
     if settings.standalone:
         absent = Unread("standalone: there is no kubelet", applies=False)
-        return KubeletFacts(devices=absent, offered=absent, sockets=absent, configuration=absent)
+        return KubeletFacts(
+            devices=absent, offered=absent, pods=absent, sockets=absent, configuration=absent
+        )
     root = settings.host_root
     return KubeletFacts(
         devices=_devices(root),
         offered=_offered(settings.pod_resources_socket),
+        pods=_pods(settings.pod_resources_socket),
         sockets=_sockets(root),
         configuration=_configuration(configuration or root / CONFIGURATION),
     )
@@ -103,6 +108,17 @@ def _offered(path: Path) -> Offered | SilentSocket:
     for part in listed:
         found[part.resource] = found.get(part.resource, frozenset()) | frozenset(part.ids)
     return found
+
+
+def _pods(path: Path) -> frozenset[str] | SilentSocket:
+    """Source: Kubernetes 1.32 and 1.37, pkg/kubelet/apis/podresources/server_v1.go, List."""
+    from agent.podresources.client import PodResources
+
+    try:
+        listed = PodResources(path).list()
+    except Transient as error:
+        return SilentSocket(str(error))
+    return frozenset(f"{pod.namespace}/{pod.name}" for pod in listed)
 
 
 def _sockets(root: Path) -> tuple[PluginSocket, ...] | Unread:

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Final
 
 from agent.settings.agent_settings import AgentSettings
-from agent.settings.labels_from_settings import plugin_config
 from agent.settings.machine_from_settings import loaded_driver
 from base.errors import Transient
 from cli.doctor.finding import Unread
@@ -19,6 +18,7 @@ from cli.observe import take_snapshot
 from discovery.driver_errors import DriverAbsent, DriverMismatch, ReaderStuck
 from discovery.host import device_files
 from discovery.model import NodeSnapshot
+from labelers.label_settings import PluginConfig
 
 _MOST_NAME: Final = 15
 """Characters of a process' name that the kernel keeps. Source: proc(5), comm."""
@@ -54,13 +54,13 @@ class DeviceFile:
     """This process may read and write it."""
 
 
-def read_machine(settings: AgentSettings) -> NodeSnapshot | DriverFailure:
+def read_machine(settings: AgentSettings, plugin: PluginConfig) -> NodeSnapshot | DriverFailure:
     """One reading by the device reader, which never waits longer than its deadlines.
 
     Raises BadInput where the settings are wrong.
     """
     try:
-        return take_snapshot(settings, plugin_config(settings))
+        return take_snapshot(settings, plugin)
     except Transient as error:
         return DriverFailure(str(error), fault=_fault(error))
 
@@ -84,12 +84,12 @@ def device_file(path: Path) -> DeviceFile:
 
 
 def read_programs() -> frozenset[str]:
-    """Names of all processes in this PID namespace, as the kernel cuts them."""
-    return frozenset(filter(None, map(device_files.process_name, _pids())))
+    """Names of all processes in this PID namespace; the kernel cuts some to 15 characters."""
+    return frozenset(filter(None, map(device_files.whole_process_name, _pids())))
 
 
 def cut_name(program: str) -> str:
-    """A program's name as :func:`read_programs` has it."""
+    """A program's name as :func:`read_programs` has it where it is cut."""
     return program[:_MOST_NAME]
 
 

@@ -31,13 +31,15 @@ app.kubernetes.io/component: {{ . }}
 {{- define "gpuscape.settings" -}}
 {{- range $name, $value := . }}
 - name: GPUSCAPE_{{ $name | replace "-" "_" | upper }}
-  {{- if kindIs "slice" $value }}
-  value: {{ join "," $value | quote }}
-  {{- else if and (kindIs "float64" $value) (eq (floor $value) $value) }}
-  value: {{ int64 $value | quote }}
-  {{- else }}
-  value: {{ toString $value | quote }}
-  {{- end }}
+  value: {{ include "gpuscape.settingText" $value | quote }}
+{{- end }}
+{{- end }}
+
+{{/* A setting's value as the text of its variable. */}}
+{{- define "gpuscape.settingText" -}}
+{{- if kindIs "slice" . }}{{ join "," . }}
+{{- else if and (kindIs "float64" .) (eq (floor .) .) }}{{ int64 . }}
+{{- else }}{{ toString . }}
 {{- end }}
 {{- end }}
 

@@ -7,12 +7,15 @@ import re
 from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from base.settings import setting_kinds as kinds
+from exporters.dcgm.series_setting_kinds import HOSTNAME_LABEL
+from web.address import ADDRESS
 
 
 @pytest.mark.parametrize(
@@ -172,3 +175,80 @@ def test_text_that_matches_only_in_part_is_refused() -> None:
 )
 def test_a_duration_is_shown_in_seconds_without_needless_digits(seconds: float, shown: str) -> None:
     assert kinds.duration("1ms").show(seconds) == shown
+
+
+TEXTS = (
+    *(
+        "",
+        "0",
+        "1",
+        "9",
+        "90",
+        "00",
+        "64",
+        "65",
+        "0.5",
+        ".5",
+        "5.",
+        "0.51",
+        "1e-2",
+        "1e5",
+        "-1",
+        "+1",
+    ),
+    *("nan", "inf", "1_0", "1s", "1 s", "60s", "1m30s", "1m30", "500ms", "99ms", "100ms", "0.5h"),
+    *(
+        "23h60m",
+        "24h",
+        "24h1ms",
+        "25h",
+        "1d",
+        "s",
+        "true",
+        "TRUE",
+        "False",
+        "yes",
+        "red",
+        "dark-blue",
+    ),
+    *("DARK_BLUE", "red|dark-blue", "a", "a,b", " a , b ,", "a b", "a,(", ",", "a/b.c_d-e", "a\nb"),
+    *("0f", "0fx", "x0f", "9" * 10, "\u0661"),
+)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        *(kinds.duration("100ms"), kinds.duration("1s"), kinds.ratio(0.5), kinds.count(64)),
+        *(kinds.FLAG, kinds.NAMES, kinds.choice("a", "b"), kinds.member_of(Colour)),
+        *(kinds.matching("HEX", "hex digits", "[0-9a-f]+"), ADDRESS, HOSTNAME_LABEL),
+    ],
+    ids=lambda kind: kind.expects,
+)
+def test_who_knows_form_and_bounds_alone_judges_a_text_as_the_program_does(
+    kind: kinds.SettingKind[Any],
+) -> None:
+    """The port of an address apart, which its form has no bound for."""
+    assert kind.form is not None
+    for text in TEXTS:
+        try:
+            value = kind.read(text)
+        except ValueError:
+            taken = False
+        else:
+            taken = True
+        fits = re.fullmatch(kind.form, text) is not None
+        if fits and kind.bounds is not None:
+            number = value if taken else _number(text)
+            fits = kind.bounds[0] <= number <= kind.bounds[1]
+        assert fits == taken, text
+
+
+def _number(text: str) -> float:
+    """Of a text that is refused: a duration without bounds reads more, else it is one."""
+    try:
+        return float(text)
+    except ValueError:
+        units = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+        parts = re.findall(r"([0-9.]+)(ms|s|m|h)", text)
+        return sum(float(number) * units[unit] for number, unit in parts)

@@ -19,6 +19,7 @@ from cli.doctor.checks import cluster_checks, credential_checks
 from cli.doctor.checks.rival_checks import EXPORTER, FEATURE_DISCOVERY, MIG_MANAGER
 from cli.doctor.facts.certificate_facts import Validity
 from cli.doctor.facts.cluster_facts import ClusterFacts, ServerFacts, read_server
+from cli.doctor.facts.here_facts import HereFacts
 from cli.doctor.facts.kubelet_facts import REGISTRY, configuration_of
 from cli.doctor.facts.machine_facts import cut_name, read_programs
 from cli.doctor.finding import Unread
@@ -260,7 +261,12 @@ def test_where_neither_pods_nor_the_hosts_processes_are_seen_nothing_is_said(
     node: ExaminedNode,
 ) -> None:
     node.api.fail("watch", Forbidden("not allowed"), times=None, resource=PODS)
-    node.change = lambda facts: replace(facts, programs=frozenset({"gpuscape"}))
+
+    def seen(facts: HereFacts, program: str) -> HereFacts:
+        kubelet = replace(facts.kubelet, pods=Unread("its folder is not mounted"))
+        return replace(facts, kubelet=kubelet, programs=frozenset({program}))
+
+    node.change = lambda facts: seen(facts, "gpuscape")
 
     made = node.examined()
 
@@ -271,7 +277,7 @@ def test_where_neither_pods_nor_the_hosts_processes_are_seen_nothing_is_said(
         "mig-managers",
     }
 
-    node.change = lambda facts: replace(facts, programs=frozenset({"kthreadd"}))
+    node.change = lambda facts: seen(facts, "kthreadd")
     assert not node.examined().not_looked_at, "the host's processes are seen"
 
 

@@ -87,7 +87,7 @@ def _no_kubelet() -> object:
     from cli.doctor.facts.kubelet_facts import KubeletFacts
 
     away = Unread("not mounted")
-    return KubeletFacts(devices=away, offered=away, sockets=away, configuration=away)
+    return KubeletFacts(devices=away, offered=away, pods=away, sockets=away, configuration=away)
 
 
 @pytest.mark.parametrize(("output", "read"), [("json", json.loads), ("yaml", yaml.safe_load)])

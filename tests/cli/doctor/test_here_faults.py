@@ -26,8 +26,8 @@ from cli.doctor.finding import FindingSeverity, Outcome
 from cli.doctor.finding_catalog import CATALOG
 from discovery.simulator.simulation import Crash, Hang, Return
 from discovery.simulator.state import edits
-from kube.api import LEASES, NODES
-from kube.api_errors import Busy, Unauthorized, Unreachable
+from kube.api import LEASES, NODES, PODS
+from kube.api_errors import Busy, Forbidden, Unauthorized, Unreachable
 from labelers.health import RULES
 from tests.cli.doctor.examined_node import (
     ALL_POLICIES,
@@ -36,6 +36,7 @@ from tests.cli.doctor.examined_node import (
     ExaminedNode,
     listening,
 )
+from tests.kubelet.devices import Pod
 from tests.kubelet.offer import GPU, Device
 from tests.web import certificates
 
@@ -231,6 +232,27 @@ def mig_manager(mode: str) -> Plant:
     return plant
 
 
+def seen_in_its_pod_alone(name: str) -> Plant:
+    """The kubelet lists the pod; the account may not list pods, as the shipped one may not."""
+
+    def plant(node: ExaminedNode) -> None:
+        node.api.fail("watch", Forbidden("not allowed"), times=None, resource=PODS)
+        node.kubelet.show(node.offered, [Pod(namespace="gpu-operator", name=name, containers=())])
+
+    return plant
+
+
+def broken(setting: str, text: str) -> Plant:
+    """A file that a setting names is not as it has to be."""
+
+    def plant(node: ExaminedNode) -> None:
+        file = node.folder / f"{setting}.yaml"
+        file.write_text(text)
+        node.with_settings(**{setting: file})
+
+    return plant
+
+
 def started_by(manifests: str) -> Plant:
     skew = VersionSkew(image="0.1.0", manifests=manifests)
     return lambda node: setattr(node, "change", lambda facts: replace(facts, skew=skew))
@@ -330,6 +352,7 @@ FAULTS: Mapping[str, tuple[Plant, frozenset[str]]] = {
         ("certificate-ends-soon", web_config(0.05), ()),
         ("certificate-not-yet-valid", web_config(5, shift_seconds=-3 * 86400), ()),
         ("certificate-unusable", web_config(5, other_key=True), ()),
+        ("settings-file-unusable", broken("label_rules", "labels:\n- kye: a/b\n"), ()),
     )
 }
 """Name of the finding, how its fault is planted, and what follows of necessity."""
@@ -343,6 +366,7 @@ def test_a_healthy_node_has_no_finding(node: ExaminedNode) -> None:
         "device-nodes": "a simulated machine has no device nodes",
         "actuator": "MIG layouts are not changed here",
         "image": "neither chart nor manifests started this",
+        "settings-files": "neither label-rules nor sharing-config names a file",
     }
     assert not made.not_looked_at
 
@@ -418,6 +442,64 @@ def test_labels_by_rules_are_compared_with_what_the_rules_make(
 
     assert {each.name for each in found} == ({"rule-labels-differ"} if named else set())
     assert {key for each in found for key in each.cause.partition(": ")[2].split(", ")} == named
+
+
+@pytest.mark.parametrize(
+    ("setting", "text", "words"),
+    [
+        ("label_rules", "labels:\n- kye: a/b\n", "label_rules.yaml:2"),
+        ("sharing_config", "sharing: [\n", "sharing_config.yaml:"),
+    ],
+)
+def test_a_broken_file_of_a_setting_is_named_with_its_line_and_costs_the_labels_alone(
+    node: ExaminedNode, setting: str, text: str, words: str
+) -> None:
+    broken(setting, text)(node)
+    node.loses_plugin()
+
+    made = node.examined()
+
+    assert {each.name for each in made.findings} == {"settings-file-unusable", "allocatable-ghost"}
+    (cause,) = (each.cause for each in made.findings if each.name == "settings-file-unusable")
+    assert words in cause
+    assert {each.check: each.why for each in made.not_looked_at} == {"labels": cause}
+
+
+@pytest.mark.parametrize(
+    ("pod", "name"),
+    [
+        ("nvidia-mig-manager-x7k2p", "rival-mig-manager"),
+        ("gpu-feature-discovery-abcde", "rival-feature-discovery"),
+        ("nvidia-dcgm-exporter-abcde", "other-dcgm-exporter"),
+    ],
+)
+def test_an_agent_that_may_not_list_pods_knows_them_by_the_kubelet(
+    node: ExaminedNode, pod: str, name: str
+) -> None:
+    node.with_settings(mig_mode="enforce")
+    node.answers_as_actuator()
+    seen_in_its_pod_alone(pod)(node)
+
+    (found,) = node.examined().findings
+
+    assert found.name == name
+    assert f"gpu-operator/{pod}" in found.cause
+
+
+@pytest.mark.parametrize(
+    ("running", "cause"),
+    [
+        ("gpu-feature-discovery", "process gpu-feature-discovery runs here"),
+        ("gpu-feature-dis", "process gpu-feature-dis runs here"),  # as the kernel cuts it
+        ("gpu-feature-display", None),
+    ],
+)
+def test_a_process_of_the_host_is_known_by_its_whole_name(
+    node: ExaminedNode, running: str, cause: str | None
+) -> None:
+    node.change = lambda facts: replace(facts, programs=frozenset({running}))
+
+    assert [each.cause for each in node.examined().findings] == ([cause] if cause else [])
 
 
 def test_gpus_that_are_to_be_left_alone_are_not_read(node: ExaminedNode) -> None:

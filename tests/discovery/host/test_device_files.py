@@ -15,6 +15,7 @@ from discovery.host.device_files import (
     pod_of_process,
     proc_folder,
     process_name,
+    whole_process_name,
 )
 
 POD = "0c5f1c7e-5d3a-4f0e-9a43-1f2e3d4c5b6a"
@@ -58,6 +59,26 @@ def test_a_root_without_processes_has_those_of_this_namespace(tmp_path: Path) ->
     (tmp_path / "proc/driver").mkdir(parents=True)
     assert proc_folder(tmp_path) == PROC
     assert process_name(os.getpid())
+
+
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        (b"/usr/bin/gpu-feature-discovery\0--oneshot\0", "gpu-feature-discovery"),
+        (b"gpu-feature-discovery\0", "gpu-feature-discovery"),
+        (b"", "gpu-feature-dis"),
+        (b"/bin/sh\0gpu-feature-discovery\0", "gpu-feature-dis"),
+        (b"gpu-feature-dis\n\0", "gpu-feature-dis"),
+    ],
+)
+def test_a_name_that_the_kernel_cuts_is_whole_where_the_command_line_has_it(
+    tmp_path: Path, command: bytes, name: str
+) -> None:
+    process(tmp_path, 40, "gpu-feature-dis")
+    (tmp_path / "40/cmdline").write_bytes(command)
+
+    assert whole_process_name(40, tmp_path) == name
+    assert whole_process_name(41, tmp_path) == ""
 
 
 def test_a_simulated_machine_s_files_are_those_below_its_root(host: Path) -> None:
