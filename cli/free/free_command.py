@@ -35,6 +35,19 @@ _BY_KEYS: Final = "Pods that hold GPUs are named, and free MIG devices counted, 
 Lines = list[str]
 
 
+def _gpu_count(ctx: click.Context, parameter: click.Parameter, text: str | None) -> int | None:
+    """How many GPUs a pod asks for, if it says so. Raises BadInput."""
+    del ctx, parameter
+    if text is None:
+        return None
+    if text.isascii() and text.isdigit() and len(text) < 10 and 1 <= int(text) <= _MOST_GPUS:
+        return int(text)
+    raise BadInput(
+        f"'{text}' is no number of GPUs for a pod: give a whole number from 1 to {_MOST_GPUS},"
+        " as in gpuscape free 4"
+    )
+
+
 @click.command(
     epilog="""\b
 Examples:
@@ -67,9 +80,9 @@ Exit codes:
   2  bad input, no kubeconfig
   4  the cluster could not be read, or has no agent of gpuscape"""
 )
-@click.argument("count", metavar="[GPUS]", required=False, type=click.IntRange(1, _MOST_GPUS))
+@click.argument("count", metavar="[GPUS]", required=False, callback=_gpu_count)
 @click.option(
-    "--gpus", metavar="N", type=click.IntRange(1, _MOST_GPUS), help="The same as the argument."
+    "--gpus", metavar="N", callback=_gpu_count, help=f"The same as the argument, 1 to {_MOST_GPUS}."
 )
 @click.option(
     "--link",

@@ -290,6 +290,20 @@ def test_what_makes_no_sense_is_refused(run: Run, api: Api, arguments: tuple[str
     assert run("free", *arguments).exit_code == 2
 
 
+@pytest.mark.usefixtures("api")
+@pytest.mark.parametrize("text", ["four", "0", "1025", "2.5", "gpu-node-7"])
+@pytest.mark.parametrize("option", [(), ("--gpus",)])
+def test_what_is_no_number_of_gpus_is_named_with_what_to_give(
+    run: Run, text: str, option: tuple[str, ...]
+) -> None:
+    """In one line, in the words of the command and not of the parser of arguments."""
+    assert refused(run, *option, text) == (
+        2,
+        f"Error: '{text}' is no number of GPUs for a pod: give a whole number from 1 to 1024,"
+        " as in gpuscape free 4\n",
+    )
+
+
 def test_without_a_cluster_it_says_where_it_looked(
     run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
 ) -> None:
