@@ -49,7 +49,8 @@ class OwnPlane(Plane):
         programs.remove(data)
         programs.start("etcd", components.etcd(store, data, etcd_port, components.free_port()))
         Pki.create(directory / "pki")
-        programs.wait("etcd", lambda: _is_healthy(etcd_port))
+        asked = programs.way_to("etcd", etcd_port)
+        programs.wait("etcd", lambda: _is_healthy(asked))
         plane = cls(
             minor=minor,
             folder=directory,

@@ -88,6 +88,10 @@ class Programs:
         """What is run for a program's command; a kind of programs may run some another way."""
         return command
 
+    def way_to(self, name: str, port: int) -> int:  # noqa: ARG002
+        """The port of loopback here by which a program's port on loopback is reached."""
+        return port
+
     def stop(
         self, name: str, how: signal.Signals = signal.SIGTERM, *, patience_seconds: float = 10
     ) -> int:

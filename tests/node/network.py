@@ -12,7 +12,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Final
 
-from tests.controlplane.components import free_port
+from tests.controlplane.components import LOOPBACK, free_port
 from tests.controlplane.programs import ROOT, Programs
 from tests.node.machine import Spec
 
@@ -59,6 +59,10 @@ class NetworkPrograms(Programs):
         if name in self._inside:
             return ["nsenter", f"--net=/proc/{self.network}/ns/net", "--", *command]
         return command
+
+    def way_to(self, name: str, port: int) -> int:
+        """A relay's, if the program belongs into the network."""
+        return self.relay(f"{LOOPBACK}:{port}") if name in self._inside else port
 
     def relay(self, to: str, port: int | None = None) -> int:
         """Have a port of loopback outside lead to an address inside; the port.
