@@ -15,6 +15,7 @@ from api.gpu_request import Link
 from base.errors import BadInput
 from cli import options, terminal
 from cli.failures import UNREADABLE, CommandFailure
+from cli.fitted_table import narrowed
 from cli.free.fleet_reading import FleetReading, read_fleet
 from cli.free.free_view import node_table, totals, totals_table
 from cli.free.pod_places import NOTE, pod_places, toleration
@@ -31,6 +32,9 @@ from scheduler.score_explanation import Explanation
 _ME: Final = "gpuscape-free"
 _MOST_GPUS: Final = 1024
 _BY_KEYS: Final = "Pods that hold GPUs are named, and free MIG devices counted, with --pods."
+
+_PLACES: Final = {"NODE": 20, "GPUS": 14, "WHY": 24}
+"""Columns of the table of places to how far each may be cut."""
 
 Lines = list[str]
 
@@ -140,7 +144,7 @@ def command(
         if size is None:
             return _free_tables(fleet, width, pods=pods)
         places = pod_places(fleet, size, link=Link(link), tolerations=wants)
-        return _place_tables(places, wide=output == "wide")
+        return _place_tables(places, width, wide=output == "wide")
 
     with contextlib.closing(client(_ME, load().kubeconfig, context)) as api:
         if watch:
@@ -194,8 +198,8 @@ def _free_tables(fleet: FleetReading, width: int, *, pods: bool) -> Iterable[Tex
         yield _BY_KEYS
 
 
-def _place_tables(places: Explanation, *, wide: bool) -> Iterable[TextTable | str]:
-    yield table(places, wide=wide)
+def _place_tables(places: Explanation, width: int, *, wide: bool) -> Iterable[TextTable | str]:
+    yield narrowed(table(places, wide=wide), width, _PLACES)
     yield ""
     yield NOTE
 
