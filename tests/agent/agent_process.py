@@ -64,7 +64,12 @@ class AgentProcess:
         if code is None:
             return ""
         self._follower.join(_FOLLOWED_SECONDS)  # what it wrote last may still be in the pipe
-        return f"ended with {code}; its last lines:\n{''.join(self._last_lines) or 'none'}"
+        return f"ended with {code}; its last lines:\n{self.last_lines}"
+
+    @property
+    def last_lines(self) -> str:
+        """Of its log and of what it wrote beside it."""
+        return "".join(self._last_lines) or "none"
 
     def metrics(self) -> str:
         """One scrape."""

@@ -131,9 +131,7 @@ def started(machines: Sequence[str]) -> Iterator[Cluster]:
                 _node(site, kubelets, machine, name, folder / name)
             )
         for name in agents:
-            until(lambda: is_scored(site, name) or ended(agents) != "")  # noqa: B023  # at once
-            if ending := ended(agents):
-                raise ProgramError(ending)
+            _await_state(site, name, agents)
         prepare.say("starting the extender and the scheduler that asks it")
         stage = Stage.create(plane, folder / "admin", next(iter(agents)))
         # they run here as processes; no kubelet shall pretend to run them too
@@ -174,6 +172,19 @@ def ended(agents: Mapping[str, AgentProcess]) -> str:
     """Which agent ended, and how; empty while all run."""
     found = (f"the agent of {node} {how}" for node, it in agents.items() if (how := it.ending()))
     return next(found, "")
+
+
+def _await_state(site: Site, name: str, agents: Mapping[str, AgentProcess]) -> None:
+    """Wait until an agent has published. Raises ProgramError where it does not, or one ends."""
+    try:
+        until(lambda: is_scored(site, name) or ended(agents) != "")
+    except AssertionError as error:
+        lines = agents[name].last_lines
+        raise ProgramError(
+            f"the agent of {name} has published nothing; its last lines:\n{lines}"
+        ) from error
+    if ending := ended(agents):
+        raise ProgramError(ending)
 
 
 def _commands(folder: Path) -> Path:
