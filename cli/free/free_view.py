@@ -21,10 +21,10 @@ _NO_PRODUCT: Final = "(no product label)"
 
 _IN_SHORT: Final = {
     REASONS[NoView.NO_TOPOLOGY]: "no agent",
-    REASONS[NoView.BAD_TOPOLOGY]: "damaged",
+    REASONS[NoView.BAD_TOPOLOGY]: "bad topology",
     REASONS[NoView.OTHER_VERSION]: "other version",
     REASONS[NoView.NO_STATE]: "no state",
-    REASONS[NoView.BAD_STATE]: "damaged",
+    REASONS[NoView.BAD_STATE]: "bad state",
     REASONS[NoView.OTHER_GENERATION]: "other topology",
     REASONS[NoView.STALE]: "agent silent",
 }
