@@ -66,6 +66,14 @@ def test_the_story_of_two_users(stage: UserStage, request: pytest.FixtureRequest
         PAGE.write_text(page, encoding="utf-8")
 
 
+def test_nodes_have_labels_by_the_admins_rules(stage: UserStage) -> None:
+    """Those of ``examples/labels``, under a prefix that is not ours."""
+    for node in (stage.pairs, stage.parts):
+        labels = node.object()["metadata"]["labels"]
+        made = {key: text for key, text in labels.items() if key.startswith("example.com/")}
+        assert made == {"example.com/gpu-type": "a100-40", "example.com/gpu-memory": "40Gi"}
+
+
 def trains_on_linked_gpus(stage: UserStage, story: Story) -> RunningContainer:
     """On the emptier node; whoever only packs would have taken the other one. Its container."""
     story.play("nodes")
