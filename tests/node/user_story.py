@@ -122,7 +122,7 @@ SCENES: Final = {
         ),
     ),
     "preempted": Scene(
-        says="kube-scheduler pre-empts a pod of the lowest class: one experiment, which has 20 s "
+        says="kube-scheduler preempts a pod of the lowest class: one experiment, which has 20 s "
         "to end. Ana's model waits for its place.",
         typed=(
             *_by("ben", f"{_PODS}{_GRACE}", _EVENTS),
@@ -139,7 +139,7 @@ SCENES: Final = {
     ),
     "waits": Scene(
         says="The experiment's Job has made another pod, which waits for its turn. To be "
-        "pre-empted does not count as a failure.",
+        "preempted does not count as a failure.",
         typed=(
             *_by("ben", _PODS, _JOB),
             *_by(ADMIN, "gpuscape scheduler explain -f examples/experiment.yaml"),
