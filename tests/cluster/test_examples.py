@@ -379,12 +379,15 @@ def test_agent_and_device_plugin_tolerate_both_taints_and_the_agent_not_by_itsel
     (tmp_path / "root").symlink_to(pages.ROOT)
     (tmp_path / "kustomization.yaml").write_text(yaml.dump(lines))
     values = {it.stem: yaml.safe_load(it.read_text()) for it in pools.glob("*.yaml")}
+    plugin, operator = values["device-plugin-values"], values["gpu-operator-values"]
 
     found = {
         "kustomize": tolerations(chart.kustomized(tmp_path)),
         "Helm": tolerations(chart.rendered(values["agent-values"])),
-        "plugin": values["device-plugin-values"]["tolerations"],
-        "operator": values["gpu-operator-values"]["daemonsets"]["tolerations"],
+        "plugin": plugin["tolerations"],
+        "plugin's feature discovery": plugin["nfd"]["worker"]["tolerations"],
+        "operator": operator["daemonsets"]["tolerations"],
+        "operator's feature discovery": operator["node-feature-discovery"]["worker"]["tolerations"],
     }
 
     for listed in found.values():
