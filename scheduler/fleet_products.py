@@ -22,8 +22,9 @@ _COMPARED = (wish(2), wish(4), wish(8))
 """Pods by whose best speeds products are called fast or slow."""
 _DIGITS = 9
 _MOST_ABOVE = 1.25
-"""Pods of a size that hold more than so many times their part of a product fill its nodes only in
-turn: without a limit small pods take whole fast nodes from pods of 8."""
+"""Pods of a size that hold more than so many times their part of a product fill its nodes, and go
+to those larger than others, only in turn: without a limit small pods take whole fast nodes from
+pods of 8."""
 _MOST_KEPT = 64
 """Best speeds of a product that are kept: a fleet has few kinds of pods."""
 _MOST_KEPT_STEPS = 8
@@ -85,6 +86,8 @@ class ProductAims(NamedTuple):
     """As :func:`best_speed` has it."""
     fills: bool
     """Whether it counts that such a pod fills a node of it."""
+    spares: bool
+    """Whether it counts that such a pod breaks up a node of it that is entirely free."""
     share: int
     """MOST_SHARE for the product whose turn it is to take such a pod, one less for each behind."""
 
@@ -159,23 +162,37 @@ def product_aims(
     It is then the turn of the product of whose GPUs pods of its size hold the least part: so each
     size has its part of each product, and none is crowded out. A pod that is as fast on each of
     them, as one of single GPUs is, gains nothing from a fast product and goes to the slowest.
+
+    Where some products have smaller nodes, the largest are kept for pods that need or gain from
+    them. Of a pod that is as fast everywhere no smaller node is spared that is entirely free. One
+    that is fastest on the largest goes there first, until pods of its size hold their part or
+    hardly more. Turns are then among nodes of one size: often there is room on small ones alone, so
+    that turns with these leave such pods less than their part.
     """
     bests = {each: best_speed(each, gen, ask, fleet, tables) for each, gen in products.items()}
     its = {each: fleet.find(each) or Product() for each in products}
     filled: Collection[str] = ()
+    spared: Collection[str] = its
     if len(products) < 2:
         order = dict.fromkeys(products, 0.0)
     elif len(set(bests.values())) > 1:
         order = {each: _held(product, ask.gpus) for each, product in its.items()}
-        filled = _near_their_part(_with_nodes_of(max, its), ask.gpus)
+        largest = _with_nodes_of(max, its)
+        filled = _near_their_part(largest, largest, ask.gpus)
+        fastest = {each: its[each] for each in largest if bests[each] == max(bests.values())}
+        if fastest and len(largest) < len(its):
+            first = _near_their_part(fastest, its, ask.gpus)
+            order = {each: 0.0 if each in first else 1 + _ahead(its, each, order) for each in its}
     else:
         order = _slowness(products, fleet, tables)
         filled = _with_nodes_of(min, its)
+        spared = _with_nodes_of(max, its)
     turns = sorted(set(order.values()))
     return {
         each: ProductAims(
             best_speed=best,
             fills=each in filled,
+            spares=each in spared,
             share=max(MOST_SHARE - turns.index(order[each]), 0),
         )
         for each, best in bests.items()
@@ -188,6 +205,12 @@ def _held(product: Product, size: int) -> float:
     return product.held[size] / product.gpus if product.gpus else 0.0
 
 
+def _ahead(products: Mapping[str, Product], name: str, held: Mapping[str, float]) -> int:
+    """How many products with nodes of the same size come before one by what pods hold of them."""
+    n = products[name].n
+    return sum(its.n == n and held[each] < held[name] for each, its in products.items())
+
+
 def _with_nodes_of(
     most: Callable[[Iterable[int]], int], products: Mapping[str, Product]
 ) -> dict[str, Product]:
@@ -196,10 +219,12 @@ def _with_nodes_of(
     return {each: product for each, product in products.items() if product.n == n}
 
 
-def _near_their_part(products: Mapping[str, Product], size: int) -> set[str]:
-    """Those of whose GPUs pods of a size hold no larger part than of all together, or hardly."""
-    held = sum(product.held[size] for product in products.values())
-    gpus = sum(product.gpus for product in products.values())
+def _near_their_part(
+    products: Mapping[str, Product], of: Mapping[str, Product], size: int
+) -> set[str]:
+    """Those of whose GPUs pods of a size hold no larger part than of all of these, or hardly."""
+    held = sum(product.held[size] for product in of.values())
+    gpus = sum(product.gpus for product in of.values())
     return {
         each
         for each, product in products.items()

@@ -14,7 +14,13 @@ from scheduler.known_scores import KnownScores, ScoreQuestion
 from scheduler.pod_request import PodRequest
 from scheduler.rank_levels import NEUTRAL, ranks
 from scheduler.scores.class_tables import ScoreTables
-from scheduler.scores.score import joined, relative_speed, with_speed, without_filling
+from scheduler.scores.score import (
+    joined,
+    relative_speed,
+    with_speed,
+    without_filling,
+    without_sparing,
+)
 from scheduler.scores.score_table import MOST_GPUS, PlacementOutcome, ScoreTable
 
 _AT_ONCE = 16
@@ -247,6 +253,8 @@ def _score(outcome: PlacementOutcome, aims: ProductAims, in_clique: bool) -> int
     score = with_speed(outcome.score, relative_speed(outcome.speed, aims.best_speed))
     if not aims.fills:
         score = without_filling(score)
+    if not aims.spares:
+        score = without_sparing(score)
     return joined(score, share=aims.share, in_clique=in_clique)
 
 

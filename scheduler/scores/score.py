@@ -97,6 +97,12 @@ def without_filling(score: int) -> int:
     return score - (FILLED - KEPT_WHOLE << _WHOLE) if its == FILLED else score
 
 
+def without_sparing(score: int) -> int:
+    """The score of the same outcome where it is not counted that the pod breaks up the node."""
+    its = score >> _WHOLE & (1 << _BITS["whole"]) - 1
+    return score + (KEPT_WHOLE - BROKEN << _WHOLE) if its == BROKEN else score
+
+
 def joined(score: int, *, share: int, in_clique: bool) -> int:
     """The score of a table with what is not of the node alone, which it has not."""
     return score | share << _SHARE | (_CLIQUE if in_clique else 0)

@@ -70,6 +70,14 @@ def filled(
     return {name for name, its in found.items() if its.fills}
 
 
+def spared(
+    wish: GpuRequest, products: Mapping[str, str], fleet: FleetProducts, tables: Tables
+) -> set[str]:
+    """The products of which nodes that are entirely free are left so."""
+    found = product_aims(wish, products, fleet, tables)
+    return {name for name, its in found.items() if its.spares}
+
+
 def pod(wish: GpuRequest, *, pinned: bool = False) -> PodRequest:
     return PodRequest(namespace="n", name="p", uid="u", wish=wish, pinned=pinned)
 
@@ -166,6 +174,63 @@ def test_of_small_and_large_nodes_the_large_ones_are_filled_by_pods_that_are_fas
     as_fast = {"H": "h", "FOUR": "four"}
     assert filled(wish(4), as_fast, found, tables) == {"FOUR"}
     assert filled(wish(1), BOTH, found, tables) == {"V", "H"}
+
+
+def test_small_nodes_are_not_spared_from_pods_that_gain_nothing_on_large_ones() -> None:
+    tables = Tables(v=V, h=H, four={2: 150, 4: 450})
+    found = fleet(V=1, H=1)
+    found.add_node("FOUR", "four", 4, {})
+    both = {"H": "h", "FOUR": "four"}
+    for wished in (wish(1), wish(4)):
+        assert spared(wished, both, found, tables) == {"H"}
+    assert spared(wish(2), both, found, tables) == {"H", "FOUR"}
+    assert spared(wish(1), BOTH, found, TWO) == {"V", "H"}
+    assert spared(wish(1), {"FOUR": "four"}, found, tables) == {"FOUR"}
+
+
+def test_the_fastest_large_nodes_go_first_up_to_their_part_or_hardly_more() -> None:
+    """Eight GPUs of sixteen: their part is half, so that five of eight pods are hardly more and six
+    of nine are more. Then neither goes first."""
+    tables = Tables(h=H, four={2: 150, 4: 450})
+    products = fleet(H=1)
+    products.add_node("FOUR", "four", 4, {2: 6})
+    products.add_node("FOUR", "four", 4, {})
+    both = {"H": "h", "FOUR": "four"}
+    for _ in range(5):
+        products.add_pod("H", 2)
+    assert shares(wish(2), both, products, tables) == {"H": MOST_SHARE, "FOUR": MOST_SHARE - 1}
+    products.add_pod("H", 2)
+    assert shares(wish(2), both, products, tables) == {"H": MOST_SHARE, "FOUR": MOST_SHARE}
+    for _ in range(9):
+        products.add_pod("FOUR", 2)
+    assert shares(wish(2), both, products, tables) == {"H": MOST_SHARE, "FOUR": MOST_SHARE - 1}
+
+
+def test_large_nodes_that_are_slower_than_small_ones_do_not_go_first() -> None:
+    tables = Tables(v=V, four={2: 150, 4: 450})
+    products = fleet(V=1)
+    products.add_node("FOUR", "four", 4, {})
+    both = {"V": "v", "FOUR": "four"}
+    products.add_pod("V", 2)
+    assert shares(wish(2), both, products, tables) == {"V": MOST_SHARE - 1, "FOUR": MOST_SHARE}
+
+
+def test_turns_are_among_nodes_of_one_size() -> None:
+    """Two products of small nodes, of which one is ahead, and two of large ones."""
+    tables = Tables(v=V, h=H, four={2: 150, 4: 450}, other={2: 100, 4: 200})
+    products = fleet(V=1, H=1)
+    products.add_node("FOUR", "four", 4, {2: 2})
+    products.add_node("OTHER", "other", 4, {})
+    names = {"V": "v", "H": "h", "FOUR": "four", "OTHER": "other"}
+    for _ in range(9):
+        products.add_pod("H", 2)
+    products.add_pod("V", 2)
+    assert shares(wish(2), names, products, tables) == {
+        "V": MOST_SHARE,
+        "H": MOST_SHARE - 1,
+        "FOUR": MOST_SHARE - 1,
+        "OTHER": MOST_SHARE,
+    }
 
 
 def test_pods_that_hold_far_more_than_their_part_of_a_product_do_not_fill_it_before_turns() -> None:

@@ -104,7 +104,9 @@ def test_a_view_that_had_its_score_in_an_earlier_call_needs_no_outcome(
 
 
 def question(*gpus: int) -> ScoreQuestion:
-    return ScoreQuestion(wish(*gpus), frozenset({("A", ProductAims(1, False, 7))}), frozenset())
+    return ScoreQuestion(
+        wish(*gpus), frozenset({("A", ProductAims(1, False, True, 7))}), frozenset()
+    )
 
 
 def test_scores_of_another_question_are_others() -> None:
@@ -113,7 +115,10 @@ def test_scores_of_another_question_are_others() -> None:
     assert known.find(question(2)) == {BEFORE: 7}
     assert known.find(question(4)) == {}
     assert known.find(question(2)._replace(cliques=frozenset("a"))) == {}
-    assert known.find(question(2)._replace(aims=frozenset({("A", ProductAims(1, False, 6))}))) == {}
+    assert (
+        known.find(question(2)._replace(aims=frozenset({("A", ProductAims(1, False, True, 6))})))
+        == {}
+    )
 
 
 def test_over_the_bound_all_are_dropped_but_for_a_call_that_reads_them() -> None:

@@ -315,6 +315,21 @@ def test_a_node_that_the_pod_fills_goes_before_the_product_whose_turn_it_is(
     assert ranks(views, ask(2), tables, products) == {"turn": 10, "whole": 4}
 
 
+def test_a_single_gpu_breaks_up_a_small_node_before_it_joins_others_on_a_large_one() -> None:
+    tables = ScoreTables()
+    four = tables.add(msgspec.structs.replace(FOUR, lbw=(25,)))
+    eight = tables.add(SWITCHED)
+    views = {
+        "small": of("B", view(four, 0b1111)),
+        "joined": of("H", view(eight, 0b111)),
+        "large": of("H", view(eight, 0xFF)),
+    }
+    products = FleetProducts()
+    products.add_node("B", four, 4, {})
+    products.add_node("H", eight, 8, {})
+    assert ranks(views, ask(1), tables, products) == {"small": 10, "joined": 5, "large": 4}
+
+
 def test_a_class_of_no_product_is_one_of_its_own(tables: ScoreTables) -> None:
     slow, fast = tables.add(MESH), tables.add(SWITCHED)
     views = {"v": view(slow, 0b1111), "h": view(fast, 0b11)}

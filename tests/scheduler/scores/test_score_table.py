@@ -23,6 +23,7 @@ from scheduler.scores.score import (
     KEPT_WHOLE,
     aims,
     without_filling,
+    without_sparing,
 )
 from scheduler.scores.score_table import PlacementOutcome, ScoreTable
 from scheduler.scores.shape import Matrix, Shape
@@ -138,6 +139,9 @@ def test_a_node_that_is_entirely_free_is_left_whole_unless_the_pod_fills_it() ->
     uncounted = [without_filling(each) for each in scores]
     assert [aims(each).whole for each in uncounted] == [BROKEN, BROKEN, KEPT_WHOLE, KEPT_WHOLE]
     assert replace(aims(uncounted[2]), whole=FILLED) == aims(scores[2])
+    unspared = [without_sparing(each) for each in scores]
+    assert [aims(each).whole for each in unspared] == [KEPT_WHOLE, KEPT_WHOLE, FILLED, KEPT_WHOLE]
+    assert replace(aims(unspared[0]), whole=BROKEN) == aims(scores[0])
     assert aims(table.outcome(ALL, wish(4, 4)).score).whole == FILLED
     assert aims(table.outcome(0b1011, wish(3)).score).whole == FILLED
 

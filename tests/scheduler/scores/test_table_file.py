@@ -13,7 +13,13 @@ from api.score_table_file import ScoreTableFile, decode, encode
 from base.errors import BadInput
 from scheduler.fleet_products import product_aims
 from scheduler.rank_levels import ranks
-from scheduler.scores.score import joined, relative_speed, with_speed, without_filling
+from scheduler.scores.score import (
+    joined,
+    relative_speed,
+    with_speed,
+    without_filling,
+    without_sparing,
+)
 from scheduler.scores.score_table import ScoreTable
 from scheduler.scores.table_file import every_wish, table_file
 from tests.goldens import Goldens
@@ -111,11 +117,11 @@ def looked_up(
     for node in case.nodes:
         score, speed = files[node.gen].score_and_speed(node.free, case.wish) or (0, 0)
         if score:
-            best, fills, share = aims[node.product]
+            best, fills, spares, share = aims[node.product]
             score = with_speed(score, relative_speed(speed, best))
-            score = joined(
-                score if fills else without_filling(score), share=share, in_clique=node.clique
-            )
+            score = score if fills else without_filling(score)
+            score = score if spares else without_sparing(score)
+            score = joined(score, share=share, in_clique=node.clique)
         scores.append(score)
     return [
         max(1, rank - 1) if rank and not node.sure else rank
