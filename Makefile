@@ -47,7 +47,7 @@ check: $(VENV)/.dev ## seconds: format, lint, types, import contracts, generated
 	$(PYTEST) -q -n 0 tests/test_pages.py tests/test_site.py tests/deploy/test_chart_values.py
 
 long: controlplane ## soak, random tests SCALE times over (10 unless given), benchmarks into docs/
-	$(BIN)/python -m tests.controlplane.prepare --only kubelet-1.32,mig-manager,jobset,kueue,kube-router,kube-score
+	$(BIN)/python -m tests.controlplane.prepare --only kubelet-1.32,mig-manager,jobset,kueue,kube-router,kube-score,argo-cd
 	SCALE=$(SCALE) $(PYTEST) -m "not gpu" --timeout 3600
 	$(BIN)/python -m tests.fleet.rollout_run
 	$(MAKE) faults mutate bench

@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any, Final
 
 from cli import terminal
@@ -46,6 +47,16 @@ def fitted(columns: Sequence[Column], rows: Sequence[object], width: int) -> Tex
         rows=tuple(zip(*(cells for _, cells in kept), strict=True)),
         right=frozenset(at for at, (column, _) in enumerate(kept) if column.right),
     )
+
+
+def narrowed(table: TextTable, width: int, least: Mapping[str, int]) -> TextTable:
+    """The table in so many columns of text, with all its columns; ``least``: how far those with
+    these titles may be cut, the last of them first."""
+    columns = [
+        Column(title=title, cell=itemgetter(at), right=at in table.right, least=least.get(title))
+        for at, title in enumerate(table.header)
+    ]
+    return fitted(columns, table.rows, width)
 
 
 def _cut(columns: list[_Filled], width: int) -> list[_Filled]:

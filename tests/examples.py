@@ -22,6 +22,8 @@ USERS: Final = {
     "development.yaml": "speech",
 }
 """To the team that applies it."""
+QUEUED: Final = ("queue/job.yaml", "queue/jobset.yaml")
+"""What waits in the queue of ``queue/queue.yaml``."""
 PEOPLE: Final = {"vision": "ana", "speech": "ben"}
 """Somebody of each team."""
 

@@ -4,13 +4,16 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import click
 import pytest
 
+from cli.main import main as gpuscape
 from tests import pages
 from tests.pages import ROOT
 
@@ -69,6 +72,9 @@ RUN: Final = {
 }
 """Page and marker of a block, and the module whose tests run it."""
 
+_INLINE: Final = re.compile(r"`(?:kubectl )?gpuscape ([^`\n|\\]+)[^`\n]*`")
+_TYPED: Final = re.compile(r"(?:^|[|;&(] ?)(?:kubectl |\$ )?gpuscape ([^|;&)#]+)")
+_WORD: Final = re.compile(r"[a-z][a-z-]+")
 _FENCE: Final = re.compile(r"^ *```(\w*)$")
 _MARKER: Final = re.compile(r"^ *<!-- run: (.+) -->$")
 _ROW: Final = re.compile(r"^\| \[[^]]+\]\((?P<page>[^)]+)\) \| `(?P<line>.+?)` \| (?P<why>.+) \|$")
@@ -138,6 +144,53 @@ def unaccounted(blocks: list[Block], of: dict[tuple[str, str], str]) -> list[Blo
         for block in blocks
         if (block.page, block.marker) not in RUN and (block.page, block.line) not in of
     ]
+
+
+def gpuscape_commands(text: str) -> Iterator[str]:
+    """What follows ``gpuscape`` in the sentences of a page and in its blocks of commands."""
+    yield from _INLINE.findall(text)
+    for language in SHELLS:
+        for block in pages.blocks(text, language):
+            for line in block.replace("\\\n", " ").splitlines():
+                yield from _TYPED.findall(line)
+
+
+def unknown_words(words: list[str]) -> str:
+    """What gpuscape does not know of a command; empty where it knows the command and its options.
+
+    Values are not looked at: a page may have ``NODE`` in their place.
+    """
+    command: click.Command = gpuscape
+    while True:
+        parser = command.make_parser(click.Context(command))
+        try:
+            _, words, _ = parser.parse_args(list(words))
+        except click.NoSuchOption as error:
+            return str(error)
+        except click.BadOptionUsage:  # an option is named without its value
+            return ""
+        if not isinstance(command, click.Group) or not words or not _WORD.fullmatch(words[0]):
+            return ""
+        found = command.get_command(click.Context(command), words[0])
+        if found is None:
+            return f"no command {words[0]}"
+        if words[0] == "dcgm-exporter":  # it takes the flags of the program of that name
+            return ""
+        command, words = found, words[1:]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_command_of_gpuscape_on_a_page_is_there_with_its_options(page: str) -> None:
+    """Whether a test runs it or not."""
+    commands = set(gpuscape_commands(pages.page(page)))
+    found = {it: unknown_words(shlex.split(it)) for it in commands if it.count('"') != 1}
+    assert {it: why for it, why in found.items() if why} == {}
+
+
+def test_a_command_with_a_word_that_is_not_known_is_noticed() -> None:
+    text = "`gpuscape free 4 --wide`, `gpuscape mig X`\n\n```sh\nx | gpuscape tipo -o json\n```\n"
+    wide, mig, tipo = (unknown_words(it.split()) for it in gpuscape_commands(text))
+    assert ("--wide" in wide, mig, tipo) == (True, "", "no command tipo")
 
 
 def test_every_command_is_run_by_a_test_or_listed_with_the_reason() -> None:

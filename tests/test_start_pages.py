@@ -16,6 +16,8 @@ from tests.controlplane.components import free_port
 from tests.monitoring.shipped import RUNBOOKS
 
 PATH = "/usr/bin:/bin"
+ENDS_ALL = "trap 'kill $(jobs -p) 2> /dev/null || true' EXIT"
+"""What commands have started in the background ends with them, also where one fails."""
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +28,7 @@ def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def shown(clone: Path, commands: str, **environment: str) -> str:
     """What commands print in a clone, without an error; its environment is on the path."""
     done = subprocess.run(
-        ["/bin/bash", "-euo", "pipefail", "-c", commands],
+        ["/bin/bash", "-euo", "pipefail", "-c", f"{ENDS_ALL}\n{commands}"],
         cwd=clone,
         env={"PATH": f"{clone}/.venv/bin:{PATH}", "GPUSCAPE_SIMULATE": "dgx-a100", **environment},
         capture_output=True,
@@ -50,11 +52,12 @@ def test_an_sre_s_first_scrape_has_eight_gpus(clone: Path) -> None:
     for default, port in ports.items():
         assert f"127.0.0.1:{default}/" in commands
         commands = commands.replace(f":{default}/", f":{port}/")
-    listen = {
+    settings = {
+        "GPUSCAPE_SIMULATE": "no-driver",  # which the page's own machine takes the place of
         "GPUSCAPE_LISTEN": f"127.0.0.1:{ports['9400']}",
         "GPUSCAPE_PROBE_LISTEN": f"127.0.0.1:{ports['9401']}",
     }
-    output = shown(clone, f"{commands}\nwait $!", **listen)
+    output = shown(clone, f"{commands}\nwait $!", **settings)
     assert len(re.findall(r"^DCGM_FI_DEV_POWER_USAGE\{.*\} \d", output, re.MULTILINE)) == 8
     assert len(re.findall(r"^gpuscape_gpu_health_info\{.*healthy.*\} 1", output, re.MULTILINE)) == 8
 

@@ -11,13 +11,13 @@ _QUALITY: Final = ("scheduler-quality.md", "Pods on the best GPUs: assumed sizes
 _EXPORTERS: Final = ("benchmarks.md", "Beside other exporters, on a DGX A100")
 _FAULTS: Final = ("benchmarks.md", "Faults")
 _LINE: Final = """\
-- **{gpuscape} of the pods with several GPUs get the fastest set there is** on servers with bridged
-  pairs at 85 % load; {bin-pack} where the scheduler packs, {spread} where it spreads:
-  [where pods land](docs/scheduler-quality.md).
+- **{gpuscape} of the pods with several GPUs get the fastest set there is** on servers whose
+  GPUs are linked two by two, at 85 % load; {bin-pack} where the scheduler fills nodes, {spread}
+  where it spreads pods: [where pods land](docs/scheduler-quality.md).
 - **A GPU that hangs shows {shown} later**, and no scrape takes longer than {slowest} meanwhile:
   [faults](docs/benchmarks.md#faults).
-- **{ours} for a scrape** of a DGX A100 with 56 MIG devices; {client} with `prometheus_client`,
-  {nvitop} from nvitop-exporter: [side by side in one run](docs/benchmarks.md).
+- **{ours} for a scrape** of eight A100 in 56 parts (MIG devices); {client} with
+  `prometheus_client`, {nvitop} from nvitop-exporter: [side by side in one run](docs/benchmarks.md).
 """
 
 

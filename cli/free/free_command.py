@@ -15,6 +15,7 @@ from api.gpu_request import Link
 from base.errors import BadInput
 from cli import options, terminal
 from cli.failures import UNREADABLE, CommandFailure
+from cli.fitted_table import narrowed
 from cli.free.fleet_reading import FleetReading, read_fleet
 from cli.free.free_view import node_table, totals, totals_table
 from cli.free.pod_places import NOTE, pod_places, toleration
@@ -32,7 +33,23 @@ _ME: Final = "gpuscape-free"
 _MOST_GPUS: Final = 1024
 _BY_KEYS: Final = "Pods that hold GPUs are named, and free MIG devices counted, with --pods."
 
+_PLACES: Final = {"NODE": 20, "GPUS": 14, "WHY": 24}
+"""Columns of the table of places to how far each may be cut."""
+
 Lines = list[str]
+
+
+def _gpu_count(ctx: click.Context, parameter: click.Parameter, text: str | None) -> int | None:
+    """How many GPUs a pod asks for, if it says so. Raises BadInput."""
+    del ctx, parameter
+    if text is None:
+        return None
+    if text.isascii() and text.isdigit() and len(text) < 10 and 1 <= int(text) <= _MOST_GPUS:
+        return int(text)
+    raise BadInput(
+        f"'{text}' is no number of GPUs for a pod: give a whole number from 1 to {_MOST_GPUS},"
+        " as in gpuscape free 4"
+    )
 
 
 @click.command(
@@ -67,9 +84,9 @@ Exit codes:
   2  bad input, no kubeconfig
   4  the cluster could not be read, or has no agent of gpuscape"""
 )
-@click.argument("count", metavar="[GPUS]", required=False, type=click.IntRange(1, _MOST_GPUS))
+@click.argument("count", metavar="[GPUS]", required=False, callback=_gpu_count)
 @click.option(
-    "--gpus", metavar="N", type=click.IntRange(1, _MOST_GPUS), help="The same as the argument."
+    "--gpus", metavar="N", callback=_gpu_count, help=f"The same as the argument, 1 to {_MOST_GPUS}."
 )
 @click.option(
     "--link",
@@ -127,7 +144,7 @@ def command(
         if size is None:
             return _free_tables(fleet, width, pods=pods)
         places = pod_places(fleet, size, link=Link(link), tolerations=wants)
-        return _place_tables(places, wide=output == "wide")
+        return _place_tables(places, width, wide=output == "wide")
 
     with contextlib.closing(client(_ME, load().kubeconfig, context)) as api:
         if watch:
@@ -181,8 +198,8 @@ def _free_tables(fleet: FleetReading, width: int, *, pods: bool) -> Iterable[Tex
         yield _BY_KEYS
 
 
-def _place_tables(places: Explanation, *, wide: bool) -> Iterable[TextTable | str]:
-    yield table(places, wide=wide)
+def _place_tables(places: Explanation, width: int, *, wide: bool) -> Iterable[TextTable | str]:
+    yield narrowed(table(places, wide=wide), width, _PLACES)
     yield ""
     yield NOTE
 

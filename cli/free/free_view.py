@@ -13,9 +13,22 @@ from api.mig_resources import MIG_PREFIX
 from cli.fitted_table import Column, fitted
 from cli.free.fleet_reading import FreeNode, GpuHolder, MigSlices
 from cli.terminal import NONE, UNKNOWN, Cell, Styled, TextTable
+from scheduler.cluster.node_views import NoView
+from scheduler.score_explanation import REASONS
 
 _LEAST_HOLDERS: Final = 16
 _NO_PRODUCT: Final = "(no product label)"
+
+_IN_SHORT: Final = {
+    REASONS[NoView.NO_TOPOLOGY]: "no agent",
+    REASONS[NoView.BAD_TOPOLOGY]: "bad topology",
+    REASONS[NoView.OTHER_VERSION]: "other version",
+    REASONS[NoView.NO_STATE]: "no state",
+    REASONS[NoView.BAD_STATE]: "bad state",
+    REASONS[NoView.OTHER_GENERATION]: "other topology",
+    REASONS[NoView.STALE]: "agent silent",
+}
+"""What is wrong, before the reason: a terminal may have room for no more."""
 
 
 class ProductTotals(msgspec.Struct, frozen=True, kw_only=True):
@@ -131,7 +144,8 @@ def _state(node: FreeNode) -> Cell:
     if marks:
         return Styled(", ".join(marks), "yellow")
     if node.why_unknown:
-        return Styled(node.why_unknown, "yellow")
+        short = _IN_SHORT.get(node.why_unknown)
+        return Styled(f"{short} ({node.why_unknown})" if short else node.why_unknown, "yellow")
     return Styled("whole node free", "green") if node.whole_free else ""
 
 

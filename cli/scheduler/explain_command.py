@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
+import msgspec
 
 from api import names
 from base.errors import BadInput
@@ -25,6 +26,7 @@ from cli.scheduler.explanation_source import (
     shown,
     worked_out,
 )
+from cli.scheduler.pod_placement import PodPlacement, placement, words
 from cli.terminal import Cell, Styled, TextTable
 from kube.api import PODS, Api, Object
 from kube.api_errors import NotFound
@@ -70,8 +72,9 @@ shown below the table. A manifest is judged as it is written: what admission add
 \b
 GPUS are the sets that may be allocated, the likeliest first; GPU numbers are places in the
 node's annotation gpuscape.io/topology. wide adds the free GPUs, what would be left for other
-pods in GPUs, and the topology class. A pod that runs already is judged as if it came now;
-without --server its own GPUs count as free.
+pods in GPUs, and the topology class. A pod that is on a node already is judged as if it came now;
+without --server its own GPUs count as free. Above the table is where it is, and which GPUs it has
+once the node's agent has published that.
 
 \b
 Without --server no extender is needed: nodes, pods and the agents' Leases are read from the
@@ -139,19 +142,20 @@ def command(
             server=server, ca_file=ca_file, cert_file=cert_file, key_file=key_file
         )
     if wanted is not None and running is not None and not filters:
-        _show(shown(asked(running, wanted, None, timeout), nodes), output)
+        _show(shown(asked(running, wanted, None, timeout), nodes), None, output)
         return
     logging.getLogger("scheduler").addHandler(logging.NullHandler())  # the table says it all
     with closing(_client(settings)) as api:
         if wanted is None:
             wanted = ExplainedPod(manifest=_there(api, pod or "", namespace), is_there=True)
+        settings = replace(settings, namespace=agents_namespace or settings.namespace)
+        placed = placement(api, wanted, settings.namespace)
         if running is not None:
             left = candidates(api, wanted, timeout) if filters else None
             found = asked(running, wanted, left, timeout)
         else:
-            settings = replace(settings, namespace=agents_namespace or settings.namespace)
             found = worked_out(api, wanted, settings, filters=filters, timeout_seconds=timeout)
-    _show(shown(found, nodes), output)
+    _show(shown(found, nodes), placed, output)
 
 
 def table(found: Explanation, *, wide: bool) -> TextTable:
@@ -182,10 +186,13 @@ def _there(api: Api, name: str, namespace: str) -> Object:
         raise BadInput(f"there is no pod {name} in namespace {namespace}: see -n") from error
 
 
-def _show(found: Explanation, output: str) -> None:
+def _show(found: Explanation, placed: PodPlacement | None, output: str) -> None:
     if output in ("json", "yaml"):
-        terminal.data(found, output)
-    elif not found.containers:
+        terminal.data({**msgspec.structs.asdict(found), "placed": placed}, output)
+        return
+    if placed is not None:
+        terminal.note(f"{words(placed, found.pod, whole=bool(found.containers))}\n")
+    if not found.containers:
         terminal.note(f"Pod {found.pod} asks for no whole GPU: it gets no scores.")
     elif not found.nodes and not found.left_out:
         terminal.note("The cluster has no nodes.")

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
@@ -21,15 +22,23 @@ import psutil
 
 from discovery.simulator.simulation import Simulation
 from tests.controlplane.lifetime import end_with_parent
+from tests.controlplane.programs import LAST_LINES
 
 SOON = 60.0
 """For something that is bound to come, even where the machine is busy."""
+
+_FOLLOWED_SECONDS = 2.0
+"""A reader that outlives its agent may hold the pipe open."""
 
 GPUSCAPE = Path(sys.executable).with_name("gpuscape")
 
 
 Judge = Callable[[str, float], list[str]]
 """What is untrue in a scrape's text that was asked for at this moment."""
+
+
+class AgentEndedError(AssertionError):
+    """An agent ended before it listened; the text says how, with its last lines."""
 
 
 class AgentProcess:
@@ -42,9 +51,25 @@ class AgentProcess:
         self.logged: list[dict[str, object]] = []
         self.said = ""
         """What it wrote to standard error beside its log."""
-        threading.Thread(target=self._follow, daemon=True).start()
+        self._last_lines = deque[str](maxlen=LAST_LINES)
+        self._follower = threading.Thread(target=self._follow, daemon=True)
+        self._follower.start()
         until(lambda: self._listens() or process.poll() is not None)
-        assert self._listens(), f"it ended with {process.poll()}: {self.said}"
+        if not self._listens():
+            raise AgentEndedError(self.ending())
+
+    def ending(self) -> str:
+        """How it ended, with its last lines; empty while it runs."""
+        code = self.process.poll()
+        if code is None:
+            return ""
+        self._follower.join(_FOLLOWED_SECONDS)  # what it wrote last may still be in the pipe
+        return f"ended with {code}; its last lines:\n{self.last_lines}"
+
+    @property
+    def last_lines(self) -> str:
+        """Of its log and of what it wrote beside it."""
+        return "".join(self._last_lines) or "none"
 
     def metrics(self) -> str:
         """One scrape."""
@@ -94,6 +119,7 @@ class AgentProcess:
         assert self.process.stderr is not None
         with contextlib.suppress(ValueError):  # who started the process has closed its pipe
             for line in self.process.stderr:
+                self._last_lines.append(line)
                 self._take(line)
 
     def _take(self, line: str) -> None:

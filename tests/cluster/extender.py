@@ -17,6 +17,7 @@ from tests.cluster.front import HOST, Connection, Keys
 from tests.cluster.scheduling import SERVICE, Stage
 from tests.controlplane.components import free_port
 from tests.controlplane.lifetime import end_with_parent
+from tests.controlplane.programs import LAST_LINES, ProgramError
 from tests.deploy.deployments import extender_process
 
 PATIENT = {"budget": "20s"}
@@ -72,9 +73,18 @@ class Extender:
         self.process.wait(SOON)
 
     def until_ready(self) -> None:
-        """Wait until it says so."""
+        """Wait until it says so. Raises ProgramError when it ends instead."""
         until(lambda: self.process.poll() is not None or self._is_ready())
-        assert self.process.poll() is None, self.said
+        if ending := self.ending():
+            raise ProgramError(f"the extender {ending}")
+
+    def ending(self) -> str:
+        """How it ended, with its last lines; empty while it runs."""
+        code = self.process.poll()
+        if code is None:
+            return ""
+        lines = self.said.splitlines()[-LAST_LINES:] or ["none"]
+        return "\n".join([f"ended with {code}; its last lines:", *lines])
 
     @property
     def said(self) -> str:

@@ -2,14 +2,14 @@
 """The real Kueue and JobSet controllers on a plane of one's own, as the cluster's admin.
 
 Their webhooks are called at loopback addresses, with the API server's certificate: no Service
-leads anywhere here. Those for kinds that nothing has installed are left out, since the API
-server would refuse pods and Deployments that they cannot judge.
+leads anywhere here, so they run in the API server's network. Those for kinds that nothing has
+installed are left out, since the API server would refuse pods and Deployments that they cannot
+judge.
 """
 
 from __future__ import annotations
 
 import base64
-import socket
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -24,13 +24,20 @@ from tests.controlplane.plane import Plane
 from tests.controlplane.programs import Programs
 from tests.foreign.foreign_programs import mount_namespace
 
+JOBSET_PROGRAM: Final = "jobset"
+KUEUE_PROGRAM: Final = "kueue"
 _GROUPS: Final = ("batch", "jobset.x-k8s.io", "kueue.x-k8s.io")
 """Of the kinds that are judged."""
 _DEFINITIONS: Final = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+_LISTENS: Final = "Serving webhook server"
+"""In a log, once the port is open. Source: controller-runtime 0.20, pkg/webhook/server.go."""
 
 
-def start_jobset(plane: Plane, programs: Programs) -> None:
-    """Start the JobSet controller; ready when this returns. Raises ProgramError."""
+def start_jobset(plane: Plane, programs: Programs, kubeconfig: Path | None = None) -> None:
+    """Start the JobSet controller; ready when this returns. Raises ProgramError.
+
+    ``kubeconfig``: by which it reaches the API server, where the admin's does not lead there.
+    """
     configuration = {
         "apiVersion": "config.jobset.x-k8s.io/v1alpha1",
         "kind": "Configuration",
@@ -38,13 +45,13 @@ def start_jobset(plane: Plane, programs: Programs) -> None:
         "internalCertManagement": {"enable": False},
         "metrics": {"bindAddress": "0"},
     }
-    _start(plane, programs, JOBSET, "jobset", configuration)
+    _start(plane, programs, JOBSET, JOBSET_PROGRAM, configuration, kubeconfig)
 
 
-def start_kueue(plane: Plane, programs: Programs) -> None:
+def start_kueue(plane: Plane, programs: Programs, kubeconfig: Path | None = None) -> None:
     """Start Kueue for Jobs and JobSets, whose controller has to be there; ready when this returns.
 
-    Raises ProgramError.
+    ``kubeconfig``: as for :func:`start_jobset`. Raises ProgramError.
     """
     configuration = {
         "apiVersion": "config.kueue.x-k8s.io/v1beta2",
@@ -56,9 +63,8 @@ def start_kueue(plane: Plane, programs: Programs) -> None:
         "integrations": {"frameworks": ["batch/job", "jobset.x-k8s.io/jobset"]},
     }
     # its API of pending workloads would listen on every address
-    _start(
-        plane, programs, KUEUE, "kueue", configuration, "--feature-gates=VisibilityOnDemand=false"
-    )
+    flag = "--feature-gates=VisibilityOnDemand=false"
+    _start(plane, programs, KUEUE, KUEUE_PROGRAM, configuration, kubeconfig, flag)
 
 
 def _start(
@@ -67,6 +73,7 @@ def _start(
     family: Family,
     name: str,
     configuration: Mapping[str, Any],
+    kubeconfig: Path | None,
     *flags: str,
 ) -> None:
     there = binaries(family)
@@ -85,9 +92,10 @@ def _start(
     programs.start(
         name,
         [*_own_etc(folder), there / name, f"--config={written}", *flags],
-        environment={"KUBECONFIG": str(plane.kubeconfig())},
+        environment={"KUBECONFIG": str(kubeconfig or plane.kubeconfig())},
     )
-    programs.wait(name, lambda: _listens(port))
+    log = programs.log(name)
+    programs.wait(name, lambda: _LISTENS in log.read_text(encoding="utf-8"))
     for each in webhooks(there / "manifests.yaml", plane.pki.ca_file, port, name):
         plane.kubectl("apply", "--server-side", "-f", "-", stdin=yaml.safe_dump(each))
 
@@ -125,11 +133,3 @@ def _is_served(plane: Plane, definition: Path) -> bool:
 
 def _is_judged(webhook: Mapping[str, Any]) -> bool:
     return all(set(rule["apiGroups"]) <= set(_GROUPS) for rule in webhook["rules"])
-
-
-def _listens(port: int) -> bool:
-    try:
-        socket.create_connection((components.LOOPBACK, port), 1).close()
-    except OSError:
-        return False
-    return True

@@ -267,7 +267,7 @@ def test_without_its_tolerations_a_pod_waits_because_of_taints(
 
 
 def test_each_lands_on_its_node(plane: Plane) -> None:
-    """Jobs end at once on KWOK's nodes, so pods that would pre-empt others are not tried here."""
+    """Jobs end at once on KWOK's nodes, so pods that would preempt others are not tried here."""
     owners = {
         ("vision", "training"): "pairs",
         ("vision", "inference"): "pairs",

@@ -66,7 +66,7 @@ def test_an_engineer_s_pods_land_as_the_page_says(cluster: play.Cluster, tmp_pat
     shown(cluster, tmp_path, pages.marked(ENGINEER, "mig"))
     where = "kubectl get pod serve -o jsonpath={.spec.nodeName}"
     assert shown(cluster, tmp_path, where) == "hgx-h100-mig-mixed"
-    assert "too-large" in shown(cluster, tmp_path, pages.marked(ENGINEER, "pending"))
+    assert "pod-too-large" in shown(cluster, tmp_path, pages.marked(ENGINEER, "pending"))
 
 
 def test_an_admin_and_an_sre_install_look_and_remove(tmp_path: Path) -> None:

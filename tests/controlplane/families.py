@@ -328,6 +328,9 @@ _KUBE_SCORE = "github.com/zegl/kube-score/cmd/kube-score"
 KUBE_SCORE = Family(
     name="kube-score", folder=MODULES / "kube-score", programs={_KUBE_SCORE: ("kube-score",)}
 )
+ARGO_CD = Family(
+    name="argo-cd", folder=MODULES / "argo-cd", programs={".": ("argo-cd-sync",)}, minutes=4
+)
 
 IDLE_EXTENDER = Family(
     name="idle-extender",
@@ -343,5 +346,5 @@ ALL = (
 )
 """In the order of building: what most tests wait for comes first."""
 
-FOR_LONG = (KUBELETS["1.32"], MIG_MANAGER, JOBSET, KUEUE, KUBE_ROUTER, KUBE_SCORE)
+FOR_LONG = (KUBELETS["1.32"], MIG_MANAGER, JOBSET, KUEUE, KUBE_ROUTER, KUBE_SCORE, ARGO_CD)
 """What only tests marked ``long`` need: built when it is named."""

@@ -26,7 +26,7 @@ from api.mig_resources import MigStrategy
 from base.errors import BadInput
 from discovery.simulator.description.machine_catalog import load_machine
 from discovery.simulator.simulation import Simulation
-from tests.agent.agent_process import GPUSCAPE, AgentProcess, until
+from tests.agent.agent_process import GPUSCAPE, AgentEndedError, AgentProcess, until
 from tests.cluster.agents import Site, agent, is_scored
 from tests.cluster.extender import PATIENT, Extender, extender
 from tests.cluster.scheduling import PROFILE, Stage, configuration
@@ -35,7 +35,7 @@ from tests.controlplane.builds import binaries
 from tests.controlplane.families import CONTROLLER_MANAGER_MINOR, KUBERNETES
 from tests.controlplane.own import OwnPlane
 from tests.controlplane.plane import Plane
-from tests.controlplane.programs import ROOT
+from tests.controlplane.programs import ROOT, ProgramError
 from tests.kubelet.allocator import Allocator
 from tests.kubelet.kubelet import Kubelets
 
@@ -97,6 +97,9 @@ def main(machines: Sequence[str]) -> int:
     except BadInput as error:
         prepare.say(str(error))
         return 2
+    except ProgramError as error:
+        prepare.say(str(error))
+        return 1
     except KeyboardInterrupt:
         prepare.say("ended")
         return 0
@@ -104,7 +107,10 @@ def main(machines: Sequence[str]) -> int:
 
 @contextlib.contextmanager
 def started(machines: Sequence[str]) -> Iterator[Cluster]:
-    """The cluster, while the block lasts: every agent has published when it begins."""
+    """The cluster, while the block lasts: every agent has published when it begins.
+
+    Raises ProgramError, with the name and the last lines of what ended or did not start.
+    """
     folder = Path(tempfile.mkdtemp(prefix="gpuscape-cluster-"))
     with contextlib.ExitStack() as running:
         running.callback(shutil.rmtree, folder, ignore_errors=True)
@@ -124,7 +130,8 @@ def started(machines: Sequence[str]) -> Iterator[Cluster]:
             agents[name] = running.enter_context(
                 _node(site, kubelets, machine, name, folder / name)
             )
-        until(lambda: all(is_scored(site, name) for name in agents))
+        for name in agents:
+            _await_state(site, name, agents)
         prepare.say("starting the extender and the scheduler that asks it")
         stage = Stage.create(plane, folder / "admin", next(iter(agents)))
         # they run here as processes; no kubelet shall pretend to run them too
@@ -153,8 +160,31 @@ def _node(
     labels = {"nvidia.com/gpu.present": "true"}
     node = kubelets.join(simulation, name, strategy=MigStrategy.MIXED, labels=labels)
     (folder / "sockets").symlink_to(node.sockets)
-    with agent(site, name, simulation, folder) as process:
+    with contextlib.ExitStack() as running:
+        try:
+            process = running.enter_context(agent(site, name, simulation, folder))
+        except AgentEndedError as error:
+            raise ProgramError(f"the agent of {name} {error}") from error
         yield process
+
+
+def ended(agents: Mapping[str, AgentProcess]) -> str:
+    """Which agent ended, and how; empty while all run."""
+    found = (f"the agent of {node} {how}" for node, it in agents.items() if (how := it.ending()))
+    return next(found, "")
+
+
+def _await_state(site: Site, name: str, agents: Mapping[str, AgentProcess]) -> None:
+    """Wait until an agent has published. Raises ProgramError where it does not, or one ends."""
+    try:
+        until(lambda: is_scored(site, name) or ended(agents) != "")
+    except AssertionError as error:
+        lines = agents[name].last_lines
+        raise ProgramError(
+            f"the agent of {name} has published nothing; its last lines:\n{lines}"
+        ) from error
+    if ending := ended(agents):
+        raise ProgramError(ending)
 
 
 def _commands(folder: Path) -> Path:
@@ -201,14 +231,11 @@ The cluster runs until Ctrl-C. In another terminal:
 def watch(cluster: Cluster) -> int:
     """Wait for a program that ends by itself, which none should; the exit code."""
     while True:
-        for node, process in cluster.agents.items():
-            code = process.process.poll()
-            if code is not None:
-                prepare.say(f"the agent of {node} ended with {code}: {process.said}")
-                return 1
-        code = cluster.extender.process.poll()
-        if code is not None:
-            prepare.say(f"the extender ended with {code}: {cluster.extender.said}")
+        if ending := ended(cluster.agents):
+            prepare.say(ending)
+            return 1
+        if ending := cluster.extender.ending():
+            prepare.say(f"the extender {ending}")
             return 1
         time.sleep(1)
 

@@ -15,7 +15,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.agent.agent_process import until
+from discovery.simulator.simulation import Simulation
+from tests.agent.agent_process import AgentEndedError, AgentProcess, until
 from tests.controlplane.programs import ROOT
 from tests.kubelet import play
 
@@ -101,6 +102,46 @@ def test_its_advice_shows_that_pods_of_two_are_given_linked_gpus_and_ctrl_c_leav
     assert "two-gpus-" in shell("kubectl get pods", lines)
     assert shell("kubectl gpuscape free", lines).startswith("NODE")
     leaves_nothing(running, folder, signal.SIGINT)
+
+
+@pytest.mark.cluster
+@pytest.mark.long
+@pytest.mark.timeout(300)
+def test_an_agent_that_dies_at_its_start_is_named_and_all_ends(
+    running: subprocess.Popen[str], folder: Path
+) -> None:
+    """With its last lines and without a trace."""
+    assert running.stdout
+    lines = list(iter(running.stdout.readline, "starting node a30-pair\n"))
+    until(lambda: bool(agents(running.pid)))
+    (agent,) = agents(running.pid)
+    agent.kill()
+    said = running.stdout.read()
+
+    assert lines
+    assert said.startswith("the agent of a30-pair ended with -9; its last lines:\n")
+    assert running.wait() == 1
+    until(lambda: not list(folder.glob("gpuscape-cluster-*")))
+
+
+def agents(pid: int) -> list[psutil.Process]:
+    """Those that this process has started."""
+    children = psutil.Process(pid).children()
+    return [it for it in children if {"gpuscape", "agent"} <= {Path(w).name for w in it.cmdline()}]
+
+
+def test_of_an_agent_that_ends_before_it_listens_the_last_lines_are_known(tmp_path: Path) -> None:
+    ends = "for n in $(seq 20); do echo line $n >&2; done; exit 3"
+    simulation = Simulation.create("a30-pair", tmp_path)
+    with (
+        subprocess.Popen(["sh", "-c", ends], stderr=subprocess.PIPE, text=True) as process,
+        pytest.raises(AgentEndedError) as failed,
+    ):
+        AgentProcess(process, simulation)
+
+    head, *lines = str(failed.value).splitlines()
+    assert head == "ended with 3; its last lines:"
+    assert lines == [f"line {number}" for number in range(6, 21)]
 
 
 def held(lines: Sequence[str]) -> list[str]:

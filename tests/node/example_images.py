@@ -22,8 +22,8 @@ _STUBBORN: Final = "registry.example/experiment:1.0"
 
 
 def image_names() -> frozenset[str]:
-    """Of all containers in the files that teams apply."""
-    specs = [_pod_spec(examples.only(name)) for name in examples.USERS]
+    """Of all containers in the files that teams apply, and in those that wait in a queue."""
+    specs = [_pod_spec(examples.only(name)) for name in (*examples.USERS, *examples.QUEUED)]
     return frozenset(it["image"] for spec in specs for it in spec["containers"])
 
 
@@ -46,4 +46,7 @@ def provide(nodes: list[RealNode], folder: Path) -> None:
 
 def _pod_spec(of: dict[str, Any]) -> dict[str, Any]:
     spec: dict[str, Any] = of["spec"]
+    if "replicatedJobs" in spec:
+        (only,) = spec["replicatedJobs"]
+        return _pod_spec(only["template"])
     return _pod_spec(spec["template"]) if "template" in spec else spec

@@ -16,10 +16,12 @@ from pathlib import Path
 from typing import Final
 
 from api import names
+from tests.cluster.queues import JOBSET_PROGRAM, KUEUE_PROGRAM
 from tests.controlplane.builds import binaries
 from tests.controlplane.components import LOOPBACK
 from tests.controlplane.families import CONTROLLER_MANAGER_MINOR, NODE_PROGRAMS
 from tests.controlplane.own import OwnPlane, start_controller_manager, start_scheduler
+from tests.controlplane.pki import write_whole
 from tests.controlplane.plane import MERGE_PATCH, Object
 from tests.deploy.daemonset import DEPLOY
 from tests.node import images, needs
@@ -33,6 +35,8 @@ GPU_NODE: Final = "nvidia.com/gpu.present"
 PORT: Final = 443
 SERVICE: Final = "service-address"
 """A program, where a test has one: it serves pods in the cluster's network."""
+INSIDE: Final = ("etcd", "kube-apiserver", SERVICE, JOBSET_PROGRAM, KUEUE_PROGRAM)
+"""Programs in the network: the API server calls webhooks of the last two at its loopback."""
 
 _OVERLAY: Final = """\
 resources: [gpuscape/deploy/base]
@@ -64,6 +68,12 @@ class NetworkPlane(OwnPlane):
                 f"--kubelet-client-key={kubelets.key_file}",
             )
         super().start_apiserver()
+
+    def kubeconfig_inside(self) -> Path:
+        """The admin's, for a program in the network."""
+        text = self.kubeconfig().read_text(encoding="utf-8")
+        inside = text.replace(self.url, f"https://{LOOPBACK}:{PORT}")
+        return write_whole(self.folder / "inside.kubeconfig", inside.encode())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,9 +107,7 @@ class RealCluster:
         ours, pause = images.our_image(), images.pause_image(folder)
         note("starting the control plane")
         with contextlib.ExitStack() as running:
-            programs = running.enter_context(
-                NetworkPrograms(folder / "logs", inside=("etcd", "kube-apiserver", SERVICE))
-            )
+            programs = running.enter_context(NetworkPrograms(folder / "logs", inside=INSIDE))
             plane = NetworkPlane.launch(folder, programs, minor)
             start_controller_manager(plane, programs, node_lifecycle=True)
             start_scheduler(plane, programs, {})

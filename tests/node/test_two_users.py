@@ -66,6 +66,14 @@ def test_the_story_of_two_users(stage: UserStage, request: pytest.FixtureRequest
         PAGE.write_text(page, encoding="utf-8")
 
 
+def test_nodes_have_labels_by_the_admins_rules(stage: UserStage) -> None:
+    """Those of ``examples/labels``, under a prefix that is not ours."""
+    for node in (stage.pairs, stage.parts):
+        labels = node.object()["metadata"]["labels"]
+        made = {key: text for key, text in labels.items() if key.startswith("example.com/")}
+        assert made == {"example.com/gpu-type": "a100-40", "example.com/gpu-memory": "40Gi"}
+
+
 def trains_on_linked_gpus(stage: UserStage, story: Story) -> RunningContainer:
     """On the emptier node; whoever only packs would have taken the other one. Its container."""
     story.play("nodes")
@@ -108,7 +116,7 @@ def fills_what_is_left(stage: UserStage, story: Story) -> None:
 
 
 def takes_a_pair_from_an_experiment(stage: UserStage, story: Story) -> None:
-    """One of the lowest class is pre-empted; it has its grace, and the model comes after it."""
+    """One of the lowest class is preempted; it has its grace, and the model comes after it."""
     since = stage.cluster.cluster.resource_version()
     before = {it["metadata"]["uid"]: it for it in stage.pods("speech", "experiment")}
     had = {uid: stage.gpus_of(it, stage.pairs) for uid, it in before.items()}
@@ -134,7 +142,7 @@ def takes_a_pair_from_an_experiment(stage: UserStage, story: Story) -> None:
 
 
 def waits_and_gets_a_pair_again(stage: UserStage, story: Story) -> None:
-    """What was pre-empted comes back, counts no failure, and runs when a pair is free."""
+    """What was preempted comes back, counts no failure, and runs when a pair is free."""
     story.play("waits")
     path = "/apis/batch/v1/namespaces/speech/jobs/experiment"
     assert stage.plane.demand("GET", path)["status"].get("failed", 0) == 0
@@ -158,7 +166,7 @@ def left(versions: list[Object]) -> set[str]:
 
 
 def check_grace(victim: list[Object]) -> None:
-    """It was pre-empted with the time of its file, and killed when that was over, not before."""
+    """It was preempted with the time of its file, and killed when that was over, not before."""
     grace = examples.only("experiment.yaml")["spec"]["template"]["spec"][
         "terminationGracePeriodSeconds"
     ]

@@ -41,7 +41,10 @@ TAINTS: Final = [
     {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"},
     {"key": "dedicated", "value": "gpu", "effect": "NoSchedule"},
 ]
-VALUES: Final = " -f examples/node-pools/agent-values.yaml --set agent.settings.mig-strategy=mixed"
+VALUES: Final = (
+    " -f examples/node-pools/agent-values.yaml -f examples/labels/agent-values.yaml"
+    " --set agent.settings.mig-strategy=mixed"
+)
 """What an admin adds to the line that switches the scheduler on."""
 
 

@@ -28,10 +28,10 @@ ABOUT: Final = (
 BED: Final = (
     "The nodes have kubelet 1.37.1, containerd 2.4.2, NVIDIA's device plugin 0.19.0 and simulated "
     "A100; a third one, `real-3`, has no GPUs. gpuscape and its scheduler are installed by the "
-    "lines of [Helm](helm.md), with `examples/node-pools/agent-values.yaml`. In the place of "
-    "`registry.example`'s images runs a small program that prints which devices it was given; it "
-    "computes nothing. kube-scheduler waits 30 s for the extender, not 200 ms, since the machine "
-    "of a test may be busy."
+    "lines of [Helm](helm.md), with `agent-values.yaml` of `examples/node-pools` and of "
+    "`examples/labels`. In the place of `registry.example`'s images runs a small program that "
+    "prints which devices it was given; it computes nothing. kube-scheduler waits 30 s for the "
+    "extender, not 200 ms, since the machine of a test may be busy."
 )
 _PODS: Final = (
     "get pods -o custom-columns=POD:.metadata.generateName,NODE:.spec.nodeName,PHASE:.status.phase"
@@ -122,7 +122,7 @@ SCENES: Final = {
         ),
     ),
     "preempted": Scene(
-        says="kube-scheduler pre-empts a pod of the lowest class: one experiment, which has 20 s "
+        says="kube-scheduler preempts a pod of the lowest class: one experiment, which has 20 s "
         "to end. Ana's model waits for its place.",
         typed=(
             *_by("ben", f"{_PODS}{_GRACE}", _EVENTS),
@@ -139,7 +139,7 @@ SCENES: Final = {
     ),
     "waits": Scene(
         says="The experiment's Job has made another pod, which waits for its turn. To be "
-        "pre-empted does not count as a failure.",
+        "preempted does not count as a failure.",
         typed=(
             *_by("ben", _PODS, _JOB),
             *_by(ADMIN, "gpuscape scheduler explain -f examples/experiment.yaml"),

@@ -261,6 +261,38 @@ def test_where_a_pod_is_refused_stands_why(run: Run, api: Api) -> None:
     assert "untolerated" in answer("--tolerate", "dedicated=cpu")["kept"]
 
 
+def test_places_in_a_narrow_terminal_keep_every_column(
+    run: Run, api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Reasons and sets are cut first; which node it is stands there in any case."""
+    for number in range(3):
+        api.with_node(f"gpu-node-{number}", {"p": 0b1111 << number})
+    api.with_node("full", {"p": 0xFF})
+    for width in (72, 80, 120):
+        monkeypatch.setattr(terminal, "screen_width", lambda width=width: width)
+        header, *rows = [line for line in said(run, "2").splitlines() if line][:5]
+        assert header.split() == ["NODE", "RANK", "GPUS", "GB/S", "WHY"]
+        assert {row.split()[0] for row in rows} == {"full", *(f"gpu-node-{n}" for n in range(3))}
+        assert {row.split()[1] for row in rows} <= {*map(str, range(11)), "-"}
+
+
+@pytest.mark.parametrize("width", [80, 200])
+def test_why_it_is_not_known_what_is_free_begins_with_what_is_wrong(
+    run: Run, api: Api, monkeypatch: pytest.MonkeyPatch, width: int
+) -> None:
+    """In 80 columns the reason is cut, and still says which it is."""
+    api.with_node("mute", age=500.0)
+    api.with_node("bare", agent=False)
+    api.with_node("ok-with-a-long-name", {"p": 0b1}, mig=7)
+    monkeypatch.setattr(terminal, "screen_width", lambda: width)
+
+    lines = {line.split()[0]: line for line in said(run).splitlines() if line}
+
+    assert "agent silent" in lines["mute"]
+    assert "no agent" in lines["bare"]
+    assert ("has not renewed its Lease" in lines["mute"]) is (width == 200)
+
+
 def test_a_cluster_without_agents_says_how_to_install_one(run: Run, api: Api) -> None:
     api.with_node("bare", agent=False)
     code, line = refused(run)
@@ -288,6 +320,20 @@ def test_a_missing_right_is_named(run: Run, api: Api) -> None:
 def test_what_makes_no_sense_is_refused(run: Run, api: Api, arguments: tuple[str, ...]) -> None:
     api.with_node("a")
     assert run("free", *arguments).exit_code == 2
+
+
+@pytest.mark.usefixtures("api")
+@pytest.mark.parametrize("text", ["four", "0", "1025", "2.5", "gpu-node-7"])
+@pytest.mark.parametrize("option", [(), ("--gpus",)])
+def test_what_is_no_number_of_gpus_is_named_with_what_to_give(
+    run: Run, text: str, option: tuple[str, ...]
+) -> None:
+    """In one line, in the words of the command and not of the parser of arguments."""
+    assert refused(run, *option, text) == (
+        2,
+        f"Error: '{text}' is no number of GPUs for a pod: give a whole number from 1 to 1024,"
+        " as in gpuscape free 4\n",
+    )
 
 
 def test_without_a_cluster_it_says_where_it_looked(

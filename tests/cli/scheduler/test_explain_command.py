@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -58,12 +58,25 @@ class Api(FakeApi):
         status = {"allocatable": {"pods": "110", "cpu": "64", GPU: str(gpus)}}
         self.server.create(NODES, {"metadata": {"name": name, **meta}, "status": status, **of_node})
 
-    def with_node(self, name: str, pods: dict[str, int], **of_node: Any) -> None:
-        """A node, and its agent's Lease, which names these pods and their GPUs."""
+    def with_node(
+        self,
+        name: str,
+        pods: dict[str, int],
+        *,
+        state: str | None = None,
+        renewed: str | None = None,
+        **of_node: Any,
+    ) -> None:
+        """A node, and its agent's Lease, which names these pods and their GPUs.
+
+        ``state``: text in the place of the agent's; ``renewed``: when the Lease was.
+        """
         self.with_bare_node(name, annotations={keys.TOPOLOGY: fleets.topology()}, **of_node)
         lease = fleets.lease(pods=pods)
         spec = {key: lease["spec"][key] for key in ("holderIdentity", "leaseDurationSeconds")}
-        meta = {"name": names.lease(name), "annotations": lease["metadata"]["annotations"]}
+        annotations = lease["metadata"]["annotations"] | ({keys.STATE: state} if state else {})
+        spec |= {"renewTime": renewed} if renewed else {}
+        meta = {"name": names.lease(name), "annotations": annotations}
         self.server.create(LEASES, {"metadata": meta, "spec": spec}, names.NAMESPACE)
 
 
@@ -182,6 +195,96 @@ def test_a_pod_that_runs_is_judged_as_if_it_came_now(run: Run, api: Api) -> None
     api.with_node("full", {"train": 0b11, "others": 0b11111100})
     found = json.loads(said(run, "train", "--node", "full", "-o", "json"))
     assert found["nodes"][0]["free"] == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("mask", "words"),
+    [
+        (0b11, "is on full and has GPUs 0,1, joined by NVLink."),
+        (0b101, "is on full and has GPUs 0,2, not joined by NVLink."),
+        (0b1000, "is on full and has GPU 3."),
+    ],
+)
+def test_of_a_pod_that_is_placed_it_says_where_and_on_which_gpus(
+    run: Run, api: Api, extender: Served, mask: int, words: str
+) -> None:
+    """Before the table, with a running extender too; a field of its own in JSON."""
+    api.server.create(PODS, train(nodeName="full"), "default")
+    api.with_node("full", {"train": mask, "others": 0xFF ^ mask})
+
+    for more in ((), ("--server", f"http://127.0.0.1:{extender.port}")):
+        first, empty, head, *_ = said(run, "train", *more).splitlines()
+        assert (first, empty) == (f"Pod default/train {words}", "")
+        assert head.startswith("NODE")
+    gpus = [place for place in range(8) if mask >> place & 1]
+    linked = {0b11: True, 0b101: False}.get(mask)
+    placed = {"node": "full", "ended": False, "gpus": gpus, "linked": linked}
+    assert found(run, "train")["placed"] == placed
+
+
+def test_of_a_pod_that_is_not_placed_it_says_nothing_about_that(
+    run: Run, api: Api, tmp_path: Path
+) -> None:
+    api.server.create(PODS, train(), "default")
+    assert found(run, "train")["placed"] is None
+    file = written(tmp_path, {"kind": "Pod", **train(nodeName="whole")})
+    assert said(run, "-f", file).startswith("NODE")
+
+
+def test_a_pod_with_a_mig_device_has_a_part_of_a_gpu(run: Run, api: Api) -> None:
+    api.with_node("cut", {"train": 0b100})
+    api.server.create(PODS, train(0, nodeName="cut"), "default")
+    assert said(run, "train") == (
+        "Pod default/train is on cut and has a part of GPU 2.\n\n"
+        "Pod default/train asks for no whole GPU: it gets no scores.\n"
+    )
+
+
+def _without_agent(api: Api) -> None:
+    api.with_bare_node("full")
+
+
+def _without_the_pod(api: Api) -> None:
+    api.with_node("full", {"others": 0b11})
+
+
+def _without_right(api: Api) -> None:
+    def forbid(call: Call) -> None:
+        if call.resource is LEASES:
+            raise Forbidden("get leases in gpuscape: forbidden")
+
+    api.with_node("full", {"train": 0b11})
+    api.before("get", forbid)
+
+
+def _with_damage(api: Api) -> None:
+    api.with_node("full", {"train": 0b11}, state="{")
+
+
+def _with_an_earlier_pod(api: Api) -> None:
+    """Of the same name; the agent has not written since this one was bound."""
+    api.with_node("full", {"train": 0b11}, renewed="2026-01-01T00:00:00.000000Z")
+
+
+@pytest.mark.parametrize(
+    "arrange",
+    [_without_agent, _without_the_pod, _without_right, _with_damage, _with_an_earlier_pod],
+)
+def test_without_published_gpus_it_says_the_node_alone(
+    run: Run, api: Api, arrange: Callable[[Api], None]
+) -> None:
+    arrange(api)
+    bound = {"type": "PodScheduled", "status": "True", "lastTransitionTime": "2026-01-01T00:00:09Z"}
+    pod = {**train(nodeName="full"), "status": {"phase": "Running", "conditions": [bound]}}
+    api.server.create(PODS, pod, "default")
+    assert said(run, "train").startswith("Pod default/train is on full.\n\nNODE")
+
+
+def test_a_pod_that_has_ended_has_no_gpus(run: Run, api: Api) -> None:
+    api.with_node("full", {"train": 0b11})
+    api.server.create(PODS, {**train(nodeName="full"), "status": {"phase": "Succeeded"}}, "default")
+    assert said(run, "train").startswith("Pod default/train has ended on full.\n\nNODE")
+    assert found(run, "train")["placed"]["gpus"] is None
 
 
 def test_a_manifest_stands_for_a_pod_that_is_not_there(run: Run, api: Api, manifest: str) -> None:
