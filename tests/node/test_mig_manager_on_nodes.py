@@ -14,6 +14,7 @@ from typing import Final
 import pytest
 
 from api import keys, names
+from api.mig_status_annotation import RequestSource
 from tests.agent.agent_process import until
 from tests.cluster.mig_manager_page import PACED, play
 from tests.controlplane.plane import ADMIN
@@ -74,9 +75,11 @@ def test_a_node_and_its_pods_go_over_and_come_back(tmp_path: Path) -> None:
             keys.MIG_CONFIG_STATE: {OURS},
         }
 
-        # and back, next to another pod
+        # and back, next to another pod, from where an annotation asks for the same
         holder = MigHolderPod.start(stage.there, real, "late", LARGE)
         made = stage.instances(node)
+        stage.annotate(node, mig_layout=LARGES)
+        until(lambda: is_asked_by_annotation(stage, node), PACED)
         play(stage.plane, "back")
         until(lambda: shown(stage, node) == ("unadopted", LARGES, "success"), PACED)
         holder.check()
@@ -85,8 +88,15 @@ def test_a_node_and_its_pods_go_over_and_come_back(tmp_path: Path) -> None:
         assert manager_found(stage) != ""
         holder.delete()
         until(lambda: not holder.is_there, SOON)
+
+        # the label is the manager's, also where it changes while the manager is away
+        cluster.label(node, {HERE: "false"})
+        until(lambda: not manager.pods(), SOON)
         mark = stage.plane.mark()
         cluster.label(node, {keys.MIG_CONFIG: SMALLS})
+        until(lambda: shown(stage, node) == ("unadopted", SMALLS, "success"), PACED)
+        assert stage.instances(node) == made
+        cluster.label(node, {HERE: "true"})
         until(lambda: manager.stops(real) == 1, LONG)
         until(lambda: shown(stage, node) == ("unadopted", SMALLS, "success"), PACED)
         until(lambda: stage.offers(node) == SEVEN, LONG)
@@ -101,6 +111,12 @@ def shown(stage: MigStage, node: str) -> tuple[str, str, str]:
     status = stage.status(node)
     state = stage.object(node)["metadata"]["labels"].get(keys.MIG_CONFIG_STATE, "")
     return ("", "", state) if status is None else (status.phase, status.unadopted, state)
+
+
+def is_asked_by_annotation(stage: MigStage, node: str) -> bool:
+    """Whether the agent has seen the annotation, which wins over the label."""
+    status = stage.status(node)
+    return status is not None and status.source is RequestSource.ANNOTATION
 
 
 def manager_found(stage: MigStage) -> str:
