@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -11,6 +13,8 @@ import psutil
 import pytest
 
 from tests import flaky, suite
+from tests.controlplane.builds import GIVEN
+from tests.controlplane.programs import ROOT
 
 TESTS = """
 import pathlib, pytest
@@ -149,3 +153,15 @@ def test_cores_are_busy_while_it_runs_and_no_longer() -> None:
         assert len(busy) == psutil.cpu_count()
         assert all(process.is_running() for process in busy)
     assert not set(me.children()) & busy
+
+
+@pytest.mark.long
+def test_every_module_is_loaded_where_nothing_is_built_yet(tmp_path: Path) -> None:
+    """As on a fresh machine, where the first part begins while the control plane is built."""
+    command = (sys.executable, "-m", "pytest", "--collect-only", "-qq", "-n", "0")
+    environment = {**os.environ, GIVEN: str(tmp_path)}
+    done = subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+    )
+
+    assert done.returncode == 0, done.stdout[-2000:]

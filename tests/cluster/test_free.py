@@ -26,7 +26,6 @@ from tests.scheduler import fleets
 
 pytestmark = pytest.mark.cluster
 
-KUBECTL = binaries(KUBERNETES[CONTROLLER_MANAGER_MINOR]) / "kubectl"
 GPU = "nvidia.com/gpu"
 READER = """\
 apiVersion: rbac.authorization.k8s.io/v1
@@ -75,7 +74,7 @@ def kubectl(kubeconfig: str | Path, *words: str) -> subprocess.CompletedProcess[
     """kubectl, which finds its plugins in PATH."""
     path = f"{GPUSCAPE.parent}:{os.environ.get('PATH', '')}"
     return subprocess.run(
-        [KUBECTL, *words],
+        [binaries(KUBERNETES[CONTROLLER_MANAGER_MINOR]) / "kubectl", *words],
         env={"PATH": path, "HOME": "/nonexistent", "KUBECONFIG": str(kubeconfig)},
         capture_output=True,
         text=True,
