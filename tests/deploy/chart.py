@@ -17,6 +17,14 @@ from tests.deploy.daemonset import DEPLOY, Manifest
 
 CHART: Final = DEPLOY / "chart"
 IMAGE: Final = "registry.example/gpuscape"
+ALL_PROGRAMS: Final[Mapping[str, Any]] = {
+    "mig": {"mode": "enforce"},
+    "agent": {"migDevices": "management-cdi"},
+    "scheduler": {"enabled": True},
+    "networkPolicies": {"enabled": True},
+}
+"""Values with which the chart has each of its programs, and no object of kinds that are not
+Kubernetes' own."""
 NAMED: Final = frozenset({"env", "volumes", "containers"})
 """Lists whose order means nothing, by the names of what is in them."""
 HOOK: Final = "helm.sh/hook"

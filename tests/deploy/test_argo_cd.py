@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import pytest
@@ -14,19 +14,13 @@ from tests.agent.agent_process import until
 from tests.controlplane.builds import binaries
 from tests.controlplane.families import ARGO_CD
 from tests.controlplane.plane import Plane
-from tests.deploy.chart import objects, rendered
+from tests.deploy.chart import ALL_PROGRAMS, objects, rendered
 
 pytestmark = [pytest.mark.cluster, pytest.mark.long]
 
 NAMESPACE: Final = "gpuscape"
 TLS: Final = "gpuscape-scheduler-tls"
-WHOLE: Final = {
-    "mig": {"mode": "enforce"},
-    "agent": {"migDevices": "management-cdi"},
-    "scheduler": {"enabled": True},
-    "networkPolicies": {"enabled": True},
-}
-LESS: Final = {**WHOLE, "scheduler": {"enabled": False}}
+LESS: Final = {**ALL_PROGRAMS, "scheduler": {"enabled": False}}
 KINDS: Final = (
     *("daemonsets.apps", "deployments.apps", "services", "secrets", "serviceaccounts"),
     *("configmaps", "roles", "rolebindings", "clusterroles", "clusterrolebindings"),
@@ -43,7 +37,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plane]:
         yield plane
 
 
-def synced(cluster: Plane, values: dict[str, Any]) -> None:
+def synced(cluster: Plane, values: Mapping[str, Any]) -> None:
     """As Argo CD renders a chart: by ``helm template``, hooks among the rest."""
     program = binaries(ARGO_CD) / "argo-cd-sync"
     done = subprocess.run(
@@ -63,18 +57,18 @@ def there(cluster: Plane) -> set[tuple[str, str]]:
     return {(kind, name) for kind, name in named if name.startswith("gpuscape")}
 
 
-def meant(values: dict[str, Any]) -> set[tuple[str, str]]:
+def meant(values: Mapping[str, Any]) -> set[tuple[str, str]]:
     """Those of the chart's objects that are no hooks."""
     return {(kind, name) for kind, _, name in objects(rendered(values))}
 
 
 def test_each_sync_makes_what_the_chart_has_and_no_object_of_a_hook_stays(cluster: Plane) -> None:
-    synced(cluster, WHOLE)
-    until(lambda: there(cluster) == meant(WHOLE))
+    synced(cluster, ALL_PROGRAMS)
+    until(lambda: there(cluster) == meant(ALL_PROGRAMS))
 
     filled = json.dumps({"data": {"tls.crt": "eA=="}})
     cluster.kubectl("patch", "secret", TLS, "-n", NAMESPACE, "--type=merge", "-p", filled)
-    synced(cluster, WHOLE)
+    synced(cluster, ALL_PROGRAMS)
     secret = json.loads(cluster.kubectl("get", "secret", TLS, "-n", NAMESPACE, "-o", "json"))
     assert secret["data"] == {"tls.crt": "eA=="}, "what gpuscape-certificates filled in was lost"
 

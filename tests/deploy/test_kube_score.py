@@ -11,16 +11,10 @@ import pytest
 
 from tests.controlplane.builds import binaries
 from tests.controlplane.families import KUBE_SCORE
-from tests.deploy.chart import rendered
+from tests.deploy.chart import ALL_PROGRAMS, rendered
 
 pytestmark = [pytest.mark.cluster, pytest.mark.long]
 
-WHOLE: Final = {
-    "mig": {"mode": "enforce"},
-    "agent": {"migDevices": "management-cdi"},
-    "scheduler": {"enabled": True},
-    "networkPolicies": {"enabled": True},
-}
 FINE: Final = 10
 """Grade of what passes a check."""
 EVERYWHERE: Final = {
@@ -62,14 +56,14 @@ def findings(manifests: str) -> set[tuple[str, str]]:
 
 
 def test_every_finding_has_a_reason_and_every_reason_a_finding() -> None:
-    found = findings(rendered(WHOLE))
+    found = findings(rendered(ALL_PROGRAMS))
 
     assert {each for each in found if each[1] not in EVERYWHERE} == OF_ONE.keys()
     assert EVERYWHERE.keys() <= {summary for _, summary in found}
 
 
 def test_without_network_policies_that_is_the_only_finding_more() -> None:
-    more = findings(rendered({**WHOLE, "networkPolicies": {"enabled": False}}))
-    more -= findings(rendered(WHOLE))
+    more = findings(rendered({**ALL_PROGRAMS, "networkPolicies": {"enabled": False}}))
+    more -= findings(rendered(ALL_PROGRAMS))
 
     assert more == {("", "The pod does not have a matching NetworkPolicy")}

@@ -5,17 +5,22 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from agent.settings.agent_settings import AgentSettings
 from base.errors import BadInput, Transient
 from base.files import read_text
 from cli.doctor.finding import Unread
 from discovery.host.kubelet_devices import CHECKPOINT, FOLDER, KubeletDevices, read_kubelet_devices
+
+if TYPE_CHECKING:
+    from agent.podresources.client import PodResources
+
+Answer = TypeVar("Answer")
 
 CONFIGURATION: Final = FOLDER / "config.yaml"
 """Where kubeadm puts it. Source: Kubernetes documentation, "Configuring each kubelet in your
@@ -97,13 +102,20 @@ def _devices(root: Path) -> KubeletDevices | Unread:
         return Unread(str(error))
 
 
-def _offered(path: Path) -> Offered | SilentSocket:
+def _asked(path: Path, ask: Callable[[PodResources], Answer]) -> Answer | SilentSocket:
+    """What the kubelet answers at its pod-resources socket."""
     from agent.podresources.client import PodResources  # gRPC takes memory, and time to load
 
     try:
-        listed = PodResources(path).allocatable()
+        return ask(PodResources(path))
     except Transient as error:
         return SilentSocket(str(error))
+
+
+def _offered(path: Path) -> Offered | SilentSocket:
+    listed = _asked(path, lambda kubelet: kubelet.allocatable())
+    if isinstance(listed, SilentSocket):
+        return listed
     found: dict[str, frozenset[str]] = {}
     for part in listed:
         found[part.resource] = found.get(part.resource, frozenset()) | frozenset(part.ids)
@@ -112,12 +124,9 @@ def _offered(path: Path) -> Offered | SilentSocket:
 
 def _pods(path: Path) -> frozenset[str] | SilentSocket:
     """Source: Kubernetes 1.32 and 1.37, pkg/kubelet/apis/podresources/server_v1.go, List."""
-    from agent.podresources.client import PodResources
-
-    try:
-        listed = PodResources(path).list()
-    except Transient as error:
-        return SilentSocket(str(error))
+    listed = _asked(path, lambda kubelet: kubelet.list())
+    if isinstance(listed, SilentSocket):
+        return listed
     return frozenset(f"{pod.namespace}/{pod.name}" for pod in listed)
 
 
