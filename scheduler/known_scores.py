@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from api.gpu_request import GpuRequest
 from scheduler.cluster.node_views import View
-from scheduler.fleet_products import ProductAims
+from scheduler.product_turns import ProductAims
 
 _MOST_SCORES: Final = 8192
 """Of all questions together: one to two MiB. With one more all of them are dropped."""

@@ -9,14 +9,15 @@ from typing import Final, NamedTuple
 
 from api.gpu_request import GpuRequest
 from scheduler.cluster.node_views import Fleet, NoOutcome, NoView, ScoringView, View
-from scheduler.fleet_products import ProductAims, product_aims
 from scheduler.known_scores import KnownScores, ScoreQuestion
 from scheduler.pod_request import PodRequest
+from scheduler.product_turns import ProductAims, product_aims
 from scheduler.rank_levels import NEUTRAL, ranks
 from scheduler.scores.class_tables import ScoreTables
 from scheduler.scores.score import (
     joined,
     relative_speed,
+    with_fullness,
     with_speed,
     without_filling,
     without_sparing,
@@ -170,7 +171,7 @@ class NodeRanker:
         ]
         aims = dict(question.aims)
         scores = [
-            _score(outcome, aims[view.product], is_inside)
+            _score(outcome, aims[view.product], question.wish, view, is_inside)
             if isinstance(view, ScoringView) and outcome is not None
             else 0
             for view, outcome, is_inside in zip(views, outcomes, inside, strict=True)
@@ -243,7 +244,13 @@ def unscored(
     return None
 
 
-def _score(outcome: PlacementOutcome, aims: ProductAims, in_clique: bool) -> int:
+def _score(
+    outcome: PlacementOutcome,
+    aims: ProductAims,
+    wish: GpuRequest,
+    view: ScoringView,
+    in_clique: bool,
+) -> int:
     """The table's score with what is of the fleet; 0 stays 0.
 
     A class that is degraded knows no better than itself: speed is that of its product.
@@ -255,6 +262,9 @@ def _score(outcome: PlacementOutcome, aims: ProductAims, in_clique: bool) -> int
         score = without_filling(score)
     if not aims.spares:
         score = without_sparing(score)
+    if aims.fullest:
+        free, all_gpus = view.free.bit_count(), (view.ok | view.free).bit_count()
+        score = with_fullness(score, 1 - (free - wish.gpus) / all_gpus)
     return joined(score, share=aims.share, in_clique=in_clique)
 
 

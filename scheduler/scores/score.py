@@ -103,6 +103,12 @@ def without_sparing(score: int) -> int:
     return score + (KEPT_WHOLE - BROKEN << _WHOLE) if its == BROKEN else score
 
 
+def with_fullness(score: int, part: float) -> int:
+    """The score of the same outcome where the fullest node counts, 0 to 1, and not what others
+    lose."""
+    return score & ~MOST_KEPT | round(MOST_KEPT * part)
+
+
 def joined(score: int, *, share: int, in_clique: bool) -> int:
     """The score of a table with what is not of the node alone, which it has not."""
     return score | share << _SHARE | (_CLIQUE if in_clique else 0)

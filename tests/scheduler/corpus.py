@@ -30,7 +30,7 @@ DEGRADED = "a100-pcie-pairs"
 """Also there with a bridge down."""
 JOB_CLIQUE = "job"
 _COMPARED = (2, 4, 8)
-_CASES, _MOST_NODES = 40, 12
+_CASES, _MOST_NODES = 60, 12
 
 
 class HeldProduct(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,10 +11,11 @@ import pytest
 from api.gpu_request import GpuRequest, wish
 from labelers.annotations import topology_of
 from scheduler.cluster.node_views import NoView, ScoringView, View
-from scheduler.fleet_products import FleetProducts, ProductAims
+from scheduler.fleet_products import FleetProducts
 from scheduler.known_scores import KnownScores, ScoreQuestion
 from scheduler.node_ranking import NodeRanker
 from scheduler.pod_request import PodRequest
+from scheduler.product_turns import ProductAims
 from scheduler.scores.class_tables import ScoreTables
 from scheduler.scores.score_table import ScoreTable
 from tests.observed import observed

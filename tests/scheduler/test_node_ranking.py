@@ -49,8 +49,10 @@ class Fleet:
         return [node for node in self._views if node.startswith(job)]
 
 
-def view(gen: str, free: int, *, sure: bool = True, clique: str | None = None) -> ScoringView:
-    return ScoringView(gen=gen, free=free, ok=0xFF, sure=sure, clique=clique)
+def view(
+    gen: str, free: int, *, ok: int = 0xFF, sure: bool = True, clique: str | None = None
+) -> ScoringView:
+    return ScoringView(gen=gen, free=free, ok=ok, sure=sure, clique=clique)
 
 
 def ask(gpus: int, *, job: str | None = None, link: Link = Link.ANY) -> PodRequest:
@@ -360,24 +362,43 @@ def test_a_degraded_node_counts_by_the_best_of_its_product(tables: ScoreTables) 
     assert aims(found["first"].score).speed == FULL_SPEED
 
 
-def test_nodes_of_4_and_of_16_gpus_are_compared_by_whole_and_share() -> None:
+def test_pods_that_a_small_node_serves_as_fast_go_to_the_fullest_node() -> None:
+    """Three of 4 GPUs in use are less than fifteen of 16, whatever pods of that size hold."""
     tables = ScoreTables()
     four, sixteen = tables.add(FOUR), tables.add(MANY)
     views = {
-        "four": of("B", view(four, 0b0011)),
-        "whole": of("B", view(four, 0b1111)),
-        "sixteen": of("M", view(sixteen, 0b11)),
+        "four": of("B", view(four, 0b0011, ok=0xF)),
+        "whole": of("B", view(four, 0b1111, ok=0xF)),
+        "sixteen": of("M", view(sixteen, 0b11, ok=0xFFFF)),
+        "free": of("M", view(sixteen, 0xFFFF, ok=0xFFFF)),
     }
     products = FleetProducts()
     products.add_node("B", four, 4, {2: 2})
     products.add_node("M", sixteen, 16, {2: 2})
-    assert ranks(views, ask(2), tables, products) == {"sixteen": 10, "four": 4, "whole": 4}
-    views["sixteen"] = of("M", view(sixteen, 0b111))
-    assert ranks(views, ask(2), tables, products) == {"sixteen": 10, "four": 5, "whole": 4}
+    found = {"sixteen": 10, "four": 10, "whole": 8, "free": 8}
+    assert ranks(views, ask(2), tables, products) == found
+    views["sixteen"] = of("M", view(sixteen, 0b111, ok=0xFFFF))
+    assert ranks(views, ask(2), tables, products) == found | {"sixteen": 8}
+    views["four"] = of("B", view(four, 0b0111, ok=0xF))
+    found = {"sixteen": 10, "four": 8, "whole": 8, "free": 8}
     for _ in range(4):
         products.add_pod("M", 2)
-    assert ranks(views, ask(2), tables, products) == {"four": 10, "sixteen": 5, "whole": 4}
-    assert ranks(views, ask(4), tables, products)["whole"] == 10
+        assert ranks(views, ask(2), tables, products) == found
+    scored = {
+        name: aims(its.score).kept for name, its in judged(views, ask(2), tables, products).items()
+    }
+    assert scored["four"] > scored["whole"] > scored["free"]
+
+
+def test_fullness_is_of_the_gpus_that_work() -> None:
+    """One of 4 is broken: with the pod two of three are in use, which is more than five of 8."""
+    tables = ScoreTables()
+    four, eight = tables.add(FOUR), tables.add(SWITCHED)
+    views = {"four": of("B", view(four, 0b110, ok=0b111)), "eight": of("M", view(eight, 0b11111))}
+    products = FleetProducts()
+    products.add_node("B", four, 4, {})
+    products.add_node("M", eight, 8, {})
+    assert ranks(views, ask(2), tables, products)["four"] == 10
 
 
 def test_a_node_close_to_a_nic_goes_first_within_the_product_whose_turn_it_is() -> None:

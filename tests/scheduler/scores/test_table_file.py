@@ -11,11 +11,12 @@ import pytest
 from api.gpu_request import GpuRequest, Link, wish
 from api.score_table_file import ScoreTableFile, decode, encode
 from base.errors import BadInput
-from scheduler.fleet_products import product_aims
+from scheduler.product_turns import product_aims
 from scheduler.rank_levels import ranks
 from scheduler.scores.score import (
     joined,
     relative_speed,
+    with_fullness,
     with_speed,
     without_filling,
     without_sparing,
@@ -117,11 +118,14 @@ def looked_up(
     for node in case.nodes:
         score, speed = files[node.gen].score_and_speed(node.free, case.wish) or (0, 0)
         if score:
-            best, fills, spares, share = aims[node.product]
-            score = with_speed(score, relative_speed(speed, best))
-            score = score if fills else without_filling(score)
-            score = score if spares else without_sparing(score)
-            score = joined(score, share=share, in_clique=node.clique)
+            its = aims[node.product]
+            score = with_speed(score, relative_speed(speed, its.best_speed))
+            score = score if its.fills else without_filling(score)
+            score = score if its.spares else without_sparing(score)
+            if its.fullest:
+                left = node.free.bit_count() - case.wish.gpus
+                score = with_fullness(score, 1 - left / sizes[node.gen])
+            score = joined(score, share=its.share, in_clique=node.clique)
         scores.append(score)
     return [
         max(1, rank - 1) if rank and not node.sure else rank
