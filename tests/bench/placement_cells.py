@@ -41,6 +41,8 @@ MIXED: Final[Mapping[str, str]] = {
 SMALL_NODES: Final = "32*four-a100+16*dgx-a100"
 OTHERS: Final[Mapping[str, str]] = {
     SMALL_NODES: "32 nodes of 4 joined A100, 16 of 8 behind NVSwitch",
+    "32*four-a100+16*dgx1-v100": "32 nodes of 4 joined A100, 16 DGX-1",
+    "32*four-a100+16*hgx-h100": "32 nodes of 4 joined A100, 16 of 8 H100 behind NVSwitch",
     "24*dgx1-v100+8*dgx1-broken": "24 DGX-1, 8 that lost a link",
 }
 GROWING: Final[Mapping[str, int]] = {
@@ -53,6 +55,7 @@ GROWING_MIXED: Final[Mapping[str, int]] = {
 GROWTHS: Final = {"DGX-1 alone": GROWING, "three DGX-1 to one NVSwitch": GROWING_MIXED}
 TUNED: Final = ("usual", "trace")
 """Workloads that the aims were tried with; on single machines the page has only them."""
+OF_OTHERS: Final = (*TUNED, "threes")
 GROWING_MIX, GROWING_LOAD = "usual", 0.85
 VARIED: Final = (("threes", 0.70), ("threes", 0.85), ("threes", 0.95), ("fours", 0.95))
 """Mixes and loads of mixed fleets."""
@@ -149,7 +152,7 @@ def plan() -> Iterator[Key]:
         for fleet in MACHINES if seed < SEEDS_ALONE else ():
             for mix, load in itertools.product(TUNED, LOADS):
                 yield from _keys(fleet, mix, load, seed, ARMS if is_all else (PACK, NOW))
-        for fleets, mixes in ((MIXED, (*WORKLOADS,)), (OTHERS, TUNED)):
+        for fleets, mixes in ((MIXED, (*WORKLOADS,)), (OTHERS, OF_OTHERS)):
             for fleet, mix, load in itertools.product(fleets, mixes, LOADS):
                 yield from _keys(fleet, mix, load, seed, MIXED_ARMS if is_all else COMPARED)
         for fleet in sorted(growing) if seed < SEEDS_ALONE else ():

@@ -30,6 +30,7 @@ MACHINE: Final = ("--host-root", str(HOST), "--library", str(HOST / LIBRARY_FOLD
 GPU_MAJOR: Final = 195
 CAPABILITY_MAJOR: Final = 237
 """As the simulated /proc/devices has them."""
+UVM_MAJOR: Final = 510
 _NODES_OWN: Final = ("var/lib/kubelet", "var/log/pods")
 """What of the host's root is not below that folder."""
 
@@ -54,12 +55,10 @@ class NodeMig:
         """Make the node's device nodes real, and the kubelet's folders be where they are looked
         for."""
         root = gpus.simulation.host_root
-        for file in (*(root / "dev").glob("nvidia[0-9]*"), *(root / "dev/nvidia-caps").iterdir()):
-            if not stat.S_ISCHR(file.lstat().st_mode):
-                number = int(file.name.removeprefix("nvidia-cap").removeprefix("nvidia"))
-                major = CAPABILITY_MAJOR if "cap" in file.name else GPU_MAJOR
+        for file in (*(root / "dev").glob("nvidia*"), *(root / "dev/nvidia-caps").iterdir()):
+            if stat.S_ISREG(file.lstat().st_mode):
                 file.unlink()
-                os.mknod(file, stat.S_IFCHR | 0o666, os.makedev(major, number))
+                os.mknod(file, stat.S_IFCHR | 0o666, os.makedev(*_numbers(file.name)))
         for name in _NODES_OWN:
             place = root / name
             place.parent.mkdir(parents=True, exist_ok=True)
@@ -154,6 +153,16 @@ with Simulation.open(Path(sys.argv[1])):
     print(wipe_and_permute(sys.argv[2], json.loads(sys.argv[3])))
     pynvml.nvmlShutdown()
 """
+
+
+def _numbers(name: str) -> tuple[int, int]:
+    """Major and minor of a device node. Source: NVIDIA's driver, nv-frontend.h; that of nvidia-uvm
+    is any that is free."""
+    fixed = {"nvidiactl": (GPU_MAJOR, 255), "nvidia-uvm": (UVM_MAJOR, 0)}
+    if name in fixed:
+        return fixed[name]
+    number = int(name.removeprefix("nvidia-cap").removeprefix("nvidia"))
+    return CAPABILITY_MAJOR if "cap" in name else GPU_MAJOR, number
 
 
 def _name(instance: Mapping[str, Any], compute: Mapping[str, Any]) -> str:
