@@ -36,8 +36,8 @@ _WHY = (
     "which the pod would not have filled. That costs most where sizes do not add up to a node, as "
     "with 3 and 6 GPUs. With nodes of 4 and 8 GPUs large pods wait where smaller ones have a part "
     "of the larger nodes. Pods of 3 and 4 that gain on these have less of that part than with "
-    "spread, where those of 8 wait for minutes to hours. Where pods wait less than a second longer, "
-    "of 600 that they live, it is not listed here; the tables below have all."
+    "spread, where those of 8 wait for minutes to hours. Where pods wait less than a second "
+    "longer, of 600 that they live, it is not listed here; the tables below have all."
 )
 _LONGER_SECONDS = 1.0
 """Ratios of waits that differ by less say nothing to anybody who waits."""
