@@ -8,7 +8,7 @@ Functions".
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 import pynvml
@@ -77,7 +77,7 @@ class GpmTrack:
         self,
         calls: Calls,
         room: Any,
-        now: float,
+        now: Callable[[], float],
         asked: Sequence[Metrics],
         take: str,
         *args: object,
@@ -85,7 +85,8 @@ class GpmTrack:
         """Metrics since the last time; none the first time, or if that was just now.
 
         ``asked``: metrics, those together that go together; ``pynvml.<take>(*args, sample)``
-        takes a sample; ``room`` is for nvmlGpmMetricsGet. Raises as :meth:`Calls.ask` does.
+        takes a sample; ``room`` is for nvmlGpmMetricsGet; ``now`` is the monotonic clock. Raises as
+        :meth:`Calls.ask` does.
         """
         samples = self._two(calls, now, take, args)
         if samples is None:
@@ -108,19 +109,21 @@ class GpmTrack:
         self._newest = self._spare = None
 
     def _two(
-        self, calls: Calls, now: float, take: str, args: tuple[object, ...]
+        self, calls: Calls, now: Callable[[], float], take: str, args: tuple[object, ...]
     ) -> tuple[Sample, Sample] | None:
         """The newest sample but one, and the newest, which is taken now."""
         if self._refused is not None:
             calls.gaps.append(self._refused)
             return None
-        if self._newest is not None and now - self._taken_at < SHORTEST_SECONDS:
+        if self._newest is not None and now() - self._taken_at < SHORTEST_SECONDS:
             return None
         if self._spare is None:
             self._spare = self._sample(calls, "nvmlGpmSampleAlloc")
         if self._spare is None or self._sample(calls, take, *args, self._spare) is None:
             return None
-        self._newest, self._spare, self._taken_at = self._spare, self._newest, now
+        # the clock after this call and before the next: the driver refuses two that are too near
+        # as it refuses metrics that it has not
+        self._newest, self._spare, self._taken_at = self._spare, self._newest, now()
         return None if self._spare is None else (self._spare, self._newest)
 
     def _sample(self, calls: Calls, call: str, *args: object) -> Sample:

@@ -63,7 +63,7 @@ class Profiler:
         def metrics(instance: int | None, take: str, *args: object) -> Found:
             track = self._track(bus_id, instance)
             asked = gpm.questions(groups, of_instance=instance is not None)
-            return track.metrics(calls, self._question, now(), asked, take, *args)
+            return track.metrics(calls, self._question, now, asked, take, *args)
 
         of_gpu = metrics(None, "nvmlGpmSampleGet", handle)
         of_instances = [

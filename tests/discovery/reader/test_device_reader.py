@@ -9,6 +9,7 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import msgspec
@@ -73,19 +74,26 @@ def test_what_a_gpu_does_not_support_is_asked_again_after_a_discovery(bench: Rea
 def test_profiling_counts_on_from_request_to_request_and_gives_all_back(tmp_path: Path) -> None:
     """Across a discovery too; a buffer left with the driver would be a leak of its."""
     simulation = machines.simulation(tmp_path, models={"small": hopper()})
-    bench = ReaderBench(simulation)
-    simulation.log_calls()
-    until(
-        lambda: all(sample.profiling for sample in bench.reader.sample((ReadingGroup.PROFILING,)))
-    )
-    bench.reader.discover()
-    until(
-        lambda: all(sample.profiling for sample in bench.reader.sample((ReadingGroup.PROFILING,)))
-    )
-    assert bench.reader.release()
-    calls = Counter(entry for entry, _ in simulation.calls().elements())
-    bench.close()
+    with closing(ReaderBench(simulation, deadline_seconds=SOON, init_seconds=SOON)) as bench:
+        simulation.log_calls()
+        wait_for_profiling(bench)
+        bench.reader.discover()
+        wait_for_profiling(bench)
+        assert bench.reader.release()
+        calls = Counter(entry for entry, _ in simulation.calls().elements())
     assert (calls["nvmlGpmSampleAlloc"], calls["nvmlGpmSampleFree"]) == (4, 4)
+
+
+def wait_for_profiling(bench: ReaderBench) -> None:
+    """Of each GPU once: a stall between two of them, and they never have it at the same time."""
+    left = {*bench.bus_ids}
+
+    def all_came() -> bool:
+        samples = bench.reader.sample((ReadingGroup.PROFILING,))
+        left.difference_update(sample.bus_id for sample in samples if sample.profiling)
+        return not left
+
+    until(all_came)
 
 
 def test_readings_can_be_had_from_a_reader_that_never_discovered(bench: ReaderBench) -> None:
