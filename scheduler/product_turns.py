@@ -79,7 +79,7 @@ def product_aims(
     elif len(set(bests.values())) == 1:
         turns = _of_the_slowest(its, _slowness(best_speeds))
     else:
-        turns = _of_the_fastest(ask, its, best_speeds)
+        turns = _of_the_fastest(ask.gpus, bests, its, best_speeds)
     places = sorted(set(turns.order.values()))
     return {
         each: ProductAims(
@@ -110,9 +110,9 @@ def _of_the_slowest(its: Mapping[str, Product], slowness: Mapping[str, float]) -
 
 
 def _of_the_fastest(
-    ask: GpuRequest, its: Mapping[str, Product], best_speeds: BestSpeedsOf
+    size: int, bests: Mapping[str, int], its: Mapping[str, Product], best_speeds: BestSpeedsOf
 ) -> _Turns:
-    """Of pods that are faster on some products than on others: each product in its turn.
+    """Of pods of a size that are faster on some products than on others: each in its turn.
 
     They fill the largest nodes, where they hold no more than their part or hardly more. Where there
     are smaller ones and the largest are the fastest, they go there first up to that part, while
@@ -121,26 +121,25 @@ def _of_the_fastest(
 
     Where a smaller node is as fast as any, and where room is short, they go to the fullest node.
     """
-    size, bests = ask.gpus, best_speeds(ask)
-    held = {each: _held(product, size) for each, product in its.items()}
     largest = _with_nodes_of(max, its)
-    filled = _near_their_part(largest, largest, size)
-    if len(largest) == len(its):
-        return _Turns(held, filled, spared=its)
     fastest = {each: its[each] for each, best in bests.items() if best == max(bests.values())}
-    if fastest.keys() - largest.keys() or not _has_room(fastest, its, best_speeds):
+    small = {each: product for each, product in its.items() if each not in largest}
+    if small and (fastest.keys() & small.keys() or not _has_room(fastest, small, best_speeds)):
         return _Turns(dict.fromkeys(its, 0.0), fullest=True)
+    held = {each: _held(product, size) for each, product in its.items()}
+    filled = _near_their_part(largest, largest, size)
+    if not small:
+        return _Turns(held, filled, spared=its)
     first = _near_their_part(fastest, its, size)
     order = {each: 0.0 if each in first else 1 + _ahead(its, each, held) for each in its}
     return _Turns(order, filled, spared=its)
 
 
 def _has_room(
-    large: Mapping[str, Product], its: Mapping[str, Product], best_speeds: BestSpeedsOf
+    large: Mapping[str, Product], small: Mapping[str, Product], best_speeds: BestSpeedsOf
 ) -> bool:
-    """Whether pods that gain from these products, but do not need them, may have more of them."""
-    small = its.keys() - _with_nodes_of(max, its).keys()
-    most = max(its[each].n for each in small)
+    """Whether pods that gain from these products, but fit on small nodes, may have more of them."""
+    most = max(product.n for product in small.values())
     held, gpus, needed = 0, 0, 0
     for product in large.values():
         gpus += product.gpus

@@ -56,6 +56,7 @@ GROWTHS: Final = {"DGX-1 alone": GROWING, "three DGX-1 to one NVSwitch": GROWING
 TUNED: Final = ("usual", "trace")
 """Workloads that the aims were tried with; on single machines the page has only them."""
 OF_OTHERS: Final = (*TUNED, "threes")
+"""Workloads of fleets with other nodes."""
 GROWING_MIX, GROWING_LOAD = "usual", 0.85
 VARIED: Final = (("threes", 0.70), ("threes", 0.85), ("threes", 0.95), ("fours", 0.95))
 """Mixes and loads of mixed fleets."""

@@ -199,13 +199,17 @@ def is_short_of_room(products: FleetProducts, tables: Tables = SMALL) -> bool:
     return all(its == FULLEST for its in found.values())
 
 
+def hold(products: FleetProducts, size: int, times: int) -> None:
+    """So many pods of a size more hold GPUs of H."""
+    for _ in range(times):
+        products.add_pod("H", size)
+
+
 def test_pods_that_gain_leave_larger_ones_three_times_what_these_hold() -> None:
     """Ten nodes of 8 GPUs, of which pods of 8 hold two: 80 less 48 is 32 GPUs."""
     products = small_and_large(H=10)
-    for _ in range(2):
-        products.add_pod("H", 8)
-    for _ in range(16):
-        products.add_pod("H", 2)
+    hold(products, 8, times=2)
+    hold(products, 2, times=16)
     assert not is_short_of_room(products)
     products.add_pod("H", 2)
     assert is_short_of_room(products)
@@ -215,10 +219,8 @@ def test_pods_that_gain_leave_larger_ones_three_times_what_these_hold() -> None:
 
 def test_pods_that_gain_may_have_fifteen_parts_of_a_hundred_whatever_larger_ones_hold() -> None:
     products = small_and_large(H=10)
-    for _ in range(9):
-        products.add_pod("H", 8)
-    for _ in range(6):
-        products.add_pod("H", 2)
+    hold(products, 8, times=9)
+    hold(products, 2, times=6)
     assert not is_short_of_room(products)  # 12 of 80
     products.add_pod("H", 2)
     assert is_short_of_room(products)
@@ -226,8 +228,7 @@ def test_pods_that_gain_may_have_fifteen_parts_of_a_hundred_whatever_larger_ones
 
 def test_where_there_are_no_larger_pods_nothing_is_kept_for_them() -> None:
     products = small_and_large(H=1)
-    for _ in range(4):
-        products.add_pod("H", 2)
+    hold(products, 2, times=4)
     assert not is_short_of_room(products)
 
 
