@@ -148,8 +148,8 @@ class Clocks:
 class Pcie:
     """The PCIe link now, and what went over it since the driver was loaded.
 
-    Source: nvmlDeviceGetCurrPcieLink{Generation,Width}, fields NVML_FI_DEV_PCIE_COUNT_*_BYTES,
-    of which nvml.h says that they may start again from 0; it does not say after how much.
+    Source: nvmlDeviceGetCurrPcieLink{Generation,Width}, fields NVML_FI_DEV_PCIE_COUNT_*_BYTES.
+    Of 32 bits, as an H100 has them with driver 580, these start again within a tenth of a second.
     """
 
     generation: int | None

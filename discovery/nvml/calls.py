@@ -13,7 +13,7 @@ import pynvml
 from base.errors import Transient
 from discovery.driver_errors import DriverAbsent, DriverMismatch, GpuLost
 from discovery.model import Gap, Reason
-from discovery.nvml.conversions import Garbage
+from discovery.nvml.conversions import Garbage, Unusable
 
 Handle = Any
 """A device handle of pynvml: a ctypes pointer."""
@@ -58,6 +58,8 @@ class Field(Generic[Value]):
     scope: int = 0
     mistyped: str | None = None
     """Union member to read where the value's type cannot be right, as some drivers have it."""
+    wide: bool = False
+    """A counter that means something in 64 bits alone: one of 32 starts again too often."""
 
 
 def has_entry_point(name: str) -> bool:
@@ -142,6 +144,8 @@ class Calls:
         except pynvml.NVMLError as error:
             raise_if_gone(error, source)
             self.miss(what, reasons.get(error.value, Reason.FAILED), source, str(error))
+        except Unusable as error:
+            self.miss(what, Reason.UNSUPPORTED, source, str(error))
         except UnicodeDecodeError:
             self.miss(what, Reason.GARBAGE, source, "text that is not UTF-8")
         except ValueError as error:  # Garbage, and what ctypes or int() make of nonsense
@@ -179,9 +183,18 @@ def raise_if_gone(error: pynvml.NVMLError, call: str) -> None:
 _UNION = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
 """Member of nvmlValue_t by nvmlValueType_t. Source: nvml.h."""
 
+_NARROW = (
+    pynvml.NVML_VALUE_TYPE_UNSIGNED_INT,
+    pynvml.NVML_VALUE_TYPE_SIGNED_INT,
+    pynvml.NVML_VALUE_TYPE_UNSIGNED_SHORT,
+)
+
 
 def _converted(field: Field[Value], value: Any) -> Value:
-    return field.convert(field_value(value, field.mistyped))
+    number = field_value(value, field.mistyped)
+    if field.wide and value.valueType in _NARROW:
+        raise Unusable("a counter of 32 bits or less, which starts again too often")
+    return field.convert(number)
 
 
 def field_value(value: Any, mistyped: str | None = None) -> float | int:

@@ -17,6 +17,10 @@ class Garbage(ValueError):
     """An answer outside what is possible; its text says which."""
 
 
+class Unusable(Exception):
+    """An answer that is possible and of no use; its text says why."""
+
+
 NOT_AVAILABLE = (0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF)
 """NVML_VALUE_NOT_AVAILABLE in 32 and 64 bits, which some getters return with success."""
 

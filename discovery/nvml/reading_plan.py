@@ -111,10 +111,11 @@ def by_field(
     *,
     scope: int = 0,
     mistyped: str | None = None,
+    wide: bool = False,
     groups: Groups = (),
 ) -> Read | None:
     """Read as a field, see :class:`discovery.nvml.calls.Field`; all fields come in one call."""
-    field = Field(number=number, convert=convert, scope=scope, mistyped=mistyped)
+    field = Field(number=number, convert=convert, scope=scope, mistyped=mistyped, wide=wide)
     return cast("Read | None", _Reading(_read_fields, field, groups))
 
 

@@ -245,8 +245,8 @@ _SAMPLE = ReadingPlan(
             Pcie(
                 generation=by_call("nvmlDeviceGetCurrPcieLinkGeneration", convert=whole(15)),
                 width=by_call("nvmlDeviceGetCurrPcieLinkWidth", convert=whole(64)),
-                sent_bytes=by_field(pynvml.NVML_FI_DEV_PCIE_COUNT_TX_BYTES, COUNT),
-                received_bytes=by_field(pynvml.NVML_FI_DEV_PCIE_COUNT_RX_BYTES, COUNT),
+                sent_bytes=by_field(pynvml.NVML_FI_DEV_PCIE_COUNT_TX_BYTES, COUNT, wide=True),
+                received_bytes=by_field(pynvml.NVML_FI_DEV_PCIE_COUNT_RX_BYTES, COUNT, wide=True),
             ),
             groups=(ReadingGroup.PCIE,),
         ),

@@ -56,6 +56,8 @@ class Hung(Exception):
     def __init__(self, doing: Touching | None) -> None:
         super().__init__("no frame within the deadline")
         self.doing = doing
+        self.what = "start" if doing is None else doing.what
+        """A bus id, ``driver``, or ``start`` where it had announced nothing."""
 
 
 class Died(Exception):

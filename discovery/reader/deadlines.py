@@ -43,4 +43,4 @@ def slow_first_answer(call: Touching | None, waited_seconds: float) -> str | Non
     """What takes long for its first answer: a bus id, or ``driver``; None if nothing does."""
     if call is None or not call.first or waited_seconds < SLOW_SECONDS:
         return None
-    return call.bus_id or "driver"
+    return call.what

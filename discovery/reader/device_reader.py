@@ -323,13 +323,12 @@ class DeviceReader:
     # what may go wrong
 
     def _abandon(self, child: Child, hung: Hung) -> None:
-        """Give a child up that missed its deadline, and isolate the GPU it had announced.
-
-        Raises ReaderStuck where it had announced the driver as a whole.
-        """
+        """Give up a child that missed its deadline; isolate its GPU, or raise ReaderStuck."""
+        seconds = self._deadlines.of(hung.doing)
+        self._ends.log_timeout(child.pid, hung.what, seconds)
         self._terminate(child, hung.doing)
         with self._state:
-            why = f"no answer within {self._deadlines.of(hung.doing):g} s"
+            why = f"no answer within {seconds:g} s"
             self._initialising = None
             self._hangs += 1
             self._child = None if child is self._child else self._child

@@ -91,6 +91,11 @@ class Touching(_Message, frozen=True, kw_only=True):
     first: bool = False
     """It has not answered this reader yet, so it may have to be initialised."""
 
+    @property
+    def what(self) -> str:
+        """The bus id, or ``driver``."""
+        return self.bus_id or "driver"
+
 
 class DriverFrame(_Message, frozen=True, kw_only=True):
     """The driver's own facts, and the bus ids that will be read."""

@@ -63,7 +63,7 @@ def _printable(text: str) -> str:
 
 
 class ReaderEnds:
-    """Logs how device readers ended, each way once a minute. Thread-safe."""
+    """Logs how device readers ended or timed out, each way once a minute. Thread-safe."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -78,12 +78,21 @@ class ReaderEnds:
         lines, how = error.last_lines, exit_text(status)
         if expected and not lines:
             return
-        with self._lock:
-            left_out = self._pace.take(how, self._clock())
-        if left_out is not None:
-            more = {"left_out": left_out} if left_out else {}
+        if (more := self._paced(how)) is not None:
             facts = {"reader": pid, "how": how, "stderr": lines or "empty"}
             log.warning("device reader ended", extra=facts | more)
+
+    def log_timeout(self, pid: int, what: str, seconds: float) -> None:
+        """Log that a reader did not answer within its deadline, and what it was asking."""
+        if (more := self._paced(what)) is not None:
+            facts = {"reader": pid, "what": what, "seconds": seconds}
+            log.warning("device reader timed out", extra=facts | more)
+
+    def _paced(self, subject: str) -> dict[str, int] | None:
+        """What a line of this subject says of those before it; None: it is left out too."""
+        with self._lock:
+            left_out = self._pace.take(subject, self._clock())
+        return None if left_out is None else {"left_out": left_out} if left_out else {}
 
 
 def exit_text(status: int | None) -> str:

@@ -99,6 +99,7 @@ def _noted(real: Callable[..., int], entry: EntryPoint, tape: _Tape) -> Callable
         except (Nvml, ctypes.ArgumentError):  # NULL or a version the table lacks
             return real(*args)
         code = real(*args)
+        entry.restore(args, inputs)
         tape.note(entry, inputs, args, code)
         return code
 

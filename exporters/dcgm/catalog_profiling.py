@@ -102,7 +102,7 @@ FAMILIES: tuple[DcgmFamily, ...] = (
         group=ReadingGroup.PROFILING,
         value=pcie_rate(20, lambda sample: sample.pcie.sent_bytes if sample.pcie else None),
         default=True,
-        gpus=f"{_HOPPER}; before, where PCIe counters are read and supported",
+        gpus=f"{_HOPPER}; before, where the driver counts PCIe bytes in 64 bits",
     ),
     _bytes(
         field=1010,
@@ -111,7 +111,7 @@ FAMILIES: tuple[DcgmFamily, ...] = (
         group=ReadingGroup.PROFILING,
         value=pcie_rate(21, lambda sample: sample.pcie.received_bytes if sample.pcie else None),
         default=True,
-        gpus=f"{_HOPPER}; before, where PCIe counters are read and supported",
+        gpus=f"{_HOPPER}; before, where the driver counts PCIe bytes in 64 bits",
     ),
     *(
         _bytes(

@@ -50,8 +50,11 @@ FAULTS = re.compile(
 HELD_DOWN = "gpuscape_gpu_held_down_seconds_total"
 """Of its causes only power is there: a busy GPU is at its limit."""
 
-NOBODY_HAS = {f"DCGM_FI_PROF_{engine}_ACTIVE" for engine in ("NVDEC7", "NVJPG7", "NVOFA1")}
-"""Families of engines that DCGM counts and no simulated GPU has."""
+NOBODY_HAS = {
+    *(f"DCGM_FI_PROF_{engine}_ACTIVE" for engine in ("NVDEC7", "NVJPG7", "NVOFA1")),
+    *(f"gpuscape_gpu_pcie_{way}_bytes_total" for way in ("sent", "received")),
+}
+"""Families of engines that DCGM counts and no simulated GPU has, and PCIe counters of 64 bits."""
 
 IDLE_SECONDS = "gpuscape_allocated_idle_seconds_total"
 OF_WASTE = {

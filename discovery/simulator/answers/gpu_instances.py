@@ -129,8 +129,9 @@ def _profile(gpu: SimulatedGpu, profile_id: int) -> GpuInstanceProfile:
 
 
 def _name_and_abilities(profile: GpuInstanceProfile) -> dict[str, Any]:
+    """What the structs with a version have; driver 580 overwrites that version with 0."""
     graphics = GPU_CAPS_GFX if profile.graphics else 0
-    return {"name": f"MIG {profile.name}", "capabilities": graphics}
+    return {"version": 0, "name": f"MIG {profile.name}", "capabilities": graphics}
 
 
 def _profile_fields(profile: GpuInstanceProfile) -> dict[str, Any]:

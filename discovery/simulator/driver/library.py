@@ -47,11 +47,13 @@ class Function:
 
     def _call(self, args: tuple[object, ...]) -> int | bytes:
         book = self._driver.book
-        outcome = self._driver.call(self._entry, self._entry.decode(args, book))
+        inputs = self._entry.decode(args, book)
+        outcome = self._driver.call(self._entry, inputs)
         if self._entry.text:
             return str(outcome.values[0]).encode()
         code = self._entry.write(args, outcome.values, book)
         if outcome.garbage is not None and code == SUCCESS:
+            self._entry.restore(args, inputs)
             self._entry.spoil(args, outcome.garbage)
         return code
 

@@ -76,6 +76,9 @@ class ArgumentKind:
         """Make the result senseless."""
         raise NotImplementedError
 
+    def restore(self, args: Arguments, given: Value) -> None:
+        """Put back what says how to read the result, where a driver has overwritten it."""
+
 
 @dataclass(frozen=True, slots=True)
 class In(ArgumentKind):
@@ -318,9 +321,12 @@ class InOut(ArgumentKind):
         """All fields but the version."""
         spoil(self._struct(args), address_of(args[0]), garbage)
 
+    def restore(self, args: Arguments, given: Value) -> None:
+        """The version."""
+        _version(args).value = given["version"]
+
     def _struct(self, args: Arguments) -> CType:
-        version = ctypes.c_uint.from_address(address_of(args[0])).value
-        struct = (self.versions or {}).get(version)
+        struct = (self.versions or {}).get(_version(args).value)
         if struct is None:
             raise Nvml(pynvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH)
         return struct
@@ -352,6 +358,10 @@ class InOutList(CountedArray):
     def item(self) -> CType:
         """The struct."""
         return self.ctype
+
+
+def _version(args: Arguments) -> ctypes.c_uint:
+    return ctypes.c_uint.from_address(address_of(args[0]))
 
 
 def _known(argument: Any, book: HandleBook) -> Value:

@@ -62,6 +62,12 @@ class EntryPoint:
         """What the caller got, in order."""
         return tuple(kind.read(mine, book) for kind, mine in self._split(args) if kind.gives)
 
+    def restore(self, args: Arguments, given: Sequence[Value]) -> None:
+        """Put back the versions of structs, which some drivers overwrite; ``given``: as decoded."""
+        takers = [(kind, mine) for kind, mine in self._split(args) if kind.takes]
+        for (kind, mine), value in zip(takers, given, strict=True):
+            kind.restore(mine, value)
+
     def spoil(self, args: Arguments, garbage: Garbage) -> None:
         """Make what the caller got senseless."""
         for kind, mine in self._split(args):

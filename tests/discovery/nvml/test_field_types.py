@@ -44,9 +44,10 @@ def fields_of(taken: Sampler, **how: int | None) -> dict[str, Any]:
 
 @pytest.mark.parametrize("kind", WIDE, ids=WIDE.values())
 def test_a_field_of_another_type_is_the_same_reading(taken: Sampler, kind: int) -> None:
-    usual = fields_of(taken)
+    usual = fields_of(taken, field_type=nv.NVML_VALUE_TYPE_UNSIGNED_LONG_LONG)
     assert usual["memory_celsius"] == 47
     assert usual["nvlink_sent_bytes"] > 0
+    assert usual["pcie.sent_bytes"] > 0
     assert fields_of(taken, field_type=kind) == usual
 
 
@@ -54,6 +55,17 @@ def test_a_field_of_another_type_is_the_same_reading(taken: Sampler, kind: int) 
 def test_small_numbers_fit_into_narrow_types(taken: Sampler, kind: int) -> None:
     found = fields_of(taken, field_type=kind)
     assert found["memory_celsius"] == 47
+
+
+@pytest.mark.parametrize("kind", NARROW, ids=NARROW.values())
+def test_pcie_counters_of_narrow_types_are_no_reading(taken: Sampler, kind: int) -> None:
+    """Of 32 bits, as an H100 has them, they start again within a tenth of a second."""
+    taken.simulation.set_readings(FIRST, field_type=kind)
+    sample = taken.sample(FIRST)
+    assert {"pcie.sent_bytes", "pcie.received_bytes"}.isdisjoint(leaves(sample))
+    (gap,) = [it for it in sample.gaps if it.what == "pcie.sent_bytes"]
+    assert (gap.reason, gap.source) == (Reason.UNSUPPORTED, "nvmlDeviceGetFieldValues(197)")
+    assert gap.detail == "a counter of 32 bits or less, which starts again too often"
 
 
 @pytest.mark.parametrize("claimed", [nv.NVML_VALUE_TYPE_DOUBLE, 99])

@@ -41,6 +41,7 @@ READINGS: dict[str, Any] = {
     "margin_celsius": -3,
     "nvlink_received_kib": 1_001,
     "nvlink_sent_kib": 2_003,
+    "field_type": nv.NVML_VALUE_TYPE_UNSIGNED_LONG_LONG,
     "fields": {
         **{number: 1000 + number for number in (3, 4, 5, 6)},
         **dict(zip((29, 30, 31), (29, 30, 1), strict=True)),

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
@@ -125,6 +126,30 @@ def test_a_gpu_that_hangs_is_quarantined_and_the_others_are_read_in_the_same_ans
     assert [gpu.state for gpu in gpus] == [HUNG, PRESENT]
     assert gpus[0].uuid is not None  # known from before
     assert bench.reader.health().quarantined == (bench.bus_ids[0],)
+
+
+@pytest.mark.parametrize("what", ["driver", "a GPU", "start"])
+def test_what_was_asked_of_a_reader_that_timed_out_is_logged(
+    bench: ReaderBench, caplog: pytest.LogCaptureFixture, what: str
+) -> None:
+    """Without this line only a counter says that a reader was replaced."""
+    names = {"a GPU": bench.bus_ids[0]}
+    (child,) = bench.children()
+    match what:
+        case "driver":
+            bench.simulation.fault(Hang(), "nvmlSystemGetDriverVersion")
+        case "a GPU":
+            bench.simulation.fault(Hang(), "nvmlDeviceGetName", bus_id=bench.bus_ids[0])
+        case "start":
+            os.kill(child.pid, signal.SIGSTOP)
+    with contextlib.suppress(ReaderStuck):
+        bench.reader.discover()
+    if what == "start":
+        os.kill(child.pid, signal.SIGCONT)
+    logged = [it for it in caplog.records if it.getMessage() == "device reader timed out"]
+    assert [(vars(it)["reader"], vars(it)["what"]) for it in logged] == [
+        (child.pid, names.get(what, what))
+    ]
 
 
 def test_a_gpu_that_hangs_while_sampled_costs_its_own_readings(bench: ReaderBench) -> None:

@@ -127,3 +127,21 @@ def test_each_way_to_end_is_logged_once_a_minute_with_the_count_of_the_rest(ends
     ends.now += 1.0
     assert ends.log(-9) == killed | {"left_out": 3}
     assert ends.log(1) == killed | {"how": "exit status 1"}
+
+
+def test_a_timeout_is_logged_once_a_minute_of_each_thing_that_was_asked(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    now = 1000.0
+    ends = ReaderEnds(lambda: now)
+    for what in ("driver", "0000:00:06.0", "driver"):
+        ends.log_timeout(7, what, 5.0)
+    now += 60.0
+    ends.log_timeout(8, "driver", 5.0)
+
+    assert {(it.levelname, it.getMessage()) for it in caplog.records} == {
+        ("WARNING", "device reader timed out")
+    }
+    fields = [(vars(it)["reader"], vars(it)["what"], vars(it)["seconds"]) for it in caplog.records]
+    assert fields == [(7, "driver", 5.0), (7, "0000:00:06.0", 5.0), (8, "driver", 5.0)]
+    assert [vars(it).get("left_out") for it in caplog.records] == [None, None, 1]
