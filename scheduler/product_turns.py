@@ -4,9 +4,10 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import lru_cache
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from api.gpu_request import GpuRequest, wish
 from scheduler.fleet_products import FleetProducts, Product, Tables, best_speed
@@ -21,8 +22,8 @@ to those larger than others, only in turn: without a limit small pods take whole
 pods of 8."""
 _HEADROOM, _LEAST_ROOM = 3, 0.15
 """Smaller pods go first to the largest nodes until they hold what is left of these by so many times
-the GPUs of larger pods, but this part of them at least: then larger pods wait no longer than with
-packing, and where there are none nothing is kept for them."""
+the GPUs of larger pods: then these wait no longer than with packing, and where there are none
+nothing is kept for them. Pods that gain from the largest nodes have this part of them at least."""
 
 
 class ProductAims(NamedTuple):
@@ -97,12 +98,16 @@ def _of_the_slowest(its: Mapping[str, Product], slowness: Mapping[str, float]) -
     """Of pods that are as fast everywhere: the slowest product first.
 
     Of smaller nodes that are the slowest they spare none, and fill these alone. Where the smaller
-    nodes are not the slowest, pods that gain there would be crowded out if all of these went there,
-    and larger ones if none did. So they go to the fullest node, of the largest to the slowest.
+    nodes are not the slowest, they leave these to pods that gain there while there is room on the
+    largest. Beyond it larger pods would be crowded out if all of these went there, and those that
+    gain if none did: they go to the fullest node, of the largest to the slowest.
     """
     smallest, largest = _with_nodes_of(min, its), _with_nodes_of(max, its)
     if min(slowness[each] for each in smallest) == min(slowness.values()):
         return _Turns(slowness, filled=smallest, spared=largest)
+    guests = _Guests.of(largest, its)
+    if sum(guests.held.values()) <= guests.room:
+        return _Turns(slowness, spared=largest)
     least = min(slowness[each] for each in largest)
     return _Turns(
         {each: slowness[each] - least if each in largest else 0.0 for each in its}, fullest=True
@@ -123,8 +128,8 @@ def _of_the_fastest(
     """
     largest = _with_nodes_of(max, its)
     fastest = {each: its[each] for each, best in bests.items() if best == max(bests.values())}
-    small = {each: product for each, product in its.items() if each not in largest}
-    if small and (fastest.keys() & small.keys() or not _has_room(fastest, small, best_speeds)):
+    small = _smaller(its)
+    if small and (fastest.keys() & small or not _have_room(fastest, its, best_speeds)):
         return _Turns(dict.fromkeys(its, 0.0), fullest=True)
     held = {each: _held(product, size) for each, product in its.items()}
     filled = _near_their_part(largest, largest, size)
@@ -135,20 +140,41 @@ def _of_the_fastest(
     return _Turns(order, filled, spared=its)
 
 
-def _has_room(
-    large: Mapping[str, Product], small: Mapping[str, Product], best_speeds: BestSpeedsOf
+class _Guests(NamedTuple):
+    """What pods that fit on smaller nodes hold of large ones."""
+
+    gpus: int
+    """Of the large nodes."""
+    needed: int
+    """Those that pods hold which fit on large nodes alone."""
+    held: Mapping[int, int]
+    """Those that pods of each other size hold."""
+
+    @classmethod
+    def of(cls, large: Mapping[str, Product], its: Mapping[str, Product]) -> Self:
+        """On these products, whose nodes are the largest, of pods that fit on smaller nodes."""
+        most = max(its[each].n for each in _smaller(its))
+        held = Counter[int]()
+        for product in large.values():
+            held.update(product.held)
+        needed = sum(gpus for size, gpus in held.items() if size > most)
+        fitting = {size: gpus for size, gpus in held.items() if gpus and size <= most}
+        return cls(sum(product.gpus for product in large.values()), needed, fitting)
+
+    @property
+    def room(self) -> int:
+        """How many GPUs they may hold, so that larger pods wait no longer than with packing."""
+        return self.gpus - _HEADROOM * self.needed
+
+
+def _have_room(
+    large: Mapping[str, Product], its: Mapping[str, Product], best_speeds: BestSpeedsOf
 ) -> bool:
     """Whether pods that gain from these products, but fit on small nodes, may have more of them."""
-    most = max(product.n for product in small.values())
-    held, gpus, needed = 0, 0, 0
-    for product in large.values():
-        gpus += product.gpus
-        for size, by_size in product.held.items():
-            if size > most:
-                needed += by_size
-            elif by_size and _gains(best_speeds(wish(size)), small):
-                held += by_size
-    return held <= max(_LEAST_ROOM * gpus, gpus - _HEADROOM * needed)
+    guests, small = _Guests.of(large, its), _smaller(its)
+    gaining = [size for size in guests.held if _gains(best_speeds(wish(size)), small)]
+    held = sum(guests.held[size] for size in gaining)
+    return held <= max(_LEAST_ROOM * guests.gpus, guests.room)
 
 
 def _gains(bests: Mapping[str, int], small: Collection[str]) -> bool:
@@ -168,6 +194,11 @@ def _ahead(products: Mapping[str, Product], name: str, held: Mapping[str, float]
     return sum(
         _node_size(its) == like and held[each] < held[name] for each, its in products.items()
     )
+
+
+def _smaller(its: Mapping[str, Product]) -> set[str]:
+    """Those whose nodes are smaller than others."""
+    return its.keys() - _with_nodes_of(max, its).keys()
 
 
 def _with_nodes_of(

@@ -4,11 +4,13 @@
 It has no speed, worth or rank of the product. Its aims, of which the first that differs decides:
 
 1. The speed of the set by the judge, to the best of its product.
-2. A node that is wholly free is left so for a pod that needs all of it.
-3. The product of whose GPUs pods of that size hold the least part; where all are as fast for them,
+2. A node larger than others is left to pods that fit on no smaller one, if the pod is faster on a
+   smaller one, or if pods that would fit there leave less than 1.1 times what those hold.
+3. A node that is wholly free is left so for a pod that needs all of it.
+4. The product of whose GPUs pods of that size hold the least part; where all are as fast for them,
    as for one GPU, the slowest one.
-4. What is left free of best sets, by the judge, as far as the next pods may want them.
-5. The fullest node.
+5. What is left free of best sets, by the judge, as far as the next pods may want them.
+6. The fullest node.
 """
 
 from __future__ import annotations
@@ -28,6 +30,8 @@ from tests.judge.bandwidth import Judge
 
 _WANTED: Final[Mapping[int, float]] = {2: 0.3, 4: 0.3, 8: 0.4}
 """How much of a machine pods of these sizes want, about as in the workloads."""
+_LEFT_TO_LARGE: Final = 1.1
+"""Found by trying 1 to 3: less, and large pods wait for half an hour; more, and others are slow."""
 _COMES_FREE: Final = 0.25
 """Odds that a GPU in use is free when the next pods come."""
 
@@ -36,7 +40,7 @@ class Reference:
     """The scheduler for one run."""
 
     def __init__(self, fleet: Sequence[Machine], give: Give) -> None:
-        self._give = give
+        self._give, self._fleet = give, fleet
         self._machines = {each.name: each for each in fleet}
         self._gpus = Counter[str]()
         self._products: dict[str, list[Machine]] = {}
@@ -46,6 +50,9 @@ class Reference:
             self._products.setdefault(its.product, []).append(its)
         self._best = cache(lambda product, size: best_gbps(self._products[product], size))
         self._slowness = _slowness(self._products)
+        self._small = min(each.topology.n for each in fleet)
+        """GPUs of the smallest nodes."""
+        self._large_gpus = sum(each.topology.n for each in fleet if each.topology.n > self._small)
         self._nodes: dict[str, ReplayNode] = {}
 
     def choose(self, nodes: Sequence[ReplayNode], wish: GpuRequest, chance: Random) -> Placement:
@@ -53,8 +60,9 @@ class Reference:
         self._nodes.update((node.name, node) for node in nodes)
         size = wish.gpus
         turn = self._turns(size) if len(nodes) > 1 else self._slowness
+        leaves_large = self._leaves_large(size)
         seen = [(node, self._give(node.kind, node.free, wish, chance)) for node in nodes]
-        aims = [self._aims(node, chosen, size, turn) for node, chosen in seen]
+        aims = [self._aims(node, chosen, size, turn, leaves_large) for node, chosen in seen]
         most = max(aims)
         node, chosen = chance.choice(
             [each for each, its in zip(seen, aims, strict=True) if its == most]
@@ -62,18 +70,38 @@ class Reference:
         return Placement(node=node, chosen=chosen)
 
     def _aims(
-        self, node: ReplayNode, chosen: int, size: int, turn: Mapping[str, float]
+        self,
+        node: ReplayNode,
+        chosen: int,
+        size: int,
+        turn: Mapping[str, float],
+        leaves_large: bool,
     ) -> tuple[float, ...]:
         its = self._machines[node.kind.name]
         best, n = self._best(its.product, size), its.topology.n
         value = worth(its.name, its.judge, n)
         return (
             its.judge.gbps(chosen) / best if best else 1.0,
+            not (leaves_large and n > self._small),
             not (node.left == n and size < n),
             -turn[its.product],
             value(node.free & ~chosen) - value(node.free),
             -node.left,
         )
+
+    def _leaves_large(self, size: int) -> bool:
+        """Whether a pod of this size leaves nodes larger than others to larger pods."""
+        if size > self._small or not self._large_gpus:
+            return False
+        large = {each.name: each for each in self._fleet if each.topology.n > self._small}
+        small = [each for each in self._fleet if each.name not in large]
+        if best_gbps(large.values(), size) < best_gbps(small, size):
+            return True
+        nodes = (node for node in self._nodes.values() if node.kind.name in large)
+        held = Counter[bool]()
+        for mask in (mask for node in nodes for mask in node.sets().values()):
+            held[mask.bit_count() > self._small] += mask.bit_count()
+        return held[False] + size > self._large_gpus - _LEFT_TO_LARGE * held[True]
 
     def _turns(self, size: int) -> Mapping[str, float]:
         """The lower a product's, the sooner it takes a pod of this size."""

@@ -32,8 +32,10 @@ DAYS = {
     "3*dgx1-v100": 15,
     "4*dgx1-v100": 4,
     "2*dgx1-v100+1*hgx-h100": 8,
+    "2*four-a100+1*dgx1-v100": 8,
 }
 """Fleets to as many days as there is time to try all choices on."""
+WITH_SMALL_NODES = ("16*four-a100+8*dgx1-v100", "16*four-a100+8*hgx-h100")
 MIXED = (
     "3*dgx1-v100+1*hgx-h100",
     "3*a100-pcie-pairs+1*hgx-h100",
@@ -149,8 +151,33 @@ def test_no_stock_scheduler_is_faster_in_a_mixed_fleet_than_the_reference(
     assert found[REFERENCE] > max(found[SPREAD], found[PACK])
 
 
-def key(spec: str, mix: str, arm: str, seed: int) -> Key:
-    return Key(fleet=spec, mix=mix, load=0.85, arm=arm, seed=seed, pods=1500)
+@pytest.mark.parametrize("spec", WITH_SMALL_NODES)
+def test_with_smaller_nodes_the_reference_is_faster_too_and_large_pods_do_not_starve(
+    spec: str,
+) -> None:
+    found = {
+        arm: [run(key(spec, "usual", arm, seed), likely) for seed in range(3)]
+        for arm in (REFERENCE, SPREAD, PACK)
+    }
+    speed = {arm: sum(it.weighted_speed for it in runs) for arm, runs in found.items()}
+    waits = {arm: sum(it.wait_seconds() for it in runs) for arm, runs in found.items()}
+    assert speed[REFERENCE] > max(speed[SPREAD], speed[PACK])
+    assert waits[REFERENCE] < 1.5 * waits[PACK]
+
+
+def test_the_reference_leaves_room_to_pods_that_fit_on_large_nodes_alone() -> None:
+    """Single GPUs are slow nowhere, and many."""
+    fleet = "32*four-a100+16*dgx1-v100"
+
+    def wait_seconds(arm: str) -> float:
+        keys = [key(fleet, "trace", arm, seed, load=0.70, pods=3000) for seed in range(3)]
+        return sum(run(it, likely).wait_seconds() for it in keys)
+
+    assert 10 * wait_seconds(REFERENCE) < wait_seconds(SPREAD)
+
+
+def key(spec: str, mix: str, arm: str, seed: int, *, load: float = 0.85, pods: int = 1500) -> Key:
+    return Key(fleet=spec, mix=mix, load=load, arm=arm, seed=seed, pods=pods)
 
 
 def test_every_choice_is_tried_once() -> None:

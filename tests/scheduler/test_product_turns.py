@@ -169,10 +169,18 @@ def test_turns_are_among_nodes_of_one_size() -> None:
 FULLEST = dict.fromkeys(("fills", "spares"), False) | {"share": MOST_SHARE, "fullest": True}
 
 
+def fast_small(*pods: int, nodes: int = 1) -> FleetProducts:
+    """So many nodes of V and of H, on V's pods of these sizes, and one of 4 as fast as H's."""
+    products = fleet(V=nodes, H=nodes)
+    products.add_node("FAST", "fast", 4, {2: 4})
+    for size in pods:
+        products.add_pod("V", size)
+    return products
+
+
 def test_pods_that_smaller_nodes_serve_as_fast_as_any_go_to_the_fullest() -> None:
     """Whatever they hold; also where the small nodes are faster. Larger pods have their turns."""
-    products = fleet(V=1, H=1)
-    products.add_node("FAST", "fast", 4, {2: 4})
+    products = fast_small()
     for names in ({"V": "v", "FAST": "fast"}, {**BOTH, "FAST": "fast"}):
         found = aims(wish(2), names, products, SMALL)
         assert all(its == FULLEST for its in found.values())
@@ -180,9 +188,8 @@ def test_pods_that_smaller_nodes_serve_as_fast_as_any_go_to_the_fullest() -> Non
 
 
 def test_single_gpus_go_to_the_fullest_where_the_smallest_nodes_are_not_the_slowest() -> None:
-    """Of the largest nodes first to those of the slowest product."""
-    products = fleet(V=1, H=1)
-    products.add_node("FAST", "fast", 4, {})
+    """Where no room is left on the largest nodes, and of these first to the slowest product."""
+    products = fast_small(8)
     found = aims(wish(1), {"V": "v", "FAST": "fast"}, products, SMALL)
     assert all(its == FULLEST for its in found.values())
     found = aims(wish(1), {**BOTH, "FAST": "fast"}, products, SMALL)
@@ -190,6 +197,37 @@ def test_single_gpus_go_to_the_fullest_where_the_smallest_nodes_are_not_the_slow
     assert found["H"] == FULLEST | {"share": MOST_SHARE - 1}
     found = aims(wish(1), WITH_FOUR, small_and_large(), SMALL)
     assert not any(its["fullest"] for its in found.values())
+
+
+def test_where_large_nodes_have_room_small_ones_are_left_to_pods_that_are_faster_there() -> None:
+    found = aims(wish(1), {"V": "v", "FAST": "fast"}, fast_small(), SMALL)
+    assert not any(its["fullest"] or its["fills"] for its in found.values())
+    assert (found["V"]["share"], found["FAST"]["share"]) == (MOST_SHARE, MOST_SHARE - 1)
+    assert (found["V"]["spares"], found["FAST"]["spares"]) == (True, False)
+
+
+def test_single_gpus_leave_larger_pods_three_times_what_these_hold() -> None:
+    """Ten nodes of 8 GPUs, of which pods of 8 hold two: 80 less 48 is 32 GPUs, of whatever pods fit
+    on smaller nodes."""
+    for pods, is_left in (((8, 8, *[1] * 28, 4), True), ((8, 8, *[1] * 29, 4), False)):
+        products = fast_small(*pods, nodes=10)
+        found = aims(wish(1), {"V": "v", "FAST": "fast"}, products, SMALL)
+        assert {its["fullest"] for its in found.values()} == {not is_left}
+
+
+def test_what_is_smaller_is_said_by_the_largest_of_the_smaller_nodes() -> None:
+    """Pods of 4 fit on nodes of 4, though not on those of 2."""
+    products = fast_small(*[4] * 10, nodes=10)
+    products.add_node("TWO", "fast", 2, {})
+    names = {"V": "v", "FAST": "fast", "TWO": "fast"}
+    assert not any(its["fullest"] for its in aims(wish(1), names, products, SMALL).values())
+
+
+def test_single_gpus_have_no_part_of_large_nodes_whatever_larger_pods_hold() -> None:
+    """Unlike pods that gain there."""
+    products = fast_small(*[8] * 9, 1, nodes=10)
+    found = aims(wish(1), {"V": "v", "FAST": "fast"}, products, SMALL)
+    assert all(its["fullest"] for its in found.values())
 
 
 def is_short_of_room(products: FleetProducts, tables: Tables = SMALL) -> bool:
