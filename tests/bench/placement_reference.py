@@ -5,7 +5,7 @@ It has no speed, worth or rank of the product. Its aims, of which the first that
 
 1. The speed of the set by the judge, to the best of its product.
 2. A node larger than others is left to pods that fit on no smaller one, if the pod is faster on a
-   smaller one, or if pods that would fit there leave less than 1.1 times what those hold.
+   smaller one, or as fast and pods that would fit there leave less than 1.1 times what those hold.
 3. A node that is wholly free is left so for a pod that needs all of it.
 4. The product of whose GPUs pods of that size hold the least part; where all are as fast for them,
    as for one GPU, the slowest one.
@@ -95,8 +95,9 @@ class Reference:
             return False
         large = {each.name: each for each in self._fleet if each.topology.n > self._small}
         small = [each for each in self._fleet if each.name not in large]
-        if best_gbps(large.values(), size) < best_gbps(small, size):
-            return True
+        at_large, at_small = best_gbps(large.values(), size), best_gbps(small, size)
+        if at_large != at_small:
+            return at_large < at_small
         nodes = (node for node in self._nodes.values() if node.kind.name in large)
         held = Counter[bool]()
         for mask in (mask for node in nodes for mask in node.sets().values()):
