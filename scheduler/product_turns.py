@@ -105,7 +105,7 @@ def _of_the_slowest(its: Mapping[str, Product], slowness: Mapping[str, float]) -
     smallest, largest = _with_nodes_of(min, its), _with_nodes_of(max, its)
     if min(slowness[each] for each in smallest) == min(slowness.values()):
         return _Turns(slowness, filled=smallest, spared=largest)
-    guests = _Guests.of(largest, its)
+    guests = _Guests.of(largest, _others(its, largest))
     if sum(guests.held.values()) <= guests.room:
         return _Turns(slowness, spared=largest)
     least = min(slowness[each] for each in largest)
@@ -128,8 +128,8 @@ def _of_the_fastest(
     """
     largest = _with_nodes_of(max, its)
     fastest = {each: its[each] for each, best in bests.items() if best == max(bests.values())}
-    small = _smaller(its)
-    if small and (fastest.keys() & small or not _have_room(fastest, its, best_speeds)):
+    small = _others(its, largest)
+    if small and (fastest.keys() & small.keys() or not _have_room(fastest, small, best_speeds)):
         return _Turns(dict.fromkeys(its, 0.0), fullest=True)
     held = {each: _held(product, size) for each, product in its.items()}
     filled = _near_their_part(largest, largest, size)
@@ -151,9 +151,9 @@ class _Guests(NamedTuple):
     """Those that pods of each other size hold."""
 
     @classmethod
-    def of(cls, large: Mapping[str, Product], its: Mapping[str, Product]) -> Self:
-        """On these products, whose nodes are the largest, of pods that fit on smaller nodes."""
-        most = max(its[each].n for each in _smaller(its))
+    def of(cls, large: Mapping[str, Product], small: Mapping[str, Product]) -> Self:
+        """On these large products, of pods that fit on nodes of the small ones."""
+        most = max(product.n for product in small.values())
         held = Counter[int]()
         for product in large.values():
             held.update(product.held)
@@ -168,10 +168,10 @@ class _Guests(NamedTuple):
 
 
 def _have_room(
-    large: Mapping[str, Product], its: Mapping[str, Product], best_speeds: BestSpeedsOf
+    large: Mapping[str, Product], small: Mapping[str, Product], best_speeds: BestSpeedsOf
 ) -> bool:
     """Whether pods that gain from these products, but fit on small nodes, may have more of them."""
-    guests, small = _Guests.of(large, its), _smaller(its)
+    guests = _Guests.of(large, small)
     gaining = [size for size in guests.held if _gains(best_speeds(wish(size)), small)]
     held = sum(guests.held[size] for size in gaining)
     return held <= max(_LEAST_ROOM * guests.gpus, guests.room)
@@ -196,9 +196,8 @@ def _ahead(products: Mapping[str, Product], name: str, held: Mapping[str, float]
     )
 
 
-def _smaller(its: Mapping[str, Product]) -> set[str]:
-    """Those whose nodes are smaller than others."""
-    return its.keys() - _with_nodes_of(max, its).keys()
+def _others(its: Mapping[str, Product], than: Collection[str]) -> dict[str, Product]:
+    return {each: product for each, product in its.items() if each not in than}
 
 
 def _with_nodes_of(

@@ -40,7 +40,7 @@ class Reference:
     """The scheduler for one run."""
 
     def __init__(self, fleet: Sequence[Machine], give: Give) -> None:
-        self._give, self._fleet = give, fleet
+        self._give = give
         self._machines = {each.name: each for each in fleet}
         self._gpus = Counter[str]()
         self._products: dict[str, list[Machine]] = {}
@@ -52,7 +52,8 @@ class Reference:
         self._slowness = _slowness(self._products)
         self._small = min(each.topology.n for each in fleet)
         """GPUs of the smallest nodes."""
-        self._large_gpus = sum(each.topology.n for each in fleet if each.topology.n > self._small)
+        self._large = [each for each in fleet if each.topology.n > self._small]
+        self._others = [each for each in fleet if each.topology.n == self._small]
         self._nodes: dict[str, ReplayNode] = {}
 
     def choose(self, nodes: Sequence[ReplayNode], wish: GpuRequest, chance: Random) -> Placement:
@@ -91,18 +92,18 @@ class Reference:
 
     def _leaves_large(self, size: int) -> bool:
         """Whether a pod of this size leaves nodes larger than others to larger pods."""
-        if size > self._small or not self._large_gpus:
+        if size > self._small or not self._large:
             return False
-        large = {each.name: each for each in self._fleet if each.topology.n > self._small}
-        small = [each for each in self._fleet if each.name not in large]
-        at_large, at_small = best_gbps(large.values(), size), best_gbps(small, size)
+        at_large, at_small = best_gbps(self._large, size), best_gbps(self._others, size)
         if at_large != at_small:
             return at_large < at_small
+        large = {each.name for each in self._large}
         nodes = (node for node in self._nodes.values() if node.kind.name in large)
         held = Counter[bool]()
         for mask in (mask for node in nodes for mask in node.sets().values()):
             held[mask.bit_count() > self._small] += mask.bit_count()
-        return held[False] + size > self._large_gpus - _LEFT_TO_LARGE * held[True]
+        gpus = sum(each.topology.n for each in self._large)
+        return held[False] + size > gpus - _LEFT_TO_LARGE * held[True]
 
     def _turns(self, size: int) -> Mapping[str, float]:
         """The lower a product's, the sooner it takes a pod of this size."""

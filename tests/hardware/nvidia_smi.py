@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import csv
 import subprocess
-from xml.etree import ElementTree
 
 NVIDIA_SMI = "nvidia-smi"
 
@@ -15,11 +14,6 @@ def query(*names: str) -> list[dict[str, str]]:
     text = printed(f"--query-gpu={','.join(names)}", "--format=csv,noheader,nounits")
     rows = csv.reader(text.splitlines(), skipinitialspace=True)
     return [dict(zip(names, row, strict=True)) for row in rows]
-
-
-def described() -> ElementTree.Element:
-    """All that it says of the machine: the root of ``nvidia-smi -q -x``."""
-    return ElementTree.fromstring(printed("-q", "-x"))  # noqa: S314  # the driver's own program
 
 
 def printed(*arguments: str) -> str:

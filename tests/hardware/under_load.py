@@ -18,7 +18,6 @@ import subprocess
 import sys
 import tempfile
 import time
-import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -28,9 +27,8 @@ from typing import Final
 import psutil
 
 from tests.hardware.nvidia_smi import NVIDIA_SMI, query
+from tests.hardware.running_agent import agent, scrape
 
-GPUSCAPE: Final = str(Path(sys.executable).with_name("gpuscape"))
-ADDRESS: Final = "127.0.0.1:19400"
 LEFT_OUT_SECONDS: Final = 3.0
 MEBI: Final = 1 << 20
 
@@ -69,12 +67,15 @@ def main() -> int:
         counters = Path(folder) / "counters.csv"
         families = [family for _, family, _ in COLUMNS.values()]
         counters.write_text("".join(f"{it}, gauge, {it}.\n" for it in families), "utf-8")
-        with agent(counters) as running, dmon(Path(folder) / "dmon.txt") as judge:
+        with (
+            agent("--counters", str(counters)) as running,
+            dmon(Path(folder) / "dmon.txt") as judge,
+        ):
             scrapes: Timed = []
             command = (chosen.load_python, "-m", "tests.hardware.loads", str(chosen.seconds))
             with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as load:
                 while load.poll() is None:
-                    scrapes.append((time.time(), scrape()))
+                    scrapes.append((time.time(), measured()))
                     time.sleep(1)
                 printed = "" if load.stdout is None else load.stdout.read()
             used = cost(running)
@@ -84,22 +85,6 @@ def main() -> int:
     name = f"{gpu['name']}, driver {gpu['driver_version']}: gpuscape / nvidia-smi dmon"
     sys.stdout.write("\n\n".join((name, table(spans, scrapes, rows), used)) + "\n")
     return load.returncode
-
-
-@contextlib.contextmanager
-def agent(counters: Path) -> Iterator[psutil.Process]:
-    """An agent that serves these families, for as long as the context lasts."""
-    command = [
-        *(GPUSCAPE, "agent", "--standalone", "--own-families", "all"),
-        *("--sample-interval", "1s", "--counters", str(counters)),
-        *("--listen", ADDRESS, "--probe-listen", "127.0.0.1:0"),
-    ]
-    with subprocess.Popen(command, stderr=subprocess.DEVNULL) as running:
-        try:
-            time.sleep(5)
-            yield psutil.Process(running.pid)
-        finally:
-            running.terminate()
 
 
 @contextlib.contextmanager
@@ -114,11 +99,9 @@ def dmon(file: Path) -> Iterator[Path]:
             running.terminate()
 
 
-def scrape() -> Readings:
+def measured() -> Readings:
     """Our value of each family, of GPU 0."""
-    with urllib.request.urlopen(f"http://{ADDRESS}/metrics", timeout=10) as answer:
-        text = answer.read().decode()
-    found = re.findall(r'^(DCGM_\w+)\{gpu="0".*\} (\S+)$', text, re.MULTILINE)
+    found = re.findall(r'^(DCGM_\w+)\{gpu="0".*\} (\S+)$', scrape(), re.MULTILINE)
     return {family: float(value) for family, value in found}
 
 
