@@ -21,6 +21,7 @@ from actuator.verified_layouts import RestoredGpu
 from discovery.mig_state import FoundCompute, MigGpu
 from discovery.model import Mode
 from mig.gpu_layout import MIG_OFF, GpuLayout, WantedInstance, counted, has_layout
+from mig.steps import CreateCompute
 from tests.actuator.played_world import Effects, Hardware, Killed, PlayedWorld
 from tests.mig.naive_gpu import ON, mig_gpu
 
@@ -262,6 +263,28 @@ def test_a_gpu_that_fails_does_not_cost_the_other_one_its_layout(tmp_path: Path)
     assert "NVML_ERROR_UNKNOWN" in told[FIRST]
     assert told[SECOND] == ""
     assert (hardware.seen()[0].instances, hardware.seen()[1]) == ((), before[1])
+
+
+def test_after_a_step_that_failed_once_the_devices_are_the_same_all_the_same(
+    tmp_path: Path,
+) -> None:
+    """What follows on that GPU is left to a new plan: a later compute instance would get the id of
+    the one that failed. The other GPU is not held up."""
+    gpus = [mig_gpu(A100), mig_gpu(A100, uuid=SECOND, index=1)]
+    hardware = Hardware.of(gpus)
+    asked = GpuLayout(mig=True, instances=(WantedInstance("3g.20gb", (2, 1), 4),))
+    changed(tmp_path / "mig", PlayedWorld(hardware), {FIRST: asked, SECOND: asked})
+    before = hardware.seen()
+    assert [part.slices for part in before[0].instances[0].compute] == [2, 1]
+    hardware.reboot()
+    world = PlayedWorld(hardware, fails={1: StepFailed("NVML_ERROR_IN_USE")})
+
+    told = started(tmp_path / "mig", world)
+
+    assert isinstance(world.taken[1], CreateCompute)
+    assert told == (RestoredGpu(gpu=FIRST), RestoredGpu(gpu=SECOND))
+    assert hardware.seen() == before
+    assert [step.gpu for step in world.taken[:5]] == [FIRST, FIRST, SECOND, SECOND, SECOND]
 
 
 class _Broken(PlayedWorld):

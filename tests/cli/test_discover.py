@@ -46,6 +46,28 @@ def test_mig_devices_are_counted_by_profile_and_listed_in_wide(run: Run) -> None
     assert row(wide, "0    2g.10gb") == ["0", "2g.10gb", "3", "0", "-", "0.1 GiB", devices[2].uuid]
 
 
+@pytest.mark.parametrize(
+    ("current", "pending", "cell"),
+    [
+        (True, False, "on, off after reset"),
+        (False, True, "off, on after reset"),
+        (False, False, "off"),
+        (True, True, "1 x 1g.5gb"),
+    ],
+)
+def test_a_mig_mode_that_waits_for_a_reset_shows_before_what_the_gpu_is_divided_into(
+    run: Run, *, current: bool, pending: bool, cell: str
+) -> None:
+    mode = Mode(current=current, pending=pending)
+    node = build.node([build.gpu(mig=mode, mig_devices=(build.mig_device(),))])
+    assert cell in row(run("discover", sees=node).output, "0 ")
+
+
+def test_a_gpu_with_mig_on_and_no_device_is_empty(run: Run) -> None:
+    node = build.node([build.gpu(mig=build.SPLIT)])
+    assert "on, empty" in row(run("discover", sees=node).output, "0 ")
+
+
 def test_what_a_gpu_does_not_have_and_what_it_did_not_tell_look_different(run: Run) -> None:
     gpu = build.gpu(memory_bytes=None, gaps=(LOST, UNSUPPORTED))
     cells = row(run("discover", sees=build.node([gpu])).output, "0 ")

@@ -34,6 +34,7 @@ from kube.client import ApiClient, Patience, Program
 from kube.credentials import ServiceAccount
 from kube.error_answers import LONGEST_CAUSE
 from kube.request_limits import RequestLimits
+from tests.agent.agent_process import SOON
 from tests.controlplane.pki import Pki
 from tests.fakes.scripted import Reply, Request, ScriptedServer, answer, status, stream
 from tests.kube.clocks import Clock
@@ -288,6 +289,24 @@ def test_where_no_start_is_marked_and_the_get_fails_there_is_no_watch(bed: Bed) 
     bed.replies = [NO_MARKS, stream(ADDED), status(500, "no")]
     with pytest.raises(Busy):
         bed.client.watch(NODES, name="n")
+
+
+def test_where_the_get_fails_the_watch_that_was_opened_before_it_is_closed(bed: Bed) -> None:
+    """Else the API server would go on to send to it."""
+    ended = threading.Event()
+
+    def endless() -> Iterator[bytes]:
+        try:
+            while True:
+                yield json.dumps(ADDED).encode() + b"\n"
+        finally:
+            ended.set()
+
+    bed.replies = [NO_MARKS, Reply(lines=endless()), status(500, "no")]
+    with pytest.raises(Busy) as caught:
+        bed.client.watch(NODES, name="n")
+    assert ended.wait(SOON)
+    assert "500" in str(caught.value)
 
 
 def test_where_no_start_is_marked_all_objects_are_listed_page_by_page(bed: Bed) -> None:

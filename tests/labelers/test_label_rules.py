@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from api import names
-from api.key_kinds import RESERVED, rule_key_fault
+from api.key_kinds import MOST_RULES, RESERVED, rule_key_fault
 from base.errors import BadInput
 from labelers.compose import wanted
 from labelers.decision import Absent, Decision, Keep, Value
@@ -19,10 +19,11 @@ from labelers.feature_file import write
 from labelers.groups.rule_fields import FIELDS
 from labelers.groups.rule_labels import _decided
 from labelers.label_rules import LabelRule, RuleEntry
-from labelers.label_rules_file import parse
+from labelers.label_rules_file import MOST_ENTRIES, parse
 from labelers.label_settings import LabelSettings
-from labelers.label_values import value_fault
+from labelers.label_values import MAX_LENGTH, value_fault
 from labelers.node_patch import former_labels, plan
+from tests import build
 from tests.observed import observed
 
 TYPE, MEMORY = "example.com/gpu-type", "example.com/gpu-memory"
@@ -69,6 +70,84 @@ def decided(rule: LabelRule, **said: Decision) -> Decision:
 def test_a_wrong_rule_is_refused_with_its_place_and_the_reason(written: str, reason: str) -> None:
     with pytest.raises(BadInput, match=reason):
         parse(written, "rules")
+
+
+def test_the_last_entry_may_have_no_match_and_is_taken_where_no_other_fits() -> None:
+    values = "[{match: {product: Tesla-T4}, value: small}, {value: large}]"
+    (rule,) = parse(f"labels:\n- {{key: {TYPE}, values: {values}}}\n", "rules")
+
+    assert decided(rule, product=Value(text="Tesla-T4")) == Value(text="small")
+    assert decided(rule, product=Value(text="NVIDIA-L4")) == Value(text="large")
+
+
+def test_a_file_has_up_to_32_rules_and_a_rule_from_1_to_256_values() -> None:
+    def rules(count: int) -> str:
+        return "labels:\n" + "".join(f"- {{key: e.com/x{n}, value: a}}\n" for n in range(count))
+
+    def values(count: int) -> str:
+        listed = ", ".join(f"{{match: {{count: '{n}'}}, value: a}}" for n in range(count))
+        return f"labels:\n- {{key: e.com/x, values: [{listed}]}}\n"
+
+    assert (MOST_RULES, MOST_ENTRIES) == (32, 256)
+    assert len(parse(rules(32), "rules")) == 32
+    assert len(parse(values(256), "rules")[0].entries) == 256
+    for written, reason in [
+        (rules(33), "33 rules, above 32"),
+        (values(257), "257 values: give from 1 to 256"),
+        (values(0), "0 values: give from 1 to 256"),
+    ]:
+        with pytest.raises(BadInput, match=reason):
+            parse(written, "rules")
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{product}", "x-{product}", "a" * MAX_LENGTH, "a" * 62 + "{count}"]
+)
+def test_a_value_that_is_legal_with_one_character_for_each_field_is_taken(text: str) -> None:
+    (rule,) = parse(f"labels:\n- {{key: {TYPE}, value: '{text}'}}\n", "rules")
+    assert rule.entries == (RuleEntry(value=text),)
+
+
+@pytest.mark.parametrize("text", ["a" * (MAX_LENGTH + 1), "a" * MAX_LENGTH + "{count}"])
+def test_a_value_that_is_too_long_whatever_its_fields_say_is_refused(text: str) -> None:
+    with pytest.raises(BadInput, match="64 characters, above 63"):
+        parse(f"labels:\n- {{key: {TYPE}, value: '{text}'}}\n", "rules")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "fits", "does_not"),
+    [
+        ("*80GB*", ["80GB", "A100-80GB", "80GB-HBM3", "A100-80GB-HBM3"], ["80-GB", "80gb"]),
+        ("A100*", ["A100", "A100-SXM4"], ["NVIDIA-A100", "A10"]),
+        ("*A100", ["A100", "NVIDIA-A100"], ["A100-SXM4"]),
+        ("A*-*B", ["A-B", "A100-80GB"], ["AB", "A-B-C"]),
+        ("*", ["A", "A.b_c-d"], []),
+        ("1.0", ["1.0"], ["110", "1.00"]),
+    ],
+)
+def test_a_star_stands_for_any_text_also_for_none_and_all_else_for_itself(
+    pattern: str, fits: list[str], does_not: list[str]
+) -> None:
+    entry = RuleEntry(value="yes", match=(("product", pattern),))
+    rule = LabelRule(key=TYPE, entries=(entry,), place="f:1")
+
+    for text in fits:
+        assert decided(rule, product=Value(text=text)) == Value(text="yes")
+    for text in does_not:
+        assert isinstance(decided(rule, product=Value(text=text)), Absent)
+
+
+@pytest.mark.parametrize(
+    ("mebibytes", "text"),
+    [(81559, "80Gi"), (81920, "80Gi"), (81921, "81Gi"), (15360, "15Gi"), (46068, "45Gi")],
+)
+def test_memory_is_rounded_up_to_whole_gibibytes(mebibytes: int, text: str) -> None:
+    """As nvidia-smi reports an H100 80GB, an A100 80GB with all of it, a T4 and an L40S."""
+    gpu = build.gpu(memory_bytes=mebibytes << 20)
+
+    found = wanted(build.node([gpu]), LabelSettings(rules=parse(RULES, "rules")))
+
+    assert found.values[MEMORY] == text
 
 
 @pytest.mark.parametrize("prefix", RESERVED)

@@ -298,6 +298,21 @@ def test_mode_goes_off_after_everything_has_ended() -> None:
     assert found.disturbed == {pod("ns/a")}
 
 
+def test_a_change_of_mode_disturbs_who_is_on_that_gpu_and_nobody_on_another() -> None:
+    """Those on any of its instances, and those on all of it."""
+    gpu = mig_gpu("h100-sxm5-80gb", ("3g.40gb", 0), ("1g.10gb", 4), resetless=True)
+    other = mig_gpu("h100-sxm5-80gb", ("3g.40gb", 0), uuid="GPU-1", index=1, resetless=True)
+    holders = {
+        **held(gpu, {0: "ns/a", 4: "ns/b"}),
+        **held(other, {0: "ns/elsewhere"}),
+        MigPart(gpu.uuid, None): frozenset({pod("ns/whole")}),
+    }
+
+    found = planned(gpu, MIG_OFF, holders)
+
+    assert found.disturbed == {pod("ns/a"), pod("ns/b"), pod("ns/whole")}
+
+
 @pytest.mark.parametrize("on", [True, False])
 def test_a_reset_is_named_and_never_planned(on: bool) -> None:
     """The command is for a person."""

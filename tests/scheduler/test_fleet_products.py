@@ -57,6 +57,21 @@ def test_a_best_speed_is_kept_until_the_classes_change() -> None:
     assert best_speed("V", "v", wish(4), products, tables) == 50
 
 
+def test_a_product_goes_with_its_last_node_and_what_pods_held_of_it_too() -> None:
+    products = fleet(V=1)
+    products.add_node("V", "degraded", 8, {2: 2, 4: 4})
+    products.add_node("V", "v", 8, {}, by=-1)
+    assert products.find("V") is not None
+    products.add_node("V", "degraded", 8, {2: 2, 4: 4}, by=-1)
+    assert products.find("V") is None
+    products.add_pod("V", 4)  # of a node that is gone
+    assert products.find("V") is None
+    products.add_node("V", "v", 8, {2: 2})
+    again = products.find("V")
+    assert again is not None
+    assert (again.gpus, dict(again.held), dict(again.classes)) == (8, {2: 2}, {"v": 1})
+
+
 def test_few_best_speeds_are_kept_and_none_of_a_pod_with_many_containers() -> None:
     products = fleet(V=1)
     found = products.find("V")

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from agent.layouts.enforced_layouts import CAUSE, PODS_SECONDS, EnforceEdges
+from agent.layouts import enforced_layouts
+from agent.layouts.enforced_layouts import CAUSE, CLOSE_SECONDS, PODS_SECONDS, EnforceEdges
 from agent.layouts.layout_change import ActuatorTask
 from agent.layouts.layout_judge import LayoutEdges
 from agent.layouts.layout_watch import SETTLE_SECONDS, LayoutWatch
@@ -77,6 +78,7 @@ class EnforcingScene:
         self.waits = False
         self.looks = 0
         """How often it was looked whether the handles are closed, for the present task."""
+        self.wall = 1_700_000_000.0
         self.lag = 0
         """So often a reading still finds the handles closed."""
         self.history: list[tuple[str, str]] = []
@@ -88,10 +90,10 @@ class EnforcingScene:
         self.runtime = VirtualRuntime({"layouts": self.tick}, now=1000.0)
         self.start()
 
-    def start(self) -> None:
+    def start(self, edges: EnforceEdges | None = None) -> None:
         """An agent that starts; the one before it has died."""
         self.jobs.clear()
-        edges = EnforceEdges(
+        self.edges = edges or EnforceEdges(
             ask=self._ask,
             closed=self._closed,
             load=lambda: self.load,
@@ -107,10 +109,10 @@ class EnforcingScene:
                 ),
                 strategy=MigStrategy.MIXED,
                 users=lambda: self.users,
-                enforce=edges,
+                enforce=self.edges,
             ),
             clock=self.runtime.clock,
-            wall=lambda: 1_700_000_000.0 + self.runtime.now,
+            wall=lambda: self.wall + self.runtime.now,
         )
         if self.allocation is not None:
             self.watch.allocated(self.allocation)
@@ -436,13 +438,18 @@ def test_a_restarted_agent_goes_on_with_its_request(scene: EnforcingScene) -> No
     assert scene.applied() == []
 
 
-def test_a_failure_that_the_node_shows_counts_after_a_restart(scene: EnforcingScene) -> None:
+@pytest.mark.parametrize(("set_back", "waits"), [(0, 1800), (5 * 3600, 3600)])
+def test_a_failure_that_the_node_shows_counts_after_a_restart(
+    scene: EnforcingScene, set_back: float, waits: float
+) -> None:
+    """Where the clock was set back meanwhile it failed in the future: then it counts as of now."""
     scene.how = ChangeEnd.PREVIOUS
     request = scene.asks().request
     scene.grant(GrantPhase.GO)
     scene.run(1800)
+    scene.wall -= set_back
     scene.start()
-    assert scene.run(1200).request == request
+    assert scene.run(waits - 600).request == request
     assert scene.run(900).request != request
 
 
@@ -722,6 +729,44 @@ def test_until_the_kubelet_was_asked_nothing_is_requested(scene: EnforcingScene)
     assert scene.run(60).phase == "planned"
     scene.hold()
     assert scene.run(10).phase == "waiting"
+
+
+class PlayedTime:
+    """Time that passes where somebody sleeps."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+@pytest.mark.parametrize(("closed_after", "waited"), [(0, 0.0), (3.0, 3.0), (1e9, CLOSE_SECONDS)])
+def test_the_actuator_is_asked_once_the_handles_are_closed_or_after_ten_seconds(
+    scene: EnforcingScene, monkeypatch: pytest.MonkeyPatch, closed_after: float, waited: float
+) -> None:
+    """The driver refuses a change that an open handle is in the way of; nothing waits for ever."""
+    played = PlayedTime()
+    asks: list[float] = []
+
+    def closed() -> bool:
+        return played.now >= 1000.0 + closed_after
+
+    def ask(task: ActuatorTask) -> ActuatorAnswer:
+        if not isinstance(task, StateRequest):
+            asks.append(played.now - 1000.0)
+        return StateAnswer()
+
+    edges = replace(scene.edges, closed=closed, ask=ask)
+    scene.start(edges)
+    scene.ask(WANTED)
+    monkeypatch.setattr(enforced_layouts, "time", played)
+    scene.run()
+    assert CLOSE_SECONDS == 10.0
+    assert asks[0] == pytest.approx(waited, abs=0.2)
 
 
 def test_an_error_of_any_kind_gives_the_handles_back(scene: EnforcingScene) -> None:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import gzip
 import itertools
 import json
 import os
@@ -93,6 +94,26 @@ def test_two_that_serve_the_same_are_the_same(compare: Compare) -> None:
         "1 of 1 metrics are the same.\n"
         "There was one scrape of each, so nothing could move: compare addresses for a while.\n"
     )
+
+
+def test_what_is_asked_for_is_plain_text_as_it_is(compare: Compare) -> None:
+    """A small compressed answer can unpack to more than there is memory."""
+
+    def compressed(handler: Handler) -> None:
+        handler.send_response(200)
+        handler.send_header("Content-Encoding", "gzip")
+        handler.end_headers()
+        handler.wfile.write(gzip.compress(HOT.encode()))
+
+    with serving(bodies(HOT)) as left, serving(compressed) as right:
+        result = compare(left.address, right.address, *ONCE)
+    for server in (left, right):
+        (headers,) = server.asked
+        assert headers["Accept-Encoding"] == "identity"
+        assert headers["Accept"] == "text/plain; version=0.0.4"
+        assert headers["Connection"] == "close"
+    assert result.exit_code != 0
+    assert "answers compressed" in result.output
 
 
 def test_differences_are_told_and_exit_with_1(compare: Compare, file: Make) -> None:

@@ -195,6 +195,46 @@ def test_with_pods_one_that_the_agent_has_not_reported_yet_has_its_gpus(run: Run
     assert len(found(run, "--pods")["nodes"]["a"]["free"]) == 2
 
 
+def test_taints_that_keep_pods_off_are_listed_without_those_of_kubernetes_own(
+    run: Run, api: Api
+) -> None:
+    """Those of kubernetes.io say what the column STATE says: not ready, cordoned."""
+    taints = [
+        {"key": "dedicated", "value": "gpu", "effect": "NoSchedule"},
+        {"key": GPU, "effect": "NoExecute"},
+        {"key": "preferred", "value": "x", "effect": "PreferNoSchedule"},
+        {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"},
+        {"key": "node.kubernetes.io/not-ready", "effect": "NoExecute"},
+        {"key": "my-node.kubernetes.io/x", "effect": "NoSchedule"},
+    ]
+    api.with_node("kept", taints=taints)
+    api.with_node("open")
+    nodes = found(run)["nodes"]
+    assert nodes["kept"]["taints"] == ["dedicated=gpu", GPU, "my-node.kubernetes.io/x"]
+    assert nodes["open"]["taints"] == []
+
+
+def test_more_mig_devices_asked_for_than_there_are_leave_none_free(run: Run, api: Api) -> None:
+    """A layout changed while pods were bound: they hold devices that are not offered any more."""
+    api.with_node("a", mig=2)
+    for name in ("m", "n"):
+        api.with_pod(name, "a", SLICE, 2)
+    assert found(run, "--pods")["nodes"]["a"]["mig"][0]["free"] == 0
+
+
+def test_mig_devices_of_a_product_are_summed_over_nodes_that_take_pods(run: Run, api: Api) -> None:
+    """How many are free is not known where pods were not read, also not in the sum."""
+    api.with_node("a", mig=7)
+    api.with_node("b", mig=5)
+    api.with_node("shut", mig=3, unschedulable=True)
+    api.with_pod("m", "a", SLICE, 7)
+    api.with_pod("n", "b", SLICE, 1)
+    for options, free in [((), None), (("--pods",), 4)]:
+        (total,) = found(run, *options)["totals"]
+        assert total["mig"] == [{"resource": SLICE, "total": 12, "free": free}]
+    assert "?/12 1g.10gb" in said(run, "-o", "wide")
+
+
 def test_of_linked_sets_of_one_size_the_fastest_is_shown(run: Run, api: Api) -> None:
     """GPU 1 of a DGX-1 has one NVLink to GPU 0, two to GPU 5, and those two none."""
     api.with_node("mesh", {"p": 0b11011100}, machine="dgx1-v100")
@@ -322,8 +362,20 @@ def test_what_makes_no_sense_is_refused(run: Run, api: Api, arguments: tuple[str
     assert run("free", *arguments).exit_code == 2
 
 
+@pytest.mark.parametrize("text", ["1", "1024", "0004"])
+def test_a_pod_may_ask_for_1_to_1024_gpus(run: Run, api: Api, text: str) -> None:
+    api.with_node("a")
+    gpus = int(text)
+    for arguments in [(text,), ("--gpus", text)]:
+        assert json.loads(said(run, *arguments, "-o", "json"))["pod"] == (
+            f"a pod of {gpus} GPU{'s' if gpus > 1 else ''}"
+        )
+
+
 @pytest.mark.usefixtures("api")
-@pytest.mark.parametrize("text", ["four", "0", "1025", "2.5", "gpu-node-7"])
+@pytest.mark.parametrize(
+    "text", ["four", "0", "1025", "2.5", "gpu-node-7", "", "+2", "²", "٤", "9" * 5000]
+)
 @pytest.mark.parametrize("option", [(), ("--gpus",)])
 def test_what_is_no_number_of_gpus_is_named_with_what_to_give(
     run: Run, text: str, option: tuple[str, ...]

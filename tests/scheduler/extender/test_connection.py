@@ -44,12 +44,12 @@ class Client:
     def __init__(self, *, is_late: bool = False, has_place: bool = False) -> None:
         self.extender = Slow()
         self.routes = Routes(ClientTerms(), self.extender, ExtenderMetrics("1.0"))
-        ours, self.socket = socket.socketpair()
+        self.ours, self.socket = socket.socketpair()
         self.socket.settimeout(SOON)
         self.asked_for_place = 0
         self.has_place = has_place
         self.connection = Connection(
-            ours, self.routes, None, is_late=is_late, promote=self._promote
+            self.ours, self.routes, None, is_late=is_late, promote=self._promote
         )
         self.thread = threading.Thread(target=self.connection.attend, daemon=True)
         self.thread.start()
@@ -99,6 +99,19 @@ def test_an_idle_connection_ends_though_it_may_finish_a_request(client: Client) 
     assert client.rest() == b""
     client.thread.join(SOON)
     assert not client.thread.is_alive()
+
+
+def test_an_idle_connection_is_kept_for_longer_than_the_schedulers_client_keeps_it(
+    client: Client,
+) -> None:
+    """Go's http.DefaultTransport closes one after 90 seconds. Were ours the first to close, a
+    request could be lost. Source: net/http's documentation, IdleConnTimeout."""
+    client.socket.sendall(LIVEZ)
+    client.head()
+    until(client.connection.awaits_client)
+    timeout = client.ours.gettimeout()
+    assert timeout is not None
+    assert timeout > 90
 
 
 def test_one_that_came_late_may_ask_once() -> None:

@@ -212,6 +212,28 @@ def test_an_answer_that_takes_too_long_is_neutral_and_counted() -> None:
         assert extender.count('gpuscape_scheduler_neutral_answers_total{cause="budget"}') == 1
 
 
+def test_a_request_that_waited_for_too_long_is_not_computed_any_more() -> None:
+    """Nobody waits for it, and those behind it would be late too."""
+    late = threading.Event()
+    computed = []
+
+    def slow(content: Content) -> bytes:
+        computed.append(json.loads(bytes(content))["NodeNames"][0])
+        late.wait(SOON)
+        return b'[{"Host":"a","Score":10}]'
+
+    with served(ClientTerms(budget_seconds=0.02), Odd(slow)) as extender:
+        for name in ("first", "second", "third"):
+            reply = extender.ask("/v1/prioritize", body([name]))
+            assert reply.body == extender_messages.NEUTRAL
+        late.set()
+        until(
+            lambda: extender.ask("/v1/prioritize", body(["last"])).body != extender_messages.NEUTRAL
+        )
+    assert {"second", "third"}.isdisjoint(computed)
+    assert computed[0] == "first"
+
+
 def test_while_scores_take_long_probes_are_answered() -> None:
     begun, late = threading.Event(), threading.Event()
 

@@ -280,6 +280,9 @@ def test_no_more_is_put_off_than_can_be_done_soon(monkeypatch: pytest.MonkeyPatc
     table = ScoreTable(PAIRS, later=later)
     assert [table.known(free, wish(2)) for free in (0b11, 0b110)] == [None, None]
     assert later.run() == 1
+    assert table.known(0b110, wish(2)) is None  # there is room for it now
+    assert later.run() == 1
+    assert table.known(0b110, wish(2)) is not None
 
 
 def test_of_too_many_outcomes_the_oldest_go(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -334,6 +334,20 @@ def test_cluster_queues_are_judged_by_what_they_cover() -> None:
     assert [it.fault for it in plan(cluster_queues=(both,)).quotas] == [QuotaFault.NONE_ALLOWED]
 
 
+def test_quotas_of_all_flavors_of_a_cluster_queue_count_together() -> None:
+    """As Kueue admits: a workload that does not fit into one flavor gets another one."""
+    nodes = (node(), node("m"))
+    for second, said in [
+        ("5", []),
+        ("6", ["it lets 9 of nvidia.com/gpu through; the cluster would offer 8"]),
+    ]:
+        both = queue(gpu="3")
+        [other] = queue(gpu=second)["spec"]["resourceGroups"]
+        both["spec"]["resourceGroups"][0]["flavors"] += other["flavors"]
+        found = plan(nodes=nodes, cluster_queues=(both,)).quotas
+        assert [it.text for it in found if it.fault is QuotaFault.TOO_MUCH] == said
+
+
 # autoscalers
 
 

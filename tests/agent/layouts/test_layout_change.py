@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How long a request for a MIG change waits after what has failed, and where waits begin anew."""
+
+from __future__ import annotations
+
+from itertools import count
+
+import pytest
+
+from agent.layouts.layout_change import HELD_SECONDS, ActuatorTask, LayoutChange
+from agent.layouts.retry_times import ASK_SECONDS, FAILED_SECONDS, REFUSED_SECONDS
+from agent.layouts.shown_request import Leave, ShownRequest
+from agent.layouts.wanted_change import Judgement
+from api.actuator_messages import (
+    ActuatorAnswer,
+    ApplyRequest,
+    ChangeAnswer,
+    ChangeEnd,
+    KnownChange,
+    RestoreRequest,
+    StateAnswer,
+    StateRequest,
+)
+from tests.agent.layouts.played_actuator import NOBODY, wanted
+
+
+class Steps:
+    """The steps of one node's agent. Each request has leave at once, and the Node shows all."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.layout = "none"
+        """What the GPU has."""
+        self.desired = "a"
+        ids = count(1)
+        self.change = LayoutChange(ShownRequest(), new_id=lambda: f"{next(ids):016x}", now=0.0)
+
+    def step(self) -> ActuatorTask | None:
+        """What is asked of the actuator now."""
+        change, is_there = self.change, self.desired == self.layout
+        judged = Judgement(
+            key=self.desired,
+            change=None if is_there else wanted(self.desired),
+            unchanged=is_there,
+            changes=change.changes,
+            plan=self.desired,
+        )
+        shown = ShownRequest(request=change.request, end=change.end)
+        leave = Leave.GO if change.is_open else Leave.NONE
+        return change.step(self.now, judged, shown=shown, leave=leave, load="boot-1")
+
+    def begin(self) -> None:
+        """Go on until the actuator is asked to change the GPU."""
+        for _ in range(20):
+            match self.step():
+                case ApplyRequest():
+                    return
+                case StateRequest():
+                    self.change.answered(StateAnswer(), self.now)
+                case RestoreRequest(change=change):
+                    unchanged = ChangeAnswer(change=change, end=ChangeEnd.UNCHANGED)
+                    self.change.answered(unchanged, self.now)
+        raise AssertionError(f"nothing begins: {self.change.retry}")
+
+    def run(self, end: ChangeEnd) -> None:
+        """A whole request that ends so."""
+        self.begin()
+        if end is ChangeEnd.APPLIED:
+            self.layout = self.desired
+        self.change.answered(ChangeAnswer(change=self.change.request, end=end), self.now)
+
+    def drift(self) -> None:
+        """Another program changes the layout after the agent saw it."""
+        self.step()
+        self.layout = "other"
+
+    @property
+    def waits(self) -> float:
+        """Seconds until the next request may begin."""
+        assert self.change.retry is not None
+        return self.change.retry.at - self.now
+
+    def seconds_until_asked(self, answer: ActuatorAnswer | str) -> float:
+        """How long after this answer something is asked again."""
+        self.change.answered(answer, self.now)
+        since = self.now
+        while self.step() is None:
+            self.now += 0.5
+            assert self.now < since + 1000
+        return self.now - since
+
+
+@pytest.mark.parametrize(
+    ("end", "seconds"),
+    [(ChangeEnd.PREVIOUS, FAILED_SECONDS), (ChangeEnd.REFUSED, REFUSED_SECONDS)],
+)
+def test_after_a_success_the_next_failure_waits_as_long_as_the_first(
+    end: ChangeEnd, seconds: tuple[float, float]
+) -> None:
+    """Without one in between each waits twice as long as the one before, up to the longest."""
+    node = Steps()
+    for wait in (seconds[0], 2 * seconds[0], 4 * seconds[0]):
+        node.run(end)
+        assert node.waits == wait
+        node.now += wait
+    node.run(ChangeEnd.APPLIED)
+    node.drift()
+
+    node.run(end)
+
+    assert node.waits == seconds[0]
+
+
+def test_an_actuator_that_does_not_answer_is_asked_less_and_less_until_it_has_answered() -> None:
+    node = Steps()
+    first, longest = ASK_SECONDS
+    node.begin()
+    assert [node.seconds_until_asked(NOBODY) for _ in range(9)] == [
+        min(first * 2**times, longest) for times in range(9)
+    ]
+    ended = KnownChange(
+        change=node.change.request, asked="", started="", gpus=(), end=ChangeEnd.APPLIED
+    )
+    node.change.answered(StateAnswer(last=ended, named=ended), node.now)
+    assert node.change.end == "applied"
+    node.layout = node.desired
+    node.drift()
+    node.begin()
+
+    assert node.seconds_until_asked(NOBODY) == first
+
+
+def test_once_a_person_has_ended_a_held_change_another_layout_is_asked_for_at_once() -> None:
+    node = Steps()
+    node.run(ChangeEnd.HELD)
+    assert node.step() == StateRequest(change=node.change.request)
+    held = KnownChange(change=node.change.request, asked="", started="", gpus=())
+    for end in (ChangeEnd.HELD, ChangeEnd.PREVIOUS):
+        known = KnownChange(change=held.change, asked="", started="", gpus=(), end=end)
+        if end is ChangeEnd.HELD:
+            assert node.seconds_until_asked(StateAnswer(open=known, named=known)) == HELD_SECONDS
+        else:
+            node.change.answered(StateAnswer(last=known, named=known), node.now)
+    assert node.change.end == "previous"
+    node.desired = "b"
+
+    node.begin()
+
+    assert node.change.request != held.change

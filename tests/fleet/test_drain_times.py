@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How long pods may take to leave a node before a change of it is undone, and which judgement of
+its pods still counts."""
+
+from __future__ import annotations
+
+import pytest
+
+from api.mig_grant_annotation import GrantPhase, MigGrantAnnotation, encode
+from api.mig_request_annotation import MigRequestAnnotation
+from api.mig_status_annotation import MigStatusAnnotation
+from fleet.change_effects import EvictHolders, JudgeDrain, NodeWrite, PatchNode, WriteRecord
+from fleet.drain.drain_plan import DrainPlan
+from fleet.drain.drain_pod import drain_pod
+from fleet.drain.pod_look import PodLook
+from fleet.fleet_terms import GUARD, LOOK_SECONDS, FleetTerms
+from fleet.mig_change import ChangeView, JudgedDrain, next_effect
+from fleet.mig_node import MigNode
+from fleet.undo_record import UndoRecord
+
+REQUEST = f"{1:016x}"
+NOW = 1_800_000_000
+TERMS = FleetTerms()
+DEADLINE = int(TERMS.evictions.deadline_seconds)
+HOLDER = drain_pod({"metadata": {"namespace": "d", "name": "h", "uid": "h"}}, {})
+EVICTS = EvictHolders(pods=(HOLDER,))
+
+
+def view(
+    *, drained_for: int, judged_for: float = 1, judged: DrainPlan | None = None, held_for: int = 0
+) -> ChangeView:
+    """A cordoned node of which one pod is to leave. All times are seconds before now."""
+    grant = MigGrantAnnotation(v=1, request=REQUEST, phase=GrantPhase.HOLD, cordoned=True)
+    node = MigNode(
+        name="n",
+        uid="u",
+        version="7",
+        unschedulable=True,
+        request=MigRequestAnnotation(v=1, request=REQUEST, plan=REQUEST, gpus=(0,), pods=("aaaa",)),
+        status=MigStatusAnnotation(v=1, phase="waiting", request=REQUEST),
+        grant=grant,
+        grant_text=encode(grant),
+        guards=(GUARD, GUARD),
+    )
+    record = UndoRecord(
+        v=1,
+        node="n",
+        uid="u",
+        request=REQUEST,
+        taken_at=NOW - 2000,
+        cordon=True,
+        drain="evict",
+        held_at=NOW - (held_for or drained_for + 10),
+        drain_at=NOW - drained_for if drained_for else 0,
+    )
+    plan = DrainPlan(evict=(HOLDER,)) if judged is None else judged
+    return ChangeView(
+        record=record,
+        node=node,
+        look=PodLook(at=NOW - 1, held=frozenset({"aaaa"})),
+        judged=JudgedDrain(at=NOW - judged_for, plan=plan),
+    )
+
+
+def test_pods_are_evicted_until_the_deadline_which_counts_from_the_first_eviction() -> None:
+    for seconds in (1, DEADLINE - 1, DEADLINE):
+        assert next_effect(view(drained_for=seconds), TERMS, NOW) == EVICTS
+
+
+def test_a_change_whose_pods_have_not_left_by_the_deadline_is_undone() -> None:
+    effect = next_effect(view(drained_for=DEADLINE + 1), TERMS, NOW)
+
+    assert isinstance(effect, PatchNode)
+    assert (effect.purpose, effect.why) == (NodeWrite.UNDO, "pods did not leave in time")
+    assert effect.patch["spec"] == {"unschedulable": None}
+
+
+def test_where_no_pod_is_left_to_evict_the_change_waits_for_those_that_are_leaving() -> None:
+    leaving = view(drained_for=1, judged=DrainPlan(awaited=(HOLDER,)))
+    assert next_effect(leaving, TERMS, NOW) is None
+
+
+def test_the_first_eviction_is_recorded_before_it_is_made() -> None:
+    effect = next_effect(view(drained_for=0, held_for=10), TERMS, NOW)
+
+    assert isinstance(effect, WriteRecord)
+    assert effect.record.drain_at == NOW
+
+
+@pytest.mark.parametrize(
+    ("judged_for", "counts"),
+    [
+        (LOOK_SECONDS - 1, True),
+        (LOOK_SECONDS, True),
+        (LOOK_SECONDS + 0.5, False),
+    ],
+)
+def test_a_judgement_of_the_pods_counts_for_as_long_as_a_look_at_them(
+    judged_for: float, *, counts: bool
+) -> None:
+    found = next_effect(view(drained_for=100, judged_for=judged_for), TERMS, NOW)
+    assert found == (EVICTS if counts else JudgeDrain(node="n"))
+
+
+@pytest.mark.parametrize(("judged_for", "counts"), [(4.5, True), (5, True), (5.5, False)])
+def test_a_judgement_counts_from_the_second_in_which_draining_began(
+    judged_for: float, *, counts: bool
+) -> None:
+    """Records have whole seconds, rounded down."""
+    found = next_effect(view(drained_for=5, judged_for=judged_for), TERMS, NOW)
+    assert found == (EVICTS if counts else JudgeDrain(node="n"))
