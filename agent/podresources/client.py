@@ -33,7 +33,6 @@ MAX_BYTES = 16 << 20
 _SERVICE = "/v1.PodResourcesLister/"
 _OPTIONS: Final = (
     ("grpc.max_receive_message_length", MAX_BYTES),
-    ("grpc.enable_http_proxy", 0),
     ("grpc.use_local_subchannel_pool", 1),  # else a question joins the connection of another
     ("grpc.default_authority", "localhost"),  # else the socket's path, which is no host name
 )

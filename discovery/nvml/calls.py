@@ -29,10 +29,9 @@ _REASONS = {
     pynvml.NVML_ERROR_NO_PERMISSION: Reason.FORBIDDEN,
     pynvml.NVML_ERROR_NOT_FOUND: Reason.ABSENT,
     pynvml.NVML_SUCCESS: Reason.ABSENT,  # which pynvml raises for some lists that are empty
-    pynvml.NVML_ERROR_GPU_IS_LOST: Reason.LOST,
-    pynvml.NVML_ERROR_RESET_REQUIRED: Reason.LOST,
 }
-"""NVML return code to the reason of a gap; every other code is FAILED. Source: nvml.h."""
+"""NVML return code to the reason of a gap; every other code is FAILED. Those of a lost GPU make no
+gap: they end its reading. Source: nvml.h."""
 
 _PART_REASONS = _REASONS | {pynvml.NVML_ERROR_INVALID_ARGUMENT: Reason.UNSUPPORTED}
 """For one of many: older drivers refuse a field or metric they do not know as invalid."""
