@@ -16,7 +16,7 @@ import signal
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import version
 
@@ -141,6 +141,15 @@ class _Lasting:
     servers: AgentServers = field(default_factory=AgentServers)
 
 
+def is_library_injected(environ: Mapping[str, str]) -> bool:
+    """Whether a container runtime put the driver's library and device nodes into this container.
+
+    It does so at creation, for a container with NVIDIA_VISIBLE_DEVICES that is neither empty nor
+    ``void``. Source: the NVIDIA Container Toolkit's documentation, Docker specialized images.
+    """
+    return environ.get("NVIDIA_VISIBLE_DEVICES", "") not in ("", "void")
+
+
 class _Running:
     """All parts for one set of settings, from start to stop.
 
@@ -160,9 +169,7 @@ class _Running:
         self.latest: LatestMetrics | None = None
         self.publisher: Publisher | None = None
         self._early: list[Change] = []
-        # the container toolkit's own mark: library and device nodes were put in at creation
-        visible = os.environ.get("NVIDIA_VISIBLE_DEVICES", "void")
-        self.injected = visible not in ("", "void") and settings.simulate is None
+        self.injected = settings.simulate is None and is_library_injected(os.environ)
         with contextlib.ExitStack() as ending, contextlib.ExitStack() as undo:
             plugin = plugin_config(settings)
             self._plugin = plugin
