@@ -363,7 +363,7 @@ class LayoutChange:
         self.end, self.end_reason, self.open_change = end, reason, None
         self._gone = self._unsure = self.runs = False
         self._todo, self._doubt, self.problem = None, "", ""
-        self._asks_at, self._asks_failed = now, 0
+        self._asks_at = now
         self.changes += 1
         self.retry = None
         if end is RequestEnd.PREVIOUS:
