@@ -1,7 +1,7 @@
 # gpuscape: `make run` shows this machine's GPUs, `make test` runs everything; `make help` lists the rest.
 SHELL := /bin/bash
 .DELETE_ON_ERROR:
-.PHONY: help run test flaky check controlplane cluster long faults mutate bench docs site lock clean
+.PHONY: help run test flaky check advisories controlplane cluster long faults mutate bench docs site lock clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -15,6 +15,7 @@ CLUSTER_ := tests.kubelet.play
 CLUSTER_real := tests.node.real_play
 OTHER_PYTHON ?=
 PACKAGE ?=
+ADVISORIES ?= https://api.osv.dev
 SIZE ?= 400
 PYTEST := $(BIN)/python -m pytest
 
@@ -45,6 +46,9 @@ check: $(VENV)/.dev ## seconds: format, lint, types, import contracts, generated
 	$(BIN)/python -m tools.stubs --check
 	$(BIN)/python -m tools.structure --check
 	$(PYTEST) -q -n 0 tests/test_pages.py tests/test_site.py tests/deploy/test_chart_values.py
+
+advisories: $(VENV)/.dev ## compare every pin with published advisories (online; ADVISORIES=URL asks another server of OSV's API)
+	@$(BIN)/python -m tools.advisories --server $(ADVISORIES)
 
 long: controlplane ## soak, random tests SCALE times over (10 unless given), benchmarks into docs/
 	$(BIN)/python -m tests.controlplane.prepare --only kubelet-1.32,mig-manager,jobset,kueue,kube-router,kube-score,argo-cd

@@ -7,7 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import pytest
@@ -96,6 +96,52 @@ def test_a_foreign_linter_finds_nothing_in_the_workflows() -> None:
     assert "No findings to report" in done.stdout
 
 
+def test_actions_are_pinned_by_commit_with_their_version_behind() -> None:
+    """A tag can be moved to other code: tj-actions/changed-files, CVE-2025-30066."""
+    used = [
+        line.strip()
+        for file in WORKFLOWS.glob("*.yml")
+        for line in file.read_text().splitlines()
+        if "uses:" in line
+    ]
+    pin = r"(- )?uses: [\w-]+/[\w-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+"
+    assert [line for line in used if not re.fullmatch(pin, line)] == []
+    versions: dict[str, set[str]] = {}
+    for line in used:
+        action, _, version = line.partition("uses: ")[2].partition("@")
+        versions.setdefault(action, set()).add(version)
+    assert {action for action, its in versions.items() if len(its) > 1} == set()
+
+
+def test_every_folder_with_pins_has_its_proposals_of_newer_versions() -> None:
+    made = yaml.safe_load((WORKFLOWS.parent / "dependabot.yml").read_text())
+    folders: dict[str, list[str]] = {
+        it["package-ecosystem"]: it.get("directories") or [it["directory"]]
+        for it in made["updates"]
+    }
+
+    def covered(ecosystem: str, file: Path) -> bool:
+        folder = f"/{file.parent.relative_to(ROOT)}"
+        return any(PurePosixPath(folder).match(pattern) for pattern in folders[ecosystem])
+
+    kinds = {"gomod": "go.mod", "npm": "package-lock.json"}
+    for ecosystem, name in kinds.items():
+        files = list((ROOT / "tests").rglob(name))
+        assert [file for file in files if not covered(ecosystem, file)] == []
+    assert folders["docker"] == ["/deploy/image"]
+    assert folders["github-actions"] == ["/"]
+    assert folders["pip"] == ["/", "/requirements"]
+
+
+def test_pins_are_compared_with_advisories_each_week_and_where_one_changes() -> None:
+    made = yaml.safe_load((WORKFLOWS / "advisories.yml").read_text())
+    events = made[True]  # "on", as YAML 1.1 reads it
+    assert [it["cron"] for it in events["schedule"]] == ["17 5 * * 1"]
+    assert {"requirements/**", "deploy/image/Dockerfile"} <= set(events["pull_request"]["paths"])
+    steps = [it.get("run", "") for it in made["jobs"]["compare"]["steps"]]
+    assert "make advisories" in steps
+
+
 def test_no_job_has_more_rights_than_it_needs() -> None:
     made = workflow()
     assert made["permissions"] == {}
@@ -127,9 +173,3 @@ def test_it_builds_stages_that_are_there_with_arguments_that_they_know() -> None
     assert platforms == {"linux/amd64,linux/arm64"}
     for words in ("--provenance mode=max", "--sbom true", "rewrite-timestamp=true", "cosign sign"):
         assert words in text
-
-
-def test_no_digest_is_invented() -> None:
-    """Neither of the base nor of an action: none could be looked up."""
-    for file in (*WORKFLOWS.glob("*.yml"), ROOT / "deploy" / "image" / "Dockerfile"):
-        assert not re.search(r"sha256:[0-9a-f]{64}|@[0-9a-f]{40}", file.read_text())
