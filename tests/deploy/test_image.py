@@ -69,13 +69,20 @@ def test_packages_of_others_come_from_the_lock_file_with_hashes_and_as_wheels() 
     assert "--no-deps --no-build-isolation ." in own
 
 
-def test_the_base_is_pinned_to_a_version_that_the_project_supports() -> None:
-    base, *_ = (it.rest.partition("=")[2] for it in words("ARG"))
+def test_the_base_is_pinned_to_a_patch_of_the_python_that_everything_is_tested_on() -> None:
+    base, _, stage = words("FROM")[0].rest.partition(" AS ")
     name, _, tag = base.partition(":")
     major, minor, patch = tag.partition("-")[0].split(".")
 
     assert (name, patch.isdecimal()) == ("python", True)
     assert f">={major}.{minor}" == PROJECT["project"]["requires-python"]
+    assert words("ARG")[0].rest == f"PYTHON_IMAGE={stage}"
+
+
+def test_another_base_may_be_named_and_is_then_the_only_one() -> None:
+    assert words("FROM")[1].rest == "${PYTHON_IMAGE} AS build"
+    stage = words("FROM")[0].rest.rpartition(" ")[2]
+    assert not any(f"--from={stage}" in it.rest for it in instructions())
 
 
 def test_the_image_starts_what_the_daemonset_starts_and_has_its_version() -> None:
@@ -93,7 +100,7 @@ def test_what_is_built_without_a_target_runs_as_nobody_unless_told() -> None:
 
 
 def test_both_images_and_the_bill_start_from_nothing() -> None:
-    assert [it.rest for it in words("FROM")[1:]] == [
+    assert [it.rest for it in words("FROM")[2:]] == [
         "scratch AS sbom",
         "scratch AS root",
         "root AS dcgm-exporter",
