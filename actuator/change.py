@@ -10,7 +10,6 @@ process that died anywhere is followed by one that goes on from there.
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -296,26 +295,54 @@ def _take_steps(world: MigWorld, wanted: Mapping[str, GpuLayout]) -> str | None:
     """Plan, take the first step, look again, until no step is left; None, or why it stopped.
 
     A step that failed counts as done where the state shows it. One that brings nothing is tried
-    again a few times if the cause may pass. Raises StepFailed where the state cannot be read.
+    again a few times if the cause may pass. Progress is a state that was not there before,
+    whatever the plans say: steps that lead back to an earlier one would go on for ever. Raises
+    StepFailed where the state cannot be read.
     """
-    left, tries = math.inf, 0
+    states: list[_State] = []
+    tries = 0
     failure = StepFailed("no step was taken")
     for _ in range(_MOST_STEPS):
-        found = plan(world.observe(wanted.keys()), wanted, world.holders(), spare_busy=True)
+        seen = world.observe(wanted.keys())
+        found = plan(seen, wanted, world.holders(), spare_busy=True)
         if isinstance(found, MigRefusal):
             return found.obstacles[0].detail
         if not found.steps:
             return None
-        if len(found.steps) < left:
+        state = _state(seen)
+        if state not in states:
+            states.append(state)
             tries = 0
+        elif state != states[-1]:
+            return (
+                "the steps lead back to a layout that was there before; somebody else may be"
+                f" changing MIG: {found.steps[0]} would be next"
+            )
         else:
             tries += 1
             if tries == _TRIES or not failure.passes:
                 return str(failure)
             world.pause(_FIRST_PAUSE_SECONDS * 2 ** (tries - 1))
-        left = len(found.steps)
         failure = _perform(world, found.steps[0])
     return f"no end after {_MOST_STEPS} steps"
+
+
+_State = tuple[object, ...]
+
+
+def _state(gpus: Iterable[MigGpu]) -> _State:
+    """What steps change, without the ids, which the driver chooses."""
+    return tuple(
+        (
+            gpu.uuid,
+            gpu.mode,
+            tuple(
+                (one.profile, one.start, tuple(sorted((c.start, c.slices) for c in one.compute)))
+                for one in sorted(gpu.instances, key=lambda one: one.start)
+            ),
+        )
+        for gpu in gpus
+    )
 
 
 def _perform(world: MigWorld, step: MigStep) -> StepFailed:

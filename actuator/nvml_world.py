@@ -233,7 +233,7 @@ def _perform(gpu: MigGpu, step: MigStep) -> None:
             found = next((one for one in gpu.instances if one.start == step.start), None)
             if found is None:
                 raise StepFailed(f"GPU {gpu.bus_id}: no GPU instance at memory unit {step.start}")
-            create_compute_instance(gpu, found, step.slices)
+            create_compute_instance(gpu, found, step.slices, step.first)
         case DestroyInstance():
             instance = _instance(gpu, step.instance)
             if (instance.profile, instance.start) != (step.profile, step.start):

@@ -29,6 +29,8 @@ class VerifiedCompute(msgspec.Struct, frozen=True, kw_only=True):
     slices: int
     uuid: str | None
     """Of its MIG device; None where it could not be read."""
+    start: int = -1
+    """First slice within its GPU instance; -1 in files of before it was kept."""
 
 
 class VerifiedInstance(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,7 +63,9 @@ class VerifiedLayout(msgspec.Struct, frozen=True, kw_only=True):
                     start=one.start,
                     size=one.size,
                     compute=tuple(
-                        VerifiedCompute(id=part.id, slices=part.slices, uuid=part.uuid)
+                        VerifiedCompute(
+                            id=part.id, slices=part.slices, uuid=part.uuid, start=part.start
+                        )
                         for part in one.compute
                     ),
                 )
@@ -90,7 +94,9 @@ class VerifiedLayout(msgspec.Struct, frozen=True, kw_only=True):
         for one in self.instances:
             yield CreateInstance(gpu=gpu.uuid, profile=one.profile, start=one.start, size=one.size)
             for part in one.compute:
-                yield CreateCompute(gpu=gpu.uuid, start=one.start, slices=part.slices)
+                yield CreateCompute(
+                    gpu=gpu.uuid, start=one.start, slices=part.slices, first=part.start
+                )
 
     def gone(self, gpu: MigGpu) -> tuple[str, ...]:
         """UUIDs of MIG devices that the GPU does not have any more; sorted."""

@@ -25,6 +25,22 @@ class MigEngines:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ComputeProfile:
+    """A compute instance profile within a GPU instance.
+
+    Source: nvmlGpuInstanceGetComputeInstanceProfileInfo(V).
+    """
+
+    slices: int
+    id: int
+    """As lists and creates take it."""
+    starts: tuple[int, ...] = ()
+    """Slices of the GPU instance where one may start, in ascending order; empty where the driver
+    gives none, or makes compute instances only where it chooses.
+    Source: nvmlGpuInstanceGetComputeInstancePossiblePlacements."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MigProfile:
     """A GPU instance profile of one GPU. Source: nvmlDeviceGetGpuInstanceProfileInfo(V)."""
 
@@ -46,11 +62,9 @@ class MigProfile:
     memory_bytes: int
     multiprocessors: int
     engines: MigEngines = MigEngines()
-    compute: tuple[tuple[int, int], ...] = ()
-    """Its compute instance profiles: slices, and the id that creates take, in ascending order.
-
-    Empty where there is no instance to ask.
-    Source: nvmlGpuInstanceGetComputeInstanceProfileInfo."""
+    compute: tuple[ComputeProfile, ...] = ()
+    """Its compute instance profiles, the smallest first; empty where there is no GPU instance of
+    this profile to ask."""
     fitting: int | None = field(default=None, compare=False)
     """How many more fit now, as the driver counts; None with MIG off, and where it does not count.
     Source: nvmlDeviceGetGpuInstanceRemainingCapacity."""

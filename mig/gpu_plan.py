@@ -12,7 +12,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 
-from discovery.mig_state import FoundInstance, MigGpu
+from discovery.mig_state import FoundCompute, FoundInstance, MigGpu, MigProfile
+from mig.compute_places import ComputePlace, chosen_places, compute_places
 from mig.gpu_layout import GpuLayout, WantedInstance
 from mig.holders import MigHolder, MigHolders, MigPart
 from mig.placement import Grid, mask
@@ -98,7 +99,7 @@ def _keeping(
     kept: Sequence[FoundInstance],
 ) -> tuple[Rank, GpuWay] | None:
     """The way that keeps these and destroys the others; None where there is none."""
-    matched = _matched(kept, want.instances)
+    matched = _matched(grid, kept, want.instances)
     if matched is None:
         return None
     missing = tuple(sorted((Counter(want.instances) - Counter(matched)).elements()))
@@ -126,7 +127,7 @@ def _keeping(
         ),
         steps=(
             *_destroys(gpu, destroyed),
-            *_completions(gpu, kept, matched),
+            *_completions(gpu, grid, kept, matched),
             *_creates(gpu, grid, missing, starts),
         ),
     )
@@ -139,7 +140,7 @@ def _placed(wanted: Sequence[WantedInstance], starts: Sequence[int]) -> tuple[Wa
 
 
 def _matched(
-    kept: Sequence[FoundInstance], wanted: Sequence[WantedInstance]
+    grid: Grid, kept: Sequence[FoundInstance], wanted: Sequence[WantedInstance]
 ) -> tuple[WantedInstance, ...] | None:
     """What each kept instance is to be, in their order; None where one of them is not wanted.
 
@@ -149,25 +150,32 @@ def _matched(
     if not kept:
         return ()
     first, *others = kept
-    wishes = [wish for wish in dict.fromkeys(wanted) if _can_become(first, wish)]
+    wishes = [wish for wish in dict.fromkeys(wanted) if _can_become(grid, first, wish)]
     for wish in sorted(wishes, key=lambda wish: (_missing(first, wish).total(), -wish.start)):
         left = list(wanted)
         left.remove(wish)
-        rest = _matched(others, left)
+        rest = _matched(grid, others, left)
         if rest is not None:
             return (wish, *rest)
     return None
 
 
-def _can_become(found: FoundInstance, wish: WantedInstance) -> bool:
-    """By making compute instances alone, wherever those that are there lie.
+def _can_become(grid: Grid, found: FoundInstance, wish: WantedInstance) -> bool:
+    """By making compute instances alone, in the slices that those which are there leave."""
+    return (
+        found.profile == wish.profile
+        and wish.start in (-1, found.start)
+        and _slices(found) <= Counter(wish.compute)
+        and _has_room(grid, found, wish)
+    )
 
-    All of them on an empty instance, and else single slices: a larger one may find no room.
-    """
-    if found.profile != wish.profile or wish.start not in (-1, found.start):
-        return False
-    there, missing = _slices(found), _missing(found, wish)
-    return there <= Counter(wish.compute) and (not there or set(missing) <= {1})
+
+def _has_room(grid: Grid, found: FoundInstance, wish: WantedInstance) -> bool:
+    """For the compute instances that are missing, next to those that are there."""
+    profile, missing = grid.profile(found.profile), tuple(_missing(found, wish).elements())
+    if profile is None:
+        return not missing
+    return compute_places(profile, missing, found.compute) is not None
 
 
 def _missing(found: FoundInstance, wish: WantedInstance) -> Counter[int]:
@@ -186,11 +194,11 @@ def _destroys(gpu: MigGpu, instances: Sequence[FoundInstance]) -> Iterator[MigSt
 
 
 def _completions(
-    gpu: MigGpu, kept: Sequence[FoundInstance], matched: Sequence[WantedInstance]
+    gpu: MigGpu, grid: Grid, kept: Sequence[FoundInstance], matched: Sequence[WantedInstance]
 ) -> Iterator[MigStep]:
     for one, wish in zip(kept, matched, strict=True):
-        for slices in sorted(_missing(one, wish).elements(), reverse=True):
-            yield CreateCompute(gpu=gpu.uuid, start=one.start, slices=slices)
+        missing = tuple(_missing(one, wish).elements())
+        yield from _compute_creates(gpu, grid.profile(one.profile), one.start, missing, one.compute)
 
 
 def _creates(
@@ -201,8 +209,28 @@ def _creates(
     for wish, start in placed:
         size = grid.size(wish)
         yield CreateInstance(gpu=gpu.uuid, profile=wish.profile, start=start, size=size)
-        for slices in wish.compute:
-            yield CreateCompute(gpu=gpu.uuid, start=start, slices=slices)
+        yield from _compute_creates(gpu, grid.profile(wish.profile), start, wish.compute)
+
+
+def _compute_creates(
+    gpu: MigGpu,
+    profile: MigProfile | None,
+    start: int,
+    sizes: Sequence[int],
+    present: Sequence[FoundCompute] = (),
+) -> Iterator[MigStep]:
+    """Compute instances of the GPU instance at ``start``, from the first slice on.
+
+    Places that the driver has not named are left to it, in an order that suits one that takes the
+    first free place.
+    """
+    places = None if profile is None else compute_places(profile, sizes, present)
+    if profile is None or places is None:  # nothing is known that fits: the driver has the word
+        places = tuple(ComputePlace(first=-1, slices=size) for size in sizes)
+    is_chosen = profile is not None and chosen_places(profile, sizes)
+    for place in places:
+        first = place.first if is_chosen else -1
+        yield CreateCompute(gpu=gpu.uuid, start=start, slices=place.slices, first=first)
 
 
 def _least_disturbing(ways: Iterator[tuple[Rank, GpuWay]]) -> tuple[GpuWay, ...]:

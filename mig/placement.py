@@ -16,6 +16,7 @@ from functools import lru_cache
 from typing import Final
 
 from discovery.mig_state import MigProfile
+from mig.compute_places import compute_places
 from mig.gpu_layout import WantedInstance
 
 Starts = tuple[int, ...]
@@ -143,6 +144,11 @@ class Grid:
                     f"{sum(one.compute)} compute slices on a {one.profile}, which has"
                     f" {found.slices}"
                 )
+                return _misfit(Limit.PROFILE, detail)
+            if found.compute and compute_places(found, one.compute) is None:
+                asked = " and ".join(f"{slices}c" for slices in one.compute)
+                sizes = ", ".join(dict.fromkeys(f"{each.slices}c" for each in found.compute))
+                detail = f"no places for {asked} in one {one.profile}; it may have {sizes}"
                 return _misfit(Limit.PROFILE, detail)
         return None
 

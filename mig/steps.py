@@ -53,12 +53,15 @@ class CreateInstance:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateCompute:
-    """Make a compute instance: nvmlGpuInstanceCreateComputeInstance."""
+    """Make a compute instance: nvmlGpuInstanceCreateComputeInstanceWithPlacement."""
 
     gpu: str
     start: int
     """Of its GPU instance, which may be new."""
     slices: int
+    first: int = -1
+    """First slice within its GPU instance; -1: the driver chooses
+    (nvmlGpuInstanceCreateComputeInstance), or the GPU instance is not there to ask yet."""
 
 
 MigStep = DestroyCompute | DestroyInstance | SetMode | CreateInstance | CreateCompute

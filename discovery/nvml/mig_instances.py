@@ -10,9 +10,9 @@ from typing import Any
 
 import pynvml
 
-from discovery.mig_state import FoundCompute, FoundInstance, MigProfile
+from discovery.mig_state import ComputeProfile, FoundCompute, FoundInstance, MigProfile
 from discovery.model import Reason
-from discovery.nvml.calls import Calls, Handle
+from discovery.nvml.calls import Calls, Handle, has_entry_point
 from discovery.nvml.conversions import Garbage, whole
 from discovery.nvml.mig import mig_uuid
 from discovery.nvml.mig_profile_table import placement
@@ -33,6 +33,9 @@ _ID = whole(0xFFFF)
 _SLICES = whole(8)
 _LIST = "nvmlDeviceGetGpuInstances"
 _PROFILE = "nvmlGpuInstanceGetComputeInstanceProfileInfo"
+_STARTS = "nvmlGpuInstanceGetComputeInstancePossiblePlacements"
+PLACED_COMPUTE = "nvmlGpuInstanceCreateComputeInstanceWithPlacement"
+"""Makes a compute instance at a place. NVML's first drivers with MIG choose the place alone."""
 
 
 def read_instances(
@@ -70,10 +73,36 @@ def read_compute_profiles(
             found.append(profile)
             continue
         one = calls.ask(WHAT, "nvmlDeviceGetGpuInstanceById", handle, number)
-        compute = {} if one is None else _compute_profiles(calls, one)
-        sizes = sorted((slices, each) for each, slices in compute.items())
-        found.append(replace(profile, compute=tuple(sizes)))
+        sizes = {} if one is None else _compute_profiles(calls, one)
+        compute = [
+            ComputeProfile(slices=slices, id=each, starts=_compute_starts(one, each, slices))
+            for each, slices in sizes.items()
+        ]
+        compute.sort(key=lambda each: (each.slices, each.id))
+        found.append(replace(profile, compute=tuple(compute)))
     return tuple(found)
+
+
+def _compute_starts(handle: Handle, profile_id: int, slices: int) -> tuple[int, ...]:
+    """Where compute instances of a profile may start; none where that cannot be chosen or asked.
+
+    Nothing else depends on it, so no gap is kept: the driver then chooses by itself.
+    """
+    if not has_entry_point(PLACED_COMPUTE):
+        return ()
+    room = (pynvml.c_nvmlComputeInstancePlacement_t * ROOM)()
+    count = ctypes.c_uint(ROOM)
+
+    def convert(_: Any) -> tuple[int, ...]:
+        places = [(_SLICES(one.start), _SLICES(one.size)) for one in room[: whole(ROOM)(count)]]
+        if any(size != slices for _, size in places):
+            raise Garbage("placements of another size")
+        return tuple(sorted({start for start, _ in places}))
+
+    found = Calls().ask(
+        WHAT, _STARTS, handle, profile_id, room, ctypes.byref(count), convert=convert
+    )
+    return found or ()
 
 
 def _listed(calls: Calls, call: str, kind: Any, of: Handle, profile_id: int) -> list[Any]:

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from discovery.mig_state import MigGpu, MigProfile
+from discovery.mig_state import ComputeProfile, MigGpu, MigProfile
 from discovery.model import Mode
 from mig.configs.known_mig_models import MigFamily, known_family
 
@@ -77,8 +77,9 @@ _NUMBERS: Final[Mapping[str, Mapping[int, int]]] = MappingProxyType(
     }
 )
 """Attributes, then slices of the profile, to its number, by which the device plugin sorts."""
-_COMPUTE: Final = ((1, 0), (2, 1), (3, 2), (4, 3), (7, 4))
-"""Slices of compute instances, and their profiles' ids."""
+_COMPUTE: Final = tuple(
+    ComputeProfile(slices=slices, id=number) for number, slices in enumerate((1, 2, 3, 4, 7))
+)
 _GA100: Final = 0x20
 """The upper half of the PCI device ids of GPUs that change the MIG mode with a reset alone."""
 
@@ -131,5 +132,5 @@ def _profile(name: str, most: int, units: int) -> MigProfile:
         most=most,
         memory_bytes=0,
         multiprocessors=0,
-        compute=tuple(one for one in _COMPUTE if one[0] <= slices),
+        compute=tuple(one for one in _COMPUTE if one.slices <= slices),
     )

@@ -38,7 +38,7 @@ def offered_profiles(gpu: MigGpu) -> OfferedProfiles | None:
         most=most,
         starts={one.name: one.starts for one in gpu.profiles},
         compute={
-            one.name: tuple(slices for slices, _ in one.compute)
+            one.name: tuple(each.slices for each in one.compute)
             for one in gpu.profiles
             if one.compute
         },

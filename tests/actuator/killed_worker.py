@@ -23,7 +23,7 @@ from actuator.worker_messages import Order
 CALLS: Final = (
     "nvmlDeviceSetMigMode",
     "nvmlDeviceCreateGpuInstanceWithPlacement",
-    "nvmlGpuInstanceCreateComputeInstance",
+    "nvmlGpuInstanceCreateComputeInstanceWithPlacement",
     "nvmlGpuInstanceDestroy",
     "nvmlComputeInstanceDestroy",
 )

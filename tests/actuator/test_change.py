@@ -4,12 +4,13 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+import actuator.change
 from actuator.change import ChangeResult, apply, resume
 from actuator.change_record import ChangeOutcome, ChangeRecord, Direction
 from actuator.journal import Journal, JournalUnusable
@@ -18,7 +19,8 @@ from api.mig_resources import MigStrategy
 from discovery.mig_state import MigGpu
 from mig.gpu_layout import GpuLayout, counted, found_layout, has_layout
 from mig.holders import HolderKind, MigHolder, MigHolders
-from mig.steps import MigStep
+from mig.planner import MigPlan, MigRefusal, plan
+from mig.steps import CreateInstance, DestroyCompute, DestroyInstance, MigStep
 from tests.actuator.played_world import Effects, Hardware, Killed, PlayedWorld
 from tests.mig.naive_gpu import mig_gpu
 
@@ -309,6 +311,42 @@ def test_tries_are_counted_for_each_step_by_itself(tmp_path: Path) -> None:
     world = PlayedWorld(hardware, fails=dict.fromkeys((0, 1, 2, 4, 5, 6), busy))
 
     assert changed(tmp_path / "mig", world).outcome is ChangeOutcome.APPLIED
+
+
+def test_steps_that_lead_back_to_an_earlier_layout_end_in_the_previous_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the planner says: to go on would be for ever."""
+    hardware = Hardware.of([before()])
+    world, previous = PlayedWorld(hardware), found_layout(before(), exact=True)
+
+    def astray(
+        gpus: Sequence[MigGpu],
+        wanted: Mapping[str, GpuLayout],
+        holders: MigHolders,
+        **more: bool,
+    ) -> MigPlan | MigRefusal:
+        """Makes and destroys the same instance in turns; the way back is the right one."""
+        found = plan(gpus, wanted, holders, spare_busy=more["spare_busy"])
+        if not isinstance(found, MigPlan) or wanted[GPU] == previous:
+            return found
+        last = next((one for one in gpus[0].instances if one.start == 6), None)
+        step: MigStep = CreateInstance(gpu=GPU, profile="1g.5gb", start=6, size=1)
+        if last is not None and last.compute:
+            step = DestroyCompute(gpu=GPU, instance=last.id, compute=0)
+        elif last is not None:
+            step = DestroyInstance(gpu=GPU, instance=last.id, profile="1g.5gb", start=6)
+        return replace(found, steps=(step,))
+
+    monkeypatch.setattr(actuator.change, "plan", astray)
+
+    result = changed(tmp_path / "mig", world)
+
+    assert result.outcome is ChangeOutcome.PREVIOUS
+    assert "lead back to a layout that was there before" in result.reason
+    assert has_layout(hardware.seen()[0], previous)
+    assert len(world.taken) < 10
+    assert open_change(tmp_path / "mig") is None
 
 
 def test_the_end_is_seen_in_a_fresh_session(tmp_path: Path) -> None:

@@ -119,7 +119,9 @@ def busy_a100(folder: Path) -> Place:
 def failing_a100(folder: Path) -> Place:
     """The second create fails for good, so the change goes back."""
     place = busy_a100(folder)
-    place.on.simulation.fault(Return(code=999), "nvmlGpuInstanceCreateComputeInstance", times=1)
+    place.on.simulation.fault(
+        Return(code=999), "nvmlGpuInstanceCreateComputeInstanceWithPlacement", times=1
+    )
     place.first = place.on.simulation.state
     return place
 

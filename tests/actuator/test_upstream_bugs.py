@@ -185,7 +185,9 @@ def test_what_is_there_already_is_asked_for_nothing(tmp_path: Path) -> None:
 def test_what_fails_leads_back_and_is_reported(tmp_path: Path) -> None:
     """Upstream leaves the GPU as the failure left it; the reason is in a log, if anywhere."""
     on = node(tmp_path, *FIVE)
-    on.simulation.fault(Return(code=23), "nvmlGpuInstanceCreateComputeInstance", times=1)
+    on.simulation.fault(
+        Return(code=23), "nvmlGpuInstanceCreateComputeInstanceWithPlacement", times=1
+    )
 
     result = changed(on, {0: WANTED})
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from discovery.mig_state import FoundCompute, FoundInstance, MigGpu
+from discovery.mig_state import ComputeProfile, FoundCompute, FoundInstance, MigGpu
 from discovery.model import Mode
 from discovery.simulator.description.machine_catalog import load_models
 from tests.mig import grids
@@ -38,7 +38,14 @@ def mig_gpu(
     """The ``index``-th GPU. A model without MIG has no mode; ``silent``: no profiles reported."""
     described = load_models()[model]
     profiles = tuple(
-        replace(one, compute=tuple((size, size) for size in (1, 2, 3, 4, 7) if size <= one.slices))
+        replace(
+            one,
+            compute=tuple(
+                ComputeProfile(slices=size, id=size)
+                for size in (1, 2, 3, 4, 7)
+                if size <= one.slices
+            ),
+        )
         for one in grids.profiles(model)
     )
     return MigGpu(

@@ -15,12 +15,13 @@ from typing import Any, Final
 import pynvml
 
 from discovery.driver_errors import MigChangeFailed
-from discovery.mig_state import FoundCompute, FoundInstance, MigGpu, MigProfile
+from discovery.mig_state import ComputeProfile, FoundCompute, FoundInstance, MigGpu, MigProfile
 from discovery.model import Mode
 from discovery.nvml.calls import Handle
 from discovery.nvml.conversions import Garbage, mode, whole
 from discovery.nvml.mig import mig_uuid
 from discovery.nvml.mig_gpu import PLACED_CREATE as _CREATE
+from discovery.nvml.mig_instances import PLACED_COMPUTE
 from discovery.nvml.mig_profile_table import placement
 
 _SET_MODE = "nvmlDeviceSetMigMode"
@@ -87,22 +88,31 @@ def create_gpu_instance(gpu: MigGpu, profile: MigProfile, start: int) -> None:
         )
 
 
-def create_compute_instance(gpu: MigGpu, instance: FoundInstance, slices: int) -> None:
-    """Make a compute instance of so many slices where it fits first. Raises MigChangeFailed."""
-    sizes = _compute_sizes(gpu, instance)
-    profile_id = next((number for size, number in sizes if size == slices), None)
-    if profile_id is None:
+def create_compute_instance(
+    gpu: MigGpu, instance: FoundInstance, slices: int, start: int = -1
+) -> None:
+    """Make a compute instance of so many slices. Raises MigChangeFailed.
+
+    ``start``: the first slice; the driver chooses with -1, and where it lets nobody else choose.
+    """
+    profile = next((one for one in _compute_profiles(gpu, instance) if one.slices == slices), None)
+    if profile is None:
         raise MigChangeFailed(
             f"GPU {gpu.bus_id}: the driver has no compute instance of {slices} slices for a"
             f" {instance.profile}"
         )
-    made = _made(gpu, _CREATE_COMPUTE, _same_instance(gpu, instance), profile_id)
+    holder = _same_instance(gpu, instance)
+    is_placed = start >= 0 and bool(profile.starts)
+    create = PLACED_COMPUTE if is_placed else _CREATE_COMPUTE
+    place = [ctypes.byref(pynvml.c_nvmlComputeInstancePlacement_t(start, slices))] * is_placed
+    made = _made(gpu, create, holder, profile.id, *place)
     call = "nvmlComputeInstanceGetInfo_v2"
-    found, _, device = _checked(gpu, call, _compute_info, made)
-    if found != profile_id:
+    found, first, device = _checked(gpu, call, _compute_info, made)
+    if found != profile.id or (is_placed and first != start):
+        where = f" from slice {start}" if is_placed else ""
         raise MigChangeFailed(
-            f"GPU {gpu.bus_id}: {_CREATE_COMPUTE} was asked for profile {profile_id} and made one"
-            f" of profile {found}"
+            f"GPU {gpu.bus_id}: {create} was asked for profile {profile.id}{where} and made one of"
+            f" profile {found} from slice {first}"
         )
     _checked(gpu, "nvmlDeviceGetUUID", mig_uuid, device)
 
@@ -114,7 +124,7 @@ def destroy_compute_instance(gpu: MigGpu, instance: FoundInstance, compute: Foun
     info = "nvmlComputeInstanceGetInfo_v2"
     profile_id, start, device = _checked(gpu, info, _compute_info, handle)
     uuid = _checked(gpu, "nvmlDeviceGetUUID", mig_uuid, device)
-    slices = {number: size for size, number in _compute_sizes(gpu, instance)}.get(profile_id)
+    slices = {one.id: one.slices for one in _compute_profiles(gpu, instance)}.get(profile_id)
     if (uuid, slices, start) != (compute.uuid, compute.slices, compute.start):
         raise MigChangeFailed(
             f"GPU {gpu.bus_id}: compute instance {compute.id} of GPU instance {instance.id} is"
@@ -164,8 +174,8 @@ def _compute_info(info: Any) -> tuple[int, int, Handle]:
     return _ID(info.profileId), _SLICES(info.placement.start), info.device
 
 
-def _compute_sizes(gpu: MigGpu, instance: FoundInstance) -> tuple[tuple[int, int], ...]:
-    """Slices and ids of the compute instance profiles of a GPU instance."""
+def _compute_profiles(gpu: MigGpu, instance: FoundInstance) -> tuple[ComputeProfile, ...]:
+    """The compute instance profiles of a GPU instance."""
     profile = gpu.profile(instance.profile)
     return () if profile is None else profile.compute
 

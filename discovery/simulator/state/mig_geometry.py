@@ -118,8 +118,13 @@ def compute_profile_id(slices: int) -> int:
 
 
 def compute_starts(profile: GpuInstanceProfile, slices: int) -> tuple[int, ...]:
-    """Slices where a compute instance of this size may start."""
-    return tuple(range(0, profile.slices - slices + 1, slices))
+    """Slices where a compute instance of this size may start: multiples of the next power of two.
+
+    So 2c of 7g starts at 0, 2 and 4, and 3c at 0 and 4. Inferred from what runs: 4c and 3c share a
+    7g (Argonne's Polaris user guide, "Multi-Instance GPU (MIG) mode"), as do 1c, 2c and 3c (MIG
+    user guide, "CUDA device enumeration").
+    """
+    return tuple(range(0, profile.slices - slices + 1, 1 << (slices - 1).bit_length()))
 
 
 def compute_free_starts(

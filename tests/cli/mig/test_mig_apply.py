@@ -52,6 +52,41 @@ def run(on: SimulatedNode, *arguments: str, answer: str | None = None) -> Result
     return CliRunner().invoke(main, ("mig", *arguments, *simulated), input=answer)
 
 
+@pytest.mark.parametrize(
+    ("layout", "sizes"),
+    [
+        ({"2c.4g.20gb": 2}, [2, 2]),
+        ({"3c.7g.40gb": 1, "2c.7g.40gb": 2}, [3, 2, 2]),
+        ({"4c.7g.40gb": 1, "3c.7g.40gb": 1}, [4, 3]),
+        ({"1c.4g.20gb": 2, "2c.4g.20gb": 1}, [2, 1, 1]),
+    ],
+)
+def test_compute_instances_of_several_sizes_share_a_gpu_instance(
+    on: SimulatedNode, layout: dict[str, int], sizes: list[int]
+) -> None:
+    """The layouts that a person asked for, and the end that the state file shows."""
+    result = run(on, "apply", json.dumps({"0": layout}), "--yes")
+
+    assert result.exit_code == 0, result.output
+    ((_, _, _, compute),) = on.found()
+    assert sorted((slices for slices, _ in compute), reverse=True) == sizes
+    assert unended(on) is None
+
+
+def test_a_size_that_the_driver_does_not_have_is_undone_and_the_next_layout_is_made(
+    on: SimulatedNode,
+) -> None:
+    """Before there is a 4g to ask, only the driver knows that it has no 3c."""
+    before = {one[:2] for one in on.found()}
+
+    failed = run(on, "apply", '{"0": {"3c.4g.20gb": 1}}', "--yes")
+
+    assert failed.exit_code == UNDONE, failed.output
+    assert "no places for 3c in one 4g.20gb; it may have 1c, 2c, 4c" in failed.output
+    assert {one[:2] for one in on.found()} == before
+    assert run(on, "apply", WANTED, "--yes").exit_code == 0
+
+
 def test_a_layout_is_applied_and_what_can_stay_is_not_touched(on: SimulatedNode) -> None:
     """The second time nothing is done, and no change is written down."""
     before = on.found()

@@ -14,7 +14,7 @@ import pytest
 from msgspec.structs import replace
 
 from discovery.driver_errors import DriverAbsent, DriverMismatch
-from discovery.mig_state import MigGpu, MigReading, UnreadMigGpu
+from discovery.mig_state import ComputeProfile, MigGpu, MigProfile, MigReading, UnreadMigGpu
 from discovery.model import Mode, Reason, bus_order
 from discovery.nvml.mig_gpu import PLACED_CREATE, read_mig_gpu
 from discovery.nvml.session import bus_ids_by_index, close_session, open_session
@@ -45,6 +45,8 @@ HANDLES = {
     "nvmlGpuInstanceGetComputeInstanceById",
 }
 """Their answers are opaque: no caller could see through a senseless one."""
+COMPUTE_PLACES = "nvmlGpuInstanceGetComputeInstancePossiblePlacements"
+"""Without its answer the driver chooses the places of compute instances."""
 ENTRIES = sorted(
     HANDLES
     | {
@@ -65,6 +67,7 @@ ENTRIES = sorted(
         "nvmlDeviceGetName",
         "nvmlDeviceGetPciInfo_v3",
         "nvmlDeviceGetUUID",
+        COMPUTE_PLACES,
         "nvmlGpuInstanceGetComputeInstanceProfileInfo",
         "nvmlGpuInstanceGetComputeInstanceProfileInfoV",
         "nvmlGpuInstanceGetInfo",
@@ -158,7 +161,11 @@ def test_a_profile_has_all_that_placing_it_takes(bench: Bench) -> None:
     assert (profile.size, profile.starts, profile.fitting) == (4, (0, 4), 0)
     assert (profile.memory_bytes >> 20, profile.multiprocessors) == (19968, 42)
     assert profile.engines.decoders == 2
-    assert profile.compute == ((1, 0), (2, 1), (3, 2))
+    assert profile.compute == (
+        ComputeProfile(slices=1, id=0, starts=(0, 1, 2)),
+        ComputeProfile(slices=2, id=1, starts=(0,)),
+        ComputeProfile(slices=3, id=2, starts=(0,)),
+    )
 
 
 MIG_MACHINES = [
@@ -291,11 +298,23 @@ def check(gpu: MigReading, before: MigGpu, entry: str, code: object) -> None:
         return
     if entry in HARMLESS:
         differing.pop("resetless", None)
+    if entry == COMPUTE_PLACES and without_places(gpu) == without_places(before):
+        differing.pop("profiles", None)
     if entry == "nvmlDeviceGetMinorNumber" and gpu.minor is None:
         differing.pop("minor", None)
     if "Graphics" in entry and code in NOT_THERE:
         differing.pop("processes", None)
     assert not differing, (entry, code, differing)
+
+
+def without_places(gpu: MigGpu) -> list[MigProfile]:
+    """The profiles, but for where their compute instances may start."""
+    return [
+        dataclasses.replace(
+            one, compute=tuple(dataclasses.replace(each, starts=()) for each in one.compute)
+        )
+        for one in gpu.profiles
+    ]
 
 
 @pytest.mark.parametrize("entry", ENTRIES)
