@@ -16,7 +16,7 @@ from kube.api import PODS, ApiResource, Change, Object, ServerInfo, Watch
 from kube.api_errors import ApiError, Invalid, NotFound
 from kube.api_server import ApiServer
 from kube.credentials import find
-from kube.error_answers import decoded, request_name
+from kube.error_answers import checked, decoded, listed, request_name
 from kube.request_limits import RequestLimits
 from kube.transport import JSON, ApiRequest, Transport, body
 from kube.watch import SILENCE_SECONDS, ListedWatch, OpenWatch, Page, StartedWatch, mark
@@ -78,7 +78,7 @@ class ApiClient:
     def get(self, resource: ApiResource, name: str, *, namespace: str | None = None) -> Object:
         """See :class:`kube.api.Api`."""
         asked = request_name("get", resource, namespace, name)
-        return self._ask(asked, "GET", _path(resource, namespace, name))
+        return checked(asked, self._ask(asked, "GET", _path(resource, namespace, name)), name)
 
     def create(
         self,
@@ -90,9 +90,10 @@ class ApiClient:
         manager: str | None = None,
     ) -> Object:
         """See :class:`kube.api.Api`."""
-        asked = request_name("create", resource, namespace, body["metadata"].get("name", ""))
+        name = body["metadata"].get("name", "")
+        asked = request_name("create", resource, namespace, name)
         path = _path(resource, namespace) + self._write(dry_run, manager)
-        return self._ask(asked, "POST", path, body, JSON)
+        return checked(asked, self._ask(asked, "POST", path, body, JSON), name)
 
     def patch(
         self,
@@ -107,7 +108,7 @@ class ApiClient:
         """See :class:`kube.api.Api`."""
         asked = request_name("patch", resource, namespace, name)
         path = _path(resource, namespace, name) + self._write(dry_run, manager)
-        return self._ask(asked, "PATCH", path, dict(patch), MERGE_PATCH)
+        return checked(asked, self._ask(asked, "PATCH", path, dict(patch), MERGE_PATCH), name)
 
     def delete(
         self,
@@ -244,11 +245,12 @@ class ApiClient:
         query = {"limit": str(PAGE), **selected}
         while True:
             page = self._ask(asked, "GET", f"{path}?{urlencode(query)}", accept=accept)
-            there = [Change(type="ADDED", object=bare | thing) for thing in page["items"]]
-            yield Page(changes=there, version=page["metadata"]["resourceVersion"])
-            if not page["metadata"].get("continue"):
+            items, meta = listed(asked, page)
+            there = [Change(type="ADDED", object=bare | thing) for thing in items]
+            yield Page(changes=there, version=meta["resourceVersion"])
+            if not meta.get("continue"):
                 return
-            query["continue"] = page["metadata"]["continue"]
+            query["continue"] = meta["continue"]
 
     def _ask(
         self,

@@ -29,6 +29,8 @@ from kube.api_errors import (
 from kube.request_limits import LONGEST_HOLD_SECONDS
 
 LONGEST_CAUSE = 500
+_NO_SUCH_PATH = b"404 page not found"
+"""What an API server answers for a group of resources that it does not have."""
 
 # A policy's refusal looks like the object's own validation but for these words.
 # Source: kube-apiserver 1.32 and 1.37, plugin validatingadmissionpolicy; admission refusals
@@ -62,9 +64,40 @@ def decoded(asked: str, body: bytes) -> dict[str, Any]:
     except (msgspec.DecodeError, UnicodeError, RecursionError):
         found = None
     if not isinstance(found, dict):
-        what = one_line(body[:80].decode("utf-8", "replace")) or "nothing"
-        raise Unreachable(f"{asked}: the answer is not from an API server: {what}")
+        raise not_from_a_server(asked, body[:80].decode("utf-8", "replace"))
     return found
+
+
+def checked(asked: str, answer: dict[str, Any], name: str) -> dict[str, Any]:
+    """The answer, which must be the object ``name``; any object where that is empty.
+
+    Raises Unreachable for another: a proxy or a login page has sent it, with a status of 200.
+    """
+    if name and metadata_of(answer).get("name") != name:
+        raise not_from_a_server(asked, str(answer))
+    return answer
+
+
+def listed(asked: str, answer: dict[str, Any]) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """The objects and the metadata of a list; raises Unreachable for another answer."""
+    items, metadata = answer.get("items"), metadata_of(answer)
+    # servers written in Go may have null for an empty list
+    if "items" not in answer or not isinstance(metadata.get("resourceVersion"), str):
+        raise not_from_a_server(asked, str(answer))
+    return items or [], metadata
+
+
+def metadata_of(thing: Mapping[str, Any]) -> dict[str, Any]:
+    """The metadata of an object or a list; empty where there is none."""
+    metadata = thing.get("metadata")
+    return metadata if isinstance(metadata, dict) else {}
+
+
+def not_from_a_server(asked: str, text: str) -> Unreachable:
+    """The error of an answer that no API server makes, whatever its status."""
+    return Unreachable(
+        f"{asked}: the answer is not from an API server: {one_line(text)[:80] or 'nothing'}"
+    )
 
 
 def error(
@@ -81,6 +114,9 @@ def error(
     except (ValueError, RecursionError):
         status_object = None
     if not isinstance(status_object, dict):
+        if status == 404 and not body.startswith(_NO_SUCH_PATH):
+            # or a proxy without a route would prove that the Node is gone
+            return not_from_a_server(f"{asked}: 404", body[:80].decode("utf-8", "replace"))
         status_object = {"message": body[:LONGEST_CAUSE].decode("utf-8", "replace")}
     return error_of(asked, status, status_object, headers=headers or {}, account=account)
 

@@ -5,16 +5,19 @@ from __future__ import annotations
 
 import random
 import threading
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from base.backoff import Backoff
 from base.defects import Defects
 from kube.api import Api, ApiResource, Change, Object, Watch
-from kube.api_errors import ApiError, Expired
+from kube.api_errors import ApiError, Expired, Unreachable
 
 RESYNC_SECONDS = (1.0, 5.0)
 """Before all objects are read anew: a restarted server forgets all watches' versions at once."""
+LASTING_SECONDS = 30.0
+"""A watch that was open for so long has worked: after it, waits begin with the shortest again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +43,11 @@ class CacheSynced:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchConnected:
-    """The watch is open: reported first, and after each WatchLost."""
+    """The watch has sent its first message: reported first, and after each WatchLost.
+
+    The versions that come after it do not compare with those that came before: the server's store
+    may have been put back to a backup in between.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,9 +63,11 @@ WatchEvent = ObjectSeen | ObjectGone | CacheSynced | WatchConnected | WatchLost
 class Follower:
     """Runs watch after watch, and reports all events in order, in the thread of :meth:`run`.
 
-    A watch starts where the last one ended. Where that is too far back, or at first, it
-    starts without a resourceVersion: the server sends all objects that exist, and a bookmark
-    behind them. So no right to list is needed, and absence is known without another request.
+    A watch starts where the last one ended when its time was up. At first, where that is too far
+    back and after a loss it starts without a resourceVersion: the server sends all objects that
+    exist, and a bookmark behind them. So no right to list is needed, absence is known without
+    another request, and a store that was put back to a backup while it was away is read as it is.
+    A watch counts as connected from its first message on, whatever the status of its answer.
     """
 
     def __init__(
@@ -73,6 +82,7 @@ class Follower:
         metadata_only: bool = False,
         keep: Callable[[Object], bool] = lambda _object: True,
         backoff: Backoff | None = None,
+        clock: Callable[[], float] = time.monotonic,
         uniform: Callable[[float, float], float] = random.uniform,
         defects: Defects | None = None,
     ) -> None:
@@ -92,6 +102,7 @@ class Follower:
         self._metadata_only = metadata_only
         self._keep = keep
         self._backoff = backoff or Backoff(uniform=uniform)
+        self._clock = clock
         self._uniform = uniform
         self._defects = defects or Defects()
         self._part = f"watch {resource.plural}"
@@ -102,6 +113,7 @@ class Follower:
         self._uids: dict[tuple[str | None, str], str] = {}
         self._unseen: set[tuple[str | None, str]] | None = None  # a set while syncing
         self._up = False
+        self._is_outdated = False
 
     def run(self, delay: Callable[[], float] = lambda: 0.0) -> None:
         """Follow until :meth:`close`, from when ``delay``, asked again and again, gives 0 s."""
@@ -117,24 +129,42 @@ class Follower:
             if self._watch is not None:
                 self._watch.close()
 
+    def start_anew(self) -> None:
+        """Read all objects again, from any thread: the server's store was put back to a backup."""
+        with self._lock:
+            self._is_outdated = True
+            if self._watch is not None:
+                self._watch.close()
+
     def _watch_once(self) -> float:
         """One watch from its start to its end; seconds to wait before the next."""
         try:
             self._read_watch()
-        except Expired:
+        except Expired as error:
+            if self._version is None:  # not even the objects that exist have come
+                return self._lost(error)
             self._version = None
             return max(self._backoff.failed(), self._uniform(*RESYNC_SECONDS))
         except ApiError as error:
-            self._up = False
-            self._report(WatchLost(error=error))
-            return self._backoff.failed(error.retry_after_seconds)
+            return self._lost(error)
         except Exception as error:  # or nothing would be followed any more
             self._defects.report(self._part, error)
-            self._version = None
-        # its time was up; one that ends without an event is not opened again in a hot loop
-        return self._backoff.failed()
+            return self._lost(Unreachable(f"{self._part}: {error!r} at what came"))
+        return self._backoff.failed()  # its time was up
+
+    def _lost(self, error: ApiError) -> float:
+        """Report the loss, and begin with all objects next time; seconds to wait before that."""
+        self._up = False
+        self._version = None
+        self._report(WatchLost(error=error))
+        return self._backoff.failed(error.retry_after_seconds)
 
     def _read_watch(self) -> None:
+        with self._lock:
+            if self._is_outdated:
+                self._is_outdated = self._up = False
+                self._version = None
+        opened_at, is_empty = self._clock(), True
         watch = self._api.watch(
             self._resource,
             namespace=self._namespace,
@@ -145,20 +175,40 @@ class Follower:
         )
         with self._lock:
             self._watch = watch
+        self._unseen = None if self._version else set(self._uids)
         try:
             if self._closed.is_set():
                 return
-            if not self._up:
-                self._up = True
-                self._report(WatchConnected())
-            self._unseen = None if self._version else set(self._uids)
+            self._check_store()
             for change in watch:
-                self._backoff.succeeded()
+                is_empty = False
+                if not self._up:
+                    self._up = True
+                    self._report(WatchConnected())
                 self._take(change)
+            self._check_end(is_empty=is_empty)
         finally:
             with self._lock:
                 self._watch = None
             watch.close()
+            is_synced = not is_empty and self._unseen is None
+            if is_synced and self._clock() - opened_at >= LASTING_SECONDS:
+                self._backoff.succeeded()
+
+    def _check_end(self, *, is_empty: bool) -> None:
+        """Raises Unreachable for a watch that did not end because its time was up."""
+        if self._closed.is_set():
+            return
+        self._check_store()
+        if is_empty:
+            raise Unreachable(f"{self._part}: the server ended it without a message")
+        if self._unseen is not None:
+            raise Unreachable(f"{self._part}: the server ended it before all objects had come")
+
+    def _check_store(self) -> None:
+        """Raises Unreachable for a watch that began in the past of a store that was put back."""
+        if self._is_outdated:
+            raise Unreachable(f"{self._part}: the server's store was put back to a backup")
 
     def _take(self, change: Change) -> None:
         meta = change.object["metadata"]

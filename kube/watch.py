@@ -13,7 +13,7 @@ from urllib3.exceptions import HTTPError, ReadTimeoutError
 
 from kube.api import Change, Watch
 from kube.api_errors import Unreachable
-from kube.error_answers import decoded, error_of, one_line
+from kube.error_answers import decoded, error_of, metadata_of, one_line
 
 SILENCE_SECONDS = 180.0
 """A connection on which nothing comes for so long is broken, although it was never closed.
@@ -23,6 +23,7 @@ half-open connection is noticed by it where TCP keepalive is answered by a box i
 """
 LONGEST_LINE_BYTES = 32 << 20
 CHUNK_BYTES = 64 << 10
+_TYPES = ("ADDED", "MODIFIED", "DELETED", "BOOKMARK")
 
 
 class OpenWatch:
@@ -76,6 +77,8 @@ class OpenWatch:
             yield from (line for line in lines if line)
             if len(rest) > LONGEST_LINE_BYTES:
                 raise Unreachable(f"{self._asked}: one message is over {LONGEST_LINE_BYTES} bytes")
+        if rest:
+            yield rest
 
     def _change(self, line: bytes) -> Change:
         message = decoded(self._asked, line)
@@ -84,7 +87,9 @@ class OpenWatch:
             raise Unreachable(f"{self._asked}: a message without type or object")
         if kind == "ERROR":
             raise error_of(self._asked, what.get("code", 500), what, headers={})
-        if "resourceVersion" not in (what.get("metadata") or ()):
+        if kind not in _TYPES:
+            raise Unreachable(f"{self._asked}: a message of the unknown type {one_line(kind)}")
+        if not isinstance(metadata_of(what).get("resourceVersion"), str):
             raise Unreachable(f"{self._asked}: a message about an object without a version")
         return Change(type=kind, object=what)
 

@@ -14,9 +14,9 @@ from base.backoff import Backoff
 from base.defects import Defects
 from kube.api import LEASES, NODES, Object
 from kube.api_errors import Busy, Expired, Unreachable
-from kube.follower import Follower, ObjectGone, WatchEvent
+from kube.follower import LASTING_SECONDS, Follower, ObjectGone, WatchEvent
 from tests.fakes.api import Call, FakeApi, FakeWatch
-from tests.kube.clocks import highest, none
+from tests.kube.clocks import Clock, highest, none
 from tests.kube.listener import DEADLINE_SECONDS, Listener, word
 
 
@@ -227,10 +227,12 @@ class Spy(Backoff):
         return 0.0
 
 
-def spied(api: FakeApi, count: int) -> list[float]:
+def spied(api: FakeApi, count: int, clock: Clock | None = None) -> list[float]:
     """The first waits of whoever follows ``n``."""
     spy = Spy(count)
-    spy.follower = Follower(api, NODES, lambda _: None, name="n", backoff=spy, uniform=none)
+    spy.follower = Follower(
+        api, NODES, lambda _: None, name="n", backoff=spy, clock=clock or Clock(), uniform=none
+    )
     spy.follower.run()
     return spy.waits
 
@@ -255,10 +257,22 @@ def test_without_a_backoff_waits_are_drawn_by_the_follower_s_own_chance(api: Fak
     assert drawn == [(0, 1)]
 
 
-def test_what_is_heard_makes_waits_short_again(api: FakeApi) -> None:
+@pytest.mark.parametrize(
+    ("open_seconds", "waits"),
+    [(LASTING_SECONDS, [1, 2, 4, 1]), (LASTING_SECONDS - 1, [1, 2, 4, 8])],
+)
+def test_a_watch_that_has_lasted_makes_waits_short_again(
+    api: FakeApi, open_seconds: float, waits: list[float]
+) -> None:
+    clock = Clock()
     api.fail("watch", Unreachable("away"), times=3)
-    api.after("watch", lambda _: api.end_watches())
-    assert spied(api, 4) == [1, 2, 4, 1]
+
+    def pass_time(_: Call) -> None:
+        clock.now += open_seconds
+        api.end_watches()
+
+    api.after("watch", pass_time)
+    assert spied(api, 4, clock) == waits
 
 
 def test_watches_that_end_without_a_word_are_asked_for_less_and_less(api: FakeApi) -> None:
@@ -281,8 +295,8 @@ def test_after_a_version_that_is_too_old_a_fleet_spreads_over_seconds(api: FakeA
     follower = Follower(
         api, NODES, lambda _: None, name="n", backoff=Backoff(uniform=none), uniform=uniform
     )
-    api.fail("watch", Expired("too old resource version"))
-    api.after("watch", lambda _: follower.close())
+    api.after("watch", lambda _: api.break_watches(Expired("too old")), times=1)
+    api.before("watch", lambda _: follower.close() if len(api.calls) > 1 else None)
     follower.run()
     assert drawn == [(1.0, 5.0)]
 
@@ -373,7 +387,7 @@ def test_nothing_is_reported_once_it_is_closed(api: FakeApi) -> None:
         if reported[-1] == "CacheSynced":
             api.server.delete(NODES, "n")
             api.server.create(NODES, node("n", a="2"))
-            api.break_watches(Expired("too old resource version"), keep=0)
+            api.break_watches(Expired("too old resource version"), keep=1)
         if reported[-1] == "gone n":
             follower.close()
 
@@ -413,7 +427,9 @@ def test_an_object_that_cannot_be_read_does_not_end_the_following(api: FakeApi) 
         return True
 
     follower = followed(api, words, keep, Defects(count))
-    assert [words.get(timeout=DEADLINE_SECONDS) for _ in range(3)] == [
+    assert [words.get(timeout=DEADLINE_SECONDS) for _ in range(5)] == [
+        "WatchConnected",
+        "down watch nodes: KeyError('spec') at what came",
         "WatchConnected",
         "seen n 1",
         "CacheSynced",
@@ -441,7 +457,11 @@ def test_an_object_that_cannot_be_read_is_taken_once_it_was_mended(api: FakeApi)
     assert broken.wait(DEADLINE_SECONDS)
     label(api, "n", "mended")
     mended.set()
-    assert words.get(timeout=DEADLINE_SECONDS) == "seen n mended"
+    assert [words.get(timeout=DEADLINE_SECONDS) for _ in range(3)] == [
+        "down watch nodes: KeyError('spec') at what came",
+        "WatchConnected",
+        "seen n mended",
+    ]
     follower.close()
 
 
