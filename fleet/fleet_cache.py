@@ -18,6 +18,7 @@ from fleet.rollout_memory import RolloutMemory
 from fleet.slot_gate import FleetView
 from fleet.slot_lease import SlotLease
 from kube.api import Object
+from kube.versions import KnownVersions
 
 _PodName = tuple[str, str]
 
@@ -42,6 +43,8 @@ class FleetCache:
         self._by_node: defaultdict[str, set[_PodName]] = defaultdict(set)
         self._slots: dict[int, SlotLease] = {}
         self._synced: set[FleetSource] = set()
+        self._node_versions: KnownVersions[str] = KnownVersions()
+        self._slot_versions: KnownVersions[int] = KnownVersions()
 
     @property
     def is_synced(self) -> bool:
@@ -52,6 +55,14 @@ class FleetCache:
         """All objects of this source have been taken."""
         self._synced.add(source)
 
+    def begin_anew(self, source: FleetSource) -> None:
+        """Take the next version of each object of this source: its watch begins anew."""
+        with self._lock:
+            if source is FleetSource.NODES:
+                self._node_versions.forget()
+            elif source is FleetSource.SLOTS:
+                self._slot_versions.forget()
+
     def node(self, seen: Object) -> bool:
         """Take a Node, from a watch or from an answer; whether it may change what is to be done.
 
@@ -60,8 +71,7 @@ class FleetCache:
         found = mig_node.node_of(seen, self.terms.prefixes)
         with self._lock:
             before = self._nodes.get(found.name)
-            is_same = before is not None and before.uid == found.uid
-            if before is not None and is_same and _is_older(found.version, before.version):
+            if not self._node_versions.take(found.name, seen["metadata"]):
                 return False
             self._nodes[found.name] = found
             if found.counts:
@@ -75,6 +85,7 @@ class FleetCache:
         """There is no Node of this name."""
         with self._lock:
             self._nodes.pop(name, None)
+            self._node_versions.drop(name)
             self._counting.discard(name)
 
     def pod(self, seen: Object) -> bool:
@@ -98,14 +109,14 @@ class FleetCache:
         """Take a slot's Lease, from a watch or from an answer."""
         found = slot_lease.slot_of(seen)
         with self._lock:
-            before = self._slots.get(found.number)
-            if before is None or not _is_older(found.version, before.version):
+            if self._slot_versions.take(found.number, seen["metadata"]):
                 self._slots[found.number] = found
 
     def slot_gone(self, number: int) -> None:
         """There is no Lease of this slot."""
         with self._lock:
             self._slots.pop(number, None)
+            self._slot_versions.drop(number)
 
     def view(self, memory: RolloutMemory, *, is_paused: bool) -> FleetView:
         """All of it now: nodes that have to do with MIG changes, by themselves or by a record."""
@@ -131,11 +142,3 @@ class FleetCache:
             if not of_node:
                 del self._by_node[before.node]
         return before
-
-
-def _is_older(version: str, than: str) -> bool:
-    """Whether a resourceVersion is older; False where that cannot be known.
-
-    Source: KEP-5504, comparable resource versions; before that they are etcd's revisions.
-    """
-    return version.isdigit() and than.isdigit() and int(version) < int(than)

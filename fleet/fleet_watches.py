@@ -68,7 +68,12 @@ class FleetWatches(WatchedSources[FleetSource]):
                 defects=defects,
             ),
         }
-        super().__init__(followers, synced=cache.mark_synced, rights="deploy/coordinator")
+        super().__init__(
+            followers,
+            synced=cache.mark_synced,
+            rights="deploy/coordinator",
+            connected=cache.begin_anew,
+        )
 
     def take_node(self, event: WatchEvent) -> None:
         """Take an event of the watch of Nodes into the cache."""

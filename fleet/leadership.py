@@ -48,17 +48,20 @@ class Leadership:
         *,
         identity: str,
         namespace: str = names.NAMESPACE,
+        rolled_back: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], datetime] = lambda: datetime.now(UTC),
         uniform: Callable[[float, float], float] = random.uniform,
     ) -> None:
-        """``identity``: a name that no other coordinator has, such as its pod's.
+        """``identity``: a name that no other coordinator has, such as its pod's. ``rolled_back``
+        is called when an answer proves that the store was put back to a backup.
 
         ``clock``: monotonic, the one of :meth:`beat`; ``wall`` is only written.
         """
         self._api = api
         self._identity = identity[: limits.MOST_HOLDER_CHARACTERS]
         self._namespace = namespace
+        self._rolled_back = rolled_back
         self._clock = clock
         self._wall = wall
         self._backoff = Backoff(longest_seconds=CHECK_SECONDS, uniform=uniform)
@@ -178,6 +181,9 @@ class Leadership:
         self._sure_until = asked_at + SURE_SECONDS
 
     def _saw(self, lease: Object) -> None:
+        if leases.is_rolled_back(self._seen, lease):
+            log.warning("API server's store rolled back", extra={"lease": names.COORDINATOR_LEASE})
+            self._rolled_back()
         self._seen = leases.observe(self._seen, lease, self._clock())
         notes = lease["metadata"].get("annotations") or {}
         self.is_paused = notes.get(keys.MIG_PAUSED) == "true"

@@ -111,7 +111,14 @@ def _start(
         dropped=metrics.event_dropped,
     )
     cache = FleetCache(settings.pod_terms)
-    leadership = Leadership(client, identity=instance, namespace=settings.namespace)
+
+    def read_anew() -> None:
+        watches.start_anew()
+        policy_watch.start_anew()
+
+    leadership = Leadership(
+        client, identity=instance, namespace=settings.namespace, rolled_back=read_anew
+    )
     policy = PolicyKeeper(client, leads=lambda: leadership.leads)
     taints = TaintKeeper(
         client,

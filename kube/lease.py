@@ -16,6 +16,7 @@ from enum import Enum, auto
 from typing import Any
 
 from kube.api import LEASES, NODES, Object
+from kube.versions import is_older
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +30,8 @@ class ObservedLease:
     """Differs after every renewal."""
     changed_at: float
     """Monotonic seconds at which the reader first saw this sign."""
+    version: str = ""
+    """Its resourceVersion in the last answer."""
 
     def is_stale(self, now: float) -> bool:
         """Nobody holds it, or its holder has not renewed it for its duration."""
@@ -71,7 +74,18 @@ def observe(before: ObservedLease | None, lease: Object, now: float) -> Observed
         duration_seconds=spec.get("leaseDurationSeconds") or 0,
         sign=sign,
         changed_at=before.changed_at if before is not None and unchanged else now,
+        version=str(lease["metadata"].get("resourceVersion", "")),
     )
+
+
+def is_rolled_back(before: ObservedLease | None, lease: Object) -> bool:
+    """Whether this answer proves that the server's store was put back to a backup.
+
+    ``lease`` is the answer to a get or a write that was sent after the answer that ``before`` is
+    from: neither is ever answered from a cache that lags, so a lower version is one of another
+    past. Versions compare among all objects of a kind, so the Lease may have been made anew.
+    """
+    return before is not None and is_older(lease["metadata"].get("resourceVersion"), before.version)
 
 
 def new(

@@ -24,13 +24,19 @@ class WatchedSources(Generic[S]):
     """Base: watches, each in a thread of its own. What comes of objects is the subclass's."""
 
     def __init__(
-        self, followers: Mapping[S, Follower], *, synced: Callable[[S], None], rights: str
+        self,
+        followers: Mapping[S, Follower],
+        *,
+        synced: Callable[[S], None],
+        rights: str,
+        connected: Callable[[S], None] = lambda _source: None,
     ) -> None:
-        """``synced`` is called when all objects of a source were seen; ``rights``: the folder of
-        deploy/ that gives the right to watch.
+        """``synced`` is called when all objects of a source were seen, ``connected`` when a watch
+        begins anew; ``rights``: the folder of deploy/ that gives the right to watch.
         """
         self._followers = followers
         self._synced = synced
+        self._connected = connected
         self._rights = rights
         self._down: dict[S, str] = {}
         self._threads: list[threading.Thread] = []
@@ -44,6 +50,11 @@ class WatchedSources(Generic[S]):
         """Open the watches: the cache follows the cluster from now on."""
         for source, follower in self._followers.items():
             self._threads.append(threads.started(follower.run, f"watch-{source}"))
+
+    def start_anew(self) -> None:
+        """Read all objects again: the server's store was put back to a backup."""
+        for follower in self._followers.values():
+            follower.start_anew()
 
     def close(self) -> None:
         """Close the watches; waits a little for the threads, which end with the program anyway."""
@@ -59,6 +70,7 @@ class WatchedSources(Generic[S]):
                 self._synced(source)
                 log.info("cache synced", extra={"source": source})
             case WatchConnected():
+                self._connected(source)
                 if self._down.pop(source, None) is not None:
                     log.info("watch reconnected", extra={"source": source})
             case WatchLost(error=error):

@@ -63,6 +63,7 @@ class Heartbeat:
         node: Callable[[], Object | None],
         identity: str,
         namespace: str = names.NAMESPACE,
+        rolled_back: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], datetime] = lambda: datetime.now(UTC),
         uniform: Callable[[float, float], float] = random.uniform,
@@ -70,6 +71,7 @@ class Heartbeat:
         """``node``: the Node as last seen; while it gives None no Lease is made.
 
         ``identity``: the pod's UID, so that a container started anew goes on at once.
+        ``rolled_back`` is called when an answer proves that the store was put back to a backup.
         ``clock``: monotonic, the one of :meth:`beat`; ``wall`` is only written.
         """
         self._api = api
@@ -77,6 +79,7 @@ class Heartbeat:
         self._namespace = namespace
         self._node = node
         self._identity = identity
+        self._rolled_back = rolled_back
         self._clock = clock
         self._wall = wall
         self._backoff = Backoff(uniform=uniform)
@@ -221,6 +224,9 @@ class Heartbeat:
             log.info("Lease acquired", extra={"lease": self._name})
 
     def _saw(self, lease: Object) -> None:
+        if leases.is_rolled_back(self._seen, lease):
+            log.warning("API server's store rolled back", extra={"lease": self._name})
+            self._rolled_back()
         self._seen = leases.observe(self._seen, lease, self._clock())
         self.shown = (lease["metadata"].get("annotations") or {}).get(keys.STATE)
 

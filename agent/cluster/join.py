@@ -134,6 +134,11 @@ def joined(
     watch = None
     if layouts is not None:
         watch = LayoutWatch(replace(layouts, slice_drivers=slices.drivers))
+
+    def read_anew() -> None:
+        for follower in followers:
+            follower.start_anew()
+
     cluster = Cluster(
         client,
         Member(
@@ -151,18 +156,18 @@ def joined(
         clear_xids=clear_xids,
         hasten=hasten,
         layouts=watch,
+        rolled_back=read_anew,
         wall=time.time,
     )
+    take = cluster.on_watch_event
+    followers = [Follower(client, NODES, take, name=node, defects=defects)]
+    if settings.resource_slices:
+        fields = {FIELD: node}
+        take = slices.on_watch_event
+        followers.append(Follower(client, RESOURCE_SLICES, take, fields=fields, defects=defects))
     with contextlib.ExitStack() as ending:
-        take = cluster.on_watch_event
-        own_node = Follower(client, NODES, take, name=node, defects=defects)
-        ending.enter_context(_followed(own_node, turn))
-        if settings.resource_slices:
-            fields = {FIELD: node}
-            slices_news = Follower(
-                client, RESOURCE_SLICES, slices.on_watch_event, fields=fields, defects=defects
-            )
-            ending.enter_context(_followed(slices_news, turn))
+        for follower in followers:
+            ending.enter_context(_followed(follower, turn))
         ending.callback(cluster.leave)
         yield Joined(cluster=cluster, slices=slices)
 

@@ -75,6 +75,7 @@ class Cluster:
         clear_xids: Callable[[str | None], bool],
         hasten: Callable[[str], None],
         layouts: LayoutWatch | None = None,
+        rolled_back: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
         uniform: Callable[[float, float], float] = random.uniform,
@@ -87,7 +88,8 @@ class Cluster:
         Node's wish to clear XIDs again and again, and returns whether it changed anything;
         ``hasten`` runs another tick soon, by its name: one of :attr:`ticks`, ``pods``, which asks
         the kubelet again, or ``discover``. ``layouts``: what becomes of a MIG layout that the Node
-        asks for; None: nobody looks after that.
+        asks for; None: nobody looks after that. ``rolled_back`` is called when an answer proves
+        that the API server's store was put back to a backup.
         ``clock`` is monotonic, the one of the ticks; ``wall`` is Unix time, only shown.
         """
         self._member = member
@@ -135,6 +137,7 @@ class Cluster:
             node=lambda: self._node,
             identity=member.identity,
             namespace=member.namespace,
+            rolled_back=rolled_back,
             clock=clock,
             uniform=uniform,
         )
@@ -191,6 +194,7 @@ class Cluster:
             case CacheSynced() if self._node is None:
                 self._node_changed(None)
             case WatchConnected():
+                self._node_sink.begin_anew()
                 self._watch.connected()
             case WatchLost(error=error):
                 self._watch.lost(str(error))

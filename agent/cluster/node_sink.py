@@ -20,6 +20,7 @@ from api.key_kinds import KeyLocation
 from base.errors import Permanent
 from kube.api import NODES, Api, Object
 from kube.api_errors import ApiError, NotFound
+from kube.versions import KnownVersions
 from labelers.decision import Decisions
 from labelers.node_patch import NodePatch, former_labels, plan, writers
 
@@ -49,6 +50,7 @@ class NodeSink:
         self._lock = threading.Lock()
         self._wanted: tuple[Decisions, Decisions] | None = None
         self._meta: Mapping[str, Any] | None = None
+        self._versions: KnownVersions[str] = KnownVersions()
         self._gone = False
         self._is_new = False
 
@@ -63,8 +65,14 @@ class NodeSink:
             self._gone = node is None
             if node is None:
                 self._meta = None
+                self._versions.drop(self._name)
             else:
                 self._take(node["metadata"])
+
+    def begin_anew(self) -> None:
+        """Take the next Node whatever its version: the watch was lost, and begins anew."""
+        with self._lock:
+            self._versions.forget()
 
     def tick(self, now: float) -> float:
         """Write what is due at this monotonic second; the seconds until the next time."""
@@ -136,26 +144,11 @@ class NodeSink:
         A patch is answered with the newest Node, and the watch may yet send older ones:
         to believe them would repeat the write.
         """
-        known = self._meta
-        if known is not None and known["uid"] == meta["uid"]:
-            if _is_older(meta, known):
-                return
-        else:
+        if not self._versions.take(self._name, meta):
+            return
+        if self._meta is None or self._meta["uid"] != meta["uid"]:
             self._is_new = True
         self._meta = {part: meta[part] for part in _KEPT if part in meta}
-
-
-def _is_older(this: Mapping[str, Any], than: Mapping[str, Any]) -> bool:
-    """Whether one version of an object comes before another.
-
-    Since 1.35 resourceVersions are by definition decimal numbers that grow; before, they
-    were in fact. Where one is not, nothing is older: the worst that follows is a patch
-    that changes nothing. Source: Kubernetes API concepts, resource versions; KEP-5504.
-    """
-    versions = [str(meta.get("resourceVersion")) for meta in (this, than)]
-    if not all(version.isascii() and version.isdecimal() for version in versions):
-        return False
-    return int(versions[0]) < int(versions[1])
 
 
 def _undone(planned: NodePatch, meta: Mapping[str, Any]) -> dict[str, str]:

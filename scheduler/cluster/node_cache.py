@@ -182,6 +182,8 @@ class NodeCache:
             found = self._node(node)
             if ask.uid in (found.finished if ended else found.bound):
                 return
+            if self._where.get(ask.uid, node) != node:  # only in a store that was put back
+                self._drop_pod(ask.uid)
             before = found.bound.get(ask.uid)
             self._where[ask.uid] = node
             self._arrivals += 1
@@ -200,16 +202,19 @@ class NodeCache:
     def pod_gone(self, uid: str) -> None:
         """Remove a pod that was deleted; one that was never reported is passed over."""
         with self._lock:
-            node = self._where.pop(uid, None)
-            if node is None:
-                return
-            found = self._node(node)
-            if pod := found.bound.get(uid):
-                self._count(pod.ask, node, -1)
-            found.release(uid)
-            self._forget(node)
+            self._drop_pod(uid)
 
     # how it is kept
+
+    def _drop_pod(self, uid: str) -> None:
+        node = self._where.pop(uid, None)
+        if node is None:
+            return
+        found = self._node(node)
+        if pod := found.bound.get(uid):
+            self._count(pod.ask, node, -1)
+        found.release(uid)
+        self._forget(node)
 
     def _node(self, name: str) -> NodeRecord:
         found = self._nodes.get(name)

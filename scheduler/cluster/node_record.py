@@ -163,6 +163,7 @@ class NodeRecord:
     def bind(self, pod: Bound, *, lately: bool) -> PredictionCheck | None:
         """A pod is bound here; ``lately``: not one that was there when the watches began."""
         uid = pod.ask.uid
+        self.finished.pop(uid, None)  # it had ended, in a store that was put back since
         self.bound[uid] = pod
         landing = self._landing(pod) if lately and pod.key not in self._gone else None
         # One of the same name that went before is taken for this one while the state names

@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 import http.client
 import signal
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -44,24 +44,46 @@ class OwnPlane(Plane):
     ) -> Self:
         """Start the store and the API server; ready when this returns."""
         directory.mkdir(parents=True, exist_ok=True)
-        store, etcd_port = binaries(ETCD) / "etcd", components.free_port()
-        data = directory / "etcd"
-        programs.remove(data)
-        programs.start("etcd", components.etcd(store, data, etcd_port, components.free_port()))
         Pki.create(directory / "pki")
-        asked = programs.way_to("etcd", etcd_port)
-        programs.wait("etcd", lambda: _is_healthy(asked))
         plane = cls(
             minor=minor,
             folder=directory,
             port=components.free_port(),
             programs=programs,
-            etcd_port=etcd_port,
+            etcd_port=components.free_port(),
             apiserver_flags=apiserver_flags,
             lives=lives,
         )
+        programs.remove(plane.store)
+        plane.start_store()
         plane.start_apiserver()
         return plane
+
+    @property
+    def store(self) -> Path:
+        """The folder with etcd's data."""
+        return self.folder / "etcd"
+
+    def start_store(self) -> None:
+        """Start etcd, on the same port every time, and wait until it has a leader."""
+        binary = binaries(ETCD) / "etcd"
+        command = components.etcd(binary, self.store, self.etcd_port, components.free_port())
+        self.programs.start("etcd", command)
+        port = self.programs.way_to("etcd", self.etcd_port)
+        self.programs.wait("etcd", lambda: _is_healthy(port))
+
+    @contextlib.contextmanager
+    def stopped(self) -> Iterator[Path]:
+        """Stop the API server, then the store, while the block lasts; gives the store's folder.
+
+        An admin restores a backup so. Source: Kubernetes documentation, "Operating etcd clusters
+        for Kubernetes", Restoring an etcd cluster.
+        """
+        self.stop_apiserver()
+        self.programs.stop("etcd")
+        yield self.store
+        self.start_store()
+        self.start_apiserver()
 
     def start_apiserver(self) -> None:
         """Start it, on the same port every time, and wait until it is ready."""

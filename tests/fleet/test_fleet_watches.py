@@ -15,7 +15,7 @@ from fleet.fleet_watches import FleetWatches
 from fleet.rollout_memory import EMPTY
 from fleet.slot_gate import FleetView
 from kube.api import LEASES, NODES, PODS
-from kube.api_errors import Forbidden
+from kube.api_errors import Forbidden, Unreachable
 from tests.fakes.api import FakeApi, Server
 from tests.fleet.simulated_fleet import TERMS, agent_notes
 from tests.log_lines import log_lines
@@ -57,6 +57,10 @@ class Followed:
 def node(name: str) -> dict[str, object]:
     notes = agent_notes(R, "sevenths", "waiting")
     return {"metadata": {"name": name, "annotations": notes}}
+
+
+def holders(of: Followed) -> list[str]:
+    return [slot.holder for slot in of.view().slots]
 
 
 def pod(name: str, resource: str = "nvidia.com/gpu") -> dict[str, object]:
@@ -120,6 +124,46 @@ def test_an_answer_that_is_newer_than_the_watch_stays() -> None:
     again = old | {"metadata": old["metadata"] | {"uid": "another"}}
     cache.node(again)  # made anew: its versions are another count
     assert not cache.view(EMPTY, is_paused=False).nodes["n"].unschedulable
+
+
+def test_after_a_loss_the_cache_is_as_the_store_was_put_back() -> None:
+    server = Server()
+    server.create(NODES, node("n"))
+    lease = {"metadata": {"name": "mig-slot-0"}, "spec": {"holderIdentity": "n"}}
+    server.create(LEASES, lease, names.NAMESPACE)
+    backup = server.backup()
+    of = Followed(server)
+    with of.running():
+        of.until(lambda: of.cache.is_synced)
+        server.patch(NODES, "n", {"spec": {"unschedulable": True}})
+        server.create(NODES, node("new"))
+        holder = {"spec": {"holderIdentity": "new"}}
+        server.patch(LEASES, "mig-slot-0", holder, names.NAMESPACE)
+        of.until(lambda: set(of.view().nodes) == {"n", "new"} and holders(of) == ["new"])
+
+        server.restore(backup)
+        of.api.break_watches(Unreachable("reset"))
+
+        of.until(lambda: set(of.view().nodes) == {"n"} and holders(of) == ["n"])
+        assert not of.view().nodes["n"].unschedulable
+
+
+def test_a_proof_that_the_store_was_put_back_reads_all_anew() -> None:
+    """Where the server stayed, so that no watch was lost."""
+    server = Server()
+    server.create(NODES, node("n"))
+    backup = server.backup()
+    of = Followed(server)
+    with of.running():
+        of.until(lambda: of.cache.is_synced)
+        server.patch(NODES, "n", {"spec": {"unschedulable": True}})
+        of.until(lambda: of.view().nodes["n"].unschedulable)
+
+        server.restore(backup)
+        of.watches.start_anew()
+
+        of.until(lambda: not of.view().nodes["n"].unschedulable)
+        of.until(lambda: of.watches.down == {})
 
 
 def test_a_watch_that_is_not_allowed_names_the_manifests(

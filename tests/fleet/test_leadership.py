@@ -29,6 +29,8 @@ class Candidates:
     server: Server = field(default_factory=Server)
     apis: list[FakeApi] = field(default_factory=list)
     made: list[Leadership] = field(default_factory=list)
+    rolled_back: list[int] = field(default_factory=list)
+    """Who has found that the store was put back."""
 
     def __post_init__(self) -> None:
         for number in range(self.count):
@@ -42,6 +44,7 @@ class Candidates:
             clock=lambda: self.now,
             wall=lambda: AT + timedelta(seconds=self.now),
             uniform=lambda _low, high: high,
+            rolled_back=lambda: self.rolled_back.append(number),
         )
 
     def annotate(self, key: str, value: str | None) -> None:
@@ -151,3 +154,27 @@ def test_two_never_act_at_once(seed: int) -> None:
         assert len(leading) <= 1
         led.update(leading)
     assert len(led) > 1
+
+
+def test_who_leads_and_who_waits_find_a_store_that_was_put_back() -> None:
+    of = Candidates(2)
+    first, second = of.made
+    first.beat(of.now)
+    second.beat(of.now)
+    backup = of.server.backup()
+    for _ in range(3):
+        of.now += 10
+        first.beat(of.now)
+        second.beat(of.now)
+    assert of.rolled_back == []
+
+    of.server.restore(backup)
+    second.beat(of.now)
+    assert of.rolled_back == [1]
+    for _ in range(3):  # its first write meets a conflict, and it reads before the next
+        of.now += 10
+        first.beat(of.now)
+        second.beat(of.now)
+
+    assert of.rolled_back == [1, 0]
+    assert first.leads

@@ -835,3 +835,36 @@ class Race(RuleBasedStateMachine):
 
 
 TestRace = Race.TestCase
+
+
+@pytest.mark.parametrize("was_there", [True, False])
+def test_a_store_that_was_put_back_is_found_at_the_next_renewal(
+    world: World, was_there: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    found: list[float] = []
+    agent = world.agent()
+    agent.heart = Heartbeat(
+        agent.api,
+        node_name=NODE,
+        node=world.node,
+        identity="pod-1",
+        rolled_back=lambda: found.append(world.now),
+        clock=lambda: world.now,
+        wall=lambda: world.wall,
+        uniform=lambda _, most: most,
+    )
+    backup = world.server.backup()
+    agent.run(10)
+    if was_there:
+        backup = world.server.backup()
+    agent.run(5 * RENEW_SECONDS)
+    assert found == []
+
+    world.server.restore(backup)
+    agent.run(RENEW_SECONDS + 5)
+    assert len(found) == 1
+    assert agent.holds
+    agent.run(10 * RENEW_SECONDS)
+
+    assert len(found) == 1
+    assert [text for _, text, _ in log_lines(caplog)].count("API server's store rolled back") == 1

@@ -716,3 +716,24 @@ def status_of(scene: Scene) -> MigStatusAnnotation:
     found = mig_status_annotation.decode(scene.node()["annotations"][keys.MIG_STATUS])
     assert found is not None
     return found
+
+
+def test_labels_that_a_store_lost_when_it_was_put_back_come_back_with_the_watch(
+    scene: Scene,
+) -> None:
+    backup = scene.api.server.backup()
+    scene.start()
+    assert scene.node()["labels"][COUNT] == "2"
+    scene.cluster.on_watch_event(WatchLost(error=Unreachable("reset")))
+    scene.api.server.restore(backup)
+    assert "labels" not in scene.node()
+    assert scene.metric("gpuscape_source_up", source="kubernetes") == 0
+
+    scene.cluster.on_watch_event(WatchConnected())
+    scene.see()
+    scene.run(2 * MINUTE)
+
+    assert scene.node()["labels"][COUNT] == "2"
+    assert keys.TOPOLOGY in scene.node()["annotations"]
+    assert scene.shown().ok == "3"
+    assert scene.metric("gpuscape_source_up", source="kubernetes") == 1

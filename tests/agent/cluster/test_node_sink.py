@@ -590,6 +590,28 @@ def test_versions_that_are_no_numbers_are_believed_as_they_come() -> None:
     assert world.writes() == 2
 
 
+def test_after_a_loss_of_the_watch_an_older_node_is_believed_and_mended() -> None:
+    """The store may have been put back to a backup, in which the labels are not yet."""
+    world = World(node=False)
+    world.make_node()
+    backup = world.server.backup()
+    sink = world.node()
+    world.want(EIGHT)
+    world.run(600)
+    assert world.labels() == {"gpu.count": "8", "gpu.mode": "compute"}
+    world.server.restore(backup)
+    lost = world.server.get(NODES, NAME)
+    sink.saw(lost)  # of the same watch: it lags behind the answer
+    world.run(600)
+    assert world.labels() == {}
+
+    sink.begin_anew()
+    sink.saw(lost)
+    world.run(60)
+
+    assert world.labels() == {"gpu.count": "8", "gpu.mode": "compute"}
+
+
 def kill(_: object) -> None:
     raise KilledError
 

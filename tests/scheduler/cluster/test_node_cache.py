@@ -736,3 +736,25 @@ def test_a_node_without_topology_is_of_no_product() -> None:
     assert held(fleet) is None
     fleet.cache.node("a", topology="damaged", product="V100")
     assert held(fleet) is None
+
+
+# a store that was put back to a backup
+
+
+def test_a_pod_that_comes_on_another_node_is_on_the_former_no_more() -> None:
+    fleet = Fleet().with_node("a").with_node("b")
+    fleet.bind(pod("p", job="j"), node="a")
+    fleet.bind(pod("p", job="j"), node="b")
+
+    assert [len(fleet.cache.detail(name).pods) for name in ("a", "b")] == [0, 1]  # type: ignore[union-attr]  # both are there
+    assert list(fleet.cache.nodes_of("j")) == ["b"]
+    fleet.cache.pod_gone("uid-p")
+    assert list(fleet.cache.nodes_of("j")) == []
+
+
+def test_of_a_pod_that_has_not_ended_after_all_nothing_is_kept_when_it_goes() -> None:
+    fleet = Fleet()
+    fleet.bind(pod("p"), ended=True)
+    fleet.bind(pod("p"))
+    fleet.cache.pod_gone("uid-p")
+    assert fleet.cache.detail("a") is None
