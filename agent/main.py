@@ -25,6 +25,7 @@ from agent.agent_servers import AgentServers, ServedParts
 from agent.gpu_records import GpuRecords
 from agent.machine_reader import MachineReader
 from agent.metrics import metric_settings
+from agent.metrics.counters_config_map import CountersConfigMap
 from agent.metrics.latest_metrics import LatestMetrics
 from agent.metrics.source_reports import Change
 from agent.node_agent import Intervals, NodeAgent
@@ -43,7 +44,6 @@ from base.errors import GpuscapeError
 from base.runtime import Runtime, Tick
 from base.settings import version_skew
 from base.tick_watch import TickWatch
-from exporters.dcgm.counters_format import CountersConfig
 from exporters.gpuscape.agent_metrics import AgentMetrics
 from exporters.gpuscape.core_families import ServedFamilies
 from web.client_access import OPEN
@@ -182,7 +182,7 @@ class _Running:
                 undo.callback(self.machine.close)
             self._place = place_of(settings, plugin, self.machine.start)
             self._client = parts.client(settings, ending)
-            self._counters, self._counters_file = parts.counters(
+            self._counters = parts.counters(
                 settings, self._client, None if before is None else before.config_map(settings)
             )
             self._web = parts.web_config(settings, self._update_metrics)
@@ -192,11 +192,10 @@ class _Running:
             undo.pop_all()
             self._ending = ending.pop_all()
 
-    def config_map(self, settings: AgentSettings) -> CountersConfig | None:
-        """The counters of the ConfigMap that other settings name, where it was read for these."""
-        named = self._settings.counters_from
-        read = named is not None and self._counters_file is None and self._client is not None
-        return self._counters if read and settings.counters_from == named else None
+    def config_map(self, settings: AgentSettings) -> CountersConfigMap | None:
+        """The ConfigMap with counters that other settings name, where these name it too."""
+        is_same = settings.counters_from == self._settings.counters_from
+        return self._counters.config_map if is_same else None
 
     def request_release(self, who: str, causes: tuple[str, ...]) -> None:
         """Leave the GPUs alone for these causes of ``who``; without causes, no longer for ``who``.
@@ -221,7 +220,8 @@ class _Running:
         own.settings_changed()
         name = self._place.name
         parts.restore(settings, self._place.root, machine.records)
-        latest = metric_settings.latest(settings, name, own, self._counters, machine.records)
+        served = self._counters.served
+        latest = metric_settings.latest(settings, name, own, served, machine.records)
         self.latest = latest
         self._update_metrics(lambda _own: None)
         defects = Defects(functools.partial(latest.refresh, AgentMetrics.defect_met))
@@ -280,7 +280,7 @@ class _Running:
             ),
             hasten=runtime.hasten,
             extra=parts.extra_readings(
-                settings, self._counters, self._place.root, known, machine.kernel_log(settings)
+                settings, served, self._place.root, known, machine.kernel_log(settings)
             ),
             records=machine.records,
         )
@@ -291,16 +291,18 @@ class _Running:
                 latest.show_holdings(None)
         if self.lasting.release_requests.causes:
             self.agent.release()
-        if self._counters_file is not None:
-            ticks["counters"] = parts.counters_file(
-                settings, self._counters_file, self._counters, latest, self.agent.read_groups
-            ).poll
+        read_groups = self.agent.read_groups
+        follow = parts.followed_counters(settings, self._counters, latest, read_groups)
+        if follow is not None:
+            ticks["counters"] = follow
         web = self._web
         if web is not None:
             ticks["web-config"] = web.poll
         access = (lambda: OPEN) if web is None else (lambda: web.current)
-        served = ServedParts(agent=self.agent, latest=latest, measured=own.serving, access=access)
-        self.lasting.servers.serve(self._servers, served)
+        parts_served = ServedParts(
+            agent=self.agent, latest=latest, measured=own.serving, access=access
+        )
+        self.lasting.servers.serve(self._servers, parts_served)
         ticks.update(self.agent.ticks)
         self._errands.start()
         ending.callback(self._errands.close)

@@ -12,7 +12,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,6 +20,7 @@ from agent import records_file
 from agent.gpu_errors.kernel_log import KernelLog
 from agent.gpu_records import GpuRecords
 from agent.metrics import metric_settings
+from agent.metrics.counters_config_map import CountersConfigMap, followed
 from agent.metrics.followed_counters import CountersFile
 from agent.metrics.latest_metrics import LatestMetrics
 from agent.metrics.source_reports import Change, source_report
@@ -30,6 +31,7 @@ from agent.settings.agent_settings import AgentSettings
 from api.mig_resources import MigStrategy
 from base.defects import Defects
 from base.errors import BadInput, GpuscapeError
+from base.runtime import Tick
 from discovery.sample import ReadingGroup
 from exporters.dcgm.counters_format import CountersConfig
 
@@ -107,40 +109,62 @@ def start_turn(settings: AgentSettings, client: Api | None) -> StartTurn | None:
     return start_turn(settings, client)
 
 
-def counters(
-    settings: AgentSettings, client: Api | None, last_read: CountersConfig | None = None
-) -> tuple[CountersConfig, Path | None]:
-    """The metrics to serve, from the ConfigMap, else the file, else the default; and that file.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CountersSource:
+    """The metrics to serve from the start on, and where others may come from later."""
 
-    No file where the metrics come from elsewhere. ``last_read`` is what the ConfigMap had, where it
-    was read before: it holds while the ConfigMap cannot be.
+    served: CountersConfig
+    file: Path | None
+    """Followed while it changes; None where the metrics come from elsewhere."""
+    config_map: CountersConfigMap | None = None
+    """Served instead as soon as it was read; None where the settings name none."""
+
+
+def counters(
+    settings: AgentSettings, client: Api | None, before: CountersConfigMap | None = None
+) -> CountersSource:
+    """The metrics to serve: from the ConfigMap, else the file, else the default.
+
+    ``before`` is the same ConfigMap as read for other settings: what it had holds while it cannot
+    be read. An API server that does not answer is waited for a second.
     """
     if client is None or settings.counters_from is None:
-        return metric_settings.counters(settings), settings.counters
+        return CountersSource(served=metric_settings.counters(settings), file=settings.counters)
     from agent.cluster.join import config_map_text
 
-    text = config_map_text(client, settings.counters_from)
-    if text is None and last_read is not None:
-        return last_read, None
-    return metric_settings.counters(settings, text), settings.counters if text is None else None
+    name = settings.counters_from
+    read = functools.partial(config_map_text, client, name)
+    config_map = CountersConfigMap(name, read, None if before is None else before.found)
+    config_map.begin()
+    if (found := config_map.found) is not None:
+        return CountersSource(served=found, file=None, config_map=config_map)
+    served = metric_settings.counters(settings)
+    return CountersSource(served=served, file=settings.counters, config_map=config_map)
 
 
-def counters_file(
+def followed_counters(
     settings: AgentSettings,
-    file: Path,
-    served: CountersConfig,
+    source: CountersSource,
     latest: LatestMetrics,
     read_groups: Callable[[tuple[ReadingGroup, ...]], None],
-) -> CountersFile:
-    """The file of the metrics to serve, followed while it changes; ``read_groups`` gets the
-    readings that what is served needs."""
+) -> Tick | None:
+    """The tick that serves other metrics when their source has others; None where none can.
+
+    ``read_groups`` gets the readings that what is served needs.
+    """
 
     def take(found: CountersConfig) -> None:
         read_groups(metric_settings.groups(settings, found))
         latest.show_counters(metric_settings.renderer(settings, found), len(found.skipped))
 
     report = source_report(latest.refresh, "counters")
-    return CountersFile(file, served, take=take, report=report)
+    config_map, tick = source.config_map, None
+    if source.file is not None:
+        of_file = report if config_map is None else lambda _is_good: None
+        tick = CountersFile(source.file, source.served, take=take, report=of_file).poll
+    if config_map is None:
+        return tick
+    return followed(config_map, source.served, take=take, report=report, until_read=tick)
 
 
 def known_pods(

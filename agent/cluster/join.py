@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import logging
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -26,12 +25,9 @@ from base import threads
 from base.defects import Defects
 from base.errors import BadInput
 from kube.api import CONFIG_MAPS, NODES, PODS, RESOURCE_SLICES, Api
-from kube.api_errors import ApiError
 from kube.client import ApiClient, Program
 from kube.credentials import find
 from kube.follower import Follower
-
-log = logging.getLogger(__name__)
 
 COUNTERS_KEY = "metrics"
 """Of a ConfigMap with counters. Source: dcgm-exporter's --configmap-data."""
@@ -67,18 +63,12 @@ def _without_a_cluster(settings: AgentSettings) -> str:
     return "leave out what asks a cluster: pod-uid-label, pod-labels, counters-from"
 
 
-def config_map_text(client: Api, named: str) -> bytes | None:
-    """The key ``metrics`` of the ConfigMap ``namespace:name``; None where it cannot be had."""
+def config_map_text(client: Api, named: str) -> bytes:
+    """The key ``metrics`` of the ConfigMap ``namespace:name``. Raises ApiError and BadInput."""
     namespace, _, name = named.partition(":")
-    try:
-        data = client.get(CONFIG_MAPS, name, namespace=namespace).get("data") or {}
-    except ApiError as error:
-        log.warning("counters ConfigMap not read", extra={"why": str(error)})
-        return None
+    data = client.get(CONFIG_MAPS, name, namespace=namespace).get("data") or {}
     if COUNTERS_KEY not in data:
-        why = f"it has no key {COUNTERS_KEY}"
-        log.warning("counters ConfigMap not read", extra={"why": why})
-        return None
+        raise BadInput(f"it has no key {COUNTERS_KEY}")
     return str(data[COUNTERS_KEY]).encode("utf-8", "replace")
 
 

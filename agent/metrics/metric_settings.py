@@ -11,7 +11,7 @@ from agent.metrics.followed_counters import log_skipped, read_file
 from agent.metrics.latest_metrics import LatestMetrics
 from agent.settings.agent_settings import AgentSettings
 from discovery.sample import ReadingGroup
-from exporters.dcgm.counters_format import DEFAULT_COUNTERS, CountersConfig, read_counters
+from exporters.dcgm.counters_format import DEFAULT_COUNTERS, CountersConfig
 from exporters.dcgm.render import Renderer
 from exporters.dcgm.series_labels import SeriesIdentity
 from exporters.gpuscape import core_families
@@ -36,18 +36,14 @@ def own_families(settings: AgentSettings) -> tuple[GpuscapeFamily, ...]:
     return core_families.families(served(settings))
 
 
-def counters(settings: AgentSettings, config_map: bytes | None = None) -> CountersConfig:
-    """What is to be served; lines that cannot be are logged, one by one.
+def counters(settings: AgentSettings) -> CountersConfig:
+    """What is to be served without a ConfigMap; lines that cannot be are logged, one by one.
 
-    ``config_map`` is the text of the ConfigMap that the settings name, where it could be had.
     Raises BadInput where the file of counters cannot be read.
     """
-    if config_map is not None:
-        found = read_counters(config_map, f"ConfigMap {settings.counters_from}")
-    elif settings.counters is not None:
-        found = read_file(settings.counters)
-    else:
+    if settings.counters is None:
         return DEFAULT_COUNTERS
+    found = read_file(settings.counters)
     log_skipped(found)
     return found
 

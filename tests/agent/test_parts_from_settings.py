@@ -99,6 +99,19 @@ def test_what_cannot_be_shown_without_a_cluster_ends_the_start() -> None:
         assert parts.client(AgentSettings(standalone=True), ending) is None
 
 
+COUNTERS = {"metrics": "DCGM_FI_DEV_FAN_SPEED, gauge, x\nDCGM_FI_DEV_SM_CLOCK, gauge, x"}
+
+
+def config_map(server: FakeApi, data: dict[str, str] | None) -> None:
+    """Somebody makes the ConfigMap default:counters."""
+    meta = {"name": "counters", "namespace": "default"}
+    server.create(CONFIG_MAPS, {"metadata": meta, "data": data}, namespace="default")
+
+
+def names_of(source: parts.CountersSource) -> list[str]:
+    return [family.name for family in source.served.families]
+
+
 @pytest.mark.parametrize("data", [None, {}, {"other": "x"}])
 def test_a_config_map_without_counters_is_logged_and_the_file_counts(
     data: dict[str, str] | None, tmp_path: Path, caplog: pytest.LogCaptureFixture
@@ -107,16 +120,15 @@ def test_a_config_map_without_counters_is_logged_and_the_file_counts(
     file.write_text("DCGM_FI_DEV_SM_CLOCK, gauge, x")
     settings = AgentSettings(counters=file, counters_from="default:counters")
     server = FakeApi()
-    meta = {"name": "counters", "namespace": "default"}
-    server.create(CONFIG_MAPS, {"metadata": meta, "data": data}, namespace="default")
-    read, followed = parts.counters(settings, server)
-    assert [family.name for family in read.families] == ["DCGM_FI_DEV_SM_CLOCK"]
-    assert followed == file
+    config_map(server, data)
+    source = parts.counters(settings, server)
+    assert names_of(source) == ["DCGM_FI_DEV_SM_CLOCK"]
+    assert source.file == file
     why = {"why": "it has no key metrics"}
     assert log_lines(caplog) == [("WARNING", "counters ConfigMap not read", why)]
     caplog.clear()
     server.fail("get", Unreachable("no route"), times=1)
-    assert parts.counters(settings, server) == (read, file)
+    assert parts.counters(settings, server).served == source.served
     assert whys(caplog, "counters ConfigMap not read") == ["no route"]
 
 
@@ -124,21 +136,54 @@ def test_a_config_map_that_cannot_be_read_any_more_leaves_what_was_read() -> Non
     """Where it never could be, the default holds."""
     settings = AgentSettings(standalone=True, counters_from="default:counters")
     server = FakeApi()
-    body = {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {"name": "counters", "namespace": "default"},
-        "data": {"metrics": "DCGM_FI_DEV_SM_CLOCK, gauge, x"},
-    }
-    assert parts.counters(settings, server) == (DEFAULT_COUNTERS, None)
-    server.create(CONFIG_MAPS, body, namespace="default")
-    read, file = parts.counters(settings, server)
-    assert read != DEFAULT_COUNTERS
-    named = replace(settings, counters=Path("none.csv"))
-    assert parts.counters(named, server) == (read, None)  # the file is neither read nor followed
+    assert parts.counters(settings, server).served == DEFAULT_COUNTERS
+    config_map(server, COUNTERS)
+    read = parts.counters(settings, server)
+    assert names_of(read) == ["DCGM_FI_DEV_FAN_SPEED", "DCGM_FI_DEV_SM_CLOCK"]
+    named = parts.counters(replace(settings, counters=Path("none.csv")), server)
+    assert (named.served, named.file) == (
+        read.served,
+        None,
+    )  # the file is neither read nor followed
     server.fail("get", Unreachable("get"), times=None)
-    assert parts.counters(settings, server, read) == (read, file)
-    assert parts.counters(settings, server) == (DEFAULT_COUNTERS, None)
+    again = parts.counters(settings, server, read.config_map)
+    assert (again.served, again.file) == (read.served, None)
+    assert parts.counters(settings, server).served == DEFAULT_COUNTERS
+
+
+def test_a_config_map_that_comes_late_is_served_then_and_the_file_no_longer_followed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    file = tmp_path / "counters.csv"
+    file.write_text("DCGM_FI_DEV_GPU_TEMP, gauge, x")
+    options = {"prefix": "own_", "own_families": "none", "counters": file}
+    settings = AgentSettings(counters_from="default:counters", **options)  # type: ignore[arg-type]  # handed through
+    server, latest = FakeApi(), latest_of(settings)
+    asked: list[tuple[ReadingGroup, ...]] = []
+    server.fail("get", Unreachable("no route"), times=4)
+    source = parts.counters(settings, server)
+    tick = parts.followed_counters(settings, source, latest, asked.append)
+    assert tick is not None
+    for now in (0.0, 100.0):
+        assert 0.0 <= tick(now) <= POLL_SECONDS
+    assert lines(latest, 'gpuscape_source_up{source="counters"}')[0].endswith(" 0.0")
+    file.write_text("DCGM_FI_DEV_MEM_CLOCK, gauge, x")
+    tick(150.0)
+    assert len(lines(latest, "own_DCGM_FI_DEV_MEM_CLOCK{")) == 1
+
+    config_map(server, COUNTERS)
+    assert tick(200.0) > POLL_SECONDS
+    file.write_text("DCGM_FI_DEV_GPU_TEMP, gauge, x")
+    tick(300.0)
+
+    assert len(lines(latest, "own_DCGM_FI_DEV_SM_CLOCK{")) == 1
+    assert lines(latest, "own_DCGM_FI_DEV_GPU_TEMP{") == []
+    assert asked[-1] == (ReadingGroup.FAN,)
+    assert lines(latest, 'gpuscape_source_up{source="counters"}')[0].endswith(" 1.0")
+    assert whys(caplog, "counters ConfigMap not read") == ["no route"]
+    assert [text for _, text, _ in log_lines(caplog)].count("counters ConfigMap read") == 1
+    assert [call.verb for call in server.calls].count("get") == 5
 
 
 # readings in addition to those always made
@@ -220,15 +265,17 @@ def test_a_changed_counters_file_is_read_for_served_and_reported(tmp_path: Path)
     asked: list[tuple[ReadingGroup, ...]] = []
     assert lines(latest, "own_DCGM_FI_DEV_GPU_TEMP{")
     file.write_text("DCGM_FI_DEV_FAN_SPEED, gauge, x\nDCGM_FI_DEV_SM_CLOCK, gauge, x\n1\n2\n")
-    followed = parts.counters_file(settings, file, DEFAULT_COUNTERS, latest, asked.append)
-    assert followed.poll(0.0) == POLL_SECONDS
+    source = parts.CountersSource(served=DEFAULT_COUNTERS, file=file)
+    tick = parts.followed_counters(settings, source, latest, asked.append)
+    assert tick is not None
+    assert tick(0.0) == POLL_SECONDS
     assert asked == [(ReadingGroup.FAN,)]
     assert lines(latest, "own_DCGM_FI_DEV_GPU_TEMP{") == []
     assert len(lines(latest, "own_DCGM_FI_DEV_SM_CLOCK{")) == 1
     assert lines(latest, "gpuscape_counters_skipped") == ["gpuscape_counters_skipped 2.0"]
     assert lines(latest, 'gpuscape_source_up{source="counters"}')[0].endswith(" 1.0")
     file.unlink()
-    followed.poll(0.0)
+    tick(0.0)
     assert lines(latest, 'gpuscape_source_up{source="counters"}')[0].endswith(" 0.0")
 
 

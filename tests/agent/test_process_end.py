@@ -146,7 +146,7 @@ def test_an_api_server_that_never_answers_does_not_delay_the_end(
 def test_a_config_map_that_never_comes_does_not_delay_the_end(
     simulation: Simulation, silent_cluster: Path
 ) -> None:
-    """Where the main thread waits for it, before anything is read."""
+    """Where the main thread waits for it for a moment, before anything is read."""
     counters = ("--counters-from", "here:counters")
     with started(simulation, "--kubeconfig", str(silent_cluster), *counters) as agent:
         until(lambda: bool(psutil.Process(agent.pid).net_connections()))

@@ -162,13 +162,9 @@ def test_lines_of_counters_that_are_not_served_are_logged_and_counted(
     ]
 
 
-def test_the_config_map_wins_over_the_file_which_wins_over_the_default(tmp_path: Path) -> None:
+def test_the_file_wins_over_the_default(tmp_path: Path) -> None:
     file = tmp_path / "counters.csv"
-    settings = AgentSettings(counters=file, counters_from="default:metrics")
-    clock = b"DCGM_FI_DEV_SM_CLOCK, gauge, x\n?\n"
-    found = metric_settings.counters(settings, clock)
-    assert [it.name for it in found.families] == ["DCGM_FI_DEV_SM_CLOCK"]
-    assert [it.file for it in found.skipped] == ["ConfigMap default:metrics"]
+    settings = AgentSettings(counters=file)
     with pytest.raises(BadInput, match=str(file)):
         metric_settings.counters(settings)
     file.write_text(f"{TEMPERATURE}, gauge, x\n")
