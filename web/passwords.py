@@ -2,7 +2,8 @@
 """Who may ask: user names and passwords of HTTP's basic authentication, checked with bcrypt.
 
 A check takes its time by design, so it runs in a thread of its own, one at a time, and is not
-repeated for a user whose password was right. How long it takes does not show which users exist.
+repeated for a user whose password was right; clients' hosts take turns. How long it takes does not
+show which users exist.
 """
 
 from __future__ import annotations
@@ -10,18 +11,16 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
-import functools
 import hashlib
 import hmac
-import queue
 import secrets
 import weakref
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future
 
 import bcrypt
 
 from base import threads
+from web.password_turns import PasswordCheck, PasswordTurns
 
 _PASSWORD_BYTES = 72
 """More does not enter a bcrypt hash; tools that make hashes cut, and the library refuses."""
@@ -34,23 +33,33 @@ def _matches(password: bytes, hashed: bytes) -> bool:
         return False
 
 
-class _Check:
-    """One password against one hash; cancelled when the client has gone."""
+class _Checks:
+    """What the thread that checks passwords has; not the Passwords, which it would keep alive."""
 
-    def __init__(self, password: bytes, hashed: bytes) -> None:
-        self.password = password
-        self.hashed = hashed
-        self.answer: Future[bool] = Future()
+    def __init__(self, users: Mapping[str, bytes], matches: Callable[[bytes, bytes], bool]) -> None:
+        self._users = users
+        self._matches = matches
+        self.turns = PasswordTurns()
+        self.verified: dict[str, bytes] = {}
+        """The digest of each user's right password, once it was used: no more than users."""
 
+    def run(self) -> None:
+        """Check one after the other until the turns are closed."""
+        for check in iter(self.turns.take, None):
+            self._decide(check)
 
-def _run(checks: queue.SimpleQueue[_Check | None], matches: Callable[[bytes, bytes], bool]) -> None:
-    """Check one after the other; None ends it."""
-    for check in iter(checks.get, None):
-        if check.answer.set_running_or_notify_cancel():
-            try:
-                check.answer.set_result(matches(check.password, check.hashed))
-            except Exception as error:  # for whoever waits
-                check.answer.set_exception(error)
+    def _decide(self, check: PasswordCheck) -> None:
+        name, digest = check.credentials
+        try:
+            right = self._matches(check.password, check.hashed) and name in self._users
+        except Exception as error:  # for whoever waits
+            for answer in check.waiting():
+                answer.set_exception(error)
+            return
+        if right:
+            self.verified[name] = digest
+        for answer in check.waiting():
+            answer.set_result(right)
 
 
 class Passwords:
@@ -63,19 +72,16 @@ class Passwords:
         self._users = users
         self._names = sorted(users)
         self._secret = secrets.token_bytes(32)
-        self._verified: dict[str, bytes] = {}
-        """The digest of each user's right password, once it was used: no more than users."""
-        self._checks: queue.SimpleQueue[_Check | None] = queue.SimpleQueue()
-        # a daemon, unlike an executor's threads: the program's end waits for no check
-        self._run = functools.partial(_run, self._checks, matches)
+        self._checks = _Checks(users, matches)
         self._is_running = False
-        weakref.finalize(self, self._checks.put, None)
+        weakref.finalize(self, self._checks.turns.close)
 
-    async def admit(self, authorization: str) -> bool:
+    async def admit(self, authorization: str, host: str = "") -> bool:
         """Whether this ``Authorization`` header holds a user's name and password.
 
-        For one thread, the event loop's. Raises NoThread, and tries again at the next request,
-        while there is no thread to be had for the first check.
+        ``host`` is the client's address: hosts take turns. For one thread, the event loop's.
+        Raises NoThread, and tries again at the next request, while there is no thread to be had
+        for the first check.
         """
         credentials = _credentials(authorization)
         if credentials is None:
@@ -86,17 +92,14 @@ class Passwords:
         # an unknown name always costs a whole check, against a hash that is the same each time;
         # were results reused for it, a quick answer would show that the password is somebody's
         user = name if known else self._stand_in(name)
-        if known and hmac.compare_digest(self._verified.get(name, b""), digest):
+        if known and hmac.compare_digest(self._checks.verified.get(name, b""), digest):
             return True
         if not self._is_running:
-            threads.started(self._run, "passwords")
+            # a daemon, unlike an executor's threads: the program's end waits for no check
+            threads.started(self._checks.run, "passwords")
             self._is_running = True
-        check = _Check(password, self._users[user])
-        self._checks.put(check)
-        right = await asyncio.wrap_future(check.answer)
-        if right and known:
-            self._verified[user] = digest
-        return right and known
+        check = PasswordCheck((name, digest), password, self._users[user])
+        return await asyncio.wrap_future(self._checks.turns.put(host, check))
 
     def _digest(self, text: bytes) -> bytes:
         return hashlib.blake2b(text, key=self._secret).digest()

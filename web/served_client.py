@@ -197,7 +197,8 @@ class ServedClient:
             self._refuse(RefusalReason.RATE)
             return _TOO_OFTEN
         try:
-            if access.passwords is None or await access.passwords.admit(request.authorization):
+            passwords, sent = access.passwords, request.authorization
+            if passwords is None or await passwords.admit(sent, self._wire.client):
                 return self._service.answer(request)
         except NoThread as error:
             self._service.refusals.not_accepted(error)

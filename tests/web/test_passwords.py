@@ -133,7 +133,9 @@ def test_requests_go_on_while_a_password_is_checked() -> None:
     assert asyncio.run(ask()) == (False, True)
 
 
-def test_a_check_is_not_made_for_a_client_that_has_gone() -> None:
+def test_the_check_of_a_client_that_gave_up_is_made_in_its_turn_and_its_next_request_is_quick() -> (
+    None
+):
     checking, let_go = threading.Event(), threading.Event()
     checked: list[bytes] = []
 
@@ -146,17 +148,17 @@ def test_a_check_is_not_made_for_a_client_that_has_gone() -> None:
 
     async def ask() -> bool:
         first = asyncio.create_task(passwords.admit(header("alice", "first")))
-        gone = asyncio.create_task(passwords.admit(header("alice", "gone")))
+        gone = asyncio.create_task(passwords.admit(header("bob", "b-word")))
         last = asyncio.create_task(passwords.admit(header("alice", "last")))
         while not checking.is_set():
             await asyncio.sleep(0)
         gone.cancel()
         await asyncio.wait([gone])
         let_go.set()
-        return await first and await last
+        return await first and await last and await passwords.admit(header("bob", "b-word"))
 
     assert asyncio.run(ask())
-    assert checked == [b"first", b"last"]
+    assert checked == [b"first", b"b-word", b"last"]
 
 
 def test_its_thread_ends_with_it() -> None:
@@ -228,3 +230,89 @@ def passwords() -> Passwords:
 @given(st.text() | st.binary(max_size=100).map(lambda it: "Basic " + base64.b64encode(it).decode()))
 def test_any_header_is_answered_and_lets_nobody_in(given: str) -> None:
     assert asked(passwords(), given) == [False]
+
+
+# wrong passwords that keep coming
+
+
+class Attacked:
+    """Passwords whose checks a test lets go one by one, and the order in which they were made."""
+
+    def __init__(self) -> None:
+        self.order: list[bytes] = []
+        self._go = threading.Semaphore(0)
+        self.passwords = Passwords(USERS, matches=self._matches)
+
+    def _matches(self, password: bytes, hashed: bytes) -> bool:
+        assert self._go.acquire(timeout=60)
+        self.order.append(password)
+        return password == hashed
+
+    def ask(self, user: str, password: str, host: str) -> asyncio.Task[bool]:
+        return asyncio.create_task(self.passwords.admit(header(user, password), host))
+
+    def allow(self, count: int) -> None:
+        self._go.release(count)
+
+    async def let_go(self, count: int) -> None:
+        """Have so many checks made."""
+        before = len(self.order)
+        self.allow(count)
+        while len(self.order) < before + count:
+            await asyncio.sleep(0.001)
+
+
+def test_the_right_password_waits_for_one_check_of_each_other_host() -> None:
+    async def run() -> tuple[bool, int]:
+        of = Attacked()
+        wrong = [of.ask("alice", f"x{at}", f"10.0.0.{at % 2}") for at in range(60)]
+        await asyncio.sleep(0)
+        right = of.ask("alice", "a-word", "10.0.0.9")
+        made = 0
+        while not right.done():
+            await of.let_go(1)
+            made += 1
+            await asyncio.sleep(0.01)
+        admitted = await right
+        for task in wrong:
+            task.cancel()
+        await of.let_go(59 - made)
+        return admitted, made
+
+    admitted, made = asyncio.run(run())
+    assert admitted
+    assert made <= 5  # the one under way, one of each host, and one that ends before it is seen
+
+
+def test_from_one_host_a_client_that_gives_up_is_let_in_at_a_later_request() -> None:
+    """However many wrong ones come in the meantime."""
+
+    async def run() -> list[bool]:
+        of, wrong, answers = Attacked(), list[asyncio.Task[bool]](), list[bool]()
+        for scrape in range(3):
+            wrong += [of.ask("alice", f"x{scrape}-{at}", "10.0.0.1") for at in range(60)]
+            await asyncio.sleep(0)
+            right = of.ask("alice", "a-word", "10.0.0.1")
+            await asyncio.sleep(0)
+            await of.let_go(40)
+            done, _ = await asyncio.wait([right], timeout=0.05)
+            answers.append(bool(done) and right.result())
+            right.cancel()
+        for task in wrong:
+            task.cancel()
+        await of.let_go(180 + 1 - 120)
+        return answers
+
+    assert asyncio.run(run()) == [False, True, True]
+
+
+def test_one_wrong_password_of_many_requests_is_checked_once_for_all_that_wait() -> None:
+    async def run() -> list[bytes]:
+        of = Attacked()
+        tasks = [of.ask("alice", "x", f"10.0.0.{at}") for at in range(60)]
+        await asyncio.sleep(0)
+        of.allow(2)  # the first may be under way when the others come
+        assert await asyncio.gather(*tasks) == [False] * 60
+        return of.order
+
+    assert len(asyncio.run(run())) <= 2
