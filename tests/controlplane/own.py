@@ -79,7 +79,7 @@ class OwnPlane(Plane):
         An admin restores a backup so. Source: Kubernetes documentation, "Operating etcd clusters
         for Kubernetes", Restoring an etcd cluster.
         """
-        self.stop_apiserver()
+        self.stop_apiserver(signal.SIGKILL)
         self.programs.stop("etcd")
         yield self.store
         self.start_store()
