@@ -11,6 +11,10 @@ GPU_RESOURCE: Final = "nvidia.com/gpu"
 MIG_PREFIX: Final = "nvidia.com/mig-"
 SHARED_SUFFIX: Final = ".shared"
 """Of a resource whose devices are shared out, where the plugin is told to name it so."""
+GPU_RESOURCES: Final = (GPU_RESOURCE, MIG_PREFIX)
+"""Whole GPUs and MIG devices, as NVIDIA's device plugin names them."""
+_BEGINNINGS: Final = ("-", ".", "_", "/")
+"""No name of a resource ends in these. Source: Kubernetes documentation, "Object names and IDs"."""
 MOST_OFFERS: Final = 16
 """Resources that an annotation names for a node's layouts; with more it names none."""
 
@@ -23,10 +27,18 @@ class MigStrategy(StrEnum):
     MIXED = "mixed"  # a resource for each profile
 
 
-def is_gpu_resource(resource: str, named: Collection[str] = (GPU_RESOURCE,)) -> bool:
-    """Its devices are GPUs or MIG devices; ``named``: resources of whole GPUs."""
-    names = {resource, resource.removesuffix(SHARED_SUFFIX)}
-    return not names.isdisjoint(named) or resource.startswith(MIG_PREFIX)
+def is_gpu_resource(resource: str, named: Collection[str] = GPU_RESOURCES) -> bool:
+    """Whether devices of a resource are GPUs, MIG devices or shares of these.
+
+    ``named``: names of such resources, each also with the suffix ``.shared``; a name that ends
+    in ``-``, ``.``, ``_`` or ``/`` is how names begin. So ``nvidia.com/gpumem`` is none: HAMi
+    counts memory by it. Source: HAMi, docs, "Device resources"; NVIDIA k8s-device-plugin, README,
+    ``renameByDefault``.
+    """
+    names = (resource, resource.removesuffix(SHARED_SUFFIX))
+    return any(
+        resource.startswith(name) if name.endswith(_BEGINNINGS) else name in names for name in named
+    )
 
 
 def mig_resource(profile: str) -> str:

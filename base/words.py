@@ -33,8 +33,12 @@ def closest(word: str, known: Iterable[str]) -> str | None:
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """The end of a message about an unknown word: the known one it resembles, else nothing."""
-    close = closest(word, known)
-    return f": did you mean {close}?" if close else ""
+    return meant(closest(word, known))
+
+
+def meant(word: str | None) -> str:
+    """The end of a message that proposes a word; nothing where there is none to propose."""
+    return f": did you mean {word}?" if word else ""
 
 
 def quoted(text: str) -> str:

@@ -129,7 +129,8 @@ class CoordinatorSettings:
     gpu_resources: tuple[str, ...] = setting(
         ("nvidia.com/gpu", "nvidia.com/mig-"),
         kinds.NAMES,
-        "How the names of GPU resources begin.",
+        "Names of GPU resources, each also with the suffix .shared; what ends in -, . or / is how"
+        " names begin.",
         subject="Cluster",
     )
     device_plugins: tuple[Selector, ...] = setting(
@@ -202,7 +203,7 @@ class CoordinatorSettings:
     @property
     def pod_terms(self) -> PodTerms:
         """Which pods count."""
-        return PodTerms(prefixes=self.gpu_resources, plugins=self.device_plugins)
+        return PodTerms(resources=self.gpu_resources, plugins=self.device_plugins)
 
 
 COORDINATOR_SETTINGS = ProgramSettings(CoordinatorSettings)

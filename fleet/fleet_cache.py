@@ -68,7 +68,7 @@ class FleetCache:
 
         A kubelet's heartbeat does not: it changes the resourceVersion alone.
         """
-        found = mig_node.node_of(seen, self.terms.prefixes)
+        found = mig_node.node_of(seen, self.terms.resources)
         with self._lock:
             before = self._nodes.get(found.name)
             if not self._node_versions.take(found.name, seen["metadata"]):

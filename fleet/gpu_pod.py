@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any
 
 from api.state_annotation import pod_key
-from fleet.mig_node import is_gpu_resource
+from kube.amounts.gpu_amounts import asks_gpus
 from kube.api import Object
 
 Selector = tuple[str, str]
@@ -22,8 +22,8 @@ _ENDED = ("Succeeded", "Failed")
 class PodTerms:
     """Which pods count."""
 
-    prefixes: tuple[str, ...]
-    """Of the names of GPU resources."""
+    resources: tuple[str, ...]
+    """Names of GPU resources, and how such names begin."""
     plugins: tuple[Selector, ...]
     """A pod with any of these labels is a device plugin's."""
 
@@ -53,12 +53,12 @@ class GpuPod:
 
 def counts(pod: Object, terms: PodTerms) -> bool:
     """Whether :func:`pod_of` is worth keeping: a cheap check, for watches of all pods."""
-    return _asks(pod, terms.prefixes) or _is_plugin(pod, terms.plugins)
+    return asks_gpus(pod.get("spec") or {}, terms.resources) or _is_plugin(pod, terms.plugins)
 
 
 def pod_of(seen: Object, terms: PodTerms) -> GpuPod:
     """The pod's values. Never raises."""
-    meta, status = seen["metadata"], seen.get("status") or {}
+    meta, spec, status = seen["metadata"], seen.get("spec") or {}, seen.get("status") or {}
     ended = status.get("phase") in _ENDED
     conditions: Iterable[Mapping[str, Any]] = status.get("conditions") or ()
     is_plugin = not ended and _is_plugin(seen, terms.plugins)
@@ -66,9 +66,9 @@ def pod_of(seen: Object, terms: PodTerms) -> GpuPod:
         namespace=meta["namespace"],
         name=meta["name"],
         uid=meta["uid"],
-        node=(seen.get("spec") or {}).get("nodeName") or "",
+        node=spec.get("nodeName") or "",
         key=pod_key(meta["namespace"], meta["name"]),
-        holds=not ended and _asks(seen, terms.prefixes),
+        holds=not ended and asks_gpus(spec, terms.resources),
         is_placed=is_placed(seen),
         is_plugin=is_plugin,
         is_ready=any(it.get("type") == "Ready" and it.get("status") == "True" for it in conditions),
@@ -94,17 +94,6 @@ def _started_at(status: Mapping[str, Any]) -> float | None:
         with contextlib.suppress(ValueError):
             found.append(datetime.fromisoformat(str(running.get("startedAt"))).timestamp())
     return min(found, default=None)
-
-
-def _asks(pod: Object, prefixes: tuple[str, ...]) -> bool:
-    """Whether a container, an init container too, asks for a GPU resource."""
-    spec = pod.get("spec") or {}
-    for container in (*(spec.get("containers") or ()), *(spec.get("initContainers") or ())):
-        resources = container.get("resources") or {}
-        for kind in ("requests", "limits"):
-            if any(is_gpu_resource(name, prefixes) for name in resources.get(kind) or ()):
-                return True
-    return False
 
 
 def _is_plugin(pod: Object, selectors: Iterable[Selector]) -> bool:

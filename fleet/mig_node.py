@@ -15,6 +15,7 @@ from api import keys, mig_grant_annotation, mig_request_annotation, mig_status_a
 from api.mig_grant_annotation import MigGrantAnnotation
 from api.mig_request_annotation import MigRequestAnnotation
 from api.mig_status_annotation import MigStatusAnnotation
+from kube.amounts.gpu_amounts import gpu_amounts
 from kube.api import Object
 
 DRIVER_UPGRADE: Final = "nvidia.com/gpu-driver-upgrade-state"
@@ -102,13 +103,11 @@ class MigNode:
         return "" if self.request is None else f"plan:{self.request.plan}"
 
 
-def is_gpu_resource(name: str, prefixes: tuple[str, ...]) -> bool:
-    """Whether a resource is whole GPUs, MIG devices or a share of them."""
-    return name.startswith(prefixes)
+def node_of(seen: Object, resources: tuple[str, ...]) -> MigNode:
+    """The Node's values; a damaged annotation counts as none. Never raises.
 
-
-def node_of(seen: Object, prefixes: tuple[str, ...]) -> MigNode:
-    """The Node's values; a damaged annotation counts as none. Never raises."""
+    ``resources``: names of GPU resources, and how such names begin.
+    """
     meta, spec = seen["metadata"], seen.get("spec") or {}
     labels, notes = meta.get("labels") or {}, meta.get("annotations") or {}
     status = mig_status_annotation.FORMAT.readable(notes.get(keys.MIG_STATUS))
@@ -128,20 +127,8 @@ def node_of(seen: Object, prefixes: tuple[str, ...]) -> MigNode:
         grant_text=notes.get(keys.MIG_GRANT),
         guards=tuple(notes.get(guard) for guard in names.SCALE_DOWN_GUARDS),
         deploy=_deploy(labels),
-        offers=_gpu_resources(amounts.get("allocatable") or {}, prefixes),
-        lists=_gpu_resources(amounts.get("capacity") or {}, prefixes),
-    )
-
-
-def _gpu_resources(
-    amounts: Mapping[str, object], prefixes: tuple[str, ...]
-) -> tuple[tuple[str, int], ...]:
-    return tuple(
-        sorted(
-            (name, count)
-            for name, amount in amounts.items()
-            if is_gpu_resource(name, prefixes) and (count := whole(amount))
-        )
+        offers=tuple(gpu_amounts(amounts.get("allocatable") or {}, resources).items()),
+        lists=tuple(gpu_amounts(amounts.get("capacity") or {}, resources).items()),
     )
 
 
@@ -168,9 +155,3 @@ def _deploy(labels: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
 def _is_ready(node: Object) -> bool:
     conditions: list[Mapping[str, Any]] = (node.get("status") or {}).get("conditions") or []
     return any(it.get("type") == "Ready" and it.get("status") == "True" for it in conditions)
-
-
-def whole(amount: object) -> int:
-    """A Node's amount of a device resource; 0 for what is none."""
-    text = str(amount)
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0

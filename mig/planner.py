@@ -12,13 +12,14 @@ Safety: an obstacle on one GPU refuses the whole plan, so that no node is left h
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
 from api.mig_resources import MigStrategy
 from discovery.mig_state import FoundInstance, MigGpu
+from mig.configs.known_gpus import known_profiles
 from mig.gpu_layout import GpuLayout, found_layout
 from mig.gpu_plan import GpuWay, gpu_ways
 from mig.holders import MigHolder, MigHolders
@@ -55,6 +56,22 @@ class ObstacleKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ManualReset:
+    """A reset of GPUs, which is a person's to do."""
+
+    bus_ids: tuple[str, ...]
+    mode: bool | None = None
+    """Whether MIG is to be on afterwards; None: that is set already."""
+
+    @property
+    def command(self) -> str:
+        """For a shell on the node. Source: MIG user guide, "Enable MIG mode"; nvidia-smi(1)."""
+        gpus = ",".join(self.bus_ids)
+        turn = "" if self.mode is None else f"nvidia-smi -i {gpus} -mig {int(self.mode)} && "
+        return f"{turn}nvidia-smi --gpu-reset -i {gpus}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Obstacle:
     """One reason why there is no plan."""
 
@@ -68,8 +85,26 @@ class Obstacle:
     """The largest part of an infeasible layout that fits."""
     holders: frozenset[MigHolder] = frozenset()
     """Who is in the way."""
-    command: str | None = None
-    """What a person can run."""
+    reset: ManualReset | None = None
+    """What ends it, where that is a reset."""
+
+    @property
+    def command(self) -> str | None:
+        """What a person can run."""
+        return joint_command((self,))
+
+
+def joint_command(alike: Iterable[Obstacle]) -> str | None:
+    """What a person can run against all of these, of one kind and mode; None where nothing ends it.
+
+    GPUs that NVSwitches join can be reset only together.
+    Source: MIG user guide, "Enable MIG mode".
+    """
+    resets = [one.reset for one in alike if one.reset is not None]
+    if not resets:
+        return None
+    bus_ids = tuple(bus_id for reset in resets for bus_id in reset.bus_ids)
+    return replace(resets[0], bus_ids=bus_ids).command
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,26 +187,36 @@ def _obstacles(gpu: MigGpu, want: GpuLayout) -> Iterator[Obstacle]:
         if want.mig:
             yield Obstacle(kind=ObstacleKind.NO_MIG, gpu=gpu.uuid, detail=f"{gpu.model} has no MIG")
         return
+    infeasible = _infeasible(gpu, want)
+    if infeasible is not None:
+        yield infeasible
+        return
     if not gpu.resetless and gpu.mode.current != gpu.mode.pending:
         yield _reset_pending(gpu, on=gpu.mode.pending)
     elif not gpu.resetless and gpu.mode.current != want.mig:
         yield _reset_needed(gpu, on=want.mig)
-    if not want.instances:
-        return
-    if not gpu.profiles:
+    if want.instances and not gpu.profiles:
         detail = "the driver does not report the GPU's profiles; most report them with MIG on alone"
         yield Obstacle(kind=ObstacleKind.PROFILES_UNKNOWN, gpu=gpu.uuid, detail=detail)
-        return
-    grid = Grid(gpu.profiles)
-    misfit = grid.misfit(want.instances)
-    if misfit is not None:
-        yield Obstacle(
-            kind=ObstacleKind.INFEASIBLE,
-            gpu=gpu.uuid,
-            detail=misfit.detail,
-            limit=misfit.limit,
-            nearest=replace(want, instances=grid.nearest(want.instances)),
-        )
+
+
+def _infeasible(gpu: MigGpu, want: GpuLayout) -> Obstacle | None:
+    """Why the instances never fit the GPU; None where they do, or nobody knows its profiles.
+
+    Where the driver reports no profiles yet, those of the model decide: so nobody resets GPUs for
+    a layout that is refused afterwards.
+    """
+    grid = Grid(gpu.profiles or known_profiles(gpu.device_id))
+    misfit = grid.misfit(want.instances) if grid.profiles else None
+    if misfit is None:
+        return None
+    return Obstacle(
+        kind=ObstacleKind.INFEASIBLE,
+        gpu=gpu.uuid,
+        detail=misfit.detail,
+        limit=misfit.limit,
+        nearest=replace(want, instances=grid.nearest(want.instances)),
+    )
 
 
 def _reset_pending(gpu: MigGpu, *, on: bool) -> Obstacle:
@@ -179,18 +224,17 @@ def _reset_pending(gpu: MigGpu, *, on: bool) -> Obstacle:
         kind=ObstacleKind.RESET_PENDING,
         gpu=gpu.uuid,
         detail=f"MIG will be {_state(on)} after a reset that has not happened yet",
-        command=f"nvidia-smi --gpu-reset -i {gpu.bus_id}",
+        reset=ManualReset(bus_ids=(gpu.bus_id,)),
     )
 
 
 def _reset_needed(gpu: MigGpu, *, on: bool) -> Obstacle:
     """Source: MIG user guide, "Enable MIG mode": Ampere needs a reset for either direction."""
-    smi, bus = "nvidia-smi", gpu.bus_id
     return Obstacle(
         kind=ObstacleKind.RESET_NEEDED,
         gpu=gpu.uuid,
         detail=f"{gpu.model} turns MIG {_state(on)} by a reset, which is never done here",
-        command=f"{smi} -i {bus} -mig {int(on)} && {smi} --gpu-reset -i {bus}",
+        reset=ManualReset(bus_ids=(gpu.bus_id,), mode=on),
     )
 
 

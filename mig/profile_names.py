@@ -26,6 +26,10 @@ class DeviceName:
     """Name of the GPU instance's profile, ``3g.20gb``: what the driver creates first."""
     slices: int
     """Of the GPU instance."""
+    gigabytes: int
+    """Memory of the GPU instance, as its name has it."""
+    attributes: str = ""
+    """With their sign: ``+me``; empty: none."""
 
     @property
     def whole(self) -> bool:
@@ -53,7 +57,13 @@ def device_name(text: str) -> DeviceName:
     if parts > count:
         raise BadInput(f"{quoted(text)}: {parts} compute slices do not fit into {count}")
     tail = "" if sign is None else sign + attributes
-    return DeviceName(compute=parts, instance=f"{count}g.{int(gigabytes)}gb{tail}", slices=count)
+    return DeviceName(
+        compute=parts,
+        instance=f"{count}g.{int(gigabytes)}gb{tail}",
+        slices=count,
+        gigabytes=int(gigabytes),
+        attributes=tail,
+    )
 
 
 def part_name(profile: str, slices: int) -> str:

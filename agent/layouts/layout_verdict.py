@@ -35,7 +35,7 @@ from mig.configs.mig_configs import MigConfigs
 from mig.gpu_layout import GpuLayout
 from mig.holders import HolderKind, MigHolder, MigHolders, MigPart
 from mig.planned_change import Fate, GpuChange, planned_changes
-from mig.planner import MigPlan, Obstacle, plan
+from mig.planner import MigPlan, Obstacle, joint_command, plan
 
 _OBSERVED: Final = "nothing is changed by itself: compare with gpuscape mig plan on the node"
 _DIGEST_DIGITS: Final = 16
@@ -182,20 +182,31 @@ def _change(one: GpuChange) -> GpuChangeStatus:
 
 
 def _obstacles(obstacles: Iterable[Obstacle], gpus: Iterable[MigGpu]) -> str:
-    """All of them in one sentence, those of several GPUs once, with the command for the first."""
+    """All of them in one sentence, those of several GPUs once, with one command for all of these.
+
+    A command is whole or left out: cut short it would be another one.
+    """
     index = {gpu.uuid: gpu.index for gpu in gpus}
     alike: dict[str, list[Obstacle]] = {}
     for one in obstacles:
         alike.setdefault(one.detail, []).append(one)
-    return "; ".join(_obstacle(group, index) for group in alike.values())
+    causes = [_obstacle(group, index) for group in alike.values()]
+    runs = [joint_command(group) for group in alike.values()]
+    whole = "; ".join(
+        cause if run is None else f"{cause} (run {run})"
+        for cause, run in zip(causes, runs, strict=True)
+    )
+    if len(whole) <= MOST_REASON or not any(runs):
+        return whole
+    return "; ".join((*causes, "gpuscape mig plan on the node has the commands"))
 
 
 def _obstacle(alike: Sequence[Obstacle], index: Mapping[str, int]) -> str:
-    one = alike[0]
-    numbers = ", ".join(str(index[each.gpu]) for each in alike if each.gpu and each.gpu in index)
-    where = f"GPU {numbers}" if numbers else (one.gpu or "node")
-    run = "" if one.command is None else f" (run {one.command})"
-    return f"{where}: {one.detail}{run}"
+    numbers = ", ".join(
+        str(index[obstacle.gpu]) for obstacle in alike if obstacle.gpu and obstacle.gpu in index
+    )
+    where = f"GPU {numbers}" if numbers else (alike[0].gpu or "node")
+    return f"{where}: {alike[0].detail}"
 
 
 def _cut(text: str, most: int) -> str:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from agent.podresources.model import ClaimedDevice, ContainerDevices, PodDevices, ResourceDevices
 from agent.pods.device_names import DeviceNames, GpuPart
 from api.device_names import DRA_DRIVER
-from api.mig_resources import GPU_RESOURCE, SHARED_SUFFIX, is_gpu_resource
+from api.mig_resources import GPU_RESOURCES, SHARED_SUFFIX, is_gpu_resource
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +90,7 @@ def allocation(
     resources: Collection[str] = (),
 ) -> NodeAllocation:
     """Read the kubelet's two answers; ``resources`` count as GPUs like NVIDIA's own names."""
-    counted = _Counted(names, frozenset({GPU_RESOURCE, *resources}))
+    counted = _Counted(names, frozenset({*GPU_RESOURCES, *resources}))
     pods = tuple(pods)
     held = [
         (pod, container, tuple(counted.devices_of(container)))

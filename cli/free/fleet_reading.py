@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -18,6 +18,8 @@ from api.topology_annotation import TopologyAnnotation
 from base.errors import BadInput
 from discovery.model import Topology
 from exporters.gpuscape.fragmentation import free as free_set
+from kube.amounts.gpu_amounts import gpu_amounts
+from kube.amounts.pod_requests import Amounts, pod_requests
 from kube.api import LEASES, NODES, PODS, InspectedApi, Object
 from kube.label_selector import LabelSelector
 from kube.present_objects import present_objects
@@ -26,7 +28,7 @@ from scheduler.cluster.node_views import NoView, ScoringView
 from scheduler.cluster.pod_objects import Pod, Rules, ask
 from scheduler.filters import resource_fit
 from scheduler.filters.filter_objects import CandidateNode, ConstrainedPod
-from scheduler.filters.resource_fit import Amounts, NodeLoad
+from scheduler.filters.resource_fit import NodeLoad
 from scheduler.score_explanation import REASONS
 from scheduler.scores.class_tables import ScoreTables
 from scheduler.scores.masks import members, pairs, subsets
@@ -195,7 +197,7 @@ def _read_pods(api: InspectedApi, cache: NodeCache, here: set[str]) -> _Pods:
         meta = pod.metadata
         key = state_annotation.pod_key(meta.namespace, meta.name)
         found.names[node, key] = f"{meta.namespace}/{meta.name}"
-        found.requests.setdefault(node, []).append(resource_fit.requests(constrained))
+        found.requests.setdefault(node, []).append(pod_requests(constrained.spec))
         wanted = ask(pod, _RULES)
         if wanted is not None:
             cache.pod(wanted, node, bound_at=pod.bound_at)
@@ -212,7 +214,7 @@ def _has_gpus(node: Object) -> bool:
     topology = _topology(node)
     if topology is not None and topology.n:
         return True
-    return any(resource == GPU_RESOURCE or _is_mig(resource) for resource in _offers(node))
+    return bool(_offers(node))
 
 
 def _topology(node: Object) -> TopologyAnnotation | None:
@@ -225,10 +227,8 @@ def _topology(node: Object) -> TopologyAnnotation | None:
 
 
 def _offers(node: Object) -> dict[str, int]:
-    """Resources of GPUs that the node has, to how many can be allocated; none of 0."""
-    amounts: dict[str, Any] = (node.get("status") or {}).get("allocatable") or {}
-    found = {name: str(amount) for name, amount in amounts.items()}
-    return {it: int(text) for it, text in found.items() if text.isdigit() and int(text)}
+    """GPU resources that the node has, to how many can be allocated; none of 0."""
+    return gpu_amounts((node.get("status") or {}).get("allocatable") or {})
 
 
 def _is_mig(resource: str) -> bool:

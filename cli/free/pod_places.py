@@ -11,12 +11,12 @@ import msgspec
 from api.gpu_request import Link, wish
 from api.mig_resources import GPU_RESOURCE
 from cli.free.fleet_reading import FleetReading
+from kube.amounts.pod_requests import RequestedAmounts
 from scheduler.filters import node_filters
 from scheduler.filters.filter_objects import (
+    ConstrainedContainer,
     ConstrainedPod,
     ConstrainedSpec,
-    RequestedAmounts,
-    RequestingContainer,
     Toleration,
 )
 from scheduler.filters.node_filters import LeftOutNode, NodeFilter
@@ -47,7 +47,7 @@ def pod_places(
     asked = RequestedAmounts(limits={GPU_RESOURCE: str(gpus)})
     pod = ConstrainedPod(
         spec=ConstrainedSpec(
-            containers=[RequestingContainer(name="main", resources=asked)],
+            containers=[ConstrainedContainer(name="main", resources=asked)],
             tolerations=[_OWN_TOLERATION, *tolerations],
         )
     )

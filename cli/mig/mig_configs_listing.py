@@ -20,6 +20,7 @@ from cli.terminal import Cell, Styled, TextTable
 from discovery.mig_state import MigGpu
 from mig.configs.config_choice import config_layouts
 from mig.configs.default_configs import generated_configs, listed_configs
+from mig.configs.known_gpus import known_profiles
 from mig.configs.mig_config_text import mig_config_text
 from mig.configs.mig_configs import MigConfig
 from mig.gpu_layout import GpuLayout, has_layout
@@ -152,9 +153,10 @@ def meanings(config: MigConfig, gpus: Sequence[MigGpu]) -> list[ConfigMeaning]:
 
 def _fit(gpu: MigGpu, layout: GpuLayout) -> tuple[bool | None, str]:
     """Whether an empty GPU takes it, and why not."""
-    if layout.instances and not gpu.profiles:
+    profiles = gpu.profiles or known_profiles(gpu.device_id)
+    misfit = Grid(profiles).misfit(layout.instances) if profiles else None
+    if misfit is None and layout.instances and not gpu.profiles:
         return None, ""
-    misfit = Grid(gpu.profiles).misfit(layout.instances)
     return misfit is None, "" if misfit is None else misfit.detail
 
 

@@ -15,7 +15,7 @@ from discovery.mig_state import MigGpu
 from mig.gpu_layout import GpuLayout, WantedInstance
 from mig.holders import HolderKind, MigHolder, MigHolders
 from mig.planned_change import Fate, GpuChange, InstanceChange, planned_changes
-from mig.planner import MigPlan, MigRefusal, Obstacle
+from mig.planner import MigPlan, MigRefusal, Obstacle, joint_command
 from mig.steps import (
     CreateCompute,
     CreateInstance,
@@ -209,10 +209,9 @@ def _show_refusal(gpus: Sequence[MigGpu], refusal: MigRefusal) -> None:
             terminal.note(f"  the most of it that fits: {layout_words(one.nearest)}")
         for holder in sorted(one.holders):
             terminal.note(f"  in the way: {holder}")
-        commands = [each.command for each in alike if each.command is not None]
-        if commands:
-            terminal.note("  run, when nothing uses the GPU:")
-        for command in commands:
+        command = joint_command(alike)
+        if command is not None:
+            terminal.note(f"  run, when nothing uses the GPU{'s' if len(alike) > 1 else ''}:")
             terminal.note(f"    {command}")
 
 

@@ -13,6 +13,7 @@ import msgspec
 from base import threads
 from base.errors import BadInput
 from cli.failures import UNREADABLE, CommandFailure
+from kube.amounts.pod_requests import Amounts, pod_requests
 from kube.api import NODES, PODS, Api, ApiResource
 from kube.follower import (
     CacheSynced,
@@ -26,7 +27,7 @@ from kube.follower import (
 from scheduler.filters import node_filters, resource_fit
 from scheduler.filters.filter_objects import CandidateNode, ConstrainedPod
 from scheduler.filters.node_filters import FilteredNodes
-from scheduler.filters.resource_fit import Amounts, NodeLoad
+from scheduler.filters.resource_fit import NodeLoad
 
 _CHECK_SECONDS: Final = 0.05
 _END_SECONDS: Final = 5.0
@@ -125,7 +126,7 @@ class ClusterReading:
         if pod.has_ended or not node:
             self._pods.pop(pod.metadata.uid, None)
         else:
-            self._pods[pod.metadata.uid] = (node, resource_fit.requests(pod))
+            self._pods[pod.metadata.uid] = (node, pod_requests(pod.spec))
 
 
 def wait_until(is_there: Callable[[], bool], why_not: Callable[[], str], seconds: float) -> None:

@@ -15,7 +15,14 @@ from typing import Final
 
 from discovery.mig_state import MigGpu
 from mig.configs.known_mig_models import FAMILIES
-from mig.configs.mig_configs import DeviceFilter, MigConfig, MigConfigs, MigConfigSpec, SpecPlaces
+from mig.configs.mig_configs import (
+    ONE_PROFILE,
+    DeviceFilter,
+    MigConfig,
+    MigConfigs,
+    MigConfigSpec,
+    SpecPlaces,
+)
 from mig.configs.offered_profiles import offered_profiles
 from mig.gpu_layout import MIG_OFF, GpuLayout, counted
 
@@ -62,7 +69,7 @@ def generated_configs(gpus: Sequence[MigGpu]) -> MigConfigs:
 
 def config_name(profile: str) -> str:
     """The configuration that fills a GPU with a profile; a label cannot have a ``+``."""
-    return f"all-{profile.replace('+', '.')}"
+    return ONE_PROFILE + profile.replace("+", ".")
 
 
 def _configs(

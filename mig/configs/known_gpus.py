@@ -103,11 +103,20 @@ def known_gpus(
             subsystem_id=0,
             mode=Mode(current=mig, pending=mig),
             resetless=device >> 24 != _GA100,
-            profiles=_profiles(family),
+            profiles=profiles,
         )
         for device in devices
-        if (family := known_family(device)) is not None
+        if (profiles := known_profiles(device))
     )
+
+
+def known_profiles(device_id: int) -> tuple[MigProfile, ...]:
+    """Profiles of a GPU by its packed PCI id, without engines; empty for one that is not known.
+
+    For drivers that report none while MIG is off. What does not fit these never fits the GPU.
+    """
+    family = known_family(device_id)
+    return () if family is None else _profiles(family)
 
 
 def _profiles(family: MigFamily) -> tuple[MigProfile, ...]:

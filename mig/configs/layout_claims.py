@@ -11,10 +11,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from base.errors import BadInput
-from base.words import did_you_mean, quoted
+from base.words import quoted
 from discovery.mig_state import MigGpu
 from mig.configs.offered_profiles import COMPUTE_SIZES, OfferedProfiles, offered_profiles
 from mig.gpu_layout import GpuLayout, WantedInstance
+from mig.profile_hints import profile_hint
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +86,7 @@ def _misfit(instance: WantedInstance, offered: OfferedProfiles) -> str:
     """What the GPU does not have of the instance; empty where it has all."""
     name = instance.profile
     if name not in offered.most:
-        names = did_you_mean(name, offered.most) or f"; it has {', '.join(offered.most)}"
+        names = profile_hint(name, offered.most) or f"; it has {', '.join(offered.most)}"
         return f"has no profile {quoted(name)}{names}"
     sizes = offered.compute.get(name, COMPUTE_SIZES)
     for slices in instance.compute:

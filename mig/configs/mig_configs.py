@@ -9,14 +9,17 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from base.errors import BadInput
-from base.words import did_you_mean, quoted
+from base.words import quoted
 from discovery.mig_state import MigGpu
 from mig.gpu_layout import GpuLayout
+from mig.profile_hints import profile_hint
 
 _PACKED: Final = re.compile(
     r"0[xX][0-9a-fA-F]{1,8}|0[oO][0-7]{1,11}|0[bB][01]{1,32}|0|[1-9][0-9]{0,9}", re.ASCII
 )
 _NVIDIA: Final = 0x10DE
+ONE_PROFILE: Final = "all-"
+"""Before a profile: the name of a configuration that fills GPUs with it."""
 _MOST_NAMES: Final = 12
 """Of configurations that a message lists."""
 
@@ -123,5 +126,5 @@ class MigConfigs:
         rest = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
         if name is None:
             raise BadInput(f"{self.source}: choose one of its configurations: {shown}{rest}")
-        hint = did_you_mean(name, names) or f"; it has {shown}{rest}"
+        hint = profile_hint(name, names, ONE_PROFILE) or f"; it has {shown}{rest}"
         raise BadInput(f"{self.source}: no configuration {quoted(name)}{hint}")

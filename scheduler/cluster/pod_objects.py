@@ -12,6 +12,8 @@ import msgspec
 
 from api import keys
 from api.gpu_request import ContainerRequest, GpuRequest, Link
+from kube.amounts.gpu_amounts import device_count
+from kube.amounts.pod_requests import RequestedAmounts, RequestingContainer
 from scheduler.pod_request import PodRequest
 
 GPU: Final = "nvidia.com/gpu"
@@ -38,25 +40,9 @@ _REMEMBERED_WISHES = 1024
 _REMEMBERED_STEPS = 16
 """Containers of a wish that is remembered: a pod may have thousands."""
 
-Quantity = str | int | float
-
-
-class Resources(msgspec.Struct, frozen=True):
-    """What a container asks of each resource; the API server gives both where one was written."""
-
-    requests: dict[str, Quantity] | None = None
-    limits: dict[str, Quantity] | None = None
-
-
-_NO_RESOURCES: Final = Resources()
-
-
-class Container(msgspec.Struct, frozen=True, rename="camel"):
-    """One container of a pod."""
-
-    resources: Resources | None = None
-    restart_policy: str | None = None
-    """``Always`` makes an init container a sidecar."""
+_MOST_GPUS: Final = 10**9
+"""More than this no device plugin can serve."""
+_NO_RESOURCES: Final = RequestedAmounts()
 
 
 class Owner(msgspec.Struct, frozen=True):
@@ -95,8 +81,8 @@ class Spec(msgspec.Struct, frozen=True, rename="camel"):
     node_name: str | None = None
     node_selector: dict[str, str] | None = None
     affinity: Affinity | None = None
-    containers: list[Container] | None = None
-    init_containers: list[Container] | None = None
+    containers: list[RequestingContainer] | None = None
+    init_containers: list[RequestingContainer] | None = None
 
 
 class Condition(msgspec.Struct, frozen=True, rename="camel"):
@@ -157,7 +143,7 @@ def ask(pod: Pod, rules: Rules) -> PodRequest | None:
     steps = []
     for at, container in enumerate(containers):
         if count := _count(container, rules.gpu):
-            ends = at < many_end and container.restart_policy != "Always"
+            ends = at < many_end and not container.is_sidecar
             steps.append((count, ends))
     if not steps:
         return None
@@ -184,7 +170,7 @@ def _is_pinned(spec: Spec) -> bool:
     return bool(nodes and nodes.required_during_scheduling_ignored_during_execution)
 
 
-def _count(container: Container, resource: str) -> int:
+def _count(container: RequestingContainer, resource: str) -> int:
     """Whole devices of this kind that a container asks for.
 
     Requests and limits of devices are equal where both are written; the API server sees to it.
@@ -192,14 +178,9 @@ def _count(container: Container, resource: str) -> int:
     asked = container.resources or _NO_RESOURCES
     for amounts in (asked.requests, asked.limits):
         if amounts and resource in amounts:
-            return _whole(amounts[resource])
+            count = device_count(resource, amounts[resource])
+            return count if 0 < count < _MOST_GPUS else 0
     return 0
-
-
-def _whole(quantity: Quantity) -> int:
-    """A number of devices; 0 for what is none. Device counts are written without a suffix."""
-    text = str(quantity)
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
 
 
 @lru_cache(maxsize=_REMEMBERED_WISHES)

@@ -11,17 +11,10 @@ from typing import Any, Final
 
 import msgspec
 
-Amount = str | int | float
-"""A quantity; :mod:`scheduler.filters.quantities` reads it."""
+from kube.amounts.pod_requests import RequestingContainer, RequestingSpec
+from kube.amounts.quantities import Amount
 
 _ENDED: Final = ("Succeeded", "Failed")
-
-
-class RequestedAmounts(msgspec.Struct, frozen=True):
-    """Resources of a container or of a whole pod: name to amount."""
-
-    requests: dict[str, Amount] | None = None
-    limits: dict[str, Amount] | None = None
 
 
 class ContainerPort(msgspec.Struct, frozen=True, rename="camel"):
@@ -31,19 +24,11 @@ class ContainerPort(msgspec.Struct, frozen=True, rename="camel"):
     """Port of the node that it takes, where it takes one."""
 
 
-class RequestingContainer(msgspec.Struct, frozen=True, rename="camel"):
+class ConstrainedContainer(RequestingContainer, frozen=True, rename="camel"):
     """One container of a pod."""
 
     name: str = ""
-    resources: RequestedAmounts | None = None
-    restart_policy: str | None = None
-    """``Always`` makes an init container a sidecar."""
     ports: list[ContainerPort] | None = None
-
-    @property
-    def is_sidecar(self) -> bool:
-        """Of an init container: it keeps running with those that come after it."""
-        return self.restart_policy == "Always"
 
 
 class NodeRequirement(msgspec.Struct, frozen=True):
@@ -107,18 +92,15 @@ class SpreadConstraint(msgspec.Struct, frozen=True, rename="camel"):
     when_unsatisfiable: str = "DoNotSchedule"
 
 
-class ConstrainedSpec(msgspec.Struct, frozen=True, rename="camel"):
+class ConstrainedSpec(RequestingSpec, frozen=True, rename="camel"):
     """What a pod asks of its node."""
 
     node_name: str | None = None
     node_selector: dict[str, str] | None = None
     affinity: PodAffinities | None = None
     tolerations: list[Toleration] | None = None
-    containers: list[RequestingContainer] | None = None
-    init_containers: list[RequestingContainer] | None = None
-    overhead: dict[str, Amount] | None = None
-    resources: RequestedAmounts | None = None
-    """Of the pod as a whole."""
+    containers: list[ConstrainedContainer] | None = None
+    init_containers: list[ConstrainedContainer] | None = None
     topology_spread_constraints: list[SpreadConstraint] | None = None
     volumes: list[dict[str, Any]] | None = None
     resource_claims: list[Any] | None = None

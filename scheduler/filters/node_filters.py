@@ -16,9 +16,10 @@ from typing import Final
 import msgspec
 
 from base.errors import BadInput
+from kube.amounts.pod_requests import Amounts, pod_requests
 from scheduler.filters import node_selection, resource_fit, taints
 from scheduler.filters.filter_objects import CandidateNode, ConstrainedPod
-from scheduler.filters.resource_fit import Amounts, NodeLoad
+from scheduler.filters.resource_fit import NodeLoad
 
 NO_LOAD: Final = NodeLoad()
 
@@ -62,7 +63,7 @@ def filtered(
 
     Raises BadInput for an amount that is no quantity.
     """
-    wanted = resource_fit.requests(pod)
+    wanted = pod_requests(pod.spec)
     named = node_selection.named_nodes(pod.spec)
     candidates, left_out = [], []
     for node in sorted(nodes, key=lambda each: each.name):
@@ -76,7 +77,7 @@ def filtered(
 
 def check(pod: ConstrainedPod) -> None:
     """Raises BadInput for what no API server takes or no node can match; it names the key."""
-    resource_fit.requests(pod)
+    pod_requests(pod.spec)
     for fault in (
         *node_selection.faults(pod.spec),
         *taints.faults(pod.spec.tolerations or ()),

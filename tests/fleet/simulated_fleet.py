@@ -43,7 +43,7 @@ from tests.fakes.api import Call, FakeApi, Server
 
 START: Final = datetime(2026, 11, 20, 8, tzinfo=UTC).timestamp()
 TERMS: Final = PodTerms(
-    prefixes=("nvidia.com/gpu", "nvidia.com/mig-"), plugins=(("app", "device-plugin"),)
+    resources=("nvidia.com/gpu", "nvidia.com/mig-"), plugins=(("app", "device-plugin"),)
 )
 WHOLE: Final = {"nvidia.com/gpu": 8}
 OFFERS: Final = {
@@ -173,13 +173,20 @@ class Cluster:
             self.agents[name].wish = layout
 
     def bind_pod(
-        self, node: str, name: str, *, blocking: bool, owner: str = "", app: str = ""
+        self,
+        node: str,
+        name: str,
+        *,
+        blocking: bool,
+        owner: str = "",
+        app: str = "",
+        gpus: str = "1",
     ) -> None:
-        """A pod that asks for a GPU is bound; ``blocking``: it gets one that the plan changes.
+        """A pod that asks for GPUs is bound; ``blocking``: it gets one that the plan changes.
 
         ``app``: its label, by which a budget may select it; then it runs and is ready.
         """
-        container = {"name": "c", "resources": {"limits": {"nvidia.com/gpu": "1"}}}
+        container = {"name": "c", "resources": {"limits": {"nvidia.com/gpu": gpus}}}
         reference = {"apiVersion": "apps/v1", "kind": owner, "name": "x", "uid": "x"}
         meta: Object = {"name": name, "labels": {"app": app}}
         if owner:
@@ -361,7 +368,7 @@ class Cluster:
         agent.pods = {
             pod_key(it["metadata"]["namespace"], it["metadata"]["name"])
             for it in on_node
-            if it["metadata"]["namespace"] == "default"
+            if it["metadata"]["namespace"] == "default" and _has_devices(it)
         }
         if agent.changes_until:
             if self.now >= agent.changes_until:
@@ -498,6 +505,12 @@ def offers_of(layout: str) -> dict[str, int]:
 def plan_of(layout: str) -> str:
     """Digest of a layout."""
     return f"{zlib.crc32(layout.encode()):016x}"
+
+
+def _has_devices(pod: Object) -> bool:
+    """A kubelet gives a container as many devices as its limit says: of 0 none."""
+    limits = pod["spec"]["containers"][0]["resources"]["limits"]
+    return any(amount != "0" for amount in limits.values())
 
 
 def agent_notes(

@@ -35,7 +35,7 @@ def test_what_is_set_becomes_terms() -> None:
     )
     assert settings.terms.drain == "evict"
     assert settings.pod_terms.plugins == (("app", "plugin"), ("x/y", "z"))
-    assert settings.pod_terms.prefixes == ("nvidia.com/",)
+    assert settings.pod_terms.resources == ("nvidia.com/",)
 
 
 @pytest.mark.parametrize(

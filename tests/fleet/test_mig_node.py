@@ -49,7 +49,7 @@ def node(status: Any = READY, **more: Any) -> Any:
     ],
 )
 def test_a_node_is_available_unless_somebody_else_works_on_it(seen: Any, away: Away | None) -> None:
-    assert node_of(seen, TERMS.prefixes).away is away
+    assert node_of(seen, TERMS.resources).away is away
 
 
 def test_damaged_annotations_are_none_and_a_zero_is_offered_by_nobody() -> None:
@@ -57,12 +57,12 @@ def test_damaged_annotations_are_none_and_a_zero_is_offered_by_nobody() -> None:
     status = READY | {
         "allocatable": {"nvidia.com/gpu": "0", "nvidia.com/mig-1g.10gb": "7", "cpu": "4"}
     }
-    found = node_of(node(status, annotations=notes), TERMS.prefixes)
+    found = node_of(node(status, annotations=notes), TERMS.resources)
     assert (found.request, found.status, found.grant) == (None, None, None)
     assert (found.status_damaged, found.grant_text) == (True, "[]")
     assert found.offers == (("nvidia.com/mig-1g.10gb", 7),)
     assert found.counts
-    assert not node_of(node(), TERMS.prefixes).counts
+    assert not node_of(node(), TERMS.resources).counts
 
 
 @pytest.mark.parametrize(
@@ -90,3 +90,12 @@ def test_a_pod_holds_gpus_by_any_of_its_containers(kind: str, asked: str, resour
     assert counts(pod, TERMS) is (resource != "cpu")
     assert pod_of(pod, TERMS).holds is (resource != "cpu")
     assert not pod_of(pod | {"status": {"phase": "Failed"}}, TERMS).holds
+
+
+@pytest.mark.parametrize("limits", [{"nvidia.com/gpu": "0"}, {"nvidia.com/gpumem": "3000"}])
+def test_a_pod_that_asks_for_no_gpu_holds_none(limits: dict[str, str]) -> None:
+    """Charts render an amount of 0 for CPUs; HAMi counts memory under a name of its own."""
+    spec = {"nodeName": "n", "containers": [{"resources": {"limits": limits}}]}
+    pod = {"metadata": {"namespace": "d", "name": "p", "uid": "u"}, "spec": spec}
+    assert not counts(pod, TERMS)
+    assert not pod_of(pod, TERMS).holds

@@ -383,6 +383,23 @@ def test_all_pods_of_the_node_leave_where_the_admin_says_so() -> None:
     assert {"one", "other"} <= set(cluster.evicted)
 
 
+@pytest.mark.parametrize("drain", ["wait", "evict", "node"])
+@pytest.mark.parametrize("placed", [True, False])
+def test_a_pod_that_asks_for_0_gpus_neither_blocks_a_change_nor_leaves(
+    drain: str, placed: bool
+) -> None:
+    cluster = Cluster(nodes=1, terms=QUICK)
+    cluster.annotate("n0", drain=drain)
+    cluster.bind_pod("n0", "for-cpus", blocking=False, gpus="0")
+    if not placed:
+        cluster.await_kubelet("for-cpus")
+    cluster.wish("sevenths")
+
+    cluster.pass_until(lambda: is_at_rest(cluster, "sevenths"), within=180)
+    assert_clean(cluster)
+    assert "for-cpus" not in cluster.evicted
+
+
 @pytest.mark.parametrize("drain", ["evict", "node"])
 def test_a_layout_that_somebody_changed_is_brought_back_without_any_eviction(drain: str) -> None:
     cluster = Cluster(nodes=1, terms=QUICK)

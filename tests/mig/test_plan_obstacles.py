@@ -12,7 +12,7 @@ from discovery.model import Mode
 from mig.gpu_layout import MIG_OFF, GpuLayout, counted
 from mig.holders import MigHolders, MigPart
 from mig.placement import Limit
-from mig.planner import MigPlan, MigRefusal, Obstacle, ObstacleKind, plan
+from mig.planner import ManualReset, MigPlan, MigRefusal, Obstacle, ObstacleKind, plan
 from mig.plugin_resources import allocatable, unserved
 from tests.mig.naive_gpu import mig_gpu
 from tests.mig.test_planner import A100, OFF, pod
@@ -39,7 +39,6 @@ def test_each_obstacle_says_what_is_wrong_and_what_a_person_can_run() -> None:
 
     found = plan(gpus, wanted, {}, strategy=MigStrategy.SINGLE)
 
-    reset = "nvidia-smi --gpu-reset -i 0000:0"
     assert found == MigRefusal(
         obstacles=(
             *(
@@ -53,25 +52,25 @@ def test_each_obstacle_says_what_is_wrong_and_what_a_person_can_run() -> None:
                 kind=ObstacleKind.RESET_PENDING,
                 gpu="GPU-1",
                 detail="MIG will be off after a reset that has not happened yet",
-                command=f"{reset}1:00.0",
+                reset=ManualReset(bus_ids=("0000:01:00.0",)),
             ),
             Obstacle(
                 kind=ObstacleKind.RESET_PENDING,
                 gpu="GPU-2",
                 detail="MIG will be on after a reset that has not happened yet",
-                command=f"{reset}2:00.0",
+                reset=ManualReset(bus_ids=("0000:02:00.0",)),
             ),
             Obstacle(
                 kind=ObstacleKind.RESET_NEEDED,
                 gpu="GPU-3",
                 detail=f"{A100} turns MIG on by a reset, which is never done here",
-                command=f"nvidia-smi -i 0000:03:00.0 -mig 1 && {reset}3:00.0",
+                reset=ManualReset(bus_ids=("0000:03:00.0",), mode=True),
             ),
             Obstacle(
                 kind=ObstacleKind.RESET_NEEDED,
                 gpu="GPU-4",
                 detail=f"{A100} turns MIG off by a reset, which is never done here",
-                command=f"nvidia-smi -i 0000:04:00.0 -mig 0 && {reset}4:00.0",
+                reset=ManualReset(bus_ids=("0000:04:00.0",), mode=False),
             ),
             Obstacle(
                 kind=ObstacleKind.PROFILES_UNKNOWN,
@@ -85,6 +84,30 @@ def test_each_obstacle_says_what_is_wrong_and_what_a_person_can_run() -> None:
                 detail="9 memory units, of which the GPU has 8",
                 limit=Limit.ROOM,
                 nearest=counted({"7g.40gb": 1}),
+            ),
+        )
+    )
+
+
+@pytest.mark.parametrize("resetless", [True, False])
+@pytest.mark.parametrize("reported", [True, False])
+def test_what_never_fits_is_the_only_obstacle_whatever_the_mode(
+    resetless: bool, reported: bool
+) -> None:
+    """Nobody is sent to reset a GPU for a layout that is refused afterwards."""
+    gpu = mig_gpu(A100, mode=OFF, resetless=resetless)
+    gpu = gpu if reported else replace(gpu, profiles=())
+
+    found = plan([gpu], {gpu.uuid: counted({"2g.10gb": 4})}, {})
+
+    assert found == MigRefusal(
+        obstacles=(
+            Obstacle(
+                kind=ObstacleKind.INFEASIBLE,
+                gpu=gpu.uuid,
+                detail="4 of 2g.10gb, of which the GPU allows 3",
+                limit=Limit.COUNT,
+                nearest=counted({"2g.10gb": 3}),
             ),
         )
     )

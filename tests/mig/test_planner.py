@@ -356,7 +356,8 @@ def test_a_gpu_without_mig_cannot_get_it_and_has_it_off_already() -> None:
 
 def test_profiles_that_the_driver_does_not_report_are_not_guessed() -> None:
     """Older drivers report them with MIG on alone."""
-    gpu = replace(mig_gpu("h100-sxm5-80gb", mode=OFF, resetless=True), profiles=())
+    newer = replace(mig_gpu("h100-sxm5-80gb", mode=OFF, resetless=True), device_id=0xFFFF10DE)
+    gpu = replace(newer, profiles=())
 
     assert refused(gpu, counted({"1g.10gb": 7})).obstacles[0].kind is ObstacleKind.PROFILES_UNKNOWN
     assert planned(gpu, GpuLayout(mig=True)).steps == (SetMode(gpu=gpu.uuid, on=True),)

@@ -25,8 +25,8 @@ from cli.doctor.finding import (
     known,
 )
 from discovery.model import GpuState, NodeSnapshot
+from kube.amounts.gpu_amounts import gpu_amounts
 from labelers.health import Health, gpu_verdict
-from scheduler.filters.quantities import counted
 
 POD_RESOURCES_SILENT: Final = FindingKind(
     name="pod-resources-silent",
@@ -233,12 +233,11 @@ def node_allocatable(facts: HereFacts) -> Iterator[DoctorFinding]:
     """Whether the Node lists what the kubelet has."""
     node, offered = known(known(facts.cluster).node), _offered(facts)
     allocatable = ((node or {}).get("status") or {}).get("allocatable") or {}
-    for resource, amount in sorted(allocatable.items()):
-        if is_gpu_resource(resource):
-            has = len(offered.get(resource, ()))
-            if counted(resource, amount) > has:
-                sentence = f"the Node lists {amount} of {resource}, the kubelet has {has}"
-                yield found(ALLOCATABLE_DIFFERS, resource, sentence)
+    for resource, amount in gpu_amounts(allocatable).items():
+        has = len(offered.get(resource, ()))
+        if amount > has:
+            sentence = f"the Node lists {amount} of {resource}, the kubelet has {has}"
+            yield found(ALLOCATABLE_DIFFERS, resource, sentence)
 
 
 def actuator(facts: HereFacts) -> Iterator[DoctorFinding]:

@@ -8,8 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from api import rfc3339
-from api.mig_resources import is_gpu_resource
-from base.words import did_you_mean
+from api.mig_resources import GPU_RESOURCE, MIG_PREFIX, SHARED_SUFFIX, is_gpu_resource
 from cli.doctor.facts.pod_facts import FilteredCluster, PodFacts
 from cli.doctor.finding import (
     DoctorFinding,
@@ -19,11 +18,13 @@ from cli.doctor.finding import (
     known,
     not_looked_at,
 )
-from scheduler.filters import node_selection, resource_fit, taints
+from kube.amounts.gpu_amounts import gpu_amounts
+from kube.amounts.pod_requests import pod_requests
+from mig.profile_hints import profile_hint
+from scheduler.filters import node_selection, taints
 from scheduler.filters.filter_notes import notes
 from scheduler.filters.filter_objects import CandidateNode
 from scheduler.filters.node_filters import LeftOutNode, NodeFilter
-from scheduler.filters.quantities import counted
 
 SCHEDULER_UNKNOWN: Final = FindingKind(
     name="pod-scheduler-silent",
@@ -165,16 +166,14 @@ CHECKS: Final = (scheduler, nodes)
 
 def _impossible(facts: PodFacts, cluster: FilteredCluster) -> Iterator[DoctorFinding]:
     """GPU resources that no node has, or not as many, however idle the cluster is."""
-    wanted = resource_fit.requests(facts.constraints)
     offered = [_offers(node) for node in cluster.nodes]
-    there = {name for each in offered for name, count in each.items() if count}
-    for resource, amount in sorted(wanted.items()):
-        if not amount or not is_gpu_resource(resource):
-            continue
+    there = {name for each in offered for name in each}
+    for resource, amount in _requested(facts).items():
         most = max((each.get(resource, 0) for each in offered), default=0)
         if not most:
-            others = sorted(name for name in there if is_gpu_resource(name))
-            close = did_you_mean(resource, others) if others else ""
+            others = sorted(there)
+            is_whole = resource.removesuffix(SHARED_SUFFIX) == GPU_RESOURCE
+            close = "" if is_whole else profile_hint(resource, others, MIG_PREFIX)
             known_names = f"; nodes have {', '.join(others)}" if others else ""
             sentence = f"no node has {resource}{close or known_names}"
             yield found(RESOURCE_UNKNOWN, facts.title, sentence)
@@ -185,8 +184,7 @@ def _impossible(facts: PodFacts, cluster: FilteredCluster) -> Iterator[DoctorFin
 
 def _left_out(facts: PodFacts, cluster: FilteredCluster) -> Iterator[DoctorFinding]:
     """The reasons of nodes that are large enough, one finding for each."""
-    wanted = resource_fit.requests(facts.constraints)
-    gpus = {name: amount for name, amount in wanted.items() if is_gpu_resource(name)}
+    gpus = _requested(facts)
     large = {
         node.name
         for node in cluster.nodes
@@ -221,8 +219,11 @@ def _kind_of_shortage(node: LeftOutNode) -> FindingKind:
 
 
 def _offers(node: CandidateNode) -> dict[str, int]:
-    allocatable = node.status.allocatable or {}
-    return {name: counted(name, amount) for name, amount in allocatable.items()}
+    return gpu_amounts(node.status.allocatable or {})
+
+
+def _requested(facts: PodFacts) -> dict[str, int]:
+    return gpu_amounts(pod_requests(facts.constraints.spec))
 
 
 def _was_looked_at(facts: PodFacts) -> bool:

@@ -14,7 +14,6 @@ from typing import Any, Final
 
 from api import keys
 from api.gpu_request import Link
-from api.mig_resources import is_gpu_resource
 from base.words import did_you_mean
 from cli.doctor.facts.pod_facts import PodFacts
 from cli.doctor.finding import (
@@ -25,6 +24,8 @@ from cli.doctor.finding import (
     known,
     not_needed,
 )
+from kube.amounts.gpu_amounts import gpu_amounts
+from kube.amounts.pod_requests import container_requests
 from kube.api import Object
 
 REFUSED_ADMISSION: Final = FindingKind(
@@ -208,13 +209,12 @@ def sandbox(facts: PodFacts) -> Iterator[DoctorFinding]:
 
 def resources(facts: PodFacts) -> Iterator[DoctorFinding]:
     """Whether a container asks for GPUs of one kind alone."""
-    spec = _pod(facts).get("spec") or {}
-    for each in chain(spec.get("containers") or (), spec.get("initContainers") or ()):
-        its = each.get("resources") or {}
-        asked = {**(its.get("limits") or {}), **(its.get("requests") or {})}
-        kinds = sorted(name for name in asked if is_gpu_resource(name))
+    _pod(facts)
+    spec = facts.constraints.spec
+    for container in chain(spec.containers or (), spec.init_containers or ()):
+        kinds = gpu_amounts(container_requests(container, container.name))
         if len(kinds) > 1:
-            sentence = f"container {each.get('name')} asks for {' and '.join(kinds)}"
+            sentence = f"container {container.name} asks for {' and '.join(kinds)}"
             yield found(MIXED_RESOURCES, facts.title, sentence)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from api import keys, topology_annotation
-from api.mig_resources import GPU_RESOURCE, is_gpu_resource
+from api.mig_resources import GPU_RESOURCE
 from api.mig_status_annotation import MigPhase
 from api.topology_annotation import TopologyAnnotation
 from base.errors import BadInput
@@ -24,7 +24,7 @@ from cli.doctor.finding import (
     not_needed,
 )
 from cli.mig.cluster.cluster_layouts import NodeLayout, node_layout
-from scheduler.filters.quantities import counted
+from kube.amounts.gpu_amounts import gpu_amounts
 
 NODE_NOT_READY: Final = FindingKind(
     name="node-not-ready",
@@ -342,8 +342,4 @@ def _topology(facts: ShownNodeFacts) -> TopologyAnnotation | None:
 
 def _gpus(amounts: Mapping[str, Any] | None) -> dict[str, int]:
     """GPU resources and how many there are."""
-    return {
-        name: counted(name, amount)
-        for name, amount in (amounts or {}).items()
-        if is_gpu_resource(name)
-    }
+    return gpu_amounts(amounts or {})

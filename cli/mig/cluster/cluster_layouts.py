@@ -19,8 +19,8 @@ from api.mig_status_annotation import (
 )
 from base.errors import BadInput
 from cli.terminal import Cell, Styled, TextTable
-from fleet.mig_node import whole
 from fleet.startup.startup_taint import is_tainted
+from kube.amounts.gpu_amounts import gpu_amounts
 from kube.api import Object
 
 _NONE: Final = "-"
@@ -161,9 +161,9 @@ def _unlisted(status: MigStatusAnnotation, node: Object) -> tuple[str, ...]:
     """Resources of a layout that is there, of which the node has fewer than the layout."""
     if status.phase != MigPhase.UNCHANGED:
         return ()
-    listed = (node.get("status") or {}).get("capacity") or {}
+    listed = gpu_amounts((node.get("status") or {}).get("capacity") or {}, status.offers)
     return tuple(
-        name for name, count in sorted(status.offers.items()) if whole(listed.get(name)) < count
+        name for name, count in sorted(status.offers.items()) if listed.get(name, 0) < count
     )
 
 

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -11,9 +11,11 @@ import click
 import msgspec
 
 from actuator.worker_messages import NamedHolder
-from api.mig_resources import MigStrategy, is_gpu_resource
+from api.mig_resources import MigStrategy
 from base.errors import BadInput
 from base.files import read_bytes, read_stdin
+from kube.amounts.gpu_amounts import gpu_amounts
+from kube.amounts.pod_requests import RequestingContainer, RequestingSpec, pod_requests
 from mig.holders import MigHolders
 
 MOST_BYTES: Final = 64 << 20
@@ -29,18 +31,8 @@ class _Json(msgspec.Struct, frozen=True, rename="camel"):
     """Base: keys that are not used are passed over."""
 
 
-class _Resources(_Json, frozen=True):
-    requests: dict[str, Any] | None = None
-    limits: dict[str, Any] | None = None
-
-
-class _Container(_Json, frozen=True):
-    resources: _Resources = _Resources()
-
-
-class _Spec(_Json, frozen=True):
-    containers: list[_Container]
-    init_containers: list[_Container] | None = None
+class _Spec(RequestingSpec, frozen=True, rename="camel"):
+    containers: list[RequestingContainer]
     node_name: str = ""
 
 
@@ -57,6 +49,10 @@ class _Pod(_Json, frozen=True):
     metadata: _Metadata
     spec: _Spec
     status: _Status = _Status()
+
+    @property
+    def full_name(self) -> str:
+        return f"{self.metadata.namespace}/{self.metadata.name}"
 
 
 class _Pods(_Json, frozen=True):
@@ -91,10 +87,10 @@ def read_unplaced(file: str | None, strategy: MigStrategy | None) -> Asked:
             f"{file}: no list of pods, as kubectl get pods -o json prints it: {error}"
         ) from error
     return {
-        f"{pod.metadata.namespace}/{pod.metadata.name}": found
+        pod.full_name: found
         for pod in pods
         if not pod.spec.node_name and pod.status.phase not in _ENDED
-        if (found := frozenset(_asked(pod.spec)))
+        if (found := _asked(pod, file))
     }
 
 
@@ -113,9 +109,9 @@ def _content(file: str) -> bytes:
     return read_stdin(most_bytes=MOST_BYTES)
 
 
-def _asked(spec: _Spec) -> Iterator[str]:
-    for container in (*spec.containers, *(spec.init_containers or ())):
-        for quantities in (container.resources.requests, container.resources.limits):
-            for name, quantity in (quantities or {}).items():
-                if is_gpu_resource(name) and str(quantity) != "0":
-                    yield name
+def _asked(pod: _Pod, file: str) -> frozenset[str]:
+    """GPU resources that a pod requests. Raises BadInput that names the pod."""
+    try:
+        return frozenset(gpu_amounts(pod_requests(pod.spec)))
+    except BadInput as error:
+        raise BadInput(f"{file}: pod {pod.full_name}: {error}") from error

@@ -9,10 +9,10 @@ from typing import Any, Final
 
 import msgspec
 
-from api.mig_resources import is_gpu_resource
 from base.errors import BadInput
+from kube.amounts.gpu_amounts import asks_gpus, gpu_amounts
+from kube.amounts.pod_requests import pod_requests
 from kube.api import Object
-from scheduler.filters import resource_fit
 from scheduler.filters.filter_objects import ConstrainedPod
 
 _MADE_BY_OTHERS: Final = ("CronJob", "JobSet")
@@ -37,21 +37,11 @@ class PodTemplate:
     """It is suspended, or scaled to none."""
 
 
-def asks_gpus(spec: Mapping[str, Any]) -> bool:
-    """Whether a container, an init container too, names a GPU resource. Never raises."""
-    for container in (*(spec.get("containers") or ()), *(spec.get("initContainers") or ())):
-        resources = container.get("resources") or {}
-        for kind in ("requests", "limits"):
-            if any(map(is_gpu_resource, resources.get(kind) or ())):
-                return True
-    return False
-
-
 def constrained(pod: Mapping[str, Any]) -> ConstrainedPod | None:
     """A pod as the scheduler's filters take it; None where it cannot be read."""
     try:
         found = msgspec.convert(pod, ConstrainedPod)
-        resource_fit.requests(found)
+        pod_requests(found.spec)
     except (msgspec.ValidationError, BadInput):
         return None
     return found
@@ -59,10 +49,7 @@ def constrained(pod: Mapping[str, Any]) -> ConstrainedPod | None:
 
 def gpu_asks(pod: ConstrainedPod) -> dict[str, int]:
     """GPU resources that a pod asks for, as a whole. Raises BadInput."""
-    wanted = resource_fit.requests(pod)
-    return {
-        name: count for name, count in sorted(wanted.items()) if is_gpu_resource(name) and count
-    }
+    return gpu_amounts(pod_requests(pod.spec))
 
 
 def templates(kind: str, seen: Object) -> Iterator[PodTemplate]:

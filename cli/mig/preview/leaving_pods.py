@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 
 from api.mig_request_annotation import VERSION, MigRequestAnnotation
 from api.state_annotation import pod_key
-from cli.mig.preview.gpu_requests import asks_gpus
 from cli.mig.preview.node_preview import NodeFate, NodePreview
 from fleet.drain.drain_plan import DrainBlocker, DrainPlan, DrainTerms, DrainView, plan_drain
 from fleet.drain.drain_pod import DrainPod
 from fleet.mig_node import DrainMode
+from kube.amounts.gpu_amounts import asks_gpus
 from kube.api import Object
 
 _NO_ID = "0" * 16

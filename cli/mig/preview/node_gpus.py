@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from api import keys, topology_annotation
-from api.mig_resources import GPU_RESOURCE, SHARED_SUFFIX, MigStrategy, is_gpu_resource
+from api.mig_resources import GPU_RESOURCE, SHARED_SUFFIX, MigStrategy
 from api.topology_annotation import TopologyAnnotation
 from base.errors import BadInput
+from kube.amounts.gpu_amounts import gpu_amounts
 from kube.api import Object
-from scheduler.filters.quantities import counted
 
 _COUNTS: Final = keys.MODEL_COUNT_FAMILY.removesuffix("<model>")
 _IS_CUT: Final = "-MIG-"
@@ -66,15 +66,7 @@ def node_gpus(node: Object) -> NodeGpus:
 
 def gpu_offers(node: Object, part: str = "allocatable") -> Offers:
     """GPU resources in a Node's status; amounts that are none count as 0."""
-    found = ((node.get("status") or {}).get(part)) or {}
-    offers: dict[str, int] = {}
-    for name, amount in found.items():
-        if is_gpu_resource(name):
-            try:
-                offers[name] = counted(name, amount)
-            except BadInput:
-                continue
-    return {name: count for name, count in sorted(offers.items()) if count}
+    return gpu_amounts(((node.get("status") or {}).get(part)) or {})
 
 
 def _strategy(labels: Mapping[str, str]) -> MigStrategy | None:

@@ -16,9 +16,10 @@ from typing import Final
 
 import msgspec
 
-from api.mig_resources import is_gpu_resource
-from cli.mig.preview.gpu_requests import PodTemplate, asks_gpus, constrained, gpu_asks
+from cli.mig.preview.gpu_requests import PodTemplate, constrained, gpu_asks
 from cli.mig.preview.node_gpus import Offers, gpu_offers
+from kube.amounts.gpu_amounts import asks_gpus, gpu_amounts
+from kube.amounts.pod_requests import Amounts, pod_requests
 from kube.api import Object
 from scheduler.filters import node_filters, resource_fit
 from scheduler.filters.filter_objects import (
@@ -27,8 +28,7 @@ from scheduler.filters.filter_objects import (
     CandidateStatus,
     ConstrainedPod,
 )
-from scheduler.filters.quantities import counted
-from scheduler.filters.resource_fit import Amounts, NodeLoad
+from scheduler.filters.resource_fit import NodeLoad
 
 _PART: Final = 16
 """Nodes that are filtered at once, where one that fits is enough."""
@@ -199,7 +199,7 @@ def outlooks(
         name = f"{seen.metadata.namespace}/{seen.metadata.name}"
         node = seen.spec.node_name
         if node:
-            held.setdefault(node, {})[name] = resource_fit.requests(seen)
+            held.setdefault(node, {})[name] = pod_requests(seen.spec)
         if not asks_gpus(pod.get("spec") or {}):
             continue
         if not node and not seen.spec.scheduling_gates:
@@ -236,8 +236,7 @@ def _key(pod: ConstrainedPod) -> bytes:
 
 
 def _offers(node: CandidateNode) -> Offers:
-    found = node.status.allocatable or {}
-    return {name: counted(name, it) for name, it in found.items() if is_gpu_resource(name)}
+    return gpu_amounts(node.status.allocatable or {})
 
 
 def _without(held: Mapping[str, Amounts], names: Collection[str]) -> NodeLoad:

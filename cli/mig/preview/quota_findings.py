@@ -13,9 +13,8 @@ from enum import StrEnum
 from typing import Any, Final
 
 from api.mig_resources import is_gpu_resource
-from base.errors import BadInput
+from kube.amounts.gpu_amounts import device_count
 from kube.api import Object
-from scheduler.filters.quantities import counted
 
 _REQUESTS: Final = "requests."
 _Amounts = dict[str, int]
@@ -177,7 +176,4 @@ def _counted(named: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, int]]:
     """Those of GPUs; an amount that is none counts as 0."""
     for name, amount in named:
         if is_gpu_resource(name):
-            try:
-                yield name, counted(name, amount)
-            except BadInput:
-                yield name, 0
+            yield name, device_count(name, amount)

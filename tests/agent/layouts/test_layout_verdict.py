@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from agent.layouts.layout_request import LayoutRequest
@@ -155,7 +157,23 @@ def test_a_reset_is_named_with_its_command_once_for_all_gpus_alike() -> None:
     assert found.phase == "refused"
     assert found.reason.count("by a reset, which is never done here") == 1
     assert found.reason.startswith("GPU 0, 1, 2: ")
-    assert "nvidia-smi -i 0000:00:00.0 -mig 1" in found.reason
+    gpus = "0000:00:00.0,0000:01:00.0,0000:02:00.0"
+    command = f"nvidia-smi -i {gpus} -mig 1 && nvidia-smi --gpu-reset -i {gpus}"
+    assert found.reason.endswith(f"(run {command})")
+
+
+def test_a_command_that_finds_no_room_is_left_out_as_a_whole() -> None:
+    off = [mig_gpu(A100, uuid=f"GPU-{at}", index=at, mode=OFF) for at in range(16)]
+    found = judged('{"all": {"7g.40gb": 1}}', *off)
+    assert "nvidia-smi" not in found.reason
+    assert found.reason.endswith("; gpuscape mig plan on the node has the commands")
+
+
+def test_what_never_fits_is_refused_before_anybody_resets_a_gpu() -> None:
+    """Older drivers report no profiles with MIG off: then the model's own decide."""
+    off = replace(mig_gpu(A100, mode=OFF), profiles=())
+    found = judged('{"0": {"2g.10gb": 4}}', off)
+    assert found.reason == "GPU 0: 4 of 2g.10gb, of which the GPU allows 3"
 
 
 def test_what_the_device_plugin_cannot_serve_is_refused() -> None:

@@ -260,6 +260,12 @@ def test_a_fault_is_found_by_its_name_and_nothing_else_is(cluster: Cluster, name
     assert [each for each in made.checks if "bug" in each.why] == []
 
 
+def test_a_container_that_asks_for_0_of_another_kind_mixes_nothing(cluster: Cluster) -> None:
+    cluster.runs()
+    cluster.asked = {GPU: "1", MIG: "0"}
+    assert cluster.examined().findings == ()
+
+
 def test_every_kind_of_finding_on_a_pod_is_planted() -> None:
     made_elsewhere = {"pod-quota-exceeded", "pod-not-made"}
 

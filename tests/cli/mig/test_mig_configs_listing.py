@@ -20,6 +20,8 @@ mig-configs:
   three:
   - {devices: [4, 6], mig-enabled: true, mig-devices: {"3g.20gb": 3}}
   - {devices: [5], mig-enabled: true, mig-devices: {"7g.40gb": 1}}
+  twos:
+  - {devices: [0], mig-enabled: true, mig-devices: {"2g.10gb": 4}}
   elsewhere:
   - {device-filter: "0x233010DE", devices: all, mig-enabled: false}
 """
@@ -42,21 +44,23 @@ def test_each_configuration_has_its_gpus_and_whether_it_fits(
 ) -> None:
     result = run_mig("configs", "-f", file, on=simulated)
     assert result.exit_code == 0
-    assert result.output.splitlines()[:6] == [
+    assert result.output.splitlines()[:8] == [
         "CONFIGURATION  GPUS  LAYOUT       FITS  NOW",
         "three          4, 6  3 x 3g.20gb  no    -",
         "               5     1 x 7g.40gb  yes   5",
+        "twos           0     4 x 2g.10gb  no    -",
         "elsewhere      -     -            no    -",
         "",
         "three: GPU 4, 6: 3 of 3g.20gb, of which the GPU allows 2",
+        "twos: GPU 0: 4 of 2g.10gb, of which the GPU allows 3",
     ]
-    assert result.output.splitlines()[6].startswith(f"elsewhere: {file}:7: mig-configs.elsewhere")
+    assert result.output.splitlines()[8].startswith(f"elsewhere: {file}:9: mig-configs.elsewhere")
     data = json.loads(run_mig("configs", "-f", file, "-o", "json", on=simulated).output)
     assert [
         [(one["gpus"], one["fits"], one["now"]) for one in config["layouts"]]
         for config in data["configs"]
-    ] == [[([4, 6], False, []), ([5], True, [5])], []]
-    assert "no GPU here is 0x233010DE" in data["configs"][1]["refused"]
+    ] == [[([4, 6], False, []), ([5], True, [5])], [([0], False, [])], []]
+    assert "no GPU here is 0x233010DE" in data["configs"][2]["refused"]
     as_yaml = run_mig("configs", "-f", file, "-o", "yaml", on=simulated).output
     assert yaml.safe_load(as_yaml) == data
 

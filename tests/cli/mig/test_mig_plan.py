@@ -220,6 +220,24 @@ def test_a_reset_is_named_with_its_command_and_never_done(
     assert "GPU 6: reset-pending" in pending.output
 
 
+def test_what_never_fits_is_said_at_once_with_mig_off_too(
+    run_mig: RunMig, simulated: Simulation
+) -> None:
+    result = run_mig("plan", '{"0-1": {"2g.10gb": 4}}', on=simulated)
+    assert result.exit_code == REFUSED
+    assert "GPU 0-1: infeasible: 4 of 2g.10gb, of which the GPU allows 3" in result.output
+    assert "  the most of it that fits: 3 x 2g.10gb\n" in result.output
+    assert "nvidia-smi" not in result.output
+
+
+def test_gpus_that_need_a_reset_have_one_command_together(
+    run_mig: RunMig, simulated: Simulation, bus_ids: list[str]
+) -> None:
+    gpus = ",".join(bus_ids[:2])
+    result = run_mig("plan", '{"0-1": "on"}', on=simulated)
+    assert f"    nvidia-smi -i {gpus} -mig 1 && nvidia-smi --gpu-reset -i {gpus}\n" in result.output
+
+
 def test_an_infeasible_mix_is_refused_with_the_nearest(
     run_mig: RunMig, simulated: Simulation
 ) -> None:

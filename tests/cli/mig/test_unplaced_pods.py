@@ -73,7 +73,7 @@ def test_pods_that_wait_for_nothing_here_are_passed_over(tmp_path: Path) -> None
     """Those that have a node, have ended, or ask for no GPU; an init container asks too."""
     spec = pod("x", TWO)["spec"]
     first = {"containers": [{}], "initContainers": spec["containers"]}
-    nothing = {"containers": [{"resources": {"requests": {TWO: 0, "cpu": "1"}}}]}
+    nothing = {"containers": [{"resources": {"requests": {TWO: "0k", "nvidia.com/gpumem": "1"}}}]}
     file = listed(
         tmp_path,
         pod("placed", spec=spec | {"nodeName": "worker"}),

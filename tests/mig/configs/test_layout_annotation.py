@@ -198,7 +198,7 @@ def test_plain_text_is_the_name_of_a_configuration(value: str) -> None:
         (
             '{"4-5": {"1g.10gb": 1, "1g.12gb": 1}}',
             f":1: 4-5.1g.12gb: GPU 4 (NVIDIA A100-SXM4-40GB, {uuid(4)}) has no profile '1g.12gb':"
-            " did you mean 1g.10gb?",
+            " did you mean 1g.5gb?",
         ),
         (
             '{"all": {"1g.5gb": 7}, "5": "off"}',

@@ -76,6 +76,7 @@ def test_pods_with_gpus_on_a_node_that_changes_are_in_the_way_at_most() -> None:
         pod("b", {GPU: 1}, on="n", ownerReferences=OWNED),
         pod("elsewhere", {GPU: 1}, on="m"),
         pod("plain", {}, on="n"),
+        pod("for-cpus", {GPU: 0, mig("1g.10gb"): 0}, on="n"),
         pod("over", {GPU: 1}, on="n", phase="Succeeded"),
     )
     (found,) = plan(pods=pods).leaving
@@ -240,6 +241,7 @@ def test_pods_that_would_fit_then_and_those_that_never_will_are_told_apart() -> 
         pod("pinned", {SMALL: 1}, spec={"nodeSelector": {"zone": "z"}}),
         pod("gated", {SMALL: 1}, spec={"schedulingGates": [{"name": "g"}]}),
         pod("plain", {}),
+        pod("for-cpus", {GPU: 0}),
     )
     found = plan(pods=pods)
     assert chances(found) == {"small": PodChance.FITS_THEN, "whole": PodChance.NEVER_THEN}

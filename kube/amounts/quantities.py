@@ -17,6 +17,8 @@ from typing import Final
 from base.errors import BadInput
 from base.words import quoted
 
+Amount = str | int | float
+"""A quantity as it is written."""
 CPU: Final = "cpu"
 """The one resource that is counted in thousandths: of a core."""
 PODS: Final = "pods"
@@ -39,7 +41,7 @@ _MOST_CHARACTERS: Final = 64
 _GIB: Final = 1 << 30
 
 
-def counted(resource: str, written: str | float) -> int:
+def counted(resource: str, written: Amount) -> int:
     """An amount as the scheduler counts it, rounded up: thousandths of a core for ``cpu``, else
     whole units: bytes or devices. Raises BadInput for text that is no quantity.
     """

@@ -8,7 +8,7 @@ from fractions import Fraction
 import pytest
 
 from base.errors import BadInput
-from scheduler.filters.quantities import counted, quantity, shown
+from kube.amounts.quantities import counted, quantity, shown
 
 
 @pytest.mark.parametrize(

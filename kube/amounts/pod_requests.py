@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How much of each resource a pod requests, as the scheduler and quotas count it. Pure.
+
+Source: k8s.io/component-helpers, resource/helpers.go (PodRequests), of 1.37; Kubernetes
+documentation, "Sidecar containers", resource sharing within containers. Of a pod that is being
+resized in place the new size counts here, and the larger of both in the scheduler.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+
+from base.errors import BadInput
+from kube.amounts.quantities import CPU, HUGE_PAGES, MEMORY, Amount, counted
+
+Amounts = Mapping[str, int]
+"""Resource to amount, as :func:`kube.amounts.quantities.counted` counts it."""
+
+
+class RequestedAmounts(msgspec.Struct, frozen=True):
+    """Resources of a container or of a whole pod: name to amount."""
+
+    requests: dict[str, Amount] | None = None
+    limits: dict[str, Amount] | None = None
+
+
+class RequestingContainer(msgspec.Struct, frozen=True, rename="camel"):
+    """What one container requests, and when it runs."""
+
+    resources: RequestedAmounts | None = None
+    restart_policy: str | None = None
+    """``Always`` makes an init container a sidecar."""
+
+    @property
+    def is_sidecar(self) -> bool:
+        """Of an init container: it keeps running with those that come after it."""
+        return self.restart_policy == "Always"
+
+
+class RequestingSpec(msgspec.Struct, frozen=True, rename="camel"):
+    """The part of a pod's spec that says what it requests."""
+
+    containers: Sequence[RequestingContainer] | None = None
+    init_containers: Sequence[RequestingContainer] | None = None
+    overhead: dict[str, Amount] | None = None
+    resources: RequestedAmounts | None = None
+    """Of the pod as a whole."""
+
+
+def pod_requests(spec: RequestingSpec) -> Amounts:
+    """What the pod requests as a whole, with overhead; limits count where there are no requests.
+
+    Containers together, or the largest init container with the sidecars that began before it,
+    if that is more. Amounts of the pod as a whole (1.34 and later) replace the sums of cpu, memory
+    and huge pages. Raises BadInput that names the key of an amount that is no quantity.
+    """
+    running = sum_of(
+        container_requests(container, f"spec.containers[{index}]")
+        for index, container in enumerate(spec.containers or ())
+    )
+    sidecars: Counter[str] = Counter()
+    starting: Counter[str] = Counter()
+    for index, container in enumerate(spec.init_containers or ()):
+        step = container_requests(container, f"spec.initContainers[{index}]")
+        if container.is_sidecar:
+            sidecars += Counter(step)
+            running += Counter(step)
+            step = sidecars
+        else:
+            step = sum_of((step, sidecars))
+        starting |= Counter(step)
+    together = running | starting
+    together.update(_of_pod(spec.resources, together) if spec.resources else {})
+    return sum_of((together, read_amounts(spec.overhead, "spec.overhead")))
+
+
+def container_requests(container: RequestingContainer, place: str) -> Amounts:
+    """What one container requests: the API server makes requests of limits that stand alone.
+
+    ``place`` names the container in an error. Raises BadInput.
+    """
+    written = container.resources or RequestedAmounts()
+    limits = read_amounts(written.limits, f"{place}.resources.limits")
+    return {**limits, **read_amounts(written.requests, f"{place}.resources.requests")}
+
+
+def read_amounts(written: Mapping[str, Amount] | None, place: str) -> Amounts:
+    """Amounts as they are counted. Raises BadInput that names the key under ``place``."""
+    amounts = {}
+    for resource, amount in (written or {}).items():
+        try:
+            amounts[resource] = counted(resource, amount)
+        except BadInput as error:
+            raise BadInput(f"{place}.{resource}: {error}") from error
+    return amounts
+
+
+def sum_of(amounts: Iterable[Amounts]) -> Counter[str]:
+    """Resource by resource."""
+    total: Counter[str] = Counter()
+    for each in amounts:
+        total.update(each)
+    return total
+
+
+def _of_pod(written: RequestedAmounts, together: Amounts) -> Amounts:
+    """What replaces sums over containers; a limit does only where no container requests any."""
+    limits = read_amounts(written.limits, "spec.resources.limits")
+    requests = read_amounts(written.requests, "spec.resources.requests")
+    return {
+        resource: amount - together.get(resource, 0)
+        for resource, amount in {**limits, **together, **requests}.items()
+        if resource in (CPU, MEMORY) or resource.startswith(HUGE_PAGES)
+    }
