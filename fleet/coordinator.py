@@ -280,6 +280,7 @@ class Coordinator:
             view.node.request,
             self._terms.evictions,
             whole_node=view.record.drain == DrainMode.NODE,
+            now=now,
         )
         self._judged[view.record.request] = JudgedDrain(at=now, plan=plan)
         self._reports.judged(view.record, plan)

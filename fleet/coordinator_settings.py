@@ -15,6 +15,7 @@ from base.settings.log_settings import log_format, log_level
 from base.settings.option import setting
 from base.settings.program_settings import ProgramSettings
 from base.settings.setting_kinds import SettingKind
+from fleet.drain.drain_plan import DrainTerms
 from fleet.fleet_terms import WINDOWS, FleetTerms, Window
 from fleet.gpu_pod import PodTerms, Selector
 from fleet.mig_node import DrainMode
@@ -77,6 +78,12 @@ class CoordinatorSettings:
         kinds.member_of(DrainMode),
         "How pods leave before a change, where the Node's annotation gpuscape.io/drain does not"
         " say it.",
+    )
+    ignore_autoscaler_marks: bool = setting(
+        False,
+        kinds.FLAG,
+        "Evict also pods that an autoscaler may not: with karpenter.sh/do-not-disrupt, or with"
+        " cluster-autoscaler.kubernetes.io/safe-to-evict: false.",
     )
     cordoned_nodes: int = setting(
         0,
@@ -185,6 +192,7 @@ class CoordinatorSettings:
         return FleetTerms(
             slots=self.slots,
             drain=self.drain,
+            evictions=DrainTerms(ignore_autoscaler_marks=self.ignore_autoscaler_marks),
             canary_seconds=self.canary,
             failures_in_row=self.failures_in_row,
             failures_in_all=self.failures_in_all,

@@ -270,7 +270,9 @@ class EnforcedLayouts:
             if math.isinf(change.retry.at):
                 return phase, change.retry.why
             return phase, f"{change.retry.why}; tried again at {self._time(change.retry)}"
-        return MigPhase.PLANNED, change.problem
+        if change.wants_gpus:
+            return MigPhase.PLANNED, _RESTORING
+        return MigPhase.PLANNED, change.problem or judged.reason
 
     def _time(self, retry: Retry) -> str:
         """RFC 3339; the same as long as it is the same time."""
@@ -307,6 +309,11 @@ class EnforcedLayouts:
                 return before
         self._annotation = wanted, now
         return wanted
+
+
+_RESTORING: Final = (
+    "before the change the actuator brings back what a boot took, and ends what was interrupted"
+)
 
 
 def _own_state_gone(metadata: Mapping[str, Any]) -> Decision:

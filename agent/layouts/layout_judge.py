@@ -27,6 +27,10 @@ if TYPE_CHECKING:
 
 REREAD_SECONDS: Final = 300.0
 """Between two readings of the MIG state where nothing is seen to change."""
+_PODS_UNKNOWN: Final = (
+    "nothing is changed before the kubelet's pod-resources socket answers: it is not known who has"
+    " which GPU (see gpuscape doctor)"
+)
 UNREAD_SECONDS: Final = 30.0
 """Before GPUs that could not be read, or that a program uses, are read again."""
 
@@ -123,18 +127,28 @@ class LayoutJudge:
             configs = self._edges.configs()
         except BadInput as error:
             return self._refused(request, str(error), by.changes)
-        from agent.layouts.layout_verdict import LayoutVerdict, allocated_holders, status, verdict
+        from agent.layouts.layout_verdict import (
+            OBSERVED,
+            LayoutVerdict,
+            allocated_holders,
+            status,
+            verdict,
+        )
 
         try:
             kubelet = self._edges.kubelet()
         except BadInput as error:
             return Judged(status=status(request, MigPhase.UNREAD, str(error)), judgement=None)
         held = kubelet or (by.allocation is None, allocation.by_pod)
-        basis = request, configs, _mig_part(by.snapshot), held, by.changes
+        pods_known = by.allocation is not None
+        basis = request, configs, _mig_part(by.snapshot), held, pods_known, by.changes
         if basis == self._basis and now < self._due:
             return None
         holders: MigHolders = {}
         in_use = False
+        next_step = OBSERVED
+        if self._edges.enforce is not None:
+            next_step = "" if pods_known else _PODS_UNKNOWN
         try:
             readings = self._edges.read()
         except Released:
@@ -155,18 +169,32 @@ class LayoutJudge:
             programs = programs_of_nobody(gpus, holders, self._edges.program_name)
             in_use = any(programs.values())
             everybody = all_holders(holders, programs)
-            found = verdict(request, readings, configs, everybody, self._edges.strategy)
+            found = verdict(
+                request,
+                readings,
+                configs,
+                everybody,
+                self._edges.strategy,
+                next_step=next_step,
+            )
             if self._edges.enforce is not None and _sets_mode(found):
                 from mig.process_holders import openers_of_nobody
 
                 opened = openers_of_nobody(gpus, self._edges.users())
                 in_use = in_use or any(opened.values())
                 everybody = all_holders(everybody, opened)
-                found = verdict(request, readings, configs, everybody, self._edges.strategy)
+                found = verdict(
+                    request,
+                    readings,
+                    configs,
+                    everybody,
+                    self._edges.strategy,
+                    next_step=next_step,
+                )
         unread = found.status.phase == MigPhase.UNREAD
         soon = unread or in_use
         self._basis, self._due = basis, now + (UNREAD_SECONDS if soon else REREAD_SECONDS)
-        if unread or by.allocation is None:  # nor is it known whether a pod manages MIG
+        if unread or not pods_known:  # nor is it known whether a pod manages MIG
             return Judged(status=found.status, judgement=None)
         key = request, configs
         return Judged(

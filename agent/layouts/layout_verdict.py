@@ -37,7 +37,7 @@ from mig.holders import HolderKind, MigHolder, MigHolders, MigPart
 from mig.planned_change import Fate, GpuChange, planned_changes
 from mig.planner import MigPlan, Obstacle, joint_command, plan
 
-_OBSERVED: Final = "nothing is changed by itself: compare with gpuscape mig plan on the node"
+OBSERVED: Final = "nothing is changed by itself: compare with gpuscape mig plan on the node"
 _DIGEST_DIGITS: Final = 16
 
 
@@ -59,12 +59,14 @@ def verdict(
     configs: MigConfigs | None,
     holders: MigHolders,
     strategy: MigStrategy | None,
+    *,
+    next_step: str = OBSERVED,
 ) -> LayoutVerdict:
     """What becomes of a request.
 
     ``configs``: those of the configured file, None for the default ones of these GPUs; ``holders``:
     pods, and programs that are no pod's; ``strategy``: the device plugin's, None where it is not
-    known.
+    known; ``next_step``: what a plan's reason says of who carries it out, or what keeps it.
     """
     unread = [one.bus_id for one in readings if isinstance(one, UnreadMigGpu)]
     if unread:
@@ -90,7 +92,7 @@ def verdict(
     planned = status(
         request,
         MigPhase.PLANNED,
-        f"{in_use(programs)}; {_OBSERVED}" if programs else _OBSERVED,
+        "; ".join(text for text in (in_use(programs) if programs else "", next_step) if text),
         digest,
         gpus=tuple(_change(one) for one in changes if one.steps),
         pods=pods,

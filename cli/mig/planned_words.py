@@ -39,6 +39,8 @@ _STEP_NAMES: Final[Mapping[type[MigStep], str]] = {
     CreateCompute: "create-compute-instance",
 }
 
+_NO_DEVICES: Final = "Allocatable then: nothing, neither GPUs nor MIG devices."
+"""Of a node whose GPUs have MIG on and no instance."""
 _NOTHING: Final[Mapping[str, Any]] = {"gpus": [], "steps": [], "disturbed": [], "allocatable": None}
 """Of a document, where there is no plan."""
 
@@ -190,7 +192,7 @@ def _summary(found: MigPlan, changing: Sequence[GpuChange]) -> Iterator[str]:
         else:
             yield "Disturbed: nobody."
     if found.allocatable is not None:
-        yield "Allocatable then:"
+        yield "Allocatable then:" if found.allocatable else _NO_DEVICES
         yield from (f"  {name}: {count}" for name, count in found.allocatable.items())
 
 

@@ -12,7 +12,6 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from api import keys
 from api.mig_request_annotation import MigRequestAnnotation
 from fleet.drain.disruption_budgets import judge
 from fleet.drain.drain_pod import DrainPod, drain_pod
@@ -65,6 +64,8 @@ class DrainTerms:
 
     allow_unmanaged: bool = False
     """Pods that nobody makes anew."""
+    ignore_autoscaler_marks: bool = False
+    """Pods that Karpenter or cluster-autoscaler may not evict."""
     allow_local_data: bool = False
     """Pods with an emptyDir on disk, which is lost."""
     deadline_seconds: float = 900.0
@@ -107,8 +108,9 @@ def plan_drain(
     terms: DrainTerms,
     *,
     whole_node: bool = False,
+    now: float | None = None,
 ) -> DrainPlan:
-    """The pods that must leave for this request.
+    """The pods that must leave for this request; ``now``: seconds since 1970, where known.
 
     Those that the agent names as holding what goes; with ``whole_node`` every pod that asks for a
     GPU, but then pods of DaemonSets and mirror pods stay where they are not in the way. The agent
@@ -126,7 +128,7 @@ def plan_drain(
     leaving = [pod for pod in wanted if not pod.leaving]
     blockers = (
         *_of_the_request(request, pods, whole_node=whole_node),
-        *(blocker for pod in leaving for blocker in _of_pod(pod, terms)),
+        *(blocker for pod in leaving for blocker in _of_pod(pod, terms, now)),
         *_of_budgets(leaving, view.budgets),
     )
     return DrainPlan(
@@ -165,7 +167,7 @@ def _of_the_request(
             yield blocker_of(pod, BlockerKind.NOT_PLACED, text)
 
 
-def _of_pod(pod: DrainPod, terms: DrainTerms) -> Iterator[DrainBlocker]:
+def _of_pod(pod: DrainPod, terms: DrainTerms, now: float | None) -> Iterator[DrainBlocker]:
     """What keeps this pod, by itself, from being evicted."""
     if pod.mirror:
         text = "A static pod is run by its node's kubelet, whatever the API says."
@@ -182,8 +184,9 @@ def _of_pod(pod: DrainPod, terms: DrainTerms) -> Iterator[DrainBlocker]:
     if pod.controller is None and not terms.allow_unmanaged:
         text = "Nobody would make it anew: it has no controller."
         yield blocker_of(pod, BlockerKind.UNMANAGED, text)
-    if pod.protected_by:
-        text = f"It may not be disturbed: {pod.protected_by} has {keys.DO_NOT_DISRUPT}."
+    protected = pod.protected_by(autoscalers=not terms.ignore_autoscaler_marks, now=now)
+    if protected:
+        text = f"It may not be disturbed: {protected}."
         yield blocker_of(pod, BlockerKind.DO_NOT_DISRUPT, text)
     if pod.grace_seconds > terms.deadline_seconds:
         text = (

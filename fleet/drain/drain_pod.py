@@ -10,8 +10,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from api import keys
+from api import rfc3339
 from api.state_annotation import pod_key
+from fleet.drain.protection import protection
 from fleet.gpu_pod import is_placed
 from kube.api import Object
 
@@ -46,6 +47,8 @@ class DrainPod:
     running: bool
     ready: bool
     mirror: bool
+    started_at: float | None
+    """When its kubelet took it, seconds since 1970; None: not yet."""
     local_volumes: tuple[str, ...]
     """Names of volumes that are lost with it; those in memory are not counted."""
     grace_seconds: int
@@ -74,17 +77,25 @@ class DrainPod:
         """The owner of this kind."""
         return next((owner for owner in self.owners if owner.get("kind") == kind), None)
 
-    @property
-    def protected_by(self) -> str:
-        """Who says that it may not be disturbed: ``the pod`` or an owner; empty: nobody."""
-        if _protects(self.annotations):
-            return "the pod"
+    def protected_by(self, *, autoscalers: bool, now: float | None) -> str:
+        """Who says that it may not be disturbed, and how: ``the pod has KEY``; empty: nobody.
+
+        Owners and their templates count like the pod. ``autoscalers``: whether marks of
+        autoscalers count; ``now``: seconds since 1970, None where not known.
+        """
+        age = None if now is None or self.started_at is None else now - self.started_at
+        for who, notes in self._annotated():
+            if key := protection(notes, autoscalers=autoscalers, age_seconds=age):
+                return f"{who} has {key}"
+        return ""
+
+    def _annotated(self) -> Iterator[tuple[str, Mapping[str, str]]]:
+        yield "the pod", self.annotations
         for owner in self.owners:
             template = (owner.get("spec") or {}).get("template") or {}
             for meta in (owner["metadata"], template.get("metadata") or {}):
-                if _protects(meta.get("annotations") or {}):
-                    return f"{owner.get('kind', 'owner')} {owner['metadata']['name']}"
-        return ""
+                who = f"{owner.get('kind', 'owner')} {owner['metadata']['name']}"
+                yield who, meta.get("annotations") or {}
 
 
 def drain_pod(seen: Object, owners: Mapping[str, Object]) -> DrainPod:
@@ -107,6 +118,7 @@ def drain_pod(seen: Object, owners: Mapping[str, Object]) -> DrainPod:
         running=status.get("phase") == "Running",
         ready=_is_ready(status),
         mirror=MIRROR in annotations,
+        started_at=rfc3339.unix_seconds(status.get("startTime")),
         local_volumes=tuple(_local_volumes(spec)),
         grace_seconds=DEFAULT_GRACE_SECONDS if grace is None else grace,
     )
@@ -138,7 +150,3 @@ def _local_volumes(spec: Mapping[str, Any]) -> Iterator[str]:
         directory = volume.get("emptyDir")
         if directory is not None and directory.get("medium") != "Memory":
             yield volume.get("name", "")
-
-
-def _protects(annotations: Mapping[str, str]) -> bool:
-    return annotations.get(keys.DO_NOT_DISRUPT, "false").strip().lower() != "false"

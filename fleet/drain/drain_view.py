@@ -74,12 +74,13 @@ def judge_drain(
     terms: DrainTerms,
     *,
     whole_node: bool = False,
+    now: float | None = None,
 ) -> DrainPlan:
     """The plan of :func:`plan_drain`, each pod's eviction also tried as a dry run.
 
     Nothing changes by it. Raises ApiError where the API server cannot answer now.
     """
-    plan = plan_drain(read_view(api, pods), request, terms, whole_node=whole_node)
+    plan = plan_drain(read_view(api, pods), request, terms, whole_node=whole_node, now=now)
     blockers = tuple(it for pod in plan.evict if (it := _tried(api, pod)) is not None)
     return replace(plan, evict=(), blockers=blockers) if blockers else plan
 

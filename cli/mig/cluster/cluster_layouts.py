@@ -24,6 +24,8 @@ from kube.amounts.gpu_amounts import gpu_amounts
 from kube.api import Object
 
 _NONE: Final = "-"
+_UNJUDGED: Final = "unjudged"
+"""In place of the phase of what was asked for before."""
 _OTHER_VERSION: Final = "written by another major version of gpuscape"
 _MOST_WISH: Final = 40
 """Characters of a layout in the table; -o wide has it whole."""
@@ -33,6 +35,7 @@ _STYLES: Final[Mapping[str, str]] = {
     MigPhase.WAITING: "cyan",
     MigPhase.CHANGING: "bold cyan",
     MigPhase.UNREAD: "yellow",
+    _UNJUDGED: "yellow",
     MigPhase.REFUSED: "yellow",
     MigPhase.FAILED: "bold yellow",
     MigPhase.HELD: "bold red",
@@ -68,13 +71,15 @@ class NodeLayout:
     @property
     def phase(self) -> str:
         """One word; a dash where no agent says anything."""
-        return _NONE if self.status is None else self.status.phase
+        if self.status is None:
+            return _NONE
+        return _UNJUDGED if self.is_stale else self.status.phase
 
     @property
     def is_settled(self) -> bool:
         """Nothing is to be done about it: the layout is there, or none is obeyed."""
         idle = self.status is None and self.wish is None and not self.damaged
-        return (idle or self.phase in _SETTLED) and self.grant is None and not self.is_stale
+        return (idle or self.phase in _SETTLED) and self.grant is None
 
     @property
     def has_drifted(self) -> bool:
@@ -114,6 +119,8 @@ class NodeLayout:
             return "" if self.wish is None else "no agent that looks after MIG has seen it"
         if self.unlisted and self.grant is None:
             return f"the device plugin does not list all of {', '.join(self.unlisted)}"
+        if self.is_stale:
+            return "its agent has not judged yet what is asked for now"
         return self.status.reason
 
 

@@ -60,8 +60,9 @@ Examples:
 \b
 Columns:
   ASKED  the annotation gpuscape.io/mig-layout, else the label nvidia.com/mig.config
-  PHASE  what the node's agent makes of it; - where no agent looks after MIG. (drift): the
-         GPUs had it, and another program has changed them: no pod is evicted for that
+  PHASE  what the node's agent makes of it; - where no agent looks after MIG, unjudged until
+         the agent has judged what is asked for now. (drift): the GPUs had it, and another
+         program has changed them: no pod is evicted for that
   SLOT   hold while the coordinator has cordoned the node and looks once more, change while
          the node may change its GPUs
   PODS   in the way: they have what the change would destroy

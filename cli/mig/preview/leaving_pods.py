@@ -50,10 +50,14 @@ def leaving_pods(
     budgets: Sequence[Object],
     owners: Mapping[str, Object],
     holders: Mapping[str, Mapping[str, int]],
+    *,
+    terms: DrainTerms,
+    now: float | None,
 ) -> tuple[LeavingPods, ...]:
     """One for each Node that changes; ``pods``: all of the cluster; ``owners``: by UID.
 
-    ``holders``: of Nodes whose agent says so, key of a pod to the mask of the GPUs that it has.
+    ``holders``: of Nodes whose agent says so, key of a pod to the mask of the GPUs that it has;
+    ``terms``: what the coordinator may evict; ``now``: seconds since 1970, where known.
     """
     bound: dict[str, list[Object]] = {}
     for pod in pods:
@@ -61,7 +65,7 @@ def leaving_pods(
         if node and asks_gpus(pod.get("spec") or {}):
             bound.setdefault(node, []).append(pod)
     return tuple(
-        _leaving(one, bound.get(one.node, []), budgets, owners, holders.get(one.node))
+        _leaving(one, bound.get(one.node, []), budgets, owners, holders.get(one.node), terms, now)
         for one in previews
         if one.fate is NodeFate.CHANGES
     )
@@ -86,6 +90,8 @@ def _leaving(
     budgets: Sequence[Object],
     owners: Mapping[str, Object],
     held: Mapping[str, int] | None,
+    terms: DrainTerms,
+    now: float | None,
 ) -> LeavingPods:
     present = [pod for pod in pods if (pod.get("status") or {}).get("phase") not in _ENDED]
     names = {_name(pod): _key(pod) for pod in present}
@@ -102,8 +108,9 @@ def _leaving(
     plan = plan_drain(
         DrainView(pods=tuple(present), budgets=tuple(budgets), owners=owners),
         request,
-        DrainTerms(),
+        terms,
         whole_node=preview.drain == DrainMode.NODE,
+        now=now,
     )
     return LeavingPods(
         node=preview.node,

@@ -34,7 +34,7 @@ from cli.mig.preview.quota_findings import (
     queue_findings,
     quota_findings,
 )
-from fleet.drain.drain_plan import DrainBlocker
+from fleet.drain.drain_plan import DrainBlocker, DrainTerms
 from fleet.mig_node import DrainMode
 from kube.api import Object
 
@@ -84,9 +84,17 @@ class RolloutPreview:
 
 
 def rollout_preview(
-    picture: ClusterPicture, asked: NodesAsked, chosen: Callable[[Object], bool]
+    picture: ClusterPicture,
+    asked: NodesAsked,
+    chosen: Callable[[Object], bool],
+    *,
+    evictions: DrainTerms,
+    now: float | None = None,
 ) -> RolloutPreview:
-    """What a rollout to the chosen Nodes would do."""
+    """What a rollout to the chosen Nodes would do.
+
+    ``evictions``: what the coordinator may evict; ``now``: seconds since 1970, where known.
+    """
     on_node: dict[str, list[str]] = {}
     for pod in picture.pods:
         node = (pod.get("spec") or {}).get("nodeName")
@@ -104,12 +112,20 @@ def rollout_preview(
         if chosen(node)
     )
     leaving = (
-        leaving_pods(previews, picture.pods, picture.budgets, picture.owners, picture.holders)
+        leaving_pods(
+            previews,
+            picture.pods,
+            picture.budgets,
+            picture.owners,
+            picture.holders,
+            terms=evictions,
+            now=now,
+        )
         if picture.shows_pods
         else ()
     )
-    now, then = offered(picture.nodes, previews)
-    change = OffersChange(now=now, then=then)
+    offered_now, offered_then = offered(picture.nodes, previews)
+    change = OffersChange(now=offered_now, then=offered_then)
     nodes = gpu_nodes(picture.nodes, {one.node: one.after for one in previews})
     marks = AutoscalerMarks(
         status=picture.autoscaler_status,

@@ -25,6 +25,7 @@ from cli.mig.rollout import asked_nodes
 from cli.mig.rollout.asked_nodes import AskedNode, to_layout
 from cli.mig.rollout.chosen_nodes import ME
 from cli.options import Load
+from fleet.mig_node import DrainMode
 from kube.api import Api, Object
 from kube.label_selector import parse_label_selector
 
@@ -68,7 +69,7 @@ Exit codes:
 @click.option("-l", "--selector", default="", metavar="SELECTOR", help="Nodes with these labels.")
 @click.option(
     "--drain",
-    type=click.Choice(["wait", "evict", "node"]),
+    type=click.Choice([mode.value for mode in DrainMode]),
     help="As of gpuscape mig rollout start.",
 )
 @click.option(
@@ -107,7 +108,7 @@ def command(
         agents_configs,
         tried_evictions,
     )
-    from cli.mig.preview.coordinator_terms import coordinator_drain
+    from cli.mig.preview.coordinator_terms import coordinator_terms
     from cli.mig.preview.foretold_offers import LayoutMeaning
     from cli.mig.preview.leaving_pods import evictable
     from cli.mig.preview.node_preview import NodesAsked
@@ -144,14 +145,17 @@ def command(
         wanted = [asks(node) for node in picture.nodes if chosen(node)]
         if not wanted:
             raise BadInput(f"no Node is selected by {selector}")
+        coordinator = coordinator_terms(picture.deployments)
         what = NodesAsked(
             text=layout,
             meaning=meaning(api, picture),
             drain=drain or "",
-            usual_drain=coordinator_drain(picture.deployments),
+            usual_drain=coordinator.drain,
             mode=picture.agents.mode,
         )
-        found = rollout_preview(picture, what, chosen)
+        found = rollout_preview(
+            picture, what, chosen, evictions=coordinator.evictions, now=time.time()
+        )
         if evictions:
             found = with_evictions(found, *tried_evictions(api, evictable(found.leaving)))
         found = replace(

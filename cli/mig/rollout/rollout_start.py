@@ -9,6 +9,7 @@ from cli import options
 from cli.mig.rollout.asked_nodes import to_layout
 from cli.mig.rollout.chosen_nodes import NodeChoice, chosen_nodes, run_rollout
 from cli.options import Load
+from fleet.mig_node import DrainMode
 
 
 @click.command(
@@ -37,7 +38,7 @@ Exit codes:
 @click.argument("layout")
 @click.option(
     "--drain",
-    type=click.Choice(["wait", "evict", "node"]),
+    type=click.Choice([mode.value for mode in DrainMode]),
     help="How pods leave: write gpuscape.io/drain as well.  [default: as the Node or the"
     " coordinator has it]",
 )

@@ -41,6 +41,7 @@ from api.state_annotation import pod_key
 from base.errors import Transient
 from base.local_socket import NoAnswer
 from discovery.driver_errors import Released
+from discovery.host.kubelet_devices import NO_KUBELET, KubeletDevices
 from discovery.mig_state import MigGpu, MigReading
 from discovery.model import Mode
 from discovery.sample import Process, ProcessKind
@@ -85,6 +86,8 @@ class EnforcingScene:
         """Phase and end that the Node has shown."""
         self.allocation: NodeAllocation | None = NodeAllocation()
         """What an agent that starts knows at once of the kubelet's."""
+        self.kubelet: KubeletDevices | None = None
+        """What the kubelet's checkpoint has; None where that cannot be seen."""
         self.restored: MigGpu | None = None
         """What the GPU has once the actuator has restored what a boot took."""
         self.runtime = VirtualRuntime({"layouts": self.tick}, now=1000.0)
@@ -109,6 +112,7 @@ class EnforcingScene:
                 ),
                 strategy=MigStrategy.MIXED,
                 users=lambda: self.users,
+                kubelet=lambda: self.kubelet,
                 enforce=self.edges,
             ),
             clock=self.runtime.clock,
@@ -726,9 +730,34 @@ def test_until_the_kubelet_was_asked_nothing_is_requested(scene: EnforcingScene)
     scene.start()
     scene.watch._allocation = None
     scene.ask(WANTED)
-    assert scene.run(60).phase == "planned"
+    status = scene.run(SETTLE_SECONDS + 1)
+    assert status.phase == "planned"
+    assert "the kubelet's pod-resources socket" in status.reason
+    assert scene.run(600).reason == status.reason
     scene.hold()
     assert scene.run(10).phase == "waiting"
+
+
+def test_a_socket_that_answers_late_counts_at_once_next_to_the_kubelets_own_list(
+    scene: EnforcingScene,
+) -> None:
+    scene.kubelet = NO_KUBELET
+    scene.allocation = None
+    scene.start()
+    scene.ask(WANTED)
+    assert "pod-resources socket" in scene.run().reason
+    scene.watch.allocated(NodeAllocation())
+    assert scene.run(10).phase == "waiting"
+
+
+def test_while_the_actuator_restores_the_node_says_so(scene: EnforcingScene) -> None:
+    scene.waits = True
+    scene.ask(WANTED)
+    scene.run()
+    scene.jobs.pop(0)()
+    status = scene.run(10)
+    assert (status.phase, scene.request) == ("planned", None)
+    assert "the actuator brings back what a boot took" in status.reason
 
 
 class PlayedTime:

@@ -156,6 +156,12 @@ def test_the_resources_to_come_are_those_of_the_strategy(
     assert "This node: plugin: the device plugin could not start" in refused.output
 
 
+def test_a_node_that_would_offer_nothing_is_said_to(run_mig: RunMig, tmp_path: Path) -> None:
+    simulated = Simulation.create("hgx-h100", tmp_path)
+    output = run_mig("plan", "all-enabled", "--strategy", "mixed", on=simulated).output
+    assert output.endswith("\nAllocatable then: nothing, neither GPUs nor MIG devices.\n")
+
+
 # scripts
 
 
@@ -197,7 +203,7 @@ def test_the_document_has_every_step_with_its_place(run_mig: RunMig, simulated: 
         )
     ] + [
         {"step": "create-gpu-instance", "gpu": uuid, "profile": "3g.20gb", "start": 0, "size": 4},
-        {"step": "create-compute-instance", "gpu": uuid, "start": 0, "slices": 3},
+        {"step": "create-compute-instance", "gpu": uuid, "start": 0, "slices": 3, "first": 0},
     ]
 
 

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from api import rfc3339
 from api.mig_request_annotation import MigRequestAnnotation
 from fleet.drain.drain_plan import BlockerKind, DrainPlan, DrainTerms, DrainView, plan_drain
 from kube.api import Object
@@ -25,6 +26,8 @@ from tests.fleet.drain.drain_objects import (
 
 TERMS = DrainTerms()
 KEEP = "gpuscape.io/do-not-disrupt"
+KARPENTER = "karpenter.sh/do-not-disrupt"
+CLUSTER_AUTOSCALER = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 
 
 def planned(
@@ -34,11 +37,12 @@ def planned(
     owners: dict[str, Object] | None = None,
     terms: DrainTerms = TERMS,
     whole_node: bool = False,
+    now: float | None = None,
 ) -> DrainPlan:
     """The plan for pods that all hold what goes, unless ``asked`` says otherwise."""
     asked = asked or request(*(it["metadata"]["name"] for it in pods))
     view = DrainView(pods=pods, budgets=budgets, owners=owners or {})
-    return plan_drain(view, asked, terms, whole_node=whole_node)
+    return plan_drain(view, asked, terms, whole_node=whole_node, now=now)
 
 
 def kinds(plan: DrainPlan) -> list[str]:
@@ -171,6 +175,56 @@ def test_an_owner_protects_its_pods(owners: dict[str, Object]) -> None:
     plan = planned(pod(), owners=owners)
 
     assert kinds(plan) == ["do-not-disrupt"]
+
+
+@pytest.mark.parametrize(
+    ("annotations", "protects"),
+    [
+        ({KARPENTER: "true"}, True),
+        ({KARPENTER: "false"}, False),
+        ({KARPENTER: "True"}, False),
+        ({KARPENTER: ""}, False),
+        ({KARPENTER: "soon"}, False),
+        ({KARPENTER: "1h"}, True),
+        ({KARPENTER: "30m"}, False),
+        ({KARPENTER: "29m59.5s"}, False),
+        ({KARPENTER: "30m1s"}, True),
+        ({KARPENTER: ".5h1000ms"}, True),
+        ({CLUSTER_AUTOSCALER: "false"}, True),
+        ({CLUSTER_AUTOSCALER: "true"}, False),
+        ({CLUSTER_AUTOSCALER: "False"}, False),
+        ({CLUSTER_AUTOSCALER: "true", KARPENTER: "true"}, True),
+    ],
+)
+def test_what_an_autoscaler_may_not_evict_blocks_as_well_unless_that_is_turned_off(
+    annotations: dict[str, str], protects: bool
+) -> None:
+    """The pod has been there for 30 minutes; each value means what its autoscaler makes of it."""
+    start = {"startTime": "2026-11-20T08:00:00Z"}
+    now = rfc3339.unix_seconds("2026-11-20T08:30:00Z")
+    marked = pod(metadata={"annotations": annotations}, status=start)
+    expected = ["do-not-disrupt"] if protects else []
+
+    assert kinds(planned(marked, now=now)) == expected
+    ignoring = planned(marked, now=now, terms=replace(TERMS, ignore_autoscaler_marks=True))
+    assert kinds(ignoring) == []
+    assert names(ignoring) == ["a"]
+    owners = by_uid(owner("ReplicaSet", "web", metadata={"annotations": annotations}))
+    assert kinds(planned(pod(status=start), owners=owners, now=now)) == expected
+
+
+def test_a_duration_protects_a_pod_whose_start_or_the_time_is_not_known() -> None:
+    marked = pod(metadata={"annotations": {KARPENTER: "1s"}})
+    for now in (None, 1e12):
+        plan = planned(marked, now=now)
+        assert kinds(plan) == ["do-not-disrupt"]
+        assert plan.blockers[0].text.endswith(f"the pod has {KARPENTER}: 1s.")
+
+
+def test_the_own_mark_counts_whatever_is_ignored() -> None:
+    marked = pod(metadata={"annotations": {KEEP: "true"}})
+    terms = replace(TERMS, ignore_autoscaler_marks=True)
+    assert kinds(planned(marked, terms=terms)) == ["do-not-disrupt"]
 
 
 def test_a_blocker_names_the_job_that_people_know() -> None:
@@ -309,7 +363,11 @@ def test_none_or_all_leave(
         assert all(len(left) <= number for number in allowed[:1])
         assert not left or len(budgets) < 2
     for each in plan.evict:
-        assert (each.of_daemon_set, each.mirror, each.protected_by) == (False, False, "")
+        assert (each.of_daemon_set, each.mirror, each.protected_by(autoscalers=True, now=None)) == (
+            False,
+            False,
+            "",
+        )
         assert unmanaged or each.controller is not None
         assert local or not each.local_volumes
 

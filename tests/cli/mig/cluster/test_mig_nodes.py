@@ -300,6 +300,8 @@ def test_what_the_agent_said_before_the_node_asked_settles_nothing(
     found = node_layout(cluster.server.get(NODES, "a"))
     assert found is not None
     assert found.is_settled == settled
+    assert (found.phase == "unjudged") is not settled
+    assert ("has not judged yet" in found.why) is not settled
 
 
 @pytest.mark.usefixtures("cluster")

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from cli.mig.preview.agent_terms import AgentTerms, ConfigMapKey, agent_terms
-from cli.mig.preview.coordinator_terms import coordinator_drain
+from cli.mig.preview.coordinator_terms import coordinator_terms
 from kube.api import Object
 from tests.deploy.daemonset import DEPLOY
 
@@ -86,12 +86,29 @@ def coordinator(*arguments: str, **environment: str) -> Object:
 
 
 def test_how_the_coordinator_has_pods_leave_is_read_from_its_deployment() -> None:
-    assert coordinator_drain([coordinator()]) == "wait"
-    assert coordinator_drain([coordinator("--drain=evict")]) == "evict"
-    assert coordinator_drain([coordinator(GPUSCAPE_DRAIN="node")]) == "node"
-    assert coordinator_drain([coordinator(GPUSCAPE_CONFIG="/f")]) == ""
-    assert coordinator_drain([coordinator(), coordinator()]) == ""
-    assert coordinator_drain([shipped()]) == ""
+    assert coordinator_terms([coordinator()]).drain == "wait"
+    assert coordinator_terms([coordinator("--drain=evict")]).drain == "evict"
+    assert coordinator_terms([coordinator(GPUSCAPE_DRAIN="node")]).drain == "node"
+    assert coordinator_terms([coordinator(GPUSCAPE_CONFIG="/f")]).drain == ""
+    assert coordinator_terms([coordinator(), coordinator()]).drain == ""
+    assert coordinator_terms([shipped()]).drain == ""
+
+
+@pytest.mark.parametrize(
+    ("made", "ignores"),
+    [
+        (coordinator(), False),
+        (coordinator("--ignore-autoscaler-marks"), True),
+        (coordinator("--ignore-autoscaler-marks", "--drain=evict"), True),
+        (coordinator(GPUSCAPE_IGNORE_AUTOSCALER_MARKS="True"), True),
+        (coordinator(GPUSCAPE_IGNORE_AUTOSCALER_MARKS="false"), False),
+        (coordinator(GPUSCAPE_CONFIG="/f"), False),
+    ],
+)
+def test_marks_of_autoscalers_count_unless_the_coordinator_is_seen_to_ignore_them(
+    made: Object, ignores: bool
+) -> None:
+    assert coordinator_terms([made]).evictions.ignore_autoscaler_marks is ignores
 
 
 def test_a_key_under_another_path_is_found_by_its_item() -> None:

@@ -23,6 +23,7 @@ from cli.mig.preview.gpu_requests import templates
 from cli.mig.preview.places_for_pods import PodChance
 from cli.mig.preview.quota_findings import QuotaFault
 from cli.mig.preview.rollout_preview import RolloutPreview, rollout_preview
+from fleet.drain.drain_plan import DrainTerms
 from kube.api import Object
 from tests.cli.mig.preview.preview_objects import (
     GPU,
@@ -45,9 +46,13 @@ def plan(
 ) -> RolloutPreview:
     """A rollout to the node ``n`` of a cluster."""
     there = nodes or (node(),)
+    evictions = more.pop("evictions", DrainTerms())
     picture = ClusterPicture(nodes=tuple(there), **more)
     return rollout_preview(
-        picture, asked(layout, drain=drain), lambda it: it["metadata"]["name"] == "n"
+        picture,
+        asked(layout, drain=drain),
+        lambda it: it["metadata"]["name"] == "n",
+        evictions=evictions,
     )
 
 
@@ -125,6 +130,16 @@ def test_what_the_agents_lease_says_narrows_who_is_in_the_way() -> None:
     cut = (node(offers={mig("3g.40gb"): 16}),)
     assert found(ALL_SMALL, "a", "b", nodes=cut) == (("team/a", "team/b"), False)
     assert found("all-disabled", "a", "b", nodes=cut) == (("team/a", "team/b"), True)
+
+
+def test_what_an_autoscaler_may_not_evict_keeps_all_as_the_coordinator_has_it() -> None:
+    notes = {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}
+    pods = (pod("kept", {GPU: 1}, on="n", ownerReferences=OWNED, annotations=notes),)
+    (kept,) = plan(pods=pods, drain="evict").leaving
+    assert [it.kind for it in kept.plan.blockers] == ["do-not-disrupt"]
+    ignoring = DrainTerms(ignore_autoscaler_marks=True)
+    (goes,) = plan(pods=pods, drain="evict", evictions=ignoring).leaving
+    assert goes.may_go == 1
 
 
 def test_a_pod_that_nobody_makes_anew_keeps_all_where_pods_are_evicted() -> None:

@@ -11,6 +11,7 @@ import pytest
 from api import keys, mig_status_annotation, names
 from api.mig_status_annotation import MigPhase, MigStatusAnnotation
 from cli.mig.rollout import chosen_nodes, coordinator_switch
+from fleet.mig_node import DrainMode
 from kube.api import LEASES, NODES
 from kube.api_errors import AdmissionRefused, Conflict
 from tests.cli.conftest import Run
@@ -113,9 +114,12 @@ def test_undo_asks_for_what_was_asked_for_before(cluster: Cluster, run: Run) -> 
     assert "Nothing to write" in done(run, "undo", "-l", "pool=a", "--yes")
 
 
-def test_the_way_to_drain_is_written_too_where_it_is_asked_for(cluster: Cluster, run: Run) -> None:
-    done(run, "start", "all-balanced", "--node", "same", "--drain", "evict", "--yes")
-    assert cluster.annotations("same") == {"mig-layout": "all-balanced", "drain": "evict"}
+@pytest.mark.parametrize("drain", [mode.value for mode in DrainMode])
+def test_each_way_to_drain_is_written_too_where_it_is_asked_for(
+    cluster: Cluster, run: Run, drain: str
+) -> None:
+    done(run, "start", "all-balanced", "--node", "same", "--drain", drain, "--yes")
+    assert cluster.annotations("same") == {"mig-layout": "all-balanced", "drain": drain}
 
 
 def test_a_dry_run_asks_the_server_and_writes_nothing(cluster: Cluster, run: Run) -> None:
