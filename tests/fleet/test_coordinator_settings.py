@@ -7,6 +7,7 @@ import pytest
 
 from base.errors import BadInput
 from fleet.coordinator_settings import COORDINATOR_SETTINGS, CoordinatorSettings
+from fleet.drain.drain_plan import DrainTerms
 from fleet.fleet_terms import FleetTerms, parse_windows
 
 
@@ -26,12 +27,14 @@ def test_what_is_set_becomes_terms() -> None:
         canary="1m",
         device_plugins="app=plugin,x/y=z",
         gpu_resources="nvidia.com/",
+        ignore_autoscaler_marks="true",
     )
     assert settings.terms == FleetTerms(
         slots=3,
         windows=parse_windows("mon-fri 22:00-05:00"),
         drain=settings.drain,
         canary_seconds=60,
+        evictions=DrainTerms(ignore_autoscaler_marks=True),
     )
     assert settings.terms.drain == "evict"
     assert settings.pod_terms.plugins == (("app", "plugin"), ("x/y", "z"))

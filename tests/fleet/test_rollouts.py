@@ -14,7 +14,7 @@ from fleet.drain.drain_plan import DrainTerms
 from fleet.fleet_terms import PAUSED, FleetTerms, parse_windows
 from fleet.slot_lease import is_slot
 from fleet.undo_record import UndoRecord
-from kube.api import LEASES, POD_DISRUPTION_BUDGETS
+from kube.api import LEASES, POD_DISRUPTION_BUDGETS, PODS
 from tests.fleet.simulated_fleet import OFFERS, Cluster, violations
 
 QUICK = FleetTerms(slots=3, canary_seconds=60.0, retry_seconds=10.0)
@@ -499,6 +499,21 @@ def test_none_is_evicted_and_the_node_is_not_cordoned_where_one_may_not_go() -> 
     assert not any(cordoned)
 
     cluster.end_pod("alone")
+    cluster.pass_until(lambda: is_at_rest(cluster, "sevenths"), within=1200)
+    assert_clean(cluster, pods={"one"})
+
+
+def test_a_pod_that_an_autoscaler_may_not_evict_for_ten_minutes_is_evicted_after_these() -> None:
+    cluster = Cluster(nodes=1, terms=QUICK)
+    cluster.annotate("n0", drain="evict")
+    owned(cluster, "n0", "one")
+    mark = {"metadata": {"annotations": {"karpenter.sh/do-not-disrupt": "10m"}}}
+    cluster.people.patch(PODS, "one", mark, namespace="default")
+    cluster.take_pod("one")
+    cluster.wish("sevenths")
+
+    cluster.pass_time(590)
+    assert cluster.evicted == []
     cluster.pass_until(lambda: is_at_rest(cluster, "sevenths"), within=1200)
     assert_clean(cluster, pods={"one"})
 

@@ -23,6 +23,7 @@ from tests.fakes.api import FakeApi
 
 GPU = "nvidia.com/gpu"
 MIG = "nvidia.com/mig-1g.5gb"
+NODES_HAVE = "; nodes have nvidia.com/gpu, nvidia.com/mig-1g.10gb, nvidia.com/mig-1g.20gb"
 SPACE = "team-a"
 TAINT = {"key": "team", "value": "b", "effect": "NoSchedule"}
 UNSCHEDULABLE = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
@@ -326,6 +327,26 @@ def test_a_resource_that_no_node_has_is_named_with_those_that_nodes_have(cluster
     assert found.cause == (
         "no node has nvidia.com/mig-2g.10g: did you mean nvidia.com/mig-2g.10gb?"
     )
+
+
+@pytest.mark.parametrize(
+    ("resource", "end"),
+    [
+        (f"{GPU}.shared", NODES_HAVE),
+        (MIG, ": did you mean nvidia.com/mig-1g.10gb?"),
+        ("nvidia.com/mig-3g.20gb", NODES_HAVE),
+    ],
+)
+def test_a_resource_leads_to_the_same_slices_and_never_to_what_only_looks_alike(
+    cluster: Cluster, resource: str, end: str
+) -> None:
+    offers = {"nvidia.com/mig-1g.10gb": "3", "nvidia.com/mig-1g.20gb": "2"}
+    cluster.node("cut", 0, offers=offers)
+    cluster.asked = {resource: "1"}
+
+    (found,) = cluster.examined().findings
+
+    assert found.cause == f"no node has {resource}{end}"
 
 
 def test_a_pod_that_is_not_there_is_an_error_that_names_it(cluster: Cluster) -> None:

@@ -23,7 +23,7 @@ from kube.api import CONFIG_MAPS, DAEMON_SETS, LEASES, NODES, PODS
 from kube.api_errors import AdmissionRefused, Forbidden
 from tests.cli.conftest import Run
 from tests.cli.mig.preview.preview_objects import GPU, gpu_spec, node
-from tests.cli.mig.preview.test_agent_terms import MOUNT, VOLUME, with_setting
+from tests.cli.mig.preview.test_agent_terms import MOUNT, VOLUME, coordinator, with_setting
 from tests.fakes.api import FakeApi
 from tests.fleet.drain.drain_objects import owned_by
 
@@ -148,6 +148,18 @@ def test_evictions_that_are_refused_keep_all_pods_of_the_node(cluster: Cluster, 
     calls = len(cluster.calls)
     planned(run, "all-1g.10gb", "--node", "a", "--no-evictions")
     assert not [call for call in cluster.calls[calls:] if call.verb == "evict"]
+
+
+def test_a_coordinator_that_ignores_marks_of_autoscalers_is_foretold_to(
+    cluster: Cluster, run: Run
+) -> None:
+    mark = {"metadata": {"annotations": {"karpenter.sh/do-not-disrupt": "true"}}}
+    cluster.server.patch(PODS, "job", mark, TEAM)
+    (kept,) = document(run, "all-1g.10gb", "--node", "a", "--drain", "evict")["nodes"]
+    assert [it["kind"] for it in kept["pods"]["eviction"]["blockers"]] == ["do-not-disrupt"]
+    cluster.server.create(DEPLOYMENTS, coordinator("--ignore-autoscaler-marks"), "gpuscape")
+    (goes,) = document(run, "all-1g.10gb", "--node", "a", "--drain", "evict")["nodes"]
+    assert goes["pods"]["eviction"]["evicted"] == ["team/job"]
 
 
 def test_writes_that_are_refused_are_shown_and_end_a_script(cluster: Cluster, run: Run) -> None:
