@@ -84,6 +84,11 @@ class PasswordTurns:
             del self._waiting[check.credentials]
             return check
 
+    def waiting(self) -> tuple[PasswordCheck, ...]:
+        """All checks that wait, oldest first."""
+        with self._changed:
+            return tuple(self._waiting.values())
+
     def close(self) -> None:
         """Have nothing checked any more."""
         with self._changed:

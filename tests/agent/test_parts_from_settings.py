@@ -171,6 +171,7 @@ def test_a_config_map_that_comes_late_is_served_then_and_the_file_no_longer_foll
     file.write_text("DCGM_FI_DEV_MEM_CLOCK, gauge, x")
     tick(150.0)
     assert len(lines(latest, "own_DCGM_FI_DEV_MEM_CLOCK{")) == 1
+    assert lines(latest, 'gpuscape_source_up{source="counters"}')[0].endswith(" 0.0")
 
     config_map(server, COUNTERS)
     assert tick(200.0) > POLL_SECONDS

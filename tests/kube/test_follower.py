@@ -275,6 +275,21 @@ def test_a_watch_that_has_lasted_makes_waits_short_again(
     assert spied(api, 4, clock) == waits
 
 
+def test_a_watch_that_breaks_amid_the_objects_has_not_worked_however_long_that_took(
+    api: FakeApi,
+) -> None:
+    clock = Clock()
+
+    class BreaksLate(FakeApi):
+        def watch(self, *arguments: Any, **options: Any) -> FakeWatch:
+            watch = super().watch(*arguments, **options)
+            watch.end(None, keep=1)
+            clock.now += LASTING_SECONDS
+            return watch
+
+    assert spied(BreaksLate(server=api.server), 3, clock) == [1, 2, 4]
+
+
 def test_watches_that_end_without_a_word_are_asked_for_less_and_less(api: FakeApi) -> None:
     class Silent(FakeApi):
         def watch(self, *arguments: Any, **options: Any) -> FakeWatch:

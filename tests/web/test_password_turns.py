@@ -64,10 +64,13 @@ def test_of_very_many_that_gave_up_the_newest_is_dropped_and_of_those_that_wait_
     checks = [put(turns, f"h{number}", str(number)) for number in range(MOST_WAITING)]
     for number in (3, 7):
         checks[number].answers[0].cancel()
-    for name in ("x", "y", "z"):
+    added, waiting = list[str](), [str(number) for number in range(MOST_WAITING)]
+    for name, dropped in (("x", "7"), ("y", "3"), ("z", None)):
         put(turns, "last", name)
-    expected = [str(number) for number in range(MOST_WAITING) if number not in (3, 7)]
-    assert order(turns, len(expected) + 3) == [*expected, "x", "y", "z"]
+        added.append(name)
+        waiting = [number for number in waiting if number != dropped]
+        assert [check.credentials[0] for check in turns.waiting()] == [*waiting, *added]
+    assert order(turns, len(waiting) + 3) == [*waiting, *added]
 
 
 def test_once_closed_nothing_is_taken() -> None:
