@@ -310,10 +310,13 @@ def cluster(folder: Path, **nodes: dict[str, Any]) -> Iterator[Path]:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             name = self.path.removeprefix("/api/v1/nodes/")
-            found = nodes.get(name)
-            status = {"kind": "Status", "reason": "NotFound", "code": 404, "message": "no"}
-            content = json.dumps(status if found is None else found).encode()
-            self.send_response(404 if found is None else 200)
+            node = nodes.get(name)
+            if node is None:
+                answer = {"kind": "Status", "reason": "NotFound", "code": 404, "message": "no"}
+            else:
+                answer = {"kind": "Node", "metadata": {"name": name}} | node
+            content = json.dumps(answer).encode()
+            self.send_response(404 if node is None else 200)
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(content)))
             self.end_headers()
