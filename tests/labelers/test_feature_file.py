@@ -69,12 +69,15 @@ def test_a_kept_label_stays_and_one_known_to_be_gone_goes(tmp_path: Path) -> Non
     assert path.read_text() == f"{CLIQUE}=rack.1\n{MODE}=compute\n"
 
 
-def test_a_file_that_nfd_ignores_already_is_written_anew(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("size", "is_read"), [(MAX_BYTES, True), (MAX_BYTES + 1, False)])
+def test_labels_to_be_kept_stay_in_a_file_that_nfd_reads_and_no_larger_one(
+    tmp_path: Path, size: int, *, is_read: bool
+) -> None:
     path = tmp_path / "gpuscape"
-    path.write_text(f"{CLIQUE}=rack.1\n".ljust(MAX_BYTES + 1, "#"))
+    path.write_text(f"{CLIQUE}=rack.1\n".ljust(size, "#"))
 
     assert write(path, WANTED)
-    assert path.read_text() == CONTENT
+    assert path.read_text() == (f"{CLIQUE}=rack.1\n" if is_read else "") + CONTENT
 
 
 def test_the_content_is_on_disk_before_the_name_shows_it(

@@ -137,6 +137,11 @@ WANTED: Decisions = {MODE: Value(text="compute"), COUNT: Value(text="8")}
             {},
         ),
         (node({}, {}, {"manager": "odd", "operation": "Apply"}), {MODE: "compute", COUNT: "8"}, {}),
+        (
+            node({MODE: "graphics"}, {}, entry("odd", MODE, operation="")),
+            {MODE: "compute", COUNT: "8"},
+            {},
+        ),
     ],
 )  # fmt: skip
 def test_a_key_of_another_owner_is_left_out_and_its_owner_named(

@@ -67,7 +67,8 @@ def test_the_annotation_counts_beside_a_label_that_does_not() -> None:
 
 def test_nobody_else_is_found_on_a_plain_node() -> None:
     pods = ["gpu-operator/nvidia-device-plugin-daemonset-x", "team/nvidia-mig"]
-    assert other_managers(metadata("x"), pods=pods, slice_drivers=["acme.com"]) == ()
+    drivers = ["acme.com", "nvidia.com", "compute-domain.nvidia.com", "gpu.nvidia.com.acme.com", ""]
+    assert other_managers(metadata("x"), pods=pods, slice_drivers=drivers) == ()
 
 
 @pytest.mark.parametrize(

@@ -151,6 +151,17 @@ def test_a_request_that_cannot_be_met_is_refused_by_its_key(text: str, why: str)
     assert found.gpus == ()
 
 
+def test_gpus_that_cannot_have_their_layouts_each_have_their_own_reason() -> None:
+    """Also where both are of one kind: what fits is not the same."""
+    found = judged('{"0": {"1g.5gb": 8}, "1": {"2g.10gb": 4}}')
+    first, second = found.reason.split("; GPU ")
+    assert found.phase == "refused"
+    assert first.startswith("GPU 0: ")
+    assert second.startswith("1: ")
+    assert ("1g.5gb" in first, "2g.10gb" in first) == (True, False)
+    assert "2g.10gb" in second
+
+
 def test_a_reset_is_named_with_its_command_once_for_all_gpus_alike() -> None:
     off = [mig_gpu(A100, uuid=f"GPU-{at}", index=at, mode=OFF) for at in range(3)]
     found = judged('{"all": {"7g.40gb": 1}}', *off)

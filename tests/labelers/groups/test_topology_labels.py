@@ -62,8 +62,16 @@ def test_a_gpu_known_to_be_in_no_fabric_has_no_clique(outside: Fabric) -> None:
     assert isinstance(clique_of(build.gpu(fabric=outside)), Absent)
 
 
-def test_a_registration_under_way_removes_nothing() -> None:
-    assert isinstance(clique_of(build.gpu(fabric=fabric(state=2))), Keep)
+@pytest.mark.parametrize(
+    "others",
+    [
+        (),
+        (build.gpu(1, fabric=fabric(state=0)),),
+        (build.gpu(1, fabric=fabric(status=999)), build.gpu(2, fabric=None)),
+    ],
+)
+def test_a_registration_under_way_removes_nothing(others: tuple[GpuSnapshot, ...]) -> None:
+    assert isinstance(clique_of(build.gpu(fabric=fabric(state=2)), *others), Keep)
 
 
 @pytest.mark.parametrize(("reason", "kind"), [(Reason.UNSUPPORTED, Absent), (Reason.FAILED, Keep)])
