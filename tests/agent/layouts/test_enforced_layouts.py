@@ -21,7 +21,14 @@ from agent.layouts.layout_watch import SETTLE_SECONDS, LayoutWatch
 from agent.layouts.retry_times import FAILED_SECONDS, REFUSED_SECONDS
 from agent.pods.allocated_devices import AllocatedDevice, GpuContainer, NodeAllocation
 from agent.pods.device_names import GpuPart
-from api import keys, mig_grant_annotation, mig_request_annotation, mig_status_annotation, names
+from api import (
+    keys,
+    mig_grant_annotation,
+    mig_request_annotation,
+    mig_status_annotation,
+    names,
+    rfc3339,
+)
 from api.actuator_messages import (
     ActuatorAnswer,
     ActuatorRefusal,
@@ -868,6 +875,26 @@ def test_an_agent_that_starts_says_when_it_has_found_the_layout(scene: Enforcing
     second = scene.run(60)
     assert second == structs.replace(first, found=second.found)
     assert second.found > first.found
+
+
+def test_another_layout_that_is_there_already_is_found_when_it_is_asked_for(
+    scene: EnforcingScene,
+) -> None:
+    """The device plugin may have to start anew for it, however long the one before was there."""
+    there = {
+        WANTED: WHOLE,
+        OTHER: mig_gpu("a100-sxm4-40gb", ("3g.20gb", 0), ("3g.20gb", 4)),
+    }
+    shown = []
+    for text, gpu in there.items():
+        scene.gpu = replace(gpu, uuid=SPLIT.uuid, bus_id=SPLIT.bus_id)
+        scene.ask(text)
+        shown.append(scene.run(600))
+    assert [status.phase for status in shown] == ["unchanged", "unchanged"]
+    first, second = (rfc3339.unix_seconds(status.found) for status in shown)
+    assert first is not None
+    assert second is not None
+    assert 600 <= second - first < 600 + 2 * SETTLE_SECONDS
 
 
 def test_a_layout_that_goes_takes_its_offers_along(scene: EnforcingScene) -> None:

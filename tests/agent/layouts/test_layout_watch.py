@@ -292,6 +292,20 @@ def test_pods_come_and_go_with_a_write_a_minute_at_most() -> None:
     assert len(scene.news) == 1
 
 
+def test_pods_that_change_again_within_the_minute_are_shown_at_its_end() -> None:
+    """Not at the next reading, which may be five minutes away."""
+    scene = Scene()
+    scene.ask(WANTED)
+    scene.run(PODS_SECONDS + SETTLE_SECONDS + 1)
+    shown = []
+    for pod, seconds in (("first", 6), ("second", PODS_SECONDS - 12), ("second", 12)):
+        scene.watch.allocated(held(pod))
+        scene.run(seconds)
+        assert scene.status is not None
+        shown += scene.status.pods
+    assert shown == ["team/first", "team/first", "team/second"]
+
+
 def test_another_manager_is_named_and_no_gpu_is_read() -> None:
     scene = Scene()
     manager = "nvidia-mig-manager-x7k2p"
