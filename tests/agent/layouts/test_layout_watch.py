@@ -297,7 +297,7 @@ def test_pods_that_change_again_within_the_minute_are_shown_at_its_end() -> None
     scene = Scene()
     scene.ask(WANTED)
     scene.run(PODS_SECONDS + SETTLE_SECONDS + 1)
-    shown = []
+    shown: list[str] = []
     for pod, seconds in (("first", 6), ("second", PODS_SECONDS - 12), ("second", 12)):
         scene.watch.allocated(held(pod))
         scene.run(seconds)

@@ -80,6 +80,17 @@ def test_the_same_layouts_asked_for_once_more_are_a_retry(
     assert seen(again, shown=status(MigPhase.FAILED, end=end)).retries == retries
 
 
+@pytest.mark.parametrize("plan", ["", THIS])
+def test_a_request_whose_layouts_are_not_known_is_no_retry(plan: str) -> None:
+    """Nor is one behind an end whose layouts were not known."""
+    ended = status(MigPhase.FAILED, end=RequestEnd.PREVIOUS, plan=plan)
+
+    found = seen(ended, status(MigPhase.WAITING, TWO, plan=""))
+    unknown = seen(ended, status(MigPhase.WAITING, TWO, plan=""), is_of_request=False)
+
+    assert (found.ends, found.retries, unknown.retries) == ({"previous": 1}, {}, {})
+
+
 def test_another_wish_during_a_change_is_no_retry_of_it() -> None:
     """The status has the plan of the newer wish by then."""
     ended = status(MigPhase.PLANNED, end=RequestEnd.APPLIED, plan=OTHER)

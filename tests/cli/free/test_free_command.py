@@ -112,6 +112,8 @@ def test_each_node_has_its_free_gpus_and_the_largest_linked_set(run: Run, api: A
     assert nodes["half"]["linked"] == {"gpus": [2, 3], "gbps": 300.0}
     lines = said(run).splitlines()
     assert lines[0].split() == ["NODE", "PRODUCT", "FREE", "GPUS", "LINKED", "STATE", "HELD", "BY"]
+    (split,) = (line.split() for line in lines if line.startswith("split"))
+    assert split[:5] == ["split", PRODUCT, "2/8", "0,2", "-"]
     (half,) = (line.split() for line in lines if line.startswith("half"))
     assert half == ["half", PRODUCT, "3/8", "1-3", "2", "at", "300", "GB/s", "1", "pod"]
 
@@ -153,7 +155,9 @@ def test_what_takes_no_pods_is_marked_and_not_in_the_sums(run: Run, api: Api) ->
 def test_a_lease_counts_for_as_long_as_it_lasts_by_the_servers_clock(run: Run, api: Api) -> None:
     api.with_node("young", age=180.0)
     api.with_node("old", age=180.5)
+    api.with_node("ahead", age=-500.0)  # by the agent's own clock
     nodes = found(run)["nodes"]
+    assert nodes["ahead"]["free"] == list(range(8))
     assert nodes["young"]["free"] == list(range(8))
     assert nodes["old"]["free"] is None
 
@@ -174,6 +178,16 @@ def test_only_nodes_and_leases_are_read(run: Run, api: Api) -> None:
     (holder,) = node["holders"]
     assert (holder["pod"], holder["gpus"]) == (None, [0])
     assert "with --pods" in said(run).splitlines()[-1]
+
+
+def test_what_pods_would_tell_is_said_where_any_node_has_holders_or_mig_devices(
+    run: Run, api: Api
+) -> None:
+    api.with_node("empty")
+    assert "--pods" not in said(run)
+    api.with_node("held", {"p": 0b1})
+    assert "--pods" in said(run).splitlines()[-1]
+    assert "--pods" not in said(run, "--pods")
 
 
 def test_with_pods_holders_have_names_and_mig_devices_are_counted(run: Run, api: Api) -> None:
@@ -331,6 +345,21 @@ def test_why_it_is_not_known_what_is_free_begins_with_what_is_wrong(
     assert "agent silent" in lines["mute"]
     assert "no agent" in lines["bare"]
     assert ("has not renewed its Lease" in lines["mute"]) is (width == 200)
+
+
+def test_agents_whose_leases_are_elsewhere_are_there_and_silent(run: Run, api: Api) -> None:
+    """Their annotations say that they are installed: nobody is told to install them."""
+    api.with_node("a")
+    node = found(run, "-n", "elsewhere")["nodes"]["a"]
+    assert (node["gpus"], node["free"]) == (8, None)
+    assert node["why_unknown"]
+
+
+def test_holders_come_in_the_order_of_their_gpus(run: Run, api: Api) -> None:
+    masks = {f"pod-{at}": 1 << at for at in range(7)}
+    api.with_node("a", masks)
+    held = [holder["gpus"] for holder in found(run)["nodes"]["a"]["holders"]]
+    assert held == [[at] for at in range(7)]
 
 
 def test_a_cluster_without_agents_says_how_to_install_one(run: Run, api: Api) -> None:

@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A change as coordinator and actuator are asked for it: what is named, cut and counted."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from api import mig_request_annotation
+from api.mig_request_annotation import MOST_PODS, MOST_PROGRAM, MOST_PROGRAMS
+from api.mig_resources import MOST_OFFERS
+from api.state_annotation import pod_key
+from tests.agent.layouts.played_actuator import wanted
+
+REQUEST = f"{1:016x}"
+
+
+def pods(word: str, count: int) -> frozenset[str]:
+    return frozenset(f"team/{word}-{at:03}" for at in range(count))
+
+
+@pytest.mark.parametrize(
+    ("in_the_way", "others", "named", "unlisted"),
+    [
+        (0, 0, (0, 0), 0),
+        (40, 24, (40, 24), 0),
+        (40, 40, (40, 24), 16),
+        (64, 1, (64, 0), 1),
+        (70, 30, (64, 0), 36),
+        (0, 65, (0, 64), 1),
+    ],
+)
+def test_pods_in_the_way_are_named_before_others_and_the_rest_is_counted(
+    in_the_way: int, others: int, named: tuple[int, int], unlisted: int
+) -> None:
+    """The coordinator reads no annotation with more of both together than it may have."""
+    change = replace(wanted("a" * 16), pods=pods("job", in_the_way), others=pods("other", others))
+
+    found = change.annotation(REQUEST)
+
+    assert (len(found.pods), len(found.others)) == named
+    assert found.unlisted == unlisted
+    assert MOST_PODS == 64
+    assert mig_request_annotation.decode(mig_request_annotation.encode(found)) == found
+    assert found.pods[:1] == ((pod_key("team", "job-000"),) if in_the_way else ())
+
+
+def test_programs_are_cut_in_number_and_length() -> None:
+    programs = tuple(f"{at:02} {'x' * 500}" for at in range(MOST_PROGRAMS + 1))
+
+    found = replace(wanted("a" * 16), programs=programs).annotation(REQUEST)
+
+    assert len(found.programs) == MOST_PROGRAMS
+    assert {len(program) for program in found.programs} == {MOST_PROGRAM}
+
+
+@pytest.mark.parametrize(("count", "kept"), [(MOST_OFFERS, MOST_OFFERS), (MOST_OFFERS + 1, 0)])
+def test_offers_are_named_all_or_none(count: int, kept: int) -> None:
+    """A part of them would be waited for as if it were all."""
+    offers = {f"nvidia.com/mig-{at}g.1gb": 1 for at in range(count)}
+    assert len(replace(wanted("a" * 16), offers=offers).annotation(REQUEST).offers) == kept
