@@ -17,6 +17,7 @@ from api.key_kinds import Key, KeyLocation, Writer
 TEXT = r"([A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?)?"
 NUMBER = r"[0-9]+"
 TRUTH = r"true|false"
+REQUEST_ID = r"[0-9a-f]{16}"
 
 # What gpu-feature-discovery writes; its names for its values, described in its documentation.
 TIMESTAMP = "nvidia.com/gfd.timestamp"
@@ -69,6 +70,7 @@ STATE = "gpuscape.io/state"
 MIG_LAYOUT = "gpuscape.io/mig-layout"
 MIG_REQUEST = "gpuscape.io/mig-request"
 MIG_GRANT = "gpuscape.io/mig-grant"
+MIG_CORDON = "gpuscape.io/mig-cordon"
 MIG_STATUS = "gpuscape.io/mig-status"
 MIG_UNDO = "gpuscape.io/mig-undo"
 MIG_POLICY = "gpuscape.io/mig-policy"
@@ -297,6 +299,12 @@ OTHERS: tuple[Key, ...] = (
         Writer.AGENT,
     ),
     _note(MIG_GRANT, "JSON: id of the request, and phase hold or go", Writer.COORDINATOR),
+    _note(
+        MIG_CORDON,
+        "id of the request for which the coordinator cordoned the Node, until it uncordons it",
+        Writer.COORDINATOR,
+        value=REQUEST_ID,
+    ),
     _note(
         MIG_UNDO,
         "JSON: what is to be undone on the node that has the slot, on the Lease mig-slot-<n>",

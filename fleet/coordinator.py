@@ -43,7 +43,7 @@ from fleet.fleet_cache import FleetCache
 from fleet.fleet_terms import LONGEST_RETRY_SECONDS, FleetTerms
 from fleet.gpu_pod import GpuPod, counts, pod_of
 from fleet.leadership import Leadership
-from fleet.mig_change import ChangeView, JudgedDrain, next_effect
+from fleet.mig_change import CALLED_OFF, ChangeView, JudgedDrain, next_effect
 from fleet.mig_node import DrainMode
 from fleet.new_records import new_record, record_of_grant
 from fleet.rollout_memory import counted, rollout_id, without_ended
@@ -103,6 +103,8 @@ class Coordinator:
         self._uniform = uniform
         self._looks: dict[str, PodLook] = {}
         self._judged: dict[str, JudgedDrain] = {}
+        self._undone: dict[str, str] = {}
+        """Requests whose change was undone on the Node and whose Lease is not free yet, to why."""
         self._retries: dict[str, float] = {}
         self._retry_at: dict[str, float] = {}
         self._failures: dict[str, Backoff] = {}
@@ -159,7 +161,7 @@ class Coordinator:
             )
             yield _Change(view=found, slot=slot)
         for name, node in view.nodes.items():
-            if node.grant_text is not None and name not in recorded:
+            if (node.grant_text is not None or node.cordoned_for) and name not in recorded:
                 record = record_of_grant(node)
                 found = ChangeView(
                     record=record, has_lease=False, node=node, pods=view.pods.get(name, ())
@@ -236,10 +238,13 @@ class Coordinator:
                 self._park(slot)
             case FreeSlot(outcome=outcome, retry_later=retry_later) if slot is not None:
                 self._write_slot(slot, slot_lease.freed(slot, self._wall()))
+                outcome = self._undone.pop(record.request, outcome)
                 self._freed(record.node, record.request, now, retry_later=retry_later)
+                if outcome == CALLED_OFF:
+                    self._rest(record.node, now + self._terms.called_off_seconds)
                 if record.drain == DrainMode.CORDON and record.held_at and retry_later:
-                    rest = now + min(now - record.held_at, self._terms.cordoned_seconds)
-                    self._retry_at[record.node] = max(self._retry_at[record.node], rest)
+                    held_seconds = min(now - record.held_at, self._terms.cordoned_seconds)
+                    self._rest(record.node, now + held_seconds)
                 self._reports.freed(record, slot, outcome)
             case _:
                 return False
@@ -262,6 +267,10 @@ class Coordinator:
         if effect.purpose is NodeWrite.HOLD:  # pods may have come before the cordon
             self._judged.pop(change.view.record.request, None)
         self._cache.node(self._api.patch(NODES, name, effect.patch))
+        if effect.purpose is NodeWrite.UNDO and change.slot is not None:
+            self._undone[change.view.record.request] = effect.why
+        elif effect.purpose is NodeWrite.UNDO and effect.why == CALLED_OFF:
+            self._rest(name, now + self._terms.called_off_seconds)
         self._reports.patched(fresh, effect)
         return True
 
@@ -373,6 +382,10 @@ class Coordinator:
         wait = self._retries.get(node, self._terms.retry_seconds)
         self._retries[node] = min(2 * wait, LONGEST_RETRY_SECONDS)
         self._retry_at[node] = now + wait
+
+    def _rest(self, node: str, until: float) -> None:
+        """The node gets no slot before."""
+        self._retry_at[node] = max(self._retry_at.get(node, 0.0), until)
 
     def _forget(self, view: FleetView, now: float) -> None:
         """Drop rollouts that are over, here and on the Lease."""

@@ -110,6 +110,8 @@ class FleetTerms:
     register_seconds: float = 60.0
     """From a restart of the device plugin to what it is to offer."""
     restarts: int = 3
+    called_off_seconds: float = 3600.0
+    """From a change that a person called off to the node's next."""
     retry_seconds: float = 60.0
     """From an undone attempt to the node's next; it doubles up to an hour."""
     long_wait_seconds: float = 86400.0

@@ -8,7 +8,8 @@ one ended. Safety:
 - nothing is done to a Node before the record of what has to be undone stands on a Lease;
 - go is written on a Node only while it is cordoned, holds the request's hold, and a look at its
   pods after the cordon found it idle; it is never taken back before the request has ended;
-- a cordon is taken off only where the record says that it is ours and the grant still stands;
+- what was written into the record before go counts as begun, also where people remove the grant;
+- a cordon is taken off only where the record says that it is ours and our mark of it stands;
 - a value is restored only where it is still the one that we wrote.
 """
 
@@ -46,6 +47,7 @@ from fleet.mig_node import Away, DrainMode, MigNode
 from fleet.rollout_memory import CountedEnd
 from fleet.undo_record import UndoRecord
 
+CALLED_OFF: Final = "called off: a person removed the grant"
 SUPERSEDED: Final = "superseded"
 """The end of a request that neither request nor status names any more."""
 _TOUCHED: Final = (RequestEnd.APPLIED, RequestEnd.PREVIOUS)
@@ -114,14 +116,17 @@ def next_effect(view: ChangeView, terms: FleetTerms, now: float) -> ChangeEffect
 
 def _open(view: ChangeView, node: MigNode, terms: FleetTerms, now: float) -> ChangeEffect:
     record, phase = view.record, _phase(node, view.record)
-    if phase is GrantPhase.GO or record.go_at:
+    if _went(node, record):
         return _going(view, node, terms, now)
     if not view.has_lease:
-        return _undo(view, node, "no record", retry_later=True)
+        why = "no record" if node.grant_text is not None else CALLED_OFF
+        return None if _is_changing(node, record) else _undo(view, node, why)
     if phase is GrantPhase.HOLD:
         return _holding(view, node, terms, now)
+    if _is_marked(node, record) and not record.held_at:
+        return WriteRecord(record=_with(record, held_at=int(now)))
     if record.held_at or node.grant_text is not None:
-        return _undo(view, node, "grant removed by somebody else", retry_later=True)
+        return _undo(view, node, CALLED_OFF, retry_later=True)
     why = hold_obstacle(view, node)
     if why or _passed(record.taken_at, now) > terms.hold_seconds:
         return _undo(view, node, why or "not held in time", retry_later=True)
@@ -160,7 +165,8 @@ def _going(view: ChangeView, node: MigNode, terms: FleetTerms, now: float) -> Ch
         return None
     if not record.go_at:
         return WriteRecord(record=_with(record, go_at=int(now)))
-    if record.cordon and not node.unschedulable:
+    is_held = _phase(node, record) is GrantPhase.GO or _is_marked(node, record)
+    if record.cordon and not node.unschedulable and is_held:
         return WriteRecord(record=_with(record, cordon=False), why="uncordoned by somebody else")
     if _passed(record.go_at, now) <= terms.end_seconds:
         return None
@@ -168,7 +174,7 @@ def _going(view: ChangeView, node: MigNode, terms: FleetTerms, now: float) -> Ch
     if _phase(node, record) is not GrantPhase.GO and phase == MigPhase.WAITING:
         # somebody removed the go before its agent saw it, or wrote into the record that there was
         # one: nothing runs, and nothing can begin
-        return _undo(view, node, "grant removed by somebody else", retry_later=True)
+        return _undo(view, node, CALLED_OFF, retry_later=True)
     return None if view.parked else _count(view, CountedEnd.LATE) or ParkRecord()
 
 
@@ -196,7 +202,7 @@ def _holding(view: ChangeView, node: MigNode, terms: FleetTerms, now: float) -> 
         return LookAtPods(node=node.name)
     if drain.evicts:
         return _draining(view, node, request, look, terms, now)
-    return _leave(view, node) if is_idle_at(request, look) else None
+    return _leave(view, node, now) if is_idle_at(request, look) else None
 
 
 def _draining(
@@ -211,13 +217,13 @@ def _draining(
     record = view.record
     is_whole = record.drain == DrainMode.NODE
     if is_idle_at(request, look) and not (is_whole and look.held):
-        return _leave(view, node)
+        return _leave(view, node, now)
     judged = _fresh(view.judged, max(record.held_at, record.drain_at), now)
     if judged is None:
         return JudgeDrain(node=node.name)
     plan = judged.plan
     if is_idle_at(request, look) and plan.is_done:
-        return _leave(view, node)  # what is left stays, and is not in the way
+        return _leave(view, node, now)  # what is left stays, and is not in the way
     if not record.drain_at:
         if plan.blockers:
             return _undo(view, node, _blocked(plan), retry_later=True)
@@ -242,7 +248,7 @@ def _blocked(plan: DrainPlan) -> str:
     return f"{first.name}: {first.text}" + (f" And {more} more." if more else "")
 
 
-def _leave(view: ChangeView, node: MigNode) -> ChangeEffect:
+def _leave(view: ChangeView, node: MigNode, now: float) -> ChangeEffect:
     """Nobody is in the way: pause what keeps GPUs open, then go."""
     record = view.record
     if _to_pause(node, record):
@@ -251,6 +257,8 @@ def _leave(view: ChangeView, node: MigNode) -> ChangeEffect:
         )
     if record.labels and any(pod.is_plugin for pod in view.pods):
         return None
+    if not record.go_at or _passed(record.go_at, now) > LOOK_SECONDS:
+        return WriteRecord(record=_with(record, go_at=int(now)), why="go comes next")
     return PatchNode(purpose=NodeWrite.GO, node=node.name, patch=node_patches.go(node, record))
 
 
@@ -266,8 +274,7 @@ def _ended(
         if view.parked or not view.has_lease:
             return _count(view, CountedEnd.HELD)
         return _count(view, CountedEnd.HELD) or ParkRecord()
-    went = _phase(node, record) is GrantPhase.GO or record.go_at > 0
-    if end not in _TOUCHED and (end in _UNTOUCHED or not went):
+    if end not in _TOUCHED and (end in _UNTOUCHED or not _went(node, record)):
         return _undo(view, node, end)
     if view.has_lease and not record.end:
         return WriteRecord(record=_with(record, end=end))
@@ -327,7 +334,10 @@ def _count(view: ChangeView, outcome: CountedEnd) -> ChangeEffect:
 
 
 def _undo(view: ChangeView, node: MigNode, why: str, *, retry_later: bool = False) -> ChangeEffect:
-    patch = node_patches.undone(node, view.record)
+    record = view.record
+    patch = node_patches.undone(node, record)
+    if patch and record.go_at and view.has_lease and _phase(node, record) is GrantPhase.HOLD:
+        return WriteRecord(record=_with(record, go_at=0), why="go does not come")
     if patch:
         return PatchNode(purpose=NodeWrite.UNDO, node=node.name, patch=patch, why=why)
     return FreeSlot(outcome=why, retry_later=retry_later) if view.has_lease else None
@@ -356,6 +366,27 @@ def _phase(node: MigNode, record: UndoRecord) -> GrantPhase | None:
     """The phase of the Node's grant, if it is for the record's request."""
     grant = node.grant
     return None if grant is None or grant.request != record.request else grant.phase
+
+
+def _went(node: MigNode, record: UndoRecord) -> bool:
+    """Whether the agent may have begun, or may begin without another effect of ours."""
+    phase = _phase(node, record)
+    return phase is GrantPhase.GO or (record.go_at > 0 and phase is not GrantPhase.HOLD)
+
+
+def _is_marked(node: MigNode, record: UndoRecord) -> bool:
+    """Whether our mark says that the cordon is of this change."""
+    return node.cordoned_for == record.request
+
+
+def _is_changing(node: MigNode, record: UndoRecord) -> bool:
+    """Whether the agent says so of this request."""
+    status = node.status
+    return (
+        status is not None
+        and status.request == record.request
+        and status.phase == MigPhase.CHANGING
+    )
 
 
 def _to_pause(node: MigNode, record: UndoRecord) -> bool:

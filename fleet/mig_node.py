@@ -80,6 +80,8 @@ class MigNode:
     grant: MigGrantAnnotation | None = None
     grant_text: str | None = None
     """None: no grant, not even a damaged one."""
+    cordoned_for: str = ""
+    """Id of the request for which we cordoned it, by our own mark; empty: there is none."""
     guards: tuple[str | None, ...] = (None,) * len(names.SCALE_DOWN_GUARDS)
     """Values of the autoscalers' annotations, in the order of :data:`api.names`."""
     deploy: tuple[tuple[str, str], ...] = ()
@@ -93,7 +95,8 @@ class MigNode:
     def counts(self) -> bool:
         """Whether it has, or had, anything to do with MIG changes."""
         texts = (self.request, self.status, self.grant_text)
-        return self.status_damaged or any(each is not None for each in texts)
+        marks = (self.status_damaged, bool(self.cordoned_for))
+        return any(marks) or any(each is not None for each in texts)
 
     @property
     def rollout(self) -> str:
@@ -125,6 +128,7 @@ def node_of(seen: Object, resources: tuple[str, ...]) -> MigNode:
         status_damaged=status is None and keys.MIG_STATUS in notes,
         grant=mig_grant_annotation.FORMAT.readable(notes.get(keys.MIG_GRANT)),
         grant_text=notes.get(keys.MIG_GRANT),
+        cordoned_for=notes.get(keys.MIG_CORDON, ""),
         guards=tuple(notes.get(guard) for guard in names.SCALE_DOWN_GUARDS),
         deploy=_deploy(labels),
         offers=tuple(gpu_amounts(amounts.get("allocatable") or {}, resources).items()),

@@ -58,16 +58,19 @@ def _added(grant: MigGrantAnnotation) -> dict[str, str | None]:
 
 
 def record_of_grant(node: MigNode) -> UndoRecord:
-    """What a grant without a record says: the cordon, and which guards there were not before.
+    """What a Node says without a record: whose the cordon is, which guards there were not before.
 
-    One that cannot be read is for no request, so that it goes.
+    The guards are known by the grant alone. Where that is missing or cannot be read, the cordon's
+    mark has the request; without a mark it is for no request, so that it goes.
     """
+    request = node.grant.request if node.grant is not None else node.cordoned_for or _NO_REQUEST
+    is_marked = node.cordoned_for == request
     return UndoRecord(
         v=1,
         node=node.name,
         uid=node.uid,
-        request=_NO_REQUEST if node.grant is None else node.grant.request,
+        request=request,
         rollout=node.rollout,
-        cordon=node.grant is not None and node.grant.cordoned,
+        cordon=is_marked or (node.grant is not None and node.grant.cordoned),
         guards={} if node.grant is None else _added(node.grant),
     )

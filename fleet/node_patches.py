@@ -2,7 +2,8 @@
 """What the coordinator writes on Nodes, and how it takes each of it back. Pure.
 
 Each patch is for the Node at the resourceVersion at which it was seen. A value is restored only
-where it is still the one that we wrote, and the cordon goes only together with our grant.
+where it is still the one that we wrote, and the cordon goes only together with our mark of it:
+a person who removes the grant leaves the mark, and gets back the node as it was.
 """
 
 from __future__ import annotations
@@ -19,9 +20,11 @@ from fleet.undo_record import UndoRecord
 
 
 def hold(node: MigNode, record: UndoRecord) -> Mapping[str, Any]:
-    """Cordon, grant and the autoscalers' guards in one."""
+    """Cordon with its mark, grant and the autoscalers' guards in one."""
     guards = dict.fromkeys(record.guards, GUARD)
     notes = {keys.MIG_GRANT: _grant(record, GrantPhase.HOLD), **guards}
+    if record.cordon:
+        notes[keys.MIG_CORDON] = record.request
     patch = _patch(node, annotations=notes)
     return patch | ({"spec": {"unschedulable": True}} if record.cordon else {})
 
@@ -52,7 +55,8 @@ def undone(node: MigNode, record: UndoRecord) -> Mapping[str, Any]:
     is_ours = node.grant_text is not None and (
         node.grant is None or node.grant.request == record.request
     )
-    if not is_ours and not record.held_at and not _has_our_guards(node, record):
+    is_marked = bool(node.cordoned_for) and node.cordoned_for == record.request
+    if not (is_ours or is_marked or record.held_at or _has_our_guards(node, record)):
         return {}  # nothing was written, or somebody else's grant stands there now
     notes: dict[str, str | None] = {
         guard: record.guards[guard]
@@ -67,10 +71,13 @@ def undone(node: MigNode, record: UndoRecord) -> Mapping[str, Any]:
     spec: dict[str, Any] = {}
     if is_ours:
         notes[keys.MIG_GRANT] = None
-        # as the admission policies read it: only a Node that has this is uncordoned
-        says_so = re.search(mig_grant_annotation.CORDONED_PATTERN, node.grant_text or "")
-        if says_so and record.cordon and node.unschedulable and not node.keeps_cordon:
-            spec = {"spec": {"unschedulable": None}}
+    if is_marked:
+        notes[keys.MIG_CORDON] = None
+    # as the admission policies read it: only a Node that has one of the two is uncordoned
+    says_so = re.search(mig_grant_annotation.CORDONED_PATTERN, node.grant_text or "")
+    is_cordon_ours = is_marked or (is_ours and says_so is not None)
+    if is_cordon_ours and record.cordon and node.unschedulable and not node.keeps_cordon:
+        spec = {"spec": {"unschedulable": None}}
     if not notes and not labels:
         return {}
     return _patch(node, annotations=notes, labels=labels) | spec

@@ -48,7 +48,7 @@ class UndoRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     held_at: int = 0
     """When the cordon and the grant were first seen on the Node; 0: not yet."""
     go_at: int = 0
-    """When the grant's go was first seen there; 0: not yet."""
+    """When the grant's go was about to be written, or was first seen there; 0: not yet."""
     end: str = ""
     """How the request ended; ``superseded`` where nobody says that any more."""
     restarts: int = 0

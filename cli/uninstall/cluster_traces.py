@@ -32,6 +32,8 @@ from kube.present_objects import present_objects
 
 _NAME_LABEL: Final = "app.kubernetes.io/name"
 _PROGRAM: Final = "gpuscape"
+_OF_CHANGE: Final = frozenset({keys.MIG_GRANT, keys.MIG_CORDON})
+"""They stand on a Node that the coordinator holds."""
 _MAKERS: Final = (
     DAEMON_SETS,
     ApiResource(group="apps", version="v1", kind="Deployment", plural="deployments"),
@@ -106,10 +108,10 @@ class TraceReader:
             node_traces(node, records.get(node["metadata"]["name"]), admin_keys=admin_keys)
             for node in nodes
         ]
-        granted = (
+        held = (
             node["metadata"]["name"]
             for node in nodes
-            if keys.MIG_GRANT in (node["metadata"].get("annotations") or {})
+            if _OF_CHANGE & (node["metadata"].get("annotations") or {}).keys()
         )
         pods = self._metadata(PODS, self._namespace)
         makers = [
@@ -124,7 +126,7 @@ class TraceReader:
             stays=(*self._settings(), *self._clusterwide(), _FILES),
             running=(*makers, *self._agents(leases, pods)),
             ending=tuple(f"Pod {meta['name']}" for meta in pods or () if _is_program(meta)),
-            open_changes=tuple(sorted({*records, *granted})),
+            open_changes=tuple(sorted({*records, *held})),
             not_looked_at=tuple(self._missed),
         )
 

@@ -92,7 +92,7 @@ def node_traces(node: Object, record: UndoRecord | None, *, admin_keys: bool) ->
 
 def _undone(seen: MigNode, record: UndoRecord | None) -> dict[str, Any]:
     """What the coordinator would write to end a change that is open."""
-    if record is None and seen.grant_text is not None:
+    if record is None and (seen.grant_text is not None or seen.cordoned_for):
         record = record_of_grant(seen)
     patch = None if record is None else node_patches.undone(seen, record)
     return {"metadata": {}, **(patch or {})}

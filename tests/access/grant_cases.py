@@ -31,25 +31,31 @@ KARPENTER = "karpenter.sh/do-not-disrupt"
 REQUEST = "gpuscape.io/mig-request"
 STATUS_KEY = "gpuscape.io/mig-status"
 UNDO = "gpuscape.io/mig-undo"
+CORDON_MARK = "gpuscape.io/mig-cordon"
+ID = "00112233445566aa"
+"""Of the request."""
 SLOT = f"{LEASES}/mig-slot-0"
 
 
 def grant(phase: str = "hold", *, cordoned: bool = True) -> str:
     """A grant as the coordinator writes it."""
     said = ',"cordoned":true' if cordoned else ""
-    return f'{{"v":1,"request":"00112233445566aa","phase":"{phase}"{said}}}'
+    return f'{{"v":1,"request":"{ID}","phase":"{phase}"{said}}}'
 
 
 CORDON: dict[str, Any] = {"spec": {"unschedulable": True}}
 UNCORDON: dict[str, Any] = {"spec": {"unschedulable": None}}
 GRANTED: dict[str, Any] = {
-    "metadata": {"annotations": {GRANT: grant(), GUARD: "true", KARPENTER: "true"}},
+    "metadata": {
+        "annotations": {GRANT: grant(), CORDON_MARK: ID, GUARD: "true", KARPENTER: "true"}
+    },
     **CORDON,
 }
 UNDONE: dict[str, Any] = {
-    "metadata": {"annotations": {GRANT: None, GUARD: None, KARPENTER: None}},
+    "metadata": {"annotations": {GRANT: None, CORDON_MARK: None, GUARD: None, KARPENTER: None}},
     **UNCORDON,
 }
+_CORDONED = merge(NODE, CORDON, manager="kubectl-cordon")
 HELD = merge(NODE, GRANTED, manager=COORDINATOR)
 """The coordinator has cordoned the Node and holds it."""
 _AT = f"/metadata/annotations/{pointer(GRANT)}"
@@ -205,6 +211,17 @@ ATTACKS = (
         "copies a grant to another Node", merge(OTHER, annotation(GRANT, grant())), before=(HELD,)
     ),
     _foreign("removes a grant", merge(NODE, annotation(GRANT, None)), "removal", before=(HELD,)),
+    _foreign("claims a cordon", merge(NODE, annotation(CORDON_MARK, ID)), before=(_CORDONED,)),
+    _foreign(
+        "claims a cordon with a patch of the same",
+        merge(NODE, {**annotation(CORDON_MARK, ID), **CORDON}),
+    ),
+    _foreign(
+        "removes the mark of a cordon",
+        merge(NODE, annotation(CORDON_MARK, None)),
+        "removal",
+        before=(HELD,),
+    ),
     _foreign("removes a grant: JSON", steps(NODE, ("remove", _AT)), "removal", before=(HELD,)),
     _foreign(
         "removes a grant: nodes/status",
@@ -303,6 +320,18 @@ SERVED = (
     Case(
         name="person: deletes a grant",
         ask=merge(NODE, annotation(GRANT, None)),
+        actor="person",
+        before=(HELD,),
+    ),
+    Case(
+        name="coordinator: undoes after a person has deleted the grant",
+        ask=merge(NODE, UNDONE),
+        actor="coordinator",
+        before=(HELD, merge(NODE, annotation(GRANT, None), manager="kubectl-annotate")),
+    ),
+    Case(
+        name="person: deletes the mark of a cordon",
+        ask=merge(NODE, annotation(CORDON_MARK, None)),
         actor="person",
         before=(HELD,),
     ),

@@ -91,6 +91,7 @@ LOOK_ALIKE_ANNOTATIONS = (
     "gpuscape.io/link",
     "gpuscape.io/gpu.health",
     "gpuscape.io/mig-grants",
+    "gpuscape.io/mig-cordons",
     "nvidia.com/gpu.count",
 )
 RESERVED_LABELS = (
@@ -109,6 +110,7 @@ RESERVED_ANNOTATIONS = (
     "gpuscape.io/release",
     "gpuscape.io/drain",
     "gpuscape.io/mig-grant",
+    "gpuscape.io/mig-cordon",
     "gpuscape.io/clear-xids",
     "gpuscape.io/keep-cordoned",
     "cluster-autoscaler.kubernetes.io/scale-down-disabled",

@@ -302,6 +302,7 @@ _KUBELET = "gpuscape-node-keys"
 _RESERVED = (
     "gpuscape.io/mig-layout",
     GRANT,
+    "gpuscape.io/mig-cordon",
     "gpuscape.io/release",
     "gpuscape.io/drain",
     "gpuscape.io/keep-cordoned",

@@ -20,8 +20,10 @@ from tests.access.ask import (
 )
 from tests.access.grant_cases import (
     CORDON,
+    CORDON_MARK,
     GRANTED,
     HELD,
+    ID,
     SLOT,
     UNCORDON,
     UNDO,
@@ -54,6 +56,8 @@ _ADMIN_CORDON = merge(NODE, CORDON, manager="kubectl-cordon")
 _KEPT = merge(NODE, annotation("gpuscape.io/keep-cordoned", "true"), manager="kubectl-annotate")
 
 
+_UNGRANTED = merge(NODE, annotation(GRANT, None), manager="kubectl-annotate")
+_UNMARKED = merge(NODE, annotation(CORDON_MARK, None), manager="kubectl-annotate")
 _ROLLOUTS = "gpuscape.io/mig-rollouts"
 _PAUSED = "gpuscape.io/mig-paused"
 LAYOUT = "gpuscape.io/mig-layout"
@@ -148,6 +152,51 @@ COORDINATOR_REFUSED = [
         merge(NODE, annotation(GRANT, grant())),
         "whose-cordon",
         before=(HELD, merge(NODE, annotation(GRANT, None), manager="kubectl-annotate")),
+    ),
+    *(
+        _coordinator(
+            f"mark that claims {what}",
+            merge(NODE, annotation(CORDON_MARK, ID)),
+            "whose-cordon",
+            before=before,
+        )
+        for what, before in (
+            ("the cordon of another", (_ADMIN_CORDON,)),
+            ("a cordon to come", ()),
+            ("its cordon again, after somebody deleted the mark", (HELD, _UNMARKED)),
+        )
+    ),
+    _coordinator(
+        "mark of another request",
+        merge(NODE, annotation(CORDON_MARK, ID[::-1])),
+        "whose-cordon",
+        before=(HELD,),
+    ),
+    _coordinator(
+        "mark that is no id",
+        merge(
+            NODE,
+            {**CORDON, "metadata": {"annotations": {GRANT: grant(), CORDON_MARK: "x" * 16}}},
+        ),
+        "mark",
+    ),
+    _coordinator(
+        "uncordon with a mark that stays, after somebody deleted the grant",
+        merge(NODE, UNCORDON),
+        "uncordon",
+        before=(HELD, _UNGRANTED),
+    ),
+    _coordinator(
+        "uncordon after somebody deleted grant and mark",
+        merge(NODE, UNDONE),
+        "uncordon",
+        before=(HELD, _UNGRANTED, _UNMARKED),
+    ),
+    _coordinator(
+        "uncordon of what is to stay cordoned, after somebody deleted the grant",
+        merge(NODE, UNDONE),
+        "keep-cordoned",
+        before=(HELD, _UNGRANTED, _KEPT),
     ),
     _coordinator(
         "grant that claims a cordon to come",

@@ -49,16 +49,24 @@ def install_coordinator(site: Site) -> None:
     site.plane.kubectl("apply", "-f", "-", stdin=text(parts_of(site.namespace)["coordinator"]))
 
 
-def modelled_nodes(site: Site, count: int) -> list[NodeModel]:
-    """So many Nodes, with a namespace for their pods."""
+def modelled_nodes(site: Site, count: int, prefix: str = "gpu") -> list[NodeModel]:
+    """So many Nodes, whose names begin so, with a namespace for their pods."""
     plane, models = site.plane, []
     home = plane.namespace("pods")
     for number in range(count):
-        name = plane.make_node(f"gpu-{number}")
+        name = plane.make_node(f"{prefix}-{number}")
+        site.edit(name, annotations={keys.MIG_LAYOUT: "sevenths"})
         token = plane.bound_token(site.namespace, names.AGENT, name)
         api = client(names.AGENT, plane.kubeconfig(token=token))
         models.append(NodeModel(plane=plane, name=name, api=api, namespace=home))
     return models
+
+
+def _set() -> threading.Event:
+    """One that is set."""
+    made = threading.Event()
+    made.set()
+    return made
 
 
 @dataclass
@@ -71,7 +79,10 @@ class NodeModel:
     namespace: str
     request: str = field(default_factory=new_request_id)
     is_begun: bool = False
+    is_changing: bool = False
     is_done: bool = False
+    may_end: threading.Event = field(default_factory=_set)
+    """Cleared: a change that has begun goes on."""
     plugin: str = ""
     holders: set[str] = field(default_factory=set)
     """Names of pods on GPUs that change."""
@@ -94,8 +105,11 @@ class NodeModel:
             self._publish("waiting")
         notes = self.api.get(NODES, self.name)["metadata"].get("annotations") or {}
         grant = mig_grant_annotation.decode(notes.get(keys.MIG_GRANT, '{"v":0}'))
-        if grant is not None and grant.request == self.request and grant.phase is GrantPhase.GO:
+        is_ours = grant is not None and grant.request == self.request
+        if is_ours and grant is not None and grant.phase is GrantPhase.GO and not self.is_changing:
             self._publish("changing")
+            self.is_changing = True
+        if self.is_changing and self.may_end.is_set():
             self.is_done = True
             self._publish("unchanged", end="applied")
 

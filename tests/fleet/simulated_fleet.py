@@ -638,6 +638,7 @@ def violations(cluster: Cluster, pods: Collection[str] = ()) -> Iterator[str]:
     """
     cordons: dict[str, str] = {}
     unschedulable: dict[str, bool] = {}
+    marks: dict[str, bool] = {}
     phases: dict[str, str] = {}
     slots: dict[int, str] = {}
     parked: dict[int, str] = {}
@@ -654,12 +655,15 @@ def violations(cluster: Cluster, pods: Collection[str] = ()) -> Iterator[str]:
         if resource != NODES:
             continue
         if happened.type == "DELETED":
-            for kept in (cordons, unschedulable, phases):
+            for kept in (cordons, unschedulable, phases, marks):
                 kept.pop(name, None)
             continue
         is_ours = happened.object["metadata"]["resourceVersion"] not in cluster.foreign_versions
         was, now = unschedulable.get(name, False), _is_cordoned(happened.object)
         unschedulable[name] = now
+        says_ours, marks[name] = marks.get(name, False), _says_that_we_cordoned(happened.object)
+        if was and not now and is_ours and not says_ours:
+            yield f"{happened.version}: the policies do not let us uncordon {name}"
         if now and not was:
             cordons[name] = "coordinator" if is_ours else "people"
         if was and not now and is_ours and cordons[name] != "coordinator":
@@ -687,6 +691,12 @@ def violations(cluster: Cluster, pods: Collection[str] = ()) -> Iterator[str]:
 
 def _is_cordoned(node: Object) -> bool:
     return bool(node.get("spec", {}).get("unschedulable"))
+
+
+def _says_that_we_cordoned(node: Object) -> bool:
+    """As the admission policies read it."""
+    notes = node["metadata"].get("annotations") or {}
+    return keys.MIG_CORDON in notes or '"cordoned":true' in _grant_text(node)
 
 
 def _grant_text(node: Object) -> str:

@@ -36,7 +36,8 @@ def assert_clean(cluster: Cluster, *but: str, pods: Collection[str] = ()) -> Non
             continue
         notes = cluster.notes(name)
         assert not cluster.is_cordoned(name), name
-        assert notes.keys().isdisjoint({keys.MIG_GRANT, *names.SCALE_DOWN_GUARDS}), name
+        ours = {keys.MIG_GRANT, keys.MIG_CORDON, *names.SCALE_DOWN_GUARDS}
+        assert notes.keys().isdisjoint(ours), name
     assert list(violations(cluster, pods)) == []
 
 

@@ -96,11 +96,17 @@ _CORDONED = f"r'{mig_grant_annotation.CORDONED_PATTERN}'"
 _NO_UNCORDON = ("!variables.cordonedBefore", "variables.cordoned")
 
 
-def _grant_in(annotations: Expression) -> Expression:
-    """The grant's text; empty where there is none."""
-    return f"{annotations}[?{cel.quoted(keys.MIG_GRANT)}].orValue('')"
+def _text_of(key: str, annotations: Expression) -> Expression:
+    """An annotation's text; empty where there is none."""
+    return f"{annotations}[?{cel.quoted(key)}].orValue('')"
 
 
+_MARK, _MARK_BEFORE = (
+    _text_of(keys.MIG_CORDON, f"variables.annotations{when}") for when in ("", "Before")
+)
+
+_OF_CHANGE = (keys.MIG_GRANT, keys.MIG_CORDON)
+"""What the coordinator writes on a Node that it holds: the grant, and the mark of its cordon."""
 _OF_POLICY = (keys.MIG_LAYOUT, keys.MIG_POLICY)
 """What the fleet policy has written: the layout, and the mark that says so."""
 
@@ -127,10 +133,10 @@ COORDINATOR_NODE = Policy(
         ),
         "foreignAnnotations": changed_but(
             "Annotations",
-            f"k in {cel.listed((keys.MIG_GRANT, *_OF_POLICY, *names.SCALE_DOWN_GUARDS))}",
+            f"k in {cel.listed((*_OF_CHANGE, *_OF_POLICY, *names.SCALE_DOWN_GUARDS))}",
         ),
-        "grant": _grant_in("variables.annotations"),
-        "grantBefore": _grant_in("variables.annotationsBefore"),
+        "grant": _text_of(keys.MIG_GRANT, "variables.annotations"),
+        "grantBefore": _text_of(keys.MIG_GRANT, "variables.annotationsBefore"),
     },
     rules=(
         none_of(
@@ -163,6 +169,11 @@ COORDINATOR_NODE = Policy(
             " characters",
         ),
         Rule(
+            name="mark",
+            holds=cel.any_of(f"{_MARK} == ''", cel.matches(_MARK, keys.REQUEST_ID)),
+            message=f"{keys.MIG_CORDON} is the id of a request",
+        ),
+        Rule(
             name="cordon",
             holds=cel.any_of(
                 "variables.cordonedBefore",
@@ -175,16 +186,26 @@ COORDINATOR_NODE = Policy(
             name="whose-cordon",
             # so that no cordon of another is ever ours to take off
             holds=cel.any_of(
-                f"!variables.grant.matches({_CORDONED})",
-                f"variables.grantBefore.matches({_CORDONED})",
+                cel.all_of(
+                    f"(!variables.grant.matches({_CORDONED}) ||"
+                    f" variables.grantBefore.matches({_CORDONED}))",
+                    f"({_MARK} == '' || {_MARK} == {_MARK_BEFORE})",
+                ),
                 "(variables.cordoned && !variables.cordonedBefore)",
             ),
-            message=f"{keys.MIG_GRANT} says that we cordoned a Node from the patch on that does it",
+            message=f"{keys.MIG_GRANT} and {keys.MIG_CORDON} say that we cordoned a Node from the"
+            " patch on that does it",
         ),
         Rule(
             name="uncordon",
-            holds=cel.any_of(*_NO_UNCORDON, f"variables.grantBefore.matches({_CORDONED})"),
-            message=f"only a Node whose {keys.MIG_GRANT} says that we cordoned it is uncordoned",
+            # people may delete the grant; our mark says it then
+            holds=cel.any_of(
+                *_NO_UNCORDON,
+                f"variables.grantBefore.matches({_CORDONED})",
+                f"({_MARK_BEFORE} != '' && {_MARK} == '')",
+            ),
+            message=f"only a Node whose {keys.MIG_GRANT} or {keys.MIG_CORDON} says that we cordoned"
+            " it is uncordoned",
         ),
         Rule(
             name="keep-cordoned",
@@ -244,9 +265,17 @@ NODE_KEYS = Policy(
 _BEFORE = f"({cel.VARIABLES['before']})"
 
 
-def _grant_of(node: Expression) -> Expression:
-    """A Node's grant as an optional, in a condition, where there are no variables."""
-    return f"{node}.metadata.?annotations[?{cel.quoted(keys.MIG_GRANT)}]"
+def _differs(key: str) -> Expression:
+    """Whether an annotation changes, in a condition, where there are no variables."""
+    now, before = (
+        f"{node}.metadata.?annotations[?{cel.quoted(key)}]" for node in ("object", _BEFORE)
+    )
+    return f"{now} !=\n{before}"
+
+
+def _changed_of_change(what: Expression) -> Expression:
+    """Of the coordinator's two annotations those that change and of which ``what`` holds."""
+    return f"variables.changedAnnotations.filter(k, k in {cel.listed(_OF_CHANGE)} && {what})"
 
 
 # An agent in enforce mode acts on the grant. Accounts of DaemonSets that have nothing to do with
@@ -259,22 +288,24 @@ MIG_GRANT = Policy(
     resources=NODES,
     conditions={
         # all other writes of Nodes, heartbeats among them, end here
-        "touches-grant": f"{_grant_of('object')} !=\n{_grant_of(_BEFORE)}"
+        "touches-grant": cel.any_of(*(f"({_differs(key)})" for key in _OF_CHANGE))
+    },
+    variables={
+        "written": _changed_of_change("k in variables.annotations"),
+        "removed": _changed_of_change("!(k in variables.annotations)"),
     },
     rules=(
-        Rule(
-            name="grant",
-            holds=f"!({cel.quoted(keys.MIG_GRANT)} in variables.annotations)",
-            message=f"only {names.COORDINATOR} writes {keys.MIG_GRANT}; people may delete it",
+        none_of(
+            "grant", "variables.written", f"only {names.COORDINATOR} writes them; people may delete"
         ),
         Rule(
             name="removal",
             holds=cel.any_of(
-                f"{cel.quoted(keys.MIG_GRANT)} in variables.annotations",
+                "variables.removed.size() == 0",
                 f"!({cel.quoted(SERVICE_ACCOUNTS)} in request.userInfo.?groups.orValue([]))",
             ),
-            message=f"people may delete {keys.MIG_GRANT}, and no service account but"
-            f" {names.COORDINATOR}",
+            message=f"people may delete them, and no service account but {names.COORDINATOR}",
+            culprits="variables.removed",
         ),
     ),
 )

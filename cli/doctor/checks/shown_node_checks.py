@@ -45,7 +45,7 @@ CORDON_LEFT: Final = FindingKind(
     severity=FindingSeverity.ERROR,
     cause="The Node is cordoned for a MIG change, and no coordinator acts that would lift it.",
     fix="Have the coordinator run; it undoes what is open. Without one: `kubectl uncordon NODE`,"
-    " and remove the annotation gpuscape.io/mig-grant.",
+    " and remove the annotations gpuscape.io/mig-grant and gpuscape.io/mig-cordon.",
     page="runbooks/GpuscapeMigSlotStuck.md",
 )
 AGENT_MISSING: Final = FindingKind(
@@ -287,10 +287,13 @@ def cordon(facts: ShownNodeFacts) -> Iterator[DoctorFinding]:
         return
     layout = node_layout(facts.node)
     grant = None if layout is None else layout.grant
-    if grant is None or not grant.cordoned:
+    request = _annotations(facts).get(keys.MIG_CORDON)
+    if request is None and grant is not None and grant.cordoned:
+        request = grant.request
+    if request is None:
         yield found(NODE_CORDONED, facts.name, f"{facts.name} is cordoned, and not by gpuscape")
     elif not known(facts.coordinator).holder:
-        sentence = f"cordoned for request {grant.request}, and nobody acts who would end that"
+        sentence = f"cordoned for request {request}, and nobody acts who would end that"
         yield found(CORDON_LEFT, facts.name, sentence)
 
 

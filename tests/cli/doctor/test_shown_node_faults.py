@@ -250,6 +250,16 @@ def test_a_cordon_of_a_change_under_way_is_no_fault(node: ShownNode) -> None:
     assert node.examined().findings == ()
 
 
+def test_our_cordon_is_known_where_somebody_removed_the_grant(node: ShownNode) -> None:
+    node.patches(annotations={keys.MIG_CORDON: REQUEST})
+    node.cordons()
+
+    assert node.examined().findings == ()
+
+    node.no_coordinator()
+    assert [each.name for each in node.examined().findings] == ["cordon-left"]
+
+
 def test_a_cordon_from_before_is_the_admins(node: ShownNode) -> None:
     granted(node, cordoned=False)
     node.no_coordinator()

@@ -213,18 +213,23 @@ def test_the_startup_taint_is_left_to_the_admin_by_name(cluster: Cluster, run: R
     assert f"kubectl taint node b {keys.MIG_LAYOUT_PENDING}-" in why
 
 
+@pytest.mark.parametrize("has_grant", [True, False])
 @pytest.mark.parametrize("has_record", [True, False])
 def test_a_change_that_was_left_open_is_undone(
-    cluster: Cluster, run: Run, has_record: bool
+    cluster: Cluster, run: Run, has_record: bool, has_grant: bool
 ) -> None:
     cluster.holds("a")
+    if not has_grant:
+        called_off = {"metadata": {"annotations": {keys.MIG_GRANT: None}}}
+        cluster.by("kubectl").patch(NODES, "a", called_off)
     if not has_record:
         slot = cluster.server.get(LEASES, slot_lease.slot_name(0), names.NAMESPACE)
         cluster.server.delete(LEASES, slot["metadata"]["name"], names.NAMESPACE)
     assert cluster.is_cordoned("a")
     done(run, "--yes")
     assert not cluster.is_cordoned("a")
-    assert cluster.notes("a") == {}
+    lost = () if has_record or has_grant else names.SCALE_DOWN_GUARDS  # whose they are is unknown
+    assert cluster.notes("a").keys() == {*lost}
     assert cluster.leases() == set()
 
 
