@@ -10,7 +10,7 @@ from typing import Any
 
 from fleet.drain.drain_pod import DrainPod
 from fleet.gpu_pod import GpuPod
-from fleet.rollout_memory import CountedEnd
+from fleet.rollout_memory import NodeEnd
 from fleet.undo_record import UndoRecord
 
 
@@ -46,7 +46,7 @@ class WriteRecord:
 class CountEnd:
     """Write the end into the memory of rollouts."""
 
-    outcome: CountedEnd
+    end: NodeEnd
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

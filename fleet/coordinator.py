@@ -40,15 +40,16 @@ from fleet.drain.drain_pod import DrainPod
 from fleet.drain.drain_view import judge_drain
 from fleet.drain.pod_look import PodLook, look_of
 from fleet.fleet_cache import FleetCache
-from fleet.fleet_terms import LONGEST_RETRY_SECONDS, FleetTerms
+from fleet.fleet_terms import FleetTerms
 from fleet.gpu_pod import GpuPod, counts, pod_of
 from fleet.leadership import Leadership
 from fleet.mig_change import CALLED_OFF, ChangeView, JudgedDrain, next_effect
 from fleet.mig_node import DrainMode
 from fleet.new_records import new_record, record_of_grant
-from fleet.rollout_memory import counted, rollout_id, without_ended
+from fleet.rollout_memory import counted, is_counted, without_ended
 from fleet.slot_gate import FleetView, TakeSlot
 from fleet.slot_lease import SlotLease
+from fleet.turns.node_turns import NodeTurns
 from fleet.undo_record import UndoRecord
 from kube.api import LEASES, NODES, PODS, EvictingApi, Object
 from kube.api_errors import ApiError, Conflict, NotFound
@@ -71,6 +72,10 @@ class _Change:
 
     view: ChangeView
     slot: SlotLease | None
+
+
+_ChangeKey = tuple[str, str]
+"""UID of the Node, and id of its request."""
 
 
 class Coordinator:
@@ -101,12 +106,11 @@ class Coordinator:
         self._namespace = namespace
         self._wall = wall
         self._uniform = uniform
-        self._looks: dict[str, PodLook] = {}
-        self._judged: dict[str, JudgedDrain] = {}
-        self._undone: dict[str, str] = {}
-        """Requests whose change was undone on the Node and whose Lease is not free yet, to why."""
-        self._retries: dict[str, float] = {}
-        self._retry_at: dict[str, float] = {}
+        self._looks: dict[_ChangeKey, PodLook] = {}
+        self._judged: dict[_ChangeKey, JudgedDrain] = {}
+        self._undone: dict[_ChangeKey, str] = {}
+        """Changes that are undone on the Node and whose Lease is not free yet, to why."""
+        self._turns = NodeTurns(terms.retry_seconds)
         self._failures: dict[str, Backoff] = {}
         self._not_before: dict[str, float] = {}
         self._evict_at: dict[str, float] = {}
@@ -130,7 +134,7 @@ class Coordinator:
             if slot.damaged and not _has_grant(view, slot.holder):
                 made += self._attempt(slot.name, now, partial(self._clear, slot))
         view = self._view()
-        decision = slot_gate.decide(view, self._terms, self._retry_at, now)
+        decision = slot_gate.decide(view, self._terms, self._turns, now)
         for take in decision.take:
             made += self._attempt(take.node, now, partial(self._take, view, take, now))
         self._forget(view, now)
@@ -145,6 +149,7 @@ class Coordinator:
     def _changes(self, view: FleetView) -> Iterator[_Change]:
         """All changes that have begun, and slots that are to be emptied."""
         recorded = set()
+        parked = slot_gate.parked_rollouts(view)
         for slot in view.slots:
             if slot.record is None:
                 continue
@@ -153,11 +158,14 @@ class Coordinator:
             found = ChangeView(
                 record=slot.record,
                 parked=slot.is_parked,
+                may_park=slot.record.rollout not in parked,
                 node=node,
                 pods=view.pods.get(slot.record.node, ()),
-                look=self._looks.get(slot.record.request),
-                judged=self._judged.get(slot.record.request),
-                is_counted=self._is_counted(view, slot.record.rollout, slot.record.request),
+                look=self._looks.get(_key(slot.record)),
+                judged=self._judged.get(_key(slot.record)),
+                is_counted=is_counted(
+                    view.memory, slot.record.rollout, slot.record.uid, slot.record.request
+                ),
             )
             yield _Change(view=found, slot=slot)
         for name, node in view.nodes.items():
@@ -167,10 +175,6 @@ class Coordinator:
                     record=record, has_lease=False, node=node, pods=view.pods.get(name, ())
                 )
                 yield _Change(view=found, slot=None)
-
-    def _is_counted(self, view: FleetView, asked: str, request: str) -> bool:
-        rollout = view.memory.rollouts.get(rollout_id(asked))
-        return rollout is not None and request in rollout.requests
 
     def _advance(self, change: _Change, now: float) -> bool:
         """Make the change's next effect; whether there was one."""
@@ -207,11 +211,11 @@ class Coordinator:
             case PatchNode():
                 return self._patch_node(change, now)
             case LookAtPods(node=node):
-                self._looks[record.request] = self._look(node, now)
+                self._looks[_key(record)] = self._look(node, now)
             case JudgeDrain():
                 self._judge(change.view, now)
             case EvictHolders(pods=holders):
-                if self._judged.get(record.request) is not change.view.judged:
+                if self._judged.get(_key(record)) is not change.view.judged:
                     return True  # another node's evictions came since: judge anew
                 self._judged.clear()  # budgets let others go no more
                 for holder in holders:
@@ -225,12 +229,9 @@ class Coordinator:
                 if not due:
                     return False
                 self._reports.evicted(record, due)
-            case CountEnd(outcome=outcome):
-                memory = counted(
-                    self._leadership.memory, record.rollout, record.request, outcome, int(now)
-                )
-                self._leadership.remember(memory)
-                self._reports.counted(record, outcome)
+            case CountEnd(end=end):
+                self._leadership.remember(counted(self._leadership.memory, end, int(now)))
+                self._reports.counted(record, end.outcome)
             case WriteRecord(record=after, why=why) if slot is not None:
                 self._write_slot(slot, slot_lease.written(slot, after, self._wall()))
                 self._reports.recorded(record, after, why)
@@ -238,13 +239,12 @@ class Coordinator:
                 self._park(slot)
             case FreeSlot(outcome=outcome, retry_later=retry_later) if slot is not None:
                 self._write_slot(slot, slot_lease.freed(slot, self._wall()))
-                outcome = self._undone.pop(record.request, outcome)
-                self._freed(record.node, record.request, now, retry_later=retry_later)
-                if outcome == CALLED_OFF:
-                    self._rest(record.node, now + self._terms.called_off_seconds)
+                outcome = self._undone.pop(_key(record), outcome)
+                rest = self._terms.called_off_seconds if outcome == CALLED_OFF else 0.0
                 if record.drain == DrainMode.CORDON and record.held_at and retry_later:
                     held_seconds = min(now - record.held_at, self._terms.cordoned_seconds)
-                    self._rest(record.node, now + held_seconds)
+                    rest = max(rest, held_seconds)
+                self._turn_ended(record, now, rest)
                 self._reports.freed(record, slot, outcome)
             case _:
                 return False
@@ -265,12 +265,12 @@ class Coordinator:
         if not isinstance(effect, PatchNode):
             return False
         if effect.purpose is NodeWrite.HOLD:  # pods may have come before the cordon
-            self._judged.pop(change.view.record.request, None)
+            self._judged.pop(_key(change.view.record), None)
         self._cache.node(self._api.patch(NODES, name, effect.patch))
         if effect.purpose is NodeWrite.UNDO and change.slot is not None:
-            self._undone[change.view.record.request] = effect.why
+            self._undone[_key(change.view.record)] = effect.why
         elif effect.purpose is NodeWrite.UNDO and effect.why == CALLED_OFF:
-            self._rest(name, now + self._terms.called_off_seconds)
+            self._turn_ended(change.view.record, now, self._terms.called_off_seconds)
         self._reports.patched(fresh, effect)
         return True
 
@@ -291,7 +291,7 @@ class Coordinator:
             whole_node=view.record.drain == DrainMode.NODE,
             now=now,
         )
-        self._judged[view.record.request] = JudgedDrain(at=now, plan=plan)
+        self._judged[_key(view.record)] = JudgedDrain(at=now, plan=plan)
         self._reports.judged(view.record, plan)
 
     def _look(self, node: str, now: float) -> PodLook:
@@ -313,7 +313,7 @@ class Coordinator:
         try:
             undo_record.decode(undo_record.encode(record))
         except BadInput as error:  # somebody's values are too long to be kept
-            self._freed(node.name, record.request, now, retry_later=True)
+            self._turn_ended(record, now)
             if self._logged.is_new(str(error), ("record", node.name)):
                 log.warning("MIG slot not taken", extra={"node": node.name, "why": str(error)})
             return False
@@ -333,7 +333,7 @@ class Coordinator:
             return
         view = self._view()
         is_there = any(
-            it.is_parked and it.record is not None and it.record.request == slot.record.request
+            it.is_parked and it.record is not None and _key(it.record) == _key(slot.record)
             for it in view.slots
         )
         if not is_there:
@@ -372,20 +372,11 @@ class Coordinator:
 
     # what is only remembered here
 
-    def _freed(self, node: str, request: str, now: float, *, retry_later: bool) -> None:
-        self._looks.pop(request, None)
-        self._judged.pop(request, None)
-        if not retry_later:
-            self._retries.pop(node, None)
-            self._retry_at.pop(node, None)
-            return
-        wait = self._retries.get(node, self._terms.retry_seconds)
-        self._retries[node] = min(2 * wait, LONGEST_RETRY_SECONDS)
-        self._retry_at[node] = now + wait
-
-    def _rest(self, node: str, until: float) -> None:
-        """The node gets no slot before."""
-        self._retry_at[node] = max(self._retry_at.get(node, 0.0), until)
+    def _turn_ended(self, record: UndoRecord, now: float, rest: float = 0.0) -> None:
+        """The node has no slot any more, and gets none for ``rest`` seconds at least."""
+        self._looks.pop(_key(record), None)
+        self._judged.pop(_key(record), None)
+        self._turns.ended(record.node, record.uid, record.rollout, now, rest)
 
     def _forget(self, view: FleetView, now: float) -> None:
         """Drop rollouts that are over, here and on the Lease."""
@@ -396,9 +387,12 @@ class Coordinator:
             except ApiError as error:
                 log.info("rollouts not forgotten", extra={"why": str(error)})
         self._evict_at = {uid: at for uid, at in self._evict_at.items() if now < at}
-        for gone in self._retry_at.keys() - view.nodes.keys():
-            del self._retry_at[gone]
-            self._retries.pop(gone, None)
+        self._turns.forget_all_but(self._cache.has_node)
+
+
+def _key(record: UndoRecord) -> _ChangeKey:
+    """Of one change. Its request's id alone is the agent's word: two nodes may have the same."""
+    return record.uid, record.request
 
 
 def _has_grant(view: FleetView, holder: str) -> bool:

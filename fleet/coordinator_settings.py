@@ -56,10 +56,13 @@ class CoordinatorSettings:
         "From a rollout's first success to its other nodes; until then they wait.",
     )
     failures_in_row: int = setting(
-        2, kinds.count(1000), "A rollout with so many failures in a row stops."
+        2,
+        kinds.count(1000),
+        "A rollout stops for 2 minutes when so many of its nodes have failed in a row; then one is"
+        " tried alone.",
     )
     failures_in_all: int = setting(
-        3, kinds.count(1000), "A rollout with so many failures in all stops."
+        3, kinds.count(1000), "A rollout stops when so many of its nodes have failed."
     )
     unavailable_limit: int = setting(
         5,
@@ -112,8 +115,9 @@ class CoordinatorSettings:
     change_deadline: float = setting(
         900.0,
         kinds.duration("1m"),
-        "From the agent's leave to its word how the change ended; past it the slot is free, the"
-        " change counts as failed, and the node stays as it is until that word comes.",
+        "From the agent's leave to its word how the change ended; past it the change counts as"
+        " failed, and the node stays as it is until that word comes. The slot is free after a"
+        " third of it, for one such node of a rollout at a time.",
     )
     register_deadline: float = setting(
         60.0,
@@ -124,7 +128,7 @@ class CoordinatorSettings:
     retry: float = setting(
         60.0,
         kinds.duration("1s"),
-        "From an attempt that was undone to the node's next; it doubles up to an hour.",
+        "From a node's first turn to its second for the same layout; it doubles up to an hour.",
     )
     long_wait: float = setting(
         86400.0,

@@ -88,6 +88,11 @@ class FleetCache:
             self._node_versions.drop(name)
             self._counting.discard(name)
 
+    def has_node(self, name: str) -> bool:
+        """Whether there is a Node of this name."""
+        with self._lock:
+            return name in self._nodes
+
     def pod(self, seen: Object) -> bool:
         """Take a pod that is bound to a node; whether it is other than before."""
         found = gpu_pod.pod_of(seen, self.terms)

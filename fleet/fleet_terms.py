@@ -91,8 +91,11 @@ class FleetTerms:
     canary_seconds: float = 600.0
     """From a rollout's first success to its second node."""
     failures_in_row: int = 2
+    """Nodes: a rollout with so many stops for :attr:`row_seconds`."""
     failures_in_all: int = 3
-    """A rollout with so many stops."""
+    """Nodes: a rollout with so many stops until a person resumes it."""
+    row_seconds: float = 120.0
+    """It doubles with each further node that fails in the row."""
     most_away: int = 5
     """A rollout stops while more of its nodes are not available."""
     windows: tuple[Window, ...] = ()
@@ -106,7 +109,8 @@ class FleetTerms:
     hold_seconds: float = 120.0
     """How long a cordoned node waits to be idle again, and for go; then all is undone."""
     end_seconds: float = 900.0
-    """From go to the request's end; then the slot is free, and the node stays as it is."""
+    """From go to the request's end; then the change counts as failed, and the node stays as it is.
+    """
     register_seconds: float = 60.0
     """From a restart of the device plugin to what it is to offer."""
     restarts: int = 3
@@ -116,6 +120,11 @@ class FleetTerms:
     """From an undone attempt to the node's next; it doubles up to an hour."""
     long_wait_seconds: float = 86400.0
     """A node that waits longer for its change raises an alert; nothing else comes of it."""
+
+    @property
+    def slot_seconds(self) -> float:
+        """From go until the slot is free for others, whatever becomes of the change."""
+        return self.end_seconds / 3
 
 
 PAUSED: Final = "paused-for-mig-change"

@@ -17,9 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Any, Final
-
-import msgspec
+from typing import Final
 
 from api import names
 from api.mig_grant_annotation import GrantPhase
@@ -41,10 +39,21 @@ from fleet.change_effects import (
 )
 from fleet.drain.drain_plan import DrainPlan
 from fleet.drain.pod_look import PodLook, is_idle_at, is_idle_by
-from fleet.fleet_terms import LOOK_SECONDS, PAUSED, FleetTerms
+from fleet.fleet_terms import LOOK_SECONDS, FleetTerms
 from fleet.gpu_pod import GpuPod
 from fleet.mig_node import Away, DrainMode, MigNode
-from fleet.rollout_memory import CountedEnd
+from fleet.rollout_memory import CountedEnd, NodeEnd
+from fleet.turns.change_progress import (
+    has_gone,
+    has_to_pause,
+    is_changing,
+    is_marked,
+    is_paused,
+    passed,
+    phase_of,
+    with_values,
+    without_times_to_come,
+)
 from fleet.undo_record import UndoRecord
 
 CALLED_OFF: Final = "called off: a person removed the grant"
@@ -52,10 +61,6 @@ SUPERSEDED: Final = "superseded"
 """The end of a request that neither request nor status names any more."""
 _TOUCHED: Final = (RequestEnd.APPLIED, RequestEnd.PREVIOUS)
 _UNTOUCHED: Final = (RequestEnd.REFUSED, RequestEnd.CANCELLED, RequestEnd.EXPIRED)
-
-_TIMES: Final = ("taken_at", "drain_at", "held_at", "go_at", "restarted_at")
-_CLOCKS_DIFFER_SECONDS: Final = 60.0
-"""Between two coordinators' machines, at most."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +81,8 @@ class ChangeView:
     """False: no record was found, and this one was made from the Node's grant."""
     parked: bool = False
     """The slot is free again; the record waits for the request's end."""
+    may_park: bool = True
+    """No other change of the rollout waits so without a failure that was counted."""
     node: MigNode | None
     """None: there is none of this name."""
     pods: Collection[GpuPod] = ()
@@ -103,7 +110,7 @@ def next_effect(view: ChangeView, terms: FleetTerms, now: float) -> ChangeEffect
     record, node = view.record, view.node
     if node is None or node.uid != record.uid:
         return FreeSlot(outcome=CountedEnd.GONE) if view.has_lease else None
-    if view.has_lease and (past := _not_to_come(record, now)) != record:
+    if view.has_lease and (past := without_times_to_come(record, now)) != record:
         return WriteRecord(record=past, why="times to come")
     end = record.end or told_end(node, record.request)
     if end is None:
@@ -115,20 +122,20 @@ def next_effect(view: ChangeView, terms: FleetTerms, now: float) -> ChangeEffect
 
 
 def _open(view: ChangeView, node: MigNode, terms: FleetTerms, now: float) -> ChangeEffect:
-    record, phase = view.record, _phase(node, view.record)
-    if _went(node, record):
+    record, phase = view.record, phase_of(node, view.record)
+    if has_gone(node, record):
         return _going(view, node, terms, now)
     if not view.has_lease:
         why = "no record" if node.grant_text is not None else CALLED_OFF
-        return None if _is_changing(node, record) else _undo(view, node, why)
+        return None if is_changing(node, record) else _undo(view, node, why)
     if phase is GrantPhase.HOLD:
         return _holding(view, node, terms, now)
-    if _is_marked(node, record) and not record.held_at:
-        return WriteRecord(record=_with(record, held_at=int(now)))
+    if is_marked(node, record) and not record.held_at:
+        return WriteRecord(record=with_values(record, held_at=int(now)))
     if record.held_at or node.grant_text is not None:
         return _undo(view, node, CALLED_OFF, retry_later=True)
     why = hold_obstacle(view, node)
-    if why or _passed(record.taken_at, now) > terms.hold_seconds:
+    if why or passed(record.taken_at, now) > terms.hold_seconds:
         return _undo(view, node, why or "not held in time", retry_later=True)
     if _drain(view).evicts:  # no cordon for pods that would not leave
         judged = _fresh(view.judged, record.taken_at, now)
@@ -164,36 +171,39 @@ def _going(view: ChangeView, node: MigNode, terms: FleetTerms, now: float) -> Ch
     if not view.has_lease:
         return None
     if not record.go_at:
-        return WriteRecord(record=_with(record, go_at=int(now)))
-    is_held = _phase(node, record) is GrantPhase.GO or _is_marked(node, record)
+        return WriteRecord(record=with_values(record, go_at=int(now)))
+    is_held = phase_of(node, record) is GrantPhase.GO or is_marked(node, record)
     if record.cordon and not node.unschedulable and is_held:
-        return WriteRecord(record=_with(record, cordon=False), why="uncordoned by somebody else")
-    if _passed(record.go_at, now) <= terms.end_seconds:
-        return None
+        return WriteRecord(
+            record=with_values(record, cordon=False), why="uncordoned by somebody else"
+        )
+    if passed(record.go_at, now) <= terms.end_seconds:
+        is_long = passed(record.go_at, now) > terms.slot_seconds
+        return ParkRecord() if is_long and not view.parked and view.may_park else None
     phase = "" if node.status is None else node.status.phase
-    if _phase(node, record) is not GrantPhase.GO and phase == MigPhase.WAITING:
+    if phase_of(node, record) is not GrantPhase.GO and phase == MigPhase.WAITING:
         # somebody removed the go before its agent saw it, or wrote into the record that there was
         # one: nothing runs, and nothing can begin
         return _undo(view, node, CALLED_OFF, retry_later=True)
-    return None if view.parked else _count(view, CountedEnd.LATE) or ParkRecord()
+    return _count(view, CountedEnd.LATE) or (None if view.parked else ParkRecord())
 
 
 def _holding(view: ChangeView, node: MigNode, terms: FleetTerms, now: float) -> ChangeEffect:
     record, request = view.record, node.request
     if not record.held_at:
-        return WriteRecord(record=_with(record, held_at=int(now)))
+        return WriteRecord(record=with_values(record, held_at=int(now)))
     if not node.unschedulable:
         if record.cordon:  # a cordon that comes after this is not ours
             return WriteRecord(
-                record=_with(record, cordon=False), why="uncordoned by somebody else"
+                record=with_values(record, cordon=False), why="uncordoned by somebody else"
             )
         return _undo(view, node, "uncordoned by somebody else", retry_later=True)
-    if _passed(record.held_at, now) > _most_held(view, terms):
+    if passed(record.held_at, now) > _most_held(view, terms):
         return _undo(view, node, node.away or "not idle", retry_later=True)
     look = view.look
     if request is None or request.request != record.request or node.away is not None:
         return None
-    if _passed(record.held_at, now) < terms.settle_seconds:
+    if passed(record.held_at, now) < terms.settle_seconds:
         return None
     drain = _drain(view)
     if drain is DrainMode.CORDON and not is_idle_by(request, view.pods):
@@ -227,8 +237,8 @@ def _draining(
     if not record.drain_at:
         if plan.blockers:
             return _undo(view, node, _blocked(plan), retry_later=True)
-        return WriteRecord(record=_with(record, drain_at=int(now)), why="pods are to leave")
-    if _passed(record.drain_at, now) > terms.evictions.deadline_seconds:
+        return WriteRecord(record=with_values(record, drain_at=int(now)), why="pods are to leave")
+    if passed(record.drain_at, now) > terms.evictions.deadline_seconds:
         return _undo(view, node, _blocked(plan) or "pods did not leave in time", retry_later=True)
     return EvictHolders(pods=plan.evict) if plan.evict else None
 
@@ -251,14 +261,14 @@ def _blocked(plan: DrainPlan) -> str:
 def _leave(view: ChangeView, node: MigNode, now: float) -> ChangeEffect:
     """Nobody is in the way: pause what keeps GPUs open, then go."""
     record = view.record
-    if _to_pause(node, record):
+    if has_to_pause(node, record):
         return PatchNode(
             purpose=NodeWrite.PAUSE, node=node.name, patch=node_patches.paused(node, record)
         )
     if record.labels and any(pod.is_plugin for pod in view.pods):
         return None
-    if not record.go_at or _passed(record.go_at, now) > LOOK_SECONDS:
-        return WriteRecord(record=_with(record, go_at=int(now)), why="go comes next")
+    if not record.go_at or passed(record.go_at, now) > LOOK_SECONDS:
+        return WriteRecord(record=with_values(record, go_at=int(now)), why="go comes next")
     return PatchNode(purpose=NodeWrite.GO, node=node.name, patch=node_patches.go(node, record))
 
 
@@ -274,13 +284,13 @@ def _ended(
         if view.parked or not view.has_lease:
             return _count(view, CountedEnd.HELD)
         return _count(view, CountedEnd.HELD) or ParkRecord()
-    if end not in _TOUCHED and (end in _UNTOUCHED or not _went(node, record)):
+    if end not in _TOUCHED and (end in _UNTOUCHED or not has_gone(node, record)):
         return _undo(view, node, end)
     if view.has_lease and not record.end:
-        return WriteRecord(record=_with(record, end=end))
+        return WriteRecord(record=with_values(record, end=end))
     if end == RequestEnd.PREVIOUS and (effect := _count(view, CountedEnd.PREVIOUS)):
         return effect
-    if _paused(node, record):
+    if is_paused(node, record):
         return PatchNode(
             purpose=NodeWrite.RESUME, node=node.name, patch=node_patches.resumed(node, record)
         )
@@ -303,15 +313,16 @@ def _registering(
     wanted = {RequestEnd.APPLIED: record.offers, RequestEnd.PREVIOUS: record.had}.get(
         RequestEnd(end) if end in _TOUCHED else RequestEnd.CANCELLED, {}
     )
-    waited = _passed(record.restarted_at, now)
+    waited = passed(record.restarted_at, now)
     is_back = not leaving and (
         any(pod.is_ready for pod in plugins)
         if record.replaced
         else waited >= min(terms.settle_seconds, terms.register_seconds)
     )
     if is_back and (not wanted or dict(node.offers) == wanted):
+        is_shown = bool(wanted) and wanted != record.had
         outcome = CountedEnd.APPLIED if end == RequestEnd.APPLIED else None
-        return (outcome and _count(view, outcome)) or _undo(view, node, end)
+        return (outcome and _count(view, outcome, is_shown=is_shown)) or _undo(view, node, end)
     if waited <= terms.register_seconds:
         return None
     if record.restarts < terms.restarts:
@@ -321,23 +332,32 @@ def _registering(
 
 def _restarted(record: UndoRecord, plugins: Collection[GpuPod], now: float) -> UndoRecord:
     replaced = tuple(sorted(pod.uid for pod in plugins))
-    return _with(record, restarts=record.restarts + 1, restarted_at=int(now), replaced=replaced)
+    return with_values(
+        record, restarts=record.restarts + 1, restarted_at=int(now), replaced=replaced
+    )
 
 
-def _count(view: ChangeView, outcome: CountedEnd) -> ChangeEffect:
+def _count(view: ChangeView, outcome: CountedEnd, *, is_shown: bool = False) -> ChangeEffect:
     """Count the end once: first in the memory, then in the record; None where that is done."""
     if view.record.counted or not view.has_lease:
         return None
     if not view.is_counted:
-        return CountEnd(outcome=outcome)
-    return WriteRecord(record=_with(view.record, counted=True), why=outcome)
+        end = NodeEnd(
+            asked=view.record.rollout,
+            uid=view.record.uid,
+            request=view.record.request,
+            outcome=outcome,
+            is_shown=is_shown,
+        )
+        return CountEnd(end=end)
+    return WriteRecord(record=with_values(view.record, counted=True), why=outcome)
 
 
 def _undo(view: ChangeView, node: MigNode, why: str, *, retry_later: bool = False) -> ChangeEffect:
     record = view.record
     patch = node_patches.undone(node, record)
-    if patch and record.go_at and view.has_lease and _phase(node, record) is GrantPhase.HOLD:
-        return WriteRecord(record=_with(record, go_at=0), why="go does not come")
+    if patch and record.go_at and view.has_lease and phase_of(node, record) is GrantPhase.HOLD:
+        return WriteRecord(record=with_values(record, go_at=0), why="go does not come")
     if patch:
         return PatchNode(purpose=NodeWrite.UNDO, node=node.name, patch=patch, why=why)
     return FreeSlot(outcome=why, retry_later=retry_later) if view.has_lease else None
@@ -360,59 +380,3 @@ def _most_held(view: ChangeView, terms: FleetTerms) -> float:
     if _drain(view) is DrainMode.CORDON:
         return max(terms.cordoned_seconds, terms.hold_seconds)
     return terms.hold_seconds + (terms.evictions.deadline_seconds if view.record.drain_at else 0)
-
-
-def _phase(node: MigNode, record: UndoRecord) -> GrantPhase | None:
-    """The phase of the Node's grant, if it is for the record's request."""
-    grant = node.grant
-    return None if grant is None or grant.request != record.request else grant.phase
-
-
-def _went(node: MigNode, record: UndoRecord) -> bool:
-    """Whether the agent may have begun, or may begin without another effect of ours."""
-    phase = _phase(node, record)
-    return phase is GrantPhase.GO or (record.go_at > 0 and phase is not GrantPhase.HOLD)
-
-
-def _is_marked(node: MigNode, record: UndoRecord) -> bool:
-    """Whether our mark says that the cordon is of this change."""
-    return node.cordoned_for == record.request
-
-
-def _is_changing(node: MigNode, record: UndoRecord) -> bool:
-    """Whether the agent says so of this request."""
-    status = node.status
-    return (
-        status is not None
-        and status.request == record.request
-        and status.phase == MigPhase.CHANGING
-    )
-
-
-def _to_pause(node: MigNode, record: UndoRecord) -> bool:
-    present = dict(node.deploy)
-    return any(present.get(label) == was for label, was in record.labels.items())
-
-
-def _paused(node: MigNode, record: UndoRecord) -> bool:
-    present = dict(node.deploy)
-    return any(present.get(label) == PAUSED for label in record.labels)
-
-
-def _not_to_come(record: UndoRecord, now: float) -> UndoRecord:
-    """The record with times to come as now: a clock was wrong, or somebody wrote them.
-
-    Nothing would pass before they do.
-    """
-    times = {name: getattr(record, name) for name in _TIMES}
-    wrong = {name: int(now) for name, at in times.items() if at - now > _CLOCKS_DIFFER_SECONDS}
-    return _with(record, **wrong) if wrong else record
-
-
-def _passed(since: float, now: float) -> float:
-    """Seconds; 0 where the wall clock was set back."""
-    return max(0.0, now - since)
-
-
-def _with(record: UndoRecord, **values: Any) -> UndoRecord:
-    return msgspec.structs.replace(record, **values)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ import msgspec
 from api import keys, mig_grant_annotation, mig_request_annotation, mig_status_annotation, names
 from api.mig_grant_annotation import MigGrantAnnotation
 from api.mig_request_annotation import MigRequestAnnotation
-from api.mig_status_annotation import MigStatusAnnotation
+from api.mig_status_annotation import MigStatusAnnotation, RequestSource, wish_digest
 from kube.amounts.gpu_amounts import gpu_amounts
 from kube.api import Object
 
@@ -26,6 +27,9 @@ PAUSED_FOR_DRIVER: Final = "paused-for-driver-upgrade"
 without the label above. Source: NVIDIA k8s-driver-manager, cmd/driver-manager."""
 REBOOT: Final = "weave.works/kured-reboot-in-progress"
 """Annotation of kured while it reboots a node. Source: kured, cmd/kured/main.go."""
+_NEVER: Final = "never"
+"""Value of ``gpuscape.io/mig-adopt`` on a Node whose label is another program's."""
+_MOST_TEXT: Final = 128
 REMOVAL_TAINTS: Final = ("ToBeDeletedByClusterAutoscaler", "karpenter.sh/disrupted")
 
 T = TypeVar("T", bound=msgspec.Struct)
@@ -73,6 +77,11 @@ class MigNode:
     """An admin's ``gpuscape.io/keep-cordoned`` stands there."""
     drain: str = ""
     """The annotation as it is; empty: none."""
+    rollout: str = ""
+    """What its admin asks for, by the admin's own keys: equal on all nodes that are asked for the
+    same; empty: nobody asks for a layout."""
+    wish: str = ""
+    """Digest of the same, as the agent's status has it once it has judged that."""
     request: MigRequestAnnotation | None = None
     status: MigStatusAnnotation | None = None
     status_damaged: bool = False
@@ -99,11 +108,9 @@ class MigNode:
         return any(marks) or any(each is not None for each in texts)
 
     @property
-    def rollout(self) -> str:
-        """What its admin asks for: equal on all nodes that are asked for the same; may be empty."""
-        if self.status is not None and self.status.asked:
-            return f"{self.status.source}:{self.status.asked}"
-        return "" if self.request is None else f"plan:{self.request.plan}"
+    def is_judged(self) -> bool:
+        """Whether its agent's status is about the layout that is asked for now."""
+        return self.status is None or self.status.wish in ("", self.wish)
 
 
 def node_of(seen: Object, resources: tuple[str, ...]) -> MigNode:
@@ -115,6 +122,7 @@ def node_of(seen: Object, resources: tuple[str, ...]) -> MigNode:
     labels, notes = meta.get("labels") or {}, meta.get("annotations") or {}
     status = mig_status_annotation.FORMAT.readable(notes.get(keys.MIG_STATUS))
     amounts = seen.get("status") or {}
+    asked = _asked(labels, notes)
     return MigNode(
         name=meta["name"],
         uid=meta["uid"],
@@ -123,6 +131,8 @@ def node_of(seen: Object, resources: tuple[str, ...]) -> MigNode:
         unschedulable=bool(spec.get("unschedulable")),
         keeps_cordon=keys.KEEP_CORDONED in notes,
         drain=notes.get(keys.DRAIN, ""),
+        rollout=_rollout(*asked),
+        wish=wish_digest(*asked) if asked[1] else "",
         request=mig_request_annotation.FORMAT.readable(notes.get(keys.MIG_REQUEST)),
         status=status,
         status_damaged=status is None and keys.MIG_STATUS in notes,
@@ -134,6 +144,21 @@ def node_of(seen: Object, resources: tuple[str, ...]) -> MigNode:
         offers=tuple(gpu_amounts(amounts.get("allocatable") or {}, resources).items()),
         lists=tuple(gpu_amounts(amounts.get("capacity") or {}, resources).items()),
     )
+
+
+def _asked(labels: Mapping[str, str], notes: Mapping[str, str]) -> tuple[RequestSource, str]:
+    """Which layout the admin asks for, and where; empty: none. No agent may write these keys."""
+    if keys.MIG_LAYOUT in notes:
+        return RequestSource.ANNOTATION, notes[keys.MIG_LAYOUT]
+    is_anothers = labels.get(keys.MIG_ADOPT) == _NEVER
+    return RequestSource.LABEL, "" if is_anothers else labels.get(keys.MIG_CONFIG, "")
+
+
+def _rollout(source: RequestSource, text: str) -> str:
+    """One name for each text, which fits into a record."""
+    if len(text) > _MOST_TEXT:
+        text = f"{text[:_MOST_TEXT]}… {hashlib.sha256(text.encode()).hexdigest()[:16]}"
+    return f"{source}:{text}" if text else ""
 
 
 def _away(node: Object) -> Away | None:

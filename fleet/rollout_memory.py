@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """How the changes of each rollout ended so far: what canary and circuit breaker go by. Pure.
 
+Nodes are counted, not changes: an agent that reports one end after the other moves no count by
+more than one, and its reports about another node's request count for nothing.
 It stands in ``gpuscape.io/mig-rollouts`` on the leader's Lease, so that it outlives every
 coordinator; a person who deletes the annotation lets stopped rollouts go on. Times are whole
 seconds since 1970.
@@ -10,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Final, Literal
 
@@ -17,17 +20,21 @@ import msgspec
 from msgspec import Meta
 
 from api import keys, limits
-from api.mig_request_annotation import RequestId
 from api.versioned import VersionedFormat
 
 VERSION: Final = 1
 MOST_ROLLOUTS: Final = 32
 REMEMBERED_REQUESTS: Final = 8
-_MOST_ASKED: Final = 64
+REMEMBERED_NODES: Final = 8
+"""Of each kind and rollout; one that failed before so many others may count twice."""
+_MOST_ASKED: Final = 32
+_DIGITS: Final = 8
 FORGET_SECONDS: Final = 3600
 """A rollout that no node takes part in any more is forgotten after this time."""
 
 Text = Annotated[str, Meta(max_length=256)]
+Digests = Annotated[str, Meta(pattern=rf"^([0-9a-f]{{{_DIGITS}}})*$")]
+"""Digests one after the other, since the Lease has room for 500 characters of a rollout."""
 
 
 class CountedEnd(StrEnum):
@@ -52,20 +59,30 @@ FAILURES: Final = frozenset(
 
 
 class RolloutCounts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The counted ends of one rollout."""
+    """The counted ends of one rollout. Each node counts once, by its newest end."""
 
     asked: Text
     """For people."""
     applied: int = 0
+    """Changes, for people."""
     failed: int = 0
+    """Nodes."""
     in_row: int = 0
-    """Failures since the last success."""
+    """Of them the last ones, since a success of another node."""
+    failed_at: int = 0
+    """When the last of them was counted."""
     proven_at: int = 0
-    """When the first change succeeded; 0: none has."""
+    """When the layout was proven; 0: it is not."""
     at: int = 0
     """When it was last counted, or taken part in."""
-    requests: tuple[RequestId, ...] = ()
-    """Those counted last, so that none counts twice."""
+    ends: Digests = ""
+    """Requests that were counted last, each with its node, so that none counts twice."""
+    failed_nodes: Digests = ""
+    """In the order in which they failed."""
+    reset_by: Digests = ""
+    """Nodes whose success has ended a row: none does so twice."""
+    reported_by: Digests = ""
+    """The first node that reported a success of which the Node shows nothing."""
 
 
 class RolloutMemory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -80,36 +97,113 @@ EMPTY: Final = RolloutMemory(v=1)
 
 def rollout_id(asked: str) -> str:
     """A short name of what nodes are asked for."""
-    return hashlib.sha256(asked.encode()).hexdigest()[:12]
+    return _digest(asked, 12)
 
 
-def counted(
-    memory: RolloutMemory, asked: str, request: str, outcome: CountedEnd, now: int
-) -> RolloutMemory:
+def node_digest(uid: str) -> str:
+    """A short name of a node."""
+    return _digest(uid, _DIGITS)
+
+
+def has_failed(counts: RolloutCounts, uid: str) -> bool:
+    """Whether a node's newest end is a failure."""
+    return node_digest(uid) in _split(counts.failed_nodes)
+
+
+def is_counted(memory: RolloutMemory, asked: str, uid: str, request: str) -> bool:
+    """Whether the end of a node's request is in there; another node's of the same id is not."""
+    counts = memory.rollouts.get(rollout_id(asked))
+    return counts is not None and _node_request(uid, request) in _split(counts.ends)
+
+
+def is_full(memory: RolloutMemory) -> bool:
+    """Whether a rollout that is not in there would push out one that has failed."""
+    return len(memory.rollouts) >= MOST_ROLLOUTS and all(
+        counts.failed for counts in memory.rollouts.values()
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeEnd:
+    """How one node's change ended."""
+
+    asked: str
+    """The rollout, as :attr:`fleet.mig_node.MigNode.rollout`."""
+    uid: str
+    """Of the Node."""
+    request: str
+    outcome: CountedEnd
+    is_shown: bool = False
+    """The kubelet offers what the layout has, and did not before: not the agent's word alone."""
+
+
+def counted(memory: RolloutMemory, end: NodeEnd, now: int) -> RolloutMemory:
     """The memory with one more end; unchanged where it is in there, or is one that never counts."""
-    name = rollout_id(asked)
-    before = memory.rollouts.get(name, RolloutCounts(asked=asked[:_MOST_ASKED]))
-    if request in before.requests or outcome in (CountedEnd.UNTOUCHED, CountedEnd.GONE):
+    name = rollout_id(end.asked)
+    asked = "".join(it if it.isprintable() else " " for it in end.asked[:_MOST_ASKED])
+    before = memory.rollouts.get(name, RolloutCounts(asked=asked))
+    never = (CountedEnd.UNTOUCHED, CountedEnd.GONE)
+    if end.outcome in never or is_counted(memory, end.asked, end.uid, end.request):
         return memory
-    requests = (*before.requests, request)[-REMEMBERED_REQUESTS:]
-    if outcome in FAILURES:
-        after = msgspec.structs.replace(
-            before, failed=before.failed + 1, in_row=before.in_row + 1, at=now, requests=requests
-        )
-    else:
-        after = msgspec.structs.replace(
-            before,
-            applied=before.applied + 1,
-            in_row=0,
-            proven_at=before.proven_at or now,
-            at=now,
-            requests=requests,
-        )
+    failed = end.outcome in FAILURES
+    after = _failed(before, end, now) if failed else _succeeded(before, end, now)
+    ends = _with(before.ends, _node_request(end.uid, end.request), REMEMBERED_REQUESTS)
+    after = msgspec.structs.replace(after, at=now, ends=ends)
     kept = {it: counts for it, counts in memory.rollouts.items() if it != name}
     while len(kept) >= MOST_ROLLOUTS:
         # a rollout that was stopped goes on once it is forgotten: the least failed goes first
         del kept[min(kept, key=lambda it: (kept[it].failed, kept[it].at))]
     return RolloutMemory(v=1, rollouts=kept | {name: after})
+
+
+def _failed(before: RolloutCounts, end: NodeEnd, now: int) -> RolloutCounts:
+    node = node_digest(end.uid)
+    if has_failed(before, end.uid):
+        return before
+    return msgspec.structs.replace(
+        before,
+        failed=before.failed + 1,
+        in_row=before.in_row + 1,
+        failed_at=now,
+        failed_nodes=_with(before.failed_nodes, node, REMEMBERED_NODES),
+    )
+
+
+def _succeeded(before: RolloutCounts, end: NodeEnd, now: int) -> RolloutCounts:
+    """Its own failure counts no more, and the row of others' ends, unless it ended one before."""
+    node = node_digest(end.uid)
+    failed_nodes, reset_by = _split(before.failed_nodes), before.reset_by
+    row = failed_nodes[-before.in_row :] if before.in_row else ()
+    in_row = before.in_row - (node in row)
+    if in_row and node not in _split(reset_by):
+        in_row, reset_by = 0, _with(reset_by, node, REMEMBERED_NODES)
+    is_proof = end.is_shown or before.reported_by not in ("", node)
+    return msgspec.structs.replace(
+        before,
+        applied=before.applied + 1,
+        failed=before.failed - (node in failed_nodes),
+        in_row=in_row,
+        proven_at=before.proven_at or (now if is_proof else 0),
+        failed_nodes="".join(it for it in failed_nodes if it != node),
+        reset_by=reset_by,
+        reported_by=before.reported_by or node,
+    )
+
+
+def _node_request(uid: str, request: str) -> str:
+    return _digest(f"{uid}/{request}", _DIGITS)
+
+
+def _split(digests: str) -> tuple[str, ...]:
+    return tuple(digests[at : at + _DIGITS] for at in range(0, len(digests), _DIGITS))
+
+
+def _with(digests: str, new: str, most: int) -> str:
+    return (digests + new)[-most * _DIGITS :]
+
+
+def _digest(text: str, length: int) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:length]
 
 
 def without_ended(memory: RolloutMemory, present: Collection[str], now: int) -> RolloutMemory:

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which node gets a slot next, and why each of the others waits. Pure.
 
-A rollout is all nodes that are asked for the same. Its first node goes alone; the others follow
-some time after it has succeeded. Rollouts do not wait for each other.
+A rollout is all nodes whose admin asks for the same. Its first node goes alone; the others follow
+some time after it has succeeded. Rollouts do not wait for each other, and no rollout rests on what
+one agent reports.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Final
 
 from api.mig_grant_annotation import GrantPhase
 from fleet.drain.pod_look import is_idle_by
@@ -18,8 +20,18 @@ from fleet.fleet_terms import FleetTerms
 from fleet.gpu_pod import GpuPod
 from fleet.mig_change import told_end
 from fleet.mig_node import Away, DrainMode, MigNode
-from fleet.rollout_memory import EMPTY, RolloutCounts, RolloutMemory, rollout_id
+from fleet.rollout_memory import (
+    EMPTY,
+    RolloutCounts,
+    RolloutMemory,
+    has_failed,
+    is_full,
+    rollout_id,
+)
 from fleet.slot_lease import PARKING, SlotLease, lowest_free
+from fleet.turns.node_turns import NodeTurn, NodeTurns
+
+_MOST_DOUBLINGS: Final = 10
 
 
 class Waiting(StrEnum):
@@ -36,7 +48,11 @@ class Waiting(StrEnum):
     DRIFT = "drift"
     """Not idle, and pods are evicted there only for a layout that somebody asks for anew."""
     RETRY = "retry"
-    """An attempt was undone; the next one comes later."""
+    """It has had a slot for this already; the next one comes later."""
+    NOT_ASKED = "not-asked"
+    """Nobody but its agent asks for a layout."""
+    NOT_JUDGED = "not-judged"
+    """Its agent's request is for a layout from before, by its own status."""
     DRAIN = "drain"
     """The annotation ``gpuscape.io/drain`` has a value that nobody knows."""
     PAUSED = "paused"
@@ -93,10 +109,8 @@ class GateDecision:
     """Nodes with an open request and no slot, to the reason; all slots full is the last one."""
 
 
-def decide(
-    view: FleetView, terms: FleetTerms, retry_at: Mapping[str, float], now: float
-) -> GateDecision:
-    """``retry_at``: nodes to the time before which they get no slot; seconds since 1970."""
+def decide(view: FleetView, terms: FleetTerms, turns: NodeTurns, now: float) -> GateDecision:
+    """``turns``: those that nodes have had; ``now``: seconds since 1970."""
     recorded = {slot.record.node for slot in view.slots if slot.record is not None}
     damaged = {slot.holder for slot in view.slots if slot.damaged}
     asking = [
@@ -105,7 +119,7 @@ def decide(
         if name not in recorded and name not in damaged
         if node.grant_text is None and _is_asking(node)
     ]
-    waiting = {node.name: _of_node(view, node, terms, retry_at, now) for node in asking}
+    waiting = {node.name: _of_node(view, node, terms, turns, now) for node in asking}
     away = Counter(node.rollout for node in asking if waiting[node.name] in _AWAY)
     running = Counter(
         slot.record.rollout for slot in view.slots if slot.record is not None and not slot.is_parked
@@ -118,7 +132,7 @@ def decide(
         node.grant is not None and node.grant.phase is GrantPhase.GO and name not in recorded
         for name, node in view.nodes.items()
     )
-    for node in sorted(asking, key=lambda it: _precedence(view, it)):
+    for node in sorted(asking, key=lambda it: _precedence(view, it, turns)):
         reason = waiting[node.name]
         if reason is None:
             reason = _of_rollout(view, node, terms, away, running, now)
@@ -162,6 +176,12 @@ def parking_number(slots: Collection[SlotLease]) -> int:
     return number
 
 
+def parked_rollouts(view: FleetView) -> frozenset[str]:
+    """Rollouts with a change that goes on without a slot, and has not been counted."""
+    records = (slot.record for slot in view.slots if slot.is_parked)
+    return frozenset(it.rollout for it in records if it is not None and not it.counted)
+
+
 def taking_part(view: FleetView) -> frozenset[str]:
     """Digests of the rollouts that have a node whose change is open, failed or to be undone."""
     names = {slot.record.rollout for slot in view.slots if slot.record is not None}
@@ -173,8 +193,21 @@ def taking_part(view: FleetView) -> frozenset[str]:
 
 
 def is_stopped(counts: RolloutCounts, terms: FleetTerms) -> bool:
-    """Whether the circuit breaker holds a rollout."""
+    """Whether the circuit breaker holds a rollout, for a while or until a person resumes it."""
     return counts.in_row >= terms.failures_in_row or counts.failed >= terms.failures_in_all
+
+
+def _is_tried(counts: RolloutCounts, terms: FleetTerms, now: float) -> bool:
+    """Whether one node of a rollout that is stopped may go, alone.
+
+    Two nodes that fail one after the other may be a broken one and one whose agent lies. So a row
+    stops a rollout for a while, which doubles with each further node in it; failures in all stop
+    it for good.
+    """
+    if counts.failed >= terms.failures_in_all:
+        return False
+    more = min(counts.in_row - terms.failures_in_row, _MOST_DOUBLINGS)
+    return now - counts.failed_at >= terms.row_seconds * float(2**more)
 
 
 def _is_asking(node: MigNode) -> bool:
@@ -182,9 +215,13 @@ def _is_asking(node: MigNode) -> bool:
 
 
 def _of_node(
-    view: FleetView, node: MigNode, terms: FleetTerms, retry_at: Mapping[str, float], now: float
+    view: FleetView, node: MigNode, terms: FleetTerms, turns: NodeTurns, now: float
 ) -> Waiting | None:
     """What of the node itself is in the way."""
+    if not node.rollout:
+        return Waiting.NOT_ASKED
+    if not node.is_judged:
+        return Waiting.NOT_JUDGED
     if node.away is not None:
         return Waiting(node.away.value)
     if node.unschedulable and not node.keeps_cordon:
@@ -197,7 +234,11 @@ def _of_node(
     if node.request is None or (drain == DrainMode.WAIT and not _is_idle(view, node)):
         is_repair = node.request is not None and node.request.drift
         return Waiting.DRIFT if is_repair else Waiting.NOT_IDLE
-    return Waiting.RETRY if now < retry_at.get(node.name, 0.0) else None
+    return Waiting.RETRY if now < _turn(node, turns).not_before else None
+
+
+def _turn(node: MigNode, turns: NodeTurns) -> NodeTurn:
+    return turns.of(node.name, node.uid, node.rollout)
 
 
 def _is_idle(view: FleetView, node: MigNode) -> bool:
@@ -224,8 +265,11 @@ def _of_rollout(
     if terms.windows and not any(window.is_open(now) for window in terms.windows):
         return Waiting.WINDOW
     counts = view.memory.rollouts.get(rollout_id(node.rollout))
-    if counts is not None and is_stopped(counts, terms):
+    if counts is None and is_full(view.memory):
         return Waiting.BREAKER
+    if counts is not None and is_stopped(counts, terms):
+        may_go = _is_tried(counts, terms, now) and not running.get(node.rollout, 0)
+        return None if may_go else Waiting.BREAKER
     if away.get(node.rollout, 0) > terms.most_away:
         return Waiting.AWAY_LIMIT
     proven_at = 0 if counts is None else counts.proven_at
@@ -234,8 +278,12 @@ def _of_rollout(
     return Waiting.CANARY if 0 <= now - proven_at < terms.canary_seconds else None
 
 
-def _precedence(view: FleetView, node: MigNode) -> tuple[int, int, str]:
-    """Nodes without any pod that holds a GPU first, then those with the fewest."""
+def _precedence(view: FleetView, node: MigNode, turns: NodeTurns) -> tuple[int, int, str]:
+    """Nodes with the fewest turns first, of those the ones with the fewest pods that hold a GPU.
+
+    Nothing that an agent writes brings its node forward.
+    """
     pods = sum(pod.holds for pod in view.pods.get(node.name, ()))
-    gpus = 0 if node.request is None else len(node.request.gpus)
-    return pods, gpus, node.name
+    counts = view.memory.rollouts.get(rollout_id(node.rollout))
+    is_bad = counts is not None and has_failed(counts, node.uid)
+    return max(_turn(node, turns).turns, int(is_bad)), pods, node.name

@@ -29,7 +29,7 @@ class UndoRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     uid: Text
     request: RequestId
     rollout: Annotated[str, Meta(max_length=512)] = ""
-    """What is asked for, as :attr:`fleet.mig_node.MigNode.rollout`."""
+    """What the admin asks for, as :attr:`fleet.mig_node.MigNode.rollout`."""
     taken_at: int = 0
     cordon: bool = False
     """The cordon is ours: nobody else's was there before, and nobody has taken ours off."""

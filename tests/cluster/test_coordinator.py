@@ -38,7 +38,7 @@ TAINTS = (f"{keys.MIG_LAYOUT_PENDING}:NoSchedule", "example.com/kept=x:NoExecute
 POLICY = """\
 version: v1
 layouts:
-- {name: evicting, nodes: pool=policed, layout: all-1g.10gb, drain: evict}
+- {name: evicting, nodes: pool=policed, layout: sevenths, drain: evict}
 """
 
 
@@ -50,14 +50,13 @@ def test_ten_nodes_change_three_at_a_time_and_no_pod_is_deleted(site: Site, tmp_
     plane.kubectl("cordon", foreign)
     models[1].hold("in-the-way")
     # one waits for the layout that its admin asks for, one for its agent's word that none is
-    site.edit(models[2].name, annotations={keys.MIG_LAYOUT: "sevenths"})
     idle = plane.make_node("gpu-idle")
     plane.kubectl("taint", "node", models[2].name, idle, *TAINTS)
     idle_api = client(
         names.AGENT,
         plane.kubeconfig(token=plane.bound_token(site.namespace, names.AGENT, idle)),
     )
-    site.edit(models[1].name, labels={"pool": "policed"})
+    site.edit(models[1].name, labels={"pool": "policed"}, annotations={keys.MIG_LAYOUT: None})
     policy = {"metadata": {"name": names.MIG_POLICY}, "data": {KEY: POLICY}}
     plane.demand("POST", f"/api/v1/namespaces/{site.namespace}/configmaps", policy)
     mark = plane.mark()
@@ -106,8 +105,8 @@ def test_ten_nodes_change_three_at_a_time_and_no_pod_is_deleted(site: Site, tmp_
         assert not node["spec"].get("unschedulable")
         assert node["metadata"]["annotations"].keys().isdisjoint(names.SCALE_DOWN_GUARDS)
         assert node["status"]["allocatable"]["nvidia.com/mig-1g.10gb"] == "56"
-    asked = [it.name for it in models if keys.MIG_LAYOUT in site.annotations(it.name)]
-    assert asked == [models[1].name, models[2].name]
+    by_policy = [it.name for it in models if keys.MIG_POLICY in site.annotations(it.name)]
+    assert by_policy == [models[1].name]
     account = names.username(names.COORDINATOR, site.namespace)
     judge = RolloutJudge(known_fleet(models))
     judge.take_all(logged(plane.audit(since=mark), account))

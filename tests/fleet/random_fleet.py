@@ -97,6 +97,7 @@ class RandomFleet(Cluster):
             end_seconds=200.0,
             evictions=DrainTerms(deadline_seconds=120.0),
             failures_in_row=draw.choice((2, 1000)) if how.failing else 1000,
+            row_seconds=600.0,  # so that the judge, who has to wait for counts, sees it too
             failures_in_all=draw.choice((3, 5)) if how.failing else 1000,
         )
         if terms.failures_in_row == 1000:
@@ -228,7 +229,7 @@ class RandomFleet(Cluster):
                 self._place(name, affected=False)
         half = draw.random() < 0.4
         for agent in self.agents.values():
-            agent.wish = "halves" if half and draw.random() < 0.5 else "sevenths"
+            self.wish("halves" if half and draw.random() < 0.5 else "sevenths", agent.name)
 
     def _cordon_some(self, name: str) -> None:
         """People cordon nodes: some to stay so while they change, some for a while."""

@@ -20,7 +20,8 @@ rule each:
 - ``whole set``: none is evicted where one of the set could not go, or where a budget did not let
   all of them go;
 - ``canary``: a rollout's nodes go one by one until one has succeeded, and for the time after it;
-- ``breaker``: a rollout that has failed too often begins nothing.
+- ``breaker``: a rollout of which too many nodes have failed begins nothing: each counts once, by
+  its newest end; after a row for a while, after as many in all at all.
 """
 
 from __future__ import annotations
@@ -125,7 +126,9 @@ class RolloutJudge:
         self._budgets: dict[str, int] = {}
         """Value of the label to the pods that may go."""
         self._applied: defaultdict[str, list[float]] = defaultdict(list)
-        self._failed: defaultdict[str, list[float]] = defaultdict(list)
+        self._failed: defaultdict[str, dict[str, float]] = defaultdict(dict)
+        """Nodes whose newest end is a failure, by rollout, to when they told it."""
+        self._ever_failed: defaultdict[str, set[str]] = defaultdict(set)
         self._resumed: set[str] = set()
         """Rollouts of which nobody knows what has been proven."""
 
@@ -154,22 +157,24 @@ class RolloutJudge:
     def resumed(self) -> None:
         """A person has all rollouts go on: what they have proven is forgotten too."""
         self._failed.clear()
+        self._ever_failed.clear()
         self._resumed |= {it.asked for it in self._nodes.values()}
 
     def failures(self, rollout: str) -> int:
-        """Changes of the rollout that agents told to have failed."""
-        return len(self._failed[rollout])
+        """Nodes of the rollout whose agents told a failure, also where they succeeded later."""
+        return len(self._ever_failed[rollout])
 
     def is_stopped(self, rollout: str, now: float) -> bool:
         """Whether the breaker has to hold a rollout, by the ends that agents told."""
         terms = self.known.terms
-        failed = [at for at in self._failed[rollout] if at < now - self.known.count_seconds]
+        counted = now - self.known.count_seconds
+        failed = sorted(at for at in self._failed[rollout].values() if at < counted)
         if len(failed) >= terms.failures_in_all:
             return True
         last = failed[-terms.failures_in_row :]
-        return len(last) >= terms.failures_in_row and not any(
-            at > last[0] - _REGISTER_SECONDS for at in self._applied[rollout]
-        )
+        if len(last) < terms.failures_in_row or now > last[-1] + terms.row_seconds:
+            return False
+        return not any(at > last[0] - _REGISTER_SECONDS for at in self._applied[rollout])
 
     # what is written
 
@@ -204,7 +209,7 @@ class RolloutJudge:
         before, after = self._nodes[name], self._seen(name, request, seen)
         self._nodes[name] = after
         if after.end and (after.told, after.end) != (before.told, before.end):
-            self._ended(after, request.at)
+            self._ended(name, after, request.at)
         if not request.by:
             return
         self._leads(request, name)
@@ -247,11 +252,13 @@ class RolloutJudge:
             evicts=before.evicts,
         )
 
-    def _ended(self, node: _Node, at: float) -> None:
+    def _ended(self, name: str, node: _Node, at: float) -> None:
         if node.end == "applied":
             self._applied[node.asked].append(at)
+            self._failed[node.asked].pop(name, None)
         elif node.end in ("previous", "held"):
-            self._failed[node.asked].append(at)
+            self._failed[node.asked].setdefault(name, at)
+            self._ever_failed[node.asked].add(name)
 
     def _held(self, request: LoggedRequest, name: str, node: _Node) -> None:
         node.held_at, node.held_for, node.evicts = request.at, node.asked, False

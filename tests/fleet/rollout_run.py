@@ -20,8 +20,11 @@ from typing import Final
 
 import pytest
 
+from fleet.fleet_terms import FleetTerms
 from tests.actuator.test_fleet_reboot import MOST_SECONDS, reboot_all
 from tests.bench.page import Section, table, with_section
+from tests.fleet.bad_nodes import LIES, play
+from tests.fleet.test_bad_nodes import MOST_RATIO
 from tests.fleet.test_interrupted_rollouts import FAILURES, calls, interrupted
 from tests.fleet.test_many_rollouts import many
 from tests.fleet.test_random_rollouts import (
@@ -42,6 +45,7 @@ Written by `.venv/bin/python -m tests.fleet.rollout_run`, which `make long` call
 promise.
 """
 NODES, SLOTS, ROLLOUTS = 200, 10, 1000
+BAD_NODES = 100
 PLANE_RUNS, PLANE_NODES = 10, 50
 KINDS: Final = {
     FAILING: "pods leave and stay, changes fail",
@@ -131,6 +135,34 @@ def interruptions() -> Section:
     )
 
 
+def bad_nodes() -> Section:
+    """A node that always fails and a stolen agent, among honest ones."""
+    terms = FleetTerms()
+    base = play(None, nodes=BAD_NODES - 2, terms=terms, broken="", liar="", within=10_000)
+    say(f"bad nodes: {base.seconds:.0f} s without them")
+    rows = []
+    for name, lie in LIES.items():
+        its = play(lie, nodes=BAD_NODES, terms=terms, broken="n0", liar="n1", within=10_000)
+        assert (its.changed, its.faults) == (its.of, ())
+        assert its.seconds <= MOST_RATIO * base.seconds, name
+        ratio = its.seconds / base.seconds
+        say(f"bad nodes, {name}: {ratio:.2f}")
+        counts = (f"{its.changed} of {its.of}", f"{its.lies:,}")
+        rows.append((name, *counts, f"{its.seconds:,.0f} s", f"{ratio:.2f}"))
+    return Section(
+        title="A broken node and a stolen agent",
+        text=(
+            f"{BAD_NODES} nodes and one slot, with the default settings. One node fails at each"
+            " attempt. The agent of another one was stolen, and writes what an agent may write"
+            " (`tests/fleet/bad_nodes.py`). Both are the first in line, so that all others are"
+            f" behind them. The other {base.of} alone take {base.seconds:,.0f} s. No rule was"
+            " broken."
+        ),
+        columns=("what the stolen agent does", "others changed", "lies", "took", "ratio"),
+        rows=tuple(rows),
+    )
+
+
 def reboots() -> Section:
     """Nodes that are rebooted together."""
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patched:
@@ -185,6 +217,7 @@ RUNS: Final[dict[str, Callable[[], Section]]] = {
     "random": random_runs,
     "busy": busy,
     "interruptions": interruptions,
+    "bad-nodes": bad_nodes,
     "reboots": reboots,
     "plane": plane,
 }

@@ -11,7 +11,7 @@ from __future__ import annotations
 import random
 import zlib
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -168,9 +168,11 @@ class Cluster:
             self.server.delete(PODS, pod["metadata"]["name"], pod["metadata"]["namespace"])
 
     def wish(self, layout: str, *nodes: str) -> None:
-        """Ask these nodes, or all, for a layout."""
+        """Ask these nodes, or all, for a layout: the admin's annotation, which the agents read."""
         for name in nodes or tuple(self.agents):
-            self.agents[name].wish = layout
+            if self.agents[name].wish != layout or keys.MIG_LAYOUT not in self.notes(name):
+                self.agents[name].wish = layout
+                self.annotate(name, mig_layout=layout)
 
     def bind_pod(
         self,
@@ -415,11 +417,11 @@ class Cluster:
             agent.repair_at = agent.published_at + _REPAIR_SECONDS
             return
         agent.published, agent.published_at, agent.repair_at = notes, self.now, None
-        self._foreign(
-            self.people.patch(
-                NODES, agent.name, {"metadata": {"annotations": notes}}, manager=names.AGENT
-            )
-        )
+        self._publish_notes(agent, notes)
+
+    def _publish_notes(self, agent: SimulatedAgent, notes: dict[str, str | None]) -> None:
+        patch = {"metadata": {"annotations": notes}}
+        self._foreign(self.people.patch(NODES, agent.name, patch, manager=names.AGENT))
 
     def _run_plugin(self, agent: SimulatedAgent, node: Object, on_node: list[Object]) -> None:
         """The DaemonSet makes the pod again; a new one has the kubelet offer what is there."""
@@ -524,8 +526,12 @@ def agent_notes(
     modes: bool = False,
     drift: bool = False,
     programs: tuple[str, ...] = (),
+    offers: Mapping[str, int] | None = None,
 ) -> dict[str, str | None]:
-    """An agent's two annotations; ``pods`` and ``others`` are keys of pods."""
+    """An agent's two annotations; ``pods`` and ``others`` are keys of pods.
+
+    ``offers`` None: those of the layout.
+    """
     status = MigStatusAnnotation(
         v=1,
         phase=phase,
@@ -546,7 +552,7 @@ def agent_notes(
         programs=programs,
         pods=tuple(sorted(pods)),
         others=tuple(sorted(others)),
-        offers=offers_of(asked),
+        offers=offers_of(asked) if offers is None else dict(offers),
     )
     return {
         keys.MIG_STATUS: mig_status_annotation.encode(status),

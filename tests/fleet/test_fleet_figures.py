@@ -21,7 +21,7 @@ from fleet.fleet_terms import FleetTerms, parse_windows
 from fleet.mig_node import Away, MigNode
 from fleet.policy.assigned_layouts import Assignment
 from fleet.policy.policy_keeper import PolicyState
-from fleet.rollout_memory import EMPTY, CountedEnd, counted
+from fleet.rollout_memory import EMPTY, CountedEnd, NodeEnd, counted
 from fleet.slot_gate import GateDecision, Waiting
 from fleet.slot_lease import PARKING, SlotLease
 from fleet.startup.startup_taint import StartupNode, StartupWait
@@ -206,7 +206,10 @@ def test_a_view_in_numbers() -> None:
     """One node has a slot, one is parked, two wait; a rollout is stopped."""
     memory = EMPTY
     for number in range(2):
-        memory = counted(memory, "annotation:a", f"{number:016x}", CountedEnd.PREVIOUS, AT)
+        end = NodeEnd(
+            asked="annotation:a", uid=f"{number}", request="0" * 16, outcome=CountedEnd.PREVIOUS
+        )
+        memory = counted(memory, end, AT)
     slots = (
         SlotLease(number=0, version="1", holder="n1", record=GONE),
         SlotLease(number=1, version="1"),

@@ -278,7 +278,7 @@ def disturb(cluster: Cluster, draw: random.Random, bound: list[str], kept: set[s
             cluster.cordon(name, on=False)
             kept.discard(name)
         case 2:
-            agent.wish = draw.choice(["whole", "sevenths", "halves"])
+            cluster.wish(draw.choice(["whole", "sevenths", "halves"]), name)
         case 3 | 4 if not cluster.is_cordoned(name):
             bound.append(f"p{len(bound)}")
             owner = draw.choice(["", "ReplicaSet"])
@@ -330,7 +330,8 @@ def storm(seed: int) -> None:
         assert list(violations(cluster, bound)) == []
     weather.is_over = True
     for agent in list(cluster.agents.values()):
-        agent.is_away, agent.ends, agent.wish = False, [], "sevenths"
+        agent.is_away, agent.ends = False, []
+        cluster.wish("sevenths", agent.name)
         for pod in cluster.pods(agent.name):
             if pod["metadata"]["namespace"] == "default":
                 cluster.end_pod(pod["metadata"]["name"])

@@ -30,7 +30,8 @@ class BusyFleet(RandomFleet):
         self.begun += 1
         for name in draw.sample(names, many):
             agent = self.agents[name]
-            agent.wish, agent.retry_at = wish, self.now
+            agent.retry_at = self.now
+            self.wish(wish, agent.name)
             if draw.random() < 0.05:
                 agent.ends = [draw.choice(("previous", "previous", "held", "refused"))]
         if draw.random() < 0.1:

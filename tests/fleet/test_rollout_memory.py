@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,68 +14,164 @@ from fleet.rollout_memory import (
     EMPTY,
     FAILURES,
     FORGET_SECONDS,
+    MOST_ROLLOUTS,
+    REMEMBERED_REQUESTS,
     CountedEnd,
+    NodeEnd,
+    RolloutCounts,
+    RolloutMemory,
     counted,
+    is_counted,
+    is_full,
     rollout_id,
     without_ended,
 )
 
-ENDS = st.lists(st.tuples(st.integers(0, 5), st.sampled_from(list(CountedEnd))), max_size=8)
+COUNTING = [it for it in CountedEnd if it not in (CountedEnd.UNTOUCHED, CountedEnd.GONE)]
+ENDS = st.lists(
+    st.tuples(st.integers(0, 5), st.integers(0, 9), st.sampled_from(list(CountedEnd))), max_size=12
+)
+"""Node, request, end."""
+A = rollout_id("a")
+
+
+def an_end(
+    outcome: CountedEnd,
+    *,
+    asked: str = "a",
+    node: int = 0,
+    request: int = 0,
+    is_shown: bool = True,
+) -> NodeEnd:
+    """One end; the node's UID is made of its number."""
+    return NodeEnd(
+        asked=asked,
+        uid=f"uid-{node}",
+        request=f"{request:016x}",
+        outcome=outcome,
+        is_shown=is_shown,
+    )
+
+
+def remembered(ends: Iterable[NodeEnd], memory: RolloutMemory = EMPTY) -> RolloutMemory:
+    """All of these, one each second."""
+    for at, end in enumerate(ends, start=1):
+        memory = counted(memory, end, at)
+    return memory
 
 
 @given(ENDS)
-def test_each_request_counts_once_and_failures_in_a_row_end_with_a_success(
-    ends: list[tuple[int, CountedEnd]],
-) -> None:
-    memory, seen, expected = EMPTY, set[int](), list[CountedEnd]()
-    for at, (request, end) in enumerate(ends, start=1):
-        memory = counted(memory, "a", f"{request:016x}", end, at)
-        if end not in (CountedEnd.UNTOUCHED, CountedEnd.GONE) and request not in seen:
-            seen.add(request)
-            expected.append(end)
-    counts = memory.rollouts.get(rollout_id("a"))
-    if not expected:
+def test_each_node_counts_once_by_its_newest_end(ends: list[tuple[int, int, CountedEnd]]) -> None:
+    newest: dict[int, CountedEnd] = {}
+    seen = set[tuple[int, int]]()
+    for node, request, end in ends:
+        if end in COUNTING and (node, request) not in seen:
+            seen.add((node, request))
+            newest[node] = end
+    made = remembered(an_end(end, node=node, request=number) for node, number, end in ends)
+    counts = made.rollouts.get(A)
+    if not newest:
         assert counts is None
         return
     assert counts is not None
-    failed = [end in FAILURES for end in expected]
-    assert (counts.failed, counts.applied) == (sum(failed), len(failed) - sum(failed))
-    in_row = next((at for at, is_failed in enumerate(reversed(failed)) if not is_failed), None)
-    assert counts.in_row == (len(failed) if in_row is None else in_row)
-    assert bool(counts.proven_at) is (False in failed)
-    assert rollout_memory.decode(rollout_memory.encode(memory)) == memory
+    if len(seen) <= REMEMBERED_REQUESTS:
+        assert counts.failed == sum(end in FAILURES for end in newest.values())
+    assert 0 <= counts.in_row <= counts.failed <= len(newest)
+    assert rollout_memory.decode(rollout_memory.encode(made)) == made
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 5), st.sampled_from(COUNTING)), max_size=8),
+    st.lists(st.tuples(st.integers(0, 8), st.sampled_from(COUNTING)), max_size=12),
+)
+def test_whatever_one_agent_reports_moves_each_count_by_one_at_most(
+    honest: list[tuple[int, CountedEnd]], lies: list[tuple[int, CountedEnd]]
+) -> None:
+    """``lies``: each before so many of the honest ends."""
+    ends = [an_end(end, node=node, request=at) for at, (node, end) in enumerate(honest)]
+    without = remembered(ends).rollouts.get(A, RolloutCounts(asked="a"))
+    mixed = list(ends)
+    for number, (place, end) in enumerate(lies):
+        lie = an_end(end, node=0, request=100 + number, is_shown=False)
+        mixed.insert(min(place, len(mixed)), lie)
+
+    found = remembered(mixed).rollouts.get(A, RolloutCounts(asked="a"))
+
+    assert without.failed <= found.failed <= without.failed + 1
+    assert found.in_row <= without.in_row + 1
+    assert bool(found.proven_at) == bool(without.proven_at)
+
+
+def test_a_row_of_failures_ends_with_the_success_of_another_node_and_once_for_each() -> None:
+    bad, good = CountedEnd.PREVIOUS, CountedEnd.APPLIED
+    ends = [an_end(bad, node=1), an_end(good, node=9, request=1)]
+    assert remembered(ends).rollouts[A].in_row == 0
+    ends += [an_end(bad, node=2), an_end(good, node=9, request=2)]
+    assert remembered(ends).rollouts[A].in_row == 1
+    ends += [an_end(good, node=8)]
+    assert remembered(ends).rollouts[A].in_row == 0
+    assert remembered(ends).rollouts[A].failed == 2
 
 
 def test_the_first_success_is_the_one_that_the_canary_waits_from() -> None:
-    memory = counted(EMPTY, "a", f"{1:016x}", CountedEnd.APPLIED, 100)
-    memory = counted(memory, "a", f"{2:016x}", CountedEnd.APPLIED, 200)
-    assert memory.rollouts[rollout_id("a")].proven_at == 100
+    ends = [an_end(CountedEnd.APPLIED, node=node) for node in (1, 2)]
+    assert remembered(ends).rollouts[A].proven_at == 1
+
+
+def test_a_success_that_only_agents_report_proves_a_layout_when_two_do() -> None:
+    lie = [an_end(CountedEnd.APPLIED, request=at, is_shown=False) for at in range(5)]
+    assert not remembered(lie).rollouts[A].proven_at
+    lie.append(an_end(CountedEnd.APPLIED, node=1, is_shown=False))
+    assert remembered(lie).rollouts[A].proven_at == 6
+
+
+def test_a_request_of_another_node_with_the_same_id_is_another_one() -> None:
+    made = remembered([an_end(CountedEnd.PREVIOUS, node=1, request=7)])
+    assert is_counted(made, "a", "uid-1", f"{7:016x}")
+    assert not is_counted(made, "a", "uid-2", f"{7:016x}")
+    assert remembered([an_end(CountedEnd.HELD, node=2, request=7)], made).rollouts[A].failed == 2
 
 
 def test_any_number_of_rollouts_fits_and_the_oldest_goes_first() -> None:
     memory = EMPTY
     for rollout in range(100):
-        for request in range(20):
-            asked = f"annotation:{rollout:03}" + "\N{ROCKET}" * 300
-            memory = counted(memory, asked, f"{request:016x}", CountedEnd.HELD, rollout)
+        asked = f"annotation:{rollout:03}" + '\N{ROCKET}"' * 300
+        for node in range(40):
+            for end in (CountedEnd.HELD, CountedEnd.APPLIED, CountedEnd.HELD):
+                number = node % 20
+                made = an_end(end, asked=asked, node=number, request=node, is_shown=False)
+                memory = counted(memory, made, 1_800_000_000 + rollout)
     assert len(rollout_memory.encode(memory)) < limits.MOST_ROLLOUTS_CHARACTERS
     assert rollout_memory.decode(rollout_memory.encode(memory)) == memory
-    assert {counts.at for counts in memory.rollouts.values()} == set(range(68, 100))
+    assert {counts.at % 100 for counts in memory.rollouts.values()} == set(range(68, 100))
 
 
 def test_a_rollout_that_failed_is_remembered_longer_than_any_that_did_not() -> None:
     """Once it is forgotten it goes on, and nobody has said that it may."""
-    memory = EMPTY
-    for request in range(3):
-        memory = counted(memory, "stopped", f"{request:016x}", CountedEnd.PREVIOUS, 1)
-    for rollout in range(100):
-        memory = counted(memory, f"{rollout}", f"{0:016x}", CountedEnd.APPLIED, 2 + rollout)
+    ends = [an_end(CountedEnd.PREVIOUS, asked="stopped", node=node) for node in range(3)]
+    ends += [an_end(CountedEnd.APPLIED, asked=f"{rollout}") for rollout in range(100)]
+    memory = remembered(ends)
     assert memory.rollouts[rollout_id("stopped")].failed == 3
     assert rollout_id("99") in memory.rollouts
+    assert not is_full(memory)
+
+
+def test_a_memory_of_rollouts_that_have_all_failed_is_full() -> None:
+    ends = [an_end(CountedEnd.HELD, asked=f"{rollout}") for rollout in range(MOST_ROLLOUTS)]
+    assert not is_full(remembered(ends[1:]))
+    assert is_full(remembered(ends))
+
+
+def test_a_memory_of_a_coordinator_from_before_counts_on() -> None:
+    before = f'{{"v":1,"rollouts":{{"{A}":{{"asked":"a","failed":2,"in_row":1,"at":5}}}}}}'
+    memory = rollout_memory.decode(before)
+    assert memory is not None
+    assert remembered([an_end(CountedEnd.HELD)], memory).rollouts[A].failed == 3
+    assert remembered([an_end(CountedEnd.APPLIED)], memory).rollouts[A].in_row == 0
 
 
 def test_a_rollout_is_forgotten_when_it_is_over_and_not_before() -> None:
-    memory = counted(EMPTY, "a", f"{1:016x}", CountedEnd.HELD, 1000)
+    memory = counted(EMPTY, an_end(CountedEnd.HELD), 1000)
     late = 1000 + FORGET_SECONDS
     assert without_ended(memory, {rollout_id("a")}, late) is memory
     assert without_ended(memory, set(), late - 1) is memory

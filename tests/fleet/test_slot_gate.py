@@ -16,9 +16,10 @@ from api.mig_status_annotation import MigStatusAnnotation, RequestSource
 from fleet.fleet_terms import FleetTerms
 from fleet.gpu_pod import GpuPod
 from fleet.mig_node import Away, DrainMode, MigNode
-from fleet.rollout_memory import EMPTY, CountedEnd, RolloutMemory, counted, rollout_id
+from fleet.rollout_memory import EMPTY, CountedEnd, NodeEnd, RolloutMemory, counted, rollout_id
 from fleet.slot_gate import FleetView, Waiting, decide, drain_of, taking_part
 from fleet.slot_lease import PARKING, SlotLease
+from fleet.turns.node_turns import NodeTurns
 from fleet.undo_record import UndoRecord
 
 NOW = 1_800_000_000.0
@@ -36,6 +37,7 @@ def asking(name: str, asked: str = "a", **more: object) -> MigNode:
         status=MigStatusAnnotation(
             v=1, phase="waiting", source=RequestSource.ANNOTATION, asked=asked, request=request
         ),
+        rollout=f"annotation:{asked}",
     )
     return replace(node, **more)  # type: ignore[arg-type]
 
@@ -60,7 +62,12 @@ def view(
     )
 
 
-PROVEN = counted(EMPTY, "annotation:a", f"{9:016x}", CountedEnd.APPLIED, int(NOW) - 10_000)
+def an_end(asked: str, node: str, outcome: CountedEnd) -> NodeEnd:
+    return NodeEnd(asked=asked, uid=node, request="0" * 16, outcome=outcome, is_shown=True)
+
+
+PROVEN = counted(EMPTY, an_end("annotation:a", "x", CountedEnd.APPLIED), int(NOW) - 10_000)
+NO_TURNS = NodeTurns(60.0)
 
 
 def with_others(name: str, count: int) -> tuple[MigNode, tuple[GpuPod, ...]]:
@@ -76,7 +83,10 @@ def test_nodes_without_pods_go_first_and_then_those_with_the_fewest() -> None:
     made = [with_others("many", 3), with_others("few", 1), with_others("none", 0)]
     pods = {node.name: found for node, found in made}
     decision = decide(
-        view(*(node for node, _ in made), memory=PROVEN, pods=pods), FleetTerms(slots=2), {}, NOW
+        view(*(node for node, _ in made), memory=PROVEN, pods=pods),
+        FleetTerms(slots=2),
+        NO_TURNS,
+        NOW,
     )
     assert [take.node for take in decision.take] == ["none", "few"]
     assert decision.waiting == {"many": Waiting.SLOT}
@@ -86,7 +96,7 @@ def test_a_node_whose_pods_are_evicted_need_not_be_idle() -> None:
     found = (pod("n", 7),)
     for drain, taken in (("", []), ("wait", []), ("evict", ["n"]), ("node", ["n"])):
         decision = decide(
-            view(asking("n", drain=drain), pods={"n": found}), FleetTerms(slots=1), {}, NOW
+            view(asking("n", drain=drain), pods={"n": found}), FleetTerms(slots=1), NO_TURNS, NOW
         )
         assert [take.node for take in decision.take] == taken
 
@@ -96,7 +106,7 @@ def test_a_parked_record_takes_no_slot_and_its_node_gets_none() -> None:
     decision = decide(
         view(asking("held"), asking("next"), slots=(parked,), memory=PROVEN),
         FleetTerms(slots=1),
-        {},
+        NO_TURNS,
         NOW,
     )
     assert [(take.node, take.number) for take in decision.take] == [("next", 0)]
@@ -104,7 +114,7 @@ def test_a_parked_record_takes_no_slot_and_its_node_gets_none() -> None:
 
 def test_slots_of_a_larger_number_count_while_they_are_in_use() -> None:
     slots = (SlotLease(number=2, version="1", holder="x", record=record("x", "b")),)
-    decision = decide(view(asking("n"), slots=slots), FleetTerms(slots=1), {}, NOW)
+    decision = decide(view(asking("n"), slots=slots), FleetTerms(slots=1), NO_TURNS, NOW)
     assert decision.take == ()
     assert decision.waiting == {"n": Waiting.SLOT}
 
@@ -112,7 +122,7 @@ def test_slots_of_a_larger_number_count_while_they_are_in_use() -> None:
 def test_a_go_without_a_record_takes_a_slot_until_it_is_undone() -> None:
     grant = MigGrantAnnotation(v=1, request=f"{1:016x}", phase=GrantPhase.GO, cordoned=True)
     lost = asking("lost", grant=grant, grant_text=encode(grant))
-    decision = decide(view(lost, asking("next"), memory=PROVEN), FleetTerms(slots=1), {}, NOW)
+    decision = decide(view(lost, asking("next"), memory=PROVEN), FleetTerms(slots=1), NO_TURNS, NOW)
     assert decision.take == ()
     assert decision.waiting == {"next": Waiting.SLOT}
 
@@ -152,7 +162,7 @@ def fleets(draw: st.DrawFn) -> tuple[FleetView, FleetTerms]:
     memory = EMPTY
     for number, end in enumerate(draw(st.lists(st.sampled_from(list(CountedEnd)), max_size=4))):
         asked = f"annotation:{draw(st.sampled_from(ASKED))}"
-        memory = counted(memory, asked, f"{number:016x}", end, int(NOW) - 700)
+        memory = counted(memory, an_end(asked, f"{number}", end), int(NOW) - 300)
     terms = FleetTerms(slots=draw(st.integers(0, 4)), most_away=draw(st.integers(0, 3)))
     return view(*nodes, slots=slots, memory=memory), terms
 
@@ -160,7 +170,7 @@ def fleets(draw: st.DrawFn) -> tuple[FleetView, FleetTerms]:
 @given(fleets())
 def test_whatever_the_fleet_looks_like_the_rules_hold(made: tuple[FleetView, FleetTerms]) -> None:
     fleet, terms = made
-    decision = decide(fleet, terms, {}, NOW)
+    decision = decide(fleet, terms, NO_TURNS, NOW)
     used = {slot.number for slot in fleet.slots}
     numbers = [take.number for take in decision.take]
     assert len(set(numbers)) == len(numbers)
@@ -206,7 +216,7 @@ def test_a_repair_only_waits_and_a_word_that_is_none_is_still_reported() -> None
     wrong = replace(typo, request=msgspec.structs.replace(typo.request, drift=True))
     pods: dict[str, tuple[GpuPod, ...]] = {"n": (pod("n", 7),)}
     assert drain_of(view(repair), repair, FleetTerms(drain=DrainMode.NODE)) == "wait"
-    decision = decide(view(repair, wrong, pods=pods), FleetTerms(slots=2), {}, NOW)
+    decision = decide(view(repair, wrong, pods=pods), FleetTerms(slots=2), NO_TURNS, NOW)
     assert decision.take == ()
     assert decision.waiting == {"n": Waiting.DRIFT, "typo": Waiting.DRAIN}
 
@@ -219,7 +229,7 @@ def test_no_more_nodes_wait_behind_a_cordon_than_may_and_idle_ones_do_not_count(
 
     def taken(most: int, *slots: SlotLease) -> tuple[list[str], set[Waiting]]:
         fleet = view(*nodes, slots=slots, memory=PROVEN, pods=pods)
-        decision = decide(fleet, FleetTerms(slots=8, most_cordoned=most), {}, NOW)
+        decision = decide(fleet, FleetTerms(slots=8, most_cordoned=most), NO_TURNS, NOW)
         return [take.node for take in decision.take], set(decision.waiting.values())
 
     limit = {Waiting.CORDONED_NODES}

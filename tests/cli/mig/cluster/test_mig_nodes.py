@@ -24,7 +24,7 @@ from cli import terminal
 from cli.mig.cluster import mig_nodes
 from cli.mig.cluster.cluster_layouts import node_layout
 from fleet import rollout_memory
-from fleet.rollout_memory import CountedEnd
+from fleet.rollout_memory import CountedEnd, NodeEnd
 from kube import lease as leases
 from kube.api import LEASES, NODES
 from kube.api_errors import Forbidden
@@ -148,8 +148,10 @@ def failures(*ends: CountedEnd) -> str:
     """The memory of a rollout that is asked for all-balanced."""
     memory = rollout_memory.EMPTY
     for number, end in enumerate(ends):
-        asked = "annotation:all-balanced"
-        memory = rollout_memory.counted(memory, asked, f"{number:016x}", end, 1)
+        made = NodeEnd(
+            asked="annotation:all-balanced", uid=f"{number}", request="0" * 16, outcome=end
+        )
+        memory = rollout_memory.counted(memory, made, 1)
     return rollout_memory.encode(memory)
 
 
