@@ -20,6 +20,7 @@ from typing import Final
 
 from actuator.journal import Journal, JournalBusy
 from api import keys
+from base.safe_text import short_line
 
 OWNER: Final = "owner"
 PATIENCE_SECONDS: Final = 2.0
@@ -73,7 +74,7 @@ def owner_of(path: Path) -> str:
         fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         text = os.read(file, _MOST_BYTES).decode("utf-8", "replace")
-        return " ".join(filter(str.isprintable, text.split())) or "a gpuscape actuator"
+        return short_line(text, _MOST_BYTES) or "a gpuscape actuator"
     finally:
         os.close(file)
     return ""

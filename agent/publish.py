@@ -11,6 +11,7 @@ from typing import TextIO
 
 from base.errors import GpuscapeError
 from base.log_once import LogOnce
+from base.safe_text import safe_line
 from discovery.model import GpuSnapshot, GpuState, NodeSnapshot, Reason
 from labelers import feature_file
 from labelers.annotations import node_annotations
@@ -125,7 +126,7 @@ def to_stream(stream: TextIO) -> Sink:
         if after != printed:
             printed.clear()
             printed.update(after)
-            stream.writelines(f"{key}={text}\n" for key, text in after.items())
+            stream.writelines(f"{safe_line(f'{key}={text}')}\n" for key, text in after.items())
             stream.flush()
 
     return write

@@ -69,4 +69,5 @@ FORMAT: Final = VersionedFormat(
     content=MigGrantAnnotation,
     version=VERSION,
     most_length=MOST_CHARACTERS,
+    safe=True,
 )

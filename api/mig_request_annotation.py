@@ -125,5 +125,6 @@ FORMAT: Final = VersionedFormat(
     content=MigRequestAnnotation,
     version=VERSION,
     most_length=MOST_CHARACTERS,
+    safe=True,
     faults=_faults,
 )

@@ -209,4 +209,5 @@ FORMAT: Final = VersionedFormat(
     content=MigStatusAnnotation,
     version=VERSION,
     most_length=MOST_CHARACTERS,
+    safe=True,
 )

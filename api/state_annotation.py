@@ -100,9 +100,6 @@ def json_schema() -> dict[str, Any]:
 
 
 def _faults(found: StateAnnotation) -> Iterator[str]:
-    for key, entry in _patterned(found):
-        if entry.endswith("\n"):  # which a pattern's dollar sign lets through
-            yield f"`{key}` ends in a newline"
     for key, mask in _masks(found):
         if len(mask) != len(found.ok):
             yield f"`{key}` has {len(mask)} digits and `ok` has {len(found.ok)}"
@@ -115,20 +112,12 @@ def _masks(found: StateAnnotation) -> Iterator[tuple[str, str]]:
         yield f"pods.{pod}", mask
 
 
-def _patterned(found: StateAnnotation) -> Iterator[tuple[str, str]]:
-    """Key and text."""
-    yield "gen", found.gen
-    yield "ok", found.ok
-    yield from _masks(found)
-    for pod in found.pods:
-        yield "pods", pod
-
-
 _FORMAT: Final = VersionedFormat(
     name=f"annotation {keys.STATE}",
     remedy="delete it and the agent writes it again",
     content=StateAnnotation,
     version=VERSION,
     most_length=MOST_STATE_CHARACTERS,
+    safe=True,
     faults=_faults,
 )

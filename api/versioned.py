@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
 from base.errors import BadInput
+from base.safe_text import SAFE_PATTERN, is_safe
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -39,6 +40,8 @@ class VersionedFormat(Generic[T]):
     """Bytes of it, characters where it is text; a longer one is damaged."""
     faults: Callable[[T], Iterable[str]] = lambda _content: ()
     """What is wrong in a value although its types are right; each names the key."""
+    safe: bool = False
+    """Every text in it is safe to show, as :mod:`base.safe_text` has it; another is damaged."""
     _decoder: msgspec.json.Decoder[T] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -62,7 +65,7 @@ class VersionedFormat(Generic[T]):
             found = self._decoder.decode(data)
         except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
             raise self._damaged(str(error)) from error
-        for fault in self.faults(found):
+        for fault in (*self._unsafe(data, found), *self.faults(found)):
             raise self._damaged(fault)
         return found
 
@@ -78,8 +81,48 @@ class VersionedFormat(Generic[T]):
         return {
             "$schema": "https://json-schema.org/draft/2020-12/schema",
             "title": title,
-            **msgspec.json.schema(self.content),
+            **self._schema(),
         }
+
+    def _schema(self) -> dict[str, Any]:
+        schema = msgspec.json.schema(self.content)
+        return with_safe_texts(schema) if self.safe else schema
+
+    def _unsafe(self, data: str | bytes, found: T) -> Iterator[str]:
+        """The first text that is unsafe; what is plain ASCII as a whole needs no search."""
+        text = data if isinstance(data, str) else data.decode(errors="replace")
+        if not self.safe or (text.isascii() and text.isprintable() and "\\" not in text):
+            return
+        for key, each in _texts("", msgspec.to_builtins(found)):
+            if not is_safe(each):
+                yield f"`{key}` has characters that are no plain text"
 
     def _damaged(self, why: str) -> BadInput:
         return BadInput(f"{self.name} is damaged: {why}; {self.remedy}")
+
+
+def with_safe_texts(schema: Any) -> Any:
+    """A JSON Schema in which every text without a pattern or a list of values has SAFE_PATTERN."""
+    if isinstance(schema, list):
+        return [with_safe_texts(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    made = {key: with_safe_texts(each) for key, each in schema.items()}
+    if made.get("type") == "string":
+        made.setdefault("pattern", SAFE_PATTERN)
+    if made.get("type") == "object" and "additionalProperties" in made:
+        made["propertyNames"] = {"pattern": SAFE_PATTERN} | made.get("propertyNames", {})
+    return made
+
+
+def _texts(key: str, value: Any) -> Iterator[tuple[str, str]]:
+    """Every text in a value, keys of mappings too, with the place that it stands at."""
+    if isinstance(value, str):
+        yield key, value
+    elif isinstance(value, Mapping):
+        for name, each in value.items():
+            yield key, name
+            yield from _texts(f"{key}.{name}".removeprefix("."), each)
+    elif isinstance(value, list | tuple):
+        for each in value:
+            yield from _texts(key, each)

@@ -6,10 +6,12 @@ from __future__ import annotations
 import logging
 import sys
 from datetime import UTC, datetime
-from typing import TextIO
+from typing import Any, TextIO
 
 from pythonjsonlogger.core import RESERVED_ATTRS
 from pythonjsonlogger.json import JsonFormatter
+
+from base.safe_text import safe_json, safe_line, safe_lines
 
 _RESERVED = {*RESERVED_ATTRS, "message", "asctime", "taskName"}
 
@@ -26,11 +28,19 @@ class _TimeInUtc(logging.Formatter):
 
 
 class _Json(_TimeInUtc, JsonFormatter):
-    """One object a line."""
+    """One object a line, in ASCII."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line; JSON itself lets U+007F stand."""
+        return safe_json(super().format(record))
 
 
 class TextFormatter(_TimeInUtc):
-    """``time level message key=value …``; values with blanks are quoted."""
+    """``time level message key=value …``; values with blanks are quoted.
+
+    Whoever writes a value, such as a node's agent, cannot make a terminal obey it, nor begin a
+    line: only a traceback has lines of its own.
+    """
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)-7s %(message)s")
@@ -38,7 +48,15 @@ class TextFormatter(_TimeInUtc):
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  # logging's name
         """The line, with the record's extra facts behind the message."""
         facts = [f"{name}={_quoted(value)}" for name, value in extra_facts(record).items()]
-        return " ".join([super().formatMessage(record), *facts])
+        return safe_line(" ".join([super().formatMessage(record), *facts]))
+
+    def formatException(self, ei: Any) -> str:  # noqa: N802  # logging's name
+        """The traceback."""
+        return safe_lines(super().formatException(ei))
+
+    def formatStack(self, stack_info: str) -> str:  # noqa: N802  # logging's name
+        """The stack."""
+        return safe_lines(super().formatStack(stack_info))
 
 
 def extra_facts(record: logging.LogRecord) -> dict[str, object]:

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 import click
 from click.shell_completion import ShellComplete, get_completion_class
 
+from cli import terminal
+
 
 @click.command(
     epilog="""\b
@@ -27,7 +29,9 @@ def command(ctx: click.Context, shell: str) -> None:
     complete = get_completion_class(shell)
     if complete is None:  # click dropped a shell that we promise
         raise LookupError(shell)
-    click.echo(complete(ctx.find_root().command, {}, "gpuscape", "_GPUSCAPE_COMPLETE").source())
+    terminal.document(
+        complete(ctx.find_root().command, {}, "gpuscape", "_GPUSCAPE_COMPLETE").source()
+    )
 
 
 def print_for_kubectl(words: Sequence[str]) -> None:
@@ -42,6 +46,4 @@ def print_for_kubectl(words: Sequence[str]) -> None:
     *before, last = words or ("",)
     found = ShellComplete(main, {}, "kubectl gpuscape", "").get_completions(list(before), last)
     names = [item.value for item in found if item.type == "plain"]
-    for name in names:
-        click.echo(name)
-    click.echo(":4" if names else ":0")
+    terminal.note(*names, ":4" if names else ":0")

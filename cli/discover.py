@@ -44,7 +44,7 @@ def command(load: Load, output: str) -> None:
         terminal.show(table)
     missing = gap_table(snapshot).rows
     if missing and output == "table":
-        terminal.note(f"\nMissing readings: {len(missing)}; -o wide lists them.")
+        terminal.note("", f"Missing readings: {len(missing)}; -o wide lists them.")
 
 
 def _tables(snapshot: NodeSnapshot, wide: bool) -> Iterator[TextTable]:

@@ -8,7 +8,7 @@ import os
 import select
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TextIO
 
@@ -16,7 +16,9 @@ import click
 
 from base.errors import GpuscapeError, Transient
 from base.files import ONLY_WRITING, cannot_write
+from base.safe_text import safe_line
 from base.settings.version_skew import of_this_process
+from cli import terminal
 from discovery.driver_errors import DriverAbsent
 from kube.api_errors import ApiError
 
@@ -38,10 +40,11 @@ WITHOUT_HARDWARE = "read a simulated machine with --simulate dgx-a100"
 
 
 class CommandFailure(click.ClickException):
-    """An error with its exit code, shown as one sentence."""
+    """An error with its exit code, shown as one sentence, and a line for each of the details."""
 
-    def __init__(self, message: str, exit_code: int) -> None:
-        super().__init__(message)
+    def __init__(self, message: str, exit_code: int, details: Sequence[str] = ()) -> None:
+        super().__init__("\n  ".join(map(safe_line, (message, *details))))
+        self.details = tuple(details)
         self.exit_code = exit_code  # type: ignore[misc]  # click reads it from the instance
 
 
@@ -54,18 +57,26 @@ def one_sentence(debug: bool) -> Iterator[None]:
     """
     try:
         yield
-    except click.UsageError as error:
-        error.message += _version_hint()  # type: ignore[misc]  # click reads it from the instance
+    except CommandFailure:
         raise
-    except (click.ClickException, click.Abort, click.exceptions.Exit):
+    except click.ClickException as error:
+        hint = _version_hint() if isinstance(error, click.UsageError) else ""
+        message = safe_line(error.message) + hint
+        error.message = message  # type: ignore[misc]  # click reads it from the instance
+        raise
+    except (click.Abort, click.exceptions.Exit):
         raise
     except Exception as error:
         if isinstance(error, BrokenPipeError) and _is_closed(sys.stdout):
             _drop_output()
             raise click.exceptions.Exit(CLOSED_PIPE) from error
         if debug:
-            traceback.print_exception(error)
+            terminal.note(*_trace(error), err=True)
         raise _failure(error) from error
+
+
+def _trace(error: Exception) -> list[str]:
+    return "".join(traceback.format_exception(error)).splitlines()
 
 
 def _failure(error: Exception) -> CommandFailure:

@@ -66,7 +66,7 @@ def _show(values: dict[str, str], output: str) -> None:
         case "table":
             terminal.show(TextTable(header=("LABEL", "VALUE"), rows=tuple(values.items())))
         case "feature-file":
-            click.echo(feature_file.render(values), nl=False)
+            terminal.document(feature_file.render(values).decode())
         case _:
             terminal.data(values, output)
 
@@ -89,7 +89,7 @@ def _report(labels: LabelDecisions) -> None:
     """
     for each in explain(labels):
         if each.key in labels.illegal:
-            click.echo(f"Left out {each.key}: {each.text}", err=True)
+            terminal.note(f"Left out {each.key}: {each.text}", err=True)
     if labels.failures:
         failed = "; ".join(f"{failure.labeler}: {failure.error}" for failure in labels.failures)
         raise CommandFailure(f"some labels are left as they are: {failed}", UNEXPECTED)

@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 
 from base.errors import BadInput
+from base.safe_text import safe_json
 from cli import options, terminal
 from cli.observe import machine, read_once
 from cli.options import Load
@@ -72,13 +73,13 @@ def command(load: Load, file: Path, force: bool, anonymise: bool) -> None:
             taken = recording.capture(lambda: _read_all(left, start), Path(start.host_root))
     shown = recording.anonymise(taken) if anonymise else taken
     if file == _OUTPUT:
-        click.echo(recording.encode(shown))
+        terminal.document(safe_json(recording.encode(shown).decode()))
     else:
         recording.save(shown, file, replace=force)
         terminal.note(f"{file}: {len(taken.calls)} answers of {len(gpus) - len(left)} GPUs")
     for gpu in gpus:
         if gpu.bus_id in left:
-            click.echo(f"left out: {gpu.bus_id}: {_why(gpu)}", err=file == _OUTPUT)
+            terminal.note(f"left out: {gpu.bus_id}: {_why(gpu)}", err=file == _OUTPUT)
 
 
 def _check(file: Path, *, force: bool) -> None:

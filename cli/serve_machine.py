@@ -14,7 +14,7 @@ import click
 
 from base import process_signals
 from base.errors import BadInput
-from cli import options
+from cli import options, terminal
 from discovery.simulator.clibrary.served_machine import ServedMachine, served
 from discovery.simulator.simulation import Simulation, simulate
 
@@ -61,7 +61,7 @@ def command(machine: str, directory: Path | None, output: str) -> None:
     with process_signals.delivered(take), ExitStack() as ending:
         simulation = _simulation(machine, directory, ending)
         ready = ending.enter_context(served(simulation))
-        click.echo(_line(ready) if output == "json" else _text(ready))
+        terminal.note(*([_line(ready)] if output == "json" else _text(ready).splitlines()))
         stop.wait()
 
 

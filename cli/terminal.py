@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tables and documents on standard output: coloured for people, plain for pipes.
+"""Everything that commands print: tables and documents, coloured for people, plain for pipes.
+
+Names, reasons and messages come from a cluster or a machine, and whoever writes those may be an
+attacker: all of it is made safe here, so no command prints in another way (ruff refuses it).
+Styles are never taken from a text. Source: CVE-2021-25743 of kubectl.
 
 rich is imported on first use: the commands that print no table never load it.
 """
@@ -9,15 +13,19 @@ from __future__ import annotations
 import io
 import os
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import click
 
+from base.safe_text import is_safe, safe_json, safe_line, safe_lines
+
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
     from rich.text import Text
     from yaml import Node as YamlNode
+    from yaml.emitter import ScalarAnalysis
 
 WIDE_ENOUGH = 10_000
 """Columns. Tables keep their shape and leave wrapping to the terminal, as nvidia-smi does."""
@@ -51,9 +59,14 @@ class TextTable:
 
 def show(table: TextTable) -> None:
     """Print a table; with styles when standard output is a terminal and NO_COLOR is not set."""
+    drawn(lines(table, styled=is_styled()))
+
+
+def drawn(made: Iterable[str]) -> None:
+    """Print lines that :func:`lines` or :func:`line` has made."""
     styled = is_styled()
-    for line in lines(table, styled=styled):
-        click.echo(line, color=styled)
+    for each in made:
+        click.echo(each, color=styled)
 
 
 def is_styled() -> bool:
@@ -92,14 +105,14 @@ def width_of(cell: Cell) -> int:
     """Columns that a cell takes."""
     from rich.cells import cell_len
 
-    return cell_len(cell if isinstance(cell, str) else cell.text)
+    return cell_len(_text_of(cell))
 
 
 def cut(cell: Cell, width: int) -> Cell:
     """The cell in so many columns, with a mark where something of it is missing."""
     from rich.cells import set_cell_size
 
-    text = cell if isinstance(cell, str) else cell.text
+    text = _text_of(cell)
     if width_of(cell) <= width:
         return cell
     short = f"{set_cell_size(text, width - 1).rstrip()}…"
@@ -122,9 +135,32 @@ def _printed(what: RichTable | Text, *, styled: bool, width: int) -> tuple[str, 
     return tuple(line.rstrip() for line in captured.get().splitlines())
 
 
-def note(text: str) -> None:
-    """Print a line that is not part of a table."""
-    click.echo(text)
+def note(*texts: str, err: bool = False) -> None:
+    """Print lines that are not part of a table; with ``err`` on standard error."""
+    for text in texts:
+        click.echo(safe_line(text), err=err)
+
+
+def confirm(*texts: str) -> bool:
+    """Print these lines, and ask the last one as a question."""
+    note(*texts[:-1])
+    return click.confirm(safe_line(texts[-1]))
+
+
+def progress(text: str) -> None:
+    """Write over the last line of standard error, where that is a terminal."""
+    if sys.stderr.isatty():
+        click.echo(f"\r\x1b[2K{safe_line(text)}", nl=False, err=True)
+
+
+def document(text: str) -> None:
+    """Print a text of several lines that is a file of some format."""
+    click.echo(safe_lines(text.removesuffix("\n")))
+
+
+def archive(content: bytes) -> None:
+    """Write a file that is no text."""
+    click.echo(content, nl=False)
 
 
 def data(value: object, output: str) -> None:
@@ -132,16 +168,27 @@ def data(value: object, output: str) -> None:
     import msgspec
 
     if output == "json":
-        click.echo(msgspec.json.format(msgspec.json.encode(value), indent=2))
+        click.echo(safe_json(msgspec.json.format(msgspec.json.encode(value), indent=2).decode()))
         return
+    click.echo(_yaml(msgspec.to_builtins(value)), nl=False)
+
+
+def _yaml(value: object) -> str:
+    """A text with something unsafe stands in quotes there, with YAML's own escapes."""
     import yaml
 
-    dumper = yaml.SafeDumper(io.StringIO(), sort_keys=False)
-    node = dumper.represent_data(msgspec.to_builtins(value))
+    class Dumper(yaml.SafeDumper):
+        def analyze_scalar(self, scalar: str) -> ScalarAnalysis:
+            self.allow_unicode = is_safe(scalar)
+            found = super().analyze_scalar(scalar)
+            if not self.allow_unicode:
+                found.allow_single_quoted = found.allow_flow_plain = found.allow_block_plain = False
+            return found
+
+    dumper = Dumper(io.StringIO(), sort_keys=False)
+    node = dumper.represent_data(value)
     _in_lines(node)
-    click.echo(
-        yaml.serialize(node, Dumper=yaml.SafeDumper, allow_unicode=True, width=100), nl=False
-    )
+    return str(yaml.serialize(node, Dumper=Dumper, allow_unicode=True, width=100))
 
 
 def _in_lines(node: YamlNode, *, is_item: bool = False) -> None:
@@ -180,4 +227,9 @@ def _rich_table(table: TextTable) -> RichTable:
 def _rich_text(cell: Cell) -> Text:
     from rich.text import Text
 
-    return Text(cell) if isinstance(cell, str) else Text(cell.text, style=cell.style)
+    return Text(_text_of(cell), style="" if isinstance(cell, str) else cell.style)
+
+
+def _text_of(cell: Cell) -> str:
+    """What is printed of a cell: rich reads no markup in it, and a terminal obeys none of it."""
+    return safe_line(cell if isinstance(cell, str) else cell.text)

@@ -19,6 +19,7 @@ from datetime import UTC, datetime
 from api import names
 from base.backoff import Backoff
 from base.bucket import Bucket
+from base.safe_text import safe_line
 from kube.api import EVENTS, Api, Object
 from kube.api_errors import ApiError, Busy, Conflict, NotFound, Unauthorized, Unreachable
 from kube.lease import micro_time
@@ -109,10 +110,11 @@ class Recorder:
         """Take one Event about ``regarding`` (apiVersion, kind, namespace, name, uid).
 
         Never blocks or raises. ``reason`` and ``action`` are words in CamelCase; ``note`` is cut
-        at 1 KiB. With a ``name`` there is one Event of that name, whichever replica makes it, and
-        it is never counted up; without one the name follows from all that the Event says, and
-        the same again is counted in its series.
+        at 1 KiB; of all three what is no plain text is escaped. With a ``name`` there is one Event
+        of that name, whichever replica makes it, and it is never counted up; without one the name
+        follows from all that the Event says, and the same again is counted in its series.
         """
+        note = safe_line(note)  # kubectl may show it as it is
         subject = f"{regarding.get('kind')}/{regarding.get('name')}/{regarding.get('uid')}"
         with self._lock:
             if not self._within_budget((subject, reason)):
@@ -125,8 +127,8 @@ class Recorder:
                 "reportingController": self._controller,
                 "reportingInstance": self._instance,
                 "regarding": dict(regarding),
-                "reason": reason,
-                "action": action,
+                "reason": safe_line(reason),
+                "action": safe_line(action),
                 "note": note.encode()[:LONGEST_NOTE].decode(errors="ignore"),
                 "type": "Warning" if warning else "Normal",
             }

@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping
 from api import keys, state_annotation, topology_annotation
 from api.state_annotation import StateAnnotation, hex_mask, numbered, pod_key
 from api.topology_annotation import NicLevels, TopologyAnnotation, level_digits, link_digits
+from base.safe_text import safe_line
 from discovery.model import NodeSnapshot
 from discovery.topology import link_bytes_per_second, links_known
 from labelers.decision import Decision, Decisions, Value
@@ -37,10 +38,10 @@ def topology_of(snapshot: NodeSnapshot) -> TopologyAnnotation:
             nv=link_digits(links.effective(i, j) for i, j in pairs),
             pc=level_digits(links.pcie[i][j] for i, j in pairs),
             numa=tuple(-1 if gpu.numa_node is None else gpu.numa_node for gpu in snapshot.gpus),
-            ids=tuple(gpu.uuid or "" for gpu in snapshot.gpus),
+            ids=tuple(safe_line(gpu.uuid or "") for gpu in snapshot.gpus),
             bus=links.gpus,
             nic=tuple(
-                NicLevels(nic.name, nic.bus_id, level_digits(links.pcie[n + k][:n]))
+                NicLevels(safe_line(nic.name), nic.bus_id, level_digits(links.pcie[n + k][:n]))
                 for k, nic in enumerate(snapshot.host.nics)
             ),
             miss=_unknown_places(snapshot),

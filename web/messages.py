@@ -17,6 +17,8 @@ from email.utils import formatdate
 from functools import lru_cache
 from http import HTTPStatus
 
+from base.safe_text import safe_line
+
 TEXT = "text/plain; charset=utf-8"
 READS = "GET, HEAD"
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -155,7 +157,8 @@ class Refusal(Exception):
     def __init__(self, status: HTTPStatus, reason: str, *, allow: str = READS) -> None:
         """``allow``: methods of the path, listed in the answer 405."""
         super().__init__(reason)
-        self.response = Response(body=Body(f"{reason}\n".encode()), status=status, allow=allow)
+        body = Body(f"{safe_line(reason)}\n".encode())
+        self.response = Response(body=body, status=status, allow=allow)
 
 
 NO_ROOM = Response(
@@ -173,7 +176,7 @@ def _date(unix_seconds: int) -> str:
 
 def text(sentence: str, status: HTTPStatus = HTTPStatus.OK) -> Response:
     """An answer with one line of plain text."""
-    return Response(body=Body(f"{sentence}\n".encode()), status=status)
+    return Response(body=Body(f"{safe_line(sentence)}\n".encode()), status=status)
 
 
 def probe(good: bool) -> Response:

@@ -27,6 +27,7 @@ from api.mig_request_annotation import MigRequestAnnotation, new_request_id
 from api.mig_status_annotation import MOST_REASON, MigPhase, MigStatusAnnotation, RequestEnd
 from base import threads
 from base.errors import GpuscapeError
+from base.safe_text import short_line
 from labelers.decision import Absent, Decision, Decisions, Keep, Value
 from labelers.node_patch import writers
 
@@ -185,7 +186,7 @@ class EnforcedLayouts:
             return replace(
                 judged,
                 phase=phase,
-                reason=_cut(reason),
+                reason=short_line(reason, MOST_REASON),
                 request=change.request,
                 end=change.end,
                 reached=_lost(change, phase),
@@ -347,7 +348,3 @@ def _without_pods(request: MigRequestAnnotation) -> MigRequestAnnotation:
 
 def _is_held(request: MigRequestAnnotation) -> bool:
     return bool(request.pods or request.programs)
-
-
-def _cut(reason: str) -> str:
-    return reason if len(reason) <= MOST_REASON else f"{reason[: MOST_REASON - 1]}…"

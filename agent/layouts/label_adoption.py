@@ -18,6 +18,7 @@ from api.mig_status_annotation import (
     MigStatusAnnotation,
     RequestSource,
 )
+from base.safe_text import short_line
 
 _DIFFERENT: Final = (
     f"the GPUs do not have the layout of the label {keys.MIG_CONFIG}={{value}}, so it is not"
@@ -41,7 +42,10 @@ def as_adopted(
     if not foreign and verdict.phase == MigPhase.PLANNED:
         reason = _DIFFERENT.format(value=request.text)
     return MigStatusAnnotation(
-        v=VERSION, phase=MigPhase.UNADOPTED, reason=reason[:MOST_REASON], unadopted=request.text
+        v=VERSION,
+        phase=MigPhase.UNADOPTED,
+        reason=short_line(reason, MOST_REASON),
+        unadopted=request.text,
     )
 
 

@@ -28,6 +28,7 @@ from api.mig_status_annotation import (
     wish_digest,
 )
 from base.errors import BadInput
+from base.safe_text import short_line
 from discovery.mig_state import MigGpu, MigReading, UnreadMigGpu
 from mig.configs.config_choice import named_layouts
 from mig.configs.layout_annotation import InlineLayout, inline_layouts, parse_layout_annotation
@@ -119,8 +120,8 @@ def status(
         v=VERSION,
         phase=phase,
         source=request.source,
-        asked=_cut(request.text, MOST_ASKED),
-        reason=_cut(reason, MOST_REASON),
+        asked=short_line(request.text, MOST_ASKED),
+        reason=short_line(reason, MOST_REASON),
         plan=digest,
         wish=wish_digest(request.source, request.text),
         gpus=gpus,
@@ -209,9 +210,3 @@ def _obstacle(alike: Sequence[Obstacle], index: Mapping[str, int]) -> str:
     )
     where = f"GPU {numbers}" if numbers else (alike[0].gpu or "node")
     return f"{where}: {alike[0].detail}"
-
-
-def _cut(text: str, most: int) -> str:
-    """On one line, and marked where it is cut."""
-    line = " ".join(text.split())
-    return line if len(line) <= most else f"{line[: most - 1]}…"

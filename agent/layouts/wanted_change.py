@@ -27,6 +27,7 @@ from api.mig_request_annotation import (
 )
 from api.mig_resources import MOST_OFFERS, MigStrategy
 from api.state_annotation import pod_key
+from base.safe_text import short_line
 from mig.gpu_layout import GpuLayout
 from mig.holders import HolderKind, MigHolders
 from mig.steps import SetMode
@@ -91,7 +92,7 @@ class WantedChange:
             drift=drift,
             pods=_keys(self.pods),
             others=_keys(self.others),
-            programs=tuple(one[:MOST_PROGRAM] for one in self.programs[:MOST_PROGRAMS]),
+            programs=tuple(short_line(one, MOST_PROGRAM) for one in self.programs[:MOST_PROGRAMS]),
             offers=dict(self.offers) if len(self.offers) <= MOST_OFFERS else {},
         )
         room = MOST_PODS
@@ -163,8 +164,7 @@ def _asked_layouts(layouts: Mapping[str, GpuLayout]) -> dict[str, LayoutAsked]:
 
 def _words(text: str) -> str:
     """A request on one line, cut to what the actuator takes."""
-    line = "".join(one if one.isprintable() else " " for one in text)
-    return " ".join(line.split())[:_MOST_ASKED]
+    return short_line(text, _MOST_ASKED)
 
 
 def _pods_on_gpus(holders: MigHolders) -> PodsOnGpus:

@@ -20,6 +20,7 @@ from base.settings.layers import (
     environment_layer,
     named_file_layer,
 )
+from cli import terminal
 from cli.dcgm_exporter import dcgm_arguments
 from cli.dcgm_exporter.dcgm_arguments import DcgmSettings
 from cli.dcgm_exporter.dcgm_flags import FLAGS, Flag, Form
@@ -84,10 +85,10 @@ def command(arguments: Sequence[str]) -> None:
     set by GPUSCAPE_ variables; those also win over dcgm-exporter's variables.
     """
     if dcgm_arguments.asks_for(("h", "help"), arguments):
-        click.echo(click.get_current_context().get_help())
+        terminal.document(click.get_current_context().get_help())
         return
     if dcgm_arguments.asks_for(("v", "version"), arguments):
-        click.echo(f"gpuscape {version('gpuscape')}, in place of dcgm-exporter")
+        terminal.note(f"gpuscape {version('gpuscape')}, in place of dcgm-exporter")
         return
     with under_signals() as control:
         settings, dcgm = load(arguments, os.environ)

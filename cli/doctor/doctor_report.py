@@ -51,7 +51,7 @@ def show(subject: str, made: Examination, versions: Mapping[str, str], output: s
     if made.findings:
         terminal.note("")
         terminal.show(finding_table(made))
-        terminal.note("\nWhat to do:")
+        terminal.note("", "What to do:")
         for line in _fixes(made.findings):
             terminal.note(line)
     if output == "wide":

@@ -296,7 +296,7 @@ def _conclusion(outcome: ComparisonResult) -> Iterator[str]:
         more = f" and {len(still) - _MOST_NAMED} more" if len(still) > _MOST_NAMED else ""
         yield (
             f"{len(still)} are the same and stood still on both sides, which proves little: "
-            f"{_plain(names)}{more}. Compare while jobs run."
+            f"{names}{more}. Compare while jobs run."
         )
 
 
@@ -334,7 +334,7 @@ def _number(value: float | None) -> str:
 def _examples(outcome: ComparisonResult) -> TextTable:
     """Every finding with some of its series."""
     rows = (
-        (metric.name, finding.verdict.value, str(finding.series), finding.detail, _plain(example))
+        (metric.name, finding.verdict.value, str(finding.series), finding.detail, example)
         for metric in outcome.metrics
         for finding in metric.findings
         if finding.verdict
@@ -344,11 +344,6 @@ def _examples(outcome: ComparisonResult) -> TextTable:
     return TextTable(
         header=("METRIC", "FINDING", "SERIES", "DIFFERENCE", "FOR EXAMPLE"), rows=tuple(rows)
     )
-
-
-def _plain(text: str) -> str:
-    """Foreign text without what a terminal would obey."""
-    return "".join(it if it.isprintable() else "\ufffd" for it in text)
 
 
 def _document(outcome: ComparisonResult, sides: Sequence[ScrapedSide]) -> dict[str, Any]:

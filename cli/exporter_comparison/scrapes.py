@@ -3,14 +3,12 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import click
-
+from cli import terminal
 from cli.exporter_comparison.endpoints import ExpositionSource, Unreadable
 from exporters.compare.comparison import Comparison
 from exporters.compare.exposition_parser import ExpositionFault, Families, Malformed, Parser
@@ -126,8 +124,8 @@ def _scraped(sides: Sequence[ScrapedSide], within_seconds: float) -> Sequence[Fa
 
 def _progress(number: int, rounds: int, sides: Sequence[ScrapedSide]) -> None:
     """How far the run is: on a terminal only, in one line that goes when it is over."""
-    if rounds == 1 or not sys.stderr.isatty():
+    if rounds == 1:
         return
     failed = ", ".join(f"{side.name} failed {side.failures}" for side in sides if side.failures)
     line = "" if number == rounds else f"scrape {number + 1} of {rounds}  {failed}"
-    click.echo(f"\r\x1b[2K{line}", nl=False, err=True)
+    terminal.progress(line)

@@ -160,8 +160,7 @@ def command(
         terminal.data(document if places is None else places, output)
         return
     width = terminal.screen_width() if output == "table" else terminal.WIDE_ENOUGH
-    for line in _lines(tables(fleet, width), width):
-        click.echo(line, color=terminal.is_styled())
+    terminal.drawn(_lines(tables(fleet, width), width))
 
 
 def _read(read: Callable[[], FleetReading]) -> FleetReading:

@@ -184,7 +184,7 @@ def command(
                 result = ended_change(request, start=start, journal=folder, verbose=verbose)
     if output == "table":
         if not as_is or result.refusal is not None:
-            terminal.note(f"\n{end_words(result, folder)}")
+            terminal.note("", end_words(result, folder))
         if result.refusal is not None:
             show_plan(replace(shown, found=result.refusal))
         for problem in result.problems:
@@ -206,7 +206,7 @@ def _check_agreed(
         return
     if output != "table" or not somebody_is_there():
         raise BadInput("there is nobody to ask: add --yes to apply this plan")
-    if not click.confirm("\nApply this plan?"):
+    if not terminal.confirm("", "Apply this plan?"):
         terminal.note("Nothing was changed.")
         ctx.exit(REFUSED)
 
@@ -240,7 +240,7 @@ def _hooked(hooks: Hooks | None, ctx: click.Context, found: MigPlan | MigRefusal
         try:
             hooks.run(EXIT, variables)
         except HookFailed as error:
-            click.echo(f"Look at this: {error}", err=True)
+            terminal.note(f"Look at this: {error}", err=True)
 
 
 def change_document(shown: ShownPlan, result: ChangeResult | None) -> dict[str, Any]:

@@ -73,20 +73,20 @@ configurations as a file that gpuscape and nvidia-mig-parted read."""
 def command(load: Load, config_file: str | None, output: str, all_models: bool) -> None:
     """List MIG configurations, the GPUs that each chooses, and whether it fits them."""
     if all_models:
-        click.echo(mig_config_text(listed_configs().configs), nl=False)
+        terminal.document(mig_config_text(listed_configs().configs))
         return
     configs = None if config_file is None else file_configs(config_file)
     if configs is not None and output == FILE:
-        click.echo(mig_config_text(configs.configs), nl=False)
+        terminal.document(mig_config_text(configs.configs))
         return
     gpus = all_read(take_mig(load()))
     configs = generated_configs(gpus) if configs is None else configs
     if output == FILE:
-        click.echo(mig_config_text(configs.configs), nl=False)
+        terminal.document(mig_config_text(configs.configs))
     elif output == "table":
         terminal.show(config_table(configs.configs, gpus))
-        for at, note in enumerate(_notes(configs.configs, gpus)):
-            terminal.note(note if at else f"\n{note}")
+        if notes := [*_notes(configs.configs, gpus)]:
+            terminal.note("", *notes)
     else:
         listed = [_document(one, gpus) for one in configs.configs]
         terminal.data({"source": configs.source, "configs": listed}, output)

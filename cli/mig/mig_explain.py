@@ -126,7 +126,7 @@ def _show_profiles(gpus: Sequence[MigGpu], unread: Sequence[UnreadMigGpu]) -> No
     for at, alike in enumerate(_alike(told)):
         terminal.note(f"{chr(10) if at else ''}{_title(alike)}: {memory_units(alike[0])} units")
         terminal.show(profile_table(alike[0]))
-        terminal.note("\nMore that fit now, by GPU:")
+        terminal.note("", "More that fit now, by GPU:")
         terminal.show(fitting_table(alike))
     _show_others([gpu for gpu in gpus if not gpu.profiles], unread, first=not told)
 
@@ -209,7 +209,7 @@ def _show_grids(having: Sequence[tuple[MigGpu, MigProfile]]) -> None:
         for line in _sizes(profile):
             terminal.note(line)
         for same in _same_grids(alike, profile):
-            terminal.note(f"\n{_state(same, profile)}")
+            terminal.note("", f"{_state(same, profile)}")
             grid = placement_grid(same[0], profile)
             terminal.show(grid_table(grid))
             if grid.instances:
@@ -299,8 +299,8 @@ def _show_others(
     notes = [f"GPU {numbers(untold)}: MIG is off, and {_UNTOLD}"] if untold else []
     notes += [f"GPU {numbers(without)}: no such profile"] if without else []
     notes += [unread_note(gpu) for gpu in unread]
-    for at, note in enumerate(notes):
-        terminal.note(note if at or first else f"\n{note}")
+    if notes:
+        terminal.note(*([] if first else [""]), *notes)
 
 
 # documents

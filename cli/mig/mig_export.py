@@ -6,7 +6,7 @@ from __future__ import annotations
 import click
 
 from base.errors import BadInput
-from cli import options
+from cli import options, terminal
 from cli.mig.mig_words import split, unread_note
 from cli.observe import take_mig
 from cli.options import Load
@@ -48,6 +48,6 @@ def command(load: Load, output: str, label: str, allow_loss: bool) -> None:
         )
     config = present_config(read, label, lossy=allow_loss)
     for loss in lost:
-        click.echo(f"not exported: {loss}", err=True)
+        terminal.note(f"not exported: {loss}", err=True)
     write = mig_config_json if output == "json" else mig_config_text
-    click.echo(write([config]), nl=False)
+    terminal.document(write([config]))

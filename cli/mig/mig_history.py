@@ -69,8 +69,8 @@ def command(load: Load, journal: Path | None, output: str) -> None:
         return
     terminal.show(history_table(changes, wide=output == "wide"))
     reasons = [f"{one.started} {_word(one)}: {one.reason}" for one in changes if one.reason]
-    for at, reason in enumerate(reasons):
-        terminal.note(reason if at else f"\n{reason}")
+    if reasons:
+        terminal.note("", *reasons)
 
 
 def history_table(changes: Sequence[ChangeRecord], *, wide: bool) -> TextTable:

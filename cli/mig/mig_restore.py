@@ -98,7 +98,7 @@ def command(
         result = asked or ended_change(None, start=start, journal=folder, verbose=verbose)
     if output == "table":
         if unended is not None or asked is not None:
-            terminal.note(f"\n{end_words(result, folder)}")
+            terminal.note("", end_words(result, folder))
         for line in () if asked is not None else restored_words(result):
             terminal.note(line)
         for problem in result.problems:

@@ -186,7 +186,7 @@ def _ask(ctx: click.Context, words: str, output: str, *, yes: bool) -> None:
         return
     if output != "table" or not somebody_is_there():
         raise BadInput(f"there is nobody to ask: add --yes, which confirms: {words}")
-    if not click.confirm(f"\nYou confirm: {words}.\nRun the self-test?"):
+    if not terminal.confirm("", f"You confirm: {words}.", "Run the self-test?"):
         terminal.note("Nothing was changed.")
         ctx.exit(REFUSED)
 

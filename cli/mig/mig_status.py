@@ -70,8 +70,8 @@ def command(load: Load, output: str) -> None:
     notes = [note for gpu in read if (note := pending_note(gpu)) is not None]
     notes += [unread_note(gpu) for gpu in unread]
     notes += [f"Look at this: {problem}" for problem in problems]
-    for at, note in enumerate(notes):
-        terminal.note(note if at or not read else f"\n{note}")
+    if notes:
+        terminal.note(*([""] if read else []), *notes)
 
 
 def _problems(gpus: Sequence[MigGpu], start: Start) -> Iterator[str]:

@@ -206,7 +206,7 @@ def _show_refusal(gpus: Sequence[MigGpu], refusal: MigRefusal) -> None:
         one = alike[0]
         indices = [index[each.gpu] for each in alike if each.gpu in index]
         title = f"GPU {numbers(indices)}" if indices else (one.gpu or "This node")
-        terminal.note(f"\n{title}: {one.kind}: {one.detail}")
+        terminal.note("", f"{title}: {one.kind}: {one.detail}")
         if one.nearest is not None:
             terminal.note(f"  the most of it that fits: {layout_words(one.nearest)}")
         for holder in sorted(one.holders):

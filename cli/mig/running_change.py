@@ -23,6 +23,7 @@ from actuator.past_changes import JOURNAL_FOLDER, past_changes
 from actuator.supervisor import WorkerDied, WorkerHung, run_change
 from actuator.worker_messages import ChangeRequest
 from base.log import extra_facts
+from cli import terminal
 from cli.failures import NO_DRIVER, REFUSED, UNDONE, UNFINISHED, CommandFailure
 from discovery.reader.protocol import Start
 
@@ -199,7 +200,7 @@ class _Lines(logging.Handler):
         if record.name == ACCESS_LOGGER:  # the result has the same, as sentences
             return
         facts = ", ".join(str(value) for value in extra_facts(record).values())
-        click.echo(f"{record.getMessage()}: {facts}" if facts else record.getMessage(), err=True)
+        terminal.note(f"{record.getMessage()}: {facts}" if facts else record.getMessage(), err=True)
 
 
 @contextmanager

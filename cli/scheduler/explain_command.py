@@ -191,15 +191,15 @@ def _show(found: Explanation, placed: PodPlacement | None, output: str) -> None:
         terminal.data({**msgspec.structs.asdict(found), "placed": placed}, output)
         return
     if placed is not None:
-        terminal.note(f"{words(placed, found.pod, whole=bool(found.containers))}\n")
+        terminal.note(words(placed, found.pod, whole=bool(found.containers)), "")
     if not found.containers:
         terminal.note(f"Pod {found.pod} asks for no whole GPU: it gets no scores.")
     elif not found.nodes and not found.left_out:
         terminal.note("The cluster has no nodes.")
     else:
         terminal.show(table(found, wide=output == "wide"))
-        for at, note in enumerate(found.notes):
-            terminal.note(note if at else f"\n{note}")
+        if found.notes:
+            terminal.note("", *found.notes)
 
 
 def _row(node: NodeAnswer, *, wide: bool) -> tuple[Cell, ...]:

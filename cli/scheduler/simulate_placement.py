@@ -140,7 +140,7 @@ def command(
     terminal.note("")
     terminal.show(table(found))
     if differences := [each for result in found for each in result.compared]:
-        terminal.note(f"\nWhat {OURS} has more (+) or less (-) than the others:\n")
+        terminal.note("", f"What {OURS} has more (+) or less (-) than the others:", "")
         terminal.show(difference_table(differences))
 
 

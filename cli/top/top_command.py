@@ -82,8 +82,7 @@ def _print(node: TopNode, output: str) -> None:
         return
     styled = terminal.is_styled()
     width = terminal.screen_width() if output == "table" else terminal.WIDE_ENOUGH
-    for line in view(node, styled=styled, width=width):
-        click.echo(line, color=styled)
+    terminal.drawn(view(node, styled=styled, width=width))
 
 
 def _frame(watch: MachineWatch, screen: LiveScreen) -> list[str]:

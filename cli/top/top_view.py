@@ -245,11 +245,6 @@ def _used(bytes_: int | None) -> Cell:
     return NONE if bytes_ is None else f"{bytes_ / GIB:.1f}"
 
 
-def _printable(text: str) -> str:
-    """A process may call itself anything, and a terminal obeys what is not text."""
-    return "".join(each if each.isprintable() else "?" for each in text)
-
-
 _USES: Final[tuple[Column, ...]] = (
     Column(title="GPU", cell=_place),
     Column(title="PID", cell=_of_process(lambda it: it.pid), right=True),
@@ -258,7 +253,7 @@ _USES: Final[tuple[Column, ...]] = (
     Column(title="KIND", cell=_of_process(lambda it: ", ".join(it.kinds) or NONE), goes=2),
     Column(
         title="PROCESS",
-        cell=_of_process(lambda it: _printable(it.name or "") or NONE),
+        cell=_of_process(lambda it: it.name or NONE),
         goes=1,
         least=15,
     ),

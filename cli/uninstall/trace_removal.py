@@ -41,9 +41,10 @@ def remove(
         if are_back or (each.node and f"Node {each.node}" not in failed):
             _delete(api, each, failed, dry_run=dry_run)
     if failed:
-        lines = "".join(f"\n  {what}: {why}" for what, why in sorted(failed.items()))
         raise CommandFailure(
-            f"this could not be removed; run it again when its cause is gone:{lines}", UNFINISHED
+            "this could not be removed; run it again when its cause is gone:",
+            UNFINISHED,
+            details=[f"{what}: {why}" for what, why in sorted(failed.items())],
         )
 
 

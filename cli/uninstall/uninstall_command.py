@@ -78,20 +78,20 @@ def command(
         if not dry_run:
             _require_stopped(traces, namespace)
         if not count:
-            _note("\nNothing to remove.", output)
+            _note("", "Nothing to remove.", output=output)
             return
         if not dry_run and not yes:
             _agree(count, output)
         remove(api, traces, found, dry_run=dry_run)
     tried = f"The API server would take all {count} writes; nothing was written."
-    _note(f"\n{tried if dry_run else f'Removed: {_words(traces)}.'}", output)
+    _note("", tried if dry_run else f"Removed: {_words(traces)}.", output=output)
 
 
 def _when_ended(found: Callable[[], ClusterTraces], output: str) -> ClusterTraces:
     """What is found once the last pods have ended, if they end in time."""
     traces, deadline = found(), time.monotonic() + _PATIENCE_SECONDS
     if traces.ending and not traces.running:
-        _note(f"Waiting for pods to end: {_some(traces.ending)}", output)
+        _note(f"Waiting for pods to end: {_some(traces.ending)}", output=output)
     while traces.ending and not traces.running and time.monotonic() < deadline:
         time.sleep(_POLL_SECONDS)
         traces = found()
@@ -185,10 +185,10 @@ def _words(traces: ClusterTraces) -> str:
 def _agree(count: int, output: str) -> None:
     if output != "table" or not sys.stdin.isatty():
         raise BadInput(f"there is nobody to ask: add --yes (writes: {count})")
-    if not click.confirm(f"\nWrites: {count}. Remove all that goes?"):
+    if not terminal.confirm("", f"Writes: {count}. Remove all that goes?"):
         raise CommandFailure("nothing was removed", REFUSED)
 
 
-def _note(text: str, output: str) -> None:
+def _note(*texts: str, output: str) -> None:
     if output == "table":
-        terminal.note(text)
+        terminal.note(*texts)

@@ -17,6 +17,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from base.safe_text import is_safe, safe_line
+
 PROC: Final = Path("/proc")
 HARMLESS: Final = frozenset({"nvidia-persiste"})
 """nvidia-persistenced, by the 15 characters that the kernel keeps of a name. It has GPUs open all
@@ -59,7 +61,7 @@ def proc_folder(root: Path) -> Path:
 
 
 def process_name(pid: int, proc: Path = PROC) -> str:
-    """What a process calls itself, in 15 characters at most.
+    """What a process calls itself: 15 characters at most, where none of them is escaped.
 
     Empty for one that ended, or is of another PID namespace.
     """
@@ -67,8 +69,7 @@ def process_name(pid: int, proc: Path = PROC) -> str:
         name = (proc / str(pid) / "comm").read_bytes()
     except OSError:
         return ""
-    text = name.decode("utf-8", "replace").strip()
-    return "".join(one if one.isprintable() else "?" for one in text)
+    return safe_line(name.decode("utf-8", "replace").strip())
 
 
 def whole_process_name(pid: int, proc: Path = PROC) -> str:
@@ -82,7 +83,7 @@ def whole_process_name(pid: int, proc: Path = PROC) -> str:
     except OSError:
         return cut
     whole = first.decode("utf-8", "replace").rpartition("/")[2]
-    return whole if cut and whole.startswith(cut) and whole.isprintable() else cut
+    return whole if cut and whole.startswith(cut) and is_safe(whole) else cut
 
 
 def ancestors(pid: int, proc: Path = PROC) -> Iterator[int]:

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Final
 
 from base.log_pace import LogPace
+from base.safe_text import safe_line
 
 log = logging.getLogger(__name__)
 
@@ -55,11 +56,7 @@ class StandardError:
     def last_lines(self) -> str:
         """The last KEPT_LINES lines, joined by `` | ``; what is not printable is escaped."""
         lines = self._kept.decode("utf-8", "backslashreplace").splitlines()[-KEPT_LINES:]
-        return " | ".join(_printable(line) for line in lines if line.strip())
-
-
-def _printable(text: str) -> str:
-    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+        return " | ".join(safe_line(line) for line in lines if line.strip())
 
 
 class ReaderEnds:

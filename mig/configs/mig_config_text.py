@@ -12,6 +12,7 @@ from typing import Any
 
 import yaml
 
+from base.safe_text import safe_json
 from mig.configs.mig_configs import MigConfig, MigConfigSpec
 
 
@@ -55,7 +56,7 @@ def mig_config_text(configs: Iterable[MigConfig]) -> str:
 
 def mig_config_json(configs: Iterable[MigConfig]) -> str:
     """The same file as JSON, which is YAML too. Raises as :func:`mig_config_text`."""
-    return json.dumps(_content(configs), indent=2, ensure_ascii=False) + "\n"
+    return safe_json(json.dumps(_content(configs), indent=2, ensure_ascii=False)) + "\n"
 
 
 def _content(configs: Iterable[MigConfig]) -> dict[str, Any]:

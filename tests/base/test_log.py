@@ -138,3 +138,33 @@ def test_a_traceback_is_written_with_its_line(form: str) -> None:
     logs.configure("info", form, stream)
     logging.getLogger("any").error("internal error", exc_info=ValueError("odd"))
     assert "ValueError: odd" in stream.getvalue()
+
+
+HOSTILE = "\x1b]52;c;aGk=\x07\x9b2J\u202e\u2066\u2028\x7f\ninjected line\r"
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+@pytest.mark.parametrize("value", [HOSTILE, HOSTILE.replace(" ", "").replace("\n", "").strip()])
+def test_what_others_write_stays_in_its_line_and_no_terminal_obeys_it(
+    form: str, value: str
+) -> None:
+    """A value without blanks is not quoted, and is escaped all the same."""
+    stream = io.StringIO()
+    logs.configure("info", form, stream)
+
+    logging.getLogger("any").info("rollout %s", value, extra={"node": value, "other": [value]})
+
+    line = stream.getvalue().removesuffix("\n")
+    assert line.isascii()
+    assert line.isprintable()
+
+
+def test_a_traceback_has_lines_and_no_terminal_obeys_them() -> None:
+    stream = io.StringIO()
+    logs.configure("info", "text", stream)
+
+    logging.getLogger("any").error("internal error", exc_info=ValueError(HOSTILE), stack_info=True)
+
+    lines = stream.getvalue().splitlines()
+    assert len(lines) > 3
+    assert all(line.isascii() and line.isprintable() for line in lines)

@@ -309,3 +309,15 @@ def test_without_a_bound_on_repetitions_only_the_burst_counts() -> None:
 
     (event,) = events(api)
     assert (event["series"]["count"], events_of_pod.dropped) == (3, 1)
+
+
+def test_an_event_has_no_text_that_a_terminal_obeys() -> None:
+    """kubectl may print it as it is; half of a character must not stop the recorder."""
+    api = FakeApi()
+    recorded = recorder(api, Clock())
+    say(recorded, reason="Gpu\x1bLost", note="asks for \x1b]52;c;aGk=\x07\u202e\n\ud800é")
+    recorded.flush()
+
+    (event,) = events(api)
+    assert event["reason"] == "Gpu\\x1bLost"
+    assert event["note"] == "asks for \\x1b]52;c;aGk=\\x07\\u202e\\n\\ud800é"

@@ -345,3 +345,7 @@ def test_the_health_of_the_agent_is_a_word_or_a_status() -> None:
 def test_a_probe_is_answered_by_a_status_and_a_word(good: bool, status: int, word: bytes) -> None:
     response = messages.probe(good)
     assert (response.status, response.body.plain) == (status, word)
+
+
+def test_a_sentence_of_an_answer_is_one_line_that_no_terminal_obeys() -> None:
+    assert messages.text("no \x1b[2J\u202e\nok").body.plain == b"no \\x1b[2J\\u202e\\nok\n"

@@ -11,8 +11,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-import click
-
 from agent.settings.agent_settings import AgentSettings
 from base.errors import BadInput
 from base.files import cannot_write, replace_file
@@ -40,13 +38,13 @@ def offer_bundle(
     bundle = contents(settings, findings)
     if is_output:
         _list_plainly(bundle)
-        click.echo(packed(bundle), nl=False)
+        terminal.archive(packed(bundle))
         return
     terminal.show(listing(bundle))
     for name, why in bundle.left_out.items():
         terminal.note(f"left out: {name}: {why}")
-    terminal.note(f"\n{_WITHOUT}")
-    if not yes and not click.confirm(f"Write {file}?"):
+    terminal.note("", _WITHOUT)
+    if not yes and not terminal.confirm(f"Write {file}?"):
         terminal.note("Nothing was written.")
         return
     try:
@@ -59,10 +57,10 @@ def offer_bundle(
 def _list_plainly(bundle: SupportBundle) -> None:
     """On standard error, for the archive itself goes to standard output."""
     for each in bundle.entries:
-        click.echo(f"{each.name}: {each.size_bytes} bytes: {each.what}", err=True)
+        terminal.note(f"{each.name}: {each.size_bytes} bytes: {each.what}", err=True)
     for name, why in bundle.left_out.items():
-        click.echo(f"left out: {name}: {why}", err=True)
-    click.echo(_WITHOUT, err=True)
+        terminal.note(f"left out: {name}: {why}", err=True)
+    terminal.note(_WITHOUT, err=True)
 
 
 def check_place(file: Path) -> None:

@@ -139,10 +139,10 @@ def _show(layouts: list[NodeLayout], coordinator: CoordinatorView, output: str) 
         terminal.note("No such node asks for a MIG layout, or has an agent that looks after MIG.")
     else:
         terminal.show(layout_table(layouts, wide=output == "wide"))
-        notes: list[str] = []
+        terminal.note("")
         if not all(one.is_settled for one in layouts):
-            notes = [*coordinator_notes(coordinator, time.time())]
-        terminal.note("\n" + "\n".join([*notes, layout_summary(layouts)]))
+            terminal.note(*coordinator_notes(coordinator, time.time()))
+        terminal.note(layout_summary(layouts))
 
 
 def _watch(events: Events, picks: Picks, shown: dict[str, NodeLayout], *, wide: bool) -> None:

@@ -11,6 +11,7 @@ import click
 
 from base.settings import setting_kinds as kinds
 from base.settings.layers import WrittenValue
+from cli import terminal
 from cli.failures import REFUSED, CommandFailure
 from mig.planner import MigPlan, MigRefusal, ObstacleKind
 
@@ -80,7 +81,7 @@ class BusyWait:
         shown, when = self._shown
         if names != shown or self._clock() - when >= REMIND_SECONDS:
             self._shown = names, self._clock()
-            click.echo(f"Waiting, {_words(left)} left; in the way: {names}", err=True)
+            terminal.note(f"Waiting, {_words(left)} left; in the way: {names}", err=True)
 
 
 def _words(seconds: float) -> str:

@@ -7,10 +7,9 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-import click
-
 from agent.settings.agent_settings import AgentSettings
 from base.words import quoted
+from cli import terminal
 from cli.mig.in_use.program_names import program_name
 from discovery.host.kubelet_devices import read_kubelet_devices
 from discovery.mig_state import MigGpu
@@ -28,7 +27,7 @@ def found_holders(gpus: Sequence[MigGpu], settings: AgentSettings, start: Start)
     """
     kubelet = read_kubelet_devices(Path(start.host_root), time.time())
     for name, pods in unplaced_devices(gpus, kubelet).items():
-        click.echo(
+        terminal.note(
             f"Look at this: pod {', '.join(sorted(pods))} has the GPU {quoted(name)}, and it is not"
             " known which one that is: it counts as in use, whichever it may be",
             err=True,

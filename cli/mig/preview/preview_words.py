@@ -38,12 +38,12 @@ def show(preview: RolloutPreview, output: str) -> None:
         return
     wide = output == "wide"
     terminal.show(_nodes(preview, wide=wide))
-    terminal.note(f"\n{_summary(preview)}")
+    terminal.note("", *_summary(preview))
     if preview.change.difference:
         terminal.note("")
         terminal.show(_resources(preview))
     for title, rows in _sections(preview, wide=wide):
-        terminal.note(f"\n{title}")
+        terminal.note("", title)
         for row in rows:
             terminal.note(f"  {row}")
 
@@ -142,7 +142,7 @@ def _eviction(one: LeavingPods) -> str:
     return f"takes {one.may_go}" if one.pods or one.may_go else _NONE
 
 
-def _summary(preview: RolloutPreview) -> str:
+def _summary(preview: RolloutPreview) -> Iterator[str]:
     words = {
         NodeFate.CHANGES: "would change",
         NodeFate.SAME: "have it already",
@@ -155,13 +155,12 @@ def _summary(preview: RolloutPreview) -> str:
     most = "" if all(one.exact for one in preview.leaving) else "at most "
     goes = sum(one.may_go for one in preview.leaving)
     blocked = sum(1 for one in preview.leaving if one.is_blocked)
-    nodes = f"{len(preview.nodes)} nodes: {', '.join(counted)}."
+    yield f"{len(preview.nodes)} nodes: {', '.join(counted)}."
     if not preview.leaving:
-        return nodes
+        return
     keeps = f", and none on {blocked} of the nodes" if blocked else ""
-    return (
-        f"{nodes}\nPods in the way: {most}{pods}. They end by themselves; eviction would take"
-        f" {goes}{keeps}."
+    yield (
+        f"Pods in the way: {most}{pods}. They end by themselves; eviction would take {goes}{keeps}."
     )
 
 

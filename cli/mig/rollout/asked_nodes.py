@@ -107,11 +107,10 @@ def write(api: Api, asked: list[AskedNode], asks: Asks, *, dry_run: bool) -> int
         except ApiError as error:
             failed[one.node] = str(error)
     if failed:
-        lines = "".join(f"\n  {node}: {why}" for node, why in failed.items())
         raise CommandFailure(
-            f"{written} of {written + len(failed)} Nodes written; run it again for the others:"
-            f"{lines}",
+            f"{written} of {written + len(failed)} Nodes written; run it again for the others:",
             UNFINISHED,
+            details=[f"{node}: {why}" for node, why in failed.items()],
         )
     return written
 

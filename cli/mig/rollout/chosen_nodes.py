@@ -92,25 +92,25 @@ def run_rollout(kubeconfig: Path | None, asks: Asks, choice: NodeChoice, output:
         asked_nodes.show(asked, output)
         count = sum(1 for one in asked if one.annotations is not None)
         if not count:
-            _note("\nNothing to write.", output)
+            _note("Nothing to write.", output)
             return
         if not choice.dry_run and not choice.yes:
             _agree(count, output)
         done = asked_nodes.write(api, asked, asks, dry_run=choice.dry_run)
     if choice.dry_run:
-        _note(f"\nThe API server would take all {done} writes; nothing was written.", output)
+        _note(f"The API server would take all {done} writes; nothing was written.", output)
         return
     where = f"-l '{choice.selector}'" if choice.selector else " ".join(choice.names)
-    _note(f"\nNodes written: {done}. See how far they are: gpuscape mig nodes {where}", output)
+    _note(f"Nodes written: {done}. See how far they are: gpuscape mig nodes {where}", output)
 
 
 def _agree(count: int, output: str) -> None:
     if output != "table" or not sys.stdin.isatty():
         raise BadInput(f"there is nobody to ask: add --yes (Nodes to write: {count})")
-    if not click.confirm(f"\nNodes to write: {count}. Write them?"):
+    if not terminal.confirm("", f"Nodes to write: {count}. Write them?"):
         raise CommandFailure("nothing was written", REFUSED)
 
 
 def _note(text: str, output: str) -> None:
     if output == "table":
-        terminal.note(text)
+        terminal.note("", text)

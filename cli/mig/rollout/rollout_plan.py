@@ -13,6 +13,7 @@ import click
 
 from base.errors import BadInput
 from base.files import read_text
+from base.safe_text import safe_line
 from cli import options
 from cli.failures import CommandFailure
 from cli.mig.cluster.cluster_nodes import client
@@ -173,5 +174,5 @@ def _refused(api: Api, wanted: list[AskedNode], asks: asked_nodes.Asks) -> str:
     try:
         asked_nodes.write(api, wanted, asks, dry_run=True)
     except CommandFailure as error:
-        return "\n".join(line.strip() for line in error.message.splitlines()[1:])
+        return "\n".join(map(safe_line, error.details))
     return ""

@@ -42,11 +42,11 @@ def test_who_writes_into_a_full_pipe_does_not_wait(error: StandardError) -> None
 
 def test_output_that_is_not_text_stays_on_one_printable_line(error: StandardError) -> None:
     with error.writer as writer:
-        writer.write(b"NVRM: \x1b[31mfailed\t\xff\n\n   \nlast\xc2\xa0line")
+        writer.write(b"NVRM: \x1b[31mfailed\t\xff\n\n   \nlast\xe2\x80\x8bline")
     while error.read():
         pass
     error.close()
-    assert error.last_lines == r"NVRM: \x1b[31mfailed\t\xff | last\xa0line"
+    assert error.last_lines == r"NVRM: \x1b[31mfailed\t\xff | last\u200bline"
 
 
 def test_an_open_pipe_with_nothing_in_it_is_not_over(error: StandardError) -> None:
