@@ -57,5 +57,20 @@ def former_labels(there: Iterable[str], wanted: Decisions) -> Decisions:
 
 
 def matches(pattern: str, text: str) -> bool:
-    """Whether a text is as the pattern says: ``*`` is any text, all else is itself."""
-    return re.fullmatch(".*".join(map(re.escape, pattern.split("*"))), text, re.DOTALL) is not None
+    """Whether a text is as the pattern says: ``*`` is any text, all else is itself.
+
+    Each part between stars is taken where it first stands, which leaves the most for those behind
+    it: nothing is tried twice, however many stars there are.
+    """
+    if "*" not in pattern:
+        return pattern == text
+    first, *middle, last = pattern.split("*")
+    at, end = len(first), len(text) - len(last)
+    if at > end or not (text.startswith(first) and text.endswith(last)):
+        return False
+    for part in middle:
+        place = text.find(part, at, end)
+        if place < 0:
+            return False
+        at = place + len(part)
+    return True

@@ -206,6 +206,10 @@ def link_page(title: str, paths: Iterable[str]) -> Response:
 _REQUEST_LINE = re.compile(r"([A-Z]+) (/[!-~]*|(?i:https?)://[!-.0->@-~][!-~]*) HTTP/1\.([01])")
 """Method, target and minor version; of forms of the target the two that name a path."""
 _LENGTH = re.compile(r"[0-9]{1,15}")
+_NAME = r"(?:[A-Za-z0-9._~!$&'()*+,;=-]|%[0-9A-Fa-f]{2})*"
+_LITERAL = r"\[[0-9A-Za-z.:_~!$&'()*+,;=-]+\]"
+_HOST = re.compile(rf"(?:{_NAME}|{_LITERAL})(?::[0-9]*)?")
+"""A name or an address, and a port; it may be empty. Source: RFC 3986, 3.2.2."""
 _HEADER = re.compile(r"([!#$%&'*+\-.^_`|~0-9A-Za-z]+):[ \t]*([^\x00\r\n]*)")
 
 
@@ -220,6 +224,8 @@ def read_request(head: bytes, *, bodies: bool = False) -> HttpRequest:
         raise Refusal(HTTPStatus.BAD_REQUEST, "The first line is no HTTP/1 request for a path.")
     headers = _headers(lines)
     method, target, minor = line.groups()
+    if minor == "1" and "host" not in headers:
+        raise Refusal(HTTPStatus.BAD_REQUEST, "HTTP/1.1 needs the header Host.")
     if not bodies and method not in ("GET", "HEAD"):
         raise Refusal(HTTPStatus.METHOD_NOT_ALLOWED, "Only GET and HEAD are served.")
     return HttpRequest(
@@ -256,13 +262,18 @@ def _length(headers: Mapping[str, str], *, bodies: bool) -> int:
 
 
 def _headers(lines: Iterable[str]) -> Mapping[str, str]:
-    """Headers by lower-case name; several of one name are one list. Raises Refusal."""
+    """Headers by lower-case name; several of one name are one list, but for Host. Raises Refusal.
+
+    Source: RFC 9112, 3.2, on Host.
+    """
     headers: dict[str, str] = {}
     for line in lines:
         match = _HEADER.fullmatch(line)
         if match is None:
             raise Refusal(HTTPStatus.BAD_REQUEST, "A line of the headers is not name: value.")
         name, value = match[1].lower(), match[2].rstrip(" \t")
+        if name == "host" and (name in headers or _HOST.fullmatch(value) is None):
+            raise Refusal(HTTPStatus.BAD_REQUEST, "Host is to stand once, as a name and a port.")
         headers[name] = f"{headers[name]}, {value}" if name in headers else value
     return headers
 

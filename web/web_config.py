@@ -128,10 +128,6 @@ _UNVERIFIED = ("RequireAnyClientCert", "RequireClientCert")
 _OLD_VERSIONS = ("TLS10", "TLS11")
 
 _CIPHERS = {
-    "TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA": "ECDHE-ECDSA-AES128-SHA",
-    "TLS_ECDHE_ECDSA_WITH_AES_256_CBC_SHA": "ECDHE-ECDSA-AES256-SHA",
-    "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA": "ECDHE-RSA-AES128-SHA",
-    "TLS_ECDHE_RSA_WITH_AES_256_CBC_SHA": "ECDHE-RSA-AES256-SHA",
     "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256": "ECDHE-ECDSA-AES128-GCM-SHA256",
     "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384": "ECDHE-ECDSA-AES256-GCM-SHA384",
     "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256": "ECDHE-RSA-AES128-GCM-SHA256",
@@ -140,6 +136,13 @@ _CIPHERS = {
     "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256": "ECDHE-ECDSA-CHACHA20-POLY1305",
 }
 """Go's names to OpenSSL's. Source: Go's crypto/tls, ``CipherSuites``; openssl-ciphers(1)."""
+_CBC_CIPHERS = (
+    "TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA",
+    "TLS_ECDHE_ECDSA_WITH_AES_256_CBC_SHA",
+    "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA",
+    "TLS_ECDHE_RSA_WITH_AES_256_CBC_SHA",
+)
+"""Go takes them; they encrypt and authenticate in two steps, so no server of ours offers them."""
 _CIPHERS_OF_TLS13 = (
     "TLS_AES_128_GCM_SHA256",
     "TLS_AES_256_GCM_SHA384",
@@ -166,9 +169,9 @@ def _tls(section: YamlValue | None, folder: PurePosixPath, notes: list[str]) -> 
         missing = "key" if certificate else "cert"
         raise section.wrong(f"{missing}_file is missing: TLS takes a certificate and its key")
     lowest, highest = _versions(found, notes)
-    ciphers = _ciphers(found.get("cipher_suites"))
+    ciphers = _ciphers(found.get("cipher_suites"), notes)
     if ciphers == () and "cipher_suites" in found:
-        lowest = TlsVersion.TLS13  # only its ciphers are named
+        lowest = TlsVersion.TLS13  # no cipher of TLS 1.2 is left
         if highest is TlsVersion.TLS12:
             raise found["cipher_suites"].wrong("none of these is for TLS 1.2: name one that is")
     authorities = _pem(found, "client_ca", folder)
@@ -254,11 +257,14 @@ def _versions(found: Mapping[str, YamlValue], notes: list[str]) -> tuple[TlsVers
     return lowest, highest
 
 
-def _ciphers(entry: YamlValue | None) -> tuple[str, ...]:
+def _ciphers(entry: YamlValue | None, notes: list[str]) -> tuple[str, ...]:
     if entry is None:
         return ()
-    known = (*_CIPHERS, *_CIPHERS_OF_TLS13)
+    known = (*_CIPHERS, *_CBC_CIPHERS, *_CIPHERS_OF_TLS13)
     named = [each.one_of(known) for each in entry.items()]
+    if left_out := [name for name in named if name in _CBC_CIPHERS]:
+        names = ", ".join(left_out)
+        notes.append(f"of cipher_suites {names} is not served: CBC is not safe enough")
     return tuple(_CIPHERS[name] for name in named if name in _CIPHERS)
 
 

@@ -36,7 +36,7 @@ def idle_clients(agent: AgentProcess, server: str, number: int) -> Iterator[None
             client = ending.enter_context(socket.create_connection((host, int(port)), timeout=60))
             if at % 2:
                 with contextlib.suppress(ConnectionError):
-                    client.sendall(b"GET / HTTP/1.1\r\n\r\n")
+                    client.sendall(b"GET / HTTP/1.1\r\nHost: node\r\n\r\n")
         yield
 
 
@@ -72,7 +72,7 @@ def test_without_a_descriptor_scrapes_wait_and_one_line_says_so(simulation: Simu
         before = resource.prlimit(pid, resource.RLIMIT_NOFILE)
         resource.prlimit(pid, resource.RLIMIT_NOFILE, (3, before[1]))
         with socket.create_connection((host, int(port)), timeout=60) as late:
-            late.sendall(b"GET /health HTTP/1.1\r\nConnection: close\r\n\r\n")
+            late.sendall(b"GET /health HTTP/1.1\r\nHost: node\r\nConnection: close\r\n\r\n")
             until(lambda: bool(_not_accepted(agent)))
             time.sleep(1)  # for some more attempts
             resource.prlimit(pid, resource.RLIMIT_NOFILE, before)
@@ -93,7 +93,7 @@ def _asked(address: str) -> socket.socket:
     """A connection that has sent its request as soon as it was made."""
     host, port = address.rsplit(":", 1)
     client = socket.create_connection((host, int(port)), timeout=60)
-    client.sendall(b"GET /metrics HTTP/1.1\r\nConnection: close\r\n\r\n")
+    client.sendall(b"GET /metrics HTTP/1.1\r\nHost: node\r\nConnection: close\r\n\r\n")
     return client
 
 

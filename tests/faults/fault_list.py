@@ -275,7 +275,7 @@ def _idle_clients(scene: Scene) -> Iterator[None]:
                 client = clients.enter_context(socket.create_connection((host, int(port))))
                 if at % 2:
                     with contextlib.suppress(ConnectionError):
-                        client.sendall(b"GET / HTTP/1.1\r\n\r\n")
+                        client.sendall(b"GET / HTTP/1.1\r\nHost: node\r\n\r\n")
         yield
 
 
@@ -287,7 +287,7 @@ def _deaf_clients(scene: Scene) -> Iterator[None]:
         for _ in range(20):
             client = clients.enter_context(socket.create_connection((host, int(port))))
             with contextlib.suppress(ConnectionError):
-                client.sendall(b"GET /metrics HTTP/1.1\r\n\r\n" * 50)
+                client.sendall(b"GET /metrics HTTP/1.1\r\nHost: node\r\n\r\n" * 50)
         yield
 
 

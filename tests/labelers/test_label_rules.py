@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+import itertools
+import re
+from fnmatch import fnmatchcase, translate
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +21,7 @@ from labelers.decision import Absent, Decision, Keep, Value
 from labelers.feature_file import write
 from labelers.groups.rule_fields import FIELDS
 from labelers.groups.rule_labels import _decided
-from labelers.label_rules import LabelRule, RuleEntry
+from labelers.label_rules import LabelRule, RuleEntry, matches
 from labelers.label_rules_file import MOST_ENTRIES, parse
 from labelers.label_settings import LabelSettings
 from labelers.label_values import MAX_LENGTH, value_fault
@@ -231,3 +234,36 @@ def test_whatever_the_rules_only_their_keys_are_added_and_all_values_are_legal(
         plain.decisions
     )
     assert [text for text in found.values.values() if value_fault(text)] == []
+
+
+PARTS = st.text("ab*", max_size=8)
+
+
+@given(pattern=PARTS, text=st.text("ab", max_size=10))
+def test_a_pattern_matches_what_fnmatch_says(pattern: str, text: str) -> None:
+    assert matches(pattern, text) == fnmatchcase(text, pattern)
+
+
+def test_a_pattern_matches_what_fnmatch_says_in_every_short_case() -> None:
+    patterns = ["".join(it) for size in range(6) for it in itertools.product("ab*", repeat=size)]
+    texts = ["".join(it) for size in range(6) for it in itertools.product("ab", repeat=size)]
+    for pattern in patterns:
+        like = re.compile(translate(pattern))
+        for text in texts:
+            assert matches(pattern, text) == bool(like.match(text)), (pattern, text)
+
+
+def test_a_pattern_is_taken_as_text_but_for_its_stars() -> None:
+    for pattern in ("a.b", "[ab]", "a?b", "a\\b", "(a)"):
+        assert matches(pattern, pattern)
+        assert not matches(pattern, "axb")
+    assert matches("a*b", "a\nb")
+
+
+@pytest.mark.parametrize("stars", [12, 100, 10_000])
+def test_however_many_stars_a_pattern_has_it_comes_to_an_end(stars: int) -> None:
+    """A matcher that tries again takes longer than the universe for the last."""
+    text = "a" * 20_000
+    assert not matches("*a" * stars + "*b", text)
+    assert not matches("*a" * stars + "*b*", text)
+    assert matches("*a" * stars + "*", text)

@@ -112,3 +112,24 @@ def refused(server: HttpServer, context: ssl.SSLContext | None) -> bool:
 def basic(user: str, password: str) -> dict[str, str]:
     encoded = base64.b64encode(f"{user}:{password}".encode()).decode()
     return {"Authorization": f"Basic {encoded}"}
+
+
+def old_ciphers() -> list[str]:
+    """Every cipher of TLS 1.2 and before that the client's OpenSSL can speak with a server."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.set_ciphers("ALL:!aNULL:!PSK:!SRP:@SECLEVEL=0")
+    return [each["name"] for each in context.get_ciphers() if each["protocol"] != "TLSv1.3"]
+
+
+def speaks_only(context: ssl.SSLContext, cipher: str) -> ssl.SSLContext:
+    """The client with TLS 1.2 and this cipher alone."""
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
+    context.set_ciphers(f"{cipher}:@SECLEVEL=0")
+    return context
+
+
+def is_modern(cipher: str) -> bool:
+    """Whether it is one of RFC 9325, 4.2, for a server with a key on an elliptic curve."""
+    return cipher.startswith(("ECDHE-ECDSA-AES", "ECDHE-ECDSA-CHACHA20")) and cipher.endswith(
+        ("-GCM-SHA256", "-GCM-SHA384", "-CHACHA20-POLY1305")
+    )

@@ -23,8 +23,8 @@ from web.messages import Body, Response, ServerLimits, text
 from web.refusals import RefusalReason
 from web.server import HttpServer
 
-LIVEZ = b"GET /livez HTTP/1.1\r\n\r\n"
-GET_LARGE = b"GET /large HTTP/1.1\r\nConnection: close\r\n\r\n"
+LIVEZ = b"GET /livez HTTP/1.1\r\nHost: node\r\n\r\n"
+GET_LARGE = b"GET /large HTTP/1.1\r\nHost: node\r\nConnection: close\r\n\r\n"
 LARGE = b"x" * (16 << 20)
 """More than the kernel's buffers on both sides hold."""
 MEGABYTE = bytes(range(256)) * (1 << 12)
@@ -100,7 +100,7 @@ def test_a_silent_connection_that_has_just_sent_a_request_makes_room_for_nobody(
         silent = opened.enter_context(site.connect())
         first.sendall(LIVEZ)
         answer(first)  # by now the silent one is accepted
-        first.sendall(b"GET /block HTTP/1.1\r\n\r\n")
+        first.sendall(b"GET /block HTTP/1.1\r\nHost: node\r\n\r\n")
         site.entered.wait()
         late = opened.enter_context(site.connect())
         silent.sendall(LIVEZ)
@@ -117,7 +117,7 @@ def test_a_request_that_waits_for_a_place_when_the_server_stops_is_answered() ->
         site.connect() as first,
         site.connect() as queued,
     ):
-        first.sendall(b"GET /block HTTP/1.1\r\n\r\n")
+        first.sendall(b"GET /block HTTP/1.1\r\nHost: node\r\n\r\n")
         site.entered.wait()
         queued.sendall(LIVEZ)
         stopping = threading.Thread(target=site.server.stop, kwargs={"within_seconds": 60})
@@ -133,7 +133,7 @@ def test_a_large_answer_that_is_cut_off_is_never_taken_for_a_whole_one() -> None
     with blocking(ServerLimits()) as site, contextlib.ExitStack() as opened:
         clients = [opened.enter_context(site.connect()) for _ in range(150)]
         for client in clients:
-            client.sendall(b"GET /megabyte HTTP/1.1\r\n\r\n")
+            client.sendall(b"GET /megabyte HTTP/1.1\r\nHost: node\r\n\r\n")
         for client in clients:
             client.recv(1, socket.MSG_PEEK)  # and no more until all are being answered
         for client in clients:
@@ -167,7 +167,7 @@ def test_under_tls_a_connection_that_waited_in_vain_ends_and_is_counted(secured:
         socket.create_connection(("127.0.0.1", server.address.port), timeout=60) as raw,
         context.wrap_socket(raw, server_hostname="127.0.0.1") as first,
     ):
-        first.sendall(b"GET /large HTTP/1.1\r\n\r\n")
+        first.sendall(b"GET /large HTTP/1.1\r\nHost: node\r\n\r\n")
         first.recv(1)
 
         assert refused(server, context)
@@ -192,7 +192,7 @@ def slow_over_tls(port: int, pause_seconds: float) -> bytes:
                     return b""
                 incoming.write(more)
                 time.sleep(pause_seconds)
-        tls.write(b"GET /livez HTTP/1.1\r\nConnection: close\r\n\r\n")
+        tls.write(b"GET /livez HTTP/1.1\r\nHost: node\r\nConnection: close\r\n\r\n")
         with contextlib.suppress(ConnectionError):
             client.sendall(outgoing.read())
             while more := client.recv(1 << 16):

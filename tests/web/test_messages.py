@@ -16,7 +16,10 @@ from web.messages import Body, HttpRequest, Refusal, Response
 
 
 def head(*lines: str, first: str = "GET /metrics HTTP/1.1") -> bytes:
-    return "\r\n".join([first, *lines, "", ""]).encode("latin-1")
+    """A request; with a Host where HTTP/1.1 wants one and none is in the lines."""
+    named = any(line.lower().startswith("host:") for line in lines) or not first.endswith("1.1")
+    host = [] if named else ["Host: node"]
+    return "\r\n".join([first, *host, *lines, "", ""]).encode("latin-1")
 
 
 def refused(data: bytes) -> HTTPStatus:
@@ -349,3 +352,40 @@ def test_a_probe_is_answered_by_a_status_and_a_word(good: bool, status: int, wor
 
 def test_a_sentence_of_an_answer_is_one_line_that_no_terminal_obeys() -> None:
     assert messages.text("no \x1b[2J\u202e\nok").body.plain == b"no \\x1b[2J\\u202e\\nok\n"
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        *("node", "node:9400", "10.0.0.1:9400", "[fe80::1]:9400", "[::1]", "a_b.example.", ""),
+        *("node:", "n%C3%BCrnberg", "[v1.x:y]"),
+    ],
+)
+@pytest.mark.parametrize("minor", ["0", "1"])
+def test_a_host_with_or_without_a_port_is_taken(value: str, minor: str) -> None:
+    """Source of the forms: RFC 3986, 3.2.2; an empty one: RFC 9112, 3.2."""
+    data = f"GET / HTTP/1.{minor}\r\nHost: {value}\r\n\r\n".encode()
+    assert messages.read_request(data).path == "/"
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        *("", "Hosts: node\r\n", "Host: a\r\nHost: a\r\n", "Host: a\r\nhost: b\r\n"),
+        *("Host: a,b c\r\n", "Host: a/b\r\n", "Host: a@b\r\n", "Host: a:x\r\n"),
+        *(
+            "Host: [::1\r\n",
+            "Host: a b\r\n",
+            "Host: \x1b[2J\r\n",
+            "Host: %zz\r\n",
+            "Host: a:1:2\r\n",
+        ),
+    ],
+)
+def test_http_1_1_has_one_host_that_is_one(lines: str) -> None:
+    assert refused(f"GET / HTTP/1.1\r\n{lines}\r\n".encode()) == 400
+
+
+def test_http_1_0_needs_no_host_and_takes_no_two() -> None:
+    assert messages.read_request(b"GET / HTTP/1.0\r\n\r\n").path == "/"
+    assert refused(b"GET / HTTP/1.0\r\nHost: a\r\nHost: a\r\n\r\n") == 400

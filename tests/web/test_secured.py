@@ -25,7 +25,10 @@ from tests.web.secured import (
     ask,
     basic,
     connection,
+    is_modern,
+    old_ciphers,
     refused,
+    speaks_only,
 )
 from web.messages import ServerLimits
 
@@ -61,7 +64,7 @@ def test_the_end_of_the_last_answer_is_told_in_tls_own_words(site: Site) -> None
         socket.create_connection(address, timeout=60) as raw,
         context.wrap_socket(raw, server_hostname="127.0.0.1", suppress_ragged_eofs=False) as client,
     ):
-        client.sendall(b"GET /large HTTP/1.1\r\nConnection: close\r\n\r\n")
+        client.sendall(b"GET /large HTTP/1.1\r\nHost: node\r\nConnection: close\r\n\r\n")
         received = b"".join(iter(lambda: client.recv(1 << 10), b""))
 
     assert received.endswith(b"\r\n\r\n" + LARGE)
@@ -116,6 +119,22 @@ def test_a_cipher_that_the_file_does_not_name_is_refused(site: Site) -> None:
 
     assert refused(server, other)
     assert not refused(server, named)
+
+
+@pytest.mark.parametrize(
+    "more",
+    ["", "cipher_suites: [TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA, TLS_AES_128_GCM_SHA256]"],
+    ids=["by default", "with CBC in the file"],
+)
+def test_of_tls_1_2_only_ciphers_with_aead_and_forward_secrecy_are_spoken(
+    site: Site, more: str
+) -> None:
+    server = site.start(TLS.replace("}", f", {more}}}") if more else TLS)
+
+    spoken = {it for it in old_ciphers() if not refused(server, speaks_only(site.context(), it))}
+
+    assert spoken == (set() if more else {it for it in old_ciphers() if is_modern(it)})
+    assert not refused(server, site.context())
 
 
 @pytest.mark.parametrize("sent", [b"", b"\x16\x03\x01"])

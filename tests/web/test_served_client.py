@@ -19,8 +19,8 @@ from web.refusals import ClientRefusals, RefusalReason
 from web.served_client import ClientService, ServedClient, no_room_answer
 
 PATIENT = ServerLimits(header_seconds=60, request_seconds=60, idle_seconds=60)
-LIVEZ = b"GET /livez HTTP/1.1\r\n\r\n"
-LARGE = b"GET /large HTTP/1.1\r\n\r\n"
+LIVEZ = b"GET /livez HTTP/1.1\r\nHost: node\r\n\r\n"
+LARGE = b"GET /large HTTP/1.1\r\nHost: node\r\n\r\n"
 
 
 class Attended:

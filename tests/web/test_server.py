@@ -33,9 +33,9 @@ LARGE = b"x" * (16 << 20)
 """More than the kernel's buffers on both sides hold."""
 PATIENT = ServerLimits(header_seconds=60, request_seconds=60, idle_seconds=60)
 GET = b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"
-GET_LARGE = b"GET /large HTTP/1.1\r\n\r\n"
-LIVEZ = b"GET /livez HTTP/1.1\r\n\r\n"
-LIVEZ_AND_CLOSE = b"GET /livez HTTP/1.1\r\nConnection: close\r\n\r\n"
+GET_LARGE = b"GET /large HTTP/1.1\r\nHost: node\r\n\r\n"
+LIVEZ = b"GET /livez HTTP/1.1\r\nHost: node\r\n\r\n"
+LIVEZ_AND_CLOSE = b"GET /livez HTTP/1.1\r\nHost: node\r\nConnection: close\r\n\r\n"
 
 
 def broken() -> Response:
@@ -179,8 +179,8 @@ def test_a_connection_serves_request_after_request(start: Start) -> None:
 def test_pipelined_requests_are_answered_in_order(start: Start) -> None:
     with connect(start()) as client:
         client.sendall(
-            b"GET /livez HTTP/1.1\r\n\r\nGET /nothing HTTP/1.1\r\n\r\n"
-            b"HEAD /metrics HTTP/1.1\r\nConnection: close\r\n\r\n"
+            b"GET /livez HTTP/1.1\r\nHost: node\r\n\r\nGET /nothing HTTP/1.1\r\nHost: node\r\n\r\n"
+            b"HEAD /metrics HTTP/1.1\r\nHost: node\r\nConnection: close\r\n\r\n"
         )
         answers = everything(client).split(b"HTTP/1.1 ")[1:]
 
@@ -190,7 +190,7 @@ def test_pipelined_requests_are_answered_in_order(start: Start) -> None:
 def test_a_client_that_dribbles_its_headers_is_cut_off_in_whole_header_time(start: Start) -> None:
     server = start(ServerLimits(header_seconds=0.3, request_seconds=3600, idle_seconds=3600))
     with connect(server) as client:
-        client.sendall(b"GET /metrics HTTP/1.1\r\nX: ")
+        client.sendall(b"GET /metrics HTTP/1.1\r\nHost: node\r\nX: ")
         client.settimeout(0.05)  # far below header_seconds: each byte would renew a socket's time
         answers: list[bytes] = []
 
@@ -274,7 +274,7 @@ def test_a_request_that_loses_its_place_before_its_answer_is_answered(
     )
     server.start()
     with connect(server) as first, connect(server) as second:
-        first.sendall(b"GET /livez HTTP/1.1\r\nAuthorization: Basic YW5uOng=\r\n\r\n")
+        first.sendall(b"GET /livez HTTP/1.1\r\nHost: node\r\nAuthorization: Basic YW5uOng=\r\n\r\n")
         assert checking.wait(60)
         second.sendall(LIVEZ_AND_CLOSE)
         answers = [status(everything(client)) for client in (first, second)]
@@ -354,7 +354,7 @@ def test_a_new_connection_takes_the_place_of_the_one_that_was_waited_for_longest
 
 @pytest.mark.parametrize(
     "sent",
-    [b"", b"GET /metrics HTTP/1.1\r\nX: ", LIVEZ, GET_LARGE],
+    [b"", b"GET /metrics HTTP/1.1\r\nHost: node\r\nX: ", LIVEZ, GET_LARGE],
     ids=["silent", "half a head", "idle", "not reading"],
 )
 def test_slow_clients_cannot_lock_a_scraper_out(start: Start, sent: bytes) -> None:
@@ -409,7 +409,7 @@ def test_a_place_is_free_again_when_its_client_has_gone(start: Start) -> None:
 
 def test_headers_beyond_the_limit_are_refused(start: Start) -> None:
     with connect(start()) as client:
-        client.sendall(b"GET /metrics HTTP/1.1\r\nX: " + b"x" * 9000 + b"\r\n\r\n")
+        client.sendall(b"GET /metrics HTTP/1.1\r\nHost: node\r\nX: " + b"x" * 9000 + b"\r\n\r\n")
 
         answer = everything(client)
 
@@ -419,7 +419,7 @@ def test_headers_beyond_the_limit_are_refused(start: Start) -> None:
 
 def test_headers_without_end_are_refused_as_soon_as_the_limit_is_reached(start: Start) -> None:
     with connect(start()) as client:
-        client.sendall(b"GET /metrics HTTP/1.1\r\nX: " + b"x" * 9000)
+        client.sendall(b"GET /metrics HTTP/1.1\r\nHost: node\r\nX: " + b"x" * 9000)
 
         assert client.recv(12) == b"HTTP/1.1 431"
 
@@ -508,7 +508,7 @@ def test_a_route_that_waits_does_not_keep_the_program_from_ending() -> None:
     server = HttpServer(LOOPBACK, {"/": wait})
     server.start()
     with connect(server) as client:
-        client.sendall(b"GET / HTTP/1.1\r\n\r\n")
+        client.sendall(b"GET / HTTP/1.1\r\nHost: node\r\n\r\n")
         entered.wait()
 
         server.stop(within_seconds=0)

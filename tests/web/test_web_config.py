@@ -326,6 +326,11 @@ def test_another_refusal_is_one_whole_sentence_too(text: str, sentence: str) -> 
             "client_auth_type: RequestClientCert",
             "RequestClientCert is served as NoClientCert: no certificate would be verified",
         ),
+        (
+            "cipher_suites: [TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA, TLS_AES_128_GCM_SHA256]",
+            "of cipher_suites TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA is not served: CBC is not safe"
+            " enough",
+        ),
         ("curve_preferences: [CurveP384, X25519]", "of curve_preferences only CurveP384 is served"),
     ],
 )

@@ -19,8 +19,8 @@ from scheduler.extender.routes import ClientTerms, Routes
 from tests.agent.agent_process import SOON, until
 from tests.scheduler.extenders import cache
 
-LIVEZ = b"GET /livez HTTP/1.1\r\n\r\n"
-NODE = b"GET /debug/nodes/a HTTP/1.1\r\n\r\n"
+LIVEZ = b"GET /livez HTTP/1.1\r\nHost: node\r\n\r\n"
+NODE = b"GET /debug/nodes/a HTTP/1.1\r\nHost: node\r\n\r\n"
 
 
 class Slow(Extender):
@@ -142,7 +142,11 @@ def test_a_client_that_sends_something_has_its_ticks_again(client: Client) -> No
 
 def test_a_request_that_is_allowed_counts_for_its_client(client: Client) -> None:
     before, found = time.monotonic(), []
-    for request in (LIVEZ, b"POST /prioritize HTTP/1.1\r\nContent-Length: 0\r\n\r\n", LIVEZ):
+    for request in (
+        LIVEZ,
+        b"POST /prioritize HTTP/1.1\r\nHost: node\r\nContent-Length: 0\r\n\r\n",
+        LIVEZ,
+    ):
         client.socket.sendall(request)
         client.head()
         until(client.connection.awaits_client)
@@ -152,7 +156,7 @@ def test_a_request_that_is_allowed_counts_for_its_client(client: Client) -> None
 
 
 def test_a_client_that_makes_a_mistake_has_shown_nothing(client: Client) -> None:
-    client.socket.sendall(b"GET /nowhere HTTP/1.1\r\n\r\n")
+    client.socket.sendall(b"GET /nowhere HTTP/1.1\r\nHost: node\r\n\r\n")
     assert client.head().startswith(b"HTTP/1.1 404 ")
     until(client.connection.awaits_client)
     assert client.connection.standing is Standing.UNKNOWN
@@ -165,12 +169,12 @@ def test_one_that_came_late_is_served_in_full_where_a_place_is_found(
 ) -> None:
     for probe in ("/livez", "/readyz", "/metrics"):
         with contextlib.closing(Client(is_late=True, has_place=False)) as client:
-            client.socket.sendall(f"GET {probe} HTTP/1.1\r\n\r\n".encode())
+            client.socket.sendall(f"GET {probe} HTTP/1.1\r\nHost: node\r\n\r\n".encode())
             assert client.rest().startswith(b"HTTP/1.1 ")
             assert client.asked_for_place == 0
     with contextlib.closing(Client(is_late=True, has_place=has_place)) as client:
         client.extender.goes_on.set()
-        client.socket.sendall(f"GET {path} HTTP/1.1\r\n\r\n".encode())
+        client.socket.sendall(f"GET {path} HTTP/1.1\r\nHost: node\r\n\r\n".encode())
         head = client.head()
         assert client.asked_for_place == 1
     assert head.startswith(b"HTTP/1.1 503 ") is not has_place

@@ -118,7 +118,7 @@ def test_idle_clients_take_no_descriptor_that_probes_and_schedulers_need(nobody:
             client = opened.enter_context(socket.create_connection((HOST, extender.port), SOON))
             if at % 2:
                 with contextlib.suppress(ConnectionError):
-                    client.sendall(b"GET /livez HTTP/1.1\r\n\r\n")
+                    client.sendall(b"GET /livez HTTP/1.1\r\nHost: node\r\n\r\n")
 
         statuses = [extender.ask(path).status for path in ("/livez", "/metrics")]
         scores = extender.ask("/v1/prioritize", SCORES).status
@@ -146,7 +146,10 @@ async def _status(port: int, request: bytes) -> int:
 
 @pytest.mark.usefixtures("many_descriptors")
 def test_each_of_2000_requests_at_once_is_answered(nobody: Path) -> None:
-    head = f"POST /v1/prioritize HTTP/1.1\r\nConnection: close\r\nContent-Length: {len(SCORES)}"
+    head = (
+        "POST /v1/prioritize HTTP/1.1\r\nHost: node\r\nConnection: close\r\n"
+        f"Content-Length: {len(SCORES)}"
+    )
     request = f"{head}\r\n\r\n".encode() + SCORES
 
     async def at_once(port: int) -> Sequence[int]:
@@ -164,7 +167,7 @@ def test_without_a_descriptor_connections_wait_and_one_line_says_so(nobody: Path
         assert asked(early, "/livez").status == HTTPStatus.OK
         with limited(extender, resource.RLIMIT_NOFILE, 3):
             late = socket.create_connection((HOST, extender.port), SOON)
-            late.sendall(b"GET /livez HTTP/1.1\r\nConnection: close\r\n\r\n")
+            late.sendall(b"GET /livez HTTP/1.1\r\nHost: node\r\nConnection: close\r\n\r\n")
             until(lambda: bool(lines(extender, "connection not accepted")))
             served = asked(early, "/metrics")
         with late:

@@ -120,9 +120,9 @@ def test_a_body_that_comes_in_pieces_is_read(extender: Served) -> None:
 def test_requests_that_come_at_once_are_answered_in_turn(extender: Served) -> None:
     with connected(extender) as connection:
         connection.sendall(
-            b"GET /livez HTTP/1.1\r\n\r\n"
-            b"POST /nowhere HTTP/1.1\r\nContent-Length: 4\r\n\r\nGET "
-            b"HEAD /readyz HTTP/1.1\r\nConnection: close\r\n\r\n"
+            b"GET /livez HTTP/1.1\r\nHost: node\r\n\r\n"
+            b"POST /nowhere HTTP/1.1\r\nHost: node\r\nContent-Length: 4\r\n\r\nGET "
+            b"HEAD /readyz HTTP/1.1\r\nHost: node\r\nConnection: close\r\n\r\n"
         )
         answers = connection.makefile("rb").read()
     assert re.findall(rb"HTTP/1.1 (\d+)", answers) == [b"200", b"404", b"200"]
@@ -132,7 +132,9 @@ def test_requests_that_come_at_once_are_answered_in_turn(extender: Served) -> No
 def test_who_waits_to_be_told_to_send_a_body_is_told(extender: Served) -> None:
     whole = body()
     with connected(extender) as connection:
-        head = "POST /v1/prioritize HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: "
+        head = (
+            "POST /v1/prioritize HTTP/1.1\r\nHost: node\r\nExpect: 100-continue\r\nContent-Length: "
+        )
         connection.sendall(f"{head}{len(whole)}\r\n\r\n".encode())
         assert connection.recv(64) == b"HTTP/1.1 100 Continue\r\n\r\n"
         connection.sendall(whole)
@@ -326,7 +328,13 @@ def test_paths_and_verbs_that_are_not_there_are_no_faults(extender: Served) -> N
 
 
 @pytest.mark.parametrize(
-    "sent", [b"\x16\x03\x01\x02\x00", b"GET\r\n\r\n", b"POST / HTTP/1.1\r\nA" * 9000, b"\r\n\r\n"]
+    "sent",
+    [
+        b"\x16\x03\x01\x02\x00",
+        b"GET\r\n\r\n",
+        b"POST / HTTP/1.1\r\nHost: node\r\nA" * 9000,
+        b"\r\n\r\n",
+    ],
 )
 def test_what_is_not_http_is_refused_counted_and_logged_in_one_line(
     extender: Served, sent: bytes, caplog: pytest.LogCaptureFixture
@@ -388,7 +396,7 @@ def test_a_request_that_is_coming_in_makes_room_only_after_a_while(
         slow = [opened.enter_context(connected(extender)) for _ in range(6 if is_long else 2)]
         for each in slow:
             with contextlib.suppress(ConnectionError):
-                each.sendall(b"GET /livez HTTP/1.1\r\n")
+                each.sendall(b"GET /livez HTTP/1.1\r\nHost: node\r\n")
         until(lambda: len(threads_of(extender)) >= 3)
         assert extender.ask("/livez").status == http.client.OK
         if not is_long:
@@ -525,7 +533,7 @@ def test_who_waits_for_a_place_when_it_ends_is_answered() -> None:
             assert begun.acquire(timeout=SOON)
             assert begun.acquire(timeout=SOON)
             queued = opened.enter_context(connected(extender))
-            queued.sendall(b"GET /livez HTTP/1.1\r\n\r\n")
+            queued.sendall(b"GET /livez HTTP/1.1\r\nHost: node\r\n\r\n")
             threading.Timer(0.05, late.set).start()
         assert answer_on(queued).status == http.client.SERVICE_UNAVAILABLE
         assert {each.result().body for each in asking} == {b"a", b"b"}
@@ -543,7 +551,7 @@ def test_who_does_not_take_an_answer_holds_no_place_for_long(
             return name.encode() * (64 << 20)  # no buffer on the way takes it
 
     with served(extender=Large(lambda _: b"")) as extender, connected(extender) as deaf:
-        deaf.sendall(b"GET /debug/nodes/a HTTP/1.1\r\n\r\n")
+        deaf.sendall(b"GET /debug/nodes/a HTTP/1.1\r\nHost: node\r\n\r\n")
         assert begun.wait(SOON)
         until(lambda: len(threads_of(extender)) == 1)  # the one that accepts
 
@@ -555,7 +563,9 @@ def test_it_ends_while_clients_are_idle_or_in_between() -> None:
             asked(scheduler, "/v1/prioritize", body())
             half = socket.create_connection((HOST, extender.port), SOON)
             opened.enter_context(contextlib.closing(half))
-            half.sendall(b"POST /v1/prioritize HTTP/1.1\r\nContent-Length: 9\r\n\r\n{")
+            half.sendall(
+                b"POST /v1/prioritize HTTP/1.1\r\nHost: node\r\nContent-Length: 9\r\n\r\n{"
+            )
         assert not threads_of(extender)
 
 

@@ -24,6 +24,7 @@ from tests.agent.agent_process import SOON, until
 from tests.scheduler.calls import body
 from tests.scheduler.extenders import Served, asked, served
 from tests.web.certificates import Certificate, authority, issued
+from tests.web.secured import is_modern, old_ciphers, speaks_only
 from web.messages import Response, text
 
 OURS, THEIRS = authority("ours"), authority("theirs")
@@ -426,3 +427,31 @@ def test_new_files_have_new_ends_and_refused_ones_leave_the_old(
     (tmp_path / "tls.crt").write_bytes(issued(OURS, "server", days=900).pem)  # of another key
     tls.poll(0.0)
     assert tls.ends()[Party.SERVER] == end(renewed)
+
+
+def test_of_tls_1_2_only_ciphers_with_aead_and_forward_secrecy_are_spoken(
+    extender: Served, tmp_path: Path
+) -> None:
+    spoken = set()
+    for cipher in old_ciphers():
+        client = speaks_only(context(tmp_path, SCHEDULER), cipher)
+        with contextlib.suppress(ssl.SSLError, ConnectionError):
+            status(extender, client, "/livez")
+            spoken.add(cipher)
+
+    assert spoken == {cipher for cipher in old_ciphers() if is_modern(cipher)}
+
+
+@pytest.mark.parametrize(
+    ("hosts", "answer"),
+    [(["a"], http.client.OK), ([], http.client.BAD_REQUEST), (["a", "a"], http.client.BAD_REQUEST)],
+)
+def test_a_request_of_http_1_1_has_one_host(
+    extender: Served, tmp_path: Path, hosts: list[str], answer: int
+) -> None:
+    with contextlib.closing(extender.connect(context(tmp_path, SCHEDULER))) as connection:
+        connection.putrequest("GET", "/livez", skip_host=True)
+        for host in hosts:
+            connection.putheader("Host", host)
+        connection.endheaders()
+        assert connection.getresponse().status == answer
