@@ -41,6 +41,7 @@ from discovery.nvml.session import close_session, open_session
 from discovery.reader.machine_access import allowed, listed_gpus
 from discovery.reader.protocol import Start
 from discovery.sample import Process
+from discovery.shared_identities import without_shared_mig
 from mig.holders import HolderKind, MigHolder, MigHolders, MigPart, all_holders
 from mig.pod_holders import pod_holders, unplaced_devices
 from mig.process_holders import process_holders
@@ -99,7 +100,7 @@ class NvmlWorld:
         alone = bool(gpus) and len(known) == len(gpus)
         try:
             listed = known if alone else allowed(self._start, listed_gpus(self._start).ours)
-            read = [read_mig_gpu(bus_id) for bus_id in listed]
+            read = without_shared_mig([read_mig_gpu(bus_id) for bus_id in listed])
         except Transient as error:
             raise StepFailed(str(error)) from error
         self._seen = {one.uuid: one for one in read if isinstance(one, MigGpu)}

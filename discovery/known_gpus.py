@@ -3,13 +3,18 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
+from base.log_once import LogOnce
 from discovery import remember
 from discovery.model import Driver, Gap, GpuSnapshot, GpuState, Reason, bus_order
 from discovery.reader.quarantine import Quarantine
+from discovery.shared_identities import shared_identities, without_shared
 from discovery.unread import unread_gpu
+
+log = logging.getLogger(__name__)
 
 SETTLE_SECONDS = 60.0
 """How long a GPU may take for its first answer before a node is described without it."""
@@ -41,6 +46,7 @@ class KnownGpus:
         """Monotonic seconds; without those that are not expected any more."""
         self._known: dict[str, GpuSnapshot] = {}
         self._driver: Driver | None = None
+        self._shared = LogOnce()
 
     def __len__(self) -> int:
         return len(self._expected_since)
@@ -86,7 +92,17 @@ class KnownGpus:
         ]
         known = [remember.gpu(gpu, self._known.get(gpu.bus_id)) for gpu in gpus]
         self._known |= {gpu.bus_id: gpu for gpu in known if gpu.state is GpuState.PRESENT}
-        return tuple(replace(gpu, index=self._places[gpu.bus_id]) for gpu in known)
+        placed = [replace(gpu, index=self._places[gpu.bus_id]) for gpu in known]
+        return self._log_shared(without_shared(placed))
+
+    def _log_shared(self, gpus: tuple[GpuSnapshot, ...]) -> tuple[GpuSnapshot, ...]:
+        shared = tuple(shared_identities(gpus))
+        if not shared:
+            self._shared.clear()
+        elif self._shared.is_new(shared):
+            whose = ", ".join(sorted({bus_id for bus_id, _ in shared}, key=bus_order))
+            log.error("identity shared", extra={"gpus": whose, "why": shared[0][1].detail})
+        return gpus
 
     def driver(self, now: Driver) -> Driver:
         """The driver that answers now, with what it reported since it was loaded."""

@@ -7,6 +7,7 @@ from discovery.mig_state import MigReading, UnreadMigGpu
 from discovery.model import Gap, Reason, bus_order
 from discovery.reader.device_reader import DeviceReader
 from discovery.reader.protocol import DriverFrame, MigFrame, ReadMig, UnreadMigFrame
+from discovery.shared_identities import without_shared_mig
 
 
 def read_mig(reader: DeviceReader) -> tuple[MigReading, ...]:
@@ -24,9 +25,11 @@ def read_mig(reader: DeviceReader) -> tuple[MigReading, ...]:
                 read[answer.gpu.bus_id] = answer.gpu
     skipped = reader.health().why_quarantined
     answered = {bus_id: gpu for bus_id, gpu in read.items() if bus_id not in skipped}
-    return tuple(
-        answered.get(bus_id) or _unread(bus_id, skipped.get(bus_id))
-        for bus_id in sorted(listed, key=bus_order)
+    return without_shared_mig(
+        [
+            answered.get(bus_id) or _unread(bus_id, skipped.get(bus_id))
+            for bus_id in sorted(listed, key=bus_order)
+        ]
     )
 
 

@@ -143,7 +143,7 @@ def test_a_process_cannot_write_to_the_terminal() -> None:
     (process,) = GPU.processes
     evil = replace(GPU, processes=(replace(process, name="\x1b[2Jbad\x07"),))
     text = "".join(drawn(node(evil)))
-    assert "?[2Jbad?" in text
+    assert "\\x1b[2Jbad\\x07" in text
     assert "\x1b" not in text
 
 
