@@ -20,7 +20,7 @@ from typing import Final
 
 from actuator.journal import Journal, JournalBusy
 from api import keys
-from base.safe_text import short_line
+from base.text.safe_text import short_line
 
 OWNER: Final = "owner"
 PATIENCE_SECONDS: Final = 2.0

@@ -11,7 +11,7 @@ from typing import TextIO
 
 from base.errors import GpuscapeError
 from base.log_once import LogOnce
-from base.safe_text import safe_line
+from base.text.safe_text import safe_line
 from discovery.model import GpuSnapshot, GpuState, NodeSnapshot, Reason
 from labelers import feature_file
 from labelers.annotations import node_annotations

@@ -10,7 +10,7 @@ from typing import Any, Final, Generic, TypeVar
 import msgspec
 
 from base.errors import BadInput
-from base.safe_text import SAFE_PATTERN, is_safe
+from base.text.safe_text import SAFE_PATTERN, is_safe
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -41,7 +41,7 @@ class VersionedFormat(Generic[T]):
     faults: Callable[[T], Iterable[str]] = lambda _content: ()
     """What is wrong in a value although its types are right; each names the key."""
     safe: bool = False
-    """Every text in it is safe to show, as :mod:`base.safe_text` has it; another is damaged."""
+    """Every text in it is safe to show (:mod:`base.text.safe_text`); another is damaged."""
     _decoder: msgspec.json.Decoder[T] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:

@@ -11,7 +11,7 @@ from typing import Any, TextIO
 from pythonjsonlogger.core import RESERVED_ATTRS
 from pythonjsonlogger.json import JsonFormatter
 
-from base.safe_text import safe_json, safe_line, safe_lines
+from base.text.safe_text import safe_json, safe_line, safe_lines
 
 _RESERVED = {*RESERVED_ATTRS, "message", "asctime", "taskName"}
 

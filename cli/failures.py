@@ -16,8 +16,8 @@ import click
 
 from base.errors import GpuscapeError, Transient
 from base.files import ONLY_WRITING, cannot_write
-from base.safe_text import safe_line
 from base.settings.version_skew import of_this_process
+from base.text.safe_text import safe_line
 from cli import terminal
 from discovery.driver_errors import DriverAbsent
 from kube.api_errors import ApiError

@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 
 from base.errors import BadInput
-from base.safe_text import safe_json
+from base.text.safe_text import safe_json
 from cli import options, terminal
 from cli.observe import machine, read_once
 from cli.options import Load

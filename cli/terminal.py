@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from base.safe_text import is_safe, safe_json, safe_line, safe_lines
+from base.text.safe_text import is_safe, safe_json, safe_line, safe_lines
 
 if TYPE_CHECKING:
     from rich.table import Table as RichTable

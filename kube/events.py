@@ -19,7 +19,7 @@ from datetime import UTC, datetime
 from api import names
 from base.backoff import Backoff
 from base.bucket import Bucket
-from base.safe_text import safe_line
+from base.text.safe_text import safe_line
 from kube.api import EVENTS, Api, Object
 from kube.api_errors import ApiError, Busy, Conflict, NotFound, Unauthorized, Unreachable
 from kube.lease import micro_time

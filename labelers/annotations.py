@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 from api import keys, state_annotation, topology_annotation
 from api.state_annotation import StateAnnotation, hex_mask, numbered, pod_key
 from api.topology_annotation import NicLevels, TopologyAnnotation, level_digits, link_digits
-from base.safe_text import safe_line
+from base.text.safe_text import safe_line
 from discovery.model import NodeSnapshot
 from discovery.topology import link_bytes_per_second, links_known
 from labelers.decision import Decision, Decisions, Value

@@ -17,7 +17,7 @@ from email.utils import formatdate
 from functools import lru_cache
 from http import HTTPStatus
 
-from base.safe_text import safe_line
+from base.text.safe_text import safe_line
 
 TEXT = "text/plain; charset=utf-8"
 READS = "GET, HEAD"

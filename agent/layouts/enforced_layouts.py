@@ -27,7 +27,7 @@ from api.mig_request_annotation import MigRequestAnnotation, new_request_id
 from api.mig_status_annotation import MOST_REASON, MigPhase, MigStatusAnnotation, RequestEnd
 from base import threads
 from base.errors import GpuscapeError
-from base.safe_text import short_line
+from base.text.safe_text import short_line
 from labelers.decision import Absent, Decision, Decisions, Keep, Value
 from labelers.node_patch import writers
 

@@ -18,7 +18,7 @@ from api.mig_status_annotation import (
     MigStatusAnnotation,
     RequestSource,
 )
-from base.safe_text import short_line
+from base.text.safe_text import short_line
 
 _DIFFERENT: Final = (
     f"the GPUs do not have the layout of the label {keys.MIG_CONFIG}={{value}}, so it is not"

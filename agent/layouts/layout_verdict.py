@@ -28,7 +28,7 @@ from api.mig_status_annotation import (
     wish_digest,
 )
 from base.errors import BadInput
-from base.safe_text import short_line
+from base.text.safe_text import short_line
 from discovery.mig_state import MigGpu, MigReading, UnreadMigGpu
 from mig.configs.config_choice import named_layouts
 from mig.configs.layout_annotation import InlineLayout, inline_layouts, parse_layout_annotation

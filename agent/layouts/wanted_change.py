@@ -27,7 +27,7 @@ from api.mig_request_annotation import (
 )
 from api.mig_resources import MOST_OFFERS, MigStrategy
 from api.state_annotation import pod_key
-from base.safe_text import short_line
+from base.text.safe_text import short_line
 from mig.gpu_layout import GpuLayout
 from mig.holders import HolderKind, MigHolders
 from mig.steps import SetMode

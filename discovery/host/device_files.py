@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from base.safe_text import is_safe, safe_line
+from base.text.safe_text import is_safe, safe_line
 
 PROC: Final = Path("/proc")
 HARMLESS: Final = frozenset({"nvidia-persiste"})

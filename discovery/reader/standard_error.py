@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Final
 
 from base.log_pace import LogPace
-from base.safe_text import safe_line
+from base.text.safe_text import safe_line
 
 log = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from base.safe_text import safe_json
+from base.text.safe_text import safe_json
 from mig.configs.mig_configs import MigConfig, MigConfigSpec
 
 

@@ -9,7 +9,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from base.safe_text import is_safe
+from base.text.safe_text import is_safe
 from cli import terminal
 from cli.terminal import Styled, TextTable
 

@@ -25,10 +25,14 @@ _SECRETS: Final = (
     re.compile(r"(?<=://)[^/\s:@\"']+:[^/\s@\"']+(?=@)"),
 )
 _NAMED: Final = re.compile(
-    r"(?im)(?P<name>[\w.-]*(?:password|passwd|secret|token|api[_-]?key|client-key-data)[\w-]*"
+    r"(?im)(?P<name>(?:password|passwd|secret|token|api[_-]?key|client-key-data)[\w-]{0,200}"
     r"[\"']?\s*[:=]\s*)(?P<value>\"[^\"\n]*\"|'[^'\n]*'|[^\s,}\]]+)"
 )
-"""A value whose name says that it is secret."""
+"""A value whose name says that it is secret.
+
+What may stand in front is left out, and what follows is bounded: a log may hold one word of a
+megabyte, and no part of it is to be read again and again.
+"""
 _UUID: Final = re.compile(r"(?<=GPU-|MIG-)[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 
 

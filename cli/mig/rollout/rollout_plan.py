@@ -13,7 +13,7 @@ import click
 
 from base.errors import BadInput
 from base.files import read_text
-from base.safe_text import safe_line
+from base.text.safe_text import safe_line
 from cli import options
 from cli.failures import CommandFailure
 from cli.mig.cluster.cluster_nodes import client

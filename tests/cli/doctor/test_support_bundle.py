@@ -232,3 +232,11 @@ def test_equal_devices_stay_equal() -> None:
     assert second == f"again {first}"
     assert redaction.text(f"MIG-{UUID}") == first.replace("GPU", "MIG")
     assert redaction.text("GPU-00000000-1111-2222-3333-444444444444") != first
+
+
+@pytest.mark.parametrize("word", ["a", "token", "password-", "secret=", "eyJ", "://a:"])
+def test_one_word_of_a_megabyte_is_searched_to_its_end(word: str) -> None:
+    """A search that begins anew at each character would take days."""
+    text = word * (1_000_000 // len(word))
+
+    assert "hunter2" not in Redaction().text(f"{text} my.db_password_of-node: hunter2")

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from base.safe_text import SAFE_PATTERN, is_safe, safe_json, safe_line, safe_lines
+from base.text.safe_text import SAFE_PATTERN, is_safe, safe_json, safe_line, safe_lines
 
 ANY_TEXT = st.text(st.characters(codec=None, exclude_categories=()))
 VISIBLE_FORMAT = {
