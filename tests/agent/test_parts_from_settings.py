@@ -165,9 +165,10 @@ def test_a_config_map_that_comes_late_is_served_then_and_the_file_no_longer_foll
     source = parts.counters(settings, server)
     tick = parts.followed_counters(settings, source, latest, asked.append)
     assert tick is not None
+    assert lines(latest, 'gpuscape_source_up{source="counters"}') == []
     for now in (0.0, 100.0):
         assert 0.0 <= tick(now) <= POLL_SECONDS
-    assert lines(latest, 'gpuscape_source_up{source="counters"}')[0].endswith(" 0.0")
+        assert lines(latest, 'gpuscape_source_up{source="counters"}')[0].endswith(" 0.0")
     file.write_text("DCGM_FI_DEV_MEM_CLOCK, gauge, x")
     tick(150.0)
     assert len(lines(latest, "own_DCGM_FI_DEV_MEM_CLOCK{")) == 1

@@ -112,11 +112,13 @@ def test_a_half_open_watch_is_noticed_and_nothing_is_missed(
     assert listener.until(f"seen {node} 2")[-2:] == ["WatchConnected", f"seen {node} 2"]
 
 
-def test_a_reset_watch_goes_on_where_it_was(
+def test_a_reset_watch_begins_anew_with_all_objects(
     plane: Plane, relay: Relay, node: str, listener: Listener
 ) -> None:
     relay.cut()
-    assert listener.until("WatchConnected")[0].startswith("down ")
+    words = listener.until("CacheSynced")
+    assert words[0].startswith("down ")
+    assert words[-3:] == ["WatchConnected", f"seen {node} 1", "CacheSynced"]
     label(plane, node, "2")
     assert listener.until(f"seen {node} 2") == [f"seen {node} 2"]
 
