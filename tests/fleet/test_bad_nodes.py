@@ -162,6 +162,20 @@ def test_slow_changes_leave_no_more_than_one_node_in_change_beside_the_slots() -
     assert _failed(fleet) == 0
 
 
+def test_an_agent_that_wipes_what_it_wrote_has_its_turns_still() -> None:
+    """As long as the Node is there: else it would be the first in line each time."""
+    fleet = BadFleet(nodes=1, terms=TERMS, liar="n0", lie=lambda _: None)
+    fleet.forge("waiting", request=fleet.new_request())
+    fleet.pass_until(lambda: bool(fleet.grant()), within=30)
+    fleet.annotate("n0", mig_status=None, mig_request=None)
+    fleet.pass_until(lambda: not fleet.open_leases(), within=60)
+    fleet.pass_time(10)
+    fleet.forge("waiting", request=fleet.new_request())
+    fleet.pass_time(TERMS.retry_seconds - 20)
+    assert not fleet.open_leases()
+    fleet.pass_until(lambda: bool(fleet.grant()), within=60)
+
+
 def test_a_lying_agent_is_honest_again_and_its_node_changes_too() -> None:
     fleet = BadFleet(nodes=3, terms=TERMS, liar="n0", lie=fails_at_once)
     fleet.pass_time(1200)

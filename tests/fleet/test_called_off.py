@@ -240,6 +240,7 @@ def test_a_go_that_its_agent_never_saw_is_undone_when_a_change_would_be_over() -
 def test_a_go_that_is_removed_before_anybody_noted_it_counts_as_begun() -> None:
     """Who removes it at once does not have the node given to pods while its GPUs change."""
     cluster, before = in_phase("hold")
+    cluster.agents["n0"].change_seconds = 3 * TAKEOVER  # another coordinator acts meanwhile
 
     def remove(verb: str, done: bool) -> None:
         if verb == "patch" and done and '"go"' in cluster.notes("n0").get(keys.MIG_GRANT, ""):
