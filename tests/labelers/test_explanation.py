@@ -7,6 +7,7 @@ from api import keys
 from discovery.model import Reason
 from labelers.compose import wanted
 from labelers.explanation import LabelOutcome, explain
+from labelers.label_rules import LabelRule, RuleEntry
 from labelers.label_settings import LabelSettings
 from tests import build
 
@@ -32,6 +33,23 @@ def test_every_label_that_could_be_there_is_explained() -> None:
 
     assert {row.key for row in rows} == {key.name for key in keys.LABELS}
     assert [row for row in rows if not row.text or not row.source] == []
+
+
+def test_a_label_by_a_rule_is_explained_by_the_place_of_its_rule() -> None:
+    rules = tuple(
+        LabelRule(key=key, entries=(RuleEntry(value=value),), place=f"rules.yaml:{line}")
+        for line, key, value in [(2, "example.com/a", "x"), (5, "example.com/b", "{driver-major}")]
+    )
+
+    rows = {
+        row.key: row
+        for row in explain(wanted(build.node([build.gpu()]), LabelSettings(rules=rules)))
+    }
+
+    for line, key in [(2, "example.com/a"), (5, "example.com/b")]:
+        assert (rows[key].source, rows[key].labeler) == (f"rules.yaml:{line}", "rules")
+        assert rows[key].summary == "by a rule of yours"
+    assert rows["example.com/a"].text == "x"
 
 
 def test_what_is_written_where_there_is_none_stands_behind_the_reason() -> None:

@@ -897,6 +897,17 @@ def test_another_layout_that_is_there_already_is_found_when_it_is_asked_for(
     assert 600 <= second - first < 600 + 2 * SETTLE_SECONDS
 
 
+def test_where_a_label_is_not_obeyed_no_layout_is_shown_as_lost(scene: EnforcingScene) -> None:
+    """Not even until the next look at the GPUs."""
+    scene.asks()
+    scene.grant(GrantPhase.GO)
+    assert scene.run(60).phase == "unchanged"
+    scene.node.pop(keys.MIG_LAYOUT)
+    scene.labels |= {keys.MIG_CONFIG: "all-disabled", keys.MIG_ADOPT: "never"}
+    scene.see()
+    assert (scene.status.phase, scene.status.reached) == ("unadopted", "")
+
+
 def test_a_layout_that_goes_takes_its_offers_along(scene: EnforcingScene) -> None:
     scene.gpu = replace(WHOLE, uuid=SPLIT.uuid, bus_id=SPLIT.bus_id)
     scene.ask(WANTED)

@@ -13,10 +13,12 @@ from agent.layouts.shown_request import Leave, ShownRequest
 from agent.layouts.wanted_change import Judgement
 from api.actuator_messages import (
     ActuatorAnswer,
+    ActuatorRefusal,
     ApplyRequest,
     ChangeAnswer,
     ChangeEnd,
     KnownChange,
+    RefusalAnswer,
     RestoreRequest,
     StateAnswer,
     StateRequest,
@@ -147,3 +149,50 @@ def test_once_a_person_has_ended_a_held_change_another_layout_is_asked_for_at_on
     node.begin()
 
     assert node.change.request != held.change
+
+
+PASSING = {
+    ActuatorRefusal.BUSY,
+    ActuatorRefusal.STOPPING,
+    ActuatorRefusal.CROWDED,
+    ActuatorRefusal.SLOW,
+}
+
+
+@pytest.mark.parametrize("refusal", ActuatorRefusal)
+def test_a_refusal_ends_the_request_unless_the_actuator_only_has_no_time(
+    refusal: ActuatorRefusal,
+) -> None:
+    node = Steps()
+    node.begin()
+    waited = node.seconds_until_asked(RefusalAnswer(refusal=refusal, reason="why"))
+    node.change.answered(StateAnswer(), node.now)
+
+    if refusal in PASSING:
+        assert (waited, node.change.end) == (ASK_SECONDS[0], "")
+        assert isinstance(node.step(), ApplyRequest)
+    else:
+        assert (waited, node.change.end, node.change.end_reason) == (0.0, "refused", "why")
+
+
+def test_each_change_of_somebody_else_is_brought_to_its_end_once_before_ours() -> None:
+    """One that does not end stands in the way, and is named."""
+    node = Steps()
+    node.begin()
+    first, second = (
+        KnownChange(change=f"{at:016x}", asked="", started="", gpus=(), reason="lost")
+        for at in (8, 9)
+    )
+    node.seconds_until_asked(NOBODY)
+    for other in (first, second):
+        node.change.answered(StateAnswer(open=other), node.now)
+        assert node.step() == RestoreRequest(change=other.change)
+        ended = ChangeAnswer(change=other.change, end=ChangeEnd.PREVIOUS)
+        node.change.answered(ended, node.now)
+        assert node.step() == StateRequest(change=node.change.request)
+    assert node.change.is_open
+
+    node.change.answered(StateAnswer(open=second), node.now)
+
+    assert node.change.end == "refused"
+    assert node.change.end_reason == f"the change {second.change} has not ended: lost"

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -148,3 +149,16 @@ def test_a_model_of_any_name_has_a_legal_key(name: str) -> None:
 def test_a_name_that_fits_stands_as_it_is_and_long_ones_stay_apart() -> None:
     assert model_key(COUNT, LONG) == f"gpuscape.io/count.{LONG}"
     assert model_key(COUNT, LONG + "-one") != model_key(COUNT, LONG + "-two")
+
+
+@pytest.mark.parametrize(("family", "room"), [(COUNT, 57), (MEMORY, 56)])
+def test_a_name_of_exactly_the_room_stands_as_it_is_and_a_longer_one_ends_in_its_hash(
+    family: str, room: int
+) -> None:
+    """63 characters behind the prefix are a label key's most."""
+    stem = family.removesuffix("<model>")
+    assert model_key(family, "A" * room) == stem + "A" * room
+    for name in ("A" * (room + 1), "A" * (room - 1) + "."):
+        key = model_key(family, name)
+        assert re.fullmatch(f"{re.escape(stem)}A{{{room - 7}}}-[0-9a-f]{{6}}", key)
+        assert len(key.partition("/")[2]) == 63
