@@ -86,6 +86,7 @@ class EnforcingScene:
         self.waits = False
         self.looks = 0
         """How often it was looked whether the handles are closed, for the present task."""
+        self.strategy: MigStrategy | None = MigStrategy.MIXED
         self.wall = 1_700_000_000.0
         self.lag = 0
         """So often a reading still finds the handles closed."""
@@ -117,7 +118,7 @@ class EnforcingScene:
                 snapshot=lambda: build.node(
                     [build.gpu(0, bus_id=SPLIT.bus_id, uuid=SPLIT.uuid, mig=build.SPLIT)]
                 ),
-                strategy=MigStrategy.MIXED,
+                strategy=self.strategy,
                 users=lambda: self.users,
                 kubelet=lambda: self.kubelet,
                 enforce=self.edges,
@@ -875,6 +876,17 @@ def test_an_agent_that_starts_says_when_it_has_found_the_layout(scene: Enforcing
     second = scene.run(60)
     assert second == structs.replace(first, found=second.found)
     assert second.found > first.found
+
+
+def test_where_the_strategy_is_not_known_nothing_is_offered_since_any_time(
+    scene: EnforcingScene,
+) -> None:
+    scene.strategy = None
+    scene.start()
+    scene.asks()
+    scene.grant(GrantPhase.GO)
+    applied = scene.run(60)
+    assert (applied.phase, applied.offers, applied.found) == ("unchanged", {}, "")
 
 
 def test_another_layout_that_is_there_already_is_found_when_it_is_asked_for(

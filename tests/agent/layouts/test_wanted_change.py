@@ -7,11 +7,17 @@ from dataclasses import replace
 
 import pytest
 
+from agent.layouts.layout_request import LayoutRequest
+from agent.layouts.layout_verdict import verdict
+from agent.layouts.wanted_change import wanted_change
 from api import mig_request_annotation
 from api.mig_request_annotation import MOST_PODS, MOST_PROGRAM, MOST_PROGRAMS
 from api.mig_resources import MOST_OFFERS
+from api.mig_status_annotation import RequestSource
 from api.state_annotation import pod_key
+from mig.holders import HolderKind, MigHolder, MigPart
 from tests.agent.layouts.played_actuator import wanted
+from tests.mig.naive_gpu import mig_gpu
 
 REQUEST = f"{1:016x}"
 
@@ -60,3 +66,20 @@ def test_offers_are_named_all_or_none(count: int, kept: int) -> None:
     """A part of them would be waited for as if it were all."""
     offers = {f"nvidia.com/mig-{at}g.1gb": 1 for at in range(count)}
     assert len(replace(wanted("a" * 16), offers=offers).annotation(REQUEST).offers) == kept
+
+
+def test_the_actuator_is_told_of_pods_whose_names_it_takes_and_of_no_program() -> None:
+    """It reads the others in the kubelet's checkpoint itself: one odd name must not cost all."""
+    gpu = mig_gpu("a100-sxm4-40gb", ("1g.5gb", 0), ("3g.20gb", 4))
+    request = LayoutRequest(source=RequestSource.ANNOTATION, text='{"0": {"7g.40gb": 1}}')
+    names = ("team/job-0", "team/Job_1", f"team/{'x' * 320}", "team/job-2.example")
+    part = MigPart(gpu.uuid, gpu.instances[0].id)
+    pods = frozenset(MigHolder(HolderKind.POD, name) for name in names)
+    holders = {part: pods | {MigHolder(HolderKind.PROCESS, "7 python3")}}
+
+    found = wanted_change(request, verdict(request, (gpu,), None, holders, None), holders, None)
+
+    assert found is not None
+    assert {one.name for one in found.on_gpus} == {"team/job-0", "team/job-2.example"}
+    assert found.pods == frozenset(names)
+    assert found.programs == ("7 python3",)

@@ -163,9 +163,38 @@ def test_a_lease_counts_for_as_long_as_it_lasts_by_the_servers_clock(run: Run, a
 
 
 def test_nodes_without_gpus_are_left_out(run: Run, api: Api) -> None:
+    """Also where an agent runs there and has found none."""
     api.with_node("gpu")
     api.with_node("cpu", agent=False, gpus=0)
+    api.with_node("empty", gpus=0, machine="empty")
     assert set(found(run)["nodes"]) == {"gpu"}
+
+
+def test_all_gpus_of_a_node_are_those_that_its_agent_has_described(run: Run, api: Api) -> None:
+    """A device plugin offers fewer where some are broken, and none before it has started."""
+    api.with_node("broken", gpus=7)
+    api.with_node("starting", gpus=0)
+    api.with_node("bare", gpus=4, agent=False)
+    nodes = found(run)["nodes"]
+    assert {name: node["gpus"] for name, node in nodes.items()} == {
+        "broken": 8,
+        "starting": 8,
+        "bare": 4,
+    }
+
+
+def test_as_many_free_gpus_of_two_nodes_alike_are_linked_on_the_one_and_not_on_the_other(
+    run: Run, api: Api
+) -> None:
+    api.with_node("apart", {"p": 0b11111010})
+    api.with_node("pair", {"p": 0b11111100})
+    linked = {name: node["linked"] for name, node in found(run)["nodes"].items()}
+    assert linked == {"apart": None, "pair": {"gpus": [0, 1], "gbps": 300.0}}
+
+
+def test_everything_that_keeps_pods_off_a_node_stands_in_its_state(run: Run, api: Api) -> None:
+    api.with_node("both", ready="False", unschedulable=True)
+    assert "not ready, cordoned" in said(run).splitlines()[1]
 
 
 def test_only_nodes_and_leases_are_read(run: Run, api: Api) -> None:
@@ -315,6 +344,20 @@ def test_where_a_pod_is_refused_stands_why(run: Run, api: Api) -> None:
     assert "untolerated" in answer("--tolerate", "dedicated=cpu")["kept"]
 
 
+def test_a_toleration_with_an_empty_value_is_of_that_value_alone(run: Run, api: Api) -> None:
+    """As kubectl taint writes a taint without a value."""
+    api.with_node("empty", taints=[{"key": "dedicated", "effect": "NoSchedule"}])
+    api.with_node("gpu", taints=[{"key": "dedicated", "value": "gpu", "effect": "NoSchedule"}])
+
+    def places(tolerated: str) -> set[str]:
+        document = json.loads(said(run, "4", "--tolerate", tolerated, "-o", "json"))
+        return {it["node"] for it in document["nodes"]}
+
+    assert places("dedicated") == {"empty", "gpu"}
+    assert places("dedicated=") == {"empty"}
+    assert places("dedicated=gpu") == {"gpu"}
+
+
 def test_places_in_a_narrow_terminal_keep_every_column(
     run: Run, api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -384,7 +427,14 @@ def test_a_missing_right_is_named(run: Run, api: Api) -> None:
 
 @pytest.mark.parametrize(
     "arguments",
-    [("0",), ("2", "--gpus", "3"), ("--tolerate", "x"), ("--watch",), ("4", "-w", "-o", "json")],
+    [
+        ("0",),
+        ("2", "--gpus", "3"),
+        ("--tolerate", "x"),
+        ("--link", "nvlink"),
+        ("--watch",),
+        ("4", "-w", "-o", "json"),
+    ],
 )
 def test_what_makes_no_sense_is_refused(run: Run, api: Api, arguments: tuple[str, ...]) -> None:
     api.with_node("a")
