@@ -36,6 +36,7 @@ from actuator.worker_messages import (
     raised,
 )
 from base.errors import Transient
+from base.orphans import OwnProcess
 from discovery.reader.protocol import Start
 from discovery.reader.standard_error import StandardError, exit_text
 
@@ -127,7 +128,7 @@ class _Worker:
             with tempfile.TemporaryFile() as orders:  # a pipe could make us wait for the worker
                 orders.write(msgspec.json.encode(order))
                 orders.seek(0)
-                self._process = subprocess.Popen(  # noqa: S603  # a program of our own
+                self._process = OwnProcess(
                     [sys.executable, "-I", PROGRAM],
                     stdin=orders,
                     stdout=writes_to,

@@ -5,17 +5,19 @@ import sys
 
 from gpuscape.isolation import isolate
 
-_OBEY_SIGNALS = ("actuator", "agent", "dcgm-exporter", "scheduler")
-"""Commands that obey signals for as long as they live; the others end by Python's own ways."""
+_PROGRAMS = ("actuator", "agent", "coordinator", "dcgm-exporter", "scheduler")
+"""Commands that live on and may be the first process of a container: they obey signals, and
+collect what they inherit. The others end by Python's own ways."""
 
 
 def main() -> None:
     """Run the command line of this process."""
     isolate()
-    from base import process_signals
+    from base import orphans, process_signals
 
-    if next((word for word in sys.argv[1:] if not word.startswith("-")), "") in _OBEY_SIGNALS:
+    if next((word for word in sys.argv[1:] if not word.startswith("-")), "") in _PROGRAMS:
         process_signals.hold()
+        orphans.collect_in_background()
     else:
         process_signals.release()  # the image's command has them wait, whatever it starts
     from cli.main import main as run
