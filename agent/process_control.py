@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterator
 from enum import StrEnum
 
+from base import log as logs
 from base import process_signals, threads
 
 EXIT_OK = 0
@@ -126,7 +127,8 @@ class ProcessControl:
             close()
 
     def leave(self, status: int) -> None:
-        """End the process now, without waiting for threads; nothing is buffered that matters."""
+        """End the process now, without waiting for threads, but for a moment for the log."""
+        logs.flush()
         self._leave(status if self._status is None else self._status)
 
     def _end_in_time(self) -> None:

@@ -10,6 +10,7 @@ Sources: proc(5) on boot_id; /sys/module/nvidia/version is the loaded kernel mod
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import threading
 import time
@@ -20,6 +21,7 @@ from agent import stored_records
 from agent.gpu_records import GpuRecords
 from agent.stored_records import FORMAT, MOST_BYTES, Session, StoredRecords
 from base import threads
+from base.bounded_call import NoReturn, bounded
 from base.defects import Defects
 from base.errors import BadInput
 from base.files import cannot_write, read_bytes, replace_file
@@ -34,6 +36,8 @@ GROWING_SECONDS = 60.0
 RETRY_SECONDS = 30.0
 """From a failed attempt to write to the next one."""
 
+READ_SECONDS = 3.0
+"""At the start everything waits for the file, so long at most."""
 LAST_WRITE_SECONDS = 1.0
 """The agent's end waits so long for what has grown since the last write."""
 
@@ -57,10 +61,15 @@ def _line(file: Path) -> str | None:
 def restore(path: Path, root: Path, records: GpuRecords, now: float) -> None:
     """Let ``records`` go on from what the file has, if it is of this boot and driver.
 
-    ``root`` is the host's, ``now`` monotonic. Never raises: a file that cannot be used is logged.
+    ``root`` is the host's, ``now`` monotonic. Never raises: a file that cannot be used is logged,
+    and one whose file system hangs is waited for READ_SECONDS.
     """
     try:
-        found = _usable(path, root)
+        found = bounded(functools.partial(_usable, path, root), READ_SECONDS, "state-file")
+    except NoReturn as error:
+        why = f"cannot read the state file {path}: {error}; does its file system hang?"
+        log.warning("state file not used", extra={"why": why})
+        return
     except BadInput as error:
         log.warning("state file not used", extra={"why": str(error)})
         return
@@ -72,7 +81,7 @@ def restore(path: Path, root: Path, records: GpuRecords, now: float) -> None:
 def _usable(path: Path, root: Path) -> StoredRecords | None:
     """What the file has of this boot and driver; None without one. Raises BadInput."""
     try:
-        content = read_bytes(path, "state file", most_bytes=MOST_BYTES)
+        content = read_bytes(path, "state file", most_bytes=MOST_BYTES, from_pipe=False)
     except BadInput as error:
         if isinstance(error.__cause__, FileNotFoundError):
             return None

@@ -5,8 +5,12 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import io
 import os
+import select
+import stat
 import sys
+import time
 from pathlib import Path
 from typing import Final
 
@@ -14,6 +18,9 @@ from base.errors import BadInput
 
 MOST_BYTES: Final = 1 << 20
 """A ConfigMap holds no more."""
+
+PIPE_SECONDS: Final = 5.0
+"""For everything that comes through a named pipe."""
 
 _MENDS = {
     errno.ENOSPC: "free some space, or name another place",
@@ -70,18 +77,56 @@ def read_text(path: Path, kind: str = "", *, most_bytes: int = MOST_BYTES) -> st
         raise BadInput(f"cannot read {_name(path, kind)}: it is not UTF-8 text") from error
 
 
-def read_bytes(path: Path, kind: str = "", *, most_bytes: int = MOST_BYTES) -> bytes:
+def read_bytes(
+    path: Path, kind: str = "", *, most_bytes: int = MOST_BYTES, from_pipe: bool = True
+) -> bytes:
     """A file's content; messages call it a ``kind``, such as "machine file".
 
-    Raises BadInput that names the file where it cannot be read or is larger than ``most_bytes``.
+    Raises BadInput that names the file where it cannot be read or is larger than ``most_bytes``. A
+    named pipe is read to its end, as a shell's ``<(command)`` needs it, and refused where that
+    does not come within PIPE_SECONDS; without ``from_pipe`` it is refused at once.
     """
     try:
-        with path.open("rb") as file:
-            content = file.read(most_bytes + 1)
+        # without waiting for whoever opens the other end of a pipe
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with os.fdopen(descriptor, "rb", buffering=0) as file:
+            if stat.S_ISFIFO(os.fstat(descriptor).st_mode):
+                content = _from_pipe(descriptor, most_bytes + 1, PIPE_SECONDS if from_pipe else 0.0)
+            else:
+                content = _whole(file, most_bytes + 1)
+    except TimeoutError as error:
+        raise BadInput(
+            f"cannot read {_name(path, kind)}: it is a named pipe, and its end does not come; name"
+            " a file"
+        ) from error
     except OSError as error:
         raise BadInput(f"cannot read {_name(path, kind)}: {error.strerror}") from error
     if len(content) > most_bytes:
         raise too_large(str(path), most_bytes)
+    return content
+
+
+def _whole(file: io.FileIO, most_bytes: int) -> bytes:
+    content = b""
+    while len(content) < most_bytes and (data := file.read(most_bytes - len(content))):
+        content += data
+    return content
+
+
+def _from_pipe(descriptor: int, most_bytes: int, seconds: float) -> bytes:
+    """What comes until the last writer closes its end. Raises TimeoutError where none does."""
+    content, readable = b"", select.poll()
+    readable.register(descriptor, select.POLLIN)
+    ends = time.monotonic() + seconds
+    while len(content) < most_bytes:
+        if not readable.poll(max(0.0, ends - time.monotonic()) * 1000):
+            raise TimeoutError
+        data = os.read(descriptor, min(1 << 16, most_bytes - len(content)))
+        if not data:
+            break
+        content += data
+    if not content:
+        raise TimeoutError
     return content
 
 

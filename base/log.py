@@ -6,12 +6,18 @@ from __future__ import annotations
 import logging
 import sys
 from datetime import UTC, datetime
-from typing import Any, TextIO
+from typing import Any, Final, TextIO
 
 from pythonjsonlogger.core import RESERVED_ATTRS
 from pythonjsonlogger.json import JsonFormatter
 
+from base.line_writer import LineWriter
 from base.text.safe_text import safe_json, safe_line, safe_lines
+
+log = logging.getLogger(__name__)
+
+FLUSH_SECONDS: Final = 0.5
+"""At the end, for lines that are not written yet."""
 
 _RESERVED = {*RESERVED_ATTRS, "message", "asctime", "taskName"}
 
@@ -69,12 +75,63 @@ def _quoted(value: object) -> str:
     return repr(text) if not text or any(c.isspace() for c in text) else text
 
 
+class _Lines(logging.Handler):
+    """Hands each line to the writer of its descriptor."""
+
+    def __init__(self, writer: LineWriter) -> None:
+        super().__init__()
+        self._writer = writer
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """As logging.Handler."""
+        try:
+            line = self.format(record) + "\n"
+        except Exception:  # what StreamHandler does too
+            self.handleError(record)
+        else:
+            self._writer.put(line.encode("utf-8", "backslashreplace"))
+
+    def flush(self) -> None:
+        """Wait a moment for what is under way; logging calls this at the end of the program."""
+        self._writer.flush(FLUSH_SECONDS)
+
+
+_writers: dict[int, LineWriter] = {}
+
+
+def _handler(stream: TextIO) -> logging.Handler:
+    try:
+        descriptor = stream.fileno()
+    except OSError:  # it is in memory, and keeps nobody waiting
+        return logging.StreamHandler(stream)
+    if descriptor not in _writers:
+        _writers[descriptor] = LineWriter(descriptor, written_again=_report_dropped)
+    return _Lines(_writers[descriptor])
+
+
+def _report_dropped(lines: int) -> None:
+    log.warning("log lines dropped", extra={"lines": lines})
+
+
+def dropped_lines() -> int:
+    """How many lines of the log were not written, since the start."""
+    return sum(writer.dropped for writer in _writers.values())
+
+
+def flush() -> None:
+    """Wait a moment for lines under way; for a program that ends at once."""
+    for handler in logging.getLogger().handlers:
+        handler.flush()
+
+
 def configure(level: str, form: str, stream: TextIO = sys.stderr) -> None:
     """Send all logs of this level and above to ``stream``; ``form`` is text or json.
 
-    apscheduler logs every run at info level, so only its warnings and errors are kept.
+    Nobody who logs waits for a file, a pipe or a terminal: lines that cannot be written are
+    dropped and counted. Raises NoThread. apscheduler logs every run at info level, so only its
+    warnings and errors are kept.
     """
-    handler = logging.StreamHandler(stream)
+    handler = _handler(stream)
     if form == "json":
         names = {"asctime": "time", "levelname": "level", "name": "logger"}
         handler.setFormatter(

@@ -13,6 +13,8 @@ Source: node-feature-discovery, source/local/local.go and docs/usage/customizati
 from __future__ import annotations
 
 import errno
+import os
+import stat
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
@@ -108,10 +110,13 @@ def _after(content: bytes, wanted: Decisions) -> bytes:
 def _content(path: Path) -> bytes | None:
     """What is in the file; None without one. A file too large for NFD counts as empty."""
     try:
-        with path.open("rb") as file:
-            content = file.read(MAX_BYTES + 1)
+        # a named pipe in its place is not waited for: it counts as empty, and is replaced
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
         return None
+    with os.fdopen(descriptor, "rb", buffering=0) as file:
+        is_regular = stat.S_ISREG(os.fstat(descriptor).st_mode)
+        content = (file.read(MAX_BYTES + 1) or b"") if is_regular else b""
     return content if len(content) <= MAX_BYTES else b""
 
 

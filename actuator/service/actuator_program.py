@@ -38,9 +38,9 @@ def run(
     peers = own | set(settings.peers)
     with (
         owned(settings.journal),
-        listening(settings.socket, open_to_all=bool(peers - own)) as listener,
+        listening(settings.socket, open_to_all=bool(peers - own)) as place,
         contextlib.closing(
-            ActuatorServer(listener, run_change, settings.journal, peers, users=users)
+            ActuatorServer(place, run_change, settings.journal, peers, users=users)
         ) as server,
     ):
 

@@ -18,6 +18,7 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Final
 
+from actuator.service.socket_place import SocketPlace
 from actuator.service.transactions import RunChange, Transactions
 from api.actuator_messages import (
     MOST_REQUEST_BYTES,
@@ -33,8 +34,9 @@ from api.actuator_messages import (
     read_request,
     written,
 )
-from base.errors import BadInput
+from base.errors import BadInput, GpuscapeError
 from base.local_socket import PeerProcess, peer_of
+from base.log_once import LogOnce
 from base.log_pace import LogPace
 
 log = logging.getLogger(__name__)
@@ -46,6 +48,8 @@ MOST_CLIENTS: Final = 8
 _TOO_LONG: Final = f"longer than {MOST_REQUEST_BYTES} bytes"
 _CHUNK_BYTES: Final = 1 << 16
 _ACCEPTED_AT_ONCE: Final = 32
+CHECK_SECONDS: Final = 5.0
+"""Between two checks that the socket's path still leads here."""
 
 
 class _Client:
@@ -71,17 +75,19 @@ class ActuatorServer:
 
     def __init__(
         self,
-        listener: socket.socket,
+        place: SocketPlace,
         run: RunChange,
         journal: Path,
         peers: Collection[int],
         *,
         users: Callable[[int], UseAnswer],
     ) -> None:
-        """``listener`` is non-blocking. ``peers``: user ids that may ask; ``users``: who has GPUs
-        open, for an asker with this pid."""
+        """``peers``: user ids that may ask; ``users``: who has GPUs open, for an asker with this
+        pid. ``place`` stays the caller's."""
         self._peers = frozenset(peers)
-        self._listener = listener
+        self._place = place
+        self._checked_at = time.monotonic()
+        self._unreachable = LogOnce()
         self._woken, self._waker = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._transactions = Transactions(run, journal, self._wake)
         self._users = users
@@ -91,7 +97,7 @@ class ActuatorServer:
         self._pace = LogPace()
         self._ready = selectors.DefaultSelector()
         self._ready.register(self._woken, selectors.EVENT_READ)
-        self._ready.register(listener, selectors.EVENT_READ)
+        self._ready.register(place.listener, selectors.EVENT_READ)
 
     def close(self) -> None:
         """Hang up on all."""
@@ -126,24 +132,46 @@ class ActuatorServer:
     def _turn(self, ends: float) -> None:
         now = time.monotonic()
         first = next((client.deadline for client in self._clients), math.inf)
-        until = min(ends, first, self._transactions.due)
-        for key, _ in self._ready.select(None if until == math.inf else max(until - now, 0)):
+        until = min(ends, first, self._transactions.due, self._checked_at + CHECK_SECONDS)
+        for key, _ in self._ready.select(max(until - now, 0)):
             match key.fileobj:
                 case _Client() as client:
                     self._read(client)
-                case self._listener:
-                    self._accept()
+                case self._place.listener:
+                    self._accept(self._place.listener)
                 case _:
                     with contextlib.suppress(BlockingIOError):
                         os.read(self._woken, _CHUNK_BYTES)
         self._transactions.finish()
         self._transactions.tick()
         self._expire(time.monotonic())
+        self._stay_reachable(time.monotonic())
 
-    def _accept(self) -> None:
+    def _stay_reachable(self, now: float) -> None:
+        """Bind the socket anew where its path leads elsewhere by now; whatever runs goes on."""
+        if now < self._checked_at + CHECK_SECONDS:
+            return
+        self._checked_at = now
+        why = self._place.why_unreachable()
+        if why is None:
+            return
+        try:
+            former = self._place.bind_again()
+        except (GpuscapeError, OSError) as error:
+            if self._unreachable.is_new(str(error)):
+                log.warning("actuator socket not bound", extra={"why": str(error)})
+            return
+        self._unreachable.clear()
+        log.warning("actuator socket bound anew", extra={"why": why})
+        with former:
+            self._ready.unregister(former)
+            self._accept(former)  # who came before it was removed
+        self._ready.register(self._place.listener, selectors.EVENT_READ)
+
+    def _accept(self, listener: socket.socket) -> None:
         for _ in range(_ACCEPTED_AT_ONCE):
             try:
-                connection, _address = self._listener.accept()
+                connection, _address = listener.accept()
             except BlockingIOError:
                 return
             except OSError as error:  # he has gone, or there is no descriptor

@@ -24,8 +24,84 @@ _LONGEST_PATH: Final = 107
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
+class SocketPlace:
+    """The socket at a path, which can be bound anew where somebody removes it. One thread."""
+
+    def __init__(self, path: Path, *, open_to_all: bool) -> None:
+        """Listen. Raises as :func:`listening`."""
+        self._path = path
+        self._open_to_all = open_to_all
+        with contextlib.ExitStack() as undo:
+            self._folder = undo.enter_context(_folder(path.parent))
+            self.listener = self._bound(self._folder)
+            """Accepts connections, and is non-blocking; another one after :meth:`bind_again`."""
+            self._keeps_folder = undo.pop_all()
+
+    def why_unreachable(self) -> str | None:
+        """Why nobody who connects at the path reaches this process; None where they do."""
+        try:
+            found = self._path.stat(follow_symlinks=False)
+        except OSError as error:
+            return f"{self._path}: {error.strerror}"
+        if not os.path.samestat(found, self._socket):
+            return f"{self._path}: another file is in its place"
+        return None
+
+    def bind_again(self) -> socket.socket:
+        """Listen at the path anew; the former listener, which the caller closes.
+
+        Raises as :func:`listening`; then all stays as it was.
+        """
+        former = self.listener
+        if self._has_folder():
+            self.listener = self._bound(self._folder)
+            return former
+        with contextlib.ExitStack() as undo:
+            folder = undo.enter_context(_folder(self._path.parent))
+            self.listener = self._bound(folder)
+            self._keeps_folder.close()
+            self._folder, self._keeps_folder = folder, undo.pop_all()
+        return former
+
+    def close(self) -> None:
+        """Listen no longer, and remove the socket."""
+        self.listener.close()
+        if self._has_folder() and self.why_unreachable() is None:
+            with contextlib.suppress(OSError):
+                os.unlink(self._path.name, dir_fd=self._folder)
+        self._keeps_folder.close()
+
+    def _has_folder(self) -> bool:
+        """Whether the folder at the path is the one that is open here, and locked."""
+        with contextlib.suppress(OSError):
+            return os.path.samestat(
+                self._path.parent.stat(follow_symlinks=False), os.fstat(self._folder)
+            )
+        return False
+
+    def _bound(self, folder: int) -> socket.socket:
+        """A new listener in this folder; what else has the socket's name there must be a socket."""
+        _clear(self._path, folder)
+        os.fchmod(folder, 0o711 if self._open_to_all else 0o700)
+        name, mode = self._path.name, 0o666 if self._open_to_all else 0o600
+        with contextlib.ExitStack() as undo:
+            listener = undo.enter_context(
+                socket.socket(
+                    socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC
+                )
+            )
+            # below the open folder: nobody can put another one in between
+            listener.bind(f"/proc/self/fd/{folder}/{name}")
+            found = os.stat(name, dir_fd=folder, follow_symlinks=False)
+            os.chmod(name, mode, dir_fd=folder)  # nobody can connect before it listens
+            listener.listen(BACKLOG)
+            undo.pop_all()
+        self._socket = found
+        return listener
+
+
 @contextlib.contextmanager
-def listening(path: Path, *, open_to_all: bool) -> Iterator[socket.socket]:
+def listening(path: Path, *, open_to_all: bool) -> Iterator[SocketPlace]:
     """The socket at ``path``, which accepts connections until the block ends.
 
     Only this process's user and root can connect; ``open_to_all``: everybody can, and whoever
@@ -34,22 +110,8 @@ def listening(path: Path, *, open_to_all: bool) -> Iterator[socket.socket]:
     """
     if len(os.fsencode(path)) > _LONGEST_PATH:
         raise BadInput(f"socket: {path} is longer than {_LONGEST_PATH} bytes: name a shorter one")
-    with _folder(path.parent) as folder:
-        _clear(path, folder)
-        os.fchmod(folder, 0o711 if open_to_all else 0o700)
-        with socket.socket(
-            socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC
-        ) as listener:
-            # below the open folder: nobody can put another one in between
-            listener.bind(f"/proc/self/fd/{folder}/{path.name}")
-            try:
-                mode = 0o666 if open_to_all else 0o600
-                os.chmod(path.name, mode, dir_fd=folder)  # nobody can connect before it listens
-                listener.listen(BACKLOG)
-                yield listener
-            finally:
-                with contextlib.suppress(OSError):
-                    os.unlink(path.name, dir_fd=folder)
+    with contextlib.closing(SocketPlace(path, open_to_all=open_to_all)) as place:
+        yield place
 
 
 @contextlib.contextmanager

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from base.errors import BadInput
+from base.files import read_bytes
 from base.followed_file import FileReport, FollowedFile
 from exporters.dcgm.counters_format import MOST_BYTES, CountersConfig, read_counters
 
@@ -66,8 +67,4 @@ class CountersFile:
 
 
 def _content(path: Path) -> bytes:
-    try:
-        with path.open("rb") as file:
-            return file.read(MOST_BYTES + 1)
-    except OSError as error:
-        raise BadInput(f"cannot read {path}: {error.strerror}") from error
+    return read_bytes(path, most_bytes=MOST_BYTES + 1)

@@ -4,10 +4,11 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -128,6 +129,20 @@ def test_a_change_goes_on_when_the_one_who_asked_for_it_has_gone(
 
 def _line(request: ApplyRequest) -> bytes:
     return written(request) + b"\n"
+
+
+@pytest.mark.parametrize("remove", [Path.unlink, lambda path: shutil.rmtree(path.parent)])
+def test_a_socket_that_somebody_removes_in_the_middle_of_a_change_is_there_again(
+    actuator: ActuatorProcess, remove: Callable[[Path], object]
+) -> None:
+    """The change goes on, and whoever asked for it is answered."""
+    slow(actuator)
+    change = Asked(actuator, actuator.apply("the-first-change", THIRDS))
+    remove(actuator.path)
+    until(actuator.path.exists)
+    assert actuator.state().v
+    assert change.end() == ChangeAnswer(change="the-first-change", end=ChangeEnd.APPLIED)
+    assert len(actuator.logged("actuator socket bound anew")) == 1
 
 
 def test_what_was_interrupted_is_ended_by_the_one_who_asks_again(

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 import stat
 import tempfile
@@ -39,11 +40,11 @@ def test_nobody_else_connects_unless_the_server_looks_who_it_is(
     """Nobody else may write to the folder in any case; at the end the socket is gone."""
     path = place / "run" / "a.sock"
 
-    with listening(path, open_to_all=open_to_all) as listener:
+    with listening(path, open_to_all=open_to_all) as served:
         assert modes(path) == wanted
         with socket.socket(socket.AF_UNIX) as client:
             client.connect(str(path))
-            listener.accept()[0].close()
+            served.listener.accept()[0].close()
 
     assert not path.exists()
 
@@ -186,3 +187,70 @@ def test_where_nobody_serves_there_is_no_answer(place: Path) -> None:
     """Said with the path."""
     with pytest.raises(NoAnswer, match=r"none\.sock: No such file"):
         ask_actuator(place / "none.sock", StateRequest())
+
+
+def answers(path: Path, listener: socket.socket) -> bool:
+    """Whether a connection at the path comes to this listener."""
+    with socket.socket(socket.AF_UNIX) as client:
+        client.connect(str(path))
+        listener.accept()[0].close()
+    return True
+
+
+def other_socket(path: Path) -> None:
+    path.unlink()
+    with socket.socket(socket.AF_UNIX) as other:
+        other.bind(str(path))
+
+
+def removed_folder(path: Path) -> None:
+    shutil.rmtree(path.parent)
+
+
+def other_folder(path: Path) -> None:
+    path.parent.rename(path.parent.with_name("old"))
+    path.parent.mkdir(mode=0o700)
+
+
+@pytest.mark.parametrize("spoil", [Path.unlink, other_socket, removed_folder, other_folder])
+def test_a_socket_that_is_gone_or_another_is_noticed_and_bound_anew(
+    place: Path, spoil: Callable[[Path], object]
+) -> None:
+    path = place / "run" / "a.sock"
+    with listening(path, open_to_all=False) as served:
+        assert served.why_unreachable() is None
+        spoil(path)
+        assert served.why_unreachable() is not None
+        served.bind_again().close()
+        assert served.why_unreachable() is None
+        assert answers(path, served.listener)
+        assert modes(path) == (0o700, 0o600)
+        with (
+            pytest.raises(Transient, match="another actuator serves it"),
+            listening(path, open_to_all=False),
+        ):
+            pass
+    assert not path.exists()
+
+
+def test_a_file_in_the_socket_s_place_stays_and_the_next_try_without_it_succeeds(
+    place: Path,
+) -> None:
+    path = place / "run" / "a.sock"
+    with listening(path, open_to_all=False) as served:
+        path.unlink()
+        path.write_text("somebody's")
+        for _ in range(2):
+            with pytest.raises(BadInput, match="another file is in its place; remove it"):
+                served.bind_again()
+        assert path.read_text() == "somebody's"
+        path.unlink()
+        served.bind_again().close()
+        assert answers(path, served.listener)
+
+
+def test_a_socket_of_another_process_is_not_removed_at_the_end(place: Path) -> None:
+    path = place / "run" / "a.sock"
+    with listening(path, open_to_all=False):
+        other_socket(path)
+    assert path.is_socket()

@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import pytest
 
+from agent import records_file
 from agent.gpu_records import GpuRecords
 from agent.records_file import GROWING_SECONDS, RecordsFile, restore
 from agent.stored_records import FORMAT, VERSION, Session, StoredGpu, StoredRecords
@@ -210,3 +212,29 @@ def test_a_file_that_cannot_be_read_is_named_in_the_log(
     assert not knows(root / "state.json", root)
     why = f"cannot read the state file {root}/state.json: Is a directory"
     assert log_lines(caplog) == [("WARNING", "state file not used", {"why": why})]
+
+
+def test_a_file_system_that_hangs_is_given_up_after_a_while_and_named_in_the_log(
+    root: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What it gives later is not used: the agent knows its GPUs by then."""
+    returns, has_read = threading.Event(), threading.Event()
+    file = root / "state.json"
+
+    def hangs(*_: object, **__: object) -> bytes:
+        returns.wait()
+        has_read.set()
+        session = Session(boot="one", driver=None)
+        return FORMAT.encode(StoredRecords(v=VERSION, session=session, gpus=(GPU,)))
+
+    monkeypatch.setattr(records_file, "READ_SECONDS", 0.05)
+    monkeypatch.setattr(records_file, "read_bytes", hangs)
+    records = GpuRecords()
+    restore(file, root, records, 0.0)
+    (why,) = whys(caplog, "state file not used")
+    assert why == (
+        f"cannot read the state file {file}: no answer within 0.05 s; does its file system hang?"
+    )
+    returns.set()
+    assert has_read.wait(60.0)
+    assert records.known_gpus.record.places == {}

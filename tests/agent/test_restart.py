@@ -181,6 +181,11 @@ def _folder(_: Simulation, file: Path) -> None:
     file.mkdir()
 
 
+def _pipe(_: Simulation, file: Path) -> None:
+    file.unlink()
+    os.mkfifo(file)
+
+
 DAMAGES: dict[str, tuple[Callable[[Simulation, Path], None], str]] = {
     "another boot": (lambda simulation, _: simulation.reboot(), "another boot"),
     "another driver": (_other_driver, "another driver"),
@@ -190,10 +195,11 @@ DAMAGES: dict[str, tuple[Callable[[Simulation, Path], None], str]] = {
     "no JSON": (_no_json, "damaged"),
     "huge": (_huge, "larger than 1 MiB"),
     "a folder": (_folder, "directory"),
+    "a named pipe": (_pipe, "it is a named pipe, and its end does not come; name a file"),
 }
 
 
-OFTEN = ("another boot", "cut off", "a folder")
+OFTEN = ("another boot", "cut off", "a folder", "a named pipe")
 """What is tried with a whole agent in ``make test``; test_records_file.py has all kinds."""
 
 

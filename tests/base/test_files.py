@@ -3,12 +3,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
+import threading
 from pathlib import Path
 
 import pytest
 
+from base import files
 from base.errors import BadInput
 from base.files import MOST_BYTES, cannot_write, read_bytes, read_text, replace_file
 
@@ -167,3 +170,47 @@ def test_where_nothing_can_be_made_the_first_reason_is_raised(tmp_path: Path) ->
     (tmp_path / "no folder").touch()
     with pytest.raises(NotADirectoryError):  # nor can the rest be removed
         replace_file(tmp_path / "no folder" / "file", b"new", mode=0o600)
+
+
+@pytest.mark.parametrize("writers", [0, 1])
+def test_a_named_pipe_whose_end_does_not_come_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, writers: int
+) -> None:
+    """Nobody opens its other end, or somebody does and leaves it at that."""
+    monkeypatch.setattr(files, "PIPE_SECONDS", 0.05)
+    pipe = tmp_path / "settings.yaml"
+    os.mkfifo(pipe)
+    opened = [os.open(pipe, os.O_RDWR) for _ in range(writers)]
+    with pytest.raises(BadInput, match=r"settings\.yaml: it is a named pipe, .*; name a file"):
+        read_bytes(pipe)
+    for descriptor in opened:
+        os.close(descriptor)
+
+
+def test_a_named_pipe_is_refused_at_once_where_only_a_file_will_do(tmp_path: Path) -> None:
+    pipe = tmp_path / "state.json"
+    os.mkfifo(pipe)
+    with pytest.raises(BadInput, match=r"the state file .*: it is a named pipe"):
+        read_bytes(pipe, "state file", from_pipe=False)
+
+
+@pytest.mark.parametrize("bound", [1 << 20, 100_000])
+def test_what_comes_through_a_pipe_is_read_to_its_end_within_its_bound(
+    tmp_path: Path, bound: int
+) -> None:
+    """As a shell hands over the output of a command: ``<(command)``."""
+    pipe, content = tmp_path / "pipe", b"x" * 200_000
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=_write, args=(pipe, content))
+    writer.start()
+    if bound < len(content):
+        with pytest.raises(BadInput, match="larger than"):
+            read_bytes(pipe, most_bytes=bound)
+    else:
+        assert read_bytes(pipe, most_bytes=bound) == content
+    writer.join()
+
+
+def _write(pipe: Path, content: bytes) -> None:
+    with contextlib.suppress(BrokenPipeError):
+        pipe.write_bytes(content)
