@@ -36,7 +36,7 @@ from actuator.worker_messages import (
     raised,
 )
 from base.errors import Transient
-from base.orphans import OwnProcess
+from base.process.orphans import OwnProcess
 from discovery.reader.protocol import Start
 from discovery.reader.standard_error import StandardError, exit_text
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 
+from msgspec.structs import replace
+
 from agent.gpu_errors.kernel_log import PATH as KERNEL_LOG
 from agent.gpu_errors.kernel_log import KernelLog
 from agent.gpu_records import GpuRecords
@@ -17,6 +19,7 @@ from agent.process_control import ProcessControl
 from agent.settings.agent_settings import AgentSettings
 from agent.settings.machine_from_settings import start_of
 from discovery.reader.device_reader import DeviceReader
+from discovery.reader.protocol import ReaderLimits
 
 
 class MachineReader:
@@ -33,9 +36,11 @@ class MachineReader:
         with contextlib.ExitStack() as undo:
             self.start = undo.enter_context(start_of(settings))
             self.reader = DeviceReader(
-                self.start,
+                replace(self.start, limits=_limits(settings)),
                 deadline_seconds=settings.deadline_seconds,
                 init_seconds=settings.init_deadline_seconds,
+                leaves_slow_gpus=True,
+                age_seconds=settings.reader_age_seconds,
                 known_gpus=records.known_gpus,
                 on_news=lambda: self._on_news(),
             )
@@ -76,7 +81,15 @@ class MachineReader:
 
 def _named(settings: AgentSettings) -> tuple[object, ...]:
     deadlines = settings.deadline_seconds, settings.init_deadline_seconds
-    return settings.simulate, settings.host_root, settings.library, deadlines
+    limits = _limits(settings), settings.reader_age_seconds
+    return settings.simulate, settings.host_root, settings.library, deadlines, limits
+
+
+def _limits(settings: AgentSettings) -> ReaderLimits:
+    return ReaderLimits(
+        memory_bytes=(settings.reader_memory_mebibytes << 20) or None,
+        descriptors=settings.reader_descriptors or None,
+    )
 
 
 def _nothing() -> None:

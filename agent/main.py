@@ -44,6 +44,7 @@ from base.errors import GpuscapeError
 from base.runtime import Runtime, Tick
 from base.settings import version_skew
 from base.tick_watch import TickWatch
+from base.unblocked.line_writer import UnblockedOutput
 from exporters.gpuscape.agent_metrics import AgentMetrics
 from exporters.gpuscape.core_families import ServedFamilies
 from web.client_access import OPEN
@@ -332,5 +333,11 @@ def _sinks(settings: AgentSettings) -> dict[str, Sink]:
     if settings.feature_file is not None:
         sinks["feature-file"] = to_feature_file(settings.feature_file)
     if settings.print_labels:
-        sinks["stdout"] = to_stream(sys.stdout)  # noqa: TID251  # it makes each line safe
+        sinks["stdout"] = to_stream(_stdout().write_lines)
     return sinks
+
+
+@functools.cache
+def _stdout() -> UnblockedOutput:
+    stdout = sys.stdout  # noqa: TID251  # the sink makes each line safe
+    return UnblockedOutput(stdout.fileno(), "standard output")

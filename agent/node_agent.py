@@ -21,10 +21,10 @@ from agent.gpu_records import GpuRecords
 from agent.metrics.latest_metrics import LatestMetrics
 from agent.metrics.program_use import program_uses
 from agent.publish import Published, Publisher
+from agent.reader_reports import ReaderReports
 from agent.silent_gpus import SilentGpus, with_hung
 from base.backoff import Backoff
 from base.errors import Transient
-from base.log_once import LogOnce
 from base.runtime import Tick
 from discovery.driver_errors import DriverAbsent, DriverMismatch, ReaderStuck, Released
 from discovery.model import Driver, Gap, GpuSnapshot, GpuState, NodeSnapshot, Reason
@@ -121,18 +121,17 @@ class NodeAgent:
         self._latest.show_sxids(self._records.sxids.seen)
         self._driver_gone_since: float | None = None
         self._answered_once = self._ready = False
-        self._silent, self._initialising = SilentGpus(), LogOnce()
+        self._silent, self._reports = SilentGpus(), ReaderReports()
         self._watched_at = self._discovered_at = clock()
         self._showing = threading.Lock()
         self._shows_readings = False
-        self._starts_counted = self._losses_counted = 0
 
     def go_on_from(self, before: NodeAgent) -> None:
         """Know what an agent knew that had the same reader and other settings."""
         self._driver_gone_since = before._driver_gone_since
         self._answered_once, self._ready = before._answered_once, before._ready
         self._silent, self._retry = before._silent, before._retry
-        self._starts_counted, self._losses_counted = before._starts_counted, before._losses_counted
+        self._reports = before._reports
 
     # ticks
 
@@ -188,11 +187,14 @@ class NodeAgent:
         xids = [event for event in self._events(now) if self._entered(event, now)]
         self._records.error_log.end_minutes(now)
         self._show_hung()
-        if xids:
+        if xids or self._has_waited_enough():
             self._hasten("discover")
-        if self._reader.health().quarantined:
+        health = self._reader.health()
+        if health.quarantined:
             self._hasten("probe")
-        self._latest.refresh(self._show_reader_health)
+        if health.outgrown:
+            self._hasten("sample")  # by another reader
+        self._latest.refresh(lambda own: self._reports.show(self._reader.health(), own))
         return WATCH_SECONDS
 
     def probe(self, _now: float) -> float:
@@ -328,6 +330,16 @@ class NodeAgent:
         self._latest.show_snapshot(with_hung(snapshot, quarantined), self._discovered_at)
         self._hasten("discover")
 
+    def _has_waited_enough(self) -> bool:
+        """Whether a GPU is shown as initialising whose answer nobody waits for any more."""
+        snapshot = self._latest.snapshot
+        shown = {} if snapshot is None else {gpu.bus_id: gpu.state for gpu in snapshot.gpus}
+        awaited = self._reader.health().awaited
+        return any(
+            state is GpuState.INITIALISING and bus_id not in awaited
+            for bus_id, state in shown.items()
+        )
+
     def _events(self, now: float) -> list[Event]:
         """The driver's events, and those that only the kernel log has; shows errors of switches."""
         logged = self._extra.kernel_log(now)
@@ -353,19 +365,6 @@ class NodeAgent:
     def _count_sample(self, own: AgentMetrics, seconds: float) -> None:
         own.cycle_done("sample", seconds)
         own.programs_use(program_uses(self._reader.health().pid))
-
-    def _show_reader_health(self, own: AgentMetrics) -> None:
-        health = self._reader.health()
-        for _ in range(max(self._starts_counted, 1), health.starts):
-            own.reader_restarted()
-        self._starts_counted = health.starts
-        own.gpu_events_lost(LossSource.NVML, health.event_losses - self._losses_counted)
-        self._losses_counted = health.event_losses
-        own.readers_stuck(health.stuck)
-        own.gpus_quarantined(len(health.quarantined))
-        own.reader_initialises(health.initialising is not None)
-        if (what := health.initialising) is not None and self._initialising.is_new(what):
-            log.info("device reader initialising", extra={"what": what})
 
     def _report_cycle(self, snapshot: NodeSnapshot, published: Published, seconds: float) -> None:
         """The cycle's metrics and its one line."""

@@ -17,7 +17,8 @@ from collections.abc import Callable, Iterator
 from enum import StrEnum
 
 from base import log as logs
-from base import process_signals, threads
+from base import threads
+from base.process import process_signals
 
 EXIT_OK = 0
 

@@ -4,16 +4,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TextIO
 
 from base.errors import GpuscapeError
 from base.log_once import LogOnce
 from base.text.safe_text import safe_line
 from discovery.model import GpuSnapshot, GpuState, NodeSnapshot, Reason
-from labelers import feature_file
+from labelers import feature_file, unsettled
 from labelers.annotations import node_annotations
 from labelers.compose import LabelerFailure, wanted
 from labelers.decision import Decisions
@@ -69,7 +68,7 @@ class Publisher:
 
         A single missed deadline changes no label, since it may be a stall: GPUs of ``missed_once``
         (bus ids) count as they were before, and where the driver as a whole missed one, nothing is
-        published until the next snapshot.
+        published until the next snapshot. Nor does a GPU whose first answer is being waited for.
         """
         hung = any(gap.reason is Reason.HUNG for gap in snapshot.driver.gaps)
         before, self._driver_hung = self._driver_hung, hung
@@ -77,8 +76,11 @@ class Publisher:
             return Published(changed=0, failures=(), reached={})
         snapshot = self._as_before(snapshot, missed_once)
         labels = wanted(snapshot, self._settings)
-        decided = NodeDecision(labels=labels.decisions, annotations=node_annotations(snapshot))
-        of_all = {**labels.decisions, **former_labels(self._labels, labels.decisions)}
+        hold = unsettled.kept if unsettled.is_unsettled(snapshot) else _as_decided
+        decided = NodeDecision(
+            labels=hold(labels.decisions), annotations=hold(node_annotations(snapshot))
+        )
+        of_all = {**decided.labels, **former_labels(self._labels, labels.decisions)}
         changed = changes(self._labels, of_all)
         self._labels = applied(self._labels, of_all)
         for failure in labels.failures:
@@ -92,7 +94,8 @@ class Publisher:
     def _as_before(self, snapshot: NodeSnapshot, missed_once: Collection[str]) -> NodeSnapshot:
         gpus = tuple(
             replace(self._present[gpu.bus_id], xids=gpu.xids)
-            if gpu.bus_id in missed_once and gpu.bus_id in self._present
+            if gpu.bus_id in self._present
+            and (gpu.bus_id in missed_once or gpu.state is GpuState.INITIALISING)
             else gpu
             for gpu in snapshot.gpus
         )
@@ -112,21 +115,27 @@ class Publisher:
         return True
 
 
+def _as_decided(decisions: Decisions) -> Decisions:
+    return decisions
+
+
 def to_feature_file(path: Path) -> Sink:
     """A sink that keeps an NFD feature file."""
     return lambda decided: feature_file.write(path, decided.labels)
 
 
-def to_stream(stream: TextIO) -> Sink:
-    """A sink that prints all labels, one ``key=value`` a line, whenever they change."""
+def to_stream(write_lines: Callable[[Iterable[str]], object]) -> Sink:
+    """A sink that prints all labels, one ``key=value`` a line, whenever they change.
+
+    ``write_lines`` raises GpuscapeError where it takes none; then they are tried again.
+    """
     printed: dict[str, str] = {}
 
     def write(decided: NodeDecision) -> None:
         after = applied(printed, decided.labels)
         if after != printed:
+            write_lines(safe_line(f"{key}={text}") for key, text in after.items())
             printed.clear()
             printed.update(after)
-            stream.writelines(f"{safe_line(f'{key}={text}')}\n" for key, text in after.items())
-            stream.flush()
 
     return write

@@ -21,11 +21,11 @@ from agent import stored_records
 from agent.gpu_records import GpuRecords
 from agent.stored_records import FORMAT, MOST_BYTES, Session, StoredRecords
 from base import threads
-from base.bounded_call import NoReturn, bounded
 from base.defects import Defects
 from base.errors import BadInput
 from base.files import cannot_write, read_bytes, replace_file
 from base.log_once import LogOnce
+from base.unblocked.bounded_call import NoReturn, bounded
 
 log = logging.getLogger(__name__)
 

@@ -33,10 +33,12 @@ class SilentGpus:
 
     def log_changes(self, snapshot: NodeSnapshot) -> None:
         """Log which GPUs do not answer, whenever that changes."""
-        silent = {g.bus_id: g.state for g in snapshot.gpus if g.state is not GpuState.PRESENT}
+        awaited = any(gpu.state is GpuState.INITIALISING for gpu in snapshot.gpus)
+        fine = (GpuState.PRESENT, GpuState.INITIALISING)
+        silent = {g.bus_id: g.state for g in snapshot.gpus if g.state not in fine}
         if silent:
             if self._logged.is_new(silent):
                 named = ", ".join(f"{bus_id} {state}" for bus_id, state in silent.items())
                 log.warning("GPUs not responding", extra={"gpus": named})
-        elif self._logged.clear():
+        elif not awaited and self._logged.clear():
             log.info("all GPUs responding")

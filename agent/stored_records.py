@@ -41,6 +41,8 @@ class StoredGpu(_Stored, frozen=True, kw_only=True):
     place: int
     expected: bool = True
     """False: another driver has it, and only its place is kept."""
+    hung: bool = False
+    """It hangs for good: the next agent reads the others first."""
     minor: int | None = None
     uuid: str | None = None
     serial: str | None = None
@@ -131,6 +133,7 @@ def stored(records: GpuRecords, session: Session) -> StoredRecords:
                 bus_id=bus_id,
                 place=place,
                 expected=bus_id in known.expected,
+                hung=bus_id in known.hung,
                 **(remember.facts(known.gpus[bus_id]) if bus_id in known.gpus else {}),
             )
             for bus_id, place in known.places.items()
@@ -161,6 +164,7 @@ def restore(records: GpuRecords, found: StoredRecords, now: float) -> None:
         places={bus_id: it.place for bus_id, it in gpus.items()},
         expected=frozenset(bus_id for bus_id, it in gpus.items() if it.expected),
         gpus={bus_id: _gpu(it) for bus_id, it in gpus.items() if it.uuid is not None},
+        hung=frozenset(bus_id for bus_id, it in gpus.items() if it.expected and it.hung),
     )
     records.known_gpus.restore(known, now)
     xids = tuple((it.bus_id, it.xid) for it in found.xids)

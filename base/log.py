@@ -11,8 +11,8 @@ from typing import Any, Final, TextIO
 from pythonjsonlogger.core import RESERVED_ATTRS
 from pythonjsonlogger.json import JsonFormatter
 
-from base.line_writer import LineWriter
 from base.text.safe_text import safe_json, safe_line, safe_lines
+from base.unblocked.line_writer import LineWriter
 
 log = logging.getLogger(__name__)
 

@@ -21,7 +21,8 @@ from enum import StrEnum
 from types import FrameType
 from typing import Any, Final
 
-from base import process_signals, threads
+from base import threads
+from base.process import process_signals
 
 _ENTER: Final = "\x1b[?1049h\x1b[?25l\x1b[?7l"
 """Other screen, no cursor, no wrapping. Source: XTerm Control Sequences, DECSET."""

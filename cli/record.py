@@ -27,7 +27,6 @@ from discovery.reader.protocol import (
     RequestRefused,
     Sample,
     Start,
-    frame,
 )
 from discovery.reader.reader_child import Channel, serve
 from discovery.sample import ReadingGroup
@@ -124,7 +123,7 @@ class _Script(Channel):
     """A channel on which all requests have been made; of the answers it keeps how they ended."""
 
     def __init__(self, *messages: AgentMessage) -> None:
-        self._left = [frame(message) for message in messages]
+        self._left = list(messages)
         self.refused: str | None = None
         """Why a request could not be answered."""
 
@@ -133,11 +132,15 @@ class _Script(Channel):
         if isinstance(message, RequestRefused):
             self.refused = self.refused or message.text
 
-    def receive(self) -> bytes:
-        """The next request; empty at the end."""
+    def receive(self) -> AgentMessage | None:
+        """The next request; None at the end."""
         if len(self._left) == 1:
             time.sleep(BETWEEN_SECONDS)
-        return self._left.pop(0) if self._left else b""
+        return self._left.pop(0) if self._left else None
+
+    def may_proceed(self) -> bool:
+        """Always: nobody else waits for an answer."""
+        return True
 
 
 def _read_all(left: tuple[str, ...], start: Start) -> None:

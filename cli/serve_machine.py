@@ -12,8 +12,8 @@ from pathlib import Path
 
 import click
 
-from base import process_signals
 from base.errors import BadInput
+from base.process import process_signals
 from cli import options, terminal
 from discovery.simulator.clibrary.served_machine import ServedMachine, served
 from discovery.simulator.simulation import Simulation, simulate

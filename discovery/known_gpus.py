@@ -29,6 +29,8 @@ class KnownGpusRecord:
     expected: frozenset[str]
     gpus: Mapping[str, GpuSnapshot]
     """By bus id, those that have answered once, with their facts as last read."""
+    hung: frozenset[str] = frozenset()
+    """GPUs that hang for good."""
 
 
 class KnownGpus:
@@ -47,6 +49,8 @@ class KnownGpus:
         self._known: dict[str, GpuSnapshot] = {}
         self._driver: Driver | None = None
         self._shared = LogOnce()
+        self._hung = frozenset[str]()
+        self._hung_before = frozenset[str]()
 
     def __len__(self) -> int:
         return len(self._expected_since)
@@ -58,6 +62,7 @@ class KnownGpus:
             places=dict(self._places),
             expected=frozenset(dict(self._expected_since)),
             gpus=dict(self._known),
+            hung=self._hung,
         )
 
     def restore(self, record: KnownGpusRecord, now: float) -> None:
@@ -65,6 +70,12 @@ class KnownGpus:
         self._places = dict(record.places)
         self._expected_since = dict.fromkeys(record.expected, now)
         self._known = dict(record.gpus)
+        self._hung = self._hung_before = record.hung
+
+    def take_hung_before(self) -> frozenset[str]:
+        """GPUs that hung for good when another process knew them; once, then none."""
+        hung, self._hung_before = self._hung_before, frozenset()
+        return hung
 
     def expect(self, listed: Iterable[str], elsewhere: Collection[str], now: float) -> None:
         """Know these GPUs from now on, and no longer those that are not the driver's any more."""
@@ -80,14 +91,22 @@ class KnownGpus:
         return any(now - since < SETTLE_SECONDS for since in self._expected_since.values())
 
     def described(
-        self, listed: Collection[str], read: Mapping[str, GpuSnapshot], quarantine: Quarantine
+        self,
+        listed: Collection[str],
+        read: Mapping[str, GpuSnapshot],
+        quarantine: Quarantine,
+        awaited: Collection[str] = frozenset(),
     ) -> tuple[GpuSnapshot, ...]:
-        """Each expected GPU, by its place: as read, or with why it was not."""
+        """Each expected GPU, by its place: as read, or with why it was not.
+
+        ``awaited``: the first answer of these GPUs is being waited for.
+        """
+        self._hung = quarantine.hung_for_good
         held = quarantine.bus_ids  # it may have been read first, and hung when read once more
         gpus = [
             read[bus_id]
             if bus_id in read and bus_id not in held
-            else self._missing(bus_id, listed, quarantine)
+            else self._missing(bus_id, listed, quarantine, awaited)
             for bus_id in sorted(self._expected_since, key=self._places.__getitem__)
         ]
         known = [remember.gpu(gpu, self._known.get(gpu.bus_id)) for gpu in gpus]
@@ -113,7 +132,13 @@ class KnownGpus:
         """No driver answers; the next one may be of another version."""
         self._driver = None
 
-    def _missing(self, bus_id: str, listed: Collection[str], quarantine: Quarantine) -> GpuSnapshot:
+    def _missing(
+        self,
+        bus_id: str,
+        listed: Collection[str],
+        quarantine: Quarantine,
+        awaited: Collection[str],
+    ) -> GpuSnapshot:
         held = quarantine.held(bus_id)
         if held is not None:
             state = GpuState.HUNG if held.reason is Reason.HUNG else GpuState.UNREADABLE
@@ -121,6 +146,10 @@ class KnownGpus:
         elif bus_id not in listed:
             state = GpuState.LOST
             gap = Gap(what="state", reason=Reason.LOST, source="sysfs", detail="no longer listed")
+        elif bus_id in awaited:
+            state = GpuState.INITIALISING
+            why = "its first answer is being waited for"
+            gap = Gap(what="state", reason=Reason.PENDING, source="device reader", detail=why)
         else:
             state = GpuState.UNREADABLE
             gap = Gap(what="state", reason=Reason.FAILED, source="device reader", detail="not read")

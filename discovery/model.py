@@ -26,6 +26,7 @@ class Reason(StrEnum):
     FORBIDDEN = "forbidden"  # a right or device node is missing
     LOST = "lost"  # the GPU fell off the bus or needs a reset
     HUNG = "hung"  # a driver call did not return; the GPU is quarantined
+    PENDING = "pending"  # the first answer is being waited for
     ABSENT = "absent"  # nothing there: no driver, no file, no such device
     GARBAGE = "garbage"  # an answer outside what is possible
     FAILED = "failed"  # any other error
@@ -53,6 +54,7 @@ class GpuState(StrEnum):
     LOST = "lost"
     HUNG = "hung"
     UNREADABLE = "unreadable"  # listed, but no handle or no identity could be had
+    INITIALISING = "initialising"  # its first answer is being waited for
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,11 +26,15 @@ class SnapshotCollector(Collector):
         yield from _xids(self.latest)
 
 
+# what passes within seconds, such as a GPU that initialises, has a series only while it is there
+
+
 def _gpus(snapshot: NodeSnapshot) -> Metric:
     family = GaugeMetricFamily("gpuscape_gpus", "GPUs of this node by state.", labels=["state"])
     tally = Tally(gpu.state for gpu in snapshot.gpus)
     for state in GpuState:
-        family.add_metric([state], tally[state])
+        if tally[state] or state is not GpuState.INITIALISING:
+            family.add_metric([state], tally[state])
     return family
 
 
@@ -41,7 +45,8 @@ def _gaps(snapshot: NodeSnapshot) -> Metric:
     of_gpus = (gap for gpu in snapshot.gpus for gap in gpu.gaps)
     tally = Tally(gap.reason for gap in (*snapshot.host.gaps, *snapshot.driver.gaps, *of_gpus))
     for reason in Reason:
-        family.add_metric([reason], tally[reason])
+        if tally[reason] or reason is not Reason.PENDING:
+            family.add_metric([reason], tally[reason])
     return family
 
 

@@ -13,8 +13,9 @@ from importlib.metadata import version
 from typing import Final
 
 from api import names
-from base import process_signals, threads
+from base import threads
 from base.defects import Defects
+from base.process import process_signals
 from fleet import change_reports
 from fleet.change_reports import ChangeReports
 from fleet.coordinator import Coordinator

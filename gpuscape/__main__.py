@@ -13,7 +13,7 @@ collect what they inherit. The others end by Python's own ways."""
 def main() -> None:
     """Run the command line of this process."""
     isolate()
-    from base import orphans, process_signals
+    from base.process import orphans, process_signals
 
     if next((word for word in sys.argv[1:] if not word.startswith("-")), "") in _PROGRAMS:
         process_signals.hold()

@@ -30,7 +30,6 @@ from discovery.reader.protocol import (
     SampleFrame,
     Start,
     UnreadMigFrame,
-    frame,
 )
 from discovery.reader.quarantine import Quarantine
 from discovery.reader.reader_child import Channel
@@ -56,17 +55,20 @@ class _Conversation(Channel):
 
     def __init__(self, *messages: AgentMessage, before: Callable[[], object] | None = None) -> None:
         """``before`` runs before the last request is made."""
-        self._left = [frame(message) for message in messages]
+        self._left = list(messages)
         self._before = before
         self.answers: list[ReaderMessage] = []
 
     def send(self, message: ReaderMessage) -> None:
         self.answers.append(message)
 
-    def receive(self) -> bytes:
+    def receive(self) -> AgentMessage | None:
         if len(self._left) == 1 and self._before is not None:
             self._before()
-        return self._left.pop(0) if self._left else b""
+        return self._left.pop(0) if self._left else None
+
+    def may_proceed(self) -> bool:
+        return True
 
 
 @functools.cache

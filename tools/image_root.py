@@ -22,7 +22,7 @@ from py_compile import PycInvalidationMode
 
 from packaging.requirements import Requirement
 
-from base.process_signals import OBEYED
+from base.process.process_signals import OBEYED
 
 UNUSED = shutil.ignore_patterns(
     *("ensurepip", "idlelib", "lib2to3", "test", "tkinter", "turtledemo", "venv"),

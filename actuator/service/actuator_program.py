@@ -16,7 +16,7 @@ from actuator.service.network import leave_network
 from actuator.service.socket_place import listening
 from actuator.service.transactions import RunChange
 from api.actuator_messages import UseAnswer
-from base import process_signals
+from base.process import process_signals
 
 log = logging.getLogger(__name__)
 

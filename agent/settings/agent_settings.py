@@ -139,6 +139,16 @@ class AgentSettings:
         " afterwards the agent ends with exit code 70. At least 17 times the longer deadline.",
     )
 
+    reader_memory_mebibytes: int = setting(
+        96, kinds.count(65_536), "Private MiB at which a device reader is replaced; 0: any amount."
+    )
+    reader_descriptors: int = setting(
+        512, kinds.count(1_000_000), "Open files at which a device reader is replaced; 0: any."
+    )
+    reader_age_seconds: float = setting(
+        86_400.0, kinds.duration("1m"), "Age at which a device reader is replaced."
+    )
+
     listen: Address = setting(
         METRICS_ADDRESS,
         ADDRESS,

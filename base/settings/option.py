@@ -13,7 +13,7 @@ from base.settings.setting_kinds import SettingKind
 Value = TypeVar("Value")
 
 _METADATA: Final = "setting"
-_UNITS: Final = ("_seconds", "_ratio")
+_UNITS: Final = ("_seconds", "_ratio", "_mebibytes")
 
 
 def setting(

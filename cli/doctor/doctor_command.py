@@ -10,8 +10,8 @@ from typing import Final
 
 import click
 
-from base import process_signals
 from base.errors import BadInput
+from base.process import process_signals
 from cli import options
 from cli.doctor import doctor_report
 from cli.doctor.facts.cluster_facts import ClusterFacts

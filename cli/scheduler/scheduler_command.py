@@ -9,7 +9,7 @@ from typing import Final
 
 import click
 
-from base import process_signals
+from base.process import process_signals
 from cli import options
 from cli.lazy_commands import LazyCommands, refuse_options
 from scheduler.extender.scheduler_settings import SCHEDULER_SETTINGS, SchedulerSettings

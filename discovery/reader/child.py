@@ -16,12 +16,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from base import threads
+from base.process.orphans import OwnProcess
 from discovery.driver_errors import ProtocolViolation
 from discovery.reader.protocol import (
     AgentMessage,
     Answer,
     Done,
+    Enough,
     Event,
+    Grown,
+    Proceed,
     Request,
     RequestRefused,
     Start,
@@ -47,7 +51,18 @@ subprocess._USE_VFORK = False  # type: ignore[misc]  # documented there
 
 
 Patience = Callable[[Touching | None, float], float]
-"""From the call announced last and the seconds waited to the seconds to wait on; 0: give up."""
+"""From the call announced last and the seconds waited to the seconds to wait on; 0: give up.
+
+It may raise Slow.
+"""
+
+
+class Slow(Exception):
+    """A GPU takes long for its first answer; :meth:`Child.last_answers` waits on for it."""
+
+    def __init__(self, bus_id: str) -> None:
+        super().__init__("a GPU takes long for its first answer")
+        self.bus_id = bus_id
 
 
 class Hung(Exception):
@@ -74,7 +89,7 @@ class Child:
     def __init__(
         self,
         start: Start,
-        on_event: Callable[[Event], None],
+        on_event: Callable[[Child, Event | Grown], None],
         ends: ReaderEnds | None = None,
     ) -> None:
         """``ends`` logs how it ended. Raises OSError where no process or thread can be had.
@@ -88,7 +103,7 @@ class Child:
             undo.callback(self._error.close)
             undo.enter_context(self._error.writer)
             # an empty environment and one descriptor: hygiene, so that nothing of the agent leaks
-            self._process = subprocess.Popen(  # noqa: S603  # a program of our own
+            self._process = OwnProcess(
                 [sys.executable, "-I", PROGRAM],
                 stdin=theirs.fileno(),
                 stdout=subprocess.DEVNULL,
@@ -106,7 +121,12 @@ class Child:
             self._on_event = on_event
             self._ends = ends or ReaderEnds()
             self._arrived: queue.SimpleQueue[Answer | str] = queue.SimpleQueue()
-            self._spoke = False
+            self._request = 0
+            self._doing: Touching | None = None
+            self._waits_since = 0.0
+            self._begun_at = time.monotonic()
+            self.start_seconds: float | None = None
+            """How long it took to its first frame, in which it calls no driver."""
             self._was_asked_to_end = False
             self._send(start)
             try:
@@ -130,32 +150,54 @@ class Child:
         """The frames that answer one request, the last one Done or Refused.
 
         Raises Hung when ``patience`` for one frame ends, Died when the process ends or
-        sends what the protocol does not allow.
+        sends what the protocol does not allow, and Slow where ``patience`` does.
         """
-        doing: Touching | None = None
+        self._request, self._doing = message.request, None
+        self._waits_since = time.monotonic() + (
+            STARTUP_SECONDS if self.start_seconds is None else 0.0
+        )
         self._send(message)
+        return self._answers(patience, goes_on=True)
+
+    def go_on(self, patience: Patience) -> Iterator[Answer]:
+        """What is left of an answer that raised Slow, of all GPUs. Raises as :meth:`ask`."""
+        return self._answers(patience, goes_on=True)
+
+    def last_answers(self, patience: Patience) -> Iterator[Answer]:
+        """What is left of an answer that raised Slow: that of the GPU that is slow, and the end.
+
+        Raises as :meth:`ask`. The child touches no other GPU, and keeps open what it has open.
+        """
+        return self._answers(patience, goes_on=False)
+
+    def _answers(self, patience: Patience, *, goes_on: bool) -> Iterator[Answer]:
         while True:
-            arrived = self._next(doing, patience)
+            arrived = self._next(patience)
             if isinstance(arrived, str):
-                raise Died(doing, arrived)
-            self._spoke = True
-            if doing is not None:
-                self.returned.add(doing.bus_id)
-            if arrived.request != message.request:
+                raise Died(self._doing, arrived)
+            if self.start_seconds is None:
+                self.start_seconds = time.monotonic() - self._begun_at
+            if self._doing is not None:
+                self.returned.add(self._doing.bus_id)
+            if arrived.request != self._request:
                 continue  # rest of an earlier answer that nobody waited for
             if isinstance(arrived, Touching):
-                doing = arrived
+                if arrived.asks:
+                    self._send(Proceed() if goes_on else Enough())
+                if goes_on or not arrived.asks:
+                    self._doing = arrived
                 continue
             yield arrived
             if isinstance(arrived, Done | RequestRefused):
                 return
 
-    def _next(self, doing: Touching | None, patience: Patience) -> Answer | str:
-        began = time.monotonic() + (0.0 if self._spoke else STARTUP_SECONDS)
-        while (seconds := patience(doing, time.monotonic() - began)) > 0:
+    def _next(self, patience: Patience) -> Answer | str:
+        while (seconds := patience(self._doing, time.monotonic() - self._waits_since)) > 0:
             with contextlib.suppress(queue.Empty):
-                return self._arrived.get(timeout=seconds)
-        raise Hung(doing)
+                arrived = self._arrived.get(timeout=seconds)
+                self._waits_since = time.monotonic()
+                return arrived
+        raise Hung(self._doing)
 
     def stop(self) -> None:
         """Ask it to close its NVML handles and end."""
@@ -220,8 +262,8 @@ class Child:
                 if not data:
                     return "it closed its socket"
                 for message in framer.feed(data):
-                    if isinstance(message, Event):
-                        self._on_event(message)
+                    if isinstance(message, Event | Grown):
+                        self._on_event(self, message)
                     else:
                         self._arrived.put(message)
         except ProtocolViolation as violation:

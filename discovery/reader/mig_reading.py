@@ -23,7 +23,8 @@ def read_mig(reader: DeviceReader) -> tuple[MigReading, ...]:
                 listed = answer.listed
             case MigFrame() | UnreadMigFrame():
                 read[answer.gpu.bus_id] = answer.gpu
-    skipped = reader.health().why_quarantined
+    health = reader.health()
+    skipped = {**dict.fromkeys(health.awaited, Reason.PENDING), **health.why_quarantined}
     answered = {bus_id: gpu for bus_id, gpu in read.items() if bus_id not in skipped}
     return without_shared_mig(
         [
@@ -37,6 +38,7 @@ def _unread(bus_id: str, reason: Reason | None) -> UnreadMigGpu:
     details = {
         None: "not read",
         Reason.HUNG: "no answer within the deadline",
+        Reason.PENDING: "its first answer is being waited for",
     }
     gap = Gap(
         what="state",

@@ -4,12 +4,15 @@
 The agent sends one request at a time; the reader answers with frames that carry
 the request's number and ends with :class:`Done` or :class:`RequestRefused`. Before it
 makes the first driver call on a GPU it sends :class:`Touching`, so that the agent
-knows which GPU hangs when nothing more comes. Events arrive at any time.
+knows which GPU hangs when nothing more comes. A GPU whose answer is not known yet it
+touches only when the agent allows it (:class:`Proceed`): a reader that the agent has left
+waiting for one GPU goes on to no other. Events arrive at any time.
 """
 
 from __future__ import annotations
 
 import struct
+from enum import StrEnum
 from typing import Final, Generic, Literal, TypeVar
 
 import msgspec
@@ -32,6 +35,14 @@ class _Message(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 # agent to reader
 
 
+class ReaderLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What a reader may take before it is replaced; None: any amount."""
+
+    memory_bytes: int | None = None
+    """Private memory."""
+    descriptors: int | None = None
+
+
 class Start(_Message, frozen=True, kw_only=True):
     """First message: what to read, and what to leave alone."""
 
@@ -47,6 +58,7 @@ class Start(_Message, frozen=True, kw_only=True):
     """Bus ids to confine the reader to, for probing a quarantined GPU."""
     events: bool = True
     """Whether XIDs are sent as they come; a reader that waits for them ends up to 0.5 s later."""
+    limits: ReaderLimits = ReaderLimits()
 
 
 class Discover(_Message, frozen=True, kw_only=True):
@@ -70,6 +82,17 @@ class ReadMig(_Message, frozen=True, kw_only=True):
     request: int
 
 
+class Proceed(_Message, frozen=True, kw_only=True):
+    """Touch the GPU that was announced with ``asks``."""
+
+
+class Enough(_Message, frozen=True, kw_only=True):
+    """Leave the GPU that was announced with ``asks`` alone, and end the answer with Done here.
+
+    The handles that are open stay open.
+    """
+
+
 class Stop(_Message, frozen=True, kw_only=True):
     """Close all NVML handles and end."""
 
@@ -77,7 +100,7 @@ class Stop(_Message, frozen=True, kw_only=True):
 Request = Discover | Sample | ReadMig
 """What is answered in frames."""
 
-AgentMessage = Start | Request | Stop
+AgentMessage = Start | Request | Proceed | Enough | Stop
 
 
 # reader to agent
@@ -90,6 +113,9 @@ class Touching(_Message, frozen=True, kw_only=True):
     bus_id: str | None
     first: bool = False
     """It has not answered this reader yet, so it may have to be initialised."""
+    asks: bool = False
+    """It has not answered a request of this kind to this reader yet, so it may hang: the reader
+    waits for Proceed or Enough, and calls nothing before."""
 
     @property
     def what(self) -> str:
@@ -168,6 +194,21 @@ class EventsLost(_Message, frozen=True, kw_only=True):
     text: str
 
 
+class Grown(_Message, frozen=True, kw_only=True):
+    """The reader takes more than it may, and is to be replaced; it goes on meanwhile."""
+
+    class Of(StrEnum):
+        """What it takes."""
+
+        MEMORY = "memory"
+        DESCRIPTORS = "descriptors"
+
+    of: Of
+    amount: int
+    """Bytes, or descriptors."""
+    limit: int
+
+
 Answer = (
     Touching
     | DriverFrame
@@ -183,7 +224,7 @@ Answer = (
 Event = XidSeen | EventsLost
 """What comes by itself."""
 
-ReaderMessage = Answer | Event
+ReaderMessage = Answer | Event | Grown
 
 # made once, before there are threads: two that see a type first at the same time end the process
 _FROM_AGENT: Final[msgspec.json.Decoder[AgentMessage]] = msgspec.json.Decoder(AgentMessage)

@@ -58,6 +58,25 @@ class Quarantine:
         self._held[bus_id] = Held(reason, why, now + PROBE_FIRST_SECONDS, misses)
         self._missed_at[bus_id] = now
 
+    def remember(self, bus_id: str, why: str) -> None:
+        """Skip a GPU that hung for another agent; its probe is due after the others' answers."""
+        self._held[bus_id] = Held(Reason.HUNG, why, math.inf, MISSES_TO_CONFIRM)
+
+    def try_remembered(self, now: float) -> None:
+        """The other GPUs have answered: probes of the remembered ones are due."""
+        for held in self._held.values():
+            if math.isinf(held.due_seconds):
+                held.due_seconds = now
+
+    @property
+    def hung_for_good(self) -> frozenset[str]:
+        """GPUs that are skipped since they hang, as more than one missed deadline shows."""
+        return frozenset(
+            bus_id
+            for bus_id, held in self._held.items()
+            if held.reason is Reason.HUNG and held.misses >= MISSES_TO_CONFIRM
+        )
+
     def missed(self, bus_id: str) -> None:
         """A GPU that is skipped has missed another deadline, or its call has not returned yet."""
         if (held := self._held.get(bus_id)) is not None:

@@ -12,6 +12,7 @@ import contextlib
 import socket
 import threading
 import time
+from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import Literal
 
@@ -32,14 +33,19 @@ from discovery.nvml.session import (
     open_gpu,
     open_session,
 )
+from discovery.reader import own_use
 from discovery.reader.machine_access import allowed, choose_library, listed_gpus
+from discovery.reader.own_use import OwnUse
 from discovery.reader.protocol import (
+    AgentMessage,
     Discover,
     Done,
     DriverFrame,
+    Enough,
     EventsLost,
     GpuFrame,
     MigFrame,
+    Proceed,
     ReaderMessage,
     ReadMig,
     Request,
@@ -60,12 +66,18 @@ EVENT_WAIT_MILLISECONDS = 500
 EVENT_RETRY_SECONDS = 5.0
 
 
+class _NoMore(Exception):
+    """The agent wants no further GPU in this answer."""
+
+
 class Channel:
-    """The socket to the agent; whole frames, from any thread."""
+    """The socket to the agent: whole frames, sent from any thread, received by one."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
         self._lock = threading.Lock()
+        self._framer = from_agent()
+        self._received = deque[AgentMessage]()
 
     def send(self, message: ReaderMessage) -> None:
         """Write one frame. Raises OSError when the agent is gone."""
@@ -73,9 +85,21 @@ class Channel:
         with self._lock:
             self._connection.sendall(data)
 
-    def receive(self) -> bytes:
-        """What arrived, waiting for it; empty when the agent closed its end."""
-        return self._connection.recv(1 << 16)
+    def receive(self) -> AgentMessage | None:
+        """The next message, waiting for it; None when the agent closed its end."""
+        while not self._received:
+            data = self._connection.recv(1 << 16)
+            if not data:
+                return None
+            self._received += self._framer.feed(data)
+        return self._received.popleft()
+
+    def may_proceed(self) -> bool:
+        """Whether the agent allows what was announced; whatever else it wants is received next."""
+        message = self.receive()
+        if message is not None and not isinstance(message, Proceed | Enough):
+            self._received.appendleft(message)
+        return isinstance(message, Proceed)
 
 
 class EventThread:
@@ -144,7 +168,12 @@ class SessionReader:
         self._open = False
         self._handles: dict[str, Handle] | None = None
         self._answered: set[str | None] = set()  # GPUs; None: the driver
+        self._known_to_answer: set[tuple[type[Request], str | None]] = set()
         self._events = EventThread(channel)
+        self._use = OwnUse(start.limits)
+        self._ended = threading.Event()
+        with contextlib.suppress(threads.NoThread):  # then after each answer alone
+            threads.started(self._watch_own_use, "own use")
         self._history = History()
 
     def answer(self, message: Request) -> None:
@@ -162,15 +191,29 @@ class SessionReader:
                 case ReadMig():
                     self._read_mig(message)
             self._channel.send(Done(request=message.request))
+        except _NoMore:
+            self._channel.send(Done(request=message.request))
         except DriverMismatch as error:
             self._refuse(message, "mismatch", error)
         except DriverAbsent as error:
             self._refuse(message, "absent", error)
         except Transient as error:
             self._refuse(message, "failed", error)
+        self._use.has_answered()
+        self._report_own_use()
+
+    def _watch_own_use(self) -> None:
+        while not self._ended.wait(own_use.CHECK_SECONDS):
+            self._report_own_use()
+
+    def _report_own_use(self) -> None:
+        if (grown := self._use.exceeded()) is not None:
+            with contextlib.suppress(OSError):  # the agent is gone, and this process ends
+                self._channel.send(grown)
 
     def close(self) -> None:
         """Give all NVML handles back."""
+        self._ended.set()
         if self._events.close() and self._open:
             self._history.close()
             close_session()
@@ -182,7 +225,7 @@ class SessionReader:
         for bus_id in allowed(self._start, listed):
             self._touch(message, bus_id)
             gpu = self._gpu(bus_id, handles)
-            self._answered.add(bus_id)
+            self._has_answered(message, bus_id)
             self._channel.send(GpuFrame(request=message.request, gpu=gpu))
         self._history.rediscovered(handles)
 
@@ -190,7 +233,7 @@ class SessionReader:
         for bus_id in allowed(self._start, self._listed(message)):
             self._touch(message, bus_id)
             gpu = read_mig_gpu(bus_id)
-            self._answered.add(bus_id)
+            self._has_answered(message, bus_id)
             if isinstance(gpu, MigGpu):
                 self._channel.send(MigFrame(request=message.request, gpu=gpu))
             else:
@@ -233,7 +276,7 @@ class SessionReader:
                 self._history,
                 peers=self._peers(message, bus_id, self._handles),
             )
-            self._answered.add(bus_id)
+            self._has_answered(message, bus_id)
             self._channel.send(SampleFrame(request=message.request, sample=sample))
 
     def _peers(
@@ -267,8 +310,19 @@ class SessionReader:
             self._events.register(bus_id, handle)
 
     def _touch(self, message: Request, bus_id: str | None) -> None:
+        """Announce what comes next; a GPU that may hang is touched once the agent allows it.
+
+        Raises _NoMore where it does not.
+        """
         first = bus_id not in self._answered
-        self._channel.send(Touching(request=message.request, bus_id=bus_id, first=first))
+        asks = bus_id is not None and (type(message), bus_id) not in self._known_to_answer
+        self._channel.send(Touching(request=message.request, bus_id=bus_id, first=first, asks=asks))
+        if asks and not self._channel.may_proceed():
+            raise _NoMore
+
+    def _has_answered(self, message: Request, bus_id: str) -> None:
+        self._answered.add(bus_id)
+        self._known_to_answer.add((type(message), bus_id))
 
     def _refuse(
         self,
@@ -281,19 +335,17 @@ class SessionReader:
 
 def serve(channel: Channel) -> None:
     """Answer the agent until it says stop or goes away."""
-    framer = from_agent()
     reader: SessionReader | None = None
     try:
-        while data := channel.receive():
-            for message in framer.feed(data):
-                match message:
-                    case Start():
-                        choose_library(message)
-                        reader = SessionReader(channel, message)
-                    case Discover() | Sample() | ReadMig() if reader is not None:
-                        reader.answer(message)
-                    case _:
-                        return
+        while (message := channel.receive()) is not None:
+            match message:
+                case Start():
+                    choose_library(message)
+                    reader = SessionReader(channel, message)
+                case Discover() | Sample() | ReadMig() if reader is not None:
+                    reader.answer(message)
+                case _:
+                    return
     finally:
         if reader is not None:
             reader.close()
@@ -301,5 +353,6 @@ def serve(channel: Channel) -> None:
 
 def main() -> None:
     """Entry point of the child process: the agent's socket is descriptor 0."""
+    own_use.end_first()
     with contextlib.suppress(OSError), socket.socket(fileno=0) as connection:
         serve(Channel(connection))

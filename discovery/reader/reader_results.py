@@ -37,6 +37,13 @@ class ReaderHealth:
     """Times that events may have been lost: a working child ended, or too many came."""
     missed_once: frozenset[str] = frozenset()
     """Those of the quarantined that may just have stalled: they missed a single deadline."""
+    replaced: Mapping[str, int] = field(default_factory=dict)
+    """Children that were replaced though they worked, by what they had used up: ``memory``,
+    ``descriptors`` or ``age``."""
+    outgrown: bool = False
+    """The child that works takes more than it may: the next request replaces it."""
+    awaited: frozenset[str] = frozenset()
+    """GPUs whose first answer is being waited for, while the others are read without them."""
     initialising: str | None = None
     """What takes long for its first answer: a bus id, or ``driver``."""
     pid: int | None = None

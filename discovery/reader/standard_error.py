@@ -75,18 +75,18 @@ class ReaderEnds:
         lines, how = error.last_lines, exit_text(status)
         if expected and not lines:
             return
-        if (more := self._paced(how)) is not None:
+        if (more := self.paced(how)) is not None:
             facts = {"reader": pid, "how": how, "stderr": lines or "empty"}
             log.warning("device reader ended", extra=facts | more)
 
     def log_timeout(self, pid: int, what: str, seconds: float) -> None:
         """Log that a reader did not answer within its deadline, and what it was asking."""
-        if (more := self._paced(what)) is not None:
+        if (more := self.paced(what)) is not None:
             facts = {"reader": pid, "what": what, "seconds": seconds}
             log.warning("device reader timed out", extra=facts | more)
 
-    def _paced(self, subject: str) -> dict[str, int] | None:
-        """What a line of this subject says of those before it; None: it is left out too."""
+    def paced(self, subject: str) -> dict[str, int] | None:
+        """How many lines of this subject were left out before this one; None: so is this one."""
         with self._lock:
             left_out = self._pace.take(subject, self._clock())
         return None if left_out is None else {"left_out": left_out} if left_out else {}

@@ -34,6 +34,7 @@ from discovery.simulator.state.machine_state import (
     DriverCondition,
     Edit,
     Hang,
+    Leak,
     MachineState,
     Return,
     Right,
@@ -44,7 +45,7 @@ from discovery.simulator.state.machine_state import (
 )
 from discovery.simulator.state.state_file import StateFile
 
-__all__ = ["Simulation", "simulate", "Return", "Hang", "Delay", "Spoil", "Crash"]
+__all__ = ["Simulation", "simulate", "Return", "Hang", "Delay", "Spoil", "Crash", "Leak"]
 
 _STATE_FILE = "state.json"
 _HOST_ROOT = "root"

@@ -43,7 +43,9 @@ _NOT_IN_CORE = frozenset(
         "gpuscape_api_writes_total",
         "gpuscape_label_changes_total",
         "gpuscape_last_success_timestamp_seconds",
+        "gpuscape_log_lines_dropped_total",
         "gpuscape_quarantined_gpus",
+        "gpuscape_reader_replacements_total",
     }
 )
 """What rules and dashboards do not read. Of cycles the core has no buckets either."""
@@ -114,6 +116,13 @@ class AgentMetrics:
             "gpuscape_reader_restarts_total",
             "Device readers started in place of one that hung or ended.",
         )
+        self._replacements = counter(
+            "gpuscape_reader_replacements_total",
+            "Device readers that worked and were replaced, for what they took or for their age.",
+            ("reason",),
+        )
+        for reason in ("memory", "descriptors", "age"):
+            self._replacements.labels(reason)
         self._stuck = gauge(
             "gpuscape_reader_stuck",
             "Abandoned device readers that hang in the driver, one for each GPU that does; else 0.",
@@ -142,6 +151,11 @@ class AgentMetrics:
             "gpuscape_internal_errors_total",
             "Unexpected exceptions in the agent's ticks and threads; the log has their tracebacks.",
         )
+        self._log_drops = counter(
+            "gpuscape_log_lines_dropped_total",
+            "Lines of the agent's log that were not written, since nobody took those before them.",
+        )
+        self._log_drops_counted = 0
         self._event_losses = counter(
             "gpuscape_gpu_event_losses_total",
             "Times that GPU errors may have been lost: a device reader ended, NVML's delivery"
@@ -247,6 +261,15 @@ class AgentMetrics:
     def reader_restarted(self) -> None:
         """Count a device reader that was started in place of another."""
         self._restarts.inc()
+
+    def log_lines_dropped(self, total: int) -> None:
+        """Show how many lines of the log were dropped since the process started."""
+        self._log_drops.inc(max(0, total - self._log_drops_counted))
+        self._log_drops_counted = total
+
+    def reader_replaced(self, reason: str) -> None:
+        """Count a device reader that was replaced though it worked."""
+        self._replacements.labels(reason).inc()
 
     def readers_stuck(self, count: int) -> None:
         """Show how many abandoned readers still hang."""

@@ -118,7 +118,8 @@ FAMILIES: tuple[GpuscapeFamily, ...] = (
     GpuscapeFamily(
         name="gpuscape_gpu_up",
         kind=MetricType.GAUGE,
-        help="1 if the GPU answered in the last discovery cycle, else 0: lost, hung or unreadable.",
+        help="1 if the GPU answered in the last discovery cycle, else 0: lost, hung, unreadable or "
+        "initialising.",
         labels=GPU,
         series=_up,
         source="every GPU that sysfs shows or that was known before",

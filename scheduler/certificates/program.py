@@ -11,8 +11,8 @@ from importlib.metadata import version
 from typing import Final
 
 from api import names
-from base import process_signals
 from base.defects import Defects
+from base.process import process_signals
 from kube.client import Program, connect
 from scheduler.certificates.certificates_settings import CertificatesSettings
 from scheduler.certificates.keeper import AGAIN_SECONDS, CHECK_SECONDS, CertificateKeeper

@@ -14,9 +14,10 @@ from importlib.metadata import version
 from typing import Final
 
 from api import names
-from base import process_signals, threads
+from base import threads
 from base.background import BackgroundJobs
 from base.defects import Defects
+from base.process import process_signals
 from kube.client import ApiClient, Program, connect
 from kube.events import Recorder
 from scheduler.cluster import pod_events

@@ -209,6 +209,59 @@ def test_a_gpu_that_hangs_from_the_start_is_in_the_first_labels(scene: Scene) ->
     assert scene.labels["gpuscape.io/gpu.found"] == "1"
 
 
+def test_a_gpu_that_is_waited_for_after_the_reader_was_replaced_changes_no_label(
+    scene: Scene,
+) -> None:
+    scene.discover()
+    before = scene.labels
+    scene.source.gpus = (GPUS[0], build.silent(1, GpuState.INITIALISING))
+    scene.discover()
+    assert scene.states() == [GpuState.PRESENT, GpuState.INITIALISING]
+    assert scene.labels == before
+
+
+def test_at_the_start_a_gpu_that_is_waited_for_takes_nothing_from_the_node(scene: Scene) -> None:
+    """Labels of an agent before this one stay, whatever they are, until its answer is known."""
+    before = {
+        "gpuscape.io/gpu.found": "2",
+        "nvidia.com/gpu.count": "2",
+        "gpuscape.io/gpu.health": "unhealthy",
+    }
+    scene.labels = dict(before)
+    scene.source.gpus = (GPUS[0], build.silent(1, GpuState.INITIALISING))
+    scene.discover()
+    assert {key: scene.labels[key] for key in before} == before
+    scene.source.gpus = (GPUS[0], build.silent(1, GpuState.HUNG))
+    scene.discover()
+    assert scene.labels["gpuscape.io/gpu.found"] == "1"
+
+
+def test_a_node_without_labels_gets_those_of_the_gpus_that_answer_and_no_health_yet(
+    scene: Scene,
+) -> None:
+    scene.source.gpus = (GPUS[0], build.silent(1, GpuState.INITIALISING))
+    scene.discover()
+    assert scene.labels["nvidia.com/gpu.product"]
+    assert "gpuscape.io/gpu.health" not in scene.labels
+    scene.source.gpus = GPUS
+    scene.discover()
+    assert scene.labels["gpuscape.io/gpu.health"] == "healthy"
+    assert scene.labels["gpuscape.io/gpu.found"] == "2"
+
+
+def test_a_gpu_whose_answer_is_not_waited_for_any_more_is_looked_at_now(scene: Scene) -> None:
+    late = build.silent(1, GpuState.INITIALISING)
+    scene.source.gpus = (GPUS[0], late)
+    scene.source.state = replace(WELL, awaited=frozenset({late.bus_id}))
+    scene.discover()
+    scene.hastened.clear()
+    scene.agent.watch(scene.now)
+    assert scene.hastened == []
+    scene.source.state = WELL
+    scene.agent.watch(scene.now)
+    assert scene.hastened == ["discover"]
+
+
 def test_labels_wait_for_a_second_missed_deadline_of_the_driver_and_metrics_do_not(
     scene: Scene,
 ) -> None:

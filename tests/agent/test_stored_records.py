@@ -13,7 +13,7 @@ from agent.stored_records import FORMAT, VERSION, Session, StoredGpu, StoredReco
 from base.errors import BadInput
 from discovery import remember
 from discovery.known_gpus import SETTLE_SECONDS, KnownGpusRecord
-from discovery.model import GpuState, NvLink
+from discovery.model import GpuState, NvLink, Reason
 from discovery.reader.protocol import XidSeen
 from discovery.reader.quarantine import Quarantine
 from discovery.unread import unread_gpu
@@ -148,3 +148,28 @@ def test_what_was_counted_before_a_window_began_is_not_counted_in_it() -> None:
         counts.append(windows.counts(1000.0)[Event.XID].of(ENTITY))
         records.xids.add(XidSeen(bus_id=GPU.bus_id, code=31), 8.0)
     assert counts == [{}, {"31": 1}]
+
+
+def test_gpus_that_hang_for_good_are_known_to_the_next_process_once() -> None:
+    records, quarantine = GpuRecords(), Quarantine()
+    names = [build.gpu(place).bus_id for place in range(3)]
+    records.known_gpus.expect(names, (), 0.0)
+    for bus_id in names[:2]:
+        quarantine.isolate(bus_id, Reason.HUNG, "why", 0.0)
+    quarantine.missed(names[0])
+    records.known_gpus.described(names, {}, quarantine)
+    after = reread(records)
+    assert after.known_gpus.record.hung == {names[0]}
+    assert after.known_gpus.take_hung_before() == {names[0]}
+    assert after.known_gpus.take_hung_before() == frozenset()
+
+
+def test_a_gpu_that_another_driver_has_is_not_remembered_as_hanging() -> None:
+    found = StoredRecords(
+        v=VERSION,
+        session=SESSION,
+        gpus=(StoredGpu(bus_id=GPU.bus_id, place=0, expected=False, hung=True),),
+    )
+    records = GpuRecords()
+    stored_records.restore(records, found, 0.0)
+    assert records.known_gpus.take_hung_before() == frozenset()

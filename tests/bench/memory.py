@@ -159,7 +159,7 @@ def _series(port: int) -> int:
 @contextlib.contextmanager
 def _reader_alone() -> Iterator[int]:
     """A device reader that has loaded all of itself but no library; its process id."""
-    child = Child(Start(library="/nonexistent/libnvidia-ml.so.1"), lambda _event: None)
+    child = Child(Start(library="/nonexistent/libnvidia-ml.so.1"), lambda _child, _event: None)
     try:
         list(child.ask(Discover(request=1), lambda _call, waited: SOON - waited))
         yield child.pid

@@ -38,7 +38,6 @@ from discovery.reader.protocol import (
     SampleFrame,
     Start,
     XidSeen,
-    frame,
 )
 from discovery.reader.reader_child import Channel, serve
 from discovery.sample import GpuSample, ProcessKind
@@ -95,16 +94,19 @@ class _Talk(Channel):
     """All that is asked of a device reader in one session, and its answers."""
 
     def __init__(self, *messages: AgentMessage) -> None:
-        self._left = [frame(message) for message in messages]
+        self._left = list(messages)
         self.answers: list[ReaderMessage] = []
 
     def send(self, message: ReaderMessage) -> None:
         self.answers.append(message)
 
-    def receive(self) -> bytes:
+    def receive(self) -> AgentMessage | None:
         if len(self._left) == 1:
             time.sleep(BETWEEN_SAMPLES_SECONDS)
-        return self._left.pop(0) if self._left else b""
+        return self._left.pop(0) if self._left else None
+
+    def may_proceed(self) -> bool:
+        return True
 
 
 class _Machine:

@@ -72,6 +72,9 @@ class ServedProcess:
         with contextlib.suppress(OSError):
             self._calling.stream.read(1)
 
+    def leak(self, memory_bytes: int, descriptors: int) -> None:
+        """Nothing: the library takes no orders but those that end a call."""
+
     def _send(self, kind: AnswerKind, body: bytes = b"") -> None:
         with contextlib.suppress(OSError, ValueError):  # it has gone
             call_format.send(self._calling.stream, kind, body)

@@ -34,12 +34,17 @@ class CallingProcess(Protocol):
     def crash(self, by: str, prints: str) -> None:
         """It writes ``prints`` to its standard error and ends: by ``exit``, else by a signal."""
 
+    def leak(self, memory_bytes: int, descriptors: int) -> None:
+        """It has so much memory and so many descriptors more, for as long as it lives."""
+
 
 class ThisProcess:
     """This process is the caller."""
 
     def __init__(self) -> None:
         self.client = clients.this_process()
+        self._leaked_memory: list[bytes] = []
+        self._leaked_descriptors: list[int] = []
 
     def has_gone(self) -> bool:
         """Never: the call would have gone with it."""
@@ -67,6 +72,11 @@ class ThisProcess:
             os._exit(CRASH_STATUS)
         os.kill(os.getpid(), signal.SIGKILL)
         time.sleep(60)  # the signal is on its way
+
+    def leak(self, memory_bytes: int, descriptors: int) -> None:
+        """Memory that is written to, since the kernel gives no other."""
+        self._leaked_memory.append(b"\1" * memory_bytes)
+        self._leaked_descriptors += [os.open(os.devnull, os.O_RDONLY) for _ in range(descriptors)]
 
 
 def _print(data: bytes) -> None:

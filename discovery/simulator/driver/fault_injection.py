@@ -19,6 +19,7 @@ from discovery.simulator.state.machine_state import (
     Delay,
     Fault,
     Hang,
+    Leak,
     MachineState,
     Return,
     Spoil,
@@ -62,6 +63,8 @@ def suffer(
                 garbage = kind
             case Crash(by=by, prints=prints):
                 caller.crash(by, prints)
+            case Leak(memory_bytes=memory_bytes, descriptors=descriptors):
+                caller.leak(memory_bytes, descriptors)
     return garbage
 
 

@@ -212,7 +212,17 @@ class Crash(_Action, frozen=True, kw_only=True):
     """Written to standard error before, as libraries do."""
 
 
-Action = Return | Hang | Delay | Spoil | Crash
+class Leak(_Action, frozen=True, kw_only=True):
+    """Keep memory and descriptors that nobody gives back, in the calling process.
+
+    Only where the simulator itself is in that process, not where the C library asks for it.
+    """
+
+    memory_bytes: int = 0
+    descriptors: int = 0
+
+
+Action = Return | Hang | Delay | Spoil | Crash | Leak
 
 
 class Fault(_Data, frozen=True, kw_only=True):

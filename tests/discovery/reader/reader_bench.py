@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import signal
 import time
@@ -14,7 +15,7 @@ import psutil
 from discovery.known_gpus import KnownGpus
 from discovery.reader.child import PROGRAM
 from discovery.reader.device_reader import DeviceReader
-from discovery.reader.protocol import Start
+from discovery.reader.protocol import ReaderLimits, Start
 from discovery.simulator.simulation import Simulation
 
 DEADLINE_SECONDS = 1.0
@@ -31,15 +32,26 @@ class ReaderBench:
         *,
         deadline_seconds: float = DEADLINE_SECONDS,
         init_seconds: float = DEADLINE_SECONDS,
+        leaves_slow_gpus: bool = False,
+        age_seconds: float = math.inf,
+        limits: ReaderLimits | None = None,
         known_gpus: KnownGpus | None = None,
     ) -> None:
         self.simulation = simulation
         self.now = 1000.0
+        self.faults = tuple(fault.id for fault in simulation.state.faults)
+        """Numbers of the faults that the machine had at the start."""
         self.on_news: Callable[[], None] = lambda: None
         self.reader = DeviceReader(
-            Start(host_root=str(simulation.host_root), simulation=str(simulation.state_file)),
+            Start(
+                host_root=str(simulation.host_root),
+                simulation=str(simulation.state_file),
+                limits=limits or ReaderLimits(),
+            ),
             deadline_seconds=deadline_seconds,
             init_seconds=init_seconds,
+            leaves_slow_gpus=leaves_slow_gpus,
+            age_seconds=age_seconds,
             known_gpus=known_gpus,
             on_news=lambda: self.on_news(),
             clock=lambda: self.now,

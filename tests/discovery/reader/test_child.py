@@ -22,6 +22,7 @@ from discovery.reader.protocol import (
     DriverFrame,
     Event,
     EventsLost,
+    Grown,
     ReaderMessage,
     RequestRefused,
     Start,
@@ -47,13 +48,13 @@ Speaks = Callable[..., Child]
 
 
 @pytest.fixture
-def events() -> list[Event]:
+def events() -> list[Event | Grown]:
     return []
 
 
 @pytest.fixture
 def speaks(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, events: list[Event]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, events: list[Event | Grown]
 ) -> Iterator[Speaks]:
     """Starts a process that sends this, whatever it is asked for, and ends or stays."""
     started: list[Child] = []
@@ -66,7 +67,7 @@ def speaks(
         if stays:
             (tmp_path / "stay").touch()
         monkeypatch.setattr(child_module, "PROGRAM", program)
-        started.append(Child(Start(), events.append))
+        started.append(Child(Start(), lambda _child, event: events.append(event)))
         return started[-1]
 
     yield start
@@ -139,8 +140,8 @@ def test_a_process_that_sends_nonsense_is_as_good_as_dead(speaks: Speaks) -> Non
         list(child.ask(Discover(request=1), waits))
 
 
-def test_events_come_whenever_they_are_sent(speaks: Speaks, events: list[Event]) -> None:
-    sent: list[Event] = [XidSeen(bus_id=GPU, code=79), EventsLost(text="waiting fails")]
+def test_events_come_whenever_they_are_sent(speaks: Speaks, events: list[Event | Grown]) -> None:
+    sent: list[Event | Grown] = [XidSeen(bus_id=GPU, code=79), EventsLost(text="waiting fails")]
     child = speaks(sent[0], DRIVER, sent[1], Done(request=1), stays=True)
     assert list(child.ask(Discover(request=1), waits)) == [DRIVER, Done(request=1)]
     assert events == sent
@@ -157,7 +158,7 @@ def test_a_frame_that_is_too_large_is_not_sent() -> None:
 @pytest.fixture
 def child() -> Iterator[Child]:
     """A real reader that nobody has asked for anything."""
-    child = Child(Start(), lambda _: None)
+    child = Child(Start(), lambda _child, _event: None)
     yield child
     child.kill()
 

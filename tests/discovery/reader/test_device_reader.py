@@ -22,8 +22,9 @@ from discovery.driver_errors import DriverAbsent, DriverMismatch, ReaderGone, Re
 from discovery.known_gpus import KnownGpus
 from discovery.model import GpuState
 from discovery.reader.child import PROGRAM
-from discovery.reader.device_reader import EVENTS_KEPT, DeviceReader
+from discovery.reader.device_reader import DeviceReader
 from discovery.reader.protocol import Start, XidSeen
+from discovery.reader.reader_events import EVENTS_KEPT
 from discovery.reader.reader_results import DiscoveryResult
 from discovery.sample import ReadingGroup
 from discovery.simulator.simulation import Crash, Hang, Return, Simulation

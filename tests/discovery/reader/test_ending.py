@@ -26,7 +26,7 @@ def start() -> Iterator[Starting]:
     started: list[Child] = []
 
     def stopped() -> Child:
-        started.append(Child(Start(), lambda _: None))
+        started.append(Child(Start(), lambda _child, _event: None))
         os.kill(started[-1].pid, signal.SIGSTOP)
         return started[-1]
 

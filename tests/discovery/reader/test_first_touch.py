@@ -160,7 +160,7 @@ def test_no_more_gpus_are_probed_at_once_than_may_hang(on: Benches) -> None:
     for bus_id in bench.bus_ids[: MOST_STUCK + 1]:
         bench.simulation.fault(Hang(uninterruptible=True), "nvmlDeviceGetName", bus_id=bus_id)
     for bus_id in bench.bus_ids[: MOST_STUCK + 1]:
-        bench.reader._quarantine.isolate(bus_id, Reason.HUNG, "stalled", bench.now)
+        bench.reader._children.quarantine.isolate(bus_id, Reason.HUNG, "stalled", bench.now)
     bench.now += SOON
     probing = threading.Thread(target=bench.probe)
     probing.start()

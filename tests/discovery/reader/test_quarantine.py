@@ -85,3 +85,26 @@ def test_a_gpu_that_readers_died_on_did_not_just_stall() -> None:
     for _ in range(2):
         quarantine.crashed("a", "why", now=0.0)
     assert quarantine.missed_once == set()
+
+
+def test_a_remembered_gpu_is_due_once_the_others_have_answered_and_has_missed_enough() -> None:
+    quarantine = Quarantine()
+    quarantine.remember("a", "it hung before")
+    quarantine.isolate("b", Reason.HUNG, "why", now=0.0)
+    assert quarantine.bus_ids == ("a", "b")
+    assert quarantine.missed_once == {"b"}
+    assert quarantine.due(1000.0) == ("b",)
+    quarantine.try_remembered(3.0)
+    assert quarantine.due(3.0) == ("a",)
+    quarantine.postpone("a", 3.0)
+    quarantine.try_remembered(4.0)
+    assert quarantine.due(4.0) == ()
+
+
+def test_only_gpus_that_hang_and_have_missed_twice_hang_for_good() -> None:
+    quarantine = Quarantine()
+    quarantine.isolate("a", Reason.HUNG, "why", now=0.0)
+    quarantine.isolate("b", Reason.FAILED, "why", now=0.0)
+    quarantine.isolate("c", Reason.HUNG, "why", now=0.0)
+    quarantine.missed("c")
+    assert quarantine.hung_for_good == {"c"}

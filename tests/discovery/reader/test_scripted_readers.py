@@ -16,7 +16,7 @@ from base.errors import Transient
 from discovery.driver_errors import DriverAbsent, DriverMismatch, ReaderGone, ReaderStuck
 from discovery.model import Driver, GpuState
 from discovery.reader import child as child_module
-from discovery.reader.device_reader import EVENTS_KEPT, DeviceReader
+from discovery.reader.device_reader import DeviceReader
 from discovery.reader.protocol import (
     Done,
     DriverFrame,
@@ -28,6 +28,7 @@ from discovery.reader.protocol import (
     Touching,
     XidSeen,
 )
+from discovery.reader.reader_events import EVENTS_KEPT
 from discovery.sample import ReadingGroup
 from discovery.unread import unread_sample
 from tests import build

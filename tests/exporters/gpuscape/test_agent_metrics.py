@@ -61,6 +61,8 @@ def test_all_promised_metrics_are_there_and_no_others() -> None:
         "gpuscape_source_up",
         "gpuscape_last_success_timestamp_seconds",
         "gpuscape_reader_restarts_total",
+        "gpuscape_reader_replacements_total",
+        "gpuscape_log_lines_dropped_total",
         "gpuscape_reader_stuck",
         "gpuscape_reader_initialising",
         "gpuscape_quarantined_gpus",
@@ -106,7 +108,31 @@ def test_gpus_are_counted_by_state_and_zero_means_none() -> None:
 
     metrics.snapshot_taken(build.node(gpus), at=0)
 
-    assert [value(metrics, "gpuscape_gpus", state=state) for state in GpuState] == [2, 1, 0, 0]
+    lasting = [state for state in GpuState if state is not GpuState.INITIALISING]
+    assert [value(metrics, "gpuscape_gpus", state=state) for state in lasting] == [2, 1, 0, 0]
+
+
+def test_gpus_that_initialise_are_counted_while_there_are_some() -> None:
+    metrics, initialising = own(), {"state": GpuState.INITIALISING}
+    metrics.snapshot_taken(build.node([build.silent(0, GpuState.INITIALISING)]), at=0)
+    assert value(metrics, "gpuscape_gpus", **initialising) == 1
+    metrics.snapshot_taken(build.node([build.gpu(0)]), at=0)
+    with pytest.raises(KeyError):
+        value(metrics, "gpuscape_gpus", **initialising)
+
+
+def test_replacements_and_dropped_lines_are_counted_once_each() -> None:
+    metrics = own()
+    for reason in ("memory", "memory", "age"):
+        metrics.reader_replaced(reason)
+    for total in (3, 3, 7):
+        metrics.log_lines_dropped(total)
+    found = {
+        reason: value(metrics, "gpuscape_reader_replacements_total", reason=reason)
+        for reason in ("memory", "descriptors", "age")
+    }
+    assert found == {"memory": 2, "descriptors": 0, "age": 1}
+    assert value(metrics, "gpuscape_log_lines_dropped_total") == 7
 
 
 def test_gaps_of_host_driver_and_gpus_are_counted_by_reason() -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from base.line_writer import MOST_LINES, BlockedOutput, LineWriter, UnblockedOutput
+from base.unblocked.line_writer import MOST_LINES, BlockedOutput, LineWriter, UnblockedOutput
 
 SOON = 60.0
 LINE = b"x" * 999 + b"\n"

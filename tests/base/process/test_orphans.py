@@ -15,10 +15,11 @@ from pathlib import Path
 
 import pytest
 
-from base import orphans, threads
+from base import threads
+from base.process import orphans
 from gpuscape import __main__ as program
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 SECONDS = 120.0
 PROGRAMS = ("agent", "actuator", "coordinator", "dcgm-exporter", "scheduler")
 PACKAGES = ("actuator", "agent", "api", "base", "discovery", "exporters", "fleet", "kube")
@@ -26,8 +27,8 @@ MORE_PACKAGES = ("labelers", "mig", "scheduler", "web")
 
 SCENE = """
 import json, os, subprocess, sys, time
-from base import orphans
-from base.orphans import OwnProcess
+from base.process import orphans
+from base.process.orphans import OwnProcess
 orphans.POLL_SECONDS = 0.05
 how = sys.argv[1]
 if how == "subreaper":
@@ -134,8 +135,8 @@ def test_every_program_that_lives_on_collects_and_holds_its_signals(
     monkeypatch.setattr(sys, "argv", ["gpuscape", name])
     monkeypatch.setattr(program, "isolate", lambda: None)
     monkeypatch.setattr(orphans, "collect_in_background", lambda: called.append("collect"))
-    monkeypatch.setattr("base.process_signals.hold", lambda: called.append("hold"))
-    monkeypatch.setattr("base.process_signals.release", lambda: called.append("release"))
+    monkeypatch.setattr("base.process.process_signals.hold", lambda: called.append("hold"))
+    monkeypatch.setattr("base.process.process_signals.release", lambda: called.append("release"))
     monkeypatch.setattr("cli.main.main", lambda: called.append("run"))
     program.main()
     expected = ["hold", "collect", "run"] if name in PROGRAMS else ["release", "run"]
@@ -162,4 +163,4 @@ def test_whatever_a_program_starts_is_known_as_its_own() -> None:
     assert len(files) > 300
     others = {str(it.relative_to(ROOT)) for it in files if _starts_processes(it)}
     # a compiler, run by the command that makes the simulated library
-    assert others == {"base/orphans.py", "discovery/simulator/clibrary/compiler.py"}
+    assert others == {"base/process/orphans.py", "discovery/simulator/clibrary/compiler.py"}

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from base import process_signals
+from base.process import process_signals
 
 SOON = 30.0
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def test_signals_that_came_while_another_was_taken_follow_in_their_order() -> None:
@@ -112,7 +112,7 @@ def test_afterwards_handlers_are_as_before_and_the_thread_ends() -> None:
 
 SECOND_SIGNAL_WITHIN_WAIT = """
 import signal
-from base import process_signals
+from base.process import process_signals
 
 ended = process_signals.end_event()
 signal.raise_signal(signal.SIGINT)

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the device reader takes of its host, read by itself; and whom the kernel ends first.
+
+The driver's library may leak, and nobody can take memory back from it but by ending the process.
+Only private memory counts: pages of files, such as the library's own, can be dropped.
+Sources: proc(5) on /proc/PID/status (RssAnon, Linux 4.5), /proc/PID/fd and
+/proc/PID/oom_score_adj, which anybody may raise for a process of his own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final
+
+from discovery.reader.protocol import Grown, ReaderLimits
+
+CHECK_SECONDS: Final = 1.0
+FIRST_TO_END: Final = 1000
+"""The highest value of oom_score_adj."""
+_NEEDED: Final = 2
+"""Where a reader takes more than half its limit when it has answered once, as on a large machine
+or with another driver, its limit is twice what it took: else it would be replaced for ever."""
+
+_SELF: Final = Path("/proc/self")
+
+
+def end_first() -> None:
+    """Have the kernel end this process before the agent where memory runs out."""
+    with contextlib.suppress(OSError):  # a sandbox without it
+        (_SELF / "oom_score_adj").write_text(str(FIRST_TO_END), "ascii")
+
+
+def private_bytes() -> int | None:
+    """Private memory of this process that is resident; None where the kernel does not show it."""
+    with contextlib.suppress(OSError):
+        for line in (_SELF / "status").read_bytes().splitlines():
+            if line.startswith(b"RssAnon:"):
+                return int(line.split()[1]) << 10
+    return None
+
+
+def open_descriptors() -> int | None:
+    """Descriptors that this process has open; None where the kernel does not show them."""
+    with contextlib.suppress(OSError):
+        return len(list((_SELF / "fd").iterdir())) - 1  # without that of the list itself
+    return None
+
+
+def use_now() -> Mapping[Grown.Of, int]:
+    """What this process takes now, as far as the kernel shows it."""
+    found = {Grown.Of.MEMORY: private_bytes(), Grown.Of.DESCRIPTORS: open_descriptors()}
+    return {of: amount for of, amount in found.items() if amount is not None}
+
+
+class OwnUse:
+    """Compares what the process takes with its limits. Thread-safe."""
+
+    def __init__(
+        self, limits: ReaderLimits, read: Callable[[], Mapping[Grown.Of, int]] = use_now
+    ) -> None:
+        self._limits = {
+            of: limit
+            for of, limit in (
+                (Grown.Of.MEMORY, limits.memory_bytes),
+                (Grown.Of.DESCRIPTORS, limits.descriptors),
+            )
+            if limit is not None
+        }
+        self._read = read
+        self._needs: Mapping[Grown.Of, int] | None = None
+        self._lock = threading.Lock()
+
+    def has_answered(self) -> None:
+        """A request was answered; what the process takes at the first one is what it needs."""
+        with self._lock:
+            if self._needs is None and self._limits:
+                self._needs = self._read()
+
+    def exceeded(self) -> Grown | None:
+        """The limit that the process exceeds, once; None before it has answered."""
+        with self._lock:
+            if self._needs is None:
+                return None
+            now = self._read() if self._limits else {}
+            for of, limit in self._limits.items():
+                limit = max(limit, _NEEDED * self._needs.get(of, 0))
+                if now.get(of, 0) > limit:
+                    self._limits = {}
+                    return Grown(of=of, amount=now[of], limit=limit)
+        return None
