@@ -267,9 +267,11 @@ def _of_rollout(
     counts = view.memory.rollouts.get(rollout_id(node.rollout))
     if counts is None and is_full(view.memory):
         return Waiting.BREAKER
-    if counts is not None and is_stopped(counts, terms):
-        may_go = _is_tried(counts, terms, now) and not running.get(node.rollout, 0)
-        return None if may_go else Waiting.BREAKER
+    is_tried = counts is None or (
+        _is_tried(counts, terms, now) and not running.get(node.rollout, 0)
+    )
+    if counts is not None and is_stopped(counts, terms) and not is_tried:
+        return Waiting.BREAKER
     if away.get(node.rollout, 0) > terms.most_away:
         return Waiting.AWAY_LIMIT
     proven_at = 0 if counts is None else counts.proven_at

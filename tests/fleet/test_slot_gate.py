@@ -162,7 +162,8 @@ def fleets(draw: st.DrawFn) -> tuple[FleetView, FleetTerms]:
     memory = EMPTY
     for number, end in enumerate(draw(st.lists(st.sampled_from(list(CountedEnd)), max_size=4))):
         asked = f"annotation:{draw(st.sampled_from(ASKED))}"
-        memory = counted(memory, an_end(asked, f"{number}", end), int(NOW) - 300)
+        at = int(NOW) - draw(st.sampled_from([60, 130, 300, 700]))
+        memory = counted(memory, an_end(asked, f"{number}", end), at)
     terms = FleetTerms(slots=draw(st.integers(0, 4)), most_away=draw(st.integers(0, 3)))
     return view(*nodes, slots=slots, memory=memory), terms
 
@@ -192,7 +193,9 @@ def test_whatever_the_fleet_looks_like_the_rules_hold(made: tuple[FleetView, Fle
         if counts is None or not counts.proven_at:
             assert begun == 1
         if counts is not None:
-            assert counts.in_row < 2
+            if counts.in_row >= 2:  # stopped for a while, which is over: one is tried alone
+                assert begun == 1
+                assert NOW - counts.failed_at >= terms.row_seconds * 2 ** (counts.in_row - 2)
             assert counts.failed < 3
     if not fleet.nodes or decision.take or terms.slots <= len(used):
         return
