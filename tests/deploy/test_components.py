@@ -75,7 +75,7 @@ def test_the_state_lies_on_the_host_in_place_of_the_pod() -> None:
     base = daemonset()["spec"]["template"]["spec"]["volumes"]
     assert volume["name"] in [it["name"] for it in base if "emptyDir" in it]
     assert volume["emptyDir"] is None
-    assert volume["hostPath"] == {"path": "/var/lib/gpuscape", "type": "DirectoryOrCreate"}
+    assert volume["hostPath"] == {"path": "/var/lib/gpuscape/agent", "type": "DirectoryOrCreate"}
 
 
 def test_a_simulated_machine_needs_no_gpu_has_room_to_be_written_and_refuses_a_driver() -> None:
