@@ -28,6 +28,8 @@ AGENT_NODE: Final = "gpuscape-agent-node"
 AGENT_LEASE: Final = "gpuscape-agent-lease"
 AGENT_EVENT: Final = "gpuscape-agent-event"
 AGENT_NODE_FEATURE: Final = "gpuscape-agent-nodefeature"
+MIG_GRANT: Final = "gpuscape-mig-grant"
+"""Admission policy that keeps everybody but the coordinator from granting a MIG change."""
 
 COORDINATOR_LEASE: Final = "coordinator"
 MIG_POLICY: Final = "gpuscape-mig-policy"
@@ -60,6 +62,11 @@ SCALE_DOWN_GUARDS: Final = (
 def clusterwide(name: str, namespace: str) -> str:
     """Name of an object that lies outside ``namespace`` but belongs to the installation there."""
     return name if namespace == NAMESPACE else f"{name}.{namespace}"
+
+
+def is_clusterwide(name: str, of: str) -> bool:
+    """Whether ``of`` is the object of that name of an installation in any namespace."""
+    return of == name or of.startswith(f"{name}.")
 
 
 def username(account: str, namespace: str) -> str:

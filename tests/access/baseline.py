@@ -53,6 +53,7 @@ def node(name: str) -> Object:
                 "example.com/note": "kept",
                 "gpuscape.io/topology": "{}",
                 "gpuscape.io/mig-layout": "{}",
+                "gpuscape.io/mig-request": "",
             },
             "finalizers": ["example.com/keep"],
         },

@@ -11,6 +11,7 @@ from tests.access import (
     node_cases,
     object_cases,
     other_cases,
+    ownership_cases,
     program_cases,
 )
 from tests.access.ask import Case
@@ -32,6 +33,7 @@ _PAGES = (
     program_cases,
     grant_cases,
     certificate_cases,
+    ownership_cases,
 )
 
 REFUSED = tuple(named for page in _PAGES for named in _named(page.REFUSED))

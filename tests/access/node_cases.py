@@ -431,7 +431,6 @@ METADATA = [
     Case(
         name="managedFields reset",
         ask=merge(NODE, {"metadata": {"managedFields": [{}]}}),
-        only=_APPLIERS,
     ),
     Case(
         name="managedFields enlarged",
@@ -441,7 +440,6 @@ METADATA = [
     Case(
         name="managedFields invented",
         ask=merge(NODE, {"metadata": {"managedFields": [_APPLIER]}}),
-        only=_APPLIERS,
     ),
     Case(
         name="managedFields dropped",
@@ -469,7 +467,7 @@ METADATA = [
         ask=merge(NODE, OWN, manager="gpuscape-coordinator"),
         only=_MANAGER,
     ),
-    Case(name="no field manager", ask=merge(NODE, OWN, manager=None), only=_MANAGER),
+    Case(name="no field manager", ask=merge(NODE, {}, manager=None), only=_MANAGER),
 ]
 
 REFUSED = {

@@ -77,15 +77,20 @@ def pod(name: str = "$new") -> dict[str, Any]:
     }
 
 
-def eviction(name: str, **options: Any) -> Ask:
-    """An eviction of the pod that has this UID, if it is the workload."""
+def eviction(name: str, *, of: str = "$ns", uid: str = "$workloaduid", **options: Any) -> Ask:
+    """An eviction of a pod in the namespace ``of`` that has this UID, as the workload does."""
     body = {
         "apiVersion": "policy/v1",
         "kind": "Eviction",
         "metadata": {"name": name},
-        "deleteOptions": {"preconditions": {"uid": "$workloaduid"}, **options},
+        "deleteOptions": {"preconditions": {"uid": uid}, **options},
     }
-    return post(f"{PODS}/{name}/eviction", body)
+    return post(f"{PODS.replace('$ns', of)}/{name}/eviction", body)
+
+
+def guest_eviction(**options: Any) -> Ask:
+    """An eviction of a pod of users, in a namespace of their own."""
+    return eviction("guest", of="$elsewhere", uid="$guestuid", **options)
 
 
 def named(name: str, **more: Any) -> dict[str, Any]:

@@ -44,7 +44,16 @@ from tests.access.object_cases import (
     event,
     lease,
 )
-from tests.access.other_cases import GRANT, PODS, eviction, named, pod, read, registered
+from tests.access.other_cases import (
+    GRANT,
+    PODS,
+    eviction,
+    guest_eviction,
+    named,
+    pod,
+    read,
+    registered,
+)
 
 PLUGIN = "nvidia.com/gpu.deploy.device-plugin"
 EXPORTER = "nvidia.com/gpu.deploy.dcgm-exporter"
@@ -76,6 +85,15 @@ def _coordinator(name: str, ask: Ask, only: str = "", **more: Any) -> Case:
     return Case(name=name, ask=ask, actor="coordinator", only=only, **more)
 
 
+def _with_notes(patch: dict[str, Any], **notes: str) -> dict[str, Any]:
+    there = patch.get("metadata", {}).get("annotations", {})
+    return {**patch, "metadata": {"annotations": {**there, **notes}}}
+
+
+_UNASKED = merge(NODE, annotation("gpuscape.io/mig-request", None), manager="kubectl-annotate")
+"""The Node's agent asks for nothing."""
+_PAUSED_VALUE = "paused-for-mig-change"
+
 KEPT: dict[str, Any] = {"key": "example.com/kept", "effect": "NoSchedule"}
 """The Node has it from the beginning."""
 PENDING: dict[str, Any] = {"key": "gpuscape.io/mig-layout-pending", "effect": "NoSchedule"}
@@ -101,6 +119,42 @@ def _event(**more: Any) -> Any:
 
 
 COORDINATOR_REFUSED = [
+    _coordinator(
+        "cordon of a Node without a request",
+        merge(NODE, GRANTED),
+        "request",
+        before=(_UNASKED,),
+    ),
+    _coordinator(
+        "grant on a Node without a request",
+        merge(NODE, annotation(GRANT, grant(cordoned=False))),
+        "request",
+        before=(_UNASKED,),
+    ),
+    _coordinator(
+        "cordon with a request that it writes itself",
+        merge(NODE, _with_notes(GRANTED, **{"gpuscape.io/mig-request": "{}"})),
+        before=(_UNASKED,),
+    ),
+    _coordinator(
+        "grant with a request that it writes itself",
+        merge(NODE, _with_notes({}, **{GRANT: grant(), "gpuscape.io/mig-request": "{}"})),
+        before=(_UNASKED,),
+    ),
+    _coordinator(
+        "mark that comes with the uncordon",
+        merge(NODE, {**annotation(CORDON_MARK, ID), **UNCORDON}),
+        before=(_ADMIN_CORDON,),
+    ),
+    _coordinator(
+        "deploy label paused on a Node without a request",
+        merge(NODE, label(PLUGIN, _PAUSED_VALUE)),
+        "labels",
+        before=(_UNASKED,),
+    ),
+    _coordinator(
+        "deploy label with a value of its own", merge(NODE, label(PLUGIN, "off")), "labels"
+    ),
     _coordinator("cordon without a grant", merge(NODE, CORDON), "cordon"),
     _coordinator(
         "cordon without a grant by JSON",
@@ -305,7 +359,7 @@ COORDINATOR_REFUSED = [
         "metadata",
     ),
     _coordinator("apply", apply(NODE, node(annotation(GRANT))), "appliers"),
-    _coordinator("managedFields", merge(NODE, {"metadata": {"managedFields": [{}]}}), "appliers"),
+    _coordinator("managedFields", merge(NODE, {"metadata": {"managedFields": [{}]}})),
     _coordinator("proxy", read(f"{NODE}/proxy/pods")),
     _coordinator("pod: delete", delete(f"{PODS}/workload")),
     _coordinator("pod: create", post(PODS, pod()), _COORDINATOR_GRANTS),
@@ -323,6 +377,19 @@ COORDINATOR_REFUSED = [
         _COORDINATOR_GRANTS,
     ),
     _coordinator("Lease: delete", delete(SLOT)),
+    _coordinator(
+        "Lease like a slot that is there",
+        post(LEASES, lease("mig-slot-00")),
+        "gpuscape-coordinator-lease/name",
+    ),
+    *(
+        _coordinator(
+            f"slot too many: {number}",
+            post(LEASES, lease(f"mig-slot-{number}")),
+            "gpuscape-coordinator-lease/slots",
+        )
+        for number in (1, 999, 1100, 999999)
+    ),
     _coordinator(
         "foreign field manager",
         merge(NODE, annotation(GRANT), manager="gpuscape-agent"),
@@ -401,10 +468,16 @@ COORDINATOR_REFUSED = [
     *(
         _coordinator(f"eviction: {what}", ask, f"gpuscape-coordinator-eviction/{rule}")
         for what, ask, rule in (
-            ("of whichever pod has the name", eviction("workload", preconditions={}), "pod"),
-            ("at once", eviction("workload", gracePeriodSeconds=0), "options"),
-            ("with little grace", eviction("workload", gracePeriodSeconds=1), "options"),
-            ("in the foreground", eviction("workload", propagationPolicy="Foreground"), "options"),
+            ("of whichever pod has the name", guest_eviction(preconditions={}), "pod"),
+            ("at once", guest_eviction(gracePeriodSeconds=0), "options"),
+            ("with little grace", guest_eviction(gracePeriodSeconds=1), "options"),
+            ("in the foreground", guest_eviction(propagationPolicy="Foreground"), "options"),
+            ("of a pod in its own namespace", eviction("workload"), "protected"),
+            (
+                "of a pod in kube-system",
+                eviction("$system", of="kube-system", uid="$systemuid"),
+                "protected",
+            ),
         )
     ),
     *(
@@ -414,7 +487,7 @@ COORDINATOR_REFUSED = [
         )
         for name, ask in (
             ("grant", merge(NODE, annotation(GRANT))),
-            ("eviction", eviction("workload")),
+            ("eviction", guest_eviction()),
             ("Lease", merge(SLOT, {"spec": {"leaseDurationSeconds": 1}})),
         )
     ),
@@ -461,14 +534,48 @@ COORDINATOR_ALLOWED = [
         merge(NODE, {"metadata": UNDONE["metadata"]}),
         before=(HELD, _KEPT),
     ),
-    _coordinator("pause", merge(NODE, label(PLUGIN, "paused-for-mig-change"))),
+    _coordinator("pause", merge(NODE, label(PLUGIN, _PAUSED_VALUE))),
+    _coordinator(
+        "pause of a Node that it holds, after its request went",
+        merge(NODE, label(PLUGIN, _PAUSED_VALUE)),
+        before=(HELD, _UNASKED),
+    ),
+    _coordinator(
+        "resume after all is over",
+        merge(NODE, label(PLUGIN, "true")),
+        before=(_UNASKED, merge(NODE, label(PLUGIN, _PAUSED_VALUE), manager="x")),
+    ),
+    _coordinator(
+        "uncordon by the mark, after somebody deleted the grant",
+        merge(NODE, {**annotation(CORDON_MARK, None), **UNCORDON}),
+        before=(HELD, _UNGRANTED),
+    ),
+    _coordinator("mark removed", merge(NODE, annotation(CORDON_MARK, None)), before=(HELD,)),
+    _coordinator("undo after its request went", merge(NODE, UNDONE), before=(HELD, _UNASKED)),
     _coordinator(
         "resume",
         merge(NODE, label(PLUGIN, "true")),
         before=(merge(NODE, label(PLUGIN, "paused-for-mig-change"), manager="x"),),
     ),
-    _coordinator("eviction", replace(eviction("workload"), query="dryRun=All")),
-    _coordinator("slot: create", post(LEASES, lease("mig-slot-$digits"))),
+    _coordinator("eviction", replace(guest_eviction(), query="dryRun=All")),
+    _coordinator(
+        "eviction of a device plugin's pod in kube-system",
+        replace(eviction("$plugin", of="kube-system", uid="$pluginuid"), query="dryRun=All"),
+    ),
+    _coordinator("slot: create", post(LEASES, lease("mig-slot-0")), before=(delete(SLOT),)),
+    *(
+        _coordinator(
+            f"slot: create the parked {number}",
+            post(LEASES, lease(f"mig-slot-{number}")),
+            before=(delete(f"{LEASES}/mig-slot-{number}"),),
+        )
+        for number in (1000, 1099)
+    ),
+    _coordinator(
+        "slot: more than there may be, from a time when there were",
+        merge(f"{LEASES}/mig-slot-2", {"spec": {"holderIdentity": ""}}),
+        before=(post(LEASES, lease("mig-slot-2"), manager="admin"),),
+    ),
     _coordinator(
         "slot: record of 4,096 and a long name",
         merge(SLOT, {**annotation(UNDO, "x" * 4096), "spec": {"holderIdentity": "x" * 253}}),

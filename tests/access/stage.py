@@ -90,6 +90,8 @@ class Stage:
             "$other": f"{self.namespace}-other",
             "$fresh": f"{self.namespace}-fresh",
             "$uid": secrets.token_hex(4),
+            "$plugin": f"nvidia-device-plugin-{self.namespace}",
+            "$system": f"coredns-{self.namespace}",
         }
         if plane.request("GET", "/apis/nfd.k8s-sigs.io/v1alpha1/nodefeatures").status != 200:
             install_node_features(plane)
@@ -99,9 +101,10 @@ class Stage:
 
     # trying
 
-    def answer(self, case: Case, *, dry_run: bool = False) -> Answer:
-        """Send a case's request, to objects as every case finds them."""
-        self._restore()
+    def answer(self, case: Case, *, dry_run: bool = False, as_it_is: bool = False) -> Answer:
+        """Send a case's request, to objects as every case finds them, or as the last one left."""
+        if not as_it_is:
+            self._restore()
         for ask in case.before:
             is_ours = ask.manager == names.COORDINATOR  # nobody else may write grants
             done = self._send(ask, self._actor("coordinator") if is_ours else ADMIN)
@@ -172,31 +175,33 @@ class Stage:
         path = f"{PLACES[kind]}/{names.clusterwide(name, self.namespace)}"
         self.plane.demand("DELETE", path)
 
-    def weaken(self, policy: str) -> None:
-        """Have a policy write to the audit log what it refused until now."""
+    def weaken(self, policy: str, **spec: Any) -> None:
+        """Have a policy write to the audit log what it refused until now; ``spec``: change its
+        binding so instead."""
         binding = names.clusterwide(policy, self.namespace)
         path = f"{PLACES['ValidatingAdmissionPolicyBinding']}/{binding}"
-        patch = {"spec": {"validationActions": ["Audit"]}}
+        patch = {"spec": spec or {"validationActions": ["Audit"]}}
         self.plane.demand("PATCH", path, patch, content_type=MERGE)
 
     def close(self) -> None:
         """Take the policies away: each costs every request of the API server a little."""
         self.uninstall(self._policies)
 
-    def install(self, policies: Iterable[Policy]) -> None:
-        """Bring policies into force; those of no account of ours for the stage's Nodes alone."""
+    def install(self, policies: Iterable[Policy], *, namespace: str = "") -> None:
+        """Bring policies into force, of this installation or of one in another ``namespace``; those
+        of no account of ours for the stage's Nodes alone."""
         for policy in policies:
-            made, binding = policy.objects(self.namespace)
+            made, binding = policy.objects(namespace or self.namespace)
             if policy.holder in (KUBELETS, EVERYBODY):
                 nodes = f"object.metadata.name.startsWith('{self.namespace}')"
                 made["spec"]["matchConditions"].append({"name": "stage", "expression": nodes})
             self._create(made)
             self._create(binding)
 
-    def uninstall(self, policies: Iterable[Policy]) -> None:
+    def uninstall(self, policies: Iterable[Policy], *, namespace: str = "") -> None:
         """Take these away again, as far as they are there."""
         for policy in policies:
-            for it in policy.objects(self.namespace):
+            for it in policy.objects(namespace or self.namespace):
                 name = it["metadata"]["name"]
                 self.plane.request("DELETE", f"{PLACES[it['kind']]}/{name}")
 
@@ -338,10 +343,24 @@ class Stage:
         workload = self._pod("workload", self._words["$other"], self.namespace, "workload")
         self._pod("workload", None, self.namespace, "pending")
         self._words["$workloaduid"] = workload["metadata"]["uid"]
+        self._populate_others()
         self._words["$legacy"] = credentials.legacy_token(
             self.plane, self.namespace, names.AGENT, "legacy"
         )
         self._words["$csr"] = credentials.signing_request()
+
+    def _populate_others(self) -> None:
+        """A pod of users, and two of the cluster: a device plugin's and another."""
+        elsewhere, system = self._words["$elsewhere"], "kube-system"
+        other = self._words["$other"]
+        for namespace in (elsewhere, system):
+            self.plane.account(namespace, "workload")
+        self._words["$guestuid"] = self._pod("workload", other, elsewhere, "guest")["metadata"][
+            "uid"
+        ]
+        for word in ("$plugin", "$system"):
+            made = self._pod("workload", other, system, self._words[word])
+            self._words[f"{word}uid"] = made["metadata"]["uid"]
 
     def _restore(self) -> None:
         """Put the touched objects back to how every case finds them."""

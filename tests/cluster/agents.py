@@ -19,7 +19,6 @@ from tests.controlplane.plane import MERGE_PATCH, Object, Plane
 from tests.deploy.daemonset import agent_process, daemonset
 from tests.kube.clusters import client
 from tools.access.files import parts_of, text
-from tools.access.nodes import MIG_GRANT
 
 ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 SOCKETS = "/var/lib/kubelet/pod-resources"
@@ -38,20 +37,10 @@ class Site:
         cls, plane: Plane, namespace: str | None = None, *, label_keys: Iterable[str] = ()
     ) -> Site:
         """Apply what an admin applies, to a namespace of its own; ``label_keys`` are those of
-        rules, which the policies then allow.
-
-        On an API server that tests share, without the policy that holds everybody: it would hold
-        the coordinators of other tests.
-        """
-        is_shared = namespace is None
+        rules, which the policies then allow."""
         namespace = namespace or plane.namespace("gpuscape")
         plane.account(namespace, names.AGENT)
-        of_everybody = names.clusterwide(MIG_GRANT.name, namespace)
-        objects = [
-            it
-            for it in parts_of(namespace, label_keys)["base"]
-            if not (is_shared and it["metadata"]["name"] == of_everybody)
-        ]
+        objects = parts_of(namespace, label_keys)["base"]
         plane.kubectl("apply", "-f", "-", stdin=text(objects))
         site = cls(plane=plane, namespace=namespace)
         site.wait_until_enforced()

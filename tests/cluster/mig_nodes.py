@@ -27,6 +27,7 @@ from tests.controlplane.lifetime import end_with_parent
 from tests.controlplane.plane import MERGE_PATCH, Plane
 from tests.fleet.simulated_fleet import OFFERS, agent_notes
 from tests.kube.clusters import client
+from tools.access.coordinator import CoordinatorBounds
 from tools.access.files import parts_of, text
 
 SLOTS = 3
@@ -46,7 +47,8 @@ SETTINGS = {
 def install_coordinator(site: Site) -> None:
     """Apply its account, roles and policies."""
     site.plane.account(site.namespace, names.COORDINATOR)
-    site.plane.kubectl("apply", "-f", "-", stdin=text(parts_of(site.namespace)["coordinator"]))
+    objects = parts_of(site.namespace, bounds=CoordinatorBounds(slots=SLOTS))["coordinator"]
+    site.plane.kubectl("apply", "-f", "-", stdin=text(objects))
 
 
 def modelled_nodes(site: Site, count: int, prefix: str = "gpu") -> list[NodeModel]:

@@ -75,7 +75,9 @@ def kustomization(
     if coordinator is not None:
         resources.append("gpuscape/deploy/coordinator")
         container = {"name": "coordinator", "env": _variables(coordinator)}
-        patches.append(_patch("Deployment", names.COORDINATOR, {"containers": [container]}))
+        anywhere = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": None}}
+        pod = {"containers": [container], "affinity": anywhere}  # every node here has GPUs
+        patches.append(_patch("Deployment", names.COORDINATOR, pod))
     return json.dumps(
         {
             "resources": resources,

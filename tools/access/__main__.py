@@ -9,7 +9,9 @@ import sys
 
 from api import names
 from api.key_kinds import rule_key_fault
-from tools.access.files import parts_of, text
+from fleet.slot_lease import MOST_SLOTS
+from tools.access.coordinator import CoordinatorBounds
+from tools.access.files import DEFAULT_BOUNDS, parts_of, text
 
 LONGEST = 63
 
@@ -26,9 +28,52 @@ def main(arguments: list[str] | None = None) -> int:
         type=_label_key,
         help="a label that the agent writes by a rule; once for each",
     )
+    parser.add_argument(
+        "--slots",
+        type=_slots,
+        default=DEFAULT_BOUNDS.slots,
+        help="as the coordinator's setting of this name (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--protected-namespace",
+        action="append",
+        default=[],
+        type=_namespace,
+        help="one more of whose pods the coordinator evicts none but a device plugin's, in addition"
+        f" to {', '.join(DEFAULT_BOUNDS.protected)} and its own; once for each",
+    )
+    parser.add_argument(
+        "--plugin-pod",
+        action="append",
+        default=[],
+        type=_plugin_pod,
+        metavar="NAMESPACE/BEGINNING",
+        help="how the names of a device plugin's pods begin in a protected namespace, in addition"
+        f" to {', '.join(DEFAULT_BOUNDS.plugin_pods)}; once for each",
+    )
     asked = parser.parse_args(arguments)
-    sys.stdout.write(text(parts_of(asked.namespace, asked.label_key)[asked.part]))
+    bounds = CoordinatorBounds(
+        slots=asked.slots,
+        protected=(*DEFAULT_BOUNDS.protected, *asked.protected_namespace),
+        plugin_pods=(*DEFAULT_BOUNDS.plugin_pods, *asked.plugin_pod),
+    )
+    sys.stdout.write(text(parts_of(asked.namespace, asked.label_key, bounds)[asked.part]))
     return 0
+
+
+def _slots(number: str) -> int:
+    if not number.isdecimal() or int(number) > MOST_SLOTS:
+        raise argparse.ArgumentTypeError(f"{number!r} is no number from 0 to {MOST_SLOTS}")
+    return int(number)
+
+
+def _plugin_pod(text: str) -> str:
+    namespace, slash, beginning = text.partition("/")
+    if not slash or not re.fullmatch(r"[a-z0-9]([a-z0-9.-]*)", beginning):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no namespace, a slash and the beginning of a pod's name"
+        )
+    return f"{_namespace(namespace)}/{beginning}"
 
 
 def _namespace(name: str) -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from api import keys, limits, mig_grant_annotation, names
 from api.key_kinds import KeyLocation, Writer
-from tools.access import cel
+from fleet.fleet_terms import PAUSED
+from tools.access import cel, ownership
 from tools.access.cel import Expression
 from tools.access.policy import EVERYBODY, KUBELETS, Policy, Rule, none_of
 
@@ -44,14 +45,6 @@ METADATA = Rule(
     ),
     message="nothing else in metadata may change: no finalizer, no owner",
 )
-APPLIERS = Rule(
-    name="appliers",
-    holds=" ==\n".join(
-        f"{of}.metadata.?managedFields.orValue([]).filter(f, f.operation == 'Apply')"
-        for of in ("object", "oldObject")
-    ),
-    message="fields that others own by server-side apply may not change",
-)
 
 
 AGENT_NODE = Policy(
@@ -63,6 +56,7 @@ AGENT_NODE = Policy(
     variables={
         "foreignLabels": changed_but("Labels", cel.one_of("k", AGENT_LABELS)),
         "foreignAnnotations": changed_but("Annotations", cel.one_of("k", AGENT_ANNOTATIONS)),
+        **ownership.variables(),
     },
     rules=(
         Rule(
@@ -71,14 +65,21 @@ AGENT_NODE = Policy(
             message="an agent writes its own Node only",
         ),
         none_of("labels", "variables.foreignLabels", "not labels of the agent"),
-        none_of("annotations", "variables.foreignAnnotations", "not annotations of the agent"),
+        none_of(
+            "annotations",
+            # in a dry run the agent sees whether another policy holds everybody off the grant
+            "variables.foreignAnnotations.filter(k,"
+            f" k != {cel.quoted(keys.MIG_GRANT)} || !request.?dryRun.orValue(false))",
+            "not annotations of the agent",
+        ),
         Rule(
             name="frozen",
             holds=cel.same_but("object", "oldObject", "metadata"),
             message="spec and status may not change",
         ),
         METADATA,
-        APPLIERS,
+        ownership.APPLIERS,
+        ownership.MANAGERS,
         Rule(
             name="label-count",
             holds=cel.bounded(_label_count, "labels", limits.MOST_LABELS),
@@ -93,6 +94,7 @@ AGENT_NODE = Policy(
 )
 
 _CORDONED = f"r'{mig_grant_annotation.CORDONED_PATTERN}'"
+_NO_CORDON = ("variables.cordonedBefore", "!variables.cordoned")
 _NO_UNCORDON = ("!variables.cordonedBefore", "variables.cordoned")
 
 
@@ -101,6 +103,17 @@ def _text_of(key: str, annotations: Expression) -> Expression:
     return f"{annotations}[?{cel.quoted(key)}].orValue('')"
 
 
+_DEPLOY_SWITCH = cel.all_of(
+    cel.matches("k", names.DEPLOY_LABELS),
+    *(
+        f"k in variables.{labels} && variables.{labels}[k] != 'false'"
+        for labels in ("labelsBefore", "labels")
+    ),
+    # paused while a change is asked for or granted; given back whenever that is
+    f"(variables.labelsBefore[k] == {cel.quoted(PAUSED)} ||\n"
+    f" (variables.labels[k] == {cel.quoted(PAUSED)} &&"
+    f" (variables.isAsked || variables.grantBefore != '')))",
+)
 _MARK, _MARK_BEFORE = (
     _text_of(keys.MIG_CORDON, f"variables.annotations{when}") for when in ("", "Before")
 )
@@ -121,26 +134,21 @@ COORDINATOR_NODE = Policy(
     resources=NODES,
     operations=("UPDATE",),
     variables={
-        "foreignLabels": changed_but(
-            "Labels",
-            cel.all_of(
-                cel.matches("k", names.DEPLOY_LABELS),
-                *(
-                    f"k in variables.{labels} && variables.{labels}[k] != 'false'"
-                    for labels in ("labelsBefore", "labels")
-                ),
-            ),
-        ),
+        "isAsked": f"{cel.quoted(keys.MIG_REQUEST)} in variables.annotationsBefore",
+        "grant": _text_of(keys.MIG_GRANT, "variables.annotations"),
+        "grantBefore": _text_of(keys.MIG_GRANT, "variables.annotationsBefore"),
+        "foreignLabels": changed_but("Labels", _DEPLOY_SWITCH),
         "foreignAnnotations": changed_but(
             "Annotations",
             f"k in {cel.listed((*_OF_CHANGE, *_OF_POLICY, *names.SCALE_DOWN_GUARDS))}",
         ),
-        "grant": _text_of(keys.MIG_GRANT, "variables.annotations"),
-        "grantBefore": _text_of(keys.MIG_GRANT, "variables.annotationsBefore"),
+        **ownership.variables(),
     },
     rules=(
         none_of(
-            "labels", "variables.foreignLabels", "not switches of the GPU operator that are on"
+            "labels",
+            "variables.foreignLabels",
+            "not switches of the GPU operator that are paused for a change or given back after it",
         ),
         none_of(
             "annotations", "variables.foreignAnnotations", "not annotations of the coordinator"
@@ -161,7 +169,8 @@ COORDINATOR_NODE = Policy(
             message=f"of taints only {keys.MIG_LAYOUT_PENDING} may go, and none may come",
         ),
         METADATA,
-        APPLIERS,
+        ownership.APPLIERS,
+        ownership.MANAGERS,
         Rule(
             name="grant-size",
             holds=f"variables.grant.size() <= {mig_grant_annotation.MOST_CHARACTERS}",
@@ -174,12 +183,17 @@ COORDINATOR_NODE = Policy(
             message=f"{keys.MIG_CORDON} is the id of a request",
         ),
         Rule(
-            name="cordon",
+            name="request",
             holds=cel.any_of(
-                "variables.cordonedBefore",
-                "!variables.cordoned",
-                f"variables.grant.matches({_CORDONED})",
+                "variables.isAsked",
+                f"(({cel.any_of(*_NO_CORDON)}) &&\n"
+                " (variables.grantBefore != '' || variables.grant == ''))",
             ),
+            message=f"a cordon and a grant begin only on a Node on which {keys.MIG_REQUEST} stands",
+        ),
+        Rule(
+            name="cordon",
+            holds=cel.any_of(*_NO_CORDON, f"variables.grant.matches({_CORDONED})"),
             message=f"a cordon comes with {keys.MIG_GRANT}, which says so",
         ),
         Rule(
@@ -281,7 +295,7 @@ def _changed_of_change(what: Expression) -> Expression:
 # An agent in enforce mode acts on the grant. Accounts of DaemonSets that have nothing to do with
 # us may patch every Node, and NodeRestriction is for kubelets alone.
 MIG_GRANT = Policy(
-    name="gpuscape-mig-grant",
+    name=names.MIG_GRANT,
     holder=EVERYBODY,
     exempt=names.COORDINATOR,
     group="",
@@ -303,6 +317,10 @@ MIG_GRANT = Policy(
             holds=cel.any_of(
                 "variables.removed.size() == 0",
                 f"!({cel.quoted(SERVICE_ACCOUNTS)} in request.userInfo.?groups.orValue([]))",
+                # of another installation: it undoes what it has begun
+                cel.matches(
+                    "request.userInfo.username", names.username(names.COORDINATOR, "[^:]+")
+                ),
             ),
             message=f"people may delete them, and no service account but {names.COORDINATOR}",
             culprits="variables.removed",

@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from api import keys, limits, names
-from api.key_kinds import KeyLocation, Writer
 from kube import api
 from kube.events import DIGEST_DIGITS, STEM
 from tools.access import cel
@@ -39,7 +38,7 @@ OWNER = Rule(
 )
 
 
-def _holder(most: int) -> Rule:
+def holder(most: int) -> Rule:
     """The holder's name is no longer than this."""
     return Rule(
         name="holder",
@@ -79,7 +78,7 @@ AGENT_LEASE = Policy(
             holds=cel.bounded(_state_size, "annotations", limits.MOST_STATE_CHARACTERS),
             message=f"{keys.STATE} has at most {limits.MOST_STATE_CHARACTERS} characters",
         ),
-        _holder(limits.MOST_HOLDER_CHARACTERS),
+        holder(limits.MOST_HOLDER_CHARACTERS),
         Rule(
             name="term",
             holds="object.?spec.?leaseDurationSeconds.orValue(0)"
@@ -146,96 +145,6 @@ AGENT_NODE_FEATURE = Policy(
         none_of("annotations", "variables.changedAnnotations", "no annotation may change"),
         FINALIZERS,
         OWNER,
-    ),
-)
-
-COORDINATOR_ANNOTATIONS = cel.owned(KeyLocation.LEASE_ANNOTATION, Writer.COORDINATOR)
-_IS_SLOT = cel.matches("object.metadata.name", f"{names.SLOT_LEASE_PREFIX}[0-9]+")
-
-
-def _undo_size(annotations: Expression) -> Expression:
-    return f"{annotations}[?{cel.quoted(keys.MIG_UNDO)}].orValue('').size()"
-
-
-def _rollouts_size(annotations: Expression) -> Expression:
-    return f"{annotations}[?{cel.quoted(keys.MIG_ROLLOUTS)}].orValue('').size()"
-
-
-COORDINATOR_LEASE = Policy(
-    name=f"{names.COORDINATOR}-lease",
-    holder=names.COORDINATOR,
-    group=api.LEASES.group,
-    resources=(api.LEASES.plural,),
-    variables={
-        "foreignLabels": changed_but("Labels", f"k in {cel.listed(LEASE_LABELS)}"),
-        # a slot has its record, and the leader's Lease what else there is
-        "foreignAnnotations": changed_but(
-            "Annotations",
-            cel.all_of(
-                cel.one_of("k", COORDINATOR_ANNOTATIONS),
-                f"(k == {cel.quoted(keys.MIG_UNDO)}) == {_IS_SLOT}",
-            ),
-        ),
-    },
-    rules=(
-        Rule(
-            name="name",
-            holds=cel.any_of(
-                f"object.metadata.name == {cel.quoted(names.COORDINATOR_LEASE)}", _IS_SLOT
-            ),
-            message="the coordinator writes its slots and its own Lease only",
-        ),
-        none_of("labels", "variables.foreignLabels", "not labels of a Lease of the coordinator"),
-        none_of(
-            "annotations",
-            "variables.foreignAnnotations",
-            "not annotations of this Lease of the coordinator",
-        ),
-        Rule(
-            name="undo-size",
-            holds=cel.bounded(_undo_size, "annotations", limits.MOST_UNDO_CHARACTERS),
-            message=f"{keys.MIG_UNDO} has at most {limits.MOST_UNDO_CHARACTERS} characters",
-        ),
-        Rule(
-            name="rollouts-size",
-            holds=cel.bounded(_rollouts_size, "annotations", limits.MOST_ROLLOUTS_CHARACTERS),
-            message=f"{keys.MIG_ROLLOUTS} has at most {limits.MOST_ROLLOUTS_CHARACTERS} characters",
-        ),
-        _holder(limits.MOST_NODE_NAME_CHARACTERS),
-        FINALIZERS,
-        Rule(
-            name="owners",
-            # one that does not exist has the slot deleted, and the record in it
-            holds=" ==\n".join(
-                f"{of}.metadata.?ownerReferences.orValue([])"
-                for of in ("object", "variables.before")
-            ),
-            message="no owner may be added or removed",
-        ),
-    ),
-)
-
-COORDINATOR_EVICTION = Policy(
-    name=f"{names.COORDINATOR}-eviction",
-    holder=names.COORDINATOR,
-    group="",
-    resources=("pods/eviction",),
-    operations=("CREATE",),
-    variables={"options": "dyn(object).?deleteOptions.orValue({})"},
-    rules=(
-        Rule(
-            name="pod",
-            # else the pod that has the name by then goes, which nobody looked at
-            holds="variables.options.?preconditions.?uid.orValue('') != ''",
-            message="an eviction names the pod's UID",
-        ),
-        Rule(
-            name="options",
-            # a grace period of 0 kills at once
-            holds="variables.options.all(k, k in"
-            f" {cel.listed(('apiVersion', 'kind', 'preconditions', 'dryRun'))})",
-            message="an eviction leaves the pod its own grace period and all other options",
-        ),
     ),
 )
 
@@ -315,14 +224,6 @@ AGENT_EVENT = events(
         "uid": "string(variables.subject.?uid.orValue(''))",
         "stem": f"variables.node.find(r'^{STEM}') + '.'",
     },
-)
-COORDINATOR_EVENT = events(
-    names.COORDINATOR,
-    Rule(
-        name="subject",
-        holds=f"variables.subject.?kind.orValue('') in {cel.listed(('Node', 'Pod'))}",
-        message="the coordinator's Events are about Nodes and pods",
-    ),
 )
 SCHEDULER_EVENT = events(
     names.SCHEDULER,

@@ -43,6 +43,12 @@ app.kubernetes.io/component: {{ . }}
 {{- end }}
 {{- end }}
 
+{{/* Nodes in change at once: the coordinator's setting, and the bound that its policy has. */}}
+{{- define "gpuscape.slots" -}}
+{{- $settings := .Values.mig.coordinator.settings -}}
+{{- if hasKey $settings "slots" }}{{ include "gpuscape.settingText" $settings.slots | int }}{{ else }}1{{ end -}}
+{{- end }}
+
 {{/* A duration in milliseconds, of text as 200ms or 3s. */}}
 {{- define "gpuscape.milliseconds" -}}
 {{- if hasSuffix "ms" . }}{{ trimSuffix "ms" . | int64 }}{{ else }}{{ trimSuffix "s" . | int64 | mul 1000 }}{{ end -}}
@@ -129,6 +135,24 @@ topologySpreadConstraints:
   labelSelector:
     matchLabels:
       {{- include "gpuscape.labels" .component | nindent 6 }}
+{{- end }}
+
+{{/* Keeps pods near the control plane, and off nodes with GPUs unless onGpuNodes is set. */}}
+{{- define "gpuscape.offGpuNodes" -}}
+affinity:
+  nodeAffinity:
+    {{- if not .onGpuNodes }}
+    requiredDuringSchedulingIgnoredDuringExecution:
+      nodeSelectorTerms:
+      - matchExpressions:
+        - {key: nvidia.com/gpu.count, operator: DoesNotExist}
+        - {key: nvidia.com/gpu.present, operator: DoesNotExist}
+    {{- end }}
+    preferredDuringSchedulingIgnoredDuringExecution:
+    - weight: 100
+      preference:
+        matchExpressions:
+        - {key: node-role.kubernetes.io/control-plane, operator: Exists}
 {{- end }}
 
 {{- define "gpuscape.budget" }}
