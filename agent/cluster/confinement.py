@@ -23,7 +23,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 
 from agent.cluster import node_feature
-from api import names
+from api import keys, names
 from kube.api import EVENTS, LEASES, NODE_FEATURES, NODES, Api, ApiResource, Object
 from kube.api_errors import AdmissionRefused, ApiError, NotFound
 from kube.lease import micro_time
@@ -93,19 +93,35 @@ class Confinement:
         return "; ".join(reasons)
 
 
-def tried(api: Api, node: str, namespace: str, *, node_features: bool = False) -> Confinement:
+def tried(
+    api: Api,
+    node: str,
+    namespace: str,
+    *,
+    node_features: bool = False,
+    mig_grants: bool = False,
+) -> Confinement:
     """Make the dry runs: one for each policy, more where another policy refuses in its place.
 
-    ``node_features``: whether the agent writes those.
+    ``node_features``: whether the agent writes those; ``mig_grants``: whether it acts on grants.
     """
     probes = _probes(api, node, namespace)
     if not node_features:
         del probes[names.AGENT_NODE_FEATURE]
+    if not mig_grants:
+        del probes[names.MIG_GRANT]
     return Confinement(
         trials=tuple(
             _trial(names.clusterwide(policy, namespace), asks) for policy, asks in probes.items()
         )
     )
+
+
+def grant_trial(api: Api, node: str, namespace: str) -> Trial:
+    """Whether a grant on the Node that no coordinator wrote is refused, by a dry run; of whoever
+    may patch Nodes and is not the coordinator."""
+    asks = _probes(api, node, namespace)[names.MIG_GRANT]
+    return _trial(names.clusterwide(names.MIG_GRANT, namespace), asks)
 
 
 _Asks = Mapping[str, Callable[[], Object]]
@@ -126,8 +142,8 @@ def _probes(api: Api, node: str, namespace: str) -> dict[str, _Asks]:
         "type": "Normal",
     }
 
-    def marked(part: str) -> Object:
-        patch = {"metadata": {part: {PROBE: "1"}}}
+    def marked(part: str, key: str = PROBE) -> Object:
+        patch = {"metadata": {part: {key: "1"}}}
         return api.patch(NODES, node, patch, dry_run=True)
 
     def made(resource: ApiResource, body: Object, *, manager: str | None = None) -> Object:
@@ -159,6 +175,10 @@ def _probes(api: Api, node: str, namespace: str) -> dict[str, _Asks]:
         names.AGENT_LEASE: {"the Lease of another node": lambda: lease(other)},
         names.AGENT_EVENT: {"an Event about another node": lambda: made(EVENTS, event)},
         names.AGENT_NODE_FEATURE: {"the NodeFeature of another node": feature},
+        # the agent's own policy lets this through in a dry run, so that the other is seen
+        names.MIG_GRANT: {
+            "a grant that no coordinator wrote": lambda: marked("annotations", keys.MIG_GRANT)
+        },
     }
 
 
@@ -175,13 +195,19 @@ def _trial(policy: str, asks: _Asks) -> Trial:
         except ApiError as error:
             return Trial(policy=policy, verdict=PolicyVerdict.UNKNOWN, reason=str(error))
         else:
+            part = "coordinator" if names.is_clusterwide(names.MIG_GRANT, policy) else "base"
             reason = (
-                f"policy {policy} lets {what} through: it or its binding is missing, "
-                "or it names another account; apply deploy/base/access.yaml for this namespace"
+                f"policy {policy} lets {what} through: it or its binding is missing, leaves this "
+                "Node out or only audits, or it names another account; apply "
+                f"deploy/{part}/access.yaml for this namespace"
             )
             return Trial(policy=policy, verdict=PolicyVerdict.OPEN, reason=reason)
     refused = " and ".join(f"{other} refused {what}" for other, what in others.items())
-    reason = f"{refused} in its place: exempt the account {names.AGENT} from that"
+    remedy = f"exempt the account {names.AGENT} from that"
+    is_of_agent = any(names.is_clusterwide(names.AGENT_NODE, other) for other in others)
+    if names.is_clusterwide(names.MIG_GRANT, policy) and is_of_agent:
+        remedy = "that policy is older than this agent: apply deploy/base/access.yaml"
+    reason = f"{refused} in its place: {remedy}"
     return Trial(policy=policy, verdict=PolicyVerdict.UNKNOWN, reason=reason)
 
 
@@ -199,19 +225,21 @@ class ConfinementCheck:
         node: str,
         namespace: str,
         node_features: bool = False,
+        mig_grants: bool = False,
         allow_unconfined: bool = False,
         on_change: Callable[[Confinement], None] = lambda _confinement: None,
         uniform: Callable[[float, float], float] = random.uniform,
     ) -> None:
         """``on_change`` is called with the first result and every one with other verdicts.
 
-        ``node_features``: whether the agent writes those.
+        ``node_features``: whether the agent writes those; ``mig_grants``: whether it acts on them.
         ``uniform`` draws a wait between two bounds.
         """
         self._api = api
         self._node = node
         self._namespace = namespace
         self._node_features = node_features
+        self._mig_grants = mig_grants
         self._allow_unconfined = allow_unconfined
         self._on_change = on_change
         self._uniform = uniform
@@ -230,7 +258,13 @@ class ConfinementCheck:
     def check(self, _now: float) -> float:
         """Try the policies; the seconds until the next time."""
         before = self._last
-        now = tried(self._api, self._node, self._namespace, node_features=self._node_features)
+        now = tried(
+            self._api,
+            self._node,
+            self._namespace,
+            node_features=self._node_features,
+            mig_grants=self._mig_grants,
+        )
         self._last = now
         if before is None or _verdicts(before) != _verdicts(now):
             self._log(now)

@@ -127,6 +127,7 @@ class Cluster:
             node=member.node,
             namespace=member.namespace,
             node_features=sink == "nodefeature",
+            mig_grants=layouts is not None and layouts.enforces,
             allow_unconfined=allow_unconfined,
             on_change=self._report_confinement,
             uniform=uniform,
@@ -228,7 +229,10 @@ class Cluster:
         """Try the admission policies when that is due; the seconds until the next time."""
         if (wait := self._turn.until_confine(now)) > 0:
             return wait
+        before = self._believes_grants
         wait = self._confinement.check(now)
+        if before is not self._believes_grants and self._node is not None:
+            self._show_layouts(self._node)
         self._hasten("lease")
         return wait
 
@@ -282,8 +286,41 @@ class Cluster:
             self._feature_sink.want(labels)
 
     def _about_layouts(self, layouts: LayoutWatch) -> tuple[Decisions, Decisions]:
-        """Labels and annotations."""
-        return layouts.labels(), layouts.annotations()
+        """Labels and annotations.
+
+        A request goes out only where its grant would be believed: a node that is cordoned for one
+        that does not begin would have been emptied for nothing.
+        """
+        annotations = layouts.annotations()
+        if not self._believes_grants and self._annotation(keys.MIG_GRANT) is None:
+            off = Absent(reason=f"{names.MIG_GRANT} is not seen to hold: grants are not acted on")
+            annotations = {
+                key: off if key == keys.MIG_REQUEST else it for key, it in annotations.items()
+            }
+        return layouts.labels(), annotations
+
+    @property
+    def _believes_grants(self) -> bool | None:
+        """Whether nobody but the coordinator can have written the grant; None: not tried yet."""
+        if self._layouts is None or not self._layouts.enforces:
+            return True
+        if self._confinement.last is None:
+            return None
+        return self._confinement.allows(names.MIG_GRANT)
+
+    def _show_layouts(self, node: Object | None) -> None:
+        """Have the layouts' watch see the Node, with a grant that can be believed alone."""
+        believed = self._believes_grants
+        if self._layouts is None or believed is None:
+            return
+        metadata = None if node is None else node["metadata"]
+        if metadata is not None and not believed:
+            notes = dict(metadata.get("annotations") or {})
+            notes.pop(keys.MIG_GRANT, None)
+            metadata = {**metadata, "annotations": notes}
+        self._layouts.saw(metadata)
+        if self._wanted is not None:
+            self._hand_over(self._wanted)
 
     def _may_write(self, policy: str) -> bool:
         """Whether what this policy judges may be written now."""
@@ -303,10 +340,7 @@ class Cluster:
 
     def _node_changed(self, node: Object | None) -> None:
         self._node = node
-        if self._layouts is not None:
-            self._layouts.saw(None if node is None else node["metadata"])
-            if self._wanted is not None:
-                self._hand_over(self._wanted)
+        self._show_layouts(node)
         self._node_sink.saw(node)
         if self._feature_sink is not None:
             self._feature_sink.saw(node)

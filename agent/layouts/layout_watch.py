@@ -102,6 +102,11 @@ class LayoutWatch:
         return self._record.wish
 
     @property
+    def enforces(self) -> bool:
+        """Whether layouts are changed here, where the Node's grant gives leave."""
+        return self._enforced is not None
+
+    @property
     def release_causes(self) -> tuple[str, ...]:
         """Why the GPUs are to be left alone for a change; empty where they need not be."""
         return () if self._enforced is None else self._enforced.causes

@@ -72,6 +72,15 @@ POLICY_OPEN: Final = FindingKind(
     fix="`kubectl apply -f deploy/base/access.yaml`, generated for the agent's namespace.",
     page="runbooks/GpuscapeConfinementNotEnforced.md",
 )
+GRANT_OPEN: Final = FindingKind(
+    name="grant-policy-not-in-force",
+    severity=FindingSeverity.ERROR,
+    cause="The admission policy that keeps everybody but the coordinator from granting MIG changes"
+    " lets a forged grant through: agents that enforce layouts change none.",
+    fix="`kubectl apply -f deploy/coordinator/access.yaml`, generated for its namespace; see that"
+    " the binding denies and selects every Node.",
+    page="security.md#who-may-grant-a-mig-change",
+)
 POLICY_UNKNOWN: Final = FindingKind(
     name="policy-not-confirmed",
     severity=FindingSeverity.WARNING,
@@ -149,7 +158,8 @@ KEYS_LEFT_ALONE: Final = FindingKind(
 
 KINDS: Final = (
     *image_checks.KINDS,
-    *(API_UNREACHABLE, API_REFUSED, RIGHT_MISSING, RIGHT_EXCESS, POLICY_OPEN, POLICY_UNKNOWN),
+    *(API_UNREACHABLE, API_REFUSED, RIGHT_MISSING, RIGHT_EXCESS),
+    *(POLICY_OPEN, GRANT_OPEN, POLICY_UNKNOWN),
     *(CLOCK_SKEW, KUBERNETES_OLD, KUBERNETES_PARTLY, KUBELET_SKEW, NODE_UNKNOWN),
     *(LABELS_MISSING, LABELS_DIFFER, RULE_LABELS_DIFFER, KEYS_LEFT_ALONE),
 )
@@ -211,7 +221,9 @@ def policies(facts: HereFacts) -> Iterator[DoctorFinding]:
     trials = known(known(facts.cluster).confinement).trials
     for trial in trials:
         if trial.verdict is PolicyVerdict.OPEN:
-            yield found(POLICY_OPEN, trial.policy, trial.reason)
+            is_on_grants = names.is_clusterwide(names.MIG_GRANT, trial.policy)
+            kind = GRANT_OPEN if is_on_grants else POLICY_OPEN
+            yield found(kind, trial.policy, trial.reason)
     unknown = [each for each in trials if each.verdict is PolicyVerdict.UNKNOWN]
     stopped = names.clusterwide(STOPPED_WRITES, facts.settings.namespace)
     if any(stopped in each.reason for each in unknown):

@@ -6,12 +6,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from agent.cluster.confinement import PolicyVerdict
 from api import keys, topology_annotation
 from api.mig_resources import GPU_RESOURCE
 from api.mig_status_annotation import MigPhase
 from api.topology_annotation import TopologyAnnotation
 from base.errors import BadInput
 from cli.doctor.checks import heartbeat_checks
+from cli.doctor.checks.cluster_checks import GRANT_OPEN
 from cli.doctor.checks.heartbeat_checks import WRITES_STOPPED, lease_findings, released_findings
 from cli.doctor.checks.image_checks import shown_skew, skew_findings
 from cli.doctor.facts.shown_node_facts import ShownNodeFacts
@@ -21,6 +23,7 @@ from cli.doctor.finding import (
     FindingSeverity,
     found,
     known,
+    not_looked_at,
     not_needed,
 )
 from cli.mig.cluster.cluster_layouts import NodeLayout, node_layout
@@ -159,13 +162,22 @@ POLICY_MISSING: Final = FindingKind(
     fix="`kubectl apply -f deploy/base/access.yaml`, generated for the agent's namespace.",
     page="runbooks/GpuscapeConfinementNotEnforced.md",
 )
+SECOND_INSTALLATION: Final = FindingKind(
+    name="second-installation",
+    severity=FindingSeverity.WARNING,
+    cause="Policies of gpuscape are in the cluster for another namespace too: two installations"
+    " write the same Nodes, and of two coordinators neither grants MIG changes.",
+    fix="Keep one: remove the other's programs, then `gpuscape uninstall --namespace NAMESPACE`,"
+    " which names its policies.",
+    page="install.md#one-installation-in-a-cluster",
+)
 
 KINDS: Final = (
     *heartbeat_checks.KINDS,
     *(NODE_NOT_READY, NODE_CORDONED, CORDON_LEFT, AGENT_MISSING, AGENT_FAILING, AGENT_OLD),
     *(TOPOLOGY_MISSING, TOPOLOGY_UNREADABLE, GPUS_UNHEALTHY, GPU_MISSING),
     *(NODE_OFFERS_NO_GPU, OFFERS_LESS, OFFERS_MORE),
-    *(MIG_HELD, MIG_FAILED, MIG_REFUSED, NO_COORDINATOR, POLICY_MISSING),
+    *(MIG_HELD, MIG_FAILED, MIG_REFUSED, NO_COORDINATOR, POLICY_MISSING, SECOND_INSTALLATION),
 )
 _UNHEALTHY: Final = ("unhealthy", "degraded")
 _MIG_KINDS: Final[Mapping[str, FindingKind]] = {
@@ -216,6 +228,23 @@ def policy_objects(facts: ShownNodeFacts) -> Iterator[DoctorFinding]:
     """Whether the agent's admission policies and their bindings are in the cluster."""
     for missing in known(facts.missing_policies):
         yield found(POLICY_MISSING, missing, f"there is no {missing}")
+
+
+def installations(facts: ShownNodeFacts) -> Iterator[DoctorFinding]:
+    """Whether gpuscape is installed once."""
+    for namespace in known(facts.others):
+        yield found(SECOND_INSTALLATION, namespace, f"policies for the namespace {namespace}")
+
+
+def grants(facts: ShownNodeFacts) -> Iterator[DoctorFinding]:
+    """Whether nobody but the coordinator can grant a MIG change, seen by a dry run."""
+    if facts.grants is None:
+        not_needed("no coordinator acts")
+    trial = known(facts.grants)
+    if trial.verdict is PolicyVerdict.OPEN:
+        yield found(GRANT_OPEN, trial.policy, trial.reason)
+    elif trial.verdict is PolicyVerdict.UNKNOWN:
+        not_looked_at(trial.reason)
 
 
 def writes(facts: ShownNodeFacts) -> Iterator[DoctorFinding]:
@@ -298,7 +327,8 @@ def cordon(facts: ShownNodeFacts) -> Iterator[DoctorFinding]:
 
 
 CHECKS: Final = (
-    *(kubelet_ready, agent_pod, lease, release, policy_objects, writes, topology),
+    *(kubelet_ready, agent_pod, lease, release, policy_objects, installations, grants),
+    *(writes, topology),
     *(gpu_health, offers, mig_layout, cordon),
 )
 

@@ -218,7 +218,15 @@ def _confinement(
     if account != agent:
         return Unread(f"the policies hold {agent}, and this runs as {account}: run it in its pod")
     features = settings.sink == "nodefeature"
-    return attempted(lambda: tried(api, node_name, settings.namespace, node_features=features))
+    return attempted(
+        lambda: tried(
+            api,
+            node_name,
+            settings.namespace,
+            node_features=features,
+            mig_grants=settings.mig_mode == "enforce",
+        )
+    )
 
 
 def _pods(api: InspectedApi, node_name: str) -> Iterator[str]:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from agent.cluster.confinement import CORE
+from agent.cluster.confinement import CORE, Trial, grant_trial
 from api import names
 from base.errors import BadInput
 from cli.doctor.facts.cluster_facts import (
@@ -54,6 +54,10 @@ class ShownNodeFacts:
     """Admission policies and bindings that should be there, as ``kind name``."""
     stopping_policy: str | Unread | None
     """The chart's admission policy that stops all writes; None where they go on."""
+    others: tuple[str, ...] | Unread
+    """Namespaces for which policies of other installations are in the cluster."""
+    grants: Trial | Unread | None
+    """Whether a forged grant of a MIG change is refused; None where no coordinator acts."""
     coordinator: CoordinatorView | Unread
 
     @property
@@ -82,6 +86,8 @@ def read_shown_node(api: InspectedApi, name: str, namespace: str) -> ShownNodeFa
         agent_image=agent_image(api, namespace),
         missing_policies=attempted(lambda: tuple(_missing(api, namespace))),
         stopping_policy=attempted(lambda: _stopping(api, namespace)),
+        others=attempted(lambda: tuple(_others(api, namespace))),
+        grants=attempted(lambda: grant_trial(api, name, namespace)) if coordinator.holder else None,
         coordinator=Unread(coordinator.problem) if coordinator.problem else coordinator,
     )
 
@@ -101,6 +107,15 @@ def _stopping(api: InspectedApi, namespace: str) -> str | None:
     except NotFound:
         return None
     return name
+
+
+def _others(api: InspectedApi, namespace: str) -> Iterator[str]:
+    """Namespaces of other installations, by the policies that each of them has of its own."""
+    ours = names.clusterwide(names.AGENT_NODE, namespace)
+    found = present_objects(api, ADMISSION_BINDINGS, metadata_only=True)
+    for name in sorted(each["metadata"]["name"] for each in found):
+        if name != ours and names.is_clusterwide(names.AGENT_NODE, name):
+            yield name.removeprefix(names.AGENT_NODE).removeprefix(".") or names.NAMESPACE
 
 
 def _missing(api: InspectedApi, namespace: str) -> Iterator[str]:

@@ -38,6 +38,8 @@ NODE, FLOOR, LEASE, EVENT, FEATURE = ORDER = (
     names.AGENT_EVENT,
     names.AGENT_NODE_FEATURE,
 )
+GRANT = names.MIG_GRANT
+"""Tried where the agent acts on grants."""
 OTHERS = "somebody-elses-policy"
 
 
@@ -65,6 +67,8 @@ class Dry:
         """The policy that refuses it."""
         if self.manager is not None:
             return FLOOR
+        if keys.MIG_GRANT in str(self.body):
+            return GRANT
         return {"Node": NODE, "Lease": LEASE, "Event": EVENT, "NodeFeature": FEATURE}[self.kind]
 
 
@@ -73,7 +77,7 @@ class Policies:
     """An API that answers each dry run of the self-check as its policy does, None for success."""
 
     answers: dict[str, ApiError | None] = field(
-        default_factory=lambda: {policy: refused(policy) for policy in ORDER}
+        default_factory=lambda: {policy: refused(policy) for policy in (*ORDER, GRANT)}
     )
     before: Callable[[Dry], bool] = lambda _dry: False
     """What a policy of somebody else refuses, which is the one that is named."""
@@ -233,6 +237,54 @@ def test_what_it_asks_for_is_whole_so_that_nothing_but_the_policy_refuses_it() -
 
 def test_an_agent_without_node_features_does_not_try_their_policy() -> None:
     assert FEATURE not in {trial.policy for trial in tried(Policies(), "n1", "gpuscape").trials}
+
+
+def acting(api: Policies) -> Confinement:
+    """What an agent sees that acts on grants."""
+    return tried(api, "n1", "gpuscape", node_features=True, mig_grants=True)
+
+
+def test_an_agent_that_acts_on_grants_tries_that_nobody_can_forge_one() -> None:
+    api = Policies()
+
+    assert acting(api).confirmed
+    assert (api.asked[-1].kind, api.asked[-1].name) == ("Node", "n1")
+    assert api.asked[-1].body == {"metadata": {"annotations": {keys.MIG_GRANT: "1"}}}
+    assert GRANT not in {trial.policy for trial in seen(Policies()).trials}
+
+
+def test_a_forged_grant_that_is_let_through_names_the_policy_and_its_file() -> None:
+    api = Policies()
+    api.answers[GRANT] = None
+
+    reason = acting(api).reason
+
+    assert reason.startswith(f"policy {GRANT} lets a grant that no coordinator wrote through")
+    assert "deploy/coordinator/access.yaml" in reason
+
+
+def test_an_agents_policy_from_before_that_refuses_the_grant_itself_is_named_with_its_file() -> (
+    None
+):
+    api = Policies()
+    api.answers[GRANT] = refused(NODE)
+
+    confinement = acting(api)
+
+    assert {it.policy: it.verdict for it in confinement.trials}[GRANT] is PolicyVerdict.UNKNOWN
+    assert confinement.reason.endswith(
+        "in its place: that policy is older than this agent: apply deploy/base/access.yaml"
+    )
+
+
+def test_without_the_policy_on_grants_all_else_may_be_written() -> None:
+    api = Policies()
+    api.answers[GRANT] = None
+    check = ConfinementCheck(api, node="n1", namespace="gpuscape", mig_grants=True)
+    check.check(0.0)
+
+    assert writable(check) == {*CORE, EVENT}
+    assert not check.allows(GRANT)
 
 
 def test_the_key_it_tries_is_under_our_prefix_and_none_of_the_agents() -> None:
@@ -435,7 +487,8 @@ def test_the_reason_names_what_was_let_through_and_the_way_out() -> None:
     api.answers[LEASE] = None
     assert seen(api).reason == (
         f"policy {LEASE} lets the Lease of another node through: it or its binding is missing,"
-        " or it names another account; apply deploy/base/access.yaml for this namespace"
+        " leaves this Node out or only audits, or it names another account; apply"
+        " deploy/base/access.yaml for this namespace"
     )
     assert [it.reason for it in seen(Policies()).trials] == [""] * len(ORDER)
 

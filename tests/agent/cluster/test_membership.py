@@ -61,7 +61,7 @@ class Policies:
     """The admission policies, as far as the agent tries them."""
 
     def __init__(self, api: FakeApi) -> None:
-        self.holding = {*CORE, names.AGENT_EVENT, names.AGENT_NODE_FEATURE}
+        self.holding = {*CORE, names.AGENT_EVENT, names.AGENT_NODE_FEATURE, names.MIG_GRANT}
         for policy, refuses in {
             names.AGENT_FLOOR: lambda call: call.manager != names.AGENT,
             names.AGENT_NODE: lambda call: call.resource is NODES and _foreign(call),
@@ -75,6 +75,9 @@ class Policies:
             ),
             names.AGENT_NODE_FEATURE: lambda call: (
                 call.resource is NODE_FEATURES and call.name != names.node_feature(NODE)
+            ),
+            names.MIG_GRANT: lambda call: (
+                keys.MIG_GRANT in ((call.body or {}).get("metadata", {}).get("annotations") or {})
             ),
         }.items():
             api.refuse(policy, self._judge(policy, refuses))
@@ -651,52 +654,131 @@ def test_what_becomes_of_a_mig_layout_is_shown_on_the_node(tmp_path: Path) -> No
     assert scene.metric("gpuscape_api_writes_total", object="Node") == 2
 
 
-def test_a_change_with_leave_closes_the_handles_and_opens_them_again(tmp_path: Path) -> None:
-    """The coordinator's grant on the Node is enough; the state's label goes with the status."""
-    jobs: list[Callable[[], None]] = []
-    tasks: list[ActuatorTask] = []
+class Enforcing:
+    """An agent that changes layouts where it has leave; its actuator does not manage to."""
 
-    def ask(task: ActuatorTask) -> ActuatorAnswer:
-        tasks.append(task)
+    def __init__(self, tmp_path: Path) -> None:
+        self.tasks: list[ActuatorTask] = []
+        self._jobs: list[Callable[[], None]] = []
+        enforce = EnforceEdges(
+            ask=self._ask,
+            closed=lambda: True,
+            load=lambda: "boot",
+            start=self._jobs.append,
+        )
+        self.scene = Scene(layouts=True, enforce=enforce, ready=tmp_path / "driver-ready")
+        assert self.scene.snapshot is not None
+        first = self.scene.snapshot.gpus[0]
+        assert first.uuid is not None
+        off = Mode(current=False, pending=False)
+        h100 = mig_gpu("h100-sxm5-80gb", uuid=first.uuid, mode=off, resetless=True)
+        self.scene.mig_read = (replace(h100, bus_id=first.bus_id),)
+
+    def _ask(self, task: ActuatorTask) -> ActuatorAnswer:
+        self.tasks.append(task)
         if isinstance(task, StateRequest):
             return StateAnswer()
         if isinstance(task, ApplyRequest):
-            assert it.held[-1] == (CAUSE,)
+            assert self.scene.held[-1] == (CAUSE,)
         return ChangeAnswer(change=task.change, end=ChangeEnd.PREVIOUS, reason="it would not")
 
-    enforce = EnforceEdges(
-        ask=ask,
-        closed=lambda: True,
-        load=lambda: "boot",
-        start=jobs.append,
-    )
-    it = Scene(layouts=True, enforce=enforce, ready=tmp_path / "driver-ready")
-    assert it.snapshot is not None
-    first = it.snapshot.gpus[0]
-    assert first.uuid is not None
-    off = Mode(current=False, pending=False)
-    h100 = mig_gpu("h100-sxm5-80gb", uuid=first.uuid, mode=off, resetless=True)
-    it.mig_read = (replace(h100, bus_id=first.bus_id),)
-
-    def work(seconds: float) -> None:
+    def work(self, seconds: float) -> None:
         for _ in range(int(seconds)):
-            it.run(1)
-            it.see()
-            while jobs:
-                jobs.pop(0)()
+            self.scene.run(1)
+            self.scene.see()
+            while self._jobs:
+                self._jobs.pop(0)()
 
-    it.start()
-    it.see(annotations={keys.MIG_LAYOUT: '{"0": {"1g.10gb": 7}}'})
-    work(MINUTE)
-    asked = mig_request_annotation.decode(it.node()["annotations"][keys.MIG_REQUEST])
+    def wish(self) -> None:
+        self.scene.start()
+        self.scene.see(annotations={keys.MIG_LAYOUT: '{"0": {"1g.10gb": 7}}'})
+        self.work(MINUTE)
+
+    def request(self) -> mig_request_annotation.MigRequestAnnotation | None:
+        text = self.scene.node()["annotations"].get(keys.MIG_REQUEST)
+        return None if text is None else mig_request_annotation.decode(text)
+
+    def grant(self, request: str) -> None:
+        grant = MigGrantAnnotation(v=1, request=request, phase=GrantPhase.GO)
+        self.scene.see(annotations={keys.MIG_GRANT: mig_grant_annotation.encode(grant)})
+        self.work(MINUTE)
+
+    def changes(self) -> list[str]:
+        return [one.change for one in self.tasks if isinstance(one, ApplyRequest)]
+
+
+def test_without_the_policy_on_grants_no_request_goes_out_and_no_grant_is_acted_on(
+    tmp_path: Path,
+) -> None:
+    """And as soon as the policy holds, all goes its way."""
+    on = Enforcing(tmp_path)
+    on.scene.policies.holding.discard(names.MIG_GRANT)
+    on.wish()
+    assert on.request() is None
+    assert status_of(on.scene).phase == "waiting"
+    assert on.scene.metric("gpuscape_confinement_enforced", policy=names.MIG_GRANT) == 0
+    assert on.scene.metric("gpuscape_confinement_enforced", policy=names.AGENT_NODE) == 1
+    assert COUNT in on.scene.node()["labels"], "what that policy does not judge is written"
+    on.grant(status_of(on.scene).request)
+    assert on.changes() == []
+
+    on.scene.see(annotations={keys.MIG_GRANT: None})
+    on.scene.policies.holding.add(names.MIG_GRANT)
+    on.work(1300)
+    asked = on.request()
+    assert asked is not None
+    on.grant(asked.request)
+    assert on.changes() == [asked.request]
+
+
+def test_a_grant_that_stands_while_the_policy_goes_keeps_its_request(tmp_path: Path) -> None:
+    """Else the coordinator would take the request for given up, and its cordon would come off
+    while the agent may have begun."""
+    on = Enforcing(tmp_path)
+    on.wish()
+    asked = on.request()
+    assert asked is not None
+    on.scene.policies.holding.discard(names.MIG_GRANT)
+    on.scene.cluster.confine(on.scene.now)
+    grant = MigGrantAnnotation(v=1, request=asked.request, phase=GrantPhase.HOLD)
+    on.scene.see(annotations={keys.MIG_GRANT: mig_grant_annotation.encode(grant)})
+    on.work(5)
+    assert on.request() == asked
+    assert on.changes() == []
+
+
+def test_a_node_that_was_seen_before_the_policies_were_tried_is_seen_again_then(
+    tmp_path: Path,
+) -> None:
+    """The watch need not show it once more."""
+    on = Enforcing(tmp_path)
+    on.scene.start()
+
+    assert status_of(on.scene).phase == "idle"
+
+
+def test_an_agent_that_only_observes_does_not_try_the_policy_on_grants(tmp_path: Path) -> None:
+    scene = Scene(layouts=True, ready=tmp_path / "driver-ready")
+    scene.policies.holding.discard(names.MIG_GRANT)
+    scene.start()
+
+    assert not any(
+        keys.MIG_GRANT in str(call.body) for call in scene.api.calls if call.verb == "patch"
+    )
+
+
+def test_a_change_with_leave_closes_the_handles_and_opens_them_again(tmp_path: Path) -> None:
+    """The coordinator's grant on the Node is enough; the state's label goes with the status."""
+    on = Enforcing(tmp_path)
+    it = on.scene
+    on.wish()
+    asked = on.request()
     assert asked is not None
     assert (asked.gpus, asked.modes) == ((0,), True)
     assert it.node()["labels"][keys.MIG_CONFIG_STATE] == "pending"
-    grant = MigGrantAnnotation(v=1, request=asked.request, phase=GrantPhase.GO)
-    it.see(annotations={keys.MIG_GRANT: mig_grant_annotation.encode(grant)})
-    work(MINUTE)
+    on.grant(asked.request)
 
-    assert [one.change for one in tasks if isinstance(one, ApplyRequest)] == [asked.request]
+    assert on.changes() == [asked.request]
     assert it.held[-1] == ()
     found = status_of(it)
     assert (found.phase, found.request, found.end) == ("failed", asked.request, "previous")

@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from agent.cluster.confinement import CORE, PROBE
 from agent.settings.agent_settings import AgentSettings
-from api import names
+from api import keys, names
 from api.actuator_messages import ActuatorAnswer, StateAnswer, written
 from cli.doctor.facts.here_facts import HereFacts, read_here
 from cli.doctor.facts.kubelet_facts import REGISTRATION
@@ -43,7 +43,7 @@ MACHINE: Final = "dgx-a100"
 NAME: Final = "node-a"
 POD_UID: Final = "uid-of-agent"
 UNKNOWN_GPU: Final = "GPU-ffffffff-ffff-ffff-ffff-ffffffffffff"
-ALL_POLICIES: Final = (*CORE, names.AGENT_EVENT)
+ALL_POLICIES: Final = (*CORE, names.AGENT_EVENT, names.MIG_GRANT)
 
 
 @functools.cache
@@ -253,4 +253,5 @@ _REFUSALS: Final[Mapping[str, Callable[[Call], bool]]] = {
         call.resource == LEASES and call.verb == "create" and call.name != names.lease(NAME)
     ),
     names.AGENT_EVENT: lambda call: call.resource == EVENTS,
+    names.MIG_GRANT: lambda call: keys.MIG_GRANT in str(call.body),
 }

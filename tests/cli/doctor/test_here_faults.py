@@ -210,6 +210,13 @@ def policies_but(one: str) -> Plant:
     return lambda node: node.enforces(*(each for each in ALL_POLICIES if each != one))
 
 
+def forged_grants(node: ExaminedNode) -> None:
+    """The agent acts on grants, and anybody may write one."""
+    node.with_settings(mig_mode="enforce")
+    node.answers_as_actuator()
+    policies_but(names.MIG_GRANT)(node)
+
+
 def overloaded(node: ExaminedNode) -> None:
     """The server answers no dry run of a Lease, so that nobody knows who would refuse it."""
     policies_but(names.AGENT_LEASE)(node)
@@ -319,6 +326,7 @@ FAULTS: Mapping[str, tuple[Plant, frozenset[str]]] = {
             (),
         ),
         ("policy-not-in-force", policies_but(names.AGENT_NODE), ()),
+        ("grant-policy-not-in-force", forged_grants, ()),
         ("policy-not-confirmed", overloaded, ()),
         ("writes-stopped", stopped_writes, ()),
         (

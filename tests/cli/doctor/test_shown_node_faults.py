@@ -59,6 +59,7 @@ class ShownNode:
         for policy in CORE:
             server.create(ADMISSION_POLICIES, {"metadata": {"name": policy}})
             server.create(ADMISSION_BINDINGS, {"metadata": {"name": policy}})
+        self.api.refuse(names.MIG_GRANT, lambda call: keys.MIG_GRANT in str(call.body))
 
     def renews(self, name: str, holder: str, age_seconds: float) -> None:
         at = micro_time(datetime.fromtimestamp(time.time() - age_seconds, UTC))
@@ -168,6 +169,10 @@ FAULTS: Mapping[str, Plant] = {
         labels={"nvidia.com/gpu.deploy.driver": "paused-for-driver-upgrade"}
     ),
     "policy-missing": lambda node: node.api.server.delete(ADMISSION_BINDINGS, names.AGENT_NODE),
+    "grant-policy-not-in-force": lambda node: node.api.heal(),
+    "second-installation": lambda node: node.api.server.create(
+        ADMISSION_BINDINGS, {"metadata": {"name": f"{names.AGENT_NODE}.labels-only"}}
+    ),
     "writes-stopped": lambda node: node.api.server.create(
         ADMISSION_BINDINGS, {"metadata": {"name": STOPPED_WRITES}}
     ),
@@ -228,7 +233,7 @@ def test_an_image_whose_tag_fits_or_says_nothing_is_no_fault(
 def test_every_kind_of_finding_on_a_node_from_outside_is_planted() -> None:
     seen_on_the_node_alone = {"lease-held-by-other"}
 
-    of_both = {"version-skew"}
+    of_both = {"version-skew", "grant-policy-not-in-force"}
 
     assert {kind.name for kind in CATALOG["node"]} == set(FAULTS) - of_both | seen_on_the_node_alone
 
@@ -242,6 +247,31 @@ def test_what_the_account_may_not_read_is_not_taken_for_well(node: ShownNode) ->
 
     assert made.findings == ()
     assert {each.check for each in made.not_looked_at} == {"agent-pod", "policy-objects"}
+
+
+def test_a_policy_on_grants_that_could_not_be_tried_is_not_taken_for_well(node: ShownNode) -> None:
+    node.api.heal()
+    node.api.fail("patch", Forbidden("not allowed"), times=None, resource=NODES)
+
+    made = node.examined()
+
+    assert made.findings == ()
+    assert [each.check for each in made.not_looked_at] == ["grants"]
+
+
+def test_the_other_installations_namespace_is_named(node: ShownNode) -> None:
+    other = {"metadata": {"name": f"{names.AGENT_NODE}.labels-only"}}
+    node.api.server.create(ADMISSION_BINDINGS, other)
+    node.api.server.create(ADMISSION_BINDINGS, {"metadata": {"name": f"{names.AGENT_NODE}-x"}})
+
+    assert [each.about for each in node.examined().findings] == ["labels-only"]
+
+
+def test_where_no_coordinator_acts_nobody_tries_the_policy_on_grants(node: ShownNode) -> None:
+    node.api.heal()
+    node.no_coordinator()
+
+    assert node.examined().findings == ()
 
 
 def test_a_cordon_of_a_change_under_way_is_no_fault(node: ShownNode) -> None:
