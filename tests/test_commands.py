@@ -37,6 +37,7 @@ RUN: Final = {
     ("docs/helm.md", "policies"): "tests/node/test_network_policies.py",
     ("docs/helm.md", "remove"): "tests/test_readme.py",
     ("docs/install.md", "another namespace"): "tests/deploy/test_manifests.py",
+    ("docs/install.md", "coordinators bounds"): "tests/deploy/test_manifests.py",
     ("docs/examples.md", "cluster"): "tests/cluster/test_examples.py",
     ("docs/examples.md", "teams"): "tests/cluster/test_examples.py",
     ("docs/install.md", "take-over"): "tests/node/test_moving_on_nodes.py",

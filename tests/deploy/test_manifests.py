@@ -20,6 +20,7 @@ from base.settings import version_skew
 from cli.main import main
 from tests.deploy import install_page
 from tests.deploy.daemonset import DEPLOY, agent_process, container, daemonset, manifests
+from tools.access import __main__ as access
 
 FILES = manifests()
 FOLDERS = sorted(file.parent for file in FILES if file.name == "kustomization.yaml")
@@ -169,6 +170,55 @@ def test_the_pages_commands_move_everything_to_another_namespace(tmp_path: Path)
     assert {"DaemonSet", "Namespace", "Role", "RoleBinding", "ServiceAccount"} <= kinds
     assert [one for one in found if _in_namespace(one) == names.NAMESPACE] == []
     assert f"system:serviceaccount:{names.NAMESPACE}:" not in str(found)
+
+
+def test_the_pages_command_bounds_the_coordinator_as_it_says(tmp_path: Path) -> None:
+    shutil.copytree(DEPLOY, tmp_path / "deploy")
+    (tmp_path / "tools").symlink_to(DEPLOY.parent / "tools")
+    (tmp_path / ".venv").symlink_to(sys.prefix)
+    before = _variables(DEPLOY)
+
+    _shell(install_page.commands("coordinators bounds"), tmp_path, first_on_path=tmp_path)
+
+    after = _variables(tmp_path / "deploy")
+    assert {key for key in after if after[key] != before[key]} == {"slots", "protected", "plugins"}
+    assert (before["slots"], after["slots"]) == ("1", "3")
+    assert "'monitoring'" in after["protected"]
+    assert "'kueue-system'" in after["protected"]
+    assert "'kube-system'" in after["protected"]
+    assert "'monitoring/my-device-plugin-'" in after["plugins"]
+
+
+def _variables(deploy: Path) -> dict[str, str]:
+    """Of the policies on the coordinator's Leases and evictions."""
+    names_of = {f"{names.COORDINATOR}-{it}" for it in ("lease", "eviction")}
+    return {
+        it["name"]: it["expression"]
+        for one in documents(deploy / "coordinator" / "access.yaml")
+        if one["kind"] == "ValidatingAdmissionPolicy" and one["metadata"]["name"] in names_of
+        for it in one["spec"]["variables"]
+    }
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (("--slots", "101"), "'101' is no number from 0 to 100"),
+        (("--slots", "many"), "'many' is no number from 0 to 100"),
+        (("--protected-namespace", "Mon"), "'Mon' is no namespace"),
+        (("--plugin-pod", "plugin"), "'plugin' is no namespace, a slash and the beginning"),
+        (("--plugin-pod", "x/'y"), "is no namespace, a slash and the beginning"),
+    ],
+)
+def test_bounds_that_cannot_be_are_refused_in_one_line_and_nothing_is_printed(
+    words: tuple[str, str], why: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        access.main([*words, "coordinator"])
+
+    printed = capsys.readouterr()
+    assert (ended.value.code, printed.out) == (2, "")
+    assert why in printed.err.splitlines()[-1]
 
 
 def _in_namespace(one: dict[str, Any]) -> str:
