@@ -68,12 +68,12 @@ _BOUNDS: Final = CoordinatorBounds(
 )
 """Marks in the place of what the chart's values say."""
 _BOUND_VALUES: Final = {
-    "        'a-protected-namespace'\n": """\
+    "        'a-protected-namespace',\n": """\
         {{- range .Values.mig.coordinator.protectedNamespaces }}
         '{{ . }}',
         {{- end }}
 """,
-    "        'a-plugin-pod'\n": """\
+    "        'a-plugin-pod',\n": """\
         {{- range .Values.mig.coordinator.pluginPods }}
         '{{ .namespace }}/{{ .prefix }}',
         {{- end }}

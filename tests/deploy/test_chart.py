@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
+from api import names
 from tests.deploy.chart import (
     CHART,
     HOOK,
@@ -20,6 +21,7 @@ from tests.deploy.chart import (
     rendered,
 )
 from tests.deploy.daemonset import DEPLOY
+from tools.access.coordinator import CoordinatorBounds
 from tools.access.files import parts_of
 
 pytestmark = pytest.mark.cluster
@@ -223,6 +225,38 @@ def test_rights_in_another_namespace_are_those_that_are_made_for_it() -> None:
     )
 
 
+@pytest.mark.parametrize("slots", [0, 3])
+def test_the_coordinators_bounds_are_those_of_the_values(slots: int) -> None:
+    coordinator = {
+        "settings": {"slots": slots},
+        "protectedNamespaces": ["kube-system", "kueue-system"],
+        "pluginPods": [{"namespace": "kube-system", "prefix": "my-plugin-"}],
+        "onGpuNodes": True,
+    }
+    values = {
+        "agent": {"migDevices": "sys-admin"},
+        "mig": {"mode": "enforce", "coordinator": coordinator},
+    }
+    bounds = CoordinatorBounds(
+        slots=slots,
+        protected=("kube-system", "kueue-system"),
+        plugin_pods=("kube-system/my-plugin-",),
+    )
+    wanted = objects(yaml.dump_all(parts_of(bounds=bounds)["coordinator"]))
+
+    made = objects(rendered(values))
+
+    assert {key: made.get(key) for key in wanted} == wanted
+    pod = made["Deployment", "gpuscape", "gpuscape-coordinator"]["spec"]["template"]["spec"]
+    assert list(pod["affinity"]["nodeAffinity"]) == [
+        "preferredDuringSchedulingIgnoredDuringExecution"
+    ]
+
+
+def test_who_grants_mig_changes_comes_with_the_coordinator_alone() -> None:
+    assert not any(name == names.MIG_GRANT for _, _, name in objects(rendered()))
+
+
 def test_a_canary_has_its_own_image_and_the_others_leave_its_nodes() -> None:
     made = agents({"agent": {"canary": {"nodes": "pool=canary", "tag": "0.2.0"}}})
     images = {name: its["containers"]["agent"]["image"] for name, its in made.items()}
@@ -399,6 +433,18 @@ def test_helm_names_a_tag_of_another_minor_version(values: dict[str, Any], named
 
 
 MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
+    "a protected namespace that is none": (
+        {"mig": {"coordinator": {"protectedNamespaces": ["Kube_System"]}}},
+        'mig.coordinator.protectedNamespaces is "Kube_System": it should be the name',
+    ),
+    "a plugin's pods with a quote": (
+        {"mig": {"coordinator": {"pluginPods": [{"namespace": "x", "prefix": "a'b"}]}}},
+        "its prefix should be how a pod's name begins",
+    ),
+    "a plugin's pods without a prefix": (
+        {"mig": {"coordinator": {"pluginPods": [{"namespace": "x"}]}}},
+        "missing property 'prefix'",
+    ),
     "no registry": ({"image": {"repository": ""}}, "image.repository is empty: name the registry"),
     "a tag in the name": (
         {"image": {"repository": "r.example/g:1"}},

@@ -28,16 +28,14 @@ def quoted(text: str) -> Expression:
 def listed(texts: Iterable[str]) -> Expression:
     """A list of strings, one a line where there are more than three."""
     items = [quoted(text) for text in texts]
-    return f"[{', '.join(items)}]" if len(items) <= 3 else _in_lines(items)
+    if len(items) <= 3:
+        return f"[{', '.join(items)}]"
+    return "[\n  " + ",\n  ".join(items) + "\n]"
 
 
 def in_lines(texts: Iterable[str]) -> Expression:
-    """A list of strings, one a line, for those who change it."""
-    return _in_lines([quoted(text) for text in texts])
-
-
-def _in_lines(items: Iterable[Expression]) -> Expression:
-    return "[\n  " + ",\n  ".join(items) + "\n]"
+    """A list of strings, one a line and a comma behind each, for those who change it."""
+    return "[\n" + "".join(f"  {quoted(text)},\n" for text in texts) + "]"
 
 
 def all_of(*parts: Expression) -> Expression:
