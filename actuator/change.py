@@ -10,33 +10,27 @@ process that died anywhere is followed by one that goes on from there.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 from uuid import uuid4
 
 import msgspec
 
-from actuator.change_record import VERSION, ChangeOutcome, ChangeRecord, Direction
+from actuator.change_record import VERSION, ChangeOutcome, ChangeRecord, Direction, GpuName
 from actuator.journal import Journal, JournalUnusable
+from actuator.layout_steps import empty, reach, reach_each
 from actuator.mig_world import MigWorld, StepFailed
 from actuator.verified_layouts import RestoredGpu, VerifiedLayout
 from api.mig_resources import MigStrategy
 from discovery.host.kubelet_devices import SETTLED_SECONDS
 from discovery.mig_state import MigGpu
 from mig.gpu_layout import GpuLayout, found_layout, has_layout
-from mig.holders import HolderKind, MigHolders, MigPart
+from mig.holders import HolderKind
 from mig.planner import MigPlan, MigRefusal, ObstacleKind, plan
-from mig.steps import MigStep
 
 log = logging.getLogger(__name__)
 
-_TRIES: Final = 4
-"""Of a step that the driver refuses for a cause that may pass."""
-_MOST_STEPS: Final = 1000
-"""Sixteen GPUs with seven instances each need 448 at most."""
-_FIRST_PAUSE_SECONDS: Final = 0.5
-"""Doubled with each further try."""
 _LOOK_SECONDS: Final = 1.0
 """Between two looks at pods that are in the way, before a change begins."""
 _ENDING_SECONDS: Final = 5.0
@@ -80,7 +74,7 @@ def apply(
     have to be. Raises JournalUnusable where the journal cannot be kept, and StepFailed where the
     GPUs cannot be read or are not what they were: nothing was done then.
     """
-    journal.need_no_change()
+    journal.need_no_change(wanted.keys())
     seen, found = _planned(world, wanted, strategy)
     if isinstance(found, MigRefusal):
         return ChangeResult(outcome=None, reason=found.obstacles[0].detail, refusal=found)
@@ -145,24 +139,62 @@ def begin(
         previous={gpu.uuid: found_layout(gpu, exact=True) for gpu in gpus},
         direction=direction,
         reason=reason,
+        gpus={gpu.uuid: GpuName(index=gpu.index, bus_id=gpu.bus_id) for gpu in gpus},
     )
     journal.write(record)
     log.info("MIG change begun", extra={"change": record.change, "asked": asked})
     return record
 
 
-def resume(world: MigWorld, journal: Journal) -> ChangeResult | None:
-    """End a change that another process began; None where there is none.
+def resume(world: MigWorld, journal: Journal, *, held: bool = True) -> ChangeResult | None:
+    """End what other processes left open; None where there is nothing.
 
-    One that is held goes back once more. Raises as :func:`apply`.
+    A change that was stopped goes on; then, with ``held``, those that are held go back once more,
+    on the GPUs that hold them alone. The result is that of the first, or of one that is held now.
+    Raises as :func:`apply`.
     """
+    results = []
+    held_before = journal.held() if held else ()
     record = journal.load()
-    if record is None:
-        return None
-    log.warning("MIG change resumed", extra={"change": record.change, "way": record.direction})
-    if record.outcome is ChangeOutcome.HELD:
-        record = msgspec.structs.replace(record, outcome=None)  # its direction is back already
-    return drive(world, journal, record)
+    if record is not None:
+        log.warning("MIG change resumed", extra={"change": record.change, "way": record.direction})
+        results.append(drive(world, journal, record))
+    for one in held_before:
+        log.warning("MIG change resumed", extra={"change": one.change, "way": one.direction})
+        results.append(_go_back(world, journal, one))
+    still = (one for one in results if one.outcome is ChangeOutcome.HELD)
+    return next(still, results[0] if results else None)
+
+
+def give_up(journal: Journal, gpus: Collection[str]) -> tuple[str, ...]:
+    """Take GPUs out of every change that has not ended, and out of the layouts to bring back.
+
+    Nothing is done to a GPU, and the driver is not asked. The layouts from before stay in the
+    history; a change that has no other GPU ends. Those that were in one of both are given back.
+    Raises JournalUnusable.
+    """
+    found: set[str] = set()
+    record = journal.load()
+    for one in (*(() if record is None else (record,)), *journal.held()):
+        gone = one.previous.keys() & set(gpus)
+        if not gone:
+            continue
+        found |= gone
+        log.warning(
+            "MIG GPUs given up", extra={"change": one.change, "gpus": ", ".join(sorted(gone))}
+        )
+        left = one.without(gone)
+        if not left.wanted or (one.outcome is ChangeOutcome.HELD and one.stuck and not left.stuck):
+            journal.end(msgspec.structs.replace(left, outcome=ChangeOutcome.PREVIOUS))
+        elif one.outcome is ChangeOutcome.HELD:
+            journal.hold(left)
+        else:
+            journal.write(left)
+    verified = journal.verified()
+    kept = {uuid: layout for uuid, layout in verified.items() if uuid not in gpus}
+    if len(kept) < len(verified):
+        journal.verify(kept)
+    return tuple(sorted(found | (verified.keys() - kept.keys())))
 
 
 def drive(world: MigWorld, journal: Journal, record: ChangeRecord) -> ChangeResult:
@@ -175,10 +207,18 @@ def drive(world: MigWorld, journal: Journal, record: ChangeRecord) -> ChangeResu
         record = msgspec.structs.replace(record, direction=Direction.BACK, reason=failure)
         _note(journal, record)
         log.warning("MIG change rolling back", extra={"change": record.change, "why": failure})
-    failure = reach(world, record.previous)
-    if failure is None:
+    return _go_back(world, journal, record)
+
+
+def _go_back(world: MigWorld, journal: Journal, record: ChangeRecord) -> ChangeResult:
+    """Each GPU by itself: one that is lost is no reason to leave the others where they are."""
+    concerns = record.concerns
+    previous = {uuid: one for uuid, one in record.previous.items() if uuid in concerns}
+    failures = reach_each(world, previous)
+    if not failures:
+        record = msgspec.structs.replace(record, stuck=())
         return _end(journal, record, ChangeOutcome.PREVIOUS)
-    return _hold(world, journal, record, failure)
+    return _hold(world, journal, record, failures)
 
 
 def remember(world: MigWorld, journal: Journal, gpus: Collection[str]) -> None:
@@ -243,114 +283,26 @@ def _note(journal: Journal, record: ChangeRecord) -> None:
         log.warning("MIG journal not written", extra={"why": str(error)})
 
 
-def _hold(world: MigWorld, journal: Journal, record: ChangeRecord, failure: str) -> ChangeResult:
-    """Neither layout can be reached: empty what is idle on the affected GPUs, and say so."""
-    why = f"{record.reason}; the way back failed too" if record.reason else "the way back failed"
-    reason = f"{why}: {failure}"
-    held = msgspec.structs.replace(record, outcome=ChangeOutcome.HELD, reason=reason)
-    _empty(world, record.previous.keys())
-    _note(journal, held)
+_BACK_TOO: Final = "; the way back failed too: "
+
+
+def _hold(
+    world: MigWorld, journal: Journal, record: ChangeRecord, failures: Mapping[str, str]
+) -> ChangeResult:
+    """GPUs can reach neither layout: empty what is idle on those, and say so.
+
+    ``failures``: by UUID. The other GPUs are free for other changes.
+    """
+    first = record.reason.partition(_BACK_TOO)[0]  # it may have been held before
+    each = "; ".join(f"GPU {uuid}: {why}" for uuid, why in failures.items())
+    reason = f"{first}{_BACK_TOO}{each}" if first else f"the way back failed: {each}"
+    held = msgspec.structs.replace(
+        record, outcome=ChangeOutcome.HELD, reason=reason, stuck=tuple(failures)
+    )
+    empty(world, failures.keys())
+    try:
+        journal.hold(held)
+    except JournalUnusable as error:
+        log.warning("MIG journal not written", extra={"why": str(error)})
     log.warning("MIG change held; run gpuscape mig restore", extra={"why": reason})
     return ChangeResult(outcome=ChangeOutcome.HELD, reason=reason)
-
-
-def _empty(world: MigWorld, gpus: Iterable[str]) -> None:
-    """Destroy what is idle on GPUs that the driver still answers for, each by itself."""
-    for uuid in gpus:
-        try:
-            found = next((one for one in world.observe([uuid]) if one.uuid == uuid), None)
-            if found is not None:
-                _take_steps(world, {uuid: _busy_part(found, world.holders())})
-        except StepFailed as error:
-            log.warning("MIG GPU not emptied", extra={"gpu": uuid, "why": str(error)})
-
-
-def _busy_part(gpu: MigGpu, holders: MigHolders) -> GpuLayout:
-    """The instances of a GPU that have a holder, where they are."""
-    busy = tuple(one for one in gpu.instances if holders.get(MigPart(gpu.uuid, one.id)))
-    return found_layout(replace(gpu, instances=busy), exact=True)
-
-
-def reach(world: MigWorld, wanted: Mapping[str, GpuLayout]) -> str | None:
-    """Bring the GPUs there and see it in a fresh session; None, or why not.
-
-    Other GPUs are not looked at: no step touches them, and what somebody else does to them
-    meanwhile, or that one of them does not answer, is no reason to take back a right change.
-    """
-    try:
-        failure = _take_steps(world, wanted)
-        if failure is not None:
-            return failure
-        world.reopen()
-        seen = {gpu.uuid: gpu for gpu in world.observe(wanted.keys())}
-    except StepFailed as error:
-        return str(error)
-    for uuid, layout in wanted.items():
-        if uuid not in seen or not has_layout(seen[uuid], layout):
-            return f"GPU {uuid} does not have the layout after all steps"
-    return None
-
-
-def _take_steps(world: MigWorld, wanted: Mapping[str, GpuLayout]) -> str | None:
-    """Plan, take the first step, look again, until no step is left; None, or why it stopped.
-
-    A step that failed counts as done where the state shows it. One that brings nothing is tried
-    again a few times if the cause may pass. Progress is a state that was not there before,
-    whatever the plans say: steps that lead back to an earlier one would go on for ever. Raises
-    StepFailed where the state cannot be read.
-    """
-    states: list[_State] = []
-    tries = 0
-    failure = StepFailed("no step was taken")
-    for _ in range(_MOST_STEPS):
-        seen = world.observe(wanted.keys())
-        found = plan(seen, wanted, world.holders(), spare_busy=True)
-        if isinstance(found, MigRefusal):
-            return found.obstacles[0].detail
-        if not found.steps:
-            return None
-        state = _state(seen)
-        if state not in states:
-            states.append(state)
-            tries = 0
-        elif state != states[-1]:
-            return (
-                "the steps lead back to a layout that was there before; somebody else may be"
-                f" changing MIG: {found.steps[0]} would be next"
-            )
-        else:
-            tries += 1
-            if tries == _TRIES or not failure.passes:
-                return str(failure)
-            world.pause(_FIRST_PAUSE_SECONDS * 2 ** (tries - 1))
-        failure = _perform(world, found.steps[0])
-    return f"no end after {_MOST_STEPS} steps"
-
-
-_State = tuple[object, ...]
-
-
-def _state(gpus: Iterable[MigGpu]) -> _State:
-    """What steps change, without the ids, which the driver chooses."""
-    return tuple(
-        (
-            gpu.uuid,
-            gpu.mode,
-            tuple(
-                (one.profile, one.start, tuple(sorted((c.start, c.slices) for c in one.compute)))
-                for one in sorted(gpu.instances, key=lambda one: one.start)
-            ),
-        )
-        for gpu in gpus
-    )
-
-
-def _perform(world: MigWorld, step: MigStep) -> StepFailed:
-    """Do a step; what to report if the state does not show it afterwards."""
-    log.info("MIG step", extra={"step": str(step)})
-    try:
-        world.perform(step)
-    except StepFailed as error:
-        log.warning("MIG step failed", extra={"step": str(step), "why": str(error)})
-        return error
-    return StepFailed(f"the driver reported success without effect: {step}", passes=True)

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from enum import StrEnum
 
 import msgspec
@@ -33,7 +33,16 @@ class ChangeOutcome(StrEnum):
     PREVIOUS = "previous"
     """Every GPU has the layout from before."""
     HELD = "held"
-    """Neither could be reached: what is idle on the affected GPUs is gone, and a person decides."""
+    """On some GPUs neither could be reached: what is idle on those is gone, and a person decides.
+    The others have the layout from before."""
+
+
+class GpuName(msgspec.Struct, frozen=True, kw_only=True):
+    """What people called a GPU when a change began: one that is lost answers to nothing."""
+
+    index: int
+    bus_id: str
+    """Normalised."""
 
 
 class ChangeRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -61,6 +70,39 @@ class ChangeRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     """Why it goes back, or is held."""
     outcome: ChangeOutcome | None = None
     """None while it goes on; of those in the journal only a held one has one."""
+    stuck: tuple[str, ...] = ()
+    """UUIDs of the GPUs that hold it, of one that is held: the others have the layout from before.
+    Empty where it was held by a version that did not tell them apart."""
+    given_up: dict[str, GpuLayout] = {}
+    """By UUID: GPUs that a person has taken out of it, and the layouts that they had before."""
+    gpus: dict[str, GpuName] = {}
+    """By UUID."""
+
+    @property
+    def concerns(self) -> frozenset[str]:
+        """UUIDs of the GPUs that are not in a layout that was wanted or was there before."""
+        is_held = self.outcome is ChangeOutcome.HELD
+        return frozenset((is_held and self.stuck) or self.wanted)
+
+    def without(self, gpus: Collection[str]) -> ChangeRecord:
+        """The change with these GPUs given up."""
+        gone = {uuid: layout for uuid, layout in self.previous.items() if uuid in gpus}
+        reasons = (self.reason, f"given up: {', '.join(sorted(gone))}")
+        return msgspec.structs.replace(
+            self,
+            wanted={uuid: one for uuid, one in self.wanted.items() if uuid not in gone},
+            previous={uuid: one for uuid, one in self.previous.items() if uuid not in gone},
+            stuck=tuple(uuid for uuid in self.stuck if uuid not in gone),
+            given_up=self.given_up | gone,
+            reason="; ".join(filter(None, reasons)),
+        )
+
+
+class HeldChanges(msgspec.Struct, frozen=True, kw_only=True):
+    """The changes that are held, the newest last; no GPU holds two of them."""
+
+    v: int
+    changes: tuple[ChangeRecord, ...] = ()
 
 
 class ChangeHistory(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,6 +129,14 @@ JOURNAL = VersionedFormat(
     version=VERSION,
     most_length=MOST_BYTES,
     faults=_faults,
+)
+HELD = VersionedFormat(
+    name="the list of held MIG changes",
+    remedy="compare the GPUs with the layout that you want, and remove the file",
+    content=HeldChanges,
+    version=VERSION,
+    most_length=16 * MOST_BYTES,
+    faults=lambda held: (fault for one in held.changes for fault in _faults(one)),
 )
 HISTORY = VersionedFormat(
     name="the history of MIG changes",

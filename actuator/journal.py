@@ -14,24 +14,39 @@ import fcntl
 import logging
 import os
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, Self, TypeVar
 
-from actuator.change_record import HISTORY, JOURNAL, VERSION, ChangeHistory, ChangeRecord
+import msgspec
+
+from actuator.change_record import (
+    HELD,
+    HISTORY,
+    JOURNAL,
+    VERSION,
+    ChangeHistory,
+    ChangeOutcome,
+    ChangeRecord,
+    HeldChanges,
+)
 from actuator.verified_layouts import VERIFIED, VerifiedLayout, VerifiedLayouts
+from api.versioned import VersionedFormat
 from base.errors import BadInput, Permanent, Transient
 from base.files import cannot_write
 
 log = logging.getLogger(__name__)
 
 CHANGE: Final = "change.json"
+HELD_BACK: Final = "held.json"
 PAST: Final = "history.json"
 SEEN: Final = "verified.json"
 LOCK: Final = "lock"
 MOST_PAST: Final = 50
 """Changes that the history keeps."""
+
+T = TypeVar("T", bound=msgspec.Struct)
 
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 
@@ -84,36 +99,54 @@ class Journal:
             os.close(self._lock)
         os.close(self._folder)
 
-    def need_no_change(self) -> None:
-        """Raises JournalUnusable where a change has not ended, and as :meth:`load`."""
+    def need_no_change(self, gpus: Collection[str]) -> None:
+        """Raises JournalUnusable where a change goes on or was stopped, or is held on one of these
+        GPUs, and as :meth:`load`."""
         found = self.load()
         if found is not None:
             raise JournalUnusable(
                 f"{self.path}: the change to {found.asked} has not ended; run gpuscape mig restore"
             )
+        for one in self.held():
+            stuck = ", ".join(sorted(one.concerns.intersection(gpus)))
+            if stuck:
+                raise JournalUnusable(
+                    f"{self.path}: the change to {one.asked} is held on GPU {stuck}; run gpuscape"
+                    " mig restore, or give the GPU up with --give-up"
+                )
 
     def load(self) -> ChangeRecord | None:
-        """The change that has not ended; None where there is none.
+        """The change that goes on or was stopped; None where there is none.
 
         Raises JournalUnusable where it is damaged or of a newer version: what it says is then not
         guessed.
         """
-        content = self._read(CHANGE, JOURNAL.most_length)
-        if content is None:
-            return None
-        try:
-            found = JOURNAL.decode(content)
-        except BadInput as error:
-            raise JournalUnusable(f"{self.path / CHANGE}: {error}") from error
-        if found is None:
-            raise JournalUnusable(
-                f"{self.path / CHANGE}: another version of gpuscape began this change; run that one"
-            )
-        return found
+        found = self._last_written()
+        return None if found is None or found.outcome is ChangeOutcome.HELD else found
+
+    def held(self) -> tuple[ChangeRecord, ...]:
+        """The changes that are held, each on GPUs of its own. Raises as :meth:`load`."""
+        found = self._decoded(HELD_BACK, HELD)
+        held = () if found is None else found.changes
+        last = self._last_written()  # versions before held.json kept it there
+        if last is None or last.outcome is not ChangeOutcome.HELD:
+            return held
+        return (*(one for one in held if one.change != last.change), last)
 
     def write(self, record: ChangeRecord) -> None:
         """Put the change that goes on in the place of the one before. Raises JournalUnusable."""
+        last = self._last_written()
+        if last is not None and last.outcome is ChangeOutcome.HELD:
+            self._write_held(self.held())
         self._replace(CHANGE, JOURNAL.encode(record))
+
+    def hold(self, record: ChangeRecord) -> None:
+        """Keep a change that is held, apart from the next one. Raises JournalUnusable.
+
+        A process that dies in between finds it open, and holds it again.
+        """
+        self._write_held((*(one for one in self.held() if one.change != record.change), record))
+        self._end_open(record)
 
     def end(self, record: ChangeRecord) -> None:
         """Move a change that has ended to the history. Raises JournalUnusable.
@@ -123,9 +156,46 @@ class Journal:
         others = tuple(one for one in self.history() if one.change != record.change)
         past = ChangeHistory(v=VERSION, changes=(*others, record)[-MOST_PAST:])
         self._replace(PAST, HISTORY.encode(past))
+        held = self.held()
+        kept = tuple(one for one in held if one.change != record.change)
+        if kept != held:
+            self._write_held(kept)
+        self._end_open(record)
+
+    def _end_open(self, record: ChangeRecord) -> None:
+        """Remove the change that goes on, if it is this one."""
+        last = self._last_written()
+        if last is None or last.change != record.change:
+            return
         with _as_unusable(self.path / CHANGE), contextlib.suppress(FileNotFoundError):
             os.unlink(CHANGE, dir_fd=self._folder)
             os.fsync(self._folder)
+
+    def _write_held(self, changes: tuple[ChangeRecord, ...]) -> None:
+        if changes:
+            return self._replace(HELD_BACK, HELD.encode(HeldChanges(v=VERSION, changes=changes)))
+        with _as_unusable(self.path / HELD_BACK), contextlib.suppress(FileNotFoundError):
+            os.unlink(HELD_BACK, dir_fd=self._folder)
+            os.fsync(self._folder)
+        return None
+
+    def _last_written(self) -> ChangeRecord | None:
+        return self._decoded(CHANGE, JOURNAL)
+
+    def _decoded(self, name: str, form: VersionedFormat[T]) -> T | None:
+        """Raises JournalUnusable."""
+        content = self._read(name, form.most_length)
+        if content is None:
+            return None
+        try:
+            found = form.decode(content)
+        except BadInput as error:
+            raise JournalUnusable(f"{self.path / name}: {error}") from error
+        if found is None:
+            raise JournalUnusable(
+                f"{self.path / name}: another version of gpuscape began this change; run that one"
+            )
+        return found
 
     def history(self) -> tuple[ChangeRecord, ...]:
         """The changes that have ended, the newest last; a damaged history is none."""

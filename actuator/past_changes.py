@@ -13,8 +13,9 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from actuator.change_record import HISTORY, JOURNAL, ChangeRecord
-from actuator.journal import CHANGE, PAST, SEEN
+from actuator.change_record import HELD, HISTORY, JOURNAL, ChangeRecord
+from actuator.journal import CHANGE, HELD_BACK, PAST, SEEN
+from actuator.verified_layouts import VERIFIED
 from api.versioned import VersionedFormat
 from base.errors import BadInput, Permanent
 from base.files import read_bytes
@@ -29,12 +30,14 @@ T = TypeVar("T", bound=msgspec.Struct)
 class PastChanges:
     """The changes of a node."""
 
-    unended: ChangeRecord | None
-    """The one that goes on, was stopped, or is held."""
+    unended: tuple[ChangeRecord, ...]
+    """Those that are held, then the one that goes on or was stopped."""
     ended: tuple[ChangeRecord, ...]
     """The newest last."""
     remembers: bool
     """Whether there are layouts that come back after a reboot."""
+    remembered: tuple[str, ...] = ()
+    """UUIDs of their GPUs."""
 
 
 def past_changes(folder: Path) -> PastChanges | None:
@@ -44,13 +47,27 @@ def past_changes(folder: Path) -> PastChanges | None:
     """
     if not folder.is_dir():
         return None
-    unended = _read(folder / CHANGE, JOURNAL)
+    last = _read(folder / CHANGE, JOURNAL)
+    held = _read(folder / HELD_BACK, HELD)
     history = _read(folder / PAST, HISTORY)
+    before = () if held is None else held.changes
     return PastChanges(
-        unended=unended,
+        unended=before
+        if last is None
+        else (*(one for one in before if one.change != last.change), last),
         ended=() if history is None else history.changes,
         remembers=(folder / SEEN).exists(),
+        remembered=_remembered(folder / SEEN),
     )
+
+
+def _remembered(file: Path) -> tuple[str, ...]:
+    """None where the file is damaged: the journal takes it for empty, too."""
+    try:
+        found = _read(file, VERIFIED)
+    except Permanent:
+        return ()
+    return () if found is None else tuple(sorted(found.gpus))
 
 
 def _read(file: Path, form: VersionedFormat[T]) -> T | None:

@@ -27,7 +27,8 @@ def restore(world: MigWorld, journal: Journal) -> tuple[RestoredGpu, ...]:
     """Bring back what is verified and was lost; GPUs of which nothing was lost are left out.
 
     A layout that was changed under the same load of the driver is another program's: it is
-    forgotten. No change may be open. Raises JournalUnusable where the journal cannot be kept, and
+    forgotten. A GPU on which a change is held is left to that; no change may be under way. Raises
+    JournalUnusable where the journal cannot be kept, and
     StepFailed where the GPUs cannot be read.
     """
     verified = journal.verified()
@@ -36,7 +37,8 @@ def restore(world: MigWorld, journal: Journal) -> tuple[RestoredGpu, ...]:
     load = world.driver_load()
     seen = {gpu.uuid: gpu for gpu in world.observe()}
     _forget_changed(journal, verified, seen, load)
-    lost = {uuid: one for uuid, one in verified.items() if one.load != load}
+    held = _held(journal)
+    lost = {uuid: one for uuid, one in verified.items() if one.load != load and uuid not in held}
     refused = {
         uuid: why
         for uuid, one in lost.items()
@@ -45,12 +47,18 @@ def restore(world: MigWorld, journal: Journal) -> tuple[RestoredGpu, ...]:
     ready = [uuid for uuid in lost if uuid not in refused]
     failed = _bring_back(world, journal, ready, lost)
     if failed and len(ready) > 1:  # one GPU's fault is not to cost the others their layouts
-        failed = {
+        failed = {uuid: why for uuid, why in failed.items() if uuid in _held(journal)} | {
             uuid: why
             for one in ready
+            if one not in _held(journal)
             for uuid, why in _bring_back(world, journal, [one], lost).items()
         }
     return _told(world, lost, refused | failed)
+
+
+def _held(journal: Journal) -> frozenset[str]:
+    """GPUs on which a change is held."""
+    return frozenset[str]().union(*(one.concerns for one in journal.held()))
 
 
 def _forget_changed(

@@ -15,9 +15,10 @@ from typing import Final
 
 import msgspec
 
-from actuator.change import ChangeResult, begin, drive, reach
+from actuator.change import ChangeResult, begin, drive
 from actuator.change_record import ChangeOutcome, Direction
 from actuator.journal import Journal
+from actuator.layout_steps import reach
 from actuator.mig_world import MigWorld, StepFailed
 from actuator.restore import take_in_order
 from actuator.verified_layouts import VerifiedLayout
@@ -94,7 +95,7 @@ def selftest(world: MigWorld, journal: Journal, uuid: str, edge: SelftestEdge) -
     a change is open or none can be kept, and StepFailed where the GPU cannot be read: nothing was
     done then.
     """
-    journal.need_no_change()
+    journal.need_no_change([uuid])
     before = _found(world, uuid)
     refusal = _refusal(before, world.holders())
     if refusal is not None:

@@ -66,12 +66,14 @@ def run_change(
     journal: Path,
     deadline_seconds: float,
     holders: Sequence[NamedHolder] = (),
+    give_up: Sequence[str] = (),
     owner: bool = False,
 ) -> ChangeResult:
     """Carry out a change, after ending one that is open; with None only that.
 
     ``source``: as for a device reader. ``holders``: pods and claims in addition to the request's,
-    for a change that is open. ``owner``: this process is the actuator; without it one that has the
+    for a change that is open. ``give_up``: UUIDs of GPUs to take out of open changes.
+    ``owner``: this process is the actuator; without it one that has the
     journal's folder is in the way. The worker's log lines come through this process's loggers of
     the same names. Raises WorkerHung and WorkerDied; what the worker raises, under the same name:
     JournalBusy, JournalUnusable, StepFailed, DriverAbsent, DriverMismatch, BadInput, Transient;
@@ -82,6 +84,7 @@ def run_change(
         journal=str(journal.absolute()),
         request=request,
         holders=tuple(holders),
+        give_up=tuple(give_up),
         owner=owner,
         lifetime_seconds=deadline_seconds + COLLECT_SECONDS,
     )

@@ -23,7 +23,7 @@ from typing import Final
 
 import msgspec
 
-from actuator.change import ChangeResult, apply, resume
+from actuator.change import ChangeResult, apply, give_up, resume
 from actuator.change_record import ChangeOutcome
 from actuator.device_access.instance_access import open_access
 from actuator.journal import Journal
@@ -55,18 +55,19 @@ MOST_FACT_CHARACTERS: Final = 1000
 def carry_out(order: Order) -> ChangeResult:
     """End what is open, then do what is asked; where nothing is, what a reboot took comes back.
 
-    A change that is held is tried again only where nothing else is asked: it waits for a person.
-    Raises as :func:`actuator.change.apply`, and DriverAbsent, DriverMismatch or Transient where
-    NVML cannot be initialised.
+    A change that is held is tried again only where nothing else is asked: it waits for a person,
+    and is in nobody's way but its own GPUs'. GPUs are given up before the driver is asked
+    anything: it may hang for them. Raises as :func:`actuator.change.apply`, and DriverAbsent,
+    DriverMismatch or Transient where NVML cannot be initialised.
     """
+    if order.give_up:
+        with _journal(order) as journal:
+            give_up(journal, order.give_up)
     choose_library(order.start)
     request = order.request
     named = order.holders + (() if request is None else request.holders)
     with _journal(order) as journal, NvmlWorld(order.start, by_part(named)) as world:
-        left = journal.load()
-        ended = None
-        if left is not None and (request is None or left.outcome is not ChangeOutcome.HELD):
-            ended = resume(world, journal)
+        ended = resume(world, journal, held=request is None)
         if request is not None:
             result = apply(
                 world,
@@ -125,9 +126,7 @@ def _journal(order: Order) -> Iterator[Journal]:
 def _without_request(
     world: NvmlWorld, journal: Journal, ended: ChangeResult | None
 ) -> ChangeResult:
-    """What a load of the driver took comes back, unless a change is held."""
-    if ended is not None and ended.outcome is ChangeOutcome.HELD:
-        return ended
+    """What a load of the driver took comes back, but for GPUs on which a change is held."""
     restored = restore(world, journal)
     if ended is not None:
         return replace(ended, restored=restored)

@@ -79,6 +79,8 @@ class Order(_Strict, frozen=True, kw_only=True):
     until: int | None = None
     """Descriptor; as soon as it can be read, or its other end is closed, a self-test goes back."""
     holders: tuple[NamedHolder, ...]
+    give_up: tuple[str, ...] = ()
+    """UUIDs of GPUs to take out of the changes that are open, first of all."""
     owner: bool = False
     """The actuator has it done, which has the journal's folder for its whole life."""
     lifetime_seconds: float

@@ -112,6 +112,8 @@ class RestoreRequest(_Request, frozen=True, kw_only=True, tag_field="verb", tag=
     change: ChangeId
     """Which one: a request for one that has ended is answered with how it did."""
     pods: PodsOnGpus = ()
+    give_up: Annotated[tuple[GpuUuid, ...], Meta(max_length=64)] = ()
+    """GPUs to take out of the changes that are open or held, before anything else is done."""
 
 
 class UseRequest(_Request, frozen=True, kw_only=True, tag_field="verb", tag="use"):
@@ -157,7 +159,8 @@ class ActuatorRefusal(StrEnum):
     STOPPING = "stopping"
     """The actuator ends."""
     CONFLICT = "conflict"
-    """Another change has this name, or another one than this is open."""
+    """Another change has this name, another one than this is open, or one is held on a GPU of this
+    one."""
     JOURNAL = "journal"
     """The journal cannot be used."""
     FAILED = "failed"
@@ -176,7 +179,7 @@ class KnownChange(_Answer, frozen=True, kw_only=True):
     started: str
     """RFC 3339."""
     gpus: tuple[str, ...]
-    """UUIDs of the affected ones."""
+    """UUIDs of the affected ones; of a change that is held those that hold it."""
     back: bool = False
     """It goes, or went, back to the layouts from before."""
     end: ChangeEnd | None = None

@@ -10,7 +10,7 @@ from actuator.change import ChangeResult
 from actuator.service.transactions import RunChange, layout_of
 from actuator.supervisor import run_change
 from actuator.worker_messages import ChangeRequest, NamedHolder
-from api.actuator_messages import ApplyRequest, PodOnGpu, PodsOnGpus
+from api.actuator_messages import ApplyRequest, PodOnGpu, PodsOnGpus, RestoreRequest
 from discovery.reader.protocol import Start
 from mig.holders import HolderKind
 
@@ -18,13 +18,14 @@ from mig.holders import HolderKind
 def supervised(source: Start, journal: Path, deadline_seconds: float) -> RunChange:
     """Carries changes out, each in a process of its own; raises as :func:`run_change`."""
 
-    def run(request: ApplyRequest | None, pods: PodsOnGpus) -> ChangeResult:
+    def run(request: ApplyRequest | RestoreRequest | None, pods: PodsOnGpus) -> ChangeResult:
         return run_change(
-            None if request is None else change_request(request),
+            change_request(request) if isinstance(request, ApplyRequest) else None,
             source=source,
             journal=journal,
             deadline_seconds=deadline_seconds,
             holders=tuple(_holders(pods)),
+            give_up=request.give_up if isinstance(request, RestoreRequest) else (),
             owner=True,
         )
 

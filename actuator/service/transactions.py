@@ -43,8 +43,9 @@ from mig.gpu_layout import GpuLayout, WantedInstance
 
 log = logging.getLogger(__name__)
 
-RunChange = Callable[[ApplyRequest | None, PodsOnGpus], ChangeResult]
-"""Carries a change out, or with None ends what is open. Raises GpuscapeError."""
+RunChange = Callable[[ApplyRequest | RestoreRequest | None, PodsOnGpus], ChangeResult]
+"""Carries a change out; without one it ends what is open, once the GPUs are given up that a
+RestoreRequest names. Raises GpuscapeError."""
 AT_START = "restore-at-start"
 """Stands for a change where layouts come back that a reboot took."""
 FIRST_RETRY_SECONDS: Final = 2.0
@@ -58,6 +59,8 @@ class JournalContent:
     """What the journal has now."""
 
     open: ChangeRecord | None
+    """That goes on or was stopped."""
+    held: tuple[ChangeRecord, ...]
     verified: bool
     """It has layouts that come back after a reboot."""
     past: tuple[ChangeRecord, ...]
@@ -66,6 +69,11 @@ class JournalContent:
     def ended(self, change: str) -> ChangeRecord | None:
         """The one of this name among those that have ended."""
         return next((one for one in self.past if one.change == change), None)
+
+    def unended(self, change: str) -> ChangeRecord | None:
+        """The one of this name among the others."""
+        found = (*(() if self.open is None else (self.open,)), *self.held)
+        return next((one for one in found if one.change == change), None)
 
 
 class Transactions:
@@ -120,8 +128,8 @@ class Transactions:
     def resume(self) -> None:
         """Go on with the change that another process left open, if there is one.
 
-        A held one is taken back once more. Where none is open, layouts come back that a reboot or
-        a load of the driver took. Where there is no driver yet, or another process has the journal,
+        A held one is taken back once more, and layouts come back that a reboot or a load of the
+        driver took. Where there is no driver yet, or another process has the journal,
         it is tried again later. A journal that cannot be used is left as it is, and each request
         will say so.
         """
@@ -131,8 +139,9 @@ class Transactions:
         except (JournalUnusable, JournalBusy) as error:
             log.warning("MIG journal not usable", extra={"why": str(error)})
             return
-        if content.open is not None:
-            self._begin(content.open.change, self._ended_later, _unheard)
+        unended = content.open or next(iter(content.held), None)
+        if unended is not None:
+            self._begin(unended.change, self._ended_later, _unheard)
         elif content.verified:
             self._begin(AT_START, self._ended_later, _unheard)
 
@@ -150,10 +159,10 @@ class Transactions:
             content = self._content()
         except (JournalUnusable, JournalBusy) as error:
             return StateAnswer(running=self._running, problem=str(error)[:MOST_TEXT])
-        left = content.open
-        known = None if change is None else content.ended(change)
-        if known is None and left is not None and left.change == change:
-            known = left
+        left = content.open or next(iter(content.held), None)
+        known = None
+        if change is not None:
+            known = content.ended(change) or content.unended(change)
         return StateAnswer(
             running=self._running,
             open=None if left is None else _known(left),
@@ -187,9 +196,12 @@ class Transactions:
                     left.change,
                 )
             )
-        if isinstance(request, ApplyRequest) and left is None:
-            return self._begin(request.change, lambda: self._run(request, request.pods), reply)
-        self._begin(request.change, lambda: self._run(None, request.pods), reply)
+        is_new = isinstance(request, ApplyRequest) and left is None
+        in_the_way = _held_on(request, content) if is_new else None
+        if in_the_way is not None:
+            return reply(in_the_way)
+        carried = request if is_new or isinstance(request, RestoreRequest) else None
+        self._begin(request.change, lambda: self._run(carried, request.pods), reply)
         return None
 
     def finish(self) -> None:
@@ -211,8 +223,8 @@ class Transactions:
     ) -> ActuatorAnswer | None:
         """The answer to a request that was met before; None where there is something to do."""
         record = content.ended(request.change)
-        left = content.open
-        if record is None and left is not None and left.change == request.change:
+        left = content.unended(request.change)
+        if record is None and left is not None:
             if left.outcome is ChangeOutcome.HELD and isinstance(request, ApplyRequest):
                 record = left  # only who says restore has it tried again
             elif isinstance(request, ApplyRequest) and not _is_same(request, left):
@@ -255,7 +267,10 @@ class Transactions:
         with Journal(self._journal, lock=False) as journal:
             left = journal.load()  # first: a change that ends now is then in at least one of them
             return JournalContent(
-                open=left, verified=bool(journal.verified()), past=journal.history()
+                open=left,
+                held=journal.held(),
+                verified=bool(journal.verified()),
+                past=journal.history(),
             )
 
 
@@ -312,6 +327,19 @@ def _refused(refusal: ActuatorRefusal, reason: str, change: str | None = None) -
     return RefusalAnswer(refusal=refusal, reason=reason[:MOST_TEXT], change=change)
 
 
+def _held_on(
+    request: ApplyRequest | RestoreRequest, content: JournalContent
+) -> RefusalAnswer | None:
+    """Why a change of these GPUs cannot begin; one that is held is in no other GPU's way."""
+    wanted = request.wanted.keys() if isinstance(request, ApplyRequest) else ()
+    for one in content.held:
+        stuck = ", ".join(sorted(one.concerns.intersection(wanted)))
+        if stuck:
+            why = f"change {one.change} is held on GPU {stuck}: restore it, or give the GPU up"
+            return _refused(ActuatorRefusal.CONFLICT, why, one.change)
+    return None
+
+
 def _other(change: str) -> RefusalAnswer:
     return _refused(ActuatorRefusal.CONFLICT, f"{change} is the name of another change", change)
 
@@ -321,7 +349,7 @@ def _known(record: ChangeRecord) -> KnownChange:
         change=record.change,
         asked=record.asked[:MOST_TEXT],
         started=record.started,
-        gpus=tuple(sorted(record.wanted)),
+        gpus=tuple(sorted(record.concerns)),
         back=record.direction is Direction.BACK,
         end=None if record.outcome is None else _END[record.outcome],
         reason=record.reason[:MOST_TEXT],

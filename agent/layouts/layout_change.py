@@ -26,7 +26,7 @@ from agent.layouts.retry_times import (
     retry_of,
 )
 from agent.layouts.shown_request import Leave, ShownRequest
-from agent.layouts.wanted_change import Judgement, WantedChange
+from agent.layouts.wanted_change import Judgement, WantedChange, is_in_the_way
 from api.actuator_messages import (
     ActuatorAnswer,
     ActuatorRefusal,
@@ -318,7 +318,7 @@ class LayoutChange:
             self._todo = RestoreRequest(change=self.request)
         elif self._doubt:
             self._finish(RequestEnd.REFUSED, self._doubt, now)
-        elif state.open is not None and self._gone:
+        elif state.open is not None and self._gone and is_in_the_way(state.open, self.open_change):
             if self._tried == state.open.change:
                 why = f"the change {state.open.change} has not ended: {state.open.reason}"
                 self._finish(RequestEnd.REFUSED, why, now)
@@ -328,14 +328,11 @@ class LayoutChange:
         else:
             self._unsure = False
 
-    def _restore_of(self, open_change: KnownChange | None) -> RestoreRequest | None:
+    def _restore_of(self, open_change: KnownChange | None) -> RestoreRequest:
         """Before a request: what is interrupted ends, what a boot took comes back."""
-        if open_change is None:
+        if open_change is None or open_change.end is not None:
             return RestoreRequest(change=self._new_id())
-        if open_change.end is None:
-            return RestoreRequest(change=open_change.change)
-        self._restored = self._restoring  # held: with leave it is tried once more
-        return None
+        return RestoreRequest(change=open_change.change)
 
     def _take_restored(
         self, asked: RestoreRequest, answer: ChangeAnswer | RefusalAnswer, now: float

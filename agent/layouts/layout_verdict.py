@@ -15,6 +15,7 @@ from typing import Final
 
 from agent.layouts.layout_request import LayoutRequest
 from agent.pods.allocated_devices import NodeAllocation
+from api import keys
 from api.mig_resources import MOST_OFFERS, MigStrategy
 from api.mig_status_annotation import (
     MOST_ASKED,
@@ -70,11 +71,11 @@ def verdict(
     known; ``next_step``: what a plan's reason says of who carries it out, or what keeps it.
     """
     unread = [one.bus_id for one in readings if isinstance(one, UnreadMigGpu)]
-    if unread:
-        why = f"the MIG state of {', '.join(unread)} cannot be read"
-        return LayoutVerdict(status=status(request, MigPhase.UNREAD, why))
     gpus = [one for one in readings if isinstance(one, MigGpu)]
     try:
+        if unread and not _names_others(request, gpus):
+            why = f"the MIG state of {', '.join(unread)} cannot be read; {_NAME_OTHERS}"
+            return LayoutVerdict(status=status(request, MigPhase.UNREAD, why))
         layouts = wanted_layouts(request, gpus, configs)
     except BadInput as error:
         return LayoutVerdict(status=status(request, MigPhase.REFUSED, str(error)))
@@ -129,6 +130,17 @@ def status(
         more_pods=max(0, len(pods) - MOST_PODS),
         offers=dict(offers) if offers and len(offers) <= MOST_OFFERS else {},
     )
+
+
+_NAME_OTHERS: Final = f"to go on without, name the other GPUs in {keys.MIG_LAYOUT}"
+
+
+def _names_others(request: LayoutRequest, gpus: Sequence[MigGpu]) -> bool:
+    """Whether it asks for GPUs by name, and all of them were read. Raises BadInput."""
+    if request.source is RequestSource.LABEL:
+        return False
+    asked = parse_layout_annotation(request.text)
+    return isinstance(asked, InlineLayout) and asked.is_of(gpus)
 
 
 def wanted_layouts(

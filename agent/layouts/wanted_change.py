@@ -16,7 +16,14 @@ from msgspec.structs import replace
 from agent.layouts.layout_request import LayoutRequest
 from agent.layouts.layout_verdict import LayoutVerdict
 from api import mig_request_annotation
-from api.actuator_messages import ApplyRequest, InstanceAsked, LayoutAsked, PodOnGpu, PodsOnGpus
+from api.actuator_messages import (
+    ApplyRequest,
+    InstanceAsked,
+    KnownChange,
+    LayoutAsked,
+    PodOnGpu,
+    PodsOnGpus,
+)
 from api.mig_request_annotation import (
     MOST_CHARACTERS,
     MOST_PODS,
@@ -99,6 +106,16 @@ class WantedChange:
         while len(mig_request_annotation.encode(found := _cut(named, room))) > MOST_CHARACTERS:
             room -= 1
         return found
+
+
+def is_in_the_way(other: KnownChange, change: WantedChange | None) -> bool:
+    """Whether a change in the journal keeps the actuator from this one; True where that is unknown.
+
+    A change that is held keeps its own GPUs from the actuator, and no others.
+    """
+    if other.end is None or change is None or not other.gpus:
+        return True
+    return not change.layouts.keys().isdisjoint(other.gpus)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

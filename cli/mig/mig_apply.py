@@ -30,7 +30,7 @@ from cli.mig.hooks_file import (
 from cli.mig.in_use.busy_wait import BusyWait, wait_option
 from cli.mig.in_use.found_holders import found_holders
 from cli.mig.in_use.unplaced_pods import named_holders, read_unplaced, unplaced_pods_option
-from cli.mig.mig_wanted import WORDS, GetWanted, all_read, wanted_layout
+from cli.mig.mig_wanted import WORDS, GetWanted, wanted_layout
 from cli.mig.planned_words import ShownPlan, plan_document, show_plan
 from cli.mig.running_actuator import refuse_owned_journal
 from cli.mig.running_change import (
@@ -156,9 +156,10 @@ def command(
         waiting, found = BusyWait(wait), None
         while found is None or waiting.goes_on(found):
             refuse_owned_journal(folder, start)
-            refuse_unended(folder)
-            gpus = all_read(mig_once(start, settings))
+            refuse_unended(folder, ())
+            gpus = asked.needed(mig_once(start, settings))
             layouts = asked.layouts(gpus)
+            refuse_unended(folder, layouts.keys())
             if mode_only:
                 layouts = _modes(layouts, gpus)
             claims = {} if served is None else claim_holders(gpus, served, waiting_pods)

@@ -7,7 +7,7 @@ import click
 
 from cli import options, terminal
 from cli.mig.mig_plan import DIFFERENT
-from cli.mig.mig_wanted import WORDS, GetWanted, all_read, wanted_layout
+from cli.mig.mig_wanted import WORDS, GetWanted, wanted_layout
 from cli.observe import take_mig
 from cli.options import Load
 from cli.terminal import TextTable
@@ -71,7 +71,7 @@ def command(
     asked = wanted()
     if valid_config:
         return
-    gpus = all_read(take_mig(load()))
+    gpus = asked.needed(take_mig(load()))
     layouts = asked.layouts(gpus)
     differing = layout_differences(layouts, gpus, modes_only=mode_only)
     if output != "table":

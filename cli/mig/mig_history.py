@@ -22,6 +22,7 @@ from cli.terminal import Cell, Styled, TextTable
 from mig.gpu_layout import GpuLayout
 
 UNENDED = "not ended"
+GIVEN_UP = "given up"
 _RESULTS: Mapping[ChangeOutcome, Cell] = {
     ChangeOutcome.APPLIED: Styled("applied", "green"),
     ChangeOutcome.PREVIOUS: Styled("previous", "yellow"),
@@ -41,7 +42,7 @@ Examples:
 Results:
   applied    the GPUs got the layout that was asked for
   previous   they did not, and have the one from before again; so ends a self-test, too
-  held       neither could be reached: `gpuscape mig restore` goes on
+  held       on some GPUs neither could be reached: `gpuscape mig restore` goes on
   not ended  it goes on now, or was stopped: `gpuscape mig restore` goes on
 
 \b
@@ -59,8 +60,8 @@ def command(load: Load, journal: Path | None, output: str) -> None:
         found = past_changes(folder)
     if found is None and journal is not None:
         raise BadInput(f"there is no folder {journal}")
-    found = found or PastChanges(unended=None, ended=(), remembers=False)
-    changes = (*found.ended, *(() if found.unended is None else (found.unended,)))
+    found = found or PastChanges(unended=(), ended=(), remembers=False)
+    changes = (*found.ended, *found.unended)
     if output in ("json", "yaml"):
         terminal.data({"changes": [_document(one) for one in changes]}, output)
         return
@@ -95,10 +96,15 @@ def _gpus(one: ChangeRecord, *, wide: bool) -> Iterator[tuple[Cell, ...]]:
     if wide:
         for uuid, layout in one.previous.items():
             yield uuid, layout_words(layout), layout_words(one.wanted[uuid])
+        for uuid, layout in one.given_up.items():
+            yield uuid, layout_words(layout), GIVEN_UP
         return
     pairs: dict[tuple[str, str], int] = {}
     for uuid, layout in one.previous.items():
         pair = layout_words(_anywhere(layout)), layout_words(_anywhere(one.wanted[uuid]))
+        pairs[pair] = pairs.get(pair, 0) + 1
+    for layout in one.given_up.values():
+        pair = layout_words(_anywhere(layout)), GIVEN_UP
         pairs[pair] = pairs.get(pair, 0) + 1
     for (before, after), count in pairs.items():
         yield str(count), before, after
@@ -130,7 +136,19 @@ def _document(one: ChangeRecord) -> dict[str, Any]:
                 "uuid": uuid,
                 "from": layout_document(layout),
                 "to": layout_document(one.wanted[uuid]),
+                "held": one.outcome is ChangeOutcome.HELD and uuid in one.concerns,
+                "given_up": False,
             }
             for uuid, layout in one.previous.items()
+        ]
+        + [
+            {
+                "uuid": uuid,
+                "from": layout_document(layout),
+                "to": None,
+                "held": False,
+                "given_up": True,
+            }
+            for uuid, layout in one.given_up.items()
         ],
     }

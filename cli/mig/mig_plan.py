@@ -10,7 +10,7 @@ from cli import options, terminal
 from cli.failures import REFUSED
 from cli.mig.in_use.found_holders import found_holders
 from cli.mig.in_use.unplaced_pods import read_unplaced, unplaced_pods_option
-from cli.mig.mig_wanted import WORDS, GetWanted, all_read, wanted_layout
+from cli.mig.mig_wanted import WORDS, GetWanted, wanted_layout
 from cli.mig.planned_words import ShownPlan, plan_document, show_plan
 from cli.observe import machine, mig_once
 from cli.options import Load
@@ -84,7 +84,7 @@ def command(
     claims = read_unplaced(unplaced_pods, served)
     settings = load()
     with machine(settings) as start:
-        gpus = all_read(mig_once(start, settings))
+        gpus = asked.needed(mig_once(start, settings))
         holders = found_holders(gpus, settings, start)
     if served is not None:
         holders = all_holders(holders, claim_holders(gpus, served, claims))

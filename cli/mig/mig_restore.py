@@ -4,14 +4,19 @@ back layouts that a reboot took."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
+from click.shell_completion import CompletionItem
 
 from actuator.change_record import ChangeOutcome
-from actuator.past_changes import past_changes
+from actuator.past_changes import JOURNAL_FOLDER, past_changes
+from base.errors import BadInput, Permanent
 from cli import options, terminal
-from cli.failures import UNFINISHED
+from cli.failures import REFUSED, UNFINISHED
+from cli.mig.given_up_gpus import GivenUpGpu, given_up_gpus, known_gpus
+from cli.mig.mig_apply import somebody_is_there
 from cli.mig.mig_history import history_table
 from cli.mig.running_actuator import restored_by_actuator
 from cli.mig.running_change import (
@@ -27,18 +32,39 @@ from cli.observe import machine
 from cli.options import Load
 
 
+def _complete_gpus(
+    ctx: click.Context, parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem[str]]:
+    """UUIDs of the GPUs that can be given up, by the journal at its usual place or as named."""
+    del parameter
+    try:
+        found = past_changes(ctx.params.get("journal") or JOURNAL_FOLDER)
+    except Permanent:
+        return []
+    names = (one.uuid for one in known_gpus(found))
+    return [CompletionItem(name) for name in names if name.startswith(incomplete)]
+
+
 @click.command(
     epilog="""\b
 Examples:
   gpuscape mig restore
   gpuscape mig restore --journal /mnt/disk/mig --verbose
+  gpuscape mig restore --give-up 4 --yes
   kubectl exec POD -c actuator -- gpuscape mig restore    where an actuator runs
 
 \b
 A change that was stopped goes on in its direction: to the layout that was asked for, or back to
 the one from before where that had failed. One that is held goes back once more: mend the cause
 that `gpuscape mig history` shows first. What is in use is left alone, as `gpuscape mig apply`
-does it.
+does it. A change is held by the GPUs that have neither layout: the others have the one from
+before, and other changes of them go on.
+
+\b
+A GPU that does not come back is given up with --give-up, by its index when the change began, its
+UUID or its bus id: it is taken out of the change, which ends if no other GPU holds it. The driver
+is not asked, and nothing is done to the GPU. The history keeps the layout that it had. Without
+--yes a question is asked first.
 
 \b
 No GPU keeps its instances over a reboot or a load of the driver. What the last change left on a
@@ -55,9 +81,11 @@ Beta, as `gpuscape mig apply` is: no real GPU has been changed by it yet.
 Exit codes:
   0  the change has ended, in the wanted layout or in the one from before, or there was none, and
      every layout that a reboot took is there again
-  2  bad input: a journal that is damaged, of another version, or cannot be written
+  2  bad input: a journal that is damaged, of another version, or cannot be written; --give-up with
+     a GPU that is in no open change, or nobody to ask
   3  the GPUs could not be read
-  5  refused: another process is making a change, or the actuator's socket is not known
+  5  refused: another process is making a change, the actuator's socket is not known, or the
+     question was answered with no
   7  held again, or stopped in the middle; or a layout that a reboot took did not come back"""
 )
 @journal_option
@@ -67,6 +95,15 @@ Exit codes:
     help="The actuator's socket, for where one runs.  [default: its usual place; none of a"
     " simulated machine]",
 )
+@click.option(
+    "--give-up",
+    "words",
+    metavar="GPU",
+    multiple=True,
+    shell_complete=_complete_gpus,
+    help="Take a GPU out of the change that it holds: its index, UUID or bus id. May be repeated.",
+)
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @verbose_option
 @options.output("table", "json", "yaml")
 @options.settings(*options.READING)
@@ -76,6 +113,8 @@ def command(
     load: Load,
     journal: Path | None,
     socket: Path | None,
+    words: tuple[str, ...],
+    yes: bool,
     verbose: bool,
     output: str,
 ) -> None:
@@ -84,26 +123,51 @@ def command(
     with machine(settings) as start:
         folder = journal_folder(journal, start)
         found = past_changes(folder)
-        unended = None if found is None else found.unended
-        if found is None or (unended is None and not found.remembers):
+        unended = () if found is None else found.unended
+        given_up = given_up_gpus(words, found)
+        if found is None or not (unended or found.remembers):
             if output == "table":
                 terminal.note(f"Nothing to do: no change in {folder} is open, and none has ended.")
             else:
-                terminal.data(end_document(None), output)
+                terminal.data(end_document(None) | {"given_up": []}, output)
             return
-        if output == "table" and unended is not None:
-            terminal.show(history_table([unended], wide=True))
-        change = None if unended is None else unended.change
-        asked = restored_by_actuator(change, folder, socket, start)
-        result = asked or ended_change(None, start=start, journal=folder, verbose=verbose)
+        if output == "table" and unended:
+            terminal.show(history_table(unended, wide=True))
+        _check_agreed(given_up, ctx, output, yes=yes)
+        change = unended[-1].change if unended else None
+        uuids = [gpu.uuid for gpu in given_up]
+        asked = restored_by_actuator(change, folder, socket, start, uuids)
+        result = asked or ended_change(
+            None, start=start, journal=folder, verbose=verbose, give_up=uuids
+        )
     if output == "table":
-        if unended is not None or asked is not None:
+        if given_up:
+            terminal.note("", f"Given up: {', '.join(uuids)}.")
+        if result.outcome is not None if given_up else unended or asked is not None:
             terminal.note("", end_words(result, folder))
         for line in () if asked is not None else restored_words(result):
             terminal.note(line)
         for problem in result.problems:
             terminal.note(f"Look at this: {problem}")
     else:
-        terminal.data(end_document(result), output)
+        document = end_document(result)
+        terminal.data(document | {"given_up": [gpu.document() for gpu in given_up]}, output)
     if result.outcome is ChangeOutcome.HELD or any(one.why_not for one in result.restored):
         ctx.exit(UNFINISHED)
+
+
+def _check_agreed(
+    given_up: Sequence[GivenUpGpu], ctx: click.Context, output: str, *, yes: bool
+) -> None:
+    """End the command here where no GPU may be given up."""
+    if not given_up:
+        return
+    if output == "table":
+        terminal.note("", *(gpu.words() for gpu in given_up))
+    if yes:
+        return
+    if output != "table" or not somebody_is_there():
+        raise BadInput("there is nobody to ask: add --yes to give the GPU up")
+    if not terminal.confirm("", "Give it up?" if len(given_up) == 1 else "Give them up?"):
+        terminal.note("Nothing was changed.")
+        ctx.exit(REFUSED)

@@ -149,9 +149,10 @@ def command(
     with machine(settings) as start:
         folder = journal_folder(journal, start)
         refuse_owned_journal(folder, start)
-        refuse_unended(folder)
+        refuse_unended(folder, ())
         refuse_actuator(socket, start)
         chosen = tested_gpu(mig_once(start, settings), gpu)
+        refuse_unended(folder, (chosen.uuid,))
         cluster = node_state(node, settings.kubeconfig, start)
         seen = read_once(start, settings)
         found = SelftestReport(

@@ -64,6 +64,16 @@ class Wanted:
                 raise BadInput(f"{self.name} is a file: name it with -f") from error
             raise
 
+    def needed(self, readings: Sequence[MigReading]) -> list[MigGpu]:
+        """The GPUs to plan with. Raises MigUnread where one that could not be read in full may be
+        asked for: those that are named one by one have to be read, else all.
+        """
+        read, unread = split(readings)
+        if unread and (self.inline is None or not self.inline.is_of(read)):
+            notes = "; ".join(unread_note(gpu) for gpu in unread)
+            raise MigUnread(f"{notes}; to leave it as it is, name the other GPUs in LAYOUT")
+        return read
+
 
 GetWanted = Callable[[], Wanted]
 """Reads what was asked for. Raises BadInput naming file, line and key."""

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 from uuid import uuid4
@@ -69,12 +70,17 @@ def refuse_actuator(socket: Path | None, start: Start) -> None:
 
 
 def restored_by_actuator(
-    change: str | None, journal: Path, socket: Path | None, start: Start
+    change: str | None,
+    journal: Path,
+    socket: Path | None,
+    start: Start,
+    give_up: Sequence[str] = (),
 ) -> ChangeResult | None:
     """How the actuator that has this journal ended ``change``; None where no actuator has it.
 
-    ``change`` None: bring back what a reboot took. ``socket`` None: its usual place, none of a
-    simulated machine. Raises CommandFailure where it cannot be asked, refuses, or does not say.
+    ``change`` None: bring back what a reboot took. ``give_up``: UUIDs of GPUs. ``socket`` None: its
+    usual place, none of a simulated machine. Raises CommandFailure where it cannot be asked,
+    refuses, or does not say.
     """
     who = owner_of(journal)
     if not who:
@@ -87,7 +93,7 @@ def restored_by_actuator(
             " or run this in its container: kubectl exec POD -c actuator",
             REFUSED,
         )
-    request = RestoreRequest(change=change or uuid4().hex)
+    request = RestoreRequest(change=change or uuid4().hex, give_up=tuple(give_up))
     try:
         answer = ask_actuator(socket, request, timeout_seconds=DEADLINE_SECONDS)
     except Transient as error:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -67,12 +67,18 @@ def journal_folder(chosen: Path | None, start: Start) -> Path:
     return JOURNAL_FOLDER
 
 
-def refuse_unended(journal: Path) -> None:
-    """Raises CommandFailure where a change has not ended: the plan would be made on sand."""
+def refuse_unended(journal: Path, gpus: Collection[str]) -> None:
+    """Raises CommandFailure where a change has not ended: the plan would be made on sand.
+
+    One that is held is in the way of its own GPUs alone; ``gpus``: UUIDs of those to change.
+    """
     found = past_changes(journal)
-    if found is not None and found.unended is not None:
-        one = found.unended
-        state = "is held" if one.outcome is ChangeOutcome.HELD else "goes on, or was stopped"
+    for one in () if found is None else found.unended:
+        is_held = one.outcome is ChangeOutcome.HELD
+        stuck = sorted(one.concerns.intersection(gpus))
+        if is_held and not stuck:
+            continue
+        state = f"is held on GPU {', '.join(stuck)}" if is_held else "goes on, or was stopped"
         raise CommandFailure(
             f"the change to {one.asked}, begun at {one.started}, {state}:"
             " end it with gpuscape mig restore",
@@ -81,11 +87,22 @@ def refuse_unended(journal: Path) -> None:
 
 
 def ended_change(
-    request: ChangeRequest | None, *, start: Start, journal: Path, verbose: bool
+    request: ChangeRequest | None,
+    *,
+    start: Start,
+    journal: Path,
+    verbose: bool,
+    give_up: Sequence[str] = (),
 ) -> ChangeResult:
     """Run it to its end, through Ctrl-C. Raises CommandFailure where the end is not known."""
     with waited_for(journal, verbose=verbose, once=lambda: _WAIT, never=_NOT_WAITED):
-        return run_change(request, source=start, journal=journal, deadline_seconds=DEADLINE_SECONDS)
+        return run_change(
+            request,
+            source=start,
+            journal=journal,
+            deadline_seconds=DEADLINE_SECONDS,
+            give_up=give_up,
+        )
 
 
 @contextmanager
@@ -121,8 +138,9 @@ def end_words(result: ChangeResult, journal: Path) -> str:
             return f"Failed and undone, every GPU has the layout from before: {result.reason}"
         case ChangeOutcome.HELD:
             return (
-                f"Held: {result.reason}. What was idle on the GPUs concerned is gone; mend the"
-                f" cause, then run gpuscape mig restore --journal {journal}"
+                f"Held: {result.reason}. What was idle on these GPUs is gone, the others have the"
+                f" layout from before. Mend the cause, then run gpuscape mig restore --journal"
+                f" {journal}; a GPU that does not come back is given up with --give-up GPU"
             )
     return f"Nothing was changed: {result.reason}."
 

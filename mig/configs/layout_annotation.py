@@ -37,6 +37,11 @@ class GpuSelector:
     bus_ids: tuple[str, ...] = ()
     """Normalised."""
 
+    @property
+    def names(self) -> frozenset[int | str]:
+        """All that it names."""
+        return frozenset((*self.indices, *self.uuids, *self.bus_ids))
+
     def chosen(self, gpus: Sequence[MigGpu], place: str) -> tuple[MigGpu, ...]:
         """These GPUs, each once, in the node's order. Raises BadInput for one that is not there."""
         if self.all:
@@ -67,6 +72,11 @@ class InlineLayout:
 
     entries: tuple[InlineEntry, ...]
     """At least one."""
+
+    def is_of(self, gpus: Sequence[MigGpu]) -> bool:
+        """Whether each GPU that it asks for is named, and is one of these."""
+        known = {key for gpu in gpus for key in (gpu.index, gpu.uuid, gpu.bus_id)}
+        return all(not one.selector.all and one.selector.names <= known for one in self.entries)
 
 
 def parse_layout_annotation(value: str, source: str = SOURCE) -> str | InlineLayout:

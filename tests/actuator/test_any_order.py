@@ -70,7 +70,9 @@ class WatchedWorld(PlayedWorld):
         """Look first."""
         if isinstance(step, SetMode):
             assert step.gpu not in self.hardware.used, "the mode of a GPU in use was changed"
-        assert (self.folder / "change.json").exists(), "a step without a journal"
+        with Journal(self.folder, lock=False) as journal:
+            records = (*filter(None, (journal.load(),)), *journal.held())
+        assert any(step.gpu in one.previous for one in records), "a step without a way back"
         super().perform(step)
 
 
@@ -135,8 +137,10 @@ class AnyOrder(RuleBasedStateMachine):
                     assert seen.get(uuid, instances) == instances
 
     def _ask(self, wanted: dict[str, GpuLayout], world: PlayedWorld) -> None:
-        if self._open() is not None:
-            return
+        with Journal(self._journal) as journal:
+            held = {uuid for one in journal.held() for uuid in one.concerns}
+            if journal.load() is not None or held & wanted.keys():
+                return
         before = self.hardware.seen()
         with Journal(self._journal) as journal:
             try:
@@ -165,12 +169,11 @@ class AnyOrder(RuleBasedStateMachine):
                 result = resume(world, journal)
                 if result is not None:
                     self._check(result, journal)
-                if result is None or result.outcome is not ChangeOutcome.HELD:
-                    destroyed = len(self.hardware.destroyed)
-                    before = set(self._instances())
-                    restore(world, journal)
-                    gone = {(u, at) for u, at in self.hardware.destroyed[destroyed:]}
-                    assert not {(u, at) for u, _, at in before} & gone, "restore destroyed"
+                destroyed = len(self.hardware.destroyed)
+                before = set(self._instances())
+                restore(world, journal)
+                gone = {(u, at) for u, at in self.hardware.destroyed[destroyed:]}
+                assert not {(u, at) for u, _, at in before} & gone, "restore destroyed"
             except Killed:
                 return
 
@@ -269,7 +272,7 @@ class AnyOrder(RuleBasedStateMachine):
 
     def _open(self) -> ChangeRecord | None:
         with Journal(self._journal) as journal:
-            return journal.load()
+            return journal.load() or next(iter(journal.held()), None)
 
     def _world(
         self,
@@ -289,19 +292,17 @@ class AnyOrder(RuleBasedStateMachine):
 
     def _check(self, result: ChangeResult, journal: Journal) -> None:
         """The outcome is what it says."""
-        record = journal.load()
-        if result.outcome is not ChangeOutcome.HELD:
-            assert record is None
-            record = journal.history()[-1]
-        assert record is not None
-        assert record.outcome is result.outcome
+        assert journal.load() is None
         seen = {gpu.uuid: gpu for gpu in self.hardware.seen()}
-        layouts = record.wanted if result.outcome is ChangeOutcome.APPLIED else record.previous
         if result.outcome is ChangeOutcome.HELD:
             assert result.reason
-            for uuid in layouts:
+            stuck = [uuid for one in journal.held() for uuid in one.concerns]
+            assert len(stuck) == len(set(stuck)), "one GPU is held by two changes"
+            for uuid in stuck:
                 self.verified.pop(uuid, None)
             return
+        record = next(one for one in journal.history()[::-1] if one.outcome is result.outcome)
+        layouts = record.wanted if result.outcome is ChangeOutcome.APPLIED else record.previous
         for uuid, layout in layouts.items():
             assert has_layout(seen[uuid], layout)
             if result.outcome is ChangeOutcome.APPLIED:

@@ -8,13 +8,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 
-import actuator.change
-from actuator.change import ChangeResult, apply, resume
-from actuator.change_record import ChangeOutcome, ChangeRecord, Direction
-from actuator.journal import Journal, JournalUnusable
+import actuator.layout_steps
+from actuator.change import ChangeResult, apply, begin, give_up, resume
+from actuator.change_record import JOURNAL, ChangeOutcome, ChangeRecord, Direction
+from actuator.journal import CHANGE, Journal, JournalUnusable
 from actuator.mig_world import StepFailed
+from actuator.restore import restore
 from api.mig_resources import MigStrategy
 from discovery.mig_state import MigGpu
 from mig.gpu_layout import GpuLayout, counted, found_layout, has_layout
@@ -53,7 +55,7 @@ def resumed(folder: Path, world: PlayedWorld) -> ChangeResult | None:
 def open_change(folder: Path) -> ChangeRecord | None:
     """What the journal still has."""
     with Journal(folder) as journal:
-        return journal.load()
+        return journal.load() or next(iter(journal.held()), None)
 
 
 def test_a_change_reaches_the_layout_and_is_remembered(tmp_path: Path) -> None:
@@ -338,7 +340,7 @@ def test_steps_that_lead_back_to_an_earlier_layout_end_in_the_previous_one(
             step = DestroyInstance(gpu=GPU, instance=last.id, profile="1g.5gb", start=6)
         return replace(found, steps=(step,))
 
-    monkeypatch.setattr(actuator.change, "plan", astray)
+    monkeypatch.setattr(actuator.layout_steps, "plan", astray)
 
     result = changed(tmp_path / "mig", world)
 
@@ -407,23 +409,171 @@ def test_an_instance_that_gets_a_holder_in_the_middle_is_spared(tmp_path: Path) 
             assert result.outcome is not None
 
 
-def test_a_gpu_that_is_lost_is_held_and_the_others_are_emptied(tmp_path: Path) -> None:
-    """On one no layout can be reached; of the other what is idle goes, and what is busy stays."""
-    gpus = [before(), mig_gpu(A100, ("2g.10gb", 0), ("1g.5gb", 6), uuid="GPU-1", index=1)]
-    hardware = Hardware.of(gpus)
-    hardware.held["GPU-1", "1g.5gb", 6] = "ns/train"
-    wanted = {GPU: WANTED, "GPU-1": counted({"1g.5gb": 2})}
-    world = PlayedWorld(hardware, loses={2: GPU})
+def three_gpus() -> list[MigGpu]:
+    """Each with other instances."""
+    return [
+        before(),
+        mig_gpu(A100, ("2g.10gb", 0), ("1g.5gb", 6), uuid="GPU-1", index=1),
+        mig_gpu(A100, ("3g.20gb", 4), uuid="GPU-2", index=2),
+    ]
 
-    result = changed(tmp_path / "mig", world, wanted)
 
+ALL_THREE = {GPU: WANTED, "GPU-1": counted({"1g.5gb": 2}), "GPU-2": counted({"7g.40gb": 1})}
+
+
+def lost_in_the_middle(folder: Path, moment: int) -> Hardware:
+    """The process is killed at a moment, and the first GPU falls off the bus."""
+    hardware = Hardware.of(three_gpus())
+    with pytest.raises(Killed):
+        changed(folder, PlayedWorld(hardware, effects=Effects(moment)), ALL_THREE)
+    hardware.lost.add(GPU)
+    return hardware
+
+
+@pytest.mark.parametrize("moment", range(0, 30, 3))
+def test_a_lost_gpu_holds_itself_and_the_others_have_the_layout_from_before(
+    tmp_path: Path, moment: int
+) -> None:
+    """Whether they were changed already or not yet; none of them is emptied."""
+    hardware = lost_in_the_middle(tmp_path / "mig", moment)
+
+    result = resumed(tmp_path / "mig", PlayedWorld(hardware))
+
+    assert result is not None
     assert result.outcome is ChangeOutcome.HELD
-    assert [(one.profile, one.start) for one in hardware.seen()[0].instances] == [("1g.5gb", 6)]
     record = open_change(tmp_path / "mig")
     assert record is not None
     assert record.outcome is ChangeOutcome.HELD
-    with Journal(tmp_path / "mig") as journal, pytest.raises(JournalUnusable, match="mig restore"):
-        apply(PlayedWorld(hardware), journal, wanted, asked="again")
+    assert record.concerns == {GPU}
+    assert [found_layout(gpu, exact=True) for gpu in hardware.seen()] == [
+        found_layout(gpu, exact=True) for gpu in three_gpus()[1:]
+    ]
+
+
+def test_a_lost_gpu_is_in_no_other_gpus_way(tmp_path: Path) -> None:
+    """A change of its own is refused; others go on, and are not taken back with it."""
+    hardware = lost_in_the_middle(tmp_path / "mig", 5)
+    resumed(tmp_path / "mig", PlayedWorld(hardware))
+
+    later = changed(tmp_path / "mig", PlayedWorld(hardware), {"GPU-2": WANTED})
+    with pytest.raises(JournalUnusable, match="held on GPU GPU-0; run gpuscape mig restore"):
+        changed(tmp_path / "mig", PlayedWorld(hardware), {GPU: WANTED})
+    again = resumed(tmp_path / "mig", PlayedWorld(hardware))
+
+    assert later.outcome is ChangeOutcome.APPLIED
+    assert again is not None
+    assert again.outcome is ChangeOutcome.HELD
+    assert again.reason.count("the way back failed") == 1
+    assert has_layout(hardware.seen()[1], WANTED)
+
+
+def test_two_gpus_may_be_held_by_changes_of_their_own(tmp_path: Path) -> None:
+    """Each comes back by itself."""
+    hardware = lost_in_the_middle(tmp_path / "mig", 5)
+    resumed(tmp_path / "mig", PlayedWorld(hardware))
+    second = changed(tmp_path / "mig", PlayedWorld(hardware, loses={0: "GPU-1"}), {"GPU-1": WANTED})
+    assert second.outcome is ChangeOutcome.HELD
+
+    hardware.lost.remove("GPU-1")
+    resumed(tmp_path / "mig", PlayedWorld(hardware))
+    with Journal(tmp_path / "mig") as journal:
+        assert [one.concerns for one in journal.held()] == [{GPU}]
+    hardware.lost.clear()
+    resumed(tmp_path / "mig", PlayedWorld(hardware))
+
+    assert open_change(tmp_path / "mig") is None
+    assert [found_layout(gpu, exact=True) for gpu in hardware.seen()] == [
+        found_layout(gpu, exact=True) for gpu in three_gpus()
+    ]
+
+
+@pytest.mark.parametrize("is_resumed", [False, True])
+def test_a_gpu_that_is_given_up_ends_its_change_and_stays_in_the_history(
+    tmp_path: Path, *, is_resumed: bool
+) -> None:
+    """Held or merely stopped; nothing is done to a GPU for it."""
+    hardware = lost_in_the_middle(tmp_path / "mig", 5)
+    if is_resumed:
+        resumed(tmp_path / "mig", PlayedWorld(hardware))
+
+    with Journal(tmp_path / "mig") as journal:
+        given_up = give_up(journal, [GPU, "GPU-9"])
+    result = resumed(tmp_path / "mig", PlayedWorld(hardware))
+
+    assert given_up == (GPU,)
+    assert result is None or result.outcome is ChangeOutcome.APPLIED
+    assert (result is None) == is_resumed
+    assert open_change(tmp_path / "mig") is None
+    with Journal(tmp_path / "mig") as journal:
+        [past] = journal.history()
+    assert past.given_up == {GPU: found_layout(before(), exact=True)}
+    assert GPU not in past.wanted
+    assert "given up: GPU-0" in past.reason
+
+
+def test_a_gpu_that_is_given_up_is_not_brought_back_after_a_reboot(tmp_path: Path) -> None:
+    """Also one that no change holds: it is sent away, and nobody waits for it."""
+    hardware = Hardware.of(three_gpus())
+    changed(tmp_path / "mig", PlayedWorld(hardware), {GPU: WANTED, "GPU-1": WANTED})
+    hardware.reboot()
+    hardware.lost.add(GPU)
+
+    with Journal(tmp_path / "mig") as journal:
+        given_up = give_up(journal, [GPU])
+        restored = restore(PlayedWorld(hardware), journal)
+
+    assert given_up == (GPU,)
+    assert [(one.gpu, one.why_not) for one in restored] == [("GPU-1", "")]
+    assert has_layout(hardware.seen()[0], WANTED)
+
+
+def test_a_reboot_brings_back_gpus_that_are_no_part_of_a_held_change(tmp_path: Path) -> None:
+    """The GPU that holds it is still lost."""
+    hardware = Hardware.of(three_gpus())
+    changed(tmp_path / "mig", PlayedWorld(hardware), {"GPU-2": WANTED})
+    with pytest.raises(Killed):
+        changed(
+            tmp_path / "mig",
+            PlayedWorld(hardware, effects=Effects(5)),
+            {GPU: WANTED, "GPU-1": WANTED},
+        )
+    hardware.lost.add(GPU)
+    hardware.reboot()
+
+    with Journal(tmp_path / "mig") as journal:
+        result = resume(PlayedWorld(hardware), journal)
+        restored = restore(PlayedWorld(hardware), journal)
+
+    assert result is not None
+    assert result.outcome is ChangeOutcome.HELD
+    assert [(one.gpu, one.why_not) for one in restored] == [("GPU-2", "")]
+    first, second = hardware.seen()
+    assert found_layout(first, exact=True) == found_layout(three_gpus()[1], exact=True)
+    assert has_layout(second, WANTED)
+
+
+def test_a_change_that_an_earlier_version_held_is_held_by_all_its_gpus(tmp_path: Path) -> None:
+    """It kept it in the file of the change that goes on; the next change of others keeps it."""
+    hardware = Hardware.of(three_gpus())
+    with Journal(tmp_path / "mig") as journal:
+        record = begin(
+            PlayedWorld(hardware), journal, hardware.seen()[:2], ALL_THREE, asked="an old one"
+        )
+        held = msgspec.structs.replace(
+            record, outcome=ChangeOutcome.HELD, direction=Direction.BACK, reason="lost", gpus={}
+        )
+        (tmp_path / "mig" / CHANGE).write_bytes(JOURNAL.encode(held))
+
+        assert journal.load() is None
+        assert [one.concerns for one in journal.held()] == [{GPU, "GPU-1"}]
+
+    assert changed(tmp_path / "mig", PlayedWorld(hardware), {"GPU-2": WANTED}).outcome
+    with Journal(tmp_path / "mig") as journal:
+        assert [one.concerns for one in journal.held()] == [{GPU, "GPU-1"}]
+    result = resumed(tmp_path / "mig", PlayedWorld(hardware))
+    assert result is not None
+    assert result.outcome is ChangeOutcome.PREVIOUS
+    assert open_change(tmp_path / "mig") is None
 
 
 def test_what_is_held_goes_back_once_the_gpu_is_there_again(tmp_path: Path) -> None:

@@ -210,14 +210,14 @@ def test_a_gpu_that_cannot_be_emptied_has_its_line_before_the_change_is_held(
 
     changed(tmp_path / "mig", Silent(hardware()))
 
-    held = f"{why}; the way back failed too: {why}"
+    held = f"{why}; the way back failed too: GPU GPU-0: {why}"
     assert log_lines(caplog)[-3:] == [
         ("WARNING", "MIG change rolling back", {"change": CHANGE, "why": why}),
         ("WARNING", "MIG GPU not emptied", {"gpu": "GPU-0", "why": why}),
         ("WARNING", "MIG change held; run gpuscape mig restore", {"why": held}),
     ]
     with Journal(tmp_path / "mig") as journal:
-        record = journal.load()
+        record = journal.load() or next(iter(journal.held()), None)
     assert record is not None
     assert (record.outcome, record.reason) == (ChangeOutcome.HELD, held)
 
@@ -238,4 +238,4 @@ def test_a_way_back_without_an_earlier_failure_says_that_alone(tmp_path: Path) -
 
         result = drive(world, journal, record)
 
-    assert result.reason == "the way back failed: NVML_ERROR_DRIVER_NOT_LOADED"
+    assert result.reason == "the way back failed: GPU GPU-0: NVML_ERROR_DRIVER_NOT_LOADED"

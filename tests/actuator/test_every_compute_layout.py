@@ -13,7 +13,7 @@ from typing import Final
 
 import pytest
 
-from actuator.change import reach
+from actuator.layout_steps import reach
 from actuator.restore import take_in_order
 from actuator.verified_layouts import VerifiedLayout
 from discovery.simulator.state.machine_state import ComputeInstance, SimulatedGpuState

@@ -22,7 +22,7 @@ from actuator.change import ChangeResult
 from actuator.nvml_world import NvmlWorld
 from actuator.service.transactions import Transactions
 from actuator.worker_messages import ChangeRequest, Order
-from api.actuator_messages import ApplyRequest, PodsOnGpus
+from api.actuator_messages import ApplyRequest, PodsOnGpus, RestoreRequest
 from discovery.driver_errors import DriverAbsent
 from discovery.mig_state import MigGpu
 from mig.gpu_layout import GpuLayout, counted
@@ -68,7 +68,9 @@ class Boot:
             self.now = max(self.now, changes.due)
             changes.tick()
 
-    def _run(self, request: ApplyRequest | None, _pods: PodsOnGpus) -> ChangeResult:
+    def _run(
+        self, request: ApplyRequest | RestoreRequest | None, _pods: PodsOnGpus
+    ) -> ChangeResult:
         assert request is None
         self.tries += 1
         self.steps = 0.0

@@ -73,6 +73,7 @@ class Place:
         """What the journal has of the past; nothing may be open."""
         with Journal(self.on.journal) as journal:
             assert journal.load() is None
+            assert journal.held() == ()
             return list(journal.history())
 
     def ended(self) -> ChangeOutcome | None:

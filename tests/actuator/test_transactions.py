@@ -14,7 +14,16 @@ from actuator.change_record import ChangeOutcome
 from actuator.journal import Journal, JournalBusy
 from actuator.mig_world import StepFailed
 from actuator.service.transactions import Transactions
-from api.actuator_messages import ApplyRequest, ChangeEnd, PodsOnGpus
+from api.actuator_messages import (
+    ActuatorRefusal,
+    ApplyRequest,
+    ChangeAnswer,
+    ChangeEnd,
+    LayoutAsked,
+    PodsOnGpus,
+    RefusalAnswer,
+    RestoreRequest,
+)
 from base.errors import GpuscapeError
 from discovery.driver_errors import DriverAbsent
 from mig.gpu_layout import counted
@@ -37,7 +46,7 @@ class Started:
             self._run, journal, self._woken.set, clock=lambda: self.now
         )
 
-    def _run(self, request: ApplyRequest | None, pods: PodsOnGpus) -> ChangeResult:
+    def _run(self, request: ApplyRequest | RestoreRequest | None, pods: PodsOnGpus) -> ChangeResult:
         del request, pods
         self.tried.append(self.now)
         for error in self._fails:
@@ -128,3 +137,77 @@ def test_what_became_of_a_change_is_told_whatever_came_after_it(tmp_path: Path) 
     assert first.last is not None
     assert first.last.change == "change-two"
     assert (unknown.named, nothing.named) == (None, None)
+
+
+@pytest.fixture
+def held(tmp_path: Path) -> Path:
+    """A journal in which a lost GPU holds a change of two."""
+    gpus = [mig_gpu("a100-sxm4-40gb", uuid=f"GPU-{at}", index=at) for at in range(3)]
+    hardware = Hardware.of(gpus)
+    wanted = {f"GPU-{at}": counted({"7g.40gb": 1}) for at in range(2)}
+    with Journal(tmp_path / "mig") as opened:
+        world = PlayedWorld(hardware, loses={1: "GPU-0"})
+        result = apply(world, opened, wanted, asked="a test", change="held-change")
+    assert result.outcome is ChangeOutcome.HELD
+    return tmp_path / "mig"
+
+
+def answers(journal: Path, request: ApplyRequest | RestoreRequest) -> tuple[list[object], object]:
+    """What the actuator carries out for a request, and its answer."""
+    ran: list[object] = []
+    answered: list[object] = []
+    woken = threading.Event()
+
+    def run(carried: ApplyRequest | RestoreRequest | None, pods: PodsOnGpus) -> ChangeResult:
+        del pods
+        ran.append(carried)
+        return ChangeResult(outcome=ChangeOutcome.APPLIED)
+
+    transactions = Transactions(run, journal, woken.set)
+    transactions.ask(request, answered.append)
+    if not answered:
+        assert woken.wait(SOON)
+        transactions.finish()
+    return ran, answered[0]
+
+
+def change_of(gpu: str) -> ApplyRequest:
+    """Another one than that which is held."""
+    layout = LayoutAsked(mig=True)
+    return ApplyRequest(change="another-change", asked="", wanted={gpu: layout})
+
+
+def test_a_held_change_refuses_changes_of_its_own_gpus_alone(held: Path) -> None:
+    """The other GPU of it is where it was before."""
+    for gpu in ("GPU-1", "GPU-2"):
+        request = change_of(gpu)
+        ran, answer = answers(held, request)
+        assert ran == [request]
+        assert isinstance(answer, ChangeAnswer)
+
+    ran, answer = answers(held, change_of("GPU-0"))
+
+    assert ran == []
+    assert isinstance(answer, RefusalAnswer)
+    assert (answer.refusal, answer.change) == (ActuatorRefusal.CONFLICT, "held-change")
+    assert "held on GPU GPU-0: restore it, or give the GPU up" in answer.reason
+
+
+def test_a_request_to_restore_hands_on_the_gpus_that_are_given_up(held: Path) -> None:
+    """By the name of the change that is held, or by a new one."""
+    for change in ("held-change", "a-new-name"):
+        request = RestoreRequest(change=change, give_up=("GPU-0",))
+        ran, answer = answers(held, request)
+        assert ran == [request]
+        assert isinstance(answer, ChangeAnswer)
+
+
+def test_the_state_names_the_gpus_that_hold_a_change(held: Path) -> None:
+    """The agent goes by it."""
+    transactions = Transactions(lambda *_: ChangeResult(outcome=None), held, lambda: None)
+
+    state = transactions.state("held-change")
+
+    assert state.open is not None
+    assert (state.open.gpus, state.open.end) == (("GPU-0",), ChangeEnd.HELD)
+    assert state.named == state.open

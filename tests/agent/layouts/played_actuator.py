@@ -20,6 +20,7 @@ from api.actuator_messages import (
     KnownChange,
     LayoutAsked,
     RefusalAnswer,
+    RestoreRequest,
     StateAnswer,
     StateRequest,
 )
@@ -83,7 +84,8 @@ class PlayedActuator:
             return ChangeAnswer(change=task.change, end=known.end, again=True)
         if self.running is not None:
             return RefusalAnswer(refusal=ActuatorRefusal.BUSY, reason="busy", change=self.running)
-        if self.open is not None and self.open.change != task.change:
+        goes_back = isinstance(task, RestoreRequest) and self.open and self.open.end
+        if self.open is not None and self.open.change != task.change and not goes_back:
             return RefusalAnswer(
                 refusal=ActuatorRefusal.CONFLICT, reason="conflict", change=self.open.change
             )
@@ -154,7 +156,7 @@ def _known(record: Record) -> KnownChange:
         change=record.change,
         asked="",
         started="2026-01-01T00:00:00Z",
-        gpus=(),
+        gpus=("GPU-0",),
         end=record.end,
         reason="" if record.end is None else f"{record.end}",
     )

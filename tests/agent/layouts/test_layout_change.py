@@ -196,3 +196,39 @@ def test_each_change_of_somebody_else_is_brought_to_its_end_once_before_ours() -
 
     assert node.change.end == "refused"
     assert node.change.end_reason == f"the change {second.change} has not ended: lost"
+
+
+@pytest.mark.parametrize("is_of_this_gpu", [False, True])
+def test_a_held_change_is_in_the_way_of_its_own_gpus_alone(*, is_of_this_gpu: bool) -> None:
+    """One of other GPUs waits for a person, who may take weeks."""
+    node = Steps()
+    (gpu,) = wanted("a").layouts
+    held = KnownChange(
+        change="an-earlier-one",
+        asked="",
+        started="",
+        gpus=(gpu if is_of_this_gpu else "GPU-9",),
+        end=ChangeEnd.HELD,
+        reason="lost",
+    )
+    asked: list[ActuatorTask] = []
+    for _ in range(12):
+        task = node.step()
+        if task is None:
+            continue
+        asked.append(task)
+        match task:
+            case ApplyRequest():
+                break
+            case StateRequest():
+                node.change.answered(StateAnswer(open=held), node.now)
+            case RestoreRequest(change=change):
+                answer = ChangeAnswer(change=change, end=ChangeEnd.HELD)
+                node.change.answered(answer, node.now)
+
+    named = [task.change for task in asked if isinstance(task, RestoreRequest)]
+    assert isinstance(asked[-1], ApplyRequest) != is_of_this_gpu
+    assert (held.change in named) == is_of_this_gpu
+    assert named[0] != held.change, "what a boot took comes back first, whatever is held"
+    if is_of_this_gpu:
+        assert node.change.end == "refused"

@@ -200,10 +200,29 @@ def test_configurations_of_a_file_are_used_alone() -> None:
     assert judged("all-1g.5gb", configs=configs).phase == "refused"
 
 
-def test_nothing_is_planned_while_a_gpu_cannot_be_read() -> None:
-    found = judged(WANTED, SPLIT, UnreadMigGpu(bus_id="0000:01:00.0", gaps=()))
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"all": {"7g.40gb": 1}}',
+        '{"0,1": {"7g.40gb": 1}}',
+        '{"0": "off", "all": "on"}',
+        "all-1g.5gb",
+    ],
+)
+def test_nothing_is_planned_while_a_gpu_that_may_be_asked_for_cannot_be_read(text: str) -> None:
+    found = judged(text, SPLIT, UnreadMigGpu(bus_id="0000:01:00.0", gaps=()))
     assert (found.phase, found.plan) == ("unread", "")
-    assert found.reason == "the MIG state of 0000:01:00.0 cannot be read"
+    assert found.reason == (
+        "the MIG state of 0000:01:00.0 cannot be read; to go on without, name the other GPUs in"
+        " gpuscape.io/mig-layout"
+    )
+
+
+def test_a_gpu_that_cannot_be_read_is_not_in_the_way_of_others_that_are_named() -> None:
+    """One that is lost may stay so for weeks."""
+    found = judged(WANTED, SPLIT, UnreadMigGpu(bus_id="0000:01:00.0", gaps=()))
+    assert found == judged(WANTED, SPLIT)
+    assert found.phase == "planned"
 
 
 def test_a_long_request_is_cut_to_one_line() -> None:

@@ -82,6 +82,8 @@ def test_the_document_has_all_that_the_journal_has(folder: Path) -> None:
             "mig": True,
             "instances": [{"profile": "1g.5gb", "compute_slices": [1], "start": None}] * 7,
         },
+        "held": False,
+        "given_up": False,
     }
 
 

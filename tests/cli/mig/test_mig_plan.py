@@ -295,9 +295,12 @@ def test_a_gpu_that_cannot_be_read_is_never_planned(
         Return(code=pynvml.NVML_ERROR_UNKNOWN), "nvmlDeviceGetGpuInstances", bus_id=bus_ids[5]
     )
     for command in ("plan", "assert"):
-        result = run_mig(command, HALVES, on=simulated)
-        assert (result.exit_code, result.stdout) == (3, "")
-        assert "GPU 5 (0000:90:00.0): not read" in result.stderr
+        for layout in ('{"5": {"3g.20gb": 2}}', '{"all": "on"}', "all-1g.5gb"):
+            result = run_mig(command, layout, on=simulated)
+            assert (result.exit_code, result.stdout) == (3, "")
+            assert "GPU 5 (0000:90:00.0): not read" in result.stderr
+            assert "name the other GPUs in LAYOUT" in result.stderr
+        assert run_mig(command, HALVES, on=simulated).exit_code in (0, 1)  # of GPU 4 alone
 
 
 # where layouts come from
