@@ -295,7 +295,7 @@ def test_a_second_missed_deadline_has_the_labels_decided_anew(scene: Scene) -> N
 def test_a_driver_that_initialises_is_shown_and_logged_once(
     scene: Scene, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with caplog.at_level("INFO", logger="agent.node_agent"):
+    with caplog.at_level("INFO", logger="agent.reader_reports"):
         for initialising in ("driver", "driver", None):
             scene.source.state = replace(WELL, initialising=initialising)
             scene.agent.watch(scene.now)

@@ -187,7 +187,10 @@ def test_a_named_pipe_whose_end_does_not_come_is_refused(
         os.close(descriptor)
 
 
-def test_a_named_pipe_is_refused_at_once_where_only_a_file_will_do(tmp_path: Path) -> None:
+def test_a_named_pipe_is_refused_at_once_where_only_a_file_will_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "PIPE_SECONDS", 3600.0)
     pipe = tmp_path / "state.json"
     os.mkfifo(pipe)
     with pytest.raises(BadInput, match=r"the state file .*: it is a named pipe"):

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from discovery.reader.protocol import EventsLost, XidSeen
-from discovery.reader.reader_events import ReaderEvents
+from discovery.reader.reader_events import EVENTS_KEPT, ReaderEvents
 
 FIRST, OTHER = XidSeen(bus_id="0000:1b:00.0", code=63), XidSeen(bus_id="0000:1b:00.0", code=94)
 
@@ -36,6 +36,23 @@ def test_an_event_that_came_before_the_new_reader_had_its_gpus_takes_none_of_its
     assert sources.admits("old", FIRST)  # the new one has registered no GPU yet
     sources.closed("old")
     assert sources.admits("new", FIRST)
+
+
+def test_of_two_that_are_left_each_counts_what_comes_from_then_on() -> None:
+    """One keeps a GPU open, the other works; the one before them had counted errors alone."""
+    sources = opened("old", "new", "holder")
+    assert sources.admits("old", FIRST)
+    sources.closed("old")
+    assert [sources.admits(name, FIRST) for name in ("new", "holder")] == [True, False]
+
+
+def test_the_newest_events_are_kept_and_each_is_taken_once() -> None:
+    sources = opened("one")
+    for code in range(EVENTS_KEPT + 2):
+        assert sources.add("one", XidSeen(bus_id=FIRST.bus_id, code=code))
+    assert not sources.add("never opened", FIRST)
+    assert sources.taken()[0] == XidSeen(bus_id=FIRST.bus_id, code=2)
+    assert (sources.overflows, sources.taken()) == (2, ())
 
 
 def test_what_lost_events_is_reported_by_each_reader() -> None:
