@@ -134,16 +134,23 @@ def test_gpus_that_hang_before_the_agent_starts_are_counted_in_its_labels(tmp_pa
         assert (labels["nvidia.com/gpu.count"], labels["gpuscape.io/gpu.expected"]) == ("8", "8")
 
 
+def _hang_at_opening(simulation: Simulation, count: int) -> None:
+    """So many GPUs hang from now on when they are opened; an agent that ends clears all faults."""
+    for bus_id in tuple(simulation.state.gpus)[:count]:
+        simulation.fault(
+            Hang(uninterruptible=True), "nvmlDeviceGetHandleByPciBusId*", bus_id=bus_id
+        )
+
+
 def test_an_agent_that_starts_next_to_seven_hung_gpus_serves_the_eighth_before_any_deadline(
     tmp_path: Path,
 ) -> None:
     """And the next one, which has its state file, knows them and does not touch them first."""
     simulation, file = Simulation.create("dgx-a100", tmp_path), tmp_path / "features"
-    opening = "nvmlDeviceGetHandleByPciBusId*"
-    for bus_id in tuple(simulation.state.gpus)[:7]:
-        simulation.fault(Hang(uninterruptible=True), opening, bus_id=bus_id)
-    options = (*QUICK, "--feature-file", str(file), "--state-file", str(tmp_path / "records"))
+    files = ("--feature-file", str(file), "--state-file", str(tmp_path / "records"))
+    options = (*QUICK, *files, "--no-timestamp")
     patient = ("--init-deadline", "10m", "--tick-limit", "3h")
+    _hang_at_opening(simulation, 7)
     with running(simulation, *options, *patient) as agent:
         until(lambda: agent.get("probes", "/readyz")[0] == 200)
         until(lambda: _readings(agent) == 1)
@@ -153,11 +160,13 @@ def test_an_agent_that_starts_next_to_seven_hung_gpus_serves_the_eighth_before_a
         assert "\ngpuscape_reader_initialising 1.0\n" in agent.metrics()
         assert "\ngpuscape_reader_stuck 0.0\n" in agent.metrics()
 
+    _hang_at_opening(simulation, 7)
     with running(simulation, *options, "--init-deadline", "2s") as agent:
         until(lambda: agent.gpus("hung") == 7, seconds=3 * SOON)
         until(lambda: (tmp_path / "records").read_text().count('"hung":true') == 7)
         until(lambda: _labels(file).get(REASON) == "gpu-hung")
     before = _labels(file)
+    _hang_at_opening(simulation, 7)
     with running(simulation, *options, *patient) as agent:
         until(lambda: _readings(agent) == 1)
         until(lambda: (agent.gpus("initialising"), agent.gpus("hung")) == (0, 7))

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 from agent.tick_health import EXIT_TICK_STOPPED
@@ -13,6 +12,21 @@ from tests.agent.agent_process import SOON, AgentProcess, running, until
 OLDEST_SECONDS = 3 * 1.0
 SLACK_SECONDS = 0.5
 """Between the decision about the readings and the writing of their age, on a busy machine."""
+
+HANGS = """
+import os
+import threading
+
+opens = os.open
+
+def open_or_hang(path, *rest, **named):
+    if os.fspath(path) == {file!r} and os.path.exists({when!r}):
+        threading.Event().wait()
+    return opens(path, *rest, **named)
+
+os.open = open_or_hang
+"""
+"""As on a mount whose server is gone: whoever opens the file waits in the kernel."""
 
 
 def _value(text: str, series: str) -> float | None:
@@ -51,16 +65,16 @@ def test_a_tick_that_a_file_blocks_is_shown_and_logged_and_ends_the_process_with
     tmp_path: Path,
 ) -> None:
     """It is in a metric before, and no device reader is left behind."""
-    file, pipe = tmp_path / "counters.csv", tmp_path / "pipe"
+    file, gone = tmp_path / "counters.csv", tmp_path / "server-gone"
     file.write_text("DCGM_FI_DEV_GPU_TEMP, gauge, x\n")
-    os.mkfifo(pipe)
+    (tmp_path / "sitecustomize.py").write_text(HANGS.format(file=str(file), when=str(gone)))
     simulation = Simulation.create("a30-pair", tmp_path / "machine")
     limits = ("--tick-limit", "20s", "--deadline", "1s", "--init-deadline", "1s")
-    with running(simulation, "--counters", str(file), *limits) as agent:
+    with running(simulation, "--counters", str(file), *limits, defect=tmp_path) as agent:
         until(lambda: _has_readings(agent))
         readers = agent.readers()
         assert _value(agent.metrics(), "gpuscape_tick_stalled_seconds") == 0.0
-        pipe.replace(file)  # opened for reading, it waits for somebody who writes
+        gone.touch()
         until(lambda: (_value(agent.metrics(), "gpuscape_tick_stalled_seconds") or 0.0) > 0.0)
         assert agent.process.wait(SOON) == EXIT_TICK_STOPPED
         until(lambda: agent.logged[-1]["message"] == "agent stopped")

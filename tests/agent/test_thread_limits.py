@@ -29,6 +29,8 @@ from tests.fakes.thread_limit import STACK_BYTES, limits_of
 
 QUICK = ("--discover-interval", "1s", "--sample-interval", "1s")
 BAD_INPUT = 2
+THREADS_AT_START = 13
+"""With a state file: with so many it starts, and has none left for its device reader."""
 
 
 @pytest.fixture
@@ -71,7 +73,7 @@ def test_with_too_few_threads_it_ends_at_once_with_one_sentence_that_names_limit
 ) -> None:
     file = ("--state-file", str(tmp_path / "state"))
     arguments = agent_arguments(simulation, "--standalone", *file)
-    processes = [_started(arguments, threads) for threads in range(12)]
+    processes = [_started(arguments, threads) for threads in range(THREADS_AT_START)]
     ends = []
     for process in processes:
         _, said = process.communicate(timeout=SOON)
@@ -83,13 +85,16 @@ def test_with_too_few_threads_it_ends_at_once_with_one_sentence_that_names_limit
         assert lines[-1].startswith("Error: cannot start the thread ")
         assert "RLIMIT_NPROC" in lines[-1]
         assert "pids.max" in lines[-1]
-    assert len({lines[-1].split("'")[1].partition("-")[0] for _, lines in ends}) == 7
+    assert {lines[-1].split("'")[1].partition("-")[0] for _, lines in ends} == {
+        *("end", "signals", "lines", "state", "http", "errands", "clock", "ticks")
+    }
 
 
 def test_without_a_thread_for_its_device_reader_it_serves_and_reads_once_there_is_one(
-    simulation: Simulation,
+    simulation: Simulation, tmp_path: Path
 ) -> None:
-    with running(simulation, *QUICK, limits=limits_of(11)) as agent:
+    options = (*QUICK, "--state-file", str(tmp_path / "state"))
+    with running(simulation, *options, limits=limits_of(THREADS_AT_START)) as agent:
         until(lambda: bool(_logged(agent, "discovery cycle finished")))
         assert "cannot start the thread 'reader'" in str(
             _logged(agent, "discovery cycle finished")[0]["driver"]
