@@ -68,14 +68,14 @@ def section() -> Section:
 def _starts(machine: str, hung: int) -> tuple[Start, Start]:
     with tempfile.TemporaryDirectory() as folder:
         simulation, state = Simulation.create(machine, Path(folder)), Path(folder) / "records"
-        for bus_id in tuple(simulation.state.gpus)[:hung]:
-            simulation.fault(Hang(uninterruptible=True), OPEN, bus_id=bus_id)
         first = _start(simulation, hung, state, until_in_file=True)
         return first, _start(simulation, hung, state, until_in_file=False)
 
 
 def _start(simulation: Simulation, hung: int, state: Path, *, until_in_file: bool) -> Start:
     features = state.with_name(f"features-{until_in_file}")
+    for bus_id in tuple(simulation.state.gpus)[:hung]:  # an agent that ends clears all faults
+        simulation.fault(Hang(uninterruptible=True), OPEN, bus_id=bus_id)
     began = time.monotonic()
     options = ("--state-file", str(state), "--feature-file", str(features))
     with running(simulation, *options) as agent:

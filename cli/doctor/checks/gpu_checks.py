@@ -16,6 +16,7 @@ from cli.doctor.finding import (
     known,
 )
 from discovery.model import GpuSnapshot, GpuState, Reason
+from discovery.shared_identities import shared_identities
 from labelers.health import RULES, Health, gpu_verdict
 
 DRIVER_ABSENT: Final = FindingKind(
@@ -82,6 +83,14 @@ READINGS_FORBIDDEN: Final = FindingKind(
     fix="Give the agent the right that the page names for them, or leave these readings out.",
     page="runbooks/GpuscapeReadingsForbidden.md",
 )
+IDENTITY_SHARED: Final = FindingKind(
+    name="identity-shared",
+    severity=FindingSeverity.ERROR,
+    cause="Two devices report the same UUID or minor number, so that neither can be known by it.",
+    fix="In a virtual machine: see that each GPU is passed through once. Else reset the GPUs when"
+    " nothing uses them; report it with the file that `gpuscape record` writes.",
+    page="runbooks/GpuscapeReadingsSenseless.md",
+)
 MODE_PENDING: Final = FindingKind(
     name="mode-pending",
     severity=FindingSeverity.WARNING,
@@ -141,7 +150,8 @@ HEALTH_KINDS: Final = {
 
 KINDS: Final = (
     *(DRIVER_ABSENT, DRIVER_MISMATCH, DRIVER_STUCK, READER_ENDS, NO_GPU),
-    *(DEVICE_NODE_MISSING, DEVICE_NODE_FORBIDDEN, READINGS_FORBIDDEN, MODE_PENDING, MIG_EMPTY),
+    *(DEVICE_NODE_MISSING, DEVICE_NODE_FORBIDDEN, READINGS_FORBIDDEN, IDENTITY_SHARED),
+    *(MODE_PENDING, MIG_EMPTY),
     *HEALTH_KINDS.values(),
 )
 _DRIVER_KINDS: Final = {
@@ -194,6 +204,14 @@ def readings(facts: HereFacts) -> Iterator[DoctorFinding]:
             yield found(READINGS_FORBIDDEN, gpu_title(gpu), sentence)
 
 
+def identities(facts: HereFacts) -> Iterator[DoctorFinding]:
+    """Whether each device can be known by what it says it is."""
+    gpus = known(facts.machine).gpus
+    titles = {gpu.bus_id: gpu_title(gpu) for gpu in gpus}
+    for bus_id, gap in shared_identities(gpus):
+        yield found(IDENTITY_SHARED, titles[bus_id], gap.detail)
+
+
 def modes(facts: HereFacts) -> Iterator[DoctorFinding]:
     """Whether modes hold as they are set, and MIG is of use."""
     for gpu in known(facts.machine).answering:
@@ -206,7 +224,7 @@ def modes(facts: HereFacts) -> Iterator[DoctorFinding]:
             yield found(MIG_EMPTY, gpu_title(gpu), MIG_EMPTY.cause)
 
 
-CHECKS: Final = (driver, device_nodes, gpus, readings, modes)
+CHECKS: Final = (driver, device_nodes, gpus, readings, identities, modes)
 
 
 def gpu_title(gpu: GpuSnapshot) -> str:

@@ -13,6 +13,7 @@ from pathlib import Path
 import pynvml
 import pytest
 import yaml
+from msgspec import structs
 
 from api import keys, names
 from api.actuator_messages import KnownChange, StateAnswer
@@ -26,6 +27,7 @@ from cli.doctor.finding import FindingSeverity, Outcome
 from cli.doctor.finding_catalog import CATALOG
 from discovery.simulator.simulation import Crash, Hang, Return
 from discovery.simulator.state import edits
+from discovery.simulator.state.machine_state import MachineState
 from kube.api import LEASES, NODES, PODS
 from kube.api_errors import Busy, Forbidden, Unauthorized, Unreachable
 from labelers.health import RULES
@@ -70,6 +72,19 @@ def readings(**values: object) -> Plant:
 
 def of_gpu(**values: object) -> Plant:
     return lambda node: node.machine.edit(edits.with_gpu_changed(node.bus_id, **values))
+
+
+def same_uuids(node: ExaminedNode) -> None:
+    """The driver reports the first GPU's UUID for the second one too."""
+
+    def change(state: MachineState) -> MachineState:
+        assert state.machine is not None
+        first, second, *others = state.machine.gpus
+        both = (structs.replace(gpu, uuid=node.uuid) for gpu in (first, second))
+        machine = structs.replace(state.machine, gpus=(*both, *others))
+        return structs.replace(state, machine=machine)
+
+    node.machine.edit(change)
 
 
 def denies(verb: str, plural: str) -> Plant:
@@ -293,6 +308,7 @@ FAULTS: Mapping[str, tuple[Plant, frozenset[str]]] = {
             lambda node: node.machine.fault(FORBIDDEN, "nvmlDeviceGetSerial", bus_id=node.bus_id),
             (),
         ),
+        ("identity-shared", same_uuids, ("gpu-not-offered", "offered-device-gone")),
         ("mode-pending", of_gpu(mig_pending=True), ()),
         ("mig-empty", of_gpu(mig=True, mig_pending=True), ()),
         ("pod-resources-silent", lambda node: node.kubelet.stop(), ()),
