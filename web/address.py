@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import errno
+import ipaddress
 import re
 import socket
 from dataclasses import dataclass
@@ -24,9 +25,22 @@ class Address:
     """Host and port on which a server listens."""
 
     host: str
-    """Empty: all interfaces."""
+    """Empty, ``0.0.0.0`` or ``::``: all interfaces."""
     port: int
     """0: any free port."""
+
+    @property
+    def is_of_all_interfaces(self) -> bool:
+        """Whether it is served over IPv4 and IPv6, as Go's ``net.Listen`` takes all three forms.
+
+        Source: the package's documentation of Listen, "literal unspecified IP address".
+        """
+        try:
+            found = ipaddress.ip_address(self.host or "::")
+        except ValueError:
+            return False
+        mapped = found.ipv4_mapped if found.version == 6 else None
+        return (mapped or found).is_unspecified
 
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
@@ -34,7 +48,7 @@ class Address:
 
 
 def parse_address(text: str) -> Address:
-    """Parse ``:9400``, ``127.0.0.1:9400``, ``node:9400`` or ``[::1]:9400``; else ValueError."""
+    """Parse ``:9400``, ``127.0.0.1:9400``, ``node:9400`` or ``[::]:9400``; else ValueError."""
     match = re.fullmatch(_FORM, text)
     if match is None or int(match[3]) > 65535:
         raise ValueError(text)
@@ -61,7 +75,7 @@ def listening(address: Address) -> socket.socket:
 
 def _bound(address: Address) -> socket.socket:
     try:
-        if address.host:
+        if not address.is_of_all_interfaces:
             family, *_, where = socket.getaddrinfo(
                 address.host, address.port, type=socket.SOCK_STREAM
             )[0]

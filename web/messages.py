@@ -205,6 +205,10 @@ def link_page(title: str, paths: Iterable[str]) -> Response:
 
 _REQUEST_LINE = re.compile(r"([A-Z]+) (/[!-~]*|(?i:https?)://[!-.0->@-~][!-~]*) HTTP/1\.([01])")
 """Method, target and minor version; of forms of the target the two that name a path."""
+_NO_REQUEST_LINE = "The first line is no HTTP/1 request for a path."
+_TLS_HANDSHAKE = b"\x16"
+"""Type of a client's first record. Source: RFC 8446, 5.1."""
+_BARE_LINE_FEED = re.compile(rb"(?<!\r)\n")
 _LENGTH = re.compile(r"[0-9]{1,15}")
 _NAME = r"(?:[A-Za-z0-9._~!$&'()*+,;=-]|%[0-9A-Fa-f]{2})*"
 _LITERAL = r"\[[0-9A-Za-z.:_~!$&'()*+,;=-]+\]"
@@ -221,7 +225,7 @@ def read_request(head: bytes, *, bodies: bool = False) -> HttpRequest:
     first, *lines = head.decode("latin-1").removesuffix(END_OF_HEAD.decode()).split("\r\n")
     line = _REQUEST_LINE.fullmatch(first)
     if line is None:
-        raise Refusal(HTTPStatus.BAD_REQUEST, "The first line is no HTTP/1 request for a path.")
+        raise Refusal(HTTPStatus.BAD_REQUEST, _NO_REQUEST_LINE)
     headers = _headers(lines)
     method, target, minor = line.groups()
     if minor == "1" and "host" not in headers:
@@ -238,6 +242,20 @@ def read_request(head: bytes, *, bodies: bool = False) -> HttpRequest:
         encoding=headers.get("content-encoding", ""),
         waits=headers.get("expect", "").lower() == "100-continue",
     )
+
+
+def refuse_early(begun: bytes) -> None:
+    """Raises Refusal for what has come of a head that can become none, so that nobody waits.
+
+    A line that ends without a carriage return may be taken or refused (RFC 9112, 2.2); what reads
+    it otherwise than a proxy in front of it is a way around the proxy.
+    """
+    if begun.startswith(_TLS_HANDSHAKE):
+        raise Refusal(HTTPStatus.BAD_REQUEST, "This port serves http, and TLS was spoken.")
+    if begun and not begun[:1].isupper():
+        raise Refusal(HTTPStatus.BAD_REQUEST, _NO_REQUEST_LINE)
+    if _BARE_LINE_FEED.search(begun):
+        raise Refusal(HTTPStatus.BAD_REQUEST, "A line ends without a carriage return.")
 
 
 def _path(target: str) -> str:

@@ -177,12 +177,13 @@ class ServedClient:
         return messages.read_request(head)
 
     async def _head(self) -> bytes:
-        """Its bytes up to and with the empty line. Raises Refusal when they are too many."""
+        """Its bytes up to and with the empty line. Raises Refusal for too many and for no head."""
         most = self._limits.header_bytes
         while (end := self._received.find(messages.END_OF_HEAD, 0, most)) < 0:
             if len(self._received) >= most:
                 status = HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
                 raise Refusal(status, f"The headers are longer than {most} bytes.")
+            messages.refuse_early(self._received)
             if not (more := await self._wire.receive()):
                 raise ConnectionResetError("it ended within a head")
             self._received += more

@@ -202,7 +202,7 @@ class Connection:
     def _head(self) -> bytes:
         """The next request's, up to and with the empty line; empty where none comes.
 
-        Raises Refusal for one that is too long; one that is too slow ends the connection.
+        Raises Refusal for one that is too long or none; one that is too slow ends the connection.
         """
         self._socket.settimeout(_IDLE_SECONDS)
         until = 0.0
@@ -213,6 +213,7 @@ class Connection:
                     f"The head of a request has {_MOST_HEAD_BYTES} bytes at most.",
                 )
             if self._received:
+                messages.refuse_early(self._received)
                 self._began = self._began or time.monotonic()
                 until = until or time.monotonic() + HEAD_SECONDS
                 self._wait_until(until)

@@ -22,6 +22,30 @@ def test_answers_are_sent_at_once(host: str) -> None:
         assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
+ALL_INTERFACES = (
+    *(":0", "[::]:0", "0.0.0.0:0", "[0:0:0:0:0:0:0:0]:0", "[::0]:0", "[::ffff:0.0.0.0]:0"),
+)
+
+
+@pytest.mark.parametrize("client", ["127.0.0.1", "::1"])
+@pytest.mark.parametrize("text", ALL_INTERFACES)
+def test_an_address_of_all_interfaces_is_reached_over_both_families(text: str, client: str) -> None:
+    with contextlib.closing(listening(ADDRESS.read(text))) as listener:
+        socket.create_connection((client, listener.getsockname()[1])).close()
+
+
+@pytest.mark.parametrize(
+    ("text", "other"),
+    [("127.0.0.1:0", "::1"), ("[::1]:0", "127.0.0.1"), ("127.0.0.1:0", "127.0.0.2")],
+)
+def test_an_address_of_one_interface_is_reached_there_alone(text: str, other: str) -> None:
+    with contextlib.closing(listening(ADDRESS.read(text))) as listener:
+        port = listener.getsockname()[1]
+        socket.create_connection((ADDRESS.read(text).host, port)).close()
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection((other, port))
+
+
 @pytest.mark.parametrize(
     ("text", "host", "port"),
     [

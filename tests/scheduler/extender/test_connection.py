@@ -18,6 +18,7 @@ from scheduler.extender.extender_metrics import ExtenderMetrics
 from scheduler.extender.routes import ClientTerms, Routes
 from tests.agent.agent_process import SOON, until
 from tests.scheduler.extenders import cache
+from tests.web.test_early_refusals import BEGINNINGS
 
 LIVEZ = b"GET /livez HTTP/1.1\r\nHost: node\r\n\r\n"
 NODE = b"GET /debug/nodes/a HTTP/1.1\r\nHost: node\r\n\r\n"
@@ -89,6 +90,18 @@ def test_a_connection_that_is_ended_amid_a_request_ends_behind_the_answer(client
     assert answer.startswith(b"HTTP/1.1 200 OK\r\n")
     assert b"\r\nConnection: close\r\n" in answer
     assert answer.endswith(b"\r\n\r\na")
+
+
+@pytest.mark.parametrize("name", BEGINNINGS)
+def test_what_can_become_no_request_is_answered_before_it_ends(
+    client: Client, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("scheduler.extender.connection.HEAD_SECONDS", 3600.0)
+    begun, sentence = BEGINNINGS[name]
+    client.socket.sendall(begun)
+    answer = client.rest()
+    assert answer.startswith(b"HTTP/1.1 400 Bad Request\r\n")
+    assert answer.endswith(sentence + b"\n")
 
 
 def test_an_idle_connection_ends_though_it_may_finish_a_request(client: Client) -> None:
