@@ -37,5 +37,6 @@ LONGEST_LEASE_SECONDS: Final = 600
 MOST_IDLE_ANNOTATION_BYTES: Final = 4096
 """The same while no MIG change is under way: every watcher of Nodes receives them."""
 
-MOST_CERTIFICATE_BYTES: Final = 65536
-"""One value in a Secret of the extender's certificates; one with two authorities has 1,500."""
+MOST_CERTIFICATE_CHARACTERS: Final = 65536
+"""One value in a Secret of the extender's certificates, in base64 as the API has it: 49,152 bytes.
+One with two authorities has 2,000 characters."""

@@ -15,6 +15,7 @@ from tests.access import (
     program_cases,
 )
 from tests.access.ask import Case
+from tests.access.bounds import bound_cases
 
 Named = tuple[str, Case]
 """``GROUP: NAME`` and the case."""
@@ -34,6 +35,7 @@ _PAGES = (
     grant_cases,
     certificate_cases,
     ownership_cases,
+    bound_cases,
 )
 
 REFUSED = tuple(named for page in _PAGES for named in _named(page.REFUSED))

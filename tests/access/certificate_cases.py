@@ -34,13 +34,13 @@ _GRANTS = "gpuscape-certificates-floor/grants"
 _OWNER = {"apiVersion": "v1", "kind": "ConfigMap", "name": "none", "uid": "none"}
 
 
-def _text(value: str) -> str:
+def as_data(value: str) -> str:
     return base64.b64encode(value.encode()).decode()
 
 
 def secret(name: str, **more: Any) -> dict[str, Any]:
     """One with something in it."""
-    data = {"ca.crt": _text("before"), "note": _text("kept")}
+    data = {"ca.crt": as_data("before"), "note": as_data("kept")}
     return {
         "apiVersion": "v1",
         "kind": "Secret",
@@ -54,7 +54,7 @@ def secret(name: str, **more: Any) -> dict[str, Any]:
 OBJECTS = tuple((SECRETS, secret(name)) for name in (*_ALL, "others"))
 """The Secrets that are there, and where they are created."""
 
-_WRITTEN = {"data": {key: _text("now") for key in ("ca.crt", "tls.crt", "tls.key")}}
+_WRITTEN = {"data": {key: as_data("now") for key in ("ca.crt", "tls.crt", "tls.key")}}
 
 
 def _case(name: str, ask: Ask, only: str = "", **more: Any) -> Case:
@@ -65,13 +65,13 @@ def _case(name: str, ask: Ask, only: str = "", **more: Any) -> Case:
 REFUSED = {
     "certificates": [
         # what it may not do to its own
-        _case("another key", merge(_SERVER, {"data": {"token": _text("x")}}), "keys"),
-        _case("another key by JSON", steps(_SERVER, ("add", "/data/token", _text("x"))), "keys"),
-        _case("another's key changed", merge(_SERVER, {"data": {"note": _text("x")}}), "keys"),
+        _case("another key", merge(_SERVER, {"data": {"token": as_data("x")}}), "keys"),
+        _case("another key by JSON", steps(_SERVER, ("add", "/data/token", as_data("x"))), "keys"),
+        _case("another's key changed", merge(_SERVER, {"data": {"note": as_data("x")}}), "keys"),
         _case("another's key removed", merge(_SERVER, {"data": {"note": None}}), "keys"),
         _case("a key as text", merge(_SERVER, {"stringData": {"token": "x"}}), "keys"),
         _case("emptied", merge(_SERVER, {"data": None}), "keys"),
-        _case("too much", merge(_SERVER, {"data": {"ca.crt": _text("x" * 65537)}}), "size"),
+        _case("too much", merge(_SERVER, {"data": {"ca.crt": as_data("x" * 65537)}}), "size"),
         _case("unchangeable", merge(_SERVER, {"immutable": True}), "frozen"),
         _case("label", merge(_SERVER, label("example.com/new")), "frozen"),
         _case("annotation", merge(_SERVER, annotation("example.com/new")), "frozen"),
@@ -155,7 +155,7 @@ ALLOWED = {
         *(_case(f"{name}: write", merge(f"{SECRETS}/{name}", _WRITTEN)) for name in _ALL),
         *(_case(f"{name}: read", read(f"{SECRETS}/{name}")) for name in _ALL),
         _case(
-            "the authority's key", merge(f"{SECRETS}/{_ALL[0]}", {"data": {"ca.key": _text("x")}})
+            "the authority's key", merge(f"{SECRETS}/{_ALL[0]}", {"data": {"ca.key": as_data("x")}})
         ),
         _case("by a strategic patch", strategic(_SERVER, _WRITTEN)),
         _case("nothing", merge(_SERVER, {})),

@@ -267,8 +267,9 @@ CERTIFICATES_SECRET = Policy(
         Rule(
             name="size",
             holds="variables.held.all(k, variables.held[k].size() "
-            f"<= {limits.MOST_CERTIFICATE_BYTES})",
-            message=f"a value has at most {limits.MOST_CERTIFICATE_BYTES} bytes",
+            f"<= {limits.MOST_CERTIFICATE_CHARACTERS})",
+            message=f"a value has at most {limits.MOST_CERTIFICATE_CHARACTERS} characters, in"
+            " base64",
         ),
         Rule(
             name="frozen",
