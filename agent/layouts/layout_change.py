@@ -289,6 +289,7 @@ class LayoutChange:
             self.reached = ""
         if judged.unchanged and judged.changes == self.changes:
             self._seen_unchanged = True
+            self._failures = self._refusals = 0
             self.reached = judged.plan
 
     # what the actuator says
@@ -372,7 +373,6 @@ class LayoutChange:
         elif end is RequestEnd.EXPIRED:
             self.retry = GIVEN_UP
         elif end is RequestEnd.APPLIED:
-            self._failures = self._refusals = 0
             self._seen_unchanged = False
             self.reached = self.reached or self._plan  # a late change for an earlier wish keeps it
 

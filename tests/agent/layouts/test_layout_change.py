@@ -3,16 +3,11 @@
 
 from __future__ import annotations
 
-from itertools import count
-
 import pytest
 
-from agent.layouts.layout_change import HELD_SECONDS, ActuatorTask, LayoutChange
+from agent.layouts.layout_change import HELD_SECONDS, ActuatorTask
 from agent.layouts.retry_times import ASK_SECONDS, FAILED_SECONDS, REFUSED_SECONDS
-from agent.layouts.shown_request import Leave, ShownRequest
-from agent.layouts.wanted_change import Judgement
 from api.actuator_messages import (
-    ActuatorAnswer,
     ActuatorRefusal,
     ApplyRequest,
     ChangeAnswer,
@@ -23,73 +18,8 @@ from api.actuator_messages import (
     StateAnswer,
     StateRequest,
 )
+from tests.agent.layouts.change_steps import Steps
 from tests.agent.layouts.played_actuator import NOBODY, wanted
-
-
-class Steps:
-    """The steps of one node's agent. Each request has leave at once, and the Node shows all."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-        self.layout = "none"
-        """What the GPU has."""
-        self.desired = "a"
-        ids = count(1)
-        self.change = LayoutChange(ShownRequest(), new_id=lambda: f"{next(ids):016x}", now=0.0)
-
-    def step(self) -> ActuatorTask | None:
-        """What is asked of the actuator now."""
-        change, is_there = self.change, self.desired == self.layout
-        judged = Judgement(
-            key=self.desired,
-            change=None if is_there else wanted(self.desired),
-            unchanged=is_there,
-            changes=change.changes,
-            plan=self.desired,
-        )
-        shown = ShownRequest(request=change.request, end=change.end)
-        leave = Leave.GO if change.is_open else Leave.NONE
-        return change.step(self.now, judged, shown=shown, leave=leave, load="boot-1")
-
-    def begin(self) -> None:
-        """Go on until the actuator is asked to change the GPU."""
-        for _ in range(20):
-            match self.step():
-                case ApplyRequest():
-                    return
-                case StateRequest():
-                    self.change.answered(StateAnswer(), self.now)
-                case RestoreRequest(change=change):
-                    unchanged = ChangeAnswer(change=change, end=ChangeEnd.UNCHANGED)
-                    self.change.answered(unchanged, self.now)
-        raise AssertionError(f"nothing begins: {self.change.retry}")
-
-    def run(self, end: ChangeEnd) -> None:
-        """A whole request that ends so."""
-        self.begin()
-        if end is ChangeEnd.APPLIED:
-            self.layout = self.desired
-        self.change.answered(ChangeAnswer(change=self.change.request, end=end), self.now)
-
-    def drift(self) -> None:
-        """Another program changes the layout after the agent saw it."""
-        self.step()
-        self.layout = "other"
-
-    @property
-    def waits(self) -> float:
-        """Seconds until the next request may begin."""
-        assert self.change.retry is not None
-        return self.change.retry.at - self.now
-
-    def seconds_until_asked(self, answer: ActuatorAnswer | str) -> float:
-        """How long after this answer something is asked again."""
-        self.change.answered(answer, self.now)
-        since = self.now
-        while self.step() is None:
-            self.now += 0.5
-            assert self.now < since + 1000
-        return self.now - since
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The steps of one node's agent in the change of a layout, and what the actuator answers."""
+
+from __future__ import annotations
+
+import math
+from itertools import count
+
+from agent.layouts.layout_change import ActuatorTask, LayoutChange
+from agent.layouts.shown_request import Leave, ShownRequest
+from agent.layouts.wanted_change import Judgement
+from api.actuator_messages import (
+    ActuatorAnswer,
+    ApplyRequest,
+    ChangeAnswer,
+    ChangeEnd,
+    RestoreRequest,
+    StateAnswer,
+    StateRequest,
+)
+from tests.agent.layouts.played_actuator import wanted
+
+
+class Steps:
+    """The steps of one node's agent. The Node shows at once what it is to show."""
+
+    def __init__(
+        self, shown: ShownRequest | None = None, *, wait_seconds: float = math.inf, **passed: float
+    ) -> None:
+        """``shown``: by the Node at the start; ``passed``: seconds since what it shows."""
+        self.now = 0.0
+        self.load = "boot-1"
+        self.leave = True
+        """Each request has leave at once."""
+        self.layout = "none"
+        """What the GPU has."""
+        self.desired = "a"
+        ids = count(1)
+        self.change = LayoutChange(
+            shown or ShownRequest(),
+            new_id=lambda: f"{next(ids):016x}",
+            now=0.0,
+            wait_seconds=wait_seconds,
+            **passed,
+        )
+
+    def step(self) -> ActuatorTask | None:
+        """What is asked of the actuator now."""
+        change, is_there = self.change, self.desired == self.layout
+        judged = Judgement(
+            key=self.desired,
+            change=None if is_there else wanted(self.desired),
+            unchanged=is_there,
+            changes=change.changes,
+            plan=self.desired,
+        )
+        shown = ShownRequest(request=change.request, end=change.end)
+        leave = Leave.GO if change.is_open and self.leave else Leave.NONE
+        return change.step(self.now, judged, shown=shown, leave=leave, load=self.load)
+
+    def begin(self) -> None:
+        """Go on until the actuator is asked to change the GPU."""
+        for _ in range(20):
+            match self.step():
+                case ApplyRequest():
+                    return
+                case StateRequest():
+                    self.change.answered(StateAnswer(), self.now)
+                case RestoreRequest(change=change):
+                    unchanged = ChangeAnswer(change=change, end=ChangeEnd.UNCHANGED)
+                    self.change.answered(unchanged, self.now)
+        raise AssertionError(f"nothing begins: {self.change.retry}")
+
+    def run(self, end: ChangeEnd) -> None:
+        """A whole request that ends so."""
+        self.begin()
+        if end is ChangeEnd.APPLIED:
+            self.layout = self.desired
+        self.change.answered(ChangeAnswer(change=self.change.request, end=end), self.now)
+
+    def drift(self) -> None:
+        """Another program changes the layout after the agent saw it."""
+        self.step()
+        self.layout = "other"
+
+    @property
+    def waits(self) -> float:
+        """Seconds until the next request may begin."""
+        assert self.change.retry is not None
+        return self.change.retry.at - self.now
+
+    def seconds_until_asked(self, answer: ActuatorAnswer | str) -> float:
+        """How long after this answer something is asked again."""
+        self.change.answered(answer, self.now)
+        since = self.now
+        while self.step() is None:
+            self.now += 0.5
+            assert self.now < since + 1000
+        return self.now - since
