@@ -16,6 +16,7 @@ UNKNOWN_CLASS = "N/A"
 """What :func:`link_class` says of a pair it knows too little about."""
 
 _PCIE_CLASSES = ("PIX", "PIX", "PXB", "PHB", "NODE", "SYS")
+_NODE, _SYSTEM = 4, 5
 
 
 def topology(
@@ -35,7 +36,8 @@ def topology(
     A GPU that cannot use its links (:func:`can_peer`) has 0 to all others, though
     they may be active.
 
-    PCIe: between two GPUs NVML's answer wins; sysfs fills all the rest.
+    PCIe: between two GPUs NVML's answer wins; sysfs fills all the rest, by NVML's measure
+    where that shows (:func:`_levels_across_bridges`).
     Source: nvmlDeviceGetNvLink{State,RemoteDeviceType,RemotePciInfo}; NCCL reads
     hidden far ends in the same way (NVIDIA/nccl issue 1182), and cliques (1301).
     """
@@ -155,6 +157,7 @@ def _pcie(
 ) -> tuple[tuple[int | None, ...], ...]:
     rows = [gpu.bus_id for gpu in gpus] + [nic.bus_id for nic in nics]
     by_nvml = {(gpu.bus_id, peer): level for gpu in gpus for peer, level in gpu.ancestors}
+    across_bridges = _levels_across_bridges(by_nvml, paths)
 
     def level(i: int, j: int) -> int | None:
         a, b = sorted((i, j))
@@ -164,10 +167,47 @@ def _pcie(
         nvml_level = by_nvml.get((here, there), by_nvml.get((there, here)))
         if nvml_level is not None or here not in paths or there not in paths:
             return nvml_level
+        if _across_bridges(paths[here], paths[there]):
+            node = paths[here].numa_node
+            return across_bridges.get(node, None if node is None else _NODE)
         return ancestor_level(paths[here], paths[there])
 
     places = range(len(rows))
     return tuple(tuple(level(i, j) for j in places) for i in places)
+
+
+def _levels_across_bridges(
+    by_nvml: Mapping[tuple[str, str], int], paths: Mapping[str, PciFacts]
+) -> dict[int | None, int]:
+    """NUMA node to the level between devices on different host bridges of it, by NVML's measure.
+
+    NVML answers NODE on some hosts and SYS on others of the same hardware, and nvidia-smi shows the
+    same word for the NICs of that host. So the answer for the GPUs of a node is the measure of all
+    devices of the node, and of nodes without such a pair of GPUs when the other nodes agree. A node
+    is missing where no pair of GPUs shows it, or pairs differ. The key None stands for devices
+    whose NUMA node is unknown.
+    Source: the public matrices in tests/discovery/published_matrices.yaml.
+    """
+    answers: dict[int | None, set[int]] = {}
+    for (gpu, peer), level in by_nvml.items():
+        a, b = paths.get(gpu), paths.get(peer)
+        if a is not None and b is not None and _across_bridges(a, b) and level in (_NODE, _SYSTEM):
+            answers.setdefault(a.numa_node, set()).add(level)
+    host = set().union(*(levels for node, levels in answers.items() if node is not None))
+    for facts in paths.values():
+        if facts.numa_node is not None:
+            answers.setdefault(facts.numa_node, host)
+    return {node: next(iter(levels)) for node, levels in answers.items() if len(levels) == 1}
+
+
+def _across_bridges(a: PciFacts, b: PciFacts) -> bool:
+    """On different host bridges of one NUMA node, or of nodes that are both unknown."""
+    return (
+        a.root is not None
+        and b.root is not None
+        and a.root != b.root
+        and a.numa_node == b.numa_node
+    )
 
 
 def ancestor_level(a: PciFacts, b: PciFacts) -> int | None:
@@ -189,8 +229,8 @@ def ancestor_level(a: PciFacts, b: PciFacts) -> int | None:
     if a.numa_node is None or b.numa_node is None:
         return None
     if a.numa_node != b.numa_node:
-        return 5
-    return None if a.root is None or b.root is None else 4
+        return _SYSTEM
+    return None if a.root is None or b.root is None else _NODE
 
 
 def _shared(a: tuple[str, ...], b: tuple[str, ...]) -> int:

@@ -466,6 +466,92 @@ def test_nics_are_rows_after_the_gpus() -> None:
     assert found.pcie == counts(("X315", "3X35", "13X5", "555X"))
 
 
+def across(
+    node_of: Sequence[int | None], answers: Mapping[tuple[int, int], int], nics: int
+) -> Topology:
+    """Devices that are each on a host bridge of their own, the last of them NICs.
+
+    ``answers``: what NVML says of pairs of GPUs; ``node_of``: the NUMA node of each device.
+    """
+    gpus = len(node_of) - nics
+    bus = [build.gpu(at).bus_id for at in range(len(node_of))]
+    seen = [
+        build.gpu(
+            at, ancestors=tuple((bus[j], level) for (i, j), level in answers.items() if i == at)
+        )
+        for at in range(gpus)
+    ]
+    paths = {
+        bus[at]: place(bus[at], root=f"pci0000:{at:02x}", numa_node=node)
+        for at, node in enumerate(node_of)
+    }
+    return topology(
+        seen, [Nic(name=f"nic{at}", bus_id=bus[at]) for at in range(gpus, len(bus))], paths
+    )
+
+
+@pytest.mark.parametrize("level", [4, 5])
+def test_nics_are_as_far_across_host_bridges_as_nvml_has_the_gpus_of_their_node(level: int) -> None:
+    """GPU 0, GPU 1 and two NICs of one node."""
+    found = across((0, 0, 0, 0), {(0, 1): level}, nics=2)
+
+    assert [row[2:] for row in found.pcie[:3]] == [(level, level), (level, level), (0, level)]
+
+
+def test_a_node_without_two_gpus_has_the_measure_of_the_others() -> None:
+    """Node 1 has one GPU and one NIC; node 2, of NICs alone, two."""
+    found = across((0, 0, 1, 1, 2, 2), {(0, 1): 5, (0, 2): 5, (1, 2): 5}, nics=3)
+
+    assert (found.pcie[2][3], found.pcie[4][5]) == (5, 5)
+
+
+@pytest.mark.parametrize(
+    ("answers", "level"),
+    [
+        pytest.param({(0, 1): 4, (2, 3): 5}, 4, id="nodes that differ are no measure for a third"),
+        pytest.param({}, 4, id="NVML did not answer"),
+        pytest.param({(0, 1): 3, (2, 3): 3}, 4, id="NVML sees one host bridge"),
+    ],
+)
+def test_without_a_measure_the_numa_node_decides(
+    answers: Mapping[tuple[int, int], int], level: int
+) -> None:
+    """Two GPUs in each of nodes 0 and 1, two NICs in node 2."""
+    found = across((0, 0, 1, 1, 2, 2), answers, nics=2)
+
+    assert found.pcie[4][5] == level
+
+
+def test_each_node_keeps_its_own_measure() -> None:
+    found = across((0, 0, 1, 1, 0, 1), {(0, 1): 4, (2, 3): 5}, nics=2)
+
+    assert (found.pcie[0][4], found.pcie[2][5]) == (4, 5)
+
+
+def test_gpus_of_one_node_that_nvml_has_at_different_levels_are_no_measure() -> None:
+    found = across((0, 0, 0, 0), {(0, 1): 4, (0, 2): 5, (1, 2): 5}, nics=1)
+
+    assert found.pcie[0][3] == 4
+
+
+@pytest.mark.parametrize(
+    ("answers", "level"), [({(0, 1): 4}, 4), ({(0, 1): 4, (0, 2): 5}, None), ({}, None)]
+)
+def test_devices_of_unknown_nodes_have_the_measure_of_such_gpus_alone(
+    answers: Mapping[tuple[int, int], int], level: int | None
+) -> None:
+    """As on a host whose firmware names no node; with two sockets, nothing is certain there."""
+    found = across((None, None, None, None), answers, nics=1)
+
+    assert found.pcie[0][3] == level
+
+
+def test_a_measure_within_a_node_changes_nothing_between_nodes() -> None:
+    found = across((0, 0, 1), {(0, 1): 4}, nics=1)
+
+    assert found.pcie[0][2] == 5
+
+
 def test_a_device_the_host_does_not_show_has_an_unknown_place() -> None:
     gpus = [build.gpu(0), build.gpu(1)]
 
