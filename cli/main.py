@@ -15,7 +15,7 @@ from cli.lazy_commands import LazyCommands
 COMMANDS: Mapping[str, str] = {
     "discover": "cli.discover",
     "top": "cli.top.top_command",
-    "topo": "cli.topo",
+    "topo": "cli.topo.topo_command",
     "labels": "cli.labels",
     "mig": "cli.mig.mig_command",
     "agent": "cli.agent_command",

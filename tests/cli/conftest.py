@@ -11,8 +11,9 @@ from click.testing import CliRunner, Result
 
 from agent.settings.agent_settings import AgentSettings
 from base.settings.version_skew import VARIABLE
-from cli import discover, labels, topo
+from cli import discover, labels
 from cli.main import main
+from cli.topo import topo_command
 from discovery.model import NodeSnapshot
 
 Run = Callable[..., Result]
@@ -49,7 +50,7 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Run:
                 return sees
             raise sees or AssertionError("this command should not look at a machine")
 
-        for module in (discover, labels, topo):
+        for module in (discover, labels, topo_command):
             monkeypatch.setattr(module, "take_snapshot", take_snapshot)
         return CliRunner().invoke(main, arguments)
 

@@ -94,4 +94,4 @@ def test_the_agent_loads_neither_the_terminals_nor_the_clusters_library(ran: Ran
 
 
 def test_the_agent_loads_no_other_command(ran: Ran) -> None:
-    assert not ran.modules & {"cli.discover", "cli.topo", "cli.labels"}
+    assert not ran.modules & {"cli.discover", "cli.topo.topo_command", "cli.labels"}
