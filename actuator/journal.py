@@ -118,20 +118,24 @@ class Journal:
     def load(self) -> ChangeRecord | None:
         """The change that goes on or was stopped; None where there is none.
 
-        Raises JournalUnusable where it is damaged or of a newer version: what it says is then not
-        guessed.
+        A change in the history has ended, also where its process died before this file was gone:
+        to end it again could end it otherwise. Raises JournalUnusable where it is damaged or of a
+        newer version: what it says is then not guessed.
         """
         found = self._last_written()
-        return None if found is None or found.outcome is ChangeOutcome.HELD else found
+        if found is None or found.outcome is ChangeOutcome.HELD or self._has_ended(found):
+            return None
+        return found
 
     def held(self) -> tuple[ChangeRecord, ...]:
-        """The changes that are held, each on GPUs of its own. Raises as :meth:`load`."""
+        """The changes that are held, each on GPUs of its own; none of the history. Raises as
+        :meth:`load`."""
         found = self._decoded(HELD_BACK, HELD)
         held = () if found is None else found.changes
         last = self._last_written()  # versions before held.json kept it there
-        if last is None or last.outcome is not ChangeOutcome.HELD:
-            return held
-        return (*(one for one in held if one.change != last.change), last)
+        if last is not None and last.outcome is ChangeOutcome.HELD:
+            held = (*(one for one in held if one.change != last.change), last)
+        return tuple(one for one in held if not self._has_ended(one))
 
     def write(self, record: ChangeRecord) -> None:
         """Put the change that goes on in the place of the one before. Raises JournalUnusable."""
@@ -151,16 +155,16 @@ class Journal:
     def end(self, record: ChangeRecord) -> None:
         """Move a change that has ended to the history. Raises JournalUnusable.
 
-        A process that dies in between ends it a second time; the history has it once.
+        Once the history has it, it has ended, whatever a process that dies leaves in other files.
         """
         others = tuple(one for one in self.history() if one.change != record.change)
         past = ChangeHistory(v=VERSION, changes=(*others, record)[-MOST_PAST:])
         self._replace(PAST, HISTORY.encode(past))
-        held = self.held()
-        kept = tuple(one for one in held if one.change != record.change)
-        if kept != held:
-            self._write_held(kept)
+        self._write_held(self.held())
         self._end_open(record)
+
+    def _has_ended(self, record: ChangeRecord) -> bool:
+        return any(one.change == record.change for one in self.history())
 
     def _end_open(self, record: ChangeRecord) -> None:
         """Remove the change that goes on, if it is this one."""

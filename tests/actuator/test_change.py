@@ -576,6 +576,55 @@ def test_a_change_that_an_earlier_version_held_is_held_by_all_its_gpus(tmp_path:
     assert open_change(tmp_path / "mig") is None
 
 
+def _dies_at(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The process dies at a write of the journal."""
+
+    def die(*_: object) -> None:
+        raise Killed
+
+    monkeypatch.setattr(Journal, method, die)
+
+
+def test_a_change_that_has_ended_is_not_taken_back_for_a_gpu_that_is_lost_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its process died between the two files of the journal."""
+    hardware = Hardware.of(three_gpus())
+    with monkeypatch.context() as dying:
+        _dies_at("_end_open", dying)
+        with pytest.raises(Killed):
+            changed(tmp_path / "mig", PlayedWorld(hardware), ALL_THREE)
+    hardware.lost.add(GPU)
+
+    assert resumed(tmp_path / "mig", PlayedWorld(hardware)) is None
+
+    assert [has_layout(gpu, ALL_THREE[gpu.uuid]) for gpu in hardware.seen()] == [True, True]
+    with Journal(tmp_path / "mig") as journal:
+        assert journal.held() == ()
+        assert [past.outcome for past in journal.history()] == [ChangeOutcome.APPLIED]
+        journal.need_no_change([GPU])
+
+
+def test_a_gpu_that_came_back_and_is_lost_again_is_not_held_by_the_change_that_has_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its process died between the two files of the journal."""
+    hardware = lost_in_the_middle(tmp_path / "mig", 5)
+    resumed(tmp_path / "mig", PlayedWorld(hardware))
+    hardware.lost.clear()
+    with monkeypatch.context() as dying:
+        _dies_at("_write_held", dying)
+        with pytest.raises(Killed):
+            resumed(tmp_path / "mig", PlayedWorld(hardware))
+    hardware.lost.add(GPU)
+
+    assert resumed(tmp_path / "mig", PlayedWorld(hardware)) is None
+
+    with Journal(tmp_path / "mig") as journal:
+        assert [past.outcome for past in journal.history()] == [ChangeOutcome.PREVIOUS]
+        journal.need_no_change([GPU])
+
+
 def test_what_is_held_goes_back_once_the_gpu_is_there_again(tmp_path: Path) -> None:
     """After its reset, with no instance on it."""
     hardware = Hardware.of([before()])
