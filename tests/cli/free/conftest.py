@@ -1,0 +1,18 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The cluster that the command reads."""
+
+from __future__ import annotations
+
+import pytest
+
+from cli.free import free_command
+from tests.cli.free.free_cluster import NOW, Api
+
+
+@pytest.fixture
+def api(monkeypatch: pytest.MonkeyPatch) -> Api:
+    """In place of the cluster of the kubeconfig."""
+    made = Api()
+    made.server.clock = lambda: NOW
+    monkeypatch.setattr(free_command, "client", lambda *_: made)
+    return made
