@@ -34,6 +34,8 @@ class ServedParts:
     measured: ServingMetrics
     access: Callable[[], ClientAccess]
     """Who may ask for metrics; it must not wait."""
+    health_needs_gpus: bool = False
+    """Whether ``/health`` answers 503 while the machine shows no GPU."""
 
 
 Servers = Mapping[str, tuple[Address, HttpServer]]
@@ -101,13 +103,22 @@ class AgentServers:
             address,
             {
                 _METRICS: lambda: self._parts.latest.metrics(),
-                "/health": lambda: messages.health(self._parts.agent.alive),
+                "/health": lambda: messages.health(self._fault()),
             },
             metrics_limits,
             access=lambda: self._parts.access(),
             refusals=self._refusals,
             served=self._served,
         )
+
+    def _fault(self) -> str:
+        """Why ``/health`` answers 503; empty where it does not."""
+        if not self._parts.agent.alive:
+            return "The agent's ticks have stopped."
+        snapshot = self._parts.latest.snapshot
+        if self._parts.health_needs_gpus and not (snapshot and snapshot.gpus):
+            return "The machine shows no GPU."
+        return ""
 
     def _served(self, path: str, seconds: float) -> None:
         if path == _METRICS:

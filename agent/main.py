@@ -301,7 +301,11 @@ class _Running:
             ticks["web-config"] = web.poll
         access = (lambda: OPEN) if web is None else (lambda: web.current)
         parts_served = ServedParts(
-            agent=self.agent, latest=latest, measured=own.serving, access=access
+            agent=self.agent,
+            latest=latest,
+            measured=own.serving,
+            access=access,
+            health_needs_gpus=settings.health_needs_gpus,
         )
         self.lasting.servers.serve(self._servers, parts_served)
         ticks.update(self.agent.ticks)

@@ -27,7 +27,7 @@ from api import (
     topology_annotation,
 )
 from discovery.model import NodeSnapshot
-from tools import chart, command_pages, key_tables, live_views, metric_tables
+from tools import chart, command_pages, key_tables, live_views, metric_tables, peer_tables
 from tools.access import files as access
 from tools.figures import figures
 from tools.findings import finding_rows
@@ -55,6 +55,8 @@ SECTIONS: Mapping[str, Callable[..., str]] = {
     "other-keys": key_tables.other_key_table,
     "own-families": metric_tables.own_family_table,
     "own-metrics": metric_tables.own_metric_table,
+    "peer-releases": peer_tables.peer_release_table,
+    "peer-types": peer_tables.peer_type_table,
     "policies": key_tables.policy_table,
     "sample": command_pages.sample,
     "xids": key_tables.xid_table,

@@ -10,7 +10,7 @@ from dataclasses import replace
 from api.mig_status_annotation import MigPhase, RequestEnd
 from discovery.model import Driver, GpuState, Host, NodeSnapshot, Xid
 from discovery.unread import unread_gpu
-from exporters.dcgm.catalog import CATALOG, COUNTED, LABEL_ROWS
+from exporters.dcgm.catalog import CATALOG, COUNTED, DEFAULT_FAMILIES, DEFAULT_LABELS, LABEL_ROWS
 from exporters.dcgm.dcgm_family import AnyFamily, LabelRow, UnderMig
 from exporters.gpuscape.agent_metrics import AgentMetrics, ProgramUse
 from exporters.gpuscape.core_families import CORE, ServedFamilies
@@ -20,6 +20,7 @@ from tools.markdown import quoted, table
 
 _NUMBER = re.compile(r"(?<=_L)\d+|(?<=NVDEC|NVJPG|NVOFA)\d")
 """Of a link or an engine: their families differ in nothing else."""
+_DEFAULT = {family.name for family in DEFAULT_FAMILIES}
 _WITH_MIG = {
     UnderMig.REPEATED: "the GPU's, on each instance",
     UnderMig.OWN: "each instance's own",
@@ -32,7 +33,7 @@ def metric_table(which: str) -> str:
     families: list[AnyFamily] = [*CATALOG, *COUNTED]
     alike: dict[str, list[AnyFamily]] = {}
     for family in families:
-        if family.default == (which == "default"):
+        if (family.name in _DEFAULT) == (which == "default"):
             alike.setdefault(_NUMBER.sub("n", family.name), []).append(family)
     return table(
         ("name", "type", "meaning", "with MIG", "readings", "GPUs"),
@@ -54,7 +55,10 @@ def metric_label_table() -> str:
     """The facts that can stand on every series."""
     return table(
         ("name", "meaning", "by default"),
-        ((_names(row, row), row.help, "yes" if row.default else "") for row in LABEL_ROWS),
+        (
+            (_names(row, row), row.help, "yes" if row in DEFAULT_LABELS else "")
+            for row in LABEL_ROWS
+        ),
     )
 
 

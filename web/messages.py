@@ -184,11 +184,9 @@ def probe(good: bool) -> Response:
     return text("ok") if good else text("not yet", HTTPStatus.SERVICE_UNAVAILABLE)
 
 
-def health(good: bool) -> Response:
-    """The answer of ``/health`` on the port of the metrics, with dcgm-exporter's text."""
-    if good:
-        return Response(body=Body(b"OK"))
-    return text("The agent's ticks have stopped.", HTTPStatus.SERVICE_UNAVAILABLE)
+def health(fault: str) -> Response:
+    """The answer of ``/health`` on the port of the metrics: dcgm-exporter's text, or a fault."""
+    return text(fault, HTTPStatus.SERVICE_UNAVAILABLE) if fault else Response(body=Body(b"OK"))
 
 
 def link_page(title: str, paths: Iterable[str]) -> Response:

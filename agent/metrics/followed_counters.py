@@ -10,14 +10,18 @@ from pathlib import Path
 from base.errors import BadInput
 from base.files import read_bytes
 from base.followed_file import FileReport, FollowedFile
-from exporters.dcgm.counters_format import MOST_BYTES, CountersConfig, read_counters
+from exporters.dcgm.counters_format import MOST_BYTES, CountersConfig, read_counters, read_fields
+from exporters.dcgm.peer.peer_config import is_configuration
 
 log = logging.getLogger(__name__)
 
 
 def read_file(path: Path) -> CountersConfig:
-    """What a counters file asks for. Raises BadInput where it cannot be read."""
-    return read_counters(_content(path), str(path))
+    """What a counters file asks for, or the YAML configuration of dcgm-exporter in its place.
+
+    Raises BadInput where the file cannot be read, or where YAML is no such configuration.
+    """
+    return _asked(_content(path), path)
 
 
 def log_skipped(counters: CountersConfig) -> None:
@@ -52,7 +56,7 @@ class CountersFile:
         content = _content(self._path)
         if content == self._content:
             return
-        found = read_counters(content, str(self._path))
+        found = _asked(content, self._path)
         if found != self._served:
             if not found.families:
                 # as it is for a moment while somebody writes it, and never what he wants
@@ -64,6 +68,17 @@ class CountersFile:
             log_skipped(found)
             log.info("counters file reloaded", extra={"families": len(found.families)})
         self._content, self._served = content, found
+
+
+def _asked(content: bytes, path: Path) -> CountersConfig:
+    if not is_configuration(content):
+        return read_counters(content, str(path))
+    from exporters.dcgm.peer.peer_config_reader import (
+        read_configuration,  # takes memory, and few have one
+    )
+
+    text = content.decode("utf-8", "replace")
+    return read_fields(read_configuration(text, str(path)).rows, str(path))
 
 
 def _content(path: Path) -> bytes:

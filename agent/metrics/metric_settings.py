@@ -11,9 +11,11 @@ from agent.metrics.followed_counters import log_skipped, read_file
 from agent.metrics.latest_metrics import LatestMetrics
 from agent.settings.agent_settings import AgentSettings
 from discovery.sample import ReadingGroup
-from exporters.dcgm.counters_format import DEFAULT_COUNTERS, CountersConfig
+from exporters.dcgm.counters_format import CountersConfig, default_counters
+from exporters.dcgm.peer import peer_releases
 from exporters.dcgm.render import Renderer
 from exporters.dcgm.series_labels import SeriesIdentity
+from exporters.dcgm.series_setting_kinds import NO_LABEL
 from exporters.gpuscape import core_families
 from exporters.gpuscape.agent_metrics import AgentMetrics
 from exporters.gpuscape.core_families import ServedFamilies
@@ -42,7 +44,7 @@ def counters(settings: AgentSettings) -> CountersConfig:
     Raises BadInput where the file of counters cannot be read.
     """
     if settings.counters is None:
-        return DEFAULT_COUNTERS
+        return default_counters(settings.compat_release)
     found = read_file(settings.counters)
     log_skipped(found)
     return found
@@ -70,7 +72,7 @@ def latest(
     return LatestMetrics(
         SeriesIdentity(
             hostname=hostname,
-            hostname_label=settings.hostname_label,
+            hostname_label=hostname_label(settings),
             old_namespace=settings.old_namespace,
             blanks_replaced=settings.replace_blanks,
             pod_uid=settings.pod_uid_label,
@@ -84,6 +86,12 @@ def latest(
         oldest_seconds=OLDEST_INTERVALS * settings.sample_interval_seconds,
         clock=clock,
     )
+
+
+def hostname_label(settings: AgentSettings) -> str | None:
+    """Label with the node's name, as set or as the release has it; None: there is none."""
+    label = settings.hostname_label or peer_releases.hostname_label(settings.compat_release)
+    return None if label == NO_LABEL else label
 
 
 def renderer(settings: AgentSettings, counters: CountersConfig) -> Renderer:

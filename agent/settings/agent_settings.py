@@ -10,29 +10,29 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
+from agent.settings.tick_bounds import refuse_short_limit
 from api import names
 from base.errors import BadInput
 from base.settings import setting_kinds as kinds
 from base.settings.log_settings import log_format, log_level
 from base.settings.option import setting
 from base.settings.program_settings import ProgramSettings
+from exporters.dcgm.peer.peer_releases import DEFAULT_RELEASE
 from exporters.dcgm.selection import FLEXIBLE, Selection
-from exporters.dcgm.series_setting_kinds import DEVICES, HOSTNAME_LABEL, PREFIX
+from exporters.dcgm.series_setting_kinds import (
+    COMPAT_RELEASE,
+    CONFIG_MAP,
+    DEVICES,
+    HOSTNAME_LABEL,
+    PREFIX,
+)
 from exporters.dcgm.windows import DEFAULT_SECONDS as WINDOW_SECONDS
 from exporters.gpuscape.core_families import ServedFamilies
 from web.address import ADDRESS, Address
 
-_CONFIG_MAP = kinds.matching(
-    "NAMESPACE:NAME", "namespace:name of a ConfigMap", r"[a-z0-9][a-z0-9-]*:[a-z0-9][a-z0-9.-]*"
-)
-
 METRICS_ADDRESS = Address(host="", port=9400)
 PROBE_ADDRESS = Address(host="", port=9401)
-
-_FIRST_ANSWERS = 17
-"""Of the driver and of 16 GPUs: one run of a tick may wait for all, one after the other."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,6 +166,10 @@ class AgentSettings:
         unset="plain HTTP for everybody",
     )
 
+    health_needs_gpus: bool = setting(
+        False, kinds.FLAG, "Answer /health with 503 while the machine shows no GPU."
+    )
+
     counters: Path | None = setting(
         None,
         kinds.PATH,
@@ -176,7 +180,7 @@ class AgentSettings:
     )
     counters_from: str | None = setting(
         None,
-        _CONFIG_MAP,
+        CONFIG_MAP,
         "The same from the key metrics of a ConfigMap; without the ConfigMap, counters applies.",
     )
     own_families: str = setting(
@@ -194,10 +198,14 @@ class AgentSettings:
     prefix: str | None = setting(
         None, PREFIX, "Put before the names of DCGM families, to run next to dcgm-exporter."
     )
-    hostname_label: Literal["hostname", "Hostname"] | None = setting(
-        "hostname",
+    compat_release: str = setting(
+        DEFAULT_RELEASE, COMPAT_RELEASE, "Release of dcgm-exporter whose contract is served."
+    )
+    hostname_label: str | None = setting(
+        None,
         HOSTNAME_LABEL,
-        "Label with the node's name; Hostname as before dcgm-exporter 4.8.3.",
+        "Label with the node's name.",
+        unset="as in compat-release: hostname since 4.8.3, Hostname before",
     )
     old_namespace: bool = setting(
         False, kinds.FLAG, "Use the label names of dcgm-exporter 1: uuid, pod_name and so on."
@@ -364,17 +372,9 @@ class AgentSettings:
             raise BadInput(
                 "refuse-driver is for simulated machines: give simulate, or leave it out"
             )
-        deadlines = {
-            "deadline": self.deadline_seconds,
-            "init-deadline": self.init_deadline_seconds,
-        }
-        name, seconds = max(deadlines.items(), key=lambda it: it[1])
-        if self.tick_limit_seconds < (needed := _FIRST_ANSWERS * seconds):
-            raise BadInput(
-                f"tick-limit is {self.tick_limit_seconds:g}s, but with a {name} of {seconds:g}s the"
-                f" driver and 16 GPUs may take {needed:g}s for their first answers, one after the"
-                f" other: raise tick-limit or lower {name}"
-            )
+        refuse_short_limit(
+            self.tick_limit_seconds, self.deadline_seconds, self.init_deadline_seconds
+        )
 
     @property
     def shows_pods(self) -> bool:

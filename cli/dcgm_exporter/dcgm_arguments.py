@@ -11,11 +11,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from agent.settings.agent_settings import AGENT_SETTINGS
 from base.errors import BadInput
+from base.files import read_text
 from base.settings.layers import Layer, WrittenValue, is_service_link
 from base.words import did_you_mean
-from cli.dcgm_exporter.dcgm_flags import FLAGS, Flag, Form
+from cli.dcgm_exporter.dcgm_flags import CONFIG_FILE, FLAGS, Flag, Form
 from exporters.dcgm.legacy import COMPATIBILITY_FILE
+from exporters.dcgm.peer.peer_config import PeerConfig
 
 _IMAGE_FOLDER = Path("/etc/dcgm-exporter")
 _DEFAULT_FILE = _IMAGE_FOLDER / "default-counters.csv"
@@ -27,7 +30,17 @@ _BUILT_IN: Mapping[Path, Path | None] = {
 """Files of dcgm-exporter's image, which manifests name, to what stands for each where it is not
 there: a file of ours, or None for the families that are served anyway."""
 
+_BOUNDS = {
+    option.name: option.spec.kind.bounds
+    for option in AGENT_SETTINGS.options
+    if option.spec.kind.bounds is not None
+}
+"""Least and most seconds of our settings."""
+
 _BY_WORD = {word: flag for flag in FLAGS for word in (flag.name, flag.short) if word}
+
+
+_Found = list[tuple[Flag, WrittenValue]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,8 +49,10 @@ class DcgmSettings:
 
     flags: Layer
     environment: Layer
+    configuration: Layer
+    """What its YAML file sets."""
     notes: tuple[str, ...]
-    """Settings that have no effect here: sentences that name the flag or variable."""
+    """Settings that have another effect here, or none: sentences that name the flag or variable."""
     fallback: Layer
     """What applies when neither a person nor a file of ours sets it."""
 
@@ -46,21 +61,51 @@ def read(
     arguments: Sequence[str],
     environ: Mapping[str, str],
     is_there: Callable[[Path], bool] = Path.exists,
+    read_file: Callable[[Path], str] = read_text,
 ) -> DcgmSettings:
     """Settings from dcgm-exporter's command line, without its name, and its environment.
 
-    Raises BadInput that names the flag or variable: for unknown flags, words that are none,
-    values of another form, and what is not done and cannot be passed over.
+    Raises BadInput that names the flag or variable: for flags that no release has, words that are
+    none, and values of another form. The same for a YAML file that they name.
     """
     from_flags, from_variables = _flags(arguments), _variables(environ)
-    everything = [*from_flags, *from_variables]
+    config = _configuration([*from_flags, *from_variables], read_file)
+    from_file = _configured(config)
+    everything = [*from_flags, *from_variables, *from_file]
     notes = [note for flag, written in everything if (note := _note(flag, written))]
+    layer = _layer(from_file, is_there)
+    if config.rows:
+        fields = WrittenValue(text=config.file, source=config.rows_place)
+        layer = {**layer, "counters": fields}
     return DcgmSettings(
         flags=_layer(from_flags, is_there),
         environment=_layer(from_variables, is_there),
-        notes=(*notes, *_unknown(environ)),
+        configuration=layer,
+        notes=(*notes, *config.notes, *_unknown(environ)),
         fallback=_fallback(is_there),
     )
+
+
+def _configuration(found: _Found, read_file: Callable[[Path], str]) -> PeerConfig:
+    """The YAML file that is named first: by a flag, or else by the variable."""
+    named = next((written for flag, written in found if flag is CONFIG_FILE), None)
+    if named is None:
+        return PeerConfig()
+    from exporters.dcgm.peer.peer_config_reader import read_configuration  # takes memory
+
+    try:
+        return read_configuration(read_file(Path(named.text)), named.text)
+    except BadInput as error:
+        raise BadInput(f"{named.source}: {error}") from error
+
+
+def _configured(config: PeerConfig) -> _Found:
+    """The file's values as the flags that set the same."""
+    return [
+        (_BY_WORD[value.flag], _written(_BY_WORD[value.flag], value.text, value.place))
+        for value in config.flags
+        if value.text
+    ]
 
 
 def _fallback(is_there: Callable[[Path], bool]) -> Layer:
@@ -73,9 +118,6 @@ def _fallback(is_there: Callable[[Path], bool]) -> Layer:
 def asks_for(words: Iterable[str], arguments: Iterable[str]) -> bool:
     """One of the arguments is one of these words as a flag."""
     return any(each.startswith("-") and each.lstrip("-") in words for each in arguments)
-
-
-_Found = list[tuple[Flag, WrittenValue]]
 
 
 def _flags(arguments: Sequence[str]) -> _Found:
@@ -137,13 +179,32 @@ def _written(flag: Flag, text: str, source: str) -> WrittenValue:
 
 
 def _note(flag: Flag, written: WrittenValue) -> str:
-    """The note about a flag that sets nothing here. Raises BadInput for a refused one."""
-    if flag.setting or not written.text or written.text in flag.silent:
+    """The note about a flag that sets nothing here; empty where nothing is missed."""
+    if flag is CONFIG_FILE or not written.text:
+        return ""
+    if flag.setting:
+        return _bound_note(flag, written)
+    if written.text in flag.silent:
         return ""
     reason = f"{flag.does[0].lower()}{flag.does[1:]}"
-    if flag.refused:
-        raise BadInput(f"{written.source} is {written.text!r}: {reason}")
     return f"{written.source} does nothing: {reason}"
+
+
+def _bound_note(flag: Flag, written: WrittenValue) -> str:
+    """The note about a number of milliseconds that is taken as the nearest one that we take."""
+    if (
+        flag.form is not Form.MILLISECONDS
+        or (taken := _bounded(flag, written.text)) == written.text
+    ):
+        return ""
+    return f"{written.source} is {written.text}: taken as {taken}, as far as {flag.setting} goes"
+
+
+def _bounded(flag: Flag, text: str) -> str:
+    """A number of milliseconds within what our setting takes."""
+    bounds = _BOUNDS[flag.setting]
+    least, most = (round(1000 * bound) for bound in bounds)
+    return f"{min(max(int(text.removesuffix('ms')), least), most)}ms"
 
 
 def _layer(found: _Found, is_there: Callable[[Path], bool]) -> Layer:
@@ -154,6 +215,8 @@ def _layer(found: _Found, is_there: Callable[[Path], bool]) -> Layer:
         if flag.setting == "counters" and file in _BUILT_IN and not is_there(file):
             if (instead := _BUILT_IN[file]) is not None:
                 layer[flag.setting] = replace(written, text=str(instead))
+        elif flag.form is Form.MILLISECONDS:
+            layer[flag.setting] = replace(written, text=_bounded(flag, written.text))
         elif flag.setting:
             layer[flag.setting] = written
     return layer

@@ -106,8 +106,9 @@ def load(
 ) -> tuple[AgentSettings, DcgmSettings]:
     """The settings as they stand now, and dcgm-exporter's part in them.
 
-    Its flags win over GPUSCAPE_ variables, these over its variables, and these over the
-    settings file. Raises BadInput that names the flag, variable, or file, line and key.
+    Its flags win over GPUSCAPE_ variables, these over its variables, these over its YAML file, and
+    that over the settings file. Raises BadInput that names the flag, variable, or file, line and
+    key.
     """
     dcgm = dcgm_arguments.read(arguments, environ)
     file = WrittenValue(text=environ.get(CONFIG_VARIABLE, ""), source=CONFIG_VARIABLE)
@@ -115,6 +116,7 @@ def load(
         dcgm.flags,
         environment_layer(environ, AGENT_SETTINGS.options),
         dcgm.environment,
+        dcgm.configuration,
         named_file_layer(file, AGENT_SETTINGS.options),
         dcgm.fallback,
         _DEFAULTS,

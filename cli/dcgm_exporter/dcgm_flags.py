@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """dcgm-exporter's own flags and variables, and the setting of ours that each gives. Pure.
 
-Source: NVIDIA/dcgm-exporter, ``pkg/cmd/app.go`` (4.5.3-4.8.2), for names, units and defaults.
+Source: NVIDIA/dcgm-exporter at the tag of each release, ``pkg/cmd/app.go``, for names, units and
+defaults.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+
+from exporters.dcgm.peer.peer_releases import EVERY_RELEASE, SINCE_4_8_3, SINCE_4_8_4, ReleaseSpan
 
 
 class Form(Enum):
@@ -36,15 +39,26 @@ class Flag:
     """For a flag that sets nothing: what holds here instead, as a sentence."""
     silent: tuple[str, ...] = ("false",)
     """Values that need no note, since they change nothing in dcgm-exporter either."""
-    refused: bool = False
-    """All other values end the start, since going on would do something else."""
+    releases: ReleaseSpan = EVERY_RELEASE
+    """Releases that have it. It is accepted whatever release is served."""
 
 
 _NO_DCGM = "There is no DCGM here: this machine's GPUs are read through NVML."
 _NO_DUMPS = "No dumps are written; `gpuscape record` writes down what a machine answers."
+_NO_HISTORY = "No history of readings is kept: /metrics shows the newest."
+_NO_RUNTIME = "Labels of containers are not read from a container runtime."
+_OWN_TIMES = "The server's own limits hold: 5 s for a request's head, 10 s for taking the answer."
 _ALWAYS_SEEN = "GPUs that come and go are always seen, and without a restart."
 
+CONFIG_FILE = Flag(
+    name="config-file",
+    variable="DCGM_EXPORTER_CONFIG_FILE",
+    does="A YAML file of dcgm-exporter is read: its metrics, and the interval of all of them.",
+    releases=SINCE_4_8_3,
+)
+
 FLAGS: tuple[Flag, ...] = (
+    CONFIG_FILE,
     Flag(name="collectors", short="f", variable="DCGM_EXPORTER_COLLECTORS", setting="counters"),
     Flag(
         name="configmap-data",
@@ -86,6 +100,7 @@ FLAGS: tuple[Flag, ...] = (
         variable="DCGM_EXPORTER_KUBERNETES_POD_LABEL_ALLOWLIST_REGEX",
         form=Form.LIST,
         setting="pod-label-allowlist",
+        releases=ReleaseSpan(first="4.6.0"),
     ),
     Flag(
         name="kubernetes-virtual-gpus",
@@ -160,11 +175,17 @@ FLAGS: tuple[Flag, ...] = (
         values={"true": "debug", "false": ""},
     ),
     Flag(
+        name="health-require-gpus",
+        variable="DCGM_EXPORTER_HEALTH_REQUIRE_GPUS",
+        form=Form.SWITCH,
+        setting="health-needs-gpus",
+        releases=SINCE_4_8_4,
+    ),
+    Flag(
         name="kubernetes-gpu-id-type",
         variable="DCGM_EXPORTER_KUBERNETES_GPU_ID_TYPE",
-        does="Every form of a device's id is known, so only uid and device-name are accepted.",
+        does="Every form of a device's id is known, so there is nothing to choose.",
         silent=("uid", "device-name"),
-        refused=True,
     ),
     Flag(
         name="remote-hostengine-info",
@@ -204,6 +225,7 @@ FLAGS: tuple[Flag, ...] = (
         variable="DISABLE_STARTUP_VALIDATE",
         form=Form.SWITCH,
         does="A start needs neither GPUs nor a driver, so there is nothing to leave out.",
+        releases=ReleaseSpan(first="4.5.2"),
     ),
     Flag(
         name="enable-gpu-bind-unbind-watch",
@@ -211,18 +233,84 @@ FLAGS: tuple[Flag, ...] = (
         form=Form.SWITCH,
         does=_ALWAYS_SEEN,
         silent=("true", "false"),
+        releases=ReleaseSpan(first="4.8.0"),
     ),
     Flag(
         name="gpu-bind-unbind-poll-interval",
         variable="DCGM_EXPORTER_GPU_BIND_UNBIND_POLL_INTERVAL",
         does=f"{_ALWAYS_SEEN} GPUSCAPE_DISCOVER_INTERVAL sets how often GPUs are listed.",
         silent=("1s",),
+        releases=ReleaseSpan(first="4.8.0"),
     ),
     Flag(
         name="enable-pprof",
         variable="DCGM_EXPORTER_ENABLE_PPROF",
         form=Form.SWITCH,
         does="It is for programs in Go, so /debug/pprof/ is not served.",
+        releases=ReleaseSpan(first="4.8.2"),
+    ),
+    Flag(
+        name="kubernetes-pod-label-cache-size",
+        variable="DCGM_EXPORTER_KUBERNETES_POD_LABEL_CACHE_SIZE",
+        does="Which labels of pods are shown is decided once for each pod, without a cache.",
+        silent=("150000",),
+        releases=ReleaseSpan(first="4.7.0", last="4.7.1"),
+    ),
+    Flag(
+        name="web-read-timeout",
+        variable="DCGM_EXPORTER_WEB_READ_TIMEOUT",
+        does=_OWN_TIMES,
+        silent=("10s",),
+        releases=SINCE_4_8_3,
+    ),
+    Flag(
+        name="web-write-timeout",
+        variable="DCGM_EXPORTER_WEB_WRITE_TIMEOUT",
+        does=_OWN_TIMES,
+        silent=("30s",),
+        releases=SINCE_4_8_3,
+    ),
+    Flag(
+        name="container-labels",
+        variable="DCGM_EXPORTER_CONTAINER_LABELS",
+        form=Form.SWITCH,
+        does=_NO_RUNTIME,
+        releases=SINCE_4_8_3,
+    ),
+    Flag(
+        name="container-runtime-socket",
+        variable="DCGM_CONTAINER_RUNTIME_SOCKET",
+        does=_NO_RUNTIME,
+        releases=SINCE_4_8_3,
+    ),
+    Flag(
+        name="watch-max-keep-age",
+        variable="DCGM_EXPORTER_WATCH_MAX_KEEP_AGE",
+        does=_NO_HISTORY,
+        silent=("10m", "10m0s"),
+        releases=SINCE_4_8_4,
+    ),
+    Flag(
+        name="watch-max-keep-samples",
+        variable="DCGM_EXPORTER_WATCH_MAX_KEEP_SAMPLES",
+        does=_NO_HISTORY,
+        silent=("0",),
+        releases=SINCE_4_8_4,
+    ),
+    Flag(
+        name="max-concurrent-scrapes",
+        variable="DCGM_EXPORTER_MAX_CONCURRENT_SCRAPES",
+        does="A scrape is answered with bytes that are there already, so none waits for another.",
+        silent=("16",),
+        releases=SINCE_4_8_4,
+    ),
+    Flag(
+        name="enable-exporter-metrics",
+        variable="DCGM_EXPORTER_ENABLE_EXPORTER_METRICS",
+        form=Form.SWITCH,
+        does="Metrics go_, process_ and promhttp_ are of programs in Go; GPUSCAPE_OWN_FAMILIES=core"
+        " adds metrics of the agent itself.",
+        releases=SINCE_4_8_4,
     ),
     Flag(
         name="dump-enabled",
@@ -253,14 +341,12 @@ FLAGS: tuple[Flag, ...] = (
         name="web-systemd-socket",
         variable="DCGM_EXPORTER_SYSTEMD_SOCKET",
         form=Form.SWITCH,
-        does="Sockets of systemd are not taken over: give an address instead.",
-        refused=True,
+        does="Sockets of systemd are not taken over: metrics are served at the address.",
     ),
     Flag(
         name="fake-gpus",
         variable="DCGM_EXPORTER_USE_FAKE_GPUS",
         form=Form.SWITCH,
-        does="Simulated GPUs are chosen with GPUSCAPE_SIMULATE instead, such as dgx-a100.",
-        refused=True,
+        does="GPUs are not made up; GPUSCAPE_SIMULATE=dgx-a100 simulates a whole machine.",
     ),
 )

@@ -10,6 +10,7 @@ and alerts keep working; the help texts are our own. Source: dcgm-exporter's
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from exporters.dcgm import (
     catalog_clocks,
@@ -19,9 +20,20 @@ from exporters.dcgm import (
     catalog_profiling,
 )
 from exporters.dcgm.catalog_labels import LABEL_ROWS
-from exporters.dcgm.dcgm_family import AnyFamily, Counted, DcgmFamily, LabelRow, Paired
+from exporters.dcgm.dcgm_family import AnyFamily, Counted, DcgmFamily, Paired
+from exporters.dcgm.peer.peer_counters import default_kinds
+from exporters.dcgm.peer.peer_releases import DEFAULT_RELEASE
+from exporters.prometheus_text import MetricType
 
-__all__ = ["CATALOG", "COUNTED", "DEFAULT_FAMILIES", "DEFAULT_LABELS", "LABEL_ROWS", "UNSERVED"]
+__all__ = [
+    "CATALOG",
+    "COUNTED",
+    "DEFAULT_FAMILIES",
+    "DEFAULT_LABELS",
+    "LABEL_ROWS",
+    "UNSERVED",
+    "default_families",
+]
 
 CATALOG: tuple[DcgmFamily, ...] = tuple(
     sorted(
@@ -38,10 +50,21 @@ CATALOG: tuple[DcgmFamily, ...] = tuple(
 COUNTED: tuple[Counted | Paired, ...] = (*catalog_errors.COUNTED, *catalog_links.PAIRED)
 """dcgm-exporter's own, which are no fields of DCGM: they have several series for one device."""
 
-DEFAULT_FAMILIES: tuple[AnyFamily, ...] = tuple(family for family in CATALOG if family.default)
-"""The families that dcgm-exporter serves by default."""
 
-DEFAULT_LABELS: tuple[LabelRow, ...] = tuple(row for row in LABEL_ROWS if row.default)
+def default_families(release: str) -> tuple[AnyFamily, ...]:
+    """The families that a release of dcgm-exporter serves by default, with its types."""
+    kinds = default_kinds(release)
+    return tuple(
+        replace(family, kind=MetricType(kinds[family.name]))
+        for family in CATALOG
+        if family.name in kinds
+    )
+
+
+DEFAULT_FAMILIES = default_families(DEFAULT_RELEASE)
+
+DEFAULT_LABELS = tuple(row for row in LABEL_ROWS if row.name in default_kinds(DEFAULT_RELEASE))
+"""The same in every release."""
 
 UNSERVED: Mapping[str, str] = {
     **dict.fromkeys(

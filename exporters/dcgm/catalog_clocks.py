@@ -55,7 +55,6 @@ FAMILIES: tuple[DcgmFamily, ...] = tuple(
             value=of_sample(read, MEGAHERTZ),
             most=MEGAHERTZ_MOST,
             group=group,
-            default=group is None,
         ),
         DcgmFamily(
             field=base_field,

@@ -44,7 +44,7 @@ _power_limit = partial(
     group=ReadingGroup.LIMITS,
     gpus="where the driver reports the limit",
 )
-_utilisation = partial(DcgmFamily, most=PERCENT_MOST, under_mig=UnderMig.ABSENT, default=True)
+_utilisation = partial(DcgmFamily, most=PERCENT_MOST, under_mig=UnderMig.ABSENT)
 _frame_buffer = partial(DcgmFamily, most=MIB_MOST, under_mig=UnderMig.OWN)
 # NVML has an instance's own, which nobody reads here; the GPU's would be wrong on it
 _bar1 = partial(DcgmFamily, most=MIB_MOST, under_mig=UnderMig.ABSENT, group=ReadingGroup.BAR1)
@@ -63,7 +63,6 @@ FAMILIES: tuple[DcgmFamily, ...] = (
         renamed="DCGM_FI_DEV_MEMORY_TEMP_CELSIUS",
         help="Temperature of the memory in degrees Celsius.",
         value=of_sample(lambda sample: sample.memory_celsius),
-        default=True,
         gpus="with HBM",
     ),
     _temperature(
@@ -72,7 +71,6 @@ FAMILIES: tuple[DcgmFamily, ...] = (
         renamed="DCGM_FI_DEV_GPU_TEMP_CELSIUS",
         help="Temperature of the GPU in degrees Celsius.",
         value=of_sample(lambda sample: sample.gpu_celsius),
-        default=True,
     ),
     _temperature_limit(
         field=151,
@@ -104,7 +102,6 @@ FAMILIES: tuple[DcgmFamily, ...] = (
         value=of_sample(lambda sample: sample.power_watts),
         most=WATTS_MOST,
         decimals=True,
-        default=True,
     ),
     DcgmFamily(
         field=156,
@@ -113,7 +110,6 @@ FAMILIES: tuple[DcgmFamily, ...] = (
         help="Energy used since the driver was loaded in millijoules.",
         value=of_sample(lambda sample: sample.energy_joules, MILLIJOULE),
         most=TOTAL_MOST,
-        default=True,
         gpus="Volta and later",
     ),
     DcgmFamily(
@@ -298,7 +294,6 @@ FAMILIES: tuple[DcgmFamily, ...] = (
         name="DCGM_FI_DEV_FB_FREE",
         help="Frame buffer that is free in MiB.",
         value=of_memory(lambda memory: memory.free_bytes),
-        default=True,
     ),
     _frame_buffer(
         field=252,
@@ -306,14 +301,12 @@ FAMILIES: tuple[DcgmFamily, ...] = (
         help="Frame buffer in use, without what the driver reserves, in MiB.",
         value=of_memory(lambda memory: memory.used_bytes),
         of_pod=of_pod(lambda use: use.memory_bytes, MIB),
-        default=True,
     ),
     _frame_buffer(
         field=253,
         name="DCGM_FI_DEV_FB_RESERVED",
         help="Frame buffer that the driver reserves in MiB.",
         value=of_memory(lambda memory: memory.reserved_bytes),
-        default=True,
         gpus="driver 510 and later",
     ),
     DcgmFamily(
@@ -332,7 +325,6 @@ FAMILIES: tuple[DcgmFamily, ...] = (
         help="1 where a vGPU licence is held, else 0.",
         value=of_sample(lambda sample: sample.vgpu_licensed),
         most=1,
-        default=True,
     ),
     DcgmFamily(
         field=1523,

@@ -53,7 +53,6 @@ FAMILIES: tuple[DcgmFamily, ...] = (
         most=COUNT_MOST,
         under_mig=UnderMig.OWN,
         attributes=xid_attributes,
-        default=True,
     ),
     _held_down(
         field=240,
@@ -147,6 +146,7 @@ FAMILIES: tuple[DcgmFamily, ...] = (
         field=392,
         name="DCGM_FI_DEV_RETIRED_PENDING",
         renamed="DCGM_FI_DEV_PAGE_RETIRED_PENDING",
+        kind=MetricType.GAUGE,
         help="1 where memory pages wait for a restart to be taken out of service, else 0.",
         value=of_part(lambda sample: sample.retired_pages, lambda pages: pages.pending),
     ),
@@ -157,7 +157,6 @@ FAMILIES: tuple[DcgmFamily, ...] = (
         kind=MetricType.COUNTER,
         help="Memory rows replaced after uncorrectable errors.",
         value=of_part(lambda sample: sample.remapped_rows, lambda rows: rows.uncorrectable),
-        default=True,
     ),
     _rows(
         field=394,
@@ -166,7 +165,6 @@ FAMILIES: tuple[DcgmFamily, ...] = (
         kind=MetricType.COUNTER,
         help="Memory rows replaced after correctable errors.",
         value=of_part(lambda sample: sample.remapped_rows, lambda rows: rows.correctable),
-        default=True,
     ),
     _rows(
         field=395,
@@ -174,7 +172,6 @@ FAMILIES: tuple[DcgmFamily, ...] = (
         renamed="DCGM_FI_DEV_ROW_REMAP_FAILED",
         help="1 where a memory row could not be replaced, else 0.",
         value=of_part(lambda sample: sample.remapped_rows, lambda rows: rows.failed),
-        default=True,
     ),
     _rows(
         field=396,

@@ -13,7 +13,6 @@ LABEL_ROWS: tuple[LabelRow, ...] = (
         renamed="DCGM_FI_SYSTEM_DRIVER_VERSION",
         help="Version of the driver.",
         value=lambda driver, _: driver.version,
-        default=True,
     ),
     LabelRow(
         field=2,

@@ -25,9 +25,7 @@ LINKS = 18
 """DCGM has a field for each of so many links; what a GPU has beyond is in the totals only."""
 
 _rate_total = partial(
-    # A rate, yet upstream says counter: queries people already have rely on neither.
     DcgmFamily,
-    kind=MetricType.COUNTER,
     most=COUNT_MOST,
     gpus="with NVLink",
 )
@@ -100,7 +98,6 @@ FAMILIES: tuple[DcgmFamily, ...] = (
         help="PCIe packets that had to be sent again.",
         value=of_sample(lambda sample: sample.pcie_replays),
         most=COUNT_MOST,
-        default=True,
     ),
     _pcie(
         field=237,
@@ -148,7 +145,6 @@ FAMILIES: tuple[DcgmFamily, ...] = (
         renamed="DCGM_FI_DEV_NVLINK_THROUGHPUT_TOTAL",
         help="Data over all NVLinks, both directions, in the last interval: a rate in MB/s.",
         value=nvlink_rate(both),
-        default=True,
     ),
     _rate_total(
         field=843,

@@ -26,24 +26,24 @@ def _group(metric: int) -> ReadingGroup:
     return group
 
 
-_PIPES: tuple[tuple[int, int, str, str, str, bool], ...] = (
-    (1001, 1, "GR_ENGINE_ACTIVE", "GR_ENGINE", "Time in which the GPU computed or drew", True),
-    (1002, 2, "SM_ACTIVE", "SM", "Time in which an SM had work, over all SMs", False),
-    (1003, 3, "SM_OCCUPANCY", "SM_OCCUPANCY", "Warps on the SMs of those they can hold", False),
-    (1004, 5, "PIPE_TENSOR_ACTIVE", "TENSOR", "Time in which tensor cores computed", True),
-    (1005, 10, "DRAM_ACTIVE", "DRAM", "Time in which memory sent or received", True),
-    (1006, 11, "PIPE_FP64_ACTIVE", "FP64", "Time in which FP64 units computed", False),
-    (1007, 12, "PIPE_FP32_ACTIVE", "FP32", "Time in which FP32 units computed", False),
-    (1008, 13, "PIPE_FP16_ACTIVE", "FP16", "Time in which FP16 units computed", False),
+_PIPES: tuple[tuple[int, int, str, str, str], ...] = (
+    (1001, 1, "GR_ENGINE_ACTIVE", "GR_ENGINE", "Time in which the GPU computed or drew"),
+    (1002, 2, "SM_ACTIVE", "SM", "Time in which an SM had work, over all SMs"),
+    (1003, 3, "SM_OCCUPANCY", "SM_OCCUPANCY", "Warps on the SMs of those they can hold"),
+    (1004, 5, "PIPE_TENSOR_ACTIVE", "TENSOR", "Time in which tensor cores computed"),
+    (1005, 10, "DRAM_ACTIVE", "DRAM", "Time in which memory sent or received"),
+    (1006, 11, "PIPE_FP64_ACTIVE", "FP64", "Time in which FP64 units computed"),
+    (1007, 12, "PIPE_FP32_ACTIVE", "FP32", "Time in which FP32 units computed"),
+    (1008, 13, "PIPE_FP16_ACTIVE", "FP16", "Time in which FP16 units computed"),
     (1013, 9, "PIPE_TENSOR_IMMA_ACTIVE", "IMMA",
-     "Time in which tensor cores computed with integers", False),
+     "Time in which tensor cores computed with integers"),
     (1014, 7, "PIPE_TENSOR_HMMA_ACTIVE", "HMMA",
-     "Time in which tensor cores computed with small floats", False),
+     "Time in which tensor cores computed with small floats"),
     (1015, 6, "PIPE_TENSOR_DFMA_ACTIVE", "DFMA",
-     "Time in which tensor cores computed with FP64", False),
-    (1016, 4, "PIPE_INT_ACTIVE", "INT", "Time in which integer units computed", False),
+     "Time in which tensor cores computed with FP64"),
+    (1016, 4, "PIPE_INT_ACTIVE", "INT", "Time in which integer units computed"),
 )  # fmt: skip
-"""DCGM's field, GPM's metric, name, stem of DCGM 4.6's name, in words, served by default."""
+"""DCGM's field, GPM's metric, name, stem of DCGM 4.6's name, in words."""
 
 _ENGINES: tuple[tuple[str, int, int, int, str], ...] = (
     ("NVDEC", 1017, 30, 8, "video decoder"),
@@ -78,9 +78,8 @@ FAMILIES: tuple[DcgmFamily, ...] = (
             value=of_profiling(metric),
             group=_group(metric),
             under_mig=UnderMig.OWN,
-            default=default,
         )
-        for field, metric, name, stem, words, default in _PIPES
+        for field, metric, name, stem, words in _PIPES
     ),
     *(
         _ratio(
@@ -101,7 +100,6 @@ FAMILIES: tuple[DcgmFamily, ...] = (
         help="Bytes each second that the GPU sent over PCIe, headers included.",
         group=ReadingGroup.PROFILING,
         value=pcie_rate(20, lambda sample: sample.pcie.sent_bytes if sample.pcie else None),
-        default=True,
         gpus=f"{_HOPPER}; before, where the driver counts PCIe bytes in 64 bits",
     ),
     _bytes(
@@ -110,7 +108,6 @@ FAMILIES: tuple[DcgmFamily, ...] = (
         help="Bytes each second that the GPU received over PCIe, headers included.",
         group=ReadingGroup.PROFILING,
         value=pcie_rate(21, lambda sample: sample.pcie.received_bytes if sample.pcie else None),
-        default=True,
         gpus=f"{_HOPPER}; before, where the driver counts PCIe bytes in 64 bits",
     ),
     *(

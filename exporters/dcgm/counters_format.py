@@ -1,16 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """The counters file of dcgm-exporter, which selects families and labels. Pure.
 
-Each line names a DCGM field, what stands behind ``# TYPE``, and the help text. Source of the
+Each row names a DCGM field, what stands behind ``# TYPE``, and the help text. Source of the
 format: dcgm-exporter, ``etc/default-counters.csv`` and ``counter_config.go``. Upstream ends
-where a line is wrong; here that line is skipped and reported, the others count.
+where a row is wrong; here that row is skipped and reported, the others count.
 """
 
 from __future__ import annotations
 
-import codecs
-import csv
-from collections.abc import Collection, Mapping
+import functools
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from base.words import quoted
@@ -23,18 +22,22 @@ from exporters.dcgm.catalog import (
     DEFAULT_LABELS,
     LABEL_ROWS,
     UNSERVED,
+    default_families,
 )
+from exporters.dcgm.csv_records import records
 from exporters.dcgm.dcgm_family import AnyFamily, LabelRow
+from exporters.dcgm.peer.peer_config import MetricRow
+from exporters.dcgm.peer.peer_releases import DEFAULT_RELEASE
 from exporters.prometheus_text import MetricType
 
 MOST_BYTES = 16 << 20
 """A ConfigMap holds 1 MiB; the rest of a larger file is not read."""
 MOST_LINES = 10_000
-MOST_LINE_BYTES = 4096
 
 LABEL = "label"
 _NUMBERS = " or ".join(MetricType)
 _FIELDS = ("name", "type", "help text")
+_BYTE_ORDER_MARK = "\ufeff"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +68,13 @@ class CountersConfig:
         return frozenset(family.group for family in self.families if family.group is not None)
 
 
-DEFAULT_COUNTERS = CountersConfig()
+@functools.cache
+def default_counters(release: str) -> CountersConfig:
+    """What is served where nobody asks for counters: as that release of dcgm-exporter does."""
+    return CountersConfig(families=default_families(release))
+
+
+DEFAULT_COUNTERS = default_counters(DEFAULT_RELEASE)
 
 _ALL: tuple[AnyFamily, ...] = (*CATALOG, *COUNTED)
 _FAMILIES: Mapping[str, AnyFamily] = {
@@ -88,61 +97,89 @@ class _Refused(ValueError):
 def read_counters(text: str | bytes, file: str) -> CountersConfig:
     """Parse a counters file: its families and labels, and the lines that cannot be served.
 
-    ``file`` is what messages call it. Never raises: at worst nothing is served. A line is a
-    record, so a quoted text ends on its line.
+    ``file`` is what messages call it. Never raises: at worst nothing is served. What is served
+    here is served by dcgm-exporter too, since a line at which it ends is left out.
     """
     if isinstance(text, str):
         text = text.encode("utf-8", "surrogateescape")
-    served: dict[str, AnyFamily | LabelRow] = {}
-    skipped: list[Skipped] = []
-
-    def skip(number: int, reason: str) -> None:
-        skipped.append(Skipped(file=file, line=number, reason=reason))
-
-    lines = text[:MOST_BYTES].removeprefix(codecs.BOM_UTF8).split(b"\n")
-    for number, line in enumerate(lines[:MOST_LINES], 1):
-        if not line.strip() or line.startswith(b"#"):
-            continue
-        try:
-            row = _row(*_fields(line), taken=served)
-        except _Refused as error:
-            skip(number, str(error))
+    chosen = _Chosen(file)
+    content = text[:MOST_BYTES]
+    for record in records(content, MOST_LINES):
+        if record.fault:
+            chosen.skip(record.line, record.fault)
         else:
-            served[row.name] = row
-    if len(lines) > MOST_LINES:
-        skip(MOST_LINES + 1, f"no more than {MOST_LINES} lines are read: take lines out")
+            chosen.take(record.line, record.fields)
+    lines = 1 + content.count(b"\n")
+    if lines > MOST_LINES:
+        chosen.skip(MOST_LINES + 1, f"no more than {MOST_LINES} lines are read: take lines out")
     elif len(text) > MOST_BYTES:
-        skip(len(lines), f"no more than {MOST_BYTES} bytes are read: make the file smaller")
-    return CountersConfig(
-        families=tuple(row for row in served.values() if not isinstance(row, LabelRow)),
-        labels=tuple(row for row in served.values() if isinstance(row, LabelRow)),
-        skipped=tuple(skipped),
-    )
+        chosen.skip(lines, f"no more than {MOST_BYTES} bytes are read: make the file smaller")
+    return chosen.config()
 
 
-def _fields(line: bytes) -> tuple[str, str, str]:
+def read_fields(rows: Iterable[MetricRow], file: str) -> CountersConfig:
+    """The same of the entries of a YAML configuration. Never raises."""
+    chosen = _Chosen(file)
+    for row in rows:
+        chosen.take(row.line, [word.encode() for word in (row.name, row.kind, row.help_text)])
+    return chosen.config()
+
+
+class _Chosen:
+    """Families and labels by name, as their rows come, and the rows that cannot be served."""
+
+    def __init__(self, file: str) -> None:
+        self._file = file
+        self._served: dict[str, AnyFamily | LabelRow] = {}
+        self._skipped: list[Skipped] = []
+
+    def take(self, line: int, fields: Sequence[bytes]) -> None:
+        """Serve the row at this line, or keep why it is not served."""
+        try:
+            row = _row(*_texts(fields), taken=self._served)
+        except _Refused as error:
+            self.skip(line, str(error))
+        else:
+            self._served[row.name] = row
+
+    def skip(self, line: int, reason: str) -> None:
+        """Keep why the line is not served."""
+        self._skipped.append(Skipped(file=self._file, line=line, reason=reason))
+
+    def config(self) -> CountersConfig:
+        """All that was taken."""
+        rows = self._served.values()
+        return CountersConfig(
+            families=tuple(row for row in rows if not isinstance(row, LabelRow)),
+            labels=tuple(row for row in rows if isinstance(row, LabelRow)),
+            skipped=tuple(self._skipped),
+        )
+
+
+def _texts(fields: Sequence[bytes]) -> tuple[str, str, str]:
     """Name, type and help text without the blanks around them.
 
-    Raises _Refused when the line is too long, is not text or has another number of fields.
+    Raises _Refused when they are no text or another number.
     """
-    if len(line) > MOST_LINE_BYTES:
-        raise _Refused(f"{len(line)} bytes are too long for a line: {MOST_LINE_BYTES} are allowed")
+    if not b"".join(fields).strip(b" "):
+        raise _Refused("it has blanks alone, at which dcgm-exporter ends: leave it empty")
     try:
-        text = line.decode("utf-8").strip()
+        texts = [field.decode("utf-8").strip(" ") for field in fields]
     except UnicodeDecodeError as error:
-        raise _Refused(f"byte {error.start + 1} is not UTF-8: save the file as UTF-8") from error
-    if "\0" in text:
+        raise _Refused("it is not UTF-8: save the file as UTF-8") from error
+    if any("\0" in text for text in texts):
         raise _Refused("it holds a NUL byte: write it as plain text")
-    try:
-        (fields,) = csv.reader([text], strict=True, skipinitialspace=True)
-    except csv.Error as error:
-        raise _Refused(f"it is not CSV ({error}): a quoted text ends on its line") from error
-    if len(fields) != len(_FIELDS):
+    if texts[0].startswith(_BYTE_ORDER_MARK):
         raise _Refused(
-            f"{len(fields)} fields instead of {', '.join(_FIELDS)}: "
+            "the file begins with a byte order mark, at which dcgm-exporter ends: save it as UTF-8"
+            " without one"
+        )
+    if len(texts) != len(_FIELDS):
+        raise _Refused(
+            f"{len(texts)} fields instead of {', '.join(_FIELDS)}: "
             "put quotes around a help text with commas"
         )
-    name, kind, help_text = (field.strip() for field in fields)
+    name, kind, help_text = texts
     return name, kind, help_text
 
 

@@ -84,8 +84,6 @@ class DcgmFamily:
     """Written with six decimals, as DCGM writes what it holds as double; else a whole number."""
     group: ReadingGroup | None = None
     """The readings it needs; None: those that are always made."""
-    default: bool = False
-    """dcgm-exporter serves it by default."""
     gpus: str = "all"
     """Which GPUs have it, for people."""
     attributes: Attributes | None = None
@@ -126,7 +124,6 @@ class Counted:
     kind: MetricType = MetricType.GAUGE
     group: ReadingGroup | None = None
     renamed: None = None
-    default: bool = False
     under_mig: UnderMig = UnderMig.REPEATED
     gpus: str = "all"
 
@@ -146,7 +143,6 @@ class Paired:
     gpus: str
     kind: MetricType = MetricType.GAUGE
     renamed: None = None
-    default: bool = False
     # no instance reaches another GPU's memory
     under_mig: UnderMig = UnderMig.ABSENT
 
@@ -165,4 +161,3 @@ class LabelRow:
     help: str
     value: Callable[[Driver, GpuSnapshot], str | None]
     """None: the label is left out."""
-    default: bool = False

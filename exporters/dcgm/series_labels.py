@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
 
 from discovery.model import GpuSnapshot
 from exporters.gpu_holders import Entity, Holder
@@ -25,7 +24,7 @@ class SeriesIdentity:
 
     hostname: str
     """The node's name in the cluster, else the host's."""
-    hostname_label: Literal["hostname", "Hostname"] | None = "hostname"
+    hostname_label: str | None = "hostname"
     """``Hostname`` for dashboards older than dcgm-exporter 4.8.3; None leaves the label out."""
     driver_version: bool = True
     """Put the driver's version on every series, where the counters have its row."""

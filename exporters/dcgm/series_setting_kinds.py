@@ -1,12 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kinds of setting that shape DCGM series: which devices, whose names, which label. Pure."""
+"""Kinds of setting that shape DCGM series: which release, devices, names and labels. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Literal
-
-from base.settings.setting_kinds import SettingKind, matching
+from base.settings.setting_kinds import SettingKind, choice, matching
+from exporters.dcgm.peer.peer_releases import RELEASES
 from exporters.dcgm.selection import Level, parse_selection
 
 DEVICES = SettingKind(
@@ -17,16 +15,13 @@ DEVICES = SettingKind(
     parse=parse_selection,
 )
 
-_LABELS: Mapping[str, Literal["hostname", "Hostname"] | None] = {
-    "hostname": "hostname",
-    "Hostname": "Hostname",
-    "none": None,
-}
-HOSTNAME_LABEL = SettingKind(
-    metavar="hostname|Hostname|none",
-    expects="hostname, Hostname or none",
-    parse=_LABELS.__getitem__,
-    form="|".join(_LABELS),
+NO_LABEL = "none"
+HOSTNAME_LABEL = choice("hostname", "Hostname", NO_LABEL)
+
+COMPAT_RELEASE = choice(*RELEASES)
+
+CONFIG_MAP = matching(
+    "NAMESPACE:NAME", "namespace:name of a ConfigMap", r"[a-z0-9][a-z0-9-]*:[a-z0-9][a-z0-9.-]*"
 )
 
 PREFIX = matching(

@@ -80,6 +80,7 @@ COUNTERS = {
 def from_two_samples() -> set[str]:
     """Names of all families of which a number follows from more than one sample."""
     dcgm = {it.name for it in CATALOG if it.group in PROFILED}
+    dcgm |= {it.name for it in CATALOG if "_BANDWIDTH_" in it.name}
     own = {it.name for it in OWN if not PROFILED.keys().isdisjoint(it.groups)}
     return (COUNTERS | dcgm | own | {"gpuscape_process_busy_ratio"}) - OF_WASTE
 
@@ -140,8 +141,7 @@ def _served(snapshot: NodeSnapshot, rounds: list[tuple[GpuSample, ...]]) -> list
 
 def moves(name: str, first: Scrape, second: Scrape) -> dict[Key, float]:
     """Each series of a family to how much it moves: a counter's increase, a gauge's value."""
-    # what DCGM calls a counter of bandwidth is a rate
-    grows = name in COUNTERS and "_BANDWIDTH_" not in name
+    grows = name in COUNTERS
     return {
         key: value - (first[family, key] if grows else 0.0)
         for (family, key), value in second.items()

@@ -272,12 +272,12 @@ def test_credentials_are_kept_as_they_were_written() -> None:
     assert messages.read_request(head("authorization: Basic YQ==")).authorization == "Basic YQ=="
 
 
-@pytest.mark.parametrize(("good", "status"), [(True, 200), (False, 503)])
-def test_health_is_a_word_and_a_status(good: bool, status: int) -> None:
-    response = messages.health(good)
+@pytest.mark.parametrize(("fault", "status"), [("", 200), ("No GPU.", 503)])
+def test_health_is_a_word_and_a_status(fault: str, status: int) -> None:
+    response = messages.health(fault)
 
     assert response.status == status
-    assert (response.body.plain == b"OK") is good
+    assert (response.body.plain == b"OK") is not bool(fault)
 
 
 def lines(response: Response, request: HttpRequest | None) -> list[str]:
@@ -336,8 +336,8 @@ def test_a_header_ends_with_its_last_visible_character() -> None:
 
 
 def test_the_health_of_the_agent_is_a_word_or_a_status() -> None:
-    assert parts(messages.health(True), GET)[1] == b"OK"
-    sick = parts(messages.health(False), GET)
+    assert parts(messages.health(""), GET)[1] == b"OK"
+    sick = parts(messages.health("The agent's ticks have stopped."), GET)
     assert sick[0].startswith("HTTP/1.1 503 ")
     assert sick[1] == b"The agent's ticks have stopped.\n"
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from agent.gpu_records import GpuRecords
 from agent.metrics import metric_settings
@@ -16,12 +17,15 @@ from base.errors import BadInput
 from discovery.model import Xid
 from discovery.sample import ReadingGroup
 from exporters.dcgm.counters_format import DEFAULT_COUNTERS, read_counters
+from exporters.dcgm.peer.peer_releases import RELEASES
 from exporters.dcgm.selection import Level, LevelSelection, Selection
+from exporters.dcgm.series_labels import SeriesIdentity
 from exporters.gpu_holders import Holder, Holders, PodUse, PodUses
 from exporters.gpuscape.agent_metrics import AgentMetrics
 from exporters.gpuscape.node_view import GpuHoldings
 from exporters.gpuscape.waste import GpuUse
 from tests import build
+from tests.exporters.dcgm.peer.peer_files import recorded
 from tests.log_lines import log_lines
 
 GPU = build.gpu(0, model="NVIDIA A30")
@@ -83,6 +87,43 @@ def test_series_have_the_labels_of_dcgm_exporter_by_default() -> None:
 )
 def test_settings_of_labels_are_those_of_the_series(settings: dict[str, Any], label: str) -> None:
     assert label in Exposed(**settings).temperature
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_the_release_that_is_named_decides_the_types_of_the_default_families(release: str) -> None:
+    """Read by prometheus_client; names and types by the release's own file."""
+    settings = AgentSettings(compat_release=release)
+    body = metric_settings.renderer(settings, metric_settings.counters(settings)).render(
+        build.node([GPU]), [build.sample(GPU)], (), SeriesIdentity(hostname="a")
+    )
+    own = {name: kind for name, kind, served in recorded(release).counters if served}
+    found = {it.name: it.type for it in text_string_to_metric_families(body.decode())}
+
+    assert found.keys() >= {"DCGM_FI_DEV_GPU_TEMP", "DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL"}
+    assert found == {name: own[name] for name in found}
+    families = metric_settings.counters(settings).families
+    assert {it.name: it.kind.value for it in families} == {
+        name: kind for name, kind in own.items() if kind != "label"
+    }
+
+
+@pytest.mark.parametrize(
+    ("settings", "label"),
+    [
+        ({}, 'hostname="node-a"'),
+        ({"compat_release": "4.8.3"}, 'hostname="node-a"'),
+        ({"compat_release": "4.8.2"}, 'Hostname="node-a"'),
+        ({"compat_release": "4.8.2", "hostname_label": "hostname"}, 'hostname="node-a"'),
+        ({"compat_release": "4.8.2", "hostname_label": "none"}, 'modelName="NVIDIA A30"'),
+    ],
+)
+def test_the_node_s_name_stands_in_the_label_of_the_release_unless_one_is_set(
+    settings: dict[str, Any], label: str
+) -> None:
+    line = Exposed(**settings).temperature
+
+    assert label in line
+    assert line.lower().count("hostname=") == (settings.get("hostname_label") != "none")
 
 
 def test_pods_that_share_a_gpu_have_a_series_each_where_the_settings_say_so() -> None:

@@ -83,8 +83,8 @@ def test_a_library_beside_a_simulation_is_refused() -> None:
 
 
 def test_the_hostname_label_can_be_left_out() -> None:
-    assert AgentSettings().hostname_label == "hostname"
-    assert AGENT_SETTINGS.settle([layer("flag", hostname_label="none")]).hostname_label is None
+    assert AgentSettings().hostname_label is None
+    assert AGENT_SETTINGS.settle([layer("flag", hostname_label="none")]).hostname_label == "none"
 
 
 @pytest.mark.parametrize(

@@ -16,11 +16,11 @@ from exporters.dcgm.catalog import CATALOG, COUNTED, LABEL_ROWS
 from exporters.dcgm.counters_format import (
     DEFAULT_COUNTERS,
     MOST_BYTES,
-    MOST_LINE_BYTES,
     MOST_LINES,
     CountersConfig,
     read_counters,
 )
+from exporters.dcgm.csv_records import BARE_QUOTE, MOST_RECORD_BYTES, OPEN_QUOTE
 from exporters.dcgm.render import Renderer, SeriesIdentity
 from tests import build, exposition
 
@@ -44,7 +44,7 @@ DCGM_FI_DEV_XID_ERRORS,              gauge,   XID.
 DCGM_FI_DEV_FB_FREE, gauge, Free.
 DCGM_FI_DEV_FB_USED, gauge, Used.
 DCGM_FI_DEV_FB_RESERVED, gauge, Reserved.
-DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL,            counter, NVLink.
+DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL,            gauge, NVLink.
 DCGM_FI_DEV_VGPU_LICENSE_STATUS, gauge, Licence.
 DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS, counter, Rows
 DCGM_FI_DEV_CORRECTABLE_REMAPPED_ROWS,   counter, Rows
@@ -80,7 +80,7 @@ def test_dcgm_exporter_s_own_file_is_the_default_set() -> None:
 
 @pytest.mark.parametrize("spelling", ["DCGM_FI_DEV_GPU_TEMP", "DCGM_FI_DEV_GPU_TEMP_CELSIUS"])
 def test_a_family_is_announced_by_the_file_s_spelling_type_and_help(spelling: str) -> None:
-    counters = read_counters(f'{spelling}, counter, "Warm, says ""NVML"""\r\n', "a.csv")
+    counters = read_counters(f'{spelling}, counter,"Warm, says ""NVML"""\r\n', "a.csv")
     gpu = build.gpu()
 
     body = Renderer(counters.families, counters.labels).render(
@@ -189,13 +189,21 @@ def test_every_old_name_is_served_but_those_that_dcgm_gives_no_value_for() -> No
         ("DCGM_FI_DEV_SM_CLOCK,gauge,x", "DCGM_FI_DEV_SM_CLOCK stands in an earlier line already"),
         (
             'DCGM_FI_DEV_GPU_TEMP,gauge,"hot',
-            "it is not CSV (unexpected end of data): a quoted text ends on its line",
+            OPEN_QUOTE,
+        ),
+        ('DCGM_FI_DEV_GPU_TEMP,gauge, "hot, very hot"', BARE_QUOTE),
+        ('DCGM_FI_DEV_GPU_TEMP,gauge,so "hot"', BARE_QUOTE),
+        ('DCGM_FI_DEV_GPU_TEMP,gauge,"hot" ', BARE_QUOTE),
+        ("  ", "it has blanks alone, at which dcgm-exporter ends: leave it empty"),
+        (
+            "DCGM_FI_DEV_GPU_TEMP,\tgauge,x",
+            "DCGM_FI_DEV_GPU_TEMP is a number, not '\\tgauge': its type can be gauge or counter",
         ),
         ("DCGM_FI_DEV_GPU_TEMP,gauge,\0", "it holds a NUL byte: write it as plain text"),
-        ("DCGM_FI_DEV_GPU_TEMP,gauge,\udcff", "byte 28 is not UTF-8: save the file as UTF-8"),
+        ("DCGM_FI_DEV_GPU_TEMP,gauge,\udcff", "it is not UTF-8: save the file as UTF-8"),
         (
             "DCGM_FI_DEV_GPU_TEMP,gauge," + "x" * 10_000_000,
-            f"10000027 bytes are too long for a line: {MOST_LINE_BYTES} are allowed",
+            f"10000027 bytes are too long for a line: {MOST_RECORD_BYTES} are allowed",
         ),
         (
             "x" * 4000 + ",gauge,x",
@@ -237,10 +245,28 @@ def test_a_file_that_is_too_large_is_read_as_far_as_it_may_be_and_told() -> None
     ]
 
 
-def test_a_byte_order_mark_is_no_part_of_the_first_name() -> None:
-    counters = read_counters("\ufeffDCGM_FI_DEV_SM_CLOCK,gauge,x".encode(), "a.csv")
+def test_a_file_that_begins_with_a_byte_order_mark_loses_its_first_row_as_dcgm_exporter_ends() -> (
+    None
+):
+    file = "\ufeffDCGM_FI_DEV_SM_CLOCK,gauge,x\nDCGM_FI_DEV_FB_FREE,gauge,x".encode()
 
-    assert names(counters) == ["DCGM_FI_DEV_SM_CLOCK"]
+    counters = read_counters(file, "a.csv")
+
+    assert names(counters) == ["DCGM_FI_DEV_FB_FREE"]
+    assert reasons(counters) == [
+        "a.csv, line 1: the file begins with a byte order mark, at which dcgm-exporter ends: save"
+        " it as UTF-8 without one"
+    ]
+
+
+def test_a_help_text_in_quotes_may_go_over_several_lines() -> None:
+    file = 'DCGM_FI_DEV_SM_CLOCK,gauge,"Clock,\r\n# of SMs"\nDCGM_FI_DEV_FB_FREE,gauge,x\n'
+
+    counters = read_counters(file, "a.csv")
+
+    assert names(counters) == ["DCGM_FI_DEV_SM_CLOCK", "DCGM_FI_DEV_FB_FREE"]
+    assert counters.families[0].help == "Clock,\n# of SMs"
+    assert counters.skipped == ()
 
 
 def test_an_empty_file_asks_for_nothing() -> None:
@@ -278,4 +304,4 @@ def test_any_help_text_on_one_line_comes_through_quoted(help_text: str) -> None:
 
     (family,) = read_counters(written.getvalue(), "a.csv").families
 
-    assert family.help == help_text.strip()
+    assert family.help == help_text.strip(" ")
