@@ -16,7 +16,7 @@ from typing import Final, Self
 
 from actuator.mig_world import StepFailed
 from base.errors import BadInput, Transient
-from discovery.driver_errors import MigChangeFailed
+from discovery.driver_errors import GpuLost, MigChangeFailed, MigUnread
 from discovery.host.device_files import (
     HARMLESS,
     PROC,
@@ -40,7 +40,6 @@ from discovery.nvml.mig_gpu import read_mig_gpu
 from discovery.nvml.session import close_session, open_session
 from discovery.reader.machine_access import allowed, listed_gpus
 from discovery.reader.protocol import Start
-from discovery.sample import Process
 from discovery.shared_identities import without_shared_mig
 from mig.holders import HolderKind, MigHolder, MigHolders, MigPart, all_holders
 from mig.pod_holders import pod_holders, unplaced_devices
@@ -114,14 +113,24 @@ class NvmlWorld:
         """Programs that the driver lists, whoever has device files open, and pods: those that the
         kubelet of this node has given a device, and who was named.
 
-        Of the GPUs that were observed last.
+        Of the GPUs that were observed last. One whose programs the driver does not list is in use
+        with all its instances, and in no other GPU's way. Raises StepFailed where there is no
+        session with the driver any more, or the kubelet's devices cannot be read.
         """
         seen, kubelet = self._seen.values(), self._kubelet()
         self._report_unplaced(unplaced_devices(seen, kubelet))
-        running = [replace(gpu, processes=_programs(gpu)) for gpu in seen]
+        running, unlisted = [], []
+        for gpu in seen:
+            try:
+                running.append(replace(gpu, processes=programs_now(gpu.bus_id)))
+            except (MigUnread, GpuLost) as error:
+                unlisted.append(_all_held(gpu, str(error)))
+            except Transient as error:
+                raise StepFailed(str(error), passes=True) from error
         minors = {gpu.minor: gpu.uuid for gpu in seen if gpu.minor is not None}
         return all_holders(
             process_holders(running, process_name),
+            *unlisted,
             self._opened(minors),
             pod_holders(seen, kubelet),
             self._named,
@@ -214,11 +223,11 @@ class NvmlWorld:
         return self._openers[1]
 
 
-def _programs(gpu: MigGpu) -> tuple[Process, ...]:
-    try:
-        return programs_now(gpu.bus_id)
-    except Transient as error:
-        raise StepFailed(str(error), passes=True) from error
+def _all_held(gpu: MigGpu, why: str) -> MigHolders:
+    """Some program may be anywhere on the GPU."""
+    parts = (None, *(instance.id for instance in gpu.instances))
+    holder = MigHolder(HolderKind.PROCESS, f"unknown ({why})")
+    return {MigPart(gpu.uuid, part): frozenset({holder}) for part in parts}
 
 
 def _perform(gpu: MigGpu, step: MigStep) -> None:

@@ -277,12 +277,29 @@ def test_programs_and_named_holders_are_joined(tmp_path: Path) -> None:
     assert found == {MigPart(uuid, 5): frozenset({pod, name})}
 
 
-def test_holders_are_not_guessed_where_the_driver_lists_none(tmp_path: Path) -> None:
-    """Else what is busy would be taken for idle."""
+def test_a_gpu_whose_programs_are_not_listed_is_in_use_with_all_its_instances(
+    tmp_path: Path,
+) -> None:
+    """Else what is busy would be taken for idle. The other GPU has no holder."""
+    on = node(tmp_path, *FIVE, count=2)
+    first = on.gpus()[0]
+    with world_of(on) as world:
+        call = "nvmlDeviceGetComputeRunningProcesses_v3"
+        on.simulation.fault(Return(code=999), call, bus_id=BUS_ID)
+        found = world.holders()
+
+    parts = (None, *(instance.id for instance in first.instances))
+    assert found.keys() == {MigPart(first.uuid, part) for part in parts}
+    [[holder]] = set(found.values())
+    assert holder.kind is HolderKind.PROCESS
+    assert "its programs are not known: nvmlDeviceGetComputeRunningProcesses" in holder.name
+
+
+def test_holders_are_not_known_where_the_session_with_the_driver_is_gone(tmp_path: Path) -> None:
     on = node(tmp_path, *FIVE)
     with world_of(on) as world:
-        on.simulation.fault(Return(code=999), "nvmlDeviceGetComputeRunningProcesses_v3")
-        with pytest.raises(StepFailed, match="programs are not known"):
+        on.simulation.fault(Return(code=1))
+        with pytest.raises(StepFailed):
             world.holders()
 
 
