@@ -7,6 +7,7 @@ import ast
 import contextlib
 import functools
 import io
+import re
 from typing import Any
 
 import pytest
@@ -178,3 +179,27 @@ def test_verbs_reach_admission_as_operations_on_the_resource_with_its_group(
     grant = Grant(where=Where.CLUSTER, resource=resource, group=group, verbs=verbs)
 
     assert grant.operations == operations
+
+
+@pytest.mark.parametrize(
+    "part", ["base", "coordinator", "scheduler", "certificates", "dra", "pods"]
+)
+def test_what_is_printed_reads_as_kubernetes_pages_write_objects(part: str) -> None:
+    """Fields in their usual order, nothing by reference, expressions over several lines."""
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        command.main([part])
+    written = out.getvalue()
+
+    assert written.startswith("---\napiVersion: ")
+    assert not re.search(r"[:-] [&*]id\d+", written)
+    assert "\\n" not in written
+    for it in printed(part):
+        fields = list(it)
+        known = ["apiVersion", "kind", "metadata", "spec", "roleRef", "subjects", "rules"]
+        known.append("automountServiceAccountToken")
+        assert fields == sorted(fields, key=known.index)
+        if it["kind"] == "ValidatingAdmissionPolicy":
+            assert list(it["spec"]) == [
+                *("failurePolicy", "matchConstraints", "matchConditions", "variables"),
+                "validations",
+            ]

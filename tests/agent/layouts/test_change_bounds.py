@@ -206,6 +206,15 @@ def test_a_change_that_runs_is_looked_at_every_five_seconds_with_closed_handles(
     assert node.change.wants_gpus, "it is asked to bring the change to its end"
 
 
+def test_a_layout_without_a_request_is_of_none() -> None:
+    """As where it was there from the start: a status is then of no change of ours."""
+    for plan in ("", "a"):
+        there = ShownRequest(plan=plan, reached=plan)
+        assert not Steps(there).change.is_of(plan)
+    of = Steps(shown("applied")).change
+    assert (of.is_of("a"), of.is_of("b"), of.is_of("")) == (True, False, False)
+
+
 def test_an_answer_to_another_question_is_no_answer() -> None:
     node = Steps()
     assert isinstance(node.step(), StateRequest)

@@ -7,9 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from agent.layouts.layout_request import Adoption
+from agent.layouts.label_adoption import as_adopted
+from agent.layouts.layout_request import Adoption, LayoutRequest, NodeWish
 from agent.pods.allocated_devices import NodeAllocation
 from api import keys
+from api.mig_status_annotation import MigPhase, MigStatusAnnotation, RequestSource
 from discovery.mig_state import MigGpu
 from tests.agent.layouts.test_enforced_layouts import SPLIT, WANTED, WHOLE, EnforcingScene
 
@@ -160,3 +162,22 @@ def test_the_annotation_counts_whatever_becomes_of_the_label() -> None:
     scene.gpu = SPLIT
     assert scene.run(60).phase == "waiting"
     assert scene.status.unadopted == WHOLE_LABEL
+
+
+@pytest.mark.parametrize("adopting", [False, True])
+@pytest.mark.parametrize("source", RequestSource)
+def test_beside_another_manager_the_label_is_shown_by_its_value_as_not_obeyed(
+    source: RequestSource, *, adopting: bool
+) -> None:
+    """Also one that was obeyed until then; an annotation is nobody else's."""
+    request = LayoutRequest(source=source, text=SMALL_LABEL)
+    wish = NodeWish(request=request, adopting=adopting)
+    verdict = MigStatusAnnotation(v=1, phase=MigPhase.REFUSED, reason="another manages MIG")
+
+    found = as_adopted(wish, verdict, foreign=True)
+
+    if source is RequestSource.ANNOTATION:
+        assert found == verdict
+    else:
+        assert (found.phase, found.unadopted) == ("unadopted", SMALL_LABEL)
+        assert found.reason == verdict.reason

@@ -21,12 +21,12 @@ from agent.layouts.layout_judge import (
 from agent.layouts.layout_request import LayoutRequest
 from agent.pods.allocated_devices import AllocatedDevice, GpuContainer, NodeAllocation
 from agent.pods.device_names import GpuPart
-from api.actuator_messages import StateAnswer
+from api.actuator_messages import GpuUser, StateAnswer
 from api.mig_status_annotation import RequestSource
 from base.errors import BadInput
 from discovery.driver_errors import ReaderGone, Released
 from discovery.mig_state import MigReading, UnreadMigGpu
-from discovery.model import GpuState, NodeSnapshot
+from discovery.model import GpuState, Mode, NodeSnapshot
 from discovery.sample import Process, ProcessKind
 from mig.configs.mig_config_file import parse_mig_configs
 from mig.configs.mig_configs import MigConfigs
@@ -35,6 +35,12 @@ from tests.mig.naive_gpu import mig_gpu
 
 SPLIT = mig_gpu("a100-sxm4-40gb", ("1g.5gb", 0), ("3g.20gb", 4))
 SMALL = next(it.id for it in SPLIT.instances if it.profile == "1g.5gb")
+OFF = replace(
+    mig_gpu("a100-sxm4-40gb", mode=Mode(current=False, pending=False), resetless=True),
+    uuid=SPLIT.uuid,
+    minor=3,
+)
+"""MIG is turned on for the layout, without a reset."""
 WANTED = LayoutRequest(source=RequestSource.ANNOTATION, text='{"0": {"7g.40gb": 1}}')
 THERE = LayoutRequest(source=RequestSource.ANNOTATION, text='{"0": {"1g.5gb": 1, "3g.20gb": 1}}')
 ENFORCE = EnforceEdges(ask=lambda _: StateAnswer(), closed=lambda: True, load=lambda: "boot-1")
@@ -70,6 +76,7 @@ class Judge:
     configs: MigConfigs | BadInput | None = None
     kubelet: BadInput | None = None
     enforce: EnforceEdges | None = ENFORCE
+    users: tuple[GpuUser, ...] = ()
     facts: NodeFacts = FACTS
     reads: int = 0
     judge: LayoutJudge = field(init=False)
@@ -81,6 +88,7 @@ class Judge:
                 snapshot=lambda: self.facts.snapshot,
                 configs=lambda: _given(self.configs),
                 kubelet=lambda: _given(self.kubelet),
+                users=lambda: self.users,
                 enforce=self.enforce,
             )
         )
@@ -107,7 +115,7 @@ def _given(value: Any) -> Any:
     return value
 
 
-def program(instance: int) -> Process:
+def program(instance: int | None) -> Process:
     return Process(pid=7, kind=ProcessKind.COMPUTE, gpu_instance_id=instance)
 
 
@@ -118,8 +126,16 @@ def program(instance: int) -> Process:
         ({"gpus": (UnreadMigGpu(bus_id=SPLIT.bus_id, gaps=()),)}, 30.0),
         ({"failure": ReaderGone("gone")}, 30.0),
         ({"gpus": (replace(SPLIT, processes=(program(SMALL),)),)}, 30.0),
+        ({"gpus": (OFF,)}, 300.0),
+        ({"gpus": (replace(OFF, processes=(program(None),)),)}, 30.0),
+        ({"gpus": (OFF,), "users": (GpuUser(minor=3, pid=7, name="x"),)}, 30.0),
+        ({"gpus": (OFF,), "users": (GpuUser(minor=4, pid=7, name="x"),)}, 300.0),
+        ({"users": (GpuUser(minor=3, pid=7, name="x"),)}, 300.0),
     ],
-    ids=["read", "a GPU unread", "no reader", "in use by a program"],
+    ids=[
+        *("read", "a GPU unread", "no reader", "in use by a program"),
+        *("mode", "mode, in use", "mode, open", "mode, another one open", "no mode, open"),
+    ],
 )
 def test_the_gpus_are_read_again_after_five_minutes_or_half_a_one_where_something_waits(
     setting: dict[str, Any], seconds: float

@@ -243,6 +243,29 @@ def test_a_change_that_fails_or_is_refused_is_a_warning(
     assert f"it ended so: {end}; tried again at " in news[-1].note
 
 
+def test_the_handles_are_looked_at_at_once_whenever_they_are_to_be_closed_or_opened(
+    scene: EnforcingScene,
+) -> None:
+    """Not at the next look, which may be seconds away."""
+    closed: list[bool] = []
+
+    def wake() -> None:
+        closed.append(bool(scene.watch.release_causes))
+        scene.runtime.hasten("layouts")
+
+    scene.start(replace(scene.edges, wake=wake))
+    scene.waits = True
+    scene.ask(WANTED)
+    scene.run()
+    assert closed == []
+    scene.jobs.pop(0)()
+    scene.run(10)
+    assert closed[-1], "the actuator is to restore, and waits in its thread"
+    scene.jobs.pop(0)()
+    scene.run(10)
+    assert not closed[-1]
+
+
 def test_where_others_manage_mig_the_state_may_be_theirs(scene: EnforcingScene) -> None:
     scene.asks()
     assert scene.label == "pending"

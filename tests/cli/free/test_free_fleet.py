@@ -12,7 +12,9 @@ from typing import Any
 import pytest
 
 from api import keys, names
+from cli.free.fleet_reading import read_fleet
 from kube.api import LEASES, NODES, PODS
+from scheduler.cluster.node_views import ScoringView
 from tests.cli.conftest import Run
 from tests.cli.free.free_cluster import GPU, SLICE, Api, found, refused, said
 from tests.scheduler import fleets
@@ -257,3 +259,19 @@ def test_the_taint_of_gpu_nodes_is_tolerated_with_any_value(
     more = places(run, "1", "--tolerate", f"{GPU}x", "--tolerate", "unused")
     assert {it["node"] for it in more["nodes"]} == {"own", "other"}
     assert keys.TOPOLOGY in more["notes"][0]
+
+
+def test_the_schedulers_cache_has_of_each_node_what_its_own_watch_would_give_it(api: Api) -> None:
+    """Products take turns by their label, and a pod of a job goes by the clique."""
+    api.with_node("a")
+    patch(api, "a", metadata={"labels": {keys.GPU_PRODUCT: "H100", keys.CLIQUE: "cluster.7"}})
+    api.with_node("plain")
+    patch(api, "plain", metadata={"labels": None})
+    fleet, views = read_fleet(api), {}
+    for name in ("a", "plain"):
+        detail = fleet.cache.detail(name)
+        assert detail is not None
+        assert isinstance(detail.view, ScoringView)
+        views[name] = detail.view
+    assert (views["a"].product, views["a"].clique) == ("H100/8", "cluster.7")
+    assert (views["plain"].product, views["plain"].clique) == (fleets.gen(), None)
