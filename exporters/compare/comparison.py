@@ -40,6 +40,10 @@ _HARMLESS = frozenset({MetricVerdict.HELP})
 _EXTRA = frozenset({MetricVerdict.ONLY_RIGHT, MetricVerdict.MISSING_LEFT})
 
 
+Names = defaultdict[str, set[str]]
+"""Today's name of a label to the names that a side writes."""
+
+
 class TooManySeries(ValueError):
     """A side has more series over the run than are followed."""
 
@@ -47,12 +51,13 @@ class TooManySeries(ValueError):
 class _Metric:
     """One metric on both sides, so far; the left side is 0."""
 
-    __slots__ = ("collisions", "helps", "kinds", "tracks")
+    __slots__ = ("collisions", "helps", "kinds", "names", "tracks")
 
     def __init__(self) -> None:
         self.kinds: list[str | None] = [None, None]
         self.helps: list[str | None] = [None, None]
         self.tracks: tuple[dict[Labels, SeriesTrack], dict[Labels, SeriesTrack]] = ({}, {})
+        self.names: tuple[Names, Names] = (defaultdict(set), defaultdict(set))
         self.collisions: set[Labels] = set()
 
 
@@ -103,6 +108,8 @@ class Comparison:
                 labels = known.get(key)
                 if labels is None:
                     labels = self._matching.labels(key, family.name)
+                    for today, name_written in self._matching.written_names(key):
+                        metric.names[side][today].add(name_written)
                 used[key] = labels
                 track = tracks.get(labels)
                 if track is None:
@@ -219,6 +226,7 @@ class _Judged:
         yield from self._missing(0, MetricVerdict.MISSING_RIGHT)
         yield from self._missing(1, MetricVerdict.MISSING_LEFT)
         yield from self._labels()
+        yield from self._spellings()
         yield from self._values()
         if collisions := sorted(self._metric.collisions):
             detail = "several series of one side are one by the labels they are matched by"
@@ -261,6 +269,18 @@ class _Judged:
         for names, concerned in sorted(groups.items(), key=lambda it: -len(it[1]))[:EXAMPLES]:
             detail = ", ".join(_label_difference(name, concerned[0]) for name in names)
             yield _finding(MetricVerdict.LABELS, [pair.labels for pair in concerned], detail)
+
+    def _spellings(self) -> Iterator[Finding]:
+        """One finding for all labels that the sides spell differently."""
+        left, right = self._metric.names
+        apart = [
+            f"{'/'.join(sorted(left[today]))} against {'/'.join(sorted(right[today]))}"
+            for today in sorted(left.keys() & right.keys())
+            if left[today] != right[today]
+        ]
+        if apart:
+            pairs = [pair.labels for pair in self.pairs]
+            yield _finding(MetricVerdict.LABELS, pairs, "; ".join(apart))
 
     def _values(self) -> Iterator[Finding]:
         for verdict in (MetricVerdict.STALE_RIGHT, MetricVerdict.STALE_LEFT, MetricVerdict.VALUES):

@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which series of two expositions are the same one, though names and labels differ. Pure."""
+"""Which series of two expositions are the same one, though names and labels differ. Pure.
+
+Older spellings of labels are matched with today's, so that values can be compared. They are a
+difference all the same: a query by the one finds nothing by the other.
+"""
 
 from __future__ import annotations
 
@@ -56,6 +60,16 @@ class Matching:
         if name != family:
             labels["__name__"] = name.removeprefix(family)
         return tuple(sorted(labels.items()))
+
+    def written_names(self, key: Key) -> Iterator[tuple[str, str]]:
+        """Today's name and the written one, of labels that have several spellings."""
+        _, own = key
+        names = {label for label, _ in own}
+        for label, value in own:
+            today = self._spelling(label, names)
+            ignored = not self.ignored_labels.isdisjoint((label, today))
+            if value and today in self.spellings.values() and not ignored:
+                yield today, label
 
     def _spelling(self, label: str, names: set[str]) -> str:
         """Today's name, unless the series has a label of that name too."""

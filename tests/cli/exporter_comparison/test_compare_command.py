@@ -377,8 +377,9 @@ def test_a_large_exposition_is_no_trouble(compare: Compare, file: Make) -> None:
         for m, line in enumerate(lines)
     )
     result = compare(file("a", text), file("b", text.replace("hostname", "Hostname")))
-    assert result.exit_code == 0
-    assert "100 of 100 metrics are the same." in result.stdout
+    assert result.exit_code == 1
+    assert "0 of 100 metrics are the same." in result.stdout
+    assert result.stdout.count("Hostname") == 100
 
 
 # Who may ask

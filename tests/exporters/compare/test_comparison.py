@@ -277,17 +277,51 @@ def test_series_that_could_be_several_are_missing_rather_than_guessed() -> None:
     assert [it.verdict for it in metric.findings] == ["missing-right", "missing-left"]
 
 
-@pytest.mark.parametrize(
-    ("left", "right"),
-    [
-        ('gpu="0",Hostname="n"', 'gpu="0",hostname="n"'),
-        ('gpu="0",uuid="U",pod_name="p"', 'gpu="0",UUID="U",pod="p"'),
-        ('gpu="0",pod_namespace="a",container_name="c"', 'gpu="0",namespace="a",container="c"'),
-        ('gpu="0",pod=""', 'gpu="0"'),
-    ],
-)
-def test_older_spellings_and_empty_labels_are_the_same_series(left: str, right: str) -> None:
-    assert compared(side(series(left, 1)), side(series(right, 1))).verdict is SAME
+SPELLINGS = [
+    ('gpu="0",Hostname="n"', 'gpu="0",hostname="n"', "Hostname against hostname"),
+    (
+        'gpu="0",uuid="U",pod_name="p"',
+        'gpu="0",UUID="U",pod="p"',
+        "uuid against UUID; pod_name against pod",
+    ),
+    (
+        'gpu="0",pod_namespace="a",container_name="c"',
+        'gpu="0",namespace="a",container="c"',
+        "container_name against container; pod_namespace against namespace",
+    ),
+]
+
+
+@pytest.mark.parametrize(("left", "right", "detail"), SPELLINGS)
+def test_series_with_older_spellings_are_pairs_whose_labels_differ(
+    left: str, right: str, detail: str
+) -> None:
+    """A query by ``Hostname`` finds no series with ``hostname``."""
+    metric = compared(side(series(left, 1)), side(series(right, 1)))
+
+    assert (metric.verdict, metric.pairs) == (MetricVerdict.LABELS, 1)
+    assert [finding.detail for finding in metric.findings] == [detail]
+
+
+@pytest.mark.parametrize(("labels", "_right", "_detail"), SPELLINGS)
+def test_the_same_spelling_on_both_sides_is_no_difference(
+    labels: str, _right: str, _detail: str
+) -> None:
+    assert compared(side(series(labels, 1)), side(series(labels, 1))).verdict is SAME
+
+
+def test_what_only_the_right_side_has_may_be_allowed_and_another_spelling_may_not() -> None:
+    left, right = side(series('gpu="0",Hostname="n"', 1)), side(series('gpu="0",hostname="n"', 1))
+
+    assert compared(left, right, Comparison(Matching(), allow_extra=True)).verdict is (
+        MetricVerdict.LABELS
+    )
+
+
+def test_an_empty_label_is_as_none() -> None:
+    left, right = side(series('gpu="0",pod=""', 1)), side(series('gpu="0"', 1))
+
+    assert compared(left, right).verdict is SAME
 
 
 def test_an_older_spelling_beside_todays_is_a_label_of_its_own() -> None:
