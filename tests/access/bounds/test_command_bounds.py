@@ -203,3 +203,23 @@ def test_what_is_printed_reads_as_kubernetes_pages_write_objects(part: str) -> N
                 *("failurePolicy", "matchConstraints", "matchConditions", "variables"),
                 "validations",
             ]
+
+
+@pytest.mark.parametrize("part", ["base", "coordinator"])
+def test_a_refusal_of_keys_names_them(part: str) -> None:
+    """People read it in the agent's log, and the agent finds in it which key was refused."""
+    refusals = [
+        it
+        for one in printed(part)
+        if one["kind"] == "ValidatingAdmissionPolicy"
+        for it in one["spec"]["validations"]
+        if it["expression"].endswith(".size() == 0")
+    ]
+
+    assert len(refusals) > 3
+    for it in refusals:
+        begin, keys = it["messageExpression"].split(" + ", 1)
+        assert begin == f"'{it['message']}: '"
+        assert keys.endswith(".join(', ')")
+        named = keys.removesuffix(".join(', ')")
+        assert it["expression"].endswith(f"{named}.size() == 0")
