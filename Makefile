@@ -54,6 +54,7 @@ long: controlplane ## soak, random tests SCALE times over (10 unless given), ben
 	$(BIN)/python -m tests.controlplane.prepare --only kubelet-1.32,mig-manager,jobset,kueue,kube-router,kube-score,argo-cd
 	SCALE=$(SCALE) $(PYTEST) -m "not gpu" --timeout 3600
 	$(BIN)/python -m tests.fleet.rollout_run
+	$(BIN)/python -m tests.actuator.kill_run --anew
 	$(MAKE) faults mutate bench
 
 faults: controlplane $(if $(OTHER_PYTHON),$(VENV)-other/.run) ## every fault against the agent, figures into docs/ (OTHER_PYTHON=python3.13 runs that one too)
