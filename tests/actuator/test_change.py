@@ -576,6 +576,38 @@ def test_a_change_that_an_earlier_version_held_is_held_by_all_its_gpus(tmp_path:
     assert open_change(tmp_path / "mig") is None
 
 
+def test_a_gpu_on_which_a_change_is_held_is_left_to_that_after_a_reboot(tmp_path: Path) -> None:
+    """It answers again, with a layout that came before the change; no step is taken on it."""
+    hardware = Hardware.of(three_gpus())
+    changed(tmp_path / "mig", PlayedWorld(hardware), {GPU: counted({"1g.5gb": 2}), "GPU-1": WANTED})
+    again = PlayedWorld(hardware, loses={0: GPU})
+    assert changed(tmp_path / "mig", again, {GPU: WANTED}).outcome is ChangeOutcome.HELD
+    hardware.lost.clear()
+    hardware.reboot()
+    world = PlayedWorld(hardware)
+
+    with Journal(tmp_path / "mig") as journal:
+        restored = restore(world, journal)
+
+    assert [one.gpu for one in restored] == ["GPU-1"]
+    assert {step.gpu for step in world.taken} == {"GPU-1"}
+
+
+def test_a_gpu_of_a_change_that_an_earlier_version_held_is_given_up_alone(tmp_path: Path) -> None:
+    """That version did not know which of them held it: the other one is still held."""
+    hardware = Hardware.of(three_gpus())
+    with Journal(tmp_path / "mig") as journal:
+        record = begin(
+            PlayedWorld(hardware), journal, hardware.seen()[:2], ALL_THREE, asked="an old one"
+        )
+        journal.hold(msgspec.structs.replace(record, outcome=ChangeOutcome.HELD, reason="lost"))
+
+        assert give_up(journal, [GPU]) == (GPU,)
+
+        assert [one.concerns for one in journal.held()] == [{"GPU-1"}]
+        assert journal.history() == ()
+
+
 def _dies_at(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The process dies at a write of the journal."""
 
