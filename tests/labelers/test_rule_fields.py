@@ -9,6 +9,7 @@ from itertools import product
 import pytest
 
 from discovery.model import Gap, GpuState, Reason
+from labelers.compose import wanted
 from labelers.decision import (
     Absent,
     Decision,
@@ -18,6 +19,7 @@ from labelers.decision import (
     why_none,
     written,
 )
+from labelers.explanation import explain
 from labelers.groups.common_resource_labels import memory_mib
 from labelers.groups.rule_fields import FIELDS, combined, field_decisions
 from labelers.groups.rule_labels import rule_labels
@@ -132,6 +134,7 @@ VERSION, CUDA = "call of version", "call of cuda_version"
         ([entry("a", product="*A100*"), entry("b", driver_version="*")], Value(text="a")),
         ([entry("{count}-{driver-version}")], (VERSION, None)),
         ([entry("{count}-{family}")], Value(text="1-ampere")),
+        ([entry("{count}-{family}-{count}")], Value(text="1-ampere-1")),
     ],
 )
 def test_a_rule_with_a_doubtful_field_keeps_the_label_and_names_the_first_doubt(
@@ -146,6 +149,14 @@ def test_a_rule_with_a_doubtful_field_keeps_the_label_and_names_the_first_doubt(
         assert (made.reason.startswith(reason), made.otherwise) == (True, otherwise)
     else:
         assert made == found
+
+
+def test_a_label_by_a_rule_is_explained_by_the_place_of_the_rule() -> None:
+    rule = LabelRule(key="e.com/x", entries=(entry("a"),), place="rules.yaml:7")
+    found = wanted(build.node([build.gpu(0)]), LabelSettings(rules=(rule,)))
+    (one,) = [it for it in explain(found) if it.key == "e.com/x"]
+    assert (one.text, one.source, one.labeler) == ("a", "rules.yaml:7", "rules")
+    assert one.summary
 
 
 def test_without_a_match_the_reason_has_every_field_that_was_looked_at() -> None:

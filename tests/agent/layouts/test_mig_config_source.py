@@ -34,8 +34,9 @@ def test_a_broken_file_is_refused_by_line_and_key_until_it_is_mended(tmp_path: P
     file = tmp_path / "config.yaml"
     file.write_text(ONE.replace("mig-enabled", "mig-enable"))
     source = MigConfigSource(file)
-    with pytest.raises(BadInput, match=r"config\.yaml:\d+.*mig-enable"):
+    with pytest.raises(BadInput, match=r"config\.yaml:\d+.*mig-enable") as refused:
         source.read()
+    assert str(refused.value).startswith(f"{file}:"), "by its whole path, which an admin can open"
     file.write_text(ONE)
     assert source.read().selected("mine").name == "mine"
     file.unlink()
