@@ -275,3 +275,11 @@ def test_the_schedulers_cache_has_of_each_node_what_its_own_watch_would_give_it(
         views[name] = detail.view
     assert (views["a"].product, views["a"].clique) == ("H100/8", "cluster.7")
     assert (views["plain"].product, views["plain"].clique) == (fleets.gen(), None)
+
+
+def test_a_toleration_is_of_its_own_key_alone(run: Run, api: Api) -> None:
+    """What stands behind the first = is the value, = included."""
+    api.with_node("kept", taints=[{"key": "dedicated", "value": "gpu", "effect": "NoSchedule"}])
+    for tolerated in ("other", "other=gpu", "dedicated=gpu=x"):
+        assert places(run, "1", "--tolerate", tolerated)["nodes"] == []
+    assert [it["node"] for it in places(run, "1", "--tolerate", "dedicated")["nodes"]] == ["kept"]
