@@ -114,6 +114,16 @@ class YamlValue:
         """Whether the value is text, and would be nothing else without its quotes."""
         return self._is("str")
 
+    @property
+    def is_number(self) -> bool:
+        """Whether the value is a number, with or without a point."""
+        return self._is("int") or self._is("float")
+
+    @property
+    def is_time(self) -> bool:
+        """Whether the value is a date or a time."""
+        return self._is("timestamp")
+
     def merged(self) -> YamlValue:
         """The same value with what a mapping takes over by ``<<``; its own keys win.
 
@@ -231,18 +241,25 @@ class YamlValue:
 
 
 def read_yaml(
-    text: str, file: str, *, loader: Loader = yaml.SafeLoader, most_bytes: int = MOST_BYTES
+    text: str,
+    file: str,
+    *,
+    loader: Loader = yaml.SafeLoader,
+    most_bytes: int = MOST_BYTES,
+    as_go: bool = False,
 ) -> YamlValue:
     """The value that a YAML text holds, which messages call ``file``; null for an empty one.
 
     Raises BadInput with file and line for text that is not YAML, holds a key twice, or goes beyond
-    a bound.
+    a bound. With ``as_go``, as programs in Go read it, all but the first document is passed over,
+    and of a key that stands twice the last one counts.
+    Source: sigs.k8s.io/yaml, Unmarshal.
     """
     if len(text) > most_bytes:
         raise too_large(file, most_bytes)
     try:
-        _check_bounds(text, file, loader)
-        root = yaml.compose(text, Loader=loader)
+        _check_bounds(text, file, loader, only_first=as_go)
+        root = _composed(text, loader, only_first=as_go)
     except yaml.MarkedYAMLError as error:
         raise _not_valid(file, error) from error
     except yaml.YAMLError as error:
@@ -252,8 +269,18 @@ def read_yaml(
     if root is None:
         return read_yaml("null", file, loader=loader)
     value = YamlValue(file=file, line=_line(root), key="", node=root, loader=loader)
-    _check_keys(value)
+    _check_keys(value, as_go=as_go)
     return value
+
+
+def _composed(text: str, loader: Loader, *, only_first: bool) -> yaml.Node | None:
+    if not only_first:
+        return yaml.compose(text, Loader=loader)
+    composer = loader(text)
+    try:
+        return composer.get_node() if composer.check_node() else None
+    finally:
+        composer.dispose()
 
 
 def misfit(message: str) -> tuple[str, Place]:
@@ -267,13 +294,15 @@ _NO_TEXT: Final = re.compile("[\0\ud800-\udfff]")
 """Escapes can make these; no path and no header takes them."""
 
 
-def _check_bounds(text: str, file: str, loader: Loader) -> None:
+def _check_bounds(text: str, file: str, loader: Loader, *, only_first: bool) -> None:
     """Refuse what would take more time, memory or stack than the file's size lets one expect."""
     values = repeated = 0
     open_anchors: list[tuple[str | None, int]] = []
     sizes: dict[str, int] = {}
     for event in yaml.parse(text, Loader=loader):
         line = event.start_mark.line + 1 if event.start_mark else 1
+        if only_first and isinstance(event, yaml.DocumentEndEvent):
+            return
         if isinstance(event, yaml.CollectionEndEvent):
             anchor, before = open_anchors.pop()
             if anchor is not None:
@@ -297,29 +326,38 @@ def _check_bounds(text: str, file: str, loader: Loader) -> None:
                 raise BadInput(f"{file}:{line}: not valid YAML: aliases repeat too many values")
 
 
-def _check_keys(value: YamlValue) -> None:
-    """Refuse a key that stands twice in one mapping: PyYAML would let the last one win."""
-    for place, key_node in _repeated(value.node, (), set()):
-        raise replace(value.at(place), line=_line(key_node)).wrong("it stands twice: keep one")
+def _check_keys(value: YamlValue, *, as_go: bool) -> None:
+    """Refuse a key that stands twice in one mapping: PyYAML would let the last one win.
+
+    Go's reader lets it too, and refuses keys that are null, a list or a mapping.
+    """
+    for place, key_node, is_repeated in _keys(value.node, (), set()):
+        if is_repeated and not as_go:
+            raise replace(value.at(place), line=_line(key_node)).wrong("it stands twice: keep one")
+        if as_go and (not isinstance(key_node, yaml.ScalarNode) or key_node.tag == _TAG + "null"):
+            raise BadInput(
+                f"{value.file}:{_line(key_node)}: a key that is no text: put it in quotes"
+            )
 
 
-def _repeated(node: yaml.Node, place: Place, seen: set[int]) -> Iterator[tuple[Place, yaml.Node]]:
+def _keys(node: yaml.Node, place: Place, seen: set[int]) -> Iterator[tuple[Place, yaml.Node, bool]]:
+    """All keys below, each with whether it stood before in its mapping."""
     if id(node) in seen:  # an alias leads to the same node again
         return
     seen.add(id(node))
     if isinstance(node, yaml.SequenceNode):
         for position, child in enumerate(node.value):
-            yield from _repeated(child, (*place, position), seen)
+            yield from _keys(child, (*place, position), seen)
     elif isinstance(node, yaml.MappingNode):
         keys: set[str] = set()
         for key_node, child in node.value:
             if not isinstance(key_node, yaml.ScalarNode):
+                yield place, key_node, False
                 continue
             inner = (*place, key_node.value)
-            if key_node.value in keys:
-                yield inner, key_node
+            yield inner, key_node, key_node.value in keys
             keys.add(key_node.value)
-            yield from _repeated(child, inner, seen)
+            yield from _keys(child, inner, seen)
 
 
 def _not_valid(file: str, error: yaml.MarkedYAMLError) -> BadInput:

@@ -1,155 +1,243 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The device plugin's configuration file: the part that decides labels.
+"""The device plugin's configuration file, checked whole, and the part of it that decides labels.
 
-One file configures the NVIDIA device plugin and its labels; read here are
-``sharing``, ``flags.migStrategy``, ``flags.gfd.noTimestamp`` and
-``flags.gfd.machineTypeFile``. The rest is the plugin's own and passes unread, but
-a key that is nearly a known one is taken for a slip of the pen.
+One file configures the NVIDIA device plugin and its labels. What the plugin or its
+gpu-feature-discovery refuses is refused here, and what they take is taken: keys in another case, a
+key that stands twice, whole numbers with a point. Refused besides is what they pass over though it
+was meant: a key that is nearly a known one, one that stands in the wrong part, a whole ConfigMap.
 Import it where such a file is read, not before: the parser takes memory.
 
-Source: NVIDIA k8s-device-plugin v0.20.0, api/config/v1.
+Source: NVIDIA k8s-device-plugin v0.20.0, api/config/v1, and validateFlags of both programs.
 """
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator
-from typing import Annotated, Any, Literal
-
-import msgspec
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
 
 from api.mig_resources import MigStrategy
-from base.errors import BadInput
-from base.yaml_places import YamlValue, misfit, read_yaml
+from base.yaml_places import Yaml11Loader, YamlValue, read_yaml
 from labelers.groups.sharing import NOTHING_SHARED, SharedResource, Sharing, SharingStrategy
 from labelers.label_settings import PluginConfig
+from labelers.plugin_config_values import (
+    channels,
+    devices,
+    duration,
+    flag,
+    resource_name,
+    text,
+    texts,
+    whole_number,
+    word,
+)
 
-_PREFIX = "nvidia.com/"
-
-
-class _Part(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Base: keys are spelt in camel case, unknown ones are ignored."""
-
-
-class _Resource(_Part, frozen=True, kw_only=True):
-    name: Annotated[str, msgspec.Meta(min_length=1)]
-    replicas: Annotated[int, msgspec.Meta(ge=2)]
-    rename: Any = None  # the plugin reads and resets both
-    devices: Any = None
-
-
-class _Shared(_Part, frozen=True, kw_only=True):
-    resources: Annotated[tuple[_Resource, ...], msgspec.Meta(min_length=1)]
-    rename_by_default: bool = False
-    fail_requests_greater_than_one: bool | None = None
-
-
-class _Sharing(_Part, frozen=True, kw_only=True):
-    time_slicing: _Shared | None = None
-    mps: _Shared | None = None
-
-
-class _Labels(_Part, frozen=True, kw_only=True):
-    no_timestamp: bool | None = None
-    machine_type_file: str | None = None
-    oneshot: Any = None
-    sleep_interval: Any = None
-    output_file: Any = None
-
-
-class _Flags(_Part, frozen=True, kw_only=True):
-    mig_strategy: MigStrategy | None = None
-    gfd: _Labels | None = None
-    plugin: Any = None
-
-
-class _File(_Part, frozen=True, kw_only=True):
-    version: Literal["v1"] = "v1"
-    flags: _Flags | None = None
-    sharing: _Sharing | None = None
-    resources: Any = None
-    imex: Any = None
+Check = Callable[[YamlValue], Any]
+"""Reads one value; raises BadInput for what Go's reader or the plugin's checks refuse."""
 
 
 def parse(text: str, name: str) -> PluginConfig:
     """Read the settings of labels in the device plugin's configuration; messages name ``name``.
 
-    Raises BadInput naming file, line and key, and the key that was probably meant.
+    Raises BadInput naming file, line and key, and the fix or the key that was probably meant.
     """
-    written = read_yaml(text, name)
-    for line, path, meant in _slips(written, _SCHEMA, ""):
-        raise BadInput(f"{name}:{line}: unknown key {path}; write {meant}")
-    try:
-        file = msgspec.convert({} if written.is_null else written.content(), _File)
-    except msgspec.ValidationError as error:
-        raise _misfit(error, written) from error
-    flags = file.flags or _Flags()
-    labels = flags.gfd or _Labels()
+    root = read_yaml(text, name, loader=Yaml11Loader, as_go=True)
+    if is_config_map(root):
+        raise root.wrong(
+            "this is a ConfigMap, which holds a configuration: name what stands below its data"
+        )
+    found = _struct(_FILE)(root)
+    sharing, flags = found.get("sharing", {}), found.get("flags", {})
+    labels = flags.get("gfd", {})
+    strategy = flags.get("migStrategy")
+    if strategy == MigStrategy.MIXED and _is_shared(sharing.get("mps")):
+        raise root.at(("sharing", "mps")).wrong("MPS does not go with migStrategy: mixed; drop one")
     return PluginConfig(
-        sharing=_sharing(file.sharing or _Sharing()),
-        mig_strategy=flags.mig_strategy,
-        no_timestamp=labels.no_timestamp,
-        machine_type_file=labels.machine_type_file,
+        sharing=_sharing(sharing),
+        mig_strategy=None if strategy is None else MigStrategy(strategy),
+        no_timestamp=labels.get("noTimestamp"),
+        machine_type_file=labels.get("machineTypeFile"),
     )
 
 
-def _sharing(part: _Sharing) -> Sharing:
+def is_config_map(root: YamlValue) -> bool:
+    """Whether this is a manifest of a ConfigMap, or one of the same form without its kind."""
+    keys = root.mapping() if root.is_mapping else {}
+    return "data" in keys and ("apiVersion" in keys or "kind" in keys)
+
+
+def _is_shared(shared: Mapping[str, Any] | None) -> bool:
+    return bool(shared and shared["resources"])
+
+
+def _sharing(part: Mapping[str, Any]) -> Sharing:
     """MPS wins where both are set; ``rename`` and ``devices`` of one resource change nothing."""
-    shared = part.mps or part.time_slicing
-    if shared is None:
+    shared = part.get("mps") or part.get("timeSlicing")
+    if not shared:
         return NOTHING_SHARED
     return Sharing(
-        strategy=SharingStrategy.MPS if part.mps else SharingStrategy.TIME_SLICING,
+        strategy=SharingStrategy.MPS if part.get("mps") else SharingStrategy.TIME_SLICING,
         resources=tuple(
             SharedResource(
-                name=entry.name if entry.name.startswith(_PREFIX) else _PREFIX + entry.name,
-                replicas=entry.replicas,
-                renamed=shared.rename_by_default,
+                name=entry["name"],
+                replicas=entry["replicas"],
+                renamed=shared.get("renameByDefault") or False,
             )
-            for entry in shared.resources
+            for entry in shared["resources"]
         ),
     )
 
 
-def _slips(value: YamlValue, schema: object, path: str) -> Iterator[tuple[int, str, str]]:
-    """Keys that are nearly known ones: line, path, and the key meant."""
-    fields = _fields(schema)
-    for item in value.items() if value.is_list else (value,):
-        for key, child in item.mapping().items() if item.is_mapping else ():
-            here = f"{path}.{key}" if path else key
-            if key in fields:
-                yield from _slips(child, fields[key], here)
-            elif near := difflib.get_close_matches(key, fields, n=1, cutoff=0.8):
-                yield child.line, here, near[0]
+# what stands where
 
 
-def _fields(schema: object) -> dict[str, object]:
-    """Keys and their types of the object that ``schema`` is, may be, or lists; else none."""
-    match schema:
-        case msgspec.inspect.StructType():
-            return {field.encode_name: field.type for field in schema.fields}
-        case msgspec.inspect.UnionType():
-            return {key: of for one in schema.types for key, of in _fields(one).items()}
-        case msgspec.inspect.VarTupleType():
-            return _fields(schema.item_type)
-    return {}
+def _struct(checks: Mapping[str, Check]) -> Check:
+    """An object whose keys Go finds in any case, and which may be null."""
+
+    def read(value: YamlValue) -> dict[str, Any]:
+        names = {key.casefold(): key for key in checks}
+        read: dict[str, Any] = {}
+        for written, child in value.merged().mapping().items():
+            key = names.get(written.casefold())
+            if key is None:
+                _refuse_misplaced(written, child, checks)
+            elif (content := checks[key](child)) is not None:
+                read[key] = content
+        return read
+
+    return read
 
 
-def _misfit(error: msgspec.ValidationError, file: YamlValue) -> BadInput:
-    problem, place = misfit(str(error))
-    value = file.at(place)
-    fix = next((fix for last, fix in _FIXES.items() if value.key.endswith(last)), "correct it")
-    problem = problem[:1].lower() + problem[1:]
-    where = f"{value.file}:{value.line}: {value.key or 'the whole file'}"
-    return BadInput(f"{where}: {problem}; {fix}")
+def _object(checks: Mapping[str, Check], *needed: str) -> Check:
+    """An object that the plugin reads key by key: in this case alone, and with these keys."""
+
+    def read(value: YamlValue) -> dict[str, Any]:
+        entries = value.merged().mapping()
+        for written, child in entries.items():
+            if written not in checks:
+                _refuse_misplaced(written, child, checks)
+        for key in needed:
+            if key not in entries:
+                raise value.wrong(f"it needs {key}: write it too")
+        return {key: check(entries[key]) for key, check in checks.items() if key in entries}
+
+    return read
 
 
-_SCHEMA = msgspec.inspect.type_info(_File)
+def _items(check: Check, *, at_least_one: str = "") -> Check:
+    """A list, which may be null where it may be empty."""
 
-_FIXES = {
-    "version": "write v1",
-    "migStrategy": "write none, single or mixed",
-    "replicas": "write 2 or more",
-    "resources": "name at least one resource and its replicas",
+    def read(value: YamlValue) -> tuple[Any, ...]:
+        items = value.items()
+        if at_least_one and not items:
+            raise value.wrong(at_least_one)
+        return tuple(map(check, items))
+
+    return read
+
+
+def _replicas(value: YamlValue) -> int:
+    replicas = whole_number(value)
+    if replicas is None or replicas < 2:
+        raise value.wrong("write 2 or more")
+    return replicas
+
+
+_RESOURCES: Final = "name at least one resource and its replicas"
+_SHARED: Final = _object(
+    {
+        "renameByDefault": flag,
+        "failRequestsGreaterThanOne": flag,
+        "resources": _items(
+            _object(
+                {"name": resource_name, "rename": resource_name, "devices": devices}
+                | {"replicas": _replicas},
+                *("name", "replicas"),
+            ),
+            at_least_one=_RESOURCES,
+        ),
+    },
+    "resources",
+)
+_NAMED: Final = _items(_object({"pattern": text, "name": resource_name}, "pattern", "name"))
+
+
+def _mps(value: YamlValue) -> Any:
+    """Null is no MPS; of time slicing it is refused, as an object without resources."""
+    return None if value.is_null else _SHARED(value)
+
+
+def _version(value: YamlValue) -> None:
+    if text(value) not in (None, "", "v1"):
+        raise value.wrong("write v1")
+
+
+_GFD: Final = {
+    "oneshot": flag,
+    "noTimestamp": flag,
+    "sleepInterval": duration,
+    "outputFile": text,
+    "machineTypeFile": text,
 }
-"""What to write, by the last part of the key."""
+_PLUGIN: Final = {
+    "passDeviceSpecs": flag,
+    "deviceListStrategy": texts("envvar", "volume-mounts", "cdi-annotations", "cdi-cri"),
+    "deviceIDStrategy": word("uuid", "index"),
+    "cdiAnnotationPrefix": text,
+    "nvidiaCTKPath": text,
+    "containerDriverRoot": text,
+    "sharedDevicesAllocationPolicy": word("distributed", "packed"),
+}
+_FLAGS: Final = {
+    "migStrategy": word(*MigStrategy),
+    "failOnInitError": flag,
+    "mpsRoot": text,
+    "nvidiaDriverRoot": text,
+    "nvidiaDevRoot": text,
+    "gdrcopyEnabled": flag,
+    "gdsEnabled": flag,
+    "mofedEnabled": flag,
+    "useNodeFeatureAPI": flag,
+    "deviceDiscoveryStrategy": word("auto", "nvml", "tegra", "vfio"),
+    "plugin": _struct(_PLUGIN),
+    "gfd": _struct(_GFD),
+}
+_IMEX: Final = {"channelIDs": channels, "required": flag}
+_SHARING: Final = {"timeSlicing": _SHARED, "mps": _mps}
+_FILE: Final[Mapping[str, Check]] = {
+    "version": _version,
+    "flags": _struct(_FLAGS),
+    "resources": _struct({"gpus": _NAMED, "mig": _NAMED}),
+    "sharing": _struct(_SHARING),
+    "imex": _struct(_IMEX),
+}
+
+_PLACES: Final[Mapping[str, str]] = {
+    **dict.fromkeys(_FLAGS, "flags"),
+    **dict.fromkeys(_PLUGIN, "flags.plugin"),
+    **dict.fromkeys(_GFD, "flags.gfd"),
+    **dict.fromkeys(_SHARING, "sharing"),
+    **dict.fromkeys(_IMEX, "imex"),
+    **dict.fromkeys(
+        ("renameByDefault", "failRequestsGreaterThanOne"), "sharing.timeSlicing or sharing.mps"
+    ),
+    "replicas": "an entry of sharing.timeSlicing.resources",
+    "resources": "sharing.timeSlicing or sharing.mps",
+    "sharing": "the file's first level",
+    "flags": "the file's first level",
+}
+"""Key to where it belongs."""
+
+
+def _refuse_misplaced(key: str, value: YamlValue, known: Mapping[str, Check]) -> None:
+    """Raises BadInput for a key that is passed over though it means something."""
+    if near := difflib.get_close_matches(key, known, n=1, cutoff=0.8):
+        raise value.wrong(f"unknown key; write {near[0]}")
+    for place in _belongs(key):
+        raise value.wrong(f"unknown key here; it belongs into {place}")
+
+
+def _belongs(key: str) -> Iterator[str]:
+    folded = {each.casefold(): place for each, place in _PLACES.items()}
+    if key.casefold() in folded:
+        yield folded[key.casefold()]
