@@ -21,8 +21,8 @@ MOST_HOLDER_CHARACTERS: Final = 64
 """Name of a Lease's holder; a pod's UID has 36."""
 
 MOST_NODE_NAME_CHARACTERS: Final = 253
-"""Name of a Node, which is the holder of a slot's Lease. Source: Kubernetes documentation,
-"Object Names and IDs"."""
+"""Name of a Node, the holder of a slot's Lease, and of any other object. Source: Kubernetes
+documentation, "Object Names and IDs"."""
 
 MOST_UNDO_CHARACTERS: Final = 4096
 """The coordinator's record in a slot's Lease: names, and the values that labels and annotations of

@@ -6,7 +6,11 @@ Roles and admission policies are generated from these and from :mod:`api.keys`.
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Iterable
 from typing import Final
+
+from api.limits import MOST_NODE_NAME_CHARACTERS
 
 NAMESPACE: Final = "gpuscape"
 """Where it is installed unless somebody chooses another."""
@@ -74,14 +78,52 @@ def username(account: str, namespace: str) -> str:
     return f"system:serviceaccount:{namespace}:{account}"
 
 
+LEASE_PREFIX: Final = "gpuscape-"
+NODE_FEATURE_PREFIX: Final = "nvidia-features-for-"
+"""What the names of a node's objects begin with; so does the one above."""
+NODE_CHARACTERS_KEPT: Final = 200
+"""So much of a node's name is in the names of its objects where the whole has no room."""
+
+
 def lease(node: str) -> str:
     """The Lease of a node's agent."""
-    return f"gpuscape-{node}"
+    return _of_node(LEASE_PREFIX, node)
 
 
 def node_feature(node: str) -> str:
     """The NodeFeature of a node's agent; gpu-feature-discovery's own has the same name."""
-    return f"nvidia-features-for-{node}"
+    return _of_node(NODE_FEATURE_PREFIX, node)
+
+
+def _of_node(prefix: str, node: str) -> str:
+    """The prefix and the node's name, cut where the whole has no room in an object's name."""
+    whole = prefix + node
+    return whole if len(whole) <= MOST_NODE_NAME_CHARACTERS else cut_name(prefix, node)
+
+
+def cut_name(prefix: str, node: str) -> str:
+    """The prefix, the start of the node's name and 16 digits of its SHA-256.
+
+    A letter stands between them, because the start may end in a dot or a dash.
+    """
+    digest = hashlib.sha256(node.encode()).hexdigest()[:16]
+    return f"{prefix}{node[:NODE_CHARACTERS_KEPT]}x{digest}"
+
+
+def node_of_lease(name: str, owners: Iterable[str]) -> str:
+    """The node whose agent's Lease this is, ``owners`` being the Nodes that own the object.
+
+    A cut name does not hold the node's: the owner counts that has this name for its Lease.
+    """
+    return next((node for node in owners if lease(node) == name), name.removeprefix(LEASE_PREFIX))
+
+
+def kubelet_node_name(text: str) -> str:
+    """The Node's name that a kubelet makes of a host's name: trimmed, in small letters.
+
+    Source: Kubernetes, ``GetHostname`` in pkg/util/node.
+    """
+    return text.strip().lower()
 
 
 def pod_event(uid: str) -> str:

@@ -91,6 +91,15 @@ class TopologyAnnotation(msgspec.Struct, frozen=True, kw_only=True, omit_default
             " their entries in nv, pc and ids."
         ),
     ] = ()
+    more: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=_MAX_NUMBER,
+            description="RDMA NICs that `nic` leaves out, the farthest from all GPUs: a Node's"
+            " annotations have no room for them.",
+        ),
+    ] = 0
 
     def links(self, i: int, j: int) -> int:
         """NVLinks between GPUs i and j; 0 for a GPU and itself."""

@@ -162,6 +162,15 @@ def owner(node: Object) -> dict[str, str]:
     }
 
 
+def owning_nodes(meta: Object) -> list[str]:
+    """Names of the Nodes among an object's owners; ``meta`` is its metadata."""
+    return [
+        reference["name"]
+        for reference in meta.get("ownerReferences") or ()
+        if reference.get("kind") == NODES.kind
+    ]
+
+
 def micro_time(at: datetime) -> str:
     """A moment as MicroTime fields want it: UTC and always six digits of a second."""
     return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

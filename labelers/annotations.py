@@ -3,9 +3,12 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Collection, Mapping
 
-from api import keys, state_annotation, topology_annotation
+import msgspec
+
+from api import keys, limits, state_annotation, topology_annotation
 from api.state_annotation import StateAnnotation, hex_mask, numbered, pod_key
 from api.topology_annotation import NicLevels, TopologyAnnotation, level_digits, link_digits
 from base.text.safe_text import safe_line
@@ -24,11 +27,11 @@ def node_annotations(snapshot: NodeSnapshot) -> Decisions:
 
 
 def topology_of(snapshot: NodeSnapshot) -> TopologyAnnotation:
-    """The topology annotation of a node."""
+    """The topology annotation of a node, with as many of its NICs as a Node has room for."""
     links = snapshot.topology
     n = len(links.gpus)
     pairs = [(i, j) for i in range(n) for j in range(i + 1, n)]
-    return topology_annotation.with_generation(
+    return _with_fitting_nics(
         TopologyAnnotation(
             v=topology_annotation.VERSION,
             gen="",
@@ -47,6 +50,27 @@ def topology_of(snapshot: NodeSnapshot) -> TopologyAnnotation:
             miss=_unknown_places(snapshot),
         )
     )
+
+
+def _with_fitting_nics(annotation: TopologyAnnotation) -> TopologyAnnotation:
+    """Keep as many NICs as fit, the nearest to any GPU first; ``more`` counts the others.
+
+    Where the GPUs alone are too large it has no NIC, and the Node no annotation.
+    """
+    nics = annotation.nic
+    nearest = sorted(range(len(nics)), key=lambda place: min(nics[place].levels, default=""))
+
+    def having(count: int) -> TopologyAnnotation:
+        kept = tuple(nics[place] for place in sorted(nearest[:count]))
+        return topology_annotation.with_generation(
+            msgspec.structs.replace(annotation, nic=kept, more=len(nics) - count)
+        )
+
+    def is_too_large(count: int) -> bool:
+        size = len(topology_annotation.encode(having(count)).encode())
+        return size > limits.MOST_IDLE_ANNOTATION_BYTES
+
+    return having(bisect_left(range(1, len(nics) + 1), True, key=is_too_large))
 
 
 def state_of(
@@ -93,9 +117,18 @@ def _topology(snapshot: NodeSnapshot) -> Decision:
     annotation = topology_of(snapshot)
     text = topology_annotation.encode(annotation)
     if not annotation.miss:
-        return Value(text=text)
+        return Value(text=text, note=_left_out(annotation))
     missing = ", ".join(snapshot.gpus[place].bus_id for place in annotation.miss)
     return unsure(snapshot, f"links or UUID not known: {missing}", text)
+
+
+def _left_out(annotation: TopologyAnnotation) -> str:
+    if not annotation.more:
+        return ""
+    return (
+        f"{annotation.more} of {annotation.more + len(annotation.nic)} RDMA NICs are left out, the"
+        f" farthest from all GPUs: it may have {limits.MOST_IDLE_ANNOTATION_BYTES} bytes"
+    )
 
 
 def _unknown_places(snapshot: NodeSnapshot) -> tuple[int, ...]:

@@ -19,6 +19,8 @@ class Value:
     """The label has this value."""
 
     text: str
+    note: str = ""
+    """What the text leaves out, and why; for people."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,7 +21,7 @@ from base.errors import Permanent
 from kube.api import NODES, Api, Object
 from kube.api_errors import ApiError, NotFound
 from kube.versions import KnownVersions
-from labelers.decision import Decisions
+from labelers.decision import Decisions, Value
 from labelers.node_patch import NodePatch, former_labels, plan, writers
 
 _KEPT = ("name", "uid", "resourceVersion", "labels", "annotations", "managedFields")
@@ -84,6 +84,7 @@ class NodeSink:
         leave = self._rivals.resting(now)
         planned = plan({"metadata": meta}, labels, annotations, leave=leave)
         self._reports.kept_out(planned.left_alone, planned.dropped)
+        self._reports.shortened(_notes(annotations))
         self._report_refused(planned)
         planned = planned.without(self._refusals.left_out(now))
         if not planned.changed:
@@ -159,4 +160,13 @@ def _undone(planned: NodePatch, meta: Mapping[str, Any]) -> dict[str, str]:
     )
     return {
         key: ", ".join(writers(meta, where, key)) for where, changed in parts for key in changed
+    }
+
+
+def _notes(decisions: Decisions) -> dict[str, str]:
+    """Keys whose texts leave something out, and what."""
+    return {
+        key: decision.note
+        for key, decision in decisions.items()
+        if isinstance(decision, Value) and decision.note
     }

@@ -73,6 +73,11 @@ class SinkReports:
         if self._changed("KeysDropped", dropped):
             log.log(_level(dropped), "keys dropped", extra=self._facts(dropped))
 
+    def shortened(self, notes: Mapping[str, str]) -> None:
+        """Report keys whose texts leave something out, each with what that is."""
+        if self._changed("KeysShortened", notes):
+            log.log(_level(notes), "keys shortened", extra=self._facts(notes))
+
     def refused(self, keys: Mapping[str, str]) -> None:
         """Report keys that the API server refuses for good, each with its reason."""
         if len(keys) != self._refused:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from agent.settings.agent_settings import AgentSettings
 from agent.settings.labels_from_settings import machine_type_file
+from api import names
 from base.errors import BadInput
 from discovery.node_host import NodeHost
 from discovery.reader.protocol import Start
@@ -72,6 +73,6 @@ def place_of(settings: AgentSettings, plugin: PluginConfig, start: Start) -> Nod
     """Where the host's facts are read, and under which name."""
     return NodeHost(
         root=Path(start.host_root),
-        name=settings.node_name or socket.gethostname(),
+        name=names.kubelet_node_name(settings.node_name or socket.gethostname()),
         machine_type_file=machine_type_file(settings, plugin),
     )

@@ -36,7 +36,6 @@ from scheduler.scores.score_table import ScoreTable
 
 _BOUND: Final = {"spec.nodeName!": ""}
 _RULES: Final = Rules()
-_LEASE_PREFIX: Final = names.lease("")
 
 
 class GpuHolder(msgspec.Struct, frozen=True, kw_only=True):
@@ -145,13 +144,14 @@ def read_fleet(
     for node in objects:
         _take_node(cache, node)
     here = {node["metadata"]["name"] for node in objects}
+    node_of = {names.lease(node): node for node in here}
     leases = 0
     for lease in present_objects(api, LEASES, namespace=namespace):
         name = str(lease["metadata"]["name"])
-        if name.startswith(_LEASE_PREFIX):
+        if name.startswith(names.LEASE_PREFIX):
             leases += 1
-            if (of := name.removeprefix(_LEASE_PREFIX)) in here:
-                cache.lease(of, lease, -_age(lease, now))
+            if name in node_of:
+                cache.lease(node_of[name], lease, -_age(lease, now))
     pods = _read_pods(api, cache, here) if with_pods else None
     for source in CacheSource:
         cache.mark_synced(source)

@@ -28,6 +28,7 @@ from kube.api import (
     Object,
 )
 from kube.api_errors import Forbidden, NotFound
+from kube.lease import owning_nodes
 from kube.present_objects import present_objects
 
 _NAME_LABEL: Final = "app.kubernetes.io/name"
@@ -212,7 +213,7 @@ def _leases(leases: Iterable[Object]) -> Iterator[WholeObject]:
         meta = lease["metadata"]
         is_coordinators = slot_lease.is_slot(lease) or meta["name"] == names.COORDINATOR_LEASE
         if _is_agents(lease):
-            node = str(meta["name"]).removeprefix(names.lease(""))
+            node = names.node_of_lease(meta["name"], owning_nodes(meta))
             yield _whole(LEASES, meta, node)
         elif is_coordinators and names.COORDINATOR in _managers(meta):
             yield _whole(LEASES, meta)
@@ -220,7 +221,7 @@ def _leases(leases: Iterable[Object]) -> Iterator[WholeObject]:
 
 def _is_agents(lease: Object) -> bool:
     meta = lease["metadata"]
-    return str(meta["name"]).startswith(names.lease("")) and names.AGENT in _managers(meta)
+    return str(meta["name"]).startswith(names.LEASE_PREFIX) and names.AGENT in _managers(meta)
 
 
 def _is_program(meta: dict[str, Any]) -> bool:

@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from discovery.model import GpuSnapshot, NodeSnapshot
-from labelers.decision import Decision, value
+from discovery.model import GpuSnapshot, GpuState, NodeSnapshot
+from labelers.decision import Decision, gap_text, value
 from labelers.groups.labelled_gpus import known, unsure
 from labelers.label_values import sanitise
 
@@ -58,7 +58,21 @@ def gpu_count(model: str, snapshot: NodeSnapshot) -> Decision:
     """
     names = model_names(known(snapshot))
     count = sum(name == model for name in names.values())
-    unnamed = [bus_id for bus_id, name in names.items() if name is None]
-    if unnamed:
-        return unsure(snapshot, f"the model of {', '.join(unnamed)} is not known", count)
+    if None in names.values():
+        return unsure(snapshot, why_unnamed(snapshot), count)
     return value(count)
+
+
+def why_unnamed(snapshot: NodeSnapshot) -> str:
+    """Which GPUs have no known model, and why: the gap of one that answers, as a name not in UTF-8.
+
+    At least one of them is without a known model.
+    """
+    names = model_names(known(snapshot))
+    unnamed = [gpu for gpu in known(snapshot) if names[gpu.bus_id] is None]
+    reasons = dict.fromkeys(
+        gap_text(gpu.gaps, "model") if gpu.state is GpuState.PRESENT else "it did not answer"
+        for gpu in unnamed
+    )
+    listed = ", ".join(gpu.bus_id for gpu in unnamed)
+    return f"the model of {listed} is not known: {'; '.join(reasons)}"

@@ -15,6 +15,7 @@ from api import keys, names
 from base.defects import Defects
 from kube.api import LEASES, NODES, PODS, Api, Object
 from kube.follower import Follower, ObjectGone, ObjectSeen, WatchEvent
+from kube.lease import owning_nodes
 from kube.watched_sources import WatchedSources
 from scheduler.cluster.node_cache import CacheSource, NodeCache
 from scheduler.cluster.pod_objects import Pod, Rules, ask
@@ -25,7 +26,6 @@ _BOUND = {"spec.nodeName!": ""}
 _REST_SECONDS = 0.01
 """While news of pods gather. Where hundreds are bound a second, waking up for each one keeps the
 requests between them waiting for longer than what there is to do."""
-_LEASE_PREFIX = names.lease("")
 
 
 class Watches(WatchedSources[CacheSource]):
@@ -55,6 +55,7 @@ class Watches(WatchedSources[CacheSource]):
         self._clock = clock
         self._sleep = sleep
         self._rested_at = clock()
+        self._nodes_of_cut_names: dict[str, str] = {}
         followers = {
             CacheSource.NODES: Follower(
                 api,
@@ -104,9 +105,13 @@ class Watches(WatchedSources[CacheSource]):
         """Take an event of the watch of Leases into the cache."""
         match event:
             case ObjectSeen(object={"metadata": {"name": name}} as lease):
-                self._cache.lease(_node_of(name), lease, self._clock())
+                node = _node_of(lease)
+                if node != names.node_of_lease(name, ()):
+                    self._nodes_of_cut_names[name] = node
+                self._cache.lease(node, lease, self._clock())
             case ObjectGone(name=name):
-                self._cache.lease_gone(_node_of(name))
+                known = self._nodes_of_cut_names.pop(name, names.node_of_lease(name, ()))
+                self._cache.lease_gone(known)
             case other:
                 self._connection(CacheSource.LEASES, other)
 
@@ -146,12 +151,13 @@ class Watches(WatchedSources[CacheSource]):
         return any(_names(each, self._rules.gpu) for each in containers)
 
 
-def _node_of(lease: str) -> str:
-    return lease.removeprefix(_LEASE_PREFIX)
+def _node_of(lease: Object) -> str:
+    meta = lease["metadata"]
+    return names.node_of_lease(meta["name"], owning_nodes(meta))
 
 
 def _is_agents(lease: Object) -> bool:
-    return str(lease["metadata"]["name"]).startswith(_LEASE_PREFIX)
+    return str(lease["metadata"]["name"]).startswith(names.LEASE_PREFIX)
 
 
 def _names(container: Mapping[str, Any], resource: str) -> bool:

@@ -3,12 +3,15 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from api import keys, topology_annotation
-from discovery.model import Driver, GpuState, NodeSnapshot, Reason
+from discovery.model import Driver, GpuState, Nic, NodeSnapshot, Reason
 from labelers.annotations import node_annotations, topology_of
 from labelers.decision import Absent, Keep, Value
 from labelers.diff import applied
@@ -20,6 +23,61 @@ def test_a_node_whose_gpus_all_answer_gets_its_topology() -> None:
     assert node_annotations(snapshot) == {
         keys.TOPOLOGY: Value(text=topology_annotation.encode(topology_of(snapshot)))
     }
+
+
+def with_nics(count: int, gpus: int = 8) -> NodeSnapshot:
+    """GPUs and NICs, of which each tenth is at one switch with all GPUs and the others far."""
+    node = build.node([build.gpu(at) for at in range(gpus)])
+    nics = tuple(
+        Nic(name=f"mlx5_{at}", bus_id=f"0001:{at:02x}:00.0", numa_node=at % 2)
+        for at in range(count)
+    )
+    size = gpus + count
+    pcie = tuple(
+        tuple(1 if max(i, j) >= gpus and (max(i, j) - gpus) % 10 == 0 else 5 for j in range(size))
+        for i in range(size)
+    )
+    topology = replace(node.topology, nics=tuple(nic.name for nic in nics), pcie=pcie)
+    return replace(node, host=replace(node.host, nics=nics), topology=topology)
+
+
+def test_of_8_gpus_and_100_nics_the_gpus_and_the_nearest_nics_are_published() -> None:
+    decision = node_annotations(with_nics(100))[keys.TOPOLOGY]
+    assert isinstance(decision, Value)
+    assert len(decision.text.encode()) <= 4096
+    found = topology_annotation.decode(decision.text)
+    assert found is not None
+    names = {nic.name for nic in found.nic}
+    assert names >= {f"mlx5_{at}" for at in range(0, 100, 10)}
+    assert (found.n, found.more) == (8, 100 - len(names))
+    assert decision.note == (
+        f"{found.more} of 100 RDMA NICs are left out, the farthest from all GPUs: it may have 4096"
+        " bytes"
+    )
+
+
+@given(st.integers(0, 120), st.integers(1, 16))
+def test_no_nic_is_left_out_that_has_room(nics: int, gpus: int) -> None:
+    """One NIC more, of the size of the smallest, would not fit."""
+    found = topology_of(with_nics(nics, gpus))
+    size = len(topology_annotation.encode(found))
+    entry = len(f'["mlx5_9","0001:63:00.0","{"5" * gpus}"],')
+    assert size <= 4096
+    assert len(found.nic) + found.more == nics
+    assert not found.more or size + entry + len("9") > 4096
+
+
+def test_what_the_state_refers_to_is_the_topology_that_is_published() -> None:
+    snapshot = with_nics(100)
+    decision = node_annotations(snapshot)[keys.TOPOLOGY]
+    assert isinstance(decision, Value)
+    assert json.loads(decision.text)["gen"] == topology_of(snapshot).gen
+
+
+def test_a_whole_topology_has_no_note() -> None:
+    decision = node_annotations(with_nics(12))[keys.TOPOLOGY]
+    assert isinstance(decision, Value)
+    assert (decision.note, json.loads(decision.text).get("more")) == ("", None)
 
 
 SILENT = build.silent(1, GpuState.HUNG)

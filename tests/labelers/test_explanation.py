@@ -60,6 +60,6 @@ def test_what_is_written_where_there_is_none_stands_behind_the_reason() -> None:
     count, mode = rows["nvidia.com/gpu.count"], rows["nvidia.com/gpu.mode"]
     assert (count.outcome, count.text) == (
         LabelOutcome.KEPT,
-        "the model of 0000:11:00.0 is not known; 1 where there is none",
+        "the model of 0000:11:00.0 is not known: it did not answer; 1 where there is none",
     )
     assert (mode.summary, mode.source) == ("PCI class of all GPUs", "/sys/bus/pci: class")

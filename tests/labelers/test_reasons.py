@@ -88,18 +88,18 @@ SILENT = build.node([build.gpu(0), build.silent(1)])
         (one(), keys.TIMESTAMP, Absent(reason="switched off")),
         *((one(), key, Absent(reason="no GPU of another model")) for key in MODELS),
         *(
-            (SILENT, key, Keep(reason="a GPU did not answer; its model may be another"))
+            (SILENT, key, Keep(reason="the model of 0000:11:00.0 is not known: it did not answer"))
             for key in MODELS
         ),
         (
             SILENT,
             "nvidia.com/gpu.count",
-            Keep(reason="the model of 0000:11:00.0 is not known", otherwise="1"),
+            Keep(reason="the model of 0000:11:00.0 is not known: it did not answer", otherwise="1"),
         ),
         (
             replace(SILENT, settling=True),
             "nvidia.com/gpu.count",
-            Keep(reason="the model of 0000:11:00.0 is not known"),
+            Keep(reason="the model of 0000:11:00.0 is not known: it did not answer"),
         ),
         (without("model"), keys.OWN_ARCHITECTURE, Keep(reason="nvmlAsked: failed")),
         (without("architecture"), keys.OWN_ARCHITECTURE, Keep(reason="nvmlAsked: failed")),

@@ -54,6 +54,36 @@ def _named(name: Expression, message: str) -> Rule:
     return Rule(name="name", holds=f"object.metadata.name == {name}", message=message)
 
 
+def _of_own_node(prefix: str, message: str) -> Rule:
+    """It has the name that :mod:`api.names` makes for the agent's node.
+
+    No expression can compute the hash in a cut name. So an object of such a name is the agent's
+    own when its Node owns it, before the request and after it: two nodes whose names
+    begin with the same 200 characters cannot write each other's.
+    """
+    whole = f"{cel.quoted(prefix)} + variables.node"
+    start = f"{cel.quoted(prefix)} + variables.node.substring(0, {names.NODE_CHARACTERS_KEPT})"
+    length = len(names.cut_name(prefix, "n" * limits.MOST_NODE_NAME_CHARACTERS))
+    return Rule(
+        name="name",
+        holds=(
+            f"({whole}).size() <= {limits.MOST_NODE_NAME_CHARACTERS}\n"
+            f"? object.metadata.name == {whole}\n"
+            f": object.metadata.name.startsWith({start} + 'x') &&\n"
+            f"object.metadata.name.size() == {length} &&\n"
+            f"{_owned('object')} &&\n(oldObject == null || {_owned('variables.before')})"
+        ),
+        message=message,
+    )
+
+
+def _owned(of: Expression) -> Expression:
+    return (
+        f"{of}.metadata.?ownerReferences.orValue([])"
+        ".exists(o, o.kind == 'Node' && o.name == variables.node)"
+    )
+
+
 def _state_size(annotations: Expression) -> Expression:
     return f"{annotations}[?{cel.quoted(keys.STATE)}].orValue('').size()"
 
@@ -68,9 +98,7 @@ AGENT_LEASE = Policy(
         "foreignAnnotations": changed_but("Annotations", f"k == {cel.quoted(keys.STATE)}"),
     },
     rules=(
-        _named(
-            f"{cel.quoted(names.lease(''))} + variables.node", "an agent writes its own Lease only"
-        ),
+        _of_own_node(names.LEASE_PREFIX, "an agent writes its own Lease only"),
         none_of("labels", "variables.foreignLabels", "not labels of a Lease of the agent"),
         none_of("annotations", "variables.foreignAnnotations", "not annotations of the agent"),
         Rule(
@@ -107,10 +135,7 @@ AGENT_NODE_FEATURE = Policy(
         "foreignLabels": published_but(cel.one_of("k", AGENT_LABELS)),
     },
     rules=(
-        _named(
-            f"{cel.quoted(names.node_feature(''))} + variables.node",
-            "an agent writes its own NodeFeature only",
-        ),
+        _of_own_node(names.NODE_FEATURE_PREFIX, "an agent writes its own NodeFeature only"),
         Rule(
             name="node-label",
             holds="variables.labels =="

@@ -44,7 +44,8 @@ API_UNREACHABLE: Final = FindingKind(
 API_REFUSED: Final = FindingKind(
     name="api-credentials-refused",
     severity=FindingSeverity.ERROR,
-    cause="The API server does not accept our credentials.",
+    cause="The API server answers, and does not accept our credentials (401) or allows our account"
+    " nothing (403).",
     fix="Mount a fresh token of the account gpuscape-agent, or name another kubeconfig.",
     page="install.md#what-the-agent-gets-and-why",
 )

@@ -29,7 +29,7 @@ from kube.api import (
     Object,
     ServerInfo,
 )
-from kube.api_errors import ApiError, NotFound, Unauthorized
+from kube.api_errors import ApiError, Forbidden, NotFound, Unauthorized
 from kube.present_objects import present_objects
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class NoCluster(Unread):
     """The API server cannot be used at all."""
 
     refused: bool
-    """It answers, and does not accept our credentials."""
+    """It answers, and does not accept our credentials, or allows the account nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,7 +114,7 @@ def read_cluster(
         server = read_server(api)
         account = own_account(api)
     except ApiError as error:
-        return NoCluster(str(error), refused=isinstance(error, Unauthorized))
+        return NoCluster(str(error), refused=isinstance(error, Unauthorized | Forbidden))
     namespace = settings.namespace
     return ClusterFacts(
         server=server,

@@ -101,7 +101,15 @@ def test_the_host_is_named_by_the_settings_else_by_itself() -> None:
     place = place_of(AgentSettings(node_name="node-a"), PluginConfig(), start)
     assert (place.root, place.name) == (Path("/host"), "node-a")
     assert place.machine_type_file == MACHINE_TYPE_FILE
-    assert place_of(AgentSettings(), PluginConfig(), start).name == socket.gethostname()
+    assert place_of(AgentSettings(), PluginConfig(), start).name == socket.gethostname().lower()
+
+
+@pytest.mark.parametrize("settings", [AgentSettings(), AgentSettings(node_name="GPU-Node-1.lan")])
+def test_a_host_with_capitals_has_the_node_that_its_kubelet_registers(
+    monkeypatch: pytest.MonkeyPatch, settings: AgentSettings
+) -> None:
+    monkeypatch.setattr(socket, "gethostname", lambda: "GPU-Node-1.lan")
+    assert place_of(settings, PluginConfig(), Start(host_root="/")).name == "gpu-node-1.lan"
 
 
 def test_the_machine_type_is_in_the_file_of_the_settings_else_of_the_device_plugin() -> None:

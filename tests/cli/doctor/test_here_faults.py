@@ -395,6 +395,14 @@ def test_a_healthy_node_has_no_finding(node: ExaminedNode) -> None:
     assert not made.not_looked_at
 
 
+def test_a_403_is_an_answer_and_not_a_server_that_does_not_answer(node: ExaminedNode) -> None:
+    node.api.fail("*", Forbidden("403: system:anonymous cannot get path /version"), times=None)
+
+    findings = {finding.name for finding in node.examined().findings}
+
+    assert findings & {"api-unreachable", "api-credentials-refused"} == {"api-credentials-refused"}
+
+
 @pytest.mark.parametrize("machine", ["hgx-h100", "a30-pair", "t4", "gb200", "dgx1-v100"])
 def test_other_healthy_machines_have_none_either(folder: Path, machine: str) -> None:
     node = ExaminedNode(folder, machine)

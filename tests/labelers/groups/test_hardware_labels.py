@@ -4,11 +4,12 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from discovery.model import GpuSnapshot, Reason
+from discovery.model import Gap, GpuSnapshot, Reason
 from discovery.nvml_terms import Architecture
 from labelers.decision import Absent, Decision, Keep, Value
 from labelers.deviations import DEVIATIONS
@@ -18,6 +19,7 @@ from labelers.label_values import key_fault
 from tests import build, machines
 from tests.observed import look_at
 
+NOT_UTF_8 = "text that is not UTF-8"
 COUNT, MEMORY = "gpuscape.io/count.<model>", "gpuscape.io/memory.<model>"
 LONG = "NVIDIA-RTX-PRO-6000-Blackwell-Max-Q-Workstation-Edition"
 
@@ -123,6 +125,20 @@ def test_every_model_of_a_mixed_node_is_counted_with_its_memory() -> None:
         "gpuscape.io/memory.NVIDIA-A100-SXM4-40GB": "40960",
         "gpuscape.io/memory.Tesla-T4": "15360",
     }
+
+
+def test_a_name_that_is_no_utf_8_is_the_reason_and_not_a_gpu_that_does_not_answer() -> None:
+    gap = Gap(what="model", reason=Reason.GARBAGE, source="nvmlDeviceGetName", detail=NOT_UTF_8)
+    nameless = replace(build.gpu(1), model=None, gaps=(gap,))
+
+    decision = decided(build.gpu(0), nameless)
+
+    for key in (COUNT, MEMORY):
+        kept = decision[key]
+        assert isinstance(kept, Keep)
+        assert kept.reason == (
+            f"the model of {nameless.bus_id} is not known: nvmlDeviceGetName: {NOT_UTF_8}"
+        )
 
 
 @pytest.mark.parametrize(

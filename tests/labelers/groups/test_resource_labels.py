@@ -464,7 +464,9 @@ def test_one_pci_id_of_the_two_does_not_name_a_model(known: dict[str, Any]) -> N
     """Boards of several models share a device id or a subsystem id."""
     node = build.node([build.gpu(0, **known), build.silent(1, **known)])
     decision = resource_labels(node, LabelSettings())["nvidia.com/gpu.count"]
-    assert decision == Keep(reason="the model of 0000:11:00.0 is not known", otherwise="1")
+    assert decision == Keep(
+        reason="the model of 0000:11:00.0 is not known: it did not answer", otherwise="1"
+    )
 
 
 def test_a_resource_that_is_not_shared_has_its_name_and_one_share() -> None:

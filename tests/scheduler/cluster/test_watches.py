@@ -56,10 +56,17 @@ class Stage:
         self.cache = NodeCache(LowestTables())
         self.watches = Watches(self.api, self.cache, uniform=none)
 
-    def renew(self, name: str = "gpuscape-a", **facts: Any) -> None:
-        """The agent writes its Lease."""
+    def renew(self, name: str = "gpuscape-a", owners: tuple[str, ...] = (), **facts: Any) -> None:
+        """The agent writes its Lease, owned by these Nodes."""
         made = lease(**facts)
-        meta = {"name": name, "annotations": made["metadata"]["annotations"]}
+        meta = {
+            "name": name,
+            "annotations": made["metadata"]["annotations"],
+            "ownerReferences": [
+                {"apiVersion": "v1", "kind": "Node", "name": owner, "uid": owner}
+                for owner in owners
+            ],
+        }
         spec = {"holderIdentity": "agent", "leaseDurationSeconds": 180}
         body = {"metadata": meta, "spec": spec}
         server = self.api.server
@@ -123,6 +130,19 @@ def test_what_happens_later_is_followed(stage: Stage) -> None:
     until(lambda: stage.free() == 0b11111111)
     stage.api.server.delete(NODES, "a")
     until(lambda: stage.free() is NoView.UNKNOWN_NODE)
+
+
+def test_the_lease_of_a_long_named_node_is_that_nodes_by_its_owner(stage: Stage) -> None:
+    """The cut name does not hold the node's; the owner does, and a foreign owner does not."""
+    name = "n" * 252 + "z"
+    stage.api.server.create(NODES, node(name))
+    stage.renew(names.lease(name), owners=("other", name))
+    stage.start()
+    until(lambda: stage.free(name) == 0b11111111)
+
+    stage.api.server.delete(LEASES, names.lease(name), names.NAMESPACE)
+
+    until(lambda: stage.free(name) is NoView.NO_STATE)
 
 
 def test_a_pod_counts_from_its_binding_on(stage: Stage) -> None:
