@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """How the changes of each rollout ended so far: what canary and circuit breaker go by. Pure.
 
-Nodes are counted, not changes: an agent that reports one end after the other moves no count by
-more than one, and its reports about another node's request count for nothing.
+Nodes are counted, not changes: an agent that reports one end after the other moves the count of
+failed nodes by one at most, and its reports about another node's request count for nothing. A
+failure that it reports may be what another node's success ends a row for; that success then ends
+no later row, so that the row may be longer than without it, and stops the rollout sooner.
 It stands in ``gpuscape.io/mig-rollouts`` on the leader's Lease, so that it outlives every
 coordinator; a person who deletes the annotation lets stopped rollouts go on. Times are whole
 seconds since 1970.

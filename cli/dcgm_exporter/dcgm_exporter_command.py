@@ -23,7 +23,7 @@ from base.settings.layers import (
 from cli import terminal
 from cli.dcgm_exporter import dcgm_arguments
 from cli.dcgm_exporter.dcgm_arguments import DcgmSettings
-from cli.dcgm_exporter.dcgm_flags import FLAGS, Flag, Form
+from cli.dcgm_exporter.dcgm_flags import CONFIG_FILE, FLAGS, OF_DCGM, Flag, Form
 
 log = logging.getLogger(__name__)
 
@@ -54,8 +54,13 @@ class _Command(click.Command):
         for subject, listed in rows.items():
             with formatter.section(subject):
                 formatter.write_dl(listed)
-        with formatter.section("Flags that are accepted and set nothing"):
-            formatter.write_dl([_row(flag) for flag in FLAGS if not flag.setting])
+        with formatter.section("Configuration"):
+            formatter.write_dl([_row(CONFIG_FILE)])
+        idle = [flag for flag in FLAGS if not flag.setting and flag is not CONFIG_FILE]
+        for subject, of_dcgm in (("DCGM's", True), ("Other", False)):
+            listed = [_row(flag) for flag in idle if (flag.does in OF_DCGM) is of_dcgm]
+            with formatter.section(f"{subject} flags that are accepted and set nothing"):
+                formatter.write_dl(listed)
 
 
 def _row(flag: Flag) -> tuple[str, str]:

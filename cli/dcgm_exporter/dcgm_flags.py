@@ -46,6 +46,8 @@ class Flag:
 _NO_DCGM = "There is no DCGM here: this machine's GPUs are read through NVML."
 _NO_DUMPS = "No dumps are written; `gpuscape record` writes down what a machine answers."
 _NO_HISTORY = "No history of readings is kept: /metrics shows the newest."
+OF_DCGM = frozenset({_NO_DCGM, _NO_DUMPS, _NO_HISTORY})
+"""What flags say that are about DCGM itself."""
 _NO_RUNTIME = "Labels of containers are not read from a container runtime."
 _OWN_TIMES = "The server's own limits hold: 5 s for a request's head, 10 s for taking the answer."
 _ALWAYS_SEEN = "GPUs that come and go are always seen, and without a restart."

@@ -19,7 +19,7 @@ _HEADER_END = re.compile(r"CPU\s*Affinity|NUMA\s*Affinity|GPU\s*NUMA")
 _AFFINITY = re.compile(r"N/A|\d[\d,-]*")
 _LEGEND = re.compile(r"(NIC\d+)\s*:\s*(\S+)")
 _OLD_WORDS = {"SOC": "SYS"}
-"""Words of drivers before 384."""
+"""Words of older drivers, which published matrices have."""
 KNOWN = "X, NV#, PIX, PXB, PHB, NODE and SYS"
 
 

@@ -210,7 +210,7 @@ def _nic_order(nics: Sequence[Nic]) -> list[int]:
     """Places of NICs in the order of nvidia-smi's legend: by name, numbers in it as numbers.
 
     Source: legends in which names and bus ids are in different order, NVIDIA/k8s-launch-kit
-    pull 50 among them; drivers before 515 use the names themselves, in no order.
+    pull 50 among them; older drivers use the names themselves, in no order.
     """
     return sorted(range(len(nics)), key=lambda place: _name_parts(nics[place].name))
 

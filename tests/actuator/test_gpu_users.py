@@ -15,6 +15,7 @@ from actuator.service.gpu_users import gpu_users
 from api.actuator_messages import MOST_USERS, GpuUser, UseAnswer, UseRequest
 from tests.actuator.actuator_process import ActuatorProcess, started
 from tests.actuator.simulated_node import node
+from tests.agent.agent_process import until
 from tests.discovery.host.test_device_files import POD, PODS_CGROUP, process
 
 HOLDER = "import sys, time; f = open(sys.argv[1]); print(flush=True); time.sleep(600)"
@@ -46,7 +47,7 @@ def test_a_program_that_has_a_gpu_open_is_named_and_nothing_is_changed(
     name = Path(sys.executable).name[:15]
     assert found == UseAnswer(users=(GpuUser(minor=0, pid=pid, name=name),))
 
-    assert actuator.ask(UseRequest()) == UseAnswer()
+    until(lambda: actuator.ask(UseRequest()) == UseAnswer())
     check()
 
 

@@ -150,7 +150,10 @@ def main() -> None:
     _replace(replaced)  # no server takes all of it, and some of it gets past any server
     made, machine = cluster(), snapshot()
     client = {"kube.client.connect": made, "kube.client.ApiClient": made}
-    reading = {f"cli.{module}.take_snapshot": machine for module in ("discover", "labels", "topo")}
+    reading = {
+        f"cli.{module}.take_snapshot": machine
+        for module in ("discover", "labels", "topo.topo_command")
+    }
     access = {"cli.doctor.facts.cluster_facts.access_of": None}
     _replace({name: _answering(it) for name, it in (client | reading | access).items()})
     for command in commands:
