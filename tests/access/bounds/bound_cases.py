@@ -198,7 +198,7 @@ ALLOWED = {
         _coordinator("grant of 256 characters", merge(NODE, _grant(256))),
         _coordinator("mark of 16 digits", merge(NODE, _mark("0123456789abcdef"))),
         _coordinator(
-            "every label of a Lease",
+            "every label of a slot",
             merge(
                 f"{LEASES}/mig-slot-0",
                 {"metadata": {"labels": {f"app.kubernetes.io/{it}": "x" for it in _LEASE_LABELS}}},
