@@ -13,7 +13,7 @@ Source: NVIDIA k8s-device-plugin v0.20.0, api/config/v1, and validateFlags of bo
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from api.mig_resources import MigStrategy
@@ -42,7 +42,7 @@ def parse(text: str, name: str) -> PluginConfig:
     Raises BadInput naming file, line and key, and the fix or the key that was probably meant.
     """
     root = read_yaml(text, name, loader=Yaml11Loader, as_go=True)
-    if is_config_map(root):
+    if _is_config_map(root):
         raise root.wrong(
             "this is a ConfigMap, which holds a configuration: name what stands below its data"
         )
@@ -50,7 +50,7 @@ def parse(text: str, name: str) -> PluginConfig:
     sharing, flags = found.get("sharing", {}), found.get("flags", {})
     labels = flags.get("gfd", {})
     strategy = flags.get("migStrategy")
-    if strategy == MigStrategy.MIXED and _is_shared(sharing.get("mps")):
+    if strategy == MigStrategy.MIXED and sharing.get("mps"):
         raise root.at(("sharing", "mps")).wrong("MPS does not go with migStrategy: mixed; drop one")
     return PluginConfig(
         sharing=_sharing(sharing),
@@ -60,14 +60,10 @@ def parse(text: str, name: str) -> PluginConfig:
     )
 
 
-def is_config_map(root: YamlValue) -> bool:
+def _is_config_map(root: YamlValue) -> bool:
     """Whether this is a manifest of a ConfigMap, or one of the same form without its kind."""
     keys = root.mapping() if root.is_mapping else {}
     return "data" in keys and ("apiVersion" in keys or "kind" in keys)
-
-
-def _is_shared(shared: Mapping[str, Any] | None) -> bool:
-    return bool(shared and shared["resources"])
 
 
 def _sharing(part: Mapping[str, Any]) -> Sharing:
@@ -233,11 +229,6 @@ def _refuse_misplaced(key: str, value: YamlValue, known: Mapping[str, Check]) ->
     """Raises BadInput for a key that is passed over though it means something."""
     if near := difflib.get_close_matches(key, known, n=1, cutoff=0.8):
         raise value.wrong(f"unknown key; write {near[0]}")
-    for place in _belongs(key):
+    folded = key.casefold()
+    if place := next((of for each, of in _PLACES.items() if each.casefold() == folded), None):
         raise value.wrong(f"unknown key here; it belongs into {place}")
-
-
-def _belongs(key: str) -> Iterator[str]:
-    folded = {each.casefold(): place for each, place in _PLACES.items()}
-    if key.casefold() in folded:
-        yield folded[key.casefold()]
