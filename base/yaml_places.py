@@ -124,6 +124,18 @@ class YamlValue:
         """Whether the value is a date or a time."""
         return self._is("timestamp")
 
+    def refuse_config_map(self) -> None:
+        """Raise BadInput for a ConfigMap's manifest, where what it holds is expected.
+
+        The commonest mistake with files that are mounted from one. A manifest without its kind is
+        refused too.
+        """
+        keys = self.mapping() if self.is_mapping else {}
+        if "data" in keys and ("apiVersion" in keys or "kind" in keys):
+            raise self.wrong(
+                "this is a ConfigMap, which holds a configuration: name what stands below its data"
+            )
+
     def merged(self) -> YamlValue:
         """The same value with what a mapping takes over by ``<<``; its own keys win.
 

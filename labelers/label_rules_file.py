@@ -29,6 +29,7 @@ def parse(text: str, name: str) -> tuple[LabelRule, ...]:
     one that was cut short must not pass for one without rules, whose labels would be removed.
     """
     root = read_yaml(text, name, loader=CoreLoader)
+    root.refuse_config_map()
     top = root.mapping({"labels"})
     if "labels" not in top or top["labels"].is_null:
         raise BadInput(f"{name}: it has no rules: write labels: and a list, [] for none")

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from api.mig_resources import MigStrategy
-from labelers.groups.sharing import NOTHING_SHARED, Sharing
+from labelers.groups.sharing import NOTHING_SHARED, Sharing, SharingStrategy
 from labelers.label_rules import LabelRule
 
 
@@ -23,10 +23,29 @@ class LabelSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SharedOffer:
+    """A resource whose devices the plugin hands out in shares."""
+
+    resource: str
+    """``nvidia.com/gpu``, ``nvidia.com/mig-1g.5gb``."""
+    offered_as: str
+    """Its name on the Node, which pods ask for."""
+    replicas: int
+    """Shares of each device; 2 or more."""
+    strategy: SharingStrategy
+    one_share_a_request: bool
+    """A container that asks for more than one share is refused."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PluginConfig:
-    """What the device plugin's configuration file sets for labels; None where it sets nothing."""
+    """What the device plugin's configuration file sets; None where it sets nothing."""
 
     sharing: Sharing = NOTHING_SHARED
     mig_strategy: MigStrategy | None = None
     no_timestamp: bool | None = None
     machine_type_file: str | None = None
+    offers: tuple[SharedOffer, ...] = ()
+    """In the order of the file; a resource that is not among them is offered unshared."""
+    ignored: tuple[str, ...] = ()
+    """What the plugin itself leaves out: sentences that name file, line and key."""

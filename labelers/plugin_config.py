@@ -13,13 +13,14 @@ Source: NVIDIA k8s-device-plugin v0.20.0, api/config/v1, and validateFlags of bo
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any, Final
 
 from api.mig_resources import MigStrategy
 from base.yaml_places import Yaml11Loader, YamlValue, read_yaml
 from labelers.groups.sharing import NOTHING_SHARED, SharedResource, Sharing, SharingStrategy
-from labelers.label_settings import PluginConfig
+from labelers.label_settings import PluginConfig, SharedOffer
 from labelers.plugin_config_values import (
     channels,
     devices,
@@ -37,15 +38,12 @@ Check = Callable[[YamlValue], Any]
 
 
 def parse(text: str, name: str) -> PluginConfig:
-    """Read the settings of labels in the device plugin's configuration; messages name ``name``.
+    """Read the device plugin's configuration, which messages call ``name``.
 
     Raises BadInput naming file, line and key, and the fix or the key that was probably meant.
     """
     root = read_yaml(text, name, loader=Yaml11Loader, as_go=True)
-    if _is_config_map(root):
-        raise root.wrong(
-            "this is a ConfigMap, which holds a configuration: name what stands below its data"
-        )
+    root.refuse_config_map()
     found = _struct(_FILE)(root)
     sharing, flags = found.get("sharing", {}), found.get("flags", {})
     labels = flags.get("gfd", {})
@@ -57,13 +55,9 @@ def parse(text: str, name: str) -> PluginConfig:
         mig_strategy=None if strategy is None else MigStrategy(strategy),
         no_timestamp=labels.get("noTimestamp"),
         machine_type_file=labels.get("machineTypeFile"),
+        offers=tuple(_offers(sharing)),
+        ignored=tuple(_ignored(root)),
     )
-
-
-def _is_config_map(root: YamlValue) -> bool:
-    """Whether this is a manifest of a ConfigMap, or one of the same form without its kind."""
-    keys = root.mapping() if root.is_mapping else {}
-    return "data" in keys and ("apiVersion" in keys or "kind" in keys)
 
 
 def _sharing(part: Mapping[str, Any]) -> Sharing:
@@ -82,6 +76,66 @@ def _sharing(part: Mapping[str, Any]) -> Sharing:
             for entry in shared["resources"]
         ),
     )
+
+
+def _offers(part: Mapping[str, Any]) -> Iterator[SharedOffer]:
+    """MPS refuses requests for several shares of one device, and time slicing does where asked."""
+    sharing = _sharing(part)
+    shared = part.get("mps") or part.get("timeSlicing") or {}
+    refuses = shared.get("failRequestsGreaterThanOne")
+    if refuses is None:
+        refuses = sharing.strategy is SharingStrategy.MPS
+    for resource in sharing.resources:
+        yield SharedOffer(
+            resource=resource.name,
+            offered_as=f"{resource.name}.shared" if resource.renamed else resource.name,
+            replicas=resource.replicas,
+            strategy=sharing.strategy,
+            one_share_a_request=refuses,
+        )
+
+
+def _ignored(root: YamlValue) -> Iterator[str]:
+    """What the plugin itself leaves out, with a line in its log. Only for a file that is right.
+
+    Source: NVIDIA k8s-device-plugin v0.20.0, api/config/v1, DisableResourceNamingInConfig.
+    """
+    resources = _entry(root, "resources")
+    for part in map(partial(_entry, resources), ("gpus", "mig")):
+        if part.items():
+            yield f"{part.place}: the plugin names resources itself: it leaves this out"
+    sharing = _entry(root, "sharing")
+    slicing, mps = _entry(sharing, "timeSlicing"), _entry(sharing, "mps")
+    if not (slicing.is_null or mps.is_null):
+        yield f"{slicing.place}: MPS is configured too, and wins: this changes nothing"
+    for shared in (slicing, mps):
+        parts = shared.mapping()
+        by_default = "renameByDefault" in parts and bool(flag(parts["renameByDefault"]))
+        for entry in parts["resources"].items() if "resources" in parts else ():
+            written = entry.mapping()
+            if rename := written.get("rename"):
+                usual = f"{resource_name(written['name'])}.shared" if by_default else None
+                if resource_name(rename) != usual:
+                    yield f"{rename.place}: the plugin leaves rename out: set renameByDefault"
+            if (chosen := written.get("devices")) and not _is_all(chosen):
+                yield f"{chosen.place}: the plugin leaves devices out: it shares all of them"
+
+
+def _is_all(value: YamlValue) -> bool:
+    return not value.is_list and value.text() == "all"
+
+
+def _entry(value: YamlValue, key: str) -> YamlValue:
+    """The entry of an object whose keys Go finds in any case; null without it."""
+    named = [
+        child
+        for written, child in (value.merged().mapping() if value.is_mapping else {}).items()
+        if written.casefold() == key.casefold()
+    ]
+    return named[-1] if named else _NOTHING
+
+
+_NOTHING: Final = read_yaml("", "")
 
 
 # what stands where

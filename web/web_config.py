@@ -15,6 +15,7 @@ from enum import Enum
 from pathlib import Path, PurePosixPath
 
 from base.errors import BadInput
+from base.text.go_duration import go_nanoseconds
 from base.yaml_places import YamlValue, read_yaml
 
 _SECTIONS = ("tls_server_config", "http_server_config", "basic_auth_users", "rate_limit")
@@ -95,7 +96,9 @@ def read_web_config(text: str, file: str) -> WebConfig:
     unknown and repeated keys, wrong types and values, and what is not YAML; never a secret.
     """
     notes: list[str] = []
-    sections = read_yaml(text, file).mapping(_SECTIONS)
+    root = read_yaml(text, file)
+    root.refuse_config_map()
+    sections = root.mapping(_SECTIONS)
     users = _users(sections.get("basic_auth_users"))
     tls = _tls(sections.get("tls_server_config"), PurePosixPath(file).parent, notes)
     if users and tls is None:
@@ -331,18 +334,16 @@ def _hash(name: str, entry: YamlValue) -> bytes:
     return found[0].encode()
 
 
-_UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
-_PART = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|ms|s|m|h)")
-
-
 def _rate(section: YamlValue | None) -> Rate | None:
     found = {} if section is None else section.mapping(("interval", "burst"))
     if (entry := found.get("interval")) is None:
         return None
-    text = entry.text()
-    if text != "0" and not re.fullmatch(rf"(?:{_PART.pattern})+", text):
-        raise entry.wrong("expected a duration such as 1s or 100ms")
-    seconds = sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(text))
+    try:
+        seconds = go_nanoseconds(entry.text()) / 1e9
+    except ValueError as error:
+        raise entry.wrong("expected a duration such as 1s or 100ms") from error
+    if seconds < 0:
+        raise entry.wrong("a negative duration lets every request in: write 1s or 100ms, or 0")
     burst = found["burst"].count() if "burst" in found else 0
     if seconds and not burst:
         raise entry.wrong("burst is missing: without it no request would be served")

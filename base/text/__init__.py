@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Text from outside: what of it terminals, logs and Events may show."""
+"""Text from outside: what of it terminals, logs and Events may show, and durations in it."""

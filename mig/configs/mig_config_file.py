@@ -39,6 +39,7 @@ def parse_mig_configs(text: str, file: str) -> MigConfigs:
     the text is.
     """
     top = read_yaml(text, file, loader=Yaml11Loader)
+    top.refuse_config_map()
     entries = entries_of(top, "version: v1 and mig-configs", _KEYS)
     version = _required(top, entries, "version", "write v1")
     if not version.is_text or version.text() != "v1":

@@ -10,6 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
+_CONFIG_MAP: Final = re.compile(rb"^[\"']?kind[\"']?[ \t]*:[ \t]*[\"']?ConfigMap\b", re.MULTILINE)
 _VERSION: Final = re.compile(rb"^version[ \t]*:", re.MULTILINE)
 
 
@@ -53,3 +54,8 @@ class PeerConfig:
 def is_configuration(content: bytes) -> bool:
     """Whether a file is such a configuration, and no counters file: it has a version."""
     return _VERSION.search(content) is not None
+
+
+def is_config_map(content: bytes) -> bool:
+    """Whether a file is a ConfigMap's manifest, and not what one holds."""
+    return _CONFIG_MAP.search(content) is not None

@@ -7,25 +7,15 @@ Source: dcgm-exporter 4.8.3 and 4.8.4, ``internal/pkg/appconfig/yaml_config.go``
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from typing import Final
 
+from base.text.go_duration import go_nanoseconds
 from base.words import quoted
 from base.yaml_places import YamlValue, read_yaml
 from exporters.dcgm.peer.peer_config import ConfiguredFlag, MetricRow, PeerConfig
 
-_DURATION: Final = re.compile(r"(?:[0-9]+(?:\.[0-9]*)?(?:ns|us|µs|ms|s|m|h))+")
-_PART: Final = re.compile(r"([0-9]+(?:\.[0-9]*)?)(ns|us|µs|ms|s|m|h)")
-_MILLISECONDS: Final = {
-    "ns": 1e-6,
-    "us": 1e-3,
-    "µs": 1e-3,
-    "ms": 1.0,
-    "s": 1e3,
-    "m": 60e3,
-    "h": 3600e3,
-}
+_MILLISECOND: Final = 10**6
 _EVERYTHING: Final = ("*",)
 
 _FLAGS: Final[Mapping[str, str]] = {
@@ -49,6 +39,7 @@ _RETENTION: Final = ("maxAge", "maxSamples")
 def read_configuration(text: str, file: str) -> PeerConfig:
     """What a configuration sets. Raises BadInput with file, line and key for any other text."""
     root = read_yaml(text, file)
+    root.refuse_config_map()
     top = root.mapping(
         ("version", "metrics", "collection", "collections", "sources", "server"),
     )
@@ -162,10 +153,12 @@ def _note(group: YamlValue, every: YamlValue) -> str:
 def _milliseconds(value: YamlValue) -> int:
     """Whole milliseconds of a duration as Go writes it."""
     text = value.text().strip()
-    parts = _PART.findall(text) if _DURATION.fullmatch(text) else []
-    total = sum(float(number) * _MILLISECONDS[unit] for number, unit in parts)
-    if total < 1 or total != int(total):
+    try:
+        milliseconds, rest = divmod(go_nanoseconds(text), _MILLISECOND)
+    except ValueError:
+        milliseconds = rest = 0
+    if milliseconds < 1 or rest:
         raise value.wrong(
             f"{quoted(text)} is no duration of whole milliseconds, such as 500ms, 30s or 1m30s"
         )
-    return int(total)
+    return milliseconds
