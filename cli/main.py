@@ -25,6 +25,7 @@ COMMANDS: Mapping[str, str] = {
     "scheduler": "cli.scheduler.scheduler_command",
     "compare": "cli.exporter_comparison.compare_command",
     "free": "cli.free.free_command",
+    "check-config": "cli.config_check.check_config_command",
     "doctor": "cli.doctor.doctor_command",
     "record": "cli.record",
     "simulate": "cli.simulate",
@@ -73,13 +74,14 @@ Examples:
   gpuscape agent --standalone            serve metrics on port 9400
   gpuscape compare old:9400 new:9400     whether two exporters agree
   gpuscape free                          free GPUs of the cluster, node by node
+  gpuscape check-config plugin.yaml      whether a configuration file is right
   gpuscape doctor                        what is wrong on this node, and how to mend it
 
 \b
 Exit codes:
   0    done; a machine with a driver and no GPU is an answer too
   1    something unexpected: a bug; from compare and mig assert, differences;
-       from doctor, findings
+       from doctor, findings; from check-config, a file that is refused
   2    bad input: options, settings, files that cannot be read or written
   3    no NVIDIA driver answers, or not in time, or not all that the command needs
   4    an endpoint or the cluster's API server could not be read

@@ -11,7 +11,7 @@ from base.errors import BadInput
 from base.files import read_bytes
 from base.followed_file import FileReport, FollowedFile
 from exporters.dcgm.counters_format import MOST_BYTES, CountersConfig, read_counters, read_fields
-from exporters.dcgm.peer.peer_config import is_configuration
+from exporters.dcgm.peer.peer_config import is_config_map, is_configuration
 
 log = logging.getLogger(__name__)
 
@@ -21,7 +21,26 @@ def read_file(path: Path) -> CountersConfig:
 
     Raises BadInput where the file cannot be read, or where YAML is no such configuration.
     """
-    return _asked(_content(path), path)
+    return counters_of(_content(path), str(path))
+
+
+def counters_of(content: bytes, name: str) -> CountersConfig:
+    """What a file of this content asks for; messages call it ``name``.
+
+    Raises BadInput for a ConfigMap, and for YAML that is no configuration of dcgm-exporter.
+    """
+    if is_config_map(content):
+        raise BadInput(
+            f"{name}: this is a ConfigMap, which holds counters: name what stands below its data"
+        )
+    if not is_configuration(content):
+        return read_counters(content, name)
+    from exporters.dcgm.peer.peer_config_reader import (
+        read_configuration,  # takes memory, and few have one
+    )
+
+    text = content.decode("utf-8", "replace")
+    return read_fields(read_configuration(text, name).rows, name)
 
 
 def log_skipped(counters: CountersConfig) -> None:
@@ -56,7 +75,7 @@ class CountersFile:
         content = _content(self._path)
         if content == self._content:
             return
-        found = _asked(content, self._path)
+        found = counters_of(content, str(self._path))
         if found != self._served:
             if not found.families:
                 # as it is for a moment while somebody writes it, and never what he wants
@@ -68,17 +87,6 @@ class CountersFile:
             log_skipped(found)
             log.info("counters file reloaded", extra={"families": len(found.families)})
         self._content, self._served = content, found
-
-
-def _asked(content: bytes, path: Path) -> CountersConfig:
-    if not is_configuration(content):
-        return read_counters(content, str(path))
-    from exporters.dcgm.peer.peer_config_reader import (
-        read_configuration,  # takes memory, and few have one
-    )
-
-    text = content.decode("utf-8", "replace")
-    return read_fields(read_configuration(text, str(path)).rows, str(path))
 
 
 def _content(path: Path) -> bytes:

@@ -36,6 +36,10 @@ MOST_LINES = 10_000
 
 LABEL = "label"
 _NUMBERS = " or ".join(MetricType)
+_TYPES = frozenset(("gauge", "counter", "histogram", "summary", LABEL))
+"""Types that dcgm-exporter takes for any field."""
+_PREFIXES = ("DCGM_", "dcgm_")
+"""Fields with other names are none of DCGM's; with these it may have some that are not known."""
 _FIELDS = ("name", "type", "help text")
 _BYTE_ORDER_MARK = "\ufeff"
 
@@ -48,6 +52,8 @@ class Skipped:
     line: int
     """From 1."""
     reason: str
+    ends_exporter: bool
+    """dcgm-exporter ends at the line; else it serves it, or passes over it too."""
 
     def __str__(self) -> str:
         return f"{self.file}, line {self.line}: {self.reason}"
@@ -93,6 +99,10 @@ _LABELS: Mapping[str, LabelRow] = {
 class _Refused(ValueError):
     """A line that cannot be served; its text is the reason."""
 
+    def __init__(self, reason: str, *, ends_exporter: bool = True) -> None:
+        super().__init__(reason)
+        self.ends_exporter = ends_exporter
+
 
 def read_counters(text: str | bytes, file: str) -> CountersConfig:
     """Parse a counters file: its families and labels, and the lines that cannot be served.
@@ -106,14 +116,22 @@ def read_counters(text: str | bytes, file: str) -> CountersConfig:
     content = text[:MOST_BYTES]
     for record in records(content, MOST_LINES):
         if record.fault:
-            chosen.skip(record.line, record.fault)
+            chosen.skip(record.line, record.fault, ends_exporter=True)
         else:
             chosen.take(record.line, record.fields)
     lines = 1 + content.count(b"\n")
     if lines > MOST_LINES:
-        chosen.skip(MOST_LINES + 1, f"no more than {MOST_LINES} lines are read: take lines out")
+        chosen.skip(
+            MOST_LINES + 1,
+            f"no more than {MOST_LINES} lines are read: take lines out",
+            ends_exporter=False,
+        )
     elif len(text) > MOST_BYTES:
-        chosen.skip(lines, f"no more than {MOST_BYTES} bytes are read: make the file smaller")
+        chosen.skip(
+            lines,
+            f"no more than {MOST_BYTES} bytes are read: make the file smaller",
+            ends_exporter=False,
+        )
     return chosen.config()
 
 
@@ -138,13 +156,15 @@ class _Chosen:
         try:
             row = _row(*_texts(fields), taken=self._served)
         except _Refused as error:
-            self.skip(line, str(error))
+            self.skip(line, str(error), ends_exporter=error.ends_exporter)
         else:
             self._served[row.name] = row
 
-    def skip(self, line: int, reason: str) -> None:
+    def skip(self, line: int, reason: str, *, ends_exporter: bool) -> None:
         """Keep why the line is not served."""
-        self._skipped.append(Skipped(file=self._file, line=line, reason=reason))
+        self._skipped.append(
+            Skipped(file=self._file, line=line, reason=reason, ends_exporter=ends_exporter)
+        )
 
     def config(self) -> CountersConfig:
         """All that was taken."""
@@ -166,9 +186,9 @@ def _texts(fields: Sequence[bytes]) -> tuple[str, str, str]:
     try:
         texts = [field.decode("utf-8").strip(" ") for field in fields]
     except UnicodeDecodeError as error:
-        raise _Refused("it is not UTF-8: save the file as UTF-8") from error
+        raise _Refused("it is not UTF-8: save the file as UTF-8", ends_exporter=False) from error
     if any("\0" in text for text in texts):
-        raise _Refused("it holds a NUL byte: write it as plain text")
+        raise _Refused("it holds a NUL byte: write it as plain text", ends_exporter=False)
     if texts[0].startswith(_BYTE_ORDER_MARK):
         raise _Refused(
             "the file begins with a byte order mark, at which dcgm-exporter ends: save it as UTF-8"
@@ -186,16 +206,23 @@ def _texts(fields: Sequence[bytes]) -> tuple[str, str, str]:
 def _row(name: str, kind: str, help_text: str, *, taken: Collection[str]) -> AnyFamily | LabelRow:
     """The family or label in the file's own words. Raises _Refused when it cannot be served."""
     if name in taken:
-        raise _Refused(f"{name} stands in an earlier line already")
+        raise _Refused(f"{name} stands in an earlier line already", ends_exporter=False)
     family, label = _FAMILIES.get(name), _LABELS.get(name)
     if family is None and label is None:
-        raise _Refused(_why_unknown(name))
+        raise _Refused(_why_unknown(name), ends_exporter=not name.startswith(_PREFIXES))
+    ends = kind not in _TYPES
     if label is not None:
         if kind != LABEL:
-            raise _Refused(f"{name} is text, not {quoted(kind)}: its type can only be {LABEL}")
+            raise _Refused(
+                f"{name} is text, not {quoted(kind)}: its type can only be {LABEL}",
+                ends_exporter=ends,
+            )
         return replace(label, name=name, help=help_text)
     if family is None or kind not in set(MetricType):
-        raise _Refused(f"{name} is a number, not {quoted(kind)}: its type can be {_NUMBERS}")
+        raise _Refused(
+            f"{name} is a number, not {quoted(kind)}: its type can be {_NUMBERS}",
+            ends_exporter=ends,
+        )
     return replace(family, name=name, kind=MetricType(kind), help=help_text)
 
 

@@ -6,7 +6,9 @@ It reads the whole file by the plugin's own package, so that it judges the plugi
 
 from __future__ import annotations
 
+import json
 import random
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +18,12 @@ import yaml
 
 from api.mig_resources import MigStrategy
 from base.errors import BadInput
+from cli.config_check.config_checks import check
+from cli.config_check.config_kinds import ConfigKind
+from cli.config_check.config_texts import config_texts
 from tests.conftest import SCALE
+from tests.controlplane.builds import binaries
+from tests.controlplane.families import KUBERNETES
 from tests.foreign.foreign_programs import Foreign, foreign
 from tests.foreign.gpu_feature_discovery import RefusedError, feature_discovery, our_labels
 
@@ -211,6 +218,49 @@ def test_a_file_is_taken_with_the_same_labels_or_refused(
     config: str, there: Foreign, programs: Path
 ) -> None:
     assert _ours(there, config) == _theirs(there, programs, config)
+
+
+# as a file of a ConfigMap
+
+MAPPED = tuple(text for text in CASES[::7] if text.strip() and "'" not in text)
+"""Some of each kind, as many as kubectl is started for in a minute."""
+
+
+def _config_map(text: str) -> str:
+    """A manifest with the text as its file ``any``, by an emitter that shares nothing with ours."""
+    lines = "".join(f"    {line}\n" if line else "\n" for line in text.splitlines())
+    head = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: plugin-config}\n"
+    return f"{head}data:\n  other: |\n    version: v1\n  any: |\n{lines}"
+
+
+@pytest.fixture(scope="session")
+def kubectl() -> Path:
+    return binaries(KUBERNETES["1.37"]) / "kubectl"
+
+
+def _as_kubernetes_reads_it(kubectl: Path, manifest: str) -> str:
+    """The file ``any`` of the ConfigMap, as kubectl reads the manifest; no server is asked."""
+    change = ("annotate", "--local", "-f", "-", "a=b", "-o", "json")
+    done = subprocess.run(
+        [kubectl, *change], input=manifest, capture_output=True, check=True, text=True
+    )
+    data: dict[str, str] = json.loads(done.stdout)["data"]
+    return data["any"]
+
+
+@pytest.mark.parametrize("config", MAPPED)
+def test_an_entry_of_a_config_map_is_judged_as_the_file_that_kubernetes_makes_of_it(
+    config: str, there: Foreign, programs: Path, kubectl: Path
+) -> None:
+    manifest = _config_map(config)
+    mounted = _as_kubernetes_reads_it(kubectl, manifest)
+
+    *_, entry = config_texts(manifest, "configmap.yaml")
+
+    assert entry.entry == "ConfigMap plugin-config, key any"
+    assert entry.text.lstrip("\n") == mounted.lstrip("\n")
+    refused = bool(check(entry, ConfigKind.DEVICE_PLUGIN, None).refused)
+    assert refused == (_theirs(there, programs, mounted) == "refused")
 
 
 VALUES: tuple[Any, ...] = (

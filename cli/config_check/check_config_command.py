@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``gpuscape check-config``: whether configuration files are right, and what they mean."""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+import click
+
+from agent.settings.agent_settings import AgentSettings
+from agent.settings.labels_from_settings import label_settings
+from base.errors import BadInput
+from base.files import read_bytes, read_stdin
+from cli import options
+from cli.config_check import check_report
+from cli.config_check.checked_config import CheckedConfig, UncheckedText
+from cli.config_check.config_checks import MachineLabels, check
+from cli.config_check.config_kinds import ConfigKind, kind_of
+from cli.config_check.config_texts import ConfigText, config_texts
+from cli.observe import take_snapshot
+from cli.options import Load
+from labelers.compose import wanted
+from labelers.label_settings import PluginConfig
+
+STDIN: Final = "-"
+_FOUND: Final = 1
+_UNKNOWN: Final = 2
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  gpuscape check-config plugin.yaml
+  gpuscape check-config --simulate dgx-a100 plugin.yaml   and what a DGX A100 would offer
+  gpuscape check-config configmap.yaml               every file that a ConfigMap holds
+  kubectl -n gpu-operator get cm plugin-config -o yaml | gpuscape check-config -
+  gpuscape check-config --kind counters dcp-metrics.csv
+  gpuscape check-config -o json *.yaml | jq '.configs[] | select(.refused != [])'
+
+\b
+Kinds of files:
+  device-plugin  of NVIDIA's device plugin and gpu-feature-discovery: what is offered
+  mig            of nvidia-mig-parted: layouts, and the GPU models on which each fits
+  counters       of dcgm-exporter, CSV or YAML: what is served, and what is not
+  label-rules    your own rules for labels of Nodes
+  web            of Prometheus' exporters: TLS, passwords, headers
+The kind is recognised by the file's keys. A line FILE:LINE: KEY: REASON says why a file is refused
+and what to write instead; the agent and the doctor judge with the same readers.
+Of a ConfigMap, or of a Secret's stringData, each entry is checked, with the lines of your file.
+
+\b
+Exit codes:
+  0  every configuration is right
+  1  one of them is refused
+  2  bad input: a file that cannot be read, or whose kind cannot be recognised"""
+)
+@click.argument("files", nargs=-1, required=True, type=click.Path(), metavar="FILE...")
+@click.option(
+    "--kind",
+    type=click.Choice([kind.value for kind in ConfigKind]),
+    help="What the files are.  [default: recognised, file by file]",
+)
+@click.option(
+    "--here", is_flag=True, help="Read this machine too, and show what it would offer and get."
+)
+@options.output("table", "json", "yaml")
+@options.settings(*options.READING)
+@click.pass_context
+def command(
+    ctx: click.Context,
+    load: Load,
+    files: tuple[str, ...],
+    kind: str | None,
+    here: bool,
+    output: str,
+) -> None:
+    """Check configuration files, and show what they mean. Each FILE is a path, or - for stdin.
+
+    Device plugin, MIG, counters, rules for labels and web config; also ConfigMaps that hold them.
+    Nothing is written anywhere. A machine is read with --here or --simulate alone.
+    """
+    settings = load()
+    machine = _machine(settings) if here or settings.simulate is not None else None
+    asked = None if kind is None else ConfigKind(kind)
+    results = [each for file in files for each in _checked(file, asked, machine)]
+    checked = [each for each in results if isinstance(each, CheckedConfig)]
+    unchecked = [each for each in results if isinstance(each, UncheckedText)]
+    check_report.show(checked, unchecked, output)
+    if any(not each.is_good for each in checked):
+        ctx.exit(_FOUND)
+    if unchecked:
+        ctx.exit(_UNKNOWN)
+
+
+def _checked(
+    file: str, kind: ConfigKind | None, machine: MachineLabels | None
+) -> Iterator[CheckedConfig | UncheckedText]:
+    """The file's configuration, or those of its entries."""
+    try:
+        texts = tuple(config_texts(_text(file), _title(file)))
+    except BadInput as error:
+        yield UncheckedText(file=_title(file), entry="", reason=str(error))
+        return
+    if not texts:
+        yield UncheckedText(file=_title(file), entry="", reason="it holds no file")
+    for text in texts:
+        found = kind or kind_of(text.text)
+        if found is None:
+            yield UncheckedText(file=text.file, entry=text.entry, reason=_why_unknown(text))
+        else:
+            yield check(text, found, machine)
+
+
+def _why_unknown(text: ConfigText) -> str:
+    if not text.text.strip():
+        return "it is empty"
+    return "its keys are of no kind of configuration: name the kind with --kind"
+
+
+def _title(file: str) -> str:
+    return "standard input" if file == STDIN else file
+
+
+def _text(file: str) -> str:
+    content = read_stdin() if file == STDIN else read_bytes(Path(file))
+    try:
+        return content.decode()
+    except UnicodeDecodeError as error:
+        line = 1 + content.count(b"\n", 0, error.start)
+        raise BadInput(f"{_title(file)}:{line}: it is not UTF-8 text: save it as UTF-8") from error
+
+
+def _machine(settings: AgentSettings) -> MachineLabels:
+    """Labels of the machine that the settings name, which is read once for each configuration."""
+    started = time.time()
+
+    @functools.cache
+    def labels(config: PluginConfig) -> Mapping[str, str]:
+        under = label_settings(settings, config, started)
+        return wanted(take_snapshot(settings, config), under).values
+
+    return labels

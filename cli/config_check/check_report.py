@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What ``gpuscape check-config`` prints."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import assert_never
+
+from cli import terminal
+from cli.config_check.checked_config import (
+    CheckedConfig,
+    CheckedLayout,
+    ConfigFault,
+    CountersMeaning,
+    Meaning,
+    PluginMeaning,
+    RuleMeaning,
+    UncheckedText,
+    WebMeaning,
+)
+from cli.config_check.config_kinds import TITLES
+from cli.terminal import NONE, TextTable
+
+
+def show(checked: Sequence[CheckedConfig], unchecked: Sequence[UncheckedText], output: str) -> None:
+    """Print all of it; as ``table`` file by file, else as one document."""
+    if output != "table":
+        terminal.data({"configs": tuple(checked), "unchecked": tuple(unchecked)}, output)
+        return
+    for at, each in enumerate(checked):
+        terminal.note(*([""] if at else []), *_head(each))
+        for table in _tables(each.meaning):
+            terminal.show(table)
+    for left in unchecked:
+        place = f"{left.file}: {left.entry}" if left.entry else left.file
+        terminal.note(f"not checked: {place}: {left.reason}", err=True)
+
+
+def _head(checked: CheckedConfig) -> Iterator[str]:
+    place = f"{checked.file}: {checked.entry}" if checked.entry else checked.file
+    verdict = "right" if checked.is_good else "refused"
+    yield f"{place}: {TITLES[checked.kind]}: {verdict}"
+    yield from (_line(checked, fault, "") for fault in checked.refused)
+    yield from (_line(checked, fault, "note: ") for fault in checked.notes)
+
+
+def _line(checked: CheckedConfig, fault: ConfigFault, before: str) -> str:
+    place = checked.file if fault.line is None else f"{checked.file}:{fault.line}"
+    return f"{place}: {before}{fault.reason}"
+
+
+def _tables(meaning: Meaning | None) -> Iterator[TextTable]:
+    match meaning:
+        case None:
+            return
+        case PluginMeaning():
+            yield from _plugin(meaning)
+        case CountersMeaning():
+            yield TextTable(
+                header=("SERVED", "TYPE"),
+                rows=(*meaning.families, *((label, "label") for label in meaning.labels)),
+            )
+            if meaning.settings:
+                yield TextTable(header=("FLAG", "VALUE"), rows=tuple(meaning.settings.items()))
+        case WebMeaning():
+            yield TextTable(
+                header=("SETTING", "VALUE"),
+                rows=(
+                    ("TLS", meaning.tls),
+                    ("client certificate", meaning.client_certificate),
+                    ("users", ", ".join(meaning.users) or NONE),
+                    ("headers", ", ".join(meaning.headers) or NONE),
+                    ("requests", meaning.requests),
+                ),
+            )
+        case tuple():
+            yield from _listed(meaning)
+        case _:
+            assert_never(meaning)
+
+
+def _plugin(meaning: PluginMeaning) -> Iterator[TextTable]:
+    is_read = meaning.labels is not None
+    yield TextTable(
+        header=("RESOURCE", "SHARES", "SHARING", "REQUESTS", *(["OFFERED"] if is_read else [])),
+        rows=tuple(
+            (
+                offer.resource,
+                f"{offer.replicas} of each device",
+                offer.sharing,
+                "one share each" if offer.one_share_a_request else "any number",
+                *([str(offer.amount)] if is_read else []),
+            )
+            for offer in meaning.offers
+        ),
+    )
+    if meaning.labels:
+        yield TextTable(header=("LABEL", "VALUE"), rows=tuple(meaning.labels.items()))
+
+
+def _listed(meaning: tuple[CheckedLayout, ...] | tuple[RuleMeaning, ...]) -> Iterator[TextTable]:
+    layouts = [each for each in meaning if isinstance(each, CheckedLayout)]
+    rules = [each for each in meaning if isinstance(each, RuleMeaning)]
+    if layouts:
+        yield TextTable(
+            header=("CONFIGURATION", "LAYOUT", "FITS"),
+            rows=tuple(
+                (each.name, " | ".join(each.layouts), "; ".join(each.fits) or NONE)
+                for each in layouts
+            ),
+        )
+    if rules:
+        yield TextTable(
+            header=("LABEL", "VALUES"),
+            rows=tuple((each.key, "; ".join(each.values)) for each in rules),
+        )
