@@ -14,29 +14,50 @@ from cli.doctor.finding import (
     found,
     not_needed,
 )
+from exporters.dcgm.counters_format import CountersConfig
 
 SETTINGS_FILE_BROKEN: Final = FindingKind(
     name="settings-file-unusable",
     severity=FindingSeverity.ERROR,
     cause="A file that a setting names cannot be read or is wrong: an agent does not start with it,"
     " and one that runs goes on with what it has read before.",
-    fix="Mend what the sentence names and try it with `gpuscape labels --explain`; then restart the"
+    fix="Mend what the sentence names and try it with `gpuscape check-config`; then restart the"
     " agent, or send it SIGHUP.",
     page="configuration.md",
 )
 
-KINDS: Final = (SETTINGS_FILE_BROKEN,)
+COUNTERS_NOT_SERVED: Final = FindingKind(
+    name="counters-not-served",
+    severity=FindingSeverity.NOTE,
+    cause="The counters file has lines that are not served: the agent logs each of them, and serves"
+    " the others.",
+    fix="`gpuscape check-config` with the file lists the lines, the reasons, and those at which"
+    " dcgm-exporter would end.",
+    page="configuration.md",
+)
+
+KINDS: Final = (SETTINGS_FILE_BROKEN, COUNTERS_NOT_SERVED)
 
 
 def settings_files(facts: HereFacts) -> Iterator[DoctorFinding]:
-    """Whether the files of label-rules and sharing-config can be used."""
-    read = {"sharing-config": facts.plugin_config, "label-rules": facts.label_settings}
-    named = (facts.settings.sharing_config, facts.settings.label_rules)
-    if named == (None, None):
-        not_needed("neither label-rules nor sharing-config names a file")
+    """Whether the files that settings name can be used, and whether all of them is."""
+    settings = facts.settings
+    named = (settings.sharing_config, settings.label_rules, settings.counters, settings.mig_config)
+    if not any(named):
+        not_needed("no setting names a file of labels, counters or MIG configurations")
+    read = {
+        "sharing-config": facts.plugin_config,
+        "label-rules": facts.label_settings,
+        "counters": facts.counters,
+        "mig-config": facts.broken_mig_configs,
+    }
     for setting, each in read.items():
         if isinstance(each, BrokenSettingsFile):
             yield found(SETTINGS_FILE_BROKEN, setting, each.why)
+        elif isinstance(each, CountersConfig) and each.skipped:
+            count = len(each.skipped)
+            lines = "1 line is" if count == 1 else f"{count} lines are"
+            yield found(COUNTERS_NOT_SERVED, setting, f"{lines} not served: {each.skipped[0]}")
 
 
 CHECKS: Final = (settings_files,)

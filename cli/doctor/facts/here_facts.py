@@ -12,6 +12,8 @@ from typing import TypeVar
 
 from agent.cluster.release_signals import ReleaseSignals
 from agent.layouts.layout_request import MIG_MANAGER_SERVICE
+from agent.layouts.mig_config_source import MigConfigSource
+from agent.metrics.followed_counters import read_file
 from agent.settings.agent_settings import AgentSettings
 from agent.settings.labels_from_settings import label_settings, plugin_config
 from agent.settings.machine_from_settings import place_of
@@ -37,6 +39,7 @@ from cli.doctor.facts.machine_facts import (
 )
 from cli.doctor.finding import Unread
 from discovery.reader.protocol import Start
+from exporters.dcgm.counters_format import DEFAULT_COUNTERS, CountersConfig
 from kube.api import InspectedApi
 from labelers.label_settings import LabelSettings, PluginConfig
 
@@ -77,6 +80,10 @@ class HereFacts:
     skew: VersionSkew
     mig_manager_service: bool
     """The host has NVIDIA's MIG manager as a service."""
+    counters: CountersConfig | BrokenSettingsFile = DEFAULT_COUNTERS
+    """Those of the file; without one the default ones."""
+    broken_mig_configs: BrokenSettingsFile | None = None
+    """Why the file with MIG configurations cannot be used; None where it can, or none is named."""
 
 
 def read_here(
@@ -113,7 +120,20 @@ def read_here(
         programs=read_programs(),
         skew=of_this_process(),
         mig_manager_service=(settings.host_root / MIG_MANAGER_SERVICE).is_symlink(),
+        counters=_usable(lambda: _counters(settings)),
+        broken_mig_configs=_broken_mig_configs(settings),
     )
+
+
+def _counters(settings: AgentSettings) -> CountersConfig:
+    return DEFAULT_COUNTERS if settings.counters is None else read_file(settings.counters)
+
+
+def _broken_mig_configs(settings: AgentSettings) -> BrokenSettingsFile | None:
+    if settings.mig_config is None:
+        return None
+    read = _usable(MigConfigSource(settings.mig_config).read)
+    return read if isinstance(read, BrokenSettingsFile) else None
 
 
 def _usable(read: Callable[[], Content]) -> Content | BrokenSettingsFile:

@@ -377,6 +377,7 @@ FAULTS: Mapping[str, tuple[Plant, frozenset[str]]] = {
         ("certificate-not-yet-valid", web_config(5, shift_seconds=-3 * 86400), ()),
         ("certificate-unusable", web_config(5, other_key=True), ()),
         ("settings-file-unusable", broken("label_rules", "labels:\n- kye: a/b\n"), ()),
+        ("counters-not-served", broken("counters", "NO_FIELD, gauge, x\n"), ()),
     )
 }
 """Name of the finding, how its fault is planted, and what follows of necessity."""
@@ -390,7 +391,7 @@ def test_a_healthy_node_has_no_finding(node: ExaminedNode) -> None:
         "device-nodes": "a simulated machine has no device nodes",
         "actuator": "MIG layouts are not changed here",
         "image": "neither chart nor manifests started this",
-        "settings-files": "neither label-rules nor sharing-config names a file",
+        "settings-files": "no setting names a file of labels, counters or MIG configurations",
     }
     assert not made.not_looked_at
 
@@ -474,6 +475,27 @@ def test_labels_by_rules_are_compared_with_what_the_rules_make(
 
     assert {each.name for each in found} == ({"rule-labels-differ"} if named else set())
     assert {key for each in found for key in each.cause.partition(": ")[2].split(", ")} == named
+
+
+@pytest.mark.parametrize(
+    ("setting", "text", "words"),
+    [
+        ("counters", "version: 2\nmetrcs: {}\n", "counters.yaml:2"),
+        ("mig_config", "version: v1\nmig-configs:\n  a: []\n", "mig_config.yaml:3"),
+        ("mig_config", "apiVersion: v1\nkind: ConfigMap\ndata: {}\n", "this is a ConfigMap"),
+    ],
+)
+def test_a_broken_file_of_counters_or_layouts_is_named_with_its_line(
+    node: ExaminedNode, setting: str, text: str, words: str
+) -> None:
+    broken(setting, text)(node)
+
+    made = node.examined()
+
+    (finding,) = made.findings
+    assert finding.name == "settings-file-unusable"
+    assert words in finding.cause
+    assert made.not_looked_at == ()
 
 
 @pytest.mark.parametrize(
