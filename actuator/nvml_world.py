@@ -98,7 +98,7 @@ class NvmlWorld:
         known = [bus_id for uuid, bus_id in self._places.items() if uuid in gpus]
         alone = bool(gpus) and len(known) == len(gpus)
         try:
-            listed = known if alone else allowed(self._start, listed_gpus(self._start).ours)
+            listed = known if alone else self._listed()
             read = without_shared_mig([read_mig_gpu(bus_id) for bus_id in listed])
         except Transient as error:
             raise StepFailed(str(error)) from error
@@ -108,6 +108,13 @@ class NvmlWorld:
             self.unread = {bus_id: why for bus_id, why in self.unread.items() if bus_id in listed}
         self._report(listed, (one for one in read if isinstance(one, UnreadMigGpu)))
         return tuple(self._seen.values())
+
+    def _listed(self) -> Sequence[str]:
+        """Bus ids of all GPUs that may be touched. Raises Transient where there is no list."""
+        gpus = listed_gpus(self._start)
+        if why := gpus.counts.why_not_listed:
+            raise Transient(f"which GPUs there are is not known: {why}")
+        return allowed(self._start, gpus.ours)
 
     def holders(self) -> MigHolders:
         """Programs that the driver lists, whoever has device files open, and pods: those that the

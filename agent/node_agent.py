@@ -27,6 +27,7 @@ from base.backoff import Backoff
 from base.errors import Transient
 from base.runtime import Tick
 from discovery.driver_errors import DriverAbsent, DriverMismatch, ReaderStuck, Released
+from discovery.gpu_counts import NO_GPUS
 from discovery.model import Driver, Gap, GpuSnapshot, GpuState, NodeSnapshot, Reason
 from discovery.node_host import NodeHost
 from discovery.reader.protocol import Event, EventsLost, XidSeen
@@ -287,11 +288,13 @@ class NodeAgent:
                 self._answered_once = True
                 if self._driver_gone_since is None:
                     self._driver_gone_since = self._clock()
-            return self._host.snapshot(*self._unanswered(error))
+            latest = self._latest.snapshot
+            counts = NO_GPUS if latest is None else replace(latest.counts, nvml=None)
+            return self._host.snapshot(*self._unanswered(error), counts)
         self._driver_gone_since = None
         self._answered_once = True
         self._latest.refresh(lambda own: own.source_answered("nvml", self._wall()))
-        snapshot = self._host.snapshot(reading.driver, reading.gpus)
+        snapshot = self._host.snapshot(reading.driver, reading.gpus, reading.counts)
         return replace(snapshot, settling=reading.settling)
 
     def _unanswered(self, error: Transient) -> tuple[Driver, tuple[GpuSnapshot, ...]]:

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from base.log_once import LogOnce
 from discovery.model import Gap, GpuState, NodeSnapshot, Reason
+from labelers.node_health import count_faults, expected_gpus
 
 log = logging.getLogger(__name__)
 
@@ -29,7 +30,7 @@ class SilentGpus:
     """The GPUs that did not answer when they were logged last."""
 
     def __init__(self) -> None:
-        self._logged = LogOnce()
+        self._logged, self._miscounted = LogOnce(), LogOnce()
 
     def log_changes(self, snapshot: NodeSnapshot) -> None:
         """Log which GPUs do not answer, whenever that changes."""
@@ -42,3 +43,26 @@ class SilentGpus:
                 log.warning("GPUs not responding", extra={"gpus": named})
         elif not awaited and self._logged.clear():
             log.info("all GPUs responding")
+        self._log_counts(snapshot)
+
+    def _log_counts(self, snapshot: NodeSnapshot) -> None:
+        """Log that the sources count GPUs differently, whenever that changes."""
+        faults = ", ".join(rule.reason for rule in count_faults(snapshot))
+        if not faults:
+            if self._miscounted.clear():
+                log.info("GPU counts agree")
+        elif self._miscounted.is_new((faults, snapshot.counts)):
+            counts = snapshot.counts
+            log.warning(
+                "GPU counts differ",
+                extra={
+                    "why": faults,
+                    "sysfs": _number(counts.sysfs),
+                    "nvml": _number(counts.nvml),
+                    "node": expected_gpus(snapshot),
+                },
+            )
+
+
+def _number(count: int | None) -> int | str:
+    return "none" if count is None else count

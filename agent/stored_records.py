@@ -87,6 +87,8 @@ class StoredRecords(_Stored, frozen=True, kw_only=True):
     v: int
     session: Session
     gpus: tuple[StoredGpu, ...] = ()
+    unaddressed: int = 0
+    """GPUs of the node without a known bus id."""
     xids: tuple[StoredXid, ...] = ()
     """The newest last."""
     needed: dict[str, tuple[Need, ...]] = {}
@@ -138,6 +140,7 @@ def stored(records: GpuRecords, session: Session) -> StoredRecords:
             )
             for bus_id, place in known.places.items()
         ),
+        unaddressed=known.unaddressed,
         xids=tuple(StoredXid(bus_id=bus_id, xid=xid) for bus_id, xid in book.xids),
         needed={bus_id: tuple(sorted(need)) for bus_id, need in book.needed.items()},
         cleared=book.wish,
@@ -165,6 +168,7 @@ def restore(records: GpuRecords, found: StoredRecords, now: float) -> None:
         expected=frozenset(bus_id for bus_id, it in gpus.items() if it.expected),
         gpus={bus_id: _gpu(it) for bus_id, it in gpus.items() if it.uuid is not None},
         hung=frozenset(bus_id for bus_id, it in gpus.items() if it.expected and it.hung),
+        unaddressed=found.unaddressed,
     )
     records.known_gpus.restore(known, now)
     xids = tuple((it.bus_id, it.xid) for it in found.xids)

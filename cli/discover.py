@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import click
 
 from cli import options, terminal
-from cli.observe import take_snapshot
+from cli.observe import end_without_gpus, take_snapshot
 from cli.options import Load
 from cli.terminal import NONE, UNKNOWN, Cell, Styled, TextTable
 from discovery.model import GpuSnapshot, GpuState, Mode, NodeSnapshot, Reason
@@ -28,7 +28,8 @@ Examples:
 In tables, - is what a GPU does not have and ? what could not be read; -o wide lists why.
 In json and yaml, what is missing is null, with an entry in `gaps`. A GPU that hangs or is
 lost is listed with its state, and does not change the exit code. A machine with a driver and
-no GPU is an answer (exit 0); one without a driver is not (exit 3)."""
+no GPU is an answer (exit 0); one without a driver is not (exit 3), nor is one whose GPUs nothing
+lists (exit 3). An integrated GPU, as a Jetson has, is not supported (exit 5)."""
 )
 @options.output("table", "wide", "json", "yaml")
 @options.settings(*options.READING)
@@ -37,6 +38,7 @@ def command(load: Load, output: str) -> None:
     snapshot = take_snapshot(load())
     if output in ("json", "yaml"):
         terminal.data(snapshot, output)
+        end_without_gpus(snapshot)
         return
     terminal.note(summary(snapshot))
     for table in _tables(snapshot, wide=output == "wide"):
@@ -45,6 +47,7 @@ def command(load: Load, output: str) -> None:
     missing = gap_table(snapshot).rows
     if missing and output == "table":
         terminal.note("", f"Missing readings: {len(missing)}; -o wide lists them.")
+    end_without_gpus(snapshot)
 
 
 def _tables(snapshot: NodeSnapshot, wide: bool) -> Iterator[TextTable]:
@@ -57,13 +60,15 @@ def _tables(snapshot: NodeSnapshot, wide: bool) -> Iterator[TextTable]:
 
 def summary(snapshot: NodeSnapshot) -> str:
     """One line on machine, driver and number of GPUs."""
-    host, driver = snapshot.host, snapshot.driver
+    host, driver, counts = snapshot.host, snapshot.driver, snapshot.counts
     parts = [f"{host.name}: {host.machine_type}" if host.machine_type else host.name]
     parts.append(f"driver {driver.version or '?'}")
     if driver.cuda_version is not None:
         parts.append("CUDA {}.{}".format(*driver.cuda_version))
+    unread = f"{counts.integrated} integrated GPU" if counts.integrated else "GPUs not listed"
+    nothing = unread if counts.why_unsure else "no NVIDIA GPU"
     models = Counter(gpu.model or "unknown model" for gpu in snapshot.gpus)
-    parts += [f"{count} x {model}" for model, count in models.items()] or ["no NVIDIA GPU"]
+    parts += [f"{count} x {model}" for model, count in models.items()] or [nothing]
     if host.nics:
         parts.append(f"{len(host.nics)} x RDMA NIC")
     return ", ".join(parts)

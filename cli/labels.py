@@ -10,7 +10,7 @@ import click
 from agent.settings.labels_from_settings import label_settings, plugin_config
 from cli import options, terminal
 from cli.failures import UNEXPECTED, CommandFailure
-from cli.observe import take_snapshot
+from cli.observe import end_without_gpus, take_snapshot
 from cli.options import Load
 from cli.terminal import Styled, TextTable
 from labelers import feature_file
@@ -59,6 +59,7 @@ def command(load: Load, explained: bool, output: str) -> None:
     else:
         _show(labels.values, output)
     _report(labels)
+    end_without_gpus(snapshot)
 
 
 def _show(values: dict[str, str], output: str) -> None:

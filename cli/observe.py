@@ -13,6 +13,7 @@ from msgspec import structs
 from agent.settings.agent_settings import AgentSettings
 from agent.settings.machine_from_settings import place_of, start_of
 from base.errors import BadInput
+from cli.failures import NO_DRIVER, REFUSED, CommandFailure
 from discovery.mig_state import MigReading
 from discovery.model import NodeSnapshot
 from discovery.reader.device_reader import DeviceReader
@@ -35,7 +36,19 @@ def take_snapshot(settings: AgentSettings, plugin: PluginConfig | None = None) -
     with machine(settings) as start:
         reading = read_once(start, settings)
         place = place_of(settings, plugin or PluginConfig(), start)
-        return place.snapshot(reading.driver, reading.gpus)
+        return place.snapshot(reading.driver, reading.gpus, reading.counts)
+
+
+def end_without_gpus(snapshot: NodeSnapshot) -> None:
+    """End the command where the machine may have GPUs although none is listed; else return.
+
+    Raises CommandFailure: REFUSED for an integrated GPU, NO_DRIVER where nothing lists them.
+    """
+    counts = snapshot.counts
+    if snapshot.gpus or not counts.why_unsure:
+        return
+    code = REFUSED if counts.integrated else NO_DRIVER
+    raise CommandFailure(f"no GPU to read: {counts.why_unsure}", code)
 
 
 @contextmanager

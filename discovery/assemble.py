@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from discovery.gpu_counts import NO_GPUS, GpuCounts
 from discovery.model import (
     Driver,
     Gap,
@@ -28,7 +29,11 @@ _FROM_HOST = ("pci_class", "numa_node", "cpu_affinity")
 
 
 def assemble(
-    host: Host, driver: Driver, gpus: Sequence[GpuSnapshot], pci: Mapping[str, PciFacts]
+    host: Host,
+    driver: Driver,
+    gpus: Sequence[GpuSnapshot],
+    pci: Mapping[str, PciFacts],
+    counts: GpuCounts = NO_GPUS,
 ) -> NodeSnapshot:
     """The snapshot: GPUs in the order of ``gpus`` with the host's facts about them, and links.
 
@@ -36,10 +41,14 @@ def assemble(
     everything else and gets a gap for each field they would fill. Display adapters
     (:data:`DISPLAYS`) are no GPUs of the node: they are in nothing that is published.
     """
-    ours = (gpu for gpu in gpus if gpu.model not in DISPLAYS)
+    ours = [gpu for gpu in gpus if gpu.model not in DISPLAYS]
     placed = tuple(_placed(gpu, pci.get(gpu.bus_id)) for gpu in ours)
     return NodeSnapshot(
-        host=host, driver=driver, gpus=placed, topology=topology(placed, host.nics, pci)
+        host=host,
+        driver=driver,
+        gpus=placed,
+        topology=topology(placed, host.nics, pci),
+        counts=counts.without(len(gpus) - len(ours)),
     )
 
 

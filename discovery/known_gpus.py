@@ -4,11 +4,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 from base.log_once import LogOnce
 from discovery import remember
+from discovery.gpu_counts import NO_GPUS, GpuCounts
 from discovery.model import Driver, Gap, GpuSnapshot, GpuState, Reason, bus_order
 from discovery.reader.quarantine import Quarantine
 from discovery.shared_identities import shared_identities, without_shared
@@ -31,6 +32,8 @@ class KnownGpusRecord:
     """By bus id, those that have answered once, with their facts as last read."""
     hung: frozenset[str] = frozenset()
     """GPUs that hang for good."""
+    unaddressed: int = 0
+    """GPUs without a known bus id."""
 
 
 class KnownGpus:
@@ -47,6 +50,8 @@ class KnownGpus:
         self._expected_since: dict[str, float] = {}
         """Monotonic seconds; without those that are not expected any more."""
         self._known: dict[str, GpuSnapshot] = {}
+        self._unaddressed = 0
+        self._why_not_listed = ""
         self._driver: Driver | None = None
         self._shared = LogOnce()
         self._hung = frozenset[str]()
@@ -63,6 +68,7 @@ class KnownGpus:
             expected=frozenset(dict(self._expected_since)),
             gpus=dict(self._known),
             hung=self._hung,
+            unaddressed=self._unaddressed,
         )
 
     def restore(self, record: KnownGpusRecord, now: float) -> None:
@@ -71,20 +77,36 @@ class KnownGpus:
         self._expected_since = dict.fromkeys(record.expected, now)
         self._known = dict(record.gpus)
         self._hung = self._hung_before = record.hung
+        self._unaddressed = record.unaddressed
 
     def take_hung_before(self) -> frozenset[str]:
         """GPUs that hung for good when another process knew them; once, then none."""
         hung, self._hung_before = self._hung_before, frozenset()
         return hung
 
-    def expect(self, listed: Iterable[str], elsewhere: Collection[str], now: float) -> None:
-        """Know these GPUs from now on, and no longer those that are not the driver's any more."""
+    def expect(
+        self,
+        listed: Collection[str],
+        elsewhere: Collection[str],
+        now: float,
+        counts: GpuCounts = NO_GPUS,
+    ) -> GpuCounts:
+        """Know these GPUs from now on, and no longer those that are not the driver's any more.
+
+        The counts with the GPUs that the node has and no source gives a bus id of: as many as NVML
+        has ever counted above those with one, until they turn up.
+        """
+        new = len(set(listed) - self._expected_since.keys())
         for bus_id in sorted(listed, key=bus_order):
             self._places.setdefault(bus_id, len(self._places))
             self._expected_since.setdefault(bus_id, now)
         for bus_id in elsewhere:
             self._expected_since.pop(bus_id, None)
             self._known.pop(bus_id, None)
+        more = (counts.discrete or 0) - len(self._expected_since)
+        self._unaddressed = max(self._unaddressed - new, more, 0)
+        self._why_not_listed = counts.why_not_listed
+        return replace(counts, unaddressed=self._unaddressed)
 
     def settling(self, now: float) -> bool:
         """Whether a GPU was first expected less than SETTLE_SECONDS ago."""
@@ -143,6 +165,14 @@ class KnownGpus:
         if held is not None:
             state = GpuState.HUNG if held.reason is Reason.HUNG else GpuState.UNREADABLE
             gap = Gap(what="state", reason=held.reason, source="device reader", detail=held.why)
+        elif self._why_not_listed:
+            state = GpuState.UNREADABLE
+            gap = Gap(
+                what="state",
+                reason=Reason.FAILED,
+                source="nvmlDeviceGetCount",
+                detail=self._why_not_listed,
+            )
         elif bus_id not in listed:
             state = GpuState.LOST
             gap = Gap(what="state", reason=Reason.LOST, source="sysfs", detail="no longer listed")

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from api.fabric_kind import FabricKind
+from discovery.gpu_counts import NO_GPUS, GpuCounts
 from discovery.nvml_terms import Architecture, LinkPeer, Virtualization
 
 Bytes = int
@@ -347,6 +348,7 @@ class NodeSnapshot:
     """By their places, which masks and matrices follow; a GPU that is known but does not answer
     is here, with its state."""
     topology: Topology = Topology()
+    counts: GpuCounts = NO_GPUS
     settling: bool = False
     """A GPU was first expected so short a time ago that it may yet give its first answer."""
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from discovery import remember
 from discovery.assemble import assemble
+from discovery.gpu_counts import NO_GPUS, GpuCounts
 from discovery.host.host_facts import MACHINE_TYPE_FILE, read_host
 from discovery.host.pci import pci_facts
 from discovery.model import Driver, GpuSnapshot, Host, NodeSnapshot, PciFacts
@@ -26,7 +27,9 @@ class NodeHost:
         self._host: Host | None = None
         self._pci: dict[str, PciFacts] = {}
 
-    def snapshot(self, driver: Driver, gpus: Sequence[GpuSnapshot]) -> NodeSnapshot:
+    def snapshot(
+        self, driver: Driver, gpus: Sequence[GpuSnapshot], counts: GpuCounts = NO_GPUS
+    ) -> NodeSnapshot:
         """These GPUs with the host's facts of now about them, and how they are linked.
 
         A fact that cannot be read stays as it was last read here.
@@ -39,4 +42,4 @@ class NodeHost:
             bus_id: remember.pci(pci_facts(self.root, bus_id), self._pci.get(bus_id))
             for bus_id in devices
         }
-        return assemble(self._host, driver, gpus, self._pci)
+        return assemble(self._host, driver, gpus, self._pci, counts)

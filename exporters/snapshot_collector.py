@@ -22,6 +22,7 @@ class SnapshotCollector(Collector):
         if self.latest is None:
             return
         yield _gpus(self.latest)
+        yield _counts(self.latest)
         yield _gaps(self.latest)
         yield from _xids(self.latest)
 
@@ -35,6 +36,21 @@ def _gpus(snapshot: NodeSnapshot) -> Metric:
     for state in GpuState:
         if tally[state] or state is not GpuState.INITIALISING:
             family.add_metric([state], tally[state])
+    return family
+
+
+def _counts(snapshot: NodeSnapshot) -> Metric:
+    family = GaugeMetricFamily(
+        "gpuscape_gpus_counted",
+        "GPUs as each source counts them: sysfs, nvml, and the node with those known from before;"
+        " no series where a source gives no count.",
+        labels=["source"],
+    )
+    counts = snapshot.counts
+    node = len(snapshot.gpus) + counts.unaddressed
+    for source, count in (("sysfs", counts.sysfs), ("nvml", counts.nvml), ("node", node)):
+        if count is not None:
+            family.add_metric([source], count)
     return family
 
 

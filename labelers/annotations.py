@@ -116,6 +116,8 @@ def _topology(snapshot: NodeSnapshot) -> Decision:
         return none
     annotation = topology_of(snapshot)
     text = topology_annotation.encode(annotation)
+    if why := snapshot.counts.why_unaddressed:
+        return unsure(snapshot, why, text)
     if not annotation.miss:
         return Value(text=text, note=_left_out(annotation))
     missing = ", ".join(snapshot.gpus[place].bus_id for place in annotation.miss)

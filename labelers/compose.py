@@ -24,9 +24,9 @@ from labelers.groups.node_labels import node_labels
 from labelers.groups.resource_labels import resource_labels
 from labelers.groups.rule_labels import rule_labels
 from labelers.groups.topology_labels import link_labels
-from labelers.health import health_labels
 from labelers.label_settings import LabelSettings
 from labelers.label_values import key_fault, value_fault
+from labelers.node_health import health_labels
 
 
 class Labeler(NamedTuple):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Labels of health, by one documented table, and the counts of GPUs expected and found.
+"""Health of GPUs by one documented table.
 
 :data:`RULES` and :data:`XIDS` are the table: the documentation is generated from
 them. A GPU's health is the worst of the rules it meets, a node's the worst of its
@@ -12,12 +12,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
 
-from api import keys
 from api.fabric_kind import FabricKind
 from discovery.model import GpuSnapshot, GpuState, NodeSnapshot, Reason
-from labelers.decision import Absent, Decisions, value
-from labelers.groups.labelled_gpus import answering, is_driverless, known, without_gpus
-from labelers.label_settings import LabelSettings
+from labelers.groups.labelled_gpus import answering
 
 
 class Health(IntEnum):
@@ -287,29 +284,6 @@ pass it over."""
 _RANK = {rule.reason: rank for rank, rule in enumerate(RULES)}
 
 
-def health_labels(snapshot: NodeSnapshot, _: LabelSettings) -> Decisions:
-    """Labels about health: expected and found GPUs, the node's health and its reason."""
-    none = without_gpus(snapshot)
-    if isinstance(none, Absent):
-        return {key.name: none for key in keys.HEALTHS}
-    expected, verdict = known(snapshot), node_verdict(snapshot)
-    return {
-        keys.EXPECTED: none if none and not expected else value(len(expected)),
-        keys.FOUND: none or value(len(answering(snapshot))),
-        keys.HEALTH: value(verdict.health.word),
-        keys.HEALTH_REASON: value(verdict.reason) if verdict.reason else Absent(reason="healthy"),
-    }
-
-
-def node_verdict(snapshot: NodeSnapshot) -> HealthVerdict:
-    """The worst of the GPUs' verdicts, then the first in the table, then in bus order."""
-    if is_driverless(snapshot):
-        hung = any(gap.reason is Reason.HUNG for gap in snapshot.driver.gaps)
-        return HealthVerdict(health=Health.UNKNOWN, reason="driver-hung" if hung else "no-driver")
-    verdicts = [gpu_verdict(gpu, snapshot) for gpu in known(snapshot)]
-    return min(verdicts, key=_severity, default=HealthVerdict(health=Health.HEALTHY))
-
-
 def gpu_verdict(gpu: GpuSnapshot, snapshot: NodeSnapshot) -> HealthVerdict:
     """One GPU's worst finding; ``snapshot`` has the peers it is compared with."""
     found = [
@@ -323,9 +297,7 @@ def gpu_verdict(gpu: GpuSnapshot, snapshot: NodeSnapshot) -> HealthVerdict:
         health = xid_health(xid.code, recovered=gpu.recovery_action == 0)
         if health is not Health.HEALTHY:
             found.append(HealthVerdict(health=health, reason=f"xid-{xid.code}", bus_id=gpu.bus_id))
-    return min(
-        found, key=_severity, default=HealthVerdict(health=Health.HEALTHY, bus_id=gpu.bus_id)
-    )
+    return min(found, key=severity, default=HealthVerdict(health=Health.HEALTHY, bus_id=gpu.bus_id))
 
 
 def xid_health(code: int, *, recovered: bool) -> Health:
@@ -337,5 +309,6 @@ def xid_health(code: int, *, recovered: bool) -> Health:
     return min(health, Health.DEGRADED) if recovered else health
 
 
-def _severity(verdict: HealthVerdict) -> tuple[int, int]:
+def severity(verdict: HealthVerdict) -> tuple[int, int]:
+    """Sort key: the worst first, among equals by the table; what is not in it comes last."""
     return (-verdict.health, _RANK.get(verdict.reason, len(_RANK)))

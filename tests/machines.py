@@ -11,6 +11,7 @@ from typing import Any
 import pynvml
 from msgspec.structs import replace
 
+from discovery.nvml.session import gpu_count, gpus_by_index
 from discovery.simulator.description.machine_schema import (
     DriverSpec,
     Gpu,
@@ -72,6 +73,12 @@ def model(**facts: Any) -> Model:
         memory_temperature=True,
     )
     return replace(plain, **facts)
+
+
+def bus_ids_by_index() -> tuple[str, ...]:
+    """The GPUs of NVML in the session of this process, in PCI bus order."""
+    count, _ = gpu_count()
+    return gpus_by_index(count or 0).bus_ids
 
 
 def gpu(at: int = 0, **facts: Any) -> Gpu:

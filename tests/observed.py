@@ -12,6 +12,7 @@ from types import SimpleNamespace
 from unittest import mock
 
 from discovery.driver_errors import DriverAbsent
+from discovery.gpu_counts import NO_GPUS, GpuCounts
 from discovery.known_gpus import KnownGpus
 from discovery.mig_state import MigReading
 from discovery.model import Driver, GpuSnapshot, NodeSnapshot
@@ -137,8 +138,8 @@ class Watcher:
     def heard(self, talk: _Conversation) -> Observed:
         """What the device reader's own code answers to these requests."""
         _serve(self._simulated, talk)
-        driver, gpus, samples = _sorted(talk.answers, self._known_gpus)
-        return Observed(snapshot=self._place.snapshot(driver, gpus), samples=samples)
+        driver, gpus, counts, samples = _sorted(talk.answers, self._known_gpus)
+        return Observed(snapshot=self._place.snapshot(driver, gpus, counts), samples=samples)
 
     @property
     def _start(self) -> Start:
@@ -157,17 +158,17 @@ def _said(simulated: simulation.Simulation, name: str, talk: _Conversation) -> O
 
 def _sorted(
     answers: list[ReaderMessage], known_gpus: KnownGpus
-) -> tuple[Driver, tuple[GpuSnapshot, ...], tuple[GpuSample, ...]]:
-    driver = Driver()
+) -> tuple[Driver, tuple[GpuSnapshot, ...], GpuCounts, tuple[GpuSample, ...]]:
+    driver, counts = Driver(), NO_GPUS
     listed: tuple[str, ...] = ()
     for answer in answers:
         match answer:
             case DriverFrame():
                 driver, listed = known_gpus.driver(answer.driver), answer.listed
-                known_gpus.expect(listed, answer.elsewhere, READ_SECONDS)
+                counts = known_gpus.expect(listed, answer.elsewhere, READ_SECONDS, answer.counts)
             case RequestRefused():
                 driver = Driver()
     read = {answer.gpu.bus_id: answer.gpu for answer in answers if isinstance(answer, GpuFrame)}
     gpus = known_gpus.described(listed, read, Quarantine())
     samples = {it.sample.bus_id: it.sample for it in answers if isinstance(it, SampleFrame)}
-    return driver, gpus, tuple(samples.values())  # the last of each GPU
+    return driver, gpus, counts, tuple(samples.values())  # the last of each GPU

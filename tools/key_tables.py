@@ -8,6 +8,7 @@ from api.key_kinds import Key
 from api.keys import LABELS, OTHERS
 from labelers.deviations import DEVIATIONS
 from labelers.health import RULES, XIDS
+from labelers.node_health import COUNT_RULES
 from tools.access import files as access
 from tools.markdown import quoted, table
 
@@ -25,12 +26,14 @@ def other_key_table() -> str:
 
 
 def health_table() -> str:
-    """What makes a GPU unhealthy, worst first."""
+    """What makes a GPU or the node unhealthy, worst first."""
+    rules = [(rule.health, rule.reason, rule.meaning, rule.source) for rule in RULES]
+    rules += [(rule.health, rule.reason, rule.meaning, rule.source) for rule in COUNT_RULES]
     return table(
         ("reason", "health", "what happened", "source"),
         (
-            (f"`{rule.reason}`", rule.health.word, rule.meaning, rule.source)
-            for rule in sorted(RULES, key=lambda rule: -rule.health)
+            (f"`{reason}`", health.word, meaning, source)
+            for health, reason, meaning, source in sorted(rules, key=lambda rule: -rule[0])
         ),
     )
 

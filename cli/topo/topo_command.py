@@ -13,7 +13,7 @@ import click
 from base.errors import BadInput
 from base.files import read_stdin, read_text
 from cli import options, terminal
-from cli.observe import take_snapshot
+from cli.observe import end_without_gpus, take_snapshot
 from cli.options import Load
 from cli.terminal import Cell, Styled, TextTable
 from cli.topo.matrix_comparison import MatrixComparison, OwnMatrix, compare
@@ -91,7 +91,9 @@ def command(load: Load, output: str, file: str | None) -> None:
         raise click.exceptions.Exit(0 if comparison.same else DIFFERENT)
     if output != "table":
         terminal.data(document(snapshot), output)
+        end_without_gpus(snapshot)
         return
+    end_without_gpus(snapshot)
     if not snapshot.gpus:
         terminal.note("This machine has no NVIDIA GPU.")
         return

@@ -27,24 +27,28 @@ class PciGpus:
     """Bound to the nvidia driver, so NVML should show them."""
     elsewhere: tuple[str, ...] = ()
     """Bound to another driver, such as vfio-pci or nouveau."""
+    shown: bool = True
+    """Whether sysfs shows PCI functions at all, of whatever vendor."""
 
 
 def pci_gpus(root: Path) -> PciGpus:
     """The GPUs that sysfs shows, without those that no driver is bound to.
 
-    Virtual functions, which a vGPU host offers to its guests, are left out. Empty where sysfs
-    shows no PCI. Source: Linux's Documentation/ABI, sysfs-bus-pci, ``driver``.
+    Virtual functions, which a vGPU host offers to its guests, are left out.
+    Source: Linux's Documentation/ABI, sysfs-bus-pci, ``driver``.
     """
     try:
         functions = nvidia_functions(root / DEVICES)
+        shown = any(is_function(entry.name) for entry in (root / DEVICES).iterdir())
     except OSError:
-        return PciGpus()
+        return PciGpus(shown=False)
     drivers = {f.name: _driver(f) for f in functions if _is_gpu(f) and not physical_function(f)}
     return PciGpus(
         ours=tuple(bus_id for bus_id, driver in drivers.items() if driver == _OWN_DRIVER),
         elsewhere=tuple(
             bus_id for bus_id, driver in drivers.items() if driver not in (None, _OWN_DRIVER)
         ),
+        shown=shown,
     )
 
 

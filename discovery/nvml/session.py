@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import ctypes
+from dataclasses import dataclass
 
 import pynvml
 
@@ -11,13 +12,20 @@ from base.errors import Transient
 from discovery.driver_errors import DriverAbsent, DriverMismatch, GpuLost
 from discovery.model import Gap, bus_order
 from discovery.nvml.calls import Calls, Handle
-from discovery.nvml.conversions import bus_id, whole
+from discovery.nvml.conversions import bus_id, text, whole
 from discovery.reader.protocol import XidSeen
 
 NvmlError = pynvml.NVMLError
 """What pynvml raises, for callers that must not know pynvml."""
 
 _LIBRARY = "libnvidia-ml.so.1"
+
+_NAME_ROOM = 96
+"""Source: NVML_DEVICE_NAME_V2_BUFFER_SIZE, nvml.h."""
+
+_INTEGRATED = object()
+_INTEGRATED_NAMES = ("(nvgpu)", "NVIDIA Thor")
+"""Parts of an integrated GPU's name. Source: NVIDIA/go-nvlib, pkg/nvlib/info."""
 
 _WHOLE_GPU = 0xFFFFFFFF
 """Instance id of an event that names no MIG instance. Source: nvmlEventData_t, nvml.h."""
@@ -92,27 +100,50 @@ def open_gpu(bus_id: str) -> tuple[Handle | None, Gap | None]:
     return handle, None if handle is not None else calls.gaps[0]
 
 
-def bus_ids_by_index() -> tuple[str, ...]:
-    """Bus ids of the GPUs that NVML counts, for systems whose sysfs shows none (WSL, sandboxes).
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexedGpus:
+    """The GPUs that NVML gives by index. Those that refuse are in neither number."""
 
-    A GPU that refuses is left out: without a bus id it has no identity.
+    bus_ids: tuple[str, ...]
+    """In PCI bus order."""
+    integrated: int
+    """GPUs of a system on chip, which have no bus id."""
+
+
+def gpu_count() -> tuple[int | None, Gap | None]:
+    """How many GPUs NVML counts, or the gap that says why that is not known.
+
+    Raises DriverAbsent or DriverMismatch as :meth:`Calls.ask` does.
     """
     calls = Calls()
-    count = calls.ask("gpus", "nvmlDeviceGetCount", convert=whole(1024)) or 0
-    found = (_bus_id_at(index) for index in range(count))
-    return tuple(sorted((it for it in found if it is not None), key=bus_order))
+    count = calls.ask("gpus", "nvmlDeviceGetCount", convert=whole(1024))
+    return count, None if count is not None else calls.gaps[0]
 
 
-def _bus_id_at(index: int) -> str | None:
+def gpus_by_index(count: int) -> IndexedGpus:
+    """The first ``count`` GPUs of NVML, for systems whose sysfs does not show them all."""
+    found = [_at_index(index) for index in range(count)]
+    named = (it for it in found if isinstance(it, str))
+    return IndexedGpus(
+        bus_ids=tuple(sorted(named, key=bus_order)),
+        integrated=sum(it is _INTEGRATED for it in found),
+    )
+
+
+def _at_index(index: int) -> str | object | None:
+    """A GPU's bus id, or _INTEGRATED; None for one that refuses."""
     calls = Calls()
     try:
         handle = calls.ask("state", "nvmlDeviceGetHandleByIndex", index)
         if handle is None:
             return None
         found: str | None = calls.ask("state", "nvmlDeviceGetPciInfo_v3", handle, convert=bus_id)
+        if found is not None:
+            return found
+        name = calls.ask("model", "nvmlDeviceGetName", handle, convert=text(_NAME_ROOM))
     except GpuLost:
         return None
-    return found
+    return _INTEGRATED if any(it in (name or "") for it in _INTEGRATED_NAMES) else None
 
 
 def excluded_bus_ids() -> tuple[str, ...]:

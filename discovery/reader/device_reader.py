@@ -112,11 +112,11 @@ class DeviceReader:
         awaited = self._children.skipped(Discover)
         with self._children.state:
             now = self._clock()
-            self._known_gpus.expect(head.listed, head.elsewhere, now)
+            counts = self._known_gpus.expect(head.listed, head.elsewhere, now, head.counts)
             gpus = self._known_gpus.described(head.listed, read, self._children.quarantine, awaited)
             settling = self._known_gpus.settling(now)
             driver = self._known_gpus.driver(head.driver)
-        return DiscoveryResult(driver=driver, gpus=gpus, settling=settling)
+        return DiscoveryResult(driver=driver, gpus=gpus, counts=counts, settling=settling)
 
     def sample(self, groups: Iterable[ReadingGroup] = ()) -> tuple[GpuSample, ...]:
         """Readings of the GPUs that answer: those always made, and those of ``groups``.

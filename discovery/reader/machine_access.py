@@ -3,11 +3,20 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass
 from pathlib import Path
 
-from discovery.host.pci import PciGpus, pci_gpus
-from discovery.nvml.session import bus_ids_by_index, excluded_bus_ids, use_library
+from discovery.gpu_counts import GpuCounts
+from discovery.host.hypervisor import is_wsl
+from discovery.host.pci import pci_gpus
+from discovery.model import bus_order
+from discovery.nvml.session import (
+    IndexedGpus,
+    excluded_bus_ids,
+    gpu_count,
+    gpus_by_index,
+    use_library,
+)
 from discovery.reader.protocol import Start
 
 
@@ -24,19 +33,40 @@ def choose_library(start: Start) -> None:
         use_library(start.library)
 
 
-def listed_gpus(start: Start) -> PciGpus:
-    """The GPUs that should answer: by sysfs; where that shows none bound to the driver, by NVML.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListedGpus:
+    """The GPUs that should answer, and how many each source counts; bus ids in PCI bus order."""
+
+    ours: tuple[str, ...]
+    elsewhere: tuple[str, ...]
+    """Those of another driver, and those that the driver is configured to leave alone."""
+    counts: GpuCounts
+
+
+def listed_gpus(start: Start) -> ListedGpus:
+    """The GPUs that should answer: those of sysfs, and where NVML counts more, those of NVML too.
 
     Raises DriverAbsent or DriverMismatch when the whole session is gone.
     """
-    gpus = pci_gpus(Path(start.host_root))
-    if not gpus.ours:
-        return replace(gpus, ours=bus_ids_by_index())
-    excluded = excluded_bus_ids()
-    return PciGpus(
-        ours=tuple(bus_id for bus_id in gpus.ours if bus_id not in excluded),
-        elsewhere=(*gpus.elsewhere, *excluded),
+    root = Path(start.host_root)
+    pci, excluded = pci_gpus(root), excluded_bus_ids()
+    shown = [bus_id for bus_id in pci.ours if bus_id not in excluded]
+    count, gap = gpu_count()
+    indexed = _NOT_NEEDED if (count or 0) <= len(shown) else gpus_by_index(count or 0)
+    return ListedGpus(
+        ours=tuple(sorted({*shown, *indexed.bus_ids}, key=bus_order)),
+        elsewhere=(*pci.elsewhere, *excluded),
+        counts=GpuCounts(
+            sysfs=len(shown) if pci.shown else None,
+            nvml=count,
+            why_uncounted="" if gap is None else gap.detail,
+            integrated=indexed.integrated,
+            on_pci=not (is_wsl(root) or indexed.integrated),
+        ),
     )
+
+
+_NOT_NEEDED = IndexedGpus(bus_ids=(), integrated=0)
 
 
 def allowed(start: Start, listed: tuple[str, ...]) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from base.errors import Transient
 from discovery.mig_state import MigReading, UnreadMigGpu
 from discovery.model import Gap, Reason, bus_order
 from discovery.reader.device_reader import DeviceReader
@@ -13,7 +14,7 @@ from discovery.shared_identities import without_shared_mig
 def read_mig(reader: DeviceReader) -> tuple[MigReading, ...]:
     """Every GPU that should answer, in PCI bus order; one that did not is an UnreadMigGpu.
 
-    Raises as :meth:`DeviceReader.discover` does.
+    Raises as :meth:`DeviceReader.discover` does, and Transient where nothing lists the GPUs.
     """
     listed: tuple[str, ...] = ()
     read: dict[str, MigReading] = {}
@@ -21,6 +22,8 @@ def read_mig(reader: DeviceReader) -> tuple[MigReading, ...]:
         match answer:
             case DriverFrame():
                 listed = answer.listed
+                if why := answer.counts.why_not_listed:
+                    raise Transient(f"which GPUs there are is not known: {why}")
             case MigFrame() | UnreadMigFrame():
                 read[answer.gpu.bus_id] = answer.gpu
     health = reader.health()

@@ -18,6 +18,7 @@ from typing import Final, Generic, Literal, TypeVar
 import msgspec
 
 from discovery.driver_errors import ProtocolViolation
+from discovery.gpu_counts import NO_GPUS, GpuCounts
 from discovery.mig_state import MigGpu, UnreadMigGpu
 from discovery.model import Driver, GpuSnapshot
 from discovery.sample import GpuSample, ReadingGroup
@@ -132,6 +133,7 @@ class DriverFrame(_Message, frozen=True, kw_only=True):
     """Bus ids of the GPUs that should answer, in PCI bus order, skipped ones included."""
     elsewhere: tuple[str, ...] = ()
     """Bus ids of GPUs that are not the NVIDIA driver's: bound to another one, or excluded."""
+    counts: GpuCounts = NO_GPUS
 
 
 class GpuFrame(_Message, frozen=True, kw_only=True):

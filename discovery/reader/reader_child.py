@@ -244,7 +244,11 @@ class SessionReader:
         driver, gpus = read_driver(), listed_gpus(self._start)
         self._answered.add(None)
         head = DriverFrame(
-            request=message.request, driver=driver, listed=gpus.ours, elsewhere=gpus.elsewhere
+            request=message.request,
+            driver=driver,
+            listed=gpus.ours,
+            elsewhere=gpus.elsewhere,
+            counts=gpus.counts,
         )
         self._channel.send(head)
         return gpus.ours

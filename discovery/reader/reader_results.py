@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from discovery.gpu_counts import NO_GPUS, GpuCounts
 from discovery.model import Driver, GpuSnapshot, Reason
 
 
@@ -16,6 +17,7 @@ class DiscoveryResult:
     driver: Driver
     gpus: tuple[GpuSnapshot, ...]
     """By their places."""
+    counts: GpuCounts = NO_GPUS
     settling: bool = False
     """A GPU among them may yet give its first answer."""
 

@@ -225,6 +225,10 @@ class Simulation:
         """Put it back."""
         self.edit(edits.with_gpu_changed(bus_id, listed=True))
 
+    def hide_pci(self, *bus_ids: str) -> None:
+        """Let sysfs not show these PCI functions, or none at all, as below a wrong host root."""
+        simulated_host.hide_functions(self.host_root, bus_ids)
+
     def reset_gpu(self, bus_id: str) -> None:
         """Reset a GPU: a pending MIG mode holds, its MIG instances are gone.
 

@@ -12,7 +12,7 @@ from discovery.nvml_terms import Architecture
 from labelers.decision import Absent, Decision, Decisions, Keep, value, why_none
 from labelers.groups.common_resource_labels import gpu_memory
 from labelers.groups.labelled_gpus import answering, known, without_answers
-from labelers.groups.models import by_model, gpu_count, leading_model, model_names, why_unnamed
+from labelers.groups.models import by_model, gpu_count, leading_model, why_unnamed
 from labelers.label_settings import LabelSettings
 from labelers.label_values import MAX_LENGTH
 
@@ -86,11 +86,8 @@ def _inventory(snapshot: NodeSnapshot) -> dict[str, Decision]:
     for model, of_model in by_model(known(snapshot)).items():
         labels[model_key(keys.MODEL_COUNT_FAMILY, model)] = gpu_count(model, snapshot)
         labels[model_key(keys.MODEL_MEMORY_FAMILY, model)] = gpu_memory(of_model)
-    other: Decision = (
-        Keep(reason=why_unnamed(snapshot))
-        if None in model_names(known(snapshot)).values()
-        else Absent(reason="no GPU of another model")
-    )
+    why = why_unnamed(snapshot)
+    other: Decision = Keep(reason=why) if why else Absent(reason="no GPU of another model")
     return labels | dict.fromkeys((keys.MODEL_COUNT_FAMILY, keys.MODEL_MEMORY_FAMILY), other)
 
 

@@ -19,7 +19,8 @@ def answering(snapshot: NodeSnapshot) -> tuple[GpuSnapshot, ...]:
 
 def all_answer(snapshot: NodeSnapshot) -> bool:
     """Whether no GPU is silent, so that a thing that none of them has is known to be gone."""
-    return len(answering(snapshot)) == len(known(snapshot))
+    is_whole = not snapshot.counts.unaddressed
+    return is_whole and len(answering(snapshot)) == len(known(snapshot))
 
 
 def is_driverless(snapshot: NodeSnapshot) -> bool:
@@ -30,11 +31,14 @@ def is_driverless(snapshot: NodeSnapshot) -> bool:
 def without_gpus(snapshot: NodeSnapshot) -> Keep | Absent | None:
     """Why this is no node with GPUs at all; None when it is one.
 
-    Absent only when the driver itself reports that there is none.
+    Absent only when the driver itself reports that there is none, and sysfs shows none either.
     """
     if is_driverless(snapshot):
         return Keep(reason=f"no driver answers: {gap_text(snapshot.driver.gaps, 'version')}")
-    return None if known(snapshot) else Absent(reason="this node has no NVIDIA GPU")
+    if known(snapshot):
+        return None
+    unsure = snapshot.counts.why_unsure
+    return Keep(reason=unsure) if unsure else Absent(reason="this node has no NVIDIA GPU")
 
 
 def without_answers(snapshot: NodeSnapshot) -> Keep | Absent | None:

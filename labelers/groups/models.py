@@ -58,15 +58,14 @@ def gpu_count(model: str, snapshot: NodeSnapshot) -> Decision:
     """
     names = model_names(known(snapshot))
     count = sum(name == model for name in names.values())
-    if None in names.values():
-        return unsure(snapshot, why_unnamed(snapshot), count)
-    return value(count)
+    why = why_unnamed(snapshot)
+    return unsure(snapshot, why, count) if why else value(count)
 
 
 def why_unnamed(snapshot: NodeSnapshot) -> str:
     """Which GPUs have no known model, and why: the gap of one that answers, as a name not in UTF-8.
 
-    At least one of them is without a known model.
+    Empty where all models are known.
     """
     names = model_names(known(snapshot))
     unnamed = [gpu for gpu in known(snapshot) if names[gpu.bus_id] is None]
@@ -74,5 +73,7 @@ def why_unnamed(snapshot: NodeSnapshot) -> str:
         gap_text(gpu.gaps, "model") if gpu.state is GpuState.PRESENT else "it did not answer"
         for gpu in unnamed
     )
+    if not unnamed:
+        return snapshot.counts.why_unaddressed
     listed = ", ".join(gpu.bus_id for gpu in unnamed)
     return f"the model of {listed} is not known: {'; '.join(reasons)}"

@@ -51,9 +51,9 @@ def _nvlink(snapshot: NodeSnapshot) -> dict[str, Decision]:
         keys.NVLINK_ISLAND: str(largest_island(topology)),
     }
     blind = any(links is None for row in topology.nvlinks for links in row)
-    if not blind:
+    unknown = "the NVLinks of a GPU are not known" if blind else snapshot.counts.why_unaddressed
+    if not unknown:
         return {key: value(text) for key, text in found.items()}
-    unknown = "the NVLinks of a GPU are not known"
     if topology.kind is FabricKind.NONE:  # which would say that there are none
         return {key: Keep(reason=unknown) for key in found}
     return {key: unsure(snapshot, unknown, text) for key, text in found.items()}

@@ -38,7 +38,8 @@ def reader_of(simulation: Simulation) -> DeviceReader:
 
 def look(reader: DeviceReader, simulation: Simulation) -> NodeSnapshot:
     reading = reader.discover()
-    return NodeHost(root=simulation.host_root, name="node-a").snapshot(reading.driver, reading.gpus)
+    place = NodeHost(root=simulation.host_root, name="node-a")
+    return place.snapshot(reading.driver, reading.gpus, reading.counts)
 
 
 @pytest.mark.parametrize("facts", NOT_OURS.values(), ids=NOT_OURS)

@@ -24,7 +24,7 @@ from discovery.node_host import NodeHost
 from discovery.nvml.facts import read_driver, read_gpu
 from discovery.nvml.history import History
 from discovery.nvml.samples import read_sample
-from discovery.nvml.session import bus_ids_by_index, close_session, open_gpu, open_session
+from discovery.nvml.session import close_session, open_gpu, open_session
 from discovery.recording import HostFiles, Recording
 from discovery.sample import GpuSample, ReadingGroup
 from discovery.simulator.description.machine_catalog import load_machine
@@ -57,7 +57,7 @@ class Seen:
         open_session()
         history, clock = History(), itertools.count()
         driver = read_driver()
-        listed = pci_gpus(self._root).ours or bus_ids_by_index()
+        listed = pci_gpus(self._root).ours or machines.bus_ids_by_index()
         handles = {bus_id: open_gpu(bus_id)[0] for bus_id in listed}
         gpus: list[GpuSnapshot] = []
         self.samples = []

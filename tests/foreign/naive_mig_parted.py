@@ -16,8 +16,9 @@ import yaml
 
 from discovery.mig_state import MigGpu
 from discovery.nvml.mig_gpu import read_mig_gpu
-from discovery.nvml.session import bus_ids_by_index, close_session, open_session
+from discovery.nvml.session import close_session, open_session
 from discovery.simulator.simulation import Simulation
+from tests import machines
 from tests.bench.mig_changes.wipe_and_permute import devices, wipe, wipe_and_permute
 
 Spec = Mapping[str, Any]
@@ -56,7 +57,7 @@ def naive_assert(simulation: Simulation, text: str) -> bool:
         open_session()
         try:
             chosen = {gpu.bus_id: (gpu, spec) for gpu, spec in _chosen(text)}
-            return len(chosen) == len(bus_ids_by_index()) and all(
+            return len(chosen) == len(machines.bus_ids_by_index()) and all(
                 _mode(gpu) == spec["mig-enabled"]
                 and dict(devices(gpu)) == dict(spec.get("mig-devices", {}))
                 for gpu, spec in chosen.values()
@@ -69,7 +70,7 @@ def _chosen(text: str) -> Iterator[Chosen]:
     """Every GPU with each entry that matches it. A filter that is no number matches nothing."""
     [specs] = yaml.safe_load(text)["mig-configs"].values()
     for spec in specs:
-        for index, bus_id in enumerate(bus_ids_by_index()):
+        for index, bus_id in enumerate(machines.bus_ids_by_index()):
             gpu = read_mig_gpu(bus_id)
             assert isinstance(gpu, MigGpu), gpu
             listed = spec["devices"] == "all" or index in spec["devices"]
@@ -103,7 +104,7 @@ def counted_devices(simulation: Simulation) -> tuple[Counter[str], ...]:
     with simulation:
         open_session()
         try:
-            read = [read_mig_gpu(bus_id) for bus_id in bus_ids_by_index()]
+            read = [read_mig_gpu(bus_id) for bus_id in machines.bus_ids_by_index()]
         finally:
             close_session()
     return tuple(devices(gpu) for gpu in read if isinstance(gpu, MigGpu))

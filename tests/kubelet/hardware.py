@@ -22,11 +22,12 @@ from discovery.model import Driver, GpuSnapshot, GpuState, NodeSnapshot
 from discovery.node_host import NodeHost
 from discovery.nvml.calls import Handle
 from discovery.nvml.facts import read_gpu
-from discovery.nvml.session import bus_ids_by_index, close_session, open_gpu, open_session
+from discovery.nvml.session import close_session, open_gpu, open_session
 from discovery.simulator.simulation import Return, Simulation
 from discovery.simulator.state.machine_state import MachineState
 from discovery.simulator.state.state_file import StateFile
 from discovery.unread import unread_gpu
+from tests import machines
 
 _PYNVML = threading.Lock()
 """pynvml has one library at a time in a process."""
@@ -75,7 +76,7 @@ def _gpus(root: Path) -> Iterator[GpuSnapshot]:
         return
     handles: dict[str, Handle] = {}
     try:
-        for bus_id in pci_gpus(root).ours or bus_ids_by_index():
+        for bus_id in pci_gpus(root).ours or machines.bus_ids_by_index():
             try:
                 handle, _ = open_gpu(bus_id)
             except GpuLost:

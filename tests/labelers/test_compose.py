@@ -26,9 +26,9 @@ from discovery.model import (
 from labelers.compose import LABELERS, Labeler, wanted
 from labelers.decision import Absent, Decisions, Keep, Value
 from labelers.groups.sharing import SharedResource, Sharing, SharingStrategy
-from labelers.health import health_labels
 from labelers.label_settings import LabelSettings
 from labelers.label_values import value_fault
+from labelers.node_health import health_labels
 from tests import build
 
 MODE_KEY = "nvidia.com/gpu.mode"

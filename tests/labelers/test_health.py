@@ -22,9 +22,10 @@ from discovery.model import (
     Xid,
 )
 from labelers.decision import Absent, Keep, Value
-from labelers.health import RULES, Health, HealthVerdict, gpu_verdict, health_labels, node_verdict
+from labelers.health import RULES, Health, HealthVerdict, gpu_verdict
 from labelers.label_settings import LabelSettings
 from labelers.label_values import value_fault
+from labelers.node_health import COUNT_RULES, health_labels, node_verdict
 from tests import build
 
 HEALTHY, UNKNOWN, DEGRADED, UNHEALTHY = Health
@@ -294,7 +295,7 @@ def test_a_driver_that_hides_its_version_does_not_make_answering_gpus_ill() -> N
 
 
 def test_reasons_are_unique_label_values_and_each_rule_names_its_source() -> None:
-    reasons = [rule.reason for rule in RULES]
+    reasons = [*(it.reason for it in RULES), *(it.reason for it in COUNT_RULES)]
 
     assert len(set(reasons)) == len(reasons)
     assert [rule for rule in RULES if value_fault(rule.reason) or not rule.source] == []

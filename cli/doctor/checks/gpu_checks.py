@@ -15,9 +15,10 @@ from cli.doctor.finding import (
     found,
     known,
 )
-from discovery.model import GpuSnapshot, GpuState, Reason
+from discovery.model import GpuSnapshot, GpuState, NodeSnapshot, Reason
 from discovery.shared_identities import shared_identities
 from labelers.health import RULES, Health, gpu_verdict
+from labelers.node_health import COUNT_RULES, count_faults, expected_gpus
 
 DRIVER_ABSENT: Final = FindingKind(
     name="driver-absent",
@@ -106,6 +107,26 @@ MIG_EMPTY: Final = FindingKind(
     page="mig.md",
 )
 
+_COUNT_MENDS: Final[Mapping[str, tuple[str, str]]] = {
+    "gpu-unaddressable": (
+        "Read the kernel log for NVRM lines, then reset the GPU or reboot the node; in a pod set"
+        " NVIDIA_VISIBLE_DEVICES=all.",
+        "runbooks/GpuDown.md",
+    ),
+    "gpus-not-counted": (
+        "Read the kernel log for NVRM lines; in a pod mount the host's /sys below host-root.",
+        "runbooks/GpuscapeDriverSilent.md",
+    ),
+    "integrated-gpu": (
+        "Leave such nodes out by the DaemonSet's nodeSelector; NVIDIA's device plugin serves them.",
+        "labels.md",
+    ),
+    "host-tree-missing": (
+        "Mount the host's /sys read-only, and let host-root name the folder that it is below.",
+        "operation.md",
+    ),
+}
+"""Reason of a count's fault to its fix and its page."""
 _MENDS: Final[Mapping[str, tuple[str, str]]] = {
     "gpu-lost": ("Reset the GPU or reboot the node; a GPU that goes again is broken.", "GpuDown"),
     "gpu-hung": ("Drain the node and reboot it; a GPU that hangs again is broken.", "GpuDown"),
@@ -148,11 +169,24 @@ HEALTH_KINDS: Final = {
 }
 """One for each reason that the label ``gpuscape.io/gpu.health-reason`` knows, XIDs apart."""
 
+COUNT_KINDS: Final = {
+    rule.reason: FindingKind(
+        name=rule.reason,
+        severity=_SEVERITIES[rule.health],
+        cause=rule.meaning,
+        fix=_COUNT_MENDS[rule.reason][0],
+        page=_COUNT_MENDS[rule.reason][1],
+    )
+    for rule in COUNT_RULES
+}
+"""One for each reason that counts of GPUs give."""
+
 KINDS: Final = (
     *(DRIVER_ABSENT, DRIVER_MISMATCH, DRIVER_STUCK, READER_ENDS, NO_GPU),
     *(DEVICE_NODE_MISSING, DEVICE_NODE_FORBIDDEN, READINGS_FORBIDDEN, IDENTITY_SHARED),
     *(MODE_PENDING, MIG_EMPTY),
     *HEALTH_KINDS.values(),
+    *COUNT_KINDS.values(),
 )
 _DRIVER_KINDS: Final = {
     DriverFault.ABSENT: DRIVER_ABSENT,
@@ -184,13 +218,28 @@ def device_nodes(facts: HereFacts) -> Iterator[DoctorFinding]:
 def gpus(facts: HereFacts) -> Iterator[DoctorFinding]:
     """Whether each GPU answers and is healthy."""
     snapshot = known(facts.machine)
-    if not snapshot.gpus:
+    if not snapshot.gpus and not snapshot.counts.why_unsure:
         yield found(NO_GPU, "driver", f"driver {snapshot.driver.version or '?'} lists no GPU")
     for gpu in snapshot.gpus:
         reason = gpu_verdict(gpu, snapshot).reason
         kind = HEALTH_KINDS.get(reason)
         if kind is not None:
             yield found(kind, gpu_title(gpu), _why(gpu) or kind.cause)
+
+
+def counts(facts: HereFacts) -> Iterator[DoctorFinding]:
+    """Whether sysfs, NVML and what is known of the node agree on the number of GPUs."""
+    snapshot = known(facts.machine)
+    for rule in count_faults(snapshot):
+        yield found(COUNT_KINDS[rule.reason], "GPU counts", counted(snapshot))
+
+
+def counted(snapshot: NodeSnapshot) -> str:
+    """The counts of the three sources, as a sentence."""
+    counts = snapshot.counts
+    sysfs = "no PCI device" if counts.sysfs is None else f"{counts.sysfs} GPUs"
+    nvml = f"fails: {counts.why_uncounted}" if counts.nvml is None else f"counts {counts.nvml}"
+    return f"sysfs shows {sysfs}, NVML {nvml}, the node has {expected_gpus(snapshot)}"
 
 
 def readings(facts: HereFacts) -> Iterator[DoctorFinding]:
@@ -224,7 +273,7 @@ def modes(facts: HereFacts) -> Iterator[DoctorFinding]:
             yield found(MIG_EMPTY, gpu_title(gpu), MIG_EMPTY.cause)
 
 
-CHECKS: Final = (driver, device_nodes, gpus, readings, identities, modes)
+CHECKS: Final = (driver, device_nodes, gpus, counts, readings, identities, modes)
 
 
 def gpu_title(gpu: GpuSnapshot) -> str:

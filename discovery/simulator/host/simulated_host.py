@@ -81,6 +81,14 @@ def change_boot_id(root: Path) -> None:
     (root / _BOOT_ID).write_text(f"{uuid.uuid4()}\n")
 
 
+def hide_functions(root: Path, bus_ids: Collection[str]) -> None:
+    """Take these PCI functions, or without any the whole bus, out of this tree."""
+    if not bus_ids:
+        shutil.rmtree(root / "sys/bus/pci")
+    for bus_id in bus_ids:
+        (root / "sys/bus/pci/devices" / bus_id).unlink()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Function:
     """What a PCI function says of itself; combined ids hold the vendor in the lower 16 bits."""

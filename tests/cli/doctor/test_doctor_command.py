@@ -55,7 +55,7 @@ def test_a_healthy_machine_ends_with_0_and_says_what_was_looked_at(run: Run) -> 
 
     assert (result.exit_code, result.stderr) == (0, "")
     assert "gpuscape 0.1.0, driver" in result.output
-    assert result.output.endswith("Nothing found; 9 checks ok.\n")
+    assert result.output.endswith("Nothing found; 10 checks ok.\n")
 
 
 def test_a_finding_ends_with_1_and_is_shown_with_fix_and_page(run: Run) -> None:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pynvml
 import pytest
@@ -25,6 +26,7 @@ from cli.doctor.facts.kubelet_facts import REGISTRY
 from cli.doctor.facts.machine_facts import DeviceFile, device_file
 from cli.doctor.finding import FindingSeverity, Outcome
 from cli.doctor.finding_catalog import CATALOG
+from discovery.gpu_counts import GpuCounts
 from discovery.simulator.simulation import Crash, Hang, Return
 from discovery.simulator.state import edits
 from discovery.simulator.state.machine_state import MachineState
@@ -172,6 +174,25 @@ def no_gpu(node: ExaminedNode) -> None:
     node.change = lambda facts: replace(facts, machine=replace(node.snapshot, gpus=()))
 
 
+def counts_of(**counts: Any) -> Plant:
+    return lambda node: setattr(
+        node,
+        "change",
+        lambda facts: replace(
+            facts, machine=replace(node.snapshot, counts=replace(node.snapshot.counts, **counts))
+        ),
+    )
+
+
+def no_list(**counts: Any) -> Plant:
+    def plant(node: ExaminedNode) -> None:
+        no_gpu(node)
+        none = replace(node.snapshot, gpus=(), counts=GpuCounts(**counts))
+        node.change = lambda facts: replace(facts, machine=none)
+
+    return plant
+
+
 def versions(server: str, kubelet: str) -> Plant:
     def plant(node: ExaminedNode) -> None:
         node.api.server.kubernetes = server
@@ -294,6 +315,10 @@ FAULTS: Mapping[str, tuple[Plant, frozenset[str]]] = {
         ("no-gpu", no_gpu, ()),
         ("device-node-missing", lacks_device_file("nvidia0"), ()),
         ("device-node-forbidden", forbidden_device_file, ()),
+        ("gpu-unaddressable", counts_of(unaddressed=1), ()),
+        ("gpus-not-counted", no_list(nvml=None, why_uncounted="Unknown Error"), ()),
+        ("integrated-gpu", no_list(nvml=1, integrated=1, on_pci=False), ()),
+        ("host-tree-missing", lambda node: node.machine.hide_pci(), ()),
         ("gpu-lost", lambda node: node.machine.fault(LOST, bus_id=node.bus_id), ()),
         (
             "gpu-hung",

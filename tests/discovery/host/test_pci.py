@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from discovery.host.pci import PciGpus, pci_facts, pci_gpus
+from discovery.host.pci import DEVICES, PciGpus, pci_facts, pci_gpus
 from discovery.model import Gap, Reason
 from tests.discovery import fake_sys
 
@@ -76,8 +76,10 @@ def test_a_function_with_garbage_for_a_vendor_or_class_is_passed_over(tmp_path: 
     assert pci_gpus(tmp_path).ours == (GPU,)
 
 
-def test_no_pci_in_sysfs_gives_no_gpus(tmp_path: Path) -> None:
-    assert pci_gpus(tmp_path) == PciGpus()
+def test_no_pci_in_sysfs_gives_no_gpus_and_says_that_nothing_is_shown(tmp_path: Path) -> None:
+    assert pci_gpus(tmp_path) == PciGpus(shown=False)
+    (tmp_path / DEVICES).mkdir(parents=True)
+    assert pci_gpus(tmp_path) == PciGpus(shown=False)
 
 
 def test_facts_hold_class_affinity_and_the_way_down_from_the_root_port(tmp_path: Path) -> None:

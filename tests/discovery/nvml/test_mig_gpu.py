@@ -17,7 +17,7 @@ from discovery.driver_errors import DriverAbsent, DriverMismatch
 from discovery.mig_state import ComputeProfile, MigGpu, MigProfile, MigReading, UnreadMigGpu
 from discovery.model import Mode, Reason, bus_order
 from discovery.nvml.mig_gpu import PLACED_CREATE, read_mig_gpu
-from discovery.nvml.session import bus_ids_by_index, close_session, open_session
+from discovery.nvml.session import close_session, open_session
 from discovery.simulator.description.machine_catalog import load_machine, load_models, machine_names
 from discovery.simulator.description.machine_schema import MigInstanceSpec, Model
 from discovery.simulator.simulation import Return, Simulation, Spoil
@@ -182,7 +182,7 @@ def test_on_every_machine_what_is_read_is_what_is_there(name: str, tmp_path: Pat
         pytest.skip("no driver answers")
     with simulation:
         open_session()
-        gpus = [whole(read_mig_gpu(bus_id)) for bus_id in bus_ids_by_index()]
+        gpus = [whole(read_mig_gpu(bus_id)) for bus_id in machines.bus_ids_by_index()]
         close_session()
 
     state = simulation.state
@@ -227,9 +227,9 @@ def test_a_driver_that_names_no_profiles_has_them_named_the_same(name: str, tmp_
         simulation.edit(edits.with_gpu_changed(bus_id, mig=True, mig_pending=True))
     with simulation:
         open_session()
-        named = [read_mig_gpu(bus_id) for bus_id in bus_ids_by_index()]
+        named = [read_mig_gpu(bus_id) for bus_id in machines.bus_ids_by_index()]
         simulation.fault(Return(code=pynvml.NVML_ERROR_FUNCTION_NOT_FOUND), "nvml*ProfileInfoV")
-        computed = [read_mig_gpu(bus_id) for bus_id in bus_ids_by_index()]
+        computed = [read_mig_gpu(bus_id) for bus_id in machines.bus_ids_by_index()]
         close_session()
     assert any(isinstance(gpu, MigGpu) and gpu.profiles for gpu in named)
     assert computed == named

@@ -18,7 +18,6 @@ from discovery.model import Gap, Reason
 from discovery.nvml.session import (
     NvmlError,
     XidEvents,
-    bus_ids_by_index,
     close_session,
     excluded_bus_ids,
     open_gpu,
@@ -132,7 +131,7 @@ def test_a_session_is_opened_and_closed_without_any_gpu(tmp_path: Path) -> None:
         simulation.remove_gpu(machines.gpu(number).bus_id)
     with simulation:
         open_session()
-        assert (bus_ids_by_index(), simulation.clients()) == ((), 1)
+        assert (machines.bus_ids_by_index(), simulation.clients()) == ((), 1)
         close_session()
         assert simulation.clients() == 0
         close_session()  # it is gone already
@@ -141,14 +140,14 @@ def test_a_session_is_opened_and_closed_without_any_gpu(tmp_path: Path) -> None:
 def test_gpus_are_found_by_index_in_pci_bus_order_without_those_that_refuse(
     machine: Simulation,
 ) -> None:
-    assert bus_ids_by_index() == (FIRST, SECOND, THIRD)
+    assert machines.bus_ids_by_index() == (FIRST, SECOND, THIRD)
     for call in ("nvmlDeviceGetHandleByIndex*", "nvmlDeviceGetPciInfo*"):
         for code in (15, 999):
             machine.fault(Return(code=code), call, bus_id=SECOND)
-            assert bus_ids_by_index() == (FIRST, THIRD)
+            assert machines.bus_ids_by_index() == (FIRST, THIRD)
             machine.clear()
     machine.fault(Return(code=999), "nvmlDeviceGetCount*")
-    assert bus_ids_by_index() == ()
+    assert machines.bus_ids_by_index() == ()
 
 
 def test_gpus_that_the_driver_leaves_alone_are_named(tmp_path: Path) -> None:
