@@ -79,6 +79,7 @@ def examined(stage: Stage, access: ApiServer) -> Examination:
         label_settings=LabelSettings(),
         now=time.time(),
         machine=AWAY,
+        host_tree=AWAY,
         device_files=AWAY,
         kubelet=KubeletFacts(
             devices=AWAY, offered=AWAY, pods=AWAY, sockets=AWAY, configuration=AWAY

@@ -28,6 +28,15 @@ DRIVER_ABSENT: Final = FindingKind(
     " nvidia, so that the library is put into the container.",
     page="runbooks/GpuscapeDriverSilent.md",
 )
+HOST_ROOT_INCOMPLETE: Final = FindingKind(
+    name="host-root-incomplete",
+    severity=FindingSeverity.ERROR,
+    cause="The folder that host-root names lacks what every host has: it is not the host's root,"
+    " or not all of it is mounted.",
+    fix="Let host-root name the folder below which the host's /proc, /sys and /dev are mounted; in"
+    " the agent's pod leave it at /.",
+    page="configuration.md",
+)
 DRIVER_MISMATCH: Final = FindingKind(
     name="driver-mismatch",
     severity=FindingSeverity.ERROR,
@@ -182,7 +191,7 @@ COUNT_KINDS: Final = {
 """One for each reason that counts of GPUs give."""
 
 KINDS: Final = (
-    *(DRIVER_ABSENT, DRIVER_MISMATCH, DRIVER_STUCK, READER_ENDS, NO_GPU),
+    *(HOST_ROOT_INCOMPLETE, DRIVER_ABSENT, DRIVER_MISMATCH, DRIVER_STUCK, READER_ENDS, NO_GPU),
     *(DEVICE_NODE_MISSING, DEVICE_NODE_FORBIDDEN, READINGS_FORBIDDEN, IDENTITY_SHARED),
     *(MODE_PENDING, MIG_EMPTY),
     *HEALTH_KINDS.values(),
@@ -204,6 +213,15 @@ def driver(facts: HereFacts) -> Iterator[DoctorFinding]:
         yield found(_DRIVER_KINDS[facts.machine.fault], "driver", facts.machine.why)
     else:
         known(facts.machine)
+
+
+def host_root(facts: HereFacts) -> Iterator[DoctorFinding]:
+    """Whether what should be below the host root is there."""
+    tree = known(facts.host_tree)
+    if tree.missing:
+        share = f"{len(tree.missing)} of {len(tree.expected)}"
+        sentence = f"{share} are not below {tree.root}: {', '.join(tree.missing)}"
+        yield found(HOST_ROOT_INCOMPLETE, "host-root", sentence)
 
 
 def device_nodes(facts: HereFacts) -> Iterator[DoctorFinding]:
@@ -273,7 +291,7 @@ def modes(facts: HereFacts) -> Iterator[DoctorFinding]:
             yield found(MIG_EMPTY, gpu_title(gpu), MIG_EMPTY.cause)
 
 
-CHECKS: Final = (driver, device_nodes, gpus, counts, readings, identities, modes)
+CHECKS: Final = (host_root, driver, device_nodes, gpus, counts, readings, identities, modes)
 
 
 def gpu_title(gpu: GpuSnapshot) -> str:

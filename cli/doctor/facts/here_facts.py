@@ -32,8 +32,10 @@ from cli.doctor.facts.cluster_facts import (
 from cli.doctor.facts.kubelet_facts import KubeletFacts, read_kubelet
 from cli.doctor.facts.machine_facts import (
     DeviceFile,
+    HostRootFiles,
     Machine,
     read_device_files,
+    read_host_tree,
     read_machine,
     read_programs,
 )
@@ -70,6 +72,7 @@ class HereFacts:
     now: float
     """Unix seconds."""
     machine: Machine
+    host_tree: HostRootFiles | Unread
     device_files: tuple[DeviceFile, ...] | Unread
     kubelet: KubeletFacts
     actuator: Actuator
@@ -112,6 +115,7 @@ def read_here(
         label_settings=_usable(lambda: label_settings(settings, config, time.time())),
         now=time.time(),
         machine=machine,
+        host_tree=read_host_tree(settings),
         device_files=read_device_files(settings, machine),
         kubelet=read_kubelet(settings, kubelet_config),
         actuator=_actuator(settings),

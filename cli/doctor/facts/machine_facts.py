@@ -25,6 +25,18 @@ _MOST_NAME: Final = 15
 CONTROL: Final = "dev/nvidiactl"
 
 
+EVERY_LINUX: Final = (
+    "proc/sys/kernel/random/boot_id",
+    "proc/meminfo",
+    "sys/devices/system/cpu/online",
+    "dev/null",
+)
+"""Files that every Linux has, in a container too. Sources: proc(5), sysfs(5), null(4)."""
+EVERY_HOST: Final = ("etc/os-release", "etc/machine-id", "var/lib/kubelet")
+"""What a Kubernetes node has, and a container's own file tree need not. Sources: os-release(5),
+machine-id(5), kubelet's --root-dir."""
+
+
 class DriverFault(StrEnum):
     """Why no GPU could be read."""
 
@@ -63,6 +75,27 @@ def read_machine(settings: AgentSettings, plugin: PluginConfig) -> NodeSnapshot 
         return take_snapshot(settings, plugin)
     except Transient as error:
         return DriverFailure(str(error), fault=_fault(error))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostRootFiles:
+    """What should be below the host root, and what of it is not."""
+
+    root: Path
+    expected: tuple[str, ...]
+    missing: tuple[str, ...]
+
+
+def read_host_tree(settings: AgentSettings) -> HostRootFiles | Unread:
+    """Whether the host root has what a host has. A container's own tree, at /, needs less."""
+    if settings.simulate is not None:
+        return Unread("a simulated machine has a host tree of its own", applies=False)
+    root = settings.host_root
+    of_host = () if root == Path("/") else EVERY_HOST
+    kubelet = () if settings.standalone else of_host[2:]
+    expected = (*EVERY_LINUX, *of_host[:2], *kubelet)
+    missing = tuple(path for path in expected if not os.path.lexists(root / path))
+    return HostRootFiles(root=root, expected=expected, missing=missing)
 
 
 def read_device_files(settings: AgentSettings, machine: Machine) -> tuple[DeviceFile, ...] | Unread:

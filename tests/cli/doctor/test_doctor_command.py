@@ -65,7 +65,10 @@ def test_a_finding_ends_with_1_and_is_shown_with_fix_and_page(run: Run) -> None:
     assert "driver-absent" in result.output
     assert "modprobe nvidia" in result.output
     assert "docs/runbooks/GpuscapeDriverSilent.md" in result.output
-    assert "Not looked at: gpus, readings, identities, modes: no NVIDIA driver" in result.output
+    assert (
+        "Not looked at: gpus, counts, readings, identities, modes: no NVIDIA driver"
+        in result.output
+    )
 
 
 def test_what_could_not_be_looked_at_alone_ends_with_4(

@@ -16,14 +16,23 @@ import pytest
 import yaml
 from msgspec import structs
 
+from agent.settings.agent_settings import AgentSettings
 from api import keys, names
 from api.actuator_messages import KnownChange, StateAnswer
 from base.settings.version_skew import VersionSkew
 from cli.doctor.checks import gpu_checks
 from cli.doctor.facts.certificate_facts import Credential, read_certificates
 from cli.doctor.facts.cluster_facts import STOPPED_WRITES
+from cli.doctor.facts.here_facts import HereFacts
 from cli.doctor.facts.kubelet_facts import REGISTRY
-from cli.doctor.facts.machine_facts import DeviceFile, device_file
+from cli.doctor.facts.machine_facts import (
+    EVERY_HOST,
+    EVERY_LINUX,
+    DeviceFile,
+    HostRootFiles,
+    device_file,
+    read_host_tree,
+)
 from cli.doctor.finding import FindingSeverity, Outcome
 from cli.doctor.finding_catalog import CATALOG
 from discovery.gpu_counts import GpuCounts
@@ -174,6 +183,12 @@ def no_gpu(node: ExaminedNode) -> None:
     node.change = lambda facts: replace(facts, machine=replace(node.snapshot, gpus=()))
 
 
+def without_boot_id(facts: HereFacts) -> HereFacts:
+    missing = EVERY_LINUX[:1]
+    tree = HostRootFiles(root=Path("/host"), expected=EVERY_LINUX, missing=missing)
+    return replace(facts, host_tree=tree)
+
+
 def counts_of(**counts: Any) -> Plant:
     return lambda node: setattr(
         node,
@@ -308,6 +323,7 @@ FORBIDDEN = Return(code=pynvml.NVML_ERROR_NO_PERMISSION)
 FAULTS: Mapping[str, tuple[Plant, frozenset[str]]] = {
     name: (plant, frozenset(follow))
     for name, plant, follow in (
+        ("host-root-incomplete", lambda node: setattr(node, "change", without_boot_id), ()),
         ("driver-absent", lambda node: node.machine.set_driver("absent"), ()),
         ("driver-mismatch", lambda node: node.machine.set_driver("mismatch"), ()),
         ("driver-stuck", lambda node: node.machine.fault(Hang(), "nvmlInit*"), ()),
@@ -413,12 +429,39 @@ def test_a_healthy_node_has_no_finding(node: ExaminedNode) -> None:
 
     assert made.findings == ()
     assert {each.check: each.why for each in made.checks if each.outcome is not Outcome.OK} == {
+        "host-root": "a simulated machine has a host tree of its own",
         "device-nodes": "a simulated machine has no device nodes",
         "actuator": "MIG layouts are not changed here",
         "image": "neither chart nor manifests started this",
         "settings-files": "no setting names a file of labels, counters or MIG configurations",
     }
     assert not made.not_looked_at
+
+
+@pytest.mark.parametrize("standalone", [True, False])
+def test_an_empty_host_root_lacks_all_that_a_host_has(tmp_path: Path, standalone: bool) -> None:
+    tree = read_host_tree(AgentSettings(host_root=tmp_path, standalone=standalone))
+
+    assert isinstance(tree, HostRootFiles)
+    assert tree.missing == (*EVERY_LINUX, *EVERY_HOST[: 2 if standalone else 3])
+
+
+def test_the_root_of_this_system_lacks_nothing() -> None:
+    tree = read_host_tree(AgentSettings())
+
+    assert isinstance(tree, HostRootFiles)
+    assert tree.missing == ()
+
+
+def test_a_folder_lacks_the_kubelets_alone_where_all_else_is_there(tmp_path: Path) -> None:
+    for path in (*EVERY_LINUX, *EVERY_HOST[:2]):
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).touch()
+
+    tree = read_host_tree(AgentSettings(host_root=tmp_path))
+
+    assert isinstance(tree, HostRootFiles)
+    assert tree.missing == EVERY_HOST[2:]
 
 
 def test_a_403_is_an_answer_and_not_a_server_that_does_not_answer(node: ExaminedNode) -> None:
