@@ -21,7 +21,7 @@ from actuator.verified_layouts import RestoredGpu
 from discovery.mig_state import FoundCompute, MigGpu
 from discovery.model import Mode
 from mig.gpu_layout import MIG_OFF, GpuLayout, WantedInstance, counted, has_layout
-from mig.steps import CreateCompute
+from mig.steps import CreateCompute, MigStep, SetMode
 from tests.actuator.played_world import Effects, Hardware, Killed, PlayedWorld
 from tests.mig.naive_gpu import ON, mig_gpu
 
@@ -285,6 +285,36 @@ def test_after_a_step_that_failed_once_the_devices_are_the_same_all_the_same(
     assert told == (RestoredGpu(gpu=FIRST), RestoredGpu(gpu=SECOND))
     assert hardware.seen() == before
     assert [step.gpu for step in world.taken[:5]] == [FIRST, FIRST, SECOND, SECOND, SECOND]
+
+
+class _Stuck(PlayedWorld):
+    """The first GPU takes one step, and then none, back or forth."""
+
+    def perform(self, step: MigStep) -> None:
+        """On the hardware, but for the first GPU's later steps."""
+        if step.gpu == FIRST and any(before.gpu == FIRST for before in self.taken):
+            self.taken.append(step)
+            raise StepFailed("NVML_ERROR_UNKNOWN")
+        super().perform(step)
+
+
+def test_a_gpu_that_is_held_is_not_tried_again_with_the_others(tmp_path: Path) -> None:
+    """Neither its layout nor the way back can be reached: an admin decides."""
+    hardware = two()
+    changed(tmp_path / "mig", PlayedWorld(hardware), {FIRST: LARGE, SECOND: LARGE})
+    before = hardware.seen()
+    hardware.reboot()
+    world = _Stuck(hardware)
+    with Journal(tmp_path / "mig") as journal:
+        found = {one.gpu: one.why_not for one in restore(world, journal)}
+        held = journal.held()
+    assert hardware.seen()[1] == before[1]
+    assert found[SECOND] == ""
+    assert found[FIRST] != ""
+    assert [sorted(one.concerns) for one in held] == [[FIRST]]
+
+    back = world.taken.index(SetMode(gpu=SECOND, on=False))
+    assert {step.gpu for step in world.taken[back:]} == {SECOND}
 
 
 class _Broken(PlayedWorld):
