@@ -63,16 +63,17 @@ class LatestMetrics:
         self._of_pods: PodUses = NO_POD_USES
         self._jobs: JobIds = NO_JOBS
         self._sxids: tuple[Sxid, ...] = ()
-        self._readings = b""
-        # what is served, and when its oldest reading was made
-        self._served = Body(own.render()), math.inf
+        self._health: Mapping[str, Verdict] = {}
+        self._readings, self._about_agent = b"", own.render()
+        self._served = Body(self._about_agent), math.inf
+        """What is served, and when its oldest reading was made."""
         self._changed = False
         self.snapshot: NodeSnapshot | None = None
 
     def go_on_from(self, before: LatestMetrics) -> None:
         """Serve what was served with other settings of the same machine, until it is read anew."""
         with self._writing:
-            self.snapshot = before.snapshot
+            self.snapshot, self._health = before.snapshot, before._health
             self._samples, self._previous = before._samples, before._previous
             self._holdings, self._sxids = before._holdings, before._sxids
             self._render()
@@ -80,7 +81,7 @@ class LatestMetrics:
     def show_snapshot(self, snapshot: NodeSnapshot, at: float) -> None:
         """Serve this snapshot from now on; ``at`` is when it was taken, monotonic seconds."""
         with self._writing:
-            self.snapshot = snapshot
+            self.snapshot, self._health = snapshot, _health(snapshot)
             self._own.snapshot_taken(snapshot, at)
             self._windows.show_snapshot(snapshot, at)
             self._render()
@@ -140,7 +141,8 @@ class LatestMetrics:
                 if self._outdated:
                     self._processes, self._of_pods, self._jobs = (), NO_POD_USES, NO_JOBS
                     self._take(())
-                elif self._changed:
+                if self._changed:
+                    self._about_agent, self._changed = self._own.render(), False
                     self._put_together()
             finally:
                 self._writing.release()
@@ -167,16 +169,16 @@ class LatestMetrics:
                 self.snapshot,
                 self._samples,
                 holdings=self._holdings,
-                health=_health(self.snapshot) if self._families else {},
+                health=self._health,
                 processes=self._processes,
                 sxids=self._sxids,
             )
+        self._changed = True
         self._put_together()
 
     def _put_together(self) -> None:
-        self._changed = False
         taken = min((each.at_seconds for each in self._samples), default=math.inf)
-        self._served = Body(self._readings + self._own.render()), taken
+        self._served = Body(self._readings + self._about_agent), taken
 
     def _compatible(self, snapshot: NodeSnapshot) -> bytes:
         """The families that dcgm-exporter has."""

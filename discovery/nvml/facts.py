@@ -7,6 +7,7 @@ import ctypes
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from typing import Any, TypeVar
 
 import pynvml
@@ -121,24 +122,39 @@ def _cuda(value: Any) -> tuple[int, int]:
     return number // 1000, number % 1000 // 10
 
 
+class _Fact(StrEnum):
+    """When a fact is read; those without a word, at every discovery."""
+
+    LASTING = "lasting"  # it stays as long as the GPU's UUID
+
+
 @dataclass(slots=True, kw_only=True, eq=False)
 class _DiscoveredGpu(OpenGpu):
     peers: Mapping[str, Handle]
+    known: GpuSnapshot | None
     memory_bytes: int | None = None
     """Once it is read, as the mode is: they say what MIG devices are called."""
     mig: Mode | None = None
 
 
-def read_gpu(bus_id: str, handle: Handle, peers: Mapping[str, Handle]) -> GpuSnapshot:
+def read_gpu(
+    bus_id: str, handle: Handle, peers: Mapping[str, Handle], known: GpuSnapshot | None = None
+) -> GpuSnapshot:
     """Everything that NVML reports of one GPU; what it does not give is a gap.
 
-    ``peers`` are the handles of GPUs read before it, for the PCIe ancestor levels.
-    A GPU that is lost on the way keeps what was read until then. Raises
-    DriverAbsent or DriverMismatch when the whole session is gone.
+    ``peers`` are the handles of GPUs read before it, for the PCIe ancestor levels. ``known`` is
+    the GPU as it was read whole in this session: what lasts as long as its UUID is taken from
+    there (:mod:`discovery.nvml.lasting_facts`). A GPU that is lost on the way keeps what was read
+    until then. Raises DriverAbsent or DriverMismatch when the whole session is gone.
     """
     calls = Calls()
-    gpu = _DiscoveredGpu(bus_id=bus_id, handle=handle, calls=calls, peers=peers)
-    found, lost = _GPU.read(gpu)
+    gpu = _DiscoveredGpu(bus_id=bus_id, handle=handle, calls=calls, peers=peers, known=known)
+    found, lost = _GPU.read(gpu, () if known else (_Fact.LASTING,))
+    if known is not None and found.uuid == known.uuid:
+        found = replace(found, **{name: getattr(known, name) for name in LASTING})
+        calls.gaps[:0] = (gap for gap in known.gaps if gap.what in LASTING)
+    elif known is not None and lost is None:  # another GPU in its place
+        return read_gpu(bus_id, handle, peers)
     state = GpuState.PRESENT if lost is None else GpuState.LOST
     return replace(found, bus_id=bus_id, state=state, gaps=tuple(calls.gaps))
 
@@ -162,6 +178,8 @@ def _mig_mode(gpu: _DiscoveredGpu, what: str) -> Mode | None:
 def _most_mig_devices(gpu: _DiscoveredGpu, what: str) -> int | None:
     if gpu.mig is None:
         return None
+    if gpu.known is not None and gpu.known.max_mig_devices and gpu.known.mig == gpu.mig:
+        return gpu.known.max_mig_devices
     return gpu.calls.ask(what, "nvmlDeviceGetMaxMigDeviceCount", gpu.handle, convert=whole(255))
 
 
@@ -172,7 +190,10 @@ def _mig_devices(gpu: _DiscoveredGpu, _what: str) -> tuple[MigDevice, ...]:
 
 
 def _links(gpu: _DiscoveredGpu, _what: str) -> tuple[NvLink, ...]:
-    return read_links(gpu.calls, gpu.handle)
+    known = gpu.known
+    if known is None or any(gap.what == "links" for gap in known.gaps):
+        return read_links(gpu.calls, gpu.handle)
+    return read_links(gpu.calls, gpu.handle, known.links or ())
 
 
 def _ancestors(gpu: _DiscoveredGpu, what: str) -> tuple[tuple[str, int], ...]:
@@ -181,10 +202,13 @@ def _ancestors(gpu: _DiscoveredGpu, what: str) -> tuple[tuple[str, int], ...]:
     A pair with a lost GPU does not show which of the two is lost, so that is a gap.
     """
     call = "nvmlDeviceGetTopologyCommonAncestor"
+    known = dict(gpu.known.ancestors or ()) if gpu.known else {}
     levels = []
     for peer, other in gpu.peers.items():
         try:
-            level = gpu.calls.ask(what, call, gpu.handle, other, convert=_level)
+            level = known.get(peer)
+            if level is None:
+                level = gpu.calls.ask(what, call, gpu.handle, other, convert=_level)
         except GpuLost as error:
             gpu.calls.miss(what, Reason.LOST, call, str(error))
             continue
@@ -241,6 +265,10 @@ def _by(read: Callable[[_DiscoveredGpu, str], Read]) -> Read:
     return computed(read)
 
 
+def _lasting(call: str, convert: Callable[[Any], Read]) -> Read | None:
+    return by_call(call, convert=convert, groups=(_Fact.LASTING,))
+
+
 _PCI_INFO = SharedCall("nvmlDeviceGetPciInfo_v3")
 
 _GPU = ReadingPlan(
@@ -248,25 +276,26 @@ _GPU = ReadingPlan(
         bus_id="",
         state=GpuState.PRESENT,
         uuid=by_call("nvmlDeviceGetUUID", convert=gpu_uuid),
-        model=by_call("nvmlDeviceGetName", convert=MODEL),
-        minor=by_call("nvmlDeviceGetMinorNumber", convert=whole(0xFFFFF)),
-        serial=by_call("nvmlDeviceGetSerial", convert=text(pynvml.NVML_DEVICE_SERIAL_BUFFER_SIZE)),
-        vbios_version=by_call(
-            "nvmlDeviceGetVbiosVersion",
-            convert=text(pynvml.NVML_DEVICE_VBIOS_VERSION_BUFFER_SIZE),
+        # what lasts as long as that, first: so its gaps have their place when it is not read
+        model=_lasting("nvmlDeviceGetName", MODEL),
+        minor=_lasting("nvmlDeviceGetMinorNumber", whole(0xFFFFF)),
+        serial=_lasting("nvmlDeviceGetSerial", text(pynvml.NVML_DEVICE_SERIAL_BUFFER_SIZE)),
+        vbios_version=_lasting(
+            "nvmlDeviceGetVbiosVersion", text(pynvml.NVML_DEVICE_VBIOS_VERSION_BUFFER_SIZE)
         ),
-        architecture=by_call("nvmlDeviceGetArchitecture", convert=_architecture),
-        compute_capability=by_call("nvmlDeviceGetCudaComputeCapability", convert=_capability),
+        architecture=_lasting("nvmlDeviceGetArchitecture", _architecture),
+        compute_capability=_lasting("nvmlDeviceGetCudaComputeCapability", _capability),
+        memory_bus_bits=_lasting("nvmlDeviceGetMemoryBusWidth", whole(1 << 16)),
+        pci_device_id=_PCI_INFO.part(pci_id("pciDeviceId"), groups=(_Fact.LASTING,)),
+        pci_subsystem_id=_PCI_INFO.part(pci_id("pciSubSystemId"), groups=(_Fact.LASTING,)),
+        virtualization=_lasting("nvmlDeviceGetVirtualizationMode", _virtualization),
+        own_numa_node=_lasting("nvmlDeviceGetNumaNodeId", whole(1 << 16)),
+        # at every discovery
         memory_bytes=_by(_memory_bytes),
-        memory_bus_bits=by_call("nvmlDeviceGetMemoryBusWidth", convert=whole(1 << 16)),
-        pci_device_id=_PCI_INFO.part(pci_id("pciDeviceId")),
-        pci_subsystem_id=_PCI_INFO.part(pci_id("pciSubSystemId")),
         ecc=by_call("nvmlDeviceGetEccMode", convert=mode),
         persistence=by_call("nvmlDeviceGetPersistenceMode", convert=flag),
-        virtualization=by_call("nvmlDeviceGetVirtualizationMode", convert=_virtualization),
         remapped_rows=by_call("nvmlDeviceGetRemappedRows", convert=remapped_rows),
         retired_pages_pending=by_call("nvmlDeviceGetRetiredPagesPendingStatus", convert=flag),
-        own_numa_node=by_call("nvmlDeviceGetNumaNodeId", convert=whole(1 << 16)),
         mig=_by(_mig_mode),
         recovery_action=by_field(pynvml.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION, whole(255)),
         fabric=_by(_fabric),
@@ -283,3 +312,6 @@ _GPU = ReadingPlan(
         gaps=(),
     )
 )
+
+LASTING = _GPU.names((_Fact.LASTING,))
+"""Fields of a GPU that stay as long as its UUID."""

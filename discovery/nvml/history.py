@@ -3,13 +3,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
+from typing import Any, TypeVar, cast
 
-from discovery.nvml.calls import Handle
+from discovery.model import Gap, Reason
+from discovery.nvml.calls import Calls, Handle
 from discovery.nvml.link_counters import Ports, find_ports
 from discovery.nvml.p2p import P2P, Peers, find_p2p
 from discovery.nvml.processes import Utilization
 from discovery.nvml.profiling import Profiler
+
+Value = TypeVar("Value")
 
 
 class History:
@@ -20,6 +24,23 @@ class History:
         self.utilization = Utilization()
         self._ports: dict[str, Ports] = {}
         self._p2p: dict[str, P2P] = {}
+        self._rare: dict[tuple[str, str], tuple[Any, tuple[Gap, ...]]] = {}
+
+    def rare(self, bus_id: str, what: str, calls: Calls, ask: Callable[[Calls], Value]) -> Value:
+        """What ``ask`` gave after the last discovery, with its gaps; what failed is asked again.
+
+        For what changes with an error or a licence, and not by the second.
+        """
+        if (bus_id, what) not in self._rare:
+            tried = Calls()
+            value = ask(tried)
+            if any(gap.reason is not Reason.UNSUPPORTED for gap in tried.gaps):
+                calls.gaps += tried.gaps
+                return value
+            self._rare[bus_id, what] = value, tuple(tried.gaps)
+        known, gaps = self._rare[bus_id, what]
+        calls.gaps += gaps
+        return cast("Value", known)
 
     def ports(self, bus_id: str, handle: Handle) -> Ports:
         """The GPU's active NVLinks, as they were after the last discovery."""
@@ -39,6 +60,7 @@ class History:
         self.utilization.keep(bus_ids)
         self._ports.clear()
         self._p2p.clear()
+        self._rare.clear()
 
     def close(self) -> None:
         """Give the driver its buffers back."""

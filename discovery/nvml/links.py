@@ -22,24 +22,36 @@ _PEERS = {
 
 _PORTS = Field(number=pynvml.NVML_FI_DEV_NVLINK_LINK_COUNT, convert=whole(255))
 _SPEED = pynvml.NVML_FI_DEV_NVLINK_GET_SPEED
+_STATE = pynvml.NVML_FI_DEV_NVLINK_GET_STATE
 _COMMON = pynvml.NVML_FI_DEV_NVLINK_SPEED_MBPS_COMMON
 _MBPS = 1_000_000
 _HIDDEN = "ffffffff"
 """Domain that NVSwitch machines report for the far end."""
 
 
-def read_links(calls: Calls, handle: Handle) -> tuple[NvLink, ...]:
+def read_links(calls: Calls, handle: Handle, known: tuple[NvLink, ...] = ()) -> tuple[NvLink, ...]:
     """All NVLink ports in order; empty where the GPU has none.
+
+    ``known`` is what they were when each was asked last, without a gap. Where one call about all
+    ports says that each is still up or down as it was, its far end is the same too.
 
     Ports are counted by field 91; where that is not answered they are tried from
     0 until the driver refuses one. What a port does not report is None with a gap ``links``, or
     ``link_rates``, and the next one is read. A GPU without NVLink leaves one gap.
     """
+    if known and _are_as_before(handle, known):
+        return _with_rates(calls, handle, known)
     links = tuple(
         _link(calls, handle, port) if active else NvLink(link=port, active=active)
         for port, active in port_states(calls, handle)
     )
     return _with_rates(calls, handle, links)
+
+
+def _are_as_before(handle: Handle, known: tuple[NvLink, ...]) -> bool:
+    """Whether field 165 of every port says what nvmlDeviceGetNvLinkState said before."""
+    asked = [(str(it.link), Field(number=_STATE, scope=it.link, convert=flag)) for it in known]
+    return Calls().fields(asked, handle) == [it.active for it in known]
 
 
 def port_states(calls: Calls, handle: Handle) -> Iterator[tuple[int, bool | None]]:

@@ -12,18 +12,18 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, fields
+from enum import StrEnum
 from typing import Any, Generic, TypeVar, cast
 
 from discovery.driver_errors import GpuLost
 from discovery.model import Reason
 from discovery.nvml.calls import Calls, Field, Handle
-from discovery.sample import ReadingGroup
 from discovery.unread import unread_fields
 
 Value = TypeVar("Value")
 Read = TypeVar("Read")
 
-Groups = tuple[ReadingGroup, ...]
+Groups = tuple[StrEnum, ...]
 """A reading is made where one of these is selected; always where there are none."""
 
 
@@ -153,12 +153,10 @@ class ReadingPlan(Generic[Value]):
             if isinstance(held, _Part)
         }
         self._readings = sorted(_readings(template), key=lambda it: it[1].place)
-        self._groups: Collection[ReadingGroup] | None = None
+        self._groups: Collection[StrEnum] | None = None
         self._steps: Mapping[_Source, Mapping[str, Any]] = {}
 
-    def read(
-        self, gpu: OpenGpu, groups: Collection[ReadingGroup] = ()
-    ) -> tuple[Value, GpuLost | None]:
+    def read(self, gpu: OpenGpu, groups: Collection[StrEnum] = ()) -> tuple[Value, GpuLost | None]:
         """The value, and the loss of the GPU if that ended the reading: then the rest is missing.
 
         What the GPU does not give is a gap; what is not selected leaves none. Raises
@@ -173,7 +171,15 @@ class ReadingPlan(Generic[Value]):
             return self._made(found), error
         return self._made(found), None
 
-    def _asked(self, groups: Collection[ReadingGroup]) -> Mapping[_Source, Mapping[str, Any]]:
+    def names(self, groups: Collection[StrEnum]) -> frozenset[str]:
+        """Names of the fields that are read where one of these is selected, and only there."""
+        return frozenset(
+            what
+            for what, _, wanted_by in self._readings
+            if any(group in groups for group in wanted_by)
+        )
+
+    def _asked(self, groups: Collection[StrEnum]) -> Mapping[_Source, Mapping[str, Any]]:
         """Sources in their order, with names and details; kept for the next time."""
         if groups != self._groups:
             steps: dict[_Source, dict[str, Any]] = {}

@@ -125,6 +125,18 @@ def _by(read: Callable[[SampledGpu, str], Read], *groups: ReadingGroup) -> Read:
     return computed(read, groups=groups)
 
 
+def _rare(call: str, convert: Callable[[Any], Read]) -> Read | None:
+    """One call, made by the first sample after each discovery."""
+
+    def read(gpu: SampledGpu, what: str) -> Read | None:
+        def ask(calls: Calls) -> Read | None:
+            return calls.ask(what, call, gpu.handle, convert=convert)
+
+        return gpu.history.rare(gpu.bus_id, what, gpu.calls, ask)
+
+    return computed(read)
+
+
 def _clock(call: str, clock: int) -> int | None:
     return by_call(call, clock, convert=MEGAHERTZ)
 
@@ -146,14 +158,12 @@ _SAMPLE = ReadingPlan(
             "nvmlDeviceGetTemperature", pynvml.NVML_TEMPERATURE_GPU, convert=CELSIUS
         ),
         power_watts=by_call("nvmlDeviceGetPowerUsage", convert=MILLIWATTS),
-        energy_joules=by_call(
-            "nvmlDeviceGetTotalEnergyConsumption", convert=divided(1000, 1 << 60)
-        ),
-        pcie_replays=by_call("nvmlDeviceGetPcieReplayCounter", convert=whole(1 << 31)),
+        energy_joules=by_field(pynvml.NVML_FI_DEV_TOTAL_ENERGY_CONSUMPTION, divided(1000, 1 << 60)),
+        pcie_replays=by_field(pynvml.NVML_FI_DEV_PCIE_REPLAY_COUNTER, whole(1 << 31)),
         encoder_busy_ratio=by_call("nvmlDeviceGetEncoderUtilization", convert=_first),
         decoder_busy_ratio=by_call("nvmlDeviceGetDecoderUtilization", convert=_first),
-        remapped_rows=by_call("nvmlDeviceGetRemappedRows", convert=remapped_rows),
-        vgpu_licensed=by_call("nvmlDeviceGetGridLicensableFeatures_v4", convert=_licensed),
+        remapped_rows=_rare("nvmlDeviceGetRemappedRows", remapped_rows),
+        vgpu_licensed=_rare("nvmlDeviceGetGridLicensableFeatures_v4", _licensed),
         gpu_busy_ratio=_RATES.part(lambda rates: _SHARE(rates.gpu)),
         memory_busy_ratio=_RATES.part(lambda rates: _SHARE(rates.memory)),
         # drivers of the 545 series give this field a wrong type: DCGM's source says so

@@ -24,6 +24,7 @@ from discovery.model import GpuSnapshot, GpuState, Reason
 from discovery.nvml.calls import Handle
 from discovery.nvml.facts import read_driver, read_gpu, unreadable
 from discovery.nvml.history import History
+from discovery.nvml.lasting_facts import LastingFacts
 from discovery.nvml.mig_gpu import read_mig_gpu
 from discovery.nvml.samples import read_sample
 from discovery.nvml.session import (
@@ -60,8 +61,8 @@ from discovery.reader.protocol import (
 )
 from discovery.unread import unread_gpu
 
-EVENT_WAIT_MILLISECONDS = 500
-"""How long one wait for events lasts, and so how long a stop may take."""
+EVENT_WAIT_MILLISECONDS = 5000
+"""How long one wait for events lasts, where none comes."""
 
 EVENT_RETRY_SECONDS = 5.0
 
@@ -124,16 +125,14 @@ class EventThread:
             self._report_once(f"{bus_id}: XID events are not delivered: {error}")
 
     def close(self) -> bool:
-        """End the thread, then free the event set.
+        """End the thread and free the event set, where the thread does not wait in the driver.
 
-        False if the thread hangs in its wait: then nothing may be freed under it,
-        and the end of the process gives all back.
+        False where it does: then nothing may be freed under it. Its wait is not waited for, since
+        the process ends next, and that gives all back.
         """
         self._stop.set()
-        if self._thread is not None:
-            self._thread.join(timeout=2 * EVENT_WAIT_MILLISECONDS / 1000)
-            if self._thread.is_alive():
-                return False
+        if self._thread is not None and self._thread.is_alive():
+            return False
         if self._source is not None:
             self._source.close()
         return True
@@ -175,6 +174,7 @@ class SessionReader:
         with contextlib.suppress(threads.NoThread):  # then after each answer alone
             threads.started(self._watch_own_use, "own use")
         self._history = History()
+        self._facts = LastingFacts(time.monotonic)
 
     def answer(self, message: Request) -> None:
         """Answer one request in frames that end with Done or Refused."""
@@ -214,8 +214,9 @@ class SessionReader:
     def close(self) -> None:
         """Give all NVML handles back."""
         self._ended.set()
-        if self._events.close() and self._open:
+        if self._open:
             self._history.close()
+        if self._events.close() and self._open:
             close_session()
 
     def _discover(self, message: Discover) -> None:
@@ -262,7 +263,8 @@ class SessionReader:
             return unreadable(bus_id, GpuState.LOST, Reason.LOST, source, str(error))
         if gap is not None:
             return unread_gpu(bus_id, GpuState.UNREADABLE, gap)
-        gpu = read_gpu(bus_id, handle, handles)
+        gpu = read_gpu(bus_id, handle, handles, self._facts.of(bus_id))
+        self._facts.keep(gpu)
         if gpu.state is GpuState.PRESENT:
             self._keep(bus_id, handle, handles)
         return gpu

@@ -26,12 +26,15 @@ from exporters.gpuscape.switch_errors import Sxid
 from exporters.gpuscape.waste import WasteRecord
 
 FAMILIES: tuple[GpuscapeFamily, ...] = (
-    *gpu_fact_families.FAMILIES,
+    *(
+        replace(family, of_discovery=family.name not in gpu_fact_families.SAMPLED_TOO)
+        for family in gpu_fact_families.FAMILIES
+    ),
     *gpu_reading_families.FAMILIES,
     *profiling_families.FAMILIES,
     *mig_families.FAMILIES,
     *link_families.FAMILIES,
-    *topology_families.FAMILIES,
+    *(replace(family, of_discovery=True) for family in topology_families.FAMILIES),
     *allocation_families.FAMILIES,
     *process_families.FAMILIES,
     *switch_families.FAMILIES,

@@ -88,6 +88,15 @@ def _row_counts(gpu: GpuView) -> dict[str, float | None]:
     }
 
 
+SAMPLED_TOO = frozenset(
+    {
+        "gpuscape_gpu_row_remap_pending",
+        "gpuscape_gpu_row_remap_failed",
+        "gpuscape_gpu_remapped_rows_total",
+    }
+)
+"""Families whose newest numbers may be those of a sample."""
+
 FAMILIES: tuple[GpuscapeFamily, ...] = (
     GpuscapeFamily(
         name="gpuscape_driver_info",

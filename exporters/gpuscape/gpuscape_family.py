@@ -40,6 +40,8 @@ class GpuscapeFamily:
     """The readings it needs, next to those that are always made."""
     least: float = 0.0
     """Numbers below are impossible."""
+    of_discovery: bool = False
+    """It follows from the snapshot and the verdicts alone, whatever is sampled or held."""
 
     def announcement(self) -> str:
         """HELP and TYPE, the lines before the series of a family."""
@@ -48,18 +50,29 @@ class GpuscapeFamily:
 
 
 class GpuscapeText:
-    """The text of one family, render after render; keeps what stands before the numbers."""
+    """The text of one family, render after render; keeps what stands before the numbers.
+
+    A family of discoveries is rendered once for each snapshot.
+    """
 
     def __init__(self, family: GpuscapeFamily) -> None:
         self._family = family
         self._announcement = family.announcement()
         self._heads: dict[tuple[str, ...], str] = {}
+        self._rendered: tuple[NodeView, list[str]] | None = None
 
     def lines(self, node: NodeView) -> list[str]:
         """The announcement and a line for each series; nothing without series.
 
         Of two series with the same labels the first is written: scrapers refuse both.
         """
+        if not self._family.of_discovery:
+            return self._lines(node)
+        if self._rendered is None or not _same_discovery(self._rendered[0], node):
+            self._rendered = node, self._lines(node)
+        return self._rendered[1]
+
+    def _lines(self, node: NodeView) -> list[str]:
         family, heads = self._family, self._heads
         numbers: dict[str, str] = {}
         for values, number in family.series(node):
@@ -79,6 +92,10 @@ class GpuscapeText:
         # Text from a driver or a process may hold what UTF-8 cannot say.
         self._heads[values] = head.encode("utf-8", "replace").decode("utf-8")
         return self._heads[values]
+
+
+def _same_discovery(before: NodeView, now: NodeView) -> bool:
+    return before.snapshot is now.snapshot and before.health == now.health
 
 
 # Families by what they are about

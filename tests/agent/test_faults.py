@@ -125,7 +125,7 @@ def test_nine_hanging_gpus_of_sixteen_end_all_readings_and_leave_the_labels(
 def test_gpus_that_hang_before_the_agent_starts_are_counted_in_its_labels(tmp_path: Path) -> None:
     simulation, file = Simulation.create("hgx-h100", tmp_path), tmp_path / "features"
     for bus_id in tuple(simulation.state.gpus)[3:5]:
-        simulation.fault(Hang(uninterruptible=True), "nvmlDeviceGetName", bus_id=bus_id)
+        simulation.fault(Hang(uninterruptible=True), "nvmlDeviceGetUUID", bus_id=bus_id)
     with running(simulation, *QUICK, "--feature-file", str(file)) as agent:
         until(lambda: (agent.gpus("hung"), agent.gpus("present")) == (2, 6))
         until(lambda: _readings(agent) == 6)

@@ -108,9 +108,9 @@ def test_a_signal_ends_it_even_while_a_probe_hangs(simulation: Simulation) -> No
     limits = ("--deadline", "1h", "--tick-limit", "24h")
     with running(simulation, *limits, "--discover-interval", "1s") as agent:
         until(lambda: agent.gpus("present") == 2)
-        simulation.fault(Crash(), "nvmlDeviceGetName", bus_id=gpu, times=2)
+        simulation.fault(Crash(), "nvmlDeviceGetUUID", bus_id=gpu, times=2)
         until(lambda: agent.gpus("unreadable") == 1)
-        simulation.fault(Hang(uninterruptible=True), "nvmlDeviceGetName", bus_id=gpu)
+        simulation.fault(Hang(uninterruptible=True), "nvmlDeviceGetUUID", bus_id=gpu)
         until(lambda: simulation.clients() == 2)
         agent.signal(signal.SIGTERM)
         assert agent.process.wait(SOON) == 0

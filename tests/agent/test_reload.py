@@ -114,7 +114,7 @@ def test_a_gpu_that_hangs_stays_in_quarantine(simulation: Simulation) -> None:
     bus_id = next(iter(simulation.state.gpus))
     with running(simulation, "--deadline", "1s", "--discover-interval", "1s") as agent:
         until(lambda: agent.gpus("present") == 2)
-        simulation.fault(Hang(uninterruptible=True), "nvmlDeviceGetName", bus_id=bus_id)
+        simulation.fault(Hang(uninterruptible=True), "nvmlDeviceGetUUID", bus_id=bus_id)
         until(lambda: agent.gpus("hung") == 1 and len(agent.readers()) == 2)
         before = {reader.pid for reader in agent.readers()}
         _reload(agent)

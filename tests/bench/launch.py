@@ -8,6 +8,7 @@ when that closes. Nothing is imported that the exporter would not, so its memory
 
 from __future__ import annotations
 
+import copy
 import importlib
 import mmap
 import os
@@ -100,7 +101,8 @@ def gpuscape(
     def render() -> None:
         latest = running[0]
         assert latest.snapshot is not None
-        latest.show_snapshot(latest.snapshot, time.monotonic())
+        latest.show_snapshot(copy.copy(latest.snapshot), time.monotonic())  # as if read anew
+        latest.metrics()
 
     LatestMetrics.__init__ = known  # type: ignore[method-assign,assignment]  # as before, but known here
     _meter_readers(meter_file)

@@ -62,11 +62,9 @@ ALWAYS = {
     "nvmlDeviceGetMemoryInfo_v2",
     "nvmlDeviceGetMigDeviceHandleByIndex",
     "nvmlDeviceGetMigMode",
-    "nvmlDeviceGetPcieReplayCounter",
     "nvmlDeviceGetPowerUsage",
     "nvmlDeviceGetRemappedRows",
     "nvmlDeviceGetTemperature",
-    "nvmlDeviceGetTotalEnergyConsumption",
     "nvmlDeviceGetUtilizationRates",
 }
 """Called without groups too; they are put through the same beside this."""

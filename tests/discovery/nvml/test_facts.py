@@ -377,8 +377,11 @@ def test_a_vgpu_is_licensed_where_its_feature_is_in_a_state_above_0(
         feature = answer.gridLicensableFeatures[place]
         feature.featureCode, feature.featureState = code, state
     monkeypatch.setattr(pynvml, "nvmlDeviceGetGridLicensableFeatures_v4", lambda _: answer)
+    machine.history.rediscovered({WHOLE.bus_id})
     assert machine.sample(WHOLE.bus_id, ()).vgpu_licensed is licensed
     answer.isGridLicenseSupported = 0
+    assert machine.sample(WHOLE.bus_id, ()).vgpu_licensed is licensed  # asked once a discovery
+    machine.history.rediscovered({WHOLE.bus_id})
     assert machine.sample(WHOLE.bus_id, ()).vgpu_licensed is False
 
 

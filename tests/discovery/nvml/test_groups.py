@@ -24,8 +24,6 @@ ALWAYS = {
     "nvmlDeviceGetClockInfo": 2,
     "nvmlDeviceGetTemperature": 1,
     "nvmlDeviceGetPowerUsage": 1,
-    "nvmlDeviceGetTotalEnergyConsumption": 1,
-    "nvmlDeviceGetPcieReplayCounter": 1,
     "nvmlDeviceGetEncoderUtilization": 1,
     "nvmlDeviceGetDecoderUtilization": 1,
     "nvmlDeviceGetRemappedRows": 1,

@@ -35,6 +35,7 @@ class ReaderBench:
         leaves_slow_gpus: bool = False,
         age_seconds: float = math.inf,
         limits: ReaderLimits | None = None,
+        events: bool = True,
         known_gpus: KnownGpus | None = None,
     ) -> None:
         self.simulation = simulation
@@ -47,6 +48,7 @@ class ReaderBench:
                 host_root=str(simulation.host_root),
                 simulation=str(simulation.state_file),
                 limits=limits or ReaderLimits(),
+                events=events,
             ),
             deadline_seconds=deadline_seconds,
             init_seconds=init_seconds,

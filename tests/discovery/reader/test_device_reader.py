@@ -41,6 +41,14 @@ def bench(tmp_path: Path) -> Iterator[ReaderBench]:
     bench.close()
 
 
+@pytest.fixture
+def leaving(tmp_path: Path) -> Iterator[ReaderBench]:
+    """Readers that close their session when they end."""
+    bench = ReaderBench(Simulation.create("a30-pair", tmp_path), events=False)
+    yield bench
+    bench.close()
+
+
 PRESENT, HUNG, LOST = GpuState.PRESENT, GpuState.HUNG, GpuState.LOST
 UNREADABLE = GpuState.UNREADABLE
 
@@ -122,7 +130,7 @@ def test_the_child_has_an_empty_environment_and_one_descriptor(bench: ReaderBenc
 def test_a_gpu_that_hangs_is_quarantined_and_the_others_are_read_in_the_same_answer(
     bench: ReaderBench,
 ) -> None:
-    bench.simulation.fault(Hang(), "nvmlDeviceGetName", bus_id=bench.bus_ids[0])
+    bench.simulation.fault(Hang(), "nvmlDeviceGetUUID", bus_id=bench.bus_ids[0])
     gpus = bench.reader.discover().gpus
     assert [gpu.state for gpu in gpus] == [HUNG, PRESENT]
     assert gpus[0].uuid is not None  # known from before
@@ -140,7 +148,7 @@ def test_what_was_asked_of_a_reader_that_timed_out_is_logged(
         case "driver":
             bench.simulation.fault(Hang(), "nvmlSystemGetDriverVersion")
         case "a GPU":
-            bench.simulation.fault(Hang(), "nvmlDeviceGetName", bus_id=bench.bus_ids[0])
+            bench.simulation.fault(Hang(), "nvmlDeviceGetUUID", bus_id=bench.bus_ids[0])
         case "start":
             os.kill(child.pid, signal.SIGSTOP)
     with contextlib.suppress(ReaderStuck):
@@ -181,7 +189,7 @@ def test_the_reader_tells_of_each_pair_of_gpus(bench: ReaderBench) -> None:
 def test_a_quarantined_gpu_is_not_touched_until_its_probe_is_due_and_then_freed(
     bench: ReaderBench,
 ) -> None:
-    bench.simulation.fault(Hang(), "nvmlDeviceGetName", bus_id=bench.bus_ids[0])
+    bench.simulation.fault(Hang(), "nvmlDeviceGetUUID", bus_id=bench.bus_ids[0])
     bench.states()
     bench.simulation.clear()
     assert bench.probe() == ()
@@ -206,7 +214,7 @@ def test_a_gpu_that_hangs_in_its_readings_alone_stays_in_quarantine(
 
 
 def test_a_probe_that_hangs_disturbs_nothing_and_is_put_off(bench: ReaderBench) -> None:
-    bench.simulation.fault(Hang(), "nvmlDeviceGetName", bus_id=bench.bus_ids[0])
+    bench.simulation.fault(Hang(), "nvmlDeviceGetUUID", bus_id=bench.bus_ids[0])
     bench.states()
     working = bench.children()
     bench.now += 5.0
@@ -224,7 +232,7 @@ def test_where_every_gpu_hangs_the_driver_still_answers_through_one_more_child(
     bench: ReaderBench,
 ) -> None:
     for bus_id in bench.bus_ids:
-        bench.simulation.fault(Hang(uninterruptible=True), "nvmlDeviceGetName", bus_id=bus_id)
+        bench.simulation.fault(Hang(uninterruptible=True), "nvmlDeviceGetUUID", bus_id=bus_id)
     for _ in range(2):
         assert bench.states() == [HUNG, HUNG]
     assert len(bench.children()) == 3
@@ -232,7 +240,7 @@ def test_where_every_gpu_hangs_the_driver_still_answers_through_one_more_child(
 
 
 def test_a_gpu_is_probed_once_the_child_that_is_stuck_on_it_has_ended(bench: ReaderBench) -> None:
-    bench.simulation.fault(Hang(uninterruptible=True), "nvmlDeviceGetName", bus_id=bench.bus_ids[0])
+    bench.simulation.fault(Hang(uninterruptible=True), "nvmlDeviceGetUUID", bus_id=bench.bus_ids[0])
     assert bench.states() == [HUNG, PRESENT]
     bench.now += 60.0
     bench.probe()
@@ -259,8 +267,10 @@ def test_a_driver_that_hangs_at_init_blames_no_gpu_and_gets_no_second_child(
 
 
 def test_children_that_hang_while_they_leave_count_as_stuck_and_do_not_pile_up(
-    bench: ReaderBench,
+    leaving: ReaderBench,
 ) -> None:
+    """A reader that waits for events leaves without a call, and so without a hang."""
+    bench = leaving
     bench.simulation.fault(Hang(uninterruptible=True), "nvmlShutdown")
     bench.simulation.fault(Return(code=15), bus_id=bench.bus_ids[0])  # asks for new sessions
     bench.simulation.log_calls()
@@ -292,7 +302,7 @@ def test_a_killed_reader_is_replaced_within_the_next_request(bench: ReaderBench)
 
 
 def test_a_gpu_on_which_the_reader_dies_again_and_again_is_left_alone(bench: ReaderBench) -> None:
-    bench.simulation.fault(Crash(by="kill"), "nvmlDeviceGetName", bus_id=bench.bus_ids[1])
+    bench.simulation.fault(Crash(by="kill"), "nvmlDeviceGetUUID", bus_id=bench.bus_ids[1])
     assert bench.states() == [PRESENT, UNREADABLE]
     assert bench.reader.health().deaths == 2
     gap = bench.reader.discover().gpus[1].gap("state")
@@ -369,8 +379,8 @@ def test_a_gpu_that_does_not_answer_is_looked_for_in_a_new_session_each_time(
 
 
 def test_a_gpu_that_was_read_before_it_hung_counts_as_hung(bench: ReaderBench) -> None:
-    bench.simulation.fault(Hang(), "nvmlDeviceGetName", bus_id=bench.bus_ids[1])
-    bench.simulation.fault(Hang(), "nvmlDeviceGetName", bus_id=bench.bus_ids[0], after=1)
+    bench.simulation.fault(Hang(), "nvmlDeviceGetUUID", bus_id=bench.bus_ids[1])
+    bench.simulation.fault(Hang(), "nvmlDeviceGetUUID", bus_id=bench.bus_ids[0], after=1)
     assert bench.states() == [HUNG, HUNG]
 
 
@@ -487,7 +497,7 @@ def test_a_session_that_the_driver_refuses_is_refused_with_its_sentence(
 
 
 def test_release_ends_a_child_that_hangs_in_the_driver_too(bench: ReaderBench) -> None:
-    bench.simulation.fault(Hang(uninterruptible=True), "nvmlDeviceGetName", bus_id=bench.bus_ids[0])
+    bench.simulation.fault(Hang(uninterruptible=True), "nvmlDeviceGetUUID", bus_id=bench.bus_ids[0])
     bench.states()
     assert bench.reader.release()
     assert (bench.children(), bench.simulation.clients()) == ([], 0)
@@ -495,10 +505,10 @@ def test_release_ends_a_child_that_hangs_in_the_driver_too(bench: ReaderBench) -
 
 def test_release_ends_a_probe_that_hangs_too(tmp_path: Path) -> None:
     bench = ReaderBench(Simulation.create("a30-pair", tmp_path), deadline_seconds=SOON)
-    bench.simulation.fault(Crash(), "nvmlDeviceGetName", bus_id=bench.bus_ids[0])
+    bench.simulation.fault(Crash(), "nvmlDeviceGetUUID", bus_id=bench.bus_ids[0])
     bench.states()
     bench.simulation.clear()
-    bench.simulation.fault(Hang(uninterruptible=True), "nvmlDeviceGetName", bus_id=bench.bus_ids[0])
+    bench.simulation.fault(Hang(uninterruptible=True), "nvmlDeviceGetUUID", bus_id=bench.bus_ids[0])
     bench.now += 5.0
     probing = threading.Thread(target=bench.probe)
     probing.start()

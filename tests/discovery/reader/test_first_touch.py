@@ -85,7 +85,7 @@ def test_what_initialises_is_shown_meanwhile(on: Benches) -> None:
 
 def test_a_gpu_that_has_answered_before_has_the_short_deadline(on: Benches) -> None:
     bench = on("a30-pair")
-    bench.simulation.fault(Hang(), "nvmlDeviceGetName", bus_id=bench.bus_ids[0])
+    bench.simulation.fault(Hang(), "nvmlDeviceGetUUID", bus_id=bench.bus_ids[0])
     assert why(bench) == [IN_TIME, ""]
 
 
@@ -94,14 +94,14 @@ def test_a_gpu_that_a_stuck_reader_has_open_has_the_short_deadline(on: Benches) 
     bench = on("t4")
     for place in (0, 2):
         bench.simulation.fault(
-            Hang(uninterruptible=True), "nvmlDeviceGetName", bus_id=bench.bus_ids[place]
+            Hang(uninterruptible=True), "nvmlDeviceGetUUID", bus_id=bench.bus_ids[place]
         )
     assert why(bench) == [IN_TIME, "", IN_TIME, ""]
 
 
 def test_a_driver_that_a_stuck_reader_has_open_has_the_short_deadline(on: Benches) -> None:
     bench = on("t4")
-    bench.simulation.fault(Hang(uninterruptible=True), "nvmlDeviceGetName", bus_id=bench.bus_ids[0])
+    bench.simulation.fault(Hang(uninterruptible=True), "nvmlDeviceGetUUID", bus_id=bench.bus_ids[0])
     bench.simulation.fault(Hang(uninterruptible=True), "nvmlInit*")
     with pytest.raises(ReaderStuck, match=IN_TIME):
         bench.reader.discover()
@@ -111,7 +111,7 @@ def test_a_gpu_that_nobody_has_open_any_more_has_the_long_deadline(on: Benches) 
     """It may have to be initialised again: the reader that hung has ended."""
     bench = on("t4", init_seconds=SLOW_SECONDS)
     for place in (0, 2):
-        bench.simulation.fault(Hang(), "nvmlDeviceGetName", bus_id=bench.bus_ids[place])
+        bench.simulation.fault(Hang(), "nvmlDeviceGetUUID", bus_id=bench.bus_ids[place])
     assert why(bench) == [IN_TIME, "", f"no answer within {SLOW_SECONDS:g} s", ""]
 
 
@@ -120,7 +120,7 @@ def test_a_reader_that_ends_while_another_relied_on_it_makes_the_deadline_long(
 ) -> None:
     bench = on("t4")
     fault = bench.simulation.fault(
-        Hang(uninterruptible=True), "nvmlDeviceGetName", bus_id=bench.bus_ids[0]
+        Hang(uninterruptible=True), "nvmlDeviceGetUUID", bus_id=bench.bus_ids[0]
     )
     bench.simulation.fault(Delay(seconds=SLOW_SECONDS), OPEN, bus_id=bench.bus_ids[1], times=1)
     bench.on_news = lambda: bench.simulation.clear(fault)  # once the other one is stuck
@@ -129,7 +129,7 @@ def test_a_reader_that_ends_while_another_relied_on_it_makes_the_deadline_long(
 
 def test_a_probe_waits_for_a_gpu_to_be_initialised_again(on: Benches) -> None:
     bench = on("a30-pair")
-    fault = bench.simulation.fault(Hang(), "nvmlDeviceGetName", bus_id=bench.bus_ids[0])
+    fault = bench.simulation.fault(Hang(), "nvmlDeviceGetUUID", bus_id=bench.bus_ids[0])
     assert bench.states() == ["hung", "present"]
     bench.simulation.clear(fault)
     bench.simulation.fault(Delay(seconds=SLOW_SECONDS), OPEN, bus_id=bench.bus_ids[0])
@@ -141,7 +141,7 @@ def test_gpus_are_probed_side_by_side(on: Benches) -> None:
     """One that is well again does not wait for the deadlines of those that still hang."""
     bench = on("t4", init_seconds=SLOW_SECONDS)
     faults = [
-        bench.simulation.fault(Hang(), "nvmlDeviceGetName", bus_id=bus_id)
+        bench.simulation.fault(Hang(), "nvmlDeviceGetUUID", bus_id=bus_id)
         for bus_id in bench.bus_ids
     ]
     assert bench.states() == ["hung"] * 4
@@ -158,7 +158,7 @@ def test_gpus_are_probed_side_by_side(on: Benches) -> None:
 def test_no_more_gpus_are_probed_at_once_than_may_hang(on: Benches) -> None:
     bench = on("hgx-16")
     for bus_id in bench.bus_ids[: MOST_STUCK + 1]:
-        bench.simulation.fault(Hang(uninterruptible=True), "nvmlDeviceGetName", bus_id=bus_id)
+        bench.simulation.fault(Hang(uninterruptible=True), "nvmlDeviceGetUUID", bus_id=bus_id)
     for bus_id in bench.bus_ids[: MOST_STUCK + 1]:
         bench.reader._children.quarantine.isolate(bus_id, Reason.HUNG, "stalled", bench.now)
     bench.now += SOON
@@ -171,7 +171,7 @@ def test_no_more_gpus_are_probed_at_once_than_may_hang(on: Benches) -> None:
 
 def test_a_first_missed_deadline_is_confirmed_by_a_probe_that_fails(on: Benches) -> None:
     bench = on("a30-pair", init_seconds=DEADLINE_SECONDS)
-    bench.simulation.fault(Hang(), "nvmlDeviceGetName", bus_id=bench.bus_ids[0])
+    bench.simulation.fault(Hang(), "nvmlDeviceGetUUID", bus_id=bench.bus_ids[0])
     assert bench.states() == ["hung", "present"]
     assert bench.reader.health().missed_once == {bench.bus_ids[0]}
     assert bench.probe() == ()  # none is due yet
@@ -183,7 +183,7 @@ def test_a_first_missed_deadline_is_confirmed_by_a_probe_that_fails(on: Benches)
 
 def test_a_first_missed_deadline_is_confirmed_by_a_call_that_does_not_return(on: Benches) -> None:
     bench = on("a30-pair")
-    bench.simulation.fault(Hang(uninterruptible=True), "nvmlDeviceGetName", bus_id=bench.bus_ids[0])
+    bench.simulation.fault(Hang(uninterruptible=True), "nvmlDeviceGetUUID", bus_id=bench.bus_ids[0])
     assert bench.states() == ["hung", "present"]
     starts = bench.reader.health().starts
     assert bench.reader.health().missed_once == {bench.bus_ids[0]}

@@ -36,7 +36,7 @@ def on(tmp_path: Path) -> Iterator[Benches]:
 
 
 def hang(
-    bench: ReaderBench, places: Sequence[int], entry: str = "nvmlDeviceGetName", after: int = 0
+    bench: ReaderBench, places: Sequence[int], entry: str = "nvmlDeviceGetUUID", after: int = 0
 ) -> dict[int, int]:
     """Let calls on these GPUs hang, deaf to SIGTERM; place to the number that ends its hang."""
     return {
@@ -87,7 +87,7 @@ def test_gpus_that_hang_from_the_first_discovery_on_hide_no_other(tmp_path: Path
     hung = range(2, 7)
     bus_ids = tuple(simulation.state.gpus)
     for place in hung:
-        simulation.fault(Hang(), "nvmlDeviceGetName", bus_id=bus_ids[place])
+        simulation.fault(Hang(), "nvmlDeviceGetUUID", bus_id=bus_ids[place])
     bench = ReaderBench(simulation)
     assert bench.states() == states(8, hung)
     bench.close()
@@ -136,7 +136,7 @@ def test_a_gpu_that_stalled_is_back_in_a_minute_while_another_hangs_for_good(
     bench = on("t4")
     hang(bench, (3,))
     bench.states()
-    stall = bench.simulation.fault(Hang(), "nvmlDeviceGetName", bus_id=bench.bus_ids[1])
+    stall = bench.simulation.fault(Hang(), "nvmlDeviceGetUUID", bus_id=bench.bus_ids[1])
     assert bench.states() == states(4, (1, 3))
     for _ in range(tries):
         bench.now += 30.0
@@ -195,7 +195,7 @@ def test_a_reader_that_works_is_kept_where_no_other_could_be_started(on: Benches
     """One GPU is free again, but the probe of the next has met a driver that hangs as a whole."""
     bench = on("t4")
     for place in (0, 1):
-        bench.simulation.fault(Hang(), "nvmlDeviceGetName", bus_id=bench.bus_ids[place])
+        bench.simulation.fault(Hang(), "nvmlDeviceGetUUID", bus_id=bench.bus_ids[place])
     assert bench.states() == states(4, (0, 1))
     bench.simulation.clear()
     bench.now += WATCH_SECONDS

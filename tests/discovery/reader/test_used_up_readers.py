@@ -58,7 +58,8 @@ def test_a_library_that_leaks_has_its_reader_replaced_and_every_sample_is_whole(
     with caplog.at_level(logging.WARNING):
         while first in bench.children():
             assert len(bench.reader.sample()) == 2
-            assert sum(it.memory_info().rss for it in bench.children()) < 400 * MIB
+            # each by itself: how long a process takes to end is the machine's
+            assert all(it.memory_info().rss < 300 * MIB for it in bench.children())
     health = bench.reader.health()
     assert (health.hangs, health.deaths, health.event_losses) == (0, 0, 0)
     assert set(health.replaced) == {why}

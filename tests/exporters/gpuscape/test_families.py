@@ -15,6 +15,7 @@ from discovery.unread import unread_sample
 from exporters.gpuscape.core_families import groups
 from exporters.gpuscape.families import FAMILIES, GpuscapeFamilies
 from exporters.gpuscape.gpuscape_family import GpuscapeFamily
+from exporters.gpuscape.node_view import view
 from exporters.gpuscape.process_use import ProcessUse
 from tests import build, exposition, promlint
 from tests.exporters.gpuscape_series import HOSTILE, all_silent, everything, held, split
@@ -39,6 +40,25 @@ def test_a_family_is_served_as_declared_and_as_prometheus_wants_it(family: Gpusc
     assert served.kind == family.kind
     assert {name for _, labels in served.series for name, _ in labels} <= set(family.labels)
     assert promlint.problems(served) == []
+
+
+@pytest.mark.parametrize(
+    "family", [it for it in FAMILIES if it.of_discovery], ids=lambda family: family.name
+)
+def test_a_family_of_discoveries_does_not_change_with_readings(family: GpuscapeFamily) -> None:
+    full = view(SNAPSHOT, SAMPLES, **ABOUT)
+    bare = view(SNAPSHOT, (), health=full.health)
+    assert list(family.series(full)) == list(family.series(bare))
+
+
+def test_a_new_snapshot_or_verdict_shows_at_once() -> None:
+    families = GpuscapeFamilies()
+    families.render(SNAPSHOT, SAMPLES, **ABOUT)
+    later = replace(SNAPSHOT, gpus=SNAPSHOT.gpus[:1])
+    worse = {**ABOUT, "health": dict.fromkeys(ABOUT["health"], ("unhealthy", "xid"))}
+    for snapshot, about in ((later, ABOUT), (later, worse), (SNAPSHOT, worse), (SNAPSHOT, ABOUT)):
+        found = families.render(snapshot, SAMPLES, **about)
+        assert found == GpuscapeFamilies().render(snapshot, SAMPLES, **about)
 
 
 def test_facts_in_labels_have_the_value_1() -> None:
