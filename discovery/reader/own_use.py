@@ -18,7 +18,7 @@ from typing import Final
 
 from discovery.reader.protocol import Grown, ReaderLimits
 
-CHECK_SECONDS: Final = 1.0
+CHECK_SECONDS: Final = 2.0
 FIRST_TO_END: Final = 1000
 """The highest value of oom_score_adj."""
 _NEEDED: Final = 2
@@ -38,7 +38,7 @@ def end_first() -> None:
 def private_bytes() -> int | None:
     """Private memory of this process that is resident; None where the kernel does not show it.
 
-    Of statm, whose text is shorter than that of status: it is read every second.
+    Of statm, whose text is shorter than that of status: it is read every two seconds.
     """
     with contextlib.suppress(OSError):
         _, resident, of_files_or_shared, *_ = (_SELF / "statm").read_bytes().split()
