@@ -144,8 +144,8 @@ def read_gpu(
 
     ``peers`` are the handles of GPUs read before it, for the PCIe ancestor levels. ``known`` is
     the GPU as it was read whole in this session: what lasts as long as its UUID is taken from
-    there (:mod:`discovery.nvml.lasting_facts`). A GPU that is lost on the way keeps what was read
-    until then. Raises DriverAbsent or DriverMismatch when the whole session is gone.
+    there (:class:`discovery.nvml.history.LastingFacts`). A GPU that is lost on the way keeps what
+    was read until then. Raises DriverAbsent or DriverMismatch when the whole session is gone.
     """
     calls = Calls()
     gpu = _DiscoveredGpu(bus_id=bus_id, handle=handle, calls=calls, peers=peers, known=known)

@@ -1,17 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What one sample leaves for the next: the reader keeps it for as long as its session is open."""
+"""What one reading leaves for the next: the reader keeps it for as long as its session is open."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from typing import Any, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
-from discovery.model import Gap, Reason
+from discovery.model import Gap, GpuSnapshot, GpuState, Reason
 from discovery.nvml.calls import Calls, Handle
+from discovery.nvml.facts import LASTING
 from discovery.nvml.link_counters import Ports, find_ports
 from discovery.nvml.p2p import P2P, Peers, find_p2p
 from discovery.nvml.processes import Utilization
 from discovery.nvml.profiling import Profiler
+
+WHOLE_SECONDS: Final = 600.0
+"""After this a GPU is read whole again."""
 
 Value = TypeVar("Value")
 
@@ -65,3 +69,36 @@ class History:
     def close(self) -> None:
         """Give the driver its buffers back."""
         self.profiler.close()
+
+
+class LastingFacts:
+    """GPUs that were read whole, by bus id; for one thread.
+
+    Names, numbers and the far ends of links stay as they are while the GPU answers under its UUID;
+    a GPU that is taken away, reset or given another firmware is lost first, or has its handles
+    released. They are read again after WHOLE_SECONDS all the same.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._known: dict[str, tuple[float, GpuSnapshot]] = {}
+
+    def of(self, bus_id: str) -> GpuSnapshot | None:
+        """The GPU as it was read whole; None where that is too long ago, or was not whole."""
+        at, gpu = self._known.get(bus_id, (0.0, None))
+        return gpu if self._clock() - at < WHOLE_SECONDS else None
+
+    def keep(self, gpu: GpuSnapshot) -> None:
+        """Know this GPU, which was just read."""
+        if gpu.state is not GpuState.PRESENT or not _is_whole(gpu):
+            self._known.pop(gpu.bus_id, None)
+            return
+        at = self._clock() if self.of(gpu.bus_id) is None else self._known[gpu.bus_id][0]
+        self._known[gpu.bus_id] = at, gpu
+
+
+def _is_whole(gpu: GpuSnapshot) -> bool:
+    """Whether asking again would give no more: what failed may answer the next time."""
+    return gpu.uuid is not None and all(
+        gap.reason is Reason.UNSUPPORTED for gap in gpu.gaps if gap.what in LASTING
+    )

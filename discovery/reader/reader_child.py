@@ -23,8 +23,7 @@ from discovery.mig_state import MigGpu
 from discovery.model import GpuSnapshot, GpuState, Reason
 from discovery.nvml.calls import Handle
 from discovery.nvml.facts import read_driver, read_gpu, unreadable
-from discovery.nvml.history import History
-from discovery.nvml.lasting_facts import LastingFacts
+from discovery.nvml.history import History, LastingFacts
 from discovery.nvml.mig_gpu import read_mig_gpu
 from discovery.nvml.samples import read_sample
 from discovery.nvml.session import (

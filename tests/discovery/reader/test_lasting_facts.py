@@ -13,7 +13,7 @@ from msgspec import structs
 
 from discovery.model import Gap, GpuSnapshot, GpuState, Reason
 from discovery.nvml.facts import LASTING
-from discovery.nvml.lasting_facts import WHOLE_SECONDS, LastingFacts
+from discovery.nvml.history import WHOLE_SECONDS, LastingFacts
 from discovery.simulator.simulation import Return, Simulation
 from discovery.simulator.state.machine_state import MachineState
 from discovery.unread import unread_gpu
