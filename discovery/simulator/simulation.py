@@ -80,7 +80,7 @@ class Simulation:
         """
         if isinstance(machine, str):
             name, machine = machine, machine_catalog.load_machine(machine)
-        models = dict(machine_catalog.load_models() if models is None else models)
+        models = machine.known_models(machine_catalog.load_models() if models is None else models)
         simulated_host.render(machine, models, directory / _HOST_ROOT)
         state = initial(name, machine, models, now=time.monotonic())
         mig_capabilities.show_instances(directory / _HOST_ROOT, state)

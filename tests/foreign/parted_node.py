@@ -25,15 +25,25 @@ from tests.foreign.nvidia_smi import nvidia_smi
 MODELS: Final = load_models()
 
 
+WITHOUT_MACHINE: Final[Mapping[str, str]] = {
+    "a800-sxm4-80gb": "a100-sxm4-80gb",
+    "h20-96gb": "h200-sxm-141gb",
+    "gh200-96gb": "h200-sxm-141gb",
+    "b300-sxm-270gb": "b200-sxm-180gb",
+    "gb300": "gb200",
+}
+"""Models that no machine has, and the model whose place they take."""
+
+
 def _first_gpus() -> Mapping[str, tuple[str, int]]:
-    """Of each model that can have MIG, the first machine that has it, and the GPU's place."""
+    """Of each model that can have MIG, the first machine with it or its like, and the place."""
     found: dict[str, tuple[str, int]] = {}
     for name in machine_names():
         machine = load_machine(name)
         for place, gpu in enumerate(machine.gpus if machine.driver else ()):
             if MODELS[gpu.model].mig and not gpu.excluded:
                 found.setdefault(gpu.model, (name, place))
-    return found
+    return found | {model: found[like] for model, like in WITHOUT_MACHINE.items()}
 
 
 FIRST_GPUS: Final = _first_gpus()
@@ -84,4 +94,4 @@ def with_gpus(name: str, gpus: Sequence[Gpu]) -> MachineDescription:
 def with_one(model: str) -> MachineDescription:
     """A machine with one GPU of this model, MIG off."""
     name, place = FIRST_GPUS[model]
-    return with_gpus(name, load_machine(name).gpus[place : place + 1])
+    return with_gpus(name, (replace(load_machine(name).gpus[place], model=model),))

@@ -6,11 +6,15 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from api.mig_resources import MigStrategy
+from discovery.simulator.description.machine_schema import GpuInstanceProfile, MigInstanceSpec
+from discovery.simulator.simulation import Simulation
 from tests.catalog import WITH_DRIVER, by_kind
 from tests.foreign.foreign_programs import foreign
 from tests.foreign.gpu_feature_discovery import Labels, feature_discovery, our_labels
+from tests.foreign.parted_node import MODELS, WITHOUT_MACHINE, with_one
 
 pytestmark = pytest.mark.cluster
 
@@ -46,6 +50,42 @@ def test_labels_are_equal(name: str, strategy: MigStrategy, programs: Path) -> N
     excepted = EXCEPTIONS.get(name, frozenset())
     assert differing(theirs, ours) == excepted
     assert excepted.isdisjoint(theirs)
+
+
+@pytest.mark.parametrize("strategy", list(MigStrategy))
+@pytest.mark.parametrize("model", WITHOUT_MACHINE)
+def test_labels_of_a_model_that_no_machine_has_are_equal(
+    model: str, strategy: MigStrategy, programs: Path, tmp_path: Path
+) -> None:
+    """A GPU for each profile, cut into as many instances as fit, and one whole GPU in front."""
+    machine = with_one(model)
+    layouts = [(), *(_filled(profile) for profile in MODELS[model].mig)]
+    gpus = tuple(
+        replace(
+            machine.gpus[0],
+            bus_id=f"0000:{0xA0 + at:02x}:00.0",
+            path=(),
+            numa_id=None,
+            mig=bool(layout) or strategy is MigStrategy.SINGLE,
+            instances=layout,
+        )
+        for at, layout in enumerate(layouts[1:2] * 2 if strategy is MigStrategy.SINGLE else layouts)
+    )
+    whole = replace(machine, gpus=gpus, nics=(), functions=())
+    with foreign(Simulation.create(whole, tmp_path)) as there:
+        theirs = feature_discovery(there, programs, strategy)
+        ours = our_labels(there, strategy)
+
+    assert theirs == ours
+    assert any(".count" in key and "mig-" in key for key in ours) == (strategy == MigStrategy.MIXED)
+
+
+def _filled(profile: GpuInstanceProfile) -> tuple[MigInstanceSpec, ...]:
+    starts = [start for start in profile.starts if (start - profile.starts[0]) % profile.size == 0]
+    return tuple(
+        MigInstanceSpec(profile=profile.name, start=start, id=number)
+        for number, start in enumerate(starts[: profile.max], 1)
+    )
 
 
 @pytest.mark.parametrize("strategy", list(MigStrategy))

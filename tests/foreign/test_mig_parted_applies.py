@@ -45,7 +45,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 
 TRIED: Final = list(FIRST_GPUS) if SCALE > 1 else ["a100-sxm4-40gb", "h100-sxm5-80gb"]
 """One with resets and one without."""
-NEWER: Final = ("b200-sxm-180gb", "gb200", "rtx-pro-6000")
+NEWER: Final = ("b200-sxm-180gb", "gb200", "b300-sxm-270gb", "gb300", "rtx-pro-6000")
 """0.10.0 has no default configurations for these: it gets our list, which has upstream's of now."""
 FEW: Final = ("all-balanced", "all-1g.10gb.me", "all-1g.5gb.me")
 """The configurations that `make test` tries."""

@@ -17,19 +17,26 @@ from tests.mig.mig_gpus import mig_gpu
 
 A100_40: Final = "7 1g.5gb, 4 1g.10gb, 3 2g.10gb, 2 3g.20gb, 1 4g.20gb, 1 7g.40gb"
 GB_80: Final = "7 1g.10gb, 4 1g.20gb, 3 2g.20gb, 2 3g.40gb, 1 4g.40gb, 1 7g.80gb"
+GB_96: Final = "7 1g.12gb, 4 1g.24gb, 3 2g.24gb, 2 3g.48gb, 1 4g.48gb, 1 7g.96gb"
 PUBLISHED: Final[Mapping[str, str]] = {
     "a30": "4 1g.6gb, 2 2g.12gb, 1 4g.24gb",
     "a100-sxm4-40gb": A100_40,
     "a100-pcie-40gb": A100_40,
     "a100-sxm4-80gb": GB_80,
     "h100-sxm5-80gb": GB_80,
+    "a800-sxm4-80gb": GB_80,
+    "h20-96gb": GB_96,
+    "gh200-96gb": GB_96,
+    "b300-sxm-270gb": "7 1g.34gb, 4 1g.67gb, 3 2g.67gb, 2 3g.135gb, 1 4g.135gb, 1 7g.269gb",
+    "gb300": "7 1g.35gb, 4 1g.70gb, 3 2g.70gb, 2 3g.139gb, 1 4g.139gb, 1 7g.278gb",
     "h200-sxm-141gb": "7 1g.18gb, 4 1g.35gb, 3 2g.35gb, 2 3g.71gb, 1 4g.71gb, 1 7g.141gb",
     "b200-sxm-180gb": "7 1g.23gb, 4 1g.45gb, 3 2g.45gb, 2 3g.90gb, 1 4g.90gb, 1 7g.180gb",
     "gb200": "7 1g.23gb, 4 1g.47gb, 3 2g.47gb, 2 3g.93gb, 1 4g.93gb, 1 7g.186gb",
     "rtx-pro-6000": "4 1g.24gb, 2 2g.48gb, 1 4g.96gb",
 }
 """Simulated model to the counts and profiles of NVIDIA's MIG user guide, "Supported MIG
-profiles", without those of media and graphics."""
+profiles", without those of media and graphics; of B300 and GB300 those of the GPU operator's
+default-mig-parted-config."""
 WITH_MIG: Final = sorted(name for name, model in load_models().items() if model.mig)
 
 

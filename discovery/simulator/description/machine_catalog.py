@@ -43,7 +43,7 @@ def load_models() -> Mapping[str, Model]:
 
 
 def read_machine(path: Path) -> MachineDescription:
-    """A machine from a person's own file; its GPUs are of the known models.
+    """A machine from a person's own file; its GPUs are of the known models, or of its own.
 
     Raises BadInput that names the file, the line, the key and the fix.
     """

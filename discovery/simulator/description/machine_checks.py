@@ -5,12 +5,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import TypeVar
 
 from base.yaml_places import Place
 from discovery.model import normal_bus_id
 from discovery.simulator.description.document import nearest
+from discovery.simulator.description.machine_problem import Problem
 from discovery.simulator.description.machine_schema import (
     Gpu,
     MachineDescription,
@@ -19,6 +19,7 @@ from discovery.simulator.description.machine_schema import (
     PciFunction,
     SimulatedNic,
 )
+from discovery.simulator.description.model_checks import own_model_problems
 from discovery.simulator.host.cpu_lists import cpu_numbers
 
 _T = TypeVar("_T", bound=Hashable)
@@ -31,19 +32,18 @@ _NEWEST_PCIE = 6
 _HOST_DRIVER_BYTES = 10  # of version and of branch in a vGPU's PCI configuration space
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Problem:
-    """One thing that no machine can be like."""
+def problems(machine: MachineDescription, shipped: Mapping[str, Model]) -> Iterator[Problem]:
+    """Everything wrong with a machine, models first and alone: the rest rests on them.
 
-    at: Place
-    text: str
-
-
-def problems(machine: MachineDescription, models: Mapping[str, Model]) -> Iterator[Problem]:
-    """Everything wrong with a machine, unknown models first and alone: the rest rests on them."""
-    unknown = tuple(_unknown_models(machine, models))
-    if unknown:
-        yield from unknown
+    ``shipped`` are the models that come with gpuscape.
+    """
+    models = machine.known_models(shipped)
+    of_models = (
+        *own_model_problems(machine.models, shipped),
+        *_unknown_models(machine, models),
+    )
+    if of_models:
+        yield from of_models
         return
     yield from _host(machine)
     yield from _pci(machine)

@@ -8,6 +8,7 @@ to the device, so that sysfs and NVML's ancestor levels come from one fact.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal
 
 import msgspec
@@ -114,6 +115,18 @@ class Model(_Data, frozen=True, kw_only=True):
         return 1 << (self.memory_mib - 1).bit_length()
 
 
+class OwnModel(Model, frozen=True, kw_only=True):
+    """A model that a machine file brings along."""
+
+    model: str
+    """What the file's GPUs call it."""
+
+    @property
+    def alone(self) -> Model:
+        """The model without that name, as those that come with gpuscape."""
+        return Model(**{key: getattr(self, key) for key in Model.__struct_fields__})
+
+
 class MigInstanceSpec(_Data, frozen=True, kw_only=True):
     """One GPU instance of a laid-out GPU with its compute instances."""
 
@@ -139,7 +152,7 @@ class Gpu(_Data, frozen=True, kw_only=True):
     """One GPU of a machine."""
 
     model: str
-    """Key in models.yaml."""
+    """Key in models.yaml, or one of the machine's own models."""
     bus_id: str
     path: tuple[str, ...] = ()
     """Bus ids of the bridges above it, from the root port down."""
@@ -241,6 +254,8 @@ class MachineDescription(_Data, frozen=True, kw_only=True):
     host: HostSpec
     driver: DriverSpec | None
     """None: no driver installed, the library is not there."""
+    models: tuple[OwnModel, ...] = ()
+    """GPU models that do not come with gpuscape."""
     gpus: tuple[Gpu, ...] = ()
     nics: tuple[SimulatedNic, ...] = ()
     functions: tuple[PciFunction, ...] = ()
@@ -248,3 +263,7 @@ class MachineDescription(_Data, frozen=True, kw_only=True):
     switched: bool = False
     """All links of each GPU end at NVSwitches."""
     direct: tuple[DirectLinks, ...] = ()
+
+    def known_models(self, shipped: Mapping[str, Model]) -> dict[str, Model]:
+        """Models that its GPUs may name: those that come with gpuscape, and its own."""
+        return {**shipped, **{one.model: one.alone for one in self.models}}

@@ -1,0 +1,16 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A contradiction in a machine's description, with its place."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from base.yaml_places import Place
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """One thing that no machine can be like."""
+
+    at: Place
+    text: str
