@@ -40,6 +40,7 @@ _PRODUCTS: Final[Mapping[str, str]] = MappingProxyType(
         "NVIDIA-H200-NVL": "233B",
         "NVIDIA-B200": "2901",
         "NVIDIA-GB200": "2941",
+        "NVIDIA-B300-SXM6-AC": "3182",
         "NVIDIA-GB300": "31C2",
         "NVIDIA-RTX-PRO-6000-Blackwell-Server-Edition": "2BB5",
         "NVIDIA-RTX-PRO-6000-Blackwell-Workstation-Edition": "2BB1",
