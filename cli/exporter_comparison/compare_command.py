@@ -39,6 +39,7 @@ MOST_ROUNDS = 100_000
 
 _DURATION = kinds.duration("100ms")
 _COUNT = kinds.count(MOST_ROUNDS)
+_EXISTING = click.Path(exists=True, path_type=Path)
 _TOLERANCE = re.compile(r"(?:(?P<names>[^=\s]+)=)?(?P<number>\d+(?:\.\d+)?)(?P<percent>%?)")
 
 _MOST_NAMED = 5
@@ -48,6 +49,11 @@ _GOOD, _BAD = "green", "red"
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Value = TypeVar("Value")
+
+
+def _files_option(name: str, metavar: str, files: str) -> Callable[[Function], Function]:
+    help_text = f"Judge the queries of these {files}."
+    return click.option(name, multiple=True, type=_EXISTING, metavar=metavar, help=help_text)
 
 
 def _access_options(side: str) -> Callable[[Function], Function]:
@@ -80,6 +86,7 @@ Examples:
   gpuscape compare node-1:9400 node-1:9410 --prefix shadow_ --duration 10m
   gpuscape compare before.txt after.txt
   curl -s node-1:9400/metrics | gpuscape compare - node-1:9410
+  gpuscape compare --dashboards dashboards/ --rules rules.yml before.txt after.txt
   gpuscape compare node-1:9400 node-1:9410 --tolerance 'DCGM_FI_DEV_POWER_*=3%' -o json
 
 \b
@@ -101,6 +108,10 @@ Verdicts, the worst first:
   values                       values are further apart than the tolerance
   colliding                    series that are equal without the ignored labels
   same                         none of these; help texts may differ
+
+\b
+--dashboards and --rules judge the queries in these files by their PromQL: what each loses where
+RIGHT takes LEFT's place. Needs gpuscape[promql]. Exit code 2 is also for what cannot be parsed.
 
 \b
 Exit codes:
@@ -140,6 +151,8 @@ Exit codes:
     help="How far values may be apart: 5% of the larger one, or 3 in the metric's unit.",
 )
 @click.option("--allow-extra", is_flag=True, help="What only RIGHT has is no difference.")
+@_files_option("--dashboards", "FOLDER", "Grafana dashboards")
+@_files_option("--rules", "FILE", "Prometheus rules")
 @_access_options("left")
 @_access_options("right")
 @options.output("table", "wide", "json", "yaml")
@@ -154,6 +167,8 @@ def command(left: str, right: str, **flags: Any) -> None:
         ScrapedSide("left", _source("left", left, flags)),
         ScrapedSide("right", _source("right", right, flags)),
     )
+    if flags["dashboards"] or flags["rules"]:
+        sys.exit(_queries(sides, flags))
     comparison = _comparison(flags)
     try:
         run(*sides, comparison, _plan(flags, live=all(side.source.is_live for side in sides)))
@@ -166,6 +181,18 @@ def command(left: str, right: str, **flags: Any) -> None:
         raise BadInput("there is nothing to compare: no metric that --only and --skip leave")
     _show(outcome, sides, flags["output"])
     sys.exit(0 if outcome.same else DIFFERENT)
+
+
+def _queries(sides: tuple[ScrapedSide, ScrapedSide], flags: dict[str, Any]) -> int:
+    from cli.exporter_comparison.query_comparison import QueryFiles, compare_queries
+
+    return compare_queries(
+        sides,
+        QueryFiles(dashboards=flags["dashboards"], rules=flags["rules"]),
+        prefixes=flags["prefixes"],
+        timeout_seconds=_read("--timeout", _DURATION, flags["timeout"]),
+        output=flags["output"],
+    )
 
 
 # What the options mean

@@ -9,12 +9,13 @@ here serves is Prometheus' own, and a condition on it holds.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final
 
 from exporters.compare.exposition_parser import Families
+from exporters.compare.series_match import Matching
 from exporters.queries.grafana_variables import ANY, ANY_NAME
 from exporters.queries.promql import NAME_LABEL, LabelMatcher, Selector
 
@@ -35,13 +36,14 @@ class ServedSeries:
     """Type as the exposition announces it; of a histogram's series by their own names."""
 
     @staticmethod
-    def of(families: Families, prefix: str = "") -> ServedSeries:
-        """The series of an exposition; ``prefix`` is taken off the metrics' names."""
+    def of(families: Families, prefixes: Sequence[str] = ()) -> ServedSeries:
+        """The series of an exposition; the first of the prefixes is taken off a metric's name."""
+        matching = Matching(prefixes=prefixes)
         by_name: dict[str, list[Labels]] = {}
         kinds: dict[str, str] = {}
         for family in families.values():
             for written, labels in family.series:
-                name = written.removeprefix(prefix)
+                name = matching.name(written)
                 present = ((label, value) for label, value in labels if value)
                 by_name.setdefault(name, []).append(frozenset({(NAME_LABEL, name), *present}))
                 kinds[name] = family.kind or "untyped"
