@@ -140,9 +140,10 @@ def _matched(node: Operation, lhs: Result, rhs: Result) -> Result:
     partners = _grouped(single.series, key)
     groups = _grouped(many.series, key)
     shared = partners.keys() & groups.keys()
-    ambiguous = any(
-        len(partners[match]) > 1 or (not node.group and len(groups[match]) > 1) for match in shared
-    )
+    # of the single side Prometheus refuses duplicates even where they match nothing
+    ambiguous = bool(groups) and any(len(found) > 1 for found in partners.values())
+    if not node.group:
+        ambiguous = ambiguous or any(len(groups[match]) > 1 for match in shared)
     if ambiguous and not _is_filtered(lhs, rhs):
         return replace(merged, refused=merged.refused or _DUPLICATES)
     return merged.with_series(
