@@ -42,15 +42,17 @@ def _gpus(snapshot: NodeSnapshot) -> Metric:
 def _counts(snapshot: NodeSnapshot) -> Metric:
     family = GaugeMetricFamily(
         "gpuscape_gpus_counted",
-        "GPUs as each source counts them: sysfs, nvml, and the node with those known from before;"
-        " no series where a source gives no count.",
+        "GPUs as each source counts them, while they differ: sysfs, nvml, and the node with those"
+        " known from before; no series where a source gives no count.",
         labels=["source"],
     )
     counts = snapshot.counts
     node = len(snapshot.gpus) + counts.unaddressed
-    for source, count in (("sysfs", counts.sysfs), ("nvml", counts.nvml), ("node", node)):
-        if count is not None:
-            family.add_metric([source], count)
+    found = {"sysfs": counts.sysfs, "nvml": counts.nvml, "node": node}
+    if len(set(found.values())) > 1:
+        for source, count in found.items():
+            if count is not None:
+                family.add_metric([source], count)
     return family
 
 

@@ -60,8 +60,10 @@ from discovery.reader.protocol import (
 )
 from discovery.unread import unread_gpu
 
-EVENT_WAIT_MILLISECONDS = 5000
-"""How long one wait for events lasts, where none comes."""
+EVENT_WAIT_MILLISECONDS = 500
+"""How long one wait for events lasts, and so how long a stop may take."""
+LONG_EVENT_WAIT_MILLISECONDS = 5000
+"""In a process that ends after the stop: then nobody waits for the wait."""
 
 EVENT_RETRY_SECONDS = 5.0
 
@@ -105,8 +107,12 @@ class Channel:
 class EventThread:
     """A thread that pushes XID events to the agent; its failures are reported, once each."""
 
-    def __init__(self, channel: Channel) -> None:
+    def __init__(self, channel: Channel, *, ends_process: bool) -> None:
         self._channel = channel
+        self._ends_process = ends_process
+        self._wait_milliseconds = (
+            LONG_EVENT_WAIT_MILLISECONDS if ends_process else EVENT_WAIT_MILLISECONDS
+        )
         self._source: XidEvents | None = None
         self._reported: set[str] = set()
         self._stop = threading.Event()
@@ -126,21 +132,24 @@ class EventThread:
     def close(self) -> bool:
         """End the thread and free the event set, where the thread does not wait in the driver.
 
-        False where it does: then nothing may be freed under it. Its wait is not waited for, since
-        the process ends next, and that gives all back.
+        False where it does: then nothing may be freed under it, and the end of the process gives
+        all back. Where that comes next, the wait is not waited for.
         """
         self._stop.set()
-        if self._thread is not None and self._thread.is_alive():
-            return False
+        if self._thread is not None:
+            if not self._ends_process:
+                self._thread.join(timeout=2 * self._wait_milliseconds / 1000)
+            if self._thread.is_alive():
+                return False
         if self._source is not None:
             self._source.close()
         return True
 
     def _run(self) -> None:
         while not self._stop.is_set() and self._source is not None:
-            until = time.monotonic() + EVENT_WAIT_MILLISECONDS / 1000
+            until = time.monotonic() + self._wait_milliseconds / 1000
             try:
-                event = self._source.wait(EVENT_WAIT_MILLISECONDS)
+                event = self._source.wait(self._wait_milliseconds)
                 if event is not None:
                     self._channel.send(event)
                 else:  # at once, where a broken driver does not wait
@@ -160,14 +169,14 @@ class EventThread:
 class SessionReader:
     """One NVML session and the GPUs opened in it."""
 
-    def __init__(self, channel: Channel, start: Start) -> None:
+    def __init__(self, channel: Channel, start: Start, *, ends_process: bool) -> None:
         self._channel = channel
         self._start = start
         self._open = False
         self._handles: dict[str, Handle] | None = None
         self._answered: set[str | None] = set()  # GPUs; None: the driver
         self._known_to_answer: set[tuple[type[Request], str | None]] = set()
-        self._events = EventThread(channel)
+        self._events = EventThread(channel, ends_process=ends_process)
         self._use = OwnUse(start.limits)
         self._ended = threading.Event()
         with contextlib.suppress(threads.NoThread):  # then after each answer alone
@@ -338,15 +347,18 @@ class SessionReader:
         self._channel.send(RequestRefused(request=message.request, kind=kind, text=str(why)))
 
 
-def serve(channel: Channel) -> None:
-    """Answer the agent until it says stop or goes away."""
+def serve(channel: Channel, *, ends_process: bool = False) -> None:
+    """Answer the agent until it says stop or goes away.
+
+    ``ends_process``: the process ends right after, and what the driver gave it with it.
+    """
     reader: SessionReader | None = None
     try:
         while (message := channel.receive()) is not None:
             match message:
                 case Start():
                     choose_library(message)
-                    reader = SessionReader(channel, message)
+                    reader = SessionReader(channel, message, ends_process=ends_process)
                 case Discover() | Sample() | ReadMig() if reader is not None:
                     reader.answer(message)
                 case _:
@@ -360,4 +372,4 @@ def main() -> None:
     """Entry point of the child process: the agent's socket is descriptor 0."""
     own_use.end_first()
     with contextlib.suppress(OSError), socket.socket(fileno=0) as connection:
-        serve(Channel(connection))
+        serve(Channel(connection), ends_process=True)

@@ -176,6 +176,11 @@ def _no_json(_: Simulation, file: Path) -> None:
     file.write_bytes(b"\0\xff{")
 
 
+def _boot_without_the_lost_gpu(simulation: Simulation, _: Path) -> None:
+    simulation.reboot()  # NVML would have it again, which sysfs has not
+    simulation.remove_gpu(_first(simulation))
+
+
 def _folder(_: Simulation, file: Path) -> None:
     file.unlink()
     file.mkdir()
@@ -187,7 +192,7 @@ def _pipe(_: Simulation, file: Path) -> None:
 
 
 DAMAGES: dict[str, tuple[Callable[[Simulation, Path], None], str]] = {
-    "another boot": (lambda simulation, _: simulation.reboot(), "another boot"),
+    "another boot": (_boot_without_the_lost_gpu, "another boot"),
     "another driver": (_other_driver, "another driver"),
     "cut off": (_truncated, "damaged"),
     "of another version": (_other_version, "another version"),

@@ -56,6 +56,7 @@ def test_all_promised_metrics_are_there_and_no_others() -> None:
     assert set(exposition.parse(told_everything())) == {
         "gpuscape_build_info",
         "gpuscape_gpus",
+        "gpuscape_gpus_counted",
         "gpuscape_gaps",
         "gpuscape_snapshot_age_seconds",
         "gpuscape_source_up",
