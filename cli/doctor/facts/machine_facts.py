@@ -25,16 +25,16 @@ _MOST_NAME: Final = 15
 CONTROL: Final = "dev/nvidiactl"
 
 
-EVERY_LINUX: Final = (
+EVERY_HOST: Final = (
     "proc/sys/kernel/random/boot_id",
     "proc/meminfo",
     "sys/devices/system/cpu/online",
-    "dev/null",
+    "dev",
 )
-"""Files that every Linux has, in a container too. Sources: proc(5), sysfs(5), null(4)."""
-EVERY_HOST: Final = ("etc/os-release", "etc/machine-id", "var/lib/kubelet")
-"""What a Kubernetes node has, and a container's own file tree need not. Sources: os-release(5),
-machine-id(5), kubelet's --root-dir."""
+"""What is below the root of every host, of which a pod may mount these three trees alone.
+
+Sources: proc(5), sysfs(5).
+"""
 
 
 class DriverFault(StrEnum):
@@ -87,15 +87,12 @@ class HostRootFiles:
 
 
 def read_host_tree(settings: AgentSettings) -> HostRootFiles | Unread:
-    """Whether the host root has what a host has. A container's own tree, at /, needs less."""
+    """Whether the host root has what a host has."""
     if settings.simulate is not None:
         return Unread("a simulated machine has a host tree of its own", applies=False)
     root = settings.host_root
-    of_host = () if root == Path("/") else EVERY_HOST
-    kubelet = () if settings.standalone else of_host[2:]
-    expected = (*EVERY_LINUX, *of_host[:2], *kubelet)
-    missing = tuple(path for path in expected if not os.path.lexists(root / path))
-    return HostRootFiles(root=root, expected=expected, missing=missing)
+    missing = tuple(path for path in EVERY_HOST if not os.path.lexists(root / path))
+    return HostRootFiles(root=root, expected=EVERY_HOST, missing=missing)
 
 
 def read_device_files(settings: AgentSettings, machine: Machine) -> tuple[DeviceFile, ...] | Unread:

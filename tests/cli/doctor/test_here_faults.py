@@ -27,7 +27,6 @@ from cli.doctor.facts.here_facts import HereFacts
 from cli.doctor.facts.kubelet_facts import REGISTRY
 from cli.doctor.facts.machine_facts import (
     EVERY_HOST,
-    EVERY_LINUX,
     DeviceFile,
     HostRootFiles,
     device_file,
@@ -184,8 +183,8 @@ def no_gpu(node: ExaminedNode) -> None:
 
 
 def without_boot_id(facts: HereFacts) -> HereFacts:
-    missing = EVERY_LINUX[:1]
-    tree = HostRootFiles(root=Path("/host"), expected=EVERY_LINUX, missing=missing)
+    missing = EVERY_HOST[:1]
+    tree = HostRootFiles(root=Path("/host"), expected=EVERY_HOST, missing=missing)
     return replace(facts, host_tree=tree)
 
 
@@ -438,12 +437,11 @@ def test_a_healthy_node_has_no_finding(node: ExaminedNode) -> None:
     assert not made.not_looked_at
 
 
-@pytest.mark.parametrize("standalone", [True, False])
-def test_an_empty_host_root_lacks_all_that_a_host_has(tmp_path: Path, standalone: bool) -> None:
-    tree = read_host_tree(AgentSettings(host_root=tmp_path, standalone=standalone))
+def test_an_empty_host_root_lacks_all_that_a_host_has(tmp_path: Path) -> None:
+    tree = read_host_tree(AgentSettings(host_root=tmp_path))
 
     assert isinstance(tree, HostRootFiles)
-    assert tree.missing == (*EVERY_LINUX, *EVERY_HOST[: 2 if standalone else 3])
+    assert tree.missing == EVERY_HOST
 
 
 def test_the_root_of_this_system_lacks_nothing() -> None:
@@ -453,15 +451,14 @@ def test_the_root_of_this_system_lacks_nothing() -> None:
     assert tree.missing == ()
 
 
-def test_a_folder_lacks_the_kubelets_alone_where_all_else_is_there(tmp_path: Path) -> None:
-    for path in (*EVERY_LINUX, *EVERY_HOST[:2]):
-        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / path).touch()
+def test_a_host_root_with_the_three_trees_alone_lacks_nothing(tmp_path: Path) -> None:
+    for tree_of_host in ("proc", "sys", "dev"):
+        (tmp_path / tree_of_host).symlink_to(f"/{tree_of_host}")
 
     tree = read_host_tree(AgentSettings(host_root=tmp_path))
 
     assert isinstance(tree, HostRootFiles)
-    assert tree.missing == EVERY_HOST[2:]
+    assert tree.missing == ()
 
 
 def test_a_403_is_an_answer_and_not_a_server_that_does_not_answer(node: ExaminedNode) -> None:
