@@ -135,7 +135,7 @@ def test_a_child_that_waits_for_one_gpu_goes_on_to_no_other(on: Benches) -> None
     until(lambda: bench.bus_ids[1] not in bench.reader.health().awaited)
     assert reaches(bench, states(4, (2,)))
     until(lambda: len(bench.children()) == 2)
-    assert bench.simulation.clients() == 2
+    until(lambda: bench.simulation.clients() == 2)  # one that was left ends by itself
 
 
 def test_a_gpu_that_answers_late_is_read_as_soon_as_it_does_and_the_others_wait_on(
