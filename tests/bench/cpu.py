@@ -109,7 +109,7 @@ def section() -> Section:
             "load the same libnvidia-ml.so.1, which asks another process, so nothing has to be "
             "taken out: a call costs each of them the same. User and system time of all of a "
             f"program's processes over {ROUND_SECONDS:g} s, the median of {ROUNDS} such rounds; "
-            "ratios are of the same round. The budgets are goals, and missed. Of the agent's time "
+            "ratios are of the same round. The budgets are goals. Of the agent's time "
             "about three fifths are its device reader's: six samples of 80 calls and one discovery "
             "of 100 each minute, each a question to another process here, and every two seconds "
             "a look at its own memory. The rest is the agent's own: rendering, answering scrapes, "

@@ -75,19 +75,7 @@ class Meter:
             struct.pack_into("d", self._memory, 0, self.seconds + seconds)
 
 
-def gpuscape_none(state_file: str, meter_file: str, port: str, sample_seconds: str) -> None:
-    """The agent with DCGM families alone."""
-    gpuscape(state_file, meter_file, port, sample_seconds, own_families="none")
-
-
-def gpuscape(
-    state_file: str,
-    meter_file: str,
-    port: str,
-    sample_seconds: str,
-    *,
-    own_families: str = "core",
-) -> None:
+def gpuscape(state_file: str, meter_file: str, port: str, sample_seconds: str) -> None:
     """The agent, by its own command; its machine is ready made, and only its reader simulates."""
     from agent.metrics.latest_metrics import LatestMetrics
 
@@ -109,7 +97,7 @@ def gpuscape(
     _obey(render)
     options = ["--standalone", "--simulate", state_file, "--node-name", NODE]
     options += ["--listen", f"{HOST}:{port}", "--probe-listen", f"{HOST}:0"]
-    options += ["--sample-interval", f"{sample_seconds}s", "--own-families", own_families]
+    options += ["--sample-interval", f"{sample_seconds}s", "--own-families", "core"]
     options += ["--discover-interval", f"{DISCOVER_SECONDS}s", "--log-level", "error"]
     agent(state_file, *options)
 
@@ -230,8 +218,7 @@ def _median_seconds(work: Callable[[], None], rounds: int) -> float:
 
 
 PROGRAMS: dict[str, Callable[..., None]] = {
-    each.__name__: each
-    for each in (gpuscape, gpuscape_none, agent, prometheus_client, nvitop, reader, loaded)
+    each.__name__: each for each in (gpuscape, agent, prometheus_client, nvitop, reader, loaded)
 }
 
 if __name__ == "__main__":
