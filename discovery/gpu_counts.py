@@ -15,7 +15,7 @@ class GpuCounts:
     """The counts of one moment, without GPUs that another driver has or that are excluded."""
 
     sysfs: int | None = 0
-    """Of functions bound to the nvidia driver. None: sysfs shows no PCI function at all."""
+    """PCI functions bound to the nvidia driver. None: sysfs shows no PCI function at all."""
     nvml: int | None = 0
     """None: the call failed."""
     why_uncounted: str = ""

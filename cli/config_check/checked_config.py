@@ -31,7 +31,7 @@ class OfferedResource:
     """``time-slicing``, ``mps`` or ``none``."""
     one_share_a_request: bool
     amount: int | None = None
-    """Of the machine that was read; None without one."""
+    """Devices that the machine offers under this name; None where no machine was read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,11 +46,11 @@ class PluginMeaning:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckedLayout:
-    """One configuration of MIG layouts."""
+    """A named configuration of a MIG file, and the GPU models on which it fits."""
 
     name: str
     layouts: tuple[str, ...]
-    """Of its entries, in their order: ``2x 1g.10gb, 3g.40gb``."""
+    """The layout of each entry, in their order: ``2x 1g.10gb, 3g.40gb``."""
     fits: tuple[str, ...]
     """GPU models on which every entry that concerns them fits."""
     misfits: Mapping[str, str]
@@ -101,7 +101,7 @@ Meaning = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckedConfig:
-    """One configuration and what was found out about it."""
+    """A configuration with its faults, its notes and what it means."""
 
     file: str
     entry: str

@@ -36,7 +36,7 @@ class ConfigText:
     entry: str = ""
     """Object and key, ``ConfigMap plugin-config, key any``; empty for a file's own text."""
     line: int | None = None
-    """Of an entry without lines of its own: where it stands. Lines of the text begin at 1 then."""
+    """Line of the entry where its text has none of the file; the text's lines begin at 1 then."""
 
 
 def config_texts(text: str, file: str) -> Iterator[ConfigText]:

@@ -188,7 +188,7 @@ COUNT_KINDS: Final = {
     )
     for rule in COUNT_RULES
 }
-"""One for each reason that counts of GPUs give."""
+"""Finding for each reason that the health of a node has from counts of its GPUs."""
 
 KINDS: Final = (
     *(HOST_ROOT_INCOMPLETE, DRIVER_ABSENT, DRIVER_MISMATCH, DRIVER_STUCK, READER_ENDS, NO_GPU),

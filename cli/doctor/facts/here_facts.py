@@ -84,7 +84,7 @@ class HereFacts:
     mig_manager_service: bool
     """The host has NVIDIA's MIG manager as a service."""
     counters: CountersConfig | BrokenSettingsFile = DEFAULT_COUNTERS
-    """Those of the file; without one the default ones."""
+    """What the counters file asks for; the default counters where no setting names a file."""
     broken_mig_configs: BrokenSettingsFile | None = None
     """Why the file with MIG configurations cannot be used; None where it can, or none is named."""
 
