@@ -84,6 +84,7 @@ IDLE_AFTER_SECONDS = 5.0
 """In place of the 15 minutes for which nobody waits in a test."""
 BETWEEN_SAMPLES_SECONDS = 0.15
 """Profiling metrics come from two samples that are not too near to each other."""
+NO_DRIVER = DriverFrame(request=1, driver=Driver(), listed=())
 SETTINGS = AgentSettings(processes=True)
 """Those of an agent that is configured to do nothing but read processes."""
 SOURCES = ("nvml", "pod-resources", "kubernetes")
@@ -153,12 +154,12 @@ class _Machine:
         with self._simulation:
             serve(talk)
         answers = talk.answers
-        driver = next((it.driver for it in answers if isinstance(it, DriverFrame)), Driver())
+        head = next((it for it in answers if isinstance(it, DriverFrame)), NO_DRIVER)
         facts = self._node.trouble.facts
         frames = (it for it in answers if isinstance(it, GpuFrame))
         gpus = tuple(replace(it.gpu, index=at, **facts.get(at, {})) for at, it in enumerate(frames))
         newest = (it for it in answers if isinstance(it, SampleFrame) and it.request == 3)
-        snapshot = self._xids.enter(self._place.snapshot(driver, gpus))
+        snapshot = self._xids.enter(self._place.snapshot(head.driver, gpus, head.counts))
         return snapshot, tuple(it.sample for it in newest)
 
     def _break(self) -> None:
