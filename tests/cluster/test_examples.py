@@ -22,76 +22,40 @@ from labelers import plugin_config
 from labelers.label_settings import PluginConfig
 from tests import examples, pages
 from tests.agent.agent_process import GPUSCAPE, until
-from tests.cluster.scheduling import PROFILE
-from tests.controlplane.own import KWOK_ANNOTATION, KWOK_GROUP
+from tests.cluster.example_teams import (
+    GPU,
+    MIG,
+    PAIRS,
+    SHARED,
+    TAINTS,
+    apply,
+    team_planes,
+    type_block,
+)
 from tests.controlplane.plane import MERGE_PATCH, Object, Plane
 from tests.deploy import chart
 from tests.deploy.daemonset import DEPLOY
 from tests.examples import FOLDER, member
+from tests.reused import Reused
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 
-GPU: Final = "nvidia.com/gpu"
-MIG: Final = "nvidia.com/mig-1g.5gb"
-SHARED: Final = "nvidia.com/gpu.shared"
-TAINTS: Final = [
-    {"key": GPU, "value": "present", "effect": "NoSchedule"},
-    {"key": "dedicated", "value": "gpu", "effect": "NoSchedule"},
-]
-PAIRS: Final = {
-    "gpuscape.io/nvlink.island": "2",
-    "nvidia.com/gpu.memory": "40960",
-    "nvidia.com/gpu.family": "ampere",
-}
 GRACE_SECONDS: Final = 20
 """What an experiment has to end."""
-ADDED: Final = "ExtendedResourceToleration"
 
 
 @pytest.fixture(scope="module")
-def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plane]:
+def planes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reused[Plane]]:
+    """Planes as :func:`plane` lends them."""
+    with team_planes(tmp_path_factory) as reused:
+        yield reused
+
+
+@pytest.fixture
+def plane(request: pytest.FixtureRequest, planes: Reused[Plane]) -> Iterator[Plane]:
     """A node with eight GPUs, one with MIG devices, both with both taints, and one with shares."""
-    with Plane.start(
-        tmp_path_factory.mktemp("plane"),
-        scheduler={"profiles": [{"schedulerName": PROFILE}]},
-        kwok=True,
-        apiserver_flags=(f"--enable-admission-plugins=NodeRestriction,{ADDED}",),
-    ) as made:
-        for name in examples.ADMINS:
-            apply(made, name)
-        type_block(made, "cluster")
-        kwok = {KWOK_ANNOTATION: KWOK_GROUP}
-        for name, labels, capacity in (
-            ("pairs", PAIRS, {GPU: "8"}),
-            ("mig", {"nvidia.com/gpu.family": "ampere"}, {MIG: "5"}),
-        ):
-            made.make_node(name, labels=labels, capacity=capacity, annotations=kwok)
-            taints = {"spec": {"taints": TAINTS}}
-            made.demand("PATCH", f"/api/v1/nodes/{name}", taints, content_type=MERGE_PATCH)
-        made.make_node("shared", capacity={SHARED: "4"}, annotations=kwok)
-        until(lambda: all("status" in it and it["status"].get("hard") for it in quotas(made)))
-        yield made
-
-
-def apply(plane: Plane, name: str, *options: str) -> str:
-    """As a person applies it; a field that the API server does not know fails."""
-    strict = ("--server-side", "--validate=strict", "--force-conflicts")
-    return plane.kubectl(*options, "apply", *strict, "-f", FOLDER / name)
-
-
-def type_block(plane: Plane, name: str) -> None:
-    """Run the lines of a block of the page; in a team's namespace as somebody of that team."""
-    for line in pages.marked(pages.page("docs/examples.md"), name).splitlines():
-        words = line.replace("examples/", f"{FOLDER}/").removeprefix("kubectl ").split()
-        if words[0] == "-n":
-            words = [*member(words[1]), *words[2:]]
-        plane.kubectl(*words)
-
-
-def quotas(plane: Plane) -> list[Object]:
-    """Of both teams."""
-    listed = plane.demand("GET", "/api/v1/resourcequotas")["items"]
-    return [it for it in listed if it["metadata"]["namespace"] in examples.PEOPLE]
+    with planes.lent(request.session) as lent:
+        yield lent
 
 
 def pods(plane: Plane, team: str, owner: str = "") -> list[Object]:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ADMIN", "MERGE_PATCH", "Answer", "Object", "Plane"]
 
-FENCE_SECONDS = 10.0
+FENCE_SECONDS = 180.0
 _FROM_KUBELET = {"volumes.kubernetes.io/controller-managed-attach-detach": "true"}
 """Every kubelet annotates its Node with it; nfd-master cannot patch a Node without annotations."""
 _RESTRICTED = {

@@ -118,7 +118,7 @@ class Programs:
         """Where a program's output goes."""
         return self.folder / f"{name}.log"
 
-    def wait(self, name: str, ready: Callable[[], bool], *, seconds: float = 60) -> None:
+    def wait(self, name: str, ready: Callable[[], bool], *, seconds: float = 180) -> None:
         """Wait until ``ready`` says so. Raises ProgramError when it ends instead, or is late."""
         deadline = time.monotonic() + seconds
         while not ready():

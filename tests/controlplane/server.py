@@ -22,7 +22,7 @@ from tests.controlplane.pki import Credential, Pki, write_whole
 Object = dict[str, Any]
 
 ADMIN = "admin"
-REQUEST_SECONDS = 30.0
+REQUEST_SECONDS = 180.0
 MERGE_PATCH = "application/merge-patch+json"
 
 

@@ -20,7 +20,7 @@ from tests.controlplane.programs import Programs
 LIVES = 4
 """Hundreds of tests use one plane, and its API server crashes once in some dozen runs: two
 threads in one map of a policy's types. Source: kubernetes/kubernetes#135757, open."""
-COMEBACK_SECONDS = 60.0
+COMEBACK_SECONDS = 180.0
 
 
 def shared_plane(minor: str, run_folder: Path, run: int) -> Plane:

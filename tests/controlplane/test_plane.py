@@ -28,7 +28,7 @@ pytestmark = pytest.mark.cluster
 
 LABEL = {"metadata": {"labels": {"example.com/color": "blue"}}}
 NODE_CLAIM = "authentication.kubernetes.io/node-name"
-SECONDS = 60.0
+SECONDS = 180.0
 
 
 def eventually(holds: Callable[[], bool]) -> bool:

@@ -18,7 +18,7 @@ import pytest
 from tests.controlplane.programs import ROOT, ProgramError, Programs
 from tests.controlplane.supervisor import Supervisor
 
-SECONDS = 30.0
+SECONDS = 180.0
 SLEEP = ("sleep", "600")
 
 STARTER = """

@@ -17,7 +17,7 @@ import pytest
 from tests.controlplane.builds import GIVEN
 from tests.controlplane.programs import ROOT
 
-SECONDS = 30.0
+SECONDS = 180.0
 
 WAITS = """
 import time

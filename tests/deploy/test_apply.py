@@ -16,10 +16,12 @@ import yaml
 from api import names
 from tests.controlplane.families import MINORS
 from tests.controlplane.plane import Plane
+from tests.controlplane.reused_planes import reused_planes
 from tests.deploy import install_page
 from tests.deploy.daemonset import DEPLOY, Manifest, container, daemonset
+from tests.reused import Reused
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 
 FOLDERS = (
     "base",
@@ -42,14 +44,23 @@ _REASON = re.compile(r"(?:^|, )([^(,]+?) \(((?:[^()]|\([^()]*\))*)\)")
 
 
 @pytest.fixture(scope="module", params=MINORS)
-def cluster(
+def planes(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Plane]:
-    """A plane of these tests alone, since policies of the shipped names would hold for all."""
-    with Plane.start(
-        tmp_path_factory.mktemp("plane"), minor=request.param, controller_manager=False
-    ) as plane:
+) -> Iterator[Reused[Plane]]:
+    """Each Kubernetes, as :func:`cluster` lends it."""
+
+    def prepare(plane: Plane) -> None:
         plane.demand("POST", "/apis/node.k8s.io/v1/runtimeclasses", RUNTIME_CLASS)
+
+    options = {"minor": request.param, "controller_manager": False}
+    with reused_planes(tmp_path_factory, prepare, **options) as reused:
+        yield reused
+
+
+@pytest.fixture
+def cluster(request: pytest.FixtureRequest, planes: Reused[Plane]) -> Iterator[Plane]:
+    """A plane of these tests alone, since policies of the shipped names would hold for all."""
+    with planes.lent(request.session) as plane:
         yield plane
 
 

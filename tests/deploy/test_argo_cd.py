@@ -16,8 +16,9 @@ from tests.controlplane.families import ARGO_CD
 from tests.controlplane.plane import Plane
 from tests.deploy.chart import ALL_PROGRAMS, objects, rendered
 
-pytestmark = [pytest.mark.cluster, pytest.mark.long]
+pytestmark = [pytest.mark.cluster, pytest.mark.long, pytest.mark.timeout(900)]
 
+PATIENCE_SECONDS: Final = 180.0
 NAMESPACE: Final = "gpuscape"
 TLS: Final = "gpuscape-scheduler-tls"
 LESS: Final = {**ALL_PROGRAMS, "scheduler": {"enabled": False}}
@@ -64,7 +65,7 @@ def meant(values: Mapping[str, Any]) -> set[tuple[str, str]]:
 
 def test_each_sync_makes_what_the_chart_has_and_no_object_of_a_hook_stays(cluster: Plane) -> None:
     synced(cluster, ALL_PROGRAMS)
-    until(lambda: there(cluster) == meant(ALL_PROGRAMS))
+    until(lambda: there(cluster) == meant(ALL_PROGRAMS), PATIENCE_SECONDS)
 
     filled = json.dumps({"data": {"tls.crt": "eA=="}})
     cluster.kubectl("patch", "secret", TLS, "-n", NAMESPACE, "--type=merge", "-p", filled)
@@ -73,4 +74,4 @@ def test_each_sync_makes_what_the_chart_has_and_no_object_of_a_hook_stays(cluste
     assert secret["data"] == {"tls.crt": "eA=="}, "what gpuscape-certificates filled in was lost"
 
     synced(cluster, LESS)
-    until(lambda: there(cluster) == meant(LESS))
+    until(lambda: there(cluster) == meant(LESS), PATIENCE_SECONDS)

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import http.client
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -17,10 +16,12 @@ from tests.agent.agent_process import until
 from tests.controlplane.builds import binaries
 from tests.controlplane.families import MINORS, PROMETHEUS
 from tests.controlplane.plane import Plane
+from tests.controlplane.reused_planes import reused_planes
 from tests.controlplane.server import MERGE_PATCH, Object
 from tests.deploy.chart import CHART, IMAGE, ChartRefusedError, helm, rendered
+from tests.reused import Reused
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 
 NAMESPACE = "gpuscape"
 RBAC = "rbac.authorization.k8s.io"
@@ -78,24 +79,33 @@ KINDS = ",".join(
     )
 )
 NAMED = "{range .items[*]}{.kind} {.metadata.namespace} {.metadata.name}{'\\n'}{end}"
-PATIENCE_SECONDS = 30.0
+PATIENCE_SECONDS = 180.0
 """For a policy to hold, or to hold no more: the API server learns of it by a watch."""
 
 
 @pytest.fixture(scope="module", params=MINORS)
-def cluster(
+def planes(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Plane]:
-    """A plane of these tests alone, since policies of the shipped names would hold for all."""
-    with Plane.start(
-        tmp_path_factory.mktemp("plane"), minor=request.param, controller_manager=False
-    ) as plane:
+) -> Iterator[Reused[Plane]]:
+    """Each Kubernetes, as :func:`cluster` lends it."""
+
+    def prepare(plane: Plane) -> None:
         for kind in DEFINITIONS:
             definition = binaries(PROMETHEUS) / f"monitoring.coreos.com_{kind}.yaml"
             plane.kubectl("apply", "--server-side", "-f", definition)
             there = ("--for=condition=Established", f"crd/{kind}.monitoring.coreos.com")
-            plane.kubectl("wait", *there)
+            plane.kubectl("wait", f"--timeout={PATIENCE_SECONDS:.0f}s", *there)
         plane.account(NAMESPACE, "default")
+
+    options = {"minor": request.param, "controller_manager": False}
+    with reused_planes(tmp_path_factory, prepare, **options) as reused:
+        yield reused
+
+
+@pytest.fixture
+def cluster(request: pytest.FixtureRequest, planes: Reused[Plane]) -> Iterator[Plane]:
+    """A plane of these tests alone, since policies of the shipped names would hold for all."""
+    with planes.lent(request.session) as plane:
         yield plane
 
 
@@ -127,13 +137,8 @@ def label(plane: Plane, node: str, token: str) -> tuple[int, str]:
 
 def wait_for(plane: Plane, node: str, token: str, status: int) -> str:
     """The message with which the agent's write first ends so."""
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while True:
-        seen, message = label(plane, node, token)
-        if seen == status:
-            return message
-        assert time.monotonic() < deadline, (seen, message)
-        time.sleep(0.1)
+    until(lambda: label(plane, node, token)[0] == status, PATIENCE_SECONDS)
+    return label(plane, node, token)[1]
 
 
 def test_a_release_comes_is_stopped_goes_on_and_leaves_nothing(cluster: Plane) -> None:
@@ -175,21 +180,19 @@ def test_an_upgrade_keeps_what_the_secrets_hold_and_brings_back_one_that_was_del
     """Helm's manifests of them are empty."""
     values = {"image": {"repository": IMAGE}, "scheduler": {"enabled": True}}
     on(cluster, "install", "any", values=values)
-    try:
-        for name, key in ((names.SCHEDULER_CA, "ca.key"), (names.SCHEDULER_TLS, "tls.crt")):
-            path = f"/api/v1/namespaces/{NAMESPACE}/secrets/{name}"
-            patch = f"{path}?fieldManager={names.CERTIFICATES}"
-            body = {"data": {key: "a2VwdA=="}}
-            cluster.demand("PATCH", patch, body, content_type=MERGE_PATCH)
-        cluster.demand("DELETE", f"/api/v1/namespaces/{NAMESPACE}/secrets/{names.SCHEDULER_CA}")
+    for name, key in ((names.SCHEDULER_CA, "ca.key"), (names.SCHEDULER_TLS, "tls.crt")):
+        path = f"/api/v1/namespaces/{NAMESPACE}/secrets/{name}"
+        patch = f"{path}?fieldManager={names.CERTIFICATES}"
+        body = {"data": {key: "a2VwdA=="}}
+        cluster.demand("PATCH", patch, body, content_type=MERGE_PATCH)
+    cluster.demand("DELETE", f"/api/v1/namespaces/{NAMESPACE}/secrets/{names.SCHEDULER_CA}")
 
-        on(cluster, "upgrade", "any", values={**values, "agent": {"labels": "none"}})
+    on(cluster, "upgrade", "any", values={**values, "agent": {"labels": "none"}})
 
-        assert cluster.demand("GET", path)["data"] == {"tls.crt": "a2VwdA=="}
-        back = cluster.demand("GET", f"/api/v1/namespaces/{NAMESPACE}/secrets/{names.SCHEDULER_CA}")
-        assert "data" not in back
-    finally:
-        on(cluster, "uninstall", "any")
+    assert cluster.demand("GET", path)["data"] == {"tls.crt": "a2VwdA=="}
+    back = cluster.demand("GET", f"/api/v1/namespaces/{NAMESPACE}/secrets/{names.SCHEDULER_CA}")
+    assert "data" not in back
+    on(cluster, "uninstall", "any")
 
 
 @pytest.mark.parametrize("way", OTHERS)
@@ -283,7 +286,9 @@ def somebody(plane: Plane, rules: list[Object]) -> Iterator[tuple[str, ...]]:
     review = {"spec": {"user": name, "resourceAttributes": asked}}
     place = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
     try:
-        until(lambda: bool(plane.demand("POST", place, review)["status"]["allowed"]))
+        until(
+            lambda: bool(plane.demand("POST", place, review)["status"]["allowed"]), PATIENCE_SECONDS
+        )
         yield ("--kube-as-user", name)
     finally:
         for place in (bound, whole):
@@ -352,18 +357,16 @@ def test_an_upgrade_by_one_who_may_not_bind_policies_changes_nothing(cluster: Pl
     small, agent = {"image": {"repository": IMAGE}}, {"labels": "none", "pods": True}
     place = f"/apis/apps/v1/namespaces/{NAMESPACE}/daemonsets/{names.AGENT_DAEMON_SET}"
     on(cluster, "install", "any", values=small)
-    try:
-        with everything_but(cluster, ADMISSION, BINDINGS, READ) as as_them:
-            before = present(cluster)
-            generation = cluster.demand("GET", place)["metadata"]["generation"]
-            with pytest.raises(ChartRefusedError) as refused:
-                on(cluster, "upgrade", "any", *as_them, values={**small, "agent": agent})
-            assert "pre-upgrade" in str(refused.value)
-            left = {it for it in present(cluster) ^ before if not it.startswith("Secret")}
-            assert left == set()
-            assert cluster.demand("GET", place)["metadata"]["generation"] == generation
-    finally:
-        on(cluster, "uninstall", "any")
+    with everything_but(cluster, ADMISSION, BINDINGS, READ) as as_them:
+        before = present(cluster)
+        generation = cluster.demand("GET", place)["metadata"]["generation"]
+        with pytest.raises(ChartRefusedError) as refused:
+            on(cluster, "upgrade", "any", *as_them, values={**small, "agent": agent})
+        assert "pre-upgrade" in str(refused.value)
+        left = {it for it in present(cluster) ^ before if not it.startswith("Secret")}
+        assert left == set()
+        assert cluster.demand("GET", place)["metadata"]["generation"] == generation
+    on(cluster, "uninstall", "any")
 
 
 def test_without_cert_manager_it_is_not_chosen(cluster: Plane) -> None:
@@ -382,11 +385,9 @@ def test_a_second_release_is_refused_by_the_place_of_the_first(cluster: Plane) -
     on(cluster, "install", "first", values={"image": {"repository": IMAGE}})
     cluster.kubectl("create", "namespace", "elsewhere")
     before = present(cluster)
-    try:
-        with pytest.raises(ChartRefusedError) as refused:
-            on(cluster, "install", "second", namespace="elsewhere")
-    finally:
-        on(cluster, "uninstall", "first")
+    with pytest.raises(ChartRefusedError) as refused:
+        on(cluster, "install", "second", namespace="elsewhere")
+    on(cluster, "uninstall", "first")
     assert "namespace gpuscape has an installation of gpuscape already" in str(refused.value)
     assert not {it for it in before if " elsewhere " in it}
     assert not {it for it in present(cluster) if " elsewhere " in it}

@@ -10,7 +10,7 @@ import pytest
 
 from tests.controlplane.versions import VERSIONS
 from tests.node.real_cluster import RealCluster
-from tests.node.reused import Reused
+from tests.reused import Reused
 
 
 @pytest.fixture(scope="module", params=VERSIONS)

@@ -40,7 +40,7 @@ from tests.node.mig_change_trial import (
 from tests.node.node_mig import NodeMig
 from tests.node.nvidia_plugin import NvidiaPlugin
 from tests.node.real_node import SOON
-from tests.node.reused import Reused
+from tests.reused import Reused
 
 NODES: Final = {MigStrategy.SINGLE: "real-1", MigStrategy.MIXED: "real-2"}
 CHANGES: Final = {MigStrategy.SINGLE: SINGLE_CHANGE, MigStrategy.MIXED: MIXED_CHANGE}

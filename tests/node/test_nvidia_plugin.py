@@ -19,7 +19,7 @@ from tests.node.gpu_cluster import NAMESPACE, PODS, GpuCluster, gpu_cluster
 from tests.node.gpu_pods import gpu_pod, gpus
 from tests.node.nvidia_plugin import GPU, NvidiaPlugin
 from tests.node.real_node import SOON
-from tests.node.reused import Reused
+from tests.reused import Reused
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 

@@ -32,7 +32,7 @@ from tests.node.node_mig import NodeMig
 from tests.node.nvidia_plugin import REGISTERED, NvidiaPlugin
 from tests.node.pod_churn import PodChurn
 from tests.node.real_node import SOON
-from tests.node.reused import Reused
+from tests.reused import Reused
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1800)]
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from tests.node.reused import Reused
+from tests.reused import Reused
 
 
 @dataclass(slots=True)
