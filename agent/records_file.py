@@ -2,8 +2,9 @@
 """The file through which what is known about GPUs outlives the agent's process.
 
 It holds for one boot of the host and one version of the driver: both end what was wrong with a
-GPU, and may bring another GPU to a place on the bus. So nothing in it has to survive the loss of
-power, and a damaged file is no loss that matters: what is known is then gathered anew.
+GPU, and may bring another GPU to a place on the bus. Another driver leaves which GPUs there are,
+and another boot how many (:func:`agent.stored_records.restore`). So nothing in it has to survive
+the loss of power, and a damaged file is no loss that matters: what is known is gathered anew.
 Sources: proc(5) on boot_id; /sys/module/nvidia/version is the loaded kernel module's.
 """
 
@@ -59,13 +60,13 @@ def _line(file: Path) -> str | None:
 
 
 def restore(path: Path, root: Path, records: GpuRecords, now: float) -> None:
-    """Let ``records`` go on from what the file has, if it is of this boot and driver.
+    """Let ``records`` go on from what the file has and this boot and driver leave of it.
 
     ``root`` is the host's, ``now`` monotonic. Never raises: a file that cannot be used is logged,
     and one whose file system hangs is waited for READ_SECONDS.
     """
     try:
-        found = bounded(functools.partial(_usable, path, root), READ_SECONDS, "state-file")
+        found = bounded(functools.partial(_stored, path), READ_SECONDS, "state-file")
     except NoReturn as error:
         why = f"cannot read the state file {path}: {error}; does its file system hang?"
         log.warning("state file not used", extra={"why": why})
@@ -73,26 +74,38 @@ def restore(path: Path, root: Path, records: GpuRecords, now: float) -> None:
     except BadInput as error:
         log.warning("state file not used", extra={"why": str(error)})
         return
-    if found is not None:
-        stored_records.restore(records, found, now)
+    if found is None:
+        return
+    session = session_below(root) or _NO_SESSION
+    stored_records.restore(records, found, session, now)
+    if found.session == session:
         log.info("state file read", extra={"path": str(path), "gpus": len(found.gpus)})
+    else:
+        log.warning("state file used in part", extra={"why": _what_is_left(path, found, session)})
 
 
-def _usable(path: Path, root: Path) -> StoredRecords | None:
-    """What the file has of this boot and driver; None without one. Raises BadInput."""
+_NO_SESSION = Session(boot="")
+"""Of a host whose boot id cannot be read: no file is of it."""
+
+
+def _what_is_left(path: Path, found: StoredRecords, session: Session) -> str:
+    if found.session.boot == session.boot:
+        driver = found.session.driver or "none"
+        return f"{path} is of another driver: {driver}; kept is which GPUs the node has"
+    return f"{path} is of another boot: kept is the number of GPUs, until it is known for this one"
+
+
+def _stored(path: Path) -> StoredRecords | None:
+    """What the file has; None without one. Raises BadInput."""
     try:
         content = read_bytes(path, "state file", most_bytes=MOST_BYTES, from_pipe=False)
     except BadInput as error:
         if isinstance(error.__cause__, FileNotFoundError):
             return None
         raise
-    found, session = FORMAT.decode(content), session_below(root)
+    found = FORMAT.decode(content)
     if found is None:
         raise BadInput(f"{path} is of another version of gpuscape")
-    if session is None or found.session.boot != session.boot:
-        raise BadInput(f"{path} is of another boot")
-    if found.session.driver != session.driver:
-        raise BadInput(f"{path} is of another driver: {found.session.driver or 'none'}")
     return found
 
 

@@ -89,6 +89,8 @@ class StoredRecords(_Stored, frozen=True, kw_only=True):
     gpus: tuple[StoredGpu, ...] = ()
     unaddressed: int = 0
     """GPUs of the node without a known bus id."""
+    former: int = 0
+    """GPUs that the node had in an earlier boot; see :attr:`KnownGpusRecord.former`."""
     xids: tuple[StoredXid, ...] = ()
     """The newest last."""
     needed: dict[str, tuple[Need, ...]] = {}
@@ -141,6 +143,7 @@ def stored(records: GpuRecords, session: Session) -> StoredRecords:
             for bus_id, place in known.places.items()
         ),
         unaddressed=known.unaddressed,
+        former=known.former,
         xids=tuple(StoredXid(bus_id=bus_id, xid=xid) for bus_id, xid in book.xids),
         needed={bus_id: tuple(sorted(need)) for bus_id, need in book.needed.items()},
         cleared=book.wish,
@@ -160,21 +163,34 @@ def stored(records: GpuRecords, session: Session) -> StoredRecords:
     )
 
 
-def restore(records: GpuRecords, found: StoredRecords, now: float) -> None:
-    """Go on from what was stored; ``now`` is monotonic."""
+def restore(records: GpuRecords, found: StoredRecords, session: Session, now: float) -> None:
+    """Go on from what of ``found`` holds in this session; ``now`` is monotonic.
+
+    Another driver has read nothing yet, and of another boot only the number of GPUs is left.
+    """
+    known = _known(found)
+    if found.session == session:
+        xids = tuple((it.bus_id, it.xid) for it in found.xids)
+        needed = {bus_id: frozenset(need) for bus_id, need in found.needed.items()}
+        records.xids = XidBook(XidRecord(xids=xids, needed=needed, wish=found.cleared))
+        records.waste = WasteRecord(_waste(found))
+    elif found.session.boot == session.boot:
+        known = known.of_other_driver
+    else:
+        known = known.of_earlier_boot
+    records.known_gpus.restore(known, now)
+
+
+def _known(found: StoredRecords) -> KnownGpusRecord:
     gpus = {it.bus_id: it for it in found.gpus}
-    known = KnownGpusRecord(
+    return KnownGpusRecord(
         places={bus_id: it.place for bus_id, it in gpus.items()},
         expected=frozenset(bus_id for bus_id, it in gpus.items() if it.expected),
         gpus={bus_id: _gpu(it) for bus_id, it in gpus.items() if it.uuid is not None},
         hung=frozenset(bus_id for bus_id, it in gpus.items() if it.expected and it.hung),
         unaddressed=found.unaddressed,
+        former=found.former,
     )
-    records.known_gpus.restore(known, now)
-    xids = tuple((it.bus_id, it.xid) for it in found.xids)
-    needed = {bus_id: frozenset(need) for bus_id, need in found.needed.items()}
-    records.xids = XidBook(XidRecord(xids=xids, needed=needed, wish=found.cleared))
-    records.waste = WasteRecord(_waste(found))
 
 
 def _gpu(stored: StoredGpu) -> GpuSnapshot:

@@ -24,6 +24,8 @@ class GpuCounts:
     """GPUs in NVML's count that are part of a system on chip, which have no PCI bus id."""
     unaddressed: int = 0
     """GPUs that belong to the node, of which no source gives the bus id."""
+    former: int = 0
+    """GPUs of the node in an earlier boot, while it has fewer and that is not settled; else 0."""
     on_pci: bool = True
     """sysfs shows the GPUs of this platform. It does not in WSL2, nor integrated GPUs."""
 
@@ -45,6 +47,11 @@ class GpuCounts:
         return self.sysfs is not None and self.sysfs == self.discrete
 
     @property
+    def settled(self) -> bool:
+        """The number of GPUs in this boot is certain enough to replace that of an earlier one."""
+        return self.agreed or (not self.on_pci and self.nvml is not None)
+
+    @property
     def lacks_host_tree(self) -> bool:
         """sysfs shows fewer GPUs than there are, so it is not the host's, or not all of it."""
         return self.on_pci and (self.sysfs is None or (self.discrete or 0) > self.sysfs)
@@ -59,6 +66,11 @@ class GpuCounts:
     @property
     def why_unaddressed(self) -> str:
         """Which GPUs of the node nothing is known of; empty where there is none."""
+        if self.former:
+            return (
+                f"the node had {self.former} GPUs in an earlier boot, and sysfs and NVML do not"
+                f" agree on a smaller number: {self.unaddressed} are missing"
+            )
         count = self.unaddressed
         return f"the node has more GPUs, of which no bus id is known: {count}" if count else ""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from base.log_once import LogOnce
 from discovery import remember
@@ -25,15 +25,49 @@ SETTLE_SECONDS = 60.0
 class KnownGpusRecord:
     """Everything that :class:`KnownGpus` knows; a later one goes on from it."""
 
-    places: Mapping[str, int]
+    places: Mapping[str, int] = field(default_factory=dict)
     """By bus id, from 0 on without holes."""
-    expected: frozenset[str]
-    gpus: Mapping[str, GpuSnapshot]
+    expected: frozenset[str] = frozenset()
+    gpus: Mapping[str, GpuSnapshot] = field(default_factory=dict)
     """By bus id, those that have answered once, with their facts as last read."""
     hung: frozenset[str] = frozenset()
     """GPUs that hang for good."""
     unaddressed: int = 0
     """GPUs without a known bus id."""
+    former: int = 0
+    """GPUs in an earlier boot, until there is a number for this one (:attr:`GpuCounts.settled`)."""
+
+    @property
+    def total(self) -> int:
+        """How many GPUs the node should have."""
+        return max(len(self.expected) + self.unaddressed, self.former)
+
+    @property
+    def of_earlier_boot(self) -> KnownGpusRecord:
+        """What of it holds in a later boot: the number alone, since bus ids may be others."""
+        return KnownGpusRecord(former=self.total)
+
+    @property
+    def of_other_driver(self) -> KnownGpusRecord:
+        """What of it holds with another driver: which GPUs there are, and not what was read."""
+        return replace(self, gpus={}, hung=frozenset())
+
+    def joined(self, other: KnownGpusRecord) -> KnownGpusRecord:
+        """Every GPU that either knows, and never fewer than either counts.
+
+        The places are those of ``other``; what it does not know comes after them.
+        """
+        first, rest = (sorted(it.places, key=it.places.__getitem__) for it in (other, self))
+        expected = self.expected | other.expected
+        counted = max(len(it.expected) + it.unaddressed for it in (self, other))
+        return KnownGpusRecord(
+            places={bus_id: place for place, bus_id in enumerate(dict.fromkeys((*first, *rest)))},
+            expected=expected,
+            gpus={**other.gpus, **self.gpus},
+            hung=self.hung | other.hung,
+            unaddressed=max(counted - len(expected), 0),
+            former=max(self.former, other.former),
+        )
 
 
 class KnownGpus:
@@ -50,7 +84,7 @@ class KnownGpus:
         self._expected_since: dict[str, float] = {}
         """Monotonic seconds; without those that are not expected any more."""
         self._known: dict[str, GpuSnapshot] = {}
-        self._unaddressed = 0
+        self._unaddressed = self._former = 0
         self._why_not_listed = ""
         self._driver: Driver | None = None
         self._shared = LogOnce()
@@ -69,6 +103,7 @@ class KnownGpus:
             gpus=dict(self._known),
             hung=self._hung,
             unaddressed=self._unaddressed,
+            former=self._former,
         )
 
     def restore(self, record: KnownGpusRecord, now: float) -> None:
@@ -78,6 +113,7 @@ class KnownGpus:
         self._known = dict(record.gpus)
         self._hung = self._hung_before = record.hung
         self._unaddressed = record.unaddressed
+        self._former = record.former
 
     def take_hung_before(self) -> frozenset[str]:
         """GPUs that hung for good when another process knew them; once, then none."""
@@ -94,7 +130,8 @@ class KnownGpus:
         """Know these GPUs from now on, and no longer those that are not the driver's any more.
 
         The counts with the GPUs that the node has and no source gives a bus id of: as many as NVML
-        has ever counted above those with one, until they turn up.
+        has ever counted above those with one, until they turn up; and as many as the node had more
+        in an earlier boot, until it is settled how many it has in this one.
         """
         new = len(set(listed) - self._expected_since.keys())
         for bus_id in sorted(listed, key=bus_order):
@@ -106,7 +143,14 @@ class KnownGpus:
         more = (counts.discrete or 0) - len(self._expected_since)
         self._unaddressed = max(self._unaddressed - new, more, 0)
         self._why_not_listed = counts.why_not_listed
-        return replace(counts, unaddressed=self._unaddressed)
+        if counts.settled:
+            self._former = 0
+        missing = self._former - len(self._expected_since) - self._unaddressed
+        return replace(
+            counts,
+            unaddressed=self._unaddressed + max(missing, 0),
+            former=self._former if missing > 0 else 0,
+        )
 
     def settling(self, now: float) -> bool:
         """Whether a GPU was first expected less than SETTLE_SECONDS ago."""

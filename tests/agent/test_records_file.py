@@ -170,9 +170,6 @@ def test_without_a_file_nothing_is_known_and_nothing_logged(
 @pytest.mark.parametrize(
     ("changed", "text", "why"),
     [
-        (BOOT, "two\n", " is of another boot"),
-        (BOOT, "", " is of another boot"),
-        (DRIVER, "560.2\n", " is of another driver: 550.1"),
         ("state.json", '{"v": 2}', " is of another version of gpuscape"),
         ("state.json", "{", "the state file is damaged: "),
     ],
@@ -195,14 +192,38 @@ def test_another_file_is_not_used_and_the_reason_is_logged(
         assert fields["why"].startswith(why)
 
 
-def test_a_file_from_before_the_driver_was_there_is_of_another_driver(
-    file: Path, root: Path, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(
+    ("driver", "boot", "why", "known"),
+    [
+        ("550.1", "two\n", "boot: kept is the number of GPUs, until it is known for this one", 1),
+        ("550.1", "", "boot: kept is the number of GPUs, until it is known for this one", 1),
+        ("560.2", "one\n", "driver: 560.2; kept is which GPUs the node has", GPU.bus_id),
+        (None, "one\n", "driver: none; kept is which GPUs the node has", GPU.bus_id),
+    ],
+)
+def test_of_a_file_of_another_boot_or_driver_only_the_gpus_are_kept(
+    file: Path,
+    root: Path,
+    caplog: pytest.LogCaptureFixture,
+    driver: str | None,
+    boot: str,
+    why: str,
+    known: object,
 ) -> None:
-    content = StoredRecords(v=VERSION, session=Session(boot="one"), gpus=(GPU,))
+    """Another boot may have other bus ids, another driver has read nothing of them."""
+    place(root, BOOT, boot)
+    facts = StoredGpu(bus_id=GPU.bus_id, place=0, hung=True, uuid="GPU-a")
+    session = Session(boot="one", driver=driver)
+    content = StoredRecords(v=VERSION, session=session, gpus=(facts,), cleared="all")
     file.write_bytes(FORMAT.encode(content))
-    assert not knows(file, root)
-    why = f"{file} is of another driver: none"
-    assert log_lines(caplog) == [("WARNING", "state file not used", {"why": why})]
+    records = GpuRecords()
+    restore(file, root, records, 0.0)
+    record = records.known_gpus.record
+    assert (record.gpus, record.hung, records.xids.record.wish) == ({}, frozenset(), None)
+    assert (record.former or next(iter(record.expected))) == known
+    assert record.total == 1
+    fields = {"why": f"{file} is of another {why}"}
+    assert log_lines(caplog) == [("WARNING", "state file used in part", fields)]
 
 
 def test_a_file_that_cannot_be_read_is_named_in_the_log(

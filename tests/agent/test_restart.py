@@ -152,10 +152,6 @@ def test_a_restart_keeps_for_how_long_a_pod_has_held_its_gpu_in_vain(tmp_path: P
         until(lambda: _seconds(agent, "gpuscape_allocated_idle") == 0)
 
 
-def _other_driver(simulation: Simulation, _: Path) -> None:
-    (simulation.host_root / "sys/module/nvidia/version").write_text("999.1\n")
-
-
 def _truncated(_: Simulation, file: Path) -> None:
     file.write_bytes(file.read_bytes()[:-40])
 
@@ -176,11 +172,6 @@ def _no_json(_: Simulation, file: Path) -> None:
     file.write_bytes(b"\0\xff{")
 
 
-def _boot_without_the_lost_gpu(simulation: Simulation, _: Path) -> None:
-    simulation.reboot()  # NVML would have it again, which sysfs has not
-    simulation.remove_gpu(_first(simulation))
-
-
 def _folder(_: Simulation, file: Path) -> None:
     file.unlink()
     file.mkdir()
@@ -192,8 +183,6 @@ def _pipe(_: Simulation, file: Path) -> None:
 
 
 DAMAGES: dict[str, tuple[Callable[[Simulation, Path], None], str]] = {
-    "another boot": (_boot_without_the_lost_gpu, "another boot"),
-    "another driver": (_other_driver, "another driver"),
     "cut off": (_truncated, "damaged"),
     "of another version": (_other_version, "another version"),
     "contradictory": (_wrong_places, "damaged"),
@@ -204,7 +193,7 @@ DAMAGES: dict[str, tuple[Callable[[Simulation, Path], None], str]] = {
 }
 
 
-OFTEN = ("another boot", "cut off", "a folder", "a named pipe")
+OFTEN = ("cut off", "a folder", "a named pipe")
 """What is tried with a whole agent in ``make test``; test_records_file.py has all kinds."""
 
 
@@ -225,6 +214,28 @@ def test_a_file_that_cannot_be_used_is_started_anew_and_logged_once(
         assert why in str(logged["why"])
         if damage != "a folder":
             until(lambda: (tmp_path / "state.json").read_text().count('"bus_id"') == 3)
+
+
+def test_another_driver_and_another_boot_end_errors_and_another_boot_alone_a_lost_gpu(
+    simulation: Simulation, tmp_path: Path
+) -> None:
+    _run_with_a_lost_gpu_and_an_xid(simulation, tmp_path)
+    (simulation.host_root / "sys/module/nvidia/version").write_text("999.1\n")
+    with running(simulation, *options(tmp_path)) as agent:
+        until(lambda: agent.gpus("present") == 3)
+        assert agent.gpus("lost") == 1
+        assert "xid=" not in agent.metrics()
+        (logged,) = _logged(agent, "state file used in part")
+        assert "another driver" in str(logged["why"])
+        until(lambda: '"driver":"999.1"' in (tmp_path / "state.json").read_text())
+    simulation.reboot()  # NVML would have it again, which sysfs has not
+    simulation.remove_gpu(_first(simulation))
+    with running(simulation, *options(tmp_path)) as agent:
+        until(lambda: agent.gpus("present") == 3)
+        assert agent.gpus("lost") == 0
+        (logged,) = _logged(agent, "state file used in part")
+        assert "another boot" in str(logged["why"])
+        until(lambda: (tmp_path / "state.json").read_text().count('"bus_id"') == 3)
 
 
 def test_a_file_that_cannot_be_written_is_logged_once_and_shown_while_the_agent_goes_on(
