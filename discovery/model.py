@@ -96,6 +96,8 @@ class Fabric:
     clique_id: int
     health_mask: int | None = None
     """None with the first version of the call, which has no health."""
+    health_summary: int | None = None
+    """0 not supported, 1 healthy, 2 unhealthy, 3 limited capacity; None before version 3."""
 
     @property
     def registered(self) -> bool:
@@ -371,6 +373,12 @@ def normal_bus_id(text: str) -> str:
     if len(domain) > 1:
         raise ValueError(f"not a PCI bus id: {text!r}")
     return f"{number:04x}:{int(bus, 16):02x}:{int(device, 16):02x}.{int(function or '0', 16):x}"
+
+
+def long_bus_id(bus_id: str) -> str:
+    """Bus id as NVML writes it: ``00000000:1B:00.0``, eight-digit domain, upper case."""
+    domain, _, rest = bus_id.partition(":")
+    return f"{domain:0>8}:{rest}".upper()
 
 
 def bus_order(bus_id: str) -> tuple[int, ...]:

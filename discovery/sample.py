@@ -20,6 +20,7 @@ class ReadingGroup(StrEnum):
     PROFILING = "profiling"  # GPM, Hopper and later: what dcgm-exporter serves by default
     PIPES = "pipes"  # GPM: the other parts of the multiprocessors, and NVLink as a whole
     ENGINES = "engines"  # GPM: video, JPEG and optical-flow engines, each NVLink, NVLink-C2C
+    TOTALS = "totals"  # GPM: cycles, and bytes over PCIe, since the driver was loaded
     CLOCK_EVENTS = "clock-events"  # why clocks are held down now
     HELD_DOWN = "held-down"  # for how long they were, by what did it
     ECC = "ecc"  # ECC errors and retired pages
@@ -34,6 +35,8 @@ class ReadingGroup(StrEnum):
     LINKS = "links"  # counters of each NVLink
     LINK_ERRORS = "link-errors"  # of these the errors, which are in LINKS too; NVLink 5 and later
     P2P = "p2p"  # whether pairs of GPUs can use NVLink
+    BOARD = "board"  # brand, versions of the InfoROM, compute mode, the PCIe link at its best
+    SPARE_ROWS = "spare-rows"  # of the memory's banks
     PROCESSES = "processes"
 
 
@@ -48,6 +51,7 @@ PROFILED: Mapping[ReadingGroup, tuple[int, ...]] = {
         *range(62, 98),
         *range(100, 104),
     ),
+    ReadingGroup.TOTALS: tuple(range(248, 261)),
 }
 """GPM's metrics by the group that reads them. Source: nvmlGpmMetricId_t, nvml.h."""
 
@@ -71,7 +75,8 @@ class MemoryUse:
 class HeldDown:
     """Seconds for which clocks were held down since the driver was loaded, by what did it.
 
-    Source: fields NVML_FI_DEV_PERF_POLICY_*, which count nanoseconds.
+    Source: fields NVML_FI_DEV_PERF_POLICY_* and NVML_FI_DEV_CLOCKS_EVENT_REASON_*, which count
+    nanoseconds. Not every driver counts those from ``software_thermal`` on.
     """
 
     power: float | None
@@ -82,6 +87,9 @@ class HeldDown:
     reliability: float | None
     application_clocks: float | None
     base_clocks: float | None
+    software_thermal: float | None
+    hardware_thermal: float | None
+    power_brake: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,6 +164,46 @@ class Pcie:
     width: int | None
     sent_bytes: Bytes | None
     received_bytes: Bytes | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Board:
+    """What a board is and how it is set, as after the last discovery.
+
+    Source: nvmlDeviceGet{Brand,InforomVersion,InforomImageVersion,ComputeMode,MaxPcieLink*}.
+    """
+
+    brand: int | None
+    """NVML_BRAND_*."""
+    inforom_oem: str | None
+    """Version of the InfoROM's OEM object."""
+    inforom_ecc: str | None
+    inforom_power: str | None
+    inforom_image: str | None
+    """Version of the whole InfoROM."""
+    compute_mode: int | None
+    """NVML_COMPUTEMODE_*: 0 is the default, 2 prohibited, 3 one process alone."""
+    confidential: bool | None
+    """Confidential computing is on, for the whole system. Source: nvmlSystemGetConfComputeState."""
+    boosts_by_itself: bool | None
+    """Source: nvmlDeviceGetAutoBoostedClocksEnabled; newer GPUs have no such setting."""
+    pcie_generation: int | None
+    """The highest that GPU and system have in common."""
+    pcie_width: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpareRows:
+    """Banks of the memory by how many of their spare rows are left, Ampere and later.
+
+    Source: nvmlDeviceGetRowRemapperHistogram.
+    """
+
+    all_left: int | None
+    many_left: int | None
+    some_left: int | None
+    few_left: int | None
+    none_left: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -251,7 +299,8 @@ class GpuSample:
     mig_memory: tuple[tuple[int, MemoryUse], ...]
     """GPU instance id to its frame buffer use, in the order of ``mig_devices``."""
     profiling: tuple[tuple[int, float], ...]
-    """GPM metric id to its value since the sample before, as a ratio or in bytes each second."""
+    """GPM metric id to its value since the sample before, as a ratio or in bytes each second; of
+    the group TOTALS since the driver was loaded."""
     mig_profiling: tuple[tuple[int, tuple[tuple[int, float], ...]], ...]
     """GPU instance id to the same of that instance."""
     clock_event_reasons: int | None
@@ -269,6 +318,8 @@ class GpuSample:
     performance_state: int | None
     """P-state: 0 is the fastest, 15 the slowest."""
     nvlink_errors: NvLinkErrors | None
+    board: Board | None
+    spare_rows: SpareRows | None
     links: tuple[LinkCounters, ...]
     """The NVLinks that were active at the last discovery."""
     nvlink_p2p: tuple[tuple[str, int], ...]

@@ -51,6 +51,8 @@ SECTIONS: Mapping[str, Callable[..., str]] = {
     "licenses": license_table,
     "metric-labels": metric_tables.metric_label_table,
     "metrics": metric_tables.metric_table,
+    "metrics-served-share": metric_tables.served_share_table,
+    "metrics-unserved": metric_tables.unserved_table,
     "options": command_pages.option_table,
     "other-keys": key_tables.other_key_table,
     "own-families": metric_tables.own_family_table,

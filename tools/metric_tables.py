@@ -11,7 +11,11 @@ from api.mig_status_annotation import MigPhase, RequestEnd
 from discovery.model import Driver, GpuState, Host, NodeSnapshot, Xid
 from discovery.unread import unread_gpu
 from exporters.dcgm.catalog import CATALOG, COUNTED, DEFAULT_FAMILIES, DEFAULT_LABELS, LABEL_ROWS
+from exporters.dcgm.counters_format import read_counters
 from exporters.dcgm.dcgm_family import AnyFamily, LabelRow, UnderMig
+from exporters.dcgm.peer.peer_counters import counters_of
+from exporters.dcgm.peer.peer_releases import RELEASES
+from exporters.dcgm.peer.unserved_fields import UNSERVED
 from exporters.gpuscape.agent_metrics import AgentMetrics, ProgramUse
 from exporters.gpuscape.core_families import CORE, ServedFamilies
 from exporters.gpuscape.families import FAMILIES
@@ -49,6 +53,25 @@ def metric_table(which: str) -> str:
             for same in alike.values()
         ),
     )
+
+
+def unserved_table() -> str:
+    """Fields of DCGM that are not served, by reason."""
+    names: dict[str, list[str]] = {}
+    for pattern, why in UNSERVED.items():
+        names.setdefault(why, []).append(f"`{pattern}`")
+    return table(("fields", "why not"), ((", ".join(alike), why) for why, alike in names.items()))
+
+
+def served_share_table() -> str:
+    """How many rows of each release's counters file are served, by its names and types."""
+    rows = []
+    for release in RELEASES:
+        counters = counters_of(release)
+        text = "\n".join(f"{it.name}, {it.kind}, x." for it in counters)
+        served = len(counters) - len(read_counters(text, release).skipped)
+        rows.append((release, str(len(counters)), str(served)))
+    return table(("dcgm-exporter", "rows, those commented out too", "served"), rows)
 
 
 def metric_label_table() -> str:

@@ -226,28 +226,41 @@ def _level(value: Any) -> int:
 
 
 def _fabric(gpu: _DiscoveredGpu, what: str) -> Fabric | None:
-    """Fabric registration: the versioned call first, since only it has health."""
+    """Fabric registration: the newest version of the call that the driver knows has most health."""
     calls, handle = gpu.calls, gpu.handle
-    info = pynvml.c_nvmlGpuFabricInfo_v2_t()
-    info.version = pynvml.nvmlGpuFabricInfo_v2
-    older, call = Calls(), "nvmlDeviceGetGpuFabricInfoV"
-    if older.ask(what, call, handle, ctypes.byref(info)) is not None:
-        mask = calls.part(f"{what}.health_mask", call, _HEALTH_MASK, info.healthMask)
-        return calls.part(what, call, _fabric_value, info, mask)
-    if older.gaps[0].reason is not Reason.UNSUPPORTED:
-        calls.gaps += older.gaps
-        return None
+    for version, make in _FABRIC_VERSIONS:
+        info, tried, call = make(), Calls(), "nvmlDeviceGetGpuFabricInfoV"
+        info.version = version
+        if tried.ask(what, call, handle, ctypes.byref(info)) is not None:
+            mask = calls.part(f"{what}.health_mask", call, _HEALTH_MASK, info.healthMask)
+            summary = getattr(info, "healthSummary", None)
+            if summary is not None:
+                name = f"{what}.health_summary"
+                summary = calls.part(name, call, _HEALTH_SUMMARY, summary)
+            return calls.part(what, call, _fabric_value, info, mask, summary)
+        if tried.gaps[0].reason is not Reason.UNSUPPORTED:
+            calls.gaps += tried.gaps
+            return None
     first, call = pynvml.c_nvmlGpuFabricInfo_t(), "nvmlDeviceGetGpuFabricInfo"
     if calls.ask(what, call, handle, ctypes.byref(first)) is None:
         return None
-    return calls.part(what, call, _fabric_value, first, None)
+    return calls.part(what, call, _fabric_value, first, None, None)
+
+
+_FABRIC_VERSIONS = (
+    (pynvml.nvmlGpuFabricInfo_v3, pynvml.c_nvmlGpuFabricInfo_v3_t),
+    (pynvml.nvmlGpuFabricInfo_v2, pynvml.c_nvmlGpuFabricInfo_v2_t),
+)
 
 
 _HEALTH_MASK = whole((1 << 16) - 1)
 """NVML_GPU_FABRIC_HEALTH_MASK_*: pairs of bits and one field of four, twelve bits so far."""
 
+_HEALTH_SUMMARY = whole(255)
+"""NVML_GPU_FABRIC_HEALTH_SUMMARY_*."""
 
-def _fabric_value(info: Any, health_mask: int | None) -> Fabric:
+
+def _fabric_value(info: Any, health_mask: int | None, health_summary: int | None) -> Fabric:
     """Raises Garbage: one part that cannot be makes the registration unknown."""
     cluster = bytes(info.clusterUuid)
     if set(cluster) == {0xFF}:
@@ -258,6 +271,7 @@ def _fabric_value(info: Any, health_mask: int | None) -> Fabric:
         cluster_uuid=str(uuid.UUID(bytes=cluster[:16].ljust(16, b"\0"))),
         clique_id=whole(0xFFFFFFFE)(info.cliqueId),
         health_mask=health_mask,
+        health_summary=health_summary,
     )
 
 

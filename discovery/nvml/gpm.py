@@ -25,9 +25,13 @@ SHORTEST_SECONDS = 0.1
 """Two samples nearer to each other have no metrics. Source: nvml.h, nvmlGpmMetricsGet."""
 
 _RATES = frozenset((20, 21, 60, 61, *range(62, 98), *range(100, 104)))
-"""Traffic over PCIe, NVLink and NVLink-C2C; all others are ratios."""
+"""Traffic over PCIe, NVLink and NVLink-C2C, in MiB each second."""
 
-_GPU_ALONE = _RATES
+_TOTALS = frozenset(range(248, 261))
+"""Cycles, and bytes over PCIe, since the driver was loaded; all others are ratios."""
+_PCIE_TOTALS = frozenset((255, 256))
+
+_GPU_ALONE = _RATES | _PCIE_TOTALS
 """What GPU instances do not have."""
 
 
@@ -48,13 +52,14 @@ _MIB = 1 << 20
 _PERCENT = 100
 _SHARE = between(0, 110)  # samples are not quite as far apart as the counters' own times
 _MIB_PER_SECOND = between(0, 1e8)
+_TOTAL = between(0, 2.0**62)
 _CALL = "nvmlGpmMetricsGet"
 
 Sample = Any
 """Handle of a sample buffer."""
 
 Found = tuple[tuple[int, float], ...]
-"""Metric id to value: a ratio, or bytes each second."""
+"""Metric id to value: a ratio, bytes each second, or cycles or bytes in all."""
 
 
 class GpmTrack:
@@ -164,6 +169,8 @@ class GpmTrack:
 def _converted(metric: int, answer: Any) -> float:
     if answer.nvmlReturn != pynvml.NVML_SUCCESS:
         raise pynvml.NVMLError(answer.nvmlReturn)
+    if metric in _TOTALS:
+        return _TOTAL(answer.value)
     if metric in _RATES:
         return _MIB_PER_SECOND(answer.value) * _MIB
     return _SHARE(answer.value) / _PERCENT

@@ -24,6 +24,7 @@ from discovery.nvml.conversions import (
     divided,
     flag,
     scaled,
+    text,
     whole,
 )
 from discovery.nvml.facts import remapped_rows
@@ -40,6 +41,7 @@ from discovery.nvml.reading_plan import (
 from discovery.nvml.sampled_gpu import SampledGpu
 from discovery.sample import (
     PROFILED,
+    Board,
     Clocks,
     EccErrors,
     GpuSample,
@@ -50,6 +52,7 @@ from discovery.sample import (
     PowerLimits,
     ReadingGroup,
     RetiredPages,
+    SpareRows,
     TemperatureLimits,
 )
 
@@ -116,25 +119,39 @@ _NANOSECONDS = divided(1_000_000_000, 1 << 62)
 _SHARE = divided(100, 100)
 _FAN_SHARE = divided(100, 200)  # nvml.h: above 100 where a fan is faster than it should be
 _PAGES = whole(1 << 20)
+_BANKS = whole(1 << 20)
+_INFOROM = text(pynvml.NVML_DEVICE_INFOROM_VERSION_BUFFER_SIZE)
 
 _RATES = SharedCall("nvmlDeviceGetUtilizationRates")  # not supported while MIG is on
 _POWER_RANGE = SharedCall("nvmlDeviceGetPowerManagementLimitConstraints")
+_ROW_REMAPPER = SharedCall("nvmlDeviceGetRowRemapperHistogram")
 
 
 def _by(read: Callable[[SampledGpu, str], Read], *groups: ReadingGroup) -> Read:
     return computed(read, groups=groups)
 
 
-def _rare(call: str, convert: Callable[[Any], Read]) -> Read | None:
+def _rare(
+    call: str, convert: Callable[[Any], Read], *args: int, of_system: bool = False
+) -> Read | None:
     """One call, made by the first sample after each discovery."""
 
     def read(gpu: SampledGpu, what: str) -> Read | None:
         def ask(calls: Calls) -> Read | None:
-            return calls.ask(what, call, gpu.handle, convert=convert)
+            handle = () if of_system else (gpu.handle,)
+            return calls.ask(what, call, *handle, *args, convert=convert)
 
         return gpu.history.rare(gpu.bus_id, what, gpu.calls, ask)
 
     return computed(read)
+
+
+def _inforom(part: int) -> str | None:
+    return _rare("nvmlDeviceGetInforomVersion", _INFOROM, part)
+
+
+def _banks(part: str) -> int | None:
+    return _ROW_REMAPPER.part(lambda banks: _BANKS(getattr(banks, part)))
 
 
 def _clock(call: str, clock: int) -> int | None:
@@ -190,6 +207,15 @@ _SAMPLE = ReadingPlan(
                 ),
                 base_clocks=by_field(
                     pynvml.NVML_FI_DEV_PERF_POLICY_TOTAL_BASE_CLOCKS, _NANOSECONDS
+                ),
+                software_thermal=by_field(
+                    pynvml.NVML_FI_DEV_CLOCKS_EVENT_REASON_SW_THERM_SLOWDOWN, _NANOSECONDS
+                ),
+                hardware_thermal=by_field(
+                    pynvml.NVML_FI_DEV_CLOCKS_EVENT_REASON_HW_THERM_SLOWDOWN, _NANOSECONDS
+                ),
+                power_brake=by_field(
+                    pynvml.NVML_FI_DEV_CLOCKS_EVENT_REASON_HW_POWER_BRAKE_SLOWDOWN, _NANOSECONDS
                 ),
             ),
             groups=(ReadingGroup.HELD_DOWN,),
@@ -268,6 +294,37 @@ _SAMPLE = ReadingPlan(
                 recovery=by_field(pynvml.NVML_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL, COUNT),
             ),
             groups=(ReadingGroup.NVLINK_ERRORS,),
+        ),
+        board=in_part(
+            Board(
+                brand=_rare("nvmlDeviceGetBrand", whole(0xFFFF)),
+                inforom_oem=_inforom(pynvml.NVML_INFOROM_OEM),
+                inforom_ecc=_inforom(pynvml.NVML_INFOROM_ECC),
+                inforom_power=_inforom(pynvml.NVML_INFOROM_POWER),
+                inforom_image=_rare("nvmlDeviceGetInforomImageVersion", _INFOROM),
+                compute_mode=_rare("nvmlDeviceGetComputeMode", whole(3)),
+                confidential=_rare(
+                    "nvmlSystemGetConfComputeState",
+                    lambda state: flag(state.ccFeature),
+                    of_system=True,
+                ),
+                boosts_by_itself=_rare(
+                    "nvmlDeviceGetAutoBoostedClocksEnabled", lambda modes: flag(modes[0])
+                ),
+                pcie_generation=_rare("nvmlDeviceGetMaxPcieLinkGeneration", whole(15)),
+                pcie_width=_rare("nvmlDeviceGetMaxPcieLinkWidth", whole(64)),
+            ),
+            groups=(ReadingGroup.BOARD,),
+        ),
+        spare_rows=in_part(
+            SpareRows(
+                all_left=_banks("max"),
+                many_left=_banks("high"),
+                some_left=_banks("partial"),
+                few_left=_banks("low"),
+                none_left=_banks("none"),
+            ),
+            groups=(ReadingGroup.SPARE_ROWS,),
         ),
         bar1=by_call("nvmlDeviceGetBAR1MemoryInfo", convert=_bar1, groups=(ReadingGroup.BAR1,)),
         fan_ratio=by_call("nvmlDeviceGetFanSpeed", convert=_FAN_SHARE, groups=(ReadingGroup.FAN,)),

@@ -9,10 +9,10 @@ and alerts keep working; the help texts are our own. Source: dcgm-exporter's
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 from exporters.dcgm import (
+    catalog_board,
     catalog_clocks,
     catalog_device,
     catalog_errors,
@@ -31,13 +31,13 @@ __all__ = [
     "DEFAULT_FAMILIES",
     "DEFAULT_LABELS",
     "LABEL_ROWS",
-    "UNSERVED",
     "default_families",
 ]
 
 CATALOG: tuple[DcgmFamily, ...] = tuple(
     sorted(
         (
+            *catalog_board.FAMILIES,
             *catalog_clocks.FAMILIES,
             *catalog_device.FAMILIES,
             *catalog_errors.FAMILIES,
@@ -65,17 +65,3 @@ DEFAULT_FAMILIES = default_families(DEFAULT_RELEASE)
 
 DEFAULT_LABELS = tuple(row for row in LABEL_ROWS if row.name in default_kinds(DEFAULT_RELEASE))
 """The same in every release."""
-
-UNSERVED: Mapping[str, str] = {
-    **dict.fromkeys(
-        (
-            "DCGM_FI_DEV_PCIE_TX_THROUGHPUT",
-            "DCGM_FI_DEV_PCIE_RX_THROUGHPUT",
-            "dcgm_pcie_tx_throughput",
-            "dcgm_pcie_rx_throughput",
-        ),
-        "DCGM gives no value for it either",
-    ),
-    "DCGM_EXP_GPU_HEALTH_STATUS": "its rules are DCGM's own",
-}
-"""Why some well known fields are not in the catalogue; the rest is simply not read."""

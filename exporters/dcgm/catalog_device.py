@@ -201,6 +201,12 @@ FAMILIES: tuple[DcgmFamily, ...] = (
         help="Bits that tell how well the NVLink fabric is.",
         value=of_gpu(lambda gpu: None if (it := _joined(gpu)) is None else it.health_mask),
     ),
+    _fabric(
+        field=175,
+        name="DCGM_FI_DEV_FABRIC_HEALTH_SUMMARY",
+        help="NVLink fabric: 0 not supported, 1 healthy, 2 unhealthy, 3 with limited capacity.",
+        value=of_gpu(lambda gpu: None if gpu.fabric is None else gpu.fabric.health_summary),
+    ),
     DcgmFamily(
         field=190,
         name="DCGM_FI_DEV_PSTATE",

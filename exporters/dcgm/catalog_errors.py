@@ -3,9 +3,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
-from discovery.sample import ReadingGroup
+from discovery.sample import HeldDown, ReadingGroup
 from exporters.dcgm.dcgm_family import (
     COUNT_MOST,
     MASK_MOST,
@@ -15,7 +16,7 @@ from exporters.dcgm.dcgm_family import (
     UnderMig,
 )
 from exporters.dcgm.family_values import NANOSECOND, of_part, of_sample
-from exporters.dcgm.windows import Event
+from exporters.dcgm.windows import Event, Span
 from exporters.dcgm.xid_messages import xid_attributes
 from exporters.prometheus_text import MetricType
 
@@ -33,6 +34,15 @@ _retired = partial(
     gpus="before Ampere, with ECC",
 )
 _rows = partial(DcgmFamily, most=COUNT_MOST, gpus="Ampere and later, with ECC")
+
+_REASONS: tuple[tuple[int, str, str, Callable[[HeldDown], float | None]], ...] = (
+    (1420, "SW_POWER_CAP", "the power limit", lambda by: by.power),
+    (1421, "SYNC_BOOST", "the slowest GPU of a sync boost group", lambda by: by.sync_boost),
+    (1422, "SW_THERM_SLOWDOWN", "the driver, for heat,", lambda by: by.software_thermal),
+    (1423, "HW_THERM_SLOWDOWN", "the board, for heat,", lambda by: by.hardware_thermal),
+    (1424, "HW_POWER_BRAKE_SLOWDOWN", "the system's power brake", lambda by: by.power_brake),
+)
+"""Field, name, in words, where it is read. NVML counts the first two as its policies too."""
 
 FAMILIES: tuple[DcgmFamily, ...] = (
     DcgmFamily(
@@ -103,6 +113,15 @@ FAMILIES: tuple[DcgmFamily, ...] = (
         name="DCGM_FI_DEV_TOTAL_BASE_CLOCKS_VIOLATION",
         help="Time for which clocks were below the base clocks, in nanoseconds.",
         value=of_part(lambda sample: sample.held_down, lambda by: by.base_clocks, NANOSECOND),
+    ),
+    *(
+        _held_down(
+            field=field,
+            name=f"DCGM_FI_DEV_CLOCKS_EVENT_REASON_{name}_NS",
+            help=f"Time for which {words} held clocks down, in nanoseconds.",
+            value=of_part(lambda sample: sample.held_down, read, NANOSECOND),
+        )
+        for field, name, words, read in _REASONS
     ),
     _ecc(
         field=310,
@@ -195,5 +214,23 @@ COUNTED: tuple[Counted, ...] = (
         help="Samples within the window in which clocks were held down, by reason.",
         event=Event.CLOCK_EVENT,
         group=ReadingGroup.CLOCK_EVENTS,
+    ),
+    Counted(
+        field=9005,
+        name="DCGM_EXP_CLOCK_EVENTS_TOTAL",
+        help="Times that clocks began to be held down since this agent started, by reason.",
+        kind=MetricType.COUNTER,
+        event=Event.CLOCK_EVENT,
+        span=Span.TOTAL,
+        group=ReadingGroup.CLOCK_EVENTS,
+    ),
+    Counted(
+        field=9006,
+        name="DCGM_EXP_XID_ERRORS_TOTAL",
+        help="XID errors since this agent started, by code.",
+        kind=MetricType.COUNTER,
+        event=Event.XID,
+        span=Span.TOTAL,
+        under_mig=UnderMig.OWN,
     ),
 )

@@ -1,10 +1,51 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Facts that a counters file can put on every series as labels."""
+"""Texts that a counters file can put on every series as labels."""
 
 from __future__ import annotations
 
-from discovery.model import Driver, GpuSnapshot
-from exporters.dcgm.dcgm_family import LabelRow
+from collections.abc import Callable, Mapping
+from functools import partial
+
+from discovery.model import long_bus_id
+from discovery.sample import Board, ReadingGroup
+from exporters.dcgm.dcgm_family import DcgmReading, LabelRow
+
+_BRANDS: Mapping[int, str] = {
+    0: "Unknown",
+    1: "Quadro",
+    2: "Tesla",
+    3: "NVS",
+    4: "Grid",
+    5: "GeForce",
+    6: "Titan",
+    7: "NVIDIA Virtual Applications",
+    8: "NVIDIA Virtual PC",
+    9: "NVIDIA Virtual Compute Server",
+    10: "NVIDIA RTX Virtual Workstation",
+    11: "NVIDIA vGaming",
+    12: "Quadro RTX",
+    13: "NVIDIA RTX",
+    14: "NVIDIA",
+    15: "GeForce RTX",
+    16: "Titan RTX",
+}
+"""NVML_BRAND_* by DCGM's words. Source: DCGM 4.6.0, ``DcgmCacheManager.cpp``."""
+
+
+def _of_board(read: Callable[[Board], str | None]) -> Callable[[DcgmReading], str | None]:
+    def value(reading: DcgmReading) -> str | None:
+        board = reading.sample.board
+        return None if board is None else read(board)
+
+    return value
+
+
+def _cluster_uuid(reading: DcgmReading) -> str | None:
+    fabric = reading.gpu.fabric
+    return fabric.cluster_uuid if fabric is not None and fabric.attached else None
+
+
+_board = partial(LabelRow, group=ReadingGroup.BOARD)
 
 LABEL_ROWS: tuple[LabelRow, ...] = (
     LabelRow(
@@ -12,83 +53,88 @@ LABEL_ROWS: tuple[LabelRow, ...] = (
         name="DCGM_FI_DRIVER_VERSION",
         renamed="DCGM_FI_SYSTEM_DRIVER_VERSION",
         help="Version of the driver.",
-        value=lambda driver, _: driver.version,
+        value=lambda reading: reading.driver.version,
     ),
     LabelRow(
         field=2,
         name="DCGM_FI_NVML_VERSION",
         renamed="DCGM_FI_SYSTEM_NVML_VERSION",
         help="Version of NVML.",
-        value=lambda driver, _: driver.nvml_version,
-    ),
-    LabelRow(
-        field=5,
-        name="DCGM_FI_CUDA_DRIVER_VERSION",
-        help="Newest CUDA that the driver supports: 12040 is 12.4.",
-        value=lambda driver, _: _cuda(driver),
+        value=lambda reading: reading.driver.nvml_version,
     ),
     LabelRow(
         field=50,
         name="DCGM_FI_DEV_NAME",
         renamed="DCGM_FI_DEV_GPU_NAME",
         help="Name of the product.",
-        value=lambda _, gpu: gpu.model,
+        value=lambda reading: reading.gpu.model,
+    ),
+    _board(
+        field=51,
+        name="DCGM_FI_DEV_BRAND",
+        renamed="DCGM_FI_DEV_GPU_BRAND",
+        help="Brand of the product, such as NVIDIA or Tesla.",
+        value=_of_board(lambda board: None if board.brand is None else _BRANDS.get(board.brand)),
     ),
     LabelRow(
         field=53,
         name="DCGM_FI_DEV_SERIAL",
         renamed="DCGM_FI_DEV_BOARD_SERIAL",
         help="Serial number of the board.",
-        value=lambda _, gpu: gpu.serial,
+        value=lambda reading: reading.gpu.serial,
     ),
     LabelRow(
         field=54,
         name="DCGM_FI_DEV_UUID",
         renamed="DCGM_FI_DEV_GPU_UUID",
         help="UUID of the GPU.",
-        value=lambda _, gpu: gpu.uuid,
+        value=lambda reading: reading.gpu.uuid,
+    ),
+    _board(
+        field=56,
+        name="DCGM_FI_DEV_OEM_INFOROM_VER",
+        renamed="DCGM_FI_DEV_INFOROM_OEM_VERSION",
+        help="Version of the InfoROM's part for the manufacturer of the system.",
+        value=_of_board(lambda board: board.inforom_oem),
     ),
     LabelRow(
-        field=55,
-        name="DCGM_FI_DEV_MINOR_NUMBER",
-        renamed="DCGM_FI_DEV_GPU_MINOR_NUMBER",
-        help="Number of the device file: 0 is /dev/nvidia0.",
-        value=lambda _, gpu: None if gpu.minor is None else str(gpu.minor),
+        field=57,
+        name="DCGM_FI_DEV_PCI_BUSID",
+        renamed="DCGM_FI_DEV_PCI_BUS_ID",
+        help="PCI address, with a domain of eight digits.",
+        value=lambda reading: long_bus_id(reading.gpu.bus_id),
     ),
-    LabelRow(
-        field=63,
-        name="DCGM_FI_DEV_CUDA_COMPUTE_CAPABILITY",
-        renamed="DCGM_FI_CUDA_GPU_COMPUTE_CAPABILITY",
-        help="Compute capability as DCGM writes it: 65536 times the first number plus the second.",
-        value=lambda _, gpu: _compute_capability(gpu),
+    _board(
+        field=80,
+        name="DCGM_FI_DEV_ECC_INFOROM_VER",
+        renamed="DCGM_FI_DEV_INFOROM_ECC_VERSION",
+        help="Version of the InfoROM's part for ECC.",
+        value=_of_board(lambda board: board.inforom_ecc),
+    ),
+    _board(
+        field=81,
+        name="DCGM_FI_DEV_POWER_INFOROM_VER",
+        renamed="DCGM_FI_DEV_INFOROM_POWER_VERSION",
+        help="Version of the InfoROM's part for power management.",
+        value=_of_board(lambda board: board.inforom_power),
+    ),
+    _board(
+        field=82,
+        name="DCGM_FI_DEV_INFOROM_IMAGE_VER",
+        renamed="DCGM_FI_DEV_INFOROM_IMAGE_VERSION",
+        help="Version of the whole InfoROM.",
+        value=_of_board(lambda board: board.inforom_image),
     ),
     LabelRow(
         field=85,
         name="DCGM_FI_DEV_VBIOS_VERSION",
         help="Version of the VBIOS.",
-        value=lambda _, gpu: gpu.vbios_version,
+        value=lambda reading: reading.gpu.vbios_version,
     ),
     LabelRow(
         field=172,
         name="DCGM_FI_DEV_FABRIC_CLUSTER_UUID",
         help="UUID of the NVLink fabric.",
-        value=lambda _, gpu: (
-            gpu.fabric.cluster_uuid if gpu.fabric is not None and gpu.fabric.attached else None
-        ),
+        value=_cluster_uuid,
     ),
 )
-
-
-def _cuda(driver: Driver) -> str | None:
-    """As the CUDA runtime writes it."""
-    if driver.cuda_version is None:
-        return None
-    major, minor = driver.cuda_version
-    return str(1000 * major + 10 * minor)
-
-
-def _compute_capability(gpu: GpuSnapshot) -> str | None:
-    if gpu.compute_capability is None:
-        return None
-    major, minor = gpu.compute_capability
-    return str((major << 16) + minor)

@@ -63,29 +63,31 @@ def _link_rates() -> tuple[DcgmFamily, ...]:
     )
 
 
-_COUNTED: tuple[tuple[int, str, str, LinkError, str], ...] = (
+_COUNTED: tuple[tuple[int, str, str, tuple[LinkError, ...], str], ...] = (
     (1204, "COUNT_RX_MALFORMED_PACKET_ERRORS", "RX_PACKET_MALFORMED_TOTAL",
-     LinkError.MALFORMED_PACKETS, "Malformed packets received"),
+     (LinkError.MALFORMED_PACKETS,), "Malformed packets received"),
     (1205, "COUNT_RX_BUFFER_OVERRUN_ERRORS", "RX_PACKET_DROPPED_TOTAL",
-     LinkError.BUFFER_OVERRUNS, "Packets received and dropped, since buffers were full"),
+     (LinkError.BUFFER_OVERRUNS,), "Packets received and dropped, since buffers were full"),
     (1206, "COUNT_RX_ERRORS", "RX_ERROR_TOTAL",
-     LinkError.RECEIVE, "Packets received with an error"),
+     (LinkError.RECEIVE,), "Packets received with an error"),
     (1207, "COUNT_RX_REMOTE_ERRORS", "RX_REMOTE_ERROR_TOTAL",
-     LinkError.RECEIVE_REMOTE, "Packets that the other end marked as bad"),
+     (LinkError.RECEIVE_REMOTE,), "Packets that the other end marked as bad"),
     (1208, "COUNT_RX_GENERAL_ERRORS", "RX_GENERAL_ERROR_TOTAL",
-     LinkError.RECEIVE_GENERAL, "Packets received with headers that do not match"),
+     (LinkError.RECEIVE_GENERAL,), "Packets received with headers that do not match"),
     (1209, "COUNT_LOCAL_LINK_INTEGRITY_ERRORS", "INTEGRITY_ERROR_TOTAL",
-     LinkError.INTEGRITY, "Times that a link's errors came too close together"),
+     (LinkError.INTEGRITY,), "Times that a link's errors came too close together"),
     (1210, "COUNT_TX_DISCARDS", "TX_DISCARD_TOTAL",
-     LinkError.DISCARDED, "Packets that were not sent"),
+     (LinkError.DISCARDED,), "Packets that were not sent"),
     (1211, "COUNT_LINK_RECOVERY_SUCCESSFUL_EVENTS", "RECOVERY_SUCCESSFUL_TOTAL",
-     LinkError.RECOVERIES, "Times that a link came back"),
+     (LinkError.RECOVERIES,), "Times that a link came back"),
     (1212, "COUNT_LINK_RECOVERY_FAILED_EVENTS", "RECOVERY_FAILED_TOTAL",
-     LinkError.RECOVERIES_FAILED, "Times that a link did not come back"),
+     (LinkError.RECOVERIES_FAILED,), "Times that a link did not come back"),
+    (1213, "COUNT_LINK_RECOVERY_EVENTS", "RECOVERY_EVENT_TOTAL",
+     (LinkError.RECOVERIES, LinkError.RECOVERIES_FAILED), "Times that a link had to come back"),
     (1214, "COUNT_RX_SYMBOL_ERRORS", "RX_SYMBOL_ERROR_TOTAL",
-     LinkError.SYMBOL, "Symbols received with an error"),
+     (LinkError.SYMBOL,), "Symbols received with an error"),
     (1219, "COUNT_EFFECTIVE_ERRORS", "EFFECTIVE_ERROR_TOTAL",
-     LinkError.EFFECTIVE, "Errors left after forward error correction"),
+     (LinkError.EFFECTIVE,), "Errors left after forward error correction"),
 )  # fmt: skip
 """Field id, name, the name since DCGM 4.6, what is counted, in words."""
 
@@ -168,12 +170,12 @@ FAMILIES: tuple[DcgmFamily, ...] = (
             renamed=f"DCGM_FI_DEV_NVLINK_{renamed}",
             kind=MetricType.COUNTER,
             help=f"{words}, over all NVLinks.",
-            value=link_errors(error),
+            value=link_errors(*errors),
             most=TOTAL_MOST,
             group=ReadingGroup.LINKS,
             gpus="with NVLink, Blackwell and later",
         )
-        for field, name, renamed, error, words in _COUNTED
+        for field, name, renamed, errors, words in _COUNTED
     ),
 )
 

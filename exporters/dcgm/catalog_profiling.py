@@ -11,12 +11,20 @@ from __future__ import annotations
 from functools import partial
 
 from discovery.sample import ReadingGroup, profiled_by
-from exporters.dcgm.dcgm_family import BYTES_PER_SECOND_MOST, RATIO_MOST, DcgmFamily, UnderMig
+from exporters.dcgm.dcgm_family import (
+    BYTES_PER_SECOND_MOST,
+    RATIO_MOST,
+    TOTAL_MOST,
+    DcgmFamily,
+    UnderMig,
+)
 from exporters.dcgm.family_values import of_profiling, pcie_rate
+from exporters.prometheus_text import MetricType
 
 _HOPPER = "Hopper and later"
 
 _ratio = partial(DcgmFamily, most=RATIO_MOST, decimals=True, gpus=_HOPPER)
+_total = partial(DcgmFamily, kind=MetricType.COUNTER, most=TOTAL_MOST, gpus=_HOPPER)
 _bytes = partial(DcgmFamily, most=BYTES_PER_SECOND_MOST, under_mig=UnderMig.ABSENT, gpus=_HOPPER)
 
 
@@ -68,6 +76,25 @@ _TRAFFIC: tuple[tuple[int, int, str, str], ...] = (
 )  # fmt: skip
 """DCGM's field, GPM's metric, name, in words. DCGM puts TX first, GPM RX."""
 
+_CYCLES: tuple[tuple[int, int, str, str], ...] = (
+    (1084, 248, "SM_CYCLES_ELAPSED", "that the clock of the SMs made"),
+    (1085, 249, "SM_CYCLES_ACTIVE", "in which an SM had work"),
+    (1086, 250, "MMA_CYCLES_ACTIVE", "in which tensor cores computed"),
+    (1087, 251, "DMMA_CYCLES_ACTIVE", "in which tensor cores computed with FP64"),
+    (1088, 252, "HMMA_CYCLES_ACTIVE", "in which tensor cores computed with small floats"),
+    (1089, 253, "IMMA_CYCLES_ACTIVE", "in which tensor cores computed with integers"),
+    (1090, 254, "DFMA_CYCLES_ACTIVE", "in which tensor cores made fused FP64 operations"),
+    (1093, 257, "INT_CYCLES_ACTIVE", "in which integer units computed"),
+    (1094, 258, "FP64_CYCLES_ACTIVE", "in which FP64 units computed"),
+    (1095, 259, "FP32_CYCLES_ACTIVE", "in which FP32 units computed"),
+    (1096, 260, "FP16_CYCLES_ACTIVE", "in which FP16 units computed"),
+)
+_PCIE_TOTALS: tuple[tuple[int, int, str, str], ...] = (
+    (1091, 255, "PCIE_TX_BYTES", "sent"),
+    (1092, 256, "PCIE_RX_BYTES", "received"),
+)
+"""DCGM's field, GPM's metric, name, in words."""
+
 FAMILIES: tuple[DcgmFamily, ...] = (
     *(
         _ratio(
@@ -93,6 +120,28 @@ FAMILIES: tuple[DcgmFamily, ...] = (
         )
         for engine, field, metric, count, words in _ENGINES
         for at in range(count)
+    ),
+    *(
+        _total(
+            field=field,
+            name=f"DCGM_FI_PROF_{name}_TOTAL",
+            help=f"Cycles {words}, since the driver was loaded.",
+            value=of_profiling(metric),
+            group=ReadingGroup.TOTALS,
+            under_mig=UnderMig.OWN,
+        )
+        for field, metric, name, words in _CYCLES
+    ),
+    *(
+        _total(
+            field=field,
+            name=f"DCGM_FI_PROF_{name}_TOTAL",
+            help=f"Bytes that the GPU {words} over PCIe since the driver was loaded.",
+            value=of_profiling(metric),
+            group=ReadingGroup.TOTALS,
+            under_mig=UnderMig.ABSENT,
+        )
+        for field, metric, name, words in _PCIE_TOTALS
     ),
     _bytes(
         field=1009,

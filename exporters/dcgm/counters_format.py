@@ -21,13 +21,13 @@ from exporters.dcgm.catalog import (
     DEFAULT_FAMILIES,
     DEFAULT_LABELS,
     LABEL_ROWS,
-    UNSERVED,
     default_families,
 )
 from exporters.dcgm.csv_records import records
-from exporters.dcgm.dcgm_family import AnyFamily, LabelRow
+from exporters.dcgm.dcgm_family import AnyFamily, DcgmFamily, LabelRow
 from exporters.dcgm.peer.peer_config import MetricRow
 from exporters.dcgm.peer.peer_releases import DEFAULT_RELEASE
+from exporters.dcgm.peer.unserved_fields import why_unserved
 from exporters.prometheus_text import MetricType
 
 MOST_BYTES = 16 << 20
@@ -35,7 +35,9 @@ MOST_BYTES = 16 << 20
 MOST_LINES = 10_000
 
 LABEL = "label"
-_NUMBERS = " or ".join(MetricType)
+_TYPES_OF_NUMBERS = f"{', '.join(MetricType)} or {LABEL}"
+_TYPES_OF_COUNTS = " or ".join(MetricType)
+"""Of families with several series for a device."""
 _TYPES = frozenset(("gauge", "counter", "histogram", "summary", LABEL))
 """Types that dcgm-exporter takes for any field."""
 _PREFIXES = ("DCGM_", "dcgm_")
@@ -70,8 +72,9 @@ class CountersConfig:
 
     @property
     def groups(self) -> frozenset[ReadingGroup]:
-        """The readings that the families need in addition to those that are always made."""
-        return frozenset(family.group for family in self.families if family.group is not None)
+        """The readings that these need in addition to those that are always made."""
+        rows: tuple[AnyFamily | LabelRow, ...] = (*self.families, *self.labels)
+        return frozenset(row.group for row in rows if row.group is not None)
 
 
 @functools.cache
@@ -218,17 +221,20 @@ def _row(name: str, kind: str, help_text: str, *, taken: Collection[str]) -> Any
                 ends_exporter=ends,
             )
         return replace(label, name=name, help=help_text)
+    if isinstance(family, DcgmFamily) and kind == LABEL:
+        return replace(family.as_label(), name=name, help=help_text)
     if family is None or kind not in set(MetricType):
+        types = _TYPES_OF_NUMBERS if isinstance(family, DcgmFamily) else _TYPES_OF_COUNTS
         raise _Refused(
-            f"{name} is a number, not {quoted(kind)}: its type can be {_NUMBERS}",
+            f"{name} is a number, not {quoted(kind)}: its type can be {types}",
             ends_exporter=ends,
         )
     return replace(family, name=name, kind=MetricType(kind), help=help_text)
 
 
 def _why_unknown(name: str) -> str:
-    if name in UNSERVED:
-        return f"{name} is not served: {UNSERVED[name]}"
+    if (why := why_unserved(name)) is not None:
+        return f"{name} is not served: {why}"
     if name.startswith("DCGM_"):
         return f"{quoted(name)} is not served: docs/metrics.md lists what is"
     return f"{quoted(name)} is no DCGM field: names begin with DCGM_FI_ or DCGM_EXP_"

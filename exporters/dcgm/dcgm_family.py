@@ -9,7 +9,7 @@ from enum import Enum
 
 from discovery.model import Driver, GpuSnapshot
 from discovery.sample import GpuSample, LinkCounters, MemoryUse, ReadingGroup
-from exporters.dcgm.windows import Event
+from exporters.dcgm.windows import Event, Span
 from exporters.gpu_holders import PodUse
 from exporters.prometheus_text import MetricType
 
@@ -27,6 +27,9 @@ BYTES_PER_SECOND_MOST = 10**14
 MASK_MOST = 2**53
 
 
+NO_DRIVER = Driver()
+
+
 class UnderMig(Enum):
     """How a family appears on a GPU that is split into GPU instances."""
 
@@ -39,6 +42,9 @@ class UnderMig(Enum):
 class DcgmReading:
     """What the values of one GPU, or of one of its GPU instances, are computed from."""
 
+    driver: Driver = NO_DRIVER
+    gpu_count: int | None = None
+    """GPUs of the node, as NVML counts them."""
     sample: GpuSample
     """The GPU's; for an instance, that of the GPU it is part of."""
     gpu: GpuSnapshot
@@ -107,6 +113,22 @@ class DcgmFamily:
             for value in map(self.value if self.of_pod is None else self._shared, readings)
         ]
 
+    def as_label(self) -> LabelRow:
+        """The family's value as a label of all series, as it is written."""
+
+        def text(reading: DcgmReading) -> str | None:
+            (written,) = self.texts((reading,))
+            return None if written is None else written.decode()
+
+        return LabelRow(
+            field=self.field,
+            name=self.name,
+            help=self.help,
+            value=text,
+            group=self.group,
+            of_instances=self.under_mig is not UnderMig.ABSENT,
+        )
+
     def _shared(self, reading: DcgmReading) -> float | None:
         read = self.value if reading.pod is None or self.of_pod is None else self.of_pod
         return read(reading)
@@ -114,12 +136,13 @@ class DcgmFamily:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counted:
-    """A family that counts what came within a window, a series for each kind of event."""
+    """A family that counts events, with a series for each kind of them."""
 
     field: int
     name: str
     help: str
     event: Event
+    span: Span = Span.WINDOW
     # falls when events leave the window, so by nature a gauge; upstream calls it counter
     kind: MetricType = MetricType.GAUGE
     group: ReadingGroup | None = None
@@ -152,12 +175,16 @@ AnyFamily = DcgmFamily | Counted | Paired
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabelRow:
-    """A fact that stands as label on every series."""
+    """A fact that stands as label on every series of a device."""
 
     field: int
     name: str
     """The label's own name too."""
     renamed: str | None = None
     help: str
-    value: Callable[[Driver, GpuSnapshot], str | None]
-    """None: the label is left out."""
+    value: Callable[[DcgmReading], str | None]
+    """Of the series' device. None: the label is left out."""
+    group: ReadingGroup | None = None
+    """The readings it needs; None: those that are always made."""
+    of_instances: bool = True
+    """Series of GPU instances have it too."""

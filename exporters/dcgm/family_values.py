@@ -174,11 +174,13 @@ def _dcgm_rate(reading: DcgmReading, now: int | None, then: int | None) -> int |
     return math.floor((now - then) / 1024 / seconds / 1000) if seconds > 0 else 0
 
 
-def link_errors(error: LinkError) -> Value:
-    """Errors of one kind over all links; None if one link does not count them."""
+def link_errors(*errors: LinkError) -> Value:
+    """Errors of these kinds over all links; None if one link does not count one of them."""
 
     def value(reading: DcgmReading) -> int | None:
-        counted = [dict(link.errors).get(error) for link in reading.links.values()]
+        counted = [
+            dict(link.errors).get(error) for link in reading.links.values() for error in errors
+        ]
         known = [count for count in counted if count is not None]
         return sum(known) if known and len(known) == len(counted) else None
 

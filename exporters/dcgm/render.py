@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
-from discovery.model import Driver, GpuSnapshot, GpuState, NodeSnapshot, Xid
+from discovery.model import GpuSnapshot, GpuState, NodeSnapshot, Xid
 from discovery.sample import GpuSample
 from exporters.dcgm.catalog import DEFAULT_FAMILIES, DEFAULT_LABELS
 from exporters.dcgm.dcgm_family import (
@@ -28,7 +28,7 @@ from exporters.dcgm.dcgm_family import (
 )
 from exporters.dcgm.selection import FLEXIBLE, Selection, instances_of
 from exporters.dcgm.series_labels import Labels, SeriesIdentity, SeriesPlace, places
-from exporters.dcgm.windows import Event, WindowCounts
+from exporters.dcgm.windows import Counts, EventCounts
 from exporters.gpu_holders import (
     NO_JOBS,
     NO_POD_USES,
@@ -49,7 +49,7 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _DRIVER_VERSION = 1
 """DCGM's field id of the one label row that has a setting of its own."""
 
-_NO_COUNTS: Mapping[Event, WindowCounts] = {}
+_NO_COUNTS: Counts = {}
 
 
 class Renderer:
@@ -92,7 +92,7 @@ class Renderer:
         *,
         jobs: JobIds = NO_JOBS,
         pods: PodUses = NO_POD_USES,
-        counts: Mapping[Event, WindowCounts] = _NO_COUNTS,
+        counts: Counts = _NO_COUNTS,
     ) -> bytes:
         """All series that have a value, in text format 0.0.4.
 
@@ -104,13 +104,10 @@ class Renderer:
         before = {sample.bus_id: sample for sample in previous_samples}
         now = {sample.bus_id: sample for sample in samples}
         gpus = [gpu for gpu in snapshot.gpus if gpu.state is GpuState.PRESENT and gpu.bus_id in now]
-        self._arrange(gpus, snapshot.driver, identity, holders, jobs)
+        by_entity = _readings(snapshot, gpus, now, before)
+        self._arrange(gpus, by_entity, identity, holders, jobs)
         if not self._places:
             return b""
-        indices = {gpu.bus_id: gpu.index for gpu in gpus if gpu.index is not None}
-        by_entity: dict[Entity, DcgmReading] = {}
-        for gpu in gpus:
-            by_entity |= _readings(gpu, now[gpu.bus_id], before.get(gpu.bus_id), indices)
         readings = [_of_place(place, by_entity[place.entity], pods) for place in self._places]
         lines: list[bytes] = []
         for at, family in enumerate(self._families):
@@ -123,7 +120,7 @@ class Renderer:
     def _arrange(
         self,
         gpus: Sequence[GpuSnapshot],
-        driver: Driver,
+        readings: Mapping[Entity, DcgmReading],
         identity: SeriesIdentity,
         holders: Holders,
         jobs: JobIds,
@@ -138,7 +135,9 @@ class Renderer:
             )
             for gpu, instance in entities
         ]
-        labels = {gpu.bus_id: self._labels_of(gpu, driver, identity) for gpu in gpus}
+        labels = {
+            entity: self._labels_of(readings[entity], entity, identity) for entity, _, _ in wanted
+        }
         named = [(gpu.index, gpu.uuid, gpu.model, gpu.mig_devices) for gpu in gpus]
         facts = (identity, wanted, labels, named)
         if facts == self._facts:
@@ -146,7 +145,7 @@ class Renderer:
         found = {
             place.text(): place
             for (gpu, _), (entity, by, ids) in zip(entities, wanted, strict=True)
-            for place in places(gpu, entity, labels[gpu.bus_id], identity, by, ids)
+            for place in places(gpu, entity, labels[entity], identity, by, ids)
         }
         known, self._rows = self._rows, {}
         for text, place in found.items():
@@ -157,12 +156,14 @@ class Renderer:
         self._attributed.clear()
         self._facts = facts
 
-    def _labels_of(self, gpu: GpuSnapshot, driver: Driver, identity: SeriesIdentity) -> Labels:
-        """The facts that stand on every series of the GPU."""
+    def _labels_of(self, reading: DcgmReading, entity: Entity, identity: SeriesIdentity) -> Labels:
+        """The facts that stand on every series of the device."""
+        whole = entity[1] is None
         found = {
-            row.name: row.value(driver, gpu)
+            row.name: row.value(reading)
             for row in self._label_rows
-            if row.field != _DRIVER_VERSION or identity.driver_version
+            if (row.field != _DRIVER_VERSION or identity.driver_version)
+            and (whole or row.of_instances)
         }
         return {name: value for name, value in found.items() if value is not None}
 
@@ -189,11 +190,11 @@ class Renderer:
         at: int,
         family: AnyFamily,
         readings: Sequence[DcgmReading],
-        counts: Mapping[Event, WindowCounts],
+        counts: Counts,
     ) -> list[bytes]:
         """The lines of the ``at``-th family; no more than what changes is put together here."""
         if isinstance(family, Counted):
-            return list(self._counted(at, family, counts.get(family.event)))
+            return list(self._counted(at, family, counts.get((family.event, family.span))))
         if isinstance(family, Paired):
             return list(self._paired(at, family, readings))
         values = zip(self._columns[at], family.texts(readings), strict=True)
@@ -216,19 +217,23 @@ class Renderer:
                 self._attributed[at, where] = known
             yield known[1]
 
-    def _counted(self, at: int, family: Counted, window: WindowCounts | None) -> Iterator[bytes]:
-        """A series for each event that came, else one with 0; none where nothing was read."""
-        if window is None:
+    def _counted(self, at: int, family: Counted, found: EventCounts | None) -> Iterator[bytes]:
+        """A series for each event that came; in a window without any, one with 0.
+
+        None where nothing was read.
+        """
+        if found is None:
             return
-        length = {"window_size_in_ms": str(window.milliseconds)}
+        window = found.milliseconds
+        length = {} if window is None else {"window_size_in_ms": str(window)}
         for place in self._places:
-            counts = window.of(place.entity)
+            counts = found.of(place.entity)
             if counts is None or place.unattributed:
                 continue
             for which, count in sorted(counts.items()):
                 labels = place.text({**length, family.event: which})
                 yield f"{self._names[at]}{{{labels}}} {count}".encode()
-            if not counts:
+            if not counts and window is not None:
                 yield f"{self._names[at]}{{{place.text(length)}}} 0".encode()
 
     def _paired(self, at: int, family: Paired, readings: Sequence[DcgmReading]) -> Iterator[bytes]:
@@ -262,16 +267,34 @@ def _of_place(place: SeriesPlace, reading: DcgmReading, pods: PodUses) -> DcgmRe
 
 
 def _readings(
-    gpu: GpuSnapshot, sample: GpuSample, before: GpuSample | None, indices: Mapping[str, int]
+    snapshot: NodeSnapshot,
+    gpus: Sequence[GpuSnapshot],
+    now: Mapping[str, GpuSample],
+    before: Mapping[str, GpuSample],
 ) -> dict[Entity, DcgmReading]:
-    """What the values of the GPU and of its instances are computed from.
+    """What the values of these GPUs and of their instances are computed from."""
+    indices = {gpu.bus_id: gpu.index for gpu in gpus if gpu.index is not None}
+    found: dict[Entity, DcgmReading] = {}
+    for gpu in gpus:
+        older = before.get(gpu.bus_id)
+        found |= _readings_of(snapshot, gpu, now[gpu.bus_id], older, indices)
+    return found
 
-    ``indices`` are those of the GPUs that are shown, by bus id.
-    """
+
+def _readings_of(
+    snapshot: NodeSnapshot,
+    gpu: GpuSnapshot,
+    sample: GpuSample,
+    before: GpuSample | None,
+    indices: Mapping[str, int],
+) -> dict[Entity, DcgmReading]:
+    """The same of one GPU; ``indices`` are those of the GPUs that are shown, by bus id."""
     links = {link.link: link for link in sample.links}
     links_before = {link.link: link for link in before.links} if before else {}
     common = partial(
         DcgmReading,
+        driver=snapshot.driver,
+        gpu_count=snapshot.counts.nvml,
         sample=sample,
         gpu=gpu,
         before=before,

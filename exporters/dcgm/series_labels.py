@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from discovery.model import GpuSnapshot
+from discovery.model import GpuSnapshot, long_bus_id
 from exporters.gpu_holders import Entity, Holder
 from exporters.prometheus_text import labels_text
 
@@ -99,14 +99,13 @@ def places(
 
 def _first(gpu: GpuSnapshot, instance: int | None, identity: SeriesIdentity) -> Labels:
     """``device`` carries the index upstream too, not the minor number."""
-    domain, _, rest = gpu.bus_id.partition(":")
     model = gpu.model
     if model is not None and identity.blanks_replaced:
         model = "-".join(model.split())
     named: dict[str, str | None] = {
         "gpu": None if gpu.index is None else str(gpu.index),
         "uuid" if identity.old_namespace else "UUID": gpu.uuid,
-        "pci_bus_id": f"{domain:0>8}:{rest}".upper(),
+        "pci_bus_id": long_bus_id(gpu.bus_id),
         "device": None if gpu.index is None else f"nvidia{gpu.index}",
         "modelName": model,
     }

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How often XID errors and clock events came lately: counts that fall again. Pure.
+"""How often XID errors and clock events came: lately, and since the agent started. Pure.
 
 Times are seconds of a monotonic clock and reach this module as arguments. Source of names
-and labels: dcgm-exporter, ``DCGM_EXP_XID_ERRORS_COUNT`` and ``DCGM_EXP_CLOCK_EVENTS_COUNT``.
+and labels: dcgm-exporter, ``DCGM_EXP_XID_ERRORS_COUNT`` and ``DCGM_EXP_CLOCK_EVENTS_COUNT``, and
+the same with ``_TOTAL``.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
+from enum import Enum, StrEnum
 
 from discovery.model import NodeSnapshot, Xid
 from discovery.sample import GpuSample
@@ -42,12 +43,22 @@ class Event(StrEnum):
     CLOCK_EVENT = "clock_event"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WindowCounts:
-    """Counts of the events within a window, at one moment."""
+class Span(Enum):
+    """For which time events are counted."""
 
-    milliseconds: int
-    """The window's length."""
+    WINDOW = "window"  # a sample counts for each reason that it has
+    TOTAL = "total"  # since the agent started; a reason counts when it sets in
+
+
+Counts = Mapping[tuple[Event, Span], "EventCounts"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventCounts:
+    """Counts of the events within a window, or of all, at one moment."""
+
+    milliseconds: int | None = None
+    """The window's length; None: since the agent started."""
     entities: Mapping[Entity, Mapping[str, int]] = field(default_factory=dict)
     """Only those that were read; nothing happened where the inner mapping is empty."""
 
@@ -85,7 +96,7 @@ class _Sliding:
             self._parts.append((part, Counter()))
         self._parts[-1][1].update({(entity, key): count for key, count in counts.items()})
 
-    def counts(self, at: float) -> WindowCounts:
+    def counts(self, at: float) -> EventCounts:
         """Counts of the events in the window that ends now; older ones are forgotten."""
         self._forget(at)
         self._seen = {who: when for who, when in self._seen.items() if when > at - self.seconds}
@@ -94,7 +105,7 @@ class _Sliding:
             for (entity, key), count in counts.items():
                 if entity in entities:
                     entities[entity][key] += count
-        return WindowCounts(milliseconds=round(self.seconds * 1000), entities=entities)
+        return EventCounts(milliseconds=round(self.seconds * 1000), entities=entities)
 
     def _forget(self, at: float) -> None:
         while self._parts and self._parts[0][0] <= self._part(at) - PARTS:
@@ -104,8 +115,23 @@ class _Sliding:
         return int(at * PARTS // self.seconds)
 
 
+class _Totals:
+    """Counts of keys since the start."""
+
+    def __init__(self) -> None:
+        self._entities: dict[Entity, Counter[str]] = {}
+
+    def add(self, entity: Entity, counts: Mapping[str, int]) -> None:
+        """Add what the entity counted since its reading before."""
+        self._entities.setdefault(entity, Counter()).update(counts)
+
+    def counts(self) -> EventCounts:
+        """All that was added."""
+        return EventCounts(entities={who: dict(found) for who, found in self._entities.items()})
+
+
 class Windows:
-    """Counts events of snapshots and samples within sliding windows, as long as the agent runs."""
+    """Counts events of snapshots and samples, in sliding windows and in all."""
 
     def __init__(
         self,
@@ -118,15 +144,18 @@ class Windows:
         self.lengths = (xid_seconds, clock_event_seconds)
         self._xids = _Sliding(xid_seconds)
         self._clock_events = _Sliding(clock_event_seconds)
+        self._xid_total = _Totals()
+        self._clock_event_total = _Totals()
+        self._reasons: dict[str, int] = {}
         self._counted = {(bus_id, _kind(xid)): xid.count for bus_id, xid in counted}
 
     def show_snapshot(self, snapshot: NodeSnapshot, at: float) -> None:
         """Count the XID errors that came since the snapshot before."""
         for gpu in snapshot.gpus:
-            self._xids.add(at, (gpu.bus_id, None), {})
+            self._count_xids(at, (gpu.bus_id, None), {})
             for xid in gpu.xids:
                 news = self._news(gpu.bus_id, xid)
-                self._xids.add(at, (gpu.bus_id, xid.gpu_instance_id), news)
+                self._count_xids(at, (gpu.bus_id, xid.gpu_instance_id), news)
 
     def show_samples(self, samples: Iterable[GpuSample]) -> None:
         """Count the reasons that hold clocks down in these samples, at the samples' own times.
@@ -134,20 +163,25 @@ class Windows:
         The reader's monotonic clock is the system's, the same in every process.
         """
         for sample in samples:
-            if sample.clock_event_reasons is not None:
-                found = {
-                    word: 1
-                    for bit, word in CLOCK_EVENTS.items()
-                    if sample.clock_event_reasons & bit
-                }
-                self._clock_events.add(sample.at_seconds, (sample.bus_id, None), found)
+            reasons, entity = sample.clock_event_reasons, (sample.bus_id, None)
+            if reasons is not None:
+                before = self._reasons.get(sample.bus_id, reasons)
+                self._reasons[sample.bus_id] = reasons
+                self._clock_events.add(sample.at_seconds, entity, _words(reasons))
+                self._clock_event_total.add(entity, _words(reasons & ~before))
 
-    def counts(self, at: float) -> Mapping[Event, WindowCounts]:
-        """Counts of both windows that end now."""
+    def counts(self, at: float) -> Counts:
+        """Counts of both windows that end now, and of all."""
         return {
-            Event.XID: self._xids.counts(at),
-            Event.CLOCK_EVENT: self._clock_events.counts(at),
+            (Event.XID, Span.WINDOW): self._xids.counts(at),
+            (Event.XID, Span.TOTAL): self._xid_total.counts(),
+            (Event.CLOCK_EVENT, Span.WINDOW): self._clock_events.counts(at),
+            (Event.CLOCK_EVENT, Span.TOTAL): self._clock_event_total.counts(),
         }
+
+    def _count_xids(self, at: float, entity: Entity, counts: Mapping[str, int]) -> None:
+        self._xids.add(at, entity, counts)
+        self._xid_total.add(entity, {code: new for code, new in counts.items() if code != "0"})
 
     def _news(self, bus_id: str, xid: Xid) -> Mapping[str, int]:
         """What was added to a running count; all of it where the count began again."""
@@ -156,6 +190,10 @@ class Windows:
         self._counted[which] = xid.count
         new = xid.count - before if xid.count >= before else xid.count
         return {str(xid.code): new} if new else {}
+
+
+def _words(reasons: int) -> Mapping[str, int]:
+    return {word: 1 for bit, word in CLOCK_EVENTS.items() if reasons & bit}
 
 
 def _kind(xid: Xid) -> Xid:

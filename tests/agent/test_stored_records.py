@@ -17,7 +17,7 @@ from discovery.model import GpuState, NvLink, Reason
 from discovery.reader.protocol import XidSeen
 from discovery.reader.quarantine import Quarantine
 from discovery.unread import unread_gpu
-from exporters.dcgm.windows import Event
+from exporters.dcgm.windows import Event, Span
 from exporters.gpuscape.waste import RESUME_SECONDS, WINDOW_SECONDS, GpuUse
 from tests import build
 
@@ -145,7 +145,7 @@ def test_what_was_counted_before_a_window_began_is_not_counted_in_it() -> None:
     counts = []
     for _ in range(2):
         windows.show_snapshot(records.xids.enter(build.node([GPU])), 1000.0)
-        counts.append(windows.counts(1000.0)[Event.XID].of(ENTITY))
+        counts.append(windows.counts(1000.0)[Event.XID, Span.WINDOW].of(ENTITY))
         records.xids.add(XidSeen(bus_id=GPU.bus_id, code=31), 8.0)
     assert counts == [{}, {"31": 1}]
 

@@ -22,6 +22,7 @@ from discovery.node_host import NodeHost
 from discovery.reader.device_reader import DeviceReader
 from discovery.reader.protocol import Start
 from discovery.sample import GpuSample
+from discovery.unread import unread_sample
 from exporters.dcgm.catalog import DEFAULT_FAMILIES, DEFAULT_LABELS
 from exporters.dcgm.dcgm_family import DcgmFamily, DcgmReading, UnderMig
 from exporters.dcgm.selection import FLEXIBLE
@@ -107,7 +108,8 @@ def _entities(snapshot: NodeSnapshot, identity: SeriesIdentity) -> Iterator[Enti
     for gpu in snapshot.gpus:
         if gpu.state is not GpuState.PRESENT:
             continue
-        facts = {row.name: row.value(snapshot.driver, gpu) for row in DEFAULT_LABELS}
+        reading = DcgmReading(driver=snapshot.driver, sample=unread_sample(gpu.bus_id), gpu=gpu)
+        facts = {row.name: row.value(reading) for row in DEFAULT_LABELS}
         known = {name: value for name, value in facts.items() if value is not None}
         for instance in FLEXIBLE.instances(gpu):
             for place in places(gpu, (gpu.bus_id, instance), known, identity, (), ()):

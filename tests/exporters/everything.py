@@ -5,8 +5,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from discovery.model import Fabric, GpuSnapshot, RemappedRows
+from discovery.model import Fabric, GpuSnapshot, Mode, RemappedRows
+from discovery.nvml_terms import Virtualization
 from discovery.sample import (
+    Board,
     Clocks,
     EccErrors,
     GpuSample,
@@ -18,6 +20,7 @@ from discovery.sample import (
     Pcie,
     PowerLimits,
     RetiredPages,
+    SpareRows,
     TemperatureLimits,
 )
 from tests import build
@@ -35,12 +38,18 @@ def gpu(at: int = 0, **facts: Any) -> GpuSnapshot:
         "serial": "1322621012345",
         "vbios_version": "96.00.74.00.09",
         "recovery_action": 3,
+        "persistence": True,
+        "pci_device_id": 0x234010DE,
+        "pci_subsystem_id": 0x16A710DE,
+        "virtualization": Virtualization.HOST_VGPU,
+        "ecc": Mode(current=False, pending=True),
         "fabric": Fabric(
             state=3,
             status=0,
             cluster_uuid="11111111-2222-3333-4444-555555555555",
             clique_id=7,
             health_mask=21930,
+            health_summary=2,
         ),
     }
     return build.gpu(at, **(everything | facts))
@@ -56,10 +65,12 @@ def memory(at: int = 0) -> MemoryUse:
 
 
 def profiling(at: int = 0) -> tuple[tuple[int, float], ...]:
-    """Every metric that is a ratio, and every one that is bytes each second."""
+    """Every metric that is a ratio, every one that is bytes each second, and every total."""
     ratios = [*range(1, 14), *range(30, 38), *range(40, 48), 50, 51]
     rates = [20, 21, 60, 61, *range(62, 98), *range(100, 104)]
+    totals = range(248, 261)
     return (
+        *((metric, float(10**9 * metric + at)) for metric in totals),
         *((metric, metric / 1000 + at / 100) for metric in ratios),
         *((metric, float(metric * MIB + at)) for metric in rates),
     )
@@ -101,6 +112,9 @@ def sample(of: GpuSnapshot, at_seconds: float = 100.0, **readings: Any) -> GpuSa
             reliability=6.0,
             application_clocks=7.0,
             base_clocks=8.0,
+            software_thermal=9.0,
+            hardware_thermal=10.0,
+            power_brake=11.0,
         ),
         "ecc_errors": EccErrors(
             corrected_volatile=11,
@@ -129,6 +143,21 @@ def sample(of: GpuSnapshot, at_seconds: float = 100.0, **readings: Any) -> GpuSa
         "bar1": MemoryUse(free_bytes=100 * MIB, used_bytes=28 * MIB),
         "fan_ratio": 0.33,
         "performance_state": 2,
+        "board": Board(
+            brand=14,
+            inforom_oem="2.1",
+            inforom_ecc="7.16",
+            inforom_power="3.2",
+            inforom_image="G520.0200.00.05",
+            compute_mode=3,
+            confidential=True,
+            boosts_by_itself=False,
+            pcie_generation=6,
+            pcie_width=32,
+        ),
+        "spare_rows": SpareRows(
+            all_left=600, many_left=31, some_left=32, few_left=33, none_left=34
+        ),
         "nvlink_errors": NvLinkErrors(crc_flit=21, crc_data=22, replay=23, recovery=24),
         "links": tuple(
             LinkCounters(

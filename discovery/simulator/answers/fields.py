@@ -179,6 +179,12 @@ _PERFORMANCE_POLICIES = {
 }
 """Field to the policy of nvmlDeviceGetViolationStatus."""
 
+_THERMAL_REASONS = (
+    nv.NVML_FI_DEV_CLOCKS_EVENT_REASON_SW_THERM_SLOWDOWN,
+    nv.NVML_FI_DEV_CLOCKS_EVENT_REASON_HW_THERM_SLOWDOWN,
+    nv.NVML_FI_DEV_CLOCKS_EVENT_REASON_HW_POWER_BRAKE_SLOWDOWN,
+)
+
 _ERRORS_BY_LINK = (
     *range(
         nv.NVML_FI_DEV_NVLINK_COUNT_MALFORMED_PACKET_ERRORS,
@@ -223,6 +229,7 @@ GPU_FIELDS: Mapping[int, Callable[[SimulatedGpu], int]] = {
     nv.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION: lambda gpu: gpu.state.readings.recovery_action,
     nv.NVML_FI_DEV_PCIE_COUNT_TX_BYTES: lambda gpu: _pcie_bytes(gpu, "sent"),
     nv.NVML_FI_DEV_PCIE_COUNT_RX_BYTES: lambda gpu: _pcie_bytes(gpu, "received"),
+    **dict.fromkeys(_THERMAL_REASONS, sensors.never_held_down_nanoseconds),
     **{
         field: partial(sensors.violation_nanoseconds, policy=policy)
         for field, policy in _PERFORMANCE_POLICIES.items()
@@ -250,6 +257,7 @@ _WIDE = frozenset(
         nv.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX,
         nv.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX,
         *_PERFORMANCE_POLICIES,
+        *_THERMAL_REASONS,
         *_ERRORS_BY_LINK,
     }
 )

@@ -40,6 +40,11 @@ _DECODERS, _JPEG, _OPTICAL_FLOW = 30, 40, 50  # of the first engine of a kind
 _ALL_NVLINKS, _NVLINKS = 60, 62  # received; sent is the next one
 _LINKS = 18
 _C2C = 100  # sent, received, sent data, received data
+_CYCLES_ELAPSED = 248
+_CYCLES_ACTIVE = {249: 2, 250: 5, 251: 6, 252: 7, 253: 9, 254: 8, 257: 4, 258: 11, 259: 12, 260: 13}
+"""Total of cycles to the share of time in which they were."""
+_PCIE_SENT_BYTES, _PCIE_RECEIVED_BYTES = 255, 256
+_HERTZ_PER_MEGAHERTZ = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +57,8 @@ class GpmCounters:
     """Pid and start to the seconds for which it would have kept fully busy what it runs on."""
     engines: Mapping[int, float]
     """Metric to how busy that engine is, per cent, for those there are."""
+    totals: Mapping[int, float]
+    """Metric to cycles or bytes since the driver was loaded."""
     traffic_mib: Mapping[int, float]
     """Metric to MiB so far; a GPU instance has none of these."""
 
@@ -72,6 +79,7 @@ def sample(gpu: SimulatedGpu) -> GpmCounters:
         at=gpu.view.now,
         worked=_worked(gpu, gpu.processes, 1),
         engines=_engines(gpu, whole),
+        totals=_cycles(gpu, 1) | _pcie_bytes(gpu),
         traffic_mib=_traffic_mib(gpu),
     )
 
@@ -92,6 +100,7 @@ def instance_sample(gpu: SimulatedGpu, instance_id: int) -> GpmCounters:
         at=gpu.view.now,
         worked=_worked(gpu, mine, part),
         engines=_engines(gpu, profile),
+        totals=_cycles(gpu, part),
         traffic_mib={},
     )
 
@@ -100,7 +109,7 @@ def instance_sample(gpu: SimulatedGpu, instance_id: int) -> GpmCounters:
 def metrics(
     view: MachineView, older: GpmCounters, newer: GpmCounters, ids: Sequence[int]
 ) -> list[dict[str, Any]]:
-    """A return code and a value for each metric: per cent, or MiB each second."""
+    """A return code and a value for each metric: per cent, MiB each second, or a total."""
     del view  # the samples hold all there is
     return [_answer(older, newer, metric) for metric in ids]
 
@@ -120,6 +129,8 @@ def _value(older: GpmCounters, newer: GpmCounters, metric: int) -> float:
         return _PERCENT * _SHARES[metric] * min(1.0, _grown(older.worked, newer.worked) / seconds)
     if metric in newer.engines:
         return newer.engines[metric]
+    if metric in newer.totals:
+        return newer.totals[metric]
     need(metric in newer.traffic_mib)
     return (newer.traffic_mib[metric] - older.traffic_mib[metric]) / seconds
 
@@ -153,6 +164,22 @@ def _engines(gpu: SimulatedGpu, profile: GpuInstanceProfile | None) -> dict[int,
         **{_JPEG + at: decoder for at in range(profile.jpeg)},
         **{_OPTICAL_FLOW + at: encoder for at in range(profile.ofa)},
     }
+
+
+def _cycles(gpu: SimulatedGpu, part: float) -> dict[int, float]:
+    """At the highest clock. An instance has its part of what the GPU worked in all.
+
+    Nobody remembers on which instance a process ran that ended.
+    """
+    hertz = gpu.model.max_sm_clock_mhz * _HERTZ_PER_MEGAHERTZ
+    worked = part * sensors(gpu).worked_seconds()
+    active = {total: hertz * worked * _SHARES[of] for total, of in _CYCLES_ACTIVE.items()}
+    return {_CYCLES_ELAPSED: hertz * sensors(gpu).uptime, **active}
+
+
+def _pcie_bytes(gpu: SimulatedGpu) -> dict[int, float]:
+    sent, received = (float(sensors(gpu).pcie_bytes(way)) for way in ("sent", "received"))
+    return {_PCIE_SENT_BYTES: sent, _PCIE_RECEIVED_BYTES: received}
 
 
 def _traffic_mib(gpu: SimulatedGpu) -> dict[int, float]:

@@ -6,8 +6,17 @@ from __future__ import annotations
 import zlib
 from typing import Any
 
-from discovery.simulator.answers.registry import answers, gpu_facts
+import pynvml
+
+from discovery.simulator.answers.registry import (
+    INVALID_ARGUMENT,
+    answers,
+    answers_on_gpu,
+    gpu_facts,
+    need,
+)
 from discovery.simulator.driver.handles import DeviceHandle
+from discovery.simulator.entry_points.argument_kinds import Nvml
 from discovery.simulator.machine_view import MachineView, SimulatedGpu
 from discovery.simulator.state import mig_geometry
 
@@ -76,6 +85,23 @@ def _licensable(gpu: SimulatedGpu) -> dict[str, Any]:
     }
 
 
+@answers_on_gpu("nvmlDeviceGetInforomVersion")
+def inforom_version(gpu: SimulatedGpu, part: int) -> str:
+    """Of the objects that boards with ECC have: round figures, by architecture.
+
+    Source: nvidia-smi -q of data centre GPUs, where "Power Management Object" is N/A.
+    """
+    if part >= pynvml.NVML_INFOROM_COUNT:
+        raise Nvml(INVALID_ARGUMENT)
+    need(gpu.model.ecc and part in (pynvml.NVML_INFOROM_OEM, pynvml.NVML_INFOROM_ECC))
+    return "2.1" if part == pynvml.NVML_INFOROM_OEM else f"{gpu.model.architecture - 2}.16"
+
+
+def _inforom_image(gpu: SimulatedGpu) -> str:
+    need(gpu.model.ecc)
+    return f"G{gpu.model.device_id >> 20:03X}.0200.00.05"
+
+
 gpu_facts(
     {
         "nvmlDeviceGetSerial": lambda gpu: gpu.serial,
@@ -92,6 +118,7 @@ gpu_facts(
     {
         "nvmlDeviceGetMinorNumber": lambda gpu: gpu.minor,
         "nvmlDeviceGetPersistenceMode": lambda _: 1,
+        "nvmlDeviceGetInforomImageVersion": _inforom_image,
         "nvmlDeviceGetComputeMode": lambda _: 0,  # NVML_COMPUTEMODE_DEFAULT: processes may share it
         "nvmlDeviceGetVirtualizationMode": lambda gpu: gpu.spec.virtualization,
         "nvmlDeviceGetGridLicensableFeatures_v4": _licensable,

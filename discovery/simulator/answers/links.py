@@ -158,17 +158,20 @@ def _fabric(gpu: SimulatedGpu) -> dict[str, Any]:
         "state": spec.state,
         "status": spec.status,
         "healthMask": spec.health_mask,
+        "healthSummary": spec.health_summary,
     }
 
 
 @answers_on_gpu("nvmlDeviceGetGpuFabricInfo")
 def fabric_v1(gpu: SimulatedGpu) -> dict[str, Any]:
     """Before there was health."""
-    return {name: value for name, value in _fabric(gpu).items() if name != "healthMask"}
+    return {name: it for name, it in _fabric(gpu).items() if not name.startswith("health")}
 
 
 @answers_on_gpu("nvmlDeviceGetGpuFabricInfoV")
 def fabric(gpu: SimulatedGpu, version: dict[str, int]) -> dict[str, Any]:
     """Any version with health."""
-    del version  # each takes the fields it has
-    return _fabric(gpu)
+    found = _fabric(gpu)
+    if version["version"] == pynvml.nvmlGpuFabricInfo_v2:
+        found.pop("healthSummary", None)
+    return found

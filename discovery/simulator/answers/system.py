@@ -5,9 +5,11 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
+import pynvml
+
 from discovery.model import normal_bus_id
 from discovery.simulator.answers.identity import pci_info
-from discovery.simulator.answers.registry import INVALID_ARGUMENT, NOT_FOUND, answers
+from discovery.simulator.answers.registry import INVALID_ARGUMENT, NOT_FOUND, answers, need
 from discovery.simulator.description.machine_schema import DriverSpec
 from discovery.simulator.driver.handles import DeviceHandle
 from discovery.simulator.entry_points.argument_kinds import Nvml
@@ -33,6 +35,13 @@ def nvml_version(view: MachineView) -> str:
 def cuda_version(view: MachineView) -> int:
     """``12040`` for 12.4."""
     return _driver(view).cuda
+
+
+@answers("nvmlSystemGetConfComputeState")
+def confidential_computing(view: MachineView) -> dict[str, int]:
+    """Off, where a GPU could have it."""
+    need(any(gpu.model.architecture >= pynvml.NVML_DEVICE_ARCH_HOPPER for gpu in view.gpus))
+    return {"ccFeature": 0}
 
 
 @answers("nvmlSystemGetProcessName")

@@ -146,6 +146,7 @@ class FabricSpec(_Data, frozen=True, kw_only=True):
     state: int = 3
     status: int = 0
     health_mask: int = 0
+    health_summary: int = 1
 
 
 class Gpu(_Data, frozen=True, kw_only=True):

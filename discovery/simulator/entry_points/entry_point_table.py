@@ -106,6 +106,9 @@ _SYSTEM = (
     EntryPoint("nvmlSystemGetNVMLVersion", (OutText("version"),)),
     EntryPoint("nvmlSystemGetCudaDriverVersion", (Out("version", _INT),)),
     EntryPoint("nvmlSystemGetCudaDriverVersion_v2", (Out("version", _INT),)),
+    EntryPoint(
+        "nvmlSystemGetConfComputeState", (Out("state", pynvml.c_nvmlConfComputeSystemState_t),)
+    ),
     EntryPoint("nvmlSystemGetProcessName", (In("pid"), OutText("name", identity=True))),
     EntryPoint("nvmlDeviceGetCount_v2", (Out("count"),)),
     EntryPoint("nvmlGetExcludedDeviceCount", (Out("count"),)),
@@ -132,8 +135,11 @@ _IDENTITY = (
     _device("GetArchitecture", Out("architecture")),
     _device("GetCudaComputeCapability", Out("major", _INT), Out("minor", _INT)),
     _device("GetVbiosVersion", OutText("version")),
+    _device("GetInforomImageVersion", OutText("version")),
+    _device("GetInforomVersion", In("object"), OutText("version")),
     _device("GetPersistenceMode", Out("mode")),
     _device("GetComputeMode", Out("mode")),
+    _device("GetAutoBoostedClocksEnabled", Out("enabled"), Out("default")),
     _device("GetVirtualizationMode", Out("mode")),
     _device(
         "GetGridLicensableFeatures_v4", Out("features", pynvml.c_nvmlGridLicensableFeatures_v4_t)

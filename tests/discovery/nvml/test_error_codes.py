@@ -153,7 +153,8 @@ def _is_less(field: str, now: Any, before: Any) -> bool:
     if field == "memory":  # the first version of the call counts the reserved part as used
         return isinstance(now, MemoryUse) and now.reserved_bytes is None
     if field == "fabric":  # the first version of the call has no health
-        return bool(now == dataclasses.replace(before, health_mask=None))
+        without = dataclasses.replace(before, health_mask=None, health_summary=None)
+        return bool(now == without)
     return isinstance(now, tuple) and set(now) <= set(before)
 
 
@@ -230,6 +231,25 @@ def test_the_older_call_for_the_fabric_is_checked_as_well(bench: Bench) -> None:
     gpu, _ = bench.read(bench.sick)
     gap = gpu.gap("fabric")
     assert (gpu.fabric, gap and gap.reason) == (None, Reason.GARBAGE)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [pynvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH, pynvml.NVML_ERROR_FUNCTION_NOT_FOUND],
+)
+def test_a_driver_without_the_newest_call_for_the_fabric_has_the_health_of_the_one_before(
+    bench: Bench, code: int
+) -> None:
+    refused = Return(code=code)
+    bench.simulation.fault(refused, "nvmlDeviceGetGpuFabricInfoV", bus_id=bench.sick, times=1)
+
+    gpu, _ = bench.read(bench.sick)
+
+    before = bench.before[bench.sick][0].fabric
+    assert before is not None
+    assert before.health_summary is not None
+    assert gpu.fabric == dataclasses.replace(before, health_summary=None)
+    assert gpu.gap("fabric.health_summary") is None
 
 
 def test_no_entry_point_is_missing_here(bench: Bench) -> None:

@@ -21,7 +21,10 @@ from tests.discovery.sampling import Sampler, leaves, sampler
 
 ENTRIES = (
     "nvmlDeviceGetApplicationsClock",
+    "nvmlDeviceGetAutoBoostedClocksEnabled",
     "nvmlDeviceGetBAR1MemoryInfo",
+    "nvmlDeviceGetBrand",
+    "nvmlDeviceGetComputeMode",
     "nvmlDeviceGetComputeRunningProcesses_v3",
     "nvmlDeviceGetCurrPcieLinkGeneration",
     "nvmlDeviceGetCurrPcieLinkWidth",
@@ -31,9 +34,13 @@ ENTRIES = (
     "nvmlDeviceGetFanSpeed",
     "nvmlDeviceGetFieldValues",
     "nvmlDeviceGetGraphicsRunningProcesses_v3",
+    "nvmlDeviceGetInforomImageVersion",
+    "nvmlDeviceGetInforomVersion",
     "nvmlDeviceGetMPSComputeRunningProcesses_v3",
     "nvmlDeviceGetMarginTemperature",
     "nvmlDeviceGetMaxClockInfo",
+    "nvmlDeviceGetMaxPcieLinkGeneration",
+    "nvmlDeviceGetMaxPcieLinkWidth",
     "nvmlDeviceGetNvLinkState",
     "nvmlDeviceGetP2PStatus",
     "nvmlDeviceGetPerformanceState",
@@ -41,6 +48,7 @@ ENTRIES = (
     "nvmlDeviceGetPowerManagementLimit",
     "nvmlDeviceGetPowerManagementLimitConstraints",
     "nvmlDeviceGetProcessUtilization",
+    "nvmlDeviceGetRowRemapperHistogram",
     "nvmlDeviceGetTemperatureThreshold",
     "nvmlGpmMetricsGet",
     "nvmlGpmMigSampleGet",
@@ -48,6 +56,7 @@ ENTRIES = (
     "nvmlGpmSampleAlloc",
     "nvmlGpmSampleFree",
     "nvmlGpmSampleGet",
+    "nvmlSystemGetConfComputeState",
 )
 """What is called for the groups; :func:`test_no_entry_point_is_missing_here` keeps it complete."""
 

@@ -43,7 +43,7 @@ WHOLE = machines.gpu(
     minor=3,
     numa_id=2,
     virtualization=1,
-    fabric=FabricSpec(cluster_uuid=CLUSTER, clique_id=5, health_mask=0x16),
+    fabric=FabricSpec(cluster_uuid=CLUSTER, clique_id=5, health_mask=0x16, health_summary=3),
 )
 SPLIT = machines.gpu(
     1,
@@ -134,7 +134,14 @@ def test_a_gpu_has_the_facts_that_the_driver_gives_in_base_units() -> None:
         "mig": Mode(current=False, pending=False),
         "max_mig_devices": 0,
         "mig_devices": (),
-        "fabric": Fabric(state=3, status=0, cluster_uuid=CLUSTER, clique_id=5, health_mask=0x16),
+        "fabric": Fabric(
+            state=3,
+            status=0,
+            cluster_uuid=CLUSTER,
+            clique_id=5,
+            health_mask=0x16,
+            health_summary=3,
+        ),
         "links": (link, replace(link, link=1)),
         "remapped_rows": RemappedRows(correctable=3, uncorrectable=2, pending=True, failed=False),
         "retired_pages_pending": None,

@@ -154,8 +154,8 @@ def test_a_driver_that_refuses_newer_metrics_still_tells_the_others(taken: Sampl
     taken.simulation.fault(refused, "nvmlGpmMetricsGet", after=2, times=1)
     first = taken.sample(WHOLE.bus_id, ASKED)
     calls = taken.calls(lambda: taken.sample(WHOLE.bus_id, ASKED))
-    assert {metric for metric, _ in first.profiling} == set(USUAL)
-    assert calls["nvmlGpmMetricsGet"] == 2
+    assert {metric for metric, _ in first.profiling} == {*USUAL, *PROFILED[ReadingGroup.TOTALS]}
+    assert calls["nvmlGpmMetricsGet"] == 3
 
 
 @pytest.mark.parametrize(

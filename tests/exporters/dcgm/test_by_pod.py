@@ -7,7 +7,6 @@ families GPU_UTIL and FB_USED have a series without a pod, and one for each hold
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -16,7 +15,7 @@ import pytest
 from discovery.sample import MemoryUse
 from exporters.dcgm.catalog import CATALOG, COUNTED
 from exporters.dcgm.render import Renderer, SeriesIdentity
-from exporters.dcgm.windows import Event, WindowCounts
+from exporters.dcgm.windows import Counts, Event, EventCounts, Span
 from exporters.gpu_holders import Entity, Holder, PodUse, PodUses
 from tests import build, exposition
 
@@ -136,8 +135,10 @@ def test_gpu_instances_that_are_shared_tell_memory_by_pod_and_no_utilisation() -
 
 
 def test_counts_of_errors_have_no_series_without_a_pod() -> None:
-    counts: Mapping[Event, WindowCounts] = {
-        Event.XID: WindowCounts(milliseconds=300_000, entities={(GPU.bus_id, None): {"79": 1}})
+    counts: Counts = {
+        (Event.XID, Span.WINDOW): EventCounts(
+            milliseconds=300_000, entities={(GPU.bus_id, None): {"79": 1}}
+        )
     }
 
     found = served(*SHARED, families=COUNTED, counts=counts)

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from discovery.model import Driver, Fabric
+from discovery.model import Driver, Fabric, Gap, Reason
 from discovery.sample import LinkCounters, MemoryUse, Pcie, ReadingGroup
+from discovery.unread import unread_sample
 from exporters.dcgm.catalog import CATALOG, COUNTED, DEFAULT_FAMILIES, DEFAULT_LABELS, LABEL_ROWS
 from exporters.dcgm.dcgm_family import AnyFamily, DcgmFamily, DcgmReading, LabelRow, UnderMig
 from exporters.prometheus_text import MetricType
@@ -27,7 +28,9 @@ PROFILING, LINKS, ECC, LIMITS = (
     ReadingGroup.LIMITS,
 )
 HELD, EVENTS, CLOCKS = ReadingGroup.HELD_DOWN, ReadingGroup.CLOCK_EVENTS, ReadingGroup.CLOCKS
-PIPES, ENGINES = ReadingGroup.PIPES, ReadingGroup.ENGINES
+PIPES, ENGINES, TOTALS = ReadingGroup.PIPES, ReadingGroup.ENGINES, ReadingGroup.TOTALS
+BOARD, SPARE_ROWS = ReadingGroup.BOARD, ReadingGroup.SPARE_ROWS
+DRIVER = Driver(version="550.54.15", nvml_version="12.550.54.15", cuda_version=(12, 4))
 
 # By hand from dcgm-exporter's default-counters.csv.
 DEFAULTS = {
@@ -61,6 +64,19 @@ DEFAULTS = {
 Row = tuple[int, MetricType, UnderMig, ReadingGroup | None, str]
 
 OPTIONAL: dict[str, Row] = {
+    "DEV_COUNT": (4, GAUGE, REPEATED, None, "8"),
+    "CUDA_DRIVER_VERSION": (5, GAUGE, REPEATED, None, "12040"),
+    "DEV_NVML_INDEX": (52, GAUGE, REPEATED, None, "0"),
+    "DEV_MINOR_NUMBER": (55, GAUGE, REPEATED, None, "0"),
+    "DEV_PCI_COMBINED_ID": (58, GAUGE, REPEATED, None, "591401182"),
+    "DEV_PCI_SUBSYS_ID": (59, GAUGE, REPEATED, None, "380047582"),
+    "DEV_CUDA_COMPUTE_CAPABILITY": (63, GAUGE, REPEATED, None, "524288"),
+    "DEV_COMPUTE_MODE": (65, GAUGE, REPEATED, BOARD, "2"),
+    "DEV_PERSISTENCE_MODE": (66, GAUGE, REPEATED, None, "1"),
+    "DEV_MIG_MODE": (67, GAUGE, REPEATED, None, "0"),
+    "DEV_CC_MODE": (74, GAUGE, REPEATED, BOARD, "1"),
+    "DEV_AUTOBOOST": (120, GAUGE, REPEATED, BOARD, "0"),
+    "DEV_VIRTUAL_MODE": (500, GAUGE, REPEATED, None, "3"),
     "DEV_BAR1_TOTAL": (90, GAUGE, ABSENT, ReadingGroup.BAR1, "128"),
     "DEV_BAR1_USED": (92, GAUGE, ABSENT, ReadingGroup.BAR1, "28"),
     "DEV_BAR1_FREE": (93, GAUGE, ABSENT, ReadingGroup.BAR1, "100"),
@@ -85,8 +101,11 @@ OPTIONAL: dict[str, Row] = {
     "DEV_FABRIC_MANAGER_STATUS": (170, GAUGE, REPEATED, None, "3"),
     "DEV_FABRIC_CLIQUE_ID": (173, GAUGE, REPEATED, None, "7"),
     "DEV_FABRIC_HEALTH_MASK": (174, GAUGE, REPEATED, None, "21930"),
+    "DEV_FABRIC_HEALTH_SUMMARY": (175, GAUGE, REPEATED, None, "2"),
     "DEV_PSTATE": (190, GAUGE, REPEATED, ReadingGroup.FAN, "2"),
     "DEV_FAN_SPEED": (191, GAUGE, REPEATED, ReadingGroup.FAN, "33"),
+    "DEV_PCIE_MAX_LINK_GEN": (235, GAUGE, REPEATED, BOARD, "6"),
+    "DEV_PCIE_MAX_LINK_WIDTH": (236, GAUGE, REPEATED, BOARD, "32"),
     "DEV_PCIE_LINK_GEN": (237, GAUGE, REPEATED, ReadingGroup.PCIE, "5"),
     "DEV_PCIE_LINK_WIDTH": (238, GAUGE, REPEATED, ReadingGroup.PCIE, "16"),
     "DEV_POWER_VIOLATION": (240, COUNTER, REPEATED, HELD, "1000000001"),
@@ -99,10 +118,17 @@ OPTIONAL: dict[str, Row] = {
     "DEV_TOTAL_BASE_CLOCKS_VIOLATION": (247, COUNTER, REPEATED, HELD, "8000000000"),
     "DEV_FB_TOTAL": (250, GAUGE, OWN, None, "4500"),
     "DEV_FB_USED_PERCENT": (254, GAUGE, OWN, None, "0.250000"),
+    "DEV_ECC_CURRENT": (300, GAUGE, REPEATED, None, "0"),
+    "DEV_ECC_PENDING": (301, GAUGE, REPEATED, None, "1"),
     "DEV_ECC_SBE_VOL_TOTAL": (310, COUNTER, REPEATED, ECC, "11"),
     "DEV_ECC_DBE_VOL_TOTAL": (311, COUNTER, REPEATED, ECC, "12"),
     "DEV_ECC_SBE_AGG_TOTAL": (312, COUNTER, REPEATED, ECC, "13"),
     "DEV_ECC_DBE_AGG_TOTAL": (313, COUNTER, REPEATED, ECC, "14"),
+    "DEV_BANKS_REMAP_ROWS_AVAIL_MAX": (385, GAUGE, REPEATED, SPARE_ROWS, "600"),
+    "DEV_BANKS_REMAP_ROWS_AVAIL_HIGH": (386, GAUGE, REPEATED, SPARE_ROWS, "31"),
+    "DEV_BANKS_REMAP_ROWS_AVAIL_PARTIAL": (387, GAUGE, REPEATED, SPARE_ROWS, "32"),
+    "DEV_BANKS_REMAP_ROWS_AVAIL_LOW": (388, GAUGE, REPEATED, SPARE_ROWS, "33"),
+    "DEV_BANKS_REMAP_ROWS_AVAIL_NONE": (389, GAUGE, REPEATED, SPARE_ROWS, "34"),
     "DEV_RETIRED_SBE": (390, COUNTER, REPEATED, ECC, "15"),
     "DEV_RETIRED_DBE": (391, COUNTER, REPEATED, ECC, "16"),
     "DEV_RETIRED_PENDING": (392, GAUGE, REPEATED, ECC, "1"),
@@ -148,6 +174,19 @@ OPTIONAL: dict[str, Row] = {
     "PROF_PIPE_TENSOR_HMMA_ACTIVE": (1014, GAUGE, OWN, PIPES, "0.007000"),
     "PROF_PIPE_TENSOR_DFMA_ACTIVE": (1015, GAUGE, OWN, PIPES, "0.006000"),
     "PROF_PIPE_INT_ACTIVE": (1016, GAUGE, OWN, PIPES, "0.004000"),
+    "PROF_SM_CYCLES_ELAPSED_TOTAL": (1084, COUNTER, OWN, TOTALS, "248000000000"),
+    "PROF_SM_CYCLES_ACTIVE_TOTAL": (1085, COUNTER, OWN, TOTALS, "249000000000"),
+    "PROF_MMA_CYCLES_ACTIVE_TOTAL": (1086, COUNTER, OWN, TOTALS, "250000000000"),
+    "PROF_DMMA_CYCLES_ACTIVE_TOTAL": (1087, COUNTER, OWN, TOTALS, "251000000000"),
+    "PROF_HMMA_CYCLES_ACTIVE_TOTAL": (1088, COUNTER, OWN, TOTALS, "252000000000"),
+    "PROF_IMMA_CYCLES_ACTIVE_TOTAL": (1089, COUNTER, OWN, TOTALS, "253000000000"),
+    "PROF_DFMA_CYCLES_ACTIVE_TOTAL": (1090, COUNTER, OWN, TOTALS, "254000000000"),
+    "PROF_PCIE_TX_BYTES_TOTAL": (1091, COUNTER, ABSENT, TOTALS, "255000000000"),
+    "PROF_PCIE_RX_BYTES_TOTAL": (1092, COUNTER, ABSENT, TOTALS, "256000000000"),
+    "PROF_INT_CYCLES_ACTIVE_TOTAL": (1093, COUNTER, OWN, TOTALS, "257000000000"),
+    "PROF_FP64_CYCLES_ACTIVE_TOTAL": (1094, COUNTER, OWN, TOTALS, "258000000000"),
+    "PROF_FP32_CYCLES_ACTIVE_TOTAL": (1095, COUNTER, OWN, TOTALS, "259000000000"),
+    "PROF_FP16_CYCLES_ACTIVE_TOTAL": (1096, COUNTER, OWN, TOTALS, "260000000000"),
     "PROF_C2C_TX_ALL_BYTES": (1076, GAUGE, ABSENT, ENGINES, "104857600"),
     "PROF_C2C_TX_DATA_BYTES": (1077, GAUGE, ABSENT, ENGINES, "106954752"),
     "PROF_C2C_RX_ALL_BYTES": (1078, GAUGE, ABSENT, ENGINES, "105906176"),
@@ -162,8 +201,20 @@ OPTIONAL: dict[str, Row] = {
     "DEV_NVLINK_COUNT_TX_DISCARDS": (1210, COUNTER, REPEATED, LINKS, "108"),
     "DEV_NVLINK_COUNT_LINK_RECOVERY_SUCCESSFUL_EVENTS": (1211, COUNTER, REPEATED, LINKS, "126"),
     "DEV_NVLINK_COUNT_LINK_RECOVERY_FAILED_EVENTS": (1212, COUNTER, REPEATED, LINKS, "144"),
+    "DEV_NVLINK_COUNT_LINK_RECOVERY_EVENTS": (1213, COUNTER, REPEATED, LINKS, "270"),
     "DEV_NVLINK_COUNT_RX_SYMBOL_ERRORS": (1214, COUNTER, REPEATED, LINKS, "180"),
     "DEV_NVLINK_COUNT_EFFECTIVE_ERRORS": (1219, COUNTER, REPEATED, LINKS, "162"),
+    "DEV_CLOCKS_EVENT_REASON_SW_POWER_CAP_NS": (1420, COUNTER, REPEATED, HELD, "1000000001"),
+    "DEV_CLOCKS_EVENT_REASON_SYNC_BOOST_NS": (1421, COUNTER, REPEATED, HELD, "3000000000"),
+    "DEV_CLOCKS_EVENT_REASON_SW_THERM_SLOWDOWN_NS": (1422, COUNTER, REPEATED, HELD, "9000000000"),
+    "DEV_CLOCKS_EVENT_REASON_HW_THERM_SLOWDOWN_NS": (1423, COUNTER, REPEATED, HELD, "10000000000"),
+    "DEV_CLOCKS_EVENT_REASON_HW_POWER_BRAKE_SLOWDOWN_NS": (
+        1424,
+        COUNTER,
+        REPEATED,
+        HELD,
+        "11000000000",
+    ),
     "DEV_GET_GPU_RECOVERY_ACTION": (1523, GAUGE, REPEATED, None, "3"),
     "DEV_BAR1_CAPACITY_BYTES": (1600, GAUGE, ABSENT, ReadingGroup.BAR1, "134217728"),
     "DEV_BAR1_USED_BYTES": (1601, GAUGE, ABSENT, ReadingGroup.BAR1, "29360128"),
@@ -217,6 +268,9 @@ OPTIONAL |= of_engines("NVDEC", 1017, 30, 8)
 OPTIONAL |= of_engines("NVJPG", 1025, 40, 8)
 OPTIONAL |= of_engines("NVOFA", 1033, 50, 2)
 
+PCI_ADDRESS = 57
+"""Field of the one label that every GPU has."""
+
 FAMILIES = {family.name.removeprefix("DCGM_FI_DEV_"): family for family in CATALOG}
 
 
@@ -240,6 +294,8 @@ def full_reading() -> DcgmReading:
     gpu = everything.gpu()
     before, now = everything.sample(gpu), everything.sample(gpu, at_seconds=110.0)
     return DcgmReading(
+        driver=DRIVER,
+        gpu_count=8,
         sample=now,
         gpu=gpu,
         before=before,
@@ -297,11 +353,16 @@ def test_families_are_declared_in_the_order_of_their_field_ids() -> None:
 
 
 def test_dcgm_exporter_s_own_families_are_declared_as_it_does_it_but_for_their_type() -> None:
-    """Source of names and numbers: its exporter_counters.go. None of them only ever grows."""
+    """Source of names, and of numbers up to 9004: its exporter_counters.go.
+
+    Those of a window and the state of pairs fall again, so they are no counters.
+    """
     assert {row.name: (row.field, row.kind, row.under_mig, row.group) for row in COUNTED} == {
         "DCGM_EXP_XID_ERRORS_COUNT": (9001, GAUGE, OWN, None),
         "DCGM_EXP_CLOCK_EVENTS_COUNT": (9002, GAUGE, REPEATED, EVENTS),
         "DCGM_EXP_P2P_STATUS": (9004, GAUGE, ABSENT, ReadingGroup.P2P),
+        "DCGM_EXP_CLOCK_EVENTS_TOTAL": (9005, COUNTER, REPEATED, EVENTS),
+        "DCGM_EXP_XID_ERRORS_TOTAL": (9006, COUNTER, OWN, None),
     }
 
 
@@ -330,6 +391,14 @@ RENAMED = {
     "DCGM_FI_PROF_NVDEC3_ACTIVE": "DCGM_FI_PROF_NVDEC_UTIL_3_RATIO",
     "DCGM_FI_DEV_NVLINK_COUNT_TX_DISCARDS": "DCGM_FI_DEV_NVLINK_TX_DISCARD_TOTAL",
     "DCGM_FI_DEV_POWER_USAGE_INSTANT": "DCGM_FI_DEV_BOARD_POWER_RAW_WATTS",
+    "DCGM_FI_DEV_COUNT": "DCGM_FI_SYSTEM_GPU_QUANTITY",
+    "DCGM_FI_DEV_ECC_CURRENT": "DCGM_FI_DEV_ECC_MODE",
+    "DCGM_FI_DEV_PERSISTENCE_MODE": "DCGM_FI_DEV_GPU_PERSISTENCE_MODE",
+    "DCGM_FI_DEV_COMPUTE_MODE": "DCGM_FI_DEV_GPU_COMPUTE_MODE",
+    "DCGM_FI_DEV_BANKS_REMAP_ROWS_AVAIL_LOW": "DCGM_FI_DEV_BANK_REMAP_AVAIL_LOW",
+    "DCGM_FI_DEV_BRAND": "DCGM_FI_DEV_GPU_BRAND",
+    "DCGM_FI_DEV_INFOROM_IMAGE_VER": "DCGM_FI_DEV_INFOROM_IMAGE_VERSION",
+    "DCGM_FI_DEV_OEM_INFOROM_VER": "DCGM_FI_DEV_INFOROM_OEM_VERSION",
     "DCGM_FI_DRIVER_VERSION": "DCGM_FI_SYSTEM_DRIVER_VERSION",
     "DCGM_FI_DEV_SM_CLOCK": None,
 }
@@ -343,20 +412,21 @@ def test_what_dcgm_renamed_is_known_by_both_names(name: str) -> None:
     assert [row.renamed for row in rows if row.name == name] == [RENAMED[name]]
 
 
-def test_label_rows_are_what_the_snapshot_tells_as_dcgm_writes_it() -> None:
-    driver = Driver(version="550.54.15", nvml_version="12.550.54.15", cuda_version=(12, 4))
-
-    texts = {row.name: row.value(driver, everything.gpu()) for row in LABEL_ROWS}
+def test_label_rows_are_what_the_gpu_is_as_dcgm_writes_it() -> None:
+    texts = {row.name: row.value(full_reading()) for row in LABEL_ROWS}
 
     assert texts == {
         "DCGM_FI_DRIVER_VERSION": "550.54.15",
         "DCGM_FI_NVML_VERSION": "12.550.54.15",
-        "DCGM_FI_CUDA_DRIVER_VERSION": "12040",
         "DCGM_FI_DEV_NAME": "MOCKMODEL",
+        "DCGM_FI_DEV_BRAND": "NVIDIA",
         "DCGM_FI_DEV_SERIAL": "1322621012345",
         "DCGM_FI_DEV_UUID": "GPU-00000000-0000-0000-0000-000000000000",
-        "DCGM_FI_DEV_MINOR_NUMBER": "0",
-        "DCGM_FI_DEV_CUDA_COMPUTE_CAPABILITY": "524288",
+        "DCGM_FI_DEV_OEM_INFOROM_VER": "2.1",
+        "DCGM_FI_DEV_PCI_BUSID": "00000000:10:00.0",
+        "DCGM_FI_DEV_ECC_INFOROM_VER": "7.16",
+        "DCGM_FI_DEV_POWER_INFOROM_VER": "3.2",
+        "DCGM_FI_DEV_INFOROM_IMAGE_VER": "G520.0200.00.05",
         "DCGM_FI_DEV_VBIOS_VERSION": "96.00.74.00.09",
         "DCGM_FI_DEV_FABRIC_CLUSTER_UUID": "11111111-2222-3333-4444-555555555555",
     }
@@ -365,8 +435,38 @@ def test_label_rows_are_what_the_snapshot_tells_as_dcgm_writes_it() -> None:
 
 def test_a_label_that_nobody_knows_is_no_label() -> None:
     silent = build.silent()
+    nothing = DcgmReading(sample=unread_sample(silent.bus_id), gpu=silent)
 
-    assert {row.value(Driver(), silent) for row in LABEL_ROWS} == {None}
+    assert {row.value(nothing) for row in LABEL_ROWS if row.field != PCI_ADDRESS} == {None}
+
+
+@pytest.mark.parametrize(
+    "family", [it for it in CATALOG if it.under_mig is not OWN], ids=lambda it: it.name
+)
+def test_a_number_is_a_label_as_it_is_written(family: DcgmFamily) -> None:
+    full = full_reading()
+    row = family.as_label()
+
+    assert row.value(full) == written(family, full)
+    assert (row.group, row.of_instances) == (family.group, family.under_mig is REPEATED)
+
+
+@pytest.mark.parametrize(("nvml", "dcgm"), [(0, "0"), (2, "1"), (3, "2")])
+def test_the_compute_mode_has_dcgm_s_numbers(nvml: int, dcgm: str) -> None:
+    """Source: DCGM_CONFIG_COMPUTEMODE_* of dcgm_structs.h: default, prohibited, exclusive."""
+    board = everything.sample(everything.gpu()).board
+    assert board is not None
+
+    assert text("COMPUTE_MODE", reading(board=replace(board, compute_mode=nvml))) == dcgm
+
+
+def test_mig_is_off_where_a_gpu_has_none_and_unknown_where_it_did_not_say() -> None:
+    def of(reason: Reason) -> str | None:
+        gap = Gap(what="mig", reason=reason, source="nvmlDeviceGetMigMode")
+        gpu = build.gpu(mig=None, gaps=(gap,))
+        return text("MIG_MODE", DcgmReading(sample=build.sample(gpu), gpu=gpu))
+
+    assert (of(Reason.UNSUPPORTED), of(Reason.FAILED)) == ("0", None)
 
 
 def test_memory_is_whole_mebibytes_rounded_down() -> None:
@@ -397,7 +497,7 @@ def test_no_share_of_a_memory_without_size_is_in_use() -> None:
 
 @pytest.mark.parametrize("family", CATALOG, ids=lambda family: family.name)
 def test_a_reading_that_a_device_does_not_give_is_no_value(family: DcgmFamily) -> None:
-    gpu = build.gpu()
+    gpu = build.silent(index=None)
     never: dict[str, Any] = {
         name: () if isinstance(getattr(build.sample(gpu), name), tuple) else None
         for name in build.sample(gpu).__slots__

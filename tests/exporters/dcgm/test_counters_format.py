@@ -163,8 +163,8 @@ def test_every_old_name_is_served_but_those_that_dcgm_gives_no_value_for() -> No
             "'DCGM_FI_DEV_GPU_TEMPERATURE' is not served: docs/metrics.md lists what is",
         ),
         (
-            "DCGM_FI_DEV_BRAND,label,x",
-            "'DCGM_FI_DEV_BRAND' is not served: docs/metrics.md lists what is",
+            "DCGM_FI_PROCESS_NAME,label,x",
+            "DCGM_FI_PROCESS_NAME is not served: it is about DCGM's own process",
         ),
         (
             "DCGM_FI_DEV_PCIE_TX_THROUGHPUT,gauge,x",
@@ -176,11 +176,12 @@ def test_every_old_name_is_served_but_those_that_dcgm_gives_no_value_for() -> No
         ),
         (
             "DCGM_FI_DEV_GPU_TEMP,histogram,x",
-            "DCGM_FI_DEV_GPU_TEMP is a number, not 'histogram': its type can be gauge or counter",
+            "DCGM_FI_DEV_GPU_TEMP is a number, not 'histogram': "
+            "its type can be gauge, counter or label",
         ),
         (
-            "DCGM_FI_DEV_GPU_TEMP,label,x",
-            "DCGM_FI_DEV_GPU_TEMP is a number, not 'label': its type can be gauge or counter",
+            "DCGM_EXP_XID_ERRORS_TOTAL,label,x",
+            "DCGM_EXP_XID_ERRORS_TOTAL is a number, not 'label': its type can be gauge or counter",
         ),
         (
             "DCGM_FI_DEV_SERIAL,gauge,x",
@@ -197,7 +198,8 @@ def test_every_old_name_is_served_but_those_that_dcgm_gives_no_value_for() -> No
         ("  ", "it has blanks alone, at which dcgm-exporter ends: leave it empty"),
         (
             "DCGM_FI_DEV_GPU_TEMP,\tgauge,x",
-            "DCGM_FI_DEV_GPU_TEMP is a number, not '\\tgauge': its type can be gauge or counter",
+            "DCGM_FI_DEV_GPU_TEMP is a number, not '\\tgauge': "
+            "its type can be gauge, counter or label",
         ),
         ("DCGM_FI_DEV_GPU_TEMP,gauge,\0", "it holds a NUL byte: write it as plain text"),
         ("DCGM_FI_DEV_GPU_TEMP,gauge,\udcff", "it is not UTF-8: save the file as UTF-8"),

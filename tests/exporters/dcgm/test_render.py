@@ -12,13 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
-from discovery.model import Driver, GpuSnapshot, GpuState, MigDevice, Xid
+from discovery.model import Driver, GpuSnapshot, GpuState, MigDevice, Mode, Xid
 from discovery.sample import GpuSample, MemoryUse
 from exporters.dcgm.catalog import CATALOG, COUNTED, DEFAULT_FAMILIES, LABEL_ROWS
 from exporters.dcgm.dcgm_family import AnyFamily, DcgmFamily, Paired, UnderMig
 from exporters.dcgm.render import Renderer, SeriesIdentity
 from exporters.dcgm.selection import parse_selection
-from exporters.dcgm.windows import Event, WindowCounts
+from exporters.dcgm.windows import Event, EventCounts, Span
 from exporters.gpu_holders import Holder, Holders
 from exporters.prometheus_text import MOST_LABEL_CHARACTERS, MetricType
 from tests import build, exposition
@@ -336,7 +336,11 @@ def test_an_xid_of_another_code_brings_its_own_labels() -> None:
 def test_a_prefix_stands_before_every_name() -> None:
     gpu = build.gpu(xids=(Xid(code=79, count=1),))
     families: list[AnyFamily] = [*CLOCK, *XIDS, *COUNTED]
-    counts = {Event.XID: WindowCounts(milliseconds=1, entities={(gpu.bus_id, None): {"79": 1}})}
+    counts = {
+        (Event.XID, Span.WINDOW): EventCounts(
+            milliseconds=1, entities={(gpu.bus_id, None): {"79": 1}}
+        )
+    }
 
     body = Renderer(families, prefix="shadow_").render(
         build.node([gpu]), [build.sample(gpu)], (), NODE, counts=counts
@@ -357,10 +361,8 @@ def test_labels_that_were_asked_for_stand_sorted_on_every_series() -> None:
 
     ours = [name for name in only_labels(body) if name.startswith("DCGM_")]
     assert ours == [
-        "DCGM_FI_CUDA_DRIVER_VERSION",
-        "DCGM_FI_DEV_CUDA_COMPUTE_CAPABILITY",
-        "DCGM_FI_DEV_MINOR_NUMBER",
         "DCGM_FI_DEV_NAME",
+        "DCGM_FI_DEV_PCI_BUSID",
         "DCGM_FI_DEV_SERIAL",
         "DCGM_FI_DEV_UUID",
         "DCGM_FI_DRIVER_VERSION",
@@ -368,15 +370,48 @@ def test_labels_that_were_asked_for_stand_sorted_on_every_series() -> None:
     ]
 
 
+def test_a_number_that_is_a_label_has_the_value_of_the_series_own_device() -> None:
+    """Memory is each instance's own, temperature the GPU's; utilisation is no instance's."""
+    mig = Mode(current=True, pending=True)
+    gpu = everything.gpu(mig=mig, mig_devices=(build.mig_device(gi=5),))
+    rows = [f"DCGM_FI_DEV_{name}" for name in ("FB_USED", "GPU_TEMP", "GPU_UTIL")]
+    asked = [family.as_label() for family in CATALOG if family.name in rows]
+    sample = everything.sample(gpu, mig_memory=((5, everything.memory(7)),))
+
+    def labels(level: str) -> dict[str, str]:
+        renderer = Renderer(CLOCK, asked, devices=parse_selection(level))
+        found = only_labels(renderer.render(build.node([gpu]), [sample], (), NODE))
+        return {name: found[name] for name in rows if name in found}
+
+    assert labels("g") == dict(zip(rows, ("1000", "45", "57"), strict=True))
+    assert labels("i") == dict(zip(rows[:2], ("1007", "45"), strict=True))
+
+
+def test_a_number_that_is_a_label_follows_the_reading() -> None:
+    gpu = build.gpu()
+    (asked,) = (it.as_label() for it in CATALOG if it.name == "DCGM_FI_DEV_GPU_TEMP")
+    renderer = Renderer(CLOCK, [asked])
+
+    def temperature(celsius: int) -> str:
+        samples = [build.sample(gpu, gpu_celsius=celsius)]
+        return only_labels(renderer.render(build.node([gpu]), samples, (), NODE))[asked.name]
+
+    assert [temperature(celsius) for celsius in (45, 46, 45)] == ["45", "46", "45"]
+
+
 COUNTS = {
-    Event.XID: WindowCounts(
+    (Event.XID, Span.WINDOW): EventCounts(
         milliseconds=300_000, entities={(build.gpu().bus_id, None): {"79": 1, "13": 4}}
     ),
-    Event.CLOCK_EVENT: WindowCounts(milliseconds=60_000, entities={(build.gpu().bus_id, None): {}}),
+    (Event.CLOCK_EVENT, Span.WINDOW): EventCounts(
+        milliseconds=60_000, entities={(build.gpu().bus_id, None): {}}
+    ),
+    (Event.XID, Span.TOTAL): EventCounts(entities={(build.gpu().bus_id, None): {"79": 9}}),
+    (Event.CLOCK_EVENT, Span.TOTAL): EventCounts(entities={(build.gpu().bus_id, None): {}}),
 }
 
 
-def test_counted_events_are_a_series_each_with_the_window_s_length() -> None:
+def test_counted_events_are_a_series_each_in_a_window_with_its_length() -> None:
     gpu = build.gpu()
 
     body = Renderer(COUNTED).render(build.node([gpu]), [build.sample(gpu)], (), NODE, counts=COUNTS)
@@ -387,6 +422,7 @@ def test_counted_events_are_a_series_each_with_the_window_s_length() -> None:
         f'DCGM_EXP_XID_ERRORS_COUNT{{{first},{version},window_size_in_ms="300000",xid="13"}} 4',
         f'DCGM_EXP_XID_ERRORS_COUNT{{{first},{version},window_size_in_ms="300000",xid="79"}} 1',
         f'DCGM_EXP_CLOCK_EVENTS_COUNT{{{first},{version},window_size_in_ms="60000"}} 0',
+        f'DCGM_EXP_XID_ERRORS_TOTAL{{{first},{version},xid="79"}} 9',
     ]
 
 

@@ -7,18 +7,22 @@ DCGM's units by the formulas below, which share nothing with the code under test
 
 from __future__ import annotations
 
+import ctypes
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, TypeVar
 from unittest import mock
 
 import pynvml
 import pytest
 
+from discovery.sample import ReadingGroup
 from discovery.simulator import simulation
+from exporters.dcgm.catalog import DEFAULT_FAMILIES
+from exporters.dcgm.counters_format import read_counters
 from exporters.dcgm.render import Renderer, SeriesIdentity
 from tests import exposition, machines
 from tests.observed import CREATED_SECONDS, READ_SECONDS, look_at, observed
@@ -53,14 +57,20 @@ PRESENT: dict[str, set[str]] = {
 """By hand from dcgm-exporter's default-counters.csv and what these GPUs are."""
 
 Handle = Any
+Answer = TypeVar("Answer")
 Raw = Callable[[Handle], float]
 
 
 def field(number: int, scope: int = 0) -> Raw:
     """A field value as the 64-bit number that it is."""
-    return lambda handle: int(
-        pynvml.nvmlDeviceGetFieldValues(handle, [(number, scope)])[0].value.ullVal
-    )
+
+    def read(handle: Handle) -> int:
+        (answer,) = pynvml.nvmlDeviceGetFieldValues(handle, [(number, scope)])
+        if answer.nvmlReturn:
+            raise pynvml.NVMLError(answer.nvmlReturn)
+        return int(answer.value.ullVal)
+
+    return read
 
 
 def memory(part: str) -> Raw:
@@ -85,6 +95,59 @@ OF_THE_GPU: Mapping[str, Raw] = {
     "CORRECTABLE_REMAPPED_ROWS": lambda handle: pynvml.nvmlDeviceGetRemappedRows(handle)[0],
     "UNCORRECTABLE_REMAPPED_ROWS": lambda handle: pynvml.nvmlDeviceGetRemappedRows(handle)[1],
     "ROW_REMAP_FAILURE": lambda handle: pynvml.nvmlDeviceGetRemappedRows(handle)[3],
+}
+
+
+def rows_left(name: str) -> Raw:
+    return lambda handle: getattr(pynvml.nvmlDeviceGetRowRemapperHistogram(handle), name)
+
+
+def fabric_summary(handle: Handle) -> int:
+    info = pynvml.c_nvmlGpuFabricInfo_v3_t()
+    pynvml.nvmlDeviceGetGpuFabricInfoV(handle, ctypes.byref(info))
+    return int(info.healthSummary)
+
+
+def capability(handle: Handle) -> int:
+    major, minor = pynvml.nvmlDeviceGetCudaComputeCapability(handle)
+    return int(major * 65536 + minor)
+
+
+OPTIONAL: Mapping[str, Raw] = {
+    "COUNT": lambda _: pynvml.nvmlDeviceGetCount(),
+    "NVML_INDEX": pynvml.nvmlDeviceGetIndex,
+    "MINOR_NUMBER": pynvml.nvmlDeviceGetMinorNumber,
+    "PCI_COMBINED_ID": lambda handle: pynvml.nvmlDeviceGetPciInfo(handle).pciDeviceId,
+    "PCI_SUBSYS_ID": lambda handle: pynvml.nvmlDeviceGetPciInfo(handle).pciSubSystemId,
+    "CUDA_COMPUTE_CAPABILITY": capability,
+    "COMPUTE_MODE": pynvml.nvmlDeviceGetComputeMode,  # the simulator's is the default, 0 for both
+    "PERSISTENCE_MODE": pynvml.nvmlDeviceGetPersistenceMode,
+    "CC_MODE": lambda _: pynvml.nvmlSystemGetConfComputeState().ccFeature,
+    "VIRTUAL_MODE": pynvml.nvmlDeviceGetVirtualizationMode,
+    "ECC_CURRENT": lambda handle: pynvml.nvmlDeviceGetEccMode(handle)[0],
+    "ECC_PENDING": lambda handle: pynvml.nvmlDeviceGetEccMode(handle)[1],
+    "PCIE_MAX_LINK_GEN": pynvml.nvmlDeviceGetMaxPcieLinkGeneration,
+    "PCIE_MAX_LINK_WIDTH": pynvml.nvmlDeviceGetMaxPcieLinkWidth,
+    "BANKS_REMAP_ROWS_AVAIL_MAX": rows_left("max"),
+    "BANKS_REMAP_ROWS_AVAIL_HIGH": rows_left("high"),
+    "BANKS_REMAP_ROWS_AVAIL_PARTIAL": rows_left("partial"),
+    "BANKS_REMAP_ROWS_AVAIL_LOW": rows_left("low"),
+    "BANKS_REMAP_ROWS_AVAIL_NONE": rows_left("none"),
+    "CLOCKS_EVENT_REASON_SW_POWER_CAP_NS": field(74),
+    "CLOCKS_EVENT_REASON_SYNC_BOOST_NS": field(76),
+    "CLOCKS_EVENT_REASON_SW_THERM_SLOWDOWN_NS": field(269),
+    "CLOCKS_EVENT_REASON_HW_THERM_SLOWDOWN_NS": field(270),
+    "CLOCKS_EVENT_REASON_HW_POWER_BRAKE_SLOWDOWN_NS": field(271),
+    "FABRIC_HEALTH_SUMMARY": fabric_summary,
+}
+"""Of what a counters file can ask for. Field numbers are those of nvml.h."""
+LABELS: Mapping[str, Callable[[Handle], str]] = {
+    "DEV_OEM_INFOROM_VER": lambda handle: pynvml.nvmlDeviceGetInforomVersion(handle, 0),
+    "DEV_ECC_INFOROM_VER": lambda handle: pynvml.nvmlDeviceGetInforomVersion(handle, 1),
+    "DEV_POWER_INFOROM_VER": lambda handle: pynvml.nvmlDeviceGetInforomVersion(handle, 2),
+    "DEV_INFOROM_IMAGE_VER": pynvml.nvmlDeviceGetInforomImageVersion,
+    "DEV_PCI_BUSID": lambda handle: pynvml.nvmlDeviceGetPciInfo(handle).busId,
+    "DEV_BRAND": lambda handle: {2: "Tesla", 14: "NVIDIA"}[pynvml.nvmlDeviceGetBrand(handle)],
 }
 OF_THE_DEVICE: Mapping[str, Raw] = {
     "FB_FREE": memory("free"),
@@ -116,21 +179,24 @@ def devices(handle: Handle) -> dict[str | None, Handle]:
     return found or {None: handle}
 
 
-def expected(simulated: simulation.Simulation) -> dict[tuple[str, str, str | None], float]:
+def expected(
+    simulated: simulation.Simulation, *, optional: bool = False
+) -> dict[tuple[str, str, str | None], float]:
     """Family, GPU and instance to the value in DCGM's unit."""
+    of_gpu, of_device = (OPTIONAL, {}) if optional else (OF_THE_GPU, OF_THE_DEVICE)
     values: dict[tuple[str, str, str | None], float] = {}
     with machines.session(simulated) as handle_of:
         for index in range(pynvml.nvmlDeviceGetCount()):
             handle = handle_of(index)
             for instance, device in devices(handle).items():
-                for asked, by in ((OF_THE_GPU, handle), (OF_THE_DEVICE, device)):
+                for asked, by in ((of_gpu, handle), (of_device, device)):
                     for family, raw in asked.items():
                         if (value := _answer(raw, by)) is not None:
                             values[family, str(index), instance] = value
     return values
 
 
-def _answer(raw: Raw, handle: Handle) -> float | None:
+def _answer(raw: Callable[[Handle], Answer], handle: Handle) -> Answer | None:
     try:
         return raw(handle)
     except pynvml.NVMLError:
@@ -157,6 +223,45 @@ def test_what_is_served_is_what_nvml_answers_in_dcgm_s_units(machine: str) -> No
     assert {key: value for key, value in served.items() if key[0] in asked} == pytest.approx(
         answers, abs=1e-6
     )
+
+
+@pytest.mark.parametrize("machine", [*MACHINES, "gb200", "vgpu-guest"])
+def test_what_is_asked_for_in_addition_is_what_nvml_answers(machine: str) -> None:
+    with frozen(machine) as simulated:
+        seen = look_at(simulated, machine, tuple(ReadingGroup))
+        answers = expected(simulated, optional=True)
+    asked = read_counters("".join(f"DCGM_FI_DEV_{it}, gauge, x.\n" for it in OPTIONAL), "asked")
+
+    body = Renderer(asked.families).render(
+        seen.snapshot, seen.samples, (), SeriesIdentity(hostname=machine)
+    )
+
+    assert asked.skipped == ()
+    assert {
+        (name.removeprefix("DCGM_FI_DEV_"), found["gpu"], found.get("GPU_I_ID")): value
+        for (name, labels), value in exposition.series(body).items()
+        for found in [dict(labels)]
+    } == answers
+
+
+@pytest.mark.parametrize("machine", [*MACHINES, "gb200"])
+def test_labels_that_are_asked_for_are_what_nvml_answers(machine: str) -> None:
+    with frozen(machine) as simulated:
+        seen = look_at(simulated, machine, tuple(ReadingGroup))
+        with machines.session(simulated) as handle_of:
+            answers = {
+                str(at): {name: _answer(raw, handle_of(at)) for name, raw in LABELS.items()}
+                for at in range(pynvml.nvmlDeviceGetCount())
+            }
+    asked = read_counters("".join(f"DCGM_FI_{it}, label, x.\n" for it in LABELS), "asked")
+
+    body = Renderer(DEFAULT_FAMILIES, asked.labels).render(
+        seen.snapshot, seen.samples, (), SeriesIdentity(hostname=machine)
+    )
+
+    for _, labels in exposition.series(body):
+        found = dict(labels)
+        assert {name: found.get(f"DCGM_FI_{name}") for name in LABELS} == answers[found["gpu"]]
 
 
 @pytest.mark.parametrize("machine", PRESENT)

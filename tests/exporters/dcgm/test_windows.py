@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from discovery.model import NodeSnapshot, Xid
-from exporters.dcgm.windows import CLOCK_EVENTS, PARTS, Event, WindowCounts, Windows
+from exporters.dcgm.windows import CLOCK_EVENTS, PARTS, Event, EventCounts, Span, Windows
 from exporters.gpu_holders import Entity
 from tests import build
 
@@ -21,12 +23,17 @@ def node(*xids: Xid) -> NodeSnapshot:
 
 
 def xids(windows: Windows, at: float, entity: Entity = GPU) -> dict[str, int] | None:
-    counts = windows.counts(at)[Event.XID].of(entity)
+    counts = windows.counts(at)[Event.XID, Span.WINDOW].of(entity)
+    return None if counts is None else dict(counts)
+
+
+def total(windows: Windows, event: Event) -> dict[str, int] | None:
+    counts = windows.counts(1000.0)[event, Span.TOTAL].of(GPU)
     return None if counts is None else dict(counts)
 
 
 def clock_events(windows: Windows, at: float, entity: Entity = GPU) -> dict[str, int] | None:
-    counts = windows.counts(at)[Event.CLOCK_EVENT].of(entity)
+    counts = windows.counts(at)[Event.CLOCK_EVENT, Span.WINDOW].of(entity)
     return None if counts is None else dict(counts)
 
 
@@ -145,12 +152,44 @@ def test_all_bits_have_dcgm_exporter_s_words_and_other_bits_none() -> None:
     assert clock_events(windows, 100) == dict.fromkeys(CLOCK_EVENTS.values(), 1)
 
 
+def test_xids_are_counted_since_the_start_by_code_though_a_window_forgot_them() -> None:
+    """Those of before the start are none, and 0 is no error. Source: dcgm-exporter's README."""
+    before = Xid(code=79, count=3)
+    windows = Windows(xid_seconds=10, counted=[(BUS, before)])
+
+    for at, more in ((0.0, 0), (1.0, 1), (50.0, 3)):
+        windows.show_snapshot(node(replace(before, count=3 + more), Xid(code=0, count=9)), at)
+
+    assert total(windows, Event.XID) == {"79": 3}
+    assert xids(windows, 100) is None
+
+
+def test_a_reason_counts_in_all_when_it_sets_in() -> None:
+    """One that is there at the start does not. Source: dcgm-exporter's README."""
+    windows, gpu = Windows(clock_event_seconds=1), build.gpu()
+
+    for at, reasons in enumerate((0x004, 0x004, 0x044, None, 0x044, 0x040, 0x044, 0)):
+        windows.show_samples([build.sample(gpu, at_seconds=float(at), clock_event_reasons=reasons)])
+
+    assert total(windows, Event.CLOCK_EVENT) == {"hw_thermal": 1, "power_cap": 1}
+
+
+def test_what_never_came_is_in_no_total() -> None:
+    windows = Windows()
+    windows.show_snapshot(node(), 0.0)
+
+    assert total(windows, Event.XID) == {}
+    assert total(windows, Event.CLOCK_EVENT) is None
+
+
 def test_the_windows_tell_their_lengths() -> None:
     counts = Windows(xid_seconds=300, clock_event_seconds=0.5).counts(0)
 
     assert counts == {
-        Event.XID: WindowCounts(milliseconds=300_000),
-        Event.CLOCK_EVENT: WindowCounts(milliseconds=500),
+        (Event.XID, Span.WINDOW): EventCounts(milliseconds=300_000),
+        (Event.CLOCK_EVENT, Span.WINDOW): EventCounts(milliseconds=500),
+        (Event.XID, Span.TOTAL): EventCounts(),
+        (Event.CLOCK_EVENT, Span.TOTAL): EventCounts(),
     }
 
 

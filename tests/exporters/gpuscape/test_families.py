@@ -76,6 +76,9 @@ def test_the_optional_readings_are_those_that_some_family_needs() -> None:
         ReadingGroup.P2P,
         ReadingGroup.CLOCKS,
         ReadingGroup.INSTANT_POWER,
+        ReadingGroup.BOARD,
+        ReadingGroup.SPARE_ROWS,
+        ReadingGroup.TOTALS,
     } == groups(FAMILIES)
 
 

@@ -76,6 +76,7 @@ CALLS: Mapping[str, Callable[[Bench], object]] = {
     "nvmlSystemGetNVMLVersion": lambda _: nv.nvmlSystemGetNVMLVersion(),
     "nvmlSystemGetCudaDriverVersion": lambda _: nv.nvmlSystemGetCudaDriverVersion(),
     "nvmlSystemGetCudaDriverVersion_v2": lambda _: nv.nvmlSystemGetCudaDriverVersion_v2(),
+    "nvmlSystemGetConfComputeState": lambda _: nv.nvmlSystemGetConfComputeState(),
     "nvmlSystemGetProcessName": lambda _: nv.nvmlSystemGetProcessName(71),
     "nvmlDeviceGetCount_v2": lambda _: nv.nvmlDeviceGetCount(),
     "nvmlDeviceGetHandleByIndex_v2": lambda _: nv.nvmlDeviceGetHandleByIndex(1),
@@ -98,6 +99,9 @@ CALLS: Mapping[str, Callable[[Bench], object]] = {
     "nvmlDeviceGetVbiosVersion": _on_gpu(nv.nvmlDeviceGetVbiosVersion),
     "nvmlDeviceGetPersistenceMode": _on_gpu(nv.nvmlDeviceGetPersistenceMode),
     "nvmlDeviceGetComputeMode": _on_gpu(nv.nvmlDeviceGetComputeMode),
+    "nvmlDeviceGetAutoBoostedClocksEnabled": _on_gpu(nv.nvmlDeviceGetAutoBoostedClocksEnabled),
+    "nvmlDeviceGetInforomImageVersion": _on_gpu(nv.nvmlDeviceGetInforomImageVersion),
+    "nvmlDeviceGetInforomVersion": _on_gpu(nv.nvmlDeviceGetInforomVersion, 0),
     "nvmlDeviceGetVirtualizationMode": _on_gpu(nv.nvmlDeviceGetVirtualizationMode),
     "nvmlDeviceGetGridLicensableFeatures_v4": _on_gpu(nv.nvmlDeviceGetGridLicensableFeatures_v4),
     "nvmlDeviceGetMemoryInfo": _on_gpu(nv.nvmlDeviceGetMemoryInfo),
@@ -263,6 +267,8 @@ CALLS: Mapping[str, Callable[[Bench], object]] = {
 REFUSED = {
     "nvmlGetExcludedDeviceInfoByIndex": nv.NVML_ERROR_INVALID_ARGUMENT,  # there is none
     "nvmlDeviceGetBoardPartNumber": nv.NVML_ERROR_NOT_SUPPORTED,
+    "nvmlDeviceGetAutoBoostedClocksEnabled": nv.NVML_ERROR_NOT_SUPPORTED,  # since Pascal
+    "nvmlSystemGetConfComputeState": nv.NVML_ERROR_NOT_SUPPORTED,  # before Hopper
     "nvmlDeviceGetRetiredPages": nv.NVML_ERROR_NOT_SUPPORTED,
     "nvmlDeviceGetRetiredPages_v2": nv.NVML_ERROR_NOT_SUPPORTED,
     "nvmlDeviceGetRetiredPagesPendingStatus": nv.NVML_ERROR_NOT_SUPPORTED,

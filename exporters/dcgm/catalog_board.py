@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Families of what a GPU is and how it is set: numbers, modes, its place in the system."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from discovery.model import GpuSnapshot, Mode, Reason
+from discovery.nvml_terms import Virtualization
+from discovery.sample import ReadingGroup, SpareRows
+from exporters.dcgm.dcgm_family import COUNT_MOST, DcgmFamily, DcgmReading
+from exporters.dcgm.family_values import of_gpu, of_part
+
+_COMPUTE_MODES = {0: 0, 1: 1, 2: 1, 3: 2}
+"""NVML_COMPUTEMODE_* to DCGM's: default, prohibited, one process alone.
+
+Source: DCGM 4.6.0, ``DcgmCacheManager.cpp``.
+"""
+
+_number = partial(DcgmFamily, most=COUNT_MOST)
+_mode = partial(DcgmFamily, most=1)
+_board = partial(DcgmFamily, most=64, group=ReadingGroup.BOARD)
+_spare_rows = partial(
+    DcgmFamily,
+    most=COUNT_MOST,
+    group=ReadingGroup.SPARE_ROWS,
+    gpus="Ampere and later, with row remapping",
+)
+
+
+def _cuda(reading: DcgmReading) -> int | None:
+    """As the CUDA runtime writes it."""
+    version = reading.driver.cuda_version
+    return None if version is None else 1000 * version[0] + 10 * version[1]
+
+
+def _compute_capability(gpu: GpuSnapshot) -> int | None:
+    if gpu.compute_capability is None:
+        return None
+    major, minor = gpu.compute_capability
+    return (major << 16) + minor
+
+
+def _mig_mode(gpu: GpuSnapshot) -> bool | None:
+    """Off where the GPU has no MIG."""
+    if gpu.mig is None:
+        gap = gpu.gap("mig")
+        return False if gap is not None and gap.reason is Reason.UNSUPPORTED else None
+    return gpu.mig.current
+
+
+def _virtual_mode(gpu: GpuSnapshot) -> int | None:
+    return None if gpu.virtualization is None else tuple(Virtualization).index(gpu.virtualization)
+
+
+def _ecc_mode(read: Callable[[Mode], bool]) -> Callable[[GpuSnapshot], bool | None]:
+    return lambda gpu: None if gpu.ecc is None else read(gpu.ecc)
+
+
+_SPARE: tuple[tuple[int, str, str, Callable[[SpareRows], int | None]], ...] = (
+    (385, "MAX", "all", lambda banks: banks.all_left),
+    (386, "HIGH", "many", lambda banks: banks.many_left),
+    (387, "PARTIAL", "some", lambda banks: banks.some_left),
+    (388, "LOW", "few", lambda banks: banks.few_left),
+    (389, "NONE", "none", lambda banks: banks.none_left),
+)
+"""Field, name, in words, where it is read."""
+
+FAMILIES: tuple[DcgmFamily, ...] = (
+    _number(
+        field=4,
+        name="DCGM_FI_DEV_COUNT",
+        renamed="DCGM_FI_SYSTEM_GPU_QUANTITY",
+        help="GPUs of the node.",
+        value=lambda reading: reading.gpu_count,
+    ),
+    _number(
+        field=5,
+        name="DCGM_FI_CUDA_DRIVER_VERSION",
+        help="Newest CUDA that the driver supports: 12040 is 12.4.",
+        value=_cuda,
+    ),
+    _number(
+        field=52,
+        name="DCGM_FI_DEV_NVML_INDEX",
+        help="Place of the GPU in the order of the PCI bus, from 0.",
+        value=of_gpu(lambda gpu: gpu.index),
+    ),
+    _number(
+        field=55,
+        name="DCGM_FI_DEV_MINOR_NUMBER",
+        renamed="DCGM_FI_DEV_GPU_MINOR_NUMBER",
+        help="Number of the device file: 0 is /dev/nvidia0.",
+        value=of_gpu(lambda gpu: gpu.minor),
+    ),
+    _number(
+        field=58,
+        name="DCGM_FI_DEV_PCI_COMBINED_ID",
+        help="PCI device id, times 65536, and vendor id.",
+        value=of_gpu(lambda gpu: gpu.pci_device_id),
+    ),
+    _number(
+        field=59,
+        name="DCGM_FI_DEV_PCI_SUBSYS_ID",
+        help="PCI subsystem id, times 65536, and the subsystem's vendor id.",
+        value=of_gpu(lambda gpu: gpu.pci_subsystem_id),
+    ),
+    _number(
+        field=63,
+        name="DCGM_FI_DEV_CUDA_COMPUTE_CAPABILITY",
+        renamed="DCGM_FI_CUDA_GPU_COMPUTE_CAPABILITY",
+        help="Compute capability as DCGM writes it: 65536 times the first number plus the second.",
+        value=of_gpu(_compute_capability),
+    ),
+    _board(
+        field=65,
+        name="DCGM_FI_DEV_COMPUTE_MODE",
+        renamed="DCGM_FI_DEV_GPU_COMPUTE_MODE",
+        help="Who may compute: 0 any process, 1 none, 2 one process alone.",
+        value=of_part(
+            lambda sample: sample.board,
+            lambda board: (
+                None if board.compute_mode is None else _COMPUTE_MODES[board.compute_mode]
+            ),
+        ),
+    ),
+    _mode(
+        field=66,
+        name="DCGM_FI_DEV_PERSISTENCE_MODE",
+        renamed="DCGM_FI_DEV_GPU_PERSISTENCE_MODE",
+        help="1 where the driver stays loaded without clients, else 0.",
+        value=of_gpu(lambda gpu: gpu.persistence),
+    ),
+    _mode(
+        field=67,
+        name="DCGM_FI_DEV_MIG_MODE",
+        help="1 while MIG is on, else 0.",
+        value=of_gpu(_mig_mode),
+    ),
+    _mode(
+        field=74,
+        name="DCGM_FI_DEV_CC_MODE",
+        help="1 while confidential computing is on, else 0.",
+        value=of_part(lambda sample: sample.board, lambda board: board.confidential),
+        group=ReadingGroup.BOARD,
+        gpus="Hopper and later",
+    ),
+    _mode(
+        field=120,
+        name="DCGM_FI_DEV_AUTOBOOST",
+        renamed="DCGM_FI_DEV_CLOCKS_AUTOBOOST_MODE",
+        help="1 where clocks rise above those of applications by themselves, else 0.",
+        value=of_part(lambda sample: sample.board, lambda board: board.boosts_by_itself),
+        group=ReadingGroup.BOARD,
+        gpus="before Pascal",
+    ),
+    _board(
+        field=235,
+        name="DCGM_FI_DEV_PCIE_MAX_LINK_GEN",
+        help="Highest PCIe generation that GPU and system have in common.",
+        value=of_part(lambda sample: sample.board, lambda board: board.pcie_generation),
+    ),
+    _board(
+        field=236,
+        name="DCGM_FI_DEV_PCIE_MAX_LINK_WIDTH",
+        help="Most PCIe lanes that GPU and system have in common.",
+        value=of_part(lambda sample: sample.board, lambda board: board.pcie_width),
+    ),
+    _mode(
+        field=300,
+        name="DCGM_FI_DEV_ECC_CURRENT",
+        renamed="DCGM_FI_DEV_ECC_MODE",
+        help="1 while ECC is on, else 0.",
+        value=of_gpu(_ecc_mode(lambda ecc: ecc.current)),
+        gpus="with ECC",
+    ),
+    _mode(
+        field=301,
+        name="DCGM_FI_DEV_ECC_PENDING",
+        help="1 where ECC is on after the next reset, else 0.",
+        value=of_gpu(_ecc_mode(lambda ecc: ecc.pending)),
+        gpus="with ECC",
+    ),
+    _number(
+        field=500,
+        name="DCGM_FI_DEV_VIRTUAL_MODE",
+        renamed="DCGM_FI_DEV_GPU_VIRTUAL_MODE",
+        help="Virtualisation: 0 none, 1 passed through, 2 vGPU, 3 host of vGPUs, 4 host of vSGA.",
+        value=of_gpu(_virtual_mode),
+    ),
+    *(
+        _spare_rows(
+            field=field,
+            name=f"DCGM_FI_DEV_BANKS_REMAP_ROWS_AVAIL_{name}",
+            renamed=f"DCGM_FI_DEV_BANK_REMAP_AVAIL_{name}",
+            help=f"Banks of the memory with {words} of their spare rows left.",
+            value=of_part(lambda sample: sample.spare_rows, read),
+        )
+        for field, name, words, read in _SPARE
+    ),
+)
