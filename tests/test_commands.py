@@ -38,7 +38,7 @@ RUN: Final = {
     ("docs/helm.md", "remove"): "tests/test_readme.py",
     ("docs/install.md", "another namespace"): "tests/deploy/test_manifests.py",
     ("docs/install.md", "coordinators bounds"): "tests/deploy/test_manifests.py",
-    ("docs/examples.md", "cluster"): "tests/cluster/test_examples.py",
+    ("docs/examples.md", "cluster"): "tests/cluster/example_teams.py",
     ("docs/examples.md", "teams"): "tests/cluster/test_examples.py",
     ("docs/install.md", "take-over"): "tests/node/test_moving_on_nodes.py",
     ("docs/install.md", "hand-back"): "tests/node/test_moving_on_nodes.py",
