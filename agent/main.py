@@ -32,6 +32,7 @@ from agent.node_agent import Intervals, NodeAgent
 from agent.process_control import EXIT_OK, ProcessControl, SignalRequest
 from agent.publish import Publisher, Sink, to_feature_file, to_stream
 from agent.release_requests import ReleaseRequests
+from agent.selected_devices import SelectedDevices, refusal
 from agent.settings.agent_settings import AgentSettings
 from agent.settings.labels_from_settings import label_settings, plugin_config
 from agent.settings.machine_from_settings import place_of
@@ -40,7 +41,7 @@ from base import heap, threads
 from base import log as logs
 from base.background import BackgroundJobs
 from base.defects import Defects
-from base.errors import GpuscapeError
+from base.errors import BadInput, GpuscapeError
 from base.runtime import Runtime, Tick
 from base.settings import version_skew
 from base.tick_watch import TickWatch
@@ -88,6 +89,8 @@ def run(load: Callable[[], AgentSettings], control: ProcessControl) -> int:
         running.machine.close()
         lasting.servers.stop()
     log.info("agent stopped", extra={"reason": reason})
+    if running.devices.refusal:
+        raise BadInput(running.devices.refusal)
     return _EXIT_CODES.get(reason, EXIT_OK)
 
 
@@ -99,6 +102,8 @@ def _why_ended(running: _Running, control: ProcessControl) -> str | None:
                 if running.injected and running.agent.needs_new_library:
                     control.end(EXIT_NEW_LIBRARY)
                     return "library"
+                if running.devices.refusal:
+                    return "settings"
                 if running.ticks.has_stopped():
                     control.end(EXIT_TICK_STOPPED)
                     return "tick"
@@ -177,6 +182,7 @@ class _Running:
             self._labels = label_settings(settings, plugin, time.time())
             if before is not None and before.machine.serves(settings):
                 self.machine = before.machine
+                before.check_devices(settings)
             else:
                 records = lasting.records[settings.simulate, settings.host_root]
                 self.machine = MachineReader(settings, records, lasting.control)
@@ -197,6 +203,14 @@ class _Running:
         """The ConfigMap with counters that other settings name, where these name it too."""
         is_same = settings.counters_from == self._settings.counters_from
         return self._counters.config_map if is_same else None
+
+    def check_devices(self, settings: AgentSettings) -> None:
+        """Raise BadInput where settings of the same machine newly select devices it cannot have."""
+        snapshot = None if self.latest is None else self.latest.snapshot
+        if snapshot is None or settings.devices == self._settings.devices:
+            return
+        if why := refusal(settings.devices, snapshot):
+            raise BadInput(why)
 
     def request_release(self, who: str, causes: tuple[str, ...]) -> None:
         """Leave the GPUs alone for these causes of ``who``; without causes, no longer for ``who``.
@@ -268,6 +282,7 @@ class _Running:
             ticks.update(in_cluster.cluster.ticks)
         if settings.shows_pods or not settings.standalone:
             ticks["pods"] = parts.pods(settings, name, latest, known, in_cluster).ask
+        self.devices = SelectedDevices(settings.devices, at_start=before is None)
         publisher = Publisher(self._labels, sinks, None if before is None else before.publisher)
         self.publisher = publisher
         self.agent = NodeAgent(
@@ -283,6 +298,7 @@ class _Running:
             extra=parts.extra_readings(
                 settings, served, self._place.root, known, machine.kernel_log(settings)
             ),
+            accepts=self.devices.accepts,
             records=machine.records,
         )
         if before is not None and before.latest is not None and before.machine is machine:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from agent.extra_readings import NO_EXTRA_READINGS, ExtraReadings
 from agent.gpu_errors.kernel_records import SxidSeen
 from agent.gpu_records import GpuRecords
 from agent.metrics.latest_metrics import LatestMetrics
@@ -33,9 +34,7 @@ from discovery.node_host import NodeHost
 from discovery.reader.protocol import Event, EventsLost, XidSeen
 from discovery.reader.reader_results import DiscoveryResult, ReaderHealth
 from discovery.sample import GpuSample, ReadingGroup
-from exporters.gpu_holders import NO_JOBS, NO_POD_USES, JobIds, PodUses
 from exporters.gpuscape.agent_metrics import AgentMetrics, LossSource
-from exporters.gpuscape.process_use import ProcessUse
 
 log = logging.getLogger(__name__)
 
@@ -68,22 +67,6 @@ class Intervals:
     sample: float = 10.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExtraReadings:
-    """Readings in addition to those that are always made; each part may be missing."""
-
-    groups: tuple[ReadingGroup, ...] = ()
-    """Readings of the GPUs."""
-    processes: Callable[[Iterable[GpuSample]], tuple[ProcessUse, ...]] = lambda _samples: ()
-    of_pods: Callable[[Iterable[GpuSample]], PodUses] = lambda _samples: NO_POD_USES
-    jobs: Callable[[NodeSnapshot], JobIds] = lambda _snapshot: NO_JOBS
-    kernel_log: Callable[[float], tuple[Event | SxidSeen, ...]] = lambda _now: ()
-    """Errors that the kernel logged since the last call; it never waits."""
-
-
-NO_EXTRA_READINGS = ExtraReadings()
-
-
 class NodeAgent:
     """The agent of one node, without threads, sockets and signals of its own."""
 
@@ -97,12 +80,14 @@ class NodeAgent:
         intervals: Intervals,
         hasten: Callable[[str], None],
         extra: ExtraReadings = NO_EXTRA_READINGS,
+        accepts: Callable[[NodeSnapshot], bool] = lambda _snapshot: True,
         records: GpuRecords | None = None,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
     ) -> None:
         """``hasten`` runs another of the :attr:`ticks` soon, by its name; ``records`` are what is
-        known from an agent before this one, of the same machine.
+        known from an agent before this one, of the same machine. A snapshot that ``accepts``
+        refuses is neither served nor published.
 
         ``clock`` is monotonic, the one of the ticks; ``wall`` is Unix time, only shown.
         """
@@ -113,6 +98,7 @@ class NodeAgent:
         self._intervals = intervals
         self._hasten = hasten
         self._extra = extra
+        self._accepts = accepts
         self._clock = clock
         self._wall = wall
         self._retry = Backoff(
@@ -141,6 +127,8 @@ class NodeAgent:
         try:
             snapshot = self._read_node()
         except Released:
+            return self._intervals.discover
+        if not self._accepts(snapshot):
             return self._intervals.discover
         faulty = any(gpu.state is not GpuState.PRESENT for gpu in snapshot.gpus)
         faulty = faulty or not snapshot.driver.present

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agent import records_file
+from agent.extra_readings import ExtraReadings
 from agent.gpu_errors.kernel_log import KernelLog
 from agent.gpu_records import GpuRecords
 from agent.metrics import metric_settings
@@ -24,7 +25,6 @@ from agent.metrics.counters_config_map import CountersConfigMap, followed
 from agent.metrics.followed_counters import CountersFile
 from agent.metrics.latest_metrics import LatestMetrics
 from agent.metrics.source_reports import Change, source_report
-from agent.node_agent import ExtraReadings
 from agent.processes.batch_jobs import JobFolder
 from agent.processes.gpu_processes import GpuProcesses, nobody_named
 from agent.settings.agent_settings import AgentSettings

@@ -10,6 +10,7 @@ from typing import Final
 import msgspec
 
 from api.mig_resources import MIG_PREFIX
+from base.text.number_ranges import number_ranges
 from cli.fitted_table import Column, fitted
 from cli.free.fleet_reading import FreeNode, GpuHolder, MigSlices
 from cli.terminal import NONE, UNKNOWN, Cell, Styled, TextTable
@@ -109,18 +110,7 @@ def _free(node: FreeNode) -> Cell:
 
 
 def _places(node: FreeNode) -> Cell:
-    return NONE if not node.free else ranges(node.free)
-
-
-def ranges(places: Sequence[int]) -> str:
-    """``0-3,6``."""
-    parts: list[list[int]] = []
-    for place in places:
-        if parts and place == parts[-1][-1] + 1:
-            parts[-1].append(place)
-        else:
-            parts.append([place])
-    return ",".join(f"{it[0]}-{it[-1]}" if len(it) > 1 else str(it[0]) for it in parts)
+    return NONE if not node.free else number_ranges(node.free)
 
 
 def _linked(node: FreeNode) -> Cell:
@@ -158,7 +148,7 @@ def _held(node: FreeNode) -> Cell:
 
 
 def _holder(holder: GpuHolder) -> str:
-    return f"{ranges(holder.gpus)} {holder.pod or f'pod {holder.key}'}"
+    return f"{number_ranges(holder.gpus)} {holder.pod or f'pod {holder.key}'}"
 
 
 _NODES: Final = (

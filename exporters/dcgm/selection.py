@@ -6,11 +6,12 @@ Source of the grammar: dcgm-exporter 4.6.0-4.8.3, ``pkg/cmd/app.go``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from discovery.model import GpuSnapshot
+from base.text.number_ranges import number_ranges
+from discovery.model import GpuSnapshot, Reason
 
 INSTANCES_PER_GPU = 8
 """DCGM numbers the instances of GPU 0 from 0 to 7, those of GPU 1 from 8, and so on."""
@@ -36,7 +37,7 @@ class LevelSelection:
     """GPU indices, or DCGM's numbers of instances; None: all."""
 
     def __str__(self) -> str:
-        ids = ",".join(map(str, sorted(self.ids or ())))
+        ids = number_ranges(sorted(self.ids or ()))
         return f"{self.level}:{ids}" if ids else str(self.level)
 
     def instances(self, gpu: GpuSnapshot) -> Iterator[int | None]:
@@ -49,6 +50,20 @@ class LevelSelection:
         for at, instance in enumerate(present):
             if self.ids is None or _dcgm_id(gpu, at) in self.ids:
                 yield instance
+
+    def available(self, gpus: Iterable[GpuSnapshot]) -> frozenset[int]:
+        """Ids on this level that these GPUs can have, selected or not.
+
+        GPU instances have the ids of any MIG layout: it may change while the agent runs.
+        """
+        indexed = [(gpu.index, gpu) for gpu in gpus if gpu.index is not None]
+        if self.level is Level.GPUS:
+            return frozenset(index for index, _ in indexed)
+        return frozenset(
+            index * INSTANCES_PER_GPU + at
+            for index, gpu in indexed
+            for at in range(_most_instances(gpu))
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +88,17 @@ FLEXIBLE = Selection()
 def instances_of(gpu: GpuSnapshot) -> Sequence[int]:
     """Ids of the GPU's instances, in the order of their first MIG devices."""
     return list(dict.fromkeys(device.gpu_instance_id for device in gpu.mig_devices))
+
+
+def _most_instances(gpu: GpuSnapshot) -> int:
+    """How many GPU instances this GPU can have; with MIG off, as many as DCGM numbers.
+
+    nvmlDeviceGetMaxMigDeviceCount gives 0 then.
+    """
+    gap = gpu.gap("mig")
+    if gap is not None and gap.reason is Reason.UNSUPPORTED:
+        return 0
+    return gpu.max_mig_devices or INSTANCES_PER_GPU
 
 
 def parse_selection(text: str) -> Selection:

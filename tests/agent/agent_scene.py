@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from agent.extra_readings import NO_EXTRA_READINGS, ExtraReadings
 from agent.metrics.latest_metrics import LatestMetrics
-from agent.node_agent import NO_EXTRA_READINGS, ExtraReadings, Intervals, NodeAgent
+from agent.node_agent import Intervals, NodeAgent
 from agent.publish import NodeDecision, Publisher, Sink
 from base.errors import Transient
 from base.runtime import Tick

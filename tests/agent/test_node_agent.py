@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from agent.extra_readings import ExtraReadings
 from agent.gpu_errors.kernel_records import SxidSeen
-from agent.node_agent import ExtraReadings
 from agent.publish import NodeDecision
 from base.errors import Permanent, Transient
 from discovery.driver_errors import DriverAbsent, DriverMismatch, ReaderGone, ReaderStuck

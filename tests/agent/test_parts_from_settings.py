@@ -17,11 +17,11 @@ import pytest
 
 from agent import parts_from_settings as parts
 from agent.cluster.start_turn import PATIENCE_SECONDS
+from agent.extra_readings import NO_EXTRA_READINGS, ExtraReadings
 from agent.gpu_errors.kernel_log import KernelLog
 from agent.gpu_records import GpuRecords
 from agent.metrics import metric_settings
 from agent.metrics.latest_metrics import LatestMetrics
-from agent.node_agent import NO_EXTRA_READINGS, ExtraReadings
 from agent.podresources import podresources_pb2 as wire
 from agent.pods.known_pods import KnownPod, KnownPods
 from agent.pods.kubelet_pods import ASK_SECONDS

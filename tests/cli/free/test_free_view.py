@@ -3,19 +3,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
-from itertools import pairwise
 from random import Random
 from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from cli.free.fleet_reading import FreeNode, GpuHolder, LinkedSet, MigSlices
-from cli.free.free_view import node_table, ranges, totals, totals_table
+from cli.free.free_view import node_table, totals, totals_table
 from cli.terminal import Cell, Styled, TextTable
 from scheduler.cluster.node_views import NoView
 from scheduler.score_explanation import REASONS
@@ -57,16 +53,6 @@ def cell(of: FreeNode, title: str, *others: FreeNode) -> Cell:
     """What stands in this column of a node's row."""
     table = node_table([of, *others], WIDE)
     return table.rows[0][table.header.index(title)] if title in table.header else "(no column)"
-
-
-@given(places=st.sets(st.integers(0, 40)))
-def test_ranges_name_each_place_once_in_order_and_join_neighbours(places: set[int]) -> None:
-    found = ranges(sorted(places))
-    parts = re.findall(r"(\d+)(?:-(\d+))?(?:,|$)", found)
-    spans = [range(int(first), int(last or first) + 1) for first, last in parts]
-    assert [place for span in spans for place in span] == sorted(places)
-    assert all(before[-1] + 1 < after[0] for before, after in pairwise(spans))
-    assert not any(first == last for first, last in parts)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 from exporters.dcgm.series_setting_kinds import DEVICES
 
 
-@pytest.mark.parametrize("text", ["f", "g", "i", "g:0,2,3", "i:7", "g:1+i:0,2"])
+@pytest.mark.parametrize("text", ["f", "g", "i", "g:0,2-3", "i:7", "g:1+i:0,2"])
 def test_devices_are_shown_as_text_that_gives_them_back(text: str) -> None:
     assert DEVICES.show(DEVICES.read(text)) == text
 
