@@ -31,7 +31,7 @@ SETTINGS: Final = (
     *("standalone", "node-name", "kubeconfig", "service-account", "namespace", "pod-uid", "sink"),
     *("allow-unconfined", "pod-resources-socket", "resource-slices", "web-config-file"),
     *("mig-mode", "mig-strategy", "sharing-config", "label-rules", "actuator-socket"),
-    *("counters", "mig-config"),
+    *("counters", "counters-from", "mig-config"),
     *options.READING,
 )
 """Those of the agent that a check depends on; all others count too, where the agent has them."""

@@ -1,16 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files that the agent's settings name: whether they can be used. Pure."""
+"""Files and ConfigMaps that the agent's settings name: whether they can be used. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Final
 
+from cli.doctor.facts.cluster_facts import ClusterFacts
 from cli.doctor.facts.here_facts import BrokenSettingsFile, HereFacts
 from cli.doctor.finding import (
     DoctorFinding,
     FindingKind,
     FindingSeverity,
+    Unread,
     found,
     not_needed,
 )
@@ -26,34 +28,51 @@ SETTINGS_FILE_BROKEN: Final = FindingKind(
     page="configuration.md",
 )
 
+COUNTERS_MAP_UNREAD: Final = FindingKind(
+    name="counters-config-map-unread",
+    severity=FindingSeverity.WARNING,
+    cause="The ConfigMap that `counters-from` names cannot be read or has no counters: until it"
+    " can, the agent serves those of the file that `counters` names, else the default ones.",
+    fix="Put the counters under the key `metrics` of the ConfigMap, and let the agent's account get"
+    " it.",
+    page="metrics.md",
+)
+
 COUNTERS_NOT_SERVED: Final = FindingKind(
     name="counters-not-served",
     severity=FindingSeverity.NOTE,
-    cause="The counters file has lines that are not served: the agent logs each of them, and serves"
-    " the others.",
-    fix="`gpuscape check-config` with the file lists the lines, the reasons, and those at which"
+    cause="The counters file or ConfigMap has lines that are not served: the agent logs each of"
+    " them, and serves the others.",
+    fix="`gpuscape check-config` with it lists the lines, the reasons, and those at which"
     " dcgm-exporter would end.",
     page="configuration.md",
 )
 
-KINDS: Final = (SETTINGS_FILE_BROKEN, COUNTERS_NOT_SERVED)
+KINDS: Final = (SETTINGS_FILE_BROKEN, COUNTERS_MAP_UNREAD, COUNTERS_NOT_SERVED)
 
 
 def settings_files(facts: HereFacts) -> Iterator[DoctorFinding]:
-    """Whether the files that settings name can be used, and whether all of them is."""
+    """Whether what settings name can be used, and whether all of it is."""
     settings = facts.settings
-    named = (settings.sharing_config, settings.label_rules, settings.counters, settings.mig_config)
+    named = (
+        *(settings.sharing_config, settings.label_rules, settings.mig_config),
+        *(settings.counters, settings.counters_from),
+    )
     if not any(named):
         not_needed("no setting names a file of labels, counters or MIG configurations")
+    cluster = facts.cluster
     read = {
         "sharing-config": facts.plugin_config,
         "label-rules": facts.label_settings,
         "counters": facts.counters,
         "mig-config": facts.broken_mig_configs,
+        "counters-from": cluster.counters if isinstance(cluster, ClusterFacts) else None,
     }
     for setting, each in read.items():
         if isinstance(each, BrokenSettingsFile):
             yield found(SETTINGS_FILE_BROKEN, setting, each.why)
+        elif isinstance(each, Unread):
+            yield found(COUNTERS_MAP_UNREAD, setting, each.why)
         elif isinstance(each, CountersConfig) and each.skipped:
             count = len(each.skipped)
             lines = "1 line is" if count == 1 else f"{count} lines are"

@@ -11,9 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from agent.cluster.confinement import Confinement, tried
+from agent.cluster.join import config_map_text
 from agent.settings.agent_settings import AgentSettings
 from api import names
+from base.errors import GpuscapeError
 from cli.doctor.finding import Unread
+from exporters.dcgm.counters_format import CountersConfig, read_counters
 from kube.access_reviews import AccessRight, may, own_account
 from kube.api import (
     CONFIG_MAPS,
@@ -90,6 +93,8 @@ class ClusterFacts:
     """``namespace/name`` of all on the node."""
     agent_image: str
     """As the agent's DaemonSet names it; empty where that is not known."""
+    counters: CountersConfig | Unread | None = None
+    """Of the ConfigMap that a setting names; None where none does."""
 
 
 def client(program: str, access: ApiServer) -> ApiClient:
@@ -126,6 +131,7 @@ def read_cluster(
         lease=there(lambda: api.get(LEASES, names.lease(node_name), namespace=namespace)),
         pods=attempted(lambda: frozenset(_pods(api, node_name))),
         agent_image=agent_image(api, namespace),
+        counters=_counters(api, settings),
     )
 
 
@@ -197,6 +203,16 @@ def unwanted_rights() -> Iterator[AccessRight]:
     yield AccessRight(verb="get", resource=SECRETS)
     yield AccessRight(verb="delete", resource=PODS)
     yield AccessRight(verb="delete", resource=NODES)
+
+
+def _counters(api: InspectedApi, settings: AgentSettings) -> CountersConfig | Unread | None:
+    name = settings.counters_from
+    if name is None:
+        return None
+    try:
+        return read_counters(config_map_text(api, name), f"ConfigMap {name}")
+    except GpuscapeError as error:
+        return Unread(f"ConfigMap {name}: {error}")
 
 
 def _rights(api: InspectedApi, settings: AgentSettings, account: str) -> tuple[AskedRight, ...]:

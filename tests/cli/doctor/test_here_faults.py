@@ -38,7 +38,7 @@ from discovery.gpu_counts import GpuCounts
 from discovery.simulator.simulation import Crash, Hang, Return
 from discovery.simulator.state import edits
 from discovery.simulator.state.machine_state import MachineState
-from kube.api import LEASES, NODES, PODS
+from kube.api import CONFIG_MAPS, LEASES, NODES, PODS
 from kube.api_errors import Busy, Forbidden, Unauthorized, Unreachable
 from labelers.health import RULES
 from tests.cli.doctor.examined_node import (
@@ -310,6 +310,19 @@ def broken(setting: str, text: str) -> Plant:
     return plant
 
 
+def counters_map(data: dict[str, str] | None) -> Plant:
+    """A setting names this ConfigMap; None: there is none."""
+
+    def plant(node: ExaminedNode) -> None:
+        if data is not None:
+            node.api.server.add_namespace("monitoring")
+            config_map = {"metadata": {"name": "counters"}, "data": data}
+            node.api.server.create(CONFIG_MAPS, config_map, "monitoring")
+        node.with_settings(counters_from="monitoring:counters")
+
+    return plant
+
+
 def started_by(manifests: str) -> Plant:
     skew = VersionSkew(image="0.1.0", manifests=manifests)
     return lambda node: setattr(node, "change", lambda facts: replace(facts, skew=skew))
@@ -418,6 +431,7 @@ FAULTS: Mapping[str, tuple[Plant, frozenset[str]]] = {
         ("certificate-unusable", web_config(5, other_key=True), ()),
         ("settings-file-unusable", broken("label_rules", "labels:\n- kye: a/b\n"), ()),
         ("counters-not-served", broken("counters", "NO_FIELD, gauge, x\n"), ()),
+        ("counters-config-map-unread", counters_map({"counters.csv": "x"}), ()),
     )
 }
 """Name of the finding, how its fault is planted, and what follows of necessity."""
@@ -540,6 +554,31 @@ def test_labels_by_rules_are_compared_with_what_the_rules_make(
 
     assert {each.name for each in found} == ({"rule-labels-differ"} if named else set())
     assert {key for each in found for key in each.cause.partition(": ")[2].split(", ")} == named
+
+
+@pytest.mark.parametrize(
+    ("data", "name", "words"),
+    [
+        (None, "counters-config-map-unread", "monitoring:counters: "),
+        ({"counters.csv": "x"}, "counters-config-map-unread", "it has no key metrics"),
+        ({"metrics": "NO_FIELD, gauge, x\n"}, "counters-not-served", "line 1: 'NO_FIELD'"),
+    ],
+)
+def test_counters_of_a_config_map_are_looked_at_as_those_of_a_file_are(
+    node: ExaminedNode, data: dict[str, str] | None, name: str, words: str
+) -> None:
+    counters_map(data)(node)
+
+    (finding,) = node.examined().findings
+
+    assert finding.name == name
+    assert words in finding.cause
+
+
+def test_a_config_map_with_counters_that_are_served_is_no_finding(node: ExaminedNode) -> None:
+    counters_map({"metrics": "DCGM_FI_DEV_GPU_TEMP, gauge, x.\n"})(node)
+
+    assert node.examined().findings == ()
 
 
 @pytest.mark.parametrize(
