@@ -82,7 +82,7 @@ def test_each_gpu_instance_has_metrics_of_its_own_without_traffic(taken: Sampler
 
 
 def test_an_instance_is_not_asked_for_traffic_so_it_lacks_none(taken: Sampler) -> None:
-    groups = (ReadingGroup.PROFILING, ReadingGroup.PIPES)
+    groups = (ReadingGroup.PROFILING, ReadingGroup.PIPES, ReadingGroup.TOTALS)
     samples = [taken.sample(SPLIT.bus_id, groups) for _ in range(3)]
     assert [gap for sample in samples for gap in gaps(sample) if gap.what == "mig_profiling"] == []
 

@@ -466,7 +466,8 @@ def test_mig_is_off_where_a_gpu_has_none_and_unknown_where_it_did_not_say() -> N
         gpu = build.gpu(mig=None, gaps=(gap,))
         return text("MIG_MODE", DcgmReading(sample=build.sample(gpu), gpu=gpu))
 
-    assert (of(Reason.UNSUPPORTED), of(Reason.FAILED)) == ("0", None)
+    said = {reason: of(reason) for reason in Reason}
+    assert said == dict.fromkeys(Reason) | {Reason.UNSUPPORTED: "0"}
 
 
 def test_memory_is_whole_mebibytes_rounded_down() -> None:

@@ -275,17 +275,24 @@ def test_an_empty_file_asks_for_nothing() -> None:
     assert read_counters("", "a.csv") == CountersConfig(families=(), labels=())
 
 
-def test_the_groups_of_readings_are_those_of_the_families() -> None:
+def test_the_groups_of_readings_are_those_of_the_families_and_labels() -> None:
     asked = (
         *("DCGM_FI_DEV_FAN_SPEED", "DCGM_FI_DEV_FB_FREE"),
         *("DCGM_EXP_CLOCK_EVENTS_COUNT", "DCGM_EXP_P2P_STATUS"),
     )
-    file = "\n".join(f"{name},gauge,x" for name in asked)
+    labels = ("DCGM_FI_DEV_BRAND", "DCGM_FI_DEV_PSTATE", "DCGM_FI_DEV_PCIE_LINK_GEN")
+    file = "\n".join(
+        f"{name},{kind},x"
+        for names, kind in ((asked, "gauge"), (labels, "label"))
+        for name in names
+    )
 
     assert read_counters(file, "a.csv").groups == {
         ReadingGroup.FAN,
         ReadingGroup.CLOCK_EVENTS,
         ReadingGroup.P2P,
+        ReadingGroup.BOARD,
+        ReadingGroup.PCIE,
     }
     assert DEFAULT_COUNTERS.groups == {ReadingGroup.PROFILING}
 

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
+from discovery.gpu_counts import GpuCounts
 from discovery.model import Driver, GpuSnapshot, GpuState, MigDevice, Mode, Xid
 from discovery.sample import GpuSample, MemoryUse
 from exporters.dcgm.catalog import CATALOG, COUNTED, DEFAULT_FAMILIES, LABEL_ROWS
@@ -385,6 +386,18 @@ def test_a_number_that_is_a_label_has_the_value_of_the_series_own_device() -> No
 
     assert labels("g") == dict(zip(rows, ("1000", "45", "57"), strict=True))
     assert labels("i") == dict(zip(rows[:2], ("1007", "45"), strict=True))
+
+
+@pytest.mark.parametrize(("nvml", "served"), [(5, ["5"]), (None, [])])
+def test_the_count_of_gpus_is_nvml_s_whatever_is_shown(nvml: int | None, served: list[str]) -> None:
+    gpu = build.gpu()
+    families = [family for family in CATALOG if family.name == "DCGM_FI_DEV_COUNT"]
+    node = replace(build.node([gpu]), counts=GpuCounts(sysfs=1, nvml=nvml))
+
+    body = Renderer(families).render(node, [build.sample(gpu)], (), NODE)
+
+    assert ("DCGM_FI_DEV_COUNT" in names(body)) == bool(served)
+    assert not served or values(body, "DCGM_FI_DEV_COUNT") == served
 
 
 def test_a_number_that_is_a_label_follows_the_reading() -> None:
