@@ -338,10 +338,16 @@ IDLE_EXTENDER = Family(
     programs={".": ("idle-extender",)},
 )
 
+CSV_READER = Family(
+    name="csv-reader",
+    folder=Path(__file__).parents[1] / "foreign" / "csv_go",
+    programs={".": ("csv-reader",)},
+)
+
 GRAFANA = Family(name="grafana", folder=Path(__file__).parents[1] / "monitoring" / "npm", tool=NODE)
 
 ALL = (
-    *(ETCD, PROMETHEUS, GRAFANA, ALLOCATOR, NVIDIA, IDLE_EXTENDER),
+    *(ETCD, PROMETHEUS, GRAFANA, ALLOCATOR, NVIDIA, IDLE_EXTENDER, CSV_READER),
     *(KUBERNETES["1.37"], *NODE_PROGRAMS["1.37"], KUBERNETES["1.32"], KWOK, NFD, HELM),
 )
 """In the order of building: what most tests wait for comes first."""

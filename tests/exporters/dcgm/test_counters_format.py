@@ -9,6 +9,7 @@ import io
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from prometheus_client.parser import text_string_to_metric_families
 
 from discovery.sample import ReadingGroup
 from exporters.dcgm import legacy
@@ -90,6 +91,30 @@ def test_a_family_is_announced_by_the_file_s_spelling_type_and_help(spelling: st
     (family,) = exposition.parse(body).values()
     assert (family.name, family.kind, family.help) == (spelling, "counter", 'Warm, says "NVML"')
     assert list(family.series.values()) == ["34"]
+
+
+@pytest.mark.parametrize(
+    ("quoted", "help_text"),
+    [
+        ("Clock,\n# of SMs", "Clock,\n# of SMs"),
+        ("Clock\r\nof SMs", "Clock\nof SMs"),
+        ('A ""clock""\n\n# TYPE x gauge\nx 1', 'A "clock"\n\n# TYPE x gauge\nx 1'),
+        ("C:\\new\nline", "C:\\new\nline"),
+    ],
+)
+def test_help_over_several_lines_is_one_line_for_prometheus(quoted: str, help_text: str) -> None:
+    """As Prometheus' own reader has it: what stands in a help adds no family and no series."""
+    counters = read_counters(f'DCGM_FI_DEV_GPU_TEMP,gauge,"{quoted}"\n', "a.csv")
+    gpu = build.gpu()
+
+    body = Renderer(counters.families, counters.labels).render(
+        build.node([gpu]), [build.sample(gpu)], (), SeriesIdentity(hostname="a")
+    )
+
+    (theirs,) = text_string_to_metric_families(body.decode())
+    (ours,) = exposition.parse(body).values()
+    assert (theirs.documentation, ours.help) == (help_text, help_text)
+    assert [(it.name, it.value) for it in theirs.samples] == [("DCGM_FI_DEV_GPU_TEMP", 34.0)]
 
 
 def test_a_label_stands_on_every_series_by_the_file_s_spelling() -> None:

@@ -1,0 +1,3 @@
+module gpuscape.io/foreign/csv-reader
+
+go 1.24.0
