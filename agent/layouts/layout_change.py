@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable
-from typing import Final
+from typing import Final, assert_never
 
 from agent.layouts.retry_times import (
     ASK_SECONDS,
@@ -38,6 +38,7 @@ from api.actuator_messages import (
     RestoreRequest,
     StateAnswer,
     StateRequest,
+    UseAnswer,
 )
 from api.mig_status_annotation import RequestEnd
 
@@ -197,8 +198,10 @@ class LayoutChange:
             case _, RefusalAnswer():
                 self.runs = False
                 self._ask_later(answer.reason, now)
-            case _:
+            case _, StateAnswer() | UseAnswer() | ChangeAnswer():
                 self._ask_later("the actuator answers something else than was asked", now)
+            case _:
+                assert_never(answer)
 
     # what comes next
 
