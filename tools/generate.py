@@ -27,7 +27,15 @@ from api import (
     topology_annotation,
 )
 from discovery.model import NodeSnapshot
-from tools import chart, command_pages, key_tables, live_views, metric_tables, peer_tables
+from tools import (
+    chart,
+    command_pages,
+    key_tables,
+    live_views,
+    metric_tables,
+    package_lists,
+    peer_tables,
+)
 from tools.access import files as access
 from tools.figures import figures
 from tools.findings import finding_rows
@@ -66,9 +74,12 @@ SECTIONS: Mapping[str, Callable[..., str]] = {
 
 
 def main() -> int:
-    """Write or check; the number of stale files found by ``--check``, at most 1."""
+    """Write or check; 1 if ``--check`` finds a stale file, or a package is in no list, else 0."""
     for name in [name for name in os.environ if name.startswith("GPUSCAPE_")] + ["FORCE_COLOR"]:
         os.environ.pop(name, None)  # the pages are the same, whoever generates them
+    problems = list(package_lists.problems(ROOT))
+    for problem in problems:
+        print(problem, file=sys.stderr)
     stale = {
         path: text for path, text in files() if not path.exists() or path.read_text("utf-8") != text
     }
@@ -77,12 +88,12 @@ def main() -> int:
             print(
                 f"{path.relative_to(ROOT)} is stale: run `make docs` and commit it", file=sys.stderr
             )
-        return bool(stale)
+        return bool(stale or problems)
     for path, text in stale.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, "utf-8")
         print(f"wrote {path.relative_to(ROOT)}")
-    return 0
+    return bool(problems)
 
 
 def files() -> Iterator[tuple[Path, str]]:
@@ -91,6 +102,7 @@ def files() -> Iterator[tuple[Path, str]]:
         yield ROOT / SCHEMAS / name, json.dumps(content, indent=2) + "\n"
     for path, text in {**access.files(), **live_views.files()}.items():
         yield ROOT / path, text
+    yield from package_lists.files(ROOT).items()
     watched = monitoring.files(HERE)
     for path, text in {**watched, **chart.files(watched), **pictures()}.items():
         yield ROOT / path, text
