@@ -170,7 +170,7 @@ def test_a_field_that_is_not_served_is_named_with_its_line(config: Path) -> None
     served = metric_settings.counters(configured(config, text)[0])
 
     assert [str(it) for it in served.skipped] == [
-        f"{config}, line 4: 'DCGM_FI_DEV_BRAND' is not served: docs/metrics.md lists what is"
+        f"{config}, line 4: DCGM_FI_DEV_BRAND is text, not 'gauge': its type can only be label"
     ]
 
 
