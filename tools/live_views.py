@@ -16,10 +16,11 @@ from typing import Any, Final
 
 from agent.settings.agent_settings import AgentSettings
 from agent.silent_gpus import with_hung
-from api import keys, names, rfc3339, state_annotation, topology_annotation
+from api import keys, names, state_annotation, topology_annotation
 from api.mig_resources import GPU_RESOURCE, mig_resource
 from api.state_annotation import StateAnnotation
 from api.topology_annotation import TopologyAnnotation
+from base.text import rfc3339
 from cli import terminal
 from cli.discover import GIB
 from cli.free.fleet_reading import read_fleet

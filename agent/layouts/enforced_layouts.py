@@ -20,13 +20,14 @@ from agent.layouts.layout_change import HELD_COMMAND, ActuatorTask, LayoutChange
 from agent.layouts.retry_times import Retry
 from agent.layouts.shown_request import ShownRequest, leave_for, shown_request
 from agent.layouts.wanted_change import Judgement
-from api import keys, mig_request_annotation, names, rfc3339
+from api import keys, mig_request_annotation, names
 from api.actuator_messages import ActuatorAnswer, StateRequest
 from api.key_kinds import KeyLocation
 from api.mig_request_annotation import MigRequestAnnotation, new_request_id
 from api.mig_status_annotation import MOST_REASON, MigPhase, MigStatusAnnotation, RequestEnd
 from base import threads
 from base.errors import GpuscapeError
+from base.text import rfc3339
 from base.text.safe_text import short_line
 from labelers.decision import Absent, Decision, Decisions, Keep, Value
 from labelers.node_patch import writers

@@ -21,9 +21,10 @@ from agent.layouts.layout_judge import LayoutEdges, LayoutJudge, NodeFacts
 from agent.layouts.layout_request import Adoption, LayoutRequest, NodeWish, node_wish
 from agent.layouts.wish_record import WishRecord
 from agent.pods.allocated_devices import NodeAllocation
-from api import keys, mig_status_annotation, rfc3339
+from api import keys, mig_status_annotation
 from api.mig_status_annotation import VERSION, MigPhase, MigStatusAnnotation
 from base.errors import BadInput
+from base.text import rfc3339
 from exporters.mig_wish_metrics import MigWish
 from labelers.decision import Absent, Decisions, Value
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from collections import Counter
 
-from api import rfc3339
 from api.mig_status_annotation import MigStatusAnnotation
+from base.text import rfc3339
 from exporters.mig_wish_metrics import NOTHING_ASKED, RETRIED_ENDS, MigWish
 
 

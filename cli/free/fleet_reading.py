@@ -13,9 +13,9 @@ import msgspec
 from api import keys, names, state_annotation, topology_annotation
 from api.gpu_request import wish
 from api.mig_resources import GPU_RESOURCE, MIG_PREFIX
-from api.rfc3339 import unix_seconds
 from api.topology_annotation import TopologyAnnotation
 from base.errors import BadInput
+from base.text.rfc3339 import unix_seconds
 from discovery.model import Topology
 from exporters.gpuscape.fragmentation import free as free_set
 from kube.amounts.gpu_amounts import gpu_amounts

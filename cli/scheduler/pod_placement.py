@@ -8,9 +8,9 @@ from contextlib import suppress
 import msgspec
 
 from api import keys, names, state_annotation, topology_annotation
-from api.rfc3339 import unix_seconds
 from api.state_annotation import StateAnnotation
 from base.errors import GpuscapeError
+from base.text.rfc3339 import unix_seconds
 from cli.scheduler.explanation_source import ExplainedPod
 from kube.api import LEASES, NODES, Api, Object
 from scheduler.cluster.pod_objects import Pod

@@ -11,7 +11,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from api import keys, names, rfc3339
+from api import keys, names
+from base.text import rfc3339
 from cli.failures import UNREADABLE, CommandFailure
 from cli.uninstall.node_traces import Kept, NodeTraces, node_traces
 from fleet import slot_lease

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from api import rfc3339
 from api.state_annotation import pod_key
+from base.text import rfc3339
 from fleet.drain.protection import protection
 from fleet.gpu_pod import is_placed
 from kube.api import Object

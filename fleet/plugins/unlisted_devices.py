@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from api import rfc3339
 from api.mig_status_annotation import MigPhase
+from base.text import rfc3339
 from fleet.gpu_pod import GpuPod
 from fleet.mig_node import MigNode
 from fleet.slot_gate import FleetView

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
-from api import keys, mig_status_annotation, rfc3339
+from api import keys, mig_status_annotation
 from api.mig_status_annotation import MigPhase, RequestSource, wish_digest
+from base.text import rfc3339
 from kube.api import Object
 
 _COUNTING: Final = (

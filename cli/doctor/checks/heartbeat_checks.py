@@ -8,7 +8,7 @@ from typing import Final
 
 from agent.cluster.heartbeat import DURATION_SECONDS
 from agent.cluster.release_signals import ReleaseSignals
-from api import rfc3339
+from base.text import rfc3339
 from cli.doctor.finding import DoctorFinding, FindingKind, FindingSeverity, found
 from kube.api import Object
 

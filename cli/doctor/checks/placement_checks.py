@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from api import rfc3339
 from api.mig_resources import GPU_RESOURCE, MIG_PREFIX, SHARED_SUFFIX, is_gpu_resource
+from base.text import rfc3339
 from cli.doctor.facts.pod_facts import FilteredCluster, PodFacts
 from cli.doctor.finding import (
     DoctorFinding,

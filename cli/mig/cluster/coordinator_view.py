@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from api import keys, names, rfc3339
+from api import keys, names
 from base.errors import BadInput
+from base.text import rfc3339
 from cli import options
 from fleet import rollout_memory
 from fleet.rollout_memory import RolloutCounts

@@ -21,14 +21,7 @@ from agent.layouts.layout_watch import SETTLE_SECONDS, LayoutWatch
 from agent.layouts.retry_times import FAILED_SECONDS, REFUSED_SECONDS
 from agent.pods.allocated_devices import AllocatedDevice, GpuContainer, NodeAllocation
 from agent.pods.device_names import GpuPart
-from api import (
-    keys,
-    mig_grant_annotation,
-    mig_request_annotation,
-    mig_status_annotation,
-    names,
-    rfc3339,
-)
+from api import keys, mig_grant_annotation, mig_request_annotation, mig_status_annotation, names
 from api.actuator_messages import (
     ActuatorAnswer,
     ActuatorRefusal,
@@ -47,6 +40,7 @@ from api.mig_status_annotation import MigStatusAnnotation
 from api.state_annotation import pod_key
 from base.errors import Transient
 from base.local_socket import NoAnswer
+from base.text import rfc3339
 from discovery.driver_errors import Released
 from discovery.host.kubelet_devices import NO_KUBELET, KubeletDevices
 from discovery.mig_state import MigGpu, MigReading

@@ -12,10 +12,11 @@ import pytest
 
 from agent.layouts.enforced_layouts import EnforcedLayouts
 from agent.layouts.layout_watch import LayoutNews
-from api import keys, names, rfc3339
+from api import keys, names
 from api.actuator_messages import ChangeAnswer, ChangeEnd, KnownChange, StateAnswer
 from api.mig_grant_annotation import GrantPhase
 from api.mig_status_annotation import MigPhase, MigStatusAnnotation
+from base.text import rfc3339
 from base.threads import NoThread
 from labelers.decision import Absent, Decision, Keep, Value
 from tests.agent.layouts.test_enforced_layouts import OTHER, WANTED, EnforcingScene, drifted

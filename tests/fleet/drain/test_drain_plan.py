@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api import rfc3339
 from api.mig_request_annotation import MigRequestAnnotation
+from base.text import rfc3339
 from fleet.drain.drain_plan import BlockerKind, DrainPlan, DrainTerms, DrainView, plan_drain
 from kube.api import Object
 from tests.fleet.drain.drain_objects import (

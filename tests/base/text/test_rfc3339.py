@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from api import rfc3339
+from base.text import rfc3339
 
 AT = 1_795_658_400.0
 
