@@ -46,6 +46,7 @@ from base.runtime import Runtime, Tick
 from base.settings import version_skew
 from base.tick_watch import TickWatch
 from base.unblocked.line_writer import UnblockedOutput
+from discovery.host.driver_load import boot_id
 from exporters.gpuscape.agent_metrics import AgentMetrics
 from exporters.gpuscape.core_families import ServedFamilies
 from web.client_access import OPEN
@@ -246,6 +247,7 @@ class _Running:
         watch = TickWatch(runtime.progress, run_seconds=settings.tick_limit_seconds)
         self.ticks = TickHealth(watch, own)
         machine.report_news(functools.partial(runtime.hasten, "watch"))
+        boot = boot_id(self._place.root)
         sinks, ticks = _sinks(settings), dict[str, Tick]()
         ending.enter_context(
             parts.kept_records(settings, self._place.root, machine.records, latest, defects)
@@ -254,6 +256,7 @@ class _Running:
         known = parts.known_pods(settings, self._client, name, latest, turn, defects, ending)
         in_cluster = None
         if self._client is not None and turn is not None:
+            from agent.cluster.gpus_before import GpusBefore
             from agent.cluster.join import joined
 
             hold = functools.partial(self.request_release, "cluster")
@@ -264,6 +267,11 @@ class _Running:
                     name,
                     turn=turn,
                     latest=latest,
+                    before=GpusBefore(
+                        machine.records.known_gpus,
+                        boot,
+                        taken=functools.partial(runtime.hasten, "discover"),
+                    ),
                     hold=hold,
                     clear_xids=machine.records.xids.clear,
                     hasten=runtime.hasten,
@@ -283,7 +291,8 @@ class _Running:
         if settings.shows_pods or not settings.standalone:
             ticks["pods"] = parts.pods(settings, name, latest, known, in_cluster).ask
         self.devices = SelectedDevices(settings.devices, at_start=before is None)
-        publisher = Publisher(self._labels, sinks, None if before is None else before.publisher)
+        former = None if before is None else before.publisher
+        publisher = Publisher(self._labels, sinks, former, boot=boot)
         self.publisher = publisher
         self.agent = NodeAgent(
             machine.reader,

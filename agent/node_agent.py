@@ -283,7 +283,7 @@ class NodeAgent:
         self._answered_once = True
         self._latest.refresh(lambda own: own.source_answered("nvml", self._wall()))
         snapshot = self._host.snapshot(reading.driver, reading.gpus, reading.counts)
-        return replace(snapshot, settling=reading.settling)
+        return replace(snapshot, settling=reading.settling, awaits_record=reading.awaits_record)
 
     def _unanswered(self, error: Transient) -> tuple[Driver, tuple[GpuSnapshot, ...]]:
         """No driver, and the GPUs known before, none of which answers."""

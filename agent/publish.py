@@ -29,6 +29,8 @@ class NodeDecision:
 
     labels: Decisions
     annotations: Decisions
+    awaits_record: bool = False
+    """What the Node knew of its GPUs before is not in it yet."""
 
 
 Sink = Callable[[NodeDecision], object]
@@ -51,10 +53,19 @@ class Publisher:
     """Decides the labels of snapshot after snapshot and hands them to every sink."""
 
     def __init__(
-        self, settings: LabelSettings, sinks: Mapping[str, Sink], before: Publisher | None = None
+        self,
+        settings: LabelSettings,
+        sinks: Mapping[str, Sink],
+        before: Publisher | None = None,
+        *,
+        boot: str = "",
     ) -> None:
-        """``before`` had other settings; its labels are those that changes are counted from."""
+        """``before`` had other settings; its labels are those that changes are counted from.
+
+        ``boot`` is the host's boot id; empty where it cannot be read.
+        """
         self._settings = settings
+        self._boot = boot
         self._sinks = sinks
         self._labels: dict[str, str] = {} if before is None else before._labels
         self._present: dict[str, GpuSnapshot] = {} if before is None else before._present
@@ -76,9 +87,10 @@ class Publisher:
             return Published(changed=0, failures=(), reached={})
         snapshot = self._as_before(snapshot, missed_once)
         labels = wanted(snapshot, self._settings)
-        hold = unsettled.kept if unsettled.is_unsettled(snapshot) else _as_decided
         decided = NodeDecision(
-            labels=hold(labels.decisions), annotations=hold(node_annotations(snapshot))
+            labels=_settled(labels.decisions, snapshot),
+            annotations=_settled(node_annotations(snapshot, self._boot), snapshot),
+            awaits_record=snapshot.awaits_record,
         )
         of_all = {**decided.labels, **former_labels(self._labels, labels.decisions)}
         changed = changes(self._labels, of_all)
@@ -115,8 +127,9 @@ class Publisher:
         return True
 
 
-def _as_decided(decisions: Decisions) -> Decisions:
-    return decisions
+def _settled(decisions: Decisions, snapshot: NodeSnapshot) -> Decisions:
+    why = unsettled.why_unsettled(snapshot)
+    return unsettled.kept(decisions, why) if why else decisions
 
 
 def to_feature_file(path: Path) -> Sink:

@@ -66,6 +66,7 @@ FOUND = "gpuscape.io/gpu.found"
 HEALTH = "gpuscape.io/gpu.health"
 HEALTH_REASON = "gpuscape.io/gpu.health-reason"
 TOPOLOGY = "gpuscape.io/topology"
+KNOWN_GPUS = "gpuscape.io/known-gpus"
 STATE = "gpuscape.io/state"
 MIG_LAYOUT = "gpuscape.io/mig-layout"
 MIG_REQUEST = "gpuscape.io/mig-request"
@@ -264,6 +265,12 @@ OTHERS: tuple[Key, ...] = (
         where=KeyLocation.NODE_ANNOTATION,
         summary="JSON: NVLink and PCIe matrices of the GPUs, schema version 1",
         source="nvmlDeviceGetNvLinkState, /sys/bus/pci/devices",
+    ),
+    Key(
+        name=KNOWN_GPUS,
+        where=KeyLocation.NODE_ANNOTATION,
+        summary="JSON: how many GPUs the node has in this boot, and which, for its next agent",
+        source="/sys/bus/pci/devices, nvmlDeviceGetCount, /proc/sys/kernel/random/boot_id",
     ),
     Key(
         name=STATE,

@@ -90,6 +90,11 @@ class KnownGpus:
         self._shared = LogOnce()
         self._hung = frozenset[str]()
         self._hung_before = frozenset[str]()
+        self._offered: KnownGpusRecord | None = None
+        self._awaited_since: float | None = None
+        self._has_record = False
+        self.awaits_record = False
+        """Another source may know of more GPUs (:meth:`await_record`)."""
 
     def __len__(self) -> int:
         return len(self._expected_since)
@@ -115,6 +120,23 @@ class KnownGpus:
         self._unaddressed = record.unaddressed
         self._former = record.former
 
+    def await_record(self) -> None:
+        """Another source, which answers later, may know of more GPUs; unless it has answered."""
+        self.awaits_record = not self._has_record
+
+    def offer_record(self, record: KnownGpusRecord) -> None:
+        """Know this too from the next :meth:`expect` on; to be called by any thread."""
+        self._offered = record
+
+    def _take_offered(self, now: float) -> None:
+        if self._offered is None:
+            return
+        joined, self._offered = self.record.joined(self._offered), None
+        since = dict.fromkeys(joined.expected, now) | self._expected_since
+        self._places, self._expected_since = dict(joined.places), since
+        self._unaddressed, self._former = joined.unaddressed, joined.former
+        self._has_record, self.awaits_record = True, False
+
     def take_hung_before(self) -> frozenset[str]:
         """GPUs that hung for good when another process knew them; once, then none."""
         hung, self._hung_before = self._hung_before, frozenset()
@@ -133,6 +155,9 @@ class KnownGpus:
         has ever counted above those with one, until they turn up; and as many as the node had more
         in an earlier boot, until it is settled how many it has in this one.
         """
+        if self.awaits_record and self._awaited_since is None:
+            self._awaited_since = now
+        self._take_offered(now)
         new = len(set(listed) - self._expected_since.keys())
         for bus_id in sorted(listed, key=bus_order):
             self._places.setdefault(bus_id, len(self._places))
@@ -153,8 +178,10 @@ class KnownGpus:
         )
 
     def settling(self, now: float) -> bool:
-        """Whether a GPU was first expected less than SETTLE_SECONDS ago."""
-        return any(now - since < SETTLE_SECONDS for since in self._expected_since.values())
+        """Whether a GPU, or a record of more, was first expected less than SETTLE_SECONDS ago."""
+        awaited = [self._awaited_since] if self.awaits_record else []
+        sinces = (*self._expected_since.values(), *awaited)
+        return any(since is not None and now - since < SETTLE_SECONDS for since in sinces)
 
     def described(
         self,

@@ -353,6 +353,8 @@ class NodeSnapshot:
     counts: GpuCounts = NO_GPUS
     settling: bool = False
     """A GPU was first expected so short a time ago that it may yet give its first answer."""
+    awaits_record: bool = False
+    """What the Node knew of its GPUs before has not been read: there may be more of them."""
 
     @property
     def answering(self) -> tuple[GpuSnapshot, ...]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The annotations that the agent decides from a snapshot: topology and state."""
+"""The annotations that the agent decides from a snapshot: topology, known GPUs and state."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from collections.abc import Collection, Mapping
 
 import msgspec
 
-from api import keys, limits, state_annotation, topology_annotation
+from api import keys, known_gpus_annotation, limits, state_annotation, topology_annotation
 from api.state_annotation import StateAnnotation, hex_mask, numbered, pod_key
 from api.topology_annotation import NicLevels, TopologyAnnotation, level_digits, link_digits
 from base.text.safe_text import safe_line
 from discovery.model import NodeSnapshot
 from discovery.topology import link_bytes_per_second, links_known
-from labelers.decision import Decision, Decisions, Value
-from labelers.groups.labelled_gpus import answering, unsure, without_answers
+from labelers.decision import Decision, Decisions, Keep, Value
+from labelers.groups.labelled_gpus import answering, unsure, without_answers, without_gpus
 from labelers.health import Health, gpu_verdict
 
 _GIGA = 10**9
 
 
-def node_annotations(snapshot: NodeSnapshot) -> Decisions:
-    """Every annotation of a node."""
-    return {keys.TOPOLOGY: _topology(snapshot)}
+def node_annotations(snapshot: NodeSnapshot, boot: str = "") -> Decisions:
+    """Every annotation of a node; ``boot`` is its boot id, empty where that cannot be read."""
+    return {keys.TOPOLOGY: _topology(snapshot), keys.KNOWN_GPUS: _known_gpus(snapshot, boot)}
 
 
 def topology_of(snapshot: NodeSnapshot) -> TopologyAnnotation:
@@ -48,11 +48,17 @@ def topology_of(snapshot: NodeSnapshot) -> TopologyAnnotation:
                 for k, nic in enumerate(snapshot.host.nics)
             ),
             miss=_unknown_places(snapshot),
-        )
+        ),
+        most_bytes=_topology_bytes(snapshot),
     )
 
 
-def _with_fitting_nics(annotation: TopologyAnnotation) -> TopologyAnnotation:
+def _topology_bytes(snapshot: NodeSnapshot) -> int:
+    """Bytes of the topology that fit on an idle Node next to the GPUs that it knows."""
+    return limits.MOST_IDLE_ANNOTATION_BYTES - len(_known_gpus_text(snapshot, _ANY_BOOT))
+
+
+def _with_fitting_nics(annotation: TopologyAnnotation, most_bytes: int) -> TopologyAnnotation:
     """Keep as many NICs as fit, the nearest to any GPU first; ``more`` counts the others.
 
     Where the GPUs alone are too large it has no NIC, and the Node no annotation.
@@ -68,7 +74,7 @@ def _with_fitting_nics(annotation: TopologyAnnotation) -> TopologyAnnotation:
 
     def is_too_large(count: int) -> bool:
         size = len(topology_annotation.encode(having(count)).encode())
-        return size > limits.MOST_IDLE_ANNOTATION_BYTES
+        return size > most_bytes
 
     return having(bisect_left(range(1, len(nics) + 1), True, key=is_too_large))
 
@@ -119,17 +125,38 @@ def _topology(snapshot: NodeSnapshot) -> Decision:
     if why := snapshot.counts.why_unaddressed:
         return unsure(snapshot, why, text)
     if not annotation.miss:
-        return Value(text=text, note=_left_out(annotation))
+        return Value(text=text, note=_left_out(annotation, _topology_bytes(snapshot)))
     missing = ", ".join(snapshot.gpus[place].bus_id for place in annotation.miss)
     return unsure(snapshot, f"links or UUID not known: {missing}", text)
 
 
-def _left_out(annotation: TopologyAnnotation) -> str:
+def _known_gpus(snapshot: NodeSnapshot, boot: str) -> Decision:
+    """What the next agent of this boot has to expect, whether it is there or not."""
+    none = without_gpus(snapshot)
+    if none is not None:
+        return none
+    if not known_gpus_annotation.is_boot(boot):
+        return Keep(reason="the boot id of this host cannot be read")
+    if snapshot.counts.former:
+        return Keep(reason=snapshot.counts.why_unaddressed)
+    return Value(text=_known_gpus_text(snapshot, boot))
+
+
+_ANY_BOOT = "0" * 36
+
+
+def _known_gpus_text(snapshot: NodeSnapshot, boot: str) -> str:
+    bus_ids = [gpu.bus_id for gpu in snapshot.gpus]
+    count = len(bus_ids) + snapshot.counts.unaddressed
+    return known_gpus_annotation.encode(known_gpus_annotation.known_gpus(boot, bus_ids, count))
+
+
+def _left_out(annotation: TopologyAnnotation, most_bytes: int) -> str:
     if not annotation.more:
         return ""
     return (
         f"{annotation.more} of {annotation.more + len(annotation.nic)} RDMA NICs are left out, the"
-        f" farthest from all GPUs: it may have {limits.MOST_IDLE_ANNOTATION_BYTES} bytes"
+        f" farthest from all GPUs: it may have {most_bytes} bytes"
     )
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from api import keys
 from discovery.model import NodeSnapshot, Reason
-from labelers.decision import Absent, Decisions, value
+from labelers.decision import Absent, Decision, Decisions, Keep, value
 from labelers.groups.labelled_gpus import answering, is_driverless, known, without_gpus
 from labelers.health import Health, HealthVerdict, gpu_verdict, severity
 from labelers.label_settings import LabelSettings
@@ -26,8 +26,13 @@ class CountRule:
 
 
 def _counts_too_few(snapshot: NodeSnapshot) -> bool:
-    """NVML may leave out GPUs that do not answer: these have reasons of their own."""
+    """NVML may leave out GPUs that do not answer: these have reasons of their own.
+
+    Where neither source lists any, nothing is known to be missing.
+    """
     counts = snapshot.counts
+    if counts.why_not_listed:
+        return False
     if counts.unaddressed:
         return True
     silent = len(known(snapshot)) - len(answering(snapshot))
@@ -75,13 +80,21 @@ def health_labels(snapshot: NodeSnapshot, _: LabelSettings) -> Decisions:
     none = without_gpus(snapshot)
     if isinstance(none, Absent):
         return {key.name: none for key in keys.HEALTHS}
-    expected, verdict = expected_gpus(snapshot), node_verdict(snapshot)
+    verdict = node_verdict(snapshot)
     return {
-        keys.EXPECTED: none if none and not expected else value(expected),
+        keys.EXPECTED: _expected(snapshot, none),
         keys.FOUND: none or value(len(answering(snapshot))),
         keys.HEALTH: value(verdict.health.word),
         keys.HEALTH_REASON: value(verdict.reason) if verdict.reason else Absent(reason="healthy"),
     }
+
+
+def _expected(snapshot: NodeSnapshot, none: Keep | None) -> Decision:
+    """Without a driver nothing new is known of the number: what is on the node stays."""
+    expected = expected_gpus(snapshot)
+    if none is None or (expected and not is_driverless(snapshot)):
+        return value(expected)
+    return Keep(reason=none.reason, otherwise=str(expected)) if expected else none
 
 
 def expected_gpus(snapshot: NodeSnapshot) -> int:

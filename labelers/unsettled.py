@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decisions while a GPU may yet give its first answer: no label changes on account of it.
+"""Decisions while a GPU, or what the Node knew before, is waited for: no label changes for it.
 
 A Node that has no labels yet gets what is known from the other GPUs. Its health is left out: the
-GPU that is waited for may hang. Pure.
+GPU that is waited for may hang, and there may be more GPUs than those that are known. Pure.
 """
 
 from __future__ import annotations
@@ -14,17 +14,20 @@ from discovery.model import GpuState, NodeSnapshot
 from labelers.decision import Decision, Decisions, Keep, written
 
 _HEALTH = frozenset(key.name for key in keys.HEALTHS)
-_REASON = "the first answer of a GPU is being waited for"
 
 
-def is_unsettled(snapshot: NodeSnapshot) -> bool:
-    """Whether the first answer of a GPU is being waited for."""
-    return any(gpu.state is GpuState.INITIALISING for gpu in snapshot.gpus)
+def why_unsettled(snapshot: NodeSnapshot) -> str:
+    """What is being waited for, as a sentence; empty where nothing is."""
+    if any(gpu.state is GpuState.INITIALISING for gpu in snapshot.gpus):
+        return "the first answer of a GPU is being waited for"
+    if snapshot.awaits_record and snapshot.settling:
+        return "what the Node knew of its GPUs before has not been read yet"
+    return ""
 
 
-def kept(decisions: Decisions) -> Mapping[str, Decision]:
-    """The decisions as they hold while :func:`is_unsettled`: what is on the Node stays."""
+def kept(decisions: Decisions, why: str) -> Mapping[str, Decision]:
+    """The decisions as they hold while ``why`` is so: what is on the Node stays."""
     return {
-        key: Keep(reason=_REASON, otherwise=None if key in _HEALTH else written(decision))
+        key: Keep(reason=why, otherwise=None if key in _HEALTH else written(decision))
         for key, decision in decisions.items()
     }

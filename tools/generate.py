@@ -20,6 +20,7 @@ from typing import Any
 import msgspec
 
 from api import (
+    known_gpus_annotation,
     mig_grant_annotation,
     mig_request_annotation,
     mig_status_annotation,
@@ -30,6 +31,7 @@ from discovery.model import NodeSnapshot
 from tools import (
     chart,
     command_pages,
+    gpu_counts_tables,
     key_tables,
     live_views,
     metric_tables,
@@ -54,6 +56,7 @@ SECTIONS: Mapping[str, Callable[..., str]] = {
     "explain": command_pages.explain_sample,
     "figures": figures,
     "findings": lambda subject: table(*finding_rows(subject)),
+    "gpu-counts": gpu_counts_tables.gpu_counts_table,
     "health": key_tables.health_table,
     "labels": key_tables.label_table,
     "licenses": license_table,
@@ -119,6 +122,7 @@ def schemas() -> Mapping[str, Any]:
     """JSON Schemas by file name."""
     return {
         "topology.schema.json": _cleaned(topology_annotation.json_schema()),
+        "known-gpus.schema.json": _cleaned(known_gpus_annotation.json_schema()),
         "state.schema.json": _cleaned(state_annotation.json_schema()),
         "mig-status.schema.json": _cleaned(mig_status_annotation.json_schema()),
         "mig-request.schema.json": _cleaned(mig_request_annotation.json_schema()),

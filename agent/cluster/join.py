@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 
+from agent.cluster.gpus_before import GpusBefore
 from agent.cluster.membership import Cluster, Member
 from agent.cluster.start_turn import StartTurn
 from agent.layouts.layout_judge import LayoutEdges
@@ -107,6 +108,7 @@ def joined(
     *,
     turn: StartTurn,
     latest: LatestMetrics,
+    before: GpusBefore,
     hold: Callable[[tuple[str, ...]], None],
     clear_xids: Callable[[str | None], bool],
     hasten: Callable[[str], None],
@@ -117,8 +119,8 @@ def joined(
 
     All of it waits for the ``turn``, whose request is one of the cluster's ticks.
 
-    ``hold``, ``clear_xids`` and ``hasten`` are as :class:`Cluster` has them; ``layouts`` None:
-    nobody looks after MIG layouts. A server that does not answer is waited for.
+    ``before``, ``hold``, ``clear_xids`` and ``hasten`` are as :class:`Cluster` has them;
+    ``layouts`` None: nobody looks after MIG layouts. A server that does not answer is waited for.
     """
     slices = ResourceSlices()
     watch = None
@@ -145,6 +147,7 @@ def joined(
         hold=hold,
         clear_xids=clear_xids,
         hasten=hasten,
+        before=before,
         layouts=watch,
         rolled_back=read_anew,
         wall=time.time,

@@ -16,10 +16,11 @@ from pathlib import Path
 
 from agent.cluster.confinement import Confinement, ConfinementCheck, PolicyVerdict
 from agent.cluster.feature_sink import FeatureSink
+from agent.cluster.gpus_before import GpusBefore
 from agent.cluster.heartbeat import Heartbeat
 from agent.cluster.node_sink import NodeSink
 from agent.cluster.pod_state import PodState
-from agent.cluster.release_signals import ReleaseSignals
+from agent.cluster.release_signals import ReleaseSignals, is_there
 from agent.cluster.sink_reports import SinkReports
 from agent.cluster.start_turn import StartTurn
 from agent.layouts.layout_watch import LayoutWatch
@@ -74,6 +75,7 @@ class Cluster:
         hold: Callable[[tuple[str, ...]], None],
         clear_xids: Callable[[str | None], bool],
         hasten: Callable[[str], None],
+        before: GpusBefore,
         layouts: LayoutWatch | None = None,
         rolled_back: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
@@ -87,9 +89,10 @@ class Cluster:
         which the GPUs are to be left alone, none when they no longer are; ``clear_xids`` gets the
         Node's wish to clear XIDs again and again, and returns whether it changed anything;
         ``hasten`` runs another tick soon, by its name: one of :attr:`ticks`, ``pods``, which asks
-        the kubelet again, or ``discover``. ``layouts``: what becomes of a MIG layout that the Node
-        asks for; None: nobody looks after that. ``rolled_back`` is called when an answer proves
-        that the API server's store was put back to a backup.
+        the kubelet again, or ``discover``. ``before``: what the Node knew of its GPUs when it was
+        first seen. ``layouts``: what becomes of a MIG layout that the Node asks for; None: nobody
+        looks after that. ``rolled_back`` is called when an answer proves that the API server's
+        store was put back to a backup.
         ``clock`` is monotonic, the one of the ticks; ``wall`` is Unix time, only shown.
         """
         self._member = member
@@ -99,6 +102,7 @@ class Cluster:
         self._clear_xids = clear_xids
         self._hasten = hasten
         self._clock = clock
+        self._before = before
         self._layouts = layouts
         self._wanted: NodeDecision | None = None
         off = Absent(reason="nobody looks after MIG layouts")
@@ -180,8 +184,11 @@ class Cluster:
         }
 
     def want(self, wanted: NodeDecision) -> None:
-        """Have the cluster show this from now on."""
+        """Have the cluster show this from now on, unless it lacks what the Node knew before."""
+        if wanted.awaits_record:
+            return
         self._wanted = wanted
+        self._report_new_count(wanted.annotations)
         self._hand_over(wanted)
         self._soon("node", "feature")
 
@@ -214,7 +221,7 @@ class Cluster:
 
     def check_causes(self, _now: float) -> float:
         """Check what a person or another program asks for; the seconds until the next time."""
-        causes = self._releases.causes(self._node, _is_there(self._ready_file))
+        causes = self._releases.causes(self._node, is_there(self._ready_file))
         if self._layouts is not None:
             causes += self._layouts.release_causes
         unknown = self._node is None and not (causes or self._causes)
@@ -338,8 +345,15 @@ class Cluster:
         text: str | None = annotations.get(key)
         return text
 
+    def _report_new_count(self, decided: Decisions) -> None:
+        known = self._annotation(keys.KNOWN_GPUS)
+        change = self._before.change(known, decided.get(keys.KNOWN_GPUS))
+        if change is not None and self._sink != "none":
+            self._event("GPUCountChanged", change.note, warning=change.now < change.before)
+
     def _node_changed(self, node: Object | None) -> None:
         self._node = node
+        self._before.saw(self._annotation(keys.KNOWN_GPUS))
         self._show_layouts(node)
         self._node_sink.saw(node)
         if self._feature_sink is not None:
@@ -381,11 +395,3 @@ class Cluster:
         meta = self._node["metadata"]
         about = {"apiVersion": "v1", "kind": "Node", "name": meta["name"], "uid": meta["uid"]}
         self._events.record(about, reason=reason, action="Publish", note=note, warning=warning)
-
-
-def _is_there(file: Path) -> bool | None:
-    """Whether the file exists; None where that is not known."""
-    try:
-        return file.exists()
-    except OSError:
-        return None

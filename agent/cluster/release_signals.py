@@ -2,13 +2,15 @@
 """Why the GPUs are to be left alone, as the Node and the GPU operator's file ask for it.
 
 Nobody's driver upgrade or MIG change may wait for an agent that holds NVML handles.
-Pure, but for what has to be remembered. Source: NVIDIA/gpu-operator, controllers/state_manager.go
-(the labels); NVIDIA/mig-parted v0.15, pkg/mig/reconfigure; NVIDIA/k8s-driver-manager.
+Pure, but for what has to be remembered and :func:`is_there`.
+Source: NVIDIA/gpu-operator, controllers/state_manager.go (the labels); NVIDIA/mig-parted v0.15,
+pkg/mig/reconfigure; NVIDIA/k8s-driver-manager.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from api import keys, names
@@ -70,3 +72,11 @@ def _of_node(meta: Mapping[str, Any], manager: str) -> Iterator[str]:
 def _short(text: str) -> str:
     """What somebody wrote, on one line."""
     return " ".join(text.split())[:_LONGEST_TEXT]
+
+
+def is_there(file: Path) -> bool | None:
+    """Whether the file exists; None where that is not known."""
+    try:
+        return file.exists()
+    except OSError:
+        return None

@@ -115,8 +115,11 @@ class DeviceReader:
             counts = self._known_gpus.expect(head.listed, head.elsewhere, now, head.counts)
             gpus = self._known_gpus.described(head.listed, read, self._children.quarantine, awaited)
             settling = self._known_gpus.settling(now)
+            awaits = self._known_gpus.awaits_record
             driver = self._known_gpus.driver(head.driver)
-        return DiscoveryResult(driver=driver, gpus=gpus, counts=counts, settling=settling)
+        return DiscoveryResult(
+            driver=driver, gpus=gpus, counts=counts, settling=settling, awaits_record=awaits
+        )
 
     def sample(self, groups: Iterable[ReadingGroup] = ()) -> tuple[GpuSample, ...]:
         """Readings of the GPUs that answer: those always made, and those of ``groups``.

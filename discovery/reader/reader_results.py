@@ -20,6 +20,8 @@ class DiscoveryResult:
     counts: GpuCounts = NO_GPUS
     settling: bool = False
     """A GPU among them may yet give its first answer."""
+    awaits_record: bool = False
+    """There may be more of them: see :meth:`KnownGpus.await_record`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

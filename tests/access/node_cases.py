@@ -521,7 +521,12 @@ ALLOWED = {
     "annotations": [
         *(
             Case(name=key, ask=merge(NODE, annotation(key)))
-            for key in ("gpuscape.io/topology", "gpuscape.io/mig-request", "gpuscape.io/mig-status")
+            for key in (
+                "gpuscape.io/topology",
+                "gpuscape.io/known-gpus",
+                "gpuscape.io/mig-request",
+                "gpuscape.io/mig-status",
+            )
         ),
         Case(
             name="topology of 8,192 characters",

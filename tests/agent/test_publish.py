@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from agent.publish import NodeDecision, Publisher, to_feature_file, to_stream
+from api import keys
 from base.errors import Permanent, Transient
 from discovery.model import Driver, Gap, GpuState, Reason
 from labelers.decision import Decisions, Keep, Value
@@ -147,3 +148,28 @@ def test_the_feature_file_has_the_labels_and_keeps_those_to_be_kept(tmp_path: Pa
     sink(NodeDecision(labels={COUNT: Keep(reason="not known now")}, annotations={}))
     lines = [it for it in file.read_text().splitlines() if not it.startswith("#")]
     assert lines == [f"{COUNT}=2"]
+
+
+@pytest.mark.parametrize(
+    ("settling", "count", "health"), [(True, "8", "unhealthy"), (False, "1", "healthy")]
+)
+def test_while_the_node_is_not_read_no_label_changes_for_a_minute(
+    settling: bool, count: str, health: str
+) -> None:
+    """There may be more GPUs than these; the cluster is not written to, however long it takes."""
+    taken = Taken()
+    publisher = Publisher(LabelSettings(), {"file": taken})
+    lost = build.node([*map(build.gpu, range(7)), build.silent(7, model="MOCKMODEL")])
+    publisher.publish(lost)
+    early = build.node([GPU], awaits_record=True, settling=settling)
+    publisher.publish(early)
+    assert (taken.labels[COUNT], taken.labels[keys.HEALTH]) == (count, health)
+    assert [it.awaits_record for it in taken.decided] == [False, True]
+
+
+def test_a_sink_without_labels_gets_what_is_known_while_the_node_is_not_read() -> None:
+    taken = Taken()
+    early = build.node([GPU], awaits_record=True, settling=True)
+    Publisher(LabelSettings(), {"file": taken}).publish(early)
+    assert taken.labels[COUNT] == "1"
+    assert keys.HEALTH not in taken.labels

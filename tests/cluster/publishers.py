@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
+from agent.cluster.gpus_before import GpusBefore
 from agent.cluster.membership import Cluster, Member
 from agent.cluster.start_turn import StartTurn
 from agent.podresources.model import ContainerDevices, PodDevices, ResourceDevices
@@ -15,6 +16,7 @@ from agent.pods.kubelet_pods import KubeletPods
 from agent.publish import NodeDecision
 from api import names
 from base.runtime import Tick
+from discovery.known_gpus import KnownGpus
 from discovery.model import NodeSnapshot
 from exporters.gpuscape.agent_metrics import AgentMetrics
 from kube.api import Api
@@ -107,6 +109,7 @@ class Publisher:
             hold=self._hold,
             clear_xids=lambda _wish: False,
             hasten=hasten,
+            before=GpusBefore(KnownGpus(), boot=""),
             clock=clock,
             uniform=uniform,
         )

@@ -25,7 +25,7 @@ from labelers.groups.rule_fields import FIELDS, combined, field_decisions
 from labelers.groups.rule_labels import rule_labels
 from labelers.label_rules import LabelRule, RuleEntry
 from labelers.label_settings import LabelSettings
-from labelers.unsettled import is_unsettled, kept
+from labelers.unsettled import kept, why_unsettled
 from tests import build
 from tests.observed import observed
 
@@ -205,11 +205,11 @@ def test_a_fact_is_gone_only_where_every_gpu_says_that_it_has_none(
 
 def test_one_gpu_whose_first_answer_is_awaited_is_enough_to_keep_every_label() -> None:
     awaited = build.silent(1, GpuState.INITIALISING)
-    assert is_unsettled(build.node([build.gpu(0), awaited]))
-    assert is_unsettled(build.node([awaited]))
-    assert not is_unsettled(build.node([build.gpu(0), build.silent(1)]))
-    assert not is_unsettled(build.node([]))
-    found = kept({"nvidia.com/gpu.count": SURE, "gpuscape.io/gpu.health": SURE, "x": GONE})
+    assert why_unsettled(build.node([build.gpu(0), awaited]))
+    assert why_unsettled(build.node([awaited]))
+    assert not why_unsettled(build.node([build.gpu(0), build.silent(1)]))
+    assert not why_unsettled(build.node([]))
+    found = kept({"nvidia.com/gpu.count": SURE, "gpuscape.io/gpu.health": SURE, "x": GONE}, "why")
     assert {key: written(it) for key, it in found.items()} == {
         "nvidia.com/gpu.count": "8",
         "gpuscape.io/gpu.health": None,

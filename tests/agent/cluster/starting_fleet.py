@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from agent.cluster.gpus_before import GpusBefore
 from agent.cluster.join import BURST, REQUESTS_PER_SECOND
 from agent.cluster.membership import Cluster, Member
 from agent.cluster.start_turn import StartTurn
@@ -26,6 +27,7 @@ from agent.publish import NodeDecision
 from api import keys, names
 from base.backoff import Backoff
 from base.runtime import Tick
+from discovery.known_gpus import KnownGpus
 from kube.api import DAEMON_SETS, LEASES, ApiResource, Object, Watch
 from kube.api_errors import AdmissionRefused, ApiError, Busy, NotFound
 from kube.follower import ObjectSeen
@@ -214,6 +216,7 @@ class StartingAgent:
             hold=lambda _causes: None,
             clear_xids=lambda _wish: False,
             hasten=self.hasten,
+            before=GpusBefore(KnownGpus(), boot=""),
             clock=self.clock,
             uniform=uniform,
         )

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from agent.cluster.confinement import CORE
+from agent.cluster.gpus_before import GpusBefore
 from agent.cluster.membership import Cluster, Member
 from agent.cluster.start_turn import StartTurn
 from agent.layouts.enforced_layouts import CAUSE, EnforceEdges
@@ -20,6 +21,7 @@ from agent.pods.kubelet_pods import KubeletPods
 from agent.publish import NodeDecision
 from api import (
     keys,
+    known_gpus_annotation,
     mig_grant_annotation,
     mig_request_annotation,
     mig_status_annotation,
@@ -38,6 +40,7 @@ from api.actuator_messages import (
 from api.mig_grant_annotation import GrantPhase, MigGrantAnnotation
 from api.mig_status_annotation import GpuChangeStatus, MigStatusAnnotation
 from base.errors import Transient
+from discovery.known_gpus import KnownGpus
 from discovery.mig_state import MigGpu
 from discovery.model import GpuState, Mode, NodeSnapshot
 from exporters.gpuscape.agent_metrics import AgentMetrics
@@ -55,6 +58,8 @@ from tests.mig.naive_gpu import mig_gpu
 
 NODE, NAMESPACE, MINUTE = "node-a", "gpuscape", 60.0
 COUNT = "nvidia.com/gpu.count"
+BOOT = "8f4f4a6c-6a3e-4a44-9a55-0b2f7f9c1d10"
+OTHER_BOOT = "5e6ea2c4-4cb4-4b0c-9a30-1d1b6a2a7b11"
 
 
 class Policies:
@@ -117,6 +122,7 @@ class Scene:
         self.on_hasten: Callable[[str], None] = lambda _tick: None
         self.runtime: VirtualRuntime | None = None
         self.own = AgentMetrics("0", self._clock)
+        self.known_gpus = KnownGpus()
         self.mig_read: tuple[MigGpu, ...] = ()
         edges = LayoutEdges(
             read=lambda: self.mig_read, snapshot=lambda: self.snapshot, enforce=enforce
@@ -138,6 +144,7 @@ class Scene:
             hold=self.held.append,
             clear_xids=self._clear_xids,
             hasten=self._hasten,
+            before=GpusBefore(self.known_gpus, BOOT),
             layouts=LayoutWatch(edges, clock=self._clock) if layouts else None,
             clock=self._clock,
             wall=lambda: 1_700_000_000.0,
@@ -180,7 +187,7 @@ class Scene:
         assert self.snapshot is not None
         self.cluster.want(
             NodeDecision(
-                labels={COUNT: Value(text=count)}, annotations=node_annotations(self.snapshot)
+                labels={COUNT: Value(text=count)}, annotations=node_annotations(self.snapshot, BOOT)
             )
         )
 
@@ -250,6 +257,7 @@ def test_nothing_at_all_is_written_while_a_policy_does_not_hold(scene: Scene, in
 def test_a_label_that_is_refused_shows_in_the_metrics_and_as_an_event(scene: Scene) -> None:
     scene.api.refuse("theirs", lambda call: call.resource is NODES and COUNT in str(call.body))
     scene.start()
+    scene.run(3 * MINUTE)
     assert keys.TOPOLOGY in scene.node()["annotations"]
     assert COUNT not in (scene.node().get("labels") or {})
     assert scene.metric("gpuscape_keys_refused", object="Node") == 1
@@ -553,6 +561,7 @@ def test_an_event_that_is_refused_is_counted(scene: Scene) -> None:
     scene.policies.holding.remove(names.AGENT_NODE_FEATURE)
     scene.api.refuse("ours", lambda call: call.resource is NODES and COUNT in str(call.body))
     scene.start()
+    scene.run(3 * MINUTE)
     assert scene.metric("gpuscape_events_dropped_total") == 1
 
 
@@ -819,3 +828,50 @@ def test_labels_that_a_store_lost_when_it_was_put_back_come_back_with_the_watch(
     assert keys.TOPOLOGY in scene.node()["annotations"]
     assert scene.shown().ok == "3"
     assert scene.metric("gpuscape_source_up", source="kubernetes") == 1
+
+
+def known_gpus(count: int, boot: str) -> dict[str, str]:
+    """The annotation of so many GPUs."""
+    bus_ids = [build.gpu(place).bus_id for place in range(count)]
+    known = known_gpus_annotation.known_gpus(boot, bus_ids, count)
+    return {keys.KNOWN_GPUS: known_gpus_annotation.encode(known)}
+
+
+def test_nothing_is_written_of_a_snapshot_that_lacks_what_the_node_knew(tmp_path: Path) -> None:
+    """It may have a GPU less; what is decided next has the Node's, and is written."""
+    early = NodeDecision(labels={COUNT: Value(text="7")}, annotations={}, awaits_record=True)
+    scene = Scene(ready=tmp_path / "none")
+    scene.see()
+    scene.cluster.want(early)
+    scene.run()
+    assert COUNT not in (scene.node().get("labels") or {})
+    scene.want("8")
+    scene.run()
+    assert scene.node()["labels"][COUNT] == "8"
+
+
+@pytest.mark.parametrize(
+    ("sink", "boot", "count", "notes"),
+    [
+        ("node", OTHER_BOOT, 3, ["this Node has 2 GPUs, and had 3 before it was booted"]),
+        ("nodefeature", OTHER_BOOT, 3, ["this Node has 2 GPUs, and had 3 before it was booted"]),
+        ("none", OTHER_BOOT, 3, []),
+        ("node", OTHER_BOOT, 2, []),
+        ("node", BOOT, 3, []),
+    ],
+)
+def test_another_number_of_gpus_after_a_boot_is_an_event_and_replaces_the_old_one(
+    tmp_path: Path, sink: str, boot: str, count: int, notes: list[str]
+) -> None:
+    scene = Scene(ready=tmp_path / "none", sink=sink)
+    assert scene.snapshot is not None
+    scene.see(annotations=known_gpus(count, boot))
+    for _ in range(3):
+        scene.want()
+        scene.run()
+    found = [it for it in scene.api.server.objects(EVENTS) if it["reason"] == "GPUCountChanged"]
+    assert [it["note"].partition(":")[0] for it in found] == notes
+    assert {it["type"] for it in found} <= {"Warning"}
+    written = scene.node()["annotations"]
+    now = known_gpus(2, BOOT) if sink != "none" else known_gpus(count, boot)
+    assert {keys.KNOWN_GPUS: written[keys.KNOWN_GPUS]} == now
