@@ -3,11 +3,14 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
+from tests.deploy.dockerfile import REPOSITORY
+from tools import package_lists
 from tools.markdown import table
 
 PAGE = "by hand\n\n<!-- generated: labels -->\n{}<!-- end -->\n\nby hand too\n"
@@ -15,9 +18,12 @@ PAGE = "by hand\n\n<!-- generated: labels -->\n{}<!-- end -->\n\nby hand too\n"
 
 @pytest.fixture
 def project(generate_tool: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """An otherwise empty project whose README has one section, not yet filled."""
+    """A project whose README has one section, not yet filled; else it has the lists of packages."""
     (tmp_path / "docs").mkdir()
     (tmp_path / "README.md").write_text(PAGE.format("old\n"))
+    for path in (package_lists.PROJECT, package_lists.IGNORED, package_lists.IMAGE):
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(REPOSITORY / path, tmp_path / path)
     monkeypatch.setattr(generate_tool, "ROOT", tmp_path)
     return tmp_path
 
