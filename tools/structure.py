@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from gpuscape.isolation import PACKAGES
+from tools.purity import impurities
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 PAGE: Final = ROOT / "docs" / "structure.md"
@@ -47,6 +48,8 @@ class Module:
     imports: frozenset[str]
     """Full names that it imports anywhere: in functions and for types alone, too."""
     vague: Counter[str]
+    impurities: tuple[str, ...]
+    """What belies the word Pure in its docstring."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +68,8 @@ class Structure:
     large: Mapping[str, int]
     """Folder to the number of its modules, above the limit."""
     vague: Mapping[str, int]
+    impure: Mapping[str, Sequence[str]]
+    """Path of a module that says Pure to what belies that."""
 
 
 def main() -> int:
@@ -103,6 +108,7 @@ def structure(modules: Sequence[Module]) -> Structure:
         circles=circles(imports(modules)),
         large={path: count for path, count in sorted(folders.items()) if count > MOST_MODULES},
         vague=sum((module.vague for module in modules), Counter[str]()),
+        impure={each.path: each.impurities for each in modules if each.impurities},
     )
 
 
@@ -143,6 +149,8 @@ def faults(product: Structure) -> Iterator[str]:
         yield f"these modules import each other: {', '.join(circle)}"
     for folder, count in product.large.items():
         yield f"{folder} has {count} modules: give its subjects folders"
+    for path, reasons in product.impure.items():
+        yield f"{path} says Pure and {', '.join(reasons)}: mend it or its docstring"
 
 
 def report(product: Structure, tests: Structure) -> str:
@@ -155,6 +163,7 @@ def report(product: Structure, tests: Structure) -> str:
         (f"modules above {MOST_LINES} lines", 0, lambda each: len(each.long)),
         ("import circles", 0, lambda each: len(each.circles)),
         (f"folders above {MOST_MODULES} modules", 0, lambda each: len(each.large)),
+        ("modules that say Pure and are not", 0, lambda each: len(each.impure)),
         (f"{', '.join(VAGUE)} in text", "", lambda each: sum(each.vague.values())),
     ]
     lines = ["| figure | limit | product | tests and tools |", "| --- | --- | --- | --- |"]
@@ -183,6 +192,7 @@ def _module(path: Path, root: Path) -> Module:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
         ),
         imports=frozenset(_imports(tree)),
+        impurities=tuple(impurities(tree)),
         vague=Counter(re.findall(rf"\b(?:{'|'.join(VAGUE)})\b", " ".join(_texts(text, tree)))),
     )
 

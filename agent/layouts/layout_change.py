@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The life of a request for a change of MIG layouts, from the wish to its one end. Pure.
+"""The life of a request for a change of MIG layouts, from the wish to its one end.
 
 What the Node shows outlives an agent, and what the actuator's journal has outlives both; the rest
 is worked out anew at each step. Safety: the actuator is asked for a change only with leave for the

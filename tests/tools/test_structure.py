@@ -52,6 +52,11 @@ def test_a_small_tree_has_no_faults(tmp_path: Path) -> None:
         ),
         ("house/roof.py", "\n" * (MOST_LINES + 1), f"house/roof.py has {MOST_LINES + 1} lines"),
         (
+            "house/roof.py",
+            '"""A roof. Pure."""\nimport time\n',
+            "house/roof.py says Pure and imports time",
+        ),
+        (
             "house/wall.py",
             "from house.door import Door",
             "import each other: house.door, house.wall",
