@@ -29,6 +29,10 @@ MOST_LINES: Final = 400
 MOST_MODULES: Final = 20
 """Directly in one folder, ``__init__.py`` included."""
 MOST_AMBIGUOUS: Final = 20
+MOST_SHARED_FUNCTIONS: Final = 95
+MOST_SHARED_FILES: Final = 13
+"""Names that several modules have for public functions, and names of several files: both limits
+only fall."""
 REASONS: Final[Mapping[str, str]] = {}
 """Why a public class name may stand for two things."""
 VAGUE: Final = ("told", "tell", "tells", "said", "heard", "beside")
@@ -45,6 +49,8 @@ class Module:
     lines: int
     classes: tuple[str, ...]
     """Public ones, nested ones included."""
+    functions: tuple[str, ...]
+    """Public ones of the module itself."""
     imports: frozenset[str]
     """Full names that it imports anywhere: in functions and for types alone, too."""
     vague: Counter[str]
@@ -61,6 +67,10 @@ class Structure:
     classes: int
     ambiguous: Mapping[str, Sequence[str]]
     """Public class name to the modules that define it, where there are several."""
+    shared_functions: int
+    """Names of public functions that several modules define."""
+    shared_files: int
+    """Names that several files have, ``__init__.py`` aside."""
     long: Mapping[str, int]
     """Path of a module to its lines, above the limit."""
     circles: Sequence[Sequence[str]]
@@ -104,6 +114,10 @@ def structure(modules: Sequence[Module]) -> Structure:
         lines=sum(module.lines for module in modules),
         classes=len(defined),
         ambiguous={name: where for name, where in sorted(defined.items()) if len(where) > 1},
+        shared_functions=_shared(name for each in modules for name in {*each.functions}),
+        shared_files=_shared(
+            name for each in modules if (name := Path(each.path).name) != "__init__.py"
+        ),
         long={each.path: each.lines for each in modules if each.lines > MOST_LINES},
         circles=circles(imports(modules)),
         large={path: count for path, count in sorted(folders.items()) if count > MOST_MODULES},
@@ -143,6 +157,12 @@ def faults(product: Structure) -> Iterator[str]:
             yield f"class {name} stands in {', '.join(where)}: rename it, or give the reason here"
     if len(product.ambiguous) > MOST_AMBIGUOUS:
         yield f"{len(product.ambiguous)} class names stand for several classes: rename some"
+    for count, most, what in (
+        (product.shared_functions, MOST_SHARED_FUNCTIONS, "public functions of several modules"),
+        (product.shared_files, MOST_SHARED_FILES, "several files"),
+    ):
+        if count > most:
+            yield f"{count} names are those of {what}, more than {most}: rename the newest"
     for path, lines in product.long.items():
         yield f"{path} has {lines} lines: look for its second subject"
     for circle in product.circles:
@@ -160,6 +180,12 @@ def report(product: Structure, tests: Structure) -> str:
         ("lines", "", lambda each: each.lines),
         ("public class names", "", lambda each: each.classes),
         ("of them defined several times", MOST_AMBIGUOUS, lambda each: len(each.ambiguous)),
+        (
+            "names of public functions in several modules",
+            MOST_SHARED_FUNCTIONS,
+            lambda each: each.shared_functions,
+        ),
+        ("names of several files", MOST_SHARED_FILES, lambda each: each.shared_files),
         (f"modules above {MOST_LINES} lines", 0, lambda each: len(each.long)),
         ("import circles", 0, lambda each: len(each.circles)),
         (f"folders above {MOST_MODULES} modules", 0, lambda each: len(each.large)),
@@ -191,10 +217,20 @@ def _module(path: Path, root: Path) -> Module:
             for node in ast.walk(tree)
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
         ),
+        functions=tuple(
+            node.name
+            for node in tree.body
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+            and not node.name.startswith("_")
+        ),
         imports=frozenset(_imports(tree)),
         impurities=tuple(impurities(tree)),
         vague=Counter(re.findall(rf"\b(?:{'|'.join(VAGUE)})\b", " ".join(_texts(text, tree)))),
     )
+
+
+def _shared(names: Iterable[str]) -> int:
+    return sum(count > 1 for count in Counter(names).values())
 
 
 def _imports(tree: ast.Module) -> Iterator[str]:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from tools.structure import (
     MOST_LINES,
     MOST_MODULES,
+    MOST_SHARED_FUNCTIONS,
     PRODUCT,
     ROOT,
     Structure,
@@ -102,3 +104,15 @@ def test_names_that_stand_twice_are_in_the_report(tmp_path: Path) -> None:
 def test_every_folder_that_is_shipped_is_product() -> None:
     shipped = {path.parent.name for path in ROOT.glob("*/__init__.py")} - {"tests", "tools"}
     assert shipped <= set(PRODUCT)
+
+
+def test_names_of_several_modules_are_counted_and_may_not_become_more(tmp_path: Path) -> None:
+    doors = {f"house/{folder}/door.py": "def open(): ...\ndef _lock(): ...\n" for folder in "abc"}
+    found = tree(tmp_path, SMALL | doors | {"house/a/__init__.py": "", "house/b/__init__.py": ""})
+    crowd = replace(found, shared_functions=MOST_SHARED_FUNCTIONS + 1, shared_files=99)
+
+    assert (found.shared_functions, found.shared_files) == (1, 1)
+    assert [fault.partition(":")[0] for fault in faults(crowd)] == [
+        "96 names are those of public functions of several modules, more than 95",
+        "99 names are those of several files, more than 13",
+    ]
