@@ -17,6 +17,7 @@ from api.state_annotation import StateAnnotation, pod_key
 from cli.main import main
 from tests.cli.mig.preview.preview_objects import GPU, gpu_spec, node, template
 from tests.cli.mig.preview.test_agent_terms import with_setting
+from tests.controlplane.definitions import wait_until_served
 from tests.controlplane.plane import MERGE_PATCH, Object, Plane
 
 pytestmark = pytest.mark.cluster
@@ -192,7 +193,7 @@ def _add_kinds(plane: Plane) -> None:
         }
         path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
         plane.demand("POST", path, definition)
-    plane.kubectl("wait", "--for=condition=Established", "--timeout=60s", "crd", "--all")
+    wait_until_served(plane, "crd", "--all")
 
 
 _APPROVED = {"api-approved.kubernetes.io": "unapproved, for a test"}

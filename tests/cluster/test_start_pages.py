@@ -15,6 +15,7 @@ from api import names
 from tests import pages
 from tests.cluster.scheduling import run
 from tests.controlplane.builds import binaries
+from tests.controlplane.definitions import wait_until_served
 from tests.controlplane.families import PROMETHEUS
 from tests.controlplane.plane import Plane
 from tests.kubelet import play
@@ -75,7 +76,7 @@ def test_an_admin_and_an_sre_install_look_and_remove(tmp_path: Path) -> None:
     with Plane.start(tmp_path / "plane", controller_manager=False) as plane:
         for file in sorted(binaries(PROMETHEUS).glob("*.yaml")):
             plane.kubectl("create", "-f", file)
-        plane.kubectl("wait", "--for=condition=Established", "--timeout=60s", "crd", "--all")
+        wait_until_served(plane, "crd", "--all")
         run(plane, pages.marked(ADMIN, "install"), clone)
         (container,) = plane.demand("GET", daemonset)["spec"]["template"]["spec"]["containers"]
         assert container["image"].startswith("registry.example/gpuscape:")

@@ -13,6 +13,7 @@ from typing import Any, Self
 
 from tests.controlplane import components
 from tests.controlplane.builds import binaries
+from tests.controlplane.definitions import wait_until_served
 from tests.controlplane.families import CONTROLLER_MANAGER_MINOR, ETCD, KUBERNETES, KWOK, NFD
 from tests.controlplane.pki import Pki
 from tests.controlplane.plane import Plane
@@ -154,7 +155,7 @@ def install_node_features(plane: Plane) -> None:
     """Have the resource definitions of node-feature-discovery in the cluster, ready for use."""
     resources = ("-f", binaries(NFD) / "nfd-api-crds.yaml")
     plane.kubectl("apply", "--server-side", *resources)
-    plane.kubectl("wait", "--for=condition=Established", *resources)
+    wait_until_served(plane, *resources)
 
 
 def start_nfd_master(plane: Plane, programs: Programs, namespaces: Collection[str] = ()) -> None:

@@ -14,6 +14,7 @@ import yaml
 from api import names
 from tests.agent.agent_process import until
 from tests.controlplane.builds import binaries
+from tests.controlplane.definitions import wait_until_served
 from tests.controlplane.families import MINORS, PROMETHEUS
 from tests.controlplane.plane import Plane
 from tests.controlplane.reused_planes import reused_planes
@@ -93,8 +94,7 @@ def planes(
         for kind in DEFINITIONS:
             definition = binaries(PROMETHEUS) / f"monitoring.coreos.com_{kind}.yaml"
             plane.kubectl("apply", "--server-side", "-f", definition)
-            there = ("--for=condition=Established", f"crd/{kind}.monitoring.coreos.com")
-            plane.kubectl("wait", f"--timeout={PATIENCE_SECONDS:.0f}s", *there)
+            wait_until_served(plane, f"crd/{kind}.monitoring.coreos.com")
         plane.account(NAMESPACE, "default")
 
     options = {"minor": request.param, "controller_manager": False}

@@ -18,6 +18,7 @@ from scheduler.extender.tls import ServerTls, TlsFiles
 from tests.cluster.certificates import SECRETS
 from tests.cluster.scheduling import SERVICE
 from tests.controlplane.builds import binaries
+from tests.controlplane.definitions import wait_until_served
 from tests.controlplane.families import PROMETHEUS
 from tests.controlplane.plane import MERGE_PATCH, Object, Plane
 from tests.deploy.daemonset import DEPLOY, daemonset
@@ -55,7 +56,7 @@ def cluster(fleet: Fleet, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     with Plane.start(folder, controller_manager=False) as plane:
         for file in sorted(binaries(PROMETHEUS).glob("*.yaml")):
             plane.kubectl("create", "-f", file)
-        plane.kubectl("wait", "--for=condition=Established", "--timeout=60s", "crd", "--all")
+        wait_until_served(plane, "crd", "--all")
         plane.account(names.NAMESPACE, names.AGENT)
         for node, port in fleet.ports.items():
             add_agent(plane, node, port)
