@@ -30,7 +30,7 @@ _spare_rows = partial(
 
 
 def _cuda(reading: DcgmReading) -> int | None:
-    """As the CUDA runtime writes it."""
+    """Newest CUDA of the driver, as the CUDA runtime writes it."""
     version = reading.driver.cuda_version
     return None if version is None else 1000 * version[0] + 10 * version[1]
 

@@ -37,7 +37,7 @@ MOST_LINES = 10_000
 LABEL = "label"
 _TYPES_OF_NUMBERS = f"{', '.join(MetricType)} or {LABEL}"
 _TYPES_OF_COUNTS = " or ".join(MetricType)
-"""Of families with several series for a device."""
+"""Types of families that have several series for a device."""
 _TYPES = frozenset(("gauge", "counter", "histogram", "summary", LABEL))
 """Types that dcgm-exporter takes for any field."""
 _PREFIXES = ("DCGM_", "dcgm_")

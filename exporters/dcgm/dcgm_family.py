@@ -183,7 +183,7 @@ class LabelRow:
     renamed: str | None = None
     help: str
     value: Callable[[DcgmReading], str | None]
-    """Of the series' device. None: the label is left out."""
+    """What the label says of a series' device; None: the label is left out."""
     group: ReadingGroup | None = None
     """The readings it needs; None: those that are always made."""
     of_instances: bool = True

@@ -288,7 +288,10 @@ def _readings_of(
     before: GpuSample | None,
     indices: Mapping[str, int],
 ) -> dict[Entity, DcgmReading]:
-    """The same of one GPU; ``indices`` are those of the GPUs that are shown, by bus id."""
+    """What the values of one GPU and its instances are computed from.
+
+    ``indices`` are those of the GPUs that are shown, by bus id.
+    """
     links = {link.link: link for link in sample.links}
     links_before = {link.link: link for link in before.links} if before else {}
     common = partial(

@@ -94,7 +94,7 @@ class ClusterFacts:
     agent_image: str
     """As the agent's DaemonSet names it; empty where that is not known."""
     counters: CountersConfig | Unread | None = None
-    """Of the ConfigMap that a setting names; None where none does."""
+    """Counters of the ConfigMap that a setting names; None where none does."""
 
 
 def client(program: str, access: ApiServer) -> ApiClient:

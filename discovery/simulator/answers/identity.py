@@ -87,7 +87,7 @@ def _licensable(gpu: SimulatedGpu) -> dict[str, Any]:
 
 @answers_on_gpu("nvmlDeviceGetInforomVersion")
 def inforom_version(gpu: SimulatedGpu, part: int) -> str:
-    """Of the objects that boards with ECC have: round figures, by architecture.
+    """Versions of the objects that boards with ECC have: round figures, by architecture.
 
     Source: nvidia-smi -q of data centre GPUs, where "Power Management Object" is N/A.
     """
