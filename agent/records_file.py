@@ -85,7 +85,7 @@ def restore(path: Path, root: Path, records: GpuRecords, now: float) -> None:
 
 
 _NO_SESSION = Session(boot="")
-"""Of a host whose boot id cannot be read: no file is of it."""
+"""The session of a host whose boot id cannot be read: no file is of it."""
 
 
 def _what_is_left(path: Path, found: StoredRecords, session: Session) -> str:

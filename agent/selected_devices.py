@@ -64,7 +64,7 @@ def is_complete(snapshot: NodeSnapshot) -> bool:
 
 
 def _missing(selection: Selection, snapshot: NodeSnapshot) -> str:
-    """Which ids are selected that no known GPU can have; empty where there is none.
+    """Selected ids that no known GPU can have, as a sentence; empty where there is none.
 
     A GPU that is known and does not answer is there. Where no GPU is known, nothing is missing.
     """

@@ -38,9 +38,14 @@ class KnownGpusRecord:
     """GPUs in an earlier boot, until there is a number for this one (:attr:`GpuCounts.settled`)."""
 
     @property
+    def counted(self) -> int:
+        """GPUs that were counted in this boot, those without a known bus id included."""
+        return len(self.expected) + self.unaddressed
+
+    @property
     def total(self) -> int:
         """How many GPUs the node should have."""
-        return max(len(self.expected) + self.unaddressed, self.former)
+        return max(self.counted, self.former)
 
     @property
     def of_earlier_boot(self) -> KnownGpusRecord:
@@ -59,7 +64,7 @@ class KnownGpusRecord:
         """
         first, rest = (sorted(it.places, key=it.places.__getitem__) for it in (other, self))
         expected = self.expected | other.expected
-        counted = max(len(it.expected) + it.unaddressed for it in (self, other))
+        counted = max(self.counted, other.counted)
         return KnownGpusRecord(
             places={bus_id: place for place, bus_id in enumerate(dict.fromkeys((*first, *rest)))},
             expected=expected,

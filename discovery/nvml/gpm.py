@@ -27,7 +27,7 @@ SHORTEST_SECONDS = 0.1
 _RATES = frozenset((20, 21, 60, 61, *range(62, 98), *range(100, 104)))
 """Traffic over PCIe, NVLink and NVLink-C2C, in MiB each second."""
 
-_TOTALS = frozenset(range(248, 261))
+_TOTALS = frozenset(PROFILED[ReadingGroup.TOTALS])
 """Cycles, and bytes over PCIe, since the driver was loaded; all others are ratios."""
 _PCIE_TOTALS = frozenset((255, 256))
 

@@ -229,7 +229,10 @@ GPU_FIELDS: Mapping[int, Callable[[SimulatedGpu], int]] = {
     nv.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION: lambda gpu: gpu.state.readings.recovery_action,
     nv.NVML_FI_DEV_PCIE_COUNT_TX_BYTES: lambda gpu: _pcie_bytes(gpu, "sent"),
     nv.NVML_FI_DEV_PCIE_COUNT_RX_BYTES: lambda gpu: _pcie_bytes(gpu, "received"),
-    **dict.fromkeys(_THERMAL_REASONS, sensors.never_held_down_nanoseconds),
+    **dict.fromkeys(
+        _THERMAL_REASONS,
+        partial(sensors.violation_nanoseconds, policy=nv.NVML_PERF_POLICY_THERMAL),
+    ),
     **{
         field: partial(sensors.violation_nanoseconds, policy=policy)
         for field, policy in _PERFORMANCE_POLICIES.items()

@@ -172,12 +172,6 @@ def violation_nanoseconds(gpu: SimulatedGpu, policy: int) -> int:
     return sensors(gpu).held_down_by_power_nanoseconds() if policy == _POWER_POLICY else 0
 
 
-def never_held_down_nanoseconds(gpu: SimulatedGpu) -> int:
-    """Heat and the power brake never hold clocks down, unless a reading says so."""
-    need(gpu.model.sensors)
-    return 0
-
-
 def _rates(gpu: SimulatedGpu) -> dict[str, int]:
     """Per cent; hardware has no figure with MIG on."""
     need(not gpu.state.mig)
