@@ -6,7 +6,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Mapping
 from datetime import UTC, datetime
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from base.log_once import LogOnce
 from fleet.change_effects import NodeWrite, PatchNode
@@ -26,26 +26,12 @@ from fleet.slot_gate import FleetView, GateDecision, Waiting, is_stopped
 from fleet.slot_lease import SlotLease, slot_name
 from fleet.undo_record import UndoRecord
 from kube.api import NODES
-from kube.events import EventBudget
+from kube.events import EventBudget, EventSink
 
 log = logging.getLogger(__name__)
 
 BUDGET: Final = EventBudget(burst=100, refill_seconds=600.0, repeat_seconds=60.0)
 _ACTION: Final = "ChangeMigLayout"
-
-
-class EventSink(Protocol):
-    """Takes Events; see :meth:`kube.events.Recorder.record`."""
-
-    def record(
-        self,
-        regarding: Mapping[str, str],
-        *,
-        reason: str,
-        action: str,
-        note: str,
-        warning: bool = False,
-    ) -> None: ...
 
 
 class ChangeReports:

@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Protocol
 
 from api import names
 from base.backoff import Backoff
@@ -58,6 +59,20 @@ class _Event:
     @property
     def namespace(self) -> str:
         return str(self.body["metadata"]["namespace"])
+
+
+class EventSink(Protocol):
+    """Takes Events; :meth:`Recorder.record` has the meaning of the arguments."""
+
+    def record(
+        self,
+        regarding: Mapping[str, str],
+        *,
+        reason: str,
+        action: str,
+        note: str,
+        warning: bool = False,
+    ) -> None: ...
 
 
 class Recorder:

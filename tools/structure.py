@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Figures of the source tree: ambiguous class names, long modules, import circles, large folders.
+"""Figures of the source tree: ambiguous names, unclear words, long modules, import circles.
 
 ``python -m tools.structure`` prints the report, product and tests apart, and writes it into
 ``docs/structure.md``; with ``--check`` it prints the report and fails where the product is past
@@ -19,6 +19,7 @@ from typing import Final
 
 from gpuscape.isolation import PACKAGES
 from tools.purity import impurities
+from tools.wording import Wording, wording
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 PAGE: Final = ROOT / "docs" / "structure.md"
@@ -33,8 +34,13 @@ MOST_SHARED_FUNCTIONS: Final = 95
 MOST_SHARED_FILES: Final = 13
 """Names that several modules have for public functions, and names of several files: both limits
 only fall."""
+MOST_PRONOUNS: Final = 0.087
+"""Part of the names bound in functions that may be pronouns, and (below) of the docstrings that
+may open without a subject: both only fall."""
+MOST_OPENINGS: Final = 0.101
 REASONS: Final[Mapping[str, str]] = {}
 """Why a public class name may stand for two things."""
+_LISTED: Final = "python -m tools.wording lists them"
 VAGUE: Final = ("told", "tell", "tells", "said", "heard", "beside")
 """Words of docstrings and comments for which the field has better ones."""
 
@@ -47,6 +53,8 @@ class Module:
     name: str
     """As it is imported."""
     lines: int
+    code_lines: int
+    """Lines that hold neither a comment nor a docstring alone, nor nothing."""
     classes: tuple[str, ...]
     """Public ones, nested ones included."""
     functions: tuple[str, ...]
@@ -56,6 +64,7 @@ class Module:
     vague: Counter[str]
     impurities: tuple[str, ...]
     """What belies the word Pure in its docstring."""
+    wording: Wording
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +73,8 @@ class Structure:
 
     modules: int
     lines: int
+    code_lines: int
+    """Lines without comments, docstrings and blank ones."""
     classes: int
     ambiguous: Mapping[str, Sequence[str]]
     """Public class name to the modules that define it, where there are several."""
@@ -80,6 +91,10 @@ class Structure:
     vague: Mapping[str, int]
     impure: Mapping[str, Sequence[str]]
     """Path of a module that says Pure to what belies that."""
+    pronouns: float
+    """Part of the names bound in functions that are pronouns; 0 to 1."""
+    openings: float
+    """Part of the docstrings that open without a subject; 0 to 1."""
 
 
 def main() -> int:
@@ -112,6 +127,7 @@ def structure(modules: Sequence[Module]) -> Structure:
     return Structure(
         modules=len(modules),
         lines=sum(module.lines for module in modules),
+        code_lines=sum(module.code_lines for module in modules),
         classes=len(defined),
         ambiguous={name: where for name, where in sorted(defined.items()) if len(where) > 1},
         shared_functions=_shared(name for each in modules for name in {*each.functions}),
@@ -123,6 +139,14 @@ def structure(modules: Sequence[Module]) -> Structure:
         large={path: count for path, count in sorted(folders.items()) if count > MOST_MODULES},
         vague=sum((module.vague for module in modules), Counter[str]()),
         impure={each.path: each.impurities for each in modules if each.impurities},
+        pronouns=_ratio(
+            sum(len(module.wording.pronouns) for module in modules),
+            sum(module.wording.names for module in modules),
+        ),
+        openings=_ratio(
+            sum(len(module.wording.openings) for module in modules),
+            sum(module.wording.docstrings for module in modules),
+        ),
     )
 
 
@@ -163,6 +187,12 @@ def faults(product: Structure) -> Iterator[str]:
     ):
         if count > most:
             yield f"{count} names are those of {what}, more than {most}: rename the newest"
+    for ratio, limit, subject, example in (
+        (product.pronouns, MOST_PRONOUNS, "the names in functions are pronouns", "each, found"),
+        (product.openings, MOST_OPENINGS, "the docstrings open without a subject", "Of, The same"),
+    ):
+        if ratio > limit:
+            yield f"{ratio:.2%} of {subject} ({example}), more than {limit:.1%}: {_LISTED}"
     for path, lines in product.long.items():
         yield f"{path} has {lines} lines: look for its second subject"
     for circle in product.circles:
@@ -175,9 +205,10 @@ def faults(product: Structure) -> Iterator[str]:
 
 def report(product: Structure, tests: Structure) -> str:
     """All figures as a Markdown table, and what is past a limit below it."""
-    rows: list[tuple[str, object, Callable[[Structure], int]]] = [
+    rows: list[tuple[str, object, Callable[[Structure], object]]] = [
         ("modules", "", lambda each: each.modules),
         ("lines", "", lambda each: each.lines),
+        ("lines of code", "", lambda each: each.code_lines),
         ("public class names", "", lambda each: each.classes),
         ("of them defined several times", MOST_AMBIGUOUS, lambda each: len(each.ambiguous)),
         (
@@ -190,6 +221,16 @@ def report(product: Structure, tests: Structure) -> str:
         ("import circles", 0, lambda each: len(each.circles)),
         (f"folders above {MOST_MODULES} modules", 0, lambda each: len(each.large)),
         ("modules that say Pure and are not", 0, lambda each: len(each.impure)),
+        (
+            "names in functions that are pronouns",
+            f"{MOST_PRONOUNS:.1%}",
+            lambda each: f"{each.pronouns:.2%}",
+        ),
+        (
+            "docstrings that open without a subject",
+            f"{MOST_OPENINGS:.1%}",
+            lambda each: f"{each.openings:.2%}",
+        ),
         (f"{', '.join(VAGUE)} in text", "", lambda each: sum(each.vague.values())),
     ]
     lines = ["| figure | limit | product | tests and tools |", "| --- | --- | --- | --- |"]
@@ -212,6 +253,7 @@ def _module(path: Path, root: Path) -> Module:
         path=str(relative),
         name=".".join(relative.with_suffix("").parts).removesuffix(".__init__"),
         lines=len(text.splitlines()),
+        code_lines=_code_lines(text, tree),
         classes=tuple(
             node.name
             for node in ast.walk(tree)
@@ -225,7 +267,27 @@ def _module(path: Path, root: Path) -> Module:
         ),
         imports=frozenset(_imports(tree)),
         impurities=tuple(impurities(tree)),
+        wording=wording(tree),
         vague=Counter(re.findall(rf"\b(?:{'|'.join(VAGUE)})\b", " ".join(_texts(text, tree)))),
+    )
+
+
+def _ratio(part: int, whole: int) -> float:
+    return part / whole if whole else 0.0
+
+
+def _code_lines(text: str, tree: ast.Module) -> int:
+    docstrings = {
+        number
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Constant)
+        and isinstance(node.value.value, str)
+        for number in range(node.lineno, (node.end_lineno or node.lineno) + 1)
+    }
+    return sum(
+        bool(line.strip()) and not line.lstrip().startswith("#") and number not in docstrings
+        for number, line in enumerate(text.splitlines(), start=1)
     )
 
 

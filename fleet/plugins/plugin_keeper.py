@@ -14,13 +14,13 @@ from datetime import UTC, datetime
 from typing import Final
 
 from base.log_once import LogOnce
-from fleet.change_reports import EventSink
 from fleet.fleet_cache import FleetCache
 from fleet.fleet_terms import FleetTerms
 from fleet.leadership import Leadership
 from fleet.plugins.unlisted_devices import UnlistedDevices, unlisted_devices
 from kube.api import NODES, EvictingApi
 from kube.api_errors import ApiError, Conflict, NotFound
+from kube.events import EventSink
 
 log = logging.getLogger(__name__)
 

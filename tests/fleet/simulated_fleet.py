@@ -634,7 +634,7 @@ class NoEvents:
     """Takes Events, and forgets them."""
 
     def record(self, *_: Any, **__: Any) -> None:
-        """See :class:`fleet.change_reports.EventSink`."""
+        """See :class:`kube.events.EventSink`."""
 
 
 def violations(cluster: Cluster, pods: Collection[str] = ()) -> Iterator[str]:

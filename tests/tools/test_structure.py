@@ -116,3 +116,23 @@ def test_names_of_several_modules_are_counted_and_may_not_become_more(tmp_path: 
         "96 names are those of public functions of several modules, more than 95",
         "99 names are those of several files, more than 13",
     ]
+
+
+def test_code_is_what_is_neither_blank_nor_a_comment_nor_a_docstring(tmp_path: Path) -> None:
+    text = (
+        '"""Door.\n\nOf wood.\n"""\n\n# oak\nWIDTH = 1  # metres\n"""In metres."""\n\nx = (\n  2)\n'
+    )
+    found = tree(tmp_path, {"house/door.py": text})
+    assert (found.lines, found.code_lines) == (11, 3)
+
+
+def test_more_unclear_words_than_the_limit_are_a_fault(tmp_path: Path) -> None:
+    text = 'def open(it): ...\n\n\ndef lock(key):\n    """Of a door."""\n'
+    unclear = tree(tmp_path, {"house/door.py": text})
+
+    assert (unclear.pronouns, unclear.openings) == (0.5, 1.0)
+    assert [fault.partition(" (")[0] for fault in faults(unclear)] == [
+        "50.00% of the names in functions are pronouns",
+        "100.00% of the docstrings open without a subject",
+    ]
+    assert "| 50.00% |" in report(unclear, unclear)
