@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a configuration means on one node: its GPUs and the layout that each should have. Pure."""
+"""Desired layouts of one node's GPUs by a configuration. Pure."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from mig.gpu_layout import GpuLayout
 def named_layouts(
     configs: MigConfigs | None, name: str | None, gpus: Sequence[MigGpu]
 ) -> dict[str, GpuLayout]:
-    """As :func:`config_layouts`, of the configuration of this name.
+    """Desired layouts by the configuration of this name; see :func:`config_layouts`.
 
-    ``configs`` None: the default ones for these GPUs. Raises BadInput also as
+    ``configs`` None: the default configurations for these GPUs. Raises BadInput also as
     :meth:`MigConfigs.selected`.
     """
     among = generated_configs(gpus) if configs is None else configs
@@ -26,7 +26,7 @@ def named_layouts(
 
 
 def config_layouts(config: MigConfig, gpus: Sequence[MigGpu]) -> dict[str, GpuLayout]:
-    """GPU UUID to the layout that the configuration wants; GPUs that it does not match stay.
+    """GPU UUID to the layout that the configuration desires, for the GPUs that it matches.
 
     ``gpus``: all of the node, those without MIG too. Entries for models that the node does not
     have are passed over, as long as every GPU with MIG is matched by another one.
@@ -37,24 +37,26 @@ def config_layouts(config: MigConfig, gpus: Sequence[MigGpu]) -> dict[str, GpuLa
     claims: list[LayoutClaim] = []
     unmatched: list[MigConfigSpec] = []
     for spec in config.specs:
-        found = _filtered(spec.filters, gpus)
-        if spec.filters and not found:
+        matching = _filtered(spec.filters, gpus)
+        if spec.filters and not matching:
             unmatched.append(spec)
         else:
-            claims.append(_claim(spec, found, gpus))
+            claims.append(_claim(spec, matching, gpus))
     if unmatched:
         _check_left_out(unmatched[0], claims, gpus)
     return agreed_layouts(claims)
 
 
-def _claim(spec: MigConfigSpec, found: tuple[MigGpu, ...], gpus: Sequence[MigGpu]) -> LayoutClaim:
+def _claim(
+    spec: MigConfigSpec, matching: tuple[MigGpu, ...], gpus: Sequence[MigGpu]
+) -> LayoutClaim:
     if spec.devices is not None:
-        found = tuple(_indexed(spec, index, found, gpus) for index in spec.devices)
+        matching = tuple(_indexed(spec, index, matching, gpus) for index in spec.devices)
     elif spec.layout.mig and not gpus:
         raise BadInput(f"{spec.places.devices}: this node has no GPU")
     return LayoutClaim(
         layout=spec.layout,
-        gpus=found,
+        gpus=matching,
         named=spec.devices is not None,
         place=spec.places.devices,
         layout_place=spec.places.layout,
@@ -63,12 +65,12 @@ def _claim(spec: MigConfigSpec, found: tuple[MigGpu, ...], gpus: Sequence[MigGpu
 
 
 def _indexed(
-    spec: MigConfigSpec, index: int, found: Sequence[MigGpu], gpus: Sequence[MigGpu]
+    spec: MigConfigSpec, index: int, matching: Sequence[MigGpu], gpus: Sequence[MigGpu]
 ) -> MigGpu:
-    gpu = next((one for one in gpus if one.index == index), None)
+    gpu = next((candidate for candidate in gpus if candidate.index == index), None)
     if gpu is None:
         raise BadInput(f"{spec.places.devices}: there is no GPU {index}; {_there_are(gpus)}")
-    if gpu not in found:
+    if gpu not in matching:
         ids = ", ".join(map(str, spec.filters))
         raise BadInput(
             f"{spec.places.devices}: {gpu_title(gpu)} is {_ids(gpu)}, which the device-filter"
@@ -82,19 +84,23 @@ def _check_left_out(
 ) -> None:
     """A filter without a match is another model's or a slip; a GPU that is left out decides."""
     matched = {gpu.uuid for claim in claims for gpu in claim.gpus}
-    left = [gpu for gpu in gpus if gpu.uuid not in matched and gpu.mode is not None]
+    left_out = [gpu for gpu in gpus if gpu.uuid not in matched and gpu.mode is not None]
     filters = ", ".join(map(str, spec.filters))
-    if left:
+    if left_out:
         raise BadInput(
             f"{spec.places.filters}: no GPU here is {filters}, and no entry matches"
-            f" {gpu_title(left[0])}, which is {_ids(left[0])}"
+            f" {gpu_title(left_out[0])}, which is {_ids(left_out[0])}"
         )
     if not claims:
         raise BadInput(f"{spec.places.filters}: no GPU here is {filters}; {_there_are(gpus)}")
 
 
 def _filtered(filters: Sequence[DeviceFilter], gpus: Sequence[MigGpu]) -> tuple[MigGpu, ...]:
-    return tuple(gpu for gpu in gpus if not filters or any(one.matches(gpu) for one in filters))
+    return tuple(
+        gpu
+        for gpu in gpus
+        if not filters or any(device_filter.matches(gpu) for device_filter in filters)
+    )
 
 
 def _ids(gpu: MigGpu) -> str:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The configurations that are there without a file: mig-parted's, by name and content. Pure.
+"""The default configurations, without a file: mig-parted's, by name and content. Pure.
 
 For GPUs at hand they are generated, as mig-parted does since v0.14; for no GPU in particular they
 are the list that it ships. docs/mig.md has the differences.
@@ -47,15 +47,15 @@ def listed_configs() -> MigConfigs:
     for family in FAMILIES:
         for profile, count in family.most.items():
             counts.setdefault(profile, set()).add(count)
-    filtered = {profile for profile, found in counts.items() if len(found) > 1}
+    filtered = {profile for profile, model_counts in counts.items() if len(model_counts) > 1}
     return _configs(models, filtered, balanced_filtered=True)
 
 
 def generated_configs(gpus: Sequence[MigGpu]) -> MigConfigs:
-    """The configurations for these GPUs; without any with MIG the two that fit every node.
+    """The configurations for these GPUs; if none has MIG, the two that fit every node.
 
-    Filters stand in them where the GPUs with MIG have different PCI ids. A GPU whose profiles
-    neither the driver reports nor the table knows has a part in the modes only.
+    They have filters if the GPUs with MIG have different PCI ids. A GPU whose profiles neither the
+    driver reports nor the table knows is only in the configurations that set the mode.
     """
     models: dict[int, Counts] = {}
     for gpu in gpus:
@@ -63,7 +63,7 @@ def generated_configs(gpus: Sequence[MigGpu]) -> MigConfigs:
             offered = offered_profiles(gpu)
             models[gpu.device_id] = offered.most if offered is not None else {}
     several = len(models) > 1
-    names = {profile for most in models.values() for profile in most}
+    names = {profile for counts in models.values() for profile in counts}
     return _configs(models, names if several else set(), balanced_filtered=several)
 
 
@@ -81,43 +81,45 @@ def _configs(
         _config("all-disabled", [MigConfigSpec(layout=MIG_OFF)]),
         _config("all-enabled", [MigConfigSpec(layout=on)]),
     ]
-    balanced = [(device, _balanced(most)) for device, most in models.items()]
+    balanced = [(device, _balanced(counts)) for device, counts in models.items()]
     specs = _grouped([(device, counts) for device, counts in balanced if counts], balanced_filtered)
     if specs:
         configs.append(_config("all-balanced", specs))
-    for profile in dict.fromkeys(name for most in models.values() for name in most):
+    for profile in dict.fromkeys(name for counts in models.values() for name in counts):
         chosen = [
-            (device, {profile: most[profile]}) for device, most in models.items() if profile in most
+            (device, {profile: counts[profile]})
+            for device, counts in models.items()
+            if profile in counts
         ]
         configs.append(_config(config_name(profile), _grouped(chosen, profile in filtered)))
     return MigConfigs(source=SOURCE, configs=tuple(configs))
 
 
 def _grouped(models: Iterable[tuple[int, Counts]], filtered: bool) -> list[MigConfigSpec]:
-    """One entry for each layout, in the order of the models."""
+    """Entries of a configuration, one for each layout, in the order of the models."""
     devices: dict[GpuLayout, list[int]] = {}
     for device, counts in models:
         devices.setdefault(counted(counts), []).append(device)
     return [
         MigConfigSpec(
             layout=layout,
-            filters=tuple(DeviceFilter(device=each) for each in of) if filtered else (),
+            filters=tuple(DeviceFilter(device=device) for device in device_ids) if filtered else (),
         )
-        for layout, of in devices.items()
+        for layout, device_ids in devices.items()
     ]
 
 
-def _balanced(most: Counts) -> Counts:
-    """A mix of sizes; empty where the model has no such mix."""
+def _balanced(counts: Counts) -> Counts:
+    """Profile to count of the balanced mix; empty if the model has no such mix."""
     best: dict[int, str] = {}
-    for profile, count in most.items():
+    for profile, count in counts.items():
         slices, plain = _slices(profile)
-        if plain and (slices not in best or count > most[best[slices]]):
+        if plain and (slices not in best or count > counts[best[slices]]):
             best[slices] = profile
-    wanted = _BALANCED.get(max(best, default=0), {})
-    if not best.keys() >= wanted.keys():
+    mix = _BALANCED.get(max(best, default=0), {})
+    if not best.keys() >= mix.keys():
         return {}
-    return {best[slices]: count for slices, count in wanted.items()}
+    return {best[slices]: count for slices, count in mix.items()}
 
 
 def _slices(profile: str) -> tuple[int, bool]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""GPUs as far as their product's name tells: for whoever plans without the driver at hand. Pure.
+"""GPUs and their profiles by product name, to plan without the driver. Pure.
 
 A label of a Node has the name, and nothing has the profiles. What is made of it here is good for a
 forecast: engines are not counted, and the node's own agent judges with what its driver reports.
@@ -64,9 +64,9 @@ _PLACES: Final[Mapping[int, Mapping[int, _Place]]] = MappingProxyType(
         12: {1: (3, (0, 3, 6, 9)), 2: (6, (0, 6)), 4: (12, (0,))},
     }
 )
-"""Units of the GPU, then slices of the profile."""
+"""Memory units of the GPU, then slices of the profile, to size and starts."""
 _DOUBLE: Final[_Place] = (2, (0, 2, 4, 6))
-"""One slice with twice the memory."""
+"""Size and starts of the profile that has one slice and twice the memory."""
 _NUMBERS: Final[Mapping[str, Mapping[int, int]]] = MappingProxyType(
     {
         "": {1: 0, 2: 1, 3: 2, 4: 3, 7: 4},
@@ -77,7 +77,7 @@ _NUMBERS: Final[Mapping[str, Mapping[int, int]]] = MappingProxyType(
         "+me.all": {1: 15, 2: 16},
     }
 )
-"""Attributes, then slices of the profile, to its number, by which the device plugin sorts."""
+"""Attributes, then slices of the profile, to its number; the device plugin sorts by number."""
 _COMPUTE: Final = tuple(
     ComputeProfile(slices=slices, id=number) for number, slices in enumerate((1, 2, 3, 4, 7))
 )
@@ -88,12 +88,12 @@ _GA100: Final = 0x20
 def known_gpus(
     product: str, *, index: int, uuid: str, bus_id: str, mig: bool
 ) -> tuple[MigGpu, ...]:
-    """What a GPU of this product may be, without instances; one for each PCI id that it may have.
+    """Models that a GPU of this product may be, without instances: one for each possible PCI id.
 
     ``product``: as labels have it. ``mig``: its mode. Empty for a product that is newer than this
     table, or that has no MIG.
     """
-    devices = [int(each, 16) << 16 | _VENDOR for each in _PRODUCTS.get(product, "").split()]
+    devices = [int(digits, 16) << 16 | _VENDOR for digits in _PRODUCTS.get(product, "").split()]
     return tuple(
         MigGpu(
             index=index,
@@ -121,15 +121,15 @@ def known_profiles(device_id: int) -> tuple[MigProfile, ...]:
 
 
 def _profiles(family: MigFamily) -> tuple[MigProfile, ...]:
-    found = (_profile(name, most, family.units) for name, most in family.most.items())
-    return tuple(sorted(found, key=lambda one: (one.number, one.name)))
+    profiles = (_profile(name, count, family.units) for name, count in family.most.items())
+    return tuple(sorted(profiles, key=lambda profile: (profile.number, profile.name)))
 
 
-def _profile(name: str, most: int, units: int) -> MigProfile:
+def _profile(name: str, count: int, units: int) -> MigProfile:
     slices = int(name.partition("g.")[0])
     attributes = name.partition("gb")[2]
     places = _PLACES[units]
-    is_double = units == 8 and slices == 1 and not attributes and most < len(places[1][1])
+    is_double = units == 8 and slices == 1 and not attributes and count < len(places[1][1])
     size, starts = _DOUBLE if is_double else places[slices]
     number = _NUMBERS["double" if is_double else attributes][slices]
     return MigProfile(
@@ -139,8 +139,8 @@ def _profile(name: str, most: int, units: int) -> MigProfile:
         slices=slices,
         size=size,
         starts=starts,
-        most=most,
+        most=count,
         memory_bytes=0,
         multiprocessors=0,
-        compute=tuple(one for one in _COMPUTE if one.slices <= slices),
+        compute=tuple(compute for compute in _COMPUTE if compute.slices <= slices),
     )

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """GPU instance profiles by PCI id, for drivers that report none while MIG is off (535 and older).
 
-Where the driver can be asked, what takes which place comes from the driver. A family may have more
-profiles than one of its boards. So a profile that is not listed is surely wrong, and one that is
-listed may still not be there.
+If the driver reports profiles, those and their places are used. A family may have more profiles
+than one of its boards: a profile that is not listed surely does not exist, and a listed profile may
+be missing on some boards.
 
 Sources: NVIDIA's MIG user guide, "Supported MIG profiles"; mig-parted v0.15.0,
 deployments/systemd/config-default.yaml. Ids of the RTX PRO 6000's workstation boards: the PCI ID
@@ -35,31 +35,34 @@ class MigFamily:
     Source: MIG user guide, ``nvidia-smi mig -lgipp``."""
 
 
-def _family(title: str, devices: str, most: Mapping[str, int], *, units: int = 8) -> MigFamily:
+def _family(title: str, devices: str, counts: Mapping[str, int], *, units: int = 8) -> MigFamily:
     """``devices`` are PCI device ids in hex."""
     return MigFamily(
         title=title,
-        devices=tuple(int(each, 16) << 16 | _VENDOR for each in devices.split()),
-        most=MappingProxyType(dict(most)),
+        devices=tuple(int(digits, 16) << 16 | _VENDOR for digits in devices.split()),
+        most=MappingProxyType(dict(counts)),
         units=units,
     )
 
 
-def _seven(one: int, two: int, four: int, eight: int) -> dict[str, int]:
-    """Seven compute slices over eight units of memory: GB of one, two, four and eight units."""
+def _seven(gb_1: int, gb_2: int, gb_4: int, gb_8: int) -> dict[str, int]:
+    """Profiles of a GPU with seven compute slices and eight memory units.
+
+    ``gb_1`` to ``gb_8``: gigabytes of one, two, four and eight units, as names have them.
+    """
     return {
-        f"1g.{one}gb": 7,
-        f"1g.{one}gb+me": 1,
-        f"1g.{two}gb": 4,
-        f"2g.{two}gb": 3,
-        f"3g.{four}gb": 2,
-        f"4g.{four}gb": 1,
-        f"7g.{eight}gb": 1,
+        f"1g.{gb_1}gb": 7,
+        f"1g.{gb_1}gb+me": 1,
+        f"1g.{gb_2}gb": 4,
+        f"2g.{gb_2}gb": 3,
+        f"3g.{gb_4}gb": 2,
+        f"4g.{gb_4}gb": 1,
+        f"7g.{gb_8}gb": 1,
     }
 
 
 _GB200_LARGER: Final = {"3g.95gb": 2, "4g.95gb": 1, "7g.189gb": 1}
-"""Of boards with the same id and 189 instead of 186 GB."""
+"""Profiles of boards that have the same PCI id and 189 instead of 186 GB."""
 
 _A30: Final = {"1g.6gb": 4, "1g.6gb+me": 1, "2g.12gb": 2, "2g.12gb+me": 1, "4g.24gb": 1}
 
@@ -100,7 +103,7 @@ FAMILIES: Final = (
         units=12,
     ),
 )
-"""No id stands in two of them."""
+"""All known families; no PCI id stands in two of them."""
 
 _BY_DEVICE: Final = {device: family for family in FAMILIES for device in family.devices}
 _COUNTED_WRONG: Final = frozenset({0x20B7_10DE})

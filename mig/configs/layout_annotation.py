@@ -31,58 +31,60 @@ class GpuSelector:
     """GPUs by what people call them."""
 
     all: bool = False
-    """All that have MIG, and no others are named."""
+    """All GPUs that have MIG; then none is named."""
     indices: tuple[int, ...] = ()
     uuids: tuple[str, ...] = ()
     bus_ids: tuple[str, ...] = ()
-    """Normalised."""
+    """PCI bus ids, normalised."""
 
     @property
     def names(self) -> frozenset[int | str]:
-        """All that it names."""
+        """All indices, UUIDs and bus ids that it names."""
         return frozenset((*self.indices, *self.uuids, *self.bus_ids))
 
     def chosen(self, gpus: Sequence[MigGpu], place: str) -> tuple[MigGpu, ...]:
-        """These GPUs, each once, in the node's order. Raises BadInput for one that is not there."""
+        """The selected GPUs, each once, in the node's order. Raises BadInput for an unknown one."""
         if self.all:
             return tuple(gpus)
         keys: tuple[int | str, ...] = (*self.indices, *self.uuids, *self.bus_ids)
         for key in keys:
             if not any(key in (gpu.index, gpu.uuid, gpu.bus_id) for gpu in gpus):
-                there = ", ".join(f"{gpu.index} {gpu.uuid} {gpu.bus_id}" for gpu in gpus[:16])
-                raise BadInput(f"{place}: there is no GPU {key}; there are: {there or 'none'}")
+                present = ", ".join(f"{gpu.index} {gpu.uuid} {gpu.bus_id}" for gpu in gpus[:16])
+                raise BadInput(f"{place}: there is no GPU {key}; there are: {present or 'none'}")
         return tuple(gpu for gpu in gpus if {gpu.index, gpu.uuid, gpu.bus_id}.intersection(keys))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InlineEntry:
-    """One entry of the annotation."""
+    """An entry of the annotation: GPUs, and the layout that they are to have."""
 
     selector: GpuSelector
     layout: GpuLayout
     place: str = field(compare=False, default=SOURCE)
-    """For the beginning of messages."""
+    """Place of the entry, for the beginning of messages."""
     profile_places: Mapping[str, str] = field(compare=False, default_factory=dict)
     """GPU instance profile to its place."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InlineLayout:
-    """The annotation with layouts in it."""
+    """An annotation that has layouts, not the name of a configuration."""
 
     entries: tuple[InlineEntry, ...]
-    """At least one."""
+    """Entries of the annotation; at least one."""
 
     def is_of(self, gpus: Sequence[MigGpu]) -> bool:
-        """Whether each GPU that it asks for is named, and is one of these."""
+        """Whether every GPU is named, and each is one of these."""
         known = {key for gpu in gpus for key in (gpu.index, gpu.uuid, gpu.bus_id)}
-        return all(not one.selector.all and one.selector.names <= known for one in self.entries)
+        return all(
+            not entry.selector.all and entry.selector.names <= known for entry in self.entries
+        )
 
 
 def parse_layout_annotation(value: str, source: str = SOURCE) -> str | InlineLayout:
-    """The name of a configuration, or the layouts that stand there themselves.
+    """The name of a configuration, or the layouts that the annotation has itself.
 
-    ``source``: what messages call it. Raises BadInput naming the key within it; nothing else,
+    ``source``: its name in messages. Raises BadInput naming the key within it; nothing else,
     whatever the value is.
     """
     if len(value.encode("utf-8", "surrogatepass")) > MOST_BYTES:
@@ -99,7 +101,7 @@ def parse_layout_annotation(value: str, source: str = SOURCE) -> str | InlineLay
 
 
 def inline_layouts(inline: InlineLayout, gpus: Sequence[MigGpu]) -> dict[str, GpuLayout]:
-    """GPU UUID to the layout that the annotation wants; GPUs that it does not name stay.
+    """GPU UUID to the layout that the annotation desires, for the GPUs that it names.
 
     Raises BadInput for a GPU that is not there, and as :func:`agreed_layouts` does.
     """
@@ -155,8 +157,8 @@ def _selector(key: str, value: YamlValue) -> GpuSelector:
     uuids: set[str] = set()
     bus_ids: set[str] = set()
     for part in map(str.strip, key.split(",")):
-        if found := _INDICES.fullmatch(part):
-            indices.update(_range(found, value))
+        if match := _INDICES.fullmatch(part):
+            indices.update(_range(match, value))
         elif _UUID.fullmatch(part):
             uuids.add(f"GPU-{part[4:].lower()}")
         elif _BUS_ID.fullmatch(part):
@@ -170,8 +172,8 @@ def _selector(key: str, value: YamlValue) -> GpuSelector:
     )
 
 
-def _range(found: re.Match[str], value: YamlValue) -> range:
-    first, last = int(found[1]), int(found[2] or found[1])
+def _range(match: re.Match[str], value: YamlValue) -> range:
+    first, last = int(match[1]), int(match[2] or match[1])
     if not first <= last <= MOST_INDEX:
-        raise value.wrong(f"{quoted(found[0])} is no range of indices: 0-3 is, up to {MOST_INDEX}")
+        raise value.wrong(f"{quoted(match[0])} is no range of indices: 0-3 is, up to {MOST_INDEX}")
     return range(first, last + 1)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From what several entries claim for GPUs to one layout for each GPU. Pure.
+"""Combines the entries of a configuration into one layout for each GPU. Pure.
 
 Nothing is silently left out: a claim that a GPU cannot meet, and two claims for one GPU that do
 not agree, are refused with their places.
@@ -20,36 +20,36 @@ from mig.profile_hints import profile_hint
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayoutClaim:
-    """One entry that somebody wrote, with the GPUs that it matches."""
+    """A layout that an entry claims, with the GPUs that the entry matches."""
 
     layout: GpuLayout
     gpus: tuple[MigGpu, ...]
     named: bool
-    """The GPUs are named one by one; else those without MIG are left out."""
+    """Whether the GPUs are named one by one; if not, GPUs without MIG are left out."""
     place: str
-    """Where the GPUs are chosen, for the beginning of messages."""
+    """Place of the GPU selection in the source, for the beginning of messages."""
     layout_place: str
     profile_places: Mapping[str, str] = field(default_factory=dict)
-    """GPU instance profile to its place; absent: at ``layout_place``."""
+    """GPU instance profile to its place in the source; if absent, ``layout_place``."""
 
 
 def agreed_layouts(claims: Iterable[LayoutClaim]) -> dict[str, GpuLayout]:
-    """GPU UUID to the layout that is wanted; a GPU that no claim matches is not in it.
+    """GPU UUID to the desired layout; a GPU that no claim matches is not in it.
 
     Raises BadInput for MIG on GPUs that have none, for a profile or placement that a GPU does not
     have, and for two different layouts of one GPU. How many instances fit is not checked here.
     """
-    wanted: dict[str, tuple[GpuLayout, str]] = {}
+    desired: dict[str, tuple[GpuLayout, str]] = {}
     for claim in claims:
         for gpu in _with_mig(claim):
             _check_profiles(gpu, claim)
-            layout, place = wanted.setdefault(gpu.uuid, (claim.layout, claim.place))
+            layout, place = desired.setdefault(gpu.uuid, (claim.layout, claim.place))
             if layout != claim.layout:
                 raise BadInput(
                     f"{claim.place}: {gpu_title(gpu)} gets another layout from {place}: leave it"
                     " out of one of them"
                 )
-    return {uuid: layout for uuid, (layout, _) in wanted.items()}
+    return {uuid: layout for uuid, (layout, _) in desired.items()}
 
 
 def gpu_title(gpu: MigGpu) -> str:
@@ -58,12 +58,12 @@ def gpu_title(gpu: MigGpu) -> str:
 
 
 def _with_mig(claim: LayoutClaim) -> tuple[MigGpu, ...]:
-    """The GPUs that change; those without MIG stay as they are, if that is what is claimed."""
-    found = tuple(gpu for gpu in claim.gpus if gpu.mode is not None)
+    """The matching GPUs that have MIG. Raises BadInput if MIG is claimed for others."""
+    mig_gpus = tuple(gpu for gpu in claim.gpus if gpu.mode is not None)
     lacking = next((gpu for gpu in claim.gpus if gpu.mode is None), None)
-    if claim.layout.mig and lacking is not None and (claim.named or not found):
+    if claim.layout.mig and lacking is not None and (claim.named or not mig_gpus):
         raise BadInput(f"{claim.place}: {gpu_title(lacking)} has no MIG")
-    return found
+    return mig_gpus
 
 
 def _check_profiles(gpu: MigGpu, claim: LayoutClaim) -> None:
@@ -83,7 +83,7 @@ def _check_profiles(gpu: MigGpu, claim: LayoutClaim) -> None:
 
 
 def _misfit(instance: WantedInstance, offered: OfferedProfiles) -> str:
-    """What the GPU does not have of the instance; empty where it has all."""
+    """Why the GPU cannot have the instance, for a message; empty if it can."""
     name = instance.profile
     if name not in offered.most:
         names = profile_hint(name, offered.most) or f"; it has {', '.join(offered.most)}"

@@ -65,31 +65,39 @@ def _spec(value: YamlValue) -> MigConfigSpec:
     devices = _required(value, entries, "devices", "write all, or a list of indices")
     enabled = _required(value, entries, "mig-enabled", "write true or false")
     filters = entries.get("device-filter", value)
-    wanted = entries.get("mig-devices")
+    mig_devices = entries.get("mig-devices")
     return MigConfigSpec(
-        layout=_layout(value, enabled.flag(), wanted),
+        layout=_layout(value, enabled.flag(), mig_devices),
         filters=tuple(_filters(filters)) if "device-filter" in entries else (),
         devices=_devices(devices),
         places=SpecPlaces(
             whole=value.place,
             filters=filters.place,
             devices=devices.place,
-            layout=enabled.place if wanted is None else wanted.place,
-            profiles=profile_places(wanted) if wanted is not None and wanted.is_mapping else {},
+            layout=enabled.place if mig_devices is None else mig_devices.place,
+            profiles=profile_places(mig_devices)
+            if mig_devices is not None and mig_devices.is_mapping
+            else {},
         ),
     )
 
 
-def _layout(spec: YamlValue, enabled: bool, wanted: YamlValue | None) -> GpuLayout:
+def _layout(spec: YamlValue, enabled: bool, mig_devices: YamlValue | None) -> GpuLayout:
     if not enabled:
-        if wanted is not None and not wanted.is_null and entries_of(wanted, "{}, or nothing"):
-            raise wanted.wrong("MIG devices with mig-enabled: false; remove them, or write true")
+        if (
+            mig_devices is not None
+            and not mig_devices.is_null
+            and entries_of(mig_devices, "{}, or nothing")
+        ):
+            raise mig_devices.wrong(
+                "MIG devices with mig-enabled: false; remove them, or write true"
+            )
         return MIG_OFF
-    if wanted is None:
+    if mig_devices is None:
         raise spec.wrong("mig-devices is missing: write {} for none")
-    if wanted.is_null:
-        raise wanted.wrong("expected lines of profile: count, or {} for none")
-    return device_counts(wanted)
+    if mig_devices.is_null:
+        raise mig_devices.wrong("expected lines of profile: count, or {} for none")
+    return device_counts(mig_devices)
 
 
 def _devices(value: YamlValue) -> tuple[int, ...] | None:
@@ -97,14 +105,14 @@ def _devices(value: YamlValue) -> tuple[int, ...] | None:
         return None
     if not value.is_list:
         raise value.wrong("write all, or a list of indices such as [0, 1]")
-    found = {whole_number(item, most=_MOST_INDEX) for item in _listed(value, "indices")}
-    if not found:
+    indices = {whole_number(item, limit=_MOST_INDEX) for item in _listed(value, "indices")}
+    if not indices:
         raise value.wrong("an empty list matches no GPU: write all, or indices")
-    return tuple(sorted(found))
+    return tuple(sorted(indices))
 
 
 def _filters(value: YamlValue) -> Iterator[DeviceFilter]:
-    """None for empty text, an empty list and null, as upstream has it."""
+    """Filters of an entry; none for empty text, an empty list and null, as in mig-parted."""
     if value.is_null or (value.is_text and not value.text()):
         return
     for item in _listed(value, "device filters") if value.is_list else (value,):
@@ -116,11 +124,13 @@ def _filters(value: YamlValue) -> Iterator[DeviceFilter]:
             raise item.wrong(f"{error}") from error
 
 
-def _listed(value: YamlValue, what: str) -> tuple[YamlValue, ...]:
+def _listed(value: YamlValue, expected: str) -> tuple[YamlValue, ...]:
     """The items of a list, each with its position in its key."""
     if not value.is_list:
-        raise value.wrong(f"expected {what}")
-    return tuple(replace(item, key=f"{value.key}[{at}]") for at, item in enumerate(value.items()))
+        raise value.wrong(f"expected {expected}")
+    return tuple(
+        replace(item, key=f"{value.key}[{index}]") for index, item in enumerate(value.items())
+    )
 
 
 def _required(value: YamlValue, entries: Mapping[str, YamlValue], key: str, fix: str) -> YamlValue:

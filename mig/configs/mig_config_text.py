@@ -28,7 +28,7 @@ class _Writer(yaml.SafeDumper):
     """Writes values that stand in several places each time, without aliases."""
 
     def ignore_aliases(self, data: Any) -> bool:
-        """Whatever it is."""
+        """True for every value, so that no alias is written."""
         return data is not ...
 
 
@@ -55,7 +55,7 @@ def mig_config_text(configs: Iterable[MigConfig]) -> str:
 
 
 def mig_config_json(configs: Iterable[MigConfig]) -> str:
-    """The same file as JSON, which is YAML too. Raises as :func:`mig_config_text`."""
+    """The configurations as a JSON file, which is YAML too. Raises as :func:`mig_config_text`."""
     return safe_json(json.dumps(_content(configs), indent=2, ensure_ascii=False)) + "\n"
 
 
@@ -71,11 +71,13 @@ def _content(configs: Iterable[MigConfig]) -> dict[str, Any]:
 def _spec(spec: MigConfigSpec) -> dict[str, Any]:
     entry: dict[str, Any] = {}
     if spec.filters:
-        entry["device-filter"] = _InOneLine(_Quoted(str(each)) for each in spec.filters)
+        entry["device-filter"] = _InOneLine(
+            _Quoted(str(device_filter)) for device_filter in spec.filters
+        )
     entry["devices"] = "all" if spec.devices is None else _InOneLine(spec.devices)
     entry["mig-enabled"] = spec.layout.mig
     if spec.layout.mig:
-        if any(one.start >= 0 for one in spec.layout.instances):
+        if any(instance.start >= 0 for instance in spec.layout.instances):
             raise ValueError("mig-parted's format has no placements")
         entry["mig-devices"] = {
             _Quoted(name): count for name, count in sorted(spec.layout.devices().items())

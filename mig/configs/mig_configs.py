@@ -19,9 +19,9 @@ _PACKED: Final = re.compile(
 )
 _NVIDIA: Final = 0x10DE
 ONE_PROFILE: Final = "all-"
-"""Before a profile: the name of a configuration that fills GPUs with it."""
+"""Prefix of a profile in the name of the configuration that fills GPUs with it."""
 _MOST_NAMES: Final = 12
-"""Of configurations that a message lists."""
+"""Names of configurations that a message lists at most."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +38,7 @@ class DeviceFilter:
         return gpu.device_id == self.device and self.subsystem in (None, gpu.subsystem_id)
 
     def __str__(self) -> str:
-        """As configuration files have it."""
+        """The filter as configuration files write it."""
         board = "" if self.subsystem is None else f":0x{self.subsystem:08X}"
         return f"0x{self.device:08X}{board}"
 
@@ -63,7 +63,7 @@ def device_filter(text: str) -> DeviceFilter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpecPlaces:
-    """Where the parts of a specification stand in its file, for the beginning of messages."""
+    """Places of the parts of a specification in its file, for the beginning of messages."""
 
     whole: str
     filters: str
@@ -74,20 +74,20 @@ class SpecPlaces:
 
     @classmethod
     def all_at(cls, place: str) -> SpecPlaces:
-        """One place for all parts."""
+        """The places of a specification whose parts all have the same place."""
         return cls(whole=place, filters=place, devices=place, layout=place)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MigConfigSpec:
-    """One entry of a configuration: a layout for each GPU that it matches."""
+    """An entry of a configuration: a layout for each GPU that it matches."""
 
     layout: GpuLayout
-    """Without placements: the format has none."""
+    """The layout, without placements: the format has none."""
     filters: tuple[DeviceFilter, ...] = ()
-    """One of them must match; empty for all models."""
+    """Filters of which at least one must match; empty for all models."""
     devices: tuple[int, ...] | None = None
-    """Indices, ascending; None for all GPUs, and then those without MIG are left out."""
+    """Indices of GPUs, ascending; None for all GPUs that have MIG."""
     places: SpecPlaces = field(
         default_factory=lambda: SpecPlaces.all_at("this configuration"), compare=False, repr=False
     )
@@ -95,11 +95,11 @@ class MigConfigSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MigConfig:
-    """A configuration: what a node's GPUs are to look like, under one name."""
+    """A named configuration: the desired layouts of a node's GPUs."""
 
     name: str
     specs: tuple[MigConfigSpec, ...]
-    """At least one."""
+    """Entries of the configuration; at least one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,9 +107,9 @@ class MigConfigs:
     """Configurations to choose from."""
 
     source: str
-    """Their file, for messages."""
+    """File of the configurations, for messages."""
     configs: tuple[MigConfig, ...]
-    """At least one, with different names."""
+    """Configurations with different names; at least one."""
 
     def selected(self, name: str | None = None) -> MigConfig:
         """The configuration of this name; without one the only configuration.
@@ -118,11 +118,11 @@ class MigConfigs:
         """
         if name is None and len(self.configs) == 1:
             return self.configs[0]
-        names = [one.name for one in self.configs]
-        for one in self.configs:
-            if one.name == name:
-                return one
-        shown = ", ".join(quoted(each) for each in names[:_MOST_NAMES])
+        names = [config.name for config in self.configs]
+        for config in self.configs:
+            if config.name == name:
+                return config
+        shown = ", ".join(quoted(config_name) for config_name in names[:_MOST_NAMES])
         rest = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
         if name is None:
             raise BadInput(f"{self.source}: choose one of its configurations: {shown}{rest}")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which GPU instances a GPU offers, from its driver or from the table of known models. Pure."""
+"""Profiles that a GPU offers, from its driver or from the table of known models. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ COMPUTE_SIZES: Final = (1, 2, 3, 4, 6, 7, 8)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OfferedProfiles:
-    """Names and counts, and as much as the driver reports of the rest."""
+    """Profiles of a GPU: names and counts; places and sizes if the driver reports them."""
 
     most: Mapping[str, int]
     """Profile to how many fit on an empty GPU."""
@@ -27,19 +27,19 @@ class OfferedProfiles:
 
 
 def offered_profiles(gpu: MigGpu) -> OfferedProfiles | None:
-    """What a GPU with MIG offers; None where neither driver nor table know."""
+    """Profiles that a GPU with MIG offers; None if neither the driver nor the table has them."""
     family = known_family(gpu.device_id)
     if not gpu.profiles:
         return None if family is None else OfferedProfiles(most=family.most)
-    most = {one.name: one.most for one in gpu.profiles}
+    counts = {profile.name: profile.most for profile in gpu.profiles}
     if family is not None and counts_are_wrong(gpu.device_id):
-        most |= {name: count for name, count in family.most.items() if name in most}
+        counts |= {name: count for name, count in family.most.items() if name in counts}
     return OfferedProfiles(
-        most=most,
-        starts={one.name: one.starts for one in gpu.profiles},
+        most=counts,
+        starts={profile.name: profile.starts for profile in gpu.profiles},
         compute={
-            one.name: tuple(each.slices for each in one.compute)
-            for one in gpu.profiles
-            if one.compute
+            profile.name: tuple(compute.slices for compute in profile.compute)
+            for profile in gpu.profiles
+            if profile.compute
         },
     )
