@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where compute instances fit within one GPU instance. Pure and exact.
+"""Places of compute instances within one GPU instance. Pure and exact.
 
 The compute slices of a GPU instance are a row; a compute instance takes some of them, at certain
-starts. A driver names the starts only for a GPU instance that is there, and an old one never: then
-multiples of the next power of two are assumed, as all known drivers have them.
+starts. A driver names the starts only for a GPU instance that exists, and an old driver never does:
+then multiples of the next power of two are assumed, as all known drivers have them.
 """
 
 from __future__ import annotations
@@ -19,28 +19,28 @@ class ComputePlace:
     """The slices of one compute instance."""
 
     first: int
-    """Within the GPU instance."""
+    """Number of its first slice within the GPU instance."""
     slices: int
 
 
 def compute_places(
     profile: MigProfile, sizes: Sequence[int], present: Sequence[FoundCompute] = ()
 ) -> tuple[ComputePlace, ...] | None:
-    """Disjoint places for compute instances of these sizes, in ascending order; None for no room.
+    """Disjoint places for compute instances of these sizes, ascending; None if there is no room.
 
-    ``present``: compute instances that stay. A driver that takes the first free place by itself
-    makes them in this order at these places too.
+    ``present``: compute instances that stay. A driver that always takes the first free place puts
+    them at these places too, if they are made in this order.
     """
     taken = 0
-    for one in present:
-        taken |= _mask(one.start, one.slices)
+    for compute in present:
+        taken |= _mask(compute.start, compute.slices)
     places = _disjoint(profile, sorted(sizes, reverse=True), taken)
     return None if places is None else tuple(sorted(places))
 
 
 def chosen_places(profile: MigProfile, sizes: Sequence[int]) -> bool:
     """Whether the driver has named the starts of these sizes, so that one can be chosen."""
-    named = {one.slices for one in profile.compute if one.starts}
+    named = {compute.slices for compute in profile.compute if compute.starts}
     return named.issuperset(sizes)
 
 
@@ -49,19 +49,21 @@ def _disjoint(
 ) -> tuple[ComputePlace, ...] | None:
     if not sizes:
         return ()
-    size, *others = sizes
+    size, *remaining = sizes
     for first in _starts(profile, size):
         if not _mask(first, size) & taken:
-            rest = _disjoint(profile, others, taken | _mask(first, size))
+            rest = _disjoint(profile, remaining, taken | _mask(first, size))
             if rest is not None:
                 return (ComputePlace(first=first, slices=size), *rest)
     return None
 
 
 def _starts(profile: MigProfile, size: int) -> Sequence[int]:
-    if not profile.compute or any(one.slices == size and not one.starts for one in profile.compute):
+    if not profile.compute or any(
+        compute.slices == size and not compute.starts for compute in profile.compute
+    ):
         return range(0, profile.slices - size + 1, 1 << (size - 1).bit_length())
-    return next((one.starts for one in profile.compute if one.slices == size), ())
+    return next((compute.starts for compute in profile.compute if compute.slices == size), ())
 
 
 def _mask(first: int, slices: int) -> int:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a GPU is to look like: MIG on or off, and which instances. Pure."""
+"""The layout of one GPU: MIG on or off, and its instances. Pure."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from mig.profile_names import DeviceName, device_name
 
 @dataclass(frozen=True, slots=True, order=True)
 class WantedInstance:
-    """A GPU instance with its compute instances. Two that are equal may take each other's place."""
+    """A GPU instance of a desired layout. Equal instances are interchangeable."""
 
     profile: str
     """``3g.20gb``, ``1g.5gb+me``: without compute slices in front."""
     compute: tuple[int, ...]
     """Slices of each compute instance, the largest first; the whole instance is ``(slices,)``."""
     start: int = -1
-    """First memory unit, where a certain one is asked for; -1 for any."""
+    """First memory unit, if the layout asks for a certain one; -1 for any."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuLayout:
-    """One GPU's layout in canonical form: two that mean the same are equal."""
+    """A GPU's layout in canonical form: layouts that mean the same are equal."""
 
     mig: bool
     instances: tuple[WantedInstance, ...] = ()
@@ -42,24 +42,27 @@ class GpuLayout:
 
     def devices(self) -> Counter[str]:
         """MIG devices by canonical name, as a configuration file counts them."""
-        found: Counter[str] = Counter()
-        for one in self.instances:
-            slices = int(one.profile.split("g.", 1)[0])
-            found.update(one.profile if c == slices else f"{c}c.{one.profile}" for c in one.compute)
-        return found
+        counts: Counter[str] = Counter()
+        for instance in self.instances:
+            slices = int(instance.profile.split("g.", 1)[0])
+            counts.update(
+                instance.profile if part == slices else f"{part}c.{instance.profile}"
+                for part in instance.compute
+            )
+        return counts
 
 
 MOST_DEVICES: Final = 64
-"""On one GPU, far above what there is; a bound on work, not a fact about GPUs."""
+"""MIG devices that a layout may have at most: a bound on work, far above what GPUs have."""
 
 MIG_OFF = GpuLayout(mig=False)
 
 
 def found_layout(gpu: MigGpu, *, exact: bool = False) -> GpuLayout:
-    """What a GPU has now; with ``exact`` each instance at its place, as a rollback needs it.
+    """A GPU's current layout; with ``exact`` each instance at its place, as a rollback needs it.
 
-    A GPU instance without compute instances is in it, and makes it unequal to any layout that a
-    configuration asks for.
+    A GPU instance without compute instances is part of it, and makes it unequal to any layout that
+    a configuration asks for.
     """
     if gpu.mode is None or not gpu.mode.current:
         return MIG_OFF
@@ -67,25 +70,25 @@ def found_layout(gpu: MigGpu, *, exact: bool = False) -> GpuLayout:
         mig=True,
         instances=tuple(
             WantedInstance(
-                one.profile,
-                tuple(sorted((compute.slices for compute in one.compute), reverse=True)),
-                one.start if exact else -1,
+                instance.profile,
+                tuple(sorted((compute.slices for compute in instance.compute), reverse=True)),
+                instance.start if exact else -1,
             )
-            for one in gpu.instances
+            for instance in gpu.instances
         ),
     )
 
 
 def has_layout(gpu: MigGpu, layout: GpuLayout) -> bool:
-    """Whether a GPU is as a layout has it, with nothing left over and no change of mode pending."""
+    """Whether a GPU has a layout: no other instances, and no change of mode pending."""
     if gpu.mode is None:
         return not layout.mig
     if gpu.mode != Mode(current=layout.mig, pending=layout.mig):
         return False
     placed = frozenset(found_layout(gpu, exact=True).instances)
-    anywhere = Counter(replace(one, start=-1) for one in layout.instances)
+    anywhere = Counter(replace(instance, start=-1) for instance in layout.instances)
     return Counter(found_layout(gpu).instances) == anywhere and all(
-        one in placed for one in layout.instances if one.start >= 0
+        instance in placed for instance in layout.instances if instance.start >= 0
     )
 
 
@@ -94,7 +97,7 @@ def counted(devices: Mapping[str, int]) -> GpuLayout:
 
     Zeros are dropped and names brought to canonical form. Parts of GPU instances share as few
     instances as they fit into: the largest first, each into the first instance with room. Raises
-    BadInput for a name that is none, and for more devices than any GPU has.
+    BadInput for a name that is no MIG profile, and for more devices than any GPU has.
     """
     if sum(devices.values()) > MOST_DEVICES:
         raise BadInput(f"{sum(devices.values())} MIG devices; no GPU has more than {MOST_DEVICES}")
@@ -114,10 +117,10 @@ def counted(devices: Mapping[str, int]) -> GpuLayout:
 def _shared(names: list[DeviceName]) -> list[tuple[int, ...]]:
     """Compute instances of one profile on as few GPU instances as first-fit decreasing finds."""
     filled: list[list[int]] = []
-    for name in sorted(names, key=lambda one: -one.compute):
-        room = next((one for one in filled if sum(one) + name.compute <= name.slices), None)
+    for name in sorted(names, key=lambda device: -device.compute):
+        room = next((sizes for sizes in filled if sum(sizes) + name.compute <= name.slices), None)
         if room is None:
             filled.append([name.compute])
         else:
             room.append(name.compute)
-    return [tuple(one) for one in filled]
+    return [tuple(sizes) for sizes in filled]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who needs a GPU or a GPU instance as it is. Values."""
+"""Device users that keep a GPU or a GPU instance from being changed. Values."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ from enum import StrEnum
 
 
 class HolderKind(StrEnum):
-    """What makes an instance busy."""
+    """Kind of a holder, which makes an instance busy."""
 
     PROCESS = "process"
-    """It has the instance open."""
+    """A process that has the instance open."""
     POD = "pod"
-    """The kubelet assigned the device to it, and it has not ended. Init containers and crash loops
-    count: the kubelet hands them the same device again."""
+    """A pod that the kubelet assigned the device to, and that has not ended. Init containers and
+    crash loops count: the kubelet gives them the same device again."""
     CLAIM = "claim"
     """A pod without a node asks for a resource that the instance serves."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class MigHolder:
-    """A process, a pod, or the claim of one."""
+    """A device user: a process, a pod, or a pending pod that requests such a device."""
 
     kind: HolderKind
     name: str
     """``4711 python``, ``namespace/name``."""
 
     def __str__(self) -> str:
-        """As an operator would search for it."""
+        """Kind and name, as an operator would search for them."""
         return f"{self.kind} {self.name}"
 
 
@@ -44,13 +44,13 @@ class MigPart:
 
 
 MigHolders = Mapping[MigPart, frozenset[MigHolder]]
-"""Who holds what. A part that is missing has no holder."""
+"""Holders by the part of a GPU that they hold. A part that is missing has no holder."""
 
 
-def all_holders(*several: MigHolders) -> MigHolders:
-    """Everybody whom one of them has."""
-    found: dict[MigPart, frozenset[MigHolder]] = {}
-    for each in several:
-        for part, holders in each.items():
-            found[part] = found.get(part, frozenset()) | holders
-    return found
+def all_holders(*sources: MigHolders) -> MigHolders:
+    """The union of several mappings of holders."""
+    merged: dict[MigPart, frozenset[MigHolder]] = {}
+    for source in sources:
+        for part, holders in source.items():
+            merged[part] = merged.get(part, frozenset()) | holders
+    return merged

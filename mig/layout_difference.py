@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether GPUs are as they should be, and what differs, in words. Pure.
+"""Differences between the desired and the current layout of GPUs, in words. Pure.
 
 Layouts are compared by meaning: the order and the spelling of a configuration do not matter, nor
-where an instance lies unless a place was asked for. GPUs for which nothing is wanted never differ.
+where an instance lies, unless a place was asked for. GPUs without a desired layout never differ.
 """
 
 from __future__ import annotations
@@ -17,35 +17,44 @@ from mig.gpu_layout import GpuLayout, WantedInstance
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayoutDifference:
-    """One GPU that is not as it should be."""
+    """A GPU whose current layout is not the desired one, with the reasons."""
 
     uuid: str
     index: int | None
-    """For people; None where there is no such GPU."""
+    """Index for people; None if the node has no such GPU."""
     reasons: tuple[str, ...]
-    """At least one, each a clause without a full stop."""
+    """Reasons, each a clause without a full stop; at least one."""
 
     def __str__(self) -> str:
-        """One line."""
+        """GPU and reasons in one line."""
         title = self.uuid if self.index is None else f"GPU {self.index} ({self.uuid})"
         return f"{title}: {'; '.join(self.reasons)}"
 
 
 def layout_differences(
-    wanted: Mapping[str, GpuLayout], gpus: Iterable[MigGpu], *, modes_only: bool = False
+    desired: Mapping[str, GpuLayout], gpus: Iterable[MigGpu], *, modes_only: bool = False
 ) -> tuple[LayoutDifference, ...]:
-    """The GPUs that differ from what is wanted, by index; empty where all are as wanted.
+    """The GPUs that differ from their desired layout, by index; empty if none does.
 
-    ``wanted``: UUID to layout. A GPU instance without compute instances is like no wanted one, and
-    a mode that waits for a reset is not the wanted one. ``modes_only``: instances do not count.
+    ``desired``: UUID to layout. A GPU instance without compute instances matches no desired one,
+    and a mode that waits for a reset differs. ``modes_only``: instances are not compared.
     """
-    by_uuid = {gpu.uuid: gpu for gpu in gpus}
-    found = [
-        _difference(uuid, layout, by_uuid.get(uuid), modes_only=modes_only)
-        for uuid, layout in wanted.items()
+    gpus_by_uuid = {gpu.uuid: gpu for gpu in gpus}
+    differences = [
+        _difference(uuid, layout, gpus_by_uuid.get(uuid), modes_only=modes_only)
+        for uuid, layout in desired.items()
     ]
-    differing = [one for one in found if one.reasons]
-    return tuple(sorted(differing, key=lambda one: (one.index is None, one.index or 0, one.uuid)))
+    differing = [difference for difference in differences if difference.reasons]
+    return tuple(
+        sorted(
+            differing,
+            key=lambda difference: (
+                difference.index is None,
+                difference.index or 0,
+                difference.uuid,
+            ),
+        )
+    )
 
 
 def _difference(
@@ -69,55 +78,56 @@ def _mode_reasons(layout: GpuLayout, gpu: MigGpu) -> Iterable[str]:
 
 
 def _instance_reasons(layout: GpuLayout, gpu: MigGpu) -> Iterable[str]:
-    """Nothing is wanted without MIG, so all instances that are there then are too many."""
+    """Missing and surplus instances. A layout without MIG has none, so all are surplus then."""
     missing, surplus = _unmatched(layout.instances, gpu.instances)
     if missing:
-        yield f"missing: {_counted(map(_wanted_text, missing))}"
+        yield f"missing: {_counted(map(_desired_text, missing))}"
     if surplus:
-        yield f"not wanted: {_counted(map(_found_text, surplus))}"
-    for one in gpu.instances:
-        if not one.compute:
-            yield f"GPU instance {one.id} ({one.profile} at {one.start}) has no compute instance"
+        yield f"not wanted: {_counted(map(_current_text, surplus))}"
+    for instance in gpu.instances:
+        if not instance.compute:
+            place = f"{instance.profile} at {instance.start}"
+            yield f"GPU instance {instance.id} ({place}) has no compute instance"
 
 
 def _unmatched(
-    wanted: Sequence[WantedInstance], found: Sequence[FoundInstance]
+    desired: Sequence[WantedInstance], present: Sequence[FoundInstance]
 ) -> tuple[list[WantedInstance], list[FoundInstance]]:
-    """What is left of both when equals are paired; those with a place choose first."""
-    left = [one for one in found if one.compute]
+    """Missing and surplus instances after pairing equal ones; those with a place choose first."""
+    surplus = [instance for instance in present if instance.compute]
     missing = []
-    for one in sorted(wanted, key=lambda each: each.start < 0):
-        match = next((each for each in left if _is_like(each, one)), None)
+    for instance in sorted(desired, key=lambda instance: instance.start < 0):
+        match = next((candidate for candidate in surplus if _is_like(candidate, instance)), None)
         if match is None:
-            missing.append(one)
+            missing.append(instance)
         else:
-            left.remove(match)
-    return missing, left
+            surplus.remove(match)
+    return missing, surplus
 
 
-def _is_like(found: FoundInstance, wanted: WantedInstance) -> bool:
+def _is_like(instance: FoundInstance, desired: WantedInstance) -> bool:
     return (
-        found.profile == wanted.profile
-        and _sizes(found) == wanted.compute
-        and wanted.start in (-1, found.start)
+        instance.profile == desired.profile
+        and _sizes(instance) == desired.compute
+        and desired.start in (-1, instance.start)
     )
 
 
 def _sizes(instance: FoundInstance) -> tuple[int, ...]:
-    return tuple(sorted((one.slices for one in instance.compute), reverse=True))
+    return tuple(sorted((compute.slices for compute in instance.compute), reverse=True))
 
 
-def _wanted_text(one: WantedInstance) -> str:
-    place = f" at {one.start}" if one.start >= 0 else ""
-    return f"{_instance_text(one.profile, one.compute)}{place}"
+def _desired_text(instance: WantedInstance) -> str:
+    place = f" at {instance.start}" if instance.start >= 0 else ""
+    return f"{_instance_text(instance.profile, instance.compute)}{place}"
 
 
-def _found_text(one: FoundInstance) -> str:
-    return f"{_instance_text(one.profile, _sizes(one))} at {one.start}"
+def _current_text(instance: FoundInstance) -> str:
+    return f"{_instance_text(instance.profile, _sizes(instance))} at {instance.start}"
 
 
 def _instance_text(profile: str, sizes: tuple[int, ...]) -> str:
-    """The profile, and its compute instances where it is not one that takes all of it."""
+    """The profile; with its compute instances unless a single one takes all slices."""
     if sizes == (int(profile.partition("g.")[0]),):
         return profile
     return f"{profile} in {'+'.join(f'{size}c' for size in sizes)}"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where instances of a profile may be on a GPU, and what is there. Pure."""
+"""Places of a profile on a GPU, and the instances that occupy them. Pure."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from discovery.mig_state import FoundInstance, MigGpu, MigProfile
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacementRow:
-    """One possible place of a profile."""
+    """A possible place of a profile, and what occupies it."""
 
     start: int
     size: int
     taken_by: tuple[FoundInstance, ...]
-    """What is in its memory units, by start; empty where an instance can be made."""
+    """Instances in its memory units, by start; empty if an instance can be created there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,31 +25,33 @@ class PlacementGrid:
     units: int
     """Units of the GPU, from 0."""
     instances: tuple[FoundInstance, ...]
-    """What is there, by start."""
+    """The current instances, by start."""
     rows: tuple[PlacementRow, ...]
-    """By start."""
+    """Places of the profile, by start."""
 
     @property
     def room(self) -> int:
-        """How many more instances the free places hold side by side; engines may allow fewer."""
-        end, found = 0, 0
+        """How many more instances fit in the free places together; engines may allow fewer."""
+        end, count = 0, 0
         for row in self.rows:
             if not row.taken_by and row.start >= end:
-                end, found = row.start + row.size, found + 1
-        return found
+                end, count = row.start + row.size, count + 1
+        return count
 
 
 def placement_grid(gpu: MigGpu, profile: MigProfile) -> PlacementGrid:
     """The grid of one profile on one GPU."""
-    there = tuple(sorted(gpu.instances, key=lambda one: one.start))
+    instances = tuple(sorted(gpu.instances, key=lambda instance: instance.start))
     return PlacementGrid(
         units=memory_units(gpu),
-        instances=there,
+        instances=instances,
         rows=tuple(
             PlacementRow(
                 start=start,
                 size=profile.size,
-                taken_by=tuple(one for one in there if _meets(one, start, profile.size)),
+                taken_by=tuple(
+                    instance for instance in instances if _meets(instance, start, profile.size)
+                ),
             )
             for start in profile.starts
         ),
@@ -57,10 +59,10 @@ def placement_grid(gpu: MigGpu, profile: MigProfile) -> PlacementGrid:
 
 
 def memory_units(gpu: MigGpu) -> int:
-    """In how many units the GPU's memory is placed: where its largest profile ends."""
-    ends = [start + one.size for one in gpu.profiles for start in one.starts]
-    return max([*ends, *(one.start + one.size for one in gpu.instances)], default=0)
+    """Memory units of the GPU: the end of its last place or instance."""
+    ends = [start + profile.size for profile in gpu.profiles for start in profile.starts]
+    return max([*ends, *(instance.start + instance.size for instance in gpu.instances)], default=0)
 
 
-def _meets(one: FoundInstance, start: int, size: int) -> bool:
-    return one.start < start + size and start < one.start + one.size
+def _meets(instance: FoundInstance, start: int, size: int) -> bool:
+    return instance.start < start + size and start < instance.start + instance.size

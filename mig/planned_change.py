@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a plan means for each GPU and each instance, as people compare it. Pure."""
+"""Effect of a plan on each GPU and each instance, to show to people. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mig.steps import CreateCompute, CreateInstance, MigStep, SetMode
 
 
 class Fate(StrEnum):
-    """What happens to an instance."""
+    """What the plan does with an instance."""
 
     KEEP = "keep"
     DESTROY = "destroy"
@@ -24,45 +24,45 @@ class Fate(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstanceChange:
-    """One GPU instance before or after the plan."""
+    """A GPU instance that the plan keeps, destroys or creates."""
 
     fate: Fate
     id: int | None
-    """None for a new one: the driver chooses."""
+    """Id of the instance; None for a new one: the driver chooses it."""
     profile: str
     start: int
     """First memory unit."""
     size: int
     compute: tuple[int, ...]
-    """Slices of its compute instances, the largest first: those that it has, or will have."""
+    """Slices of its compute instances, the largest first; those that are added included."""
     added: tuple[int, ...] = ()
-    """Slices of those among them that a kept instance gets."""
+    """Slices of the compute instances that the plan adds to a kept instance."""
     holders: tuple[MigHolder, ...] = ()
-    """Who is on it now, sorted."""
+    """Current holders of the instance, sorted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuChange:
-    """One GPU for which a layout is wanted."""
+    """Effect of the plan on a GPU that has a desired layout."""
 
     index: int
     uuid: str
     model: str
     mode: Mode | None
-    """Of now; None: the GPU has no MIG."""
+    """Current mode; None: the GPU has no MIG."""
     mode_after: bool
     sets_mode: bool
-    """The mode is set, be it to end the wait for another one."""
+    """Whether a step sets the mode, be it to cancel a pending one."""
     instances: tuple[InstanceChange, ...]
-    """By start; at one start those that go before those that come."""
+    """Instances by start; at the same start a destroyed one comes before a created one."""
     steps: int
 
 
 def planned_changes(
-    gpus: Sequence[MigGpu], asked: Collection[str], plan: MigPlan, holders: MigHolders
+    gpus: Sequence[MigGpu], uuids: Collection[str], plan: MigPlan, holders: MigHolders
 ) -> tuple[GpuChange, ...]:
-    """The GPUs that a layout is wanted for, in bus order; ``asked``: their UUIDs."""
-    return tuple(_change(gpu, plan, holders) for gpu in gpus if gpu.uuid in asked)
+    """The plan's effect on the GPUs that have a desired layout, in bus order; ``uuids``: theirs."""
+    return tuple(_change(gpu, plan, holders) for gpu in gpus if gpu.uuid in uuids)
 
 
 def _change(gpu: MigGpu, plan: MigPlan, holders: MigHolders) -> GpuChange:
@@ -81,30 +81,32 @@ def _change(gpu: MigGpu, plan: MigPlan, holders: MigHolders) -> GpuChange:
         mode=gpu.mode,
         mode_after=modes[-1] if modes else now,
         sets_mode=bool(modes),
-        instances=tuple(sorted(instances, key=lambda one: (one.start, one.fate is Fate.CREATE))),
+        instances=tuple(
+            sorted(instances, key=lambda change: (change.start, change.fate is Fate.CREATE))
+        ),
         steps=len(steps),
     )
 
 
 def _present(
     gpu: MigGpu,
-    found: Sequence[tuple[str, FoundInstance]],
+    instances: Sequence[tuple[str, FoundInstance]],
     fate: Fate,
     steps: Sequence[MigStep],
     holders: MigHolders,
 ) -> Iterator[InstanceChange]:
-    for uuid, one in found:
+    for uuid, instance in instances:
         if uuid == gpu.uuid:
-            added = _made(steps, one.start)
+            added = _made(steps, instance.start)
             yield InstanceChange(
                 fate=fate,
-                id=one.id,
-                profile=one.profile,
-                start=one.start,
-                size=one.size,
-                compute=_sorted([*(each.slices for each in one.compute), *added]),
+                id=instance.id,
+                profile=instance.profile,
+                start=instance.start,
+                size=instance.size,
+                compute=_sorted([*(compute.slices for compute in instance.compute), *added]),
                 added=added,
-                holders=tuple(sorted(holders.get(MigPart(uuid, one.id), ()))),
+                holders=tuple(sorted(holders.get(MigPart(uuid, instance.id), ()))),
             )
 
 
@@ -122,9 +124,9 @@ def _created(steps: Sequence[MigStep]) -> Iterator[InstanceChange]:
 
 
 def _made(steps: Sequence[MigStep], start: int) -> tuple[int, ...]:
-    """Compute instances that come to be in the GPU instance at a place, the largest first."""
+    """Slices of compute instances created in the GPU instance at ``start``, the largest first."""
     return _sorted(
-        [one.slices for one in steps if isinstance(one, CreateCompute) and one.start == start]
+        [step.slices for step in steps if isinstance(step, CreateCompute) and step.start == start]
     )
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From what is on a node to what is wanted there: the steps, or why there are none. Pure and exact.
+"""Plans the steps from a node's current layouts to the desired ones, or refuses. Pure and exact.
 
 The plan disturbs as few holders as any plan can; of those plans it destroys the fewest instances;
 of those it has the fewest steps. Equal input gives the equal plan. It decides nothing that the
@@ -28,7 +28,7 @@ from mig.plugin_resources import LaidOut, allocatable, unserved
 from mig.steps import CreateInstance, DestroyInstance, MigStep
 
 _MOST_TRIED: Final = 20_000
-"""Combinations of ways that are looked at, where pods hold instances on several GPUs."""
+"""Combinations of ways that are tried at most, if holders have instances on several GPUs."""
 
 
 class ObstacleKind(StrEnum):
@@ -50,7 +50,7 @@ class ObstacleKind(StrEnum):
     INFEASIBLE = "infeasible"
     """The instances do not fit the GPU, whatever is on it now."""
     BUSY = "busy"
-    """It fits, but not beside what is in use."""
+    """The layout fits the GPU, but not next to the instances that are in use."""
     PLUGIN = "plugin"
     """The device plugin could not serve the node."""
 
@@ -61,11 +61,11 @@ class ManualReset:
 
     bus_ids: tuple[str, ...]
     mode: bool | None = None
-    """Whether MIG is to be on afterwards; None: that is set already."""
+    """Whether MIG is to be on after the reset; None: the mode is set already."""
 
     @property
     def command(self) -> str:
-        """For a shell on the node. Source: MIG user guide, "Enable MIG mode"; nvidia-smi(1)."""
+        """Shell command for the node. Source: MIG user guide, "Enable MIG mode"; nvidia-smi(1)."""
         gpus = ",".join(self.bus_ids)
         turn = "" if self.mode is None else f"nvidia-smi -i {gpus} -mig {int(self.mode)} && "
         return f"{turn}nvidia-smi --gpu-reset -i {gpus}"
@@ -73,34 +73,34 @@ class ManualReset:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Obstacle:
-    """One reason why there is no plan."""
+    """A reason why there is no plan."""
 
     kind: ObstacleKind
     gpu: str | None
-    """UUID; None where it is about the node."""
+    """UUID of the GPU; None if the obstacle is about the node."""
     detail: str
     limit: Limit | None = None
-    """Which limit an infeasible layout is past."""
+    """The limit that an infeasible layout exceeds."""
     nearest: GpuLayout | None = None
     """The largest part of an infeasible layout that fits."""
     holders: frozenset[MigHolder] = frozenset()
-    """Who is in the way."""
+    """Holders that are in the way."""
     reset: ManualReset | None = None
-    """What ends it, where that is a reset."""
+    """The reset that removes the obstacle, if a reset does."""
 
     @property
     def command(self) -> str | None:
-        """What a person can run."""
+        """Command that removes the obstacle; None if there is none."""
         return joint_command((self,))
 
 
 def joint_command(alike: Iterable[Obstacle]) -> str | None:
-    """What a person can run against all of these, of one kind and mode; None where nothing ends it.
+    """Command that removes all of these obstacles, of one kind and mode; None if there is none.
 
     GPUs that NVSwitches join can be reset only together.
     Source: MIG user guide, "Enable MIG mode".
     """
-    resets = [one.reset for one in alike if one.reset is not None]
+    resets = [obstacle.reset for obstacle in alike if obstacle.reset is not None]
     if not resets:
         return None
     bus_ids = tuple(bus_id for reset in resets for bus_id in reset.bus_ids)
@@ -112,51 +112,51 @@ class MigPlan:
     """The steps from one state of a node to another."""
 
     steps: tuple[MigStep, ...]
-    """GPU by GPU in bus order; none where everything is as wanted."""
+    """Steps GPU by GPU in bus order; empty if every GPU has its desired layout."""
     kept: tuple[tuple[str, FoundInstance], ...]
-    """GPU and instance: not touched, on the GPUs that a layout is wanted for."""
+    """GPU UUID and instance: stays as it is, on the GPUs that have a desired layout."""
     destroyed: tuple[tuple[str, FoundInstance], ...]
     disturbed: frozenset[MigHolder]
-    """Who must be gone before the first step."""
+    """Holders that must be gone before the first step."""
     after: Mapping[str, GpuLayout]
-    """What the GPUs that a layout is wanted for have at the end, each instance at its place; by
-    UUID."""
+    """GPU UUID to the layout at the end, each instance at its place; only GPUs that have a desired
+    layout."""
     allocatable: Mapping[str, int] | None
-    """Resource to count afterwards; None where the plugin's strategy is not known."""
+    """Resource to count after the plan; None if the plugin's strategy is not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MigRefusal:
-    """There is no plan, and this is the proof."""
+    """The obstacles because of which there is no plan."""
 
     obstacles: tuple[Obstacle, ...]
-    """In bus order; at least one."""
+    """Obstacles in bus order; at least one."""
 
 
 def plan(
     gpus: Sequence[MigGpu],
-    wanted: Mapping[str, GpuLayout],
+    desired: Mapping[str, GpuLayout],
     holders: MigHolders,
     *,
     strategy: MigStrategy | None = None,
     spare_busy: bool = False,
 ) -> MigPlan | MigRefusal:
-    """The best plan to the layouts ``wanted`` by GPU UUID; other GPUs stay as they are.
+    """The best plan to the layouts ``desired`` by GPU UUID; other GPUs stay as they are.
 
-    ``strategy`` is the device plugin's, None where there is none. With ``spare_busy`` a plan that
-    disturbs a holder is refused, with whoever is in the way.
+    ``strategy`` is the device plugin's, None if there is no plugin. With ``spare_busy`` a plan that
+    disturbs a holder is refused, with the holders in the way.
     """
-    asked = [gpu for gpu in gpus if gpu.uuid in wanted]
+    targets = [gpu for gpu in gpus if gpu.uuid in desired]
     obstacles = [
-        *_unknown(gpus, wanted),
-        *(found for gpu in asked for found in _obstacles(gpu, wanted[gpu.uuid])),
+        *_unknown(gpus, desired),
+        *(obstacle for gpu in targets for obstacle in _obstacles(gpu, desired[gpu.uuid])),
     ]
-    after = [(gpu, wanted.get(gpu.uuid) or found_layout(gpu)) for gpu in gpus]
+    after = [(gpu, desired.get(gpu.uuid) or found_layout(gpu)) for gpu in gpus]
     if strategy is not None and not obstacles:
         obstacles += _plugin_obstacles(after, strategy)
     if obstacles:
         return MigRefusal(obstacles=tuple(obstacles))
-    ways = _least_together([gpu_ways(gpu, wanted[gpu.uuid], holders) for gpu in asked])
+    ways = _least_together([gpu_ways(gpu, desired[gpu.uuid], holders) for gpu in targets])
     unplaced = tuple(_no_places(way.gpu) for way in ways if _needs_places(way))
     if unplaced:
         return MigRefusal(obstacles=unplaced)
@@ -166,48 +166,48 @@ def plan(
             return MigRefusal(obstacles=busy)
     return MigPlan(
         steps=tuple(step for way in ways for step in way.steps),
-        kept=tuple((way.gpu.uuid, one) for way in ways for one in way.kept),
-        destroyed=tuple((way.gpu.uuid, one) for way in ways for one in way.destroyed),
+        kept=tuple((way.gpu.uuid, instance) for way in ways for instance in way.kept),
+        destroyed=tuple((way.gpu.uuid, instance) for way in ways for instance in way.destroyed),
         disturbed=frozenset[MigHolder]().union(*(way.disturbed for way in ways)),
         after={way.gpu.uuid: way.after for way in ways},
         allocatable=None if strategy is None else allocatable(after, strategy),
     )
 
 
-def _unknown(gpus: Sequence[MigGpu], wanted: Mapping[str, GpuLayout]) -> Iterator[Obstacle]:
-    for uuid in sorted(wanted.keys() - {gpu.uuid for gpu in gpus}):
+def _unknown(gpus: Sequence[MigGpu], desired: Mapping[str, GpuLayout]) -> Iterator[Obstacle]:
+    for uuid in sorted(desired.keys() - {gpu.uuid for gpu in gpus}):
         yield Obstacle(
             kind=ObstacleKind.UNKNOWN_GPU, gpu=uuid, detail="the driver lists no such GPU"
         )
 
 
-def _obstacles(gpu: MigGpu, want: GpuLayout) -> Iterator[Obstacle]:
-    """What is in the way on one GPU, whoever holds it."""
+def _obstacles(gpu: MigGpu, desired: GpuLayout) -> Iterator[Obstacle]:
+    """Obstacles on one GPU, apart from its holders."""
     if gpu.mode is None:
-        if want.mig:
+        if desired.mig:
             yield Obstacle(kind=ObstacleKind.NO_MIG, gpu=gpu.uuid, detail=f"{gpu.model} has no MIG")
         return
-    infeasible = _infeasible(gpu, want)
+    infeasible = _infeasible(gpu, desired)
     if infeasible is not None:
         yield infeasible
         return
     if not gpu.resetless and gpu.mode.current != gpu.mode.pending:
         yield _reset_pending(gpu, on=gpu.mode.pending)
-    elif not gpu.resetless and gpu.mode.current != want.mig:
-        yield _reset_needed(gpu, on=want.mig)
-    if want.instances and not gpu.profiles:
+    elif not gpu.resetless and gpu.mode.current != desired.mig:
+        yield _reset_needed(gpu, on=desired.mig)
+    if desired.instances and not gpu.profiles:
         detail = "the driver does not report the GPU's profiles; most report them with MIG on alone"
         yield Obstacle(kind=ObstacleKind.PROFILES_UNKNOWN, gpu=gpu.uuid, detail=detail)
 
 
-def _infeasible(gpu: MigGpu, want: GpuLayout) -> Obstacle | None:
-    """Why the instances never fit the GPU; None where they do, or nobody knows its profiles.
+def _infeasible(gpu: MigGpu, desired: GpuLayout) -> Obstacle | None:
+    """Why the instances never fit the GPU; None if they fit, or its profiles are not known.
 
-    Where the driver reports no profiles yet, those of the model decide: so nobody resets GPUs for
-    a layout that is refused afterwards.
+    If the driver reports no profiles yet, the profiles of the model decide, so that nobody resets
+    GPUs for a layout that is refused afterwards.
     """
     grid = Grid(gpu.profiles or known_profiles(gpu.device_id))
-    misfit = grid.misfit(want.instances) if grid.profiles else None
+    misfit = grid.misfit(desired.instances) if grid.profiles else None
     if misfit is None:
         return None
     return Obstacle(
@@ -215,7 +215,7 @@ def _infeasible(gpu: MigGpu, want: GpuLayout) -> Obstacle | None:
         gpu=gpu.uuid,
         detail=misfit.detail,
         limit=misfit.limit,
-        nearest=replace(want, instances=grid.nearest(want.instances)),
+        nearest=replace(desired, instances=grid.nearest(desired.instances)),
     )
 
 
@@ -229,7 +229,10 @@ def _reset_pending(gpu: MigGpu, *, on: bool) -> Obstacle:
 
 
 def _reset_needed(gpu: MigGpu, *, on: bool) -> Obstacle:
-    """Source: MIG user guide, "Enable MIG mode": Ampere needs a reset for either direction."""
+    """The obstacle that the mode changes only with a reset.
+
+    Source: MIG user guide, "Enable MIG mode": Ampere needs a reset for either direction.
+    """
     return Obstacle(
         kind=ObstacleKind.RESET_NEEDED,
         gpu=gpu.uuid,
@@ -251,7 +254,7 @@ def _plugin_obstacles(after: LaidOut, strategy: MigStrategy) -> Iterator[Obstacl
 
 
 def _needs_places(way: GpuWay) -> bool:
-    """Whether it, or the way back from it, makes instances where the driver chooses the place."""
+    """Whether the way, or its rollback, creates instances while the driver chooses their place."""
     placed = (CreateInstance, DestroyInstance)
     return not way.gpu.places and any(isinstance(step, placed) for step in way.steps)
 
@@ -276,34 +279,34 @@ def _busy(way: GpuWay) -> Obstacle:
 
 
 def _least_together(choices: Sequence[Sequence[GpuWay]]) -> tuple[GpuWay, ...]:
-    """A way for each GPU so that together they disturb the fewest holders.
+    """The ways, one for each GPU, that together disturb the fewest holders.
 
     GPU by GPU the first way is the best, unless a holder has instances on several GPUs.
     """
-    seen = Counter(holder for ways in choices for holder in _named(ways))
-    several = frozenset(holder for holder, gpus in seen.items() if gpus > 1)
-    open_choices = [ways if _named(ways) & several else ways[:1] for ways in choices]
+    gpu_counts = Counter(holder for ways in choices for holder in _disturbed(ways))
+    several = frozenset(holder for holder, gpus in gpu_counts.items() if gpus > 1)
+    open_choices = [ways if _disturbed(ways) & several else ways[:1] for ways in choices]
     best: tuple[tuple[int, int, int], tuple[GpuWay, ...]] | None = None
     tried = 0
 
-    def search(at: int, chosen: tuple[GpuWay, ...], disturbed: frozenset[MigHolder]) -> None:
+    def search(index: int, chosen: tuple[GpuWay, ...], disturbed: frozenset[MigHolder]) -> None:
         nonlocal best, tried
         tried += 1
         if best is not None and (len(disturbed) > best[0][0] or tried > _MOST_TRIED):
             return
-        if at == len(open_choices):
+        if index == len(open_choices):
             destroyed = sum(len(way.destroyed) for way in chosen)
             cost = (len(disturbed), destroyed, sum(len(way.steps) for way in chosen))
             if best is None or cost < best[0]:
                 best = cost, chosen
             return
-        for way in open_choices[at]:
-            search(at + 1, (*chosen, way), disturbed | way.disturbed)
+        for way in open_choices[index]:
+            search(index + 1, (*chosen, way), disturbed | way.disturbed)
 
     search(0, (), frozenset())
     return () if best is None else best[1]
 
 
-def _named(ways: Sequence[GpuWay]) -> frozenset[MigHolder]:
-    """Everybody whom one of the ways disturbs."""
+def _disturbed(ways: Sequence[GpuWay]) -> frozenset[MigHolder]:
+    """Holders that at least one of the ways disturbs."""
     return frozenset[MigHolder]().union(*(way.disturbed for way in ways))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What NVIDIA's device plugin makes of a node's layouts: resources, or why it cannot start. Pure.
+"""Resources that NVIDIA's device plugin offers for a node's layouts, or why it cannot start. Pure.
 
 Source: k8s-device-plugin v0.19.0, internal/rm/device_map.go and rm.go, api/config/v1/resources.go.
 """
@@ -18,7 +18,7 @@ LaidOut = Sequence[tuple[MigGpu, GpuLayout]]
 
 
 def unserved(gpus: LaidOut, strategy: MigStrategy) -> str | None:
-    """Why the plugin cannot serve the layouts; None where it can.
+    """Why the plugin cannot serve the layouts; None if it can.
 
     With ``single`` it ends at once where a GPU with MIG has no device, where devices differ, and
     where MIG is on for a part of the GPUs. With ``none`` it starts, and offers GPUs that no program
@@ -43,47 +43,51 @@ def unserved(gpus: LaidOut, strategy: MigStrategy) -> str | None:
 
 
 def allocatable(gpus: LaidOut, strategy: MigStrategy) -> Mapping[str, int]:
-    """Resource to count, as the kubelet reports them once the plugin has started again.
+    """Allocatable resources by name, as the kubelet reports them after the plugin has restarted.
 
     Without replicas of shared GPUs. A resource that the node had before may stay with 0.
     """
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     profiles = plugin_order([gpu for gpu, _ in gpus])
     for _, layout in gpus:
         if not layout.mig or strategy is MigStrategy.NONE:
-            found[GPU_RESOURCE] += 1
+            counts[GPU_RESOURCE] += 1
             continue
         for name, count in layout.devices().items():
-            found[device_resource(name, profiles, strategy)] += count
-    return dict(sorted(found.items()))
+            counts[device_resource(name, profiles, strategy)] += count
+    return dict(sorted(counts.items()))
 
 
 def plugin_order(gpus: Iterable[MigGpu]) -> list[str]:
-    """Profiles for which the plugin has a resource each, as it goes through them."""
-    each = (one for gpu in gpus for one in sorted(gpu.profiles, key=lambda it: it.number))
-    return list(dict.fromkeys(one.name for one in each))
+    """Profiles that have a resource of the plugin each, in the plugin's order."""
+    profiles = (
+        profile
+        for gpu in gpus
+        for profile in sorted(gpu.profiles, key=lambda profile: profile.number)
+    )
+    return list(dict.fromkeys(profile.name for profile in profiles))
 
 
 def device_resource(device: str, profiles: Sequence[str], strategy: MigStrategy) -> str:
-    """The resource that offers a MIG device, with another strategy than ``none``.
+    """The resource that offers a MIG device, with a strategy other than ``none``.
 
-    ``profiles``: as of :func:`plugin_order`, of all GPUs of the node.
+    ``profiles``: from :func:`plugin_order`, of all GPUs of the node.
     """
     single = strategy is MigStrategy.SINGLE
     return GPU_RESOURCE if single else _mixed_resource(device, profiles)
 
 
 def _mixed_resource(device: str, profiles: Sequence[str]) -> str:
-    """That of the first profile whose name is in the device's, wherever.
+    """The resource of the first profile whose name is anywhere in the device's name.
 
-    So ``1g.5gb+me`` and ``1c.1g.5gb`` are ``mig-1g.5gb``: the plugin takes names for patterns, and
-    does not ask where they begin and end.
+    So ``1g.5gb+me`` and ``1c.1g.5gb`` are ``mig-1g.5gb``: the plugin uses profile names as patterns
+    that may match any part of a name.
     """
-    return mig_resource(next((one for one in profiles if one in device), device))
+    return mig_resource(next((profile for profile in profiles if profile in device), device))
 
 
 def _attributes(gpu: MigGpu, device: str) -> tuple[object, ...]:
-    """What must be equal: not the name alone, which two models may give to different sizes."""
+    """Values that devices of one kind share; models may use one name for different sizes."""
     profile = gpu.profile(device.split("c.", 1)[-1])
     if profile is None:
         return (device, gpu.model)

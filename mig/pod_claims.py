@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Holders that are still to come: pods without a node, by the resources that they ask for. Pure.
+"""Pending pods as holders: pods without a node, by the resources that they request. Pure.
 
-Safety: a pod that waits may be given any device of its resource at any moment, so it holds all of
-them. What the node does not offer is nobody's claim here.
+Safety: a pending pod may get any device of its resource at any moment, so it holds all of them. A
+resource that the node does not offer is not counted here.
 """
 
 from __future__ import annotations
@@ -17,34 +17,34 @@ from mig.profile_names import part_name
 
 
 def claim_holders(
-    gpus: Sequence[MigGpu], strategy: MigStrategy, asked: Mapping[str, Collection[str]]
+    gpus: Sequence[MigGpu], strategy: MigStrategy, requests: Mapping[str, Collection[str]]
 ) -> MigHolders:
-    """Who waits for what on these GPUs, all of a node's.
+    """Pending pods by the parts of a node's GPUs that they may get; ``gpus``: all of the node.
 
-    ``asked``: a pod, ``namespace/name``, to the resources that it asks for; ``strategy``: the
-    device plugin's, which says what a device is offered as.
+    ``requests``: a pod, ``namespace/name``, to the resources that it requests; ``strategy``: the
+    device plugin's, which decides as which resource a device is offered.
     """
     waiting: dict[str, set[MigHolder]] = {}
-    for pod, resources in asked.items():
+    for pod, resources in requests.items():
         for resource in resources:
             holder = MigHolder(HolderKind.CLAIM, pod)
             waiting.setdefault(resource.removesuffix(SHARED_SUFFIX), set()).add(holder)
-    found: dict[MigPart, frozenset[MigHolder]] = {}
+    holders: dict[MigPart, frozenset[MigHolder]] = {}
     for part, resource in _offered(gpus, strategy):
         if resource in waiting:
-            found[part] = frozenset(waiting[resource])
-    return found
+            holders[part] = frozenset(waiting[resource])
+    return holders
 
 
 def _offered(gpus: Sequence[MigGpu], strategy: MigStrategy) -> Iterator[tuple[MigPart, str]]:
-    """What the node offers: a part for each device, and the resource that it is of."""
+    """The node's devices: the part of a GPU and the resource of each."""
     profiles = plugin_order(gpus)
     for gpu in gpus:
         if gpu.mode is None or not gpu.mode.current or strategy is MigStrategy.NONE:
             yield MigPart(gpu.uuid, None), GPU_RESOURCE
-        for one, compute in gpu.devices():
-            name = part_name(one.profile, compute.slices)
-            if strategy is MigStrategy.NONE:  # whoever has the GPU runs on one of its instances
-                yield MigPart(gpu.uuid, one.id), GPU_RESOURCE
+        for instance, compute in gpu.devices():
+            name = part_name(instance.profile, compute.slices)
+            if strategy is MigStrategy.NONE:  # a pod that has the GPU runs on one of its instances
+                yield MigPart(gpu.uuid, instance.id), GPU_RESOURCE
             else:
-                yield MigPart(gpu.uuid, one.id), device_resource(name, profiles, strategy)
+                yield MigPart(gpu.uuid, instance.id), device_resource(name, profiles, strategy)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Holders of GPU instances that the driver does not know: pods, by the names of devices. Pure.
+"""Pods that hold GPU instances, by the names of their devices; the driver knows no pods. Pure.
 
-Safety: a pod whose device has a name that says nothing of where it is holds every GPU with all that
-is on it, since it may be there.
+Safety: a pod whose device name does not show the GPU holds all GPUs with all their instances, since
+its device may be any of them.
 """
 
 from __future__ import annotations
@@ -18,30 +18,32 @@ Parts = tuple[MigPart, ...]
 
 
 def pod_holders(gpus: Collection[MigGpu], kubelet: KubeletDevices) -> MigHolders:
-    """Pods by what they hold of these GPUs.
+    """Pods by the parts of these GPUs that they hold.
 
-    Who has a whole GPU has all that is on it too: a program that is given a GPU with MIG on runs on
-    one of its instances. A device that is certainly none of these GPUs is left out.
+    A pod that has a whole GPU holds all its instances too: a program that gets a GPU with MIG on
+    runs on one of them. A device that is certainly not one of these GPUs is left out.
     """
     anywhere = tuple(part for gpu in gpus for part in _all_of(gpu))
-    found: dict[MigPart, set[MigHolder]] = {}
+    holders_by_part: dict[MigPart, set[MigHolder]] = {}
     for _, pods, parts in _devices(gpus, kubelet):
         for part in anywhere if parts is None else parts:
-            found.setdefault(part, set()).update(MigHolder(HolderKind.POD, pod) for pod in pods)
-    return {part: frozenset(holders) for part, holders in found.items()}
+            holders_by_part.setdefault(part, set()).update(
+                MigHolder(HolderKind.POD, pod) for pod in pods
+            )
+    return {part: frozenset(holders) for part, holders in holders_by_part.items()}
 
 
 def unplaced_devices(
     gpus: Collection[MigGpu], kubelet: KubeletDevices
 ) -> Mapping[str, frozenset[str]]:
-    """Names of GPUs that pods have and that may be any of these, to the pods."""
+    """Name of a pod's device that may be any of these GPUs, to the pods that have it."""
     return {name: pods for name, pods, parts in _devices(gpus, kubelet) if parts is None}
 
 
 def _devices(
     gpus: Collection[MigGpu], kubelet: KubeletDevices
 ) -> Iterator[tuple[str, frozenset[str], Parts | None]]:
-    """What pods have: name, pods, and where it is on these GPUs; None where that is not known."""
+    """Devices of pods: name, pods, and parts of these GPUs; None if the parts are not known."""
     named = dict(_named(gpus))
     minors = all(gpu.minor is not None for gpu in gpus)
     for name, pods in kubelet.held.items():
@@ -55,26 +57,29 @@ def _devices(
 
 
 def _is_elsewhere(key: NameKey, minors: bool) -> bool:
-    """Whether a device whose name is none of these GPUs' is none of them; ``minors``: all known."""
+    """Whether an unknown device name is surely no part of these GPUs; ``minors``: all are known."""
     return key.is_certain and (isinstance(key.gpu, str) or minors)
 
 
 def _all_of(gpu: MigGpu) -> Iterator[MigPart]:
     yield MigPart(gpu.uuid, None)
-    for one in gpu.instances:
-        yield MigPart(gpu.uuid, one.id)
+    for instance in gpu.instances:
+        yield MigPart(gpu.uuid, instance.id)
 
 
 def _named(gpus: Iterable[MigGpu]) -> Iterator[tuple[NameKey, Parts]]:
-    """Every name of these GPUs, and what it stands for."""
+    """Every device name of these GPUs, and the parts that it stands for."""
     for gpu in gpus:
         instances = (
             NamedInstance(
-                id=one.id,
-                start=one.start,
-                devices=[part.uuid for part in one.compute if part.uuid is not None],
+                id=instance.id,
+                start=instance.start,
+                devices=[part.uuid for part in instance.compute if part.uuid is not None],
             )
-            for one in gpu.instances
+            for instance in gpu.instances
         )
-        for key, at in keys(gpu.uuid, gpu.minor, instances):
-            yield key, tuple(_all_of(gpu)) if at is None else (MigPart(gpu.uuid, at),)
+        for key, instance_id in keys(gpu.uuid, gpu.minor, instances):
+            yield (
+                key,
+                tuple(_all_of(gpu)) if instance_id is None else (MigPart(gpu.uuid, instance_id),),
+            )

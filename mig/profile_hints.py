@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What somebody meant who wrote a MIG profile that these GPUs do not have. Pure.
+"""Proposes a profile in place of a MIG profile that these GPUs do not have. Pure.
 
 Layouts are copied from other GPUs. There the same name may stand for another size, so what is
 meant is as many slices with this GPU's own memory, and never the name that looks most alike.
@@ -15,22 +15,23 @@ from mig.profile_names import DeviceName, device_name
 
 
 def profile_hint(name: str, known: Iterable[str], prefix: str = "") -> str:
-    """The end of a message about a name that is not known; empty where nothing is to propose.
+    """The end of a message about an unknown name: a proposal, or empty.
 
     ``prefix``: what names with a profile in them begin with, as ``all-1g.10gb.me`` does. A name
     without a profile in it is compared by its spelling.
     """
-    asked = _profile(name, prefix)
-    if asked is None:
+    requested_profile = _profile(name, prefix)
+    if requested_profile is None:
         return did_you_mean(name, known)
-    profiles = ((_profile(each, prefix), each) for each in known)
+    profiles = ((_profile(candidate, prefix), candidate) for candidate in known)
     alike = [
-        (profile.gigabytes, each)
-        for profile, each in profiles
+        (profile.gigabytes, candidate)
+        for profile, candidate in profiles
         if profile is not None
-        and (profile.slices, profile.attributes) == (asked.slices, asked.attributes)
+        and (profile.slices, profile.attributes)
+        == (requested_profile.slices, requested_profile.attributes)
     ]
-    # a profile with the memory of twice its slices is the exception: the least is the usual one
+    # a profile with twice the memory of its slices is the exception: the least memory is usual
     return meant(min(alike)[1] if alike else None)
 
 

@@ -25,19 +25,19 @@ class DeviceName:
     instance: str
     """Name of the GPU instance's profile, ``3g.20gb``: what the driver creates first."""
     slices: int
-    """Of the GPU instance."""
+    """Compute slices of the GPU instance."""
     gigabytes: int
     """Memory of the GPU instance, as its name has it."""
     attributes: str = ""
-    """With their sign: ``+me``; empty: none."""
+    """Attributes with their sign: ``+me``; empty: none."""
 
     @property
     def whole(self) -> bool:
-        """The compute instance takes all of its GPU instance."""
+        """Whether the compute instance takes all of its GPU instance."""
         return self.compute == self.slices
 
     def __str__(self) -> str:
-        """In canonical form: compute slices only where they are a part."""
+        """The canonical name: with compute slices only if they are a part of the instance."""
         return self.instance if self.whole else f"{self.compute}c.{self.instance}"
 
 
@@ -46,10 +46,10 @@ def device_name(text: str) -> DeviceName:
 
     Only the form is checked, not whether any GPU has such a profile. Raises BadInput.
     """
-    found = _FORM.fullmatch(text)
-    if found is None:
+    match = _FORM.fullmatch(text)
+    if match is None:
         raise BadInput(f"{quoted(text)} is no MIG profile; they look like 1g.10gb or 1c.3g.20gb+me")
-    compute, slices, gigabytes, sign, attributes = found.groups()
+    compute, slices, gigabytes, sign, attributes = match.groups()
     if sign is not None:
         _check_attributes(text, attributes)
     count = int(slices)
@@ -72,7 +72,10 @@ def part_name(profile: str, slices: int) -> str:
 
 
 def _check_attributes(text: str, attributes: str) -> None:
-    """Each has letters, digits and dots, begins with a letter, and stands once. Raises BadInput."""
+    """Check that attributes have letters, digits and dots, begin with a letter, and stand once.
+
+    Raises BadInput.
+    """
     names = attributes.split(",")
     for name in names:
         if _ATTRIBUTE.fullmatch(name) is None:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The steps of a change, each one call of NVML. Values.
 
-A step names what it touches so that it can be checked before and read back after: instances that
-are there by their ids, new ones by their places, since the driver chooses the ids.
+A step names its instance so that it can be checked before and read back after: an existing instance
+by its id, a new one by its place, since the driver chooses the ids.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class CreateCompute:
 
     gpu: str
     start: int
-    """Of its GPU instance, which may be new."""
+    """First memory unit of its GPU instance, which may be new."""
     slices: int
     first: int = -1
     """First slice within its GPU instance; -1: the driver chooses

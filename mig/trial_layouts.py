@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Layouts that together show whether a GPU takes what its driver offers. Pure.
 
-Each is one that an empty GPU takes, as far as the profiles say; the order is the one in which they
-are to be tried, so that in some of them instances of the one before can stay.
+By its profiles an empty GPU takes each of them. They are to be tried in this order: some can then
+keep instances of the layout before.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ MIX = "all-balanced"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialLayout:
-    """One layout of a self-test."""
+    """A layout that a self-test tries, with its name."""
 
     name: str
-    """For people: ``7 x 1g.5gb``."""
+    """Name for people: ``7 x 1g.5gb``."""
     layout: GpuLayout
 
 
 EMPTY = TrialLayout(name="MIG on, empty", layout=GpuLayout(mig=True))
-"""The first one: some drivers report profiles with MIG on alone."""
+"""The first layout to try: some drivers report profiles only with MIG on."""
 
 
 def trial_layouts(gpu: MigGpu) -> Iterator[TrialLayout]:
-    """For a GPU whose profiles are known; none where they are not.
+    """Layouts to try on a GPU; none if its profiles are not known.
 
-    Each profile as often as it fits, then once at each place where that had none; a mix of sizes;
-    the mix without its largest instance, and with another one in its room; and a GPU instance that
-    is divided into the smallest compute instances.
+    Each profile as often as it fits, then once at each place that this left free; a mix of sizes;
+    the mix without its largest instance, and with a smaller one in its room; and a GPU instance
+    that is divided into the smallest compute instances.
     """
     offered = offered_profiles(gpu)
     if not gpu.profiles or offered is None:
@@ -53,32 +53,32 @@ def trial_layouts(gpu: MigGpu) -> Iterator[TrialLayout]:
     yield from _divided(grid)
 
 
-def _alone(grid: Grid, profile: MigProfile, most: int) -> Iterator[TrialLayout]:
-    """One profile on every place that it may have, first ``most`` at once."""
-    one = _whole(profile)
-    wanted = [one] * most
-    while wanted and grid.misfit(wanted) is not None:
-        wanted.pop()
-    starts = grid.best_starts(wanted) or ()
+def _alone(grid: Grid, profile: MigProfile, max_count: int) -> Iterator[TrialLayout]:
+    """Layouts with one profile at each of its places, first ``max_count`` instances at once."""
+    instance = _whole(profile)
+    instances = [instance] * max_count
+    while instances and grid.misfit(instances) is not None:
+        instances.pop()
+    starts = grid.best_starts(instances) or ()
     if starts:
-        placed = tuple(replace(one, start=start) for start in starts)
+        placed = tuple(replace(instance, start=start) for start in starts)
         layout = GpuLayout(mig=True, instances=placed)
         yield TrialLayout(name=f"{len(placed)} x {profile.name}", layout=layout)
     for start in profile.starts:
         if start not in starts:
-            alone = GpuLayout(mig=True, instances=(replace(one, start=start),))
+            alone = GpuLayout(mig=True, instances=(replace(instance, start=start),))
             yield TrialLayout(name=f"{profile.name} at unit {start}", layout=alone)
 
 
 def _mix(gpu: MigGpu) -> GpuLayout | None:
     configs = generated_configs([gpu])
-    if not any(one.name == MIX for one in configs.configs):
+    if not any(config.name == MIX for config in configs.configs):
         return None
     return config_layouts(configs.selected(MIX), [gpu]).get(gpu.uuid)
 
 
 def _replaced(grid: Grid, mix: GpuLayout) -> Iterator[TrialLayout]:
-    """The others are to stay as they are."""
+    """The mix with its largest instance removed or replaced; the other instances are to stay."""
     largest = max(mix.instances, key=grid.size)
     rest = list(mix.instances)
     rest.remove(largest)
@@ -86,7 +86,9 @@ def _replaced(grid: Grid, mix: GpuLayout) -> Iterator[TrialLayout]:
         name=f"{MIX} without its {largest.profile}",
         layout=GpuLayout(mig=True, instances=tuple(rest)),
     )
-    smaller = max((one for one in rest if one != largest), key=grid.size, default=None)
+    smaller = max(
+        (instance for instance in rest if instance != largest), key=grid.size, default=None
+    )
     if smaller is not None and grid.misfit([*rest, smaller]) is None:
         yield TrialLayout(
             name=f"{MIX} with a {smaller.profile} instead",
@@ -95,10 +97,12 @@ def _replaced(grid: Grid, mix: GpuLayout) -> Iterator[TrialLayout]:
 
 
 def _divided(grid: Grid) -> Iterator[TrialLayout]:
-    """The smallest profile that has more than one slice, in parts of one slice."""
-    several = [one for one in grid.profiles if one.slices > 1]
+    """The smallest profile of several slices, divided into compute instances of one slice."""
+    several = [profile for profile in grid.profiles if profile.slices > 1]
     if several:
-        profile = min(several, key=lambda one: (one.slices, one.size, one.number))
+        profile = min(
+            several, key=lambda candidate: (candidate.slices, candidate.size, candidate.number)
+        )
         parts = WantedInstance(profile.name, (1,) * profile.slices)
         yield TrialLayout(
             name=f"{profile.name} in {profile.slices} compute instances",

@@ -266,7 +266,11 @@ def test_a_count_that_a_driver_reports_too_high_is_corrected() -> None:
     """An A30 may report more instances than have disjoint places."""
     too_many = Grid(tuple(replace(one, most=one.most + 3) for one in grid("a30").profiles))
 
-    assert [too_many.most(one) for one in too_many.profiles if "+" not in one.name] == [4, 2, 1]
+    assert [too_many.max_count(one) for one in too_many.profiles if "+" not in one.name] == [
+        4,
+        2,
+        1,
+    ]
 
 
 def test_places_that_overlap_count_once() -> None:
@@ -274,4 +278,4 @@ def test_places_that_overlap_count_once() -> None:
     (one, *_) = grid("a30").profiles
     wide = replace(one, size=2, starts=(2, 0, 1), most=9)
 
-    assert Grid((wide,)).most(wide) == 2
+    assert Grid((wide,)).max_count(wide) == 2

@@ -28,7 +28,7 @@ def test_every_profile_is_tried_at_every_place(model: str) -> None:
         most = max(
             sum(one.profile == profile.name for one in layout.instances) for layout in layouts
         )
-        assert most == Grid(gpu.profiles).most(profile)
+        assert most == Grid(gpu.profiles).max_count(profile)
 
 
 def test_parts_of_a_mix_are_replaced_and_an_instance_is_divided() -> None:
