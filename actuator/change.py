@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Carries out a change of MIG layouts so that it ends in one of three ways, whatever happens.
 
-Safety: nothing is destroyed before the layouts from before are on the disk, and nothing that has a
-holder is destroyed at all: holders are read anew before every step. The journal says where the
-change is going, the driver says where it is; each step is planned from what is there now, so a
-process that died anywhere is followed by one that goes on from there.
+Safety: nothing is destroyed before the previous layouts are on the disk, and nothing that has a
+holder is destroyed at all: holders are read anew before every step. The journal has the desired
+layouts, the driver the current ones; each step is planned from the current layout, so wherever a
+process dies, the next one goes on from there.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from mig.planner import MigPlan, MigRefusal, ObstacleKind, plan
 
 log = logging.getLogger(__name__)
 
-_LOOK_SECONDS: Final = 1.0
-"""Between two looks at pods that are in the way, before a change begins."""
+_POLL_SECONDS: Final = 1.0
+"""Time between two readings of the pods that are in the way, before a change begins."""
 _ENDING_SECONDS: Final = 5.0
-"""A pod that has ended is on the node for some seconds more: a kubelet removes folders of pods
-every two. Source: Kubernetes 1.37.1, pkg/kubelet/kubelet.go, housekeepingPeriod."""
+"""Time in which a pod that has ended disappears from the node: a kubelet removes folders of pods
+every two seconds. Source: Kubernetes 1.37.1, pkg/kubelet/kubelet.go, housekeepingPeriod."""
 _COMING_SECONDS: Final = SETTLED_SECONDS + 2.0
-"""A pod whose name is not known has no folder: it comes, or is gone, which shows by then."""
+"""Time after which a pod without a known name has a folder, because it starts, or is gone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,72 +45,73 @@ class ChangeResult:
     """How a change ended, or why it did not begin."""
 
     outcome: ChangeOutcome | None
-    """None: nothing was done."""
+    """How the change ended; None: nothing was done."""
     reason: str = ""
     refusal: MigRefusal | None = None
-    """Where there is no plan."""
+    """The planner's refusal, if there is no plan."""
     restored: tuple[RestoredGpu, ...] = ()
-    """GPUs whose instances a new load of the driver took, where no change was asked for."""
+    """GPUs that lost their instances to a new load of the driver; only without a request."""
     problems: tuple[str, ...] = ()
-    """What keeps programs from the instances that are there now, each in one sentence."""
+    """Reasons why programs cannot open the current instances, each in one sentence."""
 
 
 def apply(
     world: MigWorld,
     journal: Journal,
-    wanted: Mapping[str, GpuLayout],
+    desired: Mapping[str, GpuLayout],
     *,
-    asked: str,
+    origin: str,
     change: str = "",
     strategy: MigStrategy | None = None,
     as_is: bool = False,
 ) -> ChangeResult:
-    """Bring GPUs, by UUID, to the layouts that are wanted.
+    """Bring GPUs, by UUID, to their desired layouts.
 
-    ``change`` identifies the change in journal and history, a name of its own unless given.
-    Refuses what would disturb a holder, and whatever the planner refuses; then nothing is written.
-    Pods alone are looked for a little longer: they may have ended just now.
-    A GPU that is as wanted is remembered, once a fresh session has shown it; with ``as_is`` all
-    have to be. Raises JournalUnusable where the journal cannot be kept, and StepFailed where the
-    GPUs cannot be read or are not what they were: nothing was done then.
+    ``origin``: where the layouts come from, for people. ``change`` identifies the change in journal
+    and history; a new id unless given. Refuses what would disturb a holder, and whatever the
+    planner refuses; then nothing is written. If only pods are in the way, they are read again for
+    some seconds: they may have ended just now. A GPU that has its desired layout is remembered,
+    once a fresh session has shown it; with ``as_is`` all must have it. Raises JournalUnusable if
+    the journal cannot be kept, and StepFailed if the GPUs cannot be read or have changed since the
+    plan: nothing was done then.
     """
-    journal.need_no_change(wanted.keys())
-    seen, found = _planned(world, wanted, strategy)
-    if isinstance(found, MigRefusal):
-        return ChangeResult(outcome=None, reason=found.obstacles[0].detail, refusal=found)
-    affected = {step.gpu for step in found.steps}
+    journal.need_no_change(desired.keys())
+    seen, planned = _planned(world, desired, strategy)
+    if isinstance(planned, MigRefusal):
+        return ChangeResult(outcome=None, reason=planned.obstacles[0].detail, refusal=planned)
+    affected = {step.gpu for step in planned.steps}
     if affected and as_is:
         raise StepFailed("the GPUs are not as they were when the plan was made; try again")
-    kept = {uuid: found.after[uuid] for uuid in wanted.keys() - affected}
+    kept = {uuid: planned.after[uuid] for uuid in desired.keys() - affected}
     _remember_kept(world, journal, {gpu.uuid: gpu for gpu in seen}, kept)
     if not affected:
         return ChangeResult(outcome=None, reason="every GPU has the layout that is wanted")
     gpus = [gpu for gpu in seen if gpu.uuid in affected]
-    record = begin(world, journal, gpus, found.after, asked=asked, change=change)
+    record = begin(world, journal, gpus, planned.after, origin=origin, change=change)
     return drive(world, journal, record)
 
 
 def _planned(
-    world: MigWorld, wanted: Mapping[str, GpuLayout], strategy: MigStrategy | None
+    world: MigWorld, desired: Mapping[str, GpuLayout], strategy: MigStrategy | None
 ) -> tuple[Sequence[MigGpu], MigPlan | MigRefusal]:
-    """What was seen last, and the plan from there."""
+    """The GPUs as last read, and the plan from there."""
     waited = 0.0
     while True:
         seen = world.observe()
-        found = plan(seen, wanted, world.holders(), strategy=strategy, spare_busy=True)
-        if isinstance(found, MigPlan) or waited >= _may_pass_within(found):
-            return seen, found
-        world.pause(_LOOK_SECONDS)
-        waited += _LOOK_SECONDS
+        planned = plan(seen, desired, world.holders(), strategy=strategy, spare_busy=True)
+        if isinstance(planned, MigPlan) or waited >= _may_pass_within(planned):
+            return seen, planned
+        world.pause(_POLL_SECONDS)
+        waited += _POLL_SECONDS
 
 
 def _may_pass_within(refusal: MigRefusal) -> float:
-    """Seconds in which what is in the way may be seen to have ended; 0: that is not to be expected.
+    """Seconds in which the obstacles may disappear; 0: they will not.
 
-    Nobody waits for programs here, nor for what no waiting changes.
+    Only pods are waited for, not programs, nor other obstacles.
     """
-    holders = [holder for one in refusal.obstacles for holder in one.holders]
-    if any(one.kind is not ObstacleKind.BUSY for one in refusal.obstacles) or any(
+    holders = [holder for obstacle in refusal.obstacles for holder in obstacle.holders]
+    if any(obstacle.kind is not ObstacleKind.BUSY for obstacle in refusal.obstacles) or any(
         holder.kind is not HolderKind.POD for holder in holders
     ):
         return 0.0
@@ -121,37 +122,37 @@ def begin(
     world: MigWorld,
     journal: Journal,
     gpus: Sequence[MigGpu],
-    wanted: Mapping[str, GpuLayout],
+    desired: Mapping[str, GpuLayout],
     *,
-    asked: str,
+    origin: str,
     change: str = "",
     direction: Direction = Direction.FORWARD,
     reason: str = "",
 ) -> ChangeRecord:
-    """Write down a change of these GPUs, before its first step. Raises JournalUnusable."""
+    """Write a change to the journal, before its first step. Raises JournalUnusable."""
     record = ChangeRecord(
         v=VERSION,
         change=change or str(uuid4()),
-        asked=asked,
+        asked=origin,
         started=world.now(),
         boot=world.boot(),
-        wanted={gpu.uuid: wanted[gpu.uuid] for gpu in gpus},
+        wanted={gpu.uuid: desired[gpu.uuid] for gpu in gpus},
         previous={gpu.uuid: found_layout(gpu, exact=True) for gpu in gpus},
         direction=direction,
         reason=reason,
         gpus={gpu.uuid: GpuName(index=gpu.index, bus_id=gpu.bus_id) for gpu in gpus},
     )
     journal.write(record)
-    log.info("MIG change begun", extra={"change": record.change, "asked": asked})
+    log.info("MIG change begun", extra={"change": record.change, "asked": origin})
     return record
 
 
 def resume(world: MigWorld, journal: Journal, *, held: bool = True) -> ChangeResult | None:
-    """End what other processes left open; None where there is nothing.
+    """End the changes that other processes left open; None if there are none.
 
-    A change that was stopped goes on; then, with ``held``, those that are held go back once more,
-    on the GPUs that hold them alone. The result is that of the first, or of one that is held now.
-    Raises as :func:`apply`.
+    A change that was interrupted goes on; then, with ``held``, the held changes are rolled back
+    once more, only on their stuck GPUs. The result is that of the first change, or of one that is
+    held now. Raises as :func:`apply`.
     """
     results = []
     held_before = journal.held() if held else ()
@@ -159,46 +160,50 @@ def resume(world: MigWorld, journal: Journal, *, held: bool = True) -> ChangeRes
     if record is not None:
         log.warning("MIG change resumed", extra={"change": record.change, "way": record.direction})
         results.append(drive(world, journal, record))
-    for one in held_before:
-        log.warning("MIG change resumed", extra={"change": one.change, "way": one.direction})
-        results.append(_go_back(world, journal, one))
-    still = (one for one in results if one.outcome is ChangeOutcome.HELD)
+    for held_record in held_before:
+        log.warning(
+            "MIG change resumed", extra={"change": held_record.change, "way": held_record.direction}
+        )
+        results.append(_go_back(world, journal, held_record))
+    still = (result for result in results if result.outcome is ChangeOutcome.HELD)
     return next(still, results[0] if results else None)
 
 
 def give_up(journal: Journal, gpus: Collection[str]) -> tuple[str, ...]:
     """Take GPUs out of every change that has not ended, and out of the layouts to bring back.
 
-    Nothing is done to a GPU, and the driver is not asked. The layouts from before stay in the
-    history; a change that has no other GPU ends. Those that were in one of both are given back.
+    No GPU is changed, and the driver is not called. The previous layouts stay in the history; a
+    change that has no other GPU ends. Returns the UUIDs of the GPUs that were taken out.
     Raises JournalUnusable.
     """
-    found: set[str] = set()
+    given_up: set[str] = set()
     record = journal.load()
-    for one in (*(() if record is None else (record,)), *journal.held()):
-        gone = one.previous.keys() & set(gpus)
+    for unended in (*(() if record is None else (record,)), *journal.held()):
+        gone = unended.previous.keys() & set(gpus)
         if not gone:
             continue
-        found |= gone
+        given_up |= gone
         log.warning(
-            "MIG GPUs given up", extra={"change": one.change, "gpus": ", ".join(sorted(gone))}
+            "MIG GPUs given up", extra={"change": unended.change, "gpus": ", ".join(sorted(gone))}
         )
-        left = one.without(gone)
-        if not left.wanted or (one.outcome is ChangeOutcome.HELD and one.stuck and not left.stuck):
-            journal.end(msgspec.structs.replace(left, outcome=ChangeOutcome.PREVIOUS))
-        elif one.outcome is ChangeOutcome.HELD:
-            journal.hold(left)
+        remaining = unended.without(gone)
+        if not remaining.wanted or (
+            unended.outcome is ChangeOutcome.HELD and unended.stuck and not remaining.stuck
+        ):
+            journal.end(msgspec.structs.replace(remaining, outcome=ChangeOutcome.PREVIOUS))
+        elif unended.outcome is ChangeOutcome.HELD:
+            journal.hold(remaining)
         else:
-            journal.write(left)
+            journal.write(remaining)
     verified = journal.verified()
     kept = {uuid: layout for uuid, layout in verified.items() if uuid not in gpus}
     if len(kept) < len(verified):
         journal.verify(kept)
-    return tuple(sorted(found | (verified.keys() - kept.keys())))
+    return tuple(sorted(given_up | (verified.keys() - kept.keys())))
 
 
 def drive(world: MigWorld, journal: Journal, record: ChangeRecord) -> ChangeResult:
-    """Go on with a change that is written down, in its direction, until it has ended."""
+    """Go on with a change of the journal, in its direction, until it has ended."""
     if record.direction is Direction.FORWARD:
         failure = reach(world, record.wanted)
         if failure is None:
@@ -211,9 +216,9 @@ def drive(world: MigWorld, journal: Journal, record: ChangeRecord) -> ChangeResu
 
 
 def _go_back(world: MigWorld, journal: Journal, record: ChangeRecord) -> ChangeResult:
-    """Each GPU by itself: one that is lost is no reason to leave the others where they are."""
+    """Roll each GPU back by itself, so that a lost GPU does not keep the others from it."""
     concerns = record.concerns
-    previous = {uuid: one for uuid, one in record.previous.items() if uuid in concerns}
+    previous = {uuid: layout for uuid, layout in record.previous.items() if uuid in concerns}
     failures = reach_each(world, previous)
     if not failures:
         record = msgspec.structs.replace(record, stuck=())
@@ -222,9 +227,9 @@ def _go_back(world: MigWorld, journal: Journal, record: ChangeRecord) -> ChangeR
 
 
 def remember(world: MigWorld, journal: Journal, gpus: Collection[str]) -> None:
-    """Write down what these GPUs have, so that it comes back after a reboot.
+    """Store the current layouts of these GPUs, so that they come back after a reboot.
 
-    Where that is not possible the layouts hold all the same.
+    If that is not possible, the change counts as applied all the same.
     """
     if not gpus:
         return
@@ -235,7 +240,7 @@ def remember(world: MigWorld, journal: Journal, gpus: Collection[str]) -> None:
         for uuid in gpus:
             verified.pop(uuid, None)
             if uuid in seen and found_layout(seen[uuid]).mig:
-                verified[uuid] = VerifiedLayout.of(seen[uuid], load)
+                verified[uuid] = VerifiedLayout.from_gpu(seen[uuid], load)
         journal.verify(verified)
     except (JournalUnusable, StepFailed) as error:
         log.warning("MIG layouts not remembered", extra={"why": str(error)})
@@ -246,14 +251,14 @@ def _remember_kept(
 ) -> None:
     """Remember GPUs that need no step, once a fresh session has shown their layouts too.
 
-    What is remembered already costs nothing. Raises StepFailed where the session shows another
-    layout: somebody else is changing MIG.
+    A layout that is remembered already is not read again. Raises StepFailed if the session shows
+    another layout: another program is changing MIG.
     """
     load, known = world.driver_load(), journal.verified()
     unknown = {
         uuid: layout
         for uuid, layout in layouts.items()
-        if known.get(uuid) != (VerifiedLayout.of(seen[uuid], load) if layout.mig else None)
+        if known.get(uuid) != (VerifiedLayout.from_gpu(seen[uuid], load) if layout.mig else None)
     }
     if not unknown:
         return
@@ -276,7 +281,7 @@ def _end(journal: Journal, record: ChangeRecord, outcome: ChangeOutcome) -> Chan
 
 
 def _note(journal: Journal, record: ChangeRecord) -> None:
-    """Write where the change goes now; a start that does not know goes forward, as well an end."""
+    """Write the new direction; without it the next start goes forward, which is as good an end."""
     try:
         journal.write(record)
     except JournalUnusable as error:
@@ -289,13 +294,13 @@ _BACK_TOO: Final = "; the way back failed too: "
 def _hold(
     world: MigWorld, journal: Journal, record: ChangeRecord, failures: Mapping[str, str]
 ) -> ChangeResult:
-    """GPUs can reach neither layout: empty what is idle on those, and say so.
+    """Hold a change whose GPUs can reach neither layout; their idle instances are destroyed.
 
-    ``failures``: by UUID. The other GPUs are free for other changes.
+    ``failures``: reason by GPU UUID. The other GPUs are free for other changes.
     """
     first = record.reason.partition(_BACK_TOO)[0]  # it may have been held before
-    each = "; ".join(f"GPU {uuid}: {why}" for uuid, why in failures.items())
-    reason = f"{first}{_BACK_TOO}{each}" if first else f"the way back failed: {each}"
+    details = "; ".join(f"GPU {uuid}: {why}" for uuid, why in failures.items())
+    reason = f"{first}{_BACK_TOO}{details}" if first else f"the way back failed: {details}"
     held = msgspec.structs.replace(
         record, outcome=ChangeOutcome.HELD, reason=reason, stuck=tuple(failures)
     )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One change of MIG layouts as the journal keeps it, schema version 1. Pure."""
+"""A change of MIG layouts as the journal keeps it, schema version 1. Pure."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ MOST_BYTES = 1 << 18
 
 
 class Direction(StrEnum):
-    """Where a change is going."""
+    """Direction of a change: to the desired layouts, or back."""
 
     FORWARD = "forward"
-    """To the layouts that were asked for."""
+    """To the desired layouts."""
     BACK = "back"
-    """To those from before."""
+    """To the previous layouts."""
 
 
 class ChangeOutcome(StrEnum):
-    """How a change ended. There is no fourth way."""
+    """How a change ended; there is no other way."""
 
     APPLIED = "applied"
-    """Every GPU has the layout that was asked for."""
+    """Every GPU has its desired layout."""
     PREVIOUS = "previous"
-    """Every GPU has the layout from before."""
+    """Every GPU has its previous layout."""
     HELD = "held"
-    """On some GPUs neither could be reached: what is idle on those is gone, and a person decides.
-    The others have the layout from before."""
+    """Some GPUs could reach neither: their idle instances are destroyed, and a person decides.
+    The other GPUs have their previous layout."""
 
 
 class GpuName(msgspec.Struct, frozen=True, kw_only=True):
-    """What people called a GPU when a change began: one that is lost answers to nothing."""
+    """Index and bus id of a GPU when a change began: a lost GPU reports neither."""
 
     index: int
     bus_id: str
@@ -46,41 +46,41 @@ class GpuName(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ChangeRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What must outlive the process: where the change is going, and where it came from.
+    """The facts of a change that must outlive the process: desired and previous layouts.
 
-    Never how far it is: only the driver knows.
+    Never how far the change is: only the driver knows.
     """
 
     v: int
     change: str
     """Identifies the change; unique on this node."""
     asked: str
-    """Where the layout comes from, for people: ``all-1g.10gb of config.yaml``."""
+    """Origin of the layouts, for people: ``all-1g.10gb of config.yaml``."""
     started: str
-    """RFC 3339, for people."""
+    """Start time in RFC 3339, for people."""
     boot: str
     """The kernel's boot id when it began."""
     wanted: dict[str, GpuLayout]
-    """By GPU UUID: of the affected GPUs, each instance at the place that the plan has for it. After
-    a reboot in the middle what the plan keeps comes back where its pods expect it."""
+    """Desired layouts of the affected GPUs by UUID, each instance at its place by the plan. So kept
+    instances come back where their pods expect them, also after a reboot in the middle."""
     previous: dict[str, GpuLayout]
-    """Of the same GPUs, each instance at its place."""
+    """Previous layouts of the same GPUs, each instance at its place."""
     direction: Direction = Direction.FORWARD
     reason: str = ""
-    """Why it goes back, or is held."""
+    """Why the change goes back, or is held."""
     outcome: ChangeOutcome | None = None
-    """None while it goes on; of those in the journal only a held one has one."""
+    """None while the change goes on; in the journal only held changes have an outcome."""
     stuck: tuple[str, ...] = ()
-    """UUIDs of the GPUs that hold it, of one that is held: the others have the layout from before.
-    Empty where it was held by a version that did not tell them apart."""
+    """UUIDs of the stuck GPUs of a held change: the others have their previous layout.
+    Empty if it was held by a version that did not record them."""
     given_up: dict[str, GpuLayout] = {}
-    """By UUID: GPUs that a person has taken out of it, and the layouts that they had before."""
+    """UUID to previous layout of the GPUs that a person has taken out of the change."""
     gpus: dict[str, GpuName] = {}
-    """By UUID."""
+    """Names of the affected GPUs by UUID."""
 
     @property
     def concerns(self) -> frozenset[str]:
-        """UUIDs of the GPUs that are not in a layout that was wanted or was there before."""
+        """UUIDs of the GPUs that the change still affects: of a held change the stuck ones."""
         is_held = self.outcome is ChangeOutcome.HELD
         return frozenset((is_held and self.stuck) or self.wanted)
 
@@ -90,8 +90,8 @@ class ChangeRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
         reasons = (self.reason, f"given up: {', '.join(sorted(gone))}")
         return msgspec.structs.replace(
             self,
-            wanted={uuid: one for uuid, one in self.wanted.items() if uuid not in gone},
-            previous={uuid: one for uuid, one in self.previous.items() if uuid not in gone},
+            wanted={uuid: layout for uuid, layout in self.wanted.items() if uuid not in gone},
+            previous={uuid: layout for uuid, layout in self.previous.items() if uuid not in gone},
             stuck=tuple(uuid for uuid in self.stuck if uuid not in gone),
             given_up=self.given_up | gone,
             reason="; ".join(filter(None, reasons)),
@@ -118,7 +118,7 @@ def _faults(record: ChangeRecord) -> Iterator[str]:
     if not record.wanted:
         yield "wanted: no GPU"
     for uuid, layout in record.previous.items():
-        if any(one.start < 0 for one in layout.instances):
+        if any(instance.start < 0 for instance in layout.instances):
             yield f"previous.{uuid}: an instance has no place"
 
 
@@ -136,7 +136,7 @@ HELD = VersionedFormat(
     content=HeldChanges,
     version=VERSION,
     most_length=16 * MOST_BYTES,
-    faults=lambda held: (fault for one in held.changes for fault in _faults(one)),
+    faults=lambda held: (fault for record in held.changes for fault in _faults(record)),
 )
 HISTORY = VersionedFormat(
     name="the history of MIG changes",

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The folder that remembers a change of MIG layouts, whatever ends the process. POSIX files.
+"""The folder that keeps changes of MIG layouts, however the process ends. POSIX files.
 
-What :meth:`Journal.write` has written is on the disk when it returns. One process has the folder at
-a time. The folder must be nobody else's: whoever can write to it decides what the GPUs are rolled
-back to, so a folder that others may write to, or a link in the place of a file, is refused.
+When :meth:`Journal.write` returns, its content is on the disk. One process has the folder at a
+time. The folder must belong to this user alone: whoever can write to it decides the layouts that
+GPUs are rolled back to. So a folder that others may write to, or a link in the place of a file, is
+refused.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ PAST: Final = "history.json"
 SEEN: Final = "verified.json"
 LOCK: Final = "lock"
 MOST_PAST: Final = 50
-"""Changes that the history keeps."""
+"""Ended changes that the history keeps at most."""
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -60,7 +61,7 @@ class JournalUnusable(Permanent):
 
 
 class Journal:
-    """The open folder; nobody else has it meanwhile."""
+    """The open and locked folder of changes."""
 
     def __init__(self, path: Path, *, lock: bool = True) -> None:
         """Open the folder, made if it is missing, and lock it.
@@ -94,51 +95,53 @@ class Journal:
         self.close()
 
     def close(self) -> None:
-        """Let go of the folder."""
+        """Release the folder and its lock."""
         if self._lock is not None:
             os.close(self._lock)
         os.close(self._folder)
 
     def need_no_change(self, gpus: Collection[str]) -> None:
-        """Raises JournalUnusable where a change goes on or was stopped, or is held on one of these
-        GPUs, and as :meth:`load`."""
-        found = self.load()
-        if found is not None:
+        """Check that no change is open, and that none is held on these GPUs.
+
+        Raises JournalUnusable if there is one, and as :meth:`load`.
+        """
+        unended = self.load()
+        if unended is not None:
             raise JournalUnusable(
-                f"{self.path}: the change to {found.asked} has not ended; run gpuscape mig restore"
+                f"{self.path}: the change to {unended.asked} has not ended;"
+                " run gpuscape mig restore"
             )
-        for one in self.held():
-            stuck = ", ".join(sorted(one.concerns.intersection(gpus)))
+        for record in self.held():
+            stuck = ", ".join(sorted(record.concerns.intersection(gpus)))
             if stuck:
                 raise JournalUnusable(
-                    f"{self.path}: the change to {one.asked} is held on GPU {stuck}; run gpuscape"
-                    " mig restore, or give the GPU up with --give-up"
+                    f"{self.path}: the change to {record.asked} is held on GPU {stuck};"
+                    " run gpuscape mig restore, or give the GPU up with --give-up"
                 )
 
     def load(self) -> ChangeRecord | None:
-        """The change that goes on or was stopped; None where there is none.
+        """The open change: it goes on, or was interrupted; None if there is none.
 
         A change in the history has ended, also where its process died before this file was gone:
-        to end it again could end it otherwise. Raises JournalUnusable where it is damaged or of a
-        newer version: what it says is then not guessed.
+        ending it again could give another outcome. Raises JournalUnusable if it is damaged or of a
+        newer version: nothing is guessed.
         """
-        found = self._last_written()
-        if found is None or found.outcome is ChangeOutcome.HELD or self._has_ended(found):
+        record = self._last_written()
+        if record is None or record.outcome is ChangeOutcome.HELD or self._has_ended(record):
             return None
-        return found
+        return record
 
     def held(self) -> tuple[ChangeRecord, ...]:
-        """The changes that are held, each on GPUs of its own; none of the history. Raises as
-        :meth:`load`."""
-        found = self._decoded(HELD_BACK, HELD)
-        held = () if found is None else found.changes
+        """The held changes, each on GPUs of its own. Raises as :meth:`load`."""
+        stored = self._decoded(HELD_BACK, HELD)
+        held = () if stored is None else stored.changes
         last = self._last_written()  # versions before held.json kept it there
         if last is not None and last.outcome is ChangeOutcome.HELD:
-            held = (*(one for one in held if one.change != last.change), last)
-        return tuple(one for one in held if not self._has_ended(one))
+            held = (*(record for record in held if record.change != last.change), last)
+        return tuple(record for record in held if not self._has_ended(record))
 
     def write(self, record: ChangeRecord) -> None:
-        """Put the change that goes on in the place of the one before. Raises JournalUnusable."""
+        """Store the open change in place of the one before. Raises JournalUnusable."""
         last = self._last_written()
         if last is not None and last.outcome is ChangeOutcome.HELD:
             self._write_held(self.held())
@@ -149,7 +152,9 @@ class Journal:
 
         A process that dies in between finds it open, and holds it again.
         """
-        self._write_held((*(one for one in self.held() if one.change != record.change), record))
+        self._write_held(
+            (*(other for other in self.held() if other.change != record.change), record)
+        )
         self._end_open(record)
 
     def end(self, record: ChangeRecord) -> None:
@@ -157,17 +162,17 @@ class Journal:
 
         Once the history has it, it has ended, whatever a process that dies leaves in other files.
         """
-        others = tuple(one for one in self.history() if one.change != record.change)
-        past = ChangeHistory(v=VERSION, changes=(*others, record)[-MOST_PAST:])
+        earlier = tuple(ended for ended in self.history() if ended.change != record.change)
+        past = ChangeHistory(v=VERSION, changes=(*earlier, record)[-MOST_PAST:])
         self._replace(PAST, HISTORY.encode(past))
         self._write_held(self.held())
         self._end_open(record)
 
     def _has_ended(self, record: ChangeRecord) -> bool:
-        return any(one.change == record.change for one in self.history())
+        return any(ended.change == record.change for ended in self.history())
 
     def _end_open(self, record: ChangeRecord) -> None:
-        """Remove the change that goes on, if it is this one."""
+        """Remove the open change, if it is this one."""
         last = self._last_written()
         if last is None or last.change != record.change:
             return
@@ -187,41 +192,41 @@ class Journal:
         return self._decoded(CHANGE, JOURNAL)
 
     def _decoded(self, name: str, form: VersionedFormat[T]) -> T | None:
-        """Raises JournalUnusable."""
+        """The content of a file; None if there is no file. Raises JournalUnusable."""
         content = self._read(name, form.most_length)
         if content is None:
             return None
         try:
-            found = form.decode(content)
+            decoded = form.decode(content)
         except BadInput as error:
             raise JournalUnusable(f"{self.path / name}: {error}") from error
-        if found is None:
+        if decoded is None:
             raise JournalUnusable(
                 f"{self.path / name}: another version of gpuscape began this change; run that one"
             )
-        return found
+        return decoded
 
     def history(self) -> tuple[ChangeRecord, ...]:
         """The changes that have ended, the newest last; a damaged history is none."""
         content = self._read(PAST, HISTORY.most_length)
         try:
-            found = None if content is None else HISTORY.decode(content)
+            stored = None if content is None else HISTORY.decode(content)
         except BadInput:
-            found = None
-        return () if found is None else found.changes
+            stored = None
+        return () if stored is None else stored.changes
 
     def verified(self) -> Mapping[str, VerifiedLayout]:
         """The layouts that changes have reached, by GPU UUID; a damaged file has none."""
         content = self._read(SEEN, VERIFIED.most_length)
         try:
-            found = None if content is None else VERIFIED.decode(content)
+            stored = None if content is None else VERIFIED.decode(content)
         except BadInput as error:
             log.warning("verified MIG layouts not read", extra={"why": str(error)})
-            found = None
-        return {} if found is None else found.gpus
+            stored = None
+        return {} if stored is None else stored.gpus
 
     def verify(self, layouts: Mapping[str, VerifiedLayout]) -> None:
-        """Put these in the place of those before. Raises JournalUnusable."""
+        """Replace the verified layouts. Raises JournalUnusable."""
         self._replace(SEEN, VERIFIED.encode(VerifiedLayouts(gpus=dict(layouts))))
 
     def locked(self, name: str) -> int | None:
@@ -249,17 +254,17 @@ class Journal:
         return lock
 
     def _check_owner(self) -> None:
-        found = os.fstat(self._folder)
-        if found.st_uid != os.geteuid():
-            raise JournalUnusable(f"{self.path}: it belongs to another user, {found.st_uid}")
-        if stat.S_IMODE(found.st_mode) & (stat.S_IWGRP | stat.S_IWOTH):
+        status = os.fstat(self._folder)
+        if status.st_uid != os.geteuid():
+            raise JournalUnusable(f"{self.path}: it belongs to another user, {status.st_uid}")
+        if stat.S_IMODE(status.st_mode) & (stat.S_IWGRP | stat.S_IWOTH):
             raise JournalUnusable(f"{self.path}: others may write to it; run chmod go-w on it")
 
     def _open(self, name: str, flags: int) -> int:
         return os.open(name, flags, 0o600, dir_fd=self._folder)
 
-    def _read(self, name: str, most: int) -> bytes | None:
-        """A file's content, one byte more than ``most`` at most; None where there is no file."""
+    def _read(self, name: str, max_bytes: int) -> bytes | None:
+        """A file's content, one byte more than ``max_bytes`` at most; None if there is no file."""
         with _as_unusable(self.path / name):
             try:
                 file = self._open(name, _READ)
@@ -268,10 +273,10 @@ class Journal:
             with os.fdopen(file, "rb") as opened:
                 if not stat.S_ISREG(os.fstat(file).st_mode):
                     raise JournalUnusable(f"{self.path / name}: not a regular file")
-                return opened.read(most + 1)
+                return opened.read(max_bytes + 1)
 
     def _replace(self, name: str, content: bytes) -> None:
-        """Put a file in the place of another: after a crash there is one of them, whole."""
+        """Replace a file: after a crash the old or the new one is there, whole."""
         new = f".{name}.new"
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         with _as_unusable(self.path / name):
@@ -292,7 +297,7 @@ class Journal:
 
 @contextlib.contextmanager
 def _as_unusable(path: Path) -> Iterator[None]:
-    """Name the file, the cause and the fix."""
+    """Turn OSError into JournalUnusable with the file, the cause and the fix."""
     try:
         yield
     except OSError as error:

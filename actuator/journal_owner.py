@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The actuator has the journal's folder for its whole life: nobody else begins a change there.
+"""The lock by which an actuator owns the journal's folder: no other program begins a change there.
 
-That is a lock of its own, in a second file, apart from the one that each change takes: it holds
-while no change runs too. The kernel drops it with the process, however that ends, and it holds
-across containers that mount the same folder. Linux.
+It is in a second file, apart from the lock of each change, and also holds while no change runs.
+The kernel drops it when the process ends, for whatever reason, and it holds across containers that
+mount the same folder. Linux.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from base.text.safe_text import short_line
 
 OWNER: Final = "owner"
 PATIENCE_SECONDS: Final = 2.0
-"""That an actuator tries at its start: who only looks has the lock for a moment too."""
+"""Time for which an actuator tries to get the lock: a reader may have it for a moment too."""
 _PAUSE_SECONDS: Final = 0.05
 _MOST_BYTES: Final = 300
 _READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
@@ -38,16 +38,16 @@ def owned(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Iterator[None]:
-    """Have the folder, made if it is missing, until the block ends.
+    """Own the folder, made if it is missing, until the block ends.
 
     Raises JournalBusy where another actuator has it, and JournalUnusable as :class:`Journal`.
     """
     with Journal(path, lock=False) as journal:
-        last = clock() + PATIENCE_SECONDS
+        deadline = clock() + PATIENCE_SECONDS
         while (lock := journal.locked(OWNER)) is None:
-            if clock() >= last:
-                who = owner_of(path) or "another program"
-                raise JournalBusy(f"{path}: {who} has it: only one actuator runs on a node")
+            if clock() >= deadline:
+                owner = owner_of(path) or "another program"
+                raise JournalBusy(f"{path}: {owner} has it: only one actuator runs on a node")
             sleep(_PAUSE_SECONDS)
         try:
             with contextlib.suppress(OSError):  # on a full disk the lock holds without a name
@@ -59,7 +59,7 @@ def owned(
 
 
 def owner_of(path: Path) -> str:
-    """Who has the folder, in words for people; empty where nobody has it, or it may not be read."""
+    """The actuator that owns the folder, for people; empty if none is known."""
     try:
         folder = os.open(path, _FOLDER)
     except OSError:
@@ -81,11 +81,11 @@ def owner_of(path: Path) -> str:
 
 
 def refuse_owned(path: Path) -> None:
-    """Raises JournalBusy, with the way to go, where an actuator has the folder."""
-    who = owner_of(path)
-    if who:
+    """Raise JournalBusy, with the fix, if an actuator owns the folder."""
+    owner = owner_of(path)
+    if owner:
         raise JournalBusy(
-            f"{who}, changes MIG on this node: annotate the Node with {keys.MIG_LAYOUT}, or stop"
+            f"{owner}, changes MIG on this node: annotate the Node with {keys.MIG_LAYOUT}, or stop"
             " the actuator's container first"
         )
 

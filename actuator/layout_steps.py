@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Brings GPUs to MIG layouts, one planned step at a time, each planned from what is there then."""
+"""Brings GPUs to their desired layouts step by step, each planned from the current layout."""
 
 from __future__ import annotations
 
@@ -18,61 +18,63 @@ from mig.steps import MigStep
 log = logging.getLogger(__name__)
 
 _TRIES: Final = 4
-"""Of a step that the driver refuses for a cause that may pass."""
+"""Tries of a step that the driver refuses for a cause that may pass."""
 _MOST_STEPS: Final = 1000
-"""Sixteen GPUs with seven instances each need 448 at most."""
+"""Steps of a change at most; sixteen GPUs with seven instances each need 448."""
 _FIRST_PAUSE_SECONDS: Final = 0.5
-"""Doubled with each further try."""
+"""Pause before the second try; it doubles with each further one."""
 
 
 def empty(world: MigWorld, gpus: Iterable[str]) -> None:
-    """Destroy what is idle on GPUs that the driver still answers for, each by itself."""
+    """Destroy the idle instances of GPUs that the driver can still read, each GPU by itself."""
     for uuid in gpus:
         try:
-            found = next((one for one in world.observe([uuid]) if one.uuid == uuid), None)
-            if found is not None:
-                _take_steps(world, {uuid: _busy_part(found, world.holders())})
+            gpu = next((gpu for gpu in world.observe([uuid]) if gpu.uuid == uuid), None)
+            if gpu is not None:
+                _take_steps(world, {uuid: _busy_part(gpu, world.holders())})
         except StepFailed as error:
             log.warning("MIG GPU not emptied", extra={"gpu": uuid, "why": str(error)})
 
 
 def _busy_part(gpu: MigGpu, holders: MigHolders) -> GpuLayout:
     """The instances of a GPU that have a holder, where they are."""
-    busy = tuple(one for one in gpu.instances if holders.get(MigPart(gpu.uuid, one.id)))
+    busy = tuple(
+        instance for instance in gpu.instances if holders.get(MigPart(gpu.uuid, instance.id))
+    )
     return found_layout(replace(gpu, instances=busy), exact=True)
 
 
-def reach(world: MigWorld, wanted: Mapping[str, GpuLayout]) -> str | None:
-    """Bring the GPUs there and see it in a fresh session; None, or why not.
+def reach(world: MigWorld, desired: Mapping[str, GpuLayout]) -> str | None:
+    """Bring the GPUs to their desired layouts and verify it in a fresh session; None, or why not.
 
-    Other GPUs are not looked at: no step touches them, and what somebody else does to them
-    meanwhile, or that one of them does not answer, is no reason to take back a right change.
+    Other GPUs are not read: no step touches them, and a change by another program or a failure
+    there is no reason to roll back a good change.
     """
     try:
-        failure = _take_steps(world, wanted)
+        failure = _take_steps(world, desired)
         if failure is not None:
             return failure
         world.reopen()
-        seen = {gpu.uuid: gpu for gpu in world.observe(wanted.keys())}
+        seen = {gpu.uuid: gpu for gpu in world.observe(desired.keys())}
     except StepFailed as error:
         return str(error)
-    for uuid, layout in wanted.items():
+    for uuid, layout in desired.items():
         if uuid not in seen or not has_layout(seen[uuid], layout):
             return f"GPU {uuid} does not have the layout after all steps"
     return None
 
 
-def reach_each(world: MigWorld, wanted: Mapping[str, GpuLayout]) -> dict[str, str]:
-    """Bring each GPU there by itself; by UUID why one is not, empty where all are."""
+def reach_each(world: MigWorld, desired: Mapping[str, GpuLayout]) -> dict[str, str]:
+    """Bring each GPU to its desired layout by itself; UUID to the reason of each failure."""
     failures: dict[str, str] = {}
-    for uuid, layout in wanted.items():
+    for uuid, layout in desired.items():
         try:
             failure = _take_steps(world, {uuid: layout})
         except StepFailed as error:
             failure = str(error)
         if failure is not None:
             failures[uuid] = failure
-    reached = {uuid: layout for uuid, layout in wanted.items() if uuid not in failures}
+    reached = {uuid: layout for uuid, layout in desired.items() if uuid not in failures}
     if not reached:
         return failures
     try:
@@ -86,23 +88,23 @@ def reach_each(world: MigWorld, wanted: Mapping[str, GpuLayout]) -> dict[str, st
     return failures
 
 
-def _take_steps(world: MigWorld, wanted: Mapping[str, GpuLayout]) -> str | None:
-    """Plan, take the first step, look again, until no step is left; None, or why it stopped.
+def _take_steps(world: MigWorld, desired: Mapping[str, GpuLayout]) -> str | None:
+    """Plan, take the first step, read again, until no step remains; None, or why it stopped.
 
-    A step that failed counts as done where the state shows it. One that brings nothing is tried
-    again a few times if the cause may pass. Progress is a state that was not there before,
-    whatever the plans say: steps that lead back to an earlier one would go on for ever. Raises
-    StepFailed where the state cannot be read.
+    A step that failed counts as done if the state shows its effect. A step without effect is tried
+    again a few times if the cause may pass. Progress is a state that was not seen before, whatever
+    the plans say: steps back to an earlier state would go on for ever. Raises StepFailed if the
+    state cannot be read.
     """
     states: list[_State] = []
     tries = 0
     failure = StepFailed("no step was taken")
     for _ in range(_MOST_STEPS):
-        seen = world.observe(wanted.keys())
-        found = plan(seen, wanted, world.holders(), spare_busy=True)
-        if isinstance(found, MigRefusal):
-            return found.obstacles[0].detail
-        if not found.steps:
+        seen = world.observe(desired.keys())
+        planned = plan(seen, desired, world.holders(), spare_busy=True)
+        if isinstance(planned, MigRefusal):
+            return planned.obstacles[0].detail
+        if not planned.steps:
             return None
         state = _state(seen)
         if state not in states:
@@ -111,14 +113,14 @@ def _take_steps(world: MigWorld, wanted: Mapping[str, GpuLayout]) -> str | None:
         elif state != states[-1]:
             return (
                 "the steps lead back to a layout that was there before; somebody else may be"
-                f" changing MIG: {found.steps[0]} would be next"
+                f" changing MIG: {planned.steps[0]} would be next"
             )
         else:
             tries += 1
             if tries == _TRIES or not failure.passes:
                 return str(failure)
             world.pause(_FIRST_PAUSE_SECONDS * 2 ** (tries - 1))
-        failure = _perform(world, found.steps[0])
+        failure = _perform(world, planned.steps[0])
     return f"no end after {_MOST_STEPS} steps"
 
 
@@ -126,14 +128,18 @@ _State = tuple[object, ...]
 
 
 def _state(gpus: Iterable[MigGpu]) -> _State:
-    """What steps change, without the ids, which the driver chooses."""
+    """The state that steps change, without the ids, which the driver chooses."""
     return tuple(
         (
             gpu.uuid,
             gpu.mode,
             tuple(
-                (one.profile, one.start, tuple(sorted((c.start, c.slices) for c in one.compute)))
-                for one in sorted(gpu.instances, key=lambda one: one.start)
+                (
+                    instance.profile,
+                    instance.start,
+                    tuple(sorted((compute.start, compute.slices) for compute in instance.compute)),
+                )
+                for instance in sorted(gpu.instances, key=lambda instance: instance.start)
             ),
         )
         for gpu in gpus
@@ -141,7 +147,7 @@ def _state(gpus: Iterable[MigGpu]) -> _State:
 
 
 def _perform(world: MigWorld, step: MigStep) -> StepFailed:
-    """Do a step; what to report if the state does not show it afterwards."""
+    """Take a step; the error to report if the state does not show its effect afterwards."""
     log.info("MIG step", extra={"step": str(step)})
     try:
         world.perform(step)

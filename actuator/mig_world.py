@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a change of MIG layouts needs of the machine."""
+"""The interface through which a change of MIG layouts reads and changes the machine."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class StepFailed(GpuscapeError):
     """The driver refused a step, or the state could not be read."""
 
     def __init__(self, why: str, *, passes: bool = False) -> None:
-        """``passes``: the cause may go away by itself within seconds, as a process that ends."""
+        """``passes``: the cause may disappear within seconds, such as a process that ends."""
         super().__init__(why)
         self.passes = passes
 
@@ -25,31 +25,31 @@ class MigWorld(Protocol):
     """The GPUs of this node."""
 
     def observe(self, gpus: Collection[str] = ()) -> Sequence[MigGpu]:
-        """All of them, or those with these UUIDs, read now; what cannot be read whole is left out.
+        """All GPUs, or those with these UUIDs, read now; without GPUs that cannot be read whole.
 
         Raises StepFailed where the driver does not answer at all.
         """
 
     def holders(self) -> MigHolders:
-        """Who holds what on the GPUs that were observed last, read now.
+        """Holders of the GPUs that were observed last, read now.
 
         Raises StepFailed where that cannot be known.
         """
 
     def perform(self, step: MigStep) -> None:
-        """Do one step. Raises StepFailed; whether it took effect is then not known."""
+        """Take a step. Raises StepFailed; whether it took effect is then not known."""
 
     def reopen(self) -> None:
         """End the session with the driver, and begin another. Raises StepFailed."""
 
     def pause(self, seconds: float) -> None:
-        """Wait, before what failed is tried again."""
+        """Wait before a failed step is tried again."""
 
     def boot(self) -> str:
         """The kernel's boot id."""
 
     def driver_load(self) -> str:
-        """What is another one after each boot and each load of the driver: instances are gone."""
+        """Id of the driver's load: it changes with each boot and load, which destroy instances."""
 
     def now(self) -> str:
-        """RFC 3339."""
+        """Current time in RFC 3339."""

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The GPUs of this node through NVML: what a change of MIG layouts sees, and what it does.
+"""The GPUs of this node through NVML, for a change of MIG layouts to read and to change.
 
-A process has one of these at a time, since NVML's session is the process's.
+A process has one such world at a time, since NVML's session is the process's.
 """
 
 from __future__ import annotations
@@ -56,14 +56,14 @@ from mig.steps import (
 log = logging.getLogger(__name__)
 
 SCAN_SECONDS: Final = 1.0
-"""Who has device files open is read no more often: it looks at every open file of the node."""
+"""Shortest time between two scans for open device files, which read all open files of the node."""
 
 
 class NvmlWorld:
     """An open session with the driver. The library must have been chosen before."""
 
     def __init__(self, start: Start, named: MigHolders | None = None) -> None:
-        """``named``: pods and claims that somebody else knows of.
+        """``named``: pods and claims that the caller knows of.
 
         Raises DriverAbsent, DriverMismatch or Transient where NVML cannot be initialised.
         """
@@ -71,11 +71,11 @@ class NvmlWorld:
         self._named = named or {}
         self._seen: dict[str, MigGpu] = {}
         self._places: dict[str, str] = {}
-        """UUID to bus id, of all GPUs that were read."""
+        """UUID to bus id of all GPUs that were read."""
         self.unread: dict[str, str] = {}
-        """Bus ids of GPUs that their last observation left out, and why."""
+        """Bus id to reason of the GPUs that their last observation left out."""
         self._unplaced: set[str] = set()
-        """Names of devices that have been logged."""
+        """Names of unplaced devices that have been logged."""
         self._openers: tuple[float, dict[int, frozenset[int]]] | None = None
         open_session()
 
@@ -86,14 +86,14 @@ class NvmlWorld:
         self.close()
 
     def close(self) -> None:
-        """Give NVML back."""
+        """End the session with NVML."""
         close_session()
 
     def observe(self, gpus: Collection[str] = ()) -> Sequence[MigGpu]:
         """GPUs that can be read whole, in bus order; others are logged with the reason.
 
-        Those with these UUIDs alone, where they have been read before, in another session too: one
-        that is not at its bus id any more is not among them. Else all.
+        Only those with these UUIDs, if all have been read before, also in another session: a GPU
+        that is no longer at its bus id is then left out. Else all.
         """
         known = [bus_id for uuid, bus_id in self._places.items() if uuid in gpus]
         alone = bool(gpus) and len(known) == len(gpus)
@@ -102,11 +102,11 @@ class NvmlWorld:
             read = without_shared_mig([read_mig_gpu(bus_id) for bus_id in listed])
         except Transient as error:
             raise StepFailed(str(error)) from error
-        self._seen = {one.uuid: one for one in read if isinstance(one, MigGpu)}
+        self._seen = {gpu.uuid: gpu for gpu in read if isinstance(gpu, MigGpu)}
         if not alone:
-            self._places = {one.uuid: one.bus_id for one in self._seen.values()}
+            self._places = {gpu.uuid: gpu.bus_id for gpu in self._seen.values()}
             self.unread = {bus_id: why for bus_id, why in self.unread.items() if bus_id in listed}
-        self._report(listed, (one for one in read if isinstance(one, UnreadMigGpu)))
+        self._report(listed, (gpu for gpu in read if isinstance(gpu, UnreadMigGpu)))
         return tuple(self._seen.values())
 
     def _listed(self) -> Sequence[str]:
@@ -117,12 +117,12 @@ class NvmlWorld:
         return allowed(self._start, gpus.ours)
 
     def holders(self) -> MigHolders:
-        """Programs that the driver lists, whoever has device files open, and pods: those that the
-        kubelet of this node has given a device, and who was named.
+        """Holders of the GPUs that were observed last: programs, pods and named holders.
 
-        Of the GPUs that were observed last. One whose programs the driver does not list is in use
-        with all its instances, and in no other GPU's way. Raises StepFailed where there is no
-        session with the driver any more, or the kubelet's devices cannot be read.
+        Programs are those that the driver lists or that have device files open; pods are those
+        to which the kubelet has given a device. A GPU whose programs the driver does not list
+        counts as in use with all its instances. Raises StepFailed if there is no session with the
+        driver any more, or the kubelet's devices cannot be read.
         """
         seen, kubelet = self._seen.values(), self._kubelet()
         self._report_unplaced(unplaced_devices(seen, kubelet))
@@ -144,7 +144,7 @@ class NvmlWorld:
         )
 
     def perform(self, step: MigStep) -> None:
-        """One step on a GPU that was observed; see :mod:`discovery.nvml.changing.mig_changes`."""
+        """Take a step on an observed GPU; see :mod:`discovery.nvml.changing.mig_changes`."""
         gpu = self._seen.get(step.gpu)
         if gpu is None:
             raise StepFailed(f"GPU {step.gpu}: it was not read before the step")
@@ -175,18 +175,18 @@ class NvmlWorld:
         return driver_load(Path(self._start.host_root))
 
     def now(self) -> str:
-        """RFC 3339, in UTC."""
+        """Current time in RFC 3339, in UTC."""
         return datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
 
     def _kubelet(self) -> KubeletDevices:
-        """Which pods have which devices."""
+        """Pods and their devices, as the kubelet has them."""
         try:
             return read_kubelet_devices(Path(self._start.host_root), time.time())
         except BadInput as error:
             raise StepFailed(str(error), passes=True) from error
 
     def _report_unplaced(self, devices: Mapping[str, frozenset[str]]) -> None:
-        """Log each device of a pod that may be any, once."""
+        """Log each device of a pod that may be on any GPU, once."""
         for name in sorted(devices.keys() - self._unplaced):
             facts = {"device": name, "pods": ", ".join(sorted(devices[name]))}
             log.warning("pod's GPU not known", extra=facts)
@@ -195,20 +195,21 @@ class NvmlWorld:
     def _report(self, listed: Collection[str], unread: Iterator[UnreadMigGpu]) -> None:
         """Log each GPU that is left out, once for each reason."""
         reasons = {}
-        for one in unread:
-            first = one.gaps[0]
-            reasons[one.bus_id] = f"{first.source}: {first.detail}"
+        for gpu in unread:
+            first = gpu.gaps[0]
+            reasons[gpu.bus_id] = f"{first.source}: {first.detail}"
         for bus_id, why in reasons.items():
             if self.unread.get(bus_id) != why:
                 log.warning("MIG GPU not read", extra={"bus_id": bus_id, "why": why})
-        left = {bus_id: why for bus_id, why in self.unread.items() if bus_id not in listed}
-        self.unread = left | reasons
+        unobserved = {bus_id: why for bus_id, why in self.unread.items() if bus_id not in listed}
+        self.unread = unobserved | reasons
 
     def _opened(self, minors: Mapping[int, str]) -> MigHolders:
-        """Whoever has files of a GPU open holds it as a whole; ``minors``: to GPU UUID.
+        """Programs that have device files of a GPU open, as holders of the whole GPU.
 
-        A container that sees the host's processes leaves those of pods to the driver: the device
-        plugin's has GPUs open all the time, and is paused where that is possible.
+        ``minors``: minor number to GPU UUID. A container that sees the host's processes leaves
+        those of pods to the driver: the device plugin has GPUs open all the time, and is paused if
+        possible.
         """
         proc = proc_folder(Path(self._start.host_root))
         return {
@@ -231,7 +232,7 @@ class NvmlWorld:
 
 
 def _all_held(gpu: MigGpu, why: str) -> MigHolders:
-    """Some program may be anywhere on the GPU."""
+    """An unknown program that may be anywhere on the GPU, as holder of all its parts."""
     parts = (None, *(instance.id for instance in gpu.instances))
     holder = MigHolder(HolderKind.PROCESS, f"unknown ({why})")
     return {MigPart(gpu.uuid, part): frozenset({holder}) for part in parts}
@@ -247,10 +248,12 @@ def _perform(gpu: MigGpu, step: MigStep) -> None:
                 raise StepFailed(f"GPU {gpu.bus_id}: the driver has no profile {step.profile} now")
             create_gpu_instance(gpu, profile, step.start)
         case CreateCompute():
-            found = next((one for one in gpu.instances if one.start == step.start), None)
-            if found is None:
+            gpu_instance = next(
+                (instance for instance in gpu.instances if instance.start == step.start), None
+            )
+            if gpu_instance is None:
                 raise StepFailed(f"GPU {gpu.bus_id}: no GPU instance at memory unit {step.start}")
-            create_compute_instance(gpu, found, step.slices, step.first)
+            create_compute_instance(gpu, gpu_instance, step.slices, step.first)
         case DestroyInstance():
             instance = _instance(gpu, step.instance)
             if (instance.profile, instance.start) != (step.profile, step.start):
@@ -261,7 +264,9 @@ def _perform(gpu: MigGpu, step: MigStep) -> None:
             destroy_gpu_instance(gpu, instance)
         case DestroyCompute():
             instance = _instance(gpu, step.instance)
-            compute = next((one for one in instance.compute if one.id == step.compute), None)
+            compute = next(
+                (compute for compute in instance.compute if compute.id == step.compute), None
+            )
             if compute is None:
                 raise StepFailed(
                     f"GPU {gpu.bus_id}: GPU instance {step.instance} has no compute instance"
@@ -271,7 +276,7 @@ def _perform(gpu: MigGpu, step: MigStep) -> None:
 
 
 def _instance(gpu: MigGpu, number: int) -> FoundInstance:
-    found = next((one for one in gpu.instances if one.id == number), None)
-    if found is None:
+    instance = next((instance for instance in gpu.instances if instance.id == number), None)
+    if instance is None:
         raise StepFailed(f"GPU {gpu.bus_id}: there is no GPU instance {number}")
-    return found
+    return instance

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the journal's folder has about changes, for people. Nothing is locked or made.
+"""Reads the changes in the journal's folder, for people. Nothing is locked or created.
 
-The journal puts whole files in the place of others, so what is read here is whole as well, even
-while a change goes on.
+The journal replaces whole files, so each file is whole here too, even while a change goes on.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from base.errors import BadInput, Permanent
 from base.files import read_bytes
 
 JOURNAL_FOLDER: Final = Path("/var/lib/gpuscape/mig")
-"""Where a node keeps its journal, unless another place is named."""
+"""Default folder of a node's journal."""
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -31,17 +30,17 @@ class PastChanges:
     """The changes of a node."""
 
     unended: tuple[ChangeRecord, ...]
-    """Those that are held, then the one that goes on or was stopped."""
+    """Held changes, then the open one: it goes on, or was interrupted."""
     ended: tuple[ChangeRecord, ...]
-    """The newest last."""
+    """Ended changes, the newest last."""
     remembers: bool
     """Whether there are layouts that come back after a reboot."""
     remembered: tuple[str, ...] = ()
-    """UUIDs of their GPUs."""
+    """UUIDs of the GPUs with such layouts."""
 
 
 def past_changes(folder: Path) -> PastChanges | None:
-    """What a journal's folder has; None where there is no such folder.
+    """The changes in a journal's folder; None if there is no such folder.
 
     Raises Permanent where a file cannot be read, is damaged, or is of another version.
     """
@@ -54,7 +53,7 @@ def past_changes(folder: Path) -> PastChanges | None:
     return PastChanges(
         unended=before
         if last is None
-        else (*(one for one in before if one.change != last.change), last),
+        else (*(record for record in before if record.change != last.change), last),
         ended=() if history is None else history.changes,
         remembers=(folder / SEEN).exists(),
         remembered=_remembered(folder / SEEN),
@@ -62,24 +61,24 @@ def past_changes(folder: Path) -> PastChanges | None:
 
 
 def _remembered(file: Path) -> tuple[str, ...]:
-    """None where the file is damaged: the journal takes it for empty, too."""
+    """UUIDs of verified layouts; none if the file is damaged, as in the journal."""
     try:
-        found = _read(file, VERIFIED)
+        verified = _read(file, VERIFIED)
     except Permanent:
         return ()
-    return () if found is None else tuple(sorted(found.gpus))
+    return () if verified is None else tuple(sorted(verified.gpus))
 
 
 def _read(file: Path, form: VersionedFormat[T]) -> T | None:
-    """None where there is no file."""
+    """Content of a file of the journal; None if there is no file."""
     try:
         if not file.exists():
             return None
-        found = form.decode(read_bytes(file, most_bytes=form.most_length))
+        content = form.decode(read_bytes(file, most_bytes=form.most_length))
     except PermissionError as error:
         raise Permanent(f"cannot read {file}: {error.strerror}: run this as root") from error
     except BadInput as error:
         raise Permanent(f"{file}: {error}") from error
-    if found is None:
+    if content is None:
         raise Permanent(f"{file}: written by another version of gpuscape; ask that one")
-    return found
+    return content

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tries layouts on one idle GPU, and leaves the layout from before.
+"""Tries layouts on one idle GPU, and restores the previous layout.
 
-The journal has a change that goes back from its first moment on, so whatever ends the process in
-the middle, the next one brings the layout from before; and as of every change, nothing that has a
+The journal has a change in the direction back from the first moment on, so however the process ends
+in the middle, the next one restores the previous layout. As in every change, nothing that has a
 holder is destroyed. A layout that fails does not end the test, a holder does.
 """
 
@@ -32,37 +32,37 @@ from mig.trial_layouts import EMPTY, TrialLayout, trial_layouts
 log = logging.getLogger(__name__)
 
 ASKED: Final = "a self-test"
-"""In the history of changes."""
+"""Origin of the change in the history."""
 _PLACED: Final = (CreateInstance, DestroyInstance)
 _STOPPED: Final = "a self-test was stopped in the middle"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TriedStep:
-    """One call that changes the GPU."""
+    """A step of the self-test: its duration and failure."""
 
     kind: str
     """Name of the step's class in :mod:`mig.steps`."""
     profile: str = ""
-    """Of a GPU instance."""
+    """Profile of the GPU instance that the step creates or destroys; else empty."""
     seconds: float
     failure: str = ""
-    """What the driver said; empty where it succeeded."""
+    """The driver's error; empty if the step succeeded."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TriedLayout:
-    """One layout, and what became of it."""
+    """A layout that was tried, with its result."""
 
     name: str
     wanted: GpuLayout
     seconds: float
-    """With all readings in between, and the one in a new session at the end."""
+    """Duration with all readings in between, and the one in a new session at the end."""
     steps: tuple[TriedStep, ...]
     kept: int
-    """GPU instances of the layout before that were to stay, and did."""
+    """Number of GPU instances of the layout before that were to stay, and did."""
     failure: str = ""
-    """Why it was not reached; empty where it was."""
+    """Why the layout was not reached; empty if it was."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,17 +77,17 @@ SelftestEvent = TriedLayout | OfferedNow
 
 @dataclass(frozen=True, slots=True)
 class SelftestEdge:
-    """What a self-test has of its surroundings."""
+    """Callbacks and clock of a self-test."""
 
     report: Callable[[SelftestEvent], None]
     is_over: Callable[[], bool]
-    """No further layout is to be tried."""
+    """Whether no further layout is to be tried."""
     clock: Callable[[], float]
-    """Monotonic, seconds."""
+    """Monotonic clock, in seconds."""
 
 
 def selftest(world: MigWorld, journal: Journal, uuid: str, edge: SelftestEdge) -> ChangeResult:
-    """Try all layouts on a GPU; what they did is reported one by one.
+    """Try all layouts on a GPU; each result is reported as it comes.
 
     The result's outcome is PREVIOUS with an empty reason where all layouts were tried, and with the
     reason where the test ended early; HELD where the way back failed; None where it was refused:
@@ -96,34 +96,34 @@ def selftest(world: MigWorld, journal: Journal, uuid: str, edge: SelftestEdge) -
     done then.
     """
     journal.need_no_change([uuid])
-    before = _found(world, uuid)
+    before = _read_gpu(world, uuid)
     refusal = _refusal(before, world.holders())
     if refusal is not None:
         return ChangeResult(outcome=None, reason=refusal.obstacles[0].detail, refusal=refusal)
-    image = VerifiedLayout.of(before, world.driver_load())
+    image = VerifiedLayout.from_gpu(before, world.driver_load())
     record = begin(
         world,
         journal,
         [before],
         {uuid: found_layout(before, exact=True)},
-        asked=ASKED,
+        origin=ASKED,
         direction=Direction.BACK,
         reason=_STOPPED,
     )
-    why_early = _tried(world, uuid, edge)
+    why_early = _try_all(world, uuid, edge)
     _put_back(world, before, image)
     result = drive(world, journal, msgspec.structs.replace(record, reason=why_early))
     if result.outcome is not ChangeOutcome.PREVIOUS:
         return result
-    return replace(result, problems=_gone(world, uuid, image))
+    return replace(result, problems=_lost_devices(world, uuid, image))
 
 
-def _tried(world: MigWorld, uuid: str, edge: SelftestEdge) -> str:
-    """Try layout after layout; why it ended before the last one, empty where it did not."""
+def _try_all(world: MigWorld, uuid: str, edge: SelftestEdge) -> str:
+    """Try layout after layout; why the test ended early, empty if it did not."""
     timed = _TimedWorld(world, edge.clock)
     try:
-        _try(timed, uuid, EMPTY, edge)
-        gpu = _found(world, uuid)
+        _try_layout(timed, uuid, EMPTY, edge)
+        gpu = _read_gpu(world, uuid)
         edge.report(OfferedNow(profiles=gpu.profiles))
         for trial in trial_layouts(gpu):
             if edge.is_over():
@@ -131,26 +131,26 @@ def _tried(world: MigWorld, uuid: str, edge: SelftestEdge) -> str:
             held = _holders(uuid, world.holders())
             if held:
                 return f"somebody took the GPU: {', '.join(map(str, held))}"
-            _try(timed, uuid, trial, edge)
+            _try_layout(timed, uuid, trial, edge)
     except StepFailed as error:
         return str(error)
     return "" if gpu.profiles else "the driver reports no profiles, also with MIG on"
 
 
-def _try(timed: _TimedWorld, uuid: str, trial: TrialLayout, edge: SelftestEdge) -> None:
-    """Raises StepFailed where the GPU cannot be read."""
+def _try_layout(timed: _TimedWorld, uuid: str, trial: TrialLayout, edge: SelftestEdge) -> None:
+    """Try a layout and report the result. Raises StepFailed if the GPU cannot be read."""
     log.info("MIG self-test layout", extra={"layout": trial.name})
-    wanted = {uuid: trial.layout}
+    desired = {uuid: trial.layout}
     timed.steps.clear()
     began = edge.clock()
-    seen = [_found(timed, uuid)]
-    found = plan(seen, wanted, timed.holders(), spare_busy=True)
+    seen = [_read_gpu(timed, uuid)]
+    planned = plan(seen, desired, timed.holders(), spare_busy=True)
     kept: Sequence[FoundInstance] = ()
-    if isinstance(found, MigRefusal):
-        failure = found.obstacles[0].detail
+    if isinstance(planned, MigRefusal):
+        failure = planned.obstacles[0].detail
     else:
-        kept = [one for _, one in found.kept]
-        failure = reach(timed, wanted) or _wrong(_found(timed, uuid), kept)
+        kept = [instance for _, instance in planned.kept]
+        failure = reach(timed, desired) or _defect(_read_gpu(timed, uuid), kept)
     if failure:
         log.warning("MIG self-test layout failed", extra={"layout": trial.name, "why": failure})
     edge.report(
@@ -165,35 +165,35 @@ def _try(timed: _TimedWorld, uuid: str, trial: TrialLayout, edge: SelftestEdge) 
     )
 
 
-def _wrong(gpu: MigGpu, kept: Sequence[FoundInstance]) -> str:
-    """What is not as it should be on a GPU that has its layout."""
-    others = [one for one in kept if one not in gpu.instances]
-    if others:
-        names = ", ".join(f"{one.profile} at unit {one.start}" for one in others)
+def _defect(gpu: MigGpu, kept: Sequence[FoundInstance]) -> str:
+    """What is wrong with a GPU that has its layout; empty if nothing is."""
+    replaced = [instance for instance in kept if instance not in gpu.instances]
+    if replaced:
+        names = ", ".join(f"{instance.profile} at unit {instance.start}" for instance in replaced)
         return f"these were to stay, and are others now: {names}"
     unnamed = sum(compute.uuid is None for _, compute in gpu.devices())
     return f"{unnamed} compute instances have no MIG device" if unnamed else ""
 
 
 def _put_back(world: MigWorld, before: MigGpu, image: VerifiedLayout) -> None:
-    """Make the instances from before in the order of their ids, so that they have their UUIDs.
+    """Create the previous instances in the order of their ids, so that they get their old UUIDs.
 
-    What does not work here is left to the planner, which does not look at ids.
+    The planner does what fails here; it does not preserve ids.
     """
     if not before.instances:
         return
     try:
         if reach(world, {before.uuid: EMPTY.layout}) is None:
-            seen = {before.uuid: _found(world, before.uuid)}
+            seen = {before.uuid: _read_gpu(world, before.uuid)}
             take_in_order(world, [before.uuid], seen, {before.uuid: image})
     except StepFailed as error:
         log.warning("MIG step failed", extra={"step": "in the old order", "why": str(error)})
 
 
-def _gone(world: MigWorld, uuid: str, image: VerifiedLayout) -> tuple[str, ...]:
+def _lost_devices(world: MigWorld, uuid: str, image: VerifiedLayout) -> tuple[str, ...]:
     """MIG devices that did not come back, as a sentence."""
     try:
-        gone = image.gone(_found(world, uuid))
+        gone = image.gone(_read_gpu(world, uuid))
     except StepFailed as error:
         return (f"whether all MIG devices are there again is not known: {error}",)
     if not gone:
@@ -206,7 +206,7 @@ def _gone(world: MigWorld, uuid: str, image: VerifiedLayout) -> tuple[str, ...]:
 
 
 def _refusal(gpu: MigGpu, holders: MigHolders) -> MigRefusal | None:
-    """What keeps a GPU from being tested; None where nothing does."""
+    """Why a GPU cannot be tested; None if it can."""
     held = _holders(gpu.uuid, holders)
     if held:
         names = ", ".join(map(str, held))
@@ -217,21 +217,28 @@ def _refusal(gpu: MigGpu, holders: MigHolders) -> MigRefusal | None:
             holders=frozenset(held),
         )
         return MigRefusal(obstacles=(busy,))
-    found = plan([gpu], {gpu.uuid: EMPTY.layout}, holders, spare_busy=True)
-    return found if isinstance(found, MigRefusal) else None
+    planned = plan([gpu], {gpu.uuid: EMPTY.layout}, holders, spare_busy=True)
+    return planned if isinstance(planned, MigRefusal) else None
 
 
 def _holders(uuid: str, holders: MigHolders) -> list[MigHolder]:
-    """Who holds the GPU, or a part of it."""
-    return sorted({one for part, of in holders.items() if part.gpu == uuid for one in of})
+    """Holders of the GPU and of its parts, sorted."""
+    return sorted(
+        {
+            holder
+            for part, part_holders in holders.items()
+            if part.gpu == uuid
+            for holder in part_holders
+        }
+    )
 
 
-def _found(world: MigWorld, uuid: str) -> MigGpu:
+def _read_gpu(world: MigWorld, uuid: str) -> MigGpu:
     """The GPU, read now. Raises StepFailed."""
-    found = next((one for one in world.observe([uuid]) if one.uuid == uuid), None)
-    if found is None:
+    gpu = next((gpu for gpu in world.observe([uuid]) if gpu.uuid == uuid), None)
+    if gpu is None:
         raise StepFailed(f"GPU {uuid}: the driver does not list it, or it cannot be read")
-    return found
+    return gpu
 
 
 class _TimedWorld:
@@ -250,7 +257,7 @@ class _TimedWorld:
         self.now = world.now
 
     def perform(self, step: MigStep) -> None:
-        """Do it, and keep how it went."""
+        """Take a step, and record its duration and failure."""
         began, failure = self._clock(), ""
         try:
             self._world.perform(step)

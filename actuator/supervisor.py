@@ -41,10 +41,10 @@ from discovery.reader.protocol import Start
 from discovery.reader.standard_error import StandardError, exit_text
 
 PROGRAM = Path(__file__).parents[1] / "gpuscape" / "mig_worker.py"
-"""What the process runs, by its path: an isolated Python may not know where gpuscape is."""
+"""Script that the process runs, by its path: an isolated Python may not find gpuscape."""
 
 COLLECT_SECONDS: Final = 5.0
-"""How long a worker may take to end when all is said, and a killed one to be gone."""
+"""Time for a worker to end after its last message, and for a killed one to be gone."""
 
 _GO_ON: Final = "the journal has what it was doing; gpuscape mig restore goes on from there"
 
@@ -94,14 +94,14 @@ def run_change(
 
 def run_selftest(
     request: SelftestRequest,
-    heard: Callable[[Tried], None],
+    on_result: Callable[[Tried], None],
     *,
     source: Start,
     journal: Path,
     deadline_seconds: float,
     until: int,
 ) -> ChangeResult:
-    """Test one GPU; ``heard`` gets what comes of it, as it comes.
+    """Test one GPU; ``on_result`` gets each result as it comes.
 
     ``until``: a descriptor; as soon as it can be read, or its other end is closed, the layout from
     before comes back. Raises as :func:`run_change`; in the middle of the test the journal then has
@@ -117,14 +117,14 @@ def run_selftest(
         lifetime_seconds=deadline_seconds + COLLECT_SECONDS,
     )
     with _Worker(order, (until,)) as worker:
-        return worker.result(time.monotonic() + deadline_seconds, heard)
+        return worker.result(time.monotonic() + deadline_seconds, on_result)
 
 
 class _Worker:
-    """One worker process; used as a context manager."""
+    """A worker process, used as a context manager."""
 
     def __init__(self, order: Order, kept: Sequence[int] = ()) -> None:
-        """``kept``: descriptors that it gets. Raises Transient where it cannot be started."""
+        """``kept``: descriptors that the process gets. Raises Transient if it cannot be started."""
         self._error = StandardError()
         self._output, writes_to = os.pipe()
         try:
@@ -156,12 +156,14 @@ class _Worker:
         self.close()
 
     def close(self) -> None:
-        """Take nothing more from it."""
+        """Stop reading from the process."""
         os.close(self._output)
         self._error.close()
 
-    def result(self, deadline: float, heard: Callable[[Tried], None] | None = None) -> ChangeResult:
-        """Hand on what it logs and tries until it ends; ``deadline`` is monotonic.
+    def result(
+        self, deadline: float, on_result: Callable[[Tried], None] | None = None
+    ) -> ChangeResult:
+        """The result; until then, pass on log lines and tried layouts. ``deadline`` is monotonic.
 
         Raises WorkerHung, WorkerDied and what the worker raised.
         """
@@ -175,8 +177,8 @@ class _Worker:
                 _log(message)
                 continue
             if isinstance(message, Tried):
-                if heard is not None:
-                    heard(message)
+                if on_result is not None:
+                    on_result(message)
                 continue
             self._collect(COLLECT_SECONDS)  # what it gives back at its end may hang as well
             if isinstance(message, Failed):
@@ -188,13 +190,13 @@ class _Worker:
         raise WorkerDied(f"the MIG worker gave no result: {how}{self._printed()}; {_GO_ON}")
 
     def _lines(self, deadline: float) -> Iterator[bytes]:
-        """What it writes, line by line, until it closes its end. Raises WorkerHung."""
+        """The worker's output, line by line, until it closes it. Raises WorkerHung."""
         kept = b""
         with selectors.DefaultSelector() as ready:
             ready.register(self._output, selectors.EVENT_READ)
             ready.register(self._error, selectors.EVENT_READ)
-            while (left := deadline - time.monotonic()) > 0:
-                for key, _ in ready.select(left):
+            while (remaining_seconds := deadline - time.monotonic()) > 0:
+                for key, _ in ready.select(remaining_seconds):
                     if key.fileobj is self._error:
                         if not self._error.read():
                             ready.unregister(self._error)
@@ -213,7 +215,7 @@ class _Worker:
         raise WorkerHung(f"the MIG worker did not end in time and was killed{gone}; {_GO_ON}")
 
     def _collect(self, seconds: float) -> None:
-        """Wait for its end, then kill it; one that hangs in the kernel is left alone."""
+        """Wait for the process to end, then kill it; one that hangs in the kernel is left alone."""
         for patience in (seconds, COLLECT_SECONDS):
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(patience)
@@ -221,7 +223,7 @@ class _Worker:
             self._process.kill()
 
     def _printed(self) -> str:
-        """What it has left on standard error."""
+        """The last lines of the worker's standard error, for a message."""
         self._error.read()
         lines = self._error.last_lines
         return f"; it printed: {lines}" if lines else ""

@@ -23,90 +23,92 @@ VERSION = 1
 
 
 class VerifiedCompute(msgspec.Struct, frozen=True, kw_only=True):
-    """A compute instance."""
+    """A compute instance of a verified layout."""
 
     id: int
     slices: int
     uuid: str | None
-    """Of its MIG device; None where it could not be read."""
+    """UUID of its MIG device; None if it could not be read."""
     start: int = -1
-    """First slice within its GPU instance; -1 in files of before it was kept."""
+    """First slice within its GPU instance; -1 in files of older versions."""
 
 
 class VerifiedInstance(msgspec.Struct, frozen=True, kw_only=True):
-    """A GPU instance."""
+    """A GPU instance of a verified layout."""
 
     profile: str
     start: int
     """First memory unit."""
     size: int
     compute: tuple[VerifiedCompute, ...]
-    """By id."""
+    """Compute instances by id."""
 
 
 class VerifiedLayout(msgspec.Struct, frozen=True, kw_only=True):
-    """A GPU with MIG on, as it was seen in a fresh session after a change."""
+    """Layout of a GPU with MIG on, as a fresh session showed it after a change."""
 
     load: str
-    """Under which load of the driver, see :meth:`actuator.mig_world.MigWorld.driver_load`."""
+    """Id of the driver's load, see :meth:`actuator.mig_world.MigWorld.driver_load`."""
     instances: tuple[VerifiedInstance, ...]
-    """By id."""
+    """GPU instances by id."""
 
     @classmethod
-    def of(cls, gpu: MigGpu, load: str) -> VerifiedLayout:
-        """What a GPU has."""
+    def from_gpu(cls, gpu: MigGpu, load: str) -> VerifiedLayout:
+        """The current layout of a GPU."""
         return cls(
             load=load,
             instances=tuple(
                 VerifiedInstance(
-                    profile=one.profile,
-                    start=one.start,
-                    size=one.size,
+                    profile=instance.profile,
+                    start=instance.start,
+                    size=instance.size,
                     compute=tuple(
                         VerifiedCompute(
                             id=part.id, slices=part.slices, uuid=part.uuid, start=part.start
                         )
-                        for part in one.compute
+                        for part in instance.compute
                     ),
                 )
-                for one in gpu.instances
+                for instance in gpu.instances
             ),
         )
 
     def layout(self) -> GpuLayout:
-        """Each instance at its place."""
+        """The layout, each instance at its place."""
         return GpuLayout(
             mig=True,
             instances=tuple(
                 WantedInstance(
-                    one.profile,
-                    tuple(sorted((part.slices for part in one.compute), reverse=True)),
-                    one.start,
+                    instance.profile,
+                    tuple(sorted((part.slices for part in instance.compute), reverse=True)),
+                    instance.start,
                 )
-                for one in self.instances
+                for instance in self.instances
             ),
         )
 
     def steps(self, gpu: MigGpu) -> Iterator[MigStep]:
-        """From a GPU without instances back to this, in the order of the old ids."""
+        """Steps from a GPU without instances to this layout, in the order of the old ids."""
         if gpu.mode is not None and not gpu.mode.current:
             yield SetMode(gpu=gpu.uuid, on=True)
-        for one in self.instances:
-            yield CreateInstance(gpu=gpu.uuid, profile=one.profile, start=one.start, size=one.size)
-            for part in one.compute:
+        for instance in self.instances:
+            yield CreateInstance(
+                gpu=gpu.uuid, profile=instance.profile, start=instance.start, size=instance.size
+            )
+            for part in instance.compute:
                 yield CreateCompute(
-                    gpu=gpu.uuid, start=one.start, slices=part.slices, first=part.start
+                    gpu=gpu.uuid, start=instance.start, slices=part.slices, first=part.start
                 )
 
     def gone(self, gpu: MigGpu) -> tuple[str, ...]:
-        """UUIDs of MIG devices that the GPU does not have any more; sorted."""
-        there = {compute.uuid for _, compute in gpu.devices()}
-        known = {part.uuid for one in self.instances for part in one.compute}
-        return tuple(sorted(uuid for uuid in known - there if uuid is not None))
+        """UUIDs of MIG devices that the GPU no longer has, sorted."""
+        present = {compute.uuid for _, compute in gpu.devices()}
+        known = {part.uuid for instance in self.instances for part in instance.compute}
+        return tuple(sorted(uuid for uuid in known - present if uuid is not None))
 
 
 class VerifiedLayouts(msgspec.Struct, frozen=True, kw_only=True):
-    """By GPU UUID; GPUs with MIG off are not in it."""
+    """Verified layouts by GPU UUID; GPUs with MIG off are not in it."""
 
     v: int = VERSION
     gpus: dict[str, VerifiedLayout] = {}
@@ -114,7 +116,7 @@ class VerifiedLayouts(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestoredGpu:
-    """What became of one GPU whose instances a new load of the driver took."""
+    """Result of restoring a GPU that lost its instances to a new load of the driver."""
 
     gpu: str
     """UUID."""

@@ -49,11 +49,11 @@ from discovery.reader.machine_access import choose_library
 from discovery.reader.protocol import Start
 
 MOST_FACT_CHARACTERS: Final = 1000
-"""Of one fact in a log line: a line is short enough to be written as a whole."""
+"""Length of a fact in a log line at most, so that a line is short enough to be written at once."""
 
 
 def carry_out(order: Order) -> ChangeResult:
-    """End what is open, then do what is asked; where nothing is, what a reboot took comes back.
+    """End the open changes, then carry out the request; without one, restore lost layouts.
 
     A change that is held is tried again only where nothing else is asked: it waits for a person,
     and is in nobody's way but its own GPUs'. GPUs are given up before the driver is asked
@@ -73,7 +73,7 @@ def carry_out(order: Order) -> ChangeResult:
                 world,
                 journal,
                 request.wanted,
-                asked=request.asked,
+                origin=request.asked,
                 change=request.change,
                 strategy=request.strategy,
                 as_is=request.as_is,
@@ -88,21 +88,21 @@ def carry_out(order: Order) -> ChangeResult:
 def try_layouts(
     order: Order, request: SelftestRequest, report: Callable[[Tried], None]
 ) -> ChangeResult:
-    """Test one GPU; a change that is open is left as it is. Raises as :func:`carry_out`."""
+    """Test a GPU; an open change is left as it is. Raises as :func:`carry_out`."""
     choose_library(order.start)
-    last = time.monotonic() + request.seconds
+    deadline = time.monotonic() + request.seconds
 
-    def told(event: SelftestEvent) -> None:
+    def report_event(event: SelftestEvent) -> None:
         if isinstance(event, TriedLayout):
             report(Tried(layout=event))
         else:
             report(Tried(offered=event))
 
     def is_over() -> bool:
-        asked = order.until is not None and select.select([order.until], [], [], 0)[0]
-        return bool(asked) or time.monotonic() > last
+        stop_requested = order.until is not None and select.select([order.until], [], [], 0)[0]
+        return bool(stop_requested) or time.monotonic() > deadline
 
-    edge = SelftestEdge(told, is_over, time.monotonic)
+    edge = SelftestEdge(report_event, is_over, time.monotonic)
     with (
         _journal(order) as journal,
         NvmlWorld(order.start, by_part(order.holders)) as world,
@@ -116,7 +116,7 @@ def try_layouts(
 
 @contextmanager
 def _journal(order: Order) -> Iterator[Journal]:
-    """The journal, unless an actuator has it that this worker is not of. Raises as Journal."""
+    """The journal, unless an actuator owns it that did not start this worker. Raises as Journal."""
     with Journal(Path(order.journal)) as journal:
         if not order.owner:
             refuse_owned(journal.path)
@@ -126,21 +126,25 @@ def _journal(order: Order) -> Iterator[Journal]:
 def _without_request(
     world: NvmlWorld, journal: Journal, ended: ChangeResult | None
 ) -> ChangeResult:
-    """What a load of the driver took comes back, but for GPUs on which a change is held."""
+    """Restore the layouts that a load of the driver took, except on GPUs of held changes."""
     restored = restore(world, journal)
     if ended is not None:
         return replace(ended, restored=restored)
-    missing = [f"GPU {one.gpu}: {one.why_not}" for one in restored if one.why_not]
-    came = len(missing) < len(restored)
+    missing = [
+        f"GPU {restored_gpu.gpu}: {restored_gpu.why_not}"
+        for restored_gpu in restored
+        if restored_gpu.why_not
+    ]
+    some_restored = len(missing) < len(restored)
     return ChangeResult(
-        outcome=ChangeOutcome.APPLIED if came else None,
+        outcome=ChangeOutcome.APPLIED if some_restored else None,
         reason="; ".join(missing) if restored else "no change is open",
         restored=restored,
     )
 
 
 def _open_access(world: NvmlWorld, start: Start) -> tuple[str, ...]:
-    """Have instances that were made be there for programs too; what keeps programs from them."""
+    """Make new instances accessible to programs; the problems that remain."""
     devices: Mapping[str, bool] | None = None
     with suppress(StepFailed):  # then names are not judged, and the nodes are made all the same
         gpus = world.observe()
@@ -151,7 +155,7 @@ def _open_access(world: NvmlWorld, start: Start) -> tuple[str, ...]:
 
 
 class MessageWriter(logging.Handler):
-    """Writes messages to a pipe; log lines are left out where nobody takes them."""
+    """Writes messages to a pipe; log lines are dropped if the pipe is full."""
 
     def __init__(self, descriptor: int) -> None:
         super().__init__(logging.INFO)

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the supervisor of MIG changes and its worker send each other: a line of JSON each. Values.
+"""Messages between the supervisor of MIG changes and its worker, one line of JSON each. Values.
 
-The order is all of the worker's standard input; log lines and the end come on its standard output.
+The order is the worker's whole standard input; log lines and the result come on its standard
+output.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from mig.gpu_layout import GpuLayout
 from mig.holders import HolderKind, MigHolder, MigHolders, MigPart
 
 MOST_MESSAGE_BYTES: Final = 1 << 20
-"""Of one line; a refusal that names holders on sixteen GPUs has 20 KiB."""
+"""Size of a line at most; a refusal that names holders on sixteen GPUs has 20 KiB."""
 
 
 class _Strict(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -31,7 +32,7 @@ class _Strict(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 
 
 class NamedHolder(_Strict, frozen=True, kw_only=True):
-    """A pod, or the claim of one, that holds a part of a GPU: the driver knows neither."""
+    """A pod, or a pending pod, that holds a part of a GPU: the driver knows neither."""
 
     gpu: str
     """UUID."""
@@ -43,48 +44,48 @@ class NamedHolder(_Strict, frozen=True, kw_only=True):
 
 
 class ChangeRequest(_Strict, frozen=True, kw_only=True):
-    """A change of MIG layouts that is asked for."""
+    """A request for a change of MIG layouts."""
 
     wanted: dict[str, GpuLayout]
-    """By GPU UUID; other GPUs stay as they are."""
+    """Desired layouts by GPU UUID; other GPUs stay as they are."""
     change: str = ""
-    """Its name in journal and history; one of its own unless given."""
+    """Id of the change in journal and history; if empty, the worker makes one."""
     asked: str
-    """Where the layouts come from, for people: ``all-1g.10gb of config.yaml``."""
+    """Origin of the layouts, for people: ``all-1g.10gb of config.yaml``."""
     strategy: MigStrategy | None = None
-    """The device plugin's; None where there is none."""
+    """The device plugin's strategy; None if there is no plugin."""
     holders: tuple[NamedHolder, ...] = ()
     as_is: bool = False
-    """Only see and remember the layouts: whoever asks has found that no step is needed."""
+    """Only verify and remember the layouts: the caller has found that no step is needed."""
 
 
 class SelftestRequest(_Strict, frozen=True, kw_only=True):
-    """A self-test that is asked for."""
+    """A request for a self-test."""
 
     gpu: str
     """UUID."""
     seconds: float
-    """No layout is begun later than that."""
+    """Time after which no further layout is tried."""
 
 
 class Order(_Strict, frozen=True, kw_only=True):
-    """What one worker is started for."""
+    """The task of a worker."""
 
     start: Start
     journal: str
     request: ChangeRequest | None
-    """None: end what is open, and begin nothing."""
+    """The change to carry out; None: end the open changes only."""
     selftest: SelftestRequest | None = None
-    """In the place of a change."""
+    """The self-test to carry out, instead of a change."""
     until: int | None = None
-    """Descriptor; as soon as it can be read, or its other end is closed, a self-test goes back."""
+    """Descriptor that ends a self-test, as soon as it is readable or its other end is closed."""
     holders: tuple[NamedHolder, ...]
     give_up: tuple[str, ...] = ()
     """UUIDs of GPUs to take out of the changes that are open, first of all."""
     owner: bool = False
-    """The actuator has it done, which has the journal's folder for its whole life."""
+    """Whether the worker belongs to the actuator that owns the journal's folder."""
     lifetime_seconds: float
-    """The worker ends itself after that, in case its supervisor is gone."""
+    """Time after which the worker ends itself, in case its supervisor is gone."""
 
 
 class Logged(_Strict, frozen=True, kw_only=True, tag=True):
@@ -97,14 +98,14 @@ class Logged(_Strict, frozen=True, kw_only=True, tag=True):
 
 
 class Tried(_Strict, frozen=True, kw_only=True, tag=True):
-    """What a self-test has come to."""
+    """A result of a self-test: a layout that was tried, or the profiles."""
 
     layout: TriedLayout | None = None
     offered: OfferedNow | None = None
 
 
 class Ended(_Strict, frozen=True, kw_only=True, tag=True):
-    """The last message: how it ended."""
+    """The last message: the result of the change."""
 
     result: ChangeResult
 
@@ -130,20 +131,22 @@ _ERRORS: Final[tuple[type[GpuscapeError], ...]] = (
 
 def failed(error: GpuscapeError) -> Failed:
     """An error as a message."""
-    kind = next((one for one in _ERRORS if type(error) is one), Transient)
+    kind = next((error_type for error_type in _ERRORS if type(error) is error_type), Transient)
     return Failed(kind=kind.__name__, text=str(error))
 
 
 def raised(message: Failed) -> GpuscapeError:
     """A message as the error that it was."""
-    kind = next((one for one in _ERRORS if one.__name__ == message.kind), Transient)
+    kind = next(
+        (error_type for error_type in _ERRORS if error_type.__name__ == message.kind), Transient
+    )
     return kind(message.text)
 
 
 def by_part(holders: Iterable[NamedHolder]) -> MigHolders:
-    """Holders as the planner has them."""
-    found: dict[MigPart, set[MigHolder]] = {}
-    for one in holders:
-        part = MigPart(one.gpu, one.instance)
-        found.setdefault(part, set()).add(MigHolder(one.kind, one.name))
-    return {part: frozenset(of) for part, of in found.items()}
+    """Holders by the part of a GPU that they hold, for the planner."""
+    holders_by_part: dict[MigPart, set[MigHolder]] = {}
+    for holder in holders:
+        part = MigPart(holder.gpu, holder.instance)
+        holders_by_part.setdefault(part, set()).add(MigHolder(holder.kind, holder.name))
+    return {part: frozenset(part_holders) for part, part_holders in holders_by_part.items()}

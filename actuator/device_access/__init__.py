@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the host must have before a program can open a MIG instance: device nodes, CDI files."""
+"""Access of programs to MIG instances on the host: device nodes, CDI files."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which device nodes the MIG instances of a node need, from what the driver publishes. Pure.
+"""Device nodes that a node's MIG instances need, by the driver's files in /proc. Pure.
 
 Whoever opens a MIG device opens a capability of its GPU instance and one of its compute instance,
 each through a device node, ``/dev/nvidia-caps/nvidia-cap<minor>``. The driver makes no nodes. It
@@ -18,7 +18,7 @@ from typing import Final
 from base.errors import BadInput
 
 DRIVER_NAME: Final = "nvidia-caps"
-"""Of the driver that serves the nodes, in /proc/devices."""
+"""Name, in /proc/devices, of the driver that serves the device nodes."""
 
 _INSTANCE: Final = re.compile(r"gpu\d{1,4}/gi\d{1,3}(?:/ci\d{1,3})?/access")
 _MINOR_LINE: Final = re.compile(r"(\S+) (\d{1,7})")
@@ -43,28 +43,28 @@ class CapabilityNode:
 
     @property
     def name(self) -> str:
-        """Of the file in /dev/nvidia-caps."""
+        """Name of the file in /dev/nvidia-caps."""
         return f"nvidia-cap{self.minor}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CapabilityNodes:
-    """What the driver asks for."""
+    """The device nodes that the driver's instances need, and the problems."""
 
     nodes: tuple[CapabilityNode, ...]
-    """One for each GPU instance and each compute instance that there is, by minor number."""
+    """Nodes of all current GPU instances and compute instances, by minor number."""
     problems: tuple[str, ...] = ()
     """Instances whose node is not known, each in one sentence."""
 
 
-def wanted_nodes(devices: str, minors: str, files: Mapping[str, str]) -> CapabilityNodes:
-    """The nodes of all instances that there are.
+def required_nodes(devices: str, minors: str, files: Mapping[str, str]) -> CapabilityNodes:
+    """The nodes of all current instances.
 
     ``devices`` is the text of /proc/devices, ``minors`` of /proc/driver/nvidia-caps/mig-minors.
     ``files`` has the text of each file ``gpu*/mig/gi*/access`` and ``gpu*/mig/gi*/ci*/access`` by
     its path below /proc/driver/nvidia/capabilities. An instance on whose number these do not agree
-    is a problem, and so is one whose parameters cannot be read: nothing is guessed. One of which
-    the driver says that nobody may make its node has none.
+    is a problem, and so is an instance whose parameters cannot be read: nothing is guessed. An
+    instance whose node the driver lets nobody make has none.
     """
     if not files:
         return CapabilityNodes(nodes=())
@@ -85,7 +85,7 @@ def wanted_nodes(devices: str, minors: str, files: Mapping[str, str]) -> Capabil
             continue
         if node is not None:
             nodes.append(node)
-    nodes.sort(key=lambda one: one.minor)
+    nodes.sort(key=lambda node: node.minor)
     return CapabilityNodes(nodes=tuple(nodes), problems=tuple(problems))
 
 
@@ -95,30 +95,33 @@ def capability_of(path: str) -> str:
 
 
 def instance_minors(text: str) -> Mapping[int, str]:
-    """Minor number to capability, of all instances that there could be; control nodes are none.
+    """Minor number to capability, of all possible instances; control nodes are left out.
 
-    ``text`` is that of mig-minors. Lines that are not understood are left out.
+    ``text``: content of mig-minors. Lines that are not understood are left out.
     """
-    found = {}
+    capability_by_minor = {}
     for line in text.splitlines():
         match = _MINOR_LINE.fullmatch(line)
         if match is not None and _INSTANCE.fullmatch(match[1]):
-            found[int(match[2])] = match[1]
-    return found
+            capability_by_minor[int(match[2])] = match[1]
+    return capability_by_minor
 
 
 def _major(devices: str) -> int | None:
-    """Of the capability driver; None where it is not there. Block devices have other numbers."""
+    """Major number of the capability driver; None if it is not loaded.
+
+    Block devices are not read: they have numbers of their own.
+    """
     characters = devices.partition("Character devices:")[2].partition("\n\n")[0]
-    found = (_MAJOR_LINE.fullmatch(line) for line in characters.splitlines())
-    return next((int(match[1]) for match in found if match is not None), None)
+    matches = (_MAJOR_LINE.fullmatch(line) for line in characters.splitlines())
+    return next((int(match[1]) for match in matches if match is not None), None)
 
 
 def _node(capability: str, major: int, text: str, listed: int | None) -> CapabilityNode | None:
-    """None where the driver lets nobody make it. Raises BadInput."""
-    said = dict(_parameters(text))
-    minor = said.get("DeviceFileMinor")
-    mode = said.get("DeviceFileMode")
+    """The node of a capability; None if the driver lets nobody make it. Raises BadInput."""
+    parameters = dict(_parameters(text))
+    minor = parameters.get("DeviceFileMinor")
+    mode = parameters.get("DeviceFileMode")
     if minor is None or mode is None:
         raise BadInput("the driver does not say the number and the mode of its device node")
     if minor > _MOST_MINOR or mode > _MODE_BITS:
@@ -127,15 +130,15 @@ def _node(capability: str, major: int, text: str, listed: int | None) -> Capabil
         raise BadInput(f"its number {minor} is not in mig-minors")
     if listed != minor:
         raise BadInput(f"its number is {minor}, and {listed} in mig-minors")
-    if said.get("DeviceFileModify", 1) != 1:
+    if parameters.get("DeviceFileModify", 1) != 1:
         return None
     return CapabilityNode(
         capability=capability,
         major=major,
         minor=minor,
         mode=mode,
-        uid=said.get("DeviceFileUID", 0),
-        gid=said.get("DeviceFileGID", 0),
+        uid=parameters.get("DeviceFileUID", 0),
+        gid=parameters.get("DeviceFileGID", 0),
     )
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Specifications of the Container Device Interface that speak of MIG instances that are gone. Pure.
+"""Stale specifications of the Container Device Interface: they name destroyed MIG instances. Pure.
 
 A container runtime injects devices as such a file says. Nobody writes the file anew when MIG
 instances change: NVIDIA's device plugin does at its start, nvidia-cdi-refresh when the driver is
@@ -22,37 +22,39 @@ VENDOR: Final = "nvidia.com"
 _MIG: Final = re.compile(r"MIG-[0-9a-fA-F-]{36}")
 _NODE: Final = re.compile(rf"/dev/{DRIVER_NAME}/nvidia-cap(\d{{1,7}})")
 _SHOWN: Final = 3
-"""Of things that are gone, in one message."""
+"""Stale entries that a message names at most."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MigThere:
-    """The instances that there are now."""
+class MigInstances:
+    """The current instances, and the numbers of all possible ones."""
 
     uuids: frozenset[str] | None
-    """Of MIG devices; None where they are not known, and names are then not judged."""
+    """UUIDs of MIG devices; None if they are not known, and names are then not checked."""
     used_minors: frozenset[int]
-    """Of the device nodes of instances that there are."""
+    """Minor numbers of the device nodes of current instances."""
     possible_minors: frozenset[int]
-    """Of all instances that there could be. Other numbers are not of instances."""
+    """Minor numbers of all possible instances. Other numbers belong to no instance."""
 
 
-def stale_entries(file: str, spec: object, there: MigThere) -> str | None:
-    """What of a specification is gone, in one sentence with the fix; None: nothing is.
+def stale_entries(file: str, spec: object, present: MigInstances) -> str | None:
+    """The stale entries of a specification, in one sentence with the fix; None if there are none.
 
-    ``spec`` is the file's content. What is not as the format has it is passed over: the runtime
-    itself refuses the file.
+    ``spec`` is the file's content. Parts that violate the format are ignored: the runtime itself
+    refuses the file.
     """
     if not isinstance(spec, Mapping):
         return None
     kind = spec.get("kind")
     if not isinstance(kind, str) or not _is_nvidias(kind):
         return None
-    gone = list(dict.fromkeys(_gone(spec, there)))
-    if not gone:
+    stale = list(dict.fromkeys(_stale_parts(spec, present)))
+    if not stale:
         return None
-    named = ", ".join(gone[:_SHOWN]) + (f" and {len(gone) - _SHOWN} more" if gone[_SHOWN:] else "")
-    return f"{file}: {kind} has {named}, which {_ARE_GONE[len(gone) > 1]}; {_fix(kind)}"
+    named = ", ".join(stale[:_SHOWN]) + (
+        f" and {len(stale) - _SHOWN} more" if stale[_SHOWN:] else ""
+    )
+    return f"{file}: {kind} has {named}, which {_ARE_GONE[len(stale) > 1]}; {_fix(kind)}"
 
 
 _ARE_GONE: Final = {False: "is not there any more", True: "are not there any more"}
@@ -69,27 +71,27 @@ def _is_nvidias(kind: str) -> bool:
     return vendor == VENDOR or vendor.endswith(f".{VENDOR}")
 
 
-def _gone(spec: Mapping[Any, Any], there: MigThere) -> Iterator[str]:
+def _stale_parts(spec: Mapping[Any, Any], present: MigInstances) -> Iterator[str]:
     for device in _list(spec.get("devices")):
         name = device.get("name")
-        if isinstance(name, str) and _is_gone(name, there.uuids):
+        if isinstance(name, str) and _is_stale(name, present.uuids):
             yield f"the device {name}"
-        yield from _gone_nodes(device.get("containerEdits"), there)
-    yield from _gone_nodes(spec.get("containerEdits"), there)
+        yield from _stale_nodes(device.get("containerEdits"), present)
+    yield from _stale_nodes(spec.get("containerEdits"), present)
 
 
-def _is_gone(name: str, uuids: Collection[str] | None) -> bool:
+def _is_stale(name: str, uuids: Collection[str] | None) -> bool:
     return uuids is not None and _MIG.fullmatch(name) is not None and name not in uuids
 
 
-def _gone_nodes(edits: object, there: MigThere) -> Iterator[str]:
+def _stale_nodes(edits: object, present: MigInstances) -> Iterator[str]:
     for node in _list(edits.get("deviceNodes") if isinstance(edits, Mapping) else None):
         path = node.get("hostPath") or node.get("path")
         match = _NODE.fullmatch(path) if isinstance(path, str) else None
-        if match is not None and int(match[1]) in there.possible_minors - there.used_minors:
+        if match is not None and int(match[1]) in present.possible_minors - present.used_minors:
             yield f"the node {match[0]}"
 
 
 def _list(value: object) -> Iterator[Mapping[Any, Any]]:
     if isinstance(value, list):
-        yield from (one for one in value if isinstance(one, Mapping))
+        yield from (mapping for mapping in value if isinstance(mapping, Mapping))

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The edge of capability nodes: what the host's /proc says, and the nodes in its /dev.
+"""Reads the host's /proc for capability nodes, and makes the missing nodes in its /dev.
 
-A node is made under another name and put in its place in one step. What is there and is no
-character device is never touched: this program did not make it, and does not know what it is for.
+A node is made under another name and renamed in one step. A file that is no character device is
+never touched: this program did not make it, and does not know its purpose.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from actuator.device_access.capability_nodes import (
     CapabilityNode,
     capability_of,
     instance_minors,
-    wanted_nodes,
+    required_nodes,
 )
 from base.errors import BadInput
 from base.files import cannot_write, read_text
@@ -33,30 +33,30 @@ _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodesMade:
-    """What was done, and what could not be."""
+    """The device nodes that were made, and the problems."""
 
-    made: tuple[str, ...] = ()
+    created: tuple[str, ...] = ()
     """Capabilities whose node was missing, or had the number of a driver that is gone."""
     problems: tuple[str, ...] = ()
-    """Each in one sentence that names the node or the capability."""
+    """Problems, each in one sentence that names the node or the capability."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Minors:
-    """Numbers of nodes of instances."""
+    """Minor numbers of the device nodes of instances."""
 
     used: frozenset[int]
-    """Of instances that there are."""
+    """Numbers of current instances."""
     possible: frozenset[int]
-    """Of all that there could be."""
+    """Numbers of all possible instances."""
 
 
 def read_minors(root: Path) -> Minors:
-    """The numbers on a host, whose tree is below ``root``; none where there is no MIG."""
+    """Minor numbers of a host, whose tree is below ``root``; none if it has no MIG."""
     possible = instance_minors(_text(root / _MINORS))
-    there = {capability_of(path) for path in _access_files(root)}
+    present = {capability_of(path) for path in _access_files(root)}
     return Minors(
-        used=frozenset(minor for minor, name in possible.items() if name in there),
+        used=frozenset(minor for minor, name in possible.items() if name in present),
         possible=frozenset(possible),
     )
 
@@ -69,35 +69,35 @@ def make_nodes(root: Path, *, stand_ins: bool = False) -> NodesMade:
     nodes. Raises nothing: what cannot be made is a problem of the result.
     """
     files = {path: _text(root / _FILES / path) for path in _access_files(root)}
-    wanted = wanted_nodes(_text(root / _DEVICES), _text(root / _MINORS), files)
-    if not wanted.nodes:
-        return NodesMade(problems=wanted.problems)
-    made, problems = list[str](), list(wanted.problems)
+    required = required_nodes(_text(root / _DEVICES), _text(root / _MINORS), files)
+    if not required.nodes:
+        return NodesMade(problems=required.problems)
+    created, problems = list[str](), list(required.problems)
     try:
         folder = _open_folder(root)
     except OSError as error:
         return NodesMade(problems=(*problems, _refused("", error)))
     try:
-        for node in wanted.nodes:
+        for node in required.nodes:
             try:
                 if _make(folder, node, stand_ins):
-                    made.append(node.capability)
+                    created.append(node.capability)
             except OSError as error:
                 problems.append(_refused(f"/{node.name} of {node.capability}", error))
     finally:
         os.close(folder)
-    return NodesMade(made=tuple(made), problems=tuple(problems))
+    return NodesMade(created=tuple(created), problems=tuple(problems))
 
 
 def _access_files(root: Path) -> list[str]:
-    """Paths below the capabilities of all instances that there are."""
+    """Paths of the access files of all current instances, below the folder of capabilities."""
     folder = root / _FILES
-    found = (*folder.glob("gpu*/mig/gi*/access"), *folder.glob("gpu*/mig/gi*/ci*/access"))
-    return sorted(str(one.relative_to(folder)) for one in found)
+    paths = (*folder.glob("gpu*/mig/gi*/access"), *folder.glob("gpu*/mig/gi*/ci*/access"))
+    return sorted(str(path.relative_to(folder)) for path in paths)
 
 
 def _text(file: Path) -> str:
-    """Empty where it cannot be read: what depends on it is then a problem."""
+    """A file's text; empty if it cannot be read: nodes that depend on it are then problems."""
     try:
         return read_text(file)
     except BadInput:
@@ -112,18 +112,18 @@ def _open_folder(root: Path) -> int:
 
 
 def _make(folder: int, node: CapabilityNode, stand_ins: bool) -> bool:
-    """Whether it was made; False where it is there. Raises OSError, and leaves nothing behind."""
+    """Make a node; False if it exists. Raises OSError, and leaves nothing behind."""
     device = os.makedev(node.major, node.minor)
     try:
-        found = os.stat(node.name, dir_fd=folder, follow_symlinks=False)
+        status = os.stat(node.name, dir_fd=folder, follow_symlinks=False)
     except FileNotFoundError:
         pass
     else:
-        if stand_ins and stat.S_ISREG(found.st_mode):
+        if stand_ins and stat.S_ISREG(status.st_mode):
             return False
-        if not stat.S_ISCHR(found.st_mode):
+        if not stat.S_ISCHR(status.st_mode):
             raise OSError(errno.EEXIST, "another file is in its place; remove it")
-        if found.st_rdev == device:
+        if status.st_rdev == device:
             return False
     new = f".{node.name}.new"
     with contextlib.suppress(FileNotFoundError):  # of a process that died here
@@ -142,7 +142,7 @@ def _make(folder: int, node: CapabilityNode, stand_ins: bool) -> bool:
 
 
 def _refused(name: str, error: OSError) -> str:
-    """Names the node, the cause and the fix."""
+    """Message about a node that cannot be made, with the cause and the fix."""
     place = f"/{NODES}{name}"
     if error.errno in (errno.ELOOP, errno.ENOTDIR):
         return f"{place}: a link or another file is in its place; remove it"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What has to be right on the host before a program can open an instance that was just made."""
+"""Prepares the host so that programs can open new instances: device nodes, CDI, kubelet."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from actuator.device_access.cdi_specs import MigThere, stale_entries
+from actuator.device_access.cdi_specs import MigInstances, stale_entries
 from actuator.device_access.device_nodes import make_nodes, read_minors
 from actuator.device_access.kubelet_list import stale_list
 from base.errors import BadInput
@@ -20,7 +20,7 @@ from discovery.host.kubelet_devices import read_kubelet_devices
 log = logging.getLogger(__name__)
 
 _CDI: Final = ("etc/cdi", "run/cdi", "var/run/cdi")
-"""Where runtimes look; the last is mostly a link to the one before."""
+"""Folders where runtimes look for specifications; the last is mostly a link to the second."""
 _ENDINGS: Final = (".json", ".yaml", ".yml")
 _MOST_SPECS: Final = 256
 _MOST_SPEC_BYTES: Final = 4 << 20
@@ -29,27 +29,26 @@ _MOST_SPEC_BYTES: Final = 4 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstanceAccess:
-    """What was done, and what a person or another program has to do."""
+    """The device nodes that were made, and the problems that somebody else must solve."""
 
-    made: tuple[str, ...] = ()
+    created: tuple[str, ...] = ()
     """Capabilities whose device node was made, such as ``gpu0/gi1/access``."""
     problems: tuple[str, ...] = ()
-    """Each in one sentence."""
+    """Problems, each in one sentence."""
 
 
 def open_access(
     root: Path, devices: Mapping[str, bool] | None, *, stand_ins: bool = False
 ) -> InstanceAccess:
-    """Make the device nodes of all instances; report CDI specifications and a list that are stale.
+    """Make the device nodes of all instances; report stale CDI specifications and kubelet devices.
 
-    For the end of each change and for the restoring of a layout, before any device plugin looks.
-    ``root`` is where the host's root is mounted. ``devices``: as of :func:`stale_devices`; None
-    where they are not known. ``stand_ins`` as of :func:`make_nodes`. Logs what it found; raises
-    nothing.
+    For the end of each change and of each restoring, before a device plugin starts. ``root``:
+    where the host's root is mounted. ``devices``: see :func:`stale_devices`; None if they are not
+    known. ``stand_ins``: see :func:`make_nodes`. Logs nodes and problems; raises nothing.
     """
     nodes = make_nodes(root, stand_ins=stand_ins)
-    if nodes.made:
-        log.info("MIG device nodes made", extra={"instances": len(nodes.made)})
+    if nodes.created:
+        log.info("MIG device nodes made", extra={"instances": len(nodes.created)})
     for problem in nodes.problems:
         log.warning("MIG device node missing", extra={"why": problem})
     stale = tuple(stale_specs(root, devices))
@@ -58,14 +57,13 @@ def open_access(
     old = () if devices is None else tuple(stale_devices(root, devices))
     for problem in old:
         log.warning("device plugin's list stale", extra={"why": problem})
-    return InstanceAccess(made=nodes.made, problems=(*nodes.problems, *stale, *old))
+    return InstanceAccess(created=nodes.created, problems=(*nodes.problems, *stale, *old))
 
 
 def stale_devices(root: Path, devices: Mapping[str, bool]) -> Iterator[str]:
-    """A sentence for each thing in the kubelet's list of devices that is not so any more.
+    """A sentence for each problem of the kubelet's list of devices; one if it cannot be read.
 
-    One where the list cannot be read. ``devices``: UUID of each MIG device that there is, to
-    whether it is all of its GPU instance.
+    ``devices``: UUID of each current MIG device, to whether it takes all of its GPU instance.
     """
     try:
         kubelet = read_kubelet_devices(root, time.time())
@@ -76,13 +74,13 @@ def stale_devices(root: Path, devices: Mapping[str, bool]) -> Iterator[str]:
 
 
 def stale_specs(root: Path, uuids: Collection[str] | None) -> Iterator[str]:
-    """A sentence for each CDI specification of a host that names what is gone.
+    """A sentence for each CDI specification of a host that names destroyed instances.
 
-    So is one of NVIDIA's, by its file name, that cannot be read. Nothing is repaired: the files
-    belong to whoever wrote them.
+    An unreadable file is reported if its name has ``nvidia``. Nothing is repaired: the files belong
+    to the programs that wrote them.
     """
     minors = read_minors(root)
-    there = MigThere(
+    present = MigInstances(
         uuids=None if uuids is None else frozenset(uuids),
         used_minors=minors.used,
         possible_minors=minors.possible,
@@ -90,7 +88,7 @@ def stale_specs(root: Path, uuids: Collection[str] | None) -> Iterator[str]:
     for file in _spec_files(root):
         name = f"/{file.relative_to(root)}"
         try:
-            problem = stale_entries(name, _content(file, name), there)
+            problem = stale_entries(name, _content(file, name), present)
         except BadInput as error:
             problem = str(error) if "nvidia" in file.name else None
         if problem is not None:
@@ -101,12 +99,12 @@ def _spec_files(root: Path) -> Iterator[Path]:
     for folder in _CDI:
         place = root / folder
         if not place.parent.is_symlink() and not place.is_symlink():  # a link leads out of root
-            found = (one for one in place.glob("*") if one.suffix in _ENDINGS)
-            yield from sorted(found)[:_MOST_SPECS]
+            files = (file for file in place.glob("*") if file.suffix in _ENDINGS)
+            yield from sorted(files)[:_MOST_SPECS]
 
 
 def _content(file: Path, name: str) -> object:
-    """Raises BadInput for what is no regular file, cannot be read or is not YAML."""
+    """A file's content. Raises BadInput if it is not a regular file, not readable or not YAML."""
     if file.is_symlink() or not file.is_file():  # a pipe would never end, a link lead out of root
         raise BadInput(f"{name}: no regular file: it is not checked")
     from base.yaml_places import CoreLoader, read_yaml  # takes memory, and is seldom needed

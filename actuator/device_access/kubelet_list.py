@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What of the kubelet's list of devices is no longer so after a change of MIG layouts. Pure.
+"""Stale entries of the kubelet's list of devices after a change of MIG layouts. Pure.
 
 A device plugin lists MIG devices when it starts. A kubelet that finds a pod with a device which
 its plugin does not list ends at each start, with every TopologyManager policy but none: seen with
@@ -16,31 +16,31 @@ from discovery.host.kubelet_devices import KubeletDevices
 
 _OF_NVIDIA = ("MIG-", "GPU-")
 _OLD = "MIG-GPU-"
-"""Names of MIG devices with drivers before 470, which have no UUIDs."""
+"""Prefix of MIG devices of drivers before 470, which have no UUIDs."""
 _RESTART: Final = "restart its pod, which makes the list when it starts"
 
 
 def stale_list(kubelet: KubeletDevices, devices: Mapping[str, bool]) -> Iterator[str]:
-    """A sentence for each thing that somebody has to do.
+    """A sentence for each problem, with the fix.
 
-    ``devices``: UUID of each MIG device that there is, to whether it is all of its GPU instance.
-    None where no plugin of NVIDIA's devices is registered. Its strategy is not known here: with
+    ``devices``: UUID of each current MIG device, to whether it takes all of its GPU instance. No
+    sentence about a plugin if none of NVIDIA's is registered. Its strategy is not known here: with
     ``none`` it lists no MIG device, however often it is started.
     """
     offered = {name.partition(SHARE)[0] for name in kubelet.offered}
     if any(name.startswith(_OF_NVIDIA) for name in offered):
-        sentence = _old(_mig(offered), devices)
+        sentence = _list_problem(_mig_uuids(offered), devices)
         if sentence is not None:
             yield sentence
-    for pod, names in sorted(_gone(kubelet.held, devices).items()):
+    for pod, names in sorted(_stale_devices(kubelet.held, devices).items()):
         yield (
             f"pod {pod} holds {', '.join(sorted(names))}, which is gone: delete the pod; while it"
             " is there, a kubelet with a TopologyManager policy ends each time it starts"
         )
 
 
-def _old(listed: Collection[str], devices: Mapping[str, bool]) -> str | None:
-    """What a plugin lists that is gone, or does not list; None where its list is right."""
+def _list_problem(listed: Collection[str], devices: Mapping[str, bool]) -> str | None:
+    """Why a plugin's list of MIG devices is wrong, with the fix; None if it is right."""
     gone = set(listed) - devices.keys()
     missing = devices.keys() - set(listed)
     if gone:
@@ -54,21 +54,23 @@ def _old(listed: Collection[str], devices: Mapping[str, bool]) -> str | None:
             " strategy none it offers none, and a GPU with MIG on as a whole"
         )
     few = f"{len(missing)} of {len(devices)} MIG devices"
-    parts = not any(devices[one] for one in missing)
+    parts = not any(devices[uuid] for uuid in missing)
     hint = ". It may leave out those that are a part of their GPU instance" if parts else ""
     return f"the device plugin does not offer {few}: {_RESTART}{hint}"
 
 
-def _gone(held: Mapping[str, Collection[str]], uuids: Collection[str]) -> dict[str, set[str]]:
-    """Pod to the MIG devices that it has and that are gone."""
-    found: dict[str, set[str]] = {}
+def _stale_devices(
+    held: Mapping[str, Collection[str]], uuids: Collection[str]
+) -> dict[str, set[str]]:
+    """Pod to the MIG devices that it holds and that no longer exist."""
+    devices_by_pod: dict[str, set[str]] = {}
     for name, pods in held.items():
-        for device in _mig([name.partition(SHARE)[0]]):
+        for device in _mig_uuids([name.partition(SHARE)[0]]):
             if device not in uuids:
                 for pod in pods:
-                    found.setdefault(pod, set()).add(device)
-    return found
+                    devices_by_pod.setdefault(pod, set()).add(device)
+    return devices_by_pod
 
 
-def _mig(names: Collection[str]) -> set[str]:
-    return {one for one in names if one.startswith("MIG-") and not one.startswith(_OLD)}
+def _mig_uuids(names: Collection[str]) -> set[str]:
+    return {name for name in names if name.startswith("MIG-") and not name.startswith(_OLD)}

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The actuator as a program: its socket, who may ask, and one change at a time."""
+"""The actuator as a program: its socket, its permitted clients, and one change at a time."""

@@ -2,7 +2,7 @@
 """Serves the actuator's socket: one line there, one line back, within bounds of size and time.
 
 One thread, and no client that it waits for. A change runs in another thread and another process;
-its client is answered when it has ended, whether or not he is still there.
+its client is answered when it has ended, whether or not the client is still there.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ from base.log_pace import LogPace
 log = logging.getLogger(__name__)
 
 REQUEST_SECONDS: Final = 5.0
-"""For a whole request, from the connection on."""
+"""Time for a whole request, from the connection on."""
 MOST_CLIENTS: Final = 8
-"""Whose requests are not whole yet; one more, and the oldest of them has to go."""
+"""Clients with incomplete requests at most; for one more, the oldest is refused."""
 _TOO_LONG: Final = f"longer than {MOST_REQUEST_BYTES} bytes"
 _CHUNK_BYTES: Final = 1 << 16
 _ACCEPTED_AT_ONCE: Final = 32
 CHECK_SECONDS: Final = 5.0
-"""Between two checks that the socket's path still leads here."""
+"""Time between two checks that the socket's path still leads here."""
 
 
 class _Client:
@@ -65,8 +65,8 @@ class _Client:
         return self.connection.fileno()
 
     def answer(self, answer: ActuatorAnswer) -> None:
-        """Send it and hang up. A new socket's buffer takes it whole, so nothing is waited for."""
-        with self.connection, contextlib.suppress(OSError):  # he may have gone
+        """Send an answer and hang up. A new socket's buffer holds it whole, so nothing blocks."""
+        with self.connection, contextlib.suppress(OSError):  # the client may have gone
             self.connection.send(written(answer) + b"\n", socket.MSG_NOSIGNAL)
 
 
@@ -82,8 +82,8 @@ class ActuatorServer:
         *,
         users: Callable[[int], UseAnswer],
     ) -> None:
-        """``peers``: user ids that may ask; ``users``: who has GPUs open, for an asker with this
-        pid. ``place`` stays the caller's."""
+        """``peers``: user ids of permitted clients; ``users``: programs that have GPUs open, for a
+        client with this pid. ``place`` stays the caller's."""
         self._peers = frozenset(peers)
         self._place = place
         self._checked_at = time.monotonic()
@@ -92,7 +92,7 @@ class ActuatorServer:
         self._transactions = Transactions(run, journal, self._wake)
         self._users = users
         self._clients: dict[_Client, None] = {}
-        """In the order of their coming."""
+        """Clients with incomplete requests, in the order of their connections."""
         self._stop_seconds: float | None = None
         self._pace = LogPace()
         self._ready = selectors.DefaultSelector()
@@ -100,7 +100,7 @@ class ActuatorServer:
         self._ready.register(place.listener, selectors.EVENT_READ)
 
     def close(self) -> None:
-        """Hang up on all."""
+        """Hang up on all clients."""
         for client in list(self._clients):
             self._drop(client)
             client.connection.close()
@@ -109,7 +109,7 @@ class ActuatorServer:
         os.close(self._waker)
 
     def stop(self, wait_seconds: float) -> None:
-        """End, as soon as the change that runs has; after so many seconds in any case.
+        """End as soon as the running change has ended, and after ``wait_seconds`` in any case.
 
         From any thread.
         """
@@ -117,22 +117,22 @@ class ActuatorServer:
         self._wake()
 
     def serve(self) -> bool:
-        """Go on with what is open in the journal, and serve; whether no change was left running."""
+        """Go on with the journal's open change, and serve; whether no change was left running."""
         self._transactions.resume()
-        ends = math.inf
+        stop_deadline = math.inf
         while True:
-            if ends == math.inf and self._stop_seconds is not None:
+            if stop_deadline == math.inf and self._stop_seconds is not None:
                 self._transactions.stop()
-                ends = time.monotonic() + self._stop_seconds
+                stop_deadline = time.monotonic() + self._stop_seconds
             running = self._transactions.running
-            if ends < math.inf and (running is None or time.monotonic() >= ends):
+            if stop_deadline < math.inf and (running is None or time.monotonic() >= stop_deadline):
                 return running is None
-            self._turn(ends)
+            self._turn(stop_deadline)
 
-    def _turn(self, ends: float) -> None:
+    def _turn(self, stop_deadline: float) -> None:
         now = time.monotonic()
         first = next((client.deadline for client in self._clients), math.inf)
-        until = min(ends, first, self._transactions.due, self._checked_at + CHECK_SECONDS)
+        until = min(stop_deadline, first, self._transactions.due, self._checked_at + CHECK_SECONDS)
         for key, _ in self._ready.select(max(until - now, 0)):
             match key.fileobj:
                 case _Client() as client:
@@ -148,7 +148,7 @@ class ActuatorServer:
         self._stay_reachable(time.monotonic())
 
     def _stay_reachable(self, now: float) -> None:
-        """Bind the socket anew where its path leads elsewhere by now; whatever runs goes on."""
+        """Bind the socket anew if its path no longer leads here; a running change goes on."""
         if now < self._checked_at + CHECK_SECONDS:
             return
         self._checked_at = now
@@ -165,7 +165,7 @@ class ActuatorServer:
         log.warning("actuator socket bound anew", extra={"why": why})
         with former:
             self._ready.unregister(former)
-            self._accept(former)  # who came before it was removed
+            self._accept(former)  # clients that came before it was removed
         self._ready.register(self._place.listener, selectors.EVENT_READ)
 
     def _accept(self, listener: socket.socket) -> None:
@@ -174,7 +174,7 @@ class ActuatorServer:
                 connection, _address = listener.accept()
             except BlockingIOError:
                 return
-            except OSError as error:  # he has gone, or there is no descriptor
+            except OSError as error:  # the client has gone, or there is no descriptor
                 log.warning("connection not accepted", extra={"why": error.strerror})
                 return
             connection.setblocking(False)
@@ -210,7 +210,7 @@ class ActuatorServer:
             )
 
     def _take(self, client: _Client) -> None:
-        """A line is there."""
+        """Handle the request of a client whose line is complete."""
         line, _, rest = bytes(client.received).partition(b"\n")
         if len(line) >= MOST_REQUEST_BYTES:
             return self._refuse(client, ActuatorRefusal.TOO_LARGE, _TOO_LONG)
@@ -235,7 +235,7 @@ class ActuatorServer:
         return self._transactions.ask(request, client.answer)
 
     def _expire(self, now: float) -> None:
-        for client in [one for one in self._clients if one.deadline <= now]:
+        for client in [client for client in self._clients if client.deadline <= now]:
             self._refuse(client, ActuatorRefusal.SLOW, f"no line within {REQUEST_SECONDS:g} s")
 
     def _refuse(self, client: _Client, refusal: ActuatorRefusal, reason: str) -> None:

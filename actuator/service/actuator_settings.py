@@ -87,7 +87,7 @@ class ActuatorSettings:
     log_format: str = log_format()
 
     def __post_init__(self) -> None:
-        """Raises BadInput where settings contradict each other."""
+        """Check the path of the socket. Raises BadInput."""
         if not self.socket.is_absolute() or not self.socket.name:
             raise BadInput(f"socket is {self.socket}: name a file by its path from the root")
 

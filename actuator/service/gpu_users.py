@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which programs have GPUs open, for whoever asks for changes: only this container sees them.
+"""Programs that have GPUs open, for clients that request changes: only this container sees them.
 
 A monitor that holds a handle and runs nothing is in no list of the driver's, and a change of the
 MIG mode fails with it. Nothing is changed or opened for the answer.
@@ -24,14 +24,13 @@ from discovery.host.device_files import (
 def gpu_users(root: Path, *, simulated: bool, asker: int) -> UseAnswer:
     """Programs that have device files of GPUs open, each with each GPU, in order.
 
-    ``root``: the host's; ``asker``: pid of who wants to know, 0 where it is of another PID
-    namespace. Left out are he and the processes that he has started, those of this process's own
-    pod, and what is in nobody's way.
+    ``root``: the host's; ``asker``: pid of the client, 0 if it is in another PID namespace. The
+    client, its child processes, those of this process's pod and harmless programs are left out.
     """
     proc = proc_folder(root)
     own_pod = pod_of_process("self", proc)
 
-    def found() -> Iterator[GpuUser]:
+    def programs() -> Iterator[GpuUser]:
         for minor, pids in openers(root, simulated=simulated).items():
             for pid in pids:
                 name, pod = process_name(pid, proc), pod_of_process(pid, proc)
@@ -39,5 +38,5 @@ def gpu_users(root: Path, *, simulated: bool, asker: int) -> UseAnswer:
                 if name not in HARMLESS and not is_own:
                     yield GpuUser(minor=minor, pid=pid, name=name, pod=pod)
 
-    users = sorted(found(), key=lambda it: (it.minor, it.pid))
+    users = sorted(programs(), key=lambda user: (user.minor, user.pid))
     return UseAnswer(users=tuple(users[:MOST_USERS]), more=max(0, len(users) - MOST_USERS))

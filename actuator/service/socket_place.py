@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The actuator's socket in a folder of its own, which nobody else may write to. Linux.
 
-Whoever could write to the folder could put a socket of his own there, and be asked in our place.
+A program that could write to the folder could put its own socket there, and get the requests.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class SocketPlace:
     """The socket at a path, which can be bound anew where somebody removes it. One thread."""
 
     def __init__(self, path: Path, *, open_to_all: bool) -> None:
-        """Listen. Raises as :func:`listening`."""
+        """Listen at the path. Raises as :func:`listening`."""
         self._path = path
         self._open_to_all = open_to_all
         with contextlib.ExitStack() as undo:
@@ -38,12 +38,12 @@ class SocketPlace:
             self._keeps_folder = undo.pop_all()
 
     def why_unreachable(self) -> str | None:
-        """Why nobody who connects at the path reaches this process; None where they do."""
+        """Why clients that connect at the path do not reach this process; None if they do."""
         try:
-            found = self._path.stat(follow_symlinks=False)
+            status = self._path.stat(follow_symlinks=False)
         except OSError as error:
             return f"{self._path}: {error.strerror}"
-        if not os.path.samestat(found, self._socket):
+        if not os.path.samestat(status, self._socket):
             return f"{self._path}: another file is in its place"
         return None
 
@@ -92,11 +92,11 @@ class SocketPlace:
             )
             # below the open folder: nobody can put another one in between
             listener.bind(f"/proc/self/fd/{folder}/{name}")
-            found = os.stat(name, dir_fd=folder, follow_symlinks=False)
+            status = os.stat(name, dir_fd=folder, follow_symlinks=False)
             os.chmod(name, mode, dir_fd=folder)  # nobody can connect before it listens
             listener.listen(BACKLOG)
             undo.pop_all()
-        self._socket = found
+        self._socket = status
         return listener
 
 
@@ -104,8 +104,8 @@ class SocketPlace:
 def listening(path: Path, *, open_to_all: bool) -> Iterator[SocketPlace]:
     """The socket at ``path``, which accepts connections until the block ends.
 
-    Only this process's user and root can connect; ``open_to_all``: everybody can, and whoever
-    serves it has to look who it is. The folder is made if it is missing. Raises BadInput where
+    Only this process's user and root can connect; ``open_to_all``: everybody can, and the
+    server has to check each client. The folder is made if it is missing. Raises BadInput where
     folder or path are not as they must be, and Transient where another process serves it.
     """
     if len(os.fsencode(path)) > _LONGEST_PATH:
@@ -116,7 +116,7 @@ def listening(path: Path, *, open_to_all: bool) -> Iterator[SocketPlace]:
 
 @contextlib.contextmanager
 def _folder(path: Path) -> Iterator[int]:
-    """The open folder, which no other process that comes this way has meanwhile."""
+    """The open folder, locked against other actuators until the block ends."""
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         folder = os.open(path, _FOLDER)
@@ -127,10 +127,10 @@ def _folder(path: Path) -> Iterator[int]:
             ) from error
         raise BadInput(f"socket: {cannot_write(path, error)}") from error
     try:
-        facts = os.fstat(folder)
-        if facts.st_uid != os.geteuid():
-            raise BadInput(f"socket: {path}: it belongs to another user, {facts.st_uid}")
-        if stat.S_IMODE(facts.st_mode) & (stat.S_IWGRP | stat.S_IWOTH):
+        status = os.fstat(folder)
+        if status.st_uid != os.geteuid():
+            raise BadInput(f"socket: {path}: it belongs to another user, {status.st_uid}")
+        if stat.S_IMODE(status.st_mode) & (stat.S_IWGRP | stat.S_IWOTH):
             raise BadInput(
                 f"socket: {path}: others may write to it; run chmod go-w on it, or name a folder"
                 " that is not there yet"
@@ -144,11 +144,11 @@ def _folder(path: Path) -> Iterator[int]:
 
 
 def _clear(path: Path, folder: int) -> None:
-    """Remove the socket of a process that died. Raises BadInput for all else."""
+    """Remove the socket of a process that died. Raises BadInput for any other file."""
     try:
-        found = os.stat(path.name, dir_fd=folder, follow_symlinks=False)
+        status = os.stat(path.name, dir_fd=folder, follow_symlinks=False)
     except FileNotFoundError:
         return
-    if not stat.S_ISSOCK(found.st_mode):
+    if not stat.S_ISSOCK(status.st_mode):
         raise BadInput(f"socket: {path}: a link or another file is in its place; remove it")
     os.unlink(path.name, dir_fd=folder)

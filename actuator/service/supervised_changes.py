@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests of the socket become changes in a worker process."""
+"""Turns requests from the socket into changes in a worker process."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def supervised(source: Start, journal: Path, deadline_seconds: float) -> RunChan
 
 
 def change_request(request: ApplyRequest) -> ChangeRequest:
-    """A request as the worker has it."""
+    """The worker's form of a request from the socket."""
     return ChangeRequest(
         change=request.change,
         wanted={uuid: layout_of(layout) for uuid, layout in request.wanted.items()},
@@ -44,7 +44,7 @@ def change_request(request: ApplyRequest) -> ChangeRequest:
 
 
 def _holders(pods: Iterable[PodOnGpu]) -> Iterable[NamedHolder]:
-    for one in pods:
+    for pod in pods:
         yield NamedHolder(
-            gpu=one.gpu, instance=one.instance, kind=HolderKind(one.kind), name=one.name
+            gpu=pod.gpu, instance=pod.instance, kind=HolderKind(pod.kind), name=pod.name
         )

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One change at a time, each once: what becomes of a request.
+"""Takes requests and carries out one change at a time, each change once.
 
-It follows from what runs and what the journal has. The journal outlives this process, and so does
-the knowledge which changes have ended: who asks
-again for one, because he did not hear its end, is answered with it, and nothing is done again.
+The answer to a request follows from the running change and the journal. The journal outlives this
+process, and with it the changes that have ended: a client that requests an ended change again,
+because it missed the answer, gets the outcome, and nothing is done again.
 """
 
 from __future__ import annotations
@@ -44,40 +44,40 @@ from mig.gpu_layout import GpuLayout, WantedInstance
 log = logging.getLogger(__name__)
 
 RunChange = Callable[[ApplyRequest | RestoreRequest | None, PodsOnGpus], ChangeResult]
-"""Carries a change out; without one it ends what is open, once the GPUs are given up that a
-RestoreRequest names. Raises GpuscapeError."""
+"""Carries out a change; without an ApplyRequest it gives up the GPUs that a RestoreRequest names,
+then ends the open changes. Raises GpuscapeError."""
 AT_START = "restore-at-start"
-"""Stands for a change where layouts come back that a reboot took."""
+"""Id in place of a change while layouts are restored after a reboot."""
 FIRST_RETRY_SECONDS: Final = 2.0
 LONGEST_RETRY_SECONDS: Final = 30.0
-"""A driver that comes late is not to have the node wait for its layouts much longer than that."""
+"""Longest pause between two tries: if the driver loads late, the node waits hardly longer."""
 Reply = Callable[[ActuatorAnswer], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JournalContent:
-    """What the journal has now."""
+    """The current content of the journal."""
 
     open: ChangeRecord | None
-    """That goes on or was stopped."""
+    """The open change: it goes on, or was interrupted."""
     held: tuple[ChangeRecord, ...]
     verified: bool
-    """It has layouts that come back after a reboot."""
+    """Whether it has layouts to restore after a reboot."""
     past: tuple[ChangeRecord, ...]
-    """That have ended, the newest last."""
+    """Ended changes, the newest last."""
 
     def ended(self, change: str) -> ChangeRecord | None:
-        """The one of this name among those that have ended."""
-        return next((one for one in self.past if one.change == change), None)
+        """The ended change of this id; None if there is none."""
+        return next((record for record in self.past if record.change == change), None)
 
     def unended(self, change: str) -> ChangeRecord | None:
-        """The one of this name among the others."""
-        found = (*(() if self.open is None else (self.open,)), *self.held)
-        return next((one for one in found if one.change == change), None)
+        """The open or held change of this id; None if there is none."""
+        records = (*(() if self.open is None else (self.open,)), *self.held)
+        return next((record for record in records if record.change == change), None)
 
 
 class Transactions:
-    """Takes requests for changes. For one thread, apart from the one that carries a change out."""
+    """Takes requests for changes. All calls are from one thread; a change runs in another one."""
 
     def __init__(
         self,
@@ -95,7 +95,7 @@ class Transactions:
         self._journal = journal
         self._wake = wake
         self._running: str | None = None
-        self._reply: Reply = _unheard
+        self._reply: Reply = _ignore_answer
         self._answer: ActuatorAnswer | None = None
         self._lock = threading.Lock()
         self._stopping = False
@@ -108,30 +108,29 @@ class Transactions:
 
     @property
     def running(self) -> str | None:
-        """The change that is being carried out."""
+        """Id of the change that is being carried out; None if there is none."""
         return self._running
 
     def stop(self) -> None:
-        """Begin nothing any more."""
+        """Begin no further change."""
         self._stopping = True
 
     @property
     def due(self) -> float:
-        """When :meth:`tick` has something to do, by the clock; infinite where it has nothing."""
+        """Time of the clock at which :meth:`tick` tries again; infinite if it has nothing to do."""
         return math.inf if self._due is None or self._running is not None else self._due
 
     def tick(self) -> None:
-        """Try again what was too early at the start, once it is time."""
+        """Try again, once it is due, to resume what came too early at the start."""
         if self.due <= self._clock() and not self._stopping:
             self.resume()
 
     def resume(self) -> None:
         """Go on with the change that another process left open, if there is one.
 
-        A held one is taken back once more, and layouts come back that a reboot or a load of the
-        driver took. Where there is no driver yet, or another process has the journal,
-        it is tried again later. A journal that cannot be used is left as it is, and each request
-        will say so.
+        A held change is rolled back once more, and layouts that a reboot or a load of the driver
+        took are restored. If there is no driver yet, or another process has the journal, it is
+        tried again later. A journal that cannot be used is left as it is; requests are refused.
         """
         self._due = None
         try:
@@ -141,12 +140,12 @@ class Transactions:
             return
         unended = content.open or next(iter(content.held), None)
         if unended is not None:
-            self._begin(unended.change, self._ended_later, _unheard)
+            self._begin(unended.change, self._ended_later, _ignore_answer)
         elif content.verified:
-            self._begin(AT_START, self._ended_later, _unheard)
+            self._begin(AT_START, self._ended_later, _ignore_answer)
 
     def _ended_later(self) -> ChangeResult:
-        """In the change's thread: keep why it came too early, for :meth:`finish`."""
+        """Resume, in the change's thread; an error that may pass is kept for :meth:`finish`."""
         try:
             return self._run(None, ())
         except (DriverAbsent, DriverMismatch, JournalBusy) as error:
@@ -154,24 +153,24 @@ class Transactions:
             raise
 
     def state(self, change: str | None = None) -> StateAnswer:
-        """What runs, what is open, what ended last, and what became of ``change``."""
+        """The running, the open and the last ended change, and the state of ``change``."""
         try:
             content = self._content()
         except (JournalUnusable, JournalBusy) as error:
             return StateAnswer(running=self._running, problem=str(error)[:MOST_TEXT])
-        left = content.open or next(iter(content.held), None)
+        unended = content.open or next(iter(content.held), None)
         known = None
         if change is not None:
             known = content.ended(change) or content.unended(change)
         return StateAnswer(
             running=self._running,
-            open=None if left is None else _known(left),
+            open=None if unended is None else _known(unended),
             last=_known(content.past[-1]) if content.past else None,
             named=None if known is None else _known(known),
         )
 
     def ask(self, request: ApplyRequest | RestoreRequest, reply: Reply) -> None:
-        """Meet a request: ``reply`` gets the answer now, or from :meth:`finish`."""
+        """Take a request: ``reply`` gets the answer now, or from :meth:`finish`."""
         try:
             content = self._content()
         except JournalUnusable as error:
@@ -187,16 +186,16 @@ class Transactions:
                     ActuatorRefusal.BUSY, f"change {self._running} is under way", self._running
                 )
             )
-        left = content.open
-        if left is not None and left.change != request.change:
+        unended = content.open
+        if unended is not None and unended.change != request.change:
             return reply(
                 _refused(
                     ActuatorRefusal.CONFLICT,
-                    f"change {left.change} has not ended: restore it",
-                    left.change,
+                    f"change {unended.change} has not ended: restore it",
+                    unended.change,
                 )
             )
-        is_new = isinstance(request, ApplyRequest) and left is None
+        is_new = isinstance(request, ApplyRequest) and unended is None
         in_the_way = _held_on(request, content) if is_new else None
         if in_the_way is not None:
             return reply(in_the_way)
@@ -210,7 +209,7 @@ class Transactions:
             answer, self._answer = self._answer, None
         if answer is None:
             return
-        reply, self._reply, self._running = self._reply, _unheard, None
+        reply, self._reply, self._running = self._reply, _ignore_answer, None
         why, self._too_early = self._too_early, None
         if why is not None:
             seconds = self._backoff.failed()
@@ -221,18 +220,18 @@ class Transactions:
     def _answered_before(
         self, request: ApplyRequest | RestoreRequest, content: JournalContent
     ) -> ActuatorAnswer | None:
-        """The answer to a request that was met before; None where there is something to do."""
+        """The answer to a request that was carried out before; None if there is something to do."""
         record = content.ended(request.change)
-        left = content.unended(request.change)
-        if record is None and left is not None:
-            if left.outcome is ChangeOutcome.HELD and isinstance(request, ApplyRequest):
-                record = left  # only who says restore has it tried again
-            elif isinstance(request, ApplyRequest) and not _is_same(request, left):
-                return _other(request.change)
+        unended = content.unended(request.change)
+        if record is None and unended is not None:
+            if unended.outcome is ChangeOutcome.HELD and isinstance(request, ApplyRequest):
+                record = unended  # only a RestoreRequest tries it again
+            elif isinstance(request, ApplyRequest) and not _is_same(request, unended):
+                return _name_taken(request.change)
         if record is None:
             return None
         if isinstance(request, ApplyRequest) and not _is_same(request, record):
-            return _other(request.change)
+            return _name_taken(request.change)
         return _ended(record.change, _END[record.outcome], record.reason, again=True)
 
     def _begin(self, change: str, call: Callable[[], ChangeResult], reply: Reply) -> None:
@@ -240,11 +239,11 @@ class Transactions:
         try:
             threads.started(lambda: self._carry_out(change, call), "change")
         except threads.NoThread as error:
-            self._running, self._reply = None, _unheard
+            self._running, self._reply = None, _ignore_answer
             reply(_refused(ActuatorRefusal.FAILED, str(error)))
 
     def _carry_out(self, change: str, call: Callable[[], ChangeResult]) -> None:
-        """In a thread of its own."""
+        """Carry a change out in a thread of its own, and keep the answer for :meth:`finish`."""
         try:
             answer = _answer(change, call())
         except JournalBusy as error:
@@ -263,19 +262,20 @@ class Transactions:
         self._wake()
 
     def _content(self) -> JournalContent:
-        """Raises JournalUnusable."""
+        """The current content of the journal. Raises JournalUnusable."""
         with Journal(self._journal, lock=False) as journal:
-            left = journal.load()  # first: a change that ends now is then in at least one of them
+            # read first: a change that ends meanwhile is then in at least one of them
+            unended = journal.load()
             return JournalContent(
-                open=left,
+                open=unended,
                 held=journal.held(),
                 verified=bool(journal.verified()),
                 past=journal.history(),
             )
 
 
-def _unheard(_answer: ActuatorAnswer) -> None:
-    """For a change that no client has asked for."""
+def _ignore_answer(_answer: ActuatorAnswer) -> None:
+    """The reply for a change that no client has requested."""
 
 
 _END = {
@@ -286,23 +286,23 @@ _END = {
 }
 
 
-def layout_of(asked: LayoutAsked) -> GpuLayout:
-    """A layout as the planner has it. Raises ValueError for instances with MIG off."""
+def layout_of(requested_layout: LayoutAsked) -> GpuLayout:
+    """The planner's form of a requested layout. Raises ValueError for instances with MIG off."""
     instances = tuple(
         WantedInstance(
-            one.profile,
-            tuple(sorted(one.compute, reverse=True)),
-            -1 if one.start is None else one.start,
+            instance.profile,
+            tuple(sorted(instance.compute, reverse=True)),
+            -1 if instance.start is None else instance.start,
         )
-        for one in asked.instances
+        for instance in requested_layout.instances
     )
-    return GpuLayout(mig=asked.mig, instances=instances)
+    return GpuLayout(mig=requested_layout.mig, instances=instances)
 
 
 def _is_same(request: ApplyRequest, record: ChangeRecord) -> bool:
-    """Whether a request asks for the change that a record has.
+    """Whether a request is for the change that a record has.
 
-    A record has the GPUs that were affected alone, and its instances have got places.
+    A record has only the affected GPUs, and its instances have places.
     """
     return request.asked == record.asked and all(
         uuid in request.wanted and _shape(layout_of(request.wanted[uuid])) == _shape(layout)
@@ -311,7 +311,9 @@ def _is_same(request: ApplyRequest, record: ChangeRecord) -> bool:
 
 
 def _shape(layout: GpuLayout) -> tuple[bool, Counter[tuple[str, tuple[int, ...]]]]:
-    return layout.mig, Counter((one.profile, one.compute) for one in layout.instances)
+    return layout.mig, Counter(
+        (instance.profile, instance.compute) for instance in layout.instances
+    )
 
 
 def _answer(change: str, result: ChangeResult) -> ActuatorAnswer:
@@ -330,17 +332,17 @@ def _refused(refusal: ActuatorRefusal, reason: str, change: str | None = None) -
 def _held_on(
     request: ApplyRequest | RestoreRequest, content: JournalContent
 ) -> RefusalAnswer | None:
-    """Why a change of these GPUs cannot begin; one that is held is in no other GPU's way."""
-    wanted = request.wanted.keys() if isinstance(request, ApplyRequest) else ()
-    for one in content.held:
-        stuck = ", ".join(sorted(one.concerns.intersection(wanted)))
+    """Refusal of a change of GPUs on which another change is held; None if there is none."""
+    uuids = request.wanted.keys() if isinstance(request, ApplyRequest) else ()
+    for record in content.held:
+        stuck = ", ".join(sorted(record.concerns.intersection(uuids)))
         if stuck:
-            why = f"change {one.change} is held on GPU {stuck}: restore it, or give the GPU up"
-            return _refused(ActuatorRefusal.CONFLICT, why, one.change)
+            why = f"change {record.change} is held on GPU {stuck}: restore it, or give the GPU up"
+            return _refused(ActuatorRefusal.CONFLICT, why, record.change)
     return None
 
 
-def _other(change: str) -> RefusalAnswer:
+def _name_taken(change: str) -> RefusalAnswer:
     return _refused(ActuatorRefusal.CONFLICT, f"{change} is the name of another change", change)
 
 

@@ -147,7 +147,7 @@ class AnyOrder(RuleBasedStateMachine):
         before = self.hardware.seen()
         with Journal(self._journal) as journal:
             try:
-                result = apply(world, journal, wanted, asked="a test")
+                result = apply(world, journal, wanted, origin="a test")
             except Killed:
                 self._there_already(before, wanted)
                 return

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from actuator.device_access.capability_nodes import CapabilityNode, instance_minors, wanted_nodes
+from actuator.device_access.capability_nodes import CapabilityNode, instance_minors, required_nodes
 
 DEVICES = """\
 Character devices:
@@ -39,7 +39,7 @@ def text(**facts: int) -> str:
 
 def test_an_instance_has_the_node_that_the_driver_says() -> None:
     """Number and mode are the driver's; the major number is that of character devices."""
-    found = wanted_nodes(DEVICES, MINORS, {PATH: ACCESS})
+    found = required_nodes(DEVICES, MINORS, {PATH: ACCESS})
 
     [node] = found.nodes
     assert node == CapabilityNode(
@@ -57,7 +57,7 @@ def test_nodes_come_by_number() -> None:
         "gpu0/mig/gi14/access": text(DeviceFileMinor=129, DeviceFileMode=292),
     }
 
-    found = wanted_nodes(DEVICES, MINORS + "gpu0/gi14/access 129\n", files)
+    found = required_nodes(DEVICES, MINORS + "gpu0/gi14/access 129\n", files)
 
     assert [(one.capability, one.minor, one.mode) for one in found.nodes] == [
         ("gpu0/gi0/access", 3, 0o444),
@@ -71,7 +71,7 @@ def test_owner_and_group_are_the_driver_s() -> None:
     """Root's, where it does not say."""
     owned = text(DeviceFileMinor=66, DeviceFileUID=7, DeviceFileGID=44, DeviceFileMode=416)
 
-    [node] = wanted_nodes(DEVICES, MINORS, {PATH: owned}).nodes
+    [node] = required_nodes(DEVICES, MINORS, {PATH: owned}).nodes
 
     assert (node.uid, node.gid, node.mode) == (7, 44, 0o640)
 
@@ -80,7 +80,7 @@ def test_where_nobody_may_make_nodes_none_is_made() -> None:
     """A setting of the kernel module; an admin makes them by other means."""
     closed = ACCESS.replace("Modify: 1", "Modify: 0")
 
-    found = wanted_nodes(DEVICES, MINORS, {PATH: closed})
+    found = required_nodes(DEVICES, MINORS, {PATH: closed})
 
     assert (found.nodes, found.problems) == ((), ())
 
@@ -101,7 +101,7 @@ def test_where_nobody_may_make_nodes_none_is_made() -> None:
 )
 def test_nothing_is_guessed(devices: str, minors: str, access: str, problem: str) -> None:
     """One instance that is not understood leaves the others."""
-    found = wanted_nodes(devices, minors, {PATH: access})
+    found = required_nodes(devices, minors, {PATH: access})
 
     assert found.nodes == ()
     [said] = found.problems
@@ -112,7 +112,7 @@ def test_one_instance_that_is_not_understood_leaves_the_others() -> None:
     """Its own problem names it."""
     good = text(DeviceFileMinor=138, DeviceFileMode=256)
 
-    found = wanted_nodes(DEVICES, MINORS, {PATH: "", "gpu1/mig/gi0/access": good})
+    found = required_nodes(DEVICES, MINORS, {PATH: "", "gpu1/mig/gi0/access": good})
 
     assert [one.minor for one in found.nodes] == [138]
     assert [one.partition(":")[0] for one in found.problems] == ["gpu0/gi7/access"]
@@ -120,7 +120,7 @@ def test_one_instance_that_is_not_understood_leaves_the_others() -> None:
 
 def test_without_instances_nothing_is_wanted() -> None:
     """A machine without the driver has no number either, and that is no problem."""
-    found = wanted_nodes("", "", {})
+    found = required_nodes("", "", {})
 
     assert (found.nodes, found.problems) == ((), ())
 

@@ -43,7 +43,7 @@ def changed(
 ) -> ChangeResult:
     """Apply in a process of its own, as far as the journal goes."""
     with Journal(folder) as journal:
-        return apply(world, journal, wanted or {GPU: WANTED}, asked="a test")
+        return apply(world, journal, wanted or {GPU: WANTED}, origin="a test")
 
 
 def resumed(folder: Path, world: PlayedWorld) -> ChangeResult | None:
@@ -115,7 +115,7 @@ def test_what_the_device_plugin_cannot_serve_is_refused(tmp_path: Path) -> None:
     world = PlayedWorld(Hardware.of([before()]))
 
     with Journal(tmp_path / "mig") as journal:
-        result = apply(world, journal, {GPU: WANTED}, asked="", strategy=MigStrategy.SINGLE)
+        result = apply(world, journal, {GPU: WANTED}, origin="", strategy=MigStrategy.SINGLE)
 
     assert result.refusal is not None
     assert world.taken == []
@@ -557,7 +557,7 @@ def test_a_change_that_an_earlier_version_held_is_held_by_all_its_gpus(tmp_path:
     hardware = Hardware.of(three_gpus())
     with Journal(tmp_path / "mig") as journal:
         record = begin(
-            PlayedWorld(hardware), journal, hardware.seen()[:2], ALL_THREE, asked="an old one"
+            PlayedWorld(hardware), journal, hardware.seen()[:2], ALL_THREE, origin="an old one"
         )
         held = msgspec.structs.replace(
             record, outcome=ChangeOutcome.HELD, direction=Direction.BACK, reason="lost", gpus={}
@@ -598,7 +598,7 @@ def test_a_gpu_of_a_change_that_an_earlier_version_held_is_given_up_alone(tmp_pa
     hardware = Hardware.of(three_gpus())
     with Journal(tmp_path / "mig") as journal:
         record = begin(
-            PlayedWorld(hardware), journal, hardware.seen()[:2], ALL_THREE, asked="an old one"
+            PlayedWorld(hardware), journal, hardware.seen()[:2], ALL_THREE, origin="an old one"
         )
         journal.hold(msgspec.structs.replace(record, outcome=ChangeOutcome.HELD, reason="lost"))
 

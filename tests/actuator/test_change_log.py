@@ -39,7 +39,7 @@ def hardware() -> Hardware:
 
 def changed(folder: Path, world: PlayedWorld) -> None:
     with Journal(folder) as journal:
-        apply(world, journal, WANTED, asked="a test", change=CHANGE)
+        apply(world, journal, WANTED, origin="a test", change=CHANGE)
 
 
 def rebooted(folder: Path) -> Hardware:
@@ -231,7 +231,7 @@ def test_a_way_back_without_an_earlier_failure_says_that_alone(tmp_path: Path) -
             journal,
             world.observe(),
             WANTED,
-            asked="a test",
+            origin="a test",
             direction=Direction.BACK,
         )
         world.taken.append(SetMode(gpu="GPU-0", on=True))

@@ -163,7 +163,7 @@ def test_compute_instances_come_back_with_the_ids_and_places_of_before(profile: 
         world.state = at_first
         world.state = before = at_places(world, some.sample(places, len(places)))
         (gpu,) = world.observe()
-        image = VerifiedLayout.of(gpu, "load")
+        image = VerifiedLayout.from_gpu(gpu, "load")
         world.state = SimulatedGpuState(mig=True, mig_pending=True)
 
         take_in_order(world, [UUID], {UUID: gpu}, {UUID: image})

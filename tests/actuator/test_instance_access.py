@@ -79,7 +79,7 @@ def test_every_instance_gets_its_node(root: Path) -> None:
         for one in access_files(root)
     )
     assert nodes(root) == {f"nvidia-cap{each}": (237, each, 0o400) for each in numbers}
-    assert (len(result.made), result.problems) == (len(numbers), ())
+    assert (len(result.created), result.problems) == (len(numbers), ())
     assert len(numbers) > 20
     assert stat.S_IMODE((root / CAPS).stat().st_mode) == 0o755
 
@@ -92,7 +92,7 @@ def test_a_second_time_nothing_is_made(root: Path) -> None:
     one.chmod(0o444)
     before = one.stat()
 
-    assert make_nodes(root).made == ()
+    assert make_nodes(root).created == ()
     assert one.stat() == before
 
 
@@ -167,7 +167,7 @@ def test_what_is_no_device_node_is_left_and_named(root: Path, what: str, tmp_pat
 
     assert place.lstat() == before
     assert outside.read_text("utf-8") == "mine"
-    assert len(result.made) == len(access_files(root)) - 1
+    assert len(result.created) == len(access_files(root)) - 1
     [problem] = result.problems
     assert problem.startswith(f"/{CAPS}/{place.name} of gpu")
     assert problem.endswith("another file is in its place; remove it")
@@ -202,8 +202,8 @@ def test_empty_files_stand_for_nodes_of_a_simulated_machine(root: Path) -> None:
     first = make_nodes(root, stand_ins=True)
     second = make_nodes(root, stand_ins=True)
 
-    assert len(first.made) == len(list((root / CAPS).iterdir())) == len(access_files(root))
-    assert (first.problems, second.made, second.problems) == ((), (), ())
+    assert len(first.created) == len(list((root / CAPS).iterdir())) == len(access_files(root))
+    assert (first.problems, second.created, second.problems) == ((), (), ())
 
 
 def test_without_the_right_each_node_is_named(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -216,7 +216,7 @@ def test_without_the_right_each_node_is_named(root: Path, monkeypatch: pytest.Mo
 
     result = make_nodes(root)
 
-    assert result.made == ()
+    assert result.created == ()
     assert len(result.problems) == len(access_files(root))
     assert all(one.endswith("(CAP_MKNOD)") for one in result.problems)
 
@@ -225,7 +225,7 @@ def test_a_machine_without_mig_wants_nothing(tmp_path: Path) -> None:
     """No folder either."""
     host = Simulation.create("l40s", tmp_path).host_root
 
-    assert (make_nodes(host).made, make_nodes(host).problems) == ((), ())
+    assert (make_nodes(host).created, make_nodes(host).problems) == ((), ())
     assert not (host / CAPS).exists()
 
 
@@ -373,7 +373,7 @@ def test_all_of_it_is_logged(root: Path, caplog: pytest.LogCaptureFixture) -> No
     with caplog.at_level("INFO"):
         result = open_access(root, {}, stand_ins=True)
 
-    assert len(result.made) == len(access_files(root)) - 1
+    assert len(result.created) == len(access_files(root)) - 1
     assert len(result.problems) == 2
     assert [one.getMessage() for one in caplog.records] == [
         "MIG device nodes made",

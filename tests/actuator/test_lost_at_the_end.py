@@ -39,7 +39,7 @@ def test_a_gpu_that_no_fresh_session_shows_on_the_way_back_is_held_and_the_other
     world = Losing(hardware, fails={failing_step: StepFailed("NVML_ERROR_UNKNOWN")})
 
     with Journal(tmp_path / "mig") as journal:
-        result = apply(world, journal, DESIRED, asked="a test")
+        result = apply(world, journal, DESIRED, origin="a test")
         held = journal.held()
 
     assert result.outcome is ChangeOutcome.HELD

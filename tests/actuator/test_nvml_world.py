@@ -357,7 +357,7 @@ def test_steps_read_the_gpus_that_they_change_and_no_other(tmp_path: Path) -> No
         with on.simulation, journal, NvmlWorld(start) as world:
             on.simulation.log_calls()
             uuid = world.observe()[0].uuid
-            assert apply(world, journal, {uuid: layout}, asked="a test").outcome is not None
+            assert apply(world, journal, {uuid: layout}, origin="a test").outcome is not None
             calls = on.simulation.calls()
         other = machines.gpu(1).bus_id
         found[layout] = {name: count for (name, bus_id), count in calls.items() if bus_id == other}
@@ -381,7 +381,7 @@ def test_a_gpu_that_breaks_down_meanwhile_does_not_take_back_a_change_of_another
 
     with on.simulation, Journal(on.journal) as journal, Breaking(on.start) as world:
         uuid = world.observe()[0].uuid
-        result = apply(world, journal, {uuid: counted({"7g.40gb": 1})}, asked="a test")
+        result = apply(world, journal, {uuid: counted({"7g.40gb": 1})}, origin="a test")
         on.simulation.clear()
 
     assert result.outcome is ChangeOutcome.APPLIED

@@ -45,7 +45,7 @@ def two() -> Hardware:
 def changed(folder: Path, world: PlayedWorld, wanted: Mapping[str, GpuLayout]) -> None:
     """Apply; it must succeed."""
     with Journal(folder) as journal:
-        assert apply(world, journal, wanted, asked="a test").outcome is ChangeOutcome.APPLIED
+        assert apply(world, journal, wanted, origin="a test").outcome is ChangeOutcome.APPLIED
 
 
 def started(folder: Path, world: PlayedWorld) -> tuple[RestoredGpu, ...]:
@@ -88,7 +88,7 @@ def test_compute_instances_get_their_ids_again(tmp_path: Path) -> None:
     hardware = Hardware.of([mig_gpu(A100, ("3g.20gb", 4, (1, 2)))])
     asked = GpuLayout(mig=True, instances=(WantedInstance("3g.20gb", (2, 1)),))
     with Journal(tmp_path / "mig") as journal:
-        apply(PlayedWorld(hardware), journal, {FIRST: asked}, asked="a test")
+        apply(PlayedWorld(hardware), journal, {FIRST: asked}, origin="a test")
     before = hardware.seen()
     hardware.reboot()
 
@@ -108,7 +108,7 @@ def test_devices_that_cannot_come_back_are_named(
     one = hardware.gpus[0].gpu.instances[0]
     hardware.gpus[0].gpu = _with_compute(gpu, one.compute[1:])
     with Journal(tmp_path / "mig") as journal:
-        apply(PlayedWorld(hardware), journal, {FIRST: asked}, asked="a test")
+        apply(PlayedWorld(hardware), journal, {FIRST: asked}, origin="a test")
     hardware.reboot()
 
     (told,) = started(tmp_path / "mig", PlayedWorld(hardware))
@@ -187,7 +187,7 @@ def test_a_layout_that_was_there_when_it_was_asked_for_comes_back(tmp_path: Path
     hardware = Hardware.of([mig_gpu(A100, ("3g.20gb", 4), ("1g.5gb", 0), ("1g.5gb", 2))])
     before = hardware.seen()
     with Journal(tmp_path / "mig") as journal:
-        assert apply(PlayedWorld(hardware), journal, {FIRST: WANTED}, asked="").outcome is None
+        assert apply(PlayedWorld(hardware), journal, {FIRST: WANTED}, origin="").outcome is None
     hardware.reboot()
 
     started(tmp_path / "mig", PlayedWorld(hardware))
@@ -202,7 +202,7 @@ def test_a_layout_that_was_there_before_a_change_that_failed_is_not_verified(
     hardware = Hardware.of([mig_gpu(A100, ("1g.5gb", 3))])
     failing = PlayedWorld(hardware, fails={0: StepFailed("NVML_ERROR_UNKNOWN")})
     with Journal(tmp_path / "mig") as journal:
-        result = apply(failing, journal, {FIRST: WANTED}, asked="a test")
+        result = apply(failing, journal, {FIRST: WANTED}, origin="a test")
     assert result.outcome is ChangeOutcome.PREVIOUS
     hardware.reboot()
 
@@ -417,7 +417,7 @@ def test_a_layout_that_was_there_already_comes_back_too(tmp_path: Path) -> None:
     world = Sessions(hardware)
     with Journal(tmp_path / "mig") as journal:
         for _ in range(2):
-            assert apply(world, journal, {FIRST: LARGE}, asked="a test").outcome is None
+            assert apply(world, journal, {FIRST: LARGE}, origin="a test").outcome is None
     assert (world.taken, world.begun) == ([], 1)
     before = hardware.seen()
     hardware.reboot()
@@ -448,7 +448,7 @@ def test_what_a_fresh_session_does_not_show_is_not_remembered(tmp_path: Path) ->
     world = Sessions(Hardware.of([gpu]), others=(mig_gpu(H100, mode=ON, resetless=True),))
     with Journal(tmp_path / "mig") as journal:
         with pytest.raises(StepFailed, match="shows another layout"):
-            apply(world, journal, {FIRST: LARGE}, asked="a test")
+            apply(world, journal, {FIRST: LARGE}, origin="a test")
         assert journal.verified() == {}
 
 
@@ -458,7 +458,7 @@ def test_who_expects_that_no_step_is_needed_gets_none(tmp_path: Path) -> None:
         Journal(tmp_path / "mig") as journal,
         pytest.raises(StepFailed, match="not as they were when the plan was made"),
     ):
-        apply(world, journal, {FIRST: LARGE}, asked="a test", as_is=True)
+        apply(world, journal, {FIRST: LARGE}, origin="a test", as_is=True)
     assert world.taken == []
 
 
@@ -469,7 +469,7 @@ def test_a_gpu_with_mig_off_is_remembered_no_more(tmp_path: Path) -> None:
     hardware.reboot()
     world = Sessions(hardware)
     with Journal(tmp_path / "mig") as journal:
-        assert apply(world, journal, {FIRST: MIG_OFF}, asked="a test").outcome is None
+        assert apply(world, journal, {FIRST: MIG_OFF}, origin="a test").outcome is None
         assert journal.verified() == {}
-        apply(world, journal, {FIRST: MIG_OFF, SECOND: MIG_OFF}, asked="a test")
+        apply(world, journal, {FIRST: MIG_OFF, SECOND: MIG_OFF}, origin="a test")
     assert world.begun == 1

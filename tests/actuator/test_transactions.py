@@ -76,7 +76,7 @@ def journal(tmp_path: Path) -> Path:
     """One that has a layout to restore."""
     world = PlayedWorld(Hardware.of([mig_gpu("a100-sxm4-40gb")]))
     with Journal(tmp_path / "mig") as opened:
-        apply(world, opened, {"GPU-0": counted({"7g.40gb": 1})}, asked="a test")
+        apply(world, opened, {"GPU-0": counted({"7g.40gb": 1})}, origin="a test")
     return tmp_path / "mig"
 
 
@@ -127,7 +127,7 @@ def test_what_became_of_a_change_is_told_whatever_came_after_it(tmp_path: Path) 
     with Journal(tmp_path / "mig") as opened:
         for change, layout in (("change-one", {"7g.40gb": 1}), ("change-two", {"3g.20gb": 2})):
             wanted = {"GPU-0": counted(layout)}
-            apply(world, opened, wanted, asked="a test", change=change)
+            apply(world, opened, wanted, origin="a test", change=change)
     state = Started(tmp_path / "mig", iter(())).transactions.state
 
     first, unknown, nothing = state("change-one"), state("change-ten"), state()
@@ -147,7 +147,7 @@ def held(tmp_path: Path) -> Path:
     wanted = {f"GPU-{at}": counted({"7g.40gb": 1}) for at in range(2)}
     with Journal(tmp_path / "mig") as opened:
         world = PlayedWorld(hardware, loses={1: "GPU-0"})
-        result = apply(world, opened, wanted, asked="a test", change="held-change")
+        result = apply(world, opened, wanted, origin="a test", change="held-change")
     assert result.outcome is ChangeOutcome.HELD
     return tmp_path / "mig"
 

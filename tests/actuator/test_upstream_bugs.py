@@ -66,7 +66,7 @@ def changed(
             assert result is not None
             return result
         by_uuid = {uuids[at]: layout for at, layout in wanted.items()}
-        return apply(world, journal, by_uuid, asked="a test")
+        return apply(world, journal, by_uuid, origin="a test")
 
 
 def calls(on: SimulatedNode, bus_id: str = BUS_ID) -> list[str]:

@@ -166,7 +166,7 @@ def by_ours(simulation: Simulation, text: str) -> bool:
             layouts = config_layouts(wanted, world.observe())
         except BadInput:
             return False
-        return apply(world, journal, layouts, asked=wanted.name).refusal is None
+        return apply(world, journal, layouts, origin=wanted.name).refusal is None
 
 
 @contextmanager

@@ -66,7 +66,7 @@ class Ours:
             NvmlWorld(start) as world,
         ):
             uuid = world.observe()[0].uuid
-            result = apply(world, journal, {uuid: counted(wanted)}, asked="a benchmark")
+            result = apply(world, journal, {uuid: counted(wanted)}, origin="a benchmark")
         obstacles = () if result.refusal is None else result.refusal.obstacles
         self._named = tuple(
             int(one.name.split()[0]) for obstacle in obstacles for one in obstacle.holders
