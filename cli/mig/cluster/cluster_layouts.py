@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the cluster's Nodes say about their MIG layouts, as people compare it. Pure."""
+"""State of the MIG layout of each Node of a cluster, as rows of a table and as a document. Pure."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from kube.api import Object
 
 _NONE: Final = "-"
 _UNJUDGED: Final = "unjudged"
-"""In place of the phase of what was asked for before."""
+"""Shown instead of the phase while the agent's status is about an earlier request."""
 _OTHER_VERSION: Final = "written by another major version of gpuscape"
-_MOST_WISH: Final = 40
-"""Characters of a layout in the table; -o wide has it whole."""
+_MAX_LAYOUT_CHARACTERS: Final = 40
+"""Characters of a desired layout in the table; -o wide prints all of it."""
 _STYLES: Final[Mapping[str, str]] = {
     MigPhase.UNCHANGED: "green",
     MigPhase.PLANNED: "cyan",
@@ -41,7 +41,7 @@ _STYLES: Final[Mapping[str, str]] = {
     MigPhase.HELD: "bold red",
 }
 _NEVER: Final = "never"
-"""Of ``gpuscape.io/mig-adopt``: the label is another program's."""
+"""Value of ``gpuscape.io/mig-adopt`` on a Node whose layout label belongs to another program."""
 _SETTLED: Final = (MigPhase.UNCHANGED, MigPhase.IDLE, MigPhase.UNADOPTED)
 
 T = TypeVar("T")
@@ -49,41 +49,41 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeLayout:
-    """What one Node says about its MIG layout."""
+    """State of the MIG layout of one Node, from its labels and annotations."""
 
     node: str
-    wish: str | None
-    """What is asked for now; None: nothing."""
+    desired: str | None
+    """Desired layout, as the annotation or label has it; None where there is neither."""
     status: MigStatusAnnotation | None
-    """None: no agent has said anything that can be read."""
+    """The agent's last status; None where there is none that can be read."""
     request: MigRequestAnnotation | None
     grant: MigGrantAnnotation | None
     cordoned: bool
     damaged: str = ""
     """Why an annotation could not be read."""
     is_stale: bool = False
-    """The agent has not said anything yet of what is asked for now."""
+    """The agent's status is not about the layout that is desired now."""
     unlisted: tuple[str, ...] = ()
     """Resources of the layout of which the device plugin lists too few."""
     has_startup_taint: bool = False
-    """Pods are kept away until its first layout is there."""
+    """The startup taint keeps pods away until the Node has its first layout."""
 
     @property
     def phase(self) -> str:
-        """One word; a dash where no agent says anything."""
+        """Phase of the change, in one word; a dash where no agent has written a status."""
         if self.status is None:
             return _NONE
         return _UNJUDGED if self.is_stale else self.status.phase
 
     @property
     def is_settled(self) -> bool:
-        """Nothing is to be done about it: the layout is there, or none is obeyed."""
-        idle = self.status is None and self.wish is None and not self.damaged
+        """Whether nothing remains to be done: the layout is applied, or there is none to obey."""
+        idle = self.status is None and self.desired is None and not self.damaged
         return (idle or self.phase in _SETTLED) and self.grant is None
 
     @property
     def has_drifted(self) -> bool:
-        """The GPUs had what is asked for, and somebody has changed them since."""
+        """Whether the GPUs had the desired layout and somebody has changed them since."""
         return (
             self.status is not None
             and bool(self.status.reached)
@@ -92,14 +92,14 @@ class NodeLayout:
 
     @property
     def slot(self) -> str:
-        """What the coordinator lets this node do."""
+        """Permit of the coordinator: ``hold``, ``change``, or a dash for none."""
         if self.grant is None:
             return _NONE
         return "change" if self.grant.phase is GrantPhase.GO else "hold"
 
     @property
     def pods(self) -> str:
-        """Those in the way, by name as far as there are names."""
+        """Names of the pods that block the change, and the number of pods without a name."""
         if self.status is None or not self.status.pods:
             return _NONE
         more = f" and {self.status.more_pods} more" if self.status.more_pods else ""
@@ -107,7 +107,7 @@ class NodeLayout:
 
     @property
     def why(self) -> str:
-        """What a person should know."""
+        """Reason of the phase, and the startup taint, for people."""
         kept = ("pods kept away by the startup taint",) if self.has_startup_taint else ()
         return "; ".join(text for text in (self._reason, *kept) if text)
 
@@ -116,7 +116,7 @@ class NodeLayout:
         if self.damaged:
             return self.damaged
         if self.status is None:
-            return "" if self.wish is None else "no agent that looks after MIG has seen it"
+            return "" if self.desired is None else "no agent that looks after MIG has seen it"
         if self.unlisted and self.grant is None:
             return f"the device plugin does not list all of {', '.join(self.unlisted)}"
         if self.is_stale:
@@ -125,10 +125,10 @@ class NodeLayout:
 
 
 def node_layout(node: Object) -> NodeLayout | None:
-    """What a Node says; None where MIG layouts are nobody's affair there."""
+    """Read the layout state of a Node; None where neither a user nor an agent manages MIG there."""
     meta = node["metadata"]
     annotations, labels = meta.get("annotations") or {}, meta.get("labels") or {}
-    wish = annotations.get(keys.MIG_LAYOUT, labels.get(keys.MIG_CONFIG))
+    desired = annotations.get(keys.MIG_LAYOUT, labels.get(keys.MIG_CONFIG))
     damaged: list[str] = []
 
     def read(key: str, decode: Callable[[str], T | None]) -> T | None:
@@ -136,23 +136,23 @@ def node_layout(node: Object) -> NodeLayout | None:
         if text is None:
             return None
         try:
-            found = decode(text)
+            decoded = decode(text)
         except BadInput as error:
             damaged.append(str(error))
             return None
-        if found is None:
+        if decoded is None:
             damaged.append(f"annotation {key}: {_OTHER_VERSION}")
-        return found
+        return decoded
 
     status = read(keys.MIG_STATUS, mig_status_annotation.decode)
     request = read(keys.MIG_REQUEST, mig_request_annotation.decode)
     grant = read(keys.MIG_GRANT, mig_grant_annotation.decode)
     has_taint = is_tainted(node)
-    if wish is None and not damaged and not (status or request or grant or has_taint):
+    if desired is None and not damaged and not (status or request or grant or has_taint):
         return None
     return NodeLayout(
         node=meta["name"],
-        wish=wish,
+        desired=desired,
         status=status,
         request=request,
         grant=grant,
@@ -165,94 +165,103 @@ def node_layout(node: Object) -> NodeLayout | None:
 
 
 def _unlisted(status: MigStatusAnnotation, node: Object) -> tuple[str, ...]:
-    """Resources of a layout that is there, of which the node has fewer than the layout."""
+    """Resources of an applied layout of which the node lists fewer than the layout provides."""
     if status.phase != MigPhase.UNCHANGED:
         return ()
-    listed = gpu_amounts((node.get("status") or {}).get("capacity") or {}, status.offers)
+    capacity = gpu_amounts((node.get("status") or {}).get("capacity") or {}, status.offers)
     return tuple(
-        name for name, count in sorted(status.offers.items()) if listed.get(name, 0) < count
+        name for name, count in sorted(status.offers.items()) if capacity.get(name, 0) < count
     )
 
 
 def _is_stale(
     status: MigStatusAnnotation, annotations: Mapping[str, str], labels: Mapping[str, str]
 ) -> bool:
-    """Whether a status that settles something was written before the Node asked for what it does.
+    """Whether a settled status was written before the present layout was requested.
 
     A label that the status shows as not obeyed may be one that the agent has judged.
     """
     text, label = annotations.get(keys.MIG_LAYOUT), labels.get(keys.MIG_CONFIG, "")
     if text is not None:
-        wish = wish_digest(RequestSource.ANNOTATION, text)
+        digest = wish_digest(RequestSource.ANNOTATION, text)
     elif label and labels.get(keys.MIG_ADOPT) != _NEVER:
-        wish = wish_digest(RequestSource.LABEL, label)
+        digest = wish_digest(RequestSource.LABEL, label)
     else:
-        wish = ""
+        digest = ""
     if status.phase == MigPhase.UNCHANGED:
-        return not wish or status.wish not in ("", wish)
+        return not digest or status.wish not in ("", digest)
     if status.phase == MigPhase.IDLE:
-        return bool(wish)
+        return bool(digest)
     return status.phase == MigPhase.UNADOPTED and (text is not None or status.unadopted != label)
 
 
-def layout_table(found: Sequence[NodeLayout], *, wide: bool) -> TextTable:
-    """One row a Node."""
+def layout_table(layouts: Sequence[NodeLayout], *, wide: bool) -> TextTable:
+    """Table of the layout states, one row for each Node."""
     more = ("GPUS", "KEPT", "GONE", "NEW", "CORDONED", "TAINT") if wide else ()
     return TextTable(
         header=("NODE", "ASKED", "PHASE", "SINCE", "SLOT", *more, "PODS", "WHY"),
-        rows=tuple(layout_row(one, wide=wide) for one in found),
+        rows=tuple(layout_row(layout, wide=wide) for layout in layouts),
     )
 
 
-def layout_row(one: NodeLayout, *, wide: bool) -> tuple[Cell, ...]:
-    """Its cells."""
-    wish = " ".join((one.wish or _NONE).split())
-    if not wide and len(wish) > _MOST_WISH:
-        wish = f"{wish[: _MOST_WISH - 1]}…"
-    since = (one.status.since if one.status else "") or _NONE
+def layout_row(layout: NodeLayout, *, wide: bool) -> tuple[Cell, ...]:
+    """Cells of a Node's row in :func:`layout_table`."""
+    desired = " ".join((layout.desired or _NONE).split())
+    if not wide and len(desired) > _MAX_LAYOUT_CHARACTERS:
+        desired = f"{desired[: _MAX_LAYOUT_CHARACTERS - 1]}…"
+    since = (layout.status.since if layout.status else "") or _NONE
     more: tuple[str, ...] = ()
     if wide:
-        gpus = one.status.gpus if one.status else ()
+        gpus = layout.status.gpus if layout.status else ()
         more = (
-            ",".join(str(each.gpu) for each in gpus) or _NONE,
+            ",".join(str(gpu.gpu) for gpu in gpus) or _NONE,
             *(
                 str(sum(counts)) if gpus else _NONE
                 for counts in (
-                    [each.keep for each in gpus],
-                    [each.destroy for each in gpus],
-                    [each.create for each in gpus],
+                    [gpu.keep for gpu in gpus],
+                    [gpu.destroy for gpu in gpus],
+                    [gpu.create for gpu in gpus],
                 )
             ),
-            "yes" if one.cordoned else "no",
-            "yes" if one.has_startup_taint else "no",
+            "yes" if layout.cordoned else "no",
+            "yes" if layout.has_startup_taint else "no",
         )
-    drift = " (drift)" if one.has_drifted else ""
-    phase = Styled(f"{one.phase}{drift}", _STYLES.get(one.phase, ""))
-    return (Styled(one.node, "bold"), wish, phase, since, one.slot, *more, one.pods, one.why)
+    drift = " (drift)" if layout.has_drifted else ""
+    phase = Styled(f"{layout.phase}{drift}", _STYLES.get(layout.phase, ""))
+    return (
+        Styled(layout.node, "bold"),
+        desired,
+        phase,
+        since,
+        layout.slot,
+        *more,
+        layout.pods,
+        layout.why,
+    )
 
 
-def layout_summary(found: Sequence[NodeLayout]) -> str:
-    """The nodes by phase, in one line."""
-    phases = Counter(one.phase if one.status else "not looked at" for one in found)
+def layout_summary(layouts: Sequence[NodeLayout]) -> str:
+    """Number of nodes in each phase, in one line."""
+    phases = Counter(layout.phase if layout.status else "not looked at" for layout in layouts)
     counted = ", ".join(f"{count} {phase}" for phase, count in phases.most_common())
-    slots = sum(1 for one in found if one.grant is not None)
-    tainted = sum(one.has_startup_taint for one in found)
+    slots = sum(1 for layout in layouts if layout.grant is not None)
+    tainted = sum(layout.has_startup_taint for layout in layouts)
     more = f", {tainted} with the startup taint" if tainted else ""
-    return f"{len(found)} nodes: {counted}; {slots} with a slot{more}"
+    return f"{len(layouts)} nodes: {counted}; {slots} with a slot{more}"
 
 
-def layout_document(one: NodeLayout) -> dict[str, Any]:
-    """For -o json and yaml."""
+def layout_document(layout: NodeLayout) -> dict[str, Any]:
+    """A Node's layout state as plain values, for -o json and yaml."""
     return {
-        "node": one.node,
-        "asked": one.wish,
-        "settled": one.is_settled,
-        "drift": one.has_drifted,
-        "cordoned": one.cordoned,
-        "startup_taint": one.has_startup_taint,
-        "unlisted": list(one.unlisted),
-        "status": one.status,
-        "request": one.request,
-        "grant": one.grant,
-        "problem": one.damaged or None,
+        "node": layout.node,
+        "asked": layout.desired,
+        "settled": layout.is_settled,
+        "drift": layout.has_drifted,
+        "cordoned": layout.cordoned,
+        "startup_taint": layout.has_startup_taint,
+        "unlisted": list(layout.unlisted),
+        "status": layout.status,
+        "request": layout.request,
+        "grant": layout.grant,
+        "problem": layout.damaged or None,
     }

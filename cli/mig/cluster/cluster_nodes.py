@@ -40,7 +40,7 @@ def timeout_option(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def client(program: str, kubeconfig: Path | None, context: str | None = None) -> ApiClient:
-    """The cluster of the kubeconfig; asks it nothing yet. ``program``: the field manager."""
+    """Client of the kubeconfig's cluster; sends no request yet. ``program``: the field manager."""
     from kube.client import Program, connect  # with the official package, which loads slowly
 
     named = Program(
@@ -64,26 +64,26 @@ def followed(api: Api) -> Iterator[Events]:
         follower.close()
 
 
-def read_nodes(events: Events, take: Callable[[Object], T], timeout: float) -> dict[str, T]:
-    """What ``take`` makes of each Node, by name.
+def read_nodes(events: Events, convert: Callable[[Object], T], timeout: float) -> dict[str, T]:
+    """Read all Nodes: name to what ``convert`` returns for the Node.
 
     Raises CommandFailure where the cluster does not send them in time.
     """
-    until = time.monotonic() + timeout
+    deadline = time.monotonic() + timeout
     nodes: dict[str, T] = {}
-    why = "it has not sent all Nodes"
-    while (left := until - time.monotonic()) > 0:
+    reason = "it has not sent all Nodes"
+    while (remaining := deadline - time.monotonic()) > 0:
         try:
-            event = events.get(timeout=left)
+            event = events.get(timeout=remaining)
         except queue.Empty:
             break
         match event:
             case ObjectSeen(object=node):
-                nodes[node["metadata"]["name"]] = take(node)
+                nodes[node["metadata"]["name"]] = convert(node)
             case ObjectGone(name=name):
                 nodes.pop(name, None)
             case WatchLost(error=error):
-                why = str(error)
+                reason = str(error)
             case CacheSynced():
                 return nodes
-    raise CommandFailure(f"the cluster was not read within {timeout:g} s: {why}", UNREADABLE)
+    raise CommandFailure(f"the cluster was not read within {timeout:g} s: {reason}", UNREADABLE)

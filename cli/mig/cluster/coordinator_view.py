@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the coordinator's Lease says about all nodes: who acts, a pause, failures of rollouts."""
+"""State of the coordinator from its Lease: which one acts, a pause, failures of rollouts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ from kube.api import LEASES, Api, Object
 from kube.api_errors import ApiError, NotFound
 
 _SILENT_SECONDS: Final = 120.0
-"""Without a renewal; a coordinator that acts renews every 10 s, and clocks differ."""
+"""Age of the last renewal from which a coordinator counts as silent.
+
+A coordinator that acts renews every 10 s, and clocks differ."""
 _AFTER_FAILURES: Final = (
     "a rollout that failures have stopped goes on by: gpuscape mig rollout resume --after-failures"
 )
@@ -25,17 +27,17 @@ _AFTER_FAILURES: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoordinatorView:
-    """What the Lease says."""
+    """State of the coordinator, from its Lease."""
 
     holder: str = ""
-    """Who acts; empty: nobody."""
+    """Name of the coordinator that acts; empty where none does."""
     renewed_at: str = ""
-    """RFC 3339."""
+    """Time of the last renewal, RFC 3339."""
     is_paused: bool = False
     failed: tuple[RolloutCounts, ...] = ()
     """Rollouts with failures that are not over."""
     problem: str = ""
-    """Why something is not known."""
+    """Why the state, or a part of it, could not be read."""
 
 
 def namespace_option(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -44,7 +46,7 @@ def namespace_option(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def read_coordinator(api: Api, namespace: str) -> CoordinatorView:
-    """Read the Lease; what cannot be had is a problem in the answer, and raises nothing."""
+    """Read the Lease; an error of the API server becomes ``problem``, nothing is raised."""
     try:
         return coordinator_view(api.get(LEASES, names.COORDINATOR_LEASE, namespace=namespace))
     except NotFound:
@@ -54,7 +56,7 @@ def read_coordinator(api: Api, namespace: str) -> CoordinatorView:
 
 
 def coordinator_view(lease: Object) -> CoordinatorView:
-    """What this Lease says."""
+    """State of the coordinator that holds ``lease``."""
     notes, spec = lease["metadata"].get("annotations") or {}, lease.get("spec") or {}
     problem, memory = "", None
     try:
@@ -66,13 +68,13 @@ def coordinator_view(lease: Object) -> CoordinatorView:
         holder=spec.get("holderIdentity") or "",
         renewed_at=str(spec.get("renewTime") or ""),
         is_paused=notes.get(keys.MIG_PAUSED) == "true",
-        failed=tuple(one for one in rollouts if one.failed),
+        failed=tuple(rollout for rollout in rollouts if rollout.failed),
         problem=problem,
     )
 
 
 def coordinator_notes(view: CoordinatorView, now: float) -> Iterator[str]:
-    """What keeps nodes waiting by it, a line each; ``now`` is Unix time."""
+    """Reasons of the coordinator's for which nodes wait, a line each; ``now`` is Unix time."""
     if view.problem:
         yield f"coordinator not known: {view.problem}"
         if not view.holder:
@@ -84,35 +86,35 @@ def coordinator_notes(view: CoordinatorView, now: float) -> Iterator[str]:
         yield f"the coordinator {view.holder} has not renewed its Lease for {silent:.0f} s"
     if view.is_paused:
         yield "paused by an admin, goes on by: gpuscape mig rollout resume"
-    for one in view.failed:
+    for rollout in view.failed:
         yield (
-            f"asked by {one.asked}: {one.applied} succeeded, {one.failed} failed, the last"
-            f" {one.in_row} in a row"
+            f"asked by {rollout.asked}: {rollout.applied} succeeded, {rollout.failed} failed, the"
+            f" last {rollout.in_row} in a row"
         )
     if view.failed:
         yield _AFTER_FAILURES
 
 
 def coordinator_document(view: CoordinatorView) -> dict[str, Any]:
-    """For -o json and yaml."""
+    """The coordinator's state as plain values, for -o json and yaml."""
     return {
         "holder": view.holder or None,
         "renewed": view.renewed_at or None,
         "paused": view.is_paused,
         "rollouts_with_failures": [
             {
-                "asked": one.asked,
-                "succeeded": one.applied,
-                "failed": one.failed,
-                "failed_in_row": one.in_row,
+                "asked": rollout.asked,
+                "succeeded": rollout.applied,
+                "failed": rollout.failed,
+                "failed_in_row": rollout.in_row,
             }
-            for one in view.failed
+            for rollout in view.failed
         ],
         "problem": view.problem or None,
     }
 
 
 def _silent_seconds(view: CoordinatorView, now: float) -> float:
-    """Since the last renewal; 0 where that is not known."""
+    """Seconds since the last renewal; 0 where its time is not known."""
     renewed = rfc3339.unix_seconds(view.renewed_at)
     return 0.0 if renewed is None else now - renewed

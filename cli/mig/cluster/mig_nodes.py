@@ -41,12 +41,12 @@ from kube.follower import (
 )
 from kube.label_selector import parse_label_selector
 
-_ME: Final = "gpuscape-mig-nodes"
-_LOOK_SECONDS: Final = 0.2
-"""Between two looks for Ctrl-C."""
+_PROGRAM: Final = "gpuscape-mig-nodes"
+_POLL_SECONDS: Final = 0.2
+"""Longest wait for an event, after which Ctrl-C is noticed."""
 
-Picks = Callable[[Object], NodeLayout | None]
-"""What to show of a Node; None: nothing."""
+SelectLayout = Callable[[Object], NodeLayout | None]
+"""Layout state of a Node; None where the Node is not to be shown."""
 
 
 @click.command(
@@ -106,33 +106,40 @@ def command(
     """Show which MIG layout each Node of the cluster asks for, and how far it is."""
     if watch and (exit_code or output in ("json", "yaml")):
         raise BadInput("--watch prints lines of a table: leave out --exit-code, -o json and yaml")
-    chosen = parse_label_selector(selector)
+    label_selector = parse_label_selector(selector)
 
-    def picks(node: Object) -> NodeLayout | None:
+    def select_layout(node: Object) -> NodeLayout | None:
         meta = node["metadata"]
         if names and meta["name"] not in names:
             return None
-        if not chosen.matches(meta.get("labels") or {}):
+        if not label_selector.matches(meta.get("labels") or {}):
             return None
-        found = node_layout(node)
-        return None if found is None or (unsettled and found.is_settled) else found
+        layout = node_layout(node)
+        return None if layout is None or (unsettled and layout.is_settled) else layout
 
-    with contextlib.closing(client(_ME, load().kubeconfig)) as api, followed(api) as events:
-        nodes = read_nodes(events, picks, timeout)
+    with contextlib.closing(client(_PROGRAM, load().kubeconfig)) as api, followed(api) as events:
+        nodes = read_nodes(events, select_layout, timeout)
         for name in names:
             if name not in nodes:
                 raise BadInput(f"there is no node {name}")
-        layouts = sorted((one for one in nodes.values() if one), key=lambda one: one.node)
+        layouts = sorted(
+            (layout for layout in nodes.values() if layout), key=lambda layout: layout.node
+        )
         _show(layouts, read_coordinator(api, namespace), output)
         if watch:
-            _watch(events, picks, {one.node: one for one in layouts}, wide=output == "wide")
-    if exit_code and not all(one.is_settled for one in layouts):
+            _watch(
+                events,
+                select_layout,
+                {layout.node: layout for layout in layouts},
+                wide=output == "wide",
+            )
+    if exit_code and not all(layout.is_settled for layout in layouts):
         raise click.exceptions.Exit(1)
 
 
 def _show(layouts: list[NodeLayout], coordinator: CoordinatorView, output: str) -> None:
     if output in ("json", "yaml"):
-        nodes = [layout_document(one) for one in layouts]
+        nodes = [layout_document(layout) for layout in layouts]
         document = {"nodes": nodes, "coordinator": coordinator_document(coordinator)}
         terminal.data(document, output)
     elif not layouts:
@@ -140,35 +147,39 @@ def _show(layouts: list[NodeLayout], coordinator: CoordinatorView, output: str) 
     else:
         terminal.show(layout_table(layouts, wide=output == "wide"))
         terminal.note("")
-        if not all(one.is_settled for one in layouts):
+        if not all(layout.is_settled for layout in layouts):
             terminal.note(*coordinator_notes(coordinator, time.time()))
         terminal.note(layout_summary(layouts))
 
 
-def _watch(events: Events, picks: Picks, shown: dict[str, NodeLayout], *, wide: bool) -> None:
-    """A line for each change, until somebody presses Ctrl-C."""
+def _watch(
+    events: Events, select_layout: SelectLayout, shown: dict[str, NodeLayout], *, wide: bool
+) -> None:
+    """Print a line for each change of a layout state until Ctrl-C is pressed."""
     with contextlib.suppress(KeyboardInterrupt):
         while True:
             with contextlib.suppress(queue.Empty):
-                for line in _lines(events.get(timeout=_LOOK_SECONDS), picks, shown, wide=wide):
+                for line in _lines(
+                    events.get(timeout=_POLL_SECONDS), select_layout, shown, wide=wide
+                ):
                     terminal.note(line)
 
 
 def _lines(
-    event: WatchEvent, picks: Picks, shown: dict[str, NodeLayout], *, wide: bool
+    event: WatchEvent, select_layout: SelectLayout, shown: dict[str, NodeLayout], *, wide: bool
 ) -> Iterator[str]:
     match event:
         case ObjectSeen(object=node):
-            name, found = node["metadata"]["name"], picks(node)
-            if found == shown.get(name):
+            name, layout = node["metadata"]["name"], select_layout(node)
+            if layout == shown.get(name):
                 return
-            if found is None:
+            if layout is None:
                 del shown[name]
                 yield f"{name}  as asked, or nothing is asked any more"
                 return
-            shown[name] = found
-            cells = layout_row(found, wide=wide)
-            yield "  ".join(one.text if isinstance(one, Styled) else one for one in cells)
+            shown[name] = layout
+            cells = layout_row(layout, wide=wide)
+            yield "  ".join(cell.text if isinstance(cell, Styled) else cell for cell in cells)
         case ObjectGone(name=name) if shown.pop(name, None) is not None:
             yield f"{name}  the Node is gone"
         case WatchLost(error=error):
