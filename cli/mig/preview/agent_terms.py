@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How the cluster's agents treat MIG, by the DaemonSets that run them. Pure.
+"""Settings of the cluster's agents for MIG, from the DaemonSets that run them. Pure.
 
-Settings can stand in arguments, in the environment and in a settings file; that file is not read
-here, so where one is named, what it may have is not known.
+Settings can stand in arguments, in the environment and in a settings file. The file is not read
+here: where a DaemonSet names one, a setting that it may contain is not known.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _CONTAINER: Final = "agent"
 _CONFIG: Final = "config"
 _PREFIX: Final = "GPUSCAPE_"
 OBSERVE: Final = "observe"
-"""What ``mig-mode`` is where nobody sets it."""
+"""Default of the setting ``mig-mode``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,88 +35,108 @@ class ConfigMapKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentTerms:
-    """Of all agents; where DaemonSets differ, what they differ in is not known."""
+    """Settings of all agents for MIG; a setting in which their DaemonSets differ is not known."""
 
     mode: str | None = None
-    """``mig-mode``; None: not known."""
+    """Setting ``mig-mode``; None where it is not known."""
     config: str = ""
-    """The file that ``mig-config`` names; empty: none."""
+    """Setting ``mig-config``, the file of configurations; empty for none."""
     source: ConfigMapKey | None = None
-    """Where that file comes from; None: not known, or there is none."""
+    """ConfigMap with the file of configurations; None where it is not known, or no file is set."""
     namespace: str = ""
-    """Where they are, and their Leases; empty: not known."""
+    """Namespace of the agents and of their Leases; empty where it is not known."""
     unknown: str = ""
-    """Why the names of configurations mean what nobody knows here; empty where they are known."""
+    """Why the configurations behind their names are not known; empty where they are."""
 
 
 def agent_terms(daemon_sets: Sequence[Object]) -> AgentTerms:
-    """The settings that count for a rollout; ``daemon_sets``: all of the cluster."""
-    found = {_of_one(one) for one in daemon_sets if is_part(one, *_COMPONENTS)}
-    if not found:
+    """Read the agents' settings that matter for a rollout; ``daemon_sets``: all of the cluster."""
+    distinct_terms = {
+        _daemon_set_terms(daemon_set)
+        for daemon_set in daemon_sets
+        if is_part(daemon_set, *_COMPONENTS)
+    }
+    if not distinct_terms:
         return AgentTerms(unknown="no DaemonSet of gpuscape's agent is seen")
-    if len(found) > 1:
-        modes, namespaces = {one.mode for one in found}, {one.namespace for one in found}
+    if len(distinct_terms) > 1:
+        modes, namespaces = (
+            {terms.mode for terms in distinct_terms},
+            {terms.namespace for terms in distinct_terms},
+        )
         return AgentTerms(
             mode=modes.pop() if len(modes) == 1 else None,
             namespace=namespaces.pop() if len(namespaces) == 1 else "",
             unknown="there are DaemonSets of agents with different settings",
         )
-    return found.pop()
+    return distinct_terms.pop()
 
 
-def is_part(seen: Object, *components: str) -> bool:
-    """Whether the object is of one of these parts of gpuscape, by its labels."""
-    labels = seen["metadata"].get("labels") or {}
+def is_part(manifest: Object, *components: str) -> bool:
+    """Whether the object's labels name one of these components of gpuscape."""
+    labels = manifest["metadata"].get("labels") or {}
     return _NAME in labels.items() and labels.get(_COMPONENT) in components
 
 
-def _of_one(daemon_set: Object) -> AgentTerms:
+def _daemon_set_terms(daemon_set: Object) -> AgentTerms:
     spec, namespace = daemon_set["spec"]["template"]["spec"], daemon_set["metadata"]["namespace"]
-    container = next((it for it in spec["containers"] if it["name"] == _CONTAINER), None)
+    container = next(
+        (candidate for candidate in spec["containers"] if candidate["name"] == _CONTAINER), None
+    )
     if container is None:
-        why = "the agents' DaemonSet has no container agent"
-        return AgentTerms(namespace=namespace, unknown=why)
+        unknown = "the agents' DaemonSet has no container agent"
+        return AgentTerms(namespace=namespace, unknown=unknown)
     settings = container_settings(container)
     mode, config = settings.get("mig-mode"), settings.get("mig-config") or ""
     has_file = bool(settings.get(_CONFIG))
     if mode is None and not has_file:
         mode = OBSERVE
     if not config:
-        why = "the agents have a settings file, which is not read here" if has_file else ""
-        return AgentTerms(mode=mode or None, namespace=namespace, unknown=why)
+        unknown = "the agents have a settings file, which is not read here" if has_file else ""
+        return AgentTerms(mode=mode or None, namespace=namespace, unknown=unknown)
     source = _source(namespace, spec, container, config)
-    why = "" if source else f"the agents read {config} (mig-config), which comes from no ConfigMap"
+    unknown = (
+        "" if source else f"the agents read {config} (mig-config), which comes from no ConfigMap"
+    )
     return AgentTerms(
-        mode=mode or None, config=config, source=source, namespace=namespace, unknown=why
+        mode=mode or None, config=config, source=source, namespace=namespace, unknown=unknown
     )
 
 
 def container_settings(container: Mapping[str, Any]) -> dict[str, str]:
-    """Settings of a container of ours: name to value as written, arguments before the environment.
+    """Settings of a gpuscape container: name to value as written.
 
-    Empty where it is no plain value.
+    Arguments override the environment. A value is empty where the manifest has no plain text for
+    it.
     """
-    found = {
-        it["name"].removeprefix(_PREFIX).lower().replace("_", "-"): it.get("value") or ""
-        for it in container.get("env") or ()
-        if it["name"].startswith(_PREFIX) and (it.get("value") or it.get("valueFrom"))
+    environment = {
+        variable["name"].removeprefix(_PREFIX).lower().replace("_", "-"): variable.get("value")
+        or ""
+        for variable in container.get("env") or ()
+        if variable["name"].startswith(_PREFIX)
+        and (variable.get("value") or variable.get("valueFrom"))
     }
-    return found | dict(_flags([*(container.get("command") or ()), *(container.get("args") or ())]))
+    return environment | dict(
+        _flags([*(container.get("command") or ()), *(container.get("args") or ())])
+    )
 
 
-def _flags(words: Sequence[str]) -> Iterator[tuple[str, str]]:
-    for at, word in enumerate(words):
-        if word.startswith("--"):
-            name, equals, value = word[2:].partition("=")
-            after = words[at + 1] if at + 1 < len(words) else ""
-            yield name, value if equals else after
+def _flags(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
+    for index, argument in enumerate(arguments):
+        if argument.startswith("--"):
+            name, equals, value = argument[2:].partition("=")
+            next_argument = arguments[index + 1] if index + 1 < len(arguments) else ""
+            yield name, value if equals else next_argument
 
 
 def _source(
     namespace: str, spec: Mapping[str, Any], container: Mapping[str, Any], file: str
 ) -> ConfigMapKey | None:
-    """The ConfigMap behind a mounted file."""
-    maps = {it["name"]: it["configMap"] for it in spec.get("volumes") or () if "configMap" in it}
+    """ConfigMap and key behind a mounted file; None where it comes from no ConfigMap."""
+    maps = {
+        volume["name"]: volume["configMap"]
+        for volume in spec.get("volumes") or ()
+        if "configMap" in volume
+    }
     path = PurePosixPath(file)
     for mount in container.get("volumeMounts") or ():
         config_map = maps.get(mount["name"])
@@ -125,7 +145,10 @@ def _source(
             continue
         key = str(mount.get("subPath") or path.relative_to(folder))
         items = config_map.get("items") or ()
-        key = next((it["key"] for it in items if it.get("path") == key), "" if items else key)
+        key = next(
+            (key_path["key"] for key_path in items if key_path.get("path") == key),
+            "" if items else key,
+        )
         if key:
             return ConfigMapKey(namespace=namespace, name=config_map["name"], key=key)
     return None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What autoscalers would make of a rollout. Pure.
+"""Warnings about what autoscalers would do during a rollout. Pure.
 
 Sources: kubernetes/autoscaler, cluster-autoscaler/processors/customresources/gpu_processor.go
 (a node with its provider's GPU label and without nvidia.com/gpu counts as not ready) and GPULabel
@@ -26,7 +26,7 @@ GPU_LABELS: Final = (
     "aliyun.accelerator/nvidia_name",
     "cluster-api/accelerator",
 )
-"""Node labels by which cluster-autoscaler knows nodes with GPUs: GKE, AWS, Azure, Alibaba, Cluster
+"""Node labels by which cluster-autoscaler recognizes GPU nodes: GKE, AWS, Azure, Alibaba, Cluster
 API."""
 NODE_POOL: Final = "karpenter.sh/nodepool"
 INITIALIZED: Final = "karpenter.sh/initialized"
@@ -35,46 +35,54 @@ _NAMED: Final = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AutoscalerMarks:
-    """What shows that there are autoscalers."""
+    """Signs in the cluster that there are autoscalers."""
 
     status: bool = False
-    """cluster-autoscaler has written its status."""
+    """Whether cluster-autoscaler has written its status."""
     deployments: Sequence[Object] = ()
     """All Deployments of the cluster."""
     node_pools: Sequence[Object] = ()
-    """Karpenter's."""
+    """Karpenter's NodePools."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AutoscalerWarning:
-    """One thing to know."""
+    """Something that an autoscaler may do during the rollout, for some Nodes."""
 
     autoscaler: str
     nodes: tuple[str, ...]
-    """That it is about."""
+    """Names of the Nodes that the warning is about."""
     text: str
-    """A sentence."""
+    """The warning, a sentence in which "it" is the autoscaler."""
 
 
 def autoscaler_warnings(
     nodes: Iterable[Object], previews: Sequence[NodePreview], marks: AutoscalerMarks
 ) -> list[AutoscalerWarning]:
-    """Warnings about the Nodes that change; none where nothing shows an autoscaler."""
-    changing = {one.node: one for one in previews if one.fate is NodeFate.CHANGES}
-    seen = {name: node for node in nodes if (name := str(node["metadata"]["name"])) in changing}
-    labels = {name: seen[name]["metadata"].get("labels") or {} for name in sorted(seen)}
-    known = [name for name, its in labels.items() if any(each in its for each in GPU_LABELS)]
-    pooled = [name for name, its in labels.items() if its.get(NODE_POOL)]
-    found: list[AutoscalerWarning] = []
-    without = [name for name in known if not changing[name].after.get(GPU_RESOURCE)]
-    if without:
-        found.append(_not_ready(without))
+    """Warnings about the Nodes that change; empty where there is no sign of an autoscaler."""
+    changing = {preview.node: preview for preview in previews if preview.fate is NodeFate.CHANGES}
+    node_by_name = {
+        name: node for node in nodes if (name := str(node["metadata"]["name"])) in changing
+    }
+    labels_by_node = {
+        name: node_by_name[name]["metadata"].get("labels") or {} for name in sorted(node_by_name)
+    }
+    labelled = [
+        name
+        for name, node_labels in labels_by_node.items()
+        if any(label in node_labels for label in GPU_LABELS)
+    ]
+    pooled = [name for name, node_labels in labels_by_node.items() if node_labels.get(NODE_POOL)]
+    warnings: list[AutoscalerWarning] = []
+    without_gpus = [name for name in labelled if not changing[name].after.get(GPU_RESOURCE)]
+    if without_gpus:
+        warnings.append(_not_ready(without_gpus))
     runs = _runs(marks)
-    who = [CLUSTER_AUTOSCALER] * bool(runs or known) + [KARPENTER] * bool(pooled)
-    found += [_scale_up(name, tuple(labels)) for name in who]
+    autoscalers = [CLUSTER_AUTOSCALER] * bool(runs or labelled) + [KARPENTER] * bool(pooled)
+    warnings += [_scale_up(name, tuple(labels_by_node)) for name in autoscalers]
     if pooled:
-        found += _of_karpenter(pooled, labels, changing, marks.node_pools)
-    return found
+        warnings += _karpenter_warnings(pooled, labels_by_node, changing, marks.node_pools)
+    return warnings
 
 
 def _runs(marks: AutoscalerMarks) -> bool:
@@ -83,7 +91,7 @@ def _runs(marks: AutoscalerMarks) -> bool:
 
 def _is_cluster_autoscaler(deployment: Object) -> bool:
     spec = (((deployment.get("spec") or {}).get("template") or {}).get("spec")) or {}
-    images = (str(it.get("image", "")) for it in spec.get("containers") or ())
+    images = (str(container.get("image", "")) for container in spec.get("containers") or ())
     return any(CLUSTER_AUTOSCALER in text for text in (deployment["metadata"]["name"], *images))
 
 
@@ -100,30 +108,30 @@ def _scale_up(autoscaler: str, nodes: tuple[str, ...]) -> AutoscalerWarning:
     return AutoscalerWarning(autoscaler=autoscaler, nodes=nodes, text=text)
 
 
-def _of_karpenter(
+def _karpenter_warnings(
     pooled: Sequence[str],
-    labels: dict[str, dict[str, str]],
+    labels_by_node: dict[str, dict[str, str]],
     changing: dict[str, NodePreview],
     pools: Sequence[Object],
 ) -> Iterator[AutoscalerWarning]:
-    there = {labels[name][NODE_POOL] for name in pooled}
-    ways = "; ".join(_pool(pool) for pool in pools if pool["metadata"]["name"] in there)
+    pool_names = {labels_by_node[name][NODE_POOL] for name in pooled}
+    pool_notes = "; ".join(_pool(pool) for pool in pools if pool["metadata"]["name"] in pool_names)
     yield AutoscalerWarning(
         autoscaler=KARPENTER,
         nodes=tuple(pooled),
         text="it replaces nodes, and new ones have the layout where the fleet policy selects them"
-        f" alone{' (NodePool ' + ways + ')' if ways else ''}",
+        f" alone{' (NodePool ' + pool_notes + ')' if pool_notes else ''}",
     )
-    raw = [name for name in pooled if labels[name].get(INITIALIZED) != "true"]
-    raw = [name for name in raw if not changing[name].after.get(GPU_RESOURCE)]
-    if raw:
+    uninitialized = [name for name in pooled if labels_by_node[name].get(INITIALIZED) != "true"]
+    uninitialized = [name for name in uninitialized if not changing[name].after.get(GPU_RESOURCE)]
+    if uninitialized:
         text = f"it waits for {GPU_RESOURCE} on these new nodes, and counts them as unfinished"
-        yield AutoscalerWarning(autoscaler=KARPENTER, nodes=tuple(raw), text=text)
-    gains = sorted(
-        name for one in pooled for name in changing[one].after if name.startswith(MIG_PREFIX)
+        yield AutoscalerWarning(autoscaler=KARPENTER, nodes=tuple(uninitialized), text=text)
+    resources = sorted(
+        name for node in pooled for name in changing[node].after if name.startswith(MIG_PREFIX)
     )
-    if gains:
-        text = f"it makes no node for pods that ask for {gains[0]}, without a NodeOverlay"
+    if resources:
+        text = f"it makes no node for pods that ask for {resources[0]}, without a NodeOverlay"
         yield AutoscalerWarning(autoscaler=KARPENTER, nodes=tuple(pooled), text=text)
 
 

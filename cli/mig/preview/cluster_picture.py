@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads what a rollout touches, once, with the rights of whoever runs the command.
+"""Reads the objects that a rollout affects, once, with the rights of the command's user.
 
-What he may not read, or the cluster does not have, is named; nothing is taken for absent.
+Kinds that the user may not list, or that the cluster does not have, are named in the picture: an
+object that could not be read never counts as absent.
 """
 
 from __future__ import annotations
@@ -71,32 +72,32 @@ WORKLOADS: Final = tuple(
 AUTOSCALER_STATUS: Final = "cluster-autoscaler-status"
 """ConfigMap. Source: kubernetes/autoscaler, cluster-autoscaler/config."""
 _AUTOSCALER_NAMESPACE: Final = "kube-system"
-_MOST_EVICTIONS: Final = 500
-"""That the API server is asked about: at 20 requests in a second that is half a minute."""
+_MAX_EVICTIONS: Final = 500
+"""Number of evictions tried in a dry run at most: at 20 requests a second half a minute."""
 _OPTIONAL: Final = frozenset({*CLUSTER_QUEUES, *WORKLOADS, NODE_POOLS, JOB_SETS, RESOURCE_SLICES})
 """Kinds that a cluster need not have."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotLookedAt:
-    """Something that was not read."""
+    """A kind or an object that was not read."""
 
     what: str
-    """Plural of the kind, or words."""
+    """Plural of the kind, or a name for people."""
     why: str
     matters: bool = True
-    """It may hide something; False where the cluster has no such kind."""
+    """Whether it may hide something; False where the cluster has no such kind."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterPicture:
-    """All that is judged, as it was read. Objects are as the API has them."""
+    """The cluster's objects that a preview is made from, as the API returns them."""
 
     nodes: tuple[Object, ...] = ()
     pods: tuple[Object, ...] = ()
     budgets: tuple[Object, ...] = ()
     owners: Mapping[str, Object] = field(default_factory=dict)
-    """By UID."""
+    """Controllers of pods, by UID."""
     templates: tuple[PodTemplate, ...] = ()
     quotas: tuple[Object, ...] = ()
     cluster_queues: tuple[Object, ...] = ()
@@ -105,102 +106,111 @@ class ClusterPicture:
     slice_drivers: Mapping[str, frozenset[str]] = field(default_factory=dict)
     """Node to drivers of its ResourceSlices."""
     holders: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    """Node to what its agent says: key of a pod to the mask of the GPUs that it has."""
+    """Node to the pods that have GPUs, from its agent: key of a pod to the mask of its GPUs."""
     autoscaler_status: bool = False
     agents: AgentTerms = field(default_factory=AgentTerms)
     not_looked: tuple[NotLookedAt, ...] = ()
 
     @property
     def shows_pods(self) -> bool:
-        """Pods were read."""
-        return all(one.what != PODS.plural for one in self.not_looked)
+        """Whether pods were read."""
+        return all(unread.what != PODS.plural for unread in self.not_looked)
 
 
 class PictureReader:
-    """Reads kind after kind, and remembers what it could not."""
+    """Reads the cluster kind after kind, and notes the kinds that it could not read."""
 
     def __init__(self, api: Api) -> None:
         self._api = api
-        self._missed: list[NotLookedAt] = []
+        self._not_read: list[NotLookedAt] = []
 
     def picture(self) -> ClusterPicture:
-        """The cluster now. Raises CommandFailure where Nodes cannot be read, ApiError where the
-        server does not answer."""
+        """Read the cluster.
+
+        Raises CommandFailure where Nodes cannot be read, ApiError where the server does not
+        answer.
+        """
         try:
             nodes = tuple(present_objects(self._api, NODES))
         except Forbidden as error:
             raise CommandFailure(f"Nodes cannot be read: {error}", UNREADABLE) from error
-        made = {
+        objects_by_kind = {
             kind.kind: tuple(self._all(kind))
             for kind in (DEPLOYMENTS, STATEFUL_SETS, CRON_JOBS, JOBS, JOB_SETS)
         }
         workloads = tuple(self._newest(WORKLOADS))
         agents = agent_terms(tuple(self._all(DAEMON_SETS)))
-        owners = (*made["StatefulSet"], *made["Job"], *made["JobSet"], *self._all(REPLICA_SETS))
+        owners = (
+            *objects_by_kind["StatefulSet"],
+            *objects_by_kind["Job"],
+            *objects_by_kind["JobSet"],
+            *self._all(REPLICA_SETS),
+        )
         return ClusterPicture(
             nodes=nodes,
             pods=tuple(self._all(PODS)),
             budgets=tuple(self._all(POD_DISRUPTION_BUDGETS)),
-            owners={it["metadata"]["uid"]: it for it in owners},
-            templates=tuple(self._templates({**made, "Workload": workloads})),
+            owners={owner["metadata"]["uid"]: owner for owner in owners},
+            templates=tuple(self._templates({**objects_by_kind, "Workload": workloads})),
             quotas=tuple(self._all(RESOURCE_QUOTAS)),
             cluster_queues=tuple(self._newest(CLUSTER_QUEUES)),
-            deployments=made["Deployment"],
+            deployments=objects_by_kind["Deployment"],
             node_pools=tuple(self._all(NODE_POOLS)),
             slice_drivers=_drivers(self._all(RESOURCE_SLICES)),
             autoscaler_status=self._has_autoscaler_status(),
             holders=_holders(nodes, self._leases(agents.namespace)),
             agents=agents,
-            not_looked=tuple(self._missed),
+            not_looked=tuple(self._not_read),
         )
 
     def _all(self, kind: ApiResource) -> list[Object]:
         try:
             return list(present_objects(self._api, kind))
         except (Forbidden, NotFound) as error:
-            self._miss(kind, error)
+            self._note_unread(kind, error)
             return []
 
     def _leases(self, namespace: str) -> list[Object]:
-        """The agents'; without them no more is known than that pods have GPUs."""
+        """Leases of the agents, from which it is known which GPUs a pod has."""
         if not namespace:
             return []
         try:
-            found = present_objects(self._api, LEASES, namespace=namespace, metadata_only=True)
-            return list(found)
+            leases = present_objects(self._api, LEASES, namespace=namespace, metadata_only=True)
+            return list(leases)
         except Forbidden as error:
-            self._miss(LEASES, error)
+            self._note_unread(LEASES, error)
             return []
 
     def _newest(self, kinds: tuple[ApiResource, ...]) -> list[Object]:
-        """Of a kind that is served in one of these versions."""
+        """Objects of a kind in the first of these versions that the cluster serves."""
         for kind in kinds:
             try:
                 return list(present_objects(self._api, kind))
             except NotFound:
                 continue
             except Forbidden as error:
-                self._miss(kind, error)
+                self._note_unread(kind, error)
                 return []
-        self._miss(kinds[0], NotFound(""))
+        self._note_unread(kinds[0], NotFound(""))
         return []
 
-    def _miss(self, kind: ApiResource, error: ApiError) -> None:
+    def _note_unread(self, kind: ApiResource, error: ApiError) -> None:
         name = f"{kind.plural}.{kind.group}" if kind.group else kind.plural
         if isinstance(error, NotFound):
             why = "the cluster has no such kind"
-            self._missed.append(NotLookedAt(what=name, why=why, matters=kind not in _OPTIONAL))
+            self._not_read.append(NotLookedAt(what=name, why=why, matters=kind not in _OPTIONAL))
         else:
-            self._missed.append(NotLookedAt(what=name, why=f"you may not list them: {error}"))
+            self._not_read.append(NotLookedAt(what=name, why=f"you may not list them: {error}"))
 
-    def _templates(self, made: Mapping[str, Iterable[Object]]) -> Iterator[PodTemplate]:
-        for kind, objects in made.items():
-            for seen in objects:
+    def _templates(self, objects_by_kind: Mapping[str, Iterable[Object]]) -> Iterator[PodTemplate]:
+        for kind, objects in objects_by_kind.items():
+            for manifest in objects:
                 try:
-                    yield from templates(kind, seen)
+                    yield from templates(kind, manifest)
                 except (AttributeError, KeyError, TypeError, ValueError) as error:
-                    name = f"{kind} {seen['metadata'].get('namespace')}/{seen['metadata']['name']}"
-                    self._missed.append(NotLookedAt(what=name, why=f"it cannot be read: {error}"))
+                    meta = manifest["metadata"]
+                    name = f"{kind} {meta.get('namespace')}/{meta['name']}"
+                    self._not_read.append(NotLookedAt(what=name, why=f"it cannot be read: {error}"))
 
     def _has_autoscaler_status(self) -> bool:
         try:
@@ -208,14 +218,14 @@ class PictureReader:
         except NotFound:
             return False
         except Forbidden as error:
-            what = f"ConfigMap {_AUTOSCALER_NAMESPACE}/{AUTOSCALER_STATUS}"
-            self._missed.append(NotLookedAt(what=what, why=f"you may not read it: {error}"))
+            name = f"ConfigMap {_AUTOSCALER_NAMESPACE}/{AUTOSCALER_STATUS}"
+            self._not_read.append(NotLookedAt(what=name, why=f"you may not read it: {error}"))
             return False
         return True
 
 
 def agents_configs(api: Api, agents: AgentTerms) -> tuple[MigConfigs | None, str]:
-    """The agents' configurations, and why they are not known; None for the default ones.
+    """Read the agents' configurations, None for the default ones, and why they are not known.
 
     Raises ApiError where the server does not answer.
     """
@@ -226,10 +236,10 @@ def agents_configs(api: Api, agents: AgentTerms) -> tuple[MigConfigs | None, str
     source = agents.source
     name = f"ConfigMap {source.namespace}/{source.name}, key {source.key}"
     try:
-        found = api.get(CONFIG_MAPS, source.name, namespace=source.namespace)
+        config_map = api.get(CONFIG_MAPS, source.name, namespace=source.namespace)
     except (Forbidden, NotFound) as error:
         return None, f"the agents' configurations are in {name}, which cannot be read: {error}"
-    text = (found.get("data") or {}).get(source.key)
+    text = (config_map.get("data") or {}).get(source.key)
     if text is None:
         return None, f"the agents' configurations should be in {name}, which is not there"
     try:
@@ -241,13 +251,13 @@ def agents_configs(api: Api, agents: AgentTerms) -> tuple[MigConfigs | None, str
 def tried_evictions(
     api: EvictingApi, pods: Iterable[DrainPod]
 ) -> tuple[dict[str, DrainBlocker], NotLookedAt | None]:
-    """What the API server says against evicting them, in a dry run: UID to blocker.
+    """Try to evict the pods in a dry run: UID to blocker, for the evictions that are refused.
 
-    The second: why not all were tried. Raises ApiError where it does not answer.
+    The second value says why not all were tried. Raises ApiError where the server does not answer.
     """
-    refused: dict[str, DrainBlocker] = {}
-    wanted = list(pods)
-    for pod in wanted[:_MOST_EVICTIONS]:
+    blockers: dict[str, DrainBlocker] = {}
+    candidates = list(pods)
+    for pod in candidates[:_MAX_EVICTIONS]:
         try:
             api.evict(pod.name, namespace=pod.namespace, uid=pod.uid, dry_run=True)
         except ApiError as error:
@@ -256,25 +266,25 @@ def tried_evictions(
                 return {}, NotLookedAt(what="evictions (dry run)", why=why)
             blocker = refusal(pod, error)
             if blocker is not None:
-                refused[pod.uid] = blocker
-    if len(wanted) > _MOST_EVICTIONS:
-        why = f"only {_MOST_EVICTIONS} of {len(wanted)} are tried"
-        return refused, NotLookedAt(what="evictions (dry run)", why=why)
-    return refused, None
+                blockers[pod.uid] = blocker
+    if len(candidates) > _MAX_EVICTIONS:
+        why = f"only {_MAX_EVICTIONS} of {len(candidates)} are tried"
+        return blockers, NotLookedAt(what="evictions (dry run)", why=why)
+    return blockers, None
 
 
 def _holders(nodes: Iterable[Object], leases: Iterable[Object]) -> dict[str, dict[str, int]]:
-    """By the agents' Leases, where their order of GPUs is that of the Node's topology."""
-    by_name = {lease["metadata"]["name"]: lease["metadata"] for lease in leases}
-    found: dict[str, dict[str, int]] = {}
+    """GPUs of the pods, from the agents' Leases that count GPUs as the Node's topology does."""
+    lease_by_name = {lease["metadata"]["name"]: lease["metadata"] for lease in leases}
+    masks_by_node: dict[str, dict[str, int]] = {}
     for node in nodes:
         meta = node["metadata"]
-        lease = by_name.get(names.lease(meta["name"]), {})
+        lease = lease_by_name.get(names.lease(meta["name"]), {})
         state = _decoded(state_annotation.decode, lease, keys.STATE)
         topology = _decoded(topology_annotation.decode, meta, keys.TOPOLOGY)
         if state is not None and topology is not None and state.gen == topology.gen:
-            found[meta["name"]] = {key: int(mask, 16) for key, mask in state.pods.items()}
-    return found
+            masks_by_node[meta["name"]] = {key: int(mask, 16) for key, mask in state.pods.items()}
+    return masks_by_node
 
 
 def _decoded(decode: Callable[[str], T | None], metadata: Mapping[str, Any], key: str) -> T | None:
@@ -286,9 +296,9 @@ def _decoded(decode: Callable[[str], T | None], metadata: Mapping[str, Any], key
 
 
 def _drivers(slices: Iterable[Object]) -> dict[str, frozenset[str]]:
-    found: dict[str, set[str]] = {}
-    for each in slices:
-        spec = each.get("spec") or {}
+    drivers_by_node: dict[str, set[str]] = {}
+    for resource_slice in slices:
+        spec = resource_slice.get("spec") or {}
         if spec.get("nodeName"):
-            found.setdefault(spec["nodeName"], set()).add(str(spec.get("driver")))
-    return {node: frozenset(drivers) for node, drivers in found.items()}
+            drivers_by_node.setdefault(spec["nodeName"], set()).add(str(spec.get("driver")))
+    return {node: frozenset(drivers) for node, drivers in drivers_by_node.items()}

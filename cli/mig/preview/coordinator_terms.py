@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How the cluster's coordinator has pods leave, by its Deployment. Pure."""
+"""The coordinator's settings for how pods leave a node, from its Deployment. Pure."""
 
 from __future__ import annotations
 
@@ -20,37 +20,37 @@ _IGNORE_MARKS: Final = "ignore-autoscaler-marks"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoordinatorTerms:
-    """What the coordinator's settings say of how pods leave."""
+    """The coordinator's settings for how pods leave a node."""
 
     drain: str = ""
-    """The setting ``drain``; empty where it cannot be seen."""
+    """Setting ``drain``; empty where it is not known."""
     evictions: DrainTerms = field(default_factory=DrainTerms)
-    """What may be evicted; the cautious default where it cannot be seen."""
+    """Pods that may be evicted; the cautious default where the settings are not known."""
 
 
 def coordinator_terms(deployments: Sequence[Object]) -> CoordinatorTerms:
-    """What is set in the coordinator's Deployment.
+    """Read the settings from the coordinator's Deployment.
 
-    It cannot be seen where there is no such Deployment or there are several, and where a settings
-    file, which is not read here, may have it.
+    They are not known where there is no such Deployment or several, nor where a settings file may
+    contain them, since it is not read here.
     """
-    found = [one for one in deployments if is_part(one, _PART)]
-    if len(found) != 1:
+    coordinators = [deployment for deployment in deployments if is_part(deployment, _PART)]
+    if len(coordinators) != 1:
         return CoordinatorTerms()
-    containers = found[0]["spec"]["template"]["spec"]["containers"]
-    container = next((it for it in containers if it["name"] == _PART), None)
+    containers = coordinators[0]["spec"]["template"]["spec"]["containers"]
+    container = next((candidate for candidate in containers if candidate["name"] == _PART), None)
     if container is None:
         return CoordinatorTerms()
     settings = container_settings(container)
-    usual = "" if settings.get(_CONFIG) else DrainMode.WAIT
+    default_drain = "" if settings.get(_CONFIG) else DrainMode.WAIT
     return CoordinatorTerms(
-        drain=settings.get(_DRAIN, usual),
+        drain=settings.get(_DRAIN, default_drain),
         evictions=DrainTerms(ignore_autoscaler_marks=_is_on(settings.get(_IGNORE_MARKS))),
     )
 
 
 def _is_on(text: str | None) -> bool:
-    """Whether a switch is on; as an argument it has no value, and the next one may follow."""
+    """Whether a switch is on; for an argument without a value ``text`` may be the next argument."""
     if text is None:
         return False
     return text == "" or text.startswith("--") or text.lower() == "true"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a node would offer with a layout, by the planner and what the cluster knows of it. Pure."""
+"""Forecast of a node's resources with a layout, by the planner, from its Node alone. Pure."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from mig.planner import MigPlan, plan
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayoutMeaning:
-    """What is asked for, and by what its name is looked up."""
+    """A desired layout, and the configurations in which its name is looked up."""
 
-    asked: str | InlineLayout
+    desired: str | InlineLayout
     configs: MigConfigs | None = None
-    """None: the default ones for the node's GPUs."""
+    """Configurations of the agents; None for the default ones of the node's GPUs."""
     unknown: str = ""
-    """Why a name's meaning is not known; empty where it is."""
+    """Why the configuration behind a name is not known; empty where it is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Foretold:
-    """One of three: what the node would offer, why its agent would refuse, what is not known."""
+    """Forecast for a node: its resources, or why its agent refuses, or why it is not known."""
 
     offers: Offers | None = None
     refused: str = ""
@@ -39,67 +39,72 @@ class Foretold:
     gpus: tuple[int, ...] = ()
     """Places of the GPUs that change, or may."""
     sets_modes: bool = False
-    """MIG is turned on or off on each of them, so nothing of them stays."""
+    """Whether MIG is turned on or off on each of these GPUs, so that no instance stays."""
 
 
 def foretold(meaning: LayoutMeaning, gpus: NodeGpus) -> Foretold:
-    """What becomes of the node's resources.
+    """Forecast the node's resources with the desired layout.
 
-    Nothing is guessed: where two readings of what is known differ, it is unknown.
+    Nothing is guessed: where the boards that the product may be lead to different results, the
+    forecast is unknown.
     """
-    if isinstance(meaning.asked, str) and meaning.unknown:
+    if isinstance(meaning.desired, str) and meaning.unknown:
         return Foretold(unknown=meaning.unknown)
     if gpus.unknown:
         return Foretold(unknown=gpus.unknown)
     boards = _boards(gpus)
     if not boards:
         return Foretold(unknown=f"{gpus.product} is not in gpuscape's table of GPUs with MIG")
-    found = [_of_board(meaning, gpus, board) for board in boards]
-    if any(each != found[0] for each in found):
+    forecasts = [_board_forecast(meaning, gpus, board) for board in boards]
+    if any(forecast != forecasts[0] for forecast in forecasts):
         return Foretold(unknown=f"boards of {gpus.product} differ in what this asks for")
-    return found[0]
+    return forecasts[0]
 
 
 def _boards(gpus: NodeGpus) -> list[tuple[MigGpu, ...]]:
-    """The node's GPUs, once for each board that the product may be."""
-    each = [
-        known_gpus(gpus.product, index=at, uuid=uuid, bus_id=bus_id, mig=bool(gpus.mig))
-        for at, (uuid, bus_id) in enumerate(zip(gpus.ids, gpus.bus_ids, strict=True))
+    """Describe the node's GPUs, once for each board that the product may be."""
+    boards_by_gpu = [
+        known_gpus(gpus.product, index=index, uuid=uuid, bus_id=bus_id, mig=bool(gpus.mig))
+        for index, (uuid, bus_id) in enumerate(zip(gpus.ids, gpus.bus_ids, strict=True))
     ]
-    return list(zip(*each, strict=True))
+    return list(zip(*boards_by_gpu, strict=True))
 
 
-def _of_board(meaning: LayoutMeaning, gpus: NodeGpus, board: Sequence[MigGpu]) -> Foretold:
+def _board_forecast(meaning: LayoutMeaning, gpus: NodeGpus, board: Sequence[MigGpu]) -> Foretold:
     try:
-        wanted = _wanted(meaning, board)
+        desired = _desired_layouts(meaning, board)
     except BadInput as error:
         return Foretold(refused=str(error))
-    if len(wanted) < len(board) and gpus.mig is not False:
+    if len(desired) < len(board) and gpus.mig is not False:
         why = "it leaves some GPUs as they are, and the cluster does not know how these are"
         return Foretold(unknown=why)
-    changing = [gpu for gpu in board if gpu.uuid in wanted and _may_change(gpus, wanted[gpu.uuid])]
+    changing = [
+        gpu for gpu in board if gpu.uuid in desired and _may_change(gpus, desired[gpu.uuid])
+    ]
     if gpus.mig is None:  # whether the mode has to change is the agent's to see
-        board = [replace(gpu, mode=_mode(wanted[gpu.uuid])) for gpu in board]
-    found = plan(board, wanted, {}, strategy=gpus.strategy)
-    if isinstance(found, MigPlan):
+        board = [replace(gpu, mode=_mode(desired[gpu.uuid])) for gpu in board]
+    plan_or_refusal = plan(board, desired, {}, strategy=gpus.strategy)
+    if isinstance(plan_or_refusal, MigPlan):
         return Foretold(
-            offers=found.allocatable or {},
+            offers=plan_or_refusal.allocatable or {},
             gpus=tuple(gpu.index for gpu in changing),
             sets_modes=gpus.mig is not None
-            and all(wanted[gpu.uuid].mig is not gpus.mig for gpu in changing),
+            and all(desired[gpu.uuid].mig is not gpus.mig for gpu in changing),
         )
-    return Foretold(refused="; ".join(dict.fromkeys(one.detail for one in found.obstacles)))
+    return Foretold(
+        refused="; ".join(dict.fromkeys(obstacle.detail for obstacle in plan_or_refusal.obstacles))
+    )
 
 
-def _wanted(meaning: LayoutMeaning, board: Sequence[MigGpu]) -> Mapping[str, GpuLayout]:
-    if isinstance(meaning.asked, InlineLayout):
-        return inline_layouts(meaning.asked, board)
-    return named_layouts(meaning.configs, meaning.asked, board)
+def _desired_layouts(meaning: LayoutMeaning, board: Sequence[MigGpu]) -> Mapping[str, GpuLayout]:
+    if isinstance(meaning.desired, InlineLayout):
+        return inline_layouts(meaning.desired, board)
+    return named_layouts(meaning.configs, meaning.desired, board)
 
 
-def _may_change(gpus: NodeGpus, wanted: GpuLayout) -> bool:
-    """Only of whole GPUs it is known that they are as they should be."""
-    return wanted.mig or gpus.mig is not False
+def _may_change(gpus: NodeGpus, layout: GpuLayout) -> bool:
+    """Whether the layout may change a GPU: only whole GPUs are known to need no change."""
+    return layout.mig or gpus.mig is not False
 
 
 def _mode(layout: GpuLayout) -> Mode:

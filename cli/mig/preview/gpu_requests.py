@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What pods, and the templates of what makes pods, ask of GPU resources. Pure."""
+"""GPU resources that pods, and the pod templates of workloads, request. Pure."""
 
 from __future__ import annotations
 
@@ -15,51 +15,51 @@ from kube.amounts.pod_requests import pod_requests
 from kube.api import Object
 from scheduler.filters.filter_objects import ConstrainedPod
 
-_MADE_BY_OTHERS: Final = ("CronJob", "JobSet")
-"""Controllers of Jobs, which are looked at themselves."""
-_SEEN_OTHERWISE: Final = ("Job", "JobSet", "Pod", "StatefulSet", "Deployment")
-"""Owners of Kueue's Workloads, which are looked at themselves."""
+_JOB_CONTROLLERS: Final = ("CronJob", "JobSet")
+"""Controllers of Jobs, whose own templates are read."""
+_WORKLOAD_OWNERS: Final = ("Job", "JobSet", "Pod", "StatefulSet", "Deployment")
+"""Owners of Kueue's Workloads, whose own templates are read."""
 _FINISHED: Final = ("Complete", "Failed", "Finished")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodTemplate:
-    """Pods that somebody makes, or would."""
+    """Pods of a workload, which run or may be created."""
 
     owner: str
     """``Kind namespace/name``."""
     count: int
-    """How many at once; at least 1, since what is scaled to none may be scaled up."""
+    """Number of pods at a time; at least 1, because a workload at 0 may be scaled up."""
     pod: ConstrainedPod
     asks: Mapping[str, int]
-    """GPU resources of one of them; not empty."""
+    """GPU resources of each pod; not empty."""
     rests: bool = False
-    """It is suspended, or scaled to none."""
+    """Whether the workload is suspended, or scaled to 0."""
 
 
 def constrained(pod: Mapping[str, Any]) -> ConstrainedPod | None:
-    """A pod as the scheduler's filters take it; None where it cannot be read."""
+    """Convert a pod for the scheduler's filters; None where it cannot be read."""
     try:
-        found = msgspec.convert(pod, ConstrainedPod)
-        pod_requests(found.spec)
+        constrained_pod = msgspec.convert(pod, ConstrainedPod)
+        pod_requests(constrained_pod.spec)
     except (msgspec.ValidationError, BadInput):
         return None
-    return found
+    return constrained_pod
 
 
 def gpu_asks(pod: ConstrainedPod) -> dict[str, int]:
-    """GPU resources that a pod asks for, as a whole. Raises BadInput."""
+    """GPU resources that a pod requests, all its containers together. Raises BadInput."""
     return gpu_amounts(pod_requests(pod.spec))
 
 
-def templates(kind: str, seen: Object) -> Iterator[PodTemplate]:
-    """The pods that an object of this kind makes; those alone that ask for GPU resources.
+def templates(kind: str, manifest: Object) -> Iterator[PodTemplate]:
+    """Pod templates of an object of this kind; only those that request GPU resources.
 
-    Nothing of what has ended, or of what another object looked at makes.
+    Empty where the object has ended, or belongs to another object that is read itself.
     """
-    meta, spec = seen["metadata"], seen.get("spec") or {}
+    meta, spec = manifest["metadata"], manifest.get("spec") or {}
     owner = f"{kind} {meta.get('namespace', '')}/{meta['name']}"
-    makes = _PARTS[kind](seen, spec)
+    makes = _PARTS[kind](manifest, spec)
     for count, template, rests in makes:
         pod_spec = template.get("spec") or {}
         if not asks_gpus(pod_spec):
@@ -74,7 +74,7 @@ def templates(kind: str, seen: Object) -> Iterator[PodTemplate]:
 
 
 _Parts = Iterator[tuple[int, Mapping[str, Any], bool]]
-"""How many pods, their template, and whether they are not made now."""
+"""Number of pods, their template, and whether they are suspended now."""
 
 
 def _replicated(_: Object, spec: Mapping[str, Any]) -> _Parts:
@@ -87,13 +87,13 @@ def _of_cron_job(_: Object, spec: Mapping[str, Any]) -> _Parts:
     yield _number(job, "parallelism"), job.get("template") or {}, rests
 
 
-def _of_job(seen: Object, spec: Mapping[str, Any]) -> _Parts:
-    if _owner_kind(seen) not in _MADE_BY_OTHERS and not _is_finished(seen):
+def _of_job(manifest: Object, spec: Mapping[str, Any]) -> _Parts:
+    if _owner_kind(manifest) not in _JOB_CONTROLLERS and not _is_finished(manifest):
         yield _number(spec, "parallelism"), spec.get("template") or {}, bool(spec.get("suspend"))
 
 
-def _of_job_set(seen: Object, spec: Mapping[str, Any]) -> _Parts:
-    if (seen.get("status") or {}).get("terminalState"):
+def _of_job_set(manifest: Object, spec: Mapping[str, Any]) -> _Parts:
+    if (manifest.get("status") or {}).get("terminalState"):
         return
     for part in spec.get("replicatedJobs") or ():
         job = (part.get("template") or {}).get("spec") or {}
@@ -101,10 +101,10 @@ def _of_job_set(seen: Object, spec: Mapping[str, Any]) -> _Parts:
         yield count, job.get("template") or {}, bool(spec.get("suspend"))
 
 
-def _of_workload(seen: Object, spec: Mapping[str, Any]) -> _Parts:
-    if _owner_kind(seen) in _SEEN_OTHERWISE or _is_finished(seen):
+def _of_workload(manifest: Object, spec: Mapping[str, Any]) -> _Parts:
+    if _owner_kind(manifest) in _WORKLOAD_OWNERS or _is_finished(manifest):
         return
-    rests = not (seen.get("status") or {}).get("admission")
+    rests = not (manifest.get("status") or {}).get("admission")
     for part in spec.get("podSets") or ():
         yield _number(part, "count"), part.get("template") or {}, rests
 
@@ -120,16 +120,19 @@ _PARTS: Final = {
 
 
 def _number(values: Mapping[str, Any], key: str) -> int:
-    """What the API server takes for 1 where it is not written."""
-    found = values.get(key)
-    return 1 if found is None else int(found)
+    """A number that defaults to 1, as the API server has it."""
+    count = values.get(key)
+    return 1 if count is None else int(count)
 
 
-def _owner_kind(seen: Object) -> str:
-    owners = seen["metadata"].get("ownerReferences") or ()
-    return str(next((it.get("kind", "") for it in owners if it.get("controller")), ""))
+def _owner_kind(manifest: Object) -> str:
+    owners = manifest["metadata"].get("ownerReferences") or ()
+    return str(next((owner.get("kind", "") for owner in owners if owner.get("controller")), ""))
 
 
-def _is_finished(seen: Object) -> bool:
-    conditions = (seen.get("status") or {}).get("conditions") or ()
-    return any(it.get("type") in _FINISHED and it.get("status") == "True" for it in conditions)
+def _is_finished(manifest: Object) -> bool:
+    conditions = (manifest.get("status") or {}).get("conditions") or ()
+    return any(
+        condition.get("type") in _FINISHED and condition.get("status") == "True"
+        for condition in conditions
+    )

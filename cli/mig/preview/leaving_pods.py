@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which pods a rollout waits for, or would evict, and what eviction would say of each. Pure."""
+"""Pods that a rollout waits for or would evict, and what blocks their eviction. Pure."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ _ENDED = ("Succeeded", "Failed")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeavingPods:
-    """The pods of one Node that changes."""
+    """Pods of a Node that changes, which have to leave it."""
 
     node: str
     drain: str
-    """How they leave; empty: not known, as the coordinator has it."""
+    """Drain mode of the Node; empty where it is the coordinator's, and not known."""
     exact: bool
-    """They are those in the way, by the node's agent; else some of them may not be in the way."""
+    """Whether all of the pods block the change, from the node's agent; else some may not."""
     pods: tuple[str, ...]
     """``namespace/name``, sorted."""
     plan: DrainPlan
-    """What the coordinator would decide where it may evict, with its defaults."""
+    """Decision of the coordinator where it may evict pods, with its defaults."""
 
     @property
     def may_go(self) -> int:
-        """How many eviction would take; 0 where one of them keeps all."""
+        """Number of pods that would be evicted; 0 where a single pod blocks the eviction of all."""
         return len(self.plan.evict)
 
     @property
     def is_blocked(self) -> bool:
-        """Eviction would take none of them."""
+        """Whether a pod blocks the eviction of all."""
         return bool(self.plan.blockers)
 
 
@@ -54,10 +54,10 @@ def leaving_pods(
     terms: DrainTerms,
     now: float | None,
 ) -> tuple[LeavingPods, ...]:
-    """One for each Node that changes; ``pods``: all of the cluster; ``owners``: by UID.
+    """Pods that leave each Node that changes; ``pods``: all of the cluster; ``owners``: by UID.
 
-    ``holders``: of Nodes whose agent says so, key of a pod to the mask of the GPUs that it has;
-    ``terms``: what the coordinator may evict; ``now``: seconds since 1970, where known.
+    ``holders``: Node to key of a pod to the mask of its GPUs, where the Node's agent reports it;
+    ``terms``: pods that the coordinator may evict; ``now``: seconds since 1970, where known.
     """
     bound: dict[str, list[Object]] = {}
     for pod in pods:
@@ -65,23 +65,31 @@ def leaving_pods(
         if node and asks_gpus(pod.get("spec") or {}):
             bound.setdefault(node, []).append(pod)
     return tuple(
-        _leaving(one, bound.get(one.node, []), budgets, owners, holders.get(one.node), terms, now)
-        for one in previews
-        if one.fate is NodeFate.CHANGES
+        _leaving(
+            preview,
+            bound.get(preview.node, []),
+            budgets,
+            owners,
+            holders.get(preview.node),
+            terms,
+            now,
+        )
+        for preview in previews
+        if preview.fate is NodeFate.CHANGES
     )
 
 
-def with_refusals(found: LeavingPods, refused: Iterable[DrainBlocker]) -> LeavingPods:
-    """The same, where the API server has refused evictions in a dry run: then none may go."""
-    blockers = tuple(refused)
+def with_refusals(leaving: LeavingPods, refusals: Iterable[DrainBlocker]) -> LeavingPods:
+    """Add evictions that the API server refused in a dry run; then no pod is evicted."""
+    blockers = tuple(refusals)
     if not blockers:
-        return found
-    return replace(found, plan=replace(found.plan, evict=(), blockers=blockers))
+        return leaving
+    return replace(leaving, plan=replace(leaving.plan, evict=(), blockers=blockers))
 
 
-def evictable(found: Iterable[LeavingPods]) -> list[DrainPod]:
-    """Pods whose eviction the API server can be asked about."""
-    return [pod for one in found for pod in one.plan.evict]
+def evictable(leaving: Iterable[LeavingPods]) -> list[DrainPod]:
+    """Pods whose eviction can be tried in a dry run."""
+    return [pod for node_pods in leaving for pod in node_pods.plan.evict]
 
 
 def _leaving(
@@ -89,20 +97,20 @@ def _leaving(
     pods: Sequence[Object],
     budgets: Sequence[Object],
     owners: Mapping[str, Object],
-    held: Mapping[str, int] | None,
+    gpu_masks: Mapping[str, int] | None,
     terms: DrainTerms,
     now: float | None,
 ) -> LeavingPods:
     present = [pod for pod in pods if (pod.get("status") or {}).get("phase") not in _ENDED]
     names = {_name(pod): _key(pod) for pod in present}
-    in_the_way, exact = _in_the_way(preview, frozenset(names.values()), held)
-    wanted = sorted(name for name, key in names.items() if key in in_the_way)
+    in_the_way, exact = _in_the_way(preview, frozenset(names.values()), gpu_masks)
+    names_in_the_way = sorted(name for name, key in names.items() if key in in_the_way)
     request = MigRequestAnnotation(
         v=VERSION,
         request=_NO_ID,
         plan=_NO_ID,
         gpus=(0,),
-        pods=tuple(sorted(names[name] for name in wanted)),
+        pods=tuple(sorted(names[name] for name in names_in_the_way)),
         others=tuple(sorted(key for key in names.values() if key not in in_the_way)),
     )
     plan = plan_drain(
@@ -116,25 +124,27 @@ def _leaving(
         node=preview.node,
         drain=preview.drain,
         exact=exact,
-        pods=tuple(wanted),
+        pods=tuple(names_in_the_way),
         plan=plan,
     )
 
 
 def _in_the_way(
-    preview: NodePreview, present: frozenset[str], held: Mapping[str, int] | None
+    preview: NodePreview, present: frozenset[str], gpu_masks: Mapping[str, int] | None
 ) -> tuple[frozenset[str], bool]:
-    """Keys of those that are, or may be, in the way; and whether all of them are.
+    """Keys of the pods that block the change or may block it; and whether all of them do.
 
-    A pod of which the agent does not say yet what it has may have anything.
+    A pod that the agent does not report yet may have any GPU.
     """
     if preview.pods is not None:
         return preview.pods, True
-    if held is None or preview.gpus is None:
+    if gpu_masks is None or preview.gpus is None:
         return present, False
     changing = sum(1 << place for place in preview.gpus)
-    found = frozenset(key for key in present if key not in held or held[key] & changing)
-    return found, preview.sets_modes and present <= held.keys()
+    blocking = frozenset(
+        key for key in present if key not in gpu_masks or gpu_masks[key] & changing
+    )
+    return blocking, preview.sets_modes and present <= gpu_masks.keys()
 
 
 def _name(pod: Object) -> str:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a Node's labels, annotations and status tell of its GPUs, and what they leave open. Pure."""
+"""GPUs of a Node, from its labels, annotations and status. Pure."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from kube.api import Object
 
 _COUNTS: Final = keys.MODEL_COUNT_FAMILY.removesuffix("<model>")
 _IS_CUT: Final = "-MIG-"
-"""In the product's label where the strategy ``single`` describes MIG devices by it."""
+"""Mark in the product label of MIG devices, which the strategy ``single`` writes."""
 Offers = Mapping[str, int]
-"""GPU resource to devices; what is 0 is not in it."""
+"""GPU resource to number of devices; without resources that have none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,22 +26,22 @@ class NodeGpus:
     """The GPUs of one Node, as far as the cluster knows them."""
 
     ids: tuple[str, ...] = ()
-    """UUIDs by place; empty where they are not known."""
+    """UUIDs in the order of the GPUs' places; empty where they are not known."""
     bus_ids: tuple[str, ...] = ()
     product: str = ""
-    """Of all of them; empty where that is not known."""
+    """Product name of all GPUs; empty where it is not known, or differs."""
     strategy: MigStrategy | None = None
-    """The device plugin's; None: not known."""
+    """The device plugin's MIG strategy; None where it is not known."""
     mig: bool | None = None
-    """MIG is on for all of them, or for none; None: for a part, or not known."""
+    """Whether MIG is on for all GPUs; None where it is on for some of them, or not known."""
     offers: Offers
-    """Allocatable now."""
+    """Resources that are allocatable now."""
     unknown: str = ""
-    """Why nothing can be planned by this; empty where it can."""
+    """Why these GPUs cannot be planned for; empty where they can."""
 
 
 def node_gpus(node: Object) -> NodeGpus:
-    """What the Node tells. Never raises: what cannot be read is named in ``unknown``."""
+    """Read the GPUs of a Node. Never raises: what cannot be read is named in ``unknown``."""
     labels: Mapping[str, str] = node["metadata"].get("labels") or {}
     offers = gpu_offers(node)
     strategy = _strategy(labels)
@@ -65,12 +65,12 @@ def node_gpus(node: Object) -> NodeGpus:
 
 
 def gpu_offers(node: Object, part: str = "allocatable") -> Offers:
-    """GPU resources in a Node's status; amounts that are none count as 0."""
+    """GPU resources in a Node's status; an amount that is not a number counts as 0."""
     return gpu_amounts(((node.get("status") or {}).get(part)) or {})
 
 
 def _strategy(labels: Mapping[str, str]) -> MigStrategy | None:
-    """The label is left out for ``none``, by whoever writes the others."""
+    """MIG strategy from the label, which is absent for ``none``; None where it is not known."""
     if keys.MIG_CAPABLE not in labels:
         return None
     try:
@@ -83,19 +83,19 @@ def _topology(node: Object) -> TopologyAnnotation | None:
     text = (node["metadata"].get("annotations") or {}).get(keys.TOPOLOGY)
     if text is None:
         return None
-    found = topology_annotation.decode(text)
-    if found is None:
+    topology = topology_annotation.decode(text)
+    if topology is None:
         raise BadInput(f"annotation {keys.TOPOLOGY} is of another major version of gpuscape")
-    return found
+    return topology
 
 
-def _product(labels: Mapping[str, str], gpus: int) -> str:
-    """The one model that all GPUs are of; empty where there are several, or some are not seen."""
+def _product(labels: Mapping[str, str], gpu_count: int) -> str:
+    """Model of all GPUs; empty where there are several models, or GPUs without a label."""
     models = {key.removeprefix(_COUNTS): n for key, n in labels.items() if key.startswith(_COUNTS)}
     if len(models) != 1:
         return ""
     ((model, count),) = models.items()
-    return model if count == str(gpus) else ""
+    return model if count == str(gpu_count) else ""
 
 
 def _unknown(
@@ -121,13 +121,18 @@ def _unknown(
 
 
 def _mig(
-    node: Object, labels: Mapping[str, str], strategy: MigStrategy | None, gpus: int
+    node: Object, labels: Mapping[str, str], strategy: MigStrategy | None, gpu_count: int
 ) -> bool | None:
-    """By what the device plugin has registered, sick devices too."""
-    there = gpu_offers(node, "capacity")
+    """Whether MIG is on for all GPUs, by the resources that the device plugin has registered.
+
+    Unhealthy devices count too. None where it is on for some GPUs, or not known.
+    """
+    capacity = gpu_offers(node, "capacity")
     if strategy is MigStrategy.SINGLE and _IS_CUT in labels.get(keys.GPU_PRODUCT, ""):
         return True
-    if strategy in (MigStrategy.SINGLE, MigStrategy.MIXED) and there == {GPU_RESOURCE: gpus}:
+    if strategy in (MigStrategy.SINGLE, MigStrategy.MIXED) and capacity == {
+        GPU_RESOURCE: gpu_count
+    }:
         return False
-    is_cut = strategy is MigStrategy.MIXED and bool(there) and GPU_RESOURCE not in there
+    is_cut = strategy is MigStrategy.MIXED and bool(capacity) and GPU_RESOURCE not in capacity
     return True if is_cut else None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What becomes of each Node that a rollout is for, and of the resources of the cluster. Pure."""
+"""Preview of a rollout for each Node, and for the resources of the cluster. Pure."""
 
 from __future__ import annotations
 
@@ -37,146 +37,153 @@ _AGREED: Final = (MigPhase.PLANNED, MigPhase.WAITING, MigPhase.CHANGING)
 
 
 class NodeFate(StrEnum):
-    """What becomes of a Node."""
+    """Result of a rollout for a Node."""
 
     CHANGES = "changes"
     SAME = "unchanged"
-    """It has, or offers, what is asked for."""
+    """The Node has the layout, or offers its resources already."""
     OUT = "left-out"
-    """Nothing happens now, for a reason that is not the layout's."""
+    """Nothing happens to the Node now, for a reason other than the layout."""
     REFUSED = "refused"
-    """Its agent would refuse the layout."""
+    """The Node's agent would refuse the layout."""
     UNKNOWN = "unknown"
-    """It would be asked; what comes of it cannot be told."""
+    """The Node would get the layout, and it is not known with which result."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodePreview:
-    """One Node."""
+    """Preview of a rollout for a Node."""
 
     node: str
     fate: NodeFate
     why: str = ""
     now: Offers
     then: Offers | None = None
-    """What it would offer; None where that is not known, or nothing changes."""
+    """Resources that the Node would offer; None where they are not known, or do not change."""
     by_agent: bool = False
-    """The node's agent has said so; else it is worked out by labels and tables."""
+    """Whether the preview is the agent's own plan; else it follows from labels and tables."""
     pods: frozenset[str] | None = None
-    """Keys of the pods in the way, by the agent; None: it has not been asked."""
+    """Keys of the pods that block the change, from the agent; None where it has no plan for it."""
     gpus: frozenset[int] | None = None
-    """Places of the GPUs that change, or may; None: not known."""
+    """Places of the GPUs that change or may change; None where they are not known."""
     sets_modes: bool = False
-    """MIG is turned on or off on each of these: whoever has one of them is in the way."""
+    """Whether MIG is turned on or off on each of these GPUs: then any user of one blocks it."""
     drain: str = ""
-    """How pods leave; empty: not known, as the coordinator has it."""
+    """Drain mode; empty where it is the coordinator's, and not known."""
 
     @property
     def after(self) -> Offers:
-        """What it offers in the end, as far as that is known."""
+        """Resources that the Node offers after the rollout, as far as they are known."""
         return self.now if self.then is None else self.then
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NodesAsked:
-    """What all Nodes of a rollout have in common."""
+class RolloutRequest:
+    """Request of a rollout: what it writes to all of its Nodes, and the settings that apply."""
 
     text: str
-    """The layout as it is written to them."""
+    """The layout as it is written to the Nodes."""
     meaning: LayoutMeaning
     drain: str = ""
-    """Written too; empty: the Nodes keep theirs."""
+    """Drain mode that is written to the Nodes; empty where they keep their own."""
     usual_drain: str = ""
-    """The coordinator's, where a Node has none; empty: not known."""
+    """The coordinator's drain mode, for Nodes without one; empty where it is not known."""
     mode: str | None = None
-    """The agents' ``mig-mode``; None: not known."""
+    """Setting ``mig-mode`` of the agents; None where it is not known."""
 
 
 def node_preview(
-    node: Object, asked: NodesAsked, *, pods: Collection[str], slice_drivers: Collection[str]
+    node: Object, rollout: RolloutRequest, *, pods: Collection[str], slice_drivers: Collection[str]
 ) -> NodePreview:
-    """What becomes of one Node; ``pods``: ``namespace/name`` of those on it."""
-    seen = node_of(node, _PREFIXES)
+    """Preview a rollout for a Node; ``pods``: ``namespace/name`` of the pods on it."""
+    mig_node = node_of(node, _PREFIXES)
     gpus = node_gpus(node)
-    drain = asked.drain or seen.drain or asked.usual_drain
-    out = _out(node, seen, asked, pods, slice_drivers)
-    if out:
-        return NodePreview(node=seen.name, fate=NodeFate.OUT, why=out, now=gpus.offers, drain=drain)
-    found = _by_agent(node, seen, gpus, asked) or _by_tables(seen, gpus, asked)
-    return replace(found, drain=drain, why=_with_policy(found.why, node, asked))
+    drain = rollout.drain or mig_node.drain or rollout.usual_drain
+    skip_reason = _skip_reason(node, mig_node, rollout, pods, slice_drivers)
+    if skip_reason:
+        return NodePreview(
+            node=mig_node.name, fate=NodeFate.OUT, why=skip_reason, now=gpus.offers, drain=drain
+        )
+    preview = _by_agent(node, mig_node, gpus, rollout) or _by_tables(mig_node, gpus, rollout)
+    return replace(preview, drain=drain, why=_with_policy(preview.why, node, rollout))
 
 
 def offered(nodes: Iterable[Object], previews: Sequence[NodePreview]) -> tuple[Offers, Offers]:
-    """What all Nodes of the cluster offer together, now and then."""
-    then = {one.node: one.after for one in previews}
+    """Resources of all Nodes of the cluster together, now and after the rollout."""
+    offers_then = {preview.node: preview.after for preview in previews}
     now_sum: Counter[str] = Counter()
     then_sum: Counter[str] = Counter()
     for node in nodes:
         offers = gpu_offers(node)
         now_sum.update(offers)
-        then_sum.update(then.get(node["metadata"]["name"], offers))
+        then_sum.update(offers_then.get(node["metadata"]["name"], offers))
     return dict(sorted(now_sum.items())), dict(sorted(then_sum.items()))
 
 
-def _out(
+def _skip_reason(
     node: Object,
-    seen: MigNode,
-    asked: NodesAsked,
+    mig_node: MigNode,
+    rollout: RolloutRequest,
     pods: Collection[str],
     slice_drivers: Collection[str],
 ) -> str:
-    """Why nothing happens there now; empty where something may."""
+    """Why nothing happens to the Node now; empty where something may."""
     metadata: dict[str, Any] = node["metadata"]
     if (metadata.get("labels") or {}).get(keys.MIG_CAPABLE) == "false":
         return "none of its GPUs has MIG"
-    others = other_managers(metadata, pods=pods, slice_drivers=slice_drivers)
-    if others:
-        return f"{' and '.join(others)} manages MIG there"
-    if seen.status is None:
+    managers = other_managers(metadata, pods=pods, slice_drivers=slice_drivers)
+    if managers:
+        return f"{' and '.join(managers)} manages MIG there"
+    if mig_node.status is None:
         return "no agent looks after MIG there"
-    if seen.away is not None:
-        return _AWAY[seen.away]
-    if seen.unschedulable and seen.grant is None:
+    if mig_node.away is not None:
+        return _AWAY[mig_node.away]
+    if mig_node.unschedulable and mig_node.grant is None:
         return "it is cordoned by somebody: it waits for the end of that"
-    if asked.mode is not None and asked.mode != "enforce":
-        word = "only plans" if asked.mode == OBSERVE else "does not look"
-        return f"its agent {word} (mig-mode {asked.mode})"
+    if rollout.mode is not None and rollout.mode != "enforce":
+        word = "only plans" if rollout.mode == OBSERVE else "does not look"
+        return f"its agent {word} (mig-mode {rollout.mode})"
     return ""
 
 
-def _by_agent(node: Object, seen: MigNode, gpus: NodeGpus, asked: NodesAsked) -> NodePreview | None:
-    """What the agent says of this very wish; None where it has not been asked for that."""
-    status = seen.status
+def _by_agent(
+    node: Object, mig_node: MigNode, gpus: NodeGpus, rollout: RolloutRequest
+) -> NodePreview | None:
+    """Preview from the agent's status; None where the status is not about this layout."""
+    status = mig_node.status
     annotations = node["metadata"].get("annotations") or {}
-    if status is None or annotations.get(keys.MIG_LAYOUT) != asked.text:
+    if status is None or annotations.get(keys.MIG_LAYOUT) != rollout.text:
         return None
-    if status.wish != wish_digest(RequestSource.ANNOTATION, asked.text):
+    if status.wish != wish_digest(RequestSource.ANNOTATION, rollout.text):
         return None  # not judged yet
     if status.phase == MigPhase.UNCHANGED:
-        return _preview(seen, gpus, NodeFate.SAME, "it has this layout", by_agent=True)
+        return _preview(mig_node, gpus, NodeFate.SAME, "it has this layout", by_agent=True)
     if status.phase == MigPhase.REFUSED:
-        return _preview(seen, gpus, NodeFate.REFUSED, status.reason, by_agent=True)
+        return _preview(mig_node, gpus, NodeFate.REFUSED, status.reason, by_agent=True)
     if status.phase in _AGREED:
-        return _planned(seen, gpus, status, seen.request, asked)
+        return _planned(mig_node, gpus, status, mig_node.request, rollout)
     return None
 
 
 def _planned(
-    seen: MigNode,
+    mig_node: MigNode,
     gpus: NodeGpus,
     status: MigStatusAnnotation,
     request: MigRequestAnnotation | None,
-    asked: NodesAsked,
+    rollout: RolloutRequest,
 ) -> NodePreview:
-    """The agent knows the way; what the node offers then it says where it knows the strategy."""
+    """Preview of a change that the agent has planned.
+
+    The agent reports the resources where it knows the strategy; else they are forecast here.
+    """
     offers: Offers | None = dict(request.offers) if request and request.offers else None
     if offers is None:
-        offers = foretold(asked.meaning, gpus).offers
+        offers = foretold(rollout.meaning, gpus).offers
     why = f"asked for already: {status.phase}"
     if request is not None and request.programs:
         why += f"; in its way: {', '.join(request.programs)}"
     return NodePreview(
-        node=seen.name,
+        node=mig_node.name,
         fate=NodeFate.CHANGES,
         why=why,
         now=gpus.offers,
@@ -186,42 +193,47 @@ def _planned(
     )
 
 
-def _by_tables(seen: MigNode, gpus: NodeGpus, asked: NodesAsked) -> NodePreview:
-    found = foretold(asked.meaning, gpus)
-    if found.refused:
-        return _preview(seen, gpus, NodeFate.REFUSED, found.refused)
-    if found.offers is None:
-        return _preview(seen, gpus, NodeFate.UNKNOWN, found.unknown)
-    if found.offers == gpus.offers:
-        return _preview(seen, gpus, NodeFate.SAME, "it offers the same already")
+def _by_tables(mig_node: MigNode, gpus: NodeGpus, rollout: RolloutRequest) -> NodePreview:
+    forecast = foretold(rollout.meaning, gpus)
+    if forecast.refused:
+        return _preview(mig_node, gpus, NodeFate.REFUSED, forecast.refused)
+    if forecast.offers is None:
+        return _preview(mig_node, gpus, NodeFate.UNKNOWN, forecast.unknown)
+    if forecast.offers == gpus.offers:
+        return _preview(mig_node, gpus, NodeFate.SAME, "it offers the same already")
     return NodePreview(
-        node=seen.name,
+        node=mig_node.name,
         fate=NodeFate.CHANGES,
-        why=_partly(found, gpus),
+        why=_changed_gpus_note(forecast, gpus),
         now=gpus.offers,
-        then=found.offers,
-        gpus=frozenset(found.gpus),
-        sets_modes=found.sets_modes,
+        then=forecast.offers,
+        gpus=frozenset(forecast.gpus),
+        sets_modes=forecast.sets_modes,
     )
 
 
-def _with_policy(why: str, node: Object, asked: NodesAsked) -> str:
-    """The fleet policy never replaces what a person wrote."""
+def _with_policy(why: str, node: Object, rollout: RolloutRequest) -> str:
+    """Add a note where the rollout takes the Node's layout out of the fleet policy's hands.
+
+    The fleet policy never replaces a layout that a person has written.
+    """
     annotations = node["metadata"].get("annotations") or {}
     mark = annotations.get(keys.MIG_POLICY)
-    if mark is None or annotations.get(keys.MIG_LAYOUT) == asked.text:
+    if mark is None or annotations.get(keys.MIG_LAYOUT) == rollout.text:
         return why
-    taken = f"its layout is the fleet policy's ({mark.partition('/')[0]}), and would be so no more"
-    return f"{why}; {taken}" if why else taken
+    policy_note = (
+        f"its layout is the fleet policy's ({mark.partition('/')[0]}), and would be so no more"
+    )
+    return f"{why}; {policy_note}" if why else policy_note
 
 
-def _partly(found: Foretold, gpus: NodeGpus) -> str:
-    if len(found.gpus) == len(gpus.ids):
+def _changed_gpus_note(forecast: Foretold, gpus: NodeGpus) -> str:
+    if len(forecast.gpus) == len(gpus.ids):
         return ""
-    return f"GPUs {', '.join(map(str, found.gpus))} of {len(gpus.ids)}"
+    return f"GPUs {', '.join(map(str, forecast.gpus))} of {len(gpus.ids)}"
 
 
 def _preview(
-    seen: MigNode, gpus: NodeGpus, fate: NodeFate, why: str, *, by_agent: bool = False
+    mig_node: MigNode, gpus: NodeGpus, fate: NodeFate, why: str, *, by_agent: bool = False
 ) -> NodePreview:
-    return NodePreview(node=seen.name, fate=fate, why=why, now=gpus.offers, by_agent=by_agent)
+    return NodePreview(node=mig_node.name, fate=fate, why=why, now=gpus.offers, by_agent=by_agent)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who finds no node any more after a rollout, and who finds one then. Pure.
+"""Pods that find no node any more after a rollout, and pods that find one then. Pure.
 
 Pods are judged one by one, by kube-scheduler's filters for one node (name, selector, taints,
 resources): where two could go to one free device, both are said to fit. Whether a node could ever
@@ -31,13 +31,13 @@ from scheduler.filters.filter_objects import (
 from scheduler.filters.resource_fit import NodeLoad
 
 _PART: Final = 16
-"""Nodes that are filtered at once, where one that fits is enough."""
+"""Number of nodes that are filtered at once, where a single fitting one is enough."""
 _PASSING: Final = "node.kubernetes.io/"
-"""Of taints that come with a cordon and with a node's condition, and go with it."""
+"""Prefix of taints that come and go with a cordon or with a condition of the node."""
 
 
 class NodeSet:
-    """Nodes that pods are judged against; equal pods are judged once."""
+    """Nodes that pods are filtered for; the result for equal pods is computed once."""
 
     def __init__(self, nodes: Iterable[CandidateNode], loads: Mapping[str, NodeLoad]) -> None:
         self._nodes = [(node, _offers(node)) for node in nodes]
@@ -49,19 +49,21 @@ class NodeSet:
         """Whether a node can take the pod."""
         key = _key(pod)
         if key not in self._fits:
-            able = self._able(gpu_asks(pod))
-            parts = (able[at : at + _PART] for at in range(0, len(able), _PART))
+            able = self._nodes_with_devices(gpu_asks(pod))
+            parts = (able[start : start + _PART] for start in range(0, len(able), _PART))
             self._fits[key] = any(
                 node_filters.filtered(pod, part, self._loads).candidates for part in parts
             )
         return self._fits[key]
 
     def places(self, pod: ConstrainedPod) -> int:
-        """For how many such pods the nodes have devices, if they are empty."""
+        """Number of such pods for which the nodes have devices, if they are empty."""
         key = _key(pod)
         if key not in self._places:
             asks = gpu_asks(pod)
-            able = set(node_filters.filtered(pod, self._able(asks), self._loads).candidates)
+            able = set(
+                node_filters.filtered(pod, self._nodes_with_devices(asks), self._loads).candidates
+            )
             self._places[key] = sum(
                 min(offers[name] // count for name, count in asks.items())
                 for node, offers in self._nodes
@@ -69,8 +71,8 @@ class NodeSet:
             )
         return self._places[key]
 
-    def _able(self, asks: Mapping[str, int]) -> list[CandidateNode]:
-        """Nodes with enough devices, whoever has them: a cheap look before the filters."""
+    def _nodes_with_devices(self, asks: Mapping[str, int]) -> list[CandidateNode]:
+        """Nodes with enough devices, free or in use: a cheap check before the filters."""
         return [
             node
             for node, offers in self._nodes
@@ -80,58 +82,58 @@ class NodeSet:
 
 @dataclass(frozen=True, kw_only=True)
 class GpuNodes:
-    """The nodes that offer GPUs, now and then, as the scheduler's filters take them."""
+    """Nodes that offer GPUs, now and after the rollout, as the scheduler's filters take them."""
 
     now: tuple[CandidateNode, ...]
-    """As they are, cordons and taints included."""
+    """The nodes as they are now, cordons and taints included."""
     then: tuple[CandidateNode, ...]
-    """The same nodes, in the same order."""
+    """The nodes with their resources after the rollout, in the order of ``now``."""
     gained: frozenset[str]
-    """Resources of which the cluster, or a node, offers more then."""
+    """Resources of which a node offers more after the rollout."""
     lost: frozenset[str]
-    """Of which there is less."""
+    """Resources of which a node offers less after the rollout."""
 
     @cached_property
     def empty_now(self) -> NodeSet:
-        """Those of ``now`` empty, and without what passes: cordons, taints of their condition."""
-        return NodeSet(map(_lasting, self.now), {})
+        """Nodes of ``now`` without pods, cordons, and taints that come from a condition."""
+        return NodeSet(map(_without_passing_taints, self.now), {})
 
     @cached_property
     def empty_then(self) -> NodeSet:
-        """The same of ``then``."""
-        return NodeSet(map(_lasting, self.then), {})
+        """Nodes of ``then`` without pods, cordons, and taints that come from a condition."""
+        return NodeSet(map(_without_passing_taints, self.then), {})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StarvedWorkload:
-    """What makes pods that would find fewer places than it wants."""
+    """Workload whose pods would find fewer places than there are pods."""
 
     owner: str
     """``Kind namespace/name``."""
     asks: Mapping[str, int]
-    """Of each of its pods."""
+    """GPU resources that each of its pods requests."""
     pods: int
     places_now: int
-    """On empty nodes."""
+    """Number of its pods that empty nodes have devices for, now."""
     places_then: int
     rests: bool
-    """It is suspended, or scaled to none."""
+    """Whether the workload is suspended, or scaled to 0."""
 
 
 class PodChance(StrEnum):
-    """What a rollout changes for one pod."""
+    """Effect of a rollout on a pod."""
 
     FITS_THEN = "fits-then"
-    """It is pending, and would find a free node."""
+    """The pod is pending, and would find a free node."""
     NEVER_THEN = "never-then"
-    """It is pending, and no node could take it any more, not even an empty one."""
+    """The pod is pending, and no node could take it any more, not even an empty node."""
     NO_WAY_BACK = "no-way-back"
-    """It would have to leave, and no node could take it then."""
+    """The pod would have to leave, and no node could take it then."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodOutlook:
-    """A pod for which something changes."""
+    """A pod, and the effect of a rollout on it."""
 
     pod: str
     """``namespace/name``."""
@@ -140,83 +142,97 @@ class PodOutlook:
 
 
 def gpu_nodes(nodes: Iterable[Object], after: Mapping[str, Offers]) -> GpuNodes:
-    """``after``: what Nodes offer then, by name; others offer what they do now."""
+    """Nodes with GPUs, now and after a rollout.
+
+    ``after``: resources then by Node name; a Node that is not in it keeps its own.
+    """
     now, then = [], []
     gained, lost = set[str](), set[str]()
     for node in nodes:
         offers = gpu_offers(node)
-        wanted = after.get(node["metadata"]["name"], offers)
-        if not offers and not wanted:
+        offers_then = after.get(node["metadata"]["name"], offers)
+        if not offers and not offers_then:
             continue
-        seen = msgspec.convert(node, CandidateNode)
-        now.append(seen)
-        then.append(seen if wanted == offers else _offering(seen, offers, wanted))
-        for name in offers.keys() | wanted.keys():
-            if wanted.get(name, 0) > offers.get(name, 0):
+        candidate = msgspec.convert(node, CandidateNode)
+        now.append(candidate)
+        then.append(
+            candidate if offers_then == offers else _with_offers(candidate, offers, offers_then)
+        )
+        for name in offers.keys() | offers_then.keys():
+            if offers_then.get(name, 0) > offers.get(name, 0):
                 gained.add(name)
-            elif wanted.get(name, 0) < offers.get(name, 0):
+            elif offers_then.get(name, 0) < offers.get(name, 0):
                 lost.add(name)
     return GpuNodes(
         now=tuple(now), then=tuple(then), gained=frozenset(gained), lost=frozenset(lost)
     )
 
 
-def starved(found: Iterable[PodTemplate], nodes: GpuNodes) -> list[StarvedWorkload]:
-    """Those for whose pods there are fewer places than pods, and fewer than now."""
-    short = []
-    for one in found:
-        if nodes.lost.isdisjoint(one.asks):
+def starved(templates: Iterable[PodTemplate], nodes: GpuNodes) -> list[StarvedWorkload]:
+    """Workloads with fewer places than pods after the rollout, and fewer places than now."""
+    short_workloads = []
+    for template in templates:
+        if nodes.lost.isdisjoint(template.asks):
             continue
-        then = nodes.empty_then.places(one.pod)
-        if then >= one.count or (now := nodes.empty_now.places(one.pod)) <= then:
+        then = nodes.empty_then.places(template.pod)
+        if then >= template.count or (now := nodes.empty_now.places(template.pod)) <= then:
             continue
-        short.append(
+        short_workloads.append(
             StarvedWorkload(
-                owner=one.owner,
-                asks=one.asks,
-                pods=one.count,
+                owner=template.owner,
+                asks=template.asks,
+                pods=template.count,
                 places_now=now,
                 places_then=then,
-                rests=one.rests,
+                rests=template.rests,
             )
         )
-    return sorted(short, key=lambda one: one.owner)
+    return sorted(short_workloads, key=lambda workload: workload.owner)
 
 
 def outlooks(
     pods: Sequence[Object], nodes: GpuNodes, leaving: Mapping[str, Collection[str]]
 ) -> list[PodOutlook]:
-    """Pods for which something changes; ``leaving``: Node to ``namespace/name`` of those that
-    would have to leave."""
-    gone = {name for names in leaving.values() for name in names}
-    held: dict[str, dict[str, Amounts]] = {}
+    """Pods on which a rollout has an effect.
+
+    ``leaving``: Node to ``namespace/name`` of its pods that would have to leave.
+    """
+    leaving_names = {name for names in leaving.values() for name in names}
+    amounts_by_node: dict[str, dict[str, Amounts]] = {}
     waiting: list[tuple[str, ConstrainedPod]] = []
-    going: list[tuple[str, ConstrainedPod]] = []
+    leaving_pods: list[tuple[str, ConstrainedPod]] = []
     for pod in pods:
-        seen = constrained(pod)
-        if seen is None or seen.has_ended:
+        constrained_pod = constrained(pod)
+        if constrained_pod is None or constrained_pod.has_ended:
             continue
-        name = f"{seen.metadata.namespace}/{seen.metadata.name}"
-        node = seen.spec.node_name
+        name = f"{constrained_pod.metadata.namespace}/{constrained_pod.metadata.name}"
+        node = constrained_pod.spec.node_name
         if node:
-            held.setdefault(node, {})[name] = pod_requests(seen.spec)
+            amounts_by_node.setdefault(node, {})[name] = pod_requests(constrained_pod.spec)
         if not asks_gpus(pod.get("spec") or {}):
             continue
-        if not node and not seen.spec.scheduling_gates:
-            waiting.append((name, seen))
-        elif name in gone:
-            free = msgspec.structs.replace(seen.spec, node_name=None)
-            going.append((name, msgspec.structs.replace(seen, spec=free)))
-    loads = {node: resource_fit.load(each.values()) for node, each in held.items()}
-    after = {node: _without(held.get(node, {}), names) for node, names in leaving.items()}
+        if not node and not constrained_pod.spec.scheduling_gates:
+            waiting.append((name, constrained_pod))
+        elif name in leaving_names:
+            unbound_spec = msgspec.structs.replace(constrained_pod.spec, node_name=None)
+            leaving_pods.append((name, msgspec.structs.replace(constrained_pod, spec=unbound_spec)))
+    loads = {
+        node: resource_fit.load(amounts_by_pod.values())
+        for node, amounts_by_pod in amounts_by_node.items()
+    }
+    after = {
+        node: _without(amounts_by_node.get(node, {}), names) for node, names in leaving.items()
+    }
     now, then = NodeSet(nodes.now, loads), NodeSet(nodes.then, loads | after)
-    found = [each for pair in waiting if (each := _pending(*pair, nodes, now, then)) is not None]
-    found += [
-        PodOutlook(pod=name, chance=PodChance.NO_WAY_BACK, asks=gpu_asks(seen))
-        for name, seen in going
-        if not nodes.empty_then.fits(seen)
+    pod_outlooks = [
+        outlook for pair in waiting if (outlook := _pending(*pair, nodes, now, then)) is not None
     ]
-    return sorted(found, key=lambda one: (one.chance, one.pod))
+    pod_outlooks += [
+        PodOutlook(pod=name, chance=PodChance.NO_WAY_BACK, asks=gpu_asks(leaving_pod))
+        for name, leaving_pod in leaving_pods
+        if not nodes.empty_then.fits(leaving_pod)
+    ]
+    return sorted(pod_outlooks, key=lambda outlook: (outlook.chance, outlook.pod))
 
 
 def _pending(
@@ -231,7 +247,10 @@ def _pending(
 
 
 def _key(pod: ConstrainedPod) -> bytes:
-    """Equal where the filters say the same; volumes, which they do not look at, have own names."""
+    """Key of a pod, equal for pods that the filters treat alike.
+
+    Volumes are left out: the filters ignore them, and their names differ from pod to pod.
+    """
     return msgspec.json.encode(msgspec.structs.replace(pod.spec, volumes=None))
 
 
@@ -239,16 +258,24 @@ def _offers(node: CandidateNode) -> Offers:
     return gpu_amounts(node.status.allocatable or {})
 
 
-def _without(held: Mapping[str, Amounts], names: Collection[str]) -> NodeLoad:
-    return resource_fit.load([amounts for name, amounts in held.items() if name not in names])
+def _without(amounts_by_pod: Mapping[str, Amounts], names: Collection[str]) -> NodeLoad:
+    return resource_fit.load(
+        [amounts for name, amounts in amounts_by_pod.items() if name not in names]
+    )
 
 
-def _offering(node: CandidateNode, now: Offers, then: Offers) -> CandidateNode:
-    kept = {name: it for name, it in (node.status.allocatable or {}).items() if name not in now}
-    return msgspec.structs.replace(node, status=CandidateStatus(allocatable=kept | dict(then)))
+def _with_offers(node: CandidateNode, now: Offers, then: Offers) -> CandidateNode:
+    other_resources = {
+        name: amount for name, amount in (node.status.allocatable or {}).items() if name not in now
+    }
+    return msgspec.structs.replace(
+        node, status=CandidateStatus(allocatable=other_resources | dict(then))
+    )
 
 
-def _lasting(node: CandidateNode) -> CandidateNode:
-    """The node as it is when it is well, and no one has cordoned it."""
-    kept = [it for it in node.spec.taints or () if not it.key.startswith(_PASSING)]
-    return msgspec.structs.replace(node, spec=CandidateSpec(taints=kept))
+def _without_passing_taints(node: CandidateNode) -> CandidateNode:
+    """The node without the taints of a cordon or of a condition."""
+    lasting_taints = [
+        taint for taint in node.spec.taints or () if not taint.key.startswith(_PASSING)
+    ]
+    return msgspec.structs.replace(node, spec=CandidateSpec(taints=lasting_taints))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All that a rollout would do, from one picture of the cluster. Pure."""
+"""Preview of a rollout: all its effects, from a picture of the cluster. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cli.mig.preview.leaving_pods import LeavingPods, leaving_pods, with_refusal
 from cli.mig.preview.node_preview import (
     NodeFate,
     NodePreview,
-    NodesAsked,
+    RolloutRequest,
     node_preview,
     offered,
 )
@@ -41,59 +41,61 @@ from kube.api import Object
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RolloutPreview:
-    """What would become of a cluster."""
+    """Effects that a rollout would have on a cluster."""
 
     layout: str
     nodes: tuple[NodePreview, ...]
-    """Those that were chosen, by name."""
+    """The chosen Nodes, by name."""
     leaving: tuple[LeavingPods, ...]
-    """One for each that changes; none where pods could not be read."""
+    """Pods of each Node that changes; empty where pods could not be read."""
     change: OffersChange
-    """Of all Nodes of the cluster together."""
+    """Change of the resources of all Nodes of the cluster together."""
     quotas: tuple[QuotaFinding, ...]
     workloads: tuple[StarvedWorkload, ...]
     pods: tuple[PodOutlook, ...]
     autoscalers: tuple[AutoscalerWarning, ...]
     not_looked: tuple[NotLookedAt, ...]
     coordinator: tuple[str, ...] = ()
-    """What keeps all nodes waiting, by the coordinator's Lease."""
+    """Reasons for which all nodes wait, from the coordinator's Lease."""
     writes_refused: str = ""
-    """What the API server says against the writes; empty where it would take all."""
+    """Reasons of the API server for refusing writes; empty where it accepts all."""
 
     def count(self, fate: NodeFate) -> int:
-        """Nodes of this fate."""
-        return sum(1 for one in self.nodes if one.fate is fate)
+        """Number of Nodes with this fate."""
+        return sum(1 for node in self.nodes if node.fate is fate)
 
     @property
     def needs_a_look(self) -> bool:
-        """A person should read it before he says yes."""
+        """Whether a person should read the preview before starting the rollout."""
         blocked = any(
-            one.is_blocked for one in self.leaving if one.drain in (DrainMode.EVICT, DrainMode.NODE)
+            node_pods.is_blocked
+            for node_pods in self.leaving
+            if node_pods.drain in (DrainMode.EVICT, DrainMode.NODE)
         )
-        lacking = any(one.chance is not PodChance.FITS_THEN for one in self.pods)
+        lacking = any(outlook.chance is not PodChance.FITS_THEN for outlook in self.pods)
         unclear = self.count(NodeFate.REFUSED) + self.count(NodeFate.UNKNOWN)
-        unread = any(one.matters for one in self.not_looked)
-        found = (
+        has_unread = any(unread.matters for unread in self.not_looked)
+        findings = (
             self.quotas,
             self.workloads,
             self.autoscalers,
             self.writes_refused,
             self.coordinator,
         )
-        return bool(blocked or lacking or unclear or unread or any(found))
+        return bool(blocked or lacking or unclear or has_unread or any(findings))
 
 
 def rollout_preview(
     picture: ClusterPicture,
-    asked: NodesAsked,
-    chosen: Callable[[Object], bool],
+    rollout: RolloutRequest,
+    is_chosen: Callable[[Object], bool],
     *,
     evictions: DrainTerms,
     now: float | None = None,
 ) -> RolloutPreview:
-    """What a rollout to the chosen Nodes would do.
+    """Preview a rollout to the chosen Nodes.
 
-    ``evictions``: what the coordinator may evict; ``now``: seconds since 1970, where known.
+    ``evictions``: pods that the coordinator may evict; ``now``: seconds since 1970, where known.
     """
     on_node: dict[str, list[str]] = {}
     for pod in picture.pods:
@@ -104,12 +106,14 @@ def rollout_preview(
     previews = tuple(
         node_preview(
             node,
-            asked,
+            rollout,
             pods=on_node.get(name, ()),
             slice_drivers=picture.slice_drivers.get(name, frozenset()),
         )
-        for name, node in sorted((it["metadata"]["name"], it) for it in picture.nodes)
-        if chosen(node)
+        for name, node in sorted(
+            (manifest["metadata"]["name"], manifest) for manifest in picture.nodes
+        )
+        if is_chosen(node)
     )
     leaving = (
         leaving_pods(
@@ -126,14 +130,14 @@ def rollout_preview(
     )
     offered_now, offered_then = offered(picture.nodes, previews)
     change = OffersChange(now=offered_now, then=offered_then)
-    nodes = gpu_nodes(picture.nodes, {one.node: one.after for one in previews})
+    nodes = gpu_nodes(picture.nodes, {preview.node: preview.after for preview in previews})
     marks = AutoscalerMarks(
         status=picture.autoscaler_status,
         deployments=picture.deployments,
         node_pools=picture.node_pools,
     )
     return RolloutPreview(
-        layout=asked.text,
+        layout=rollout.text,
         nodes=previews,
         leaving=leaving,
         change=change,
@@ -142,19 +146,30 @@ def rollout_preview(
             *queue_findings(picture.cluster_queues, change),
         ),
         workloads=tuple(starved(picture.templates, nodes)),
-        pods=tuple(outlooks(picture.pods, nodes, {one.node: one.pods for one in leaving})),
+        pods=tuple(
+            outlooks(picture.pods, nodes, {node_pods.node: node_pods.pods for node_pods in leaving})
+        ),
         autoscalers=tuple(autoscaler_warnings(picture.nodes, previews, marks)),
         not_looked=picture.not_looked,
     )
 
 
 def with_evictions(
-    preview: RolloutPreview, refused: Mapping[str, DrainBlocker], missed: NotLookedAt | None
+    preview: RolloutPreview,
+    blockers_by_uid: Mapping[str, DrainBlocker],
+    not_tried: NotLookedAt | None,
 ) -> RolloutPreview:
-    """With what the API server said to evictions that were tried: UID to blocker."""
+    """Add the refused evictions of a dry run, by UID; ``not_tried``: why not all were tried."""
     leaving = tuple(
-        with_refusals(one, [refused[it.uid] for it in one.plan.evict if it.uid in refused])
-        for one in preview.leaving
+        with_refusals(
+            node_pods,
+            [
+                blockers_by_uid[pod.uid]
+                for pod in node_pods.plan.evict
+                if pod.uid in blockers_by_uid
+            ],
+        )
+        for node_pods in preview.leaving
     )
-    more = () if missed is None else (missed,)
+    more = () if not_tried is None else (not_tried,)
     return replace(preview, leaving=leaving, not_looked=(*preview.not_looked, *more))

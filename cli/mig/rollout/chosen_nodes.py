@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Nodes of a rollout: chosen, shown, agreed to, written."""
+"""Choice of a rollout's Nodes on the command line, and writing them after a question."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from base.errors import BadInput
 from cli import terminal
 from cli.failures import REFUSED, CommandFailure
 from cli.mig.cluster.cluster_nodes import client, followed, read_nodes, timeout_option
-from cli.mig.rollout import asked_nodes
-from cli.mig.rollout.asked_nodes import AskedNode, Asks
+from cli.mig.rollout import node_writes
+from cli.mig.rollout.node_writes import LayoutWrite, PlanWrite
 from kube.api import Object
 from kube.label_selector import parse_label_selector
 
-ME: Final = "gpuscape-mig-rollout"
+PROGRAM: Final = "gpuscape-mig-rollout"
 _OPTIONS: Final[tuple[Callable[[Callable[..., Any]], Callable[..., Any]], ...]] = (
     click.option("--node", "names", multiple=True, metavar="NAME", help="This Node; repeat it."),
     click.option(
@@ -38,7 +38,7 @@ _OPTIONS: Final[tuple[Callable[[Callable[..., Any]], Callable[..., Any]], ...]] 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeChoice:
-    """Which Nodes, and how they are written."""
+    """Choice of Nodes, and options for writing them."""
 
     names: tuple[str, ...]
     selector: str
@@ -48,7 +48,7 @@ class NodeChoice:
     """Seconds for reading the cluster."""
 
     def __post_init__(self) -> None:
-        """Raises BadInput where nothing is chosen: silence never means all of a cluster."""
+        """Raise BadInput where nothing is chosen: that never means all Nodes of the cluster."""
         if not self.names and not self.selector.strip():
             raise BadInput("name Nodes with --node, or select them with -l")
 
@@ -58,50 +58,55 @@ def chosen_nodes(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(function)
     def command(**parameters: Any) -> Any:
-        chosen = {field.name: parameters.pop(field.name) for field in fields(NodeChoice)}
-        return function(choice=NodeChoice(**chosen), **parameters)
+        values = {field.name: parameters.pop(field.name) for field in fields(NodeChoice)}
+        return function(choice=NodeChoice(**values), **parameters)
 
-    made: Callable[..., Any] = command
+    decorated: Callable[..., Any] = command
     for add in reversed(_OPTIONS):
-        made = add(made)
-    return made
+        decorated = add(decorated)
+    return decorated
 
 
-def run_rollout(kubeconfig: Path | None, asks: Asks, choice: NodeChoice, output: str) -> None:
-    """Show what becomes of the chosen Nodes, ask, and write it.
+def run_rollout(
+    kubeconfig: Path | None, plan_write: PlanWrite, choice: NodeChoice, output: str
+) -> None:
+    """Show what a rollout writes to the chosen Nodes, ask, and write it.
 
-    Raises BadInput for a Node that is not there, and CommandFailure where the cluster cannot be
+    Raises BadInput for a Node that does not exist, and CommandFailure where the cluster cannot be
     read, the answer is no, or Nodes could not be written.
     """
     selector = parse_label_selector(choice.selector)
 
-    def take(node: Object) -> AskedNode | None:
+    def write_if_chosen(node: Object) -> LayoutWrite | None:
         meta = node["metadata"]
-        named = not choice.names or meta["name"] in choice.names
-        return asks(node) if named and selector.matches(meta.get("labels") or {}) else None
+        is_named = not choice.names or meta["name"] in choice.names
+        return plan_write(node) if is_named and selector.matches(meta.get("labels") or {}) else None
 
-    with contextlib.closing(client(ME, kubeconfig)) as api:
+    with contextlib.closing(client(PROGRAM, kubeconfig)) as api:
         with followed(api) as events:
-            nodes = read_nodes(events, take, choice.timeout)
+            nodes = read_nodes(events, write_if_chosen, choice.timeout)
         for name in choice.names:
             if name not in nodes:
                 raise BadInput(f"there is no node {name}")
-        asked = sorted((one for one in nodes.values() if one), key=lambda one: one.node)
-        if not asked:
+        writes = sorted(
+            (node_write for node_write in nodes.values() if node_write),
+            key=lambda node_write: node_write.node,
+        )
+        if not writes:
             raise BadInput(f"no Node is selected by {choice.selector}")
-        asked_nodes.show(asked, output)
-        count = sum(1 for one in asked if one.annotations is not None)
+        node_writes.show(writes, output)
+        count = sum(1 for node_write in writes if node_write.annotations is not None)
         if not count:
             _note("Nothing to write.", output)
             return
         if not choice.dry_run and not choice.yes:
             _agree(count, output)
-        done = asked_nodes.write(api, asked, asks, dry_run=choice.dry_run)
+        written = node_writes.write(api, writes, plan_write, dry_run=choice.dry_run)
     if choice.dry_run:
-        _note(f"The API server would take all {done} writes; nothing was written.", output)
+        _note(f"The API server would take all {written} writes; nothing was written.", output)
         return
-    where = f"-l '{choice.selector}'" if choice.selector else " ".join(choice.names)
-    _note(f"Nodes written: {done}. See how far they are: gpuscape mig nodes {where}", output)
+    selection = f"-l '{choice.selector}'" if choice.selector else " ".join(choice.names)
+    _note(f"Nodes written: {written}. See how far they are: gpuscape mig nodes {selection}", output)
 
 
 def _agree(count: int, output: str) -> None:

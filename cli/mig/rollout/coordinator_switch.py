@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An admin's switches on the coordinator's Lease."""
+"""An admin's switches for the coordinator, annotations of its Lease."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from api import keys, names
 from base.errors import BadInput
 from cli.mig.cluster.cluster_nodes import client
-from cli.mig.rollout.chosen_nodes import ME
+from cli.mig.rollout.chosen_nodes import PROGRAM
 from kube.api import LEASES
 from kube.api_errors import NotFound
 
@@ -17,14 +17,14 @@ from kube.api_errors import NotFound
 def switch_coordinator(
     kubeconfig: Path | None, namespace: str, *, paused: bool, forget: bool = False
 ) -> None:
-    """Pause it or let it go on; ``forget``: how changes ended so far.
+    """Pause the coordinator or let it go on; ``forget``: clear its record of how changes ended.
 
     Raises BadInput where there is no coordinator.
     """
     annotations: dict[str, str | None] = {keys.MIG_PAUSED: "true" if paused else None}
     if forget:
         annotations[keys.MIG_ROLLOUTS] = None
-    with contextlib.closing(client(ME, kubeconfig)) as api:
+    with contextlib.closing(client(PROGRAM, kubeconfig)) as api:
         try:
             api.patch(
                 LEASES,

@@ -22,9 +22,9 @@ from cli.mig.cluster.coordinator_view import (
     namespace_option,
     read_coordinator,
 )
-from cli.mig.rollout import asked_nodes
-from cli.mig.rollout.asked_nodes import AskedNode, to_layout
-from cli.mig.rollout.chosen_nodes import ME
+from cli.mig.rollout import node_writes
+from cli.mig.rollout.chosen_nodes import PROGRAM
+from cli.mig.rollout.node_writes import LayoutWrite, to_layout
 from cli.options import Load
 from fleet.mig_node import DrainMode
 from kube.api import Api, Object
@@ -102,7 +102,7 @@ def command(
     output: str,
 ) -> None:
     """Show what a rollout of LAYOUT would do to the chosen Nodes and to the cluster."""
-    from cli.mig.preview import preview_words
+    from cli.mig.preview import preview_text
     from cli.mig.preview.cluster_picture import (
         ClusterPicture,
         PictureReader,
@@ -112,67 +112,67 @@ def command(
     from cli.mig.preview.coordinator_terms import coordinator_terms
     from cli.mig.preview.foretold_offers import LayoutMeaning
     from cli.mig.preview.leaving_pods import evictable
-    from cli.mig.preview.node_preview import NodesAsked
+    from cli.mig.preview.node_preview import RolloutRequest
     from cli.mig.preview.rollout_preview import rollout_preview, with_evictions
     from mig.configs.layout_annotation import parse_layout_annotation
     from mig.configs.mig_config_file import parse_mig_configs
 
     if not names and not selector.strip():
         raise BadInput("name Nodes with --node, or select them with -l")
-    asked = parse_layout_annotation(layout, "LAYOUT")
+    desired = parse_layout_annotation(layout, "LAYOUT")
     chosen_labels = parse_label_selector(selector)
-    given = None
+    file_configs = None
     if configs is not None and str(configs) != _DEFAULT:
-        given = parse_mig_configs(read_text(configs, "configuration file"), str(configs))
+        file_configs = parse_mig_configs(read_text(configs, "configuration file"), str(configs))
 
-    def chosen(node: Object) -> bool:
+    def is_chosen(node: Object) -> bool:
         meta = node["metadata"]
-        named = not names or meta["name"] in names
-        return named and chosen_labels.matches(meta.get("labels") or {})
+        is_named = not names or meta["name"] in names
+        return is_named and chosen_labels.matches(meta.get("labels") or {})
 
-    def meaning(api: Api, picture: ClusterPicture) -> LayoutMeaning:
-        if configs is not None or not isinstance(asked, str):
-            return LayoutMeaning(asked=asked, configs=given)
-        found, unknown = agents_configs(api, picture.agents)
-        return LayoutMeaning(asked=asked, configs=found, unknown=unknown)
+    def read_meaning(api: Api, picture: ClusterPicture) -> LayoutMeaning:
+        if configs is not None or not isinstance(desired, str):
+            return LayoutMeaning(desired=desired, configs=file_configs)
+        agent_configs, unknown = agents_configs(api, picture.agents)
+        return LayoutMeaning(desired=desired, configs=agent_configs, unknown=unknown)
 
-    with contextlib.closing(client(ME, load().kubeconfig)) as api:
+    with contextlib.closing(client(PROGRAM, load().kubeconfig)) as api:
         picture = PictureReader(api).picture()
-        there = {node["metadata"]["name"]: node for node in picture.nodes}
+        nodes_by_name = {node["metadata"]["name"]: node for node in picture.nodes}
         for name in names:
-            if name not in there:
+            if name not in nodes_by_name:
                 raise BadInput(f"there is no node {name}")
-        asks = to_layout(layout, drain)
-        wanted = [asks(node) for node in picture.nodes if chosen(node)]
-        if not wanted:
+        plan_write = to_layout(layout, drain)
+        writes = [plan_write(node) for node in picture.nodes if is_chosen(node)]
+        if not writes:
             raise BadInput(f"no Node is selected by {selector}")
         coordinator = coordinator_terms(picture.deployments)
-        what = NodesAsked(
+        rollout = RolloutRequest(
             text=layout,
-            meaning=meaning(api, picture),
+            meaning=read_meaning(api, picture),
             drain=drain or "",
             usual_drain=coordinator.drain,
             mode=picture.agents.mode,
         )
-        found = rollout_preview(
-            picture, what, chosen, evictions=coordinator.evictions, now=time.time()
+        preview = rollout_preview(
+            picture, rollout, is_chosen, evictions=coordinator.evictions, now=time.time()
         )
         if evictions:
-            found = with_evictions(found, *tried_evictions(api, evictable(found.leaving)))
-        found = replace(
-            found,
-            writes_refused=_refused(api, wanted, asks),
+            preview = with_evictions(preview, *tried_evictions(api, evictable(preview.leaving)))
+        preview = replace(
+            preview,
+            writes_refused=_refused(api, writes, plan_write),
             coordinator=tuple(coordinator_notes(read_coordinator(api, namespace), time.time())),
         )
-    preview_words.show(found, output)
-    if exit_code and found.needs_a_look:
+    preview_text.show(preview, output)
+    if exit_code and preview.needs_a_look:
         raise click.exceptions.Exit(1)
 
 
-def _refused(api: Api, wanted: list[AskedNode], asks: asked_nodes.Asks) -> str:
-    """What the API server says against the writes: a line for each Node that it would not take."""
+def _refused(api: Api, writes: list[LayoutWrite], plan_write: node_writes.PlanWrite) -> str:
+    """Refusals of the API server in a dry run of the writes: a line for each refused Node."""
     try:
-        asked_nodes.write(api, wanted, asks, dry_run=True)
+        node_writes.write(api, writes, plan_write, dry_run=True)
     except CommandFailure as error:
         return "\n".join(map(safe_line, error.details))
     return ""

@@ -6,8 +6,8 @@ from __future__ import annotations
 import click
 
 from cli import options
-from cli.mig.rollout.asked_nodes import to_layout
 from cli.mig.rollout.chosen_nodes import NodeChoice, chosen_nodes, run_rollout
+from cli.mig.rollout.node_writes import to_layout
 from cli.options import Load
 from fleet.mig_node import DrainMode
 

@@ -10,7 +10,7 @@ from typing import Any
 from api import keys, mig_status_annotation
 from api.mig_status_annotation import MigPhase, MigStatusAnnotation
 from cli.mig.preview.foretold_offers import LayoutMeaning
-from cli.mig.preview.node_preview import NodesAsked
+from cli.mig.preview.node_preview import RolloutRequest
 from kube.api import Object
 from mig.configs.layout_annotation import parse_layout_annotation
 
@@ -64,14 +64,14 @@ def node(
     }
 
 
-def asked(layout: str, **more: Any) -> NodesAsked:
+def asked(layout: str, **more: Any) -> RolloutRequest:
     """A rollout of a layout, by the default configurations unless others are given."""
     meaning = LayoutMeaning(
-        asked=parse_layout_annotation(layout),
+        desired=parse_layout_annotation(layout),
         configs=more.pop("configs", None),
         unknown=more.pop("unknown", ""),
     )
-    return NodesAsked(text=layout, meaning=meaning, **{"mode": "enforce", **more})
+    return RolloutRequest(text=layout, meaning=meaning, **{"mode": "enforce", **more})
 
 
 def gpu_spec(asks: Mapping[str, int], **more: Any) -> Object:

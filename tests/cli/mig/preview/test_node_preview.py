@@ -21,7 +21,13 @@ from api.mig_status_annotation import (
 from base.errors import BadInput
 from cli.mig.preview.foretold_offers import foretold
 from cli.mig.preview.node_gpus import node_gpus
-from cli.mig.preview.node_preview import NodeFate, NodePreview, NodesAsked, node_preview, offered
+from cli.mig.preview.node_preview import (
+    NodeFate,
+    NodePreview,
+    RolloutRequest,
+    node_preview,
+    offered,
+)
 from mig.configs.config_choice import named_layouts
 from mig.configs.mig_config_file import parse_mig_configs
 from mig.planner import MigPlan, plan
@@ -48,7 +54,7 @@ LAYOUTS = (
 
 
 def preview(
-    seen: Any, wish: NodesAsked, *, pods: tuple[str, ...] = (), drivers: tuple[str, ...] = ()
+    seen: Any, wish: RolloutRequest, *, pods: tuple[str, ...] = (), drivers: tuple[str, ...] = ()
 ) -> NodePreview:
     return node_preview(seen, wish, pods=pods, slice_drivers=drivers)
 

@@ -32,7 +32,7 @@ _CHANCES: Final[Mapping[PodChance, str]] = {
 
 
 def show(preview: RolloutPreview, output: str) -> None:
-    """Print it."""
+    """Print a rollout's preview."""
     if output in ("json", "yaml"):
         terminal.data(document(preview), output)
         return
@@ -49,20 +49,20 @@ def show(preview: RolloutPreview, output: str) -> None:
 
 
 def document(preview: RolloutPreview) -> dict[str, Any]:
-    """For -o json and yaml; keys are only added between versions."""
-    leaving = {one.node: one for one in preview.leaving}
+    """A rollout's preview for -o json and yaml; between versions, keys are only added."""
+    leaving = {node_pods.node: node_pods for node_pods in preview.leaving}
     return {
         "layout": preview.layout,
         "needs_a_look": preview.needs_a_look,
-        "nodes": [_node(one, leaving.get(one.node)) for one in preview.nodes],
+        "nodes": [_node(node, leaving.get(node.node)) for node in preview.nodes],
         "resources": [
             {
                 "resource": name,
                 "now": preview.change.now.get(name, 0),
                 "then": preview.change.then.get(name, 0),
-                "change": by,
+                "change": count,
             }
-            for name, by in preview.change.difference.items()
+            for name, count in preview.change.difference.items()
         ],
         "quotas": preview.quotas,
         "workloads": preview.workloads,
@@ -74,51 +74,55 @@ def document(preview: RolloutPreview) -> dict[str, Any]:
     }
 
 
-def _node(one: NodePreview, leaving: LeavingPods | None) -> dict[str, Any]:
+def _node(node: NodePreview, leaving: LeavingPods | None) -> dict[str, Any]:
     return {
-        "node": one.node,
-        "fate": one.fate,
-        "why": one.why or None,
-        "now": one.now,
-        "then": one.then,
-        "by_agent": one.by_agent,
-        "drain": one.drain or None,
+        "node": node.node,
+        "fate": node.fate,
+        "why": node.why or None,
+        "now": node.now,
+        "then": node.then,
+        "by_agent": node.by_agent,
+        "drain": node.drain or None,
         "pods": None if leaving is None else _leaving(leaving),
     }
 
 
-def _leaving(one: LeavingPods) -> dict[str, Any]:
+def _leaving(node_pods: LeavingPods) -> dict[str, Any]:
     return {
-        "in_the_way": one.pods,
-        "exact": one.exact,
+        "in_the_way": node_pods.pods,
+        "exact": node_pods.exact,
         "eviction": {
-            "evicted": [pod.full_name for pod in one.plan.evict],
-            "leaving_already": [pod.full_name for pod in one.plan.awaited],
-            "blockers": one.plan.blockers,
-            "losses": one.plan.losses,
+            "evicted": [pod.full_name for pod in node_pods.plan.evict],
+            "leaving_already": [pod.full_name for pod in node_pods.plan.awaited],
+            "blockers": node_pods.plan.blockers,
+            "losses": node_pods.plan.losses,
         },
     }
 
 
 def _nodes(preview: RolloutPreview, *, wide: bool) -> TextTable:
-    leaving = {one.node: one for one in preview.leaving}
+    leaving = {node_pods.node: node_pods for node_pods in preview.leaving}
     more = ("DRAIN", "BY") if wide else ()
     header = ("NODE", "FATE", "NOW", "THEN", "PODS", "EVICTION", *more, "WHY")
     rows: list[tuple[Cell, ...]] = []
-    for one in preview.nodes:
-        its = leaving.get(one.node)
-        known = one.fate is NodeFate.CHANGES
-        wide_cells = (one.drain or _NONE, "agent" if one.by_agent else "tables") if wide else ()
+    for node in preview.nodes:
+        node_pods = leaving.get(node.node)
+        changes = node.fate is NodeFate.CHANGES
+        wide_cells = (node.drain or _NONE, "agent" if node.by_agent else "tables") if wide else ()
         rows.append(
             (
-                Styled(one.node, "bold"),
-                Styled(one.fate, _STYLES[one.fate]),
-                _offers(one.now),
-                _offers(one.then) if known and one.then is not None else "?" if known else _NONE,
-                _NONE if its is None else _pods(its),
-                _NONE if its is None else _eviction(its),
+                Styled(node.node, "bold"),
+                Styled(node.fate, _STYLES[node.fate]),
+                _offers(node.now),
+                _offers(node.then)
+                if changes and node.then is not None
+                else "?"
+                if changes
+                else _NONE,
+                _NONE if node_pods is None else _pods(node_pods),
+                _NONE if node_pods is None else _eviction(node_pods),
                 *wide_cells,
-                one.why,
+                node.why,
             )
         )
     return TextTable(header=header, rows=tuple(rows))
@@ -130,16 +134,16 @@ def _offers(offers: Offers | None) -> str:
     return " ".join(f"{name.removeprefix(_PREFIX)}={count}" for name, count in offers.items())
 
 
-def _pods(one: LeavingPods) -> str:
-    if not one.pods:
+def _pods(node_pods: LeavingPods) -> str:
+    if not node_pods.pods:
         return "none"
-    return f"{'' if one.exact else 'at most '}{len(one.pods)}"
+    return f"{'' if node_pods.exact else 'at most '}{len(node_pods.pods)}"
 
 
-def _eviction(one: LeavingPods) -> str:
-    if one.is_blocked:
-        return f"takes none: {len(one.plan.blockers)} in the way"
-    return f"takes {one.may_go}" if one.pods or one.may_go else _NONE
+def _eviction(node_pods: LeavingPods) -> str:
+    if node_pods.is_blocked:
+        return f"takes none: {len(node_pods.plan.blockers)} in the way"
+    return f"takes {node_pods.may_go}" if node_pods.pods or node_pods.may_go else _NONE
 
 
 def _summary(preview: RolloutPreview) -> Iterator[str]:
@@ -150,17 +154,18 @@ def _summary(preview: RolloutPreview) -> Iterator[str]:
         NodeFate.REFUSED: "would refuse",
         NodeFate.UNKNOWN: "unknown",
     }
-    counted = [f"{n} {text}" for fate, text in words.items() if (n := preview.count(fate))]
-    pods = sum(len(one.pods) for one in preview.leaving)
-    most = "" if all(one.exact for one in preview.leaving) else "at most "
-    goes = sum(one.may_go for one in preview.leaving)
-    blocked = sum(1 for one in preview.leaving if one.is_blocked)
-    yield f"{len(preview.nodes)} nodes: {', '.join(counted)}."
+    counts = [f"{n} {text}" for fate, text in words.items() if (n := preview.count(fate))]
+    pods = sum(len(node_pods.pods) for node_pods in preview.leaving)
+    qualifier = "" if all(node_pods.exact for node_pods in preview.leaving) else "at most "
+    evicted = sum(node_pods.may_go for node_pods in preview.leaving)
+    blocked = sum(1 for node_pods in preview.leaving if node_pods.is_blocked)
+    yield f"{len(preview.nodes)} nodes: {', '.join(counts)}."
     if not preview.leaving:
         return
-    keeps = f", and none on {blocked} of the nodes" if blocked else ""
+    blocked_note = f", and none on {blocked} of the nodes" if blocked else ""
     yield (
-        f"Pods in the way: {most}{pods}. They end by themselves; eviction would take {goes}{keeps}."
+        f"Pods in the way: {qualifier}{pods}. They end by themselves; eviction would take"
+        f" {evicted}{blocked_note}."
     )
 
 
@@ -171,63 +176,67 @@ def _resources(preview: RolloutPreview) -> TextTable:
             name,
             str(change.now.get(name, 0)),
             str(change.then.get(name, 0)),
-            Styled(f"{by:+}", "green" if by > 0 else "yellow"),
+            Styled(f"{count:+}", "green" if count > 0 else "yellow"),
         )
-        for name, by in change.difference.items()
+        for name, count in change.difference.items()
     )
     header = ("RESOURCE", "NOW", "THEN", "CHANGE")
     return TextTable(header=header, rows=rows, right=frozenset({1, 2, 3}))
 
 
 def _sections(preview: RolloutPreview, *, wide: bool) -> Iterator[tuple[str, Sequence[str]]]:
-    """Titles with lines, those that have any."""
+    """Sections of the preview below the tables: title and lines, without empty sections."""
     sections = (
         ("The coordinator:", preview.coordinator),
         ("The API server refuses writes:", preview.writes_refused.splitlines()),
         ("Eviction would take none, because:", list(_blockers(preview))),
         ("Eviction would cost:", list(_losses(preview))),
-        ("Quotas:", [f"{one.quota}: {one.text}" for one in preview.quotas]),
+        ("Quotas:", [f"{finding.quota}: {finding.text}" for finding in preview.quotas]),
         (
             "Workloads that would find fewer places than they want:",
             [
-                f"{one.owner}{' (not running now)' if one.rests else ''}: {one.pods} x"
-                f" {_offers(one.asks)}; places on empty nodes: {one.places_now} now,"
-                f" {one.places_then} then"
-                for one in preview.workloads
+                f"{workload.owner}{' (not running now)' if workload.rests else ''}: {workload.pods}"
+                f" x {_offers(workload.asks)}; places on empty nodes: {workload.places_now} now,"
+                f" {workload.places_then} then"
+                for workload in preview.workloads
             ],
         ),
         ("Pods:", list(_outlooks(preview.pods))),
         (
             "Autoscalers:",
             [
-                f"{one.autoscaler} ({_named(one.nodes, wide=wide)}): {one.text}"
-                for one in preview.autoscalers
+                f"{warning.autoscaler} ({_named(warning.nodes, wide=wide)}): {warning.text}"
+                for warning in preview.autoscalers
             ],
         ),
         (
             "Not looked at:",
-            [f"{one.what}: {one.why}" for one in preview.not_looked if one.matters or wide],
+            [
+                f"{unread.what}: {unread.why}"
+                for unread in preview.not_looked
+                if unread.matters or wide
+            ],
         ),
     )
     return ((title, lines) for title, lines in sections if lines)
 
 
 def _blockers(preview: RolloutPreview) -> Iterator[str]:
-    for one in preview.leaving:
-        for blocker in one.plan.blockers:
+    for node_pods in preview.leaving:
+        for blocker in node_pods.plan.blockers:
             owner = f" ({blocker.owner})" if blocker.owner else ""
-            yield f"{one.node}: {blocker.name}{owner}: {blocker.text}"
+            yield f"{node_pods.node}: {blocker.name}{owner}: {blocker.text}"
 
 
 def _losses(preview: RolloutPreview) -> Iterator[str]:
-    for one in preview.leaving:
-        for loss in one.plan.losses:
-            yield f"{one.node}: {loss.owner}: {loss.text}"
+    for node_pods in preview.leaving:
+        for loss in node_pods.plan.losses:
+            yield f"{node_pods.node}: {loss.owner}: {loss.text}"
 
 
 def _outlooks(pods: Sequence[PodOutlook]) -> Iterator[str]:
-    for one in pods:
-        yield f"{one.pod}: {_CHANCES[one.chance]} ({_offers(one.asks)})"
+    for outlook in pods:
+        yield f"{outlook.pod}: {_CHANCES[outlook.chance]} ({_offers(outlook.asks)})"
 
 
 def _named(names: Sequence[str], *, wide: bool) -> str:

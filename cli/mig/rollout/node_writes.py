@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Annotations that a rollout writes to each chosen Node. Pure, but for the writing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from api import keys
+from api.mig_status_annotation import MigPhase
+from base.errors import Transient
+from cli import terminal
+from cli.failures import UNFINISHED, CommandFailure
+from cli.mig.cluster.cluster_layouts import node_layout
+from cli.terminal import Cell, Styled, TextTable
+from kube.api import NODES, Api, Object
+from kube.api_errors import ApiError, Conflict, NotFound
+
+NOTHING: Final = ""
+"""Value of ``gpuscape.io/mig-layout-before`` on a Node that had no layout annotation."""
+_TRIES: Final = 5
+_INCAPABLE: Final = "false"
+_NONE: Final = "-"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayoutWrite:
+    """Annotations that a rollout writes to a Node, with the layouts before and after."""
+
+    node: str
+    now: str | None
+    """Layout annotation of now; None where there is none."""
+    then: str | None
+    annotations: Mapping[str, str | None] | None
+    """Annotations to write, None to remove one; None for nothing to write."""
+    note: str = ""
+    """Remark for the person who confirms the rollout."""
+
+
+PlanWrite = Callable[[Object], LayoutWrite]
+"""Plans what to write to a Node."""
+
+
+def to_layout(layout: str, drain: str | None) -> PlanWrite:
+    """Plan to write a layout to each Node; ``drain``: its drain mode, None to leave it as it is."""
+
+    def plan_write(node: Object) -> LayoutWrite:
+        meta = node["metadata"]
+        annotations = meta.get("annotations") or {}
+        now = annotations.get(keys.MIG_LAYOUT)
+        changes: dict[str, str | None] = {}
+        if (meta.get("labels") or {}).get(keys.MIG_CAPABLE) == _INCAPABLE:
+            return _node_write(node, now, now, None, "left out: none of its GPUs has MIG")
+        if now != layout:
+            changes = {
+                keys.MIG_LAYOUT: layout,
+                keys.MIG_LAYOUT_BEFORE: NOTHING if now is None else now,
+            }
+        if drain is not None and annotations.get(keys.DRAIN) != drain:
+            changes[keys.DRAIN] = drain
+        return _node_write(node, now, layout, changes or None, _note(node))
+
+    return plan_write
+
+
+def to_layout_before(node: Object) -> LayoutWrite:
+    """Plan to write the layout that a Node had before the last start of a rollout."""
+    annotations = node["metadata"].get("annotations") or {}
+    now, before = annotations.get(keys.MIG_LAYOUT), annotations.get(keys.MIG_LAYOUT_BEFORE)
+    if before is None:
+        return _node_write(node, now, now, None, "left out: no rollout has asked it for anything")
+    then = before or None
+    changes = {keys.MIG_LAYOUT: then, keys.MIG_LAYOUT_BEFORE: None}
+    note = "the GPUs stay as they are" if then is None else ""
+    return _node_write(node, now, then, changes, note or _note(node))
+
+
+def show(writes: list[LayoutWrite], output: str) -> None:
+    """Print the Nodes with their layout annotations of now and then."""
+    if output in ("json", "yaml"):
+        terminal.data({"nodes": [_document(node_write) for node_write in writes]}, output)
+        return
+    rows: list[tuple[Cell, ...]] = []
+    for node_write in writes:
+        then = "unchanged" if node_write.annotations is None else node_write.then or _NONE
+        style = "dim" if node_write.annotations is None else "cyan"
+        rows.append(
+            (
+                Styled(node_write.node, "bold"),
+                node_write.now or _NONE,
+                Styled(then, style),
+                node_write.note,
+            )
+        )
+    terminal.show(TextTable(header=("NODE", "ASKED NOW", "THEN", "NOTE"), rows=tuple(rows)))
+
+
+def write(api: Api, writes: list[LayoutWrite], plan_write: PlanWrite, *, dry_run: bool) -> int:
+    """Write the annotations, and return the number of Nodes written.
+
+    A Node that changed meanwhile is planned anew. Raises CommandFailure naming the Nodes that could
+    not be written, after all others were.
+    """
+    failed: dict[str, str] = {}
+    written = 0
+    for node_write in writes:
+        if node_write.annotations is None:
+            continue
+        try:
+            written += _write(api, node_write.node, plan_write, dry_run=dry_run)
+        except NotFound:
+            failed[node_write.node] = "it is gone"
+        except ApiError as error:
+            failed[node_write.node] = str(error)
+    if failed:
+        raise CommandFailure(
+            f"{written} of {written + len(failed)} Nodes written; run it again for the others:",
+            UNFINISHED,
+            details=[f"{node}: {why}" for node, why in failed.items()],
+        )
+    return written
+
+
+def _write(api: Api, name: str, plan_write: PlanWrite, *, dry_run: bool) -> bool:
+    for _ in range(_TRIES):
+        node = api.get(NODES, name)
+        changes = plan_write(node).annotations
+        if changes is None:
+            return False
+        version = node["metadata"]["resourceVersion"]
+        patch = {"metadata": {"annotations": dict(changes), "resourceVersion": version}}
+        try:
+            api.patch(NODES, name, patch, dry_run=dry_run)
+        except Conflict:
+            continue  # kubelets write their Nodes all the time
+        return True
+    raise Transient(f"Node {name} changes too often: run it again")
+
+
+def _node_write(
+    node: Object,
+    now: str | None,
+    then: str | None,
+    annotations: Mapping[str, str | None] | None,
+    note: str,
+) -> LayoutWrite:
+    return LayoutWrite(
+        node=node["metadata"]["name"], now=now, then=then, annotations=annotations, note=note
+    )
+
+
+def _note(node: Object) -> str:
+    layout = node_layout(node)
+    if layout is None or layout.status is None:
+        return "no agent looks after MIG there"
+    if layout.status.phase == MigPhase.PLANNED:
+        return "its agent only plans (mig-mode observe)"
+    if (node.get("spec") or {}).get("unschedulable") and layout.grant is None:
+        return "cordoned by somebody: it waits for the end of that"
+    return ""
+
+
+def _document(node_write: LayoutWrite) -> dict[str, Any]:
+    return {
+        "node": node_write.node,
+        "asked": node_write.now,
+        "then": node_write.then,
+        "changes": node_write.annotations is not None,
+        "note": node_write.note or None,
+    }
