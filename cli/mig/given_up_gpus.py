@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""GPUs that a person takes out of the changes that are open: which ones, and what that means.
+"""GPUs that a person gives up: they are taken out of the changes that are open.
 
-Names come from the journal, not from the driver: a GPU that is lost answers to none.
+Names come from the journal, because the driver does not answer for a lost GPU.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 from actuator.past_changes import PastChanges
 from base.errors import BadInput
-from cli.mig.planned_words import layout_document, layout_words
+from cli.mig.plan_text import layout_document, layout_text
 from discovery.model import normal_bus_id
 from mig.gpu_layout import GpuLayout
 
@@ -23,71 +23,72 @@ class GivenUpGpu:
 
     uuid: str
     index: int | None = None
-    """When the change began; None where that was not kept."""
+    """Index of the GPU when the change began; None where the journal does not have it."""
     bus_id: str | None = None
-    asked: str | None = None
-    """The change that it is in; None where it is in none."""
+    change_title: str | None = None
+    """Layout of the open change that the GPU is in, for people; None where it is in none."""
     previous: GpuLayout | None = None
-    """The layout that it had before the change."""
+    """Layout of the GPU before the change."""
 
     def __str__(self) -> str:
-        """As a person may name it."""
+        """The GPU's index, UUID and bus id, as far as they are known."""
         names = (None if self.index is None else str(self.index), self.uuid, self.bus_id)
         return " ".join(name for name in names if name is not None)
 
-    def words(self) -> str:
-        """What becomes of it, in one line."""
-        if self.asked is None or self.previous is None:
+    def text(self) -> str:
+        """Consequence of giving the GPU up, in one line."""
+        if self.change_title is None or self.previous is None:
             return f"GPU {self}: its layout does not come back after a reboot any more."
         return (
-            f"GPU {self} is taken out of the change to {self.asked}. Nothing is done to it now, and"
-            " nothing is brought back on it later; the history keeps its layout from before:"
-            f" {layout_words(self.previous)}."
+            f"GPU {self} is taken out of the change to {self.change_title}. Nothing is done to it"
+            " now, and nothing is brought back on it later; the history keeps its layout from"
+            " before:"
+            f" {layout_text(self.previous)}."
         )
 
     def document(self) -> dict[str, Any]:
-        """As plain values."""
+        """UUID and previous layout as plain values."""
         previous = None if self.previous is None else layout_document(self.previous)
         return {"gpu": self.uuid, "previous": previous}
 
 
-def given_up_gpus(words: Sequence[str], found: PastChanges | None) -> tuple[GivenUpGpu, ...]:
-    """The GPUs that ``words`` name by index, UUID or bus id, each once.
+def given_up_gpus(words: Sequence[str], history: PastChanges | None) -> tuple[GivenUpGpu, ...]:
+    """Find the GPUs that ``words`` name by index, UUID or bus id, each once.
 
     Raises BadInput for a word that names none, or more than one.
     """
-    known = known_gpus(found)
+    candidates = known_gpus(history)
     chosen: dict[str, GivenUpGpu] = {}
     for word in words:
-        fitting = [gpu for gpu in known if _is_named(gpu, word)]
-        if len(fitting) != 1:
-            there = "; ".join(map(str, known)) or "none"
-            many = "no GPU of an open change, and none whose layout is remembered"
-            why = f"more than one GPU: {'; '.join(map(str, fitting))}" if fitting else many
-            raise BadInput(f"--give-up {word}: {why}; there are: {there}")
-        chosen[fitting[0].uuid] = fitting[0]
+        matches = [gpu for gpu in candidates if _is_named(gpu, word)]
+        if len(matches) != 1:
+            known_names = "; ".join(map(str, candidates)) or "none"
+            no_match = "no GPU of an open change, and none whose layout is remembered"
+            problem = f"more than one GPU: {'; '.join(map(str, matches))}" if matches else no_match
+            raise BadInput(f"--give-up {word}: {problem}; there are: {known_names}")
+        chosen[matches[0].uuid] = matches[0]
     return tuple(chosen.values())
 
 
-def known_gpus(found: PastChanges | None) -> tuple[GivenUpGpu, ...]:
-    """Those that can be given up."""
-    return () if found is None else tuple(_known(found))
+def known_gpus(history: PastChanges | None) -> tuple[GivenUpGpu, ...]:
+    """GPUs that can be given up: those of open changes, and those with a remembered layout."""
+    return () if history is None else tuple(_known(history))
 
 
-def _known(found: PastChanges) -> Iterator[GivenUpGpu]:
+def _known(history: PastChanges) -> Iterator[GivenUpGpu]:
     in_changes: set[str] = set()
-    for one in found.unended:
-        for uuid, previous in one.previous.items():
-            name = one.gpus.get(uuid)
+    for change in history.unended:
+        for uuid, previous in change.previous.items():
+            name = change.gpus.get(uuid)
             in_changes.add(uuid)
             yield GivenUpGpu(
                 uuid=uuid,
                 index=None if name is None else name.index,
                 bus_id=None if name is None else name.bus_id,
-                asked=one.asked,
+                change_title=change.asked,
                 previous=previous,
             )
-    for uuid in found.remembered:
+    for uuid in history.remembered:
         if uuid not in in_changes:
             yield GivenUpGpu(uuid=uuid)
 

@@ -31,18 +31,18 @@ class HookFailed(Permanent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hook:
-    """One command."""
+    """A command to run around a change, with its arguments and environment."""
 
     command: str
     args: tuple[str, ...] = ()
     envs: Mapping[str, str]
-    """All of its environment, but for what every hook gets."""
+    """Environment of the command, without the variables that every hook gets."""
     workdir: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hooks:
-    """The commands of a file."""
+    """Commands of a hooks file, by the moment at which they run."""
 
     file: str
     by_name: Mapping[str, tuple[Hook, ...]]
@@ -53,13 +53,13 @@ class Hooks:
         ``variables`` come before those of the hook. Raises HookFailed for the first that fails;
         those after it are not run.
         """
-        for at, hook in enumerate(self.by_name.get(name, ())):
-            title = f"{self.file}: hooks.{name}[{at}]: {hook.command}"
+        for index, hook in enumerate(self.by_name.get(name, ())):
+            title = f"{self.file}: hooks.{name}[{index}]: {hook.command}"
             program = shutil.which(hook.command)  # by our own PATH, as theirs does
             if program is None:
                 raise HookFailed(f"{title}: there is no such program")
             try:
-                done = subprocess.run(  # noqa: S603  # the file is the caller's
+                completed = subprocess.run(  # noqa: S603  # the file is the caller's
                     [program, *hook.args],
                     env={**hook.envs, **variables},
                     cwd=hook.workdir,
@@ -69,46 +69,46 @@ class Hooks:
                 )
             except OSError as error:
                 raise HookFailed(f"{title}: {error.strerror}") from error
-            if done.returncode != 0:
-                raise HookFailed(f"{title}: it ended with code {done.returncode}")
+            if completed.returncode != 0:
+                raise HookFailed(f"{title}: it ended with code {completed.returncode}")
 
 
 def read_hooks(file: str) -> Hooks:
-    """The hooks of a file. Raises BadInput naming file, line and key."""
+    """Read the hooks of a file. Raises BadInput naming file, line and key."""
     return parse_hooks(read_text(Path(file), "hooks file"), file)
 
 
 def parse_hooks(text: str, file: str) -> Hooks:
-    """The hooks of a text, which messages call ``file``. Raises BadInput as :func:`read_hooks`.
+    """Parse the text of a hooks file; messages call it ``file``. Raises BadInput as read_hooks.
 
     A hook of another name would never run, so it is refused.
     """
     top = read_yaml(text, file, loader=Yaml11Loader)
-    entries = _mapping(top, ("version", "hooks"))
-    if "version" not in entries or entries["version"].text() != "v1":
+    sections = _mapping(top, ("version", "hooks"))
+    if "version" not in sections or sections["version"].text() != "v1":
         raise top.wrong("version is missing: only the format v1 is known")
-    named = _mapping(entries["hooks"], NAMES) if "hooks" in entries else {}
+    named = _mapping(sections["hooks"], NAMES) if "hooks" in sections else {}
     return Hooks(
         file=file,
         by_name={
-            name: () if value.is_null else tuple(_hook(item) for item in _items(value))
+            name: () if value.is_null else tuple(_hook(hook) for hook in _items(value))
             for name, value in named.items()
         },
     )
 
 
 def _hook(value: YamlValue) -> Hook:
-    entries = _mapping(value, ("command", "args", "envs", "workdir"))
-    if "command" not in entries or not entries["command"].text():
+    fields = _mapping(value, ("command", "args", "envs", "workdir"))
+    if "command" not in fields or not fields["command"].text():
         raise value.wrong("command is missing: name a program")
-    envs = entries.get("envs")
-    args, workdir = entries.get("args"), entries.get("workdir")
+    envs = fields.get("envs")
+    args, workdir = fields.get("args"), fields.get("workdir")
     return Hook(
-        command=entries["command"].text(),
+        command=fields["command"].text(),
         args=() if args is None or args.is_null else tuple(map(_text, _items(args))),
         envs={}
         if envs is None or envs.is_null
-        else {name: _text(one) for name, one in envs.mapping(names=True).items()},
+        else {name: _text(variable) for name, variable in envs.mapping(names=True).items()},
         workdir=None if workdir is None or workdir.is_null else _text(workdir),
     )
 

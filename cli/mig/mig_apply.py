@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``gpuscape mig apply``: brings GPUs to a layout, and leaves alone what is in use."""
+"""``gpuscape mig apply``: brings GPUs to a layout, and leaves instances in use alone."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from api.mig_resources import MigStrategy
 from base.errors import BadInput
 from cli import options, terminal
 from cli.failures import REFUSED, CommandFailure
+from cli.mig.desired_layouts import WORDS, ReadDesired, layout_argument
 from cli.mig.hooks_file import (
     BEFORE_CONFIG,
     BEFORE_MODE,
@@ -30,13 +31,12 @@ from cli.mig.hooks_file import (
 from cli.mig.in_use.busy_wait import BusyWait, wait_option
 from cli.mig.in_use.found_holders import found_holders
 from cli.mig.in_use.unplaced_pods import named_holders, read_unplaced, unplaced_pods_option
-from cli.mig.mig_wanted import WORDS, GetWanted, wanted_layout
-from cli.mig.planned_words import ShownPlan, plan_document, show_plan
+from cli.mig.plan_text import ShownPlan, plan_document, show_plan
 from cli.mig.running_actuator import refuse_owned_journal
 from cli.mig.running_change import (
     EXIT_CODES,
     end_document,
-    end_words,
+    end_text,
     ended_change,
     exit_code,
     journal_folder,
@@ -100,10 +100,10 @@ Exit codes:
   3  a GPU could not be read; nothing was changed
 {EXIT_CODES}"""
 )
-@wanted_layout
+@layout_argument
 @click.option(
     "--strategy",
-    type=click.Choice([each.value for each in MigStrategy]),
+    type=click.Choice([strategy.value for strategy in MigStrategy]),
     help="The device plugin's strategy: refuse what it cannot serve.",
 )
 @unplaced_pods_option
@@ -133,7 +133,7 @@ Exit codes:
 def command(
     ctx: click.Context,
     load: Load,
-    wanted: GetWanted,
+    read_desired: ReadDesired,
     strategy: str | None,
     unplaced_pods: str | None,
     mode_only: bool,
@@ -145,49 +145,60 @@ def command(
     output: str,
 ) -> None:
     """Bring the GPUs to LAYOUT, and leave alone what is in use (beta)."""
-    asked = wanted()
+    desired = read_desired()
     hooks = None if hooks_file is None else read_hooks(hooks_file)
     settings = load()
-    served = None if strategy is None else MigStrategy(strategy)
-    waiting_pods = read_unplaced(unplaced_pods, served)
+    plugin_strategy = None if strategy is None else MigStrategy(strategy)
+    waiting_pods = read_unplaced(unplaced_pods, plugin_strategy)
     with machine(settings) as start:
         folder = journal_folder(journal, start)
-        spare_busy = hooks is None  # hooks may end what is in the way; it is looked at again
-        waiting, found = BusyWait(wait), None
-        while found is None or waiting.goes_on(found):
+        # Hooks may end programs that are in the way; the change is planned again after them.
+        spare_busy = hooks is None
+        busy_wait, plan_or_refusal = BusyWait(wait), None
+        while plan_or_refusal is None or busy_wait.wait_again(plan_or_refusal):
             refuse_owned_journal(folder, start)
             refuse_unended(folder, ())
-            gpus = asked.needed(mig_once(start, settings))
-            layouts = asked.layouts(gpus)
+            gpus = desired.needed_gpus(mig_once(start, settings))
+            layouts = desired.layouts(gpus)
             refuse_unended(folder, layouts.keys())
             if mode_only:
                 layouts = _modes(layouts, gpus)
-            claims = {} if served is None else claim_holders(gpus, served, waiting_pods)
+            claims = (
+                {}
+                if plugin_strategy is None
+                else claim_holders(gpus, plugin_strategy, waiting_pods)
+            )
             holders = all_holders(found_holders(gpus, settings, start), claims)
-            found = plan(gpus, layouts, holders, strategy=served, spare_busy=spare_busy)
+            plan_or_refusal = plan(
+                gpus, layouts, holders, strategy=plugin_strategy, spare_busy=spare_busy
+            )
         shown = ShownPlan(
-            asked=asked.asked, gpus=tuple(gpus), layouts=layouts, found=found, holders=holders
+            title=desired.title,
+            gpus=tuple(gpus),
+            layouts=layouts,
+            plan_or_refusal=plan_or_refusal,
+            holders=holders,
         )
         if output == "table":
             show_plan(shown)
-        _check_agreed(found, ctx, shown, output, yes=yes)
-        as_is = isinstance(found, MigPlan) and not found.steps
+        _check_agreed(plan_or_refusal, ctx, shown, output, yes=yes)
+        as_is = isinstance(plan_or_refusal, MigPlan) and not plan_or_refusal.steps
         request = ChangeRequest(
             wanted=layouts,
-            asked=asked.asked,
-            strategy=served,
+            asked=desired.title,
+            strategy=plugin_strategy,
             holders=named_holders(claims),
             as_is=as_is,
         )
-        with _hooked(None if as_is else hooks, ctx, found):
+        with _hooked(None if as_is else hooks, ctx, plan_or_refusal):
             result = ended_change(request, start=start, journal=folder, verbose=verbose)
-            while waiting.goes_on(result.refusal):  # somebody came after the plan was made
+            while busy_wait.wait_again(result.refusal):  # somebody came after the plan was made
                 result = ended_change(request, start=start, journal=folder, verbose=verbose)
     if output == "table":
         if not as_is or result.refusal is not None:
-            terminal.note("", end_words(result, folder))
+            terminal.note("", end_text(result, folder))
         if result.refusal is not None:
-            show_plan(replace(shown, found=result.refusal))
+            show_plan(replace(shown, plan_or_refusal=result.refusal))
         for problem in result.problems:
             terminal.note(f"Look at this: {problem}")
     else:
@@ -196,16 +207,23 @@ def command(
 
 
 def _check_agreed(
-    found: MigPlan | MigRefusal, ctx: click.Context, shown: ShownPlan, output: str, *, yes: bool
+    plan_or_refusal: MigPlan | MigRefusal,
+    ctx: click.Context,
+    shown: ShownPlan,
+    output: str,
+    *,
+    yes: bool,
 ) -> None:
-    """End the command here where nothing may be done."""
-    if isinstance(found, MigRefusal):
+    """End the command where the plan is refused, or the user does not agree to it."""
+    if isinstance(plan_or_refusal, MigRefusal):
         if output != "table":
             terminal.data(change_document(shown, None), output)
         ctx.exit(REFUSED)
-    if yes or not found.steps:  # nothing is changed then: the layout is seen and remembered
+    if (
+        yes or not plan_or_refusal.steps
+    ):  # nothing is changed then: the layout is seen and remembered
         return
-    if output != "table" or not somebody_is_there():
+    if output != "table" or not is_interactive():
         raise BadInput("there is nobody to ask: add --yes to apply this plan")
     if not terminal.confirm("", "Apply this plan?"):
         terminal.note("Nothing was changed.")
@@ -213,17 +231,23 @@ def _check_agreed(
 
 
 @contextmanager
-def _hooked(hooks: Hooks | None, ctx: click.Context, found: MigPlan | MigRefusal) -> Iterator[None]:
-    """Run hooks before and after the block. Raises CommandFailure where one before it fails."""
-    if hooks is None or isinstance(found, MigRefusal):
+def _hooked(
+    hooks: Hooks | None, ctx: click.Context, plan_or_refusal: MigPlan | MigRefusal
+) -> Iterator[None]:
+    """Run hooks before and after the block. Raises CommandFailure where a hook before it fails."""
+    if hooks is None or isinstance(plan_or_refusal, MigRefusal):
         yield
         return
-    written = {name: ctx.params[name] for name in ("config_file", "selected_config", "hooks_file")}
-    variables = {f"MIG_PARTED_{name.upper()}": value or "" for name, value in written.items()}
+    options_by_name = {
+        name: ctx.params[name] for name in ("config_file", "selected_config", "hooks_file")
+    }
+    variables = {
+        f"MIG_PARTED_{name.upper()}": value or "" for name, value in options_by_name.items()
+    }
     mode_only = bool(ctx.params["mode_only"])
     variables["MIG_PARTED_MODE_CHANGE_ONLY"] = str(mode_only).lower()
     variables["MIG_PARTED_SKIP_RESET"] = "true"
-    modes = [step for step in found.steps if isinstance(step, SetMode)]
+    modes = [step for step in plan_or_refusal.steps if isinstance(step, SetMode)]
     try:
         hooks.run(START, variables)
     except HookFailed as error:
@@ -232,7 +256,7 @@ def _hooked(hooks: Hooks | None, ctx: click.Context, found: MigPlan | MigRefusal
         try:
             if modes:
                 hooks.run(BEFORE_MODE, variables)
-            if len(modes) < len(found.steps) and not mode_only:
+            if len(modes) < len(plan_or_refusal.steps) and not mode_only:
                 hooks.run(BEFORE_CONFIG, variables)
         except HookFailed as error:
             raise CommandFailure(f"nothing was changed: {error}", REFUSED) from error
@@ -245,19 +269,19 @@ def _hooked(hooks: Hooks | None, ctx: click.Context, found: MigPlan | MigRefusal
 
 
 def change_document(shown: ShownPlan, result: ChangeResult | None) -> dict[str, Any]:
-    """The plan and its end as plain values; without a result nothing was begun."""
+    """Document of the plan and of how the change ended; without a result none was begun."""
     return plan_document(shown) | end_document(result)
 
 
-def somebody_is_there() -> bool:
-    """Whether a question can be answered."""
+def is_interactive() -> bool:
+    """Whether a person at a terminal can answer a question."""
     return sys.stdin.isatty()
 
 
 def _modes(layouts: Mapping[str, GpuLayout], gpus: Sequence[MigGpu]) -> dict[str, GpuLayout]:
-    """The modes of these layouts, with the instances that are there."""
-    there = {gpu.uuid: found_layout(gpu, exact=True) for gpu in gpus}
+    """Current layouts with the modes of ``layouts``; empty where a mode changes."""
+    current = {gpu.uuid: found_layout(gpu, exact=True) for gpu in gpus}
     return {
-        uuid: there[uuid] if there[uuid].mig == layout.mig else GpuLayout(mig=layout.mig)
+        uuid: current[uuid] if current[uuid].mig == layout.mig else GpuLayout(mig=layout.mig)
         for uuid, layout in layouts.items()
     }

@@ -6,8 +6,8 @@ from __future__ import annotations
 import click
 
 from cli import options, terminal
+from cli.mig.desired_layouts import WORDS, ReadDesired, layout_argument
 from cli.mig.mig_plan import DIFFERENT
-from cli.mig.mig_wanted import WORDS, GetWanted, wanted_layout
 from cli.observe import take_mig
 from cli.options import Load
 from cli.terminal import TextTable
@@ -39,7 +39,7 @@ Exit codes, of which 0 and 1 are those of `nvidia-mig-parted assert`:
   2  bad input: a profile that a GPU does not have, a mistake in the file, ...
   3  a GPU could not be read""",
 )
-@wanted_layout
+@layout_argument
 @click.option(
     "-m",
     "--mode-only",
@@ -62,31 +62,31 @@ Exit codes, of which 0 and 1 are those of `nvidia-mig-parted assert`:
 def command(
     ctx: click.Context,
     load: Load,
-    wanted: GetWanted,
+    read_desired: ReadDesired,
     mode_only: bool,
     valid_config: bool,
     output: str,
 ) -> None:
     """Exit with 0 if the GPUs have LAYOUT, and else with 1 and what differs."""
-    asked = wanted()
+    desired = read_desired()
     if valid_config:
         return
-    gpus = asked.needed(take_mig(load()))
-    layouts = asked.layouts(gpus)
-    differing = layout_differences(layouts, gpus, modes_only=mode_only)
+    gpus = desired.needed_gpus(take_mig(load()))
+    layouts = desired.layouts(gpus)
+    differences = layout_differences(layouts, gpus, modes_only=mode_only)
     if output != "table":
         terminal.data(
-            {"asked": asked.asked, "compared": sorted(layouts), "differing": differing}, output
+            {"asked": desired.title, "compared": sorted(layouts), "differing": differences}, output
         )
-    elif differing:
+    elif differences:
         rows = tuple(
-            (str(one.index) if at == 0 else "", reason)
-            for one in differing
-            for at, reason in enumerate(one.reasons)
+            (str(difference.index) if position == 0 else "", reason)
+            for difference in differences
+            for position, reason in enumerate(difference.reasons)
         )
         terminal.show(TextTable(header=("GPU", "DIFFERENCE"), rows=rows))
     else:
-        compared = f"{len(layouts)} GPU{'' if len(layouts) == 1 else 's'}"
-        terminal.note(f"As wanted: {compared}.")
-    if differing:
+        count = f"{len(layouts)} GPU{'' if len(layouts) == 1 else 's'}"
+        terminal.note(f"As wanted: {count}.")
+    if differences:
         ctx.exit(DIFFERENT)

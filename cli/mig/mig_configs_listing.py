@@ -11,9 +11,9 @@ import click
 
 from base.errors import BadInput
 from cli import options, terminal
-from cli.mig.mig_wanted import all_read, config_file_option, file_configs
-from cli.mig.mig_words import NONE, numbers
-from cli.mig.planned_words import layout_document, layout_words
+from cli.mig.desired_layouts import all_read, config_file_option, file_configs
+from cli.mig.mig_text import NONE, numbers
+from cli.mig.plan_text import layout_document, layout_text
 from cli.observe import take_mig
 from cli.options import Load
 from cli.terminal import Cell, Styled, TextTable
@@ -27,23 +27,23 @@ from mig.gpu_layout import GpuLayout, has_layout
 from mig.placement import Grid
 
 FILE = "mig-parted"
-"""The output that is a configuration file."""
+"""Name of the output format that is a configuration file."""
 _NO = Styled("no", "red")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigMeaning:
-    """What a configuration means for GPUs of this machine that are alike."""
+    """Layout that a configuration gives to equal GPUs of this machine, and whether it fits."""
 
     gpus: tuple[int, ...]
-    """Indices."""
+    """Indices of the GPUs."""
     layout: GpuLayout
     fits: bool | None
-    """On empty GPUs; None where the driver does not report their profiles."""
+    """Whether the layout fits empty GPUs; None where the driver does not report their profiles."""
     reason: str
-    """Why it does not fit; empty where it does."""
+    """Why the layout does not fit; empty where it does."""
     now: tuple[int, ...]
-    """Indices of the GPUs that have it already."""
+    """Indices of the GPUs that have the layout already."""
 
 
 @click.command(
@@ -88,71 +88,71 @@ def command(load: Load, config_file: str | None, output: str, all_models: bool) 
         if notes := [*_notes(configs.configs, gpus)]:
             terminal.note("", *notes)
     else:
-        listed = [_document(one, gpus) for one in configs.configs]
+        listed = [_document(config, gpus) for config in configs.configs]
         terminal.data({"source": configs.source, "configs": listed}, output)
 
 
 def config_table(configs: Sequence[MigConfig], gpus: Sequence[MigGpu]) -> TextTable:
-    """A row for each configuration and layout."""
+    """Table of configurations, a row for each layout of each."""
     return TextTable(
         header=("CONFIGURATION", "GPUS", "LAYOUT", "FITS", "NOW"),
         rows=tuple(
-            (one.name if at == 0 else "", *cells)
-            for one in configs
-            for at, cells in enumerate(_cells(one, gpus))
+            (config.name if row == 0 else "", *cells)
+            for config in configs
+            for row, cells in enumerate(_cells(config, gpus))
         ),
     )
 
 
 def _cells(config: MigConfig, gpus: Sequence[MigGpu]) -> Iterator[tuple[Cell, ...]]:
     try:
-        found = meanings(config, gpus)
+        config_meanings = meanings(config, gpus)
     except BadInput:
         yield NONE, NONE, _NO, NONE
         return
-    for one in found:
-        fits: Cell = "?" if one.fits is None else "yes" if one.fits else _NO
-        yield numbers(one.gpus), layout_words(one.layout), fits, numbers(one.now) or NONE
-    if not found:
+    for meaning in config_meanings:
+        fits: Cell = "?" if meaning.fits is None else "yes" if meaning.fits else _NO
+        yield numbers(meaning.gpus), layout_text(meaning.layout), fits, numbers(meaning.now) or NONE
+    if not config_meanings:
         yield NONE, NONE, "yes", NONE
 
 
 def _notes(configs: Sequence[MigConfig], gpus: Sequence[MigGpu]) -> Iterator[str]:
-    """Why configurations do not fit here."""
+    """Lines on the configurations that do not fit here, and why."""
     for config in configs:
         try:
-            for one in meanings(config, gpus):
-                if one.reason:
-                    yield f"{config.name}: GPU {numbers(one.gpus)}: {one.reason}"
+            for meaning in meanings(config, gpus):
+                if meaning.reason:
+                    yield f"{config.name}: GPU {numbers(meaning.gpus)}: {meaning.reason}"
         except BadInput as error:
             yield f"{config.name}: {error}"
 
 
 def meanings(config: MigConfig, gpus: Sequence[MigGpu]) -> list[ConfigMeaning]:
-    """What a configuration wants, for GPUs together of which the same is true.
+    """Evaluate a configuration for these GPUs: an answer for each group of equal GPUs.
 
-    Raises BadInput where it would be refused here.
+    Raises BadInput where the configuration would be refused on this machine.
     """
-    wanted = config_layouts(config, gpus)
+    desired = config_layouts(config, gpus)
     groups: dict[tuple[GpuLayout, bool | None, str], list[MigGpu]] = {}
     for gpu in gpus:
-        if gpu.uuid in wanted:
-            layout = wanted[gpu.uuid]
+        if gpu.uuid in desired:
+            layout = desired[gpu.uuid]
             groups.setdefault((layout, *_fit(gpu, layout)), []).append(gpu)
     return [
         ConfigMeaning(
-            gpus=tuple(gpu.index for gpu in found),
+            gpus=tuple(gpu.index for gpu in equal_gpus),
             layout=layout,
             fits=fits,
             reason=reason,
-            now=tuple(gpu.index for gpu in found if has_layout(gpu, layout)),
+            now=tuple(gpu.index for gpu in equal_gpus if has_layout(gpu, layout)),
         )
-        for (layout, fits, reason), found in groups.items()
+        for (layout, fits, reason), equal_gpus in groups.items()
     ]
 
 
 def _fit(gpu: MigGpu, layout: GpuLayout) -> tuple[bool | None, str]:
-    """Whether an empty GPU takes it, and why not."""
+    """Whether a layout fits the GPU when empty, and why not; None where that is not known."""
     profiles = gpu.profiles or known_profiles(gpu.device_id)
     misfit = Grid(profiles).misfit(layout.instances) if profiles else None
     if misfit is None and layout.instances and not gpu.profiles:
@@ -162,20 +162,20 @@ def _fit(gpu: MigGpu, layout: GpuLayout) -> tuple[bool | None, str]:
 
 def _document(config: MigConfig, gpus: Sequence[MigGpu]) -> dict[str, Any]:
     try:
-        found, refused = meanings(config, gpus), None
+        config_meanings, refusal = meanings(config, gpus), None
     except BadInput as error:
-        found, refused = [], str(error)
+        config_meanings, refusal = [], str(error)
     return {
         "name": config.name,
-        "refused": refused,
+        "refused": refusal,
         "layouts": [
             {
-                "gpus": one.gpus,
-                **layout_document(one.layout),
-                "fits": one.fits,
-                "reason": one.reason or None,
-                "now": one.now,
+                "gpus": meaning.gpus,
+                **layout_document(meaning.layout),
+                "fits": meaning.fits,
+                "reason": meaning.reason or None,
+                "now": meaning.now,
             }
-            for one in found
+            for meaning in config_meanings
         ],
     }

@@ -13,7 +13,7 @@ from click.shell_completion import CompletionItem
 from base.errors import BadInput
 from base.words import quoted
 from cli import options, terminal
-from cli.mig.mig_words import NONE, UNUSABLE, numbers, pids, split, units, unread_note
+from cli.mig.mig_text import NONE, UNUSABLE, numbers, pids, split, units, unread_note
 from cli.observe import take_mig
 from cli.options import Load
 from cli.terminal import Cell, Styled, TextTable
@@ -26,19 +26,19 @@ GIB = 1 << 30
 
 FREE, TAKEN, OUTSIDE = Styled("#", "green"), Styled("x", "red"), Styled(".", "dim")
 
-_UNTOLD = "this driver describes profiles only where MIG is on"
+_UNDESCRIBED = "this driver describes profiles only where MIG is on"
 
 
 def _complete_profiles(
     ctx: click.Context, parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem[str]]:
-    """Profiles of all simulated models: reading the GPUs would take too long for a key stroke."""
+    """Names of all simulated models' profiles: reading the GPUs would take too long here."""
     from discovery.simulator.description.machine_catalog import (
         load_models,  # only completion needs it here
     )
 
     del ctx, parameter
-    names = {one.name for model in load_models().values() for one in model.mig}
+    names = {profile.name for model in load_models().values() for profile in model.mig}
     return [CompletionItem(name) for name in sorted(names) if name.startswith(incomplete)]
 
 
@@ -72,70 +72,78 @@ def command(load: Load, profile: str | None, chosen: tuple[int, ...], output: st
 
     A profile is 2g.10gb, or 1g.5gb+me; of a part such as 1c.3g.20gb its GPU instance is shown.
     """
-    wanted = None if profile is None else device_name(profile).instance
+    instance_profile = None if profile is None else device_name(profile).instance
     read, unread = split(take_mig(load()))
-    read = _chosen(read, unread, chosen)
+    read = _selected_gpus(read, unread, chosen)
     gpus = [gpu for gpu in read if gpu.mode is not None]
-    if wanted is None:
+    if instance_profile is None:
         if output == "table":
             _show_profiles(gpus, unread)
         else:
             terminal.data(_profile_document(gpus, unread), output)
         return
-    having = [(gpu, one) for gpu in gpus if (one := gpu.profile(wanted)) is not None]
-    if not having:
-        raise _no_such(wanted, gpus, unread)
+    gpus_with_profile = [
+        (gpu, gpu_profile)
+        for gpu in gpus
+        if (gpu_profile := gpu.profile(instance_profile)) is not None
+    ]
+    if not gpus_with_profile:
+        raise _unknown_profile(instance_profile, gpus, unread)
     if output != "table":
-        terminal.data(_grid_document(having, unread), output)
+        terminal.data(_grid_document(gpus_with_profile, unread), output)
         return
-    _show_grids(having)
-    _show_others([gpu for gpu in gpus if gpu.profile(wanted) is None], unread)
+    _show_grids(gpus_with_profile)
+    _show_others([gpu for gpu in gpus if gpu.profile(instance_profile) is None], unread)
 
 
-def _chosen(
+def _selected_gpus(
     read: list[MigGpu], unread: Sequence[UnreadMigGpu], indices: Sequence[int]
 ) -> list[MigGpu]:
-    """Raises BadInput for an index that no GPU has."""
-    there = {gpu.index for gpu in read} | {gpu.index for gpu in unread}
+    """GPUs with these indices, all for none. Raises BadInput for an index that no GPU has."""
+    indices_present = {gpu.index for gpu in read} | {gpu.index for gpu in unread}
     for index in indices:
-        if index not in there:
+        if index not in indices_present:
             raise BadInput(f"there is no GPU {index}: see gpuscape mig status")
     return [gpu for gpu in read if not indices or gpu.index in indices]
 
 
-def _no_such(wanted: str, gpus: Sequence[MigGpu], unread: Sequence[UnreadMigGpu]) -> Exception:
-    """Why a profile cannot be explained; BadInput only where all profiles are known."""
-    names = sorted({one.name for gpu in gpus for one in gpu.profiles})
+def _unknown_profile(
+    profile_name: str, gpus: Sequence[MigGpu], unread: Sequence[UnreadMigGpu]
+) -> Exception:
+    """Error for a profile that no GPU has; BadInput only where all profiles are known."""
+    names = sorted({profile.name for gpu in gpus for profile in gpu.profiles})
     if unread:
         return MigUnread("; ".join(unread_note(gpu) for gpu in unread))
-    untold = [gpu.index for gpu in gpus if not gpu.profiles]
-    if untold:
-        return MigUnread(f"GPU {numbers(untold)}: {_UNTOLD}")
+    undescribed = [gpu.index for gpu in gpus if not gpu.profiles]
+    if undescribed:
+        return MigUnread(f"GPU {numbers(undescribed)}: {_UNDESCRIBED}")
     if not gpus:
         return BadInput("no GPU that is shown has MIG")
-    return BadInput(f"no GPU has the profile {quoted(wanted)}; they have {', '.join(names)}")
+    return BadInput(f"no GPU has the profile {quoted(profile_name)}; they have {', '.join(names)}")
 
 
 # all profiles
 
 
 def _show_profiles(gpus: Sequence[MigGpu], unread: Sequence[UnreadMigGpu]) -> None:
-    told = [gpu for gpu in gpus if gpu.profiles]
+    described = [gpu for gpu in gpus if gpu.profiles]
     if not gpus and not unread:
         terminal.note("No GPU of this machine has MIG.")
-    for at, alike in enumerate(_alike(told)):
-        terminal.note(f"{chr(10) if at else ''}{_title(alike)}: {memory_units(alike[0])} units")
-        terminal.show(profile_table(alike[0]))
+    for index, group in enumerate(_groups(described)):
+        terminal.note(f"{chr(10) if index else ''}{_title(group)}: {memory_units(group[0])} units")
+        terminal.show(profile_table(group[0]))
         terminal.note("", "More that fit now, by GPU:")
-        terminal.show(fitting_table(alike))
-    _show_others([gpu for gpu in gpus if not gpu.profiles], unread, first=not told)
+        terminal.show(fitting_table(group))
+    _show_others([gpu for gpu in gpus if not gpu.profiles], unread, first=not described)
 
 
-def _alike(gpus: Sequence[MigGpu]) -> Iterator[list[MigGpu]]:
-    """GPUs of one model with the same profiles, in the order of the first of each kind."""
+def _groups(gpus: Sequence[MigGpu]) -> Iterator[list[MigGpu]]:
+    """Group GPUs of one model with the same profiles, in the order of each group's first GPU."""
     kinds: dict[object, list[MigGpu]] = {}
     for gpu in gpus:
-        rows = tuple((one.id, one.name, one.most, one.starts) for one in gpu.profiles)
+        rows = tuple(
+            (profile.id, profile.name, profile.most, profile.starts) for profile in gpu.profiles
+        )
         kinds.setdefault((gpu.model, rows), []).append(gpu)
     yield from kinds.values()
 
@@ -145,118 +153,123 @@ def _title(gpus: Sequence[MigGpu]) -> str:
 
 
 def profile_table(gpu: MigGpu) -> TextTable:
-    """What an instance of each profile has, the smallest first."""
+    """Table of the profiles with the size and engines of an instance, the smallest first."""
     return TextTable(
         header=("PROFILE", "ID", "MOST", "MEMORY", "SMS", "UNITS", "DEC", "ENC", "JPG", "OFA"),
         rows=tuple(
             (
-                one.name,
-                str(one.id),
-                str(one.most),
-                f"{one.memory_bytes / GIB:.1f} GiB",
-                str(one.multiprocessors),
-                str(one.size),
-                *(_count(each) for each in _engines(one)),
+                profile.name,
+                str(profile.id),
+                str(profile.most),
+                f"{profile.memory_bytes / GIB:.1f} GiB",
+                str(profile.multiprocessors),
+                str(profile.size),
+                *(_count(count) for count in _engines(profile)),
             )
-            for one in _by_size(gpu.profiles)
+            for profile in _by_size(gpu.profiles)
         ),
         right=frozenset(range(1, 10)),
     )
 
 
 def fitting_table(gpus: Sequence[MigGpu]) -> TextTable:
-    """How many more of each profile fit, a column for GPUs of which the same is true."""
+    """Table of how many more of each profile fit, a column for all GPUs with equal numbers."""
     columns: dict[tuple[str, ...], list[int]] = {}
     for gpu in gpus:
-        said = tuple(_fitting(gpu, one) for one in _by_size(gpu.profiles))
-        columns.setdefault(said, []).append(gpu.index)
-    names = [one.name for one in _by_size(gpus[0].profiles)]
+        counts = tuple(_fitting(gpu, profile) for profile in _by_size(gpu.profiles))
+        columns.setdefault(counts, []).append(gpu.index)
+    names = [profile.name for profile in _by_size(gpus[0].profiles)]
     return TextTable(
         header=("PROFILE", *(f"GPU {numbers(indices)}" for indices in columns.values())),
-        rows=tuple((name, *(said[at] for said in columns)) for at, name in enumerate(names)),
+        rows=tuple(
+            (name, *(counts[index] for counts in columns)) for index, name in enumerate(names)
+        ),
         right=frozenset(range(1, len(columns) + 1)),
     )
 
 
 def _by_size(profiles: Sequence[MigProfile]) -> list[MigProfile]:
-    return sorted(profiles, key=lambda one: (one.slices, one.size, one.number))
+    return sorted(profiles, key=lambda profile: (profile.slices, profile.size, profile.number))
 
 
-def _engines(one: MigProfile) -> tuple[int, int, int, int]:
-    of = one.engines
-    return of.decoders, of.encoders, of.jpeg, of.ofa
+def _engines(profile: MigProfile) -> tuple[int, int, int, int]:
+    engines = profile.engines
+    return engines.decoders, engines.encoders, engines.jpeg, engines.ofa
 
 
 def _count(number: int) -> Cell:
     return str(number) if number else NONE
 
 
-def _fitting(gpu: MigGpu, one: MigProfile) -> str:
-    """As the driver counts; with MIG off what an empty GPU takes, in brackets."""
+def _fitting(gpu: MigGpu, profile: MigProfile) -> str:
+    """Number of further instances that fit; in brackets that of an empty GPU, where MIG is off."""
     if gpu.mode is not None and not gpu.mode.current:
-        return f"({one.most})"
-    return str(placement_grid(gpu, one).room if one.fitting is None else one.fitting)
+        return f"({profile.most})"
+    return str(placement_grid(gpu, profile).room if profile.fitting is None else profile.fitting)
 
 
 # one profile
 
 
-def _show_grids(having: Sequence[tuple[MigGpu, MigProfile]]) -> None:
-    profile_of = {gpu.index: one for gpu, one in having}
-    for at, alike in enumerate(_alike([gpu for gpu, _ in having])):
-        profile = profile_of[alike[0].index]
-        terminal.note(f"{chr(10) if at else ''}{profile.name} on {_title(alike)}")
+def _show_grids(gpus_with_profile: Sequence[tuple[MigGpu, MigProfile]]) -> None:
+    profile_by_gpu_index = {gpu.index: profile for gpu, profile in gpus_with_profile}
+    for index, group in enumerate(_groups([gpu for gpu, _ in gpus_with_profile])):
+        profile = profile_by_gpu_index[group[0].index]
+        terminal.note(f"{chr(10) if index else ''}{profile.name} on {_title(group)}")
         for line in _sizes(profile):
             terminal.note(line)
-        for same in _same_grids(alike, profile):
-            terminal.note("", f"{_state(same, profile)}")
-            grid = placement_grid(same[0], profile)
+        for grid_gpus in _same_grids(group, profile):
+            terminal.note("", f"{_state(grid_gpus, profile)}")
+            grid = placement_grid(grid_gpus[0], profile)
             terminal.show(grid_table(grid))
             if grid.instances:
                 terminal.note("")
-                terminal.show(key_table(same[0], grid))
+                terminal.show(key_table(grid_gpus[0], grid))
 
 
-def _sizes(one: MigProfile) -> tuple[str, str]:
+def _sizes(profile: MigProfile) -> tuple[str, str]:
     names = ("decoder", "encoder", "JPEG engine", "OFA engine")
     engines = [
         f"{count} {name}{'s' if count > 1 else ''}"
-        for count, name in zip(_engines(one), names, strict=True)
+        for count, name in zip(_engines(profile), names, strict=True)
         if count
     ]
-    has = [f"{one.memory_bytes / GIB:.1f} GiB", f"{one.multiprocessors} SMs", *engines]
-    size = f"{one.size} memory unit{'s' if one.size > 1 else ''}"
-    return f"each has {', '.join(has)}", f"id {one.id}, {size}, at most {one.most} on a GPU"
+    parts = [f"{profile.memory_bytes / GIB:.1f} GiB", f"{profile.multiprocessors} SMs", *engines]
+    size = f"{profile.size} memory unit{'s' if profile.size > 1 else ''}"
+    return (
+        f"each has {', '.join(parts)}",
+        f"id {profile.id}, {size}, at most {profile.most} on a GPU",
+    )
 
 
 def _same_grids(gpus: Sequence[MigGpu], profile: MigProfile) -> Iterator[list[MigGpu]]:
-    """GPUs without an instance are shown together where the same is true of them."""
+    """Group GPUs that share a grid: equal GPUs without instances; any other GPU stands alone."""
     groups: dict[object, list[MigGpu]] = {}
     for gpu in gpus:
-        empty = (gpu.mode, gpu.profile(profile.name)) if not gpu.instances else gpu.index
-        groups.setdefault(empty, []).append(gpu)
+        key = (gpu.mode, gpu.profile(profile.name)) if not gpu.instances else gpu.index
+        groups.setdefault(key, []).append(gpu)
     yield from groups.values()
 
 
 def _state(gpus: Sequence[MigGpu], profile: MigProfile) -> str:
     gpu = gpus[0]
-    indices = numbers(one.index for one in gpus)
-    one = gpu.profile(profile.name) or profile
+    indices = numbers(gpu.index for gpu in gpus)
+    own_profile = gpu.profile(profile.name) or profile
     if gpu.mode is None or not gpu.mode.current:
         return f"GPU {indices}: MIG is off; the places when it is on:"
-    return f"GPU {indices}: {_fitting(gpu, one)} more fit"
+    return f"GPU {indices}: {_fitting(gpu, own_profile)} more fit"
 
 
 def grid_table(grid: PlacementGrid) -> TextTable:
-    """Memory units as columns; what is there, then a row for each place."""
-    there: list[Cell] = [OUTSIDE] * grid.units
-    for letter, one in zip(ascii_lowercase, grid.instances, strict=False):
-        for unit in range(one.start, one.start + one.size):
-            there[unit] = letter
+    """Grid with a column for each memory unit: a row of instances, then one for each placement."""
+    occupants: list[Cell] = [OUTSIDE] * grid.units
+    for letter, instance in zip(ascii_lowercase, grid.instances, strict=False):
+        for unit in range(instance.start, instance.start + instance.size):
+            occupants[unit] = letter
     return TextTable(
         header=("MEMORY UNIT", *(str(unit) for unit in range(grid.units)), ""),
         rows=(
-            ("there", *there, ""),
+            ("there", *occupants, ""),
             *(_grid_row(grid, row) for row in grid.rows),
         ),
         right=frozenset(range(1, grid.units + 1)),
@@ -264,28 +277,33 @@ def grid_table(grid: PlacementGrid) -> TextTable:
 
 
 def _grid_row(grid: PlacementGrid, row: PlacementRow) -> tuple[Cell, ...]:
-    letters = {one.id: letter for letter, one in zip(ascii_lowercase, grid.instances, strict=False)}
-    within = range(row.start, row.start + row.size)
+    letters = {
+        instance.id: letter
+        for letter, instance in zip(ascii_lowercase, grid.instances, strict=False)
+    }
+    span = range(row.start, row.start + row.size)
     mark = TAKEN if row.taken_by else FREE
-    cells = [mark if unit in within else OUTSIDE for unit in range(grid.units)]
-    by = ", ".join(letters[one.id] for one in row.taken_by)
-    words = Styled(f"taken by {by}", "red") if by else Styled("free", "green")
-    return (f"start {row.start}", *cells, words)
+    cells = [mark if unit in span else OUTSIDE for unit in range(grid.units)]
+    takers = ", ".join(letters[instance.id] for instance in row.taken_by)
+    state = Styled(f"taken by {takers}", "red") if takers else Styled("free", "green")
+    return (f"start {row.start}", *cells, state)
 
 
 def key_table(gpu: MigGpu, grid: PlacementGrid) -> TextTable:
-    """The letters of a grid, and the programs on each instance."""
+    """Table that explains a grid's letters: the instance of each, and the programs on it."""
     return TextTable(
         header=("", "INSTANCE", "PROFILE", "UNITS", "PROGRAMS"),
         rows=tuple(
             (
                 letter,
-                str(one.id),
-                one.profile,
-                units(one.start, one.size),
-                pids(gpu.holders(one)) if one.compute else Styled(UNUSABLE, "bold yellow"),
+                str(instance.id),
+                instance.profile,
+                units(instance.start, instance.size),
+                pids(gpu.holders(instance))
+                if instance.compute
+                else Styled(UNUSABLE, "bold yellow"),
             )
-            for letter, one in zip(ascii_lowercase, grid.instances, strict=False)
+            for letter, instance in zip(ascii_lowercase, grid.instances, strict=False)
         ),
     )
 
@@ -293,11 +311,11 @@ def key_table(gpu: MigGpu, grid: PlacementGrid) -> TextTable:
 def _show_others(
     gpus: Sequence[MigGpu], unread: Sequence[UnreadMigGpu], *, first: bool = False
 ) -> None:
-    """Why other GPUs are not shown."""
-    untold = [gpu.index for gpu in gpus if not gpu.profiles]
-    without = [gpu.index for gpu in gpus if gpu.profiles]
-    notes = [f"GPU {numbers(untold)}: MIG is off, and {_UNTOLD}"] if untold else []
-    notes += [f"GPU {numbers(without)}: no such profile"] if without else []
+    """Print why the other GPUs are not shown."""
+    undescribed = [gpu.index for gpu in gpus if not gpu.profiles]
+    lacking = [gpu.index for gpu in gpus if gpu.profiles]
+    notes = [f"GPU {numbers(undescribed)}: MIG is off, and {_UNDESCRIBED}"] if undescribed else []
+    notes += [f"GPU {numbers(lacking)}: no such profile"] if lacking else []
     notes += [unread_note(gpu) for gpu in unread]
     if notes:
         terminal.note(*([] if first else [""]), *notes)
@@ -324,7 +342,7 @@ def _profile_document(gpus: Sequence[MigGpu], unread: Sequence[UnreadMigGpu]) ->
 
 
 def _grid_document(
-    having: Sequence[tuple[MigGpu, MigProfile]], unread: Sequence[UnreadMigGpu]
+    gpus_with_profile: Sequence[tuple[MigGpu, MigProfile]], unread: Sequence[UnreadMigGpu]
 ) -> dict[str, Any]:
     return {
         "gpus": [
@@ -339,23 +357,23 @@ def _grid_document(
                     {
                         "start": row.start,
                         "size": row.size,
-                        "taken_by": [one.id for one in row.taken_by],
+                        "taken_by": [instance.id for instance in row.taken_by],
                     }
                     for row in placement_grid(gpu, profile).rows
                 ],
                 "instances": [
                     {
-                        "id": one.id,
-                        "profile": one.profile,
-                        "start": one.start,
-                        "size": one.size,
-                        "compute_instances": len(one.compute),
-                        "pids": gpu.holders(one),
+                        "id": instance.id,
+                        "profile": instance.profile,
+                        "start": instance.start,
+                        "size": instance.size,
+                        "compute_instances": len(instance.compute),
+                        "pids": gpu.holders(instance),
                     }
-                    for one in placement_grid(gpu, profile).instances
+                    for instance in placement_grid(gpu, profile).instances
                 ],
             }
-            for gpu, profile in having
+            for gpu, profile in gpus_with_profile
         ],
         "unread": list(unread),
     }

@@ -7,7 +7,7 @@ import click
 
 from base.errors import BadInput
 from cli import options, terminal
-from cli.mig.mig_words import split, unread_note
+from cli.mig.mig_text import split, unread_note
 from cli.observe import take_mig
 from cli.options import Load
 from discovery.driver_errors import MigUnread

@@ -14,7 +14,7 @@ from actuator.change_record import ChangeOutcome, ChangeRecord, Direction
 from actuator.past_changes import PastChanges, past_changes
 from base.errors import BadInput
 from cli import options, terminal
-from cli.mig.planned_words import layout_document, layout_words
+from cli.mig.plan_text import layout_document, layout_text
 from cli.mig.running_change import journal_folder, journal_option
 from cli.observe import machine
 from cli.options import Load
@@ -57,89 +57,102 @@ def command(load: Load, journal: Path | None, output: str) -> None:
     """List the last changes: what was asked, from which layout to which, and the result."""
     with machine(load()) as start:
         folder = journal_folder(journal, start)
-        found = past_changes(folder)
-    if found is None and journal is not None:
+        history = past_changes(folder)
+    if history is None and journal is not None:
         raise BadInput(f"there is no folder {journal}")
-    found = found or PastChanges(unended=(), ended=(), remembers=False)
-    changes = (*found.ended, *found.unended)
+    history = history or PastChanges(unended=(), ended=(), remembers=False)
+    changes = (*history.ended, *history.unended)
     if output in ("json", "yaml"):
-        terminal.data({"changes": [_document(one) for one in changes]}, output)
+        terminal.data({"changes": [_document(change) for change in changes]}, output)
         return
     if not changes:
         terminal.note(f"No change of MIG is recorded in {folder}.")
         return
     terminal.show(history_table(changes, wide=output == "wide"))
-    reasons = [f"{one.started} {_word(one)}: {one.reason}" for one in changes if one.reason]
+    reasons = [
+        f"{change.started} {_result_name(change)}: {change.reason}"
+        for change in changes
+        if change.reason
+    ]
     if reasons:
         terminal.note("", *reasons)
 
 
 def history_table(changes: Sequence[ChangeRecord], *, wide: bool) -> TextTable:
-    """A row for each change and pair of layouts; with ``wide`` for each GPU."""
-    last = "GPU" if wide else "GPUS"
+    """Table of changes, a row for each pair of layouts of a change; with ``wide`` for each GPU."""
+    gpu_column = "GPU" if wide else "GPUS"
     return TextTable(
-        header=("STARTED", "RESULT", last, "FROM", "TO", "ASKED"),
+        header=("STARTED", "RESULT", gpu_column, "FROM", "TO", "ASKED"),
         rows=tuple(
             (
-                one.started if at == 0 else "",
-                _result(one) if at == 0 else "",
+                change.started if row == 0 else "",
+                _result_cell(change) if row == 0 else "",
                 *cells,
-                one.asked if at == 0 else "",
+                change.asked if row == 0 else "",
             )
-            for one in changes
-            for at, cells in enumerate(_gpus(one, wide=wide))
+            for change in changes
+            for row, cells in enumerate(_gpu_rows(change, wide=wide))
         ),
     )
 
 
-def _gpus(one: ChangeRecord, *, wide: bool) -> Iterator[tuple[Cell, ...]]:
+def _gpu_rows(change: ChangeRecord, *, wide: bool) -> Iterator[tuple[Cell, ...]]:
     if wide:
-        for uuid, layout in one.previous.items():
-            yield uuid, layout_words(layout), layout_words(one.wanted[uuid])
-        for uuid, layout in one.given_up.items():
-            yield uuid, layout_words(layout), GIVEN_UP
+        for uuid, layout in change.previous.items():
+            yield uuid, layout_text(layout), layout_text(change.wanted[uuid])
+        for uuid, layout in change.given_up.items():
+            yield uuid, layout_text(layout), GIVEN_UP
         return
     pairs: dict[tuple[str, str], int] = {}
-    for uuid, layout in one.previous.items():
-        pair = layout_words(_anywhere(layout)), layout_words(_anywhere(one.wanted[uuid]))
+    for uuid, layout in change.previous.items():
+        pair = (
+            layout_text(_without_places(layout)),
+            layout_text(_without_places(change.wanted[uuid])),
+        )
         pairs[pair] = pairs.get(pair, 0) + 1
-    for layout in one.given_up.values():
-        pair = layout_words(_anywhere(layout)), GIVEN_UP
+    for layout in change.given_up.values():
+        pair = layout_text(_without_places(layout)), GIVEN_UP
         pairs[pair] = pairs.get(pair, 0) + 1
     for (before, after), count in pairs.items():
         yield str(count), before, after
 
 
-def _anywhere(layout: GpuLayout) -> GpuLayout:
-    """Without the places, which make a line long."""
-    return replace(layout, instances=tuple(replace(one, start=-1) for one in layout.instances))
+def _without_places(layout: GpuLayout) -> GpuLayout:
+    """The layout without the places of its instances, which make a line long."""
+    return replace(
+        layout, instances=tuple(replace(instance, start=-1) for instance in layout.instances)
+    )
 
 
-def _word(one: ChangeRecord) -> str:
-    return UNENDED if one.outcome is None else str(one.outcome)
+def _result_name(change: ChangeRecord) -> str:
+    return UNENDED if change.outcome is None else str(change.outcome)
 
 
-def _result(one: ChangeRecord) -> Cell:
-    return Styled(_word(one), "bold yellow") if one.outcome is None else _RESULTS[one.outcome]
+def _result_cell(change: ChangeRecord) -> Cell:
+    return (
+        Styled(_result_name(change), "bold yellow")
+        if change.outcome is None
+        else _RESULTS[change.outcome]
+    )
 
 
-def _document(one: ChangeRecord) -> dict[str, Any]:
+def _document(change: ChangeRecord) -> dict[str, Any]:
     return {
-        "change": one.change,
-        "started": one.started,
-        "asked": one.asked,
-        "result": _word(one).replace(" ", "-"),
-        "going_back": one.direction is Direction.BACK,
-        "reason": one.reason or None,
+        "change": change.change,
+        "started": change.started,
+        "asked": change.asked,
+        "result": _result_name(change).replace(" ", "-"),
+        "going_back": change.direction is Direction.BACK,
+        "reason": change.reason or None,
         "gpus": [
             {
                 "uuid": uuid,
                 "from": layout_document(layout),
-                "to": layout_document(one.wanted[uuid]),
-                "held": one.outcome is ChangeOutcome.HELD and uuid in one.concerns,
+                "to": layout_document(change.wanted[uuid]),
+                "held": change.outcome is ChangeOutcome.HELD and uuid in change.concerns,
                 "given_up": False,
             }
-            for uuid, layout in one.previous.items()
+            for uuid, layout in change.previous.items()
         ]
         + [
             {
@@ -149,6 +162,6 @@ def _document(one: ChangeRecord) -> dict[str, Any]:
                 "held": False,
                 "given_up": True,
             }
-            for uuid, layout in one.given_up.items()
+            for uuid, layout in change.given_up.items()
         ],
     }

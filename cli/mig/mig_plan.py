@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``gpuscape mig plan``: what would have to be done for a layout, like a diff."""
+"""``gpuscape mig plan``: the steps that a layout needs, like a diff."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import click
 from api.mig_resources import MigStrategy
 from cli import options, terminal
 from cli.failures import REFUSED
+from cli.mig.desired_layouts import WORDS, ReadDesired, layout_argument
 from cli.mig.in_use.found_holders import found_holders
 from cli.mig.in_use.unplaced_pods import read_unplaced, unplaced_pods_option
-from cli.mig.mig_wanted import WORDS, GetWanted, wanted_layout
-from cli.mig.planned_words import ShownPlan, plan_document, show_plan
+from cli.mig.plan_text import ShownPlan, plan_document, show_plan
 from cli.observe import machine, mig_once
 from cli.options import Load
 from mig.holders import all_holders
@@ -19,7 +19,7 @@ from mig.planner import MigRefusal, plan
 from mig.pod_claims import claim_holders
 
 DIFFERENT = 1
-"""With --exit-code, as of ``diff``."""
+"""Exit code of a plan with steps under --exit-code; ``diff`` uses the same."""
 
 
 @click.command(
@@ -49,10 +49,10 @@ Exit codes:
   3  a GPU could not be read
   5  refused: there is no way to this layout; the reasons are printed"""
 )
-@wanted_layout
+@layout_argument
 @click.option(
     "--strategy",
-    type=click.Choice([each.value for each in MigStrategy]),
+    type=click.Choice([strategy.value for strategy in MigStrategy]),
     help="The device plugin's strategy: refuse what it cannot serve, and show the resources that"
     " the node will have.",
 )
@@ -67,7 +67,7 @@ Exit codes:
 def command(
     ctx: click.Context,
     load: Load,
-    wanted: GetWanted,
+    read_desired: ReadDesired,
     strategy: str | None,
     unplaced_pods: str | None,
     spare_busy: bool,
@@ -79,31 +79,35 @@ def command(
     The plan is exact: it has the place of each instance, and if there is none, no order of
     creating instances would succeed either.
     """
-    asked = wanted()
-    served = None if strategy is None else MigStrategy(strategy)
-    claims = read_unplaced(unplaced_pods, served)
+    desired = read_desired()
+    plugin_strategy = None if strategy is None else MigStrategy(strategy)
+    waiting_pods = read_unplaced(unplaced_pods, plugin_strategy)
     settings = load()
     with machine(settings) as start:
-        gpus = asked.needed(mig_once(start, settings))
+        gpus = desired.needed_gpus(mig_once(start, settings))
         holders = found_holders(gpus, settings, start)
-    if served is not None:
-        holders = all_holders(holders, claim_holders(gpus, served, claims))
-    layouts = asked.layouts(gpus)
-    found = plan(
+    if plugin_strategy is not None:
+        holders = all_holders(holders, claim_holders(gpus, plugin_strategy, waiting_pods))
+    layouts = desired.layouts(gpus)
+    plan_or_refusal = plan(
         gpus,
         layouts,
         holders,
-        strategy=served,
+        strategy=plugin_strategy,
         spare_busy=spare_busy,
     )
     shown = ShownPlan(
-        asked=asked.asked, gpus=tuple(gpus), layouts=layouts, found=found, holders=holders
+        title=desired.title,
+        gpus=tuple(gpus),
+        layouts=layouts,
+        plan_or_refusal=plan_or_refusal,
+        holders=holders,
     )
     if output == "table":
         show_plan(shown)
     else:
         terminal.data(plan_document(shown), output)
-    if isinstance(found, MigRefusal):
+    if isinstance(plan_or_refusal, MigRefusal):
         ctx.exit(REFUSED)
-    if exit_code and found.steps:
+    if exit_code and plan_or_refusal.steps:
         ctx.exit(DIFFERENT)

@@ -16,16 +16,16 @@ from base.errors import BadInput, Permanent
 from cli import options, terminal
 from cli.failures import REFUSED, UNFINISHED
 from cli.mig.given_up_gpus import GivenUpGpu, given_up_gpus, known_gpus
-from cli.mig.mig_apply import somebody_is_there
+from cli.mig.mig_apply import is_interactive
 from cli.mig.mig_history import history_table
 from cli.mig.running_actuator import restored_by_actuator
 from cli.mig.running_change import (
     end_document,
-    end_words,
+    end_text,
     ended_change,
     journal_folder,
     journal_option,
-    restored_words,
+    restored_lines,
     verbose_option,
 )
 from cli.observe import machine
@@ -38,10 +38,10 @@ def _complete_gpus(
     """UUIDs of the GPUs that can be given up, by the journal at its usual place or as named."""
     del parameter
     try:
-        found = past_changes(ctx.params.get("journal") or JOURNAL_FOLDER)
+        history = past_changes(ctx.params.get("journal") or JOURNAL_FOLDER)
     except Permanent:
         return []
-    names = (one.uuid for one in known_gpus(found))
+    names = (gpu.uuid for gpu in known_gpus(history))
     return [CompletionItem(name) for name in names if name.startswith(incomplete)]
 
 
@@ -122,10 +122,10 @@ def command(
     settings = load()
     with machine(settings) as start:
         folder = journal_folder(journal, start)
-        found = past_changes(folder)
-        unended = () if found is None else found.unended
-        given_up = given_up_gpus(words, found)
-        if found is None or not (unended or found.remembers):
+        history = past_changes(folder)
+        unended = () if history is None else history.unended
+        given_up = given_up_gpus(words, history)
+        if history is None or not (unended or history.remembers):
             if output == "table":
                 terminal.note(f"Nothing to do: no change in {folder} is open, and none has ended.")
             else:
@@ -136,23 +136,23 @@ def command(
         _check_agreed(given_up, ctx, output, yes=yes)
         change = unended[-1].change if unended else None
         uuids = [gpu.uuid for gpu in given_up]
-        asked = restored_by_actuator(change, folder, socket, start, uuids)
-        result = asked or ended_change(
+        actuator_result = restored_by_actuator(change, folder, socket, start, uuids)
+        result = actuator_result or ended_change(
             None, start=start, journal=folder, verbose=verbose, give_up=uuids
         )
     if output == "table":
         if given_up:
             terminal.note("", f"Given up: {', '.join(uuids)}.")
-        if result.outcome is not None if given_up else unended or asked is not None:
-            terminal.note("", end_words(result, folder))
-        for line in () if asked is not None else restored_words(result):
+        if result.outcome is not None if given_up else unended or actuator_result is not None:
+            terminal.note("", end_text(result, folder))
+        for line in () if actuator_result is not None else restored_lines(result):
             terminal.note(line)
         for problem in result.problems:
             terminal.note(f"Look at this: {problem}")
     else:
         document = end_document(result)
         terminal.data(document | {"given_up": [gpu.document() for gpu in given_up]}, output)
-    if result.outcome is ChangeOutcome.HELD or any(one.why_not for one in result.restored):
+    if result.outcome is ChangeOutcome.HELD or any(gpu.why_not for gpu in result.restored):
         ctx.exit(UNFINISHED)
 
 
@@ -163,10 +163,10 @@ def _check_agreed(
     if not given_up:
         return
     if output == "table":
-        terminal.note("", *(gpu.words() for gpu in given_up))
+        terminal.note("", *(gpu.text() for gpu in given_up))
     if yes:
         return
-    if output != "table" or not somebody_is_there():
+    if output != "table" or not is_interactive():
         raise BadInput("there is nobody to ask: add --yes to give the GPU up")
     if not terminal.confirm("", "Give it up?" if len(given_up) == 1 else "Give them up?"):
         terminal.note("Nothing was changed.")

@@ -20,7 +20,7 @@ from actuator.worker_messages import SelftestRequest, Tried
 from base.errors import BadInput
 from cli import options, terminal
 from cli.failures import REFUSED, UNDONE, UNFINISHED, CommandFailure
-from cli.mig.mig_apply import somebody_is_there
+from cli.mig.mig_apply import is_interactive
 from cli.mig.running_actuator import refuse_actuator, refuse_owned_journal
 from cli.mig.running_change import (
     journal_folder,
@@ -29,7 +29,7 @@ from cli.mig.running_change import (
     verbose_option,
     waited_for,
 )
-from cli.mig.selftest.selftest_offers import compared
+from cli.mig.selftest.selftest_offers import offer_comparisons
 from cli.mig.selftest.selftest_report import (
     SelftestReport,
     layout_line,
@@ -43,9 +43,9 @@ from cli.options import Load
 from discovery.reader.protocol import Start
 
 LAYOUTS_SECONDS = 600.0
-"""No layout is begun later."""
+"""Time after which no further layout is begun."""
 DEADLINE_SECONDS = 900.0
-"""Of the whole test; past it a driver counts as hung."""
+"""Time limit of the whole test; a driver that takes longer counts as hung."""
 
 _STOPPING = (
     b"\nThe self-test ends after this layout, and the layout from before comes back."
@@ -56,9 +56,9 @@ _STOPPING = (
 def _complete_gpus(
     ctx: click.Context, parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem[str]]:
-    """Indices: reading the GPUs would take too long for a key stroke."""
+    """Indices 0 to 7: reading the GPUs would take too long for a key stroke."""
     del ctx, parameter
-    return [CompletionItem(str(at)) for at in range(8) if str(at).startswith(incomplete)]
+    return [CompletionItem(str(index)) for index in range(8) if str(index).startswith(incomplete)]
 
 
 @click.command(
@@ -151,43 +151,43 @@ def command(
         refuse_owned_journal(folder, start)
         refuse_unended(folder, ())
         refuse_actuator(socket, start)
-        chosen = tested_gpu(mig_once(start, settings), gpu)
-        refuse_unended(folder, (chosen.uuid,))
+        target = tested_gpu(mig_once(start, settings), gpu)
+        refuse_unended(folder, (target.uuid,))
         cluster = node_state(node, settings.kubeconfig, start)
-        seen = read_once(start, settings)
-        found = SelftestReport(
+        snapshot = read_once(start, settings)
+        selftest = SelftestReport(
             gpuscape=version("gpuscape"),
             started=datetime.now(UTC).isoformat(timespec="seconds"),
             simulated=start.simulation is not None,
-            driver=seen.driver,
-            gpu=chosen,
+            driver=snapshot.driver,
+            gpu=target,
             vbios=next(
-                (one.vbios_version for one in seen.gpus if one.bus_id == chosen.bus_id), None
+                (gpu.vbios_version for gpu in snapshot.gpus if gpu.bus_id == target.bus_id), None
             ),
             node=cluster,
         )
         if output == "table":
-            show_head(found)
-        _ask(ctx, cluster.words, output, yes=yes)
+            show_head(selftest)
+        _check_confirmed(ctx, cluster.text, output, yes=yes)
         try:
-            _run(found, start, folder, verbose=verbose, progress=output == "table")
+            _run(selftest, start, folder, verbose=verbose, progress=output == "table")
         except CommandFailure as error:
-            found.lost = error.message
-            _tell(found, report, folder, output)
+            selftest.lost = error.message
+            _report(selftest, report, folder, output)
             raise
-    _tell(found, report, folder, output)
-    ctx.exit(_code(found))
+    _report(selftest, report, folder, output)
+    ctx.exit(_exit_code(selftest))
 
 
-def _ask(ctx: click.Context, words: str, output: str, *, yes: bool) -> None:
-    """End the command here unless it is agreed."""
+def _check_confirmed(ctx: click.Context, confirmed: str, output: str, *, yes: bool) -> None:
+    """End the command unless the user confirms the statement."""
     if yes:
         if output == "table":
-            terminal.note(f"With --yes: {words}.")
+            terminal.note(f"With --yes: {confirmed}.")
         return
-    if output != "table" or not somebody_is_there():
-        raise BadInput(f"there is nobody to ask: add --yes, which confirms: {words}")
-    if not terminal.confirm("", f"You confirm: {words}.", "Run the self-test?"):
+    if output != "table" or not is_interactive():
+        raise BadInput(f"there is nobody to ask: add --yes, which confirms: {confirmed}")
+    if not terminal.confirm("", f"You confirm: {confirmed}.", "Run the self-test?"):
         terminal.note("Nothing was changed.")
         ctx.exit(REFUSED)
 
@@ -197,49 +197,54 @@ def _run(
 ) -> None:
     """Fill the report, through Ctrl-C. Raises CommandFailure where the end is not known."""
 
-    def heard(message: Tried) -> None:
-        if message.layout is not None:
-            report.layouts.append(message.layout)
+    def on_trial(trial: Tried) -> None:
+        if trial.layout is not None:
+            report.layouts.append(trial.layout)
             if progress:
-                terminal.note(layout_line(message.layout))
-        if message.offered is not None:
-            report.profiles = message.offered.profiles
-            report.comparisons = compared(report.gpu, report.profiles)
+                terminal.note(layout_line(trial.layout))
+        if trial.offered is not None:
+            report.profiles = trial.offered.profiles
+            report.comparisons = offer_comparisons(report.gpu, report.profiles)
 
-    with _stop_pipe() as (until, stop):
+    with _stop_pipe() as (stop_reader, stop_writer):
 
-        def stopped() -> bytes:
-            os.write(stop, b"\0")
+        def request_stop() -> bytes:
+            os.write(stop_writer, b"\0")
             return _STOPPING
 
-        never = "the self-test ends by itself, and the layout from before comes back"
-        with waited_for(journal, verbose=verbose, once=stopped, never=never):
+        sentence = "the self-test ends by itself, and the layout from before comes back"
+        with waited_for(
+            journal, verbose=verbose, on_first_interrupt=request_stop, sentence=sentence
+        ):
             report.result = run_selftest(
                 SelftestRequest(gpu=report.gpu.uuid, seconds=LAYOUTS_SECONDS),
-                heard,
+                on_trial,
                 source=start,
                 journal=journal,
                 deadline_seconds=DEADLINE_SECONDS,
-                until=until,
+                until=stop_reader,
             )
 
 
 @contextmanager
 def _stop_pipe() -> Iterator[tuple[int, int]]:
-    """The end that the worker gets, and the one that tells it to go back, also by closing."""
-    until, stop = os.pipe()
+    """Pipe to the worker: its reading end, and the writing end, which ends the test early.
+
+    A byte, or closing the writing end, makes the worker restore the previous layout.
+    """
+    stop_reader, stop_writer = os.pipe()
     try:
-        yield until, stop
+        yield stop_reader, stop_writer
     finally:
-        os.close(until)
-        os.close(stop)
+        os.close(stop_reader)
+        os.close(stop_writer)
 
 
-def _tell(found: SelftestReport, file: Path | None, journal: Path, output: str) -> None:
-    """Print the report, and put it into its file."""
-    document = report_document(found)
+def _report(report: SelftestReport, file: Path | None, journal: Path, output: str) -> None:
+    """Print the report, and write it to its file."""
+    document = report_document(report)
     if output == "table":
-        show_end(found, journal)
+        show_end(report, journal)
     else:
         terminal.data(document, output)
     if file is None:
@@ -251,10 +256,10 @@ def _tell(found: SelftestReport, file: Path | None, journal: Path, output: str) 
         terminal.note(f"The report is in {file}.")
 
 
-def _code(found: SelftestReport) -> int:
-    result: ChangeResult | None = found.result
+def _exit_code(report: SelftestReport) -> int:
+    result: ChangeResult | None = report.result
     if result is None or result.outcome is ChangeOutcome.HELD:
         return UNFINISHED
     if result.outcome is None:
         return REFUSED
-    return 0 if found.passed else UNDONE
+    return 0 if report.passed else UNDONE

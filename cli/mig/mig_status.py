@@ -11,7 +11,7 @@ import click
 
 from actuator.device_access.instance_access import stale_devices
 from cli import options, terminal
-from cli.mig.mig_words import (
+from cli.mig.mig_text import (
     NONE,
     UNUSABLE,
     mode_cell,
@@ -75,14 +75,14 @@ def command(load: Load, output: str) -> None:
 
 
 def _problems(gpus: Sequence[MigGpu], start: Start) -> Iterator[str]:
-    """What is old in the kubelet's list; nothing where it is not known what there is."""
-    known = whole_devices(gpus)
-    if len(known) == sum(1 for gpu in gpus for _ in gpu.devices()):
-        yield from stale_devices(Path(start.host_root), known)
+    """Stale devices in the kubelet's list; none where not all devices of the GPUs are known."""
+    devices = whole_devices(gpus)
+    if len(devices) == sum(1 for gpu in gpus for _ in gpu.devices()):
+        yield from stale_devices(Path(start.host_root), devices)
 
 
 def gpu_table(gpus: Sequence[MigGpu], *, wide: bool) -> TextTable:
-    """Mode and use of each GPU, one row each."""
+    """Table of the GPUs' modes and use, a row for each GPU."""
     header = ("GPU", "MIG", "TAKEN", "INSTANCES", "PROGRAMS")
     more = ("MODEL", "BUS ID", "UUID") if wide else ()
     return TextTable(
@@ -93,7 +93,7 @@ def gpu_table(gpus: Sequence[MigGpu], *, wide: bool) -> TextTable:
                 mode_cell(gpu.mode, resetless=gpu.resetless),
                 _taken(gpu),
                 _instances(gpu),
-                pids(sorted({one.pid for one in gpu.processes})),
+                pids(sorted({process.pid for process in gpu.processes})),
                 *((gpu.model, gpu.bus_id, gpu.uuid) if wide else ()),
             )
             for gpu in gpus
@@ -102,39 +102,39 @@ def gpu_table(gpus: Sequence[MigGpu], *, wide: bool) -> TextTable:
 
 
 def instance_table(gpus: Sequence[MigGpu], *, wide: bool) -> TextTable:
-    """A row for each MIG device, and for each GPU instance that has none."""
+    """Table of MIG devices, with a row for each GPU instance that has none."""
     header = ("GPU", "INSTANCE", "UNITS", "COMPUTE", "DEVICE", "PROGRAMS")
     return TextTable(
         header=(*header, "UUID") if wide else header,
         rows=tuple(
-            (str(gpu.index), str(one.id), units(one.start, one.size), *cells)
+            (str(gpu.index), str(instance.id), units(instance.start, instance.size), *cells)
             for gpu in gpus
-            for one in sorted(gpu.instances, key=lambda it: it.start)
-            for cells in _devices(gpu, one, wide=wide)
+            for instance in sorted(gpu.instances, key=lambda instance: instance.start)
+            for cells in _devices(gpu, instance, wide=wide)
         ),
     )
 
 
-def _devices(gpu: MigGpu, one: FoundInstance, *, wide: bool) -> Iterator[tuple[Cell, ...]]:
-    """The other cells of an instance's rows."""
-    if not one.compute:
-        marked = Styled(f"{one.profile}: {UNUSABLE}", "bold yellow")
-        yield (NONE, marked, pids(gpu.holders(one)), *((NONE,) if wide else ()))
-    for compute in one.compute:
+def _devices(gpu: MigGpu, instance: FoundInstance, *, wide: bool) -> Iterator[tuple[Cell, ...]]:
+    """Cells from COMPUTE on, for each row of an instance."""
+    if not instance.compute:
+        unusable = Styled(f"{instance.profile}: {UNUSABLE}", "bold yellow")
+        yield (NONE, unusable, pids(gpu.holders(instance)), *((NONE,) if wide else ()))
+    for compute in instance.compute:
         uuid = (NONE if compute.uuid is None else compute.uuid,) if wide else ()
-        programs = pids(gpu.holders(one, compute))
-        yield (str(compute.id), part_name(one.profile, compute.slices), programs, *uuid)
+        programs = pids(gpu.holders(instance, compute))
+        yield (str(compute.id), part_name(instance.profile, compute.slices), programs, *uuid)
 
 
 def _taken(gpu: MigGpu) -> Cell:
     if gpu.mode is None or not gpu.mode.current:
         return NONE
-    return f"{sum(one.size for one in gpu.instances)} of {memory_units(gpu)}"
+    return f"{sum(instance.size for instance in gpu.instances)} of {memory_units(gpu)}"
 
 
 def _instances(gpu: MigGpu) -> Cell:
     if gpu.mode is None or not gpu.mode.current:
         return NONE
-    by_start = sorted(gpu.instances, key=lambda one: one.start)
-    profiles = Counter(one.profile for one in by_start)
+    by_start = sorted(gpu.instances, key=lambda instance: instance.start)
+    profiles = Counter(instance.profile for instance in by_start)
     return ", ".join(f"{count} x {name}" for name, count in profiles.items()) or "none"

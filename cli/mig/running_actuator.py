@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where an actuator changes MIG on the node, a command leaves it to that."""
+"""Commands on a node with a running actuator: they refuse, or let the actuator do the change."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from cli.failures import BAD_INPUT, REFUSED, UNFINISHED, CommandFailure
 from discovery.reader.protocol import Start
 
 DEADLINE_SECONDS: Final = 330.0
-"""For the end of a change, which the actuator gives 300 seconds unless it is set otherwise."""
+"""Time to wait for the end of a change, for which the actuator's default limit is 300 s."""
 
 _CODES: Final = {ActuatorRefusal.JOURNAL: BAD_INPUT, ActuatorRefusal.FAILED: UNFINISHED}
 _OUTCOMES: Final = {
@@ -41,7 +41,7 @@ _OUTCOMES: Final = {
 
 
 def refuse_owned_journal(journal: Path, start: Start) -> None:
-    """Raises CommandFailure where an actuator has this journal, or the machine's usual one."""
+    """Raise CommandFailure where an actuator owns this journal, or the machine's default one."""
     for folder in (journal,) if start.simulation is not None else (journal, JOURNAL_FOLDER):
         try:
             refuse_owned(folder)
@@ -50,9 +50,9 @@ def refuse_owned_journal(journal: Path, start: Start) -> None:
 
 
 def refuse_actuator(socket: Path | None, start: Start) -> None:
-    """Raises CommandFailure where an actuator answers on its socket.
+    """Raise CommandFailure where an actuator answers on its socket.
 
-    None stands for its usual place; of a simulated machine there is none.
+    ``socket`` None: its default path; a simulated machine has no default.
     """
     if socket is None:
         if start.simulation is not None:
@@ -76,20 +76,20 @@ def restored_by_actuator(
     start: Start,
     give_up: Sequence[str] = (),
 ) -> ChangeResult | None:
-    """How the actuator that has this journal ended ``change``; None where no actuator has it.
+    """Let the actuator that owns this journal end ``change``; None where no actuator owns it.
 
-    ``change`` None: bring back what a reboot took. ``give_up``: UUIDs of GPUs. ``socket`` None: its
-    usual place, none of a simulated machine. Raises CommandFailure where it cannot be asked,
-    refuses, or does not say.
+    ``change`` None: restore the layouts that a reboot took. ``give_up``: UUIDs of GPUs. ``socket``
+    None: its default path, which a simulated machine does not have. Raises CommandFailure where
+    the actuator cannot be reached, refuses, or does not report an end.
     """
-    who = owner_of(journal)
-    if not who:
+    owner = owner_of(journal)
+    if not owner:
         return None
     if socket is None and start.simulation is None and SOCKET.exists():
         socket = SOCKET
     if socket is None:
         raise CommandFailure(
-            f"{who}, changes MIG on this node, and its socket is not here: name it with --socket,"
+            f"{owner}, changes MIG on this node, and its socket is not here: name it with --socket,"
             " or run this in its container: kubectl exec POD -c actuator",
             REFUSED,
         )
@@ -97,7 +97,7 @@ def restored_by_actuator(
     try:
         answer = ask_actuator(socket, request, timeout_seconds=DEADLINE_SECONDS)
     except Transient as error:
-        raise CommandFailure(f"the end is not known: {who}: {error}", UNFINISHED) from error
+        raise CommandFailure(f"the end is not known: {owner}: {error}", UNFINISHED) from error
     match answer:
         case ChangeAnswer(end=ChangeEnd.REFUSED):
             raise CommandFailure(f"refused by the actuator: {answer.reason}", REFUSED)

@@ -28,13 +28,13 @@ from cli.failures import NO_DRIVER, REFUSED, UNDONE, UNFINISHED, CommandFailure
 from discovery.reader.protocol import Start
 
 DEADLINE_SECONDS: Final = 300.0
-"""Of one change: sixteen GPUs take a few seconds, a driver that hangs takes for ever."""
+"""Time limit of a change: sixteen GPUs take a few seconds, a driver that hangs never ends."""
 
 EXIT_CODES: Final = """\
   5  refused: nothing was changed; the reason is printed
   6  it failed and was undone: every GPU has the layout from before
   7  held, or stopped in the middle: `gpuscape mig restore` goes on"""
-"""Of commands that change something, for their help."""
+"""Help text on the exit codes that all commands which change GPUs share."""
 
 ACCESS_LOGGER: Final = open_access.__module__
 
@@ -59,7 +59,7 @@ def verbose_option(function: Command) -> Command:
 
 
 def journal_folder(chosen: Path | None, start: Start) -> Path:
-    """Where the changes of a machine are written down; a simulated one has its own folder."""
+    """Folder of a machine's journal: the chosen one, a simulated machine's own, or the default."""
     if chosen is not None:
         return chosen
     if start.simulation is not None:
@@ -68,19 +68,19 @@ def journal_folder(chosen: Path | None, start: Start) -> Path:
 
 
 def refuse_unended(journal: Path, gpus: Collection[str]) -> None:
-    """Raises CommandFailure where a change has not ended: the plan would be made on sand.
+    """Raise CommandFailure where a change has not ended: it may still change what is planned for.
 
-    One that is held is in the way of its own GPUs alone; ``gpus``: UUIDs of those to change.
+    A held change blocks its own GPUs alone; ``gpus``: UUIDs of the GPUs to change.
     """
-    found = past_changes(journal)
-    for one in () if found is None else found.unended:
-        is_held = one.outcome is ChangeOutcome.HELD
-        stuck = sorted(one.concerns.intersection(gpus))
+    history = past_changes(journal)
+    for change in () if history is None else history.unended:
+        is_held = change.outcome is ChangeOutcome.HELD
+        stuck = sorted(change.concerns.intersection(gpus))
         if is_held and not stuck:
             continue
         state = f"is held on GPU {', '.join(stuck)}" if is_held else "goes on, or was stopped"
         raise CommandFailure(
-            f"the change to {one.asked}, begun at {one.started}, {state}:"
+            f"the change to {change.asked}, begun at {change.started}, {state}:"
             " end it with gpuscape mig restore",
             REFUSED,
         )
@@ -94,8 +94,10 @@ def ended_change(
     verbose: bool,
     give_up: Sequence[str] = (),
 ) -> ChangeResult:
-    """Run it to its end, through Ctrl-C. Raises CommandFailure where the end is not known."""
-    with waited_for(journal, verbose=verbose, once=lambda: _WAIT, never=_NOT_WAITED):
+    """Run a change to its end, through Ctrl-C. Raises CommandFailure where the end is not known."""
+    with waited_for(
+        journal, verbose=verbose, on_first_interrupt=lambda: _WAIT, sentence=_NOT_WAITED
+    ):
         return run_change(
             request,
             source=start,
@@ -107,19 +109,19 @@ def ended_change(
 
 @contextmanager
 def waited_for(
-    journal: Path, *, verbose: bool, once: Callable[[], bytes], never: str
+    journal: Path, *, verbose: bool, on_first_interrupt: Callable[[], bytes], sentence: str
 ) -> Iterator[None]:
-    """Around a worker: shows what it logs, and what becomes of it as CommandFailure.
+    """Context around a worker: shows its log lines, and raises CommandFailure where it fails.
 
-    The first Ctrl-C calls ``once``, for what is to be printed then; the second one stops waiting,
-    with ``never`` as the sentence for it.
+    The first Ctrl-C prints what ``on_first_interrupt`` returns; the second one stops waiting, and
+    the failure says ``sentence``.
     """
     try:
-        with _logged(verbose=verbose), _interrupts_explained(once):
+        with _logged(verbose=verbose), _interrupts_explained(on_first_interrupt):
             yield
     except KeyboardInterrupt:
         raise CommandFailure(
-            f"not waited for: {never}; see gpuscape mig history --journal {journal}", UNFINISHED
+            f"not waited for: {sentence}; see gpuscape mig history --journal {journal}", UNFINISHED
         ) from None
     except JournalBusy as error:
         raise CommandFailure(str(error), REFUSED) from error
@@ -129,8 +131,8 @@ def waited_for(
         raise CommandFailure(f"nothing was changed: {error}", NO_DRIVER) from error
 
 
-def end_words(result: ChangeResult, journal: Path) -> str:
-    """How it ended, in one sentence."""
+def end_text(result: ChangeResult, journal: Path) -> str:
+    """How a change ended, in one sentence."""
     match result.outcome:
         case ChangeOutcome.APPLIED:
             return "Done: every GPU has the layout that was asked for."
@@ -145,37 +147,37 @@ def end_words(result: ChangeResult, journal: Path) -> str:
     return f"Nothing was changed: {result.reason}."
 
 
-def restored_words(result: ChangeResult) -> Iterator[str]:
-    """What became of layouts that a new load of the driver took."""
+def restored_lines(result: ChangeResult) -> Iterator[str]:
+    """Lines on the layouts that a reboot or a load of the driver took, restored or not."""
     if result.outcome is None and not result.restored:
         yield "Nothing to do: no change is open, and no GPU lost its layout since the last one."
-    for one in result.restored:
-        if one.why_not:
-            yield f"GPU {one.gpu}: its layout did not come back: {one.why_not}"
+    for gpu in result.restored:
+        if gpu.why_not:
+            yield f"GPU {gpu.gpu}: its layout did not come back: {gpu.why_not}"
             continue
-        yield f"GPU {one.gpu}: its layout is there again."
-        if one.gone:
+        yield f"GPU {gpu.gpu}: its layout is there again."
+        if gpu.gone:
             yield (
-                f"GPU {one.gpu}: these MIG devices are not: {', '.join(one.gone)};"
+                f"GPU {gpu.gpu}: these MIG devices are not: {', '.join(gpu.gone)};"
                 " delete the pods that hold one"
             )
 
 
 def end_document(result: ChangeResult | None) -> dict[str, Any]:
-    """How it ended, as plain values; without a result nothing was begun."""
+    """How a change ended, as plain values; without a result none was begun."""
     return {
         "outcome": None if result is None else result.outcome,
         "reason": None if result is None else result.reason or None,
         "restored": [
-            {"gpu": one.gpu, "why_not": one.why_not or None, "gone": list(one.gone)}
-            for one in (() if result is None else result.restored)
+            {"gpu": gpu.gpu, "why_not": gpu.why_not or None, "gone": list(gpu.gone)}
+            for gpu in (() if result is None else result.restored)
         ],
         "problems": [] if result is None else list(result.problems),
     }
 
 
 def exit_code(result: ChangeResult) -> int:
-    """0 where the GPUs are as wanted."""
+    """Exit code of a change's command; 0 where the GPUs have the desired layout."""
     match result.outcome:
         case ChangeOutcome.PREVIOUS:
             return UNDONE
@@ -185,23 +187,23 @@ def exit_code(result: ChangeResult) -> int:
 
 
 @contextmanager
-def _interrupts_explained(once: Callable[[], bytes]) -> Iterator[None]:
-    """The first Ctrl-C is answered with what ``once`` gives, the second one is obeyed."""
-    asked = 0
+def _interrupts_explained(on_first_interrupt: Callable[[], bytes]) -> Iterator[None]:
+    """Print what ``on_first_interrupt`` returns at the first Ctrl-C; obey the second one."""
+    interrupts = 0
 
-    def take(number: int, frame: FrameType | None) -> None:
-        nonlocal asked
+    def count_interrupt(number: int, frame: FrameType | None) -> None:
+        nonlocal interrupts
         del number, frame
-        asked += 1
-        if asked > 1:
+        interrupts += 1
+        if interrupts > 1:
             raise KeyboardInterrupt
-        os.write(2, once())  # no buffer: this may interrupt a write to the same one
+        os.write(2, on_first_interrupt())  # no buffer: this may interrupt a write to the same one
 
-    before = signal.signal(signal.SIGINT, take)
+    previous_handler = signal.signal(signal.SIGINT, count_interrupt)
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.signal(signal.SIGINT, previous_handler)
 
 
 _NOT_WAITED: Final = "the change ends by itself, in the wanted layout or the previous one"
@@ -211,8 +213,8 @@ _WAIT: Final = (
 )
 
 
-class _Lines(logging.Handler):
-    """Log lines as plain sentences on standard error."""
+class _LogLines(logging.Handler):
+    """Prints log lines as plain sentences on standard error."""
 
     def emit(self, record: logging.LogRecord) -> None:
         if record.name == ACCESS_LOGGER:  # the result has the same, as sentences
@@ -226,7 +228,7 @@ def _logged(*, verbose: bool) -> Iterator[None]:
     """Show what the change logs: warnings, with ``verbose`` all."""
     logger = logging.getLogger("actuator")
     level, propagates = logger.level, logger.propagate
-    handler = _Lines()
+    handler = _LogLines()
     logger.addHandler(handler)
     logger.setLevel(logging.INFO if verbose else logging.WARNING)
     logger.propagate = False

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Waits, within a bound, until nobody is in the way of a change of MIG layouts."""
+"""Waits, up to a deadline, until no program or pod blocks a change of MIG layouts."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from cli import terminal
 from cli.failures import REFUSED, CommandFailure
 from mig.planner import MigPlan, MigRefusal, ObstacleKind
 
-LOOK_SECONDS: Final = 5.0
-"""Between two looks; each one reads all GPUs."""
+RETRY_SECONDS: Final = 5.0
+"""Wait between two plans; each one reads all GPUs."""
 REMIND_SECONDS: Final = 60.0
-"""A line comes at least so often."""
+"""Longest time without a line about the waiting."""
 
 _DURATION: Final = kinds.duration("1s")
 
@@ -40,7 +40,7 @@ def _read(ctx: click.Context, parameter: click.Parameter, text: str | None) -> f
 
 
 class BusyWait:
-    """The waiting of one command, however often somebody comes in between."""
+    """Waiting of a command for GPUs in use, up to one deadline for all its tries."""
 
     def __init__(
         self,
@@ -49,42 +49,46 @@ class BusyWait:
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        """It begins now; ``clock`` is monotonic."""
+        """Begin to wait now, for ``seconds`` at most; ``clock`` is monotonic."""
         self._clock = clock
         self._sleep = sleep
-        self._until = clock() + seconds
+        self._deadline = clock() + seconds
         self._shown: tuple[str, float] = ("", 0.0)
 
-    def goes_on(self, found: MigPlan | MigRefusal | None) -> bool:
-        """Whether to look again, which it is time for when this returns.
+    def wait_again(self, plan_or_refusal: MigPlan | MigRefusal | None) -> bool:
+        """Sleep until it is time to plan again; False, at once, where waiting is over or no use.
 
-        Only where holders alone are in the way, and there is time left. Who they are is printed on
-        standard error when that changes, and once in a while. Raises CommandFailure at Ctrl-C:
-        nothing was changed then.
+        It waits only where GPUs in use are the one obstacle, and before the deadline. Who uses
+        them is printed on standard error when that changes, and once a minute. Raises
+        CommandFailure at Ctrl-C: nothing was changed then.
         """
-        if not isinstance(found, MigRefusal):
+        if not isinstance(plan_or_refusal, MigRefusal):
             return False
-        if any(one.kind is not ObstacleKind.BUSY for one in found.obstacles):
+        if any(obstacle.kind is not ObstacleKind.BUSY for obstacle in plan_or_refusal.obstacles):
             return False
-        left = self._until - self._clock()
-        if left <= 0:
+        remaining = self._deadline - self._clock()
+        if remaining <= 0:
             return False
-        names = sorted({str(holder) for one in found.obstacles for holder in one.holders})
-        self._show(", ".join(names), left)
+        names = sorted(
+            {str(holder) for obstacle in plan_or_refusal.obstacles for holder in obstacle.holders}
+        )
+        self._show(", ".join(names), remaining)
         try:
-            self._sleep(min(left, LOOK_SECONDS))
+            self._sleep(min(remaining, RETRY_SECONDS))
         except KeyboardInterrupt:
             raise CommandFailure("not waited any longer: nothing was changed", REFUSED) from None
         return True
 
-    def _show(self, names: str, left: float) -> None:
-        shown, when = self._shown
-        if names != shown or self._clock() - when >= REMIND_SECONDS:
+    def _show(self, names: str, remaining: float) -> None:
+        shown_names, shown_time = self._shown
+        if names != shown_names or self._clock() - shown_time >= REMIND_SECONDS:
             self._shown = names, self._clock()
-            terminal.note(f"Waiting, {_words(left)} left; in the way: {names}", err=True)
+            terminal.note(
+                f"Waiting, {_duration_text(remaining)} left; in the way: {names}", err=True
+            )
 
 
-def _words(seconds: float) -> str:
+def _duration_text(seconds: float) -> str:
     """``1h05m``, ``2m10s``, ``7s``."""
     whole = round(seconds)
     minutes, rest = divmod(whole, 60)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who holds the GPUs of this node, for a plan: programs, and the pods of its kubelet."""
+"""Holders of this node's GPUs, for a plan: its programs, and the pods of its kubelet."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from mig.process_holders import process_holders
 
 
 def found_holders(gpus: Sequence[MigGpu], settings: AgentSettings, start: Start) -> MigHolders:
-    """Programs that the driver lists, and pods that the kubelet has given a device.
+    """Read the programs that the driver lists, and the pods that the kubelet has given a device.
 
-    Pods of which it is not known what they have are named on standard error. Raises BadInput where
-    it cannot be read whom the kubelet has given a device.
+    Pods whose device is not known are named on standard error. Raises BadInput where the kubelet's
+    devices cannot be read.
     """
     kubelet = read_kubelet_devices(Path(start.host_root), time.time())
     for name, pods in unplaced_devices(gpus, kubelet).items():

@@ -15,5 +15,5 @@ def program_name(settings: AgentSettings) -> Callable[[int], str]:
     Process ids are the driver's, which gives them in the PID namespace of whoever asks.
     """
     if settings.simulate is not None:
-        return lambda _pid: ""  # a process of that number here is another one
+        return lambda _pid: ""  # this machine's process of that number is not the simulated one
     return process_name

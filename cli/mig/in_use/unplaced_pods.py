@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pods without a node, from a file: what they ask for counts as in use."""
+"""Pods without a node, from a file: the resources that they request count as in use."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from kube.amounts.pod_requests import RequestingContainer, RequestingSpec, pod_r
 from mig.holders import MigHolders
 
 MOST_BYTES: Final = 64 << 20
-"""A pod takes a few KiB."""
+"""Largest file of pods; a pod takes a few KiB."""
 STDIN: Final = "-"
 _ENDED: Final = ("Succeeded", "Failed")
 
-Asked = Mapping[str, frozenset[str]]
-"""A pod, ``namespace/name``, to the resources that it asks for."""
+RequestedResources = Mapping[str, frozenset[str]]
+"""Pod, as ``namespace/name``, to the GPU resources that it requests."""
 
 
 class _Json(msgspec.Struct, frozen=True, rename="camel"):
-    """Base: keys that are not used are passed over."""
+    """Base of the structs: keys without a field are ignored."""
 
 
 class _Spec(RequestingSpec, frozen=True, rename="camel"):
@@ -70,11 +70,11 @@ def unplaced_pods_option(function: Callable[..., Any]) -> Callable[..., Any]:
     )(function)
 
 
-def read_unplaced(file: str | None, strategy: MigStrategy | None) -> Asked:
-    """What the pods of a file ask for; none without a file.
+def read_unplaced(file: str | None, strategy: MigStrategy | None) -> RequestedResources:
+    """Read the GPU resources that the pods of a file request; none without a file.
 
-    Pods that have a node, or have ended, are passed over. Raises BadInput for what is no list of
-    pods, and without a strategy.
+    Pods that have a node, or have ended, are left out. Raises BadInput where the file is no list
+    of pods, and without a strategy.
     """
     if file is None:
         return {}
@@ -87,19 +87,19 @@ def read_unplaced(file: str | None, strategy: MigStrategy | None) -> Asked:
             f"{file}: no list of pods, as kubectl get pods -o json prints it: {error}"
         ) from error
     return {
-        pod.full_name: found
+        pod.full_name: resources
         for pod in pods
         if not pod.spec.node_name and pod.status.phase not in _ENDED
-        if (found := _asked(pod, file))
+        if (resources := _gpu_resources(pod, file))
     }
 
 
 def named_holders(holders: MigHolders) -> tuple[NamedHolder, ...]:
-    """As a worker process is told of them."""
+    """Holders as the request to a worker process names them."""
     return tuple(
-        NamedHolder(gpu=part.gpu, instance=part.instance, kind=one.kind, name=one.name)
-        for part, of in holders.items()
-        for one in sorted(of)
+        NamedHolder(gpu=part.gpu, instance=part.instance, kind=holder.kind, name=holder.name)
+        for part, part_holders in holders.items()
+        for holder in sorted(part_holders)
     )
 
 
@@ -109,7 +109,7 @@ def _content(file: str) -> bytes:
     return read_stdin(most_bytes=MOST_BYTES)
 
 
-def _asked(pod: _Pod, file: str) -> frozenset[str]:
+def _gpu_resources(pod: _Pod, file: str) -> frozenset[str]:
     """GPU resources that a pod requests. Raises BadInput that names the pod."""
     try:
         return frozenset(gpu_amounts(pod_requests(pod.spec)))

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ``gpuscape mig selftest`` looks at first, compares, and reports."""
+"""Parts of ``gpuscape mig selftest``: choice of the GPU, comparison of profiles, report."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a driver offers, next to what gpuscape has of the model without one."""
+"""Comparison of a driver's MIG profiles with what gpuscape knows of the GPU's model."""
 
 from __future__ import annotations
 
@@ -15,24 +15,25 @@ from mig.configs.known_mig_models import counts_are_wrong, known_family
 MIB: Final = 1 << 20
 
 TABLE: Final = "known_mig_models.py"
-"""Names and counts by PCI id."""
+"""Source of names and counts by PCI id: gpuscape's table of MIG models."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OfferComparison:
-    """Differences between a driver and one source."""
+    """Differences between the driver's profiles and those of another source."""
 
     source: str
-    """What it is compared with."""
+    """Name of the source that the driver is compared with."""
     known: bool
-    """The source has this model."""
+    """Whether the source has this model."""
     differences: tuple[str, ...] = ()
 
 
-def compared(gpu: MigGpu, profiles: Sequence[MigProfile]) -> tuple[OfferComparison, ...]:
-    """With the table of known models, and with the simulator's model of the same PCI id.
+def offer_comparisons(gpu: MigGpu, profiles: Sequence[MigProfile]) -> tuple[OfferComparison, ...]:
+    """Compare a driver's profiles with the table of known models, and with the simulator's model.
 
-    Of several models with the same id the one with the fewest differences is taken.
+    The simulator's model is one with the GPU's PCI id: of several the one with the fewest
+    differences.
     """
     return _with_table(gpu, profiles), _with_simulator(gpu, profiles)
 
@@ -41,20 +42,24 @@ def _with_table(gpu: MigGpu, profiles: Sequence[MigProfile]) -> OfferComparison:
     family = known_family(gpu.device_id)
     if family is None:
         return OfferComparison(source=TABLE, known=False)
-    most = {one.name: one.most for one in profiles}
-    found = [f"{name}: only the driver has it" for name in most.keys() - family.most.keys()]
-    found += [f"{name}: only the table has it" for name in family.most.keys() - most.keys()]
+    driver_counts = {profile.name: profile.most for profile in profiles}
+    differences = [
+        f"{name}: only the driver has it" for name in driver_counts.keys() - family.most.keys()
+    ]
+    differences += [
+        f"{name}: only the table has it" for name in family.most.keys() - driver_counts.keys()
+    ]
     if not counts_are_wrong(gpu.device_id):
-        found += [
+        differences += [
             f"{name}: at most {count} by the driver, {family.most[name]} by the table"
-            for name, count in most.items()
+            for name, count in driver_counts.items()
             if family.most.get(name, count) != count
         ]
-    return OfferComparison(source=TABLE, known=True, differences=tuple(sorted(found)))
+    return OfferComparison(source=TABLE, known=True, differences=tuple(sorted(differences)))
 
 
 def _with_simulator(gpu: MigGpu, profiles: Sequence[MigProfile]) -> OfferComparison:
-    found = [
+    comparisons = [
         OfferComparison(
             source=f"simulated {name}",
             known=True,
@@ -63,56 +68,56 @@ def _with_simulator(gpu: MigGpu, profiles: Sequence[MigProfile]) -> OfferCompari
         for name, model in sorted(load_models().items())
         if model.mig and model.device_id == gpu.device_id
     ]
-    if not found:
+    if not comparisons:
         return OfferComparison(source="simulator", known=False)
-    return min(found, key=lambda one: len(one.differences))
+    return min(comparisons, key=lambda comparison: len(comparison.differences))
 
 
 def _differences(
     profiles: Sequence[MigProfile], simulated: Sequence[GpuInstanceProfile]
 ) -> Iterator[str]:
-    driver = {one.name: _of_driver(one) for one in profiles}
-    ours = {one.name: _of_simulator(one) for one in simulated}
+    driver = {profile.name: _driver_fields(profile) for profile in profiles}
+    ours = {profile.name: _simulator_fields(profile) for profile in simulated}
     for name in sorted(driver.keys() | ours.keys()):
         if name not in ours:
             yield f"{name}: only the driver has it"
         elif name not in driver:
             yield f"{name}: only the simulator has it"
         else:
-            for what, value in driver[name].items():
-                if value != ours[name][what]:
-                    yield f"{name}: {what} {value} by the driver, {ours[name][what]} simulated"
+            for field, value in driver[name].items():
+                if value != ours[name][field]:
+                    yield f"{name}: {field} {value} by the driver, {ours[name][field]} simulated"
 
 
-def _of_driver(one: MigProfile) -> dict[str, Any]:
+def _driver_fields(profile: MigProfile) -> dict[str, Any]:
     return {
-        "number": one.number,
-        "id": one.id,
-        "slices": one.slices,
-        "memory units": one.size,
-        "starts": list(one.starts),
-        "at most": one.most,
-        "memory in MiB": one.memory_bytes // MIB,
-        "multiprocessors": one.multiprocessors,
-        "decoders": one.engines.decoders,
-        "encoders": one.engines.encoders,
-        "JPEG engines": one.engines.jpeg,
-        "OFA engines": one.engines.ofa,
+        "number": profile.number,
+        "id": profile.id,
+        "slices": profile.slices,
+        "memory units": profile.size,
+        "starts": list(profile.starts),
+        "at most": profile.most,
+        "memory in MiB": profile.memory_bytes // MIB,
+        "multiprocessors": profile.multiprocessors,
+        "decoders": profile.engines.decoders,
+        "encoders": profile.engines.encoders,
+        "JPEG engines": profile.engines.jpeg,
+        "OFA engines": profile.engines.ofa,
     }
 
 
-def _of_simulator(one: GpuInstanceProfile) -> dict[str, Any]:
+def _simulator_fields(profile: GpuInstanceProfile) -> dict[str, Any]:
     return {
-        "number": one.enum,
-        "id": one.id,
-        "slices": one.slices,
-        "memory units": one.size,
-        "starts": sorted(one.starts),
-        "at most": one.max,
-        "memory in MiB": one.memory_mib,
-        "multiprocessors": one.multiprocessors,
-        "decoders": one.decoders,
-        "encoders": one.encoders,
-        "JPEG engines": one.jpeg,
-        "OFA engines": one.ofa,
+        "number": profile.enum,
+        "id": profile.id,
+        "slices": profile.slices,
+        "memory units": profile.size,
+        "starts": sorted(profile.starts),
+        "at most": profile.max,
+        "memory in MiB": profile.memory_mib,
+        "multiprocessors": profile.multiprocessors,
+        "decoders": profile.decoders,
+        "encoders": profile.encoders,
+        "JPEG engines": profile.jpeg,
+        "OFA engines": profile.ofa,
     }

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a self-test of MIG changes found, for people and to attach to a report.
+"""Report of a self-test of MIG changes, for people and to attach to an issue.
 
 Nothing in it names the machine: no host name, no UUID, no serial number.
 """
@@ -16,8 +16,8 @@ from actuator.change import ChangeResult
 from actuator.change_record import ChangeOutcome
 from actuator.selftest import TriedLayout, TriedStep
 from cli import terminal
-from cli.mig.planned_words import layout_document
-from cli.mig.running_change import end_words
+from cli.mig.plan_text import layout_document
+from cli.mig.running_change import end_text
 from cli.mig.selftest.selftest_offers import OfferComparison
 from cli.mig.selftest.selftest_target import NodeState
 from cli.terminal import TextTable
@@ -36,39 +36,39 @@ _STEPS: Final = {
 
 @dataclass(slots=True, kw_only=True)
 class SelftestReport:
-    """Filled while the test goes on, so that there is one however it ends."""
+    """Report of a self-test, filled during the test, so that it exists however the test ends."""
 
     gpuscape: str
-    """Version."""
+    """Version of gpuscape."""
     started: str
-    """RFC 3339."""
+    """Start of the test, RFC 3339."""
     simulated: bool
     driver: Driver
     gpu: MigGpu
-    """Before the test."""
+    """State of the GPU before the test."""
     vbios: str | None
     node: NodeState
     profiles: tuple[MigProfile, ...] = ()
     comparisons: tuple[OfferComparison, ...] = ()
     layouts: list[TriedLayout] = field(default_factory=list)
     result: ChangeResult | None = None
-    """None: its end is not known."""
+    """Result of the change that the test makes; None where its end is not known."""
     lost: str = ""
     """Why the end is not known."""
 
     @property
     def passed(self) -> bool:
-        """Every layout was tried and reached, and the one from before is there again."""
+        """Whether every layout was tried and reached, and the previous one is restored."""
         return (
             self.result is not None
             and self.result.outcome is ChangeOutcome.PREVIOUS
             and not self.result.reason
-            and not any(one.failure for one in self.layouts)
+            and not any(layout.failure for layout in self.layouts)
         )
 
 
 def report_document(report: SelftestReport) -> dict[str, Any]:
-    """As plain values."""
+    """The report as plain values, for -o json and for the file."""
     gpu, result = report.gpu, report.result
     return {
         "version": VERSION,
@@ -97,12 +97,12 @@ def report_document(report: SelftestReport) -> dict[str, Any]:
         "comparisons": list(report.comparisons),
         "layouts": [
             {
-                "name": one.name,
-                "wanted": layout_document(one.wanted),
-                "reached": not one.failure,
-                "failure": one.failure or None,
-                "kept": one.kept,
-                "seconds": round(one.seconds, 4),
+                "name": layout.name,
+                "wanted": layout_document(layout.wanted),
+                "reached": not layout.failure,
+                "failure": layout.failure or None,
+                "kept": layout.kept,
+                "seconds": round(layout.seconds, 4),
                 "steps": [
                     {
                         "step": step.kind,
@@ -110,87 +110,89 @@ def report_document(report: SelftestReport) -> dict[str, Any]:
                         "seconds": round(step.seconds, 4),
                         "failure": step.failure or None,
                     }
-                    for step in one.steps
+                    for step in layout.steps
                 ],
             }
-            for one in report.layouts
+            for layout in report.layouts
         ],
     }
 
 
 def show_head(report: SelftestReport) -> None:
-    """What is about to be tested."""
+    """Print the GPU that is about to be tested, and its present state."""
     gpu = report.gpu
     terminal.note(
         f"GPU {gpu.index} ({gpu.model}), VBIOS {report.vbios or 'not known'},"
         f" driver {report.driver.version or 'not known'}"
         f"{', simulated' if report.simulated else ''}"
     )
-    there = len(gpu.instances)
+    instance_count = len(gpu.instances)
     mode = "on" if gpu.mode is not None and gpu.mode.current else "off"
-    terminal.note(f"MIG is {mode}, with {there} GPU instances; this is there again at the end.")
+    terminal.note(
+        f"MIG is {mode}, with {instance_count} GPU instances; this is there again at the end."
+    )
 
 
-def layout_line(one: TriedLayout) -> str:
-    """One layout, as soon as it was tried."""
-    steps = f"{len(one.steps)} steps, {one.seconds:.2f} s"
-    if one.failure:
-        return f"FAILED  {one.name}: {one.failure} ({steps})"
-    kept = f", {one.kept} kept" if one.kept else ""
-    return f"ok      {one.name} ({steps}{kept})"
+def layout_line(layout: TriedLayout) -> str:
+    """Line about a layout that was tried, with its steps and its time."""
+    steps = f"{len(layout.steps)} steps, {layout.seconds:.2f} s"
+    if layout.failure:
+        return f"FAILED  {layout.name}: {layout.failure} ({steps})"
+    kept = f", {layout.kept} kept" if layout.kept else ""
+    return f"ok      {layout.name} ({steps}{kept})"
 
 
 def show_end(report: SelftestReport, journal: Path) -> None:
-    """Times, differences and the end."""
-    steps = [step for one in report.layouts for step in one.steps]
+    """Print the times, the differences and the end of a self-test."""
+    steps = [step for layout in report.layouts for step in layout.steps]
     if steps:
         terminal.note("")
         terminal.show(step_table(steps))
-    for line in (*_compared(report), *_end(report, journal)):
+    for line in (*_comparison_lines(report), *_end_lines(report, journal)):
         terminal.note(line)
 
 
 def step_table(steps: Iterable[TriedStep]) -> TextTable:
-    """How long calls took, by kind."""
-    by_kind: dict[str, list[TriedStep]] = {}
-    for one in steps:
-        by_kind.setdefault(one.kind, []).append(one)
+    """Table of how long the driver's calls took, by kind of step."""
+    steps_by_kind: dict[str, list[TriedStep]] = {}
+    for step in steps:
+        steps_by_kind.setdefault(step.kind, []).append(step)
     return TextTable(
         header=("STEP", "TIMES", "FAILED", "MEDIAN S", "LONGEST S"),
         rows=tuple(
             (
                 words,
-                str(len(found)),
-                str(sum(bool(one.failure) for one in found)),
-                f"{median(one.seconds for one in found):.3f}",
-                f"{max(one.seconds for one in found):.3f}",
+                str(len(kind_steps)),
+                str(sum(bool(step.failure) for step in kind_steps)),
+                f"{median(step.seconds for step in kind_steps):.3f}",
+                f"{max(step.seconds for step in kind_steps):.3f}",
             )
             for kind, words in _STEPS.items()
-            if (found := by_kind.get(kind))
+            if (kind_steps := steps_by_kind.get(kind))
         ),
         right=frozenset({1, 2, 3, 4}),
     )
 
 
-def _compared(report: SelftestReport) -> Iterator[str]:
+def _comparison_lines(report: SelftestReport) -> Iterator[str]:
     if not report.profiles:
         return
     yield ""
-    for one in report.comparisons:
-        if not one.known:
-            yield f"{one.source}: this model is not in it"
-        elif not one.differences:
-            yield f"{one.source}: the driver offers the same profiles"
-        for difference in one.differences:
-            yield f"{one.source}: {difference}"
+    for comparison in report.comparisons:
+        if not comparison.known:
+            yield f"{comparison.source}: this model is not in it"
+        elif not comparison.differences:
+            yield f"{comparison.source}: the driver offers the same profiles"
+        for difference in comparison.differences:
+            yield f"{comparison.source}: {difference}"
 
 
-def _end(report: SelftestReport, journal: Path) -> Iterator[str]:
+def _end_lines(report: SelftestReport, journal: Path) -> Iterator[str]:
     result = report.result
     if result is None:
         return
     yield ""
-    tried, failed = len(report.layouts), sum(bool(one.failure) for one in report.layouts)
+    tried, failed = len(report.layouts), sum(bool(layout.failure) for layout in report.layouts)
     if result.outcome is ChangeOutcome.PREVIOUS:
         if report.passed:
             yield f"Passed: all {tried} layouts were reached, and the one from before is there."
@@ -203,6 +205,6 @@ def _end(report: SelftestReport, journal: Path) -> Iterator[str]:
     elif result.outcome is None:
         yield f"Nothing was changed: {result.reason}."
     else:
-        yield end_words(result, journal)
+        yield end_text(result, journal)
     for problem in result.problems:
         yield f"Look at this: {problem}"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a self-test may run: an idle GPU, on a node that takes no new pods."""
+"""Target of a self-test: an idle GPU, on a node that takes no new pods."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from base.errors import BadInput
 from cli.failures import REFUSED, CommandFailure
-from cli.mig.mig_words import pids, unread_note
+from cli.mig.mig_text import pids, unread_note
 from cli.terminal import Styled
 from discovery.mig_state import MigGpu, MigReading, UnreadMigGpu
 from discovery.reader.protocol import Start
@@ -22,37 +22,39 @@ _BOOT: Final = Path("proc/sys/kernel/random/boot_id")
 CONFIRMED: Final = (
     "this machine is in no cluster; or its node is cordoned, and no pod on it uses the GPU"
 )
-"""What somebody says with a yes, where the cluster was not asked."""
+"""Statement that a yes confirms where the Node was not read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeState:
-    """What is known of the node."""
+    """State of the node on which a self-test runs."""
 
     name: str | None
-    """None where the cluster was not asked."""
+    """Name of the Node, which is cordoned; None where it was not read."""
 
     @property
-    def words(self) -> str:
-        """For the question and the report."""
+    def text(self) -> str:
+        """Statement about the node, for the question."""
         return CONFIRMED if self.name is None else f"node {self.name} is cordoned"
 
 
 def tested_gpu(readings: Sequence[MigReading], index: int | None) -> MigGpu:
-    """The GPU of this index, or the first that may be tested, those without instances first.
+    """Choose the GPU to test: that of ``index``, or an idle one, preferably without instances.
 
     Raises BadInput for an index that no GPU has, and CommandFailure where none may be tested.
     """
     if index is not None:
-        readings = [one for one in readings if one.index == index]
+        readings = [gpu for gpu in readings if gpu.index == index]
         if not readings:
             raise BadInput(f"there is no GPU {index}: see gpuscape mig status")
-    why_not = {one.bus_id: _why_not(one) for one in readings}
-    ready = [one for one in readings if isinstance(one, MigGpu) and not why_not[one.bus_id]]
+    reasons_against = {gpu.bus_id: _why_not(gpu) for gpu in readings}
+    ready = [gpu for gpu in readings if isinstance(gpu, MigGpu) and not reasons_against[gpu.bus_id]]
     if not ready:
-        reasons = "; ".join(why for why in why_not.values() if why) or "there is no GPU"
+        reasons = (
+            "; ".join(reason for reason in reasons_against.values() if reason) or "there is no GPU"
+        )
         raise CommandFailure(f"no GPU can be tested: {reasons}", REFUSED)
-    return min(ready, key=lambda one: (bool(one.instances), not _is_on(one), one.bus_id))
+    return min(ready, key=lambda gpu: (bool(gpu.instances), not _is_on(gpu), gpu.bus_id))
 
 
 def _why_not(gpu: MigReading) -> str | None:
@@ -67,9 +69,9 @@ def _why_not(gpu: MigReading) -> str | None:
         smi = f"nvidia-smi -i {gpu.bus_id} -mig 1 && nvidia-smi --gpu-reset -i {gpu.bus_id}"
         return f"GPU {gpu.index}: MIG is off, and goes on by a reset, which is yours to do: {smi}"
     if gpu.processes:
-        found = pids(sorted({one.pid for one in gpu.processes}))
-        named = found.text if isinstance(found, Styled) else found
-        return f"GPU {gpu.index}: in use by process {named}"
+        process_ids = pids(sorted({process.pid for process in gpu.processes}))
+        names = process_ids.text if isinstance(process_ids, Styled) else process_ids
+        return f"GPU {gpu.index}: in use by process {names}"
     return None
 
 
@@ -78,22 +80,25 @@ def _is_on(gpu: MigGpu) -> bool:
 
 
 def node_state(name: str | None, kubeconfig: Path | None, start: Start) -> NodeState:
-    """Look at the Node, where its name is given.
+    """Read the Node, where its name is given.
 
-    Raises CommandFailure where it is not cordoned, or is another machine; and kube's ApiError.
+    Raises CommandFailure where the Node is not cordoned, or is another machine; and kube's
+    ApiError.
     """
     if name is None:
         return NodeState(name=None)
-    found = _node(name, kubeconfig)
-    if not (found.get("spec") or {}).get("unschedulable"):
+    node = _node(name, kubeconfig)
+    if not (node.get("spec") or {}).get("unschedulable"):
         raise CommandFailure(
             f"node {name} is not cordoned: run kubectl cordon {name}, and drain it", REFUSED
         )
-    told = ((found.get("status") or {}).get("nodeInfo") or {}).get("bootID")
-    own = None if start.simulation is not None else _boot(start)
-    if told and own and told != own:
+    node_boot_id = ((node.get("status") or {}).get("nodeInfo") or {}).get("bootID")
+    own_boot_id = None if start.simulation is not None else _boot(start)
+    if node_boot_id and own_boot_id and node_boot_id != own_boot_id:
         raise CommandFailure(
-            f"node {name} is another machine: its boot id is {told}, and here it is {own}", REFUSED
+            f"node {name} is another machine: its boot id is {node_boot_id}, and here"
+            f" it is {own_boot_id}",
+            REFUSED,
         )
     return NodeState(name=name)
 

@@ -11,7 +11,7 @@ import pytest
 
 from cli.failures import REFUSED, CommandFailure
 from cli.mig import mig_apply
-from cli.mig.in_use.busy_wait import LOOK_SECONDS, BusyWait
+from cli.mig.in_use.busy_wait import RETRY_SECONDS, BusyWait
 from mig.gpu_layout import has_layout
 from mig.holders import HolderKind, MigHolder
 from mig.planner import MigRefusal, Obstacle, ObstacleKind
@@ -48,8 +48,8 @@ def test_it_looks_again_until_the_time_is_over_and_not_longer() -> None:
     clock = Clock()
     wait = waiting(clock, 12)
 
-    assert [wait.goes_on(refusal("default/a")) for _ in range(4)] == [True, True, True, False]
-    assert clock.slept == [LOOK_SECONDS, LOOK_SECONDS, 2]
+    assert [wait.wait_again(refusal("default/a")) for _ in range(4)] == [True, True, True, False]
+    assert clock.slept == [RETRY_SECONDS, RETRY_SECONDS, 2]
 
 
 @pytest.mark.parametrize("seconds", [0, 600])
@@ -60,8 +60,8 @@ def test_nobody_waits_for_what_does_not_pass(seconds: float) -> None:
     both = refusal("default/a").obstacles + refusal(kind=ObstacleKind.PLUGIN).obstacles
 
     for found in (None, refusal(kind=ObstacleKind.INFEASIBLE), MigRefusal(obstacles=both)):
-        assert not wait.goes_on(found)
-    assert wait.goes_on(refusal("default/a")) == bool(seconds)
+        assert not wait.wait_again(found)
+    assert wait.wait_again(refusal("default/a")) == bool(seconds)
 
 
 def test_who_is_in_the_way_is_said_when_that_changes_and_once_a_minute(
@@ -69,7 +69,7 @@ def test_who_is_in_the_way_is_said_when_that_changes_and_once_a_minute(
 ) -> None:
     wait = waiting(Clock(), 4000)
     for names in [("default/a", "default/b")] * 2 + [("default/b",)] * 13:
-        wait.goes_on(refusal(*names))
+        wait.wait_again(refusal(*names))
 
     assert capsys.readouterr().err.splitlines() == [
         "Waiting, 1h06m left; in the way: pod default/a, pod default/b",
@@ -85,7 +85,7 @@ def test_ctrl_c_ends_the_waiting_with_nothing_changed() -> None:
     wait = BusyWait(60, clock=Clock(), sleep=interrupted)
 
     with pytest.raises(CommandFailure, match="nothing was changed") as ended:
-        wait.goes_on(refusal("default/a"))
+        wait.wait_again(refusal("default/a"))
     assert ended.value.exit_code == REFUSED
 
 
@@ -127,7 +127,7 @@ def test_apply_waits_for_the_end_of_what_is_in_use_where_that_is_asked_for(
 
     assert result.exit_code == 0, result.output
     assert json.loads(result.stdout)["outcome"] == "applied"
-    assert busy == [LOOK_SECONDS] * 2
+    assert busy == [RETRY_SECONDS] * 2
     assert result.stderr.count("Waiting") == 1
     assert "left; in the way: process 71\n" in result.stderr
     assert has_layout(on.gpus()[0], LAYOUT)
@@ -155,7 +155,7 @@ def test_who_is_there_after_the_hooks_is_waited_for_too(
     result = run(on, "apply", WANTED, "--yes", "--wait", "1h", "-k", str(hooks))
 
     assert result.exit_code == 0, result.output
-    assert busy == [LOOK_SECONDS] * 2
+    assert busy == [RETRY_SECONDS] * 2
     assert written.read_text() == "over\n"
 
 

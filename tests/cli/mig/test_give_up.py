@@ -105,7 +105,7 @@ def test_the_question_says_what_is_done_and_no_does_nothing(
 ) -> None:
     """Asked as apply asks."""
     run(on, "restore")
-    monkeypatch.setattr(mig_restore, "somebody_is_there", lambda: True)
+    monkeypatch.setattr(mig_restore, "is_interactive", lambda: True)
 
     no = run(on, "restore", "--give-up", "0", answer="n\n")
     with Journal(journal(on), lock=False) as opened:

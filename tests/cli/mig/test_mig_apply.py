@@ -210,7 +210,7 @@ def test_without_a_yes_nothing_is_done(on: SimulatedNode, monkeypatch: pytest.Mo
     assert nobody.exit_code == 2
     assert "there is nobody to ask: add --yes" in nobody.stderr
 
-    monkeypatch.setattr(mig_apply, "somebody_is_there", lambda: True)
+    monkeypatch.setattr(mig_apply, "is_interactive", lambda: True)
     refused = run(on, "apply", WANTED, answer="n\n")
     assert refused.exit_code == REFUSED
     assert refused.stdout.endswith("Nothing was changed.\n")

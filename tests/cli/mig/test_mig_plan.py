@@ -17,7 +17,7 @@ from base.errors import BadInput
 from base.files import MOST_BYTES
 from cli.failures import REFUSED
 from cli.main import main
-from cli.mig import mig_wanted
+from cli.mig import desired_layouts
 from discovery.simulator.simulation import Return, Simulation
 from discovery.simulator.state import edits
 from discovery.simulator.state.machine_state import GpuInstance
@@ -380,7 +380,7 @@ def test_of_endless_standard_input_no_more_is_read_than_a_file_may_have(
 
     monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=Endless()))
     with pytest.raises(BadInput, match="standard input: larger than 1 MiB"):
-        mig_wanted.file_configs("-")
+        desired_layouts.file_configs("-")
 
 
 @pytest.mark.parametrize(

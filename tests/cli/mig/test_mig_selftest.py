@@ -242,7 +242,7 @@ def test_without_a_yes_nothing_is_done(on: SimulatedNode, monkeypatch: pytest.Mo
     nobody = run(on)
     assert nobody.exit_code == 2
     assert "add --yes, which confirms: this machine is in no cluster" in nobody.stderr
-    monkeypatch.setattr(mig_selftest, "somebody_is_there", lambda: True)
+    monkeypatch.setattr(mig_selftest, "is_interactive", lambda: True)
     refused = run(on, answer="n\n")
     assert refused.exit_code == REFUSED
     assert "You confirm: this machine is in no cluster; or its node is cordoned" in refused.stdout
@@ -374,7 +374,7 @@ def test_a_cordoned_node_that_is_another_machine_is_refused(tmp_path: Path) -> N
         for name, boot in (("this", "this-boot"), ("other", "other-boot"))
     }
     with cluster(tmp_path, **nodes) as kubeconfig:
-        assert node_state("this", kubeconfig, here).words == "node this is cordoned"
+        assert node_state("this", kubeconfig, here).text == "node this is cordoned"
         with pytest.raises(CommandFailure, match="node other is another machine") as refused:
             node_state("other", kubeconfig, here)
     assert refused.value.exit_code == REFUSED

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How MIG modes, instances and programs are written in tables of ``gpuscape mig``."""
+"""Text of MIG modes, instances and programs in the tables of ``gpuscape mig``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from discovery.model import Mode
 
 NONE = Styled("-", "dim")
 UNUSABLE = "no compute instance"
-"""Of a GPU instance that no program can open."""
+"""Text for a GPU instance that no program can open."""
 
 
 def split(readings: Iterable[MigReading]) -> tuple[list[MigGpu], list[UnreadMigGpu]]:
@@ -28,7 +28,7 @@ def split(readings: Iterable[MigReading]) -> tuple[list[MigGpu], list[UnreadMigG
 
 
 def mode_cell(mode: Mode | None, *, resetless: bool = False) -> Cell:
-    """``on``, ``off``, ``no MIG``; a mode that is not in force yet is marked."""
+    """Cell with a MIG mode: ``on``, ``off``, ``no MIG``; a pending mode is marked."""
     if mode is None:
         return Styled("no MIG", "dim")
     now, after = ("on" if value else "off" for value in (mode.current, mode.pending))
@@ -38,7 +38,7 @@ def mode_cell(mode: Mode | None, *, resetless: bool = False) -> Cell:
 
 
 def pending_note(gpu: MigGpu) -> str | None:
-    """What has to happen before a pending mode is in force."""
+    """Event that brings a pending mode into force, in one line; None where no mode is pending."""
     if gpu.mode is None or gpu.mode.current == gpu.mode.pending:
         return None
     after = "on" if gpu.mode.pending else "off"
@@ -48,27 +48,27 @@ def pending_note(gpu: MigGpu) -> str | None:
 
 
 def unread_note(gpu: UnreadMigGpu) -> str:
-    """Why a GPU's MIG state is not shown."""
+    """Line on a GPU whose MIG state could not be read, and why."""
     name = gpu.bus_id if gpu.index is None else f"{gpu.index} ({gpu.bus_id})"
     gap = gpu.gaps[0]
     return f"GPU {name}: not read: {gap.source}: {gap.detail}"
 
 
-def pids(found: Sequence[int]) -> Cell:
-    """Process ids; 0 is a process of another PID namespace."""
-    return ", ".join("hidden" if pid == 0 else str(pid) for pid in found) or NONE
+def pids(process_ids: Sequence[int]) -> Cell:
+    """Cell with process ids; 0 is a process of another PID namespace."""
+    return ", ".join("hidden" if pid == 0 else str(pid) for pid in process_ids) or NONE
 
 
-def numbers(of: Iterable[int]) -> str:
-    """``0-3, 6``."""
-    ordered = sorted(of)
+def numbers(values: Iterable[int]) -> str:
+    """Numbers as ranges in ascending order: ``0-3, 6``."""
+    ordered = sorted(values)
     runs = (
         [number for _, number in run]
-        for _, run in groupby(enumerate(ordered), lambda it: it[1] - it[0])
+        for _, run in groupby(enumerate(ordered), lambda indexed: indexed[1] - indexed[0])
     )
     return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
 
 
 def units(start: int, size: int) -> str:
-    """Memory units, ``4-7``."""
+    """Memory units of a placement as a range: ``4-7``."""
     return str(start) if size == 1 else f"{start}-{start + size - 1}"

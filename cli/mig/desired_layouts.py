@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The layouts that a command asks for: a configuration's name, or the layouts themselves."""
+"""Desired layouts on a command line: a configuration's name, or the layouts themselves."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from click.shell_completion import CompletionItem
 
 from base.errors import BadInput
 from base.files import read_stdin, read_text
-from cli.mig.mig_words import split, unread_note
+from cli.mig.mig_text import split, unread_note
 from discovery.driver_errors import MigUnread
 from discovery.mig_state import MigGpu, MigReading
 from mig.configs.config_choice import named_layouts
@@ -33,25 +33,26 @@ LAYOUT is the name of a configuration: of the file that -f names, or of the defa
 layouts themselves, GPU by GPU, as the annotation gpuscape.io/mig-layout has them:
   '{"all": {"1g.10gb": 7}}'
   '{"0-3": {"3g.40gb": 2}, "4,5": "off", "6": {"3g.40gb@4": 1, "4g.40gb@0": 1}}'"""
-"""For the help of commands with :func:`wanted_layout`."""
+"""Help text about LAYOUT, for commands with :func:`layout_argument`."""
 
 Command = Callable[..., Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
-    """What was asked for, read and checked as far as possible without GPUs."""
+class DesiredLayouts:
+    """Desired layouts of a command, read and checked as far as possible without GPUs."""
 
     inline: InlineLayout | None
     """The layouts themselves; None where a configuration was chosen."""
     configs: MigConfigs | None
-    """Those of a file; None for the default ones of the machine."""
+    """Configurations of the file; None for the default ones of the machine."""
     name: str | None
-    asked: str
-    """Where the layouts come from, for people: ``all-1g.10gb of config.yaml``."""
+    """Name of the chosen configuration; None for inline layouts, or the only one of the file."""
+    title: str
+    """Name of the layouts with their source, for people: ``all-1g.10gb of config.yaml``."""
 
     def layouts(self, gpus: Sequence[MigGpu]) -> dict[str, GpuLayout]:
-        """GPU UUID to the layout that is wanted there; other GPUs stay as they are.
+        """Desired layouts by GPU UUID; other GPUs stay as they are.
 
         Raises BadInput where the request does not go with these GPUs.
         """
@@ -64,9 +65,11 @@ class Wanted:
                 raise BadInput(f"{self.name} is a file: name it with -f") from error
             raise
 
-    def needed(self, readings: Sequence[MigReading]) -> list[MigGpu]:
-        """The GPUs to plan with. Raises MigUnread where one that could not be read in full may be
-        asked for: those that are named one by one have to be read, else all.
+    def needed_gpus(self, readings: Sequence[MigReading]) -> list[MigGpu]:
+        """The GPUs to plan with.
+
+        Raises MigUnread where a GPU could not be read in full and the layouts may concern it: all
+        GPUs have to be read, unless the layouts name the GPUs one by one.
         """
         read, unread = split(readings)
         if unread and (self.inline is None or not self.inline.is_of(read)):
@@ -75,12 +78,12 @@ class Wanted:
         return read
 
 
-GetWanted = Callable[[], Wanted]
-"""Reads what was asked for. Raises BadInput naming file, line and key."""
+ReadDesired = Callable[[], DesiredLayouts]
+"""Reads the desired layouts. Raises BadInput naming file, line and key."""
 
 
-def wanted_layout(function: Command) -> Command:
-    """Add the argument LAYOUT, ``-f`` and ``-c``; the command gets ``wanted``, a GetWanted."""
+def layout_argument(function: Command) -> Command:
+    """Add the argument LAYOUT, ``-f`` and ``-c``; the command gets ``read_desired``."""
 
     @click.argument("layout", required=False, shell_complete=_complete_names)
     @config_file_option
@@ -94,11 +97,15 @@ def wanted_layout(function: Command) -> Command:
     )
     @functools.wraps(function)
     def command(
-        *, layout: str | None, config_file: str | None, selected_config: str | None, **others: Any
+        *,
+        layout: str | None,
+        config_file: str | None,
+        selected_config: str | None,
+        **parameters: Any,
     ) -> Any:
         ctx = click.get_current_context()
-        wanted = functools.partial(_wanted, ctx, layout, config_file, selected_config)
-        return function(wanted=wanted, **others)
+        read_desired = functools.partial(_desired, ctx, layout, config_file, selected_config)
+        return function(read_desired=read_desired, **parameters)
 
     return command
 
@@ -118,7 +125,7 @@ def config_file_option(function: Command) -> Command:
 
 
 def file_configs(file: str) -> MigConfigs:
-    """The configurations of a file, or of standard input. Raises BadInput naming line and key."""
+    """Read configurations from a file or standard input. Raises BadInput naming line and key."""
     if file != STDIN:
         return parse_mig_configs(read_text(Path(file), "configuration file"), file)
     content = read_stdin()
@@ -136,28 +143,38 @@ def all_read(readings: Sequence[MigReading]) -> list[MigGpu]:
     return read
 
 
-def _wanted(ctx: click.Context, layout: str | None, file: str | None, name: str | None) -> Wanted:
-    """Raises UsageError for words that exclude each other, and BadInput for what they say."""
+def _desired(
+    ctx: click.Context, layout: str | None, file: str | None, name: str | None
+) -> DesiredLayouts:
+    """Read the desired layouts of a command line and of the configuration file that it names.
+
+    Raises UsageError for options that exclude each other, BadInput for a mistake in a value or in
+    the file.
+    """
     if layout is not None:
         if _is_written(ctx, "selected_config"):
             raise click.UsageError("LAYOUT and -c say the same: keep one of them")
-        parsed = parse_layout_annotation(layout, "LAYOUT")
-        if isinstance(parsed, InlineLayout):
+        name_or_layouts = parse_layout_annotation(layout, "LAYOUT")
+        if isinstance(name_or_layouts, InlineLayout):
             if _is_written(ctx, "config_file"):
                 raise click.UsageError("LAYOUT has the layouts themselves, so -f has no use")
-            return Wanted(inline=parsed, configs=None, name=None, asked=layout.strip())
-        name = parsed
+            return DesiredLayouts(
+                inline=name_or_layouts, configs=None, name=None, title=layout.strip()
+            )
+        name = name_or_layouts
     if file is None:
         if name is None:
             raise click.UsageError("what layout? Name a configuration of `gpuscape mig configs`")
-        return Wanted(inline=None, configs=None, name=name, asked=f"{name} of {SOURCE}")
+        return DesiredLayouts(inline=None, configs=None, name=name, title=f"{name} of {SOURCE}")
     configs = file_configs(file)
-    chosen = configs.selected(name).name  # refused before GPUs are read
-    return Wanted(inline=None, configs=configs, name=name, asked=f"{chosen} of {configs.source}")
+    config_name = configs.selected(name).name  # refused before GPUs are read
+    return DesiredLayouts(
+        inline=None, configs=configs, name=name, title=f"{config_name} of {configs.source}"
+    )
 
 
 def _is_written(ctx: click.Context, parameter: str) -> bool:
-    """On the command line: a variable that holds for every command excludes nothing."""
+    """Whether a parameter stands on the command line; its environment variable does not count."""
     return ctx.get_parameter_source(parameter) is ParameterSource.COMMANDLINE
 
 
@@ -171,7 +188,7 @@ def _complete_names(
         configs = listed_configs() if file is None else file_configs(file)
     except BadInput:
         return []
-    names = (one.name for one in configs.configs)
+    names = (config.name for config in configs.configs)
     return [CompletionItem(name) for name in names if name.startswith(incomplete)]
 
 

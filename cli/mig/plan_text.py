@@ -1,0 +1,314 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Text and documents of a planned change of MIG layouts, or of its refusal."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Final
+
+from cli import terminal
+from cli.mig.mig_text import NONE, UNUSABLE, numbers, units
+from cli.terminal import Cell, Styled, TextTable
+from discovery.mig_state import MigGpu
+from mig.gpu_layout import GpuLayout, WantedInstance
+from mig.holders import HolderKind, MigHolder, MigHolders
+from mig.planned_change import Fate, GpuChange, InstanceChange, planned_changes
+from mig.planner import MigPlan, MigRefusal, Obstacle, joint_command
+from mig.steps import (
+    CreateCompute,
+    CreateInstance,
+    DestroyCompute,
+    DestroyInstance,
+    MigStep,
+    SetMode,
+)
+
+_MARKS: Final[Mapping[Fate, Cell]] = {
+    Fate.KEEP: " ",
+    Fate.DESTROY: Styled("-", "red"),
+    Fate.CREATE: Styled("+", "green"),
+}
+
+_STEP_NAMES: Final[Mapping[type[MigStep], str]] = {
+    DestroyCompute: "destroy-compute-instance",
+    DestroyInstance: "destroy-gpu-instance",
+    SetMode: "set-mode",
+    CreateInstance: "create-gpu-instance",
+    CreateCompute: "create-compute-instance",
+}
+
+_NO_DEVICES: Final = "Allocatable then: nothing, neither GPUs nor MIG devices."
+"""Line for a node whose GPUs have MIG on and no instance."""
+_NOTHING: Final[Mapping[str, Any]] = {"gpus": [], "steps": [], "disturbed": [], "allocatable": None}
+"""Keys of a plan's document with their values where there is no plan."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShownPlan:
+    """A plan or a refusal, with what it was made from."""
+
+    title: str
+    """Name of the desired layouts with their source, for people."""
+    gpus: tuple[MigGpu, ...]
+    """All GPUs of the machine."""
+    layouts: Mapping[str, GpuLayout]
+    """Desired layouts by GPU UUID."""
+    plan_or_refusal: MigPlan | MigRefusal
+    holders: MigHolders
+
+
+def layout_text(layout: GpuLayout) -> str:
+    """A layout in one line: ``2 x 1g.5gb, 1 x 3g.20gb at 4``."""
+    if not layout.mig:
+        return "MIG off"
+    counts = Counter(_desired_text(instance) for instance in layout.instances)
+    return ", ".join(f"{count} x {text}" for text, count in counts.items()) or "MIG on, empty"
+
+
+def _desired_text(instance: WantedInstance) -> str:
+    place = f" at {instance.start}" if instance.start >= 0 else ""
+    return f"{instance_text(instance.profile, instance.compute)}{place}"
+
+
+def instance_text(profile: str, compute: Sequence[int]) -> str:
+    """A GPU instance in words, with its compute instances unless a single one takes all of it."""
+    if tuple(compute) == (int(profile.partition("g.")[0]),):
+        return profile
+    if not compute:
+        return f"{profile}: {UNUSABLE}"
+    return f"{profile} in {'+'.join(f'{slices}c' for slices in compute)}"
+
+
+# for people
+
+
+def show_plan(shown: ShownPlan) -> None:
+    """Print a plan or a refusal as tables and lines."""
+    if isinstance(shown.plan_or_refusal, MigRefusal):
+        _show_refusal(shown.gpus, shown.plan_or_refusal)
+        return
+    changes = planned_changes(shown.gpus, shown.layouts, shown.plan_or_refusal, shown.holders)
+    changing = [change for change in changes if change.steps]
+    for equal_changes in _equal_changes(changing):
+        terminal.note(_title(equal_changes))
+        if equal_changes[0].instances:
+            terminal.show(change_table(equal_changes[0]))
+        terminal.note("")
+    for line in (*_unchanged_gpus(shown, changes), *_summary(shown.plan_or_refusal, changing)):
+        terminal.note(line)
+
+
+def _equal_changes(changes: Iterable[GpuChange]) -> list[list[GpuChange]]:
+    """Group equal changes with equal holders; in the order of each group's first GPU."""
+    groups: dict[object, list[GpuChange]] = {}
+    for change in changes:
+        groups.setdefault(replace(change, index=0, uuid=""), []).append(change)
+    return list(groups.values())
+
+
+def _title(changes: Sequence[GpuChange]) -> str:
+    first = changes[0]
+    fates = Counter(instance.fate for instance in first.instances)
+    parts = [
+        f"{fates[fate]} {word}"
+        for fate, word in (
+            (Fate.KEEP, "kept"),
+            (Fate.DESTROY, "destroyed"),
+            (Fate.CREATE, "created"),
+        )
+        if fates[fate]
+    ]
+    words = [*_mode_text(first), *parts]
+    suffix = ", each" if len(changes) > 1 else ""
+    indices = numbers(change.index for change in changes)
+    return f"GPU {indices} ({first.model}){suffix}: {', '.join(words)}"
+
+
+def _mode_text(change: GpuChange) -> Iterator[str]:
+    if change.mode is None or not change.sets_mode:
+        return
+    now, after = (_on_off(change.mode.current), _on_off(change.mode_after))
+    if now == after:
+        yield f"MIG stays {now}, and no longer waits to be {_on_off(not change.mode_after)}"
+    else:
+        yield f"MIG goes {after}"
+
+
+def change_table(change: GpuChange) -> TextTable:
+    """Table of a GPU's change, a row for each present or new instance."""
+    return TextTable(
+        header=("", "INSTANCE", "PROFILE", "UNITS", "PROGRAMS"),
+        rows=tuple(
+            (
+                _MARKS[instance.fate],
+                "new" if instance.id is None else str(instance.id),
+                _profile_cell(instance),
+                units(instance.start, instance.size),
+                ", ".join(map(_holder_text, instance.holders)) or NONE,
+            )
+            for instance in change.instances
+        ),
+    )
+
+
+def _holder_text(holder: MigHolder) -> str:
+    return holder.name if holder.kind is HolderKind.PROCESS else str(holder)
+
+
+def _profile_cell(instance: InstanceChange) -> Cell:
+    words = instance_text(instance.profile, instance.compute)
+    if instance.added:
+        return Styled(
+            f"{words}, new: {'+'.join(f'{slices}c' for slices in instance.added)}", "green"
+        )
+    return words
+
+
+def _unchanged_gpus(shown: ShownPlan, changes: Sequence[GpuChange]) -> Iterator[str]:
+    """Lines on the GPUs that stay as they are, and why."""
+    unchanged = [change.index for change in changes if not change.steps]
+    unnamed = [gpu.index for gpu in shown.gpus if gpu.uuid not in shown.layouts and gpu.mode]
+    incapable = [gpu.index for gpu in shown.gpus if gpu.mode is None]
+    if unchanged:
+        yield f"GPU {numbers(unchanged)}: as wanted"
+    if unnamed:
+        yield f"GPU {numbers(unnamed)}: not in this layout, left as they are"
+    if incapable:
+        yield f"GPU {numbers(incapable)}: no MIG"
+    if unchanged or unnamed or incapable:
+        yield ""
+
+
+def _summary(plan: MigPlan, changing: Sequence[GpuChange]) -> Iterator[str]:
+    if not plan.steps:
+        yield "Nothing to do."
+    else:
+        created = sum(
+            instance.fate is Fate.CREATE for change in changing for instance in change.instances
+        )
+        yield (
+            f"Plan: {len(plan.steps)} steps; instances: {len(plan.kept)} kept,"
+            f" {len(plan.destroyed)} destroyed, {created} created."
+        )
+        if plan.disturbed:
+            yield "Disturbed:"
+            yield from (f"  {holder}" for holder in sorted(plan.disturbed))
+        else:
+            yield "Disturbed: nobody."
+    if plan.allocatable is not None:
+        yield "Allocatable then:" if plan.allocatable else _NO_DEVICES
+        yield from (f"  {name}: {count}" for name, count in plan.allocatable.items())
+
+
+def _show_refusal(gpus: Sequence[MigGpu], refusal: MigRefusal) -> None:
+    terminal.note("Refused: there is no plan.")
+    groups: dict[object, list[Obstacle]] = {}
+    for obstacle in refusal.obstacles:
+        groups.setdefault((obstacle.kind, obstacle.detail, obstacle.nearest), []).append(obstacle)
+    index_by_gpu = {gpu.uuid: gpu.index for gpu in gpus}
+    for obstacles in groups.values():
+        first = obstacles[0]
+        indices = [
+            index_by_gpu[obstacle.gpu] for obstacle in obstacles if obstacle.gpu in index_by_gpu
+        ]
+        title = f"GPU {numbers(indices)}" if indices else (first.gpu or "This node")
+        terminal.note("", f"{title}: {first.kind}: {first.detail}")
+        if first.nearest is not None:
+            terminal.note(f"  the most of it that fits: {layout_text(first.nearest)}")
+        for holder in sorted(first.holders):
+            terminal.note(f"  in the way: {holder}")
+        command = joint_command(obstacles)
+        if command is not None:
+            terminal.note(f"  run, when nothing uses the GPU{'s' if len(obstacles) > 1 else ''}:")
+            terminal.note(f"    {command}")
+
+
+def _on_off(on: bool) -> str:
+    return "on" if on else "off"
+
+
+# for scripts
+
+
+def plan_document(shown: ShownPlan) -> dict[str, Any]:
+    """A plan or a refusal as plain values, with the same keys for both."""
+    plan_or_refusal = shown.plan_or_refusal
+    common = {"asked": shown.title, "result": plan_result(plan_or_refusal)}
+    if isinstance(plan_or_refusal, MigRefusal):
+        obstacles = [_obstacle_document(obstacle) for obstacle in plan_or_refusal.obstacles]
+        return common | dict(_NOTHING) | {"obstacles": obstacles}
+    changes = planned_changes(shown.gpus, shown.layouts, plan_or_refusal, shown.holders)
+    return common | {
+        "gpus": [_gpu_document(change) for change in changes],
+        "steps": [_step_document(step) for step in plan_or_refusal.steps],
+        "disturbed": _holder_documents(plan_or_refusal.disturbed),
+        "allocatable": plan_or_refusal.allocatable,
+        "obstacles": [],
+    }
+
+
+def plan_result(plan_or_refusal: MigPlan | MigRefusal) -> str:
+    """Result in one word: ``steps``, ``nothing`` or ``refused``."""
+    if isinstance(plan_or_refusal, MigRefusal):
+        return "refused"
+    return "steps" if plan_or_refusal.steps else "nothing"
+
+
+def _gpu_document(change: GpuChange) -> dict[str, Any]:
+    return {
+        "index": change.index,
+        "uuid": change.uuid,
+        "model": change.model,
+        "mode": change.mode,
+        "mode_after": change.mode_after,
+        "instances": [
+            {
+                "fate": instance.fate,
+                "id": instance.id,
+                "profile": instance.profile,
+                "start": instance.start,
+                "size": instance.size,
+                "compute_slices": list(instance.compute),
+                "added_compute_slices": list(instance.added),
+                "holders": _holder_documents(instance.holders),
+            }
+            for instance in change.instances
+        ],
+    }
+
+
+def _step_document(step: MigStep) -> dict[str, Any]:
+    return {"step": _STEP_NAMES[type(step)], **asdict(step)}
+
+
+def _holder_documents(holders: Iterable[MigHolder]) -> list[dict[str, str]]:
+    return [{"kind": holder.kind, "name": holder.name} for holder in sorted(holders)]
+
+
+def _obstacle_document(obstacle: Obstacle) -> dict[str, Any]:
+    return {
+        "kind": obstacle.kind,
+        "gpu": obstacle.gpu,
+        "detail": obstacle.detail,
+        "limit": obstacle.limit,
+        "nearest": None if obstacle.nearest is None else layout_document(obstacle.nearest),
+        "holders": _holder_documents(obstacle.holders),
+        "command": obstacle.command,
+    }
+
+
+def layout_document(layout: GpuLayout) -> dict[str, Any]:
+    """A layout as plain values."""
+    return {
+        "mig": layout.mig,
+        "instances": [
+            {
+                "profile": instance.profile,
+                "compute_slices": list(instance.compute),
+                "start": None if instance.start < 0 else instance.start,
+            }
+            for instance in layout.instances
+        ],
+    }
