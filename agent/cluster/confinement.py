@@ -32,12 +32,12 @@ log = logging.getLogger(__name__)
 
 CONFIRMED_SECONDS = 24 * 3600.0
 FIRST_RETRY_SECONDS = 5.0
-"""A policy that was just applied takes a moment to be enforced. All of these are bounds, which
-waits are drawn below: see :mod:`base.backoff`."""
+"""Bound of the first wait: a policy that was just applied takes a moment to be enforced. Each
+wait is drawn at random below its bound: see :mod:`base.backoff`."""
 UNCONFIRMED_SECONDS = 60.0
-"""While one of :data:`CORE` is not confirmed after that."""
+"""Largest bound while a policy of :data:`CORE` is not confirmed."""
 PARTLY_SECONDS = 600.0
-"""While another is not."""
+"""Largest bound while only other policies are not confirmed."""
 
 CORE = (names.AGENT_NODE, names.AGENT_FLOOR, names.AGENT_LEASE)
 """The policies without which nothing is written. The others hold back what they judge alone."""
@@ -47,28 +47,28 @@ FOREIGN_MANAGER = "gpuscape-confinement-check"
 
 
 class PolicyVerdict(StrEnum):
-    """What the dry runs showed of a policy."""
+    """Verdict of the dry runs on a policy."""
 
     REFUSED = "refused"
     """The policy holds this agent."""
     OPEN = "open"
-    """It let a dry run through."""
+    """The policy let a dry run through."""
     UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """One policy, and what became of the dry runs that it must refuse."""
+    """Result of the dry runs that a policy must refuse."""
 
     policy: str
     verdict: PolicyVerdict
     reason: str
-    """For people; empty when refused."""
+    """Why the verdict is not ``refused``, for people; else empty."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Confinement:
-    """What all dry runs showed."""
+    """Results of all dry runs."""
 
     trials: tuple[Trial, ...]
 
@@ -80,11 +80,13 @@ class Confinement:
     @property
     def holding(self) -> frozenset[str]:
         """The policies that were seen to refuse."""
-        return frozenset(it.policy for it in self.trials if it.verdict is PolicyVerdict.REFUSED)
+        return frozenset(
+            trial.policy for trial in self.trials if trial.verdict is PolicyVerdict.REFUSED
+        )
 
     @property
     def reason(self) -> str:
-        """One line: what is wrong with which policy; empty when confirmed."""
+        """Policies that do not hold and why, on one line; empty when confirmed."""
         unknown = [trial for trial in self.trials if trial.verdict is PolicyVerdict.UNKNOWN]
         reasons = [trial.reason for trial in self.trials if trial.verdict is PolicyVerdict.OPEN]
         if unknown:  # most often all for one reason: the first stands for them
@@ -112,24 +114,27 @@ def tried(
         del probes[names.MIG_GRANT]
     return Confinement(
         trials=tuple(
-            _trial(names.clusterwide(policy, namespace), asks) for policy, asks in probes.items()
+            _trial(names.clusterwide(policy, namespace), requests)
+            for policy, requests in probes.items()
         )
     )
 
 
 def grant_trial(api: Api, node: str, namespace: str) -> Trial:
-    """Whether a grant on the Node that no coordinator wrote is refused, by a dry run; of whoever
-    may patch Nodes and is not the coordinator."""
-    asks = _probes(api, node, namespace)[names.MIG_GRANT]
-    return _trial(names.clusterwide(names.MIG_GRANT, namespace), asks)
+    """Try by a dry run whether a grant on the Node that no coordinator wrote is refused.
+
+    The caller has to be allowed to patch Nodes, and must not be the coordinator.
+    """
+    requests = _probes(api, node, namespace)[names.MIG_GRANT]
+    return _trial(names.clusterwide(names.MIG_GRANT, namespace), requests)
 
 
-_Asks = Mapping[str, Callable[[], Object]]
-"""Description of each trial to its request. The policy refuses each of them."""
+_Requests = Mapping[str, Callable[[], Object]]
+"""Description of each request to the function that sends it. The policy refuses each of them."""
 
 
-def _probes(api: Api, node: str, namespace: str) -> dict[str, _Asks]:
-    """What to ask for to see each policy refuse."""
+def _probes(api: Api, node: str, namespace: str) -> dict[str, _Requests]:
+    """Requests by which each policy is seen to refuse, by policy."""
     other = f"{node}-x"
     event = {
         "metadata": {"name": "confinement-check", "namespace": names.EVENT_NAMESPACE},
@@ -146,18 +151,18 @@ def _probes(api: Api, node: str, namespace: str) -> dict[str, _Asks]:
         patch = {"metadata": {part: {key: "1"}}}
         return api.patch(NODES, node, patch, dry_run=True)
 
-    def made(resource: ApiResource, body: Object, *, manager: str | None = None) -> Object:
+    def create(resource: ApiResource, body: Object, *, manager: str | None = None) -> Object:
         place = names.EVENT_NAMESPACE if resource is EVENTS else namespace
         body = {"apiVersion": resource.api_version, "kind": resource.kind, **body}
         return api.create(resource, body, namespace=place, dry_run=True, manager=manager)
 
     def lease(name: str, *, manager: str | None = None) -> Object:
-        return made(LEASES, {"metadata": {"name": names.lease(name)}}, manager=manager)
+        return create(LEASES, {"metadata": {"name": names.lease(name)}}, manager=manager)
 
     def feature() -> Object:
         try:  # whole, for the kind's own schema is asked before the policy
             node = {"metadata": {"name": other, "uid": "none"}}
-            return made(NODE_FEATURES, node_feature.new(node, {}))
+            return create(NODE_FEATURES, node_feature.new(node, {}))
         except NotFound as error:
             raise NotFound(f"{node_feature.NO_KIND} ({error})") from error
 
@@ -173,7 +178,7 @@ def _probes(api: Api, node: str, namespace: str) -> dict[str, _Asks]:
             "another field manager of a Lease": lambda: lease(node, manager=FOREIGN_MANAGER),
         },
         names.AGENT_LEASE: {"the Lease of another node": lambda: lease(other)},
-        names.AGENT_EVENT: {"an Event about another node": lambda: made(EVENTS, event)},
+        names.AGENT_EVENT: {"an Event about another node": lambda: create(EVENTS, event)},
         names.AGENT_NODE_FEATURE: {"the NodeFeature of another node": feature},
         # the agent's own policy lets this through in a dry run, so that the other is seen
         names.MIG_GRANT: {
@@ -182,29 +187,33 @@ def _probes(api: Api, node: str, namespace: str) -> dict[str, _Asks]:
     }
 
 
-def _trial(policy: str, asks: _Asks) -> Trial:
-    """Ask until the policy itself has answered, or nothing is left to ask for."""
-    others: dict[str, str] = {}
-    for what, ask in asks.items():
+def _trial(policy: str, requests: _Requests) -> Trial:
+    """Send requests until the policy itself has answered, or none is left."""
+    request_by_refuser: dict[str, str] = {}
+    for request, send in requests.items():
         try:
-            ask()
+            send()
         except AdmissionRefused as error:
             if error.policy == policy:
                 return Trial(policy=policy, verdict=PolicyVerdict.REFUSED, reason="")
-            others[error.policy] = what
+            request_by_refuser[error.policy] = request
         except ApiError as error:
             return Trial(policy=policy, verdict=PolicyVerdict.UNKNOWN, reason=str(error))
         else:
             part = "coordinator" if names.is_clusterwide(names.MIG_GRANT, policy) else "base"
             reason = (
-                f"policy {policy} lets {what} through: it or its binding is missing, leaves this "
-                "Node out or only audits, or it names another account; apply "
+                f"policy {policy} lets {request} through: it or its binding is missing, leaves "
+                "this Node out or only audits, or it names another account; apply "
                 f"deploy/{part}/access.yaml for this namespace"
             )
             return Trial(policy=policy, verdict=PolicyVerdict.OPEN, reason=reason)
-    refused = " and ".join(f"{other} refused {what}" for other, what in others.items())
+    refused = " and ".join(
+        f"{refuser} refused {request}" for refuser, request in request_by_refuser.items()
+    )
     remedy = f"exempt the account {names.AGENT} from that"
-    is_of_agent = any(names.is_clusterwide(names.AGENT_NODE, other) for other in others)
+    is_of_agent = any(
+        names.is_clusterwide(names.AGENT_NODE, refuser) for refuser in request_by_refuser
+    )
     if names.is_clusterwide(names.MIG_GRANT, policy) and is_of_agent:
         remedy = "that policy is older than this agent: apply deploy/base/access.yaml"
     reason = f"{refused} in its place: {remedy}"
@@ -258,18 +267,18 @@ class ConfinementCheck:
     def check(self, _now: float) -> float:
         """Try the policies; the seconds until the next time."""
         before = self._last
-        now = tried(
+        result = tried(
             self._api,
             self._node,
             self._namespace,
             node_features=self._node_features,
             mig_grants=self._mig_grants,
         )
-        self._last = now
-        if before is None or _verdicts(before) != _verdicts(now):
-            self._log(now)
-            self._on_change(now)
-        if now.confirmed:
+        self._last = result
+        if before is None or _verdicts(before) != _verdicts(result):
+            self._log(result)
+            self._on_change(result)
+        if result.confirmed:
             self._retry = FIRST_RETRY_SECONDS
             return CONFIRMED_SECONDS
         longest = PARTLY_SECONDS if self._holds(*CORE) else UNCONFIRMED_SECONDS
@@ -281,21 +290,25 @@ class ConfinementCheck:
         """Whether all of these were seen to refuse."""
         if self._last is None:
             return False
-        wanted = {names.clusterwide(policy, self._namespace) for policy in policies}
-        return wanted <= self._last.holding
+        policy_names = {names.clusterwide(policy, self._namespace) for policy in policies}
+        return policy_names <= self._last.holding
 
-    def _log(self, now: Confinement) -> None:
-        if now.confirmed:
+    def _log(self, confinement: Confinement) -> None:
+        if confinement.confirmed:
             log.info("admission policies enforced", extra={"node": self._node})
         elif self._allow_unconfined:
             log.warning(
-                "admission policies not enforced, all is written", extra={"why": now.reason}
+                "admission policies not enforced, all is written", extra={"why": confinement.reason}
             )
         elif self._holds(*CORE):
-            log.error("admission policies not enforced, part is written", extra={"why": now.reason})
+            log.error(
+                "admission policies not enforced, part is written",
+                extra={"why": confinement.reason},
+            )
         else:
             log.error(
-                "admission policies not enforced, nothing is written", extra={"why": now.reason}
+                "admission policies not enforced, nothing is written",
+                extra={"why": confinement.reason},
             )
 
 

@@ -24,11 +24,11 @@ from labelers.decision import Decisions, Keep, Value
 from labelers.diff import decided
 
 CHECK_SECONDS = 3600.0
-"""Between two reads of the object when all is well, give or take half of it."""
+"""Time between two reads of the object when all is well, give or take half of it."""
 
 
 class FeatureSink:
-    """Brings the NodeFeature to what is wanted. One thread ticks; any may call the rest."""
+    """Brings the NodeFeature to its desired labels. One thread ticks; any may call the rest."""
 
     def __init__(
         self,
@@ -58,16 +58,16 @@ class FeatureSink:
         self._present: Object | None = None
         self._check_at = float("-inf")
         self._lock = threading.Lock()
-        self._wanted: Decisions | None = None
+        self._desired: Decisions | None = None
         self._node: Object | None = None
         self._shown: frozenset[str] = frozenset()
         self._is_new = False
         self._suspect = False
 
     def want(self, labels: Decisions) -> None:
-        """Have nfd-master label the Node so from now on."""
+        """Have nfd-master put these labels on the Node from now on."""
         with self._lock:
-            self._wanted = labels
+            self._desired = labels
 
     def saw(self, node: Object | None) -> None:
         """The Node as the watch shows it; None where there is none."""
@@ -81,14 +81,14 @@ class FeatureSink:
                 self._is_new = True
                 self._shown = frozenset()
             self._node = {"metadata": {"name": meta["name"], "uid": meta["uid"]}}
-            there = meta.get("labels") or {}
-            self._suspect |= any(self._wants(key) for key in self._shown - there.keys())
-            self._shown = frozenset(key for key in there if self._wants(key))
+            labels = meta.get("labels") or {}
+            self._suspect |= any(self._is_desired(key) for key in self._shown - labels.keys())
+            self._shown = frozenset(key for key in labels if self._is_desired(key))
 
     def tick(self, now: float) -> float:
         """Read or write what is due at this monotonic second; the seconds until the next time."""
         with self._lock:
-            wanted, node = self._wanted, self._node
+            desired, node = self._desired, self._node
             is_new, self._is_new = self._is_new, False
             suspect, self._suspect = self._suspect, False
         if is_new:
@@ -96,7 +96,7 @@ class FeatureSink:
             self._refusals.forget()
         if is_new or suspect:
             self._check_at = now
-        if wanted is None or node is None:
+        if desired is None or node is None:
             return IDLE_SECONDS
         if not self._may_write():
             return FORBIDDEN_SECONDS
@@ -105,13 +105,13 @@ class FeatureSink:
         try:
             if now >= self._check_at:
                 self._read(node, now)
-            return self._write(node, wanted, now)
+            return self._write(node, desired, now)
         except ApiError as error:
             return self._failed(error, now)
 
-    def _wants(self, key: str) -> bool:
+    def _is_desired(self, key: str) -> bool:
         """Whether this label is to have a value; the lock is held."""
-        return isinstance(decided(key, self._wanted or {}), Value)
+        return isinstance(decided(key, self._desired or {}), Value)
 
     def _read(self, node: Object, now: float) -> None:
         try:
@@ -123,20 +123,20 @@ class FeatureSink:
         if self._present is not None and node_feature.is_doomed(self._present, uid):
             self._check_at = now + IDLE_SECONDS
 
-    def _write(self, node: Object, wanted: Decisions, now: float) -> float:
+    def _write(self, node: Object, desired: Decisions, now: float) -> float:
         """Create or patch the object when that is due; nothing where it is another's."""
-        there = self._present
-        if there is not None and not node_feature.is_ours(there, self._manager):
+        present = self._present
+        if present is not None and not node_feature.is_ours(present, self._manager):
             why = f"somebody else made it in {self._namespace}; delete it, and it is made anew"
             self._reports.kept_out({self._name: why}, {})
             return IDLE_SECONDS
-        labels = node_feature.labels(there, wanted)
+        labels = node_feature.labels(present, desired)
         self._reports.kept_out({}, labels.dropped)
         self._report_refused(labels.texts)
         kept = dict.fromkeys(self._refusals.left_out(now), Keep(reason="it was refused"))
-        labels = node_feature.labels(there, {**wanted, **kept})
-        if there is not None:
-            body = node_feature.patch(there, self._node_name, labels.texts)
+        labels = node_feature.labels(present, {**desired, **kept})
+        if present is not None:
+            body = node_feature.patch(present, self._node_name, labels.texts)
         else:
             body = node_feature.new(node, labels.texts) if labels.texts else {}
         if not body:
@@ -152,10 +152,10 @@ class FeatureSink:
     def _report_refused(self, texts: Mapping[str, str]) -> None:
         """Report which labels are refused, once a search is over."""
         if not self._refusals.searching:
-            there = (self._present or {}).get("spec", {}).get("labels") or {}
+            present_labels = (self._present or {}).get("spec", {}).get("labels") or {}
             reasons = self._refusals.reasons.items()
             self._reports.refused(
-                {key: why for key, why in reasons if texts.get(key) != there.get(key)}
+                {key: why for key, why in reasons if texts.get(key) != present_labels.get(key)}
             )
 
     def _send(self, body: Object, keys: Collection[str], now: float) -> float:
@@ -163,15 +163,17 @@ class FeatureSink:
         self._pace.sent(now)
         try:
             if self._present is None:
-                made = self._api.create(NODE_FEATURES, body, namespace=self._namespace)
+                feature = self._api.create(NODE_FEATURES, body, namespace=self._namespace)
             else:
-                made = self._api.patch(NODE_FEATURES, self._name, body, namespace=self._namespace)
+                feature = self._api.patch(
+                    NODE_FEATURES, self._name, body, namespace=self._namespace
+                )
         except ApiError as error:
             if not keys or not isinstance(error, Permanent):
                 raise
             self._refusals.refused(keys, error, now)
             return 0.0
-        self._present = made
+        self._present = feature
         self._pace.succeeded()
         more = self._refusals.taken(keys)
         self._reports.wrote(len(keys))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the own Node knew of its GPUs before this agent: taken once, and reported when replaced.
+"""GPUs that the own Node knew before this agent: taken once, and reported when replaced.
 
 Within one boot it binds as a state file does: a GPU that was lost stays expected, though the
 agent that knew it has ended and its file is gone. After a boot the number holds until sysfs and
@@ -63,7 +63,7 @@ class GpusBefore:
             self._taken()
 
     def change(self, text: str | None, decided: Decision | None) -> CountChange | None:
-        """What changes where ``decided`` replaces the Node's ``text``, once; None for nothing."""
+        """The change of the count if ``decided`` replaces the Node's ``text``, once; else None."""
         before = FORMAT.readable(text)
         if before is None or before.boot == self._boot:
             return None
@@ -81,21 +81,21 @@ class GpusBefore:
 
     def _record(self, text: str | None) -> KnownGpusRecord:
         try:
-            found = None if text is None else known_gpus_annotation.decode(text)
+            annotation = None if text is None else known_gpus_annotation.decode(text)
         except BadInput as error:
             log.warning("annotation not used", extra={"why": str(error)})
             return KnownGpusRecord()
-        if found is None:
+        if annotation is None:
             if text is not None:
                 why = f"annotation {keys.KNOWN_GPUS} is of another version of gpuscape"
                 log.warning("annotation not used", extra={"why": why})
             return KnownGpusRecord()
-        record = record_of(found)
-        return record if found.boot == self._boot else record.of_earlier_boot
+        record = record_of(annotation)
+        return record if annotation.boot == self._boot else record.of_earlier_boot
 
 
 def record_of(known: KnownGpusAnnotation) -> KnownGpusRecord:
-    """What the annotation has, in the form in which a state file's content is known."""
+    """The annotation's GPUs, in the form in which those of a state file are known."""
     return KnownGpusRecord(
         places={bus_id: place for place, bus_id in enumerate(known.bus)},
         expected=frozenset(known.bus),

@@ -38,7 +38,7 @@ SURE_SECONDS = 150.0
 STATE_SECONDS = 2.0
 """The least time between two writes of the state."""
 CHECK_SECONDS = 10.0
-"""Between two reads of a Lease that another agent holds."""
+"""Time between two reads of a Lease that another agent holds."""
 LEAVE_SECONDS = 2.0
 
 _NEVER = float("-inf")
@@ -49,7 +49,7 @@ State = Callable[[str | None], str]
 
 
 class Heartbeat:
-    """One agent's side of its node's Lease; any thread may call anything.
+    """Renews the Lease of the agent's node, with the state on it; any thread may call anything.
 
     Requests are made in :meth:`beat` and :meth:`leave` alone, and neither raises for
     what the API answers: a beat waits longer then, and :attr:`failure` is the reason.
@@ -87,13 +87,13 @@ class Heartbeat:
         self._lease: Object | None = None  # ours as last answered; None: read before a write
         self._seen: ObservedLease | None = None
         self._sure_until = self._renew_at = self._state_at = _NEVER
-        self._wanted: State | None = None
+        self._state: State | None = None
         self._leaving = False
         self._logged = LogOnce()
         self.shown: str | None = None
         """The state on the Lease as last seen: what the first one after a start follows on."""
         self.failure: ApiError | None = None
-        """What the last beat ended with; None where it went well."""
+        """Error of the last beat; None where it went well."""
 
     @property
     def holds(self) -> bool:
@@ -108,7 +108,7 @@ class Heartbeat:
 
     def show(self, state: State) -> None:
         """Have the next beats write this state, if it is not there yet."""
-        self._wanted = state
+        self._state = state
 
     def beat(self, now: float) -> float:
         """Do what is due at the monotonic second ``now``; the seconds until more will be."""
@@ -243,7 +243,7 @@ class Heartbeat:
         return self._backoff.failed(error.retry_after_seconds)
 
     def _lost(self) -> None:
-        """Not ours, as far as is known: only a write that succeeds can say otherwise."""
+        """Give up the right to write: only a write that succeeds brings it back."""
         self._sure_until = self._renew_at = _NEVER
 
     def _empty(self) -> None:
@@ -259,13 +259,13 @@ class Heartbeat:
     # what is due
 
     def _annotations(self, now: float) -> dict[str, str]:
-        """The state, where another one is there and none was written too lately."""
+        """The state as an annotation; empty where the Lease has it, or was written too recently."""
         pending = self._pending()
         return {} if pending is None or now < self._state_at else {keys.STATE: pending}
 
     def _pending(self) -> str | None:
-        """The state to write; None where it is there."""
-        text = None if self._wanted is None else self._wanted(self.shown)
+        """The state to write; None where the Lease has it."""
+        text = None if self._state is None else self._state(self.shown)
         return None if text == self.shown else text
 
     def _owners(self, lease: Object) -> dict[str, Any]:
@@ -287,7 +287,7 @@ def _not_released(error: Exception) -> None:
 
 
 def _holder(lease: Object) -> str:
-    """Whom the Lease names; empty for nobody."""
+    """Identity of the Lease's holder; empty where it has none."""
     return (lease.get("spec") or {}).get("holderIdentity") or ""
 
 

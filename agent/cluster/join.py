@@ -31,7 +31,7 @@ from kube.credentials import find
 from kube.follower import Follower
 
 COUNTERS_KEY = "metrics"
-"""Of a ConfigMap with counters. Source: dcgm-exporter's --configmap-data."""
+"""Key in a ConfigMap with counters. Source: dcgm-exporter's --configmap-data."""
 REQUESTS_PER_SECOND = 2.0
 BURST = 5
 _END_SECONDS = 0.3
@@ -85,7 +85,7 @@ def followed_pods(
 
 
 def start_turn(settings: AgentSettings, client: Api) -> StartTurn:
-    """When this agent, which starts now, may ask for what."""
+    """Moments at which this agent, which starts now, may make its first requests."""
     return StartTurn(
         client, namespace=settings.namespace, spread_seconds=settings.start_spread_seconds
     )
@@ -93,11 +93,11 @@ def start_turn(settings: AgentSettings, client: Api) -> StartTurn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Joined:
-    """What the agent has of a cluster it has joined."""
+    """The agent's parts in a cluster that it has joined."""
 
     cluster: Cluster
     slices: ResourceSlices
-    """Empty where the settings do not allow to read them."""
+    """ResourceSlices of the node; empty where the settings do not allow to read them."""
 
 
 @contextlib.contextmanager
@@ -178,9 +178,10 @@ def _followed(follower: Follower, turn: StartTurn | None) -> Iterator[None]:
 
 @functools.cache
 def _identity_of_process() -> str:
-    """Another one after a reload would have to wait until the Lease of the former expires.
+    """Identity of an agent without a pod, which stays through a reload of its settings.
 
-    Not to be taken for a pod's UID, of which the API shows when it has ended.
+    With another one it would have to wait until its own Lease expires. Not to be taken for a
+    pod's UID, of which the API shows when it has ended.
     """
     return f"process-{uuid.uuid4()}"
 

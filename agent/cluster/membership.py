@@ -38,11 +38,11 @@ from kube.follower import CacheSynced, ObjectGone, ObjectSeen, WatchConnected, W
 from labelers.decision import Absent, Decisions
 
 CAUSES_SECONDS = 1.0
-"""Between two checks of the causes of a release."""
+"""Time between two checks of the causes of a release."""
 FLUSH_SECONDS = 5.0
-"""Between two flushes of Events."""
+"""Time between two flushes of Events."""
 GATE_SECONDS = 5.0
-"""Between two checks whether the Lease may be written."""
+"""Time between two checks whether the Lease may be written."""
 EVENT_BUDGET = EventBudget(burst=25, refill_seconds=300.0, repeat_seconds=300.0)
 SOURCE = "kubernetes"
 
@@ -60,7 +60,7 @@ class Member:
 
 
 class Cluster:
-    """One node's Node, Lease and NodeFeature, kept as they should be."""
+    """Keeps the Node of this agent, its Lease and its NodeFeature up to date."""
 
     def __init__(
         self,
@@ -104,14 +104,14 @@ class Cluster:
         self._clock = clock
         self._before = before
         self._layouts = layouts
-        self._wanted: NodeDecision | None = None
+        self._decision: NodeDecision | None = None
         off = Absent(reason="nobody looks after MIG layouts")
         self._more: tuple[Decisions, Decisions] = (
             ({}, {keys.MIG_STATUS: off, keys.MIG_REQUEST: off}) if layouts is None else ({}, {})
         )
         """Labels and annotations about MIG layouts as they were handed over last."""
         self._wish: MigWish | None = None
-        """What metrics say of a MIG layout."""
+        """The MIG layout as it was handed to the metrics last."""
         self._node: Object | None = None
         self._causes: tuple[str, ...] | None = None
         self._sink = sink
@@ -170,7 +170,7 @@ class Cluster:
 
     @property
     def ticks(self) -> Mapping[str, Tick]:
-        """What has to be run, each by a name of its own."""
+        """Functions to run again and again, by name."""
         feature = {} if self._feature_sink is None else {"feature": self._feature_sink.tick}
         return {
             "turn": self._turn.ask,
@@ -183,14 +183,14 @@ class Cluster:
             **({} if self._layouts is None else {"layouts": self.judge_layouts}),
         }
 
-    def want(self, wanted: NodeDecision) -> None:
+    def want(self, decision: NodeDecision) -> None:
         """Have the cluster show this from now on, unless it lacks what the Node knew before."""
-        if wanted.awaits_record:
+        if decision.awaits_record:
             return
-        self._wanted = wanted
-        self._report_new_count(wanted.annotations)
-        self._hand_over(wanted)
-        self._soon("node", "feature")
+        self._decision = decision
+        self._report_new_count(decision.annotations)
+        self._hand_over(decision)
+        self._trigger("node", "feature")
 
     def on_watch_event(self, event: WatchEvent) -> None:
         """Take one event of the watch of the own Node."""
@@ -253,7 +253,7 @@ class Cluster:
         wait = self._heartbeat.beat(now)
         holds = self._heartbeat.holds
         if holds and not held:
-            self._soon("node", "feature", "pods")
+            self._trigger("node", "feature", "pods")
         self._update_metrics(lambda own: own.holds_lease(names.lease(self._member.node), holds))
         return wait
 
@@ -273,19 +273,19 @@ class Cluster:
             self._update_metrics(lambda own: own.mig_wished(wish))
         for news in self._layouts.take_news():
             self._event(news.reason, news.note, warning=news.warning)
-        if self._wanted is not None and self._about_layouts(self._layouts) != self._more:
-            self._hand_over(self._wanted)
-            self._soon("node")
+        if self._decision is not None and self._about_layouts(self._layouts) != self._more:
+            self._hand_over(self._decision)
+            self._trigger("node")
         return wait
 
     # parts
 
-    def _hand_over(self, wanted: NodeDecision) -> None:
+    def _hand_over(self, decision: NodeDecision) -> None:
         """Give the sinks what they are to write, the status of MIG layouts included."""
         if self._layouts is not None:
             self._more = self._about_layouts(self._layouts)
-        labels = {**wanted.labels, **self._more[0]}
-        annotations = {**wanted.annotations, **self._more[1]}
+        labels = {**decision.labels, **self._more[0]}
+        annotations = {**decision.annotations, **self._more[1]}
         if self._sink == "node":
             self._node_sink.want(labels, annotations)
         elif self._feature_sink is not None:
@@ -293,7 +293,7 @@ class Cluster:
             self._feature_sink.want(labels)
 
     def _about_layouts(self, layouts: LayoutWatch) -> tuple[Decisions, Decisions]:
-        """Labels and annotations.
+        """Labels and annotations about MIG layouts.
 
         A request goes out only where its grant would be believed: a node that is cordoned for one
         that does not begin would have been emptied for nothing.
@@ -302,7 +302,8 @@ class Cluster:
         if not self._believes_grants and self._annotation(keys.MIG_GRANT) is None:
             off = Absent(reason=f"{names.MIG_GRANT} is not seen to hold: grants are not acted on")
             annotations = {
-                key: off if key == keys.MIG_REQUEST else it for key, it in annotations.items()
+                key: off if key == keys.MIG_REQUEST else decision
+                for key, decision in annotations.items()
             }
         return layouts.labels(), annotations
 
@@ -326,8 +327,8 @@ class Cluster:
             notes.pop(keys.MIG_GRANT, None)
             metadata = {**metadata, "annotations": notes}
         self._layouts.saw(metadata)
-        if self._wanted is not None:
-            self._hand_over(self._wanted)
+        if self._decision is not None:
+            self._hand_over(self._decision)
 
     def _may_write(self, policy: str) -> bool:
         """Whether what this policy judges may be written now."""
@@ -358,36 +359,36 @@ class Cluster:
         self._node_sink.saw(node)
         if self._feature_sink is not None:
             self._feature_sink.saw(node)
-        self._soon("causes", "lease", "layouts", "node", "feature")
+        self._trigger("causes", "lease", "layouts", "node", "feature")
 
-    def _soon(self, *ticks: str) -> None:
+    def _trigger(self, *ticks: str) -> None:
         missing = {"feature": self._feature_sink is None, "layouts": self._layouts is None}
         for tick in ticks:
             if not missing.get(tick):
                 self._hasten(tick)
 
-    def _reports(self, of: ApiResource) -> SinkReports:
+    def _reports(self, resource: ApiResource) -> SinkReports:
         update = self._update_metrics
         return SinkReports(
-            of.kind,
+            resource.kind,
             event=self._event,
-            wrote=lambda: update(lambda own: own.wrote(of.kind)),
-            left_alone=lambda count: update(lambda own: own.left_alone(of.kind, count)),
-            refused=lambda count: update(lambda own: own.keys_refused(of.kind, count)),
+            wrote=lambda: update(lambda own: own.wrote(resource.kind)),
+            left_alone=lambda count: update(lambda own: own.left_alone(resource.kind, count)),
+            refused=lambda count: update(lambda own: own.keys_refused(resource.kind, count)),
         )
 
-    def _report_confinement(self, now: Confinement) -> None:
+    def _report_confinement(self, confinement: Confinement) -> None:
         def update(own: AgentMetrics) -> None:
-            for trial in now.trials:
+            for trial in confinement.trials:
                 own.confined(trial.policy, trial.verdict is PolicyVerdict.REFUSED)
 
         self._update_metrics(update)
-        if not now.confirmed:
-            self._event("NotConfined", now.reason)
+        if not confinement.confirmed:
+            self._event("NotConfined", confinement.reason)
         elif self._was_unconfined:  # an agent that starts confined needs no Event
             note = "admission policies hold this agent to its node"
             self._event("Confined", note, warning=False)
-        self._was_unconfined = not now.confirmed
+        self._was_unconfined = not confinement.confirmed
 
     def _event(self, reason: str, note: str, *, warning: bool = True) -> None:
         if self._node is None:

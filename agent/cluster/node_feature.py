@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The agent's NodeFeature: what it says, and what has to change for it to say that. Pure.
+"""The agent's NodeFeature: its content, and the patch that brings it there. Pure.
 
 nfd-master makes Node labels of ``spec.labels``. Nothing else in the object is used: raw
 features could set off other people's rules. Its owner is the Node and never a pod, whose
@@ -25,31 +25,31 @@ from labelers.decision import Decisions
 from labelers.diff import applied
 
 NO_KIND = "no NodeFeature can be made: install Node Feature Discovery, or choose the Node sink"
-"""What a 404 means on creation."""
+"""Meaning of a 404 on creation."""
 
 _RAW_FEATURES = ("flags", "attributes", "instances")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeFeatureLabels:
-    """What ``spec.labels`` should be."""
+    """Labels for ``spec.labels``, and those that cannot be in it."""
 
     texts: Mapping[str, str]
     dropped: Mapping[str, str] = field(default_factory=dict)
     """Labels that cannot be in it, and why."""
 
 
-def labels(present: Object | None, wanted: Decisions) -> NodeFeatureLabels:
+def labels(present: Object | None, desired: Decisions) -> NodeFeatureLabels:
     """The labels to publish; one to be kept stays as the object ``present`` has it.
 
     What a rule made once and none makes now is not among them: the object is ours alone.
     Texts that start with ``@`` are references to nfd-master, and never a label's own.
     """
-    there = (present or {}).get("spec", {}).get("labels") or {}
+    present_labels = (present or {}).get("spec", {}).get("labels") or {}
     ours = {
         key: text
-        for key, text in applied(there, wanted).items()
-        if keys.label(key) is not None or (key in wanted and is_rule_key(key))
+        for key, text in applied(present_labels, desired).items()
+        if keys.label(key) is not None or (key in desired and is_rule_key(key))
     }
     dropped = {
         key: f"{text!r} would be a reference" for key, text in ours.items() if text[:1] == "@"
@@ -116,12 +116,12 @@ def is_doomed(present: Object, uid: str) -> bool:
 
 def _difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> Object:
     """The merge patch from one to the other; empty when they are equal."""
-    found: Object = {key: None for key in old if key not in new}
+    changes: Object = {key: None for key in old if key not in new}
     for key, value in new.items():
         before = old.get(key)
         if isinstance(value, Mapping) and isinstance(before, Mapping):
             if inner := _difference(before, value):
-                found[key] = inner
+                changes[key] = inner
         elif key not in old or before != value:
-            found[key] = value
-    return found
+            changes[key] = value
+    return changes

@@ -28,7 +28,7 @@ _KEPT = ("name", "uid", "resourceVersion", "labels", "annotations", "managedFiel
 
 
 class NodeSink:
-    """Brings the Node to what is wanted. :meth:`tick` belongs to one thread, the rest to any."""
+    """Brings the Node to its desired keys. :meth:`tick` belongs to one thread, the rest to any."""
 
     def __init__(
         self,
@@ -48,21 +48,21 @@ class NodeSink:
         self._rivals = RivalWriters()
         self._refusals = RefusedKeys()
         self._lock = threading.Lock()
-        self._wanted: tuple[Decisions, Decisions] | None = None
+        self._desired: tuple[Decisions, Decisions] | None = None
         self._meta: Mapping[str, Any] | None = None
         self._versions: KnownVersions[str] = KnownVersions()
-        self._gone = False
+        self._is_gone = False
         self._is_new = False
 
     def want(self, labels: Decisions, annotations: Decisions) -> None:
         """Have the Node show this from now on."""
         with self._lock:
-            self._wanted = labels, annotations
+            self._desired = labels, annotations
 
     def saw(self, node: Object | None) -> None:
         """The Node as the watch shows it; None where there is none."""
         with self._lock:
-            self._gone = node is None
+            self._is_gone = node is None
             if node is None:
                 self._meta = None
                 self._versions.drop(self._name)
@@ -76,10 +76,10 @@ class NodeSink:
 
     def tick(self, now: float) -> float:
         """Write what is due at this monotonic second; the seconds until the next time."""
-        wanted, meta = self._news()
-        if wanted is None or meta is None:
+        desired, meta = self._inputs()
+        if desired is None or meta is None:
             return IDLE_SECONDS
-        labels, annotations = wanted
+        labels, annotations = desired
         labels = {**labels, **former_labels(meta, labels)}
         leave = self._rivals.resting(now)
         planned = plan({"metadata": meta}, labels, annotations, leave=leave)
@@ -98,19 +98,19 @@ class NodeSink:
         wait = self._pace.wait(now, borrowed=borrowed(planned.changed))
         return wait if wait > 0 else self._write(planned, meta, now)
 
-    def _news(self) -> tuple[tuple[Decisions, Decisions] | None, Mapping[str, Any] | None]:
-        """What is wanted and what there is; a Node that is new, or gone, is taken note of."""
+    def _inputs(self) -> tuple[tuple[Decisions, Decisions] | None, Mapping[str, Any] | None]:
+        """Desired labels and annotations, and the Node's metadata; reacts to a new or lost Node."""
         with self._lock:
-            wanted, meta, gone = self._wanted, self._meta, self._gone
+            desired, meta, is_gone = self._desired, self._meta, self._is_gone
             is_new, self._is_new = self._is_new, False
         if is_new:
             self._pace.restart()
             self._rivals.forget()
             self._refusals.forget()
-        if gone:
+        if is_gone:
             why = f"there is no Node {self._name}: waiting for it, unless node-name is wrong"
             self._reports.failed(why, lasting=True)
-        return wanted, meta
+        return desired, meta
 
     def _report_refused(self, planned: NodePatch) -> None:
         """Report what of the plan is refused, once a search is over."""
@@ -153,7 +153,7 @@ class NodeSink:
 
 
 def _undone(planned: NodePatch, meta: Mapping[str, Any]) -> dict[str, str]:
-    """Who wrote what a patch replaced, by the Node's managedFields."""
+    """Writers of the texts that a patch replaced, by key, from the Node's managedFields."""
     parts = (
         (KeyLocation.NODE_LABEL, planned.labels),
         (KeyLocation.NODE_ANNOTATION, planned.annotations),

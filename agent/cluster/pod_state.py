@@ -16,7 +16,7 @@ from labelers.decision import Value
 
 
 class Lease(Protocol):
-    """Where the state is shown."""
+    """The agent's Lease, on which the state is shown."""
 
     @property
     def holds(self) -> bool: ...
@@ -58,10 +58,10 @@ class PodState:
             self._changed()
 
     def _generation(self, snapshot: NodeSnapshot) -> str | None:
-        """Of the topology whose order the masks follow: that of the Node, unless all is known.
+        """Generation of the topology whose order the masks follow.
 
-        What was on the Node stays there while something is not known; None where that is about
-        other GPUs, or there is nothing yet.
+        It is the Node's topology, which stays there, while something is not known; None where
+        that is about other GPUs, or there is none yet.
         """
         if isinstance(node_annotations(snapshot)[keys.TOPOLOGY], Value):
             self._gen = topology_of(snapshot).gen
@@ -71,7 +71,7 @@ class PodState:
 
 
 def _decoded(text: str | None) -> state_annotation.StateAnnotation | None:
-    """What stands on the Lease, if it can be read: ``seq`` goes on from there."""
+    """The state on the Lease, if it can be read: ``seq`` goes on from there."""
     try:
         return None if text is None else state_annotation.decode(text)
     except BadInput:
@@ -79,7 +79,7 @@ def _decoded(text: str | None) -> state_annotation.StateAnnotation | None:
 
 
 def _shown_generation(topology: str | None, snapshot: NodeSnapshot) -> str | None:
-    """Of the annotation that an agent before this one wrote, if it is about the same GPUs."""
+    """Generation of an earlier agent's topology annotation; None unless it has the same GPUs."""
     try:
         shown = None if topology is None else topology_annotation.decode(topology)
     except BadInput:

@@ -25,7 +25,7 @@ So many find one key in 128. After them each part that was put aside is tried on
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Refused:
+class _Refusal:
     until: float
     times: int
     why: str
@@ -35,7 +35,7 @@ class RefusedKeys:
     """Remembers what was refused; belongs to one sink, and to the thread that ticks it."""
 
     def __init__(self) -> None:
-        self._known: dict[str, _Refused] = {}
+        self._known: dict[str, _Refusal] = {}
         self._aside: list[frozenset[str]] = []
         self._refused = 0  # writes of the search that is on
 
@@ -58,11 +58,11 @@ class RefusedKeys:
     @property
     def reasons(self) -> dict[str, str]:
         """All keys that were refused and not taken since, and why."""
-        return {key: it.why for key, it in self._known.items()}
+        return {key: refusal.why for key, refusal in self._known.items()}
 
     def left_out(self, now: float) -> frozenset[str]:
         """The keys to leave out of a write now: refused not long ago, or put aside."""
-        return self.aside.union(key for key, it in self._known.items() if now < it.until)
+        return self.aside.union(key for key, refusal in self._known.items() if now < refusal.until)
 
     def taken(self, keys: Collection[str] = ()) -> bool:
         """These keys were written, or nothing had to be; whether that was part of a search."""
@@ -92,7 +92,7 @@ class RefusedKeys:
         for key in keys:
             times = self._known[key].times + 1 if key in self._known else 0
             rest = RESTS_SECONDS[min(times, len(RESTS_SECONDS) - 1)]
-            self._known[key] = _Refused(until=now + rest, times=times, why=str(error))
+            self._known[key] = _Refusal(until=now + rest, times=times, why=str(error))
 
     def _next(self) -> None:
         """Let the part that was put aside last be tried; without one the search is over."""

@@ -18,7 +18,7 @@ from api.key_kinds import KeyLocation
 from labelers.node_patch import writers
 
 PAUSED = "paused-for-"
-"""In a deploy label's value: somebody stops this part for a while."""
+"""Part of a deploy label's value while somebody stops this part of the operator."""
 DEPLOY = tuple(
     f"nvidia.com/gpu.deploy.{part}"
     for part in ("driver", "device-plugin", "gpu-feature-discovery", "dcgm-exporter", "client")
@@ -35,8 +35,8 @@ class ReleaseSignals:
         """``file``: name of the operator's driver-ready file, for people; ``manager``: ours."""
         self._file = file
         self._manager = manager
-        self._of_node: tuple[str, ...] = ()
-        self._of_file: tuple[str, ...] = ()
+        self._node_causes: tuple[str, ...] = ()
+        self._file_causes: tuple[str, ...] = ()
         self._file_seen = False
 
     def causes(self, node: Mapping[str, Any] | None, file_there: bool | None) -> tuple[str, ...]:
@@ -46,18 +46,18 @@ class ReleaseSignals:
         The file counts once it was there: who has no operator never has one.
         """
         if node is not None:
-            self._of_node = tuple(_of_node(node["metadata"], self._manager))
+            self._node_causes = tuple(_causes_on_node(node["metadata"], self._manager))
         if file_there is not None:
             self._file_seen |= file_there
             gone = self._file_seen and not file_there
-            self._of_file = (f"{self._file} is gone",) if gone else ()
-        return self._of_node + self._of_file
+            self._file_causes = (f"{self._file} is gone",) if gone else ()
+        return self._node_causes + self._file_causes
 
 
-def _of_node(meta: Mapping[str, Any], manager: str) -> Iterator[str]:
-    wish = (meta.get("annotations") or {}).get(keys.RELEASE)
-    if wish is not None and wish.lower() != "false":
-        yield f"annotation {keys.RELEASE}={_short(wish)}"
+def _causes_on_node(meta: Mapping[str, Any], manager: str) -> Iterator[str]:
+    release = (meta.get("annotations") or {}).get(keys.RELEASE)
+    if release is not None and release.lower() != "false":
+        yield f"annotation {keys.RELEASE}={_short(release)}"
     labels = meta.get("labels") or {}
     for key in DEPLOY:
         if PAUSED in labels.get(key, ""):
@@ -70,7 +70,7 @@ def _of_node(meta: Mapping[str, Any], manager: str) -> Iterator[str]:
 
 
 def _short(text: str) -> str:
-    """What somebody wrote, on one line."""
+    """A person's text on one line, cut to its longest length."""
     return " ".join(text.split())[:_LONGEST_TEXT]
 
 

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 REPAIRS = 3
-"""So often a key is put right before it is left alone for a while."""
+"""Times that a key is put right before it is left alone for a while."""
 RESTS_SECONDS = (600.0, 1200.0, 2400.0, 3600.0)
-"""How long: at first, after one repair more, and so on; then always the last."""
+"""How long a key is left alone: at first, after one repair more, and so on; at last always."""
 PEACE_SECONDS = 7200.0
 """A key that stood so long after a repair has no rival writer any more."""
 
@@ -17,16 +17,16 @@ PEACE_SECONDS = 7200.0
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Written:
     text: str | None
-    at: float
+    written_at: float
     repairs: int = 0
     """Times it had to be written again since the first."""
-    by: str = ""
+    writer: str = ""
 
     @property
     def rests_until(self) -> float:
         if self.repairs < REPAIRS:
-            return self.at
-        return self.at + RESTS_SECONDS[min(self.repairs - REPAIRS, len(RESTS_SECONDS) - 1)]
+            return self.written_at
+        return self.written_at + RESTS_SECONDS[min(self.repairs - REPAIRS, len(RESTS_SECONDS) - 1)]
 
 
 class RivalWriters:
@@ -39,18 +39,26 @@ class RivalWriters:
         """There is a new object: nobody has undone anything on it."""
         self._written.clear()
 
-    def wrote(self, changed: Mapping[str, str | None], by: Mapping[str, str], now: float) -> None:
-        """These texts were written now; ``by`` names who wrote what stood there before."""
+    def wrote(
+        self, changed: Mapping[str, str | None], writer_by_key: Mapping[str, str], now: float
+    ) -> None:
+        """These texts were written now; ``writer_by_key`` names who wrote the texts before them."""
         for key, text in changed.items():
             before = self._written.get(key)
-            again = before is not None and before.text == text and now - before.at < PEACE_SECONDS
+            again = (
+                before is not None
+                and before.text == text
+                and now - before.written_at < PEACE_SECONDS
+            )
             repairs = before.repairs + 1 if before is not None and again else 0
-            self._written[key] = _Written(text=text, at=now, repairs=repairs, by=by.get(key, ""))
+            self._written[key] = _Written(
+                text=text, written_at=now, repairs=repairs, writer=writer_by_key.get(key, "")
+            )
 
     def resting(self, now: float) -> dict[str, str]:
         """The keys to leave alone now, and why."""
         return {
-            key: f"{written.by or 'somebody'} changes it back again and again"
+            key: f"{written.writer or 'somebody'} changes it back again and again"
             for key, written in self._written.items()
             if now < written.rests_until
         }

@@ -18,17 +18,17 @@ class SinkReports:
 
     def __init__(
         self,
-        of: str,
+        kind: str,
         *,
         event: Callable[[str, str], None] = lambda _reason, _note: None,
         wrote: Callable[[], None] = lambda: None,
         left_alone: Callable[[int], None] = lambda _count: None,
         refused: Callable[[int], None] = lambda _count: None,
     ) -> None:
-        """``of``: kind of the object written. ``event`` gets a reason in CamelCase and a note,
+        """``kind`` of the object written. ``event`` gets a reason in CamelCase and a note,
         ``wrote`` runs at each write that was taken; ``left_alone`` and ``refused`` get the number
         of such keys when it changes."""
-        self._of = of
+        self._kind = kind
         self._event = event
         self._wrote = wrote
         self._count_left_alone = left_alone
@@ -41,14 +41,14 @@ class SinkReports:
 
     def wrote(self, keys: int) -> None:
         """Report a successful write of so many keys."""
-        log.info("object written", extra={"object": self._of, "keys": keys})
+        log.info("object written", extra={"object": self._kind, "keys": keys})
         self._wrote()
         self.well()
 
     def well(self) -> None:
         """Report that the object is as it should be."""
         if self.error is not None:
-            log.info("object writes recovered", extra={"object": self._of})
+            log.info("object writes recovered", extra={"object": self._kind})
         self.error = None
 
     def failed(self, why: str, *, lasting: bool) -> None:
@@ -58,7 +58,7 @@ class SinkReports:
         """
         if why != self.error:
             level = logging.ERROR if lasting else logging.WARNING
-            log.log(level, "object not written", extra={"object": self._of, "why": why})
+            log.log(level, "object not written", extra={"object": self._kind, "why": why})
             if lasting:
                 self._event("NotWritten", why)
         self.error = why
@@ -96,7 +96,7 @@ class SinkReports:
         return is_new
 
     def _facts(self, keys: Mapping[str, str]) -> dict[str, str]:
-        return {"object": self._of, "why": by_reason(keys) or "none any more"}
+        return {"object": self._kind, "why": by_reason(keys) or "none any more"}
 
 
 def _level(keys: Mapping[str, str]) -> int:

@@ -31,7 +31,7 @@ Source: kubernetes.io, considerations for large clusters."""
 FIRST_SECONDS = 4.0
 """The first request is made at a random moment within this."""
 AT_ONCE = 2000
-"""So many agents at most open their watches as soon as they have counted themselves."""
+"""Agents of a fleet that may all open their watches as soon as they have counted themselves."""
 WATCH_SECONDS = (0.004, 0.018)
 """When more agents open their watches, for each agent: 20 to 90 s for 5,000."""
 WRITE_SECONDS = (0.006, 0.025)
@@ -42,11 +42,12 @@ much later, since an agent that starts again up to a minute after its last heart
 its Lease before that is stale, 180 s after the heartbeat. Up to 4,500 agents always do.
 """
 CONFINE_WITHIN_SECONDS = 45.0
-"""Where the spread is a setting: a policy that does not hold is noticed within a minute."""
+"""Longest wait for the policy checks where the spread is a setting: a policy that does not hold
+is noticed within a minute."""
 PATIENCE_SECONDS = 60.0
-"""Since the start, for an answer with the number of agents."""
+"""How long an agent waits for the number of agents, since its start."""
 UNKNOWN_SECONDS = 0.5
-"""Between two looks at whether the moments are known."""
+"""Time between two checks whether the moments are known."""
 DONE_SECONDS = 24 * 3600.0
 
 
@@ -56,7 +57,7 @@ class NotCounted(ApiError, Transient):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartMoments:
-    """When what may begin, on the monotonic clock."""
+    """Moments at which an agent's requests may begin, on the monotonic clock."""
 
     watch: float
     """Watches: none before this."""
@@ -92,7 +93,9 @@ def moments_within(
 
 
 class StartTurn:
-    """One agent's turn in a fleet. The request is made in :meth:`ask`; any thread may call others.
+    """Moments at which an agent may begin, among the agents of a fleet that start together.
+
+    The request is made in :meth:`ask`; any thread may call the other methods.
 
     While the API server does not answer, the agent goes on asking for a minute, then takes the
     cluster for the largest there is. So it does at once where it may not read its DaemonSet.
@@ -138,8 +141,8 @@ class StartTurn:
         return DONE_SECONDS
 
     def until_watch(self) -> float:
-        """Seconds until watches may be opened, 0 for now; those until the next look, while
-        that is not known. So are the next two."""
+        """Seconds until watches may be opened, 0 for now; while that is not known, until the next
+        check. So are the next two."""
         return self._until(None if self._moments is None else self._moments.watch, self._clock())
 
     def until_confine(self, now: float) -> float:
@@ -166,9 +169,9 @@ class StartTurn:
             return None
 
     def _counted(self) -> int:
-        """How many nodes the DaemonSet is for. Raises ApiError, NotCounted while nobody has."""
-        asked = self._api.get(DAEMON_SETS, names.AGENT_DAEMON_SET, namespace=self._namespace)
-        agents = (asked.get("status") or {}).get("desiredNumberScheduled")
+        """Number of the DaemonSet's nodes. Raises ApiError; NotCounted while that is not known."""
+        daemon_set = self._api.get(DAEMON_SETS, names.AGENT_DAEMON_SET, namespace=self._namespace)
+        agents = (daemon_set.get("status") or {}).get("desiredNumberScheduled")
         if not isinstance(agents, int) or agents < 1:
             raise NotCounted(f"DaemonSet {names.AGENT_DAEMON_SET}: its status has no number yet")
         return agents

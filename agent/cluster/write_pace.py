@@ -18,24 +18,24 @@ from base.errors import Permanent
 from kube.api_errors import ApiError, NotConnected
 
 DEBOUNCE_SECONDS = 10.0
-"""What changes together is written together."""
+"""Wait after a change: keys that change together are written together."""
 GAP_SECONDS = 60.0
-"""One request in this time, sustained."""
+"""Sustained interval between two requests."""
 BURST = 3
 SLOW_SECONDS = 300.0
 """Before a request that was refused for good is tried again: somebody may have helped."""
 IDLE_SECONDS = 60.0
 """Longest time between two checks for something to write; a change hastens one."""
 FORBIDDEN_SECONDS = 5.0
-"""Between two checks whether writing is allowed."""
+"""Time between two checks whether writing is allowed."""
 SPREAD = (0.5, 1.5)
 """Share of a fixed wait that is really waited, so that a fleet does not return together."""
 
 
 URGENT = {keys.HEALTH: 1, keys.HEALTH_REASON: 1, keys.FOUND: 1, keys.MIG_REQUEST: 3}
-"""What is shown without waiting for what else may change, to the requests that it may borrow from
-the minutes to come. A GPU that fails; and a MIG change, which begins and ends with its request:
-the node may be cordoned meanwhile."""
+"""Keys that are written without waiting for other changes, to the requests that each may borrow
+from the minutes to come. They are about a GPU that fails, and about a MIG change, which begins and
+ends with its request: the node may be cordoned meanwhile."""
 
 
 def borrowed(changed: Iterable[str]) -> int:
@@ -91,7 +91,7 @@ class WritePace:
         self._bucket.reserve(now)
 
     def succeeded(self) -> None:
-        """It was taken."""
+        """The API server took the write."""
         self._backoff.succeeded()
         self.settled()
 
