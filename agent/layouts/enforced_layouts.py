@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Carries out the layouts that a Node asks for: what it shows of that, and who asks the actuator.
+"""Carries out the layouts that a Node asks for: its annotations, and the calls of the actuator.
 
 :mod:`agent.layouts.layout_change` decides; here are the Node's annotations, the time of day, and
 the thread that waits for the actuator, which takes minutes.
@@ -33,9 +33,9 @@ from labelers.decision import Absent, Decision, Decisions, Keep, Value
 from labelers.node_patch import writers
 
 CLOSE_SECONDS: Final = 10.0
-"""For the agent's handles of NVML to be closed, before the actuator is asked all the same."""
+"""Longest wait until the agent's NVML handles are closed; then the actuator is asked anyway."""
 PODS_SECONDS: Final = 60.0
-"""Between two requests that differ in the pods alone, as long as some are in the way."""
+"""Least time between two requests that differ in the pods alone, while pods are in the way."""
 CAUSE: Final = "MIG change by the actuator"
 
 _STATES: Final[Mapping[str, str]] = {
@@ -55,7 +55,7 @@ _BY_END: Final[Mapping[str, MigPhase]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnforceEdges:
-    """What changes layouts."""
+    """Calls by which layouts are changed."""
 
     ask: Callable[[ActuatorTask], ActuatorAnswer]
     """Asks the actuator; a change takes minutes. Raises GpuscapeError."""
@@ -64,15 +64,15 @@ class EnforceEdges:
     load: Callable[[], str]
     """The boot, and the load of the driver."""
     wait_seconds: float = math.inf
-    """That a change waits for leave, before it is given up."""
+    """Longest wait of a change for leave; then it is given up."""
     wake: Callable[[], None] = lambda: None
-    """Has the tick, and the look at the causes of a release, run soon."""
+    """Has the tick, and the check of the release causes, run soon."""
     start: Callable[[Callable[[], None]], object] = lambda job: threads.started(job, "actuator")
     """Runs what waits for the actuator. Raises NoThread."""
 
 
 class EnforcedLayouts:
-    """The change of one node. One thread runs :meth:`take` and :meth:`step`, any the rest."""
+    """Carries out the node's changes. One thread calls :meth:`take` and :meth:`step`."""
 
     def __init__(
         self,
@@ -92,11 +92,11 @@ class EnforcedLayouts:
         self._metadata: Mapping[str, Any] = {}
         self._shown = ShownRequest()
         self._answer: ActuatorAnswer | str | None = None
-        self._asks = False
-        self._wanted_gpus = False
+        self._is_asking = False
+        self._wanted_gpus_before = False
         self._retry: tuple[Retry, str] | None = None
-        self._asked: tuple[str, str] | None = None
-        """A request, and when it was first asked for."""
+        self._request_since: tuple[str, str] | None = None
+        """A request's id, and when the change was first requested."""
         self._annotation: tuple[MigRequestAnnotation, float] | None = None
 
     def saw(self, metadata: Mapping[str, Any], status: MigStatusAnnotation | None) -> None:
@@ -110,7 +110,7 @@ class EnforcedLayouts:
                     new_id=self._new_id,
                     now=self._clock(),
                     failed_for_seconds=self._passed("" if status is None else status.since),
-                    asked_for_seconds=self._passed(self._shown.since),
+                    open_for_seconds=self._passed(self._shown.since),
                     wait_seconds=self._edges.wait_seconds,
                 )
 
@@ -122,7 +122,7 @@ class EnforcedLayouts:
 
     @property
     def changes(self) -> int:
-        """How often the GPUs may have changed: what was read with fewer is stale."""
+        """Number of times that the GPUs may have changed: readings made with fewer are stale."""
         with self._lock:
             return 0 if self._change is None else self._change.changes
 
@@ -136,36 +136,38 @@ class EnforcedLayouts:
         with self._lock:
             answer, self._answer = self._answer, None
             if answer is not None and self._change is not None:
-                self._asks = False
+                self._is_asking = False
                 self._change.answered(answer, now)
 
-    def step(self, now: float, judged: Judgement | None) -> None:
-        """Go on, by what is judged now; None: that is not known."""
+    def step(self, now: float, judgement: Judgement | None) -> None:
+        """Take the next step of the change; ``judgement`` None: the desired layout is not known."""
         with self._lock:
             change = self._change
-            if change is None or self._asks:
+            if change is None or self._is_asking:
                 return
             leave = leave_for(self._metadata, change.request)
-            task = change.step(now, judged, shown=self._shown, leave=leave, load=self._edges.load())
-            wanted, self._wanted_gpus = self._wanted_gpus, change.wants_gpus
-            self._asks = task is not None
+            task = change.step(
+                now, judgement, shown=self._shown, leave=leave, load=self._edges.load()
+            )
+            before, self._wanted_gpus_before = self._wanted_gpus_before, change.wants_gpus
+            self._is_asking = task is not None
         if task is not None:
             self._start(task)
-        if wanted != change.wants_gpus:
+        if before != change.wants_gpus:
             self._edges.wake()
 
     def status(
-        self, judged: MigStatusAnnotation | None, shown: MigStatusAnnotation | None
+        self, verdict: MigStatusAnnotation | None, shown: MigStatusAnnotation | None
     ) -> MigStatusAnnotation | None:
-        """The status to show: that of the verdict, with what becomes of the request.
+        """The status to show: that of the verdict, with the state of the request.
 
-        ``judged`` None: there is no verdict yet. None where what is ``shown`` may stay.
+        ``verdict`` None: there is none yet. None where the status that is ``shown`` may stay.
         """
         with self._lock:
             change = self._change
             if change is None:
-                return judged
-            if judged is None:
+                return verdict
+            if verdict is None:
                 if shown is None or (shown.request, shown.end) == (change.request, change.end):
                     return None
                 return replace(
@@ -176,16 +178,16 @@ class EnforcedLayouts:
                     reached=_lost(change, shown.phase),
                 )
             if (
-                judged.phase == MigPhase.PLANNED
+                verdict.phase == MigPhase.PLANNED
                 and change.is_believed
-                and change.is_of(judged.plan)
+                and change.is_of(verdict.plan)
             ):
-                judged = replace(
-                    judged, phase=MigPhase.UNCHANGED, reason="", gpus=(), pods=(), more_pods=0
+                verdict = replace(
+                    verdict, phase=MigPhase.UNCHANGED, reason="", gpus=(), pods=(), more_pods=0
                 )
-            phase, reason = self._phase(change, judged)
+            phase, reason = self._phase(change, verdict)
             return replace(
-                judged,
+                verdict,
                 phase=phase,
                 reason=short_line(reason, MOST_REASON),
                 request=change.request,
@@ -203,10 +205,10 @@ class EnforcedLayouts:
                 return {keys.MIG_REQUEST: Absent(reason="no change waits")}
             if change.open_change is None:
                 return {}
-            wanted = change.open_change.annotation(
+            annotation = change.open_change.annotation(
                 change.request, drift=change.drift, since=self._since(change)
             )
-            text = mig_request_annotation.encode(self._paced(wanted))
+            text = mig_request_annotation.encode(self._paced(annotation))
             return {keys.MIG_REQUEST: Value(text=text)}
 
     def labels(self, status: MigStatusAnnotation | None) -> Decisions:
@@ -252,65 +254,68 @@ class EnforcedLayouts:
         while not self._edges.closed() and time.monotonic() < last:
             time.sleep(0.1)
 
-    def _phase(self, change: LayoutChange, judged: MigStatusAnnotation) -> tuple[str, str]:
-        planned = judged.phase == MigPhase.PLANNED
+    def _phase(self, change: LayoutChange, verdict: MigStatusAnnotation) -> tuple[str, str]:
+        planned = verdict.phase == MigPhase.PLANNED
         if change.is_open:
             if change.wants_gpus:
                 return MigPhase.CHANGING, change.problem
             if planned:
-                return MigPhase.WAITING, change.problem or _waits_for(change, judged)
-            return judged.phase, judged.reason
-        if change.end == RequestEnd.HELD and change.is_of(judged.plan):
+                return MigPhase.WAITING, change.problem or _waits_for(change, verdict)
+            return verdict.phase, verdict.reason
+        if change.end == RequestEnd.HELD and change.is_of(verdict.plan):
             return MigPhase.HELD, (
                 f"{change.end_reason or 'the change could be neither ended nor undone'}: mend the"
                 f" cause, then run {HELD_COMMAND}"
             )
         if not planned:
-            return judged.phase, judged.reason
-        if change.retry is not None and change.is_of(judged.plan):
+            return verdict.phase, verdict.reason
+        if change.retry is not None and change.is_of(verdict.plan):
             phase = _BY_END.get(change.end, MigPhase.FAILED)
-            if math.isinf(change.retry.at):
+            if math.isinf(change.retry.not_before):
                 return phase, change.retry.why
             return phase, f"{change.retry.why}; tried again at {self._time(change.retry)}"
         if change.wants_gpus:
             return MigPhase.PLANNED, _RESTORING
-        return MigPhase.PLANNED, change.problem or judged.reason
+        return MigPhase.PLANNED, change.problem or verdict.reason
 
     def _time(self, retry: Retry) -> str:
-        """RFC 3339; the same as long as it is the same time."""
+        """Time of the retry as RFC 3339; it stays with the retry."""
         if self._retry is None or self._retry[0] is not retry:
-            self._retry = retry, self._day_time(retry.at)
+            self._retry = retry, self._day_time(retry.not_before)
         return self._retry[1]
 
     def _since(self, change: LayoutChange) -> str:
-        """When the request was first asked for; the same as long as it is the same request."""
-        if self._asked is None or self._asked[0] != change.request:
+        """When the change was first requested, as RFC 3339; it stays with the request."""
+        if self._request_since is None or self._request_since[0] != change.request:
             shown = self._shown
             known = shown.since if shown.request == change.request else ""
-            self._asked = change.request, known or self._day_time(change.asked_at)
-        return self._asked[1]
+            self._request_since = change.request, known or self._day_time(change.requested_at)
+        return self._request_since[1]
 
-    def _day_time(self, at: float) -> str:
+    def _day_time(self, moment: float) -> str:
         """RFC 3339 of a time by the clock of the steps."""
-        return rfc3339.whole_seconds(self._wall() + at - self._clock())
+        return rfc3339.whole_seconds(self._wall() + moment - self._clock())
 
     def _passed(self, since: str) -> float:
         """Seconds since a time of day; 0 where that is not known, or to come."""
-        at = rfc3339.unix_seconds(since)
-        return 0.0 if at is None else max(self._wall() - at, 0.0)
+        start = rfc3339.unix_seconds(since)
+        return 0.0 if start is None else max(self._wall() - start, 0.0)
 
-    def _paced(self, wanted: MigRequestAnnotation) -> MigRequestAnnotation:
+    def _paced(self, annotation: MigRequestAnnotation) -> MigRequestAnnotation:
         """The request, or the one before where nobody needs to know the difference yet."""
         now = self._clock()
         if self._annotation is not None:
-            before, at = self._annotation
-            same = _without_pods(before) == _without_pods(wanted)
-            if before == wanted or (
-                same and _is_held(before) and _is_held(wanted) and now - at < PODS_SECONDS
+            before, changed_at = self._annotation
+            same = _without_pods(before) == _without_pods(annotation)
+            if before == annotation or (
+                same
+                and _is_held(before)
+                and _is_held(annotation)
+                and now - changed_at < PODS_SECONDS
             ):
                 return before
-        self._annotation = wanted, now
-        return wanted
+        self._annotation = annotation, now
+        return annotation
 
 
 _RESTORING: Final = (
@@ -326,21 +331,21 @@ def _own_state_gone(metadata: Mapping[str, Any]) -> Decision:
     return Keep(reason="another program has written it")
 
 
-def _waits_for(change: LayoutChange, judged: MigStatusAnnotation) -> str:
+def _waits_for(change: LayoutChange, verdict: MigStatusAnnotation) -> str:
     why = "another program changed the layout, so no pod is evicted: " if change.drift else ""
     if change.open_change is not None and change.open_change.programs:
         from agent.layouts.layout_verdict import in_use
 
         return f"{why}{in_use(change.open_change.programs)}"
-    if judged.pods:
+    if verdict.pods:
         return f"{why}it waits until the pods that hold what would go have ended"
     return f"{why}it waits for the coordinator"
 
 
 def _lost(change: LayoutChange, phase: str) -> str:
-    """Layouts that were there; a phase that says that they are there says it by itself."""
-    gone = phase not in (MigPhase.UNCHANGED, MigPhase.IDLE, MigPhase.UNADOPTED)
-    return change.reached if gone else ""
+    """Digest of layouts that the GPUs have lost; empty where the phase says that they are there."""
+    is_lost = phase not in (MigPhase.UNCHANGED, MigPhase.IDLE, MigPhase.UNADOPTED)
+    return change.reached if is_lost else ""
 
 
 def _without_pods(request: MigRequestAnnotation) -> MigRequestAnnotation:

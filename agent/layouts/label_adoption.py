@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whether a layout that the label ``nvidia.com/mig.config`` asks for is this agent's affair. Pure.
 
-Beside another program that manages MIG the label is that one's, also where it changes; a label that
-is to be adopted where it matches is not obeyed before the GPUs have its layout.
+Where another program manages MIG, the label belongs to that program, also where it changes; a label
+that is to be adopted where it matches is not obeyed before the GPUs have its layout.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _DIFFERENT: Final = (
 def as_adopted(
     wish: NodeWish, verdict: MigStatusAnnotation, *, foreign: bool
 ) -> MigStatusAnnotation:
-    """The verdict on the wish's request; of a label that is not obeyed, that it is not, and why.
+    """The verdict; for a label that is not obeyed, a status that says so and why.
 
     ``foreign``: another program manages MIG on the node.
     """

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The life of a request for a change of MIG layouts, from the wish to its one end.
+"""The life of a request for a change of MIG layouts, from the desired layout to its outcome.
 
 What the Node shows outlives an agent, and what the actuator's journal has outlives both; the rest
 is worked out anew at each step. Safety: the actuator is asked for a change only with leave for the
-present request, and after it has said that it has not begun that one; what it has begun is brought
-to its end, whatever is wished by then. Its one other task is ``restore``, which brings back what a
+present request, and after its answer that this one has not begun; what has begun is brought to
+its end, whatever is desired by then. Its one other task is ``restore``, which brings back what a
 boot took, and ends what was interrupted. A request ends once; one that is held may end otherwise
 later. The next one begins when the Node shows the end of the one before.
 """
@@ -45,9 +45,9 @@ from api.mig_status_annotation import RequestEnd
 log = logging.getLogger(__name__)
 
 RUNNING_SECONDS: Final = 5.0
-"""Between two looks at a change that another agent began."""
+"""Time between two checks of a change that another agent began."""
 HELD_SECONDS: Final = 30.0
-"""Between two looks whether a person has ended a change that is held."""
+"""Time between two checks whether a person has ended a change that is held."""
 HELD_COMMAND: Final = "kubectl exec POD -c actuator -- gpuscape mig restore"
 
 _ENDS: Final = {
@@ -57,7 +57,7 @@ _ENDS: Final = {
     ChangeEnd.HELD: RequestEnd.HELD,
     ChangeEnd.REFUSED: RequestEnd.REFUSED,
 }
-_PASSING: Final = frozenset(
+_TEMPORARY: Final = frozenset(
     {
         ActuatorRefusal.BUSY,
         ActuatorRefusal.STOPPING,
@@ -72,7 +72,7 @@ ActuatorTask = StateRequest | RestoreRequest | ApplyRequest
 
 
 class LayoutChange:
-    """The newest request of one node, and what is to be asked of the actuator for it."""
+    """The newest request of one node, and the actuator's next task for it."""
 
     def __init__(
         self,
@@ -81,47 +81,46 @@ class LayoutChange:
         new_id: Callable[[], str],
         now: float,
         failed_for_seconds: float = 0.0,
-        asked_for_seconds: float = 0.0,
+        open_for_seconds: float = 0.0,
         wait_seconds: float = math.inf,
     ) -> None:
         """Go on from what the Node shows; ``now`` is by the clock of the steps.
 
         ``failed_for_seconds``: how long ago a change has failed, where the Node shows that, and
-        ``asked_for_seconds`` how long ago one that is open was asked for; ``wait_seconds``: for
-        leave.
+        ``open_for_seconds`` how long ago an open one was requested; ``wait_seconds``: for leave.
         """
         self.request = shown.request
         self.end = shown.end
         self.end_reason = ""
         self.drift = shown.drift
-        """The open request repairs what somebody else has changed."""
+        """Whether the open request repairs what somebody else has changed."""
         self.reached = shown.reached
         """Layouts that the GPUs had since they were asked for: to have them again is a repair."""
-        self.asked_at = now - asked_for_seconds
-        """When the newest request was first asked for."""
+        self.requested_at = now - open_for_seconds
+        """When the newest request was first made."""
         self._wait_seconds = wait_seconds
         self._plan = shown.plan
         self._new_id = new_id
         self.open_change: WantedChange | None = None
-        """Of the request that is open, as it was judged last; None where that is not known yet."""
+        """The open request's change as it was judged last; None where that is not known yet."""
         self.problem = ""
         """Why the actuator cannot be asked."""
         self.runs = False
         """The actuator changes the GPUs for this request, or restores them."""
-        self._unsure = bool(shown.request) and not shown.end
-        self._gone = False
-        """Leave was seen."""
-        self._asked: ActuatorTask | None = None
-        self._todo: RestoreRequest | None = None
-        self._tried = ""
-        """A change of somebody else that was to be ended first."""
-        self._doubt = ""
-        """Why the actuator did not begin, as it said."""
-        self._asks_at = now
-        self._asks_failed = 0
+        self._actuator_state_unknown = bool(shown.request) and not shown.end
+        self._permit_seen = False
+        """The coordinator's leave for the open request was seen."""
+        self._pending_task: ActuatorTask | None = None
+        self._next_task: RestoreRequest | None = None
+        self._blocking_change = ""
+        """Id of another change that the actuator was asked to end first."""
+        self._last_refusal = ""
+        """Reason that the actuator gave for not beginning the open request."""
+        self._ask_at = now
+        self._failed_asks = 0
         self._restored = self._restoring = ""
         self.changes = 0
-        """How often the GPUs may have changed: what was read with fewer is stale."""
+        """Number of times that the GPUs may have changed: readings made with fewer are stale."""
         self._key: object = _NO_KEY
         self._drifts = 0
         self._seen_unchanged = shown.end == RequestEnd.APPLIED
@@ -137,7 +136,7 @@ class LayoutChange:
     @property
     def wants_gpus(self) -> bool:
         """The agent's handles of NVML have to be closed."""
-        return self.runs or isinstance(self._asked, ApplyRequest | RestoreRequest)
+        return self.runs or isinstance(self._pending_task, ApplyRequest | RestoreRequest)
 
     @property
     def is_believed(self) -> bool:
@@ -151,35 +150,35 @@ class LayoutChange:
     def step(
         self,
         now: float,
-        judged: Judgement | None,
+        judgement: Judgement | None,
         *,
         shown: ShownRequest,
         leave: Leave,
         load: str,
     ) -> ActuatorTask | None:
-        """What to ask the actuator now; None while an answer is waited for, and for nothing.
+        """The actuator's next task; None where there is none, or while an answer is waited for.
 
-        ``judged`` None: it is not known now what is wished, or what the GPUs have. ``shown``: what
-        the Node shows now; ``leave``: for this request; ``load``: of the driver.
+        ``judgement`` None: it is not known which layout is desired, or what the GPUs have.
+        ``shown``: what the Node shows now; ``leave``: for this request; ``load``: of the driver.
         """
-        self._note(judged)
-        if leave is Leave.GO and self.is_open and not self._gone:
-            self._gone = self._unsure = True
-            self._asks_at = now
-        if self._asked is None:
-            self._asked = self._next(now, judged, shown, load)
+        self._observe(judgement)
+        if leave is Leave.GO and self.is_open and not self._permit_seen:
+            self._permit_seen = self._actuator_state_unknown = True
+            self._ask_at = now
+        if self._pending_task is None:
+            self._pending_task = self._next(now, judgement, shown, load)
         else:
             return None
-        return self._asked
+        return self._pending_task
 
     def answered(self, answer: ActuatorAnswer | str, now: float) -> None:
-        """Take the answer to what was asked; text: there was none, and why."""
-        asked, self._asked = self._asked, None
-        if isinstance(asked, ApplyRequest | RestoreRequest):
+        """Take the answer to the pending task; a text is the reason why there was none."""
+        task, self._pending_task = self._pending_task, None
+        if isinstance(task, ApplyRequest | RestoreRequest):
             self.changes += 1
-        match asked, answer:
+        match task, answer:
             case _, str():
-                self._unsure = self._unsure or self.is_open
+                self._actuator_state_unknown = self._actuator_state_unknown or self.is_open
                 self.runs = False
                 self._ask_later(answer, now)
             case StateRequest(), StateAnswer():
@@ -187,14 +186,14 @@ class LayoutChange:
             case ApplyRequest(), ChangeAnswer():
                 self._finish(_ENDS[answer.end], answer.reason, now)
             case ApplyRequest(), RefusalAnswer():
-                self._unsure = True
-                if answer.refusal not in _PASSING:
-                    self._doubt = answer.reason
-                    self._asks_at = now
+                self._actuator_state_unknown = True
+                if answer.refusal not in _TEMPORARY:
+                    self._last_refusal = answer.reason
+                    self._ask_at = now
                 else:
                     self._ask_later(answer.reason, now)
             case RestoreRequest(), ChangeAnswer() | RefusalAnswer():
-                self._take_restored(asked, answer, now)
+                self._take_restored(task, answer, now)
             case _, RefusalAnswer():
                 self.runs = False
                 self._ask_later(answer.reason, now)
@@ -206,44 +205,45 @@ class LayoutChange:
     # what comes next
 
     def _next(
-        self, now: float, judged: Judgement | None, shown: ShownRequest, load: str
+        self, now: float, judgement: Judgement | None, shown: ShownRequest, load: str
     ) -> ActuatorTask | None:
-        if self.is_open and not self._unsure and self._todo is None:
-            if judged is not None and not self._goes_on(judged):
+        if self.is_open and not self._actuator_state_unknown and self._next_task is None:
+            if judgement is not None and not self._still_desired(judgement):
                 self._finish(RequestEnd.CANCELLED, "something else is asked for", now)
                 return None
-            if not self._gone and now - self.asked_at > self._wait_seconds:
+            if not self._permit_seen and now - self.requested_at > self._wait_seconds:
                 self._finish(RequestEnd.EXPIRED, GIVEN_UP.why, now)
                 return None
-            if judged is not None and self._gone and judged.change is not None:
-                return judged.change.apply_request(self.request)
+            if judgement is not None and self._permit_seen and judgement.change is not None:
+                return judgement.change.apply_request(self.request)
             return None
-        if now < self._asks_at:
+        if now < self._ask_at:
             return None
-        if self._todo is not None:
-            todo, self._todo = self._todo, None
-            return todo
-        if self._unsure or self.runs:
+        if self._next_task is not None:
+            task, self._next_task = self._next_task, None
+            return task
+        if self._actuator_state_unknown or self.runs:
             return StateRequest(change=self.request or None)
-        if judged is None or judged.changes != self.changes:
-            return self._held_look(now)
-        if judged.change is None or (
-            self.end == RequestEnd.HELD and self.is_of(judged.change.plan)
+        if judgement is None or judgement.changes != self.changes:
+            return self._check_held(now)
+        if judgement.change is None or (
+            self.end == RequestEnd.HELD and self.is_of(judgement.change.plan)
         ):
-            return self._held_look(now)
-        return self._begin(now, judged.change, shown, load)
+            return self._check_held(now)
+        return self._begin(now, judgement.change, shown, load)
 
-    def _goes_on(self, judged: Judgement) -> bool:
-        if judged.change is None or judged.change.plan != self._plan:
+    def _still_desired(self, judgement: Judgement) -> bool:
+        """Whether the open request's layouts are desired; then its newest judgement is kept."""
+        if judgement.change is None or judgement.change.plan != self._plan:
             return False
-        self.open_change = judged.change
+        self.open_change = judgement.change
         return True
 
-    def _held_look(self, now: float) -> ActuatorTask | None:
-        """A person may end what is held; nobody tells the agent."""
+    def _check_held(self, now: float) -> ActuatorTask | None:
+        """Ask for the state of a held change from time to time: a person may have ended it."""
         if self.end != RequestEnd.HELD:
             return None
-        self._asks_at = now + HELD_SECONDS
+        self._ask_at = now + HELD_SECONDS
         return StateRequest(change=self.request)
 
     def _begin(
@@ -254,22 +254,22 @@ class LayoutChange:
             return None
         if self.end == RequestEnd.APPLIED and self.is_of(change.plan) and self.retry is None:
             self._drifted(now)
-        if self.retry is not None and now < self.retry.at and self.is_of(change.plan):
+        if self.retry is not None and now < self.retry.not_before and self.is_of(change.plan):
             return None
         if self._restored != load:
             self._restoring = load
             return StateRequest(change=self.request or None)
-        log.info("MIG change requested", extra={"asked": change.asked, "plan": change.plan})
+        log.info("MIG change requested", extra={"asked": change.request_text, "plan": change.plan})
         self.request, self.end, self.end_reason = self._new_id(), "", ""
         self._plan, self.open_change, self.retry = change.plan, change, None
-        self.drift, self.asked_at = change.plan == self.reached, now
-        self._gone = self._unsure = False
-        self._tried = self._doubt = self.problem = ""
+        self.drift, self.requested_at = change.plan == self.reached, now
+        self._permit_seen = self._actuator_state_unknown = False
+        self._blocking_change = self._last_refusal = self.problem = ""
         self._seen_unchanged = False
         return None
 
     def _drifted(self, now: float) -> None:
-        """What was applied is not there: once it was, somebody has changed it since."""
+        """The applied layout is not there: if it was seen before, somebody has changed it since."""
         if self._seen_unchanged:
             log.warning("MIG layout drifted", extra={"request": self.request})
             why, wait = "another program changed the layout", ladder(REFUSED_SECONDS, self._drifts)
@@ -278,59 +278,59 @@ class LayoutChange:
             self._failures += 1
             why = "the layout was applied, and the GPUs do not have it"
             wait = ladder(FAILED_SECONDS, self._failures)
-        self.retry = Retry(why=why, at=now + wait)
+        self.retry = Retry(why=why, not_before=now + wait)
 
-    def _note(self, judged: Judgement | None) -> None:
-        """Another wish is judged without what came of those before."""
-        if judged is None:
+    def _observe(self, judgement: Judgement | None) -> None:
+        """Take the newest judgement; another desired layout begins without failures and retries."""
+        if judgement is None:
             return
-        if self._key is not _NO_KEY and judged.key != self._key:
+        if self._key is not _NO_KEY and judgement.key != self._key:
             self._failures = self._refusals = self._drifts = 0
             self.retry = None
-        self._key = judged.key
-        if judged.key is None or (judged.plan and judged.plan != self.reached):
+        self._key = judgement.key
+        if judgement.key is None or (judgement.plan and judgement.plan != self.reached):
             self.reached = ""
-        if judged.unchanged and judged.changes == self.changes:
+        if judgement.unchanged and judgement.changes == self.changes:
             self._seen_unchanged = True
             self._failures = self._refusals = 0
-            self.reached = judged.plan
+            self.reached = judgement.plan
 
-    # what the actuator says
+    # answers of the actuator
 
     def _take_state(self, state: StateAnswer, now: float) -> None:
         if state.problem:
             self._ask_later(state.problem, now)
             return
-        self._asks_failed, self.problem = 0, ""
+        self._failed_asks, self.problem = 0, ""
         self.runs = state.running is not None
         if state.running is not None:
-            self._asks_at = now + RUNNING_SECONDS
+            self._ask_at = now + RUNNING_SECONDS
             return
         if self.is_open:
             self._take_open(state, now)
         elif self.end == RequestEnd.HELD and state.named is not None:
             self._take_held(state.named, now)
         elif self._restored != self._restoring:
-            self._todo = self._restore_of(state.open)
+            self._next_task = self._restore_of(state.open)
 
     def _take_open(self, state: StateAnswer, now: float) -> None:
-        """What became of the request that is open."""
-        end = _end(state.named)
+        """End the open request as the state shows, or find out what keeps it."""
+        end, other = _end(state.named), state.open
         if end is not None:
             self._finish(end, "" if state.named is None else state.named.reason, now)
         elif state.named is not None:
-            self._todo = RestoreRequest(change=self.request)
-        elif self._doubt:
-            self._finish(RequestEnd.REFUSED, self._doubt, now)
-        elif state.open is not None and self._gone and is_in_the_way(state.open, self.open_change):
-            if self._tried == state.open.change:
-                why = f"the change {state.open.change} has not ended: {state.open.reason}"
+            self._next_task = RestoreRequest(change=self.request)
+        elif self._last_refusal:
+            self._finish(RequestEnd.REFUSED, self._last_refusal, now)
+        elif other is not None and self._permit_seen and is_in_the_way(other, self.open_change):
+            if self._blocking_change == other.change:
+                why = f"the change {other.change} has not ended: {other.reason}"
                 self._finish(RequestEnd.REFUSED, why, now)
             else:
-                self._tried = state.open.change
-                self._todo = RestoreRequest(change=state.open.change)
+                self._blocking_change = other.change
+                self._next_task = RestoreRequest(change=other.change)
         else:
-            self._unsure = False
+            self._actuator_state_unknown = False
 
     def _restore_of(self, open_change: KnownChange | None) -> RestoreRequest:
         """Before a request: what is interrupted ends, what a boot took comes back."""
@@ -339,48 +339,48 @@ class LayoutChange:
         return RestoreRequest(change=open_change.change)
 
     def _take_restored(
-        self, asked: RestoreRequest, answer: ChangeAnswer | RefusalAnswer, now: float
+        self, restore: RestoreRequest, answer: ChangeAnswer | RefusalAnswer, now: float
     ) -> None:
         if isinstance(answer, RefusalAnswer):
             self._ask_later(answer.reason, now)
             return
-        self._asks_failed, self.problem = 0, ""
+        self._failed_asks, self.problem = 0, ""
         if not self.is_open:
             self._restored = self._restoring
-        elif asked.change == self.request and answer.end not in (
+        elif restore.change == self.request and answer.end not in (
             ChangeEnd.REFUSED,
             ChangeEnd.UNCHANGED,
         ):
             self._finish(_ENDS[answer.end], answer.reason, now)
-        elif asked.change == self.request:
+        elif restore.change == self.request:
             self._ask_later(answer.reason, now)
         else:
-            self._unsure = True
+            self._actuator_state_unknown = True
 
     # ends
 
     def _finish(self, end: RequestEnd, reason: str, now: float) -> None:
         log.info("MIG request ended", extra=self._facts(end) | {"why": reason})
         self.end, self.end_reason, self.open_change = end, reason, None
-        self._gone = self._unsure = self.runs = False
-        self._todo, self._doubt, self.problem = None, "", ""
-        self._asks_at = now
+        self._permit_seen = self._actuator_state_unknown = self.runs = False
+        self._next_task, self._last_refusal, self.problem = None, "", ""
+        self._ask_at = now
         self.changes += 1
         self.retry = None
         if end is RequestEnd.PREVIOUS:
             self._failures += 1
-            self.retry = Retry(why=reason, at=now + ladder(FAILED_SECONDS, self._failures))
+            self.retry = Retry(why=reason, not_before=now + ladder(FAILED_SECONDS, self._failures))
         elif end is RequestEnd.REFUSED:
             self._refusals += 1
-            self.retry = Retry(why=reason, at=now + ladder(REFUSED_SECONDS, self._refusals))
+            self.retry = Retry(why=reason, not_before=now + ladder(REFUSED_SECONDS, self._refusals))
         elif end is RequestEnd.EXPIRED:
             self.retry = GIVEN_UP
         elif end is RequestEnd.APPLIED:
             self._seen_unchanged = False
-            self.reached = self.reached or self._plan  # a late change for an earlier wish keeps it
+            self.reached = self.reached or self._plan  # a late change for earlier layouts keeps it
 
     def _take_held(self, named: KnownChange, now: float) -> None:
-        """Whether a person has ended it; the same layouts are tried again after the usual time."""
+        """Take note where a person has ended a held change; its layouts are retried as usual."""
         end = _end(named)
         if end is not None and end is not RequestEnd.HELD:
             self._finish(end, f"ended by hand: {named.reason}" if named.reason else "", now)
@@ -388,9 +388,9 @@ class LayoutChange:
             self.end_reason = named.reason
 
     def _ask_later(self, why: str, now: float) -> None:
-        self._asks_failed += 1
+        self._failed_asks += 1
         self.problem = why
-        self._asks_at = now + ladder(ASK_SECONDS, self._asks_failed)
+        self._ask_at = now + ladder(ASK_SECONDS, self._failed_asks)
 
     def _facts(self, end: str) -> dict[str, object]:
         return {"request": self.request, "plan": self._plan, "end": str(end)}

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from mig.holders import MigHolders
 
 REREAD_SECONDS: Final = 300.0
-"""Between two readings of the MIG state where nothing is seen to change."""
+"""Time between two readings of the MIG state where nothing is seen to change."""
 _PODS_UNKNOWN: Final = (
     "nothing is changed before the kubelet's pod-resources socket answers: it is not known who has"
     " which GPU (see gpuscape doctor)"
@@ -37,17 +37,17 @@ UNREAD_SECONDS: Final = 30.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayoutEdges:
-    """What the watch reads."""
+    """Functions and settings by which the watch reads the node."""
 
     read: Callable[[], Sequence[MigReading]]
     """The MIG state of all GPUs. Raises Transient."""
     snapshot: Callable[[], NodeSnapshot | None]
-    """The newest."""
+    """The newest snapshot; None before the first."""
     configs: Callable[[], MigConfigs | None] = lambda: None
-    """Those of the configured file; None for the default ones. Raises BadInput with file, line and
-    key."""
+    """MIG configurations of the configured file; None for the default ones. Raises BadInput with
+    file, line and key."""
     strategy: MigStrategy | None = None
-    """The device plugin's; None: not known."""
+    """The device plugin's MIG strategy; None where it is not known."""
     slice_drivers: Callable[[], frozenset[str]] = frozenset
     """Drivers of the node's ResourceSlices, as far as they may be read."""
     service_enabled: Callable[[], bool] = lambda: False
@@ -55,41 +55,41 @@ class LayoutEdges:
     program_name: Callable[[int], str] = lambda _pid: ""
     """A program's name by its pid, as the driver gives that; empty where it is not known."""
     kubelet: Callable[[], KubeletDevices | None] = lambda: None
-    """Who holds what by the kubelet's checkpoint; None where that cannot be seen, and its
+    """Devices of pods by the kubelet's checkpoint; None where that cannot be read, and its
     pod-resources socket is believed. Raises BadInput."""
     users: Callable[[], Sequence[GpuUser]] = tuple
     """Programs that have GPUs open, as the actuator sees them; empty where it cannot be asked."""
     enforce: EnforceEdges | None = None
-    """What changes layouts; None: nothing does."""
+    """Calls by which layouts are changed; None where they are only observed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
-    """What came of a look."""
+    """Result of judging a request by one reading of the node."""
 
     status: MigStatusAnnotation
-    """Without its time."""
+    """The status to show, without its time."""
     judgement: Judgement | None
-    """For whoever carries it out; None where it is not known what that takes, or nobody does."""
+    """The change to carry out; None where it is not known what that takes, or nobody does."""
     foreign: bool = False
-    """Another program manages MIG on the node."""
+    """Whether another program manages MIG on the node."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeFacts:
-    """What a layout is judged by, apart from the GPUs themselves."""
+    """Facts by which a layout is judged, apart from the GPUs themselves."""
 
     metadata: Mapping[str, Any]
-    """Of the Node."""
+    """The Node's metadata."""
     snapshot: NodeSnapshot
     allocation: NodeAllocation | None
-    """None: the kubelet has not been asked yet."""
+    """Devices of pods by the kubelet; None where it has not been asked yet."""
     changes: int = 0
-    """How often the GPUs were changed; what was read with fewer does not count."""
+    """Number of times that the GPUs were changed; readings made with fewer do not count."""
 
 
 class LayoutJudge:
-    """For one thread."""
+    """Judges a request when something that the last judgement rested on has changed. One thread."""
 
     def __init__(self, edges: LayoutEdges) -> None:
         self._edges = edges
@@ -97,17 +97,17 @@ class LayoutJudge:
         self._due = 0.0
 
     def forget(self) -> None:
-        """Judge the next time, whatever was found before; any thread may call it."""
+        """Judge anew the next time, whatever the last judgement; any thread may call it."""
         self._basis = None
 
-    def judge_by(self, now: float) -> None:
-        """Judge by then at the latest."""
-        self._due = min(self._due, now)
+    def judge_by(self, deadline: float) -> None:
+        """Judge anew at ``deadline`` at the latest."""
+        self._due = min(self._due, deadline)
 
-    def others(
+    def foreign_managers(
         self, metadata: Mapping[str, Any], allocation: NodeAllocation | None
     ) -> tuple[str, ...]:
-        """Who else manages MIG on the node, in words; any thread may call it."""
+        """Other programs that manage MIG on the node, in words; any thread may call it."""
         return other_managers(
             metadata,
             pods=() if allocation is None else allocation.pods,
@@ -115,18 +115,18 @@ class LayoutJudge:
             service_enabled=self._edges.service_enabled(),
         )
 
-    def judge(self, request: LayoutRequest, by: NodeFacts, now: float) -> Judged | None:
-        """What becomes of a request; None where what was found last still holds, or while all
-        handles are released."""
-        allocation = by.allocation or NodeAllocation()
-        others = self.others(by.metadata, by.allocation)
-        if others:
-            why = f"{' and '.join(others)} manages MIG on this node"
-            return replace(self._refused(request, why, by.changes), foreign=True)
+    def judge(self, request: LayoutRequest, facts: NodeFacts, now: float) -> Judged | None:
+        """The verdict on a request; None where the last one still holds, or while all handles are
+        released."""
+        allocation = facts.allocation or NodeAllocation()
+        managers = self.foreign_managers(facts.metadata, facts.allocation)
+        if managers:
+            why = f"{' and '.join(managers)} manages MIG on this node"
+            return replace(self._refused(request, why, facts.changes), foreign=True)
         try:
             configs = self._edges.configs()
         except BadInput as error:
-            return self._refused(request, str(error), by.changes)
+            return self._refused(request, str(error), facts.changes)
         from agent.layouts.layout_verdict import (
             OBSERVED,
             LayoutVerdict,
@@ -139,9 +139,9 @@ class LayoutJudge:
             kubelet = self._edges.kubelet()
         except BadInput as error:
             return Judged(status=status(request, MigPhase.UNREAD, str(error)), judgement=None)
-        held = kubelet or (by.allocation is None, allocation.by_pod)
-        pods_known = by.allocation is not None
-        basis = request, configs, _mig_part(by.snapshot), held, pods_known, by.changes
+        held = kubelet or (facts.allocation is None, allocation.by_pod)
+        pods_known = facts.allocation is not None
+        basis = request, configs, _mig_part(facts.snapshot), held, pods_known, facts.changes
         if basis == self._basis and now < self._due:
             return None
         holders: MigHolders = {}
@@ -154,12 +154,12 @@ class LayoutJudge:
         except Released:
             return None
         except Transient as error:
-            found = LayoutVerdict(status=status(request, MigPhase.UNREAD, str(error)))
+            layout_verdict = LayoutVerdict(status=status(request, MigPhase.UNREAD, str(error)))
         else:
             from mig.holders import all_holders
             from mig.process_holders import programs_of_nobody
 
-            gpus = [it for it in readings if isinstance(it, MigGpu)]
+            gpus = [reading for reading in readings if isinstance(reading, MigGpu)]
             if kubelet is None:
                 holders = allocated_holders(readings, allocation)
             else:
@@ -169,7 +169,7 @@ class LayoutJudge:
             programs = programs_of_nobody(gpus, holders, self._edges.program_name)
             in_use = any(programs.values())
             everybody = all_holders(holders, programs)
-            found = verdict(
+            layout_verdict = verdict(
                 request,
                 readings,
                 configs,
@@ -177,13 +177,13 @@ class LayoutJudge:
                 self._edges.strategy,
                 next_step=next_step,
             )
-            if self._edges.enforce is not None and _sets_mode(found):
+            if self._edges.enforce is not None and _sets_mode(layout_verdict):
                 from mig.process_holders import openers_of_nobody
 
                 opened = openers_of_nobody(gpus, self._edges.users())
                 in_use = in_use or any(opened.values())
                 everybody = all_holders(everybody, opened)
-                found = verdict(
+                layout_verdict = verdict(
                     request,
                     readings,
                     configs,
@@ -191,29 +191,30 @@ class LayoutJudge:
                     self._edges.strategy,
                     next_step=next_step,
                 )
-        unread = found.status.phase == MigPhase.UNREAD
+        unread = layout_verdict.status.phase == MigPhase.UNREAD
         soon = unread or in_use
         self._basis, self._due = basis, now + (UNREAD_SECONDS if soon else REREAD_SECONDS)
         if unread or not pods_known:  # nor is it known whether a pod manages MIG
-            return Judged(status=found.status, judgement=None)
+            return Judged(status=layout_verdict.status, judgement=None)
         key = request, configs
         return Judged(
-            status=found.status, judgement=self._judgement(key, found, holders, by.changes)
+            status=layout_verdict.status,
+            judgement=self._judgement(key, layout_verdict, holders, facts.changes),
         )
 
     def _refused(self, request: LayoutRequest, why: str, changes: int) -> Judged:
-        """Without a look at the GPUs; what was judged before does not hold any more."""
+        """A refusal that needs no reading of the GPUs; the last judgement no longer holds."""
         from agent.layouts.layout_verdict import LayoutVerdict, status
 
         self._basis = None
-        found = LayoutVerdict(status=status(request, MigPhase.REFUSED, why))
-        judgement = self._judgement((request, None), found, {}, changes)
-        return Judged(status=found.status, judgement=judgement)
+        verdict = LayoutVerdict(status=status(request, MigPhase.REFUSED, why))
+        judgement = self._judgement((request, None), verdict, {}, changes)
+        return Judged(status=verdict.status, judgement=judgement)
 
     def _judgement(
         self,
         key: tuple[LayoutRequest, MigConfigs | None],
-        found: LayoutVerdict,
+        verdict: LayoutVerdict,
         holders: MigHolders,
         changes: int,
     ) -> Judgement | None:
@@ -223,23 +224,23 @@ class LayoutJudge:
 
         return Judgement(
             key=key,
-            change=wanted_change(key[0], found, holders, self._edges.strategy),
-            unchanged=found.status.phase == MigPhase.UNCHANGED,
+            change=wanted_change(key[0], verdict, holders, self._edges.strategy),
+            unchanged=verdict.status.phase == MigPhase.UNCHANGED,
             changes=changes,
-            plan=found.status.plan,
+            plan=verdict.status.plan,
         )
 
 
-def _sets_mode(found: LayoutVerdict) -> bool:
-    """Whether MIG is turned on or off: that fails while somebody has the GPU open."""
+def _sets_mode(verdict: LayoutVerdict) -> bool:
+    """Whether the plan turns MIG on or off: that fails while a program has the GPU open."""
     from mig.steps import SetMode
 
-    steps = () if found.found is None else found.found.steps
+    steps = () if verdict.plan is None else verdict.plan.steps
     return any(isinstance(step, SetMode) for step in steps)
 
 
 def _mig_part(snapshot: NodeSnapshot) -> object:
-    """What a change of layouts changes in a snapshot."""
+    """The part of a snapshot that a change of layouts changes."""
     return tuple(
         (gpu.bus_id, gpu.state, gpu.mig, tuple(device.uuid for device in gpu.mig_devices))
         for gpu in snapshot.gpus

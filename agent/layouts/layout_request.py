@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What MIG layout the Node asks for, and who else would change layouts there. Pure."""
+"""The MIG layout that the Node asks for, and other programs that change layouts there. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from api.mig_status_annotation import MigStatusAnnotation, RequestSource
 MIG_MANAGER_POD: Final = "nvidia-mig-manager-"
 """How names of its pods begin. Source: NVIDIA/gpu-operator, assets/state-mig-manager."""
 MIG_MANAGER_SERVICE: Final = "etc/systemd/system/multi-user.target.wants/nvidia-mig-manager.service"
-"""There where the service of a host is enabled.
+"""File that exists where the host's service is enabled.
 Source: NVIDIA/mig-parted, deployments/systemd/nvidia-mig-manager.service."""
 GKE_PARTITION: Final = "cloud.google.com/gke-gpu-partition-size"
 """Node label. Source: GKE's documentation, "Running multi-instance GPUs"."""
@@ -38,14 +38,14 @@ class Adoption(StrEnum):
     MATCHING = "matching"
     """A label from before is obeyed from the moment on when the GPUs have its layout."""
     ANY = "any"
-    """It is obeyed, and the GPUs are changed for it."""
+    """The label is obeyed, and the GPUs are changed for it."""
     NEVER = "never"
-    """No value of it is obeyed: it is another program's."""
+    """No value of the label is obeyed: it belongs to another program."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeWish:
-    """What a Node says."""
+    """The layout that a Node asks for by its annotation or label."""
 
     request: LayoutRequest | None = None
     unadopted: str = ""
@@ -55,10 +55,10 @@ class NodeWish:
 
 
 def node_wish(metadata: Mapping[str, Any], before: MigStatusAnnotation | None) -> NodeWish:
-    """What the Node asks for; ``before``: the status that it shows, None where it shows none.
+    """The layout that the Node asks for; ``before``: its present status, None where it has none.
 
     The annotation wins. A label that was there before the first status is somebody else's affair
-    until it changes, or an admin has it adopted: who installs an agent changes no layout by that.
+    until it changes, or an admin has it adopted: installing an agent changes no layout.
     """
     annotations, labels = metadata.get("annotations") or {}, metadata.get("labels") or {}
     label, adopt = str(labels.get(keys.MIG_CONFIG, "")), labels.get(keys.MIG_ADOPT)
@@ -82,23 +82,23 @@ def other_managers(
     slice_drivers: Iterable[str] = (),
     service_enabled: bool = False,
 ) -> tuple[str, ...]:
-    """Whoever else changes or owns MIG layouts of this node, each in words for people.
+    """Other programs that change or own MIG layouts of this node, each in words for people.
 
     ``pods``: ``namespace/name`` of all on the node; ``slice_drivers``: drivers of the node's
     ResourceSlices; ``service_enabled``: whether the host has :data:`MIG_MANAGER_SERVICE`.
     """
-    found = [
+    managers = [
         f"NVIDIA's MIG manager (pod {pod})"
         for pod in sorted(pods)
         if pod.partition("/")[2].startswith(MIG_MANAGER_POD)
     ]
     if service_enabled:
-        found.append("NVIDIA's MIG manager (service nvidia-mig-manager of the host)")
+        managers.append("NVIDIA's MIG manager (service nvidia-mig-manager of the host)")
     if DRA_DRIVER in slice_drivers:
-        found.append(f"NVIDIA's DRA driver (ResourceSlices of {DRA_DRIVER})")
+        managers.append(f"NVIDIA's DRA driver (ResourceSlices of {DRA_DRIVER})")
     labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
     if labels.get(GKE_PARTITION):
-        found.append(f"GKE (label {GKE_PARTITION}={labels[GKE_PARTITION]})")
+        managers.append(f"GKE (label {GKE_PARTITION}={labels[GKE_PARTITION]})")
     if HAMI_REGISTER in annotations:
-        found.append(f"HAMi (annotation {HAMI_REGISTER})")
-    return tuple(found)
+        managers.append(f"HAMi (annotation {HAMI_REGISTER})")
+    return tuple(managers)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What becomes of a request for MIG layouts, by the GPUs as they are. Pure.
+"""Judges a request for MIG layouts by the GPUs as they are. Pure.
 
 Import it where there is a request, not before: reading configurations takes memory.
 """
@@ -45,14 +45,14 @@ _DIGEST_DIGITS: Final = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayoutVerdict:
-    """What becomes of a request."""
+    """Status and plan of a request for MIG layouts."""
 
     status: MigStatusAnnotation
-    """Without its time."""
+    """The status without its time."""
     layouts: Mapping[str, GpuLayout] = field(default_factory=dict)
-    """Of the GPUs that it asks for, by UUID; empty where it cannot be understood."""
-    found: MigPlan | None = None
-    """The way there; None where there is none."""
+    """Layouts of the requested GPUs, by UUID; empty where the request cannot be understood."""
+    plan: MigPlan | None = None
+    """The way to the layouts; None where there is none."""
 
 
 def verdict(
@@ -64,43 +64,45 @@ def verdict(
     *,
     next_step: str = OBSERVED,
 ) -> LayoutVerdict:
-    """What becomes of a request.
+    """Status and plan of a request, by these readings.
 
     ``configs``: those of the configured file, None for the default ones of these GPUs; ``holders``:
     pods, and programs that are no pod's; ``strategy``: the device plugin's, None where it is not
     known; ``next_step``: what a plan's reason says of who carries it out, or what keeps it.
     """
-    unread = [one.bus_id for one in readings if isinstance(one, UnreadMigGpu)]
-    gpus = [one for one in readings if isinstance(one, MigGpu)]
+    unread = [reading.bus_id for reading in readings if isinstance(reading, UnreadMigGpu)]
+    gpus = [reading for reading in readings if isinstance(reading, MigGpu)]
     try:
-        if unread and not _names_others(request, gpus):
+        if unread and not _names_read_gpus(request, gpus):
             why = f"the MIG state of {', '.join(unread)} cannot be read; {_NAME_OTHERS}"
             return LayoutVerdict(status=status(request, MigPhase.UNREAD, why))
         layouts = wanted_layouts(request, gpus, configs)
     except BadInput as error:
         return LayoutVerdict(status=status(request, MigPhase.REFUSED, str(error)))
     digest = layouts_digest(layouts)
-    found = plan(gpus, layouts, holders, strategy=strategy)
-    if not isinstance(found, MigPlan):
-        why = _obstacles(found.obstacles, gpus)
+    mig_plan = plan(gpus, layouts, holders, strategy=strategy)
+    if not isinstance(mig_plan, MigPlan):
+        why = _obstacles(mig_plan.obstacles, gpus)
         return LayoutVerdict(status=status(request, MigPhase.REFUSED, why, digest), layouts=layouts)
-    offers = {name: count for name, count in (found.allocatable or {}).items() if count}
-    if not found.steps:
+    offers = {name: count for name, count in (mig_plan.allocatable or {}).items() if count}
+    if not mig_plan.steps:
         unchanged = status(request, MigPhase.UNCHANGED, "", digest, offers=offers)
-        return LayoutVerdict(status=unchanged, layouts=layouts, found=found)
-    changes = planned_changes(gpus, layouts.keys(), found, holders)
-    pods = sorted(one.name for one in found.disturbed if one.kind is HolderKind.POD)
-    programs = sorted(one.name for one in found.disturbed if one.kind is HolderKind.PROCESS)
+        return LayoutVerdict(status=unchanged, layouts=layouts, plan=mig_plan)
+    changes = planned_changes(gpus, layouts.keys(), mig_plan, holders)
+    pods = sorted(holder.name for holder in mig_plan.disturbed if holder.kind is HolderKind.POD)
+    programs = sorted(
+        holder.name for holder in mig_plan.disturbed if holder.kind is HolderKind.PROCESS
+    )
     planned = status(
         request,
         MigPhase.PLANNED,
         "; ".join(text for text in (in_use(programs) if programs else "", next_step) if text),
         digest,
-        gpus=tuple(_change(one) for one in changes if one.steps),
+        gpus=tuple(_change(change) for change in changes if change.steps),
         pods=pods,
         offers=offers,
     )
-    return LayoutVerdict(status=planned, layouts=layouts, found=found)
+    return LayoutVerdict(status=planned, layouts=layouts, plan=mig_plan)
 
 
 def status(
@@ -135,12 +137,12 @@ def status(
 _NAME_OTHERS: Final = f"to go on without, name the other GPUs in {keys.MIG_LAYOUT}"
 
 
-def _names_others(request: LayoutRequest, gpus: Sequence[MigGpu]) -> bool:
-    """Whether it asks for GPUs by name, and all of them were read. Raises BadInput."""
+def _names_read_gpus(request: LayoutRequest, gpus: Sequence[MigGpu]) -> bool:
+    """Whether the request names its GPUs, and all of them were read. Raises BadInput."""
     if request.source is RequestSource.LABEL:
         return False
-    asked = parse_layout_annotation(request.text)
-    return isinstance(asked, InlineLayout) and asked.is_of(gpus)
+    layout = parse_layout_annotation(request.text)
+    return isinstance(layout, InlineLayout) and layout.is_of(gpus)
 
 
 def wanted_layouts(
@@ -152,28 +154,30 @@ def wanted_layouts(
     these GPUs.
     """
     if request.source is RequestSource.LABEL:
-        asked: str | InlineLayout = request.text
+        layout: str | InlineLayout = request.text
     else:
-        asked = parse_layout_annotation(request.text)
-    if isinstance(asked, InlineLayout):
-        return inline_layouts(asked, gpus)
-    return named_layouts(configs, asked, gpus)
+        layout = parse_layout_annotation(request.text)
+    if isinstance(layout, InlineLayout):
+        return inline_layouts(layout, gpus)
+    return named_layouts(configs, layout, gpus)
 
 
 def in_use(programs: Sequence[str]) -> str:
-    """What people are told of programs that are in the way."""
+    """Reason for people that programs are in the way; there is at least one."""
     more = f" and {len(programs) - 1} more" if len(programs) > 1 else ""
     return f"process {programs[0]}{more} uses what would go, and is no pod's: it has to end"
 
 
 def layouts_digest(layouts: Mapping[str, GpuLayout]) -> str:
-    """The same for equal layouts of the same GPUs, in whatever words they were asked for."""
-    canonical = json.dumps({uuid: asdict(one) for uuid, one in layouts.items()}, sort_keys=True)
+    """Digest of layouts by GPU UUID; equal layouts have one digest, however they were requested."""
+    canonical = json.dumps(
+        {uuid: asdict(layout) for uuid, layout in layouts.items()}, sort_keys=True
+    )
     return hashlib.sha256(canonical.encode()).hexdigest()[:_DIGEST_DIGITS]
 
 
 def allocated_holders(gpus: Iterable[MigReading], allocation: NodeAllocation) -> MigHolders:
-    """Pods by what they hold, as the kubelet has given it to them."""
+    """Pods by the parts of GPUs that the kubelet has allocated to them."""
     uuids = {gpu.bus_id: gpu.uuid for gpu in gpus if isinstance(gpu, MigGpu)}
     held: dict[MigPart, set[MigHolder]] = {}
     for container in allocation.holders:
@@ -185,26 +189,26 @@ def allocated_holders(gpus: Iterable[MigReading], allocation: NodeAllocation) ->
     return {part: frozenset(pods) for part, pods in held.items()}
 
 
-def _change(one: GpuChange) -> GpuChangeStatus:
-    fates = Counter(each.fate for each in one.instances)
+def _change(change: GpuChange) -> GpuChangeStatus:
+    fates = Counter(instance.fate for instance in change.instances)
     return GpuChangeStatus(
-        gpu=one.index,
+        gpu=change.index,
         keep=fates[Fate.KEEP],
         destroy=fates[Fate.DESTROY],
         create=fates[Fate.CREATE],
-        mig=one.mode_after if one.sets_mode else None,
+        mig=change.mode_after if change.sets_mode else None,
     )
 
 
 def _obstacles(obstacles: Iterable[Obstacle], gpus: Iterable[MigGpu]) -> str:
-    """All of them in one sentence, those of several GPUs once, with one command for all of these.
+    """Obstacles in one sentence; equal ones of several GPUs stand once, with one command for all.
 
     A command is whole or left out: cut short it would be another one.
     """
     index = {gpu.uuid: gpu.index for gpu in gpus}
     alike: dict[str, list[Obstacle]] = {}
-    for one in obstacles:
-        alike.setdefault(one.detail, []).append(one)
+    for obstacle in obstacles:
+        alike.setdefault(obstacle.detail, []).append(obstacle)
     causes = [_obstacle(group, index) for group in alike.values()]
     runs = [joint_command(group) for group in alike.values()]
     whole = "; ".join(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Watches what MIG layout the Node asks for, and shows on the Node what comes of it.
+"""Watches the MIG layout that the Node asks for, and shows its state on the Node.
 
 Nothing is changed here: each request gets a plan or a refusal, again whenever the request, the
 configurations, the GPUs or their holders change. Where layouts are enforced, the plan is handed on.
@@ -35,28 +35,28 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 CHECK_SECONDS: Final = 5.0
-"""Between two looks at what a plan rests on."""
+"""Time between two checks of what a plan rests on."""
 SETTLE_SECONDS: Final = 10.0
-"""That a request has to stay as it is, so that an edit in several steps is one."""
+"""How long a request has to stay the same, so that an edit in several steps counts as one."""
 UNSETTLED_SECONDS: Final = 60.0
 """A request that has not stayed the same for long enough by then is refused until it does."""
 PODS_SECONDS: Final = 60.0
-"""Between two statuses that differ in the pods alone: these come and go."""
+"""Time between two statuses that differ in the pods alone: these come and go."""
 _IDLE_SECONDS: Final = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayoutNews:
-    """For an Event about the Node."""
+    """An Event about the Node that is still to be sent."""
 
     reason: str
-    """In CamelCase."""
+    """The Event's reason, in CamelCase."""
     note: str
     warning: bool
 
 
 class LayoutWatch:
-    """The status of one node's request. One thread runs the tick, any may call the rest."""
+    """Shows the status of the Node's request. One thread runs the tick, any may call the rest."""
 
     def __init__(
         self,
@@ -73,23 +73,23 @@ class LayoutWatch:
         self._metadata: Mapping[str, Any] | None = None
         self._shown: MigStatusAnnotation | None = None
         self._wish = NodeWish()
-        self._wished_at = self._unsettled_since = clock()
+        self._requested_at = self._unsettled_since = clock()
         self._allocation: NodeAllocation | None = None
-        self._told: tuple[str, str] | None = None
-        """Phase and request of the Event before."""
+        self._last_event: tuple[str, str] | None = None
+        """Phase and request of the last Event about a change."""
         self._verdict: MigStatusAnnotation | None = None
-        """Of the present request, without time; None while there is none yet."""
-        self._made: MigStatusAnnotation | None = None
-        """What was shown last, with its time; the Node may not have it yet."""
-        self._found: tuple[str, str] | None = None
-        """Layouts that the GPUs have had since a time, as shown; None: not as is asked for."""
-        self._told_at = clock()
+        """Status of the present request, without time; None while it is not judged."""
+        self._last_status: MigStatusAnnotation | None = None
+        """Status that was handed out last, with its time; the Node may not have it yet."""
+        self._layouts_since: tuple[str, str] | None = None
+        """Digest of layouts and the time since when the GPUs have them; None while they do not."""
+        self._reported_at = clock()
         self._news: list[LayoutNews] = []
         self._judge = LayoutJudge(edges)
         self._judgement: Judgement | None = None
-        """Of the present request; None while it is not known."""
+        """Judgement of the present request; None while it is not known."""
         self._record = WishRecord(enforced=edges.enforce is not None)
-        self._has_begun = False
+        self._node_seen = False
         """The Node has been seen."""
         self._enforced: EnforcedLayouts | None = None
         if edges.enforce is not None:
@@ -99,7 +99,7 @@ class LayoutWatch:
 
     @property
     def wish(self) -> MigWish | None:
-        """What has become of the layout that is asked for, as of the last tick; None: of none."""
+        """The requested layout as metrics show it; None where none is requested."""
         return self._record.wish
 
     @property
@@ -121,31 +121,31 @@ class LayoutWatch:
             if _grant(before) != _grant(metadata):
                 self._judge.forget()  # who is on the GPUs is read anew behind the cordon
             self._shown = _shown(metadata)
-            if not self._has_begun and self._shown is not None:
+            if not self._node_seen and self._shown is not None:
                 self._record.go_on_from(self._shown)
-            self._has_begun = True
+            self._node_seen = True
             wish = node_wish(metadata, self._shown)
             if wish.request != self._wish.request:
                 now = self._clock()
-                if now - self._wished_at >= SETTLE_SECONDS:
+                if now - self._requested_at >= SETTLE_SECONDS:
                     self._unsettled_since = now
-                self._wished_at, self._verdict, self._judgement = now, None, None
+                self._requested_at, self._verdict, self._judgement = now, None, None
                 self._judge.forget()
             elif wish.adopting != self._wish.adopting:
                 self._judge.forget()
             self._wish = wish
             if self._enforced is not None:
                 self._enforced.saw(metadata, self._shown)
-                if self._told is None and self._shown is not None:
-                    self._told = self._shown.phase, self._shown.request
+                if self._last_event is None and self._shown is not None:
+                    self._last_event = self._shown.phase, self._shown.request
 
     def allocated(self, allocation: NodeAllocation) -> None:
-        """Take what the kubelet has given to whom."""
+        """Take the kubelet's allocation of devices to pods."""
         with self._lock:
             self._allocation = allocation
 
     def annotations(self) -> Decisions:
-        """What the Node is to show; empty where that is not known yet."""
+        """Annotations for the Node; empty where they are not known yet."""
         snapshot = self._edges.snapshot()
         with self._lock:
             if snapshot is None or self._metadata is None:
@@ -168,7 +168,11 @@ class LayoutWatch:
             return {}
         with self._lock:
             metadata, allocation, status = self._metadata, self._allocation, self._status()
-        if metadata is None or allocation is None or self._judge.others(metadata, allocation):
+        if (
+            metadata is None
+            or allocation is None
+            or self._judge.foreign_managers(metadata, allocation)
+        ):
             return {}  # the state may be another program's
         return self._enforced.labels(status)
 
@@ -182,24 +186,24 @@ class LayoutWatch:
         self._enforced.take(now)
         wait = self._judge_when_due(now)
         with self._lock:
-            judged = self._judgement
+            judgement = self._judgement
             verdict = self._verdict
             ignored = verdict is not None and verdict.phase == MigPhase.UNADOPTED
             if self._metadata is not None and (self._wish.request is None or ignored):
-                judged = self._no_change(None, self._enforced.changes)
-        self._enforced.step(now, judged)
+                judgement = self._no_change(None, self._enforced.changes)
+        self._enforced.step(now, judgement)
         with self._lock:
-            before = self._told
+            before = self._last_event
             status = self._status()
             self._count(status)
         if status is not None and status.request and (status.phase, status.request) != before:
-            self._told = status.phase, status.request
+            self._last_event = status.phase, status.request
             if status.phase in _CHANGE_PHASES:
-                self._tell_change(status)
+                self._report_change(status)
         return min(wait, CHECK_SECONDS)
 
     def _count(self, status: MigStatusAnnotation | None) -> None:
-        """Have metrics follow; the lock is held."""
+        """Count this status for metrics; the lock is held."""
         if self._metadata is None or status is None:
             return
         own = self._enforced is not None and self._enforced.is_of(status.plan)
@@ -208,7 +212,7 @@ class LayoutWatch:
     def _judge_when_due(self, now: float) -> float:
         with self._lock:
             request, metadata = self._wish.request, self._metadata
-            settles_at, since = self._wished_at + SETTLE_SECONDS, self._unsettled_since
+            settles_at, since = self._requested_at + SETTLE_SECONDS, self._unsettled_since
             allocation = self._allocation
         snapshot = self._edges.snapshot()
         if request is None or metadata is None or snapshot is None:
@@ -217,7 +221,7 @@ class LayoutWatch:
             return _IDLE_SECONDS
         if now < settles_at:
             if now - since >= UNSETTLED_SECONDS:
-                with self._lock:  # a request from before is no longer what is wished
+                with self._lock:  # an earlier request is no longer desired
                     if self._enforced is not None and request == self._wish.request:
                         self._judgement = self._no_change(_UNSETTLED.phase, self._enforced.changes)
                 self._take(request, _UNSETTLED, now)
@@ -237,14 +241,14 @@ class LayoutWatch:
         return CHECK_SECONDS
 
     def take_news(self) -> list[LayoutNews]:
-        """What has happened since the last call; for the thread of the tick."""
+        """Events since the last call; for the thread of the tick."""
         news, self._news = self._news, []
         return news
 
     # parts
 
     def _no_change(self, key: object, changes: int) -> Judgement:
-        """Of a wish that is none; ``key`` None: nothing is asked for."""
+        """The judgement where no layout is desired; ``key`` None: none is requested."""
         from agent.layouts.wanted_change import Judgement
 
         return Judgement(key=key, change=None, unchanged=False, changes=changes)
@@ -257,7 +261,7 @@ class LayoutWatch:
         *,
         foreign: bool = False,
     ) -> None:
-        """Have it shown, unless there is another request by now, or it is no news."""
+        """Show a verdict, unless there is another request by now, or nothing has changed."""
         with self._lock:
             before = self._verdict
             if request != self._wish.request:
@@ -266,18 +270,18 @@ class LayoutWatch:
             if verdict == before:
                 return
             if before is not None and _without_pods(verdict) == _without_pods(before):
-                if now - self._told_at < PODS_SECONDS:
-                    self._judge.judge_by(self._told_at + PODS_SECONDS)
+                if now - self._reported_at < PODS_SECONDS:
+                    self._judge.judge_by(self._reported_at + PODS_SECONDS)
                     return
-                told = True
+                is_reported = True
             else:
-                wanted = replace(verdict, unadopted=unadopted_label(self._wish, verdict))
-                told = self._shown is not None and _same(wanted, self._shown)
-            self._verdict, self._told_at = verdict, now
-        if not told and (self._enforced is None or verdict.phase != MigPhase.PLANNED):
-            self._tell(verdict)
+                status = replace(verdict, unadopted=unadopted_label(self._wish, verdict))
+                is_reported = self._shown is not None and _same(status, self._shown)
+            self._verdict, self._reported_at = verdict, now
+        if not is_reported and (self._enforced is None or verdict.phase != MigPhase.PLANNED):
+            self._report(verdict)
 
-    def _tell(self, verdict: MigStatusAnnotation) -> None:
+    def _report(self, verdict: MigStatusAnnotation) -> None:
         facts = {"phase": verdict.phase, "asked": verdict.asked, "why": verdict.reason}
         refused = verdict.phase == MigPhase.REFUSED
         log.log(logging.WARNING if refused else logging.INFO, "MIG layout judged", extra=facts)
@@ -286,15 +290,15 @@ class LayoutWatch:
         note = f"{verdict.source} asks for {verdict.asked}: {why}" if verdict.source else why
         self._news.append(LayoutNews(reason=reason, note=note, warning=refused))
 
-    def _tell_change(self, status: MigStatusAnnotation) -> None:
-        """Of the way to a layout; that it is there is told as a verdict."""
+    def _report_change(self, status: MigStatusAnnotation) -> None:
+        """Queue an Event about a change under way; its success is reported as a verdict."""
         warning = status.phase in (MigPhase.FAILED, MigPhase.HELD, MigPhase.REFUSED)
         note = f"{status.source} asks for {status.asked}: {status.reason or status.phase}"
         reason = f"MigChange{str(status.phase).capitalize()}"
         self._news.append(LayoutNews(reason=reason, note=note, warning=warning))
 
     def _status(self) -> MigStatusAnnotation | None:
-        """What to show, with its time; None while the request is not judged. The lock is held."""
+        """The status with its time; None while the request is not judged. The lock is held."""
         wish = self._wish
         if wish.request is None:
             phase = MigPhase.UNADOPTED if wish.unadopted else MigPhase.IDLE
@@ -310,26 +314,26 @@ class LayoutWatch:
             return None
         status = self._with_offers(status)
         status = replace(status, unadopted=unadopted_label(wish, self._verdict))
-        for known in (self._shown, self._made):
+        for known in (self._shown, self._last_status):
             if known is not None and _same(replace(status, found=known.found), known):
                 if status.found == known.found:
                     return known
-                self._made = replace(status, since=known.since)
-                return self._made
-        self._made = replace(status, since=rfc3339.whole_seconds(self._wall()))
-        return self._made
+                self._last_status = replace(status, since=known.since)
+                return self._last_status
+        self._last_status = replace(status, since=rfc3339.whole_seconds(self._wall()))
+        return self._last_status
 
     def _with_offers(self, status: MigStatusAnnotation) -> MigStatusAnnotation:
-        """With what the node is to offer, and since when, once the layouts are there.
+        """The status with the node's resources, and since when, once the layouts are there.
 
         A node that only observes shows neither: nobody restarts a device plugin there.
         """
         if self._enforced is None or status.phase != MigPhase.UNCHANGED or not status.offers:
-            self._found = None
+            self._layouts_since = None
             return replace(status, offers={}, found="")
-        if self._found is None or self._found[0] != status.plan:
-            self._found = status.plan, rfc3339.whole_seconds(self._wall())
-        return replace(status, found=self._found[1])
+        if self._layouts_since is None or self._layouts_since[0] != status.plan:
+            self._layouts_since = status.plan, rfc3339.whole_seconds(self._wall())
+        return replace(status, found=self._layouts_since[1])
 
 
 _CHANGE_PHASES: Final = frozenset(
@@ -362,15 +366,15 @@ def _shown(metadata: Mapping[str, Any]) -> MigStatusAnnotation | None:
     if text is None:
         return None
     try:
-        found = mig_status_annotation.decode(str(text))
+        status = mig_status_annotation.decode(str(text))
     except BadInput:
-        found = None
-    return found or MigStatusAnnotation(v=VERSION, phase="unknown")
+        status = None
+    return status or MigStatusAnnotation(v=VERSION, phase="unknown")
 
 
-def _same(one: MigStatusAnnotation, other: MigStatusAnnotation) -> bool:
-    """Equal but for the time."""
-    return replace(one, since="") == replace(other, since="")
+def _same(status: MigStatusAnnotation, other: MigStatusAnnotation) -> bool:
+    """Whether two statuses are equal but for their times."""
+    return replace(status, since="") == replace(other, since="")
 
 
 def _without_pods(status: MigStatusAnnotation) -> MigStatusAnnotation:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a Node shows of the newest request for a MIG change, and of the leave for it. Pure."""
+"""The newest request for a MIG change and the leave for it, as a Node shows them. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class Leave(StrEnum):
-    """What the coordinator's grant lets this request do."""
+    """Leave that the coordinator's grant gives to a request."""
 
     NONE = "none"
     HOLD = "hold"
@@ -25,24 +25,24 @@ class Leave(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShownRequest:
-    """What the Node shows of the newest request."""
+    """The newest request for a MIG change, as the Node shows it."""
 
     request: str = ""
-    """Its id; empty where there was none."""
+    """The request's id; empty where there was none."""
     plan: str = ""
-    """What it was for, where that is known."""
+    """Digest of the request's layouts, where that is known."""
     end: str = ""
-    """Empty where it has not ended."""
+    """How the request ended; empty where it has not."""
     drift: bool = False
-    """It is open, and repairs what somebody else has changed."""
+    """Whether the request is open, and repairs what somebody else has changed."""
     since: str = ""
-    """RFC 3339: when it was first asked for, where that is known."""
+    """RFC 3339: when the change was first requested, where that is known."""
     reached: str = ""
     """Layouts that the GPUs had since they were asked for; empty where none are known."""
 
 
 def shown_request(metadata: Mapping[str, Any], status: MigStatusAnnotation | None) -> ShownRequest:
-    """What a Node shows of the newest request; what cannot be read is none."""
+    """The newest request that a Node shows; an annotation that cannot be read counts as none."""
     request = mig_request_annotation.FORMAT.readable(_note(metadata, keys.MIG_REQUEST))
     reached = "" if status is None else _reached(status)
     if request is not None and (status is None or status.request != request.request):
@@ -66,7 +66,7 @@ def shown_request(metadata: Mapping[str, Any], status: MigStatusAnnotation | Non
 
 
 def leave_for(metadata: Mapping[str, Any], request: str) -> Leave:
-    """What the Node's grant lets this request do."""
+    """Leave that the Node's grant gives to this request."""
     grant = mig_grant_annotation.FORMAT.readable(_note(metadata, keys.MIG_GRANT))
     if grant is None or not request or grant.request != request:
         return Leave.NONE
@@ -74,7 +74,7 @@ def leave_for(metadata: Mapping[str, Any], request: str) -> Leave:
 
 
 def _reached(status: MigStatusAnnotation) -> str:
-    """A status says it by its phase as long as the layouts are there."""
+    """Digest of the layouts that the GPUs had last; while they are there, that of the status."""
     return status.plan if status.phase == MigPhase.UNCHANGED else status.reached
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The change of MIG layouts that is wanted now, as coordinator and actuator are asked for it. Pure.
+"""The desired change of MIG layouts, and the requests for it to coordinator and actuator. Pure.
 
 Import it where changes are made: it comes with the actuator's messages.
 """
@@ -42,40 +42,40 @@ from mig.steps import SetMode
 _MOST_ASKED: Final = 256
 _MOST_ON_GPUS: Final = 2048
 _NAME: Final = re.compile(r"[0-9a-z./-]{1,320}")
-"""That the actuator takes; others it reads in the kubelet's checkpoint itself."""
+"""Pod names that the actuator takes; it reads others in the kubelet's checkpoint itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WantedChange:
-    """Layouts that the GPUs do not have, and whom the way there concerns."""
+    """Layouts that the GPUs do not have, and the pods and programs that their change disturbs."""
 
     plan: str
     """Digest of the layouts."""
-    asked: str
-    """Where they come from, for people."""
+    request_text: str
+    """Source and text of the request, for people."""
     layouts: Mapping[str, LayoutAsked]
-    """By GPU UUID."""
+    """GPU UUID to the GPU's desired layout."""
     gpus: tuple[int, ...]
-    """Indices of those that change."""
+    """Indices of the GPUs that change."""
     modes: bool
-    """MIG is turned on or off on one of them."""
+    """Whether MIG is turned on or off on one of these GPUs."""
     pods: frozenset[str]
-    """``namespace/name`` of those that hold what would go."""
-    others: frozenset[str]
-    """All others that have a GPU or a MIG device."""
+    """``namespace/name`` of pods that hold what would go."""
+    other_pods: frozenset[str]
+    """``namespace/name`` of all other pods that have a GPU or a MIG device."""
     programs: tuple[str, ...]
-    """Those that hold what would go and are no pod's."""
+    """Programs outside pods that hold what would go."""
     on_gpus: PodsOnGpus
-    """All of them, by what they hold."""
+    """All pods, by the parts of GPUs that they hold."""
     offers: Mapping[str, int]
-    """What the node offers afterwards; empty where that is not known."""
+    """GPU resources that the node offers afterwards; empty where they are not known."""
     strategy: MigStrategy | None
 
     def apply_request(self, request: str) -> ApplyRequest:
-        """As the actuator is asked for it."""
+        """The change as a request to the actuator."""
         return ApplyRequest(
             change=request,
-            asked=self.asked,
+            asked=self.request_text,
             wanted=dict(self.layouts),
             strategy=self.strategy,
             pods=self.on_gpus,
@@ -84,10 +84,10 @@ class WantedChange:
     def annotation(
         self, request: str, *, drift: bool = False, since: str = ""
     ) -> MigRequestAnnotation:
-        """As the coordinator is asked for leave; pods for which there is no room are counted.
+        """The change as a request for leave; pods for which there is no room are counted.
 
-        ``drift``: the GPUs have lost the layouts, and nobody asks for others; ``since``: when it
-        was first asked for.
+        ``drift``: the GPUs have lost the layouts, and nobody asks for others; ``since``: when the
+        change was first requested.
         """
         named = MigRequestAnnotation(
             v=VERSION,
@@ -98,14 +98,16 @@ class WantedChange:
             modes=self.modes,
             drift=drift,
             pods=_keys(self.pods),
-            others=_keys(self.others),
-            programs=tuple(short_line(one, MOST_PROGRAM) for one in self.programs[:MOST_PROGRAMS]),
+            others=_keys(self.other_pods),
+            programs=tuple(
+                short_line(program, MOST_PROGRAM) for program in self.programs[:MOST_PROGRAMS]
+            ),
             offers=dict(self.offers) if len(self.offers) <= MOST_OFFERS else {},
         )
         room = MOST_PODS
-        while len(mig_request_annotation.encode(found := _cut(named, room))) > MOST_CHARACTERS:
+        while len(mig_request_annotation.encode(shortened := _cut(named, room))) > MOST_CHARACTERS:
             room -= 1
-        return found
+        return shortened
 
 
 def is_in_the_way(other: KnownChange, change: WantedChange | None) -> bool:
@@ -120,93 +122,100 @@ def is_in_the_way(other: KnownChange, change: WantedChange | None) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement:
-    """What is wished, by the GPUs as they were read."""
+    """The desired layout, judged by the GPUs as they were read."""
 
     key: object
     """Equal where the same is asked for."""
     change: WantedChange | None
-    """None: there is nothing to change, or no way to do it."""
+    """The change to make; None where there is nothing to change, or no way to do it."""
     unchanged: bool
-    """The GPUs have what is asked for."""
+    """Whether the GPUs have the desired layout."""
     changes: int
-    """How often the GPUs had been changed, as far as is known, when they were read."""
+    """Number of changes of the GPUs that were known when they were read."""
     plan: str = ""
     """Digest of the layouts that are asked for; empty where it is not known."""
 
 
 def wanted_change(
     request: LayoutRequest,
-    judged: LayoutVerdict,
+    verdict: LayoutVerdict,
     holders: MigHolders,
     strategy: MigStrategy | None,
 ) -> WantedChange | None:
     """The change that a verdict asks for; None where it asks for none."""
-    found = judged.found
-    if found is None or not found.steps:
+    mig_plan = verdict.plan
+    if mig_plan is None or not mig_plan.steps:
         return None
-    pods = frozenset(one.name for one in found.disturbed if one.kind is HolderKind.POD)
-    programs = sorted(one.name for one in found.disturbed if one.kind is HolderKind.PROCESS)
+    pods = frozenset(holder.name for holder in mig_plan.disturbed if holder.kind is HolderKind.POD)
+    programs = sorted(
+        holder.name for holder in mig_plan.disturbed if holder.kind is HolderKind.PROCESS
+    )
     return WantedChange(
-        plan=judged.status.plan,
-        asked=_words(f"{request.source} {request.text}"),
-        layouts=_asked_layouts(judged.layouts),
-        gpus=tuple(one.gpu for one in judged.status.gpus),
-        modes=any(isinstance(step, SetMode) for step in found.steps),
+        plan=verdict.status.plan,
+        request_text=_request_text(f"{request.source} {request.text}"),
+        layouts=_requested_layouts(verdict.layouts),
+        gpus=tuple(change.gpu for change in verdict.status.gpus),
+        modes=any(isinstance(step, SetMode) for step in mig_plan.steps),
         pods=pods,
-        others=_pod_names(holders) - pods,
+        other_pods=_pod_names(holders) - pods,
         programs=tuple(programs),
         on_gpus=_pods_on_gpus(holders),
-        offers={} if found.allocatable is None else found.allocatable,
+        offers={} if mig_plan.allocatable is None else mig_plan.allocatable,
         strategy=strategy,
     )
 
 
-def _asked_layouts(layouts: Mapping[str, GpuLayout]) -> dict[str, LayoutAsked]:
+def _requested_layouts(layouts: Mapping[str, GpuLayout]) -> dict[str, LayoutAsked]:
     """Layouts as the actuator takes them."""
     return {
         uuid: LayoutAsked(
-            mig=one.mig,
+            mig=layout.mig,
             instances=tuple(
                 InstanceAsked(
-                    profile=each.profile,
-                    compute=each.compute,
-                    start=each.start if each.start >= 0 else None,
+                    profile=instance.profile,
+                    compute=instance.compute,
+                    start=instance.start if instance.start >= 0 else None,
                 )
-                for each in one.instances
+                for instance in layout.instances
             ),
         )
-        for uuid, one in layouts.items()
+        for uuid, layout in layouts.items()
     }
 
 
-def _words(text: str) -> str:
+def _request_text(text: str) -> str:
     """A request on one line, cut to what the actuator takes."""
     return short_line(text, _MOST_ASKED)
 
 
 def _pods_on_gpus(holders: MigHolders) -> PodsOnGpus:
-    """Pods by what they hold, in order."""
-    found = (
-        PodOnGpu(gpu=part.gpu, instance=part.instance, kind="pod", name=one.name)
-        for part, held in sorted(holders.items(), key=lambda it: (it[0].gpu, it[0].instance or -1))
-        for one in sorted(held)
-        if one.kind is HolderKind.POD and _NAME.fullmatch(one.name)
+    """Pods by the parts of GPUs that they hold, in order."""
+    pods = (
+        PodOnGpu(gpu=part.gpu, instance=part.instance, kind="pod", name=holder.name)
+        for part, part_holders in sorted(
+            holders.items(), key=lambda pair: (pair[0].gpu, pair[0].instance or -1)
+        )
+        for holder in sorted(part_holders)
+        if holder.kind is HolderKind.POD and _NAME.fullmatch(holder.name)
     )
-    return tuple(found)[:_MOST_ON_GPUS]
+    return tuple(pods)[:_MOST_ON_GPUS]
 
 
 def _pod_names(holders: MigHolders) -> frozenset[str]:
-    """Of all pods that hold something."""
+    """Names of all pods that hold a part of a GPU."""
     return frozenset(
-        one.name for held in holders.values() for one in held if one.kind is HolderKind.POD
+        holder.name
+        for part_holders in holders.values()
+        for holder in part_holders
+        if holder.kind is HolderKind.POD
     )
 
 
 def _cut(request: MigRequestAnnotation, room: int) -> MigRequestAnnotation:
     pods = request.pods[:room]
-    others = request.others[: room - len(pods)]
-    left = len(request.pods) + len(request.others) - len(pods) - len(others)
-    return replace(request, pods=pods, others=others, unlisted=left)
+    other_pods = request.others[: room - len(pods)]
+    unlisted = len(request.pods) + len(request.others) - len(pods) - len(other_pods)
+    return replace(request, pods=pods, others=other_pods, unlisted=unlisted)
 
 
 def _keys(pods: Collection[str]) -> tuple[str, ...]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the node's statuses since the agent's start come to, as metrics count it. Pure."""
+"""Counts ends and retries in the node's statuses since the agent's start, for metrics. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from exporters.mig_wish_metrics import NOTHING_ASKED, RETRIED_ENDS, MigWish
 
 
 class WishRecord:
-    """Counts what it is shown, one status after the other. One thread."""
+    """Takes one status after the other and keeps the counts. One thread."""
 
     def __init__(self, *, enforced: bool) -> None:
         """``enforced``: the agent makes changes."""
@@ -20,11 +20,11 @@ class WishRecord:
         self._since = 0.0
         self._request = self._end = ""
         self._ended_plan = ""
-        """Of the newest request that has ended."""
+        """Digest of the layouts of the newest request that has ended."""
         self._ends: Counter[str] = Counter()
         self._retries: Counter[str] = Counter()
         self.wish: MigWish | None = None
-        """None where nothing is asked for, as far as is known."""
+        """State of the requested layout; None where none is requested, as far as is known."""
 
     def go_on_from(self, shown: MigStatusAnnotation) -> None:
         """Take what the Node showed when the agent started: nothing of it is counted."""

@@ -87,7 +87,7 @@ class Steps:
     def waits(self) -> float:
         """Seconds until the next request may begin."""
         assert self.change.retry is not None
-        return self.change.retry.at - self.now
+        return self.change.retry.not_before - self.now
 
     def seconds_until_asked(self, answer: ActuatorAnswer | str) -> float:
         """How long after this answer something is asked again."""

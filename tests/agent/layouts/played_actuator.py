@@ -33,12 +33,12 @@ def wanted(plan: str) -> WantedChange:
     instance = InstanceAsked(profile=plan, compute=(1,))
     return WantedChange(
         plan=plan,
-        asked=plan,
+        request_text=plan,
         layouts={"GPU-0": LayoutAsked(mig=True, instances=(instance,))},
         gpus=(0,),
         modes=False,
         pods=frozenset(),
-        others=frozenset(),
+        other_pods=frozenset(),
         programs=(),
         on_gpus=(),
         offers={},

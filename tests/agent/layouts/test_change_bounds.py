@@ -59,7 +59,7 @@ def test_a_change_waits_for_leave_exactly_as_long_as_it_may_restarts_included(
     asked_for: float,
 ) -> None:
     if asked_for:
-        node = opened(Steps(shown(), wait_seconds=60.0, asked_for_seconds=asked_for))
+        node = opened(Steps(shown(), wait_seconds=60.0, open_for_seconds=asked_for))
     else:
         node = opened(Steps(wait_seconds=60.0))
     node.now = 60.0 - asked_for
@@ -137,11 +137,11 @@ def test_it_begins_at_the_time_that_it_was_to_wait_for_and_not_before() -> None:
     node.run(ChangeEnd.PREVIOUS)
     ended, at = node.change.request, node.change.retry
     assert at is not None
-    node.now = at.at - 0.001
+    node.now = at.not_before - 0.001
     assert node.step() is None
     assert node.change.request == ended
 
-    node.now = at.at
+    node.now = at.not_before
     node.begin()
 
     assert node.change.request != ended

@@ -184,8 +184,8 @@ def test_a_place_that_is_asked_for_reaches_the_actuator_the_first_one_too(
 def test_a_request_of_any_length_fits_what_the_actuator_takes() -> None:
     lines = '{"0": {"7g.40gb": 1}' + " " * 300 + "}"
     found = changed(lines, SPLIT)
-    assert len(found.asked) <= 256
-    assert "\n" not in found.asked
+    assert len(found.request_text) <= 256
+    assert "\n" not in found.request_text
 
 
 def test_the_modes_and_the_offers_of_a_change_are_those_of_its_plan() -> None:
@@ -206,7 +206,7 @@ def test_pods_on_what_goes_are_in_the_way_and_all_others_are_told_apart() -> Non
     }
     found = changed('{"0": {"2g.10gb": 1, "3g.20gb": 1}}', SPLIT, EMPTY, holders=holders)
     assert found.pods == {"team/goes"}
-    assert found.others == {"team/stays", "team/elsewhere"}
+    assert found.other_pods == {"team/stays", "team/elsewhere"}
     assert found.programs == ("7",)
     assert [(it.gpu, it.instance, it.name) for it in found.on_gpus] == [
         *(

@@ -41,7 +41,9 @@ def test_pods_in_the_way_are_named_before_others_and_the_rest_is_counted(
     in_the_way: int, others: int, named: tuple[int, int], unlisted: int
 ) -> None:
     """The coordinator reads no annotation with more of both together than it may have."""
-    change = replace(wanted("a" * 16), pods=pods("job", in_the_way), others=pods("other", others))
+    change = replace(
+        wanted("a" * 16), pods=pods("job", in_the_way), other_pods=pods("other", others)
+    )
 
     found = change.annotation(REQUEST)
 
