@@ -27,19 +27,19 @@ _STOP_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServedParts:
-    """What the servers serve."""
+    """Parts of the agent that its servers serve."""
 
     agent: NodeAgent
     latest: LatestMetrics
     measured: ServingMetrics
     access: Callable[[], ClientAccess]
-    """Who may ask for metrics; it must not wait."""
+    """Gives the rules by which clients may ask for metrics; it must not wait."""
     health_needs_gpus: bool = False
     """Whether ``/health`` answers 503 while the machine shows no GPU."""
 
 
 Servers = Mapping[str, tuple[Address, HttpServer]]
-"""``metrics`` and ``probes`` to the address that the settings name, and what listens there."""
+"""``metrics`` and ``probes`` to the address that the settings name, and the server there."""
 
 
 class AgentServers:
@@ -56,15 +56,15 @@ class AgentServers:
         """
         addresses = {"metrics": settings.listen, "probes": settings.probe_listen}
         servers = {}
-        for what, address in addresses.items():
-            before = self._servers.get(what)
+        for name, address in addresses.items():
+            before = self._servers.get(name)
             if before is not None and before[0] == address:
-                servers[what] = before
+                servers[name] = before
             else:
-                server = self._server(what, address)
+                server = self._server(name, address)
                 server.listen()
                 undo.callback(server.stop, 0.0)
-                servers[what] = address, server
+                servers[name] = address, server
         return servers
 
     def serve(self, servers: Servers, parts: ServedParts) -> None:
@@ -72,12 +72,12 @@ class AgentServers:
         parts.measured.expect(RefusalReason)
         self._parts = parts
         before, self._servers = self._servers, servers
-        for what, (_, server) in servers.items():
-            old = before.get(what)
+        for name, (_, server) in servers.items():
+            old = before.get(name)
             if old is not None and old[1] is server:
                 continue
             server.start()
-            log.info("listening", extra={"serves": what, "address": str(server.address)})
+            log.info("listening", extra={"serves": name, "address": str(server.address)})
             if old is not None:
                 old[1].stop(_STOP_SECONDS)
 
@@ -87,9 +87,9 @@ class AgentServers:
             server.stop(_STOP_SECONDS)
         self._servers = {}
 
-    def _server(self, what: str, address: Address) -> HttpServer:
+    def _server(self, name: str, address: Address) -> HttpServer:
         metrics_limits, probe_limits = client_limits(connection_limits.descriptors())
-        if what == "probes":
+        if name == "probes":
             return HttpServer(
                 address,
                 {

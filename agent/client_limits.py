@@ -28,6 +28,6 @@ def client_limits(descriptors: int | None) -> tuple[ServerLimits, ServerLimits]:
 
 def _within(connections: int) -> ServerLimits:
     """Limits with so many connections at most."""
-    most = ServerLimits()
-    served, waiting = shares(connections, served=most.connections, waiting=most.waiting)
-    return replace(most, connections=served, waiting=waiting)
+    limits = ServerLimits()
+    served, waiting = shares(connections, served=limits.connections, waiting=limits.waiting)
+    return replace(limits, connections=served, waiting=waiting)

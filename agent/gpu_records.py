@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is known about the GPUs of one machine, apart from the settings it is read with."""
+"""Records about the GPUs of one machine, apart from the settings with which it is read."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class GpuRecords:
     error_log: ErrorLog = field(default_factory=ErrorLog)
     waste: WasteRecord = field(default_factory=WasteRecord)
     restored: bool = False
-    """What another process knew has been taken over, if anything was to be."""
+    """Set once the records of another process have been taken over, if there were any."""
     writing: threading.Lock = field(default_factory=threading.Lock)
     """Held by who writes them to a file."""
     _windows: Windows | None = None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What reads one machine: its device reader and its kernel log, whatever else the settings say.
+"""The reader of one machine: its device reader and its kernel log, whatever else is set.
 
 It stays while the settings name the same machine, so that reading settings again starts no reader,
 loses no event and forgets no GPU that hangs.

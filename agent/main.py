@@ -143,7 +143,7 @@ class _Lasting:
     records: defaultdict[Hashable, GpuRecords] = field(
         default_factory=lambda: defaultdict(GpuRecords)
     )
-    """By what is read."""
+    """The reader of the machine."""
     own: dict[ServedFamilies, AgentMetrics] = field(default_factory=dict)
     servers: AgentServers = field(default_factory=AgentServers)
 
@@ -213,12 +213,12 @@ class _Running:
         if why := refusal(settings.devices, snapshot):
             raise BadInput(why)
 
-    def request_release(self, who: str, causes: tuple[str, ...]) -> None:
-        """Leave the GPUs alone for these causes of ``who``; without causes, no longer for ``who``.
+    def request_release(self, requester: str, causes: tuple[str, ...]) -> None:
+        """Leave the GPUs alone for these causes of ``requester``; without causes no longer.
 
         Handles are closed, or taken back once a release under way is over, by another thread.
         """
-        if self.lasting.release_requests.ask(who, causes):
+        if self.lasting.release_requests.ask(requester, causes):
             log.info(
                 "release requests changed",
                 extra={"causes": "; ".join(self.lasting.release_requests.causes) or "none left"},

@@ -44,7 +44,7 @@ ALIVE_SECONDS = 30.0
 """The watch tick never touches a GPU's answer, so silence for this long means a dead agent."""
 INJECTED_LIBRARY_SECONDS = 60.0
 RETRY_SECONDS, LONGEST_RETRY_SECONDS = 5.0, 30.0
-"""Between two discoveries while something fails: short enough to see its return."""
+"""Time between two discoveries while something fails: short enough to see its return."""
 
 
 class GpuReader(Protocol):
@@ -316,7 +316,7 @@ class NodeAgent:
         """Show GPUs that hang as soon as they are quarantined; the rest may take a while yet."""
         quarantined = self._reader.health().quarantined
         snapshot = self._latest.snapshot
-        if snapshot is None or not any(it.bus_id in quarantined for it in snapshot.answering):
+        if snapshot is None or not any(gpu.bus_id in quarantined for gpu in snapshot.answering):
             return
         self._latest.show_snapshot(with_hung(snapshot, quarantined), self._discovered_at)
         self._hasten("discover")
@@ -341,7 +341,8 @@ class NodeAgent:
             self._latest.show_sxids(self._records.sxids.seen)
         losses = sum(isinstance(event, EventsLost) for event in logged)
         self._latest.refresh(lambda own: own.gpu_events_lost(LossSource.KERNEL_LOG, losses))
-        self._records.xids.end_recovered(xids := [it for it in logged if isinstance(it, XidSeen)])
+        xids = [event for event in logged if isinstance(event, XidSeen)]
+        self._records.xids.end_recovered(xids)
         return self._records.xid_merge.merged(self._reader.events(), xids, now)
 
     def _entered(self, event: Event, now: float) -> bool:

@@ -38,7 +38,7 @@ from exporters.dcgm.counters_format import CountersConfig
 log = logging.getLogger(__name__)
 
 CHANGE_SECONDS = 600.0
-"""For the answer to a change; past it the actuator is asked what became of it."""
+"""Longest wait for the answer to a change; past it the actuator is asked for its state."""
 
 if TYPE_CHECKING:
     from agent.cluster.join import Joined
@@ -101,7 +101,7 @@ def client(settings: AgentSettings, ending: contextlib.ExitStack) -> ApiClient |
 
 
 def start_turn(settings: AgentSettings, client: Api | None) -> StartTurn | None:
-    """When this agent, which starts now, may ask its cluster for what; None without a cluster."""
+    """Moments at which this agent may make its first requests; None without a cluster."""
     if client is None or settings.standalone:
         return None
     from agent.cluster.join import start_turn
@@ -134,10 +134,10 @@ def counters(
 
     name = settings.counters_from
     read = functools.partial(config_map_text, client, name)
-    config_map = CountersConfigMap(name, read, None if before is None else before.found)
+    config_map = CountersConfigMap(name, read, None if before is None else before.counters)
     config_map.begin()
-    if (found := config_map.found) is not None:
-        return CountersSource(served=found, file=None, config_map=config_map)
+    if (served := config_map.counters) is not None:
+        return CountersSource(served=served, file=None, config_map=config_map)
     served = metric_settings.counters(settings)
     return CountersSource(served=served, file=settings.counters, config_map=config_map)
 
@@ -153,9 +153,9 @@ def followed_counters(
     ``read_groups`` gets the readings that what is served needs.
     """
 
-    def take(found: CountersConfig) -> None:
-        read_groups(metric_settings.groups(settings, found))
-        latest.show_counters(metric_settings.renderer(settings, found), len(found.skipped))
+    def take(config: CountersConfig) -> None:
+        read_groups(metric_settings.groups(settings, config))
+        latest.show_counters(metric_settings.renderer(settings, config), len(config.skipped))
 
     report = source_report(latest.refresh, "counters")
     config_map, tick = source.config_map, None
@@ -176,7 +176,7 @@ def known_pods(
     defects: Defects,
     ending: contextlib.ExitStack,
 ) -> KnownPods | None:
-    """What the API server has of the node's pods, where the settings need it, from ``turn`` on."""
+    """Pods of the node in the API server, where the settings need them, from ``turn`` on."""
     if client is None or not settings.follows_pods:
         return None
     from agent.cluster.join import followed_pods
@@ -195,7 +195,7 @@ def pods(
     known: KnownPods | None,
     joined: Joined | None,
 ) -> KubeletPods:
-    """Who holds what, as the kubelet reports."""
+    """The source of allocations, which asks the kubelet."""
     from agent.podresources.client import PodResources  # gRPC takes memory
     from agent.pods.device_names import no_slices
     from agent.pods.held_gpus import nothing_known
@@ -250,7 +250,7 @@ def layout_edges(
 
 
 def _gpu_users(socket: Path) -> tuple[GpuUser, ...]:
-    """Who has GPUs open, as the actuator says; an older one does not know the question."""
+    """Programs that have GPUs open, by the actuator; an older one does not know the question."""
     from api.actuator_client import STATE_SECONDS, ask_actuator
     from api.actuator_messages import UseAnswer, UseRequest
 
@@ -262,7 +262,7 @@ def _gpu_users(socket: Path) -> tuple[GpuUser, ...]:
 
 
 def _no_name(_pid: int) -> str:
-    """Of a program on a simulated GPU: a process of its number here is another one."""
+    """No name for a program on a simulated GPU: a process with its pid here is another one."""
     return ""
 
 

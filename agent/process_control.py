@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What signals ask of the agent's process, and its end, which waits for nothing and nobody.
+"""Requests that signals make to the agent's process, and its end, which waits for nobody.
 
 The end has an order and a time: the device readers first, since a process that is killed while it
 holds NVML may wedge a GPU; then whatever else is to be closed; and when the time is over the
@@ -23,11 +23,11 @@ from base.process import process_signals
 EXIT_OK = 0
 
 END_SECONDS = 4.0
-"""From the beginning of the end to the last resort; 5 seconds are promised."""
+"""Time from the beginning of the end to the last resort; 5 seconds are promised."""
 
 
 class SignalRequest(StrEnum):
-    """What a signal asks for."""
+    """Request that a signal makes."""
 
     END = "end"
     RELOAD = "reload"
@@ -109,7 +109,7 @@ class ProcessControl:
 
     @property
     def ending(self) -> bool:
-        """The end has begun."""
+        """Whether the end has begun."""
         return self._status is not None
 
     def end(self, status: int) -> None:

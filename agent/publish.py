@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Carry each snapshot's labels to where they are wanted, and say what changed."""
+"""Carry each snapshot's labels to their sinks, and log what changed."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeDecision:
-    """What was decided for the Node from one snapshot."""
+    """Labels and annotations for the Node, decided from one snapshot."""
 
     labels: Decisions
     annotations: Decisions
     awaits_record: bool = False
-    """What the Node knew of its GPUs before is not in it yet."""
+    """Whether the GPUs that the Node knew before are not in it yet."""
 
 
 Sink = Callable[[NodeDecision], object]
-"""Brings one place to what is wanted; raises GpuscapeError where it cannot."""
+"""Brings one place to the desired labels; raises GpuscapeError where it cannot."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Published:
-    """What one publication came to."""
+    """Result of one publication."""
 
     changed: int
     """Labels added, changed or removed since the last one."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How the device readers fare, in the agent's own metrics and its log."""
+"""State of the device readers, in the agent's own metrics and its log."""
 
 from __future__ import annotations
 
@@ -38,5 +38,5 @@ class ReaderReports:
         own.readers_stuck(health.stuck)
         own.gpus_quarantined(len(health.quarantined))
         own.reader_initialises(health.initialising is not None)
-        if (what := health.initialising) is not None and self._initialising.is_new(what):
-            log.info("device reader initialising", extra={"what": what})
+        if (step := health.initialising) is not None and self._initialising.is_new(step):
+            log.info("device reader initialising", extra={"what": step})

@@ -31,11 +31,11 @@ from base.unblocked.bounded_call import NoReturn, bounded
 log = logging.getLogger(__name__)
 
 CHECK_SECONDS = 5.0
-"""Between two comparisons of what is known with what the file has."""
+"""Time between two comparisons of the records with the file."""
 GROWING_SECONDS = 60.0
 """Times that grow with every sample are written no more often than this."""
 RETRY_SECONDS = 30.0
-"""From a failed attempt to write to the next one."""
+"""Time from a failed attempt to write to the next one."""
 
 READ_SECONDS = 3.0
 """At the start everything waits for the file, so long at most."""
@@ -66,7 +66,7 @@ def restore(path: Path, root: Path, records: GpuRecords, now: float) -> None:
     and one whose file system hangs is waited for READ_SECONDS.
     """
     try:
-        found = bounded(functools.partial(_stored, path), READ_SECONDS, "state-file")
+        stored = bounded(functools.partial(_stored, path), READ_SECONDS, "state-file")
     except NoReturn as error:
         why = f"cannot read the state file {path}: {error}; does its file system hang?"
         log.warning("state file not used", extra={"why": why})
@@ -74,39 +74,39 @@ def restore(path: Path, root: Path, records: GpuRecords, now: float) -> None:
     except BadInput as error:
         log.warning("state file not used", extra={"why": str(error)})
         return
-    if found is None:
+    if stored is None:
         return
     session = session_below(root) or _NO_SESSION
-    stored_records.restore(records, found, session, now)
-    if found.session == session:
-        log.info("state file read", extra={"path": str(path), "gpus": len(found.gpus)})
+    stored_records.restore(records, stored, session, now)
+    if stored.session == session:
+        log.info("state file read", extra={"path": str(path), "gpus": len(stored.gpus)})
     else:
-        log.warning("state file used in part", extra={"why": _what_is_left(path, found, session)})
+        log.warning("state file used in part", extra={"why": _kept_part(path, stored, session)})
 
 
 _NO_SESSION = Session(boot="")
 """The session of a host whose boot id cannot be read: no file is of it."""
 
 
-def _what_is_left(path: Path, found: StoredRecords, session: Session) -> str:
-    if found.session.boot == session.boot:
-        driver = found.session.driver or "none"
+def _kept_part(path: Path, stored: StoredRecords, session: Session) -> str:
+    if stored.session.boot == session.boot:
+        driver = stored.session.driver or "none"
         return f"{path} is of another driver: {driver}; kept is which GPUs the node has"
     return f"{path} is of another boot: kept is the number of GPUs, until it is known for this one"
 
 
 def _stored(path: Path) -> StoredRecords | None:
-    """What the file has; None without one. Raises BadInput."""
+    """The file's records; None where there is no file. Raises BadInput."""
     try:
         content = read_bytes(path, "state file", most_bytes=MOST_BYTES, from_pipe=False)
     except BadInput as error:
         if isinstance(error.__cause__, FileNotFoundError):
             return None
         raise
-    found = FORMAT.decode(content)
-    if found is None:
+    stored = FORMAT.decode(content)
+    if stored is None:
         raise BadInput(f"{path} is of another version of gpuscape")
-    return found
+    return stored
 
 
 class RecordsFile:

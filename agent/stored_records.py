@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is known about GPUs as JSON, schema version 1, and back. Pure."""
+"""Records about GPUs as JSON, schema version 1, and back. Pure."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class _Stored(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Session(_Stored, frozen=True, kw_only=True):
-    """What the rest holds for."""
+    """The boot and the driver for which the other records hold."""
 
     boot: str
     driver: str | None = None
@@ -42,7 +42,7 @@ class StoredGpu(_Stored, frozen=True, kw_only=True):
     expected: bool = True
     """False: another driver has it, and only its place is kept."""
     hung: bool = False
-    """It hangs for good: the next agent reads the others first."""
+    """Whether the GPU hangs for good: the next agent reads the others first."""
     minor: int | None = None
     uuid: str | None = None
     serial: str | None = None
@@ -63,7 +63,7 @@ class StoredGpu(_Stored, frozen=True, kw_only=True):
 
 
 class StoredXid(_Stored, frozen=True, kw_only=True):
-    """One kind of XID on one GPU."""
+    """XIDs with one code on one GPU or instance."""
 
     bus_id: str
     xid: Xid
@@ -96,14 +96,14 @@ class StoredRecords(_Stored, frozen=True, kw_only=True):
     needed: dict[str, tuple[Need, ...]] = {}
     """Bus id to what the GPU was seen to need since its newest error."""
     cleared: str | None = None
-    """The person's wish to clear XIDs that was obeyed last."""
+    """The last request of a person to clear XIDs."""
     waste: tuple[StoredTimes, ...] = ()
     sampled_at: float | None = None
-    """Of the newest sample in ``waste``, monotonic seconds, which go on through a boot."""
+    """Time of the newest sample in ``waste``, monotonic seconds, which go on through a boot."""
 
     @property
     def without_times(self) -> StoredRecords:
-        """Without what grows from sample to sample."""
+        """The records without the times that grow from sample to sample."""
         return msgspec.structs.replace(self, waste=(), sampled_at=None)
 
 
@@ -126,9 +126,9 @@ FORMAT = VersionedFormat(
 
 
 def stored(records: GpuRecords, session: Session) -> StoredRecords:
-    """What is known now."""
+    """The records as they are now."""
     known, book, waste = records.known_gpus.record, records.xids.record, records.waste.times
-    sampled = [it.use.at_seconds for it in waste.values() if it.use.at_seconds is not None]
+    sampled = [times.use.at_seconds for times in waste.values() if times.use.at_seconds is not None]
     return StoredRecords(
         v=VERSION,
         session=session,
@@ -146,50 +146,50 @@ def stored(records: GpuRecords, session: Session) -> StoredRecords:
         former=known.former,
         xids=tuple(StoredXid(bus_id=bus_id, xid=xid) for bus_id, xid in book.xids),
         needed={bus_id: tuple(sorted(need)) for bus_id, need in book.needed.items()},
-        cleared=book.wish,
+        cleared=book.request,
         waste=tuple(
             StoredTimes(
                 bus_id=bus_id,
                 gpu_instance_id=instance,
-                held_by=None if it.use.held_by is None else tuple(sorted(it.use.held_by)),
-                allocated=it.allocated_seconds,
-                idle=it.idle_seconds,
-                idle_for=it.idle_for_seconds,
+                held_by=None if times.use.held_by is None else tuple(sorted(times.use.held_by)),
+                allocated=times.allocated_seconds,
+                idle=times.idle_seconds,
+                idle_for=times.idle_for_seconds,
             )
-            for (bus_id, instance), it in waste.items()
-            if it.use.held_by or it.allocated_seconds
+            for (bus_id, instance), times in waste.items()
+            if times.use.held_by or times.allocated_seconds
         ),
         sampled_at=max(sampled, default=None),
     )
 
 
-def restore(records: GpuRecords, found: StoredRecords, session: Session, now: float) -> None:
-    """Go on from what of ``found`` holds in this session; ``now`` is monotonic.
+def restore(records: GpuRecords, stored: StoredRecords, session: Session, now: float) -> None:
+    """Go on from what of ``stored`` holds in this session; ``now`` is monotonic.
 
     Another driver has read nothing yet, and of another boot only the number of GPUs is left.
     """
-    known = _known(found)
-    if found.session == session:
-        xids = tuple((it.bus_id, it.xid) for it in found.xids)
-        needed = {bus_id: frozenset(need) for bus_id, need in found.needed.items()}
-        records.xids = XidBook(XidRecord(xids=xids, needed=needed, wish=found.cleared))
-        records.waste = WasteRecord(_waste(found))
-    elif found.session.boot == session.boot:
+    known = _known(stored)
+    if stored.session == session:
+        xids = tuple((stored_xid.bus_id, stored_xid.xid) for stored_xid in stored.xids)
+        needed = {bus_id: frozenset(need) for bus_id, need in stored.needed.items()}
+        records.xids = XidBook(XidRecord(xids=xids, needed=needed, request=stored.cleared))
+        records.waste = WasteRecord(_waste(stored))
+    elif stored.session.boot == session.boot:
         known = known.of_other_driver
     else:
         known = known.of_earlier_boot
     records.known_gpus.restore(known, now)
 
 
-def _known(found: StoredRecords) -> KnownGpusRecord:
-    gpus = {it.bus_id: it for it in found.gpus}
+def _known(stored: StoredRecords) -> KnownGpusRecord:
+    gpus = {gpu.bus_id: gpu for gpu in stored.gpus}
     return KnownGpusRecord(
-        places={bus_id: it.place for bus_id, it in gpus.items()},
-        expected=frozenset(bus_id for bus_id, it in gpus.items() if it.expected),
-        gpus={bus_id: _gpu(it) for bus_id, it in gpus.items() if it.uuid is not None},
-        hung=frozenset(bus_id for bus_id, it in gpus.items() if it.expected and it.hung),
-        unaddressed=found.unaddressed,
-        former=found.former,
+        places={bus_id: gpu.place for bus_id, gpu in gpus.items()},
+        expected=frozenset(bus_id for bus_id, gpu in gpus.items() if gpu.expected),
+        gpus={bus_id: _gpu(gpu) for bus_id, gpu in gpus.items() if gpu.uuid is not None},
+        hung=frozenset(bus_id for bus_id, gpu in gpus.items() if gpu.expected and gpu.hung),
+        unaddressed=stored.unaddressed,
+        former=stored.former,
     )
 
 
@@ -198,18 +198,18 @@ def _gpu(stored: StoredGpu) -> GpuSnapshot:
     return remember.known_by(stored.bus_id, facts)
 
 
-def _waste(found: StoredRecords) -> Waste:
+def _waste(stored: StoredRecords) -> Waste:
     return {
-        (it.bus_id, it.gpu_instance_id): Times(
+        (times.bus_id, times.gpu_instance_id): Times(
             use=GpuUse(
-                entity=(it.bus_id, it.gpu_instance_id),
-                at_seconds=found.sampled_at,
-                held_by=None if it.held_by is None else frozenset(it.held_by),
+                entity=(times.bus_id, times.gpu_instance_id),
+                at_seconds=stored.sampled_at,
+                held_by=None if times.held_by is None else frozenset(times.held_by),
                 busy_ratio=None,
             ),
-            allocated_seconds=it.allocated,
-            idle_seconds=it.idle,
-            idle_for_seconds=it.idle_for,
+            allocated_seconds=times.allocated,
+            idle_seconds=times.idle,
+            idle_for_seconds=times.idle_for,
         )
-        for it in found.waste
+        for times in stored.waste
     }

@@ -22,7 +22,7 @@ from discovery.model import GpuSnapshot, GpuState
 
 
 class Need(StrEnum):
-    """What a GPU needed after an error, in words for the log."""
+    """Recovery that a GPU needed after an error, in words for the log."""
 
     RETURN = "it was lost"
     ACTION = "the driver asked for a recovery action"
@@ -31,7 +31,7 @@ class Need(StrEnum):
 
 
 def needs(gpu: GpuSnapshot) -> frozenset[Need]:
-    """What the GPU needs now, as far as it is known."""
+    """Recoveries that the GPU needs now, as far as they are known."""
     return frozenset(need for need, stands in _states(gpu) if stands)
 
 

@@ -21,15 +21,15 @@ from discovery.reader.protocol import EventsLost, XidSeen
 log = logging.getLogger(__name__)
 
 PATH = Path("dev/kmsg")
-"""Below the host root."""
+"""Path of the kernel log below the host root."""
 
 RECORD_BYTES = 16384
 """Twice what a record can have; a reader with less room gets EINVAL for ever."""
 MOST_RECORDS = 4096
 MOST_EVENTS = 256
-"""In one call; the rest of the records waits for the next, the rest of the events is dropped."""
+"""Events of a call at most: further records wait for the next call, further events are dropped."""
 AGAIN_SECONDS = 60.0
-"""From a failed attempt to open the log to the next one."""
+"""Time from a failed attempt to open the log to the next one."""
 
 _ADVICE = {
     errno.ENOENT: "mount the host's /dev/kmsg there",
@@ -79,23 +79,23 @@ class KernelLog:
         overruns = self.overruns
         if self._descriptor is None and not self._open(now):
             return ()
-        found: list[XidSeen | SxidSeen | EventsLost] = []
+        events: list[XidSeen | SxidSeen | EventsLost] = []
         for _ in range(MOST_RECORDS):
             record = self._next_record(now)
             if record is None:
                 break
             if (event := seen_in(record)) is not None:
-                found.append(event)
-        if len(found) > MOST_EVENTS:
+                events.append(event)
+        if len(events) > MOST_EVENTS:
             left_out = self._pace.take(None, now)
             if left_out is not None:
-                facts = {"errors": len(found) - MOST_EVENTS}
+                facts = {"errors": len(events) - MOST_EVENTS}
                 more = {"left_out": left_out} if left_out else {}
                 log.warning("kernel log errors dropped", extra=facts | more)
         lost: tuple[EventsLost, ...] = ()
-        if len(found) > MOST_EVENTS or self.overruns > overruns:
+        if len(events) > MOST_EVENTS or self.overruns > overruns:
             lost = (EventsLost(text="records of the kernel log were lost"),)
-        return (*found[:MOST_EVENTS], *lost)
+        return (*events[:MOST_EVENTS], *lost)
 
     def close(self) -> None:
         """Close the log; the next call opens it again, at its end."""
@@ -116,7 +116,7 @@ class KernelLog:
         return True
 
     def _next_record(self, now: float) -> bytes | None:
-        """One record, empty where the kernel overwrote some; None where there is no more."""
+        """The next record, empty where the kernel overwrote some; None where there is none."""
         if self._descriptor is None:
             return None
         try:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a record of the kernel log says of GPUs and NVSwitches. Pure.
+"""Reads errors of GPUs and NVSwitches from records of the kernel log. Pure.
 
 The log holds text of anybody who is root, and names of processes within the driver's own lines.
 So only records of the kernel itself count (who writes to /dev/kmsg cannot claim to be it), and what

@@ -7,7 +7,7 @@ from agent.gpu_errors.kernel_records import SxidSeen
 from exporters.gpuscape.switch_errors import Severity, Sxid
 
 MOST_KINDS = 1024
-"""Of errors on all switches; there are about a hundred codes."""
+"""Kinds of errors that are counted at most, on all switches; there are about a hundred codes."""
 
 
 class SxidBook:
@@ -17,7 +17,7 @@ class SxidBook:
         self._seen: dict[tuple[str, int, Severity], Sxid] = {}
 
     def add(self, event: SxidSeen, unix_seconds: float) -> None:
-        """One more error; one of a new kind is left out where there are too many kinds."""
+        """Count an error; a new kind is left out where there are too many kinds."""
         key = (event.bus_id, event.code, event.severity)
         before = self._seen.get(key)
         if before is None and len(self._seen) >= MOST_KINDS:
@@ -32,5 +32,5 @@ class SxidBook:
 
     @property
     def seen(self) -> tuple[Sxid, ...]:
-        """One entry for each kind, by switch, code and severity."""
+        """Counts of all kinds of errors, sorted by switch, code and severity."""
         return tuple(self._seen[key] for key in sorted(self._seen))

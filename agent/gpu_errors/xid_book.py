@@ -17,7 +17,7 @@ from labelers.health import Health, xid_health
 log = logging.getLogger(__name__)
 
 ALL = "all"
-"""In place of bus ids, where a person names GPUs."""
+"""Word that a person writes in place of bus ids for all GPUs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,11 +25,11 @@ class XidRecord:
     """Everything that an :class:`XidBook` knows; a later one goes on from it."""
 
     xids: tuple[tuple[str, Xid], ...] = ()
-    """By bus id, the newest last."""
+    """XIDs with the bus ids of their GPUs, the newest last."""
     needed: Mapping[str, frozenset[Need]] = field(default_factory=dict)
-    """Bus id to what the GPU was seen to need since its newest error."""
-    wish: str | None = None
-    """What :meth:`XidBook.clear` got last."""
+    """Bus id to the recoveries that the GPU was seen to need since its newest error."""
+    request: str | None = None
+    """The last request of :meth:`XidBook.clear`."""
 
 
 class XidBook:
@@ -41,9 +41,9 @@ class XidBook:
     """
 
     def __init__(self, record: XidRecord | None = None) -> None:
-        self._knows_wish = record is not None
+        self._knows_last_request = record is not None
         record = XidRecord() if record is None else record
-        self._wish = record.wish
+        self._last_request = record.request
         self._lock = threading.Lock()
         self._seen = {_key(bus_id, xid): xid for bus_id, xid in record.xids}
         self._needed = dict(record.needed)
@@ -51,13 +51,13 @@ class XidBook:
 
     @property
     def record(self) -> XidRecord:
-        """All that is known now."""
+        """The record of all that is known now."""
         with self._lock:
             xids = tuple((key[0], xid) for key, xid in self._seen.items())
-            return XidRecord(xids=xids, needed=dict(self._needed), wish=self._wish)
+            return XidRecord(xids=xids, needed=dict(self._needed), request=self._last_request)
 
     def add(self, event: XidSeen, unix_seconds: float) -> None:
-        """One more error."""
+        """Count an error, the newest from now on."""
         xid = Xid(
             code=event.code,
             count=1,
@@ -103,25 +103,27 @@ class XidBook:
             if event.recovered:
                 self._end("the kernel log reports its recovery", {event.bus_id}.__contains__)
 
-    def clear(self, wish: str | None) -> bool:
+    def clear(self, request: str | None) -> bool:
         """Let the errors of these GPUs be over: ``all``, or PCI bus ids; True if it obeys.
 
-        A wish is obeyed once, when it has changed: errors that come while it stands count. One
+        A request is obeyed once, when it has changed: errors that come while it stands count. One
         that stood before anything was known says nothing of what came since.
         """
         with self._lock:
-            is_new = wish != self._wish and self._knows_wish
-            self._wish, self._knows_wish = wish, True
-        if wish is None or not is_new:
+            is_new = request != self._last_request and self._knows_last_request
+            self._last_request, self._knows_last_request = request, True
+        if request is None or not is_new:
             return False
         try:
-            named = None if wish == ALL else {normal_bus_id(it) for it in wish.split(",")}
+            named = (
+                None if request == ALL else {normal_bus_id(bus_id) for bus_id in request.split(",")}
+            )
         except ValueError:
-            why = f"{quoted(wish)} names no GPUs"
+            why = f"{quoted(request)} names no GPUs"
             action = f"write {ALL}, or PCI bus ids as nvidia-smi has them"
             log.warning("XID clearance not understood", extra={"why": why, "action": action})
             return False
-        self._end("a person cleared them", lambda it: named is None or it in named)
+        self._end("a person cleared them", lambda bus_id: named is None or bus_id in named)
         return True
 
     def _end(self, why: str, concerned: Callable[[str], bool]) -> None:
@@ -129,7 +131,9 @@ class XidBook:
             ended = [key for key, xid in self._seen.items() if concerned(key[0]) and _counts(xid)]
             for key in ended:
                 self._seen[key] = replace(self._seen[key], over=True)
-            self._needed = {it: need for it, need in self._needed.items() if not concerned(it)}
+            self._needed = {
+                bus_id: need for bus_id, need in self._needed.items() if not concerned(bus_id)
+            }
         for bus_id in sorted({key[0] for key in ended}):
             codes = sorted({key[1] for key in ended if key[0] == bus_id})
             facts = {"gpu": bus_id, "xids": ",".join(map(str, codes)), "why": why}
@@ -140,7 +144,7 @@ class XidBook:
 
 
 def _counts(xid: Xid) -> bool:
-    """It is not over, and has a bearing on health."""
+    """Whether the error is not over, and has a bearing on health."""
     return not xid.over and xid_health(xid.code, recovered=False) is not Health.HEALTHY
 
 

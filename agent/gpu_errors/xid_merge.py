@@ -49,11 +49,13 @@ class XidMerge:
 
     def _forget(self, now: float) -> None:
         self._delivered_at = {
-            key: at for key, at in self._delivered_at.items() if now - at < self._window
+            key: delivered_at
+            for key, delivered_at in self._delivered_at.items()
+            if now - delivered_at < self._window
         }
 
     def _due(self, now: float) -> list[XidSeen]:
-        due = [key for key, (at, _) in self._held.items() if now - at >= self._window]
+        due = [key for key, (logged_at, _) in self._held.items() if now - logged_at >= self._window]
         return [self._held.pop(key)[1] for key in due]
 
 

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the agent serves on /metrics, and what the settings say of it."""
+"""Metrics that the agent serves on /metrics, and their settings."""

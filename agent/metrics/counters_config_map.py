@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 START_SECONDS: Final = 1.0
 """So long the start waits for the API server; then other counters are served until it answers."""
 _CHECK_SECONDS: Final = 0.5
-"""Between two checks whether the first request has ended."""
+"""Time between two checks whether the first request has ended."""
 _IDLE_SECONDS: Final = 3600.0
 
 
@@ -39,14 +39,14 @@ class CountersConfigMap:
     ) -> None:
         """``read`` gives the text with the counters, and may take as long as a request may.
 
-        ``last_read`` is what the ConfigMap had when it was read for other settings.
+        ``last_read``: the ConfigMap's counters when it was read for other settings.
         """
         self._name = name
         self._read = read
-        self.found = last_read
-        """What it had the last time that it was read; None: it never was."""
+        self.counters = last_read
+        """Counters of the ConfigMap when it was last read; None where it never was."""
         self.is_read = False
-        """Whether it was read by this."""
+        """Whether this object has read the ConfigMap."""
         self._first = threading.Event()
         self._backoff = Backoff(uniform=uniform)
         self._try_at = float("-inf")
@@ -61,7 +61,7 @@ class CountersConfigMap:
         self._first.wait(wait_seconds)
 
     def poll(self, now: float) -> float:
-        """Read it if that is due; the seconds until the next time."""
+        """Read the ConfigMap if that is due; the seconds until the next time."""
         if not self._first.is_set():
             return _CHECK_SECONDS
         if not self.is_read and now >= self._try_at:
@@ -74,14 +74,14 @@ class CountersConfigMap:
 
     def _try(self, now: float) -> None:
         try:
-            found = read_counters(self._read(), f"ConfigMap {self._name}")
+            counters = read_counters(self._read(), f"ConfigMap {self._name}")
         except GpuscapeError as error:
             self._try_at = now + self._backoff.failed()
             if self._failures.is_new(str(error)):
                 log.warning("counters ConfigMap not read", extra={"why": str(error)})
             return
-        log_skipped(found)
-        self.found, self.is_read = found, True
+        log_skipped(counters)
+        self.counters, self.is_read = counters, True
 
 
 def followed(
@@ -102,12 +102,12 @@ def followed(
     def poll(now: float) -> float:
         nonlocal is_taken
         wait = config_map.poll(now)
-        if config_map.is_read and config_map.found is not None and not is_taken:
+        if config_map.is_read and config_map.counters is not None and not is_taken:
             is_taken = True
-            if config_map.found != served:
-                take(config_map.found)
+            if config_map.counters != served:
+                take(config_map.counters)
                 log.info(
-                    "counters ConfigMap read", extra={"families": len(config_map.found.families)}
+                    "counters ConfigMap read", extra={"families": len(config_map.counters.families)}
                 )
         report(config_map.is_read)
         return wait if config_map.is_read or until_read is None else min(wait, until_read(now))

@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 
 
 def read_file(path: Path) -> CountersConfig:
-    """What a counters file asks for, or the YAML configuration of dcgm-exporter in its place.
+    """Counters of a counters file, or of dcgm-exporter's YAML configuration in its place.
 
     Raises BadInput where the file cannot be read, or where YAML is no such configuration.
     """
@@ -25,7 +25,7 @@ def read_file(path: Path) -> CountersConfig:
 
 
 def counters_of(content: bytes, name: str) -> CountersConfig:
-    """What a file of this content asks for; messages call it ``name``.
+    """Counters of a file with this content; messages call it ``name``.
 
     Raises BadInput for a ConfigMap, and for YAML that is no configuration of dcgm-exporter.
     """
@@ -75,18 +75,18 @@ class CountersFile:
         content = _content(self._path)
         if content == self._content:
             return
-        found = counters_of(content, str(self._path))
-        if found != self._served:
-            if not found.families:
+        counters = counters_of(content, str(self._path))
+        if counters != self._served:
+            if not counters.families:
                 # as it is for a moment while somebody writes it, and never what he wants
                 raise BadInput(
                     f"{self._path} asks for no metric that can be served: correct it, or send"
                     " SIGHUP to serve none"
                 )
-            self._take(found)
-            log_skipped(found)
-            log.info("counters file reloaded", extra={"families": len(found.families)})
-        self._content, self._served = content, found
+            self._take(counters)
+            log_skipped(counters)
+            log.info("counters file reloaded", extra={"families": len(counters.families)})
+        self._content, self._served = content, counters
 
 
 def _content(path: Path) -> bytes:

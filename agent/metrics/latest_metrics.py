@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the agent serves: the newest of everything, rendered once for all scrapes."""
+"""Metrics that the agent serves: the newest values, rendered once for all scrapes."""
 
 from __future__ import annotations
 
@@ -60,13 +60,13 @@ class LatestMetrics:
         self._previous: tuple[GpuSample, ...] = ()
         self._holdings: GpuHoldings | None = None
         self._processes: tuple[ProcessUse, ...] = ()
-        self._of_pods: PodUses = NO_POD_USES
+        self._pod_uses: PodUses = NO_POD_USES
         self._jobs: JobIds = NO_JOBS
         self._sxids: tuple[Sxid, ...] = ()
         self._health: Mapping[str, Verdict] = {}
         self._readings, self._about_agent = b"", own.render()
         self._served = Body(self._about_agent), math.inf
-        """What is served, and when its oldest reading was made."""
+        """Text that is served, and the time of its oldest reading."""
         self._changed = False
         self.snapshot: NodeSnapshot | None = None
 
@@ -78,12 +78,12 @@ class LatestMetrics:
             self._holdings, self._sxids = before._holdings, before._sxids
             self._render()
 
-    def show_snapshot(self, snapshot: NodeSnapshot, at: float) -> None:
-        """Serve this snapshot from now on; ``at`` is when it was taken, monotonic seconds."""
+    def show_snapshot(self, snapshot: NodeSnapshot, taken_at: float) -> None:
+        """Serve this snapshot from now on; ``taken_at`` in monotonic seconds."""
         with self._writing:
             self.snapshot, self._health = snapshot, _health(snapshot)
-            self._own.snapshot_taken(snapshot, at)
-            self._windows.show_snapshot(snapshot, at)
+            self._own.snapshot_taken(snapshot, taken_at)
+            self._windows.show_snapshot(snapshot, taken_at)
             self._render()
 
     def show_samples(
@@ -100,18 +100,18 @@ class LatestMetrics:
         that run now.
         """
         with self._writing:
-            self._processes, self._of_pods, self._jobs = processes, of_pods, jobs
+            self._processes, self._pod_uses, self._jobs = processes, of_pods, jobs
             self._take(samples)
 
     def show_counters(self, renderer: Renderer, skipped: int) -> None:
-        """Serve these families from now on; so many lines of who asks for them are not served."""
+        """Serve these families from now on; ``skipped``: number of lines that are not served."""
         with self._writing:
             self._renderer = renderer
             self._own.counters_skipped(skipped)
             self._render()
 
     def show_holdings(self, holdings: GpuHoldings | None) -> None:
-        """Say who holds what from now on; None where that is not known."""
+        """Serve these holders of GPUs from now on; None where they are not known."""
         with self._writing:
             if holdings != self._holdings:
                 self._holdings = holdings
@@ -124,7 +124,7 @@ class LatestMetrics:
             self._render()
 
     def refresh(self, change: Callable[[AgentMetrics], None]) -> None:
-        """Change what the agent says of itself, and serve it."""
+        """Change the metrics about the agent itself, and serve them."""
         with self._writing:
             change(self._own)
             self._changed = True
@@ -139,7 +139,7 @@ class LatestMetrics:
         if (self._changed or self._outdated) and self._writing.acquire(timeout=RENDERING_SECONDS):
             try:
                 if self._outdated:
-                    self._processes, self._of_pods, self._jobs = (), NO_POD_USES, NO_JOBS
+                    self._processes, self._pod_uses, self._jobs = (), NO_POD_USES, NO_JOBS
                     self._take(())
                 if self._changed:
                     self._about_agent, self._changed = self._own.render(), False
@@ -153,13 +153,13 @@ class LatestMetrics:
 
     @property
     def _outdated(self) -> bool:
-        """The readings in what is served are too old."""
+        """Whether the readings that are served are too old."""
         return self._clock() - self._served[1] > self._oldest_seconds
 
     def _take(self, samples: tuple[GpuSample, ...]) -> None:
         """Serve these readings; the lock is held."""
         self._previous, self._samples = self._samples, samples
-        self._own.samples_taken(min((each.at_seconds for each in samples), default=None))
+        self._own.samples_taken(min((sample.at_seconds for sample in samples), default=None))
         self._windows.show_samples(samples)
         self._render()
 
@@ -177,8 +177,8 @@ class LatestMetrics:
         self._put_together()
 
     def _put_together(self) -> None:
-        taken = min((each.at_seconds for each in self._samples), default=math.inf)
-        self._served = Body(self._readings + self._about_agent), taken
+        oldest = min((sample.at_seconds for sample in self._samples), default=math.inf)
+        self._served = Body(self._readings + self._about_agent), oldest
 
     def _compatible(self, snapshot: NodeSnapshot) -> bytes:
         """The families that dcgm-exporter has."""
@@ -189,12 +189,12 @@ class LatestMetrics:
             self._identity,
             NOBODY if self._holdings is None else self._holdings.holders,
             jobs=self._jobs,
-            pods=self._of_pods,
+            pods=self._pod_uses,
             counts=self._windows.counts(self._clock()),
         )
 
 
 def _health(snapshot: NodeSnapshot) -> Mapping[str, Verdict]:
-    """By bus id."""
+    """Health of each GPU and its reason, by bus id."""
     verdicts = {gpu.bus_id: gpu_verdict(gpu, snapshot) for gpu in snapshot.gpus}
     return {bus_id: (verdict.health.word, verdict.reason) for bus_id, verdict in verdicts.items()}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the settings say of metrics: which are served, how they are labelled, what they need."""
+"""Settings of metrics: families that are served, their labels, the readings that they need."""
 
 from __future__ import annotations
 
@@ -29,33 +29,33 @@ OLDEST_INTERVALS = 3
 
 
 def served(settings: AgentSettings) -> ServedFamilies:
-    """Which of our own families are."""
+    """Our own families that are served."""
     return ServedFamilies(settings.own_families)
 
 
 def own_families(settings: AgentSettings) -> tuple[GpuscapeFamily, ...]:
-    """Those about the node."""
+    """Our own families about the node that are served."""
     return core_families.families(served(settings))
 
 
 def counters(settings: AgentSettings) -> CountersConfig:
-    """What is to be served without a ConfigMap; lines that cannot be are logged, one by one.
+    """Counters to serve without a ConfigMap; lines that cannot be served are logged, one by one.
 
     Raises BadInput where the file of counters cannot be read.
     """
     if settings.counters is None:
         return default_counters(settings.compat_release)
-    found = read_file(settings.counters)
-    log_skipped(found)
-    return found
+    config = read_file(settings.counters)
+    log_skipped(config)
+    return config
 
 
 def groups(settings: AgentSettings, counters: CountersConfig) -> tuple[ReadingGroup, ...]:
-    """The readings that what is served needs, next to those always made."""
-    asked = set(counters.groups) | (core_families.groups(own_families(settings)) - SELECTED)
+    """Reading groups that the served families need, next to the readings that are always made."""
+    needed = set(counters.groups) | (core_families.groups(own_families(settings)) - SELECTED)
     if settings.processes or settings.distinguishes_pods:
-        asked.add(ReadingGroup.PROCESSES)
-    return tuple(sorted(asked))
+        needed.add(ReadingGroup.PROCESSES)
+    return tuple(sorted(needed))
 
 
 def latest(
@@ -95,7 +95,7 @@ def hostname_label(settings: AgentSettings) -> str | None:
 
 
 def renderer(settings: AgentSettings, counters: CountersConfig) -> Renderer:
-    """What writes these counters as the settings say."""
+    """The renderer of these counters, as the settings ask for it."""
     return Renderer(
         counters.families, counters.labels, devices=settings.devices, prefix=settings.prefix or ""
     )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the agent's own processes take of the host."""
+"""CPU time and memory of the agent's own processes."""
 
 from __future__ import annotations
 
@@ -13,16 +13,19 @@ from exporters.gpuscape.agent_metrics import ProgramUse
 
 
 def program_uses(reader: int | None) -> Mapping[str, ProgramUse]:
-    """Of the agent, and of its device reader by process id; one that ended is left out."""
+    """CPU time and memory of the agent and its device reader; a program that ended is left out.
+
+    ``reader``: process id of the device reader; None where there is none.
+    """
     pids = {"agent": os.getpid()} | ({} if reader is None else {"reader": reader})
-    found = {}
+    uses = {}
     for program, pid in pids.items():
         with contextlib.suppress(psutil.Error):
             process = psutil.Process(pid)
             with process.oneshot():
                 times = process.cpu_times()
-                found[program] = ProgramUse(
+                uses[program] = ProgramUse(
                     cpu_seconds=times.user + times.system,
                     resident_bytes=process.memory_info().rss,
                 )
-    return found
+    return uses

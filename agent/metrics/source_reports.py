@@ -18,15 +18,15 @@ Change = Callable[[AgentMetrics], None]
 def source_report(
     change: Callable[[Change], None], source: str, wall: Callable[[], float] = time.time
 ) -> Callable[[bool], None]:
-    """What takes whether ``source``, its name in metrics, could be read just now.
+    """A function that takes whether ``source``, its name in metrics, could be read just now.
 
     ``change`` applies a change to the metrics; ``wall`` is Unix time, only shown.
     """
 
     def report(is_good: bool) -> None:
-        at = wall()
+        now = wall()
         if is_good:
-            change(lambda own: own.source_answered(source, at))
+            change(lambda own: own.source_answered(source, now))
         else:
             change(lambda own: own.source_failed(source))
 
@@ -39,18 +39,18 @@ class WatchReport:
     def __init__(
         self, change: Callable[[Change], None], source: str, wall: Callable[[], float] = time.time
     ) -> None:
-        """As :func:`source_report` has it."""
+        """The arguments are those of :func:`source_report`."""
         self._source = source
         self._report = source_report(change, source, wall)
         self._losses = LogOnce()
 
     def connected(self) -> None:
-        """It gives what happens from now on."""
+        """The watch reports changes from now on."""
         self._report(True)
         self._losses.clear()
 
     def lost(self, why: str) -> None:
-        """It gives nothing; each reason is logged once, not at every attempt."""
+        """The watch reports nothing; each reason is logged once, not at every attempt."""
         self._report(False)
         if self._losses.is_new(why):
             log.warning("watch lost", extra={"source": self._source, "why": why})

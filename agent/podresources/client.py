@@ -28,7 +28,7 @@ from base.errors import Transient
 SOCKET: Final = Path("/var/lib/kubelet/pod-resources/kubelet.sock")
 DEADLINE_SECONDS = 5.0
 MAX_BYTES = 16 << 20
-"""What the kubelet sends at most; gRPC's own limit of 4 MiB is too small for a dense node."""
+"""Largest answer of the kubelet; gRPC's own limit of 4 MiB is too small for a dense node."""
 
 _SERVICE = "/v1.PodResourcesLister/"
 _OPTIONS: Final = (

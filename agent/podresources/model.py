@@ -11,14 +11,14 @@ class ResourceDevices:
     """Devices of one resource, or a part of them: the kubelet lists them by NUMA node."""
 
     resource: str
-    """As pods request it: ``nvidia.com/gpu``."""
+    """Name of the resource in pods' requests: ``nvidia.com/gpu``."""
     ids: tuple[str, ...]
-    """As the device plugin registered them."""
+    """Device ids that the device plugin registered."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimedDevice:
-    """One device of a ResourceClaim; text is empty where the kubelet is too old to report it."""
+    """A device of a ResourceClaim; text is empty where the kubelet is too old to report it."""
 
     claim: str
     """Name of the ResourceClaim, in the pod's namespace."""
@@ -28,7 +28,7 @@ class ClaimedDevice:
     share: str = ""
     """Not empty where several claims share the device."""
     cdi: tuple[str, ...] = ()
-    """Its names in the Container Device Interface: ``vendor/class=name``."""
+    """The device's names in the Container Device Interface: ``vendor/class=name``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +42,7 @@ class ContainerDevices:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodDevices:
-    """One pod of this node, with or without devices. The kubelet reports no UID."""
+    """A pod of this node, with or without devices. The kubelet reports no UID."""
 
     namespace: str
     name: str

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which pod holds which GPU: the kubelet's answers, joined with the snapshot and the API server."""
+"""Pods and the GPUs that they hold: the kubelet's answers, with the snapshot and the API server."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which GPUs and MIG devices each container of the node has.
+"""GPUs and MIG devices of each container of the node.
 
 From the kubelet's answers and a snapshot of the node. State annotation and per-pod
 metrics rest on it. Names that stand for no device of this node are kept apart.
@@ -19,21 +19,21 @@ from api.mig_resources import GPU_RESOURCES, SHARED_SUFFIX, is_gpu_resource
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AllocatedDevice:
-    """One device, or share of one, as it was allocated to a container."""
+    """A device, or a share of one, as it was allocated to a container."""
 
     part: GpuPart
     resource: str
-    """As pods request it: ``nvidia.com/gpu``; of a ResourceClaim its driver's name."""
+    """Name in pods' requests: ``nvidia.com/gpu``; of a ResourceClaim its driver's name."""
     id: str
-    """As the kubelet has it; of a ResourceClaim ``pool/device``."""
+    """Device id that the kubelet reports; of a ResourceClaim ``pool/device``."""
     share: str | None = None
-    """Which share of it, where it is shared out."""
+    """Name of the share, where the device is shared out."""
     claim: ClaimedDevice | None = None
-    """The entry of a ResourceClaim in the pod's namespace, if it came by one."""
+    """The ResourceClaim's entry, where the device was allocated by a claim."""
 
     @property
     def is_whole_gpu(self) -> bool:
-        """Neither a MIG device nor a share."""
+        """Whether this is neither a MIG device nor a share."""
         shared = self.share is not None or self.resource.endswith(SHARED_SUFFIX)
         return self.part.gpu_instance_id is None and not shared
 
@@ -48,7 +48,7 @@ class UnknownDevice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuContainer:
-    """One container that has GPUs."""
+    """A container that has GPUs."""
 
     namespace: str
     pod: str
@@ -58,19 +58,19 @@ class GpuContainer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeAllocation:
-    """Who holds what of a node's GPUs, and what there is to hold."""
+    """A node's GPUs, as device plugins offer them and as containers have them."""
 
     pods: frozenset[str] = frozenset()
     """``namespace/name`` of all that the kubelet lists, with or without GPUs."""
     holders: tuple[GpuContainer, ...] = ()
-    """In the kubelet's order."""
+    """Containers that have GPUs, in the kubelet's order."""
     whole: frozenset[str] = frozenset()
     """Bus ids of the GPUs that device plugins offer undivided and unshared, used or not."""
     unknown: frozenset[UnknownDevice] = frozenset()
     allocatable: Mapping[str, int] = field(default_factory=dict)
     """Resource of a device plugin to how many devices of it are offered, used or not."""
     allocated: Mapping[str, int] = field(default_factory=dict)
-    """The same of those that containers have; of both a device counts that is not known, too."""
+    """Resource to how many devices of it containers have. Both mappings count unknown devices."""
 
     @property
     def by_pod(self) -> Mapping[tuple[str, str], frozenset[str]]:
@@ -78,7 +78,9 @@ class NodeAllocation:
         pods: dict[tuple[str, str], frozenset[str]] = {}
         for holder in self.holders:
             pod = holder.namespace, holder.pod
-            pods[pod] = pods.get(pod, frozenset()) | {each.part.bus_id for each in holder.devices}
+            pods[pod] = pods.get(pod, frozenset()) | {
+                device.part.bus_id for device in holder.devices
+            }
         return pods
 
 
@@ -103,17 +105,26 @@ def allocation(
         pods=frozenset(f"{pod.namespace}/{pod.name}" for pod in pods),
         holders=tuple(
             GpuContainer(
-                namespace=pod.namespace, pod=pod.name, container=container.name, devices=of_node
+                namespace=pod.namespace,
+                pod=pod.name,
+                container=container.name,
+                devices=known_devices,
             )
             for pod, container, devices in held
-            if (of_node := tuple(each for each in devices if isinstance(each, AllocatedDevice)))
+            if (
+                known_devices := tuple(
+                    device for device in devices if isinstance(device, AllocatedDevice)
+                )
+            )
         ),
         whole=frozenset(
-            each.part.bus_id
-            for each in offered
-            if isinstance(each, AllocatedDevice) and each.is_whole_gpu
+            device.part.bus_id
+            for device in offered
+            if isinstance(device, AllocatedDevice) and device.is_whole_gpu
         ),
-        unknown=frozenset(each for each in (*offered, *taken) if isinstance(each, UnknownDevice)),
+        unknown=frozenset(
+            device for device in (*offered, *taken) if isinstance(device, UnknownDevice)
+        ),
         allocatable=counted.by_resource(offered),
         allocated=counted.by_resource(taken),
     )
@@ -121,7 +132,7 @@ def allocation(
 
 @dataclass(frozen=True, slots=True)
 class _Counted:
-    """What counts as a GPU on one node."""
+    """Finds the devices that count as GPUs on one node."""
 
     names: DeviceNames
     resources: frozenset[str]
@@ -142,8 +153,8 @@ class _Counted:
                     yield self._of_plugin(part.resource, device_id)
 
     def by_resource(self, devices: Iterable[AllocatedDevice | UnknownDevice]) -> Mapping[str, int]:
-        """How many of each device plugin's resource; one that two containers have counts once."""
-        ids = {(each.resource, each.id) for each in devices if self._counts(each.resource)}
+        """Resource to its number of devices; one that two containers have counts once."""
+        ids = {(device.resource, device.id) for device in devices if self._counts(device.resource)}
         return Counter(resource for resource, _ in ids)
 
     def _counts(self, resource: str) -> bool:

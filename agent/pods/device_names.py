@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the names that the kubelet knows a node's devices by stand for.
+"""Finds the GPUs that the kubelet's names of a node's devices stand for.
 
 One that leads to no device of this node for certain stands for nothing: it is never guessed.
 """
@@ -55,7 +55,7 @@ class DeviceNames:
         return self._parts.get(key), share
 
     def of_claim(self, claimed: ClaimedDevice) -> tuple[GpuPart | None, ...]:
-        """What one entry of a claim stands for: None for a name that is not known.
+        """GPUs that an entry of a claim stands for; None for a name that is not known.
 
         By its ResourceSlice, else by its name, else by its CDI names, which may be of
         several devices. Empty where it is no GPU's.
@@ -86,5 +86,5 @@ def _named(gpu: GpuSnapshot) -> Iterator[tuple[NameKey, GpuPart]]:
         )
         for mig in gpu.mig_devices
     )
-    for key, at in keys(gpu.uuid, gpu.minor, instances):
-        yield key, GpuPart(bus_id=gpu.bus_id, gpu_instance_id=at)
+    for key, instance_id in keys(gpu.uuid, gpu.minor, instances):
+        yield key, GpuPart(bus_id=gpu.bus_id, gpu_instance_id=instance_id)

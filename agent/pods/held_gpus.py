@@ -14,11 +14,11 @@ from exporters.gpu_holders import Claim, Entity, Holder, Holders
 from exporters.gpuscape.node_view import GpuHoldings, ResourceAllocation
 
 About = Callable[[str, str], KnownPod | None]
-"""What the API server says of the pod of a namespace and name."""
+"""Looks up a pod by namespace and name, as the API server has it."""
 
 
 def nothing_known(_namespace: str, _name: str) -> None:
-    """Of an agent that may not read pods."""
+    """The lookup of an agent that may not read pods: nothing is known of any."""
 
 
 def holdings(
@@ -42,7 +42,7 @@ def holdings(
 def holders(
     allocation: NodeAllocation, snapshot: NodeSnapshot, about: About = nothing_known
 ) -> Holders:
-    """Who holds each GPU and GPU instance; ``about`` adds what it knows and leaves out the ended.
+    """Holders of each GPU and GPU instance; ``about`` adds what it knows and leaves out the ended.
 
     Without that an ended pod that a kubelet still lists with a device stays next to the one that
     has it now. Order: namespace, pod, container, share, claim.
@@ -64,11 +64,13 @@ def holders(
             )
             entity = device.part.bus_id, device.part.gpu_instance_id
             held.setdefault(entity, set()).add(holder)
-    return {entity: tuple(sorted(found, key=_order)) for entity, found in held.items()}
+    return {
+        entity: tuple(sorted(entity_holders, key=_order)) for entity, entity_holders in held.items()
+    }
 
 
 def _claim(device: AllocatedDevice, namespace: str, snapshot: NodeSnapshot) -> Claim | None:
-    """The claim it came by. An old kubelet reports neither driver nor pool, which stay empty."""
+    """The device's claim. An old kubelet reports neither driver nor pool, which stay empty."""
     if device.claim is None:
         return None
     profile, uuid = _mig(device.part, snapshot)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the API server says of this node's pods: UID and chosen labels, where pods may be read."""
+"""Pods of this node by the API server: UID and chosen labels, where pods may be read."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ _RIGHT = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownPod:
-    """All that is kept of a pod."""
+    """A pod's values that are kept."""
 
     namespace: str
     name: str
     uid: str
     ended: bool
-    """It will never run again, and has no device any more, whoever still lists it."""
+    """Whether the pod will never run again; it has no device any more, whoever still lists it."""
     labels: tuple[tuple[str, str], ...] = ()
-    """By names that Prometheus allows, sorted."""
+    """Chosen labels, with names that Prometheus allows, sorted."""
 
 
 class KnownPods:
@@ -111,8 +111,8 @@ def chosen_labels(
     named: dict[str, str] = {}
     for key in sorted(labels):
         name = label_name(key)
-        wanted = not allowed or any(pattern.search(key) for pattern in allowed)
-        if wanted and name and not name.startswith("__"):  # those are Prometheus' own
+        is_allowed = not allowed or any(pattern.search(key) for pattern in allowed)
+        if is_allowed and name and not name.startswith("__"):  # those are Prometheus' own
             named.setdefault(name, labels[key])
     return tuple(sorted(named.items()))
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who holds each GPU: read from the kubelet once, for the state on the Lease and for metrics."""
+"""Holders of each GPU, read from the kubelet once for the state on the Lease and for metrics."""
 
 from __future__ import annotations
 
@@ -43,19 +43,19 @@ class PodResourcesSource(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Answer:
-    """What the kubelet answered, and when."""
+    """The kubelet's answers, and the monotonic time when they were asked for."""
 
     pods: tuple[PodDevices, ...]
     offered: tuple[ResourceDevices, ...]
-    at: float
+    answered_at: float
 
 
 def shown_nowhere(_snapshot: NodeSnapshot, _allocation: NodeAllocation) -> None:
-    """Without a cluster nobody shows who holds what on the Lease."""
+    """Show the allocation nowhere: without a cluster there is no Lease for it."""
 
 
 class KubeletPods:
-    """Asks the kubelet who holds what, and has it shown. One thread runs the tick."""
+    """Asks the kubelet which container has which device, for all who show it. One thread ticks."""
 
     def __init__(
         self,
@@ -99,23 +99,25 @@ class KubeletPods:
             return ASK_SECONDS
         try:
             self._answer = _Answer(
-                pods=self._kubelet.list(), offered=self._kubelet.allocatable(), at=now
+                pods=self._kubelet.list(), offered=self._kubelet.allocatable(), answered_at=now
             )
         except Transient as error:
             self._update_metrics(lambda own: own.source_failed(SOURCE))
             self._say(str(error))
             self._keep(snapshot, now)
             return ASK_SECONDS
-        found = self._allocation(snapshot, self._answer)
-        self._update_metrics(partial(_answered, at=self._wall(), unknown=len(found.unknown)))
-        self._say(_unknown(found.unknown))
-        self._show(holdings(found, snapshot, self._about))
-        self._allocated(snapshot, found)
+        node_allocation = self._allocation(snapshot, self._answer)
+        self._update_metrics(
+            partial(_answered, unix_seconds=self._wall(), unknown=len(node_allocation.unknown))
+        )
+        self._say(_unknown(node_allocation.unknown))
+        self._show(holdings(node_allocation, snapshot, self._about))
+        self._allocated(snapshot, node_allocation)
         return ASK_SECONDS
 
     def _keep(self, snapshot: NodeSnapshot, now: float) -> None:
         """Show the last answer, by the devices as they are now, while that may still hold."""
-        if self._answer is not None and now - self._answer.at > KEEP_SECONDS:
+        if self._answer is not None and now - self._answer.answered_at > KEEP_SECONDS:
             self._answer = None
         if self._answer is None:
             self._show(None)
@@ -126,19 +128,19 @@ class KubeletPods:
         names = DeviceNames(snapshot, pool=self._node, resolve=self._resolve)
         return allocation(answer.pods, answer.offered, names, resources=self._resources)
 
-    def _say(self, what: str) -> None:
-        if self._incomplete.is_new(what) and what:
-            log.warning("GPU to pod mapping incomplete", extra={"why": what})
+    def _say(self, problem: str) -> None:
+        if self._incomplete.is_new(problem) and problem:
+            log.warning("GPU to pod mapping incomplete", extra={"why": problem})
 
 
-def _answered(own: AgentMetrics, *, at: float, unknown: int) -> None:
-    own.source_answered(SOURCE, at)
+def _answered(own: AgentMetrics, *, unix_seconds: float, unknown: int) -> None:
+    own.source_answered(SOURCE, unix_seconds)
     own.unknown_devices(SOURCE, unknown)
 
 
 def _unknown(unknown: Iterable[UnknownDevice]) -> str:
-    """What to say of devices that this node does not have; empty where there are none."""
-    names = sorted(f"{each.resource} {each.id}" for each in unknown)
+    """Message about devices that this node does not have; empty where there are none."""
+    names = sorted(f"{device.resource} {device.id}" for device in unknown)
     more = f" and {len(names) - _NAMED_AT_MOST} more" if len(names) > _NAMED_AT_MOST else ""
     listed = ", ".join(names[:_NAMED_AT_MOST])
     return f"devices that this node does not have: {listed}{more}" if names else ""

@@ -14,7 +14,7 @@ from kube.follower import ObjectGone, ObjectSeen, WatchEvent
 
 UUID = "uuid"
 FIELD = "spec.nodeName"
-"""By which the slices of one node are selected, and its pods."""
+"""Field by which the slices of one node, and its pods, are selected."""
 
 
 class ResourceSlices:
@@ -29,10 +29,10 @@ class ResourceSlices:
         """Take one event of a watch of the slices."""
         with self._lock:
             match event:
-                case ObjectSeen(object=found):
-                    name = found["metadata"]["name"]
-                    self._by_slice[name] = _devices(found["spec"])
-                    self._drivers[name] = found["spec"].get("driver", "")
+                case ObjectSeen(object=resource_slice):
+                    name = resource_slice["metadata"]["name"]
+                    self._by_slice[name] = _devices(resource_slice["spec"])
+                    self._drivers[name] = resource_slice["spec"].get("driver", "")
                 case ObjectGone(name=name):
                     self._by_slice.pop(name, None)
                     self._drivers.pop(name, None)

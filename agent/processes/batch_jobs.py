@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 MOST_BYTES: Final = 16 << 10
 MOST_JOBS: Final = 64
-"""On one GPU: each is one more copy of all its series."""
+"""Jobs on one GPU at most: each is one more copy of all its series."""
 MOST_CHARACTERS: Final = 128
 
 
@@ -45,9 +45,9 @@ class JobFolder:
         """
         faults: list[str] = []
         jobs = {
-            entity: found
+            entity: job_ids
             for entity, names in _files(snapshot)
-            if (found := self._first(names, faults))
+            if (job_ids := self._first(names, faults))
         }
         if not self._is_there():
             faults = [f"{self._folder} is no folder: create it, or mount it into the pod"]

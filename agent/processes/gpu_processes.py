@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What each process has of a GPU, and the pod it runs in.
+"""GPU use of processes, and the pods that they run in.
 
 Only where the agent counts processes as the node does (``hostPID: true`` in a pod): elsewhere
 the driver reports none of the others, and a pid of one namespace is somebody else in another.
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from agent.pods.known_pods import KnownPod
-from agent.processes.pids import ProcessOwner, missing, pod_of, who
+from agent.processes.pids import ProcessOwner, missing, pod_of, process_owner
 from discovery.model import Bytes, Gap, Reason
 from discovery.sample import GpuSample, Process, ProcessKind
 from exporters.gpu_holders import PodUse, PodUses
@@ -30,12 +30,12 @@ MOST_FOR_PODS: Final = 1000
 """Processes of a GPU whose pods are looked up; of a GPU with more nothing is known."""
 
 ByUid = Callable[[str], KnownPod | None]
-"""The pod with a UID, where pods may be read."""
+"""Looks up a pod by its UID, where pods may be read."""
 Number = TypeVar("Number", int, float)
 
 
 def nobody_named(_uid: str) -> None:
-    """Of an agent that may not read pods."""
+    """The lookup of an agent that may not read pods: none is known."""
 
 
 class GpuProcesses:
@@ -48,21 +48,21 @@ class GpuProcesses:
         self._allowed: bool | None = None
 
     def uses(self, samples: Iterable[GpuSample]) -> tuple[ProcessUse, ...]:
-        """What processes have of these GPUs, in the samples' order; nothing without the host's
+        """Use of these GPUs by processes, in the samples' order; nothing without the host's
         pids.
         """
         if not self._has_pids():
             return ()
-        ask = partial(who, self._proc)
+        ask = partial(process_owner, self._proc)
         return tuple(use for sample in samples for use in process_uses(sample, ask, self._by_uid))
 
     def of_pods(self, samples: Iterable[GpuSample]) -> PodUses:
-        """What pods have of these GPUs; nothing is known without the host's pids."""
+        """Use of these GPUs by pods; nothing is known without the host's pids."""
         if not self._has_pids():
             return {}
         ask = partial(pod_of, self._proc)
-        found = {sample.bus_id: pod_uses(sample, ask) for sample in samples}
-        return {bus_id: uses for bus_id, uses in found.items() if uses is not None}
+        uses_by_gpu = {sample.bus_id: pod_uses(sample, ask) for sample in samples}
+        return {bus_id: uses for bus_id, uses in uses_by_gpu.items() if uses is not None}
 
     def _has_pids(self) -> bool:
         if self._allowed is None:  # a process never changes its PID namespace
@@ -78,19 +78,19 @@ def process_uses(
     ask: Callable[[int], ProcessOwner],
     by_uid: ByUid = nobody_named,
     *,
-    most: int = MOST,
+    max_rows: int = MOST,
 ) -> tuple[ProcessUse, ...]:
-    """What processes have of one GPU: those with the most memory first, then the sum of others.
+    """Use of one GPU by processes: those with the most memory first, then the sum of the others.
 
-    ``ask`` is called for the ``most`` that have rows of their own. Of others there is one sum for
-    each GPU instance. What the driver does not report of a process is None, and in no sum.
+    ``ask`` is called for the first ``max_rows``, which have rows of their own. The others are one
+    sum for each GPU instance. What the driver does not report of a process is None, and in no sum.
     """
     ranked = sorted(_loads(sample.processes), key=_rank)
     rest: dict[int | None, list[_Load]] = {}
-    for load in ranked[most:]:
+    for load in ranked[max_rows:]:
         rest.setdefault(load.gpu_instance_id, []).append(load)
     return (
-        *(_named(sample.bus_id, load, ask(load.pid), by_uid) for load in ranked[:most]),
+        *(_named(sample.bus_id, load, ask(load.pid), by_uid) for load in ranked[:max_rows]),
         *(_others(sample.bus_id, instance, loads) for instance, loads in rest.items()),
     )
 
@@ -98,7 +98,7 @@ def process_uses(
 def pod_uses(
     sample: GpuSample, ask: Callable[[int], str | None]
 ) -> dict[tuple[int | None, str], PodUse] | None:
-    """What each pod's processes have of one GPU, by instance and UID; None where not all are known.
+    """Use of one GPU by each pod's processes, by instance and UID; None where not all are known.
 
     ``ask`` returns the UID of the pod that a pid runs in. What is unknown of one of a pod's
     processes is unknown of the pod. On a GPU that ran nothing all were idle, whatever the driver
@@ -113,11 +113,11 @@ def pod_uses(
             by_pod.setdefault((load.gpu_instance_id, uid), []).append(load)
     idle = sample.gpu_busy_ratio == 0
     return {
-        which: PodUse(
-            memory_bytes=_whole(load.memory_bytes for load in of_pod),
-            busy_ratio=0.0 if idle else _capped(_whole(load.busy_ratio for load in of_pod)),
+        key: PodUse(
+            memory_bytes=_whole(load.memory_bytes for load in pod_loads),
+            busy_ratio=0.0 if idle else _capped(_whole(load.busy_ratio for load in pod_loads)),
         )
-        for which, of_pod in by_pod.items()
+        for key, pod_loads in by_pod.items()
     }
 
 
@@ -132,9 +132,9 @@ def _hides_processes(gap: Gap) -> bool:
 
 def _whole(values: Iterable[Number | None]) -> Number | None:
     """The sum, where all are known."""
-    found = list(values)
-    known = [value for value in found if value is not None]
-    return sum(known) if len(known) == len(found) else None
+    amounts = list(values)
+    known = [value for value in amounts if value is not None]
+    return sum(known) if len(known) == len(amounts) else None
 
 
 def _capped(share: float | None) -> float | None:
@@ -144,7 +144,7 @@ def _capped(share: float | None) -> float | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Load:
-    """What one process has of a GPU, or of one of its instances."""
+    """Use of a GPU, or of one of its instances, by one process."""
 
     pid: int
     gpu_instance_id: int | None
@@ -154,7 +154,7 @@ class _Load:
 
 
 def _loads(rows: Sequence[Process]) -> list[_Load]:
-    """One for each process and instance.
+    """Loads of the processes, one for each process and GPU instance.
 
     The driver lists a process once for each kind of its work, each time with all it has, and
     once for each compute instance, with what it has there. Pid 0 is one that it does not name.
@@ -181,14 +181,14 @@ def _rank(load: _Load) -> tuple[int, int]:
     return (1 if load.memory_bytes is None else -load.memory_bytes, load.pid)
 
 
-def _named(bus_id: str, load: _Load, found: ProcessOwner, by_uid: ByUid) -> ProcessUse:
+def _named(bus_id: str, load: _Load, owner: ProcessOwner, by_uid: ByUid) -> ProcessUse:
     return ProcessUse(
         bus_id=bus_id,
         gpu_instance_id=load.gpu_instance_id,
         pid=str(load.pid),
-        name=found.name,
+        name=owner.name,
         kinds=load.kinds,
-        pod=None if found.pod_uid is None else _pod(found.pod_uid, by_uid(found.pod_uid)),
+        pod=None if owner.pod_uid is None else _pod(owner.pod_uid, by_uid(owner.pod_uid)),
         memory_bytes=load.memory_bytes,
         busy_ratio=load.busy_ratio,
     )

@@ -29,11 +29,11 @@ class ProcessOwner:
     """Name and pod of one process, as far as they are known."""
 
     name: str | None = None
-    """As it calls itself, in valid Unicode."""
+    """Name that the process has given itself, in valid Unicode."""
     pod_uid: str | None = None
 
 
-def who(proc: Path, pid: int) -> ProcessOwner:
+def process_owner(proc: Path, pid: int) -> ProcessOwner:
     """The process with this pid; nothing of one that ended. Only where :func:`missing` is None."""
     return ProcessOwner(name=_name(pid), pod_uid=pod_of(proc, pid))
 
@@ -44,7 +44,7 @@ def pod_of(proc: Path, pid: int) -> str | None:
 
 
 def missing(proc: Path) -> str | None:
-    """What it takes for pids there to be the driver's, and the host's; None where they are."""
+    """Why the pids there are not those of the driver and the host; None where they are."""
     try:
         own = str((proc / "self").readlink())
         namespace = str((proc / "self/ns/pid").readlink())
@@ -68,8 +68,8 @@ def pod_uid(cgroup: str) -> str | None:
     and call them as it likes. Source: cgroups(7), cgroup_namespaces(7).
     """
     for line in cgroup.splitlines():
-        if found := _POD.search(line.split(":", 2)[-1]):
-            return found[1].replace("_", "-")
+        if match := _POD.search(line.split(":", 2)[-1]):
+            return match[1].replace("_", "-")
     return None
 
 

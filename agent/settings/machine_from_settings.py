@@ -70,7 +70,7 @@ def library_in(search_path: str) -> Path | None:
 
 
 def place_of(settings: AgentSettings, plugin: PluginConfig, start: Start) -> NodeHost:
-    """Where the host's facts are read, and under which name."""
+    """The host whose facts are read, with the node's name."""
     return NodeHost(
         root=Path(start.host_root),
         name=names.kubelet_node_name(settings.node_name or socket.gethostname()),

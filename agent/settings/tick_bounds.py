@@ -6,7 +6,7 @@ from __future__ import annotations
 from base.errors import BadInput
 
 _FIRST_ANSWERS = 17
-"""Of the driver and of 16 GPUs: one run of a tick may wait for all, one after the other."""
+"""First answers of the driver and of 16 GPUs: a tick may wait for all, one after the other."""
 
 
 def refuse_short_limit(
@@ -14,7 +14,7 @@ def refuse_short_limit(
 ) -> None:
     """Check the limit against both deadlines. Raises BadInput that names the settings."""
     deadlines = {"deadline": deadline_seconds, "init-deadline": init_deadline_seconds}
-    name, seconds = max(deadlines.items(), key=lambda it: it[1])
+    name, seconds = max(deadlines.items(), key=lambda setting: setting[1])
     if tick_limit_seconds < (needed := _FIRST_ANSWERS * seconds):
         raise BadInput(
             f"tick-limit is {tick_limit_seconds:g}s, but with a {name} of {seconds:g}s the driver"

@@ -19,7 +19,7 @@ from typing import Final
 from msgspec import structs
 
 from agent.processes.gpu_processes import process_uses
-from agent.processes.pids import ProcessOwner, missing, who
+from agent.processes.pids import ProcessOwner, missing, process_owner
 from agent.settings.agent_settings import AgentSettings
 from agent.settings.machine_from_settings import place_of
 from agent.silent_gpus import with_hung
@@ -244,7 +244,7 @@ def _owners(settings: AgentSettings, start: Start) -> ProcessOwners:
     proc = settings.host_root / "proc"
     why = missing(proc)
     if why is None:
-        return ProcessOwners(of=partial(who, proc), knows_pods=True)
+        return ProcessOwners(of=partial(process_owner, proc), knows_pods=True)
     return ProcessOwners(
         of=lambda pid: ProcessOwner(name=process_name(pid) or None), note=f"processes: {why}"
     )

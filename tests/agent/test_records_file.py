@@ -219,7 +219,7 @@ def test_of_a_file_of_another_boot_or_driver_only_the_gpus_are_kept(
     records = GpuRecords()
     restore(file, root, records, 0.0)
     record = records.known_gpus.record
-    assert (record.gpus, record.hung, records.xids.record.wish) == ({}, frozenset(), None)
+    assert (record.gpus, record.hung, records.xids.record.request) == ({}, frozenset(), None)
     assert (record.former or next(iter(record.expected))) == known
     assert record.total == 1
     fields = {"why": f"{file} is of another {why}"}

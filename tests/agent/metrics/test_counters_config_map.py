@@ -51,8 +51,8 @@ def test_tries_are_made_at_growing_intervals_until_one_succeeds() -> None:
         now += wait
 
     assert tried_at == [0.0, 2.0, 6.0, 14.0]
-    assert config_map.found is not None
-    assert [family.name for family in config_map.found.families] == ["DCGM_FI_DEV_SM_CLOCK"]
+    assert config_map.counters is not None
+    assert [family.name for family in config_map.counters.families] == ["DCGM_FI_DEV_SM_CLOCK"]
     for _ in range(10):
         now += config_map.poll(now)
     assert reads.count == 5
@@ -72,7 +72,7 @@ def test_a_request_that_does_not_end_is_not_sent_again() -> None:
     config_map.begin(wait_seconds=0.0)
     for now in range(100):
         config_map.poll(float(now))
-    assert (config_map.is_read, config_map.found, count) == (False, None, 1)
+    assert (config_map.is_read, config_map.counters, count) == (False, None, 1)
 
     may_end.set()
     until(lambda: config_map.is_read)

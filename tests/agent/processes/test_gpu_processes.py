@@ -63,7 +63,7 @@ def figures(*rows: Process, most: int = MOST) -> list[tuple[str, int | None, obj
             None if use.memory_bytes is None else use.memory_bytes // MIB,
             use.busy_ratio,
         )
-        for use in process_uses(sample(*rows), nobody, most=most)
+        for use in process_uses(sample(*rows), nobody, max_rows=most)
     ]
 
 

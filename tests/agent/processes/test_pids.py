@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from agent.processes.pids import MOST_NAME_CHARACTERS, ProcessOwner, missing, pod_uid, who
+from agent.processes.pids import MOST_NAME_CHARACTERS, ProcessOwner, missing, pod_uid, process_owner
 
 UID = "3f2a9c1d-0b7c-4d55-9d2e-6a1f0c9b8e77"
 SLICE = UID.replace("-", "_")
@@ -132,7 +132,7 @@ def test_a_process_is_told_by_name_and_pod(tmp_path: Path) -> None:
         folder = tmp_path / str(process.pid)
         folder.mkdir()
         (folder / "cgroup").write_text(f"0::/kubepods/pod{UID}/{ID}\n")
-        found = who(tmp_path, process.pid)
+        found = process_owner(tmp_path, process.pid)
         process.kill()
 
     assert found == ProcessOwner(name="sleep", pod_uid=UID)
@@ -142,20 +142,20 @@ def test_of_a_process_that_ended_nothing_is_told(tmp_path: Path) -> None:
     with subprocess.Popen(["true"]) as process:
         process.wait()
 
-    assert who(tmp_path, process.pid) == ProcessOwner()
+    assert process_owner(tmp_path, process.pid) == ProcessOwner()
 
 
 def test_of_a_cgroup_without_end_only_the_start_is_read(tmp_path: Path) -> None:
     (tmp_path / "7").mkdir()
     (tmp_path / "7/cgroup").write_text("x" * (1 << 20) + f"\n0::/pod{UID}/\n")
 
-    assert who(tmp_path, 7).pod_uid is None
+    assert process_owner(tmp_path, 7).pod_uid is None
 
 
 def test_a_name_is_cut_and_valid_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A process calls itself what it likes, in any bytes."""
     monkeypatch.setattr(psutil.Process, "name", lambda _: "\udcff" + "x" * 1000)
 
-    name = who(tmp_path, os.getpid()).name
+    name = process_owner(tmp_path, os.getpid()).name
 
     assert name == "?" + "x" * (MOST_NAME_CHARACTERS - 1)
