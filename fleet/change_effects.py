@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the coordinator may do next for one node's change. Values only."""
+"""Effects that the coordinator may make next for a node's change. Values only."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class FreeSlot:
     """Empty the Lease."""
 
     outcome: str
-    """For people: how the change ended."""
+    """How the change ended, for people."""
     retry_later: bool = False
     """The node was not idle, or not available: its next attempt waits."""
 

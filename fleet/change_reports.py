@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the coordinator says of its work: log lines, Events about Nodes, metrics."""
+"""Reports of the coordinator's work: log lines, Events about Nodes, metrics."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class ChangeReports:
 
     def taken(self, record: UndoRecord, number: int) -> None:
         """A node got a slot."""
-        log.info("MIG slot taken", extra=_of(record, slot=slot_name(number)))
+        log.info("MIG slot taken", extra=_fields(record, slot=slot_name(number)))
         self._event(record, "MigSlotTaken", f"The node got {slot_name(number)}.")
 
     def patched(self, change: ChangeView, effect: PatchNode) -> None:
@@ -66,65 +66,67 @@ class ChangeReports:
         record = change.record
         match effect.purpose:
             case NodeWrite.HOLD:
-                log.info("node held for MIG change", extra=_of(record, cordoned=record.cordon))
+                log.info("node held for MIG change", extra=_fields(record, cordoned=record.cordon))
             case NodeWrite.PAUSE:
-                log.info("GPU clients paused", extra=_of(record, labels=sorted(record.labels)))
+                log.info("GPU clients paused", extra=_fields(record, labels=sorted(record.labels)))
             case NodeWrite.GO:
-                log.info("MIG change allowed", extra=_of(record))
+                log.info("MIG change allowed", extra=_fields(record))
                 self._event(record, "MigChangeAllowed", "The node is cordoned and idle: go.")
             case NodeWrite.RESUME:
-                log.info("GPU clients resumed", extra=_of(record, labels=sorted(record.labels)))
+                log.info("GPU clients resumed", extra=_fields(record, labels=sorted(record.labels)))
             case NodeWrite.UNDO:
                 kept = change.node is not None and change.node.keeps_cordon
                 log.info(
                     "MIG change undone on node",
-                    extra=_of(record, why=effect.why, uncordoned=record.cordon and not kept),
+                    extra=_fields(record, why=effect.why, uncordoned=record.cordon and not kept),
                 )
                 self._event(record, "MigChangeUndone", f"All is as it was: {effect.why}.")
 
     def recorded(self, before: UndoRecord, after: UndoRecord, why: str) -> None:
         """A record was written."""
         if before.cordon and not after.cordon:
-            log.warning("cordon removed by somebody else", extra=_of(after))
+            log.warning("cordon removed by somebody else", extra=_fields(after))
         if after.restarts > before.restarts:
-            log.info("device plugin restarts", extra=_of(after, attempt=after.restarts))
+            log.info("device plugin restarts", extra=_fields(after, attempt=after.restarts))
         elif why:
-            log.debug("MIG record written", extra=_of(after, why=why))
+            log.debug("MIG record written", extra=_fields(after, why=why))
 
     def evicted(self, record: UndoRecord, pods: Collection[GpuPod]) -> None:
         """Pods of the device plugin were asked to leave."""
-        gone = sorted(f"{pod.namespace}/{pod.name}" for pod in pods)
-        log.info("device plugin evicted", extra=_of(record, pods=gone))
+        names = sorted(f"{pod.namespace}/{pod.name}" for pod in pods)
+        log.info("device plugin evicted", extra=_fields(record, pods=names))
 
     def judged(self, record: UndoRecord, plan: DrainPlan) -> None:
-        """It was judged which pods may leave."""
+        """The pods of a node were judged, whether they may leave."""
         if plan.blockers and self._logged.is_new(plan.blockers, ("blocked", record.node)):
-            blockers = [f"{it.kind} {it.owner or it.name}" for it in plan.blockers]
-            log.warning("MIG drain blocked", extra=_of(record, blockers=blockers))
+            blockers = [
+                f"{blocker.kind} {blocker.owner or blocker.name}" for blocker in plan.blockers
+            ]
+            log.warning("MIG drain blocked", extra=_fields(record, blockers=blockers))
             first = plan.blockers[0]
             note = f"None of the node's pods is evicted: {first.name}: {first.text}"
             self._event(record, "MigDrainBlocked", note, warning=True)
         elif plan.evict and not record.drain_at:
             losses = [f"{loss.owner}: {loss.text}" for loss in plan.losses]
             pods = [pod.full_name for pod in plan.evict]
-            log.info("MIG drain judged", extra=_of(record, pods=pods, losses=losses))
+            log.info("MIG drain judged", extra=_fields(record, pods=pods, losses=losses))
 
     def holder_evicted(self, record: UndoRecord, pod: DrainPod) -> None:
         """A pod that is in the way was asked to leave."""
-        log.info("pod evicted for MIG change", extra=_of(record, pod=pod.full_name))
+        log.info("pod evicted for MIG change", extra=_fields(record, pod=pod.full_name))
 
     def counted(self, record: UndoRecord, outcome: CountedEnd) -> None:
         """An end is in the memory of rollouts."""
         self._metrics.ended(outcome)
         if outcome not in FAILURES:
-            log.info("MIG change succeeded", extra=_of(record))
+            log.info("MIG change succeeded", extra=_fields(record))
             return
-        log.error("MIG change of node failed", extra=_of(record, outcome=outcome))
+        log.error("MIG change of node failed", extra=_fields(record, outcome=outcome))
         self._event(record, "MigChangeFailed", _NOTES[outcome], warning=True)
 
     def parked(self, record: UndoRecord) -> None:
         """The slot is free, and the node stays as it is."""
-        log.warning("MIG change keeps its node without a slot", extra=_of(record))
+        log.warning("MIG change keeps its node without a slot", extra=_fields(record))
 
     def freed(self, record: UndoRecord, slot: SlotLease, outcome: str) -> None:
         """A Lease was emptied."""
@@ -135,12 +137,12 @@ class ChangeReports:
         now = self._wall().timestamp()
         self._metrics.freed(record, now)
         facts = change_facts(record, now)
-        log.info("MIG slot freed", extra=_of(record, slot=slot.name, outcome=outcome, **facts))
+        log.info("MIG slot freed", extra=_fields(record, slot=slot.name, outcome=outcome, **facts))
 
     # state
 
     def shows(self, view: FleetView, decision: GateDecision, terms: FleetTerms) -> None:
-        """What the fleet looks like after a round."""
+        """Show the state of the fleet after a round."""
         stopped = {
             name: counts
             for name, counts in view.memory.rollouts.items()
@@ -149,8 +151,8 @@ class ChangeReports:
         now = self._wall().timestamp()
         oldest = self._ages.oldest(view.nodes, decision.waiting, now)
         state = self._policy()
-        found = figures(view, decision, terms, oldest=oldest, policy=state, now=now)
-        self._metrics.shows(found)
+        fleet_figures = figures(view, decision, terms, oldest=oldest, policy=state, now=now)
+        self._metrics.shows(fleet_figures)
         for name, counts in stopped.items():
             if self._logged.is_new((counts.failed, counts.in_row), ("stopped", name)):
                 fields = {"asked": counts.asked, "failed": counts.failed}
@@ -170,7 +172,7 @@ class ChangeReports:
                     self._in_use(view.nodes[name])
 
     def _in_use(self, node: MigNode) -> None:
-        """Of a node that waits for a program."""
+        """Record an Event about a node that waits for a program."""
         programs = () if node.request is None else node.request.programs
         note = f"No slot while a program that is no pod's uses what would go: {programs[0]}."
         self._about(node.name, node.uid, "MigGpuInUse", note, warning=True)
@@ -205,5 +207,5 @@ _NOTES: Final[Mapping[CountedEnd, str]] = {
 }
 
 
-def _of(record: UndoRecord, **more: Any) -> dict[str, Any]:
+def _fields(record: UndoRecord, **more: Any) -> dict[str, Any]:
     return {"node": record.node, "request": record.request, **more}

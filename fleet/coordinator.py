@@ -59,7 +59,7 @@ log = logging.getLogger(__name__)
 
 AGAIN_SECONDS: Final = 0.0
 ROUND_SECONDS: Final = 1.0
-"""Between two rounds while nothing happens; watches hasten the next."""
+"""Time between two rounds while nothing happens; watches hasten the next."""
 _LONGEST_FAILURE_SECONDS: Final = 30.0
 AFTER_A_DEFECT_SECONDS: Final = 10.0
 _EVICT_AGAIN_SECONDS: Final = 5.0
@@ -68,7 +68,7 @@ _EVICT_AGAIN_SECONDS: Final = 5.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Change:
-    """One change with the Lease that its record stands on."""
+    """A change with the Lease that its record stands on."""
 
     view: ChangeView
     slot: SlotLease | None
@@ -79,7 +79,7 @@ _ChangeKey = tuple[str, str]
 
 
 class Coordinator:
-    """One coordinator; acts while it leads. One thread."""
+    """Runs the rounds of a coordinator, which acts while it leads. One thread."""
 
     def __init__(
         self,
@@ -126,20 +126,20 @@ class Coordinator:
             return ROUND_SECONDS
         now = self._wall().timestamp()
         view = self._view()
-        made = 0
+        effects = 0
         changes = list(self._changes(view))
         for change in changes:
-            made += self._advance(change, now)
+            effects += self._advance(change, now)
         for slot in view.slots:
             if slot.damaged and not _has_grant(view, slot.holder):
-                made += self._attempt(slot.name, now, partial(self._clear, slot))
+                effects += self._attempt(slot.name, now, partial(self._clear, slot))
         view = self._view()
         decision = slot_gate.decide(view, self._terms, self._turns, now)
         for take in decision.take:
-            made += self._attempt(take.node, now, partial(self._take, view, take, now))
+            effects += self._attempt(take.node, now, partial(self._take, view, take, now))
         self._forget(view, now)
         self._reports.shows(view, decision, self._terms)
-        return AGAIN_SECONDS if made else ROUND_SECONDS
+        return AGAIN_SECONDS if effects else ROUND_SECONDS
 
     def _view(self) -> FleetView:
         leadership = self._leadership
@@ -155,7 +155,7 @@ class Coordinator:
                 continue
             recorded.add(slot.record.node)
             node = view.nodes.get(slot.record.node)
-            found = ChangeView(
+            change_view = ChangeView(
                 record=slot.record,
                 parked=slot.is_parked,
                 may_park=slot.record.rollout not in parked,
@@ -167,14 +167,14 @@ class Coordinator:
                     view.memory, slot.record.rollout, slot.record.uid, slot.record.request
                 ),
             )
-            yield _Change(view=found, slot=slot)
+            yield _Change(view=change_view, slot=slot)
         for name, node in view.nodes.items():
             if (node.grant_text is not None or node.cordoned_for) and name not in recorded:
                 record = record_of_grant(node)
-                found = ChangeView(
+                change_view = ChangeView(
                     record=record, has_lease=False, node=node, pods=view.pods.get(name, ())
                 )
-                yield _Change(view=found, slot=None)
+                yield _Change(view=change_view, slot=None)
 
     def _advance(self, change: _Change, now: float) -> bool:
         """Make the change's next effect; whether there was one."""
@@ -291,11 +291,11 @@ class Coordinator:
             whole_node=view.record.drain == DrainMode.NODE,
             now=now,
         )
-        self._judged[_key(view.record)] = JudgedDrain(at=now, plan=plan)
+        self._judged[_key(view.record)] = JudgedDrain(judged_at=now, plan=plan)
         self._reports.judged(view.record, plan)
 
     def _look(self, node: str, now: float) -> PodLook:
-        """Which pods of the node hold GPUs now."""
+        """GPU use of the node, read from the API now."""
         return look_of(self._holders(node), now)
 
     def _holders(self, node: str) -> list[GpuPod]:
@@ -333,8 +333,8 @@ class Coordinator:
             return
         view = self._view()
         is_there = any(
-            it.is_parked and it.record is not None and _key(it.record) == _key(slot.record)
-            for it in view.slots
+            other.is_parked and other.record is not None and _key(other.record) == _key(slot.record)
+            for other in view.slots
         )
         if not is_there:
             self._put(view, slot_gate.parking_number(view.slots), slot.record)
@@ -343,17 +343,17 @@ class Coordinator:
 
     def _put(self, view: FleetView, number: int, record: UndoRecord) -> None:
         """Write a record on a free Lease, which is made where there is none."""
-        there = next((it for it in view.slots if it.number == number), None)
-        if there is not None:
-            self._write_slot(there, slot_lease.taken(there, record, self._wall()))
+        lease = next((slot for slot in view.slots if slot.number == number), None)
+        if lease is not None:
+            self._write_slot(lease, slot_lease.taken(lease, record, self._wall()))
             return
         body = slot_lease.new_lease(number, record, self._wall())
         try:
-            made = self._api.create(LEASES, body, namespace=self._namespace)
+            answer = self._api.create(LEASES, body, namespace=self._namespace)
         except Conflict:
             self._read_slot(number)
             raise
-        self._cache.slot(made)
+        self._cache.slot(answer)
 
     def _write_slot(self, slot: SlotLease, patch: Object) -> None:
         try:
@@ -370,7 +370,7 @@ class Coordinator:
         except NotFound:
             self._cache.slot_gone(number)
 
-    # what is only remembered here
+    # memory of this coordinator alone
 
     def _turn_ended(self, record: UndoRecord, now: float, rest: float = 0.0) -> None:
         """The node has no slot any more, and gets none for ``rest`` seconds at least."""
@@ -386,12 +386,12 @@ class Coordinator:
                 self._leadership.remember(memory)
             except ApiError as error:
                 log.info("rollouts not forgotten", extra={"why": str(error)})
-        self._evict_at = {uid: at for uid, at in self._evict_at.items() if now < at}
+        self._evict_at = {uid: due for uid, due in self._evict_at.items() if now < due}
         self._turns.forget_all_but(self._cache.has_node)
 
 
 def _key(record: UndoRecord) -> _ChangeKey:
-    """Of one change. Its request's id alone is the agent's word: two nodes may have the same."""
+    """Key of a change. The request's id alone is the agent's word: two nodes may have the same."""
     return record.uid, record.request
 
 

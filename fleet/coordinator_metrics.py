@@ -113,16 +113,16 @@ class CoordinatorMetrics:
         self._leads.set(0)
         self._show(FleetFigures())
 
-    def shows_unlisted(self, found: Collection[UnlistedDevices]) -> None:
+    def shows_unlisted(self, unlisted: Collection[UnlistedDevices]) -> None:
         """Set the gauge of nodes whose device plugin lists too few devices."""
-        hopeless = sum(one.is_hopeless for one in found)
-        self._unlisted.labels("restarts").set(len(found) - hopeless)
+        hopeless = sum(node.is_hopeless for node in unlisted)
+        self._unlisted.labels("restarts").set(len(unlisted) - hopeless)
         self._unlisted.labels("restarted").set(hopeless)
 
-    def shows_startup(self, found: Collection[StartupNode]) -> None:
+    def shows_startup(self, tainted: Collection[StartupNode]) -> None:
         """Set the gauges of Nodes that have the startup taint."""
         for wait in StartupWait:
-            ages = [one.seconds for one in found if one.wait is wait]
+            ages = [node.seconds for node in tainted if node.wait is wait]
             self._startup.labels(wait).set(len(ages))
             self._oldest_startup.labels(wait).set(max(ages, default=0.0))
 
@@ -179,8 +179,8 @@ class _NowCollector(Collector):
             "For how long a node in change, or one that is held, has been at its present step.",
             labels=["node", "slot", "step"],
         )
-        for one in figures.steps:
-            steps.add_metric([one.node, one.slot, one.step], one.seconds)
+        for step in figures.steps:
+            steps.add_metric([step.node, step.slot, step.step], step.seconds)
         yield steps
         policy = GaugeMetricFamily(
             f"{_PREFIX}_policy_info",

@@ -192,7 +192,7 @@ class CoordinatorSettings:
 
     @property
     def terms(self) -> FleetTerms:
-        """On which terms nodes are changed."""
+        """Settings of rollouts."""
         return FleetTerms(
             slots=self.slots,
             drain=self.drain,
@@ -214,7 +214,7 @@ class CoordinatorSettings:
 
     @property
     def pod_terms(self) -> PodTerms:
-        """Which pods count."""
+        """Resources and labels by which pods count."""
         return PodTerms(resources=self.gpu_resources, plugins=self.device_plugins)
 
 

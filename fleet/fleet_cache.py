@@ -24,7 +24,7 @@ _PodName = tuple[str, str]
 
 
 class FleetSource(StrEnum):
-    """What is watched."""
+    """Kinds of objects that are watched."""
 
     NODES = "nodes"
     PODS = "pods"
@@ -68,18 +68,18 @@ class FleetCache:
 
         A kubelet's heartbeat does not: it changes the resourceVersion alone.
         """
-        found = mig_node.node_of(seen, self.terms.resources)
+        node = mig_node.node_of(seen, self.terms.resources)
         with self._lock:
-            before = self._nodes.get(found.name)
-            if not self._node_versions.take(found.name, seen["metadata"]):
+            before = self._nodes.get(node.name)
+            if not self._node_versions.take(node.name, seen["metadata"]):
                 return False
-            self._nodes[found.name] = found
-            if found.counts:
-                self._counting.add(found.name)
+            self._nodes[node.name] = node
+            if node.counts:
+                self._counting.add(node.name)
             else:
-                self._counting.discard(found.name)
-        counted = found.counts or (before is not None and before.counts)
-        return counted and (before is None or replace(before, version=found.version) != found)
+                self._counting.discard(node.name)
+        counted = node.counts or (before is not None and before.counts)
+        return counted and (before is None or replace(before, version=node.version) != node)
 
     def node_gone(self, name: str) -> None:
         """There is no Node of this name."""
@@ -95,14 +95,14 @@ class FleetCache:
 
     def pod(self, seen: Object) -> bool:
         """Take a pod that is bound to a node; whether it is other than before."""
-        found = gpu_pod.pod_of(seen, self.terms)
-        name = (found.namespace, found.name)
+        pod = gpu_pod.pod_of(seen, self.terms)
+        name = (pod.namespace, pod.name)
         with self._lock:
             before = self._drop_pod(name)
-            if found.node and (found.holds or found.is_plugin):
-                self._pods[name] = found
-                self._by_node[found.node].add(name)
-                return found != before
+            if pod.node and (pod.holds or pod.is_plugin):
+                self._pods[name] = pod
+                self._by_node[pod.node].add(name)
+                return pod != before
             return before is not None
 
     def pod_gone(self, namespace: str, name: str) -> None:
@@ -112,10 +112,10 @@ class FleetCache:
 
     def slot(self, seen: Object) -> None:
         """Take a slot's Lease, from a watch or from an answer."""
-        found = slot_lease.slot_of(seen)
+        slot = slot_lease.slot_of(seen)
         with self._lock:
-            if self._slot_versions.take(found.number, seen["metadata"]):
-                self._slots[found.number] = found
+            if self._slot_versions.take(slot.number, seen["metadata"]):
+                self._slots[slot.number] = slot
 
     def slot_gone(self, number: int) -> None:
         """There is no Lease of this slot."""
@@ -124,14 +124,16 @@ class FleetCache:
             self._slot_versions.drop(number)
 
     def view(self, memory: RolloutMemory, *, is_paused: bool) -> FleetView:
-        """All of it now: nodes that have to do with MIG changes, by themselves or by a record."""
+        """The cluster now, with the nodes that MIG changes concern or that a record names."""
         with self._lock:
             recorded = {slot.record.node for slot in self._slots.values() if slot.record}
             names = self._counting | (recorded & self._nodes.keys())
             return FleetView(
                 nodes={name: self._nodes[name] for name in names},
                 pods={
-                    name: tuple(self._pods[it] for it in sorted(self._by_node.get(name, ())))
+                    name: tuple(
+                        self._pods[pod_name] for pod_name in sorted(self._by_node.get(name, ()))
+                    )
                     for name in names
                 },
                 slots=tuple(self._slots[number] for number in sorted(self._slots)),

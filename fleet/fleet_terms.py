@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The terms on which nodes are changed: how many, when, for how long. Pure."""
+"""Settings of rollouts: how many nodes are changed at once, when, for how long. Pure."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ class Window:
 
     def is_open(self, now: float) -> bool:
         """Whether a change may begin at this second since 1970."""
-        at = datetime.fromtimestamp(now, UTC)
-        minute, today = at.hour * 60 + at.minute, at.weekday()
+        moment = datetime.fromtimestamp(now, UTC)
+        minute, today = moment.hour * 60 + moment.minute, moment.weekday()
         if self.closes > self.opens:
             return today in self.days and self.opens <= minute < self.closes
         yesterday = (today - 1) % 7
@@ -54,7 +54,7 @@ def _window(text: str) -> Window:
     first = _DAYS.index(match[1]) if match[1] else 0
     last = _DAYS.index(match[2]) if match[2] else first if match[1] else 6
     span = (last - first) % 7 + 1
-    opens, closes = (int(match[at]) * 60 + int(match[at + 1]) for at in (3, 5))
+    opens, closes = (int(match[group]) * 60 + int(match[group + 1]) for group in (3, 5))
     if int(match[4]) > 59 or int(match[6]) > 59 or opens >= _DAY_MINUTES or closes > _DAY_MINUTES:
         raise ValueError(text)
     days = frozenset((first + after) % 7 for after in range(span))
@@ -80,50 +80,49 @@ WINDOWS = SettingKind(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetTerms:
-    """On which terms nodes are changed. Times are seconds."""
+    """Settings of rollouts. Times are seconds."""
 
     slots: int = 1
     """Nodes in change at once; 0: none begins."""
     drain: DrainMode = DrainMode.WAIT
-    """Where the Node has no annotation of its own."""
+    """How pods leave where the Node has no annotation of its own."""
     evictions: DrainTerms = field(default_factory=DrainTerms)
-    """Which pods may be evicted, and how long all of them may take to leave."""
+    """Rules for evictions, and how long all pods may take to leave."""
     canary_seconds: float = 600.0
-    """From a rollout's first success to its second node."""
+    """Time from a rollout's first success to its second node."""
     failures_in_row: int = 2
     """Nodes: a rollout with so many stops for :attr:`row_seconds`."""
     failures_in_all: int = 3
     """Nodes: a rollout with so many stops until a person resumes it."""
     row_seconds: float = 120.0
-    """It doubles with each further node that fails in the row."""
+    """How long such a rollout stops; doubled with each further node that fails in the row."""
     most_away: int = 5
     """A rollout stops while more of its nodes are not available."""
     windows: tuple[Window, ...] = ()
-    """Empty: at any time."""
+    """Times at which changes may begin; empty: at any time."""
     settle_seconds: float = 5.0
-    """From the cordon to the second look: pods that a scheduler was binding show up meanwhile."""
+    """Time from the cordon to the second look: pods that are being bound show up meanwhile."""
     most_cordoned: int = 0
     """Nodes that may wait behind a cordon for their pods."""
     cordoned_seconds: float = 86400.0
-    """For how long; then all is undone, and the node stays as it is for as long again."""
+    """How long such a node waits; then all is undone, and it stays as it is for as long again."""
     hold_seconds: float = 120.0
     """How long a cordoned node waits to be idle again, and for go; then all is undone."""
     end_seconds: float = 900.0
-    """From go to the request's end; then the change counts as failed, and the node stays as it is.
-    """
+    """Time from go to the request's end; then the change counts as failed, and the node stays."""
     register_seconds: float = 60.0
-    """From a restart of the device plugin to what it is to offer."""
+    """Time from a restart of the device plugin to what it is to offer."""
     restarts: int = 3
     called_off_seconds: float = 3600.0
-    """From a change that a person called off to the node's next."""
+    """Time from a change that a person called off to the node's next."""
     retry_seconds: float = 60.0
-    """From an undone attempt to the node's next; it doubles up to an hour."""
+    """Time from an undone attempt to the node's next; it doubles up to an hour."""
     long_wait_seconds: float = 86400.0
     """A node that waits longer for its change raises an alert; nothing else comes of it."""
 
     @property
     def slot_seconds(self) -> float:
-        """From go until the slot is free for others, whatever becomes of the change."""
+        """Time from go until the slot is free for others, whatever becomes of the change."""
         return self.end_seconds / 3
 
 
@@ -133,5 +132,5 @@ it. Source: NVIDIA mig-parted, cmd/nvidia-mig-manager."""
 GUARD: Final = "true"
 """Value of the autoscalers' annotations that keep a node."""
 LOOK_SECONDS: Final = 10.0
-"""A look at a node's pods is acted upon for so long."""
+"""GPU use of a node that was read longer ago is not acted upon."""
 LONGEST_RETRY_SECONDS: Final = 3600.0

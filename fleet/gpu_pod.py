@@ -20,7 +20,7 @@ _ENDED = ("Succeeded", "Failed")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodTerms:
-    """Which pods count."""
+    """Resources and labels by which pods count."""
 
     resources: tuple[str, ...]
     """Names of GPU resources, and how such names begin."""
@@ -30,14 +30,14 @@ class PodTerms:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuPod:
-    """One pod that is bound to a node."""
+    """A pod that is bound to a node."""
 
     namespace: str
     name: str
     uid: str
     node: str
     key: str
-    """As in an agent's request."""
+    """Key of the pod in an agent's request."""
     holds: bool
     """It asks for a GPU resource, and has not ended."""
     is_placed: bool = True
@@ -71,7 +71,10 @@ def pod_of(seen: Object, terms: PodTerms) -> GpuPod:
         holds=not ended and asks_gpus(spec, terms.resources),
         is_placed=is_placed(seen),
         is_plugin=is_plugin,
-        is_ready=any(it.get("type") == "Ready" and it.get("status") == "True" for it in conditions),
+        is_ready=any(
+            condition.get("type") == "Ready" and condition.get("status") == "True"
+            for condition in conditions
+        ),
         is_leaving=bool(meta.get("deletionTimestamp")),
         started_at=_started_at(status) if is_plugin else None,
     )
@@ -88,12 +91,12 @@ def is_placed(pod: Object) -> bool:
 
 
 def _started_at(status: Mapping[str, Any]) -> float | None:
-    found = []
+    starts = []
     for container in status.get("containerStatuses") or ():
         running = (container.get("state") or {}).get("running") or {}
         with contextlib.suppress(ValueError):
-            found.append(datetime.fromisoformat(str(running.get("startedAt"))).timestamp())
-    return min(found, default=None)
+            starts.append(datetime.fromisoformat(str(running.get("startedAt"))).timestamp())
+    return min(starts, default=None)
 
 
 def _is_plugin(pod: Object, selectors: Iterable[Selector]) -> bool:

@@ -35,12 +35,12 @@ RENEW_SECONDS: Final = 10.0
 SURE_SECONDS: Final = 20.0
 """How long a renewal gives the right to act; the rest is for requests on their way."""
 CHECK_SECONDS: Final = 5.0
-"""Between two reads of a Lease that another coordinator holds."""
+"""Time between two reads of a Lease that another coordinator holds."""
 _NEVER: Final = float("-inf")
 
 
 class Leadership:
-    """One coordinator's side of the Lease. Any thread may call anything."""
+    """Holds the coordinators' Lease, or waits for it. Any thread may call anything."""
 
     def __init__(
         self,
@@ -71,9 +71,9 @@ class Leadership:
         self._sure_until = _NEVER
         self._logged = LogOnce()
         self.memory = rollout_memory.EMPTY
-        """As it stands on the Lease; a damaged one is empty."""
+        """Memory of rollouts on the Lease; empty where that is damaged."""
         self.is_paused = False
-        """An admin's ``gpuscape.io/mig-paused`` stands on the Lease."""
+        """Whether an admin's ``gpuscape.io/mig-paused`` stands on the Lease."""
 
     @property
     def leads(self) -> bool:
@@ -146,8 +146,8 @@ class Leadership:
                     at=self._wall(),
                 )
                 asked_at = self._clock()
-                made = self._api.create(LEASES, body, namespace=self._namespace)
-                self._written(made, asked_at)
+                created = self._api.create(LEASES, body, namespace=self._namespace)
+                self._written(created, asked_at)
             case LeaseStep.TAKE_OVER if lease is not None:
                 patch = leases.takeover(
                     lease,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One node's change, from its slot to the undoing: what is to be done next. Pure.
+"""The life of a node's change, from its slot to the undoing: decides the next effect. Pure.
 
 Everything follows from what stands in the cluster: the Node, its pods, and the record on the
 slot's Lease. So it does not matter which coordinator asks, nor after how many effects the last
@@ -65,16 +65,16 @@ _UNTOUCHED: Final = (RequestEnd.REFUSED, RequestEnd.CANCELLED, RequestEnd.EXPIRE
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgedDrain:
-    """Which pods leave, as judged at one moment by what the API server said then."""
+    """Pods that leave, as judged at one moment by the API server's answers."""
 
-    at: float
+    judged_at: float
     """Seconds since 1970, before the reads began."""
     plan: DrainPlan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangeView:
-    """One change, and what is known of its node."""
+    """A change, and what is known of its node."""
 
     record: UndoRecord
     has_lease: bool = True
@@ -84,9 +84,9 @@ class ChangeView:
     may_park: bool = True
     """No other change of the rollout waits so without a failure that was counted."""
     node: MigNode | None
-    """None: there is none of this name."""
+    """The Node; None where there is none of this name."""
     pods: Collection[GpuPod] = ()
-    """Of the node, as watched."""
+    """Pods of the node, as watched."""
     look: PodLook | None = None
     judged: JudgedDrain | None = None
     is_counted: bool = False
@@ -208,7 +208,7 @@ def _holding(view: ChangeView, node: MigNode, terms: FleetTerms, now: float) -> 
     drain = _drain(view)
     if drain is DrainMode.CORDON and not is_idle_by(request, view.pods):
         return None  # for hours: the pods are read anew once the watch shows no more of them
-    if look is None or now - look.at > LOOK_SECONDS or look.at < record.held_at:
+    if look is None or now - look.read_at > LOOK_SECONDS or look.read_at < record.held_at:
         return LookAtPods(node=node.name)
     if drain.evicts:
         return _draining(view, node, request, look, terms, now)
@@ -245,7 +245,7 @@ def _draining(
 
 def _fresh(judged: JudgedDrain | None, since: float, now: float) -> JudgedDrain | None:
     """The judgement, if it is of after ``since`` and not old."""
-    if judged is None or judged.at < since or now - judged.at > LOOK_SECONDS:
+    if judged is None or judged.judged_at < since or now - judged.judged_at > LOOK_SECONDS:
         return None
     return judged
 
@@ -259,7 +259,7 @@ def _blocked(plan: DrainPlan) -> str:
 
 
 def _leave(view: ChangeView, node: MigNode, now: float) -> ChangeEffect:
-    """Nobody is in the way: pause what keeps GPUs open, then go."""
+    """Pause what keeps GPUs open, then go: nobody is in the way."""
     record = view.record
     if has_to_pause(node, record):
         return PatchNode(
@@ -280,7 +280,7 @@ def _ended(
 ) -> ChangeEffect:
     record = view.record
     if end == RequestEnd.HELD:
-        # the record's own end stays empty: another end may be told later
+        # the record's own end stays empty: another end may be shown later
         if view.parked or not view.has_lease:
             return _count(view, CountedEnd.HELD)
         return _count(view, CountedEnd.HELD) or ParkRecord()
@@ -310,7 +310,7 @@ def _registering(
         return WriteRecord(record=_restarted(record, plugins, now))
     if going := tuple(pod for pod in leaving if not pod.is_leaving):
         return EvictPods(pods=going)
-    wanted = {RequestEnd.APPLIED: record.offers, RequestEnd.PREVIOUS: record.had}.get(
+    expected = {RequestEnd.APPLIED: record.offers, RequestEnd.PREVIOUS: record.had}.get(
         RequestEnd(end) if end in _TOUCHED else RequestEnd.CANCELLED, {}
     )
     waited = passed(record.restarted_at, now)
@@ -319,8 +319,8 @@ def _registering(
         if record.replaced
         else waited >= min(terms.settle_seconds, terms.register_seconds)
     )
-    if is_back and (not wanted or dict(node.offers) == wanted):
-        is_shown = bool(wanted) and wanted != record.had
+    if is_back and (not expected or dict(node.offers) == expected):
+        is_shown = bool(expected) and expected != record.had
         outcome = CountedEnd.APPLIED if end == RequestEnd.APPLIED else None
         return (outcome and _count(view, outcome, is_shown=is_shown)) or _undo(view, node, end)
     if waited <= terms.register_seconds:
@@ -343,7 +343,7 @@ def _count(view: ChangeView, outcome: CountedEnd, *, is_shown: bool = False) -> 
         return None
     if not view.is_counted:
         end = NodeEnd(
-            asked=view.record.rollout,
+            rollout=view.record.rollout,
             uid=view.record.uid,
             request=view.record.request,
             outcome=outcome,
@@ -369,10 +369,10 @@ def _undo(view: ChangeView, node: MigNode, why: str, *, retry_later: bool = Fals
 def _drain(view: ChangeView) -> DrainMode:
     """How pods leave: where a layout is brought back, they are waited for in any case."""
     request = None if view.node is None else view.node.request
-    said = view.record.drain
-    if not said or said not in tuple(DrainMode) or (request is not None and request.drift):
+    mode = view.record.drain
+    if not mode or mode not in tuple(DrainMode) or (request is not None and request.drift):
         return DrainMode.WAIT
-    return DrainMode(said)
+    return DrainMode(mode)
 
 
 def _most_held(view: ChangeView, terms: FleetTerms) -> float:

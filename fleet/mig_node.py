@@ -40,11 +40,11 @@ class Away(StrEnum):
 
     NOT_READY = "not-ready"
     CORDONED = "cordoned"
-    """By somebody else."""
+    """Cordoned by somebody else."""
     DRIVER_UPGRADE = "driver-upgrade"
     REBOOT = "reboot"
     REMOVAL = "removal"
-    """It is deleted, or an autoscaler removes it."""
+    """The Node is deleted, or an autoscaler removes it."""
 
 
 class DrainMode(StrEnum):
@@ -52,43 +52,43 @@ class DrainMode(StrEnum):
 
     WAIT = "wait"
     CORDON = "cordon"
-    """They are waited for behind a cordon, so that no new ones come."""
+    """The pods are waited for behind a cordon, so that no new ones come."""
     EVICT = "evict"
     NODE = "node"
 
     @property
     def evicts(self) -> bool:
-        """Pods are asked to leave."""
+        """Whether pods are asked to leave."""
         return self in (DrainMode.EVICT, DrainMode.NODE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MigNode:
-    """What counts here of one Node, as one resourceVersion of it."""
+    """A Node's values that MIG changes depend on, at one resourceVersion."""
 
     name: str
     uid: str
     version: str
     """Its resourceVersion."""
     away: Away | None = None
-    """Reasons of others; a cordon is not one of them."""
+    """Why the node is not available, by others; a cordon does not count."""
     unschedulable: bool = False
     keeps_cordon: bool = False
-    """An admin's ``gpuscape.io/keep-cordoned`` stands there."""
+    """Whether an admin's ``gpuscape.io/keep-cordoned`` stands there."""
     drain: str = ""
     """The annotation as it is; empty: none."""
     rollout: str = ""
-    """What its admin asks for, by the admin's own keys: equal on all nodes that are asked for the
-    same; empty: nobody asks for a layout."""
+    """The layout that its admin asks for, by the admin's own keys: equal on all nodes with the same
+    request; empty: nobody asks for a layout."""
     wish: str = ""
-    """Digest of the same, as the agent's status has it once it has judged that."""
+    """Digest of that layout's request, as the agent's status has it once that is judged."""
     request: MigRequestAnnotation | None = None
     status: MigStatusAnnotation | None = None
     status_damaged: bool = False
     """There is a status, and it cannot be read."""
     grant: MigGrantAnnotation | None = None
     grant_text: str | None = None
-    """None: no grant, not even a damaged one."""
+    """Text of the grant; None where there is none, not even a damaged one."""
     cordoned_for: str = ""
     """Id of the request for which we cordoned it, by our own mark; empty: there is none."""
     guards: tuple[str | None, ...] = (None,) * len(names.SCALE_DOWN_GUARDS)
@@ -98,14 +98,14 @@ class MigNode:
     offers: tuple[tuple[str, int], ...] = ()
     """Allocatable GPU resources that are not 0, sorted."""
     lists: tuple[tuple[str, int], ...] = ()
-    """The same of all that the device plugin lists, also what it takes for unhealthy."""
+    """GPU resources in the Node's capacity: all that the plugin lists, unhealthy ones too."""
 
     @property
     def counts(self) -> bool:
         """Whether it has, or had, anything to do with MIG changes."""
         texts = (self.request, self.status, self.grant_text)
         marks = (self.status_damaged, bool(self.cordoned_for))
-        return any(marks) or any(each is not None for each in texts)
+        return any(marks) or any(text is not None for text in texts)
 
     @property
     def is_judged(self) -> bool:
@@ -122,7 +122,7 @@ def node_of(seen: Object, resources: tuple[str, ...]) -> MigNode:
     labels, notes = meta.get("labels") or {}, meta.get("annotations") or {}
     status = mig_status_annotation.FORMAT.readable(notes.get(keys.MIG_STATUS))
     amounts = seen.get("status") or {}
-    asked = _asked(labels, notes)
+    source, text = _requested_layout(labels, notes)
     return MigNode(
         name=meta["name"],
         uid=meta["uid"],
@@ -131,8 +131,8 @@ def node_of(seen: Object, resources: tuple[str, ...]) -> MigNode:
         unschedulable=bool(spec.get("unschedulable")),
         keeps_cordon=keys.KEEP_CORDONED in notes,
         drain=notes.get(keys.DRAIN, ""),
-        rollout=_rollout(*asked),
-        wish=wish_digest(*asked) if asked[1] else "",
+        rollout=_rollout(source, text),
+        wish=wish_digest(source, text) if text else "",
         request=mig_request_annotation.FORMAT.readable(notes.get(keys.MIG_REQUEST)),
         status=status,
         status_damaged=status is None and keys.MIG_STATUS in notes,
@@ -146,8 +146,13 @@ def node_of(seen: Object, resources: tuple[str, ...]) -> MigNode:
     )
 
 
-def _asked(labels: Mapping[str, str], notes: Mapping[str, str]) -> tuple[RequestSource, str]:
-    """Which layout the admin asks for, and where; empty: none. No agent may write these keys."""
+def _requested_layout(
+    labels: Mapping[str, str], notes: Mapping[str, str]
+) -> tuple[RequestSource, str]:
+    """Source and text of the layout that the admin asks for; no text: none.
+
+    No agent may write these keys.
+    """
     if keys.MIG_LAYOUT in notes:
         return RequestSource.ANNOTATION, notes[keys.MIG_LAYOUT]
     is_anothers = labels.get(keys.MIG_ADOPT) == _NEVER
@@ -155,7 +160,7 @@ def _asked(labels: Mapping[str, str], notes: Mapping[str, str]) -> tuple[Request
 
 
 def _rollout(source: RequestSource, text: str) -> str:
-    """One name for each text, which fits into a record."""
+    """Name of the rollout of this layout, which fits into a record."""
     if len(text) > _MOST_TEXT:
         text = f"{text[:_MOST_TEXT]}… {hashlib.sha256(text.encode()).hexdigest()[:16]}"
     return f"{source}:{text}" if text else ""
@@ -177,10 +182,13 @@ def _away(node: Object) -> Away | None:
 
 def _deploy(labels: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
     return tuple(
-        sorted(each for each in labels.items() if re.fullmatch(names.DEPLOY_LABELS, each[0]))
+        sorted(label for label in labels.items() if re.fullmatch(names.DEPLOY_LABELS, label[0]))
     )
 
 
 def _is_ready(node: Object) -> bool:
     conditions: list[Mapping[str, Any]] = (node.get("status") or {}).get("conditions") or []
-    return any(it.get("type") == "Ready" and it.get("status") == "True" for it in conditions)
+    return any(
+        condition.get("type") == "Ready" and condition.get("status") == "True"
+        for condition in conditions
+    )

@@ -30,7 +30,7 @@ _NO_REQUEST: Final = "0" * 16
 
 
 def new_record(node: MigNode, request: MigRequestAnnotation, drain: str, now: float) -> UndoRecord:
-    """What has to be undone if this node is held for this request: values as they are now."""
+    """Record of what is undone if this node is cordoned for this request: its values now."""
     labels = {
         label: value
         for label, value in node.deploy
@@ -58,7 +58,7 @@ def _added(grant: MigGrantAnnotation) -> dict[str, str | None]:
 
 
 def record_of_grant(node: MigNode) -> UndoRecord:
-    """What a Node says without a record: whose the cordon is, which guards there were not before.
+    """Record by the Node's grant alone: whose the cordon is, which guards there were not before.
 
     The guards are known by the grant alone. Where that is missing or cannot be read, the cordon's
     mark has the request; without a mark it is for no request, so that it goes.

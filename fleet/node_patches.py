@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the coordinator writes on Nodes, and how it takes each of it back. Pure.
+"""Patches that the coordinator writes on Nodes, and those that take them back. Pure.
 
 Each patch is for the Node at the resourceVersion at which it was seen. A value is restored only
 where it is still the one that we wrote, and the cordon goes only together with our mark of it:
@@ -20,7 +20,7 @@ from fleet.undo_record import UndoRecord
 
 
 def hold(node: MigNode, record: UndoRecord) -> Mapping[str, Any]:
-    """Cordon with its mark, grant and the autoscalers' guards in one."""
+    """Patch with the cordon and its mark, the grant and the autoscalers' guards."""
     guards = dict.fromkeys(record.guards, GUARD)
     notes = {keys.MIG_GRANT: _grant(record, GrantPhase.HOLD), **guards}
     if record.cordon:
@@ -30,28 +30,34 @@ def hold(node: MigNode, record: UndoRecord) -> Mapping[str, Any]:
 
 
 def go(node: MigNode, record: UndoRecord) -> Mapping[str, Any]:
-    """The agent may change GPUs."""
+    """Patch that lets the agent change GPUs."""
     return _patch(node, annotations={keys.MIG_GRANT: _grant(record, GrantPhase.GO)})
 
 
 def paused(node: MigNode, record: UndoRecord) -> Mapping[str, Any]:
-    """Labels of the GPU operator that are still as the record has them: paused."""
+    """Patch that pauses labels of the GPU operator which are still as the record has them."""
     present = dict(node.deploy)
     return _patch(
-        node, labels={it: PAUSED for it, was in record.labels.items() if present.get(it) == was}
+        node,
+        labels={
+            label: PAUSED for label, value in record.labels.items() if present.get(label) == value
+        },
     )
 
 
 def resumed(node: MigNode, record: UndoRecord) -> Mapping[str, Any]:
-    """Labels of the GPU operator that are still paused: as they were."""
+    """Patch that puts back labels of the GPU operator which are still paused."""
     present = dict(node.deploy)
     return _patch(
-        node, labels={it: was for it, was in record.labels.items() if present.get(it) == PAUSED}
+        node,
+        labels={
+            label: value for label, value in record.labels.items() if present.get(label) == PAUSED
+        },
     )
 
 
 def undone(node: MigNode, record: UndoRecord) -> Mapping[str, Any]:
-    """All that is still as we left it back to what it was; empty where nothing is."""
+    """Patch that puts back all that is still as we left it; empty where nothing is."""
     is_ours = node.grant_text is not None and (
         node.grant is None or node.grant.request == record.request
     )
@@ -88,12 +94,12 @@ def _has_our_guards(node: MigNode, record: UndoRecord) -> bool:
 
     The guards are written together; nobody else sets both between the record and the hold.
     """
-    others = [was for was in record.guards.values() if was != GUARD]
-    return bool(others) and all(value == GUARD for value in node.guards)
+    former_values = [value for value in record.guards.values() if value != GUARD]
+    return bool(former_values) and all(value == GUARD for value in node.guards)
 
 
 def _grant(record: UndoRecord, phase: GrantPhase) -> str:
-    """With what a coordinator needs that finds the Node without its record."""
+    """Text of the grant, with what a coordinator needs that finds the Node without its record."""
     absent = (
         number
         for number, guard in enumerate(names.SCALE_DOWN_GUARDS)

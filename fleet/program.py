@@ -41,7 +41,8 @@ _STUCK_SECONDS: Final = 300.0
 """A round or a beat that takes so long does not end any more: requests have shorter deadlines."""
 _LEAST_PAUSE_SECONDS: Final = 0.05
 _PAUSE_RATIO: Final = 4.0
-"""Of a step's own time: a fleet whose every pod changes must not keep a core busy."""
+"""Pause in lengths of the step before it: a fleet whose every pod changes must not keep a core
+busy."""
 _LONGEST_PAUSE_SECONDS: Final = 1.0
 _FLUSH_SECONDS: Final = 1.0
 _STOP_SECONDS: Final = 1.0
@@ -133,7 +134,7 @@ def _start(
         leadership,
         terms=settings.terms,
         events=events,
-        shows=lambda found: metrics.shows_unlisted(found.values()),
+        shows=lambda unlisted: metrics.shows_unlisted(unlisted.values()),
     )
     coordinator = Coordinator(
         client,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How the changes of each rollout ended so far: what canary and circuit breaker go by. Pure.
+"""Ends of the changes of each rollout so far, by which canary and circuit breaker decide. Pure.
 
 Nodes are counted, not changes: an agent that reports one end after the other moves the count of
 failed nodes by one at most, and its reports about another node's request count for nothing. A
@@ -28,7 +28,8 @@ VERSION: Final = 1
 MOST_ROLLOUTS: Final = 32
 REMEMBERED_REQUESTS: Final = 8
 REMEMBERED_NODES: Final = 8
-"""Of each kind and rollout; one that failed before so many others may count twice."""
+"""Nodes that a rollout remembers of each kind; one that failed before so many others may count
+twice."""
 _MOST_ASKED: Final = 32
 _DIGITS: Final = 8
 FORGET_SECONDS: Final = 3600
@@ -64,23 +65,23 @@ class RolloutCounts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     """The counted ends of one rollout. Each node counts once, by its newest end."""
 
     asked: Text
-    """For people."""
+    """Beginning of the requested layout, for people."""
     applied: int = 0
     """Changes, for people."""
     failed: int = 0
     """Nodes."""
     in_row: int = 0
-    """Of them the last ones, since a success of another node."""
+    """Nodes that failed in a row, since a success of another node."""
     failed_at: int = 0
-    """When the last of them was counted."""
+    """When the last failure was counted."""
     proven_at: int = 0
     """When the layout was proven; 0: it is not."""
     at: int = 0
-    """When it was last counted, or taken part in."""
+    """Time when an end of the rollout was last counted."""
     ends: Digests = ""
     """Requests that were counted last, each with its node, so that none counts twice."""
     failed_nodes: Digests = ""
-    """In the order in which they failed."""
+    """Failed nodes, in the order in which they failed."""
     reset_by: Digests = ""
     """Nodes whose success has ended a row: none does so twice."""
     reported_by: Digests = ""
@@ -97,9 +98,9 @@ class RolloutMemory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 EMPTY: Final = RolloutMemory(v=1)
 
 
-def rollout_id(asked: str) -> str:
-    """A short name of what nodes are asked for."""
-    return _digest(asked, 12)
+def rollout_id(rollout: str) -> str:
+    """A short name of a rollout."""
+    return _digest(rollout, 12)
 
 
 def node_digest(uid: str) -> str:
@@ -112,9 +113,9 @@ def has_failed(counts: RolloutCounts, uid: str) -> bool:
     return node_digest(uid) in _split(counts.failed_nodes)
 
 
-def is_counted(memory: RolloutMemory, asked: str, uid: str, request: str) -> bool:
+def is_counted(memory: RolloutMemory, rollout: str, uid: str, request: str) -> bool:
     """Whether the end of a node's request is in there; another node's of the same id is not."""
-    counts = memory.rollouts.get(rollout_id(asked))
+    counts = memory.rollouts.get(rollout_id(rollout))
     return counts is not None and _node_request(uid, request) in _split(counts.ends)
 
 
@@ -129,10 +130,10 @@ def is_full(memory: RolloutMemory) -> bool:
 class NodeEnd:
     """How one node's change ended."""
 
-    asked: str
-    """The rollout, as :attr:`fleet.mig_node.MigNode.rollout`."""
+    rollout: str
+    """Name of the rollout, as :attr:`fleet.mig_node.MigNode.rollout`."""
     uid: str
-    """Of the Node."""
+    """UID of the Node."""
     request: str
     outcome: CountedEnd
     is_shown: bool = False
@@ -141,20 +142,22 @@ class NodeEnd:
 
 def counted(memory: RolloutMemory, end: NodeEnd, now: int) -> RolloutMemory:
     """The memory with one more end; unchanged where it is in there, or is one that never counts."""
-    name = rollout_id(end.asked)
-    asked = "".join(it if it.isprintable() else " " for it in end.asked[:_MOST_ASKED])
-    before = memory.rollouts.get(name, RolloutCounts(asked=asked))
+    name = rollout_id(end.rollout)
+    text = "".join(
+        character if character.isprintable() else " " for character in end.rollout[:_MOST_ASKED]
+    )
+    before = memory.rollouts.get(name, RolloutCounts(asked=text))
     never = (CountedEnd.UNTOUCHED, CountedEnd.GONE)
-    if end.outcome in never or is_counted(memory, end.asked, end.uid, end.request):
+    if end.outcome in never or is_counted(memory, end.rollout, end.uid, end.request):
         return memory
     failed = end.outcome in FAILURES
     after = _failed(before, end, now) if failed else _succeeded(before, end, now)
     ends = _with(before.ends, _node_request(end.uid, end.request), REMEMBERED_REQUESTS)
     after = msgspec.structs.replace(after, at=now, ends=ends)
-    kept = {it: counts for it, counts in memory.rollouts.items() if it != name}
+    kept = {key: counts for key, counts in memory.rollouts.items() if key != name}
     while len(kept) >= MOST_ROLLOUTS:
         # a rollout that was stopped goes on once it is forgotten: the least failed goes first
-        del kept[min(kept, key=lambda it: (kept[it].failed, kept[it].at))]
+        del kept[min(kept, key=lambda key: (kept[key].failed, kept[key].at))]
     return RolloutMemory(v=1, rollouts=kept | {name: after})
 
 
@@ -172,7 +175,7 @@ def _failed(before: RolloutCounts, end: NodeEnd, now: int) -> RolloutCounts:
 
 
 def _succeeded(before: RolloutCounts, end: NodeEnd, now: int) -> RolloutCounts:
-    """Its own failure counts no more, and the row of others' ends, unless it ended one before."""
+    """Drop the node's own failure; end the row of others' failures, unless it ended one before."""
     node = node_digest(end.uid)
     failed_nodes, reset_by = _split(before.failed_nodes), before.reset_by
     row = failed_nodes[-before.in_row :] if before.in_row else ()
@@ -186,7 +189,7 @@ def _succeeded(before: RolloutCounts, end: NodeEnd, now: int) -> RolloutCounts:
         failed=before.failed - (node in failed_nodes),
         in_row=in_row,
         proven_at=before.proven_at or (now if is_proof else 0),
-        failed_nodes="".join(it for it in failed_nodes if it != node),
+        failed_nodes="".join(digest for digest in failed_nodes if digest != node),
         reset_by=reset_by,
         reported_by=before.reported_by or node,
     )
@@ -197,11 +200,11 @@ def _node_request(uid: str, request: str) -> str:
 
 
 def _split(digests: str) -> tuple[str, ...]:
-    return tuple(digests[at : at + _DIGITS] for at in range(0, len(digests), _DIGITS))
+    return tuple(digests[start : start + _DIGITS] for start in range(0, len(digests), _DIGITS))
 
 
-def _with(digests: str, new: str, most: int) -> str:
-    return (digests + new)[-most * _DIGITS :]
+def _with(digests: str, new: str, limit: int) -> str:
+    return (digests + new)[-limit * _DIGITS :]
 
 
 def _digest(text: str, length: int) -> str:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which node gets a slot next, and why each of the others waits. Pure.
+"""Decides which node gets a slot next, and why each of the others waits. Pure.
 
 A rollout is all nodes whose admin asks for the same. Its first node goes alone; the others follow
 some time after it has succeeded. Rollouts do not wait for each other, and no rollout rests on what
@@ -48,7 +48,7 @@ class Waiting(StrEnum):
     DRIFT = "drift"
     """Not idle, and pods are evicted there only for a layout that somebody asks for anew."""
     RETRY = "retry"
-    """It has had a slot for this already; the next one comes later."""
+    """The node has had a slot for this layout already; the next one comes later."""
     NOT_ASKED = "not-asked"
     """Nobody but its agent asks for a layout."""
     NOT_JUDGED = "not-judged"
@@ -57,7 +57,7 @@ class Waiting(StrEnum):
     """The annotation ``gpuscape.io/drain`` has a value that nobody knows."""
     PAUSED = "paused"
     CORDONED_NODES = "cordoned-nodes"
-    """As many nodes wait behind a cordon as may."""
+    """The number of nodes that may wait behind a cordon is reached."""
     WINDOW = "window"
     BREAKER = "breaker"
     CANARY = "canary"
@@ -78,10 +78,10 @@ _AWAY = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetView:
-    """All that is known at one moment."""
+    """The fleet as it is known at one moment."""
 
     nodes: Mapping[str, MigNode]
-    """Those that have to do with MIG changes, by name."""
+    """Nodes that MIG changes concern, by name."""
     pods: Mapping[str, Collection[GpuPod]]
     """Pods with GPUs, and device plugins, by node."""
     slots: Collection[SlotLease]
@@ -102,7 +102,7 @@ class TakeSlot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateDecision:
-    """Who gets a slot, and why the others wait."""
+    """Nodes that get a slot, and why the others wait."""
 
     take: tuple[TakeSlot, ...]
     waiting: Mapping[str, Waiting]
@@ -110,7 +110,7 @@ class GateDecision:
 
 
 def decide(view: FleetView, terms: FleetTerms, turns: NodeTurns, now: float) -> GateDecision:
-    """``turns``: those that nodes have had; ``now``: seconds since 1970."""
+    """Give the free slots to nodes; ``turns`` that nodes have had, ``now``: seconds since 1970."""
     recorded = {slot.record.node for slot in view.slots if slot.record is not None}
     damaged = {slot.holder for slot in view.slots if slot.damaged}
     asking = [
@@ -119,7 +119,7 @@ def decide(view: FleetView, terms: FleetTerms, turns: NodeTurns, now: float) -> 
         if name not in recorded and name not in damaged
         if node.grant_text is None and _is_asking(node)
     ]
-    waiting = {node.name: _of_node(view, node, terms, turns, now) for node in asking}
+    waiting = {node.name: _node_reason(view, node, terms, turns, now) for node in asking}
     away = Counter(node.rollout for node in asking if waiting[node.name] in _AWAY)
     running = Counter(
         slot.record.rollout for slot in view.slots if slot.record is not None and not slot.is_parked
@@ -132,10 +132,10 @@ def decide(view: FleetView, terms: FleetTerms, turns: NodeTurns, now: float) -> 
         node.grant is not None and node.grant.phase is GrantPhase.GO and name not in recorded
         for name, node in view.nodes.items()
     )
-    for node in sorted(asking, key=lambda it: _precedence(view, it, turns)):
+    for node in sorted(asking, key=lambda node: _precedence(view, node, turns)):
         reason = waiting[node.name]
         if reason is None:
-            reason = _of_rollout(view, node, terms, away, running, now)
+            reason = _rollout_reason(view, node, terms, away, running, now)
         is_cordoned = (
             reason is None
             and not _is_idle(view, node)
@@ -161,12 +161,12 @@ def decide(view: FleetView, terms: FleetTerms, turns: NodeTurns, now: float) -> 
 def drain_of(view: FleetView, node: MigNode, terms: FleetTerms) -> str:
     """How pods leave this node; a word that is no mode where somebody wrote one.
 
-    By its annotation, else by the fleet policy, else by the setting. Layouts that somebody else
+    Its annotation says so, else the fleet policy, else the setting. Layouts that somebody else
     has changed are brought back without an eviction, whatever these say.
     """
-    said = node.drain or view.drains.get(node.name, terms.drain).value
+    mode = node.drain or view.drains.get(node.name, terms.drain).value
     is_repair = node.request is not None and node.request.drift
-    return DrainMode.WAIT if is_repair and said in tuple(DrainMode) else said
+    return DrainMode.WAIT if is_repair and mode in tuple(DrainMode) else mode
 
 
 def parking_number(slots: Collection[SlotLease]) -> int:
@@ -179,7 +179,9 @@ def parking_number(slots: Collection[SlotLease]) -> int:
 def parked_rollouts(view: FleetView) -> frozenset[str]:
     """Rollouts with a change that goes on without a slot, and has not been counted."""
     records = (slot.record for slot in view.slots if slot.is_parked)
-    return frozenset(it.rollout for it in records if it is not None and not it.counted)
+    return frozenset(
+        record.rollout for record in records if record is not None and not record.counted
+    )
 
 
 def taking_part(view: FleetView) -> frozenset[str]:
@@ -214,10 +216,10 @@ def _is_asking(node: MigNode) -> bool:
     return node.request is not None and told_end(node, node.request.request) is None
 
 
-def _of_node(
+def _node_reason(
     view: FleetView, node: MigNode, terms: FleetTerms, turns: NodeTurns, now: float
 ) -> Waiting | None:
-    """What of the node itself is in the way."""
+    """The node's own reason to wait; None where it has none."""
     if not node.rollout:
         return Waiting.NOT_ASKED
     if not node.is_judged:
@@ -238,7 +240,7 @@ def _of_node(
 
 
 def _turn(node: MigNode, turns: NodeTurns) -> NodeTurn:
-    return turns.of(node.name, node.uid, node.rollout)
+    return turns.turn_of(node.name, node.uid, node.rollout)
 
 
 def _is_idle(view: FleetView, node: MigNode) -> bool:
@@ -251,7 +253,7 @@ def _waits_cordoned(slot: SlotLease) -> bool:
     return record is not None and record.drain == DrainMode.CORDON and not record.go_at
 
 
-def _of_rollout(
+def _rollout_reason(
     view: FleetView,
     node: MigNode,
     terms: FleetTerms,
@@ -259,7 +261,7 @@ def _of_rollout(
     running: Mapping[str, int],
     now: float,
 ) -> Waiting | None:
-    """What of its rollout, and of the fleet, is in the way."""
+    """The reason of its rollout or of the fleet to wait; None where there is none."""
     if view.is_paused:
         return Waiting.PAUSED
     if terms.windows and not any(window.is_open(now) for window in terms.windows):

@@ -24,33 +24,33 @@ from kube.api import Object
 MOST_SLOTS: Final = 100
 PARKING: Final = 1000
 DURATION_SECONDS: Final = 60
-"""Of no meaning: a slot is freed by what is seen of its node, never by time alone."""
+"""Duration without a meaning: a slot is freed by what is seen of its node, never by time alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotLease:
-    """One of these Leases, as one resourceVersion of it."""
+    """A Lease of a slot or of a parked record, at one resourceVersion."""
 
     number: int
     version: str
     holder: str = ""
     record: UndoRecord | None = None
     damaged: bool = False
-    """Somebody has it, and there is no record that can be read."""
+    """Whether somebody has the Lease, and there is no record that can be read."""
 
     @property
     def name(self) -> str:
-        """Of the Lease."""
+        """Name of the Lease."""
         return slot_name(self.number)
 
     @property
     def is_parked(self) -> bool:
-        """It is no slot."""
+        """Whether the Lease keeps a parked record, and is no slot."""
         return self.number >= PARKING
 
     @property
     def is_free(self) -> bool:
-        """Nobody has it, and nothing is to be undone by it."""
+        """Whether nobody has the Lease, and it records nothing that is to be undone."""
         return not self.holder and self.record is None and not self.damaged
 
 
@@ -98,37 +98,37 @@ def lowest_free(slots: Iterable[SlotLease], start: int, end: int | None = None) 
     return number if end is None or number < end else None
 
 
-def new_lease(number: int, record: UndoRecord, at: datetime) -> Object:
+def new_lease(number: int, record: UndoRecord, now: datetime) -> Object:
     """Body of a Lease that holds this record."""
     return leases.new(
         slot_name(number),
         holder="" if number >= PARKING else record.node,
         duration_seconds=DURATION_SECONDS,
-        at=at,
+        at=now,
         annotations={keys.MIG_UNDO: undo_record.encode(record)},
     )
 
 
-def taken(slot: SlotLease, record: UndoRecord, at: datetime) -> Object:
+def taken(slot: SlotLease, record: UndoRecord, now: datetime) -> Object:
     """Patch by which a free Lease gets this record; Conflict says that it is not free any more."""
-    return _patch(slot, "" if slot.is_parked else record.node, record, at)
+    return _patch(slot, "" if slot.is_parked else record.node, record, now)
 
 
-def written(slot: SlotLease, record: UndoRecord, at: datetime) -> Object:
+def written(slot: SlotLease, record: UndoRecord, now: datetime) -> Object:
     """Patch that puts another record in the place of this Lease's."""
-    return _patch(slot, slot.holder, record, at)
+    return _patch(slot, slot.holder, record, now)
 
 
-def freed(slot: SlotLease, at: datetime) -> Object:
-    """Patch that empties it."""
-    return _patch(slot, "", None, at)
+def freed(slot: SlotLease, now: datetime) -> Object:
+    """Patch that empties the Lease."""
+    return _patch(slot, "", None, now)
 
 
-def _patch(slot: SlotLease, holder: str, record: UndoRecord | None, at: datetime) -> Object:
+def _patch(slot: SlotLease, holder: str, record: UndoRecord | None, now: datetime) -> Object:
     text = None if record is None else undo_record.encode(record)
     return {
         "metadata": {"resourceVersion": slot.version, "annotations": {keys.MIG_UNDO: text}},
-        "spec": {"holderIdentity": holder, "renewTime": leases.micro_time(at)},
+        "spec": {"holderIdentity": holder, "renewTime": leases.micro_time(now)},
     }
 
 

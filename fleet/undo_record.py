@@ -22,14 +22,14 @@ Text = Annotated[str, Meta(max_length=256)]
 
 
 class UndoRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One change of one node, from the slot's taking to its undoing."""
+    """Record of a node's change, from the slot's taking to its undoing."""
 
     v: Literal[1]
     node: Text
     uid: Text
     request: RequestId
     rollout: Annotated[str, Meta(max_length=512)] = ""
-    """What the admin asks for, as :attr:`fleet.mig_node.MigNode.rollout`."""
+    """The layout that the admin asks for, as :attr:`fleet.mig_node.MigNode.rollout`."""
     taken_at: int = 0
     cordon: bool = False
     """The cordon is ours: nobody else's was there before, and nobody has taken ours off."""
@@ -38,9 +38,9 @@ class UndoRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     labels: dict[Text, Text] = {}
     """Labels of the GPU operator that we set to pause its parts, with what they were."""
     offers: dict[Text, int] = {}
-    """What the node is to offer after the change; empty: not known."""
+    """GPU resources that the node is to offer after the change; empty: not known."""
     had: dict[Text, int] = {}
-    """What it offered before."""
+    """GPU resources that the node offered before."""
     drain: Text = ""
     """How pods leave; empty: they are waited for."""
     drain_at: int = 0
@@ -52,12 +52,12 @@ class UndoRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     end: str = ""
     """How the request ended; ``superseded`` where nobody says that any more."""
     restarts: int = 0
-    """Of the device plugin's pods."""
+    """Restarts of the device plugin's pods."""
     restarted_at: int = 0
     replaced: tuple[Text, ...] = ()
     """UIDs of pods that the newest restart replaces."""
     counted: bool = False
-    """The end is in the memory of rollouts."""
+    """Whether the end is in the memory of rollouts."""
 
 
 def encode(record: UndoRecord) -> str:

@@ -27,7 +27,7 @@ class BudgetShortage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetVerdict:
-    """What the budgets say to a set."""
+    """Pods of a set that the budgets do not let go."""
 
     short: tuple[BudgetShortage, ...]
     several: tuple[tuple[DrainPod, tuple[str, ...]], ...]
@@ -35,7 +35,7 @@ class BudgetVerdict:
 
 
 def judge(leaving: Sequence[DrainPod], budgets: Iterable[Object]) -> BudgetVerdict:
-    """What keeps these pods from going all together.
+    """Budgets that keep these pods from going all together.
 
     A budget is not asked about a pod that has not started, and, as its policy says, about one
     that is not ready.
@@ -45,10 +45,10 @@ def judge(leaving: Sequence[DrainPod], budgets: Iterable[Object]) -> BudgetVerdi
     several = []
     budgets = tuple(budgets)
     for pod in leaving:
-        mine = [it for it in budgets if pod.running and _selects(it, pod)]
-        if len(mine) > 1:
-            several.append((pod, tuple(_name(it) for it in mine)))
-        for budget in mine:
+        selecting = [budget for budget in budgets if pod.running and _selects(budget, pod)]
+        if len(selecting) > 1:
+            several.append((pod, tuple(_name(budget) for budget in selecting)))
+        for budget in selecting:
             if pod.ready or not _frees_unready(budget):
                 known[_name(budget)] = budget
                 needs.setdefault(_name(budget), []).append(pod)
@@ -67,7 +67,7 @@ def _name(budget: Object) -> str:
 
 
 def _allowed(budget: Object) -> int:
-    """Pods that may go now; 0 where the controller has not looked at the newest budget."""
+    """Pods that may go now; 0 where the controller has not seen the newest budget."""
     status = budget.get("status") or {}
     if status.get("observedGeneration", 0) < budget["metadata"].get("generation", 0):
         return 0
@@ -79,17 +79,17 @@ def _frees_unready(budget: Object) -> bool:
     if (budget.get("spec") or {}).get("unhealthyPodEvictionPolicy") == "AlwaysAllow":
         return True
     status = budget.get("status") or {}
-    wanted: int = status.get("desiredHealthy") or 0
-    return int(status.get("currentHealthy") or 0) >= wanted > 0
+    desired: int = status.get("desiredHealthy") or 0
+    return int(status.get("currentHealthy") or 0) >= desired > 0
 
 
 def _selects(budget: Object, pod: DrainPod) -> bool:
-    """An empty selector has every pod of the namespace, none has no pod."""
+    """Whether the budget selects the pod; an empty selector selects all of its namespace."""
     selector = (budget.get("spec") or {}).get("selector")
     if selector is None or budget["metadata"]["namespace"] != pod.namespace:
         return False
-    wanted: Mapping[str, str] = selector.get("matchLabels") or {}
-    return all(pod.labels.get(key) == value for key, value in wanted.items()) and all(
+    match_labels: Mapping[str, str] = selector.get("matchLabels") or {}
+    return all(pod.labels.get(key) == value for key, value in match_labels.items()) and all(
         _meets(expression, pod.labels) for expression in selector.get("matchExpressions") or ()
     )
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which pods leave a node before a MIG change: all that must, or none and what is in the way.
+"""Plans which pods leave a node before a MIG change: all that must, or none and the reasons.
 
 Safety rule: where there is a blocker, nothing is evicted. Pods are judged as kubectl drain judges
 them, but for two things: what it leaves behind, pods of DaemonSets and mirror pods, holds GPUs
@@ -33,7 +33,7 @@ class BlockerKind(StrEnum):
     BUDGET = "disruption-budget"
     SEVERAL_BUDGETS = "several-disruption-budgets"
     NOT_PLACED = "not-placed"
-    """It was bound to the node, and the agent does not say yet which GPUs it has."""
+    """The pod was bound to the node, and the agent does not say yet which GPUs it has."""
     NOT_FOUND = "not-found"
     """The agent names a pod that asks for no GPU, or that the API does not have."""
     UNLISTED = "unlisted"
@@ -46,7 +46,7 @@ class BlockerKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrainBlocker:
-    """One reason why none is evicted."""
+    """A reason why no pod is evicted."""
 
     kind: BlockerKind
     name: str
@@ -60,45 +60,45 @@ class DrainBlocker:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrainTerms:
-    """What may be evicted. Times are seconds."""
+    """Rules for evictions. Times are seconds."""
 
     allow_unmanaged: bool = False
-    """Pods that nobody makes anew."""
+    """Whether pods that nobody makes anew may be evicted."""
     ignore_autoscaler_marks: bool = False
-    """Pods that Karpenter or cluster-autoscaler may not evict."""
+    """Whether pods that Karpenter or cluster-autoscaler may not evict may be evicted."""
     allow_local_data: bool = False
-    """Pods with an emptyDir on disk, which is lost."""
+    """Whether pods with an emptyDir on disk, which is lost, may be evicted."""
     deadline_seconds: float = 900.0
-    """From the first eviction to the last pod's end."""
+    """Time from the first eviction to the last pod's end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrainView:
-    """What is judged, as it was read."""
+    """Objects by which draining is judged, as they were read."""
 
     pods: tuple[Object, ...]
     """All pods that are bound to the node and ask for a GPU resource."""
     budgets: tuple[Object, ...] = ()
     """PodDisruptionBudgets of their namespaces."""
     owners: Mapping[str, Object] = field(default_factory=dict)
-    """Objects that own them, and the owners of these, by UID; as far as they can be read."""
+    """Owners of the pods, and owners of these, by UID; as far as they can be read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrainPlan:
-    """Who leaves, or why nobody does."""
+    """Pods that leave, or the reasons why none does."""
 
     evict: tuple[DrainPod, ...] = ()
     """Empty where there is a blocker."""
     awaited: tuple[DrainPod, ...] = ()
-    """They leave by themselves."""
+    """Pods that leave by themselves."""
     blockers: tuple[DrainBlocker, ...] = ()
     losses: tuple[EvictionLoss, ...] = ()
-    """Of what would leave, whether or not it may."""
+    """Losses by the pods that would leave, whether or not they may."""
 
     @property
     def is_done(self) -> bool:
-        """Nobody has to leave any more."""
+        """Whether no pod has to leave any more."""
         return not (self.evict or self.awaited or self.blockers)
 
 
@@ -119,17 +119,17 @@ def plan_drain(
     pods = [drain_pod(seen, view.owners) for seen in view.pods]
     present = [pod for pod in pods if not pod.ended]
     in_the_way = frozenset(request.pods)
-    wanted = [pod for pod in present if pod.key in in_the_way]
+    must_leave = [pod for pod in present if pod.key in in_the_way]
     if whole_node:
         stays = [pod for pod in present if pod.of_daemon_set or pod.mirror]
-        wanted += [pod for pod in present if pod not in wanted and pod not in stays]
-    awaited = [pod for pod in wanted if pod.leaving]
+        must_leave += [pod for pod in present if pod not in must_leave and pod not in stays]
+    awaited = [pod for pod in must_leave if pod.leaving]
     awaited += [pod for pod in pods if pod.ended and pod.key in in_the_way]
-    leaving = [pod for pod in wanted if not pod.leaving]
+    leaving = [pod for pod in must_leave if not pod.leaving]
     blockers = (
-        *_of_the_request(request, pods, whole_node=whole_node),
-        *(blocker for pod in leaving for blocker in _of_pod(pod, terms, now)),
-        *_of_budgets(leaving, view.budgets),
+        *_request_blockers(request, pods, whole_node=whole_node),
+        *(blocker for pod in leaving for blocker in _pod_blockers(pod, terms, now)),
+        *_budget_blockers(leaving, view.budgets),
     )
     return DrainPlan(
         evict=() if blockers else tuple(leaving),
@@ -144,10 +144,10 @@ def blocker_of(pod: DrainPod, kind: BlockerKind, text: str) -> DrainBlocker:
     return DrainBlocker(kind=kind, name=pod.full_name, owner=pod.owner, text=text)
 
 
-def _of_the_request(
+def _request_blockers(
     request: MigRequestAnnotation, pods: Sequence[DrainPod], *, whole_node: bool
 ) -> Iterator[DrainBlocker]:
-    """What the agent and the API do not agree on; mostly for a moment."""
+    """Blockers where the agent and the API disagree, mostly for a moment."""
     known = {pod.key for pod in pods}
     for key in sorted(set(request.pods) - known):
         text = "The agent names a pod with this key, and no pod of the node that has it asks for a"
@@ -167,8 +167,8 @@ def _of_the_request(
             yield blocker_of(pod, BlockerKind.NOT_PLACED, text)
 
 
-def _of_pod(pod: DrainPod, terms: DrainTerms, now: float | None) -> Iterator[DrainBlocker]:
-    """What keeps this pod, by itself, from being evicted."""
+def _pod_blockers(pod: DrainPod, terms: DrainTerms, now: float | None) -> Iterator[DrainBlocker]:
+    """Blockers by the pod itself."""
     if pod.mirror:
         text = "A static pod is run by its node's kubelet, whatever the API says."
         yield blocker_of(pod, BlockerKind.MIRROR, text)
@@ -196,7 +196,9 @@ def _of_pod(pod: DrainPod, terms: DrainTerms, now: float | None) -> Iterator[Dra
         yield blocker_of(pod, BlockerKind.GRACE, text)
 
 
-def _of_budgets(leaving: Sequence[DrainPod], budgets: Sequence[Object]) -> Iterator[DrainBlocker]:
+def _budget_blockers(
+    leaving: Sequence[DrainPod], budgets: Sequence[Object]
+) -> Iterator[DrainBlocker]:
     movable = [pod for pod in leaving if not (pod.mirror or pod.of_daemon_set)]
     verdict = judge(movable, budgets)
     for pod, names in verdict.several:
@@ -214,7 +216,7 @@ def _of_budgets(leaving: Sequence[DrainPod], budgets: Sequence[Object]) -> Itera
 
 
 def _named(names: Collection[str]) -> str:
-    """The first few, and how many more."""
+    """The first names, and how many more there are."""
     first = ", ".join(list(names)[:_MOST_NAMED])
     more = len(names) - _MOST_NAMED
     return f"{first} and {more} more" if more > 0 else first

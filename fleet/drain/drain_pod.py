@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What draining goes by in one pod's object and in those of its owners. Pure.
+"""Facts about a pod, and about its owners, by which draining is judged. Pure.
 
 Source: k8s.io/kubectl, pkg/drain/filters.go, for what keeps a pod from being drained.
 """
@@ -25,17 +25,17 @@ _MOST_OWNERS = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrainPod:
-    """One pod of the node."""
+    """A pod of the node."""
 
     namespace: str
     name: str
     uid: str
     key: str
-    """As in an agent's request."""
+    """Key of the pod in an agent's request."""
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
     owners: tuple[Object, ...]
-    """Its controller, the controller's, and so on, as far as they were read; the nearest first."""
+    """The pod's controller, that one's, and so on, as far as they were read; the nearest first."""
     controller: Mapping[str, Any] | None
     """The reference to its controller; None: nobody makes the pod anew."""
     ended: bool
@@ -60,12 +60,12 @@ class DrainPod:
 
     @property
     def of_daemon_set(self) -> bool:
-        """It would be made anew on the same node, cordoned or not."""
+        """Whether it would be made anew on the same node, cordoned or not."""
         return self.controller is not None and self.controller.get("kind") == "DaemonSet"
 
     @property
     def owner(self) -> str:
-        """Kind and name of what people know it by: its farthest owner; empty: none."""
+        """Kind and name of its farthest owner, by which people know it; empty where it has none."""
         if self.owners:
             last = self.owners[-1]
             return f"{last.get('kind', '')} {self.namespace}/{last['metadata']['name']}"
@@ -78,15 +78,15 @@ class DrainPod:
         return next((owner for owner in self.owners if owner.get("kind") == kind), None)
 
     def protected_by(self, *, autoscalers: bool, now: float | None) -> str:
-        """Who says that it may not be disturbed, and how: ``the pod has KEY``; empty: nobody.
+        """The object and key that forbid to disturb it, as ``the pod has KEY``; empty: none.
 
         Owners and their templates count like the pod. ``autoscalers``: whether marks of
         autoscalers count; ``now``: seconds since 1970, None where not known.
         """
         age = None if now is None or self.started_at is None else now - self.started_at
-        for who, notes in self._annotated():
+        for source, notes in self._annotated():
             if key := protection(notes, autoscalers=autoscalers, age_seconds=age):
-                return f"{who} has {key}"
+                return f"{source} has {key}"
         return ""
 
     def _annotated(self) -> Iterator[tuple[str, Mapping[str, str]]]:
@@ -94,8 +94,8 @@ class DrainPod:
         for owner in self.owners:
             template = (owner.get("spec") or {}).get("template") or {}
             for meta in (owner["metadata"], template.get("metadata") or {}):
-                who = f"{owner.get('kind', 'owner')} {owner['metadata']['name']}"
-                yield who, meta.get("annotations") or {}
+                source = f"{owner.get('kind', 'owner')} {owner['metadata']['name']}"
+                yield source, meta.get("annotations") or {}
 
 
 def drain_pod(seen: Object, owners: Mapping[str, Object]) -> DrainPod:
@@ -126,8 +126,8 @@ def drain_pod(seen: Object, owners: Mapping[str, Object]) -> DrainPod:
 
 def controller_of(meta: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """The reference to the object that makes this one anew, from its metadata."""
-    found: list[Mapping[str, Any]] = meta.get("ownerReferences") or []
-    return next((it for it in found if it.get("controller")), None)
+    references: list[Mapping[str, Any]] = meta.get("ownerReferences") or []
+    return next((reference for reference in references if reference.get("controller")), None)
 
 
 def _chain(meta: Mapping[str, Any], owners: Mapping[str, Object]) -> Iterator[Object]:
@@ -142,7 +142,10 @@ def _chain(meta: Mapping[str, Any], owners: Mapping[str, Object]) -> Iterator[Ob
 
 def _is_ready(status: Mapping[str, Any]) -> bool:
     conditions: list[Mapping[str, Any]] = status.get("conditions") or []
-    return any(it.get("type") == "Ready" and it.get("status") == "True" for it in conditions)
+    return any(
+        condition.get("type") == "Ready" and condition.get("status") == "True"
+        for condition in conditions
+    )
 
 
 def _local_volumes(spec: Mapping[str, Any]) -> Iterator[str]:

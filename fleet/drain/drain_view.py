@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads what draining one node is judged by, and has the API server judge each pod as well."""
+"""Reads the objects by which draining is judged, and has the API server judge each pod as well."""
 
 from __future__ import annotations
 
@@ -54,17 +54,17 @@ def read_view(api: Api, pods: Iterable[tuple[str, str]]) -> DrainView:
     Pods that are gone are left out, and owners that are gone, of another kind, or that the
     account may not read: what they say cannot be known then.
     """
-    found = [pod for namespace, name in pods if (pod := _pod(api, namespace, name)) is not None]
+    objects = [pod for namespace, name in pods if (pod := _pod(api, namespace, name)) is not None]
     owners: dict[str, Object] = {}
-    for pod in found:
+    for pod in objects:
         _read_owners(api, pod, owners)
-    namespaces = sorted({pod["metadata"]["namespace"] for pod in found})
+    namespaces = sorted({pod["metadata"]["namespace"] for pod in objects})
     budgets = tuple(
-        it
+        budget
         for namespace in namespaces
-        for it in present_objects(api, POD_DISRUPTION_BUDGETS, namespace=namespace)
+        for budget in present_objects(api, POD_DISRUPTION_BUDGETS, namespace=namespace)
     )
-    return DrainView(pods=tuple(found), budgets=budgets, owners=owners)
+    return DrainView(pods=tuple(objects), budgets=budgets, owners=owners)
 
 
 def judge_drain(
@@ -81,12 +81,14 @@ def judge_drain(
     Nothing changes by it. Raises ApiError where the API server cannot answer now.
     """
     plan = plan_drain(read_view(api, pods), request, terms, whole_node=whole_node, now=now)
-    blockers = tuple(it for pod in plan.evict if (it := _tried(api, pod)) is not None)
+    blockers = tuple(
+        blocker for pod in plan.evict if (blocker := _try_eviction(api, pod)) is not None
+    )
     return replace(plan, evict=(), blockers=blockers) if blockers else plan
 
 
 def refusal(pod: DrainPod, error: ApiError) -> DrainBlocker | None:
-    """What an eviction's error says of the pod; None where the pod is gone or goes anyway.
+    """Blocker by the error of an eviction; None where the pod is gone or goes anyway.
 
     Raises the error where it says nothing of the pod.
     """
@@ -103,7 +105,7 @@ def refusal(pod: DrainPod, error: ApiError) -> DrainBlocker | None:
             raise error
 
 
-def _tried(api: EvictingApi, pod: DrainPod) -> DrainBlocker | None:
+def _try_eviction(api: EvictingApi, pod: DrainPod) -> DrainBlocker | None:
     try:
         api.evict(pod.name, namespace=pod.namespace, uid=pod.uid, dry_run=True)
     except ApiError as error:
@@ -118,14 +120,14 @@ def _pod(api: Api, namespace: str, name: str) -> Object | None:
         return None
 
 
-def _read_owners(api: Api, thing: Object, owners: dict[str, Object]) -> None:
+def _read_owners(api: Api, owned: Object, owners: dict[str, Object]) -> None:
     """Add the controller of an object, the controller's, and so on."""
-    while (reference := controller_of(thing["metadata"])) is not None:
+    while (reference := controller_of(owned["metadata"])) is not None:
         group = str(reference.get("apiVersion", "")).rpartition("/")[0]
         resource = _READABLE.get((group, str(reference.get("kind"))))
         if resource is None or str(reference["uid"]) in owners:
             return
-        namespace = thing["metadata"]["namespace"]
+        namespace = owned["metadata"]["namespace"]
         try:
             owner = api.get(resource, str(reference["name"]), namespace=namespace)
         except (NotFound, Forbidden):
@@ -133,4 +135,4 @@ def _read_owners(api: Api, thing: Object, owners: dict[str, Object]) -> None:
         if owner["metadata"]["uid"] != reference["uid"]:
             return  # made anew under its name
         owners[owner["metadata"]["uid"]] = owner
-        thing = owner
+        owned = owner

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What jobs and gangs would lose by an eviction: warnings, with names. Pure.
+"""Losses of jobs and gangs by an eviction: warnings, with names. Pure.
 
 Source: Kubernetes documentation, "Jobs", Pod failure policy and backoff limit; JobSet v1alpha2,
 failurePolicy; Kueue, labels of jobs and pods.
@@ -25,7 +25,7 @@ _DEFAULT_BACKOFF = 6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvictionLoss:
-    """What one owner loses if the pods go."""
+    """Loss of one owner if the pods go."""
 
     owner: str
     """``Kind namespace/name``."""
@@ -38,9 +38,9 @@ class EvictionLoss:
 
 
 def losses(leaving: Sequence[DrainPod]) -> tuple[EvictionLoss, ...]:
-    """One for each Job, JobSet and Kueue queue that has pods in the set, by name."""
-    found = (*_of_jobs(leaving), *_of_job_sets(leaving), *_of_kueue(leaving))
-    return tuple(sorted(found, key=lambda loss: loss.owner))
+    """Losses of the Jobs, JobSets and Kueue queues that have pods in the set, by name."""
+    all_losses = (*_of_jobs(leaving), *_of_job_sets(leaving), *_of_kueue(leaving))
+    return tuple(sorted(all_losses, key=lambda loss: loss.owner))
 
 
 def _of_jobs(leaving: Sequence[DrainPod]) -> Iterator[EvictionLoss]:
@@ -77,13 +77,13 @@ def _of_job_sets(leaving: Sequence[DrainPod]) -> Iterator[EvictionLoss]:
             yield _loss(owner, pods, "All its jobs may start anew; its settings could not be read.")
             continue
         policy = (job_set.get("spec") or {}).get("failurePolicy") or {}
-        most = int(policy.get("maxRestarts") or 0)
+        max_restarts = int(policy.get("maxRestarts") or 0)
         done = int((job_set.get("status") or {}).get("restarts") or 0)
         text = (
             "When a job of it fails, all its jobs start anew, on other nodes too:"
-            f" {done} of {most} restarts so far."
+            f" {done} of {max_restarts} restarts so far."
         )
-        yield _loss(owner, pods, text, fails=done >= most)
+        yield _loss(owner, pods, text, fails=done >= max_restarts)
 
 
 def _of_kueue(leaving: Sequence[DrainPod]) -> Iterator[EvictionLoss]:
@@ -95,8 +95,12 @@ def _of_kueue(leaving: Sequence[DrainPod]) -> Iterator[EvictionLoss]:
 def ignores_disruption(job: Object) -> bool:
     """Whether an evicted pod of the Job does not count as a failed try."""
     policy = (job.get("spec") or {}).get("podFailurePolicy") or {}
-    ignored = [it for it in policy.get("rules") or () if it.get("action") == "Ignore"]
-    return any(_is_disruption(it) for rule in ignored for it in rule.get("onPodConditions") or ())
+    ignored = [rule for rule in policy.get("rules") or () if rule.get("action") == "Ignore"]
+    return any(
+        _is_disruption(condition)
+        for rule in ignored
+        for condition in rule.get("onPodConditions") or ()
+    )
 
 
 def _is_disruption(condition: Mapping[str, Any]) -> bool:
@@ -121,7 +125,9 @@ def _kueue_name(pod: DrainPod) -> str:
     if workload := pod.annotations.get(KUEUE_WORKLOAD):
         return f"Workload {pod.namespace}/{workload}"
     labels = (pod.labels, *(owner["metadata"].get("labels") or {} for owner in pod.owners))
-    queue = next((it[KUEUE_QUEUE] for it in labels if it.get(KUEUE_QUEUE)), "")
+    queue = next(
+        (owner_labels[KUEUE_QUEUE] for owner_labels in labels if owner_labels.get(KUEUE_QUEUE)), ""
+    )
     return f"{pod.owner or 'Pod ' + pod.full_name} in the queue {queue}" if queue else ""
 
 

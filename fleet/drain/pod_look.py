@@ -14,12 +14,12 @@ from fleet.gpu_pod import GpuPod
 class PodLook:
     """All pods of a node that hold GPUs, read at one moment."""
 
-    at: float
+    read_at: float
     """Seconds since 1970, before the read began."""
     held: frozenset[str]
-    """Their keys."""
+    """Keys of the pods."""
     all_placed: bool = True
-    """Each has been given its devices."""
+    """Whether each pod has been given its devices."""
 
 
 def is_idle(
@@ -36,20 +36,20 @@ def is_idle(
 
 
 def is_idle_by(request: MigRequestAnnotation, pods: Collection[GpuPod]) -> bool:
-    """The same by the pods of a node, as they were read at one moment."""
+    """Whether nobody holds what would change, by the node's pods as read at one moment."""
     return is_idle_at(request, look_of(pods, 0))
 
 
 def is_idle_at(request: MigRequestAnnotation, look: PodLook) -> bool:
-    """The same by a look."""
+    """Whether nobody holds what would change, by GPU use that was read from the API."""
     return is_idle(request, look.held, all_placed=look.all_placed)
 
 
-def look_of(pods: Collection[GpuPod], at: float) -> PodLook:
-    """What a read of a node's pods has found; ``at``: before it began."""
+def look_of(pods: Collection[GpuPod], read_at: float) -> PodLook:
+    """GPU use by a node's pods; ``read_at``: when the read of them began."""
     held = [pod for pod in pods if pod.holds]
     return PodLook(
-        at=at,
+        read_at=read_at,
         held=frozenset(pod.key for pod in held),
         all_placed=all(pod.is_placed for pod in held),
     )

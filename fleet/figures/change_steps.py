@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How far a change is, and since when, by the record on its Lease: for people and metrics. Pure."""
+"""Step of a change, and its start, by the record on its Lease: for people and metrics. Pure."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from fleet.undo_record import UndoRecord
 
 
 class ChangeStep(StrEnum):
-    """What a node that has a slot, or a parked record, is at."""
+    """Step of a node that has a slot or a parked record."""
 
     TAKEN = "taken"
-    """It has a slot, and is not cordoned yet."""
+    """The node has a slot, and is not cordoned yet."""
     CORDONED = "cordoned"
     WAITING = "waiting"
     """Cordoned, until its pods have ended: as the policy has it, and maybe for hours."""
     DRAINING = "draining"
     """Pods have been asked to leave."""
     CHANGING = "changing"
-    """Its agent has leave to change the GPUs."""
+    """The node's agent has leave to change the GPUs."""
     REGISTERING = "registering"
-    """They are changed; the device plugin is to offer what there is now."""
+    """The GPUs are changed; the device plugin is to offer what there is now."""
     HELD = "held"
     """Without a slot: neither layout could be reached, and a person has to act."""
     LATE = "late"
@@ -51,7 +51,7 @@ def step_of(slot: SlotLease, record: UndoRecord, node: MigNode | None) -> tuple[
 
 
 def change_facts(record: UndoRecord, now: float) -> dict[str, object]:
-    """What one log line about a change that is over says of it; times are whole seconds until now.
+    """Fields of the log line about a change that is over; times are whole seconds until now.
 
     ``cordoned_seconds`` and ``granted_seconds`` are missing where it did not come to that.
     """
@@ -68,5 +68,5 @@ def change_facts(record: UndoRecord, now: float) -> dict[str, object]:
     return facts
 
 
-def _since(at: int, now: float) -> int:
-    return max(0, int(now) - at)
+def _since(start: int, now: float) -> int:
+    return max(0, int(now) - start)

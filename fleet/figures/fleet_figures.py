@@ -16,19 +16,19 @@ from fleet.slot_lease import SlotLease
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeStep:
-    """One node in change."""
+    """A node in change, and its step."""
 
     node: str
     slot: str
     """Name of the Lease."""
     step: ChangeStep
     seconds: float
-    """For which it has been at this step."""
+    """How long it has been at this step."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetFigures:
-    """What the coordinator that leads says after a round; one that does not says nothing."""
+    """Figures of the coordinator that leads, after a round; of others all are empty."""
 
     slots: int = 0
     used: int = 0
@@ -37,14 +37,14 @@ class FleetFigures:
     """Rollouts that the circuit breaker holds."""
     paused: bool = False
     window_open: bool = False
-    """Changes may begin now, as far as the maintenance windows go."""
+    """Whether changes may begin now, as far as the maintenance windows go."""
     long_wait_seconds: float = 0.0
     waiting: Mapping[Waiting, int] = field(default_factory=dict)
     oldest_seconds: Mapping[Waiting, float] = field(default_factory=dict)
-    """For which the node that waits longest does so, by why it waits now."""
+    """Longest wait of a node, by its present reason."""
     steps: tuple[NodeStep, ...] = ()
     policy: PolicyState | None = None
-    """None: nobody looks after one."""
+    """State of the fleet policy; None where none is followed."""
 
 
 def figures(

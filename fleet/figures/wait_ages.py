@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""For how long nodes wait for their change: as their requests say, or as it was seen. Pure."""
+"""Times that nodes wait for their change, by their requests or since they were seen. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fleet.slot_gate import Waiting
 
 
 class WaitAges:
-    """Since when each node's request is open. One thread.
+    """Remembers since when each node's request is open. One thread.
 
     One that does not say when it was asked for counts from when it was first seen here, or from
     the time of its agent's status.
@@ -29,12 +29,12 @@ class WaitAges:
     def oldest(
         self, nodes: Mapping[str, MigNode], waiting: Mapping[str, Waiting], now: float
     ) -> dict[Waiting, float]:
-        """The seconds for which the node that waits longest does so, by the reason it has now.
+        """Longest wait of a node in seconds, by the reason that it has now.
 
         A node that has had a slot in between goes on counting, as long as its request is the same.
         """
         kept: dict[str, tuple[str, float]] = {}
-        found: dict[Waiting, float] = {}
+        longest: dict[Waiting, float] = {}
         for name, node in nodes.items():
             if node.request is None:
                 continue
@@ -43,13 +43,13 @@ class WaitAges:
                 before = node.request.request, _shown_since(node, now)
             kept[name] = before
             if (reason := waiting.get(name)) is not None:
-                found[reason] = max(found.get(reason, 0.0), now - before[1])
+                longest[reason] = max(longest.get(reason, 0.0), now - before[1])
         self._since = kept
-        return found
+        return longest
 
 
 def _shown_since(node: MigNode, now: float) -> float:
-    """Since when the agent asks, or shows that it waits; now where it does not say so."""
+    """Time since when the agent asks, or shows that it waits; now where it does not say so."""
     status, request = node.status, node.request
     if request is None:
         return now

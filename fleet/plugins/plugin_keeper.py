@@ -26,14 +26,14 @@ log = logging.getLogger(__name__)
 
 TICK_SECONDS: Final = 5.0
 RESTARTS_A_TICK: Final = 10
-"""Nodes: after a power cut all of a fleet may need one."""
+"""Nodes in one tick at most: after a power cut all of a fleet may need a restart."""
 _AGAIN_SECONDS: Final = 30.0
-"""After a restart that the API server did not take."""
+"""Wait after a restart that the API server did not take."""
 _ACTION: Final = "RestartDevicePlugin"
 
 
 class PluginKeeper:
-    """The nodes whose devices are not listed, and what is done about it."""
+    """Restarts device plugins of nodes whose MIG devices are not listed."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class PluginKeeper:
         shows: Callable[[Mapping[str, UnlistedDevices]], None] = lambda _: None,
         wall: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        """``shows``: takes what is missing after each tick; nothing while another leads."""
+        """``shows``: takes the unlisted devices after each tick; none while another leads."""
         self._api = api
         self._cache = cache
         self._leadership = leadership
@@ -68,23 +68,23 @@ class PluginKeeper:
             self._shows({})
             return TICK_SECONDS
         now = self._wall().timestamp()
-        found = self._found()
+        unlisted = self._unlisted()
         first = now + self._terms.register_seconds
-        for gone in self._due.keys() - found.keys():
+        for gone in self._due.keys() - unlisted.keys():
             self._logged.clear(gone)
-        self._due = {name: self._due.get(name, first) for name in found}
-        due = [name for name in sorted(found) if self._due[name] <= now]
-        restarts = [name for name in due if found[name].plugins]
+        self._due = {name: self._due.get(name, first) for name in unlisted}
+        due = [name for name in sorted(unlisted) if self._due[name] <= now]
+        restarts = [name for name in due if unlisted[name].plugins]
         if not self._leadership.is_paused:
             for name in restarts[:RESTARTS_A_TICK]:
                 self._restart(name, now)
         for name in due:
-            if found[name].is_hopeless and self._logged.is_new(found[name].resources, name):
-                self._gives_up(found[name])
-        self._shows({name: found[name] for name in due})
+            if unlisted[name].is_hopeless and self._logged.is_new(unlisted[name].resources, name):
+                self._gives_up(unlisted[name])
+        self._shows({name: unlisted[name] for name in due})
         return TICK_SECONDS
 
-    def _found(self) -> dict[str, UnlistedDevices]:
+    def _unlisted(self) -> dict[str, UnlistedDevices]:
         leadership = self._leadership
         view = self._cache.view(leadership.memory, is_paused=leadership.is_paused)
         return unlisted_devices(view)
@@ -94,10 +94,10 @@ class PluginKeeper:
         self._due[name] = now + _AGAIN_SECONDS
         try:
             self._cache.node(self._api.get(NODES, name))
-            one = self._found().get(name)
-            if one is None or not self._leadership.leads:
+            devices = self._unlisted().get(name)
+            if devices is None or not self._leadership.leads:
                 return
-            for pod in one.plugins:
+            for pod in devices.plugins:
                 with contextlib.suppress(Conflict, NotFound):
                     self._api.evict(pod.name, namespace=pod.namespace, uid=pod.uid)
         except NotFound:
@@ -107,31 +107,31 @@ class PluginKeeper:
                 log.warning("device plugin not evicted", extra={"node": name, "why": str(error)})
             return
         self._due[name] = now + self._terms.register_seconds
-        pods = ", ".join(f"{pod.namespace}/{pod.name}" for pod in one.plugins)
-        missing = ", ".join(one.resources)
+        pods = ", ".join(f"{pod.namespace}/{pod.name}" for pod in devices.plugins)
+        missing = ", ".join(devices.resources)
         log.info("device plugin evicted", extra={"node": name, "pods": pods, "missing": missing})
         note = f"The MIG layout is there, and the node does not offer all of {missing}: {pods}"
-        self._event(one, "DevicePluginRestarted", f"{note} started before it and is restarted.")
+        self._event(devices, "DevicePluginRestarted", f"{note} started before it and is restarted.")
 
-    def _gives_up(self, one: UnlistedDevices) -> None:
+    def _gives_up(self, devices: UnlistedDevices) -> None:
         """Report what no restart mends."""
-        missing = ", ".join(one.resources)
+        missing = ", ".join(devices.resources)
         log.error(
-            "device plugin lists too few devices", extra={"node": one.node, "missing": missing}
+            "device plugin lists too few devices", extra={"node": devices.node, "missing": missing}
         )
         note = (
             f"The MIG layout is there, and the node does not offer all of {missing}, although no"
             " known pod of the device plugin started before it: look at the device plugin."
         )
-        self._event(one, "DevicePluginNotRegistered", note, warning=True)
+        self._event(devices, "DevicePluginNotRegistered", note, warning=True)
 
     def _event(
-        self, one: UnlistedDevices, reason: str, note: str, *, warning: bool = False
+        self, devices: UnlistedDevices, reason: str, note: str, *, warning: bool = False
     ) -> None:
         about = {
             "apiVersion": NODES.api_version,
             "kind": NODES.kind,
-            "name": one.node,
-            "uid": one.uid,
+            "name": devices.node,
+            "uid": devices.uid,
         }
         self._events.record(about, reason=reason, action=_ACTION, note=note, warning=warning)

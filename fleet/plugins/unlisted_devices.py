@@ -20,41 +20,43 @@ from fleet.slot_gate import FleetView
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnlistedDevices:
-    """What is missing on one node."""
+    """Resources of a node of which the device plugin lists too few devices."""
 
     node: str
     uid: str
     resources: tuple[str, ...]
-    """Those of which fewer are listed than the layout has, sorted."""
+    """Resources of which fewer devices are listed than the layout has, sorted."""
     plugins: tuple[GpuPod, ...]
     """Pods of the device plugin that started before the layout was found; empty: none did."""
     settles: bool
-    """A pod of it is leaving, or has not started yet."""
+    """Whether a pod of the device plugin is leaving, or has not started yet."""
 
     @property
     def is_hopeless(self) -> bool:
-        """The plugin has started since the layout is there: another restart would not help."""
+        """Whether another restart would not help: the plugin has started since the layout came."""
         return not self.plugins and not self.settles
 
 
 def unlisted_devices(view: FleetView) -> dict[str, UnlistedDevices]:
-    """By node. One that is changed, asks for a change, or is not available is left out."""
+    """Unlisted devices by node, without nodes in change, with a request, or not available."""
     recorded = {slot.record.node for slot in view.slots if slot.record is not None}
-    found = {}
+    unlisted = {}
     for name, node in view.nodes.items():
-        if name not in recorded and (one := _of_node(view, node)) is not None:
-            found[name] = one
-    return found
+        if name not in recorded and (devices := _unlisted_on(view, node)) is not None:
+            unlisted[name] = devices
+    return unlisted
 
 
-def _of_node(view: FleetView, node: MigNode) -> UnlistedDevices | None:
+def _unlisted_on(view: FleetView, node: MigNode) -> UnlistedDevices | None:
     status = node.status
     if status is None or status.phase != MigPhase.UNCHANGED or not status.offers:
         return None
     if node.grant_text is not None or node.request is not None or node.away is not None:
         return None
     listed = dict(node.lists)
-    missing = sorted(it for it, count in status.offers.items() if listed.get(it, 0) < count)
+    missing = sorted(
+        resource for resource, count in status.offers.items() if listed.get(resource, 0) < count
+    )
     if not missing:
         return None
     since = rfc3339.unix_seconds(status.found)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the fleet policy writes to which Nodes. Pure.
+"""Decides which Nodes get a layout from the fleet policy. Pure.
 
 Safety: a layout that a person wrote to a Node stays, and so does one whose entry is gone from the
 policy. Only what the policy itself wrote, and nobody changed since, is replaced: a second
@@ -21,28 +21,28 @@ _DIGITS: Final = 10
 
 
 class Assignment(StrEnum):
-    """What the policy is to a Node."""
+    """State of a Node in the fleet policy."""
 
     WRITTEN = "written"
-    """It has the layout of its entry."""
+    """The Node has the layout of its entry."""
     DUE = "due"
-    """It is to get it."""
+    """The Node is to get the layout of its entry."""
     OWN = "own"
-    """A person wrote another one, which stays."""
+    """A person wrote another layout, which stays."""
     LEFT = "left"
-    """It has one of an entry that selects it no more; it stays."""
+    """The Node has the layout of an entry that no longer selects it, which stays."""
     DISPUTED = "disputed"
-    """Entries with different layouts select it: nothing is written."""
+    """Entries with different layouts select the Node: nothing is written."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AssignedNode:
-    """One Node that the policy has to do with."""
+    """A Node that the policy concerns."""
 
     node: str
     assignment: Assignment
     entries: tuple[str, ...] = ()
-    """Names of those that select it."""
+    """Names of the entries that select the Node."""
     patch: Mapping[str, str] | None = None
     """Annotations to write, where that is due."""
 
@@ -53,45 +53,45 @@ def entry_of(policy: FleetPolicy, metadata: Mapping[str, Any]) -> PolicyEntry | 
     text, mark = annotations.get(keys.MIG_LAYOUT), annotations.get(keys.MIG_POLICY)
     if text is None or mark is None:
         return None
-    for one in _selecting(policy, metadata):
-        if one.layout == text and mark == _mark(one):
-            return one
+    for entry in _selecting(policy, metadata):
+        if entry.layout == text and mark == _mark(entry):
+            return entry
     return None
 
 
 def assigned(policy: FleetPolicy, metadata: Mapping[str, Any]) -> AssignedNode | None:
-    """What is to become of a Node, by its metadata; None where the policy does not concern it."""
+    """The Node's state in the policy, by its metadata; None where the policy is not about it."""
     annotations = metadata.get("annotations") or {}
     text, mark = annotations.get(keys.MIG_LAYOUT), annotations.get(keys.MIG_POLICY)
     entries = tuple(_selecting(policy, metadata))
-    named = tuple(one.name for one in entries)
+    named = tuple(entry.name for entry in entries)
 
-    def found(assignment: Assignment, patch: Mapping[str, str] | None = None) -> AssignedNode:
+    def result(assignment: Assignment, patch: Mapping[str, str] | None = None) -> AssignedNode:
         return AssignedNode(
             node=metadata["name"], assignment=assignment, entries=named, patch=patch
         )
 
     ours = text is not None and mark is not None and mark.endswith(_digest(text))
     if not entries:
-        return found(Assignment.LEFT) if ours else None
-    if len({one.layout for one in entries}) > 1:
-        return found(Assignment.DISPUTED)
+        return result(Assignment.LEFT) if ours else None
+    if len({entry.layout for entry in entries}) > 1:
+        return result(Assignment.DISPUTED)
     entry = entries[0]
     if text is not None and not ours:
-        return found(Assignment.OWN)
+        return result(Assignment.OWN)
     if text == entry.layout and mark == _mark(entry):
-        return found(Assignment.WRITTEN)
-    wanted = {keys.MIG_LAYOUT: entry.layout, keys.MIG_POLICY: _mark(entry)}
-    return found(Assignment.DUE, wanted)
+        return result(Assignment.WRITTEN)
+    layout_annotations = {keys.MIG_LAYOUT: entry.layout, keys.MIG_POLICY: _mark(entry)}
+    return result(Assignment.DUE, layout_annotations)
 
 
 def _selecting(policy: FleetPolicy, metadata: Mapping[str, Any]) -> Iterator[PolicyEntry]:
     labels = metadata.get("labels") or {}
-    return (one for one in policy.entries if one.selector.matches(labels))
+    return (entry for entry in policy.entries if entry.selector.matches(labels))
 
 
 def _mark(entry: PolicyEntry) -> str:
-    """Who wrote the layout, and which one it was."""
+    """Mark of a layout from the policy: the entry's name and the layout's digest."""
     return f"{entry.name}/{_digest(entry.layout)}"
 
 

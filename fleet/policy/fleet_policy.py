@@ -29,16 +29,16 @@ _DIGITS: Final = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyEntry:
-    """One layout, and the Nodes that are to have it."""
+    """A layout, and the Nodes that are to have it."""
 
     name: str
     selector: LabelSelector
     layout: str
-    """As the annotation ``gpuscape.io/mig-layout`` has it."""
+    """Text for the annotation ``gpuscape.io/mig-layout``."""
     drain: DrainMode | None = None
     """How pods leave; None: as the coordinator is set."""
     place: str = field(compare=False, default="")
-    """For the beginning of messages."""
+    """Place in the document, with which messages begin."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,14 +47,14 @@ class FleetPolicy:
 
     entries: tuple[PolicyEntry, ...]
     paused: bool = False
-    """No layout is written, and no node begins a change."""
+    """Whether no layout is written, and no node begins a change."""
 
     @property
     def revision(self) -> str:
-        """The same for documents that mean the same."""
+        """Digest of the entries, equal for documents that mean the same."""
         meant = [
-            (one.name, sorted(map(repr, one.selector.requirements)), one.layout, one.drain)
-            for one in self.entries
+            (entry.name, sorted(map(repr, entry.selector.requirements)), entry.layout, entry.drain)
+            for entry in self.entries
         ]
         return hashlib.sha256(json.dumps(meant).encode()).hexdigest()[:_DIGITS]
 
@@ -73,13 +73,15 @@ def parse_fleet_policy(text: str, source: str) -> FleetPolicy:
     items = layouts.items()
     if len(items) > MOST_ENTRIES:
         raise layouts.wrong(f"more than {MOST_ENTRIES} entries")
-    found = tuple(map(_entry, items))
+    policy_entries = tuple(map(_entry, items))
     places: dict[str, str] = {}
-    for one in found:
-        if one.name in places:
-            raise BadInput(f"{one.place}: the name {one.name} is taken by {places[one.name]}")
-        places[one.name] = one.place
-    return FleetPolicy(entries=found, paused="paused" in entries and entries["paused"].flag())
+    for entry in policy_entries:
+        if entry.name in places:
+            raise BadInput(f"{entry.place}: the name {entry.name} is taken by {places[entry.name]}")
+        places[entry.name] = entry.place
+    return FleetPolicy(
+        entries=policy_entries, paused="paused" in entries and entries["paused"].flag()
+    )
 
 
 def _entry(value: YamlValue) -> PolicyEntry:
@@ -108,7 +110,7 @@ def _entry(value: YamlValue) -> PolicyEntry:
 
 
 def _layout(value: YamlValue) -> str:
-    """Checked as far as it can be without GPUs, on one line."""
+    """The layout on one line, checked as far as it can be without GPUs."""
     if value.is_mapping:
         text = json.dumps(value.content(), sort_keys=True)
     elif value.is_text:
@@ -120,7 +122,7 @@ def _layout(value: YamlValue) -> str:
 
 
 def _required(parent: YamlValue, entries: Mapping[str, YamlValue], key: str, fix: str) -> YamlValue:
-    found = entries.get(key)
-    if found is None or found.is_null:
+    value = entries.get(key)
+    if value is None or value.is_null:
         raise parent.wrong(f"{key} is missing: {fix}")
-    return found
+    return value

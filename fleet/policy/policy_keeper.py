@@ -2,7 +2,7 @@
 """Keeps the Nodes' layouts as the fleet policy has them: its ConfigMap watched, Nodes written.
 
 A policy with a mistake changes nothing: what was written stays, and nothing more is written until
-it is mended. Any thread may tell what is seen; one thread runs the tick.
+it is mended. Any thread may hand in events; one thread runs the tick.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 KEY: Final = "policy.yaml"
 TICK_SECONDS: Final = 5.0
 WRITES_A_TICK: Final = 20
-"""So that a policy for a whole fleet is no storm of writes."""
+"""Nodes written in one tick at most, so that a policy for a whole fleet is no storm of writes."""
 _NO_POLICY: Final = FleetPolicy(entries=())
 _UNREAD: Final = object()
 """No text yet, not even that there is none."""
@@ -39,10 +39,10 @@ _UNREAD: Final = object()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyState:
-    """What the policy is now, for people and metrics."""
+    """The state of the policy, for people and metrics."""
 
     revision: str
-    """Empty where there is none."""
+    """Revision of the policy; empty where there is none."""
     problem: str = ""
     """Why the ConfigMap is not obeyed."""
     is_paused: bool = False
@@ -50,7 +50,7 @@ class PolicyState:
 
 
 class PolicyKeeper:
-    """One coordinator's policy."""
+    """Follows the fleet policy, and writes its layouts to Nodes while this coordinator leads."""
 
     def __init__(self, api: Api, *, leads: Callable[[], bool] = lambda: True) -> None:
         """``leads``: whether this coordinator may act now; another one does else."""
@@ -63,23 +63,23 @@ class PolicyKeeper:
         self._policy = _NO_POLICY
         self._problem = ""
         self._seen: dict[str, tuple[AssignedNode, PolicyEntry | None]] = {}
-        """Nodes that the policy has to do with."""
+        """Nodes that the policy concerns, by name."""
         self._logged = LogOnce()
 
     @property
     def state(self) -> PolicyState:
-        """As of now."""
+        """The state of the policy now."""
         with self._lock:
             return PolicyState(
                 revision=self._policy.revision if self._policy.entries else "",
                 problem=self._problem,
                 is_paused=self._policy.paused,
-                nodes=Counter(one.assignment for one, _ in self._seen.values()),
+                nodes=Counter(node.assignment for node, _ in self._seen.values()),
             )
 
     @property
     def drains(self) -> Mapping[str, DrainMode]:
-        """How pods leave the Nodes whose layout is an entry's that says so."""
+        """How pods leave, by Node, where the Node's entry sets it."""
         with self._lock:
             return {
                 name: entry.drain
@@ -88,23 +88,23 @@ class PolicyKeeper:
             }
 
     def says_of(self, metadata: Mapping[str, Any]) -> PolicyWord:
-        """What the policy is to a Node that has the startup taint, by its metadata as of now."""
+        """Whether the policy has another layout for a Node that is tainted, by its metadata."""
         with self._lock:
             if not self._is_known or self._read != self._text or self._problem:
                 return PolicyWord.UNKNOWN
-            found = assigned(self._policy, metadata)
+            assigned_node = assigned(self._policy, metadata)
         waits = (Assignment.DUE, Assignment.DISPUTED)
-        is_due = found is not None and found.assignment in waits
+        is_due = assigned_node is not None and assigned_node.assignment in waits
         return PolicyWord.DUE if is_due else PolicyWord.NOTHING
 
-    # what is seen
+    # events
 
     def on_config_map(self, event: WatchEvent) -> None:
         """Take an event of the watch of the one ConfigMap."""
         with self._lock:
             match event:
-                case ObjectSeen(object=found):
-                    self._text = (found.get("data") or {}).get(KEY, "")
+                case ObjectSeen(object=config_map):
+                    self._text = (config_map.get("data") or {}).get(KEY, "")
                 case ObjectGone():
                     self._text = None
                 case CacheSynced():
@@ -119,7 +119,7 @@ class PolicyKeeper:
                 case ObjectGone(name=name):
                     self._seen.pop(name, None)
 
-    # what is done
+    # writes
 
     def tick(self) -> float:
         """Read the policy where it changed, and write Nodes that are due; seconds until the next.
@@ -164,26 +164,32 @@ class PolicyKeeper:
             log.info("no fleet policy")
 
     def _judge(self, metadata: Mapping[str, Any]) -> None:
-        """The lock is held."""
-        found = assigned(self._policy, metadata)
-        if found is None:
+        """Judge a Node by the policy; the lock is held."""
+        assigned_node = assigned(self._policy, metadata)
+        if assigned_node is None:
             self._seen.pop(metadata["name"], None)
             return
-        self._seen[found.node] = (found, entry_of(self._policy, metadata))
-        self._warn(found)
+        self._seen[assigned_node.node] = (assigned_node, entry_of(self._policy, metadata))
+        self._warn(assigned_node)
 
-    def _warn(self, one: AssignedNode) -> None:
-        if one.assignment is not Assignment.DISPUTED:
-            self._logged.clear(one.node)
-        elif self._logged.is_new(one.entries, one.node):
-            entries = ", ".join(one.entries)
-            log.warning("fleet policy disagrees", extra={"node": one.node, "entries": entries})
+    def _warn(self, assigned_node: AssignedNode) -> None:
+        if assigned_node.assignment is not Assignment.DISPUTED:
+            self._logged.clear(assigned_node.node)
+        elif self._logged.is_new(assigned_node.entries, assigned_node.node):
+            entries = ", ".join(assigned_node.entries)
+            log.warning(
+                "fleet policy disagrees", extra={"node": assigned_node.node, "entries": entries}
+            )
 
     def _write_due(self) -> None:
         with self._lock:
             if self._problem or self._policy.paused:
                 return
-            due = [name for name, (one, _) in self._seen.items() if one.patch is not None]
+            due = [
+                name
+                for name, (assigned_node, _) in self._seen.items()
+                if assigned_node.patch is not None
+            ]
         for name in due[:WRITES_A_TICK]:
             if not self._leads():
                 return
@@ -200,12 +206,12 @@ class PolicyKeeper:
         node = self._api.get(NODES, name)
         with self._lock:
             self._judge(node["metadata"])
-            one, _ = self._seen.get(name, (None, None))
-        if one is None or one.patch is None:
+            assigned_node, _ = self._seen.get(name, (None, None))
+        if assigned_node is None or assigned_node.patch is None:
             return
         version = node["metadata"]["resourceVersion"]
-        patch = {"metadata": {"annotations": dict(one.patch), "resourceVersion": version}}
+        patch = {"metadata": {"annotations": dict(assigned_node.patch), "resourceVersion": version}}
         after = self._api.patch(NODES, name, patch)
         with self._lock:
             self._judge(after["metadata"])
-        log.info("MIG layout written", extra={"node": name, "entry": one.entries[0]})
+        log.info("MIG layout written", extra={"node": name, "entry": assigned_node.entries[0]})

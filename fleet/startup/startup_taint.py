@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""When a Node may lose the taint with which it waits for its first MIG layout. Pure.
+"""Decides when a Node loses the taint with which it waits for its first MIG layout. Pure.
 
 The Node's registration puts the taint on, where an admin wants that; pods that do not tolerate it
-stay away. It goes once the node's agent has said that the layout which is asked for now is there,
+stay away. It goes once the node's agent has shown that the layout which is asked for now is there,
 or that none is asked for; and only while the fleet policy has nothing else to say about the Node.
 What is not known counts as not yet.
 """
@@ -32,7 +32,7 @@ class StartupWait(StrEnum):
     """Why a Node has the taint still."""
 
     READY = "ready"
-    """It may go: the coordinator takes it off within seconds."""
+    """The taint may go: the coordinator takes it off within seconds."""
     POLICY_UNKNOWN = "policy-unknown"
     """The fleet policy is not read yet, or has a mistake."""
     POLICY_DUE = "policy-due"
@@ -54,7 +54,7 @@ class StartupWait(StrEnum):
     """A phase that this coordinator does not know."""
 
 
-_OF_PHASES: Final[Mapping[str, StartupWait]] = {
+_WAIT_BY_PHASE: Final[Mapping[str, StartupWait]] = {
     MigPhase.PLANNED: StartupWait.CHANGE,
     MigPhase.WAITING: StartupWait.CHANGE,
     MigPhase.CHANGING: StartupWait.CHANGE,
@@ -64,7 +64,7 @@ _OF_PHASES: Final[Mapping[str, StartupWait]] = {
     MigPhase.FAILED: StartupWait.FAILED,
     MigPhase.HELD: StartupWait.HELD,
 }
-"""Those in which the layout is not there."""
+"""Phases in which the layout is not there, to the reason why the taint stays."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,16 +74,16 @@ class StartupNode:
     node: str
     wait: StartupWait
     seconds: float
-    """For which it has had the taint."""
+    """How long it has had the taint."""
 
 
 class PolicyWord(StrEnum):
-    """What the fleet policy says about one Node."""
+    """State of a Node in the fleet policy, as far as the taint depends on it."""
 
     NOTHING = "nothing"
-    """It writes nothing more to it as it is now."""
+    """The policy writes nothing more to the Node as it is now."""
     DUE = "due"
-    """It is to get another layout, or entries disagree about it."""
+    """The Node is to get another layout, or entries disagree about it."""
     UNKNOWN = "unknown"
     """The policy is not read yet, or has a mistake."""
 
@@ -99,7 +99,7 @@ def other_taints(node: Object) -> list[Mapping[str, Any]]:
 
 
 def counting_metadata(node: Object) -> dict[str, Any]:
-    """What counts here of a Node's metadata."""
+    """The part of a Node's metadata that decides about the taint."""
     meta = node["metadata"]
     notes = meta.get("annotations") or {}
     return {
@@ -110,7 +110,7 @@ def counting_metadata(node: Object) -> dict[str, Any]:
 
 
 def tainted_since(node: Object) -> float | None:
-    """Since when a Node that is seen for the first time has the taint, in seconds since 1970.
+    """Time since when a Node that is seen for the first time has the taint, seconds since 1970.
 
     That is the taint's own time, which hardly anybody writes; else the Node's creation, as Nodes
     register with it. None where neither can be read.
@@ -128,24 +128,24 @@ def startup_wait(metadata: Mapping[str, Any], policy: PolicyWord) -> StartupWait
         unknown = policy is PolicyWord.UNKNOWN
         return StartupWait.POLICY_UNKNOWN if unknown else StartupWait.POLICY_DUE
     is_in_change = keys.MIG_GRANT in notes or keys.MIG_REQUEST in notes
-    wish = _wish(labels, notes)
+    digest = _desired_digest(labels, notes)
     status = mig_status_annotation.FORMAT.readable(notes.get(keys.MIG_STATUS))
     if status is None:
         if is_in_change:
             return StartupWait.CHANGE
         has_no_mig = labels.get(keys.MIG_CAPABLE) == "false" and keys.MIG_STATUS not in notes
-        return StartupWait.READY if has_no_mig and not wish else StartupWait.NO_AGENT
+        return StartupWait.READY if has_no_mig and not digest else StartupWait.NO_AGENT
     if status.phase not in (MigPhase.IDLE, MigPhase.UNCHANGED):
-        return _OF_PHASES.get(status.phase, StartupWait.OTHER)
+        return _WAIT_BY_PHASE.get(status.phase, StartupWait.OTHER)
     if is_in_change:
         return StartupWait.CHANGE
-    is_there = status.wish == wish if wish else True
-    is_judged = is_there and status.phase == (MigPhase.UNCHANGED if wish else MigPhase.IDLE)
+    is_there = status.wish == digest if digest else True
+    is_judged = is_there and status.phase == (MigPhase.UNCHANGED if digest else MigPhase.IDLE)
     return StartupWait.READY if is_judged else StartupWait.NOT_JUDGED
 
 
-def _wish(labels: Mapping[str, str], notes: Mapping[str, str]) -> str:
-    """Digest of what the Node asks for; empty where it asks for nothing."""
+def _desired_digest(labels: Mapping[str, str], notes: Mapping[str, str]) -> str:
+    """Digest of the layout that the Node asks for; empty where it asks for none."""
     if keys.MIG_LAYOUT in notes:
         return wish_digest(RequestSource.ANNOTATION, notes[keys.MIG_LAYOUT])
     label = labels.get(keys.MIG_CONFIG, "")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Takes the startup taint off Nodes whose first MIG layout is there, and leaves all other taints.
 
-Any thread may tell what is seen; one thread runs the tick.
+Any thread may hand in events; one thread runs the tick.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ log = logging.getLogger(__name__)
 
 TICK_SECONDS: Final = 2.0
 WRITES_A_TICK: Final = 20
-"""So that a thousand Nodes which are ready at once are no storm of writes."""
+"""Nodes written in one tick at most, so that a thousand ready Nodes are no storm of writes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Tainted:
-    """What is known of a Node with the taint."""
+    """A Node with the taint: what decides about it, and since when it is there."""
 
     metadata: Mapping[str, Any]
     since: float
 
 
 class TaintKeeper:
-    """The Nodes with the startup taint, and when it goes."""
+    """Takes the startup taint off Nodes that are ready."""
 
     def __init__(
         self,
@@ -78,10 +78,10 @@ class TaintKeeper:
         return tuple(
             StartupNode(
                 node=name,
-                wait=startup_wait(one.metadata, self._policy(one.metadata)),
-                seconds=max(0.0, now - one.since),
+                wait=startup_wait(node.metadata, self._policy(node.metadata)),
+                seconds=max(0.0, now - node.since),
             )
-            for name, one in tainted.items()
+            for name, node in tainted.items()
         )
 
     def on_node(self, event: WatchEvent) -> None:
@@ -97,7 +97,7 @@ class TaintKeeper:
 
         Raises nothing for what the API answers.
         """
-        ready = [one.node for one in self.waiting if one.wait is StartupWait.READY]
+        ready = [node.node for node in self.waiting if node.wait is StartupWait.READY]
         try:
             for name in ready[:WRITES_A_TICK]:
                 self._release(name)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How far one change is, by its record and by its Node. Pure."""
+"""Progress of one change, by its record and by its Node. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fleet.undo_record import UndoRecord
 
 _TIMES: Final = ("taken_at", "drain_at", "held_at", "go_at", "restarted_at")
 _CLOCKS_DIFFER_SECONDS: Final = 60.0
-"""Between two coordinators' machines, at most."""
+"""Difference between the clocks of two coordinators' machines, at most."""
 
 
 def phase_of(node: MigNode, record: UndoRecord) -> GrantPhase | None:
@@ -36,7 +36,7 @@ def is_marked(node: MigNode, record: UndoRecord) -> bool:
 
 
 def is_changing(node: MigNode, record: UndoRecord) -> bool:
-    """Whether the agent says so of this request."""
+    """Whether the agent says that it changes the GPUs for this request."""
     status = node.status
     return (
         status is not None
@@ -63,12 +63,14 @@ def without_times_to_come(record: UndoRecord, now: float) -> UndoRecord:
     Nothing would pass before they do.
     """
     times = {name: getattr(record, name) for name in _TIMES}
-    wrong = {name: int(now) for name, at in times.items() if at - now > _CLOCKS_DIFFER_SECONDS}
+    wrong = {
+        name: int(now) for name, moment in times.items() if moment - now > _CLOCKS_DIFFER_SECONDS
+    }
     return with_values(record, **wrong) if wrong else record
 
 
 def passed(since: float, now: float) -> float:
-    """Seconds; 0 where the wall clock was set back."""
+    """Seconds since then; 0 where the wall clock was set back."""
     return max(0.0, now - since)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How often each node has had a slot for what its admin asks for, and when it may have the next.
+"""Counts the slots that each node has had for its layout, and says when it may have the next.
 
 Each turn of a node, however it ended, puts the node behind all nodes with fewer turns, and doubles
 its wait. So whatever one agent reports, its node cannot keep a slot from the others. It is
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from fleet.fleet_terms import LONGEST_RETRY_SECONDS
 
 _MOST_TURNS = 32
-"""That count: the wait is at its longest long before."""
+"""Turns that are counted at most: the wait is at its longest long before."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,13 +41,13 @@ class NodeTurns:
 
     def ended(self, node: str, uid: str, rollout: str, now: float, rest: float = 0.0) -> None:
         """A turn is over. ``rest``: seconds for which the node gets no slot in any case."""
-        turns = min(self.of(node, uid, rollout).turns + 1, _MOST_TURNS)
+        turns = min(self.turn_of(node, uid, rollout).turns + 1, _MOST_TURNS)
         wait = min(self._retry_seconds * 2 ** (turns - 1), LONGEST_RETRY_SECONDS)
         not_before = now + max(wait, rest)
         self._turns[node] = NodeTurn(uid=uid, rollout=rollout, turns=turns, not_before=not_before)
 
-    def of(self, node: str, uid: str, rollout: str) -> NodeTurn:
-        """What is known of a node: nothing where its admin asks for something else since."""
+    def turn_of(self, node: str, uid: str, rollout: str) -> NodeTurn:
+        """The turn of a node; none where its admin asks for another layout since."""
         known = self._turns.get(node, _NO_TURN)
         return known if (known.uid, known.rollout) == (uid, rollout) else _NO_TURN
 

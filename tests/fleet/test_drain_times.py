@@ -57,8 +57,8 @@ def view(
     return ChangeView(
         record=record,
         node=node,
-        look=PodLook(at=NOW - 1, held=frozenset({"aaaa"})),
-        judged=JudgedDrain(at=NOW - judged_for, plan=plan),
+        look=PodLook(read_at=NOW - 1, held=frozenset({"aaaa"})),
+        judged=JudgedDrain(judged_at=NOW - judged_for, plan=plan),
     )
 
 

@@ -207,7 +207,7 @@ def test_a_view_in_numbers() -> None:
     memory = EMPTY
     for number in range(2):
         end = NodeEnd(
-            asked="annotation:a", uid=f"{number}", request="0" * 16, outcome=CountedEnd.PREVIOUS
+            rollout="annotation:a", uid=f"{number}", request="0" * 16, outcome=CountedEnd.PREVIOUS
         )
         memory = counted(memory, end, AT)
     slots = (

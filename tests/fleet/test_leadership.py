@@ -17,7 +17,7 @@ from kube.api_errors import Busy, Conflict
 from tests.fakes.api import Call, FakeApi, Server
 
 AT = datetime(2026, 11, 20, 8, tzinfo=UTC)
-END = NodeEnd(asked="a", uid="u", request=f"{1:016x}", outcome=CountedEnd.HELD)
+END = NodeEnd(rollout="a", uid="u", request=f"{1:016x}", outcome=CountedEnd.HELD)
 MEMORY = counted(EMPTY, END, 1000)
 
 

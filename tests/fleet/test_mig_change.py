@@ -154,7 +154,7 @@ class States:
             is_placed=self.one(True, True, False),
         )
         look = PodLook(
-            at=self.one(*TIMES),
+            read_at=self.one(*TIMES),
             held=frozenset(self.one(*PODS)),
             all_placed=self.one(True, True, False),
         )
@@ -165,7 +165,7 @@ class States:
             node=self.one(self.node(), self.node(), self.node(), None),
             pods=self.one((), (pod,)),
             look=self.one(look, None),
-            judged=self.one(None, JudgedDrain(at=self.one(*TIMES), plan=self.one(*PLANS))),
+            judged=self.one(None, JudgedDrain(judged_at=self.one(*TIMES), plan=self.one(*PLANS))),
             is_counted=self.one(True, False),
         )
 
@@ -207,7 +207,7 @@ class States:
             end=self.usual("", view.record.end),
         )
         look = PodLook(
-            at=NOW - self.usual(5, self.one(8, 45)),
+            read_at=NOW - self.usual(5, self.one(8, 45)),
             held=frozenset(self.one(*PODS)),
             all_placed=self.usual(True, False),
         )
@@ -217,7 +217,7 @@ class States:
             has_lease=True,
             node=replace(node, grant_text=text),
             look=self.usual(look, view.look),
-            judged=self.usual(JudgedDrain(at=NOW - 1, plan=self.one(*PLANS)), view.judged),
+            judged=self.usual(JudgedDrain(judged_at=NOW - 1, plan=self.one(*PLANS)), view.judged),
         )
 
 
@@ -257,7 +257,7 @@ def judge(view: ChangeView, effect: ChangeEffect) -> None:
         assert not node.request.drift
         assert NOW - TERMS.evictions.deadline_seconds <= record.drain_at <= NOW
         assert view.judged is not None
-        assert max(record.held_at, record.drain_at, NOW - LOOK_SECONDS) <= view.judged.at
+        assert max(record.held_at, record.drain_at, NOW - LOOK_SECONDS) <= view.judged.judged_at
         assert not view.judged.plan.blockers
         assert effect.pods == view.judged.plan.evict
     if isinstance(effect, JudgeDrain):
@@ -298,8 +298,8 @@ def judge(view: ChangeView, effect: ChangeEffect) -> None:
             assert node.unschedulable
             assert node.away is None
             assert view.look is not None
-            assert record.held_at <= view.look.at
-            assert view.look.at >= NOW - LOOK_SECONDS
+            assert record.held_at <= view.look.read_at
+            assert view.look.read_at >= NOW - LOOK_SECONDS
             assert node.request is not None
             assert is_idle(node.request, view.look.held)
             assert view.look.all_placed

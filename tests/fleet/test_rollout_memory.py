@@ -45,7 +45,7 @@ def an_end(
 ) -> NodeEnd:
     """One end; the node's UID is made of its number."""
     return NodeEnd(
-        asked=asked,
+        rollout=asked,
         uid=f"uid-{node}",
         request=f"{request:016x}",
         outcome=outcome,

@@ -63,7 +63,7 @@ def view(
 
 
 def an_end(asked: str, node: str, outcome: CountedEnd) -> NodeEnd:
-    return NodeEnd(asked=asked, uid=node, request="0" * 16, outcome=outcome, is_shown=True)
+    return NodeEnd(rollout=asked, uid=node, request="0" * 16, outcome=outcome, is_shown=True)
 
 
 PROVEN = counted(EMPTY, an_end("annotation:a", "x", CountedEnd.APPLIED), int(NOW) - 10_000)

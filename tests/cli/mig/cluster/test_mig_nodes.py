@@ -149,7 +149,7 @@ def failures(*ends: CountedEnd) -> str:
     memory = rollout_memory.EMPTY
     for number, end in enumerate(ends):
         made = NodeEnd(
-            asked="annotation:all-balanced", uid=f"{number}", request="0" * 16, outcome=end
+            rollout="annotation:all-balanced", uid=f"{number}", request="0" * 16, outcome=end
         )
         memory = rollout_memory.counted(memory, made, 1)
     return rollout_memory.encode(memory)
