@@ -21,7 +21,7 @@ from base.local_socket import NoAnswer, exchange
 
 SOCKET: Final = Path(ACTUATOR_SOCKET)
 STATE_SECONDS: Final = 10.0
-"""For what changes nothing."""
+"""Time for the answer to a request that changes nothing."""
 
 
 def ask_actuator(

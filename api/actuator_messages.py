@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the agent and the actuator say on the actuator's socket, version 1. Values.
+"""Messages between the agent and the actuator on the actuator's socket, version 1. Values.
 
 One connection has one request and one answer, each a line of JSON. Requests are read strictly: an
-unknown key, another version or a value out of its range is refused, never passed over, since what
-is not understood might be what makes the difference. Answers only gain keys.
+unknown key, another version or a value out of its range is refused, never passed over, since an
+ignored key could change the meaning of the request. Answers only gain keys.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from base.errors import BadInput
 
 VERSION: Final = 1
 MOST_REQUEST_BYTES: Final = 1 << 18
-"""Sixteen GPUs with seven instances each, and a pod on every one, take 40 KiB."""
+"""Size of a request; sixteen GPUs with seven instances each, and a pod on each, take 40 KiB."""
 MOST_ANSWER_BYTES: Final = 1 << 16
 MOST_USERS: Final = 256
-"""Of an answer: 100 bytes each."""
+"""Device users that an answer lists, at 100 bytes each."""
 MOST_TEXT: Final = 2000
 """Characters of a text in an answer."""
 
 GpuUuid = Annotated[str, Meta(pattern=r"\AGPU-[0-9A-Za-z-]{1,64}\Z")]
 ChangeId = Annotated[str, Meta(pattern=r"\A[0-9A-Za-z-]{8,64}\Z")]
-"""Made by whoever asks, such as a random UUID; never used for another change."""
+"""Id of a change, such as a random UUID: the client makes it, and uses it for this change only."""
 Words = Annotated[str, Meta(pattern=r"\A[^\x00-\x1f\x7f\u2028\u2029\ud800-\udfff]{0,256}\Z")]
-"""One line of text for people."""
+"""A line of text for people."""
 _Slices = Annotated[int, Meta(ge=1, le=16)]
 
 
@@ -44,7 +44,7 @@ class InstanceAsked(_Request, frozen=True, kw_only=True):
     profile: Annotated[
         str, Meta(pattern=r"\A[0-9]{1,2}g\.[0-9]{1,4}gb([+-][0-9A-Za-z.,]{1,24})?\Z")
     ]
-    """Without compute slices in front."""
+    """Name of the GPU instance's profile, such as ``3g.40gb``, without compute slices in front."""
     compute: Annotated[tuple[_Slices, ...], Meta(min_length=1, max_length=16)]
     """Slices of each of its compute instances."""
     start: Annotated[int, Meta(ge=0, le=63)] | None = None
@@ -52,7 +52,7 @@ class InstanceAsked(_Request, frozen=True, kw_only=True):
 
 
 class LayoutAsked(_Request, frozen=True, kw_only=True):
-    """What one GPU is to look like."""
+    """The desired layout of one GPU."""
 
     mig: bool
     instances: Annotated[tuple[InstanceAsked, ...], Meta(max_length=64)] = ()
@@ -64,7 +64,7 @@ class LayoutAsked(_Request, frozen=True, kw_only=True):
 
 
 class PodOnGpu(_Request, frozen=True, kw_only=True):
-    """A pod, or the claim of one, that holds a GPU instance: the driver knows neither."""
+    """A pod, or a claim of a pod, that holds a GPU instance; the driver knows neither of them."""
 
     gpu: GpuUuid
     instance: Annotated[int, Meta(ge=0, le=255)] | None
@@ -78,46 +78,46 @@ PodsOnGpus = Annotated[tuple[PodOnGpu, ...], Meta(max_length=2048)]
 
 
 class StateRequest(_Request, frozen=True, kw_only=True, tag_field="verb", tag="state"):
-    """What is open, and how the last change ended. Changes nothing."""
+    """Asks which change is open and how the last one ended. Changes nothing."""
 
     v: Literal[1] = VERSION
     change: ChangeId | None = None
-    """What became of this one is asked as well."""
+    """Id of a change whose outcome is asked for as well."""
 
 
 class ApplyRequest(_Request, frozen=True, kw_only=True, tag_field="verb", tag="apply"):
-    """Bring GPUs to layouts.
+    """Asks for a change that brings GPUs to their desired layouts.
 
-    Asked a second time with the same ``change``, it is answered with how that change ended.
+    A second request with the same ``change`` is answered with how that change ended.
     """
 
     v: Literal[1] = VERSION
     change: ChangeId
     asked: Words
-    """Where the layouts come from, for people."""
+    """The request that the layouts come from, for people."""
     wanted: Annotated[dict[GpuUuid, LayoutAsked], Meta(min_length=1, max_length=64)]
-    """By GPU UUID; other GPUs stay as they are."""
+    """Desired layouts by GPU UUID; other GPUs stay as they are."""
     strategy: MigStrategy | None = None
-    """The device plugin's."""
+    """MIG strategy of the device plugin."""
     pods: PodsOnGpus = ()
 
 
 class RestoreRequest(_Request, frozen=True, kw_only=True, tag_field="verb", tag="restore"):
-    """End the change that is open or held; a held one is taken back.
+    """Asks to end the change that is open or stuck; a stuck change is taken back.
 
-    Where none is, layouts come back that a reboot or a load of the driver took.
+    Where no change is open, layouts come back that a reboot or a load of the driver took.
     """
 
     v: Literal[1] = VERSION
     change: ChangeId
-    """Which one: a request for one that has ended is answered with how it did."""
+    """Id of this change; once it has ended, a request with it is answered with how it ended."""
     pods: PodsOnGpus = ()
     give_up: Annotated[tuple[GpuUuid, ...], Meta(max_length=64)] = ()
-    """GPUs to take out of the changes that are open or held, before anything else is done."""
+    """GPUs to take out of the changes that are open or stuck, before anything else is done."""
 
 
 class UseRequest(_Request, frozen=True, kw_only=True, tag_field="verb", tag="use"):
-    """Which programs have GPUs open. Changes nothing."""
+    """Asks which programs have GPUs open. Changes nothing."""
 
     v: Literal[1] = VERSION
 
@@ -129,40 +129,40 @@ class ChangeEnd(StrEnum):
     """How a request for a change ended."""
 
     APPLIED = "applied"
-    """The GPUs have the wanted layouts."""
+    """The GPUs have the desired layouts."""
     PREVIOUS = "previous"
-    """They have those from before; ``reason`` says why."""
+    """The GPUs have the layouts from before the change; ``reason`` says why."""
     HELD = "held"
-    """Neither could be reached; a person decides."""
+    """Stuck: neither layouts could be reached; a person decides."""
     UNCHANGED = "unchanged"
-    """They had the wanted layouts already, or nothing was open."""
+    """The GPUs had the desired layouts already, or no change was open."""
     REFUSED = "refused"
-    """There is no plan, or somebody would be disturbed: nothing was touched."""
+    """There is no plan, or it would disturb a device user: nothing was touched."""
 
 
 class ActuatorRefusal(StrEnum):
-    """Why a request is not met. Nothing was done."""
+    """Reasons to refuse a request. Nothing was done."""
 
     MALFORMED = "malformed"
-    """It is no request of this version."""
+    """The line is no request of this version."""
     VERSION = "version"
-    """It is of another version."""
+    """The request is of another version."""
     TOO_LARGE = "too-large"
     SLOW = "slow"
-    """It was not there in time."""
+    """The request was not complete in time."""
     CROWDED = "crowded"
-    """Others had all places."""
+    """Other clients had all connections."""
     PEER = "peer"
-    """The user who asks may not."""
+    """The client's user has no right to ask."""
     BUSY = "busy"
     """A change is under way; ``change`` names it where this actuator carries it out."""
     STOPPING = "stopping"
-    """The actuator ends."""
+    """The actuator is about to end."""
     CONFLICT = "conflict"
-    """Another change has this name, another one than this is open, or one is held on a GPU of this
-    one."""
+    """Another change has this id, another change is open, or a change is stuck on one of these
+    GPUs."""
     JOURNAL = "journal"
-    """The journal cannot be used."""
+    """The journal cannot be read or written."""
     FAILED = "failed"
     """The change could not begin, or its end is not known; where it had begun, it is open now."""
 
@@ -179,27 +179,27 @@ class KnownChange(_Answer, frozen=True, kw_only=True):
     started: str
     """RFC 3339."""
     gpus: tuple[str, ...]
-    """UUIDs of the affected ones; of a change that is held those that hold it."""
+    """UUIDs of the affected GPUs; of a stuck change those on which it is stuck."""
     back: bool = False
-    """It goes, or went, back to the layouts from before."""
+    """The change goes, or went, back to the layouts from before."""
     end: ChangeEnd | None = None
-    """None: it has not ended."""
+    """None: the change has not ended."""
     reason: str = ""
 
 
 class StateAnswer(_Answer, frozen=True, kw_only=True, tag_field="answer", tag="state"):
-    """What the actuator knows."""
+    """The changes that the actuator knows."""
 
     v: Literal[1] = VERSION
     running: str | None = None
-    """The change that is being carried out."""
+    """Id of the change that is being carried out."""
     open: KnownChange | None = None
-    """In the journal: it runs, was interrupted, or is held."""
+    """The change in the journal that has not ended: it runs, was interrupted, or is stuck."""
     last: KnownChange | None = None
-    """That ended last."""
+    """The change that ended last."""
     named: KnownChange | None = None
-    """The one that the request names; None where the journal does not have it: it has not begun, or
-    more changes than the history keeps have ended since."""
+    """The change that the request names; None where the journal does not have it: it has not begun,
+    or more changes than the history keeps have ended since."""
     problem: str = ""
     """Why the journal cannot be read."""
 
@@ -212,17 +212,17 @@ class ChangeAnswer(_Answer, frozen=True, kw_only=True, tag_field="answer", tag="
     end: ChangeEnd
     reason: str = ""
     again: bool = False
-    """It had ended before this request, which did nothing."""
+    """The change had ended before this request, which did nothing."""
 
 
 class RefusalAnswer(_Answer, frozen=True, kw_only=True, tag_field="answer", tag="refusal"):
-    """Why a request is not met."""
+    """The refusal of a request, with its reason."""
 
     v: Literal[1] = VERSION
     refusal: ActuatorRefusal
     reason: str
     change: str | None = None
-    """The one that is in the way."""
+    """Id of the change that is in the way."""
 
 
 class GpuUser(_Answer, frozen=True, kw_only=True):
@@ -231,20 +231,20 @@ class GpuUser(_Answer, frozen=True, kw_only=True):
     minor: int
     """The GPU's minor number."""
     pid: int
-    """As the host counts."""
+    """Process id in the host's PID namespace."""
     name: str = ""
-    """In 15 characters at most."""
+    """Name of the program, at most 15 characters."""
     pod: str = ""
-    """UID of its pod; empty where it is no pod's."""
+    """UID of its pod; empty where the program is in no pod."""
 
 
 class UseAnswer(_Answer, frozen=True, kw_only=True, tag_field="answer", tag="use"):
-    """Who has GPUs open, apart from the asker and its own programs."""
+    """The programs that have GPUs open, without the client and its own programs."""
 
     v: Literal[1] = VERSION
     users: tuple[GpuUser, ...] = ()
     more: int = 0
-    """That are not named."""
+    """Number of further programs, which ``users`` has no room for."""
 
 
 ActuatorAnswer = StateAnswer | UseAnswer | ChangeAnswer | RefusalAnswer
@@ -264,7 +264,7 @@ class OtherVersion(BadInput):
 
 
 def read_request(line: bytes) -> ActuatorRequest:
-    """The request in one line. Raises OtherVersion, and BadInput for all else that is none."""
+    """The request in one line. Raises OtherVersion, and BadInput for what is no request."""
     try:
         version = _HEADS.decode(line).v
         if version != VERSION:
@@ -275,7 +275,7 @@ def read_request(line: bytes) -> ActuatorRequest:
 
 
 def read_answer(line: bytes) -> ActuatorAnswer:
-    """The answer in one line. Raises BadInput for what is none."""
+    """The answer in one line. Raises BadInput for what is no answer."""
     try:
         return _ANSWERS.decode(line)
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:

@@ -16,7 +16,7 @@ from typing import Final
 DRA_DRIVER: Final = "gpu.nvidia.com"
 
 SHARE: Final = "::"
-"""Before the number of a share, where a device plugin shares its devices out.
+"""Separator before the number of a share, where a device plugin shares its devices.
 Source: k8s-device-plugin 0.19.0, internal/rm/devices.go, AnnotatedID."""
 
 _N = r"([0-9]{1,9})"
@@ -27,7 +27,7 @@ _OLD_MIG = re.compile(rf"MIG-(GPU-[^/]+)/{_N}/{_N}")
 _GKE = re.compile(rf"nvidia{_N}(?:/gi{_N})?(?:/vgpu{_N})?")
 """Minor number, GPU instance, share."""
 _UUID = re.compile(r"(?:GPU|MIG)-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-"""Of a GPU or a MIG device."""
+"""UUID of a GPU or a MIG device."""
 
 # Of DRA. Source: NVIDIA's DRA driver, gpu-kubelet-plugin: deviceinfo.go, mig.go, cdi.go.
 _CLAIMED_GPU = re.compile(rf"gpu-{_N}")
@@ -41,48 +41,50 @@ _CDI = re.compile(r"k8s\.gpu\.nvidia\.com/(?:device=|claim=[0-9a-f-]{36}-)(.+)")
 
 
 class NamedBy(StrEnum):
-    """What a name goes by."""
+    """The kind of identifier that a name has for its device."""
 
     UUID = "uuid"
-    """Of a GPU with the GPU instance, if any; or of a MIG device."""
+    """UUID of a GPU, with the id of the GPU instance if any; or UUID of a MIG device."""
     MINOR = "minor"
-    """Number of the GPU's device file, with the GPU instance, if any."""
+    """Number of the GPU's device file, with the id of the GPU instance if any."""
     START = "start"
-    """Number of the GPU's device file, and where the instance starts, which no two share."""
+    """Number of the GPU's device file, and the memory unit where the instance starts."""
 
 
 @dataclass(frozen=True, slots=True)
 class NameKey:
-    """What a name says of its device."""
+    """A name of a device, taken apart; names of one device in several forms give several keys."""
 
-    by: NamedBy
+    named_by: NamedBy
     gpu: str | int
     """UUID or minor number."""
-    at: int | None = None
-    """Id of the GPU instance, or its first memory unit."""
+    instance: int | None = None
+    """Id of the GPU instance, its first memory unit with ``NamedBy.START``; None: no instance."""
 
     @property
     def is_certain(self) -> bool:
-        """It has a known form, so that a node which has no such key has no such device."""
+        """The name has a known form, so a node without this key does not have the device."""
         return (
-            not isinstance(self.gpu, str) or self.at is not None or bool(_UUID.fullmatch(self.gpu))
+            not isinstance(self.gpu, str)
+            or self.instance is not None
+            or bool(_UUID.fullmatch(self.gpu))
         )
 
 
 def plugin_key(device_id: str) -> tuple[NameKey, str | None]:
-    """A device plugin's id for a device, and which share of it that is."""
+    """The key of a device plugin's id for a device, and the share of it; None: not shared."""
     plain, _, share = device_id.partition(SHARE)
     if old := _OLD_MIG.fullmatch(plain):
         return NameKey(NamedBy.UUID, old[1], int(old[2])), share or None
     if gke := _GKE.fullmatch(plain):
         minor, instance, gke_share = gke.groups()
-        at = None if instance is None else int(instance)
-        return NameKey(NamedBy.MINOR, int(minor), at), share or gke_share or None
+        instance_id = None if instance is None else int(instance)
+        return NameKey(NamedBy.MINOR, int(minor), instance_id), share or gke_share or None
     return NameKey(NamedBy.UUID, plain), share or None
 
 
 def claimed_key(name: str) -> NameKey | None:
-    """The name that NVIDIA's DRA driver has for a device; None where it has another form."""
+    """The key of a device's name by NVIDIA's DRA driver; None for a name of another form."""
     if gpu := _CLAIMED_GPU.fullmatch(name):
         return NameKey(NamedBy.MINOR, int(gpu[1]))
     if mig := _OLD_CLAIMED_MIG.fullmatch(name) or _CLAIMED_MIG.fullmatch(name):
@@ -92,12 +94,12 @@ def claimed_key(name: str) -> NameKey | None:
 
 def cdi_names(cdi: Iterable[str]) -> frozenset[str]:
     """The DRA driver's names for devices, from its names for the container runtime."""
-    return frozenset(found[1] for name in cdi if (found := _CDI.fullmatch(name)))
+    return frozenset(match[1] for name in cdi if (match := _CDI.fullmatch(name)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamedInstance:
-    """A GPU instance as far as names go."""
+    """What the names of a GPU instance and its MIG devices are made of."""
 
     id: int
     start: int | None
@@ -109,19 +111,19 @@ class NamedInstance:
 def keys(
     uuid: str | None, minor: int | None, instances: Iterable[NamedInstance]
 ) -> Iterator[tuple[NameKey, int | None]]:
-    """Every name of a GPU, with None, and of its GPU instances, with their ids.
+    """The keys of a GPU, each with None, and of its GPU instances, each with the instance's id.
 
-    Names by what is not known are left out.
+    A key that needs an unknown UUID, minor number or start is left out.
     """
-    there: list[int | None] = [None]
-    for one in instances:
-        there.append(one.id)
-        for device in one.devices:
-            yield NameKey(NamedBy.UUID, device), one.id
-        if minor is not None and one.start is not None:
-            yield NameKey(NamedBy.START, minor, one.start), one.id
-    for at in there:
+    instance_ids: list[int | None] = [None]
+    for instance in instances:
+        instance_ids.append(instance.id)
+        for device in instance.devices:
+            yield NameKey(NamedBy.UUID, device), instance.id
+        if minor is not None and instance.start is not None:
+            yield NameKey(NamedBy.START, minor, instance.start), instance.id
+    for instance_id in instance_ids:
         if uuid is not None:
-            yield NameKey(NamedBy.UUID, uuid, at), at
+            yield NameKey(NamedBy.UUID, uuid, instance_id), instance_id
         if minor is not None:
-            yield NameKey(NamedBy.MINOR, minor, at), at
+            yield NameKey(NamedBy.MINOR, minor, instance_id), instance_id

@@ -17,32 +17,32 @@ class Link(StrEnum):
 
 
 class ContainerRequest(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
-    """One container that asks for whole GPUs; the kubelet serves containers in their order."""
+    """GPUs that a container requests whole; the kubelet serves containers in their order."""
 
     gpus: int
     """At least 1."""
     ends: bool = False
-    """It ends before the pod's containers start, which then get its GPUs first: an init container
-    that is not a sidecar."""
+    """The container ends before the pod's other containers start, which then get its GPUs first: an
+    init container that is not a sidecar."""
 
 
 class GpuRequest(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
-    """All of a pod that its score on a node depends on; a key for tables."""
+    """The parts of a pod's request that its score on a node depends on; a key for tables."""
 
     steps: tuple[ContainerRequest, ...]
-    """Not empty."""
+    """The containers that request GPUs, in the kubelet's order; at least one."""
     link: Link = Link.ANY
     nic: bool = False
-    """Close to an RDMA NIC, please."""
+    """GPUs close to an RDMA NIC are preferred."""
 
     @property
     def gpus(self) -> int:
-        """How many the pod holds at most at one time."""
-        most = lasting = 0
+        """GPUs that the pod holds at one time, at most."""
+        peak = lasting = 0
         for step in self.steps:
-            most = max(most, lasting + step.gpus)
+            peak = max(peak, lasting + step.gpus)
             lasting += 0 if step.ends else step.gpus
-        return most
+        return peak
 
     @property
     def several(self) -> tuple[int, ...]:
@@ -59,5 +59,7 @@ class GpuRequest(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
 
 
 def wish(*gpus: int, link: Link = Link.ANY, nic: bool = False) -> GpuRequest:
-    """A wish of containers with so many GPUs each."""
-    return GpuRequest(steps=tuple(ContainerRequest(gpus=each) for each in gpus), link=link, nic=nic)
+    """The request of a pod whose containers have these numbers of GPUs, in this order."""
+    return GpuRequest(
+        steps=tuple(ContainerRequest(gpus=count) for count in gpus), link=link, nic=nic
+    )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a key in the cluster is: its name, where it stands, who alone writes it, and its values."""
+"""Keys in the cluster: name, kind of object field, the one writer, and the form of values."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Writer(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Key:
-    """One key, or one family of keys that differ in a ``<placeholder>``."""
+    """A key in the cluster, or a family of keys that differ in a ``<placeholder>``."""
 
     name: str
     """The exact key; in a family with its placeholder in angle brackets."""
@@ -60,7 +60,7 @@ RESERVED: Final = ("kubernetes.io", "k8s.io", "nvidia.com", "gpuscape.io")
 Node Feature Discovery, NVIDIA's, and our own, whose keys have one writer each."""
 
 MOST_RULES: Final = 32
-"""Labels by rules on one Node."""
+"""Labels that rules may make on one Node."""
 
 PREFIX_PATTERN: Final = r"[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*"
 NAME_PATTERN: Final = r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?"

@@ -52,7 +52,7 @@ ATTRIBUTES = (
     "engines.jpeg",
     "engines.ofa",
 )
-"""Of MIG devices only."""
+"""Attributes that only MIG devices have."""
 
 # Our own.
 MODEL_COUNT_FAMILY = "gpuscape.io/count.<model>"
@@ -130,12 +130,12 @@ def _exact(name: str, value: str, summary: str, source: str) -> Key:
 
 
 def _gpu(suffix: str) -> Key:
-    """One label of the block of ``nvidia.com/gpu``."""
+    """A label in the block of ``nvidia.com/gpu``."""
     return _exact(f"{GPU}.{suffix}", *_SUFFIXES[suffix])
 
 
 def _mig(suffix: str) -> Key:
-    """One family of the blocks of MIG profiles under the strategy ``mixed``."""
+    """A family of labels, one for each MIG profile, under the strategy ``mixed``."""
     value, summary, source = _SUFFIXES[suffix]
     return Key(
         name=f"{MIG_FAMILY}.{suffix}",
@@ -381,6 +381,6 @@ _FAMILIES = tuple(key for key in LABELS if key.pattern is not None)
 
 
 def label(name: str) -> Key | None:
-    """The label that ``name`` is, or whose family it is of; None when it is not one of ours."""
+    """The label of this name, or the family that the name belongs to; None for a foreign label."""
     exact = _EXACT.get(name)
     return exact or next((key for key in _FAMILIES if key.matches(name)), None)

@@ -6,10 +6,10 @@ from __future__ import annotations
 from typing import Final
 
 PREFIXES: Final = ("nvidia.com/", "gpuscape.io/")
-"""Of all label keys that the agent writes; others write under the first one too."""
+"""Prefixes of the label keys that the agent writes; other programs use the first one too."""
 
 MOST_LABELS: Final = 256
-"""Labels under these prefixes on a Node, whoever wrote them; and in a NodeFeature."""
+"""Labels under these prefixes on a Node, from all writers; and in a NodeFeature."""
 
 MOST_ANNOTATION_CHARACTERS: Final = 8192
 """All annotations of the agent on its Node together."""
@@ -32,11 +32,11 @@ MOST_ROLLOUTS_CHARACTERS: Final = 16384
 """The coordinator's memory of rollouts in its leader's Lease."""
 
 LONGEST_LEASE_SECONDS: Final = 600
-"""Term of the agent's Lease: so long a silent holder keeps the node's next agent waiting."""
+"""Term of the agent's Lease: how long a silent holder keeps the node's next agent waiting."""
 
 MOST_IDLE_ANNOTATION_BYTES: Final = 4096
-"""The same while no MIG change is under way: every watcher of Nodes receives them."""
+"""All annotations of the agent while no MIG change is under way: every watcher receives them."""
 
 MOST_CERTIFICATE_CHARACTERS: Final = 65536
-"""One value in a Secret of the extender's certificates, in base64 as the API has it: 49,152 bytes.
-One with two authorities has 2,000 characters."""
+"""A value in a Secret of the extender's certificates, in base64 as the API has it: 49,152 bytes.
+A value with two authorities has 2,000 characters."""

@@ -16,7 +16,7 @@ from api.versioned import VersionedFormat
 VERSION: Final = 1
 MOST_CHARACTERS: Final = 256
 CORDONED_PATTERN: Final = r'"cordoned":\s*true'
-"""Found in the text of a grant of a Node that the coordinator cordoned, whatever else is in it:
+"""Matches the text of a grant for a Node that the coordinator cordoned, whatever else is in it:
 admission policies read no JSON."""
 
 
@@ -24,9 +24,9 @@ class GrantPhase(StrEnum):
     """What the agent may do."""
 
     HOLD = "hold"
-    """Nothing yet: the node is cordoned, and pods are looked at once more."""
+    """Nothing yet: the node is cordoned, and its pods are read once more."""
     GO = "go"
-    """Change the GPUs. It is not taken back before the agent says how the request ended."""
+    """Change the GPUs. This stays granted until the agent reports how the request ended."""
 
 
 class MigGrantAnnotation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

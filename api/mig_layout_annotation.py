@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Words and limits of ``gpuscape.io/mig-layout``: a node's wanted MIG layout, in one annotation.
+"""Words and limits of ``gpuscape.io/mig-layout``: a node's desired MIG layout, in one annotation.
 
 The value is JSON, or YAML in one line. Text is the name of a configuration; a mapping has
 selectors of GPUs and the layout of each:
@@ -16,9 +16,10 @@ from typing import Final
 from api import keys
 
 SOURCE: Final = f"annotation {keys.MIG_LAYOUT}"
-"""As messages name it."""
+"""The annotation's name in messages."""
 MOST_BYTES: Final = 4096
-"""Every watcher of Nodes receives it, and sixteen GPUs with seven instances each take 1,000."""
+"""The annotation's size: every watcher of Nodes receives it. Sixteen GPUs with seven instances each
+take 1,000."""
 
 ALL: Final = "all"
 """Selector: all GPUs with MIG. Others are indices (``0``), ranges of them (``0-3``), UUIDs and PCI
@@ -28,6 +29,6 @@ OFF: Final = "off"
 ON: Final = "on"
 """Layout: MIG on without instances, as ``{}`` is. Others are profiles with their counts."""
 AT: Final = "@"
-"""Between a profile and the memory unit where its one instance is to start."""
+"""Separator between a profile and the memory unit where its one instance is to start."""
 MOST_INDEX: Final = 1023
-"""Of a GPU, in a selector."""
+"""Highest index of a GPU in a selector."""

@@ -21,16 +21,16 @@ from api.versioned import VersionedFormat
 
 VERSION: Final = 1
 MOST_CHARACTERS: Final = 1536
-"""Beside the topology and the status in what the admission policy lets a Node have."""
+"""Share of the request in what the admission policy allows all annotations of a Node."""
 MOST_PODS: Final = 64
-"""In the way, and others, together."""
+"""Pods in the way and other pods together."""
 MOST_PROGRAMS: Final = 4
 MOST_PROGRAM: Final = 80
-"""Characters."""
+"""Characters of a program's name."""
 _ID_DIGITS: Final = 16
 
 RequestId = Annotated[str, Meta(pattern=rf"^[0-9a-f]{{{_ID_DIGITS}}}$")]
-"""One attempt at a change. The actuator knows the change by the same name."""
+"""Id of one attempt at a change; the actuator has the same id for the change."""
 
 
 class MigRequestAnnotation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -95,7 +95,7 @@ class MigRequestAnnotation(msgspec.Struct, frozen=True, kw_only=True, omit_defau
 
 
 def new_request_id() -> str:
-    """One that no other request has."""
+    """An id that no other request has."""
     return secrets.token_hex(_ID_DIGITS // 2)
 
 

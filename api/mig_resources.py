@@ -10,13 +10,14 @@ from typing import Final
 GPU_RESOURCE: Final = "nvidia.com/gpu"
 MIG_PREFIX: Final = "nvidia.com/mig-"
 SHARED_SUFFIX: Final = ".shared"
-"""Of a resource whose devices are shared out, where the plugin is told to name it so."""
+"""End of the name of a resource with shared devices, where the device plugin is so configured."""
 GPU_RESOURCES: Final = (GPU_RESOURCE, MIG_PREFIX)
 """Whole GPUs and MIG devices, as NVIDIA's device plugin names them."""
 _BEGINNINGS: Final = ("-", ".", "_", "/")
-"""No name of a resource ends in these. Source: Kubernetes documentation, "Object names and IDs"."""
+"""Last characters by which a name counts as a beginning: no name of a resource ends in them.
+Source: Kubernetes documentation, "Object names and IDs"."""
 MOST_OFFERS: Final = 16
-"""Resources that an annotation names for a node's layouts; with more it names none."""
+"""Resources that an annotation may name for a node's layouts; with more it names none."""
 
 
 class MigStrategy(StrEnum):

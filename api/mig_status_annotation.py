@@ -19,23 +19,23 @@ from api.versioned import VersionedFormat
 
 VERSION: Final = 1
 MOST_CHARACTERS: Final = 2560
-"""Beside the topology of 16 GPUs and a request in what the admission policy lets a Node have."""
+"""Share of the status in what the admission policy allows all annotations of a Node."""
 MOST_ASKED: Final = 256
 """Characters of a request that are repeated in the status."""
 MOST_REASON: Final = 400
 MOST_PODS: Final = 8
-"""That are named."""
+"""Pods that a status names at most."""
 
 
 class MigPhase(StrEnum):
     """How far a request is. More may come: readers show one that they do not know as it is."""
 
     IDLE = "idle"
-    """Nothing is asked for."""
+    """No layout is desired."""
     UNADOPTED = "unadopted"
-    """A label is not obeyed: it was there before anybody looked after MIG here."""
+    """The label nvidia.com/mig.config is not obeyed: it was there before MIG was managed here."""
     UNCHANGED = "unchanged"
-    """The GPUs have the layout that is asked for."""
+    """The GPUs have the desired layout."""
     PLANNED = "planned"
     """There is a plan, and nobody carries it out by itself."""
     REFUSED = "refused"
@@ -43,34 +43,34 @@ class MigPhase(StrEnum):
     UNREAD = "unread"
     """GPUs cannot be read now, so there is no plan yet."""
     WAITING = "waiting"
-    """The change is asked for; ``reason`` says for whom or what it waits."""
+    """The change waits for a permit; ``reason`` says for whom or what."""
     CHANGING = "changing"
     """The GPUs are being changed."""
     FAILED = "failed"
-    """The GPUs have the layouts from before; it is tried again at the time in ``reason``."""
+    """The GPUs have the layouts from before; the next attempt is at the time in ``reason``."""
     HELD = "held"
-    """Neither the wanted layouts nor those from before could be reached: a person decides."""
+    """Stuck: neither the desired nor the previous layouts could be reached; a person decides."""
 
 
 class RequestEnd(StrEnum):
     """How a request in ``gpuscape.io/mig-request`` ended. More may come."""
 
     APPLIED = "applied"
-    """The GPUs have the wanted layouts, read back."""
+    """The GPUs have the desired layouts, read back."""
     PREVIOUS = "previous"
-    """They have those from before."""
+    """The GPUs have the layouts from before."""
     HELD = "held"
-    """Neither could be reached."""
+    """Stuck: neither layouts could be reached."""
     REFUSED = "refused"
-    """The actuator refused it: nothing was touched."""
+    """The actuator refused the change: nothing was touched."""
     CANCELLED = "cancelled"
-    """Nothing was touched: something else, or nothing, is asked for now."""
+    """Nothing was touched: another layout, or none, is desired now."""
     EXPIRED = "expired"
-    """Nothing was touched: there was no leave in time. It is not tried again by itself."""
+    """Nothing was touched: there was no permit in time. The change is not tried again by itself."""
 
 
 class RequestSource(StrEnum):
-    """Where a layout is asked for."""
+    """The key of a Node that states the desired layout."""
 
     ANNOTATION = "annotation"
     LABEL = "label"
@@ -184,7 +184,7 @@ class MigStatusAnnotation(msgspec.Struct, frozen=True, kw_only=True, omit_defaul
 
 
 def wish_digest(source: RequestSource, text: str) -> str:
-    """What a status has in ``wish`` for a layout that is asked for there and so."""
+    """The digest in a status' ``wish`` for the layout that ``source`` states in this text."""
     return hashlib.sha256(f"{source}:{text}".encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 

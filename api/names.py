@@ -13,7 +13,7 @@ from typing import Final
 from api.limits import MOST_NODE_NAME_CHARACTERS
 
 NAMESPACE: Final = "gpuscape"
-"""Where it is installed unless somebody chooses another."""
+"""Namespace of an installation, unless an admin chooses another."""
 
 AGENT: Final = "gpuscape-agent"
 """Account, field manager, and reporting controller of Events; so are the next two."""
@@ -24,10 +24,10 @@ CERTIFICATES: Final = "gpuscape-certificates"
 """Account and field manager of the program that makes the extender's certificates."""
 
 AGENT_DAEMON_SET: Final = "gpuscape-agent"
-"""Whose status tells an agent how many there are."""
+"""The DaemonSet whose status gives an agent the number of agents."""
 
 AGENT_FLOOR: Final = "gpuscape-agent-floor"
-"""Admission policies that the agent asks whether they hold it; so are the next four."""
+"""Admission policy that the agent tests for being in force; so are the next four."""
 AGENT_NODE: Final = "gpuscape-agent-node"
 AGENT_LEASE: Final = "gpuscape-agent-lease"
 AGENT_EVENT: Final = "gpuscape-agent-event"
@@ -45,10 +45,10 @@ KUBE_SCHEDULER_TLS: Final = "gpuscape-kube-scheduler-tls"
 SLOT_LEASE_PREFIX: Final = "mig-slot-"
 
 ACTUATOR_SOCKET: Final = "/run/gpuscape/actuator/actuator.sock"
-"""Where the actuator is asked unless somebody chooses another place."""
+"""Path of the actuator's socket, unless an admin chooses another."""
 
 EVENT_NAMESPACE: Final = "default"
-"""Where Events about Nodes live, which have no namespace of their own."""
+"""Namespace of Events about Nodes, which have none of their own."""
 
 NODE_FEATURE_NODE_LABEL: Final = "nfd.node.kubernetes.io/node-name"
 """Label that names the Node of a NodeFeature to nfd-master."""
@@ -68,9 +68,9 @@ def clusterwide(name: str, namespace: str) -> str:
     return name if namespace == NAMESPACE else f"{name}.{namespace}"
 
 
-def is_clusterwide(name: str, of: str) -> bool:
-    """Whether ``of`` is the object of that name of an installation in any namespace."""
-    return of == name or of.startswith(f"{name}.")
+def is_clusterwide(name: str, object_name: str) -> bool:
+    """Whether ``object_name`` is what :func:`clusterwide` makes of ``name`` in any namespace."""
+    return object_name == name or object_name.startswith(f"{name}.")
 
 
 def username(account: str, namespace: str) -> str:
@@ -80,9 +80,9 @@ def username(account: str, namespace: str) -> str:
 
 LEASE_PREFIX: Final = "gpuscape-"
 NODE_FEATURE_PREFIX: Final = "nvidia-features-for-"
-"""What the names of a node's objects begin with; so does the one above."""
+"""Prefix of the name of a node's NodeFeature, as LEASE_PREFIX is of its Lease."""
 NODE_CHARACTERS_KEPT: Final = 200
-"""So much of a node's name is in the names of its objects where the whole has no room."""
+"""Characters of a node's name that stay in the names of its objects where it has to be cut."""
 
 
 def lease(node: str) -> str:

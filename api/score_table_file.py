@@ -16,14 +16,14 @@ from api.gpu_request import GpuRequest
 from api.versioned import VersionedFormat
 
 VERSION: Final = 3
-"""Also of what scores are made of: scheduler.scores.score."""
+"""Version of the format and of the formula behind scores: scheduler.scores.score."""
 _HASH_DIGITS = 16
 _MOST_BYTES = 16 * 2**20
 """A table of 8 GPUs that is complete for pods of one container takes about 150 kB."""
 
 
 class ScoreRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One wish: for each mask of free GPUs, ascending, its score and its likeliest set.
+    """Scores of one pod request: for each mask of free GPUs, ascending, score and likeliest set.
 
     A mask that is left out serves no such pod, as far as the table knows.
     """
@@ -31,31 +31,35 @@ class ScoreRow(msgspec.Struct, frozen=True, kw_only=True):
     wish: GpuRequest
     free: tuple[int, ...]
     scores: tuple[int, ...]
-    """With the speed relative to ``best``, and without what is of the fleet."""
+    """Score of each mask: its speed is relative to ``best``, and the fleet's state is left out."""
     speeds: tuple[int, ...]
-    """Expected, in hundredths of a GB/s: for a node whose product has a class with better sets."""
+    """Expected speed of each mask in hundredths of a GB/s, for a node whose product has a class
+    with better sets."""
     sets: tuple[int, ...]
-    """0 where the pod is most likely refused."""
+    """Likeliest set of GPUs of each mask; 0 where the pod is most likely refused."""
     best: int
-    """The best speed that the class has for the wish; 0 where nothing depends on it."""
+    """The best speed that the class has for the request; 0 where nothing depends on it."""
 
 
 class ScoreTableFile(msgspec.Struct, frozen=True, kw_only=True):
-    """All that is known of one class. Its rows are in the order of their wishes' text."""
+    """The score table of one topology class; its rows are in the order of their requests' text."""
 
     v: Literal[3] = VERSION
     gen: str
     hash: str = ""
-    """First digits of the SHA-256 of the same with an empty hash: equal for equal tables."""
+    """First digits of the SHA-256 of the table with an empty hash: equal for equal tables."""
     rows: tuple[ScoreRow, ...]
 
     def score(self, free: int, wish: GpuRequest) -> int | None:
-        """As the table has it; None for a wish that it does not have."""
-        found = self.score_and_speed(free, wish)
-        return None if found is None else found[0]
+        """The score of a request for these free GPUs; None for a request not in the table."""
+        score_and_speed = self.score_and_speed(free, wish)
+        return None if score_and_speed is None else score_and_speed[0]
 
     def score_and_speed(self, free: int, wish: GpuRequest) -> tuple[int, int] | None:
-        """The same with the expected speed; both 0 for GPUs that cannot serve the wish."""
+        """Score and expected speed of a request; both 0 for GPUs that cannot serve it.
+
+        None for a request that is not in the table.
+        """
         for row in self.rows:
             if row.wish == wish:
                 both = zip(row.scores, row.speeds, strict=True)
@@ -64,7 +68,7 @@ class ScoreTableFile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def with_hash(table: ScoreTableFile) -> ScoreTableFile:
-    """The same with the hash of its content."""
+    """The table with the hash of its content."""
     return msgspec.structs.replace(table, hash=_hash(table))
 
 
@@ -86,11 +90,11 @@ def _hash(table: ScoreTableFile) -> str:
     return hashlib.sha256(plain).hexdigest()[:_HASH_DIGITS]
 
 
-def _faults(found: ScoreTableFile) -> Iterator[str]:
-    for at, row in enumerate(found.rows):
+def _faults(table: ScoreTableFile) -> Iterator[str]:
+    for index, row in enumerate(table.rows):
         if len({*map(len, (row.free, row.scores, row.speeds, row.sets))}) > 1:
-            yield f"the columns of `rows[{at}]` differ in length"
-    if found.hash != _hash(found):
+            yield f"the columns of `rows[{index}]` differ in length"
+    if table.hash != _hash(table):
         yield "`hash` is not that of its content"
 
 

@@ -99,16 +99,16 @@ def json_schema() -> dict[str, Any]:
     return _FORMAT.json_schema(f"Lease annotation {keys.STATE}")
 
 
-def _faults(found: StateAnnotation) -> Iterator[str]:
-    for key, mask in _masks(found):
-        if len(mask) != len(found.ok):
-            yield f"`{key}` has {len(mask)} digits and `ok` has {len(found.ok)}"
+def _faults(state: StateAnnotation) -> Iterator[str]:
+    for key, mask in _masks(state):
+        if len(mask) != len(state.ok):
+            yield f"`{key}` has {len(mask)} digits and `ok` has {len(state.ok)}"
 
 
-def _masks(found: StateAnnotation) -> Iterator[tuple[str, str]]:
-    """Key and mask."""
-    yield "used", found.used
-    for pod, mask in found.pods.items():
+def _masks(state: StateAnnotation) -> Iterator[tuple[str, str]]:
+    """The place of each mask, such as ``used`` or ``pods.1a2b3c4d``, and the mask."""
+    yield "used", state.used
+    for pod, mask in state.pods.items():
         yield f"pods.{pod}", mask
 
 

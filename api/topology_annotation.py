@@ -33,7 +33,7 @@ _Levels = Annotated[str, Meta(pattern=r"^[0-5]*$")]
 
 
 class NicLevels(msgspec.Struct, frozen=True, array_like=True):
-    """One RDMA NIC: its name, its bus id, and its PCIe ancestor level to each GPU in order."""
+    """An RDMA NIC: its name, its bus id, and its PCIe ancestor level to each GPU in order."""
 
     name: str
     bus_id: str
@@ -141,7 +141,7 @@ def generation(annotation: TopologyAnnotation) -> str:
 
 
 def with_generation(annotation: TopologyAnnotation) -> TopologyAnnotation:
-    """The same with the ``gen`` that follows from its content."""
+    """The annotation with the ``gen`` that follows from its content."""
     return msgspec.structs.replace(annotation, gen=generation(annotation))
 
 
@@ -168,25 +168,25 @@ def _pair(n: int, i: int, j: int) -> int:
     return a * (2 * n - a - 1) // 2 + b - a - 1
 
 
-def _faults(found: TopologyAnnotation) -> Iterator[str]:
-    for key, entries, lengths in _sized(found):
+def _faults(annotation: TopologyAnnotation) -> Iterator[str]:
+    for key, entries, lengths in _sized(annotation):
         if len(entries) not in lengths:
-            wanted = " or ".join(str(length) for length in lengths)
-            yield f"`{key}` has {len(entries)} entries, not {wanted}"
+            expected = " or ".join(str(length) for length in lengths)
+            yield f"`{key}` has {len(entries)} entries, not {expected}"
 
 
-def _sized(found: TopologyAnnotation) -> list[tuple[str, Sequence[object], tuple[int, ...]]]:
-    """Key, its entries, and how many there may be."""
-    n, pairs = found.n, found.n * (found.n - 1) // 2
+def _sized(annotation: TopologyAnnotation) -> list[tuple[str, Sequence[object], tuple[int, ...]]]:
+    """Each key with its entries and the lengths that are allowed."""
+    n, pairs = annotation.n, annotation.n * (annotation.n - 1) // 2
     return [
-        ("gen", found.gen, (_GEN_DIGITS,)),
-        ("lbw", found.lbw, (n,) if n < 2 else (1, n)),
-        ("nv", found.nv, (pairs,)),
-        ("pc", found.pc, (pairs,)),
-        ("numa", found.numa, (n,)),
-        ("ids", found.ids, (n,)),
-        ("bus", found.bus, (n,)),
-        *((f"nic[{at}][2]", nic.levels, (n,)) for at, nic in enumerate(found.nic)),
+        ("gen", annotation.gen, (_GEN_DIGITS,)),
+        ("lbw", annotation.lbw, (n,) if n < 2 else (1, n)),
+        ("nv", annotation.nv, (pairs,)),
+        ("pc", annotation.pc, (pairs,)),
+        ("numa", annotation.numa, (n,)),
+        ("ids", annotation.ids, (n,)),
+        ("bus", annotation.bus, (n,)),
+        *((f"nic[{index}][2]", nic.levels, (n,)) for index, nic in enumerate(annotation.nic)),
     ]
 
 

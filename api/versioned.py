@@ -25,23 +25,23 @@ _VERSION: Final = msgspec.json.Decoder(_Versioned)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VersionedFormat(Generic[T]):
-    """One format, whose key ``v`` is its major version.
+    """A JSON format, whose key ``v`` is its major version.
 
     Readers ignore keys that they do not know, and take another major version for no data.
     """
 
     name: str
-    """What holds it, for errors, such as ``annotation gpuscape.io/topology``."""
+    """The format's place, for errors, such as ``annotation gpuscape.io/topology``."""
     remedy: str
-    """What a person does about a damaged one."""
+    """The action for a person where a value is damaged, for errors."""
     content: type[T]
     version: int
     most_length: int
-    """Bytes of it, characters where it is text; a longer one is damaged."""
+    """Bytes of the data, characters where it is text; longer data is damaged."""
     faults: Callable[[T], Iterable[str]] = lambda _content: ()
-    """What is wrong in a value although its types are right; each names the key."""
+    """Faults of a value whose types are right; each names the key."""
     safe: bool = False
-    """Every text in it is safe to show (:mod:`base.text.safe_text`); another is damaged."""
+    """Every text must be safe to show (:mod:`base.text.safe_text`), else the value is damaged."""
     _decoder: msgspec.json.Decoder[T] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -62,22 +62,22 @@ class VersionedFormat(Generic[T]):
         try:
             if _VERSION.decode(data).v != self.version:
                 return None
-            found = self._decoder.decode(data)
+            value = self._decoder.decode(data)
         except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
             raise self._damaged(str(error)) from error
-        for fault in (*self._unsafe(data, found), *self.faults(found)):
+        for fault in (*self._unsafe(data, value), *self.faults(value)):
             raise self._damaged(fault)
-        return found
+        return value
 
     def readable(self, text: str | None) -> T | None:
-        """The value in ``text``; None without one, and for whatever :meth:`decode` gives none."""
+        """The value in ``text``; None without a text, and for damage or another version."""
         try:
             return None if text is None else self.decode(text)
         except BadInput:
             return None
 
     def json_schema(self, title: str) -> dict[str, Any]:
-        """JSON Schema of it, 2020-12, without what only ``faults`` finds."""
+        """JSON Schema of the format, 2020-12, without what only ``faults`` finds."""
         return {
             "$schema": "https://json-schema.org/draft/2020-12/schema",
             "title": title,
@@ -88,13 +88,13 @@ class VersionedFormat(Generic[T]):
         schema = msgspec.json.schema(self.content)
         return with_safe_texts(schema) if self.safe else schema
 
-    def _unsafe(self, data: str | bytes, found: T) -> Iterator[str]:
-        """The first text that is unsafe; what is plain ASCII as a whole needs no search."""
+    def _unsafe(self, data: str | bytes, value: T) -> Iterator[str]:
+        """A fault for each text that is unsafe; data in plain ASCII needs no search."""
         text = data if isinstance(data, str) else data.decode(errors="replace")
         if not self.safe or (text.isascii() and text.isprintable() and "\\" not in text):
             return
-        for key, each in _texts("", msgspec.to_builtins(found)):
-            if not is_safe(each):
+        for key, text_value in _texts("", msgspec.to_builtins(value)):
+            if not is_safe(text_value):
                 yield f"`{key}` has characters that are no plain text"
 
     def _damaged(self, why: str) -> BadInput:
@@ -104,25 +104,25 @@ class VersionedFormat(Generic[T]):
 def with_safe_texts(schema: Any) -> Any:
     """A JSON Schema in which every text without a pattern or a list of values has SAFE_PATTERN."""
     if isinstance(schema, list):
-        return [with_safe_texts(each) for each in schema]
+        return [with_safe_texts(subschema) for subschema in schema]
     if not isinstance(schema, dict):
         return schema
-    made = {key: with_safe_texts(each) for key, each in schema.items()}
-    if made.get("type") == "string":
-        made.setdefault("pattern", SAFE_PATTERN)
-    if made.get("type") == "object" and "additionalProperties" in made:
-        made["propertyNames"] = {"pattern": SAFE_PATTERN} | made.get("propertyNames", {})
-    return made
+    safe = {key: with_safe_texts(subschema) for key, subschema in schema.items()}
+    if safe.get("type") == "string":
+        safe.setdefault("pattern", SAFE_PATTERN)
+    if safe.get("type") == "object" and "additionalProperties" in safe:
+        safe["propertyNames"] = {"pattern": SAFE_PATTERN} | safe.get("propertyNames", {})
+    return safe
 
 
 def _texts(key: str, value: Any) -> Iterator[tuple[str, str]]:
-    """Every text in a value, keys of mappings too, with the place that it stands at."""
+    """Every text in a value, keys of mappings too, each after the key path where it stands."""
     if isinstance(value, str):
         yield key, value
     elif isinstance(value, Mapping):
-        for name, each in value.items():
+        for name, nested in value.items():
             yield key, name
-            yield from _texts(f"{key}.{name}".removeprefix("."), each)
+            yield from _texts(f"{key}.{name}".removeprefix("."), nested)
     elif isinstance(value, list | tuple):
-        for each in value:
-            yield from _texts(key, each)
+        for nested in value:
+            yield from _texts(key, nested)
