@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long to wait before the next try, after failures in a row."""
+"""The wait before the next try, after failures in a row."""
 
 from __future__ import annotations
 

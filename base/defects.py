@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Exceptions that nobody expected: counted, logged once, and what raised them goes on."""
+"""Unexpected exceptions: counted and logged once, and the part that raised them goes on."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Defects:
             log.error("internal error", exc_info=error, extra={"part": part})
 
     def _is_due(self, part: str, kind: type[BaseException]) -> bool:
-        """Whether it is to be logged now: for the first time, or again after AGAIN_SECONDS."""
+        """Whether to log the exception now: the first time, and again after AGAIN_SECONDS."""
         now = self._clock()
         with self._lock:
             last = self._logged_at.get((part, kind))

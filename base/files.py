@@ -17,10 +17,10 @@ from typing import Final
 from base.errors import BadInput
 
 MOST_BYTES: Final = 1 << 20
-"""A ConfigMap holds no more."""
+"""Size of a file at most; a ConfigMap holds no more."""
 
 PIPE_SECONDS: Final = 5.0
-"""For everything that comes through a named pipe."""
+"""Time to read a named pipe to its end."""
 
 _MENDS = {
     errno.ENOSPC: "free some space, or name another place",
@@ -37,18 +37,18 @@ _MENDS = {
 }
 
 ONLY_WRITING = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS})
-"""Reasons that reading never has."""
+"""Errors that only writing has, never reading."""
 
 
-def cannot_write(what: Path | str, error: OSError) -> str:
-    """One sentence that names the place, the cause and, where it is known, the fix."""
+def cannot_write(target: Path | str, error: OSError) -> str:
+    """A sentence that names the target, the cause and, where it is known, the fix."""
     reason = error.strerror or str(error)
     mend = _MENDS.get(error.errno or 0)
-    return f"cannot write {what}: {reason}" + (f": {mend}" if mend else "")
+    return f"cannot write {target}: {reason}" + (f": {mend}" if mend else "")
 
 
 def replace_file(path: Path, content: bytes, *, mode: int) -> None:
-    """Put a file in the place of another in one step: whoever reads gets one of them whole.
+    """Replace a file in one step: a reader gets the old or the new content, and all of it.
 
     Raises OSError; the old file is then untouched. The new one is made next to it, under a name
     that begins with a dot and that this process uses again.
@@ -114,7 +114,7 @@ def _whole(file: io.FileIO, most_bytes: int) -> bytes:
 
 
 def _from_pipe(descriptor: int, most_bytes: int, seconds: float) -> bytes:
-    """What comes until the last writer closes its end. Raises TimeoutError where none does."""
+    """The content until the last writer closes its end. Raises TimeoutError where none does."""
     content, readable = b"", select.poll()
     readable.register(descriptor, select.POLLIN)
     ends = time.monotonic() + seconds
@@ -131,7 +131,7 @@ def _from_pipe(descriptor: int, most_bytes: int, seconds: float) -> bytes:
 
 
 def read_stdin(*, most_bytes: int = MOST_BYTES) -> bytes:
-    """What comes on standard input. Raises BadInput where it is larger than ``most_bytes``."""
+    """The content of standard input. Raises BadInput where it is larger than ``most_bytes``."""
     content = sys.stdin.buffer.read(most_bytes + 1)
     if len(content) > most_bytes:
         raise too_large("standard input", most_bytes)

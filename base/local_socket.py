@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests over a Unix socket: one connection, one line there and one back. Linux."""
+"""Requests over a Unix socket: one connection for one line of request and one of answer. Linux."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ _CROWDED_SECONDS = 0.02
 
 
 class NoAnswer(Transient):
-    """Nobody answers at the socket, or not in time, or with too much."""
+    """There is no answer from the socket, or not in time, or it is too long."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeerProcess:
-    """Who is at the other end, as the kernel saw it when the connection was made."""
+    """The process at the other end, as the kernel saw it when the connection was made."""
 
     pid: int
-    """0 where it is of another PID namespace."""
+    """0 for a process of another PID namespace."""
     uid: int
     gid: int
 
@@ -47,10 +47,10 @@ def exchange(
     most_bytes: int,
     servers: Collection[int] | None = None,
 ) -> bytes:
-    """Send one line and return the one that answers it, both without their end.
+    """Send a line and return the line that answers it, both without their line end.
 
-    ``servers``: user ids that the server may have, root and one's own unless given. Raises
-    NoAnswer: the request may have been taken all the same.
+    ``servers``: user ids that the server may have; by default root and this process' own. Raises
+    NoAnswer, although the server may have taken the request.
     """
     trusted = {0, os.geteuid()} if servers is None else servers
     deadline = time.monotonic() + timeout_seconds
@@ -65,7 +65,7 @@ def exchange(
                 connection.sendall(line + b"\n")
                 connection.shutdown(socket.SHUT_WR)
             except (BrokenPipeError, ConnectionResetError):
-                pass  # it has refused before it has read all; the answer says why
+                pass  # the server refused before it read all; its answer says why
             return _line(connection, deadline, most_bytes, path)
         except OSError as error:
             why = "no answer in time" if isinstance(error, TimeoutError) else error.strerror
@@ -73,7 +73,10 @@ def exchange(
 
 
 def _connect(connection: socket.socket, path: Path, deadline: float) -> None:
-    """Wait while too many others do. Source: unix(7), EAGAIN: with a timeout connect() does not."""
+    """Connect; waits while the socket's queue is full.
+
+    Source: unix(7), EAGAIN: connect() itself does not wait where the socket has a timeout.
+    """
     while True:
         try:
             return connection.connect(str(path))
@@ -86,10 +89,10 @@ def _connect(connection: socket.socket, path: Path, deadline: float) -> None:
 def _line(connection: socket.socket, deadline: float, most_bytes: int, path: Path) -> bytes:
     data = b""
     while b"\n" not in data:
-        left = deadline - time.monotonic()
-        if left <= 0:
+        remaining_seconds = deadline - time.monotonic()
+        if remaining_seconds <= 0:
             raise TimeoutError
-        connection.settimeout(left)
+        connection.settimeout(remaining_seconds)
         chunk = connection.recv(_CHUNK_BYTES)
         if not chunk:
             raise NoAnswer(f"{path}: the connection ended without an answer")

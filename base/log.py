@@ -17,7 +17,7 @@ from base.unblocked.line_writer import LineWriter
 log = logging.getLogger(__name__)
 
 FLUSH_SECONDS: Final = 0.5
-"""At the end, for lines that are not written yet."""
+"""Time to wait, at the end of a program, for lines that are not written yet."""
 
 _RESERVED = {*RESERVED_ATTRS, "message", "asctime", "taskName"}
 
@@ -34,7 +34,7 @@ class _TimeInUtc(logging.Formatter):
 
 
 class _Json(_TimeInUtc, JsonFormatter):
-    """One object a line, in ASCII."""
+    """Log records as JSON objects, each on a line, in ASCII."""
 
     def format(self, record: logging.LogRecord) -> str:
         """The line; JSON itself lets U+007F stand."""
@@ -66,7 +66,7 @@ class TextFormatter(_TimeInUtc):
 
 
 def extra_facts(record: logging.LogRecord) -> dict[str, object]:
-    """What was logged as ``extra``, by name."""
+    """The values that were logged as ``extra``, by name."""
     return {name: value for name, value in record.__dict__.items() if name not in _RESERVED}
 
 
@@ -83,7 +83,7 @@ class _Lines(logging.Handler):
         self._writer = writer
 
     def emit(self, record: logging.LogRecord) -> None:
-        """As logging.Handler."""
+        """Format the record and hand its line to the writer, without waiting."""
         try:
             line = self.format(record) + "\n"
         except Exception:  # what StreamHandler does too
@@ -92,7 +92,7 @@ class _Lines(logging.Handler):
             self._writer.put(line.encode("utf-8", "backslashreplace"))
 
     def flush(self) -> None:
-        """Wait a moment for what is under way; logging calls this at the end of the program."""
+        """Wait a moment for lines under way; logging calls this at the end of the program."""
         self._writer.flush(FLUSH_SECONDS)
 
 

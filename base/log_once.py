@@ -7,7 +7,7 @@ from collections.abc import Hashable
 
 
 class LogOnce:
-    """What was logged last of each subject. One thread, or a lock of the caller's."""
+    """The last logged state of each subject. One thread, or a lock of the caller's."""
 
     def __init__(self) -> None:
         self._last: dict[Hashable, object] = {}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What may happen many times a second is logged once a minute, with a count of the rest. Pure."""
+"""Log lines that could come many times a second: one a minute, with a count of the rest. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 
 PACE_SECONDS: Final = 60.0
 MOST_SUBJECTS: Final = 256
-"""So many kinds of lines have a pace of their own; more together have one."""
+"""Kinds of lines with a pace of their own, at most; further kinds share one pace."""
 
 
 class LogPace:

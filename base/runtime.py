@@ -29,13 +29,13 @@ from base.tick_watch import TickProgress
 log = logging.getLogger(__name__)
 
 Tick = Callable[[float], float]
-"""Does one run at a monotonic time in seconds; returns the seconds until the next."""
+"""Makes one run of a tick at a monotonic time in seconds; returns the seconds until the next."""
 
 STEP_SECONDS = 1.0
 """Clocks that part by more than this between two comparisons were set, not just adjusted."""
 
 COMPARE_SECONDS = 5.0
-"""Between two comparisons of the clocks."""
+"""Time between two comparisons of the clocks."""
 
 AFTER_A_DEFECT_SECONDS = 10.0
 
@@ -113,7 +113,7 @@ class Runtime:
                 self._plan(name, 0.0)
 
     def progress(self) -> dict[str, TickProgress]:
-        """How far each tick is."""
+        """The progress of each tick, by its name."""
         now = self._clock()
         with self._lock:
             return {

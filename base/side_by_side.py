@@ -29,12 +29,12 @@ def side_by_side(calls: Iterable[Callable[[], Result]], name: str) -> Iterator[R
             future.set_exception(error)
         done.put(future)
 
-    made = 0
+    count = 0
     for call in calls:
-        made += 1
+        count += 1
         try:
             threads.started(functools.partial(make, call), name)
         except threads.NoThread:
             make(call)
-    for _ in range(made):
+    for _ in range(count):
         yield done.get().result()

@@ -12,7 +12,7 @@ from base.errors import Permanent
 
 
 class NoThread(Permanent):
-    """The machine gives this process no more threads."""
+    """No further thread can be started in this process."""
 
 
 @contextlib.contextmanager
@@ -43,12 +43,12 @@ def started(run: Callable[[], object], name: str) -> threading.Thread:
 
 def make_sure(number: int) -> None:
     """Raise NoThread unless so many more threads can be had now."""
-    go_on, made = threading.Event(), list[threading.Thread]()
+    go_on, spare_threads = threading.Event(), list[threading.Thread]()
     try:
         for _ in range(number):
             thread = started(go_on.wait, "spare")
-            made.append(thread)
+            spare_threads.append(thread)
     finally:
         go_on.set()
-        for thread in made:
+        for thread in spare_threads:
             thread.join()

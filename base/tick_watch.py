@@ -13,15 +13,15 @@ from dataclasses import dataclass
 from typing import Final
 
 START_SECONDS: Final = 30.0
-"""A tick that has been due for this long has no thread any more that would run it."""
+"""Time after which a tick that is due counts as stopped: no thread is left to run it."""
 
 LONGEST_STEP_SECONDS: Final = 10.0
-"""At most so much counts between two checks."""
+"""Time between two checks that counts at most."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TickProgress:
-    """How far a tick is."""
+    """The progress of a tick."""
 
     steps: int
     """Beginnings and ends of its runs so far."""
@@ -38,7 +38,7 @@ class Stall:
     seconds: float
     running: bool
     has_stopped: bool
-    """Longer than it may."""
+    """It lasts longer than a tick may take."""
 
 
 class TickWatch:
@@ -60,7 +60,7 @@ class TickWatch:
         self._stalled: dict[str, float] = {}
 
     def check(self) -> Stall | None:
-        """The worst stall, one that has stopped before all others; None where all is well.
+        """The longest stall, among those that have stopped if any; None without a stall.
 
         To be called every few seconds.
         """
@@ -77,4 +77,4 @@ class TickWatch:
                 stalls.append(
                     Stall(tick=name, seconds=seconds, running=tick.running, has_stopped=stopped)
                 )
-        return max(stalls, key=lambda it: (it.has_stopped, it.seconds), default=None)
+        return max(stalls, key=lambda stall: (stall.has_stopped, stall.seconds), default=None)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Words that a person wrote, in messages: as they are quoted, and which known one was meant."""
+"""Words that a person wrote, for messages: quotes of them, and the known word that was meant."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from collections.abc import Iterable
 from typing import Final
 
 MOST_QUOTED: Final = 60
-"""Characters."""
+"""Characters that a quote has at most."""
 
 _CUT: Final = 3
-"""Characters; the beginning of a word is no hint when it is shorter."""
+"""Characters that the beginning of a word has at least, so that it is a hint."""
 _LEAST_RATIO: Final = 0.6
-"""Of :class:`difflib.SequenceMatcher`, its own default."""
+"""Likeness of two words at least; difflib.get_close_matches has the same default."""
 
 
 def closest(word: str, known: Iterable[str]) -> str | None:
@@ -22,8 +22,8 @@ def closest(word: str, known: Iterable[str]) -> str | None:
     A word that is the beginning of a known one is thought to be cut short.
     """
     by_form: dict[str, str] = {}
-    for each in known:
-        by_form.setdefault(_form(each), each)
+    for known_word in known:
+        by_form.setdefault(_form(known_word), known_word)
     begun = _form(word)
     longer = [form for form in by_form if len(begun) >= _CUT and form.startswith(begun)]
     cutoff = 0.0 if longer else _LEAST_RATIO

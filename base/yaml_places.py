@@ -27,9 +27,9 @@ except ImportError:  # PyYAML built without libyaml: ten times slower, else the 
 
 _TAG: Final = "tag:yaml.org,2002:"
 MOST_LEVELS: Final = 64
-"""Of lists and mappings inside each other."""
+"""Lists and mappings inside each other, at most."""
 MOST_REPEATED: Final = 10_000
-"""Values that all aliases of a file stand for."""
+"""Values that all aliases of a file stand for, at most."""
 
 Place = tuple[str | int, ...]
 """Keys and list positions from one value down to another."""
@@ -75,7 +75,7 @@ Loader = type[yaml.SafeLoader] | type[CoreLoader] | type[Yaml11Loader]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class YamlValue:
-    """One value of a YAML file and its place. Methods raise BadInput for other types."""
+    """A value in a YAML file, and its place. Methods raise BadInput for other types."""
 
     file: str
     line: int
@@ -125,10 +125,10 @@ class YamlValue:
         return self._is("timestamp")
 
     def refuse_config_map(self) -> None:
-        """Raise BadInput for a ConfigMap's manifest, where what it holds is expected.
+        """Raise BadInput for a ConfigMap's manifest in place of the file that it should hold.
 
-        The commonest mistake with files that are mounted from one. A manifest without its kind is
-        refused too.
+        The commonest mistake with files that are mounted from a ConfigMap. A manifest without its
+        kind is refused too.
         """
         keys = self.mapping() if self.is_mapping else {}
         if "data" in keys and ("apiVersion" in keys or "kind" in keys):
@@ -137,9 +137,9 @@ class YamlValue:
             )
 
     def merged(self) -> YamlValue:
-        """The same value with what a mapping takes over by ``<<``; its own keys win.
+        """This value, with the keys that a mapping takes over by ``<<``; its own keys win.
 
-        Raises BadInput where something other than mappings is to be merged.
+        Raises BadInput where the value of ``<<`` is no mapping and no list of mappings.
         """
         if isinstance(self.node, yaml.MappingNode):
             loader = self.loader("")
@@ -154,7 +154,7 @@ class YamlValue:
     def mapping(
         self, known: Collection[str] | None = None, *, names: bool = False
     ) -> Mapping[str, YamlValue]:
-        """Its entries by key; keys that are not ``known`` are refused. Empty for null.
+        """The entries of a mapping by key; keys that are not ``known`` are refused. Empty for null.
 
         A key that is itself a list or mapping reads as the empty text. With ``names`` a key that
         YAML does not take for text is refused: other readers of the file may have another one.
@@ -203,10 +203,10 @@ class YamlValue:
         """The value as a boolean."""
         words = dict.fromkeys(("true", "yes", "y", "on"), True)
         words |= dict.fromkeys(("false", "no", "n", "off"), False)
-        found = words.get(str(self.node.value).lower()) if self._is("bool") else None
-        if found is None:  # a tag may stand at any text
+        truth = words.get(str(self.node.value).lower()) if self._is("bool") else None
+        if truth is None:  # a tag may stand at any text
             raise self.wrong("expected true or false")
-        return found
+        return truth
 
     def count(self) -> int:
         """The value as a whole number that is not negative."""
@@ -229,7 +229,7 @@ class YamlValue:
             loader.dispose()
 
     def at(self, place: Place) -> YamlValue:
-        """The value at this place below; where nothing stands there, the line of its parent."""
+        """The value at this place below; for a place without a value, the line of its parent."""
         value = self
         for step in place:
             key = f"{value.key}[{step}]" if isinstance(step, int) else f"{value.key}.{step}"
@@ -296,18 +296,20 @@ def _composed(text: str, loader: Loader, *, only_first: bool) -> yaml.Node | Non
 
 
 def misfit(message: str) -> tuple[str, Place]:
-    """What msgspec found wrong when it converted :meth:`YamlValue.content`, and where."""
+    """The problem that msgspec had in converting :meth:`YamlValue.content`, and its place."""
     problem, _, path = message.partition(" - at `")
     steps = re.findall(r"\.(\w+)|\[(\d+|\.\.\.)\]", path.rpartition("$")[2])
-    return problem, tuple(key or (int(at) if at.isdecimal() else at) for key, at in steps)
+    return problem, tuple(
+        key or (int(position) if position.isdecimal() else position) for key, position in steps
+    )
 
 
 _NO_TEXT: Final = re.compile("[\0\ud800-\udfff]")
-"""Escapes can make these; no path and no header takes them."""
+"""Characters that escapes can make, but that no path and no header may have."""
 
 
 def _check_bounds(text: str, file: str, loader: Loader, *, only_first: bool) -> None:
-    """Refuse what would take more time, memory or stack than the file's size lets one expect."""
+    """Refuse text that would take far more time, memory or stack than its size suggests."""
     values = repeated = 0
     open_anchors: list[tuple[str | None, int]] = []
     sizes: dict[str, int] = {}
@@ -353,7 +355,7 @@ def _check_keys(value: YamlValue, *, as_go: bool) -> None:
 
 
 def _keys(node: yaml.Node, place: Place, seen: set[int]) -> Iterator[tuple[Place, yaml.Node, bool]]:
-    """All keys below, each with whether it stood before in its mapping."""
+    """The place and node of every key below, and whether the key is repeated in its mapping."""
     if id(node) in seen:  # an alias leads to the same node again
         return
     seen.add(id(node))

@@ -76,7 +76,7 @@ def program_settings(
             names = ("config", *(option.name for option in chosen))
             written = {name: parameters.pop(_parameter(name)) for name in names}
             flags = {name: _text(value) for name, value in written.items() if value is not None}
-            load = functools.partial(program.load, flags, os.environ, others=others)
+            load = functools.partial(program.load, flags, os.environ, other_options=others)
             return function(load=load, **parameters)
 
         decorated = _config_option(command)

@@ -33,7 +33,7 @@ class OwnProcess(subprocess.Popen[bytes]):
     """A process that this program starts and waits for."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
-        """As subprocess.Popen."""
+        """Start the process, with the arguments of subprocess.Popen."""
         global _being_started
         with _lock:
             _being_started += 1
@@ -47,9 +47,9 @@ class OwnProcess(subprocess.Popen[bytes]):
 
 
 def collect_inherited() -> int:
-    """Collect the inherited processes that have ended; how many there were.
+    """Collect the inherited processes that have ended, and count them.
 
-    It leaves all to the next call while a process is being started: that may have ended already.
+    Collects none while a process is being started: it might be that process that has ended.
     """
     with _lock:
         if _being_started or not _has_ended_child():
@@ -59,7 +59,7 @@ def collect_inherited() -> int:
 
 
 def collect_in_background() -> None:
-    """Collect them from now on for as long as this process lives, where it inherits any.
+    """Collect inherited processes in a thread from now on, where this process inherits any.
 
     Where there is no thread for it nothing is collected: a program that needs threads says so.
     """
@@ -88,7 +88,7 @@ def _run() -> None:
 
 
 def _has_ended_child() -> bool:
-    """Whether there is any, without collecting it: one call, where usually there is none."""
+    """Whether a child has ended, without collecting it: one call, and usually there is none."""
     try:
         ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:
@@ -98,18 +98,21 @@ def _has_ended_child() -> bool:
 
 def _ended_children() -> list[int]:
     """Process ids of all children that have ended and that nobody has waited for."""
-    found = []
+    ended = []
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit():
             with contextlib.suppress(OSError):  # it has gone meanwhile
                 state, parent = _state_and_parent(folder)
                 if state == b"Z" and parent == os.getpid():
-                    found.append(int(folder.name))
-    return found
+                    ended.append(int(folder.name))
+    return ended
 
 
 def _state_and_parent(folder: Path) -> tuple[bytes, int]:
-    """The name before them may have blanks and brackets, so what counts is its last bracket."""
+    """State and parent of a process, which follow the last bracket of its ``stat``.
+
+    The process' name before them may have blanks and brackets too.
+    """
     state, parent, *_ = (folder / "stat").read_bytes().rpartition(b")")[2].split()
     return state, int(parent)
 

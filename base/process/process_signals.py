@@ -20,7 +20,7 @@ from types import FrameType
 from base import threads
 
 OBEYED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
-"""Of these the default ends a process, or, where it is a container's first, loses the signal."""
+"""Signals whose default ends a process; a container's first process loses them by default."""
 
 _ENDING = (signal.SIGTERM, signal.SIGINT)
 _CHUNK_BYTES = 4096
@@ -74,7 +74,7 @@ def end_event() -> threading.Event:
 
 
 def _receive(take: Callable[[signal.Signals], None]) -> int:
-    """Start the thread; what is to be written to for it, and closed when it is to end."""
+    """Start the receiving thread; the descriptor to write signals to, and to close at the end."""
     receiving, sending = os.pipe()
     os.set_blocking(sending, False)
     threads.started(functools.partial(_deliver, receiving, take), "signals")

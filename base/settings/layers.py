@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the text of settings comes from: one layer each for flags, environment and file."""
+"""Layers of the text of settings: one each for flags, environment and file."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrittenValue:
-    """One value as somebody wrote it."""
+    """The text of a setting as somebody wrote it, and its source."""
 
     text: str
     """Empty counts as not set, as unset variables in manifests come out."""
     source: str
-    """Where it stands, for messages: ``--deadline``, a variable, ``agent.yaml:3: deadline``."""
+    """Place of the text, for messages: ``--deadline``, a variable, ``agent.yaml:3: deadline``."""
 
     def read(self, kind: SettingKind[Value]) -> Value:
         """The value. Raises BadInput that names the source, the text and what is expected."""
@@ -46,7 +46,7 @@ _SERVICE_LINK = re.compile(
 
 
 def flag_layer(flags: Mapping[str, str]) -> Layer:
-    """What the command line sets, ``config`` aside, which only names the file."""
+    """The settings of the command line, without ``config``, which only names the file."""
     return {
         name: WrittenValue(text=text, source=f"--{name}")
         for name, text in flags.items()
@@ -55,13 +55,13 @@ def flag_layer(flags: Mapping[str, str]) -> Layer:
 
 
 def environment_layer(
-    environ: Mapping[str, str], options: Sequence[Option], *, others: Iterable[Option] = ()
+    environ: Mapping[str, str], options: Sequence[Option], *, other_options: Iterable[Option] = ()
 ) -> Layer:
-    """What the environment sets. Raises BadInput for an unknown ``GPUSCAPE_`` variable.
+    """The settings of the environment. Raises BadInput for an unknown ``GPUSCAPE_`` variable.
 
-    Variables of ``others``, the options of other programs, are known and set nothing.
+    Variables of ``other_options``, the options of other programs, are known and set nothing.
     """
-    known = [name for option in (*options, *others) for name in option.variables]
+    known = [name for option in (*options, *other_options) for name in option.variables]
     for name in environ:
         if name.startswith("GPUSCAPE_") and name not in (*known, CONFIG_VARIABLE):
             if is_service_link(name):
@@ -77,7 +77,7 @@ def environment_layer(
 
 
 def is_service_link(name: str) -> bool:
-    """The kubelet sets such a variable in every pod, for each Service of its namespace.
+    """Whether the kubelet sets such a variable in every pod, for a Service of its namespace.
 
     Source: Kubernetes documentation, "Service", section "Environment variables".
     """
@@ -89,7 +89,7 @@ def named_file_layer(
     options: Sequence[Option],
     read_file: Callable[[Path], str] = read_text,
 ) -> Layer:
-    """What the settings file of this name sets; nothing without a name. Raises BadInput."""
+    """The settings of the file that ``named`` names; none without a name. Raises BadInput."""
     if not named.text:
         return {}
     try:
@@ -100,7 +100,7 @@ def named_file_layer(
 
 
 def file_layer(text: str, file: str, options: Sequence[Option]) -> Layer:
-    """What a settings file sets: one YAML mapping of option names to plain values.
+    """The settings of a file's text: one YAML mapping of option names to plain values.
 
     Raises BadInput naming file, line and key for anything else: unknown and repeated
     keys, lists and mappings as values, YAML that does not parse.

@@ -50,7 +50,7 @@ class SettingSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Option:
-    """One setting as people write it."""
+    """A setting as people write it: flag, variable and key of the file."""
 
     field: str
     """Field of the settings' class."""

@@ -40,13 +40,13 @@ class ProgramSettings(Generic[Settings]):
         environ: Mapping[str, str],
         read_file: Callable[[Path], str] = read_text,
         *,
-        others: Iterable[Option] = (),
+        other_options: Iterable[Option] = (),
     ) -> Settings:
         """The settings as they stand now; call it again with the same flags to reload.
 
         ``flags`` holds the command line's values by option name; ``config`` names the file.
-        Variables of ``others``, the options of other programs, are ignored. Raises BadInput with
-        one sentence that names the flag, variable, or file, line and key.
+        Variables of ``other_options``, the options of other programs, are ignored. Raises BadInput
+        with one sentence that names the flag, variable, or file, line and key.
         """
         config = WrittenValue(text=flags.get("config", ""), source="--config")
         if not config.text:
@@ -54,7 +54,7 @@ class ProgramSettings(Generic[Settings]):
         return self.settle(
             [
                 flag_layer(flags),
-                environment_layer(environ, self.options, others=others),
+                environment_layer(environ, self.options, other_options=other_options),
                 named_file_layer(config, self.options, read_file),
             ]
         )

@@ -19,7 +19,7 @@ Member = TypeVar("Member", bound=StrEnum)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettingKind(Generic[Value]):
-    """One kind of setting: how its text is read, and what is expected."""
+    """A kind of setting: the parser of its text, and the text that is expected."""
 
     metavar: str
     """Placeholder in help texts."""
@@ -35,7 +35,7 @@ class SettingKind(Generic[Value]):
     Python and Go read it alike. It may match more than is taken. None: there is no such expression.
     """
     bounds: tuple[float, float] | None = None
-    """Least and most of the number that the text stands for; of a duration in seconds."""
+    """Lowest and highest number that the text may stand for; of a duration in seconds."""
 
     def read(self, text: str) -> Value:
         """The value of ``text``. Raises ValueError that says what is expected."""
@@ -137,15 +137,15 @@ def choice(*words: str) -> SettingKind[str]:
             raise ValueError(text)
         return text
 
-    *most, last = words
-    expects = f"{', '.join(most)} or {last}"
+    *first_words, last = words
+    expects = f"{', '.join(first_words)} or {last}"
     named = "|".join(words)
     return SettingKind(metavar=named, expects=expects, parse=parse, form=named)
 
 
 def member_of(words: type[Member]) -> SettingKind[Member]:
-    """One of an enumeration's values, read as its member."""
-    named = choice(*(each.value for each in words))
+    """A setting that is a value of this enumeration, read as its member."""
+    named = choice(*(member.value for member in words))
     return SettingKind(metavar=named.metavar, expects=named.expects, parse=words, form=named.form)
 
 
@@ -195,7 +195,7 @@ def _patterns(text: str) -> tuple[re.Pattern[str], ...]:
 
 
 def _show_patterns(value: tuple[re.Pattern[str], ...]) -> str:
-    return ",".join(each.pattern for each in value)
+    return ",".join(pattern.pattern for pattern in value)
 
 
 NAMES = SettingKind(

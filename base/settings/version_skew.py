@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The version of a program and that of the chart or manifests which started it: do they fit?"""
+"""Whether the version of a program fits that of the chart or manifests that started it."""
 
 from __future__ import annotations
 
@@ -14,27 +14,28 @@ from typing import Final
 log = logging.getLogger(__name__)
 
 VARIABLE: Final = "MANIFESTS_VERSION"
-"""Chart and manifests have their version in it. No setting, and so without our prefix: a program
-that does not know a variable with it does not start, and older ones do not know this one."""
+"""Variable in which chart and manifests give their version. It is no setting and has no prefix of
+ours: a program refuses to start with an unknown variable of our prefix, and older programs do not
+know this one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VersionSkew:
-    """Both versions, as they are written."""
+    """The versions of image and manifests, as they are written."""
 
     image: str
     """The program's own."""
     manifests: str
-    """Empty where nothing gives it: a shell, or manifests of one's own."""
+    """Empty where it is unknown: in a shell, or with manifests that are not ours."""
 
     @property
     def is_there(self) -> bool:
-        """Both are known, and are not one version."""
+        """Both versions are known, and they differ."""
         return bool(self.manifests) and self.manifests != self.image
 
     @property
     def is_supported(self) -> bool:
-        """They share a minor version, or one of them is not known.
+        """Both versions share a minor version, or one of them is not known.
 
         Source: docs/releasing.md, "Versions and their support".
         """
@@ -43,14 +44,14 @@ class VersionSkew:
 
     @property
     def cause(self) -> str:
-        """What differs, as a clause of a sentence."""
+        """The two versions, as a clause of a sentence."""
         return (
             f"the image is gpuscape {self.image}, and its chart or manifests are {self.manifests}"
         )
 
     @property
     def action(self) -> str:
-        """Which of both to change, and where."""
+        """The fix, as a clause of a sentence: set the image, or apply other manifests."""
         return (
             f"set the image to {self.manifests} (image.tag of the chart, newTag of a"
             f" kustomization), or apply chart or manifests of {self.image}"
@@ -58,18 +59,18 @@ class VersionSkew:
 
 
 def minor_version(version: str) -> tuple[int, int] | None:
-    """``v1.37.1`` as (1, 37); None for what is no version."""
+    """``v1.37.1`` as (1, 37); None for a text that is no version."""
     match = re.match(r"v?(\d+)\.(\d+)", version)
     return None if match is None else (int(match[1]), int(match[2]))
 
 
 def of_process(environ: Mapping[str, str], program_version: str) -> VersionSkew:
-    """That of a program with this environment."""
+    """The skew of a program with this version and environment."""
     return VersionSkew(image=program_version, manifests=environ.get(VARIABLE, "").strip())
 
 
 def of_this_process() -> VersionSkew:
-    """That of the program which runs here."""
+    """The skew of the program that runs here."""
     return of_process(os.environ, metadata.version("gpuscape"))
 
 

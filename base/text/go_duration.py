@@ -28,13 +28,13 @@ _DURATION: Final = re.compile(rf"([-+]?)(?:0|((?:{_PART.pattern})+))")
 
 
 def go_nanoseconds(text: str) -> int:
-    """The nanoseconds of a duration; parts of one are dropped.
+    """The nanoseconds of a duration; fractions of a nanosecond are dropped.
 
-    Raises ValueError for another text, and for what Go's 64 bits do not hold.
+    Raises ValueError for another text, and for more than Go's 64 bits hold.
     """
-    if len(text) > _MOST_CHARACTERS or (found := _DURATION.fullmatch(text)) is None:
+    if len(text) > _MOST_CHARACTERS or (match := _DURATION.fullmatch(text)) is None:
         raise ValueError(text)
-    sign, parts = found[1], found[2] or ""
+    sign, parts = match[1], match[2] or ""
     total = sum(int(Fraction(_number(number)) * _UNITS[unit]) for number, unit in _parts(parts))
     if total > MOST_NANOSECONDS + (sign == "-"):
         raise ValueError(text)

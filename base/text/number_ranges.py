@@ -8,10 +8,10 @@ from collections.abc import Iterable
 
 def number_ranges(numbers: Iterable[int]) -> str:
     """Ascending numbers, neighbours as a range; empty where there are none."""
-    parts: list[list[int]] = []
+    runs: list[list[int]] = []
     for number in numbers:
-        if parts and number == parts[-1][-1] + 1:
-            parts[-1].append(number)
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
         else:
-            parts.append([number])
-    return ",".join(f"{it[0]}-{it[-1]}" if len(it) > 1 else str(it[0]) for it in parts)
+            runs.append([number])
+    return ",".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs)

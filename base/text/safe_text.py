@@ -26,7 +26,8 @@ have a shape and stay; so do U+FE0E and U+FE0F, which choose how an emoji is dra
 _BEYOND: Final = (
     "\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
 )
-"""The same from U+10000 on; the last are tags and variation selectors, which can carry a text."""
+"""Invisible characters from U+10000 on; the last are tags and variation selectors, which can carry
+a text."""
 _SURROGATES: Final = r"\ud800-\udfff"
 _JOINER: Final = (
     "(?<![\u2600-\u27bf\ufe0f\U0001f000-\U0001faff])\u200d"
@@ -37,7 +38,7 @@ _JOINER: Final = (
 _UNSAFE: Final = re.compile(f"[{_CONTROL}{_INVISIBLE}{_BEYOND}{_SURROGATES}]|{_JOINER}")
 
 SAFE_PATTERN: Final = f"^[^{_CONTROL}{_INVISIBLE}]*$"
-"""For JSON Schemas: a text of one line without control, bidirectional and invisible characters.
+"""Pattern for JSON Schemas: one line without control, bidirectional and invisible characters.
 
 The characters themselves stand in it, since regular expressions of JavaScript, Go and Python have
 no escape for them in common. U+200D, and what is beyond U+FFFF, only :func:`is_safe` refuses.
@@ -57,7 +58,7 @@ def safe_line(text: str) -> str:
     """
     if text.isascii() and text.isprintable():
         return text
-    return _UNSAFE.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)
+    return _UNSAFE.sub(lambda match: match[0].encode("unicode_escape").decode("ascii"), text)
 
 
 def safe_lines(text: str) -> str:
@@ -65,10 +66,10 @@ def safe_lines(text: str) -> str:
     return "\n".join(map(safe_line, text.split("\n")))
 
 
-def short_line(text: str, most: int) -> str:
-    """The text on one safe line of at most ``most`` characters, with a mark where it is cut."""
+def short_line(text: str, max_length: int) -> str:
+    """The text on one safe line, cut to ``max_length`` characters with a mark at the end."""
     line = safe_line(" ".join(text.split()))
-    return line if len(line) <= most else f"{line[: most - 1]}…"
+    return line if len(line) <= max_length else f"{line[: max_length - 1]}…"
 
 
 def safe_json(document: str) -> str:
@@ -81,6 +82,6 @@ def safe_json(document: str) -> str:
     return "\n".join(_UNSAFE.sub(_json_escape, line) for line in document.split("\n"))
 
 
-def _json_escape(found: re.Match[str]) -> str:
+def _json_escape(match: re.Match[str]) -> str:
     """JSON's escape, in two halves from U+10000 on; JSON itself would leave U+007F alone."""
-    return "\\u007f" if found[0] == "\x7f" else json.dumps(found[0])[1:-1]
+    return "\\u007f" if match[0] == "\x7f" else json.dumps(match[0])[1:-1]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes lines to a descriptor in a thread of its own, so that nobody waits for who reads them.
+"""Writes lines to a descriptor in a thread of its own, so that no caller waits for the reader.
 
 A pipe that nobody empties, a terminal that is stopped or a disk that hangs keeps a writer waiting
 for ever. Here the lines wait, up to a bound; beyond it they are dropped and counted.
@@ -25,11 +25,11 @@ _AT_ONCE_BYTES: Final = 1 << 16
 
 
 class BlockedOutput(Transient):
-    """Nobody has taken what was written before."""
+    """The lines before have not been read yet."""
 
 
 class LineWriter:
-    """One descriptor's lines; may be used from any thread."""
+    """Writes lines to one descriptor; may be used from any thread."""
 
     def __init__(self, descriptor: int, *, written_again: Callable[[int], None]) -> None:
         """``written_again`` is called, by the writing thread, when lines are written after some
@@ -60,7 +60,7 @@ class LineWriter:
             self._changed.notify_all()
 
     def flush(self, seconds: float) -> bool:
-        """Wait until all lines are written, so long at most; whether they are."""
+        """Wait up to so many seconds until all lines are written; whether they are."""
         with self._changed:
             return self._changed.wait_for(lambda: not self._lines and not self._is_writing, seconds)
 
@@ -98,7 +98,7 @@ class LineWriter:
             while data:
                 try:
                     data = data[os.write(self._descriptor, data) :]
-                except BlockingIOError:  # somebody who has the same pipe made it so
+                except BlockingIOError:  # another process with this pipe has made it non-blocking
                     select.select([], [self._descriptor], [])
             return True
         return False
@@ -107,14 +107,14 @@ class LineWriter:
 class UnblockedOutput:
     """A text stream on a descriptor, which refuses lines while nobody takes those before them."""
 
-    def __init__(self, descriptor: int, what: str) -> None:
-        """``what`` names it in messages. Raises NoThread."""
-        self._what = what
+    def __init__(self, descriptor: int, name: str) -> None:
+        """``name`` is for messages. Raises NoThread."""
+        self._name = name
         self._writer = LineWriter(descriptor, written_again=lambda _lines: None)
 
     def write_lines(self, lines: Iterable[str]) -> None:
         """Have these lines written. Raises BlockedOutput, and then writes none of them."""
         if not self._writer.flush(0):
-            raise BlockedOutput(f"{self._what} is blocked: nobody reads what was written before")
+            raise BlockedOutput(f"{self._name} is blocked: nobody reads what was written before")
         for line in lines:
             self._writer.put(f"{line}\n".encode())

@@ -165,6 +165,6 @@ def test_variables_of_other_programs_are_known_and_set_nothing() -> None:
     others = declared_options(Other)
     environ = {"GPUSCAPE_BUDGET": "nonsense", "GPUSCAPE_LOG_LEVEL": "debug"}
 
-    assert TINY_SETTINGS.load({}, environ, others=others) == TinySettings(log_level="debug")
+    assert TINY_SETTINGS.load({}, environ, other_options=others) == TinySettings(log_level="debug")
     with pytest.raises(BadInput, match="GPUSCAPE_BUDGET is not a setting"):
         TINY_SETTINGS.load({}, environ)
