@@ -109,7 +109,9 @@ class Leadership:
                 raise Conflict(f"Lease {names.COORDINATOR_LEASE}: not held now")
             text = rollout_memory.encode(memory) if memory.rollouts else None
             try:
-                self._write(lease, leases.renewal(lease, at=self._wall(), annotations={_KEY: text}))
+                self._write(
+                    lease, leases.renewal(lease, wall_time=self._wall(), annotations={_KEY: text})
+                )
             except ApiError as error:
                 self._failed(error)
                 raise
@@ -120,7 +122,7 @@ class Leadership:
         with self._asking:
             if held and self._lease is not None:
                 try:
-                    patch = leases.release(self._lease, at=self._wall())
+                    patch = leases.release(self._lease, wall_time=self._wall())
                     self._patch(patch)
                 except ApiError as error:
                     log.info("Lease not released", extra={"why": str(error)})
@@ -143,7 +145,7 @@ class Leadership:
                     names.COORDINATOR_LEASE,
                     holder=self._identity,
                     duration_seconds=DURATION_SECONDS,
-                    at=self._wall(),
+                    wall_time=self._wall(),
                 )
                 asked_at = self._clock()
                 created = self._api.create(LEASES, body, namespace=self._namespace)
@@ -153,7 +155,7 @@ class Leadership:
                     lease,
                     holder=self._identity,
                     duration_seconds=DURATION_SECONDS,
-                    at=self._wall(),
+                    wall_time=self._wall(),
                 )
                 self._write(lease, patch)
             case LeaseStep.RENEW if lease is not None:
@@ -163,7 +165,7 @@ class Leadership:
         return RENEW_SECONDS
 
     def _renew(self, lease: Object) -> float:
-        self._write(lease, leases.renewal(lease, at=self._wall()))
+        self._write(lease, leases.renewal(lease, wall_time=self._wall()))
         return RENEW_SECONDS
 
     def _write(self, lease: Object, patch: Object) -> None:

@@ -104,7 +104,7 @@ def new_lease(number: int, record: UndoRecord, now: datetime) -> Object:
         slot_name(number),
         holder="" if number >= PARKING else record.node,
         duration_seconds=DURATION_SECONDS,
-        at=now,
+        wall_time=now,
         annotations={keys.MIG_UNDO: undo_record.encode(record)},
     )
 

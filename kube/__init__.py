@@ -1,3 +1,3 @@
 # SPDX-License-Identifier: Apache-2.0
 # A package of gpuscape.
-"""One narrow client of the Kubernetes API for all programs."""
+"""The narrow client of the Kubernetes API that all programs use."""

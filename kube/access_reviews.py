@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who an API server takes us for, and what that account, or another, may do there.
+"""The account that an API server sees in our requests, and the rights of this or another account.
 
 Nothing is stored by these requests. Source: Kubernetes documentation, "Authorization", checking API
 access, and "Authenticating", API access to authentication information for a client.
@@ -16,17 +16,17 @@ _GROUPS = ("system:serviceaccounts", "system:authenticated")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccessRight:
-    """One verb on one kind of object."""
+    """The right to a verb on a kind of object."""
 
     verb: str
     resource: ApiResource
     namespace: str = ""
-    """Empty: all of them, or a kind that has none."""
+    """Empty: all namespaces, or a kind of object without namespace."""
     name: str = ""
     """Empty: any object."""
 
     def __str__(self) -> str:
-        """As ``kubectl auth can-i`` takes it."""
+        """The right as arguments of ``kubectl auth can-i``."""
         group = f".{self.resource.group}" if self.resource.group else ""
         named = f"/{self.name}" if self.name else ""
         place = f" -n {self.namespace}" if self.namespace else ""

@@ -13,7 +13,7 @@ Object = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiResource:
-    """One kind of object."""
+    """A kind of object, and its place in the API."""
 
     group: str
     """Empty for the core group."""
@@ -24,7 +24,7 @@ class ApiResource:
 
     @property
     def api_version(self) -> str:
-        """As objects carry it: ``v1``, ``coordination.k8s.io/v1``."""
+        """Group and version as objects carry them: ``v1``, ``coordination.k8s.io/v1``."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
 
@@ -73,7 +73,7 @@ SELF_REVIEWS = ApiResource(
     plural="selfsubjectreviews",
     namespaced=False,
 )
-"""Created to be answered, never stored; so are the next two."""
+"""A review is created for its answer, and never stored; so are the next two."""
 SELF_ACCESS_REVIEWS = ApiResource(
     group="authorization.k8s.io",
     version="v1",
@@ -92,17 +92,17 @@ ACCESS_REVIEWS = ApiResource(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerInfo:
-    """What an API server says of itself."""
+    """Version and clock of an API server."""
 
     version: str
-    """As ``v1.37.1``."""
+    """Version of Kubernetes, such as ``v1.37.1``."""
     unix_seconds: float | None
-    """Its clock, in whole seconds; None where the answer has no date."""
+    """Time of the server's clock, in whole seconds; None where the answer has no date."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """One message of a watch."""
+    """A message of a watch: the type of a change, and the object."""
 
     type: str
     """ADDED, MODIFIED, DELETED or BOOKMARK."""
@@ -110,11 +110,11 @@ class Change:
 
 
 class Watch(Protocol):
-    """One open watch. Iterating ends when the server ends it; raises the errors of :class:`Api`."""
+    """An open watch. Iterating ends when the server ends it; raises the errors of :class:`Api`."""
 
     def __iter__(self) -> Iterator[Change]: ...
     def close(self) -> None:
-        """End it from any thread."""
+        """End the watch; from any thread."""
 
 
 class Api(Protocol):
@@ -147,7 +147,7 @@ class Api(Protocol):
         dry_run: bool = False,
         manager: str | None = None,
     ) -> Object:
-        """Apply a JSON merge patch; one with a resourceVersion raises Conflict where it is old."""
+        """Apply a JSON merge patch; raises Conflict where its resourceVersion, if any, is old."""
 
     def watch(
         self,
@@ -159,37 +159,38 @@ class Api(Protocol):
         metadata_only: bool = False,
         resource_version: str | None = None,
     ) -> Watch:
-        """Open a watch with bookmarks; one without a resourceVersion starts with all that exists.
+        """Open a watch with bookmarks; without a resourceVersion it starts with all that exists.
 
-        A bookmark stands behind that, so an object that did not come before it is not there.
-        ``fields`` have these values in all objects sent, as far as the kind can be selected by
-        them; a field with ``!`` behind it has any other. ``metadata_only`` leaves out all but each
-        object's metadata: of Nodes that is a tenth.
+        A bookmark follows the existing objects, so an object that did not come before it does not
+        exist. ``fields`` have these values in all objects sent, as far as the kind can be selected
+        by them; a field with ``!`` behind it has any other value. ``metadata_only`` leaves out all
+        but each object's metadata: of Nodes that is a tenth.
         """
 
 
 class EvictingApi(Api, Protocol):
-    """The verbs of an account that may have pods leave."""
+    """The verbs of an account that may evict pods."""
 
     def evict(self, name: str, *, namespace: str, uid: str, dry_run: bool = False) -> None:
         """Ask for the eviction of the pod that has this UID, with its own grace period.
 
-        It is gone only once its containers have ended. Raises NotFound where there is no such pod,
-        Conflict where another has the name by now, BudgetRefused where a PodDisruptionBudget does
-        not allow it now, SeveralBudgets, and NamespaceTerminating. A dry run is judged alike, but
-        takes nothing from a budget: two of them do not show whether both pods may go.
+        The pod is gone only once its containers have ended. Raises NotFound where there is no such
+        pod, Conflict where another pod has the name by now, BudgetRefused where a
+        PodDisruptionBudget does not allow it now, SeveralBudgets, and NamespaceTerminating. A dry
+        run is judged alike, but takes nothing from a budget: two of them do not show whether both
+        pods may go.
         """
 
 
 class InspectedApi(Api, Protocol):
-    """The verbs of who looks into the server itself."""
+    """The verbs of a program that inspects the API server itself."""
 
     def server_info(self) -> ServerInfo:
         """Version and clock of the server that answers."""
 
 
 class DeletingApi(Api, Protocol):
-    """The verbs of a person's command that takes away what our programs have made."""
+    """The verbs of a command that deletes objects which our programs have made."""
 
     def delete(
         self,
@@ -202,5 +203,5 @@ class DeletingApi(Api, Protocol):
     ) -> None:
         """Delete the object that has this UID.
 
-        Raises NotFound where there is none of the name, and Conflict where another has it by now.
+        Raises NotFound where no object has the name, and Conflict where another object has it now.
         """

@@ -10,7 +10,7 @@ class ApiError(GpuscapeError):
     """Base of all errors of the Kubernetes API; its text names the request and the cause."""
 
     retry_after_seconds: float | None = None
-    """Seconds that the server's Retry-After has; None without one."""
+    """Seconds of the server's Retry-After; None without one."""
 
 
 class Unreachable(ApiError, Transient):
@@ -63,7 +63,7 @@ class SeveralBudgets(ApiError, Permanent):
 
 
 class AdmissionRefused(ApiError, Permanent):
-    """An admission policy or webhook refused what is in it; sending it again cannot help."""
+    """An admission policy or webhook refused the object's content; sending it again cannot help."""
 
     def __init__(self, text: str, *, policy: str, message: str = "") -> None:
         """``policy``: name of the ValidatingAdmissionPolicy, or of the webhook, that refused.

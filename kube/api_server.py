@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where an API server is, and who we are to it: what a service account and a kubeconfig give."""
+"""Address of an API server and the credentials for it, from a service account or a kubeconfig."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class ClientIdentity:
     """Credentials of one request."""
 
     authorization: str | None = field(repr=False)
-    """The header's value, None where a certificate does it."""
+    """Value of the header Authorization; None where a certificate replaces it."""
     certificate: tuple[str | None, ...] = ()
     """Files of certificate and key."""
 
@@ -38,7 +38,7 @@ class ApiServer(Protocol):
     configuration: Configuration
     """Address, certificates, proxy. Files named in it are read at each TLS handshake."""
     source: str
-    """Where it comes from, for messages."""
+    """The service account or kubeconfig that gives them, for messages."""
 
     def identity(self) -> ClientIdentity:
         """The credentials now; raises Unauthorized."""

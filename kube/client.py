@@ -22,9 +22,9 @@ from kube.transport import JSON, ApiRequest, Transport, body
 from kube.watch import SILENCE_SECONDS, ListedWatch, OpenWatch, Page, StartedWatch, mark
 
 WATCH_SECONDS = (300, 600)
-"""Duration that is requested of a watch: spread, so that a fleet's watches do not end together."""
+"""Duration that is requested for a watch: spread, so that a fleet's watches do not end together."""
 PAGE = 500
-"""Objects of one answer of a list."""
+"""Objects in one answer to a list request."""
 MERGE_PATCH = "application/merge-patch+json"
 
 _MARKED_START = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
@@ -36,7 +36,7 @@ class Program:
     """Name and request budget of one program."""
 
     name: str
-    """Its field manager, and the first part of its User-Agent."""
+    """Field manager of the program, and the first part of its User-Agent."""
     version: str
     requests_per_second: float = 2.0
     burst: int = 5
@@ -49,11 +49,11 @@ class Patience:
     connect_seconds: float = 5.0
     read_seconds: float = 30.0
     silence_seconds: float = SILENCE_SECONDS
-    """Of a watch."""
+    """Silence of a watch after which it counts as broken."""
 
 
 class ApiClient:
-    """One program's API server. Thread-safe."""
+    """A program's connection to its API server. Thread-safe."""
 
     def __init__(
         self,
@@ -77,8 +77,8 @@ class ApiClient:
 
     def get(self, resource: ApiResource, name: str, *, namespace: str | None = None) -> Object:
         """See :class:`kube.api.Api`."""
-        asked = request_name("get", resource, namespace, name)
-        return checked(asked, self._ask(asked, "GET", _path(resource, namespace, name)), name)
+        action = request_name("get", resource, namespace, name)
+        return checked(action, self._ask(action, "GET", _path(resource, namespace, name)), name)
 
     def create(
         self,
@@ -91,9 +91,9 @@ class ApiClient:
     ) -> Object:
         """See :class:`kube.api.Api`."""
         name = body["metadata"].get("name", "")
-        asked = request_name("create", resource, namespace, name)
+        action = request_name("create", resource, namespace, name)
         path = _path(resource, namespace) + self._write(dry_run, manager)
-        return checked(asked, self._ask(asked, "POST", path, body, JSON), name)
+        return checked(action, self._ask(action, "POST", path, body, JSON), name)
 
     def patch(
         self,
@@ -106,9 +106,9 @@ class ApiClient:
         manager: str | None = None,
     ) -> Object:
         """See :class:`kube.api.Api`."""
-        asked = request_name("patch", resource, namespace, name)
+        action = request_name("patch", resource, namespace, name)
         path = _path(resource, namespace, name) + self._write(dry_run, manager)
-        return checked(asked, self._ask(asked, "PATCH", path, dict(patch), MERGE_PATCH), name)
+        return checked(action, self._ask(action, "PATCH", path, dict(patch), MERGE_PATCH), name)
 
     def delete(
         self,
@@ -120,7 +120,7 @@ class ApiClient:
         dry_run: bool = False,
     ) -> None:
         """See :class:`kube.api.DeletingApi`."""
-        asked = request_name("delete", resource, namespace, name)
+        action = request_name("delete", resource, namespace, name)
         # a server that gets options in the body passes over those of the address
         options = {
             "apiVersion": "v1",
@@ -128,11 +128,11 @@ class ApiClient:
             "preconditions": {"uid": uid},
             **({"dryRun": ["All"]} if dry_run else {}),
         }
-        self._ask(asked, "DELETE", _path(resource, namespace, name), options, JSON)
+        self._ask(action, "DELETE", _path(resource, namespace, name), options, JSON)
 
     def evict(self, name: str, *, namespace: str, uid: str, dry_run: bool = False) -> None:
         """See :class:`kube.api.EvictingApi`."""
-        asked = request_name("evict", PODS, namespace, name)
+        action = request_name("evict", PODS, namespace, name)
         path = _path(PODS, namespace, name) + "/eviction" + self._write(dry_run, None)
         eviction = {
             "apiVersion": "policy/v1",
@@ -140,7 +140,7 @@ class ApiClient:
             "metadata": {"name": name, "namespace": namespace},
             "deleteOptions": {"preconditions": {"uid": uid}},
         }
-        self._ask(asked, "POST", path, eviction, JSON)
+        self._ask(action, "POST", path, eviction, JSON)
 
     def watch(
         self,
@@ -155,12 +155,12 @@ class ApiClient:
         """See :class:`kube.api.Api`.
 
         Without a resourceVersion the request is for a bookmark behind the last
-        object that exists (sendInitialEvents). One without that feature, off by default in
+        object that exists (sendInitialEvents). A server without that feature, off by default in
         1.31 and 1.33, refuses the parameter; from then on the start is put together from
         more requests: a get behind the watch of one object, a list before the watch of all,
-        whose pages are asked for one by one while its objects are used.
+        whose pages are requested one by one while its objects are used.
         """
-        asked = request_name("watch", resource, namespace, name)
+        action = request_name("watch", resource, namespace, name)
         path = _path(resource, namespace, everywhere=True)
         query = {
             "watch": "true",
@@ -170,10 +170,10 @@ class ApiClient:
         }
         accept = _METADATA.format(list="") if metadata_only else JSON
         if resource_version:
-            return self._open(asked, path, query | {"resourceVersion": resource_version}, accept)
+            return self._open(action, path, query | {"resourceVersion": resource_version}, accept)
         if self._marks_start:
             try:
-                return self._open(asked, path, query | _MARKED_START, accept)
+                return self._open(action, path, query | _MARKED_START, accept)
             except Invalid as refusal:
                 if "sendInitialEvents" not in str(refusal):
                     raise
@@ -183,22 +183,22 @@ class ApiClient:
             return ListedWatch(
                 itertools.chain([next(pages)], pages),
                 lambda version: self._open(
-                    asked, path, query | {"resourceVersion": version}, accept
+                    action, path, query | {"resourceVersion": version}, accept
                 ),
             )
-        watch = self._open(asked, path, query, accept)
+        watch = self._open(action, path, query, accept)
         if self._exists(watch, resource, namespace, name):
             return StartedWatch(watch, behind_first=mark(None))
         return StartedWatch(watch, head=[mark(None)])
 
     def server_info(self) -> ServerInfo:
         """See :class:`kube.api.InspectedApi`."""
-        asked = "get the server's version"
+        action = "get the server's version"
         request = ApiRequest(
-            asked=asked, method="GET", path="/version", read_seconds=self._patience.read_seconds
+            action=action, method="GET", path="/version", read_seconds=self._patience.read_seconds
         )
         answer = self._transport.send(request)
-        version = decoded(asked, body(request, answer)).get("gitVersion")
+        version = decoded(action, body(request, answer)).get("gitVersion")
         return ServerInfo(
             version=str(version or ""), unix_seconds=_unix(answer.headers.get("Date"))
         )
@@ -207,20 +207,20 @@ class ApiClient:
         """Give back idle connections; open watches are closed on their own."""
         self._transport.close()
 
-    def _open(self, asked: str, path: str, query: Mapping[str, str], accept: str) -> OpenWatch:
+    def _open(self, action: str, path: str, query: Mapping[str, str], accept: str) -> OpenWatch:
         request = ApiRequest(
-            asked=asked,
+            action=action,
             method="GET",
             path=f"{path}?{urlencode(query)}",
             accept=accept,
             read_seconds=self._patience.silence_seconds,
         )
-        return OpenWatch(asked, self._transport.send(request))
+        return OpenWatch(action, self._transport.send(request))
 
     def _exists(
         self, watch: Watch, resource: ApiResource, namespace: str | None, name: str
     ) -> bool:
-        """Whether ``watch``, which is open already, will send the object by itself."""
+        """Whether the object exists, so that ``watch``, which is open already, will send it."""
         try:
             self.get(resource, name, namespace=namespace)
         except NotFound:
@@ -237,24 +237,25 @@ class ApiClient:
         selected: Mapping[str, str],
         metadata_only: bool,
     ) -> Iterator[Page]:
-        """All objects as a watch would send them, and the version to watch from."""
-        asked = request_name("list", resource, namespace, None)
+        """All objects in pages, each with the version to watch from: that of the whole list."""
+        action = request_name("list", resource, namespace, None)
         path = _path(resource, namespace, everywhere=True)
         accept = _METADATA.format(list="List") if metadata_only else JSON
-        bare = {"apiVersion": resource.api_version, "kind": resource.kind}
+        # objects of a list have no kind of their own
+        kind = {"apiVersion": resource.api_version, "kind": resource.kind}
         query = {"limit": str(PAGE), **selected}
         while True:
-            page = self._ask(asked, "GET", f"{path}?{urlencode(query)}", accept=accept)
-            items, meta = listed(asked, page)
-            there = [Change(type="ADDED", object=bare | thing) for thing in items]
-            yield Page(changes=there, version=meta["resourceVersion"])
+            page = self._ask(action, "GET", f"{path}?{urlencode(query)}", accept=accept)
+            objects, meta = listed(action, page)
+            changes = [Change(type="ADDED", object=kind | content) for content in objects]
+            yield Page(changes=changes, version=meta["resourceVersion"])
             if not meta.get("continue"):
                 return
             query["continue"] = meta["continue"]
 
     def _ask(
         self,
-        asked: str,
+        action: str,
         method: str,
         path: str,
         content: Object | None = None,
@@ -263,7 +264,7 @@ class ApiClient:
         accept: str = JSON,
     ) -> Object:
         request = ApiRequest(
-            asked=asked,
+            action=action,
             method=method,
             path=path,
             accept=accept,
@@ -271,7 +272,7 @@ class ApiClient:
             content_type=content_type,
             read_seconds=self._patience.read_seconds,
         )
-        return decoded(asked, body(request, self._transport.send(request)))
+        return decoded(action, body(request, self._transport.send(request)))
 
     def _write(self, dry_run: bool, manager: str | None) -> str:
         query = {"fieldManager": manager or self._manager}
@@ -285,13 +286,13 @@ def connect(
     context: str | None = None,
     patience: Patience | None = None,
 ) -> ApiClient:
-    """A client for the cluster that :func:`kube.credentials.find` finds; asks it nothing yet."""
+    """A client for the cluster that :func:`kube.credentials.find` finds; sends no request yet."""
     access = find(None if kubeconfig is None else str(kubeconfig), context)
     return ApiClient(program, access, patience=patience)
 
 
 def _unix(date: str | None) -> float | None:
-    """An HTTP date in Unix seconds; None for none, and for text that is none."""
+    """An HTTP date in Unix seconds; None without a date, and for text that is no date."""
     try:
         return None if date is None else parsedate_to_datetime(date).timestamp()
     except ValueError:
@@ -299,9 +300,9 @@ def _unix(date: str | None) -> float | None:
 
 
 def _selected(name: str | None, fields: Mapping[str, str]) -> dict[str, str]:
-    """The query parameter that narrows a watch; none where nothing does."""
-    wanted = {**({} if name is None else {"metadata.name": name}), **fields}
-    text = ",".join(f"{field}={value}" for field, value in wanted.items())
+    """The query parameter that selects objects by name and fields; empty without both."""
+    selected = {**({} if name is None else {"metadata.name": name}), **fields}
+    text = ",".join(f"{field}={value}" for field, value in selected.items())
     return {"fieldSelector": text} if text else {}
 
 
@@ -312,7 +313,7 @@ def _path(
     *,
     everywhere: bool = False,
 ) -> str:
-    """Below the server's address; ``everywhere`` allows for all namespaces at once."""
+    """The path of a request; with ``everywhere`` it may be for all namespaces at once."""
     if namespace is None and resource.namespaced and not everywhere:
         raise ValueError(f"{resource.plural} have a namespace")
     if namespace is not None and not resource.namespaced:

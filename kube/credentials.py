@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the API server is and who we are to it: a pod's service account, or a kubeconfig.
+"""Address of the API server and the credentials: of a pod's service account, or a kubeconfig.
 
 No message quotes a token.
 """
@@ -30,7 +30,7 @@ def find(
 ) -> ApiServer:
     """The configured kubeconfig, else the pod's service account, else kubectl's kubeconfig.
 
-    Raises BadInput where there is none or it does not work.
+    Raises BadInput where there is none, or where it cannot be used.
     """
     if kubeconfig is None:
         if environ.get(HOST):
@@ -47,7 +47,7 @@ def find(
 
 
 class ServiceAccount:
-    """What the kubelet mounts into a pod. It rotates both files, so nothing of them is kept."""
+    """The service account in a pod. The kubelet rotates its files, so nothing of them is kept."""
 
     def __init__(self, folder: Path, environ: Mapping[str, str]) -> None:
         self.source = f"service account in {folder}"
@@ -70,4 +70,4 @@ class ServiceAccount:
         return ClientIdentity(authorization=header(f"Bearer {token}", str(self._token_file)))
 
     def renew(self) -> None:
-        """Nothing is kept."""
+        """Do nothing: no credentials are kept."""

@@ -30,7 +30,7 @@ from kube.request_limits import LONGEST_HOLD_SECONDS
 
 LONGEST_CAUSE = 500
 _NO_SUCH_PATH = b"404 page not found"
-"""What an API server answers for a group of resources that it does not have."""
+"""Answer of an API server for a group of resources that it does not have."""
 
 # A policy's refusal looks like the object's own validation but for these words.
 # Source: kube-apiserver 1.32 and 1.37, plugin validatingadmissionpolicy; admission refusals
@@ -49,7 +49,7 @@ _BY_CODE: dict[int, type[ApiError]] = {403: Forbidden, 404: NotFound, 409: Confl
 
 
 def request_name(verb: str, resource: ApiResource, namespace: str | None, name: str | None) -> str:
-    """How messages call a request: ``patch Node node-a``, ``watch leases in gpuscape``."""
+    """The request in words, for messages: ``patch Node node-a``, ``watch leases in gpuscape``."""
     if name is None:
         place = f" in {namespace}" if namespace else ""
         return f"{verb} {resource.plural}{place}"
@@ -57,51 +57,51 @@ def request_name(verb: str, resource: ApiResource, namespace: str | None, name: 
     return f"{verb} {resource.kind} {place}{name}"
 
 
-def decoded(asked: str, body: bytes) -> dict[str, Any]:
+def decoded(action: str, body: bytes) -> dict[str, Any]:
     """The object in the body; raises Unreachable where the body is no JSON object."""
     try:
-        found = msgspec.json.decode(body)
+        document = msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeError, RecursionError):
-        found = None
-    if not isinstance(found, dict):
-        raise not_from_a_server(asked, body[:80].decode("utf-8", "replace"))
-    return found
+        document = None
+    if not isinstance(document, dict):
+        raise not_from_a_server(action, body[:80].decode("utf-8", "replace"))
+    return document
 
 
-def checked(asked: str, answer: dict[str, Any], name: str) -> dict[str, Any]:
-    """The answer, which must be the object ``name``; any object where that is empty.
+def checked(action: str, answer: dict[str, Any], name: str) -> dict[str, Any]:
+    """The answer, which must be the object ``name``; with an empty name any object.
 
-    Raises Unreachable for another: a proxy or a login page has sent it, with a status of 200.
+    Raises Unreachable for another answer: a proxy or a login page has sent it, with status 200.
     """
     if name and metadata_of(answer).get("name") != name:
-        raise not_from_a_server(asked, str(answer))
+        raise not_from_a_server(action, str(answer))
     return answer
 
 
-def listed(asked: str, answer: dict[str, Any]) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+def listed(action: str, answer: dict[str, Any]) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """The objects and the metadata of a list; raises Unreachable for another answer."""
     items, metadata = answer.get("items"), metadata_of(answer)
     # servers written in Go may have null for an empty list
     if "items" not in answer or not isinstance(metadata.get("resourceVersion"), str):
-        raise not_from_a_server(asked, str(answer))
+        raise not_from_a_server(action, str(answer))
     return items or [], metadata
 
 
-def metadata_of(thing: Mapping[str, Any]) -> dict[str, Any]:
+def metadata_of(document: Mapping[str, Any]) -> dict[str, Any]:
     """The metadata of an object or a list; empty where there is none."""
-    metadata = thing.get("metadata")
+    metadata = document.get("metadata")
     return metadata if isinstance(metadata, dict) else {}
 
 
-def not_from_a_server(asked: str, text: str) -> Unreachable:
+def not_from_a_server(action: str, text: str) -> Unreachable:
     """The error of an answer that no API server makes, whatever its status."""
     return Unreachable(
-        f"{asked}: the answer is not from an API server: {one_line(text)[:80] or 'nothing'}"
+        f"{action}: the answer is not from an API server: {one_line(text)[:80] or 'nothing'}"
     )
 
 
 def error(
-    asked: str,
+    action: str,
     status: int,
     body: bytes,
     *,
@@ -116,13 +116,13 @@ def error(
     if not isinstance(status_object, dict):
         if status == 404 and not body.startswith(_NO_SUCH_PATH):
             # or a proxy without a route would prove that the Node is gone
-            return not_from_a_server(f"{asked}: 404", body[:80].decode("utf-8", "replace"))
+            return not_from_a_server(f"{action}: 404", body[:80].decode("utf-8", "replace"))
         status_object = {"message": body[:LONGEST_CAUSE].decode("utf-8", "replace")}
-    return error_of(asked, status, status_object, headers=headers or {}, account=account)
+    return error_of(action, status, status_object, headers=headers or {}, account=account)
 
 
 def error_of(
-    asked: str,
+    action: str,
     code: int,
     status_object: Mapping[str, Any],
     *,
@@ -133,11 +133,11 @@ def error_of(
     cause = status_object.get("message") or status_object.get("reason") or "no reason given"
     whole = " ".join(str(cause).split())
     message = one_line(whole)
-    text = f"{asked}: {code}: {message}"
+    text = f"{action}: {code}: {message}"
     if policy := _POLICY.search(message):
         return AdmissionRefused(text, policy=policy[1] or policy[2], message=whole)
     if code == 401:
-        return Unauthorized(f"{asked}: 401: the credentials{_of(account)} are not accepted")
+        return Unauthorized(f"{action}: 401: the credentials{_of(account)} are not accepted")
     if code == 403 and account and account not in message:
         text += f" (as {account})"
     causes = _causes(status_object)
@@ -166,20 +166,21 @@ def _causes(status_object: Mapping[str, Any]) -> frozenset[str]:
     """The reasons that the status lists."""
     details = status_object.get("details")
     causes = details.get("causes") if isinstance(details, dict) else None
-    found = (it.get("reason") for it in causes or () if isinstance(it, dict))
-    return frozenset(it for it in found if isinstance(it, str))
+    reasons = (cause.get("reason") for cause in causes or () if isinstance(cause, dict))
+    return frozenset(reason for reason in reasons if isinstance(reason, str))
 
 
 def _retry_after(headers: Mapping[str, str], status_object: Mapping[str, Any]) -> float | None:
-    """Seconds, 5 minutes at most: who waits is to come back, whatever the server says.
+    """Seconds to wait before the next request, 5 minutes at most whatever the server says.
 
-    The form with a date is not used by API servers and counts as none.
+    None without such a header or detail. A header with a date counts as none, since no API server
+    sends it.
     """
     details = status_object.get("details")
-    asked = headers.get("Retry-After") or (
+    seconds = headers.get("Retry-After") or (
         details.get("retryAfterSeconds") if isinstance(details, dict) else None
     )
     try:
-        return None if asked is None else min(max(0.0, float(asked)), LONGEST_HOLD_SECONDS)
+        return None if seconds is None else min(max(0.0, float(seconds)), LONGEST_HOLD_SECONDS)
     except (TypeError, ValueError):
         return None

@@ -26,7 +26,7 @@ from kube.api_errors import ApiError, Busy, Conflict, NotFound, Unauthorized, Un
 from kube.lease import micro_time
 
 REMEMBERED = 100
-"""Names of Events whose count is kept."""
+"""Number of Events whose count is kept, by their names."""
 LONGEST_NOTE = 1024
 STEM = r"[a-z0-9](.{0,198}[a-z0-9])?"
 """The part of its subject's name in an Event's name, which leaves room for the digest behind it."""
@@ -35,22 +35,22 @@ DIGEST_DIGITS = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventBudget:
-    """How many Events one program may send; those above it are dropped and counted."""
+    """Bounds on the Events that a program sends; those above them are dropped and counted."""
 
     burst: int
-    """At once; and so many wait while the server is away."""
+    """Events that may be sent at once, and that may wait while the server is away."""
     refill_seconds: float
-    """The burst grows back one by one in this time."""
+    """Time after which one more Event may be sent, up to the burst."""
     repeat_seconds: float = 0.0
-    """One Event of a reason about a subject in this time; 0: no bound."""
+    """Time in which a subject gets no second Event of a reason; 0: no bound."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Event:
     body: Object
-    at: datetime
+    time: datetime
     counts: bool
-    """A repetition is counted in the series of the one that exists."""
+    """A repetition is counted in the series of the Event that exists."""
 
     @property
     def name(self) -> str:
@@ -76,7 +76,7 @@ class EventSink(Protocol):
 
 
 class Recorder:
-    """Takes Events at any moment, sends them when :meth:`flush` is called. Thread-safe."""
+    """Takes Events at any time, and sends them when :meth:`flush` is called. Thread-safe."""
 
     def __init__(
         self,
@@ -126,8 +126,8 @@ class Recorder:
 
         Never blocks or raises. ``reason`` and ``action`` are words in CamelCase; ``note`` is cut
         at 1 KiB; of all three what is no plain text is escaped. With a ``name`` there is one Event
-        of that name, whichever replica makes it, and it is never counted up; without one the name
-        follows from all that the Event says, and the same again is counted in its series.
+        of that name, whichever replica makes it, and it is never counted up; without a name the
+        name follows from the content, and an Event of equal content is counted in its series.
         """
         note = safe_line(note)  # kubectl may show it as it is
         subject = f"{regarding.get('kind')}/{regarding.get('name')}/{regarding.get('uid')}"
@@ -135,10 +135,10 @@ class Recorder:
             if not self._within_budget((subject, reason)):
                 self._drop()
                 return
-            at = self._now()
+            now = self._now()
             body: Object = {
                 "metadata": {"namespace": regarding.get("namespace") or names.EVENT_NAMESPACE},
-                "eventTime": micro_time(at),
+                "eventTime": micro_time(now),
                 "reportingController": self._controller,
                 "reportingInstance": self._instance,
                 "regarding": dict(regarding),
@@ -148,10 +148,10 @@ class Recorder:
                 "type": "Warning" if warning else "Normal",
             }
             body["metadata"]["name"] = name or _name_by_content(body, note)
-            self._waiting.append(_Event(body=body, at=at, counts=name is None))
+            self._waiting.append(_Event(body=body, time=now, counts=name is None))
 
     def flush(self) -> None:
-        """Send what waits; what the server cannot take now is kept for later. Never raises."""
+        """Send the waiting Events; those that the server cannot take now are kept. Never raises."""
         with self._sending:
             while self._waiting and self._clock() >= self._send_at:
                 try:
@@ -176,14 +176,14 @@ class Recorder:
         if len(self._waiting) >= self._budget.burst or not self._bucket.take(now):
             return False
         self._recorded = {
-            kept: at
-            for kept, at in (self._recorded | {key: now}).items()
-            if now - at < quiet_seconds
+            event_key: recorded_at
+            for event_key, recorded_at in (self._recorded | {key: now}).items()
+            if now - recorded_at < quiet_seconds
         }
         return True
 
     def _send(self, event: _Event) -> None:
-        """Make it, or count one more of it: a restarted program finds it by its name."""
+        """Create the Event, or count it as a repetition: a restarted program finds it by name."""
         if event.name in self._counts:
             try:
                 self._repeat(event, self._counts[event.name] + 1)
@@ -196,14 +196,14 @@ class Recorder:
         except Conflict:
             if event.counts:
                 # an empty patch changes nothing and answers with the object: no right to get
-                there = self._api.patch(EVENTS, event.name, {}, namespace=event.namespace)
-                self._repeat(event, (there.get("series") or {}).get("count", 1) + 1)
+                existing = self._api.patch(EVENTS, event.name, {}, namespace=event.namespace)
+                self._repeat(event, (existing.get("series") or {}).get("count", 1) + 1)
         else:
             if event.counts:
                 self._remember(event.name, 1)
 
     def _repeat(self, event: _Event, count: int) -> None:
-        series = {"count": count, "lastObservedTime": micro_time(event.at)}
+        series = {"count": count, "lastObservedTime": micro_time(event.time)}
         self._api.patch(EVENTS, event.name, {"series": series}, namespace=event.namespace)
         self._remember(event.name, count)
 
@@ -214,7 +214,7 @@ class Recorder:
 
 
 def _name_by_content(body: Object, note: str) -> str:
-    """Equal for Events that say the same, so that a repetition finds the one that exists."""
+    """The name by an Event's content, so that a repetition finds the existing Event."""
     regarding = body["regarding"]
     content = (
         body["reportingController"],

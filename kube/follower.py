@@ -15,9 +15,10 @@ from kube.api import Api, ApiResource, Change, Object, Watch
 from kube.api_errors import ApiError, Expired, Unreachable
 
 RESYNC_SECONDS = (1.0, 5.0)
-"""Before all objects are read anew: a restarted server forgets all watches' versions at once."""
+"""Wait before all objects are read anew, spread: a restarted server forgets the versions of all
+watches at once."""
 LASTING_SECONDS = 30.0
-"""A watch that was open for so long has worked: after it, waits begin with the shortest again."""
+"""A watch that was open for so long has worked; the waits then begin with the shortest again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +30,7 @@ class ObjectSeen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectGone:
-    """An object exists no more; one made anew under its name is reported after this."""
+    """An object exists no more; a new object of the same name is reported after this."""
 
     namespace: str | None
     name: str
@@ -38,7 +39,7 @@ class ObjectGone:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CacheSynced:
-    """All objects that exist have been reported; any other is not there."""
+    """All objects that exist have been reported; an object that was not does not exist."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +53,7 @@ class WatchConnected:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchLost:
-    """Nothing is reported until WatchConnected, and what was may be out of date."""
+    """Nothing is reported until WatchConnected, and objects reported before may have changed."""
 
     error: ApiError
 
@@ -116,7 +117,7 @@ class Follower:
         self._is_outdated = False
 
     def run(self, delay: Callable[[], float] = lambda: 0.0) -> None:
-        """Follow until :meth:`close`, from when ``delay``, asked again and again, gives 0 s."""
+        """Follow until :meth:`close`; before that wait until ``delay``, called repeatedly, is 0."""
         while (wait := delay()) > 0 and not self._closed.wait(wait):
             pass
         while not self._closed.is_set():
@@ -137,7 +138,7 @@ class Follower:
                 self._watch.close()
 
     def _watch_once(self) -> float:
-        """One watch from its start to its end; seconds to wait before the next."""
+        """Run one watch from its start to its end; seconds to wait before the next."""
         try:
             self._read_watch()
         except Expired as error:

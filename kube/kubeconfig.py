@@ -44,7 +44,7 @@ class Kubeconfig:
         )
 
     def renew(self) -> None:
-        """All of it: token files, plugins, certificates."""
+        """Load the kubeconfig again: token files, plugins, certificates."""
         try:
             self.configuration = self._load()
         except BadInput as error:
@@ -71,7 +71,7 @@ def _has_credentials(configuration: Configuration) -> bool:
 
 
 def _public(error: Exception) -> str:
-    """What of an error may be shown: the loader quotes the kubeconfig, where tokens and keys stand.
+    """The part of an error that may be shown: the loader quotes the kubeconfig with its secrets.
 
     So texts end where such a quotation begins, and errors of kinds that nobody meant for
     people are named by their kind alone.

@@ -21,23 +21,23 @@ _COMPARED: Final = re.compile(rf"({_KEY})\s*(=|==|!=)\s*({_VALUE})")
 _LISTED: Final = re.compile(rf"({_KEY})\s+(in|notin)\s*\(([^()]*)\)")
 _PRESENT: Final = re.compile(rf"(!?)\s*({_KEY})")
 _BETWEEN: Final = re.compile(r",(?![^()]*\))")
-"""A comma that is in no list of values."""
+"""A comma between requirements, not in a list of values."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabelRequirement:
-    """What one label has to be like."""
+    """A condition on one label of an object."""
 
     key: str
     values: frozenset[str] | None
-    """It has one of them; None: any."""
+    """The label has one of these values; None: any value."""
     negated: bool = False
-    """It must not be like that: another value, or no such label."""
+    """The opposite is required: another value, or no such label."""
 
     def holds(self, labels: Mapping[str, str]) -> bool:
-        """Whether these labels are as demanded."""
-        there = self.key in labels
-        alike = there if self.values is None else there and labels[self.key] in self.values
+        """Whether these labels meet the requirement."""
+        present = self.key in labels
+        alike = present if self.values is None else present and labels[self.key] in self.values
         return alike is not self.negated
 
 
@@ -49,11 +49,14 @@ class LabelSelector:
 
     def matches(self, labels: Mapping[str, str]) -> bool:
         """Whether an object with these labels is selected."""
-        return all(one.holds(labels) for one in self.requirements)
+        return all(requirement.holds(labels) for requirement in self.requirements)
 
 
 def parse_label_selector(text: str) -> LabelSelector:
-    """``pool=a100,tier!=x,zone in (a, b),!spot``. Raises BadInput naming the part."""
+    """The selector of a text, such as ``pool=a100,tier!=x,zone in (a, b),!spot``.
+
+    Raises BadInput naming the part.
+    """
     return LabelSelector(tuple(_requirements(text)))
 
 
@@ -61,17 +64,17 @@ def _requirements(text: str) -> Iterator[LabelRequirement]:
     if not text.strip():
         return
     for part in map(str.strip, _BETWEEN.split(text)):
-        if found := _COMPARED.fullmatch(part):
-            key, operator, value = found.groups()
+        if match := _COMPARED.fullmatch(part):
+            key, operator, value = match.groups()
             yield LabelRequirement(key=key, values=frozenset({value}), negated=operator == "!=")
-        elif found := _LISTED.fullmatch(part):
-            key, operator, listed = found.groups()
+        elif match := _LISTED.fullmatch(part):
+            key, operator, listed = match.groups()
             values = [value.strip() for value in listed.split(",")]
             if not all(re.fullmatch(_VALUE, value) for value in values):
                 raise BadInput(f"label selector: {part!r} lists what is no label's value")
             yield LabelRequirement(key=key, values=frozenset(values), negated=operator == "notin")
-        elif found := _PRESENT.fullmatch(part):
-            absent, key = found.groups()
+        elif match := _PRESENT.fullmatch(part):
+            absent, key = match.groups()
             yield LabelRequirement(key=key, values=None, negated=bool(absent))
         else:
             raise BadInput(

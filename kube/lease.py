@@ -21,25 +21,25 @@ from kube.versions import is_older
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObservedLease:
-    """What a reader knows of one Lease."""
+    """The state of a Lease as its reader knows it."""
 
     holder: str
     """Empty: nobody holds it."""
     duration_seconds: float
     sign: tuple[object, ...]
-    """Differs after every renewal."""
+    """Values of which some change with every renewal."""
     changed_at: float
     """Monotonic seconds at which the reader first saw this sign."""
     version: str = ""
-    """Its resourceVersion in the last answer."""
+    """The Lease's resourceVersion in the last answer."""
 
     def is_stale(self, now: float) -> bool:
-        """Nobody holds it, or its holder has not renewed it for its duration."""
+        """Whether nobody holds the Lease, or its holder has not renewed it for its duration."""
         return not self.holder or now - self.changed_at > self.duration_seconds
 
 
 class LeaseStep(Enum):
-    """What a candidate does about a Lease that it has read."""
+    """The next action of a candidate on a Lease that it has read."""
 
     CREATE = auto()
     RENEW = auto()
@@ -48,9 +48,10 @@ class LeaseStep(Enum):
 
 
 def next_step(seen: ObservedLease | None, *, exists: bool, identity: str, now: float) -> LeaseStep:
-    """``seen``: what is known of the Lease, also of one that does not exist any more.
+    """The next action of the candidate ``identity``; ``seen`` may be a Lease that was deleted.
 
-    Where somebody else's was deleted its holder cannot know yet, so it keeps its time.
+    Another holder's deleted Lease still keeps the candidate waiting for its duration: that holder
+    cannot know yet that it is gone.
     """
     if seen is not None and seen.holder != identity and not seen.is_stale(now):
         return LeaseStep.WAIT
@@ -60,7 +61,7 @@ def next_step(seen: ObservedLease | None, *, exists: bool, identity: str, now: f
 
 
 def observe(before: ObservedLease | None, lease: Object, now: float) -> ObservedLease:
-    """What is known after ``lease`` was read at the monotonic second ``now``."""
+    """The state of a Lease after ``lease`` was read at the monotonic second ``now``."""
     spec = lease.get("spec") or {}
     sign = (
         lease["metadata"].get("uid"),
@@ -82,8 +83,8 @@ def is_rolled_back(before: ObservedLease | None, lease: Object) -> bool:
     """Whether this answer proves that the server's store was put back to a backup.
 
     ``lease`` is the answer to a get or a write that was sent after the answer that ``before`` is
-    from: neither is ever answered from a cache that lags, so a lower version is one of another
-    past. Versions compare among all objects of a kind, so the Lease may have been made anew.
+    from. Neither is ever answered from a cache that lags, so a lower version is from another
+    history. Versions compare among all objects of a kind, so the Lease may have been made anew.
     """
     return before is not None and is_older(lease["metadata"].get("resourceVersion"), before.version)
 
@@ -93,7 +94,7 @@ def new(
     *,
     holder: str,
     duration_seconds: int,
-    at: datetime,
+    wall_time: datetime,
     node: Object | None = None,
     annotations: Mapping[str, str] | None = None,
 ) -> Object:
@@ -109,18 +110,18 @@ def new(
         "spec": {
             "holderIdentity": holder,
             "leaseDurationSeconds": duration_seconds,
-            "acquireTime": micro_time(at),
-            "renewTime": micro_time(at),
+            "acquireTime": micro_time(wall_time),
+            "renewTime": micro_time(wall_time),
             "leaseTransitions": 0,
         },
     }
 
 
 def renewal(
-    lease: Object, *, at: datetime, annotations: Mapping[str, str | None] | None = None
+    lease: Object, *, wall_time: datetime, annotations: Mapping[str, str | None] | None = None
 ) -> Object:
     """The holder's patch; Conflict says that somebody wrote the Lease since it was read."""
-    return _patch(lease, {"renewTime": micro_time(at)}, annotations)
+    return _patch(lease, {"renewTime": micro_time(wall_time)}, annotations)
 
 
 def takeover(
@@ -128,7 +129,7 @@ def takeover(
     *,
     holder: str,
     duration_seconds: int,
-    at: datetime,
+    wall_time: datetime,
     annotations: Mapping[str, str | None] | None = None,
 ) -> Object:
     """The patch by which ``holder`` takes a stale Lease; Conflict says that another was first."""
@@ -136,16 +137,16 @@ def takeover(
     spec = {
         "holderIdentity": holder,
         "leaseDurationSeconds": duration_seconds,
-        "acquireTime": micro_time(at),
-        "renewTime": micro_time(at),
+        "acquireTime": micro_time(wall_time),
+        "renewTime": micro_time(wall_time),
         "leaseTransitions": transitions + 1,
     }
     return _patch(lease, spec, annotations)
 
 
-def release(lease: Object, *, at: datetime) -> Object:
-    """The holder's last patch: whoever comes next need not wait for the duration to pass."""
-    return _patch(lease, {"holderIdentity": "", "renewTime": micro_time(at)}, None)
+def release(lease: Object, *, wall_time: datetime) -> Object:
+    """The holder's last patch: the next holder need not wait for the duration to pass."""
+    return _patch(lease, {"holderIdentity": "", "renewTime": micro_time(wall_time)}, None)
 
 
 def owner(node: Object) -> dict[str, str]:
@@ -171,9 +172,9 @@ def owning_nodes(meta: Object) -> list[str]:
     ]
 
 
-def micro_time(at: datetime) -> str:
-    """A moment as MicroTime fields want it: UTC and always six digits of a second."""
-    return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+def micro_time(time: datetime) -> str:
+    """A time in the form of MicroTime fields: UTC, and always six digits of a second."""
+    return time.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 def _patch(

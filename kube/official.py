@@ -23,7 +23,7 @@ class _Package(ModuleType):
     """A package that has not run."""
 
     def __getattr__(self, name: str) -> object:
-        """Run it, because it lacks this name so far."""
+        """Run the package, because it lacks this name so far."""
         importlib.reload(self)
         self.__class__ = ModuleType  # type: ignore[assignment]  # a plain one from now on
         return getattr(self, name)

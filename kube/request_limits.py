@@ -43,6 +43,6 @@ class RequestLimits:
             self._closed_until = max(self._closed_until, until)
 
     def closed_seconds(self) -> float:
-        """How long requests are still held back; zero when they are not."""
+        """Seconds for which no request is let through; zero when the budget is open."""
         with self._lock:
             return max(0.0, self._closed_until - self._clock())

@@ -30,19 +30,19 @@ _OK = range(200, 300)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiRequest:
-    """One request to the server."""
+    """A request to the API server."""
 
-    asked: str
-    """Its name in messages."""
+    action: str
+    """The request in words, for messages: ``patch Node node-a``."""
     method: str
     path: str
-    """With its query."""
+    """Path with the query."""
     accept: str = JSON
-    """The form that the answer shall have."""
+    """Media type of the answer."""
     body: Mapping[str, Any] | None = None
     content_type: str | None = None
     read_seconds: float
-    """How long nothing may come."""
+    """Silence after which the connection counts as broken."""
 
 
 class Transport:
@@ -58,9 +58,9 @@ class Transport:
         self._rest = _connections(access)
 
     def send(self, request: ApiRequest) -> HTTPResponse:
-        """Send it; the open answer, its status 2xx. Raises the errors of :mod:`kube.api_errors`.
+        """Send a request; the answer is open, its status 2xx. Raises :mod:`kube.api_errors`.
 
-        After a 401 it is sent once more where the credentials have changed.
+        After a 401 the request is sent once more where the credentials have changed.
         """
         identity = self._access.identity()
         try:
@@ -77,10 +77,11 @@ class Transport:
 
     def _once(self, request: ApiRequest, identity: ClientIdentity) -> HTTPResponse:
         self._limits.wait()
-        if (left := self._limits.closed_seconds()) > 0:
+        if (closed_seconds := self._limits.closed_seconds()) > 0:
             raise Busy(
-                f"{request.asked}: not sent, the server asked for {left:.0f} s without requests",
-                retry_after_seconds=left,
+                f"{request.action}: not sent, the server asked for {closed_seconds:.0f} s without"
+                " requests",
+                retry_after_seconds=closed_seconds,
             )
         headers = {"Accept": request.accept, "User-Agent": self._user_agent}
         if request.content_type:
@@ -107,7 +108,7 @@ class Transport:
     ) -> ApiError:
         content = body(request, response)
         failure = error(
-            request.asked,
+            request.action,
             response.status,
             content,
             headers=response.headers,
@@ -128,7 +129,7 @@ class Transport:
 
 
 def body(request: ApiRequest, response: HTTPResponse) -> bytes:
-    """The whole answer; raises Unreachable where it breaks off."""
+    """The whole body of an answer; raises Unreachable where it breaks off."""
     try:
         return response.data
     except (HTTPError, OSError) as failure:
@@ -145,4 +146,4 @@ def _connections(access: ApiServer) -> RESTClientObject:
 def _unreachable(request: ApiRequest, failure: Exception) -> Unreachable:
     sent = not isinstance(failure, NewConnectionError | ConnectTimeoutError)
     kind = Unreachable if sent else NotConnected
-    return kind(f"{request.asked}: {one_line(str(failure))}")
+    return kind(f"{request.action}: {one_line(str(failure))}")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which of two versions of an object is the older one, and when that question has an answer."""
+"""Comparison of two resourceVersions of objects, as far as they can be compared."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ K = TypeVar("K", bound=Hashable)
 
 
 def is_older(version: object, than: object) -> bool:
-    """Whether one resourceVersion comes before another; False where that cannot be known.
+    """Whether ``version`` comes before ``than``; False where that cannot be known.
 
     Since Kubernetes 1.35 they are by definition decimal numbers that grow; before, they were in
     fact the revisions of etcd. They grow for as long as the store is not put back to a backup.
@@ -43,7 +43,7 @@ class KnownVersions(Generic[K]):
         return True
 
     def drop(self, key: K) -> None:
-        """There is no such object any more."""
+        """Forget the version of an object that exists no more."""
         self._newest.pop(key, None)
 
     def forget(self) -> None:

@@ -16,7 +16,7 @@ from kube.api_errors import Unreachable
 from kube.error_answers import decoded, error_of, metadata_of, one_line
 
 SILENCE_SECONDS = 180.0
-"""A connection on which nothing comes for so long is broken, although it was never closed.
+"""Silence after which a connection counts as broken, although it was never closed.
 
 Bookmarks come about once a minute. The limit is below the shortest time a watch lasts, so a
 half-open connection is noticed by it where TCP keepalive is answered by a box in between.
@@ -29,8 +29,8 @@ _TYPES = ("ADDED", "MODIFIED", "DELETED", "BOOKMARK")
 class OpenWatch:
     """See :class:`kube.api.Watch`. One thread iterates; any thread may close."""
 
-    def __init__(self, asked: str, response: HTTPResponse) -> None:
-        self._asked = asked
+    def __init__(self, action: str, response: HTTPResponse) -> None:
+        self._action = action
         self._response = response
         self._lock = threading.Lock()
         self._closed = False
@@ -53,9 +53,9 @@ class OpenWatch:
             if self._closed:  # the socket went away under the reader, as it should
                 return
             if isinstance(failure, ReadTimeoutError):
-                raise Unreachable(f"{self._asked}: nothing came for too long") from failure
+                raise Unreachable(f"{self._action}: nothing came for too long") from failure
             if isinstance(failure, HTTPError | OSError):
-                raise Unreachable(f"{self._asked}: {one_line(str(failure))}") from failure
+                raise Unreachable(f"{self._action}: {one_line(str(failure))}") from failure
             raise
         finally:
             self._response.close()
@@ -76,22 +76,22 @@ class OpenWatch:
             *lines, rest = (rest + chunk).split(b"\n")
             yield from (line for line in lines if line)
             if len(rest) > LONGEST_LINE_BYTES:
-                raise Unreachable(f"{self._asked}: one message is over {LONGEST_LINE_BYTES} bytes")
+                raise Unreachable(f"{self._action}: one message is over {LONGEST_LINE_BYTES} bytes")
         if rest:
             yield rest
 
     def _change(self, line: bytes) -> Change:
-        message = decoded(self._asked, line)
-        kind, what = message.get("type"), message.get("object")
-        if not isinstance(kind, str) or not isinstance(what, dict):
-            raise Unreachable(f"{self._asked}: a message without type or object")
+        message = decoded(self._action, line)
+        kind, content = message.get("type"), message.get("object")
+        if not isinstance(kind, str) or not isinstance(content, dict):
+            raise Unreachable(f"{self._action}: a message without type or object")
         if kind == "ERROR":
-            raise error_of(self._asked, what.get("code", 500), what, headers={})
+            raise error_of(self._action, content.get("code", 500), content, headers={})
         if kind not in _TYPES:
-            raise Unreachable(f"{self._asked}: a message of the unknown type {one_line(kind)}")
-        if not isinstance(metadata_of(what).get("resourceVersion"), str):
-            raise Unreachable(f"{self._asked}: a message about an object without a version")
-        return Change(type=kind, object=what)
+            raise Unreachable(f"{self._action}: a message of the unknown type {one_line(kind)}")
+        if not isinstance(metadata_of(content).get("resourceVersion"), str):
+            raise Unreachable(f"{self._action}: a message about an object without a version")
+        return Change(type=kind, object=content)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +100,7 @@ class Page:
 
     changes: Sequence[Change]
     version: str
-    """Of the whole list."""
+    """resourceVersion of the whole list."""
 
 
 class ListedWatch:
@@ -119,7 +119,7 @@ class ListedWatch:
         self._closed = False
 
     def __iter__(self) -> Iterator[Change]:
-        """As a watch; what asking for a page or opening the watch raises comes from here too."""
+        """Iterate as :class:`kube.api.Watch`; raises the errors of requesting a page too."""
         version = ""
         for page in self._pages:
             version = page.version
@@ -157,7 +157,7 @@ class StartedWatch:
         self._behind_first = behind_first
 
     def __iter__(self) -> Iterator[Change]:
-        """As the watch."""
+        """Iterate over the put-together start, then the watch."""
         yield from self._head
         for change in self._watch:
             yield change
@@ -166,7 +166,7 @@ class StartedWatch:
                 self._behind_first = None
 
     def close(self) -> None:
-        """As the watch."""
+        """See :class:`kube.api.Watch`."""
         self._watch.close()
 
 

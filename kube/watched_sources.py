@@ -21,7 +21,7 @@ S = TypeVar("S", bound=StrEnum)
 
 
 class WatchedSources(Generic[S]):
-    """Base: watches, each in a thread of its own. What comes of objects is the subclass's."""
+    """Base: watches, each in a thread of its own. Subclasses take the objects."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class WatchedSources(Generic[S]):
             thread.join(_END_SECONDS)
 
     def _connection(self, source: S, event: WatchEvent) -> None:
-        """Take an event that is about no object."""
+        """Take an event of the connection, not of an object."""
         match event:
             case CacheSynced():
                 self._synced(source)

@@ -182,7 +182,7 @@ class Heartbeat:
             self._name,
             holder=self._identity,
             duration_seconds=DURATION_SECONDS,
-            at=self._wall(),
+            wall_time=self._wall(),
             node=node,
             annotations=self._annotations(now),
         )
@@ -193,7 +193,7 @@ class Heartbeat:
             lease,
             holder=self._identity,
             duration_seconds=DURATION_SECONDS,
-            at=self._wall(),
+            wall_time=self._wall(),
             annotations=self._annotations(now),
         )
         self._patch(lease, patch, now)
@@ -202,7 +202,7 @@ class Heartbeat:
         self._lease = lease
         annotations = self._annotations(now)
         if annotations or now >= self._renew_at or self._owners(lease):
-            patch = leases.renewal(lease, at=self._wall(), annotations=annotations)
+            patch = leases.renewal(lease, wall_time=self._wall(), annotations=annotations)
             patch["spec"]["leaseDurationSeconds"] = DURATION_SECONDS  # where somebody edited it
             self._patch(lease, patch, now)
         return self._wait(now)
@@ -251,7 +251,7 @@ class Heartbeat:
             try:
                 lease = self._lease or self._read()
                 if lease is not None and _holder(lease) == self._identity:
-                    patch = leases.release(lease, at=self._wall())
+                    patch = leases.release(lease, wall_time=self._wall())
                     self._api.patch(LEASES, self._name, patch, namespace=self._namespace)
             except ApiError as error:
                 _not_released(error)

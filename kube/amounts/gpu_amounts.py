@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many of which GPU resources a pod requests, a Node offers or a quota allows. Pure.
+"""Amounts of GPU resources that a pod requests, a Node offers or a quota allows. Pure.
 
 A request of amount 0 asks for nothing: charts render it for the CPU variants of their pods.
 """

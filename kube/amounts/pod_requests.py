@@ -28,7 +28,7 @@ class RequestedAmounts(msgspec.Struct, frozen=True):
 
 
 class RequestingContainer(msgspec.Struct, frozen=True, rename="camel"):
-    """What one container requests, and when it runs."""
+    """The resources that a container requests, and the time at which it runs."""
 
     resources: RequestedAmounts | None = None
     restart_policy: str | None = None
@@ -36,22 +36,22 @@ class RequestingContainer(msgspec.Struct, frozen=True, rename="camel"):
 
     @property
     def is_sidecar(self) -> bool:
-        """Of an init container: it keeps running with those that come after it."""
+        """Whether an init container keeps running with the containers that start after it."""
         return self.restart_policy == "Always"
 
 
 class RequestingSpec(msgspec.Struct, frozen=True, rename="camel"):
-    """The part of a pod's spec that says what it requests."""
+    """The part of a pod's spec that its requests follow from."""
 
     containers: Sequence[RequestingContainer] | None = None
     init_containers: Sequence[RequestingContainer] | None = None
     overhead: dict[str, Amount] | None = None
     resources: RequestedAmounts | None = None
-    """Of the pod as a whole."""
+    """Resources of the pod as a whole."""
 
 
 def pod_requests(spec: RequestingSpec) -> Amounts:
-    """What the pod requests as a whole, with overhead; limits count where there are no requests.
+    """The amounts that a pod requests, with overhead; limits count where there are no requests.
 
     Containers together, or the largest init container with the sidecars that began before it,
     if that is more. Amounts of the pod as a whole (1.34 and later) replace the sums of cpu, memory
@@ -78,9 +78,10 @@ def pod_requests(spec: RequestingSpec) -> Amounts:
 
 
 def container_requests(container: RequestingContainer, place: str) -> Amounts:
-    """What one container requests: the API server makes requests of limits that stand alone.
+    """The amounts that a container requests; a limit without a request counts as the request.
 
-    ``place`` names the container in an error. Raises BadInput.
+    The API server fills in such requests. ``place`` names the container in an error. Raises
+    BadInput.
     """
     written = container.resources or RequestedAmounts()
     limits = read_amounts(written.limits, f"{place}.resources.limits")
@@ -98,16 +99,19 @@ def read_amounts(written: Mapping[str, Amount] | None, place: str) -> Amounts:
     return amounts
 
 
-def sum_of(amounts: Iterable[Amounts]) -> Counter[str]:
-    """Resource by resource."""
+def sum_of(parts: Iterable[Amounts]) -> Counter[str]:
+    """The sum of all parts, resource by resource."""
     total: Counter[str] = Counter()
-    for each in amounts:
-        total.update(each)
+    for amounts in parts:
+        total.update(amounts)
     return total
 
 
 def _of_pod(written: RequestedAmounts, together: Amounts) -> Amounts:
-    """What replaces sums over containers; a limit does only where no container requests any."""
+    """What to add to the sums over containers where the pod as a whole sets an amount.
+
+    A limit of the pod counts only where no container requests the resource.
+    """
     limits = read_amounts(written.limits, "spec.resources.limits")
     requests = read_amounts(written.requests, "spec.resources.requests")
     return {

@@ -20,12 +20,12 @@ from base.words import quoted
 Amount = str | int | float
 """A quantity as it is written."""
 CPU: Final = "cpu"
-"""The one resource that is counted in thousandths: of a core."""
+"""The only resource that is counted in thousandths: of a core."""
 PODS: Final = "pods"
 MEMORY: Final = "memory"
 STORAGE: Final = "ephemeral-storage"
 HUGE_PAGES: Final = "hugepages-"
-"""What the names of resources begin with that are huge pages of one size."""
+"""Prefix of the names of huge pages: a resource for each page size."""
 
 _FACTORS: Final[Mapping[str, Fraction]] = MappingProxyType(
     {
@@ -42,19 +42,20 @@ _GIB: Final = 1 << 30
 
 
 def counted(resource: str, written: Amount) -> int:
-    """An amount as the scheduler counts it, rounded up: thousandths of a core for ``cpu``, else
-    whole units: bytes or devices. Raises BadInput for text that is no quantity.
+    """An amount as the scheduler counts it, rounded up; raises BadInput for other text.
+
+    Thousandths of a core for ``cpu``, else whole units: bytes or devices.
     """
     return math.ceil(quantity(str(written)) * (1000 if resource == CPU else 1))
 
 
 @lru_cache(maxsize=4096)
 def quantity(text: str) -> Fraction:
-    """The exact number. Raises BadInput for text that is no quantity."""
-    found = _WRITTEN.fullmatch(text) if len(text) <= _MOST_CHARACTERS else None
-    if found is None:
+    """The exact number of a quantity. Raises BadInput for text that is no quantity."""
+    match = _WRITTEN.fullmatch(text) if len(text) <= _MOST_CHARACTERS else None
+    if match is None:
         raise BadInput(f"{quoted(text)} is no quantity such as 2, 500m or 16Gi")
-    number, suffix, exponent = found.groups()
+    number, suffix, exponent = match.groups()
     factor = _FACTORS[suffix] if suffix else Fraction(10) ** int(exponent or 0)
     return Fraction(number) * factor
 

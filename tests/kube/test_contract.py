@@ -379,24 +379,28 @@ class Contract:
         self, cluster: Cluster, node: str
     ) -> None:
         owner = cluster.api.create(NODES, named(node))
-        body = lease.new(node, holder="a", duration_seconds=180, at=NOW, node=owner)
+        body = lease.new(node, holder="a", duration_seconds=180, wall_time=NOW, node=owner)
 
         made = cluster.api.create(LEASES, body, namespace=NAMESPACE)
-        renewed = cluster.api.patch(LEASES, node, lease.renewal(made, at=NOW), namespace=NAMESPACE)
+        renewed = cluster.api.patch(
+            LEASES, node, lease.renewal(made, wall_time=NOW), namespace=NAMESPACE
+        )
         taken = cluster.api.patch(
             LEASES,
             node,
-            lease.takeover(renewed, holder="b", duration_seconds=60, at=NOW),
+            lease.takeover(renewed, holder="b", duration_seconds=60, wall_time=NOW),
             namespace=NAMESPACE,
         )
         with pytest.raises(Conflict):
             cluster.api.patch(
                 LEASES,
                 node,
-                lease.renewal(made, at=NOW.replace(hour=9)),
+                lease.renewal(made, wall_time=NOW.replace(hour=9)),
                 namespace=NAMESPACE,
             )
-        left = cluster.api.patch(LEASES, node, lease.release(taken, at=NOW), namespace=NAMESPACE)
+        left = cluster.api.patch(
+            LEASES, node, lease.release(taken, wall_time=NOW), namespace=NAMESPACE
+        )
 
         assert taken["spec"]["holderIdentity"] == "b"
         assert taken["spec"]["leaseTransitions"] == 1

@@ -256,7 +256,9 @@ class Kubelets:
             return
         renewed = {"spec": {"renewTime": lease.micro_time(at)}}
         if self._ask(node, "PATCH", f"{_LEASES}/{node.name}", renewed) is None:
-            new = lease.new(node.name, holder=node.name, duration_seconds=GOOD_FOR_SECONDS, at=at)
+            new = lease.new(
+                node.name, holder=node.name, duration_seconds=GOOD_FOR_SECONDS, wall_time=at
+            )
             if self._ask(node, "POST", _LEASES, new) is None:
                 return  # the namespace comes a moment after the server
         joined.renew_at = time.monotonic() + self._renew_seconds

@@ -61,7 +61,9 @@ class Cluster(FakeApi):
             "annotations": {keys.TOPOLOGY: "{}"},
         }
         self.by(names.AGENT).patch(NODES, name, {"metadata": wrote})
-        lease = leases.new(names.lease(name), holder="pod", duration_seconds=180, at=LONG_AGO)
+        lease = leases.new(
+            names.lease(name), holder="pod", duration_seconds=180, wall_time=LONG_AGO
+        )
         self.by(names.AGENT).create(LEASES, lease, namespace=names.NAMESPACE)
 
     def holds(self, name: str, *, parked: bool = False) -> None:

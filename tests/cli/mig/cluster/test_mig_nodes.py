@@ -138,7 +138,7 @@ def lease(cluster: Cluster, *, holder: str = "c-0", ago: float = 5.0, **notes: s
         names.COORDINATOR_LEASE,
         holder=holder,
         duration_seconds=30,
-        at=at,
+        wall_time=at,
         annotations={f"gpuscape.io/mig-{key}": text for key, text in notes.items()},
     )
     cluster.server.create(LEASES, body, namespace=names.NAMESPACE)
