@@ -1,3 +1,3 @@
 # SPDX-License-Identifier: Apache-2.0
 # A package of gpuscape.
-"""Where each process of gpuscape starts: the command, and the device reader."""
+"""The entry points of gpuscape's processes: the command, the device reader and the MIG worker."""

@@ -6,8 +6,8 @@ import sys
 from gpuscape.isolation import isolate
 
 _PROGRAMS = ("actuator", "agent", "coordinator", "dcgm-exporter", "scheduler")
-"""Commands that live on and may be the first process of a container: they obey signals, and
-collect what they inherit. The others end by Python's own ways."""
+"""Commands that run until they are stopped and may be a container's first process: they obey
+signals, and collect inherited processes. The others react to signals as Python does."""
 
 
 def main() -> None:

@@ -30,10 +30,10 @@ PACKAGES = (
 """The other packages of gpuscape."""
 
 MARK = "# A package of gpuscape."
-"""A line of each one's ``__init__.py``; where it is missing, the file is somebody else's."""
+"""A line in the ``__init__.py`` of each of these packages; a file without it is not gpuscape's."""
 
 HOME = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-"""Where gpuscape is installed: site-packages, or a clone."""
+"""The folder that gpuscape is installed in: site-packages, or a clone."""
 
 REMEDY = "Install gpuscape again, into an environment of its own"
 
@@ -42,7 +42,7 @@ class OwnPackages:
     """Finds gpuscape's packages at home, whatever comes before it in ``sys.path``."""
 
     def find_spec(self, name: str, *_: object) -> ModuleSpec | None:
-        """Where a package of ours is; None for all other modules."""
+        """The spec of a package of gpuscape; None for all other modules."""
         return PathFinder.find_spec(name, [HOME]) if name in PACKAGES else None
 
 
@@ -64,8 +64,8 @@ def _leave_out_folders_of_others() -> None:
     if not sys.flags.ignore_environment:
         listed = os.environ.get("PYTHONPATH", "").split(os.pathsep)
         installed = {HOME, os.path.dirname(os.__file__), *site.getsitepackages()}
-        others = {os.path.abspath(folder) for folder in listed} - installed
-        sys.path[:] = [folder for folder in sys.path if folder not in others]
+        foreign_folders = {os.path.abspath(folder) for folder in listed} - installed
+        sys.path[:] = [folder for folder in sys.path if folder not in foreign_folders]
     if HOME not in sys.path:  # gpuscape and its libraries, where somebody put them there
         sys.path.append(HOME)
 
@@ -88,12 +88,13 @@ def _check(package: str) -> None:
 
 
 def _owner(package: str) -> str:
-    """The other distributions that have this package."""
+    """The names of other distributions that have this package, for messages."""
     from importlib.metadata import distributions  # costs time, and is needed here only
 
     owners = sorted(
-        f"{it.name} {it.version}"
-        for it in distributions(path=[HOME])
-        if it.name != "gpuscape" and f"{package}/__init__.py" in map(str, it.files or ())
+        f"{distribution.name} {distribution.version}"
+        for distribution in distributions(path=[HOME])
+        if distribution.name != "gpuscape"
+        and f"{package}/__init__.py" in map(str, distribution.files or ())
     )
     return " and ".join(owners) or "no distribution that is installed"

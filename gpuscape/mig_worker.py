@@ -5,7 +5,7 @@ import sys
 
 
 def main() -> None:
-    """Run the worker; its order is standard input."""
+    """Run the worker, which reads its task from standard input."""
     sys.path.insert(0, __file__.rpartition("/gpuscape/")[0])
     from gpuscape.isolation import isolate
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where our servers listen: the address as a setting, and the socket on it."""
+"""Addresses on which our servers listen: as a setting, and as a socket."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ class Address:
 
     @property
     def is_of_all_interfaces(self) -> bool:
-        """Whether it is served over IPv4 and IPv6, as Go's ``net.Listen`` takes all three forms.
+        """Whether the server listens on all interfaces, over IPv4 and IPv6, as Go's ``net.Listen``.
 
         Source: the package's documentation of Listen, "literal unspecified IP address".
         """
         try:
-            found = ipaddress.ip_address(self.host or "::")
+            address = ipaddress.ip_address(self.host or "::")
         except ValueError:
             return False
-        mapped = found.ipv4_mapped if found.version == 6 else None
-        return (mapped or found).is_unspecified
+        mapped = address.ipv4_mapped if address.version == 6 else None
+        return (mapped or address).is_unspecified
 
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
@@ -64,13 +64,13 @@ ADDRESS = SettingKind(
 def listening(address: Address) -> socket.socket:
     """A socket that listens. Raises Permanent with the fix.
 
-    What it accepts sends at once, as Linux inherits that: else the last part of an answer waits
-    40 ms for the client's delayed acknowledgement of the parts before. asyncio sees to it only
-    where a socket has its protocol set, and these do not.
+    Connections that it accepts inherit TCP_NODELAY and so send at once: else the last part of an
+    answer waits 40 ms for the client's delayed acknowledgement of the parts before. asyncio sets
+    the option only where a socket has its protocol set, and these do not.
     """
-    made = _bound(address)
-    made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return made
+    listener = _bound(address)
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return listener
 
 
 def _bound(address: Address) -> socket.socket:

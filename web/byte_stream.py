@@ -15,7 +15,7 @@ from asyncio import StreamReader, StreamWriter
 from web.refusals import host_of
 
 AT_ONCE_BYTES = 16 << 10
-"""What TLS puts into one record at most."""
+"""Bytes that are read at once: a record of TLS holds no more."""
 
 
 class ByteStream:
@@ -34,7 +34,7 @@ class ByteStream:
         return None
 
     async def receive(self) -> bytes:
-        """Some bytes as soon as there are any; none when the client has ended its side."""
+        """The next bytes, as soon as there are any; none when the client has ended its side."""
         return await self._reader.read(AT_ONCE_BYTES)
 
     async def send(self, data: bytes | memoryview) -> None:
@@ -43,7 +43,7 @@ class ByteStream:
         await self._writer.drain()
 
     def send_at_once(self, data: bytes) -> None:
-        """Send what the kernel takes now; the connection is to be aborted then."""
+        """Send the bytes that the kernel takes now; the connection is to be aborted then."""
         self._writer.write(data)
 
     async def end(self) -> None:
@@ -95,7 +95,7 @@ class TlsByteStream(ByteStream):
         await self._flush()
 
     def send_at_once(self, data: bytes) -> None:
-        """As of a plain connection."""
+        """Encrypt, and send what the kernel takes now; the connection is to be aborted then."""
         self._tls.write(data)
         super().send_at_once(self._outgoing.read())
 
@@ -109,7 +109,7 @@ class TlsByteStream(ByteStream):
         await self._flush()
 
     async def _feed(self) -> bool:
-        """Have TLS get more of what the client sends; False when there is no more."""
+        """Give TLS the client's next bytes; False when the client has ended its side."""
         await self._flush()
         if more := await self._reader.read(AT_ONCE_BYTES):
             self._incoming.write(more)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""When certificates end, of PEM as programs are configured with it. Pure.
+"""Begin and end of the certificates in PEM text. Pure.
 
-The ssl module has that of a verified peer alone, and never of a certificate of one's own. So
-the few bytes are read here that lead to it. Source: RFC 5280, 4.1, and X.690 for their form.
+The ssl module has the validity of a verified peer alone, and never that of one's own certificate.
+So the few bytes that lead to it are read here. Source: RFC 5280, 4.1, and X.690 for their form.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _CERTIFICATE: Final = re.compile(
 _SEQUENCE: Final = 0x30
 _VERSION: Final = 0xA0
 _UTC_TIME: Final = 0x17
-"""With two digits of the year, for 1950 to 2049."""
+"""Tag of a time with two digits of the year, for 1950 to 2049."""
 _FORMS: Final = {_UTC_TIME: "%y%m%d%H%M%SZ", 0x18: "%Y%m%d%H%M%SZ"}
 
 
@@ -33,15 +33,15 @@ def ends(pem: bytes) -> tuple[float, ...]:
 
 
 def periods(pem: bytes) -> tuple[tuple[float, float], ...]:
-    """Begin and end of each certificate. As :func:`ends`."""
-    found = _CERTIFICATE.findall(pem.decode("ascii", errors="replace"))
-    return tuple(_period(ssl.PEM_cert_to_DER_cert(each)) for each in found)
+    """Begin and end of each certificate in PEM text; order, units and errors as :func:`ends`."""
+    certificates = _CERTIFICATE.findall(pem.decode("ascii", errors="replace"))
+    return tuple(_period(ssl.PEM_cert_to_DER_cert(certificate)) for certificate in certificates)
 
 
 def _period(der: bytes) -> tuple[float, float]:
     ((_, certificate),) = _items(der)
     (_, body), *_ = _items(certificate)
-    fields = [item for item in _items(body) if item[0] != _VERSION]
+    fields = [field for field in _items(body) if field[0] != _VERSION]
     # serial number, algorithm, issuer, validity
     tag, validity = fields[3] if len(fields) > 3 else (0, b"")
     if tag != _SEQUENCE:
@@ -61,18 +61,18 @@ def _time(form: int, text: bytes) -> float:
 
 
 def _items(der: bytes) -> Iterator[tuple[int, bytes]]:
-    """Tag and content of what stands one after the other. Raises ValueError."""
-    at = 0
-    while at < len(der):
-        if at + 2 > len(der):
+    """Tag and content of each DER value in a row of them. Raises ValueError."""
+    offset = 0
+    while offset < len(der):
+        if offset + 2 > len(der):
             raise ValueError("it ends too soon")
-        tag, length = der[at], der[at + 1]
-        at += 2
+        tag, length = der[offset], der[offset + 1]
+        offset += 2
         if length & 0x80:
             size = length & 0x7F
-            length = int.from_bytes(der[at : at + size])
-            at += size
-        if at + length > len(der):
+            length = int.from_bytes(der[offset : offset + size])
+            offset += size
+        if offset + length > len(der):
             raise ValueError("it ends too soon")
-        yield tag, der[at : at + length]
-        at += length
+        yield tag, der[offset : offset + length]
+        offset += length

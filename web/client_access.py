@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a server lets clients in: a value that it asks for at each connection and request."""
+"""The rules by which a server admits clients; it reads them at each connection and request."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientAccess:
-    """Which clients are let in; a connection lives no longer than the context it came with."""
+    """The clients that are admitted. A connection ends when its TLS context is replaced."""
 
     context: ssl.SSLContext | None = None
     """None: without TLS."""
@@ -26,14 +26,14 @@ class ClientAccess:
     """Names of which a client's certificate needs one; None: any."""
     passwords: Passwords | None = None
     headers: tuple[tuple[str, str], ...] = ()
-    """Sent with every answer."""
+    """Headers of every answer."""
     bucket: Bucket | None = None
-    """Holds a token for each request."""
+    """Each request takes a token of it; None: no limit on the rate."""
 
     def admits(self, connection: ssl.SSLObject | None) -> bool:
         """Whether a client that has shaken hands may go on.
 
-        One that may come without a certificate, and does, has no name to be refused for.
+        A client that needs no certificate, and has none, has no name to be refused for.
         """
         if self.client_names is None or connection is None:
             return True

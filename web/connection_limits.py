@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many connections a program may hold, by the file descriptors that its process may have."""
+"""The number of connections that a program may hold, by its limit of file descriptors."""
 
 from __future__ import annotations
 

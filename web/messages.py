@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""HTTP as our servers speak it: what they spend on a client, what they read, what they answer.
+"""HTTP as our servers speak it: limits for clients, requests and answers.
 
 Values and text only; the sockets are elsewhere. HTTP/1.1 with keep-alive; request bodies only
 where a route wants them, and never in chunks: what scrapers, probes, browsers and Go's clients
@@ -33,12 +33,12 @@ class ServerLimits:
     """Limits of one server: connections, and seconds and bytes for each client."""
 
     connections: int = 96
-    """Served at once; for one more, the one that has kept us waiting longest is closed."""
+    """Connections that are served at once; for one more, the slowest client's is closed."""
     waiting: int = 2048
-    """Accepted and without a place: those that have sent nothing yet, and a queue of the others.
-    When all of them have asked, further ones wait in the kernel."""
+    """Accepted connections without a place: those that have sent nothing yet, and a queue of the
+    others. When all of these have sent something, further connections wait in the kernel."""
     queue_seconds: float = 5.0
-    """From a new connection's first byte to its place; then it is answered with 503."""
+    """From a new connection's first byte to its place; then the client is answered with 503."""
     header_bytes: int = 8192
     """Request line and headers together."""
     header_seconds: float = 5.0
@@ -51,29 +51,29 @@ class ServerLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpRequest:
-    """One HTTP request: method, path and the headers that servers here use."""
+    """An HTTP request: method, path and the headers that our servers use."""
 
     method: str
     """GET or HEAD where no bodies are taken."""
     path: str
-    """Without the query, as it was written."""
+    """Path without the query, as the client wrote it."""
     gzip: bool = False
     """The client takes gzip."""
     keep_alive: bool = True
     authorization: str = ""
-    """The header as it was written."""
+    """The header ``Authorization``, as the client wrote it."""
     length: int = 0
     """Bytes of the body that follows the head."""
     encoding: str = ""
-    """Of the body: ``Content-Encoding``."""
+    """``Content-Encoding`` of the body."""
     waits: bool = False
     """The client sends the body after the interim answer :data:`CONTINUE`."""
 
 
 class Body:
-    """Bytes that are served often: compressed once, at the first request for it.
+    """Bytes that are served often: compressed once, at the first request with gzip.
 
-    Threads that need it at the same time may compress twice, and get the same.
+    Threads that need them at the same time may compress twice, and get equal bytes.
     """
 
     __slots__ = ("_compressed", "_compressor", "plain")
@@ -98,19 +98,19 @@ class Body:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Response:
-    """One HTTP answer: status, headers and body."""
+    """An HTTP answer: status, headers and body."""
 
     body: Body
     tail: bytes = b""
-    """Follows the body: what is only known when the request comes."""
+    """Bytes after the body that are only known when the request comes."""
     status: HTTPStatus = HTTPStatus.OK
     content_type: str = TEXT
     compress: bool = True
-    """Compressed where the client takes that and it is worth it."""
+    """The content is compressed where the client takes gzip and it is large enough."""
     allow: str = READS
     """Methods of the path, listed in the answer 405."""
     retry_seconds: int | None = None
-    """When a client may ask again: ``Retry-After``."""
+    """Seconds until a client may ask again: ``Retry-After``."""
 
     def message(
         self,
@@ -118,7 +118,7 @@ class Response:
         unix_seconds: float,
         more: Iterable[tuple[str, str]] = (),
     ) -> list[bytes]:
-        """Head and content as they go over the wire, in pieces.
+        """The bytes of the answer in pieces: head and content.
 
         ``request`` is None where it could not be understood; the connection ends then.
         ``more`` are further headers.
@@ -152,7 +152,7 @@ class Response:
 
 
 class Refusal(Exception):
-    """A request that is not served: the status that says so, and why in a sentence."""
+    """A request is refused: with a status, and the reason in a sentence."""
 
     def __init__(self, status: HTTPStatus, reason: str, *, allow: str = READS) -> None:
         """``allow``: methods of the path, listed in the answer 405."""
@@ -166,7 +166,7 @@ NO_ROOM = Response(
     status=HTTPStatus.SERVICE_UNAVAILABLE,
     retry_seconds=5,
 )
-"""The answer to a client that there is no room for; its connection ends."""
+"""The answer to a client without a place; its connection ends."""
 
 
 @lru_cache(maxsize=1)
@@ -202,7 +202,7 @@ def link_page(title: str, paths: Iterable[str]) -> Response:
 
 
 _REQUEST_LINE = re.compile(r"([A-Z]+) (/[!-~]*|(?i:https?)://[!-.0->@-~][!-~]*) HTTP/1\.([01])")
-"""Method, target and minor version; of forms of the target the two that name a path."""
+"""Method, target and minor version. Only the two forms of a target that name a path match."""
 _NO_REQUEST_LINE = "The first line is no HTTP/1 request for a path."
 _TLS_HANDSHAKE = b"\x16"
 """Type of a client's first record. Source: RFC 8446, 5.1."""
@@ -243,10 +243,10 @@ def read_request(head: bytes, *, bodies: bool = False) -> HttpRequest:
 
 
 def refuse_early(begun: bytes) -> None:
-    """Raises Refusal for what has come of a head that can become none, so that nobody waits.
+    """Raises Refusal for the beginning of a head that cannot become a request, without waiting.
 
-    A line that ends without a carriage return may be taken or refused (RFC 9112, 2.2); what reads
-    it otherwise than a proxy in front of it is a way around the proxy.
+    A line that ends without a carriage return may be taken or refused (RFC 9112, 2.2). A server
+    that reads it otherwise than the proxy in front of it is a way around the proxy.
     """
     if begun.startswith(_TLS_HANDSHAKE):
         raise Refusal(HTTPStatus.BAD_REQUEST, "This port serves http, and TLS was spoken.")
@@ -257,7 +257,7 @@ def refuse_early(begun: bytes) -> None:
 
 
 def _path(target: str) -> str:
-    """Without the query, and without the host of an absolute form, as a proxy's client sends it.
+    """The path of a target: without query, and without the host that a proxy's client sends.
 
     Source: RFC 9112, 3.2.2.
     """
@@ -266,7 +266,7 @@ def _path(target: str) -> str:
 
 
 def _length(headers: Mapping[str, str], *, bodies: bool) -> int:
-    """Of the body. Raises Refusal."""
+    """The body's length in bytes. Raises Refusal."""
     length = headers.get("content-length", "0")
     if not bodies and ("transfer-encoding" in headers or length != "0"):
         raise Refusal(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "No request bodies are taken.")
@@ -278,7 +278,7 @@ def _length(headers: Mapping[str, str], *, bodies: bool) -> int:
 
 
 def _headers(lines: Iterable[str]) -> Mapping[str, str]:
-    """Headers by lower-case name; several of one name are one list, but for Host. Raises Refusal.
+    """Headers by lower-case name; repeated ones are joined to a list. Raises Refusal.
 
     Source: RFC 9112, 3.2, on Host.
     """
@@ -299,7 +299,7 @@ def _tokens(text: str) -> list[str]:
 
 
 def _takes_gzip(accepted: str) -> bool:
-    """``Accept-Encoding`` names gzip, and not with weight zero. Source: RFC 9110, 12.5.3."""
+    """Whether ``Accept-Encoding`` names gzip with a weight over zero. Source: RFC 9110, 12.5.3."""
     for token in _tokens(accepted):
         coding, _, weight = token.partition(";")
         if coding.strip() == "gzip":

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which password is checked next: each host in turn, and of a host the one that came first."""
+"""The order in which passwords are checked: hosts take turns, each with its oldest check."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from concurrent.futures import Future
 from typing import Final
 
 MOST_WAITING: Final = 160
-"""Checks that wait, before those are dropped whose clients have gone; a server has fewer places."""
+"""Waiting checks above which those of clients that have gone are dropped; servers have fewer."""
 _IPV6_HOST_BITS: Final = 64
-"""A host on IPv6 may have any address of its network."""
+"""Bits of an IPv6 address that count as the host: it may have any address of its network."""
 
 Credentials = tuple[str, bytes]
 """A user's name, and a digest of the password."""
 
 
 class PasswordCheck:
-    """One password against one hash, for all requests that came with it while it waits."""
+    """A check of a password against a hash, for all requests that bring it while it waits."""
 
     def __init__(self, credentials: Credentials, password: bytes, hashed: bytes) -> None:
         self.credentials = credentials
         self.password = password
         self.hashed = hashed
         self.answers: list[Future[bool]] = []
-        """One for each request; cancelled when its client has gone."""
+        """An answer for each request; cancelled when its client has gone."""
 
     def waiting(self) -> Iterator[Future[bool]]:
-        """The answers that somebody waits for; each is to be set."""
+        """The answers that a client waits for; the caller sets each."""
         return (answer for answer in self.answers if answer.set_running_or_notify_cancel())
 
     @property
@@ -40,24 +40,24 @@ class PasswordCheck:
 
 
 class PasswordTurns:
-    """Checks that wait, taken by one thread and put by any.
+    """Waiting checks; one thread takes them, and any thread puts them.
 
     A host that sends many wrong passwords keeps others waiting for one check each turn. Requests
-    with the same credentials share a check, and one whose client has gone keeps its place: where
-    all clients come from one address, as through a proxy, the next request of a client that gave
-    up finds its password checked.
+    with the same credentials share a check, and a check whose client has gone keeps its place:
+    where all clients come from one address, as through a proxy, the next request of a client that
+    gave up finds its password checked.
     """
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._hosts: OrderedDict[str, deque[PasswordCheck]] = OrderedDict()
-        """Whose turn is next comes first; none is empty."""
+        """Checks by host, the host of the next turn first; none is empty."""
         self._waiting: dict[Credentials, PasswordCheck] = {}
-        """Oldest first."""
+        """All waiting checks, oldest first."""
         self._is_closed = False
 
     def put(self, host: str, check: PasswordCheck) -> Future[bool]:
-        """Have it checked, together with one of the same credentials that waits; the answer."""
+        """The answer to a check: a new one, or the waiting one of the same credentials."""
         answer: Future[bool] = Future()
         with self._changed:
             known = self._waiting.get(check.credentials)
@@ -71,7 +71,7 @@ class PasswordTurns:
         return answer
 
     def take(self) -> PasswordCheck | None:
-        """Wait for the next check, and take it; None once they are closed."""
+        """Wait for the next check, and take it; None after :meth:`close`."""
         with self._changed:
             while not self._hosts and not self._is_closed:
                 self._changed.wait()
@@ -90,7 +90,7 @@ class PasswordTurns:
             return tuple(self._waiting.values())
 
     def close(self) -> None:
-        """Have nothing checked any more."""
+        """Check no more passwords; ends the wait of :meth:`take`."""
         with self._changed:
             self._is_closed = True
             self._changed.notify_all()
@@ -112,7 +112,7 @@ class PasswordTurns:
 
 
 def _network(host: str) -> str:
-    """The address, of IPv6 the network; the text as it is where it is no address."""
+    """A host's address on IPv4, its network on IPv6; the text itself where it is no address."""
     try:
         address = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:

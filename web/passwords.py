@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who may ask: user names and passwords of HTTP's basic authentication, checked with bcrypt.
+"""User names and passwords of HTTP's basic authentication, checked with bcrypt.
 
 A check takes its time by design, so it runs in a thread of its own, one at a time, and is not
 repeated for a user whose password was right; clients' hosts take turns. How long it takes does not
@@ -23,7 +23,7 @@ from base import threads
 from web.password_turns import PasswordCheck, PasswordTurns
 
 _PASSWORD_BYTES = 72
-"""More does not enter a bcrypt hash; tools that make hashes cut, and the library refuses."""
+"""Bytes of a password that enter a bcrypt hash; tools cut longer ones, the library refuses them."""
 
 
 def _matches(password: bytes, hashed: bytes) -> bool:
@@ -44,7 +44,7 @@ class _Checks:
         """The digest of each user's right password, once it was used: no more than users."""
 
     def run(self) -> None:
-        """Check one after the other until the turns are closed."""
+        """Check passwords one after the other until the turns are closed."""
         for check in iter(self.turns.take, None):
             self._decide(check)
 

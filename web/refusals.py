@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 _LOG_INTERVAL_SECONDS: Final = 60.0
 _LOG_BURST: Final = 5
-"""Lines for each reason, before there is one a minute."""
+"""Lines of the log for each reason, before the limit of one a minute holds."""
 
 
 class RefusalReason(StrEnum):
@@ -46,7 +46,7 @@ class RefusalReason(StrEnum):
     REQUEST = "request"
     """No HTTP/1 request that is served: answered with a status from 400 to 431."""
     OVERLOAD = "overload"
-    """No place was to be had in time: answered with 503."""
+    """No place was free in time: answered with 503."""
     RESOURCES = "resources"
     """The machine had no file descriptor, thread or memory for a connection."""
 
@@ -56,7 +56,7 @@ _REASONS: Final = {
     "HTTPS_PROXY_REQUEST": RefusalReason.PLAINTEXT,
     "PEER_DID_NOT_RETURN_A_CERTIFICATE": RefusalReason.NO_CERTIFICATE,
 }
-"""By OpenSSL's name of the error."""
+"""Reasons of failed handshakes, by OpenSSL's name of the error."""
 
 
 class ClientRefusals:

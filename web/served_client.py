@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One client of the HTTP server: its requests one after the other, each with its deadlines."""
+"""A client of the HTTP server: its requests one after the other, each with its deadlines."""
 
 from __future__ import annotations
 
@@ -19,18 +19,19 @@ from web.messages import NO_ROOM, HttpRequest, Refusal, Response, ServerLimits
 from web.refusals import ClientRefusals, RefusalReason, names_of
 
 Served = Callable[[str, float], None]
-"""Takes the path of an answer that a client has taken whole, and the seconds since its request."""
+"""Called for an answer that a client has read whole: its path, and seconds since the request."""
 
 _REQUEST_TICKS = 3
-"""Of a client whose request is not complete, before it makes room for others: what the kernel
-already has of it takes two turns of the loop until it is read."""
+"""Ticks until a client makes room for others while its request is not complete. Bytes that the
+kernel already has need two turns of the loop until they are read."""
 _ANSWER_TICKS = 5
-"""Of a client that waits for its answer or does not read it."""
+"""Ticks until a client makes room while it waits for its answer, or does not read it."""
 _HANDSHAKE_TICKS = 12
-"""Of a client that shakes hands, to its first request's first byte: one that is 50 ms away is
-served too. With each tick more, 2,000 that never go on keep others waiting for 0.1 s longer."""
+"""Ticks until a client makes room before its first request under TLS: a client that is 50 ms away
+is served too. With each tick more, 2,000 clients that never go on keep others waiting for 0.1 s
+longer."""
 CHUNK_BYTES = 16 << 10
-"""What is copied for a client that does not read; the rest is shared by all clients."""
+"""Bytes that are copied for a client that does not read; all clients share the rest."""
 _TOO_OFTEN = messages.text(
     "More requests than the web config file allows; try again later.", HTTPStatus.TOO_MANY_REQUESTS
 )
@@ -39,7 +40,7 @@ _WHO = messages.text("Name and password are needed.", HTTPStatus.UNAUTHORIZED)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientService:
-    """What the connections of one server have in common."""
+    """The limits and functions that the connections of one server share."""
 
     limits: ServerLimits
     access: Callable[[], ClientAccess]
@@ -48,12 +49,12 @@ class ClientService:
     served: Served
 
     def no_room(self, client: str) -> None:
-        """A client at this address asked, and got no place or lost it."""
+        """Count a client at this address that sent a request, but got no place or lost it."""
         self.refusals.refused(RefusalReason.OVERLOAD, client)
 
 
 def no_room_answer(access: ClientAccess) -> bytes:
-    """The answer to a client that there is no room for; its connection ends."""
+    """The bytes of the answer to a client without a place; its connection ends."""
     return b"".join(NO_ROOM.message(None, time.time(), access.headers))
 
 
@@ -70,43 +71,43 @@ class ServedClient:
         self._access = service.access
         self._context = context
         self._received = b""
-        """Of the next request; no longer than a head and what came with its end."""
+        """Bytes of the next request: at most a head, and the bytes that came with its end."""
         self.busy = False
         """Between a request's first byte and its answer's last."""
         self.ending = False
         """Serve no request after the present one."""
         self._has_request = False
-        """A whole request is here, and its answer is being made or sent."""
+        """The request has come whole, and its answer is being made or sent."""
         self._owes_answer = False
-        """A whole request is here, and nothing of its answer was sent."""
+        """The request has come whole, and nothing of its answer was sent."""
         self._shakes_hands = context is not None
-        """It has sent nothing of a request yet, for which TLS needs a handshake first."""
+        """TLS may still be in its handshake: no byte of a request has come."""
         self.waiting_since = time.monotonic()
-        """When the client last did what is waited for: connected, sent a request, read some."""
+        """Time of the client's last progress: it connected, sent a request or read some bytes."""
         self._ticks = 0
-        """Since then, while other connections waited for a place."""
+        """Ticks since its last progress, while other connections waited for a place."""
 
     @property
     def precedence(self) -> int:
-        """Who is asked for its place first: the lowest."""
+        """The order in which stalled clients lose their places: the lowest first."""
         return 2 if self._owes_answer else 1 if self.busy else 0
 
     def is_stalled(self) -> bool:
-        """Count a tick: whether it has been waited for long enough to lose its place."""
+        """Count a tick; whether the client has had its ticks and may lose its place."""
         self._ticks += 1
         if self._shakes_hands:
             return self._ticks >= _HANDSHAKE_TICKS
         return self._ticks >= (_ANSWER_TICKS if self._has_request else _REQUEST_TICKS)
 
     def apologize(self) -> None:
-        """Answer, before it loses its place, a client that waits for us; never waits."""
+        """Answer a client that waits for its answer, before it loses its place; never waits."""
         if self._owes_answer:
             self._service.no_room(self._wire.client)
             with contextlib.suppress(OSError):  # it has gone
                 self._wire.send_at_once(no_room_answer(self._access()))
 
     def _progress(self) -> None:
-        """The client did what it was waited for."""
+        """Note that the client has made progress."""
         self.waiting_since, self._ticks = time.monotonic(), 0
 
     async def attend(self) -> None:
@@ -125,7 +126,7 @@ class ServedClient:
             self._wire.abort()
 
     async def _open(self) -> bool:
-        """Have the wire ready for requests; False for a client that may make none."""
+        """Have the wire ready for requests; False for a client that is not admitted."""
         try:
             connection = await self._wire.open()
         except ssl.SSLError as error:
@@ -140,11 +141,11 @@ class ServedClient:
         self._service.refusals.refused(reason, self._wire.client, detail)
 
     async def _exchange(self, patience_seconds: float) -> bool:
-        """One request and its answer; False when the connection is to end."""
+        """Serve one request with its answer; False when the connection is to end."""
         self.busy = self._has_request = False
         async with asyncio.timeout(patience_seconds):
             self._received = self._received or await self._wire.receive()
-        # made under other rules: the client is to try again under these
+        # the TLS context has been replaced: the client is to connect again under the new one
         if not self._received or self._access().context is not self._context:
             return False
         self.busy, self._ticks, self._shakes_hands = True, 0, False
@@ -177,12 +178,12 @@ class ServedClient:
         return messages.read_request(head)
 
     async def _head(self) -> bytes:
-        """Its bytes up to and with the empty line. Raises Refusal for too many and for no head."""
-        most = self._limits.header_bytes
-        while (end := self._received.find(messages.END_OF_HEAD, 0, most)) < 0:
-            if len(self._received) >= most:
+        """The head of a request, with the empty line. Raises Refusal for a bad or too long head."""
+        max_bytes = self._limits.header_bytes
+        while (end := self._received.find(messages.END_OF_HEAD, 0, max_bytes)) < 0:
+            if len(self._received) >= max_bytes:
                 status = HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
-                raise Refusal(status, f"The headers are longer than {most} bytes.")
+                raise Refusal(status, f"The headers are longer than {max_bytes} bytes.")
             messages.refuse_early(self._received)
             if not (more := await self._wire.receive()):
                 raise ConnectionResetError("it ended within a head")
@@ -192,7 +193,7 @@ class ServedClient:
         return head
 
     async def _judged(self, request: HttpRequest) -> Response:
-        """The answer, for those who may have it."""
+        """The answer to a request, or the refusal by rate, password or overload."""
         access = self._access()
         if access.bucket is not None and not access.bucket.take(time.monotonic()):
             self._refuse(RefusalReason.RATE)
@@ -209,7 +210,7 @@ class ServedClient:
         return _WHO
 
     async def _send(self, response: Response, request: HttpRequest | None) -> None:
-        """Send it piece by piece, so that a client that does not read holds one piece."""
+        """Send an answer in chunks, so that a client that does not read holds only one of them."""
         message = response.message(request, time.time(), self._access().headers)
         for chunk in chunks(message):
             await self._wire.send(chunk)
@@ -217,7 +218,7 @@ class ServedClient:
 
 
 def chunks(pieces: Sequence[bytes]) -> Iterator[bytes | memoryview]:
-    """The pieces one after the other, small ones together.
+    """The bytes of all pieces in chunks, small pieces together.
 
     A head sent alone would wait for the client's delayed acknowledgement.
     """

@@ -4,8 +4,8 @@
 One thread for all connections: each has deadlines for whole heads and whole answers, where a
 socket's timeout would start again with every byte. It shares nothing with the program but the
 routes, so it answers whatever the rest is waiting for. Places are few, and a connection has one
-from its first byte on; when all are taken, it gets that of the client that has kept us waiting
-longest: who asks at once and reads at once is served, however many others do neither.
+from its first byte on. When all are taken, it gets the place of the client that has kept the server
+waiting longest. So a client that sends and reads at once is served, however many others do neither.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ Route = Callable[[], Response]
 """Makes the answer for one path. Runs between connections: it must never wait."""
 
 _MARGIN_SECONDS = 1.0
-"""For a stopping server to close its sockets after its time is over."""
+"""Time for a stopping server to close its sockets after its grace time is over."""
 
 _TICK_SECONDS = 0.005
-"""While connections wait for a place. Waits are counted in ticks: where the machine is busy, time
-passes in which no client had a chance."""
+"""Time between two ticks while connections wait for a place. Waits are counted in ticks: where the
+machine is busy, time passes in which no client had a chance."""
 _SEND_BUFFER_BYTES = 64 << 10
-"""The kernel's, for each connection, which it doubles: by itself it would take up to 4 MiB."""
+"""The kernel's buffer for each connection, which it doubles; by default it takes up to 4 MiB."""
 
 _NO_SUCH_PATH = messages.text("No such path; / lists those there are.", HTTPStatus.NOT_FOUND)
 _FAILED = messages.text(
@@ -84,7 +84,7 @@ class HttpServer:
         self._stopping = asyncio.Event()
         self._grace_seconds = 0.0
         self._places: dict[asyncio.Task[None], ServedClient | None] = {}
-        """None: its connection is being set up."""
+        """Clients by the tasks that serve them; None: the connection is being set up."""
         self._is_ticking = False
 
     @property
@@ -99,9 +99,9 @@ class HttpServer:
         return listener
 
     def start(self) -> None:
-        """Serve, and listen before that, where it does not yet; raises as :meth:`listen`.
+        """Serve, after :meth:`listen` where it has not been called; raises what that raises.
 
-        Raises NoThread, and listens no more, where there is no thread to be had.
+        Raises NoThread, and listens no more, where no thread can be started.
         """
         listener, port = self._listener or self.listen(), self._address.port
         loop = asyncio.new_event_loop()
@@ -115,7 +115,7 @@ class HttpServer:
         self._loop = loop
 
     def stop(self, within_seconds: float) -> None:
-        """End after the answers under way, and those too when the time is over.
+        """End after the answers under way; when the time is over, cut these off too.
 
         A route that waits, which none may, does not keep the program from ending.
         """
@@ -138,7 +138,7 @@ class HttpServer:
         limits = self._service.limits
         self._room = WaitingRoom(
             listener,
-            most=limits.waiting,
+            max_connections=limits.waiting,
             silent_seconds=limits.header_seconds,
             asks=self._give_places,
             not_accepted=self._service.refusals.not_accepted,
@@ -167,7 +167,7 @@ class HttpServer:
         await asyncio.sleep(0)  # transports close their sockets one turn later
 
     def _give_places(self) -> None:
-        """Attend to those that ask, as far as there are places."""
+        """Serve the connections that have sent something, as far as there are places."""
         while len(self._places) < self._service.limits.connections:
             connection = self._room.take()
             if connection is None:
@@ -179,17 +179,17 @@ class HttpServer:
             asyncio.get_running_loop().call_later(_TICK_SECONDS, self._tick)
 
     def _tick(self) -> None:
-        """Make room for those that wait for a place, and turn away whom that takes too long."""
+        """Make room for connections that wait for a place; refuse those that waited too long."""
         self._is_ticking = False
         for connection in self._room.overdue(self._service.limits.queue_seconds):
             self._turn_away(connection)
-        may_go = [
+        stalled = [
             (task, client)
             for task, client in self._places.items()
             if client is not None and client.is_stalled()
         ]
-        may_go.sort(key=lambda each: (each[1].precedence, each[1].waiting_since))
-        for task, client in may_go[: self._room.asking]:
+        stalled.sort(key=lambda place: (place[1].precedence, place[1].waiting_since))
+        for task, client in stalled[: self._room.asking]:
             client.apologize()
             task.cancel()
         self._give_places()

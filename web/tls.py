@@ -23,7 +23,7 @@ _VERIFY = {
 }
 
 Material = Mapping[str, bytes]
-"""What stands where: :attr:`Pem.place` to the bytes. Equal material makes equal contexts."""
+"""PEM bytes by :attr:`Pem.place`. Equal material makes equal contexts."""
 
 
 def read_material(tls: TlsConfig) -> Material:
@@ -33,7 +33,7 @@ def read_material(tls: TlsConfig) -> Material:
 
 
 def context_of(tls: TlsConfig, material: Material) -> ssl.SSLContext:
-    """What secures connections from now on. Raises BadInput that names file, line and key."""
+    """The context for new connections. Raises BadInput that names file, line and key."""
     context = server_context()
     context.minimum_version = _VERSIONS[tls.lowest]
     context.maximum_version = _VERSIONS[tls.highest]
@@ -53,7 +53,7 @@ def context_of(tls: TlsConfig, material: Material) -> ssl.SSLContext:
 
 
 def server_context() -> ssl.SSLContext:
-    """What every server of ours starts from: TLS 1.2 or later, HTTP/1.1, no renegotiation.
+    """A context with the rules of all our servers: TLS 1.2 or later, HTTP/1.1, no renegotiation.
 
     Ciphers encrypt and authenticate in one step (AEAD) and keep the past secret when the key gets
     out (forward secrecy): of TLS 1.2 those of RFC 9325, 4.2. A web configuration may choose others.
@@ -123,5 +123,5 @@ def _trust(context: ssl.SSLContext, authorities: Pem, material: Material) -> Non
 
 
 def _ascii(content: bytes) -> str:
-    """PEM is ASCII, but bundles have names in comments; Python takes nothing else."""
+    """The PEM text in ASCII, as Python needs it; comments of bundles may have other characters."""
     return content.decode("ascii", "ignore")

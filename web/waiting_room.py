@@ -15,12 +15,12 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 _WAITING_IN_KERNEL: Final = 4096
-"""Connections that are made and not yet accepted; the kernel may have a lower limit. For one
-that finds no room a client tries again after a second."""
+"""Connections that are made and not yet accepted; the kernel may have a lower limit. A client
+that finds no room tries again after a second."""
 _ACCEPTED_AT_ONCE: Final = 32
-"""Between two turns of those that are being served."""
+"""Connections that are accepted before those being served get a turn."""
 _RETRY_SECONDS: Final = 0.2
-"""After the kernel had no descriptor or memory for a connection."""
+"""Time to the next accept after the kernel had no descriptor or memory for a connection."""
 
 
 class WaitingRoom:
@@ -30,26 +30,26 @@ class WaitingRoom:
         self,
         listener: socket.socket,
         *,
-        most: int,
+        max_connections: int,
         silent_seconds: float,
         asks: Callable[[], None],
         not_accepted: Callable[[OSError], None],
     ) -> None:
         """Accept from the running event loop on.
 
-        At most ``most`` connections wait; one that sends nothing is closed after
+        At most ``max_connections`` connections wait; one that sends nothing is closed after
         ``silent_seconds``. ``asks`` is called when one has sent something.
         """
         self._loop = asyncio.get_running_loop()
         self._listener = listener
-        self._most = most
+        self._max_connections = max_connections
         self._silent_seconds = silent_seconds
         self._asks = asks
         self._not_accepted = not_accepted
         self._silent: dict[socket.socket, asyncio.TimerHandle] = {}
-        """Oldest first."""
+        """Connections that have sent nothing, oldest first, with the timers that close them."""
         self._asking: deque[tuple[socket.socket, float]] = deque()
-        """With the time since when; longest first."""
+        """Connections that have sent something, oldest first, with the time of the first byte."""
         self._is_accepting = self._is_closed = False
         listener.setblocking(False)
         listener.listen(_WAITING_IN_KERNEL)
@@ -61,7 +61,7 @@ class WaitingRoom:
         return len(self._asking)
 
     def take(self, *, last: bool = False) -> socket.socket | None:
-        """The connection that has asked first, or ``last``; None where none has.
+        """The connection whose first byte came first, or ``last``; None where all are silent.
 
         The caller closes it.
         """
@@ -72,7 +72,7 @@ class WaitingRoom:
         return client
 
     def overdue(self, seconds: float) -> Iterator[socket.socket]:
-        """Take those that have asked for so long."""
+        """Take the connections whose first byte is older than this."""
         while self._asking and self._asking[0][1] <= self._loop.time() - seconds:
             if (client := self.take()) is not None:
                 yield client
@@ -97,7 +97,7 @@ class WaitingRoom:
 
     def _accept(self) -> None:
         for _ in range(_ACCEPTED_AT_ONCE):
-            if len(self._asking) >= self._most:
+            if len(self._asking) >= self._max_connections:
                 self._pause()  # until one is taken: the others wait in the kernel
                 return
             try:
@@ -118,7 +118,7 @@ class WaitingRoom:
                 leave = self._loop.call_later(self._silent_seconds, self._leave, client)
                 self._silent[client] = leave
                 self._loop.add_reader(client, self._readable, client)
-            while self._silent and len(self._silent) + len(self._asking) > self._most:
+            while self._silent and len(self._silent) + len(self._asking) > self._max_connections:
                 self._vacate()
 
     def _vacate(self) -> None:
@@ -128,7 +128,7 @@ class WaitingRoom:
             self._leave(oldest)
 
     def _readable(self, client: socket.socket) -> bool:
-        """Have it ask if it has sent something, close it if it has gone; whether it has."""
+        """Queue a client that has sent something, close one that has gone; else return False."""
         has_sent = _has_sent(client)
         if has_sent is None:
             return False
@@ -153,7 +153,7 @@ class WaitingRoom:
 
 
 def _has_sent(client: socket.socket) -> bool | None:
-    """Whether a connection has sent something; False where it ended before, None: not yet."""
+    """True: the connection has sent something; False: it ended before that; None: neither yet."""
     try:
         return bool(client.recv(1, socket.MSG_PEEK))
     except BlockingIOError:
@@ -163,7 +163,7 @@ def _has_sent(client: socket.socket) -> bool | None:
 
 
 def answer_at_once(client: socket.socket, message: bytes) -> None:
-    """Send a short answer to a connection that has asked, and close it; never waits."""
+    """Send a short answer to a connection that has sent something, and close it; never waits."""
     with contextlib.closing(client), contextlib.suppress(OSError):
         client.recv(1 << 16)  # what is left unread would make the kernel take the answer back
         client.send(message)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The web config file of Prometheus' exporters: TLS, passwords, headers, request rate. Pure.
 
-What it points at is not opened here. Source of keys, defaults and meanings: prometheus
-exporter-toolkit, ``docs/web-configuration.md`` and ``web/tls_config.go``. Where a key cannot be
-obeyed it is refused when that would leave the server less safe than the file says, else noted.
+Files that it names are not opened here. Source of keys, defaults and meanings: prometheus
+exporter-toolkit, ``docs/web-configuration.md`` and ``web/tls_config.go``. A key that cannot be
+obeyed is refused where the server would be less safe than the file says; else it is noted.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Pem:
     """File, line and key that name it, for messages."""
     path: Path | None = None
     text: str | None = field(default=None, repr=False)
-    """May be a private key, so it is never shown."""
+    """The PEM text itself; it may be a private key, so it is never shown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,11 +60,11 @@ class TlsConfig:
     lowest: TlsVersion = TlsVersion.TLS12
     highest: TlsVersion = TlsVersion.TLS13
     ciphers: tuple[str, ...] = ()
-    """OpenSSL's names, for TLS 1.2; empty: its own choice."""
+    """OpenSSL's names of the ciphers for TLS 1.2; empty: OpenSSL's own choice."""
     server_chooses: bool = True
-    """Of the ciphers that both sides have, the one the server likes best is used."""
+    """The server's order of ciphers decides, not the client's."""
     curve: str | None = None
-    """OpenSSL's name of the one elliptic curve; None: its own choice."""
+    """OpenSSL's name of the only elliptic curve; None: OpenSSL's own choice."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,10 +83,10 @@ class WebConfig:
     users: Mapping[str, bytes] = field(default_factory=dict, repr=False)
     """User names to bcrypt hashes; without any, everybody is let in."""
     headers: tuple[tuple[str, str], ...] = ()
-    """Sent with every answer."""
+    """Headers of every answer."""
     rate: Rate | None = None
     notes: tuple[str, ...] = ()
-    """What is in the file and not done, or done and not wise; sentences."""
+    """Settings of the file that are not obeyed, or that are not wise; sentences."""
 
 
 def read_web_config(text: str, file: str) -> WebConfig:
@@ -145,61 +145,61 @@ _CBC_CIPHERS = (
     "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA",
     "TLS_ECDHE_RSA_WITH_AES_256_CBC_SHA",
 )
-"""Go takes them; they encrypt and authenticate in two steps, so no server of ours offers them."""
+"""Ciphers that Go takes and our servers do not: they encrypt and authenticate in two steps."""
 _CIPHERS_OF_TLS13 = (
     "TLS_AES_128_GCM_SHA256",
     "TLS_AES_256_GCM_SHA384",
     "TLS_CHACHA20_POLY1305_SHA256",
 )
-"""Neither Go nor Python lets one choose among them."""
+"""Ciphers of TLS 1.3, among which neither Go nor Python lets a server choose."""
 
 _CURVES_ALONE = {
     "CurveP256": "prime256v1",
     "CurveP384": "secp384r1",
     "CurveP521": "secp521r1",
 }
-"""Go's names to OpenSSL's."""
+"""Curves that can be served alone: Go's names to OpenSSL's."""
 _CURVES = (*_CURVES_ALONE, "X25519")
 
 
 def _tls(section: YamlValue | None, folder: PurePosixPath, notes: list[str]) -> TlsConfig | None:
-    found = {} if section is None else section.mapping(_TLS_KEYS)
-    if section is None or not found:
+    entries = {} if section is None else section.mapping(_TLS_KEYS)
+    if section is None or not entries:
         return None
-    certificate = _pem(found, "cert", folder)
-    key = _pem(found, "key", folder)
+    certificate = _pem(entries, "cert", folder)
+    key = _pem(entries, "key", folder)
     if certificate is None or key is None:
         missing = "key" if certificate else "cert"
         raise section.wrong(f"{missing}_file is missing: TLS takes a certificate and its key")
-    lowest, highest = _versions(found, notes)
-    ciphers = _ciphers(found.get("cipher_suites"), notes)
-    if ciphers == () and "cipher_suites" in found:
+    lowest, highest = _versions(entries, notes)
+    ciphers = _ciphers(entries.get("cipher_suites"), notes)
+    if ciphers == () and "cipher_suites" in entries:
         lowest = TlsVersion.TLS13  # no cipher of TLS 1.2 is left
         if highest is TlsVersion.TLS12:
-            raise found["cipher_suites"].wrong("none of these is for TLS 1.2: name one that is")
-    authorities = _pem(found, "client_ca", folder)
-    asked = _client_certificate(found, authorities, notes)
-    names = found.get("client_allowed_sans")
-    if names is not None and asked is ClientCertificate.NONE:
+            raise entries["cipher_suites"].wrong("none of these is for TLS 1.2: name one that is")
+    authorities = _pem(entries, "client_ca", folder)
+    client_certificate = _client_certificate(entries, authorities, notes)
+    names = entries.get("client_allowed_sans")
+    if names is not None and client_certificate is ClientCertificate.NONE:
         raise names.wrong("no client certificate is verified: set client_auth_type as well")
-    preference = found.get("prefer_server_cipher_suites")
+    preference = entries.get("prefer_server_cipher_suites")
     return TlsConfig(
         certificate=certificate,
         key=key,
         client_authorities=authorities,
-        client_certificate=asked,
+        client_certificate=client_certificate,
         client_names=None if names is None else names.texts(),
         lowest=lowest,
         highest=highest,
         ciphers=ciphers,
         server_chooses=True if preference is None else preference.flag(),
-        curve=_curve(found.get("curve_preferences"), notes),
+        curve=_curve(entries.get("curve_preferences"), notes),
     )
 
 
-def _pem(found: Mapping[str, YamlValue], key: str, folder: PurePosixPath) -> Pem | None:
-    """The value of ``key``, or the file that ``key``_file names."""
-    inline, file = found.get(key), found.get(f"{key}_file")
+def _pem(entries: Mapping[str, YamlValue], key: str, folder: PurePosixPath) -> Pem | None:
+    """The PEM text of ``key``, or the file that ``key``_file names; None without both."""
+    inline, file = entries.get(key), entries.get(f"{key}_file")
     text = "" if inline is None else inline.text()
     path = "" if file is None else file.text()
     if inline is not None and text:
@@ -212,14 +212,14 @@ def _pem(found: Mapping[str, YamlValue], key: str, folder: PurePosixPath) -> Pem
 
 
 def _client_certificate(
-    found: Mapping[str, YamlValue], authorities: Pem | None, notes: list[str]
+    entries: Mapping[str, YamlValue], authorities: Pem | None, notes: list[str]
 ) -> ClientCertificate:
-    """Whether a client needs a certificate.
+    """Whether a client needs a certificate, as ``client_auth_type`` says.
 
-    Go takes the system's authorities where none are named: not here, since anybody can have a
-    certificate of theirs.
+    Where the file names no authorities, Go takes those of the system. This server does not, since
+    anybody can get a certificate from them.
     """
-    entry = found.get("client_auth_type")
+    entry = entries.get("client_auth_type")
     kind = "" if entry is None else entry.text()
     if entry is None or not kind:
         if authorities is not None:
@@ -230,27 +230,27 @@ def _client_certificate(
         return ClientCertificate.NONE
     if kind in _UNVERIFIED:
         raise entry.wrong(f"{kind} lets every certificate in: RequireAndVerifyClientCert checks it")
-    asked = _CLIENT_CERTIFICATES[entry.one_of((*_CLIENT_CERTIFICATES, *_UNVERIFIED))]
+    requirement = _CLIENT_CERTIFICATES[entry.one_of((*_CLIENT_CERTIFICATES, *_UNVERIFIED))]
     if kind == "NoClientCert" and authorities is not None:
         raise entry.wrong("client_ca is set and does not count with this: keep one of them")
-    if asked is ClientCertificate.REQUIRED and authorities is None:
+    if requirement is ClientCertificate.REQUIRED and authorities is None:
         raise entry.wrong("client_ca_file is missing: it says whose certificates count")
     if kind == "RequestClientCert" or (authorities is None and kind != "NoClientCert"):
         notes.append(f"{kind} is served as NoClientCert: no certificate would be verified")
         return ClientCertificate.NONE
-    return asked
+    return requirement
 
 
-def _versions(found: Mapping[str, YamlValue], notes: list[str]) -> tuple[TlsVersion, TlsVersion]:
+def _versions(entries: Mapping[str, YamlValue], notes: list[str]) -> tuple[TlsVersion, TlsVersion]:
     lowest, highest = TlsVersion.TLS12, TlsVersion.TLS13
     known = (*_OLD_VERSIONS, *(version.value for version in TlsVersion))
-    if (entry := found.get("min_version")) is not None:
+    if (entry := entries.get("min_version")) is not None:
         text = entry.one_of(known)
         if text in _OLD_VERSIONS:
             notes.append(f"min_version {text} is served as TLS12: older versions are broken")
         else:
             lowest = TlsVersion(text)
-    if (entry := found.get("max_version")) is not None:
+    if (entry := entries.get("max_version")) is not None:
         text = entry.one_of(known)
         if text in _OLD_VERSIONS:
             raise entry.wrong(f"{text} is broken and not served: write TLS12 or TLS13")
@@ -264,7 +264,7 @@ def _ciphers(entry: YamlValue | None, notes: list[str]) -> tuple[str, ...]:
     if entry is None:
         return ()
     known = (*_CIPHERS, *_CBC_CIPHERS, *_CIPHERS_OF_TLS13)
-    named = [each.one_of(known) for each in entry.items()]
+    named = [cipher.one_of(known) for cipher in entry.items()]
     if left_out := [name for name in named if name in _CBC_CIPHERS]:
         names = ", ".join(left_out)
         notes.append(f"of cipher_suites {names} is not served: CBC is not safe enough")
@@ -272,11 +272,11 @@ def _ciphers(entry: YamlValue | None, notes: list[str]) -> tuple[str, ...]:
 
 
 def _curve(entry: YamlValue | None, notes: list[str]) -> str | None:
-    """The first that can be the only one: Python takes no list, and no other is to be used."""
-    curves = [] if entry is None else [each.one_of(_CURVES) for each in entry.items()]
+    """The first curve that can be served alone: Python takes one curve, not a list."""
+    curves = [] if entry is None else [curve.one_of(_CURVES) for curve in entry.items()]
     if entry is None or not curves:
         return None
-    if (served := next((each for each in curves if each in _CURVES_ALONE), None)) is None:
+    if (served := next((curve for curve in curves if curve in _CURVES_ALONE), None)) is None:
         raise entry.wrong(f"name one of {', '.join(_CURVES_ALONE)}: X25519 cannot be served alone")
     if len(curves) > 1:
         notes.append(f"of curve_preferences only {served} is served")
@@ -297,11 +297,13 @@ _PLAIN_HEADER = re.compile(r"[ -~]*")
 
 
 def _headers(section: YamlValue | None, notes: list[str]) -> tuple[tuple[str, str], ...]:
-    found = {} if section is None else section.mapping(("http2", "headers"))
-    if (http2 := found.get("http2")) is not None and http2.flag():
+    entries = {} if section is None else section.mapping(("http2", "headers"))
+    if (http2 := entries.get("http2")) is not None and http2.flag():
         notes.append("HTTP/2 is not served: clients that ask for it get HTTP/1.1")
-    headers = {} if "headers" not in found else found["headers"].mapping(_HEADERS)
-    return tuple((name, value) for name, it in headers.items() if (value := _header(name, it)))
+    headers = {} if "headers" not in entries else entries["headers"].mapping(_HEADERS)
+    return tuple(
+        (name, value) for name, entry in headers.items() if (value := _header(name, entry))
+    )
 
 
 def _header(name: str, entry: YamlValue) -> str:
@@ -315,7 +317,8 @@ def _header(name: str, entry: YamlValue) -> str:
 
 _HASH = re.compile(r"\$2[abxy]\$(\d\d)\$[./A-Za-z0-9]{53}")
 _COSTS = range(4, 19)
-"""From bcrypt's own least to what takes half a minute; more would only lock people out."""
+"""Costs of a hash: from bcrypt's lowest to one that takes half a minute; a higher cost would only
+lock people out."""
 
 
 def _users(section: YamlValue | None) -> Mapping[str, bytes]:
@@ -326,17 +329,17 @@ def _users(section: YamlValue | None) -> Mapping[str, bytes]:
 def _hash(name: str, entry: YamlValue) -> bytes:
     if not name or ":" in name:
         raise entry.wrong("a user's name is not empty and has no colon")
-    found = _HASH.fullmatch(entry.text())
-    if found is None:
+    match = _HASH.fullmatch(entry.text())
+    if match is None:
         raise entry.wrong("expected a bcrypt hash such as htpasswd -nB makes: $2y$10$…")
-    if int(found[1]) not in _COSTS:
-        raise entry.wrong(f"the hash's cost {found[1]} is not from 4 to 18: 10 is right")
-    return found[0].encode()
+    if int(match[1]) not in _COSTS:
+        raise entry.wrong(f"the hash's cost {match[1]} is not from 4 to 18: 10 is right")
+    return match[0].encode()
 
 
 def _rate(section: YamlValue | None) -> Rate | None:
-    found = {} if section is None else section.mapping(("interval", "burst"))
-    if (entry := found.get("interval")) is None:
+    entries = {} if section is None else section.mapping(("interval", "burst"))
+    if (entry := entries.get("interval")) is None:
         return None
     try:
         seconds = go_nanoseconds(entry.text()) / 1e9
@@ -344,7 +347,7 @@ def _rate(section: YamlValue | None) -> Rate | None:
         raise entry.wrong("expected a duration such as 1s or 100ms") from error
     if seconds < 0:
         raise entry.wrong("a negative duration lets every request in: write 1s or 100ms, or 0")
-    burst = found["burst"].count() if "burst" in found else 0
+    burst = entries["burst"].count() if "burst" in entries else 0
     if seconds and not burst:
         raise entry.wrong("burst is missing: without it no request would be served")
     return Rate(interval_seconds=seconds, burst=burst) if seconds else None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The web config file, and what it names: read at the start, and again when they change.
+"""The web config file and the files that it names: read at the start, and again after a change.
 
 Import it only where there is such a file: YAML and hashes take memory.
 """
@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 
 class WebConfigFile:
-    """Follows a web config file and what it names; :attr:`current` is for any thread."""
+    """Follows a web config file and the files it names; :attr:`current` is for any thread."""
 
     def __init__(
         self,
@@ -28,7 +28,7 @@ class WebConfigFile:
         *,
         report: FileReport = lambda _is_good: None,
     ) -> None:
-        """Read it. Raises BadInput that names file, line and key."""
+        """Read the file. Raises BadInput that names file, line and key."""
         self._path = path
         self._text = ""
         self._config = WebConfig()
@@ -38,7 +38,7 @@ class WebConfigFile:
         self._followed = FollowedFile(path, self._read, report=report)
 
     def poll(self, now: float) -> float:
-        """Take what has changed; the seconds until the next poll."""
+        """Take over changed files; the seconds until the next poll."""
         return self._followed.poll(now)
 
     def _read(self, *, first: bool = False) -> None:
@@ -58,7 +58,7 @@ class WebConfigFile:
         )
 
     def _access(self, config: WebConfig, material: Material) -> ClientAccess:
-        """What follows from file and material; what of it has not changed is kept."""
+        """The rules for clients by file and material; unchanged parts are kept as they are."""
         before = self.current
         passwords = before.passwords
         if config.users != self._config.users:

@@ -130,7 +130,7 @@ class ExtenderServer:
     async def _serve(self) -> None:
         self._room = WaitingRoom(
             self._listener,
-            most=self._limits.waiting,
+            max_connections=self._limits.waiting,
             silent_seconds=HEAD_SECONDS,
             asks=self._give_places,
             not_accepted=self._site.refusals.not_accepted,

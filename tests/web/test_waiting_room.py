@@ -26,7 +26,7 @@ class Room:
         self.clients: list[socket.socket] = []
         self.room = WaitingRoom(
             self.listener,
-            most=most,
+            max_connections=most,
             silent_seconds=silent_seconds,
             asks=self._asks,
             not_accepted=lambda error: self.not_accepted.append(error.errno),
