@@ -14,7 +14,7 @@ from base.text.safe_text import safe_line
 from discovery.model import GpuSnapshot, GpuState, NodeSnapshot, Reason
 from labelers import feature_file, unsettled
 from labelers.annotations import node_annotations
-from labelers.compose import LabelerFailure, wanted
+from labelers.compose import LabelerFailure, decide_labels
 from labelers.decision import Decisions
 from labelers.diff import applied, changes
 from labelers.label_rules import former_labels
@@ -86,7 +86,7 @@ class Publisher:
         if hung and not before:
             return Published(changed=0, failures=(), reached={})
         snapshot = self._as_before(snapshot, missed_once)
-        labels = wanted(snapshot, self._settings)
+        labels = decide_labels(snapshot, self._settings)
         decided = NodeDecision(
             labels=_settled(labels.decisions, snapshot),
             annotations=_settled(node_annotations(snapshot, self._boot), snapshot),

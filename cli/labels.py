@@ -14,7 +14,7 @@ from cli.observe import end_without_gpus, take_snapshot
 from cli.options import Load
 from cli.terminal import Styled, TextTable
 from labelers import feature_file
-from labelers.compose import LabelDecisions, wanted
+from labelers.compose import LabelDecisions, decide_labels
 from labelers.explanation import LabelExplanation, LabelOutcome, explain
 
 _STYLES = {LabelOutcome.SET: "green", LabelOutcome.KEPT: "yellow", LabelOutcome.ABSENT: "dim"}
@@ -53,7 +53,7 @@ def command(load: Load, explained: bool, output: str) -> None:
     settings = load()
     plugin = plugin_config(settings)
     snapshot = take_snapshot(settings, plugin)
-    labels = wanted(snapshot, label_settings(settings, plugin, time.time()))
+    labels = decide_labels(snapshot, label_settings(settings, plugin, time.time()))
     if explained:
         _show_explained(explain(labels), output)
     else:

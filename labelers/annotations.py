@@ -113,7 +113,7 @@ def state_of(
 
 
 def _topology(snapshot: NodeSnapshot) -> Decision:
-    """What was measured with all GPUs answering stays while one does not: links do not move.
+    """The decision about the topology annotation; kept while a GPU is silent: links do not move.
 
     A node without it gets what is known, once all GPUs had time for their first answer.
     """
@@ -131,7 +131,7 @@ def _topology(snapshot: NodeSnapshot) -> Decision:
 
 
 def _known_gpus(snapshot: NodeSnapshot, boot: str) -> Decision:
-    """What the next agent of this boot has to expect, whether it is there or not."""
+    """The GPUs that the next agent of this boot has to expect, silent ones too."""
     none = without_gpus(snapshot)
     if none is not None:
         return none

@@ -30,7 +30,7 @@ from labelers.node_health import health_labels
 
 
 class Labeler(NamedTuple):
-    """One labeler and the keys it owns; it decides all of them and no others."""
+    """A labeler and the keys that it owns; it decides all of them and no others."""
 
     name: str
     keys: tuple[Key, ...]
@@ -56,7 +56,7 @@ class KeyDecision:
     decision: Decision
     labeler: str
     registered: Key | None
-    """What the key is; None for one that nobody owns."""
+    """The key's registration; None for a key that nobody owns."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +69,7 @@ class LabelerFailure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabelDecisions:
-    """Every label decision for one snapshot."""
+    """All label decisions for one snapshot."""
 
     rows: tuple[KeyDecision, ...]
     """Sorted by key; each key once."""
@@ -88,7 +88,7 @@ class LabelDecisions:
         return applied({}, self.decisions)
 
 
-def wanted(
+def decide_labels(
     snapshot: NodeSnapshot, settings: LabelSettings, labelers: Sequence[Labeler] = LABELERS
 ) -> LabelDecisions:
     """Decide every label of a node. Raises nothing that a labeler raises."""
@@ -125,11 +125,11 @@ def _by_rules(settings: LabelSettings) -> tuple[Labeler, ...]:
     """The labeler of the admin's rules; none without rules."""
     if not settings.rules:
         return ()
-    made = tuple(
+    rule_keys = tuple(
         Key(name=rule.key, summary="by a rule of yours", source=rule.place)
         for rule in settings.rules
     )
-    return (Labeler("rules", made, rule_labels),)
+    return (Labeler("rules", rule_keys, rule_labels),)
 
 
 def _owned(labeler: Labeler, decisions: Decisions) -> Decisions:

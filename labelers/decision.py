@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is decided for one label: a value, to keep what is there, or to have none.
+"""Decisions for labels: a value, to keep the label as it is on the node, or to have none.
 
 Labels are removed only when a fact is *known* to be gone. So a missing value has
 two forms, and every sink treats them apart: :class:`Keep` leaves the label as it
@@ -20,16 +20,16 @@ class Value:
 
     text: str
     note: str = ""
-    """What the text leaves out, and why; for people."""
+    """What the text leaves out, and the reason; for people."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Keep:
-    """Not known now: whatever is on the node stays; ``reason`` is for people."""
+    """Not known now: the label stays as it is on the node; ``reason`` is for people."""
 
     reason: str
     otherwise: str | None = None
-    """What to write where nothing is on the node: the best that is known."""
+    """The label's text on a node without the label: the best that is known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,13 +46,13 @@ Decisions = Mapping[str, Decision]
 registers it, decides for every key of that family that is not named itself."""
 
 
-def value(of: object) -> Value:
+def value(content: object) -> Value:
     """A value from anything that prints as the label's text."""
-    return Value(text=str(of))
+    return Value(text=str(content))
 
 
 def written(decision: Decision) -> str | None:
-    """What a node that shows nothing gets; None for nothing."""
+    """The text that a node without the label gets; None: no label."""
     match decision:
         case Value(text=text):
             return text
@@ -62,19 +62,19 @@ def written(decision: Decision) -> str | None:
             return None
 
 
-def gap_text(gaps: Sequence[Gap], what: str) -> str:
-    """Why the field ``what`` is missing, in words for people."""
-    gap = next((gap for gap in gaps if gap.what == what), None)
-    return f"{what} was not read" if gap is None else f"{gap.source}: {gap.detail or gap.reason}"
+def gap_text(gaps: Sequence[Gap], field: str) -> str:
+    """The reason why ``field`` of a GPU or driver is missing, in words for people."""
+    gap = next((gap for gap in gaps if gap.what == field), None)
+    return f"{field} was not read" if gap is None else f"{gap.source}: {gap.detail or gap.reason}"
 
 
-def why_none(gpus: Sequence[GpuSnapshot], what: str) -> Keep | Absent:
-    """Why none of ``gpus``, at least one, gives the field ``what``.
+def why_none(gpus: Sequence[GpuSnapshot], field: str) -> Keep | Absent:
+    """The decision where none of ``gpus``, at least one, gives ``field``.
 
-    Absent when every one of them says that it has no such thing, else Keep.
+    Absent when every GPU reports that it does not support the field, else Keep.
     """
     for gpu in gpus:
-        gap = gpu.gap(what)
+        gap = gpu.gap(field)
         if gap is None or gap.reason is not Reason.UNSUPPORTED:
-            return Keep(reason=gap_text(gpu.gaps, what))
-    return Absent(reason=gap_text(gpus[0].gaps, what))
+            return Keep(reason=gap_text(gpu.gaps, field))
+    return Absent(reason=gap_text(gpus[0].gaps, field))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where labels differ from gpu-feature-discovery's, and why; the documentation is made from it.
+"""Differences to gpu-feature-discovery's labels, and why; the documentation is made from them.
 
 Everything not listed here is the same, key for key and value for value.
 Upstream is NVIDIA k8s-device-plugin v0.20.0.
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deviation:
-    """One deliberate difference between our labels and those of upstream."""
+    """A deliberate difference between our labels and those of upstream."""
 
     about: str
     """The keys, or the situation."""

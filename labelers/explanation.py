@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Why each label is as it is: every label that could be there, with its value or the reason."""
+"""Explanations of labels: every label that a node could have, with its value or the reason."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class LabelOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabelExplanation:
-    """One label, or one family of labels that is not there."""
+    """Outcome and reason for a label, or for a family of labels that the node does not have."""
 
     key: str
     outcome: LabelOutcome

@@ -30,8 +30,8 @@ MAX_BYTES = 65_536
 
 _MODE = 0o644
 _BY_RULES = "# by rules:"
-"""Begins the line that names the labels which rules made, so that they can be told from others
-once their rules are gone. NFD passes over comments."""
+"""Beginning of the line that names the labels which rules made: so they are known as such once
+their rules are gone. NFD passes over comments."""
 _NEEDS_SOMEBODY = (
     errno.EACCES,
     errno.EPERM,
@@ -75,10 +75,10 @@ def rule_keys(content: bytes) -> frozenset[str]:
     return frozenset(named.removeprefix(_BY_RULES).split())
 
 
-def write(path: Path, wanted: Decisions) -> bool:
-    """Bring the file to ``wanted``; True when it was changed.
+def write(path: Path, decisions: Decisions) -> bool:
+    """Bring the file's labels to ``decisions``; True when it was changed.
 
-    A label to be kept stays as it is in the file. One by a rule is removed only where we wrote
+    A label to be kept stays as it is in the file. A label by a rule is removed only where we wrote
     it, and as soon as no rule makes it. Raises BadInput for a name that
     NFD passes over, Permanent when somebody has to act (missing folder, no right,
     read-only), Transient otherwise; the old file is then untouched.
@@ -87,7 +87,7 @@ def write(path: Path, wanted: Decisions) -> bool:
         raise BadInput(f"{path}: NFD passes over names that start with a dot; choose another name")
     try:
         before = _content(path)
-        after = _after(before or b"", wanted)
+        after = _after(before or b"", decisions)
         if after == before:
             return False
         replace_file(path, after, mode=_MODE)  # NFD passes over the name it is written under
@@ -96,19 +96,23 @@ def write(path: Path, wanted: Decisions) -> bool:
     return True
 
 
-def _after(content: bytes, wanted: Decisions) -> bytes:
-    """What is to be in a file that has this now."""
-    there, made = read(content), rule_keys(content)
-    by_rules = {key for key in wanted if is_rule_key(key)}
-    foreign = [key for key in by_rules - made if isinstance(wanted[key], Absent)]
-    decisions = {key: decision for key, decision in wanted.items() if key not in foreign}
-    labels = applied(there, {**decisions, **former_labels(made, wanted)})
-    ours = by_rules & labels.keys()
-    return render(labels, [key for key in ours if key in made or labels[key] != there.get(key)])
+def _after(content: bytes, decisions: Decisions) -> bytes:
+    """The new content of a file that has ``content`` now."""
+    present, written_before = read(content), rule_keys(content)
+    by_rules = {key for key in decisions if is_rule_key(key)}
+    foreign = [key for key in by_rules - written_before if isinstance(decisions[key], Absent)]
+    own = {key: decision for key, decision in decisions.items() if key not in foreign}
+    labels = applied(present, {**own, **former_labels(written_before, decisions)})
+    written = [
+        key
+        for key in by_rules & labels.keys()
+        if key in written_before or labels[key] != present.get(key)
+    ]
+    return render(labels, written)
 
 
 def _content(path: Path) -> bytes | None:
-    """What is in the file; None without one. A file too large for NFD counts as empty."""
+    """The file's content; None without a file. A file too large for NFD counts as empty."""
     try:
         # a named pipe in its place is not waited for: it counts as empty, and is replaced
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)

@@ -39,12 +39,12 @@ class HealthVerdict:
     reason: str = ""
     """Short word, legal as a label value; empty when healthy."""
     bus_id: str | None = None
-    """The GPU it is about; None for the whole node."""
+    """Bus id of the GPU that the verdict is about; None for the whole node."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HealthRule:
-    """One row of the table: when it holds, the GPU is no better than ``health``."""
+    """A row of the health table: when it holds, the GPU is no better than ``health``."""
 
     reason: str
     health: Health
@@ -81,7 +81,10 @@ def _fabric_unfinished(gpu: GpuSnapshot, _: NodeSnapshot) -> bool:
 
 
 def _fabric_unhealthy(gpu: GpuSnapshot, _: NodeSnapshot) -> bool:
-    """A pair of bits is 1 for yes, 2 for no; the configuration is right at 0 (unknown) or 1."""
+    """Whether the fabric's health mask reports a problem.
+
+    A pair of bits is 1 for yes, 2 for no; the configuration is right at 0 (unknown) or 1.
+    """
     mask = None if gpu.fabric is None else gpu.fabric.health_mask
     if mask is None:
         return False
@@ -94,7 +97,7 @@ def _active_links(gpu: GpuSnapshot) -> int:
 
 
 def _has_dead_links(gpu: GpuSnapshot, snapshot: NodeSnapshot) -> bool:
-    """Fewer active links than another GPU of its model; only where all GPUs should be linked.
+    """Whether the GPU has fewer active links than another of its model in a mesh or switch.
 
     Not checked on bridged cards, which may stand alone by intent; nor with MIG on,
     which takes links down on Ampere; nor on a GPU that did not report all its links.
@@ -112,7 +115,7 @@ def _has_dead_links(gpu: GpuSnapshot, snapshot: NodeSnapshot) -> bool:
 
 
 def _has_half_links(gpu: GpuSnapshot, snapshot: NodeSnapshot) -> bool:
-    """To some GPU it sees another number of links than that GPU sees back.
+    """Whether the two ends of a pair of GPUs report different numbers of links.
 
     Not checked behind NVSwitches: two GPUs' links end there and not at each other.
     """
@@ -121,8 +124,8 @@ def _has_half_links(gpu: GpuSnapshot, snapshot: NodeSnapshot) -> bool:
     if switched or gpu.bus_id not in topology.gpus or gpu.mig_enabled:
         return False
     here = topology.gpus.index(gpu.bus_id)
-    there = (row[here] for row in topology.nvlinks)
-    pairs = zip(topology.nvlinks[here], there, strict=True)
+    links_back = (row[here] for row in topology.nvlinks)
+    pairs = zip(topology.nvlinks[here], links_back, strict=True)
     return any(out is not None and back is not None and out != back for out, back in pairs)
 
 
@@ -285,8 +288,8 @@ _RANK = {rule.reason: rank for rank, rule in enumerate(RULES)}
 
 
 def gpu_verdict(gpu: GpuSnapshot, snapshot: NodeSnapshot) -> HealthVerdict:
-    """One GPU's worst finding; ``snapshot`` has the peers it is compared with."""
-    found = [
+    """The worst verdict on a GPU; ``snapshot`` has the peers it is compared with."""
+    verdicts = [
         HealthVerdict(health=rule.health, reason=rule.reason, bus_id=gpu.bus_id)
         for rule in RULES
         if rule.holds(gpu, snapshot)
@@ -296,8 +299,10 @@ def gpu_verdict(gpu: GpuSnapshot, snapshot: NodeSnapshot) -> HealthVerdict:
             continue
         health = xid_health(xid.code, recovered=gpu.recovery_action == 0)
         if health is not Health.HEALTHY:
-            found.append(HealthVerdict(health=health, reason=f"xid-{xid.code}", bus_id=gpu.bus_id))
-    return min(found, key=severity, default=HealthVerdict(health=Health.HEALTHY, bus_id=gpu.bus_id))
+            reason = f"xid-{xid.code}"
+            verdicts.append(HealthVerdict(health=health, reason=reason, bus_id=gpu.bus_id))
+    healthy = HealthVerdict(health=Health.HEALTHY, bus_id=gpu.bus_id)
+    return min(verdicts, key=severity, default=healthy)
 
 
 def xid_health(code: int, *, recovered: bool) -> Health:
@@ -305,10 +310,11 @@ def xid_health(code: int, *, recovered: bool) -> Health:
 
     ``recovered``: the driver reports that no recovery action is needed (any longer).
     """
-    health = next((of.health for of in XIDS if code in of.codes), Health.DEGRADED)
+    healths = (xid_class.health for xid_class in XIDS if code in xid_class.codes)
+    health = next(healths, Health.DEGRADED)
     return min(health, Health.DEGRADED) if recovered else health
 
 
 def severity(verdict: HealthVerdict) -> tuple[int, int]:
-    """Sort key: the worst first, among equals by the table; what is not in it comes last."""
+    """Sort key: the worst first, among equals by the table; reasons not in it come last."""
     return (-verdict.health, _RANK.get(verdict.reason, len(_RANK)))

@@ -21,7 +21,7 @@ PLACEHOLDER: Final = re.compile(r"\{([^{}]*)\}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleEntry:
-    """One value that a rule can give, and when."""
+    """A value that a rule can give, and the fields that have to match for it."""
 
     value: str
     """The label's value; each ``{field}`` stands for what the field says."""
@@ -35,8 +35,8 @@ class RuleEntry:
 
     def filled(self, texts: Sequence[str]) -> str:
         """The value with these texts in place of :attr:`fields`."""
-        left = iter(texts)
-        return PLACEHOLDER.sub(lambda _: next(left), self.value)
+        remaining = iter(texts)
+        return PLACEHOLDER.sub(lambda _: next(remaining), self.value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,28 +49,27 @@ class LabelRule:
     """File and line, for people."""
 
 
-def former_labels(there: Iterable[str], wanted: Decisions) -> Decisions:
-    """Of the labels ``there``, those that a rule may have made once and none makes now: to be
-    removed, where they are ours."""
+def former_labels(present: Iterable[str], decisions: Decisions) -> Decisions:
+    """Removal of labels that a rule may have made once and none makes now, where they are ours."""
     gone = Absent(reason="no rule makes it any more")
-    return {key: gone for key in there if key not in wanted and is_rule_key(key)}
+    return {key: gone for key in present if key not in decisions and is_rule_key(key)}
 
 
 def matches(pattern: str, text: str) -> bool:
-    """Whether a text is as the pattern says: ``*`` is any text, all else is itself.
+    """Whether the whole text matches: ``*`` stands for any text, all else for itself.
 
-    Each part between stars is taken where it first stands, which leaves the most for those behind
-    it: nothing is tried twice, however many stars there are.
+    Each part between stars is taken where it first occurs, which leaves the most text for the parts
+    behind it: nothing is tried twice, however many stars there are.
     """
     if "*" not in pattern:
         return pattern == text
     first, *middle, last = pattern.split("*")
-    at, end = len(first), len(text) - len(last)
-    if at > end or not (text.startswith(first) and text.endswith(last)):
+    start, end = len(first), len(text) - len(last)
+    if start > end or not (text.startswith(first) and text.endswith(last)):
         return False
     for part in middle:
-        place = text.find(part, at, end)
+        place = text.find(part, start, end)
         if place < 0:
             return False
-        at = place + len(part)
+        start = place + len(part)
     return True

@@ -17,7 +17,7 @@ from labelers.label_rules import PLACEHOLDER, LabelRule, RuleEntry
 from labelers.label_values import MAX_LENGTH, value_fault
 
 MOST_ENTRIES = 256
-"""Values of one rule."""
+"""Values that one rule may have, at most."""
 
 _MATCHABLE = re.compile(r"[A-Za-z0-9._*-]+")
 

@@ -19,7 +19,7 @@ class LabelSettings:
     timestamp_seconds: int | None = None
     """Start of this process, Unix seconds; None: no timestamp label."""
     rules: tuple[LabelRule, ...] = ()
-    """For labels under the admin's own prefixes; each key once."""
+    """Rules for labels under the admin's own prefixes; each key once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,13 +39,13 @@ class SharedOffer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PluginConfig:
-    """What the device plugin's configuration file sets; None where it sets nothing."""
+    """The settings of the device plugin's configuration file; None where a key is not set."""
 
     sharing: Sharing = NOTHING_SHARED
     mig_strategy: MigStrategy | None = None
     no_timestamp: bool | None = None
     machine_type_file: str | None = None
     offers: tuple[SharedOffer, ...] = ()
-    """In the order of the file; a resource that is not among them is offered unshared."""
+    """Shared resources in the order of the file; other resources are offered unshared."""
     ignored: tuple[str, ...] = ()
-    """What the plugin itself leaves out: sentences that name file, line and key."""
+    """Settings that the plugin itself ignores: sentences that name file, line and key."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 
 MAX_LENGTH = 63
-"""Of a label value, and of the part of a key after its prefix."""
+"""Characters of a label value, and of the part of a key after its prefix, at most."""
 
 _LEGAL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
 _NOT_KEPT = re.compile(r"[^A-Za-z0-9._ -]")

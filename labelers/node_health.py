@@ -16,7 +16,7 @@ from labelers.label_settings import LabelSettings
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CountRule:
-    """One row of the table: when it holds, the node is no better than ``health``."""
+    """A row of the health table: when it holds, the node is no better than ``health``."""
 
     reason: str
     health: Health
@@ -26,9 +26,10 @@ class CountRule:
 
 
 def _counts_too_few(snapshot: NodeSnapshot) -> bool:
-    """NVML may leave out GPUs that do not answer: these have reasons of their own.
+    """Whether NVML counts fewer GPUs than there are, apart from silent ones.
 
-    Where neither source lists any, nothing is known to be missing.
+    NVML may leave out GPUs that do not answer: these have reasons of their own. Where neither
+    source lists any GPU, none is known to be missing.
     """
     counts = snapshot.counts
     if counts.why_not_listed:
@@ -90,7 +91,7 @@ def health_labels(snapshot: NodeSnapshot, _: LabelSettings) -> Decisions:
 
 
 def _expected(snapshot: NodeSnapshot, none: Keep | None) -> Decision:
-    """Without a driver nothing new is known of the number: what is on the node stays."""
+    """The number of expected GPUs; kept without a driver, where nothing new is known of it."""
     expected = expected_gpus(snapshot)
     if none is None or (expected and not is_driverless(snapshot)):
         return value(expected)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What to write on a Node so that it shows what was decided, and what to leave to others.
+"""The patch that brings a Node's labels and annotations to the decisions, within our own keys.
 
 One key of another owner in a patch may have the whole of it refused: an admission policy
 freezes what server-side apply owns, and so every other label in it would be lost too. Labels
@@ -38,7 +38,7 @@ _TOO_MANY = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodePatch:
-    """One step from what a Node shows to what was decided for it."""
+    """A step that brings a Node's labels and annotations to what was decided for it."""
 
     labels: Mapping[str, str | None] = field(default_factory=dict)
     """New text of each label to change, None for one to remove."""
@@ -61,7 +61,7 @@ class NodePatch:
         return {"metadata": metadata} if metadata else {}
 
     def without(self, keys: Collection[str]) -> NodePatch:
-        """The same with these keys left as they are on the Node."""
+        """This patch without these keys, which stay as they are on the Node."""
         labels = {key: text for key, text in self.labels.items() if key not in keys}
         annotations = {key: text for key, text in self.annotations.items() if key not in keys}
         return replace(self, labels=labels, annotations=annotations)
@@ -78,30 +78,30 @@ def plan(
 
     ``leave``: keys not to touch for now, and why. A key owned by server-side apply is
     left alone where its value would change: whoever the applier is, for we never apply.
-    One that nfd-master owns is left alone in any case, for its value is not ours to keep.
+    A key that nfd-master owns is left alone in any case, for its value is not ours to keep.
     A label by a rule is removed only where we wrote it: an admin may have had it before.
     """
     meta = node["metadata"]
     nfd = dict.fromkeys(nfd_labels(meta, labels), _OF_NFD)
     own_labels, left_labels = _split(meta, KeyLocation.NODE_LABEL, labels, {**(leave or {}), **nfd})
-    own, left = _split(meta, KeyLocation.NODE_ANNOTATION, annotations, leave or {})
+    own, left_annotations = _split(meta, KeyLocation.NODE_ANNOTATION, annotations, leave or {})
     no_room = dict.fromkeys(_surplus(meta.get("labels") or {}, own_labels), _TOO_MANY)
     fitting, too_large = _fitting(meta.get("annotations") or {}, own)
     held = {key: why for key, why in nfd.items() if isinstance(decided(key, labels), Value)}
     return NodePatch(
         labels={key: text for key, text in own_labels.items() if key not in no_room},
         annotations=fitting,
-        left_alone={**held, **left_labels, **left},
+        left_alone={**held, **left_labels, **left_annotations},
         dropped={**no_room, **too_large},
     )
 
 
-def former_labels(meta: Mapping[str, Any], wanted: Decisions) -> Decisions:
+def former_labels(meta: Mapping[str, Any], decisions: Decisions) -> Decisions:
     """Labels that a rule may have made once and none makes now; :func:`plan` removes our own.
 
-    Nothing where no label is ``wanted`` at all: labels go elsewhere then.
+    Empty where ``decisions`` are: labels go elsewhere then.
     """
-    return label_rules.former_labels(meta.get("labels") or {}, wanted) if wanted else {}
+    return label_rules.former_labels(meta.get("labels") or {}, decisions) if decisions else {}
 
 
 def writers(meta: Mapping[str, Any], where: KeyLocation, key: str) -> tuple[str, ...]:
@@ -114,16 +114,16 @@ def writers(meta: Mapping[str, Any], where: KeyLocation, key: str) -> tuple[str,
 
 
 def _split(
-    meta: Mapping[str, Any], where: KeyLocation, wanted: Decisions, leave: Mapping[str, str]
+    meta: Mapping[str, Any], where: KeyLocation, decisions: Decisions, leave: Mapping[str, str]
 ) -> tuple[Changes, dict[str, str]]:
-    """Our changes of one part, and those to leave out with the reason."""
+    """Our changes of labels or of annotations, and the keys to leave out with the reason."""
     claims = {**_appliers(meta, where), **leave}
-    changed = changes(meta.get(_PARTS[where]) or {}, wanted)
+    changed = changes(meta.get(_PARTS[where]) or {}, decisions)
     ours = {
         key: text
         for key, text in changed.items()
         if _is_ours(key, where)
-        or (_by_rule(key, where, wanted) and (text is not None or _is_written(meta, key)))
+        or (_by_rule(key, where, decisions) and (text is not None or _is_written(meta, key)))
     }
     free = {key: text for key, text in ours.items() if key not in claims}
     return free, {key: claims[key] for key in ours if key in claims}
@@ -136,9 +136,9 @@ def _is_ours(key: str, where: KeyLocation) -> bool:
     )
 
 
-def _by_rule(key: str, where: KeyLocation, wanted: Decisions) -> bool:
+def _by_rule(key: str, where: KeyLocation, decisions: Decisions) -> bool:
     """Whether a rule of the admin decides this label."""
-    return where is KeyLocation.NODE_LABEL and key in wanted and is_rule_key(key)
+    return where is KeyLocation.NODE_LABEL and key in decisions and is_rule_key(key)
 
 
 def _is_written(meta: Mapping[str, Any], key: str) -> bool:
@@ -163,32 +163,32 @@ def _owned(entry: Mapping[str, Any], where: KeyLocation) -> set[str]:
     return {key.removeprefix("f:") for key in named if key.startswith("f:")}
 
 
-def nfd_labels(meta: Mapping[str, Any], wanted: Decisions) -> Iterator[str]:
-    """Labels of ours that nfd-master owns; of those by rules the ``wanted`` ones.
+def nfd_labels(meta: Mapping[str, Any], decisions: Decisions) -> Iterator[str]:
+    """Labels of ours that nfd-master owns; of labels by rules only those in ``decisions``.
 
-    Its list leaves out the prefix of its own labels only. An nfd-master with an instance
-    name puts that, and a dot, before the annotation's name.
+    nfd-master's list leaves out the prefix of its own labels only. With an instance name it puts
+    that, and a dot, before the annotation's name.
     """
     for name, text in (meta.get("annotations") or {}).items():
         if name == names.FEATURE_LABELS or name.endswith(f".{names.FEATURE_LABELS}"):
-            yield from (key for key in text.split(",") if _is_label(key, wanted))
+            yield from (key for key in text.split(",") if _is_label(key, decisions))
 
 
-def _is_label(key: str, wanted: Decisions) -> bool:
+def _is_label(key: str, decisions: Decisions) -> bool:
     place = KeyLocation.NODE_LABEL
-    return _is_ours(key, place) or _by_rule(key, place, wanted)
+    return _is_ours(key, place) or _by_rule(key, place, decisions)
 
 
-def _surplus(there: Mapping[str, str], changed: Changes) -> list[str]:
+def _surplus(present: Mapping[str, str], changed: Changes) -> list[str]:
     """The new labels for which there is no room, the last by name.
 
-    Those by rules have a limit of their own, their number.
+    Labels by rules are not counted here: their number has a limit of its own.
     """
-    kept = [key for key in there if key.startswith(limits.PREFIXES) and _stays(key, changed)]
+    kept = [key for key in present if key.startswith(limits.PREFIXES) and _stays(key, changed)]
     new = [
         key
         for key, text in changed.items()
-        if text is not None and key not in there and key.startswith(limits.PREFIXES)
+        if text is not None and key not in present and key.startswith(limits.PREFIXES)
     ]
     return new[max(0, limits.MOST_LABELS - len(kept)) :]
 
@@ -197,25 +197,25 @@ def _stays(key: str, changed: Changes) -> bool:
     return changed.get(key, "") is not None
 
 
-def _fitting(there: Mapping[str, str], changed: Changes) -> tuple[Changes, dict[str, str]]:
-    """The changes that fit, and why others do not.
+def _fitting(present: Mapping[str, str], changed: Changes) -> tuple[Changes, dict[str, str]]:
+    """The changes of annotations that fit, and the reasons why others do not.
 
-    One that does not fit is removed, for its old text is known to be wrong. MIG changes
-    come first by name, so they get the room first.
+    An annotation that does not fit is removed, for its old text is known to be wrong. Those of MIG
+    changes come first by name, so they get the room first.
     """
     after = {
         key: text
-        for key, text in sorted({**there, **changed}.items())
+        for key, text in sorted({**present, **changed}.items())
         if text is not None and _is_ours(key, KeyLocation.NODE_ANNOTATION)
     }
     changing = keys.MIG_REQUEST in after or keys.MIG_STATUS in after
-    most = limits.MOST_ANNOTATION_CHARACTERS if changing else limits.MOST_IDLE_ANNOTATION_BYTES
+    max_bytes = limits.MOST_ANNOTATION_CHARACTERS if changing else limits.MOST_IDLE_ANNOTATION_BYTES
     fitting, too_large, total = dict(changed), {}, 0
     for key, text in after.items():
         size = len(text.encode())
-        if key in changed and total + size > most:
-            too_large[key] = f"{size} bytes: all our annotations may have {most} together"
+        if key in changed and total + size > max_bytes:
+            too_large[key] = f"{size} bytes: all our annotations may have {max_bytes} together"
             fitting[key] = None
         else:
             total += size
-    return {key: text for key, text in fitting.items() if text != there.get(key)}, too_large
+    return {key: text for key, text in fitting.items() if text != present.get(key)}, too_large

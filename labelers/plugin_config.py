@@ -44,8 +44,8 @@ def parse(text: str, name: str) -> PluginConfig:
     """
     root = read_yaml(text, name, loader=Yaml11Loader, as_go=True)
     root.refuse_config_map()
-    found = _struct(_FILE)(root)
-    sharing, flags = found.get("sharing", {}), found.get("flags", {})
+    sections = _struct(_FILE)(root)
+    sharing, flags = sections.get("sharing", {}), sections.get("flags", {})
     labels = flags.get("gfd", {})
     strategy = flags.get("migStrategy")
     if strategy == MigStrategy.MIXED and sharing.get("mps"):
@@ -276,13 +276,14 @@ _PLACES: Final[Mapping[str, str]] = {
     "sharing": "the file's first level",
     "flags": "the file's first level",
 }
-"""Key to where it belongs."""
+"""Keys that belong elsewhere in the file, each with its place."""
 
 
 def _refuse_misplaced(key: str, value: YamlValue, known: Mapping[str, Check]) -> None:
-    """Raises BadInput for a key that is passed over though it means something."""
+    """Raises BadInput for a key that the plugin ignores here, though it has a meaning elsewhere."""
     if near := difflib.get_close_matches(key, known, n=1, cutoff=0.8):
         raise value.wrong(f"unknown key; write {near[0]}")
     folded = key.casefold()
-    if place := next((of for each, of in _PLACES.items() if each.casefold() == folded), None):
+    places = (place for known_key, place in _PLACES.items() if known_key.casefold() == folded)
+    if place := next(places, None):
         raise value.wrong(f"unknown key here; it belongs into {place}")

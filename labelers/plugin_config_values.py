@@ -51,9 +51,9 @@ def whole_number(value: YamlValue) -> int | None:
     """A whole number, which may have a point and an exponent."""
     if value.is_null:
         return None
-    if (found := _number(value)) is None or found != int(found):
+    if (number := _number(value)) is None or number != int(number):
         raise value.wrong("expected a whole number")
-    return int(found)
+    return int(number)
 
 
 def duration(value: YamlValue) -> str | None:
@@ -74,7 +74,7 @@ def _is_duration(written: str) -> bool:
 
 
 def word(*words: str) -> Callable[[YamlValue], str | None]:
-    """One of these words."""
+    """A reader of a value that must be one of these words."""
 
     def read(value: YamlValue) -> str | None:
         return None if text(value) is None else value.one_of(words)
@@ -83,12 +83,12 @@ def word(*words: str) -> Callable[[YamlValue], str | None]:
 
 
 def texts(*words: str) -> Callable[[YamlValue], tuple[str, ...]]:
-    """One of these words, or a list of them."""
-    one = word(*words)
+    """A reader of a value that must be one of these words, or a list of them."""
+    read_word = word(*words)
 
     def read(value: YamlValue) -> tuple[str, ...]:
-        found = map(one, value.items() if value.is_list else (value,))
-        return tuple(each for each in found if each is not None)
+        values = map(read_word, value.items() if value.is_list else (value,))
+        return tuple(text for text in values if text is not None)
 
     return read
 
@@ -110,11 +110,11 @@ def resource_name(value: YamlValue) -> str:
 
 
 def devices(value: YamlValue) -> None:
-    """Which devices of a resource are shared. The plugin checks it, and shares all of them."""
+    """Check the devices of a resource to share; the plugin checks them too, and shares all."""
     if value.is_list:
-        for item in value.items():
-            if not (item.is_null or _is_index(item) or _names_device(item)):
-                raise item.wrong(f"no device: {_DEVICES}")
+        for device in value.items():
+            if not (device.is_null or _is_index(device) or _names_device(device)):
+                raise device.wrong(f"no device: {_DEVICES}")
     elif _is_string(value):
         if value.text() != "all":
             raise value.wrong(_DEVICES)
@@ -133,7 +133,7 @@ def _names_device(value: YamlValue) -> bool:
 
 def channels(value: YamlValue) -> None:
     """IMEX channels of the plugin, of which there is one."""
-    numbers = [whole_number(item) or 0 for item in value.items()]
+    numbers = [whole_number(channel) or 0 for channel in value.items()]
     if numbers not in ([], [0]):
         raise value.wrong("write [] or [0]")
 
@@ -146,8 +146,8 @@ def _is_string(value: YamlValue) -> bool:
 
 
 def _number(value: YamlValue) -> float | int | None:
-    """The number that it is in JSON; else None."""
+    """The value as JSON's number; None for another kind of value."""
     if not value.is_number or ":" in value.text():
         return None
-    found = value.content()
-    return found if math.isfinite(found) else None
+    number = value.content()
+    return number if math.isfinite(number) else None

@@ -17,7 +17,7 @@ _HEALTH = frozenset(key.name for key in keys.HEALTHS)
 
 
 def why_unsettled(snapshot: NodeSnapshot) -> str:
-    """What is being waited for, as a sentence; empty where nothing is."""
+    """The GPU or reading that is being waited for, as a sentence; empty where there is none."""
     if any(gpu.state is GpuState.INITIALISING for gpu in snapshot.gpus):
         return "the first answer of a GPU is being waited for"
     if snapshot.awaits_record and snapshot.settling:

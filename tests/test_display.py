@@ -15,7 +15,7 @@ from discovery.simulator.description.machine_schema import DirectLinks, Gpu
 from discovery.simulator.simulation import Simulation
 from exporters.gpuscape.families import GpuscapeFamilies
 from labelers.annotations import state_of, topology_of
-from labelers.compose import wanted
+from labelers.compose import decide_labels
 from labelers.label_settings import LabelSettings
 from tests import machines
 from tests.exporters.gpuscape_series import by_gpu
@@ -65,7 +65,7 @@ def seen(request: pytest.FixtureRequest, tmp_path: Path) -> Observed:
 
 
 def test_labels_are_those_of_the_gpus(seen: Observed) -> None:
-    labels = wanted(seen.snapshot, LabelSettings()).values
+    labels = decide_labels(seen.snapshot, LabelSettings()).values
     assert labels["nvidia.com/gpu.product"] == "NVIDIA-A100-SXM4-80GB"
     assert labels["nvidia.com/gpu.count"] == "4"
     assert labels["nvidia.com/gpu.mode"] == "compute"

@@ -14,7 +14,7 @@ from api.mig_resources import MigStrategy
 from discovery.simulator.description.machine_catalog import machine_names
 from exporters.dcgm.render import Renderer, SeriesIdentity
 from labelers.annotations import topology_of
-from labelers.compose import wanted
+from labelers.compose import decide_labels
 from labelers.label_settings import LabelSettings
 from labelers.label_values import key_fault, value_fault
 from tests import expected_keys as keys
@@ -66,7 +66,7 @@ def expected(machine: str, strategy: MigStrategy) -> frozenset[str]:
 
 def labels(machine: str, strategy: MigStrategy) -> dict[str, str]:
     settings = LabelSettings(mig_strategy=strategy, timestamp_seconds=STARTED_SECONDS)
-    made = wanted(observed(machine).snapshot, settings)
+    made = decide_labels(observed(machine).snapshot, settings)
     assert (made.failures, made.illegal) == ((), ())
     return made.values
 

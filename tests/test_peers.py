@@ -17,7 +17,7 @@ from discovery.simulator.description.machine_catalog import load_machine, machin
 from discovery.simulator.simulation import Simulation
 from discovery.simulator.state.edits import with_gpu_changed
 from labelers.annotations import topology_of
-from labelers.compose import wanted
+from labelers.compose import decide_labels
 from labelers.label_settings import LabelSettings
 from tests.exporters.gpuscape_series import told
 from tests.observed import Observed, look_at, observed
@@ -103,7 +103,7 @@ def test_a_gpu_outside_its_fabric_or_in_mig_mode_has_no_peers_though_its_links_a
     expected = {pair: not apart & set(pair) for pair in by_matrix(node)}
     assert by_matrix(node) == by_driver(seen) == by_annotation(node) == by_metric(node) == expected
     assert {sum(link.active is True for link in gpu.links) for gpu in node.gpus} == {18}
-    labels = wanted(node, LabelSettings()).values
+    labels = decide_labels(node, LabelSettings()).values
     assert labels[keys.NVLINK_CLASS] == "switch"
     assert labels[keys.NVLINK_ISLAND] == str(len(node.gpus) - len(outside))
 
@@ -115,7 +115,7 @@ def test_where_no_gpu_has_peers_the_node_has_no_nvlink(
     seen = changed(tmp_path, "hgx-h100", *[change] * 8)
 
     node = seen.snapshot
-    labels = wanted(node, LabelSettings()).values
+    labels = decide_labels(node, LabelSettings()).values
     assert (labels[keys.NVLINK_CLASS], labels[keys.NVLINK_ISLAND]) == ("none", "1")
     assert topology_of(node).fab == "none"
     assert set(topology_of(node).nv) == {"0"}

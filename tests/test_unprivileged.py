@@ -11,7 +11,7 @@ from api.mig_resources import MigStrategy
 from discovery.host.pci import DEVICES
 from discovery.model import NodeSnapshot, Reason
 from discovery.simulator.simulation import Simulation
-from labelers.compose import wanted
+from labelers.compose import decide_labels
 from labelers.explanation import LabelExplanation, LabelOutcome, explain
 from labelers.label_settings import LabelSettings
 from tests.observed import look_at
@@ -29,7 +29,7 @@ def without_mig_monitor(machine: str, folder: Path, *, listed: bool) -> NodeSnap
 
 
 def explained(snapshot: NodeSnapshot, strategy: MigStrategy) -> dict[str, LabelExplanation]:
-    labels = wanted(snapshot, LabelSettings(mig_strategy=strategy))
+    labels = decide_labels(snapshot, LabelSettings(mig_strategy=strategy))
     return {row.key: row for row in explain(labels)}
 
 

@@ -23,7 +23,7 @@ from cli.config_check.config_kinds import ConfigKind, kind_of
 from cli.config_check.config_texts import ConfigText, config_texts
 from cli.observe import take_snapshot
 from cli.options import Load
-from labelers.compose import wanted
+from labelers.compose import decide_labels
 from labelers.label_settings import PluginConfig
 
 STDIN: Final = "-"
@@ -141,6 +141,6 @@ def _machine(settings: AgentSettings) -> MachineLabels:
     @functools.cache
     def labels(config: PluginConfig) -> Mapping[str, str]:
         under = label_settings(settings, config, started)
-        return wanted(take_snapshot(settings, config), under).values
+        return decide_labels(take_snapshot(settings, config), under).values
 
     return labels

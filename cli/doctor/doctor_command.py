@@ -34,7 +34,7 @@ SETTINGS: Final = (
     *("counters", "counters-from", "mig-config"),
     *options.READING,
 )
-"""Those of the agent that a check depends on; all others count too, where the agent has them."""
+"""Settings of the agent that checks depend on; its other settings are read too, but no options."""
 
 
 class _Doctor(options.BySubject, LazyCommands):
@@ -112,20 +112,20 @@ def command(
         raise BadInput("--yes is for --bundle")
     settings = load()
     facts = read_here(settings, kubelet_config=kubelet_config)
-    made = examine(HERE_CHECKS, facts)
+    examination = examine(HERE_CHECKS, facts)
     subject = node_name(settings) if settings.simulate is None else settings.simulate
     named = versions(facts)
     if bundle is not None:
         from cli.doctor.bundle.support_bundle import offer_bundle  # few need it
 
-        offer_bundle(bundle, settings, doctor_report.document(subject, made, named), yes=yes)
+        offer_bundle(bundle, settings, doctor_report.document(subject, examination, named), yes=yes)
         return
-    doctor_report.show(subject, made, named, output)
-    doctor_report.end(made)
+    doctor_report.show(subject, examination, named, output)
+    doctor_report.end(examination)
 
 
 def versions(facts: HereFacts) -> dict[str, str]:
-    """Of all that takes part, as far as it is known."""
+    """Versions of gpuscape, driver, Kubernetes, kubelet and runtime, as far as they are known."""
     return dict(_versions(facts))
 
 

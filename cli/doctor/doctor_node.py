@@ -51,10 +51,10 @@ def command(load: Load, node: str, namespace: str, output: str) -> None:
     """Find out what is wrong with a Node: agent, Lease, labels, GPUs offered, MIG, cordon."""
     with contextlib.closing(_client(load())) as api:
         facts = read_shown_node(api, node, namespace)
-    made = examine(NODE_CHECKS, facts)
+    examination = examine(NODE_CHECKS, facts)
     named = {"gpuscape": version("gpuscape"), "Kubernetes": facts.server.info.version}
-    doctor_report.show(f"Node {node}", made, named, output)
-    doctor_report.end(made)
+    doctor_report.show(f"Node {node}", examination, named, output)
+    doctor_report.end(examination)
 
 
 def _client(settings: AgentSettings) -> ApiClient:

@@ -54,14 +54,14 @@ def command(load: Load, pod: str, namespace: str | None, timeout: float, output:
     place, name = _named(pod, namespace)
     with contextlib.closing(_client(load())) as api:
         facts = read_pod(api, place, name, timeout)
-    made = examine(POD_CHECKS, facts)
+    examination = examine(POD_CHECKS, facts)
     doctor_report.show(
         f"{facts.maker or 'Pod'} {facts.title}",
-        made,
+        examination,
         {"Kubernetes": facts.server.info.version},
         output,
     )
-    doctor_report.end(made)
+    doctor_report.end(examination)
 
 
 def _named(pod: str, namespace: str | None) -> tuple[str, str]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How an examination is shown, and how the command ends."""
+"""Output of an examination, and the exit code of the command."""
 
 from __future__ import annotations
 
@@ -29,80 +29,86 @@ _OUTCOMES: Final = {
 }
 
 
-def document(subject: str, made: Examination, versions: Mapping[str, str]) -> dict[str, Any]:
-    """For -o json and yaml, and the bundle."""
-    healthy = None if made.not_looked_at and not made.is_bad else not made.is_bad
+def document(subject: str, examination: Examination, versions: Mapping[str, str]) -> dict[str, Any]:
+    """The examination as a document, for -o json and yaml and for the bundle."""
+    healthy = (
+        None if examination.not_looked_at and not examination.is_bad else not examination.is_bad
+    )
     return {
         "subject": subject,
         "healthy": healthy,
         "versions": dict(versions),
-        "findings": made.findings,
-        "checks": made.checks,
+        "findings": examination.findings,
+        "checks": examination.checks,
     }
 
 
-def show(subject: str, made: Examination, versions: Mapping[str, str], output: str) -> None:
-    """Print it."""
+def show(subject: str, examination: Examination, versions: Mapping[str, str], output: str) -> None:
+    """Print an examination in the format ``output``."""
     if output in ("json", "yaml"):
-        terminal.data(document(subject, made, versions), output)
+        terminal.data(document(subject, examination, versions), output)
         return
     named = ", ".join(f"{name} {version}" for name, version in versions.items())
     terminal.note(f"{subject}: {named}" if named else subject)
-    if made.findings:
+    if examination.findings:
         terminal.note("")
-        terminal.show(finding_table(made))
+        terminal.show(finding_table(examination))
         terminal.note("", "What to do:")
-        for line in _fixes(made.findings):
+        for line in _fixes(examination.findings):
             terminal.note(line)
     if output == "wide":
         terminal.note("")
-        terminal.show(check_table(made))
+        terminal.show(check_table(examination))
     terminal.note("")
-    for line in _not_looked_at(made):
+    for line in _not_looked_at(examination):
         terminal.note(line)
-    terminal.note(summary(made))
+    terminal.note(summary(examination))
 
 
-def end(made: Examination) -> None:
+def end(examination: Examination) -> None:
     """End the command with the examination's exit code; return where all is well."""
-    if made.is_bad:
+    if examination.is_bad:
         raise click.exceptions.Exit(FOUND)
-    if made.not_looked_at:
+    if examination.not_looked_at:
         raise click.exceptions.Exit(UNREADABLE)
 
 
-def finding_table(made: Examination) -> TextTable:
-    """One row a finding, the worst first."""
+def finding_table(examination: Examination) -> TextTable:
+    """A row for each finding, the worst first."""
     return TextTable(
         header=("SEVERITY", "FINDING", "ABOUT", "FOUND"),
         rows=tuple(
             (
-                Styled(each.severity, _STYLES[each.severity]),
-                Styled(each.name, "bold"),
-                each.about,
-                each.cause,
+                Styled(finding.severity, _STYLES[finding.severity]),
+                Styled(finding.name, "bold"),
+                finding.about,
+                finding.cause,
             )
-            for each in made.findings
+            for finding in examination.findings
         ),
     )
 
 
-def check_table(made: Examination) -> TextTable:
-    """One row a check, in the order they were made."""
+def check_table(examination: Examination) -> TextTable:
+    """A row for each check, in the order in which they were made."""
     return TextTable(
         header=("CHECK", "OUTCOME", "WHY"),
         rows=tuple(
-            (each.check, Styled(each.outcome, _OUTCOMES[each.outcome]), each.why or "-")
-            for each in made.checks
+            (check.check, Styled(check.outcome, _OUTCOMES[check.outcome]), check.why or "-")
+            for check in examination.checks
         ),
     )
 
 
-def summary(made: Examination) -> str:
-    """One line: how many findings, and how much was looked at."""
-    counts = Counter(each.severity for each in made.findings)
-    named = [f"{counts[it]} {it}{'s' if counts[it] > 1 else ''}" for it in RANK if counts[it]]
-    outcomes = Counter(each.outcome for each in made.checks)
+def summary(examination: Examination) -> str:
+    """A line with the number of findings, and of checks that were made and not made."""
+    counts = Counter(finding.severity for finding in examination.findings)
+    named = [
+        f"{counts[severity]} {severity}{'s' if counts[severity] > 1 else ''}"
+        for severity in RANK
+        if counts[severity]
+    ]
+    outcomes = Counter(check.outcome for check in examination.checks)
     missed = outcomes[Outcome.NOT_LOOKED_AT]
     words = ", ".join(named) or "Nothing found"
     rest = f", {missed} not looked at: whether they are well is not known" if missed else ""
@@ -110,15 +116,17 @@ def summary(made: Examination) -> str:
 
 
 def _fixes(findings: tuple[DoctorFinding, ...]) -> Iterator[str]:
-    """One line for each fix, however often it is needed."""
-    for name, fix, page in dict.fromkeys((it.name, it.fix, it.page) for it in findings):
+    """A line for each fix, however often it is needed."""
+    for name, fix, page in dict.fromkeys(
+        (finding.name, finding.fix, finding.page) for finding in findings
+    ):
         yield f"  {name}: {fix} ({page})"
 
 
-def _not_looked_at(made: Examination) -> Iterator[str]:
-    """One line for each reason."""
+def _not_looked_at(examination: Examination) -> Iterator[str]:
+    """A line for each reason, with the checks that could not be made for it."""
     by_reason: dict[str, list[str]] = {}
-    for each in made.not_looked_at:
-        by_reason.setdefault(each.why, []).append(each.check)
+    for check in examination.not_looked_at:
+        by_reason.setdefault(check.why, []).append(check.check)
     for why, checks in by_reason.items():
         yield f"Not looked at: {', '.join(checks)}: {why}"

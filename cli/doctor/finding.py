@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Findings and the checks that make them: what is wrong, why, and how to mend it. Pure.
+"""Findings and the checks that make them: the fault, its cause and its fix. Pure.
 
 A check is a function of facts that yields findings. A fact that could not be read ends the checks
 that need it: they count as not looked at, never as healthy.
@@ -17,7 +17,7 @@ Value = TypeVar("Value")
 
 
 class FindingSeverity(StrEnum):
-    """How bad a finding is."""
+    """Severity of a finding."""
 
     NOTE = "note"
     """Worth knowing; nothing has to be done."""
@@ -28,48 +28,48 @@ class FindingSeverity(StrEnum):
 
 
 RANK: Final = {FindingSeverity.ERROR: 0, FindingSeverity.WARNING: 1, FindingSeverity.NOTE: 2}
-"""Of severities, worst first."""
+"""Order of severities, the worst first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FindingKind:
-    """One thing that can be wrong: a row of the documented table."""
+    """A fault that can occur: a row of the documented table."""
 
     name: str
     severity: FindingSeverity
     cause: str
-    """Why it comes about, as a sentence that holds in every case."""
+    """The cause, as a sentence that holds in every case."""
     fix: str
-    """What to do."""
+    """The action that mends the fault."""
     page: str
     """File in the documentation, below docs/."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DoctorFinding:
-    """One thing that is wrong here."""
+    """A fault on this node, or of this pod."""
 
     name: str
     severity: FindingSeverity
     about: str
-    """What it is about: a GPU, a pod, a file."""
+    """The subject: a GPU, a pod, a file."""
     cause: str
-    """What was found, as a sentence."""
+    """The cause that was found, as a sentence."""
     fix: str
     page: str
 
 
 @dataclass(frozen=True, slots=True)
 class Unread:
-    """A fact that is not there, and why."""
+    """A fact that could not be read, with the reason."""
 
     why: str
     applies: bool = True
-    """Whether it should be looked at here; False: nothing is lacking without it."""
+    """Whether the fact should exist here; False: checks do not need it."""
 
 
 class FactMissing(Exception):
-    """A check needs a fact that is not there."""
+    """A check needs a fact that could not be read."""
 
     def __init__(self, unread: Unread) -> None:
         super().__init__(unread.why)
@@ -77,48 +77,48 @@ class FactMissing(Exception):
 
 
 class Outcome(StrEnum):
-    """What became of a check."""
+    """Outcome of a check."""
 
     OK = "ok"
     FOUND = "found"
     NOT_LOOKED_AT = "not looked at"
     NOT_NEEDED = "not needed"
-    """What it is about does not exist here."""
+    """The subject of the check does not exist here."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckResult:
-    """One check that was made, or was not."""
+    """A check and its outcome."""
 
     check: str
     outcome: Outcome
     why: str = ""
-    """Why it was not looked at, or is not needed."""
+    """The reason why the check was not made, or is not needed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Examination:
-    """All findings, the worst first, and what became of each check."""
+    """All findings, the worst first, and the outcome of each check."""
 
     findings: tuple[DoctorFinding, ...]
     checks: tuple[CheckResult, ...]
 
     @property
     def is_bad(self) -> bool:
-        """Something has to be done."""
-        return any(each.severity is not FindingSeverity.NOTE for each in self.findings)
+        """Whether there is a finding that asks for action."""
+        return any(finding.severity is not FindingSeverity.NOTE for finding in self.findings)
 
     @property
     def not_looked_at(self) -> tuple[CheckResult, ...]:
-        """Checks that should have been made."""
-        return tuple(each for each in self.checks if each.outcome is Outcome.NOT_LOOKED_AT)
+        """Checks that could not be made, although they are needed."""
+        return tuple(check for check in self.checks if check.outcome is Outcome.NOT_LOOKED_AT)
 
 
 Check = Callable[[Facts], Iterator[DoctorFinding]]
 
 
 def known(fact: Value | Unread) -> Value:
-    """The fact. Raises FactMissing where it is not there, which ends the check."""
+    """The fact. Raises FactMissing where it could not be read, which ends the check."""
     if isinstance(fact, Unread):
         raise FactMissing(fact)
     return fact
@@ -134,8 +134,8 @@ def not_needed(why: str) -> NoReturn:
     raise FactMissing(Unread(why, applies=False))
 
 
-def found(kind: FindingKind, about: str, cause: str, fix: str = "") -> DoctorFinding:
-    """A finding of this kind; ``fix``: where there is a better one than the kind's own."""
+def finding(kind: FindingKind, about: str, cause: str, fix: str = "") -> DoctorFinding:
+    """A finding of this kind; ``fix`` replaces the kind's own where it is not empty."""
     return DoctorFinding(
         name=kind.name,
         severity=kind.severity,
@@ -147,31 +147,31 @@ def found(kind: FindingKind, about: str, cause: str, fix: str = "") -> DoctorFin
 
 
 def examine(checks: Sequence[Check[Facts]], facts: Facts) -> Examination:
-    """Make all checks. One that fails is a bug, and costs itself alone."""
+    """Make all checks. A check that fails is a bug: it counts as not looked at, others go on."""
     findings: list[DoctorFinding] = []
     results: list[CheckResult] = []
     for check in checks:
-        result, its = _made(check, facts)
+        result, new_findings = _made(check, facts)
         results.append(result)
-        findings += its
-    findings.sort(key=lambda each: RANK[each.severity])
+        findings += new_findings
+    findings.sort(key=lambda finding: RANK[finding.severity])
     return Examination(findings=tuple(findings), checks=tuple(results))
 
 
 def _made(check: Check[Facts], facts: Facts) -> tuple[CheckResult, list[DoctorFinding]]:
     name = check_name(check)
-    its: list[DoctorFinding] = []
+    findings: list[DoctorFinding] = []
     try:
-        its.extend(check(facts))
+        findings.extend(check(facts))
     except FactMissing as error:
         outcome = Outcome.NOT_LOOKED_AT if error.unread.applies else Outcome.NOT_NEEDED
-        return CheckResult(check=name, outcome=outcome, why=error.unread.why), its
+        return CheckResult(check=name, outcome=outcome, why=error.unread.why), findings
     except Exception as error:  # an object of a strange form must not hide the other checks
         why = f"this check failed, which is a bug: {type(error).__name__}: {error}"
-        return CheckResult(check=name, outcome=Outcome.NOT_LOOKED_AT, why=why), its
-    return CheckResult(check=name, outcome=Outcome.FOUND if its else Outcome.OK), its
+        return CheckResult(check=name, outcome=Outcome.NOT_LOOKED_AT, why=why), findings
+    return CheckResult(check=name, outcome=Outcome.FOUND if findings else Outcome.OK), findings
 
 
 def check_name(check: Check[Facts]) -> str:
-    """As people see it."""
+    """Name of a check in output: that of its function, with dashes."""
     return str(getattr(check, "__name__", check)).replace("_", "-")

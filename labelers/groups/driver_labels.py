@@ -15,7 +15,8 @@ def driver_labels(snapshot: NodeSnapshot, _: LabelSettings) -> Decisions:
     none = without_gpus(snapshot)
     if none is not None:
         return {key.name: none for key in keys.DRIVER}
-    return {f"nvidia.com/cuda.{part}": of for part, of in _parts(snapshot.driver).items()}
+    parts = _parts(snapshot.driver)
+    return {f"nvidia.com/cuda.{part}": decision for part, decision in parts.items()}
 
 
 def _parts(driver: Driver) -> dict[str, Decision]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Labels of what the GPUs are: mode, architecture, memory type, and how many of each model."""
+"""Labels of the GPUs' hardware: mode, architecture, memory type, and the number of each model."""
 
 from __future__ import annotations
 
@@ -45,17 +45,18 @@ def _mode(gpus: Sequence[GpuSnapshot]) -> str:
 
 
 def _architecture(gpus: Sequence[GpuSnapshot], counted: Sequence[GpuSnapshot]) -> Decision:
-    """Of the model that ``gpu.product`` names."""
+    """The architecture of the model that ``gpu.product`` names."""
     named = by_model(gpus)
     if not named:
         return why_none(gpus, "model")
     of_model = named[leading_model(gpus, counted)]
-    found = next((gpu.architecture for gpu in of_model if gpu.architecture is not None), None)
-    if found is None:
+    reported = (gpu.architecture for gpu in of_model if gpu.architecture is not None)
+    architecture = next(reported, None)
+    if architecture is None:
         return why_none(of_model, "architecture")
-    if found is Architecture.OTHER:
+    if architecture is Architecture.OTHER:
         return Absent(reason="an architecture newer than this version of gpuscape")
-    return value(found)
+    return value(architecture)
 
 
 def _memory_type(gpus: Sequence[GpuSnapshot]) -> Decision:
@@ -70,7 +71,7 @@ def memory_type(gpu: GpuSnapshot) -> str | None:
     """``hbm``, ``gddr``, or ``unified`` for a GPU that uses the host's memory; None if unknown.
 
     A GPU without memory of its own refuses nvmlDeviceGetMemoryInfo as unsupported
-    (GB10). One with both, as Grace Hopper has, is named by its own.
+    (GB10). A GPU with both, such as Grace Hopper, is named by its own memory.
     """
     gap = gpu.gap("memory_bytes")
     if gap is not None and gap.reason is Reason.UNSUPPORTED:

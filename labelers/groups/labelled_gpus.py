@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which of a node's GPUs the labels speak of."""
+"""The GPUs of a node that labels describe, and the decisions where there are none."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ def known(snapshot: NodeSnapshot) -> tuple[GpuSnapshot, ...]:
 
 
 def answering(snapshot: NodeSnapshot) -> tuple[GpuSnapshot, ...]:
-    """Those that answered in this cycle: what all labels about hardware describe."""
+    """The GPUs that answered in this cycle; all labels about hardware describe these."""
     return snapshot.answering
 
 
 def all_answer(snapshot: NodeSnapshot) -> bool:
-    """Whether no GPU is silent, so that a thing that none of them has is known to be gone."""
+    """Whether no GPU is silent; only then a feature that none of them has is known to be gone."""
     is_whole = not snapshot.counts.unaddressed
     return is_whole and len(answering(snapshot)) == len(known(snapshot))
 
@@ -29,7 +29,7 @@ def is_driverless(snapshot: NodeSnapshot) -> bool:
 
 
 def without_gpus(snapshot: NodeSnapshot) -> Keep | Absent | None:
-    """Why this is no node with GPUs at all; None when it is one.
+    """The decision for a node without GPUs, or without a driver; None for a node with GPUs.
 
     Absent only when the driver itself reports that there is none, and sysfs shows none either.
     """
@@ -42,12 +42,12 @@ def without_gpus(snapshot: NodeSnapshot) -> Keep | Absent | None:
 
 
 def without_answers(snapshot: NodeSnapshot) -> Keep | Absent | None:
-    """Why nothing is known of the GPUs themselves; None when at least one answered."""
+    """The decision where no GPU answered; None when at least one did."""
     if answering(snapshot):
         return None
     return without_gpus(snapshot) or Keep(reason="no GPU answered")
 
 
-def unsure(snapshot: NodeSnapshot, reason: str, of: object) -> Keep:
-    """Keep what is on the node; a node without it gets ``of``, once GPUs had time to answer."""
-    return Keep(reason=reason, otherwise=None if snapshot.settling else str(of))
+def unsure(snapshot: NodeSnapshot, reason: str, best_known: object) -> Keep:
+    """Keep the label; a node without it gets ``best_known``, once GPUs had time to answer."""
+    return Keep(reason=reason, otherwise=None if snapshot.settling else str(best_known))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What MIG makes of a node's GPUs: whether layouts agree, and the labels of MIG devices."""
+"""Labels of MIG devices, and whether the layouts of a node's GPUs agree."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ def profile_name(device: MigDevice) -> str:
 def by_profile(gpus: Sequence[GpuSnapshot]) -> Mapping[str, tuple[Placed, ...]]:
     """Profile to the MIG devices on GPUs with MIG on, in bus order.
 
-    A GPU with MIG off may still list devices; they count for nothing.
+    A GPU with MIG off may still list devices; these are left out.
     """
     placed = [(gpu, device) for gpu in gpus if gpu.mig_enabled for device in gpu.mig_devices]
     return {
-        profile: tuple(one for one in placed if profile_name(one[1]) == profile)
+        profile: tuple((gpu, device) for gpu, device in placed if profile_name(device) == profile)
         for profile in sorted({profile_name(device) for _, device in placed})
     }
 
@@ -70,7 +70,7 @@ def device_block(
     parent, first = devices[0]
     name = f"{sanitise(parent.model or '')}-MIG-{sanitise(profile)}"
     return {
-        **base_block(name, value(len(devices)), sharing.of(resource), sharing),
+        **base_block(name, value(len(devices)), sharing.resource(resource), sharing),
         keys.MEMORY: memory_mib(first.memory_bytes),
         "multiprocessors": value(first.multiprocessors),
         "slices.gi": value(first.gpu_instance_slices),

@@ -24,8 +24,8 @@ def by_model(gpus: Sequence[GpuSnapshot]) -> Mapping[str, tuple[GpuSnapshot, ...
 def leading_model(gpus: Sequence[GpuSnapshot], known: Sequence[GpuSnapshot]) -> str:
     """The model that ``nvidia.com/gpu.*`` describes: the most frequent, then the lower name.
 
-    Of the models of ``gpus``, which are counted in ``known``. Those of which a GPU is whole come
-    before those that are all cut by MIG: a whole GPU's labels win upstream too. Needs at least
+    The candidates are the models of ``gpus``, counted in ``known``. A model with a whole GPU comes
+    before one whose GPUs are all cut by MIG: a whole GPU's labels win upstream too. Needs at least
     one GPU with a name.
     """
     counts = Counter(model_names(known).values())
@@ -34,7 +34,7 @@ def leading_model(gpus: Sequence[GpuSnapshot], known: Sequence[GpuSnapshot]) -> 
 
 
 def model_names(gpus: Sequence[GpuSnapshot]) -> Mapping[str, str | None]:
-    """Bus id to sanitised model: its own, else that of a GPU with the same PCI ids.
+    """Bus id to sanitised model: the GPU's own, else that of a GPU with the same PCI ids.
 
     The driver takes the name from device and subsystem id, which sysfs has of a GPU that never
     answered, too. None where neither gives it.
@@ -52,9 +52,9 @@ def _pci_ids(gpu: GpuSnapshot) -> tuple[int, int] | None:
 
 
 def gpu_count(model: str, snapshot: NodeSnapshot) -> Decision:
-    """How many GPUs of a model the node has, whether they answer or not.
+    """The number of a model's GPUs on the node, whether they answer or not.
 
-    A GPU whose model nobody knows may be one more: what is on the node is kept.
+    A GPU whose model is not known may be of this model too: then the label is kept.
     """
     names = model_names(known(snapshot))
     count = sum(name == model for name in names.values())
@@ -63,9 +63,9 @@ def gpu_count(model: str, snapshot: NodeSnapshot) -> Decision:
 
 
 def why_unnamed(snapshot: NodeSnapshot) -> str:
-    """Which GPUs have no known model, and why: the gap of one that answers, as a name not in UTF-8.
+    """The GPUs whose model is not known, and why, as a sentence; empty where all are known.
 
-    Empty where all models are known.
+    The reason of a GPU that answers is its gap, such as a name that is not in UTF-8.
     """
     names = model_names(known(snapshot))
     unnamed = [gpu for gpu in known(snapshot) if names[gpu.bus_id] is None]

@@ -28,7 +28,7 @@ def _timestamp(settings: LabelSettings) -> Decision:
 
 
 def _machine(text: str | None) -> Decision:
-    """``unknown`` where the file cannot be read; empty where it is empty."""
+    """The machine type; ``unknown`` where its file cannot be read, empty where that is empty."""
     return value("unknown" if text is None else sanitise(text))
 
 
@@ -36,7 +36,7 @@ _HOST_DRIVER = (keys.VGPU_HOST_VERSION, keys.VGPU_HOST_BRANCH)
 
 
 def _vgpu(snapshot: NodeSnapshot) -> dict[str, Decision]:
-    """Not sanitised, as upstream.
+    """The ``vgpu.*`` labels; not sanitised, as upstream.
 
     Source: NVIDIA/k8s-device-plugin v0.20.0, internal/vgpu and internal/lm/vgpu.go.
     """
@@ -45,18 +45,19 @@ def _vgpu(snapshot: NodeSnapshot) -> dict[str, Decision]:
         return _vgpu_by_nvml(snapshot)
     if not vgpu.present:
         return _no_vgpu()
-    found = zip(_HOST_DRIVER, (vgpu.host_driver_version, vgpu.host_driver_branch), strict=True)
+    driver = zip(_HOST_DRIVER, (vgpu.host_driver_version, vgpu.host_driver_branch), strict=True)
     unknown = Absent(reason="the vGPU's configuration space has no host driver record")
     return {
         keys.VGPU_PRESENT: value("true"),
-        **{key: unknown if text is None else value(text) for key, text in found},
+        **{key: unknown if text is None else value(text) for key, text in driver},
     }
 
 
 def _vgpu_by_nvml(snapshot: NodeSnapshot) -> dict[str, Decision]:
-    """Where configuration space cannot be read: NVML reports vGPUs, but not their host's driver.
+    """The ``vgpu.*`` labels where configuration space cannot be read: NVML reports vGPUs only.
 
-    There is none only when every GPU reports its virtualization mode.
+    The driver of a vGPU's host is not known then. A node has no vGPU only when every GPU reports
+    its virtualization mode.
     """
     unread = Keep(reason=gap_text(snapshot.host.gaps, "vgpu"))
     modes = {gpu.virtualization for gpu in answering(snapshot)}

@@ -58,8 +58,8 @@ ARCHITECTURES: tuple[tuple[tuple[int, int], str], ...] = (
 )
 """Upstream's family from each compute capability on, ascending.
 
-It calls what it does not know ``undefined``; ``gpuscape.io/gpu.architecture`` has
-the driver's own word.
+Upstream calls an architecture that it does not know ``undefined``;
+``gpuscape.io/gpu.architecture`` has the driver's own word.
 """
 
 
@@ -106,7 +106,7 @@ def _why_unknown(gpus: Sequence[GpuSnapshot]) -> Keep:
     gaps = [gap for gpu in gpus for gap in gpu.gaps]
     missed = {gap.what for gap in gaps}
     facts = ("model", "mig", "mig_devices", "max_mig_devices")
-    return Keep(reason=gap_text(gaps, next((what for what in facts if what in missed), "model")))
+    return Keep(reason=gap_text(gaps, next((fact for fact in facts if fact in missed), "model")))
 
 
 def _strategy(strategy: MigStrategy) -> Decision:
@@ -130,14 +130,14 @@ def _sure(block: Block, snapshot: NodeSnapshot, other: Decision) -> Block:
 def _whole_block(
     snapshot: NodeSnapshot, described: Sequence[GpuSnapshot], sharing: Sharing
 ) -> Block:
-    """Of the leading model, GPUs with MIG on counted as whole ones.
+    """The labels of whole GPUs: of the leading model, whose GPUs with MIG on count as whole ones.
 
-    Sharing applies where at least one is whole; cut GPUs are not shared out: replicas 0.
+    Sharing applies where at least one GPU is whole; GPUs cut by MIG are not shared: replicas 0.
     """
     model = leading_model(described, known(snapshot))
     of_model = by_model(described)[model]
     whole = [gpu for gpu in of_model if not gpu.mig_enabled]
-    shared = sharing.of(keys.GPU) if whole else SharedResource(name=keys.GPU, replicas=0)
+    shared = sharing.resource(keys.GPU) if whole else SharedResource(name=keys.GPU, replicas=0)
     return {
         **base_block(model, gpu_count(model, snapshot), shared, sharing),
         keys.MEMORY: gpu_memory(whole or of_model),
@@ -168,7 +168,7 @@ def _no_attributes(strategy: MigStrategy) -> Block:
 
 
 def _single_block(gpus: Sequence[GpuSnapshot], sharing: Sharing) -> Block:
-    """What overrides the whole GPUs' block: nothing, the MIG devices', or INVALID."""
+    """The labels that override those of whole GPUs: none, the MIG devices', or INVALID."""
     cut = [gpu for gpu in gpus if gpu.mig_enabled]
     if not cut:
         return {}
@@ -187,7 +187,7 @@ def _single_block(gpus: Sequence[GpuSnapshot], sharing: Sharing) -> Block:
 
 
 def _other_profiles(snapshot: NodeSnapshot, described: Sequence[GpuSnapshot]) -> Decision:
-    """Labels of profiles that no GPU has: absent only when all GPUs' MIG devices are known."""
+    """The decision for profiles that no GPU has: absent only when all MIG devices are known."""
     unknown = [gpu for gpu in answering(snapshot) if gpu not in described]
     if unknown:
         return _why_unknown(unknown)

@@ -23,7 +23,7 @@ from labelers.groups.topology_labels import link_labels
 from labelers.label_settings import LabelSettings
 
 _WHOLE = LabelSettings()
-"""No MIG device is a GPU, and nothing is shared."""
+"""Settings by which no MIG device counts as a GPU, and nothing is shared."""
 _LABELERS = (
     node_labels,
     driver_labels,
@@ -37,18 +37,18 @@ _MIB_IN_GIB = 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleField:
-    """One fact that a rule can use."""
+    """A field of rules: a fact about the node."""
 
     summary: str
     example: str
     keys: tuple[str, ...]
-    """The labels that say it."""
+    """The labels that the field is made of."""
     text: Callable[[Sequence[str]], str] = "".join
-    """What the field says, from these labels' values."""
+    """Makes the field's text of these labels' values."""
 
 
 def _gibibytes(mebibytes: Sequence[str]) -> str:
-    """Rounded up, as in the names of MIG profiles: the driver keeps a part of each GPU's memory."""
+    """Memory in GiB, rounded up as in MIG profile names: the driver keeps a part of the memory."""
     return str(-(-int(mebibytes[0]) // _MIB_IN_GIB))
 
 
@@ -118,7 +118,7 @@ FIELDS: Mapping[str, RuleField] = {
 
 
 def field_decisions(snapshot: NodeSnapshot) -> Mapping[str, Decision]:
-    """What each field says of a node, is not known to say now, or is known not to say."""
+    """The decision for each field of a node: a value, not known now, or known to be absent."""
     decided = {
         key: decision
         for labeler in _LABELERS
@@ -131,13 +131,13 @@ def field_decisions(snapshot: NodeSnapshot) -> Mapping[str, Decision]:
 
 
 def combined(parts: Sequence[Decision], text: Callable[[Sequence[str]], str]) -> Decision:
-    """One decision from several: absent where one is, kept where one is, else their ``text``."""
+    """A decision from several: absent where one part is, kept where one is, else their ``text``."""
     for part in parts:
         if isinstance(part, Absent):
             return part
-    texts = [said for part in parts if (said := written(part)) is not None]
-    whole = text(texts) if len(texts) == len(parts) else None
+    values = [value for part in parts if (value := written(part)) is not None]
+    whole = text(values) if len(values) == len(parts) else None
     for part in parts:
         if isinstance(part, Keep):
             return Keep(reason=part.reason, otherwise=whole)
-    return Value(text=text(texts))
+    return Value(text=text(values))

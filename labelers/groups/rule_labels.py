@@ -14,36 +14,36 @@ from labelers.label_settings import LabelSettings
 
 
 def rule_labels(snapshot: NodeSnapshot, settings: LabelSettings) -> Decisions:
-    """The label of every rule. They speak of GPUs: where none is, there is no label either."""
+    """The label of every rule; a node without GPUs has none, because rules are about GPUs."""
     none = without_answers(snapshot)
     if none is not None:
         return {rule.key: none for rule in settings.rules}
-    said = field_decisions(snapshot)
-    return {rule.key: _decided(rule, said) for rule in settings.rules}
+    facts = field_decisions(snapshot)
+    return {rule.key: _decided(rule, facts) for rule in settings.rules}
 
 
-def _decided(rule: LabelRule, said: Mapping[str, Decision]) -> Decision:
-    """The first entry that matches; kept as soon as one before it might match after all."""
+def _decided(rule: LabelRule, facts: Mapping[str, Decision]) -> Decision:
+    """The value of the first entry that matches; kept where an entry before it may match too."""
     unsure: Keep | None = None
     for entry in rule.entries:
-        is_met, doubt = _met(entry, said)
+        is_met, doubt = _met(entry, facts)
         unsure = unsure or doubt
         if is_met:
-            value = combined([said[name] for name in entry.fields], entry.filled)
+            value = combined([facts[name] for name in entry.fields], entry.filled)
             return value if unsure is None else Keep(reason=unsure.reason, otherwise=written(value))
     if unsure is not None:
         return unsure
-    return Absent(reason=f"none of its values matches {_texts(rule, said)}")
+    return Absent(reason=f"none of its values matches {_texts(rule, facts)}")
 
 
-def _met(entry: RuleEntry, said: Mapping[str, Decision]) -> tuple[bool, Keep | None]:
-    """Whether an entry matches by what is known best, and why that is not sure.
+def _met(entry: RuleEntry, facts: Mapping[str, Decision]) -> tuple[bool, Keep | None]:
+    """Whether an entry matches by the best known texts, and why that is not sure.
 
-    A field that is known not to match settles it, whatever the others are.
+    A field that is known not to match decides, whatever the others are.
     """
     is_met, unsure = True, None
     for name, pattern in entry.match:
-        fact = said[name]
+        fact = facts[name]
         text = written(fact)
         fits = text is not None and matches(pattern, text)
         if not fits and not isinstance(fact, Keep):
@@ -54,10 +54,10 @@ def _met(entry: RuleEntry, said: Mapping[str, Decision]) -> tuple[bool, Keep | N
     return is_met, unsure
 
 
-def _texts(rule: LabelRule, said: Mapping[str, Decision]) -> str:
-    """The fields that a rule goes by, and what they say."""
+def _texts(rule: LabelRule, facts: Mapping[str, Decision]) -> str:
+    """The fields that a rule matches, with their texts, for people."""
     names = dict.fromkeys(name for entry in rule.entries for name, _ in entry.match)
     return ", ".join(
-        f"{name} {fact.text!r}" if isinstance(fact := said[name], Value) else f"{name} (none)"
+        f"{name} {fact.text!r}" if isinstance(fact := facts[name], Value) else f"{name} (none)"
         for name in names
     )

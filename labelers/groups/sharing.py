@@ -17,10 +17,10 @@ class SharingStrategy(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharedResource:
-    """One resource and into how many shares each of its devices is cut."""
+    """A resource, and the number of shares of each of its devices."""
 
     name: str
-    """With its prefix: ``nvidia.com/gpu``, ``nvidia.com/mig-1g.5gb``."""
+    """Name with prefix: ``nvidia.com/gpu``, ``nvidia.com/mig-1g.5gb``."""
     replicas: int = 1
     renamed: bool = False
     """Offered as ``<name>.shared``; labels keep the name, and take no ``-SHARED``."""
@@ -33,15 +33,15 @@ class SharedResource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sharing:
-    """The strategy in force and what it applies to; by default nothing is shared."""
+    """The strategy in force and the resources that it applies to; by default none is shared."""
 
     strategy: SharingStrategy = SharingStrategy.NONE
     resources: tuple[SharedResource, ...] = ()
 
-    def of(self, resource: str) -> SharedResource:
-        """How ``resource`` is shared; the first entry with exactly its name counts."""
-        found = (shared for shared in self.resources if shared.name == resource)
-        return next(found, SharedResource(name=resource))
+    def resource(self, name: str) -> SharedResource:
+        """The first resource of this name; an unshared one where none is listed."""
+        matching = (shared for shared in self.resources if shared.name == name)
+        return next(matching, SharedResource(name=name))
 
     @property
     def uses_mps(self) -> bool:

@@ -44,16 +44,16 @@ def _clique(gpus: Sequence[GpuSnapshot]) -> Decision:
 
 
 def _nvlink(snapshot: NodeSnapshot) -> dict[str, Decision]:
-    """Links do not move: what is on the node stays while those of a GPU are not known."""
+    """The labels about NVLink; kept while a GPU's links are not known, since links do not move."""
     topology = snapshot.topology
-    found = {
+    texts = {
         keys.NVLINK_CLASS: topology.kind.value,
         keys.NVLINK_ISLAND: str(largest_island(topology)),
     }
     blind = any(links is None for row in topology.nvlinks for links in row)
     unknown = "the NVLinks of a GPU are not known" if blind else snapshot.counts.why_unaddressed
     if not unknown:
-        return {key: value(text) for key, text in found.items()}
+        return {key: value(text) for key, text in texts.items()}
     if topology.kind is FabricKind.NONE:  # which would say that there are none
-        return {key: Keep(reason=unknown) for key in found}
-    return {key: unsure(snapshot, unknown, text) for key, text in found.items()}
+        return {key: Keep(reason=unknown) for key in texts}
+    return {key: unsure(snapshot, unknown, text) for key, text in texts.items()}

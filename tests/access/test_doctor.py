@@ -167,7 +167,7 @@ def test_the_servers_certificate_is_read(plane: Plane) -> None:
     settings = AgentSettings(host_root=Path("/nowhere"))
     read = read_certificates(settings, find(str(plane.kubeconfig())))
 
-    whats = {each.what for each in read}
+    whats = {each.title for each in read}
     assert whats == {
         "the authority of the API server",
         "our client certificate",

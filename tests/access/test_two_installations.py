@@ -122,9 +122,9 @@ def test_the_doctor_finds_the_other_one_by_its_namespace(plane: Plane) -> None:
         finally:
             api.close()
 
-    assert isinstance(facts.others, tuple)
-    assert namespace in facts.others
-    assert stage.namespace not in facts.others
+    assert isinstance(facts.other_namespaces, tuple)
+    assert namespace in facts.other_namespaces
+    assert stage.namespace not in facts.other_namespaces
 
 
 WEAKER: Mapping[str, dict[str, Any]] = {

@@ -24,7 +24,7 @@ from kube.client import ApiClient, Program
 from kube.kubeconfig import Kubeconfig
 from kube.request_limits import RequestLimits
 from labelers.annotations import node_annotations
-from labelers.compose import wanted
+from labelers.compose import decide_labels
 from labelers.label_settings import LabelSettings
 from tests.cluster.agents import Site
 from tests.observed import observed
@@ -128,7 +128,7 @@ class Publisher:
 
     def publish(self, _now: float) -> float:
         """Decide from the snapshot, as the agent does each minute."""
-        labels = wanted(self.snapshot, LabelSettings()).decisions
+        labels = decide_labels(self.snapshot, LabelSettings()).decisions
         annotations = node_annotations(self.snapshot)
         self.cluster.want(NodeDecision(labels=labels, annotations=annotations))
         return 60.0

@@ -16,7 +16,7 @@ from discovery.reader.device_reader import DeviceReader
 from discovery.reader.protocol import Start
 from discovery.simulator.simulation import Return, Simulation
 from labelers.annotations import node_annotations
-from labelers.compose import wanted
+from labelers.compose import decide_labels
 from labelers.decision import Value
 from labelers.label_settings import LabelSettings
 from tests import machines
@@ -49,7 +49,7 @@ def test_a_gpu_that_is_not_the_drivers_is_not_expected_and_withholds_nothing(
     simulation = machines.simulation(tmp_path, machines.gpu(0, **facts), machines.gpu(1))
     with closing(reader_of(simulation)) as reader:
         node = look(reader, simulation)
-    labels = wanted(node, LabelSettings()).values
+    labels = decide_labels(node, LabelSettings()).values
     assert [(gpu.bus_id, gpu.index) for gpu in node.gpus] == [(machines.gpu(1).bus_id, 0)]
     assert (labels[keys.HEALTH], labels[keys.EXPECTED]) == ("healthy", "1")
     assert labels["nvidia.com/gpu.count"] == "1"
@@ -62,7 +62,7 @@ def test_a_gpu_of_the_driver_that_never_answers_is_counted_and_unhealthy(tmp_pat
     simulation.fault(Return(code=NVML_ERROR_UNKNOWN), bus_id=silent)
     with closing(reader_of(simulation)) as reader:
         node = look(reader, simulation)
-    labels = wanted(node, LabelSettings()).values
+    labels = decide_labels(node, LabelSettings()).values
     assert [gpu.state for gpu in node.gpus] == [GpuState.PRESENT, GpuState.UNREADABLE]
     assert (labels[keys.EXPECTED], labels[keys.FOUND]) == ("2", "1")
     assert labels["nvidia.com/gpu.count"] == "2"
@@ -83,4 +83,4 @@ def test_a_gpu_that_was_known_stays_expected_until_another_driver_has_it(tmp_pat
         given_away = look(reader, simulation)
     assert [gpu.state for gpu in unbound.gpus] == [GpuState.LOST, GpuState.PRESENT]
     assert [gpu.bus_id for gpu in given_away.gpus] == [there]
-    assert wanted(given_away, LabelSettings()).values[keys.HEALTH] == "healthy"
+    assert decide_labels(given_away, LabelSettings()).values[keys.HEALTH] == "healthy"

@@ -20,7 +20,7 @@ from discovery.reader.device_reader import DeviceReader
 from discovery.reader.protocol import Start
 from discovery.simulator.description.machine_schema import HostSpec, PciFunction
 from discovery.simulator.simulation import Return, Simulation
-from labelers.compose import wanted
+from labelers.compose import decide_labels
 from labelers.decision import Keep
 from labelers.label_settings import LabelSettings
 from labelers.node_health import count_faults
@@ -48,7 +48,7 @@ def faults(node: NodeSnapshot) -> list[str]:
 
 
 def labels(node: NodeSnapshot) -> dict[str, str]:
-    return wanted(node, LabelSettings()).values
+    return decide_labels(node, LabelSettings()).values
 
 
 @pytest.fixture
@@ -71,7 +71,7 @@ def test_a_count_that_fails_where_sysfs_shows_nothing_removes_no_label(
     simulation.hide_pci()
     simulation.fault(UNKNOWN, COUNT)
     (node,) = snapshots(simulation)
-    decisions = wanted(node, LabelSettings()).decisions
+    decisions = decide_labels(node, LabelSettings()).decisions
     by_gpus = {key.name for key in (*keys.DRIVER, *keys.CAPABILITIES, *keys.RESOURCES)}
     by_gpus |= {key.name for key in (*keys.HARDWARE, *keys.LINKS)}
     assert {type(decisions[key]) for key in by_gpus} == {Keep}
@@ -108,7 +108,7 @@ def test_a_gpu_that_nvml_counts_and_gives_no_bus_id_of_is_expected(
     found = labels(node)
     assert (found[keys.EXPECTED], found[keys.FOUND]) == ("4", "3")
     assert found[keys.HEALTH_REASON] == "gpu-unaddressable"
-    assert isinstance(wanted(node, LabelSettings()).decisions[GPU_COUNT], Keep)
+    assert isinstance(decide_labels(node, LabelSettings()).decisions[GPU_COUNT], Keep)
 
 
 def test_a_gpu_that_turns_up_is_not_counted_twice(simulation: Simulation) -> None:
@@ -148,7 +148,7 @@ def test_a_host_tree_without_any_pci_function_makes_an_empty_node_unsure(tmp_pat
     assert faults(snapshots(simulation)[0]) == []
     simulation.hide_pci()
     (node,) = snapshots(simulation)
-    assert isinstance(wanted(node, LabelSettings()).decisions[keys.MACHINE], Keep)
+    assert isinstance(decide_labels(node, LabelSettings()).decisions[keys.MACHINE], Keep)
 
 
 @pytest.mark.parametrize(
@@ -192,7 +192,7 @@ def jetson(tmp_path: Path) -> Simulation:
 
 def test_an_integrated_gpu_is_named_as_such_and_no_label_goes(jetson: Simulation) -> None:
     (node,) = snapshots(jetson)
-    decisions = wanted(node, LabelSettings()).decisions
+    decisions = decide_labels(node, LabelSettings()).decisions
     assert (node.gpus, faults(node)) == ((), ["integrated-gpu"])
     assert isinstance(decisions[GPU_COUNT], Keep)
     assert labels(node)[keys.HEALTH_REASON] == "integrated-gpu"

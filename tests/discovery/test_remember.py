@@ -27,7 +27,7 @@ from discovery.model import (
 from discovery.nvml_terms import LinkPeer
 from discovery.simulator.simulation import Return, Simulation
 from labelers.annotations import node_annotations
-from labelers.compose import wanted
+from labelers.compose import decide_labels
 from labelers.diff import applied
 from labelers.label_settings import LabelSettings
 from tests import build
@@ -72,7 +72,7 @@ class Node:
 
     def look(self) -> NodeSnapshot:
         snapshot = self._watcher.look()
-        labels = wanted(snapshot, LabelSettings()).decisions
+        labels = decide_labels(snapshot, LabelSettings()).decisions
         self.labels = applied(self.labels, labels)
         self.annotations = applied(self.annotations, node_annotations(snapshot))
         return snapshot

@@ -6,7 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from api.mig_resources import MigStrategy
-from labelers.compose import wanted
+from labelers.compose import decide_labels
 from labelers.label_settings import LabelSettings
 from labelers.plugin_config import parse
 from tests.expected_keys import nvidia
@@ -47,5 +47,5 @@ def our_labels(there: Foreign, strategy: MigStrategy, config: str = NO_CONFIG) -
     """Those of ours that are to be the same."""
     snapshot = look_at(there.simulation, "node-a").snapshot
     sharing = parse(config, "config.yaml").sharing
-    values = wanted(snapshot, LabelSettings(mig_strategy=strategy, sharing=sharing)).values
+    values = decide_labels(snapshot, LabelSettings(mig_strategy=strategy, sharing=sharing)).values
     return {key: values[key] for key in nvidia(values)}

@@ -19,7 +19,7 @@ from discovery import recording
 from discovery.recording import Recording
 from discovery.simulator.recording_file import RecordedCall
 from discovery.simulator.simulation import Simulation
-from labelers.compose import wanted
+from labelers.compose import decide_labels
 from labelers.label_settings import LabelSettings
 from tests.expected_keys import nvidia
 from tests.observed import look_at
@@ -88,7 +88,7 @@ def test_labels_are_those_that_nvidias_program_wrote_there(path: Path, tmp_path:
     """All of ``nvidia.com/`` but the timestamp, which it was told to leave out."""
     machine = Simulation.replay(recording.load(path), tmp_path, name="again")
     snapshot = look_at(machine, "node-a").snapshot
-    values = wanted(snapshot, LabelSettings(mig_strategy=MigStrategy.NONE)).values
+    values = decide_labels(snapshot, LabelSettings(mig_strategy=MigStrategy.NONE)).values
     ours = {key: values[key] for key in nvidia(values)}
 
     lines = path.with_suffix(".labels").read_text("utf-8").splitlines()

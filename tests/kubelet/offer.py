@@ -93,7 +93,7 @@ def _devices(gpus: Sequence[GpuSnapshot], strategy: MigStrategy) -> Iterator[tup
 
 def _shared(resource: str, device: Device, sharing: Sharing) -> tuple[str, list[Device]]:
     """The resource's name and the device's shares, itself where it is not shared."""
-    how = sharing.of(resource)
+    how = sharing.resource(resource)
     if not how.is_shared:
         return resource, [device]
     name = f"{resource}.shared" if how.renamed else resource

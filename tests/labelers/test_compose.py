@@ -23,7 +23,7 @@ from discovery.model import (
     Vgpu,
     Xid,
 )
-from labelers.compose import LABELERS, Labeler, wanted
+from labelers.compose import LABELERS, Labeler, decide_labels
 from labelers.decision import Absent, Decisions, Keep, Value
 from labelers.groups.sharing import SharedResource, Sharing, SharingStrategy
 from labelers.label_settings import LabelSettings
@@ -45,7 +45,7 @@ def test_each_label_has_exactly_one_owner() -> None:
 
 
 def test_every_key_is_decided_and_rows_are_sorted() -> None:
-    rows = wanted(build.node([build.gpu()]), LabelSettings()).rows
+    rows = decide_labels(build.node([build.gpu()]), LabelSettings()).rows
 
     assert [row.key for row in rows] == sorted({row.key for row in rows})
     assert {key.name for key in keys.LABELS} <= {row.key for row in rows}
@@ -57,7 +57,7 @@ def test_a_labeler_that_fails_keeps_its_own_labels_and_hides_no_others() -> None
         Labeler("health", keys.HEALTHS, health_labels),
     )
 
-    labels = wanted(build.node([build.gpu()]), LabelSettings(), labelers)
+    labels = decide_labels(build.node([build.gpu()]), LabelSettings(), labelers)
 
     assert {type(labels.decisions[key.name]) for key in keys.LINKS} == {Keep}
     assert labels.values["gpuscape.io/gpu.health"] == "healthy"
@@ -70,7 +70,7 @@ def test_a_labeler_that_takes_another_ones_key_has_failed() -> None:
     def greedy(_: NodeSnapshot, __: LabelSettings) -> Decisions:
         return {**{key.name: Absent(reason="") for key in keys.LINKS}, MODE_KEY: Value(text="x")}
 
-    labels = wanted(build.node(), LabelSettings(), (Labeler("links", keys.LINKS, greedy),))
+    labels = decide_labels(build.node(), LabelSettings(), (Labeler("links", keys.LINKS, greedy),))
 
     assert MODE_KEY not in labels.decisions
     assert [failure.labeler for failure in labels.failures] == ["links"]
@@ -80,7 +80,7 @@ def test_a_labeler_that_forgets_a_key_has_failed() -> None:
     def lazy(_: NodeSnapshot, __: LabelSettings) -> Decisions:
         return {}
 
-    labels = wanted(build.node(), LabelSettings(), (Labeler("links", keys.LINKS, lazy),))
+    labels = decide_labels(build.node(), LabelSettings(), (Labeler("links", keys.LINKS, lazy),))
 
     assert "gpuscape.io/nvlink.class" in labels.failures[0].error
 
@@ -95,7 +95,7 @@ def test_what_went_wrong_in_a_labeler_names_it_its_keys_and_its_error() -> None:
         Labeler("health", keys.HEALTHS, broken),
     )
 
-    labels = wanted(build.node(), LabelSettings(), labelers)
+    labels = decide_labels(build.node(), LabelSettings(), labelers)
 
     links = f"decided foreign keys ['{MODE_KEY}'], left out ['{keys.CLIQUE}']"
     assert [(failure.labeler, failure.error) for failure in labels.failures] == [
@@ -112,7 +112,7 @@ def test_what_went_wrong_in_a_labeler_names_it_its_keys_and_its_error() -> None:
 def test_an_illegal_value_drops_its_own_label_only_and_says_why() -> None:
     host = Host(name="node-a", machine_type="To Be Filled By O.E.M.")
 
-    labels = wanted(build.node([build.gpu()], host=host), LabelSettings())
+    labels = decide_labels(build.node([build.gpu()], host=host), LabelSettings())
 
     assert labels.illegal == ("nvidia.com/gpu.machine",)
     assert labels.decisions["nvidia.com/gpu.machine"] == Absent(
@@ -129,7 +129,7 @@ def test_a_product_too_long_with_its_mig_profile_is_dropped() -> None:
         mig_devices=(build.mig_device("1g.24gb"),),
     )
 
-    labels = wanted(build.node([gpu]), LabelSettings(mig_strategy=MigStrategy.SINGLE))
+    labels = decide_labels(build.node([gpu]), LabelSettings(mig_strategy=MigStrategy.SINGLE))
 
     assert labels.illegal == ("nvidia.com/gpu.product",)
     assert labels.values["nvidia.com/gpu.count"] == "1"
@@ -209,7 +209,7 @@ SHARED = Sharing(
 def test_whatever_a_node_says_labels_are_legal_and_of_their_format(
     node: NodeSnapshot, settings: LabelSettings
 ) -> None:
-    labels = wanted(node, settings)
+    labels = decide_labels(node, settings)
 
     assert labels.failures == ()
     for key, text in labels.values.items():

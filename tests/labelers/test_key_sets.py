@@ -9,7 +9,7 @@ import pytest
 
 from api.mig_resources import MigStrategy
 from discovery.model import Driver, Fabric, GpuSnapshot, NodeSnapshot, Vgpu
-from labelers.compose import wanted
+from labelers.compose import decide_labels
 from labelers.label_settings import LabelSettings
 from tests import build, expected_keys
 
@@ -83,13 +83,13 @@ def test_the_keys_are_upstreams_and_no_others(
 ) -> None:
     settings = LabelSettings(mig_strategy=strategy, timestamp_seconds=START)
 
-    assert expected_keys.nvidia(wanted(machine, settings).values) == keys
+    assert expected_keys.nvidia(decide_labels(machine, settings).values) == keys
 
 
 def test_a_whole_node_has_all_of_gpuscapes_own_keys() -> None:
     machine = node(build.gpu(0, memory_bus_bits=5120), build.gpu(1, memory_bus_bits=5120))
 
-    own = {key for key in wanted(machine, LabelSettings()).values if "gpuscape.io/" in key}
+    own = {key for key in decide_labels(machine, LabelSettings()).values if "gpuscape.io/" in key}
 
     assert own == {
         "gpuscape.io/count.MOCKMODEL",

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from api import names
 from api.key_kinds import MOST_RULES, RESERVED, rule_key_fault
 from base.errors import BadInput
-from labelers.compose import wanted
+from labelers.compose import decide_labels
 from labelers.decision import Absent, Decision, Keep, Value
 from labelers.feature_file import write
 from labelers.groups.rule_fields import FIELDS
@@ -148,7 +148,7 @@ def test_memory_is_rounded_up_to_whole_gibibytes(mebibytes: int, text: str) -> N
     """As nvidia-smi reports an H100 80GB, an A100 80GB with all of it, a T4 and an L40S."""
     gpu = build.gpu(memory_bytes=mebibytes << 20)
 
-    found = wanted(build.node([gpu]), LabelSettings(rules=parse(RULES, "rules")))
+    found = decide_labels(build.node([gpu]), LabelSettings(rules=parse(RULES, "rules")))
 
     assert found.values[MEMORY] == text
 
@@ -225,8 +225,8 @@ def test_whatever_the_rules_only_their_keys_are_added_and_all_values_are_legal(
     rules = tuple(LabelRule(key=key, entries=its, place="f:1") for key, its in entries.items())
     snapshot = observed(machine).snapshot
 
-    plain = wanted(snapshot, LabelSettings())
-    found = wanted(snapshot, LabelSettings(rules=rules))
+    plain = decide_labels(snapshot, LabelSettings())
+    found = decide_labels(snapshot, LabelSettings(rules=rules))
 
     assert found.failures == ()
     assert found.decisions.keys() - plain.decisions.keys() == entries.keys()

@@ -25,7 +25,7 @@ from discovery.model import (
 )
 from discovery.nvml_terms import Architecture
 from labelers.annotations import node_annotations
-from labelers.compose import wanted
+from labelers.compose import decide_labels
 from labelers.decision import Absent, Decision, Decisions, Keep
 from labelers.label_settings import LabelSettings
 from tests import build
@@ -71,7 +71,7 @@ def blind(kind: FabricKind, *, settling: bool = False) -> NodeSnapshot:
 
 
 def labels(node: NodeSnapshot, strategy: MigStrategy = NONE) -> Decisions:
-    decided = wanted(node, LabelSettings(mig_strategy=strategy))
+    decided = decide_labels(node, LabelSettings(mig_strategy=strategy))
     assert decided.failures == ()
     return decided.decisions
 

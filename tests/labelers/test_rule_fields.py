@@ -9,7 +9,7 @@ from itertools import product
 import pytest
 
 from discovery.model import Gap, GpuState, Reason
-from labelers.compose import wanted
+from labelers.compose import decide_labels
 from labelers.decision import (
     Absent,
     Decision,
@@ -153,7 +153,7 @@ def test_a_rule_with_a_doubtful_field_keeps_the_label_and_names_the_first_doubt(
 
 def test_a_label_by_a_rule_is_explained_by_the_place_of_the_rule() -> None:
     rule = LabelRule(key="e.com/x", entries=(entry("a"),), place="rules.yaml:7")
-    found = wanted(build.node([build.gpu(0)]), LabelSettings(rules=(rule,)))
+    found = decide_labels(build.node([build.gpu(0)]), LabelSettings(rules=(rule,)))
     (one,) = [it for it in explain(found) if it.key == "e.com/x"]
     assert (one.text, one.source, one.labeler) == ("a", "rules.yaml:7", "rules")
     assert one.summary

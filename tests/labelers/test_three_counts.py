@@ -18,7 +18,7 @@ from discovery.model import NodeSnapshot
 from discovery.simulator.description.machine_schema import PciFunction
 from discovery.simulator.simulation import Return
 from labelers.annotations import node_annotations
-from labelers.compose import wanted
+from labelers.compose import decide_labels
 from labelers.diff import applied
 from labelers.label_settings import LabelSettings
 from labelers.node_health import expected_gpus, node_verdict
@@ -115,12 +115,12 @@ def labels_of_a_well_node(count: int | None) -> Mapping[str, str]:
     if not count:
         return {}
     well = snapshot(count, count, KnownGpusRecord(), GPUS.__getitem__)
-    return wanted(well, LabelSettings()).values
+    return decide_labels(well, LabelSettings()).values
 
 
 def published(case: Case) -> Mapping[str, str]:
     """The Node's labels after the agent has written."""
-    decisions = wanted(seen(case), LabelSettings()).decisions
+    decisions = decide_labels(seen(case), LabelSettings()).decisions
     return applied(labels_of_a_well_node(case.known), decisions)
 
 

@@ -24,12 +24,12 @@ from discovery.host.kubelet_devices import LOGS
 
 MOST_ENTRY_BYTES: Final = 4 << 20
 MOST_BUNDLE_BYTES: Final = 24 << 20
-"""Of all entries together, before they are compressed."""
+"""Size of all entries together, before they are compressed."""
 MOST_LOG_BYTES: Final = 1 << 20
-"""Of one file: its end."""
+"""Size of the end of a log file that is taken."""
 MOST_LOGS: Final = 6
 RECORD_SECONDS: Final = 120.0
-"""For the recording, which is taken in a process of its own: a driver may hang in it."""
+"""Time for the recording; it is made in a process of its own, because a driver may hang."""
 FINDINGS: Final = "findings.json"
 RECORDING: Final = "recording.json"
 SNAPSHOT: Final = "snapshot.json"
@@ -39,21 +39,21 @@ WEB_CONFIG: Final = "web-config.yaml"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BundleEntry:
-    """One file of a bundle."""
+    """A file of a bundle."""
 
     name: str
-    what: str
+    summary: str
     text: str
 
     @property
     def size_bytes(self) -> int:
-        """As it will be written, before compression."""
+        """Size of the file before compression."""
         return len(self.text.encode())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SupportBundle:
-    """All files, by name, and what is not among them."""
+    """All files of a bundle by name, and those that are left out."""
 
     entries: tuple[BundleEntry, ...]
     left_out: Mapping[str, str]
@@ -61,13 +61,13 @@ class SupportBundle:
 
 
 def contents(settings: AgentSettings, findings: Mapping[str, Any]) -> SupportBundle:
-    """Gather all; ``findings``: the document of the examination."""
+    """Gather the files of a bundle; ``findings``: the document of the examination."""
     redaction, left_out = Redaction(), dict[str, str]()
     entries: list[BundleEntry] = []
     total = 0
-    for name, what, read in sorted(_parts(settings, findings), key=lambda each: each[0]):
+    for name, summary, read in sorted(_parts(settings, findings), key=lambda part: part[0]):
         try:
-            entry = BundleEntry(name=name, what=what, text=redaction.text(read()))
+            entry = BundleEntry(name=name, summary=summary, text=redaction.text(read()))
         except GpuscapeError as error:
             left_out[name] = redaction.text(str(error))
             continue
@@ -80,15 +80,15 @@ def contents(settings: AgentSettings, findings: Mapping[str, Any]) -> SupportBun
 
 
 Part = tuple[str, str, Callable[[], str]]
-"""Name, what it is, and how it is read."""
+"""Name and summary of a file, and the function that reads it."""
 
 
 def _parts(settings: AgentSettings, findings: Mapping[str, Any]) -> Iterator[Part]:
     yield FINDINGS, "findings, checks and versions", lambda: _json(findings)
     yield SETTINGS, "the agent's settings", lambda: _json(_settings(settings))
     recorded = _Recorded(settings)
-    what = "the driver's answers and /sys, as `gpuscape record` anonymises them"
-    yield RECORDING, what, recorded.text
+    summary = "the driver's answers and /sys, as `gpuscape record` anonymises them"
+    yield RECORDING, summary, recorded.text
     yield SNAPSHOT, "the GPUs, read from the recording", lambda: _snapshot(recorded.text())
     if settings.web_config_file is not None:
         file = settings.web_config_file
@@ -104,7 +104,7 @@ class _Recorded:
         self._taken: str | BadInput | None = None
 
     def text(self) -> str:
-        """Raises BadInput with the reason where there is none."""
+        """The recording's text. Raises BadInput with the reason where there is none."""
         if self._taken is None:
             try:
                 self._taken = _record(self._settings)

@@ -43,11 +43,11 @@ class Redaction:
         self._known: dict[str, int] = {}
 
     def text(self, text: str) -> str:
-        """The text without secrets, devices under numbers."""
+        """The text without secrets, and with numbers in place of devices' UUIDs."""
         for pattern in _SECRETS:
             text = pattern.sub(GONE, text)
-        text = _NAMED.sub(lambda found: found["name"] + GONE, text)
-        return _UUID.sub(lambda found: self._device(found[0]), text)
+        text = _NAMED.sub(lambda match: match["name"] + GONE, text)
+        return _UUID.sub(lambda match: self._device(match[0]), text)
 
     def _device(self, uuid: str) -> str:
         number = self._known.setdefault(uuid.lower(), 1 + len(self._known))

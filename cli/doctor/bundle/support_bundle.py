@@ -55,9 +55,9 @@ def offer_bundle(
 
 
 def _list_plainly(bundle: SupportBundle) -> None:
-    """On standard error, for the archive itself goes to standard output."""
-    for each in bundle.entries:
-        terminal.note(f"{each.name}: {each.size_bytes} bytes: {each.what}", err=True)
+    """List the files on standard error, because the archive goes to standard output."""
+    for entry in bundle.entries:
+        terminal.note(f"{entry.name}: {entry.size_bytes} bytes: {entry.summary}", err=True)
     for name, why in bundle.left_out.items():
         terminal.note(f"left out: {name}: {why}", err=True)
     terminal.note(_WITHOUT, err=True)
@@ -74,11 +74,12 @@ def check_place(file: Path) -> None:
 
 
 def listing(bundle: SupportBundle) -> TextTable:
-    """One row a file, in the order of the archive."""
+    """A row for each file, in the order of the archive."""
     return TextTable(
         header=("FILE", "KIB", "WHAT"),
         rows=tuple(
-            (each.name, f"{each.size_bytes / 1024:.1f}", each.what) for each in bundle.entries
+            (entry.name, f"{entry.size_bytes / 1024:.1f}", entry.summary)
+            for entry in bundle.entries
         ),
         right=frozenset({1}),
     )
@@ -91,9 +92,9 @@ def packed(bundle: SupportBundle) -> bytes:
         gzip.GzipFile(fileobj=written, mode="wb", mtime=0, filename="") as squeezed,
         tarfile.open(fileobj=squeezed, mode="w", format=tarfile.PAX_FORMAT) as archive,
     ):
-        for each in bundle.entries:
-            content = each.text.encode()
-            member = tarfile.TarInfo(f"gpuscape-bundle/{each.name}")
+        for entry in bundle.entries:
+            content = entry.text.encode()
+            member = tarfile.TarInfo(f"gpuscape-bundle/{entry.name}")
             member.size, member.mode = len(content), _MODE
             archive.addfile(member, io.BytesIO(content))
     return written.getvalue()

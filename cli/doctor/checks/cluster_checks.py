@@ -25,13 +25,13 @@ from cli.doctor.finding import (
     FindingKind,
     FindingSeverity,
     Unread,
-    found,
+    finding,
     known,
     not_looked_at,
     not_needed,
 )
 from kube.api import Object
-from labelers.compose import wanted
+from labelers.compose import decide_labels
 from labelers.node_patch import former_labels, plan
 
 API_UNREACHABLE: Final = FindingKind(
@@ -168,8 +168,11 @@ MOST_SKEW_SECONDS: Final = 10.0
 OLDEST: Final = (1, 30)
 TESTED: Final = (1, 32)
 MOST_BEHIND: Final = 3
-"""Minor versions. Source: Kubernetes documentation, "Version Skew Policy", kubelet."""
-_COMPARED: Final = tuple(f"{GPU_RESOURCE}.{it}" for it in (keys.PRODUCT, keys.COUNT, keys.MEMORY))
+"""Minor versions that a kubelet may be behind the API server. Source: Kubernetes documentation,
+"Version Skew Policy", kubelet."""
+_COMPARED: Final = tuple(
+    f"{GPU_RESOURCE}.{suffix}" for suffix in (keys.PRODUCT, keys.COUNT, keys.MEMORY)
+)
 """Labels that follow from the machine alone, whatever was known of it before."""
 
 
@@ -177,7 +180,7 @@ def api_server(facts: HereFacts) -> Iterator[DoctorFinding]:
     """Whether the cluster answers, and takes our credentials."""
     if isinstance(facts.cluster, NoCluster):
         kind = API_REFUSED if facts.cluster.refused else API_UNREACHABLE
-        yield found(kind, "API server", facts.cluster.why)
+        yield finding(kind, "API server", facts.cluster.why)
     else:
         known(facts.cluster)
 
@@ -192,10 +195,11 @@ def versions(facts: HereFacts) -> Iterator[DoctorFinding]:
     cluster = known(facts.cluster)
     yield from version_findings(cluster.server.info.version)
     node = known(cluster.node)
-    server, its = minor_version(cluster.server.info.version), kubelet_version(node or {})
-    if server and its and not 0 <= server[1] - its[1] <= MOST_BEHIND:
-        sentence = f"the kubelet is {its[0]}.{its[1]}, the API server {server[0]}.{server[1]}"
-        yield found(KUBELET_SKEW, "kubelet", sentence)
+    server, kubelet = minor_version(cluster.server.info.version), kubelet_version(node or {})
+    if server and kubelet and not 0 <= server[1] - kubelet[1] <= MOST_BEHIND:
+        (major, minor), (server_major, server_minor) = kubelet, server
+        sentence = f"the kubelet is {major}.{minor}, the API server {server_major}.{server_minor}"
+        yield finding(KUBELET_SKEW, "kubelet", sentence)
 
 
 def image(facts: HereFacts) -> Iterator[DoctorFinding]:
@@ -208,11 +212,12 @@ def image(facts: HereFacts) -> Iterator[DoctorFinding]:
 def rights(facts: HereFacts) -> Iterator[DoctorFinding]:
     """Whether the agent's account may do what it needs, and not much more."""
     cluster = known(facts.cluster)
-    for each in known(cluster.rights):
-        if each.wanted and not each.allowed:
-            yield found(RIGHT_MISSING, str(each.right), f"the agent may not {each.right}")
-        if not each.wanted and each.allowed:
-            yield found(RIGHT_EXCESS, str(each.right), f"the agent may {each.right}")
+    for review in known(cluster.rights):
+        right = review.right
+        if review.expected and not review.allowed:
+            yield finding(RIGHT_MISSING, str(right), f"the agent may not {right}")
+        if not review.expected and review.allowed:
+            yield finding(RIGHT_EXCESS, str(right), f"the agent may {right}")
 
 
 def policies(facts: HereFacts) -> Iterator[DoctorFinding]:
@@ -224,14 +229,14 @@ def policies(facts: HereFacts) -> Iterator[DoctorFinding]:
         if trial.verdict is PolicyVerdict.OPEN:
             is_on_grants = names.is_clusterwide(names.MIG_GRANT, trial.policy)
             kind = GRANT_OPEN if is_on_grants else POLICY_OPEN
-            yield found(kind, trial.policy, trial.reason)
-    unknown = [each for each in trials if each.verdict is PolicyVerdict.UNKNOWN]
+            yield finding(kind, trial.policy, trial.reason)
+    unknown = [trial for trial in trials if trial.verdict is PolicyVerdict.UNKNOWN]
     stopped = names.clusterwide(STOPPED_WRITES, facts.settings.namespace)
-    if any(stopped in each.reason for each in unknown):
-        yield found(WRITES_STOPPED, stopped, f"{stopped} is in force")
+    if any(stopped in trial.reason for trial in unknown):
+        yield finding(WRITES_STOPPED, stopped, f"{stopped} is in force")
     elif unknown:  # most often all for one reason
-        policies_named = ", ".join(each.policy for each in unknown)
-        yield found(POLICY_UNKNOWN, policies_named, unknown[0].reason)
+        policies_named = ", ".join(trial.policy for trial in unknown)
+        yield finding(POLICY_UNKNOWN, policies_named, unknown[0].reason)
 
 
 def node_object(facts: HereFacts) -> Iterator[DoctorFinding]:
@@ -239,7 +244,7 @@ def node_object(facts: HereFacts) -> Iterator[DoctorFinding]:
     cluster = known(facts.cluster)
     if known(cluster.node) is None:
         sentence = f"the cluster has no Node {cluster.node_name}"
-        yield found(NODE_UNKNOWN, cluster.node_name, sentence)
+        yield finding(NODE_UNKNOWN, cluster.node_name, sentence)
 
 
 def heartbeat(facts: HereFacts) -> Iterator[DoctorFinding]:
@@ -262,27 +267,29 @@ def labels(facts: HereFacts) -> Iterator[DoctorFinding]:
         not_needed("the agent writes no labels (sink none)")
     node, snapshot = known(_node(known(facts.cluster))), known(facts.machine)
     known(facts.plugin_config)  # its file decides about labels too
-    meta, decided = node["metadata"], wanted(snapshot, known(facts.label_settings)).decisions
-    chosen = {key: each for key, each in decided.items() if key in _COMPARED or is_rule_key(key)}
+    meta, decided = node["metadata"], decide_labels(snapshot, known(facts.label_settings)).decisions
+    chosen = {
+        key: decision for key, decision in decided.items() if key in _COMPARED or is_rule_key(key)
+    }
     planned = plan(node, {**chosen, **former_labels(meta, decided)}, {})
-    there = (meta.get("labels") or {}).keys()
+    present = (meta.get("labels") or {}).keys()
     by_rules = sorted(filter(is_rule_key, planned.labels))
     own = {key: text for key, text in planned.labels.items() if key not in by_rules}
-    missing = [key for key, text in own.items() if text is not None and key not in there]
-    differing = [key for key in own if key in there]
+    missing = [key for key, text in own.items() if text is not None and key not in present]
+    differing = [key for key in own if key in present]
     if missing:
         sentence = f"it lacks {', '.join(sorted(missing))}"
-        yield found(LABELS_MISSING, meta["name"], sentence)
+        yield finding(LABELS_MISSING, meta["name"], sentence)
     if differing:
         sentence = f"not as this machine is: {', '.join(sorted(differing))}"
-        yield found(LABELS_DIFFER, meta["name"], sentence)
+        yield finding(LABELS_DIFFER, meta["name"], sentence)
     if by_rules:
         sentence = f"not as the rules make them: {', '.join(by_rules)}"
-        yield found(RULE_LABELS_DIFFER, meta["name"], sentence)
+        yield finding(RULE_LABELS_DIFFER, meta["name"], sentence)
     if planned.left_alone and facts.settings.sink == "node":
         key, why = min(planned.left_alone.items())
         sentence = f"{', '.join(sorted(planned.left_alone))}: {why}"
-        yield found(KEYS_LEFT_ALONE, key, sentence)
+        yield finding(KEYS_LEFT_ALONE, key, sentence)
 
 
 CHECKS: Final = (
@@ -292,24 +299,24 @@ CHECKS: Final = (
 
 
 def clock_findings(server: ServerFacts) -> Iterator[DoctorFinding]:
-    """About this clock and the server's. Raises FactMissing without its time."""
+    """The finding about a skew of the clocks, if any. Raises FactMissing without a server time."""
     if server.skew_seconds is None:
         not_looked_at("the API server's answer has no date")
     if abs(server.skew_seconds) - server.unsure_seconds > MOST_SKEW_SECONDS:
         word = "ahead of" if server.skew_seconds > 0 else "behind"
         sentence = f"this clock is {abs(server.skew_seconds):.0f} s {word} the API server's"
-        yield found(CLOCK_SKEW, "clock", sentence)
+        yield finding(CLOCK_SKEW, "clock", sentence)
 
 
 def version_findings(version: str) -> Iterator[DoctorFinding]:
-    """About the version of Kubernetes. Raises FactMissing for one that cannot be read."""
+    """The finding about an old Kubernetes, if any. Raises FactMissing for an unknown version."""
     read = minor_version(version)
     if read is None:
         not_looked_at(f"the API server's version is {version!r}")
     elif read < OLDEST:
-        yield found(KUBERNETES_OLD, "API server", f"the API server is {version}")
+        yield finding(KUBERNETES_OLD, "API server", f"the API server is {version}")
     elif read < TESTED:
-        yield found(KUBERNETES_PARTLY, "API server", f"the API server is {version}")
+        yield finding(KUBERNETES_PARTLY, "API server", f"the API server is {version}")
 
 
 def _node(cluster: ClusterFacts) -> Object | Unread:

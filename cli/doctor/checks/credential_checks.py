@@ -9,7 +9,7 @@ from typing import Final
 
 from cli.doctor.facts.certificate_facts import BrokenFile, Validity
 from cli.doctor.facts.here_facts import HereFacts
-from cli.doctor.finding import DoctorFinding, FindingKind, FindingSeverity, found
+from cli.doctor.finding import DoctorFinding, FindingKind, FindingSeverity, finding
 
 CERTIFICATE_ENDED: Final = FindingKind(
     name="certificate-ended",
@@ -42,35 +42,39 @@ CERTIFICATE_BROKEN: Final = FindingKind(
 
 KINDS: Final = (CERTIFICATE_ENDED, CERTIFICATE_ENDS, CERTIFICATE_EARLY, CERTIFICATE_BROKEN)
 SOON_RATIO: Final = 0.1
-"""What renews by itself does so before less than this of the time is left."""
+"""Part of a certificate's whole time that counts as soon: renewal by itself comes before."""
 SOON_SECONDS: Final = 30 * 86400.0
-"""The most that counts as soon, whatever the whole time is."""
+"""Time that counts as soon at most, whatever the whole time is."""
 _DAY: Final = 86400.0
 _EARLY_SECONDS: Final = 60.0
-"""Clocks differ."""
+"""Difference between two clocks that is tolerated."""
 
 
 def certificates(facts: HereFacts) -> Iterator[DoctorFinding]:
     """Whether certificates and tokens hold."""
-    for each in facts.certificates:
-        if isinstance(each, BrokenFile):
-            yield found(CERTIFICATE_BROKEN, each.what, f"{each.where}: {each.why}")
+    for credential in facts.certificates:
+        if isinstance(credential, BrokenFile):
+            yield finding(
+                CERTIFICATE_BROKEN, credential.title, f"{credential.where}: {credential.why}"
+            )
         else:
-            yield from validity_findings(each, facts.now)
+            yield from validity_findings(credential, facts.now)
 
 
 CHECKS: Final = (certificates,)
 
 
-def validity_findings(each: Validity, now: float) -> Iterator[DoctorFinding]:
-    """About one certificate or token; ``now`` is Unix time."""
-    left = each.ends - now
-    on = datetime.fromtimestamp(each.ends, UTC).strftime("%Y-%m-%d %H:%M UTC")
-    if left <= 0:
-        yield found(CERTIFICATE_ENDED, each.what, f"{each.where} ended on {on}")
-    elif each.begins - now > _EARLY_SECONDS:
-        begins = datetime.fromtimestamp(each.begins, UTC).strftime("%Y-%m-%d %H:%M UTC")
-        yield found(CERTIFICATE_EARLY, each.what, f"{each.where} is valid from {begins} on")
-    elif left < min(SOON_RATIO * (each.ends - each.begins), SOON_SECONDS):
-        days = f"{left / _DAY:.0f} days" if left >= _DAY else "less than a day"
-        yield found(CERTIFICATE_ENDS, each.what, f"{each.where} ends on {on}, in {days}")
+def validity_findings(validity: Validity, now: float) -> Iterator[DoctorFinding]:
+    """The finding about the validity of a certificate or token, if any; ``now`` is Unix time."""
+    remaining = validity.ends - now
+    on = datetime.fromtimestamp(validity.ends, UTC).strftime("%Y-%m-%d %H:%M UTC")
+    if remaining <= 0:
+        yield finding(CERTIFICATE_ENDED, validity.title, f"{validity.where} ended on {on}")
+    elif validity.begins - now > _EARLY_SECONDS:
+        begins = datetime.fromtimestamp(validity.begins, UTC).strftime("%Y-%m-%d %H:%M UTC")
+        yield finding(
+            CERTIFICATE_EARLY, validity.title, f"{validity.where} is valid from {begins} on"
+        )
+    elif remaining < min(SOON_RATIO * (validity.ends - validity.begins), SOON_SECONDS):
+        days = f"{remaining / _DAY:.0f} days" if remaining >= _DAY else "less than a day"
+        yield finding(CERTIFICATE_ENDS, validity.title, f"{validity.where} ends on {on}, in {days}")

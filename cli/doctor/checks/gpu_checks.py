@@ -12,7 +12,7 @@ from cli.doctor.finding import (
     DoctorFinding,
     FindingKind,
     FindingSeverity,
-    found,
+    finding,
     known,
 )
 from discovery.model import GpuSnapshot, GpuState, NodeSnapshot, Reason
@@ -176,7 +176,7 @@ HEALTH_KINDS: Final = {
     )
     for rule in RULES
 }
-"""One for each reason that the label ``gpuscape.io/gpu.health-reason`` knows, XIDs apart."""
+"""Finding for each reason of the label ``gpuscape.io/gpu.health-reason``, without XIDs."""
 
 COUNT_KINDS: Final = {
     rule.reason: FindingKind(
@@ -210,7 +210,7 @@ _MOST_NAMED: Final = 6
 def driver(facts: HereFacts) -> Iterator[DoctorFinding]:
     """Whether the driver answers."""
     if isinstance(facts.machine, DriverFailure):
-        yield found(_DRIVER_KINDS[facts.machine.fault], "driver", facts.machine.why)
+        yield finding(_DRIVER_KINDS[facts.machine.fault], "driver", facts.machine.why)
     else:
         known(facts.machine)
 
@@ -221,35 +221,35 @@ def host_root(facts: HereFacts) -> Iterator[DoctorFinding]:
     if tree.missing:
         share = f"{len(tree.missing)} of {len(tree.expected)}"
         sentence = f"{share} are not below {tree.root}: {', '.join(tree.missing)}"
-        yield found(HOST_ROOT_INCOMPLETE, "host-root", sentence)
+        yield finding(HOST_ROOT_INCOMPLETE, "host-root", sentence)
 
 
 def device_nodes(facts: HereFacts) -> Iterator[DoctorFinding]:
     """Whether the driver's device nodes are there and can be opened."""
-    for each in known(facts.device_files):
-        if not each.exists:
-            yield found(DEVICE_NODE_MISSING, each.path, f"{each.path} is not there")
-        elif not each.allowed:
-            yield found(DEVICE_NODE_FORBIDDEN, each.path, f"{each.path} may not be opened here")
+    for file in known(facts.device_files):
+        if not file.exists:
+            yield finding(DEVICE_NODE_MISSING, file.path, f"{file.path} is not there")
+        elif not file.allowed:
+            yield finding(DEVICE_NODE_FORBIDDEN, file.path, f"{file.path} may not be opened here")
 
 
 def gpus(facts: HereFacts) -> Iterator[DoctorFinding]:
     """Whether each GPU answers and is healthy."""
     snapshot = known(facts.machine)
     if not snapshot.gpus and not snapshot.counts.why_unsure:
-        yield found(NO_GPU, "driver", f"driver {snapshot.driver.version or '?'} lists no GPU")
+        yield finding(NO_GPU, "driver", f"driver {snapshot.driver.version or '?'} lists no GPU")
     for gpu in snapshot.gpus:
         reason = gpu_verdict(gpu, snapshot).reason
         kind = HEALTH_KINDS.get(reason)
         if kind is not None:
-            yield found(kind, gpu_title(gpu), _why(gpu) or kind.cause)
+            yield finding(kind, gpu_title(gpu), _why(gpu) or kind.cause)
 
 
 def counts(facts: HereFacts) -> Iterator[DoctorFinding]:
     """Whether sysfs, NVML and what is known of the node agree on the number of GPUs."""
     snapshot = known(facts.machine)
     for rule in count_faults(snapshot):
-        yield found(COUNT_KINDS[rule.reason], "GPU counts", counted(snapshot))
+        yield finding(COUNT_KINDS[rule.reason], "GPU counts", counted(snapshot))
 
 
 def counted(snapshot: NodeSnapshot) -> str:
@@ -268,7 +268,7 @@ def readings(facts: HereFacts) -> Iterator[DoctorFinding]:
             names = ", ".join(gap.what for gap in missing[:_MOST_NAMED])
             more = " and more" if len(missing) > _MOST_NAMED else ""
             sentence = f"the driver refuses {names}{more}"
-            yield found(READINGS_FORBIDDEN, gpu_title(gpu), sentence)
+            yield finding(READINGS_FORBIDDEN, gpu_title(gpu), sentence)
 
 
 def identities(facts: HereFacts) -> Iterator[DoctorFinding]:
@@ -276,7 +276,7 @@ def identities(facts: HereFacts) -> Iterator[DoctorFinding]:
     gpus = known(facts.machine).gpus
     titles = {gpu.bus_id: gpu_title(gpu) for gpu in gpus}
     for bus_id, gap in shared_identities(gpus):
-        yield found(IDENTITY_SHARED, titles[bus_id], gap.detail)
+        yield finding(IDENTITY_SHARED, titles[bus_id], gap.detail)
 
 
 def modes(facts: HereFacts) -> Iterator[DoctorFinding]:
@@ -284,18 +284,18 @@ def modes(facts: HereFacts) -> Iterator[DoctorFinding]:
     for gpu in known(facts.machine).answering:
         for name, mode in (("MIG", gpu.mig), ("ECC", gpu.ecc)):
             if mode is not None and mode.current != mode.pending:
-                now, then = ("on" if each else "off" for each in (mode.current, mode.pending))
+                now, then = ("on" if is_on else "off" for is_on in (mode.current, mode.pending))
                 sentence = f"{name} is {now}, and {then} after a reset"
-                yield found(MODE_PENDING, gpu_title(gpu), sentence)
+                yield finding(MODE_PENDING, gpu_title(gpu), sentence)
         if gpu.mig_enabled and not gpu.mig_devices and not gpu.misses("mig_devices"):
-            yield found(MIG_EMPTY, gpu_title(gpu), MIG_EMPTY.cause)
+            yield finding(MIG_EMPTY, gpu_title(gpu), MIG_EMPTY.cause)
 
 
 CHECKS: Final = (host_root, driver, device_nodes, gpus, counts, readings, identities, modes)
 
 
 def gpu_title(gpu: GpuSnapshot) -> str:
-    """How messages call it."""
+    """The name of a GPU in messages."""
     return f"GPU {gpu.bus_id}" if gpu.index is None else f"GPU {gpu.index} ({gpu.bus_id})"
 
 

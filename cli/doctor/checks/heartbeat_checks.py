@@ -9,7 +9,7 @@ from typing import Final
 from agent.cluster.heartbeat import DURATION_SECONDS
 from agent.cluster.release_signals import ReleaseSignals
 from base.text import rfc3339
-from cli.doctor.finding import DoctorFinding, FindingKind, FindingSeverity, found
+from cli.doctor.finding import DoctorFinding, FindingKind, FindingSeverity, finding
 from kube.api import Object
 
 LEASE_MISSING: Final = FindingKind(
@@ -65,23 +65,23 @@ KINDS: Final = (
 def lease_findings(
     node: str, lease: Object | None, now: float, own: str | None
 ) -> Iterator[DoctorFinding]:
-    """About the agent's Lease; ``now`` by the server's clock, ``own``: our pod's UID, if known."""
+    """Findings about the agent's Lease; ``now`` by the server's clock, ``own``: our pod's UID."""
     spec = {} if lease is None else lease.get("spec") or {}
     holder = str(spec.get("holderIdentity") or "")
     renewed = rfc3339.unix_seconds(spec.get("renewTime"))
     if lease is None:
-        yield found(LEASE_MISSING, node, f"there is no Lease of an agent on {node}")
+        yield finding(LEASE_MISSING, node, f"there is no Lease of an agent on {node}")
     elif not holder:
-        yield found(LEASE_RELEASED, node, f"nobody holds the Lease of {node}")
+        yield finding(LEASE_RELEASED, node, f"nobody holds the Lease of {node}")
     elif renewed is not None and now - renewed > DURATION_SECONDS:
         sentence = f"{holder} renewed the Lease {now - renewed:.0f} s ago; it holds for 180 s"
-        yield found(LEASE_STALE, node, sentence)
+        yield finding(LEASE_STALE, node, sentence)
     elif own is not None and holder != own:
-        yield found(LEASE_OF_OTHER, node, f"{holder} holds the Lease, and this agent is {own}")
+        yield finding(LEASE_OF_OTHER, node, f"{holder} holds the Lease, and this agent is {own}")
 
 
 def released_findings(node: Object) -> Iterator[DoctorFinding]:
-    """About who asks for the GPUs to be left alone."""
+    """The findings about requests to leave the GPUs alone."""
     causes = ReleaseSignals("driver-ready").causes(node, None)
     if causes:
-        yield found(RELEASED, node["metadata"]["name"], "; ".join(causes))
+        yield finding(RELEASED, node["metadata"]["name"], "; ".join(causes))

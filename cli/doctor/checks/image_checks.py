@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from base.settings.version_skew import VARIABLE, VersionSkew
-from cli.doctor.finding import DoctorFinding, FindingKind, FindingSeverity, found
+from cli.doctor.finding import DoctorFinding, FindingKind, FindingSeverity, finding
 from kube.api import Object
 
 VERSION_SKEW: Final = FindingKind(
@@ -25,20 +25,22 @@ _TAG: Final = re.compile(r":(?P<version>v?\d+\.\d+\.\d+[^/@]*)(@.*)?$")
 
 
 def skew_findings(about: str, skew: VersionSkew) -> Iterator[DoctorFinding]:
-    """At most one."""
+    """The finding about different versions, if they may not run together."""
     if not skew.is_supported:
-        yield found(VERSION_SKEW, about, skew.cause, skew.action)
+        yield finding(VERSION_SKEW, about, skew.cause, skew.action)
 
 
 def shown_skew(pod: Object) -> VersionSkew:
-    """That of a pod's first container, by the tag of its image and by its variable.
+    """The skew of a pod's first container, by the tag of its image and by its variable.
 
-    A tag that is no version, or a digest alone, says nothing.
+    A tag that is no version, or a digest without a tag, gives no version.
     """
     containers: Sequence[Object] = (pod.get("spec") or {}).get("containers") or ({},)
     container = containers[0]
     tag = _TAG.search(str(container.get("image") or ""))
-    variables = {it.get("name"): it.get("value") for it in container.get("env") or ()}
+    variables = {
+        variable.get("name"): variable.get("value") for variable in container.get("env") or ()
+    }
     return VersionSkew(
         image="" if tag is None else tag["version"], manifests=str(variables.get(VARIABLE) or "")
     )

@@ -21,7 +21,7 @@ from cli.doctor.finding import (
     FindingKind,
     FindingSeverity,
     Unread,
-    found,
+    finding,
     known,
 )
 from discovery.model import GpuState, NodeSnapshot
@@ -145,7 +145,7 @@ KINDS: Final = (
     *(ACTUATOR_SILENT, MIG_CHANGE_OPEN, JOURNAL_DAMAGED),
 )
 PANICS: Final = (1, 34)
-"""From this version on a held device that is gone ends the kubelet."""
+"""Version from which on a kubelet ends when a held device is gone."""
 _NONE: Final = "none"
 
 
@@ -153,7 +153,7 @@ def pod_resources(facts: HereFacts) -> Iterator[DoctorFinding]:
     """Whether the kubelet says which pod has which device."""
     offered = facts.kubelet.offered
     if isinstance(offered, SilentSocket):
-        yield found(POD_RESOURCES_SILENT, "kubelet", offered.why)
+        yield finding(POD_RESOURCES_SILENT, "kubelet", offered.why)
     else:
         known(offered)
 
@@ -163,35 +163,39 @@ def device_plugin(facts: HereFacts) -> Iterator[DoctorFinding]:
     offered = _offered(facts)
     machine_gpus = known(facts.machine).answering
     sockets = known(facts.kubelet.sockets)
-    alive = [each.name for each in sockets if each.answers]
+    alive = [socket.name for socket in sockets if socket.answers]
     if offered and not alive:
         count = sum(map(len, offered.values()))
         sentence = f"the kubelet offers {count} GPU devices, and no device plugin's socket answers"
-        yield found(ALLOCATABLE_GHOST, "kubelet", sentence)
+        yield finding(ALLOCATABLE_GHOST, "kubelet", sentence)
     elif not offered and machine_gpus and not _by_claims(facts):
         if alive:
             sentence = f"{', '.join(alive)} answers, and the kubelet offers no GPU"
-            yield found(PLUGIN_NOT_REGISTERED, "device plugin", sentence)
+            yield finding(PLUGIN_NOT_REGISTERED, "device plugin", sentence)
         else:
-            yield found(NO_DEVICE_PLUGIN, "device plugin", NO_DEVICE_PLUGIN.cause)
+            yield finding(NO_DEVICE_PLUGIN, "device plugin", NO_DEVICE_PLUGIN.cause)
 
 
 def offered_devices(facts: HereFacts) -> Iterator[DoctorFinding]:
     """Whether what is offered is what the machine has."""
     offered, snapshot = _offered(facts), known(facts.machine)
     here = _names(snapshot)
-    ids = {each for each in frozenset().union(*offered.values()) if plugin_key(each)[0].is_certain}
-    for each in sorted(ids):
-        if plugin_key(each)[0] not in here and _is_whole(snapshot):
-            sentence = f"{each} is offered, and there is no such device"
-            yield found(OFFERED_DEVICE_GONE, each, sentence)
-    shown = {plugin_key(each)[0] for each in ids}
+    ids = {
+        device
+        for device in frozenset().union(*offered.values())
+        if plugin_key(device)[0].is_certain
+    }
+    for device in sorted(ids):
+        if plugin_key(device)[0] not in here and _is_whole(snapshot):
+            sentence = f"{device} is offered, and there is no such device"
+            yield finding(OFFERED_DEVICE_GONE, device, sentence)
+    shown = {plugin_key(device)[0] for device in ids}
     for gpu in snapshot.answering if ids else ():
         healthy = gpu_verdict(gpu, snapshot).health < Health.UNHEALTHY
-        its = {key for key, at in keys(gpu.uuid, gpu.minor, ()) if at is None}
-        if healthy and not gpu.mig_enabled and not its & shown:
+        gpu_keys = {key for key, instance in keys(gpu.uuid, gpu.minor, ()) if instance is None}
+        if healthy and not gpu.mig_enabled and not gpu_keys & shown:
             sentence = f"{gpu.uuid} works and is not among the devices that are offered"
-            yield found(GPU_NOT_OFFERED, gpu_title(gpu), sentence)
+            yield finding(GPU_NOT_OFFERED, gpu_title(gpu), sentence)
 
 
 def held_devices(facts: HereFacts) -> Iterator[DoctorFinding]:
@@ -203,14 +207,17 @@ def held_devices(facts: HereFacts) -> Iterator[DoctorFinding]:
         key, _ = plugin_key(name)
         if key in here:
             sentence = f"{pods} holds {name}, which the device plugin does not offer as healthy"
-            yield found(HELD_DEVICE_UNHEALTHY, pods, sentence)
+            yield finding(HELD_DEVICE_UNHEALTHY, pods, sentence)
         elif key.is_certain and _is_whole(snapshot):
             sentence = f"{pods} holds {name}, and there is no such device any more"
-            yield found(_kind_of_gone(facts), pods, sentence)
+            yield finding(_kind_of_gone(facts), pods, sentence)
 
 
 def _kind_of_gone(facts: HereFacts) -> FindingKind:
-    """Where the policy is not known it is the milder one, which names both."""
+    """The kind of finding about a held device that is gone, by the kubelet's topology policy.
+
+    Without a known policy it is the milder kind, whose text names both cases.
+    """
     configuration, version = facts.kubelet.configuration, _kubelet_version(facts)
     if isinstance(configuration, Unread) or configuration.topology_manager == _NONE:
         return HELD_DEVICE_GONE
@@ -226,7 +233,7 @@ def numa_nodes(facts: HereFacts) -> Iterator[DoctorFinding]:
             f"{nodes} NUMA nodes, policy {configuration.topology_manager},"
             f" at most {configuration.most_numa_nodes} allowed"
         )
-        yield found(NUMA_LIMIT, "kubelet", sentence)
+        yield finding(NUMA_LIMIT, "kubelet", sentence)
 
 
 def node_allocatable(facts: HereFacts) -> Iterator[DoctorFinding]:
@@ -237,20 +244,20 @@ def node_allocatable(facts: HereFacts) -> Iterator[DoctorFinding]:
         has = len(offered.get(resource, ()))
         if amount > has:
             sentence = f"the Node lists {amount} of {resource}, the kubelet has {has}"
-            yield found(ALLOCATABLE_DIFFERS, resource, sentence)
+            yield finding(ALLOCATABLE_DIFFERS, resource, sentence)
 
 
 def actuator(facts: HereFacts) -> Iterator[DoctorFinding]:
     """Whether MIG layouts can be changed, and none is held."""
     if isinstance(facts.actuator, SilentActuator):
-        yield found(ACTUATOR_SILENT, "actuator", facts.actuator.why)
+        yield finding(ACTUATOR_SILENT, "actuator", facts.actuator.why)
         return
     state = known(facts.actuator)
     if state.problem:
-        yield found(JOURNAL_DAMAGED, "actuator", state.problem)
+        yield finding(JOURNAL_DAMAGED, "actuator", state.problem)
     if state.open is not None and state.running is None:
         why = f": {state.open.reason}" if state.open.reason else ""
-        yield found(MIG_CHANGE_OPEN, "actuator", f"{state.open.asked} has not ended{why}")
+        yield finding(MIG_CHANGE_OPEN, "actuator", f"{state.open.asked} has not ended{why}")
 
 
 CHECKS: Final = (
@@ -260,19 +267,19 @@ CHECKS: Final = (
 
 
 def _offered(facts: HereFacts) -> Offered:
-    """Of GPU resources alone, those without devices left out."""
+    """The devices that the kubelet offers, by GPU resource; resources without devices left out."""
     offered = known(facts.kubelet.offered)
     return {name: ids for name, ids in offered.items() if ids and is_gpu_resource(name)}
 
 
 def _kubelet_version(facts: HereFacts) -> tuple[int, int] | None:
-    """By the Node; None where that is not known."""
+    """The kubelet's minor version by its Node; None where that is not known."""
     node = None if isinstance(facts.cluster, Unread) else facts.cluster.node
     return None if node is None or isinstance(node, Unread) else kubelet_version(node)
 
 
 def _is_whole(snapshot: NodeSnapshot) -> bool:
-    """All devices of the machine are known: what is not among them does not exist.
+    """Whether all devices of the machine are known, so that no other device exists.
 
     A container without NVIDIA's capabilities sees GPUs with MIG on, and nothing on them.
     """
@@ -282,15 +289,15 @@ def _is_whole(snapshot: NodeSnapshot) -> bool:
 
 
 def _by_claims(facts: HereFacts) -> bool:
-    """Pods get GPUs by claims here, without a device plugin."""
+    """Whether pods get GPUs by claims here, without a device plugin."""
     devices, sockets = facts.kubelet.devices, known(facts.kubelet.sockets)
     has_claims = not isinstance(devices, Unread) and bool(devices.claimed)
-    return has_claims or any(DRA_DRIVER in each.name for each in sockets)
+    return has_claims or any(DRA_DRIVER in socket.name for socket in sockets)
 
 
 def _names(snapshot: NodeSnapshot) -> frozenset[NameKey]:
     """Every name that a plugin may have for a device of this machine."""
-    found_keys: set[NameKey] = set()
+    name_keys: set[NameKey] = set()
     for gpu in snapshot.gpus:
         instances = (
             NamedInstance(
@@ -300,5 +307,5 @@ def _names(snapshot: NodeSnapshot) -> frozenset[NameKey]:
             )
             for mig in gpu.mig_devices
         )
-        found_keys.update(key for key, _ in keys(gpu.uuid, gpu.minor, instances))
-    return frozenset(found_keys)
+        name_keys.update(key for key, _ in keys(gpu.uuid, gpu.minor, instances))
+    return frozenset(name_keys)

@@ -14,7 +14,7 @@ from cli.doctor.finding import (
     DoctorFinding,
     FindingKind,
     FindingSeverity,
-    found,
+    finding,
     known,
     not_looked_at,
 )
@@ -120,7 +120,7 @@ KINDS: Final = (
     *(TAINTED, CORDONED, NOT_SELECTED, TERM_BROKEN, NO_NODES, ELSEWHERE),
 )
 SILENT_SECONDS: Final = 30.0
-"""After which a scheduler that runs has looked at a pod."""
+"""Age of a pod at which a running scheduler has surely looked at it."""
 _MOST_NAMED: Final = 5
 _OF_FILTER: Final = {
     NodeFilter.TAINTS: TAINTED,
@@ -134,13 +134,13 @@ def scheduler(facts: PodFacts) -> Iterator[DoctorFinding]:
     """Whether a scheduler looks at the pod."""
     known(facts.cluster)
     spec = (facts.pod or {}).get("spec") or {}
-    gates = [str(each.get("name")) for each in spec.get("schedulingGates") or ()]
+    gates = [str(gate.get("name")) for gate in spec.get("schedulingGates") or ()]
     if gates:
-        yield found(GATED, facts.title, f"scheduling gates: {', '.join(gates)}")
+        yield finding(GATED, facts.title, f"scheduling gates: {', '.join(gates)}")
     elif not _was_looked_at(facts):
         name = spec.get("schedulerName") or "default-scheduler"
         sentence = f"{name} has not looked at it for {_age_seconds(facts):.0f} s"
-        yield found(SCHEDULER_UNKNOWN, facts.title, sentence)
+        yield finding(SCHEDULER_UNKNOWN, facts.title, sentence)
 
 
 def nodes(facts: PodFacts) -> Iterator[DoctorFinding]:
@@ -148,9 +148,9 @@ def nodes(facts: PodFacts) -> Iterator[DoctorFinding]:
     cluster = known(facts.cluster)
     faults = tuple(node_selection.faults(facts.constraints.spec))
     if not cluster.nodes:
-        yield found(NO_NODES, facts.title, NO_NODES.cause)
+        yield finding(NO_NODES, facts.title, NO_NODES.cause)
     elif faults:
-        yield found(TERM_BROKEN, facts.title, "; ".join(faults))
+        yield finding(TERM_BROKEN, facts.title, "; ".join(faults))
     elif impossible := tuple(_impossible(facts, cluster)):
         yield from impossible
     elif not cluster.filtered.candidates:
@@ -158,7 +158,7 @@ def nodes(facts: PodFacts) -> Iterator[DoctorFinding]:
     elif _was_refused(facts):
         words = "; ".join(notes(facts.constraints, cluster.filtered))
         names = _named(list(cluster.filtered.candidates))
-        yield found(ELSEWHERE, facts.title, f"{names} could take it. {words}".strip())
+        yield finding(ELSEWHERE, facts.title, f"{names} could take it. {words}".strip())
 
 
 CHECKS: Final = (scheduler, nodes)
@@ -167,19 +167,18 @@ CHECKS: Final = (scheduler, nodes)
 def _impossible(facts: PodFacts, cluster: FilteredCluster) -> Iterator[DoctorFinding]:
     """GPU resources that no node has, or not as many, however idle the cluster is."""
     offered = [_offers(node) for node in cluster.nodes]
-    there = {name for each in offered for name in each}
+    offered_names = sorted({name for amounts in offered for name in amounts})
     for resource, amount in _requested(facts).items():
-        most = max((each.get(resource, 0) for each in offered), default=0)
-        if not most:
-            others = sorted(there)
+        largest = max((amounts.get(resource, 0) for amounts in offered), default=0)
+        if not largest:
             is_whole = resource.removesuffix(SHARED_SUFFIX) == GPU_RESOURCE
-            close = "" if is_whole else profile_hint(resource, others, MIG_PREFIX)
-            known_names = f"; nodes have {', '.join(others)}" if others else ""
+            close = "" if is_whole else profile_hint(resource, offered_names, MIG_PREFIX)
+            known_names = f"; nodes have {', '.join(offered_names)}" if offered_names else ""
             sentence = f"no node has {resource}{close or known_names}"
-            yield found(RESOURCE_UNKNOWN, facts.title, sentence)
-        elif amount > most:
-            sentence = f"{amount} of {resource}, and no node has more than {most}"
-            yield found(TOO_LARGE, facts.title, sentence)
+            yield finding(RESOURCE_UNKNOWN, facts.title, sentence)
+        elif amount > largest:
+            sentence = f"{amount} of {resource}, and no node has more than {largest}"
+            yield finding(TOO_LARGE, facts.title, sentence)
 
 
 def _left_out(facts: PodFacts, cluster: FilteredCluster) -> Iterator[DoctorFinding]:
@@ -190,26 +189,31 @@ def _left_out(facts: PodFacts, cluster: FilteredCluster) -> Iterator[DoctorFindi
         for node in cluster.nodes
         if all(_offers(node).get(name, 0) >= amount for name, amount in gpus.items())
     }
-    fitting = [each for each in cluster.filtered.left_out if each.node in large]
+    fitting = [left_out for left_out in cluster.filtered.left_out if left_out.node in large]
     by_kind: dict[str, tuple[FindingKind, list[LeftOutNode]]] = {}
-    for each in fitting:
-        kind = _OF_FILTER.get(each.filter) or _kind_of_shortage(each)
-        by_kind.setdefault(kind.name, (kind, []))[1].append(each)
-    if len(by_kind) > 1:  # one that is selected by nobody says nothing of those that are
+    for left_out in fitting:
+        kind = _OF_FILTER.get(left_out.filter) or _kind_of_shortage(left_out)
+        by_kind.setdefault(kind.name, (kind, []))[1].append(left_out)
+    if len(by_kind) > 1:  # a node that the pod does not select says nothing of those it does
         by_kind.pop(NOT_SELECTED.name, None)
-    for kind, its in by_kind.values():
-        whys = Counter(_why(each, facts, cluster) for each in its)
-        sentence = f"{_named([each.node for each in its])}: {whys.most_common(1)[0][0]}"
-        yield found(kind, facts.title, sentence)
+    for kind, left_outs in by_kind.values():
+        whys = Counter(_why(left_out, facts, cluster) for left_out in left_outs)
+        names = _named([left_out.node for left_out in left_outs])
+        sentence = f"{names}: {whys.most_common(1)[0][0]}"
+        yield finding(kind, facts.title, sentence)
 
 
 def _why(left_out: LeftOutNode, facts: PodFacts, cluster: FilteredCluster) -> str:
-    """As the scheduler has it, but all taints: it says the first, and then there is another."""
+    """The scheduler's reason; it names the first taint only, so all taints are named here."""
     if left_out.filter is not NodeFilter.TAINTS:
         return left_out.why
-    node = next(each for each in cluster.nodes if each.name == left_out.node)
-    its = taints.untolerated(node.spec.taints or (), facts.constraints.spec.tolerations or ())
-    words = (f"{it.key}={it.value}".removesuffix("=") + f":{it.effect}" for it in its)
+    node = next(candidate for candidate in cluster.nodes if candidate.name == left_out.node)
+    untolerated = taints.untolerated(
+        node.spec.taints or (), facts.constraints.spec.tolerations or ()
+    )
+    words = (
+        f"{taint.key}={taint.value}".removesuffix("=") + f":{taint.effect}" for taint in untolerated
+    )
     return f"taints not tolerated: {', '.join(words)}"
 
 
@@ -227,7 +231,7 @@ def _requested(facts: PodFacts) -> dict[str, int]:
 
 
 def _was_looked_at(facts: PodFacts) -> bool:
-    """A scheduler has written a condition, or may yet: the pod is young."""
+    """Whether a scheduler has written a condition, or still may because the pod is young."""
     return _condition(facts) is not None or _age_seconds(facts) < SILENT_SECONDS
 
 
@@ -238,9 +242,9 @@ def _was_refused(facts: PodFacts) -> bool:
 def _condition(facts: PodFacts) -> str | None:
     """Reason of the condition PodScheduled; None without it."""
     conditions = ((facts.pod or {}).get("status") or {}).get("conditions") or ()
-    for each in conditions:
-        if each.get("type") == "PodScheduled":
-            return str(each.get("reason") or "")
+    for condition in conditions:
+        if condition.get("type") == "PodScheduled":
+            return str(condition.get("reason") or "")
     return None
 
 
@@ -249,8 +253,8 @@ def _age_seconds(facts: PodFacts) -> float:
     now = facts.server.info.unix_seconds
     if now is None:
         not_looked_at("the API server's answer has no date, so the pod's age is not known")
-    at = rfc3339.unix_seconds(created)
-    return 0.0 if at is None else now - at
+    created_at = rfc3339.unix_seconds(created)
+    return 0.0 if created_at is None else now - created_at
 
 
 def _named(names: Sequence[str]) -> str:

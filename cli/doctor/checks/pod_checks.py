@@ -20,7 +20,7 @@ from cli.doctor.finding import (
     DoctorFinding,
     FindingKind,
     FindingSeverity,
-    found,
+    finding,
     known,
     not_needed,
 )
@@ -145,7 +145,7 @@ _REASONS: Final[Mapping[str, FindingKind]] = {
     "Terminated": EVICTED,
     "NodeShutdown": EVICTED,
 }
-"""Reason of a failed pod."""
+"""Kinds of findings by the reason of a failed pod."""
 _OUT_OF: Final = "OutOf"
 _IMAGE_REASONS: Final = (
     "ErrImagePull",
@@ -167,34 +167,34 @@ def refusal(facts: PodFacts) -> Iterator[DoctorFinding]:
         return
     kind = REFUSED_RESOURCES if reason.startswith(_OUT_OF) else _REASONS.get(reason)
     if kind is not None:
-        yield found(kind, facts.title, f"{reason}: {status.get('message') or 'no message'}")
+        yield finding(kind, facts.title, f"{reason}: {status.get('message') or 'no message'}")
 
 
 def creation(facts: PodFacts) -> Iterator[DoctorFinding]:
     """Whether what should make pods may make them."""
     if facts.pod is not None:
         not_needed("the pod is there")
-    failures = [each for each in known(facts.events) if each.reason == "FailedCreate"]
+    failures = [event for event in known(facts.events) if event.reason == "FailedCreate"]
     if failures:
         kind = QUOTA if _QUOTA_WORDS in failures[-1].note else NOT_MADE
-        yield found(kind, f"{facts.maker} {facts.title}", failures[-1].note)
+        yield finding(kind, f"{facts.maker} {facts.title}", failures[-1].note)
 
 
 def containers(facts: PodFacts) -> Iterator[DoctorFinding]:
     """Whether its containers start."""
     status = _pod(facts).get("status") or {}
-    for each in _container_statuses(status):
-        waiting = (each.get("state") or {}).get("waiting") or {}
+    for container in _container_statuses(status):
+        waiting = (container.get("state") or {}).get("waiting") or {}
         reason, message = str(waiting.get("reason") or ""), str(waiting.get("message") or "")
-        sentence = f"container {each.get('name')}: {reason}: {message}"
+        sentence = f"container {container.get('name')}: {reason}: {message}"
         if _NO_ENDPOINT in message:
-            yield found(PLUGIN_AWAY, facts.title, sentence)
-        elif _NOT_INJECTED.search(message) or _NOT_INJECTED.search(_last_words(each)):
-            yield found(INJECTION_FAILED, facts.title, sentence)
+            yield finding(PLUGIN_AWAY, facts.title, sentence)
+        elif _NOT_INJECTED.search(message) or _NOT_INJECTED.search(_last_words(container)):
+            yield finding(INJECTION_FAILED, facts.title, sentence)
         elif reason in _IMAGE_REASONS:
-            yield found(IMAGE, facts.title, sentence)
+            yield finding(IMAGE, facts.title, sentence)
         elif reason == "CrashLoopBackOff":
-            yield found(CRASHES, facts.title, f"{sentence} {_last_words(each)}".strip())
+            yield finding(CRASHES, facts.title, f"{sentence} {_last_words(container)}".strip())
 
 
 def sandbox(facts: PodFacts) -> Iterator[DoctorFinding]:
@@ -202,9 +202,11 @@ def sandbox(facts: PodFacts) -> Iterator[DoctorFinding]:
     pod = _pod(facts)
     if (pod.get("status") or {}).get("phase") != "Pending" or not pod["spec"].get("nodeName"):
         not_needed("the pod waits for no runtime")
-    notes = [it.note for it in known(facts.events) if it.reason == "FailedCreatePodSandBox"]
+    notes = [
+        event.note for event in known(facts.events) if event.reason == "FailedCreatePodSandBox"
+    ]
     if notes and _NO_RUNTIME.search(notes[-1]):
-        yield found(RUNTIME_MISSING, facts.title, notes[-1])
+        yield finding(RUNTIME_MISSING, facts.title, notes[-1])
 
 
 def resources(facts: PodFacts) -> Iterator[DoctorFinding]:
@@ -215,7 +217,7 @@ def resources(facts: PodFacts) -> Iterator[DoctorFinding]:
         kinds = gpu_amounts(container_requests(container, container.name))
         if len(kinds) > 1:
             sentence = f"container {container.name} asks for {' and '.join(kinds)}"
-            yield found(MIXED_RESOURCES, facts.title, sentence)
+            yield finding(MIXED_RESOURCES, facts.title, sentence)
 
 
 def wish(facts: PodFacts) -> Iterator[DoctorFinding]:
@@ -223,7 +225,7 @@ def wish(facts: PodFacts) -> Iterator[DoctorFinding]:
     link = (_pod(facts)["metadata"].get("annotations") or {}).get(keys.LINK)
     if link is not None and link not in tuple(Link):
         sentence = f"{keys.LINK} is {link!r}{did_you_mean(link, tuple(Link))}"
-        yield found(LINK_UNKNOWN, facts.title, sentence)
+        yield finding(LINK_UNKNOWN, facts.title, sentence)
 
 
 CHECKS: Final = (refusal, creation, containers, sandbox, resources, wish)
@@ -242,6 +244,6 @@ def _container_statuses(status: Mapping[str, Any]) -> Iterator[Mapping[str, Any]
 
 
 def _last_words(status: Mapping[str, Any]) -> str:
-    """What the container's last end left as a message."""
+    """The message that the container's last run left at its end."""
     ended = (status.get("lastState") or {}).get("terminated") or {}
     return str(ended.get("message") or "")

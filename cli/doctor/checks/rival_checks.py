@@ -15,7 +15,7 @@ from cli.doctor.finding import (
     FindingKind,
     FindingSeverity,
     Unread,
-    found,
+    finding,
     not_looked_at,
     not_needed,
 )
@@ -56,21 +56,21 @@ FEATURE_DISCOVERY: Final = "gpu-feature-discovery"
 EXPORTER: Final = "dcgm-exporter"
 MIG_MANAGER: Final = "nvidia-mig-manager"
 _KERNEL_THREAD: Final = "kthreadd"
-"""Seen where processes are the host's, and not a container's own."""
+"""A process that is seen where processes are the host's, and not a container's own."""
 
 
 def feature_discovery(facts: HereFacts) -> Iterator[DoctorFinding]:
     """Whether gpu-feature-discovery runs here."""
     if facts.settings.sink == "none":
         not_needed("the agent writes no labels (sink none)")
-    for who in _seen(facts, FEATURE_DISCOVERY):
-        yield found(RIVAL_FEATURE_DISCOVERY, FEATURE_DISCOVERY, f"{who} runs here")
+    for place in _seen(facts, FEATURE_DISCOVERY):
+        yield finding(RIVAL_FEATURE_DISCOVERY, FEATURE_DISCOVERY, f"{place} runs here")
 
 
 def dcgm_exporter(facts: HereFacts) -> Iterator[DoctorFinding]:
     """Whether dcgm-exporter runs here."""
-    for who in _seen(facts, EXPORTER):
-        yield found(OTHER_EXPORTER, EXPORTER, f"{who} runs here")
+    for place in _seen(facts, EXPORTER):
+        yield finding(OTHER_EXPORTER, EXPORTER, f"{place} runs here")
 
 
 def mig_managers(facts: HereFacts) -> Iterator[DoctorFinding]:
@@ -80,24 +80,24 @@ def mig_managers(facts: HereFacts) -> Iterator[DoctorFinding]:
     cluster = facts.cluster if isinstance(facts.cluster, ClusterFacts) else None
     node = None if cluster is None or isinstance(cluster.node, Unread) else cluster.node
     pods = _pods(facts)
-    others = other_managers(
+    managers = other_managers(
         {} if node is None else node["metadata"],
         pods=() if isinstance(pods, Unread) else pods,
         service_enabled=facts.mig_manager_service,
     )
     kind = RIVAL_MIG_MANAGER if facts.settings.mig_mode == "enforce" else OTHER_MIG_MANAGER
-    for each in others:
-        yield found(kind, "MIG layouts", each)
-    if not others:
-        for who in _seen(facts, MIG_MANAGER):
-            yield found(kind, "MIG layouts", f"NVIDIA's MIG manager ({who})")
+    for manager in managers:
+        yield finding(kind, "MIG layouts", manager)
+    if not managers:
+        for place in _seen(facts, MIG_MANAGER):
+            yield finding(kind, "MIG layouts", f"NVIDIA's MIG manager ({place})")
 
 
 CHECKS: Final = (feature_discovery, dcgm_exporter, mig_managers)
 
 
 def _seen(facts: HereFacts, program: str) -> Iterator[str]:
-    """Where a program runs, once: as a pod, else as a process.
+    """The place where a program runs, at most one: a pod, else a process.
 
     Raises FactMissing where neither the node's pods nor its processes are seen.
     """
@@ -107,7 +107,7 @@ def _seen(facts: HereFacts, program: str) -> Iterator[str]:
         if running:
             yield f"pod {running[0]}"
             return
-    seen = next((it for it in (program, cut_name(program)) if it in facts.programs), None)
+    seen = next((name for name in (program, cut_name(program)) if name in facts.programs), None)
     if seen is not None:
         yield f"process {seen}"
     elif isinstance(pods, Unread) and _KERNEL_THREAD not in facts.programs:
@@ -115,7 +115,7 @@ def _seen(facts: HereFacts, program: str) -> Iterator[str]:
 
 
 def _pods(facts: HereFacts) -> frozenset[str] | Unread:
-    """Those of the node: by the API server, else by the kubelet, as in the agent's own pod."""
+    """The node's pods: by the API server, else by the kubelet, as in the agent's own pod."""
     cluster, by_kubelet = facts.cluster, facts.kubelet.pods
     listed = cluster.pods if isinstance(cluster, ClusterFacts) else Unread("no cluster is there")
     if not isinstance(listed, Unread):

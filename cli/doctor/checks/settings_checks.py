@@ -13,7 +13,7 @@ from cli.doctor.finding import (
     FindingKind,
     FindingSeverity,
     Unread,
-    found,
+    finding,
     not_needed,
 )
 from exporters.dcgm.counters_format import CountersConfig
@@ -68,15 +68,15 @@ def settings_files(facts: HereFacts) -> Iterator[DoctorFinding]:
         "mig-config": facts.broken_mig_configs,
         "counters-from": cluster.counters if isinstance(cluster, ClusterFacts) else None,
     }
-    for setting, each in read.items():
-        if isinstance(each, BrokenSettingsFile):
-            yield found(SETTINGS_FILE_BROKEN, setting, each.why)
-        elif isinstance(each, Unread):
-            yield found(COUNTERS_MAP_UNREAD, setting, each.why)
-        elif isinstance(each, CountersConfig) and each.skipped:
-            count = len(each.skipped)
+    for setting, content in read.items():
+        if isinstance(content, BrokenSettingsFile):
+            yield finding(SETTINGS_FILE_BROKEN, setting, content.why)
+        elif isinstance(content, Unread):
+            yield finding(COUNTERS_MAP_UNREAD, setting, content.why)
+        elif isinstance(content, CountersConfig) and content.skipped:
+            count = len(content.skipped)
             lines = "1 line is" if count == 1 else f"{count} lines are"
-            yield found(COUNTERS_NOT_SERVED, setting, f"{lines} not served: {each.skipped[0]}")
+            yield finding(COUNTERS_NOT_SERVED, setting, f"{lines} not served: {content.skipped[0]}")
 
 
 CHECKS: Final = (settings_files,)

@@ -21,7 +21,7 @@ from cli.doctor.finding import (
     DoctorFinding,
     FindingKind,
     FindingSeverity,
-    found,
+    finding,
     known,
     not_looked_at,
     not_needed,
@@ -190,25 +190,29 @@ _MIG_KINDS: Final[Mapping[str, FindingKind]] = {
 def kubelet_ready(facts: ShownNodeFacts) -> Iterator[DoctorFinding]:
     """Whether the kubelet reports the Node as ready."""
     conditions = (facts.node.get("status") or {}).get("conditions") or ()
-    for each in conditions:
-        if each.get("type") == "Ready" and each.get("status") != "True":
-            why = each.get("message") or each.get("reason") or "no reason given"
-            yield found(NODE_NOT_READY, facts.name, str(why))
+    for condition in conditions:
+        if condition.get("type") == "Ready" and condition.get("status") != "True":
+            why = condition.get("message") or condition.get("reason") or "no reason given"
+            yield finding(NODE_NOT_READY, facts.name, str(why))
 
 
 def agent_pod(facts: ShownNodeFacts) -> Iterator[DoctorFinding]:
     """Whether the agent's pod is there and runs, and has the image that belongs there."""
     pods = known(facts.agent_pods)
     if not pods:
-        yield found(AGENT_MISSING, facts.name, f"no pod of the agent is on {facts.name}")
+        yield finding(AGENT_MISSING, facts.name, f"no pod of the agent is on {facts.name}")
     for pod in pods:
         name = f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
         if why := _failing(pod):
-            yield found(AGENT_FAILING, name, why)
-        wanted = facts.agent_image
-        images = [each.get("image") for each in (pod.get("spec") or {}).get("containers") or ()]
-        if wanted and wanted not in images:
-            yield found(AGENT_OLD, name, f"{images[0] if images else 'none'}, not {wanted}")
+            yield finding(AGENT_FAILING, name, why)
+        expected_image = facts.agent_image
+        images = [
+            container.get("image") for container in (pod.get("spec") or {}).get("containers") or ()
+        ]
+        if expected_image and expected_image not in images:
+            yield finding(
+                AGENT_OLD, name, f"{images[0] if images else 'none'}, not {expected_image}"
+            )
         yield from skew_findings(name, shown_skew(pod))
 
 
@@ -227,13 +231,13 @@ def release(facts: ShownNodeFacts) -> Iterator[DoctorFinding]:
 def policy_objects(facts: ShownNodeFacts) -> Iterator[DoctorFinding]:
     """Whether the agent's admission policies and their bindings are in the cluster."""
     for missing in known(facts.missing_policies):
-        yield found(POLICY_MISSING, missing, f"there is no {missing}")
+        yield finding(POLICY_MISSING, missing, f"there is no {missing}")
 
 
 def installations(facts: ShownNodeFacts) -> Iterator[DoctorFinding]:
     """Whether gpuscape is installed once."""
-    for namespace in known(facts.others):
-        yield found(SECOND_INSTALLATION, namespace, f"policies for the namespace {namespace}")
+    for namespace in known(facts.other_namespaces):
+        yield finding(SECOND_INSTALLATION, namespace, f"policies for the namespace {namespace}")
 
 
 def grants(facts: ShownNodeFacts) -> Iterator[DoctorFinding]:
@@ -242,7 +246,7 @@ def grants(facts: ShownNodeFacts) -> Iterator[DoctorFinding]:
         not_needed("no coordinator acts")
     trial = known(facts.grants)
     if trial.verdict is PolicyVerdict.OPEN:
-        yield found(GRANT_OPEN, trial.policy, trial.reason)
+        yield finding(GRANT_OPEN, trial.policy, trial.reason)
     elif trial.verdict is PolicyVerdict.UNKNOWN:
         not_looked_at(trial.reason)
 
@@ -251,7 +255,7 @@ def writes(facts: ShownNodeFacts) -> Iterator[DoctorFinding]:
     """Whether gpuscape may write to the cluster at all."""
     policy = known(facts.stopping_policy)
     if policy is not None:
-        yield found(WRITES_STOPPED, policy, f"{policy} is in force")
+        yield finding(WRITES_STOPPED, policy, f"{policy} is in force")
 
 
 def topology(facts: ShownNodeFacts) -> Iterator[DoctorFinding]:
@@ -260,12 +264,12 @@ def topology(facts: ShownNodeFacts) -> Iterator[DoctorFinding]:
     if text is None:
         if isinstance(facts.agent_pods, tuple) and not facts.agent_pods:
             not_needed("there is no agent on the Node")
-        yield found(TOPOLOGY_MISSING, facts.name, f"{facts.name} has no {keys.TOPOLOGY}")
+        yield finding(TOPOLOGY_MISSING, facts.name, f"{facts.name} has no {keys.TOPOLOGY}")
         return
     try:
         topology_annotation.decode(text)
     except BadInput as error:
-        yield found(TOPOLOGY_UNREADABLE, facts.name, str(error))
+        yield finding(TOPOLOGY_UNREADABLE, facts.name, str(error))
 
 
 def gpu_health(facts: ShownNodeFacts) -> Iterator[DoctorFinding]:
@@ -274,11 +278,11 @@ def gpu_health(facts: ShownNodeFacts) -> Iterator[DoctorFinding]:
     health, reason = labels.get(keys.HEALTH), labels.get(keys.HEALTH_REASON)
     expected, seen = labels.get(keys.EXPECTED), labels.get(keys.FOUND)
     if expected and seen and expected.isdigit() and seen.isdigit() and int(seen) < int(expected):
-        yield found(
+        yield finding(
             GPU_MISSING, facts.name, f"{seen} of {expected} GPUs answer: {reason or health}"
         )
     elif health in _UNHEALTHY:
-        yield found(GPUS_UNHEALTHY, facts.name, f"{health}: {reason or 'no reason given'}")
+        yield finding(GPUS_UNHEALTHY, facts.name, f"{health}: {reason or 'no reason given'}")
 
 
 def offers(facts: ShownNodeFacts) -> Iterator[DoctorFinding]:
@@ -286,18 +290,18 @@ def offers(facts: ShownNodeFacts) -> Iterator[DoctorFinding]:
     status = facts.node.get("status") or {}
     allocatable, capacity = _gpus(status.get("allocatable")), _gpus(status.get("capacity"))
     shown = _topology(facts)
-    for resource, most in sorted(capacity.items()):
-        if 0 < allocatable.get(resource, 0) < most:
-            sentence = f"{allocatable.get(resource, 0)} of {most} {resource} can be allocated"
-            yield found(OFFERS_LESS, resource, sentence)
+    for resource, total in sorted(capacity.items()):
+        if 0 < allocatable.get(resource, 0) < total:
+            sentence = f"{allocatable.get(resource, 0)} of {total} {resource} can be allocated"
+            yield finding(OFFERS_LESS, resource, sentence)
     if shown is None or not shown.n:
         return
     count, labelled = allocatable.get(GPU_RESOURCE, 0), _labelled_count(facts, shown.n)
     if not sum(allocatable.values()):
-        yield found(NODE_OFFERS_NO_GPU, facts.name, f"{shown.n} GPUs, and none can be allocated")
+        yield finding(NODE_OFFERS_NO_GPU, facts.name, f"{shown.n} GPUs, and none can be allocated")
     elif labelled and count > labelled and count % labelled:  # a multiple is shared out
         sentence = f"{count} {GPU_RESOURCE} can be allocated, and {labelled} are there"
-        yield found(OFFERS_MORE, facts.name, sentence)
+        yield finding(OFFERS_MORE, facts.name, sentence)
 
 
 def mig_layout(facts: ShownNodeFacts) -> Iterator[DoctorFinding]:
@@ -305,9 +309,9 @@ def mig_layout(facts: ShownNodeFacts) -> Iterator[DoctorFinding]:
     layout = _layout(facts)
     kind = _MIG_KINDS.get(layout.phase)
     if kind is not None:
-        yield found(kind, facts.name, layout.why or f"the layout is {layout.phase}")
+        yield finding(kind, facts.name, layout.why or f"the layout is {layout.phase}")
     elif layout.phase == MigPhase.WAITING and not known(facts.coordinator).holder:
-        yield found(NO_COORDINATOR, facts.name, layout.why or NO_COORDINATOR.cause)
+        yield finding(NO_COORDINATOR, facts.name, layout.why or NO_COORDINATOR.cause)
 
 
 def cordon(facts: ShownNodeFacts) -> Iterator[DoctorFinding]:
@@ -320,10 +324,10 @@ def cordon(facts: ShownNodeFacts) -> Iterator[DoctorFinding]:
     if request is None and grant is not None and grant.cordoned:
         request = grant.request
     if request is None:
-        yield found(NODE_CORDONED, facts.name, f"{facts.name} is cordoned, and not by gpuscape")
+        yield finding(NODE_CORDONED, facts.name, f"{facts.name} is cordoned, and not by gpuscape")
     elif not known(facts.coordinator).holder:
         sentence = f"cordoned for request {request}, and nobody acts who would end that"
-        yield found(CORDON_LEFT, facts.name, sentence)
+        yield finding(CORDON_LEFT, facts.name, sentence)
 
 
 CHECKS: Final = (
@@ -341,13 +345,13 @@ def _layout(facts: ShownNodeFacts) -> NodeLayout:
 
 
 def _failing(pod: Mapping[str, Any]) -> str:
-    """Why a pod does not run; empty where it does."""
+    """The reason why a pod does not run; empty where it runs."""
     status = pod.get("status") or {}
-    for each in status.get("containerStatuses") or ():
-        waiting = (each.get("state") or {}).get("waiting")
+    for container in status.get("containerStatuses") or ():
+        waiting = (container.get("state") or {}).get("waiting")
         if waiting:
             message = f": {waiting['message']}" if waiting.get("message") else ""
-            return f"container {each.get('name')}: {waiting.get('reason', 'waiting')}{message}"
+            return f"container {container.get('name')}: {waiting.get('reason', 'waiting')}{message}"
     if status.get("phase") not in (None, "Running"):
         return (
             f"it is {status.get('phase')}: {status.get('message') or status.get('reason') or '?'}"
@@ -356,7 +360,7 @@ def _failing(pod: Mapping[str, Any]) -> str:
 
 
 def _labelled_count(facts: ShownNodeFacts, otherwise: int) -> int:
-    """How many devices of the GPU resource the agent counts; MIG devices with strategy single."""
+    """The agent's count of devices of the GPU resource: MIG devices with strategy single."""
     text = (facts.node["metadata"].get("labels") or {}).get(f"{GPU_RESOURCE}.{keys.COUNT}", "")
     return int(text) if text.isdigit() else otherwise
 
@@ -374,5 +378,5 @@ def _topology(facts: ShownNodeFacts) -> TopologyAnnotation | None:
 
 
 def _gpus(amounts: Mapping[str, Any] | None) -> dict[str, int]:
-    """GPU resources and how many there are."""
+    """The GPU resources among these amounts, by name."""
     return gpu_amounts(amounts or {})

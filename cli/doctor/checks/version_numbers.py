@@ -8,6 +8,6 @@ from kube.api import Object
 
 
 def kubelet_version(node: Object) -> tuple[int, int] | None:
-    """That of the Node's kubelet; None where it does not say."""
+    """The minor version of a Node's kubelet; None where the Node does not give it."""
     info = (node.get("status") or {}).get("nodeInfo") or {}
     return minor_version(str(info.get("kubeletVersion") or ""))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Certificates and tokens that this node's programs depend on, and until when they hold."""
+"""Certificates and tokens that this node's programs depend on, and the times of their validity."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from kube.api_server import ApiServer
 from web import certificates
 
 KUBELET: Final = Path("var/lib/kubelet/pki/kubelet-client-current.pem")
-"""The kubelet's own towards the API server. Source: Kubernetes documentation, "Certificate
-rotation"."""
+"""The kubelet's client certificate for the API server. Source: Kubernetes documentation,
+"Certificate rotation"."""
 _SERVER_SECONDS: Final = 5.0
 
 
@@ -29,7 +29,7 @@ _SERVER_SECONDS: Final = 5.0
 class Validity:
     """A certificate or token, and when it holds, in Unix seconds."""
 
-    what: str
+    title: str
     where: str
     begins: float
     ends: float
@@ -37,9 +37,9 @@ class Validity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokenFile:
-    """One that cannot be used."""
+    """A file with certificates, settings or credentials that cannot be used."""
 
-    what: str
+    title: str
     where: str
     why: str
 
@@ -48,16 +48,16 @@ Credential = Validity | BrokenFile
 
 
 def read_certificates(settings: AgentSettings, access: ApiServer | None) -> tuple[Credential, ...]:
-    """All that are configured; ``access``: how the cluster is reached, None without one."""
-    found: list[Credential] = []
+    """All configured certificates and tokens; ``access``: to the cluster, None without one."""
+    credentials: list[Credential] = []
     if settings.web_config_file is not None:
-        found += _of_web_config(settings.web_config_file)
+        credentials += _of_web_config(settings.web_config_file)
     kubelet = settings.host_root / KUBELET
     if kubelet.exists():
-        found += _of_file("the kubelet's client certificate", kubelet)
+        credentials += _of_file("the kubelet's client certificate", kubelet)
     if access is not None:
-        found += _of_access(access)
-    return tuple(found)
+        credentials += _of_access(access)
+    return tuple(credentials)
 
 
 def _of_web_config(file: Path) -> Iterator[Credential]:
@@ -71,13 +71,13 @@ def _of_web_config(file: Path) -> Iterator[Credential]:
         material = read_material(config.tls)
         context_of(config.tls, material)  # whether certificate and key belong together
     except BadInput as error:
-        yield BrokenFile(what="the web config file", where=str(file), why=str(error))
+        yield BrokenFile(title="the web config file", where=str(file), why=str(error))
         return
     parts = {"the certificate of /metrics": config.tls.certificate}
     if config.tls.client_authorities is not None:
         parts["the authority of clients of /metrics"] = config.tls.client_authorities
-    for what, pem in parts.items():
-        yield from _validities(what, str(pem.path or file), material[pem.place])
+    for title, pem in parts.items():
+        yield from _validities(title, str(pem.path or file), material[pem.place])
 
 
 def _of_access(access: ApiServer) -> Iterator[Credential]:
@@ -87,7 +87,9 @@ def _of_access(access: ApiServer) -> Iterator[Credential]:
     try:
         identity = access.identity()
     except Unauthorized as error:
-        yield BrokenFile(what="the credentials of the cluster", where=access.source, why=str(error))
+        yield BrokenFile(
+            title="the credentials of the cluster", where=access.source, why=str(error)
+        )
         return
     if identity.authorization:
         yield from _of_token(identity.authorization, access.source)
@@ -97,18 +99,18 @@ def _of_access(access: ApiServer) -> Iterator[Credential]:
 
 
 def _of_token(authorization: str, where: str) -> Iterator[Credential]:
-    """Of a JSON web token; another kind has no end that could be read. RFC 7519, exp and iat."""
+    """Validity of a JSON web token; other tokens give none. Source: RFC 7519, exp and iat."""
     try:
         payload = authorization.split(".")[1]
         claims = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
         begins, ends = float(claims["iat"]), float(claims["exp"])
     except (IndexError, KeyError, TypeError, ValueError):
         return
-    yield Validity(what="the token of our account", where=where, begins=begins, ends=ends)
+    yield Validity(title="the token of our account", where=where, begins=begins, ends=ends)
 
 
 def _of_server(access: ApiServer) -> Iterator[Credential]:
-    """Of the server itself; one that does not answer is another check's finding."""
+    """Validity of the API server's certificate; a silent server is a finding of another check."""
     address = urlsplit(access.configuration.host)
     if address.scheme != "https" or address.hostname is None:
         return
@@ -123,20 +125,20 @@ def _of_server(access: ApiServer) -> Iterator[Credential]:
     )
 
 
-def _of_file(what: str, file: Path) -> Iterator[Credential]:
+def _of_file(title: str, file: Path) -> Iterator[Credential]:
     try:
         content = read_bytes(file)
     except BadInput as error:
-        yield BrokenFile(what=what, where=str(file), why=str(error))
+        yield BrokenFile(title=title, where=str(file), why=str(error))
         return
-    yield from _validities(what, str(file), content)
+    yield from _validities(title, str(file), content)
 
 
-def _validities(what: str, where: str, pem: bytes) -> Iterator[Credential]:
-    """The one of several in a file that ends first."""
+def _validities(title: str, where: str, pem: bytes) -> Iterator[Credential]:
+    """Validity of the certificate that ends first, of those in PEM text."""
     try:
-        begins, ends = min(certificates.periods(pem), key=lambda each: each[1])
+        begins, ends = min(certificates.periods(pem), key=lambda period: period[1])
     except ValueError as error:
-        yield BrokenFile(what=what, where=where, why=f"no certificate (PEM): {error}")
+        yield BrokenFile(title=title, where=where, why=f"no certificate (PEM): {error}")
         return
-    yield Validity(what=what, where=where, begins=begins, ends=ends)
+    yield Validity(title=title, where=where, begins=begins, ends=ends)

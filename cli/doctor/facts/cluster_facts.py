@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the API server says: of itself, of our account, of this Node and of who is on it."""
+"""Facts from the API server: its version and clock, our account's rights, the Node and its pods."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ if TYPE_CHECKING:
 
 REQUESTS_PER_SECOND: Final = 50
 ANSWER_SECONDS: Final = 10.0
-"""After which a request counts as unanswered."""
+"""Time after which a request counts as unanswered."""
 
 STOPPED_WRITES: Final = "gpuscape-stopped-writes"
-"""Admission policy by which the chart stops all that gpuscape writes."""
+"""Admission policy by which the chart stops all of gpuscape's writes."""
 
 T = TypeVar("T")
 
@@ -54,7 +54,7 @@ class NoCluster(Unread):
     """The API server cannot be used at all."""
 
     refused: bool
-    """It answers, and does not accept our credentials, or allows the account nothing."""
+    """The server answers, but does not accept our credentials, or allows the account nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,17 +63,18 @@ class ServerFacts:
 
     info: ServerInfo
     skew_seconds: float | None
-    """How far our clock is ahead; right to a second and half the time of the request."""
+    """Time by which our clock is ahead."""
     unsure_seconds: float = 1.0
+    """Uncertainty of the skew: the server's clock has whole seconds, and the request takes time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AskedRight:
+class RightReview:
     """A right that the agent's account should have, or should not."""
 
     right: AccessRight
     allowed: bool
-    wanted: bool = True
+    expected: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,19 +83,19 @@ class ClusterFacts:
 
     server: ServerFacts
     account: str
-    rights: tuple[AskedRight, ...] | Unread
+    rights: tuple[RightReview, ...] | Unread
     confinement: Confinement | Unread
     node_name: str
     node: Object | Unread | None
     """None: there is no Node of this name."""
     lease: Object | Unread | None
-    """The agent's."""
+    """Lease of the node's agent; None: there is none."""
     pods: frozenset[str] | Unread
-    """``namespace/name`` of all on the node."""
+    """``namespace/name`` of all pods on the node."""
     agent_image: str
-    """As the agent's DaemonSet names it; empty where that is not known."""
+    """Image in the agent's DaemonSet; empty where that is not known."""
     counters: CountersConfig | Unread | None = None
-    """Counters of the ConfigMap that a setting names; None where none does."""
+    """Counters of the ConfigMap that a setting names; None without such a setting."""
 
 
 def client(program: str, access: ApiServer) -> ApiClient:
@@ -114,7 +115,7 @@ def client(program: str, access: ApiServer) -> ApiClient:
 def read_cluster(
     api: InspectedApi, settings: AgentSettings, node_name: str
 ) -> ClusterFacts | NoCluster:
-    """All of it; ``api`` has the agent's field manager, which its policies ask for."""
+    """Read the cluster's facts; ``api`` has the agent's field manager, as its policies demand."""
     try:
         server = read_server(api)
         account = own_account(api)
@@ -127,8 +128,8 @@ def read_cluster(
         rights=attempted(lambda: _rights(api, settings, account)),
         confinement=_confinement(api, settings, account, node_name),
         node_name=node_name,
-        node=there(lambda: api.get(NODES, node_name)),
-        lease=there(lambda: api.get(LEASES, names.lease(node_name), namespace=namespace)),
+        node=read_object(lambda: api.get(NODES, node_name)),
+        lease=read_object(lambda: api.get(LEASES, names.lease(node_name), namespace=namespace)),
         pods=attempted(lambda: frozenset(_pods(api, node_name))),
         agent_image=agent_image(api, namespace),
         counters=_counters(api, settings),
@@ -136,7 +137,7 @@ def read_cluster(
 
 
 def read_server(api: InspectedApi) -> ServerFacts:
-    """Version and clock. Raises ApiError."""
+    """Version and clock of the API server. Raises ApiError."""
     before = time.time()
     info = api.server_info()
     after = time.time()
@@ -148,24 +149,24 @@ def read_server(api: InspectedApi) -> ServerFacts:
 
 def agent_image(api: InspectedApi, namespace: str) -> str:
     """The image that the agent's DaemonSet names; empty where that is not known."""
-    read = there(lambda: api.get(DAEMON_SETS, names.AGENT_DAEMON_SET, namespace=namespace))
+    read = read_object(lambda: api.get(DAEMON_SETS, names.AGENT_DAEMON_SET, namespace=namespace))
     if read is None or isinstance(read, Unread):
         return ""
     pod = ((read.get("spec") or {}).get("template") or {}).get("spec") or {}
-    images = [str(each.get("image")) for each in pod.get("containers") or ()]
+    images = [str(container.get("image")) for container in pod.get("containers") or ()]
     return images[0] if images else ""
 
 
 def attempted(read: Callable[[], T]) -> T | Unread:
-    """What it reads, or why that cannot be had."""
+    """The result of ``read``, or the reason why it cannot be read."""
     try:
         return read()
     except ApiError as error:
         return Unread(str(error))
 
 
-def there(read: Callable[[], T]) -> T | Unread | None:
-    """The same, with None for an object that does not exist."""
+def read_object(read: Callable[[], T]) -> T | Unread | None:
+    """The object that ``read`` gets, None where it does not exist, or why it cannot be read."""
     try:
         return read()
     except NotFound:
@@ -174,8 +175,8 @@ def there(read: Callable[[], T]) -> T | Unread | None:
         return Unread(str(error))
 
 
-def wanted_rights(settings: AgentSettings) -> Iterator[AccessRight]:
-    """What the agent's account needs with these settings. As deploy/base/access.yaml gives it."""
+def needed_rights(settings: AgentSettings) -> Iterator[AccessRight]:
+    """Rights that the agent's account needs with these settings, as in deploy/base/access.yaml."""
     home = settings.namespace
     for verb in ("get", "watch", "patch"):
         yield AccessRight(verb=verb, resource=NODES)
@@ -198,8 +199,8 @@ def wanted_rights(settings: AgentSettings) -> Iterator[AccessRight]:
         yield AccessRight(verb="get", resource=CONFIG_MAPS, namespace=place, name=name)
 
 
-def unwanted_rights() -> Iterator[AccessRight]:
-    """What an account on every node must not have: whoever breaks into one node has it too."""
+def excess_rights() -> Iterator[AccessRight]:
+    """Rights that an account on every node must not have: an intruder on one node has them too."""
     yield AccessRight(verb="get", resource=SECRETS)
     yield AccessRight(verb="delete", resource=PODS)
     yield AccessRight(verb="delete", resource=NODES)
@@ -215,15 +216,15 @@ def _counters(api: InspectedApi, settings: AgentSettings) -> CountersConfig | Un
         return Unread(f"ConfigMap {name}: {error}")
 
 
-def _rights(api: InspectedApi, settings: AgentSettings, account: str) -> tuple[AskedRight, ...]:
-    """Of the agent's account: our own, or asked on its behalf."""
+def _rights(api: InspectedApi, settings: AgentSettings, account: str) -> tuple[RightReview, ...]:
+    """Reviews of the rights of the agent's account, which may be another than our own."""
     agent = names.username(names.AGENT, settings.namespace)
-    of = None if account == agent else agent
-    asked = [(right, True) for right in wanted_rights(settings)]
-    asked += [(right, False) for right in unwanted_rights()]
+    other_account = None if account == agent else agent
+    rights = [(right, True) for right in needed_rights(settings)]
+    rights += [(right, False) for right in excess_rights()]
     return tuple(
-        AskedRight(right=right, allowed=may(api, right, account=of), wanted=wanted)
-        for right, wanted in asked
+        RightReview(right=right, allowed=may(api, right, account=other_account), expected=expected)
+        for right, expected in rights
     )
 
 
@@ -252,7 +253,7 @@ def _pods(api: InspectedApi, node_name: str) -> Iterator[str]:
 
 
 def access_of(settings: AgentSettings) -> ApiServer:
-    """How the settings reach the cluster. Raises BadInput where there is none."""
+    """Address and credentials of the cluster by the settings. Raises BadInput without a cluster."""
     from kube.credentials import find
 
     kubeconfig: Path | None = settings.kubeconfig

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All facts about the node that the command runs on, in the order that disturbs nobody."""
+"""All facts about the node that the command runs on, read in an order that disturbs nobody."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ Content = TypeVar("Content")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SilentActuator(Unread):
-    """The actuator does not answer, or not as it should."""
+    """The actuator does not answer, or answers with a refusal."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,12 +63,12 @@ Actuator = StateAnswer | Unread
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HereFacts:
-    """One node, as seen from itself."""
+    """Facts about a node, as a program on the node sees them."""
 
     settings: AgentSettings
     plugin_config: PluginConfig | BrokenSettingsFile
     label_settings: LabelSettings | BrokenSettingsFile
-    """Without what is in the device plugin's file where that is broken."""
+    """Settings of labelers; without those of the device plugin's file where that is broken."""
     now: float
     """Unix seconds."""
     machine: Machine
@@ -84,7 +84,7 @@ class HereFacts:
     mig_manager_service: bool
     """The host has NVIDIA's MIG manager as a service."""
     counters: CountersConfig | BrokenSettingsFile = DEFAULT_COUNTERS
-    """What the counters file asks for; the default counters where no setting names a file."""
+    """Counters of the counters file; the default counters where no setting names a file."""
     broken_mig_configs: BrokenSettingsFile | None = None
     """Why the file with MIG configurations cannot be used; None where it can, or none is named."""
 
@@ -95,9 +95,9 @@ def read_here(
     *,
     kubelet_config: Path | None = None,
 ) -> HereFacts:
-    """Read all of it; ``api``: in place of the cluster that the settings name.
+    """Read all facts about this node; ``api`` replaces the cluster that the settings name.
 
-    The cluster comes first: it may ask for the GPUs to be left alone, and they are then.
+    The cluster comes first: it may ask for the GPUs to be left alone, and then they are not read.
     Raises BadInput where the settings are wrong.
     """
     cluster, certificates = _cluster(settings, api)
@@ -155,7 +155,7 @@ def release_causes(settings: AgentSettings, cluster: ClusterFacts | Unread) -> t
 
 
 def node_name(settings: AgentSettings) -> str:
-    """This node's."""
+    """Name of this node's Node."""
     start = Start(host_root=str(settings.host_root))
     return place_of(settings, PluginConfig(), start).name
 

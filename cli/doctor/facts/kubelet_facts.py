@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the kubelet of this node has: its checkpoint, its sockets, its configuration."""
+"""Facts about this node's kubelet: its checkpoint, its sockets, its configuration."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ if TYPE_CHECKING:
 Answer = TypeVar("Answer")
 
 CONFIGURATION: Final = FOLDER / "config.yaml"
-"""Where kubeadm puts it. Source: Kubernetes documentation, "Configuring each kubelet in your
-cluster using kubeadm"."""
+"""Path of the kubelet's configuration by kubeadm. Source: Kubernetes documentation, "Configuring
+each kubelet in your cluster using kubeadm"."""
 REGISTRATION: Final = "kubelet.sock"
 REGISTRY: Final = FOLDER / "plugins_registry"
-"""Where plugins of all kinds may register by a socket of theirs."""
+"""Folder in which plugins of all kinds may register, each by a socket of its own."""
 _CONNECT_SECONDS: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KubeletConfiguration:
-    """The part of its file that decides about GPUs."""
+    """The part of the kubelet's configuration that decides about GPUs."""
 
     topology_manager: str = "none"
     most_numa_nodes: int = 8
-    """With another policy than none, a kubelet does not start on a host with more."""
+    """NUMA nodes of a host at most: with more, and a policy other than none, it does not start."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,19 +62,19 @@ class KubeletFacts:
     """The kubelet as its files and sockets show it."""
 
     devices: KubeletDevices | Unread
-    """By the checkpoint."""
+    """Devices in the checkpoint."""
     offered: Offered | Unread
-    """By the pod-resources socket."""
+    """Devices that the pod-resources socket lists as allocatable."""
     pods: frozenset[str] | Unread
-    """By the same: ``namespace/name`` of all on the node, whether or not they have devices."""
+    """``namespace/name`` of all pods that this socket lists, with or without devices."""
     sockets: tuple[PluginSocket, ...] | Unread
     configuration: KubeletConfiguration | Unread
 
 
 def read_kubelet(settings: AgentSettings, configuration: Path | None = None) -> KubeletFacts:
-    """Read it; nothing waits longer than a few seconds.
+    """Read the kubelet's facts; nothing waits longer than a few seconds.
 
-    ``configuration``: the kubelet's file; None: where kubeadm puts it.
+    ``configuration``: path of its configuration file; None: kubeadm's path.
     """
     if settings.standalone:
         absent = Unread("standalone: there is no kubelet", applies=False)
@@ -103,7 +103,7 @@ def _devices(root: Path) -> KubeletDevices | Unread:
 
 
 def _asked(path: Path, ask: Callable[[PodResources], Answer]) -> Answer | SilentSocket:
-    """What the kubelet answers at its pod-resources socket."""
+    """The kubelet's answer at its pod-resources socket to the call ``ask``."""
     from agent.podresources.client import PodResources  # gRPC takes memory, and time to load
 
     try:
@@ -116,14 +116,17 @@ def _offered(path: Path) -> Offered | SilentSocket:
     listed = _asked(path, lambda kubelet: kubelet.allocatable())
     if isinstance(listed, SilentSocket):
         return listed
-    found: dict[str, frozenset[str]] = {}
+    devices: dict[str, frozenset[str]] = {}
     for part in listed:
-        found[part.resource] = found.get(part.resource, frozenset()) | frozenset(part.ids)
-    return found
+        devices[part.resource] = devices.get(part.resource, frozenset()) | frozenset(part.ids)
+    return devices
 
 
 def _pods(path: Path) -> frozenset[str] | SilentSocket:
-    """Source: Kubernetes 1.32 and 1.37, pkg/kubelet/apis/podresources/server_v1.go, List."""
+    """``namespace/name`` of all pods on the node.
+
+    Source: Kubernetes 1.32 and 1.37, pkg/kubelet/apis/podresources/server_v1.go, List.
+    """
     listed = _asked(path, lambda kubelet: kubelet.list())
     if isinstance(listed, SilentSocket):
         return listed
@@ -170,14 +173,14 @@ def _configuration(file: Path) -> KubeletConfiguration | Unread:
 
 
 def configuration_of(read: Mapping[str, Any]) -> KubeletConfiguration:
-    """Of the file's content; what is missing is as the kubelet has it by default.
+    """The configuration by the content of its file; missing keys have the kubelet's defaults.
 
     Source: k8s.io/kubelet, config/v1beta1/types.go; pkg/kubelet/cm/topologymanager.
     """
     usual = KubeletConfiguration()
     options = read.get("topologyManagerPolicyOptions") or {}
-    most = str(options.get("max-allowable-numa-nodes", usual.most_numa_nodes))
+    max_nodes = str(options.get("max-allowable-numa-nodes", usual.most_numa_nodes))
     return KubeletConfiguration(
         topology_manager=str(read.get("topologyManagerPolicy") or usual.topology_manager),
-        most_numa_nodes=int(most) if most.isdigit() else usual.most_numa_nodes,
+        most_numa_nodes=int(max_nodes) if max_nodes.isdigit() else usual.most_numa_nodes,
     )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the driver and the host's files say of this machine, read once, within deadlines."""
+"""Facts about this machine from the driver and the host's files, read once, within deadlines."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ EVERY_HOST: Final = (
     "sys/devices/system/cpu/online",
     "dev",
 )
-"""What is below the root of every host, of which a pod may mount these three trees alone.
+"""Paths that every host has below its root; a pod may mount only these trees of it.
 
 Sources: proc(5), sysfs(5).
 """
 
 
 class DriverFault(StrEnum):
-    """Why no GPU could be read."""
+    """Reasons why no GPU could be read."""
 
     ABSENT = "absent"
     MISMATCH = "mismatch"
@@ -58,7 +58,7 @@ Machine = NodeSnapshot | Unread
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceFile:
-    """One device node of the driver."""
+    """A device node of the driver."""
 
     path: str
     exists: bool
@@ -67,7 +67,7 @@ class DeviceFile:
 
 
 def read_machine(settings: AgentSettings, plugin: PluginConfig) -> NodeSnapshot | DriverFailure:
-    """One reading by the device reader, which never waits longer than its deadlines.
+    """A snapshot by the device reader, which never waits longer than its deadlines.
 
     Raises BadInput where the settings are wrong.
     """
@@ -79,7 +79,7 @@ def read_machine(settings: AgentSettings, plugin: PluginConfig) -> NodeSnapshot 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostRootFiles:
-    """What should be below the host root, and what of it is not."""
+    """The paths that should be below the host root, and those that are missing."""
 
     root: Path
     expected: tuple[str, ...]
@@ -87,7 +87,7 @@ class HostRootFiles:
 
 
 def read_host_tree(settings: AgentSettings) -> HostRootFiles | Unread:
-    """Whether the host root has what a host has."""
+    """Look for the paths of EVERY_HOST below the host root."""
     if settings.simulate is not None:
         return Unread("a simulated machine has a host tree of its own", applies=False)
     root = settings.host_root
@@ -107,7 +107,7 @@ def read_device_files(settings: AgentSettings, machine: Machine) -> tuple[Device
 
 
 def device_file(path: Path) -> DeviceFile:
-    """One of them; opening it would initialise the GPU, so only its rights are read."""
+    """A device node at this path; opening it would initialise the GPU, so only rights are read."""
     return DeviceFile(
         path=str(path), exists=path.exists(), allowed=os.access(path, os.R_OK | os.W_OK)
     )
@@ -124,7 +124,7 @@ def cut_name(program: str) -> str:
 
 
 def _pids() -> Iterator[int]:
-    return (int(each.name) for each in device_files.PROC.iterdir() if each.name.isdigit())
+    return (int(folder.name) for folder in device_files.PROC.iterdir() if folder.name.isdigit())
 
 
 def _fault(error: Transient) -> DriverFault:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One pod, its Events, and the cluster's nodes as the scheduler's filters divide them for it."""
+"""Facts about a pod: its Events, and the nodes that the scheduler's filters leave for it."""
 
 from __future__ import annotations
 
@@ -21,28 +21,28 @@ from scheduler.filters.filter_objects import CandidateNode, ConstrainedPod
 from scheduler.filters.node_filters import FilteredNodes
 
 _MAKERS: Final = (JOBS, REPLICA_SETS, STATEFUL_SETS)
-"""Kinds of which pods are made: where one is refused, its Event is theirs."""
+"""Kinds of objects that make pods; the Event of a refused pod is about its maker."""
 
 
 class EventMeta(msgspec.Struct, frozen=True, rename="camel"):
-    """When an Event was made."""
+    """Metadata of an Event."""
 
     creation_timestamp: str | None = None
 
 
 class PodEvent(msgspec.Struct, frozen=True, rename="camel"):
-    """An events.k8s.io/v1 Event, as far as it says why."""
+    """The reason, note and time of an events.k8s.io/v1 Event."""
 
     metadata: EventMeta = EventMeta()
     reason: str = ""
     note: str = ""
     event_time: str | None = None
     deprecated_last_timestamp: str | None = None
-    """Of Events by the former API, which have no other."""
+    """Time of Events by the former API, which have no ``eventTime``."""
 
     @property
-    def at(self) -> str:
-        """RFC 3339, which can be compared as text."""
+    def time(self) -> str:
+        """Time of the Event, in RFC 3339: times compare as texts."""
         return (
             self.deprecated_last_timestamp
             or self.event_time
@@ -53,7 +53,7 @@ class PodEvent(msgspec.Struct, frozen=True, rename="camel"):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilteredCluster:
-    """All nodes, and which of them the pod may go to."""
+    """All nodes of the cluster, and those that the pod may go to."""
 
     nodes: tuple[CandidateNode, ...]
     filtered: FilteredNodes
@@ -61,24 +61,24 @@ class FilteredCluster:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodFacts:
-    """One pod, or what should have made it."""
+    """Facts about a pod, or about the object that should have made it."""
 
     title: str
     """``namespace/name``."""
     pod: Object | None
-    """None: there is none of this name, and ``maker`` is of the name."""
+    """None: no pod has this name, but an object of kind ``maker`` does."""
     maker: str = ""
-    """Kind of what makes pods of this name; empty where the pod is there."""
+    """Kind of the object of this name that makes pods; empty where the pod exists."""
     server: ServerFacts
     events: tuple[PodEvent, ...] | Unread
-    """The oldest first."""
+    """Events about the pod or its maker, the oldest first."""
     constraints: ConstrainedPod
     cluster: FilteredCluster | Unread
     """Not read for a pod that has a node, or has ended."""
 
 
 def read_pod(api: InspectedApi, namespace: str, name: str, timeout_seconds: float) -> PodFacts:
-    """Read it. Raises BadInput where neither a pod nor a maker of pods has this name."""
+    """Read a pod's facts. Raises BadInput where no pod and no maker of pods has this name."""
     server, title = read_server(api), f"{namespace}/{name}"
     events = attempted(lambda: _events(api, namespace, name))
     try:
@@ -116,13 +116,13 @@ def _cluster(
 
 
 def _events(api: InspectedApi, namespace: str, name: str) -> tuple[PodEvent, ...]:
-    there = present_objects(api, EVENTS, namespace=namespace, fields={"regarding.name": name})
-    read = (msgspec.convert(event, PodEvent) for event in there)
-    return tuple(sorted(read, key=lambda event: event.at))
+    events = present_objects(api, EVENTS, namespace=namespace, fields={"regarding.name": name})
+    read = (msgspec.convert(event, PodEvent) for event in events)
+    return tuple(sorted(read, key=lambda event: event.time))
 
 
 def _maker(api: InspectedApi, namespace: str, name: str) -> str:
-    """Kind of what makes pods of this name. Raises BadInput where nothing does."""
+    """Kind of the object of this name that makes pods. Raises BadInput where there is none."""
     for resource in _MAKERS:
         try:
             api.get(resource, name, namespace=namespace)

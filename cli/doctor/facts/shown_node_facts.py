@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a cluster shows of one of its Nodes, read with the rights of whoever asks."""
+"""Facts about a Node as the cluster shows it, read with the rights of the person who asks."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from cli.doctor.facts.cluster_facts import (
     ServerFacts,
     agent_image,
     attempted,
+    read_object,
     read_server,
-    there,
 )
 from cli.doctor.finding import Unread
 from cli.mig.cluster.coordinator_view import CoordinatorView, read_coordinator
@@ -39,22 +39,22 @@ _AGENT: Final = "agent"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShownNodeFacts:
-    """One Node."""
+    """A Node, its agent, and the admission policies and coordinator around it."""
 
     name: str
     node: Object
     server: ServerFacts
     lease: Object | Unread | None
     pods: tuple[Object, ...] | Unread
-    """All on the Node."""
+    """All pods on the Node."""
     agent_pods: tuple[Object, ...] | Unread
     agent_image: str
-    """As the agent's DaemonSet names it; empty where that is not known."""
+    """Image in the agent's DaemonSet; empty where that is not known."""
     missing_policies: tuple[str, ...] | Unread
     """Admission policies and bindings that should be there, as ``kind name``."""
     stopping_policy: str | Unread | None
     """The chart's admission policy that stops all writes; None where they go on."""
-    others: tuple[str, ...] | Unread
+    other_namespaces: tuple[str, ...] | Unread
     """Namespaces for which policies of other installations are in the cluster."""
     grants: Trial | Unread | None
     """Whether a forged grant of a MIG change is refused; None where no coordinator acts."""
@@ -62,12 +62,12 @@ class ShownNodeFacts:
 
     @property
     def server_now(self) -> float:
-        """Unix seconds by the API server's clock, by ours where it does not say."""
+        """Unix seconds by the API server's clock; by ours where its answer has no date."""
         return self.server.info.unix_seconds or time.time()
 
 
 def read_shown_node(api: InspectedApi, name: str, namespace: str) -> ShownNodeFacts:
-    """Read it; ``namespace``: where gpuscape is. Raises BadInput where there is no such Node."""
+    """Read a Node's facts; gpuscape is in ``namespace``. Raises BadInput for an unknown Node."""
     server = read_server(api)
     try:
         node = api.get(NODES, name)
@@ -80,13 +80,13 @@ def read_shown_node(api: InspectedApi, name: str, namespace: str) -> ShownNodeFa
         name=name,
         node=node,
         server=server,
-        lease=there(lambda: api.get(LEASES, names.lease(name), namespace=namespace)),
+        lease=read_object(lambda: api.get(LEASES, names.lease(name), namespace=namespace)),
         pods=pods,
         agent_pods=pods if isinstance(pods, Unread) else tuple(_agents(pods, namespace)),
         agent_image=agent_image(api, namespace),
         missing_policies=attempted(lambda: tuple(_missing(api, namespace))),
         stopping_policy=attempted(lambda: _stopping(api, namespace)),
-        others=attempted(lambda: tuple(_others(api, namespace))),
+        other_namespaces=attempted(lambda: tuple(_other_namespaces(api, namespace))),
         grants=attempted(lambda: grant_trial(api, name, namespace)) if coordinator.holder else None,
         coordinator=Unread(coordinator.problem) if coordinator.problem else coordinator,
     )
@@ -109,11 +109,11 @@ def _stopping(api: InspectedApi, namespace: str) -> str | None:
     return name
 
 
-def _others(api: InspectedApi, namespace: str) -> Iterator[str]:
-    """Namespaces of other installations, by the policies that each of them has of its own."""
+def _other_namespaces(api: InspectedApi, namespace: str) -> Iterator[str]:
+    """Namespaces of other installations, each known by an admission policy of its own."""
     ours = names.clusterwide(names.AGENT_NODE, namespace)
-    found = present_objects(api, ADMISSION_BINDINGS, metadata_only=True)
-    for name in sorted(each["metadata"]["name"] for each in found):
+    bindings = present_objects(api, ADMISSION_BINDINGS, metadata_only=True)
+    for name in sorted(binding["metadata"]["name"] for binding in bindings):
         if name != ours and names.is_clusterwide(names.AGENT_NODE, name):
             yield name.removeprefix(names.AGENT_NODE).removeprefix(".") or names.NAMESPACE
 

@@ -25,7 +25,7 @@ from kube.api_errors import (
     Unreachable,
 )
 from labelers.annotations import node_annotations
-from labelers.compose import wanted
+from labelers.compose import decide_labels
 from labelers.decision import Decisions, Value
 from labelers.label_settings import LabelSettings
 from tests import build
@@ -106,7 +106,7 @@ def test_an_hour_of_steady_state_has_no_write() -> None:
     settings = LabelSettings(timestamp_seconds=1_700_000_000)
 
     def decide(_: float) -> float:
-        world.want(wanted(machine, settings).decisions, node_annotations(machine))
+        world.want(decide_labels(machine, settings).decisions, node_annotations(machine))
         return 60
 
     def pods(now: float) -> float:

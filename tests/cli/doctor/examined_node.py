@@ -32,7 +32,7 @@ from discovery.model import NodeSnapshot
 from discovery.simulator.simulation import Simulation
 from kube.api import EVENTS, LEASES, NODES, PODS, Object
 from kube.lease import micro_time
-from labelers.compose import wanted
+from labelers.compose import decide_labels
 from labelers.label_settings import LabelSettings
 from tests.fakes.api import Call, FakeApi
 from tests.kubelet.checkpoint_file import write_checkpoint
@@ -161,7 +161,7 @@ class ExaminedNode:
 
     def in_cluster(self) -> None:
         """A Node with the agent's labels and Lease, policies in force, and no more rights."""
-        labels = wanted(self.snapshot, LabelSettings()).values
+        labels = decide_labels(self.snapshot, LabelSettings()).values
         self.api.server.create(NODES, node_object(labels, len(self.offered[GPU])))
         self.makes_lease()
         self.enforces(*ALL_POLICIES)

@@ -101,7 +101,7 @@ def test_a_tokens_end_is_read(
 
     read = read_certificates(settings, access)
 
-    assert [each.what for each in read] == ["the token of our account"]
+    assert [each.title for each in read] == ["the token of our account"]
     assert found(read) == names
 
 

@@ -143,7 +143,7 @@ def test_a_kubelets_configuration_is_read_with_its_defaults() -> None:
 
 def found_of(begins: float, ends: float) -> list[str]:
     """Of one that began and ends so many days from now."""
-    validity = Validity(what="a certificate", where="x", begins=begins * DAY, ends=ends * DAY)
+    validity = Validity(title="a certificate", where="x", begins=begins * DAY, ends=ends * DAY)
     return [each.name for each in credential_checks.validity_findings(validity, now=0.0)]
 
 

@@ -24,7 +24,7 @@ from kube.api import ADMISSION_BINDINGS, ADMISSION_POLICIES, DAEMON_SETS, LEASES
 from kube.api_errors import Forbidden
 from kube.lease import micro_time
 from labelers.annotations import topology_of
-from labelers.compose import wanted
+from labelers.compose import decide_labels
 from labelers.label_settings import LabelSettings
 from tests.cli.doctor.examined_node import MACHINE, NAME, node_object, snapshot_of
 from tests.fakes.api import FakeApi
@@ -40,7 +40,7 @@ class ShownNode:
     def __init__(self) -> None:
         self.api = FakeApi()
         server, snapshot = self.api.server, snapshot_of(MACHINE)
-        node = node_object(wanted(snapshot, LabelSettings()).values, 8)
+        node = node_object(decide_labels(snapshot, LabelSettings()).values, 8)
         topology = topology_annotation.encode(topology_of(snapshot))
         node["metadata"]["annotations"] = {keys.TOPOLOGY: topology}
         server.create(NODES, node)

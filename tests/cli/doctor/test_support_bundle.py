@@ -130,7 +130,8 @@ def test_all_files_together_are_bounded_too(
 
 def test_equal_contents_make_equal_bytes() -> None:
     entries = tuple(
-        BundleEntry(name=name, what="", text=f"text of {name}") for name in ("a.json", "logs/b.log")
+        BundleEntry(name=name, summary="", text=f"text of {name}")
+        for name in ("a.json", "logs/b.log")
     )
     bundle = SupportBundle(entries=entries, left_out={})
 

@@ -470,7 +470,9 @@ def test_one_pci_id_of_the_two_does_not_name_a_model(known: dict[str, Any]) -> N
 
 
 def test_a_resource_that_is_not_shared_has_its_name_and_one_share() -> None:
-    assert NOTHING_SHARED.of("nvidia.com/gpu") == SharedResource(name="nvidia.com/gpu", replicas=1)
+    assert NOTHING_SHARED.resource("nvidia.com/gpu") == SharedResource(
+        name="nvidia.com/gpu", replicas=1
+    )
 
 
 def test_a_silent_gpu_of_another_model_is_not_counted() -> None:
