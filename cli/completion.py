@@ -44,6 +44,8 @@ def print_for_kubectl(words: Sequence[str]) -> None:
     from cli.main import main
 
     *before, last = words or ("",)
-    found = ShellComplete(main, {}, "kubectl gpuscape", "").get_completions(list(before), last)
-    names = [item.value for item in found if item.type == "plain"]
+    completions = ShellComplete(main, {}, "kubectl gpuscape", "").get_completions(
+        list(before), last
+    )
+    names = [completion.value for completion in completions if completion.type == "plain"]
     terminal.note(*names, ":4" if names else ":0")

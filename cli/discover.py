@@ -51,7 +51,7 @@ def command(load: Load, output: str) -> None:
 
 
 def _tables(snapshot: NodeSnapshot, wide: bool) -> Iterator[TextTable]:
-    """The tables to print, those without a row left out."""
+    """The tables to print; a table without a row is left out."""
     makers = [gpu_table]
     if wide:
         makers += [identity_table, mig_table, nic_table, gap_table]
@@ -59,7 +59,7 @@ def _tables(snapshot: NodeSnapshot, wide: bool) -> Iterator[TextTable]:
 
 
 def summary(snapshot: NodeSnapshot) -> str:
-    """One line on machine, driver and number of GPUs."""
+    """Machine, driver and number of GPUs in a line."""
     host, driver, counts = snapshot.host, snapshot.driver, snapshot.counts
     parts = [f"{host.name}: {host.machine_type}" if host.machine_type else host.name]
     parts.append(f"driver {driver.version or '?'}")
@@ -176,11 +176,11 @@ def gpu_name(gpu: GpuSnapshot) -> Cell:
     return UNKNOWN if gpu.index is None else str(gpu.index)
 
 
-def _known(gpu: GpuSnapshot, what: str, value: object) -> Cell:
+def _known(gpu: GpuSnapshot, reading: str, value: object) -> Cell:
     """The value, or the mark for why there is none."""
     if value is not None:
         return str(value)
-    gap = gpu.gap(what)
+    gap = gpu.gap(reading)
     absent = gpu.state is GpuState.PRESENT and (gap is None or gap.reason is Reason.UNSUPPORTED)
     return NONE if absent else UNKNOWN
 
@@ -191,7 +191,7 @@ def _memory(gpu: GpuSnapshot) -> Cell:
 
 
 def _links(gpu: GpuSnapshot) -> Cell:
-    """Active links, and of how many where some are down."""
+    """Number of active links, and of all links where some are down."""
     if not gpu.links:
         return _known(gpu, "links", None)
     active = sum(link.active is True for link in gpu.links)
@@ -201,16 +201,16 @@ def _links(gpu: GpuSnapshot) -> Cell:
 
 
 def _mig(gpu: GpuSnapshot) -> Cell:
-    """The mode; where it is on, what the GPU is divided into."""
+    """MIG mode of a GPU; its number of MIG devices by profile where the mode is on."""
     if gpu.mig is None or not gpu.mig_enabled or gpu.mig.current != gpu.mig.pending:
         return _mode(gpu, "mig", gpu.mig)
     profiles = Counter(mig.profile for mig in gpu.mig_devices)
     return ", ".join(f"{count} x {name}" for name, count in profiles.items()) or "on, empty"
 
 
-def _mode(gpu: GpuSnapshot, what: str, mode: Mode | None) -> Cell:
+def _mode(gpu: GpuSnapshot, reading: str, mode: Mode | None) -> Cell:
     if mode is None:
-        return _known(gpu, what, None)
+        return _known(gpu, reading, None)
     now, after = ("on" if value else "off" for value in (mode.current, mode.pending))
     return now if now == after else Styled(f"{now}, {after} after reset", "yellow")
 

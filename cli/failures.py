@@ -34,7 +34,7 @@ UNDONE = 6
 UNFINISHED = 7
 """A change is held, or was left in the middle: another command goes on."""
 CLOSED_PIPE = 141
-"""As of every program that a closed pipe ends: 128 and the number of SIGPIPE."""
+"""A closed pipe ended the command, as it ends any program: 128 and the number of SIGPIPE."""
 
 WITHOUT_HARDWARE = "read a simulated machine with --simulate dgx-a100"
 
@@ -95,7 +95,7 @@ def _failure(error: Exception) -> CommandFailure:
 
 
 def _version_hint() -> str:
-    """Why chart or manifests may ask for what this program does not know; empty for no reason."""
+    """The hint that chart or manifests are of another version; empty where they are not."""
     skew = of_this_process()
     return f"; perhaps because {skew.cause}: {skew.action}" if skew.is_there else ""
 
@@ -116,7 +116,7 @@ def _is_closed(stream: TextIO) -> bool:
 
 
 def _drop_output() -> None:
-    """Have what is still buffered go nowhere: Python would complain of it at its end."""
+    """Discard output that is still buffered: Python would report an error for it at exit."""
     with contextlib.suppress(OSError, ValueError):
         sink = os.open(os.devnull, os.O_WRONLY)
         os.dup2(sink, sys.stdout.fileno())

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tables that leave out what a width has no room for, and columns in which nothing stands. Pure."""
+"""Tables that fit into a width: some columns are left out or cut, and empty columns. Pure."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _NOTHING: Final = ("", "-")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """One column of a table."""
+    """A column of a table: its title, its cells, and how it shrinks."""
 
     title: str
     cell: Callable[[Any], Cell]
-    """Of a row."""
+    """The column's cell for a row."""
     goes: int = 0
-    """Where there is no room the columns with the highest number are left out first; 0 stays."""
+    """The columns with the highest number are left out first where there is no room; 0 stays."""
     right: bool = False
     least: int | None = None
     """It may be cut to so many columns of text; None: it is shown in full."""
@@ -34,18 +34,18 @@ _Filled = tuple[Column, tuple[Cell, ...]]
 
 def fitted(columns: Sequence[Column], rows: Sequence[object], width: int) -> TextTable:
     """A table of these rows in so many columns of text."""
-    made = [(column, tuple(column.cell(row) for row in rows)) for column in columns]
-    kept = [(column, cells) for column, cells in made if not column.goes or _says(cells)]
-    while sum(_width(*each) for each in kept) + _GAP * (len(kept) - 1) > width:
+    filled = [(column, tuple(column.cell(row) for row in rows)) for column in columns]
+    kept = [(column, cells) for column, cells in filled if not column.goes or _says(cells)]
+    while sum(_width(column, cells) for column, cells in kept) + _GAP * (len(kept) - 1) > width:
         last = max((column for column, _ in kept), key=lambda column: column.goes)
         if not last.goes:
             break
-        kept = [each for each in kept if each[0] is not last]
+        kept = [(column, cells) for column, cells in kept if column is not last]
     kept = _cut(kept, width)
     return TextTable(
         header=tuple(column.title for column, _ in kept),
         rows=tuple(zip(*(cells for _, cells in kept), strict=True)),
-        right=frozenset(at for at, (column, _) in enumerate(kept) if column.right),
+        right=frozenset(index for index, (column, _) in enumerate(kept) if column.right),
     )
 
 
@@ -53,30 +53,36 @@ def narrowed(table: TextTable, width: int, least: Mapping[str, int]) -> TextTabl
     """The table in so many columns of text, with all its columns; ``least``: how far those with
     these titles may be cut, the last of them first."""
     columns = [
-        Column(title=title, cell=itemgetter(at), right=at in table.right, least=least.get(title))
-        for at, title in enumerate(table.header)
+        Column(
+            title=title, cell=itemgetter(index), right=index in table.right, least=least.get(title)
+        )
+        for index, title in enumerate(table.header)
     ]
     return fitted(columns, table.rows, width)
 
 
 def _cut(columns: list[_Filled], width: int) -> list[_Filled]:
-    """The same with what may be cut cut as far as it takes, the last columns first."""
-    over = sum(_natural(*each) for each in columns) + _GAP * (len(columns) - 1) - width
-    made = []
+    """The columns, cut as far as the width and their ``least`` demand; the last are cut first."""
+    over = (
+        sum(_natural(column, cells) for column, cells in columns)
+        + _GAP * (len(columns) - 1)
+        - width
+    )
+    fitting = []
     for column, cells in reversed(columns):
         wide = _natural(column, cells)
         if over > 0 and column.least is not None:
             narrow = max(min(wide, column.least), wide - over)
-            made.append((column, tuple(terminal.cut(cell, narrow) for cell in cells)))
+            fitting.append((column, tuple(terminal.cut(cell, narrow) for cell in cells)))
             over -= wide - narrow
         else:
-            made.append((column, cells))
-    return made[::-1]
+            fitting.append((column, cells))
+    return fitting[::-1]
 
 
 def _says(cells: Sequence[Cell]) -> bool:
     """Whether there is anything in a column."""
-    return any((it.text if isinstance(it, Styled) else it) not in _NOTHING for it in cells)
+    return any((cell.text if isinstance(cell, Styled) else cell) not in _NOTHING for cell in cells)
 
 
 def _natural(column: Column, cells: Sequence[Cell]) -> int:

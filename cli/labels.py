@@ -77,8 +77,13 @@ def _show_explained(explanations: tuple[LabelExplanation, ...], output: str) -> 
         terminal.data(explanations, output)
         return
     rows = tuple(
-        (each.key, Styled(each.outcome, _STYLES[each.outcome]), each.text, each.source)
-        for each in explanations
+        (
+            explanation.key,
+            Styled(explanation.outcome, _STYLES[explanation.outcome]),
+            explanation.text,
+            explanation.source,
+        )
+        for explanation in explanations
     )
     terminal.show(TextTable(header=("LABEL", "OUTCOME", "VALUE OR REASON", "SOURCE"), rows=rows))
 
@@ -88,9 +93,9 @@ def _report(labels: LabelDecisions) -> None:
 
     Raises CommandFailure where a labeler failed, which is a bug.
     """
-    for each in explain(labels):
-        if each.key in labels.illegal:
-            terminal.note(f"Left out {each.key}: {each.text}", err=True)
+    for explanation in explain(labels):
+        if explanation.key in labels.illegal:
+            terminal.note(f"Left out {explanation.key}: {explanation.text}", err=True)
     if labels.failures:
         failed = "; ".join(f"{failure.labeler}: {failure.error}" for failure in labels.failures)
         raise CommandFailure(f"some labels are left as they are: {failed}", UNEXPECTED)

@@ -19,7 +19,7 @@ class LazyCommands(click.Group):
     """Subcommand to the module that holds it as ``command``."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  # click's signature
-        """All of them, in the order of the table."""
+        """Names of the subcommands, in the order of the table."""
         return list(self.modules)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
@@ -40,8 +40,7 @@ class LazyCommands(click.Group):
             raise NoSuchCommand(args[0], message, self.modules, ctx) from error
 
     def elsewhere(self, name: str) -> str | None:  # noqa: ARG002  # for groups that know more
-        """What to say of an unknown command instead of the usual, where it is known from elsewhere;
-        None: nothing."""
+        """Message about an unknown command that stands somewhere else; None for click's own."""
         return None
 
 

@@ -56,12 +56,12 @@ class LiveScreen:
 
     @property
     def size(self) -> os.terminal_size:
-        """As it is now; a terminal that names no size counts as 80 by 24."""
+        """Size of the terminal now; a terminal that names no size counts as 80 by 24."""
         try:
-            found = os.get_terminal_size(sys.stdout.fileno())
+            terminal_size = os.get_terminal_size(sys.stdout.fileno())
         except OSError:
-            found = os.terminal_size((0, 0))
-        columns, lines = found.columns or 80, found.lines or 24
+            terminal_size = os.terminal_size((0, 0))
+        columns, lines = terminal_size.columns or 80, terminal_size.lines or 24
         return os.terminal_size((max(_SMALLEST.columns, columns), max(_SMALLEST.lines, lines)))
 
     def draw(self, lines: Sequence[str]) -> None:
@@ -74,7 +74,7 @@ class LiveScreen:
         self._events.put(ScreenEvent.NEWS)
 
     def wait(self, seconds: float) -> ScreenEvent:
-        """What happens next; at the latest after so many seconds."""
+        """Wait for the next event; TIME when none came within so many seconds."""
         try:
             event = self._events.get(timeout=seconds)
         except queue.Empty:
@@ -94,7 +94,7 @@ class LiveScreen:
         _write(_ENTER)
 
     def leave(self) -> None:
-        """Give it back as it was."""
+        """Give the terminal back as it was."""
         with contextlib.suppress(OSError):  # it may be gone
             _write(_LEAVE)
         if self._before is not None:
@@ -102,7 +102,7 @@ class LiveScreen:
                 termios.tcsetattr(sys.stdin.fileno(), termios.TCSADRAIN, self._before)
 
     def take_signal(self, number: signal.Signals) -> None:
-        """One that came, in the thread of signals."""
+        """Handle a signal, in the thread of signals."""
         if number == signal.SIGTSTP:
             self._suspend.set()
         is_end = number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -160,4 +160,4 @@ def _write(text: str) -> None:
 
 
 def _noted(_number: int, _frame: FrameType | None) -> None:
-    """Python has told the thread of signals when this is called."""
+    """Do nothing: Python wakes the thread of signals before it calls a handler."""

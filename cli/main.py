@@ -39,12 +39,12 @@ _GROUPS = ("mig", "scheduler", "doctor", "simulate")
 
 
 class _Commands(LazyCommands):
-    """All of them, each failure one sentence."""
+    """The commands of gpuscape; each failure is shown as one sentence."""
 
     modules = COMMANDS
 
     def elsewhere(self, name: str) -> str | None:
-        """That it is a group's, where it is one."""
+        """The hint that a group has a subcommand of this name; None where no group has."""
         alike = [
             f"'{group} {name}'"
             for group in _GROUPS

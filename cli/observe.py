@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One reading of this machine, or of a simulated one: where every command gets its snapshot."""
+"""A single reading of this machine, or of a simulated one, as the commands need it."""
 
 from __future__ import annotations
 
@@ -67,7 +67,10 @@ def take_mig(settings: AgentSettings) -> tuple[MigReading, ...]:
 
 
 def mig_once(start: Start, settings: AgentSettings) -> tuple[MigReading, ...]:
-    """As :func:`take_mig`, of a machine that the caller keeps. The driver's session has ended."""
+    """The MIG state of every GPU of a machine that the caller has opened, in PCI bus order.
+
+    The driver's session has ended. Raises as :func:`take_snapshot`.
+    """
     with _reader(start, settings) as reader:
         return read_mig(reader)
 

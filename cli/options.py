@@ -39,7 +39,7 @@ class BySubject(click.Command):
     """A command whose help lists its settings under their subjects, and other options first."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write all options, and what else the class below lists behind them."""
+        """Write all options, and the commands of a group behind them."""
         rows: dict[str, list[tuple[str, str]]] = {"Options": []}
         for parameter in self.get_params(ctx):
             row = parameter.get_help_record(ctx)
@@ -68,7 +68,7 @@ def program_settings(
     """
     by_name = {option.name: option for option in program.options}
     chosen = [by_name[name] for name in (by_name if names is None else names)]
-    others = () if program is AGENT_SETTINGS else AGENT_SETTINGS.options
+    agent_options = () if program is AGENT_SETTINGS else AGENT_SETTINGS.options
 
     def decorate(function: Function) -> Function:
         @functools.wraps(function)
@@ -76,7 +76,7 @@ def program_settings(
             names = ("config", *(option.name for option in chosen))
             written = {name: parameters.pop(_parameter(name)) for name in names}
             flags = {name: _text(value) for name, value in written.items() if value is not None}
-            load = functools.partial(program.load, flags, os.environ, other_options=others)
+            load = functools.partial(program.load, flags, os.environ, other_options=agent_options)
             return function(load=load, **parameters)
 
         decorated = _config_option(command)

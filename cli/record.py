@@ -65,19 +65,19 @@ def command(load: Load, file: Path, force: bool, anonymise: bool) -> None:
         _check(file, force=force)
     with machine(settings) as start:
         gpus = read_once(start, settings).gpus
-        left = tuple(gpu.bus_id for gpu in gpus if _is_left_alone(gpu))
-        if gpus and len(left) == len(gpus):
+        skipped = tuple(gpu.bus_id for gpu in gpus if _is_left_alone(gpu))
+        if gpus and len(skipped) == len(gpus):
             raise ReaderStuck(f"nothing is recorded: no GPU can be read: {_why(gpus[0])}")
         with _library(start):
-            taken = recording.capture(lambda: _read_all(left, start), Path(start.host_root))
+            taken = recording.capture(lambda: _read_all(skipped, start), Path(start.host_root))
     shown = recording.anonymise(taken) if anonymise else taken
     if file == _OUTPUT:
         terminal.document(safe_json(recording.encode(shown).decode()))
     else:
         recording.save(shown, file, replace=force)
-        terminal.note(f"{file}: {len(taken.calls)} answers of {len(gpus) - len(left)} GPUs")
+        terminal.note(f"{file}: {len(taken.calls)} answers of {len(gpus) - len(skipped)} GPUs")
     for gpu in gpus:
-        if gpu.bus_id in left:
+        if gpu.bus_id in skipped:
             terminal.note(f"left out: {gpu.bus_id}: {_why(gpu)}", err=file == _OUTPUT)
 
 
@@ -95,7 +95,7 @@ def _check(file: Path, *, force: bool) -> None:
 
 
 def _is_left_alone(gpu: GpuSnapshot) -> bool:
-    """The device reader hung or died on it, so this process must not touch it."""
+    """Whether the device reader hung or died on this GPU: this process must not touch it."""
     gap = gpu.gap("state")
     return gap is not None and gap.source == "device reader"
 
@@ -123,7 +123,7 @@ class _Script(Channel):
     """A channel on which all requests have been made; of the answers it keeps how they ended."""
 
     def __init__(self, *messages: AgentMessage) -> None:
-        self._left = list(messages)
+        self._remaining = list(messages)
         self.refused: str | None = None
         """Why a request could not be answered."""
 
@@ -134,25 +134,25 @@ class _Script(Channel):
 
     def receive(self) -> AgentMessage | None:
         """The next request; None at the end."""
-        if len(self._left) == 1:
+        if len(self._remaining) == 1:
             time.sleep(BETWEEN_SECONDS)
-        return self._left.pop(0) if self._left else None
+        return self._remaining.pop(0) if self._remaining else None
 
     def may_proceed(self) -> bool:
-        """Always: nobody else waits for an answer."""
+        """True always: nobody else waits for an answer."""
         return True
 
 
-def _read_all(left: tuple[str, ...], start: Start) -> None:
+def _read_all(skipped: tuple[str, ...], start: Start) -> None:
     """Have the device reader's own code ask everything it ever asks, in this process.
 
     Twice, since some readings are about the time between two samples. Raises ReaderGone where
     the driver refuses: what is on the tape by then is no recording of the machine.
     """
-    here, everything = Start(host_root=start.host_root, skip=left), tuple(ReadingGroup)
-    first = Sample(request=2, groups=everything)
-    second = Sample(request=3, groups=everything)
-    script = _Script(here, Discover(request=1), ReadMig(request=4), first, second)
+    own_start, all_groups = Start(host_root=start.host_root, skip=skipped), tuple(ReadingGroup)
+    first = Sample(request=2, groups=all_groups)
+    second = Sample(request=3, groups=all_groups)
+    script = _Script(own_start, Discover(request=1), ReadMig(request=4), first, second)
     serve(script)
     if script.refused is not None:
         raise ReaderGone(f"nothing is recorded: {script.refused}")

@@ -44,7 +44,7 @@ Cell = str | Styled
 UNKNOWN = Styled("?", "yellow")
 """A reading that should be there."""
 NONE = Styled("-", "dim")
-"""What there is not."""
+"""A value that does not exist."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,17 +62,17 @@ def show(table: TextTable) -> None:
     drawn(lines(table, styled=is_styled()))
 
 
-def drawn(made: Iterable[str]) -> None:
+def drawn(texts: Iterable[str]) -> None:
     """Print lines that :func:`lines` or :func:`line` has made."""
     styled = is_styled()
-    for each in made:
-        click.echo(each, color=styled)
+    for text in texts:
+        click.echo(text, color=styled)
 
 
 def is_styled() -> bool:
     """Whether standard output shows styles: a terminal, and NO_COLOR is not set.
 
-    Without colour rich would still write bold and dim: who sets NO_COLOR wants none of that.
+    Without colour rich would still write bold and dim: whoever sets NO_COLOR wants neither.
     """
     from rich.console import Console
 
@@ -119,7 +119,7 @@ def cut(cell: Cell, width: int) -> Cell:
     return short if isinstance(cell, str) else Styled(short, cell.style)
 
 
-def _printed(what: RichTable | Text, *, styled: bool, width: int) -> tuple[str, ...]:
+def _printed(renderable: RichTable | Text, *, styled: bool, width: int) -> tuple[str, ...]:
     from rich.console import Console
 
     console = Console(
@@ -131,7 +131,7 @@ def _printed(what: RichTable | Text, *, styled: bool, width: int) -> tuple[str, 
         no_color=not styled,
     )
     with console.capture() as captured:
-        console.print(what, no_wrap=True, overflow="ellipsis", crop=True)
+        console.print(renderable, no_wrap=True, overflow="ellipsis", crop=True)
     return tuple(line.rstrip() for line in captured.get().splitlines())
 
 
@@ -180,10 +180,12 @@ def _yaml(value: object) -> str:
     class Dumper(yaml.SafeDumper):
         def analyze_scalar(self, scalar: str) -> ScalarAnalysis:
             self.allow_unicode = is_safe(scalar)
-            found = super().analyze_scalar(scalar)
+            analysis = super().analyze_scalar(scalar)
             if not self.allow_unicode:
-                found.allow_single_quoted = found.allow_flow_plain = found.allow_block_plain = False
-            return found
+                analysis.allow_single_quoted = analysis.allow_flow_plain = (
+                    analysis.allow_block_plain
+                ) = False
+            return analysis
 
     dumper = Dumper(io.StringIO(), sort_keys=False)
     node = dumper.represent_data(value)
@@ -199,16 +201,16 @@ def _in_lines(node: YamlNode, *, is_item: bool = False) -> None:
     import yaml
 
     if isinstance(node, yaml.MappingNode):
-        inside = [value for _, value in node.value]
+        children = [value for _, value in node.value]
     elif isinstance(node, yaml.SequenceNode):
-        inside = node.value
+        children = node.value
     else:
         return
     is_list = isinstance(node, yaml.SequenceNode)
-    is_flat = all(isinstance(each, yaml.ScalarNode) for each in inside)
-    node.flow_style = is_flat and (is_list or is_item or not inside)
-    for each in inside:
-        _in_lines(each, is_item=is_list)
+    is_flat = all(isinstance(child, yaml.ScalarNode) for child in children)
+    node.flow_style = is_flat and (is_list or is_item or not children)
+    for child in children:
+        _in_lines(child, is_item=is_list)
 
 
 def _rich_table(table: TextTable) -> RichTable:
@@ -231,5 +233,5 @@ def _rich_text(cell: Cell) -> Text:
 
 
 def _text_of(cell: Cell) -> str:
-    """What is printed of a cell: rich reads no markup in it, and a terminal obeys none of it."""
+    """Text of a cell as it is printed: it has no effect as rich's markup or in a terminal."""
     return safe_line(cell if isinstance(cell, str) else cell.text)

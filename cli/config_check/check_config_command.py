@@ -27,7 +27,7 @@ from labelers.compose import decide_labels
 from labelers.label_settings import PluginConfig
 
 STDIN: Final = "-"
-_FOUND: Final = 1
+_REFUSED: Final = 1
 _UNKNOWN: Final = 2
 
 
@@ -85,19 +85,19 @@ def command(
     """
     settings = load()
     machine = _machine(settings) if here or settings.simulate is not None else None
-    asked = None if kind is None else ConfigKind(kind)
-    results = [each for file in files for each in _checked(file, asked, machine)]
-    checked = [each for each in results if isinstance(each, CheckedConfig)]
-    unchecked = [each for each in results if isinstance(each, UncheckedText)]
+    requested_kind = None if kind is None else ConfigKind(kind)
+    results = [result for file in files for result in _checked(file, requested_kind, machine)]
+    checked = [result for result in results if isinstance(result, CheckedConfig)]
+    unchecked = [result for result in results if isinstance(result, UncheckedText)]
     check_report.show(checked, unchecked, output)
-    if any(not each.is_good for each in checked):
-        ctx.exit(_FOUND)
+    if any(not config.is_good for config in checked):
+        ctx.exit(_REFUSED)
     if unchecked:
         ctx.exit(_UNKNOWN)
 
 
 def _checked(
-    file: str, kind: ConfigKind | None, machine: MachineLabels | None
+    file: str, requested_kind: ConfigKind | None, machine: MachineLabels | None
 ) -> Iterator[CheckedConfig | UncheckedText]:
     """The file's configuration, or those of its entries."""
     try:
@@ -108,11 +108,11 @@ def _checked(
     if not texts:
         yield UncheckedText(file=_title(file), entry="", reason="it holds no file")
     for text in texts:
-        found = kind or kind_of(text.text)
-        if found is None:
+        text_kind = requested_kind or kind_of(text.text)
+        if text_kind is None:
             yield UncheckedText(file=text.file, entry=text.entry, reason=_why_unknown(text))
         else:
-            yield check(text, found, machine)
+            yield check(text, text_kind, machine)
 
 
 def _why_unknown(text: ConfigText) -> str:
@@ -140,7 +140,7 @@ def _machine(settings: AgentSettings) -> MachineLabels:
 
     @functools.cache
     def labels(config: PluginConfig) -> Mapping[str, str]:
-        under = label_settings(settings, config, started)
-        return decide_labels(take_snapshot(settings, config), under).values
+        labelling = label_settings(settings, config, started)
+        return decide_labels(take_snapshot(settings, config), labelling).values
 
     return labels

@@ -27,13 +27,13 @@ def show(checked: Sequence[CheckedConfig], unchecked: Sequence[UncheckedText], o
     if output != "table":
         terminal.data({"configs": tuple(checked), "unchecked": tuple(unchecked)}, output)
         return
-    for at, each in enumerate(checked):
-        terminal.note(*([""] if at else []), *_head(each))
-        for table in _tables(each.meaning):
+    for index, config in enumerate(checked):
+        terminal.note(*([""] if index else []), *_head(config))
+        for table in _tables(config.meaning):
             terminal.show(table)
-    for left in unchecked:
-        place = f"{left.file}: {left.entry}" if left.entry else left.file
-        terminal.note(f"not checked: {place}: {left.reason}", err=True)
+    for text in unchecked:
+        place = f"{text.file}: {text.entry}" if text.entry else text.file
+        terminal.note(f"not checked: {place}: {text.reason}", err=True)
 
 
 def _head(checked: CheckedConfig) -> Iterator[str]:
@@ -99,18 +99,18 @@ def _plugin(meaning: PluginMeaning) -> Iterator[TextTable]:
 
 
 def _listed(meaning: tuple[CheckedLayout, ...] | tuple[RuleMeaning, ...]) -> Iterator[TextTable]:
-    layouts = [each for each in meaning if isinstance(each, CheckedLayout)]
-    rules = [each for each in meaning if isinstance(each, RuleMeaning)]
+    layouts = [layout for layout in meaning if isinstance(layout, CheckedLayout)]
+    rules = [rule for rule in meaning if isinstance(rule, RuleMeaning)]
     if layouts:
         yield TextTable(
             header=("CONFIGURATION", "LAYOUT", "FITS"),
             rows=tuple(
-                (each.name, " | ".join(each.layouts), "; ".join(each.fits) or NONE)
-                for each in layouts
+                (layout.name, " | ".join(layout.layouts), "; ".join(layout.fits) or NONE)
+                for layout in layouts
             ),
         )
     if rules:
         yield TextTable(
             header=("LABEL", "VALUES"),
-            rows=tuple((each.key, "; ".join(each.values)) for each in rules),
+            rows=tuple((rule.key, "; ".join(rule.values)) for rule in rules),
         )

@@ -68,10 +68,10 @@ _Read = tuple[Meaning, _Faults, _Faults]
 def _fault(message: str, text: ConfigText) -> ConfigFault:
     """A message that begins with file and line, with the file, or with neither."""
     rest = message.removeprefix(text.file)
-    found = re.match(r":(\d+)(?:: )?(.*)", rest, re.DOTALL) if rest != message else None
-    if found is None:
+    match = re.match(r":(\d+)(?:: )?(.*)", rest, re.DOTALL) if rest != message else None
+    if match is None:
         return ConfigFault(line=text.line, reason=rest.removeprefix(": "))
-    return _fault_at(int(found[1]), found[2], text)
+    return _fault_at(int(match[1]), match[2], text)
 
 
 def _fault_at(line: int, reason: str, text: ConfigText) -> ConfigFault:
@@ -154,14 +154,20 @@ def _misfit(config: MigConfig, family: MigFamily) -> str | None:
     Places and counts are those of the table of known models, without engines.
     """
     specs = [spec for spec in config.specs if _concerns(spec, family)]
-    return next((reason for spec in specs if (reason := _of(spec, family))), "") if specs else None
+    return (
+        next((reason for spec in specs if (reason := _spec_misfit(spec, family))), "")
+        if specs
+        else None
+    )
 
 
 def _concerns(spec: MigConfigSpec, family: MigFamily) -> bool:
-    return not spec.filters or any(each.device in family.devices for each in spec.filters)
+    return not spec.filters or any(
+        device_filter.device in family.devices for device_filter in spec.filters
+    )
 
 
-def _of(spec: MigConfigSpec, family: MigFamily) -> str:
+def _spec_misfit(spec: MigConfigSpec, family: MigFamily) -> str:
     misfit = Grid(known_profiles(family.devices[0])).misfit(spec.layout.instances)
     return "" if misfit is None else misfit.detail
 
@@ -170,9 +176,9 @@ def _fit_nowhere(configs: tuple[MigConfig, ...], text: ConfigText) -> Iterator[C
     """Entries whose layout fits no model that they are for: a change to it is always refused."""
     for config in configs:
         for spec in config.specs:
-            of = [family for family in FAMILIES if _concerns(spec, family)]
-            reasons = dict.fromkeys(_of(spec, family) for family in of)
-            if of and "" not in reasons:
+            families = [family for family in FAMILIES if _concerns(spec, family)]
+            reasons = dict.fromkeys(_spec_misfit(spec, family) for family in families)
+            if families and "" not in reasons:
                 why = next(iter(reasons)) if len(reasons) == 1 else "see `gpuscape mig configs`"
                 yield _fault(f"{spec.places.layout}: it fits no known GPU model: {why}", text)
 

@@ -60,8 +60,11 @@ def _manifests(text: str, file: str) -> tuple[YamlValue, ...]:
     not taken for a configuration.
     """
     try:
-        documents = (read_yaml(each, file, loader=Yaml11Loader) for each in _documents(text))
-        named = tuple(each for each in documents if not each.is_null)
+        documents = (
+            read_yaml(document_text, file, loader=Yaml11Loader)
+            for document_text in _documents(text)
+        )
+        named = tuple(document for document in documents if not document.is_null)
     except BadInput:
         if _begins_as_manifest(text):
             raise
