@@ -40,7 +40,7 @@ _BOUNDS = {
 _BY_WORD = {word: flag for flag in FLAGS for word in (flag.name, flag.short) if word}
 
 
-_Found = list[tuple[Flag, WrittenValue]]
+_WrittenFlags = list[tuple[Flag, WrittenValue]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,11 +50,11 @@ class DcgmSettings:
     flags: Layer
     environment: Layer
     configuration: Layer
-    """What its YAML file sets."""
+    """Settings from dcgm-exporter's YAML file."""
     notes: tuple[str, ...]
     """Settings that have another effect here, or none: sentences that name the flag or variable."""
     fallback: Layer
-    """What applies when neither a person nor a file of ours sets it."""
+    """Settings that apply when neither a person nor a file of ours sets them."""
 
 
 def read(
@@ -86,9 +86,9 @@ def read(
     )
 
 
-def _configuration(found: _Found, read_file: Callable[[Path], str]) -> PeerConfig:
+def _configuration(flags: _WrittenFlags, read_file: Callable[[Path], str]) -> PeerConfig:
     """The YAML file that is named first: by a flag, or else by the variable."""
-    named = next((written for flag, written in found if flag is CONFIG_FILE), None)
+    named = next((written for flag, written in flags if flag is CONFIG_FILE), None)
     if named is None:
         return PeerConfig()
     from exporters.dcgm.peer.peer_config_reader import read_configuration  # takes memory
@@ -99,8 +99,8 @@ def _configuration(found: _Found, read_file: Callable[[Path], str]) -> PeerConfi
         raise BadInput(f"{named.source}: {error}") from error
 
 
-def _configured(config: PeerConfig) -> _Found:
-    """The file's values as the flags that set the same."""
+def _configured(config: PeerConfig) -> _WrittenFlags:
+    """The values of the YAML file, as the flags that set the same."""
     return [
         (_BY_WORD[value.flag], _written(_BY_WORD[value.flag], value.text, value.place))
         for value in config.flags
@@ -116,20 +116,20 @@ def _fallback(is_there: Callable[[Path], bool]) -> Layer:
 
 
 def asks_for(words: Iterable[str], arguments: Iterable[str]) -> bool:
-    """One of the arguments is one of these words as a flag."""
-    return any(each.startswith("-") and each.lstrip("-") in words for each in arguments)
+    """Whether an argument is one of these words, written as a flag."""
+    return any(argument.startswith("-") and argument.lstrip("-") in words for argument in arguments)
 
 
-def _flags(arguments: Sequence[str]) -> _Found:
+def _flags(arguments: Sequence[str]) -> _WrittenFlags:
     """Each flag once, with its last value, or with all that were added to its list."""
-    found: dict[str, tuple[Flag, WrittenValue]] = {}
+    flags: dict[str, tuple[Flag, WrittenValue]] = {}
     rest = list(arguments)
     while rest:
         flag, written = _next(rest)
-        if flag.form is Form.LIST and flag.name in found:
-            written = replace(written, text=f"{found[flag.name][1].text},{written.text}")
-        found[flag.name] = flag, written
-    return list(found.values())
+        if flag.form is Form.LIST and flag.name in flags:
+            written = replace(written, text=f"{flags[flag.name][1].text},{written.text}")
+        flags[flag.name] = flag, written
+    return list(flags.values())
 
 
 def _next(rest: list[str]) -> tuple[Flag, WrittenValue]:
@@ -151,7 +151,7 @@ def _next(rest: list[str]) -> tuple[Flag, WrittenValue]:
     return flag, _written(flag, value, word.partition("=")[0])
 
 
-def _variables(environ: Mapping[str, str]) -> _Found:
+def _variables(environ: Mapping[str, str]) -> _WrittenFlags:
     return [
         (flag, _written(flag, text, flag.variable))
         for flag in FLAGS
@@ -203,14 +203,14 @@ def _bound_note(flag: Flag, written: WrittenValue) -> str:
 def _bounded(flag: Flag, text: str) -> str:
     """A number of milliseconds within what our setting takes."""
     bounds = _BOUNDS[flag.setting]
-    least, most = (round(1000 * bound) for bound in bounds)
-    return f"{min(max(int(text.removesuffix('ms')), least), most)}ms"
+    lowest, highest = (round(1000 * bound) for bound in bounds)
+    return f"{min(max(int(text.removesuffix('ms')), lowest), highest)}ms"
 
 
-def _layer(found: _Found, is_there: Callable[[Path], bool]) -> Layer:
+def _layer(flags: _WrittenFlags, is_there: Callable[[Path], bool]) -> Layer:
     """The flags that set something; a file that only dcgm-exporter's image has is replaced."""
     layer: dict[str, WrittenValue] = {}
-    for flag, written in found:
+    for flag, written in flags:
         file = Path(written.text)
         if flag.setting == "counters" and file in _BUILT_IN and not is_there(file):
             if (instead := _BUILT_IN[file]) is not None:

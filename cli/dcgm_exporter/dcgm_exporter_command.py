@@ -66,8 +66,8 @@ class _Command(click.Command):
 def _row(flag: Flag) -> tuple[str, str]:
     words = f"-{flag.short}, --{flag.name}" if flag.short else f"--{flag.name}"
     unit = " MILLISECONDS" if flag.form is Form.MILLISECONDS else ""
-    what = flag.does or f"Sets {flag.setting}."
-    return f"{words}{unit}", f"{what}  [env var: {flag.variable}]"
+    effect = flag.does or f"Sets {flag.setting}."
+    return f"{words}{unit}", f"{effect}  [env var: {flag.variable}]"
 
 
 @click.command(

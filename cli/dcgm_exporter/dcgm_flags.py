@@ -25,7 +25,7 @@ class Form(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flag:
-    """One flag of dcgm-exporter, with its variable."""
+    """A flag of dcgm-exporter, with its variable and its effect here."""
 
     name: str
     variable: str
@@ -34,20 +34,20 @@ class Flag:
     setting: str = ""
     """The setting of ours that it gives; empty: none."""
     values: Mapping[str, str] = field(default_factory=dict)
-    """Our words for its values, where they differ; empty text: as if not set."""
+    """The flag's value to the setting's, where they differ; empty text: as if not set."""
     does: str = ""
     """For a flag that sets nothing: what holds here instead, as a sentence."""
     silent: tuple[str, ...] = ("false",)
     """Values that need no note, since they change nothing in dcgm-exporter either."""
     releases: ReleaseSpan = EVERY_RELEASE
-    """Releases that have it. It is accepted whatever release is served."""
+    """Releases that have the flag. It is accepted whatever release is served."""
 
 
 _NO_DCGM = "There is no DCGM here: this machine's GPUs are read through NVML."
 _NO_DUMPS = "No dumps are written; `gpuscape record` writes down what a machine answers."
 _NO_HISTORY = "No history of readings is kept: /metrics shows the newest."
 OF_DCGM = frozenset({_NO_DCGM, _NO_DUMPS, _NO_HISTORY})
-"""What flags say that are about DCGM itself."""
+"""Texts of :attr:`Flag.does` for flags that concern DCGM itself."""
 _NO_RUNTIME = "Labels of containers are not read from a container runtime."
 _OWN_TIMES = "The server's own limits hold: 5 s for a request's head, 10 s for taking the answer."
 _ALWAYS_SEEN = "GPUs that come and go are always seen, and without a restart."

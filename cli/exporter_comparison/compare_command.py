@@ -59,7 +59,7 @@ def _files_option(name: str, metavar: str, files: str) -> Callable[[Function], F
 def _access_options(side: str) -> Callable[[Function], Function]:
     """The options of access to one side, so that no secret goes to the other."""
     path = click.Path(dir_okay=False, path_type=Path)
-    made = (
+    access_options = (
         click.option(f"--{side}-token-file", type=path, help=f"Bearer token for {side.upper()}."),
         click.option(f"--{side}-user", metavar="NAME", help=f"Basic auth for {side.upper()}."),
         click.option(f"--{side}-password-file", type=path, help="The password that goes with it."),
@@ -72,7 +72,7 @@ def _access_options(side: str) -> Callable[[Function], Function]:
     )
 
     def decorate(function: Function) -> Function:
-        for option in reversed(made):
+        for option in reversed(access_options):
             function = option(function)
         return function
 
@@ -120,8 +120,8 @@ Exit codes:
   2  bad input: options, files
   4  a side could not be read at all"""
 )
-@click.argument("left")
-@click.argument("right")
+@click.argument("left_text", metavar="LEFT")
+@click.argument("right_text", metavar="RIGHT")
 @click.option("--interval", default="10s", show_default=True, help="Time from scrape to scrape.")
 @click.option("--duration", help="How long to scrape.  [default: 1m]")
 @click.option("--count", metavar="N", help="How often to scrape, in place of --duration.")
@@ -156,16 +156,16 @@ Exit codes:
 @_access_options("left")
 @_access_options("right")
 @options.output("table", "wide", "json", "yaml")
-def command(left: str, right: str, **flags: Any) -> None:
+def command(left_text: str, right_text: str, **flags: Any) -> None:
     """Scrape two exporters for a while and show where they differ, metric by metric.
 
     Made for dcgm-exporter next to gpuscape; works for any two that serve Prometheus' text format.
     """
-    if left == right == "-":
+    if left_text == right_text == "-":
         raise BadInput("both sides are standard input: give a file or an address for one")
     sides = (
-        ScrapedSide("left", _source("left", left, flags)),
-        ScrapedSide("right", _source("right", right, flags)),
+        ScrapedSide("left", _source("left", left_text, flags)),
+        ScrapedSide("right", _source("right", right_text, flags)),
     )
     if flags["dashboards"] or flags["rules"]:
         sys.exit(_queries(sides, flags))
@@ -199,7 +199,7 @@ def _queries(sides: tuple[ScrapedSide, ScrapedSide], flags: dict[str, Any]) -> i
 
 
 def _source(side: str, text: str, flags: dict[str, Any]) -> ExpositionSource:
-    how = access(
+    endpoint_access = access(
         side,
         user=flags[f"{side}_user"],
         password_file=flags[f"{side}_password_file"],
@@ -210,7 +210,7 @@ def _source(side: str, text: str, flags: dict[str, Any]) -> ExpositionSource:
     mebibytes = _read("--max-size", kinds.count(1024), flags["max_size"])
     if not mebibytes:
         raise BadInput("--max-size is '0': expected a whole number from 1 to 1024")
-    return source_of(text, how, mebibytes * MIB)
+    return source_of(text, endpoint_access, mebibytes * MIB)
 
 
 def _plan(flags: dict[str, Any], *, live: bool) -> ScrapePlan:
@@ -235,13 +235,13 @@ def _read(option: str, kind: kinds.SettingKind[Value], text: str) -> Value:
 def _comparison(flags: dict[str, Any]) -> Comparison:
     only, skip = flags["only"] or ("*",), flags["skip"]
 
-    def wanted(name: str) -> bool:
+    def is_compared(name: str) -> bool:
         return _fits(name, only) and (bool(flags["only"]) or not _fits(name, skip))
 
     return Comparison(
         Matching(ignored_labels=frozenset(flags["ignored"]), prefixes=flags["prefixes"]),
-        wanted=wanted,
-        wishes=[_wish(text) for text in flags["tolerances"]],
+        is_compared=is_compared,
+        overrides=[_tolerance_override(text) for text in flags["tolerances"]],
         allow_extra=flags["allow_extra"],
     )
 
@@ -250,7 +250,7 @@ def _fits(name: str, patterns: Sequence[str]) -> bool:
     return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
-def _wish(text: str) -> ToleranceOverride:
+def _tolerance_override(text: str) -> ToleranceOverride:
     match = _TOLERANCE.fullmatch(text)
     if match is None:
         raise BadInput(f"--tolerance is {text!r}: expected 5%, 3, or a metric's name=5%")
@@ -309,7 +309,7 @@ def _warnings(outcome: ComparisonResult, sides: Sequence[ScrapedSide]) -> Iterat
 
 
 def _conclusion(outcome: ComparisonResult) -> Iterator[str]:
-    """How many metrics are the same, and what that is worth."""
+    """Lines on how many metrics are the same, and how much that proves."""
     same = sum(metric.verdict is MetricVerdict.SAME for metric in outcome.metrics)
     yield f"{same} of {len(outcome.metrics)} metrics are the same."
     if outcome.rounds == 1:
@@ -339,7 +339,9 @@ def _table(outcome: ComparisonResult, *, wide: bool) -> TextTable:
 
 
 def _row(metric: Compared, *, wide: bool) -> tuple[Cell, ...]:
-    worst = next((it for it in metric.findings if it.verdict is metric.verdict), None)
+    worst = next(
+        (finding for finding in metric.findings if finding.verdict is metric.verdict), None
+    )
     series = str(metric.left.series)
     if metric.right.series != metric.left.series:
         series = f"{metric.left.series} / {metric.right.series}"
@@ -374,7 +376,7 @@ def _examples(outcome: ComparisonResult) -> TextTable:
 
 
 def _document(outcome: ComparisonResult, sides: Sequence[ScrapedSide]) -> dict[str, Any]:
-    """The same as plain data."""
+    """The result as plain data, for json and yaml."""
     about = {
         side.name: {
             "source": side.source.name,

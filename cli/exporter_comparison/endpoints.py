@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where an exposition comes from: an address, a file or standard input; read within limits.
+"""Sources of expositions, which are an address, a file or standard input; read within limits.
 
 A server may be slow, greedy or no exporter at all: reading has one deadline from connecting to the
 last byte, a limit of bytes, and follows no redirect.
@@ -56,7 +56,7 @@ def access(
     ca_file: Path | None,
     insecure: bool,
 ) -> EndpointAccess:
-    """What the options of one side ask for. Raises BadInput where they contradict each other."""
+    """The access to one side by its options. Raises BadInput where they contradict each other."""
     if token_file is not None and user is not None:
         raise BadInput(f"--{side}-token-file and --{side}-user exclude each other: give one")
     if (user is None) is not (password_file is None):
@@ -91,27 +91,29 @@ class ExpositionSource:
     """A source of expositions: an endpoint, a file or standard input."""
 
     name: str
-    """As it is shown."""
+    """Name of the source in output: the path, the URL, or ``standard input``."""
     is_live: bool
     """Another reading may give other values."""
     read: Read
 
 
-def source_of(text: str, how: EndpointAccess, most_bytes: int = MOST_BYTES) -> ExpositionSource:
+def source_of(
+    text: str, endpoint_access: EndpointAccess, most_bytes: int = MOST_BYTES
+) -> ExpositionSource:
     """The source that ``text`` names: ``-``, a file, a URL or ``host:port``. Raises BadInput."""
     if text == "-":
-        body = _Once(lambda: _all_of(sys.stdin.buffer, most_bytes))
+        body = _ReadOnce(lambda: _all_of(sys.stdin.buffer, most_bytes))
         return ExpositionSource(name="standard input", is_live=False, read=lambda _: body())
     if "://" not in text and Path(text).exists():
         path = Path(text)
         return ExpositionSource(name=text, is_live=False, read=lambda _: _file(path, most_bytes))
     if "://" not in text and _ADDRESS.fullmatch(text) is None:
         raise BadInput(f"{text!r}: there is no such file, and it is no address such as node:9400")
-    endpoint = Endpoint(text if "://" in text else f"http://{text}", how, most_bytes)
+    endpoint = Endpoint(text if "://" in text else f"http://{text}", endpoint_access, most_bytes)
     return ExpositionSource(name=endpoint.url, is_live=True, read=endpoint.read)
 
 
-class _Once:
+class _ReadOnce:
     """Standard input, which can be read once."""
 
     def __init__(self, read: Callable[[], bytes]) -> None:
@@ -140,9 +142,9 @@ def _all_of(file: BinaryIO, most_bytes: int) -> bytes:
 
 
 class Endpoint:
-    """One address that serves an exposition."""
+    """An address that serves an exposition."""
 
-    def __init__(self, url: str, how: EndpointAccess, most_bytes: int) -> None:
+    def __init__(self, url: str, endpoint_access: EndpointAccess, most_bytes: int) -> None:
         """Raises BadInput for an address that cannot be one."""
         self.url = url
         try:
@@ -160,19 +162,19 @@ class Endpoint:
         self.url = f"{parts.scheme}://{parts.netloc}{path}"
         self._where = (parts.hostname, port)
         self._target = f"{path}?{parts.query}" if parts.query else path
-        self._how = how
+        self._access = endpoint_access
         self._most_bytes = most_bytes
         self._tls = self._context() if parts.scheme == "https" else None
 
     def _context(self) -> ssl.SSLContext:
         try:
             context = ssl.create_default_context(
-                cafile=None if self._how.ca_file is None else str(self._how.ca_file)
+                cafile=None if self._access.ca_file is None else str(self._access.ca_file)
             )
         except (OSError, ssl.SSLError) as error:
             reason = error.strerror or "it holds no certificate"
-            raise BadInput(f"cannot use {self._how.ca_file}: {reason}") from error
-        if self._how.insecure:
+            raise BadInput(f"cannot use {self._access.ca_file}: {reason}") from error
+        if self._access.insecure:
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE
         return context
@@ -208,13 +210,13 @@ class Endpoint:
             "User-Agent": "gpuscape-compare",
             "Connection": "close",
         }
-        if self._how.authorization is not None:
-            headers["Authorization"] = self._how.authorization
+        if self._access.authorization is not None:
+            headers["Authorization"] = self._access.authorization
         return headers
 
 
 class _Exchange:
-    """One request, which another thread may give up."""
+    """A request and its response, which another thread may give up."""
 
     def __init__(self, connection: http.client.HTTPConnection, most_bytes: int) -> None:
         self._connection = connection
@@ -240,7 +242,7 @@ class _Exchange:
         return bytes(body)
 
     def give_up(self) -> None:
-        """Have the thread that waits for the server wait no longer."""
+        """End the wait of the thread that waits for the server."""
         self.abandoned = True
         sock = self._connection.sock
         if sock is not None:
@@ -260,8 +262,10 @@ def _refusal(response: http.client.HTTPResponse) -> str:
     if response.status in (401, 403):
         return f"it answers {status}: give a token or a user with its password"
     if 300 <= response.status < 400:
-        there = (response.getheader("Location") or "")[:200]
-        return f"it answers {status} and points to {there!r}: give the address that serves metrics"
+        location = (response.getheader("Location") or "")[:200]
+        return (
+            f"it answers {status} and points to {location!r}: give the address that serves metrics"
+        )
     return f"it answers {status}"
 
 

@@ -26,7 +26,7 @@ _STYLES = {QueryVerdict.LOST: "red", QueryVerdict.UNREADABLE: "yellow"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryFiles:
-    """Files and folders of users."""
+    """Files and folders with queries, as the options name them."""
 
     dashboards: Sequence[Path]
     rules: Sequence[Path]
@@ -40,7 +40,10 @@ def compare_queries(
     timeout_seconds: float,
     output: str,
 ) -> int:
-    """Print what becomes of each query; the exit code. Raises BadInput and CommandFailure."""
+    """Print the verdict on each query and return the exit code.
+
+    Raises BadInput and CommandFailure.
+    """
     queries = [
         *read_queries("--dashboards", files.dashboards),
         *read_queries("--rules", files.rules),
@@ -65,7 +68,7 @@ def _served(side: ScrapedSide, prefixes: Sequence[str], timeout_seconds: float) 
     if families is None:
         name = f"{side.name.upper()} {side.source.name}"
         raise CommandFailure(f"{name}: {side.failure}", UNREADABLE)
-    return ServedSeries.of(families, prefixes)
+    return ServedSeries.from_families(families, prefixes)
 
 
 def _show(results: Sequence[JudgedQuery], *, wide: bool) -> None:
@@ -94,8 +97,8 @@ def _rows(result: JudgedQuery, *, wide: bool) -> Iterator[tuple[Cell, ...]]:
     query = result.query
     expression = query.expression if wide else short_line(query.expression, _MOST_CHARACTERS)
     verdict = Styled(result.verdict.value, _STYLES.get(result.verdict, "dim"))
-    for what in _reasons(result) or ("",):
-        yield query.file, f"{query.place.value} {query.title}", verdict, expression, what
+    for reason in _reasons(result) or ("",):
+        yield query.file, f"{query.place.value} {query.title}", verdict, expression, reason
 
 
 def _reasons(result: JudgedQuery) -> Sequence[str]:

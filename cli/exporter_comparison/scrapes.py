@@ -25,7 +25,7 @@ class ScrapePlan:
 
 
 class ScrapedSide:
-    """One side of the run, and how reading it went."""
+    """A side of the run: its source, and counts and reasons of failed scrapes."""
 
     def __init__(self, name: str, source: ExpositionSource) -> None:
         self.name = name
@@ -34,9 +34,9 @@ class ScrapedSide:
         self.scrapes = 0
         self.failures = 0
         self.failure = ""
-        """Why the newest scrape that failed did."""
+        """The reason of the newest failed scrape."""
         self.faults: list[ExpositionFault] = []
-        """In the newest exposition that had some."""
+        """Lines that break the format, of the newest exposition that had such lines."""
         self._parser = Parser()
         self._thread: threading.Thread | None = None
         self._bodies: list[bytes] = []
@@ -52,19 +52,19 @@ class ScrapedSide:
         self._thread.start()
 
     def wait(self, until: float) -> None:
-        """Wait for what was begun; of an address to this monotonic time at most."""
+        """Wait for the read to end; for an address until this monotonic time at most."""
         if self._thread is not None:
             live = self.source.is_live
             self._thread.join(max(0.0, until - time.monotonic()) if live else None)
 
     def families(self, within_seconds: float) -> Families | None:
-        """What was read in this round; None, and a failure more, where that is nothing."""
+        """The families read in this round; None where nothing was, which counts as a failure."""
         self.scrapes += 1
-        found = self._parsed(self._bodies[0]) if self._bodies else None
-        if found is None:
+        parsed_families = self._parsed(self._bodies[0]) if self._bodies else None
+        if parsed_families is None:
             self.failures += 1
             self.failure = self.failure or f"no whole answer within {within_seconds:g} s"
-        return found
+        return parsed_families
 
     def _read(self, within_seconds: float, bodies: list[bytes]) -> None:
         try:
@@ -86,34 +86,36 @@ class ScrapedSide:
         return families
 
 
-def run(left: ScrapedSide, right: ScrapedSide, comparison: Comparison, plan: ScrapePlan) -> None:
+def run(
+    left_side: ScrapedSide, right_side: ScrapedSide, comparison: Comparison, plan: ScrapePlan
+) -> None:
     """Scrape both as planned; a round in which one fails is counted and left out.
 
     Ctrl-C ends it early once something was compared. Raises TooManySeries.
     """
     try:
-        _rounds(left, right, comparison, plan)
+        _rounds(left_side, right_side, comparison, plan)
     except KeyboardInterrupt:
         if not comparison.rounds:
             raise
-    _progress(plan.rounds, plan.rounds, (left, right))
+    _progress(plan.rounds, plan.rounds, (left_side, right_side))
 
 
 def _rounds(
-    left: ScrapedSide, right: ScrapedSide, comparison: Comparison, plan: ScrapePlan
+    left_side: ScrapedSide, right_side: ScrapedSide, comparison: Comparison, plan: ScrapePlan
 ) -> None:
     began = time.monotonic()
     for number in range(plan.rounds):
-        _progress(number, plan.rounds, (left, right))
+        _progress(number, plan.rounds, (left_side, right_side))
         time.sleep(max(0.0, began + number * plan.interval_seconds - time.monotonic()))
         at_seconds = time.monotonic() - began
-        answers = _scraped((left, right), plan.timeout_seconds)
+        answers = _scraped((left_side, right_side), plan.timeout_seconds)
         if answers[0] is not None and answers[1] is not None:
             comparison.add(answers[0], answers[1], at_seconds)
 
 
 def _scraped(sides: Sequence[ScrapedSide], within_seconds: float) -> Sequence[Families | None]:
-    """What each side served in one round; None of one that could not be read."""
+    """The families that each side served in a round; None for a side that could not be read."""
     until = time.monotonic() + within_seconds + 1  # the reading's own deadline comes first
     for side in sides:
         side.start(within_seconds)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compare what two exporters serve over a run of scrapes, with a verdict on each metric. Pure.
 
-Both are scraped at the same moments. What is kept of a series is a few numbers, so a run may
-take as long as one likes.
+Both are scraped at the same moments. A series is kept as a few numbers, so a run may take as long
+as one likes.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class TooManySeries(ValueError):
 
 
 class _Metric:
-    """One metric on both sides, so far; the left side is 0."""
+    """Series of a metric on both sides, as far as they were read; the left side is 0."""
 
     __slots__ = ("collisions", "helps", "kinds", "names", "tracks")
 
@@ -68,38 +68,38 @@ class Comparison:
         self,
         matching: Matching,
         *,
-        wanted: Callable[[str], bool] = lambda _name: True,
-        wishes: Sequence[ToleranceOverride] = (),
+        is_compared: Callable[[str], bool] = lambda _name: True,
+        overrides: Sequence[ToleranceOverride] = (),
         allow_extra: bool = False,
     ) -> None:
         """With ``allow_extra`` what only the right side has is no difference.
 
-        ``wanted`` is called with names as they are written, without the prefix.
+        ``is_compared`` is called with names as they are written, without the prefix.
         """
         self._matching = matching
-        self._wanted = wanted
-        self._wishes = wishes
+        self._is_compared = is_compared
+        self._overrides = overrides
         self._harmless = _HARMLESS | (_EXTRA if allow_extra else frozenset())
         self._metrics: defaultdict[str, _Metric] = defaultdict(_Metric)
         self._labels: list[dict[Key, Labels]] = [{}, {}]
         self._followed = [0, 0]
         self.rounds = 0
-        """In which both sides were added."""
+        """Rounds in which both sides were added."""
         self._first_at = self._last_at = 0.0
 
-    def add(self, left: Families, right: Families, at_seconds: float) -> None:
+    def add(self, left_families: Families, right_families: Families, at_seconds: float) -> None:
         """Take one round of scrapes: what both served at this time. Raises TooManySeries."""
         self.rounds += 1
         self._first_at = at_seconds if self.rounds == 1 else self._first_at
         self._last_at = at_seconds
-        self._add(0, left, at_seconds)
-        self._add(1, right, at_seconds)
+        self._add(0, left_families, at_seconds)
+        self._add(1, right_families, at_seconds)
 
     def _add(self, side: int, families: Families, at_seconds: float) -> None:
         known, used = self._labels[side], dict[Key, Labels]()
         for family in families.values():
             name = self._matching.name(family.name)
-            if not family.series or not self._wanted(name):
+            if not family.series or not self._is_compared(name):
                 continue
             metric = self._metrics[name]
             metric.kinds[side], metric.helps[side] = family.kind, family.help
@@ -126,10 +126,10 @@ class Comparison:
     def outcome(self) -> ComparisonResult:
         """The result of all rounds so far: a verdict on each metric."""
         judged = [
-            _Judged(name, metric, self.rounds, *how_to_compare(name, metric.kinds, self._wishes))
+            _Judged(name, metric, self.rounds, *how_to_compare(name, metric.kinds, self._overrides))
             for name, metric in sorted(self._metrics.items())
         ]
-        metrics = tuple(each.compared(self._harmless) for each in judged)
+        metrics = tuple(judged_metric.compared(self._harmless) for judged_metric in judged)
         seconds = self._last_at - self._first_at
         return ComparisonResult(
             same=all(metric.verdict is MetricVerdict.SAME for metric in metrics),
@@ -142,17 +142,17 @@ class Comparison:
 
 
 class _Pair(NamedTuple):
-    """One series on both sides."""
+    """A series that both sides have."""
 
     labels: Labels
-    left: SeriesTrack
-    right: SeriesTrack
+    left_track: SeriesTrack
+    right_track: SeriesTrack
     right_labels: Labels | None = None
-    """Where they differ from ``labels``, the left side's."""
+    """Labels on the right side where they differ from ``labels``, those of the left."""
 
 
 class _Judged:
-    """One metric after the run: which series are pairs, and how they differ."""
+    """A metric after the run: its pairs of series and their differences."""
 
     def __init__(
         self, name: str, metric: _Metric, rounds: int, measure: Measure, tolerance: Tolerance
@@ -162,25 +162,36 @@ class _Judged:
         self._rounds = rounds
         self._measure = measure
         self._tolerance = tolerance
-        left, right = metric.tracks
-        self.pairs = [_Pair(it, left[it], right[it]) for it in left if it in right]
+        left_tracks, right_tracks = metric.tracks
+        self.pairs = [
+            _Pair(labels, left_tracks[labels], right_tracks[labels])
+            for labels in left_tracks
+            if labels in right_tracks
+        ]
         self._lonely = tuple(
-            {labels for labels in mine if labels not in other}
-            for mine, other in ((left, right), (right, left))
+            {labels for labels in own if labels not in other}
+            for own, other in ((left_tracks, right_tracks), (right_tracks, left_tracks))
         )
-        for mine, others in list(paired(*self._lonely)):
-            self._lonely[0].discard(mine)
-            self._lonely[1].discard(others)
-            self.pairs.append(_Pair(mine, left[mine], right[others], others))
-        self._moved = sum(bool(it.left.changes or it.right.changes) for it in self.pairs)
+        for left_labels, right_labels in list(paired(*self._lonely)):
+            self._lonely[0].discard(left_labels)
+            self._lonely[1].discard(right_labels)
+            self.pairs.append(
+                _Pair(
+                    left_labels, left_tracks[left_labels], right_tracks[right_labels], right_labels
+                )
+            )
+        self._moved = sum(
+            bool(pair.left_track.changes or pair.right_track.changes) for pair in self.pairs
+        )
         self._still = measure is Measure.RATE and not self._moved
-        """Nothing of a counter moved: there is no rate to speak of."""
+        """No series of a counter moved, so that there is no rate to compare."""
         self._verdicts = [
-            judge(pair.left, pair.right, measure, tolerance, rounds) for pair in self.pairs
+            judge(pair.left_track, pair.right_track, measure, tolerance, rounds)
+            for pair in self.pairs
         ]
 
     def tracks(self, side: int) -> Mapping[Labels, SeriesTrack]:
-        """All series of one side."""
+        """All series of a side."""
         return self._metric.tracks[side]
 
     def frozen(self, side: int) -> int:
@@ -189,8 +200,8 @@ class _Judged:
         return self._verdicts.count(stale)
 
     def compared(self, harmless: frozenset[MetricVerdict]) -> Compared:
-        findings = sorted(self._findings(), key=lambda it: _WORST_FIRST[it.verdict])
-        counting = [it.verdict for it in findings if it.verdict not in harmless]
+        findings = sorted(self._findings(), key=lambda finding: _WORST_FIRST[finding.verdict])
+        counting = [finding.verdict for finding in findings if finding.verdict not in harmless]
         return Compared(
             name=self._name,
             verdict=counting[0] if counting else MetricVerdict.SAME,
@@ -204,7 +215,7 @@ class _Judged:
         )
 
     def _side(self, side: int) -> MetricSide:
-        values = [self._value((pair.left, pair.right)[side]) for pair in self.pairs]
+        values = [self._value((pair.left_track, pair.right_track)[side]) for pair in self.pairs]
         return MetricSide(
             type=self._metric.kinds[side],
             help=self._metric.helps[side],
@@ -216,10 +227,10 @@ class _Judged:
         return track.last if self._still else compared_value(track, self._measure)
 
     def _findings(self) -> Iterator[Finding]:
-        left, right = self._metric.tracks
-        if not left or not right:
-            verdict = MetricVerdict.ONLY_LEFT if left else MetricVerdict.ONLY_RIGHT
-            all_of_it = [*left, *right]
+        left_tracks, right_tracks = self._metric.tracks
+        if not left_tracks or not right_tracks:
+            verdict = MetricVerdict.ONLY_LEFT if left_tracks else MetricVerdict.ONLY_RIGHT
+            all_of_it = [*left_tracks, *right_tracks]
             yield _finding(verdict, all_of_it, f"{len(all_of_it)} series")
             return
         yield from self._announcements()
@@ -242,41 +253,45 @@ class _Judged:
     def _missing(self, side: int, verdict: MetricVerdict) -> Iterator[Finding]:
         """Series that only this side has, or has in far more rounds."""
         tracks = self._metric.tracks[side]
-        lonely = [it for it in self._lonely[side] if self._is_missing(tracks[it].rounds, 0)]
+        lonely = [
+            labels for labels in self._lonely[side] if self._is_missing(tracks[labels].rounds, 0)
+        ]
         for pair in self.pairs:
-            here, there = (pair.left.rounds, pair.right.rounds)[:: -1 if side else 1]
-            if self._is_missing(here, there):
+            own_rounds, other_rounds = (pair.left_track.rounds, pair.right_track.rounds)[
+                :: -1 if side else 1
+            ]
+            if self._is_missing(own_rounds, other_rounds):
                 lonely.append(pair.labels)
         if lonely:
             yield _finding(verdict, sorted(lonely), f"{len(lonely)} of {len(tracks)} series")
 
-    def _is_missing(self, here: int, there: int) -> bool:
+    def _is_missing(self, own_rounds: int, other_rounds: int) -> bool:
         """Whether a series that one side had in so many rounds is missing on the other.
 
         One that came and went may have ended before the other side was scraped.
         """
-        if there == 0 and 2 * here > self._rounds:
+        if other_rounds == 0 and 2 * own_rounds > self._rounds:
             return True
-        return here > 2 * there and here - there >= STALE_ROUNDS
+        return own_rounds > 2 * other_rounds and own_rounds - other_rounds >= STALE_ROUNDS
 
     def _labels(self) -> Iterator[Finding]:
-        """One finding for each set of labels that differ."""
+        """A finding for each set of labels that differ."""
         groups: defaultdict[tuple[str, ...], list[_Pair]] = defaultdict(list)
         for pair in self.pairs:
             if pair.right_labels is not None:
                 apart = set(pair.labels) ^ set(pair.right_labels)
                 groups[tuple(sorted({name for name, _ in apart}))].append(pair)
-        for names, concerned in sorted(groups.items(), key=lambda it: -len(it[1]))[:EXAMPLES]:
+        for names, concerned in sorted(groups.items(), key=lambda group: -len(group[1]))[:EXAMPLES]:
             detail = ", ".join(_label_difference(name, concerned[0]) for name in names)
             yield _finding(MetricVerdict.LABELS, [pair.labels for pair in concerned], detail)
 
     def _spellings(self) -> Iterator[Finding]:
-        """One finding for all labels that the sides spell differently."""
-        left, right = self._metric.names
+        """A finding for all labels that the sides spell differently."""
+        left_names, right_names = self._metric.names
         apart = [
-            f"{'/'.join(sorted(left[today]))} against {'/'.join(sorted(right[today]))}"
-            for today in sorted(left.keys() & right.keys())
-            if left[today] != right[today]
+            f"{'/'.join(sorted(left_names[today]))} against {'/'.join(sorted(right_names[today]))}"
+            for today in sorted(left_names.keys() & right_names.keys())
+            if left_names[today] != right_names[today]
         ]
         if apart:
             pairs = [pair.labels for pair in self.pairs]
@@ -292,28 +307,28 @@ class _Judged:
             if concerned:
                 worst = max(concerned, key=self._apart)
                 concerned = [worst, *(pair for pair in concerned if pair is not worst)]
-                yield _finding(verdict, [it.labels for it in concerned], self._described(worst))
+                yield _finding(verdict, [pair.labels for pair in concerned], self._described(worst))
 
     def _apart(self, pair: _Pair) -> float:
         """How far apart the values are, to find the worst."""
-        left, right = self._value(pair.left), self._value(pair.right)
-        apart = abs(left - right) / (max(abs(left), abs(right)) or 1.0)
+        left_value, right_value = self._value(pair.left_track), self._value(pair.right_track)
+        apart = abs(left_value - right_value) / (max(abs(left_value), abs(right_value)) or 1.0)
         return math.inf if math.isnan(apart) else apart
 
     def _described(self, pair: _Pair) -> str:
-        left, right = self._value(pair.left), self._value(pair.right)
+        left_value, right_value = self._value(pair.left_track), self._value(pair.right_track)
         if self._measure is not Measure.RATE:
-            return f"{left:.6g} against {right:.6g}"
+            return f"{left_value:.6g} against {right_value:.6g}"
         if self._still:
-            return f"{left:.6g} against {right:.6g}, and neither moves"
-        return f"{left:.6g}/s against {right:.6g}/s"
+            return f"{left_value:.6g} against {right_value:.6g}, and neither moves"
+        return f"{left_value:.6g}/s against {right_value:.6g}/s"
 
 
 def _label_difference(name: str, pair: _Pair) -> str:
-    left, right = dict(pair.labels).get(name), dict(pair.right_labels or ()).get(name)
-    if left is None or right is None:
-        return f"{name} ({'right' if left is None else 'left'} only)"
-    return f"{name} {left[:60]!r} against {right[:60]!r}"
+    left_value, right_value = dict(pair.labels).get(name), dict(pair.right_labels or ()).get(name)
+    if left_value is None or right_value is None:
+        return f"{name} ({'right' if left_value is None else 'left'} only)"
+    return f"{name} {left_value[:60]!r} against {right_value[:60]!r}"
 
 
 def _finding(verdict: MetricVerdict, series: Sequence[Labels], detail: str) -> Finding:
@@ -322,12 +337,16 @@ def _finding(verdict: MetricVerdict, series: Sequence[Labels], detail: str) -> F
 
 
 def _pace(side: int, judged: Sequence[_Judged], seconds: float) -> SideActivity:
-    tracks = [track for each in judged for track in each.tracks(side).values()]
+    tracks = [track for judged_metric in judged for track in judged_metric.tracks(side).values()]
     most_changes = max((track.changes for track in tracks), default=0)
-    pairs = [(pair.left, pair.right)[side] for each in judged for pair in each.pairs]
+    pairs = [
+        (pair.left_track, pair.right_track)[side]
+        for judged_metric in judged
+        for pair in judged_metric.pairs
+    ]
     return SideActivity(
         series=len(tracks),
         moving=sum(track.changes > 0 for track in pairs),
-        frozen=sum(each.frozen(side) for each in judged),
+        frozen=sum(judged_metric.frozen(side) for judged_metric in judged),
         renewed_seconds=seconds / most_changes if most_changes > 1 else None,
     )

@@ -21,7 +21,7 @@ Key = tuple[str, Labels]
 MOST_SERIES = 500_000
 MOST_LINE_CHARACTERS = 1 << 20
 MOST_FAULTS = 100
-"""So many are kept; a body of another format has one in each line."""
+"""At most this many faults are kept; a body of another format has one in each line."""
 
 _SUFFIXES: Mapping[str, tuple[str, ...]] = {
     "histogram": ("_bucket", "_sum", "_count"),
@@ -44,14 +44,14 @@ _ESCAPE = re.compile(r"\\(.)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpositionFault:
-    """One line that breaks the format."""
+    """A line that breaks the format, and the reason."""
 
     line: int
-    """From 1."""
-    what: str
+    """Number of the line, from 1."""
+    reason: str
 
     def __str__(self) -> str:
-        return f"line {self.line}: {self.what}"
+        return f"line {self.line}: {self.reason}"
 
 
 class Malformed(ValueError):
@@ -64,7 +64,7 @@ class ParsedFamily:
 
     name: str
     kind: str | None = None
-    """As ``# TYPE`` says it; None without one, which counts as untyped."""
+    """Type by the family's ``# TYPE``; None without one, which counts as untyped."""
     help: str | None = None
     series: dict[Key, float] = field(default_factory=dict)
     timestamps: dict[Key, int] = field(default_factory=dict)
@@ -98,12 +98,13 @@ class Parser:
             try:
                 reading.read(line)
             except ValueError as error:
-                _report(faults, ExpositionFault(line=number, what=str(error)))
+                _report(faults, ExpositionFault(line=number, reason=str(error)))
             if reading.count > self._most_series:
                 raise Malformed(f"line {number}: more than {self._most_series} series")
         if body and not body.endswith(b"\n"):
             _report(
-                faults, ExpositionFault(line=body.count(b"\n") + 1, what="the last line has no end")
+                faults,
+                ExpositionFault(line=body.count(b"\n") + 1, reason="the last line has no end"),
             )
         self._heads = reading.used
         return reading.families
@@ -133,18 +134,18 @@ def _text(body: bytes, faults: list[ExpositionFault] | None) -> str:
         return body.decode("utf-8")
     except UnicodeDecodeError as error:
         line = body.count(b"\n", 0, error.start) + 1
-        _report(faults, ExpositionFault(line=line, what="it is not UTF-8 text"))
+        _report(faults, ExpositionFault(line=line, reason="it is not UTF-8 text"))
         return body.decode("utf-8", "replace")
 
 
 def _lines(text: str) -> Iterator[str]:
-    """One after the other, since a list of them would be the text once more."""
-    at = 0
-    while (end := text.find("\n", at)) >= 0:
-        yield text[at:end]
-        at = end + 1
-    if at < len(text):
-        yield text[at:]
+    """Lines of the text as an iterator: a list of them would take the memory of the text again."""
+    start = 0
+    while (end := text.find("\n", start)) >= 0:
+        yield text[start:end]
+        start = end + 1
+    if start < len(text):
+        yield text[start:]
 
 
 class _Reading:
@@ -220,13 +221,13 @@ class _Reading:
             if re.match(r"[ \t]*#[ \t]+(HELP|TYPE)([ \t]|$)", line):
                 raise ValueError("HELP or TYPE without the name of a metric")
             return
-        what, name, text = match[1], match[2], match[3] or ""
+        keyword, name, text = match[1], match[2], match[3] or ""
         family = self.families.get(name)
         if family is None:
             if len(self.families) >= self._most_series:
                 raise ValueError("too many metrics")
             family = self.families[name] = ParsedFamily(name=name)
-        (_set_help if what == "HELP" else _set_kind)(family, text)
+        (_set_help if keyword == "HELP" else _set_kind)(family, text)
         if not family.series:
             self._current = family
 
@@ -268,15 +269,15 @@ def _key(head: str, *, braces: bool = True) -> Key:
 
 def _labels(text: str) -> Labels:
     labels = {}
-    at = len(text) - len(text.lstrip(" \t"))
-    while at < len(text):
-        match = _LABEL.match(text, at)
+    position = len(text) - len(text.lstrip(" \t"))
+    while position < len(text):
+        match = _LABEL.match(text, position)
         if match is None:
-            raise ValueError(f"not a label: {_short(text[at:])}")
+            raise ValueError(f"not a label: {_short(text[position:])}")
         if match[1] in labels:
             raise ValueError(f"label {_short(match[1])} stands there twice")
         labels[match[1]] = _unescape(match[2])
-        at = match.end()
+        position = match.end()
     return tuple(sorted(labels.items()))
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which series of two expositions are the same one, though names and labels differ. Pure.
+"""Find the series that two expositions have in common, though names and labels differ. Pure.
 
 Older spellings of labels are matched with today's, so that values can be compared. They are a
 difference all the same: a query by the one finds nothing by the other.
@@ -24,7 +24,7 @@ SPELLINGS: Mapping[str, str] = {
 
 
 _IMPLIED = frozenset({"err_msg"})
-"""Of a series with ``err_code``: that code in words, which each exporter has of its own."""
+"""Labels ignored on a series with ``err_code``: the code in the words of each exporter."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,11 +38,11 @@ class Matching:
 
     def name(self, name: str) -> str:
         """The metric's name without the first prefix that it has."""
-        prefix = next((it for it in self.prefixes if it and name.startswith(it)), "")
-        return name.removeprefix(prefix)
+        prefixes = (prefix for prefix in self.prefixes if prefix and name.startswith(prefix))
+        return name.removeprefix(next(prefixes, ""))
 
     def labels(self, key: Key, family: str) -> Labels:
-        """By what a series is found on the other side, under the family that it stands under.
+        """Labels by which a series is found on the other side, below its family.
 
         Empty labels are left out, as Prometheus does; what a histogram's series is goes in as
         ``__name__``.
@@ -83,31 +83,31 @@ _MOST_LABELS = 32
 """Labels that are tried one by one; dcgm-exporter's series have no more."""
 
 Pair = tuple[Labels, Labels]
-"""The same series as the left and as the right side label it."""
+"""Labels of a series on the left side, and of the same series on the right."""
 
 
-def paired(left: Iterable[Labels], right: Iterable[Labels]) -> Iterator[Pair]:
-    """Series that match once some labels are left out of account; ``left`` and ``right`` are apart.
+def paired(left_series: Iterable[Labels], right_series: Iterable[Labels]) -> Iterator[Pair]:
+    """Pairs of series that match once some labels are ignored; the two sides are disjoint.
 
     First without the labels that only one side has, and those for which it shares no value with
     the other; of what is left then, without one label more. A series that would match several
     matches none, and one of another GPU never. The time is linear in the number of series.
     """
-    lefts, rights = set(left), set(right)
-    values_left, values_right = _values(lefts), _values(rights)
+    left_unpaired, right_unpaired = set(left_series), set(right_series)
+    left_values, right_values = _values(left_unpaired), _values(right_unpaired)
     dropped = frozenset(
         name
-        for name in values_left.keys() | values_right.keys()
-        if not values_left[name] & values_right[name]
+        for name in left_values.keys() | right_values.keys()
+        if not left_values[name] & right_values[name]
     )
-    kept = (values_left.keys() | values_right.keys()) - dropped
+    kept = (left_values.keys() | right_values.keys()) - dropped
     for also in ("", *sorted(kept)[:_MOST_LABELS]):
-        if not lefts or not rights:
+        if not left_unpaired or not right_unpaired:
             return
-        for one, other in _unique(lefts, rights, dropped | {also}):
-            lefts.discard(one)
-            rights.discard(other)
-            yield one, other
+        for left_labels, right_labels in _unique(left_unpaired, right_unpaired, dropped | {also}):
+            left_unpaired.discard(left_labels)
+            right_unpaired.discard(right_labels)
+            yield left_labels, right_labels
 
 
 def _values(series: Iterable[Labels]) -> defaultdict[str, set[str]]:
@@ -118,28 +118,38 @@ def _values(series: Iterable[Labels]) -> defaultdict[str, set[str]]:
     return values
 
 
-def _unique(left: set[Labels], right: set[Labels], dropped: frozenset[str]) -> list[Pair]:
+def _unique(
+    left_series: set[Labels], right_series: set[Labels], dropped: frozenset[str]
+) -> list[Pair]:
     """Pairs of series that are the only ones of their side once these labels are dropped."""
-    by_rest_left, by_rest_right = _by_rest(left, dropped), _by_rest(right, dropped)
+    left_by_rest, right_by_rest = _by_rest(left_series, dropped), _by_rest(right_series, dropped)
     pairs = (
-        (one, other)
-        for rest, one in sorted(by_rest_left.items())
-        if one is not None and (other := by_rest_right.get(rest)) is not None
+        (left_labels, right_labels)
+        for rest, left_labels in sorted(left_by_rest.items())
+        if left_labels is not None and (right_labels := right_by_rest.get(rest)) is not None
     )
-    return [(one, other) for one, other in pairs if _may_be_one_device(one, other)]
+    return [
+        (left_labels, right_labels)
+        for left_labels, right_labels in pairs
+        if _may_be_one_device(left_labels, right_labels)
+    ]
 
 
-def _may_be_one_device(one: Labels, other: Labels) -> bool:
-    """Something that names a GPU is the same in both, and so is the GPU instance."""
-    left, right = dict(one), dict(other)
-    same = [left[name] == right[name] for name in _DEVICE if name in left and name in right]
-    return (any(same) or not same) and left.get(_INSTANCE) == right.get(_INSTANCE)
+def _may_be_one_device(left_labels: Labels, right_labels: Labels) -> bool:
+    """Whether a label that names the GPU is equal, if both have one, and the GPU instance is."""
+    left_values, right_values = dict(left_labels), dict(right_labels)
+    same = [
+        left_values[name] == right_values[name]
+        for name in _DEVICE
+        if name in left_values and name in right_values
+    ]
+    return (any(same) or not same) and left_values.get(_INSTANCE) == right_values.get(_INSTANCE)
 
 
 def _by_rest(series: Iterable[Labels], dropped: frozenset[str]) -> dict[Labels, Labels | None]:
     """Series by their labels without the dropped ones; None where there are several."""
-    found: dict[Labels, Labels | None] = {}
+    series_by_rest: dict[Labels, Labels | None] = {}
     for labels in series:
         rest = tuple(label for label in labels if label[0] not in dropped)
-        found[rest] = None if rest in found else labels
-    return found
+        series_by_rest[rest] = None if rest in series_by_rest else labels
+    return series_by_rest

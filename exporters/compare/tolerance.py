@@ -16,7 +16,7 @@ from fnmatch import fnmatchcase
 
 
 class Measure(StrEnum):
-    """Which number of a series is compared: its newest value, its mean or its rate."""
+    """The number of a series that is compared: its newest value, its mean or its rate."""
 
     EXACT = "exact"  # the newest value, which has to be equal
     MEAN = "mean"  # the mean over the run
@@ -25,16 +25,16 @@ class Measure(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tolerance:
-    """How far two values may be apart: the larger of both."""
+    """Allowed difference of two values: the larger of a ratio and an absolute number."""
 
     ratio: float = 0.0
-    """Of the larger value."""
+    """Allowed difference as a share of the larger value."""
     absolute: float = 0.0
-    """In the metric's own unit."""
+    """Allowed difference in the metric's own unit."""
 
-    def of(self, left: float, right: float) -> float:
+    def allowed(self, left_value: float, right_value: float) -> float:
         """The allowed difference of these two values."""
-        return max(self.absolute, self.ratio * max(abs(left), abs(right)))
+        return max(self.absolute, self.ratio * max(abs(left_value), abs(right_value)))
 
     def __str__(self) -> str:
         parts = [f"{100 * self.ratio:g}%"] if self.ratio else []
@@ -81,7 +81,7 @@ RULES = (
     _rule(r"DCGM_(\w+_)?(FB|BAR1)_(USED|FREE)", Measure.MEAN, 0.02, 64),  # mebibytes
     _rule(r"DCGM_\w+_BAR1_(USED|FREE)_BYTES", Measure.MEAN, 0.02, 64 << 20),
 )
-"""The first that fits counts; names are in all of DCGM's spellings, whose case shows their age."""
+"""Rules of which the first that fits counts; DCGM's names in all spellings, old ones too."""
 
 OTHERWISE = Tolerance(ratio=0.1)
 EVERYTHING = "*"
@@ -97,13 +97,13 @@ class ToleranceOverride:
 
 
 def how_to_compare(
-    name: str, kinds: Sequence[str | None], wishes: Sequence[ToleranceOverride] = ()
+    name: str, kinds: Sequence[str | None], overrides: Sequence[ToleranceOverride] = ()
 ) -> tuple[Measure, Tolerance]:
     """The measure and tolerance for a metric whose sides announce ``kinds``.
 
-    A wish changes the tolerance and not the measure. One for every metric leaves those alone
-    that are compared exactly; one that names them makes it their means. The last that fits wins,
-    as the last option does on a command line.
+    An override changes the tolerance and not the measure. An override for every metric does not
+    apply to metrics that are compared exactly; one that names such a metric has its means compared.
+    The last that fits wins, as the last option does on a command line.
     """
     rule = next((rule for rule in RULES if rule.pattern.fullmatch(name)), None)
     if rule is not None:
@@ -111,8 +111,8 @@ def how_to_compare(
     else:
         counts = "counter" in kinds or "histogram" in kinds or "summary" in kinds
         measure, tolerance = (Measure.RATE if counts else Measure.MEAN), OTHERWISE
-    for wish in reversed(wishes):
+    for override in reversed(overrides):
         exact = measure is Measure.EXACT
-        if fnmatchcase(name, wish.names) and not (exact and wish.names == EVERYTHING):
-            return (Measure.MEAN if exact else measure), wish.tolerance
+        if fnmatchcase(name, override.names) and not (exact and override.names == EVERYTHING):
+            return (Measure.MEAN if exact else measure), override.tolerance
     return measure, tolerance

@@ -34,48 +34,48 @@ class MetricVerdict(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One way in which the sides differ."""
+    """A difference between the sides, with some of its series."""
 
     verdict: MetricVerdict
     series: int
-    """How many it concerns."""
+    """Number of series that differ in this way."""
     detail: str
     examples: tuple[str, ...] = ()
-    """Labels of some of them, as an exposition has them."""
+    """Labels of some of these series, as an exposition has them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricSide:
-    """What one exporter served of one metric."""
+    """Type, help text, series and value of a metric as one exporter served it."""
 
     type: str | None
     help: str | None
     series: int
-    """All that were seen in the run."""
+    """Number of series that were seen in the run."""
     value: float | None
-    """What was compared, as the mean over the series that both sides have.
+    """The compared number, as the mean over the series that both sides have.
 
-    Of counters the rate, or the value where none moved.
+    For counters this is the rate, or the value where none moved.
     """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compared:
-    """One metric with its verdict and what both exporters served of it."""
+    """A metric with its verdict and what both exporters served of it."""
 
     name: str
     verdict: MetricVerdict
-    """The worst of the findings that count, else ``same``."""
+    """Verdict of the worst finding that counts, else ``same``."""
     measure: Measure
     tolerance: str
     pairs: int
-    """Series that both sides have."""
+    """Number of series that both sides have."""
     moved: int
-    """Those of them whose value changed within the run, on either side."""
+    """Number of these pairs whose value changed within the run, on either side."""
     left: MetricSide
     right: MetricSide
     findings: tuple[Finding, ...] = ()
-    """The worst first, those that do not count too."""
+    """All findings, the worst first, also those that do not count."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,13 +83,13 @@ class SideActivity:
     """How many series one exporter had in the run, how many of them changed, and how often."""
 
     series: int
-    """All that were seen in the run."""
+    """Number of series that were seen in the run."""
     moving: int
     """Series of both sides whose values changed here."""
     frozen: int
-    """Those that stood still here while they moved on the other side."""
+    """Series that stood still here while they moved on the other side."""
     renewed_seconds: float | None
-    """About how often values are new; None where none changed often enough to measure it."""
+    """Estimated time between new values; None where none changed often enough to measure it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +102,7 @@ class ComparisonResult:
     left: SideActivity
     right: SideActivity
     metrics: tuple[Compared, ...]
-    """By name."""
+    """Verdicts of all metrics, sorted by name."""
 
     @property
     def still(self) -> tuple[Compared, ...]:
@@ -120,28 +120,37 @@ class ComparisonResult:
 
 
 def judge(
-    left: SeriesTrack, right: SeriesTrack, measure: Measure, tolerance: Tolerance, rounds: int
+    left_track: SeriesTrack,
+    right_track: SeriesTrack,
+    measure: Measure,
+    tolerance: Tolerance,
+    rounds: int,
 ) -> MetricVerdict:
     """``same``, ``values`` or one of ``stale-…`` for one series on both sides."""
-    if measure is Measure.EXACT or not (math.isfinite(left.mean) and math.isfinite(right.mean)):
-        return _same_if(equal(left.last, right.last))
+    if measure is Measure.EXACT or not (
+        math.isfinite(left_track.mean) and math.isfinite(right_track.mean)
+    ):
+        return _same_if(equal(left_track.last, right_track.last))
     if rounds >= STALE_ROUNDS:
         least = tolerance if measure is Measure.MEAN else Tolerance()
-        if _stands_still(right, left, least):
+        if _stands_still(right_track, left_track, least):
             return MetricVerdict.STALE_RIGHT
-        if _stands_still(left, right, least):
+        if _stands_still(left_track, right_track, least):
             return MetricVerdict.STALE_LEFT
     if measure is Measure.MEAN:
-        apart = abs(left.mean - right.mean)
-        by_chance = 2 * math.sqrt(left.noise + right.noise)
-        return _same_if(apart <= tolerance.of(left.mean, right.mean) + by_chance)
-    if left.changes or right.changes:
-        apart = abs(left.rate - right.rate)
-        by_chance = left.step_rate + right.step_rate
-        return _same_if(apart <= tolerance.of(left.rate, right.rate) + by_chance)
+        apart = abs(left_track.mean - right_track.mean)
+        by_chance = 2 * math.sqrt(left_track.noise + right_track.noise)
+        return _same_if(apart <= tolerance.allowed(left_track.mean, right_track.mean) + by_chance)
+    if left_track.changes or right_track.changes:
+        apart = abs(left_track.rate - right_track.rate)
+        by_chance = left_track.step_rate + right_track.step_rate
+        return _same_if(apart <= tolerance.allowed(left_track.rate, right_track.rate) + by_chance)
     if rounds >= STALE_ROUNDS:
-        return _same_if(equal(left.last, right.last))
-    return _same_if(abs(left.last - right.last) <= tolerance.of(left.last, right.last))
+        return _same_if(equal(left_track.last, right_track.last))
+    return _same_if(
+        abs(left_track.last - right_track.last)
+        <= tolerance.allowed(left_track.last, right_track.last)
+    )
 
 
 def compared_value(track: SeriesTrack, measure: Measure) -> float:
@@ -155,16 +164,18 @@ def compared_value(track: SeriesTrack, measure: Measure) -> float:
             return track.rate
 
 
-def equal(left: float, right: float) -> bool:
+def equal(left_value: float, right_value: float) -> bool:
     """Equal numbers, or none of them a number."""
-    return left == right or (math.isnan(left) and math.isnan(right))
+    return left_value == right_value or (math.isnan(left_value) and math.isnan(right_value))
 
 
 def _same_if(same: bool) -> MetricVerdict:
     return MetricVerdict.SAME if same else MetricVerdict.VALUES
 
 
-def _stands_still(one: SeriesTrack, other: SeriesTrack, tolerance: Tolerance) -> bool:
-    """Whether the one never changed while the other moved, by more than the tolerance."""
-    moved = other.high - other.low > tolerance.of(other.low, other.high)
-    return not one.changes and other.changes >= STALE_CHANGES and moved
+def _stands_still(track: SeriesTrack, other_track: SeriesTrack, tolerance: Tolerance) -> bool:
+    """Whether ``track`` never changed while the other moved by more than the tolerance."""
+    moved = other_track.high - other_track.low > tolerance.allowed(
+        other_track.low, other_track.high
+    )
+    return not track.changes and other_track.changes >= STALE_CHANGES and moved

@@ -15,7 +15,7 @@ from exporters.queries.served_series import ServedSeries
 
 
 class QueryVerdict(Enum):
-    """What becomes of a query, the worst first."""
+    """Verdict on a query, the worst first."""
 
     LOST = "lost"
     """It loses series or labels."""
@@ -30,7 +30,7 @@ class QueryVerdict(Enum):
 
 
 class QueryPlace(Enum):
-    """Where a query stands."""
+    """Kind of place in a dashboard or rule file where a query stands."""
 
     PANEL = "panel"
     VARIABLE = "variable"
@@ -41,29 +41,29 @@ class QueryPlace(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Query:
-    """One query as a file has it."""
+    """A query with its place in a file and the labels that it uses."""
 
     file: str
     place: QueryPlace
     title: str
-    """Of the panel, or the name of the variable, the alert or the recorded metric."""
+    """Title of the panel, or the name of the variable, the alert or the recorded metric."""
     expression: str
     label: str = ""
-    """Whose values a variable takes, as in ``label_values(metric, label)``."""
+    """Label whose values a variable takes, as in ``label_values(metric, label)``."""
     shown: tuple[str, ...] = ()
     """Labels of the result that a legend, a table or an alert's text shows."""
     labels: Mapping[str, str] = field(default_factory=dict)
-    """Set by a recording rule."""
+    """Labels that a recording rule sets."""
 
     @property
     def is_of_rule(self) -> bool:
-        """Whether Prometheus reads it, which knows nothing of Grafana's variables."""
+        """Whether the query is Prometheus' own, where Grafana's variables mean nothing."""
         return self.place in (QueryPlace.ALERT, QueryPlace.RECORD)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgedQuery:
-    """A query and what becomes of it."""
+    """A query with its verdict and the reasons."""
 
     query: Query
     verdict: QueryVerdict
@@ -73,7 +73,7 @@ class JudgedQuery:
     foreign: tuple[str, ...] = ()
     """Metrics that are not of these exporters."""
     problem: str = ""
-    """Why it cannot be parsed."""
+    """The parser's reason where the query cannot be parsed."""
 
 
 def judged(

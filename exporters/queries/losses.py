@@ -31,17 +31,17 @@ class LossKind(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loss:
-    """One thing that the old exporter gives a query and the new one does not."""
+    """A part of a query's result that only the old exporter gives."""
 
     kind: LossKind
     subject: str
     """The metric, the label, the condition or the operator."""
     detail: str
-    """A sentence without its end."""
+    """The reason, as a sentence without its full stop."""
     instead: tuple[str, ...] = ()
-    """Names under which the new exporter serves it."""
+    """Names under which the new exporter serves the lost metric or label."""
     rule: str = ""
-    """The recording rule through which the query uses it."""
+    """Name of the recording rule through which the query uses the subject."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -92,7 +92,7 @@ def label_names_of(label: str) -> frozenset[str]:
 
 
 def served_instead(names: Iterable[str], served: Iterable[str], lost: str) -> tuple[str, ...]:
-    """Of these names those that are served, but for the lost one; sorted."""
+    """The names that are served, without the lost one; sorted."""
     return tuple(sorted((set(names) & set(served)) - {lost}))
 
 

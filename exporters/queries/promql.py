@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 MOST_CHARACTERS: Final = 16_384
-"""Of an expression."""
+"""Limit of an expression's length."""
 MOST_LEVELS: Final = 150
-"""Brackets and operators of an expression: each may be a level of the tree, and the parser and
+"""Limit of brackets and operators: each may be a level of the tree, and the parser and
 the functions that walk the tree use the stack."""
 
 NAME_LABEL: Final = "__name__"
@@ -39,7 +39,7 @@ class PromqlError(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabelMatcher:
-    """One condition on a label, such as ``gpu=~"0|1"``."""
+    """A condition on a label, such as ``gpu=~"0|1"``."""
 
     label: str
     operator: str
@@ -62,7 +62,7 @@ class Selector:
     alternatives: tuple[tuple[LabelMatcher, ...], ...]
     """A series has to meet all conditions of at least one of them."""
     text: str
-    """As PromQL, without range and offset."""
+    """The selector in PromQL, without range and offset."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +86,7 @@ class Aggregation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
-    """Two operands and what is between them."""
+    """A binary operation: two operands, the operator and how their series are matched."""
 
     operator: str
     lhs: Tree

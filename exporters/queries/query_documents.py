@@ -20,7 +20,7 @@ from base.yaml_places import CoreLoader, read_yaml
 from exporters.queries.judged_queries import Query, QueryPlace
 
 MOST_BYTES: Final = 8 << 20
-"""Of a file; a large dashboard has one MiB."""
+"""Limit of a file's size; a large dashboard has one MiB."""
 
 _DOCUMENT: Final = re.compile(r"^---(?=\s|$)", re.MULTILINE)
 _LEGEND: Final = re.compile(r"\{\{\s*([A-Za-z_]\w*)\s*\}\}")
@@ -36,7 +36,7 @@ _ALL_SERIES: Final = '{__name__=~".+"}'
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Context:
-    """Where in a document the search is."""
+    """Facts about the place in a document that is searched, for the queries below it."""
 
     file: str
     title: str = ""
@@ -53,7 +53,7 @@ def queries_of(text: str, file: str) -> Iterator[Query]:
     """
     context = _Context(file=file)
     if file.endswith(".json"):
-        yield from _found(_json(text, file), context)
+        yield from _queries_in(_json(text, file), context)
         return
     end = 0
     for mark in (*_DOCUMENT.finditer(text), None):
@@ -61,7 +61,7 @@ def queries_of(text: str, file: str) -> Iterator[Query]:
         above = "\n" * text.count("\n", 0, start)  # so that lines have their numbers
         document = text[start:end].removeprefix("---")
         content = read_yaml(above + document, file, loader=CoreLoader, most_bytes=2 * MOST_BYTES)
-        yield from _found(content.content(), context)
+        yield from _queries_in(content.content(), context)
 
 
 def _json(text: str, file: str) -> Any:
@@ -73,7 +73,7 @@ def _json(text: str, file: str) -> Any:
         raise BadInput(f"{file}: not valid JSON: too deep, or a number too long") from error
 
 
-def _found(value: Any, context: _Context) -> Iterator[Query]:
+def _queries_in(value: Any, context: _Context) -> Iterator[Query]:
     try:
         yield from _walked(value, context)
     except RecursionError as error:
@@ -82,8 +82,8 @@ def _found(value: Any, context: _Context) -> Iterator[Query]:
 
 def _walked(value: Any, context: _Context) -> Iterator[Query]:
     if isinstance(value, list):
-        for item in value:
-            yield from _walked(item, context)
+        for child in value:
+            yield from _walked(child, context)
     elif isinstance(value, dict):
         context = _inner(value, context)
         yield from _own(value, context)
@@ -95,7 +95,7 @@ def _walked(value: Any, context: _Context) -> Iterator[Query]:
 
 
 def _inner(value: Mapping[str, Any], context: _Context) -> _Context:
-    """The context of what is in a mapping."""
+    """The context for the values of a mapping."""
     title, source = value.get("title"), value.get("datasource")
     if isinstance(title, str) and title.strip():
         context = replace(context, title=title)
@@ -114,12 +114,12 @@ def _texts(value: Any) -> Iterator[str]:
     if isinstance(value, str):
         yield value
     elif isinstance(value, list):
-        for item in value:
-            yield from _texts(item)
+        for child in value:
+            yield from _texts(child)
     elif isinstance(value, dict):
         yield from value
-        for item in value.values():
-            yield from _texts(item)
+        for child in value.values():
+            yield from _texts(child)
 
 
 def _embedded(key: str, text: str, context: _Context) -> Iterator[Query]:
@@ -131,7 +131,7 @@ def _embedded(key: str, text: str, context: _Context) -> Iterator[Query]:
 
 
 def _own(value: Mapping[str, Any], context: _Context) -> Iterator[Query]:
-    """The queries that the mapping itself is."""
+    """The query that the mapping itself is, if it is one."""
     expression = value.get("expr")
     if isinstance(expression, (str, int, float)):
         text = str(expression)
@@ -155,7 +155,7 @@ def _rule(value: Mapping[str, Any], expression: str, context: _Context) -> Query
         title=value["record"] if is_record else value["alert"],
         expression=expression,
         shown=tuple(dict.fromkeys(_ALERT_LABEL.findall(texts))),
-        labels={str(name): str(it) for name, it in labels.items()}
+        labels={str(name): str(label_value) for name, label_value in labels.items()}
         if isinstance(labels, dict)
         else {},
     )

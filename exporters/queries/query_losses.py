@@ -45,7 +45,7 @@ _DEVICE: Final = ("gpu", "GPU_I_ID")
 _MOST_NAMED: Final = 5
 
 Pair = tuple[Result, Result]
-"""Of the old and of the new exporter."""
+"""Results on the old and on the new exporter."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +55,7 @@ class RecordingRule:
     name: str
     tree: Tree
     labels: Mapping[str, str] = field(default_factory=dict)
-    """Set by the rule."""
+    """Labels that the rule sets."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,10 +65,10 @@ class Exporters:
     old: ServedSeries
     new: ServedSeries
     rules: Mapping[str, tuple[RecordingRule, ...]] = field(default_factory=dict)
-    """By the recorded name."""
+    """Recorded name to the rules that record it."""
 
     def finder(self) -> Finder:
-        """Finds the series of both."""
+        """The finder for the series of both exporters."""
         return Finder(exporters_labels=frozenset(self.old.labels() | self.new.labels()))
 
     def namespaces(self) -> frozenset[str]:
@@ -128,7 +128,7 @@ class LossWalk:
         ]
         opened = False
         for rule in rules:
-            pair, from_rule = self._of_rule(rule)
+            pair, from_rule = self._rule_result(rule)
             notes.add(from_rule, rule)
             opened |= any(result.is_open for result in pair)
             for pool, result in zip(pools, pair, strict=True):
@@ -136,7 +136,7 @@ class LossWalk:
         if not names and opened and not pools[0]:
             return OPEN, OPEN
         notes.own += bool(names)
-        old, new = (self._finder.found(selector, pool) for pool in pools)
+        old, new = (self._finder.selected(selector, pool) for pool in pools)
         if names:
             self._selectors.compare(selector, (pools[0], pools[1]), (old, new), notes)
         if not (old or opened):
@@ -156,7 +156,7 @@ class LossWalk:
         notes.foreign.append(name or selector.text)
         return OPEN, OPEN
 
-    def _of_rule(self, name: str) -> tuple[Pair, QueryNotes]:
+    def _rule_result(self, name: str) -> tuple[Pair, QueryNotes]:
         """The series that recording rules give a name; open while that is being found out."""
         if name not in self._recorded:
             self._recorded[name] = ((OPEN, OPEN), QueryNotes())  # of a rule that uses itself
@@ -166,9 +166,9 @@ class LossWalk:
             for rule in self._exporters.rules[name]:
                 pair = self.walk(rule.tree, notes)
                 opened |= any(result.is_open for result in pair)
-                for labels, result in zip(series, pair, strict=True):
-                    labels.update(_recorded(it, rule) for it in result.series)
-            old, new = (Result(series=frozenset(it), is_open=opened) for it in series)
+                for recorded, result in zip(series, pair, strict=True):
+                    recorded.update(_recorded(labels, rule) for labels in result.series)
+            old, new = (Result(series=frozenset(recorded), is_open=opened) for recorded in series)
             self._recorded[name] = ((old, new), notes)
         return self._recorded[name]
 
@@ -185,21 +185,27 @@ class LossWalk:
         if call.function == "vector" or not pairs:
             constant = Result(series=frozenset({frozenset()}))
             return constant, constant
-        pair = next((it for it in pairs if not it[0].is_scalar), (SCALAR, SCALAR))
-        texts = [it.text or "" if isinstance(it, Literal) else "" for it in call.arguments]
+        vectors = (result_pair for result_pair in pairs if not result_pair[0].is_scalar)
+        pair = next(vectors, (SCALAR, SCALAR))
+        texts = [
+            argument.text or "" if isinstance(argument, Literal) else ""
+            for argument in call.arguments
+        ]
         if call.function in ("label_replace", "label_join"):
             sources = texts[3:4] if call.function == "label_replace" else texts[3:]
             self.compare_labels(sources, pair, call.function, notes)
             change = label_replaced if call.function == "label_replace" else label_joined
             old, new = (
-                it.with_series(change(labels, texts) for labels in it.series) for it in pair
+                result.with_series(change(labels, texts) for labels in result.series)
+                for result in pair
             )
             return old, new
         if call.function in ("sort_by_label", "sort_by_label_desc"):
             self.compare_labels(texts[1:], pair, call.function, notes)
         dropped = ("le",) if call.function.startswith("histogram_") else ()
         old, new = (
-            it.with_series(without_labels(labels, dropped) for labels in it.series) for it in pair
+            result.with_series(without_labels(labels, dropped) for labels in result.series)
+            for result in pair
         )
         return old, new
 
@@ -234,7 +240,11 @@ class LossWalk:
         old, new = operated(node, lhs[0], rhs[0]), operated(node, lhs[1], rhs[1])
         if new.refused and not old.refused and not (lhs[1].refused or rhs[1].refused):
             parts.lose(LossKind.RESULT, node.operator, new.refused)
-        operands = [it for part, (_, it) in ((node.lhs, lhs), (node.rhs, rhs)) if selectors(part)]
+        operands = [
+            new_result
+            for part, (_, new_result) in ((node.lhs, lhs), (node.rhs, rhs))
+            if selectors(part)
+        ]
         if node.operator.lower() == "or" and _is_covered(old, new, operands):
             parts.losses.clear()
         notes.add(parts)
@@ -254,5 +264,5 @@ def _is_covered(old: Result, new: Result, operands: Iterable[Result]) -> bool:
 
 
 def _recorded(labels: Labels, rule: RecordingRule) -> Labels:
-    mine = {(NAME_LABEL, rule.name), *((name, it) for name, it in rule.labels.items() if it)}
-    return without_labels(labels, rule.labels) | mine
+    own_labels = ((name, value) for name, value in rule.labels.items() if value)
+    return without_labels(labels, rule.labels) | {(NAME_LABEL, rule.name), *own_labels}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which series an expression can have, by labels alone: values are not computed. Pure.
+"""Series that an expression can have, by labels alone: values are not computed. Pure.
 
 A comparison keeps all series of its operand here, since their values decide at another time. What
 neither exporter serves, such as ``kube_pod_info``, leaves a result open: it may have any series.
@@ -30,9 +30,9 @@ class Result:
 
     series: frozenset[Labels] = frozenset()
     is_open: bool = False
-    """It depends on series of other exporters: it may have more or fewer."""
+    """The result depends on series of other exporters: it may have more or fewer."""
     is_filtered: bool = False
-    """Values decide which of these series it has."""
+    """Values decide which of these series the result has."""
     is_scalar: bool = False
     refused: str = ""
     """Why Prometheus gives an error; empty where it does not."""
@@ -42,7 +42,7 @@ class Result:
         return any(value_of(labels, label) for labels in self.series)
 
     def with_series(self, series: Iterable[Labels]) -> Result:
-        """The same with other series."""
+        """A copy of the result with these series."""
         return replace(self, series=frozenset(series))
 
 
@@ -57,12 +57,12 @@ def value_of(labels: Labels, label: str) -> str:
 
 
 def without_labels(labels: Labels, names: Collection[str]) -> Labels:
-    """Labels without the metric's name and these."""
+    """The labels without the metric's name and those with these names."""
     return frozenset(label for label in labels if label[0] != NAME_LABEL and label[0] not in names)
 
 
 def only_labels(labels: Labels, names: Iterable[str]) -> Labels:
-    """Of these labels those that the series has."""
+    """The labels with these names, as far as the series has them."""
     return frozenset((name, value) for name in names if (value := value_of(labels, name)))
 
 
@@ -71,8 +71,8 @@ def aggregated(node: Aggregation, operand: Result) -> Result:
     if node.operator in _KEEPING:
         return replace(operand, is_filtered=True)
     if node.is_without:
-        return operand.with_series(without_labels(it, node.labels) for it in operand.series)
-    return operand.with_series(only_labels(it, node.labels) for it in operand.series)
+        return operand.with_series(without_labels(labels, node.labels) for labels in operand.series)
+    return operand.with_series(only_labels(labels, node.labels) for labels in operand.series)
 
 
 def operated(node: Operation, lhs: Result, rhs: Result) -> Result:
@@ -84,7 +84,7 @@ def operated(node: Operation, lhs: Result, rhs: Result) -> Result:
         vector = rhs if lhs.is_scalar else lhs
         if compares:
             return replace(vector, is_filtered=True)
-        return vector.with_series(without_labels(it, ()) for it in vector.series)
+        return vector.with_series(without_labels(labels, ()) for labels in vector.series)
     match node.operator.lower():
         case "and":
             return _intersection(node, lhs, rhs)
@@ -129,19 +129,19 @@ def _difference(node: Operation, lhs: Result, rhs: Result) -> Result:
 
 def _matched(node: Operation, lhs: Result, rhs: Result) -> Result:
     """One-to-one, or many of one side to one of the other."""
-    many, single = (rhs, lhs) if node.group == "right" else (lhs, rhs)
+    multiple, single = (rhs, lhs) if node.group == "right" else (lhs, rhs)
     key = _key(node)
     merged = _merged(lhs, rhs)
-    if single.is_open or many.is_open:
+    if single.is_open or multiple.is_open:
         return merged.with_series(
             _joined(node, labels, frozenset((name, "?") for name in node.included))
-            for labels in many.series
+            for labels in multiple.series
         )
     partners = _grouped(single.series, key)
-    groups = _grouped(many.series, key)
+    groups = _grouped(multiple.series, key)
     shared = partners.keys() & groups.keys()
     # of the single side Prometheus refuses duplicates even where they match nothing
-    ambiguous = bool(groups) and any(len(found) > 1 for found in partners.values())
+    ambiguous = bool(groups) and any(len(series) > 1 for series in partners.values())
     if not node.group:
         ambiguous = ambiguous or any(len(groups[match]) > 1 for match in shared)
     if ambiguous and not _is_filtered(lhs, rhs):
@@ -202,5 +202,5 @@ def label_joined(labels: Labels, texts: list[str]) -> Labels:
 
 
 def _with(labels: Labels, name: str, value: str) -> Labels:
-    others = frozenset(label for label in labels if label[0] != name)
-    return others | {(name, value)} if value else others
+    other_labels = frozenset(label for label in labels if label[0] != name)
+    return other_labels | {(name, value)} if value else other_labels

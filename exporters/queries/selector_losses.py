@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a selector found on the old exporter and does not find on the new one. Pure."""
+"""Series that a selector finds on the old exporter and not on the new one. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MOST_NAMED: Final = 5
 
 
 class SelectorLosses:
-    """Compares what selectors find."""
+    """Compares the series that selectors find on the old and on the new exporter."""
 
     def __init__(self, finder: Finder, served: tuple[str, ...]) -> None:
         """``served`` are the names of the new exporter's metrics."""
@@ -28,14 +28,15 @@ class SelectorLosses:
         self,
         selector: Selector,
         pools: tuple[list[Labels], list[Labels]],
-        found: tuple[list[Labels], list[Labels]],
+        selected: tuple[list[Labels], list[Labels]],
         notes: QueryNotes,
     ) -> None:
         """Note what the selector found on the old exporter and does not find on the new one.
 
-        ``pools`` are the series of the metrics that its name allows, ``found`` those that it finds.
+        ``pools`` are the series of the metrics that its name allows, ``selected`` those of them
+        that it finds; each on the old and on the new exporter.
         """
-        old, new = found
+        old, new = selected
         served = frozenset(value_of(labels, NAME_LABEL) for labels in pools[1])
         lost = sorted({value_of(labels, NAME_LABEL) for labels in old} - served)
         if not _has_open_name(selector) or not new:
@@ -111,7 +112,12 @@ def name_of(selector: Selector) -> str | None:
 
 
 def _name_conditions(selector: Selector) -> list[LabelMatcher]:
-    return [it for group in selector.alternatives for it in group if it.label == NAME_LABEL]
+    return [
+        matcher
+        for group in selector.alternatives
+        for matcher in group
+        if matcher.label == NAME_LABEL
+    ]
 
 
 def _has_open_name(selector: Selector) -> bool:
@@ -120,4 +126,4 @@ def _has_open_name(selector: Selector) -> bool:
 
 def is_all_open(selector: Selector) -> bool:
     """Whether a variable alone names the metric."""
-    return any(it.value in (ANY, ANY_NAME) for it in _name_conditions(selector))
+    return any(matcher.value in (ANY, ANY_NAME) for matcher in _name_conditions(selector))

@@ -31,12 +31,12 @@ class ServedSeries:
     """What one exporter serves: its series by the metric's name, and the metrics' types."""
 
     by_name: dict[str, tuple[Labels, ...]] = field(default_factory=dict)
-    """Labels of each series, ``__name__`` among them."""
+    """Name of a metric to the labels of each of its series, ``__name__`` among them."""
     kinds: dict[str, str] = field(default_factory=dict)
-    """Type as the exposition announces it; of a histogram's series by their own names."""
+    """Name of a metric to its type in the exposition; a histogram's series by their own names."""
 
     @staticmethod
-    def of(families: Families, prefixes: Sequence[str] = ()) -> ServedSeries:
+    def from_families(families: Families, prefixes: Sequence[str] = ()) -> ServedSeries:
         """The series of an exposition; the first of the prefixes is taken off a metric's name."""
         matching = Matching(prefixes=prefixes)
         by_name: dict[str, list[Labels]] = {}
@@ -79,10 +79,10 @@ class Finder:
             if any(all(_holds(matcher, name) for matcher in group) for group in conditions)
         )
 
-    def found(
+    def selected(
         self, selector: Selector, series: Iterable[Labels], *, without: LabelMatcher | None = None
     ) -> list[Labels]:
-        """Those of the series that the selector finds; ``without`` is left out of account."""
+        """The series that the selector finds; the condition ``without`` is ignored."""
         return [
             labels
             for labels in series
@@ -100,7 +100,7 @@ class Finder:
         return _holds(matcher, next((value for name, value in labels if name == label), ""))
 
     def served_name(self, label: str) -> str | None:
-        """How exporters call a label of a query; None for one of Prometheus' own."""
+        """The exporters' name of a label in a query; None for one of Prometheus' own."""
         for name in (label, label.removeprefix(EXPORTED)):
             if name in self.exporters_labels:
                 return name

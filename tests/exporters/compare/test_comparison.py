@@ -167,15 +167,15 @@ def test_a_rate_that_calls_itself_a_counter_is_compared_as_what_it_is(name: str)
     ],
 )
 def test_a_wish_sets_the_tolerance(wishes: list[ToleranceOverride], verdict: MetricVerdict) -> None:
-    comparison = Comparison(Matching(), wishes=wishes)
+    comparison = Comparison(Matching(), overrides=wishes)
     assert compared(numbers(100), numbers(120), comparison).verdict is verdict
 
 
 def test_what_has_to_be_equal_yields_to_its_own_name_only() -> None:
     name = "DCGM_FI_DEV_FB_TOTAL"
-    for_all = Comparison(Matching(), wishes=[ToleranceOverride(tolerance=Tolerance(ratio=0.3))])
+    for_all = Comparison(Matching(), overrides=[ToleranceOverride(tolerance=Tolerance(ratio=0.3))])
     for_it = Comparison(
-        Matching(), wishes=[ToleranceOverride(tolerance=Tolerance(ratio=0.3), names=name)]
+        Matching(), overrides=[ToleranceOverride(tolerance=Tolerance(ratio=0.3), names=name)]
     )
     assert compared(numbers(100, name=name), numbers(99, name=name), for_all).verdict is VALUES
     assert compared(numbers(100, name=name), numbers(99, name=name), for_it).verdict is SAME
@@ -418,7 +418,7 @@ def test_one_change_tells_no_pace() -> None:
 
 
 def test_only_what_is_wanted_is_compared() -> None:
-    comparison = Comparison(Matching(prefixes=("p_",)), wanted=lambda name: name == "x")
+    comparison = Comparison(Matching(prefixes=("p_",)), is_compared=lambda name: name == "x")
     left = [numbers(1, name="p_x")[0] + numbers(1, name="y")[0]]
     assert [it.name for it in outcome(left, numbers(1), comparison).metrics] == ["x"]
 
@@ -445,7 +445,7 @@ def test_a_verdict_names_its_measure_and_its_tolerance(
     name: str, wishes: list[ToleranceOverride], measure: str, tolerance: str
 ) -> None:
     metric = compared(
-        numbers(1, name=name), numbers(1, name=name), Comparison(Matching(), wishes=wishes)
+        numbers(1, name=name), numbers(1, name=name), Comparison(Matching(), overrides=wishes)
     )
     assert (metric.measure, metric.tolerance) == (measure, tolerance)
 
@@ -464,7 +464,7 @@ def test_findings_say_what_they_are_about() -> None:
 
 
 def test_what_is_not_wanted_or_empty_hides_nothing_after_it() -> None:
-    comparison = Comparison(Matching(), wanted=lambda name: name != "a")
+    comparison = Comparison(Matching(), is_compared=lambda name: name != "a")
     body = b"# TYPE e gauge\na 1\nx 2\n"
     assert [it.name for it in outcome([body], [body], comparison).metrics] == ["x"]
 

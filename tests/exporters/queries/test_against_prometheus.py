@@ -27,7 +27,7 @@ from tests.monitoring.prometheus import Prometheus, RefusedError
 
 pytestmark = pytest.mark.cluster
 
-BEFORE, AFTER = (ServedSeries.of(parse(text.encode())) for text in (OLD, NEW))
+BEFORE, AFTER = (ServedSeries.from_families(parse(text.encode())) for text in (OLD, NEW))
 
 METRICS = tuple(sorted({*BEFORE.by_name, *AFTER.by_name}))
 CONDITIONS = (

@@ -18,7 +18,7 @@ from exporters.queries.losses import LossKind
 from exporters.queries.served_series import ServedSeries
 from tests.exporters.queries.expositions import NEW, OLD
 
-BEFORE, AFTER = (ServedSeries.of(parse(text.encode())) for text in (OLD, NEW))
+BEFORE, AFTER = (ServedSeries.from_families(parse(text.encode())) for text in (OLD, NEW))
 TEMP = "DCGM_FI_DEV_GPU_TEMP"
 UTIL = "DCGM_FI_DEV_GPU_UTIL"
 USED, FREE = "DCGM_FI_DEV_FB_USED", "DCGM_FI_DEV_FB_FREE"
