@@ -70,11 +70,11 @@ class FreeNode(msgspec.Struct, frozen=True, kw_only=True):
 
     node: str
     product: str
-    """As the label nvidia.com/gpu.product has it; empty where there is none."""
+    """Value of the label nvidia.com/gpu.product; empty where there is none."""
     gpus: int
-    """All, working or not."""
+    """Number of all GPUs, working or not."""
     free: tuple[int, ...] | None
-    """Those that a pod could get whole now; None where that is not known."""
+    """GPUs that a pod could get whole now; None where that is not known."""
     linked: LinkedSet | None
     mig: tuple[MigSlices, ...]
     holders: tuple[GpuHolder, ...]
@@ -83,16 +83,16 @@ class FreeNode(msgspec.Struct, frozen=True, kw_only=True):
     why_unknown: str = ""
     """Why it is not known which GPUs are free."""
     taints: tuple[str, ...] = ()
-    """That keep pods off which do not tolerate them."""
+    """Taints that keep pods away which do not tolerate them."""
 
     @property
     def whole_free(self) -> bool:
-        """Nobody has any GPU of it."""
+        """Whether no pod has a GPU of the node."""
         return self.free is not None and len(self.free) == self.gpus
 
     @property
     def takes_pods(self) -> bool:
-        """Neither cordoned nor out of order."""
+        """Whether the node is ready and not cordoned."""
         return self.ready and not self.cordoned
 
 
@@ -101,20 +101,20 @@ class FleetReading:
     """The fleet at one moment, and what scores its nodes."""
 
     nodes: tuple[FreeNode, ...]
-    """By name."""
+    """Nodes with GPUs, sorted by name."""
     candidates: tuple[CandidateNode, ...]
-    """The same Nodes, as the scheduler's filters read them."""
+    """Objects of these nodes, as the scheduler's filters read them."""
     loads: Mapping[str, NodeLoad]
-    """What bound pods hold of each; empty where pods were not read."""
+    """Node to what its bound pods hold of it; empty where pods were not read."""
     cache: NodeCache
     tables: ScoreTables
     has_agents: bool
-    """Some agent has published something."""
+    """Whether any agent has published something."""
 
 
 @dataclass(slots=True)
 class _Pods:
-    """Bound pods, as far as they count."""
+    """Names and requests of the bound pods that count."""
 
     names: dict[tuple[str, str], str] = field(default_factory=dict)
     """(node, key) to ``namespace/name``."""
@@ -143,24 +143,28 @@ def read_fleet(
     ]
     for node in objects:
         _take_node(cache, node)
-    here = {node["metadata"]["name"] for node in objects}
-    node_of = {names.lease(node): node for node in here}
+    node_names = {node["metadata"]["name"] for node in objects}
+    node_by_lease = {names.lease(node): node for node in node_names}
     leases = 0
     for lease in present_objects(api, LEASES, namespace=namespace):
         name = str(lease["metadata"]["name"])
         if name.startswith(names.LEASE_PREFIX):
             leases += 1
-            if name in node_of:
-                cache.lease(node_of[name], lease, -_age(lease, now))
-    pods = _read_pods(api, cache, here) if with_pods else None
+            if name in node_by_lease:
+                cache.lease(node_by_lease[name], lease, -_age(lease, now))
+    pods = _read_pods(api, cache, node_names) if with_pods else None
     for source in CacheSource:
         cache.mark_synced(source)
     shown = [node for node in objects if _has_gpus(node)]
     sets = _LinkedSets(tables)
-    found = [_free_node(node, cache, sets, pods) for node in shown]
-    loads = {} if pods is None else {it: resource_fit.load(of) for it, of in pods.requests.items()}
+    free_nodes = [_free_node(node, cache, sets, pods) for node in shown]
+    loads = (
+        {}
+        if pods is None
+        else {node: resource_fit.load(amounts) for node, amounts in pods.requests.items()}
+    )
     return FleetReading(
-        nodes=tuple(sorted(found, key=lambda node: node.node)),
+        nodes=tuple(sorted(free_nodes, key=lambda node: node.node)),
         candidates=tuple(msgspec.convert(node, CandidateNode) for node in shown),
         loads=loads,
         cache=cache,
@@ -180,28 +184,28 @@ def _take_node(cache: NodeCache, node: Object) -> None:
 
 
 def _age(lease: Object, now: float | None) -> float:
-    """Seconds since it was renewed, as far as that is known."""
+    """Seconds since the Lease was renewed; 0 where that is not known."""
     renewed = unix_seconds((lease.get("spec") or {}).get("renewTime"))
     return 0.0 if now is None or renewed is None else max(0.0, now - renewed)
 
 
-def _read_pods(api: InspectedApi, cache: NodeCache, here: set[str]) -> _Pods:
+def _read_pods(api: InspectedApi, cache: NodeCache, node_names: set[str]) -> _Pods:
     """The bound pods of these nodes that hold something."""
-    found = _Pods()
-    for each in present_objects(api, PODS, fields=_BOUND):
-        node = each["spec"]["nodeName"]
-        constrained = msgspec.convert(each, ConstrainedPod)
-        if node not in here or constrained.has_ended:
+    pods = _Pods()
+    for manifest in present_objects(api, PODS, fields=_BOUND):
+        node = manifest["spec"]["nodeName"]
+        constrained = msgspec.convert(manifest, ConstrainedPod)
+        if node not in node_names or constrained.has_ended:
             continue
-        pod = msgspec.convert(each, Pod)
+        pod = msgspec.convert(manifest, Pod)
         meta = pod.metadata
         key = state_annotation.pod_key(meta.namespace, meta.name)
-        found.names[node, key] = f"{meta.namespace}/{meta.name}"
-        found.requests.setdefault(node, []).append(pod_requests(constrained.spec))
-        wanted = ask(pod, _RULES)
-        if wanted is not None:
-            cache.pod(wanted, node, bound_at=pod.bound_at)
-    return found
+        pods.names[node, key] = f"{meta.namespace}/{meta.name}"
+        pods.requests.setdefault(node, []).append(pod_requests(constrained.spec))
+        gpu_request = ask(pod, _RULES)
+        if gpu_request is not None:
+            cache.pod(gpu_request, node, bound_at=pod.bound_at)
+    return pods
 
 
 def _topology_text(node: Object) -> str | None:
@@ -210,7 +214,7 @@ def _topology_text(node: Object) -> str | None:
 
 
 def _has_gpus(node: Object) -> bool:
-    """Whether it offers GPUs, or an agent has described some."""
+    """Whether the node offers GPUs, or an agent has described some."""
     topology = _topology(node)
     if topology is not None and topology.n:
         return True
@@ -227,7 +231,7 @@ def _topology(node: Object) -> TopologyAnnotation | None:
 
 
 def _offers(node: Object) -> dict[str, int]:
-    """GPU resources that the node has, to how many can be allocated; none of 0."""
+    """GPU resource of the node to its allocatable amount; without those of 0."""
     return gpu_amounts((node.get("status") or {}).get("allocatable") or {})
 
 
@@ -247,7 +251,9 @@ def _free_node(node: Object, cache: NodeCache, sets: _LinkedSets, pods: _Pods | 
         product=labels.get(keys.GPU_PRODUCT, ""),
         gpus=offers.get(GPU_RESOURCE, 0) if topology is None else topology.n,
         free=members(view.free) if isinstance(view, ScoringView) else None,
-        linked=sets.of(view, topology) if isinstance(view, ScoringView) and topology else None,
+        linked=sets.linked_set(view, topology)
+        if isinstance(view, ScoringView) and topology
+        else None,
         mig=tuple(_mig(name, offers, pods)),
         holders=() if detail is None else tuple(_holders(name, detail, pods)),
         cordoned=bool(spec.get("unschedulable")),
@@ -258,10 +264,10 @@ def _free_node(node: Object, cache: NodeCache, sets: _LinkedSets, pods: _Pods | 
 
 
 def _is_ready(node: Object) -> bool:
-    """Whether its kubelet says so; one that says nothing counts as ready."""
+    """Whether the kubelet reports the node as ready; without a report it counts as ready."""
     conditions = (node.get("status") or {}).get("conditions") or ()
-    found = {each.get("type"): each.get("status") for each in conditions}
-    return "Ready" not in found or found["Ready"] == "True"
+    status_by_type = {condition.get("type"): condition.get("status") for condition in conditions}
+    return "Ready" not in status_by_type or status_by_type["Ready"] == "True"
 
 
 def _taints(taints: Iterable[Mapping[str, str]]) -> Iterable[str]:
@@ -274,7 +280,9 @@ def _taints(taints: Iterable[Mapping[str, str]]) -> Iterable[str]:
 def _mig(node: str, offers: Mapping[str, int], pods: _Pods | None) -> Iterable[MigSlices]:
     taken: Counter[str] = Counter()
     for amounts in () if pods is None else pods.requests.get(node, ()):
-        taken.update({it: int(amount) for it, amount in amounts.items() if _is_mig(it)})
+        taken.update(
+            {resource: int(amount) for resource, amount in amounts.items() if _is_mig(resource)}
+        )
     for resource, total in sorted(offers.items()):
         if _is_mig(resource):
             free = None if pods is None else max(0, total - taken[resource])
@@ -282,9 +290,9 @@ def _mig(node: str, offers: Mapping[str, int], pods: _Pods | None) -> Iterable[M
 
 
 def _holders(node: str, detail: CachedNode, pods: _Pods | None) -> Iterable[GpuHolder]:
-    """By their first GPU; pods that are bound and that the state does not name yet are left out."""
+    """Pods by their first GPU; a bound pod that the state does not name yet is left out."""
     held = {} if detail.state is None else detail.state.pods
-    for key, mask in sorted(held.items(), key=lambda each: (members(each[1]), each[0])):
+    for key, mask in sorted(held.items(), key=lambda holding: (members(holding[1]), holding[0])):
         pod = None if pods is None else pods.names.get((node, key))
         yield GpuHolder(pod=pod, key=key, gpus=members(mask))
 
@@ -294,15 +302,15 @@ class _LinkedSets:
 
     def __init__(self, tables: ScoreTables) -> None:
         self._tables = tables
-        self._found: dict[tuple[str, int], LinkedSet | None] = {}
+        self._sets: dict[tuple[str, int], LinkedSet | None] = {}
 
-    def of(self, view: ScoringView, topology: TopologyAnnotation) -> LinkedSet | None:
-        """That of a node's free GPUs; None where fewer than two are linked."""
+    def linked_set(self, view: ScoringView, topology: TopologyAnnotation) -> LinkedSet | None:
+        """The largest linked set of a node's free GPUs; None where fewer than two are linked."""
         place = view.gen, view.free
-        if place not in self._found:
+        if place not in self._sets:
             table = self._tables.find(view.gen)
-            self._found[place] = None if table is None else _largest(view.free, topology, table)
-        return self._found[place]
+            self._sets[place] = None if table is None else _largest(view.free, topology, table)
+        return self._sets[place]
 
 
 def _largest(free: int, topology: TopologyAnnotation, table: ScoreTable) -> LinkedSet | None:
@@ -310,7 +318,7 @@ def _largest(free: int, topology: TopologyAnnotation, table: ScoreTable) -> Link
         tuple(topology.links(i, j) for j in range(topology.n)) for i in range(topology.n)
     )
     known = Topology(gpus=topology.bus, nvlinks=matrix)
-    size = free_set(known, {topology.bus[at] for at in members(free)}).island
+    size = free_set(known, {topology.bus[index] for index in members(free)}).island
     if size < 2:
         return None
     best = LinkedSet(gpus=(), gbps=0.0)

@@ -40,7 +40,7 @@ Lines = list[str]
 
 
 def _gpu_count(ctx: click.Context, parameter: click.Parameter, text: str | None) -> int | None:
-    """How many GPUs a pod asks for, if it says so. Raises BadInput."""
+    """The number of GPUs in an argument or option; None without one. Raises BadInput."""
     del ctx, parameter
     if text is None:
         return None
@@ -90,7 +90,7 @@ Exit codes:
 )
 @click.option(
     "--link",
-    type=click.Choice([each.value for each in Link]),
+    type=click.Choice([link.value for link in Link]),
     default=Link.ANY.value,
     show_default=True,
     help="The pod's annotation gpuscape.io/link.",
@@ -133,7 +133,7 @@ def command(
     if watch and (output in ("json", "yaml") or not is_live()):
         raise BadInput("--watch refreshes a table on a terminal: leave it out here")
     chosen = parse_label_selector(selector)
-    wants = [toleration(each) for each in tolerated]
+    tolerations = [toleration(text) for text in tolerated]
 
     def read(api: InspectedApi) -> FleetReading:
         fleet = _read(lambda: read_fleet(api, namespace=namespace, selector=chosen, with_pods=pods))
@@ -143,7 +143,7 @@ def command(
     def tables(fleet: FleetReading, width: int) -> Iterable[TextTable | str]:
         if size is None:
             return _free_tables(fleet, width, pods=pods)
-        places = pod_places(fleet, size, link=Link(link), tolerations=wants)
+        places = pod_places(fleet, size, link=Link(link), tolerations=tolerations)
         return _place_tables(places, width, wide=output == "wide")
 
     with contextlib.closing(client(_ME, load().kubeconfig, context)) as api:
@@ -154,7 +154,9 @@ def command(
         fleet = read(api)
     if output in ("json", "yaml"):
         places = (
-            None if size is None else pod_places(fleet, size, link=Link(link), tolerations=wants)
+            None
+            if size is None
+            else pod_places(fleet, size, link=Link(link), tolerations=tolerations)
         )
         document = {"nodes": fleet.nodes, "totals": totals(fleet.nodes)}
         terminal.data(document if places is None else places, output)
@@ -164,7 +166,10 @@ def command(
 
 
 def _read(read: Callable[[], FleetReading]) -> FleetReading:
-    """Raises CommandFailure where a right is missing, and the other errors of the API."""
+    """The fleet as ``read`` gives it.
+
+    Raises CommandFailure where a right is missing, and the other errors of the API.
+    """
     try:
         return read()
     except Forbidden as error:
@@ -211,7 +216,7 @@ def _lines(parts: Iterable[TextTable | str], width: int) -> Lines:
             lines += terminal.lines(part, styled=styled, width=width)
         else:
             wrapped = textwrap.wrap(part, width) or [""]
-            lines += [terminal.line(Styled(each, "dim"), styled=styled) for each in wrapped]
+            lines += [terminal.line(Styled(text, "dim"), styled=styled) for text in wrapped]
     return lines
 
 

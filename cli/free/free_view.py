@@ -29,7 +29,7 @@ _IN_SHORT: Final = {
     REASONS[NoView.OTHER_GENERATION]: "other topology",
     REASONS[NoView.STALE]: "agent silent",
 }
-"""What is wrong, before the reason: a terminal may have room for no more."""
+"""Reason to its short form, which stands before it: a terminal may cut the rest."""
 
 
 class ProductTotals(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,30 +41,32 @@ class ProductTotals(msgspec.Struct, frozen=True, kw_only=True):
     """Nodes of these that take no pods now, or of which nothing is known."""
     gpus: int
     free: int
-    """On the other nodes; so is what follows."""
+    """Free GPUs of the other nodes; the values below are of these nodes too."""
     whole_nodes: int
-    """Entirely free."""
+    """Number of nodes that are entirely free."""
     most_linked: int
     """GPUs of the largest linked set that is free on one node."""
     mig: tuple[MigSlices, ...]
 
 
 def totals(nodes: Iterable[FreeNode]) -> tuple[ProductTotals, ...]:
-    """By product, in the order of their names."""
+    """The totals of each product, in the order of the products' names."""
     by_product: dict[str, list[FreeNode]] = {}
     for node in nodes:
         by_product.setdefault(node.product, []).append(node)
-    return tuple(_totals(product, its) for product, its in sorted(by_product.items()))
+    return tuple(
+        _totals(product, product_nodes) for product, product_nodes in sorted(by_product.items())
+    )
 
 
 def node_table(nodes: Sequence[FreeNode], width: int) -> TextTable:
-    """One row a node."""
+    """Table of free GPUs with a row for each node."""
     return fitted(_NODES, nodes, width)
 
 
-def totals_table(found: Sequence[ProductTotals], width: int) -> TextTable:
-    """One row a product."""
-    return fitted(_TOTALS, found, width)
+def totals_table(product_totals: Sequence[ProductTotals], width: int) -> TextTable:
+    """Table of the totals with a row for each product."""
+    return fitted(_TOTALS, product_totals, width)
 
 
 def _totals(product: str, nodes: Sequence[FreeNode]) -> ProductTotals:
@@ -86,14 +88,18 @@ def _mig_totals(offers: Iterable[Sequence[MigSlices]]) -> tuple[MigSlices, ...]:
     total: Counter[str] = Counter()
     free: Counter[str] = Counter()
     unknown = set()
-    for offer in (each for of_node in offers for each in of_node):
+    for offer in (slices for node_offers in offers for slices in node_offers):
         total[offer.resource] += offer.total
         free[offer.resource] += offer.free or 0
         if offer.free is None:
             unknown.add(offer.resource)
     return tuple(
-        MigSlices(resource=it, total=total[it], free=None if it in unknown else free[it])
-        for it in sorted(total)
+        MigSlices(
+            resource=resource,
+            total=total[resource],
+            free=None if resource in unknown else free[resource],
+        )
+        for resource in sorted(total)
     )
 
 
@@ -140,7 +146,7 @@ def _state(node: FreeNode) -> Cell:
 
 
 def _held(node: FreeNode) -> Cell:
-    """Who has which GPUs; how many they are where nobody's name is known."""
+    """Pods with their GPUs; only the number of pods where no name is known."""
     if any(holder.pod is not None for holder in node.holders):
         return "; ".join(map(_holder, node.holders))
     pods = len(node.holders)
@@ -164,20 +170,20 @@ _NODES: Final = (
 )
 
 _TOTALS: Final = (
-    Column(title="PRODUCT", cell=lambda it: Styled(it.product or _NO_PRODUCT, "bold"), least=12),
-    Column(title="NODES", cell=lambda it: str(it.nodes), right=True),
-    Column(title="OUT", cell=lambda it: str(it.out) if it.out else NONE, right=True, goes=2),
-    Column(title="GPUS", cell=lambda it: str(it.gpus), right=True),
+    Column(title="PRODUCT", cell=lambda row: Styled(row.product or _NO_PRODUCT, "bold"), least=12),
+    Column(title="NODES", cell=lambda row: str(row.nodes), right=True),
+    Column(title="OUT", cell=lambda row: str(row.out) if row.out else NONE, right=True, goes=2),
+    Column(title="GPUS", cell=lambda row: str(row.gpus), right=True),
     Column(
         title="FREE",
-        cell=lambda it: Styled(str(it.free), "green" if it.free else "dim"),
+        cell=lambda row: Styled(str(row.free), "green" if row.free else "dim"),
         right=True,
     ),
-    Column(title="FREE NODES", cell=lambda it: str(it.whole_nodes), right=True),
+    Column(title="FREE NODES", cell=lambda row: str(row.whole_nodes), right=True),
     Column(
         title="MOST LINKED",
-        cell=lambda it: str(it.most_linked) if it.most_linked else NONE,
+        cell=lambda row: str(row.most_linked) if row.most_linked else NONE,
         right=True,
     ),
-    Column(title="MIG FREE", cell=lambda it: _mig(it.mig), goes=1),
+    Column(title="MIG FREE", cell=lambda row: _mig(row.mig), goes=1),
 )

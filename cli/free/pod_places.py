@@ -44,10 +44,10 @@ def pod_places(
 ) -> Explanation:
     """The nodes for a pod of one container with so many GPUs, best first; then those that are left
     out, each with its reason."""
-    asked = RequestedAmounts(limits={GPU_RESOURCE: str(gpus)})
+    requested_amounts = RequestedAmounts(limits={GPU_RESOURCE: str(gpus)})
     pod = ConstrainedPod(
         spec=ConstrainedSpec(
-            containers=[ConstrainedContainer(name="main", resources=asked)],
+            containers=[ConstrainedContainer(name="main", resources=requested_amounts)],
             tolerations=[_OWN_TOLERATION, *tolerations],
         )
     )
@@ -57,20 +57,20 @@ def pod_places(
     short = {
         node.node: node for node in fleet.nodes if node.free is not None and len(node.free) < gpus
     }
-    ranked = [each for each in divided.candidates if each not in short]
+    ranked = [candidate for candidate in divided.candidates if candidate not in short]
     ranker = NodeRanker(fleet.cache, fleet.tables)
-    found = explain(request, ranker.judge(request, ranked), fleet.tables)
+    explanation = explain(request, ranker.judge(request, ranked), fleet.tables)
     too_few = (
         LeftOutNode(
-            node=each,
+            node=candidate,
             filter=NodeFilter.RESOURCES,
             reasons=(f"Insufficient {GPU_RESOURCE}",),
-            why=f"{len(short[each].free or ())} of {short[each].gpus} GPUs are free",
+            why=f"{len(short[candidate].free or ())} of {short[candidate].gpus} GPUs are free",
         )
-        for each in divided.candidates
-        if each in short
+        for candidate in divided.candidates
+        if candidate in short
     )
-    left_out = sorted((*divided.left_out, *too_few), key=lambda each: each.node)
+    left_out = sorted((*divided.left_out, *too_few), key=lambda left_out_node: left_out_node.node)
     return msgspec.structs.replace(
-        found, pod=name, filtered=True, left_out=tuple(left_out), notes=(NOTE,)
+        explanation, pod=name, filtered=True, left_out=tuple(left_out), notes=(NOTE,)
     )

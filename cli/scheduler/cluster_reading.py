@@ -35,7 +35,7 @@ _BOUND: Final = {"spec.nodeName!": ""}
 
 
 class ClusterReading:
-    """Reads from when it is made until it is closed; of each object the few values that count."""
+    """Watches nodes and bound pods until it is closed; keeps the few values that count."""
 
     def __init__(self, api: Api) -> None:
         self._nodes: dict[str, CandidateNode] = {}
@@ -47,7 +47,9 @@ class ClusterReading:
             Follower(api, NODES, self._taking(NODES, self._take_node)),
             Follower(api, PODS, self._taking(PODS, self._take_pod), fields=_BOUND),
         )
-        self._threads = [threads.started(each.run, "read-cluster") for each in self._followers]
+        self._threads = [
+            threads.started(follower.run, "read-cluster") for follower in self._followers
+        ]
 
     def close(self) -> None:
         """End the watches; waits a little for their threads, which end with the program anyway."""
@@ -58,7 +60,7 @@ class ClusterReading:
 
     @property
     def names(self) -> list[str]:
-        """Of all nodes, sorted."""
+        """Names of all nodes, sorted."""
         return sorted(self._nodes)
 
     @property
@@ -75,7 +77,7 @@ class ClusterReading:
 
     @property
     def why_not(self) -> str:
-        """What keeps it from being whole; empty where that is time alone."""
+        """Reason why not all was read yet; empty where only time is missing."""
         return "; ".join(self._down.values())
 
     def filtered(self, pod: ConstrainedPod) -> FilteredNodes:
@@ -85,7 +87,7 @@ class ClusterReading:
             if uid != pod.metadata.uid:
                 by_node[node].append(requests)
         loads: Mapping[str, NodeLoad] = {
-            node: resource_fit.load(each) for node, each in by_node.items()
+            node: resource_fit.load(requests) for node, requests in by_node.items()
         }
         return node_filters.filtered(pod, self._nodes.values(), loads)
 

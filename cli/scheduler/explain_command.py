@@ -20,13 +20,13 @@ from cli import options, terminal
 from cli.scheduler.explanation_source import (
     ExplainedPod,
     ExtenderClient,
-    asked,
     candidates,
+    cluster_explanation,
+    extender_explanation,
+    limited_to,
     manifest,
-    shown,
-    worked_out,
 )
-from cli.scheduler.pod_placement import PodPlacement, placement, words
+from cli.scheduler.pod_placement import PodPlacement, placement, placement_text
 from cli.terminal import Cell, Styled, TextTable
 from kube.api import PODS, Api, Object
 from kube.api_errors import NotFound
@@ -67,7 +67,7 @@ Nodes are left out as kube-scheduler's filters do: node name, cordon, taints, no
 required node affinity, then pods, cpu, memory, GPUs and other resources that bound pods hold. The
 others are ranked among each other, 0 to 10: what the extender answers when the scheduler
 asks about them. What the filters here do not cover, and when the scheduler asks no extender, is
-shown below the table. A manifest is judged as it is written: what admission adds is missing.
+limited_to below the table. A manifest is judged as it is written: what admission adds is missing.
 
 \b
 GPUS are the sets that may be allocated, the likeliest first; GPU numbers are places in the
@@ -135,35 +135,43 @@ def command(
     if (pod is None) is (file is None):
         raise BadInput("name a pod of the cluster or give a manifest with -f, one of them")
     settings = load()
-    wanted = None if file is None else ExplainedPod(manifest=manifest(file), is_there=False)
+    explained_pod = None if file is None else ExplainedPod(manifest=manifest(file), is_there=False)
     running = None
     if server is not None:
         running = ExtenderClient(
             server=server, ca_file=ca_file, cert_file=cert_file, key_file=key_file
         )
-    if wanted is not None and running is not None and not filters:
-        _show(shown(asked(running, wanted, None, timeout), nodes), None, output)
+    if explained_pod is not None and running is not None and not filters:
+        _show(
+            limited_to(extender_explanation(running, explained_pod, None, timeout), nodes),
+            None,
+            output,
+        )
         return
     logging.getLogger("scheduler").addHandler(logging.NullHandler())  # the table says it all
     with closing(_client(settings)) as api:
-        if wanted is None:
-            wanted = ExplainedPod(manifest=_there(api, pod or "", namespace), is_there=True)
+        if explained_pod is None:
+            explained_pod = ExplainedPod(
+                manifest=_pod_manifest(api, pod or "", namespace), is_there=True
+            )
         settings = replace(settings, namespace=agents_namespace or settings.namespace)
-        placed = placement(api, wanted, settings.namespace)
+        placed = placement(api, explained_pod, settings.namespace)
         if running is not None:
-            left = candidates(api, wanted, timeout) if filters else None
-            found = asked(running, wanted, left, timeout)
+            filtered_nodes = candidates(api, explained_pod, timeout) if filters else None
+            explanation = extender_explanation(running, explained_pod, filtered_nodes, timeout)
         else:
-            found = worked_out(api, wanted, settings, filters=filters, timeout_seconds=timeout)
-    _show(shown(found, nodes), placed, output)
+            explanation = cluster_explanation(
+                api, explained_pod, settings, filters=filters, timeout_seconds=timeout
+            )
+    _show(limited_to(explanation, nodes), placed, output)
 
 
-def table(found: Explanation, *, wide: bool) -> TextTable:
-    """One row a candidate, then one a node that a filter leaves out."""
+def table(explanation: Explanation, *, wide: bool) -> TextTable:
+    """Table with a row for each candidate, then for each node that a filter leaves out."""
     more = ("FREE", "LEFT FOR OTHERS", "CLASS") if wide else ()
     header = ("NODE", "RANK", "GPUS", "GB/S", *more, "WHY")
-    rows = [_row(node, wide=wide) for node in found.nodes]
-    rows += [_left_out(node, len(header)) for node in found.left_out]
+    rows = [_row(node, wide=wide) for node in explanation.nodes]
+    rows += [_left_out(node, len(header)) for node in explanation.left_out]
     return TextTable(header=header, rows=tuple(rows), right=frozenset({1, 3}))
 
 
@@ -179,27 +187,29 @@ def _client(settings: SchedulerSettings) -> ApiClient:
     return connect(program, kubeconfig=settings.kubeconfig)
 
 
-def _there(api: Api, name: str, namespace: str) -> Object:
+def _pod_manifest(api: Api, name: str, namespace: str) -> Object:
     try:
         return api.get(PODS, name, namespace=namespace)
     except NotFound as error:
         raise BadInput(f"there is no pod {name} in namespace {namespace}: see -n") from error
 
 
-def _show(found: Explanation, placed: PodPlacement | None, output: str) -> None:
+def _show(explanation: Explanation, placed: PodPlacement | None, output: str) -> None:
     if output in ("json", "yaml"):
-        terminal.data({**msgspec.structs.asdict(found), "placed": placed}, output)
+        terminal.data({**msgspec.structs.asdict(explanation), "placed": placed}, output)
         return
     if placed is not None:
-        terminal.note(words(placed, found.pod, whole=bool(found.containers)), "")
-    if not found.containers:
-        terminal.note(f"Pod {found.pod} asks for no whole GPU: it gets no scores.")
-    elif not found.nodes and not found.left_out:
+        terminal.note(
+            placement_text(placed, explanation.pod, whole=bool(explanation.containers)), ""
+        )
+    if not explanation.containers:
+        terminal.note(f"Pod {explanation.pod} asks for no whole GPU: it gets no scores.")
+    elif not explanation.nodes and not explanation.left_out:
         terminal.note("The cluster has no nodes.")
     else:
-        terminal.show(table(found, wide=output == "wide"))
-        if found.notes:
-            terminal.note("", *found.notes)
+        terminal.show(table(explanation, wide=output == "wide"))
+        if explanation.notes:
+            terminal.note("", *explanation.notes)
 
 
 def _row(node: NodeAnswer, *, wide: bool) -> tuple[Cell, ...]:
@@ -212,7 +222,7 @@ def _row(node: NodeAnswer, *, wide: bool) -> tuple[Cell, ...]:
     return (
         Styled(node.node, "bold"),
         Styled(str(node.rank), style),
-        _sets(node.sets, most=len(node.sets) if wide else 2),
+        _sets(node.sets, max_sets=len(node.sets) if wide else 2),
         speed,
         *more,
         node.why,
@@ -224,10 +234,12 @@ def _left_out(node: LeftOutNode, columns: int) -> tuple[Cell, ...]:
     return (Styled(node.node, "dim"), *empty, Styled(f"left out: {node.why}", "dim"))
 
 
-def _sets(sets: Sequence[Chance], most: int) -> str:
-    """``0,3 50 % | 1,2 50 %``."""
-    words = [f"{_places(each.gpus)} {each.odds:.0%}".replace("%", " %") for each in sets[:most]]
-    return " | ".join(words) + (" ..." if len(sets) > most else "") if words else "-"
+def _sets(sets: Sequence[Chance], max_sets: int) -> str:
+    """Sets of GPUs with their odds, such as ``0,3 50 % | 1,2 50 %``."""
+    texts = [
+        f"{_places(chance.gpus)} {chance.odds:.0%}".replace("%", " %") for chance in sets[:max_sets]
+    ]
+    return " | ".join(texts) + (" ..." if len(sets) > max_sets else "") if texts else "-"
 
 
 def _places(gpus: Sequence[int]) -> str:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where an explanation of scores comes from: a running extender, or the cluster itself."""
+"""Explanations of scores, from a running extender or from the cluster itself."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from scheduler.scores.class_tables import ScoreTables
 
 T = TypeVar("T")
 WORKLOADS: Final = ("Deployment", "Job", "ReplicaSet", "StatefulSet")
-"""What makes pods that the scheduler places, from a template at ``spec.template``."""
+"""Kinds whose controllers make pods from a template at ``spec.template``."""
 RELATIVE: Final = (
     f"Of more than {SHORT} candidates the extender answers how far each rank is from the most "
     "frequent one: differences stay the same."
@@ -41,7 +41,7 @@ RELATIVE: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExtenderClient:
-    """One that runs, and how it is reached."""
+    """A running extender, with its URL and the files for TLS."""
 
     server: str
     """URL, with or without the path under which it is configured."""
@@ -51,7 +51,7 @@ class ExtenderClient:
 
     @property
     def url(self) -> str:
-        """Where it explains."""
+        """URL at which the extender explains scores."""
         return f"{self.server.rstrip('/').removesuffix('/v1')}/v1/explain"
 
 
@@ -75,17 +75,24 @@ def manifest(file: Path) -> Object:
     return pod
 
 
-def _pod_in(read: Any) -> Object | None:
-    """Of a workload it has the template's metadata and specification, and the workload's name."""
-    match read:
+def _pod_in(content: Any) -> Object | None:
+    """The pod in a manifest; None where it holds neither a pod nor a workload.
+
+    A workload's pod has the template's metadata and specification, and the workload's name.
+    """
+    match content:
         case {"kind": "Pod"}:
-            pod: Object = read
+            pod: Object = content
             return pod
-        case {"kind": kind, "metadata": dict() as its, "spec": {"template": dict() as template}}:
+        case {
+            "kind": kind,
+            "metadata": dict() as metadata,
+            "spec": {"template": dict() as template},
+        }:
             about = template.get("metadata", {})
             if kind in WORKLOADS and "spec" in template and isinstance(about, dict):
-                who = {key: its[key] for key in ("name", "namespace") if key in its}
-                return {"kind": "Pod", "metadata": {**about, **who}, "spec": template["spec"]}
+                identity = {key: metadata[key] for key in ("name", "namespace") if key in metadata}
+                return {"kind": "Pod", "metadata": {**about, **identity}, "spec": template["spec"]}
     return None
 
 
@@ -95,11 +102,11 @@ class ExplainedPod:
 
     manifest: Object
     is_there: bool
-    """It is in the cluster: where it runs already is no wish."""
+    """The pod is in the cluster: the node that it is bound to is no constraint."""
 
     @property
     def constraints(self) -> ConstrainedPod:
-        """What the filters go by. Raises BadInput."""
+        """The pod as the filters read it, not bound to a node. Raises BadInput."""
         pod = _read(self.manifest, ConstrainedPod, "the pod")
         if not self.is_there:
             return pod
@@ -117,10 +124,10 @@ def candidates(api: Api, pod: ExplainedPod, timeout_seconds: float) -> FilteredN
         return reading.filtered(constraints)
 
 
-def asked(
+def extender_explanation(
     extender: ExtenderClient,
     pod: ExplainedPod,
-    found: FilteredNodes | None,
+    filtered_nodes: FilteredNodes | None,
     timeout_seconds: float,
 ) -> Explanation:
     """The explanation of a running extender for the candidates, for all nodes without filters.
@@ -129,10 +136,10 @@ def asked(
     """
     import urllib3
 
-    names = None if found is None else found.candidates
+    names = None if filtered_nodes is None else filtered_nodes.candidates
     body = msgspec.json.encode({"Pod": pod.manifest, "NodeNames": names})
     files = (extender.ca_file, extender.cert_file, extender.key_file)
-    ca, certificate, key = (None if each is None else str(each) for each in files)
+    ca, certificate, key = (None if file is None else str(file) for file in files)
     try:
         with urllib3.PoolManager(ca_certs=ca, cert_file=certificate, key_file=key) as pool:
             answer = pool.request(
@@ -155,10 +162,10 @@ def asked(
         raise CommandFailure(
             f"{extender.url} is no extender of ours: {error}", UNREADABLE
         ) from error
-    return _with_filters(explained, pod, found)
+    return _with_filters(explained, pod, filtered_nodes)
 
 
-def worked_out(
+def cluster_explanation(
     api: Api,
     pod: ExplainedPod,
     settings: SchedulerSettings,
@@ -171,11 +178,11 @@ def worked_out(
     The pod counts as not yet on a node. Without ``filters`` all nodes are candidates. Raises
     CommandFailure where not all of the cluster could be read in time.
     """
-    read = _read(pod.manifest, Pod, "the pod")
+    typed_pod = _read(pod.manifest, Pod, "the pod")
     rules = Rules(gpu=settings.gpu_resource, nics=frozenset(settings.nic_resources))
-    wanted = ask(read, rules)
-    if wanted is None:
-        return nothing_requested(read.metadata.namespace, read.metadata.name)
+    request = ask(typed_pod, rules)
+    if request is None:
+        return nothing_requested(typed_pod.metadata.namespace, typed_pod.metadata.name)
     constraints = pod.constraints
     tables = ScoreTables(policies=settings.policies)
     cache = NodeCache(tables)
@@ -189,44 +196,48 @@ def worked_out(
             lambda: "; ".join(watches.down.values()) or (reading.why_not if reading else ""),
             timeout_seconds,
         )
-        found = reading.filtered(constraints) if reading else None
-    cache.pod_gone(wanted.uid)
-    names = sorted(cache.names()) if found is None else found.candidates
-    verdicts = NodeRanker(cache, tables).judge(wanted, names)
-    return _with_filters(explain(wanted, verdicts, tables), pod, found)
+        filtered_nodes = reading.filtered(constraints) if reading else None
+    cache.pod_gone(request.uid)
+    names = sorted(cache.names()) if filtered_nodes is None else filtered_nodes.candidates
+    verdicts = NodeRanker(cache, tables).judge(request, names)
+    return _with_filters(explain(request, verdicts, tables), pod, filtered_nodes)
 
 
-def shown(found: Explanation, names: Sequence[str]) -> Explanation:
+def limited_to(explanation: Explanation, names: Sequence[str]) -> Explanation:
     """The explanation with these nodes alone, ranked among all candidates; all where none is named.
 
     Raises BadInput for a node that is not in it.
     """
-    if not names or not found.containers:
-        return found
-    there = sorted([each.node for each in found.nodes] + [each.node for each in found.left_out])
+    if not names or not explanation.containers:
+        return explanation
+    node_names = sorted(
+        [node.node for node in explanation.nodes] + [node.node for node in explanation.left_out]
+    )
     for name in names:
-        if name not in there:
-            raise BadInput(f"there is no node {name} in the cluster{did_you_mean(name, there)}")
+        if name not in node_names:
+            raise BadInput(
+                f"there is no node {name} in the cluster{did_you_mean(name, node_names)}"
+            )
     return msgspec.structs.replace(
-        found,
-        nodes=tuple(each for each in found.nodes if each.node in names),
-        left_out=tuple(each for each in found.left_out if each.node in names),
+        explanation,
+        nodes=tuple(node for node in explanation.nodes if node.node in names),
+        left_out=tuple(node for node in explanation.left_out if node.node in names),
     )
 
 
 def _with_filters(
-    explained: Explanation, pod: ExplainedPod, found: FilteredNodes | None
+    explained: Explanation, pod: ExplainedPod, filtered_nodes: FilteredNodes | None
 ) -> Explanation:
     if not explained.containers:
         return explained
-    if found is None:
+    if filtered_nodes is None:
         return msgspec.structs.replace(explained, filtered=False, notes=(NOT_APPLIED,))
-    is_short = len(found.candidates) > SHORT
+    is_short = len(filtered_nodes.candidates) > SHORT
     return msgspec.structs.replace(
         explained,
         filtered=True,
-        left_out=found.left_out,
-        notes=(*notes(pod.constraints, found), *((RELATIVE,) if is_short else ())),
+        left_out=filtered_nodes.left_out,
+        notes=(*notes(pod.constraints, filtered_nodes), *((RELATIVE,) if is_short else ())),
     )
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a pod is already, and which GPUs of that node it has by what the node's agent published."""
+"""The node that a pod is bound to, and its GPUs there, as the node's agent published them."""
 
 from __future__ import annotations
 
@@ -24,16 +24,18 @@ class PodPlacement(msgspec.Struct, frozen=True, kw_only=True):
 
     node: str
     ended: bool
-    """It will never run again; its GPUs are others' by now."""
+    """The pod will never run again; other pods may have its GPUs by now."""
     gpus: tuple[int, ...] | None = None
     """GPUs that it has wholly or in part, as places in the topology annotation; None where the
     agent has not published them."""
     linked: bool | None = None
-    """Whether NVLinks alone lead around them; None for less than two, and where it is not known."""
+    """Whether NVLinks alone join the GPUs; None for less than two, and where it is not known."""
 
 
 def placement(api: Api, explained: ExplainedPod, namespace: str) -> PodPlacement | None:
-    """Where the pod is; None for one that is on no node. ``namespace``: of the agents' Leases.
+    """The node and GPUs of a pod; None for a pod that is on no node.
+
+    ``namespace`` is that of the agents' Leases.
 
     GPUs that cannot be read, as without rights for Leases, are not known: nothing is raised.
     """
@@ -41,35 +43,35 @@ def placement(api: Api, explained: ExplainedPod, namespace: str) -> PodPlacement
     node = pod.spec.node_name
     if not node or not explained.is_there:
         return None
-    found = PodPlacement(node=node, ended=pod.ended)
+    placed = PodPlacement(node=node, ended=pod.ended)
     if pod.ended:
-        return found
+        return placed
     with suppress(GpuscapeError):
         state = _published(api.get(LEASES, names.lease(node), namespace=namespace), pod)
         if state is None:
-            return found
+            return placed
         mask = int(state.pods[_key(pod)], 16)
-        found = msgspec.structs.replace(found, gpus=members(mask))
+        placed = msgspec.structs.replace(placed, gpus=members(mask))
         linked = _linked(api.get(NODES, node), state, mask)
-        return msgspec.structs.replace(found, linked=linked)
-    return found
+        return msgspec.structs.replace(placed, linked=linked)
+    return placed
 
 
-def words(found: PodPlacement, pod: str, *, whole: bool) -> str:
-    """In a sentence. ``whole``: it asks for whole GPUs."""
-    if found.ended:
-        return f"Pod {pod} has ended on {found.node}."
-    if found.gpus is None:
-        return f"Pod {pod} is on {found.node}."
-    which = f"{'GPU' if len(found.gpus) == 1 else 'GPUs'} {','.join(map(str, found.gpus))}"
+def placement_text(placed: PodPlacement, pod: str, *, whole: bool) -> str:
+    """The placement as a sentence. ``whole``: the pod asks for whole GPUs."""
+    if placed.ended:
+        return f"Pod {pod} has ended on {placed.node}."
+    if placed.gpus is None:
+        return f"Pod {pod} is on {placed.node}."
+    gpus_text = f"{'GPU' if len(placed.gpus) == 1 else 'GPUs'} {','.join(map(str, placed.gpus))}"
     if not whole:
-        return f"Pod {pod} is on {found.node} and has a part of {which}."
-    joined = {None: "", True: ", joined by NVLink", False: ", not joined by NVLink"}[found.linked]
-    return f"Pod {pod} is on {found.node} and has {which}{joined}."
+        return f"Pod {pod} is on {placed.node} and has a part of {gpus_text}."
+    joined = {None: "", True: ", joined by NVLink", False: ", not joined by NVLink"}[placed.linked]
+    return f"Pod {pod} is on {placed.node} and has {gpus_text}{joined}."
 
 
 def _published(lease: Object, pod: Pod) -> StateAnnotation | None:
-    """What the agent's Lease has of its node; None where it says nothing of this pod.
+    """The node's state in the agent's Lease; None where it does not name this pod.
 
     A Lease that was last renewed before the pod was bound may name an earlier pod of its name.
     """
@@ -81,15 +83,18 @@ def _published(lease: Object, pod: Pod) -> StateAnnotation | None:
 
 
 def _linked(node: Object, state: StateAnnotation, mask: int) -> bool | None:
-    """None for less than two GPUs, or where the Node has another topology than the state is of."""
+    """Whether NVLinks join the pod's GPUs.
+
+    None for less than two GPUs, and where the Node's topology is not the one of the state.
+    """
     topology = topology_annotation.decode(_annotation(node, keys.TOPOLOGY))
     if mask.bit_count() < 2 or topology is None or topology.gen != state.gen:
         return None
     return ScoreTable(shape(topology)).is_linked(mask)
 
 
-def _annotation(of: Object, key: str) -> str:
-    return str((of["metadata"].get("annotations") or {}).get(key, ""))
+def _annotation(owner: Object, key: str) -> str:
+    return str((owner["metadata"].get("annotations") or {}).get(key, ""))
 
 
 def _key(pod: Pod) -> str:

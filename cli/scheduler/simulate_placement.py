@@ -27,7 +27,7 @@ from scheduler.simulation.workload import PUBLISHED, USUAL, Arrival, Mix
 
 MIXES: Final[Mapping[str, Mapping[int, float]]] = {"usual": USUAL, "published": PUBLISHED}
 SEEDS: Final = 8
-"""So many make errors that can be trusted, and 64 nodes take half a minute."""
+"""Runs by default: enough for errors that can be trusted; 64 nodes take half a minute."""
 
 
 @click.command(
@@ -121,71 +121,79 @@ def command(
         mix = Mix(sizes=MIXES[workload_name], load=load, pods=pods)
         lives = mix.lives(gpus)
         runs = [
-            workload.drawn(mix, gpus, Random(each))  # noqa: S311  # has to repeat
-            for each in range(seed, seed + (seeds or SEEDS))
+            workload.drawn(mix, gpus, Random(run_seed))  # noqa: S311  # has to repeat
+            for run_seed in range(seed, seed + (seeds or SEEDS))
         ]
     elif seeds is not None:
         raise BadInput(f"--seeds is for pods that are drawn: {' and '.join(MIXES)}")
     else:
         runs = [_of_file(workload_name)]
     plan = Plan(kinds=kinds, runs=runs, lag_seconds=lag, first_seed=seed, lives=lives)
-    found = results(plan, tables)
+    scheduler_results = results(plan, tables)
     if output != "table":
-        terminal.data(found, output)
+        terminal.data(scheduler_results, output)
         return
-    of_each = f" for each of {len(runs)} seeds" if lives is not None else ""
-    terminal.note(f"Pods: {len(runs[0])}{of_each}, nodes: {len(kinds)}, GPUs: {gpus}")
-    for warning in found[0].warnings:
+    seeds_text = f" for each of {len(runs)} seeds" if lives is not None else ""
+    terminal.note(f"Pods: {len(runs[0])}{seeds_text}, nodes: {len(kinds)}, GPUs: {gpus}")
+    for warning in scheduler_results[0].warnings:
         terminal.note(f"Warning: {warning}.")
     terminal.note("")
-    terminal.show(table(found))
-    if differences := [each for result in found for each in result.compared]:
+    terminal.show(table(scheduler_results))
+    if differences := [
+        difference
+        for scheduler_result in scheduler_results
+        for difference in scheduler_result.compared
+    ]:
         terminal.note("", f"What {OURS} has more (+) or less (-) than the others:", "")
         terminal.show(difference_table(differences))
 
 
-def table(found: Sequence[SchedulerResult]) -> TextTable:
-    """One row a scheduler, then its pods by size."""
+def table(scheduler_results: Sequence[SchedulerResult]) -> TextTable:
+    """Table with a row for each scheduler, and below it a row for each size of its pods."""
     rows: list[tuple[Styled | str, ...]] = []
-    for each in found:
-        style = "bold green" if each.scheduler == OURS else "bold"
-        rows.append((Styled(each.scheduler, style), *_cells(each.all), str(each.never_placed)))
+    for result in scheduler_results:
+        style = "bold green" if result.scheduler == OURS else "bold"
+        rows.append(
+            (Styled(result.scheduler, style), *_cells(result.all), str(result.never_placed))
+        )
         rows += [
-            (Styled(f"  {gpus} GPUs" if gpus > 1 else "  1 GPU", "dim"), *_cells(its), "")
-            for gpus, its in each.by_gpus.items()
+            (Styled(f"  {gpus} GPUs" if gpus > 1 else "  1 GPU", "dim"), *_cells(summary), "")
+            for gpus, summary in result.by_gpus.items()
         ]
     header = ("SCHEDULER", "PODS", "BEST SETS", "SPEED", "MEAN WAIT", "LONGEST", "LOST", "NEVER")
     return TextTable(header=header, rows=tuple(rows), right=frozenset(range(1, len(header))))
 
 
-def difference_table(found: Sequence[FigureDifference]) -> TextTable:
-    """One row for each other scheduler, with what ours has more or less of."""
-    others = list(dict.fromkeys(each.other for each in found))
-    by_place = {(each.other, each.figure): each for each in found}
+def difference_table(differences: Sequence[FigureDifference]) -> TextTable:
+    """Table with a row for each other scheduler: the differences of ours from it."""
+    other_schedulers = list(dict.fromkeys(difference.other for difference in differences))
+    difference_by_cell = {
+        (difference.other, difference.figure): difference for difference in differences
+    }
     return TextTable(
         header=("THAN", "BEST SETS", "SPEED", "MEAN WAIT"),
         rows=tuple(
             (
-                Styled(other, "bold"),
-                *(_difference(by_place.get((other, figure))) for figure in Figure),
+                Styled(scheduler, "bold"),
+                *(_difference(difference_by_cell.get((scheduler, figure))) for figure in Figure),
             )
-            for other in others
+            for scheduler in other_schedulers
         ),
     )
 
 
-def _difference(its: FigureDifference | None) -> str:
-    if its is None:
+def _difference(difference: FigureDifference | None) -> str:
+    if difference is None:
         return "-"
-    if its.figure is Figure.MEAN_WAIT:
-        amount = f"{its.difference:+.1f} ± {its.error:.1f} s"
+    if difference.figure is Figure.MEAN_WAIT:
+        amount = f"{difference.difference:+.1f} ± {difference.error:.1f} s"
     else:
-        amount = f"{its.difference * 100:+.1f} ± {its.error * 100:.1f} %"
-    return f"no difference ({amount})" if its.verdict is Verdict.NO_DIFFERENCE else amount
+        amount = f"{difference.difference * 100:+.1f} ± {difference.error * 100:.1f} %"
+    return f"no difference ({amount})" if difference.verdict is Verdict.NO_DIFFERENCE else amount
 
 
 def _kinds(groups: Sequence[fleet_file.NodeGroup], tables: ScoreTables) -> Iterator[NodeKind]:
-    """One for each node."""
+    """The kind of each node of the fleet, in the order of the groups."""
     known: dict[str, NodeKind] = {}
     for group in groups:
         topology = group.topology or _of_machine(group.machine or "")
@@ -211,14 +219,14 @@ def _of_file(name: str) -> tuple[Arrival, ...]:
     return workload.read(read_text(Path(name), most_bytes=workload.MOST_BYTES), name)
 
 
-def _cells(its: Summary) -> tuple[str, ...]:
+def _cells(summary: Summary) -> tuple[str, ...]:
     return (
-        str(its.pods),
-        _percent(its.ideal_ratio, its.ideal_ratio_error),
-        _percent(its.speed_ratio, its.speed_ratio_error),
-        f"{its.mean_wait_seconds:.1f}{_error(its.mean_wait_error_seconds)} s",
-        f"{its.longest_wait_seconds:.0f} s",
-        str(its.lost),
+        str(summary.pods),
+        _percent(summary.ideal_ratio, summary.ideal_ratio_error),
+        _percent(summary.speed_ratio, summary.speed_ratio_error),
+        f"{summary.mean_wait_seconds:.1f}{_error(summary.mean_wait_error_seconds)} s",
+        f"{summary.longest_wait_seconds:.0f} s",
+        str(summary.lost),
     )
 
 
