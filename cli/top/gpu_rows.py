@@ -19,15 +19,15 @@ from labelers.health import Health, gpu_verdict
 GRAPHICS_ACTIVE: Final = 1
 """GPM's metric of how much of the time the graphics engine worked. Source: nvmlGpmMetricId_t."""
 IDLE: Final = frozenset({"gpu_idle", "clocks_setting", "display_clocks"})
-"""Reasons for which clocks are low that hold nobody's work up."""
+"""Reasons for low clocks that slow no work down."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopProcess:
-    """One process on a GPU, or all the others of it together. None: not known."""
+    """A process on a GPU, or the sum of its processes that are not shown. None: not known."""
 
     pid: str
-    """Or ``other``."""
+    """Process id; ``other`` for the sum."""
     name: str | None
     kinds: tuple[str, ...]
     gpu_instance_id: int | None
@@ -39,16 +39,16 @@ class TopProcess:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopMig:
-    """One MIG device. None: not known."""
+    """A MIG device and its readings. None: not known."""
 
     uuid: str
     profile: str
     gpu_instance_id: int
     compute_instance_id: int
     busy_ratio: float | None
-    """Of its GPU instance, Hopper and later."""
+    """Activity of the GPU instance, Hopper and later."""
     memory_used_bytes: int | None
-    """Of its GPU instance."""
+    """Used memory of the GPU instance."""
     memory_total_bytes: int
     pods: tuple[str, ...]
     """``namespace/pod/container`` of all that hold its GPU instance."""
@@ -56,7 +56,7 @@ class TopMig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopGpu:
-    """One GPU now. None: not known, or this GPU does not have it."""
+    """A GPU and its newest readings. None: not known, or this GPU does not have it."""
 
     index: int | None
     bus_id: str
@@ -77,21 +77,21 @@ class TopGpu:
     sm_clock_hertz: int | None
     fan_ratio: float | None
     held_down_by: tuple[str, ...]
-    """Why clocks are lower than they could be, of work that is there."""
+    """Reasons why clocks are lower than the work on the GPU could use."""
     links_up: int
     links: int
     nvlink_sent_bytes_per_second: float | None
     nvlink_received_bytes_per_second: float | None
     mig: bool
     pods: tuple[str, ...]
-    """Of those that hold the GPU or a share of it."""
+    """``namespace/pod/container`` of all that hold the GPU or a share of it."""
     mig_devices: tuple[TopMig, ...]
     processes: tuple[TopProcess, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopNode:
-    """The node now."""
+    """A node with its GPUs at one moment."""
 
     node: str
     machine: str | None
@@ -104,8 +104,8 @@ class TopNode:
 def top_node(reading: MachineReading) -> TopNode:
     """The readings of a node, GPU by GPU in PCI bus order."""
     snapshot = reading.snapshot
-    samples = {each.bus_id: each for each in reading.samples}
-    before = {each.bus_id: each for each in reading.before}
+    samples = {sample.bus_id: sample for sample in reading.samples}
+    before = {sample.bus_id: sample for sample in reading.before}
     return TopNode(
         node=snapshot.host.name,
         machine=snapshot.host.machine_type or None,
@@ -155,8 +155,8 @@ def _gpu(
 
 def held_down_by(bits: int | None) -> tuple[str, ...]:
     """The reasons among these bits that hold work up, in dcgm-exporter's words."""
-    found = (word for bit, word in CLOCK_EVENTS.items() if (bits or 0) & bit)
-    return tuple(word for word in found if word not in IDLE)
+    reasons = (reason for bit, reason in CLOCK_EVENTS.items() if (bits or 0) & bit)
+    return tuple(reason for reason in reasons if reason not in IDLE)
 
 
 def holder_name(holder: Holder) -> str:
@@ -178,11 +178,11 @@ def _busy(gpu: GpuSnapshot, now: GpuSample) -> float | None:
     return dict(now.profiling).get(GRAPHICS_ACTIVE)
 
 
-def _rate(now: GpuSample, before: GpuSample | None, what: str) -> float | None:
+def _rate(now: GpuSample, before: GpuSample | None, counter: str) -> float | None:
     """Growth of a counter each second; None where it started anew, or was not read twice."""
     if before is None:
         return None
-    end, begin = getattr(now, what), getattr(before, what)
+    end, begin = getattr(now, counter), getattr(before, counter)
     seconds = now.at_seconds - before.at_seconds
     if end is None or begin is None or seconds <= 0 or end < begin:
         return None
@@ -232,10 +232,10 @@ def _pod_of(use: ProcessUse, reading: MachineReading) -> str | None:
     pod = use.pod
     if pod is None and reading.knows_pods:
         return None
-    here = _pods(reading.holders, (use.bus_id, use.gpu_instance_id))
+    pods = _pods(reading.holders, (use.bus_id, use.gpu_instance_id))
     if pod is not None and pod.name is not None:
-        named = [each for each in here if each.startswith(f"{pod.namespace}/{pod.name}/")]
+        named = [name for name in pods if name.startswith(f"{pod.namespace}/{pod.name}/")]
         return named[0] if len(named) == 1 else f"{pod.namespace}/{pod.name}"
-    if len(here) == 1:
-        return here[0]
+    if len(pods) == 1:
+        return pods[0]
     return None if pod is None else f"uid {pod.uid}"

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads this machine again and again, as the agent does: device reader, processes, kubelet.
 
-What is slow or hangs costs itself alone: the reader gives a GPU up at its deadline, and who shows
-the newest reading never waits for the next.
+A slow or hung GPU delays no other: the reader gives it up at its deadline, and the view shows the
+newest reading without waiting for the next.
 """
 
 from __future__ import annotations
@@ -45,15 +45,15 @@ GROUPS: Final = (
 )
 """Readings of samples in addition to those that are always made."""
 DISCOVER_SECONDS: Final = 10.0
-"""Between two readings of what changes seldom: states, links, MIG devices."""
+"""Between two readings of facts that change seldom: states, links, MIG devices."""
 _LATE_SECONDS: Final = 1.0
 _PROBE_SECONDS: Final = 5.0
-"""Between two looks whether a GPU that hung is due to be tried again."""
+"""Between two checks whether a hung GPU is due to be tried again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachineReading:
-    """The machine at one moment. What a source did not give is empty, and ``notes`` says why."""
+    """The machine at one moment. A source that failed left its part empty and a note."""
 
     snapshot: NodeSnapshot
     samples: tuple[GpuSample, ...] = ()
@@ -62,13 +62,13 @@ class MachineReading:
     holders: Holders = field(default_factory=dict)
     processes: tuple[ProcessUse, ...] = ()
     knows_pods: bool = False
-    """A process without a pod runs in none."""
+    """The pods of all processes are known: a process without one runs in no pod."""
     notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
-    """What a source gave, or why it gave nothing."""
+class KubeletAnswer:
+    """Holders of GPUs as the kubelet lists them, or a note why there are none."""
 
     holders: Holders = field(default_factory=dict)
     note: str = ""
@@ -76,17 +76,17 @@ class Found:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessOwners:
-    """How processes are named."""
+    """Source of the names and pods of processes."""
 
-    of: Callable[[int], ProcessOwner]
+    owner_of: Callable[[int], ProcessOwner]
     knows_pods: bool = False
-    """It names the pod of each that runs in one."""
+    """The source names the pod of each process that runs in one."""
     note: str = ""
-    """Why it does not."""
+    """Reason why the source names no pods."""
 
 
-Kubelet = Callable[[NodeSnapshot], Found]
-"""Asks the kubelet who holds what."""
+Kubelet = Callable[[NodeSnapshot], KubeletAnswer]
+"""Asks the kubelet which containers hold which GPUs."""
 
 
 class MachineWatch:
@@ -123,48 +123,50 @@ class MachineWatch:
 
         Raises Transient where there was none because no driver answers.
         """
-        found, failed = self._latest, self._failed
-        if found is None:
+        reading, failed = self._latest, self._failed
+        if reading is None:
             if failed is not None:
                 raise failed
             return None
         if failed is not None:
-            found = replace(found, notes=(f"not read now: {failed}", *found.notes))
+            reading = replace(reading, notes=(f"not read now: {failed}", *reading.notes))
         hung = self._reader.health().quarantined
-        return replace(found, snapshot=with_hung(found.snapshot, hung))
+        return replace(reading, snapshot=with_hung(reading.snapshot, hung))
 
     @property
     def late_seconds(self) -> float | None:
-        """Since the newest reading, where the next one is overdue."""
+        """Age of the newest reading where the next one is overdue; else None."""
         since = self._clock() - self._read_at
         return since if since > 2 * self._interval + _LATE_SECONDS else None
 
     @property
     def initialising(self) -> str | None:
-        """What takes long for its first answer: a bus id, or ``driver``."""
+        """Bus id of the GPU whose first answer takes long, or ``driver``; None for neither."""
         return self._reader.health().initialising
 
     # how it is read
 
     def read(self, snapshot: NodeSnapshot | None = None) -> MachineReading:
-        """Read all once, ``snapshot`` aside where it is given. Raises Transient."""
+        """Read the machine once; a given ``snapshot`` is not read again. Raises Transient."""
         before = () if self._latest is None else self._latest.samples
         if snapshot is None:
-            found = self._reader.discover()
-            snapshot = self._host.snapshot(found.driver, found.gpus)
+            discovery = self._reader.discover()
+            snapshot = self._host.snapshot(discovery.driver, discovery.gpus)
         samples = self._reader.sample(GROUPS) if snapshot.answering else ()
         held = self._kubelet(snapshot)
-        made = MachineReading(
+        reading = MachineReading(
             snapshot=snapshot,
             samples=samples,
             before=before,
             holders=held.holders,
-            processes=tuple(use for each in samples for use in process_uses(each, self._owners.of)),
+            processes=tuple(
+                use for sample in samples for use in process_uses(sample, self._owners.owner_of)
+            ),
             knows_pods=self._owners.knows_pods,
             notes=tuple(note for note in (self._owners.note, held.note) if note),
         )
-        self._latest, self._failed, self._read_at = made, None, self._clock()
-        return made
+        self._latest, self._failed, self._read_at = reading, None, self._clock()
+        return reading
 
     def read_on(self, news: Callable[[], None]) -> None:
         """Read on in threads of their own, until :meth:`close`; they call ``news`` when there is
@@ -174,11 +176,11 @@ class MachineWatch:
         threads.started(self._probe_on, "probe")
 
     def close(self) -> None:
-        """End; what hangs is left behind."""
+        """End the threads; a call that hangs is not waited for."""
         self._ending.set()
 
     def hasten(self) -> None:
-        """Something hung or happened: read the states soon."""
+        """Have the states read soon, as after a hang or an event."""
         self._rediscover.set()
         self._news()
 
@@ -237,16 +239,16 @@ def _nothing() -> None:
 
 
 def _owners(settings: AgentSettings, start: Start) -> ProcessOwners:
-    """Who processes are."""
+    """The source of process owners that this machine has."""
     if start.simulation is not None:
         names = _simulated_names(Path(start.simulation))
-        return ProcessOwners(of=lambda pid: ProcessOwner(name=names().get(pid)))
+        return ProcessOwners(owner_of=lambda pid: ProcessOwner(name=names().get(pid)))
     proc = settings.host_root / "proc"
     why = missing(proc)
     if why is None:
-        return ProcessOwners(of=partial(process_owner, proc), knows_pods=True)
+        return ProcessOwners(owner_of=partial(process_owner, proc), knows_pods=True)
     return ProcessOwners(
-        of=lambda pid: ProcessOwner(name=process_name(pid) or None), note=f"processes: {why}"
+        owner_of=lambda pid: ProcessOwner(name=process_name(pid) or None), note=f"processes: {why}"
     )
 
 
@@ -254,17 +256,17 @@ def _simulated_names(state_file: Path) -> Callable[[], Mapping[int, str]]:
     from discovery.simulator.simulation import Simulation  # never loaded on real hardware
 
     simulation = Simulation.open(state_file)
-    return lambda: {each.pid: each.name for each in simulation.state.processes}
+    return lambda: {process.pid: process.name for process in simulation.state.processes}
 
 
-def _ask_kubelet(settings: AgentSettings, snapshot: NodeSnapshot) -> Found:
-    """Who holds what, where a kubelet is here."""
+def _ask_kubelet(settings: AgentSettings, snapshot: NodeSnapshot) -> KubeletAnswer:
+    """The holders of GPUs by the kubelet's socket; a note where there is none."""
     socket = settings.pod_resources_socket
     try:
         if not socket.exists():
-            return Found(note=f"pods: no kubelet's socket at {socket}")
+            return KubeletAnswer(note=f"pods: no kubelet's socket at {socket}")
     except OSError as error:
-        return Found(note=f"pods: {socket}: {error.strerror or error}; run it as root")
+        return KubeletAnswer(note=f"pods: {socket}: {error.strerror or error}; run it as root")
     from agent.podresources.client import PodResources  # gRPC takes memory
     from agent.pods.allocated_devices import allocation
     from agent.pods.device_names import DeviceNames, no_slices
@@ -275,6 +277,6 @@ def _ask_kubelet(settings: AgentSettings, snapshot: NodeSnapshot) -> Found:
     try:
         pods, offered = kubelet.list(), kubelet.allocatable()
     except Transient as error:
-        return Found(note=f"pods: {error}")
+        return KubeletAnswer(note=f"pods: {error}")
     held = allocation(pods, offered, names, resources=settings.resource_names)
-    return Found(holders=holders(held, snapshot))
+    return KubeletAnswer(holders=holders(held, snapshot))

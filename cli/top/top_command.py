@@ -89,8 +89,10 @@ def _frame(watch: MachineWatch, screen: LiveScreen) -> list[str]:
     size, styled = screen.size, terminal.is_styled()
     reading = watch.latest
     if reading is None:
-        what = watch.initialising
-        waits = f"reading the GPUs; {what} takes long" if what else "reading the GPUs"
+        initialising = watch.initialising
+        waits = (
+            f"reading the GPUs; {initialising} takes long" if initialising else "reading the GPUs"
+        )
         return [terminal.line(f"gpuscape top: {waits} …", styled=styled, width=size.columns)]
     late = watch.late_seconds
     now = f"{datetime.now().astimezone():%H:%M:%S}"

@@ -22,7 +22,7 @@ _LEAST_POD_OF_USE: Final = 40
 """Columns of text for a pod's name, next to a GPU and next to a process."""
 _OK: Final = "ok"
 _BLANK: Final = ""
-"""What a MIG device does not have of its own."""
+"""Cell for a value that a MIG device does not have of its own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +62,9 @@ def view(
     shown = [_headline(node, width, styled, status), "", *drawn(_GPUS, [*_parts(node)])]
     if uses := [*_uses(node)]:
         shown += ["", *drawn(_USES, uses)]
-    notes = [terminal.line(Styled(it, "yellow"), styled=styled, width=width) for it in node.notes]
+    notes = [
+        terminal.line(Styled(note, "yellow"), styled=styled, width=width) for note in node.notes
+    ]
     notes = ["", *notes] if notes else []
     if height is None or len(shown) + len(notes) <= height:
         return shown + notes
@@ -72,7 +74,7 @@ def view(
 
 
 def _headline(node: TopNode, width: int, styled: bool, status: str) -> str:
-    """Who, how many and how busy; where there is room also which machine and driver."""
+    """Node, number of GPUs and their use; with machine and driver where there is room."""
     busy = [gpu.busy_ratio for gpu in node.gpus if gpu.busy_ratio is not None]
     watts = [gpu.power_watts for gpu in node.gpus if gpu.power_watts is not None]
     silent = sum(not gpu.answers for gpu in node.gpus)
@@ -83,10 +85,10 @@ def _headline(node: TopNode, width: int, styled: bool, status: str) -> str:
     cells += [Styled(f"  {silent} not answering", "bold red")] if silent else []
     spare = width - sum(map(terminal.width_of, [*cells, status])) - len("  ")
     named = [node.machine or "", f"driver {node.driver}" if node.driver else "no driver"]
-    more = "".join(f"  {each}" for each in named if each)
-    if len(more) <= spare:
-        cells.append(Styled(more, "dim"))
-        spare -= len(more)
+    machine_text = "".join(f"  {fact}" for fact in named if fact)
+    if len(machine_text) <= spare:
+        cells.append(Styled(machine_text, "dim"))
+        spare -= len(machine_text)
     if status:
         blanks = "  " if width == WIDE_ENOUGH else " " * (2 + max(0, spare))
         cells += [blanks, Styled(status, "dim")]
@@ -125,8 +127,8 @@ def _bar(row: _Part) -> Cell:
 
 
 def _memory(row: _Part) -> Cell:
-    of = row.gpu if row.mig is None else row.mig
-    used, total = of.memory_used_bytes, of.memory_total_bytes
+    device = row.gpu if row.mig is None else row.mig
+    used, total = device.memory_used_bytes, device.memory_total_bytes
     if total is None:
         return NONE
     share = 0.0 if used is None or not total else used / total
@@ -146,7 +148,7 @@ def _watts(row: _Part) -> Cell:
 
 
 def _links(row: _Part) -> Cell:
-    """Links that are up, and of how many where some are not."""
+    """Number of links that are up, and of all links where some are not."""
     gpu = row.gpu
     if row.mig:
         return _BLANK
@@ -167,7 +169,7 @@ def _traffic(row: _Part) -> Cell:
 
 
 def _state(row: _Part) -> Cell:
-    """Of a GPU that is well what holds its clocks down."""
+    """State of a GPU; for a healthy one the reasons that hold its clocks down."""
     gpu = row.gpu
     if row.mig:
         return _BLANK
@@ -186,7 +188,7 @@ def _pods(row: _Part) -> Cell:
 
 
 def _of_gpu(cell: Callable[[TopGpu], Cell]) -> Callable[[_Part], Cell]:
-    """A cell that MIG devices do not have."""
+    """Make a column's cell for GPUs, blank in the rows of MIG devices."""
     return lambda row: _BLANK if row.mig else cell(row.gpu)
 
 
@@ -195,25 +197,30 @@ _GPUS: Final[tuple[Column, ...]] = (
     Column(title="BUSY", cell=_busy, right=True),
     Column(title="", cell=_bar, goes=5),
     Column(
-        title="MEM BUSY", cell=_of_gpu(lambda it: _ratio(it.memory_busy_ratio)), right=True, goes=6
+        title="MEM BUSY",
+        cell=_of_gpu(lambda gpu: _ratio(gpu.memory_busy_ratio)),
+        right=True,
+        goes=6,
     ),
     Column(title="MEMORY GiB", cell=_memory, right=True),
-    Column(title="°C", cell=_of_gpu(lambda it: _whole(it.celsius)), right=True),
-    Column(title="MEM °C", cell=_of_gpu(lambda it: _whole(it.memory_celsius)), right=True, goes=8),
+    Column(title="°C", cell=_of_gpu(lambda gpu: _whole(gpu.celsius)), right=True),
+    Column(
+        title="MEM °C", cell=_of_gpu(lambda gpu: _whole(gpu.memory_celsius)), right=True, goes=8
+    ),
     Column(title="WATTS", cell=_watts, right=True),
     Column(
         title="MHz",
-        cell=_of_gpu(lambda it: _whole(it.sm_clock_hertz, 1_000_000)),
+        cell=_of_gpu(lambda gpu: _whole(gpu.sm_clock_hertz, 1_000_000)),
         right=True,
         goes=4,
     ),
-    Column(title="FAN", cell=_of_gpu(lambda it: _ratio(it.fan_ratio)), right=True, goes=7),
+    Column(title="FAN", cell=_of_gpu(lambda gpu: _ratio(gpu.fan_ratio)), right=True, goes=7),
     Column(title="LINKS", cell=_links, right=True, goes=1),
     Column(title="NVLINK GB/s", cell=_traffic, right=True, goes=2),
     Column(title="STATE", cell=_state),
     Column(title="POD", cell=_pods, goes=3, least=_LEAST_POD),
-    Column(title="MODEL", cell=_of_gpu(lambda it: it.model or UNKNOWN), goes=9),
-    Column(title="BUS ID", cell=_of_gpu(lambda it: it.bus_id), goes=10),
+    Column(title="MODEL", cell=_of_gpu(lambda gpu: gpu.model or UNKNOWN), goes=9),
+    Column(title="BUS ID", cell=_of_gpu(lambda gpu: gpu.bus_id), goes=10),
 )
 
 
@@ -247,13 +254,19 @@ def _used(bytes_: int | None) -> Cell:
 
 _USES: Final[tuple[Column, ...]] = (
     Column(title="GPU", cell=_place),
-    Column(title="PID", cell=_of_process(lambda it: it.pid), right=True),
-    Column(title="BUSY", cell=_of_process(lambda it: _ratio(it.busy_ratio)), right=True),
-    Column(title="MEMORY GiB", cell=_of_process(lambda it: _used(it.memory_bytes)), right=True),
-    Column(title="KIND", cell=_of_process(lambda it: ", ".join(it.kinds) or NONE), goes=2),
+    Column(title="PID", cell=_of_process(lambda process: process.pid), right=True),
+    Column(title="BUSY", cell=_of_process(lambda process: _ratio(process.busy_ratio)), right=True),
+    Column(
+        title="MEMORY GiB",
+        cell=_of_process(lambda process: _used(process.memory_bytes)),
+        right=True,
+    ),
+    Column(
+        title="KIND", cell=_of_process(lambda process: ", ".join(process.kinds) or NONE), goes=2
+    ),
     Column(
         title="PROCESS",
-        cell=_of_process(lambda it: it.name or NONE),
+        cell=_of_process(lambda process: process.name or NONE),
         goes=1,
         least=15,
     ),

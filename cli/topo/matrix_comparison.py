@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which cells of two matrices differ: one of nvidia-smi's, and that of this machine."""
+"""Cells that differ between a matrix of nvidia-smi's and that of this machine."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ class MatrixComparison:
 
     @property
     def same(self) -> bool:
-        """No cell and no device differs."""
+        """Whether no cell and no device differs."""
         return not (self.different or self.only_file or self.only_here)
 
 
 def compare(smi: SmiMatrix, own: OwnMatrix) -> MatrixComparison:
-    """Cells of pairs that both have.
+    """Compare the cells of the pairs that both matrices have.
 
     NICs are matched by the names of the file's legend, or by the name in its header, and where it
     has neither by number. Cells that the file lacks, cut off or not pasted, are not compared.

@@ -19,7 +19,7 @@ _HEADER_END = re.compile(r"CPU\s*Affinity|NUMA\s*Affinity|GPU\s*NUMA")
 _AFFINITY = re.compile(r"N/A|\d[\d,-]*")
 _LEGEND = re.compile(r"(NIC\d+)\s*:\s*(\S+)")
 _OLD_WORDS = {"SOC": "SYS"}
-"""Words of older drivers, which published matrices have."""
+"""Words of older drivers to those of today: published matrices have both."""
 KNOWN = "X, NV#, PIX, PXB, PHB, NODE and SYS"
 
 
@@ -67,7 +67,7 @@ def parse_smi_matrix(text: str, file: str) -> SmiMatrix:
 
 
 def _plain(line: str) -> str:
-    """Without terminal styles, quote marks and margins."""
+    """The line without terminal styles, quote marks and margins."""
     return _MARGIN.sub("", _STYLE.sub("", line))
 
 
@@ -152,13 +152,14 @@ def _words_of(parts: list[str]) -> list[str]:
 
 
 def _check(row: _Row, devices: tuple[str, ...], file: str) -> None:
-    at = f"{file} line {row.line}: row {row.name}"
+    row_text = f"{file} line {row.line}: row {row.name}"
     if len(row.words) > len(devices):
-        raise BadInput(f"{at} has {len(row.words)} cells, the header {len(devices)} devices")
+        raise BadInput(f"{row_text} has {len(row.words)} cells, the header {len(devices)} devices")
     own = devices.index(row.name)
     places = [place for place, word in enumerate(row.words) if word == "X"]
     if places not in ([own], []) or (not places and len(row.words) > own):
         shown = f"column {devices[places[0]]}" if places else "no column"
         raise BadInput(
-            f"{at} has its X in {shown}, not in {row.name}: cells before it are missing or doubled"
+            f"{row_text} has its X in {shown}, not in {row.name}:"
+            " cells before it are missing or doubled"
         )

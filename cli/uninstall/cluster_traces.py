@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the programs have left in a whole cluster, read once with the rights of the caller.
+"""Traces of the programs in a whole cluster, read once with the rights of the caller.
 
-What he may not read, or the cluster does not have, is named; nothing is taken for absent.
+Kinds that the caller may not read are named and not taken for absent.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from kube.present_objects import present_objects
 _NAME_LABEL: Final = "app.kubernetes.io/name"
 _PROGRAM: Final = "gpuscape"
 _OF_CHANGE: Final = frozenset({keys.MIG_GRANT, keys.MIG_CORDON})
-"""They stand on a Node that the coordinator holds."""
+"""Annotations of a Node on which the coordinator has a change open."""
 _MAKERS: Final = (
     DAEMON_SETS,
     ApiResource(group="apps", version="v1", kind="Deployment", plural="deployments"),
 )
-"""What makes the programs' pods again."""
+"""Kinds whose controllers make the programs' pods again."""
 
 
 def _wide(group: str, kind: str, plural: str) -> ApiResource:
@@ -56,27 +56,27 @@ _CLUSTERWIDE: Final = (
     _wide(_ADMISSION, "ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings"),
 )
 _FRESH_SECONDS: Final = 180.0
-"""An agent that renewed its Lease since may still run."""
+"""An agent whose Lease was renewed within this time may still run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WholeObject:
-    """One object that goes as a whole."""
+    """An object that is deleted as a whole."""
 
     resource: ApiResource
     namespace: str
     name: str
     uid: str
     node: str = ""
-    """Of which it is; empty: of none."""
+    """Node that the object belongs to; empty for none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterTraces:
-    """What is found."""
+    """Everything that the programs have left in a cluster."""
 
     nodes: tuple[NodeTraces, ...]
-    """Those on which something is found."""
+    """Nodes with traces."""
     objects: tuple[WholeObject, ...]
     stays: tuple[Kept, ...]
     """Objects that are not ours alone, and what the API does not show."""
@@ -87,26 +87,29 @@ class ClusterTraces:
     open_changes: tuple[str, ...]
     """Nodes with a MIG change that is not over."""
     not_looked_at: tuple[str, ...]
-    """With reasons."""
+    """Kinds that could not be read, with the reasons."""
 
 
 class TraceReader:
-    """Reads kind after kind, and remembers what it could not."""
+    """Reads kind after kind, and remembers those that it could not read."""
 
     def __init__(self, api: Api, namespace: str, now: float) -> None:
         """``now``: Unix time."""
         self._api = api
         self._namespace = namespace
         self._now = now
-        self._missed: list[str] = []
+        self._unread_kinds: list[str] = []
 
     def read(self, *, admin_keys: bool) -> ClusterTraces:
-        """All of it. Raises CommandFailure where Nodes or Leases cannot be read, and ApiError where
-        the server does not answer."""
+        """All traces of the cluster.
+
+        Raises CommandFailure where Nodes or Leases cannot be read, and ApiError where the server
+        does not answer.
+        """
         nodes = list(self._needed(NODES))
         leases = list(self._needed(LEASES, self._namespace))
-        records = {it.node: it for it in map(_record, leases) if it is not None}
-        found = [
+        records = {record.node: record for record in map(_record, leases) if record is not None}
+        traces = [
             node_traces(node, records.get(node["metadata"]["name"]), admin_keys=admin_keys)
             for node in nodes
         ]
@@ -123,13 +126,13 @@ class TraceReader:
             if _is_program(meta)
         ]
         return ClusterTraces(
-            nodes=tuple(it for it in found if it.goes or it.stays),
+            nodes=tuple(trace for trace in traces if trace.goes or trace.stays),
             objects=(*_leases(leases), *self._features(nodes)),
             stays=(*self._settings(), *self._clusterwide(), _FILES),
             running=(*makers, *self._agents(leases, pods)),
             ending=tuple(f"Pod {meta['name']}" for meta in pods or () if _is_program(meta)),
             open_changes=tuple(sorted({*records, *held})),
-            not_looked_at=tuple(self._missed),
+            not_looked_at=tuple(self._unread_kinds),
         )
 
     def _needed(self, kind: ApiResource, namespace: str | None = None) -> Iterator[Object]:
@@ -141,12 +144,12 @@ class TraceReader:
     def _metadata(
         self, kind: ApiResource, namespace: str | None = None
     ) -> list[dict[str, Any]] | None:
-        """Of all objects of a kind; None where it cannot be read, which is remembered."""
+        """Metadata of all objects of a kind; None where it cannot be read, which is remembered."""
         try:
-            found = present_objects(self._api, kind, namespace=namespace, metadata_only=True)
-            return [each["metadata"] for each in found]
+            objects = present_objects(self._api, kind, namespace=namespace, metadata_only=True)
+            return [manifest["metadata"] for manifest in objects]
         except Forbidden as error:
-            self._missed.append(f"{kind.plural}: you may not list them: {error}")
+            self._unread_kinds.append(f"{kind.plural}: you may not list them: {error}")
             return None
         except NotFound:
             return []  # a cluster that has no such kind has nothing of ours of it
@@ -158,7 +161,7 @@ class TraceReader:
 
         A pod's Lease is held on after its end where the right to release it went with the pod.
         """
-        others = {meta["uid"] for meta in pods or () if not _is_program(meta)}
+        other_pod_uids = {meta["uid"] for meta in pods or () if not _is_program(meta)}
         for lease in filter(_is_agents, leases):
             spec = lease.get("spec") or {}
             holder, renewed = (
@@ -168,23 +171,23 @@ class TraceReader:
             if not holder or renewed is None:
                 continue
             age = self._now - renewed
-            is_told = pods is not None and _is_pod_uid(holder) and holder not in others
-            if age < _FRESH_SECONDS and not is_told:
+            is_known_pod = pods is not None and _is_pod_uid(holder) and holder not in other_pod_uids
+            if age < _FRESH_SECONDS and not is_known_pod:
                 name = lease["metadata"]["name"]
                 yield f"the agent of Lease {name}, renewed {max(age, 0):.0f} s ago"
 
     def _features(self, nodes: Iterable[Object]) -> Iterator[WholeObject]:
-        wanted = {names.node_feature(node["metadata"]["name"]): node for node in nodes}
+        node_by_feature = {names.node_feature(node["metadata"]["name"]): node for node in nodes}
         for meta in self._metadata(NODE_FEATURES) or ():
-            if meta["name"] in wanted and names.AGENT in _managers(meta):
-                node = wanted[meta["name"]]["metadata"]["name"]
+            if meta["name"] in node_by_feature and names.AGENT in _managers(meta):
+                node = node_by_feature[meta["name"]]["metadata"]["name"]
                 yield _whole(NODE_FEATURES, meta, node)
 
     def _settings(self) -> Iterator[Kept]:
         for meta in self._metadata(CONFIG_MAPS, self._namespace) or ():
             if meta["name"] == names.MIG_POLICY:
-                what = f"ConfigMap {self._namespace}/{meta['name']}"
-                yield Kept(what=what, why="it is your fleet policy")
+                subject = f"ConfigMap {self._namespace}/{meta['name']}"
+                yield Kept(subject=subject, why="it is your fleet policy")
 
     def _clusterwide(self) -> Iterator[Kept]:
         """Roles and policies: what installed them removes them."""
@@ -195,11 +198,11 @@ class TraceReader:
                 is_of_this = name.endswith(end) if end else "." not in name
                 if name.startswith(f"{_PROGRAM}-") and is_of_this:
                     why = f"kubectl delete {kind.kind.lower()} {name}, if nothing installs it again"
-                    yield Kept(what=f"{kind.kind} {name}", why=why)
+                    yield Kept(subject=f"{kind.kind} {name}", why=why)
 
 
 _FILES: Final = Kept(
-    what="files on the nodes",
+    subject="files on the nodes",
     why="the API does not show them: /var/lib/gpuscape, where deploy/host-state or deploy/actuator"
     " ran, and a feature file of Node Feature Discovery, where that was the agent's sink",
 )

@@ -30,22 +30,23 @@ _ADMINS: Final = "you wrote it; --admin-keys removes it too"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kept:
-    """Something that stays."""
+    """A trace that stays in the cluster, and the reason."""
 
-    what: str
+    subject: str
+    """Key, object or other trace, as messages name it."""
     why: str
-    """With what to do about it, where that is not plain."""
+    """The reason, and what to do about it where that is not plain."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeTraces:
-    """What is found on one Node."""
+    """The traces on one Node: what goes and what stays."""
 
     node: str
     patch: Mapping[str, Any] | None
     """A merge patch for the Node as it was seen; None: nothing goes."""
     goes: tuple[str, ...] = ()
-    """In words: keys, the cordon."""
+    """Keys that are removed; ``cordon`` for the Node's cordon."""
     stays: tuple[Kept, ...] = ()
 
 
@@ -69,7 +70,7 @@ def node_traces(node: Object, record: UndoRecord | None, *, admin_keys: bool) ->
             if why is None:
                 changed[key] = None
             elif why:
-                stays.append(Kept(what=key, why=why))
+                stays.append(Kept(subject=key, why=why))
         if changed:
             parts[part] = changed
     stays += _taints(node)
@@ -80,7 +81,7 @@ def node_traces(node: Object, record: UndoRecord | None, *, admin_keys: bool) ->
     if spec:
         goes.append("cordon")
     elif undone["metadata"] and (node.get("spec") or {}).get("unschedulable"):
-        stays.append(Kept(what="cordon", why=why))
+        stays.append(Kept(subject="cordon", why=why))
     patch = {"metadata": {"resourceVersion": meta["resourceVersion"], **parts}}
     return NodeTraces(
         node=meta["name"],
@@ -91,7 +92,7 @@ def node_traces(node: Object, record: UndoRecord | None, *, admin_keys: bool) ->
 
 
 def _undone(seen: MigNode, record: UndoRecord | None) -> dict[str, Any]:
-    """What the coordinator would write to end a change that is open."""
+    """The patch that the coordinator would write to end an open change."""
     if record is None and (seen.grant_text is not None or seen.cordoned_for):
         record = record_of_grant(seen)
     patch = None if record is None else node_patches.undone(seen, record)
@@ -116,23 +117,23 @@ def _reason_to_keep(
         return "nfd-master owns it: it goes with the NodeFeature that has it"
     if key.startswith(OWN_PREFIX):
         return None
-    others = [each for each in writers(meta, where, key) if each != names.AGENT]
-    if others:
-        return f"{', '.join(others)} wrote it"
+    other_writers = [writer for writer in writers(meta, where, key) if writer != names.AGENT]
+    if other_writers:
+        return f"{', '.join(other_writers)} wrote it"
     return None if writers(meta, where, key) else "nothing says who wrote it"
 
 
 def _reason_to_keep_rule_label(meta: Mapping[str, Any], key: str) -> str | None:
-    """The same for a label that a rule of the admin may have made."""
-    wrote = writers(meta, KeyLocation.NODE_LABEL, key)
-    if names.AGENT not in wrote or key in nfd_labels(meta, {key: Value(text="")}):
+    """Why a label that a rule of the admin may have made stays; None: it goes; empty: not ours."""
+    all_writers = writers(meta, KeyLocation.NODE_LABEL, key)
+    if names.AGENT not in all_writers or key in nfd_labels(meta, {key: Value(text="")}):
         return ""
-    others = [each for each in wrote if each != names.AGENT]
-    return f"{', '.join(others)} wrote it too" if others else None
+    other_writers = [writer for writer in all_writers if writer != names.AGENT]
+    return f"{', '.join(other_writers)} wrote it too" if other_writers else None
 
 
 def _known(where: KeyLocation, key: str) -> Key | None:
-    return next((it for it in keys.KEYS if it.where is where and it.matches(key)), None)
+    return next((known for known in keys.KEYS if known.where is where and known.matches(key)), None)
 
 
 def _taints(node: Object) -> Iterator[Kept]:
@@ -140,7 +141,7 @@ def _taints(node: Object) -> Iterator[Kept]:
         if taint.get("key") == keys.MIG_LAYOUT_PENDING:
             name = node["metadata"]["name"]
             why = f"it keeps pods away: kubectl taint node {name} {keys.MIG_LAYOUT_PENDING}-"
-            yield Kept(what=f"taint {keys.MIG_LAYOUT_PENDING}", why=why)
+            yield Kept(subject=f"taint {keys.MIG_LAYOUT_PENDING}", why=why)
 
 
 def _is_held(seen: MigNode) -> bool:

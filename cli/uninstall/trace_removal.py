@@ -28,30 +28,33 @@ def remove(
     Raises CommandFailure that names what could not be removed, after all else was.
     """
     failed: dict[str, str] = {}
-    left = _patched(api, traces.nodes, failed, dry_run=dry_run)
+    conflicting = _patched(api, traces.nodes, failed, dry_run=dry_run)
     for _ in range(_TRIES):
-        if not left:
+        if not conflicting:
             break
-        left = _patched(
-            api, (it for it in again().nodes if it.node in left), failed, dry_run=dry_run
+        conflicting = _patched(
+            api,
+            (node for node in again().nodes if node.node in conflicting),
+            failed,
+            dry_run=dry_run,
         )
-    failed.update((f"Node {node}", "it changes too often") for node in left)
+    failed.update((f"Node {node}", "it changes too often") for node in conflicting)
     are_back = not failed
-    for each in traces.objects:
-        if are_back or (each.node and f"Node {each.node}" not in failed):
-            _delete(api, each, failed, dry_run=dry_run)
+    for whole_object in traces.objects:
+        if are_back or (whole_object.node and f"Node {whole_object.node}" not in failed):
+            _delete(api, whole_object, failed, dry_run=dry_run)
     if failed:
         raise CommandFailure(
             "this could not be removed; run it again when its cause is gone:",
             UNFINISHED,
-            details=[f"{what}: {why}" for what, why in sorted(failed.items())],
+            details=[f"{subject}: {why}" for subject, why in sorted(failed.items())],
         )
 
 
 def _patched(
     api: DeletingApi, nodes: Iterable[NodeTraces], failed: dict[str, str], *, dry_run: bool
 ) -> set[str]:
-    """Names of those that changed meanwhile."""
+    """Patch the Nodes; return the names of those that changed since they were read."""
     changed: set[str] = set()
     for node in nodes:
         if node.patch is None:
@@ -67,12 +70,19 @@ def _patched(
     return changed
 
 
-def _delete(api: DeletingApi, each: WholeObject, failed: dict[str, str], *, dry_run: bool) -> None:
+def _delete(
+    api: DeletingApi, whole_object: WholeObject, failed: dict[str, str], *, dry_run: bool
+) -> None:
     try:
         api.delete(
-            each.resource, each.name, uid=each.uid, namespace=each.namespace, dry_run=dry_run
+            whole_object.resource,
+            whole_object.name,
+            uid=whole_object.uid,
+            namespace=whole_object.namespace,
+            dry_run=dry_run,
         )
     except NotFound:
         return
     except ApiError as error:
-        failed[f"{each.resource.kind} {each.namespace}/{each.name}"] = str(error)
+        name = f"{whole_object.resource.kind} {whole_object.namespace}/{whole_object.name}"
+        failed[name] = str(error)

@@ -18,11 +18,12 @@ from cli.mig.cluster.cluster_nodes import client
 from cli.options import Load
 from cli.terminal import Cell, Styled, TextTable
 from cli.uninstall.cluster_traces import ClusterTraces, TraceReader
+from cli.uninstall.node_traces import Kept
 from cli.uninstall.trace_removal import remove
 
 _ME: Final = "gpuscape-uninstall"
 _PATIENCE_SECONDS: Final = 120.0
-"""A pod has 90 to end at most: that of an actuator."""
+"""Time to wait for pods that end: an actuator's pod, the slowest, has 90 s."""
 _POLL_SECONDS: Final = 1.0
 
 
@@ -69,10 +70,10 @@ def command(
     """Remove what gpuscape has left in the cluster, once its programs are gone."""
     with contextlib.closing(client(_ME, load().kubeconfig)) as api:
 
-        def found() -> ClusterTraces:
+        def read_traces() -> ClusterTraces:
             return TraceReader(api, namespace, time.time()).read(admin_keys=admin_keys)
 
-        traces = found() if dry_run else _when_ended(found, output)
+        traces = read_traces() if dry_run else _when_ended(read_traces, output)
         _show(traces, output)
         count = _count(traces)
         if not dry_run:
@@ -82,19 +83,19 @@ def command(
             return
         if not dry_run and not yes:
             _agree(count, output)
-        remove(api, traces, found, dry_run=dry_run)
+        remove(api, traces, read_traces, dry_run=dry_run)
     tried = f"The API server would take all {count} writes; nothing was written."
     _note("", tried if dry_run else f"Removed: {_words(traces)}.", output=output)
 
 
-def _when_ended(found: Callable[[], ClusterTraces], output: str) -> ClusterTraces:
-    """What is found once the last pods have ended, if they end in time."""
-    traces, deadline = found(), time.monotonic() + _PATIENCE_SECONDS
+def _when_ended(read_traces: Callable[[], ClusterTraces], output: str) -> ClusterTraces:
+    """The traces once the last pods have ended, or when the time to wait is over."""
+    traces, deadline = read_traces(), time.monotonic() + _PATIENCE_SECONDS
     if traces.ending and not traces.running:
         _note(f"Waiting for pods to end: {_some(traces.ending)}", output=output)
     while traces.ending and not traces.running and time.monotonic() < deadline:
         time.sleep(_POLL_SECONDS)
-        traces = found()
+        traces = read_traces()
     return traces
 
 
@@ -104,8 +105,8 @@ def _some(names: Sequence[str]) -> str:
 
 def _require_stopped(traces: ClusterTraces, namespace: str) -> None:
     """Raises CommandFailure while something would write again."""
-    who = _some(traces.running or traces.ending)
-    if not who:
+    programs = _some(traces.running or traces.ending)
+    if not programs:
         return
     if traces.open_changes:
         raise CommandFailure(
@@ -115,8 +116,8 @@ def _require_stopped(traces: ClusterTraces, namespace: str) -> None:
             REFUSED,
         )
     raise CommandFailure(
-        f"gpuscape still runs in namespace {namespace} ({who}) and would write again: remove it"
-        f" first (helm uninstall gpuscape -n {namespace}, or kubectl delete -k with your"
+        f"gpuscape still runs in namespace {namespace} ({programs}) and would write again:"
+        f" remove it first (helm uninstall gpuscape -n {namespace}, or kubectl delete -k with your"
         " kustomization)",
         REFUSED,
     )
@@ -140,11 +141,12 @@ def _rows(traces: ClusterTraces) -> Iterator[tuple[Cell, ...]]:
         if node.goes:
             yield name, goes, _several(node.goes), ""
         for kept in node.stays:
-            yield name, stays, kept.what, kept.why
-    for each in traces.objects:
-        yield f"{each.resource.kind} {each.namespace}/{each.name}", goes, "all of it", ""
+            yield name, stays, kept.subject, kept.why
+    for whole_object in traces.objects:
+        title = f"{whole_object.resource.kind} {whole_object.namespace}/{whole_object.name}"
+        yield title, goes, "all of it", ""
     for kept in traces.stays:
-        yield kept.what, stays, "all of it", kept.why
+        yield kept.subject, stays, "all of it", kept.why
 
 
 def _several(keys: tuple[str, ...]) -> str:
@@ -154,22 +156,30 @@ def _several(keys: tuple[str, ...]) -> str:
 def _document(traces: ClusterTraces) -> dict[str, Any]:
     return {
         "nodes": [
-            {"node": it.node, "goes": list(it.goes), "stays": [_kept(one) for one in it.stays]}
-            for it in traces.nodes
+            {
+                "node": node.node,
+                "goes": list(node.goes),
+                "stays": [_kept(kept) for kept in node.stays],
+            }
+            for node in traces.nodes
         ],
         "objects": [
-            {"kind": it.resource.kind, "namespace": it.namespace, "name": it.name}
-            for it in traces.objects
+            {
+                "kind": whole_object.resource.kind,
+                "namespace": whole_object.namespace,
+                "name": whole_object.name,
+            }
+            for whole_object in traces.objects
         ],
-        "stays": [_kept(one) for one in traces.stays],
+        "stays": [_kept(kept) for kept in traces.stays],
         "running": [*traces.running, *traces.ending],
         "open_mig_changes": list(traces.open_changes),
         "not_looked_at": list(traces.not_looked_at),
     }
 
 
-def _kept(one: Any) -> dict[str, str]:
-    return {"what": one.what, "why": one.why}
+def _kept(kept: Kept) -> dict[str, str]:
+    return {"what": kept.subject, "why": kept.why}
 
 
 def _count(traces: ClusterTraces) -> int:

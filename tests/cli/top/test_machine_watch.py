@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from agent.processes.pids import ProcessOwner
-from cli.top.machine_watch import Found, MachineWatch, ProcessOwners
+from cli.top.machine_watch import KubeletAnswer, MachineWatch, ProcessOwners
 from discovery.driver_errors import DriverAbsent, ReaderStuck
 from discovery.model import GpuState
 from tests import build
@@ -49,8 +49,8 @@ def watch(reader: Reader, clock: list[float]) -> MachineWatch:
     return MachineWatch(
         cast(Any, reader),
         cast(Any, host),
-        owners=ProcessOwners(of=lambda _pid: ProcessOwner()),
-        kubelet=lambda _snapshot: Found(note="pods: none"),
+        owners=ProcessOwners(owner_of=lambda _pid: ProcessOwner()),
+        kubelet=lambda _snapshot: KubeletAnswer(note="pods: none"),
         interval_seconds=2.0,
         clock=lambda: clock[0],
     )
