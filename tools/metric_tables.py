@@ -115,7 +115,7 @@ _WISH = MigWish(
 def _own_metrics(served: ServedFamilies) -> str:
     own = AgentMetrics("0", lambda: 0.0, served)
     gpu = replace(unread_gpu("0000:00:00.0", GpuState.PRESENT), xids=(Xid(code=1, count=1),))
-    own.snapshot_taken(NodeSnapshot(host=Host(name=""), driver=Driver(), gpus=(gpu,)), at=0.0)
+    own.snapshot_taken(NodeSnapshot(host=Host(name=""), driver=Driver(), gpus=(gpu,)), taken_at=0.0)
     own.samples_taken(0.0)
     own.programs_use({"agent": ProgramUse(cpu_seconds=0.0, resident_bytes=0)})
     own.mig_wished(_WISH)

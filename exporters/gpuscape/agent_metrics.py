@@ -48,14 +48,14 @@ _NOT_IN_CORE = frozenset(
         "gpuscape_reader_replacements_total",
     }
 )
-"""What rules and dashboards do not read. Of cycles the core has no buckets either."""
+"""Metrics that rules and dashboards do not read. Of cycles the core has no buckets either."""
 
 CYCLE_BUCKETS_SECONDS = (0.01, 0.03, 0.1, 0.3, 1, 3, 10)
-"""From a node that answers at once to one that runs into its deadlines."""
+"""Upper bounds in seconds, from a fast node to one that runs into its deadlines."""
 
 
 class LossSource(StrEnum):
-    """Where errors of GPUs come from, and may be lost."""
+    """Sources of GPU errors; errors may be lost in each."""
 
     NVML = "nvml"
     KERNEL_LOG = "kernel-log"
@@ -218,12 +218,12 @@ class AgentMetrics:
     def _metric(
         self, make: Callable[..., _Made], name: str, text: str, labels: Sequence[str] = ()
     ) -> _Made:
-        """One that is rendered only where it is served."""
+        """Make a metric; a metric that is not served is counted and not rendered."""
         hidden = self._served is ServedFamilies.CORE and name in _NOT_IN_CORE
         return make(name, text, labels, registry=None if hidden else self._registry)
 
     def settings_changed(self) -> None:
-        """Leave out what belongs to settings: sources, policies, the Lease. Counters go on."""
+        """Forget values that belong to old settings: sources, policies, Lease. Counters go on."""
         for gauge in (
             self._source_up,
             self._last_success,
@@ -236,14 +236,14 @@ class AgentMetrics:
             gauge.clear()
         self._wish.latest = None
 
-    def snapshot_taken(self, snapshot: NodeSnapshot, at: float) -> None:
-        """Show this snapshot's GPUs, gaps and XID errors; ``at`` is its age's zero."""
+    def snapshot_taken(self, snapshot: NodeSnapshot, taken_at: float) -> None:
+        """Show this snapshot's GPUs, gaps and XID errors; ``taken_at``: time by the clock."""
         self._snapshot.latest = snapshot
-        self._taken_at = at
+        self._taken_at = taken_at
 
-    def samples_taken(self, at: float | None) -> None:
+    def samples_taken(self, sampled_at: float | None) -> None:
         """Show the age of readings that were made at this time of the clock; None: show none."""
-        self._sampled_at = at
+        self._sampled_at = sampled_at
 
     def ticks_stalled(self, seconds: float) -> None:
         """Show for how long the slowest tick stands; it is served though no tick is run."""
@@ -300,7 +300,7 @@ class AgentMetrics:
         self._released.set(released)
 
     def defect_met(self) -> None:
-        """Count an exception that nobody expected."""
+        """Count an unexpected exception."""
         self._defects.inc()
 
     def gpu_events_lost(self, source: LossSource, times: int = 1) -> None:
@@ -340,7 +340,7 @@ class AgentMetrics:
         self._unknown_devices.labels(source).set(count)
 
     def mig_wished(self, wish: MigWish | None) -> None:
-        """Show what has become of the MIG layout that is asked for; None: none is."""
+        """Show the state of the desired MIG layout; None where no layout is desired."""
         self._wish.latest = wish
 
     def programs_use(self, uses: Mapping[str, ProgramUse]) -> None:
@@ -348,7 +348,7 @@ class AgentMetrics:
         self._programs.latest = uses
 
     def render(self) -> bytes:
-        """All but what changes between publications, in text format 0.0.4; done once for each.
+        """All metrics but those of :meth:`render_now`, in text format 0.0.4; once a publication.
 
         Empty where no family of ours is served.
         """
@@ -357,16 +357,15 @@ class AgentMetrics:
     def render_now(self) -> bytes:
         """Ages of snapshot and readings, stalled ticks, what was served; follows :meth:`render`.
 
-        Apart, because they grow while nothing is published: just then they are needed. What was
-        never taken, or is no longer shown, has no age.
+        Apart, because they grow while nothing is published, and are needed just then. A snapshot or
+        reading that was never taken, or is no longer shown, has no age.
         """
         if self._served is ServedFamilies.NONE:
             return b""
         now = self._clock()
+        ages = ((_SNAPSHOT_AGE, self._taken_at), (_SAMPLES_AGE, self._sampled_at))
         times = [
-            (*what, max(0.0, now - at))
-            for what, at in ((_SNAPSHOT_AGE, self._taken_at), (_SAMPLES_AGE, self._sampled_at))
-            if at is not None
+            (*metric, max(0.0, now - taken_at)) for metric, taken_at in ages if taken_at is not None
         ]
         gauges = "".join(
             f"# HELP {name} {text}\n# TYPE {name} gauge\n{name} {seconds!r}\n"
@@ -376,7 +375,7 @@ class AgentMetrics:
 
 
 class _ProgramCollector(Collector):
-    """What the agent's own processes take; counters start again when one does."""
+    """CPU time and memory of the agent's own processes; a restarted process starts at 0."""
 
     def __init__(self) -> None:
         self.latest: Mapping[str, ProgramUse] = {}

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who holds which GPU, what is free and how well it is linked, and what is held in vain. Pure.
+"""Holders of GPUs, free GPUs and how well they are linked, and GPUs held without use. Pure.
 
-All of it is absent where no source reports who holds what. What can be held is a GPU without GPU
+These families are absent where no source reports holders. What can be held is a GPU without GPU
 instances, or a GPU instance: families with an optional ``gpu_instance_id`` have one series
 for each of these.
 """
@@ -32,13 +32,13 @@ _RULE = f"busy below {IDLE_BELOW_RATIO:.0%} in every sample of {WINDOW_SECONDS /
 
 
 def uses(node: NodeView) -> Iterator[GpuUse]:
-    """Use of everything that can be held, from the newest samples."""
+    """Use of each GPU or GPU instance that can be held, from the newest samples."""
     for gpu in node.gpus:
-        at = gpu.sample.at_seconds if gpu.sampled else None
+        sampled_at = gpu.sample.at_seconds if gpu.sampled else None
         for part in gpu.instances or (gpu,):
             yield GpuUse(
                 entity=part.entity,
-                at_seconds=at,
+                at_seconds=sampled_at,
                 held_by=_held(node, part.entity),
                 busy_ratio=_busy(part),
             )
@@ -51,11 +51,13 @@ def _busy(part: GpuView | InstanceView) -> float | None:
 def _held(node: NodeView, entity: Entity) -> Held | None:
     if node.holdings is None:
         return None
-    return frozenset((it.namespace, it.pod, it.container) for it in node.holders(entity))
+    return frozenset(
+        (holder.namespace, holder.pod, holder.container) for holder in node.holders(entity)
+    )
 
 
 def _gpus(node: NodeView) -> Series:
-    """GPUs that do not answer too: the kubelet knows nothing of that."""
+    """A series for each GPU, also for one that does not answer: the kubelet still lists it."""
     if node.holdings is not None:
         held = node.held
         for gpu in node.snapshot.gpus:
@@ -117,7 +119,7 @@ def _times(read: Callable[[Times], float | None]) -> Callable[[NodeView], Series
 
 
 def _parts(node: NodeView) -> Iterator[tuple[tuple[str, ...], Times, float | None]]:
-    """Labels, times and share of its GPU of each that can be held."""
+    """Labels, times and share of the GPU, for each GPU or GPU instance that can be held."""
     for gpu in node.gpus:
         if gpu.entity in node.waste:
             yield (*gpu.labels, ""), node.waste[gpu.entity], 1.0
@@ -184,7 +186,7 @@ FAMILIES: tuple[GpuscapeFamily, ...] = (
         kind=MetricType.GAUGE,
         help="GPUs that could be allocated to a pod whole now.",
         labels=(),
-        series=_free(lambda found: found.gpus),
+        series=_free(lambda free_set: free_set.gpus),
         source="GPUs that answer, are not unhealthy, are offered whole, have MIG off, and that"
         " nobody holds",
     ),
@@ -194,7 +196,7 @@ FAMILIES: tuple[GpuscapeFamily, ...] = (
         help="Free GPUs in the largest set in which every pair has NVLinks; 1 where none is"
         " linked.",
         labels=(),
-        series=_free(lambda found: found.island),
+        series=_free(lambda free_set: free_set.island),
         source="gpuscape_free_gpus and gpuscape_topology_nvlinks",
     ),
     GpuscapeFamily(
@@ -203,7 +205,7 @@ FAMILIES: tuple[GpuscapeFamily, ...] = (
         help="What free GPUs lack of being as well linked as so many could be: 0 nothing; absent"
         " without free GPUs.",
         labels=(),
-        series=_free(lambda found: found.fragmentation),
+        series=_free(lambda free_set: free_set.fragmentation),
         source="1 - gpuscape_free_gpus_largest_island / min(gpuscape_free_gpus, the node's largest"
         " island)",
     ),

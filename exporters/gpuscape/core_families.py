@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which of our own families are served: all, none, or what rules and dashboards read.
+"""The choice of our own families that are served: all, none, or those of rules and dashboards.
 
 The core adds at most as many series as DCGM's default families have, and 80. So it repeats
 nothing that these have, and of a state that is rarely another it shows just that.
@@ -30,11 +30,11 @@ class CorePart:
     """The part of one family that the core set serves: which series, from which readings."""
 
     words: str
-    """For people."""
+    """The part that is served, in words for the docs."""
     keeps: Callable[[tuple[str, ...], float], bool] = lambda _labels, _number: True
     """Whether a series with these label values and this number is served."""
     groups: tuple[ReadingGroup, ...] | None = None
-    """The readings it takes, where it takes fewer than the whole family."""
+    """The readings that this part needs, where they are fewer than those of the family."""
 
 
 WHOLE = CorePart(words="yes")
@@ -43,8 +43,10 @@ WHILE_ZERO = CorePart(words="while 0", keeps=lambda _labels, number: number == 0
 
 
 def _only(*words: str, groups: tuple[ReadingGroup, ...] | None = None) -> CorePart:
-    """Series with one of these values of the last label."""
-    return CorePart(words=", ".join(words), keeps=lambda it, _: it[-1] in words, groups=groups)
+    """The series whose last label has one of these values."""
+    return CorePart(
+        words=", ".join(words), keeps=lambda labels, _: labels[-1] in words, groups=groups
+    )
 
 
 CORE: Mapping[str, CorePart] = {
@@ -105,7 +107,7 @@ CORE: Mapping[str, CorePart] = {
     "gpuscape_nvswitch_errors_total": WHOLE,
     "gpuscape_nvswitch_error_last_timestamp_seconds": WHOLE,
 }
-"""By name of the family."""
+"""Name of a family to its part in the core; the core has no others."""
 
 
 def families(served: ServedFamilies) -> tuple[GpuscapeFamily, ...]:
@@ -114,14 +116,16 @@ def families(served: ServedFamilies) -> tuple[GpuscapeFamily, ...]:
         case ServedFamilies.ALL:
             return FAMILIES
         case ServedFamilies.CORE:
-            return tuple(_part_of(each, CORE[each.name]) for each in FAMILIES if each.name in CORE)
+            return tuple(
+                _part_of(family, CORE[family.name]) for family in FAMILIES if family.name in CORE
+            )
         case ServedFamilies.NONE:
             return ()
 
 
-def groups(of: Iterable[GpuscapeFamily]) -> frozenset[ReadingGroup]:
+def groups(served: Iterable[GpuscapeFamily]) -> frozenset[ReadingGroup]:
     """The readings without which some of these families have no series."""
-    return frozenset(group for family in of for group in family.groups)
+    return frozenset(group for family in served for group in family.groups)
 
 
 def _part_of(family: GpuscapeFamily, part: CorePart) -> GpuscapeFamily:

@@ -47,13 +47,13 @@ class GpuscapeFamilies:
     def __init__(
         self, families: Iterable[GpuscapeFamily] = FAMILIES, *, waste: WasteRecord | None = None
     ) -> None:
-        """``waste`` goes on from where it was left."""
+        """``waste`` is continued from its state; None starts a new record."""
         self._texts = [GpuscapeText(family) for family in families]
         self._waste = WasteRecord() if waste is None else waste
         self._waste.pause()
 
     def __bool__(self) -> bool:
-        """There are some."""
+        """Whether any family is rendered."""
         return bool(self._texts)
 
     def render(

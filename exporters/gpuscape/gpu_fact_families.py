@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a GPU is and what state it is in, from the snapshot. Pure."""
+"""Facts and states of a GPU, from the snapshot. Pure."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ def _health(node: NodeView) -> Series:
     for gpu in node.snapshot.gpus:
         if gpu.bus_id in node.health:
             word, _ = node.health[gpu.bus_id]
-            for each in HEALTHS:
-                yield (*gpu_labels(gpu), each), each == word
+            for health in HEALTHS:
+                yield (*gpu_labels(gpu), health), health == word
 
 
 def _reasons(node: NodeView) -> Series:
@@ -61,18 +61,18 @@ def _reasons(node: NodeView) -> Series:
             yield (*gpu_labels(gpu), word, reason), 1
 
 
-def _now(mode: Callable[[GpuSnapshot], Mode | None]) -> Callable[[GpuView], bool | None]:
-    return lambda gpu: None if (found := mode(gpu.gpu)) is None else found.current
+def _now(read_mode: Callable[[GpuSnapshot], Mode | None]) -> Callable[[GpuView], bool | None]:
+    return lambda gpu: None if (mode := read_mode(gpu.gpu)) is None else mode.current
 
 
-def _waits(mode: Callable[[GpuSnapshot], Mode | None]) -> Callable[[GpuView], bool | None]:
+def _waits(read_mode: Callable[[GpuSnapshot], Mode | None]) -> Callable[[GpuView], bool | None]:
     return lambda gpu: (
-        None if (found := mode(gpu.gpu)) is None else found.pending is not found.current
+        None if (mode := read_mode(gpu.gpu)) is None else mode.pending is not mode.current
     )
 
 
 def _rows(read: Callable[[RemappedRows], int]) -> Callable[[GpuView], int | None]:
-    """The sample has newer numbers than the snapshot, where it has any."""
+    """A number of the sample's remapped rows, or of the snapshot's where the sample has none."""
 
     def value(gpu: GpuView) -> int | None:
         rows = gpu.sample.remapped_rows or gpu.gpu.remapped_rows

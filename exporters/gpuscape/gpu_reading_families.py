@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What changes by the second on a GPU, once for each GPU, in base units. Pure."""
+"""Readings of a GPU that change by the second, once for each GPU, in base units. Pure."""
 
 from __future__ import annotations
 
@@ -24,28 +24,28 @@ def _memory(read: Callable[[MemoryUse], int | None]) -> Callable[[GpuView], int 
 
 
 def _part(
-    part: Callable[[GpuSample], Part | None], read: Callable[[Part], float | None]
+    read_part: Callable[[GpuSample], Part | None], read: Callable[[Part], float | None]
 ) -> Callable[[GpuView], float | None]:
-    """A reading within a part of the sample that may be missing."""
+    """A reading within a part of the sample; None where the part is missing."""
 
     def value(gpu: GpuView) -> float | None:
-        found = part(gpu.sample)
-        return None if found is None else read(found)
+        part = read_part(gpu.sample)
+        return None if part is None else read(part)
 
     return value
 
 
 def _parts(
-    part: Callable[[GpuSample], DataclassInstance | None], *left_out: str
+    read_part: Callable[[GpuSample], DataclassInstance | None], *left_out: str
 ) -> Callable[[GpuView], dict[str, float | None]]:
-    """All readings of a part of the sample, by their names."""
+    """All readings of a part of the sample, by their names; empty where the part is missing."""
 
     def values(gpu: GpuView) -> dict[str, float | None]:
-        found = part(gpu.sample)
-        if found is None:
+        part = read_part(gpu.sample)
+        if part is None:
             return {}
-        named = (each.name for each in fields(found) if each.name not in left_out)
-        return {each: getattr(found, each) for each in named}
+        names = (field.name for field in fields(part) if field.name not in left_out)
+        return {name: getattr(part, name) for name in names}
 
     return values
 
@@ -56,17 +56,17 @@ def _clock_events(gpu: GpuView) -> dict[str, float | None]:
 
 
 def _volatile_ecc(gpu: GpuView) -> dict[str, float | None]:
-    found = gpu.sample.ecc_errors
-    if found is None:
+    errors = gpu.sample.ecc_errors
+    if errors is None:
         return {}
-    return {"corrected": found.corrected_volatile, "uncorrected": found.uncorrected_volatile}
+    return {"corrected": errors.corrected_volatile, "uncorrected": errors.uncorrected_volatile}
 
 
 def _aggregate_ecc(gpu: GpuView) -> dict[str, float | None]:
-    found = gpu.sample.ecc_errors
-    if found is None:
+    errors = gpu.sample.ecc_errors
+    if errors is None:
         return {}
-    return {"corrected": found.corrected_aggregate, "uncorrected": found.uncorrected_aggregate}
+    return {"corrected": errors.corrected_aggregate, "uncorrected": errors.uncorrected_aggregate}
 
 
 def _headroom(gpu: GpuView) -> int | None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a metric family of our own is: declared once, for the exposition, the docs and the tests.
+"""Metric families of our own, each declared once for the exposition, the docs and the tests.
 
 Names and labels follow Prometheus' conventions: base units, ``_total`` on counters and only on
 them, snake case. A value of a GPU has one series, however many GPU instances it has, and
@@ -19,7 +19,7 @@ GPU = ("uuid", "pci_bus_id")
 INSTANCE = (*GPU, "gpu_instance_id")
 
 MOST = 2.0**60
-"""No device counts so far; the numbers by which NVML says "no value" are above."""
+"""Largest number that is served: NVML's numbers for "no value" are above, all counters below."""
 
 Series = Iterable[tuple[tuple[str, ...], float | None]]
 """Values of the family's labels, and the number; None: no series."""
@@ -27,7 +27,7 @@ Series = Iterable[tuple[tuple[str, ...], float | None]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuscapeFamily:
-    """One metric family: how it is announced and how its series come from a node."""
+    """A metric family: its announcement, and the function from a node to its series."""
 
     name: str
     kind: MetricType
@@ -35,13 +35,13 @@ class GpuscapeFamily:
     labels: tuple[str, ...]
     series: Callable[[NodeView], Series]
     source: str
-    """What it is computed from, for the docs."""
+    """Source of the numbers, for the docs."""
     groups: tuple[ReadingGroup, ...] = ()
-    """The readings it needs, next to those that are always made."""
+    """Readings that the family needs in addition to those that are always made."""
     least: float = 0.0
-    """Numbers below are impossible."""
+    """Smallest possible number: a smaller one is not served."""
     of_discovery: bool = False
-    """It follows from the snapshot and the verdicts alone, whatever is sampled or held."""
+    """The family depends on snapshot and verdicts alone, not on samples or holders."""
 
     def announcement(self) -> str:
         """HELP and TYPE, the lines before the series of a family."""

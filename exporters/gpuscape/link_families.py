@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""NVLinks of each GPU: which should be up and are, what went over them, what went wrong. Pure."""
+"""NVLinks of each GPU: expected and active ones, traffic and errors. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from exporters.prometheus_text import MetricType
 _LINK = (*GPU, "link")
 
 _ROUTINE = (LinkError.EFFECTIVE, LinkError.SYMBOL)
-"""Bits that were wrong on the wire: NVLink 5 has some at any time, and corrects them."""
+"""Bit errors on the wire: NVLink 5 has some at any time, and corrects them."""
 
 
 def _links(node: NodeView) -> Series:
@@ -57,11 +57,11 @@ def _old_errors(gpu: GpuView) -> dict[str, float | None]:
     errors = gpu.sample.nvlink_errors
     if errors is None:
         return {}
-    return {each.name: getattr(errors, each.name) for each in fields(errors)}
+    return {field.name: getattr(errors, field.name) for field in fields(errors)}
 
 
 def _transfer_errors(gpu: GpuView) -> int | None:
-    """Of either generation; None where nothing counts them."""
+    """Transfer errors of either generation of counters; None where the GPU has neither."""
     old, new = gpu.sample.nvlink_errors, gpu.sample.links
     counts = [] if old is None else [old.crc_data, old.replay, old.recovery]
     counts += [count for link in new for error, count in link.errors if error not in _ROUTINE]
@@ -78,16 +78,21 @@ def _known(gpu: GpuView) -> bool:
 
 
 def _expected(node: NodeView) -> Series:
-    """As in health's rule for dead links: only where all GPUs should be linked, and MIG is off."""
+    """Links expected up, as in health's rule for dead links.
+
+    Only where all GPUs should be linked and MIG is off.
+    """
     if node.snapshot.topology.kind not in (FabricKind.MESH, FabricKind.SWITCH):
         return
     whole = [gpu for gpu in node.gpus if not gpu.gpu.mig_enabled]
-    most: dict[str | None, int] = {}
+    expected_by_model: dict[str | None, int] = {}
     for gpu in whole:
-        most[gpu.gpu.model] = max(most.get(gpu.gpu.model, 0), _active(gpu))
+        expected_by_model[gpu.gpu.model] = max(
+            expected_by_model.get(gpu.gpu.model, 0), _active(gpu)
+        )
     for gpu in whole:
         if _known(gpu):
-            yield gpu.labels, most[gpu.gpu.model]
+            yield gpu.labels, expected_by_model[gpu.gpu.model]
 
 
 FAMILIES: tuple[GpuscapeFamily, ...] = (

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One node at one moment, arranged as our own families read it. Pure."""
+"""Facts of a node at one moment, arranged as our own families read them. Pure."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ HEALTHS = ("healthy", "unknown", "degraded", "unhealthy")
 UNHEALTHY = HEALTHS[-1]
 
 _COMPUTE_SLICES = re.compile(r"^\d+c\.")
-"""What a MIG device's profile has before that of its GPU instance, where they differ."""
+"""Prefix of a MIG device's profile, such as ``1c.``, where its GPU instance has more slices."""
 
 Verdict = tuple[str, str]
 """Health of a GPU, one of :data:`HEALTHS`, and its reason in a word; empty when healthy."""
@@ -32,14 +32,14 @@ class ResourceAllocation:
     """Number of devices of one resource: those that can be allocated, and those that are."""
 
     name: str
-    """As pods request it, such as ``nvidia.com/gpu``."""
+    """The resource's name in a pod's requests, such as ``nvidia.com/gpu``."""
     allocatable: int
     allocated: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuHoldings:
-    """Who holds what of a node, and what there is to hold."""
+    """Holders of a node's GPUs, and the resources and GPUs that can be held."""
 
     holders: Holders = field(default_factory=dict)
     resources: tuple[ResourceAllocation, ...] = ()
@@ -49,31 +49,31 @@ class GpuHoldings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstanceView:
-    """One GPU instance with its MIG devices, as own families use it."""
+    """A GPU instance with its MIG devices and readings."""
 
     entity: Entity
     labels: tuple[str, ...]
-    """Values of ``own_family.INSTANCE``."""
+    """Values of ``gpuscape_family.INSTANCE``."""
     profile: str
-    """Such as ``3g.20gb``."""
+    """Profile of the GPU instance, such as ``3g.20gb``."""
     devices: tuple[MigDevice, ...]
-    """Its compute instances, at least one."""
+    """MIG devices of the GPU instance, at least one."""
     memory: MemoryUse | None
     profiling: Mapping[int, float]
     """GPM metric id to value."""
     share: float | None
-    """Of its GPU's compute slices, 0 to 1."""
+    """Share of the GPU's compute slices, 0 to 1; None where it is not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuView:
-    """One GPU that answers, with its newest sample."""
+    """A GPU that answers, with its newest sample."""
 
     gpu: GpuSnapshot
     labels: tuple[str, ...]
-    """Values of ``own_family.GPU``."""
+    """Values of ``gpuscape_family.GPU``."""
     sample: GpuSample
-    """With no reading in it where none is at hand."""
+    """The newest sample; one without readings where there is none."""
     sampled: bool
     profiling: Mapping[int, float]
     instances: tuple[InstanceView, ...]
@@ -90,7 +90,7 @@ class NodeView:
 
     snapshot: NodeSnapshot
     gpus: tuple[GpuView, ...]
-    """Those that answer: of one that does not, only that and its health are shown."""
+    """GPUs that answer; of the others only the state and the health are shown."""
     holdings: GpuHoldings | None
     """None where no source reports who holds what."""
     health: Mapping[str, Verdict]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What processes have of a GPU or a GPU instance, as ``gpuscape_process_*`` shows them."""
+"""Memory and time that processes use of a GPU or GPU instance, for ``gpuscape_process_*``."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ class OfPod:
 
     uid: str
     namespace: str | None = None
-    """Known, as the name is, only where pods may be read."""
+    """Namespace of the pod; known, as its name, only where pods may be read."""
     name: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessUse:
-    """What one process, or all the others, have of a GPU or of one of its GPU instances.
+    """Use of a GPU or a GPU instance by a process, or by all processes without a series.
 
     There are few for each GPU, whatever runs on it: those with the most memory one by one,
     and at most one OTHER for the GPU and for each instance, so that sums over ``pid`` are right.
@@ -34,13 +34,13 @@ class ProcessUse:
     bus_id: str
     gpu_instance_id: int | None = None
     pid: str
-    """Decimal, as the host counts; or OTHER."""
+    """Process id of the host, decimal; or OTHER."""
     name: str | None = None
-    """As the process calls itself, so it may hold anything; None of OTHER, or not known."""
+    """Name that the process gives itself, so any text; None for OTHER, or where not known."""
     kinds: tuple[ProcessKind, ...] = ()
-    """What it does there, sorted."""
+    """Kinds of work of the process on the GPU, sorted."""
     pod: OfPod | None = None
-    """None: it runs in no pod, or it ended meanwhile; of OTHER too."""
+    """None for OTHER, and where the process runs in no pod or has ended meanwhile."""
     memory_bytes: Bytes | None = None
     busy_ratio: float | None = None
     """Share of the time for which its kernels ran; of OTHER the sum. None under MIG."""

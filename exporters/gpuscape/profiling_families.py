@@ -18,17 +18,17 @@ from exporters.prometheus_text import MetricType
 GRAPHICS = 1
 """Share of the time for which anything ran."""
 
-_ENGINES = {f"nvdec{at}": 30 + at for at in range(8)}
-_ENGINES |= {f"nvjpg{at}": 40 + at for at in range(8)}
-_ENGINES |= {f"nvofa{at}": 50 + at for at in range(2)}
+_ENGINES = {f"nvdec{index}": 30 + index for index in range(8)}
+_ENGINES |= {f"nvjpg{index}": 40 + index for index in range(8)}
+_ENGINES |= {f"nvofa{index}": 50 + index for index in range(2)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
-    """One profiling metric, as a family for GPUs and one for GPU instances."""
+    """A profiling metric, served as a family for GPUs and another for GPU instances."""
 
     name: str
-    """What follows ``gpuscape_gpu_`` and ``gpuscape_mig_instance_``."""
+    """End of the families' names, after ``gpuscape_gpu_`` and ``gpuscape_mig_instance_``."""
     help: str
     metrics: Mapping[str, int]
     """Value of the further label to NVML's metric id; the empty one where there is no label."""
@@ -136,10 +136,10 @@ def _of_instances(profile: Profile) -> GpuscapeFamily:
     return _family(profile, f"gpuscape_mig_instance_{profile.name}", INSTANCE, series)
 
 
-def _numbers(profile: Profile, labels: tuple[str, ...], found: Mapping[int, float]) -> Series:
-    if found:
+def _numbers(profile: Profile, labels: tuple[str, ...], readings: Mapping[int, float]) -> Series:
+    if readings:
         for word, metric in profile.metrics.items():
-            yield (*labels, word) if profile.label else labels, found.get(metric)
+            yield (*labels, word) if profile.label else labels, readings.get(metric)
 
 
 def _family(
@@ -173,6 +173,6 @@ FAMILIES: tuple[GpuscapeFamily, ...] = (
         groups=profiled_by(GRAPHICS),
         source="GPM metric 1, else nvmlDeviceGetUtilizationRates, not available while MIG is on",
     ),
-    *(_of_gpus(each) for each in PROFILES),
-    *(_of_instances(each) for each in PROFILES if each.on_instances),
+    *(_of_gpus(profile) for profile in PROFILES),
+    *(_of_instances(profile) for profile in PROFILES if profile.on_instances),
 )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How GPUs, and GPUs and NICs, are linked; and the NVLink fabric they are in. Pure.
+"""Links between GPUs, and between GPUs and NICs; the NVLink fabric of each GPU. Pure.
 
 Twice: by pair, for queries, and by row of the matrix, for whoever shows it. Pairs come in both
 orders: n GPUs give n times n - 1 series of each family, and as rows n.
@@ -17,7 +17,7 @@ from exporters.prometheus_text import MetricType
 _PAIR = (*GPU, "index", "peer_uuid", "peer_pci_bus_id", "peer_index")
 _COLUMNS = 32
 """No machine has more GPUs; columns beyond are left out."""
-_ROW = tuple(f"to_{at:02}" for at in range(_COLUMNS))
+_ROW = tuple(f"to_{index:02}" for index in range(_COLUMNS))
 """Labels of a row: by index of the other GPU, so written that they sort by it."""
 _FABRIC = "nvmlDeviceGetGpuFabricInfoV"
 _COMPLETED = 3
@@ -36,19 +36,20 @@ def _level(node: NodeSnapshot, i: int, j: int) -> int | None:
 
 
 def _pairs(number: Callable[[NodeSnapshot, int, int], int | None]) -> Callable[[NodeView], Series]:
-    """Each ordered pair of GPUs that answer; ``number`` gets two rows of the topology."""
+    """A series for each ordered pair of GPUs that answer.
+
+    ``number`` gets two rows of the topology.
+    """
 
     def series(node: NodeView) -> Series:
         rows = {bus_id: row for row, bus_id in enumerate(node.snapshot.topology.gpus)}
         known = [
-            (rows[each.gpu.bus_id], _place(each.gpu))
-            for each in node.gpus
-            if each.gpu.bus_id in rows
+            (rows[gpu.gpu.bus_id], _place(gpu.gpu)) for gpu in node.gpus if gpu.gpu.bus_id in rows
         ]
-        for i, here in known:
-            for j, there in known:
+        for i, gpu_place in known:
+            for j, peer_place in known:
                 if i != j:
-                    yield (*here, *there), number(node.snapshot, i, j)
+                    yield (*gpu_place, *peer_place), number(node.snapshot, i, j)
 
     return series
 
@@ -57,45 +58,52 @@ def _by_index(node: NodeView) -> list[tuple[int, int, GpuView]]:
     """Index, row in the topology, and the GPU, of each that answers and has both."""
     rows = {bus_id: row for row, bus_id in enumerate(node.snapshot.topology.gpus)}
     return [
-        (each.gpu.index, rows[each.gpu.bus_id], each)
-        for each in node.gpus
-        if each.gpu.bus_id in rows and each.gpu.index is not None
+        (gpu.gpu.index, rows[gpu.gpu.bus_id], gpu)
+        for gpu in node.gpus
+        if gpu.gpu.bus_id in rows and gpu.gpu.index is not None
     ]
 
 
 def _columns(numbers: Mapping[int, int | None]) -> tuple[str, ...]:
     """Index of a GPU to a number, as values of :data:`_ROW`."""
     return tuple(
-        "" if (number := numbers.get(at)) is None else str(number) for at in range(_COLUMNS)
+        "" if (number := numbers.get(index)) is None else str(number) for index in range(_COLUMNS)
     )
 
 
 def _rows(number: Callable[[NodeSnapshot, int, int], int | None]) -> Callable[[NodeView], Series]:
-    """As :func:`_pairs`, a series for each GPU."""
+    """A series for each GPU, with the numbers of its pairs as labels.
+
+    ``number`` gets two rows of the topology.
+    """
 
     def series(node: NodeView) -> Series:
         known = _by_index(node)
         for index, i, gpu in known:
-            others = {at: number(node.snapshot, i, j) for at, j, _ in known if at != index}
-            yield (*gpu.labels, str(index), *_columns(others)), 1 if others else None
+            numbers = {
+                peer_index: number(node.snapshot, i, j)
+                for peer_index, j, _ in known
+                if peer_index != index
+            }
+            yield (*gpu.labels, str(index), *_columns(numbers)), 1 if numbers else None
 
     return series
 
 
 def _nic_rows(node: NodeView) -> Series:
     topology, known = node.snapshot.topology, _by_index(node)
-    for at, nic in enumerate(topology.nics, len(topology.gpus)):
-        yield (nic, *_columns({index: topology.pcie[row][at] for index, row, _ in known})), 1
+    for nic_row, nic in enumerate(topology.nics, len(topology.gpus)):
+        yield (nic, *_columns({index: topology.pcie[row][nic_row] for index, row, _ in known})), 1
 
 
 def _nics(node: NodeView) -> Series:
     topology = node.snapshot.topology
     rows = {bus_id: row for row, bus_id in enumerate(topology.gpus)}
-    for each in node.gpus:
-        row = rows.get(each.gpu.bus_id)
+    for gpu in node.gpus:
+        row = rows.get(gpu.gpu.bus_id)
         if row is not None:
-            for at, nic in enumerate(topology.nics):
-                yield (*_place(each.gpu), nic), topology.pcie[row][len(topology.gpus) + at]
+            for nic_index, nic in enumerate(topology.nics):
+                yield (*_place(gpu.gpu), nic), topology.pcie[row][len(topology.gpus) + nic_index]
 
 
 def _fabrics(node: NodeView) -> Series:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long GPUs were held, and how long in vain: a value that is stepped from sample to sample.
+"""Time for which GPUs were held, and held without use, added up from sample to sample.
 
 A GPU or GPU instance is idle once its busy ratio has been below :data:`IDLE_BELOW_RATIO` in
 every sample for :data:`WINDOW_SECONDS`, with nobody new among its holders in that time. Idle
@@ -29,9 +29,9 @@ class GpuUse:
 
     entity: Entity
     at_seconds: float | None
-    """When it was read, monotonic; None where it was not."""
+    """Time of the reading, monotonic; None where the device was not read."""
     held_by: Held | None
-    """None where no source reports it."""
+    """Holders of the device; None where no source reports them."""
     busy_ratio: float | None
 
 
@@ -40,7 +40,7 @@ class Times:
     """Seconds for which a GPU or GPU instance was held and idle; they only grow."""
 
     use: GpuUse
-    """The newest."""
+    """The newest use."""
     allocated_seconds: float = 0.0
     idle_seconds: float | None = None
     """Beyond the window; None until its busy ratio was known once."""
@@ -49,14 +49,14 @@ class Times:
 
     @property
     def idle(self) -> bool | None:
-        """Held and idle for at least the window; None where it is not held, or not measured."""
+        """Whether the device is idle for at least the window; None if not held or not measured."""
         if not self.use.held_by or self.idle_for_seconds is None:
             return None
         return self.idle_for_seconds >= WINDOW_SECONDS
 
     @property
     def unmeasured(self) -> bool:
-        """Somebody holds it, and nothing measures how busy it is."""
+        """Whether the device is held and nothing measures how busy it is."""
         return bool(self.use.held_by) and self.use.busy_ratio is None
 
 
@@ -75,7 +75,7 @@ class WasteRecord:
         self._resumed_at: float | None = None
 
     def pause(self) -> None:
-        """Nothing is seen for a while; that while is neither allocated nor idle time.
+        """Begin a time without readings, which counts neither as allocated nor as idle.
 
         The times of a device stay as they were left until it is read again with its holders, and
         how busy it is where that was measured; for RESUME_SECONDS after the first reading of any.
@@ -83,18 +83,20 @@ class WasteRecord:
         self._paused, self._resumed_at = self.times, None
 
     def add(self, uses: Iterable[GpuUse]) -> None:
-        """Let these uses count as :func:`step` has it."""
+        """Add these uses to the times, as :func:`step` does; a paused device may go on here."""
         uses = tuple(uses)
         before = dict(self.times)
         for use in uses:
-            if (left := self._paused.get(use.entity)) and _ends_pause(left, use):
-                before[use.entity] = _after_pause(left, use)
-                self._paused = {at: it for at, it in self._paused.items() if at != use.entity}
+            if (paused := self._paused.get(use.entity)) and _ends_pause(paused, use):
+                before[use.entity] = _after_pause(paused, use)
+                self._paused = {
+                    entity: times for entity, times in self._paused.items() if entity != use.entity
+                }
         self._give_up(uses)
         self.times = {**step(before, uses), **self._paused}
 
     def _give_up(self, uses: Iterable[GpuUse]) -> None:
-        """Wait no longer for devices that are not read again."""
+        """Forget paused devices that were not read again within RESUME_SECONDS."""
         now = max((use.at_seconds for use in uses if use.at_seconds is not None), default=None)
         if now is None:
             return
@@ -104,19 +106,19 @@ class WasteRecord:
             self._paused = NOTHING_SEEN
 
 
-def _ends_pause(left: Times, use: GpuUse) -> bool:
-    measured = use.busy_ratio is not None or left.idle_for_seconds is None
+def _ends_pause(paused: Times, use: GpuUse) -> bool:
+    measured = use.busy_ratio is not None or paused.idle_for_seconds is None
     return use.at_seconds is not None and use.held_by is not None and measured
 
 
-def _after_pause(left: Times, use: GpuUse) -> Times:
+def _after_pause(paused: Times, use: GpuUse) -> Times:
     """The times as they were left, at the moment when ``use`` ends the pause."""
-    left_at, now = left.use.at_seconds, use.at_seconds
-    short = left_at is not None and now is not None and now - left_at <= RESUME_SECONDS
+    paused_at, now = paused.use.at_seconds, use.at_seconds
+    short = paused_at is not None and now is not None and now - paused_at <= RESUME_SECONDS
     return replace(
-        left,
-        use=replace(left.use, at_seconds=None),
-        idle_for_seconds=left.idle_for_seconds if short else None,
+        paused,
+        use=replace(paused.use, at_seconds=None),
+        idle_for_seconds=paused.idle_for_seconds if short else None,
     )
 
 
@@ -147,14 +149,17 @@ def _stepped(before: Times | None, use: GpuUse) -> Times:
 
 
 def _passed(before: GpuUse, use: GpuUse) -> float:
-    """Seconds between two uses; none where either was not read."""
+    """Seconds between two uses; 0 where either was not read."""
     if before.at_seconds is None or use.at_seconds is None:
         return 0.0
     return max(0.0, use.at_seconds - before.at_seconds)
 
 
 def _idle_for(before: Times, use: GpuUse, passed: float) -> float | None:
-    """None where it is not known; 0 where it is busy, free, or somebody new holds it."""
+    """Seconds for which the device has been held and idle.
+
+    None where that is not known; 0 where it is busy, free, or has a new holder.
+    """
     if use.busy_ratio is None or use.held_by is None or use.at_seconds is None:
         return None
     if not use.held_by or use.busy_ratio >= IDLE_BELOW_RATIO:

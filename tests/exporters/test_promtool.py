@@ -38,7 +38,7 @@ def test_promtool_can_read_hostile_text() -> None:
 
 def test_promtool_finds_nothing_in_what_the_agent_says_of_itself() -> None:
     own = AgentMetrics("1", clock=lambda: 0.0)
-    own.snapshot_taken(build.node([build.gpu(xids=(Xid(code=79, count=1),))]), at=0)
+    own.snapshot_taken(build.node([build.gpu(xids=(Xid(code=79, count=1),))]), taken_at=0)
     own.samples_taken(0.0)
     own.source_answered("nvml", 1.0)
     own.cycle_done("sample", 0.2)

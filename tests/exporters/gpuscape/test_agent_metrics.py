@@ -27,7 +27,7 @@ def value(metrics: AgentMetrics, name: str, **labels: str) -> float:
 def told_everything() -> bytes:
     """An exposition with a series in every family."""
     metrics = own()
-    metrics.snapshot_taken(build.node([build.gpu(xids=(Xid(code=79, count=1),))]), at=0)
+    metrics.snapshot_taken(build.node([build.gpu(xids=(Xid(code=79, count=1),))]), taken_at=0)
     metrics.source_answered("nvml", 1.0)
     metrics.source_failed("sysfs")
     metrics.reader_restarted()
@@ -107,7 +107,7 @@ def test_gpus_are_counted_by_state_and_zero_means_none() -> None:
     metrics = own()
     gpus = [build.gpu(0), build.gpu(1), build.gpu(2, state=GpuState.LOST)]
 
-    metrics.snapshot_taken(build.node(gpus), at=0)
+    metrics.snapshot_taken(build.node(gpus), taken_at=0)
 
     lasting = [state for state in GpuState if state is not GpuState.INITIALISING]
     assert [value(metrics, "gpuscape_gpus", state=state) for state in lasting] == [2, 1, 0, 0]
@@ -115,9 +115,9 @@ def test_gpus_are_counted_by_state_and_zero_means_none() -> None:
 
 def test_gpus_that_initialise_are_counted_while_there_are_some() -> None:
     metrics, initialising = own(), {"state": GpuState.INITIALISING}
-    metrics.snapshot_taken(build.node([build.silent(0, GpuState.INITIALISING)]), at=0)
+    metrics.snapshot_taken(build.node([build.silent(0, GpuState.INITIALISING)]), taken_at=0)
     assert value(metrics, "gpuscape_gpus", **initialising) == 1
-    metrics.snapshot_taken(build.node([build.gpu(0)]), at=0)
+    metrics.snapshot_taken(build.node([build.gpu(0)]), taken_at=0)
     with pytest.raises(KeyError):
         value(metrics, "gpuscape_gpus", **initialising)
 
@@ -145,7 +145,7 @@ def test_gaps_of_host_driver_and_gpus_are_counted_by_reason() -> None:
         gpus=(build.gpu(gaps=(gap, Gap(what="x", reason=Reason.HUNG, source="y"))),),
     )
 
-    metrics.snapshot_taken(snapshot, at=0)
+    metrics.snapshot_taken(snapshot, taken_at=0)
 
     counts = [
         value(metrics, "gpuscape_gaps", reason=reason) for reason in ("lost", "hung", "absent")
@@ -162,7 +162,7 @@ def test_xid_errors_are_summed_over_the_instances_of_a_gpu() -> None:
     )
     gpu = build.gpu(xids=xids, uuid="GPU-a")
 
-    metrics.snapshot_taken(build.node([gpu]), at=0)
+    metrics.snapshot_taken(build.node([gpu]), taken_at=0)
 
     at = {"uuid": "GPU-a", "pci_bus_id": gpu.bus_id}
     assert value(metrics, "gpuscape_xid_errors_total", **at, xid="94") == 5
@@ -173,7 +173,7 @@ def test_xid_errors_are_summed_over_the_instances_of_a_gpu() -> None:
 def test_the_age_grows_with_the_clock_while_nothing_is_published() -> None:
     now = 100.0
     metrics = AgentMetrics("1", clock=lambda: now)
-    metrics.snapshot_taken(build.node(), at=90.0)
+    metrics.snapshot_taken(build.node(), taken_at=90.0)
     earlier = value(metrics, "gpuscape_snapshot_age_seconds")
 
     now = 160.0
@@ -297,7 +297,7 @@ def test_text_that_utf8_cannot_say_does_not_stop_the_exposition() -> None:
     metrics = own()
     gpu = build.gpu(uuid="GPU-\udcff", xids=(Xid(code=13, count=1),))
 
-    metrics.snapshot_taken(build.node([gpu]), at=0)
+    metrics.snapshot_taken(build.node([gpu]), taken_at=0)
 
     at = {"uuid": "GPU-?", "pci_bus_id": gpu.bus_id}
     assert value(metrics, "gpuscape_xid_errors_total", **at, xid="13") == 1
