@@ -28,7 +28,7 @@ NO_DRIVER = 3
 UNREADABLE = 4
 """An endpoint, or the cluster's API server."""
 REFUSED = 5
-"""There is no way to do what was asked for, and nothing was changed."""
+"""The request cannot be carried out, and nothing was changed."""
 UNDONE = 6
 """A change failed; everything is as before."""
 UNFINISHED = 7

@@ -26,7 +26,7 @@ class Column:
     """The columns with the highest number are left out first where there is no room; 0 stays."""
     right: bool = False
     least: int | None = None
-    """It may be cut to so many columns of text; None: it is shown in full."""
+    """Width in characters to which the column may be cut; None: it is shown in full."""
 
 
 _Filled = tuple[Column, tuple[Cell, ...]]

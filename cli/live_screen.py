@@ -148,7 +148,7 @@ def is_live() -> bool:
 
 
 def refreshes(screen: LiveScreen, seconds: float) -> Iterator[None]:
-    """Once at first, then at every event, and at least every ``seconds``; ends with QUIT."""
+    """Yield for each frame: at first, at every event, at least every ``seconds``; until QUIT."""
     yield
     while screen.wait(seconds) is not ScreenEvent.QUIT:
         yield

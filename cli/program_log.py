@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How the log of a program in a pod begins."""
+"""Start of the log of a program in a pod."""
 
 from __future__ import annotations
 

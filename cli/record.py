@@ -33,7 +33,7 @@ from discovery.sample import ReadingGroup
 
 _OUTPUT = Path("-")
 BETWEEN_SECONDS = 0.2
-"""From one sample to the next: NVML has no profile of less than 100 ms."""
+"""Time between the two samples: NVML has no profile of less than 100 ms."""
 
 
 @click.command(
@@ -107,7 +107,7 @@ def _why(gpu: GpuSnapshot) -> str:
 
 @contextmanager
 def _library(start: Start) -> Iterator[None]:
-    """In this process too, pynvml calls the library that ``start`` names."""
+    """Have pynvml call the library that ``start`` names, in this process too."""
     if start.simulation is not None:
         from discovery.simulator.simulation import Simulation  # never loaded on real hardware
 

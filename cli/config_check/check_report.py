@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ``gpuscape check-config`` prints."""
+"""Output of ``gpuscape check-config``: tables, or one document."""
 
 from __future__ import annotations
 

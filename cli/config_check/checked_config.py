@@ -14,7 +14,7 @@ class ConfigFault:
     """A reason to refuse a configuration, or a note about it."""
 
     line: int | None
-    """From 1, in the file; None where no line is to blame."""
+    """Line of the file, from 1; None where no line is to blame."""
     reason: str
     """Key, reason and fix, as they stand behind the place in messages."""
 
@@ -24,7 +24,7 @@ class OfferedResource:
     """A resource as the Node offers it."""
 
     resource: str
-    """Its name on the Node."""
+    """Name of the resource on the Node."""
     replicas: int
     """Shares of each device; 1 where it is not shared."""
     sharing: str
@@ -36,7 +36,7 @@ class OfferedResource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PluginMeaning:
-    """What a device plugin configuration means."""
+    """Meaning of a device plugin configuration: the resources and labels of a Node."""
 
     offers: tuple[OfferedResource, ...]
     labels: Mapping[str, str] | None
@@ -59,7 +59,7 @@ class CheckedLayout:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CountersMeaning:
-    """What a counters file has served."""
+    """Meaning of a counters file: the families, labels and settings that it selects."""
 
     families: tuple[tuple[str, str], ...]
     """Name and type, in the order of the file."""
@@ -74,15 +74,15 @@ class RuleMeaning:
 
     key: str
     values: tuple[str, ...]
-    """In the order in which they are tried."""
+    """Values of the label, in the order in which they are tried."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebMeaning:
-    """What a web config file has served, without its secrets."""
+    """Meaning of a web config file, without its secrets."""
 
     tls: str
-    """Versions, or ``off``."""
+    """Versions of TLS, or ``off``."""
     client_certificate: str
     users: tuple[str, ...]
     headers: tuple[str, ...]
@@ -110,9 +110,9 @@ class CheckedConfig:
     refused: tuple[ConfigFault, ...] = ()
     """Why gpuscape, or the program that the file was made for, does not take it."""
     notes: tuple[ConfigFault, ...] = ()
-    """What is taken and does nothing, or not what it seems to do."""
+    """Notes on entries that do nothing here, or something else than they seem to do."""
     meaning: Meaning | None = None
-    """None where the file cannot be read so far."""
+    """Meaning of the configuration; None where it cannot be read so far."""
 
     @property
     def is_good(self) -> bool:

@@ -42,7 +42,7 @@ _COUNT, _REPLICAS = ".count", ".replicas"
 
 
 def check(text: ConfigText, kind: ConfigKind, machine: MachineLabels | None) -> CheckedConfig:
-    """Check one configuration; ``machine`` is None where no machine was asked for.
+    """Check a configuration; ``machine`` is None where no machine is read.
 
     Raises what reading the machine raises.
     """
@@ -62,7 +62,7 @@ def check(text: ConfigText, kind: ConfigKind, machine: MachineLabels | None) -> 
 
 _Faults = tuple[ConfigFault, ...]
 _Read = tuple[Meaning, _Faults, _Faults]
-"""What a file means, why it is refused, and notes."""
+"""Meaning of a file, the faults for which it is refused, and notes."""
 
 
 def _fault(message: str, text: ConfigText) -> ConfigFault:

@@ -36,7 +36,7 @@ class Flag:
     values: Mapping[str, str] = field(default_factory=dict)
     """The flag's value to the setting's, where they differ; empty text: as if not set."""
     does: str = ""
-    """For a flag that sets nothing: what holds here instead, as a sentence."""
+    """Effect of a flag that sets nothing, as a sentence; empty for other flags."""
     silent: tuple[str, ...] = ("false",)
     """Values that need no note, since they change nothing in dcgm-exporter either."""
     releases: ReleaseSpan = EVERY_RELEASE

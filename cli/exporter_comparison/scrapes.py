@@ -21,7 +21,7 @@ class ScrapePlan:
     rounds: int
     interval_seconds: float
     timeout_seconds: float
-    """For one whole answer of an address; files and standard input take as long as they take."""
+    """Limit for a whole answer of an address; files and standard input have no limit."""
 
 
 class ScrapedSide:
@@ -89,7 +89,7 @@ class ScrapedSide:
 def run(
     left_side: ScrapedSide, right_side: ScrapedSide, comparison: Comparison, plan: ScrapePlan
 ) -> None:
-    """Scrape both as planned; a round in which one fails is counted and left out.
+    """Scrape both sides as planned; a round in which a side fails is counted and left out.
 
     Ctrl-C ends it early once something was compared. Raises TooManySeries.
     """
@@ -125,7 +125,7 @@ def _scraped(sides: Sequence[ScrapedSide], within_seconds: float) -> Sequence[Fa
 
 
 def _progress(number: int, rounds: int, sides: Sequence[ScrapedSide]) -> None:
-    """How far the run is: on a terminal only, in one line that goes when it is over."""
+    """Show the progress of the run, on a terminal only, in a line that is removed at the end."""
     if rounds == 1:
         return
     failed = ", ".join(f"{side.name} failed {side.failures}" for side in sides if side.failures)

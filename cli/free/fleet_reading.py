@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The GPUs of a cluster by what agents publish: Nodes, Leases and, where asked for, pods."""
+"""The GPUs of a cluster as agents publish them on Nodes and Leases; optionally with pods."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class MigSlices(msgspec.Struct, frozen=True, kw_only=True):
     resource: str
     total: int
     free: int | None
-    """None where pods were not read."""
+    """Number of free devices; None where pods were not read."""
 
 
 class LinkedSet(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,11 +62,11 @@ class LinkedSet(msgspec.Struct, frozen=True, kw_only=True):
 
     gpus: tuple[int, ...]
     gbps: float
-    """What their rings carry together, as the scheduler has it; 0 for one GPU."""
+    """Bandwidth of the set's NVLink rings together, as the scheduler scores it; 0 for one GPU."""
 
 
 class FreeNode(msgspec.Struct, frozen=True, kw_only=True):
-    """What is free of one node with GPUs. Numbers of GPUs are places in its annotation."""
+    """Free GPUs of a node. GPU numbers are places in its topology annotation."""
 
     node: str
     product: str

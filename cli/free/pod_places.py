@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a pod of so many GPUs would get on each node now. The scheduler's code decides."""
+"""GPUs that a pod would get on each node now, as the scheduler's code decides."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from scheduler.pod_request import PodRequest
 from scheduler.score_explanation import Explanation, explain
 
 _OWN_TOLERATION: Final = Toleration(key=GPU_RESOURCE, operator=EXISTS)
-"""What the API server's admission plugin ExtendedResourceToleration gives each such pod."""
+"""Toleration that the admission plugin ExtendedResourceToleration gives each pod with GPUs."""
 NOTE: Final = (
     "GPU numbers are places in the node's annotation gpuscape.io/topology. The pod is thought to"
     " ask for GPUs alone, and to tolerate the taint nvidia.com/gpu."

@@ -65,7 +65,7 @@ class ClusterReading:
 
     @property
     def nodes(self) -> tuple[CandidateNode, ...]:
-        """All nodes, by name."""
+        """All nodes, sorted by name."""
         return tuple(self._nodes[name] for name in self.names)
 
     @property

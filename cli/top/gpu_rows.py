@@ -98,7 +98,7 @@ class TopNode:
     driver: str | None
     gpus: tuple[TopGpu, ...]
     notes: tuple[str, ...]
-    """What could not be read, and why."""
+    """Sources that could not be read, with the reasons."""
 
 
 def top_node(reading: MachineReading) -> TopNode:
@@ -172,7 +172,7 @@ def _state(gpu: GpuSnapshot, reading: MachineReading) -> str:
 
 
 def _busy(gpu: GpuSnapshot, now: GpuSample) -> float | None:
-    """Under MIG the driver gives no utilisation of the GPU, but Hopper and later its activity."""
+    """Utilisation of a GPU; under MIG its graphics activity, which Hopper and later report."""
     if now.gpu_busy_ratio is not None and not gpu.mig_enabled:
         return now.gpu_busy_ratio
     return dict(now.profiling).get(GRAPHICS_ACTIVE)

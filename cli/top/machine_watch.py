@@ -45,10 +45,10 @@ GROUPS: Final = (
 )
 """Readings of samples in addition to those that are always made."""
 DISCOVER_SECONDS: Final = 10.0
-"""Between two readings of facts that change seldom: states, links, MIG devices."""
+"""Time between two readings of facts that change seldom: states, links, MIG devices."""
 _LATE_SECONDS: Final = 1.0
 _PROBE_SECONDS: Final = 5.0
-"""Between two checks whether a hung GPU is due to be tried again."""
+"""Time between two checks whether a hung GPU is due to be tried again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

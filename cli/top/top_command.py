@@ -18,7 +18,7 @@ from cli.top.top_view import view
 
 _SETTINGS: Final = (*options.READING, "pod-resources-socket", "node-name")
 _BETWEEN_SECONDS: Final = 1.0
-"""Between the two samples of one table: rates are measured from one to the other."""
+"""Time between the two samples of a single table, from which rates are computed."""
 
 
 @click.command(

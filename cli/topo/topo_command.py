@@ -31,7 +31,7 @@ LEGEND = (
     ("SYS", "the link between NUMA nodes"),
     (UNKNOWN_CLASS, "not known"),
 )
-"""What lies between two devices, from near to far. Source: NVML's topology levels."""
+"""Link classes of two devices and their meanings, near to far. Source: NVML's topology levels."""
 
 DIFFERENT = 1
 STDIN = "-"

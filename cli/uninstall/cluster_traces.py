@@ -241,7 +241,7 @@ def _is_pod_uid(holder: object) -> bool:
 
 
 def _managers(meta: dict[str, Any]) -> frozenset[str]:
-    """Who has written something of the object."""
+    """Names of the field managers that have written a part of the object."""
     entries = meta.get("managedFields") or ()
     return frozenset(str(entry.get("manager")) for entry in entries)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the programs have left on one Node: which of it goes, and what stays for which reason. Pure.
+"""Traces of the programs on a Node: those that are removed, and those that stay and why. Pure.
 
 A key that another program may have written stays: gpu-feature-discovery has the same labels, and
 who wrote a value is in the Node's managedFields. What an admin wrote stays unless he asks for it.
@@ -51,7 +51,7 @@ class NodeTraces:
 
 
 def node_traces(node: Object, record: UndoRecord | None, *, admin_keys: bool) -> NodeTraces:
-    """What goes and what stays of a Node. ``record``: of a change that was left open there.
+    """Sort a Node's traces into removed and kept ones. ``record``: of a change left open there.
 
     ``admin_keys``: what an admin wrote goes as well, but for ``nvidia.com/mig.config``, which is
     NVIDIA's.

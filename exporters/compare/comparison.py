@@ -72,7 +72,7 @@ class Comparison:
         overrides: Sequence[ToleranceOverride] = (),
         allow_extra: bool = False,
     ) -> None:
-        """With ``allow_extra`` what only the right side has is no difference.
+        """With ``allow_extra`` metrics and series that only the right side has are no difference.
 
         ``is_compared`` is called with names as they are written, without the prefix.
         """
@@ -310,7 +310,7 @@ class _Judged:
                 yield _finding(verdict, [pair.labels for pair in concerned], self._described(worst))
 
     def _apart(self, pair: _Pair) -> float:
-        """How far apart the values are, to find the worst."""
+        """Relative difference of the pair's values, to find the worst."""
         left_value, right_value = self._value(pair.left_track), self._value(pair.right_track)
         apart = abs(left_value - right_value) / (max(abs(left_value), abs(right_value)) or 1.0)
         return math.inf if math.isnan(apart) else apart

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How two exporters' values of one metric are compared, and how far apart they may be. Pure.
+"""Measures and tolerances by which two exporters' values of a metric are compared. Pure.
 
 Two programs that read the same sensor do so at different moments, and round differently. So
 what moves is compared over a run: gauges by their means, counters by their rates. What names

@@ -31,7 +31,7 @@ class SeriesTrack:
         self.first_at = self.last_at = at_seconds
         self.last = self.low = self.high = self.mean = value
         self.increase = 0.0
-        """By how much a counter went up; one that fell began at zero again."""
+        """Increase of a counter over the run; a counter that fell began at zero again."""
         self.spread = 0.0
         """Sum of the squared distances from the mean."""
 
@@ -56,7 +56,7 @@ class SeriesTrack:
 
     @property
     def step_rate(self) -> float:
-        """How far the rate may be wrong, since a scrape may come just before a renewal."""
+        """Possible error of the rate, since a scrape may come just before a renewal."""
         return self.rate / self.changes if self.changes else 0.0
 
     @property

@@ -12,7 +12,7 @@ from exporters.compare.tracks import SeriesTrack
 
 STALE_ROUNDS = 4
 STALE_CHANGES = 3
-"""So often one side has to move before the other, which does not, counts as stale."""
+"""Changes of a series on one side after which it is stale on the other, if it stands still."""
 
 
 class MetricVerdict(StrEnum):
@@ -80,7 +80,7 @@ class Compared:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SideActivity:
-    """How many series one exporter had in the run, how many of them changed, and how often."""
+    """Counts of an exporter's series in the run, and how often their values changed."""
 
     series: int
     """Number of series that were seen in the run."""

@@ -16,7 +16,7 @@ from exporters.gpuscape.switch_errors import Sxid
 from exporters.gpuscape.waste import NOTHING_SEEN, Waste
 
 HEALTHS = ("healthy", "unknown", "degraded", "unhealthy")
-"""From best to worst."""
+"""Values of a GPU's health, from best to worst."""
 
 UNHEALTHY = HEALTHS[-1]
 
@@ -92,9 +92,9 @@ class NodeView:
     gpus: tuple[GpuView, ...]
     """GPUs that answer; of the others only the state and the health are shown."""
     holdings: GpuHoldings | None
-    """None where no source reports who holds what."""
+    """Holders of the GPUs; None where no source reports them."""
     health: Mapping[str, Verdict]
-    """By bus id."""
+    """Bus id of a GPU to its verdict."""
     processes: tuple[ProcessUse, ...]
     sxids: tuple[Sxid, ...]
     waste: Waste

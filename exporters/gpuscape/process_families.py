@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What processes use of each GPU and GPU instance, with the pods they run in. Pure."""
+"""Use of each GPU and GPU instance by processes, with their pods. Pure."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from discovery.model import Bytes
 from discovery.sample import ProcessKind
 
 OTHER: Final = "other"
-"""In place of a pid: all processes that have no series of their own."""
+"""Value in place of a pid, for all processes that have no series of their own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

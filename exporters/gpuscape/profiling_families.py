@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How the parts of a GPU were used since the sample before, on Hopper and later. Pure.
+"""Use of the parts of a GPU since the previous sample, on Hopper and later. Pure.
 
 Each family comes twice: for each GPU, and for each GPU instance. Numbers are NVML's metric ids.
 Source: nvmlGpmMetricId_t, nvml.h. GPM has no counter of bytes, so these are rates.

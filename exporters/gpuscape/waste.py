@@ -45,7 +45,7 @@ class Times:
     idle_seconds: float | None = None
     """Beyond the window; None until its busy ratio was known once."""
     idle_for_seconds: float | None = None
-    """How long it has been held and below the threshold; None where that is not known."""
+    """Seconds held and below the threshold without a break; None where that is not known."""
 
     @property
     def idle(self) -> bool | None:

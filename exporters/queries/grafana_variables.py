@@ -16,9 +16,9 @@ from typing import Final
 from exporters.queries.promql import PromqlError, Tree, parse, selectors
 
 ANY: Final = "grafana\u00b7variable"
-"""In a matcher's value: any text. It holds a character that no query is likely to have."""
+"""Placeholder for a variable in a matcher's value; its middle dot is unlikely in a query."""
 ANY_NAME: Final = "grafana__variable"
-"""In the name of a metric or label: any name. It is an identifier for the parser."""
+"""Placeholder for a variable in the name of a metric or label; the parser takes it as a name."""
 
 _VARIABLE: Final = re.compile(
     r"\$\{[A-Za-z_][\w.]*(?::[^}]*)?\}|\[\[[A-Za-z_][\w.]*(?::[^\]]*)?\]\]|\$[A-Za-z_]\w*"

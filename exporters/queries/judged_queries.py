@@ -18,15 +18,15 @@ class QueryVerdict(Enum):
     """Verdict on a query, the worst first."""
 
     LOST = "lost"
-    """It loses series or labels."""
+    """The query loses series or labels."""
     UNREADABLE = "unreadable"
-    """It cannot be parsed, so nothing is known about it."""
+    """The query cannot be parsed, so nothing is known about it."""
     DEAD = "dead"
-    """The old exporter has no series for it either."""
+    """A selector of the query finds nothing on the old exporter either."""
     FOREIGN = "foreign"
-    """It has no metric of these exporters."""
+    """The query has no metric of these exporters."""
     KEPT = "kept"
-    """It loses nothing."""
+    """The query loses nothing."""
 
 
 class QueryPlace(Enum):
@@ -129,6 +129,6 @@ def _verdict(notes: QueryNotes) -> QueryVerdict:
 
 
 def counted(queries: Iterable[JudgedQuery]) -> Mapping[str, int]:
-    """How many queries have each verdict, the worst first."""
+    """Verdict to its number of queries, the worst first."""
     verdicts = [judged_query.verdict for judged_query in queries]
     return {verdict.value: verdicts.count(verdict) for verdict in QueryVerdict}

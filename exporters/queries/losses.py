@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a query loses when one exporter takes another's place. Pure."""
+"""Losses of a query when one exporter takes another's place. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from exporters.queries.served_series import Labels, label_names
 
 
 class LossKind(Enum):
-    """What is lost."""
+    """Kind of a loss."""
 
     SERIES = "series"
     """A metric, or its series of some GPUs."""
@@ -46,7 +46,7 @@ class Loss:
 
 @dataclass(slots=True, kw_only=True)
 class QueryNotes:
-    """What was noted while an expression was walked."""
+    """Notes on an expression: its losses, dead selectors and foreign metrics."""
 
     losses: list[Loss] = field(default_factory=list)
     dead: list[str] = field(default_factory=list)

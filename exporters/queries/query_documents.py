@@ -176,7 +176,7 @@ def _panel(value: Mapping[str, Any], expression: str, context: _Context) -> Quer
 
 
 def _variable(value: Mapping[str, Any], context: _Context) -> Iterator[Query]:
-    """A variable whose values are asked of Prometheus."""
+    """The query of a dashboard's variable, if Prometheus answers it."""
     query = value.get("query")
     while isinstance(query, dict):
         query = query.get("query") or query.get("spec")

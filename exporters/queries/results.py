@@ -167,7 +167,7 @@ def _grouped(series: Iterable[Labels], key: Key) -> defaultdict[Labels, list[Lab
 
 
 def _merged(lhs: Result, rhs: Result) -> Result:
-    """What two operands have in common, without series."""
+    """A result without series, open, filtered or refused where either operand is."""
     return Result(
         is_open=lhs.is_open or rhs.is_open,
         is_filtered=_is_filtered(lhs, rhs),

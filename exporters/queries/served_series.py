@@ -28,7 +28,7 @@ _ANY: Final = re.compile(f"{ANY}|{ANY_NAME}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServedSeries:
-    """What one exporter serves: its series by the metric's name, and the metrics' types."""
+    """The series and the types of an exporter's metrics, by the metric's name."""
 
     by_name: dict[str, tuple[Labels, ...]] = field(default_factory=dict)
     """Name of a metric to the labels of each of its series, ``__name__`` among them."""
