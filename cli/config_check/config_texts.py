@@ -99,8 +99,8 @@ def _unpacked(value: YamlValue) -> Iterator[YamlValue]:
     if items is None or not items.is_list:
         yield value
         return
-    for item in items.items():
-        yield from _unpacked(item)
+    for child in items.items():
+        yield from _unpacked(child)
 
 
 def _entries(manifest: YamlValue) -> Iterator[ConfigText]:

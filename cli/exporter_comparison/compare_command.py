@@ -377,7 +377,7 @@ def _examples(outcome: ComparisonResult) -> TextTable:
 
 def _document(outcome: ComparisonResult, sides: Sequence[ScrapedSide]) -> dict[str, Any]:
     """The result as plain data, for json and yaml."""
-    about = {
+    side_documents = {
         side.name: {
             "source": side.source.name,
             "scrapes": side.scrapes,
@@ -392,6 +392,6 @@ def _document(outcome: ComparisonResult, sides: Sequence[ScrapedSide]) -> dict[s
         "same": outcome.same,
         "rounds": outcome.rounds,
         "seconds": outcome.seconds,
-        **about,
+        **side_documents,
         "metrics": outcome.metrics,
     }

@@ -89,10 +89,14 @@ def _pod_in(content: Any) -> Object | None:
             "metadata": dict() as metadata,
             "spec": {"template": dict() as template},
         }:
-            about = template.get("metadata", {})
-            if kind in WORKLOADS and "spec" in template and isinstance(about, dict):
+            template_metadata = template.get("metadata", {})
+            if kind in WORKLOADS and "spec" in template and isinstance(template_metadata, dict):
                 identity = {key: metadata[key] for key in ("name", "namespace") if key in metadata}
-                return {"kind": "Pod", "metadata": {**about, **identity}, "spec": template["spec"]}
+                return {
+                    "kind": "Pod",
+                    "metadata": {**template_metadata, **identity},
+                    "spec": template["spec"],
+                }
     return None
 
 

@@ -153,17 +153,17 @@ class MachineWatch:
             discovery = self._reader.discover()
             snapshot = self._host.snapshot(discovery.driver, discovery.gpus)
         samples = self._reader.sample(GROUPS) if snapshot.answering else ()
-        held = self._kubelet(snapshot)
+        kubelet_answer = self._kubelet(snapshot)
         reading = MachineReading(
             snapshot=snapshot,
             samples=samples,
             before=before,
-            holders=held.holders,
+            holders=kubelet_answer.holders,
             processes=tuple(
                 use for sample in samples for use in process_uses(sample, self._owners.owner_of)
             ),
             knows_pods=self._owners.knows_pods,
-            notes=tuple(note for note in (self._owners.note, held.note) if note),
+            notes=tuple(note for note in (self._owners.note, kubelet_answer.note) if note),
         )
         self._latest, self._failed, self._read_at = reading, None, self._clock()
         return reading
@@ -278,5 +278,5 @@ def _ask_kubelet(settings: AgentSettings, snapshot: NodeSnapshot) -> KubeletAnsw
         pods, offered = kubelet.list(), kubelet.allocatable()
     except Transient as error:
         return KubeletAnswer(note=f"pods: {error}")
-    held = allocation(pods, offered, names, resources=settings.resource_names)
-    return KubeletAnswer(holders=holders(held, snapshot))
+    allocated = allocation(pods, offered, names, resources=settings.resource_names)
+    return KubeletAnswer(holders=holders(allocated, snapshot))

@@ -231,10 +231,10 @@ def _uses(node: TopNode) -> Iterator[object]:
     for gpu in node.gpus:
         for process in gpu.processes:
             yield _Use(gpu=gpu, instance=process.gpu_instance_id, process=process, pod=process.pod)
-        held: list[tuple[int | None, str]] = [(None, pod) for pod in gpu.pods]
-        held += [(mig.gpu_instance_id, pod) for mig in gpu.mig_devices for pod in mig.pods]
+        allocations: list[tuple[int | None, str]] = [(None, pod) for pod in gpu.pods]
+        allocations += [(mig.gpu_instance_id, pod) for mig in gpu.mig_devices for pod in mig.pods]
         at_work = {(process.gpu_instance_id, process.pod) for process in gpu.processes}
-        for instance, pod in dict.fromkeys(held):
+        for instance, pod in dict.fromkeys(allocations):
             if (instance, pod) not in at_work:
                 yield _Use(gpu=gpu, instance=instance, process=None, pod=pod)
 

@@ -57,16 +57,16 @@ def node_traces(node: Object, record: UndoRecord | None, *, admin_keys: bool) ->
     NVIDIA's.
     """
     meta = node["metadata"]
-    seen = node_of(node, ())
-    undone = _undone(seen, record)
+    mig_node = node_of(node, ())
+    undo_patch = _undone(mig_node, record)
     parts: dict[str, dict[str, str | None]] = {}
     stays: list[Kept] = []
-    for where, part in _PARTS.items():
+    for location, part in _PARTS.items():
         present = meta.get(part) or {}
-        back = undone["metadata"].get(part, {})
-        changed: dict[str, str | None] = dict(back)
-        for key in sorted(present.keys() - back.keys()):
-            why = _reason_to_keep(meta, where, key, admin_keys=admin_keys)
+        restored = undo_patch["metadata"].get(part, {})
+        changed: dict[str, str | None] = dict(restored)
+        for key in sorted(present.keys() - restored.keys()):
+            why = _reason_to_keep(meta, location, key, admin_keys=admin_keys)
             if why is None:
                 changed[key] = None
             elif why:
@@ -74,13 +74,13 @@ def node_traces(node: Object, record: UndoRecord | None, *, admin_keys: bool) ->
         if changed:
             parts[part] = changed
     stays += _taints(node)
-    spec, why = undone.get("spec"), f"it is not ours: kubectl uncordon {meta['name']}"
-    if spec and _is_held(seen):
+    spec, why = undo_patch.get("spec"), f"it is not ours: kubectl uncordon {meta['name']}"
+    if spec and _is_held(mig_node):
         spec, why = None, f"{_HELD} kubectl uncordon {meta['name']}"
     goes = [key for part in parts.values() for key in part]
     if spec:
         goes.append("cordon")
-    elif undone["metadata"] and (node.get("spec") or {}).get("unschedulable"):
+    elif undo_patch["metadata"] and (node.get("spec") or {}).get("unschedulable"):
         stays.append(Kept(subject="cordon", why=why))
     patch = {"metadata": {"resourceVersion": meta["resourceVersion"], **parts}}
     return NodeTraces(
@@ -91,11 +91,11 @@ def node_traces(node: Object, record: UndoRecord | None, *, admin_keys: bool) ->
     )
 
 
-def _undone(seen: MigNode, record: UndoRecord | None) -> dict[str, Any]:
+def _undone(mig_node: MigNode, record: UndoRecord | None) -> dict[str, Any]:
     """The patch that the coordinator would write to end an open change."""
-    if record is None and (seen.grant_text is not None or seen.cordoned_for):
-        record = record_of_grant(seen)
-    patch = None if record is None else node_patches.undone(seen, record)
+    if record is None and (mig_node.grant_text is not None or mig_node.cordoned_for):
+        record = record_of_grant(mig_node)
+    patch = None if record is None else node_patches.undone(mig_node, record)
     return {"metadata": {}, **(patch or {})}
 
 
@@ -103,13 +103,13 @@ def _reason_to_keep(
     meta: Mapping[str, Any], where: KeyLocation, key: str, *, admin_keys: bool
 ) -> str | None:
     """Why a key stays; None: it goes; empty: it has nothing to do with us."""
-    known = _known(where, key)
-    if known is None and where is KeyLocation.NODE_LABEL and is_rule_key(key):
+    known_key = _known(where, key)
+    if known_key is None and where is KeyLocation.NODE_LABEL and is_rule_key(key):
         return _reason_to_keep_rule_label(meta, key)
-    if known is None:
+    if known_key is None:
         strange = key.startswith(OWN_PREFIX)
         return "this version knows no such key: see who wrote it" if strange else ""
-    if known.writer is Writer.ADMIN:
+    if known_key.writer is Writer.ADMIN:
         if not key.startswith(OWN_PREFIX):
             return "NVIDIA's MIG manager reads it too"
         return None if admin_keys else _ADMINS
@@ -133,7 +133,8 @@ def _reason_to_keep_rule_label(meta: Mapping[str, Any], key: str) -> str | None:
 
 
 def _known(where: KeyLocation, key: str) -> Key | None:
-    return next((known for known in keys.KEYS if known.where is where and known.matches(key)), None)
+    matches = (known for known in keys.KEYS if known.where is where and known.matches(key))
+    return next(matches, None)
 
 
 def _taints(node: Object) -> Iterator[Kept]:
@@ -144,5 +145,5 @@ def _taints(node: Object) -> Iterator[Kept]:
             yield Kept(subject=f"taint {keys.MIG_LAYOUT_PENDING}", why=why)
 
 
-def _is_held(seen: MigNode) -> bool:
-    return seen.status is not None and seen.status.phase == MigPhase.HELD
+def _is_held(mig_node: MigNode) -> bool:
+    return mig_node.status is not None and mig_node.status.phase == MigPhase.HELD

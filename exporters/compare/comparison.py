@@ -279,8 +279,8 @@ class _Judged:
         groups: defaultdict[tuple[str, ...], list[_Pair]] = defaultdict(list)
         for pair in self.pairs:
             if pair.right_labels is not None:
-                apart = set(pair.labels) ^ set(pair.right_labels)
-                groups[tuple(sorted({name for name, _ in apart}))].append(pair)
+                differing = set(pair.labels) ^ set(pair.right_labels)
+                groups[tuple(sorted({name for name, _ in differing}))].append(pair)
         for names, concerned in sorted(groups.items(), key=lambda group: -len(group[1]))[:EXAMPLES]:
             detail = ", ".join(_label_difference(name, concerned[0]) for name in names)
             yield _finding(MetricVerdict.LABELS, [pair.labels for pair in concerned], detail)
@@ -288,14 +288,14 @@ class _Judged:
     def _spellings(self) -> Iterator[Finding]:
         """A finding for all labels that the sides spell differently."""
         left_names, right_names = self._metric.names
-        apart = [
+        spellings = [
             f"{'/'.join(sorted(left_names[today]))} against {'/'.join(sorted(right_names[today]))}"
             for today in sorted(left_names.keys() & right_names.keys())
             if left_names[today] != right_names[today]
         ]
-        if apart:
+        if spellings:
             pairs = [pair.labels for pair in self.pairs]
-            yield _finding(MetricVerdict.LABELS, pairs, "; ".join(apart))
+            yield _finding(MetricVerdict.LABELS, pairs, "; ".join(spellings))
 
     def _values(self) -> Iterator[Finding]:
         for verdict in (MetricVerdict.STALE_RIGHT, MetricVerdict.STALE_LEFT, MetricVerdict.VALUES):
@@ -312,8 +312,8 @@ class _Judged:
     def _apart(self, pair: _Pair) -> float:
         """Relative difference of the pair's values, to find the worst."""
         left_value, right_value = self._value(pair.left_track), self._value(pair.right_track)
-        apart = abs(left_value - right_value) / (max(abs(left_value), abs(right_value)) or 1.0)
-        return math.inf if math.isnan(apart) else apart
+        difference = abs(left_value - right_value) / (max(abs(left_value), abs(right_value)) or 1.0)
+        return math.inf if math.isnan(difference) else difference
 
     def _described(self, pair: _Pair) -> str:
         left_value, right_value = self._value(pair.left_track), self._value(pair.right_track)

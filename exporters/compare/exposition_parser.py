@@ -191,13 +191,13 @@ class _Reading:
             family = self._current = self._family_of(key[0])
         if key in family.series:
             raise ValueError(f"{_short(key[0])} with the same labels for the second time")
-        apart = family is not before and bool(family.series)
+        is_apart = family is not before and bool(family.series)
         value, timestamp = match.groups()
         family.series[key] = float(value)
         if timestamp is not None:
             family.timestamps[key] = int(timestamp)
         self.count += 1
-        if apart:
+        if is_apart:
             raise ValueError(f"lines of {_short(family.name)} are apart from each other")
 
     def _family_of(self, name: str) -> ParsedFamily:

@@ -101,10 +101,12 @@ def paired(left_series: Iterable[Labels], right_series: Iterable[Labels]) -> Ite
         if not left_values[name] & right_values[name]
     )
     kept = (left_values.keys() | right_values.keys()) - dropped
-    for also in ("", *sorted(kept)[:_MOST_LABELS]):
+    for extra_label in ("", *sorted(kept)[:_MOST_LABELS]):
         if not left_unpaired or not right_unpaired:
             return
-        for left_labels, right_labels in _unique(left_unpaired, right_unpaired, dropped | {also}):
+        for left_labels, right_labels in _unique(
+            left_unpaired, right_unpaired, dropped | {extra_label}
+        ):
             left_unpaired.discard(left_labels)
             right_unpaired.discard(right_labels)
             yield left_labels, right_labels

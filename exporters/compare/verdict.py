@@ -132,19 +132,23 @@ def judge(
     ):
         return _same_if(equal(left_track.last, right_track.last))
     if rounds >= STALE_ROUNDS:
-        least = tolerance if measure is Measure.MEAN else Tolerance()
-        if _stands_still(right_track, left_track, least):
+        still_tolerance = tolerance if measure is Measure.MEAN else Tolerance()
+        if _stands_still(right_track, left_track, still_tolerance):
             return MetricVerdict.STALE_RIGHT
-        if _stands_still(left_track, right_track, least):
+        if _stands_still(left_track, right_track, still_tolerance):
             return MetricVerdict.STALE_LEFT
     if measure is Measure.MEAN:
-        apart = abs(left_track.mean - right_track.mean)
+        difference = abs(left_track.mean - right_track.mean)
         by_chance = 2 * math.sqrt(left_track.noise + right_track.noise)
-        return _same_if(apart <= tolerance.allowed(left_track.mean, right_track.mean) + by_chance)
+        return _same_if(
+            difference <= tolerance.allowed(left_track.mean, right_track.mean) + by_chance
+        )
     if left_track.changes or right_track.changes:
-        apart = abs(left_track.rate - right_track.rate)
+        difference = abs(left_track.rate - right_track.rate)
         by_chance = left_track.step_rate + right_track.step_rate
-        return _same_if(apart <= tolerance.allowed(left_track.rate, right_track.rate) + by_chance)
+        return _same_if(
+            difference <= tolerance.allowed(left_track.rate, right_track.rate) + by_chance
+        )
     if rounds >= STALE_ROUNDS:
         return _same_if(equal(left_track.last, right_track.last))
     return _same_if(

@@ -84,13 +84,13 @@ def _expected(node: NodeView) -> Series:
     """
     if node.snapshot.topology.kind not in (FabricKind.MESH, FabricKind.SWITCH):
         return
-    whole = [gpu for gpu in node.gpus if not gpu.gpu.mig_enabled]
+    whole_gpus = [gpu for gpu in node.gpus if not gpu.gpu.mig_enabled]
     expected_by_model: dict[str | None, int] = {}
-    for gpu in whole:
+    for gpu in whole_gpus:
         expected_by_model[gpu.gpu.model] = max(
             expected_by_model.get(gpu.gpu.model, 0), _active(gpu)
         )
-    for gpu in whole:
+    for gpu in whole_gpus:
         if _known(gpu):
             yield gpu.labels, expected_by_model[gpu.gpu.model]
 

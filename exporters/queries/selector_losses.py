@@ -77,10 +77,14 @@ def _compare_devices(
     selector: Selector, old: list[Labels], new: list[Labels], notes: QueryNotes
 ) -> None:
     """Note the GPUs and GPU instances that only the old series have."""
-    gone = sorted(_devices(old) - _devices(new)) if label_names(new) & {"gpu"} else []
-    if gone:
-        named = ", ".join(gone[:_MOST_NAMED])
-        more = f" and {len(gone) - _MOST_NAMED} more" if len(gone) > _MOST_NAMED else ""
+    lost_devices = sorted(_devices(old) - _devices(new)) if label_names(new) & {"gpu"} else []
+    if lost_devices:
+        named = ", ".join(lost_devices[:_MOST_NAMED])
+        more = (
+            f" and {len(lost_devices) - _MOST_NAMED} more"
+            if len(lost_devices) > _MOST_NAMED
+            else ""
+        )
         notes.lose(
             LossKind.SERIES, name_of(selector) or selector.text, f"no series of {named}{more}"
         )
