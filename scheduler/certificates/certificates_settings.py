@@ -16,7 +16,7 @@ from web.address import ADDRESS, Address
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CertificatesSettings:
-    """All of its settings."""
+    """Settings of ``gpuscape scheduler certificates``."""
 
     namespace: str = setting(
         names.NAMESPACE,

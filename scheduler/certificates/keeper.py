@@ -26,21 +26,21 @@ log = logging.getLogger(__name__)
 
 CHECK_SECONDS: Final = 15.0
 AGAIN_SECONDS: Final = 2.0
-"""After a request that failed, or that another's was before."""
+"""Pause after a request that failed, or that lost to another writer's."""
 MOST_SKEW: Final = timedelta(minutes=15)
-"""Between this clock and the API server's; with more, nothing is made."""
+"""Difference of this clock from the API server's; with a larger one nothing is written."""
 
 _FIELDS: Final[Mapping[str, str]] = {
     names.SCHEDULER_CA: "authority",
     names.SCHEDULER_TLS: "server",
     names.KUBE_SCHEDULER_TLS: "client",
 }
-"""Secret to the field of :class:`Contents`, in the order in which they are written: who signs is
-stored before what it has signed."""
+"""Secret to the field of :class:`Contents`, in the order of writing: an authority is stored before
+what it has signed."""
 
 
 class CertificateKeeper:
-    """One program's rounds over the Secrets of one installation."""
+    """Keeps the Secrets of an installation up to date, in rounds."""
 
     def __init__(self, api: Api, *, namespace: str, clock: Callable[[], datetime]) -> None:
         """``clock``: the time of day, UTC."""
@@ -70,33 +70,33 @@ class CertificateKeeper:
         return CHECK_SECONDS
 
     def _round(self) -> bool:
-        """Read, and write what is not as it should be; whether all is.
+        """Read the Secrets and write those that differ from the desired; whether all of them exist.
 
         Raises Conflict where a Secret has changed meanwhile, and other errors of the API; what
         was written until then stands.
         """
         present = {name: self._read(name) for name in _FIELDS}
         contents = {name: _content(secret) for name, secret in present.items()}
-        at = self._clock()
-        wanted = renewal.renewed(
+        now = self._clock()
+        desired = renewal.renewed(
             Contents(**{field: contents[name] for name, field in _FIELDS.items()}),
-            at,
+            now,
             namespace=self._namespace,
             known=self._known,
         )
         if present[names.SCHEDULER_CA] is None:
             return False  # nobody could go on with what is signed now
         for name, field in _FIELDS.items():
-            secret, content = present[name], getattr(wanted, field)
+            secret, content = present[name], getattr(desired, field)
             if secret is None or content.items() <= contents[name].items():
                 continue
-            if not self._write(secret, content, at):
+            if not self._write(secret, content, now):
                 return False
             _log_written(name, contents[name], content)
-        if not renewal.is_trusted(wanted.server, contents[names.KUBE_SCHEDULER_TLS]):
+        if not renewal.is_trusted(desired.server, contents[names.KUBE_SCHEDULER_TLS]):
             action = "restart gpuscape-kube-scheduler"
             log.warning("kube-scheduler trusts no current authority", extra={"action": action})
-        self._known = renewal.signing(wanted.authority, at)
+        self._known = renewal.signing(desired.authority, now)
         return None not in present.values()
 
     def _read(self, name: str) -> Object | None:
@@ -110,18 +110,18 @@ class CertificateKeeper:
         self._logged.clear(name)
         return secret
 
-    def _write(self, secret: Object, content: Content, at: datetime) -> bool:
-        """Write it, unless this clock is wrong; the API server's is in the answer to a trial."""
+    def _write(self, secret: Object, content: Content, now: datetime) -> bool:
+        """Write a Secret, unless this clock is wrong: a dry run returns the API server's time."""
         name = secret["metadata"]["name"]
         patch: dict[str, Any] = {
             "metadata": {"resourceVersion": secret["metadata"]["resourceVersion"]},
             "data": {key: base64.b64encode(value).decode() for key, value in content.items()},
         }
         tried = self._api.patch(SECRETS, name, patch, namespace=self._namespace, dry_run=True)
-        theirs = _written_at(tried)
-        if theirs is not None and abs(theirs - at) > MOST_SKEW:
+        server_time = _written_at(tried)
+        if server_time is not None and abs(server_time - now) > MOST_SKEW:
             if self._logged.is_new("clock", "clock"):
-                times = {"here": at.isoformat(), "there": theirs.isoformat()}
+                times = {"here": now.isoformat(), "there": server_time.isoformat()}
                 log.error("clock differs from the API server's", extra=times)
             return False
         self._logged.clear("clock")
@@ -130,18 +130,18 @@ class CertificateKeeper:
 
 
 def _content(secret: Object | None) -> Content:
-    """What a Secret holds; what cannot be decoded, and a Secret that is missing, as nothing."""
-    found = {}
+    """Decoded data of a Secret without undecodable values; empty for a missing Secret."""
+    content = {}
     for key, text in ((secret or {}).get("data") or {}).items():
         try:
-            found[key] = base64.b64decode(text)
+            content[key] = base64.b64decode(text)
         except (binascii.Error, TypeError):
             continue
-    return found
+    return content
 
 
 def _written_at(secret: Object) -> datetime | None:
-    """When it was last written, by the API server's clock."""
+    """When a Secret was last written, by the API server's clock."""
     times = [
         datetime.fromisoformat(entry["time"])
         for entry in secret["metadata"].get("managedFields") or ()
@@ -150,14 +150,16 @@ def _written_at(secret: Object) -> datetime | None:
     return max(times, default=None)
 
 
-def _log_written(name: str, before: Content, now: Content) -> None:
-    """Log what a person may have to know of it; never what stands in it."""
+def _log_written(name: str, before: Content, after: Content) -> None:
+    """Log what changed in a Secret, as far as people need it; never its contents."""
     certificate, trusted = renewal.CERTIFICATE, renewal.TRUSTED
     known = key_pairs.certificates(before.get(trusted, b""))
-    if now.get(certificate) != before.get(certificate):
-        (made,) = key_pairs.certificates(now[certificate])
-        log.info("certificate renewed", extra={"secret": name, "ends": made.ends.isoformat()})
-    elif all(it in known for it in key_pairs.certificates(now[trusted])):
+    if after.get(certificate) != before.get(certificate):
+        (new_certificate,) = key_pairs.certificates(after[certificate])
+        log.info(
+            "certificate renewed", extra={"secret": name, "ends": new_certificate.ends.isoformat()}
+        )
+    elif all(authority in known for authority in key_pairs.certificates(after[trusted])):
         log.info("trusted authorities fewer", extra={"secret": name})
     else:
         action = "start every kube-scheduler again within a year"

@@ -29,20 +29,20 @@ from cryptography.hazmat.primitives.serialization import (
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 LARGEST_SKEW: Final = timedelta(hours=1)
-"""A certificate is good so much earlier than it was made, for machines whose clocks are late."""
+"""Validity starts so long before a certificate is made, for machines whose clocks are late."""
 
 _UNREADABLE: Final = (
     *(ValueError, TypeError, UnsupportedAlgorithm),
     *(x509.InvalidVersion, x509.UnsupportedGeneralNameType),
 )
-"""What the library raises about damaged text, encrypted keys and kinds that it does not know."""
+"""Exceptions of the library for damaged text, encrypted keys and unknown kinds."""
 
 _Extension = TypeVar("_Extension", bound=x509.ExtensionType)
 _BLOCK: Final = re.compile(rb"-----BEGIN ([A-Z ]+)-----[^-]+-----END \1-----\n?")
 
 
 class Usage(Enum):
-    """What a certificate that is no authority's is for."""
+    """Purpose of a certificate that is not an authority's."""
 
     SERVER = ExtendedKeyUsageOID.SERVER_AUTH
     CLIENT = ExtendedKeyUsageOID.CLIENT_AUTH
@@ -50,7 +50,7 @@ class Usage(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CertificateHolder:
-    """Whom a certificate names."""
+    """The program that a certificate is issued to."""
 
     name: str
     """Common name; at most 64 characters."""
@@ -60,31 +60,31 @@ class CertificateHolder:
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """One certificate. Equal ones have the same bytes."""
+    """An X.509 certificate; two are equal if their bytes are."""
 
     parsed: x509.Certificate
 
     @property
     def pem(self) -> bytes:
-        """As files have it."""
+        """The certificate in PEM, as files have it."""
         return self.parsed.public_bytes(Encoding.PEM)
 
     @property
     def begins(self) -> datetime:
-        """When it begins to be good."""
+        """Start of validity."""
         return self.parsed.not_valid_before_utc
 
     @property
     def ends(self) -> datetime:
-        """When it is good no more."""
+        """End of validity."""
         return self.parsed.not_valid_after_utc
 
-    def age(self, at: datetime) -> float:
-        """The part of its life that is over: 0 when it begins, 1 when it ends."""
-        return (at - self.begins) / (self.ends - self.begins)
+    def age(self, now: datetime) -> float:
+        """Share of the validity that is over: 0 at its start, 1 at its end."""
+        return (now - self.begins) / (self.ends - self.begins)
 
     def is_for(self, holder: CertificateHolder) -> bool:
-        """Whether it has the holder's first name and may be used so."""
+        """Whether it has the holder's first DNS name and may be used for the holder's purpose."""
         alternative = self._extension(x509.SubjectAlternativeName)
         dns = () if alternative is None else alternative.get_values_for_type(x509.DNSName)
         usages = self._extension(x509.ExtendedKeyUsage)
@@ -119,13 +119,13 @@ class KeyPair:
     """Not encrypted; never in a log."""
 
     def can_sign(self) -> bool:
-        """Whether it is an authority with a key as those of :func:`authority`."""
+        """Whether it is an authority with an elliptic-curve key, as from :func:`authority`."""
         key = load_pem_private_key(self.key_pem, None)
         return self.certificate.is_authority() and isinstance(key, ec.EllipticCurvePrivateKey)
 
 
 def certificates(pem: bytes) -> tuple[Certificate, ...]:
-    """All that can be read, in their order."""
+    """All readable certificates of a PEM text, in their order."""
     return tuple(_certificates(pem))
 
 
@@ -133,17 +133,17 @@ def key_pairs(pem: bytes, key_pem: bytes) -> tuple[KeyPair, ...]:
     """The certificates whose keys are there too, in the certificates' order."""
     keys = dict(_keys(key_pem))
     return tuple(
-        KeyPair(certificate=it, key_pem=keys[public])
-        for it in certificates(pem)
-        if (public := _der(it.parsed.public_key())) in keys
+        KeyPair(certificate=certificate, key_pem=keys[public])
+        for certificate in certificates(pem)
+        if (public := _der(certificate.parsed.public_key())) in keys
     )
 
 
-def authority(name: str, at: datetime, life: timedelta) -> KeyPair:
+def authority(name: str, now: datetime, life: timedelta) -> KeyPair:
     """A new authority, which signs certificates and no other authority."""
     key = ec.generate_private_key(ec.SECP256R1())
     builder = (
-        _builder(name, at, life, key)
+        _builder(name, now, life, key)
         .issuer_name(_named(name))
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(_key_usage(signs_certificates=True), critical=True)
@@ -151,17 +151,17 @@ def authority(name: str, at: datetime, life: timedelta) -> KeyPair:
     return _signed(builder, key, key)
 
 
-def issued(by: KeyPair, holder: CertificateHolder, at: datetime, life: timedelta) -> KeyPair:
-    """A new certificate of an authority that can sign; it does not outlive that."""
+def issued(issuer: KeyPair, holder: CertificateHolder, now: datetime, life: timedelta) -> KeyPair:
+    """A new certificate, signed by the authority ``issuer``, with which it ends at the latest."""
     key = ec.generate_private_key(ec.SECP256R1())
-    signer = load_pem_private_key(by.key_pem, None)
+    signer = load_pem_private_key(issuer.key_pem, None)
     if not isinstance(signer, ec.EllipticCurvePrivateKey):
         raise TypeError("an authority that cannot sign")
-    life = min(life, by.certificate.ends - at)
-    names = x509.SubjectAlternativeName([x509.DNSName(it) for it in holder.dns_names])
+    life = min(life, issuer.certificate.ends - now)
+    names = x509.SubjectAlternativeName([x509.DNSName(dns_name) for dns_name in holder.dns_names])
     builder = (
-        _builder(holder.name, at, life, key)
-        .issuer_name(by.certificate.parsed.subject)
+        _builder(holder.name, now, life, key)
+        .issuer_name(issuer.certificate.parsed.subject)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_key_usage(signs_certificates=False), critical=True)
         .add_extension(x509.ExtendedKeyUsage([holder.usage.value]), critical=False)
@@ -174,15 +174,15 @@ def issued(by: KeyPair, holder: CertificateHolder, at: datetime, life: timedelta
 
 
 def _builder(
-    name: str, at: datetime, life: timedelta, key: ec.EllipticCurvePrivateKey
+    name: str, now: datetime, life: timedelta, key: ec.EllipticCurvePrivateKey
 ) -> x509.CertificateBuilder:
     return (
         x509.CertificateBuilder()
         .subject_name(_named(name))
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(at - LARGEST_SKEW)
-        .not_valid_after(at + life)
+        .not_valid_before(now - LARGEST_SKEW)
+        .not_valid_after(now + life)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
     )
 
@@ -192,9 +192,9 @@ def _signed(
     signer: ec.EllipticCurvePrivateKey,
     key: ec.EllipticCurvePrivateKey,
 ) -> KeyPair:
-    made = builder.sign(signer, hashes.SHA256())
+    certificate = builder.sign(signer, hashes.SHA256())
     key_pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-    return KeyPair(certificate=Certificate(made), key_pem=key_pem)
+    return KeyPair(certificate=Certificate(certificate), key_pem=key_pem)
 
 
 def _named(name: str) -> x509.Name:
@@ -218,17 +218,17 @@ def _key_usage(*, signs_certificates: bool) -> x509.KeyUsage:
 def _certificates(pem: bytes) -> Iterator[Certificate]:
     for block in _BLOCK.finditer(pem):
         try:
-            found = Certificate(x509.load_pem_x509_certificate(block[0]))
-            _der(found.parsed.public_key())
-            is_sound = found.begins < found.ends
+            certificate = Certificate(x509.load_pem_x509_certificate(block[0]))
+            _der(certificate.parsed.public_key())
+            is_sound = certificate.begins < certificate.ends
         except _UNREADABLE:
             continue
         if is_sound:
-            yield found
+            yield certificate
 
 
 def _keys(pem: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """The public key of each private one, and its text."""
+    """For each private key its public key, in DER, and its own PEM text."""
     for block in _BLOCK.finditer(pem):
         try:
             public = load_pem_private_key(block[0], None).public_key()

@@ -22,7 +22,7 @@ from web.server import HttpServer
 log = logging.getLogger(__name__)
 
 _STUCK_SECONDS: Final = CHECK_SECONDS + 300.0
-"""Without a round for so long it does not end any more: requests have shorter deadlines."""
+"""A round that takes longer hangs: its requests have shorter deadlines."""
 _STOP_SECONDS: Final = 1.0
 
 

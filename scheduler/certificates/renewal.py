@@ -26,17 +26,18 @@ from scheduler.certificates.key_pairs import (
 )
 
 LIFE: Final = timedelta(days=365)
-"""Of a certificate; so is the next one of an authority."""
+"""Validity of a server's or client's certificate."""
 AUTHORITY_LIFE: Final = timedelta(days=3650)
+"""Validity of an authority's certificate."""
 RENEWED: Final = 2 / 3
-"""The part of its life after which a certificate is renewed, and an authority has a successor."""
+"""Share of its validity after which a certificate is renewed, or an authority gets a successor."""
 RELIEVED: Final = 5 / 6
-"""The part after which the successor signs; by then every kube-scheduler has to trust it."""
+"""Share after which the successor signs; by then every kube-scheduler has to trust it."""
 FORGOTTEN: Final = 29 / 30
-"""The part after which an authority is trusted no more. What it signed last has ended by then, and
-no alert is raised about its own end."""
+"""Share after which an authority is no longer trusted. By then the last certificate that it signed
+has ended; and it is gone before an alert about its own end."""
 OVERLAP: Final = timedelta(days=1)
-"""What replaced certificates were signed by stays trusted for so long: files in pods are late."""
+"""Authorities of replaced certificates stay trusted for so long: files in pods update late."""
 
 CERTIFICATE: Final = "tls.crt"
 """Keys of the Secrets; so are the next three."""
@@ -50,18 +51,18 @@ Content = Mapping[str, bytes]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contents:
-    """What all three Secrets hold; nothing of it is shown."""
+    """What all three Secrets hold; its repr shows none of it."""
 
     authority: Content = field(repr=False)
     """Authorities, the oldest first, and their keys."""
     server: Content = field(repr=False)
     """The extender's certificate and key, and the authorities that it trusts."""
     client: Content = field(repr=False)
-    """The same of kube-scheduler."""
+    """kube-scheduler's certificate and key, and the authorities that it trusts."""
 
 
 def server(namespace: str) -> CertificateHolder:
-    """The extender, by its Service's names; the one that kube-scheduler asks for is the first."""
+    """The extender, by its Service's names; kube-scheduler connects to the first."""
     service = f"{names.SCHEDULER}.{namespace}"
     return CertificateHolder(
         name=names.SCHEDULER,
@@ -71,87 +72,108 @@ def server(namespace: str) -> CertificateHolder:
 
 
 def client(namespace: str) -> CertificateHolder:
-    """kube-scheduler. The name is not asked for: whoever is signed by the authority may ask."""
+    """kube-scheduler. Its name is not checked: any client with a certificate of the authority may
+    connect."""
     name = names.KUBE_SCHEDULER_TLS.removesuffix("-tls")
     return CertificateHolder(name=name, dns_names=(f"{name}.{namespace}.svc",), usage=Usage.CLIENT)
 
 
 def renewed(
-    found: Contents, at: datetime, *, namespace: str, known: Iterable[KeyPair] = ()
+    current: Contents, now: datetime, *, namespace: str, known: Iterable[KeyPair] = ()
 ) -> Contents:
-    """What they should hold: the same where nothing is due, missing or damaged.
+    """Desired contents of the Secrets; the current ones if nothing is due, missing or damaged.
 
     ``known`` are authorities that the Secret had before. They are taken where it has none any
     more, so that kube-scheduler goes on trusting what is signed.
     """
-    authorities = signing(found.authority, at) or usable(known, at)
-    if not authorities or authorities[-1].certificate.age(at) >= RENEWED:
-        name = f"{names.SCHEDULER} authority {at:%Y-%m-%dT%H:%M:%SZ}"
-        authorities = (*authorities, key_pairs.authority(name, at, AUTHORITY_LIFE))
-    signer = next(it for it in authorities if it.certificate.age(at) < RELIEVED)
-    own = tuple(it.certificate for it in authorities)
-    before = _still_trusted((found.server, found.client), at)
+    authorities = signing(current.authority, now) or usable(known, now)
+    if not authorities or authorities[-1].certificate.age(now) >= RENEWED:
+        name = f"{names.SCHEDULER} authority {now:%Y-%m-%dT%H:%M:%SZ}"
+        authorities = (*authorities, key_pairs.authority(name, now, AUTHORITY_LIFE))
+    signer = next(
+        authority for authority in authorities if authority.certificate.age(now) < RELIEVED
+    )
+    own = tuple(authority.certificate for authority in authorities)
+    before = _still_trusted((current.server, current.client), now)
     sides = [
-        _kept(side, holder, (*own, *before), at) or key_pairs.issued(signer, holder, at, LIFE)
-        for side, holder in ((found.server, server(namespace)), (found.client, client(namespace)))
+        _kept(side, holder, (*own, *before), now) or key_pairs.issued(signer, holder, now, LIFE)
+        for side, holder in (
+            (current.server, server(namespace)),
+            (current.client, client(namespace)),
+        )
     ]
-    trusted = _trusted(own, before, sides, at)
+    trusted = _trusted(own, before, sides, now)
     return Contents(
         authority={
             TRUSTED: _joined(own),
-            TRUSTED_KEYS: b"".join(it.key_pem for it in authorities),
+            TRUSTED_KEYS: b"".join(authority.key_pem for authority in authorities),
         },
         server={TRUSTED: trusted, CERTIFICATE: sides[0].certificate.pem, KEY: sides[0].key_pem},
         client={TRUSTED: trusted, CERTIFICATE: sides[1].certificate.pem, KEY: sides[1].key_pem},
     )
 
 
-def signing(authority: Content, at: datetime) -> tuple[KeyPair, ...]:
-    """The authorities that can be used of what their Secret holds, the oldest first."""
+def signing(authority: Content, now: datetime) -> tuple[KeyPair, ...]:
+    """Authorities of a Secret that can sign and are still trusted, the oldest first."""
     held = key_pairs.key_pairs(authority.get(TRUSTED, b""), authority.get(TRUSTED_KEYS, b""))
-    return usable((it for it in held if it.can_sign()), at)
+    return usable((pair for pair in held if pair.can_sign()), now)
 
 
-def usable(pairs: Iterable[KeyPair], at: datetime) -> tuple[KeyPair, ...]:
-    """Those in the part of their lives in which they are trusted, the oldest first."""
-    alive = {it.certificate: it for it in pairs if _is_alive(it.certificate, at, FORGOTTEN)}
-    return tuple(sorted(alive.values(), key=lambda it: it.certificate.begins))
+def usable(pairs: Iterable[KeyPair], now: datetime) -> tuple[KeyPair, ...]:
+    """Pairs that are still trusted at their age (:data:`FORGOTTEN`), the oldest first."""
+    alive = {
+        pair.certificate: pair for pair in pairs if _is_alive(pair.certificate, now, FORGOTTEN)
+    }
+    return tuple(sorted(alive.values(), key=lambda pair: pair.certificate.begins))
 
 
 def is_trusted(server: Content, client: Content) -> bool:
-    """Whether whoever trusts what ``client`` has takes the server's certificate.
+    """Whether a client with these trusted authorities accepts the server's certificate.
 
-    Who trusts nobody yet has not started.
+    True for a client that has none yet: it has not started.
     """
     trusted = key_pairs.certificates(client.get(TRUSTED, b""))
     shown = key_pairs.certificates(server.get(CERTIFICATE, b""))[:1]
-    return not trusted or any(it.is_signed_by(one) for it in shown for one in trusted)
+    return not trusted or any(
+        certificate.is_signed_by(authority) for certificate in shown for authority in trusted
+    )
 
 
-def _is_alive(certificate: Certificate, at: datetime, until: float) -> bool:
-    """One from the future was made by a clock that was wrong."""
-    return certificate.begins <= at + LARGEST_SKEW and certificate.age(at) < until
+def _is_alive(certificate: Certificate, now: datetime, until: float) -> bool:
+    """Whether less than this share of its validity is over, and it does not start in the future.
+
+    A certificate from the future was made by a wrong clock.
+    """
+    return certificate.begins <= now + LARGEST_SKEW and certificate.age(now) < until
 
 
-def _still_trusted(sides: Iterable[Content], at: datetime) -> tuple[Certificate, ...]:
+def _still_trusted(sides: Iterable[Content], now: datetime) -> tuple[Certificate, ...]:
     """Authorities that either side trusts, our own or not."""
-    found = (it for side in sides for it in key_pairs.certificates(side.get(TRUSTED, b"")))
-    alive = (it for it in found if it.is_authority() and _is_alive(it, at, FORGOTTEN))
+    listed = (
+        certificate
+        for side in sides
+        for certificate in key_pairs.certificates(side.get(TRUSTED, b""))
+    )
+    alive = (
+        certificate
+        for certificate in listed
+        if certificate.is_authority() and _is_alive(certificate, now, FORGOTTEN)
+    )
     return tuple(dict.fromkeys(alive))
 
 
 def _kept(
-    side: Content, holder: CertificateHolder, trusted: Iterable[Certificate], at: datetime
+    side: Content, holder: CertificateHolder, trusted: Iterable[Certificate], now: datetime
 ) -> KeyPair | None:
-    """The certificate that is there, if it is good and not due."""
+    """The present key pair, if it fits the holder, is trusted and not due for renewal."""
     held = key_pairs.key_pairs(side.get(CERTIFICATE, b""), side.get(KEY, b""))
     return next(
         (
-            it
-            for it in held
-            if _is_alive(it.certificate, at, RENEWED)
-            and it.certificate.is_for(holder)
-            and any(it.certificate.is_signed_by(other) for other in trusted)
+            pair
+            for pair in held
+            if _is_alive(pair.certificate, now, RENEWED)
+            and pair.certificate.is_for(holder)
+            and any(pair.certificate.is_signed_by(other) for other in trusted)
         ),
         None,
     )
@@ -161,18 +183,20 @@ def _trusted(
     own: tuple[Certificate, ...],
     before: tuple[Certificate, ...],
     sides: Iterable[KeyPair],
-    at: datetime,
+    now: datetime,
 ) -> bytes:
-    """Our authorities, and for a while those that signed what was used or is used."""
-    used = [it.certificate for it in sides]
-    is_fresh = any(at - LARGEST_SKEW - it.begins < OVERLAP for it in used)
-    others = (
-        it
-        for it in before
-        if it not in own and (is_fresh or any(one.is_signed_by(it) for one in used))
+    """PEM of the trusted authorities: our own, and for a while those that signed earlier
+    certificates."""
+    used = [pair.certificate for pair in sides]
+    is_fresh = any(now - LARGEST_SKEW - certificate.begins < OVERLAP for certificate in used)
+    predecessors = (
+        authority
+        for authority in before
+        if authority not in own
+        and (is_fresh or any(certificate.is_signed_by(authority) for certificate in used))
     )
-    return _joined((*own, *others))
+    return _joined((*own, *predecessors))
 
 
 def _joined(certificates: Iterable[Certificate]) -> bytes:
-    return b"".join(it.pem for it in certificates)
+    return b"".join(certificate.pem for certificate in certificates)
