@@ -31,14 +31,14 @@ _ALWAYS_ALL: Final = 100
 _LEAST_PERCENT: Final = 5
 
 
-def notes(pod: ConstrainedPod, found: FilteredNodes) -> tuple[str, ...]:
+def notes(pod: ConstrainedPod, filtered: FilteredNodes) -> tuple[str, ...]:
     """Sentences about the pod's candidates, the weightiest first; none where nothing is special."""
-    return tuple(_notes(pod, found))
+    return tuple(_notes(pod, filtered))
 
 
-def _notes(pod: ConstrainedPod, found: FilteredNodes) -> Iterator[str]:
+def _notes(pod: ConstrainedPod, filtered: FilteredNodes) -> Iterator[str]:
     spec = pod.spec
-    count = len(found.candidates)
+    count = len(filtered.candidates)
     if count < 2:
         yield NO_CANDIDATE if not count else ONE_CANDIDATE
     yield from (f"{fault}. No node matches its term." for fault in node_selection.faults(spec))
@@ -52,7 +52,7 @@ def _notes(pod: ConstrainedPod, found: FilteredNodes) -> Iterator[str]:
             "The scheduler may leave out more of these nodes, which is not looked at here, by: "
             f"{', '.join(missing)}."
         )
-    looked_at = _looked_at(count + len(found.left_out))
+    looked_at = _looked_at(count + len(filtered.left_out))
     if count > looked_at:
         yield (
             f"Where percentageOfNodesToScore is not 100 the scheduler stops at about {looked_at} "
@@ -70,14 +70,14 @@ def _not_covered(spec: ConstrainedSpec) -> Iterator[str]:
         if rules and rules.required_during_scheduling_ignored_during_execution:
             yield words
     spreads = spec.topology_spread_constraints or ()
-    if any(each.when_unsatisfiable == "DoNotSchedule" for each in spreads):
+    if any(spread.when_unsatisfiable == "DoNotSchedule" for spread in spreads):
         yield "topology spread constraints"
     if any(kind in volume for volume in spec.volumes or () for kind in _VOLUMES):
         yield "volumes"
     if spec.resource_claims:
         yield "resource claims"
     containers = chain(spec.containers or (), spec.init_containers or ())
-    if any(port.host_port for each in containers for port in each.ports or ()):
+    if any(port.host_port for container in containers for port in container.ports or ()):
         yield "host ports"
 
 

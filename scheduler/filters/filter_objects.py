@@ -25,14 +25,14 @@ class ContainerPort(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class ConstrainedContainer(RequestingContainer, frozen=True, rename="camel"):
-    """One container of a pod."""
+    """A container of a pod, with the ports that it takes."""
 
     name: str = ""
     ports: list[ContainerPort] | None = None
 
 
 class NodeRequirement(msgspec.Struct, frozen=True):
-    """One expression about a label or a field of a Node."""
+    """An expression about a label or a field of a Node."""
 
     key: str = ""
     operator: str = ""
@@ -49,7 +49,7 @@ class NodeTerm(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class NodeTerms(msgspec.Struct, frozen=True, rename="camel"):
-    """Terms of which one has to match."""
+    """Terms for nodes; at least one has to match."""
 
     node_selector_terms: list[NodeTerm] | None = None
 
@@ -67,7 +67,7 @@ class RequiredPods(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class PodAffinities(msgspec.Struct, frozen=True, rename="camel"):
-    """What a pod wants to be near, or not."""
+    """A pod's affinity to nodes and to other pods."""
 
     node_affinity: RequiredNodes | None = None
     pod_affinity: RequiredPods | None = None
@@ -108,7 +108,7 @@ class ConstrainedSpec(RequestingSpec, frozen=True, rename="camel"):
 
 
 class ConstrainedMeta(msgspec.Struct, frozen=True):
-    """Who a pod is."""
+    """A pod's identity."""
 
     name: str = ""
     namespace: str = ""
@@ -116,11 +116,11 @@ class ConstrainedMeta(msgspec.Struct, frozen=True):
 
 
 class ConstrainedStatus(msgspec.Struct, frozen=True, rename="camel"):
-    """What became of a pod."""
+    """A pod's status, as far as filters read it."""
 
     phase: str | None = None
     nominated_node_name: str | None = None
-    """Where preemption makes room for it."""
+    """Node on which preemption makes room for the pod."""
 
 
 class ConstrainedPod(msgspec.Struct, frozen=True):
@@ -145,7 +145,7 @@ class Taint(msgspec.Struct, frozen=True):
 
 
 class CandidateSpec(msgspec.Struct, frozen=True):
-    """What an admin or a controller sets of a Node."""
+    """Spec of a Node: what an admin or a controller sets."""
 
     unschedulable: bool = False
     """Cordoned."""
@@ -153,13 +153,13 @@ class CandidateSpec(msgspec.Struct, frozen=True):
 
 
 class CandidateStatus(msgspec.Struct, frozen=True):
-    """What a kubelet reports."""
+    """Status of a Node, as its kubelet reports it."""
 
     allocatable: dict[str, Amount] | None = None
 
 
 class CandidateMeta(msgspec.Struct, frozen=True):
-    """Who a Node is."""
+    """A Node's name and labels."""
 
     name: str = ""
     labels: dict[str, str] | None = None
@@ -174,5 +174,5 @@ class CandidateNode(msgspec.Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """The Node's."""
+        """The Node's name."""
         return self.metadata.name

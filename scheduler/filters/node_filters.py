@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which nodes kube-scheduler leaves out for a pod, each with its reason in kube-scheduler's words.
+"""Nodes that kube-scheduler leaves out for a pod, each with its reason in kube-scheduler's words.
 
-What its extender is asked about are the others. Pure.
+It asks its extender about the other nodes. Pure.
 Source: kube-scheduler, pkg/scheduler/apis/config/v1/default_plugins.go and
 pkg/scheduler/framework/plugins of 1.37, with the same meaning in 1.32.
 """
@@ -39,11 +39,11 @@ class LeftOutNode(msgspec.Struct, frozen=True, kw_only=True):
 
     node: str
     filter: NodeFilter
-    """The first that does; those behind it are not asked."""
+    """The first filter that leaves the node out; later ones are not run."""
     reasons: tuple[str, ...]
-    """As the pod's Event FailedScheduling counts them; that of 1.37 does not name the taint."""
+    """Reasons as the pod's Event FailedScheduling counts them; the Event of 1.37 names no taint."""
     why: str
-    """The same with what is requested and what there is."""
+    """The reasons with the requested and the available amounts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,9 +51,9 @@ class FilteredNodes:
     """The nodes of a cluster, as a pod divides them."""
 
     candidates: tuple[str, ...]
-    """What the scheduler asks its extender about, by name."""
+    """Nodes that the scheduler asks its extender about, by name."""
     left_out: tuple[LeftOutNode, ...]
-    """By name."""
+    """Nodes that a filter leaves out, by name."""
 
 
 def filtered(
@@ -63,15 +63,15 @@ def filtered(
 
     Raises BadInput for an amount that is no quantity.
     """
-    wanted = pod_requests(pod.spec)
+    requests = pod_requests(pod.spec)
     named = node_selection.named_nodes(pod.spec)
     candidates, left_out = [], []
-    for node in sorted(nodes, key=lambda each: each.name):
-        found = _left_out(pod, wanted, named, node, loads.get(node.name, NO_LOAD))
-        if found is None:
+    for node in sorted(nodes, key=lambda candidate: candidate.name):
+        left_out_node = _left_out(pod, requests, named, node, loads.get(node.name, NO_LOAD))
+        if left_out_node is None:
             candidates.append(node.name)
         else:
-            left_out.append(found)
+            left_out.append(left_out_node)
     return FilteredNodes(candidates=tuple(candidates), left_out=tuple(left_out))
 
 
@@ -87,12 +87,12 @@ def check(pod: ConstrainedPod) -> None:
 
 def _left_out(
     pod: ConstrainedPod,
-    wanted: Amounts,
+    requests: Amounts,
     named: frozenset[str] | None,
     node: CandidateNode,
     held: NodeLoad,
 ) -> LeftOutNode | None:
-    """What the first filter says that leaves the node out; None where none does."""
+    """Result of the first filter that leaves the node out; None if it passes all."""
     spec = pod.spec
     not_selected = "node(s) didn't match Pod's node affinity/selector"
     if named is not None and node.name not in named:  # before all filters
@@ -108,10 +108,10 @@ def _left_out(
         return _out(node, NodeFilter.TAINTS, [words])
     if not node_selection.matches(spec, node):
         return _out(node, NodeFilter.AFFINITY, [not_selected])
-    short = list(resource_fit.shortages(wanted, node, held))
+    short = list(resource_fit.shortages(requests, node, held))
     if short:
-        words = ", ".join(f"{each.reason} ({each.detail})" for each in short)
-        return _out(node, NodeFilter.RESOURCES, [each.reason for each in short], words)
+        words = ", ".join(f"{shortage.reason} ({shortage.detail})" for shortage in short)
+        return _out(node, NodeFilter.RESOURCES, [shortage.reason for shortage in short], words)
     return None
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which nodes a pod's ``nodeSelector`` and required node affinity match. Pure.
+"""Selection of nodes by a pod's ``nodeSelector`` and required node affinity. Pure.
 
 Source: k8s.io/component-helpers, scheduling/corev1/nodeaffinity; k8s.io/apimachinery,
 pkg/labels/selector.go; both of 1.37, with the same meaning in 1.32.
@@ -75,9 +75,9 @@ def named_nodes(spec: ConstrainedSpec) -> frozenset[str] | None:
     terms = required_terms(spec)
     for term in terms or ():
         listed = [
-            frozenset(each.values or ())
-            for each in term.match_fields or ()
-            if (each.key, each.operator) == (NAME_FIELD, "In")
+            frozenset(requirement.values or ())
+            for requirement in term.match_fields or ()
+            if (requirement.key, requirement.operator) == (NAME_FIELD, "In")
         ]
         if not listed:
             return None
@@ -90,14 +90,14 @@ def faults(spec: ConstrainedSpec) -> Iterator[str]:
     terms = required_terms(spec)
     if terms is not None and not terms:
         yield f"{TERMS} is empty, which matches no node: list a term"
-    for at, term in enumerate(terms or ()):
+    for index, term in enumerate(terms or ()):
         for key, expressions, fault_of in (
             ("matchExpressions", term.match_expressions, _label_fault),
             ("matchFields", term.match_fields, _field_fault),
         ):
-            for place, each in enumerate(expressions or ()):
-                if fault := fault_of(each):
-                    yield f"{TERMS}[{at}].{key}[{place}].{fault}"
+            for place, requirement in enumerate(expressions or ()):
+                if fault := fault_of(requirement):
+                    yield f"{TERMS}[{index}].{key}[{place}].{fault}"
 
 
 def _term_matches(term: NodeTerm, name: str, labels: Mapping[str, str]) -> bool:
@@ -106,9 +106,9 @@ def _term_matches(term: NodeTerm, name: str, labels: Mapping[str, str]) -> bool:
         return False
     if any(map(_label_fault, by_label)) or any(map(_field_fault, by_field)):
         return False
-    return all(_holds(each, labels.get(each.key)) for each in by_label) and all(
-        _holds(each, name) for each in by_field
-    )
+    return all(
+        _holds(requirement, labels.get(requirement.key)) for requirement in by_label
+    ) and all(_holds(requirement, name) for requirement in by_field)
 
 
 def _holds(requirement: NodeRequirement, value: str | None) -> bool:
@@ -130,12 +130,12 @@ def _label_fault(requirement: NodeRequirement) -> str:
         return f"values is {quoted(str(values))}: {operator} needs one whole number, in quotes"
     if operator not in (*_LISTS, *_NUMBERS) and values:
         return f"values is {quoted(str(values))}: {operator} takes none"
-    illegal = next((each for each in values if not _LABEL_VALUE.fullmatch(each)), None)
+    illegal = next((value for value in values if not _LABEL_VALUE.fullmatch(value)), None)
     return "" if illegal is None else f"values has {quoted(illegal)}, which no label can be"
 
 
 def _field_fault(requirement: NodeRequirement) -> str:
-    """The same of an expression about a field."""
+    """Why an expression about a field cannot hold, with the key in front; empty where it can."""
     operator, values = requirement.operator, requirement.values or []
     if requirement.key != NAME_FIELD:
         return f"key is {quoted(requirement.key)}: the only field is {NAME_FIELD}"

@@ -28,22 +28,22 @@ class NodeLoad:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shortage:
-    """One resource of which a node has too little left."""
+    """A resource of which a node has less left than a pod requests."""
 
     reason: str
     """In the scheduler's words."""
     detail: str
-    """What is asked, and what there is."""
+    """The requested and the available amount."""
 
 
 def load(pods: Iterable[Amounts]) -> NodeLoad:
-    """Of pods with these requests."""
+    """Load of a node that has pods with these requests."""
     listed = list(pods)
     return NodeLoad(pods=len(listed), requests=sum_of(listed))
 
 
-def shortages(wanted: Amounts, node: CandidateNode, held: NodeLoad) -> Iterator[Shortage]:
-    """Every resource of which the node has less left than wanted, in the scheduler's order.
+def shortages(requests: Amounts, node: CandidateNode, held: NodeLoad) -> Iterator[Shortage]:
+    """Every resource of which the node has less left than requested, in the scheduler's order.
 
     A resource that the node does not name is one of which it has none.
     """
@@ -51,13 +51,13 @@ def shortages(wanted: Amounts, node: CandidateNode, held: NodeLoad) -> Iterator[
     room = read_amounts(node.status.allocatable, place)
     if held.pods + 1 > room.get(PODS, 0):
         yield Shortage(reason="Too many pods", detail=f"{held.pods} of {room.get(PODS, 0)}")
-    for resource in (*_FIRST, *sorted(wanted.keys() - set(_FIRST))):
-        amount = wanted.get(resource, 0)
-        left = room.get(resource, 0) - held.requests.get(resource, 0)
-        if 0 < amount > left:
-            of = shown(resource, room.get(resource, 0))
+    for resource in (*_FIRST, *sorted(requests.keys() - set(_FIRST))):
+        amount = requests.get(resource, 0)
+        remaining = room.get(resource, 0) - held.requests.get(resource, 0)
+        if 0 < amount > remaining:
+            total = shown(resource, room.get(resource, 0))
             yield Shortage(
                 reason=f"Insufficient {resource}",
                 detail=f"{shown(resource, amount)} requested,"
-                f" {shown(resource, max(left, 0))} of {of} left",
+                f" {shown(resource, max(remaining, 0))} of {total} left",
             )

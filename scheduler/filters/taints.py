@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which taints of a node a pod tolerates. Pure.
+"""Taints of a node, and the tolerations of a pod. Pure.
 
 Source: k8s.io/api, core/v1/toleration.go; k8s.io/component-helpers, scheduling/corev1/helpers.go;
 both of 1.37, with the same meaning in 1.32. The operators Lt and Gt of 1.35 are off by default
@@ -21,7 +21,7 @@ KEEPING_OFF: Final = ("NoSchedule", "NoExecute")
 EFFECTS: Final = (*KEEPING_OFF, "PreferNoSchedule")
 OFF_BY_DEFAULT: Final = ("Lt", "Gt")
 CORDONED: Final = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
-"""Who tolerates this one may run on a cordoned node too."""
+"""Taint of a cordoned node: a pod that tolerates it may run there."""
 
 
 def untolerated(taints: Sequence[Taint], tolerations: Sequence[Toleration]) -> tuple[Taint, ...]:
@@ -36,24 +36,24 @@ def untolerated(taints: Sequence[Taint], tolerations: Sequence[Toleration]) -> t
 
 def is_tolerated(taint: Taint, tolerations: Sequence[Toleration]) -> bool:
     """Whether one of the tolerations is for this taint."""
-    return any(_tolerates(each, taint) for each in tolerations)
+    return any(_tolerates(toleration, taint) for toleration in tolerations)
 
 
 def faults(tolerations: Sequence[Toleration]) -> Iterator[str]:
     """A sentence for each toleration that the API server refuses, which names its key."""
-    for at, each in enumerate(tolerations):
-        place = f"spec.tolerations[{at}]"
+    for index, toleration in enumerate(tolerations):
+        place = f"spec.tolerations[{index}]"
         known = (EXISTS, EQUAL, *OFF_BY_DEFAULT)
-        if each.operator not in ("", *known):
-            close = did_you_mean(each.operator, known)
-            yield f"{place}.operator is {quoted(each.operator)}, not Exists or Equal{close}"
-        elif not each.key and each.operator != EXISTS:
+        if toleration.operator not in ("", *known):
+            close = did_you_mean(toleration.operator, known)
+            yield f"{place}.operator is {quoted(toleration.operator)}, not Exists or Equal{close}"
+        elif not toleration.key and toleration.operator != EXISTS:
             yield f"{place}.key is missing: only operator Exists goes without"
-        elif each.operator == EXISTS and each.value:
-            yield f"{place}.value is {quoted(each.value)}: operator Exists takes none"
-        if each.effect and each.effect not in EFFECTS:
-            close = did_you_mean(each.effect, EFFECTS)
-            yield f"{place}.effect is {quoted(each.effect)}, not {', '.join(EFFECTS)}{close}"
+        elif toleration.operator == EXISTS and toleration.value:
+            yield f"{place}.value is {quoted(toleration.value)}: operator Exists takes none"
+        if toleration.effect and toleration.effect not in EFFECTS:
+            close = did_you_mean(toleration.effect, EFFECTS)
+            yield f"{place}.effect is {quoted(toleration.effect)}, not {', '.join(EFFECTS)}{close}"
 
 
 def _tolerates(toleration: Toleration, taint: Taint) -> bool:
