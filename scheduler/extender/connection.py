@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One client of the extender's server: its requests are read and answered in a thread of its own.
+"""A connection to the extender's server: its requests are read and answered in its own thread.
 
 A request that comes in one piece is read, judged and answered without a change of threads: on a
 busy machine each one takes longer than the judgement. Source: docs/decisions/scheduling.md.
@@ -44,11 +44,11 @@ _read_request = lru_cache(maxsize=128)(partial(messages.read_request, bodies=Tru
 
 
 class Standing(IntEnum):
-    """What a client has shown. Who has shown least makes room first."""
+    """How much a client has proved. Clients that proved least make room first."""
 
     UNKNOWN = 0
     GUEST = 1
-    """It was served something that it may have."""
+    """A request of the client was allowed and served."""
     SCHEDULER = 2
     """Its certificate is admitted; where none is needed, it has asked for scores."""
 
@@ -84,17 +84,17 @@ class Connection:
         self._is_waiting = False
         """The thread waits for bytes of the client."""
         self._ticks = 0
-        """Since the client last sent something, while others waited for a place."""
+        """Ticks since the client last sent something, while others waited for a place."""
         self._began: float | None = time.monotonic()
         """When the present handshake, head or body began; None between two requests."""
         self.is_ended = False
         """It ends with the present request, if there is one."""
         self.standing = Standing.UNKNOWN
         self.since = time.monotonic()
-        """When it last asked for something that it may have, else when it came."""
+        """Time of its last request that was allowed, else of its arrival."""
 
     def attend(self) -> None:
-        """Serve it until it goes, is too slow, or somebody calls :meth:`end`."""
+        """Serve the client until it leaves, is too slow, or somebody calls :meth:`end`."""
         try:
             with contextlib.suppress(OSError):
                 self._secure()
@@ -123,7 +123,7 @@ class Connection:
         return self.is_idle or self._ticks >= _STALLED_TICKS
 
     def awaits_client(self) -> bool:
-        """Whether all was read that the client has sent, and it owes more."""
+        """Whether the thread waits for the client, and no sent byte is unread."""
         return self._is_waiting and not _has_bytes(self._socket)
 
     def _secure(self) -> None:
@@ -149,7 +149,7 @@ class Connection:
         self._began = time.monotonic()
 
     def _serve(self) -> bool:
-        """One request and its answer; False where it was the last."""
+        """Serve a request; False if no other may follow."""
         verb, request = Verb.OTHER, None
         try:
             head = self._head()
@@ -189,8 +189,8 @@ class Connection:
             self.is_late = False
 
     def _send(self, request: HttpRequest | None, response: Response) -> bool:
-        """Whether another request may follow."""
-        self._skip_what_came()
+        """Send the response; whether another request may follow."""
+        self._skip_received()
         stays = request is not None and request.keep_alive and not self._unread
         stays = stays and not (self.is_late or self.is_ended)
         stays = stays and not self._site.is_outdated(self._context)
@@ -200,9 +200,9 @@ class Connection:
         return stays
 
     def _head(self) -> bytes:
-        """The next request's, up to and with the empty line; empty where none comes.
+        """Head of the next request, up to and with its empty line; empty if the client has ended.
 
-        Raises Refusal for one that is too long or none; one that is too slow ends the connection.
+        Raises Refusal for a head that is too long or malformed; a slow one ends the connection.
         """
         self._socket.settimeout(_IDLE_SECONDS)
         until = 0.0
@@ -217,14 +217,14 @@ class Connection:
                 self._began = self._began or time.monotonic()
                 until = until or time.monotonic() + HEAD_SECONDS
                 self._wait_until(until)
-            came = self._next_bytes()
-            if not came:
+            chunk = self._next_bytes()
+            if not chunk:
                 return b""
-            self._received += came
+            self._received += chunk
         return self._take(end + len(messages.END_OF_HEAD))
 
     def _body(self, request: HttpRequest) -> Content:
-        """All of it. Raises Refusal for one that is too slow."""
+        """The whole body of the request. Raises Refusal if it comes too slowly."""
         if len(self._received) < request.length:
             if request.waits:
                 self._socket.sendall(messages.CONTINUE)
@@ -235,65 +235,68 @@ class Connection:
         return body
 
     def _receive(self, length: int) -> Content:
-        """So many bytes, of which some may be here. Raises Refusal where they come too late."""
+        """A body of ``length`` bytes, some of which may be received already.
+
+        Raises Refusal if they come too late.
+        """
         until = time.monotonic() + BODY_SECONDS
         body = bytearray(length)
-        at = len(self._received)
-        body[:at] = self._take(at)
-        rest = memoryview(body)[at:]
+        received = len(self._received)
+        body[:received] = self._take(received)
+        rest = memoryview(body)[received:]
         try:
             while rest:
                 self._wait_until(until)
-                came = self._next_bytes(min(len(rest), _CHUNK_BYTES))
-                if not came:
+                chunk = self._next_bytes(min(len(rest), _CHUNK_BYTES))
+                if not chunk:
                     raise ConnectionAbortedError
-                rest[: len(came)] = came
-                rest = rest[len(came) :]
+                rest[: len(chunk)] = chunk
+                rest = rest[len(chunk) :]
         except TimeoutError:
             raise Refusal(HTTPStatus.REQUEST_TIMEOUT, "The body took too long.") from None
         return body
 
-    def _next_bytes(self, most: int = _CHUNK_BYTES) -> bytes:
-        """Wait for some; none where the client has ended its side."""
+    def _next_bytes(self, max_bytes: int = _CHUNK_BYTES) -> bytes:
+        """Wait for bytes of the client; empty if it has ended its side."""
         self._ticks, self._is_waiting = 0, True
         try:
-            return self._socket.recv(most)
+            return self._socket.recv(max_bytes)
         finally:
             self._is_waiting = False
 
     def _take(self, length: int) -> bytes:
-        """So many of the bytes that came."""
+        """Take the first ``length`` bytes off those received."""
         taken, self._received = self._received[:length], self._received[length:]
         return taken
 
     def _wait_until(self, until: float) -> None:
-        """Let the next receive wait so long. Raises TimeoutError where that is over."""
+        """Let the next receive wait until then. Raises TimeoutError if that time is over."""
         left_seconds = until - time.monotonic()
         if left_seconds <= 0:
             raise TimeoutError
         self._socket.settimeout(left_seconds)
 
-    def _skip_what_came(self) -> None:
-        """Pass over a refused body as far as it is there."""
-        there = min(self._unread, len(self._received))
-        self._received = self._received[there:]
-        self._unread -= there
+    def _skip_received(self) -> None:
+        """Drop the part of a refused body that is received already."""
+        skipped = min(self._unread, len(self._received))
+        self._received = self._received[skipped:]
+        self._unread -= skipped
 
     def _let_it_read(self) -> None:
-        """Take in what a client still sends before it reads that it was refused; a reset would
-        take the refusal from it."""
+        """Receive the rest of a refused body, so that the client can read the refusal: closing with
+        unread bytes would reset the connection and lose it."""
         self._began = time.monotonic()
         until = self._began + BODY_SECONDS
         while self._unread > 0:
             self._wait_until(until)
-            came = self._next_bytes()
-            if not came:
+            chunk = self._next_bytes()
+            if not chunk:
                 return
-            self._unread -= len(came)
+            self._unread -= len(chunk)
 
 
 def _has_bytes(client: socket.socket) -> bool:
-    """Whether something may be read from it, or its end; False where it is closed."""
+    """Whether bytes, or the client's end, can be read from the socket; False if it is closed."""
     waiting = select.poll()
     with contextlib.suppress(OSError, ValueError):
         waiting.register(client, select.POLLIN)

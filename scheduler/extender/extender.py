@@ -40,18 +40,18 @@ class Extender:
     def prioritize(self, body: bytes | bytearray, *, only_known: bool = False) -> bytes:
         """A HostPriorityList for ExtenderArgs, empty until it is ready. Raises BadInput.
 
-        ``only_known``: raises Unknown where something has to be worked out for it first.
+        ``only_known``: raises OutcomeUnknown where an outcome has to be worked out for it first.
         """
         call = extender_messages.read(body)
         if call.nodes is None:
             raise BadInput(_NO_NODES)
-        wanted = ask(call.pod, self._rules)
-        if wanted is None:
+        request = ask(call.pod, self._rules)
+        if request is None:
             return extender_messages.NEUTRAL
         if not self.is_ready:
             self._metrics.neutral(Neutral.UNSYNCED)
             return extender_messages.NEUTRAL
-        ranking = self._judge.rank(wanted, call.nodes, only_known=only_known)
+        ranking = self._judge.rank(request, call.nodes, only_known=only_known)
         self._metrics.judged(len(call.nodes), ranking.unseen)
         return extender_messages.answer(call.nodes, ranking.ranks)
 
@@ -61,13 +61,13 @@ class Extender:
         A pod that asks for no whole GPU has no containers and no nodes in it.
         """
         call = extender_messages.read(body)
-        wanted = ask(call.pod, self._rules)
-        if wanted is None:
+        request = ask(call.pod, self._rules)
+        if request is None:
             about = call.pod.metadata
             return msgspec.json.encode(nothing_requested(about.namespace, about.name))
         nodes = sorted(self._cache.names()) if call.nodes is None else call.nodes
-        verdicts = self._judge.judge(wanted, nodes)
-        return msgspec.json.encode(explain(wanted, verdicts, self._tables))
+        verdicts = self._judge.judge(request, nodes)
+        return msgspec.json.encode(explain(request, verdicts, self._tables))
 
     def node(self, name: str) -> bytes | None:
         """All that is known of a node, as JSON; None for one that no watch has reported."""

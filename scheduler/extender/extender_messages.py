@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What kube-scheduler sends to an HTTP extender, and what it takes for an answer. Pure.
+"""Requests of kube-scheduler to an HTTP extender, and the answers that it accepts. Pure.
 
 Source: k8s.io/kube-scheduler, extender/v1/types.go, whose fields have no tags, so Go's names are
 the keys; pkg/scheduler/extender.go. Measured with 1.36: an answer with a float in it is dropped
@@ -22,7 +22,7 @@ from scheduler.cluster.pod_objects import Pod
 from scheduler.rank_levels import BEST
 
 MOST_BYTES: Final = 8 << 20
-"""Of one request: :data:`MOST_NAMES` names, or :data:`MOST_NODES` Nodes, and the pod."""
+"""Size of a request: :data:`MOST_NAMES` names, or :data:`MOST_NODES` Nodes, and the pod."""
 MOST_NAMES: Final = 20_000
 """Names in one request: a body of that size could have a million, which take 200 MiB as objects."""
 MOST_NODES: Final = 200
@@ -67,13 +67,13 @@ class ExtenderArgs(msgspec.Struct, frozen=True, rename="pascal"):
 
     pod: Pod
     node_names: list[str] | None = None
-    """With ``nodeCacheCapable: true``."""
+    """Names of the candidates, sent with ``nodeCacheCapable: true``."""
     nodes: NodeList | None = None
-    """Without it."""
+    """Whole candidates, sent without ``nodeCacheCapable``."""
 
 
 class HostPriority(msgspec.Struct, frozen=True, rename="pascal"):
-    """One host's score."""
+    """The score of a host."""
 
     host: str
     score: Annotated[int, Meta(ge=-BEST, le=BEST)]
@@ -94,10 +94,10 @@ def read(body: bytes | bytearray) -> ExtenderCall:
     try:
         if len(body) > _FEW_BYTES:
             _check_sizes(_LISTS.decode(body))
-        found = _ARGS.decode(body)
+        args = _ARGS.decode(body)
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
         raise BadInput(f"the body is no ExtenderArgs: {error}") from error
-    return ExtenderCall(pod=found.pod, nodes=_names(found))
+    return ExtenderCall(pod=args.pod, nodes=_names(args))
 
 
 class _Lists(msgspec.Struct, frozen=True, rename="pascal"):
@@ -123,18 +123,19 @@ def _check_sizes(lists: _Lists) -> None:
         raise TooLarge(f"about {nodes} whole Nodes, more than {MOST_NODES}: {_SEND_NAMES}")
 
 
-def _names(found: ExtenderArgs) -> Sequence[str] | None:
-    """Those listed; else of the whole Nodes, which the scheduler never sends with a list."""
-    nodes = None if found.nodes is None else found.nodes.items or ()
+def _names(args: ExtenderArgs) -> Sequence[str] | None:
+    """Names of the candidates: those listed, else those of the whole Nodes; a scheduler sends only
+    one of both."""
+    nodes = None if args.nodes is None else args.nodes.items or ()
     if nodes is not None and len(nodes) > MOST_NODES:
         raise TooLarge(f"{len(nodes)} whole Nodes, more than {MOST_NODES}: {_SEND_NAMES}")
-    if found.node_names is not None:
-        return _each_once(found.node_names)
+    if args.node_names is not None:
+        return _each_once(args.node_names)
     return None if nodes is None else _each_once([node.metadata.name for node in nodes])
 
 
 def _each_once(names: list[str]) -> list[str]:
-    """They always are; to see that takes half of the time that it takes to keep the order."""
+    """Each name once, in order. A scheduler repeats none: the check costs half of making a list."""
     return names if len(set(names)) == len(names) else list(dict.fromkeys(names))
 
 
@@ -154,5 +155,5 @@ def answer(nodes: Sequence[str], ranks: Sequence[int]) -> bytes:
         scores = {rank: score - base for rank, score in scores.items()}
     scored: Iterable[tuple[str, int]] = zip(nodes, map(scores.__getitem__, ranks), strict=True)
     if len(ranks) > SHORT:
-        scored = (each for each in scored if each[1])
+        scored = (host_score for host_score in scored if host_score[1])
     return msgspec.json.encode(list(itertools.starmap(HostPriority, scored)))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the scheduler extender says of itself: how fast, how blind and how right it is."""
+"""The scheduler extender's own metrics: its speed, unscored nodes, and hits of its predictions."""
 
 from __future__ import annotations
 
@@ -27,7 +27,9 @@ _PREFIX: Final = "gpuscape_scheduler"
 _LATENCIES: Final = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.1, 0.5, 1.0)
 """Seconds; budgets are at 0.01 for 500 nodes, 0.03 for 5,000, and 0.05 is where we give up."""
 _REFUSALS: Final = tuple(
-    each for each in RefusalReason if each not in (RefusalReason.CREDENTIALS, RefusalReason.RATE)
+    reason
+    for reason in RefusalReason
+    if reason not in (RefusalReason.CREDENTIALS, RefusalReason.RATE)
 )
 """Why the extender refuses clients: it asks for no passwords and has no rate."""
 _Item = TypeVar("_Item")
@@ -73,11 +75,11 @@ class ClassUse:
     gen: str
     nodes: int
     free: int
-    """GPUs."""
+    """Number of free GPUs."""
     worth: float
-    """Of the free GPUs as they lie, in GPUs."""
-    most: float
-    """Of as many free GPUs on each node, had they been left where they are worth most."""
+    """Worth of the free GPUs as they lie, in GPUs."""
+    best_worth: float
+    """Worth of as many free GPUs on each node where they lie best, in GPUs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +88,7 @@ class FleetUse:
 
     synced: bool
     views: Iterable[NodeVisibility | NoView]
-    """One for each node."""
+    """The visibility of each node."""
     classes: Sequence[ClassUse]
 
 
@@ -114,7 +116,7 @@ class ExtenderMetrics:
         self._answers: deque[tuple[Verb, int, float]] = deque()
         """Verb, status and seconds of requests that the two above have not counted yet."""
         self._judged: deque[int] = deque()
-        """The same for the candidates of requests."""
+        """Numbers of candidates that the histogram below has not counted yet."""
         self._candidates = Histogram(
             f"{_PREFIX}_candidates",
             "Candidate nodes in one request of the scheduler.",
@@ -223,7 +225,7 @@ class ExtenderMetrics:
         self._defects.inc()
 
     def _count(self) -> None:
-        """Have the series follow: together, since each alone costs a request several times that."""
+        """Update the series, in batches: an update for each request costs several times as much."""
         for verb, code, seconds in _taken(self._answers):
             self._requests.labels(verb, str(code)).inc()
             self._seconds.labels(verb).observe(seconds)
@@ -263,7 +265,7 @@ class _Fleet(Collector):
         return ()
 
     def collect(self) -> Iterator[Metric]:
-        """What the fleet is now."""
+        """Figures of the fleet and of certificates at this moment."""
         build = GaugeMetricFamily(f"{_PREFIX}_build_info", "This program.", labels=["version"])
         build.add_metric([self._version], 1)
         yield build
@@ -273,8 +275,8 @@ class _Fleet(Collector):
             " of clients, and that of the client which last connected.",
             labels=["certificate"],
         )
-        for party, at in self.ends().items():
-            end.add_metric([party], at)
+        for party, expiry in self.ends().items():
+            end.add_metric([party], expiry)
         yield end
         if self.use is None:
             return
@@ -295,7 +297,7 @@ class _Fleet(Collector):
 
 
 def _taken(waiting: deque[_Item]) -> Iterator[_Item]:
-    """All that waits; each for one thread alone, whichever ask at the same time."""
+    """Take all that waits; of several threads each value goes to one."""
     while True:
         try:
             yield waiting.popleft()
@@ -317,9 +319,9 @@ def _classes(classes: Sequence[ClassUse]) -> Iterator[Metric]:
         " could be worth; 1 is no fragmentation.",
         labels=label,
     )
-    for each in classes:
-        nodes.add_metric([each.gen], each.nodes)
-        free.add_metric([each.gen], each.free)
-        if each.most:
-            kept.add_metric([each.gen], each.worth / each.most)
+    for class_use in classes:
+        nodes.add_metric([class_use.gen], class_use.nodes)
+        free.add_metric([class_use.gen], class_use.free)
+        if class_use.best_worth:
+            kept.add_metric([class_use.gen], class_use.worth / class_use.best_worth)
     yield from (nodes, free, kept)

@@ -12,7 +12,7 @@ from scheduler.scores.class_tables import ScoreTables
 
 
 def fleet_use(fleet: Fleet, nodes: Iterable[str], tables: ScoreTables, *, synced: bool) -> FleetUse:
-    """How all nodes are seen now, and what their free GPUs are worth."""
+    """Visibility of all nodes now, and the worth of their free GPUs."""
     views = fleet.views(nodes)
     by_class: dict[str, list[ScoringView]] = defaultdict(list)
     for view in views:
@@ -28,12 +28,14 @@ def fleet_use(fleet: Fleet, nodes: Iterable[str], tables: ScoreTables, *, synced
             else NodeVisibility.UNSURE
             for view in views
         ],
-        classes=[_class_use(gen, each, tables) for gen, each in sorted(by_class.items())],
+        classes=[
+            _class_use(gen, class_views, tables) for gen, class_views in sorted(by_class.items())
+        ],
     )
 
 
 def _class_use(gen: str, views: list[ScoringView], tables: ScoreTables) -> ClassUse:
-    """The worth of nodes with more GPUs than are quickly judged is left out."""
+    """Use of one class; worth is 0 for nodes with more GPUs than can be evaluated quickly."""
     table = tables.find(gen)
     quick = table is not None and table.is_quick
     return ClassUse(
@@ -41,7 +43,7 @@ def _class_use(gen: str, views: list[ScoringView], tables: ScoreTables) -> Class
         nodes=len(views),
         free=sum(view.free.bit_count() for view in views),
         worth=sum(table.linked_worth(view.free) for view in views) if table and quick else 0.0,
-        most=sum(table.most_worth(view.free.bit_count()) for view in views)
+        best_worth=sum(table.most_worth(view.free.bit_count()) for view in views)
         if table and quick
         else 0.0,
     )

@@ -34,7 +34,7 @@ _OWN_DESCRIPTORS: Final = 32
 """Kept free of clients. 7 are open before the API server answers; watches, Events and files being
 read take the rest."""
 _TICK_SECONDS: Final = 0.005
-"""While connections wait for a place."""
+"""Time between checks while connections wait for a place."""
 _GRACE_SECONDS: Final = 1.0
 """For answers under way when the server stops."""
 
@@ -44,7 +44,7 @@ class ConnectionLimits:
     """How many connections the extender's server holds."""
 
     served: int = 64
-    """With a thread each; a scheduler keeps one or two."""
+    """Connections with a thread each; a scheduler keeps one or two."""
     waiting: int = 2048
     """Accepted and without a thread: those that have sent nothing yet, and a queue of the others.
     When all of them have asked, further ones wait in the kernel."""
@@ -54,17 +54,17 @@ class ConnectionLimits:
 
     @property
     def kept(self) -> int:
-        """Of those served: for connections whose time in the queue is over."""
+        """Places, out of ``served``, for connections whose time in the queue is over."""
         return max(1, self.served // 8)
 
 
 def limits_within(descriptors: int | None) -> ConnectionLimits:
-    """Limits that leave the extender the descriptors that it needs itself; None: there are all."""
-    most = ConnectionLimits()
+    """Limits that leave the extender the file descriptors that it needs; None: no limit on them."""
+    defaults = ConnectionLimits()
     if descriptors is None:
-        return most
+        return defaults
     served, waiting = connection_limits.shares(
-        descriptors - _OWN_DESCRIPTORS, served=most.served, waiting=most.waiting
+        descriptors - _OWN_DESCRIPTORS, served=defaults.served, waiting=defaults.waiting
     )
     return ConnectionLimits(served=served, waiting=waiting)
 
@@ -145,7 +145,7 @@ class ExtenderServer:
             self._turn_away(connection)
 
     def _poll_certificates(self) -> float | None:
-        """Take what has changed; the seconds until the next poll, None without TLS."""
+        """Take changed certificates; the seconds until the next poll, None without TLS."""
         if self._tls is None:
             return None
         with self._defects.contained("certificates"):
@@ -203,31 +203,34 @@ class ExtenderServer:
     def _vacate(self) -> None:
         """End connections whose client is waited for, as many as others wait for a place.
 
-        Who has shown least goes first, of those who did so longest ago. A scheduler's makes room
-        for nobody who has shown less: see :meth:`_promote`.
+        Clients with the lowest standing go first, of these the oldest. A scheduler's connection
+        never makes room for a lower standing: see :meth:`_promote`.
         """
         with self._lock:
             clients = tuple(self._clients)
         missing = self._room.asking - sum(client.is_ended for client in clients)
-        stalled = [each for each in clients if each.is_stalled()]
-        may_go = _waiting(each for each in stalled if each.standing < Standing.SCHEDULER)
+        stalled = [client for client in clients if client.is_stalled()]
+        may_go = _waiting(client for client in stalled if client.standing < Standing.SCHEDULER)
         for client in may_go[: max(0, missing)]:
             client.end()
 
     def _promote(self, late: Connection) -> bool:
-        """Find a place for one that got none in time: that of a client that has shown less.
+        """Find a place for a connection that got none in time: that of a client of lower standing.
 
-        Else that of an idle one that has shown no more. False where all are being answered. For
-        any thread.
+        Else that of an idle one of equal standing. False where all are being answered. For any
+        thread.
         """
         with self._lock:
-            others = [each for each in self._clients if not each.is_late and not each.is_ended]
-        if len(others) < self._limits.served - self._limits.kept:
+            on_time = [
+                client for client in self._clients if not client.is_late and not client.is_ended
+            ]
+        if len(on_time) < self._limits.served - self._limits.kept:
             return True
         may_go = _waiting(
-            each
-            for each in others
-            if each.standing < late.standing or (each.is_idle and each.standing == late.standing)
+            client
+            for client in on_time
+            if client.standing < late.standing
+            or (client.is_idle and client.standing == late.standing)
         )
         for client in may_go[:1]:
             client.end()
@@ -245,6 +248,6 @@ class ExtenderServer:
 
 
 def _waiting(clients: Iterable[Connection]) -> list[Connection]:
-    """Those of them whose client is waited for, in the order in which they make room."""
-    waiting = [each for each in clients if not each.is_ended and each.awaits_client()]
-    return sorted(waiting, key=lambda each: (each.standing, each.since))
+    """Connections that wait for their client, in the order in which they make room."""
+    waiting = [client for client in clients if not client.is_ended and client.awaits_client()]
+    return sorted(waiting, key=lambda client: (client.standing, client.since))

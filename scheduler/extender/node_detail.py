@@ -18,7 +18,7 @@ class PodOnNode(msgspec.Struct, frozen=True, kw_only=True):
     pod: str
     """Namespace and name."""
     gpus: tuple[int, ...] | None
-    """As the agent's state says; None where it does not name the pod yet."""
+    """GPUs of the pod in the agent's state; None where the state does not name it yet."""
     expected: tuple[Chance, ...]
     """Sets that it may get, likeliest first, until the state names the real one."""
 
@@ -42,11 +42,11 @@ class NodeDetail(msgspec.Struct, frozen=True, kw_only=True):
     ok: tuple[int, ...] | None
     """GPUs that are allocated whole."""
     used: tuple[int, ...] | None
-    """As the agent's state says."""
+    """GPUs in use, by the agent's state."""
     seq: int | None
     """Number of that state."""
     heard_seconds: float | None
-    """Since the last change of the agent's Lease."""
+    """Seconds since the last change of the agent's Lease."""
     pods: tuple[PodOnNode, ...]
     """In the order of binding."""
 

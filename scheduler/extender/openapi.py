@@ -83,10 +83,10 @@ def _filled(key: str, kind: str) -> dict[str, Any]:
     return {"required": [key], "properties": {key: {"type": kind}}}
 
 
-def _post(summary: str, asked: Mapping[str, Any], answer: Mapping[str, Any]) -> dict[str, Any]:
+def _post(summary: str, request: Mapping[str, Any], answer: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "summary": summary,
-        "requestBody": {"required": True, "content": _json(asked)},
+        "requestBody": {"required": True, "content": _json(request)},
         "responses": {"200": _answer(_json(answer))} | _refusals(*_REFUSALS),
     }
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What comes of landings: the metrics of honesty, and the Event on a pod that got other GPUs."""
+"""Results of predictions: metrics of their quality, and the Event on a pod with unlinked GPUs."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the extender's server serves to whom; connections are elsewhere. For any thread."""
+"""Paths of the extender's server, and which clients may use them. For any thread."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ log = logging.getLogger(__name__)
 _QUICK_BYTES: Final = 128 << 10
 """Size of a body that is read and answered in a few milliseconds, as 5,000 names are."""
 _HELD_BYTES: Final = 4 * extender_messages.MOST_BYTES
-"""Of bodies above that, together."""
+"""Size of all larger bodies together that may be in memory."""
 _STUCK_SECONDS: Final = 30.0
-"""One request for scores that takes so long will not end any more."""
+"""A request for scores that takes so long counts as hanging."""
 
 _FORBIDDEN: Final = messages.text(
     "A client certificate with one of the names set is needed.", HTTPStatus.FORBIDDEN
@@ -41,10 +41,10 @@ _FORBIDDEN: Final = messages.text(
 _PUBLIC: Final = frozenset({"/livez", "/readyz", "/metrics", "/openapi.json"})
 """Served without a certificate, to kubelets, Prometheus and people."""
 SHORT_VERBS: Final = (Verb.PROBE, Verb.METRICS)
-"""What is answered whatever comes: it takes little, and an operator needs it then."""
+"""Requests that are answered even under overload: they are cheap, and operators need them then."""
 _NODES: Final = "/debug/nodes/"
 Content = bytes | bytearray
-"""Of a request's body."""
+"""A request's body."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,18 +55,18 @@ class ClientTerms:
     """None: plain HTTP."""
     needs_certificate: bool = False
     client_names: tuple[str, ...] = ()
-    """Of which a client's certificate needs one; none: any."""
+    """Names of which a client's certificate has to carry one; empty: any name will do."""
     budget_seconds: float = 0.05
-    """For scores, from a request's last byte."""
+    """Time for scores, from a request's last byte."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Route:
-    """One path with its method and its answer."""
+    """A path's method, and how it is answered."""
 
     verb: Verb
     answer: Callable[[Content], Response]
-    """From a request's body."""
+    """Makes the response from a request's body."""
     posts: bool = False
     """It takes a body, with POST; else GET and HEAD, without."""
 
@@ -77,9 +77,9 @@ class Route:
             served = ", ".join(methods)
             reason = f"Only {served} is served here."
             raise Refusal(HTTPStatus.METHOD_NOT_ALLOWED, reason, allow=served)
-        most = extender_messages.MOST_BYTES if self.posts else 0
-        if request.length > most:
-            reason = f"The body is larger than {most} bytes."
+        max_bytes = extender_messages.MOST_BYTES if self.posts else 0
+        if request.length > max_bytes:
+            reason = f"The body is larger than {max_bytes} bytes."
             raise Refusal(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, reason)
         if request.encoding not in ("", "identity"):
             raise Refusal(
@@ -104,7 +104,7 @@ class Routes:
         self._extender = extender
         self._metrics = measured
         self.refusals = ClientRefusals(measured.refused)
-        """Of connections and requests."""
+        """Counts and logs refused connections and requests."""
         if terms.tls is not None:
             measured.ask_certificates(terms.tls.ends)
         self._scores = concurrent.futures.ThreadPoolExecutor(1, "scores")
@@ -148,15 +148,15 @@ class Routes:
                 raise ClientRefused(reason, _FORBIDDEN)
             if self._terms.needs_certificate and certificate and self._terms.tls is not None:
                 self._terms.tls.admitted(certificate)
-        found = self._routes.get(request.path)
-        if found is None and request.path.startswith(_NODES):
+        matched = self._routes.get(request.path)
+        if matched is None and request.path.startswith(_NODES):
             name = unquote(request.path.removeprefix(_NODES))
-            found = Route(verb=Verb.DEBUG, answer=partial(self._node, name))
-        if found is None:
+            matched = Route(verb=Verb.DEBUG, answer=partial(self._node, name))
+        if matched is None:
             raise Refusal(
                 HTTPStatus.NOT_FOUND, "No such path; /openapi.json lists those there are."
             )
-        return found
+        return matched
 
     def room_for(self, length: int) -> contextlib.AbstractContextManager[None]:
         """A place in memory for a body of so many bytes, until it is answered.
@@ -178,7 +178,7 @@ class Routes:
                 self._held_bytes -= length
 
     def answer(self, route: Route, body: Content) -> Response:
-        """What the route says, or why it does not; others are served on."""
+        """The route's response, or one with its error; an error ends nothing else."""
         try:
             return route.answer(body)
         except extender_messages.TooLarge as error:
@@ -216,7 +216,7 @@ class Routes:
         return _json(extender_messages.NEUTRAL)
 
     def _worked_out(self, body: Content) -> bytes:
-        """One request after the other: together they would all be late."""
+        """Scores from the thread that works out requests one by one: at once all would be late."""
         job = self._scores.submit(self._timed, body)
         try:
             return job.result(self._terms.budget_seconds)
@@ -236,10 +236,10 @@ class Routes:
         return _json(self._extender.explain(body))
 
     def _node(self, name: str, _: Content) -> Response:
-        found = self._extender.node(name)
-        if found is None:
+        detail = self._extender.node(name)
+        if detail is None:
             return messages.text("This node is unknown.", HTTPStatus.NOT_FOUND)
-        return _json(found)
+        return _json(detail)
 
     def _render(self, _: Content) -> Response:
         return Response(
@@ -260,5 +260,5 @@ class Routes:
 
 
 def _json(body: bytes) -> Response:
-    """Not compressed: a scheduler would wait for it twice."""
+    """A JSON response, not compressed: a scheduler would have to wait for that too."""
     return Response(body=Body(body), content_type="application/json", compress=False)

@@ -26,7 +26,7 @@ class Party(StrEnum):
     SERVER = "server"
     CLIENT_AUTHORITY = "client_authority"
     CLIENT = "client"
-    """That of the scheduler which last connected."""
+    """The scheduler that connected last."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +34,7 @@ class TlsFiles:
     """Paths of the certificates and keys, in PEM."""
 
     certificate: Path
-    """With those between it and the authority, if any."""
+    """The certificate, with those between it and the authority, if any."""
     key: Path
     client_authorities: Path | None = None
 
@@ -49,25 +49,25 @@ class ServerTls:
     """The TLS context of new connections, which follows its files. One thread at a time."""
 
     def __init__(self, files: TlsFiles) -> None:
-        """Read them. Raises BadInput that names the file."""
+        """Read the files. Raises BadInput that names the file."""
         self._files = files
         self._read = _contents(files)
         self.current = _context(files)
-        """Of connections made from now on."""
+        """TLS context of new connections."""
         self._ends = _ends(files, self._read)
         self._client: Mapping[str, Any] = {}
         self._followed = FollowedFile(files.certificate, self._reread)
 
     def poll(self, now: float) -> float:
-        """Take what has changed; the seconds until the next poll."""
+        """Take changed files; the seconds until the next poll."""
         return self._followed.poll(now)
 
     def _reread(self) -> None:
-        found = _contents(self._files)
-        if found != self._read:
+        contents = _contents(self._files)
+        if contents != self._read:
             self.current = _context(self._files)
-            self._read = found
-            self._ends = _ends(self._files, found)
+            self._read = contents
+            self._ends = _ends(self._files, contents)
             log.info("certificates reloaded")
 
     def admitted(self, client: Mapping[str, Any]) -> None:
@@ -83,7 +83,7 @@ class ServerTls:
         return self._ends | ({Party.CLIENT: ssl.cert_time_to_seconds(end)} if end else {})
 
 
-def has_name(certificate: Mapping[str, Any] | None, wanted: Iterable[str]) -> bool:
+def has_name(certificate: Mapping[str, Any] | None, names: Iterable[str]) -> bool:
     """Whether a verified certificate carries one of these as common or DNS name; none: any does.
 
     ``certificate`` is that of :meth:`ssl.SSLSocket.getpeercert`: None or empty where the client
@@ -98,31 +98,31 @@ def has_name(certificate: Mapping[str, Any] | None, wanted: Iterable[str]) -> bo
         if key == "commonName"
     }
     alternative = {value for key, value in certificate.get("subjectAltName", ()) if key == "DNS"}
-    allowed = frozenset(wanted)
+    allowed = frozenset(names)
     return not allowed or not allowed.isdisjoint(common | alternative)
 
 
 def _contents(files: TlsFiles) -> Mapping[Path, bytes]:
-    """What stands in them now: equal contents make equal contexts. Raises BadInput."""
+    """The files' contents; equal contents make equal contexts. Raises BadInput."""
     return {path: read_bytes(path) for path in files.paths}
 
 
 def _ends(files: TlsFiles, contents: Mapping[Path, bytes]) -> dict[Party, float]:
     named = {Party.SERVER: files.certificate, Party.CLIENT_AUTHORITY: files.client_authorities}
-    found = {}
+    end_by_party = {}
     for party, path in named.items():
         if path is not None:
             try:
-                found[party] = min(certificates.ends(contents[path]))
+                end_by_party[party] = min(certificates.ends(contents[path]))
             except ValueError as error:
                 log.warning(
                     "certificate expiry unknown", extra={"file": str(path), "why": str(error)}
                 )
-    return found
+    return end_by_party
 
 
 def _context(files: TlsFiles) -> ssl.SSLContext:
-    """What secures connections from now on. Raises BadInput that names the file.
+    """TLS context of new connections, from these files. Raises BadInput that names the file.
 
     A client's certificate is verified where it shows one; who needs one is refused later, with
     a sentence.

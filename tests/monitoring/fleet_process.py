@@ -289,7 +289,7 @@ class _Extender:
         self._metrics = ExtenderMetrics("0.1.0")
         now = time.time()
         self._metrics.ask_certificates(lambda: dict.fromkeys(Party, now + 20 * 86400))
-        use = ClassUse(gen="9f31c07ab2", nodes=3, free=11, worth=6.0, most=8.0)
+        use = ClassUse(gen="9f31c07ab2", nodes=3, free=11, worth=6.0, best_worth=8.0)
         views = (NodeVisibility.SURE, NodeVisibility.UNSURE, NoView.STALE)
         self._metrics.ask_fleet(lambda: FleetUse(synced=True, views=views, classes=(use,)))
 

@@ -72,7 +72,7 @@ def counters(metrics: ExtenderMetrics) -> dict[str, float]:
 def everything() -> ExtenderMetrics:
     """After one of each thing that can happen."""
     metrics = ExtenderMetrics("1.0")
-    use = ClassUse(gen="0123456789", nodes=2, free=5, worth=1.5, most=3.0)
+    use = ClassUse(gen="0123456789", nodes=2, free=5, worth=1.5, best_worth=3.0)
     metrics.ask_fleet(
         lambda: FleetUse(synced=True, views=[NodeVisibility.SURE, NoView.STALE], classes=[use])
     )
@@ -184,9 +184,9 @@ def test_free_pairs_are_worth_all_and_free_halves_of_pairs_little() -> None:
     broken, others = cache(a={"used": 0b10101010})
     (kept,) = fleet_use(whole, ["a"], tables, synced=True).classes
     (lost,) = fleet_use(broken, ["a"], others, synced=True).classes
-    assert (kept.free, kept.worth) == (4, kept.most)
-    assert (lost.free, lost.most) == (4, kept.most)
-    assert lost.worth < lost.most
+    assert (kept.free, kept.worth) == (4, kept.best_worth)
+    assert (lost.free, lost.best_worth) == (4, kept.best_worth)
+    assert lost.worth < lost.best_worth
 
 
 def landed(

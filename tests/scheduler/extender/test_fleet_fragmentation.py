@@ -19,7 +19,7 @@ def ratio(machine: str, *free: int) -> float | None:
     gen = tables.add(topology_of(observed(machine).snapshot))
     views = {str(at): ScoringView(gen=gen, free=mask, ok=0xFF) for at, mask in enumerate(free)}
     (use,) = fleet_use(Fleet(views), views, tables, synced=True).classes
-    return use.worth / use.most if use.most else None
+    return use.worth / use.best_worth if use.best_worth else None
 
 
 @pytest.mark.parametrize("machine", ["hgx-h100", "a100-pcie-pairs", "dgx1-v100"])
