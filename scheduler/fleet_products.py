@@ -18,7 +18,7 @@ from scheduler.pod_request import PodRequest
 _MOST_KEPT = 64
 """Best speeds of a product that are kept: a fleet has few kinds of pods."""
 _MOST_KEPT_STEPS = 8
-"""Of a pod whose best speed is kept: it may have thousands of containers."""
+"""Containers of a pod whose best speed is kept, at most: a pod may have thousands."""
 
 
 class BestSpeeds(Protocol):
@@ -32,7 +32,7 @@ class Tables(Protocol):
     """The tables of all classes."""
 
     def find(self, gen: str) -> BestSpeeds | None:
-        """That of one class."""
+        """The score table of one class; None where there is none."""
 
 
 def product_name(label: str | None, n: int, gen: str) -> str:
@@ -44,7 +44,7 @@ def product_name(label: str | None, n: int, gen: str) -> str:
 
 
 def counted_size(ask: PodRequest) -> int:
-    """As what size a pod counts among those that hold GPUs; 0: not at all.
+    """Size by which a pod counts among the holders of a product's GPUs; 0 where it does not count.
 
     A pod without a container that has several GPUs gains nothing from a fast set, and one that is
     pinned to some nodes did not choose them.
@@ -54,19 +54,19 @@ def counted_size(ask: PodRequest) -> int:
 
 @dataclass(slots=True)
 class Product:
-    """One product as it is now."""
+    """Nodes and GPUs of a product, as they are now."""
 
     n: int = 0
     """GPUs of each of its nodes."""
     gpus: int = 0
-    """Of all its nodes, whether they are free or not."""
+    """GPUs of all its nodes together, free or not."""
     classes: Counter[str] = field(default_factory=Counter)
     """Topology class to number of nodes."""
     held: Counter[int] = field(default_factory=Counter)
     """Size of pods to the number of GPUs that such pods hold."""
     best_speeds: dict[GpuRequest, int] = field(default_factory=dict)
-    """What :func:`best_speed` found, once all classes had been computed; another dict with each
-    change of the classes, so that who still reckons with the old ones does no harm."""
+    """Results of :func:`best_speed` for which all classes were computed. Each change of the classes
+    puts a new dict here, so that a thread that still uses the old one does no harm."""
 
 
 class FleetProducts:
@@ -80,27 +80,29 @@ class FleetProducts:
         return self._products.get(product)
 
     def add_node(
-        self, product: str, gen: str, n: int, held: Mapping[int, int], by: int = 1
+        self, product: str, gen: str, n: int, held: Mapping[int, int], sign: int = 1
     ) -> None:
-        """A node is there, with so many GPUs of which pods of these sizes hold some; ``by`` -1:
-        it is there no more."""
-        its = self._products.setdefault(product, Product())
-        its.n = n
-        its.gpus += by * n
-        its.classes[gen] += by
-        if not its.classes[gen]:
-            del its.classes[gen]
-        its.best_speeds = {}
+        """Count a node with ``n`` GPUs; ``held``: size of pods to the GPUs that they hold on it.
+
+        ``sign`` -1: the node is gone.
+        """
+        counts = self._products.setdefault(product, Product())
+        counts.n = n
+        counts.gpus += sign * n
+        counts.classes[gen] += sign
+        if not counts.classes[gen]:
+            del counts.classes[gen]
+        counts.best_speeds = {}
         for size, gpus in held.items():
-            its.held[size] += by * gpus
-        if not its.classes:
+            counts.held[size] += sign * gpus
+        if not counts.classes:
             del self._products[product]
 
-    def add_pod(self, product: str, size: int, by: int = 1) -> None:
-        """A pod that counts as one of this size holds GPUs of a node; ``by`` -1: no more."""
-        its = self._products.get(product)
-        if its is not None and size:
-            its.held[size] += by * size
+    def add_pod(self, product: str, size: int, sign: int = 1) -> None:
+        """Count a pod of this size that holds GPUs of a node; ``sign`` -1: it has freed them."""
+        counts = self._products.get(product)
+        if counts is not None and size:
+            counts.held[size] += sign * size
 
 
 def best_speed(
@@ -111,15 +113,19 @@ def best_speed(
 
     ``gen``: a class of it.
     """
-    found = fleet.find(product) or Product()
-    kept = found.best_speeds
+    counts = fleet.find(product) or Product()
+    kept = counts.best_speeds
     if (best := kept.get(ask)) is not None:
         return best
-    classes = tuple(found.classes)
+    classes = tuple(counts.classes)
     if gen not in classes:  # it changes just now
         classes, kept = (gen,), {}
-    known = [table.known_best_speed(ask) for each in classes if (table := tables.find(each))]
-    speeds = [each for each in known if each is not None]
+    known = [
+        table.known_best_speed(ask)
+        for topology_class in classes
+        if (table := tables.find(topology_class))
+    ]
+    speeds = [speed for speed in known if speed is not None]
     best = max(speeds, default=0)
     is_small = len(ask.steps) <= _MOST_KEPT_STEPS
     if is_small and len(speeds) == len(classes) and len(kept) < _MOST_KEPT:

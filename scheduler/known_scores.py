@@ -14,9 +14,9 @@ from scheduler.cluster.node_views import View
 from scheduler.product_turns import ProductAims
 
 _MOST_SCORES: Final = 8192
-"""Of all questions together: one to two MiB. With one more all of them are dropped."""
+"""Scores that are kept, over all questions: one to two MiB. With one more all are dropped."""
 _MOST_STEPS: Final = 16
-"""Of a pod whose scores are kept: it may have thousands of containers."""
+"""Containers of a pod whose scores are kept, at most: a pod may have thousands."""
 
 
 class ScoreQuestion(NamedTuple):
@@ -24,7 +24,7 @@ class ScoreQuestion(NamedTuple):
 
     wish: GpuRequest
     aims: frozenset[tuple[str, ProductAims]]
-    """What is not of a node alone, by product."""
+    """Aims that depend on the fleet and not on a node alone, by product."""
     cliques: frozenset[str]
     """NVLink cliques that have most of the job's nodes."""
 
@@ -35,8 +35,8 @@ class KnownScores:
     None ever becomes wrong: a view's class is a hash of all that its score table is made of.
     """
 
-    def __init__(self, most: int = _MOST_SCORES) -> None:
-        self._most = most
+    def __init__(self, max_scores: int = _MOST_SCORES) -> None:
+        self._max_scores = max_scores
         self._scores: dict[ScoreQuestion, dict[View, int]] = {}
 
     def find(self, question: ScoreQuestion) -> Mapping[View, int]:
@@ -48,8 +48,8 @@ class KnownScores:
         if len(question.wish.steps) > _MOST_STEPS:
             return
         kept = sum(map(len, list(self._scores.values())))
-        if kept + len(scores) > self._most:
-            self._scores = {}  # who reads one of the old mappings still has it
+        if kept + len(scores) > self._max_scores:
+            self._scores = {}  # a thread that reads an old mapping still has it
         self._scores.setdefault(question, {}).update(scores)
 
 

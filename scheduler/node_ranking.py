@@ -48,7 +48,7 @@ class _TablesOfCall:
 
 
 class RankedNode(NamedTuple):
-    """One node, compared with the others of the same call. Tuples: a call makes thousands."""
+    """Rank of a node among the nodes of the same call. A tuple, as a call makes thousands."""
 
     node: str
     view: View
@@ -57,7 +57,7 @@ class RankedNode(NamedTuple):
     clique: bool
     """Whether it is in the NVLink clique that has most of the job's nodes."""
     score: int
-    """The outcome's, and what is of the fleet; 0 where the node is not known to serve the pod."""
+    """Score of the outcome and the fleet's aims; 0 if the node is not known to serve the pod."""
     rank: int
     """Score that the scheduler gets, 0 to 10."""
 
@@ -110,13 +110,13 @@ class NodeRanker:
         distinct = dict.fromkeys(views)
         tables = _TablesOfCall(self._tables)
         question = self._question(ask, distinct, tables)
-        score_of, others = self._scores(question, distinct, tables, only_known=only_known)
+        score_of, unsettled = self._scores(question, distinct, tables, only_known=only_known)
         scores = list(map(score_of.__getitem__, distinct))
         rank_of = dict(zip(distinct, ranks(scores), strict=True))
         unseen: Counter[NoView | NoOutcome] = Counter()
-        if others:
+        if unsettled:
             count_of = Counter(views)
-            for view, outcome in others.items():
+            for view, outcome in unsettled.items():
                 rank_of[view] = _level(view, outcome, rank_of[view])
                 reason = unscored(view, outcome, ask.wish, self._tables)
                 if reason and not score_of[view]:
@@ -131,22 +131,22 @@ class NodeRanker:
         *,
         only_known: bool,
     ) -> tuple[Mapping[View, int], Mapping[View, PlacementOutcome | None]]:
-        """The scores of these views and maybe others, and the outcomes of those of these views
-        whose score is 0 or that are not sure, which are looked at anew in each call."""
+        """Scores of these views and maybe of more; then the outcomes of the unsettled views, whose
+        score is 0 or which are not sure: they are evaluated anew in each call."""
         known = self._known.find(question)
         if known.keys() >= views.keys():
             return known, {}
         new = [view for view in views if view not in known]
         scored = self._scored(question, new, tables, only_known=only_known)
-        found = dict(zip(new, scored.scores, strict=True))
-        others = {
+        new_scores = dict(zip(new, scored.scores, strict=True))
+        unsettled = {
             view: outcome
             for view, outcome in zip(new, scored.outcomes, strict=True)
-            if not found[view] or isinstance(view, NoView) or not view.sure
+            if not new_scores[view] or isinstance(view, NoView) or not view.sure
         }
-        scores = {view: found[view] if view in found else known[view] for view in views}
-        self._known.add(question, {view: found[view] for view in new if view not in others})
-        return scores, others
+        scores = {view: new_scores[view] if view in new_scores else known[view] for view in views}
+        self._known.add(question, {view: new_scores[view] for view in new if view not in unsettled})
+        return scores, unsettled
 
     def _question(
         self, ask: PodRequest, views: Iterable[View], tables: _TablesOfCall
@@ -164,7 +164,7 @@ class NodeRanker:
         *,
         only_known: bool,
     ) -> _Scored:
-        """These views, no two of which are equal, in their order."""
+        """Outcome, clique and score of each of these views, which are all different, in order."""
         outcomes = self._outcomes(question.wish, views, tables, only_known=only_known)
         inside = [
             isinstance(view, ScoringView) and view.clique in question.cliques for view in views
@@ -186,16 +186,18 @@ class NodeRanker:
         *,
         only_known: bool,
     ) -> list[PlacementOutcome | None]:
-        """Of each view; None for no view and for what is not known. A few that are new are worked
-        out at once. Views of one class and free set have one outcome."""
+        """Outcome of each view; None for a node that cannot be scored and for an unknown outcome.
+
+        A few new ones are computed at once. Views of one class and free set share an outcome.
+        """
         at_once = _AT_ONCE
-        found: dict[str, dict[int, PlacementOutcome | None]] = {}
+        by_class: dict[str, dict[int, PlacementOutcome | None]] = {}
         outcomes: list[PlacementOutcome | None] = []
         for view in views:
             if not isinstance(view, ScoringView):
                 outcomes.append(None)
                 continue
-            of_class = found.setdefault(view.gen, {})
+            of_class = by_class.setdefault(view.gen, {})
             free = view.free
             if free not in of_class:
                 table = tables.find(view.gen)
@@ -212,15 +214,15 @@ class NodeRanker:
         return outcomes
 
     def _cliques(self, ask: PodRequest) -> frozenset[str]:
-        """Those with the most nodes of the pod's job."""
+        """NVLink cliques with the most nodes of the pod's job."""
         if ask.job is None:
             return _NO_CLIQUES
         views = self._fleet.views(set(self._fleet.nodes_of(ask.job)))
         nodes = Counter(
             view.clique for view in views if isinstance(view, ScoringView) and view.clique
         )
-        most = max(nodes.values(), default=0)
-        return frozenset([clique for clique, count in nodes.items() if count == most])
+        most_nodes = max(nodes.values(), default=0)
+        return frozenset([clique for clique, count in nodes.items() if count == most_nodes])
 
 
 def unscored(
@@ -251,9 +253,9 @@ def _score(
     view: ScoringView,
     in_clique: bool,
 ) -> int:
-    """The table's score with what is of the fleet; 0 stays 0.
+    """The table's score, completed with the aims that depend on the fleet; 0 stays 0.
 
-    A class that is degraded knows no better than itself: speed is that of its product.
+    A degraded class's table knows only its own best speed, so speed is compared with the product's.
     """
     if not outcome.score:
         return 0
@@ -269,8 +271,8 @@ def _score(
 
 
 def _level(view: View, outcome: PlacementOutcome | None, level: int) -> int:
-    """One less, but never no data, for a node whose GPUs and pods do not agree; in the middle where
-    the outcome was given up."""
+    """The rank, one less (but not below 1) where the node's GPUs and pods do not agree; in the
+    middle where the outcome was given up."""
     if outcome is not None and outcome.given_up:
         return NEUTRAL
     is_unsure = isinstance(view, ScoringView) and not view.sure

@@ -9,8 +9,8 @@ from api.gpu_request import GpuRequest
 
 
 class PodRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """One pod's request for GPUs, with the pod's identity. Made for each request and each change
-    of a pod, and so as quickly as can be."""
+    """A pod's request for GPUs, with the pod's identity. A struct, as it has to be made quickly:
+    for each call and each change of a pod."""
 
     namespace: str
     name: str

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""To which product of a fleet pods of one kind go first. Pure."""
+"""Order of a fleet's products for pods of one kind: the product that they go to first. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from scheduler.fleet_products import FleetProducts, Product, Tables, best_speed
 from scheduler.scores.score import MOST_SHARE
 
 _COMPARED = (wish(2), wish(4), wish(8))
-"""Pods by whose best speeds products are called fast or slow."""
+"""Requests whose best speeds decide whether a product counts as fast or slow."""
 _DIGITS = 9
 _MOST_ABOVE = 1.25
 """Pods of a size that hold more than so many times their part of a product fill its nodes, and go
@@ -27,10 +27,10 @@ nothing is kept for them. Pods that gain from the largest nodes have this part o
 
 
 class ProductAims(NamedTuple):
-    """What pods of one kind find on a product."""
+    """What counts for pods of one kind on the nodes of a product."""
 
     best_speed: int
-    """As :func:`scheduler.fleet_products.best_speed` has it."""
+    """Best speed of the product for such a pod (:func:`scheduler.fleet_products.best_speed`)."""
     fills: bool
     """Whether it counts that such a pod fills a node of it."""
     spares: bool
@@ -42,11 +42,11 @@ class ProductAims(NamedTuple):
 
 
 BestSpeedsOf = Callable[[GpuRequest], Mapping[str, int]]
-"""The best speed of each product for such a pod."""
+"""Gives the best speed of each product for a request."""
 
 
 class _Turns(NamedTuple):
-    """Where such pods go first, and what counts before that."""
+    """Order of the products for pods of one kind, and what counts before that order."""
 
     order: Mapping[str, float]
     """The lower a product's number, the sooner."""
@@ -56,9 +56,9 @@ class _Turns(NamedTuple):
 
 
 def product_aims(
-    ask: GpuRequest, products: Mapping[str, str], fleet: FleetProducts, tables: Tables
+    ask: GpuRequest, class_by_product: Mapping[str, str], fleet: FleetProducts, tables: Tables
 ) -> dict[str, ProductAims]:
-    """What such a pod finds on each of these products, which are given with a class each.
+    """Product to what counts there for pods of this kind; each comes with one of its classes.
 
     A node that the pod fills comes before turns, or each product would have nodes of its own that
     are filled in part. It is then the turn of the product of whose GPUs pods of its size hold the
@@ -67,57 +67,61 @@ def product_aims(
     the slowest.
 
     Where some products have smaller nodes, the largest are kept for pods that need or gain from
-    them. See :func:`_of_the_slowest` and :func:`_of_the_fastest`.
+    them. See :func:`_slowest_first` and :func:`_fastest_in_turn`.
     """
 
     def best_speeds(ask: GpuRequest) -> Mapping[str, int]:
-        return {each: best_speed(each, gen, ask, fleet, tables) for each, gen in products.items()}
+        return {
+            name: best_speed(name, gen, ask, fleet, tables)
+            for name, gen in class_by_product.items()
+        }
 
-    its = {each: fleet.find(each) or Product() for each in products}
+    products = {name: fleet.find(name) or Product() for name in class_by_product}
     bests = best_speeds(ask)
-    if len(products) < 2:
-        turns = _Turns(dict.fromkeys(products, 0.0), spared=its)
+    if len(class_by_product) < 2:
+        turns = _Turns(dict.fromkeys(class_by_product, 0.0), spared=products)
     elif len(set(bests.values())) == 1:
-        turns = _of_the_slowest(its, _slowness(best_speeds))
+        turns = _slowest_first(products, _relative_speeds(best_speeds))
     else:
-        turns = _of_the_fastest(ask.gpus, bests, its, best_speeds)
+        turns = _fastest_in_turn(ask.gpus, bests, products, best_speeds)
     places = sorted(set(turns.order.values()))
     return {
-        each: ProductAims(
+        name: ProductAims(
             best_speed=best,
-            fills=each in turns.filled,
-            spares=each in turns.spared,
-            share=max(MOST_SHARE - places.index(turns.order[each]), 0),
+            fills=name in turns.filled,
+            spares=name in turns.spared,
+            share=max(MOST_SHARE - places.index(turns.order[name]), 0),
             fullest=turns.fullest,
         )
-        for each, best in bests.items()
+        for name, best in bests.items()
     }
 
 
-def _of_the_slowest(its: Mapping[str, Product], slowness: Mapping[str, float]) -> _Turns:
-    """Of pods that are as fast everywhere: the slowest product first.
+def _slowest_first(products: Mapping[str, Product], relative_speeds: Mapping[str, float]) -> _Turns:
+    """Order for pods that are as fast on every product: the slowest product comes first.
 
     Of smaller nodes that are the slowest they spare none, and fill these alone. Where the smaller
     nodes are not the slowest, they leave these to pods that gain there while there is room on the
     largest. Beyond it larger pods would be crowded out if all of these went there, and those that
     gain if none did: they go to the fullest node, of the largest to the slowest.
     """
-    smallest, largest = _with_nodes_of(min, its), _with_nodes_of(max, its)
-    if min(slowness[each] for each in smallest) == min(slowness.values()):
-        return _Turns(slowness, filled=smallest, spared=largest)
-    guests = _Guests.of(largest, _others(its, largest))
+    smallest, largest = _with_nodes_of(min, products), _with_nodes_of(max, products)
+    if min(relative_speeds[name] for name in smallest) == min(relative_speeds.values()):
+        return _Turns(relative_speeds, filled=smallest, spared=largest)
+    guests = _Guests.counted(largest, _without(products, largest))
     if sum(guests.held.values()) <= guests.room:
-        return _Turns(slowness, spared=largest)
-    least = min(slowness[each] for each in largest)
+        return _Turns(relative_speeds, spared=largest)
+    least = min(relative_speeds[name] for name in largest)
     return _Turns(
-        {each: slowness[each] - least if each in largest else 0.0 for each in its}, fullest=True
+        {name: relative_speeds[name] - least if name in largest else 0.0 for name in products},
+        fullest=True,
     )
 
 
-def _of_the_fastest(
-    size: int, bests: Mapping[str, int], its: Mapping[str, Product], best_speeds: BestSpeedsOf
+def _fastest_in_turn(
+    size: int, bests: Mapping[str, int], products: Mapping[str, Product], best_speeds: BestSpeedsOf
 ) -> _Turns:
-    """Of pods of a size that are faster on some products than on others: each in its turn.
+    """Order for pods that are faster on some products than on others: each product in its turn.
 
     They fill the largest nodes, where they hold no more than their part or hardly more. Where there
     are smaller ones and the largest are the fastest, they go there first up to that part, while
@@ -126,44 +130,44 @@ def _of_the_fastest(
 
     Where a smaller node is as fast as any, and where room is short, they go to the fullest node.
     """
-    largest = _with_nodes_of(max, its)
-    fastest = {each: its[each] for each, best in bests.items() if best == max(bests.values())}
-    small = _others(its, largest)
+    largest = _with_nodes_of(max, products)
+    fastest = {name: products[name] for name, best in bests.items() if best == max(bests.values())}
+    small = _without(products, largest)
     if small and (fastest.keys() & small.keys() or not _have_room(fastest, small, best_speeds)):
-        return _Turns(dict.fromkeys(its, 0.0), fullest=True)
-    held = {each: _held(product, size) for each, product in its.items()}
+        return _Turns(dict.fromkeys(products, 0.0), fullest=True)
+    held = {name: _held(product, size) for name, product in products.items()}
     filled = _near_their_part(largest, largest, size)
     if not small:
-        return _Turns(held, filled, spared=its)
-    first = _near_their_part(fastest, its, size)
-    order = {each: 0.0 if each in first else 1 + _ahead(its, each, held) for each in its}
-    return _Turns(order, filled, spared=its)
+        return _Turns(held, filled, spared=products)
+    first = _near_their_part(fastest, products, size)
+    order = {name: 0.0 if name in first else 1 + _ahead(products, name, held) for name in products}
+    return _Turns(order, filled, spared=products)
 
 
 class _Guests(NamedTuple):
-    """What pods that fit on smaller nodes hold of large ones."""
+    """GPUs of large nodes that are held by pods which would fit on smaller nodes."""
 
     gpus: int
-    """Of the large nodes."""
+    """All GPUs of the large nodes."""
     needed: int
-    """Those that pods hold which fit on large nodes alone."""
+    """GPUs held by pods that fit on large nodes alone."""
     held: Mapping[int, int]
-    """Those that pods of each other size hold."""
+    """Size of pods that would fit on smaller nodes to the GPUs that they hold here."""
 
     @classmethod
-    def of(cls, large: Mapping[str, Product], small: Mapping[str, Product]) -> Self:
-        """On these large products, of pods that fit on nodes of the small ones."""
-        most = max(product.n for product in small.values())
+    def counted(cls, large: Mapping[str, Product], small: Mapping[str, Product]) -> Self:
+        """Count GPUs of the large products; guests are pods that fit on a small product's node."""
+        small_node_gpus = max(product.n for product in small.values())
         held = Counter[int]()
         for product in large.values():
             held.update(product.held)
-        needed = sum(gpus for size, gpus in held.items() if size > most)
-        fitting = {size: gpus for size, gpus in held.items() if gpus and size <= most}
+        needed = sum(gpus for size, gpus in held.items() if size > small_node_gpus)
+        fitting = {size: gpus for size, gpus in held.items() if gpus and size <= small_node_gpus}
         return cls(sum(product.gpus for product in large.values()), needed, fitting)
 
     @property
     def room(self) -> int:
-        """How many GPUs they may hold, so that larger pods wait no longer than with packing."""
+        """GPUs that guests may hold, so that larger pods wait no longer than with packing."""
         return self.gpus - _HEADROOM * self.needed
 
 
@@ -171,7 +175,7 @@ def _have_room(
     large: Mapping[str, Product], small: Mapping[str, Product], best_speeds: BestSpeedsOf
 ) -> bool:
     """Whether pods that gain from these products, but fit on small nodes, may have more of them."""
-    guests = _Guests.of(large, small)
+    guests = _Guests.counted(large, small)
     gaining = [size for size in guests.held if _gains(best_speeds(wish(size)), small)]
     held = sum(guests.held[size] for size in gaining)
     return held <= max(_LEAST_ROOM * guests.gpus, guests.room)
@@ -179,68 +183,69 @@ def _have_room(
 
 def _gains(bests: Mapping[str, int], small: Collection[str]) -> bool:
     """Whether pods with these best speeds are faster on other products than on the small ones."""
-    return max(bests.values()) > max(bests[each] for each in small)
+    return max(bests.values()) > max(bests[name] for name in small)
 
 
 def _held(product: Product, size: int) -> float:
-    """Which part of a product's GPUs pods of a size hold; equal for equal parts, as division rounds
-    these alike."""
+    """Share of a product's GPUs that pods of a size hold; equal shares are equal floats, since
+    division rounds them alike."""
     return product.held[size] / product.gpus if product.gpus else 0.0
 
 
 def _ahead(products: Mapping[str, Product], name: str, held: Mapping[str, float]) -> int:
-    """How many products with nodes of the same size come before one by what pods hold of them."""
-    like = _node_size(products[name])
+    """Products with nodes of the same size of which pods hold a smaller share, by ``held``."""
+    node_size = _node_size(products[name])
     return sum(
-        _node_size(its) == like and held[each] < held[name] for each, its in products.items()
+        _node_size(product) == node_size and held[other] < held[name]
+        for other, product in products.items()
     )
 
 
-def _others(its: Mapping[str, Product], than: Collection[str]) -> dict[str, Product]:
-    return {each: product for each, product in its.items() if each not in than}
+def _without(products: Mapping[str, Product], excluded: Collection[str]) -> dict[str, Product]:
+    return {name: product for name, product in products.items() if name not in excluded}
 
 
 def _with_nodes_of(
-    most: Callable[[Iterable[int]], int], products: Mapping[str, Product]
+    extreme: Callable[[Iterable[int]], int], products: Mapping[str, Product]
 ) -> dict[str, Product]:
-    """Those with the largest nodes, or with the smallest."""
-    size = most(map(_node_size, products.values()))
-    return {each: product for each, product in products.items() if _node_size(product) == size}
+    """Products with the largest nodes (``extreme`` is max) or with the smallest (min)."""
+    size = extreme(map(_node_size, products.values()))
+    return {name: product for name, product in products.items() if _node_size(product) == size}
 
 
 def _node_size(product: Product) -> int:
-    """The same for 8 GPUs and for 5 to 7, as of a node that has lost some."""
+    """Size class of a product's nodes: 5 to 8 GPUs are one class, as a node may have lost some."""
     return (product.n - 1).bit_length()
 
 
 def _near_their_part(
-    products: Mapping[str, Product], of: Mapping[str, Product], size: int
+    products: Mapping[str, Product], all_products: Mapping[str, Product], size: int
 ) -> set[str]:
-    """Those of whose GPUs pods of a size hold no larger part than of all of these, or hardly."""
-    held = sum(product.held[size] for product in of.values())
-    gpus = sum(product.gpus for product in of.values())
+    """Products of which pods of a size hold hardly a larger share than of all products."""
+    held = sum(product.held[size] for product in all_products.values())
+    gpus = sum(product.gpus for product in all_products.values())
     return {
-        each
-        for each, product in products.items()
+        name
+        for name, product in products.items()
         if product.held[size] * gpus <= _MOST_ABOVE * held * product.gpus
     }
 
 
-def _slowness(best_speeds: BestSpeedsOf) -> dict[str, float]:
-    """How fast products are where several GPUs matter, 0 to 1: the geometric mean, over the sizes
-    that fit on a node, of their best speed to that of all."""
+def _relative_speeds(best_speeds: BestSpeedsOf) -> dict[str, float]:
+    """Product to its speed relative to the best product, 0 to 1: the geometric mean over the sizes
+    that fit on a node."""
     by_size = [best_speeds(ask) for ask in _COMPARED]
-    bests = {each: tuple([its[each] for its in by_size]) for each in by_size[0]}
+    bests = {name: tuple([speeds[name] for speeds in by_size]) for name in by_size[0]}
     return dict(zip(bests, _means(tuple(bests.values())), strict=True))
 
 
 @lru_cache(maxsize=64)
 def _means(bests: tuple[tuple[int, ...], ...]) -> tuple[float, ...]:
-    """Of each product, by its best speeds."""
-    most = [max(column) for column in zip(*bests, strict=True)]
-    return tuple([_mean(its, most) for its in bests])
+    """Relative speed of each product, in the order of ``bests``: its best speeds, one a size."""
+    best_by_size = [max(column) for column in zip(*bests, strict=True)]
+    return tuple([_mean(speeds, best_by_size) for speeds in bests])
 
 
-def _mean(bests: Collection[int], most: Collection[int]) -> float:
-    ratios = [its / best for its, best in zip(bests, most, strict=True) if its]
+def _mean(speeds: Collection[int], best_by_size: Collection[int]) -> float:
+    ratios = [speed / best for speed, best in zip(speeds, best_by_size, strict=True) if speed]
     return round(math.prod(ratios) ** (1 / len(ratios)), _DIGITS) if ratios else 0.0

@@ -12,7 +12,7 @@ BEST = 10
 """The most that kube-scheduler takes from an extender: MaxExtenderPriority."""
 COSTS_OTHERS, FARTHER_FROM_NIC, OTHER_CLIQUE, OTHERS_TURN, BREAKS_WHOLE = 8, 7, 6, 5, 4
 _SLOWER = 3
-"""The most for a set that is slower, and so much of it as it has of the best one's speed."""
+"""Highest rank of a slower set; it gets the part of it that its speed is of the best one's."""
 NEUTRAL = 5
 """For a node of which nothing could be computed: it is below the best, and above what is worse."""
 
@@ -31,7 +31,7 @@ def ranks(scores: Sequence[int | None]) -> list[int]:
 
 @lru_cache(maxsize=2048)
 def _rank(score: int, best_score: int) -> int:
-    """Of one score, where another is the best."""
+    """Rank of one score, compared with the best score of the same call."""
     if score == best_score:
         return BEST
     here, best = aims(score), aims(best_score)

@@ -55,14 +55,14 @@ SHORT_OF: Final[Mapping[str, str]] = MappingProxyType(
 """Every aim of a score, in the order of its weight: what it means to fall short of it."""
 
 _BREAKS_WHOLE: Final = "entirely free, and not one for the pod to fill, unlike"
-"""The same of ``whole`` for a node of which no GPU is in use."""
+"""Falling short in ``whole``, for a node of which no GPU is in use."""
 
 _FASTER_PRODUCT: Final = "of a faster product, from which the pod gains nothing, than"
-"""The same of ``share`` for a pod that is as fast on either product."""
+"""Falling short in ``share``, for a pod that is as fast on either product."""
 
 
 class Chance(msgspec.Struct, frozen=True, kw_only=True):
-    """One set of GPUs that may be handed out."""
+    """A set of GPUs that the pod may get, with its odds."""
 
     gpus: tuple[int, ...]
     """Places in the topology annotation; empty where the device plugin fails."""
@@ -122,20 +122,20 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
 
 def explain(ask: PodRequest, verdicts: Sequence[RankedNode], tables: ScoreTables) -> Explanation:
     """What ``verdicts``, of one call, say in words; nodes by rank, then score, then name."""
-    ordered = sorted(verdicts, key=lambda each: (-each.rank, -each.score, each.node))
-    best = max(ordered, key=lambda each: each.score, default=None)
+    ordered = sorted(verdicts, key=lambda verdict: (-verdict.rank, -verdict.score, verdict.node))
+    best = max(ordered, key=lambda verdict: verdict.score, default=None)
     return Explanation(
         pod=f"{ask.namespace}/{ask.name}",
         containers=tuple(step.gpus for step in ask.wish.steps),
         link=ask.wish.link,
         nic=ask.wish.nic,
         job=ask.job,
-        nodes=tuple(_answer(each, best, tables, ask.wish) for each in ordered if best),
+        nodes=tuple(_answer(verdict, best, tables, ask.wish) for verdict in ordered if best),
     )
 
 
 def nothing_requested(namespace: str, name: str) -> Explanation:
-    """Of a pod that asks for no whole GPU: no containers, no nodes."""
+    """The explanation for a pod that asks for no whole GPU: no containers, no nodes."""
     return Explanation(
         pod=f"{namespace}/{name}", containers=(), link=Link.ANY, nic=False, job=None, nodes=()
     )
@@ -173,7 +173,7 @@ def _answer(
 
 
 def _why(verdict: RankedNode, best: RankedNode, tables: ScoreTables, wish: GpuRequest) -> str:
-    """Where it falls short of the best node; the first aim in which it does has decided."""
+    """Why the node ranks below the best one: the first aim in which it falls short has decided."""
     view, outcome = verdict.view, verdict.outcome
     if isinstance(view, NoView) or outcome is None:
         raise ValueError(verdict.node)  # it has a reason, and no score
@@ -184,25 +184,25 @@ def _why(verdict: RankedNode, best: RankedNode, tables: ScoreTables, wish: GpuRe
     unsure = "" if view.sure else "; unsure: state and pods do not agree, so one rank less"
     if verdict.score == best.score:
         return f"the best{unsure}"
-    here, there = aims(verdict.score), aims(best.score)
-    short = next(name for name in SHORT_OF if getattr(here, name) != getattr(there, name))
-    is_as_fast = len({_best_gbps(each, tables, wish) for each in (verdict, best)}) == 1
+    own_aims, best_aims = aims(verdict.score), aims(best.score)
+    short = next(name for name in SHORT_OF if getattr(own_aims, name) != getattr(best_aims, name))
+    is_as_fast = len({_best_gbps(ranked, tables, wish) for ranked in (verdict, best)}) == 1
     words = SHORT_OF[short]
     if short == "share" and is_as_fast:
         words = _FASTER_PRODUCT
-    elif short == "whole" and here.whole == BROKEN:
+    elif short == "whole" and own_aims.whole == BROKEN:
         words = _BREAKS_WHOLE
     return f"{words} {best.node}{unsure}"
 
 
 def _best_gbps(verdict: RankedNode, tables: ScoreTables, wish: GpuRequest) -> float | None:
-    """Of the node's class; None where that is not known."""
+    """Best speed of the node's class, in GB/s; None where the class is not known."""
     table = None if isinstance(verdict.view, NoView) else tables.find(verdict.view.gen)
     return None if table is None else table.ideal(wish)
 
 
 def _chances(sets: Odds) -> tuple[Chance, ...]:
-    likeliest = sorted(sets.items(), key=lambda item: (-item[1], item[0]))
+    likeliest = sorted(sets.items(), key=lambda set_odds: (-set_odds[1], set_odds[0]))
     return tuple(
         Chance(gpus=members(mask), odds=float(odds)) for mask, odds in likeliest[:_SETS_SHOWN]
     )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which GPUs of one node are free by now: its last state, and what happened since."""
+"""The free GPUs of a node: its last reported state, updated with the pods since."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class ReportedState:
     """Key of each pod (:func:`api.state_annotation.pod_key`) to its GPUs."""
 
     def names(self, pod: Bound) -> bool:
-        """Whether it has the GPUs of all of the pod's containers, those that ended left out.
+        """Whether the state names the GPUs of all of the pod's containers, without ended ones.
 
         The kubelet serves one container after the other, and the agent may look in between.
         """
@@ -62,10 +62,10 @@ class ExpectedGpus:
     """The prediction for a pod that the state does not name yet, or not all GPUs of it."""
 
     free: int
-    """What it will choose from."""
+    """Mask of the GPUs that it chooses from."""
     sets: Odds
     reported: Odds
-    """What the state will name of them: none of the GPUs that only ended init containers have."""
+    """Sets that the state will name: without the GPUs that only ended init containers have."""
 
 
 class FreeGpus(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,7 +75,7 @@ class FreeGpus(msgspec.Struct, frozen=True, kw_only=True):
     sure: bool
     """The masks agree with the number of GPUs that the bound pods ask for."""
     expected: Mapping[str, ExpectedGpus]
-    """Of pods bound since, by UID."""
+    """UID of each pod that was bound since the state to its prediction."""
 
 
 def reckon(
@@ -114,8 +114,8 @@ def reckon(
 
 
 def _held(free: int, named: int, wish: GpuRequest, table: LikelySets | None) -> int:
-    """All GPUs of a pod of which the state names these: the same, unless its init containers had
-    more, or not all of its containers have been served.
+    """All GPUs of a pod of which the state names some; it has more where its init containers had
+    more, or where not all of its containers have been served.
 
     The kubelet keeps the former for the pod until it ends and hands them to nobody else. Which
     the others are is a guess by the prediction for the pod; their number is right.
@@ -125,23 +125,23 @@ def _held(free: int, named: int, wish: GpuRequest, table: LikelySets | None) -> 
         return named
     outcome = table.known(free | named, wish)
     sets = outcome.sets if outcome else {}
-    could_be = [each for each in sets if each & named == named]
+    could_be = [group for group in sets if group & named == named]
     if not could_be:
         return named | union(members(free & ~named)[:missing])
-    return max(could_be, key=lambda each: (sets[each], -each))
+    return max(could_be, key=lambda group: (sets[group], -group))
 
 
 def _parts(wish: GpuRequest) -> list[int]:
-    """How many GPUs a state may name of a pod: after each of the containers that stay."""
+    """Numbers of GPUs that a state may name of a pod: one after each container that stays."""
     return [*accumulate(step.gpus for step in wish.steps if not step.ends)]
 
 
 def _released(state: ReportedState, ended: Collection[str]) -> int:
-    """GPUs that ended pods have and no other."""
-    theirs = others = 0
+    """Mask of the GPUs that only ended pods have."""
+    ended_gpus = other_gpus = 0
     for key, mask in state.pods.items():
         if key in ended:
-            theirs |= mask
+            ended_gpus |= mask
         else:
-            others |= mask
-    return theirs & ~others
+            other_gpus |= mask
+    return ended_gpus & ~other_gpus

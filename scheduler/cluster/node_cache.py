@@ -23,7 +23,7 @@ from scheduler.pod_request import PodRequest
 
 
 class CacheSource(StrEnum):
-    """What the cache is fed with."""
+    """A kind of objects that fill the cache."""
 
     NODES = "nodes"
     LEASES = "leases"
@@ -37,9 +37,9 @@ class BoundPod:
     namespace: str
     name: str
     gpus: int | None
-    """Mask, as the state names it; None where it does not yet."""
+    """Mask of its GPUs in the state; None where the state does not name the pod yet."""
     expected: ExpectedGpus | None
-    """Until the state names it, and where something is known."""
+    """Prediction, as long as the state does not name the pod; None without one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +51,7 @@ class CachedNode:
     """Its topology class."""
     state: ReportedState | None
     heard_seconds: float | None
-    """Since the last change of its Lease."""
+    """Seconds since the last change of its Lease."""
     pods: tuple[BoundPod, ...]
     """In the order of binding."""
 
@@ -93,7 +93,7 @@ class NodeCache:
         return len(self._synced) == len(CacheSource)
 
     def view(self, node: str) -> View:
-        """Of one node."""
+        """The view of a node; a reason where it cannot be scored."""
         return self.views([node])[0]
 
     def views(self, nodes: Iterable[str]) -> list[View]:
@@ -121,16 +121,16 @@ class NodeCache:
         """All that is known of a node; None for one that no watch has reported."""
         view = self.view(node)
         with self._lock:
-            found = self._nodes.get(node)
-            if found is None:
+            record = self._nodes.get(node)
+            if record is None:
                 return None
-            lease, state = found.lease, found.state
+            lease, state = record.lease, record.state
             return CachedNode(
                 view=view,
-                gen=found.gen or None,
+                gen=record.gen or None,
                 state=state if isinstance(state, ReportedState) else None,
                 heard_seconds=None if lease is None else self._clock() - lease.changed_at,
-                pods=_pods(found),
+                pods=_pods(record),
             )
 
     # what watches report
@@ -150,15 +150,15 @@ class NodeCache:
     ) -> None:
         """A Node is there, with this annotation, this NVLink clique and this model of GPUs."""
         with self._lock:
-            with self._counted(self._node(name)) as found:
-                found.appear(topology, clique, product)
+            with self._counted(self._node(name)) as record:
+                record.appear(topology, clique, product)
             self._show(name)
 
     def node_gone(self, name: str) -> None:
         """A Node is there no more."""
         with self._lock:
-            with self._counted(self._node(name)) as found:
-                found.disappear()
+            with self._counted(self._node(name)) as record:
+                record.disappear()
             self._forget(name)
 
     def lease(self, node: str, lease: Object, now: float) -> None:
@@ -179,21 +179,21 @@ class NodeCache:
         """A pod with GPUs is bound to a node; ``bound_at`` sorts as time does."""
         landing = None
         with self._lock:
-            found = self._node(node)
-            if ask.uid in (found.finished if ended else found.bound):
+            record = self._node(node)
+            if ask.uid in (record.finished if ended else record.bound):
                 return
             if self._where.get(ask.uid, node) != node:  # only in a store that was put back
                 self._drop_pod(ask.uid)
-            before = found.bound.get(ask.uid)
+            before = record.bound.get(ask.uid)
             self._where[ask.uid] = node
             self._arrivals += 1
             pod = bound(ask, (bound_at, self._arrivals))
             if ended:
-                found.finish(ask.uid, pod.key)
+                record.finish(ask.uid, pod.key)
                 if before:
                     self._count(before.ask, node, -1)
             else:
-                landing = found.bind(pod, lately=CacheSource.PODS in self._synced)
+                landing = record.bind(pod, is_new=CacheSource.PODS in self._synced)
                 self._count(ask, node, 1)
             self._show(node)
         if landing is not None:
@@ -210,17 +210,17 @@ class NodeCache:
         node = self._where.pop(uid, None)
         if node is None:
             return
-        found = self._node(node)
-        if pod := found.bound.get(uid):
+        record = self._node(node)
+        if pod := record.bound.get(uid):
             self._count(pod.ask, node, -1)
-        found.release(uid)
+        record.release(uid)
         self._forget(node)
 
     def _node(self, name: str) -> NodeRecord:
-        found = self._nodes.get(name)
-        if found is None:
-            found = self._nodes[name] = NodeRecord(name, self._tables)
-        return found
+        record = self._nodes.get(name)
+        if record is None:
+            record = self._nodes[name] = NodeRecord(name, self._tables)
+        return record
 
     def _forget(self, name: str) -> None:
         """Keep nothing of a node of which nothing is left."""
@@ -258,15 +258,15 @@ class NodeCache:
         if node.product:
             self._products.add_node(*after, node.held())
         if before[0]:
-            self._products.add_node(*before, node.held(), by=-1)
+            self._products.add_node(*before, node.held(), sign=-1)
 
-    def _count(self, ask: PodRequest, node: str, more: int) -> None:
-        self._products.add_pod(self._nodes[node].product, counted_size(ask), by=more)
+    def _count(self, ask: PodRequest, node: str, sign: int) -> None:
+        self._products.add_pod(self._nodes[node].product, counted_size(ask), sign=sign)
         job = ask.job
         if job is None:
             return
         nodes = self._jobs.setdefault(job, {})
-        nodes[node] = nodes.get(node, 0) + more
+        nodes[node] = nodes.get(node, 0) + sign
         if not nodes[node]:
             del nodes[node]
         if not nodes:
@@ -274,7 +274,7 @@ class NodeCache:
 
 
 class _Views(dict[str, View]):
-    """Views by node; of one that is not there nothing is known."""
+    """Views by node; a missing node has the view of an unknown one."""
 
     def __missing__(self, _: str) -> NoView:
         return NoView.UNKNOWN_NODE

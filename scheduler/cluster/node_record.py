@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One node as the watches report it, and what follows for scoring."""
+"""State of a node as the watches report it, and its view for scoring."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class TableLookup(Protocol):
     """The score tables, as far as they are used here."""
 
     def add(self, annotation: TopologyAnnotation) -> str:
-        """Take a class; its generation."""
+        """Make the table of this topology's class; returns the class's generation."""
 
     def find(self, gen: str) -> LikelySets | None: ...
 
@@ -44,9 +44,9 @@ class NodeRecord:
 
     __slots__ = (
         "_gen",
-        "_gone",
         "_n",
         "_name",
+        "_released_keys",
         "_tables",
         "bound",
         "clique",
@@ -67,13 +67,14 @@ class NodeRecord:
         self._tables = tables
         self._gen: str | NoView = NoView.NO_TOPOLOGY  # as the Node carries it: what states mean
         self._n = 0
-        self._gone: frozenset[str] = frozenset()  # keys of pods that only the state still has
+        self._released_keys: frozenset[str] = frozenset()
+        """Keys of pods that only the state still has."""
         self.here = False
         """The Node object exists."""
         self.gen = ""
         """Its topology class; empty where there is none."""
         self.product = ""
-        """What it is one of; empty where there is no topology class."""
+        """Its product; empty where there is no topology class."""
         self.clique: str | None = None
         self.lease: ObservedLease | None = None
         self.fresh_until = _NEVER
@@ -88,11 +89,11 @@ class NodeRecord:
         self.view: ScoringView | NoView = NoView.UNKNOWN_NODE
         """What is known where the agent has renewed its Lease lately, else the reason why not."""
         self.silent_view: NoView = NoView.UNKNOWN_NODE
-        """Where it was not."""
+        """The reason where the agent has not renewed its Lease in time."""
 
     @property
     def is_empty(self) -> bool:
-        """Nothing at all is known of it."""
+        """Whether nothing is known of the node, so that it can be dropped."""
         return not (self.here or self.lease or self.bound or self.finished)
 
     @property
@@ -101,7 +102,7 @@ class NodeRecord:
         return self._n if self.gen else 0
 
     def held(self) -> Mapping[int, int]:
-        """Size of pods to the GPUs that pods of it, which count, hold here."""
+        """Size of pods to the GPUs that pods of this size hold on the node."""
         held: dict[int, int] = {}
         for pod in self.bound.values():
             if size := counted_size(pod.ask):
@@ -113,16 +114,20 @@ class NodeRecord:
         self.here, self.clique = True, clique or None
         before, self.gen, self.product = self._gen, "", ""
         try:
-            found = _topology(topology)
+            annotation = _topology(topology)
         except BadInput as error:
             self._gen = NoView.BAD_TOPOLOGY
             if before is not NoView.BAD_TOPOLOGY:  # once, not at every heartbeat of the Node
                 log.warning("node scores 0", extra={"node": self._name, "why": str(error)})
         else:
-            if isinstance(found, NoView):
-                self._gen = found
+            if isinstance(annotation, NoView):
+                self._gen = annotation
             else:
-                self._gen, self._n, self.gen = found.gen, found.n, self._tables.add(found)
+                self._gen, self._n, self.gen = (
+                    annotation.gen,
+                    annotation.n,
+                    self._tables.add(annotation),
+                )
                 self.product = sys.intern(product_name(product, self._n, self.gen))
         self._work_out()
 
@@ -151,7 +156,7 @@ class NodeRecord:
                 log.warning("node scores 0", extra={"node": self._name, "why": str(error)})
         landings = self._landings(before, self.state)
         if isinstance(self.state, ReportedState):
-            self._gone &= self.state.pods.keys()
+            self._released_keys &= self.state.pods.keys()
         self._work_out()
         return landings
 
@@ -160,15 +165,15 @@ class NodeRecord:
         self.lease, self.fresh_until, self.state = None, _NEVER, NoView.NO_STATE
         self._work_out()
 
-    def bind(self, pod: Bound, *, lately: bool) -> PredictionCheck | None:
-        """A pod is bound here; ``lately``: not one that was there when the watches began."""
+    def bind(self, pod: Bound, *, is_new: bool) -> PredictionCheck | None:
+        """Bind a pod here; ``is_new``: it was bound after the watches began."""
         uid = pod.ask.uid
         self.finished.pop(uid, None)  # it had ended, in a store that was put back since
         self.bound[uid] = pod
-        landing = self._landing(pod) if lately and pod.key not in self._gone else None
-        # One of the same name that went before is taken for this one while the state names
-        # it: the number is right, and the state will show if the set is another.
-        self._gone -= {pod.key}
+        landing = self._landing(pod) if is_new and pod.key not in self._released_keys else None
+        # While the state names an earlier pod of the same name, its GPUs count as this pod's:
+        # the number is right, and the state will show if the set is another.
+        self._released_keys -= {pod.key}
         self._work_out()
         return landing
 
@@ -183,7 +188,7 @@ class NodeRecord:
         bound = self.bound.pop(uid, None)
         key = bound.key if bound else self.finished.pop(uid, None)
         if key and isinstance(self.state, ReportedState) and key in self.state.pods:
-            self._gone |= {key}
+            self._released_keys |= {key}
         self._work_out()
 
     def _work_out(self) -> None:
@@ -203,7 +208,7 @@ class NodeRecord:
         self.silent_view = self.view if isinstance(self.view, NoView) else NoView.STALE
 
     def _reckoned(self, state: ReportedState) -> ScoringView:
-        ended = self._gone.union(self.finished.values())
+        ended = self._released_keys.union(self.finished.values())
         now = reckon(state, self.bound.values(), ended, self._tables.find(self.gen))
         self.expected = now.expected
         return _view(self.gen, now.free, state.ok, now.sure, self.clique, self.product)
@@ -211,14 +216,15 @@ class NodeRecord:
     def _landings(
         self, before: ReportedState | NoView, now: ReportedState | NoView
     ) -> list[PredictionCheck]:
-        """Pods that this state names and the one before did not."""
+        """Checks of the pods that this state names and the one before did not."""
         if isinstance(before, NoView) or isinstance(now, NoView):
             return []
-        pods = (it for it in self.bound.values() if now.names(it) and not before.names(it))
+        pods = (pod for pod in self.bound.values() if now.names(pod) and not before.names(pod))
         return [landing for pod in pods if (landing := self._landing(pod))]
 
     def _landing(self, pod: Bound) -> PredictionCheck | None:
-        """What the state says of the pod; None where it names it not, or in another order."""
+        """The prediction compared with the state; None if the state does not name the pod, or is of
+        another topology."""
         state = self.state
         if isinstance(state, NoView) or not state.names(pod) or state.gen != self._gen:
             return None
@@ -234,7 +240,7 @@ class NodeRecord:
 
 
 def bound(ask: PodRequest, order: tuple[str, int]) -> Bound:
-    """A pod as nodes keep it."""
+    """The pod as node records keep it."""
     return Bound(key=state_annotation.pod_key(ask.namespace, ask.name), ask=ask, order=order)
 
 
@@ -242,7 +248,7 @@ def bound(ask: PodRequest, order: tuple[str, int]) -> Bound:
 def _view(
     gen: str, free: int, ok: int, sure: bool, clique: str | None, product: str
 ) -> ScoringView:
-    """One object for all nodes with equal views: a call compares identities sooner than values."""
+    """A view, the same object for equal values: comparing identities is faster in a call."""
     return ScoringView(gen=gen, free=free, ok=ok, sure=sure, clique=clique, product=product)
 
 
@@ -250,10 +256,10 @@ def _topology(text: str | None) -> TopologyAnnotation | NoView:
     """What the annotation says. Raises BadInput."""
     if text is None:
         return NoView.NO_TOPOLOGY
-    found = topology_annotation.decode(text)
-    if found is None:
+    annotation = topology_annotation.decode(text)
+    if annotation is None:
         return NoView.OTHER_VERSION
-    return found if found.n else NoView.NO_TOPOLOGY
+    return annotation if annotation.n else NoView.NO_TOPOLOGY
 
 
 def _state(lease: Object) -> ReportedState | NoView:
@@ -261,13 +267,13 @@ def _state(lease: Object) -> ReportedState | NoView:
     text = (lease["metadata"].get("annotations") or {}).get(keys.STATE)
     if text is None:
         return NoView.NO_STATE
-    found = state_annotation.decode(text)
-    if found is None:
+    state = state_annotation.decode(text)
+    if state is None:
         return NoView.OTHER_VERSION
     return ReportedState(
-        gen=found.gen,
-        seq=found.seq,
-        ok=int(found.ok, 16),
-        used=int(found.used, 16),
-        pods={key: int(mask, 16) for key, mask in found.pods.items()},
+        gen=state.gen,
+        seq=state.seq,
+        ok=int(state.ok, 16),
+        used=int(state.used, 16),
+        pods={key: int(mask, 16) for key, mask in state.pods.items()},
     )

@@ -19,7 +19,7 @@ class NoView(StrEnum):
     NO_TOPOLOGY = "no_topology"
     BAD_TOPOLOGY = "bad_topology"
     OTHER_VERSION = "other_version"
-    """Of the topology or of the state."""
+    """The version of the topology or of the state is another one."""
     NO_STATE = "no_state"
     BAD_STATE = "bad_state"
     OTHER_GENERATION = "other_generation"
@@ -74,7 +74,7 @@ class Fleet(Protocol):
     """All nodes. Thread-safe; never waits for anything."""
 
     def views(self, nodes: Iterable[str]) -> list[View]:
-        """Of these nodes at one moment, in their order."""
+        """Views of these nodes at one moment, in their order."""
 
     def nodes_of(self, job: str) -> Iterable[str]:
         """Nodes that have pods of this job."""

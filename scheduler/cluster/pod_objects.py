@@ -35,7 +35,7 @@ ANY_NODE: Final = frozenset({"kubernetes.io/os", "nvidia.com/gpu.present"})
 """Labels that all nodes with GPUs have alike: a pod that selects by them is not pinned."""
 
 _ENDED = ("Succeeded", "Failed")
-_LINKS: Final = {each.value: each for each in Link}
+_LINKS: Final = {link.value: link for link in Link}
 _REMEMBERED_WISHES = 1024
 _REMEMBERED_STEPS = 16
 """Containers of a wish that is remembered: a pod may have thousands."""
@@ -46,14 +46,14 @@ _NO_RESOURCES: Final = RequestedAmounts()
 
 
 class Owner(msgspec.Struct, frozen=True):
-    """One of a pod's owners."""
+    """A reference to an owner of a pod."""
 
     uid: str = ""
     controller: bool | None = None
 
 
 class Metadata(msgspec.Struct, frozen=True, rename="camel"):
-    """Who a pod is."""
+    """Metadata of a pod, as far as scoring needs it."""
 
     name: str = ""
     namespace: str = ""
@@ -64,13 +64,13 @@ class Metadata(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class NodeAffinity(msgspec.Struct, frozen=True, rename="camel"):
-    """Of which nodes a pod may have or would like; only whether any are required counts."""
+    """A pod's rules for nodes; only whether any of them is required counts."""
 
     required_during_scheduling_ignored_during_execution: Any = None
 
 
 class Affinity(msgspec.Struct, frozen=True, rename="camel"):
-    """Where a pod may run."""
+    """A pod's affinity, as far as scoring needs it."""
 
     node_affinity: NodeAffinity | None = None
 
@@ -86,7 +86,7 @@ class Spec(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Condition(msgspec.Struct, frozen=True, rename="camel"):
-    """One condition of a pod."""
+    """A condition in a pod's status."""
 
     type: str = ""
     status: str = ""
@@ -141,14 +141,14 @@ def ask(pod: Pod, rules: Rules) -> PodRequest | None:
     containers = [*(spec.init_containers or ()), *(spec.containers or ())]
     many_end = len(spec.init_containers or ())
     steps = []
-    for at, container in enumerate(containers):
+    for index, container in enumerate(containers):
         if count := _count(container, rules.gpu):
-            ends = at < many_end and not container.is_sidecar
+            ends = index < many_end and not container.is_sidecar
             steps.append((count, ends))
     if not steps:
         return None
     annotations = pod.metadata.annotations or {}
-    asks_nic = any(_count(each, nic) for nic in rules.nics for each in containers)
+    asks_nic = any(_count(container, nic) for nic in rules.nics for container in containers)
     remembered = _wish if len(steps) <= _REMEMBERED_STEPS else _wish.__wrapped__
     nic = asks_nic or annotations.get(keys.NIC) == "true"
     link = _LINKS.get(annotations.get(keys.LINK, ""), Link.ANY)
@@ -163,7 +163,7 @@ def ask(pod: Pod, rules: Rules) -> PodRequest | None:
 
 
 def _is_pinned(spec: Spec) -> bool:
-    """Whether the pod may run on some nodes only. Of the conditions themselves nothing is kept."""
+    """Whether the pod may run on some nodes only; the conditions themselves are not kept."""
     if spec.node_selector and spec.node_selector.keys() - ANY_NODE:
         return True
     nodes = spec.affinity and spec.affinity.node_affinity
@@ -175,8 +175,8 @@ def _count(container: RequestingContainer, resource: str) -> int:
 
     Requests and limits of devices are equal where both are written; the API server sees to it.
     """
-    asked = container.resources or _NO_RESOURCES
-    for amounts in (asked.requests, asked.limits):
+    resources = container.resources or _NO_RESOURCES
+    for amounts in (resources.requests, resources.limits):
         if amounts and resource in amounts:
             count = device_count(resource, amounts[resource])
             return count if 0 < count < _MOST_GPUS else 0
@@ -185,12 +185,12 @@ def _count(container: RequestingContainer, resource: str) -> int:
 
 @lru_cache(maxsize=_REMEMBERED_WISHES)
 def _wish(steps: tuple[tuple[int, bool], ...], link: Link, nic: bool) -> GpuRequest:
-    """One object for equal wishes: a fleet has thousands of pods and few kinds of them.
+    """The request of a pod, the same object for equal requests: pods are many, their kinds few.
 
     ``steps``: the GPUs of each container, and whether it ends before those of the pod start.
     """
-    made = tuple([ContainerRequest(gpus=gpus, ends=ends) for gpus, ends in steps])
-    return GpuRequest(steps=made, link=link, nic=nic)
+    containers = tuple([ContainerRequest(gpus=gpus, ends=ends) for gpus, ends in steps])
+    return GpuRequest(steps=containers, link=link, nic=nic)
 
 
 def _job(metadata: Metadata) -> str | None:
@@ -200,7 +200,10 @@ def _job(metadata: Metadata) -> str | None:
     a controller of its own, and pods of one controller carry the same group.
     """
     labels = metadata.labels or {}
-    owner = next((each.uid for each in metadata.owner_references or () if each.controller), None)
+    owner = next(
+        (reference.uid for reference in metadata.owner_references or () if reference.controller),
+        None,
+    )
     for label in JOB_LABELS:
         if labels.get(label):
             return sys.intern(f"{metadata.namespace}/{label}/{labels[label]}")

@@ -34,7 +34,7 @@ class SpeedTable(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PredictionCheck:
-    """A pod that was bound lately showed up in its node's state."""
+    """A newly bound pod's actual GPUs, from its node's state, with the prediction for it."""
 
     ask: PodRequest
     node: str
@@ -108,4 +108,4 @@ def _splits(mask: int, sizes: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
         return
     for group in subsets(mask, sizes[0]):
         rests = _splits(mask & ~group, sizes[1:])
-        yield from ((group, *others) for others in rests)
+        yield from ((group, *rest) for rest in rests)

@@ -24,8 +24,8 @@ log = logging.getLogger(__name__)
 
 _BOUND = {"spec.nodeName!": ""}
 _REST_SECONDS = 0.01
-"""While news of pods gather. Where hundreds are bound a second, waking up for each one keeps the
-requests between them waiting for longer than what there is to do."""
+"""Pause in which events of pods gather. Where hundreds are bound a second, waking up for each one
+delays requests for longer than the work itself."""
 
 
 class Watches(WatchedSources[CacheSource]):
@@ -133,13 +133,13 @@ class Watches(WatchedSources[CacheSource]):
             name = seen["metadata"]["name"]
             log.warning("pod not counted", extra={"pod": name, "why": str(error)})
             return
-        wanted = ask(pod, self._rules)
-        if wanted is not None and pod.spec.node_name:
-            at, ended = pod.bound_at, pod.ended
-            self._cache.pod(wanted, pod.spec.node_name, bound_at=at, ended=ended)
+        request = ask(pod, self._rules)
+        if request is not None and pod.spec.node_name:
+            bound_at, ended = pod.bound_at, pod.ended
+            self._cache.pod(request, pod.spec.node_name, bound_at=bound_at, ended=ended)
 
     def _rest(self) -> None:
-        """A moment for each such moment of work, but for the first reading of all there is."""
+        """Pause after as much time of work, except during the first reading of all objects."""
         if self._cache.synced and self._clock() - self._rested_at > _REST_SECONDS:
             self._sleep(_REST_SECONDS)
             self._rested_at = self._clock()
@@ -148,7 +148,7 @@ class Watches(WatchedSources[CacheSource]):
         """Whether the pod may ask for whole GPUs: a cheap check, before the pod is read."""
         spec = pod.get("spec") or {}
         containers = [*(spec.get("containers") or ()), *(spec.get("initContainers") or ())]
-        return any(_names(each, self._rules.gpu) for each in containers)
+        return any(_names(container, self._rules.gpu) for container in containers)
 
 
 def _node_of(lease: Object) -> str:
@@ -162,5 +162,5 @@ def _is_agents(lease: Object) -> bool:
 
 def _names(container: Mapping[str, Any], resource: str) -> bool:
     """Whether the container asks for the resource; requests default to limits."""
-    asked = container.get("resources") or {}
-    return any(resource in (asked.get(kind) or ()) for kind in ("requests", "limits"))
+    amounts = container.get("resources") or {}
+    return any(resource in (amounts.get(kind) or ()) for kind in ("requests", "limits"))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which GPUs NVIDIA's device plugin hands out: its best-effort policy, with the odds of its ties.
+"""GPUs that NVIDIA's device plugin hands out: its best-effort policy, with the odds of its ties.
 
 The policy cuts the free GPUs into groups of the requested size, one group smaller where they
 do not divide, such that all pairs within groups have the most points together; of that cut it
@@ -57,13 +57,13 @@ class BestEffort:
         return {group: shares[weight] for group, weight in weights.items()}
 
     def _in_their_orders(self, free: int, size: int) -> Odds:
-        """What comes of each order in which a kubelet may name the free GPUs."""
-        found: dict[int, Fraction] = defaultdict(Fraction)
+        """Sets with their odds, over all orders in which a kubelet may name the free GPUs."""
+        odds: dict[int, Fraction] = defaultdict(Fraction)
         for first, share in first_named(free, self._n).items():
             order = tuple(named_from(free, first))
             group = 1 << first if size == 1 else self._cuts[size].first_best(order)
-            found[group] += share
-        return dict(found)
+            odds[group] += share
+        return dict(odds)
 
 
 class _Best(NamedTuple):
@@ -86,86 +86,88 @@ class _Cuts:
         self._most = workspace.cache(self._most_points, entry_bytes=120)
 
     def weights(self, free: int, required: int) -> Mapping[int, Fraction]:
-        """Each of the best cuts counts once, shared by the groups that have the most points."""
-        most = max(self._total(free, *cut) for cut in self._all(free, required))
+        """Set to its weight: each best cut counts 1, shared by its groups with the most points."""
+        most_points = max(self._total(free, *cut) for cut in self._all(free, required))
         weights: dict[int, Fraction] = defaultdict(Fraction)
         for group, remainder in self._all(free, required):  # again: for 16 GPUs they are millions
-            if self._total(free, group, remainder) != most:
+            if self._total(free, group, remainder) != most_points:
                 continue
-            others = free & ~group & ~remainder
+            rest = free & ~group & ~remainder
             if required:  # of disjoint groups just one has them
-                weights[group] += self._cut(others).ways.total()
+                weights[group] += self._cut(rest).ways.total()
             else:
-                weights[group] += self._shares(others, most, group, remainder)
+                weights[group] += self._shares(rest, most_points, group, remainder)
         if not required:
             weights[LOST] += sum(
-                self._shares(free & ~remainder, most, remainder)
+                self._shares(free & ~remainder, most_points, remainder)
                 for remainder in subsets(free, free.bit_count() % self._size)
             )
         return {group: weight for group, weight in weights.items() if weight}
 
     def first_best(self, order: Sequence[int]) -> int:
-        """What comes where the GPUs are named so: of the best cuts the first one that the policy
-        meets, of its groups the first one that has the most points."""
+        """The set handed out for GPUs named in this order: the first group with the most points, of
+        the first of the best cuts that the policy meets."""
         groups: list[int] = []
         free = union(tuple(order))
         while free:
-            left = [place for place in order if free >> place & 1]
-            most = self._most(free)
+            remaining = [place for place in order if free >> place & 1]
+            most_points = self._most(free)
             groups.append(
                 next(
                     group
-                    for group in self._in_turn(left)
-                    if self._value(group) + self._most(free & ~group) == most
+                    for group in self._in_turn(remaining)
+                    if self._value(group) + self._most(free & ~group) == most_points
                 )
             )
             free &= ~groups[-1]
         best = max(groups, key=self._value)
         return best if best.bit_count() == self._size else LOST
 
-    def _in_turn(self, left: Sequence[int]) -> Iterator[int]:
+    def _in_turn(self, remaining: Sequence[int]) -> Iterator[int]:
         """Groups of the first GPU, as the policy tries them: the smaller one, if there is one yet,
         ends with empty places, which come last."""
-        empty = -len(left) % self._size
-        rest = [1 << place for place in left[1:]] + [0] * empty
-        for others in combinations(rest, self._size - 1):
+        empty = -len(remaining) % self._size
+        rest = [1 << place for place in remaining[1:]] + [0] * empty
+        for partners in combinations(rest, self._size - 1):
             self._spend(1)
-            if others.count(0) in (0, empty):
-                yield 1 << left[0] | sum(others)
+            if partners.count(0) in (0, empty):
+                yield 1 << remaining[0] | sum(partners)
 
     def _most_points(self, free: int) -> int:
-        """Of the best cut."""
+        """Points of the best cut of these GPUs."""
         if not free:
             return 0
-        left = members(free)
-        return max(self._value(group) + self._most(free & ~group) for group in self._in_turn(left))
+        places = members(free)
+        return max(
+            self._value(group) + self._most(free & ~group) for group in self._in_turn(places)
+        )
 
     def _all(self, free: int, required: int) -> Iterator[tuple[int, int]]:
-        """A whole group, and the group that is smaller; the first has all that is required."""
+        """All pairs of a whole group, which has the required GPUs, and the smaller group."""
         rest = free.bit_count() % self._size
-        for others in subsets(free & ~required, self._size - required.bit_count()):
-            for remainder in subsets(free & ~required & ~others, rest):
+        for chosen in subsets(free & ~required, self._size - required.bit_count()):
+            for remainder in subsets(free & ~required & ~chosen, rest):
                 self._spend(1)
-                yield required | others, remainder
+                yield required | chosen, remainder
 
     def _total(self, free: int, group: int, remainder: int) -> int:
-        others = self._cut(free & ~group & ~remainder)
-        return self._value(group) + self._value(remainder) + others.points
+        rest = self._cut(free & ~group & ~remainder)
+        return self._value(group) + self._value(remainder) + rest.points
 
-    def _shares(self, others: int, total: int, group: int, smaller: int = 0) -> Fraction:
-        """Of cuts with so many points, shared where others have as many as ``group``.
+    def _shares(self, rest: int, total: int, group: int, smaller: int = 0) -> Fraction:
+        """Number of cuts with ``total`` points that hand out ``group``; a tie counts as its share.
 
-        ``smaller`` is the smaller group, or none.
+        ``rest``: all other GPUs of the cut; ``smaller``: its smaller group, or 0.
         """
-        points, its = self._value(group), self._value(smaller)
-        cut = self._cut(others, points)
-        if not group or its > points or points + its + cut.points != total:
+        points, smaller_points = self._value(group), self._value(smaller)
+        cut = self._cut(rest, points)
+        if not group or smaller_points > points or points + smaller_points + cut.points != total:
             return Fraction()
-        tied = 1 + (its == points)
+        tied = 1 + (smaller_points == points)
         return sum((Fraction(n, ties + tied) for ties, n in cut.ways.items()), Fraction())
 
     def _best_cut(self, mask: int, limit: int | None = None) -> _Best:
-        """Of a set that divides, into groups that have no more points than ``limit``."""
+        """The best cuts of a set that divides, into groups of at most ``limit`` points."""
         if not mask:
             return _Best(0, Counter([0]))
         best, ways = -1, Counter[int]()
@@ -174,23 +176,23 @@ class _Cuts:
             points = self._value(group)
             if limit is not None and points > limit:
                 continue
-            others = self._cut(mask & ~group, limit)
-            if not others.ways:
+            rest = self._cut(mask & ~group, limit)
+            if not rest.ways:
                 continue
-            total = points + others.points
+            total = points + rest.points
             if total > best:
                 best, ways = total, Counter()
             if total == best:
-                for ties, n in others.ways.items():
+                for ties, n in rest.ways.items():
                     ways[ties + (points == limit)] += n
         return _Best(best, ways)
 
     def _groups_of_the_first(self, mask: int) -> Iterator[int]:
         """Groups with the first GPU of the set, so that no cut is met twice."""
         first = mask & -mask
-        return (first | others for others in subsets(mask & ~first, self._size - 1))
+        return (first | partners for partners in subsets(mask & ~first, self._size - 1))
 
     def _points(self, group: int) -> int:
-        """Of all pairs within the group."""
+        """Points of all pairs within the group."""
         points = self._shape.points
         return sum(points[i][j] for i, j in pairs(group))

@@ -18,9 +18,9 @@ _MOST_CLASSES = 512
 """An empty table takes some kilobytes. Fleets have a few classes, and one more for each way in
 which links are degraded."""
 _MOST_BYTES = 72 << 20
-"""Of all tables together: with 5,000 nodes and the program itself less than 150 MiB."""
+"""Bytes of all tables together: with 5,000 nodes and the program itself less than 150 MiB."""
 _CHECKED_EVERY = 64
-"""Outcomes. What comes between is within the budget of each class."""
+"""Outcomes between two checks of the budget; between them each class keeps to its own."""
 
 
 class ScoreTables:
@@ -35,16 +35,16 @@ class ScoreTables:
         later: Later | None = None,
         *,
         policies: Policies | None = None,
-        most: int = _MOST_CLASSES,
+        max_classes: int = _MOST_CLASSES,
         most_bytes: int = _MOST_BYTES,
     ) -> None:
         """``later``: an executor's ``submit``, for what takes too long within a request.
 
-        ``policies``: of all nodes.
+        ``policies``: the same for all nodes.
         """
         self._turns = None if later is None else Turns(later)
         self._policies = policies or Policies()
-        self._most = most
+        self._max_classes = max_classes
         self._most_bytes = most_bytes
         self._computed = 0
         self._tables: OrderedDict[str, ScoreTable] = OrderedDict()
@@ -69,7 +69,9 @@ class ScoreTables:
         table = ScoreTable(shape(annotation), self._policies, later, self._trim)
         with self._lock:
             self._tables.setdefault(gen, table)
-            dropped = self._tables.popitem(last=False) if len(self._tables) > self._most else None
+            dropped = (
+                self._tables.popitem(last=False) if len(self._tables) > self._max_classes else None
+            )
         if dropped is not None:
             dropped[1].forget()  # at once: Python's collector leaves alone what is there for long
             if turns is not None:

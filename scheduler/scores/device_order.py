@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""In which orders a kubelet names a node's free GPUs to the device plugin, with their odds.
+"""Orders in which a kubelet names a node's free GPUs to the device plugin, with their odds.
 
 Kubelet and plugin keep devices in maps of Go. One with up to eight entries keeps them as they came
 in, and is walked from a random one of its eight places on, round to the one before: so up to eight
@@ -19,7 +19,7 @@ from typing import Final
 from scheduler.scores.masks import members
 
 PLACES: Final = 8
-"""Of the smallest map; with more entries there is no order."""
+"""Entries of the smallest map in Go; a map with more of them has no order."""
 
 
 def first_named(free: int, n: int) -> dict[int, Fraction]:
@@ -31,19 +31,19 @@ def first_named(free: int, n: int) -> dict[int, Fraction]:
     """
     odds = [Fraction(1), *[Fraction()] * (n - 1)]
     every = _walked(_walked(odds))
-    found: list[Fraction] = []
+    free_odds: list[Fraction] = []
     passed = Fraction()
     for place, share in enumerate(every):
         passed += share
         if free >> place & 1:
-            found.append(passed)
+            free_odds.append(passed)
             passed = Fraction()
-    found[0] += passed  # on from the last GPU round to the first
-    return dict(zip(members(free), _walked(_walked(found)), strict=True))
+    free_odds[0] += passed  # on from the last GPU round to the first
+    return dict(zip(members(free), _walked(_walked(free_odds)), strict=True))
 
 
 def named_from(free: int, first: int) -> Iterator[int]:
-    """The places of the free GPUs in the order in which that one is the first."""
+    """Places of the free GPUs in the kubelet's order, if it names ``first`` first."""
     places = members(free)
     middle = places.index(first)
     yield from (*places[middle:], *places[:middle])
@@ -55,4 +55,4 @@ def _walked(odds: Sequence[Fraction]) -> list[Fraction]:
     A walk that begins at an empty place begins with what came in first.
     """
     empty = Fraction(PLACES - len(odds), PLACES)
-    return [each * empty + Fraction(1, PLACES) for each in odds]
+    return [share * empty + Fraction(1, PLACES) for share in odds]

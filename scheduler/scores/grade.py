@@ -19,7 +19,7 @@ class Grade(NamedTuple):
     """Quality of a set of GPUs; more is better in each field."""
 
     speed: int
-    """Of the set, in hundredths of a GB/s (:meth:`SetSpeeds.speed`); ALONE for a single GPU."""
+    """Speed of the set, in hundredths of a GB/s (:meth:`SetSpeeds.speed`); ALONE for one GPU."""
     nvlink: bool
     """NVLinks alone lead around the set."""
     numa: bool
@@ -43,7 +43,7 @@ BEST = Grade(speed=ALONE, nvlink=True, numa=True, nic=FAR)
 
 
 def worse(a: Grade, b: Grade) -> Grade:
-    """Both containers are served: each quality is that of the container that has less of it."""
+    """Grade of a pod with two such containers: in each field the lower of the two."""
     return Grade(
         speed=min(a.speed, b.speed),
         nvlink=a.nvlink and b.nvlink,
@@ -58,9 +58,9 @@ class Grades:
     def __init__(self, shape: Shape, speeds: SetSpeeds, workspace: Workspace | None = None) -> None:
         self._shape = shape
         self._speeds = speeds
-        self.of = (workspace or Workspace()).cache(self._of, entry_bytes=300)
+        self.grade = (workspace or Workspace()).cache(self._grade, entry_bytes=300)
 
-    def _of(self, group: int) -> Grade:
+    def _grade(self, group: int) -> Grade:
         shape, places = self._shape, members(group)
         nodes = {shape.numa[place] for place in places}
         level = min((max(nic[place] for place in places) for nic in shape.nics), default=FAR)

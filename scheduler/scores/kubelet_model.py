@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which GPUs a pod's containers get on a node: the kubelet's part, around the device plugin's.
+"""GPUs that a pod's containers get on a node: the kubelet's part, around the device plugin's.
 
 The kubelet serves containers in their order. One that comes after init containers takes theirs
 first, and the pod keeps what is left over of those. The TopologyManager, if its policy is not
@@ -72,8 +72,8 @@ class AssignedSet(NamedTuple):
     taken: int
     """All GPUs of its containers; LOST where it is refused."""
     ended: int
-    """Those of them that only containers have which have ended: the pod keeps them all the same,
-    and the kubelet reports them to nobody."""
+    """Part of ``taken`` that only ended containers had: the pod keeps these GPUs, and the kubelet
+    does not report them."""
     grade: Grade
     """The worst of its containers, by each quality."""
 
@@ -81,10 +81,10 @@ class AssignedSet(NamedTuple):
 class _Half(NamedTuple):
     """A pod of which some containers are served."""
 
-    left: int
-    """Free GPUs."""
+    free: int
+    """Mask of the free GPUs."""
     reusable: int
-    """Taken by containers that end before the next ones start."""
+    """Mask of the GPUs of containers that end before the next ones start."""
     grade: Grade
 
 
@@ -127,8 +127,8 @@ class KubeletModel:
         for step, counts in zip(wish.steps, wish.judged, strict=True):
             after: dict[_Half, Fraction] = defaultdict(Fraction)
             for half, odds in halves.items():
-                near = whole if by_pod else self._near(half.left, half.reusable, step.gpus)
-                shares = self._give(half.left, half.reusable, step.gpus, near)
+                near = whole if by_pod else self._near(half.free, half.reusable, step.gpus)
+                shares = self._give(half.free, half.reusable, step.gpus, near)
                 self._workspace.spend(len(shares))
                 for group, share in shares.items():
                     if group == LOST:
@@ -136,23 +136,26 @@ class KubeletModel:
                     else:
                         after[self._then(half, step, group, counts)] += odds * share
             halves = after
-        found: dict[AssignedSet, Fraction] = defaultdict(Fraction)
+        assigned: dict[AssignedSet, Fraction] = defaultdict(Fraction)
         for half, odds in halves.items():
-            found[AssignedSet(free & ~half.left, half.reusable, half.grade)] += odds
+            assigned[AssignedSet(free & ~half.free, half.reusable, half.grade)] += odds
         if lost:
-            found[AssignedSet(LOST, 0, BEST)] = lost
-        return dict(found)
+            assigned[AssignedSet(LOST, 0, BEST)] = lost
+        return dict(assigned)
 
     def _then(self, half: _Half, step: ContainerRequest, group: int, counts: bool) -> _Half:
-        """After the next container got these GPUs."""
+        """State of the pod after its next container got these GPUs."""
         return _Half(
-            left=half.left & ~group,
+            free=half.free & ~group,
             reusable=half.reusable | group if step.ends else half.reusable & ~group,
-            grade=worse(half.grade, self._grades.of(group)) if counts else half.grade,
+            grade=worse(half.grade, self._grades.grade(group)) if counts else half.grade,
         )
 
     def _gives(self, free: int, reusable: int, size: int, near: int | None) -> Odds:
-        """One container's GPUs, of which enough are free; ``near`` as :meth:`_nears` has it."""
+        """Sets that a container may get, with their odds; there are enough free GPUs.
+
+        ``near``: result of :meth:`_nears`.
+        """
         if near is None:
             return {LOST: Fraction(1)}
         needed = size - reusable.bit_count()
@@ -167,7 +170,7 @@ class KubeletModel:
         return self._preferred(free | reusable, required, size)
 
     def _preferred(self, available: int, required: int, size: int) -> Odds:
-        """What the device plugin says, if it says anything."""
+        """Sets that the device plugin prefers, with their odds; any set if it prefers none."""
         if self._policies.al is DevicePluginPolicy.BEST_EFFORT:
             return self._plugin.odds(available, size, required)
         return _any(available, size, required)
@@ -177,8 +180,12 @@ class KubeletModel:
         tm = self._policies.tm
         if tm is TopologyManager.NONE or not self._numas:
             return 0
-        fewest = next((each.nodes for each in self._numas if each.gpus.bit_count() >= size), None)
-        hint = next((each for each in self._numas if _serves(each, free, reusable, size)), None)
+        fewest = next(
+            (choice.nodes for choice in self._numas if choice.gpus.bit_count() >= size), None
+        )
+        hint = next(
+            (choice for choice in self._numas if _serves(choice, free, reusable, size)), None
+        )
         if tm is TopologyManager.BEST_EFFORT:
             return (hint or self._numas[-1]).gpus
         if hint is None or hint.nodes != fewest:
@@ -199,7 +206,7 @@ def _numas(shape: Shape) -> tuple[_Numas, ...]:
     None where there are more than the kubelet takes: it does not start then with any policy.
     """
     gpus = {
-        node: union(tuple(place for place, its in enumerate(shape.numa) if its == node))
+        node: union(tuple(place for place, numa_node in enumerate(shape.numa) if numa_node == node))
         for node in set(shape.numa)
         if node >= 0
     }
@@ -222,4 +229,4 @@ def _odds_bytes(odds: Odds) -> int:
 def _any(available: int, size: int, required: int = 0) -> Odds:
     """All sets alike: the kubelet's own sets have no order."""
     rest = [*subsets(available & ~required, size - required.bit_count())]
-    return dict.fromkeys((required | each for each in rest), Fraction(1, len(rest)))
+    return dict.fromkeys((required | group for group in rest), Fraction(1, len(rest)))

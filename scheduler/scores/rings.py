@@ -19,9 +19,9 @@ Spend = Callable[[int], None]
 """Counts steps of work; may raise to end it."""
 
 _MOST_RINGS: Final = 2520
-"""As many as there are through 8 GPUs that are all joined. Of more the first are tried."""
+"""Rings that are tried at most: as many as lead through 8 GPUs that are all joined."""
 _MOST_TRIES: Final = 20_000
-"""Of one set. Where they do not settle it, the most rings that were found count."""
+"""Tries for one set at most; if they do not settle it, the most rings found so far count."""
 
 
 def most_rings(links: Links, spend: Spend) -> int:
@@ -36,7 +36,7 @@ def most_rings(links: Links, spend: Spend) -> int:
 
 
 def most_relayed_rings(links: Links, spend: Spend) -> int:
-    """The same where a step between GPUs without any link may go by way of a third GPU of the set.
+    """The most rings, where a step between GPUs without a link may pass a third GPU of the set.
 
     Each link is in one ring for each of its directions.
     Source: NCCL 2.30, src/graph/paths.cc (PATH_NVB); github.com/NVIDIA/nccl/issues/819.
@@ -77,45 +77,45 @@ def _most_at_once(
     ``bound``, which they cannot exceed anyway."""
     distinct = dict.fromkeys(itertools.islice(rings, _MOST_RINGS))
     each_uses = [Counter(ring) for ring in sorted(distinct, key=len)]
-    left = Counter(room)
-    tries = most = 0
+    unused = Counter(room)
+    tries = best_count = 0
 
-    def search(first: int, found: int) -> None:
-        nonlocal tries, most
-        most = max(most, found)
-        for at in range(first, len(each_uses)):
+    def search(first: int, count: int) -> None:
+        nonlocal tries, best_count
+        best_count = max(best_count, count)
+        for index in range(first, len(each_uses)):
             tries += 1
             spend(1)
-            uses = each_uses[at]
-            if most >= bound or tries > _MOST_TRIES:
+            uses = each_uses[index]
+            if best_count >= bound or tries > _MOST_TRIES:
                 return
-            if found + left.total() // uses.total() <= most:
+            if count + unused.total() // uses.total() <= best_count:
                 return  # all that come after use as many links or more
-            if all(left[pair] >= times for pair, times in uses.items()):
-                left.subtract(uses)
-                search(at, found + 1)
-                left.update(uses)
+            if all(unused[pair] >= times for pair, times in uses.items()):
+                unused.subtract(uses)
+                search(index, count + 1)
+                unused.update(uses)
 
     search(0, 0)
-    return most
+    return best_count
 
 
 def _rings(links: Links, spend: Spend) -> Iterator[list[Pair]]:
-    """Every ring through all GPUs that are joined, in one of its directions: its steps."""
+    """Steps of every ring through all joined GPUs, in one direction."""
     n = len(links)
     path = [0]
 
-    def onward(left: frozenset[int]) -> Iterator[list[Pair]]:
+    def onward(unvisited: frozenset[int]) -> Iterator[list[Pair]]:
         spend(1)
         here = path[-1]
-        if not left:
+        if not unvisited:
             if links[here][0] and path[1] < here:
                 yield [*itertools.pairwise(path), (here, 0)]
             return
-        for each in sorted(left):
-            if links[here][each]:
-                path.append(each)
-                yield from onward(left - {each})
+        for gpu in sorted(unvisited):
+            if links[here][gpu]:
+                path.append(gpu)
+                yield from onward(unvisited - {gpu})
                 path.pop()
 
     yield from onward(frozenset(range(1, n)))
@@ -126,7 +126,7 @@ def _is_joined(links: Links) -> bool:
     seen, ahead = {0}, [0]
     while ahead:
         row = links[ahead.pop()]
-        new = [at for at, count in enumerate(row) if count and at not in seen]
+        new = [gpu for gpu, count in enumerate(row) if count and gpu not in seen]
         seen.update(new)
         ahead += new
     return len(seen) == len(links)

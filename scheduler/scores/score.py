@@ -23,7 +23,7 @@ class Aims:
     linked: int = 0
     """Percent of the odds that the pod's link wish is met."""
     speed: int = 0
-    """Expected, in parts of FULL_SPEED of the best that the node's product has."""
+    """Expected speed, in parts of FULL_SPEED, which is the best that the node's product has."""
     whole: int = KEPT_WHOLE
     """FILLED where the pod takes all that is free on the node, BROKEN where it breaks up a node
     that is entirely free, else KEPT_WHOLE."""
@@ -45,9 +45,9 @@ _ORDER: Final = tuple((field.name, _BITS[field.name]) for field in fields(Aims))
 
 
 def _place(name: str) -> int:
-    """Bits below a field."""
+    """Number of bits below a field."""
     names = list(_BITS)
-    return sum(_BITS[each] for each in names[names.index(name) + 1 :])
+    return sum(_BITS[below] for below in names[names.index(name) + 1 :])
 
 
 _CLIQUE: Final = 1 << _place("clique")
@@ -65,19 +65,19 @@ def score(aims: Aims) -> int:
     """The score as one number; an aim outside of its field counts as the field's nearest."""
     number = 0
     for name, bits in _ORDER:
-        most = (1 << bits) - 1
-        number = number << bits | min(max(getattr(aims, name), 0), most)
+        largest = (1 << bits) - 1
+        number = number << bits | min(max(getattr(aims, name), 0), largest)
     return number
 
 
 @lru_cache(maxsize=4096)
 def aims(score: int) -> Aims:
     """The aims that a score was made of."""
-    found = {}
+    values = {}
     for name, bits in reversed(_ORDER):
-        found[name] = score & (1 << bits) - 1
+        values[name] = score & (1 << bits) - 1
         score >>= bits
-    return Aims(**found)
+    return Aims(**values)
 
 
 def relative_speed(speed: int, best: int) -> int:
@@ -93,14 +93,14 @@ def with_speed(score: int, speed: int) -> int:
 
 def without_filling(score: int) -> int:
     """The score of the same outcome where it is not counted that the pod fills the node."""
-    its = score >> _WHOLE & (1 << _BITS["whole"]) - 1
-    return score - (FILLED - KEPT_WHOLE << _WHOLE) if its == FILLED else score
+    whole = score >> _WHOLE & (1 << _BITS["whole"]) - 1
+    return score - (FILLED - KEPT_WHOLE << _WHOLE) if whole == FILLED else score
 
 
 def without_sparing(score: int) -> int:
     """The score of the same outcome where it is not counted that the pod breaks up the node."""
-    its = score >> _WHOLE & (1 << _BITS["whole"]) - 1
-    return score + (KEPT_WHOLE - BROKEN << _WHOLE) if its == BROKEN else score
+    whole = score >> _WHOLE & (1 << _BITS["whole"]) - 1
+    return score + (KEPT_WHOLE - BROKEN << _WHOLE) if whole == BROKEN else score
 
 
 def with_fullness(score: int, part: float) -> int:
@@ -110,5 +110,5 @@ def with_fullness(score: int, part: float) -> int:
 
 
 def joined(score: int, *, share: int, in_clique: bool) -> int:
-    """The score of a table with what is not of the node alone, which it has not."""
+    """A table's score, completed with the aims that depend on more than the node."""
     return score | share << _SHARE | (_CLIQUE if in_clique else 0)

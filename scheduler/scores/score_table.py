@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The score table of one topology class: for free GPUs and a wish, what comes of it."""
+"""The score table of one topology class: the outcome of each wish on each set of free GPUs."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ _MOST_STEPS, _MOST_STEPS_OF_MANY = 16, 3
 """Containers with GPUs in one pod; beyond these there is no outcome. The sets that they may get
 multiply, with many GPUs to hours of work."""
 _MOST_OUTCOME_BYTES = 16 << 20
-"""Of one class: 20,000 outcomes of pods with one container. The oldest go."""
+"""Memory for the outcomes of one class: 20,000 of pods with one container. The oldest go."""
 _MOST_DUE = 1000
 _MOST_GIVEN_UP = 3
 """Outcomes of a class that were given up; then no new one is begun. So a topology made for it
 keeps the thread that computes outcomes for a minute."""
 
 _STEPS_OF_A_SET = 100_000
-"""For the speed of one set, which threads wait for."""
+"""Steps of work at most for the speed of one set, as threads wait for it."""
 
 log = logging.getLogger(__name__)
 
@@ -63,16 +63,15 @@ class PlacementOutcome:
     sets: Odds
     """All GPUs that the pod's containers get together; empty where they are too few."""
     reported: Odds
-    """Those that the kubelet will report: the same, but for GPUs that only init containers have
-    had which have ended."""
+    """Sets that the kubelet will report: without the GPUs that only ended init containers had."""
     score: int
     """Higher is better; it compares across classes, as if no class of the same product had faster
     sets than this one. 0 where the request cannot be met."""
     speed: int = 0
-    """Expected, of the GPUs of the slowest container that has several: in hundredths of a GB/s, as
-    :meth:`SetSpeeds.speed` has it."""
+    """Expected speed of the slowest container with several GPUs, in hundredths of a GB/s
+    (:meth:`SetSpeeds.speed`)."""
     gbps: float = 0.0
-    """The same in GB/s."""
+    """Expected speed in GB/s."""
     kept: float = 0.0
     """Expected worth of what is left for others at once, in GPUs."""
     linked: float = 0.0
@@ -86,7 +85,7 @@ class PlacementOutcome:
     out once: each change of a node asks for it, for each of its pods."""
 
     def __post_init__(self) -> None:
-        likely = max(self.sets, key=lambda each: (self.sets[each], -each), default=LOST)
+        likely = max(self.sets, key=lambda group: (self.sets[group], -group), default=LOST)
         object.__setattr__(self, "likely", likely)
 
     @property
@@ -157,9 +156,9 @@ class ScoreTable:
 
     def fill(self, wishes: Iterable[GpuRequest] | None = None) -> None:
         """Work out all free sets for these, else for one container with nothing but GPUs."""
-        for each in wishes or [wish(gpus + 1) for gpus in range(self.n)]:
+        for request in wishes or [wish(gpus + 1) for gpus in range(self.n)]:
             for free in range(1 << self.n):
-                self.outcome(free, each)
+                self.outcome(free, request)
 
     def outcomes(self) -> Mapping[tuple[int, GpuRequest], PlacementOutcome]:
         """All that were worked out so far, by free GPUs and wish."""
@@ -167,15 +166,15 @@ class ScoreTable:
             return dict(self._outcomes)
 
     def outcome(self, free: int, wish: GpuRequest) -> PlacementOutcome:
-        """What comes of the wish on these free GPUs, however long that takes to work out."""
-        found = self.kept(free, wish)
-        if found is None:
-            found = self._bounded(free, wish)
+        """The outcome of the wish on these free GPUs, however long it takes to compute."""
+        outcome = self.kept(free, wish)
+        if outcome is None:
+            outcome = self._bounded(free, wish)
             with self._lock:
                 self._due.discard((free, wish))
-                self._keep((free, wish), found)
+                self._keep((free, wish), outcome)
             self._grown()
-        return found
+        return outcome
 
     def _bounded(self, free: int, wish: GpuRequest) -> PlacementOutcome:
         """The outcome, or that it is given up; a class that is too much work is so as a whole."""
@@ -191,12 +190,12 @@ class ScoreTable:
             )
             return GIVEN_UP
 
-    def _keep(self, key: tuple[int, GpuRequest], found: PlacementOutcome) -> None:
-        """Within the budget; the caller has the lock."""
+    def _keep(self, key: tuple[int, GpuRequest], outcome: PlacementOutcome) -> None:
+        """Keep an outcome, within the budget; the caller has the lock."""
         if key in self._outcomes:  # two threads worked it out
             return
-        self._outcomes[key] = found
-        self._outcome_bytes += _bytes(found)
+        self._outcomes[key] = outcome
+        self._outcome_bytes += _bytes(outcome)
         while self._outcome_bytes > _MOST_OUTCOME_BYTES and len(self._outcomes) > 1:
             self._outcome_bytes -= _bytes(self._outcomes.pop(next(iter(self._outcomes))))
 
@@ -209,8 +208,8 @@ class ScoreTable:
 
     def known(self, free: int, wish: GpuRequest) -> PlacementOutcome | None:
         """The outcome without waiting; None where it is still being computed."""
-        found = self.kept(free, wish)
-        if found is None:
+        outcome = self.kept(free, wish)
+        if outcome is None:
             if self._later is None:
                 return self.outcome(free, wish)
             with self._lock:
@@ -219,7 +218,7 @@ class ScoreTable:
                     self._due.add((free, wish))
             if is_new:
                 self._later(partial(self.outcome, free, wish))
-        return found
+        return outcome
 
     def likely(self, free: int, wish: GpuRequest) -> int:
         """The likely set of the outcome. Where that is not known yet the lowest free GPUs: their
@@ -239,15 +238,15 @@ class ScoreTable:
         return min((self._speeds.ideal(size) for size in wish.several), default=0)
 
     def known_best_speed(self, wish: GpuRequest) -> int | None:
-        """The same; None where it was not computed yet and is for later."""
+        """The best ``speed`` for this wish; None where it is still to be computed later."""
         if self._later is None or self._shape.switched:
             return self.best_speed(wish)
-        found = [self._speeds.known_ideal(size) for size in wish.several]
-        known = [each for each in found if each is not None]
-        return min(known, default=0) if len(known) == len(found) else None
+        speeds = [self._speeds.known_ideal(size) for size in wish.several]
+        known = [speed for speed in speeds if speed is not None]
+        return min(known, default=0) if len(known) == len(speeds) else None
 
     def compute_best_speeds(self) -> None:
-        """Have those of all sizes known, unless that is too much work."""
+        """Compute the best speeds of all sizes, unless that is too much work."""
         with suppress(TooMuchWork), self._workspace.counted():
             for size in range(2, self.n + 1):
                 self._speeds.ideal(size)
@@ -269,43 +268,49 @@ class ScoreTable:
         return self._worth.linked(free) / 10
 
     def most_worth(self, count: int) -> float:
-        """The same of so many free GPUs where they lie best."""
-        return self._worth.most(count) / 10
+        """What ``count`` free GPUs are worth to others where they lie best, in GPUs."""
+        return self._worth.most_linked(count) / 10
 
     def cost(self, free: int, taken: int) -> float:
         """What others are expected to lose where this set is taken of the free GPUs, in GPUs."""
-        return float((self._worth.of(free) - self._worth.of(free & ~taken)) / 10)
+        return float(
+            (self._worth.expected_linked(free) - self._worth.expected_linked(free & ~taken)) / 10
+        )
 
     @cached_property
     def _worth(self) -> Worth:
         return Worth(self._shape, self._speeds, self._workspace)  # it takes long for many GPUs
 
     def _odds(self, parts: Iterable[tuple[int, Fraction]]) -> Odds:
-        """Each set once, with all its odds."""
-        found: dict[int, Fraction] = defaultdict(Fraction)
-        for each, odds in parts:
-            found[each] += odds
-        return {each: self._shared(odds) for each, odds in found.items()}
+        """Each set once, with the sum of its odds."""
+        total_odds: dict[int, Fraction] = defaultdict(Fraction)
+        for group, odds in parts:
+            total_odds[group] += odds
+        return {group: self._shared(odds) for group, odds in total_odds.items()}
 
     def _outcome(self, free: int, wish: GpuRequest) -> PlacementOutcome:
         free &= (1 << self.n) - 1  # the caller may know of other GPUs
         served_sets = self._kubelet.serve(free, wish)
-        sets = self._odds((each.taken, odds) for each, odds in served_sets.items())
+        sets = self._odds((assigned.taken, odds) for assigned, odds in served_sets.items())
         reported = sets
-        if any(each.ended for each in served_sets):
+        if any(assigned.ended for assigned in served_sets):
             reported = self._odds(
-                (each.taken & ~each.ended, odds) for each, odds in served_sets.items()
+                (assigned.taken & ~assigned.ended, odds) for assigned, odds in served_sets.items()
             )
-        served = {each: odds for each, odds in served_sets.items() if each.taken != LOST}
+        served = {
+            assigned: odds for assigned, odds in served_sets.items() if assigned.taken != LOST
+        }
         taken = sum(served.values(), Fraction())
         if not taken:
             return PlacementOutcome(sets=sets, reported=reported, score=0)
-        grades = [(each.grade, odds) for each, odds in served.items()]
+        grades = [(assigned.grade, odds) for assigned, odds in served.items()]
         linked = _sum((grade.grants(wish.link), odds) for grade, odds in grades)
         speed = _sum((grade.several, odds) for grade, odds in grades)
         nic = _sum((grade.nic, odds) for grade, odds in grades)
-        rests = [(free & ~each, odds) for each, odds in sets.items()]
-        cost = self._worth.of(free) - _sum((self._worth.of(rest), odds) for rest, odds in rests)
+        rests = [(free & ~group, odds) for group, odds in sets.items()]
+        cost = self._worth.expected_linked(free) - _sum(
+            (self._worth.expected_linked(rest), odds) for rest, odds in rests
+        )
         aims = Aims(
             taken=max(1, int(taken * 100)),
             linked=int(linked * 100),
@@ -326,7 +331,7 @@ class ScoreTable:
         )
 
     def _whole(self, free: int, wish: GpuRequest) -> int:
-        """The aim of this name."""
+        """The aim ``whole`` (:class:`Aims`)."""
         if wish.gpus >= free.bit_count():
             return FILLED
         return BROKEN if free == (1 << self.n) - 1 else KEPT_WHOLE
@@ -337,11 +342,11 @@ def _itself(odds: Fraction) -> Fraction:
 
 
 def _bytes(outcome: PlacementOutcome) -> int:
-    """About what it takes with its key, where its odds are not of it alone."""
+    """Memory of an outcome and its key, about; most odds are shared with other outcomes."""
     own = 0 if outcome.reported is outcome.sets else len(outcome.reported)
     return 700 + 100 * (len(outcome.sets) + own)
 
 
 def _sum(parts: Iterable[tuple[int | Fraction, Fraction]]) -> Fraction:
-    """The expectation: of each value its odds."""
+    """The expected value; parts are a value and its odds."""
     return sum((value * odds for value, odds in parts), Fraction())

@@ -45,7 +45,9 @@ class Shape:
 def shape(annotation: TopologyAnnotation) -> Shape:
     """The shape that an annotation describes."""
     n, rates = annotation.n, annotation.lbw
-    rate = [each or _NVLINK_GBPS for each in (rates if len(rates) == n else rates * n)]
+    rates_gbps = [
+        reported or _NVLINK_GBPS for reported in (rates if len(rates) == n else rates * n)
+    ]
     visible = annotation.fab is not FabricKind.SWITCH  # the plugin passes over NVSwitch
 
     def points(i: int, j: int) -> int:
@@ -53,7 +55,7 @@ def shape(annotation: TopologyAnnotation) -> Shape:
         return _POINTS_BY_LEVEL[annotation.level(i, j)] + _POINTS_PER_NVLINK * nvlinks
 
     def gbps(i: int, j: int) -> int:
-        nvlink = annotation.links(i, j) * min(rate[i], rate[j])
+        nvlink = annotation.links(i, j) * min(rates_gbps[i], rates_gbps[j])
         return nvlink or _PCIE_GBPS[annotation.level(i, j)]
 
     return Shape(

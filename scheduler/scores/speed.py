@@ -11,7 +11,7 @@ from scheduler.scores.shape import Shape
 from scheduler.scores.workspace import Workspace
 
 HUNDREDTHS = 100
-"""Of a GB/s: the unit of ``SetSpeeds.speed``, so that speeds are whole numbers."""
+"""Parts of a GB/s: the unit of ``SetSpeeds.speed``, so that speeds are whole numbers."""
 
 
 class SetSpeeds:
@@ -34,11 +34,11 @@ class SetSpeeds:
 
     def is_linked(self, group: int) -> bool:
         """Whether NVLinks alone lead around the set; a GPU alone needs none."""
-        its, links = members(group), self._shape.nvlinks
-        if len(its) < 3 or self._shape.switched:
+        places, links = members(group), self._shape.nvlinks
+        if len(places) < 3 or self._shape.switched:
             return all(links[i][j] for i, j in pairs(group))
         return rings.has_ring(
-            lambda i, j: links[its[i]][its[j]] > 0, len(its), self._workspace.spend
+            lambda i, j: links[places[i]][places[j]] > 0, len(places), self._workspace.spend
         )
 
     def are_alike(self, size: int) -> bool:
@@ -63,57 +63,57 @@ class SetSpeeds:
         return self._ideals[size]
 
     def known_ideal(self, size: int) -> int | None:
-        """The same without work; None where it was not computed yet."""
+        """The best ``speed`` of a set of a size, if it was computed already; else None."""
         return self._ideals.get(size, 0 if not 1 < size <= self._shape.n else None)
 
     def _ideal(self, size: int) -> int:
         shape = self._shape
         if shape.switched:  # the set of the GPUs that have most links, without trying all
-            most = sorted(range(shape.n), key=lambda at: -max(shape.gbps[at]))[:size]
-            return self.speed(union(tuple(most)))
+            best_linked = sorted(range(shape.n), key=lambda place: -max(shape.gbps[place]))[:size]
+            return self.speed(union(tuple(best_linked)))
         return max(map(self.speed, subsets((1 << shape.n) - 1, size)))
 
     def _speed(self, group: int) -> int:
-        """In hundredths of a GB/s."""
-        its, gbps = members(group), self._shape.gbps
+        """Speed of a set, in hundredths of a GB/s."""
+        places, gbps = members(group), self._shape.gbps
         self._workspace.spend()
-        if len(its) < 2:
+        if len(places) < 2:
             return 0
-        if len(its) == 2 or self._shape.switched:
+        if len(places) == 2 or self._shape.switched:
             return HUNDREDTHS * min(gbps[i][j] for i, j in pairs(group))
-        return self._over_nvlink(its) or HUNDREDTHS * self._pcie_gbps(its)
+        return self._over_nvlink(places) or HUNDREDTHS * self._pcie_gbps(places)
 
-    def _over_nvlink(self, its: tuple[int, ...]) -> int:
-        """Of rings of NVLinks; 0 where none closes, with third GPUs or without.
+    def _over_nvlink(self, places: tuple[int, ...]) -> int:
+        """Speed over rings of NVLinks; 0 where no ring closes, with third GPUs or without.
 
         All-reduce may also run at half the rate of a link, twice over it. A ring uses a link both
         ways, but with third GPUs each of its steps one way.
         """
         spend, half = self._workspace.spend, HUNDREDTHS // 2
-        rates = {self._rate(i, j) for i in its for j in its} - {0}
-        links = {rate: self._links(its, rate, times=2) for rate in rates}
+        rates = {self._rate(i, j) for i in places for j in places} - {0}
+        links = {rate: self._links(places, rate, times=2) for rate in rates}
         direct = [2 * half * rate * rings.most_rings(links[rate], spend) for rate in rates]
         return max(direct, default=0) or max(
             (half * rate * rings.most_relayed_rings(links[rate], spend) for rate in rates),
             default=0,
         )
 
-    def _pcie_gbps(self, its: tuple[int, ...]) -> int:
+    def _pcie_gbps(self, places: tuple[int, ...]) -> int:
         gbps = self._shape.gbps
-        speeds = sorted({gbps[i][j] for i in its for j in its if i != j}, reverse=True)
+        speeds = sorted({gbps[i][j] for i in places for j in places if i != j}, reverse=True)
         for least in speeds:
             if rings.has_ring(
-                lambda i, j, least=least: gbps[its[i]][its[j]] >= least,  # type: ignore[misc]
-                len(its),
+                lambda i, j, least=least: gbps[places[i]][places[j]] >= least,  # type: ignore[misc]
+                len(places),
                 self._workspace.spend,
             ):
                 return least
         return 0
 
-    def _links(self, its: tuple[int, ...], rate: int, *, times: int) -> list[list[int]]:
+    def _links(self, places: tuple[int, ...], rate: int, *, times: int) -> list[list[int]]:
         """NVLinks of the pairs of a set that are at least so fast, each counted so often."""
         links = self._shape.nvlinks
-        return [[times * links[i][j] * (self._rate(i, j) >= rate) for j in its] for i in its]
+        return [[times * links[i][j] * (self._rate(i, j) >= rate) for j in places] for i in places]
 
     def _rate(self, i: int, j: int) -> int:
         """GB/s of one NVLink between two GPUs; 0 where there is none."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a score table file holds of the outcomes of one class."""
+"""The score table file of one class, made from its outcomes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from scheduler.scores.score_table import PlacementOutcome
 
 
 def every_wish(n: int) -> Iterator[GpuRequest]:
-    """Those of pods with one container, on nodes with so many GPUs."""
+    """All requests of pods with one container, on nodes with ``n`` GPUs."""
     sizes, nics = range(1, n + 1), (False, True)
     for gpus, link, nic in itertools.product(sizes, Link, nics):
         yield wish(gpus, link=link, nic=nic)
@@ -28,20 +28,20 @@ def table_file(
 ) -> ScoreTableFile:
     """The file of a class with these outcomes, by free GPUs and wish.
 
-    ``best_speed``: of the class, in hundredths of a GB/s.
+    ``best_speed``: gives the best speed of the class for a wish, in hundredths of a GB/s.
     """
     by_wish: dict[GpuRequest, dict[int, PlacementOutcome]] = defaultdict(dict)
-    for (free, asked), outcome in outcomes.items():
-        by_wish[asked][free] = outcome
-    rows = [_row(asked, found, best_speed(asked)) for asked, found in by_wish.items()]
+    for (free, request), outcome in outcomes.items():
+        by_wish[request][free] = outcome
+    rows = [_row(request, by_free, best_speed(request)) for request, by_free in by_wish.items()]
     rows.sort(key=lambda row: msgspec.json.encode(row.wish))
     return with_hash(ScoreTableFile(gen=gen, rows=tuple(rows)))
 
 
-def _row(asked: GpuRequest, outcomes: Mapping[int, PlacementOutcome], best: int) -> ScoreRow:
+def _row(request: GpuRequest, outcomes: Mapping[int, PlacementOutcome], best: int) -> ScoreRow:
     served = [(free, outcomes[free]) for free in sorted(outcomes) if outcomes[free].score]
     return ScoreRow(
-        wish=asked,
+        wish=request,
         free=tuple(free for free, _ in served),
         scores=tuple(outcome.score for _, outcome in served),
         speeds=tuple(outcome.speed for _, outcome in served),

@@ -31,7 +31,7 @@ class Turns:
             self._jobs.pop(gen, None)
 
     def _next(self) -> None:
-        """One job of the class whose turn it is, which then has to wait for all others."""
+        """Run a job of the class whose turn it is; the class then waits for all others."""
         with self._lock:
             if not self._jobs:
                 return  # dropped meanwhile

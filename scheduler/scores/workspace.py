@@ -10,10 +10,10 @@ from contextlib import contextmanager
 from typing import Final, NamedTuple, ParamSpec, TypeVar, cast
 
 MOST_BYTES: Final = 16 << 20
-"""Of all that is kept on the way to the outcomes of one class: twice what one outcome of 16 GPUs
-needs at a time. Over it all of it is dropped."""
+"""Bytes kept on the way to the outcomes of one class: twice what one outcome of 16 GPUs needs at a
+time. With more, all of it is dropped."""
 MOST_STEPS: Final = 5_000_000
-"""Of one outcome: some twenty seconds. The longest of 16 GPUs behind NVSwitch takes most of it."""
+"""Steps of one outcome: some twenty seconds. The longest of 16 GPUs behind NVSwitch takes most."""
 _CHECKED_EVERY: Final = 4096
 
 _Args = ParamSpec("_Args")
@@ -25,7 +25,7 @@ class TooMuchWork(Exception):  # no error of the program: an outcome is given up
 
 
 class _Cache(NamedTuple):
-    """One function whose results are kept."""
+    """Results that a function's cache keeps: their bytes, and how to drop them."""
 
     bytes: Callable[[], int]
     clear: Callable[[], None]
@@ -46,12 +46,12 @@ class Workspace:
     @property
     def bytes(self) -> int:
         """About how much is kept now."""
-        return sum(each.bytes() for each in self._caches)
+        return sum(cache.bytes() for cache in self._caches)
 
     def cache(
         self, compute: Callable[_Args, _Value], entry_bytes: int = 200
     ) -> Callable[_Args, _Value]:
-        """The same with its results kept. ``entry_bytes``: of one result with its key."""
+        """The function with its results kept. ``entry_bytes``: bytes of a result with its key."""
         kept = functools.cache(compute)
         self._caches.append(
             _Cache(lambda: kept.cache_info().currsize * entry_bytes, kept.cache_clear)
@@ -61,14 +61,17 @@ class Workspace:
     def cache_by_size(
         self, compute: Callable[_Args, _Value], bytes_of: Callable[[_Value], int]
     ) -> Callable[_Args, _Value]:
-        """The same for results of which some are large. It takes no arguments by name."""
+        """The function with its results kept, where some are large; ``bytes_of`` sizes each.
+
+        The result takes no arguments by name.
+        """
         total = [0]
 
         @functools.cache
         def kept(*args: _Args.args, **kwargs: _Args.kwargs) -> _Value:
-            found = compute(*args, **kwargs)
-            total[0] += bytes_of(found)
-            return found
+            value = compute(*args, **kwargs)
+            total[0] += bytes_of(value)
+            return value
 
         def clear() -> None:
             kept.cache_clear()
@@ -79,27 +82,27 @@ class Workspace:
 
     def spend(self, steps: int = 1) -> None:
         """Count steps of work. Raises TooMuchWork where an outcome has taken all that it may."""
-        left = getattr(self._thread, "left", None)
-        if left is None:
+        remaining = getattr(self._thread, "remaining_steps", None)
+        if remaining is None:
             return
-        self._thread.left = left - steps
-        if left // _CHECKED_EVERY != (left - steps) // _CHECKED_EVERY:
+        self._thread.remaining_steps = remaining - steps
+        if remaining // _CHECKED_EVERY != (remaining - steps) // _CHECKED_EVERY:
             self.trim()
-        if left < steps:
+        if remaining < steps:
             raise TooMuchWork
 
     @contextmanager
     def counted(self, most_steps: int | None = None) -> Iterator[None]:
         """Count the steps of this thread within, and keep to the budget of bytes.
 
-        ``most_steps``: in place of those of an outcome.
+        ``most_steps``: limit for this work; else the one of an outcome.
         """
-        before = getattr(self._thread, "left", None)
-        self._thread.left = self._most_steps if most_steps is None else most_steps
+        before = getattr(self._thread, "remaining_steps", None)
+        self._thread.remaining_steps = self._most_steps if most_steps is None else most_steps
         try:
             yield
         finally:
-            self._thread.left = before
+            self._thread.remaining_steps = before
             self.trim()
 
     def trim(self) -> None:
@@ -109,5 +112,5 @@ class Workspace:
 
     def clear(self) -> None:
         """Drop all that is kept."""
-        for each in self._caches:
-            each.clear()
+        for cache in self._caches:
+            cache.clear()

@@ -12,12 +12,12 @@ from scheduler.scores.speed import SetSpeeds
 from scheduler.scores.workspace import Workspace
 
 SIZES: Mapping[int, int] = {2: 3, 4: 3, 8: 4}
-"""Of ten requests, how many are for so many linked GPUs.
+"""Number of linked GPUs to how many of ten requests ask for it.
 
 Assumed: about the middle of the mixes that scheduler.simulation.workload has.
 """
 _WHOLE = SIZES[8]
-"""The same for all GPUs of a node of another size."""
+"""How many of ten requests ask for all GPUs of a node of another size."""
 COMES_FREE = Fraction(1, 4)
 """Odds that a GPU in use is free in time for a pod to come. Assumed: in simulations pods wait no
 longer for odds from a quarter to a third."""
@@ -35,25 +35,25 @@ class Worth:
             if size < shape.n and not speeds.are_alike(size)  # else what is left is of no weight
         }
         self._ideal = {size: _by_first(shape.n, speeds.fastest(size)) for size in self._sizes}
-        self.of = workspace.cache(self._of, entry_bytes=300)
-        self.most = workspace.cache(self._most_of)
-        self._parts = workspace.cache(self._of_parts)
+        self.expected_linked = workspace.cache(self._expected_linked, entry_bytes=300)
+        self.most_linked = workspace.cache(self._most_linked)
+        self._parts = workspace.cache(self._linked_parts)
         self._most = workspace.cache(self._most_disjoint)
 
     def linked(self, free: int) -> int:
-        """In tenths of a GPU: how many pods could get a set as fast as any at once.
+        """Worth of free GPUs to pods that need a set as fast as any, in tenths of a GPU.
 
         The GPUs of the most ideal sets that fit at the same time, by how often a size is used.
         """
         is_whole = free.bit_count() == self._n
         return self._parts(free) + (SIZES.get(self._n, 0) * self._n if is_whole else 0)
 
-    def _most_of(self, count: int) -> int:
-        """The most that ``linked`` is of any so many GPUs."""
+    def _most_linked(self, count: int) -> int:
+        """The highest ``linked`` of any ``count`` GPUs."""
         return max(map(self.linked, subsets((1 << self._n) - 1, count)))
 
-    def _of(self, free: int) -> Fraction:
-        """In tenths of a GPU: what ``linked`` is expected to be when the next pods come.
+    def _expected_linked(self, free: int) -> Fraction:
+        """Expected ``linked`` when the next pods come, in tenths of a GPU.
 
         So a node counts as whole the more the fewer GPUs are missing, and what is broken anyway
         counts less than what may be mended. A whole node is wanted whatever its size.
@@ -70,8 +70,8 @@ class Worth:
             for count in range(used.bit_count() + 1)
         )
 
-    def _of_parts(self, free: int) -> int:
-        """The same as ``linked`` without the set of all GPUs."""
+    def _linked_parts(self, free: int) -> int:
+        """Part of ``linked`` that sets of fewer GPUs than the whole node make up."""
         return sum(share * size * self._most(free, size) for size, share in self._sizes.items())
 
     def _most_disjoint(self, free: int, size: int) -> int:
@@ -80,14 +80,14 @@ class Worth:
         if not bound:
             return 0
         first = free & -free
-        most = 0
+        most_sets = 0
         self._workspace.spend(1 + len(self._ideal[size][first.bit_length() - 1]) // 16)
         for group in self._ideal[size][first.bit_length() - 1]:
             if not group & ~free:
-                most = max(most, 1 + self._most(free & ~group, size))
-                if most == bound:
-                    return most
-        return max(most, self._most(free & ~first, size))
+                most_sets = max(most_sets, 1 + self._most(free & ~group, size))
+                if most_sets == bound:
+                    return most_sets
+        return max(most_sets, self._most(free & ~first, size))
 
 
 def _by_first(n: int, groups: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:

@@ -16,12 +16,12 @@ from scheduler.scores.class_tables import ScoreTables
 from scheduler.simulation.fleet_replay import Choose, Give, NodeKind, Placement, ReplayNode
 
 _WEIGHT_PER_RANK = 100
-"""Of an extender of weight 10: kube-scheduler multiplies its 0 to 10 by ten more."""
+"""Points of a rank for an extender of weight 10: kube-scheduler scales 0 to 10 to 0 to 100."""
 
 
 def spread(nodes: Sequence[ReplayNode], wish: GpuRequest, chance: Random) -> Placement:  # noqa: ARG001
     """The emptiest node: NodeResourcesFit as it is by default, LeastAllocated."""
-    return Placement(node=_best(nodes, lambda node: node.left, chance))
+    return Placement(node=_best(nodes, lambda node: node.free_count, chance))
 
 
 def pack(nodes: Sequence[ReplayNode], wish: GpuRequest, chance: Random) -> Placement:
@@ -31,7 +31,7 @@ def pack(nodes: Sequence[ReplayNode], wish: GpuRequest, chance: Random) -> Place
 
 
 def ranked(tables: ScoreTables) -> Choose:
-    """The same together with our ranks, as deploy/scheduler configures it."""
+    """MostAllocated together with our ranks, as deploy/scheduler configures it."""
 
     def choose(nodes: Sequence[ReplayNode], wish: GpuRequest, chance: Random) -> Placement:
         pod = PodRequest(namespace="", name="", uid="", wish=wish)
@@ -94,13 +94,15 @@ class _Shown:
 def _most_allocated(node: ReplayNode, size: int) -> int:
     """0 to 100, rounded down, with the pod on it. Source: kube-scheduler's NodeResourcesFit."""
     n = node.kind.table.n
-    return (n - node.left + size) * 100 // n
+    return (n - node.free_count + size) * 100 // n
 
 
 def _best(
     nodes: Sequence[ReplayNode], key: Callable[[ReplayNode], Any], chance: Random
 ) -> ReplayNode:
-    """Any of those with the highest key; the scheduler draws lots too."""
+    """Any of the nodes with the highest key, drawn by lot, as the scheduler does."""
     keys = [key(node) for node in nodes]
-    most = max(keys)
-    return chance.choice([node for node, its in zip(nodes, keys, strict=True) if its == most])
+    best_key = max(keys)
+    return chance.choice(
+        [node for node, node_key in zip(nodes, keys, strict=True) if node_key == best_key]
+    )

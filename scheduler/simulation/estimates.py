@@ -37,11 +37,11 @@ class Figure(StrEnum):
     MEAN_WAIT = "mean_wait_seconds"
 
 
-_OF: Final[Mapping[Figure, Callable[[Summary], float | None]]] = MappingProxyType(
+_VALUE_OF: Final[Mapping[Figure, Callable[[Summary], float | None]]] = MappingProxyType(
     {
-        Figure.BEST_SETS: lambda its: its.ideal_ratio,
-        Figure.SPEED: lambda its: its.speed_ratio,
-        Figure.MEAN_WAIT: lambda its: its.mean_wait_seconds if its.pods else None,
+        Figure.BEST_SETS: lambda summary: summary.ideal_ratio,
+        Figure.SPEED: lambda summary: summary.speed_ratio,
+        Figure.MEAN_WAIT: lambda summary: summary.mean_wait_seconds if summary.pods else None,
     }
 )
 
@@ -52,12 +52,12 @@ class Verdict(StrEnum):
     MORE = "more"
     LESS = "less"
     NO_DIFFERENCE = "no difference"
-    """None that is larger than the error."""
+    """Any difference is within the error."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FigureDifference:
-    """One figure of a scheduler less that of another with the same pods."""
+    """Difference between two schedulers in one figure, with the same pods."""
 
     other: str
     figure: Figure
@@ -85,25 +85,27 @@ def with_errors(pooled: Summary, samples: Sequence[Summary]) -> Summary:
 
 
 def compared(
-    ours: Sequence[Summary], others: Mapping[str, Sequence[Summary]]
+    ours: Sequence[Summary], other_schedulers: Mapping[str, Sequence[Summary]]
 ) -> tuple[FigureDifference, ...]:
     """Every figure against every other scheduler's, sample by sample.
 
     None for samples that are too few or too small, and none of a figure that one does not have.
     """
-    if len(ours) < LEAST_SAMPLES or min(each.pods for each in ours) < LEAST_PODS:
+    if len(ours) < LEAST_SAMPLES or min(sample.pods for sample in ours) < LEAST_PODS:
         return ()
     # so many are asked at once that of intervals of 95 % some would miss by chance
-    miss = (1 - CONFIDENCE) / (len(others) * len(Figure))
-    found = []
-    for (name, theirs), figure in product(others.items(), Figure):
-        pairs = [(_OF[figure](a), _OF[figure](b)) for a, b in zip(ours, theirs, strict=True)]
+    miss = (1 - CONFIDENCE) / (len(other_schedulers) * len(Figure))
+    differences = []
+    for (name, theirs), figure in product(other_schedulers.items(), Figure):
+        pairs = [
+            (_VALUE_OF[figure](a), _VALUE_OF[figure](b)) for a, b in zip(ours, theirs, strict=True)
+        ]
         known = [(a, b) for a, b in pairs if a is not None and b is not None]
         if len(known) < len(pairs):
             continue
         gains = [a - b for a, b in known]
         difference, error = fmean(gains), half_interval(gains, 1 - miss)
-        found.append(
+        differences.append(
             FigureDifference(
                 other=name,
                 figure=figure,
@@ -113,7 +115,7 @@ def compared(
                 verdict=_verdict(difference, error),
             )
         )
-    return tuple(found)
+    return tuple(differences)
 
 
 def half_interval(values: Sequence[float], confidence: float = CONFIDENCE) -> float:
@@ -141,10 +143,10 @@ def student(confidence: float, freedom: int) -> float:
 
 
 def _power_integral(power: int, end: float) -> float:
-    """Of the cosine's power, from 0."""
+    """Integral of a power of the cosine, from 0 to ``end``."""
     step = end / _STEPS
     inner = math.fsum(
-        (4 if at % 2 else 2) * math.cos(at * step) ** power for at in range(1, _STEPS)
+        (4 if index % 2 else 2) * math.cos(index * step) ** power for index in range(1, _STEPS)
     )
     return step / 3 * (1 + inner + math.cos(end) ** power)
 
@@ -156,5 +158,5 @@ def _verdict(difference: float, error: float) -> Verdict:
 
 
 def _error(figure: Figure, samples: Sequence[Summary]) -> float | None:
-    values = [value for each in samples if (value := _OF[figure](each)) is not None]
+    values = [value for sample in samples if (value := _VALUE_OF[figure](sample)) is not None]
     return half_interval(values) if LEAST_SAMPLES <= len(values) == len(samples) else None

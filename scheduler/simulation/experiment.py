@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The same pods placed by several schedulers, and what the difference between these is. Pure."""
+"""An experiment: several schedulers place the same pods, and their results are compared. Pure."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ from scheduler.simulation.workload import Arrival
 
 OURS: Final = "gpuscape"
 PARTS: Final = 10
-"""Of a run that has no seeds, in the order of arrival: its samples."""
+"""Samples that a single run without seeds is cut into, in the order of arrival."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What is to be played."""
+    """The fleet, pods and settings of an experiment."""
 
     kinds: tuple[NodeKind, ...]
-    """One for each node."""
+    """The kind of each node."""
     runs: Sequence[Sequence[Arrival]]
     """Pods that arrive: one list for each seed, or one alone."""
     lag_seconds: float
-    """Until a scheduler learns which GPUs a pod got."""
+    """Delay until a scheduler learns which GPUs a pod got."""
     first_seed: int
     lives: float | None
     """Mean lives of a pod that each run lasts; None for one run of given pods."""
@@ -53,28 +53,31 @@ class SchedulerResult:
     """Pods that no node can hold."""
     all: Summary
     by_gpus: Mapping[int, Summary]
-    """The same by the number of GPUs that pods request."""
+    """Number of GPUs that pods request to the summary of these pods."""
     samples: int
-    """From which errors come: seeds, or parts of a run."""
+    """Number of samples behind the errors: seeds, or parts of a run."""
     compared: tuple[FigureDifference, ...] = ()
-    """Of ours: with every other scheduler; empty where the runs are too few."""
+    """Comparisons of ours with every other scheduler; empty for others, and for too few runs."""
     warnings: tuple[str, ...] = ()
     """What the runs are too small for; the same for all schedulers."""
 
 
 def results(plan: Plan, tables: ScoreTables) -> list[SchedulerResult]:
-    """Of the stock scheduler's two ways, ours, and one that knows what will come."""
+    """Results of the stock scheduler's two ways, of ours, and of one that knows the future."""
     samples = {name: _samples(plan, choose) for name, choose in _schedulers(tables).items()}
-    figures = {name: [summary(each) for each in its] for name, its in samples.items()}
+    figures = {
+        name: [summary(sample) for sample in scheduler_samples]
+        for name, scheduler_samples in samples.items()
+    }
     ours = figures.pop(OURS)
     comparisons = compared(ours, figures)
     more = "a longer file is needed" if plan.lives is None else "raise --pods or --seeds"
-    pods = [each.pods for each in ours]
+    pods = [sample.pods for sample in ours]
     warned = warnings(comparisons, samples=pods, more=more, lives=plan.lives)
     of_all = tuple(warned)
     return [
-        _result(plan, name, its, comparisons if name == OURS else (), of_all)
-        for name, its in samples.items()
+        _result(plan, name, scheduler_samples, comparisons if name == OURS else (), of_all)
+        for name, scheduler_samples in samples.items()
     ]
 
 
@@ -97,9 +100,9 @@ def _samples(plan: Plan, choose: Choose) -> list[Sequence[Placed]]:
 
 
 def _parts(placed: Sequence[Placed]) -> list[Sequence[Placed]]:
-    """Equal ones, of pods that follow each other; fewer where there are fewer pods."""
+    """Equal parts of a run, each of consecutive pods; fewer than PARTS for fewer pods."""
     count = min(PARTS, len(placed))
-    ends = [len(placed) * at // count for at in range(count + 1)] if count else []
+    ends = [len(placed) * index // count for index in range(count + 1)] if count else []
     return [placed[begin:end] for begin, end in pairwise(ends)]
 
 
@@ -111,13 +114,13 @@ def _result(
     warned: tuple[str, ...],
 ) -> SchedulerResult:
     placed = sum(map(len, samples))
-    sizes = sorted({each.wish.gpus for its in samples for each in its})
+    sizes = sorted({pod.wish.gpus for sample in samples for pod in sample})
     return SchedulerResult(
         scheduler=scheduler,
         never_placed=sum(map(len, plan.runs)) - placed,
         all=_summed(samples),
         by_gpus={
-            size: _summed([[each for each in its if each.wish.gpus == size] for its in samples])
+            size: _summed([[pod for pod in sample if pod.wish.gpus == size] for sample in samples])
             for size in sizes
         },
         samples=len(samples),
@@ -127,6 +130,6 @@ def _result(
 
 
 def _summed(samples: Sequence[Sequence[Placed]]) -> Summary:
-    """Of all pods, with the errors that the samples give."""
-    pooled = summary([each for its in samples for each in its])
-    return with_errors(pooled, [summary(its) for its in samples])
+    """Summary of all pods, with the errors that the samples give."""
+    pooled = summary([pod for sample in samples for pod in sample])
+    return with_errors(pooled, [summary(sample) for sample in samples])

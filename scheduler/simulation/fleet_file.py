@@ -26,7 +26,7 @@ class NodeGroup:
 
     count: int
     machine: str | None = None
-    """One of the simulated machines, or a file of one."""
+    """Name of a simulated machine, or path of a machine's file."""
     topology: TopologyAnnotation | None = None
     """What the nodes carry, where no machine is named."""
 
@@ -38,13 +38,15 @@ def read(text: str, source: str) -> tuple[NodeGroup, ...]:
     """
     from base.yaml_places import CoreLoader, read_yaml
 
-    found = read_yaml(text, source, loader=CoreLoader, most_bytes=MOST_BYTES).content()
-    if isinstance(found, dict) and isinstance(found.get("items"), list):
-        groups = tuple(_of_nodes(found["items"], source))
+    content = read_yaml(text, source, loader=CoreLoader, most_bytes=MOST_BYTES).content()
+    if isinstance(content, dict) and isinstance(content.get("items"), list):
+        groups = tuple(_of_nodes(content["items"], source))
         if not groups:
             raise BadInput(f"{source}: no Node carries {keys.TOPOLOGY}: does the agent run there?")
-    elif isinstance(found, list) and found:
-        groups = tuple(_group(entry, f"{source}: entry {at}") for at, entry in enumerate(found, 1))
+    elif isinstance(content, list) and content:
+        groups = tuple(
+            _group(entry, f"{source}: entry {index}") for index, entry in enumerate(content, 1)
+        )
     else:
         raise BadInput(f"{source} is no fleet: write {_SHAPE}")
     nodes = sum(group.count for group in groups)
@@ -82,9 +84,9 @@ def _group(entry: Any, place: str) -> NodeGroup:
 
 def _topology(text: Any, place: str) -> TopologyAnnotation:
     try:
-        found = topology_annotation.decode(text) if isinstance(text, str) else None
+        annotation = topology_annotation.decode(text) if isinstance(text, str) else None
     except BadInput as error:
         raise BadInput(f"{place}: {error}") from error
-    if found is None or not found.n:
+    if annotation is None or not annotation.n:
         raise BadInput(f"{place}: topology is no text of annotation {keys.TOPOLOGY} with GPUs")
-    return found
+    return annotation

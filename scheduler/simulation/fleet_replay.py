@@ -36,7 +36,7 @@ class NodeKind:
     gen: str
     table: ScoreTable
     product: str = ""
-    """As of :class:`ScoringView`: kinds of one product differ where links are degraded."""
+    """Product (:class:`ScoringView`); kinds of one product differ where links are degraded."""
 
     @property
     def everything(self) -> int:
@@ -45,18 +45,19 @@ class NodeKind:
 
 
 class ReplayNode:
-    """One node: what is so, and what a reader of its agent's Lease makes of it."""
+    """A simulated node: its real state, and its state as a reader of its agent's Lease sees it."""
 
     def __init__(self, name: str, kind: NodeKind, products: FleetProducts) -> None:
         self.name = name
         self.kind = kind
         self.products = products
-        """Of all nodes of the fleet."""
+        """Products of the whole fleet, shared by all its nodes."""
         self._product = kind.product or kind.gen
         products.add_node(self._product, kind.gen, kind.table.n, {})
         self.free = kind.everything
-        self.left = kind.table.n
-        """Free GPUs by count."""
+        """Mask of the free GPUs."""
+        self.free_count = kind.table.n
+        """Number of free GPUs."""
         self._bound: dict[str, Bound] = {}
         self._sets: dict[str, int] = {}
         self._reported: Mapping[str, int] = {}
@@ -76,7 +77,7 @@ class ReplayNode:
 
     def end(self, pod: PodRequest) -> None:
         del self._bound[pod.uid]
-        self.products.add_pod(self._product, counted_size(pod), by=-1)
+        self.products.add_pod(self._product, counted_size(pod), sign=-1)
         self._changed(self.free | self._sets.pop(pod.uid))
 
     def sets(self) -> Mapping[str, int]:
@@ -89,7 +90,7 @@ class ReplayNode:
 
     def _changed(self, free: int) -> None:
         self.free = free
-        self.left = free.bit_count()
+        self.free_count = free.bit_count()
         self._view = None
 
     def _reckoned(self) -> ScoringView:
@@ -125,7 +126,7 @@ class Placed:
     wish: GpuRequest
     wait_seconds: float
     gbps: float
-    """Of its set; 0 where it was lost."""
+    """Speed of its set; 0 where the pod was lost."""
     ideal_gbps: float
     """The best of the fleet when all is free."""
     lost: bool
@@ -145,7 +146,7 @@ class Summary:
     lost: int
     """The device plugin failed over them."""
     ideal_ratio: float | None
-    """Of pods with several GPUs, those on a set than which none is faster."""
+    """Share of the pods with several GPUs that got a set as fast as any."""
     speed_ratio: float | None
     """Mean of the speed of their sets to the best speed."""
     mean_wait_seconds: float
@@ -161,10 +162,10 @@ class ReplaySetup:
     """Settings of a run, except for the arriving pods and the scheduler."""
 
     kinds: tuple[NodeKind, ...]
-    """One for each node."""
+    """The kind of each node."""
     give: Give
     lag_seconds: float = 0.0
-    """Until a reader sees what a node's agent saw."""
+    """Delay until a reader sees the state that a node's agent reports."""
 
 
 def replay(
@@ -183,20 +184,20 @@ def replay(
 
 def summary(placed: Sequence[Placed]) -> Summary:
     """Figures about these pods."""
-    several = [each for each in placed if each.ideal_gbps]
-    waits = [each.wait_seconds for each in placed]
+    several = [pod for pod in placed if pod.ideal_gbps]
+    waits = [pod.wait_seconds for pod in placed]
     return Summary(
         pods=len(placed),
-        lost=sum(each.lost for each in placed),
-        ideal_ratio=fmean(each.is_ideal for each in several) if several else None,
-        speed_ratio=fmean(each.gbps / each.ideal_gbps for each in several) if several else None,
+        lost=sum(pod.lost for pod in placed),
+        ideal_ratio=fmean(pod.is_ideal for pod in several) if several else None,
+        speed_ratio=fmean(pod.gbps / pod.ideal_gbps for pod in several) if several else None,
         mean_wait_seconds=fmean(waits) if waits else 0.0,
         longest_wait_seconds=max(waits, default=0.0),
     )
 
 
 class _Run:
-    """One replay as it goes."""
+    """State of a running replay."""
 
     def __init__(self, setup: ReplaySetup, choose: Choose, chance: Random) -> None:
         self._setup = setup
@@ -204,7 +205,8 @@ class _Run:
         self._chance = chance
         products = FleetProducts()
         self._nodes = [
-            ReplayNode(f"{kind.name}-{at}", kind, products) for at, kind in enumerate(setup.kinds)
+            ReplayNode(f"{kind.name}-{index}", kind, products)
+            for index, kind in enumerate(setup.kinds)
         ]
         self._ideal: dict[GpuRequest, float] = {}
         self._waiting: list[tuple[int, Arrival]] = []
@@ -214,7 +216,7 @@ class _Run:
         self.placed: dict[int, Placed] = {}
 
     def arrive(self, arrival: Arrival) -> None:
-        """After all that happens before it."""
+        """Place an arriving pod, after all events before it."""
         while self._ahead and self._ahead[0][0] <= arrival.at_seconds:
             self._next()
         pod = next(self._pods)
@@ -222,20 +224,22 @@ class _Run:
             self._waiting.append((pod, arrival))
 
     def finish(self) -> None:
-        """All that is still to come."""
+        """Play all remaining events."""
         while self._ahead:
             self._next()
 
     def _next(self) -> None:
-        at, _, happen = heapq.heappop(self._ahead)
-        happen(at)
+        moment, _, happen = heapq.heappop(self._ahead)
+        happen(moment)
 
-    def _later(self, at: float, happen: Callable[[float], None]) -> None:
-        heapq.heappush(self._ahead, (at, next(self._events), happen))  # at one time, in order
+    def _later(self, moment: float, happen: Callable[[float], None]) -> None:
+        heapq.heappush(
+            self._ahead, (moment, next(self._events), happen)
+        )  # events of one moment in order
 
     def _place(self, now: float, pod: int, arrival: Arrival, nodes: Iterable[ReplayNode]) -> bool:
         wish, size = arrival.wish, arrival.wish.gpus
-        fitting = [node for node in nodes if node.left >= size]
+        fitting = [node for node in nodes if node.free_count >= size]
         if not fitting:
             return False
         choice = self._choose(fitting, wish, self._chance)
@@ -259,15 +263,15 @@ class _Run:
         node.bind(ask, pod, chosen)
         self._report(now, node)
 
-        def end(at: float) -> None:
+        def end(moment: float) -> None:
             node.end(ask)
-            self._report(at, node)
-            self._retry(at, node)
+            self._report(moment, node)
+            self._retry(moment, node)
 
         self._later(now + arrival.lasts_seconds, end)
 
     def _retry(self, now: float, node: ReplayNode) -> None:
-        """Only the node where GPUs came free can hold what fitted nowhere before."""
+        """Place waiting pods on this node: only where GPUs came free can they fit now."""
         self._waiting = [
             (pod, arrival)
             for pod, arrival in self._waiting

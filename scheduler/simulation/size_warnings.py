@@ -57,7 +57,11 @@ def warnings(
             f"lives of a pod, of at least {LEAST_LIVES}; draw more --pods"
         )
     for figure in Figure:
-        hidden = [each.error for each in comparisons if each.figure is figure and _hides(each)]
+        hidden = [
+            difference.error
+            for difference in comparisons
+            if difference.figure is figure and _hides(difference)
+        ]
         if hidden:
             yield (
                 f"too small to say much about {_WORDS[figure]}: a difference of "
@@ -65,13 +69,13 @@ def warnings(
             )
 
 
-def _hides(each: FigureDifference) -> bool:
+def _hides(difference: FigureDifference) -> bool:
     """Whether a difference that matters may be within the error."""
-    if each.verdict is not Verdict.NO_DIFFERENCE:
+    if difference.verdict is not Verdict.NO_DIFFERENCE:
         return False
-    if each.figure is Figure.MEAN_WAIT:
-        return each.error > max(_OF_WAIT * each.larger, _WAIT_SECONDS)
-    return each.error > _RATIO
+    if difference.figure is Figure.MEAN_WAIT:
+        return difference.error > max(_OF_WAIT * difference.larger, _WAIT_SECONDS)
+    return difference.error > _RATIO
 
 
 def _amount(figure: Figure, amount: float) -> str:

@@ -22,7 +22,7 @@ _NIC_WORDS = {"": False, "false": False, "true": True}
 MOST_BYTES: Final = 256 << 20
 """Some millions of pods, a line each."""
 MOST_GPUS = 1024
-"""As many as a topology annotation may have."""
+"""GPUs of a pod at most: as many as a topology annotation may have."""
 
 USUAL: Mapping[int, float] = MappingProxyType({1: 0.5, 2: 0.25, 4: 0.2, 8: 0.05})
 """Half of the pods ask for one GPU, every twentieth for eight. Assumed: docs/scheduler-quality.md
@@ -73,12 +73,12 @@ def drawn(mix: Mix, gpus: int, chance: Random) -> tuple[Arrival, ...]:
     """Arrivals for a fleet with so many GPUs: Poisson, with exponential lives."""
     sizes, shares = zip(*sorted(mix.sizes.items()), strict=True)
     groups_per_second = mix.load * gpus / (mix.mean_size * mix.mean_seconds * mix.together)
-    found: list[Arrival] = []
+    arrivals: list[Arrival] = []
     now = 0.0
-    while len(found) < mix.pods:
+    while len(arrivals) < mix.pods:
         now += chance.expovariate(groups_per_second)
         (size,) = chance.choices(sizes, shares)
-        found += [
+        arrivals += [
             Arrival(
                 at_seconds=now,
                 lasts_seconds=chance.expovariate(1 / mix.mean_seconds),
@@ -86,7 +86,7 @@ def drawn(mix: Mix, gpus: int, chance: Random) -> tuple[Arrival, ...]:
             )
             for _ in range(mix.together)
         ]
-    return tuple(found[: mix.pods])
+    return tuple(arrivals[: mix.pods])
 
 
 def read(text: str, source: str) -> tuple[Arrival, ...]:
@@ -101,12 +101,12 @@ def read(text: str, source: str) -> tuple[Arrival, ...]:
     if missing:
         raise BadInput(f"{source}:1: no column {', '.join(missing)}; name it in the first line")
     try:
-        found = [_arrival(row, f"{source}:{rows.line_num}") for row in rows]
+        arrivals = [_arrival(row, f"{source}:{rows.line_num}") for row in rows]
     except csv.Error as error:
         raise BadInput(f"{source}:{rows.line_num + 1}: not CSV: {error}") from error
-    if not found:
+    if not arrivals:
         raise BadInput(f"{source} has no pods: give one a line")
-    return tuple(sorted(found, key=lambda arrival: arrival.at_seconds))
+    return tuple(sorted(arrivals, key=lambda arrival: arrival.at_seconds))
 
 
 def _arrival(row: Mapping[str, str], place: str) -> Arrival:

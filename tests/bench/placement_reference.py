@@ -84,10 +84,10 @@ class Reference:
         return (
             its.judge.gbps(chosen) / best if best else 1.0,
             not (leaves_large and n > self._small),
-            not (node.left == n and size < n),
+            not (node.free_count == n and size < n),
             -turn[its.product],
             value(node.free & ~chosen) - value(node.free),
-            -node.left,
+            -node.free_count,
         )
 
     def _leaves_large(self, size: int) -> bool:

@@ -53,16 +53,16 @@ def test_a_best_speed_is_kept_until_the_classes_change() -> None:
     assert best_speed("V", "better", wish(4), products, tables) == 50  # none of its classes
     products.add_node("V", "better", 8, {})
     assert best_speed("V", "v", wish(4), products, tables) == 70
-    products.add_node("V", "better", 8, {}, by=-1)
+    products.add_node("V", "better", 8, {}, sign=-1)
     assert best_speed("V", "v", wish(4), products, tables) == 50
 
 
 def test_a_product_goes_with_its_last_node_and_what_pods_held_of_it_too() -> None:
     products = fleet(V=1)
     products.add_node("V", "degraded", 8, {2: 2, 4: 4})
-    products.add_node("V", "v", 8, {}, by=-1)
+    products.add_node("V", "v", 8, {}, sign=-1)
     assert products.find("V") is not None
-    products.add_node("V", "degraded", 8, {2: 2, 4: 4}, by=-1)
+    products.add_node("V", "degraded", 8, {2: 2, 4: 4}, sign=-1)
     assert products.find("V") is None
     products.add_pod("V", 4)  # of a node that is gone
     assert products.find("V") is None
@@ -89,8 +89,8 @@ def test_the_best_speed_is_that_of_any_class_of_the_product() -> None:
     tables = Tables(v=V, degraded={2: 50, 4: 50, 8: None}, lone={2: 20})
     assert best_speed("V", "degraded", wish(4), products, tables) == 100
     assert best_speed("V", "degraded", wish(8), products, tables) == 150
-    products.add_node("V", "v", 8, {}, by=-1)
-    products.add_node("V", "v", 8, {}, by=-1)
+    products.add_node("V", "v", 8, {}, sign=-1)
+    products.add_node("V", "v", 8, {}, sign=-1)
     assert best_speed("V", "degraded", wish(4), products, tables) == 50
     assert best_speed("L", "lone", wish(2), products, tables) == 20
 
@@ -106,7 +106,7 @@ def test_counts_that_follow_each_change_are_those_of_the_end(
     for name, size, goes in changes:
         products.add_pod(name, size)
         if goes:
-            products.add_pod(name, size, by=-1)
+            products.add_pod(name, size, sign=-1)
     for name in "ab":
         found = products.find(name)
         assert found is not None

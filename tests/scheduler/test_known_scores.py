@@ -123,7 +123,7 @@ def test_scores_of_another_question_are_others() -> None:
 
 
 def test_over_the_bound_all_are_dropped_but_for_a_call_that_reads_them() -> None:
-    known = KnownScores(most=2)
+    known = KnownScores(max_scores=2)
     known.add(question(1), {BEFORE: 1})
     known.add(question(2), {BEFORE: 2})
     reads = known.find(question(1))

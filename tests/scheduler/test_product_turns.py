@@ -69,7 +69,7 @@ def test_pods_of_other_sizes_count_for_nothing() -> None:
 def test_what_pods_give_back_counts_no_more() -> None:
     products = fleet(V=1, H=1)
     products.add_pod("V", 4)
-    products.add_pod("V", 4, by=-1)
+    products.add_pod("V", 4, sign=-1)
     assert shares(wish(4), BOTH, products, TWO) == {"V": MOST_SHARE, "H": MOST_SHARE}
 
 
@@ -251,7 +251,7 @@ def test_pods_that_gain_leave_larger_ones_three_times_what_these_hold() -> None:
     assert not is_short_of_room(products)
     products.add_pod("H", 2)
     assert is_short_of_room(products)
-    products.add_pod("H", 8, by=-1)
+    products.add_pod("H", 8, sign=-1)
     assert not is_short_of_room(products)
 
 

@@ -33,7 +33,7 @@ def test_a_class_is_named_by_what_the_topology_is_and_not_by_what_was_sent() -> 
 
 
 def test_of_too_many_classes_those_go_that_were_not_used_for_longest() -> None:
-    tables = ScoreTables(most=2)
+    tables = ScoreTables(max_classes=2)
     gens = [tables.add(msgspec.structs.replace(PAIRS, lbw=(rate,))) for rate in (50, 51)]
     tables.find(gens[0])
     gens.append(tables.add(msgspec.structs.replace(PAIRS, lbw=(52,))))

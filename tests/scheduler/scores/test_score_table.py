@@ -77,10 +77,10 @@ def test_gpus_in_use_count_by_their_odds_to_come_free() -> None:
     shape = drawn(3, {(0, 1): 300})
     value = Worth(shape, SetSpeeds(shape))
     pair, whole = Fraction(3 * 2), Fraction(4 * 3)
-    assert value.of(0b111) == pair + whole
-    assert value.of(0b011) == pair + whole / 4
-    assert value.of(0b101) == pair / 4 + whole / 4
-    assert value.of(0b100) == pair / 16 + whole / 16
+    assert value.expected_linked(0b111) == pair + whole
+    assert value.expected_linked(0b011) == pair + whole / 4
+    assert value.expected_linked(0b101) == pair / 4 + whole / 4
+    assert value.expected_linked(0b100) == pair / 16 + whole / 16
 
 
 def test_what_fits_at_once_counts_free_gpus_alone() -> None:

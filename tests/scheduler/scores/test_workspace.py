@@ -217,7 +217,7 @@ def test_a_hundred_classes_are_all_there() -> None:
 
 def test_a_table_that_is_dropped_leaves_nothing_behind() -> None:
     """Also where something still holds on to it, as Python's collector may."""
-    tables = ScoreTables(most=1)
+    tables = ScoreTables(max_classes=1)
     table = tables.find(tables.add(PAIRS))
     assert table
     table.fill([wish(2)])
