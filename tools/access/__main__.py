@@ -51,13 +51,13 @@ def main(arguments: list[str] | None = None) -> int:
         help="how the names of a device plugin's pods begin in a protected namespace, in addition"
         f" to {', '.join(DEFAULT_BOUNDS.plugin_pods)}; once for each",
     )
-    asked = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     bounds = CoordinatorBounds(
-        slots=asked.slots,
-        protected=(*DEFAULT_BOUNDS.protected, *asked.protected_namespace),
-        plugin_pods=(*DEFAULT_BOUNDS.plugin_pods, *asked.plugin_pod),
+        slots=options.slots,
+        protected=(*DEFAULT_BOUNDS.protected, *options.protected_namespace),
+        plugin_pods=(*DEFAULT_BOUNDS.plugin_pods, *options.plugin_pod),
     )
-    sys.stdout.write(text(parts_of(asked.namespace, asked.label_key, bounds)[asked.part]))
+    sys.stdout.write(text(parts_of(options.namespace, options.label_key, bounds)[options.part]))
     return 0
 
 

@@ -64,18 +64,18 @@ def owned(place: KeyLocation, *writers: Writer) -> tuple[Key, ...]:
 def one_of(key: Expression, known: Iterable[Key]) -> Expression:
     """``key`` is one of the exact keys or of a family; a prefix would let others' keys in."""
     known = tuple(known)
-    exact = [each.name for each in known if each.pattern is None]
-    families = [each.pattern for each in known if each.pattern is not None]
+    exact = [own.name for own in known if own.pattern is None]
+    families = [own.pattern for own in known if own.pattern is not None]
     return any_of(f"{key} in {listed(exact)}", *(matches(key, family) for family in families))
 
 
-def bounded(size: Callable[[Expression], Expression], what: str, most: int) -> Expression:
-    """The size of ``labels`` or ``annotations`` is at most so much, or no more than before.
+def bounded(size: Callable[[Expression], Expression], variable: str, limit: int) -> Expression:
+    """The size of the variable ``labels`` or ``annotations`` is within the limit, or did not grow.
 
     So what others put on an object never keeps its writer from taking away.
     """
-    now, before = size(f"variables.{what}"), size(f"variables.{what}Before")
-    return any_of(f"{now} <= {most}", f"{now} <= {before}")
+    now, before = size(f"variables.{variable}"), size(f"variables.{variable}Before")
+    return any_of(f"{now} <= {limit}", f"{now} <= {before}")
 
 
 def same_but(new: Expression, old: Expression, *free: str) -> Expression:

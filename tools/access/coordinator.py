@@ -23,7 +23,7 @@ class CoordinatorBounds:
     """How far the coordinator may go in one cluster, as an admin chooses."""
 
     slots: int = CoordinatorSettings().slots
-    """As its setting of this name: so many slots it makes."""
+    """Slots that the coordinator makes: its setting ``slots``."""
     protected: tuple[str, ...] = ("kube-system", "gpu-operator")
     """Namespaces, besides its own, of whose pods it has none evicted but a device plugin's."""
     plugin_pods: tuple[str, ...] = (
@@ -44,12 +44,12 @@ MOST_PARKED = 100
 
 
 def lease_variables(bounds: CoordinatorBounds) -> Mapping[str, Expression]:
-    """What of the policy on the coordinator's Leases follows from the bounds."""
+    """Variables of the policy on the coordinator's Leases that follow from the bounds."""
     return {"slots": str(bounds.slots)}
 
 
 def eviction_variables(bounds: CoordinatorBounds) -> Mapping[str, Expression]:
-    """The same of the policy on its evictions."""
+    """Variables of the policy on the coordinator's evictions that follow from the bounds."""
     return {
         "protected": cel.in_lines(bounds.protected),
         "plugins": cel.in_lines(bounds.plugin_pods),
@@ -122,8 +122,8 @@ COORDINATOR_LEASE = Policy(
             name="owners",
             # one that does not exist has the slot deleted, and the record in it
             holds=" ==\n".join(
-                f"{of}.metadata.?ownerReferences.orValue([])"
-                for of in ("object", "variables.before")
+                f"{version}.metadata.?ownerReferences.orValue([])"
+                for version in ("object", "variables.before")
             ),
             message="no owner may be added or removed",
         ),

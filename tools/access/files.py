@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which object stands in which file of deploy/, and how they are written."""
+"""The files of roles and policies in deploy/: their objects, and how they are written."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ POLICIES: Mapping[str, tuple[Policy, ...]] = {
     KUBELETS: (nodes.NODE_KEYS,),
     EVERYBODY: (nodes.MIG_GRANT,),
 }
-"""Whom they hold, and the policies."""
+"""Account or group to the policies that restrict it."""
 
 DEFAULT_BOUNDS = CoordinatorBounds()
 
@@ -95,9 +95,9 @@ def _policy_objects(
     bounds: CoordinatorBounds = DEFAULT_BOUNDS,
 ) -> tuple[Object, ...]:
     return tuple(
-        it
+        policy_object
         for policy in POLICIES[holder]
-        for it in as_chosen(policy, more, bounds).objects(namespace)
+        for policy_object in as_chosen(policy, more, bounds).objects(namespace)
     )
 
 
@@ -125,10 +125,10 @@ def files() -> Mapping[str, str]:
     }
 
 
-def text(of: Iterable[Object]) -> str:
-    """As YAML that a person can read: keys in their order, expressions over several lines."""
+def text(documents: Iterable[Object]) -> str:
+    """YAML of these objects, for people: keys in their order, expressions over several lines."""
     return "---\n" + yaml.dump_all(
-        of, Dumper=_Dumper, sort_keys=False, width=10_000, allow_unicode=True
+        documents, Dumper=_Dumper, sort_keys=False, width=10_000, allow_unicode=True
     )
 
 

@@ -22,7 +22,7 @@ OPERATIONS = {"create": "CREATE", "update": "UPDATE", "patch": "UPDATE"}
 
 
 class Where(StrEnum):
-    """Where a grant holds."""
+    """A scope of a grant: the cluster, or a namespace."""
 
     CLUSTER = "in the whole cluster"
     HOME = "in the namespace of the installation"
@@ -38,15 +38,15 @@ class Grant:
     verbs: tuple[str, ...]
     group: str = ""
     names: tuple[str, ...] = ()
-    """Of the only objects that it is for, where verbs can be narrowed by name; else all."""
+    """Names of the only objects that it covers; empty: all, as verbs such as create need."""
 
     @property
     def operations(self) -> tuple[str, ...]:
         """What the floor lets through, in the form of the variable ``asked``."""
         resource, _, part = self.resource.partition("/")
-        what = ".".join(filter(None, (resource, self.group))) + ("/" + part if part else "")
+        target = ".".join(filter(None, (resource, self.group))) + ("/" + part if part else "")
         operations = {OPERATIONS[verb]: None for verb in self.verbs if verb in OPERATIONS}
-        return tuple(f"{operation} {what}" for operation in operations)
+        return tuple(f"{operation} {target}" for operation in operations)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,12 +194,12 @@ def _role(
     metadata = {"name": name} | ({} if place is None else {"namespace": place})
     rules = [
         {
-            "apiGroups": [it.group],
-            "resources": [it.resource],
-            **({"resourceNames": list(it.names)} if it.names else {}),
-            "verbs": list(it.verbs),
+            "apiGroups": [grant.group],
+            "resources": [grant.resource],
+            **({"resourceNames": list(grant.names)} if grant.names else {}),
+            "verbs": list(grant.verbs),
         }
-        for it in grants
+        for grant in grants
     ]
     role = {
         "apiVersion": f"{RBAC_GROUP}/v1",
@@ -250,16 +250,19 @@ def floor(account: Account) -> Policy:
 
 
 def _granted(grants: Iterable[Grant]) -> str:
-    """One line for each place and what may be requested there."""
-    asked: dict[Where, list[str]] = {}
+    """The request is granted: a line for each place with the operations allowed there."""
+    operations_by_place: dict[Where, list[str]] = {}
     for grant in grants:
         if grant.operations:
-            asked.setdefault(grant.where, []).extend(grant.operations)
+            operations_by_place.setdefault(grant.where, []).extend(grant.operations)
     here = {
         Where.CLUSTER: "",
         Where.HOME: "request.?namespace.orValue('') == variables.home && ",
         Where.EVENTS: f"request.?namespace.orValue('') == {cel.quoted(names.EVENT_NAMESPACE)} && ",
     }
     return cel.any_of(
-        *(f"{here[where]}variables.asked in {cel.listed(every)}" for where, every in asked.items())
+        *(
+            f"{here[where]}variables.asked in {cel.listed(every)}"
+            for where, every in operations_by_place.items()
+        )
     )

@@ -20,9 +20,9 @@ AGENT_LABELS = cel.owned(KeyLocation.NODE_LABEL, Writer.AGENT)
 AGENT_ANNOTATIONS = cel.owned(KeyLocation.NODE_ANNOTATION, Writer.AGENT)
 
 
-def changed_but(what: str, allowed: Expression) -> Expression:
-    """Changed keys ``k`` for which ``allowed`` does not hold; ``what``: Labels or Annotations."""
-    return f"variables.changed{what}.filter(k, !(\n{allowed}\n))"
+def changed_but(kind: str, allowed: Expression) -> Expression:
+    """Changed keys ``k`` for which ``allowed`` does not hold; ``kind``: Labels or Annotations."""
+    return f"variables.changed{kind}.filter(k, !(\n{allowed}\n))"
 
 
 def _label_count(labels: Expression) -> Expression:
@@ -124,7 +124,9 @@ _OF_POLICY = (keys.MIG_LAYOUT, keys.MIG_POLICY)
 """What the fleet policy has written: the layout, and the mark that says so."""
 
 
-_TAINTS, _TAINTS_BEFORE = (f"{it}.spec.?taints.orValue([])" for it in ("object", "oldObject"))
+_TAINTS, _TAINTS_BEFORE = (
+    f"{version}.spec.?taints.orValue([])" for version in ("object", "oldObject")
+)
 _WITHOUT_PENDING = f"{_TAINTS_BEFORE}.filter(t, t.key != {cel.quoted(keys.MIG_LAYOUT_PENDING)})"
 
 COORDINATOR_NODE = Policy(
@@ -287,9 +289,9 @@ def _differs(key: str) -> Expression:
     return f"{now} !=\n{before}"
 
 
-def _changed_of_change(what: Expression) -> Expression:
-    """Of the coordinator's two annotations those that change and of which ``what`` holds."""
-    return f"variables.changedAnnotations.filter(k, k in {cel.listed(_OF_CHANGE)} && {what})"
+def _changed_of_change(condition: Expression) -> Expression:
+    """Changed ones ``k`` of the coordinator's two annotations for which ``condition`` holds."""
+    return f"variables.changedAnnotations.filter(k, k in {cel.listed(_OF_CHANGE)} && {condition})"
 
 
 # An agent in enforce mode acts on the grant. Accounts of DaemonSets that have nothing to do with

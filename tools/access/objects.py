@@ -26,7 +26,7 @@ _LABEL = 63
 FINALIZERS = Rule(
     name="finalizers",
     holds=" ==\n".join(
-        f"{of}.metadata.?finalizers.orValue([])" for of in ("object", "variables.before")
+        f"{version}.metadata.?finalizers.orValue([])" for version in ("object", "variables.before")
     ),
     message="no finalizer may be added or removed",
 )
@@ -38,14 +38,14 @@ OWNER = Rule(
 )
 
 
-def holder(most: int) -> Rule:
+def holder(max_characters: int) -> Rule:
     """The holder's name is no longer than this."""
     return Rule(
         name="holder",
         # the other field is of API servers with coordinated leader election
         holds="(object.?spec.?holderIdentity.orValue('')"
-        f" + object.?spec.?preferredHolder.orValue('')).size() <= {most}",
-        message=f"the holder's name has at most {most} characters",
+        f" + object.?spec.?preferredHolder.orValue('')).size() <= {max_characters}",
+        message=f"the holder's name has at most {max_characters} characters",
     )
 
 
@@ -77,9 +77,9 @@ def _of_own_node(prefix: str, message: str) -> Rule:
     )
 
 
-def _owned(of: Expression) -> Expression:
+def _owned(version: Expression) -> Expression:
     return (
-        f"{of}.metadata.?ownerReferences.orValue([])"
+        f"{version}.metadata.?ownerReferences.orValue([])"
         ".exists(o, o.kind == 'Node' && o.name == variables.node)"
     )
 

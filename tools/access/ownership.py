@@ -29,22 +29,22 @@ _PARTS: Final = ("labels", "annotations")
 APPLIERS: Final = Rule(
     name="appliers",
     holds=" ==\n".join(
-        f"{of}.metadata.?managedFields.orValue([]).filter(f, f.operation == 'Apply')"
-        for of in ("object", "oldObject")
+        f"{version}.metadata.?managedFields.orValue([]).filter(f, f.operation == 'Apply')"
+        for version in ("object", "oldObject")
     ),
     message="fields that others own by server-side apply may not change",
 )
 
 
-def _updates(of: Expression) -> Expression:
+def _updates(version: Expression) -> Expression:
     """Entries of writers that do not apply. ``dyn``: fieldsV1 has no fields of known names."""
-    return f"dyn({of}).metadata.?managedFields.orValue([]).filter(f, f.operation != 'Apply')"
+    return f"dyn({version}).metadata.?managedFields.orValue([]).filter(f, f.operation != 'Apply')"
 
 
-def _is_same(one: Expression, other: Expression) -> Expression:
+def _is_same(entry: Expression, other_entry: Expression) -> Expression:
     """Whether two entries are of one manager, as the API server tells managers apart."""
     fields = ("manager", "subresource", "apiVersion")
-    return " && ".join(f"{one}.?{it} == {other}.?{it}" for it in fields)
+    return " && ".join(f"{entry}.?{field} == {other_entry}.?{field}" for field in fields)
 
 
 def _metadata(fields: Expression) -> Expression:
@@ -60,44 +60,47 @@ def _has_changed(part: str) -> Expression:
     return f"(k == '.' || k.substring(2) in variables.changed{part.capitalize()})"
 
 
-def _keys_within(one: Expression, other: Expression, free: Mapping[str, Expression]) -> Expression:
-    """Whether ``other`` names every label and annotation that ``one`` does, but for free ones."""
+def _keys_within(
+    inner: Expression, outer: Expression, free: Mapping[str, Expression]
+) -> Expression:
+    """Whether ``outer`` names every label and annotation that ``inner`` does, but for free ones."""
     return " &&\n".join(
-        f"{_keys(one, part)}.all(k, k in {_keys(other, part)} || {free[part]})" for part in _PARTS
+        f"{_keys(inner, part)}.all(k, k in {_keys(outer, part)} || {free[part]})" for part in _PARTS
     )
 
 
-def _fields_within(one: Expression, other: Expression, is_writer: Expression) -> Expression:
-    """Whether ``other`` owns all fields but these that ``one`` owns, apart from changed ones.
+def _fields_within(inner: Expression, outer: Expression, is_writer: Expression) -> Expression:
+    """Whether ``outer`` owns all fields that ``inner`` owns, apart from labels, annotations and
+    changed fields.
 
-    Of a field of spec or of the metadata the whole value counts as changed: who owned some of it
-    may own less.
+    A field of spec or of the metadata counts as changed as a whole: a manager that owned a part of
+    it may own less.
     """
-    listed = cel.listed(f"f:{it}" for it in _PARTS)
+    listed = cel.listed(f"f:{part}" for part in _PARTS)
     changed = (
         "dyn(object)[?p.substring(2)][?k.substring(2)] !="
         " dyn(oldObject)[?p.substring(2)][?k.substring(2)]"
     )
     return (
-        f"{one}.all(p, {one}[p].all(k, k == '.' || (p == 'f:metadata' && k in {listed}) ||\n"
-        f"{other}[?p].orValue({{}})[?k] == optional.of({one}[p][k]) ||\n"
-        f"(({is_writer} || k in {other}[?p].orValue({{}})) && {changed})))"
+        f"{inner}.all(p, {inner}[p].all(k, k == '.' || (p == 'f:metadata' && k in {listed}) ||\n"
+        f"{outer}[?p].orValue({{}})[?k] == optional.of({inner}[p][k]) ||\n"
+        f"(({is_writer} || k in {outer}[?p].orValue({{}})) && {changed})))"
     )
 
 
-def _within(one: Expression, other: Expression, is_writer: Expression = "true") -> Expression:
-    """Whether ``other`` owns all that ``one`` owns, but for what is changed; that is free where
+def _within(inner: Expression, outer: Expression, is_writer: Expression = "true") -> Expression:
+    """Whether ``outer`` owns all that ``inner`` owns, but for what is changed; that is free where
     ``is_writer`` holds."""
     free = {part: f"({is_writer} && {_has_changed(part)})" for part in _PARTS}
-    return cel.all_of(_fields_within(one, other, is_writer), _keys_within(one, other, free))
+    return cel.all_of(_fields_within(inner, outer, is_writer), _keys_within(inner, outer, free))
 
 
 def _counterpart(entry: Expression, among: Expression, rule: Expression) -> Expression:
     """``rule`` about ``own``, the fields of ``entry``, and ``its``, those of its counterpart."""
-    of = (
+    counterparts = (
         f"{among}.filter(o, {_is_same('o', entry)}).map(o, o.?fieldsV1.orValue({{}})) + [dyn({{}})]"
     )
-    return f"[{entry}.?fieldsV1.orValue({{}})].all(own,\n[({of})[0]].all(its,\n{rule}))"
+    return f"[{entry}.?fieldsV1.orValue({{}})].all(own,\n[({counterparts})[0]].all(its,\n{rule}))"
 
 
 def variables() -> Mapping[str, Expression]:

@@ -24,23 +24,23 @@ EVERYBODY = "everybody"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """One thing that must hold, or the request is refused."""
+    """A condition on requests; a request that breaks it is refused."""
 
     name: str
     holds: Expression
     message: str
-    """What the refused one reads, behind the policy's name."""
+    """Text of the refusal, behind the policy's name."""
     culprits: Expression | None = None
     """A list of keys to name behind the message."""
 
     def validation(self) -> Object:
-        """As the policy lists it."""
-        said = {"expression": self.holds, "message": self.message}
+        """The rule as an entry of the policy's ``validations``."""
+        fields = {"expression": self.holds, "message": self.message}
         if self.culprits is not None:
-            said["messageExpression"] = (
+            fields["messageExpression"] = (
                 f"{cel.quoted(f'{self.message}: ')} + {self.culprits}.join(', ')"
             )
-        return said
+        return fields
 
 
 def none_of(name: str, culprits: Expression, message: str) -> Rule:
@@ -66,7 +66,7 @@ class Policy:
     """Requests in others are shown to the policy in one of these, where they convert."""
     operations: tuple[str, ...] = WRITES
     variables: Mapping[str, Expression] = field(default_factory=dict)
-    """Of this policy alone; those of :data:`tools.access.cel.VARIABLES` need no mention."""
+    """Variables of this policy alone, besides :data:`tools.access.cel.VARIABLES`."""
     rules: tuple[Rule, ...]
 
     def objects(self, namespace: str) -> tuple[Object, Object]:
@@ -76,11 +76,12 @@ class Policy:
             "failurePolicy": "Fail",
             "matchConstraints": {"matchPolicy": "Equivalent", "resourceRules": [self._matched()]},
             "matchConditions": [
-                {"name": name, "expression": said}
-                for name, said in {**self._held(namespace), **self.conditions}.items()
+                {"name": name, "expression": expression}
+                for name, expression in {**self._held(namespace), **self.conditions}.items()
             ],
             "variables": [
-                {"name": name, "expression": said} for name, said in self._needed(namespace).items()
+                {"name": name, "expression": expression}
+                for name, expression in self._needed(namespace).items()
             ],
             "validations": [rule.validation() for rule in self.rules],
         }
