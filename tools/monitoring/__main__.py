@@ -24,18 +24,20 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--namespace", default=names.NAMESPACE)
     parser.add_argument("--runbooks", type=_folder, metavar="URL")
-    parser.add_argument("--dashboard", choices=[it.uid for it in DASHBOARDS], metavar="UID")
-    asked = parser.parse_args(arguments)
-    if asked.dashboard:
-        (chosen,) = (it for it in DASHBOARDS if it.uid == asked.dashboard)
+    parser.add_argument(
+        "--dashboard", choices=[dashboard.uid for dashboard in DASHBOARDS], metavar="UID"
+    )
+    options = parser.parse_args(arguments)
+    if options.dashboard:
+        (chosen,) = (dashboard for dashboard in DASHBOARDS if dashboard.uid == options.dashboard)
         text = grafana_json.text(chosen)
-        if asked.runbooks:
-            text = links.with_runbooks(text, asked.runbooks)
+        if options.runbooks:
+            text = links.with_runbooks(text, options.runbooks)
     else:
         text = rules.manifest(
             (ROOT / RULES).read_text("utf-8"),
-            namespace=asked.namespace,
-            runbooks=asked.runbooks or rules.HERE,
+            namespace=options.namespace,
+            runbooks=options.runbooks or rules.HERE,
         )
     sys.stdout.write(text)
     return 0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which file of deploy/monitoring holds what; ``make docs`` writes them."""
+"""The generated files of deploy/monitoring; ``make docs`` writes them."""
 
 from __future__ import annotations
 
@@ -25,6 +25,9 @@ def files(root: Path) -> Mapping[str, str]:
     """Path to text of every generated file; ``root`` is the repository's."""
     text = (root / RULES).read_text("utf-8")
     return {
-        **{f"{FOLDER}/dashboards/{it.uid}.json": grafana_json.text(it) for it in DASHBOARDS},
+        **{
+            f"{FOLDER}/dashboards/{dashboard.uid}.json": grafana_json.text(dashboard)
+            for dashboard in DASHBOARDS
+        },
         f"{FOLDER}/rules/prometheus-rule.yaml": rules.manifest(text),
     }

@@ -77,7 +77,9 @@ _WRONG = (
         columns=(NODE_COLUMN, GPU_BUS_COLUMN, *HEALTH_COLUMNS),
     ),
     xid_errors(NODE_COLUMN, GPU_BUS_COLUMN),
-    firing_alerts('alertname=~"Gpu.+", alertstate="firing", cluster=~"$cluster"', by=NODE_COLUMN),
+    firing_alerts(
+        'alertname=~"Gpu.+", alertstate="firing", cluster=~"$cluster"', column=NODE_COLUMN
+    ),
     Bars(
         title="NVLinks that are down",
         description="By node: links that are not up, and should be by what other GPUs of the"

@@ -43,12 +43,12 @@ class Color(StrEnum):
     WARNING = "orange"
     BAD = "red"
     QUIET = "#6e7079"
-    """Of what is not the case, behind all others: Grafana has no name for such a grey."""
+    """Colour of states that do not hold, a grey behind all others; Grafana has no name for it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Query:
-    """One PromQL expression of a panel."""
+    """A PromQL expression of a panel."""
 
     expression: str
     legend: str = ""
@@ -57,20 +57,20 @@ class Query:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Link:
-    """Where a click leads."""
+    """The target of a click."""
 
     title: str
     url: str
     """With Grafana's variables of the dashboard, the row or the series."""
 
     def json(self) -> Json:
-        """As Grafana keeps it."""
+        """The link in Grafana's JSON."""
         return {"title": self.title, "url": self.url}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Panel:
-    """One panel: what it asks, and how it shows the answer."""
+    """A panel: its queries, and how it shows their results."""
 
     title: str
     description: str
@@ -79,13 +79,14 @@ class Panel:
     unit: Unit = Unit.COUNT
     width: int = 12
     height: int = 8
-    least: float | None = 0
-    most: float | None = None
+    minimum: float | None = 0
+    """Lower end of the scale; None: Grafana chooses."""
+    maximum: float | None = None
     decimals: int | None = None
     steps: tuple[tuple[float, Color], ...] = ()
     """Colours from these values on; below them it is neutral."""
     link: Link | None = None
-    """Of each series or number; tables have those of their columns."""
+    """Link of each series or number; in tables columns have links."""
 
     kind = ""
     """Grafana's name of the panel type."""
@@ -108,8 +109,8 @@ class Panel:
         """What is done with the answers before they are shown."""
         return []
 
-    def target(self, at: int, query: Query) -> Json:
-        """One query as Grafana keeps it."""
+    def target(self, index: int, query: Query) -> Json:
+        """A query in Grafana's JSON; its letter follows from ``index``."""
         shown = {"legendFormat": query.legend} if query.legend else {}
         return {
             "datasource": DATASOURCE,
@@ -117,7 +118,7 @@ class Panel:
             "expr": query.expression,
             "instant": self.instant,
             "range": not self.instant,
-            "refId": chr(ord("A") + at),
+            "refId": chr(ord("A") + index),
             **shown,
         }
 
@@ -157,17 +158,17 @@ class Graph(Panel):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Number(Panel):
-    """One big number."""
+    """A panel with a big number."""
 
     spark: bool = False
     """With its course behind it."""
 
     kind = "stat"
 
-    def target(self, at: int, query: Query) -> Json:
+    def target(self, index: int, query: Query) -> Json:
         # explicit, since a dataclass with slots has no super() without arguments
-        found = Panel.target(self, at, query)
-        return found | {"instant": not self.spark, "range": self.spark}
+        fields = Panel.target(self, index, query)
+        return fields | {"instant": not self.spark, "range": self.spark}
 
     def options(self) -> Json:
         return {
@@ -189,7 +190,7 @@ class Words(Number):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bars(Panel):
-    """One bar for each series, as they are now."""
+    """A bar for the present value of each series."""
 
     kind = "bargauge"
 
@@ -243,14 +244,14 @@ class Variable:
     label: str
     """For people."""
     series: str
-    of: str
-    """The label. Values are in natural order, 2 before 10, also within names."""
+    values_of: str
+    """Label whose values are offered, in natural order, 2 before 10, also within names."""
     several: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dashboard:
-    """One dashboard."""
+    """A dashboard: its variables, and rows of panels."""
 
     uid: str
     """Stays, so that links to it do."""
@@ -265,7 +266,7 @@ def mapped(words: Mapping[int, tuple[str, Color | None]]) -> list[Json]:
     if not words:
         return []
     options = {
-        str(value): {"index": at, "text": text} | ({} if color is None else {"color": color})
-        for at, (value, (text, color)) in enumerate(words.items())
+        str(value): {"index": index, "text": text} | ({} if color is None else {"color": color})
+        for index, (value, (text, color)) in enumerate(words.items())
     }
     return [{"options": options, "type": "value"}]

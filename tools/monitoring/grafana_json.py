@@ -28,14 +28,14 @@ NATURAL = 7
 """How values of variables are sorted: VariableSort.naturalAsc."""
 
 
-def text(of: Dashboard) -> str:
+def text(dashboard: Dashboard) -> str:
     """The dashboard's file."""
-    return json.dumps(_dashboard(of), indent=1, ensure_ascii=False, sort_keys=True) + "\n"
+    return json.dumps(_dashboard(dashboard), indent=1, ensure_ascii=False, sort_keys=True) + "\n"
 
 
-def _dashboard(of: Dashboard) -> Json:
+def _dashboard(dashboard: Dashboard) -> Json:
     return {
-        "description": of.description,
+        "description": dashboard.description,
         "editable": True,
         "graphTooltip": 1,  # one crosshair for all panels
         "links": [
@@ -48,15 +48,15 @@ def _dashboard(of: Dashboard) -> Json:
                 "type": "dashboards",
             }
         ],
-        "panels": list(_laid_out(of.rows)),
+        "panels": list(_laid_out(dashboard.rows)),
         "refresh": "30s",
         "schemaVersion": SCHEMA_VERSION,
         "tags": ["gpuscape", "gpu"],
-        "templating": {"list": [_DATASOURCES, *map(_variable, of.variables)]},
+        "templating": {"list": [_DATASOURCES, *map(_variable, dashboard.variables)]},
         "time": {"from": "now-1h", "to": "now"},
         "timezone": "",
-        "title": of.title,
-        "uid": of.uid,
+        "title": dashboard.title,
+        "uid": dashboard.uid,
     }
 
 
@@ -68,24 +68,24 @@ _DATASOURCES: Json = {
 }
 
 
-def _variable(of: Variable) -> Json:
-    query = f"label_values({of.series}, {of.of})"
-    found = {
+def _variable(variable: Variable) -> Json:
+    query = f"label_values({variable.series}, {variable.values_of})"
+    fields = {
         "datasource": DATASOURCE,
         "definition": query,
-        "includeAll": of.several,
-        "label": of.label,
-        "multi": of.several,
-        "name": of.name,
-        "query": {"qryType": 1, "query": query, "refId": of.name},
+        "includeAll": variable.several,
+        "label": variable.label,
+        "multi": variable.several,
+        "name": variable.name,
+        "query": {"qryType": 1, "query": query, "refId": variable.name},
         "refresh": 2,  # with the time range
         "sort": NATURAL,
         "type": "query",
     }
-    if of.several:
+    if variable.several:
         # everything, also series without the label: few clusters have a label cluster
-        found |= {"allValue": ".*", "current": {"text": ["All"], "value": ["$__all"]}}
-    return found
+        fields |= {"allValue": ".*", "current": {"text": ["All"], "value": ["$__all"]}}
+    return fields
 
 
 def _laid_out(rows: Sequence[Row]) -> Iterator[Json]:
@@ -104,8 +104,8 @@ def _laid_out(rows: Sequence[Row]) -> Iterator[Json]:
         y += 1
         places, y = _places(row.panels, y)
         inside = [
-            _panel(panel, number + at, place)
-            for at, (panel, place) in enumerate(zip(row.panels, places, strict=True), 1)
+            _panel(panel, number + index, place)
+            for index, (panel, place) in enumerate(zip(row.panels, places, strict=True), 1)
         ]
         number += len(inside)
         if row.collapsed:
@@ -117,7 +117,7 @@ def _laid_out(rows: Sequence[Row]) -> Iterator[Json]:
 
 
 def _places(panels: Iterable[Panel], y: int) -> tuple[list[Json], int]:
-    """Where each panel is, and where the next row begins."""
+    """Position of each panel, and the height at which the next row begins."""
     places, x, height = [], 0, 0
     for panel in panels:
         if x + panel.width > COLUMNS:
@@ -127,39 +127,43 @@ def _places(panels: Iterable[Panel], y: int) -> tuple[list[Json], int]:
     return places, y + height
 
 
-def _panel(of: Panel, number: int, place: Json) -> Json:
+def _panel(panel: Panel, number: int, place: Json) -> Json:
     return {
         "datasource": DATASOURCE,
-        "description": of.description,
-        "fieldConfig": {"defaults": _defaults(of), "overrides": of.overrides()},
+        "description": panel.description,
+        "fieldConfig": {"defaults": _defaults(panel), "overrides": panel.overrides()},
         "gridPos": place,
         "id": number,
-        "options": of.options(),
-        "targets": [of.target(at, query) for at, query in enumerate(of.queries)],
-        "title": of.title,
-        "transformations": of.transformations(),
-        "type": of.kind,
+        "options": panel.options(),
+        "targets": [panel.target(index, query) for index, query in enumerate(panel.queries)],
+        "title": panel.title,
+        "transformations": panel.transformations(),
+        "type": panel.kind,
     }
 
 
-def _defaults(of: Panel) -> Json:
+def _defaults(panel: Panel) -> Json:
     steps: list[Json] = [{"color": Color.NEUTRAL, "value": None}]
-    steps += [{"color": color, "value": value} for value, color in of.steps]
-    found: Json = {
-        "color": {"mode": "palette-classic" if of.kind == "timeseries" else "thresholds"},
-        "custom": of.custom(),
+    steps += [{"color": color, "value": value} for value, color in panel.steps]
+    defaults: Json = {
+        "color": {"mode": "palette-classic" if panel.kind == "timeseries" else "thresholds"},
+        "custom": panel.custom(),
         "mappings": [],
         "noValue": "-",
         "thresholds": {"mode": "absolute", "steps": steps},
-        "unit": of.unit,
+        "unit": panel.unit,
     }
-    if isinstance(of, Matrix):
-        found["color"] = {"mode": of.scheme}
-    if isinstance(of, Timeline):
-        found["mappings"] = mapped(of.words)
-    if of.link is not None:
-        found["links"] = [of.link.json()]
-    for name, value in (("min", of.least), ("max", of.most), ("decimals", of.decimals)):
+    if isinstance(panel, Matrix):
+        defaults["color"] = {"mode": panel.scheme}
+    if isinstance(panel, Timeline):
+        defaults["mappings"] = mapped(panel.words)
+    if panel.link is not None:
+        defaults["links"] = [panel.link.json()]
+    for name, value in (
+        ("min", panel.minimum),
+        ("max", panel.maximum),
+        ("decimals", panel.decimals),
+    ):
         if value is not None:
-            found[name] = value
-    return found
+            defaults[name] = value
+    return defaults

@@ -15,7 +15,7 @@ from tools.monitoring.grafana import Json, Link, Panel, Query, Unit, mapped
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """One column of a table."""
+    """A column of a table."""
 
     label: str
     """A label, or ``Value #A`` and so on for the value of a query."""
@@ -27,20 +27,23 @@ class Column:
     is_bar: bool = False
     """The cell has a bar as long as its value."""
     link: Link | None = None
-    """Where a cell leads."""
+    """Link of the column's cells."""
 
     def properties(self) -> list[Json]:
         """What holds for this column alone."""
-        found: list[Json] = []
+        settings: list[Json] = []
         unit = Unit.AS_IT_IS if self.is_number and self.unit is None else self.unit
         if unit is not None:
-            found.append({"id": "unit", "value": unit})
+            settings.append({"id": "unit", "value": unit})
         if self.is_bar:
-            found.append({"id": "custom.cellOptions", "value": {"type": "gauge", "mode": "basic"}})
-            found.append({"id": "fieldMinMax", "value": True})  # or the numbers of GPUs count too
+            settings.append(
+                {"id": "custom.cellOptions", "value": {"type": "gauge", "mode": "basic"}}
+            )
+            # or the numbers of GPUs count too
+            settings.append({"id": "fieldMinMax", "value": True})
         if self.link is not None:
-            found.append({"id": "links", "value": [self.link.json()]})
-        return found
+            settings.append({"id": "links", "value": [self.link.json()]})
+        return settings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,8 +52,8 @@ class _Tabular(Panel):
 
     kind = "table"
 
-    def target(self, at: int, query: Query) -> Json:
-        return Panel.target(self, at, query) | {"format": "table"}
+    def target(self, index: int, query: Query) -> Json:
+        return Panel.target(self, index, query) | {"format": "table"}
 
     def options(self) -> Json:
         return {"cellHeight": "sm", "footer": {"show": False}, "showHeader": True}
@@ -80,18 +83,22 @@ class Table(_Tabular):
             {
                 "id": "organize",
                 "options": {
-                    "indexByName": {name: at for at, name in enumerate(kept)},
-                    "renameByName": {it.label: it.title for it in self.columns},
+                    "indexByName": {name: index for index, name in enumerate(kept)},
+                    "renameByName": {column.label: column.title for column in self.columns},
                 },
             },
         ]
 
     def overrides(self) -> list[Json]:
-        return [_override(it.title, it.properties()) for it in self.columns if it.properties()]
+        return [
+            _override(column.title, column.properties())
+            for column in self.columns
+            if column.properties()
+        ]
 
 
 CELLS = 32
-"""As many labels as a row of the topology has."""
+"""Number of cells in a row: the labels that a row of the topology has."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,22 +124,22 @@ class Matrix(_Tabular):
 
     def transformations(self) -> list[Json]:
         """The rows' numbers end as text: as numbers they would count for the colours."""
-        by = self.rows_by or (self.row,)
-        cells = [f"to_{at:02}" for at in range(CELLS)]
-        names = {self.row: self.corner} | {cell: str(at) for at, cell in enumerate(cells)}
+        order = self.rows_by or (self.row,)
+        cells = [f"to_{index:02}" for index in range(CELLS)]
+        names = {self.row: self.corner} | {cell: str(index) for index, cell in enumerate(cells)}
         return [
-            *_sorted(by, by),
+            *_sorted(order, order),
             _converted(cells, "number"),
             {"id": "filterFieldsByName", "options": {"include": {"names": list(names)}}},
             {
                 "id": "organize",
                 "options": {
-                    "indexByName": {name: at for at, name in enumerate(names)},
+                    "indexByName": {name: index for index, name in enumerate(names)},
                     "renameByName": names,
                 },
             },
             # what is text already would get quotation marks
-            *([_converted([self.corner], "string")] if self.row in by else []),
+            *([_converted([self.corner], "string")] if self.row in order else []),
         ]
 
     def overrides(self) -> list[Json]:
@@ -152,11 +159,11 @@ class Matrix(_Tabular):
         ]
 
 
-def _sorted(by: Sequence[str], numbers: Sequence[str]) -> list[Json]:
+def _sorted(order: Sequence[str], numbers: Sequence[str]) -> list[Json]:
     """Rows in the order of these fields, the first one before all; sorting is stable."""
-    if not by:
+    if not order:
         return []
-    steps = [{"id": "sortBy", "options": {"sort": [{"field": name}]}} for name in reversed(by)]
+    steps = [{"id": "sortBy", "options": {"sort": [{"field": name}]}} for name in reversed(order)]
     return [_converted(numbers, "number"), *steps]
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where panels lead on: from the fleet to a node, from there to a pod, from alerts to runbooks.
+"""Links of panels: from the fleet to a node, from there to a pod, from alerts to runbooks.
 
 Data source, cluster and the time shown go along. Source: Grafana's manual, "Configure data links
 and actions", on the variables of links.
@@ -20,7 +20,7 @@ def _to(dashboard: str, **chosen: str) -> str:
 
 
 NODE_OF_CELL = Link(title="Open the node", url=_to("gpuscape-node", instance=_CELL))
-"""Of a table's column with names of nodes."""
+"""Link of a table's column with names of nodes."""
 
 NODE_OF_SERIES = Link(
     title="Open the node", url=_to("gpuscape-node", instance="${__field.labels.instance}")
@@ -30,7 +30,7 @@ POD_OF_CELL = Link(
     title="Open the pod",
     url=_to("gpuscape-pods", namespace="${__data.fields.Namespace}", pod=_CELL),
 )
-"""Of a table's column with names of pods, where another is called Namespace."""
+"""Link of a table's column with names of pods, if another column is called Namespace."""
 
 POD_OF_SERIES = Link(
     title="Open the pod",
@@ -45,8 +45,8 @@ NAMESPACE_OF_SERIES = Link(
 PODS = Link(title="Open the pods", url=_to("gpuscape-pods"))
 
 RUNBOOK_OF_CELL = Link(title="Open the alert and its runbook", url=f"/alerting/list?search={_CELL}")
-"""Of a column with names of alerts: Grafana's own page of the rule, which has the runbook's
-address, unless ``with_runbooks`` leads there at once."""
+"""Link of a column with names of alerts, to Grafana's own page of the rule, which has the runbook's
+address; :func:`with_runbooks` makes it lead to the runbook itself."""
 
 
 def with_runbooks(dashboard: str, folder: str) -> str:

@@ -117,7 +117,7 @@ _NODES = (
     ),
     firing_alerts(
         'alertname=~"Gpuscape(Mig|Coordinator).+", alertstate="firing", cluster=~"$cluster"',
-        by=NODE_COLUMN,
+        column=NODE_COLUMN,
     ),
 )
 
@@ -171,7 +171,7 @@ _WAITS = (
         f"sum({_PREFIX}_slots_used{{@coordinator}}) / sum({_PREFIX}_slots{{@coordinator}})",
         "in use",
         unit=Unit.RATIO,
-        most=1,
+        maximum=1,
     ),
 )
 

@@ -32,7 +32,7 @@ PODS_AND_ALERTS = (
             POD_COLUMN,
         ),
     ),
-    firing_alerts('@node, alertname=~"Gpu.+", alertstate="firing"', by=GPU_BUS_COLUMN),
+    firing_alerts('@node, alertname=~"Gpu.+", alertstate="firing"', column=GPU_BUS_COLUMN),
 )
 
 FAULTS = (

@@ -28,7 +28,7 @@ def number(
     width: int,
     unit: Unit = Unit.COUNT,
     decimals: int | None = None,
-    least: float | None = 0,
+    minimum: float | None = 0,
     steps: tuple[tuple[float, Color], ...] = (),
     link: Link | None = None,
     spark: bool = False,
@@ -42,7 +42,7 @@ def number(
         height=4,
         unit=unit,
         decimals=decimals,
-        least=least,
+        minimum=minimum,
         steps=steps,
         link=link,
         spark=spark,
@@ -83,7 +83,7 @@ def graph(
     legend: str,
     *,
     unit: Unit = Unit.COUNT,
-    most: float | None = None,
+    maximum: float | None = None,
     width: int = 12,
     stacked: bool = False,
     link: Link | None = None,
@@ -94,7 +94,7 @@ def graph(
         description=description,
         queries=(ask(expression, legend),),
         unit=unit,
-        most=most,
+        maximum=maximum,
         width=width,
         stacked=stacked,
         link=link,
@@ -105,18 +105,18 @@ def ratio_graph(
     title: str, description: str, expression: str, legend: str, *, link: Link | None = None
 ) -> Graph:
     """Such a graph for shares of a whole."""
-    return graph(title, description, expression, legend, unit=Unit.RATIO, most=1, link=link)
+    return graph(title, description, expression, legend, unit=Unit.RATIO, maximum=1, link=link)
 
 
 def xid_errors(*gpu: Column) -> Table:
     """XID errors by code, of the GPU that these columns name."""
-    by = ", ".join((*(column.label for column in gpu), "xid"))
+    labels = ", ".join((*(column.label for column in gpu), "xid"))
     return Table(
         title="XID errors",
         description="By GPU and code, since the agent started.",
         queries=(
-            ask(f"sum by ({by}) (gpuscape_xid_errors_total{{@node}})"),
-            ask(f"time() - max by ({by}) (gpuscape_xid_last_timestamp_seconds{{@node}})"),
+            ask(f"sum by ({labels}) (gpuscape_xid_errors_total{{@node}})"),
+            ask(f"time() - max by ({labels}) (gpuscape_xid_last_timestamp_seconds{{@node}})"),
         ),
         columns=(
             *gpu,
@@ -127,15 +127,15 @@ def xid_errors(*gpu: Column) -> Table:
     )
 
 
-def firing_alerts(matchers: str, by: Column) -> Table:
+def firing_alerts(matchers: str, column: Column) -> Table:
     """Alerts about GPUs that fire, of the series that the matchers name."""
     return Table(
         title="Alerts that fire",
         description="Of gpuscape's rules, where Prometheus has them.",
-        queries=(ask(f"max by (alertname, severity, {by.label}) (ALERTS{{{matchers}}})"),),
+        queries=(ask(f"max by (alertname, severity, {column.label}) (ALERTS{{{matchers}}})"),),
         columns=(
             Column(label="severity", title="Severity"),
             Column(label="alertname", title="Alert", link=RUNBOOK_OF_CELL),
-            by,
+            column,
         ),
     )

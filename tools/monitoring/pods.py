@@ -183,7 +183,7 @@ _ROOM = (
             ),
         ),
         unit=Unit.RATIO,
-        most=1,
+        maximum=1,
     ),
     ratio_graph(
         "Fragmentation of free GPUs",

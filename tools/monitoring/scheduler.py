@@ -50,7 +50,7 @@ _NOW = (
         "From then on kube-scheduler works without the extender, and reports nothing.",
         f"min({_ENDS})",
         unit=Unit.SECONDS,
-        least=None,
+        minimum=None,
         width=5,
         steps=((-1e9, Color.BAD), (0.0, Color.WARNING), (30 * _DAY, Color.GOOD)),
     ),
@@ -115,7 +115,7 @@ _SEEN = (
             ),
         ),
         unit=Unit.RATIO,
-        most=1,
+        maximum=1,
     ),
     ratio_graph(
         "Placements as fast as can be",

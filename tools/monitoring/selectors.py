@@ -34,38 +34,40 @@ _WORDS = {
     "@held": f"group by (cluster, instance, uuid) (gpuscape_pod_gpu_info{{{_NODE}}})",
 }
 
-CLUSTER = Variable(name="cluster", label="Cluster", series="gpuscape_build_info", of="cluster")
+CLUSTER = Variable(
+    name="cluster", label="Cluster", series="gpuscape_build_info", values_of="cluster"
+)
 INSTANCES = Variable(
     name="instance",
     label="Node",
     series='gpuscape_build_info{cluster=~"$cluster"}',
-    of="instance",
+    values_of="instance",
 )
 INSTANCE = Variable(
     name="instance",
     label="Node",
     series='gpuscape_build_info{cluster=~"$cluster"}',
-    of="instance",
+    values_of="instance",
     several=False,
 )
-GPU = Variable(name="gpu", label="GPU", series=f"gpuscape_gpu_info{{{_NODE}}}", of="index")
+GPU = Variable(name="gpu", label="GPU", series=f"gpuscape_gpu_info{{{_NODE}}}", values_of="index")
 NAMESPACE = Variable(
     name="namespace",
     label="Namespace",
     series=f"gpuscape_pod_gpu_info{{{_NODE}}}",
-    of="namespace",
+    values_of="namespace",
 )
 POD = Variable(
     name="pod",
     label="Pod",
     series=f'gpuscape_pod_gpu_info{{{_NODE}, namespace=~"$namespace"}}',
-    of="pod",
+    values_of="pod",
 )
 REPLICA = Variable(
     name="replica",
     label="Replica",
     series='gpuscape_scheduler_build_info{cluster=~"$cluster"}',
-    of="instance",
+    values_of="instance",
 )
 
 
