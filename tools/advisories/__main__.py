@@ -46,9 +46,16 @@ def _compare(options: argparse.Namespace) -> int:
     accepted = read_accepted(options.root / "requirements" / "advisories.toml")
     pinned, server = pins(options.root), OsvServer(options.server)
     ids = server.ids(pinned)
-    listed = {pin: its for pin, its in ids.items() if options.tests or not pin.tests_only}
+    listed = {
+        pin: advisory_ids
+        for pin, advisory_ids in ids.items()
+        if options.tests or not pin.tests_only
+    }
     judged = comparison(
-        {pin: [server.advisory(each, pin) for each in its] for pin, its in listed.items()},
+        {
+            pin: [server.advisory(advisory_id, pin) for advisory_id in advisory_ids]
+            for pin, advisory_ids in listed.items()
+        },
         accepted,
         datetime.datetime.now(datetime.UTC).date(),
     )

@@ -38,7 +38,11 @@ def comparison(
     today: datetime.date,
 ) -> Comparison:
     """The outcome; withdrawn advisories are left out, and aliases of one that is listed."""
-    listed = [(pin, advisory) for pin, its in sorted(advisories.items()) for advisory in _once(its)]
+    listed = [
+        (pin, advisory)
+        for pin, pin_advisories in sorted(advisories.items())
+        for advisory in _once(pin_advisories)
+    ]
     entries = {entry.id: entry for entry in accepted}
     still_open, allowed = [], []
     for pin, advisory in listed:
@@ -64,7 +68,7 @@ def comparison(
 
 def _once(advisories: Iterable[Advisory]) -> Iterator[Advisory]:
     named: set[str] = set()
-    for advisory in sorted(advisories, key=lambda each: each.id):
+    for advisory in sorted(advisories, key=lambda candidate: candidate.id):
         if not advisory.is_withdrawn and named.isdisjoint(advisory.names):
             named |= advisory.names
             yield advisory

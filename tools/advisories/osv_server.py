@@ -19,7 +19,7 @@ from base.errors import Transient
 from tools.advisories.pins import Pin
 
 MOST_QUERIES: Final = 1000
-"""In one batch."""
+"""Queries in a batch at most."""
 _MOST_BATCHES: Final = 100
 """A server that always has one more page does not keep us for ever."""
 _SECONDS: Final = 60.0
@@ -27,7 +27,7 @@ _SECONDS: Final = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Advisory:
-    """One published advisory, as far as it is about one package."""
+    """A published advisory, as far as it is about a given package."""
 
     id: str
     aliases: tuple[str, ...] = ()
@@ -50,15 +50,15 @@ class OsvServer:
 
     def ids(self, pins: Sequence[Pin]) -> Mapping[Pin, tuple[str, ...]]:
         """Ids of the advisories about each pin that has some."""
-        found: dict[Pin, list[str]] = {}
+        ids_by_pin: dict[Pin, list[str]] = {}
         due: list[tuple[Pin, str]] = [(pin, "") for pin in pins]
         for _ in range(_MOST_BATCHES):
             if not due:
-                return {pin: tuple(ids) for pin, ids in found.items()}
+                return {pin: tuple(ids) for pin, ids in ids_by_pin.items()}
             batch, due = due[:MOST_QUERIES], due[MOST_QUERIES:]
             for (pin, _token), result in zip(batch, self._batch(batch), strict=True):
                 for record in result.get("vulns") or ():
-                    found.setdefault(pin, []).append(str(record["id"]))
+                    ids_by_pin.setdefault(pin, []).append(str(record["id"]))
                 if token := result.get("next_page_token"):
                     due.append((pin, str(token)))
         raise Transient(f"{self._url}: more than {_MOST_BATCHES} batches of answers")
@@ -115,8 +115,8 @@ class OsvServer:
             raise self._odd("no object")
         return answer
 
-    def _odd(self, what: str) -> Transient:
-        return Transient(f"{self._url}: the answer is not one of OSV's API: {what}")
+    def _odd(self, fault: str) -> Transient:
+        return Transient(f"{self._url}: the answer is not one of OSV's API: {fault}")
 
 
 def _fixed(record: Mapping[str, Any], pin: Pin) -> Iterator[str]:

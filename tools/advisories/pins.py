@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which version of what this repository pins, read from its own files. Pure but for :func:`pins`.
+"""Versions that this repository pins, read from its own files. Pure but for :func:`pins`.
 
 Ecosystems are named as in the OSV schema (ossf.github.io/osv-schema, ``affected[].package``).
 """
@@ -32,14 +32,14 @@ _MODULE: Final = re.compile(r"(?P<path>\S+) v(?P<version>\S+)")
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class Pin:
-    """One version of one package."""
+    """A version of a package that a file pins."""
 
     ecosystem: str
     name: str
     version: str
     """Without the ``v`` that Go writes before it."""
     file: str
-    """Where it is pinned, from the repository's root."""
+    """File that pins it, from the repository's root."""
     tests_only: bool = False
     """A program that tests build and run on this machine, in a version that is tested on purpose:
     nobody installs it."""
@@ -52,16 +52,16 @@ def pins(root: Path) -> tuple[Pin, ...]:
     compared with nothing.
     """
     project = root / "pyproject.toml"
-    found = set(floors(project.read_text("utf-8"), str(project.relative_to(root))))
+    all_pins = set(floors(project.read_text("utf-8"), str(project.relative_to(root))))
     for path in sorted((root / "requirements").glob("*.txt")):
-        found.update(requirements(path.read_text("utf-8"), str(path.relative_to(root))))
+        all_pins.update(requirements(path.read_text("utf-8"), str(path.relative_to(root))))
     image = root / "deploy" / "image" / "Dockerfile"
-    found.add(python_image(image.read_text("utf-8"), str(image.relative_to(root))))
+    all_pins.add(python_image(image.read_text("utf-8"), str(image.relative_to(root))))
     for path in sorted((root / "tests").rglob("package-lock.json")):
-        found.update(npm_lock(path.read_text("utf-8"), str(path.relative_to(root))))
+        all_pins.update(npm_lock(path.read_text("utf-8"), str(path.relative_to(root))))
     for path in sorted((root / "tests").rglob("go.mod")):
-        found.update(go_modules(path.read_text("utf-8"), str(path.relative_to(root))))
-    return tuple(sorted(found))
+        all_pins.update(go_modules(path.read_text("utf-8"), str(path.relative_to(root))))
+    return tuple(sorted(all_pins))
 
 
 def floors(text: str, file: str) -> Iterator[Pin]:

@@ -46,7 +46,7 @@ CONTROLS: Final = 20
 SLOWER: Final = 5
 """A mutant has timed out after so many times what the tests took unbroken."""
 START_SECONDS: Final = 60.0
-"""On top of that, for a process that has everything to import."""
+"""Seconds on top of that, for a process that has everything to import."""
 _PYTEST: Final = (
     *(sys.executable, "-m", "pytest", "-q", "-p", "no:xdist", "-p", "no:cacheprovider"),
     *("-m", "not cluster and not gpu and not long", "--timeout", "120", "--hypothesis-seed=1"),
@@ -56,7 +56,7 @@ _PYTEST: Final = (
 def main() -> int:
     """1 where a package could not be tried; the others are tried all the same."""
     options = _options()
-    names = [each.name for each in PACKAGES]
+    names = [package.name for package in PACKAGES]
     failed = []
     WORK.mkdir(exist_ok=True)
     for package in PACKAGES:
@@ -73,7 +73,7 @@ def main() -> int:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tools.mutation", description=__doc__)
-    parser.add_argument("package", nargs="*", choices=[*(each.name for each in PACKAGES), []])
+    parser.add_argument("package", nargs="*", choices=[*(package.name for package in PACKAGES), []])
     parser.add_argument("--size", type=int, default=400, help="mutants of each package (400)")
     parser.add_argument("--seed", default="1", help="which ones are drawn (1)")
     parser.add_argument("--children", type=int, default=2 * (os.cpu_count() or 1), help="at a time")
@@ -101,15 +101,15 @@ def _try(package: Package, options: argparse.Namespace) -> None:
         known = [name for name in known if kept.get(name) in {SURVIVED, WITHOUT}]
     drawn = sample(known, options.size, f"{options.seed}:{package.name}")
     controls = [CONTROL + name for name in sample(drawn, CONTROLS, options.seed)]
-    found = _forked(package, tree, [*controls, *drawn], options)
-    imported = [name for name in drawn if found[name] == IMPORTED]
+    results = _forked(package, tree, [*controls, *drawn], options)
+    imported = [name for name in drawn if results[name] == IMPORTED]
     with ThreadPoolExecutor(options.children) as pool:
         tried = pool.map(lambda name: (name, _started(package, tree, name)), imported)
         for done, (name, outcome) in enumerate(tried, 1):
-            found[name] = outcome
+            results[name] = outcome
             _progress(f"{package.name}: {done} of {len(imported)} that run at import")
-    alarms = sum(found.pop(each) in {NOTICED, TIMED_OUT} for each in controls)
-    outcomes = renewed(every, kept, found)
+    alarms = sum(results.pop(control) in {NOTICED, TIMED_OUT} for control in controls)
+    outcomes = renewed(every, kept, results)
     file.write_text(json.dumps({"known": every, "outcomes": outcomes}, indent=1), "utf-8")
     survivors = WORK / f"{package.name}-survivors.txt"
     survivors.write_text(
@@ -134,7 +134,7 @@ def _try(package: Package, options: argparse.Namespace) -> None:
 def _forked(
     package: Package, tree: Path, names: Sequence[str], options: argparse.Namespace
 ) -> dict[str, str]:
-    """One process imports all, and a fork of it tries each mutant."""
+    """Outcomes of the mutants: a process imports all modules, and a fork of it tries each."""
     orders, results = WORK / f"{package.name}-orders.json", WORK / f"{package.name}-trials.jsonl"
     results.write_text("", "utf-8")
     _unbroken(package).unlink(missing_ok=True)
@@ -195,7 +195,7 @@ def patience(unbroken: Path) -> float:
     ``unbroken``: the file with what each took with none, and None for those that are not used.
     """
     seconds: list[float | None] = json.loads(unbroken.read_text("utf-8"))["seconds"]
-    return START_SECONDS + SLOWER * sum(each for each in seconds if each is not None)
+    return START_SECONDS + SLOWER * sum(duration for duration in seconds if duration is not None)
 
 
 def _unbroken(package: Package) -> Path:
@@ -221,7 +221,11 @@ def _kept(name: str) -> tuple[list[str], dict[str, str]]:
 
 def _write_page(packages: Sequence[tuple[list[str], dict[str, str]]]) -> None:
     known = [name for names, _ in packages for name in names]
-    outcomes = {name: outcome for _, found in packages for name, outcome in found.items()}
+    outcomes = {
+        name: outcome
+        for _, package_outcomes in packages
+        for name, outcome in package_outcomes.items()
+    }
     before, begin, rest = PAGE.read_text("utf-8").partition(BEGIN)
     _, end, after = rest.partition(END)
     if not (begin and end):

@@ -47,11 +47,11 @@ def difference(target: Path, name: str) -> str:
     functions = _functions(target / f"{name.rpartition('.')[0].replace('.', '/')}.py")
     mutant = name.rpartition(".")[2]
     before, after = (
-        functions[each].split("\n")
-        for each in (f"{mangled_name_from_mutant_name(mutant)}__mutmut_orig", mutant)
+        functions[function].split("\n")
+        for function in (f"{mangled_name_from_mutant_name(mutant)}__mutmut_orig", mutant)
     )
     lines = list(difflib.unified_diff(before, after, n=0, lineterm=""))[3:]
-    return "\n".join(each for each in lines if "__mutmut_" not in each and each[:2] != "@@")
+    return "\n".join(line for line in lines if "__mutmut_" not in line and line[:2] != "@@")
 
 
 @functools.cache

@@ -32,13 +32,13 @@ def sample(names: Sequence[str], size: int, seed: str) -> list[str]:
 
 
 def renewed(
-    every: Iterable[str], kept: Mapping[str, str], found: Mapping[str, str]
+    every: Iterable[str], kept: Mapping[str, str], latest: Mapping[str, str]
 ) -> dict[str, str]:
     """What became of mutants after some were tried anew: mutant to outcome.
 
     ``every`` has those that there are now; of the others nothing is left.
     """
-    both = {**kept, **found}
+    both = {**kept, **latest}
     return {name: both[name] for name in every if name in both}
 
 
@@ -70,28 +70,28 @@ def table(outcomes: Mapping[str, str], known: Iterable[str]) -> str:
 
 
 def module_table(outcomes: Mapping[str, str], known: Iterable[str]) -> str:
-    """The same with a row for each module."""
+    """Markdown, a row for each module; see :func:`table`."""
     return _table("module", outcomes, known, module)
 
 
 def _table(
-    head: str, outcomes: Mapping[str, str], known: Iterable[str], of: Callable[[str], str]
+    head: str, outcomes: Mapping[str, str], known: Iterable[str], group_of: Callable[[str], str]
 ) -> str:
     counts: dict[str, Counter[str]] = defaultdict(Counter)
     for name, outcome in outcomes.items():
-        counts[of(name)][outcome] += 1
-    totals = Counter(of(name) for name in known)
+        counts[group_of(name)][outcome] += 1
+    totals = Counter(group_of(name) for name in known)
     return _HEADER.format(head) + "".join(
         _row(name, total, counts[name]) for name, total in sorted(totals.items())
     )
 
 
 def _row(name: str, total: int, count: Counter[str]) -> str:
-    tried = sum(count[each] for each in OUTCOMES)
+    tried = sum(count[outcome] for outcome in OUTCOMES)
     noticed = count[NOTICED] + count[TIMED_OUT]
     share = f"{100 * noticed / tried:.0f} %" if tried else ""
     low, high = (round(100 * bound) for bound in interval(noticed, tried))
     # a module of which all was tried has no interval
     between = "" if not tried or tried == total else f"{low} to {high}"
-    cells = [total, tried, *(count[each] for each in OUTCOMES), share, between]
+    cells = [total, tried, *(count[outcome] for outcome in OUTCOMES), share, between]
     return f"| {name} | {' | '.join(map(str, cells))} |\n"

@@ -15,7 +15,7 @@ _STARTS_AGENTS: Final = "starts real agents"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Package:
-    """One package; all of its modules are broken but those that are left out for a reason."""
+    """A package whose modules are broken, except those that are left out for a reason."""
 
     name: str
     left_out: Mapping[str, str] = field(default_factory=dict)
@@ -28,10 +28,10 @@ class Package:
 
     def modules(self, root: Path) -> list[str]:
         """Paths of the modules to break, in order, without generated ones."""
-        found = (str(each.relative_to(root)) for each in sorted((root / self.name).rglob("*.py")))
+        paths = (str(path.relative_to(root)) for path in sorted((root / self.name).rglob("*.py")))
         return [
             path
-            for path in found
+            for path in paths
             if not path.endswith(("__init__.py", "_pb2.py"))
             and not any(_within(path, out) for out in self.left_out)
         ]

@@ -74,16 +74,16 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
         raise session.Interrupted("the copy of the tree cannot be collected")
     orders = json.loads(Path(os.environ["MUTATION_ORDERS"]).read_text("utf-8"))
     imported = frozenset(state()._stats)
-    found = _in_a_fork(session, Path(orders["unbroken"]))
+    unbroken = _in_a_fork(session, Path(orders["unbroken"]))
     set_mutant_under_test("")
     seconds = {
         item: taken
-        for item, taken in zip(session.items, found["seconds"], strict=True)
+        for item, taken in zip(session.items, unbroken["seconds"], strict=True)
         if taken is not None
     }
     reached = {
         function: [session.items[number] for number in numbers]
-        for function, numbers in found["reached"].items()
+        for function, numbers in unbroken["reached"].items()
     }
     with Path(orders["results"]).open("a", encoding="utf-8") as results:
         trials = _Trials(reached, seconds, imported, float(orders["budget_seconds"]))
@@ -105,8 +105,8 @@ def _in_a_fork(session: pytest.Session, path: Path) -> dict[str, Any]:
             print(f"the tests ended the run: {error!r}", flush=True)
             os._exit(1)
     os.waitpid(pid, 0)
-    found: dict[str, Any] = json.loads(path.read_text("utf-8"))
-    return found
+    result: dict[str, Any] = json.loads(path.read_text("utf-8"))
+    return result
 
 
 def _run_unbroken(session: pytest.Session) -> dict[str, Any]:
@@ -173,10 +173,10 @@ class _Trials:
     def _within_budget(self, tests: Sequence[pytest.Item]) -> list[pytest.Item]:
         """The quick ones first; the slowest are left out once the budget is spent."""
         chosen: list[pytest.Item] = []
-        left = self._budget_seconds
-        for test in sorted(tests, key=lambda each: self._seconds[each]):
-            left -= self._seconds[test]
-            if left < 0 and chosen:
+        remaining = self._budget_seconds
+        for test in sorted(tests, key=lambda candidate: self._seconds[candidate]):
+            remaining -= self._seconds[test]
+            if remaining < 0 and chosen:
                 break
             chosen.append(test)
         return chosen
@@ -216,7 +216,7 @@ def _try(name: str, tests: Sequence[pytest.Item]) -> NoReturn:
         os.dup2(silent, 2)
         set_mutant_under_test(name)
         for item, following in _pairs(tests):
-            if any(each.failed for each in _reports(item, following)):
+            if any(report.failed for report in _reports(item, following)):
                 os._exit(1)
         os._exit(0)
     except BaseException:
@@ -240,4 +240,4 @@ def _pairs(items: Sequence[pytest.Item]) -> Iterator[tuple[pytest.Item, pytest.I
 
 
 def _why(reports: Sequence[pytest.TestReport]) -> str:
-    return "\n".join(each.longreprtext for each in reports if each.failed)
+    return "\n".join(report.longreprtext for report in reports if report.failed)
