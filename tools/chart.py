@@ -96,7 +96,7 @@ def files(generated: Mapping[str, str]) -> Mapping[str, str]:
             for path, text in generated.items()
             if path.endswith(".json")
         },
-        **{f"{FOLDER}/files/prometheus/{it.name}": _scraped(it) for it in _PROMETHEUS},
+        **{f"{FOLDER}/files/prometheus/{file.name}": _scraped(file) for file in _PROMETHEUS},
         f"{FOLDER}/values.schema.json": json.dumps(_schema(), indent=2) + "\n",
         f"{FOLDER}/files/kube-scheduler.yaml": _kube_scheduler(),
         f"{FOLDER}/files/settings.yaml": _forms(),
@@ -130,10 +130,10 @@ def _forms() -> str:
             kind = option.spec.kind
             if kind.form is None:
                 continue
-            its: dict[str, Any] = {"form": f"^(?:{kind.form})$", "should": kind.expects}
+            form: dict[str, Any] = {"form": f"^(?:{kind.form})$", "should": kind.expects}
             if kind.bounds is not None:
-                its["least"], its["most"] = kind.bounds
-            forms.setdefault(program, {})[option.name] = its
+                form["least"], form["most"] = kind.bounds
+            forms.setdefault(program, {})[option.name] = form
     text = yaml.safe_dump(forms, sort_keys=False, width=1000)
     return _YAML_HEADER + text
 
@@ -178,7 +178,7 @@ def _rules(manifest: str) -> str:
 
 def _schema() -> dict[str, Any]:
     """JSON Schema of the values. What needs a sentence of its own is refused by a template."""
-    text, switch, number = ({"type": it} for it in ("string", "boolean", "integer"))
+    text, switch, number = ({"type": kind} for kind in ("string", "boolean", "integer"))
     labels = {"type": "object", "additionalProperties": text}
     resources = _resources()
     pods = {
@@ -280,7 +280,7 @@ def _schema() -> dict[str, Any]:
         **_object(
             {
                 **dict.fromkeys(("writes", "openshift"), switch),
-                **{name: _object(its) for name, its in top.items()},
+                **{name: _object(properties) for name, properties in top.items()},
             }
         ),
     }
@@ -309,7 +309,7 @@ def _resources() -> dict[str, Any]:
 
 
 def _label_rule() -> dict[str, Any]:
-    """One rule for a label, as the agent's file has it, but that every value is text.
+    """Schema of a label rule: as in the agent's file, except that every value is text.
 
     Helm reads ``1.10`` as a number and would write 1.1.
     """
@@ -336,11 +336,11 @@ def _settings(options: Sequence[Option]) -> dict[str, Any]:
     scalar = ["string", "number", "boolean"]
     return _object(
         {
-            it.name: {
+            option.name: {
                 "type": [*scalar, "array"],
                 "items": {"type": scalar},
-                "description": f"{it.spec.help} Expected: {it.spec.kind.expects}.",
+                "description": f"{option.spec.help} Expected: {option.spec.kind.expects}.",
             }
-            for it in options
+            for option in options
         }
     )

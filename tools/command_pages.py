@@ -43,13 +43,13 @@ def command_pages() -> str:
 def _command_pages(
     command: click.Command, name: str, parent: click.Context | None
 ) -> Iterator[str]:
-    """That of one, and of the commands below it."""
+    """Help texts of a command and of the commands below it."""
     context = click.Context(command, info_name=name, parent=parent, **_PAGE)
     yield f"## {context.command_path}\n\n{code(command.get_help(context))}"
     if isinstance(command, click.Group):
         for below in command.list_commands(context):
-            if found := command.get_command(context, below):
-                yield from _command_pages(found, below, context)
+            if subcommand := command.get_command(context, below):
+                yield from _command_pages(subcommand, below, context)
 
 
 def option_table() -> str:

@@ -48,14 +48,18 @@ def explained() -> str:
         cache.lease(name, _lease(name, topology, free), 0.0)
     for source in CacheSource:
         cache.mark_synced(source)
-    wanted = ask(msgspec.convert(_POD, Pod), Rules())
-    if wanted is None:
+    request = ask(msgspec.convert(_POD, Pod), Rules())
+    if request is None:
         raise SystemExit("the pod asks for no GPU")
     nodes = [msgspec.convert(_node(name), CandidateNode) for name in _FREE]
     divided = node_filters.filtered(msgspec.convert(_POD, ConstrainedPod), nodes, {})
-    found = explain(wanted, NodeRanker(cache, tables).judge(wanted, divided.candidates), tables)
+    explanation = explain(
+        request, NodeRanker(cache, tables).judge(request, divided.candidates), tables
+    )
     with contextlib.redirect_stdout(io.StringIO()) as printed:
-        terminal.show(table(msgspec.structs.replace(found, left_out=divided.left_out), wide=False))
+        terminal.show(
+            table(msgspec.structs.replace(explanation, left_out=divided.left_out), wide=False)
+        )
     return printed.getvalue()
 
 

@@ -22,7 +22,7 @@ _LINE: Final = """\
 
 
 def figures() -> str:
-    """The strongest ones, each with a link to the page that measured it."""
+    """The README's figures, each with a link to the page that measured it."""
     arms = ("gpuscape", "bin-pack", "spread")
     return _LINE.format(
         **{arm: cell(*_QUALITY, "bridged pairs, 0.85", arm) for arm in arms},
@@ -42,7 +42,7 @@ def cell(page: str, heading: str, row: str, column: str = "") -> str:
     _, _, after = (_DOCS / page).read_text(encoding="utf-8").partition(f"\n## {heading}")
     section = after.partition("\n## ")[0]
     header, *rows = [
-        [each.strip() for each in line.strip()[1:-1].split("|")]
+        [text.strip() for text in line.strip()[1:-1].split("|")]
         for line in section.splitlines()
         if line.startswith("|")
     ] or [[]]

@@ -52,7 +52,7 @@ def snapshot(
     A GPU answers where NVML has it, and where NVML counts none, which it may have yet.
     """
     gpus = [gpu(place) for place in range(max(sysfs or 0, nvml or 0))]
-    listed = [it.bus_id for it in gpus]
+    listed = [gpu_snapshot.bus_id for gpu_snapshot in gpus]
     answering = gpus if nvml is None else gpus[:nvml]
     known_gpus = KnownGpus()
     known_gpus.await_record()
@@ -61,7 +61,7 @@ def snapshot(
     counts = known_gpus.expect(
         listed, (), 0.0, GpuCounts(sysfs=sysfs, nvml=nvml, why_uncounted=uncounted)
     )
-    read = {it.bus_id: it for it in answering}
+    read = {gpu_snapshot.bus_id: gpu_snapshot for gpu_snapshot in answering}
     return NodeSnapshot(
         host=Host(name="node-a"),
         driver=Driver(version="580.0"),

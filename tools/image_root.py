@@ -32,7 +32,7 @@ UNUSED = shutil.ignore_patterns(
 
 NOT_LOADED = ("kubernetes/aio/",)
 """Files of packages that gpuscape never imports: the client for asyncio is half of its package."""
-ONLY_FOR_THEM = frozenset({"aiohttp", "aiohttp-retry"})
+ONLY_FOR_UNUSED = frozenset({"aiohttp", "aiohttp-retry"})
 """Packages that nothing but those files asks for, with all that these need."""
 
 OF_ONE_BUILD = frozenset({"RECORD", "REQUESTED", "INSTALLER", "direct_url.json"})
@@ -43,7 +43,7 @@ ETC = ("debian_version", "os-release", "ld.so.conf", "ld.so.conf.d", "passwd", "
 it and makes the loader's cache anew; for scanners; and so that user ids have names."""
 
 EMPTY = ("dev", "proc", "run", "sys", "tmp", "var")
-"""Where a container's runtime mounts something, or a program expects a folder."""
+"""Folders on which a container's runtime mounts something, or that programs expect."""
 EVERYBODYS = 0o1777
 """Mode of /tmp: the image runs as nobody, and a simulated machine is written there."""
 
@@ -109,7 +109,7 @@ def settle(root: Path, seconds: int) -> None:
 
 def start_of(python: Path) -> str:
     """The text of the command that this interpreter runs."""
-    signals = ",".join(it.name.removeprefix("SIG") for it in OBEYED)
+    signals = ",".join(signal.name.removeprefix("SIG") for signal in OBEYED)
     return START.format(blocker=BLOCKER, signals=signals, python=python)
 
 
@@ -141,24 +141,28 @@ def _needed(package: str) -> set[str]:
     ahead = [package]
     while ahead:
         name = re.sub(r"[-_.]+", "-", ahead.pop()).lower()
-        if name not in needed | ONLY_FOR_THEM:
+        if name not in needed | ONLY_FOR_UNUSED:
             needed.add(name)
-            wanted = [Requirement(line) for line in metadata.requires(name) or ()]
-            ahead += [it.name for it in wanted if it.marker is None or it.marker.evaluate()]
+            requirements = [Requirement(line) for line in metadata.requires(name) or ()]
+            ahead += [
+                requirement.name
+                for requirement in requirements
+                if requirement.marker is None or requirement.marker.evaluate()
+            ]
     return needed
 
 
 def _libraries(root: Path) -> list[Path]:
     """What the programs and libraries below ``root`` load from outside it, the loader too."""
-    found: set[str] = set()
+    libraries: set[str] = set()
     for file in root.rglob("*"):
         if file.is_file() and file.open("rb").read(4) == b"\x7fELF":
             # in status and output it shows only that some load nothing
             done = subprocess.run(
                 ["/usr/bin/ldd", str(file)], capture_output=True, text=True, check=False
             )
-            found |= set(re.findall(r"(/\S+) \(0x", done.stdout))
-    return [Path(name) for name in sorted(found) if not Path(name).is_relative_to(root)]
+            libraries |= set(re.findall(r"(/\S+) \(0x", done.stdout))
+    return [Path(name) for name in sorted(libraries) if not Path(name).is_relative_to(root)]
 
 
 def _copy(source: Path, root: Path) -> None:

@@ -43,17 +43,25 @@ def xid_table() -> str:
     return table(
         ("XIDs", "health", "what happened", "source"),
         (
-            (", ".join(map(str, sorted(each.codes))), each.health.word, each.meaning, each.source)
-            for each in sorted(XIDS, key=lambda each: -each.health)
+            (
+                ", ".join(map(str, sorted(xid_rule.codes))),
+                xid_rule.health.word,
+                xid_rule.meaning,
+                xid_rule.source,
+            )
+            for xid_rule in sorted(XIDS, key=lambda xid_rule: -xid_rule.health)
         ),
     )
 
 
 def deviation_table() -> str:
-    """Where labels differ from gpu-feature-discovery's."""
+    """Differences of our labels from gpu-feature-discovery's."""
     return table(
         ("about", "gpu-feature-discovery", "gpuscape", "why"),
-        ((each.about, each.upstream, each.here, each.why) for each in DEVIATIONS),
+        (
+            (deviation.about, deviation.upstream, deviation.here, deviation.why)
+            for deviation in DEVIATIONS
+        ),
     )
 
 

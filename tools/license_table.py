@@ -14,14 +14,17 @@ _ENVIRONMENT = {"extra": "", "python_version": "3.11", "python_full_version": "3
     "sys_platform": "linux",
     "platform_machine": "x86_64",
 }
-"""For which packages' conditions are judged, whatever runs this."""
+"""Environment for which packages' conditions are evaluated, whatever machine runs this."""
 
 
 def license_table() -> str:
     """Packages that gpuscape runs with, those they need included."""
-    found = (metadata.distribution(name) for name in sorted(_run_time("gpuscape") - {"gpuscape"}))
+    distributions = (
+        metadata.distribution(name) for name in sorted(_run_time("gpuscape") - {"gpuscape"})
+    )
     return table(
-        ("package", "licence"), ((each.metadata["Name"], _license(each)) for each in found)
+        ("package", "licence"),
+        ((package.metadata["Name"], _license(package)) for package in distributions),
     )
 
 
@@ -40,12 +43,12 @@ def _run_time(name: str) -> set[str]:
     return needed
 
 
-def _license(found: metadata.Distribution) -> str:
-    """As the package declares it: the SPDX expression, else the field, else the classifier."""
-    classifiers = found.metadata.get_all("Classifier") or []
+def _license(package: metadata.Distribution) -> str:
+    """Licence that a package declares: its SPDX expression, else the field, else the classifier."""
+    classifiers = package.metadata.get_all("Classifier") or []
     classified = [
         text.rpartition(" :: ")[2] for text in classifiers if text.startswith("License ::")
     ]
     fields = ("License-Expression", "License")
-    declared = [found.metadata[field] for field in fields if field in found.metadata]
+    declared = [package.metadata[field] for field in fields if field in package.metadata]
     return next(filter(None, declared), "") or ", ".join(classified) or "see the package"

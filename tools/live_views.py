@@ -80,49 +80,54 @@ def _top(reading: MachineReading, columns: int) -> str:
 def _reading() -> MachineReading:
     """A node that trains, serves and is cut into MIG devices, with a GPU that hangs."""
     with tempfile.TemporaryDirectory() as folder:
-        made = Simulation.create(_MACHINE, Path(folder))
-        settings = replace(AgentSettings(), simulate=str(made.state_file), node_name=_NODE)
+        simulation = Simulation.create(_MACHINE, Path(folder))
+        settings = replace(AgentSettings(), simulate=str(simulation.state_file), node_name=_NODE)
         gpus = take_snapshot(settings).gpus
         bus = [gpu.bus_id for gpu in gpus]
         small = gpus[7].mig_devices[0]
-        for at in range(4):
-            made.add_process(bus[at], 41000 + at, memory_mib=74000 + 100 * at)
-        made.add_process(bus[4], 52310, name="vllm", memory_mib=61440)
-        made.add_process(
+        for index in range(4):
+            simulation.add_process(bus[index], 41000 + index, memory_mib=74000 + 100 * index)
+        simulation.add_process(bus[4], 52310, name="vllm", memory_mib=61440)
+        simulation.add_process(
             bus[7],
             60777,
             memory_mib=4096,
             gpu_instance_id=small.gpu_instance_id,
             compute_instance_id=small.compute_instance_id,
         )
-        made.links_down(bus[4], 17)
+        simulation.links_down(bus[4], 17)
         with watched(settings, 1.0) as watch:
-            found = watch.read()
-    holders: dict[Entity, tuple[Holder, ...]] = {(bus[at], None): (_TRAIN,) for at in range(4)}
+            reading = watch.read()
+    holders: dict[Entity, tuple[Holder, ...]] = {
+        (bus[index], None): (_TRAIN,) for index in range(4)
+    }
     holders |= {(bus[4], None): (_CHAT,), (bus[7], small.gpu_instance_id): (_SMALL,)}
-    samples = tuple(_fixed(each, bus.index(each.bus_id)) for each in found.samples)
+    samples = tuple(_fixed(sample, bus.index(sample.bus_id)) for sample in reading.samples)
     return replace(
-        found,
-        snapshot=with_hung(found.snapshot, {bus[_HUNG]}),
+        reading,
+        snapshot=with_hung(reading.snapshot, {bus[_HUNG]}),
         samples=samples,
         before=tuple(
-            replace(each, at_seconds=0.0, nvlink_sent_bytes=0, nvlink_received_bytes=0)
-            for each in samples
+            replace(sample, at_seconds=0.0, nvlink_sent_bytes=0, nvlink_received_bytes=0)
+            for sample in samples
         ),
         holders=holders,
         processes=tuple(
             replace(
-                it, busy_ratio=None if it.gpu_instance_id else _BUSY[bus.index(it.bus_id)] / 100
+                process,
+                busy_ratio=None
+                if process.gpu_instance_id
+                else _BUSY[bus.index(process.bus_id)] / 100,
             )
-            for it in found.processes
+            for process in reading.processes
         ),
         notes=(),
     )
 
 
-def _fixed(sample: GpuSample, at: int) -> GpuSample:
+def _fixed(sample: GpuSample, index: int) -> GpuSample:
     """The sample with readings that do not depend on when it was made."""
-    busy, sent = _BUSY[at] / 100, _LINK_GBPS[at] * _GIGABYTE
+    busy, sent = _BUSY[index] / 100, _LINK_GBPS[index] * _GIGABYTE
     instances = tuple(
         (instance, ((1, _MIG_BUSY if use.used_bytes > GIB else 0.0),))
         for instance, use in sample.mig_memory
@@ -132,11 +137,11 @@ def _fixed(sample: GpuSample, at: int) -> GpuSample:
         at_seconds=1.0,
         gpu_busy_ratio=busy,
         memory_busy_ratio=busy * 0.6,
-        gpu_celsius=33 + round(35 * busy) + at % 3,
-        memory_celsius=39 + round(40 * busy) + at % 2,
+        gpu_celsius=33 + round(35 * busy) + index % 3,
+        memory_celsius=39 + round(40 * busy) + index % 2,
         power_watts=72 + 600 * busy,
         sm_clock_hertz=1_980_000_000 if busy else 345_000_000,
-        clock_event_reasons=_POWER_CAP if at == _CAPPED else 0,
+        clock_event_reasons=_POWER_CAP if index == _CAPPED else 0,
         nvlink_sent_bytes=sent,
         nvlink_received_bytes=sent * 9 // 10,
         profiling=((1, 0.12),) if instances else (),
@@ -170,7 +175,7 @@ class _Present:
         self._objects = objects
 
     def __iter__(self) -> Iterator[Change]:
-        yield from (Change(type="ADDED", object=each) for each in self._objects)
+        yield from (Change(type="ADDED", object=seen_object) for seen_object in self._objects)
         yield Change(type="BOOKMARK", object={})
 
     def close(self) -> None:
@@ -189,7 +194,7 @@ def _places() -> str:
 
 
 def _picture(command: str, *tables: TextTable) -> str:
-    parts = [terminal.lines(each, styled=True, width=_COLUMNS) for each in tables]
+    parts = [terminal.lines(text_table, styled=True, width=_COLUMNS) for text_table in tables]
     lines = [f"$ {command}"]
     for part in parts:
         lines += ["", *part] if len(lines) > 1 else part
@@ -198,7 +203,7 @@ def _picture(command: str, *tables: TextTable) -> str:
 
 def _cluster() -> _Cluster:
     """Nodes that are free, shared, fragmented, cordoned, and one whose agent is silent."""
-    made = [
+    nodes_and_leases = [
         _node("dgx-a", "hgx-h100", held={"team-a/train-0": range(4)}),
         _node("dgx-b", "hgx-h100"),
         _node("mesh-a", "dgx1-v100", held={"team-b/sweep-0": (1, 2, 4), "team-b/sweep-1": (6, 7)}),
@@ -207,7 +212,10 @@ def _cluster() -> _Cluster:
         _node("mig-a", "dgx-a100-mig-single", ok=0),
         _node("pcie-a", "a100-pcie-pairs", age=400.0),
     ]
-    return _Cluster(nodes=tuple(each for each, _ in made), leases=tuple(each for _, each in made))
+    return _Cluster(
+        nodes=tuple(node for node, _ in nodes_and_leases),
+        leases=tuple(lease for _, lease in nodes_and_leases),
+    )
 
 
 def _node(

@@ -22,5 +22,5 @@ def code(text: str) -> str:
 
 
 def quoted(text: str | None) -> str:
-    """As code, and nothing where there is none."""
+    """The text as inline code; empty for None or an empty text."""
     return f"`{text}`" if text else ""

@@ -23,7 +23,7 @@ from exporters.mig_wish_metrics import MigWish
 from tools.markdown import quoted, table
 
 _NUMBER = re.compile(r"(?<=_L)\d+|(?<=NVDEC|NVJPG|NVOFA)\d")
-"""Of a link or an engine: their families differ in nothing else."""
+"""Number of a link or an engine in a family's name; such families differ in nothing else."""
 _DEFAULT = {family.name for family in DEFAULT_FAMILIES}
 _WITH_MIG = {
     UnderMig.REPEATED: "the GPU's, on each instance",
@@ -32,12 +32,12 @@ _WITH_MIG = {
 }
 
 
-def metric_table(which: str) -> str:
+def metric_table(selection: str) -> str:
     """The families named as dcgm-exporter names them: the ``default`` or the ``optional`` ones."""
     families: list[AnyFamily] = [*CATALOG, *COUNTED]
     alike: dict[str, list[AnyFamily]] = {}
     for family in families:
-        if (family.name in _DEFAULT) == (which == "default"):
+        if (family.name in _DEFAULT) == (selection == "default"):
             alike.setdefault(_NUMBER.sub("n", family.name), []).append(family)
     return table(
         ("name", "type", "meaning", "with MIG", "readings", "GPUs"),
@@ -68,7 +68,7 @@ def served_share_table() -> str:
     rows = []
     for release in RELEASES:
         counters = counters_of(release)
-        text = "\n".join(f"{it.name}, {it.kind}, x." for it in counters)
+        text = "\n".join(f"{counter.name}, {counter.kind}, x." for counter in counters)
         served = len(counters) - len(read_counters(text, release).skipped)
         rows.append((release, str(len(counters)), str(served)))
     return table(("dcgm-exporter", "rows, those commented out too", "served"), rows)
@@ -109,7 +109,7 @@ def own_metric_table() -> str:
 _WISH = MigWish(
     phase=MigPhase.WAITING, since_seconds=0.0, retries={RequestEnd.PREVIOUS: 1}, enforced=True
 )
-"""With a series in each of its families."""
+"""A change that has a series in each MIG family."""
 
 
 def _own_metrics(served: ServedFamilies) -> str:
@@ -141,6 +141,6 @@ def own_family_table() -> str:
 
 
 def _shortened(labels: Sequence[str]) -> list[str]:
-    """Of numbered labels the first one, and dots."""
+    """Labels, with the first one and dots in place of all numbered ones."""
     first, *more = [label for label in labels if label.startswith("to_")] or ["", ""]
     return [label if label != first else f"{label} …" for label in labels if label not in more]

@@ -35,7 +35,7 @@ GRAPHS: Final = {"links-mesh": "dgx1-v100", "links-pairs": "a100-pcie-pairs"}
 """Picture to the machine whose links it shows."""
 _COLOURS: Final = {"FORCE_COLOR": "1", "TERM": "xterm", "NO_COLOR": None, "COLORTERM": None}
 _MOST_LINES: Final = 3
-"""Between two GPUs: more would be one thick line."""
+"""Lines between two GPUs at most: more would be one thick line."""
 _WIDTH, _HEIGHT, _RADIUS, _GPU = 460, 400, 140, 26
 
 
@@ -64,7 +64,7 @@ def printed(words: str) -> str:
 
 
 def own_labels() -> str:
-    """Of a machine's labels those that nobody else writes."""
+    """Labels of a machine that only gpuscape writes."""
     result = CliRunner().invoke(gpuscape, LABELS.split())
     return "\n".join(line for line in result.output.splitlines() if line.startswith(OWN_LABELS))
 
@@ -84,8 +84,8 @@ def links_svg(machine: str) -> str:
         f'<rect width="{_WIDTH}" height="{_HEIGHT}" rx="8" fill="#1b1f27"/>',
         '<g stroke="#a5d76e" stroke-width="2.5">',
     ]
-    for (one, other), links in linked(topology).items():
-        drawn += _lines(places[one], places[other], min(links, _MOST_LINES))
+    for (first, second), links in linked(topology).items():
+        drawn += _lines(places[first], places[second], min(links, _MOST_LINES))
     drawn.append('</g><g font-family="sans-serif" font-size="15" text-anchor="middle">')
     for number, (x, y) in enumerate(places):
         drawn.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{_GPU}" fill="#74b2f0"/>')
@@ -103,14 +103,14 @@ def linked(topology: TopologyAnnotation) -> Mapping[tuple[int, int], int]:
     return {pair: links for pair, links in counts.items() if links}
 
 
-def _lines(one: tuple[float, float], other: tuple[float, float], count: int) -> list[str]:
+def _lines(start: tuple[float, float], end: tuple[float, float], count: int) -> list[str]:
     """Parallel lines between two places."""
-    (x1, y1), (x2, y2) = one, other
+    (x1, y1), (x2, y2) = start, end
     length = math.hypot(x2 - x1, y2 - y1)
     right, down = (y2 - y1) / length, (x1 - x2) / length
     apart = [6 * (number - (count - 1) / 2) for number in range(count)]
     return [
-        f'<line x1="{x1 + right * by:.1f}" y1="{y1 + down * by:.1f}"'
-        f' x2="{x2 + right * by:.1f}" y2="{y2 + down * by:.1f}"/>'
-        for by in apart
+        f'<line x1="{x1 + right * offset:.1f}" y1="{y1 + down * offset:.1f}"'
+        f' x2="{x2 + right * offset:.1f}" y2="{y2 + down * offset:.1f}"/>'
+        for offset in apart
     ]

@@ -60,12 +60,14 @@ def notes(root: Path, version: str) -> str:
     """What the changelog says of a version that has a date; empty where it has none."""
     text = (root / "CHANGELOG.md").read_text("utf-8")
     heading = rf"^## {re.escape(version)} - \d{{4}}-\d\d-\d\d$"
-    found = re.search(rf"{heading}\n(?P<notes>.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
-    return found["notes"].strip() if found else ""
+    section = re.search(rf"{heading}\n(?P<notes>.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
+    return section["notes"].strip() if section else ""
 
 
-def _other(place: str, found: str, version: str) -> str:
-    return f"{place} is {found}, and the tag says {version}: write {version} there, or tag v{found}"
+def _other(place: str, actual: str, version: str) -> str:
+    return (
+        f"{place} is {actual}, and the tag says {version}: write {version} there, or tag v{actual}"
+    )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -73,13 +75,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tools.release", description=__doc__)
     parser.add_argument("tag", help="as in v0.2.0")
     parser.add_argument("--notes", action="store_true")
-    asked = parser.parse_args(arguments)
-    found = list(faults(ROOT, asked.tag))
-    for fault in found:
+    options = parser.parse_args(arguments)
+    problems = list(faults(ROOT, options.tag))
+    for fault in problems:
         print(fault, file=sys.stderr)
-    if asked.notes and not found:
-        print(notes(ROOT, asked.tag.removeprefix("v")))
-    return bool(found)
+    if options.notes and not problems:
+        print(notes(ROOT, options.tag.removeprefix("v")))
+    return bool(problems)
 
 
 if __name__ == "__main__":

@@ -25,12 +25,12 @@ from pathlib import Path
 
 GPUSCAPE = Path(sys.executable).with_name("gpuscape")
 LIST = ".venv/bin/gpuscape simulate --list"
-"""As a shell takes it in which nothing was set up."""
+"""Command that lists the machines, for a shell without the virtual environment."""
 DEFAULT_MACHINE = "dgx-a100"
 ANY_MACHINE = ("1", "yes", "true", "machine")
 NO_DRIVER = 3
 INTERRUPTED = 130
-"""As shells have it: 128 and the number of SIGINT."""
+"""Exit code of shells after SIGINT: 128 and the signal's number."""
 METRICS_PORT, PROBE_PORT = 9400, 9401
 START_SECONDS = 30.0
 FIRST_LINES = 12
@@ -65,12 +65,12 @@ def ended(command: Sequence[str | Path]) -> int:
 
 def choose_machine() -> str | None:
     """The requested machine, else None for this one's driver, else the default; prints which."""
-    asked = "".join(sys.argv[1:2]) or os.environ.get("SIMULATE", "")
-    if asked in ANY_MACHINE:
-        asked = DEFAULT_MACHINE
-    if asked:
-        say(f"Simulating {asked}.")
-        return asked
+    machine = "".join(sys.argv[1:2]) or os.environ.get("SIMULATE", "")
+    if machine in ANY_MACHINE:
+        machine = DEFAULT_MACHINE
+    if machine:
+        say(f"Simulating {machine}.")
+        return machine
     quiet = subprocess.run([GPUSCAPE, "discover"], check=False, capture_output=True, text=True)
     if quiet.returncode != NO_DRIVER:
         say("Reading this machine's GPUs through its NVIDIA driver.")
@@ -105,19 +105,19 @@ def serve(where: list[str]) -> int:
             return agent.wait()
 
 
-def free_port(wanted: int) -> int:
+def free_port(preferred: int) -> int:
     """The port if nobody listens on it, else any free one, which is printed."""
-    for port in (wanted, 0):
+    for port in (preferred, 0):
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
                 probe.bind(("127.0.0.1", port))
             except OSError:
                 continue
-            found: int = probe.getsockname()[1]
-            if found != wanted:
-                say(f"Port {wanted} is taken by another program; using {found}.")
-            return found
+            bound_port: int = probe.getsockname()[1]
+            if bound_port != preferred:
+                say(f"Port {preferred} is taken by another program; using {bound_port}.")
+            return bound_port
     raise SystemExit("no free port on 127.0.0.1")
 
 

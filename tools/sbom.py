@@ -29,40 +29,40 @@ OWNER: Final = re.compile(r"^(?P<package>[^:\s,]+)(?::\w+)?: ")
 
 def bill(root: Path) -> dict[str, Any]:
     """What is below ``root``, sorted by reference. Raises ValueError where gpuscape is not."""
-    packages = {it["name"]: it for it in _packages(root)}
+    packages = {package["name"]: package for package in _packages(root)}
     if APPLICATION not in packages:
         raise ValueError(f"{root} has no installed {APPLICATION}: make it by tools/image_root.py")
     described = packages.pop(APPLICATION) | {"type": "application"}
     files = list(_files(root))
-    owners = {it["value"] for file in files for it in file.get("properties", ())}
-    others = [*packages.values(), _interpreter(), *files, *map(_system_package, owners)]
+    owners = {prop["value"] for file in files for prop in file.get("properties", ())}
+    components = [*packages.values(), _interpreter(), *files, *map(_system_package, owners)]
     return {
         "$schema": "http://cyclonedx.org/schema/bom-1.6.schema.json",
         "bomFormat": "CycloneDX",
         "specVersion": "1.6",
         "version": 1,
         "metadata": {"component": described},
-        "components": sorted(others, key=lambda it: str(it["bom-ref"])),
+        "components": sorted(components, key=lambda component: str(component["bom-ref"])),
     }
 
 
 def _packages(root: Path) -> Iterator[dict[str, Any]]:
-    sites = [str(it) for it in root.rglob("site-packages")]
-    for found in metadata.distributions(path=sites):
-        name = re.sub(r"[-_.]+", "-", found.metadata["Name"]).lower()
-        reference = f"pkg:pypi/{name}@{found.version}"
+    sites = [str(path) for path in root.rglob("site-packages")]
+    for distribution in metadata.distributions(path=sites):
+        name = re.sub(r"[-_.]+", "-", distribution.metadata["Name"]).lower()
+        reference = f"pkg:pypi/{name}@{distribution.version}"
         yield {
             "type": "library",
             "bom-ref": reference,
             "name": name,
-            "version": found.version,
+            "version": distribution.version,
             "purl": reference,
-            **_licence(found.metadata),
+            **_licence(distribution.metadata),
         }
 
 
 def _licence(about: metadata.PackageMetadata) -> dict[str, Any]:
-    """As the package declares it, in a word or an expression; nothing where that is a text."""
+    """Licence that a package declares as a word or an expression; empty for a whole text."""
     if "License-Expression" in about:
         return {"licenses": [{"expression": about["License-Expression"]}]}
     named = about["License"].strip() if "License" in about else ""
@@ -118,15 +118,17 @@ def _owner(place: str) -> str:
     """The Debian package that has this file here, as a package URL; empty where none does."""
     # before /usr was merged the package manager knew some files under /lib
     for known in (place, place.removeprefix("/usr")):
-        line = _said(["dpkg-query", "--search", known])
-        if found := OWNER.match(line):
+        line = _output(["dpkg-query", "--search", known])
+        if match := OWNER.match(line):
             form = "--showformat=${Version} ${Architecture}"
-            version, architecture = _said(["dpkg-query", "--show", form, found["package"]]).split()
-            return f"pkg:deb/debian/{found['package']}@{quote(version)}?arch={architecture}"
+            version, architecture = _output(
+                ["dpkg-query", "--show", form, match["package"]]
+            ).split()
+            return f"pkg:deb/debian/{match['package']}@{quote(version)}?arch={architecture}"
     return ""
 
 
-def _said(command: Sequence[str]) -> str:
+def _output(command: Sequence[str]) -> str:
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     except FileNotFoundError:  # a base that is not Debian's
@@ -139,10 +141,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python tools/sbom.py", description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--output", type=Path)
-    asked = parser.parse_args(arguments)
-    text = json.dumps(bill(asked.folder), indent=1) + "\n"
-    if asked.output:
-        asked.output.write_text(text)
+    options = parser.parse_args(arguments)
+    text = json.dumps(bill(options.folder), indent=1) + "\n"
+    if options.output:
+        options.output.write_text(text)
     else:
         sys.stdout.write(text)
 

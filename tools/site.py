@@ -40,28 +40,28 @@ def pages(root: Path = ROOT) -> Iterator[tuple[str, str]]:
     for file in sorted((root / "docs").rglob("*.md")):
         path = file.relative_to(root).as_posix()
         yield path.removeprefix("docs/"), placed(file.read_text("utf-8"), path, path)
-    for path, there in FROM_THE_ROOT.items():
+    for path, site_path in FROM_THE_ROOT.items():
         if path != NOT_COPIED:
-            text = placed((root / path).read_text("utf-8"), path, there)
-            yield there.removeprefix("docs/"), text
+            text = placed((root / path).read_text("utf-8"), path, site_path)
+            yield site_path.removeprefix("docs/"), text
 
 
-def placed(text: str, path: str, there: str) -> str:
+def placed(text: str, path: str, site_path: str) -> str:
     """A page that stands at ``path``, as it has to be at ``there``.
 
     A link to a page follows it. A link to another file of the repository, which the site does not
     have, becomes the file's name; a file that is not there keeps its link, for strict mode to find.
     """
 
-    def link(found: re.Match[str]) -> str:
-        picture, words, target, anchor = found[1], found[2], found[3], found[4] or ""
+    def link(match: re.Match[str]) -> str:
+        picture, words, target, anchor = match[1], match[2], match[3], match[4] or ""
         aim = normpath(f"{dirname(path)}/{target}" if dirname(path) else target)
         aim = FROM_THE_ROOT.get(aim, aim)
         if not aim.startswith("docs/"):
-            return words if (ROOT / aim).exists() else found[0]
+            return words if (ROOT / aim).exists() else match[0]
         if (ROOT / aim).is_dir():
             return words
-        return f"{picture}[{words}]({relpath(aim, dirname(there))}{anchor})"
+        return f"{picture}[{words}]({relpath(aim, dirname(site_path))}{anchor})"
 
     parts, start = [], 0
     for block in _BLOCK.finditer(text):

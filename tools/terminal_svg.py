@@ -115,14 +115,14 @@ def _is_seen_empty(style: Style) -> bool:
 
 
 def _colours(style: Style) -> tuple[str, str | None]:
-    """Of the text, and of what is behind it."""
+    """Colours of the text and of its background; None: no background."""
     ink = _hex(style, "color") or _TEXT
     ground = _hex(style, "bgcolor")
     return (ground or _GROUND, ink) if style.reverse else (ink, ground)
 
 
-def _hex(style: Style, which: str) -> str | None:
-    colour = getattr(style, which)
+def _hex(style: Style, attribute: str) -> str | None:
+    colour = getattr(style, attribute)
     if colour is None or colour.is_default:
         return None
     if colour.number is not None and colour.number < len(_COLOURS):
