@@ -20,7 +20,7 @@ _MOST_STEPS: Final = 16
 
 
 class ScoreQuestion(NamedTuple):
-    """All that the score of a view depends on, but for the view itself."""
+    """Everything that the score of a view depends on, except the view itself."""
 
     wish: GpuRequest
     aims: frozenset[tuple[str, ProductAims]]

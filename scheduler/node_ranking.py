@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What each node is worth to one pod."""
+"""Ranks of nodes for a pod."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from scheduler.scores.score import (
 from scheduler.scores.score_table import MOST_GPUS, PlacementOutcome, ScoreTable
 
 _AT_ONCE = 16
-"""So many new outcomes of small classes fit into a request; each takes up to a millisecond."""
+"""New outcomes of small classes that fit into a request; each takes up to a millisecond."""
 _NO_CLIQUES: Final[frozenset[str]] = frozenset()
 
 
@@ -151,7 +151,7 @@ class NodeRanker:
     def _question(
         self, ask: PodRequest, views: Iterable[View], tables: _TablesOfCall
     ) -> ScoreQuestion:
-        """What the scores of these views depend on, but for the views themselves."""
+        """Everything that the scores of these views depend on, except the views themselves."""
         products = {view.product: view.gen for view in views if isinstance(view, ScoringView)}
         aims = product_aims(ask.wish, products, self._fleet.products, tables)
         return ScoreQuestion(ask.wish, frozenset(aims.items()), self._cliques(ask))

@@ -19,4 +19,4 @@ class PodRequest(msgspec.Struct, frozen=True, kw_only=True):
     job: str | None = None
     """Equal for pods of one job, which like to share an NVLink clique across nodes."""
     pinned: bool = False
-    """It may run on some nodes only, so that where it runs was not chosen by its aims."""
+    """Whether the pod may run on some nodes only: then its node was not chosen by its aims."""

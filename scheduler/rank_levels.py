@@ -14,7 +14,7 @@ COSTS_OTHERS, FARTHER_FROM_NIC, OTHER_CLIQUE, OTHERS_TURN, BREAKS_WHOLE = 8, 7, 
 _SLOWER = 3
 """Highest rank of a slower set; it gets the part of it that its speed is of the best one's."""
 NEUTRAL = 5
-"""For a node of which nothing could be computed: it is below the best, and above what is worse."""
+"""Rank of a node whose outcome was given up: below the best, above nodes known to be worse."""
 
 
 def ranks(scores: Sequence[int | None]) -> list[int]:

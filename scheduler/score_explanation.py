@@ -76,7 +76,7 @@ class NodeAnswer(msgspec.Struct, frozen=True, kw_only=True):
     rank: int
     """Score that the scheduler gets, 0 to 10."""
     why: str
-    """In words."""
+    """Reason for the rank, in words."""
     reason: str | None = None
     """Why the node cannot be scored; a value of the metrics' label ``reason``."""
     score: int | None = None
@@ -117,11 +117,11 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     left_out: tuple[LeftOutNode, ...] = ()
     """Nodes that a filter leaves out, by name: the scheduler asks for no rank of them."""
     notes: tuple[str, ...] = ()
-    """What else decides about the candidates, in sentences."""
+    """Sentences about other things that decide about the candidates."""
 
 
 def explain(ask: PodRequest, verdicts: Sequence[RankedNode], tables: ScoreTables) -> Explanation:
-    """What ``verdicts``, of one call, say in words; nodes by rank, then score, then name."""
+    """Explanation of the ranks of one call; nodes by rank, then score, then name."""
     ordered = sorted(verdicts, key=lambda verdict: (-verdict.rank, -verdict.score, verdict.node))
     best = max(ordered, key=lambda verdict: verdict.score, default=None)
     return Explanation(

@@ -91,7 +91,7 @@ class Certificate:
         return holder.dns_names[0] in dns and (usages is None or holder.usage.value in usages)
 
     def is_authority(self) -> bool:
-        """Whether it may sign others."""
+        """Whether it may sign other certificates."""
         constraints = self._extension(x509.BasicConstraints)
         return constraints is not None and constraints.ca
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the Secrets should hold, from what they hold and the time. Pure but for new keys.
+"""Desired contents of the Secrets, from the current ones and the time. Pure but for new keys.
 
 kube-scheduler reads the authorities that it trusts once, when it starts, and its certificate anew
 for each connection (Kubernetes 1.32 to 1.37: ``pkg/scheduler/extender.go`` takes
@@ -46,12 +46,12 @@ TRUSTED: Final = "ca.crt"
 TRUSTED_KEYS: Final = "ca.key"
 
 Content = Mapping[str, bytes]
-"""What one Secret holds, by its keys."""
+"""Contents of a Secret: key to value."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contents:
-    """What all three Secrets hold; its repr shows none of it."""
+    """Contents of all three Secrets; its repr shows none of it."""
 
     authority: Content = field(repr=False)
     """Authorities, the oldest first, and their keys."""

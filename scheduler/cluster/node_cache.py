@@ -53,7 +53,7 @@ class CachedNode:
     heard_seconds: float | None
     """Seconds since the last change of its Lease."""
     pods: tuple[BoundPod, ...]
-    """In the order of binding."""
+    """Pods that are bound to the node, in the order of binding."""
 
 
 class NodeCache:
@@ -223,7 +223,7 @@ class NodeCache:
         return record
 
     def _forget(self, name: str) -> None:
-        """Keep nothing of a node of which nothing is left."""
+        """Drop a node's record if it is empty; else show the node as it is now."""
         if self._nodes[name].is_empty:
             del self._nodes[name]
             self._views.pop(name, None)

@@ -87,7 +87,7 @@ class NodeRecord:
         self.expected: Mapping[str, ExpectedGpus] = {}
         """UID to prediction, of pods that the state does not name yet."""
         self.view: ScoringView | NoView = NoView.UNKNOWN_NODE
-        """What is known where the agent has renewed its Lease lately, else the reason why not."""
+        """The node's view while its agent renews its Lease; a reason if it cannot be scored."""
         self.silent_view: NoView = NoView.UNKNOWN_NODE
         """The reason where the agent has not renewed its Lease in time."""
 
@@ -253,7 +253,7 @@ def _view(
 
 
 def _topology(text: str | None) -> TopologyAnnotation | NoView:
-    """What the annotation says. Raises BadInput."""
+    """The topology in a Node's annotation, or why there is none. Raises BadInput."""
     if text is None:
         return NoView.NO_TOPOLOGY
     annotation = topology_annotation.decode(text)
@@ -263,7 +263,7 @@ def _topology(text: str | None) -> TopologyAnnotation | NoView:
 
 
 def _state(lease: Object) -> ReportedState | NoView:
-    """What the Lease says of the node. Raises BadInput."""
+    """The node's state in its agent's Lease, or why there is none. Raises BadInput."""
     text = (lease["metadata"].get("annotations") or {}).get(keys.STATE)
     if text is None:
         return NoView.NO_STATE

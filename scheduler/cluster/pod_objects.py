@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pods as the scheduler and the API server write them, and what such a pod asks of GPUs."""
+"""Pods as the scheduler and the API server write them, and their requests for GPUs."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class Affinity(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Spec(msgspec.Struct, frozen=True, rename="camel"):
-    """What a pod shall be; ``containers`` is null in calls that some schedulers make up."""
+    """Spec of a pod; ``containers`` is null in calls that some schedulers make up."""
 
     node_name: str | None = None
     node_selector: dict[str, str] | None = None
@@ -94,7 +94,7 @@ class Condition(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Status(msgspec.Struct, frozen=True):
-    """What became of a pod."""
+    """Status of a pod: its phase and conditions."""
 
     phase: str | None = None
     conditions: list[Condition] | None = None
@@ -109,7 +109,7 @@ class Pod(msgspec.Struct, frozen=True):
 
     @property
     def ended(self) -> bool:
-        """It will never run again, and has no GPU any more."""
+        """Whether the pod will never run again, and has no GPU any more."""
         return self.status.phase in _ENDED
 
     @property
@@ -123,7 +123,7 @@ class Pod(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """How requests are read in this cluster."""
+    """Names of the resources that count as GPUs and NICs in this cluster."""
 
     gpu: str = GPU
     """Resource name of whole GPUs."""
@@ -132,7 +132,7 @@ class Rules:
 
 
 def ask(pod: Pod, rules: Rules) -> PodRequest | None:
-    """What the pod asks of whole GPUs; None where it asks for none.
+    """The pod's request for whole GPUs; None where it requests none.
 
     So MIG devices, shared GPUs under another name and claims are left alone, and so is a
     number of GPUs that no device plugin can serve.
@@ -194,7 +194,7 @@ def _wish(steps: tuple[tuple[int, bool], ...], link: Link, nic: bool) -> GpuRequ
 
 
 def _job(metadata: Metadata) -> str | None:
-    """What pods of one job have in common; None for a pod on its own.
+    """Key of the pod's job, equal for all its pods; None for a pod on its own.
 
     A group that spans controllers goes before the controller: each Job of a JobSet is
     a controller of its own, and pods of one controller carry the same group.

@@ -50,9 +50,9 @@ class PredictionCheck:
 
     @property
     def chance(self) -> float | None:
-        """How likely the prediction took what came, 0 to 1; None where there was none.
+        """Odds that the prediction gave to the actual GPUs, 0 to 1; None without a prediction.
 
-        0 is a miss: what came was not among what could come.
+        0 is a miss: the actual set was not among the predicted ones.
         """
         return float(self.predicted.get(self.actual, 0)) if self.predicted else None
 

@@ -27,12 +27,12 @@ from web.refusals import RefusalReason, host_of, names_of
 
 _MOST_HEAD_BYTES: Final = 8192
 HEAD_SECONDS: Final = 5.0
-"""From a request's first byte to the end of its head, for a TLS handshake, and to a connection's
-first byte."""
+"""Time from a request's first byte to the end of its head, for a TLS handshake, and until a
+connection's first byte."""
 BODY_SECONDS: Final = 2.0
-"""For all of a request's body to come: more than any scheduler should be configured to wait."""
+"""Time for a whole body to arrive: more than any scheduler should be configured to wait."""
 _ANSWER_SECONDS: Final = 5.0
-"""For an answer to be taken: meanwhile the connection makes room for no other."""
+"""Time for a client to take an answer: meanwhile the connection makes room for no other."""
 _IDLE_SECONDS: Final = 120.0
 """Longer than the 90 s of Go's clients, so that none writes while we close."""
 _STALLED_TICKS: Final = 10
@@ -50,7 +50,7 @@ class Standing(IntEnum):
     GUEST = 1
     """A request of the client was allowed and served."""
     SCHEDULER = 2
-    """Its certificate is admitted; where none is needed, it has asked for scores."""
+    """The client's certificate is admitted; where none is needed, it has asked for scores."""
 
 
 class Connection:
@@ -88,7 +88,7 @@ class Connection:
         self._began: float | None = time.monotonic()
         """When the present handshake, head or body began; None between two requests."""
         self.is_ended = False
-        """It ends with the present request, if there is one."""
+        """Whether the connection ends with the present request, if there is one."""
         self.standing = Standing.UNKNOWN
         self.since = time.monotonic()
         """Time of its last request that was allowed, else of its arrival."""
@@ -114,7 +114,7 @@ class Connection:
 
     @property
     def is_idle(self) -> bool:
-        """Whether it is between two requests."""
+        """Whether the connection is between two requests."""
         return self._began is None
 
     def is_stalled(self) -> bool:

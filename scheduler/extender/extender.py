@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the extender answers, request by request; no sockets here. For any thread."""
+"""Answers of the extender to its requests; no sockets here. For any thread."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ class Neutral(StrEnum):
 
 
 class NodeVisibility(StrEnum):
-    """How a node is seen, in addition to the reasons why it is not."""
+    """Visibility of a node that can be scored; others count under their reason (NoView)."""
 
     SURE = "sure"
     UNSURE = "unsure"
@@ -70,7 +70,7 @@ class NodeVisibility(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassUse:
-    """What the free GPUs of one topology class are worth."""
+    """Free GPUs of a topology class, and their worth to pods that need linked ones."""
 
     gen: str
     nodes: int

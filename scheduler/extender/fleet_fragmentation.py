@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the free GPUs of a fleet are worth to pods that want linked ones, by topology class."""
+"""Worth of a fleet's free GPUs to pods that need linked ones, by topology class."""
 
 from __future__ import annotations
 

@@ -36,12 +36,12 @@ read take the rest."""
 _TICK_SECONDS: Final = 0.005
 """Time between checks while connections wait for a place."""
 _GRACE_SECONDS: Final = 1.0
-"""For answers under way when the server stops."""
+"""Time for answers under way when the server stops."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionLimits:
-    """How many connections the extender's server holds."""
+    """Limits on the connections of the extender's server."""
 
     served: int = 64
     """Connections with a thread each; a scheduler keeps one or two."""

@@ -30,7 +30,7 @@ class NodeDetail(msgspec.Struct, frozen=True, kw_only=True):
     reason: str | None
     """Why it scores 0, a value of the metrics' label ``reason``; None where it is scored."""
     why: str
-    """In words."""
+    """The reason in words."""
     gen: str | None
     """Topology class."""
     clique: str | None
@@ -48,11 +48,11 @@ class NodeDetail(msgspec.Struct, frozen=True, kw_only=True):
     heard_seconds: float | None
     """Seconds since the last change of the agent's Lease."""
     pods: tuple[PodOnNode, ...]
-    """In the order of binding."""
+    """Pods that are bound to the node, in the order of binding."""
 
 
 def described(node: str, detail: CachedNode) -> NodeDetail:
-    """What is known of a node, in words and lists."""
+    """The detail of a cached node, in words and lists."""
     view, state = detail.view, detail.state
     seen = None if isinstance(view, NoView) else view
     return NodeDetail(

@@ -52,7 +52,7 @@ class ClientTerms:
     """Conditions for clients: TLS, certificates, names, and the time for an answer."""
 
     tls: ServerTls | None = None
-    """None: plain HTTP."""
+    """TLS of the server; None: plain HTTP."""
     needs_certificate: bool = False
     client_names: tuple[str, ...] = ()
     """Names of which a client's certificate has to carry one; empty: any name will do."""
@@ -68,7 +68,7 @@ class Route:
     answer: Callable[[Content], Response]
     """Makes the response from a request's body."""
     posts: bool = False
-    """It takes a body, with POST; else GET and HEAD, without."""
+    """Whether it takes POST with a body; else GET and HEAD without one."""
 
     def check(self, request: HttpRequest) -> None:
         """Raises Refusal for another method, and for a body that is not taken."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the filters here do not cover, and what else decides about a pod's candidates. Pure.
+"""Notes on filters that are not covered here, and on what else decides about candidates. Pure.
 
 Source: kube-scheduler, pkg/scheduler/schedule_one.go of 1.37 (schedulePod, findNodesThatFitPod,
 numFeasibleNodesToFind), with the same meaning in 1.32.
@@ -61,7 +61,7 @@ def _notes(pod: ConstrainedPod, filtered: FilteredNodes) -> Iterator[str]:
 
 
 def _not_covered(spec: ConstrainedSpec) -> Iterator[str]:
-    """What the pod uses of the scheduler's other filters."""
+    """Features of the pod that the scheduler's other filters judge."""
     affinity = spec.affinity or PodAffinities()
     for words, rules in (
         ("inter-pod affinity", affinity.pod_affinity),

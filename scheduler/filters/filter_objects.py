@@ -75,7 +75,7 @@ class PodAffinities(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Toleration(msgspec.Struct, frozen=True):
-    """Taints that a pod takes."""
+    """Taints that a pod tolerates."""
 
     key: str = ""
     """Empty: any."""
@@ -93,7 +93,7 @@ class SpreadConstraint(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class ConstrainedSpec(RequestingSpec, frozen=True, rename="camel"):
-    """What a pod asks of its node."""
+    """Spec of a pod: its demands on a node."""
 
     node_name: str | None = None
     node_selector: dict[str, str] | None = None
@@ -132,12 +132,12 @@ class ConstrainedPod(msgspec.Struct, frozen=True):
 
     @property
     def has_ended(self) -> bool:
-        """It will never run again, and holds nothing of its node any more."""
+        """Whether the pod will never run again, and holds nothing of its node any more."""
         return self.status.phase in _ENDED
 
 
 class Taint(msgspec.Struct, frozen=True):
-    """What keeps pods off a node that do not tolerate it."""
+    """A taint of a node: pods that do not tolerate it are kept off."""
 
     key: str = ""
     value: str = ""

@@ -20,7 +20,7 @@ _FIRST: Final = (CPU, MEMORY, STORAGE)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeLoad:
-    """What pods that are bound to a node hold of it."""
+    """Number and requests of the pods that are bound to a node."""
 
     pods: int = 0
     requests: Amounts = field(default_factory=dict)
@@ -31,7 +31,7 @@ class Shortage:
     """A resource of which a node has less left than a pod requests."""
 
     reason: str
-    """In the scheduler's words."""
+    """Reason in the scheduler's words."""
     detail: str
     """The requested and the available amount."""
 

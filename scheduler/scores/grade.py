@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How good a set of GPUs is for one container, apart from what it leaves for others."""
+"""Quality of a set of GPUs for one container, apart from what the set leaves for others."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ class Scope(StrEnum):
 
 
 class DevicePluginPolicy(StrEnum):
-    """What the device plugin prefers among free GPUs."""
+    """The device plugin's preference among free GPUs."""
 
     BEST_EFFORT = "best-effort"
     """NVIDIA's plugin for whole GPUs."""
@@ -89,12 +89,12 @@ class _Half(NamedTuple):
 
 
 class _Numas(NamedTuple):
-    """Some NUMA nodes."""
+    """A choice of NUMA nodes that may serve a container."""
 
     nodes: int
-    """How many."""
+    """Number of NUMA nodes."""
     gpus: int
-    """Mask of the GPUs there."""
+    """Mask of the GPUs on them."""
 
 
 class KubeletModel:
@@ -196,7 +196,7 @@ class KubeletModel:
 
 
 def _serves(numas: _Numas, free: int, reusable: int, size: int) -> bool:
-    """Whether so many can be had there, together with all that is taken over."""
+    """Whether these NUMA nodes have ``size`` free or reusable GPUs, and all the reusable ones."""
     return not reusable & ~numas.gpus and ((reusable | free) & numas.gpus).bit_count() >= size
 
 
@@ -227,6 +227,6 @@ def _odds_bytes(odds: Odds) -> int:
 
 
 def _any(available: int, size: int, required: int = 0) -> Odds:
-    """All sets alike: the kubelet's own sets have no order."""
+    """Equal odds for all sets of a size: the kubelet's own sets have no order."""
     rest = [*subsets(available & ~required, size - required.bit_count())]
     return dict.fromkeys((required | group for group in rest), Fraction(1, len(rest)))

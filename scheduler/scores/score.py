@@ -16,7 +16,7 @@ BROKEN, KEPT_WHOLE, FILLED = range(3)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Aims:
-    """What a score is made of, in the order of its weight; more is better in each."""
+    """Parts of a score, the weightiest first; more is better in each."""
 
     taken: int
     """Percent of the odds that the node takes the pod and does not refuse it."""

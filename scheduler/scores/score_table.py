@@ -33,9 +33,9 @@ from scheduler.scores.workspace import TooMuchWork, Workspace
 from scheduler.scores.worth import Worth
 
 QUICK_GPUS = 8
-"""Up to so many GPUs an outcome takes a millisecond or so."""
+"""GPUs of a node up to which an outcome takes about a millisecond."""
 MOST_GPUS = 16
-"""No node has more, and the device plugin's own policy does not end for many more."""
+"""GPUs of a node at most: none has more, and the device plugin's policy takes too long for more."""
 _QUICK_STEPS = 2
 _MOST_STEPS, _MOST_STEPS_OF_MANY = 16, 3
 """Containers with GPUs in one pod; beyond these there is no outcome. The sets that they may get
@@ -79,7 +79,7 @@ class PlacementOutcome:
     nic: float = 0.0
     """Expected closeness of a NIC, 0 (across CPUs, or none) to 5."""
     given_up: bool = False
-    """It takes too much work to compute: nothing is known of it, and nothing held against it."""
+    """Whether it takes too much work to compute: it stays unknown, and its rank neutral."""
     likely: int = field(init=False)
     """The set of the highest odds, of equals that with the lowest GPUs; LOST, 0, for none. Worked
     out once: each change of a node asks for it, for each of its pods."""
@@ -161,7 +161,7 @@ class ScoreTable:
                 self.outcome(free, request)
 
     def outcomes(self) -> Mapping[tuple[int, GpuRequest], PlacementOutcome]:
-        """All that were worked out so far, by free GPUs and wish."""
+        """All outcomes computed so far, by free GPUs and wish."""
         with self._lock:
             return dict(self._outcomes)
 
@@ -200,8 +200,8 @@ class ScoreTable:
             self._outcome_bytes -= _bytes(self._outcomes.pop(next(iter(self._outcomes))))
 
     def kept(self, free: int, wish: GpuRequest) -> PlacementOutcome | None:
-        """The outcome where it is there, as that of too many containers is; None where it has to
-        be computed."""
+        """The outcome if it is there, also that of too many containers; None if it has to be
+        computed."""
         if len(wish.steps) > self._most_steps:  # not as a key: there may be thousands
             return _NO_SETS
         return self._outcomes.get((free, wish))
@@ -264,15 +264,15 @@ class ScoreTable:
         return False
 
     def linked_worth(self, free: int) -> float:
-        """What free GPUs are worth to others at once, in GPUs."""
+        """Worth of free GPUs to other pods at once, in GPUs."""
         return self._worth.linked(free) / 10
 
     def most_worth(self, count: int) -> float:
-        """What ``count`` free GPUs are worth to others where they lie best, in GPUs."""
+        """Worth of ``count`` free GPUs to other pods where they lie best, in GPUs."""
         return self._worth.most_linked(count) / 10
 
     def cost(self, free: int, taken: int) -> float:
-        """What others are expected to lose where this set is taken of the free GPUs, in GPUs."""
+        """Expected loss of other pods if this set is taken from the free GPUs, in GPUs."""
         return float(
             (self._worth.expected_linked(free) - self._worth.expected_linked(free & ~taken)) / 10
         )

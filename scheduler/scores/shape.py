@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What scoring uses of a node's topology: one value for all nodes of a class."""
+"""The part of a node's topology that scoring uses: one value for all nodes of a class."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _NVLINK_GBPS = 25
 _POINTS_BY_LEVEL = (60, 50, 40, 30, 20, 10)
 _POINTS_PER_NVLINK = 100
 _MOST_NVLINKS = 18
-"""More than these go-gpuallocator has no word for."""
+"""Most NVLinks between two GPUs that go-gpuallocator tells apart."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +29,7 @@ class Shape:
 
     n: int
     points: Matrix
-    """What NVIDIA's device plugin gives each pair. Source: go-gpuallocator 0.5.0."""
+    """Points of each pair in NVIDIA's device plugin. Source: go-gpuallocator 0.5.0."""
     gbps: Matrix
     """Expected GB/s in one direction: of all NVLinks together, else of PCIe."""
     nvlinks: Matrix

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How fast the GPUs of a set talk to each other."""
+"""Speed of communication between the GPUs of a set."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What computing the outcomes of one topology class may take: bytes that are kept, and steps."""
+"""Limits of computing the outcomes of one topology class: bytes that are kept, and steps."""
 
 from __future__ import annotations
 

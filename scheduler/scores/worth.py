@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What free GPUs are worth to the pods that come next."""
+"""Worth of free GPUs to the pods that come next."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class Worth:
 
 
 def _by_first(n: int, groups: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
-    """For each GPU the sets of which it is the first."""
+    """Sets by their first GPU: a tuple for each of the ``n`` GPUs."""
     return tuple(
         tuple(group for group in groups if members(group)[0] == place) for place in range(n)
     )

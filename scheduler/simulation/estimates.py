@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How far figures of a simulation can be trusted: intervals over samples, and what differs. Pure.
+"""Errors of a simulation's figures: intervals over samples, and which differences count. Pure.
 
 A sample is a run of its own seed, or a part of one run; samples of schedulers with the same place
 in their lists have the same pods. Intervals are Student's, for samples that are independent: parts
@@ -24,7 +24,7 @@ CONFIDENCE: Final = 0.95
 LEAST_SAMPLES: Final = 5
 """Below this there are no intervals: one of fewer is mostly a guess of its own width."""
 LEAST_PODS: Final = 20
-"""In each sample, for schedulers to be compared."""
+"""Pods that each sample needs for schedulers to be compared."""
 _STEPS: Final = 200
 _HALVINGS: Final = 50
 
@@ -47,7 +47,7 @@ _VALUE_OF: Final[Mapping[Figure, Callable[[Summary], float | None]]] = MappingPr
 
 
 class Verdict(StrEnum):
-    """What a comparison says. It takes no side: of waits less is better."""
+    """Result of a comparison. It takes no side: for waits less is better."""
 
     MORE = "more"
     LESS = "less"
@@ -62,14 +62,14 @@ class FigureDifference:
     other: str
     figure: Figure
     difference: float
-    """In the figure's unit: a share of 1, or seconds."""
+    """Difference in the figure's unit: a share of 1, or seconds."""
     error: float
     """Half of the interval around the difference; all comparisons of a call together are right in
     95 % of runs."""
     larger: float
     """The larger of the two figures."""
     verdict: Verdict
-    """By the interval: a difference within the error is none."""
+    """Result by the interval: a difference within the error is none."""
 
 
 def with_errors(pooled: Summary, samples: Sequence[Summary]) -> Summary:
@@ -126,7 +126,7 @@ def half_interval(values: Sequence[float], confidence: float = CONFIDENCE) -> fl
 
 @cache
 def student(confidence: float, freedom: int) -> float:
-    """So many standard errors each way hold the true mean with this confidence.
+    """Standard errors, each way from the mean, that hold the true mean with this confidence.
 
     Student's distribution with t = sqrt(freedom) tan(angle), whose density in the angle is a power
     of the cosine: integrated by Simpson's rule, and inverted by halving.

@@ -46,7 +46,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulerResult:
-    """What one scheduler made of the workload, over all runs."""
+    """Result of one scheduler over all runs."""
 
     scheduler: str
     never_placed: int
@@ -59,7 +59,7 @@ class SchedulerResult:
     compared: tuple[FigureDifference, ...] = ()
     """Comparisons of ours with every other scheduler; empty for others, and for too few runs."""
     warnings: tuple[str, ...] = ()
-    """What the runs are too small for; the same for all schedulers."""
+    """Warnings about runs that are too small; the same for all schedulers."""
 
 
 def results(plan: Plan, tables: ScoreTables) -> list[SchedulerResult]:

@@ -13,7 +13,7 @@ from base.errors import BadInput
 
 MOST_NODES: Final = 5000
 MOST_BYTES: Final = 256 << 20
-"""So many Nodes as kubectl prints them, with 50 KiB each."""
+"""Size of a file at most: MOST_NODES Nodes as kubectl prints them, with 50 KiB each."""
 _KEYS: Final = ("machine", "topology", "count")
 _SHAPE: Final = (
     "a list of entries such as {machine: dgx-a100, count: 8}, or kubectl's list of Nodes"
@@ -28,7 +28,7 @@ class NodeGroup:
     machine: str | None = None
     """Name of a simulated machine, or path of a machine's file."""
     topology: TopologyAnnotation | None = None
-    """What the nodes carry, where no machine is named."""
+    """Topology of the nodes, where no machine is named."""
 
 
 def read(text: str, source: str) -> tuple[NodeGroup, ...]:

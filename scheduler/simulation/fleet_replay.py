@@ -81,7 +81,7 @@ class ReplayNode:
         self._changed(self.free | self._sets.pop(pod.uid))
 
     def sets(self) -> Mapping[str, int]:
-        """What the agent sees now: pod to its set."""
+        """Pod to its set of GPUs, as the agent sees them now."""
         return dict(self._sets)
 
     def report(self, sets: Mapping[str, int]) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a simulation is too small to say, in sentences. Pure."""
+"""Warnings about simulations that are too small for a statement. Pure."""
 
 from __future__ import annotations
 

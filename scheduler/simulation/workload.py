@@ -20,7 +20,7 @@ COLUMNS = (SUBMITTED, LASTS, GPUS, LINK, NIC)
 _NEEDED = (SUBMITTED, LASTS, GPUS)
 _NIC_WORDS = {"": False, "false": False, "true": True}
 MOST_BYTES: Final = 256 << 20
-"""Some millions of pods, a line each."""
+"""Size of a file at most: some millions of pods, a line each."""
 MOST_GPUS = 1024
 """GPUs of a pod at most: as many as a topology annotation may have."""
 
@@ -41,7 +41,7 @@ class Arrival:
 
     at_seconds: float
     lasts_seconds: float
-    """From the moment that it has its GPUs."""
+    """Duration from the moment that the pod has its GPUs."""
     wish: GpuRequest
 
 
@@ -56,7 +56,7 @@ class Mix:
     pods: int = 8000
     mean_seconds: float = USUAL_SECONDS
     together: int = 1
-    """So many pods of one size come at the same moment."""
+    """Number of pods of one size that come at the same moment."""
 
     def lives(self, gpus: int) -> float:
         """Mean lives of a pod that all of these take to arrive at a fleet with so many GPUs."""
