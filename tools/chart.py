@@ -123,7 +123,7 @@ def _access(part: str, condition: str) -> str:
 
 
 def _forms() -> str:
-    """By program and setting, what a template can judge of a value before a pod has it."""
+    """File with the form of each program's settings, by which a template can check values."""
     forms: dict[str, dict[str, Any]] = {}
     for program, options in SETTINGS.items():
         for option in options:

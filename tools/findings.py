@@ -20,5 +20,5 @@ def finding_rows(subject: str) -> tuple[Sequence[str], list[Sequence[str]]]:
 
 
 def _link(page: str) -> str:
-    """From the page that the table is on."""
+    """Address of a page, relative to the page with the table."""
     return page.removeprefix("doctor.md")

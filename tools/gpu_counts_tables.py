@@ -15,7 +15,7 @@ from labelers.node_health import expected_gpus, node_verdict
 from tools.markdown import table
 
 COUNTS: Final = (None, 3, 4, 5)
-"""By sysfs and by NVML; None: it gives no count."""
+"""Counts of sysfs and of NVML in the tables; None: no count."""
 
 
 def _gpu(place: int) -> GpuSnapshot:

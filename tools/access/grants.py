@@ -148,9 +148,9 @@ CERTIFICATES = Account(
 )
 
 SLICES = _cluster(api.RESOURCE_SLICES.plural, "get", "list", "watch", group="resource.k8s.io")
-"""For the agent, where somebody wants it: which devices the drivers of claims offer."""
+"""Opt-in grant of the agent: it reads which devices the drivers of claims offer."""
 PODS = _cluster(api.PODS.plural, "list", "watch")
-"""For the agent, where somebody wants it: UIDs and labels of the pods that hold GPUs."""
+"""Opt-in grant of the agent: it reads UIDs and labels of the pods that hold GPUs."""
 
 
 def account_object(account: Account, namespace: str) -> Object:

@@ -39,7 +39,7 @@ OWNER = Rule(
 
 
 def holder(max_characters: int) -> Rule:
-    """The holder's name is no longer than this."""
+    """Rule: the name of a Lease's holder has at most ``max_characters`` characters."""
     return Rule(
         name="holder",
         # the other field is of API servers with coordinated leader election
@@ -50,12 +50,13 @@ def holder(max_characters: int) -> Rule:
 
 
 def _named(name: Expression, message: str) -> Rule:
-    """``generateName`` does not get around it: the name is filled in before policies run."""
+    """Rule: the object has this name. ``generateName`` does not evade it: the API server fills in
+    the name before policies run."""
     return Rule(name="name", holds=f"object.metadata.name == {name}", message=message)
 
 
 def _of_own_node(prefix: str, message: str) -> Rule:
-    """It has the name that :mod:`api.names` makes for the agent's node.
+    """Rule: the object has the name that :mod:`api.names` makes for the agent's node.
 
     No expression can compute the hash in a cut name. So an object of such a name is the agent's
     own when its Node owns it, before the request and after it: two nodes whose names

@@ -37,7 +37,7 @@ class Pin:
     ecosystem: str
     name: str
     version: str
-    """Without the ``v`` that Go writes before it."""
+    """Version without the ``v`` that Go writes before it."""
     file: str
     """File that pins it, from the repository's root."""
     tests_only: bool = False

@@ -52,7 +52,7 @@ class Query:
 
     expression: str
     legend: str = ""
-    """With ``{{label}}`` for the value of a label."""
+    """Legend of the series, with ``{{label}}`` for the value of a label."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +61,7 @@ class Link:
 
     title: str
     url: str
-    """With Grafana's variables of the dashboard, the row or the series."""
+    """Address, with Grafana's variables of the dashboard, the row or the series."""
 
     def json(self) -> Json:
         """The link in Grafana's JSON."""
@@ -161,7 +161,7 @@ class Number(Panel):
     """A panel with a big number."""
 
     spark: bool = False
-    """With its course behind it."""
+    """Whether its graph over time is drawn behind it."""
 
     kind = "stat"
 
@@ -242,7 +242,7 @@ class Variable:
 
     name: str
     label: str
-    """For people."""
+    """Name of the variable for people."""
     series: str
     values_of: str
     """Label whose values are offered, in natural order, 2 before 10, also within names."""

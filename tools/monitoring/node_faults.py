@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who has a node's GPUs, and what is wrong with them: tables of the node's dashboard."""
+"""Tables of the node's dashboard: holders and faults of its GPUs."""
 
 from __future__ import annotations
 
