@@ -111,9 +111,9 @@ def _slowest_first(products: Mapping[str, Product], relative_speeds: Mapping[str
     guests = _Guests.counted(largest, _without(products, largest))
     if sum(guests.held.values()) <= guests.room:
         return _Turns(relative_speeds, spared=largest)
-    least = min(relative_speeds[name] for name in largest)
+    slowest = min(relative_speeds[name] for name in largest)
     return _Turns(
-        {name: relative_speeds[name] - least if name in largest else 0.0 for name in products},
+        {name: relative_speeds[name] - slowest if name in largest else 0.0 for name in products},
         fullest=True,
     )
 

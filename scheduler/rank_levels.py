@@ -34,17 +34,17 @@ def _rank(score: int, best_score: int) -> int:
     """Rank of one score, compared with the best score of the same call."""
     if score == best_score:
         return BEST
-    here, best = aims(score), aims(best_score)
-    if (here.taken, here.linked) != (best.taken, best.linked):
+    own, best = aims(score), aims(best_score)
+    if (own.taken, own.linked) != (best.taken, best.linked):
         return 1
-    if here.speed != best.speed:
-        return max(1, -(-_SLOWER * here.speed // best.speed))
-    if here.whole != best.whole:
+    if own.speed != best.speed:
+        return max(1, -(-_SLOWER * own.speed // best.speed))
+    if own.whole != best.whole:
         return BREAKS_WHOLE
-    if here.share != best.share:
+    if own.share != best.share:
         return OTHERS_TURN
-    if here.clique != best.clique:
+    if own.clique != best.clique:
         return OTHER_CLIQUE
-    if here.nic != best.nic:
+    if own.nic != best.nic:
         return FARTHER_FROM_NIC
     return COSTS_OTHERS

@@ -143,9 +143,9 @@ def _content(secret: Object | None) -> Content:
 def _written_at(secret: Object) -> datetime | None:
     """When a Secret was last written, by the API server's clock."""
     times = [
-        datetime.fromisoformat(entry["time"])
-        for entry in secret["metadata"].get("managedFields") or ()
-        if entry.get("time")
+        datetime.fromisoformat(manager["time"])
+        for manager in secret["metadata"].get("managedFields") or ()
+        if manager.get("time")
     ]
     return max(times, default=None)
 

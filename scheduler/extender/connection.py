@@ -194,9 +194,9 @@ class Connection:
         stays = request is not None and request.keep_alive and not self._unread
         stays = stays and not (self.is_late or self.is_ended)
         stays = stays and not self._site.is_outdated(self._context)
-        more = () if stays else (("Connection", "close"),)
+        headers = () if stays else (("Connection", "close"),)
         self._socket.settimeout(_ANSWER_SECONDS)
-        self._socket.sendall(b"".join(response.message(request, time.time(), more)))
+        self._socket.sendall(b"".join(response.message(request, time.time(), headers)))
         return stays
 
     def _head(self) -> bytes:

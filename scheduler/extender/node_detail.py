@@ -82,5 +82,5 @@ def _pod(pod: BoundPod) -> PodOnNode:
 def _chances(expected: ExpectedGpus | None) -> tuple[Chance, ...]:
     if expected is None:
         return ()
-    likeliest = sorted(expected.sets.items(), key=lambda item: (-item[1], item[0]))
+    likeliest = sorted(expected.sets.items(), key=lambda set_odds: (-set_odds[1], set_odds[0]))
     return tuple(Chance(gpus=members(mask), odds=float(odds)) for mask, odds in likeliest)

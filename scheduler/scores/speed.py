@@ -101,13 +101,13 @@ class SetSpeeds:
     def _pcie_gbps(self, places: tuple[int, ...]) -> int:
         gbps = self._shape.gbps
         speeds = sorted({gbps[i][j] for i in places for j in places if i != j}, reverse=True)
-        for least in speeds:
+        for least_gbps in speeds:
             if rings.has_ring(
-                lambda i, j, least=least: gbps[places[i]][places[j]] >= least,  # type: ignore[misc]
+                lambda i, j, least=least_gbps: gbps[places[i]][places[j]] >= least,  # type: ignore[misc]
                 len(places),
                 self._workspace.spend,
             ):
-                return least
+                return least_gbps
         return 0
 
     def _links(self, places: tuple[int, ...], rate: int, *, times: int) -> list[list[int]]:

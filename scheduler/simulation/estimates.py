@@ -96,9 +96,10 @@ def compared(
     # so many are asked at once that of intervals of 95 % some would miss by chance
     miss = (1 - CONFIDENCE) / (len(other_schedulers) * len(Figure))
     differences = []
-    for (name, theirs), figure in product(other_schedulers.items(), Figure):
+    for (name, other_samples), figure in product(other_schedulers.items(), Figure):
         pairs = [
-            (_VALUE_OF[figure](a), _VALUE_OF[figure](b)) for a, b in zip(ours, theirs, strict=True)
+            (_VALUE_OF[figure](a), _VALUE_OF[figure](b))
+            for a, b in zip(ours, other_samples, strict=True)
         ]
         known = [(a, b) for a, b in pairs if a is not None and b is not None]
         if len(known) < len(pairs):

@@ -71,9 +71,9 @@ def results(plan: Plan, tables: ScoreTables) -> list[SchedulerResult]:
     }
     ours = figures.pop(OURS)
     comparisons = compared(ours, figures)
-    more = "a longer file is needed" if plan.lives is None else "raise --pods or --seeds"
+    advice = "a longer file is needed" if plan.lives is None else "raise --pods or --seeds"
     pods = [sample.pods for sample in ours]
-    warned = warnings(comparisons, samples=pods, more=more, lives=plan.lives)
+    warned = warnings(comparisons, samples=pods, advice=advice, lives=plan.lives)
     of_all = tuple(warned)
     return [
         _result(plan, name, scheduler_samples, comparisons if name == OURS else (), of_all)

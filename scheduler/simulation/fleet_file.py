@@ -56,9 +56,9 @@ def read(text: str, source: str) -> tuple[NodeGroup, ...]:
 
 
 def _of_nodes(items: list[Any], source: str) -> Iterator[NodeGroup]:
-    for item in items:
+    for node in items:
         try:
-            meta = item["metadata"]
+            meta = node["metadata"]
             name, text = meta["name"], (meta.get("annotations") or {}).get(keys.TOPOLOGY)
         except (TypeError, KeyError, AttributeError) as error:
             raise BadInput(f"{source}: its items are no Nodes: take kubectl's -o json") from error

@@ -35,10 +35,10 @@ def warnings(
     comparisons: Sequence[FigureDifference],
     *,
     samples: Sequence[int],
-    more: str,
+    advice: str,
     lives: float | None = None,
 ) -> Iterator[str]:
-    """Sentences about what a run is too small for; ``more`` says how to get a larger one.
+    """Sentences about what a run is too small for; ``advice`` says how to get a larger one.
 
     ``samples``: the number of pods in each. ``lives``: how many mean lives of a pod each lasts,
     where pods are drawn.
@@ -47,10 +47,10 @@ def warnings(
         yield (
             f"too small to say anything: {sum(samples)} pods in {len(samples)} samples, of at "
             f"least {LEAST_SAMPLES} with {LEAST_PODS} pods each, so all differences may be chance; "
-            f"{more}"
+            f"{advice}"
         )
     elif not comparisons:
-        yield f"too small to compare schedulers: no figure is known of every sample; {more}"
+        yield f"too small to compare schedulers: no figure is known of every sample; {advice}"
     if lives is not None and lives < LEAST_LIVES:
         yield (
             f"too short: the fleet begins empty, and the pods of a seed last for {lives:.1f} mean "
@@ -65,7 +65,7 @@ def warnings(
         if hidden:
             yield (
                 f"too small to say much about {_WORDS[figure]}: a difference of "
-                f"{_amount(figure, max(hidden))} would not show; {more}"
+                f"{_amount(figure, max(hidden))} would not show; {advice}"
             )
 
 

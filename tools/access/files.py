@@ -54,10 +54,10 @@ def parts_of(
 
     ``rule_keys``: labels by rules of the admin, which the agent may write as well.
     """
-    more = keys_of_rules(rule_keys)
+    rule_labels = keys_of_rules(rule_keys)
     return {
         "base": (
-            *_account_objects(grants.AGENT, namespace, more),
+            *_account_objects(grants.AGENT, namespace, rule_labels),
             *_policy_objects(KUBELETS, namespace),
         ),
         # who grants is held off by all others, so this is no part of what two may install
@@ -77,36 +77,36 @@ def parts_of(
 def _account_objects(
     account: Account,
     namespace: str,
-    more: Iterable[Key] = (),
+    rule_labels: Iterable[Key] = (),
     bounds: CoordinatorBounds = DEFAULT_BOUNDS,
 ) -> tuple[Object, ...]:
     """The account, its roles, and the policies that hold it."""
     return (
         grants.account_object(account, namespace),
         *grants.role_objects(account, namespace),
-        *_policy_objects(account.name, namespace, more, bounds),
+        *_policy_objects(account.name, namespace, rule_labels, bounds),
     )
 
 
 def _policy_objects(
     holder: str,
     namespace: str,
-    more: Iterable[Key] = (),
+    rule_labels: Iterable[Key] = (),
     bounds: CoordinatorBounds = DEFAULT_BOUNDS,
 ) -> tuple[Object, ...]:
     return tuple(
         policy_object
         for policy in POLICIES[holder]
-        for policy_object in as_chosen(policy, more, bounds).objects(namespace)
+        for policy_object in as_chosen(policy, rule_labels, bounds).objects(namespace)
     )
 
 
 def as_chosen(
-    policy: Policy, more: Iterable[Key] = (), bounds: CoordinatorBounds = DEFAULT_BOUNDS
+    policy: Policy, rule_labels: Iterable[Key] = (), bounds: CoordinatorBounds = DEFAULT_BOUNDS
 ) -> Policy:
     """The policy as it is where the agent may write these labels of rules too, and the coordinator
     has these bounds."""
-    allowed = cel.one_of("k", (*more, *nodes.AGENT_LABELS))
+    allowed = cel.one_of("k", (*rule_labels, *nodes.AGENT_LABELS))
     chosen = {
         nodes.AGENT_NODE.name: {"foreignLabels": nodes.changed_but("Labels", allowed)},
         objects.AGENT_NODE_FEATURE.name: {"foreignLabels": objects.published_but(allowed)},

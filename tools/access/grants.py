@@ -69,9 +69,9 @@ def _events(*places: Where) -> tuple[Grant, ...]:
     )
 
 
-def _written(resource: api.ApiResource, *more: str) -> Grant:
+def _written(resource: api.ApiResource, *more_verbs: str) -> Grant:
     """Objects that a program keeps in its own namespace."""
-    verbs = ("get", *more, "create", "update", "patch")
+    verbs = ("get", *more_verbs, "create", "update", "patch")
     return Grant(where=Where.HOME, group=resource.group, resource=resource.plural, verbs=verbs)
 
 
@@ -255,14 +255,14 @@ def _granted(grants: Iterable[Grant]) -> str:
     for grant in grants:
         if grant.operations:
             operations_by_place.setdefault(grant.where, []).extend(grant.operations)
-    here = {
+    condition_by_place = {
         Where.CLUSTER: "",
         Where.HOME: "request.?namespace.orValue('') == variables.home && ",
         Where.EVENTS: f"request.?namespace.orValue('') == {cel.quoted(names.EVENT_NAMESPACE)} && ",
     }
     return cel.any_of(
         *(
-            f"{here[where]}variables.asked in {cel.listed(every)}"
-            for where, every in operations_by_place.items()
+            f"{condition_by_place[place]}variables.asked in {cel.listed(operations)}"
+            for place, operations in operations_by_place.items()
         )
     )

@@ -38,8 +38,8 @@ def renewed(
 
     ``every`` has those that there are now; of the others nothing is left.
     """
-    both = {**kept, **latest}
-    return {name: both[name] for name in every if name in both}
+    merged = {**kept, **latest}
+    return {name: merged[name] for name in every if name in merged}
 
 
 def interval(noticed: int, tried: int) -> tuple[float, float]:

@@ -24,7 +24,7 @@ def comparison(
 def said(
     *found: FigureDifference, samples: Sequence[int] = (20,) * 8, lives: float | None = None
 ) -> list[str]:
-    return list(warnings(found, samples=samples, more="do more", lives=lives))
+    return list(warnings(found, samples=samples, advice="do more", lives=lives))
 
 
 @pytest.mark.parametrize(
