@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One node's snapshot, put together from what its separate readers found."""
+"""The snapshot of a node, put together from what its separate readers return."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def assemble(
 
 def _placed(gpu: GpuSnapshot, facts: PciFacts | None) -> GpuSnapshot:
     if facts is None:
-        return replace(gpu, gaps=gpu.gaps + tuple(_not_read(gpu, what) for what in _FROM_HOST))
+        return replace(gpu, gaps=gpu.gaps + tuple(_not_read(gpu, field) for field in _FROM_HOST))
     return replace(
         gpu,
         pci_class=facts.pci_class,
@@ -68,6 +68,6 @@ def _placed(gpu: GpuSnapshot, facts: PciFacts | None) -> GpuSnapshot:
     )
 
 
-def _not_read(gpu: GpuSnapshot, what: str) -> Gap:
+def _not_read(gpu: GpuSnapshot, field: str) -> Gap:
     source = f"sys/bus/pci/devices/{gpu.bus_id}"
-    return Gap(what=what, reason=Reason.ABSENT, source=source, detail="the host does not show it")
+    return Gap(what=field, reason=Reason.ABSENT, source=source, detail="the host does not show it")

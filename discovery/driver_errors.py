@@ -15,7 +15,7 @@ class DriverMismatch(Transient):
 
 
 class GpuLost(Transient):
-    """One GPU fell off the bus or needs a reset; the others go on."""
+    """A GPU fell off the bus or needs a reset; the others go on."""
 
 
 class MigUnread(Transient):

@@ -17,7 +17,7 @@ class GpuCounts:
     sysfs: int | None = 0
     """PCI functions bound to the nvidia driver. None: sysfs shows no PCI function at all."""
     nvml: int | None = 0
-    """None: the call failed."""
+    """GPUs that NVML counts. None: the call failed."""
     why_uncounted: str = ""
     """Why NVML's count is None."""
     integrated: int = 0
@@ -30,7 +30,7 @@ class GpuCounts:
     """sysfs shows the GPUs of this platform. It does not in WSL2, nor integrated GPUs."""
 
     def without(self, displays: int) -> GpuCounts:
-        """Without so many display adapters, which both sources count and the node does not."""
+        """The counts without so many display adapters: sources count them, the node does not."""
         if not displays:
             return self
         sysfs = self.sysfs and max(self.sysfs - displays, 0)
@@ -65,7 +65,7 @@ class GpuCounts:
 
     @property
     def why_unaddressed(self) -> str:
-        """Which GPUs of the node nothing is known of; empty where there is none."""
+        """How many GPUs of the node have no known bus id, and why; empty where there is none."""
         if self.former:
             return (
                 f"the node had {self.former} GPUs in an earlier boot, and sysfs and NVML do not"
@@ -87,4 +87,4 @@ class GpuCounts:
 
 
 NO_GPUS = GpuCounts()
-"""Both sources count none."""
+"""The counts where neither source has a GPU."""

@@ -26,10 +26,10 @@ class KnownGpusRecord:
     """Everything that :class:`KnownGpus` knows; a later one goes on from it."""
 
     places: Mapping[str, int] = field(default_factory=dict)
-    """By bus id, from 0 on without holes."""
+    """Bus id to place; places run from 0 without holes."""
     expected: frozenset[str] = frozenset()
     gpus: Mapping[str, GpuSnapshot] = field(default_factory=dict)
-    """By bus id, those that have answered once, with their facts as last read."""
+    """Bus id to the facts as last read, of GPUs that have answered once."""
     hung: frozenset[str] = frozenset()
     """GPUs that hang for good."""
     unaddressed: int = 0
@@ -49,20 +49,22 @@ class KnownGpusRecord:
 
     @property
     def of_earlier_boot(self) -> KnownGpusRecord:
-        """What of it holds in a later boot: the number alone, since bus ids may be others."""
+        """The record to start a later boot with: the number alone, since bus ids may be others."""
         return KnownGpusRecord(former=self.total)
 
     @property
     def of_other_driver(self) -> KnownGpusRecord:
-        """What of it holds with another driver: which GPUs there are, and not what was read."""
+        """The record to go on with under another driver: the GPUs, but none of their facts."""
         return replace(self, gpus={}, hung=frozenset())
 
     def joined(self, other: KnownGpusRecord) -> KnownGpusRecord:
-        """Every GPU that either knows, and never fewer than either counts.
+        """Every GPU that either record knows, and never fewer than either counts.
 
-        The places are those of ``other``; what it does not know comes after them.
+        The places are those of ``other``; GPUs that it does not know come after them.
         """
-        first, rest = (sorted(it.places, key=it.places.__getitem__) for it in (other, self))
+        first, rest = (
+            sorted(record.places, key=record.places.__getitem__) for record in (other, self)
+        )
         expected = self.expected | other.expected
         counted = max(self.counted, other.counted)
         return KnownGpusRecord(
@@ -87,7 +89,7 @@ class KnownGpus:
     def __init__(self) -> None:
         self._places: dict[str, int] = {}
         self._expected_since: dict[str, float] = {}
-        """Monotonic seconds; without those that are not expected any more."""
+        """Bus id to monotonic seconds; without GPUs that are not expected any more."""
         self._known: dict[str, GpuSnapshot] = {}
         self._unaddressed = self._former = 0
         self._why_not_listed = ""
@@ -130,7 +132,7 @@ class KnownGpus:
         self.awaits_record = not self._has_record
 
     def offer_record(self, record: KnownGpusRecord) -> None:
-        """Know this too from the next :meth:`expect` on; to be called by any thread."""
+        """Take this record over at the next :meth:`expect`; may be called by any thread."""
         self._offered = record
 
     def _take_offered(self, now: float) -> None:
@@ -156,9 +158,9 @@ class KnownGpus:
     ) -> GpuCounts:
         """Know these GPUs from now on, and no longer those that are not the driver's any more.
 
-        The counts with the GPUs that the node has and no source gives a bus id of: as many as NVML
-        has ever counted above those with one, until they turn up; and as many as the node had more
-        in an earlier boot, until it is settled how many it has in this one.
+        Returns the counts with the GPUs that the node has and no source gives a bus id of: as many
+        as NVML has ever counted above those with one, until they turn up; and as many as the node
+        had more in an earlier boot, until it is settled how many it has in this one.
         """
         if self.awaits_record and self._awaited_since is None:
             self._awaited_since = now
@@ -195,7 +197,7 @@ class KnownGpus:
         quarantine: Quarantine,
         awaited: Collection[str] = frozenset(),
     ) -> tuple[GpuSnapshot, ...]:
-        """Each expected GPU, by its place: as read, or with why it was not.
+        """Each expected GPU, by its place: as read, or with the reason why it was not.
 
         ``awaited``: the first answer of these GPUs is being waited for.
         """

@@ -33,7 +33,7 @@ class ComputeProfile:
 
     slices: int
     id: int
-    """As lists and creates take it."""
+    """Profile id, as NVML's calls that list and create instances take it."""
     starts: tuple[int, ...] = ()
     """Slices of the GPU instance where one may start, in ascending order; empty where the driver
     gives none, or makes compute instances only where it chooses.
@@ -47,7 +47,7 @@ class MigProfile:
     number: int
     """NVML_GPU_INSTANCE_PROFILE_*: the index that queries take."""
     id: int
-    """Of the profile, as lists and creates take it."""
+    """Profile id, as NVML's calls that list and create instances take it."""
     name: str
     """``1g.5gb+me``: without compute slices in front."""
     slices: int
@@ -72,19 +72,19 @@ class MigProfile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundCompute:
-    """A compute instance that is there. Source: nvmlComputeInstanceGetInfo_v2."""
+    """A compute instance that exists. Source: nvmlComputeInstanceGetInfo_v2."""
 
     id: int
     slices: int
     start: int
     """First slice within the GPU instance."""
     uuid: str | None
-    """Of its MIG device; None where that cannot be read."""
+    """UUID of its MIG device; None where it cannot be read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundInstance:
-    """A GPU instance that is there. Source: nvmlGpuInstanceGetInfo."""
+    """A GPU instance that exists. Source: nvmlGpuInstanceGetInfo."""
 
     id: int
     profile: str
@@ -98,10 +98,10 @@ class FoundInstance:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MigGpu:
-    """One GPU, as far as MIG goes: all of it. What was read in part is an UnreadMigGpu."""
+    """A GPU with its whole MIG state; a GPU that was read in part is an UnreadMigGpu."""
 
     index: int
-    """The driver's, which is the position in PCI bus order among the GPUs that it opens; for
+    """Index that the driver gives: the position in PCI bus order among the GPUs that it opens; for
     people and filters. Source: nvmlDeviceGetIndex."""
     uuid: str
     bus_id: str
@@ -121,7 +121,7 @@ class MigGpu:
     """The driver makes GPU instances at places that the caller chooses.
     Source: nvmlDeviceCreateGpuInstanceWithPlacement is in its library."""
     profiles: tuple[MigProfile, ...] = ()
-    """By number; empty where the driver tells them only with MIG on."""
+    """By number; empty where the driver lists profiles only with MIG on."""
     instances: tuple[FoundInstance, ...] = ()
     """By id."""
     processes: tuple[Process, ...] = ()
@@ -130,21 +130,21 @@ class MigGpu:
 
     def profile(self, name: str) -> MigProfile | None:
         """The profile of this name."""
-        return next((one for one in self.profiles if one.name == name), None)
+        return next((profile for profile in self.profiles if profile.name == name), None)
 
     def holders(self, instance: FoundInstance, compute: FoundCompute | None = None) -> list[int]:
         """Pids of the programs on an instance, or on one of its compute instances; sorted."""
         return sorted(
             {
-                one.pid
-                for one in self.processes
-                if one.gpu_instance_id == instance.id
-                and (compute is None or one.compute_instance_id == compute.id)
+                process.pid
+                for process in self.processes
+                if process.gpu_instance_id == instance.id
+                and (compute is None or process.compute_instance_id == compute.id)
             }
         )
 
     def devices(self) -> Iterator[tuple[FoundInstance, FoundCompute]]:
-        """What a program can open: each compute instance with the GPU instance that it is in."""
+        """MIG devices, which programs open: each compute instance with its GPU instance."""
         for instance in self.instances:
             for compute in instance.compute:
                 yield instance, compute
@@ -169,15 +169,15 @@ class UnreadMigGpu:
 
 
 MigReading = MigGpu | UnreadMigGpu
-"""What reading one GPU gives."""
+"""MIG state of a GPU, read in full or not."""
 
 
 def whole_devices(gpus: Iterable[MigGpu]) -> dict[str, bool]:
     """UUID of each MIG device to whether it is all of its GPU instance; none without a UUID."""
     return {
-        compute.uuid: (profile := gpu.profile(one.profile)) is None
+        compute.uuid: (profile := gpu.profile(instance.profile)) is None
         or compute.slices == profile.slices
         for gpu in gpus
-        for one, compute in gpu.devices()
+        for instance, compute in gpu.devices()
         if compute.uuid is not None
     }

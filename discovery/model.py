@@ -35,7 +35,7 @@ class Reason(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gap:
-    """One reading that could not be had, and why."""
+    """A reading that could not be had, with the reason."""
 
     what: str
     """Field of the value it belongs to, such as ``memory_bytes``."""
@@ -68,11 +68,11 @@ class Mode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NvLink:
-    """One NVLink port of a GPU, seen from that GPU."""
+    """An NVLink port of a GPU, as that GPU reports it."""
 
     link: int
     active: bool | None = None
-    """None: not read now. It changes, so what it was says nothing."""
+    """None: not read now. It changes, so an older reading says nothing."""
     version: int | None = None
     """NVML's version enum: 1 is 1.0, 2 is 2.0, 3 is 2.2, 4 is 3.0, 5 is 3.1, 6 is 4.0, 7 is 5.0."""
     peer: LinkPeer | None = None
@@ -129,7 +129,7 @@ class RemappedRows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MigDevice:
-    """One MIG device: a compute instance within its GPU instance."""
+    """A MIG device: a compute instance within its GPU instance."""
 
     uuid: str
     gpu_instance_id: int
@@ -165,11 +165,11 @@ class Xid:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuSnapshot:
-    """One GPU. Everything but ``bus_id`` and ``state`` may be missing, each with a gap."""
+    """Facts of a GPU. Everything but ``bus_id`` and ``state`` may be missing, each with a gap."""
 
     # no field has a default: whoever reads a GPU says of each where it comes from
     bus_id: str
-    """As sysfs writes it: ``0000:1b:00.0``, four-digit domain, lower case."""
+    """PCI bus id as sysfs writes it: ``0000:1b:00.0``, four-digit domain, lower case."""
     state: GpuState
     index: int | None
     """The GPU's place, kept while the agent lives: at the start the order of the PCI bus, as
@@ -224,13 +224,13 @@ class GpuSnapshot:
         """MIG is on now, whatever is pending."""
         return self.mig is not None and self.mig.current
 
-    def gap(self, what: str) -> Gap | None:
-        """The gap for one field, if there is one."""
-        return next((gap for gap in self.gaps if gap.what == what), None)
+    def gap(self, field: str) -> Gap | None:
+        """The gap of this field, if there is one."""
+        return next((gap for gap in self.gaps if gap.what == field), None)
 
-    def misses(self, what: str) -> bool:
-        """The GPU has this, as far as is known, and it was never read."""
-        gap = self.gap(what)
+    def misses(self, field: str) -> bool:
+        """Whether the GPU has this field, as far as is known, and it was never read."""
+        gap = self.gap(field)
         return gap is not None and gap.reason is not Reason.UNSUPPORTED and not gap.kept
 
 
@@ -252,7 +252,7 @@ class Driver:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Vgpu:
-    """What PCI configuration space says of vGPUs on this system."""
+    """Facts about vGPUs on this system, from PCI configuration space."""
 
     present: bool
     host_driver_version: str | None = None
@@ -261,7 +261,7 @@ class Vgpu:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NumaNode:
-    """One NUMA node of the host."""
+    """A NUMA node of the host."""
 
     node: int
     cpus: str
@@ -270,7 +270,7 @@ class NumaNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Nic:
-    """One RDMA-capable network interface. Source: /sys/class/infiniband."""
+    """An RDMA-capable network interface. Source: /sys/class/infiniband."""
 
     name: str
     bus_id: str
@@ -296,7 +296,7 @@ class Host:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PciFacts:
-    """Where one PCI function sits in the host. Source: /sys/bus/pci/devices."""
+    """Ids of a PCI function, and its place in the host. Source: /sys/bus/pci/devices."""
 
     bus_id: str
     pci_class: int | None = None
@@ -304,7 +304,7 @@ class PciFacts:
     device_id: int | None = None
     """Device id in the upper 16 bits, vendor in the lower, as NVML has it."""
     subsystem_id: int | None = None
-    """The same of the board."""
+    """Ids of the board, device and vendor in the same form."""
     numa_node: int | None = None
     cpu_affinity: str | None = None
     """Kernel list format."""
@@ -336,13 +336,13 @@ class Topology:
 
     def effective(self, i: int, j: int) -> int | None:
         """NVLinks that both ends see between GPUs i and j; None if either is unknown."""
-        there, back = self.nvlinks[i][j], self.nvlinks[j][i]
-        return None if there is None or back is None else min(there, back)
+        forward, backward = self.nvlinks[i][j], self.nvlinks[j][i]
+        return None if forward is None or backward is None else min(forward, backward)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeSnapshot:
-    """One node at one moment: what labels, annotations and metrics are computed from."""
+    """State of a node at one moment, from which labels, annotations and metrics are computed."""
 
     host: Host
     driver: Driver
@@ -354,7 +354,7 @@ class NodeSnapshot:
     settling: bool = False
     """A GPU was first expected so short a time ago that it may yet give its first answer."""
     awaits_record: bool = False
-    """What the Node knew of its GPUs before has not been read: there may be more of them."""
+    """The record of known GPUs has not been read from the Node: there may be more of them."""
 
     @property
     def answering(self) -> tuple[GpuSnapshot, ...]:

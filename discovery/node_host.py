@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A snapshot of this node: what the device reader gave, and the host around the GPUs."""
+"""A snapshot of this node: GPUs from the device reader, and the host around them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from discovery.model import Driver, GpuSnapshot, Host, NodeSnapshot, PciFacts
 
 
 class NodeHost:
-    """Where the host's facts are read, and what was read there before."""
+    """Reads the facts of a host, and keeps those that it has read before."""
 
     def __init__(
         self, *, root: Path = Path("/"), name: str, machine_type_file: str = MACHINE_TYPE_FILE
@@ -30,7 +30,7 @@ class NodeHost:
     def snapshot(
         self, driver: Driver, gpus: Sequence[GpuSnapshot], counts: GpuCounts = NO_GPUS
     ) -> NodeSnapshot:
-        """These GPUs with the host's facts of now about them, and how they are linked.
+        """A snapshot of these GPUs, with the host's facts about them and the links between them.
 
         A fact that cannot be read stays as it was last read here.
         """

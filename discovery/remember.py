@@ -42,8 +42,8 @@ FACTS = (
     "own_numa_node",
 )
 """Facts of a GPU that do not change, by field; one that does not answer keeps them."""
-_WHO = ("uuid", "serial", "pci_device_id")
-"""In what two GPUs differ that come to the same place one after the other."""
+_IDENTITY = ("uuid", "serial", "pci_device_id")
+"""Facts by which two GPUs differ that come to the same place one after the other."""
 _DRIVER = ("version", "nvml_version", "cuda_version")
 _HOST = ("machine_type", "cpus", "memory_bytes", "numa_nodes", "nics", "vgpu")
 _PCI = {
@@ -55,7 +55,7 @@ _PCI = {
     "device_id": "ancestors",
     "subsystem_id": "ancestors",
 }
-"""Field to what its gap is called."""
+"""Field to the name of its gap."""
 
 
 def gpu(now: GpuSnapshot, before: GpuSnapshot | None) -> GpuSnapshot:
@@ -66,9 +66,9 @@ def gpu(now: GpuSnapshot, before: GpuSnapshot | None) -> GpuSnapshot:
     if before is None or _is_another(now, before):
         return now
     if now.state is not GpuState.PRESENT:
-        missing = {it: getattr(before, it) for it in FACTS if getattr(now, it) is None}
+        missing = {field: getattr(before, field) for field in FACTS if getattr(now, field) is None}
         return replace(now, **missing, ancestors=_levels(now, before))
-    kept = _kept(now.gaps, {it: it for it in FACTS}, before)
+    kept = _kept(now.gaps, {field: field for field in FACTS}, before)
     links = _links(now, before)
     return replace(
         now,
@@ -80,9 +80,12 @@ def gpu(now: GpuSnapshot, before: GpuSnapshot | None) -> GpuSnapshot:
 
 
 def facts(gpu: GpuSnapshot) -> dict[str, Any]:
-    """What of a GPU outlives the process that has read it; :func:`known_by` takes it back."""
+    """Facts of a GPU that outlive the process that read them; :func:`known_by` takes them back."""
     links = tuple(replace(link, active=None) for link in gpu.links)
-    return {it: getattr(gpu, it) for it in FACTS} | {"ancestors": gpu.ancestors, "links": links}
+    return {field: getattr(gpu, field) for field in FACTS} | {
+        "ancestors": gpu.ancestors,
+        "links": links,
+    }
 
 
 def known_by(bus_id: str, facts: Mapping[str, Any]) -> GpuSnapshot:
@@ -92,30 +95,36 @@ def known_by(bus_id: str, facts: Mapping[str, Any]) -> GpuSnapshot:
 
 def driver(now: Driver, before: Driver | None) -> Driver:
     """The driver that answers, with versions that it reported before."""
-    kept = _kept(now.gaps, {it: it for it in _DRIVER}, before)
-    return replace(now, **{it: getattr(before, it) for it in kept}, gaps=_marked(now.gaps, kept))
+    kept = _kept(now.gaps, {field: field for field in _DRIVER}, before)
+    return replace(
+        now, **{field: getattr(before, field) for field in kept}, gaps=_marked(now.gaps, kept)
+    )
 
 
 def host(now: Host, before: Host | None) -> Host:
     """The machine, with what its files had before."""
-    kept = _kept(now.gaps, {it: it for it in _HOST}, before)
-    return replace(now, **{it: getattr(before, it) for it in kept}, gaps=_marked(now.gaps, kept))
+    kept = _kept(now.gaps, {field: field for field in _HOST}, before)
+    return replace(
+        now, **{field: getattr(before, field) for field in kept}, gaps=_marked(now.gaps, kept)
+    )
 
 
 def pci(now: PciFacts, before: PciFacts | None) -> PciFacts:
-    """One PCI function's place and facts, with what sysfs had before."""
+    """Place and facts of a PCI function, with those that sysfs had before."""
     kept = _kept(now.gaps, _PCI, before)
-    whats = {_PCI[field] for field in kept}
-    return replace(now, **{it: getattr(before, it) for it in kept}, gaps=_marked(now.gaps, whats))
+    gap_names = {_PCI[field] for field in kept}
+    return replace(
+        now, **{key: getattr(before, key) for key in kept}, gaps=_marked(now.gaps, gap_names)
+    )
 
 
-def _kept(gaps: Collection[Gap], whats: Mapping[str, str], before: object) -> list[str]:
-    """The fields with a gap that were known before. ``whats``: field to the gap's ``what``."""
+def _kept(gaps: Collection[Gap], gap_names: Mapping[str, str], before: object) -> list[str]:
+    """The fields with a gap that were known before. ``gap_names``: field to the gap's ``what``."""
     missed = {gap.what for gap in gaps if gap.reason is not Reason.UNSUPPORTED}
     return [
         field
-        for field, what in whats.items()
-        if what in missed and before is not None and getattr(before, field) not in (None, ())
+        for field, gap_name in gap_names.items()
+        if gap_name in missed and before is not None and getattr(before, field) not in (None, ())
     ]
 
 
@@ -124,7 +133,7 @@ def _marked(gaps: Collection[Gap], kept: Collection[str]) -> tuple[Gap, ...]:
 
 
 def _is_another(now: GpuSnapshot, before: GpuSnapshot) -> bool:
-    pairs = ((getattr(now, it), getattr(before, it)) for it in _WHO)
+    pairs = ((getattr(now, field), getattr(before, field)) for field in _IDENTITY)
     return any(a is not None and b is not None and a != b for a, b in pairs)
 
 
@@ -134,7 +143,7 @@ def _levels(now: GpuSnapshot, before: GpuSnapshot) -> tuple[tuple[str, int], ...
 
 
 def _links(now: GpuSnapshot, before: GpuSnapshot) -> tuple[NvLink, ...]:
-    """Where links end and how fast they are stays, of those that are down too."""
+    """The links as they are now; far ends and speeds are kept, of links that are down too."""
     known = {link.link: link for link in before.links}
     return tuple(_link(link, known.get(link.link)) for link in now.links)
 
@@ -151,11 +160,11 @@ def _link(now: NvLink, before: NvLink | None) -> NvLink:
 
 
 def _known_again(links: Collection[NvLink]) -> set[str]:
-    """The gaps of links that leave nothing unknown."""
+    """Names of the gaps of links that leave nothing unknown."""
     active = [link for link in links if link.active]
-    whats = set()
+    gap_names = set()
     if all(link.active is not None for link in links) and all(link.peer for link in active):
-        whats.add("links")
+        gap_names.add("links")
     if all(link.bytes_per_second for link in active):
-        whats.add("link_rates")
-    return whats
+        gap_names.add("link_rates")
+    return gap_names

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What changes by the second on one GPU and its GPU instances, in base units.
+"""Readings of one GPU and its GPU instances that change by the second, in base units.
 
 As in :mod:`discovery.model`: frozen, and what a GPU does not give is None, or not in its
 tuple, with a gap. The parts that only some users need come in groups.
@@ -110,9 +110,9 @@ class RetiredPages:
     """Memory pages out of service, before Ampere. Source: fields NVML_FI_DEV_RETIRED_*."""
 
     corrected: int | None
-    """After many errors of a single bit."""
+    """Pages retired after many errors of a single bit."""
     uncorrected: int | None
-    """After an error of two bits."""
+    """Pages retired after an error of two bits."""
     pending: bool | None
 
 
@@ -145,7 +145,7 @@ class Clocks:
 
     video: int | None
     application_sm: int | None
-    """What applications are to run at; newer GPUs have no such setting."""
+    """Clock at which applications are to run; newer GPUs have no such setting."""
     application_memory: int | None
     highest_sm: int | None
     highest_memory: int | None
@@ -157,7 +157,7 @@ class Pcie:
     """The PCIe link now, and what went over it since the driver was loaded.
 
     Source: nvmlDeviceGetCurrPcieLink{Generation,Width}, fields NVML_FI_DEV_PCIE_COUNT_*_BYTES.
-    Of 32 bits, as an H100 has them with driver 580, these start again within a tenth of a second.
+    Counters of 32 bits, as an H100 has with driver 580, start again within a tenth of a second.
     """
 
     generation: int | None
@@ -168,7 +168,7 @@ class Pcie:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Board:
-    """What a board is and how it is set, as after the last discovery.
+    """Facts and settings of a board, as after the last discovery.
 
     Source: nvmlDeviceGet{Brand,InforomVersion,InforomImageVersion,ComputeMode,MaxPcieLink*}.
     """
@@ -188,7 +188,7 @@ class Board:
     boosts_by_itself: bool | None
     """Source: nvmlDeviceGetAutoBoostedClocksEnabled; newer GPUs have no such setting."""
     pcie_generation: int | None
-    """The highest that GPU and system have in common."""
+    """Highest generation that GPU and system have in common."""
     pcie_width: int | None
 
 
@@ -234,13 +234,13 @@ class LinkError(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkCounters:
-    """One NVLink since the driver was loaded, as its GPU counts."""
+    """Counters of an NVLink since the driver was loaded, as its GPU counts."""
 
     link: int
     received_bytes: Bytes | None = None
     sent_bytes: Bytes | None = None
     errors: tuple[tuple[LinkError, int], ...] = ()
-    """Those that the link counts."""
+    """Kinds of error that the link counts, each with its number."""
 
 
 class ProcessKind(StrEnum):
@@ -253,13 +253,13 @@ class ProcessKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Process:
-    """One process on a GPU; one that works in several ways is there once for each of them."""
+    """A process on a GPU; a process that works in several ways is listed once for each way."""
 
     pid: int
     """In the reader's PID namespace; what is outside of it the driver shows as nothing or 0."""
     kind: ProcessKind
     memory_bytes: Bytes | None = None
-    """All that it has, in whatever way it works."""
+    """All memory that the process has, in whatever way it works."""
     gpu_instance_id: int | None = None
     compute_instance_id: int | None = None
     busy_ratio: float | None = None
@@ -282,9 +282,9 @@ class GpuSample:
     power_watts: float | None
     """Since Ampere an average over a second, on most GPUs."""
     instant_power_watts: float | None
-    """At the moment. Source: field NVML_FI_DEV_POWER_INSTANT."""
+    """Power at the moment. Source: field NVML_FI_DEV_POWER_INSTANT."""
     energy_joules: float | None
-    """Since the driver was loaded."""
+    """Energy used since the driver was loaded."""
     pcie_replays: int | None
     gpu_busy_ratio: float | None
     memory_busy_ratio: float | None
@@ -302,7 +302,7 @@ class GpuSample:
     """GPM metric id to its value since the sample before, as a ratio or in bytes each second; of
     the group TOTALS since the driver was loaded."""
     mig_profiling: tuple[tuple[int, tuple[tuple[int, float], ...]], ...]
-    """GPU instance id to the same of that instance."""
+    """GPU instance id to the GPM values of that instance, as in ``profiling``."""
     clock_event_reasons: int | None
     """Bits: why clocks are held down now. Source: nvmlDeviceGetCurrentClocksEventReasons."""
     held_down: HeldDown | None
@@ -314,7 +314,7 @@ class GpuSample:
     pcie: Pcie | None
     bar1: MemoryUse | None
     fan_ratio: float | None
-    """Of the fan's highest speed; GPUs cooled by the chassis have none."""
+    """Share of the fan's highest speed; GPUs cooled by the chassis have none."""
     performance_state: int | None
     """P-state: 0 is the fastest, 15 the slowest."""
     nvlink_errors: NvLinkErrors | None

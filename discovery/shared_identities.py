@@ -32,12 +32,12 @@ def without_shared(gpus: Sequence[GpuSnapshot]) -> tuple[GpuSnapshot, ...]:
     devices = Counter(device.uuid for gpu in here for device in gpu.mig_devices)
 
     def mended(gpu: GpuSnapshot) -> GpuSnapshot:
-        most = 1 if gpu.bus_id in answering else 0
-        if gpu.uuid is not None and uuids[gpu.uuid] > most:
+        own_reports = 1 if gpu.bus_id in answering else 0
+        if gpu.uuid is not None and uuids[gpu.uuid] > own_reports:
             gpu = _without(gpu, "uuid", None, "nvmlDeviceGetUUID", gpu.uuid)
-        if gpu.minor is not None and minors[gpu.minor] > most:
+        if gpu.minor is not None and minors[gpu.minor] > own_reports:
             gpu = _without(gpu, "minor", None, "nvmlDeviceGetMinorNumber", f"{gpu.minor}")
-        shared = [device.uuid for device in gpu.mig_devices if devices[device.uuid] > most]
+        shared = [device.uuid for device in gpu.mig_devices if devices[device.uuid] > own_reports]
         if shared:
             gpu = _without(gpu, "mig_devices", (), "nvmlDeviceGetUUID", shared[0])
         return gpu
@@ -53,7 +53,7 @@ def shared_identities(gpus: Iterable[GpuSnapshot]) -> Iterator[tuple[str, Gap]]:
 
 def without_shared_mig(readings: Sequence[MigReading]) -> tuple[MigReading, ...]:
     """The MIG states, without those of GPUs whose UUID, or a MIG device's, others report too."""
-    read = [it for it in readings if isinstance(it, MigGpu)]
+    read = [reading for reading in readings if isinstance(reading, MigGpu)]
     counts = Counter(uuid for gpu in read for uuid in _mig_uuids(gpu))
 
     def mended(gpu: MigReading) -> MigReading:
@@ -75,13 +75,13 @@ def _mig_uuids(gpu: MigGpu) -> Iterator[str]:
 
 
 def _without(
-    gpu: GpuSnapshot, what: str, missing: object, source: str, identity: str
+    gpu: GpuSnapshot, field: str, missing: object, source: str, identity: str
 ) -> GpuSnapshot:
-    gaps = tuple(gap for gap in gpu.gaps if gap.what != what)
-    changes: dict[str, object] = {what: missing, "gaps": (*gaps, _gap(what, source, identity))}
+    gaps = tuple(gap for gap in gpu.gaps if gap.what != field)
+    changes: dict[str, object] = {field: missing, "gaps": (*gaps, _gap(field, source, identity))}
     return replace(gpu, **changes)  # type: ignore[arg-type]  # the field's own kind
 
 
-def _gap(what: str, source: str, identity: str) -> Gap:
+def _gap(field: str, source: str, identity: str) -> Gap:
     detail = f"{_SHARED}{identity}: it is not known which one has it"
-    return Gap(what=what, reason=Reason.GARBAGE, source=source, detail=detail)
+    return Gap(what=field, reason=Reason.GARBAGE, source=source, detail=detail)

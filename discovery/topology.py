@@ -13,7 +13,7 @@ from discovery.model import GpuSnapshot, GpuState, Nic, PciFacts, Topology
 from discovery.nvml_terms import LinkPeer
 
 UNKNOWN_CLASS = "N/A"
-"""What :func:`link_class` says of a pair it knows too little about."""
+"""Link class of a pair of devices of which too little is known."""
 
 _PCIE_CLASSES = ("PIX", "PIX", "PXB", "PHB", "NODE", "SYS")
 _NODE, _SYSTEM = 4, 5
@@ -84,13 +84,13 @@ class _Ports:
 
 
 def _ports(gpus: Sequence[GpuSnapshot]) -> list[_Ports | None]:
-    """Per GPU; None where its links are not known."""
-    here = {gpu.bus_id for gpu in gpus}
-    return [_ports_of(gpu, here) if _links_read(gpu) else None for gpu in gpus]
+    """Active links of each GPU; None where its links are not known."""
+    node_bus_ids = {gpu.bus_id for gpu in gpus}
+    return [_ports_of(gpu, node_bus_ids) if _links_read(gpu) else None for gpu in gpus]
 
 
 def _links_read(gpu: GpuSnapshot) -> bool:
-    """It answers, for the state of each link and for the far end of each active one."""
+    """Whether the GPU reports the state of each link, and the far end of each active one."""
     if gpu.state is not GpuState.PRESENT or (not gpu.links and gpu.misses("links")):
         return False
     return all(
@@ -100,14 +100,14 @@ def _links_read(gpu: GpuSnapshot) -> bool:
     )
 
 
-def _ports_of(gpu: GpuSnapshot, here: AbstractSet[str]) -> _Ports:
+def _ports_of(gpu: GpuSnapshot, node_bus_ids: AbstractSet[str]) -> _Ports:
     active = [link for link in gpu.links if link.active]
     peers = [link.peer_bus_id for link in active if link.peer_bus_id is not None]
     switched = sum(
-        link.peer in (LinkPeer.SWITCH, LinkPeer.UNKNOWN) and link.peer_bus_id not in here
+        link.peer in (LinkPeer.SWITCH, LinkPeer.UNKNOWN) and link.peer_bus_id not in node_bus_ids
         for link in active
     )
-    return _Ports(direct=Counter(peer for peer in peers if peer in here), switched=switched)
+    return _Ports(direct=Counter(peer for peer in peers if peer in node_bus_ids), switched=switched)
 
 
 def _switched_pairs(
@@ -125,7 +125,7 @@ def _switched_pairs(
 
 
 def _one_clique(a: GpuSnapshot, b: GpuSnapshot) -> bool:
-    """Nothing says that the two are in different fabrics; Ampere and older say nothing at all."""
+    """Whether no report puts the two in different fabrics; Ampere and older report none at all."""
     cliques = {
         (gpu.fabric.cluster_uuid, gpu.fabric.clique_id)
         for gpu in (a, b)
@@ -143,10 +143,10 @@ def _nvlinks(
     def cell(i: int, j: int) -> int | None:
         if i == j or able[i] is False or able[j] is False:
             return 0
-        here, there = ports[i], ports[j]
-        if here is None or there is None or able[i] is None or able[j] is None:
+        own, peer = ports[i], ports[j]
+        if own is None or peer is None or able[i] is None or able[j] is None:
             return None
-        return here.direct[gpus[j].bus_id] + (here.switched if (i, j) in joined else 0)
+        return own.direct[gpus[j].bus_id] + (own.switched if (i, j) in joined else 0)
 
     places = range(len(gpus))
     return tuple(tuple(cell(i, j) for j in places) for i in places)
@@ -161,16 +161,16 @@ def _pcie(
 
     def level(i: int, j: int) -> int | None:
         a, b = sorted((i, j))
-        here, there = rows[a], rows[b]
+        first, second = rows[a], rows[b]
         if a == b:
             return 0
-        nvml_level = by_nvml.get((here, there), by_nvml.get((there, here)))
-        if nvml_level is not None or here not in paths or there not in paths:
+        nvml_level = by_nvml.get((first, second), by_nvml.get((second, first)))
+        if nvml_level is not None or first not in paths or second not in paths:
             return nvml_level
-        if _across_bridges(paths[here], paths[there]):
-            node = paths[here].numa_node
+        if _across_bridges(paths[first], paths[second]):
+            node = paths[first].numa_node
             return across_bridges.get(node, None if node is None else _NODE)
-        return ancestor_level(paths[here], paths[there])
+        return ancestor_level(paths[first], paths[second])
 
     places = range(len(rows))
     return tuple(tuple(level(i, j) for j in places) for i in places)
@@ -201,7 +201,7 @@ def _levels_across_bridges(
 
 
 def _across_bridges(a: PciFacts, b: PciFacts) -> bool:
-    """On different host bridges of one NUMA node, or of nodes that are both unknown."""
+    """Whether both are on one NUMA node, or on unknown ones, but on different host bridges."""
     return (
         a.root is not None
         and b.root is not None

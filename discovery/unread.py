@@ -10,10 +10,10 @@ from discovery.model import Gap, GpuSnapshot, GpuState
 from discovery.sample import GpuSample
 
 
-def unread_fields(of: type[Any]) -> dict[str, Any]:
+def unread_fields(dataclass_type: type[Any]) -> dict[str, Any]:
     """The fields of a dataclass that may be missing: ``()`` of lists, None of all others."""
     missing: dict[str, Any] = {}
-    for field in fields(of):
+    for field in fields(dataclass_type):
         if str(field.type).endswith("| None"):
             missing[field.name] = None
         elif str(field.type).startswith("tuple["):
