@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which processes have a GPU's device files open, whether or not the driver lists them.
+"""Processes that have device files of a GPU open, whether or not the driver lists them.
 
 A monitor, or a program between two kernels, is in no list of the driver's, and can be in the way
 of a change of the MIG mode. A container sees those of its own PID namespace, or with the host's
@@ -32,16 +32,16 @@ _OF_INSTANCE: Final = re.compile(r"gpu(\d+)/gi\d+(?:/ci\d+)?/access (\d+)")
 
 
 def openers(root: Path, *, simulated: bool = False) -> Mapping[int, frozenset[int]]:
-    """Pids by the minor number of the GPU of which they have a device file open, this one not.
+    """Minor number of a GPU to the pids of other processes that have a device file of it open.
 
     The files are the GPU's own, and those of the capabilities of its MIG instances. ``root``: the
     host's; a simulated machine's files are only those below it. Pids are those of
     :func:`proc_folder`.
     """
     proc = proc_folder(root)
-    where = re.escape(str(root)) if simulated else ".*"  # a container's path may begin elsewhere
-    pattern, by_capability = re.compile(where + _FILE), _gpu_by_capability(root)
-    found: dict[int, set[int]] = {}
+    prefix = re.escape(str(root)) if simulated else ".*"  # a container's path may begin elsewhere
+    pattern, by_capability = re.compile(prefix + _FILE), _gpu_by_capability(root)
+    pids_by_gpu: dict[int, set[int]] = {}
     for pid in _pids(proc):
         for name in _open_files(proc, pid):
             match = pattern.fullmatch(name)
@@ -50,8 +50,8 @@ def openers(root: Path, *, simulated: bool = False) -> Mapping[int, frozenset[in
             capability = match["capability"]
             gpu = int(match["gpu"]) if capability is None else by_capability.get(int(capability))
             if gpu is not None:
-                found.setdefault(gpu, set()).add(pid)
-    return {gpu: frozenset(pids) for gpu, pids in found.items()}
+                pids_by_gpu.setdefault(gpu, set()).add(pid)
+    return {gpu: frozenset(pids) for gpu, pids in pids_by_gpu.items()}
 
 
 def proc_folder(root: Path) -> Path:
@@ -61,7 +61,7 @@ def proc_folder(root: Path) -> Path:
 
 
 def process_name(pid: int, proc: Path = PROC) -> str:
-    """What a process calls itself: 15 characters at most, where none of them is escaped.
+    """Name that a process gives itself: 15 characters at most, where none of them is escaped.
 
     Empty for one that ended, or is of another PID namespace.
     """
@@ -73,7 +73,7 @@ def process_name(pid: int, proc: Path = PROC) -> str:
 
 
 def whole_process_name(pid: int, proc: Path = PROC) -> str:
-    """The same, and longer where the command line begins with the whole name.
+    """Name of a process, longer than 15 characters where the command line begins with all of it.
 
     It stays cut where a process has written over its command line. Source: proc(5), cmdline.
     """
@@ -87,7 +87,7 @@ def whole_process_name(pid: int, proc: Path = PROC) -> str:
 
 
 def ancestors(pid: int, proc: Path = PROC) -> Iterator[int]:
-    """Pids of the process that started it, of the one that started that, and so on."""
+    """Pids of a process's ancestors: its parent first, then the parent's parent, and so on."""
     seen = {pid}
     while True:
         try:
@@ -109,10 +109,10 @@ def pod_of_process(pid: int | str, proc: Path = PROC) -> str:
     systemd have underscores.
     """
     try:
-        found = _POD.search((proc / str(pid) / "cgroup").read_text("ascii", "replace"))
+        match = _POD.search((proc / str(pid) / "cgroup").read_text("ascii", "replace"))
     except OSError:
         return ""
-    return "" if found is None else found[1].replace("_", "-")
+    return "" if match is None else match[1].replace("_", "-")
 
 
 def _pids(proc: Path) -> Iterator[int]:
@@ -120,13 +120,13 @@ def _pids(proc: Path) -> Iterator[int]:
         own = (proc / "self").readlink().name
     except OSError:
         own = str(os.getpid())
-    for entry in proc.iterdir():
-        if entry.name.isdigit() and entry.name != own:
-            yield int(entry.name)
+    for folder in proc.iterdir():
+        if folder.name.isdigit() and folder.name != own:
+            yield int(folder.name)
 
 
 def _open_files(proc: Path, pid: int) -> Iterator[str]:
-    """Paths of what a process has open; nothing of one that ended, or may not be looked at."""
+    """Paths of the files that a process has open; none where it ended or may not be read."""
     try:
         links = list((proc / str(pid) / "fd").iterdir())
     except OSError:
@@ -137,7 +137,7 @@ def _open_files(proc: Path, pid: int) -> Iterator[str]:
 
 
 def _gpu_by_capability(root: Path) -> Mapping[int, int]:
-    """Minor number of a capability to that of its GPU; empty where the driver has none."""
+    """Capability's minor number to that of its GPU; empty where the driver has no capabilities."""
     try:
         lines = (root / _MINORS).read_text("ascii", "replace").splitlines()
     except OSError:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which boot of the machine, and which load of the driver, this is. Linux."""
+"""Identities of the machine's boot and of the driver's load. Linux."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def boot_id(root: Path) -> str:
 
 
 def driver_load(root: Path) -> str:
-    """The boot, and the inode of the kernel module's folder: sysfs never uses one again."""
+    """Boot id, and the inode of the kernel module's folder: sysfs never uses an inode again."""
     try:
         return f"{boot_id(root)} {(root / _MODULE).stat().st_ino}"
     except OSError:

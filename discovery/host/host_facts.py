@@ -52,19 +52,19 @@ def _memory_bytes(meminfo: Path) -> int:
 
 
 def _numa_nodes(files: SysfsFiles) -> tuple[NumaNode, ...]:
-    """By number. A node without CPUs is one too: a coherent GPU's memory, or CXL."""
-    at = "sys/devices/system/node"
+    """NUMA nodes by number; some have no CPUs: a coherent GPU's memory, or CXL."""
+    folder = "sys/devices/system/node"
     nodes = []
-    for node in files.ask("numa_nodes", at, _numa_numbers) or ():
-        cpus = files.read("numa_nodes", f"{at}/node{node}/cpulist", cpu_list)
+    for node in files.ask("numa_nodes", folder, _numa_numbers) or ():
+        cpus = files.read("numa_nodes", f"{folder}/node{node}/cpulist", cpu_list)
         if cpus is not None:
             nodes.append(NumaNode(node=node, cpus=cpus))
     return tuple(nodes)
 
 
 def _numa_numbers(folder: Path) -> list[int]:
-    names = (_NUMA_NODE.fullmatch(entry.name) for entry in folder.iterdir())
-    return sorted(int(name[1]) for name in names if name)
+    matches = (_NUMA_NODE.fullmatch(path.name) for path in folder.iterdir())
+    return sorted(int(match[1]) for match in matches if match)
 
 
 def _nics(files: SysfsFiles) -> tuple[Nic, ...]:
@@ -77,7 +77,9 @@ def _nics(files: SysfsFiles) -> tuple[Nic, ...]:
     """
     devices = files.ask("nics", "sys/class/infiniband", _rdma_devices) or {}
     chosen = [bus_id for bus_id, (_, physical) in devices.items() if physical not in devices]
-    return tuple(_nic(files, devices[at][0], at) for at in sorted(chosen, key=bus_order))
+    return tuple(
+        _nic(files, devices[bus_id][0], bus_id) for bus_id in sorted(chosen, key=bus_order)
+    )
 
 
 def _nic(files: SysfsFiles, name: str, bus_id: str) -> Nic:
@@ -111,26 +113,26 @@ def _rdma_devices(folder: Path) -> dict[str, tuple[str, str | None]]:
 
 
 def _vgpu(files: SysfsFiles) -> Vgpu | None:
-    """What all NVIDIA functions say together; the last vGPU counts, as upstream has it.
+    """vGPU facts from all NVIDIA functions; the last vGPU counts, as in gpu-feature-discovery.
 
-    None as soon as one cannot be read in full: it might be the vGPU.
+    None as soon as one function cannot be read in full: it might be the vGPU.
     """
     functions = files.ask("vgpu", DEVICES, nvidia_functions)
     if functions is None:
         return None
-    found = Vgpu(present=False)
+    last_vgpu = Vgpu(present=False)
     for function in functions:
         source = f"{DEVICES}/{function.name}/config"
         config = files.ask("vgpu", source, _config)
         if config is None:
             return None
-        seen = vgpu(config)
-        if seen.present:
-            found = seen
-        if seen.present and seen.host_driver_version is None:
+        candidate = vgpu(config)
+        if candidate.present:
+            last_vgpu = candidate
+        if candidate.present and candidate.host_driver_version is None:
             detail = "the vGPU does not name its host's driver"
             files.miss("vgpu.host_driver_version", Reason.ABSENT, source, detail)
-    return found
+    return last_vgpu
 
 
 def _config(file: Path) -> bytes:

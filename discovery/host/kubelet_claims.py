@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which GPUs a node's pods have by ResourceClaims, by the kubelet's own checkpoint of them.
+"""GPUs that a node's pods have by ResourceClaims, from the kubelet's own checkpoint of them.
 
 The kubelet writes a claim down with the pods that use it before it asks any driver to prepare its
 devices, and deletes it when all is undone; what each driver prepared comes in between.
@@ -20,9 +20,9 @@ from base.files import read_bytes
 
 CLAIMS: Final = Path("var/lib/kubelet/dra_manager_state")
 MOST_BYTES: Final = 16 << 20
-"""A claim of sixteen GPUs takes 4 KiB."""
+"""Largest checkpoint that is read; a claim of sixteen GPUs takes 4 KiB."""
 NOT_KNOWN: Final = ""
-"""In the place of a name: which device it is, is not written down, or not yet."""
+"""Name of a device of which the checkpoint has no name, or not yet."""
 
 
 class _Device(msgspec.Struct):
@@ -47,7 +47,7 @@ class _Claims(msgspec.Struct):
 
 class _File(msgspec.Struct):
     Data: str
-    """JSON again."""
+    """Text of the claims, which is JSON too."""
 
 
 def claimed_devices(root: Path) -> Iterator[tuple[str, str, str]]:
@@ -79,9 +79,9 @@ def claimed_devices(root: Path) -> Iterator[tuple[str, str, str]]:
 
 
 def _names(driver: _Driver) -> frozenset[str]:
-    """By the driver, else by its names for the runtime."""
+    """Names of the devices: the driver's own, else those for the container runtime."""
     names: set[str] = set()
-    for one in driver.Devices or ():
-        by_runtime = cdi_names(one.CDIDeviceIDs or ()) or {NOT_KNOWN}
-        names |= {one.DeviceName} if one.DeviceName else by_runtime
+    for device in driver.Devices or ():
+        by_runtime = cdi_names(device.CDIDeviceIDs or ()) or {NOT_KNOWN}
+        names |= {device.DeviceName} if device.DeviceName else by_runtime
     return frozenset(names or {NOT_KNOWN})

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which pods hold which devices, and which devices are offered, by the kubelet's own checkpoint.
+"""Devices that pods hold and that plugins offer, from the kubelet's own checkpoint.
 
 The kubelet hands an init container, or one that crashes, the same devices again, and reports them
 to nobody meanwhile: the checkpoint alone has them. A pod that has been deleted stays in it until
@@ -33,9 +33,9 @@ LOGS: Final = Path("var/log/pods")
 """A folder for each pod: namespace, name and UID with ``_`` between."""
 
 MOST_BYTES: Final = 16 << 20
-"""A container of sixteen GPUs with all their device nodes takes 10 KiB."""
+"""Largest checkpoint that is read; a container of 16 GPUs and their device nodes has 10 KiB."""
 SETTLED_SECONDS: Final = 60.0
-"""A pod that was admitted so long ago has its folder."""
+"""Age after which an admitted pod has its folder."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,19 +46,20 @@ class KubeletDevices:
     """Device to the pods that have it, ``namespace/name``; by UID where the name is not known.
     A pod that has ended counts until it is deleted."""
     gpus: frozenset[str] = frozenset()
-    """Those that are held and are GPUs, or parts of one, by the resource that they are of."""
+    """Held devices that are GPUs or parts of a GPU, as the name of their resource shows."""
     claimed: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    """The same of devices of NVIDIA's driver for dynamic resource allocation, as it has named
-    them; empty for one that is not named. Where no pod uses it, the claim stands for one."""
+    """Device of NVIDIA's driver for dynamic resource allocation to the pods that have it, as in
+    ``held``; the name is empty where it is not known. Where no pod uses a device, the claim stands
+    in place of a pod."""
     offered: frozenset[str]
-    """What the plugins have registered, healthy ones alone."""
+    """Devices that the plugins have registered, healthy ones alone."""
 
 
 NO_KUBELET: Final = KubeletDevices(held={}, offered=frozenset())
 
 
 class _Entry(msgspec.Struct):
-    """What one container has of one resource; ids by NUMA node."""
+    """Devices of one resource that a container has; ids by NUMA node."""
 
     PodUID: str
     ResourceName: str = ""
@@ -114,13 +115,13 @@ def _of_plugins(root: Path, now: float, names: Mapping[str, str]) -> KubeletDevi
         may_come = fresh and not _has_run(entry.PodUID, names)
         if may_come or _is_there(root / PODS, entry.PodUID):
             for ids in (entry.DeviceIDs or {}).values():
-                for each in ids or ():
-                    held.setdefault(each, set()).add(names.get(entry.PodUID, entry.PodUID))
+                for device in ids or ():
+                    held.setdefault(device, set()).add(names.get(entry.PodUID, entry.PodUID))
                     if is_gpu_resource(entry.ResourceName):
-                        gpus.add(each)
-    offered = (each for ids in (data.RegisteredDevices or {}).values() for each in ids or ())
+                        gpus.add(device)
+    offered = (device for ids in (data.RegisteredDevices or {}).values() for device in ids or ())
     return KubeletDevices(
-        held={each: frozenset(pods) for each, pods in held.items()},
+        held={device: frozenset(pods) for device, pods in held.items()},
         gpus=frozenset(gpus),
         offered=frozenset(offered),
     )
@@ -148,7 +149,7 @@ def _is_there(pods: Path, uid: str) -> bool:
 def _names(logs: Path) -> Iterator[tuple[str, str]]:
     """UID to ``namespace/name``."""
     try:
-        folders = [one.name for one in logs.iterdir()]
+        folders = [path.name for path in logs.iterdir()]
     except OSError:
         return
     for folder in folders:

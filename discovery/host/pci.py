@@ -39,7 +39,7 @@ def pci_gpus(root: Path) -> PciGpus:
     """
     try:
         functions = nvidia_functions(root / DEVICES)
-        shown = any(is_function(entry.name) for entry in (root / DEVICES).iterdir())
+        shown = any(is_function(path.name) for path in (root / DEVICES).iterdir())
     except OSError:
         return PciGpus(shown=False)
     drivers = {f.name: _driver(f) for f in functions if _is_gpu(f) and not physical_function(f)}
@@ -55,15 +55,15 @@ def pci_gpus(root: Path) -> PciGpus:
 def pci_facts(root: Path, bus_id: str) -> PciFacts:
     """Class, affinity and place of one PCI function; what sysfs does not give leaves a gap."""
     files = SysfsFiles(root)
-    at = f"{DEVICES}/{bus_id}"
-    root_bus, bridges = files.ask("ancestors", at, _place) or (None, ())
+    path = f"{DEVICES}/{bus_id}"
+    root_bus, bridges = files.ask("ancestors", path, _place) or (None, ())
     facts = PciFacts(
         bus_id=bus_id,
-        pci_class=files.read("pci_class", f"{at}/class", hexadecimal),
-        device_id=_combined(root / at, "device", "vendor"),
-        subsystem_id=_combined(root / at, "subsystem_device", "subsystem_vendor"),
-        numa_node=files.read("numa_node", f"{at}/numa_node", numa_node),
-        cpu_affinity=files.read("cpu_affinity", f"{at}/local_cpulist", cpu_list),
+        pci_class=files.read("pci_class", f"{path}/class", hexadecimal),
+        device_id=_combined(root / path, "device", "vendor"),
+        subsystem_id=_combined(root / path, "subsystem_device", "subsystem_vendor"),
+        numa_node=files.read("numa_node", f"{path}/numa_node", numa_node),
+        cpu_affinity=files.read("cpu_affinity", f"{path}/local_cpulist", cpu_list),
         root=root_bus,
         bridges=bridges,
     )
@@ -72,7 +72,7 @@ def pci_facts(root: Path, bus_id: str) -> PciFacts:
 
 def nvidia_functions(devices: Path) -> list[Path]:
     """All PCI functions of NVIDIA in PCI bus order. Raises OSError where sysfs shows no PCI."""
-    functions = [entry for entry in devices.iterdir() if is_function(entry.name)]
+    functions = [path for path in devices.iterdir() if is_function(path.name)]
     functions.sort(key=lambda function: bus_order(function.name))
     return [function for function in functions if _number(function / "vendor") == _NVIDIA]
 
@@ -118,7 +118,7 @@ def _place(device: Path) -> tuple[str, tuple[str, ...]]:
     The last root bus counts: a VMD controller puts one of its own below a bridge.
     """
     parts = device.resolve(strict=True).parts
-    roots = [at for at, part in enumerate(parts) if _ROOT.fullmatch(part)]
+    roots = [index for index, part in enumerate(parts) if _ROOT.fullmatch(part)]
     if not roots:
         raise ValueUnknown("sysfs does not show its place in the PCI tree")
     return parts[roots[-1]], parts[roots[-1] + 1 : -1]

@@ -26,11 +26,11 @@ class SysfsFiles:
         self.root = root
         self.gaps: list[Gap] = []
 
-    def read(self, what: str, path: str, parse: Callable[[str], _T]) -> _T | None:
+    def read(self, field: str, path: str, parse: Callable[[str], _T]) -> _T | None:
         """The parsed text of one file; None together with a new gap."""
-        return self.ask(what, path, lambda file: parse(file.read_text("utf-8", "replace").strip()))
+        return self.ask(field, path, lambda file: parse(file.read_text("utf-8", "replace").strip()))
 
-    def ask(self, what: str, path: str, read: Callable[[Path], _T]) -> _T | None:
+    def ask(self, field: str, path: str, read: Callable[[Path], _T]) -> _T | None:
         """What ``read`` makes of one path; None together with a new gap when it raises.
 
         OSError, ValueError (the content is garbage) and ValueUnknown are understood.
@@ -39,12 +39,12 @@ class SysfsFiles:
             return read(self.root / path)
         except (OSError, ValueError, ValueUnknown) as error:
             detail = getattr(error, "strerror", None) or str(error)
-            self.miss(what, _reason(error), path, detail)
+            self.miss(field, _reason(error), path, detail)
             return None
 
-    def miss(self, what: str, reason: Reason, source: str, detail: str) -> None:
+    def miss(self, field: str, reason: Reason, source: str, detail: str) -> None:
         """Keep a gap."""
-        self.gaps.append(Gap(what=what, reason=reason, source=source, detail=detail))
+        self.gaps.append(Gap(what=field, reason=reason, source=source, detail=detail))
 
 
 def _reason(error: Exception) -> Reason:
@@ -62,12 +62,12 @@ def _reason(error: Exception) -> Reason:
 
 
 def hexadecimal(text: str) -> int:
-    """The number. Raises ValueError."""
+    """The number that hexadecimal text stands for. Raises ValueError."""
     return int(text, 16)
 
 
 def numa_node(text: str) -> int:
-    """The NUMA node. Raises NotGiven for the kernel's -1, ValueError for no number."""
+    """The NUMA node. Raises ValueUnknown for the kernel's -1, ValueError for no number."""
     if (node := int(text)) < 0:
         raise ValueUnknown(f"the kernel names no NUMA node ({node})")
     return node

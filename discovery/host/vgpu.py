@@ -48,27 +48,27 @@ def _vendor_capability(config: bytes) -> bytes:
     """The first vendor-specific capability; empty where there is none."""
     if not config[_STATUS] & _HAS_CAPABILITIES:
         return b""
-    at, seen = config[_FIRST_CAPABILITY], {0}
-    while at not in seen and at + 2 < CONFIG_BYTES:
-        seen.add(at)
-        kind, following, length = config[at : at + 3]
+    offset, seen = config[_FIRST_CAPABILITY], {0}
+    while offset not in seen and offset + 2 < CONFIG_BYTES:
+        seen.add(offset)
+        kind, following, length = config[offset : offset + 3]
         if kind == _VENDOR_SPECIFIC:
-            return config[at : min(at + length, CONFIG_BYTES)]
-        at = following
+            return config[offset : min(offset + length, CONFIG_BYTES)]
+        offset = following
     return b""
 
 
 def _host_driver_record(capability: bytes) -> bytes | None:
     """Data of the record that names the host's driver; None where it is cut short or missing."""
-    at = _VGPU_RECORDS
-    while at + 1 < len(capability):
-        kind, length = capability[at : at + 2]
+    offset = _VGPU_RECORDS
+    while offset + 1 < len(capability):
+        kind, length = capability[offset : offset + 2]
         if kind == _HOST_DRIVER_RECORD:
-            data = capability[at + 2 : at + 2 + 2 * _TEXT_BYTES]
+            data = capability[offset + 2 : offset + 2 + 2 * _TEXT_BYTES]
             return data if len(data) == 2 * _TEXT_BYTES else None
         if length == 0:
             return None
-        at += length
+        offset += length
     return None
 
 
