@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One device reader process as the agent holds it: start, ask with a deadline, end."""
+"""A device reader process as the agent holds it: start, ask with a deadline, end."""
 
 from __future__ import annotations
 
@@ -71,8 +71,8 @@ class Hung(Exception):
     def __init__(self, doing: Touching | None) -> None:
         super().__init__("no frame within the deadline")
         self.doing = doing
-        self.what = "start" if doing is None else doing.what
-        """A bus id, ``driver``, or ``start`` where it had announced nothing."""
+        self.target = "start" if doing is None else doing.target
+        """Target of the last call: a bus id, ``driver``, or ``start`` where none was announced."""
 
 
 class Died(Exception):
@@ -160,11 +160,11 @@ class Child:
         return self._answers(patience, goes_on=True)
 
     def go_on(self, patience: Patience) -> Iterator[Answer]:
-        """What is left of an answer that raised Slow, of all GPUs. Raises as :meth:`ask`."""
+        """The rest of an answer that raised Slow, of all GPUs. Raises as :meth:`ask`."""
         return self._answers(patience, goes_on=True)
 
     def last_answers(self, patience: Patience) -> Iterator[Answer]:
-        """What is left of an answer that raised Slow: that of the GPU that is slow, and the end.
+        """The rest of an answer that raised Slow: the frames of the slow GPU, and the end.
 
         Raises as :meth:`ask`. The child touches no other GPU, and keeps open what it has open.
         """
@@ -216,7 +216,7 @@ class Child:
         self._process.kill()
 
     def wait(self, seconds: float) -> bool:
-        """Whether it ended within that time."""
+        """Wait for its end; whether it came within that time."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(seconds)
         return self.ended

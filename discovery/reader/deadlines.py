@@ -28,19 +28,19 @@ class Deadlines:
         self._init_seconds = max(answer_seconds, init_seconds)
         self._is_open = is_open
 
-    def of(self, call: Touching | None) -> float:
-        """Seconds that this call may take."""
+    def seconds_for(self, call: Touching | None) -> float:
+        """Seconds that this call may take until its frame comes."""
         if call is None or not call.first or self._is_open(call.bus_id):
             return self._answer_seconds
         return self._init_seconds
 
-    def left(self, call: Touching | None, waited_seconds: float) -> float:
+    def remaining_seconds(self, call: Touching | None, waited_seconds: float) -> float:
         """Seconds to wait on; at most SLOW_SECONDS, since the other reader may end meanwhile."""
-        return min(self.of(call) - waited_seconds, SLOW_SECONDS)
+        return min(self.seconds_for(call) - waited_seconds, SLOW_SECONDS)
 
 
 def slow_first_answer(call: Touching | None, waited_seconds: float) -> str | None:
-    """What takes long for its first answer: a bus id, or ``driver``; None if nothing does."""
+    """Target that takes long for its first answer: a bus id, or ``driver``; None if none does."""
     if call is None or not call.first or waited_seconds < SLOW_SECONDS:
         return None
-    return call.what
+    return call.target

@@ -147,7 +147,9 @@ class DeviceReader:
         They are tried side by side, since each may have to be initialised again. A GPU on which a
         child is still stuck is not tried: a second one would hang as well.
         """
-        probes = (functools.partial(self._answers_again, it) for it in self._children.due_probes())
+        probes = (
+            functools.partial(self._answers_again, bus_id) for bus_id in self._children.due_probes()
+        )
         yield from (bus_id for bus_id in side_by_side(probes, "probe") if bus_id is not None)
 
     def release(self, within_seconds: float = 4.0) -> bool:
@@ -179,8 +181,8 @@ class DeviceReader:
         """
         with self._asking:
             self._children.remember(self._known_gpus.take_hung_before())
-            left = FAILURES_IN_A_ROW
-            while left:
+            attempts_left = FAILURES_IN_A_ROW
+            while attempts_left:
                 child = self._children.working(type(message))
                 self._requests += 1
                 numbered = msgspec.structs.replace(message, request=self._requests)
@@ -195,7 +197,7 @@ class DeviceReader:
                 else:
                     return
                 isolated = not set(self._children.quarantine.bus_ids) <= set(child.skips)
-                left = FAILURES_IN_A_ROW if isolated else left - 1
+                attempts_left = FAILURES_IN_A_ROW if isolated else attempts_left - 1
             raise ReaderGone(f"the device reader ended {FAILURES_IN_A_ROW} times in a row")
 
     def _accepted(self, child: Child, message: Request) -> Iterator[Answer]:
@@ -209,7 +211,7 @@ class DeviceReader:
             except Slow as slow:
                 if self._is_left_to(child, slow.bus_id):
                     raise
-                answers = child.go_on(self._children.deadlines.left)
+                answers = child.go_on(self._children.deadlines.remaining_seconds)
             else:
                 self._children.has_answered(child, message)
                 return
@@ -239,7 +241,7 @@ class DeviceReader:
         """Wait for what is left of the child's answer, in a thread of its own."""
         holder = None
         try:
-            for answer in child.last_answers(self._children.deadlines.left):
+            for answer in child.last_answers(self._children.deadlines.remaining_seconds):
                 if isinstance(answer, RequestRefused):
                     self._children.leave(child)
                     return
@@ -264,7 +266,7 @@ class DeviceReader:
         return None if holder is None else bus_id
 
     def _answers_in(self, child: Child, bus_id: str) -> bool:
-        patience = self._children.deadlines.left
+        patience = self._children.deadlines.remaining_seconds
         try:
             answers = list(child.ask(Discover(request=0), patience))
             answers += child.ask(Sample(request=1, groups=self._groups), patience)

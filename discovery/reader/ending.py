@@ -34,7 +34,7 @@ class Stuck:
 
     child: Child
     call: Touching | None
-    """What it had announced last; None where that is not known."""
+    """Call that it had announced last; None where that is not known."""
 
     @property
     def in_driver(self) -> bool:
@@ -63,36 +63,41 @@ class EndingReaders:
         self._stuck.append(Stuck(child=child, call=call))
 
     def reap(self, now: float) -> None:
-        """Forget those that ended; one too slow to leave gets SIGTERM and counts as stuck."""
-        for it in self._leaving:
-            if it.until <= now and not it.child.ended:
-                it.child.terminate()
-                self.hang(it.child, None)
-        self._leaving = [it for it in self._leaving if now < it.until and not it.child.ended]
-        self._stuck = [it for it in self._stuck if not it.child.ended]
+        """Forget readers that ended; one too slow to leave gets SIGTERM and counts as stuck."""
+        for reader in self._leaving:
+            if reader.until <= now and not reader.child.ended:
+                reader.child.terminate()
+                self.hang(reader.child, None)
+        self._leaving = [
+            reader for reader in self._leaving if now < reader.until and not reader.child.ended
+        ]
+        self._stuck = [reader for reader in self._stuck if not reader.child.ended]
 
     @property
     def children(self) -> tuple[Child, ...]:
-        """All of them."""
-        leaving, stuck = (it.child for it in self._leaving), (it.child for it in self._stuck)
+        """All readers that leave or are stuck."""
+        leaving = (reader.child for reader in self._leaving)
+        stuck = (reader.child for reader in self._stuck)
         return (*leaving, *stuck)
 
     @property
     def stuck_count(self) -> int:
-        """How many are stuck."""
+        """Number of stuck readers."""
         return len(self._stuck)
 
     @property
     def stuck_bus_ids(self) -> frozenset[str]:
         """GPUs with a stuck reader of their own: a second one would hang there as well."""
-        return frozenset(it.bus_id for it in self._stuck if it.bus_id is not None)
+        return frozenset(reader.bus_id for reader in self._stuck if reader.bus_id is not None)
 
     def keeps_open(self, bus_id: str | None) -> bool:
         """Whether a stuck reader has this GPU open; None: the driver.
 
         The driver keeps a GPU initialised while any process has it open.
         """
-        return any(bus_id in it.child.returned and not it.child.ended for it in self._stuck)
+        return any(
+            bus_id in reader.child.returned and not reader.child.ended for reader in self._stuck
+        )
 
     @property
     def may_leave(self) -> bool:
@@ -105,7 +110,7 @@ class EndingReaders:
     @property
     def why_start_none(self) -> str | None:
         """Why no other reader may be started; None if one may."""
-        if any(it.in_driver for it in self._stuck):
+        if any(reader.in_driver for reader in self._stuck):
             return "the NVIDIA driver does not answer at all; waiting for it to return"
         if self._unexplained > MOST_STUCK_UNEXPLAINED or len(self._stuck) > MOST_STUCK:
             return f"{len(self._stuck)} device readers are stuck in driver calls; starting no other"
@@ -118,4 +123,4 @@ class EndingReaders:
 
     @property
     def _unexplained(self) -> int:
-        return sum(it.call is None for it in self._stuck)
+        return sum(reader.call is None for reader in self._stuck)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a process that calls NVML does first: put the library under pynvml, and list the GPUs."""
+"""First steps of a process that calls NVML: put the library under pynvml, and list the GPUs."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class ListedGpus:
 
     ours: tuple[str, ...]
     elsewhere: tuple[str, ...]
-    """Those of another driver, and those that the driver is configured to leave alone."""
+    """GPUs of another driver, and GPUs that the driver is configured to leave alone."""
     counts: GpuCounts
 
 
@@ -70,7 +70,9 @@ _NOT_NEEDED = IndexedGpus(bus_ids=(), integrated=0)
 
 
 def allowed(start: Start, listed: tuple[str, ...]) -> tuple[str, ...]:
-    """Those of the listed GPUs that may be touched."""
+    """The listed GPUs that may be touched."""
     return tuple(
-        it for it in listed if it not in start.skip and (start.only is None or it in start.only)
+        bus_id
+        for bus_id in listed
+        if bus_id not in start.skip and (start.only is None or bus_id in start.only)
     )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the device reader takes of its host, read by itself; and whom the kernel ends first.
+"""Memory and descriptors that the device reader takes, as it reads them itself.
 
 The driver's library may leak, and nobody can take memory back from it but by ending the process.
 Only private memory counts: pages of files, such as the library's own, can be dropped.
@@ -22,8 +22,9 @@ CHECK_SECONDS: Final = 2.0
 FIRST_TO_END: Final = 1000
 """The highest value of oom_score_adj."""
 _NEEDED: Final = 2
-"""Where a reader takes more than half its limit when it has answered once, as on a large machine
-or with another driver, its limit is twice what it took: else it would be replaced for ever."""
+"""A limit is at least this many times what the reader takes after its first answer. On a large
+machine or with another driver that is more than expected, and a lower limit would have the reader
+replaced for ever."""
 
 _SELF: Final = Path("/proc/self")
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
@@ -38,7 +39,7 @@ def end_first() -> None:
 def private_bytes() -> int | None:
     """Private memory of this process that is resident; None where the kernel does not show it.
 
-    Of statm, whose text is shorter than that of status: it is read every two seconds.
+    From statm, whose text is shorter than that of status: it is read every two seconds.
     """
     with contextlib.suppress(OSError):
         _, resident, of_files_or_shared, *_ = (_SELF / "statm").read_bytes().split()
@@ -48,33 +49,36 @@ def private_bytes() -> int | None:
 
 def open_descriptors() -> int | None:
     """Descriptors that this process has open; None where the kernel does not show them."""
-    with contextlib.suppress(OSError), os.scandir(_SELF / "fd") as found:
-        return sum(1 for _ in found) - 1  # without that of the list itself
+    with contextlib.suppress(OSError), os.scandir(_SELF / "fd") as descriptors:
+        return sum(1 for _ in descriptors) - 1  # without that of the list itself
     return None
 
 
-def use_now() -> Mapping[Grown.Of, int]:
+def use_now() -> Mapping[Grown.Resource, int]:
     """What this process takes now, as far as the kernel shows it."""
-    found = {Grown.Of.MEMORY: private_bytes(), Grown.Of.DESCRIPTORS: open_descriptors()}
-    return {of: amount for of, amount in found.items() if amount is not None}
+    amounts = {
+        Grown.Resource.MEMORY: private_bytes(),
+        Grown.Resource.DESCRIPTORS: open_descriptors(),
+    }
+    return {resource: amount for resource, amount in amounts.items() if amount is not None}
 
 
 class OwnUse:
     """Compares what the process takes with its limits. Thread-safe."""
 
     def __init__(
-        self, limits: ReaderLimits, read: Callable[[], Mapping[Grown.Of, int]] = use_now
+        self, limits: ReaderLimits, read: Callable[[], Mapping[Grown.Resource, int]] = use_now
     ) -> None:
         self._limits = {
-            of: limit
-            for of, limit in (
-                (Grown.Of.MEMORY, limits.memory_bytes),
-                (Grown.Of.DESCRIPTORS, limits.descriptors),
+            resource: limit
+            for resource, limit in (
+                (Grown.Resource.MEMORY, limits.memory_bytes),
+                (Grown.Resource.DESCRIPTORS, limits.descriptors),
             )
             if limit is not None
         }
         self._read = read
-        self._needs: Mapping[Grown.Of, int] | None = None
+        self._needs: Mapping[Grown.Resource, int] | None = None
         self._lock = threading.Lock()
 
     def has_answered(self) -> None:
@@ -89,9 +93,9 @@ class OwnUse:
             if self._needs is None:
                 return None
             now = self._read() if self._limits else {}
-            for of, limit in self._limits.items():
-                limit = max(limit, _NEEDED * self._needs.get(of, 0))
-                if now.get(of, 0) > limit:
+            for resource, limit in self._limits.items():
+                limit = max(limit, _NEEDED * self._needs.get(resource, 0))
+                if now.get(resource, 0) > limit:
                     self._limits = {}
-                    return Grown(of=of, amount=now[of], limit=limit)
+                    return Grown(resource=resource, amount=now[resource], limit=limit)
         return None

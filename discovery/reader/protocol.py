@@ -73,7 +73,7 @@ class Sample(_Message, frozen=True, kw_only=True):
 
     request: int
     groups: tuple[ReadingGroup, ...] = ()
-    """What is read in addition to that which always is."""
+    """Readings that are made in addition to those that always are."""
 
 
 class ReadMig(_Message, frozen=True, kw_only=True):
@@ -99,7 +99,7 @@ class Stop(_Message, frozen=True, kw_only=True):
 
 
 Request = Discover | Sample | ReadMig
-"""What is answered in frames."""
+"""Messages that are answered in frames."""
 
 AgentMessage = Start | Request | Proceed | Enough | Stop
 
@@ -119,7 +119,7 @@ class Touching(_Message, frozen=True, kw_only=True):
     waits for Proceed or Enough, and calls nothing before."""
 
     @property
-    def what(self) -> str:
+    def target(self) -> str:
         """The bus id, or ``driver``."""
         return self.bus_id or "driver"
 
@@ -137,21 +137,21 @@ class DriverFrame(_Message, frozen=True, kw_only=True):
 
 
 class GpuFrame(_Message, frozen=True, kw_only=True):
-    """One GPU's facts."""
+    """Facts of a GPU."""
 
     request: int
     gpu: GpuSnapshot
 
 
 class SampleFrame(_Message, frozen=True, kw_only=True):
-    """One GPU's readings."""
+    """Readings of a GPU."""
 
     request: int
     sample: GpuSample
 
 
 class MigFrame(_Message, frozen=True, kw_only=True):
-    """One GPU's MIG state."""
+    """MIG state of a GPU."""
 
     request: int
     gpu: MigGpu
@@ -199,13 +199,13 @@ class EventsLost(_Message, frozen=True, kw_only=True):
 class Grown(_Message, frozen=True, kw_only=True):
     """The reader takes more than it may, and is to be replaced; it goes on meanwhile."""
 
-    class Of(StrEnum):
-        """What it takes."""
+    class Resource(StrEnum):
+        """Resource of the host that the reader takes."""
 
         MEMORY = "memory"
         DESCRIPTORS = "descriptors"
 
-    of: Of
+    resource: Resource
     amount: int
     """Bytes, or descriptors."""
     limit: int
@@ -221,10 +221,10 @@ Answer = (
     | Done
     | RequestRefused
 )
-"""What belongs to a request."""
+"""Messages that belong to a request."""
 
 Event = XidSeen | EventsLost
-"""What comes by itself."""
+"""Messages that come without a request."""
 
 ReaderMessage = Answer | Event | Grown
 
@@ -266,7 +266,7 @@ class Framer(Generic[_Side]):
 
 
 def frame(message: AgentMessage | ReaderMessage) -> bytes:
-    """One message as it goes over the wire. Raises ProtocolViolation if it is too large."""
+    """A message as it goes over the wire. Raises ProtocolViolation if it is too large."""
     body = msgspec.json.encode(message)
     if len(body) > MAX_FRAME_BYTES:
         raise ProtocolViolation(f"{type(message).__name__} of {len(body)} bytes is too large")

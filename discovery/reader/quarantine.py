@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which GPUs are left alone, why, and when each is tried again; the clock is passed in."""
+"""GPUs that are left alone, with the reason and the next try; the clock is passed in."""
 
 from __future__ import annotations
 
@@ -85,7 +85,9 @@ class Quarantine:
     @property
     def missed_once(self) -> frozenset[str]:
         """GPUs that are skipped for a single deadline that they missed."""
-        return frozenset(it for it, held in self._held.items() if held.misses < MISSES_TO_CONFIRM)
+        return frozenset(
+            bus_id for bus_id, held in self._held.items() if held.misses < MISSES_TO_CONFIRM
+        )
 
     def crashed(self, bus_id: str, why: str, now: float) -> None:
         """Count a death of the reader while it read this GPU; isolate it when they go on."""
@@ -101,7 +103,7 @@ class Quarantine:
     def due(self, now: float) -> tuple[str, ...]:
         """The GPUs to probe now, the one that has waited longest first."""
         due = {bus_id: held.due_seconds for bus_id, held in self._held.items()}
-        return tuple(sorted((it for it in due if due[it] <= now), key=due.__getitem__))
+        return tuple(sorted((bus_id for bus_id in due if due[bus_id] <= now), key=due.__getitem__))
 
     def postpone(self, bus_id: str, now: float) -> None:
         """A probe begins: should it fail, the next one comes after twice the time."""

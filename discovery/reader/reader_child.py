@@ -63,7 +63,7 @@ from discovery.unread import unread_gpu
 EVENT_WAIT_MILLISECONDS = 500
 """How long one wait for events lasts, and so how long a stop may take."""
 LONG_EVENT_WAIT_MILLISECONDS = 5000
-"""In a process that ends after the stop: then nobody waits for the wait."""
+"""A longer wait, in a process that ends with the stop and so does not wait for its end."""
 
 EVENT_RETRY_SECONDS = 5.0
 
@@ -167,7 +167,7 @@ class EventThread:
 
 
 class SessionReader:
-    """One NVML session and the GPUs opened in it."""
+    """An NVML session and the GPUs opened in it."""
 
     def __init__(self, channel: Channel, start: Start, *, ends_process: bool) -> None:
         self._channel = channel

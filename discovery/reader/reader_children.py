@@ -47,7 +47,7 @@ class ReaderChildren:
         on_news: Callable[[], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """As :class:`discovery.reader.device_reader.DeviceReader`."""
+        """Parameters as of :class:`discovery.reader.device_reader.DeviceReader`."""
         self._start = start
         self._leave_seconds = deadline_seconds
         self._init_seconds = init_seconds
@@ -176,13 +176,13 @@ class ReaderChildren:
         with self.state:
             is_new = initialising not in (None, self._initialising)
             self._initialising = initialising
-            left = self.deadlines.left(call, waited_seconds)
-            slow = self._to_be_left(call, waited_seconds) if left > 0 else None
+            remaining_seconds = self.deadlines.remaining_seconds(call, waited_seconds)
+            slow = self._to_be_left(call, waited_seconds) if remaining_seconds > 0 else None
         if is_new:
             self._on_news()
         if slow is not None:
             raise Slow(slow)
-        return left
+        return remaining_seconds
 
     def _to_be_left(self, call: Touching | None, waited_seconds: float) -> str | None:
         """The GPU that takes so long for its answer that another child reads the others.
@@ -226,12 +226,12 @@ class ReaderChildren:
         with self.state:
             self._tidy()
             now, waiting = self._clock(), self._single.waiting
-            due = [it for it in self.quarantine.due(now) if it not in waiting]
+            due = [bus_id for bus_id in self.quarantine.due(now) if bus_id not in waiting]
             stuck = self._ending.stuck_bus_ids
             for bus_id in stuck.intersection(due):
                 self.quarantine.missed(bus_id)
             room = 0 if self._released else self._room
-            probes = [it for it in due if it not in stuck][: max(0, room)]
+            probes = [bus_id for bus_id in due if bus_id not in stuck][: max(0, room)]
             for bus_id in probes:
                 self.quarantine.postpone(bus_id, now)
                 self._single.wait(bus_id, None)
@@ -239,7 +239,7 @@ class ReaderChildren:
 
     @property
     def _room(self) -> int:
-        """So many more GPUs may have a child of their own, each of which may get stuck."""
+        """Number of GPUs that may still get a child of their own; each child may get stuck."""
         return self._ending.probes_allowed - len(self._single)
 
     def start_probe(self, bus_id: str) -> Child:
@@ -264,8 +264,8 @@ class ReaderChildren:
 
     def abandon(self, child: Child, hung: Hung) -> None:
         """Give up a child that missed its deadline; isolate its GPU, or raise ReaderStuck."""
-        seconds = self.deadlines.of(hung.doing)
-        self._ends.log_timeout(child.pid, hung.what, seconds)
+        seconds = self.deadlines.seconds_for(hung.doing)
+        self._ends.log_timeout(child.pid, hung.target, seconds)
         self.terminate(child, hung.doing)
         with self.state:
             why = f"no answer within {seconds:g} s"
@@ -325,8 +325,8 @@ class ReaderChildren:
 
     def _is_open(self, bus_id: str | None) -> bool:
         with self.state:
-            others = (it for it in (self._child, self._former) if it is not None)
-            if any(bus_id in it.returned and not it.ended for it in others):
+            children = (child for child in (self._child, self._former) if child is not None)
+            if any(bus_id in child.returned and not child.ended for child in children):
                 return True
             return self._single.keeps_open(bus_id) or self._ending.keeps_open(bus_id)
 
@@ -356,10 +356,10 @@ class ReaderChildren:
             self.retire()
             ending = [*self._ending.children, *self._single.children]
         for push, share in ((Child.stop, 0.5), (Child.terminate, 0.25), (Child.kill, 0.25)):
-            for each in ending:
-                push(each)
+            for child in ending:
+                push(child)
             end = self._clock() + share * within_seconds
-            ending = [each for each in ending if not each.wait(max(0.0, end - self._clock()))]
+            ending = [child for child in ending if not child.wait(max(0.0, end - self._clock()))]
         return not ending
 
     def resume(self) -> None:

@@ -40,7 +40,7 @@ class ReaderHealth:
     event_losses: int = 0
     """Times that events may have been lost: a working child ended, or too many came."""
     missed_once: frozenset[str] = frozenset()
-    """Those of the quarantined that may just have stalled: they missed a single deadline."""
+    """Quarantined GPUs that may just have stalled: they missed a single deadline."""
     replaced: Mapping[str, int] = field(default_factory=dict)
     """Children that were replaced though they worked, by what they had used up: ``memory``,
     ``descriptors`` or ``age``."""
@@ -49,6 +49,6 @@ class ReaderHealth:
     awaited: frozenset[str] = frozenset()
     """GPUs whose first answer is being waited for, while the others are read without them."""
     initialising: str | None = None
-    """What takes long for its first answer: a bus id, or ``driver``."""
+    """Target that takes long for its first answer: a bus id, or ``driver``."""
     pid: int | None = None
     """Process id of the child that works now; None while there is none."""

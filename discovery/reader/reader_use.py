@@ -13,7 +13,7 @@ log = logging.getLogger(__name__)
 
 
 class ReaderUse:
-    """What is known of one reader after the other; its user holds a lock."""
+    """Age and growth of the reader that works; its user holds a lock."""
 
     def __init__(self, age_seconds: float, paced: Callable[[str], dict[str, int] | None]) -> None:
         """``paced``: whether a line of this subject may be logged now, and what it says of those
@@ -22,7 +22,7 @@ class ReaderUse:
         self._paced = paced
         self._since = 0.0
         self.grown: Grown | None = None
-        """What the reader that works reports to take, where it is more than it may."""
+        """Report of the reader that works, where it takes more than it may."""
         self.replaced = Counter[str]()
         """Readers that were used up, by ``memory``, ``descriptors`` or ``age``."""
 
@@ -34,7 +34,7 @@ class ReaderUse:
         """Whether the reader is to be replaced now; logs and counts it."""
         age, grown = now - self._since, self.grown
         if grown is not None:
-            why, amount, limit = grown.of.value, grown.amount, grown.limit
+            why, amount, limit = grown.resource.value, grown.amount, grown.limit
         elif age >= self._age_seconds:
             why, amount, limit = "age", round(age), round(self._age_seconds)
         else:

@@ -12,7 +12,7 @@ from discovery.reader.child import Child
 
 
 class SingleGpuReaders:
-    """These readers by the bus id of their GPU; its user holds a lock."""
+    """Readers of single GPUs by the bus id of their GPU; its user holds a lock."""
 
     def __init__(self) -> None:
         self._waiting: dict[str, Child | None] = {}
@@ -38,7 +38,9 @@ class SingleGpuReaders:
     def overdue(self, now: float) -> tuple[str, ...]:
         """GPUs that the working reader has not opened in time, or whose reader has ended."""
         return tuple(
-            bus_id for bus_id, (it, until) in self._holding.items() if until <= now or it.ended
+            bus_id
+            for bus_id, (child, until) in self._holding.items()
+            if until <= now or child.ended
         )
 
     @property
@@ -53,13 +55,13 @@ class SingleGpuReaders:
 
     def keeps_open(self, bus_id: str | None) -> bool:
         """Whether one of these readers has this GPU open; None: the driver."""
-        return any(bus_id in it.returned and not it.ended for it in self.children)
+        return any(bus_id in child.returned and not child.ended for child in self.children)
 
     @property
     def children(self) -> tuple[Child, ...]:
         """All of these readers that have been started."""
-        waiting = (it for it in self._waiting.values() if it is not None)
-        return (*waiting, *(it for it, _ in self._holding.values()))
+        waiting = (child for child in self._waiting.values() if child is not None)
+        return (*waiting, *(child for child, _ in self._holding.values()))
 
     def __len__(self) -> int:
         return len(self._waiting) + len(self._holding)

@@ -20,7 +20,7 @@ from base.text.safe_text import safe_line
 log = logging.getLogger(__name__)
 
 KEPT_BYTES: Final = 4096
-"""The last of them; a traceback of Python has about 2 KiB."""
+"""Bytes that are kept, the last ones; a traceback of Python has about 2 KiB."""
 KEPT_LINES: Final = 20
 
 
@@ -36,7 +36,7 @@ class StandardError:
         self._kept = b""
 
     def fileno(self) -> int:
-        """For whoever waits until there is something to read."""
+        """Descriptor on which to wait until there is something to read."""
         return self._descriptor
 
     def read(self) -> bool:
@@ -79,10 +79,10 @@ class ReaderEnds:
             facts = {"reader": pid, "how": how, "stderr": lines or "empty"}
             log.warning("device reader ended", extra=facts | more)
 
-    def log_timeout(self, pid: int, what: str, seconds: float) -> None:
-        """Log that a reader did not answer within its deadline, and what it was asking."""
-        if (more := self.paced(what)) is not None:
-            facts = {"reader": pid, "what": what, "seconds": seconds}
+    def log_timeout(self, pid: int, target: str, seconds: float) -> None:
+        """Log that a reader did not answer within its deadline a call on ``target``."""
+        if (more := self.paced(target)) is not None:
+            facts = {"reader": pid, "what": target, "seconds": seconds}
             log.warning("device reader timed out", extra=facts | more)
 
     def paced(self, subject: str) -> dict[str, int] | None:

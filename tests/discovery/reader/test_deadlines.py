@@ -24,17 +24,17 @@ def test_a_first_answer_has_the_longer_deadline_unless_another_reader_has_the_gp
     answer_seconds: float, init_seconds: float, is_open: bool, first: bool, seconds: float
 ) -> None:
     deadlines = Deadlines(answer_seconds, init_seconds, lambda _: is_open)
-    assert deadlines.of(Touching(request=1, bus_id=GPU, first=first)) == seconds
+    assert deadlines.seconds_for(Touching(request=1, bus_id=GPU, first=first)) == seconds
 
 
 def test_a_call_is_known_to_be_open_by_its_own_gpu_and_the_driver_by_none() -> None:
     deadlines = Deadlines(5.0, 30.0, lambda bus_id: bus_id is None)
-    assert deadlines.of(Touching(request=1, bus_id=None, first=True)) == 5.0
-    assert deadlines.of(Touching(request=1, bus_id=GPU, first=True)) == 30.0
+    assert deadlines.seconds_for(Touching(request=1, bus_id=None, first=True)) == 5.0
+    assert deadlines.seconds_for(Touching(request=1, bus_id=GPU, first=True)) == 30.0
 
 
 def test_before_any_call_is_announced_a_frame_has_the_short_deadline() -> None:
-    assert Deadlines(5.0, 30.0, lambda _: False).of(None) == 5.0
+    assert Deadlines(5.0, 30.0, lambda _: False).seconds_for(None) == 5.0
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,10 @@ def test_what_is_left_of_a_deadline_is_computed_anew_each_second(
     waited_seconds: float, left_seconds: float
 ) -> None:
     """The reader that has the GPU open may end meanwhile, which makes the deadline long."""
-    assert Deadlines(5.0, 30.0, lambda _: False).left(None, waited_seconds) == left_seconds
+    assert (
+        Deadlines(5.0, 30.0, lambda _: False).remaining_seconds(None, waited_seconds)
+        == left_seconds
+    )
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from discovery.reader.own_use import OwnUse, open_descriptors, private_bytes, us
 from discovery.reader.protocol import Grown, ReaderLimits
 
 ROOT = Path(__file__).resolve().parents[3]
-MEMORY, DESCRIPTORS = Grown.Of.MEMORY, Grown.Of.DESCRIPTORS
+MEMORY, DESCRIPTORS = Grown.Resource.MEMORY, Grown.Resource.DESCRIPTORS
 LIMITS = ReaderLimits(memory_bytes=100, descriptors=20)
 
 
@@ -25,9 +25,9 @@ class Use:
     """What the process takes, as the test sets it."""
 
     def __init__(self, memory: int = 10, descriptors: int = 5) -> None:
-        self.now: Mapping[Grown.Of, int] = {MEMORY: memory, DESCRIPTORS: descriptors}
+        self.now: Mapping[Grown.Resource, int] = {MEMORY: memory, DESCRIPTORS: descriptors}
 
-    def read(self) -> Mapping[Grown.Of, int]:
+    def read(self) -> Mapping[Grown.Resource, int]:
         return self.now
 
 
@@ -35,13 +35,13 @@ class Use:
     ("now", "expected"),
     [
         ({MEMORY: 100, DESCRIPTORS: 20}, None),
-        ({MEMORY: 101, DESCRIPTORS: 5}, Grown(of=MEMORY, amount=101, limit=100)),
-        ({MEMORY: 50, DESCRIPTORS: 21}, Grown(of=DESCRIPTORS, amount=21, limit=20)),
+        ({MEMORY: 101, DESCRIPTORS: 5}, Grown(resource=MEMORY, amount=101, limit=100)),
+        ({MEMORY: 50, DESCRIPTORS: 21}, Grown(resource=DESCRIPTORS, amount=21, limit=20)),
         ({}, None),
     ],
 )
 def test_what_exceeds_a_limit_is_reported_once(
-    now: Mapping[Grown.Of, int], expected: Grown | None
+    now: Mapping[Grown.Resource, int], expected: Grown | None
 ) -> None:
     use = Use()
     own = OwnUse(LIMITS, use.read)
@@ -65,11 +65,11 @@ def test_a_reader_that_needs_more_than_half_its_limit_may_take_twice_what_it_nee
     own.has_answered()  # the first answer counts
     assert own.exceeded() is None
     use.now = {MEMORY: 301}
-    assert own.exceeded() == Grown(of=MEMORY, amount=301, limit=300)
+    assert own.exceeded() == Grown(resource=MEMORY, amount=301, limit=300)
 
 
 def test_without_limits_nothing_is_read() -> None:
-    def read() -> Mapping[Grown.Of, int]:
+    def read() -> Mapping[Grown.Resource, int]:
         raise AssertionError("nobody asked for it")
 
     own = OwnUse(ReaderLimits(), read)
