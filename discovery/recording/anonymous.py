@@ -16,11 +16,11 @@ _UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 
 
 def anonymise(recording: Recording) -> Recording:
-    """The same machine with other serials, UUIDs, board ids and fabric clusters.
+    """A recording of the machine with other serials, UUIDs, board ids and fabric clusters.
 
-    Equal ones stay equal; nothing leads back to the true ones, not even a guess:
-    made-up ones are numbered in the order they come. What an identity is, the
-    table says.
+    Equal identities stay equal; nothing leads back to the true ones, not even a guess:
+    made-up ones are numbered in the order they come. The table of entry points has
+    which values are identities.
     """
     made_up = _MadeUp()
     calls = tuple(_anonymous(call, made_up) for call in recording.calls)
@@ -40,7 +40,7 @@ class _MadeUp:
         if isinstance(value, int):
             return self._number(value) if value else value
         if _UUID.search(value):
-            return _UUID.sub(lambda found: str(self._uuid(UUID(found[0]))), value)
+            return _UUID.sub(lambda match: str(self._uuid(UUID(match[0]))), value)
         return f"{self._number(value):0{len(value)}d}" if value else value
 
     def _uuid(self, uuid: UUID) -> UUID:

@@ -36,7 +36,7 @@ def capture(read: Callable[[], None], host_root: Path) -> Recording:
 
 
 class _Tape:
-    """What was answered so far; threads may share it. Also the book of its handles."""
+    """Answers so far; threads may share it. Also the book of its handles."""
 
     def __init__(self) -> None:
         self.library = True
@@ -61,11 +61,11 @@ class _Tape:
         """Keep an answer in place of an older one, unless that had more in it."""
         outputs = entry.read(args, self) if code == SUCCESS else ()
         newest = call(entry, inputs, code, outputs)
-        at = key(entry, inputs)
+        call_key = key(entry, inputs)
         with self._lock:
-            before = self.calls.get(at)
+            before = self.calls.get(call_key)
             if before is None or before.says_less or not newest.says_less:
-                self.calls[at] = newest
+                self.calls[call_key] = newest
 
     def handle(self, pointer: int) -> Token:
         """The token of a pointer; a new one for a new pointer."""

@@ -44,35 +44,37 @@ def read_host_files(root: Path) -> HostFiles:
     texts += [*map(base.joinpath, _PLAIN), *base.glob(_NODES)]
     configs = [function / "config" for function in functions if _is_nvidia(function)]
     return HostFiles(
-        texts={_from(base, at): content.decode() for at, content in _heads(texts, None)},
-        configs={_from(base, at): content.hex() for at, content in _heads(configs, CONFIG_BYTES)},
+        texts={_from(base, path): content.decode() for path, content in _heads(texts, None)},
+        configs={
+            _from(base, path): content.hex() for path, content in _heads(configs, CONFIG_BYTES)
+        },
         links=links,
     )
 
 
 def _links(base: Path) -> Iterator[tuple[str, str]]:
-    """Path and target of every link that leads to or from the wanted functions."""
-    rdma = {at: (at / "device").resolve() for at in _entries(base / _INFINIBAND)}
-    for at, function in rdma.items():
+    """Path and target of every link that leads to or from the recorded functions."""
+    rdma = {path: (path / "device").resolve() for path in _entries(base / _INFINIBAND)}
+    for path, function in rdma.items():
         if is_function(function.name):
-            device = at.resolve()
-            yield from _link(base, at, device)
+            device = path.resolve()
+            yield from _link(base, path, device)
             yield from _link(base, device / "device", function)
-    functions = [at.resolve() for at in _nvidia(base)] + list(rdma.values())
+    functions = [path.resolve() for path in _nvidia(base)] + list(rdma.values())
     if not functions:  # one of any kind shows at least that there is PCI
-        functions = [at.resolve() for at in _entries(base / DEVICES)[:1]]
+        functions = [path.resolve() for path in _entries(base / DEVICES)[:1]]
     for function in functions:
         for place in (function, *function.parents):
             if is_function(place.name):
                 yield from _link(base, base / DEVICES / place.name, place)
-        for at in (function / name for name in _LINKS):
-            if at.is_symlink():
-                yield from _link(base, at, at.resolve())
+        for path in (function / name for name in _LINKS):
+            if path.is_symlink():
+                yield from _link(base, path, path.resolve())
 
 
-def _link(base: Path, at: Path, target: Path) -> Iterator[tuple[str, str]]:
-    if at.is_relative_to(base) and target.is_relative_to(base):
-        yield _from(base, at), _from(base, target)
+def _link(base: Path, path: Path, target: Path) -> Iterator[tuple[str, str]]:
+    if path.is_relative_to(base) and target.is_relative_to(base):
+        yield _from(base, path), _from(base, target)
 
 
 def _nvidia(base: Path) -> list[Path]:
@@ -94,7 +96,7 @@ def _entries(folder: Path) -> list[Path]:
 
 
 def _heads(paths: Iterable[Path], size: int | None) -> Iterator[tuple[Path, bytes]]:
-    """The readable ones with their content, or the first bytes of it."""
+    """Readable files with their content, or the first bytes of it."""
     for path in sorted(paths):
         try:
             with path.open("rb", buffering=0) as stream:
