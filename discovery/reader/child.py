@@ -66,21 +66,21 @@ class Slow(Exception):
 
 
 class Hung(Exception):
-    """No frame came within the deadline. ``doing`` was the last announcement, if there was one."""
+    """No frame came within the deadline. ``call`` was announced last, if one was."""
 
-    def __init__(self, doing: Touching | None) -> None:
+    def __init__(self, call: Touching | None) -> None:
         super().__init__("no frame within the deadline")
-        self.doing = doing
-        self.target = "start" if doing is None else doing.target
+        self.call = call
+        self.target = "start" if call is None else call.target
         """Target of the last call: a bus id, ``driver``, or ``start`` where none was announced."""
 
 
 class Died(Exception):
     """The process ended, or sent nonsense, during a request."""
 
-    def __init__(self, doing: Touching | None, why: str) -> None:
+    def __init__(self, call: Touching | None, why: str) -> None:
         super().__init__(why)
-        self.doing = doing
+        self.call = call
 
 
 class Child:
@@ -122,12 +122,12 @@ class Child:
             self._ends = ends or ReaderEnds()
             self._arrived: queue.SimpleQueue[Answer | str] = queue.SimpleQueue()
             self._request = 0
-            self._doing: Touching | None = None
+            self._last_call: Touching | None = None
             self._waits_since = 0.0
             self._begun_at = time.monotonic()
             self.start_seconds: float | None = None
             """How long it took to its first frame, in which it calls no driver."""
-            self._was_asked_to_end = False
+            self._stop_requested = False
             self._send(start)
             try:
                 threads.started(self._receive, "reader")
@@ -152,7 +152,7 @@ class Child:
         Raises Hung when ``patience`` for one frame ends, Died when the process ends or
         sends what the protocol does not allow, and Slow where ``patience`` does.
         """
-        self._request, self._doing = message.request, None
+        self._request, self._last_call = message.request, None
         self._waits_since = time.monotonic() + (
             STARTUP_SECONDS if self.start_seconds is None else 0.0
         )
@@ -174,39 +174,39 @@ class Child:
         while True:
             arrived = self._next(patience)
             if isinstance(arrived, str):
-                raise Died(self._doing, arrived)
+                raise Died(self._last_call, arrived)
             if self.start_seconds is None:
                 self.start_seconds = time.monotonic() - self._begun_at
-            if self._doing is not None:
-                self.returned.add(self._doing.bus_id)
+            if self._last_call is not None:
+                self.returned.add(self._last_call.bus_id)
             if arrived.request != self._request:
                 continue  # rest of an earlier answer that nobody waited for
             if isinstance(arrived, Touching):
                 if arrived.asks:
                     self._send(Proceed() if goes_on else Enough())
                 if goes_on or not arrived.asks:
-                    self._doing = arrived
+                    self._last_call = arrived
                 continue
             yield arrived
             if isinstance(arrived, Done | RequestRefused):
                 return
 
     def _next(self, patience: Patience) -> Answer | str:
-        while (seconds := patience(self._doing, time.monotonic() - self._waits_since)) > 0:
+        while (seconds := patience(self._last_call, time.monotonic() - self._waits_since)) > 0:
             with contextlib.suppress(queue.Empty):
                 arrived = self._arrived.get(timeout=seconds)
                 self._waits_since = time.monotonic()
                 return arrived
-        raise Hung(self._doing)
+        raise Hung(self._last_call)
 
     def stop(self) -> None:
         """Ask it to close its NVML handles and end."""
-        self._was_asked_to_end = True
+        self._stop_requested = True
         self._send(Stop())
 
     def terminate(self) -> None:
         """SIGTERM, and nobody to answer to: when its driver call returns, it ends either way."""
-        self._was_asked_to_end = True
+        self._stop_requested = True
         self._process.terminate()
         with contextlib.suppress(OSError):
             self._connection.shutdown(socket.SHUT_RDWR)
@@ -243,7 +243,7 @@ class Child:
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(COLLECT_SECONDS)
         status = self._process.returncode
-        expected = self._was_asked_to_end and status in (0, -signal.SIGTERM)
+        expected = self._stop_requested and status in (0, -signal.SIGTERM)
         self._ends.log(self.pid, status, self._error, expected=expected)
 
     def _receive_messages(self) -> str:

@@ -76,7 +76,7 @@ class DeviceReader:
         ``on_news`` is called, in any thread, when an event came, something hung or has answered.
         """
         self._clock = clock
-        self._asking = threading.Lock()  # one request at a time
+        self._request_lock = threading.Lock()  # one request at a time
         self._children = ReaderChildren(
             start,
             deadline_seconds=deadline_seconds,
@@ -87,7 +87,7 @@ class DeviceReader:
             clock=clock,
         )
         self._known_gpus = KnownGpus() if known_gpus is None else known_gpus
-        self._groups: tuple[ReadingGroup, ...] = ()  # asked for last, so a probe asks for them too
+        self._groups: tuple[ReadingGroup, ...] = ()  # of the last sample; a probe reads them too
         self._requests = 0
 
     def discover(self) -> DiscoveryResult:
@@ -179,7 +179,7 @@ class DeviceReader:
 
         ``message`` gets a number of its own each time it is sent. Raises as :meth:`discover`.
         """
-        with self._asking:
+        with self._request_lock:
             self._children.remember(self._known_gpus.take_hung_before())
             attempts_left = FAILURES_IN_A_ROW
             while attempts_left:
@@ -271,7 +271,7 @@ class DeviceReader:
             answers = list(child.ask(Discover(request=0), patience))
             answers += child.ask(Sample(request=1, groups=self._groups), patience)
         except (Hung, Died) as failed:
-            self._children.terminate(child, failed.doing)
+            self._children.terminate(child, failed.call)
             self._children.probe_failed(bus_id)
             return False
         if any(isinstance(answer, GpuFrame) for answer in answers):

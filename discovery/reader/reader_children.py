@@ -264,19 +264,19 @@ class ReaderChildren:
 
     def abandon(self, child: Child, hung: Hung) -> None:
         """Give up a child that missed its deadline; isolate its GPU, or raise ReaderStuck."""
-        seconds = self.deadlines.seconds_for(hung.doing)
+        seconds = self.deadlines.seconds_for(hung.call)
         self._ends.log_timeout(child.pid, hung.target, seconds)
-        self.terminate(child, hung.doing)
+        self.terminate(child, hung.call)
         with self.state:
             why = f"no answer within {seconds:g} s"
             self._initialising = None
             self._hangs += 1
             self._forget(child)
-            if hung.doing is not None and hung.doing.bus_id is not None:
-                self._leave(self._single.let_go(hung.doing.bus_id))
-                self.quarantine.isolate(hung.doing.bus_id, Reason.HUNG, why, self._clock())
+            if hung.call is not None and hung.call.bus_id is not None:
+                self._leave(self._single.let_go(hung.call.bus_id))
+                self.quarantine.isolate(hung.call.bus_id, Reason.HUNG, why, self._clock())
         self._on_news()
-        if hung.doing is not None and hung.doing.bus_id is None:
+        if hung.call is not None and hung.call.bus_id is None:
             raise ReaderStuck(f"the NVIDIA driver as a whole: {why}")
 
     def bury(self, child: Child, died: Died) -> None:
@@ -289,9 +289,9 @@ class ReaderChildren:
             if self._released:
                 return
             self._deaths += 1
-            if died.doing is not None and died.doing.bus_id is not None:
+            if died.call is not None and died.call.bus_id is not None:
                 why = f"the device reader died on it: {died}"
-                self.quarantine.crashed(died.doing.bus_id, why, self._clock())
+                self.quarantine.crashed(died.call.bus_id, why, self._clock())
 
     def terminate(self, child: Child, call: Touching | None) -> None:
         """SIGTERM for a child that missed its deadline in ``call``; it may be stuck from now on."""

@@ -104,7 +104,7 @@ def test_what_was_announced_has_returned_with_the_frame_after_it(speaks: Speaks)
     assert child.returned == {None}
     with pytest.raises(Hung, match="no frame within the deadline") as hung:
         next(answers)
-    assert hung.value.doing == AT_GPU
+    assert hung.value.call == AT_GPU
     assert child.returned == {None}
 
 
@@ -131,7 +131,7 @@ def test_a_process_that_ends_in_a_request_names_what_it_was_doing(speaks: Speaks
     how = "it closed its socket|Connection reset by peer"  # by what it has left unread
     with pytest.raises(Died, match=how) as died:
         list(child.ask(Discover(request=1), waits))
-    assert died.value.doing == AT_GPU
+    assert died.value.call == AT_GPU
 
 
 def test_a_process_that_sends_nonsense_is_as_good_as_dead(speaks: Speaks) -> None:
