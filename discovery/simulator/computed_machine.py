@@ -9,7 +9,7 @@ import pynvml
 
 from discovery.simulator.answers import ANSWERS
 from discovery.simulator.answers.mig_changes import CHANGES
-from discovery.simulator.driver.gpm_samples import Taken
+from discovery.simulator.driver.gpm_samples import FilledSample
 from discovery.simulator.driver.handles import (
     ComputeInstanceHandle,
     DeviceHandle,
@@ -33,12 +33,12 @@ class ComputedMachine:
         self._newest: MachineView | None = None
 
     def has(self, entry: EntryPoint) -> bool:
-        """The newest driver has them all."""
+        """True: the newest driver has every entry point."""
         del entry
         return True
 
     def answer(self, state: MachineState, entry: EntryPoint, inputs: Values) -> Values:
-        """What comes out, in order. Raises Nvml: NOT_SUPPORTED where nothing answers."""
+        """Results of a call, in order. Raises Nvml: NOT_SUPPORTED where nothing answers."""
         view = self._view(state)
         if inputs and isinstance(inputs[0], DeviceHandle):
             number = state.gpus[inputs[0].bus_id].readings.numbers.get(entry.name)
@@ -54,13 +54,13 @@ class ComputedMachine:
         return answer or ()
 
     def changes(self, entry: EntryPoint) -> bool:
-        """Those that change MIG mode and instances, and use them."""
+        """Whether the call changes MIG mode or instances, or begins to use them."""
         return entry.name in CHANGES
 
     def change(
         self, state: MachineState, entry: EntryPoint, inputs: Values, caller: NvmlClient
     ) -> tuple[MachineState, Values]:
-        """The next state, and what comes out. Raises Nvml: then nothing has changed."""
+        """The next state, and the results. Raises Nvml: then nothing has changed."""
         changed, answer = CHANGES[entry.name](self._view(state), caller, *inputs)
         return changed, (answer,) if entry.outputs else ()
 
@@ -74,11 +74,13 @@ class ComputedMachine:
                 self._view(state).gpu(device)
 
     def counters(self, state: MachineState, entry: EntryPoint, inputs: Values) -> object:
-        """Those of a GPU or of one of its GPU instances. Raises Nvml."""
+        """GPM counters of a GPU or of one of its GPU instances. Raises Nvml."""
         return ANSWERS[entry.name](self._view(state), *inputs[:-1])
 
-    def metrics(self, state: MachineState, older: Taken, newer: Taken, ids: Sequence[int]) -> Value:
-        """What they grew by, for each second between them."""
+    def metrics(
+        self, state: MachineState, older: FilledSample, newer: FilledSample, ids: Sequence[int]
+    ) -> Value:
+        """Return code and value of each GPM metric between two samples."""
         return ANSWERS["nvmlGpmMetricsGet"](self._view(state), older.counters, newer.counters, ids)
 
     def bus_id(self, value: object) -> str | None:

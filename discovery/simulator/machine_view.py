@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One state of a simulated machine, as its GPUs' answers need it."""
+"""A state of a simulated machine, as its GPUs' answers need it."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ from discovery.simulator.state.machine_state import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatedGpu:
-    """One simulated GPU in one state of its machine: place, model and current state."""
+    """A simulated GPU in one state of its machine: place, model and current state."""
 
     place: int
-    """In the machine's list."""
+    """Index in the machine's list."""
     spec: Gpu
     model: Model
     state: SimulatedGpuState
@@ -93,7 +93,7 @@ class MachineView:
     def mig_device(
         self, device: DeviceHandle
     ) -> tuple[GpuInstanceProfile, GpuInstance, ComputeInstance]:
-        """What a MIG device's handle stands for.
+        """Profile and instances that a MIG device's handle stands for.
 
         Raises Nvml: INVALID_ARGUMENT for a GPU's handle and for instances that are gone.
         """
@@ -104,14 +104,14 @@ class MachineView:
                 return mig_geometry.profile_of(gpu.model, instance), instance, compute
         raise Nvml(pynvml.NVML_ERROR_INVALID_ARGUMENT)
 
-    def at(self, place: int) -> SimulatedGpu:
+    def gpu_at(self, place: int) -> SimulatedGpu:
         """The GPU at a place in the machine's list, counted or not."""
         return self._all[self.machine.gpus[place].bus_id]
 
     @cached_property
     def link_ends(self) -> tuple[tuple[LinkEnd | None, ...], ...]:
-        """By place in the machine's list and link: where each NVLink ends."""
-        counts = [self.at(place).model.nvlink_links for place in range(len(self.machine.gpus))]
+        """Far end of each NVLink, by the GPU's place in the machine's list and by link."""
+        counts = [self.gpu_at(place).model.nvlink_links for place in range(len(self.machine.gpus))]
         return _link_ends(counts, self.machine.direct, switched=self.machine.switched)
 
     @cached_property
@@ -141,7 +141,7 @@ class LinkEnd:
 def _link_ends(
     counts: Sequence[int], direct: Sequence[DirectLinks], *, switched: bool
 ) -> tuple[tuple[LinkEnd | None, ...], ...]:
-    """By GPU and link: where it ends, None where it goes nowhere.
+    """Far end of each NVLink, by GPU and link; None where it goes nowhere.
 
     ``counts`` are the links each GPU has. Direct links take the lowest free
     numbers at both ends, in the order they are listed.

@@ -9,7 +9,7 @@ import pynvml
 
 from discovery.model import normal_bus_id
 from discovery.simulator.answers.mig_changes import CHANGES
-from discovery.simulator.driver.gpm_samples import Taken
+from discovery.simulator.driver.gpm_samples import FilledSample
 from discovery.simulator.driver.handles import HandleTable
 from discovery.simulator.driver.simulated_driver import OWN_ENTRIES, Values
 from discovery.simulator.entry_points.argument_kinds import In, Nvml, Out
@@ -63,7 +63,7 @@ class RecordedMachine:
         return entry.name in self._entries or entry.name in OWN_ENTRIES or entry.name in CHANGES
 
     def answer(self, state: MachineState, entry: EntryPoint, inputs: Values) -> Values:
-        """As recorded. Raises Nvml as recorded, or as the class says."""
+        """Results as recorded. Raises Nvml as recorded, or as the class says."""
         del state  # it changes nothing about what was recorded
         call = self._calls.get(key(entry, inputs))
         if call is None and entry.name == _FIELDS:
@@ -76,7 +76,7 @@ class RecordedMachine:
         return tuple(call.outputs[name] for name in entry.outputs)
 
     def changes(self, entry: EntryPoint) -> bool:
-        """None: what was recorded stays as it was."""
+        """False: no call changes the recorded machine."""
         del entry
         return False
 
@@ -92,12 +92,14 @@ class RecordedMachine:
             self.answer(state, entry, inputs)
 
     def counters(self, state: MachineState, entry: EntryPoint, inputs: Values) -> object:
-        """Where a GPM sample is from: what was computed from recorded ones is found by that."""
+        """Key of the call that took a GPM sample, by which its recorded metrics are found."""
         self.answer(state, entry, inputs)
         return key(entry, inputs)
 
-    def metrics(self, state: MachineState, older: Taken, newer: Taken, ids: Sequence[int]) -> Value:
-        """As recorded for two samples from the same place, whenever they were taken."""
+    def metrics(
+        self, state: MachineState, older: FilledSample, newer: FilledSample, ids: Sequence[int]
+    ) -> Value:
+        """Metrics as recorded for two samples of the same origin, whenever they were taken."""
         del state, older
         return self._samples.metrics(newer.counters, ids)
 
@@ -107,8 +109,8 @@ class RecordedMachine:
 
     def device(self, bus_id: str) -> Hashable:
         """The first handle seen of a GPU."""
-        for token, at in self._bus_ids.items():
-            if at == bus_id:
+        for token, recorded_id in self._bus_ids.items():
+            if recorded_id == bus_id:
                 return token
         raise LookupError(f"the recording has no GPU at {bus_id}")
 
@@ -124,35 +126,40 @@ class _Fields:
                 for value in call.outputs.get("values", ()):
                     of_device[value["fieldId"], value["scopeId"]] = value
 
-    def values(self, device: Token, asked: Sequence[Mapping[str, int]]) -> Value:
-        """Raises Nvml: NOT_SUPPORTED where no field of this device was recorded."""
+    def values(self, device: Token, requests: Sequence[Mapping[str, int]]) -> Value:
+        """Recorded field values. Raises Nvml: NOT_SUPPORTED where the device has none."""
         recorded = self._values.get(device)
         if not recorded:
             raise Nvml(pynvml.NVML_ERROR_NOT_SUPPORTED)
-        return [recorded.get((one["fieldId"], one["scopeId"]), _NOT_SUPPORTED) for one in asked]
+        return [
+            recorded.get((request["fieldId"], request["scopeId"]), _NOT_SUPPORTED)
+            for request in requests
+        ]
 
 
 class _SampleOrigins:
-    """What was computed from recorded GPM samples, by the call that took them."""
+    """Metrics computed from recorded GPM samples, by the call that took the samples."""
 
     def __init__(self, calls: Sequence[RecordedCall]) -> None:
         taken = {call.inputs["sample"]: _key(call) for call in calls if call.entry in _TAKING}
         self._calls: dict[object, list[RecordedCall]] = {}
         for call in calls:
             if call.entry == "nvmlGpmMetricsGet":
-                asked = call.inputs["metricsGet"]
+                request = call.inputs["metricsGet"]
                 # of the buffers that took turns, the newest answer names one alone
-                origin = taken.get(asked["sample2"], taken.get(asked["sample1"]))
+                origin = taken.get(request["sample2"], taken.get(request["sample1"]))
                 self._calls.setdefault(origin, []).append(call)
 
     def metrics(self, origin: object, ids: Sequence[int]) -> Value:
-        """Raises Nvml as recorded; a metric that was not read then is NOT_SUPPORTED."""
+        """Recorded metrics; NOT_SUPPORTED where none was read. Raises Nvml as recorded."""
         calls = self._calls.get(origin, [])
         for call in calls:
             if call.code != pynvml.NVML_SUCCESS and call.inputs["metricsGet"]["metrics"] == ids:
                 raise Nvml(call.code)
         recorded = {
-            it["metricId"]: it for call in calls for it in call.outputs.get("metricsGet", ())
+            answer["metricId"]: answer
+            for call in calls
+            for answer in call.outputs.get("metricsGet", ())
         }
         return [recorded.get(metric, _NOT_SUPPORTED) for metric in ids]
 
@@ -163,7 +170,7 @@ def _key(call: RecordedCall) -> bytes:
 
 
 def _bus_ids(calls: Sequence[RecordedCall]) -> dict[Token, str]:
-    """Which GPU each handle is about: read from the GPU, or passed on from handle to handle."""
+    """Handle to its GPU's bus id: read from the GPU, or passed on from handle to handle."""
     known: dict[Token, str] = {}
     for call in calls:
         if call.code == pynvml.NVML_SUCCESS and call.entry == "nvmlDeviceGetPciInfo_v3":

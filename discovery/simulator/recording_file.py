@@ -32,12 +32,12 @@ SCHEMA: Literal["gpuscape-recording/1"] = "gpuscape-recording/1"
 _TOPS = ("sys", "proc")
 
 _MADE_ANEW = (pynvml.c_nvmlEventSet_t, pynvml.c_nvmlGpmSample_t)
-"""Handles of what a process makes for itself."""
+"""Types of handles to objects that a process makes for itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """What a handle is in a recording; 0 is NULL."""
+    """Number that stands for a handle in a recording; 0 is NULL."""
 
     number: int
 
@@ -45,7 +45,7 @@ class Token:
 class RecordedCall(
     msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True
 ):
-    """One call and its answer, by the names in the table."""
+    """A call and its answer, by the names in the table."""
 
     entry: str
     inputs: dict[str, Any] = {}
@@ -58,7 +58,7 @@ class RecordedCall(
         """Whether the call got the length of a list without its items."""
         if self.code == pynvml.NVML_ERROR_INSUFFICIENT_SIZE:
             return True
-        return any(isinstance(one, list) and None in one for one in self.outputs.values())
+        return any(isinstance(output, list) and None in output for output in self.outputs.values())
 
 
 class HostFiles(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -73,7 +73,7 @@ class HostFiles(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
 
 
 class Recording(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """One machine, as the calls of one run saw it. Its host's name is not in it."""
+    """A machine, as the calls of one run saw it. The name of its host is not in it."""
 
     schema: Literal["gpuscape-recording/1"] = SCHEMA
     library: bool = True
@@ -81,7 +81,7 @@ class Recording(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     anonymous: bool = False
     """Identities of this machine are made up."""
     calls: tuple[RecordedCall, ...] = ()
-    """One for each entry point and input, in the order they were first made."""
+    """Calls, one for each entry point and input, in the order in which they were first made."""
     host: HostFiles = HostFiles()
 
 
@@ -111,8 +111,8 @@ def save(recording: Recording, path: Path, *, replace: bool = False) -> None:
 def load(path: Path) -> Recording:
     """Read a recording. Raises BadInput that names the file, line and key, and the fix."""
     recording = decode(read_bytes(path, most_bytes=MOST_BYTES), str(path), Recording, SCHEMA)
-    for number, one in enumerate(recording.calls):
-        if why := unfit(one):
+    for number, recorded in enumerate(recording.calls):
+        if why := unfit(recorded):
             raise BadInput(f"{path}: calls[{number}]: {why}")
     _tree_of(recording.host, str(path))
     return recording
@@ -154,19 +154,21 @@ def key(entry: EntryPoint, inputs: Sequence[Value]) -> bytes:
     bus ids may be spelled in any way.
     """
     taking = (kind for kind in entry.kinds if kind.takes)
-    asked = [_canonical(kind, _plain(one)) for kind, one in zip(taking, inputs, strict=True)]
-    return msgspec.json.encode([entry.name, *asked])
+    canonical = [
+        _canonical(kind, _plain(value)) for kind, value in zip(taking, inputs, strict=True)
+    ]
+    return msgspec.json.encode([entry.name, *canonical])
 
 
-def unfit(one: RecordedCall) -> str | None:
+def unfit(recorded: RecordedCall) -> str | None:
     """Why a call cannot be one of this table's; None where it can."""
-    entry = TABLE.get(one.entry)
+    entry = TABLE.get(recorded.entry)
     if entry is None:
-        return f"this version knows no NVML entry point {one.entry!r}: use a newer one"
-    outputs = entry.outputs if one.code == pynvml.NVML_SUCCESS else ()
-    if (set(one.inputs), set(one.outputs)) != (set(entry.inputs), set(outputs)):
+        return f"this version knows no NVML entry point {recorded.entry!r}: use a newer one"
+    outputs = entry.outputs if recorded.code == pynvml.NVML_SUCCESS else ()
+    if (set(recorded.inputs), set(recorded.outputs)) != (set(entry.inputs), set(outputs)):
         expected = ", ".join((*entry.inputs, *outputs)) or "nothing"
-        return f"{one.entry} goes with {expected}: record anew"
+        return f"{recorded.entry} goes with {expected}: record anew"
     return None
 
 

@@ -27,15 +27,15 @@ _IDLE_POWER_SWING = 0.02
 _IDLE_LINK_KIB_PER_SECOND = 2.0
 """What each active link carries though nobody uses it."""
 _BUSY_LINK_SHARE = 0.2
-"""Of the line rate that the first link sends when the GPU is fully busy; each further one
+"""Share of the line rate that the first link sends when the GPU is fully busy; each further one
 carries a little more, so that no two are alike."""
 _MORE_WITH_EACH_LINK = 0.01
 _RECEIVED_SHARE = 0.75
-"""Of what a link sends."""
+"""Data that a link receives, as a share of the data that it sends."""
 _IDLE_PCIE_BYTES_PER_SECOND = 4096
 _BUSY_PCIE_BYTES_PER_SECOND = {"sent": 1_500_000_000, "received": 2_500_000_000}
 _HELD_DOWN_BY_POWER = 0.02
-"""Of the time that a GPU is fully busy."""
+"""Share of a GPU's fully busy time for which power holds its clocks down."""
 _KIB = 1024
 _MEGA = 1_000_000
 
@@ -91,12 +91,14 @@ class Sensors:
         return _first(self.gpu.state.readings.power_milliwatts, round(1000 * watts))
 
     def energy_millijoules(self) -> int:
-        """Since the driver was loaded: idle, running and ended processes.
+        """Energy since the driver was loaded: idle, running and ended processes.
 
         It leaves out the swing of the idle power, which cancels out over time.
         """
         joules = self.gpu.model.idle_watts * self.uptime + self.gpu.state.spent_joules
-        joules += sum(process_joules(self.gpu.model, one, self.now) for one in self.gpu.processes)
+        joules += sum(
+            process_joules(self.gpu.model, process, self.now) for process in self.gpu.processes
+        )
         return _first(self.gpu.state.readings.energy_millijoules, round(1000 * joules))
 
     def gpu_percent(self) -> int:
@@ -122,13 +124,13 @@ class Sensors:
         return int(_IDLE_PCIE_BYTES_PER_SECOND * self.uptime + busy)
 
     def held_down_by_power_nanoseconds(self) -> int:
-        """Since the driver was loaded."""
+        """Time for which power held clocks down, since the driver was loaded."""
         return int(1e9 * _HELD_DOWN_BY_POWER * self.worked_seconds())
 
     def worked_seconds(self) -> float:
         """For how long the GPU would have been fully busy with all that ran on it; only grows."""
         model = self.gpu.model
-        joules = sum(process_joules(model, one, self.now) for one in self.gpu.processes)
+        joules = sum(process_joules(model, process, self.now) for process in self.gpu.processes)
         joules += self.gpu.state.spent_joules
         return joules / (model.power_limit_watts - model.idle_watts)
 
@@ -140,9 +142,9 @@ class Sensors:
     def _busy_watts(self, share: float) -> float:
         return (self.gpu.model.power_limit_watts - self.gpu.model.idle_watts) * share
 
-    def _wave(self, what: str, period: float) -> float:
+    def _wave(self, reading: str, period: float) -> float:
         """From -1 to 1 and back in a period, every GPU and reading at its own moment."""
-        phase = _seed(self.gpu, what) / 2**32
+        phase = _seed(self.gpu, reading) / 2**32
         return math.sin(2 * math.pi * (self.uptime / period + phase))
 
 
@@ -152,9 +154,9 @@ def process_joules(model: Model, process: SimulatedProcess, now: float) -> float
     return watts * max(0.0, now - process.started)
 
 
-def _seed(gpu: SimulatedGpu, what: str) -> int:
-    return zlib.crc32(f"{gpu.spec.bus_id}/{what}".encode())
+def _seed(gpu: SimulatedGpu, reading: str) -> int:
+    return zlib.crc32(f"{gpu.spec.bus_id}/{reading}".encode())
 
 
-def _first(configured: int | None, made: int) -> int:
-    return made if configured is None else configured
+def _first(configured: int | None, computed: int) -> int:
+    return computed if configured is None else configured

@@ -53,7 +53,7 @@ _RECORDING_FILE = "recording.json"
 
 
 class Simulation:
-    """One simulated machine: its state file, and the host tree next to it.
+    """A simulated machine: its state file, and the host tree next to it.
 
     Any number of these, in any number of processes, may stand for the same file.
     As a context manager it is installed within.
@@ -112,7 +112,7 @@ class Simulation:
 
     @property
     def state_file(self) -> Path:
-        """Where its state lies."""
+        """Path of the file with its state."""
         return self._file.path
 
     @property
@@ -167,7 +167,7 @@ class Simulation:
     # what happens to it
 
     def edit(self, change: Edit) -> MachineState:
-        """Change the state by a pure function of it; gives what it became."""
+        """Change the state by a pure function of it; gives the new state."""
         return self._file.edit(change)
 
     def fault(
@@ -222,7 +222,7 @@ class Simulation:
         self.edit(edits.with_gpu_changed(bus_id, listed=False))
 
     def return_gpu(self, bus_id: str) -> None:
-        """Put it back."""
+        """Put a removed GPU back."""
         self.edit(edits.with_gpu_changed(bus_id, listed=True))
 
     def hide_pci(self, *bus_ids: str) -> None:
@@ -259,16 +259,16 @@ class Simulation:
         self._change(change)
         simulated_host.change_boot_id(self.host_root)
 
-    def _refuse_clients(self, what: str) -> None:
+    def _refuse_clients(self, subject: str) -> None:
         if self.clients():
-            raise BadInput(f"{what}: close NVML in all processes first")
+            raise BadInput(f"{subject}: close NVML in all processes first")
 
     def _change(self, change: Edit) -> None:
         """An edit that may change instances; processes that have ended are swept out before."""
         now = time.monotonic()
 
         def swept(state: MachineState) -> MachineState:
-            ended = edits.without_processes(lambda one: not clients.runs(one, now), now)
+            ended = edits.without_processes(lambda process: not clients.runs(process, now), now)
             return change(ended(state))
 
         self._file.edit(swept, then=self._show_instances)
@@ -277,7 +277,7 @@ class Simulation:
         mig_capabilities.show_instances(self.host_root, state)
 
     def make_device_nodes(self) -> None:
-        """What nvidia-modprobe does: device nodes for the MIG instances that there are."""
+        """Make device nodes, as nvidia-modprobe does, for the MIG instances that there are."""
         mig_capabilities.make_device_nodes(self.host_root, self.state)
 
     def let_driver_reset(self, does: bool = True) -> None:
@@ -303,7 +303,7 @@ class Simulation:
         if after_seconds:
             self.edit(edits.with_process_ending(pid, now + after_seconds))
         else:
-            self.edit(edits.without_processes(lambda one: one.pid == pid, now))
+            self.edit(edits.without_processes(lambda process: process.pid == pid, now))
 
     def use_by(
         self,
@@ -318,7 +318,7 @@ class Simulation:
             bus_id,
             pid,
             name=clients.name_of(pid),
-            ticks=clients.of(pid).started,
+            ticks=clients.client_of(pid).started,
             gpu_instance_id=gpu_instance_id,
             compute_instance_id=compute_instance_id,
         )

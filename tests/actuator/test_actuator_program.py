@@ -149,7 +149,7 @@ def test_what_was_interrupted_is_ended_by_the_one_who_asks_again(
     actuator: ActuatorProcess,
 ) -> None:
     """Not by another, who is told its name."""
-    actuator.on.simulation.fault(Crash(by="kill"), CREATE, times=1)
+    actuator.on.simulation.fault(Crash(ending="kill"), CREATE, times=1)
 
     died = actuator.ask(actuator.apply("the-first-change", THIRDS))
     left = actuator.state()
@@ -192,7 +192,7 @@ def test_the_next_start_goes_on_with_what_a_killed_one_has_left(
     actuator: ActuatorProcess,
 ) -> None:
     """Before anybody asks."""
-    actuator.on.simulation.fault(Crash(by="kill"), CREATE, times=1)
+    actuator.on.simulation.fault(Crash(ending="kill"), CREATE, times=1)
     actuator.ask(actuator.apply("the-first-change", THIRDS))
     actuator.process.kill()
     actuator.process.wait()

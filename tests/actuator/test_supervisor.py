@@ -112,7 +112,7 @@ def test_a_worker_that_dies_is_an_error_that_names_the_signal_and_what_to_do(
     """The next worker ends what it left, before it does what it was started for."""
     on = node(tmp_path, *FIVE)
     on.simulation.fault(
-        Crash(by="kill", prints="no luck"), "nvmlGpuInstanceDestroy", times=1, late=late
+        Crash(ending="kill", prints="no luck"), "nvmlGpuInstanceDestroy", times=1, late=late
     )
 
     with pytest.raises(WorkerDied, match=r"SIGKILL.*no luck.*gpuscape mig restore"):

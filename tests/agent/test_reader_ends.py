@@ -30,7 +30,7 @@ def test_the_last_lines_of_a_reader_that_dies_are_logged_once_a_minute(tmp_path:
     text = "".join(f"line {number}\n" for number in range(100_000)) + "NVRM: \x1b[31massertion\n"
     with running(simulation, *QUICK) as agent, Scraper(agent) as scraper:
         until(lambda: agent.gpus("present") == 2)
-        simulation.fault(Crash(by="exit", prints=text), "nvmlInit*")
+        simulation.fault(Crash(ending="exit", prints=text), "nvmlInit*")
         agent.reader().kill()
         until(lambda: len(_ends(agent)) == 2)
         until(lambda: _restarts(agent) >= 6)
@@ -50,7 +50,7 @@ def test_the_last_lines_of_a_reader_that_dies_are_logged_once_a_minute(tmp_path:
 def test_what_a_reader_prints_last_is_kept(tmp_path: Path) -> None:
     simulation = Simulation.create("a30-pair", tmp_path)
     text = "driver: about to fail\nNVRM: \x1b[31massertion\n"
-    simulation.fault(Crash(by="kill", prints=text), "nvmlInit*", times=1)
+    simulation.fault(Crash(ending="kill", prints=text), "nvmlInit*", times=1)
     with running(simulation, *QUICK) as agent:
         until(lambda: agent.gpus("present") == 2)
         (end,) = _ends(agent)

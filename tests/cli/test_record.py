@@ -75,7 +75,7 @@ def test_a_gpu_that_hangs_is_left_out_and_named(file: Path, tmp_path: Path) -> N
 def test_a_gpu_that_ends_its_reader_is_left_out_too(file: Path, tmp_path: Path) -> None:
     machine = Simulation.create("t4", tmp_path / "machine")
     bad = seen(machine.state_file)["gpus"][2]["bus_id"]
-    machine.fault(Crash(by="exit"), "nvmlDeviceGetName", bus_id=bad)
+    machine.fault(Crash(ending="exit"), "nvmlDeviceGetName", bus_id=bad)
     said = gpuscape("record", str(file), "--simulate", str(machine.state_file)).stdout
     assert f"left out: {bad}: the device reader died on it" in said
     assert "answers of 3 GPUs" in said

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compute instances within a GPU instance: their profiles, their places, and those there are."""
+"""Compute instances within a GPU instance: their profiles, their places, and the existing ones."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _SHARED_ENGINES = 0
 def profile_info(
     view: MachineView, handle: GpuInstanceHandle, enum: int, engines: int
 ) -> dict[str, Any]:
-    """By index: INVALID_ARGUMENT past the last one, NOT_SUPPORTED for one too large."""
+    """Profile by index: INVALID_ARGUMENT past the last one, NOT_SUPPORTED for one too large."""
     _, profile, _ = gpu_instance(view, handle)
     past = enum >= pynvml.NVML_COMPUTE_INSTANCE_PROFILE_COUNT
     if past or engines != _SHARED_ENGINES:
@@ -47,7 +47,7 @@ def profile_info(
 def profile_info_v(
     view: MachineView, handle: GpuInstanceHandle, enum: int, engines: int, version: dict[str, int]
 ) -> dict[str, Any]:
-    """The same with a name, and from version 3 on what else it can do."""
+    """Profile with its name, and from version 3 on its capabilities."""
     del version  # the struct takes the fields that it has
     fields = profile_info(view, handle, enum, engines)
     _, profile, _ = gpu_instance(view, handle)
@@ -60,10 +60,12 @@ def profile_info_v(
 def placements(
     view: MachineView, handle: GpuInstanceHandle, profile_id: int
 ) -> list[dict[str, int]]:
-    """In slices of the GPU instance."""
+    """Starts and sizes of a profile, in slices of the GPU instance."""
     _, profile, _ = gpu_instance(view, handle)
     slices = _slices(profile, profile_id)
-    return [{"start": at, "size": slices} for at in mig_geometry.compute_starts(profile, slices)]
+    return [
+        {"start": start, "size": slices} for start in mig_geometry.compute_starts(profile, slices)
+    ]
 
 
 @answers("nvmlGpuInstanceGetComputeInstanceRemainingCapacity")
@@ -77,21 +79,23 @@ def remaining(view: MachineView, handle: GpuInstanceHandle, profile_id: int) -> 
 def instances(
     view: MachineView, handle: GpuInstanceHandle, profile_id: int
 ) -> list[ComputeInstanceHandle]:
-    """Those of one profile."""
+    """Compute instances of one profile."""
     _, profile, instance = gpu_instance(view, handle)
     slices = _slices(profile, profile_id)
-    found = sorted((one.id, one.birth) for one in instance.compute if one.slices == slices)
-    return [ComputeInstanceHandle(handle.bus_id, handle.id, *one) for one in found]
+    identities = sorted(
+        (compute.id, compute.birth) for compute in instance.compute if compute.slices == slices
+    )
+    return [ComputeInstanceHandle(handle.bus_id, handle.id, *identity) for identity in identities]
 
 
 @answers("nvmlGpuInstanceGetComputeInstanceById")
 def by_id(view: MachineView, handle: GpuInstanceHandle, compute_id: int) -> ComputeInstanceHandle:
-    """NOT_FOUND where there is none."""
+    """Compute instance of this id; NOT_FOUND where there is none."""
     _, _, instance = gpu_instance(view, handle)
-    found = mig_geometry.compute_instance(instance, compute_id)
-    if found is None:
+    compute = mig_geometry.compute_instance(instance, compute_id)
+    if compute is None:
         raise Nvml(NOT_FOUND)
-    return ComputeInstanceHandle(handle.bus_id, handle.id, compute_id, found.birth)
+    return ComputeInstanceHandle(handle.bus_id, handle.id, compute_id, compute.birth)
 
 
 @answers("nvmlComputeInstanceGetInfo_v2")
@@ -110,7 +114,7 @@ def info(view: MachineView, handle: ComputeInstanceHandle) -> dict[str, Any]:
 def compute_instance(
     view: MachineView, handle: ComputeInstanceHandle
 ) -> tuple[SimulatedGpu, GpuInstance, ComputeInstance]:
-    """What a handle stands for. Raises Nvml: INVALID_ARGUMENT for an instance that is gone."""
+    """GPU and instances of a handle. Raises Nvml: INVALID_ARGUMENT for an instance that is gone."""
     device = DeviceHandle(handle.bus_id, handle.gpu_instance_id, handle.id, handle.birth)
     _, instance, compute = view.mig_device(device)
     return view.gpu(device), instance, compute

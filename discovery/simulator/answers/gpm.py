@@ -49,10 +49,10 @@ _HERTZ_PER_MEGAHERTZ = 1_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpmCounters:
-    """What one sample holds."""
+    """Counters of a GPU or of a GPU instance in one GPM sample."""
 
-    at: float
-    """Monotonic seconds."""
+    taken_seconds: float
+    """Moment of the sample on the monotonic clock."""
     worked: Mapping[tuple[int, float], float]
     """Pid and start to the seconds for which it would have kept fully busy what it runs on."""
     engines: Mapping[int, float]
@@ -72,11 +72,11 @@ def support(gpu: SimulatedGpu, version: dict[str, int]) -> dict[str, int]:
 
 @answers_on_gpu("nvmlGpmSampleGet")
 def sample(gpu: SimulatedGpu) -> GpmCounters:
-    """Of the whole GPU, with MIG on too."""
+    """Counters of the whole GPU, with MIG on too."""
     need(gpu.model.profiling)
     whole = max(gpu.model.mig, key=lambda profile: profile.slices, default=None)
     return GpmCounters(
-        at=gpu.view.now,
+        taken_seconds=gpu.view.now,
         worked=_worked(gpu, gpu.processes, 1),
         engines=_engines(gpu, whole),
         totals=_cycles(gpu, 1) | _pcie_bytes(gpu),
@@ -86,7 +86,7 @@ def sample(gpu: SimulatedGpu) -> GpmCounters:
 
 @answers_on_gpu("nvmlGpmMigSampleGet")
 def instance_sample(gpu: SimulatedGpu, instance_id: int) -> GpmCounters:
-    """Of one GPU instance; NO_DATA without a compute instance in it, as DCGM expects it."""
+    """Counters of one GPU instance; NO_DATA without a compute instance in it, as DCGM expects."""
     need(gpu.model.profiling and gpu.state.mig)
     instance = mig_geometry.gpu_instance(gpu.state, instance_id)
     if instance is None:
@@ -94,10 +94,10 @@ def instance_sample(gpu: SimulatedGpu, instance_id: int) -> GpmCounters:
     if not instance.compute:
         raise Nvml(pynvml.NVML_ERROR_NO_DATA)
     profile = mig_geometry.profile_of(gpu.model, instance)
-    part = profile.slices / max(one.slices for one in gpu.model.mig)
-    mine = [one for one in gpu.processes if one.gpu_instance_id == instance_id]
+    part = profile.slices / max(candidate.slices for candidate in gpu.model.mig)
+    mine = [process for process in gpu.processes if process.gpu_instance_id == instance_id]
     return GpmCounters(
-        at=gpu.view.now,
+        taken_seconds=gpu.view.now,
         worked=_worked(gpu, mine, part),
         engines=_engines(gpu, profile),
         totals=_cycles(gpu, part),
@@ -119,12 +119,12 @@ def _answer(older: GpmCounters, newer: GpmCounters, metric: int) -> dict[str, An
         value = _value(older, newer, metric)
     except Nvml as refused:
         return {"nvmlReturn": refused.code, "value": 0.0}
-    far_enough = newer.at - older.at >= _SHORTEST_SECONDS
+    far_enough = newer.taken_seconds - older.taken_seconds >= _SHORTEST_SECONDS
     return {"nvmlReturn": SUCCESS, "value": value if far_enough else math.nan}
 
 
 def _value(older: GpmCounters, newer: GpmCounters, metric: int) -> float:
-    seconds = newer.at - older.at or math.inf
+    seconds = newer.taken_seconds - older.taken_seconds or math.inf
     if metric in _SHARES:
         return _PERCENT * _SHARES[metric] * min(1.0, _grown(older.worked, newer.worked) / seconds)
     if metric in newer.engines:
@@ -138,42 +138,43 @@ def _value(older: GpmCounters, newer: GpmCounters, metric: int) -> float:
 def _grown(
     older: Mapping[tuple[int, float], float], newer: Mapping[tuple[int, float], float]
 ) -> float:
-    """Of the processes that are there now; what ended in between is not seen any more."""
-    return sum(worked - older.get(which, 0.0) for which, worked in newer.items())
+    """Seconds worked between two samples by the processes of the newer one; ended ones are lost."""
+    return sum(worked - older.get(process, 0.0) for process, worked in newer.items())
 
 
 def _worked(
     gpu: SimulatedGpu, processes: Sequence[SimulatedProcess], part: float
 ) -> dict[tuple[int, float], float]:
-    """``part``: how much of the GPU they run on."""
+    """Pid and start to busy seconds; ``part``: how much of the GPU the processes run on."""
     watts = (gpu.model.power_limit_watts - gpu.model.idle_watts) * part
     now = gpu.view.now
     return {
-        (one.pid, one.started): process_joules(gpu.model, one, now) / watts for one in processes
+        (process.pid, process.started): process_joules(gpu.model, process, now) / watts
+        for process in processes
     }
 
 
 def _engines(gpu: SimulatedGpu, profile: GpuInstanceProfile | None) -> dict[int, float]:
-    """Those of video and pictures as busy as the GPU's decoders, that of motion as its encoders."""
+    """Engines of video and pictures are as busy as the decoders, of motion as the encoders."""
     if profile is None:
         return {}
     decoder = float(gpu.state.readings.decoder_percent or 0)
     encoder = float(gpu.state.readings.encoder_percent or 0)
     return {
-        **{_DECODERS + at: decoder for at in range(profile.decoders)},
-        **{_JPEG + at: decoder for at in range(profile.jpeg)},
-        **{_OPTICAL_FLOW + at: encoder for at in range(profile.ofa)},
+        **{_DECODERS + index: decoder for index in range(profile.decoders)},
+        **{_JPEG + index: decoder for index in range(profile.jpeg)},
+        **{_OPTICAL_FLOW + index: encoder for index in range(profile.ofa)},
     }
 
 
 def _cycles(gpu: SimulatedGpu, part: float) -> dict[int, float]:
-    """At the highest clock. An instance has its part of what the GPU worked in all.
+    """Cycles at the highest clock. An instance has its part of what the GPU worked in all.
 
     Nobody remembers on which instance a process ran that ended.
     """
     hertz = gpu.model.max_sm_clock_mhz * _HERTZ_PER_MEGAHERTZ
     worked = part * sensors(gpu).worked_seconds()
-    active = {total: hertz * worked * _SHARES[of] for total, of in _CYCLES_ACTIVE.items()}
+    active = {total: hertz * worked * _SHARES[metric] for total, metric in _CYCLES_ACTIVE.items()}
     return {_CYCLES_ELAPSED: hertz * sensors(gpu).uptime, **active}
 
 
@@ -189,7 +190,10 @@ def _traffic_mib(gpu: SimulatedGpu) -> dict[int, float]:
     if gpu.spec.numa_id is not None:  # it shares memory with its CPU, over NVLink-C2C
         traffic |= {_C2C: sent, _C2C + 1: received, _C2C + 2: sent, _C2C + 3: received}
     links = range(min(gpu.model.nvlink_links, _LINKS))
-    for first, scope in ((_ALL_NVLINKS, ALL_LINKS), *((_NVLINKS + 2 * at, at) for at in links)):
+    for first, scope in (
+        (_ALL_NVLINKS, ALL_LINKS),
+        *((_NVLINKS + 2 * link, link) for link in links),
+    ):
         if links:
             traffic[first] = carried_kib(gpu, scope, received=True) / _MIB_KIB
             traffic[first + 1] = carried_kib(gpu, scope, received=False) / _MIB_KIB

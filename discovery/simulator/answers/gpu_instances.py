@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""GPU instances: their profiles, their places, and those that are there.
+"""GPU instances: their profiles, their places, and the existing ones.
 
 Source of what needs the right to monitor MIG: nvml.h, NVML_ERROR_NO_PERMISSION of each call.
 """
@@ -30,7 +30,7 @@ from discovery.simulator.state.machine_state import GpuInstance
 
 @answers_on_gpu("nvmlDeviceGetGpuInstanceProfileInfo")
 def profile_info(gpu: SimulatedGpu, enum: int) -> dict[str, Any]:
-    """By index: INVALID_ARGUMENT past the last one NVML knows, NOT_SUPPORTED for a gap."""
+    """Profile by index: INVALID_ARGUMENT past the last one NVML knows, NOT_SUPPORTED for a gap."""
     if enum >= pynvml.NVML_GPU_INSTANCE_PROFILE_COUNT:
         raise Nvml(INVALID_ARGUMENT)
     _need_profiles(gpu)
@@ -39,7 +39,7 @@ def profile_info(gpu: SimulatedGpu, enum: int) -> dict[str, Any]:
 
 @answers_on_gpu("nvmlDeviceGetGpuInstanceProfileInfoV")
 def profile_info_v(gpu: SimulatedGpu, enum: int, version: dict[str, int]) -> dict[str, Any]:
-    """The same with a name, and from version 3 on what else it can do."""
+    """Profile with its name, and from version 3 on its capabilities."""
     del version  # the struct takes the fields that it has
     fields = profile_info(gpu, enum)
     return fields | _name_and_abilities(supported(mig_geometry.profile_by_enum(gpu.model, enum)))
@@ -49,7 +49,7 @@ def profile_info_v(gpu: SimulatedGpu, enum: int, version: dict[str, int]) -> dic
 def profile_info_by_id(
     gpu: SimulatedGpu, profile_id: int, version: dict[str, int]
 ) -> dict[str, Any]:
-    """By the id that lists take."""
+    """Profile by the id that lists take."""
     del version  # as above
     profile = _profile(gpu, profile_id)
     return _profile_fields(profile) | _name_and_abilities(profile)
@@ -57,7 +57,7 @@ def profile_info_by_id(
 
 @answers_on_gpu("nvmlDeviceGetGpuInstancePossiblePlacements_v2")
 def placements(gpu: SimulatedGpu, profile_id: int) -> list[dict[str, int]]:
-    """Where an instance of this profile may be on an empty GPU."""
+    """Starts and sizes of a profile on an empty GPU, in memory units."""
     need_right(gpu.view, "mig-monitor")
     profile = _profile(gpu, profile_id)
     return [{"start": start, "size": profile.size} for start in profile.starts]
@@ -73,23 +73,27 @@ def remaining(gpu: SimulatedGpu, profile_id: int) -> int:
 
 @answers_on_gpu("nvmlDeviceGetGpuInstances")
 def instances(gpu: SimulatedGpu, profile_id: int) -> list[GpuInstanceHandle]:
-    """Those of one profile."""
+    """GPU instances of one profile."""
     need(gpu.state.mig)
     need_right(gpu.view, "mig-monitor")
     profile = _profile(gpu, profile_id)
-    found = sorted((it.id, it.birth) for it in gpu.state.instances if it.profile == profile.name)
-    return [GpuInstanceHandle(gpu.spec.bus_id, *one) for one in found]
+    identities = sorted(
+        (instance.id, instance.birth)
+        for instance in gpu.state.instances
+        if instance.profile == profile.name
+    )
+    return [GpuInstanceHandle(gpu.spec.bus_id, *identity) for identity in identities]
 
 
 @answers_on_gpu("nvmlDeviceGetGpuInstanceById")
 def instance_by_id(gpu: SimulatedGpu, instance_id: int) -> GpuInstanceHandle:
-    """NOT_FOUND where there is none; without the right nobody learns even that."""
+    """GPU instance of this id; NOT_FOUND where there is none, but only with the right to see it."""
     need(gpu.state.mig)
     need_right(gpu.view, "mig-monitor")
-    found = mig_geometry.gpu_instance(gpu.state, instance_id)
-    if found is None:
+    instance = mig_geometry.gpu_instance(gpu.state, instance_id)
+    if instance is None:
         raise Nvml(NOT_FOUND)
-    return GpuInstanceHandle(gpu.spec.bus_id, instance_id, found.birth)
+    return GpuInstanceHandle(gpu.spec.bus_id, instance_id, instance.birth)
 
 
 @answers("nvmlGpuInstanceGetInfo")
@@ -107,7 +111,7 @@ def instance_info(view: MachineView, handle: GpuInstanceHandle) -> dict[str, Any
 def gpu_instance(
     view: MachineView, handle: GpuInstanceHandle
 ) -> tuple[SimulatedGpu, GpuInstanceProfile, GpuInstance]:
-    """What a handle stands for. Raises Nvml: INVALID_ARGUMENT for an instance that is gone."""
+    """GPU, profile and instance of a handle. Raises Nvml: INVALID_ARGUMENT where it is gone."""
     gpu = view.gpu(DeviceHandle(handle.bus_id))
     instance = mig_geometry.gpu_instance(gpu.state, handle.id)
     if instance is None or instance.birth != handle.birth:
@@ -129,7 +133,7 @@ def _profile(gpu: SimulatedGpu, profile_id: int) -> GpuInstanceProfile:
 
 
 def _name_and_abilities(profile: GpuInstanceProfile) -> dict[str, Any]:
-    """What the structs with a version have; driver 580 overwrites that version with 0."""
+    """Fields of the structs that have a version; driver 580 overwrites that version with 0."""
     graphics = GPU_CAPS_GFX if profile.graphics else 0
     return {"version": 0, "name": f"MIG {profile.name}", "capabilities": graphics}
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who and what a GPU is."""
+"""Names, numbers and addresses that identify a GPU."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def uuid(view: MachineView, device: DeviceHandle) -> str:
 
 @answers("nvmlDeviceGetIndex")
 def index(view: MachineView, device: DeviceHandle) -> int:
-    """Among the GPUs, or among the MIG devices of one."""
+    """Position among the GPUs, or among the MIG devices of a GPU."""
     gpu = view.gpu(device)
     if not device.is_mig:
         return view.gpus.index(gpu)
@@ -73,7 +73,7 @@ def pci_info(gpu: SimulatedGpu) -> dict[str, Any]:
 
 
 def _licensable(gpu: SimulatedGpu) -> dict[str, Any]:
-    """One vGPU feature where the machine says whether it is licensed."""
+    """The vGPU feature, where the machine says whether it is licensed."""
     licensed = gpu.spec.vgpu_licensed
     if licensed is None:
         return {"isGridLicenseSupported": 0}

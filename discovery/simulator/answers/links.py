@@ -24,7 +24,7 @@ _COMPLETED = 3  # NVML_GPU_FABRIC_STATE_COMPLETED
 _CAPABILITIES = 6  # NVML_NVLINK_CAP_COUNT
 _ERROR_COUNTERS = 5  # NVML_NVLINK_ERROR_COUNT
 _HIDDEN_BUS_ID = {"busId": "FFFFFFFF:FF:FF.0", "domain": 0xFFFFFFFF, "bus": 0xFF, "device": 0xFF}
-"""What a link to an NVSwitch reports as its far end."""
+"""Far end that a link to an NVSwitch reports."""
 _NO_CLUSTER = UUID(int=0)
 
 
@@ -47,7 +47,7 @@ def link_version(gpu: SimulatedGpu, link: int) -> int:
 
 @answers_on_gpu("nvmlDeviceGetNvLinkCapability")
 def link_capability(gpu: SimulatedGpu, link: int, capability: int) -> int:
-    """Every one that there is, on links that lead somewhere."""
+    """1 for every capability, on links that lead somewhere."""
     end = _end(gpu, link)
     if capability >= _CAPABILITIES:
         raise Nvml(INVALID_ARGUMENT)
@@ -67,13 +67,13 @@ def link_peer(gpu: SimulatedGpu, link: int) -> dict[str, Any]:
     end = _live_end(gpu, link)
     if end.place is None:
         return _HIDDEN_BUS_ID
-    peer = gpu.view.at(end.place)
+    peer = gpu.view.gpu_at(end.place)
     return pci_address(peer.spec.bus_id) | {"pciDeviceId": peer.model.device_id}
 
 
 @answers_on_gpu("nvmlDeviceGetNvLinkErrorCounter")
 def link_errors(gpu: SimulatedGpu, link: int, counter: int) -> int:
-    """None ever happen."""
+    """0: no error ever happens."""
     _end(gpu, link)
     if counter >= _ERROR_COUNTERS:
         raise Nvml(INVALID_ARGUMENT)
@@ -85,7 +85,7 @@ def is_up(gpu: SimulatedGpu, link: int) -> bool:
     end = gpu.view.link_ends[gpu.place][link]
     if end is None or link in gpu.state.links_down or not is_trained(gpu, end):
         return False
-    return end.place is None or gpu.view.at(end.place).state.listed
+    return end.place is None or gpu.view.gpu_at(end.place).state.listed
 
 
 def is_trained(gpu: SimulatedGpu, end: LinkEnd) -> bool:
@@ -95,24 +95,24 @@ def is_trained(gpu: SimulatedGpu, end: LinkEnd) -> bool:
     GPUs". It says so of NVSwitch machines; of bridged cards it leaves open whether
     links are disabled or only not used, and here they are disabled on Ampere too.
     """
-    peer = None if end.place is None else gpu.view.at(end.place)
+    peer = None if end.place is None else gpu.view.gpu_at(end.place)
     return not any(
-        one.state.mig and one.model.architecture < pynvml.NVML_DEVICE_ARCH_HOPPER
-        for one in (gpu, peer)
-        if one is not None
+        side.state.mig and side.model.architecture < pynvml.NVML_DEVICE_ARCH_HOPPER
+        for side in (gpu, peer)
+        if side is not None
     )
 
 
-def can_peer(here: SimulatedGpu, there: SimulatedGpu) -> bool:
+def can_peer(first: SimulatedGpu, second: SimulatedGpu) -> bool:
     """Whether two GPUs can reach each other's memory at all.
 
     Not with MIG on, nor before both are registered, in one clique, with the fabric
     of those that have one.
     Source: NVIDIA Fabric Manager User Guide, "Initializing NVSwitch and NVLink".
     """
-    if here.state.mig or there.state.mig:
+    if first.state.mig or second.state.mig:
         return False
-    specs = [fabric_of(one) for one in (here, there)]
+    specs = [fabric_of(side) for side in (first, second)]
     fabrics = [spec for spec in specs if spec is not None and spec.state]
     return all((spec.state, spec.status) == (_COMPLETED, SUCCESS) for spec in fabrics) and (
         len({(spec.cluster_uuid, spec.clique_id) for spec in fabrics}) <= 1
@@ -164,14 +164,14 @@ def _fabric(gpu: SimulatedGpu) -> dict[str, Any]:
 
 @answers_on_gpu("nvmlDeviceGetGpuFabricInfo")
 def fabric_v1(gpu: SimulatedGpu) -> dict[str, Any]:
-    """Before there was health."""
-    return {name: it for name, it in _fabric(gpu).items() if not name.startswith("health")}
+    """Fabric info of the first version, which has no health."""
+    return {name: value for name, value in _fabric(gpu).items() if not name.startswith("health")}
 
 
 @answers_on_gpu("nvmlDeviceGetGpuFabricInfoV")
 def fabric(gpu: SimulatedGpu, version: dict[str, int]) -> dict[str, Any]:
-    """Any version with health."""
-    found = _fabric(gpu)
+    """Fabric info of the versions that have health."""
+    fields = _fabric(gpu)
     if version["version"] == pynvml.nvmlGpuFabricInfo_v2:
-        found.pop("healthSummary", None)
-    return found
+        fields.pop("healthSummary", None)
+    return fields

@@ -50,7 +50,7 @@ def memory(view: MachineView, device: DeviceHandle, version: dict[str, int]) -> 
 
 @answers("nvmlDeviceGetMemoryInfo")
 def memory_before_510(view: MachineView, device: DeviceHandle) -> dict[str, int]:
-    """The same without a figure for reserved memory, which counts as used."""
+    """Frame buffer without a figure for reserved memory, which counts as used."""
     whole = memory(view, device, {})
     reserved = whole.pop("reserved")
     return whole | {"used": whole["used"] + reserved}
@@ -58,7 +58,7 @@ def memory_before_510(view: MachineView, device: DeviceHandle) -> dict[str, int]
 
 @answers_on_gpu("nvmlDeviceGetTotalEccErrors")
 def ecc_errors(gpu: SimulatedGpu, error_type: int, counter_type: int) -> int:
-    """Of both counters, volatile and aggregate, the same."""
+    """ECC errors; the volatile and the aggregate counter are the same."""
     errors = ecc_counts(gpu)
     if counter_type >= _COUNTER_TYPES:
         raise Nvml(INVALID_ARGUMENT)
@@ -71,27 +71,27 @@ def ecc_errors(gpu: SimulatedGpu, error_type: int, counter_type: int) -> int:
 
 @answers_on_gpu("nvmlDeviceGetDetailedEccErrors")
 def detailed_ecc_errors(gpu: SimulatedGpu, error_type: int, counter_type: int) -> dict[str, int]:
-    """All of them in device memory."""
+    """ECC errors by place: all are in device memory."""
     return {"deviceMemory": ecc_errors(gpu, error_type, counter_type)}
 
 
 @answers_on_gpu("nvmlDeviceGetMemoryErrorCounter")
 def memory_errors(gpu: SimulatedGpu, error_type: int, counter_type: int, location: int) -> int:
-    """All of them in device memory."""
+    """ECC errors at one place: all are in device memory."""
     count = ecc_errors(gpu, error_type, counter_type)
     return count if location == _DEVICE_MEMORY else 0
 
 
 @answers_on_gpu("nvmlDeviceGetRetiredPages")
 def retired_pages(gpu: SimulatedGpu, cause: int) -> list[int]:
-    """All for double bit errors."""
+    """Addresses of retired pages; all were retired for double bit errors."""
     pages = page_retirement(gpu).retired_pages
     return list(pages) if cause == _DOUBLE_BIT else []
 
 
 @answers_on_gpu("nvmlDeviceGetRetiredPages_v2")
 def retired_pages_and_times(gpu: SimulatedGpu, cause: int) -> list[tuple[int, int]]:
-    """Without times: zero, as boards give for pages retired before times were kept."""
+    """Retired pages with time 0, as boards give for pages retired before times were kept."""
     return [(address, 0) for address in retired_pages(gpu, cause)]
 
 

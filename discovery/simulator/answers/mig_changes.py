@@ -39,19 +39,19 @@ Change = Callable[..., tuple[MachineState, Any]]
 def set_mig_mode(
     view: MachineView, caller: NvmlClient, device: DeviceHandle, mode: int
 ) -> tuple[MachineState, int]:
-    """Gives the activation status. Requires root."""
+    """Set the MIG mode; gives the activation status. Requires root."""
     gpu = _whole_gpu(view, device)
     if mode not in (pynvml.NVML_DEVICE_MIG_DISABLE, pynvml.NVML_DEVICE_MIG_ENABLE):
         raise Nvml(INVALID_ARGUMENT)
     need(gpu.model.mig)
     need_right(view, "root")
-    others = clients.live(view.state.clients) - {caller}
+    other_clients = clients.live(view.state.clients) - {caller}
     changed, status = mig_mode.with_mode(
         gpu.model,
         gpu.state,
         mode == pynvml.NVML_DEVICE_MIG_ENABLE,
         processes=bool(gpu.processes),
-        clients=bool(others),
+        clients=bool(other_clients),
         driver_resets=view.state.driver_resets and gpu.spec.virtualization != PASSTHROUGH,
     )
     return _with_gpu(view, gpu, changed), status
@@ -64,21 +64,23 @@ def create_gpu_instance(
     profile_id: int,
     placement: Mapping[str, int] | None = None,
 ) -> tuple[MachineState, GpuInstanceHandle]:
-    """With or without a placement."""
+    """Create a GPU instance, with or without a placement."""
     del caller
     gpu = _whole_gpu(view, device)
     need(gpu.state.mig)
     need_right(view, "mig-config")
-    changed, made = mig_instances.with_gpu_instance(
+    changed, instance = mig_instances.with_gpu_instance(
         gpu.model, gpu.state, profile_id, _place(placement)
     )
-    return _with_gpu(view, gpu, changed), GpuInstanceHandle(device.bus_id, made.id, made.birth)
+    return _with_gpu(view, gpu, changed), GpuInstanceHandle(
+        device.bus_id, instance.id, instance.birth
+    )
 
 
 def destroy_gpu_instance(
     view: MachineView, caller: NvmlClient, handle: GpuInstanceHandle
 ) -> tuple[MachineState, None]:
-    """Its handle is invalid from then on, also when another instance gets its id."""
+    """Destroy a GPU instance; its handle stays invalid when another instance gets its id."""
     del caller
     gpu, _, instance = gpu_instance(view, handle)
     need_right(view, "mig-config")
@@ -93,21 +95,21 @@ def create_compute_instance(
     profile_id: int,
     placement: Mapping[str, int] | None = None,
 ) -> tuple[MachineState, ComputeInstanceHandle]:
-    """With or without a placement."""
+    """Create a compute instance, with or without a placement."""
     del caller
     gpu, _, instance = gpu_instance(view, handle)
     need_right(view, "mig-config")
-    changed, made = mig_instances.with_compute_instance(
+    changed, compute = mig_instances.with_compute_instance(
         gpu.model, gpu.state, instance, profile_id, _place(placement)
     )
-    created = ComputeInstanceHandle(handle.bus_id, instance.id, made.id, made.birth)
+    created = ComputeInstanceHandle(handle.bus_id, instance.id, compute.id, compute.birth)
     return _with_gpu(view, gpu, changed), created
 
 
 def destroy_compute_instance(
     view: MachineView, caller: NvmlClient, handle: ComputeInstanceHandle
 ) -> tuple[MachineState, None]:
-    """Its handle and that of its MIG device are invalid from then on."""
+    """Destroy a compute instance; its handle and that of its MIG device become invalid."""
     del caller
     gpu, instance, compute = compute_instance(view, handle)
     need_right(view, "mig-config")
@@ -149,7 +151,7 @@ CHANGES: Mapping[str, Change] = {
     "nvmlComputeInstanceDestroy": destroy_compute_instance,
     "gpuscapeContextCreate": create_context,
 }
-"""C name to what it does: called with the machine view, who calls, and the inputs."""
+"""C name to the function that is called with machine view, caller and inputs."""
 
 
 def _whole_gpu(view: MachineView, device: DeviceHandle) -> SimulatedGpu:

@@ -19,7 +19,7 @@ from discovery.simulator.state import mig_geometry
 
 @answers_on_gpu("nvmlDeviceGetMigDeviceHandleByIndex")
 def by_index(gpu: SimulatedGpu, index: int) -> DeviceHandle:
-    """NOT_FOUND for a hole: below the greatest possible count there may be no device.
+    """MIG device by index; NOT_FOUND for a hole: not every index below the limit has a device.
 
     A device that the process has no access to is a hole as well.
     """
@@ -48,21 +48,21 @@ def is_mig(view: MachineView, device: DeviceHandle) -> int:
 
 @answers("nvmlDeviceGetGpuInstanceId")
 def gpu_instance_id(view: MachineView, device: DeviceHandle) -> int:
-    """Of a MIG device."""
+    """GPU instance id of a MIG device."""
     _, instance, _ = view.mig_device(device)
     return instance.id
 
 
 @answers("nvmlDeviceGetComputeInstanceId")
 def compute_instance_id(view: MachineView, device: DeviceHandle) -> int:
-    """Of a MIG device."""
+    """Compute instance id of a MIG device."""
     _, _, compute = view.mig_device(device)
     return compute.id
 
 
 @answers("nvmlDeviceGetAttributes_v2")
 def attributes(view: MachineView, device: DeviceHandle) -> dict[str, int]:
-    """Of a MIG device; engines are its GPU instance's, shared by the compute instances."""
+    """Attributes of a MIG device; engines are its GPU instance's, which compute instances share."""
     profile, _, compute = view.mig_device(device)
     return mig_geometry.shared_engines(profile) | {
         "multiprocessorCount": mig_geometry.multiprocessors(profile, compute.slices),

@@ -34,7 +34,7 @@ def mps_processes(view: MachineView, device: DeviceHandle) -> list[dict[str, int
 
 @answers_on_gpu("nvmlDeviceGetProcessUtilization")
 def utilization(gpu: SimulatedGpu, since: int) -> list[dict[str, Any]]:
-    """One sample of each busy process that is newer than ``since`` microseconds.
+    """A sample of each busy process that is newer than ``since`` microseconds.
 
     NOT_FOUND where there is none. Source: nvml.h on nvmlDeviceGetProcessUtilization.
     """
@@ -44,8 +44,13 @@ def utilization(gpu: SimulatedGpu, since: int) -> list[dict[str, Any]]:
     if not busy:
         raise Nvml(NOT_FOUND)
     return [
-        {"pid": one.pid, "timeStamp": now, "smUtil": one.percent, "memUtil": one.percent // 2}
-        for one in busy
+        {
+            "pid": process.pid,
+            "timeStamp": now,
+            "smUtil": process.percent,
+            "memUtil": process.percent // 2,
+        }
+        for process in busy
     ]
 
 
@@ -63,7 +68,9 @@ def _concerns(process: SimulatedProcess, device: DeviceHandle) -> bool:
 
 def _fields(process: SimulatedProcess) -> dict[str, int]:
     ids = (process.gpu_instance_id, process.compute_instance_id)
-    gpu_instance, compute_instance = (NO_INSTANCE if one is None else one for one in ids)
+    gpu_instance, compute_instance = (
+        NO_INSTANCE if instance_id is None else instance_id for instance_id in ids
+    )
     return {
         "pid": process.pid,
         "usedGpuMemory": process.memory_mib * MIB,

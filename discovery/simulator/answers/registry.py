@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which function answers for which entry point.
+"""Register of the functions that answer for entry points.
 
 An answer gets the entry point's inputs in the table's order. It gives one value, a
 tuple where several come out, or None; or it raises Nvml.
@@ -31,7 +31,7 @@ ANSWERS: dict[str, Answer] = {}
 
 
 def answers(*names: str) -> Callable[[_F], _F]:
-    """Register what is called with the machine view and the inputs as they are."""
+    """Register a function that is called with the machine view and the inputs as they are."""
 
     def register(function: _F) -> _F:
         for name in names:
@@ -42,7 +42,7 @@ def answers(*names: str) -> Callable[[_F], _F]:
 
 
 def answers_on_gpu(*names: str, mig_devices: bool = False) -> Callable[[_F], _F]:
-    """Register what is called with the GPU instead of the machine view and its handle.
+    """Register a function that is called with the GPU instead of the machine view and its handle.
 
     A MIG device's handle leads to its GPU with ``mig_devices``, else to NOT_SUPPORTED.
     """

@@ -18,14 +18,14 @@ from discovery.simulator.sensor_values import Sensors
 
 _GRAPHICS, _SM, _MEMORY, _VIDEO = 0, 1, 2, 3  # NVML_CLOCK_*
 _VIDEO_SHARE = 0.85
-"""Of the SM clock: invented, since no published output says it."""
+"""Video clock as a share of the SM clock: invented, since no published output says it."""
 _APPLICATION_SHARE = 0.78
-"""Of the highest SM clock, as on an A100: 1095 of 1410 MHz."""
+"""Application clock as a share of the highest SM clock, as on an A100: 1095 of 1410 MHz."""
 _GPU_SENSOR = 0  # NVML_TEMPERATURE_GPU
 _SHUTDOWN, _SLOWDOWN, _MEMORY_MAX, _GPU_MAX = 0, 1, 2, 3  # NVML_TEMPERATURE_THRESHOLD_*
 _THRESHOLDS_CELSIUS = {_SHUTDOWN: 92, _SLOWDOWN: 89, _MEMORY_MAX: 95, _GPU_MAX: 85}
 _LOWEST_LIMIT = 0.5
-"""Of the default power limit."""
+"""Lowest power limit as a share of the default one."""
 _SAMPLING_MICROSECONDS = 167_000
 _POLICIES = 12  # NVML_PERF_POLICY_COUNT
 _POWER_POLICY = 0  # NVML_PERF_POLICY_POWER
@@ -82,9 +82,9 @@ def temperature(gpu: SimulatedGpu, sensor: int) -> int:
 
 
 @answers_on_gpu("nvmlDeviceGetTemperatureV")
-def temperature_v(gpu: SimulatedGpu, asked: dict[str, int]) -> dict[str, int]:
-    """The same in a struct."""
-    return {"temperature": temperature(gpu, asked["sensorType"])}
+def temperature_v(gpu: SimulatedGpu, request: dict[str, int]) -> dict[str, int]:
+    """Temperature in a struct."""
+    return {"temperature": temperature(gpu, request["sensorType"])}
 
 
 @answers_on_gpu("nvmlDeviceGetTemperatureThreshold")
@@ -101,39 +101,39 @@ def threshold(gpu: SimulatedGpu, kind: int) -> int:
 
 
 def power_milliwatts(gpu: SimulatedGpu) -> int:
-    """Drawn now."""
+    """Power drawn now."""
     need(gpu.model.sensors)
     return sensors(gpu).power_milliwatts()
 
 
 def energy_millijoules(gpu: SimulatedGpu) -> int:
-    """Since the driver was loaded."""
+    """Energy used since the driver was loaded."""
     need(gpu.model.sensors)
     return sensors(gpu).energy_millijoules()
 
 
 def default_power_limit_milliwatts(gpu: SimulatedGpu) -> int:
-    """After the driver was loaded."""
+    """Power limit after the driver was loaded."""
     need(gpu.model.sensors and gpu.model.power_limits)
     return gpu.model.power_limit_watts * 1000
 
 
 def power_limit_milliwatts(gpu: SimulatedGpu) -> int:
-    """The one that was set, else the default."""
+    """Power limit that was set, else the default."""
     default = default_power_limit_milliwatts(gpu)
     configured = gpu.state.readings.power_limit_milliwatts
     return default if configured is None else configured
 
 
 def _enforced_limit(gpu: SimulatedGpu) -> int:
-    """The one that was set, unless something else holds the GPU lower."""
+    """Power limit that was set, unless something else holds the GPU lower."""
     limit = power_limit_milliwatts(gpu)
     configured = gpu.state.readings.enforced_power_limit_milliwatts
     return limit if configured is None else configured
 
 
 def power_limits_milliwatts(gpu: SimulatedGpu) -> tuple[int, int]:
-    """Lowest and highest that may be set."""
+    """Lowest and highest power limit that may be set."""
     highest = default_power_limit_milliwatts(gpu)
     return round(highest * _LOWEST_LIMIT), highest
 
@@ -153,8 +153,8 @@ def margin(gpu: SimulatedGpu, version: dict[str, int]) -> dict[str, int]:
     del version  # there is one
     need(gpu.model.sensors and gpu.model.architecture >= pynvml.NVML_DEVICE_ARCH_ADA)
     configured = gpu.state.readings.margin_celsius
-    left = _THRESHOLDS_CELSIUS[_SLOWDOWN] - sensors(gpu).gpu_celsius()
-    return {"marginTemperature": left if configured is None else configured}
+    headroom = _THRESHOLDS_CELSIUS[_SLOWDOWN] - sensors(gpu).gpu_celsius()
+    return {"marginTemperature": headroom if configured is None else configured}
 
 
 @answers_on_gpu("nvmlDeviceGetViolationStatus")
@@ -209,20 +209,20 @@ def _reasons(gpu: SimulatedGpu) -> int:
 
 
 def _max_pcie_generation(gpu: SimulatedGpu) -> int:
-    """Highest that GPU and slot have in common."""
+    """Highest generation that GPU and slot have in common."""
     own = _PCIE_GENERATION_BY_ARCHITECTURE.get(gpu.model.architecture, 5)
     return min(own, gpu.spec.pcie_generation or own)
 
 
 def _pcie_generation(gpu: SimulatedGpu) -> int:
-    """As boards that go to a slow P-state do, it falls back to the first one there."""
+    """Generation of the link now: the first one in a slow P-state, as on boards that have one."""
     configured = gpu.state.readings.pcie_generation
     slow = sensors(gpu).performance_state() >= _SLOW_STATE
     return (1 if slow else _max_pcie_generation(gpu)) if configured is None else configured
 
 
 def _pcie_lanes(gpu: SimulatedGpu) -> int:
-    """Those of the slot, unless some failed to train."""
+    """Lanes of the slot, unless some failed to train."""
     configured = gpu.state.readings.pcie_lanes
     return gpu.spec.pcie_lanes if configured is None else configured
 

@@ -39,16 +39,16 @@ def cuda_version(view: MachineView) -> int:
 
 @answers("nvmlSystemGetConfComputeState")
 def confidential_computing(view: MachineView) -> dict[str, int]:
-    """Off, where a GPU could have it."""
+    """Confidential computing is off, where a GPU could have it."""
     need(any(gpu.model.architecture >= pynvml.NVML_DEVICE_ARCH_HOPPER for gpu in view.gpus))
     return {"ccFeature": 0}
 
 
 @answers("nvmlSystemGetProcessName")
 def process_name(view: MachineView, pid: int) -> str:
-    """Of a process that uses a GPU."""
+    """Name of a process that uses a GPU."""
     names = (process.name for process in view.state.processes if process.pid == pid)
-    return _found(next(names, None))
+    return _existing(next(names, None))
 
 
 @answers("nvmlDeviceGetCount_v2")
@@ -65,7 +65,7 @@ def excluded_count(view: MachineView) -> int:
 
 @answers("nvmlGetExcludedDeviceInfoByIndex")
 def excluded_info(view: MachineView, index: int) -> dict[str, Any]:
-    """Where it is and who; there is no handle of it."""
+    """PCI address and UUID of an excluded GPU; there is no handle of it."""
     if index >= len(view.excluded):
         raise Nvml(INVALID_ARGUMENT)
     gpu = view.excluded[index]
@@ -84,32 +84,34 @@ def by_index(view: MachineView, index: int) -> DeviceHandle:
 def by_bus_id(view: MachineView, bus_id: str) -> DeviceHandle:
     """Any spelling of the bus id."""
     try:
-        wanted = normal_bus_id(bus_id)
+        normalised = normal_bus_id(bus_id)
     except ValueError as error:
         raise Nvml(INVALID_ARGUMENT) from error
-    there = {gpu.spec.bus_id: DeviceHandle(gpu.spec.bus_id) for gpu in view.gpus}
-    return _found(there.get(wanted))
+    handles = {gpu.spec.bus_id: DeviceHandle(gpu.spec.bus_id) for gpu in view.gpus}
+    return _existing(handles.get(normalised))
 
 
 @answers("nvmlDeviceGetHandleBySerial")
 def by_serial(view: MachineView, serial: str) -> DeviceHandle:
     """The board's serial number."""
-    there = {gpu.serial: DeviceHandle(gpu.spec.bus_id) for gpu in view.gpus}
-    return _found(there.get(serial))
+    handles = {gpu.serial: DeviceHandle(gpu.spec.bus_id) for gpu in view.gpus}
+    return _existing(handles.get(serial))
 
 
 @answers("nvmlDeviceGetHandleByUUID")
 def by_uuid(view: MachineView, uuid: str) -> DeviceHandle:
     """A GPU's or a MIG device's UUID."""
-    there = {gpu.uuid: DeviceHandle(gpu.spec.bus_id) for gpu in view.gpus}
+    handles = {gpu.uuid: DeviceHandle(gpu.spec.bus_id) for gpu in view.gpus}
     for gpu in view.gpus:
         for instance, compute in mig_geometry.devices(gpu.state):
             mig_uuid = mig_geometry.device_uuid(gpu.uuid, instance.id, compute.id)
-            there[mig_uuid] = DeviceHandle(gpu.spec.bus_id, instance.id, compute.id, compute.birth)
-    return _found(there.get(uuid))
+            handles[mig_uuid] = DeviceHandle(
+                gpu.spec.bus_id, instance.id, compute.id, compute.birth
+            )
+    return _existing(handles.get(uuid))
 
 
-def _found(value: _T | None) -> _T:
+def _existing(value: _T | None) -> _T:
     if value is None:
         raise Nvml(NOT_FOUND)
     return value

@@ -34,10 +34,10 @@ def ancestor(view: MachineView, a: DeviceHandle, b: DeviceHandle) -> int:
 @answers_on_gpu("nvmlDeviceGetTopologyNearestGpus")
 def nearest(gpu: SimulatedGpu, level: int) -> list[DeviceHandle]:
     """Other GPUs at exactly this level."""
-    others = (other for other in gpu.view.gpus if other is not gpu)
+    gpus = (other for other in gpu.view.gpus if other is not gpu)
     return [
         DeviceHandle(other.spec.bus_id)
-        for other in others
+        for other in gpus
         if common_ancestor(gpu.spec, other.spec) == level
     ]
 
@@ -51,26 +51,26 @@ def on_same_board(view: MachineView, a: DeviceHandle, b: DeviceHandle) -> int:
 @answers("nvmlDeviceGetP2PStatus")
 def p2p_status(view: MachineView, a: DeviceHandle, b: DeviceHandle, index: int) -> int:
     """NVLink where both ends see a link; the rest between all GPUs that can be peers."""
-    here, there = view.gpu(a), view.gpu(b)
+    first, second = view.gpu(a), view.gpu(b)
     if index >= _P2P_KINDS:
         raise Nvml(INVALID_ARGUMENT)
-    linked = index != _P2P_NVLINK or (_linked(here, there) and _linked(there, here))
-    if not linked or not can_peer(here, there):
+    linked = index != _P2P_NVLINK or (_linked(first, second) and _linked(second, first))
+    if not linked or not can_peer(first, second):
         return int(pynvml.NVML_P2P_STATUS_NOT_SUPPORTED)
     return int(pynvml.NVML_P2P_STATUS_OK)
 
 
-def _linked(here: SimulatedGpu, there: SimulatedGpu) -> bool:
-    ends = here.view.link_ends[here.place]
+def _linked(gpu: SimulatedGpu, peer: SimulatedGpu) -> bool:
+    ends = gpu.view.link_ends[gpu.place]
     return any(
-        end is not None and end.place in (None, there.place) and is_up(here, link)
+        end is not None and end.place in (None, peer.place) and is_up(gpu, link)
         for link, end in enumerate(ends)
     )
 
 
 @answers_on_gpu("nvmlDeviceGetCpuAffinity")
 def cpu_affinity(gpu: SimulatedGpu, room: int) -> list[int]:
-    """Of its NUMA node, else of the whole host."""
+    """CPUs of the GPU's NUMA node, else of the whole host."""
     del room  # what does not fit is left out when it is written
     numa = gpu.view.machine.host.numa
     node = gpu.spec.numa_node
@@ -80,14 +80,14 @@ def cpu_affinity(gpu: SimulatedGpu, room: int) -> list[int]:
 
 @answers_on_gpu("nvmlDeviceGetCpuAffinityWithinScope")
 def cpu_affinity_within(gpu: SimulatedGpu, room: int, scope: int) -> list[int]:
-    """The same for both scopes, node and socket."""
+    """CPUs near the GPU, alike for both scopes, node and socket."""
     _check(scope)
     return cpu_affinity(gpu, room)
 
 
 @answers_on_gpu("nvmlDeviceGetMemoryAffinity")
 def memory_affinity(gpu: SimulatedGpu, room: int, scope: int) -> list[int]:
-    """Its NUMA node, else all of the host's."""
+    """NUMA node of the GPU, else all of the host's."""
     del room
     _check(scope)
     node = gpu.spec.numa_node

@@ -37,7 +37,7 @@ _C_TYPES = {
 
 @cache
 def digest() -> str:
-    """Of all that a library and its server have to agree on, in hex digits."""
+    """Digest of all that a library and its server have to agree on, in hex digits."""
     agreed = repr((_FORWARDING.read_bytes(), exports(), list(AnswerKind)))
     return hashlib.sha256(agreed.encode()).hexdigest()[:32]
 
@@ -73,7 +73,9 @@ def _constants() -> Iterator[str]:
     yield f"#define DIGEST {json.dumps(digest())}"
     yield f"enum {{ {', '.join(f'{kind.name} = {kind}' for kind in AnswerKind)} }};"
     yield f"enum {{ {', '.join(f'{shape.name} = {shape}' for shape in MemoryShape)} }};"
-    init = [f"number == {at}" for at, export in enumerate(exports()) if export.name in _INIT]
+    init = [
+        f"number == {number}" for number, export in enumerate(exports()) if export.name in _INIT
+    ]
     yield f"static int is_init(unsigned int number) {{ return {' || '.join(init)}; }}"
 
 
@@ -99,7 +101,7 @@ def _parameters(number: int, export: Export) -> Iterator[str]:
         versions = "NULL"
         if parameter.versions:
             versions = f"versions_{number}_{place}"
-            pairs = [str(each) for pair in parameter.versions.items() for each in pair]
+            pairs = [str(value) for pair in parameter.versions.items() for value in pair]
             yield f"static const uint32_t {versions}[] = {{{', '.join((*pairs, '0'))}}};"
         rows.append(_row(parameter, versions))
     if rows:
@@ -107,8 +109,17 @@ def _parameters(number: int, export: Export) -> Iterator[str]:
 
 
 def _row(parameter: Parameter, versions: str) -> str:
-    by = parameter.most if parameter.shape == MemoryShape.TAILED else parameter.by or 0
-    row = (parameter.shape.name, parameter.size, by, parameter.at, parameter.head, versions)
+    limit_or_counter = (
+        parameter.max_items if parameter.shape == MemoryShape.TAILED else parameter.counter or 0
+    )
+    row = (
+        parameter.shape.name,
+        parameter.size,
+        limit_or_counter,
+        parameter.count_offset,
+        parameter.head,
+        versions,
+    )
     return f"{{{', '.join(map(str, row))}}}"
 
 

@@ -46,7 +46,7 @@ _CODE: Final = struct.Struct("=i")
 
 
 class AnswerKind(IntEnum):
-    """What a server sends."""
+    """Kinds of message that a server sends."""
 
     ANSWER = 0
     DEAF = 1
@@ -74,11 +74,11 @@ class BrokenCall(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """One call as it came: copies of the caller's memory, which the results go into."""
+    """A call as received: copies of the caller's memory, which the results go into."""
 
     export: Export
     arguments: tuple[object, ...]
-    """As ctypes would get them: numbers, handles, texts, buffers, None for NULL."""
+    """Arguments as ctypes would get them: numbers, handles, texts, buffers, None for NULL."""
 
 
 def receive(stream: Stream) -> bytes | None:
@@ -107,8 +107,8 @@ def decode(body: bytes, exports: Sequence[Export]) -> Call:
         words = struct.unpack_from(f"={len(export.parameters)}Q", body, _SIZE.size)
         memory = _memory(body, _SIZE.size + 8 * len(words), export.parameters)
         arguments = tuple(
-            _argument(*each, words, memory)
-            for each in zip(export.parameters, words, memory, strict=True)
+            _argument(*parts, words, memory)
+            for parts in zip(export.parameters, words, memory, strict=True)
         )
     except (struct.error, IndexError, ValueError) as error:
         raise BrokenCall(str(error)) from error
@@ -116,7 +116,7 @@ def decode(body: bytes, exports: Sequence[Export]) -> Call:
 
 
 def encode(call: Call, result: object) -> bytes:
-    """What is sent behind the kind: ``result`` is the return code, a text, or None for NULL."""
+    """Body of an answer: ``result`` is the return code, a text, or None for NULL."""
     code = result if isinstance(result, int) else 0
     parts = [_CODE.pack(code)]
     for parameter, argument in zip(call.export.parameters, call.arguments, strict=True):
@@ -127,21 +127,21 @@ def encode(call: Call, result: object) -> bytes:
     return b"".join(parts)
 
 
-def _memory(body: bytes, at: int, parameters: Sequence[Parameter]) -> list[bytes | None]:
-    """What came for each parameter; None for values and NULL."""
-    found: list[bytes | None] = []
+def _memory(body: bytes, offset: int, parameters: Sequence[Parameter]) -> list[bytes | None]:
+    """Bytes that came for each parameter; None for values and NULL."""
+    contents: list[bytes | None] = []
     for parameter in parameters:
         if parameter.shape == MemoryShape.VALUE:
-            found.append(None)
+            contents.append(None)
             continue
-        (size,) = _SIZE.unpack_from(body, at)
-        at += _SIZE.size
+        (size,) = _SIZE.unpack_from(body, offset)
+        offset += _SIZE.size
         if size == NOTHING:
-            found.append(None)
+            contents.append(None)
             continue
-        found.append(body[at : at + size])  # fewer are refused where they are measured
-        at += size
-    return found
+        contents.append(body[offset : offset + size])  # fewer are refused where they are measured
+        offset += size
+    return contents
 
 
 def _argument(
@@ -169,14 +169,14 @@ def _argument(
 def _content(
     parameter: Parameter, argument: object, arguments: Sequence[object], code: int
 ) -> bytes | None:
-    """What the caller gets back for a pointer."""
+    """Bytes that the caller gets back for a pointer."""
     if not isinstance(argument, ctypes.Array):
         return None
     if parameter.shape != MemoryShape.GIVEN:
         return bytes(argument)
     if code != 0:
         return b""
-    items = 1 if parameter.by is None else _counted(arguments[parameter.by])
+    items = 1 if parameter.counter is None else _counted(arguments[parameter.counter])
     return bytes(argument)[: items * parameter.size]
 
 

@@ -50,8 +50,8 @@ def compiler() -> tuple[str, ...]:
     if named := os.environ.get("CC"):
         return tuple(named.split())
     for name in _COMPILERS:
-        if found := shutil.which(name):
-            return (found,)
+        if command := shutil.which(name):
+            return (command,)
     if importlib.util.find_spec("ziglang"):
         return (sys.executable, "-m", "ziglang", "cc")
     raise BadInput(
@@ -80,10 +80,10 @@ def _built(command: Sequence[str]) -> Path:
 
 def _compiled(source: str, command: Sequence[str], folder: Path) -> Path:
     (folder / "nvml.c").write_text(source, "utf-8")
-    made = folder / "nvml.so"
+    library = folder / "nvml.so"
     try:
         done = subprocess.run(  # noqa: S603  # the user's own compiler
-            [*command, *_FLAGS, "-o", made, folder / "nvml.c"],
+            [*command, *_FLAGS, "-o", library, folder / "nvml.c"],
             capture_output=True,
             text=True,
             errors="replace",
@@ -99,7 +99,7 @@ def _compiled(source: str, command: Sequence[str], folder: Path) -> Path:
             f"the C compiler {' '.join(command)} cannot build the simulator's library: {last};"
             " name another one in CC"
         )
-    return made
+    return library
 
 
 def _cache() -> Path:

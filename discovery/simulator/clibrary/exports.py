@@ -19,7 +19,7 @@ _CALLED_BY_PYNVML = re.compile(r'_nvmlGetFunctionPointer\("(nvml\w+)"\)')
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Export:
-    """One exported function."""
+    """An exported function."""
 
     name: str
     parameters: tuple[Parameter, ...]
@@ -29,7 +29,7 @@ class Export:
 
 @cache
 def exports() -> tuple[Export, ...]:
-    """All of them, in an order that the library and its server share.
+    """All exported functions, in an order that the library and its server share.
 
     Programs link against names that the table does not have, and end where one of them is
     missing. Those are here in the form that a test may have them answered in, a device and a
@@ -41,8 +41,8 @@ def exports() -> tuple[Export, ...]:
         for _, entry in sorted(TABLE.items())
     ]
     source = Path(pynvml.__file__).read_text("utf-8")
-    others = sorted(set(_CALLED_BY_PYNVML.findall(source)) - set(TABLE))
-    return (*known, *(Export(name=name, parameters=_NUMBER_OF_A_GPU) for name in others))
+    other_names = sorted(set(_CALLED_BY_PYNVML.findall(source)) - set(TABLE))
+    return (*known, *(Export(name=name, parameters=_NUMBER_OF_A_GPU) for name in other_names))
 
 
 _NUMBER_OF_A_GPU = (

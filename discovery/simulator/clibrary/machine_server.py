@@ -40,7 +40,7 @@ class ServedProcess:
     """A process on the other end of connections: what befalls it goes to the one that called."""
 
     def __init__(self, pid: int) -> None:
-        self.client = clients.of(pid)
+        self.client = clients.client_of(pid)
         self._calling = threading.local()
 
     def calling_by(self, connection: socket.socket, stream: Stream) -> None:
@@ -66,9 +66,9 @@ class ServedProcess:
         finally:
             self._send(AnswerKind.HEARING)
 
-    def crash(self, by: str, prints: str) -> None:
+    def crash(self, ending: str, prints: str) -> None:
         """Have the library end the process, and wait until it has."""
-        self._send(AnswerKind.EXIT if by == "exit" else AnswerKind.KILL, prints.encode())
+        self._send(AnswerKind.EXIT if ending == "exit" else AnswerKind.KILL, prints.encode())
         with contextlib.suppress(OSError):
             self._calling.stream.read(1)
 
@@ -192,7 +192,7 @@ def _answer_all(session: _Session, stream: Stream) -> None:
 
 
 def _result(session: _Session, call: Call) -> int | bytes | None:
-    """What the function returns."""
+    """Return value of the called function."""
     try:
         function = getattr(session.library, call.export.name)
     except AttributeError:

@@ -33,7 +33,7 @@ from discovery.simulator.entry_points.entry_point import EntryPoint
 from discovery.simulator.entry_points.gpm_metrics_argument import GpmQuestion
 
 MOST_BYTES: Final = 1 << 20
-"""Behind one pointer; a caller that claims more is refused."""
+"""Largest memory behind one pointer; a caller that claims more is refused."""
 MOST_GIVEN: Final = 1024
 """Items of a list for which the caller promises enough room."""
 
@@ -49,30 +49,30 @@ class MemoryShape(IntEnum):
     """To its terminating zero."""
     FIXED = 2
     SIZED = 3
-    """As many items as another parameter says."""
+    """Items; another parameter is their number."""
     COUNTED = 4
-    """As many items as the number says that another parameter leads to."""
+    """Items; another parameter leads to their number."""
     GIVEN = 5
-    """Nothing goes in, and as much comes out as is given."""
+    """Nothing goes in; as much comes out as the call gives."""
     VERSIONED = 6
-    """By the number at its start; 4 bytes where that is none of the known ones."""
+    """Sized by the number at its start; 4 bytes where that is none of the known ones."""
     TAILED = 7
     """A head, and behind it as many items as a number in it says; the head alone above the most."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parameter:
-    """One C parameter and the memory that it leads to."""
+    """A C parameter and the memory that it leads to."""
 
     ctype: CType = ctypes.c_void_p
     shape: MemoryShape = MemoryShape.VALUE
     size: int = 0
     """Bytes; of one item where there may be several."""
-    by: int | None = None
+    counter: int | None = None
     """Place of the parameter that counts the items; None where there is one."""
-    most: int = 0
+    max_items: int = 0
     """Items that a TAILED one may have."""
-    at: int = 0
+    count_offset: int = 0
     """Offset of a TAILED one's number of items."""
     head: int = 0
     """Bytes before a TAILED one's first item."""
@@ -82,10 +82,10 @@ class Parameter:
 
 def parameters(entry: EntryPoint) -> tuple[Parameter, ...]:
     """The C parameters of an entry point, in order. Raises TypeError for an unknown kind."""
-    made: list[Parameter] = []
+    collected: list[Parameter] = []
     for kind in entry.kinds:
-        made += _of_kind(kind, len(made))
-    return tuple(made)
+        collected += _of_kind(kind, len(collected))
+    return tuple(collected)
 
 
 def length(
@@ -102,15 +102,15 @@ def length(
         case MemoryShape.FIXED:
             return parameter.size
         case MemoryShape.SIZED:
-            return parameter.size * (words[parameter.by or 0] & 0xFFFFFFFF)
+            return parameter.size * (words[parameter.counter or 0] & 0xFFFFFFFF)
         case MemoryShape.COUNTED:
-            counter = memory[parameter.by or 0]
+            counter = memory[parameter.counter or 0]
             return 0 if counter is None else parameter.size * _number(counter, 0)
         case MemoryShape.VERSIONED:
             return parameter.versions.get(_number(content, 0), _NUMBER)
         case MemoryShape.TAILED:
-            count = _number(content, parameter.at)
-            return parameter.head + (parameter.size * count if count <= parameter.most else 0)
+            count = _number(content, parameter.count_offset)
+            return parameter.head + (parameter.size * count if count <= parameter.max_items else 0)
         case _:
             return 0
 
@@ -125,11 +125,11 @@ def _of_kind(kind: ArgumentKind, place: int) -> Iterator[Parameter]:
         case InStruct(ctype=ctype) | Out(ctype=ctype):
             yield Parameter(shape=MemoryShape.FIXED, size=ctypes.sizeof(ctype))
         case OutText(parameters=(_, number)):
-            yield Parameter(shape=MemoryShape.SIZED, size=1, by=place + 1)
+            yield Parameter(shape=MemoryShape.SIZED, size=1, counter=place + 1)
             yield Parameter(ctype=number)
         case CountedArray(parameters=(number, _)):
             yield Parameter(ctype=number)
-            yield Parameter(shape=MemoryShape.SIZED, size=ctypes.sizeof(kind.item()), by=place)
+            yield Parameter(shape=MemoryShape.SIZED, size=ctypes.sizeof(kind.item()), counter=place)
         case OutList():
             yield from _of_list(kind, place)
         case InOut(versions=versions):
@@ -140,8 +140,8 @@ def _of_kind(kind: ArgumentKind, place: int) -> Iterator[Parameter]:
             yield Parameter(
                 shape=MemoryShape.TAILED,
                 size=ctypes.sizeof(metric),
-                most=pynvml.NVML_GPM_METRIC_MAX,
-                at=question.numMetrics.offset,
+                max_items=pynvml.NVML_GPM_METRIC_MAX,
+                count_offset=question.numMetrics.offset,
                 head=question.metrics.offset,
             )
         case _:
@@ -149,14 +149,17 @@ def _of_kind(kind: ArgumentKind, place: int) -> Iterator[Parameter]:
 
 
 def _of_list(kind: OutList, place: int) -> Iterator[Parameter]:
-    by = place + (len(kind.columns) if kind.array_first else 0)
+    counter_place = place + (len(kind.columns) if kind.array_first else 0)
     shape = MemoryShape.COUNTED if kind.counted else MemoryShape.GIVEN
     counter = Parameter(shape=MemoryShape.FIXED, size=_NUMBER)
-    arrays = [Parameter(shape=shape, size=ctypes.sizeof(it), by=by) for it in kind.columns]
+    arrays = [
+        Parameter(shape=shape, size=ctypes.sizeof(column), counter=counter_place)
+        for column in kind.columns
+    ]
     yield from (*arrays, counter) if kind.array_first else (counter, *arrays)
 
 
-def _number(content: bytes, at: int) -> int:
-    if len(content) < at + _NUMBER:
-        raise ValueError(f"no number at {at} in {len(content)} bytes")
-    return int.from_bytes(content[at : at + _NUMBER], sys.byteorder)
+def _number(content: bytes, offset: int) -> int:
+    if len(content) < offset + _NUMBER:
+        raise ValueError(f"no number at {offset} in {len(content)} bytes")
+    return int.from_bytes(content[offset : offset + _NUMBER], sys.byteorder)

@@ -20,7 +20,7 @@ LIBRARY_FOLDER: Final = "usr/lib64"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServedMachine:
-    """Where programs find a machine while it is served; all paths are absolute."""
+    """Paths of a machine while it is served to programs; all are absolute."""
 
     name: str
     library: Path | None
@@ -28,9 +28,9 @@ class ServedMachine:
     driver_root: Path
     """Holds the library, dev and proc as an installed driver does; sys too."""
     sysfs_root: Path
-    """What the machine has in /sys."""
+    """The machine's /sys."""
     state_file: Path
-    """What ``--simulate`` takes for the same machine."""
+    """Path that ``--simulate`` takes for the same machine."""
 
 
 @contextmanager

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One YAML or JSON file as a typed value; errors name file, line, key and the fix.
+"""YAML and JSON files as typed values; errors name file, line, key and the fix.
 
 JSON files that gpuscape writes name their schema and its version in the key ``schema``.
 """
@@ -28,10 +28,10 @@ _WORDS = {
     "bool": "true or false",
     "null": "nothing",
 }
-"""What msgspec calls JSON's types, in a person's words."""
+"""Name of a JSON type, as msgspec has it, to words for people."""
 
 MOST_BYTES = 64 << 20
-"""A hundred times a recording of 16 GPUs."""
+"""Largest file that is read: a hundred times a recording of 16 GPUs."""
 
 
 def parse(text: str, source: str, shape: type[T]) -> tuple[T, YamlValue]:
@@ -57,10 +57,11 @@ def decode(body: bytes, source: str, shape: type[T], schema: str) -> T:
     try:
         return msgspec.json.decode(body, type=shape)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        found = schema_in(body, source)
-        if found not in (None, schema):
+        file_schema = schema_in(body, source)
+        if file_schema not in (None, schema):
             raise BadInput(
-                f"{source} has the schema {found!r}, this version reads {schema!r}: write it anew"
+                f"{source} has the schema {file_schema!r}, this version reads {schema!r}:"
+                " write it anew"
             ) from error
         raise _misfit(body, source, shape) from error
 
@@ -71,7 +72,7 @@ def schema_in(body: bytes, source: str) -> str | None:
     Raises BadInput with file and line where they are no JSON.
     """
     try:
-        found = json.loads(body)
+        content = json.loads(body)
     except UnicodeDecodeError as error:
         raise BadInput(f"{source} is not UTF-8 text: write it anew") from error
     except json.JSONDecodeError as error:
@@ -79,7 +80,7 @@ def schema_in(body: bytes, source: str) -> str | None:
         raise BadInput(f"{line}: not valid JSON, {error.msg}: write it anew") from error
     except RecursionError:
         raise BadInput(f"{source}: not valid JSON, nested too deeply: write it anew") from None
-    schema = found.get("schema") if isinstance(found, dict) else None
+    schema = content.get("schema") if isinstance(content, dict) else None
     return schema if isinstance(schema, str) else None
 
 
@@ -101,21 +102,21 @@ def _misfit(body: bytes, source: str, shape: type) -> BadInput:
 
 def _explained(message: str, document: YamlValue, shape: Any) -> BadInput:
     """A validation error with its place in the file, and the nearest key for an unknown one."""
-    text, at = misfit(message)
+    text, place = misfit(message)
     if unknown := re.fullmatch(r"Object contains unknown field `(.*)`", text):
         key = unknown[1]
-        known = _keys_at(shape, at)
-        return document.at((*at, key)).wrong(f"unknown key; {nearest(key, known)}")
+        known = _keys_at(shape, place)
+        return document.at((*place, key)).wrong(f"unknown key; {nearest(key, known)}")
     if missing := re.fullmatch(r"Object missing required field `(.*)`", text):
-        return document.at(at).wrong(f"the key {missing[1]!r} is missing; add it")
+        return document.at(place).wrong(f"the key {missing[1]!r} is missing; add it")
     words = re.sub(r"`(\w+)`", lambda match: _WORDS.get(match[1], match[1]), text)
-    return document.at(at).wrong(words[:1].lower() + words[1:])
+    return document.at(place).wrong(words[:1].lower() + words[1:])
 
 
-def _keys_at(shape: Any, at: Place) -> tuple[str, ...]:
+def _keys_at(shape: Any, place: Place) -> tuple[str, ...]:
     """The keys a mapping may have at this place."""
     info = inspect.type_info(shape)
-    for step in at:
+    for step in place:
         if isinstance(info, inspect.StructType):
             info = next(field.type for field in info.fields if field.encode_name == step)
         elif isinstance(info, inspect.VarTupleType):
@@ -123,5 +124,5 @@ def _keys_at(shape: Any, at: Place) -> tuple[str, ...]:
         elif isinstance(info, inspect.DictType):
             info = info.value_type
         if isinstance(info, inspect.UnionType):
-            info = next(one for one in info.types if not isinstance(one, inspect.NoneType))
+            info = next(member for member in info.types if not isinstance(member, inspect.NoneType))
     return tuple(field.encode_name for field in getattr(info, "fields", ()))

@@ -28,7 +28,7 @@ def machine_names() -> tuple[str, ...]:
 
 @cache
 def load_machine(name: str) -> MachineDescription:
-    """One of the machines that come with gpuscape. Raises BadInput for a name it does not know."""
+    """A machine that comes with gpuscape. Raises BadInput for a name it does not know."""
     if name not in machine_names():
         raise BadInput(f"there is no machine {name!r}; {nearest(name, machine_names())}")
     file = f"machines/{name}{_SUFFIX}"
@@ -54,5 +54,5 @@ def _checked(text: str, source: str) -> MachineDescription:
     """The machine in ``text``; raises BadInput for the first thing wrong with it."""
     machine, document = parse(text, source, MachineDescription)
     for problem in problems(machine, load_models()):
-        raise document.at(problem.at).wrong(problem.text)
+        raise document.at(problem.place).wrong(problem.text)
     return machine

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the schema cannot say of a machine: names that exist, places that fit, links that add up."""
+"""Checks of a machine beyond its schema: names exist, places fit, links add up."""
 
 from __future__ import annotations
 
@@ -49,18 +49,18 @@ def problems(machine: MachineDescription, shipped: Mapping[str, Model]) -> Itera
     yield from _pci(machine)
     yield from _identities(machine)
     yield from _links(machine, models)
-    for place, gpu in enumerate(machine.gpus):
+    for index, gpu in enumerate(machine.gpus):
         model = models[gpu.model]
-        yield from _gpu(("gpus", place), gpu, model, len(machine.host.numa))
-        yield from _mig(("gpus", place), gpu, model)
+        yield from _gpu(("gpus", index), gpu, model, len(machine.host.numa))
+        yield from _mig(("gpus", index), gpu, model)
 
 
 def _unknown_models(machine: MachineDescription, models: Mapping[str, Model]) -> Iterator[Problem]:
-    for place, gpu in enumerate(machine.gpus):
+    for index, gpu in enumerate(machine.gpus):
         if gpu.model not in models:
             hint = nearest(gpu.model, tuple(models))
             yield Problem(
-                at=("gpus", place, "model"), text=f"there is no model {gpu.model!r}; {hint}"
+                place=("gpus", index, "model"), text=f"there is no model {gpu.model!r}; {hint}"
             )
 
 
@@ -71,48 +71,52 @@ def _host(machine: MachineDescription) -> Iterator[Problem]:
         try:
             seen.update(cpu_numbers(text))
         except ValueError as error:
-            yield Problem(at=("host", "numa", node), text=f"{error}; write it like '0-15,32-47'")
+            yield Problem(place=("host", "numa", node), text=f"{error}; write it like '0-15,32-47'")
     if not seen:
-        yield Problem(at=("host", "numa"), text="a host has CPUs; write it like ['0-15', '16-31']")
+        yield Problem(
+            place=("host", "numa"), text="a host has CPUs; write it like ['0-15', '16-31']"
+        )
     for cpu in _repeated(seen.elements()):
-        yield Problem(at=("host", "numa"), text=f"CPU {cpu} is in two NUMA nodes")
+        yield Problem(place=("host", "numa"), text=f"CPU {cpu} is in two NUMA nodes")
     for text in host.vgpu_host_driver or ():
         if len(text.encode()) > _HOST_DRIVER_BYTES:
-            at = ("host", "vgpu_host_driver")
-            yield Problem(at=at, text=f"{text!r} is longer than {_HOST_DRIVER_BYTES} bytes")
+            place = ("host", "vgpu_host_driver")
+            yield Problem(place=place, text=f"{text!r} is longer than {_HOST_DRIVER_BYTES} bytes")
     if host.vgpu_host_driver and all(gpu.virtualization != VGPU for gpu in machine.gpus):
         text = f"no GPU is a vGPU; give one 'virtualization: {VGPU}'"
-        yield Problem(at=("host", "vgpu_host_driver"), text=text)
+        yield Problem(place=("host", "vgpu_host_driver"), text=text)
 
 
 def pci_functions(
     machine: MachineDescription,
 ) -> Iterator[tuple[Place, Gpu | SimulatedNic | PciFunction]]:
     """Every PCI function of a machine that is no bridge, with its place in the file."""
-    yield from ((("gpus", place), gpu) for place, gpu in enumerate(machine.gpus))
-    yield from ((("nics", place), nic) for place, nic in enumerate(machine.nics))
-    yield from ((("functions", place), one) for place, one in enumerate(machine.functions))
+    yield from ((("gpus", index), gpu) for index, gpu in enumerate(machine.gpus))
+    yield from ((("nics", index), nic) for index, nic in enumerate(machine.nics))
+    yield from (
+        (("functions", index), function) for index, function in enumerate(machine.functions)
+    )
 
 
 def _pci(machine: MachineDescription) -> Iterator[Problem]:
     taken: set[str] = set()
-    for at, function in pci_functions(machine):
+    for place, function in pci_functions(machine):
         if function.bus_id in taken:
-            yield Problem(at=(*at, "bus_id"), text=f"two devices are at {function.bus_id!r}")
+            yield Problem(place=(*place, "bus_id"), text=f"two devices are at {function.bus_id!r}")
         taken.add(function.bus_id)
-        yield from _numa(at, function.numa_node, len(machine.host.numa))
-        yield from _addresses(at, function)
+        yield from _numa(place, function.numa_node, len(machine.host.numa))
+        yield from _addresses(place, function)
     yield from _bridges(machine, taken)
 
 
-def _addresses(at: Place, function: Gpu | SimulatedNic | PciFunction) -> Iterator[Problem]:
-    named = [((*at, "bus_id"), function.bus_id, function.bus_id)]
-    named += [((*at, "path", step), bridge, bridge) for step, bridge in enumerate(function.path)]
-    named += [((*at, "root"), function.root, f"{function.root}:00.0")]
-    for where, text, bus_id in named:
+def _addresses(place: Place, function: Gpu | SimulatedNic | PciFunction) -> Iterator[Problem]:
+    named = [((*place, "bus_id"), function.bus_id, function.bus_id)]
+    named += [((*place, "path", step), bridge, bridge) for step, bridge in enumerate(function.path)]
+    named += [((*place, "root"), function.root, f"{function.root}:00.0")]
+    for part_place, text, bus_id in named:
         if _normal(bus_id) != bus_id:
-            example = "0000:3a" if where[-1] == "root" else "0000:3b:00.0"
-            yield Problem(at=where, text=f"{text!r} is not written like '{example}'")
+            example = "0000:3a" if part_place[-1] == "root" else "0000:3b:00.0"
+            yield Problem(place=part_place, text=f"{text!r} is not written like '{example}'")
 
 
 def _normal(bus_id: str) -> str | None:
@@ -125,124 +129,130 @@ def _normal(bus_id: str) -> str | None:
 def _bridges(machine: MachineDescription, devices: set[str]) -> Iterator[Problem]:
     """A bridge hangs in one place, and nothing else is at its bus id."""
     above: dict[str, tuple[str, ...]] = {}
-    for at, function in pci_functions(machine):
+    for place, function in pci_functions(machine):
         for step, bridge in enumerate(function.path):
-            here = (function.root, *function.path[:step])
-            where = (*at, "path", step)
+            ancestors = (function.root, *function.path[:step])
+            bridge_place = (*place, "path", step)
             if bridge in devices:
-                yield Problem(at=where, text=f"{bridge!r} is a device, it cannot be a bridge too")
-            if above.setdefault(bridge, here) != here:
-                yield Problem(at=where, text=f"the bridge {bridge!r} hangs elsewhere further up")
+                yield Problem(
+                    place=bridge_place, text=f"{bridge!r} is a device, it cannot be a bridge too"
+                )
+            if above.setdefault(bridge, ancestors) != ancestors:
+                yield Problem(
+                    place=bridge_place, text=f"the bridge {bridge!r} hangs elsewhere further up"
+                )
 
 
 def _identities(machine: MachineDescription) -> Iterator[Problem]:
-    minors = (g.minor if g.minor is not None else at for at, g in enumerate(machine.gpus))
-    for what, values in (
+    minors = (g.minor if g.minor is not None else index for index, g in enumerate(machine.gpus))
+    for label, values in (
         ("minor number", minors),
         ("UUID", (gpu.uuid for gpu in machine.gpus if gpu.uuid)),
         ("serial", (gpu.serial for gpu in machine.gpus if gpu.serial)),
     ):
         for value in _repeated(values):
-            yield Problem(at=("gpus",), text=f"two GPUs have the {what} {value!r}")
+            yield Problem(place=("gpus",), text=f"two GPUs have the {label} {value!r}")
     for name in _repeated(nic.name for nic in machine.nics):
-        yield Problem(at=("nics",), text=f"two NICs have the name {name!r}")
+        yield Problem(place=("nics",), text=f"two NICs have the name {name!r}")
 
 
 def _links(machine: MachineDescription, models: Mapping[str, Model]) -> Iterator[Problem]:
     if machine.switched and machine.direct:
-        yield Problem(at=("direct",), text="with 'switched: true' every link ends at a switch")
+        yield Problem(place=("direct",), text="with 'switched: true' every link ends at a switch")
     used: Counter[int] = Counter()
     pairs: list[tuple[int, int]] = []
-    for place, link in enumerate(machine.direct):
-        at = ("direct", place)
+    for index, link in enumerate(machine.direct):
+        place = ("direct", index)
         for key, gpu in (("a", link.a), ("b", link.b)):
             if not 0 <= gpu < len(machine.gpus):
                 last = len(machine.gpus) - 1
-                yield Problem(at=(*at, key), text=f"there is no GPU {gpu}; the last one is {last}")
+                yield Problem(
+                    place=(*place, key), text=f"there is no GPU {gpu}; the last one is {last}"
+                )
         if link.a == link.b:
-            yield Problem(at=at, text=f"GPU {link.a} cannot be linked to itself")
+            yield Problem(place=place, text=f"GPU {link.a} cannot be linked to itself")
         if link.links < 1:
-            yield Problem(at=(*at, "links"), text="a pair has at least one link")
+            yield Problem(place=(*place, "links"), text="a pair has at least one link")
         pairs.append((min(link.a, link.b), max(link.a, link.b)))
         used.update({link.a: link.links, link.b: link.links})
     for pair in _repeated(pairs):
-        yield Problem(at=("direct",), text=f"GPUs {pair[0]} and {pair[1]} are listed twice")
+        yield Problem(place=("direct",), text=f"GPUs {pair[0]} and {pair[1]} are listed twice")
     for gpu, spec in enumerate(machine.gpus):
         has = models[spec.model].nvlink_links
         if used[gpu] > has:
             text = f"GPU {gpu} has {used[gpu]} links here, but {spec.model!r} has {has}"
-            yield Problem(at=("direct",), text=text)
+            yield Problem(place=("direct",), text=text)
 
 
-def _gpu(at: Place, gpu: Gpu, model: Model, numa_nodes: int) -> Iterator[Problem]:
+def _gpu(place: Place, gpu: Gpu, model: Model, numa_nodes: int) -> Iterator[Problem]:
     if gpu.cpus is not None:
         try:
             cpu_numbers(gpu.cpus)
         except ValueError as error:
-            yield Problem(at=(*at, "cpus"), text=f"{error}; write it like '0-15,32-47'")
+            yield Problem(place=(*place, "cpus"), text=f"{error}; write it like '0-15,32-47'")
     if gpu.numa_id is not None and gpu.numa_id < numa_nodes:
         text = f"NUMA node {gpu.numa_id} is one of the CPUs'; a GPU's own comes after them"
-        yield Problem(at=(*at, "numa_id"), text=text)
+        yield Problem(place=(*place, "numa_id"), text=text)
     if gpu.fabric is not None and not model.fabric:
-        yield Problem(at=(*at, "fabric"), text=f"{gpu.model!r} has no fabric; drop the key")
+        yield Problem(place=(*place, "fabric"), text=f"{gpu.model!r} has no fabric; drop the key")
     if gpu.pcie_lanes not in _LANES:
         text = f"a slot has {', '.join(map(str, _LANES))} lanes"
-        yield Problem(at=(*at, "pcie_lanes"), text=text)
+        yield Problem(place=(*place, "pcie_lanes"), text=text)
     if gpu.pcie_generation is not None and not 1 <= gpu.pcie_generation <= _NEWEST_PCIE:
         text = f"there are generations 1 to {_NEWEST_PCIE} of PCIe"
-        yield Problem(at=(*at, "pcie_generation"), text=text)
+        yield Problem(place=(*place, "pcie_generation"), text=text)
     if not 0 <= gpu.virtualization <= 4:
         text = "NVML knows 0 none, 1 passthrough, 2 vGPU, 3 and 4 hosts of vGPU and vSGA"
-        yield Problem(at=(*at, "virtualization"), text=text)
+        yield Problem(place=(*place, "virtualization"), text=text)
 
 
-def _numa(at: Place, node: int, nodes: int) -> Iterator[Problem]:
+def _numa(place: Place, node: int, nodes: int) -> Iterator[Problem]:
     if not -1 <= node < nodes:
         text = f"there is no NUMA node {node}; the host has {nodes}, and -1 is none"
-        yield Problem(at=(*at, "numa_node"), text=text)
+        yield Problem(place=(*place, "numa_node"), text=text)
 
 
-def _mig(at: Place, gpu: Gpu, model: Model) -> Iterator[Problem]:
+def _mig(place: Place, gpu: Gpu, model: Model) -> Iterator[Problem]:
     """Every instance is of a profile, at a start it may have, next to the others.
 
     Source: the MIG user guide on placements; facts of nvmlDeviceGetGpuInstanceProfileInfo.
     """
     if gpu.mig and not model.mig:
-        yield Problem(at=(*at, "mig"), text=f"{gpu.model!r} is not MIG-capable")
+        yield Problem(place=(*place, "mig"), text=f"{gpu.model!r} is not MIG-capable")
         return
     if gpu.instances and not gpu.mig:
-        yield Problem(at=(*at, "instances"), text="instances need 'mig: true'")
+        yield Problem(place=(*place, "instances"), text="instances need 'mig: true'")
     profiles = {profile.name: profile for profile in model.mig}
     taken: dict[int, int] = {}
-    for place, instance in enumerate(gpu.instances):
-        where = (*at, "instances", place)
+    for index, instance in enumerate(gpu.instances):
+        instance_place = (*place, "instances", index)
         profile = profiles.get(instance.profile)
         if profile is None:
             text = f"no profile {instance.profile!r}; {gpu.model!r} has {', '.join(profiles)}"
-            yield Problem(at=(*where, "profile"), text=text)
+            yield Problem(place=(*instance_place, "profile"), text=text)
             continue
         if instance.start not in profile.starts:
             starts = ", ".join(map(str, profile.starts))
             text = f"a {instance.profile} may start at {starts}, not at {instance.start}"
-            yield Problem(at=(*where, "start"), text=text)
+            yield Problem(place=(*instance_place, "start"), text=text)
         units = range(instance.start, instance.start + profile.size)
         if other := {taken[unit] for unit in units if unit in taken}:
-            yield Problem(at=where, text=f"overlaps instance {min(other)} of this GPU")
-        taken.update(dict.fromkeys(units, place))
-        yield from _compute(where, instance, profile.slices)
+            yield Problem(place=instance_place, text=f"overlaps instance {min(other)} of this GPU")
+        taken.update(dict.fromkeys(units, index))
+        yield from _compute(instance_place, instance, profile.slices)
     for name, count in Counter(instance.profile for instance in gpu.instances).items():
         if name in profiles and count > profiles[name].max:
             text = f"{count} instances of {name}, at most {profiles[name].max} fit on {gpu.model!r}"
-            yield Problem(at=(*at, "instances"), text=text)
+            yield Problem(place=(*place, "instances"), text=text)
     for number in _repeated(instance.id for instance in gpu.instances):
-        yield Problem(at=(*at, "instances"), text=f"two instances have the id {number}")
+        yield Problem(place=(*place, "instances"), text=f"two instances have the id {number}")
 
 
-def _compute(at: Place, instance: MigInstanceSpec, slices: int) -> Iterator[Problem]:
-    asked = instance.compute or ()
-    if any(one < 1 for one in asked) or sum(asked) > slices:
+def _compute(place: Place, instance: MigInstanceSpec, slices: int) -> Iterator[Problem]:
+    sizes = instance.compute or ()
+    if any(size < 1 for size in sizes) or sum(sizes) > slices:
         text = f"compute instances of 1 or more slices, {slices} in all, fit a {instance.profile}"
-        yield Problem(at=(*at, "compute"), text=text)
+        yield Problem(place=(*place, "compute"), text=text)
 
 
 def _repeated(values: Iterable[_T]) -> Iterator[_T]:

@@ -10,7 +10,7 @@ from base.yaml_places import Place
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """One thing that no machine can be like."""
+    """A contradiction: its place in the description, and a text with the fix."""
 
-    at: Place
+    place: Place
     text: str

@@ -19,7 +19,7 @@ class _Data(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 
 
 class GpuInstanceProfile(_Data, frozen=True, kw_only=True):
-    """One row of a model's MIG table. Source: nvmlDeviceGetGpuInstanceProfileInfo."""
+    """A row of a model's MIG table. Source: nvmlDeviceGetGpuInstanceProfileInfo."""
 
     enum: int
     """NVML_GPU_INSTANCE_PROFILE_*: the index that queries take."""
@@ -48,10 +48,10 @@ class GpuInstanceProfile(_Data, frozen=True, kw_only=True):
 
 
 class Model(_Data, frozen=True, kw_only=True):
-    """What all GPUs of one model share."""
+    """Facts that all GPUs of one model share."""
 
     name: str
-    """As nvmlDeviceGetName gives it."""
+    """Name as nvmlDeviceGetName gives it."""
     device_id: int
     """Device in the upper 16 bits, vendor 0x10de in the lower."""
     subsystem_id: int
@@ -87,7 +87,7 @@ class Model(_Data, frozen=True, kw_only=True):
     memory_temperature: bool = False
     encoder: bool = True
     fan: bool = False
-    """It has one of its own; others are cooled by their chassis."""
+    """It has a fan of its own; other GPUs are cooled by their chassis."""
     profiling: bool = False
     """Answers GPM (Hopper and later)."""
     pcie_counters: bool = False
@@ -95,14 +95,14 @@ class Model(_Data, frozen=True, kw_only=True):
     idle_performance_state: int = 0
     """Its P-state with nothing to do."""
     power_limit_watts: int = 300
-    """Most that it draws."""
+    """Highest power that it draws."""
     power_limits: bool = True
     """Says its limits; a GPU that shares its power budget with the CPU does not."""
     idle_watts: float = 50.0
     sm_clock_mhz: int = 210
-    """Idle."""
+    """Clock while idle."""
     memory_clock_mhz: int | None = 405
-    """Idle; None: the driver gives no clock of the memory, as where it is the host's."""
+    """Clock while idle; None: the driver gives none, as where the memory is the host's."""
     max_sm_clock_mhz: int = 1980
     max_memory_clock_mhz: int | None = None
     """None: the memory clock never changes, as with HBM."""
@@ -119,7 +119,7 @@ class OwnModel(Model, frozen=True, kw_only=True):
     """A model that a machine file brings along."""
 
     model: str
-    """What the file's GPUs call it."""
+    """Name by which the file's GPUs refer to it."""
 
     @property
     def alone(self) -> Model:
@@ -128,7 +128,7 @@ class OwnModel(Model, frozen=True, kw_only=True):
 
 
 class MigInstanceSpec(_Data, frozen=True, kw_only=True):
-    """One GPU instance of a laid-out GPU with its compute instances."""
+    """A GPU instance of a laid-out GPU with its compute instances."""
 
     profile: str
     start: int
@@ -150,7 +150,7 @@ class FabricSpec(_Data, frozen=True, kw_only=True):
 
 
 class Gpu(_Data, frozen=True, kw_only=True):
-    """One GPU of a machine."""
+    """A GPU of a machine."""
 
     model: str
     """Key in models.yaml, or one of the machine's own models."""
@@ -180,7 +180,7 @@ class Gpu(_Data, frozen=True, kw_only=True):
     """NVML_GPU_VIRTUALIZATION_MODE_*."""
     vgpu_licensed: bool | None = None
     driver: Literal["nvidia", "nouveau", "vfio-pci"] | None = "nvidia"
-    """What it is bound to; None: nothing. NVML shows those of the nvidia driver alone."""
+    """Driver that it is bound to; None: no driver. NVML shows GPUs of the nvidia driver alone."""
     excluded: bool = False
     """Bound to the nvidia driver, which is configured to leave it alone: NVreg_ExcludedGpus."""
 
@@ -191,7 +191,7 @@ class Gpu(_Data, frozen=True, kw_only=True):
 
 
 class SimulatedNic(_Data, frozen=True, kw_only=True):
-    """One RDMA NIC of a machine."""
+    """An RDMA NIC of a machine."""
 
     name: str
     bus_id: str
@@ -242,16 +242,16 @@ class DriverSpec(_Data, frozen=True, kw_only=True):
     version: str
     nvml: str
     cuda: int
-    """As nvmlSystemGetCudaDriverVersion gives it: 12040."""
+    """CUDA version as nvmlSystemGetCudaDriverVersion gives it: 12040."""
 
 
 class MachineDescription(_Data, frozen=True, kw_only=True):
     """A whole machine."""
 
     summary: str
-    """One line for people."""
+    """Description for people, in one line."""
     sources: tuple[str, ...]
-    """Where its values were published."""
+    """Publications that its values are from."""
     host: HostSpec
     driver: DriverSpec | None
     """None: no driver installed, the library is not there."""
@@ -267,4 +267,4 @@ class MachineDescription(_Data, frozen=True, kw_only=True):
 
     def known_models(self, shipped: Mapping[str, Model]) -> dict[str, Model]:
         """Models that its GPUs may name: those that come with gpuscape, and its own."""
-        return {**shipped, **{one.model: one.alone for one in self.models}}
+        return {**shipped, **{model.model: model.alone for model in self.models}}

@@ -15,7 +15,7 @@ from discovery.simulator.driver import clients
 from discovery.simulator.state.machine_state import NvmlClient
 
 CRASH_STATUS = 70
-"""EX_SOFTWARE: what a process that a fault ends by exit leaves behind."""
+"""EX_SOFTWARE: exit status of a process that a fault ends by exit."""
 
 
 class CallingProcess(Protocol):
@@ -31,7 +31,7 @@ class CallingProcess(Protocol):
     def deaf_to_sigterm(self) -> AbstractContextManager[None]:
         """It ignores SIGTERM within."""
 
-    def crash(self, by: str, prints: str) -> None:
+    def crash(self, ending: str, prints: str) -> None:
         """It writes ``prints`` to its standard error and ends: by ``exit``, else by a signal."""
 
     def leak(self, memory_bytes: int, descriptors: int) -> None:
@@ -65,10 +65,10 @@ class ThisProcess:
         finally:
             libc.signal(signal.SIGTERM, before)
 
-    def crash(self, by: str, prints: str) -> None:
+    def crash(self, ending: str, prints: str) -> None:
         """End at once; what standard error does not take is lost, as in C."""
         _print(prints.encode())
-        if by == "exit":
+        if ending == "exit":
             os._exit(CRASH_STATUS)
         os.kill(os.getpid(), signal.SIGKILL)
         time.sleep(60)  # the signal is on its way

@@ -25,16 +25,16 @@ _STATE, _STARTED = 0, 19  # places of fields 3 and 22 after the process name; pr
 
 def this_process() -> NvmlClient:
     """The calling process."""
-    return of(os.getpid())
+    return client_of(os.getpid())
 
 
-def of(pid: int) -> NvmlClient:
+def client_of(pid: int) -> NvmlClient:
     """The process that has this id now."""
     return NvmlClient(pid=pid, started=_started(pid) or 0)
 
 
 def live(clients: tuple[NvmlClient, ...]) -> frozenset[NvmlClient]:
-    """Those that still run: a process id alone may belong to another process by now."""
+    """Clients that still run: a process id alone may belong to another process by now."""
     return frozenset(client for client in clients if _started(client.pid) == client.started)
 
 
@@ -46,15 +46,15 @@ def runs(process: SimulatedProcess, now: float) -> bool:
 
 
 def name_of(pid: int) -> str:
-    """What a running process is called; empty for one that ended."""
+    """Name of a running process; empty for one that ended."""
     try:
         return Path(f"/proc/{pid}/comm").read_text("utf-8", errors="replace").strip()
     except OSError:
         return ""
 
 
-def joined(client: NvmlClient) -> Edit:
-    """The state with one client more; dead ones are swept out on the way."""
+def with_client(client: NvmlClient) -> Edit:
+    """Add a client to the state; dead ones are swept out on the way."""
 
     def change(state: MachineState) -> MachineState:
         return replace(state, clients=(*sorted(live(state.clients), key=_by_pid), client))
@@ -62,17 +62,17 @@ def joined(client: NvmlClient) -> Edit:
     return change
 
 
-def left(client: NvmlClient) -> Edit:
-    """The state with one client less."""
+def without_client(client: NvmlClient) -> Edit:
+    """Take a client out of the state."""
 
     def change(state: MachineState) -> MachineState:
-        return replace(state, clients=tuple(one for one in state.clients if one != client))
+        return replace(state, clients=tuple(other for other in state.clients if other != client))
 
     return change
 
 
 def call_log(state_file: Path) -> Path:
-    """Where the calls on the machine in a state file are logged."""
+    """Path of the log of calls on the machine in a state file."""
     return state_file.with_name(state_file.name + ".calls")
 
 

@@ -23,7 +23,7 @@ POLL_SECONDS = 0.02
 
 
 class EventSets:
-    """Which GPUs each event set of this process listens to."""
+    """Event sets of this process, each with the GPUs that it listens to."""
 
     def __init__(self, file: StateFile, caller: CallingProcess) -> None:
         self._file = file
@@ -51,10 +51,10 @@ class EventSets:
         """The oldest event, which no other wait will get. Raises Nvml: TIMEOUT."""
         deadline = time.monotonic() + milliseconds / 1000
         while (event := self._take(self._bus_ids(event_set))) is None:
-            left = deadline - time.monotonic()
-            if left <= 0 or self._caller.has_gone():
+            remaining_seconds = deadline - time.monotonic()
+            if remaining_seconds <= 0 or self._caller.has_gone():
                 raise Nvml(pynvml.NVML_ERROR_TIMEOUT)
-            time.sleep(min(left, POLL_SECONDS))
+            time.sleep(min(remaining_seconds, POLL_SECONDS))
         return event
 
     def _bus_ids(self, event_set: EventSet) -> frozenset[str]:

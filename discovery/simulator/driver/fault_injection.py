@@ -44,7 +44,7 @@ def suffer(
 ) -> Garbage | None:
     """Let a call meet its faults in their order; gives the garbage its answer is to become.
 
-    Before the call's work those that are not late, after it with ``late`` those that are.
+    Called before the call's work for faults that are not late, after it with ``late`` for others.
     Raises Nvml where a fault ends the call. Returns late, or not while the fault
     stands, where one hangs.
     """
@@ -61,8 +61,8 @@ def suffer(
                 time.sleep(seconds)
             case Spoil(garbage=kind):
                 garbage = kind
-            case Crash(by=by, prints=prints):
-                caller.crash(by, prints)
+            case Crash(ending=ending, prints=prints):
+                caller.crash(ending, prints)
             case Leak(memory_bytes=memory_bytes, descriptors=descriptors):
                 caller.leak(memory_bytes, descriptors)
     return garbage
@@ -80,7 +80,7 @@ def _due(file: StateFile, fault: Fault) -> bool:
 
     def count(state: MachineState) -> MachineState:
         nonlocal turn
-        turn = next((one.seen for one in state.faults if one.id == fault.id), -1)
+        turn = next((stored.seen for stored in state.faults if stored.id == fault.id), -1)
         counted = (replace(f, seen=turn + 1) if f.id == fault.id else f for f in state.faults)
         return replace(state, faults=tuple(counted))
 

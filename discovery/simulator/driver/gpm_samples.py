@@ -21,25 +21,25 @@ ENTRIES = frozenset(
         "nvmlGpmMetricsGet",
     }
 )
-"""What is answered with such buffers."""
+"""Entry points that work on such buffers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Taken:
-    """What stands in a buffer that was filled."""
+class FilledSample:
+    """Content of a buffer that was filled."""
 
     bus_id: str | None
     gpu_instance_id: int | None
     """None: of the whole GPU."""
     counters: Any
-    """The machine's own."""
+    """Counters in a form of the machine's own."""
 
 
 class GpmSamples:
-    """Which buffers there are, and what stands in each."""
+    """Existing buffers, each with its content."""
 
     def __init__(self) -> None:
-        self._taken: dict[GpmSample, Taken | None] = {}
+        self._taken: dict[GpmSample, FilledSample | None] = {}
         self._numbers = itertools.count()
 
     def alloc(self) -> GpmSample:
@@ -58,12 +58,12 @@ class GpmSamples:
         if sample not in self._taken:
             raise Nvml(pynvml.NVML_ERROR_INVALID_ARGUMENT)
 
-    def fill(self, sample: GpmSample, taken: Taken) -> None:
-        """Replace what stands in it."""
+    def fill(self, sample: GpmSample, taken: FilledSample) -> None:
+        """Replace the content of a buffer."""
         self._taken[sample] = taken
 
-    def two(self, older: GpmSample, newer: GpmSample) -> tuple[Taken, Taken]:
-        """What stands in two buffers.
+    def pair(self, older: GpmSample, newer: GpmSample) -> tuple[FilledSample, FilledSample]:
+        """Contents of two buffers.
 
         Raises Nvml: INVALID_ARGUMENT for one that has ended or is empty, and for two that are
         not of the same GPU or GPU instance.

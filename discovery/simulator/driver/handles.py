@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the simulator's opaque handles stand for."""
+"""Objects that the simulator's opaque handles stand for."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class DeviceHandle:
     gpu_instance_id: int | None = None
     compute_instance_id: int | None = None
     birth: int = 0
-    """Of the compute instance: one that has its id later is another device."""
+    """Birth of the compute instance: one that has its id later is another device."""
 
     @property
     def is_mig(self) -> bool:

@@ -21,7 +21,7 @@ _log = logging.getLogger(__name__)
 
 
 class Function:
-    """One entry point, called as ctypes calls C; return and argument types can be set on it."""
+    """An entry point, called as ctypes calls C; return and argument types can be set on it."""
 
     def __init__(self, entry: EntryPoint, driver: SimulatedDriver) -> None:
         self._entry = entry

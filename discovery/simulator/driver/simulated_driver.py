@@ -17,7 +17,7 @@ from discovery.simulator.driver import clients, gpm_samples
 from discovery.simulator.driver.calling_process import CallingProcess, ThisProcess
 from discovery.simulator.driver.event_sets import NO_INSTANCE, EventSets
 from discovery.simulator.driver.fault_injection import matching, suffer
-from discovery.simulator.driver.gpm_samples import GpmSamples, Taken
+from discovery.simulator.driver.gpm_samples import FilledSample, GpmSamples
 from discovery.simulator.driver.handles import EventSet, GpmSample
 from discovery.simulator.entry_points.argument_kinds import Nvml
 from discovery.simulator.entry_points.c_values import Garbage, HandleBook, Value
@@ -39,7 +39,7 @@ OWN_ENTRIES = frozenset(
         "nvmlEventSetFree",
     }
 )
-"""What a driver answers by itself, over whatever machine."""
+"""Entry points that a driver answers by itself, over whatever machine."""
 
 _WITHOUT_SESSION = frozenset({"nvmlInit_v2", "nvmlInitWithFlags", "nvmlErrorString"})
 
@@ -49,13 +49,13 @@ class Answers(Protocol):
 
     @property
     def book(self) -> HandleBook:
-        """What its pointers stand for."""
+        """Handles that its pointers stand for."""
 
     def has(self, entry: EntryPoint) -> bool:
         """Its library has this entry point."""
 
     def answer(self, state: MachineState, entry: EntryPoint, inputs: Values) -> Values:
-        """What comes out, in order. Raises Nvml."""
+        """Results of a call, in order. Raises Nvml."""
 
     def changes(self, entry: EntryPoint) -> bool:
         """The call is answered by :meth:`change`."""
@@ -63,15 +63,17 @@ class Answers(Protocol):
     def change(
         self, state: MachineState, entry: EntryPoint, inputs: Values, caller: NvmlClient
     ) -> tuple[MachineState, Values]:
-        """The state after a call, and what comes out. Raises Nvml."""
+        """The state after a call, and its results. Raises Nvml."""
 
     def check(self, state: MachineState, entry: EntryPoint, inputs: Values) -> None:
         """Raise Nvml where the machine refuses a call that the driver answers by itself."""
 
     def counters(self, state: MachineState, entry: EntryPoint, inputs: Values) -> object:
-        """What a call puts into a GPM sample. Raises Nvml."""
+        """Counters that a call puts into a GPM sample. Raises Nvml."""
 
-    def metrics(self, state: MachineState, older: Taken, newer: Taken, ids: Sequence[int]) -> Value:
+    def metrics(
+        self, state: MachineState, older: FilledSample, newer: FilledSample, ids: Sequence[int]
+    ) -> Value:
         """Return code and value of each GPM metric between two samples. Raises Nvml."""
 
     def bus_id(self, value: object) -> str | None:
@@ -83,14 +85,14 @@ class Answers(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class CallResult:
-    """What a call gives, and the garbage to make of it."""
+    """Results of a call, and the garbage to make of them."""
 
     values: Values
     garbage: Garbage | None = None
 
 
 class SimulatedDriver:
-    """One process's NVML over the machine in a state file; threads may share it.
+    """NVML of one process over the machine in a state file; threads may share it.
 
     ``caller`` is that process; None: this one. ``changed`` gets the state that a call left.
     """
@@ -114,7 +116,7 @@ class SimulatedDriver:
 
     @property
     def book(self) -> HandleBook:
-        """What pointers stand for."""
+        """Handles that pointers stand for."""
         return self._machine.book
 
     def has(self, entry: EntryPoint) -> bool:
@@ -169,7 +171,7 @@ class SimulatedDriver:
         with self._lock:
             if self._sessions:
                 self._sessions = 0
-                self._file.edit(clients.left(self._caller.client))
+                self._file.edit(clients.without_client(self._caller.client))
 
     def _about(self, state: MachineState, entry: EntryPoint, inputs: Values) -> tuple[str, ...]:
         """Bus ids of the GPUs a call is about: by its handles, or by what it looks up."""
@@ -180,7 +182,7 @@ class SimulatedDriver:
             except Nvml:
                 return ()
         named = (value.values() if isinstance(value, dict) else [value] for value in values)
-        bus_ids = (self._bus_id(one) for some in named for one in some)
+        bus_ids = (self._bus_id(value) for group in named for value in group)
         return tuple(bus_id for bus_id in bus_ids if bus_id is not None)
 
     def _bus_id(self, value: object) -> str | None:
@@ -198,12 +200,12 @@ class SimulatedDriver:
                 self._samples.free(*inputs)
                 return ()
             case "nvmlGpmMetricsGet":
-                (asked,) = inputs
-                older, newer = self._samples.two(asked["sample1"], asked["sample2"])
-                return (self._machine.metrics(state, older, newer, asked["metrics"]),)
+                (request,) = inputs
+                older, newer = self._samples.pair(request["sample1"], request["sample2"])
+                return (self._machine.metrics(state, older, newer, request["metrics"]),)
         device, *instance, sample = inputs
         self._samples.need(sample)
-        taken = Taken(
+        taken = FilledSample(
             bus_id=self._machine.bus_id(device),
             gpu_instance_id=instance[0] if instance else None,
             counters=self._machine.counters(state, entry, inputs),
@@ -240,14 +242,14 @@ class SimulatedDriver:
         with self._lock:
             self._sessions += 1
             if self._sessions == 1:
-                self._file.edit(clients.joined(self._caller.client))
+                self._file.edit(clients.with_client(self._caller.client))
         return ()
 
     def _shut_down(self) -> Values:
         with self._lock:
             self._sessions -= 1
             if not self._sessions:
-                self._file.edit(clients.left(self._caller.client))
+                self._file.edit(clients.without_client(self._caller.client))
         return ()
 
     def _register(self, device: Hashable, types: int, event_set: EventSet) -> Values:
@@ -260,7 +262,9 @@ class SimulatedDriver:
     def _event_fields(self, event: XidEvent) -> Value:
         """c_nvmlEventData_t of an event."""
         ids = (event.gpu_instance_id, event.compute_instance_id)
-        gpu_instance, compute_instance = (NO_INSTANCE if one is None else one for one in ids)
+        gpu_instance, compute_instance = (
+            NO_INSTANCE if instance_id is None else instance_id for instance_id in ids
+        )
         return {
             "device": self._machine.device(event.bus_id),
             "eventType": pynvml.nvmlEventTypeXidCriticalError,

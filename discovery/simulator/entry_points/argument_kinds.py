@@ -30,7 +30,7 @@ from discovery.simulator.entry_points.c_values import (
 )
 
 Arguments = Sequence[object]
-"""What the caller passed for one kind, as ctypes would get it."""
+"""Arguments that the caller passed for one kind, as ctypes would get them."""
 
 SUCCESS = 0
 
@@ -61,7 +61,7 @@ class ArgumentKind:
         return (ctypes.c_void_p,)
 
     def decode(self, args: Arguments, book: HandleBook) -> Value:
-        """What the caller put in. Raises Nvml for what NVML refuses."""
+        """Input of the caller. Raises Nvml for what NVML refuses."""
         raise NotImplementedError
 
     def write(self, args: Arguments, value: Value, book: HandleBook) -> int:
@@ -143,11 +143,11 @@ class Out(ArgumentKind):
         return SUCCESS
 
     def read(self, args: Arguments, book: HandleBook) -> Value:
-        """What was stored."""
+        """The stored result."""
         return load(self.ctype, address_of(args[0]), book)
 
     def spoil(self, args: Arguments, garbage: Garbage) -> None:
-        """All of it, handles excepted."""
+        """Spoil all of it but handles."""
         spoil(self.ctype, address_of(args[0]), garbage)
 
 
@@ -176,7 +176,7 @@ class OutText(ArgumentKind):
         return load(ctypes.c_char * _number(args[1]), address_of(args[0]), book)
 
     def spoil(self, args: Arguments, garbage: Garbage) -> None:
-        """Within the buffer."""
+        """Spoil the text within its buffer."""
         spoil_text(address_of(args[0]), _number(args[1]), garbage)
 
 
@@ -196,7 +196,7 @@ class CountedArray(ArgumentKind):
         return load(self._array(args), address_of(args[1]), book)
 
     def spoil(self, args: Arguments, garbage: Garbage) -> None:
-        """Every item, but for what says how to read it."""
+        """Spoil every item, but not the fields that say how to read it."""
         spoil(self._array(args), address_of(args[1]), garbage)
 
     def _array(self, args: Arguments) -> CType:
@@ -224,7 +224,7 @@ class OutWords(CountedArray):
         return SUCCESS
 
     def item(self) -> CType:
-        """One word."""
+        """C type of one word."""
         return ctypes.c_uint64
 
 
@@ -275,7 +275,7 @@ class OutList(ArgumentKind):
         return [list(row) for row in zip(*columns, strict=True)] if len(columns) > 1 else columns[0]
 
     def spoil(self, args: Arguments, garbage: Garbage) -> None:
-        """The items; a wrong count would have the caller read memory that is not there."""
+        """Spoil the items; a wrong count would have the caller read memory that is not there."""
         count, arrays = self._parts(args)
         for ctype, array in zip(self.columns, arrays, strict=True):
             if array is not None:
@@ -309,7 +309,7 @@ class InOut(ArgumentKind):
         """Store the fields this version has, next to what the caller filled in."""
         struct = self._struct(args)
         names = {name for name, *_ in struct._fields_}
-        answer = {name: item for name, item in value.items() if name in names}
+        answer = {name: field_value for name, field_value in value.items() if name in names}
         store(struct, address_of(args[0]), self.decode(args, book) | answer, book)
         return SUCCESS
 
@@ -318,11 +318,11 @@ class InOut(ArgumentKind):
         return load(self._struct(args), address_of(args[0]), book)
 
     def spoil(self, args: Arguments, garbage: Garbage) -> None:
-        """All fields but the version."""
+        """Spoil all fields but the version."""
         spoil(self._struct(args), address_of(args[0]), garbage)
 
     def restore(self, args: Arguments, given: Value) -> None:
-        """The version."""
+        """Put back the version."""
         _version(args).value = given["version"]
 
     def _struct(self, args: Arguments) -> CType:
@@ -350,8 +350,8 @@ class InOutList(CountedArray):
 
     def write(self, args: Arguments, value: Value, book: HandleBook) -> int:
         """Store one answer for each item, next to its inputs."""
-        asked = self.decode(args, book)
-        items = [inputs | answer for inputs, answer in zip(asked, value, strict=True)]
+        requests = self.decode(args, book)
+        items = [request | answer for request, answer in zip(requests, value, strict=True)]
         store(self._array(args), address_of(args[1]), items, book)
         return SUCCESS
 
@@ -380,7 +380,7 @@ def _number(argument: object) -> int:
 
 
 def address_of(argument: Any) -> int:
-    """Where a reference points to: what byref, pointer, an array or a struct stand for."""
+    """Address that a reference points to: what byref, pointer, an array or a struct stand for."""
     if argument is None:
         raise Nvml(pynvml.NVML_ERROR_INVALID_ARGUMENT)
     if not isinstance(argument, ctypes._Pointer):

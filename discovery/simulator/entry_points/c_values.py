@@ -43,7 +43,7 @@ _DOUBLE_VALUE_TYPE = 0  # NVML_VALUE_TYPE_DOUBLE
 
 
 class HandleBook(Protocol):
-    """What opaque pointers stand for."""
+    """Handles that opaque pointers stand for."""
 
     def pointer(self, handle: Hashable) -> int:
         """The number a handle has in C."""
@@ -62,12 +62,17 @@ def load(ctype: CType, address: int, book: HandleBook) -> Value:
         case "union":
             return ctypes.c_uint64.from_address(address).value
         case "struct":
-            return {name: load(kind, at, book) for name, kind, at in fields(ctype, address)}
+            return {
+                name: load(kind, field_address, book)
+                for name, kind, field_address in fields(ctype, address)
+            }
         case "text":
             raw = ctypes.string_at(address, ctype._length_)
             return raw.split(b"\0", 1)[0].decode("latin-1")
         case "array":
-            return [load(ctype._type_, at, book) for at in _items(ctype, address)]
+            return [
+                load(ctype._type_, item_address, book) for item_address in _items(ctype, address)
+            ]
 
 
 def store(ctype: CType, address: int, value: Value, book: HandleBook) -> None:
@@ -92,7 +97,7 @@ def store(ctype: CType, address: int, value: Value, book: HandleBook) -> None:
 
 @cache
 def _shape(ctype: CType) -> Literal["number", "handle", "union", "struct", "text", "array"]:
-    """What to do with a type; asked for each field of each call, hence kept."""
+    """Shape of a type; needed for each field of each call, hence cached."""
     if ctype in HANDLES:
         return "handle"
     if issubclass(ctype, ctypes.Union):
@@ -141,8 +146,8 @@ def spoil(ctype: CType, address: int, garbage: Garbage) -> None:
         case "text":
             spoil_text(address, ctype._length_, garbage)
         case "array":
-            for at in _items(ctype, address):
-                spoil(ctype._type_, at, garbage)
+            for item_address in _items(ctype, address):
+                spoil(ctype._type_, item_address, garbage)
 
 
 def spoil_text(address: int, room: int, garbage: Garbage) -> None:
@@ -162,12 +167,12 @@ def _spoil_number(ctype: CType, address: int, garbage: Garbage) -> None:
 
 
 def _spoil_struct(struct: CType, address: int, garbage: Garbage) -> None:
-    for name, kind, at in fields(struct, address):
+    for name, kind, field_address in fields(struct, address):
         if name == "valueType":
             if garbage == "nan":  # the union next to it is to be read as a double
-                kind.from_address(at).value = _DOUBLE_VALUE_TYPE
+                kind.from_address(field_address).value = _DOUBLE_VALUE_TYPE
         elif name not in _TAGS:
-            spoil(kind, at, garbage)
+            spoil(kind, field_address, garbage)
 
 
 def _spoil_union(address: int, garbage: Garbage) -> None:
@@ -180,18 +185,18 @@ def _spoil_union(address: int, garbage: Garbage) -> None:
 def _store_struct(
     struct: CType, address: int, value: Mapping[str, Value], book: HandleBook
 ) -> None:
-    known = {name: (kind, at) for name, kind, at in fields(struct, address)}
+    known = {name: (kind, field_address) for name, kind, field_address in fields(struct, address)}
     ctypes.memset(address, 0, ctypes.sizeof(struct))
-    for name, item in value.items():
-        kind, at = known[name]
-        store(kind, at, item, book)
+    for name, field_value in value.items():
+        kind, field_address = known[name]
+        store(kind, field_address, field_value, book)
 
 
 def _store_array(array: CType, address: int, value: Value, book: HandleBook) -> None:
     if len(value) > array._length_:
         raise ValueError(f"{len(value)} items do not fit into {array._length_}")
-    for at, item in zip(_items(array, address), value, strict=False):
-        store(array._type_, at, item, book)
+    for item_address, item_value in zip(_items(array, address), value, strict=False):
+        store(array._type_, item_address, item_value, book)
 
 
 def _items(array: CType, address: int) -> Iterator[int]:

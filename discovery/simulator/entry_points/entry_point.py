@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One NVML entry point: its name and the kinds of its arguments."""
+"""Entry points of NVML, each a name and the kinds of its arguments."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from discovery.simulator.entry_points.c_values import HANDLES, Garbage, HandleBo
 
 @dataclass(frozen=True)
 class EntryPoint:
-    """One C entry point; all but nvmlErrorString return an nvmlReturn_t."""
+    """A C entry point; all but nvmlErrorString return an nvmlReturn_t."""
 
     name: str
     kinds: tuple[ArgumentKind, ...] = ()
@@ -33,12 +33,12 @@ class EntryPoint:
 
     @cached_property
     def inputs(self) -> tuple[str, ...]:
-        """Names of what the caller gives, in order."""
+        """Names of the caller's inputs, in order."""
         return tuple(kind.name for kind in self.kinds if kind.takes)
 
     @cached_property
     def outputs(self) -> tuple[str, ...]:
-        """Names of what the caller gets, in order."""
+        """Names of the results, in order."""
         return tuple(kind.name for kind in self.kinds if kind.gives)
 
     @cached_property
@@ -49,7 +49,7 @@ class EntryPoint:
         return gives and not HANDLES.intersection(kinds)
 
     def decode(self, args: Arguments, book: HandleBook) -> tuple[Value, ...]:
-        """What the caller gives, in order. Raises Nvml for what NVML refuses."""
+        """Inputs of the caller, in order. Raises Nvml for what NVML refuses."""
         return tuple(kind.decode(mine, book) for kind, mine in self._split(args) if kind.takes)
 
     def write(self, args: Arguments, values: Sequence[Value], book: HandleBook) -> int:
@@ -59,7 +59,7 @@ class EntryPoint:
         return next((code for code in codes if code != SUCCESS), SUCCESS)
 
     def read(self, args: Arguments, book: HandleBook) -> tuple[Value, ...]:
-        """What the caller got, in order."""
+        """Results that the caller got, in order."""
         return tuple(kind.read(mine, book) for kind, mine in self._split(args) if kind.gives)
 
     def restore(self, args: Arguments, given: Sequence[Value]) -> None:
@@ -69,7 +69,7 @@ class EntryPoint:
             kind.restore(mine, value)
 
     def spoil(self, args: Arguments, garbage: Garbage) -> None:
-        """Make what the caller got senseless."""
+        """Make the results senseless."""
         for kind, mine in self._split(args):
             if kind.gives:
                 kind.spoil(mine, garbage)
@@ -87,5 +87,5 @@ class EntryPoint:
 
     @cached_property
     def _ends(self) -> tuple[int, ...]:
-        """Where the arguments of each kind end, from 0."""
+        """Index at which the arguments of each kind end, from 0."""
         return tuple(accumulate((len(kind.parameters) for kind in self.kinds), initial=0))

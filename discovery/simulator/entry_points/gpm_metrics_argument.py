@@ -26,7 +26,7 @@ _MOST = pynvml.NVML_GPM_METRIC_MAX
 
 @dataclass(frozen=True, slots=True)
 class GpmQuestion(ArgumentKind):
-    """By reference. It has room for as many metrics as the caller's nvml.h knows.
+    """The question, by reference. It has room for as many metrics as the caller's nvml.h knows.
 
     So what is behind the number of requested metrics is never touched; nor are the
     pointers to their names, which stay as the caller left them.
@@ -41,26 +41,26 @@ class GpmQuestion(ArgumentKind):
         Raises Nvml: ARGUMENT_VERSION_MISMATCH for a version there is not, INVALID_ARGUMENT
         for more metrics than there are and for samples that are none.
         """
-        at = address_of(args[0])
-        version, count = (_number(at, name) for name in ("version", "numMetrics"))
+        question = address_of(args[0])
+        version, count = (_number(question, name) for name in ("version", "numMetrics"))
         if version != pynvml.NVML_GPM_METRICS_GET_VERSION:
             raise Nvml(pynvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH)
         if count > _MOST:
             raise Nvml(pynvml.NVML_ERROR_INVALID_ARGUMENT)
         try:
-            samples = {name: _sample(at, name, book) for name in ("sample1", "sample2")}
+            samples = {name: _sample(question, name, book) for name in ("sample1", "sample2")}
         except LookupError as error:
             raise Nvml(pynvml.NVML_ERROR_INVALID_ARGUMENT) from error
-        ids = [_part(metric, "metricId", ctypes.c_uint).value for metric in _metrics(at)]
+        ids = [_part(metric, "metricId", ctypes.c_uint).value for metric in _metrics(question)]
         return {"version": version, **samples, "metrics": ids}
 
     def write(self, args: Arguments, value: Value, book: HandleBook) -> int:
         """Store return code and value of each metric; None, as JSON has it, is no number."""
         del book
-        for at, answer in zip(_metrics(address_of(args[0])), value, strict=True):
+        for metric, answer in zip(_metrics(address_of(args[0])), value, strict=True):
             number = answer["value"]
-            _part(at, "nvmlReturn", ctypes.c_uint).value = answer["nvmlReturn"]
-            _part(at, "value", ctypes.c_double).value = math.nan if number is None else number
+            _part(metric, "nvmlReturn", ctypes.c_uint).value = answer["nvmlReturn"]
+            _part(metric, "value", ctypes.c_double).value = math.nan if number is None else number
         return SUCCESS
 
     def read(self, args: Arguments, book: HandleBook) -> Value:
@@ -71,18 +71,18 @@ class GpmQuestion(ArgumentKind):
             ("value", ctypes.c_double),
         )
         return [
-            {name: load(kind, at + _offset(_METRIC, name), book) for name, kind in parts}
-            for at in _metrics(address_of(args[0]))
+            {name: load(kind, metric + _offset(_METRIC, name), book) for name, kind in parts}
+            for metric in _metrics(address_of(args[0]))
         ]
 
     def spoil(self, args: Arguments, garbage: Garbage) -> None:
-        """The values."""
-        for at in _metrics(address_of(args[0])):
-            spoil(ctypes.c_double, at + _offset(_METRIC, "value"), garbage)
+        """Spoil the values of the metrics."""
+        for metric in _metrics(address_of(args[0])):
+            spoil(ctypes.c_double, metric + _offset(_METRIC, "value"), garbage)
 
 
 def _metrics(question: int) -> list[int]:
-    """Offset of each requested metric."""
+    """Address of each requested metric."""
     first = question + _offset(_QUESTION, "metrics")
     size = ctypes.sizeof(_METRIC)
     return [first + size * place for place in range(_number(question, "numMetrics"))]
@@ -93,8 +93,8 @@ def _sample(question: int, name: str, book: HandleBook) -> Value:
 
 
 def _number(question: int, name: str) -> int:
-    found: int = ctypes.c_uint.from_address(question + _offset(_QUESTION, name)).value
-    return found
+    number: int = ctypes.c_uint.from_address(question + _offset(_QUESTION, name)).value
+    return number
 
 
 def _part(metric: int, name: str, kind: CType) -> CType:

@@ -41,5 +41,5 @@ def cpu_mask(numbers: Iterable[int], *, possible: int) -> str:
     bits = sum(1 << number for number in set(numbers))
     words = -(-possible // _WORD_BITS)
     return ",".join(
-        f"{bits >> (_WORD_BITS * at) & 0xFFFFFFFF:08x}" for at in reversed(range(words))
+        f"{bits >> (_WORD_BITS * index) & 0xFFFFFFFF:08x}" for index in reversed(range(words))
     )

@@ -42,7 +42,7 @@ def add_capabilities(
     if not any(models[gpu.model].mig for gpu in machine.gpus):
         return
     minors = {"mig/config": CONFIG, "mig/monitor": MONITOR}
-    numbers = [at if gpu.minor is None else gpu.minor for at, gpu in enumerate(machine.gpus)]
+    numbers = [index if gpu.minor is None else gpu.minor for index, gpu in enumerate(machine.gpus)]
     for number, gpu in zip(numbers, machine.gpus, strict=True):
         minors |= dict(_access(number, gpu))
     for name, minor in minors.items():

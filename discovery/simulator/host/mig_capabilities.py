@@ -37,7 +37,7 @@ FIRST_ACCESS: Final = 3
 
 GPU_INSTANCES: Final = 15
 COMPUTE_INSTANCES: Final = 8
-"""Of one GPU and of one GPU instance, for which numbers are set aside."""
+"""Most instances of a GPU, and of a GPU instance, that have numbers of their own."""
 
 
 def minor_of(gpu: int, gpu_instance: int, compute_instance: int | None = None) -> int:
@@ -47,7 +47,7 @@ def minor_of(gpu: int, gpu_instance: int, compute_instance: int | None = None) -
 
 
 def file_lines(minor: int) -> tuple[str, ...]:
-    """What stands in a capability file."""
+    """Lines of a capability file."""
     return (f"DeviceFileMinor: {minor}", "DeviceFileMode: 256", "DeviceFileModify: 1")
 
 
@@ -65,12 +65,14 @@ def minor_lines(gpus: Iterable[int]) -> Iterator[str]:
 
 def access_files(gpu: int, instances: Sequence[GpuInstance]) -> Mapping[str, int]:
     """Path below a GPU's ``mig`` folder to minor number, for each of its instances."""
-    found = {}
-    for one in instances:
-        found[f"gi{one.id}/access"] = minor_of(gpu, one.id)
-        for compute in one.compute:
-            found[f"gi{one.id}/ci{compute.id}/access"] = minor_of(gpu, one.id, compute.id)
-    return found
+    minors = {}
+    for instance in instances:
+        minors[f"gi{instance.id}/access"] = minor_of(gpu, instance.id)
+        for compute in instance.compute:
+            minors[f"gi{instance.id}/ci{compute.id}/access"] = minor_of(
+                gpu, instance.id, compute.id
+            )
+    return minors
 
 
 def show_instances(root: Path, state: MachineState) -> None:
@@ -82,11 +84,11 @@ def show_instances(root: Path, state: MachineState) -> None:
         folder = root / FILES / f"gpu{gpu}/mig"
         if not (root / FILES).is_dir():
             return
-        wanted = access_files(gpu, instances)
-        for there in [*folder.glob("gi*"), *folder.glob("gi*/ci*")]:
-            if f"{there.relative_to(folder)}/access" not in wanted:
-                shutil.rmtree(there, ignore_errors=True)
-        for path, minor in wanted.items():
+        minors = access_files(gpu, instances)
+        for shown_folder in [*folder.glob("gi*"), *folder.glob("gi*/ci*")]:
+            if f"{shown_folder.relative_to(folder)}/access" not in minors:
+                shutil.rmtree(shown_folder, ignore_errors=True)
+        for path, minor in minors.items():
             file = folder / path
             if not file.exists():
                 file.parent.mkdir(parents=True, exist_ok=True)
@@ -94,7 +96,7 @@ def show_instances(root: Path, state: MachineState) -> None:
 
 
 def make_device_nodes(root: Path, state: MachineState) -> None:
-    """What nvidia-modprobe does: a node, here an empty file, for each instance that there is."""
+    """Make a device node, here an empty file, for each instance, as nvidia-modprobe does."""
     for gpu, instances in _by_minor(state):
         for minor in access_files(gpu, instances).values():
             node = root / f"{NODES}{minor}"

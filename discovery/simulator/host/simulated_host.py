@@ -91,7 +91,7 @@ def hide_functions(root: Path, bus_ids: Collection[str]) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Function:
-    """What a PCI function says of itself; combined ids hold the vendor in the lower 16 bits."""
+    """Facts that a PCI function shows; combined ids hold the vendor in the lower 16 bits."""
 
     device_id: int
     pci_class: int
@@ -110,21 +110,21 @@ def _add_pci(tree: HostTree, machine: MachineDescription, models: Mapping[str, M
             continue
         function = _function(device, machine, models)
         bridge = _bridge_to(function)
-        at = f"sys/devices/pci{device.root}"
+        path = f"sys/devices/pci{device.root}"
         for bus_id in device.path:
-            at = f"{at}/{bus_id}"
-            if f"{at}/class" not in tree.files:  # devices share their upper bridges
-                _add_function(tree, at, bridge, possible)
-        at = f"{at}/{device.bus_id}"
-        _add_function(tree, at, function, possible)
+            path = f"{path}/{bus_id}"
+            if f"{path}/class" not in tree.files:  # devices share their upper bridges
+                _add_function(tree, path, bridge, possible)
+        path = f"{path}/{device.bus_id}"
+        _add_function(tree, path, function, possible)
         if isinstance(device, SimulatedNic):
-            _add_rdma(tree, at, device.name)
+            _add_rdma(tree, path, device.name)
         elif isinstance(device, Gpu) and (driver := _driver_of(device, machine)) is not None:
-            tree.links[f"{at}/driver"] = f"{_DRIVERS}/{driver}"
+            tree.links[f"{path}/driver"] = f"{_DRIVERS}/{driver}"
 
 
 def _driver_of(gpu: Gpu, machine: MachineDescription) -> str | None:
-    """What the GPU is bound to; one that is not installed binds nothing."""
+    """Driver that the GPU is bound to; one that is not installed binds nothing."""
     return None if gpu.driver == "nvidia" and machine.driver is None else gpu.driver
 
 
@@ -166,7 +166,7 @@ def _bridge_to(function: _Function) -> _Function:
     )
 
 
-def _add_function(tree: HostTree, at: str, function: _Function, possible: int) -> None:
+def _add_function(tree: HostTree, path: str, function: _Function, possible: int) -> None:
     for name, value in (
         ("class", f"{function.pci_class:#08x}"),
         ("device", f"{function.device_id >> 16:#06x}"),
@@ -177,15 +177,15 @@ def _add_function(tree: HostTree, at: str, function: _Function, possible: int) -
         ("local_cpulist", cpu_list(function.cpus)),
         ("local_cpus", cpu_mask(function.cpus, possible=possible)),
     ):
-        tree.text(f"{at}/{name}", value)
-    tree.files[f"{at}/config"] = config_space(
+        tree.text(f"{path}/{name}", value)
+    tree.files[f"{path}/config"] = config_space(
         device_id=function.device_id,
         subsystem_id=function.subsystem_id,
         pci_class=function.pci_class,
         vgpu_host_driver=function.vgpu_host_driver,
     )
-    tree.text(f"{at}/resource", *resources(function.pci_class, at, function.window_mib))
-    tree.links[f"sys/bus/pci/devices/{PurePosixPath(at).name}"] = at
+    tree.text(f"{path}/resource", *resources(function.pci_class, path, function.window_mib))
+    tree.links[f"sys/bus/pci/devices/{PurePosixPath(path).name}"] = path
 
 
 def _add_rdma(tree: HostTree, function: str, name: str) -> None:
@@ -234,8 +234,8 @@ def _add_driver(tree: HostTree, machine: MachineDescription, version: str) -> No
     tree.text("proc/modules", *(f"{name} 1 0 - Live 0x0" for name in ("nvidia_uvm", "nvidia")))
     tree.links[f"{_DRIVERS}/nvidia/module"] = "sys/module/nvidia"
     minors = [
-        at if gpu.minor is None else gpu.minor
-        for at, gpu in enumerate(machine.gpus)
+        index if gpu.minor is None else gpu.minor
+        for index, gpu in enumerate(machine.gpus)
         if gpu.driver == "nvidia"
     ]
     for name in ("ctl", "-uvm", *map(str, minors)):
@@ -243,5 +243,5 @@ def _add_driver(tree: HostTree, machine: MachineDescription, version: str) -> No
 
 
 def _boot_id(machine: MachineDescription) -> uuid.UUID:
-    """One boot for ever, another one on another machine."""
+    """Boot id of a machine: always the same, but unlike that of another machine."""
     return uuid.uuid5(uuid.NAMESPACE_OID, hashlib.sha256(msgspec.json.encode(machine)).hexdigest())

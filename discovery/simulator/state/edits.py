@@ -40,7 +40,7 @@ def with_fault(
     times: int | None,
     late: bool = False,
 ) -> Edit:
-    """One fault more, the last in the list.
+    """Add a fault at the end of the list.
 
     Raises BadInput for a pattern that no entry point matches; the edit does for a
     bus id that is not the machine's.
@@ -67,7 +67,7 @@ def with_fault(
 
 
 def without_faults(fault_id: int | None) -> Edit:
-    """Without one fault, or with None without any."""
+    """Take one fault away, or with None all."""
 
     def change(state: MachineState) -> MachineState:
         kept = (f for f in state.faults if fault_id is not None and f.id != fault_id)
@@ -77,7 +77,7 @@ def without_faults(fault_id: int | None) -> Edit:
 
 
 def with_missing(entries: Sequence[str]) -> Edit:
-    """A library without these entry points and no others.
+    """Take these entry points, and no others, out of the library.
 
     Raises BadInput for a name that no entry point has.
     """
@@ -91,38 +91,42 @@ def with_event(event: XidEvent) -> Edit:
     """Add one event that waits for delivery."""
 
     def change(state: MachineState) -> MachineState:
-        there = replace(event, bus_id=known_bus_id(state, event.bus_id))
-        return replace(state, events=(*state.events, there))
+        known_event = replace(event, bus_id=known_bus_id(state, event.bus_id))
+        return replace(state, events=(*state.events, known_event))
 
     return change
 
 
 def with_gpu_changed(bus_id: str, **changes: Any) -> Edit:
-    """Other values of fields of :class:`SimulatedGpuState`."""
+    """Give fields of :class:`SimulatedGpuState` other values."""
 
     def change(state: MachineState) -> MachineState:
-        at = known_bus_id(state, bus_id)
-        return replace(state, gpus=state.gpus | {at: replace(_gpu(state, at), **changes)})
+        known_id = known_bus_id(state, bus_id)
+        return replace(
+            state, gpus=state.gpus | {known_id: replace(_gpu(state, known_id), **changes)}
+        )
 
     return change
 
 
 def with_reset(bus_id: str, *, rebooting: bool = False) -> Edit:
-    """One GPU after a reset: what waited for it has happened, and a lost GPU answers.
+    """Reset a GPU: pending changes take effect, and a lost GPU answers.
 
     Its MIG instances are gone. Raises BadInput while a process uses the GPU, as nvidia-smi
     refuses it, and unless it is by ``rebooting`` for one that is passed through to a machine.
     """
 
     def change(state: MachineState) -> MachineState:
-        at = known_bus_id(state, bus_id)
-        if any(process.bus_id == at for process in state.processes):
-            raise BadInput(f"the GPU at {at} is in use: end its processes first")
-        spec = _spec(state, at)
+        known_id = known_bus_id(state, bus_id)
+        if any(process.bus_id == known_id for process in state.processes):
+            raise BadInput(f"the GPU at {known_id} is in use: end its processes first")
+        spec = _spec(state, known_id)
         if not rebooting and spec.virtualization == PASSTHROUGH:
-            raise BadInput(f"the GPU at {at} is passed through to a virtual machine: reboot it")
-        kept = (f for f in state.faults if f.bus_id != at or not isinstance(f.action, Return))
-        gpu = _gpu(state, at)
+            raise BadInput(
+                f"the GPU at {known_id} is passed through to a virtual machine: reboot it"
+            )
+        kept = (f for f in state.faults if f.bus_id != known_id or not isinstance(f.action, Return))
+        gpu = _gpu(state, known_id)
         readings = replace(
             gpu.readings,
             recovery_action=0,
@@ -132,13 +136,13 @@ def with_reset(bus_id: str, *, rebooting: bool = False) -> Edit:
             ecc_uncorrected=0,
         )
         after = replace(mig_mode.after_reset(gpu), listed=spec.shown, readings=readings)
-        return replace(state, faults=tuple(kept), gpus=state.gpus | {at: after})
+        return replace(state, faults=tuple(kept), gpus=state.gpus | {known_id: after})
 
     return change
 
 
 def with_driver_loaded(now: float) -> Edit:
-    """Every GPU as a driver finds it that is loaded anew: reset, and the MIG mode as it is kept.
+    """Load the driver anew: every GPU is reset, and has the MIG mode that its board keeps.
 
     ``now`` is in monotonic seconds. Raises BadInput while a process uses a GPU.
     """
@@ -156,49 +160,49 @@ def with_driver_loaded(now: float) -> Edit:
 
 
 def with_readings(bus_id: str, **readings: Any) -> Edit:
-    """Readings fixed, or with None freed. Raises BadInput for one there is not."""
+    """Fix readings, or free them with None. Raises BadInput for an unknown reading."""
 
     def change(state: MachineState) -> MachineState:
-        there = _gpu(state, known_bus_id(state, bus_id)).readings
+        current = _gpu(state, known_bus_id(state, bus_id)).readings
         for name in readings:
-            if name not in there.__struct_fields__:
+            if name not in current.__struct_fields__:
                 raise BadInput(
-                    f"no reading is named {name!r}; {nearest(name, there.__struct_fields__)}"
+                    f"no reading is named {name!r}; {nearest(name, current.__struct_fields__)}"
                 )
-        return with_gpu_changed(bus_id, readings=replace(there, **readings))(state)
+        return with_gpu_changed(bus_id, readings=replace(current, **readings))(state)
 
     return change
 
 
 def with_process(process: SimulatedProcess) -> Edit:
-    """One process more on a GPU."""
+    """Add a process on a GPU."""
 
     def change(state: MachineState) -> MachineState:
-        there = replace(process, bus_id=known_bus_id(state, process.bus_id))
-        return replace(state, processes=(*state.processes, there))
+        known_process = replace(process, bus_id=known_bus_id(state, process.bus_id))
+        return replace(state, processes=(*state.processes, known_process))
 
     return change
 
 
-def with_process_ending(pid: int, at: float) -> Edit:
-    """A process ends by itself, at a time in monotonic seconds."""
+def with_process_ending(pid: int, end_seconds: float) -> Edit:
+    """Let a process end by itself, at a time in monotonic seconds."""
 
     def change(state: MachineState) -> MachineState:
-        every = (replace(p, ends=at) if p.pid == pid else p for p in state.processes)
+        every = (replace(p, ends=end_seconds) if p.pid == pid else p for p in state.processes)
         return replace(state, processes=tuple(every))
 
     return change
 
 
-def without_processes(gone: Callable[[SimulatedProcess], bool], now: float) -> Edit:
-    """Without the processes of which this is true; the energy they cost stays counted."""
+def without_processes(matches: Callable[[SimulatedProcess], bool], now: float) -> Edit:
+    """Remove the processes that match; the energy they cost stays counted."""
 
     def change(state: MachineState) -> MachineState:
-        for process in (one for one in state.processes if gone(one)):
+        for process in (candidate for candidate in state.processes if matches(candidate)):
             spent = _gpu(state, process.bus_id).spent_joules
             spent += process_joules(_model(state, process.bus_id), process, now)
             state = with_gpu_changed(process.bus_id, spent_joules=spent)(state)
-        return replace(state, processes=tuple(p for p in state.processes if not gone(p)))
+        return replace(state, processes=tuple(p for p in state.processes if not matches(p)))
 
     return change
 

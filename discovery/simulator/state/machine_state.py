@@ -41,18 +41,18 @@ class _Data(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 
 
 class ComputeInstance(_Data, frozen=True, kw_only=True):
-    """One compute instance within its GPU instance."""
+    """A compute instance within its GPU instance."""
 
     id: int
     start: int
     """First compute slice."""
     slices: int
     birth: int = 0
-    """Tells it from others that had its id: a handle of one that was destroyed stays invalid."""
+    """Tells instances of the same id apart: the handle of a destroyed one stays invalid."""
 
 
 class GpuInstance(_Data, frozen=True, kw_only=True):
-    """One GPU instance with its compute instances."""
+    """A GPU instance with its compute instances."""
 
     id: int
     profile: str
@@ -61,7 +61,7 @@ class GpuInstance(_Data, frozen=True, kw_only=True):
     """First memory unit."""
     compute: tuple[ComputeInstance, ...] = ()
     birth: int = 0
-    """As of a compute instance."""
+    """Tells instances of the same id apart, as ``ComputeInstance.birth`` does."""
 
 
 class Readings(_Data, frozen=True, kw_only=True):
@@ -96,16 +96,16 @@ class Readings(_Data, frozen=True, kw_only=True):
     event_reasons: int | None = None
     """Bit mask of nvmlClocksEventReason*."""
     power_limit_milliwatts: int | None = None
-    """The one that was set."""
+    """Power limit that was set."""
     enforced_power_limit_milliwatts: int | None = None
     fan_percent: int | None = None
     performance_state: int | None = None
     margin_celsius: int | None = None
     fields: dict[int, int] = {}
-    """What nvmlDeviceGetFieldValues is made to say, by field id, whatever the scope."""
+    """Values that nvmlDeviceGetFieldValues is made to give, by field id, whatever the scope."""
     numbers: dict[str, int] = {}
-    """What calls that give one number of a GPU are made to say, by C name. One that the table of
-    entry points does not have takes the device and gives an unsigned int."""
+    """Numbers that calls on a GPU are made to give, by C name. An entry point that the table does
+    not have takes the device and gives an unsigned int."""
     field_type: int | None = None
     """NVML_VALUE_TYPE_* of everything that nvmlDeviceGetFieldValues says; None: the usual ones."""
     field_type_claimed: int | None = None
@@ -130,7 +130,7 @@ class SimulatedGpuState(_Data, frozen=True, kw_only=True):
     """None: as the machine says."""
     readings: Readings = Readings()
     spent_joules: float = 0.0
-    """Used by processes that ended."""
+    """Energy used by processes that ended."""
 
 
 class SimulatedProcess(_Data, frozen=True, kw_only=True):
@@ -206,7 +206,7 @@ class Spoil(_Action, frozen=True, kw_only=True):
 class Crash(_Action, frozen=True, kw_only=True):
     """End the calling process."""
 
-    by: Literal["exit", "kill"] = "kill"
+    ending: Literal["exit", "kill"] = msgspec.field(default="kill", name="by")
     """``exit``: as a library that calls _exit(70); ``kill``: SIGKILL, as from the OOM killer."""
     prints: str = ""
     """Written to standard error before, as libraries do."""
@@ -226,7 +226,7 @@ Action = Return | Hang | Delay | Spoil | Crash | Leak
 
 
 class Fault(_Data, frozen=True, kw_only=True):
-    """What goes wrong, where and how often."""
+    """A fault of calls: its effect, place and frequency."""
 
     id: int
     action: Action
@@ -253,7 +253,7 @@ class MachineState(_Data, frozen=True, kw_only=True):
     machine: MachineDescription | None = None
     """None: the answers come from a recording."""
     models: dict[str, Model] = {}
-    """Those the machine names."""
+    """Models that the machine's GPUs name."""
     recording: str | None = None
     """Name of a file in the folder of this one."""
     driver: DriverCondition = "ok"

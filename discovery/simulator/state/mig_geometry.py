@@ -57,25 +57,27 @@ def max_devices(model: Model) -> int:
 
 
 def memory_units(model: Model) -> int:
-    """In how many units of memory instances are placed."""
-    return max(start + one.size for one in model.mig for start in one.starts)
+    """Number of memory units in which instances are placed."""
+    return max(start + profile.size for profile in model.mig for start in profile.starts)
 
 
 def devices(state: SimulatedGpuState) -> Iterator[tuple[GpuInstance, ComputeInstance]]:
     """The MIG devices in the order of their indices: by GPU instance, then compute instance."""
-    for instance in sorted(state.instances, key=lambda one: one.id):
-        for compute in sorted(instance.compute, key=lambda one: one.id):
+    for instance in sorted(state.instances, key=lambda instance: instance.id):
+        for compute in sorted(instance.compute, key=lambda compute: compute.id):
             yield instance, compute
 
 
 def gpu_instance(state: SimulatedGpuState, gpu_instance_id: int) -> GpuInstance | None:
     """The GPU instance with this id."""
-    return next((one for one in state.instances if one.id == gpu_instance_id), None)
+    return next((instance for instance in state.instances if instance.id == gpu_instance_id), None)
 
 
 def compute_instance(instance: GpuInstance, compute_instance_id: int) -> ComputeInstance | None:
     """The compute instance with this id."""
-    return next((one for one in instance.compute if one.id == compute_instance_id), None)
+    return next(
+        (compute for compute in instance.compute if compute.id == compute_instance_id), None
+    )
 
 
 def device_uuid(gpu_uuid: str, gpu_instance_id: int, compute_instance_id: int) -> str:
@@ -131,7 +133,11 @@ def compute_free_starts(
     instance: GpuInstance, profile: GpuInstanceProfile, slices: int
 ) -> tuple[int, ...]:
     """Slices where one more compute instance of this size may start."""
-    taken = {s for one in instance.compute for s in range(one.start, one.start + one.slices)}
+    taken = {
+        s
+        for compute in instance.compute
+        for s in range(compute.start, compute.start + compute.slices)
+    }
     return _free(compute_starts(profile, slices), slices, taken)
 
 
@@ -159,8 +165,11 @@ def driver_order(model: Model, profile: GpuInstanceProfile) -> tuple[int, ...]:
 
     def cost(start: int) -> tuple[int, int]:
         mine = range(start, start + profile.size)
-        others = ((one, at) for one in model.mig for at in one.starts)
-        lost = sum(at < mine.stop and start < at + one.size for one, at in others)
+        placements = ((other, other_start) for other in model.mig for other_start in other.starts)
+        lost = sum(
+            other_start < mine.stop and start < other_start + other.size
+            for other, other_start in placements
+        )
         return lost, start
 
     return tuple(sorted(profile.starts, key=cost))
@@ -172,33 +181,37 @@ def engines_left(model: Model, instances: Iterable[GpuInstance]) -> dict[str, in
     A GPU has as many as its profiles promise: the most that all instances of any one have
     together. Source: NVDEC, JPEG and OFA totals of `nvidia-smi mig -lgip` follow from it.
     """
-    left: dict[str, int] = {}
+    free_engines: dict[str, int] = {}
     for profile in model.mig:
-        for kind, each in _engines(profile).items():
-            left[kind] = max(left.get(kind, 0), profile.max * each)
+        for kind, count in _engines(profile).items():
+            free_engines[kind] = max(free_engines.get(kind, 0), profile.max * count)
     for instance in instances:
-        for kind, each in _engines(profile_of(model, instance)).items():
-            left[kind] -= each
-    return left
+        for kind, count in _engines(profile_of(model, instance)).items():
+            free_engines[kind] -= count
+    return free_engines
 
 
 def free_starts(
     model: Model, instances: Sequence[GpuInstance], profile: GpuInstanceProfile
 ) -> tuple[int, ...]:
     """Memory units where one more instance of this profile may start, if it may be at all."""
-    sizes = {one.name: one.size for one in model.mig}
-    taken = {unit for one in instances for unit in range(one.start, one.start + sizes[one.profile])}
+    sizes = {row.name: row.size for row in model.mig}
+    taken = {
+        unit
+        for instance in instances
+        for unit in range(instance.start, instance.start + sizes[instance.profile])
+    }
     return _free(profile.starts, profile.size, taken)
 
 
 def remaining(model: Model, instances: Sequence[GpuInstance], profile: GpuInstanceProfile) -> int:
     """How many more instances of this profile fit; its starts never overlap one another."""
-    there = sum(1 for one in instances if one.profile == profile.name)
-    left = engines_left(model, instances)
-    by_engines = (left[kind] // each for kind, each in _engines(profile).items() if each)
+    existing = sum(1 for instance in instances if instance.profile == profile.name)
+    free_engines = engines_left(model, instances)
+    by_engines = (free_engines[kind] // count for kind, count in _engines(profile).items() if count)
     places = len(free_starts(model, instances, profile))
-    return max(0, min(profile.max - there, places, *by_engines))
+    return max(0, min(profile.max - existing, places, *by_engines))
 
 
 def _free(starts: Sequence[int], size: int, taken: set[int]) -> tuple[int, ...]:
-    return tuple(at for at in starts if taken.isdisjoint(range(at, at + size)))
+    return tuple(start for start in starts if taken.isdisjoint(range(start, start + size)))

@@ -35,7 +35,7 @@ _IN_USE = int(pynvml.NVML_ERROR_IN_USE)
 def with_gpu_instance(
     model: Model, gpu: SimulatedGpuState, profile_id: int, place: Place | None
 ) -> tuple[SimulatedGpuState, GpuInstance]:
-    """One GPU instance more, where the caller wants it or the driver chooses; it is empty.
+    """Add a GPU instance where the caller wants it or the driver chooses; it is empty.
 
     Raises Nvml: INVALID_ARGUMENT for a profile that the GPU does not have, and for a place that
     is none of the profile's; INSUFFICIENT_RESOURCES where the place is taken, or no place, engine
@@ -46,28 +46,28 @@ def with_gpu_instance(
         raise Nvml(_INVALID_ARGUMENT)
     free = mig_geometry.free_starts(model, gpu.instances, profile)
     order = mig_geometry.driver_order(model, profile) if place is None else place[:1]
-    start = next((at for at in order if at in free), None)
+    start = next((start for start in order if start in free), None)
     if start is None or not mig_geometry.remaining(model, gpu.instances, profile):
         raise Nvml(_INSUFFICIENT_RESOURCES)
-    made = GpuInstance(
+    instance = GpuInstance(
         id=mig_geometry.instance_id(model, profile, start),
         profile=profile.name,
         start=start,
         birth=gpu.births + 1,
     )
-    return replace(gpu, instances=(*gpu.instances, made), births=made.birth), made
+    return replace(gpu, instances=(*gpu.instances, instance), births=instance.birth), instance
 
 
 def without_gpu_instance(
     gpu: SimulatedGpuState, instance: GpuInstance, processes: Iterable[SimulatedProcess]
 ) -> SimulatedGpuState:
-    """One GPU instance less.
+    """Remove a GPU instance.
 
     Raises Nvml: IN_USE while it has compute instances or processes (nvmlGpuInstanceDestroy).
     """
-    if instance.compute or any(one.gpu_instance_id == instance.id for one in processes):
+    if instance.compute or any(process.gpu_instance_id == instance.id for process in processes):
         raise Nvml(_IN_USE)
-    kept = tuple(one for one in gpu.instances if one != instance)
+    kept = tuple(other for other in gpu.instances if other != instance)
     return replace(gpu, instances=kept)
 
 
@@ -78,7 +78,7 @@ def with_compute_instance(
     profile_id: int,
     place: Place | None,
 ) -> tuple[SimulatedGpuState, ComputeInstance]:
-    """One compute instance more in a GPU instance, at the first free slices unless it is told.
+    """Add a compute instance to a GPU instance: at ``place``, else at the first free slices.
 
     It gets the lowest id that is free there. Raises Nvml: INVALID_ARGUMENT for a profile that
     NVML does not have, NOT_SUPPORTED for one that this GPU instance does not have,
@@ -94,18 +94,18 @@ def with_compute_instance(
     if place is not None and place not in [(start, slices) for start in starts]:
         raise Nvml(_INVALID_ARGUMENT)
     free = mig_geometry.compute_free_starts(instance, profile, slices)
-    start = next((at for at in free if place is None or at == place[0]), None)
+    start = next((start for start in free if place is None or start == place[0]), None)
     if start is None:
         raise Nvml(_INSUFFICIENT_RESOURCES)
-    used = {one.id for one in instance.compute}
-    made = ComputeInstance(
+    used = {compute.id for compute in instance.compute}
+    compute = ComputeInstance(
         id=next(n for n in range(len(used) + 1) if n not in used),
         start=start,
         slices=slices,
         birth=gpu.births + 1,
     )
-    grown = _with_compute(gpu, instance, (*instance.compute, made))
-    return replace(grown, births=made.birth), made
+    grown = _with_compute(gpu, instance, (*instance.compute, compute))
+    return replace(grown, births=compute.birth), compute
 
 
 def without_compute_instance(
@@ -114,14 +114,16 @@ def without_compute_instance(
     compute: ComputeInstance,
     processes: Iterable[SimulatedProcess],
 ) -> SimulatedGpuState:
-    """One compute instance less; its MIG device goes with it.
+    """Remove a compute instance; its MIG device goes with it.
 
     Raises Nvml: IN_USE while a process is on it (nvmlComputeInstanceDestroy).
     """
     ids = (instance.id, compute.id)
-    if any((one.gpu_instance_id, one.compute_instance_id) == ids for one in processes):
+    if any((process.gpu_instance_id, process.compute_instance_id) == ids for process in processes):
         raise Nvml(_IN_USE)
-    return _with_compute(gpu, instance, tuple(one for one in instance.compute if one != compute))
+    return _with_compute(
+        gpu, instance, tuple(other for other in instance.compute if other != compute)
+    )
 
 
 def _places(profile: GpuInstanceProfile) -> list[Place]:

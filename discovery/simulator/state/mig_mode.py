@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The MIG mode of a GPU: asked for, pending, and what reset, driver and boot make of it. Pure.
+"""The MIG mode of a GPU: requested, pending, and what reset, driver and boot make of it. Pure.
 
 Ampere keeps its mode in the board and changes it by a reset; later GPUs change at once while
 nothing runs on them, and forget the mode with the driver. No GPU keeps instances.
@@ -28,21 +28,21 @@ def with_mode(
     clients: bool,
     driver_resets: bool,
 ) -> tuple[SimulatedGpuState, int]:
-    """The GPU after a mode was asked for, and the activation status.
+    """The GPU after a request for a mode, and the activation status.
 
     The mode that holds already cancels one that is pending. Where the other one cannot hold yet it
     is pending, and the status is why: IN_USE while instances or ``processes`` are on the GPU, or,
     where a reset is needed, while others have NVML open (``clients``); RESET_REQUIRED where the
     driver leaves the reset to the caller. After IN_USE a second request may succeed.
     """
-    asked = replace(gpu, mig_pending=mode)
+    pending_gpu = replace(gpu, mig_pending=mode)
     if mode == gpu.mig:
-        return asked, _SUCCESS
+        return pending_gpu, _SUCCESS
     if processes or gpu.instances or (clients and model.reset_for_mig):
-        return asked, _IN_USE
+        return pending_gpu, _IN_USE
     if model.reset_for_mig and not driver_resets:
-        return asked, _RESET_REQUIRED
-    return replace(asked, mig=mode), _SUCCESS
+        return pending_gpu, _RESET_REQUIRED
+    return replace(pending_gpu, mig=mode), _SUCCESS
 
 
 def after_reset(gpu: SimulatedGpuState) -> SimulatedGpuState:
@@ -51,6 +51,6 @@ def after_reset(gpu: SimulatedGpuState) -> SimulatedGpuState:
 
 
 def after_driver_load(model: Model, gpu: SimulatedGpuState) -> SimulatedGpuState:
-    """As after a reset where the board keeps the mode; else MIG is off."""
+    """The pending mode holds where the board keeps it, else MIG is off; instances are gone."""
     kept = gpu.mig_pending and model.reset_for_mig
     return replace(gpu, mig=kept, mig_pending=kept, instances=())

@@ -20,7 +20,7 @@ from discovery.simulator.state.machine_state import SCHEMA, Edit, MachineState
 
 @dataclass(frozen=True, slots=True)
 class _Version:
-    """One version of the file, held open: no newer one can get the same inode meanwhile."""
+    """A version of the file, held open: no newer one can get the same inode meanwhile."""
 
     state: MachineState
     identity: tuple[int, ...]
@@ -31,7 +31,7 @@ class _Version:
 
 
 class StateFile:
-    """One state file; threads may share it. Reads cost a stat call while nothing changed."""
+    """A state file; threads may share it. Reads cost a stat call while nothing changed."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -251,7 +251,7 @@ def test_a_change_that_fails_is_undone_and_one_that_cannot_be_is_held(on: Simula
 
 
 def test_a_change_whose_worker_died_is_ended_by_restore(on: SimulatedNode) -> None:
-    on.simulation.fault(Crash(by="kill"), "nvmlGpuInstanceDestroy", times=1)
+    on.simulation.fault(Crash(ending="kill"), "nvmlGpuInstanceDestroy", times=1)
     died = run(on, "apply", WANTED, "--yes")
     assert died.exit_code == UNFINISHED
     assert "gpuscape mig restore goes on from there" in died.stderr

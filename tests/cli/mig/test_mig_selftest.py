@@ -142,7 +142,7 @@ def test_a_worker_that_dies_leaves_a_report_and_restore_brings_the_layout_from_b
     on: SimulatedNode, tmp_path: Path
 ) -> None:
     before = on.gpus()[0]
-    on.simulation.fault(Crash(by="kill"), CREATE, times=1)
+    on.simulation.fault(Crash(ending="kill"), CREATE, times=1)
     file = tmp_path / "report.json"
 
     died = run(on, "--yes", "--report", str(file))

@@ -302,7 +302,7 @@ def test_a_killed_reader_is_replaced_within_the_next_request(bench: ReaderBench)
 
 
 def test_a_gpu_on_which_the_reader_dies_again_and_again_is_left_alone(bench: ReaderBench) -> None:
-    bench.simulation.fault(Crash(by="kill"), "nvmlDeviceGetUUID", bus_id=bench.bus_ids[1])
+    bench.simulation.fault(Crash(ending="kill"), "nvmlDeviceGetUUID", bus_id=bench.bus_ids[1])
     assert bench.states() == [PRESENT, UNREADABLE]
     assert bench.reader.health().deaths == 2
     gap = bench.reader.discover().gpus[1].gap("state")
@@ -316,7 +316,7 @@ def test_a_gpu_on_which_the_reader_dies_again_and_again_is_left_alone(bench: Rea
 def test_a_reader_that_dies_whatever_it_does_is_given_up(bench: ReaderBench) -> None:
     bench.reader.release()
     bench.reader.resume()
-    bench.simulation.fault(Crash(by="exit"), "nvmlInit*")
+    bench.simulation.fault(Crash(ending="exit"), "nvmlInit*")
     before = bench.reader.health()
     with pytest.raises(ReaderGone, match="the device reader ended 4 times in a row"):
         bench.reader.discover()

@@ -23,7 +23,7 @@ def test_every_entry_point_has_as_many_parameters_as_its_kinds_cover() -> None:
 def test_shapes_follow_from_kinds() -> None:
     """One of each, worked out by hand from nvml.h."""
     assert parameters(TABLE["nvmlDeviceGetName"])[1:] == (
-        Parameter(shape=MemoryShape.SIZED, size=1, by=2),
+        Parameter(shape=MemoryShape.SIZED, size=1, counter=2),
         Parameter(ctype=nv.c_uint),
     )
     assert parameters(TABLE["nvmlDeviceGetMemoryInfo"])[1] == Parameter(
@@ -33,13 +33,13 @@ def test_shapes_follow_from_kinds() -> None:
         shape=MemoryShape.VERSIONED, versions={nv.nvmlMemory_v2: 40}
     )
     assert parameters(TABLE["nvmlDeviceGetGpuInstances"])[2:] == (
-        Parameter(shape=MemoryShape.GIVEN, size=8, by=3),
+        Parameter(shape=MemoryShape.GIVEN, size=8, counter=3),
         Parameter(shape=MemoryShape.FIXED, size=4),
     )
     assert parameters(TABLE["nvmlDeviceGetRetiredPages_v2"])[2:] == (
         Parameter(shape=MemoryShape.FIXED, size=4),
-        Parameter(shape=MemoryShape.COUNTED, size=8, by=2),
-        Parameter(shape=MemoryShape.COUNTED, size=8, by=2),
+        Parameter(shape=MemoryShape.COUNTED, size=8, counter=2),
+        Parameter(shape=MemoryShape.COUNTED, size=8, counter=2),
     )
 
 
@@ -59,14 +59,22 @@ def test_a_kind_that_is_not_known_is_an_error() -> None:
     [
         (Parameter(shape=MemoryShape.TEXT), b"abc", 3),
         (Parameter(shape=MemoryShape.FIXED, size=24), b"", 24),
-        (Parameter(shape=MemoryShape.SIZED, size=8, by=0), b"", 24),
-        (Parameter(shape=MemoryShape.COUNTED, size=8, by=1), b"", 16),
-        (Parameter(shape=MemoryShape.COUNTED, size=8, by=0), b"", 0),
-        (Parameter(shape=MemoryShape.GIVEN, size=8, by=1), b"", 0),
+        (Parameter(shape=MemoryShape.SIZED, size=8, counter=0), b"", 24),
+        (Parameter(shape=MemoryShape.COUNTED, size=8, counter=1), b"", 16),
+        (Parameter(shape=MemoryShape.COUNTED, size=8, counter=0), b"", 0),
+        (Parameter(shape=MemoryShape.GIVEN, size=8, counter=1), b"", 0),
         (Parameter(shape=MemoryShape.VERSIONED, versions={2: 40}), b"\2\0\0\0", 40),
         (Parameter(shape=MemoryShape.VERSIONED, versions={2: 40}), b"\3\0\0\0", 4),
-        (Parameter(shape=MemoryShape.TAILED, size=8, head=16, at=4, most=3), b"....\3\0\0\0", 40),
-        (Parameter(shape=MemoryShape.TAILED, size=8, head=16, at=4, most=3), b"....\4\0\0\0", 16),
+        (
+            Parameter(shape=MemoryShape.TAILED, size=8, head=16, count_offset=4, max_items=3),
+            b"....\3\0\0\0",
+            40,
+        ),
+        (
+            Parameter(shape=MemoryShape.TAILED, size=8, head=16, count_offset=4, max_items=3),
+            b"....\4\0\0\0",
+            16,
+        ),
     ],
 )
 def test_a_length_follows_from_what_came(
@@ -78,4 +86,4 @@ def test_a_length_follows_from_what_came(
 
 def test_too_little_to_tell_is_an_error() -> None:
     with pytest.raises(ValueError, match="no number at 4 in 3 bytes"):
-        length(Parameter(shape=MemoryShape.TAILED, at=4), b"abc", [], [])
+        length(Parameter(shape=MemoryShape.TAILED, count_offset=4), b"abc", [], [])

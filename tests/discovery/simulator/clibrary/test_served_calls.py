@@ -208,7 +208,7 @@ def test_a_call_that_hangs_beyond_signals_leaves_its_process_deaf(served: Served
 
 @pytest.mark.parametrize(
     ("crash", "status"),
-    [(Crash(by="kill", prints="oh"), -signal.SIGKILL), (Crash(by="exit"), CRASH_STATUS)],
+    [(Crash(ending="kill", prints="oh"), -signal.SIGKILL), (Crash(ending="exit"), CRASH_STATUS)],
 )
 def test_a_crash_ends_the_caller_and_not_the_server(
     served: Served, crash: Crash, status: int

@@ -333,7 +333,7 @@ def child(simulation: Simulation) -> Iterator[subprocess.Popen[str]]:
 
 @pytest.mark.parametrize(
     ("crash", "status"),
-    [(Crash(by="kill"), -signal.SIGKILL), (Crash(by="exit"), CRASH_STATUS)],
+    [(Crash(ending="kill"), -signal.SIGKILL), (Crash(ending="exit"), CRASH_STATUS)],
 )
 def test_a_crash_ends_the_caller_and_leaves_no_client(
     simulation: Simulation, child: subprocess.Popen[str], crash: Crash, status: int

@@ -308,8 +308,8 @@ def test_a_process_is_one_client_as_long_as_it_has_a_session(tmp_path: Path) -> 
 def test_a_process_that_ended_is_no_client_though_nobody_waited_for_it() -> None:
     """A zombie holds no device; nor does a new process with an old one's id."""
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
-        running = clients.live((clients.of(process.pid),))
-        client = clients.of(process.pid)
+        running = clients.live((clients.client_of(process.pid),))
+        client = clients.client_of(process.pid)
         process.kill()
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
 
