@@ -93,7 +93,7 @@ class FoundInstance:
     """First memory unit."""
     size: int
     compute: tuple[FoundCompute, ...] = ()
-    """By id; empty for an instance that a stopped change left behind."""
+    """In the order of their ids; empty for an instance that a stopped change left behind."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,7 +123,7 @@ class MigGpu:
     profiles: tuple[MigProfile, ...] = ()
     """By number; empty where the driver lists profiles only with MIG on."""
     instances: tuple[FoundInstance, ...] = ()
-    """By id."""
+    """In the order of their ids."""
     processes: tuple[Process, ...] = ()
     """Programs on the GPU that the driver lists, by pid; those on an instance with its ids. A
     program that only has the driver open is not among them."""

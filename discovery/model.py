@@ -211,7 +211,7 @@ class GpuSnapshot:
     ancestors: tuple[tuple[str, int], ...]
     """PCIe ancestor levels to other GPUs as NVML reports them: (bus id, level 0 to 5)."""
     xids: tuple[Xid, ...]
-    """By their newest events, oldest first: the last is the newest, whatever the clock did."""
+    """In the order of their newest events: the last XID is the newest, whatever the clock did."""
     gaps: tuple[Gap, ...]
 
     @property

@@ -33,7 +33,7 @@ class Virtualization(StrEnum):
 
 
 class LinkPeer(StrEnum):
-    """What is at the other end of an NVLink. Source: nvmlDeviceGetNvLinkRemoteDeviceType."""
+    """Kind of device at the other end of an NVLink. Source: nvmlDeviceGetNvLinkRemoteDeviceType."""
 
     GPU = "gpu"
     NPU = "npu"

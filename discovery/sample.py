@@ -244,7 +244,7 @@ class LinkCounters:
 
 
 class ProcessKind(StrEnum):
-    """What a process does on a GPU. Source: nvmlDeviceGet*RunningProcesses."""
+    """Kind of work that a process does on a GPU. Source: nvmlDeviceGet*RunningProcesses."""
 
     COMPUTE = "compute"
     GRAPHICS = "graphics"
@@ -256,7 +256,7 @@ class Process:
     """A process on a GPU; a process that works in several ways is listed once for each way."""
 
     pid: int
-    """In the reader's PID namespace; what is outside of it the driver shows as nothing or 0."""
+    """Pid in the reader's namespace; of processes outside of it the driver shows nothing or 0."""
     kind: ProcessKind
     memory_bytes: Bytes | None = None
     """All memory that the process has, in whatever way it works."""

@@ -248,7 +248,7 @@ def _direct_kind(topology: Topology) -> FabricKind:
 
 
 def _neighbours(topology: Topology) -> list[int]:
-    """For each GPU a mask of those it has NVLinks with, both ends agreeing; bit 0 is GPU 0."""
+    """For each GPU a mask of the GPUs it has NVLinks with, both ends agreeing; bit 0 is GPU 0."""
     places = range(len(topology.gpus))
     return [sum(1 << j for j in places if topology.effective(i, j)) for i in places]
 

@@ -31,7 +31,7 @@ class SysfsFiles:
         return self.ask(field, path, lambda file: parse(file.read_text("utf-8", "replace").strip()))
 
     def ask(self, field: str, path: str, read: Callable[[Path], _T]) -> _T | None:
-        """What ``read`` makes of one path; None together with a new gap when it raises.
+        """Result of ``read`` for one path; None together with a new gap when it raises.
 
         OSError, ValueError (the content is garbage) and ValueUnknown are understood.
         """

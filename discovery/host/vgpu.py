@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What PCI configuration space says of vGPUs."""
+"""Facts about vGPUs in PCI configuration space."""
 
 from __future__ import annotations
 

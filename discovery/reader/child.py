@@ -37,7 +37,7 @@ from discovery.reader.protocol import (
 from discovery.reader.standard_error import ReaderEnds, StandardError
 
 PROGRAM = Path(__file__).parents[2] / "gpuscape" / "reader.py"
-"""What the process runs, by its path: an isolated Python may not know where gpuscape is."""
+"""Program of the process, by its path: an isolated Python may not know where gpuscape is."""
 
 STARTUP_SECONDS = 15.0
 """Allowance for the interpreter before a new child's first frame; no driver call happens in it."""

@@ -55,7 +55,7 @@ def open_descriptors() -> int | None:
 
 
 def use_now() -> Mapping[Grown.Resource, int]:
-    """What this process takes now, as far as the kernel shows it."""
+    """Resources that this process takes now, as far as the kernel shows them."""
     amounts = {
         Grown.Resource.MEMORY: private_bytes(),
         Grown.Resource.DESCRIPTORS: open_descriptors(),

@@ -37,7 +37,7 @@ class _Message(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
 
 class ReaderLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What a reader may take before it is replaced; None: any amount."""
+    """Resources that a reader may take before it is replaced; None: any amount."""
 
     memory_bytes: int | None = None
     """Private memory."""

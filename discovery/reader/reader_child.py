@@ -296,7 +296,7 @@ class SessionReader:
     def _peers(
         self, message: Sample, bus_id: str, handles: Mapping[str, Handle]
     ) -> Iterator[tuple[str, Handle]]:
-        """All GPUs but one, each announced before it comes.
+        """All GPUs but the one of ``bus_id``, each announced before it comes.
 
         Where a pair hangs it is the other one, since the GPU itself has answered just before.
         """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the device reader reports: a discovery, and how it fares."""
+"""Reports of the device reader: the result of a discovery, and its health."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from discovery.model import Driver, GpuSnapshot, Reason
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiscoveryResult:
-    """What one discovery gave: the driver, and every GPU that is known, answering or not."""
+    """Result of one discovery: the driver, and every GPU that is known, answering or not."""
 
     driver: Driver
     gpus: tuple[GpuSnapshot, ...]
@@ -26,7 +26,7 @@ class DiscoveryResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReaderHealth:
-    """How the reader fares; counts are since the start."""
+    """Health of the reader; counts are since the start."""
 
     starts: int
     hangs: int

@@ -59,7 +59,7 @@ class SingleGpuReaders:
 
     @property
     def children(self) -> tuple[Child, ...]:
-        """All of these readers that have been started."""
+        """All readers of single GPUs that have been started."""
         waiting = (child for child in self._waiting.values() if child is not None)
         return (*waiting, *(child for child, _ in self._holding.values()))
 

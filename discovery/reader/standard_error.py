@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What device readers write to standard error: bounded, and logged when one of them ends.
+"""Standard error of device readers: bounded, and logged when one of them ends.
 
 The driver's library writes there before it ends a process, and so does Python.
 """
@@ -30,7 +30,7 @@ class StandardError:
     def __init__(self) -> None:
         self._descriptor, writes_to = os.pipe()
         self.writer = os.fdopen(writes_to, "wb", buffering=0)
-        """For the new process; to be closed here once it has its own."""
+        """Writing end for the new process; to be closed here once that has its own."""
         for descriptor in (self._descriptor, writes_to):
             os.set_blocking(descriptor, False)  # where it is full, what is written is lost
         self._kept = b""

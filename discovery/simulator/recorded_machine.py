@@ -59,7 +59,7 @@ class RecordedMachine:
         self._bus_ids = _bus_ids(calls)
 
     def has(self, entry: EntryPoint) -> bool:
-        """It was called, is the driver's own, or changes something, which no recording tries."""
+        """Whether it was called, is the driver's own, or changes MIG, which no recording tries."""
         return entry.name in self._entries or entry.name in OWN_ENTRIES or entry.name in CHANGES
 
     def answer(self, state: MachineState, entry: EntryPoint, inputs: Values) -> Values:

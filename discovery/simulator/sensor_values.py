@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a GPU's sensors say: a pure function of the GPU, the time and its processes.
+"""Values of a GPU's sensors: a pure function of the GPU, the time and its processes.
 
 An idle GPU varies a little and smoothly, each reading in its own rhythm; processes
 make it busy. Counters only grow. Readings set in the state go before all this.
@@ -25,7 +25,7 @@ _CLOCK_STEP_MHZ = 15
 _IDLE_POWER_SWING = 0.02
 """Idle power varies by this share of itself."""
 _IDLE_LINK_KIB_PER_SECOND = 2.0
-"""What each active link carries though nobody uses it."""
+"""Traffic of each active link that nobody uses."""
 _BUSY_LINK_SHARE = 0.2
 """Share of the line rate that the first link sends when the GPU is fully busy; each further one
 carries a little more, so that no two are alike."""
@@ -85,7 +85,7 @@ class Sensors:
         return _first(self.gpu.state.readings.memory_celsius, warm)
 
     def power_milliwatts(self) -> int:
-        """From idle to the limit."""
+        """Power draw, from idle to the limit."""
         idle = self.gpu.model.idle_watts * (1 + _IDLE_POWER_SWING * self._wave("power", 20.0))
         watts = idle + self._busy_watts(self.busy)
         return _first(self.gpu.state.readings.power_milliwatts, round(1000 * watts))
@@ -128,7 +128,7 @@ class Sensors:
         return int(1e9 * _HELD_DOWN_BY_POWER * self.worked_seconds())
 
     def worked_seconds(self) -> float:
-        """For how long the GPU would have been fully busy with all that ran on it; only grows."""
+        """Seconds for which all that ran on the GPU would have kept it fully busy; only grows."""
         model = self.gpu.model
         joules = sum(process_joules(model, process, self.now) for process in self.gpu.processes)
         joules += self.gpu.state.spent_joules

@@ -100,7 +100,7 @@ def by_id(view: MachineView, handle: GpuInstanceHandle, compute_id: int) -> Comp
 
 @answers("nvmlComputeInstanceGetInfo_v2")
 def info(view: MachineView, handle: ComputeInstanceHandle) -> dict[str, Any]:
-    """Its MIG device, its GPU instance, ids and placement."""
+    """MIG device, GPU instance, ids and placement of a compute instance."""
     _, instance, compute = compute_instance(view, handle)
     return {
         "device": DeviceHandle(handle.bus_id, instance.id, compute.id, compute.birth),

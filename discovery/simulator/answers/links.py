@@ -89,7 +89,7 @@ def is_up(gpu: SimulatedGpu, link: int) -> bool:
 
 
 def is_trained(gpu: SimulatedGpu, end: LinkEnd) -> bool:
-    """On Ampere a link is trained off while MIG is on at either end; later it stays active.
+    """Whether a link is trained: on Ampere not while MIG is on at either end, later always.
 
     Source: NVIDIA Fabric Manager User Guide, "Interoperability With Multi-Instance
     GPUs". It says so of NVSwitch machines; of bridged cards it leaves open whether

@@ -167,7 +167,7 @@ def violation(gpu: SimulatedGpu, policy: int) -> dict[str, int]:
 
 
 def violation_nanoseconds(gpu: SimulatedGpu, policy: int) -> int:
-    """For how long a policy held clocks down: power does when there is much to do, no other."""
+    """Time for which a policy held clocks down: only that of power does, under load."""
     need(gpu.model.sensors)
     return sensors(gpu).held_down_by_power_nanoseconds() if policy == _POWER_POLICY else 0
 

@@ -74,7 +74,7 @@ def excluded_info(view: MachineView, index: int) -> dict[str, Any]:
 
 @answers("nvmlDeviceGetHandleByIndex_v2")
 def by_index(view: MachineView, index: int) -> DeviceHandle:
-    """Indices follow the PCI bus."""
+    """GPU by its index, which follows the PCI bus."""
     if index >= len(view.gpus):
         raise Nvml(INVALID_ARGUMENT)
     return DeviceHandle(view.gpus[index].spec.bus_id)
@@ -82,7 +82,7 @@ def by_index(view: MachineView, index: int) -> DeviceHandle:
 
 @answers("nvmlDeviceGetHandleByPciBusId_v2")
 def by_bus_id(view: MachineView, bus_id: str) -> DeviceHandle:
-    """Any spelling of the bus id."""
+    """GPU at a bus id, in any spelling."""
     try:
         normalised = normal_bus_id(bus_id)
     except ValueError as error:
@@ -93,14 +93,14 @@ def by_bus_id(view: MachineView, bus_id: str) -> DeviceHandle:
 
 @answers("nvmlDeviceGetHandleBySerial")
 def by_serial(view: MachineView, serial: str) -> DeviceHandle:
-    """The board's serial number."""
+    """GPU by its board's serial number."""
     handles = {gpu.serial: DeviceHandle(gpu.spec.bus_id) for gpu in view.gpus}
     return _existing(handles.get(serial))
 
 
 @answers("nvmlDeviceGetHandleByUUID")
 def by_uuid(view: MachineView, uuid: str) -> DeviceHandle:
-    """A GPU's or a MIG device's UUID."""
+    """GPU or MIG device by its UUID."""
     handles = {gpu.uuid: DeviceHandle(gpu.spec.bus_id) for gpu in view.gpus}
     for gpu in view.gpus:
         for instance, compute in mig_geometry.devices(gpu.state):

@@ -44,7 +44,7 @@ def nearest(gpu: SimulatedGpu, level: int) -> list[DeviceHandle]:
 
 @answers("nvmlDeviceOnSameBoard")
 def on_same_board(view: MachineView, a: DeviceHandle, b: DeviceHandle) -> int:
-    """No simulated board holds two GPUs."""
+    """1 for a GPU and itself: no simulated board holds two GPUs."""
     return int(view.gpu(a) is view.gpu(b))
 
 

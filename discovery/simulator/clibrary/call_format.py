@@ -35,10 +35,10 @@ from discovery.simulator.clibrary.parameter_memory import (
 from discovery.simulator.entry_points.c_values import HANDLES
 
 SOCKET_NAME: Final = "gpuscape-nvml.sock"
-"""In the folder of the library."""
+"""Name of the socket in the folder of the library."""
 NONCE_BYTES: Final = 16
 NOTHING: Final = 0xFFFFFFFF
-"""In place of a number of bytes: NULL."""
+"""Stands for NULL in place of a number of bytes."""
 MOST_CALL_BYTES: Final = 16 * MOST_BYTES
 
 _SIZE: Final = struct.Struct("=I")

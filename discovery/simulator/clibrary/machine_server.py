@@ -32,7 +32,7 @@ from discovery.simulator.simulation import Simulation
 
 _PEER = struct.Struct("=3i")  # struct ucred: pid, uid, gid; unix(7)
 _CLOSING_SECONDS = 5.0
-"""For calls under way; one that a fault delays for longer is left alone."""
+"""Time for calls under way to end; a call that a fault delays for longer is left alone."""
 _HELLO_BYTES = len(digest()) + call_format.NONCE_BYTES
 
 

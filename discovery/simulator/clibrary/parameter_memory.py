@@ -46,7 +46,7 @@ class MemoryShape(IntEnum):
     VALUE = 0
     """There is none: the parameter is the value."""
     TEXT = 1
-    """To its terminating zero."""
+    """Text up to its terminating zero."""
     FIXED = 2
     SIZED = 3
     """Items; another parameter is their number."""

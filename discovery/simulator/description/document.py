@@ -85,7 +85,7 @@ def schema_in(body: bytes, source: str) -> str | None:
 
 
 def nearest(word: str, known: tuple[str, ...]) -> str:
-    """What to write instead: the known word most like this one, and all where none is alike."""
+    """Hint for an unknown word: the known word most like this one, and all where none is alike."""
     alike = closest(word, known)
     listed = ", ".join(sorted(known))
     return f"did you mean {alike!r}?" if alike else f"known are {listed or 'none'}"

@@ -93,7 +93,7 @@ class Model(_Data, frozen=True, kw_only=True):
     pcie_counters: bool = False
     """Counts the bytes that go over PCIe."""
     idle_performance_state: int = 0
-    """Its P-state with nothing to do."""
+    """P-state of a GPU with nothing to do."""
     power_limit_watts: int = 300
     """Highest power that it draws."""
     power_limits: bool = True

@@ -19,11 +19,11 @@ CRASH_STATUS = 70
 
 
 class CallingProcess(Protocol):
-    """Whoever called, this process or another one that is served."""
+    """The process that calls NVML: this one, or another one that is served."""
 
     @property
     def client(self) -> NvmlClient:
-        """Who it is."""
+        """Identity of the process."""
 
     def has_gone(self) -> bool:
         """Nobody waits for the call's answer any more."""

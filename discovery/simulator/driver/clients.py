@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who uses a simulated machine: processes that have NVML initialised, and the calls of all.
+"""Users of a simulated machine: processes that have NVML initialised, and the calls of all.
 
 A process that died does not count, as its files are closed.
 """
@@ -39,7 +39,7 @@ def live(clients: tuple[NvmlClient, ...]) -> frozenset[NvmlClient]:
 
 
 def runs(process: SimulatedProcess, now: float) -> bool:
-    """It has not ended; ``now`` is in monotonic seconds."""
+    """Whether a process has not ended; ``now`` is in monotonic seconds."""
     if process.ends is not None and process.ends <= now:
         return False
     return process.ticks is None or _started(process.pid) == process.ticks

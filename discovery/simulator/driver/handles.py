@@ -78,5 +78,5 @@ class HandleTable:
             return self._pointers[handle]
 
     def handle(self, pointer: int) -> Hashable:
-        """What the number was made for. Raises KeyError for any other."""
+        """The handle that has this number. Raises KeyError where none has."""
         return self._handles[pointer]

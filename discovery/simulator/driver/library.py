@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ``pynvml.CDLL`` loads instead of libnvidia-ml.so.1, and how it gets there."""
+"""The library that ``pynvml.CDLL`` loads instead of libnvidia-ml.so.1, and its installation."""
 
 from __future__ import annotations
 

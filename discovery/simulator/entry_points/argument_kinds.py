@@ -126,7 +126,7 @@ class InStruct(ArgumentKind):
     takes: ClassVar[bool] = True
 
     def decode(self, args: Arguments, book: HandleBook) -> Value:
-        """Its fields; NULL is refused."""
+        """Fields of the struct; NULL is refused."""
         return load(self.ctype, address_of(args[0]), book)
 
 

@@ -49,7 +49,7 @@ class HandleBook(Protocol):
         """The number a handle has in C."""
 
     def handle(self, pointer: int) -> Hashable:
-        """What the number stands for. Raises LookupError where it stands for nothing."""
+        """The handle of a number. Raises LookupError where there is none."""
 
 
 def load(ctype: CType, address: int, book: HandleBook) -> Value:

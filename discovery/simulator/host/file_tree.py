@@ -19,7 +19,7 @@ _TOPS = ("sys", "proc", "dev")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostTree:
-    """What stands below the root: paths without a leading slash."""
+    """Files and links below a root: paths without a leading slash."""
 
     files: dict[str, bytes] = field(default_factory=dict)
     links: dict[str, str] = field(default_factory=dict)

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a simulated machine is at one moment, and what may happen to it."""
+"""State of a simulated machine at one moment, and the changes that may happen to it."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What may happen to a simulated machine: pure changes of its state."""
+"""Events of a simulated machine, as pure changes of its state."""
 
 from __future__ import annotations
 

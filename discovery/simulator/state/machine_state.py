@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a simulated machine is at one moment; it lies in a file and outlives every process.
+"""State of a simulated machine at one moment; it lies in a file and outlives every process.
 
 The machine's data stand in it unchanged, so the file explains itself; next to them
 stands all that changes: MIG layouts, processes, clients, faults, events.
@@ -159,7 +159,7 @@ class NvmlClient(_Data, frozen=True, kw_only=True):
 
     pid: int
     started: int
-    """Its start in clock ticks since boot, since process ids come again."""
+    """Start of the process in clock ticks since boot, since process ids come again."""
 
 
 class XidEvent(_Data, frozen=True, kw_only=True):

@@ -74,7 +74,7 @@ class StateFile:
             self._replace(state)
 
     def _replace(self, state: MachineState) -> None:
-        """What a process leaves that is killed here is overwritten by the next one."""
+        """Replace the file; a half file of a process killed here is overwritten by the next one."""
         body = msgspec.json.format(msgspec.json.encode(state), indent=1)
         half = self.path.with_name(f".{self.path.name}.half")
         try:
