@@ -232,7 +232,7 @@ _MIG_WRITES = (
 )
 
 _OUR_OWN = (EntryPoint("gpuscapeContextCreate", (In("device", pynvml.c_nvmlDevice_t),)),)
-"""Not NVML's: a program that is to hold a GPU or a MIG device, as one with a CUDA context does."""
+"""Entry points that NVML does not have: a program holds a GPU or MIG device, as CUDA would."""
 
 _LINKS = (
     _device("GetNvLinkState", _LINK, Out("active")),
