@@ -21,7 +21,7 @@ from cli.doctor.finding import (
     Outcome,
     Unread,
     examine,
-    found,
+    finding,
     known,
 )
 from cli.doctor.finding_catalog import CATALOG, HERE_CHECKS, NODE_CHECKS, POD_CHECKS
@@ -178,11 +178,11 @@ def test_yes_without_a_bundle_is_bad_input(run: Run) -> None:
 
 def test_a_check_that_fails_hides_no_other() -> None:
     def broken(_: int) -> Iterator[DoctorFinding]:
-        yield found(NO_GPU, "a", "b")
+        yield finding(NO_GPU, "a", "b")
         raise KeyError("status")
 
     def sound(_: int) -> Iterator[DoctorFinding]:
-        yield found(NO_GPU, "c", "d")
+        yield finding(NO_GPU, "c", "d")
 
     made = examine((broken, sound), 0)
 
@@ -194,7 +194,7 @@ def test_a_check_that_fails_hides_no_other() -> None:
 
 def test_a_fact_that_is_not_there_ends_the_check_with_its_reason() -> None:
     def needs(fact: int | Unread) -> Iterator[DoctorFinding]:
-        yield found(NO_GPU, "a", str(known(fact)))
+        yield finding(NO_GPU, "a", str(known(fact)))
 
     for fact, outcome in (
         (Unread("no right"), Outcome.NOT_LOOKED_AT),
