@@ -37,6 +37,7 @@ class ReadingGroup(StrEnum):
     P2P = "p2p"  # whether pairs of GPUs can use NVLink
     BOARD = "board"  # brand, versions of the InfoROM, compute mode, the PCIe link at its best
     SPARE_ROWS = "spare-rows"  # of the memory's banks
+    NUMBERS = "numbers"  # fields of NVML that are served as they are: NVLink, NVLink-C2C, power
     PROCESSES = "processes"
 
 
@@ -54,6 +55,14 @@ PROFILED: Mapping[ReadingGroup, tuple[int, ...]] = {
     ReadingGroup.TOTALS: tuple(range(248, 261)),
 }
 """GPM's metrics by the group that reads them. Source: nvmlGpmMetricId_t, nvml.h."""
+
+
+NVLINK_NUMBERS: tuple[int, ...] = (201, 202, 203, 204, 220, 222, *range(235, 251))
+"""Fields of NVML over all NVLinks: packets, bytes, raw bit error rates, corrected errors. Source:
+NVML_FI_DEV_NVLINK_COUNT_* of nvml.h; NVLink 5 and later."""
+GPU_NUMBERS: tuple[int, ...] = (160, 170, 171, 172, 173, *range(231, 235), *range(251, 269))
+"""Fields of NVML about a GPU: data errors of NVLink, NVLink-C2C, correctable errors of PCIe, and
+power smoothing. Source: NVML_FI_DEV_* and NVML_FI_PWR_SMOOTHING_* of nvml.h."""
 
 
 def profiled_by(*metrics: int) -> tuple[ReadingGroup, ...]:
@@ -320,6 +329,8 @@ class GpuSample:
     nvlink_errors: NvLinkErrors | None
     board: Board | None
     spare_rows: SpareRows | None
+    numbers: tuple[tuple[int, int], ...]
+    """Fields of NVML, of :data:`NVLINK_NUMBERS` and :data:`GPU_NUMBERS`, to their numbers."""
     links: tuple[LinkCounters, ...]
     """The NVLinks that were active at the last discovery."""
     nvlink_p2p: tuple[tuple[str, int], ...]

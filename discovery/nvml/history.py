@@ -29,6 +29,7 @@ class History:
         self._ports: dict[str, Ports] = {}
         self._p2p: dict[str, P2P] = {}
         self._rare: dict[tuple[str, str], tuple[Any, tuple[Gap, ...]]] = {}
+        self._lacking: dict[str, frozenset[int]] = {}
 
     def rare(self, bus_id: str, what: str, calls: Calls, ask: Callable[[Calls], Value]) -> Value:
         """What ``ask`` gave after the last discovery, with its gaps; what failed is asked again.
@@ -45,6 +46,14 @@ class History:
         known, gaps = self._rare[bus_id, what]
         calls.gaps += gaps
         return cast("Value", known)
+
+    def lacking(self, bus_id: str) -> frozenset[int]:
+        """Numbers of fields that the GPU has not, as far as it was asked since the discovery."""
+        return self._lacking.get(bus_id, frozenset())
+
+    def lacks(self, bus_id: str, numbers: Collection[int]) -> None:
+        """The GPU has not these fields either."""
+        self._lacking[bus_id] = self.lacking(bus_id).union(numbers)
 
     def ports(self, bus_id: str, handle: Handle) -> Ports:
         """The GPU's active NVLinks, as they were after the last discovery."""
@@ -65,6 +74,7 @@ class History:
         self._ports.clear()
         self._p2p.clear()
         self._rare.clear()
+        self._lacking.clear()
 
     def close(self) -> None:
         """Give the driver its buffers back."""

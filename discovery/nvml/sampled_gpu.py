@@ -10,8 +10,8 @@ from typing import Any
 import pynvml
 
 from discovery.model import Reason
-from discovery.nvml.calls import Calls, Handle
-from discovery.nvml.conversions import BYTES, whole
+from discovery.nvml.calls import Calls, Field, Handle
+from discovery.nvml.conversions import BYTES, COUNT, whole
 from discovery.nvml.history import History
 from discovery.nvml.link_counters import read_link_counters
 from discovery.nvml.mig import mig_handles
@@ -19,7 +19,17 @@ from discovery.nvml.p2p import Peers
 from discovery.nvml.processes import read_processes
 from discovery.nvml.profiling import NOT_PROFILED, Profiled
 from discovery.nvml.reading_plan import OpenGpu
-from discovery.sample import LinkCounters, MemoryUse, Process, ReadingGroup
+from discovery.sample import (
+    GPU_NUMBERS,
+    NVLINK_NUMBERS,
+    LinkCounters,
+    MemoryUse,
+    Process,
+    ReadingGroup,
+)
+
+ALL_LINKS = 0xFFFFFFFF
+"""Scope of a counter over all NVLinks of a GPU."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -67,6 +77,29 @@ class SampledGpu(OpenGpu):
         ports = self.history.ports(self.bus_id, self.handle)
         traffic = ReadingGroup.LINKS in self.groups
         return read_link_counters(self.calls, self.handle, ports, traffic=traffic)
+
+    def numbers(self, what: str) -> tuple[tuple[int, int], ...]:
+        """Fields that are served as they are; those that the GPU has not are one gap."""
+        lacking = self.history.lacking(self.bus_id)
+        scopes = {**dict.fromkeys(NVLINK_NUMBERS, ALL_LINKS), **dict.fromkeys(GPU_NUMBERS, 0)}
+        asked = [
+            (f"{what}.{number}", Field(number=number, scope=scope, convert=COUNT))
+            for number, scope in scopes.items()
+            if number not in lacking
+        ]
+        tried = Calls()
+        read = tried.fields(asked, self.handle) if asked else []
+        refused = {gap.what for gap in tried.gaps if gap.reason is Reason.UNSUPPORTED}
+        self.history.lacks(self.bus_id, [it.number for name, it in asked if name in refused])
+        self.calls.gaps += [gap for gap in tried.gaps if gap.what not in refused]
+        if lacking := self.history.lacking(self.bus_id):
+            detail = f"it has no field {', '.join(map(str, sorted(lacking)))}"
+            self.calls.miss(what, Reason.UNSUPPORTED, "nvmlDeviceGetFieldValues", detail)
+        return tuple(
+            (field.number, number)
+            for (_, field), number in zip(asked, read, strict=True)
+            if number is not None
+        )
 
     def processes(self, _what: str) -> tuple[Process, ...]:
         """All processes on the GPU."""

@@ -38,7 +38,7 @@ from discovery.nvml.reading_plan import (
     computed,
     in_part,
 )
-from discovery.nvml.sampled_gpu import SampledGpu
+from discovery.nvml.sampled_gpu import ALL_LINKS, SampledGpu
 from discovery.sample import (
     PROFILED,
     Board,
@@ -113,7 +113,6 @@ def _first(value: Any) -> float:
 
 # The table
 
-_ALL_LINKS = 0xFFFFFFFF
 _KIB = scaled(1024, 1 << 62)
 _NANOSECONDS = divided(1_000_000_000, 1 << 62)
 _SHARE = divided(100, 100)
@@ -186,10 +185,10 @@ _SAMPLE = ReadingPlan(
         # drivers of the 545 series give this field a wrong type: DCGM's source says so
         memory_celsius=by_field(pynvml.NVML_FI_DEV_MEMORY_TEMP, CELSIUS, mistyped="uiVal"),
         nvlink_received_bytes=by_field(
-            pynvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX, _KIB, scope=_ALL_LINKS
+            pynvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX, _KIB, scope=ALL_LINKS
         ),
         nvlink_sent_bytes=by_field(
-            pynvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX, _KIB, scope=_ALL_LINKS
+            pynvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX, _KIB, scope=ALL_LINKS
         ),
         # fields that only some ask for, which come in the same call
         held_down=in_part(
@@ -332,6 +331,7 @@ _SAMPLE = ReadingPlan(
             "nvmlDeviceGetPerformanceState", convert=whole(15), groups=(ReadingGroup.FAN,)
         ),
         clock_event_reasons=_by(SampledGpu.clock_event_reasons, ReadingGroup.CLOCK_EVENTS),
+        numbers=_by(SampledGpu.numbers, ReadingGroup.NUMBERS),
         # what has a module of its own
         links=_by(SampledGpu.links, ReadingGroup.LINKS, ReadingGroup.LINK_ERRORS),
         processes=_by(SampledGpu.processes, ReadingGroup.PROCESSES),

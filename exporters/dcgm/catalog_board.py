@@ -9,8 +9,8 @@ from functools import partial
 from discovery.model import GpuSnapshot, Mode, Reason
 from discovery.nvml_terms import Virtualization
 from discovery.sample import ReadingGroup, SpareRows
-from exporters.dcgm.dcgm_family import COUNT_MOST, DcgmFamily, DcgmReading
-from exporters.dcgm.family_values import of_gpu, of_part
+from exporters.dcgm.dcgm_family import COUNT_MOST, TOTAL_MOST, DcgmFamily, DcgmReading
+from exporters.dcgm.family_values import of_gpu, of_number, of_part
 
 _COMPUTE_MODES = {0: 0, 1: 1, 2: 1, 3: 2}
 """NVML_COMPUTEMODE_* to DCGM's: default, prohibited, one process alone.
@@ -57,6 +57,32 @@ def _virtual_mode(gpu: GpuSnapshot) -> int | None:
 def _ecc_mode(read: Callable[[Mode], bool]) -> Callable[[GpuSnapshot], bool | None]:
     return lambda gpu: None if gpu.ecc is None else read(gpu.ecc)
 
+
+_POWER_SMOOTHING: tuple[tuple[str, str, bool], ...] = (
+    ("ENABLED", "1 while power smoothing is on, else 0.", False),
+    ("PRIV_LVL", "Level of rights to set power smoothing.", False),
+    ("IMM_RAMP_DOWN_ENABLED", "1 where power may fall at once, else 0.", False),
+    ("APPLIED_TMP_CEIL", "Ceiling of power that is applied.", True),
+    ("APPLIED_TMP_FLOOR", "Floor of power that is applied.", True),
+    ("MAX_PERCENT_TMP_FLOOR_SETTING", "Highest floor that can be set, in percent.", True),
+    ("MIN_PERCENT_TMP_FLOOR_SETTING", "Lowest floor that can be set, in percent.", True),
+    (
+        "HW_CIRCUITRY_PERCENT_LIFETIME_REMAINING",
+        "Life that is left of the circuit for power smoothing, in percent.",
+        True,
+    ),
+    ("MAX_NUM_PRESET_PROFILES", "Profiles of power smoothing that there are.", False),
+    ("PROFILE_PERCENT_TMP_FLOOR", "Floor of the profile, in percent.", True),
+    ("PROFILE_RAMP_UP_RATE", "How fast power may rise by the profile, in mW/s.", True),
+    ("PROFILE_RAMP_DOWN_RATE", "How fast power may fall by the profile, in mW/s.", True),
+    ("PROFILE_RAMP_DOWN_HYST_VAL", "How long power waits before it falls, in ms.", False),
+    ("ACTIVE_PRESET_PROFILE", "Number of the profile in force.", False),
+    ("ADMIN_OVERRIDE_PERCENT_TMP_FLOOR", "Floor that an admin has set, in percent.", True),
+    ("ADMIN_OVERRIDE_RAMP_UP_RATE", "Rise that an admin has set, in mW/s.", True),
+    ("ADMIN_OVERRIDE_RAMP_DOWN_RATE", "Fall that an admin has set, in mW/s.", True),
+    ("ADMIN_OVERRIDE_RAMP_DOWN_HYST_VAL", "Wait that an admin has set, in ms.", False),
+)
+"""Name, in words, whether it is a double: DCGM's fields from 1425 on, NVML's from 251 on."""
 
 _SPARE: tuple[tuple[int, str, str, Callable[[SpareRows], int | None]], ...] = (
     (385, "MAX", "all", lambda banks: banks.all_left),
@@ -188,6 +214,19 @@ FAMILIES: tuple[DcgmFamily, ...] = (
         renamed="DCGM_FI_DEV_GPU_VIRTUAL_MODE",
         help="Virtualisation: 0 none, 1 passed through, 2 vGPU, 3 host of vGPUs, 4 host of vSGA.",
         value=of_gpu(_virtual_mode),
+    ),
+    *(
+        DcgmFamily(
+            field=1425 + at,
+            name=f"DCGM_FI_DEV_PWR_SMOOTHING_{name}",
+            help=words,
+            value=of_number(251 + at),
+            most=TOTAL_MOST,
+            decimals=is_double,
+            group=ReadingGroup.NUMBERS,
+            gpus="Blackwell and later",
+        )
+        for at, (name, words, is_double) in enumerate(_POWER_SMOOTHING)
     ),
     *(
         _spare_rows(

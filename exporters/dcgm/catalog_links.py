@@ -14,6 +14,7 @@ from exporters.dcgm.family_values import (
     link_errors,
     link_rate,
     nvlink_rate,
+    of_number,
     of_part,
     of_sample,
     received_only,
@@ -36,6 +37,7 @@ _errors = partial(
     group=ReadingGroup.NVLINK_ERRORS,
     gpus="with NVLink, before Blackwell",
 )
+_number = partial(DcgmFamily, most=TOTAL_MOST, group=ReadingGroup.NUMBERS)
 _pcie = partial(DcgmFamily, most=64, group=ReadingGroup.PCIE)
 
 _BOTH_FIELDS = (*range(440, 446), *range(475, 481), 446, 447, 448, 494, 495, 496)
@@ -90,6 +92,39 @@ _COUNTED: tuple[tuple[int, str, str, tuple[LinkError, ...], str], ...] = (
      (LinkError.EFFECTIVE,), "Errors left after forward error correction"),
 )  # fmt: skip
 """Field id, name, the name since DCGM 4.6, what is counted, in words."""
+
+_NUMBERS: tuple[tuple[int, int, str, str, MetricType, str], ...] = (
+    (1200, 201, "COUNT_TX_PACKETS", "TX_PACKET_TOTAL", MetricType.COUNTER,
+     "Packets sent, over all NVLinks."),
+    (1201, 202, "COUNT_TX_BYTES", "TX_BYTES_TOTAL", MetricType.COUNTER,
+     "Bytes sent, over all NVLinks."),
+    (1202, 203, "COUNT_RX_PACKETS", "RX_PACKET_TOTAL", MetricType.COUNTER,
+     "Packets received, over all NVLinks."),
+    (1203, 204, "COUNT_RX_BYTES", "RX_BYTES_TOTAL", MetricType.COUNTER,
+     "Bytes received, over all NVLinks."),
+    (1215, 222, "COUNT_SYMBOL_BER", "SYMBOL_BER_RAW", MetricType.GAUGE,
+     "Rate of symbols with an error, as the driver packs mantissa and exponent."),
+    (1217, 220, "COUNT_EFFECTIVE_BER", "EFFECTIVE_BER_RAW", MetricType.GAUGE,
+     "Rate of errors left after correction, as the driver packs mantissa and exponent."),
+)  # fmt: skip
+"""Field, NVML's field, name, the name since DCGM 4.6, type, in words."""
+
+_C2C: tuple[tuple[int, int, str, str | None, MetricType, str], ...] = (
+    (285, 170, "LINK_COUNT", "LINK_QUANTITY", MetricType.GAUGE, "NVLink-C2C links."),
+    (286, 171, "LINK_STATUS", None, MetricType.GAUGE, "Status of NVLink-C2C: 1 up, 0 down."),
+    (287, 172, "MAX_BANDWIDTH", None, MetricType.GAUGE,
+     "Most data over one NVLink-C2C link, in MB/s."),
+    (1400, 231, "LINK_ERROR_INTR", None, MetricType.COUNTER,
+     "Interrupts by errors of NVLink-C2C."),
+    (1401, 232, "LINK_ERROR_REPLAY", None, MetricType.COUNTER,
+     "Replays over NVLink-C2C."),
+    (1402, 233, "LINK_ERROR_REPLAY_B2B", None, MetricType.COUNTER,
+     "Replays over NVLink-C2C right after another one."),
+    (1403, 234, "LINK_POWER_STATE", None, MetricType.GAUGE,
+     "Power state of NVLink-C2C, as the driver numbers it."),
+)  # fmt: skip
+"""The same of NVLink-C2C."""
+_FEC_HISTORY = range(16)
 
 FAMILIES: tuple[DcgmFamily, ...] = (
     DcgmFamily(
@@ -163,6 +198,59 @@ FAMILIES: tuple[DcgmFamily, ...] = (
         value=nvlink_rate(received_only),
     ),
     *_link_rates(),
+    _number(
+        field=1220,
+        name="DCGM_FI_DEV_NVLINK_ECC_DATA_ERROR_COUNT_TOTAL",
+        renamed="DCGM_FI_DEV_NVLINK_ECC_ERROR_TOTAL",
+        kind=MetricType.COUNTER,
+        help="Data errors that ECC found, over all NVLinks.",
+        value=of_number(160),
+        gpus="with NVLink",
+    ),
+    _number(
+        field=1501,
+        name="DCGM_FI_DEV_PCIE_COUNT_CORRECTABLE_ERRORS",
+        renamed="DCGM_FI_DEV_PCIE_CORRECTABLE_ERROR_TOTAL",
+        kind=MetricType.COUNTER,
+        help="Errors of the PCIe link that were corrected.",
+        value=of_number(173),
+        gpus="where the driver reports it",
+    ),
+    *(
+        _number(
+            field=field,
+            name=f"DCGM_FI_DEV_NVLINK_{name}",
+            renamed=f"DCGM_FI_DEV_NVLINK_{renamed}",
+            kind=kind,
+            help=words,
+            value=of_number(number),
+            gpus="with NVLink, Blackwell and later",
+        )
+        for field, number, name, renamed, kind, words in _NUMBERS
+    ),
+    *(
+        _number(
+            field=1404 + at,
+            name=f"DCGM_FI_DEV_NVLINK_COUNT_FEC_HISTORY_{at}",
+            kind=MetricType.COUNTER,
+            help=f"Blocks over all NVLinks in which {at} symbols were corrected.",
+            value=of_number(235 + at),
+            gpus="with NVLink, Blackwell and later",
+        )
+        for at in _FEC_HISTORY
+    ),
+    *(
+        _number(
+            field=field,
+            name=f"DCGM_FI_DEV_C2C_{name}",
+            renamed=None if renamed is None else f"DCGM_FI_DEV_C2C_{renamed}",
+            kind=kind,
+            help=words,
+            value=of_number(number),
+            gpus="with NVLink-C2C",
+        )
+        for field, number, name, renamed, kind, words in _C2C
+    ),
     *(
         DcgmFamily(
             field=field,

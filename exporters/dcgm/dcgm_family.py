@@ -61,6 +61,8 @@ class DcgmReading:
     links: Mapping[int, LinkCounters] = field(default_factory=dict)
     """The GPU's NVLinks by number."""
     links_before: Mapping[int, LinkCounters] = field(default_factory=dict)
+    numbers: Mapping[int, int] = field(default_factory=dict)
+    """Fields of NVML that are served as they are, to their numbers."""
     nvlink_p2p: Mapping[int, int] = field(default_factory=dict)
     """Index of each other GPU that is shown, to NVML's status of the pair."""
 

@@ -95,6 +95,11 @@ def total_bytes(use: MemoryUse) -> int:
     return use.free_bytes + use.used_bytes + (use.reserved_bytes or 0)
 
 
+def of_number(number: int) -> Value:
+    """A field of NVML as it is."""
+    return lambda reading: reading.numbers.get(number)
+
+
 def of_profiling(metric: int) -> Value:
     """A value of GPM by NVML's metric id."""
     return lambda reading: reading.profiling.get(metric)

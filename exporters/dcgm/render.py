@@ -301,6 +301,7 @@ def _readings_of(
         sample=sample,
         gpu=gpu,
         before=before,
+        numbers=dict(sample.numbers),
         links=links,
         links_before=links_before,
         nvlink_p2p={indices[at]: status for at, status in sample.nvlink_p2p if at in indices},

@@ -8,6 +8,8 @@ from typing import Any
 from discovery.model import Fabric, GpuSnapshot, Mode, RemappedRows
 from discovery.nvml_terms import Virtualization
 from discovery.sample import (
+    GPU_NUMBERS,
+    NVLINK_NUMBERS,
     Board,
     Clocks,
     EccErrors,
@@ -158,6 +160,7 @@ def sample(of: GpuSnapshot, at_seconds: float = 100.0, **readings: Any) -> GpuSa
         "spare_rows": SpareRows(
             all_left=600, many_left=31, some_left=32, few_left=33, none_left=34
         ),
+        "numbers": tuple((number, 7000 + number) for number in (*NVLINK_NUMBERS, *GPU_NUMBERS)),
         "nvlink_errors": NvLinkErrors(crc_flit=21, crc_data=22, replay=23, recovery=24),
         "links": tuple(
             LinkCounters(

@@ -26,6 +26,7 @@ ALL_LINKS = 0xFFFFFFFF
 """Scope of a counter over all NVLinks of a GPU; any other scope is a link's number."""
 
 _NVLINK_5 = 7  # NVML_NVLINK_VERSION_5_0
+_KIB = 1024
 
 _UNSIGNED, _UNSIGNED_LONG_LONG = 1, 3  # NVML_VALUE_TYPE_*
 _LAYOUTS: tuple[tuple[str, int | None], ...] = (
@@ -156,6 +157,30 @@ def _one_links_errors(gpu: SimulatedGpu, link: int) -> int:
     return 0
 
 
+def _carried(gpu: SimulatedGpu, link: int, *, received: bool, unit: int) -> int:
+    need(gpu.model.nvlink_version >= _NVLINK_5)
+    return carried_kib(gpu, link, received=received) * _KIB // unit
+
+
+def _nothing_on_nvlink_5(gpu: SimulatedGpu, link: int) -> int:
+    del link
+    link_count(gpu)
+    need(gpu.model.nvlink_version >= _NVLINK_5)
+    return 0
+
+
+def _of_c2c(value: int, gpu: SimulatedGpu) -> int:
+    """Only what shares memory with its CPU has such links."""
+    need(gpu.spec.numa_id is not None)
+    return value
+
+
+def _no_power_smoothing(gpu: SimulatedGpu) -> int:
+    """There since Blackwell, and off."""
+    need(gpu.model.architecture >= nv.NVML_DEVICE_ARCH_BLACKWELL)
+    return 0
+
+
 def _speed(gpu: SimulatedGpu, link: int) -> int:
     need(_state(gpu, link))
     return gpu.model.nvlink_mbps
@@ -194,6 +219,36 @@ _ERRORS_BY_LINK = (
     nv.NVML_FI_DEV_NVLINK_COUNT_SYMBOL_ERRORS,
 )
 
+_C2C = {
+    nv.NVML_FI_DEV_C2C_LINK_COUNT: 10,
+    nv.NVML_FI_DEV_C2C_LINK_GET_STATUS: 1,
+    nv.NVML_FI_DEV_C2C_LINK_GET_MAX_BW: 44_712,
+    nv.NVML_FI_DEV_C2C_LINK_ERROR_INTR: 0,
+    nv.NVML_FI_DEV_C2C_LINK_ERROR_REPLAY: 0,
+    nv.NVML_FI_DEV_C2C_LINK_ERROR_REPLAY_B2B: 0,
+    nv.NVML_FI_DEV_C2C_LINK_POWER_STATE: 0,
+}
+"""Ten links of 44,712 MB/s, as nvidia-smi c2c shows them of a GH200; all is well."""
+_POWER_SMOOTHING = range(
+    nv.NVML_FI_PWR_SMOOTHING_ENABLED, nv.NVML_FI_PWR_SMOOTHING_ADMIN_OVERRIDE_RAMP_DOWN_HYST_VAL + 1
+)
+_PACKET_BYTES = 256
+"""Invented."""
+_CARRIED = (
+    (nv.NVML_FI_DEV_NVLINK_COUNT_XMIT_PACKETS, False, _PACKET_BYTES),
+    (nv.NVML_FI_DEV_NVLINK_COUNT_XMIT_BYTES, False, 1),
+    (nv.NVML_FI_DEV_NVLINK_COUNT_RCV_PACKETS, True, _PACKET_BYTES),
+    (nv.NVML_FI_DEV_NVLINK_COUNT_RCV_BYTES, True, 1),
+)
+"""Field, which way, bytes that count as one."""
+_CORRECTED = (
+    nv.NVML_FI_DEV_NVLINK_COUNT_EFFECTIVE_BER,
+    nv.NVML_FI_DEV_NVLINK_COUNT_SYMBOL_BER,
+    *range(
+        nv.NVML_FI_DEV_NVLINK_COUNT_FEC_HISTORY_0, nv.NVML_FI_DEV_NVLINK_COUNT_FEC_HISTORY_15 + 1
+    ),
+)
+
 GPU_FIELDS: Mapping[int, Callable[[SimulatedGpu], int]] = {
     nv.NVML_FI_DEV_ECC_CURRENT: lambda gpu: ecc_mode(gpu)[0],
     nv.NVML_FI_DEV_ECC_PENDING: lambda gpu: ecc_mode(gpu)[1],
@@ -208,6 +263,10 @@ GPU_FIELDS: Mapping[int, Callable[[SimulatedGpu], int]] = {
     nv.NVML_FI_DEV_NVLINK_CRC_DATA_ERROR_COUNT_TOTAL: _link_errors,
     nv.NVML_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL: _link_errors,
     nv.NVML_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL: _link_errors,
+    nv.NVML_FI_DEV_NVLINK_ECC_DATA_ERROR_COUNT_TOTAL: _link_errors,
+    nv.NVML_FI_DEV_PCIE_COUNT_CORRECTABLE_ERRORS: lambda _: 0,
+    **{field: partial(_of_c2c, value) for field, value in _C2C.items()},
+    **dict.fromkeys(_POWER_SMOOTHING, _no_power_smoothing),
     nv.NVML_FI_DEV_MEMORY_TEMP: _memory_celsius,
     nv.NVML_FI_DEV_TOTAL_ENERGY_CONSUMPTION: sensors.energy_millijoules,
     nv.NVML_FI_DEV_NVLINK_SPEED_MBPS_COMMON: _common_speed,
@@ -247,6 +306,10 @@ LINK_FIELDS: Mapping[int, Callable[[SimulatedGpu, int], int]] = {
     nv.NVML_FI_DEV_NVLINK_GET_STATE: _state,
     nv.NVML_FI_DEV_NVLINK_GET_VERSION: lambda gpu, _: gpu.model.nvlink_version,
     **dict.fromkeys(_ERRORS_BY_LINK, _one_links_errors),
+    **{
+        field: partial(_carried, received=received, unit=unit) for field, received, unit in _CARRIED
+    },
+    **dict.fromkeys(_CORRECTED, _nothing_on_nvlink_5),
 }
 """Fields about one link, or about all where the scope says so."""
 
@@ -262,6 +325,9 @@ _WIDE = frozenset(
         *_PERFORMANCE_POLICIES,
         *_THERMAL_REASONS,
         *_ERRORS_BY_LINK,
+        *(field for field, _, _ in _CARRIED),
+        *_CORRECTED,
+        *_POWER_SMOOTHING,
     }
 )
 """Fields that come as 64-bit numbers."""

@@ -19,6 +19,7 @@ _CPU = "it is about the CPU and not a GPU"
 _NIC = "it is about network adapters and not a GPU"
 _ONE_LINK = "it is counted over all links, by the field whose name ends in _TOTAL"
 _MEMORY_PART = "it is counted over all of the memory, by DCGM_FI_DEV_ECC_*_TOTAL"
+_TOO_SMALL = "with the six decimals that DCGM's numbers have, it is always 0; the raw one is served"
 _NOT_READ = "it is not read, although NVML has it"
 
 UNSERVED: Mapping[str, str] = {
@@ -88,21 +89,13 @@ UNSERVED: Mapping[str, str] = {
     "DCGM_FI_DEV_NVLINK_P*_STATUS": _NOT_READ,
     "DCGM_FI_*VISIBLE_DEVICES*": _NOT_READ,
     "DCGM_FI_DEV_MEM*_AFFINITY_*": _NOT_READ,
-    "DCGM_FI_DEV_C2C_*": _NOT_READ,
     "DCGM_FI_DEV_SRAM_EXCEEDED": _NOT_READ,
     "DCGM_FI_DEV_THRESHOLD_SRM": _NOT_READ,
     "DCGM_FI_DEV_MEMORY_UNREPAIRABLE*": _NOT_READ,
     "DCGM_FI_DEV_PLATFORM_*": _NOT_READ,
     "DCGM_FI_DEV_NVLINK_PP*": _NOT_READ,
-    "DCGM_FI_DEV_NVLINK_*_BER*": _NOT_READ,
-    "DCGM_FI_DEV_NVLINK_*_PACKET_TOTAL": _NOT_READ,
-    "DCGM_FI_DEV_NVLINK_?X_BYTES_TOTAL": _NOT_READ,
-    "DCGM_FI_DEV_NVLINK_COUNT_?X_PACKETS": _NOT_READ,
-    "DCGM_FI_DEV_NVLINK_COUNT_?X_BYTES": _NOT_READ,
-    "DCGM_FI_DEV_NVLINK_COUNT_FEC_*": _NOT_READ,
-    "DCGM_FI_DEV_NVLINK_ECC_*": _NOT_READ,
-    "DCGM_FI_DEV_PWR_SMOOTHING_*": _NOT_READ,
-    "DCGM_FI_DEV_PCIE_*CORRECTABLE_ERROR*": _NOT_READ,
+    "DCGM_FI_DEV_NVLINK_*_BER_RATIO": _TOO_SMALL,
+    "DCGM_FI_DEV_NVLINK_COUNT_*_BER_FLOAT": _TOO_SMALL,
     "DCGM_FI_PROF_*MEM_CACHE_*": _NOT_READ,
 }
 """Name, with the marks of fnmatch, to the reason. The first that matches counts."""

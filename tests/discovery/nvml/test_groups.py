@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pynvml as nv
@@ -41,6 +42,7 @@ FIELDS_OF = {
     ReadingGroup.ENGINES: {"profiling", "mig_profiling"},
     ReadingGroup.TOTALS: {"profiling", "mig_profiling"},
     ReadingGroup.BOARD: {"board"},
+    ReadingGroup.NUMBERS: {"numbers"},
     ReadingGroup.SPARE_ROWS: {"spare_rows"},
     ReadingGroup.CLOCK_EVENTS: {"clock_event_reasons"},
     ReadingGroup.HELD_DOWN: {"held_down"},
@@ -58,6 +60,9 @@ FIELDS_OF = {
     ReadingGroup.P2P: {"nvlink_p2p"},
     ReadingGroup.PROCESSES: {"processes"},
 }
+
+SEPARATE = {ReadingGroup.NUMBERS, ReadingGroup.LINKS, ReadingGroup.LINK_ERRORS}
+"""Groups of fields that have a call of their own."""
 
 
 @pytest.fixture
@@ -86,12 +91,37 @@ def test_a_group_gives_its_fields_and_no_others(taken: Sampler, group: ReadingGr
     assert more - {"mig_profiling"} == FIELDS_OF[group] - {"mig_profiling"}
 
 
-def test_every_field_of_a_gpu_is_in_one_call_and_those_of_links_in_one_more(
+@pytest.mark.parametrize("kind", [ReadingGroup.NUMBERS, ReadingGroup.LINKS])
+def test_fields_of_a_gpu_are_in_one_call_and_those_of_a_kind_in_one_more(
+    taken: Sampler, kind: ReadingGroup
+) -> None:
+    plain = [group for group in ReadingGroup if group not in SEPARATE]
+    for groups, expected in ((plain, 1), ([*plain, kind], 2)):
+        taken.sample(FIRST, groups)
+        calls = taken.calls(partial(taken.sample, FIRST, groups))
+        assert calls["nvmlDeviceGetFieldValues"] == expected
+
+
+def test_a_field_that_a_gpu_does_not_have_is_read_once_after_each_discovery(
     taken: Sampler,
 ) -> None:
-    taken.sample(FIRST)
-    calls = taken.calls(lambda: taken.sample(FIRST))
-    assert calls["nvmlDeviceGetFieldValues"] == 2
+    """Until then the gap stays; fields that it has are read each time."""
+
+    def numbers() -> tuple[tuple[int, int], ...]:
+        sample = taken.sample(FIRST, (ReadingGroup.NUMBERS,))
+        assert [gap.what for gap in sample.gaps].count("numbers") == 1
+        return sample.numbers
+
+    taken.history.rediscovered({FIRST})
+    first = numbers()
+    taken.simulation.set_readings(FIRST, fields={170: 4})  # a GPU of the plain kind has no C2C
+    second = numbers()
+    taken.history.rediscovered({FIRST})
+    third = numbers()
+
+    assert 170 not in dict(first)
+    assert 170 not in dict(second)
+    assert dict(third)[170] == 4
 
 
 def test_drivers_before_535_tell_clock_events_by_the_older_name(taken: Sampler) -> None:

@@ -20,6 +20,8 @@ WHOLE, SPLIT = machines.gpu(0), machines.gpu(1, mig=True, instances=(
 ))  # fmt: skip
 MHZ, MILLI, PERCENT, KIB, MIB, NANO = 10**6, 1e-3, 1e-2, 2**10, 2**20, 1e-9
 ALL_LINKS = 0xFFFFFFFF
+OF_LINKS = (201, 202, 203, 204, 220, 222, *range(235, 251))
+OF_GPU = (160, 170, 171, 172, 173, *range(231, 235), *range(251, 269))
 
 READINGS: dict[str, Any] = {
     "energy_millijoules": 123_456_789,
@@ -48,6 +50,7 @@ READINGS: dict[str, Any] = {
         **{number: 10**12 + number for number in range(74, 82)},
         **{number: 2**40 + number for number in (197, 198)},
         **{number: 10**12 + number for number in range(269, 272)},
+        **{number: 3 * 10**9 + number for number in (*OF_LINKS, *OF_GPU)},
         186: 151_000,
         **{number: 500 + number for number in (38, 45, 52, 59, *range(206, 222))},
     },
@@ -159,6 +162,8 @@ ROWS: tuple[tuple[str, Raw, float], ...] = (
     ("nvlink_errors.crc_data", _field(45), 1),
     ("nvlink_errors.replay", _field(52), 1),
     ("nvlink_errors.recovery", _field(59), 1),
+    *((f"numbers.{number}", _field(number, ALL_LINKS), 1) for number in OF_LINKS),
+    *((f"numbers.{number}", _field(number), 1) for number in OF_GPU),
     ("links.0.received_bytes", _field(139, 0), KIB),
     ("links.0.sent_bytes", _field(138, 0), KIB),
     ("links.1.received_bytes", _field(139, 1), KIB),

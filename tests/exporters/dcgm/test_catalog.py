@@ -30,6 +30,7 @@ PROFILING, LINKS, ECC, LIMITS = (
 HELD, EVENTS, CLOCKS = ReadingGroup.HELD_DOWN, ReadingGroup.CLOCK_EVENTS, ReadingGroup.CLOCKS
 PIPES, ENGINES, TOTALS = ReadingGroup.PIPES, ReadingGroup.ENGINES, ReadingGroup.TOTALS
 BOARD, SPARE_ROWS = ReadingGroup.BOARD, ReadingGroup.SPARE_ROWS
+NUMBERS = ReadingGroup.NUMBERS
 DRIVER = Driver(version="550.54.15", nvml_version="12.550.54.15", cuda_version=(12, 4))
 
 # By hand from dcgm-exporter's default-counters.csv.
@@ -262,6 +263,56 @@ def of_engines(name: str, field: int, metric: int, count: int) -> dict[str, Row]
     }
 
 
+def of_number(name: str, field: int, kind: MetricType, number: int) -> dict[str, Row]:
+    return {f"DEV_{name}": (field, kind, REPEATED, NUMBERS, str(7000 + number))}
+
+
+# Source of names, fields and NVML's numbers: dcgm_fields.cpp and nvml.h.
+for name, field, number in (
+    ("NVLINK_COUNT_TX_PACKETS", 1200, 201),
+    ("NVLINK_COUNT_TX_BYTES", 1201, 202),
+    ("NVLINK_COUNT_RX_PACKETS", 1202, 203),
+    ("NVLINK_COUNT_RX_BYTES", 1203, 204),
+    ("NVLINK_ECC_DATA_ERROR_COUNT_TOTAL", 1220, 160),
+    ("PCIE_COUNT_CORRECTABLE_ERRORS", 1501, 173),
+    ("C2C_LINK_ERROR_INTR", 1400, 231),
+    ("C2C_LINK_ERROR_REPLAY", 1401, 232),
+    ("C2C_LINK_ERROR_REPLAY_B2B", 1402, 233),
+):
+    OPTIONAL |= of_number(name, field, COUNTER, number)
+for name, field, number in (
+    ("NVLINK_COUNT_SYMBOL_BER", 1215, 222),
+    ("NVLINK_COUNT_EFFECTIVE_BER", 1217, 220),
+    ("C2C_LINK_COUNT", 285, 170),
+    ("C2C_LINK_STATUS", 286, 171),
+    ("C2C_MAX_BANDWIDTH", 287, 172),
+    ("C2C_LINK_POWER_STATE", 1403, 234),
+    ("PWR_SMOOTHING_ENABLED", 1425, 251),
+    ("PWR_SMOOTHING_PRIV_LVL", 1426, 252),
+    ("PWR_SMOOTHING_IMM_RAMP_DOWN_ENABLED", 1427, 253),
+    ("PWR_SMOOTHING_MAX_NUM_PRESET_PROFILES", 1433, 259),
+    ("PWR_SMOOTHING_PROFILE_RAMP_DOWN_HYST_VAL", 1437, 263),
+    ("PWR_SMOOTHING_ACTIVE_PRESET_PROFILE", 1438, 264),
+    ("PWR_SMOOTHING_ADMIN_OVERRIDE_RAMP_DOWN_HYST_VAL", 1442, 268),
+):
+    OPTIONAL |= of_number(name, field, GAUGE, number)
+for at in range(16):
+    OPTIONAL |= of_number(f"NVLINK_COUNT_FEC_HISTORY_{at}", 1404 + at, COUNTER, 235 + at)
+for name, field, number in (
+    ("APPLIED_TMP_CEIL", 1428, 254),
+    ("APPLIED_TMP_FLOOR", 1429, 255),
+    ("MAX_PERCENT_TMP_FLOOR_SETTING", 1430, 256),
+    ("MIN_PERCENT_TMP_FLOOR_SETTING", 1431, 257),
+    ("HW_CIRCUITRY_PERCENT_LIFETIME_REMAINING", 1432, 258),
+    ("PROFILE_PERCENT_TMP_FLOOR", 1434, 260),
+    ("PROFILE_RAMP_UP_RATE", 1435, 261),
+    ("PROFILE_RAMP_DOWN_RATE", 1436, 262),
+    ("ADMIN_OVERRIDE_PERCENT_TMP_FLOOR", 1439, 265),
+    ("ADMIN_OVERRIDE_RAMP_UP_RATE", 1440, 266),
+    ("ADMIN_OVERRIDE_RAMP_DOWN_RATE", 1441, 267),
+):
+    row = (field, GAUGE, REPEATED, NUMBERS, f"{7000 + number}.000000")
+    OPTIONAL[f"DEV_PWR_SMOOTHING_{name}"] = row
 for link in range(18):
     OPTIONAL |= of_link(link)
 OPTIONAL |= of_engines("NVDEC", 1017, 30, 8)
@@ -302,6 +353,7 @@ def full_reading() -> DcgmReading:
         memory=now.memory,
         xid=31,
         profiling=dict(now.profiling),
+        numbers=dict(now.numbers),
         links={link.link: link for link in now.links},
         links_before={link.link: link for link in before.links},
     )
