@@ -20,6 +20,7 @@ class ReadingGroup(StrEnum):
     PROFILING = "profiling"  # GPM, Hopper and later: what dcgm-exporter serves by default
     PIPES = "pipes"  # GPM: the other parts of the multiprocessors, and NVLink as a whole
     ENGINES = "engines"  # GPM: video, JPEG and optical-flow engines, each NVLink, NVLink-C2C
+    CACHES = "caches"  # GPM: how often caches of the memory of host and peers were hit
     TOTALS = "totals"  # GPM: cycles, and bytes over PCIe, since the driver was loaded
     CLOCK_EVENTS = "clock-events"  # why clocks are held down now
     HELD_DOWN = "held-down"  # for how long they were, by what did it
@@ -52,6 +53,7 @@ PROFILED: Mapping[ReadingGroup, tuple[int, ...]] = {
         *range(62, 98),
         *range(100, 104),
     ),
+    ReadingGroup.CACHES: tuple(range(160, 164)),
     ReadingGroup.TOTALS: tuple(range(248, 261)),
 }
 """GPM's metrics by the group that reads them. Source: nvmlGpmMetricId_t, nvml.h."""
@@ -176,10 +178,30 @@ class Pcie:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Platform:
+    """Place of a GPU in the rack. Source: nvmlDeviceGetPlatformInfo, version 2."""
+
+    infiniband_guid: str
+    """``0x`` and 16 hexadecimal digits."""
+    chassis_serial: str | None
+    slot: int | None
+    """Place in the rack, switches counted too."""
+    tray: int | None
+    """Place in the rack, among the trays that compute."""
+    host_id: int
+    """Place of the node in its slot."""
+    peer_type: int
+    """What NVLinks lead to, as the platform numbers it."""
+    module_id: int
+    """Place of the GPU in the node."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Board:
     """Facts and settings of a board, as after the last discovery.
 
-    Source: nvmlDeviceGet{Brand,InforomVersion,InforomImageVersion,ComputeMode,MaxPcieLink*}.
+    Source: nvmlDeviceGet{Brand,InforomVersion,InforomImageVersion,ComputeMode,MaxPcieLink*,
+    InforomConfigurationChecksum,SramEccErrorStatus,CpuAffinity,MemoryAffinity}.
     """
 
     brand: int | None
@@ -199,6 +221,15 @@ class Board:
     pcie_generation: int | None
     """Highest generation that GPU and system have in common."""
     pcie_width: int | None
+    inforom_checksum: int | None
+    """Checksum of the InfoROM's configuration: the same on GPUs that are configured alike."""
+    sram_exceeded: bool | None
+    """The SRAM had more uncorrectable errors than it may have."""
+    cpu_affinity: tuple[int, ...] | None
+    """CPUs near the GPU: the first 256 as bits of four words, the lowest first."""
+    memory_affinity: tuple[int, ...] | None
+    """NUMA nodes near the GPU, in the same form."""
+    platform: Platform | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,15 +3,16 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import pynvml
 
 from discovery.model import Reason
 from discovery.nvml.calls import Calls, Field, Handle
-from discovery.nvml.conversions import BYTES, COUNT, whole
+from discovery.nvml.conversions import BYTES, COUNT, flag, text, whole
 from discovery.nvml.history import History
 from discovery.nvml.link_counters import read_link_counters
 from discovery.nvml.mig import mig_handles
@@ -24,9 +25,12 @@ from discovery.sample import (
     NVLINK_NUMBERS,
     LinkCounters,
     MemoryUse,
+    Platform,
     Process,
     ReadingGroup,
 )
+
+Read = TypeVar("Read")
 
 ALL_LINKS = 0xFFFFFFFF
 """Scope of a counter over all NVLinks of a GPU."""
@@ -77,6 +81,31 @@ class SampledGpu(OpenGpu):
         ports = self.history.ports(self.bus_id, self.handle)
         traffic = ReadingGroup.LINKS in self.groups
         return read_link_counters(self.calls, self.handle, ports, traffic=traffic)
+
+    def sram_exceeded(self, what: str) -> bool | None:
+        """Whether the SRAM had too many uncorrectable errors, as after the last discovery."""
+        status = pynvml.c_nvmlEccSramErrorStatus_v1_t()
+        return self._filled(
+            what,
+            "nvmlDeviceGetSramEccErrorStatus",
+            status,
+            lambda _: flag(status.bThresholdExceeded),
+        )
+
+    def platform(self, what: str) -> Platform | None:
+        """The GPU's place in the rack, as after the last discovery."""
+        info = pynvml.c_nvmlPlatformInfo_v2_t()
+        return self._filled(what, "nvmlDeviceGetPlatformInfo", info, lambda _: _platform(info))
+
+    def _filled(
+        self, what: str, call: str, struct: Any, convert: Callable[[Any], Read]
+    ) -> Read | None:
+        """What a call says that fills a struct, made by the first sample after each discovery."""
+
+        def ask(calls: Calls) -> Read | None:
+            return calls.ask(what, call, self.handle, ctypes.byref(struct), convert=convert)
+
+        return self.history.rare(self.bus_id, what, self.calls, ask)
 
     def numbers(self, what: str) -> tuple[tuple[int, int], ...]:
         """Fields that are served as they are; those that the GPU has not are one gap."""
@@ -157,3 +186,40 @@ def _memory_use(value: Any) -> MemoryUse:
         used_bytes=BYTES(value.used),
         reserved_bytes=None if reserved is None else BYTES(reserved),
     )
+
+
+_NOT_KNOWN = 0xFF
+"""Number of a slot or a tray that the platform does not give. Source: DCGM 4.6.0."""
+
+
+def _platform(info: Any) -> Platform:
+    """Source of the forms: DCGM 4.6.0, ``DcgmCacheManager.cpp``.
+
+    By bytes, since pynvml takes GUID and numbers for texts, which would end at a zero.
+    """
+    raw = bytes(info)
+
+    def part(name: str) -> bytes:
+        field = getattr(type(info), name)
+        return raw[field.offset : field.offset + field.size]
+
+    def known(number: int) -> int | None:
+        return None if number == _NOT_KNOWN else number
+
+    serial = part("chassisSerialNumber")
+    written = serial.split(b"\0", 1)[0]
+    return Platform(
+        infiniband_guid=f"0x{int.from_bytes(part('ibGuid')[:8], 'little'):016x}",
+        chassis_serial=None
+        if not written or set(serial) == {_NOT_KNOWN}
+        else _CHASSIS_SERIAL(written.decode()),
+        slot=known(part("slotNumber")[0]),
+        tray=known(part("trayIndex")[0]),
+        host_id=part("hostId")[0],
+        peer_type=part("peerType")[0],
+        module_id=part("moduleId")[0],
+    )
+
+
+_CHASSIS_SERIAL = text(17)
+"""Sixteen bytes, which need no end."""

@@ -111,6 +111,11 @@ def _first(value: Any) -> float:
     return _SHARE(value[0])
 
 
+def _words(value: Any) -> tuple[int, ...]:
+    """A set of bits in words of 64 bits."""
+    return tuple(int(word) for word in value)
+
+
 # The table
 
 _KIB = scaled(1024, 1 << 62)
@@ -119,6 +124,7 @@ _SHARE = divided(100, 100)
 _FAN_SHARE = divided(100, 200)  # nvml.h: above 100 where a fan is faster than it should be
 _PAGES = whole(1 << 20)
 _BANKS = whole(1 << 20)
+_AFFINITY_WORDS = 4
 _INFOROM = text(pynvml.NVML_DEVICE_INFOROM_VERSION_BUFFER_SIZE)
 
 _RATES = SharedCall("nvmlDeviceGetUtilizationRates")  # not supported while MIG is on
@@ -312,6 +318,18 @@ _SAMPLE = ReadingPlan(
                 ),
                 pcie_generation=_rare("nvmlDeviceGetMaxPcieLinkGeneration", whole(15)),
                 pcie_width=_rare("nvmlDeviceGetMaxPcieLinkWidth", whole(64)),
+                inforom_checksum=_rare(
+                    "nvmlDeviceGetInforomConfigurationChecksum", between(0, (1 << 32) - 1)
+                ),
+                sram_exceeded=_by(SampledGpu.sram_exceeded),
+                cpu_affinity=_rare("nvmlDeviceGetCpuAffinity", _words, _AFFINITY_WORDS),
+                memory_affinity=_rare(
+                    "nvmlDeviceGetMemoryAffinity",
+                    _words,
+                    _AFFINITY_WORDS,
+                    pynvml.NVML_AFFINITY_SCOPE_NODE,
+                ),
+                platform=_by(SampledGpu.platform),
             ),
             groups=(ReadingGroup.BOARD,),
         ),

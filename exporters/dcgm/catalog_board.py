@@ -8,8 +8,15 @@ from functools import partial
 
 from discovery.model import GpuSnapshot, Mode, Reason
 from discovery.nvml_terms import Virtualization
-from discovery.sample import ReadingGroup, SpareRows
-from exporters.dcgm.dcgm_family import COUNT_MOST, TOTAL_MOST, DcgmFamily, DcgmReading
+from discovery.sample import Board, Platform, ReadingGroup, SpareRows
+from exporters.dcgm.dcgm_family import (
+    COUNT_MOST,
+    MASK_MOST,
+    TOTAL_MOST,
+    DcgmFamily,
+    DcgmReading,
+    Value,
+)
 from exporters.dcgm.family_values import of_gpu, of_number, of_part
 
 _COMPUTE_MODES = {0: 0, 1: 1, 2: 1, 3: 2}
@@ -57,6 +64,50 @@ def _virtual_mode(gpu: GpuSnapshot) -> int | None:
 def _ecc_mode(read: Callable[[Mode], bool]) -> Callable[[GpuSnapshot], bool | None]:
     return lambda gpu: None if gpu.ecc is None else read(gpu.ecc)
 
+
+_BITS = 64
+_MASK_LEAST, _MASK_MOST = -(1 << 63), (1 << 63) - 1
+
+
+def _affinity(read: Callable[[Board], tuple[int, ...] | None], place: int) -> Value:
+    """One word of a mask as DCGM gives it, with a sign: the highest bit makes it negative."""
+
+    def word(board: Board) -> int | None:
+        words = read(board)
+        if words is None:
+            return None
+        return words[place] - (words[place] >> (_BITS - 1) << _BITS)
+
+    return of_part(lambda sample: sample.board, word)
+
+
+def _nvlink_peers(reading: DcgmReading) -> int | None:
+    """A bit for each other GPU that can be reached over NVLink; None unless all are known."""
+    others = reading.nvlink_p2p
+    if reading.gpu_count is None or len(others) != reading.gpu_count - 1:
+        return None
+    return sum(1 << index for index, status in others.items() if status == 0)
+
+
+def _of_platform(read: Callable[[Platform], int | None]) -> Value:
+    return of_part(lambda sample: None if (it := sample.board) is None else it.platform, read)
+
+
+_AFFINITIES: tuple[tuple[int, str, str, str, Callable[[Board], tuple[int, ...] | None]], ...] = (
+    (70, "CPU", "CPU", "CPUs", lambda board: board.cpu_affinity),
+    (86, "MEM", "MEMORY", "NUMA nodes", lambda board: board.memory_affinity),
+)
+"""First field, name, the name since DCGM 4.6, in words, where it is read."""
+
+_PLACES: tuple[tuple[int, str, str, Callable[[Platform], int | None]], ...] = (
+    (573, "CHASSIS_SLOT_NUMBER", "Slot in the rack, switches counted too.", lambda it: it.slot),
+    (574, "TRAY_INDEX", "Place among the trays of the rack that compute.", lambda it: it.tray),
+    (575, "HOST_ID", "Place of the node in its slot.", lambda it: it.host_id),
+    (576, "PEER_TYPE", "What NVLinks lead to, as the platform numbers it.",
+     lambda it: it.peer_type),
+    (577, "MODULE_ID", "Place of the GPU in the node.", lambda it: it.module_id),
+)  # fmt: skip
+"""Field, name, in words, where it is read."""
 
 _POWER_SMOOTHING: tuple[tuple[str, str, bool], ...] = (
     ("ENABLED", "1 while power smoothing is on, else 0.", False),
@@ -138,6 +189,61 @@ FAMILIES: tuple[DcgmFamily, ...] = (
         renamed="DCGM_FI_CUDA_GPU_COMPUTE_CAPABILITY",
         help="Compute capability as DCGM writes it: 65536 times the first number plus the second.",
         value=of_gpu(_compute_capability),
+    ),
+    DcgmFamily(
+        field=64,
+        name="DCGM_FI_DEV_P2P_NVLINK_STATUS",
+        renamed="DCGM_FI_DEV_NVLINK_P2P_STATUS",
+        help="Bits of the GPUs, by their numbers, whose memory this one can reach over NVLink.",
+        value=_nvlink_peers,
+        most=MASK_MOST,
+        group=ReadingGroup.P2P,
+    ),
+    *(
+        DcgmFamily(
+            field=field + place,
+            name=f"DCGM_FI_DEV_{name}_AFFINITY_{place}",
+            renamed=None if name == renamed else f"DCGM_FI_DEV_{renamed}_AFFINITY_{place}",
+            help=f"Bits of the {words} near the GPU, from {_BITS * place} on, with a sign.",
+            value=_affinity(read, place),
+            least=_MASK_LEAST,
+            most=_MASK_MOST,
+            exact=True,
+            group=ReadingGroup.BOARD,
+        )
+        for field, name, renamed, words, read in _AFFINITIES
+        for place in range(4)
+    ),
+    DcgmFamily(
+        field=83,
+        name="DCGM_FI_DEV_INFOROM_CONFIG_CHECK",
+        renamed="DCGM_FI_DEV_INFOROM_CHECKSUM",
+        help="Checksum of the InfoROM's configuration: the same on GPUs configured alike.",
+        value=of_part(lambda sample: sample.board, lambda board: board.inforom_checksum),
+        most=(1 << 32) - 1,
+        group=ReadingGroup.BOARD,
+        gpus="with an InfoROM",
+    ),
+    _mode(
+        field=346,
+        name="DCGM_FI_DEV_THRESHOLD_SRM",
+        renamed="DCGM_FI_DEV_SRAM_EXCEEDED",
+        help="1 where the SRAM had more uncorrectable errors than it may have, else 0.",
+        value=of_part(lambda sample: sample.board, lambda board: board.sram_exceeded),
+        group=ReadingGroup.BOARD,
+        gpus="with ECC, where the driver reports it",
+    ),
+    *(
+        DcgmFamily(
+            field=field,
+            name=f"DCGM_FI_DEV_PLATFORM_{name}",
+            help=words,
+            value=_of_platform(read),
+            most=0xFF,
+            group=ReadingGroup.BOARD,
+            gpus="where the platform reports it",
+        )
+        for field, name, words, read in _PLACES
     ),
     _board(
         field=65,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from discovery.model import long_bus_id
-from discovery.sample import Board, ReadingGroup
+from discovery.sample import Board, Platform, ReadingGroup
 from exporters.dcgm.dcgm_family import DcgmReading, LabelRow
 
 _BRANDS: Mapping[int, str] = {
@@ -38,6 +38,18 @@ def _of_board(read: Callable[[Board], str | None]) -> Callable[[DcgmReading], st
         return None if board is None else read(board)
 
     return value
+
+
+def _of_platform(read: Callable[[Platform], str | None]) -> Callable[[DcgmReading], str | None]:
+    return _of_board(lambda board: None if board.platform is None else read(board.platform))
+
+
+def _visible_devices(reading: DcgmReading) -> str | None:
+    """As DCGM 4.6.0 writes it (``GenerateCudaVisibleDevicesValue``)."""
+    gpu = reading.gpu
+    if gpu.uuid is None or not gpu.mig_enabled:
+        return gpu.uuid
+    return f"MIG-{gpu.uuid}" + ("" if reading.instance is None else f"/{reading.instance}")
 
 
 def _cluster_uuid(reading: DcgmReading) -> str | None:
@@ -104,6 +116,13 @@ LABEL_ROWS: tuple[LabelRow, ...] = (
         help="PCI address, with a domain of eight digits.",
         value=lambda reading: long_bus_id(reading.gpu.bus_id),
     ),
+    LabelRow(
+        field=68,
+        name="DCGM_FI_DEV_CUDA_VISIBLE_DEVICES_STR",
+        renamed="DCGM_FI_CUDA_GPU_VISIBLE_DEVICES",
+        help="What DCGM would put into CUDA_VISIBLE_DEVICES: the UUID, or that and the instance.",
+        value=_visible_devices,
+    ),
     _board(
         field=80,
         name="DCGM_FI_DEV_ECC_INFOROM_VER",
@@ -136,5 +155,17 @@ LABEL_ROWS: tuple[LabelRow, ...] = (
         name="DCGM_FI_DEV_FABRIC_CLUSTER_UUID",
         help="UUID of the NVLink fabric.",
         value=_cluster_uuid,
+    ),
+    _board(
+        field=571,
+        name="DCGM_FI_DEV_PLATFORM_INFINIBAND_GUID",
+        help="InfiniBand GUID that the platform gives the GPU.",
+        value=_of_platform(lambda platform: platform.infiniband_guid),
+    ),
+    _board(
+        field=572,
+        name="DCGM_FI_DEV_PLATFORM_CHASSIS_SERIAL_NUMBER",
+        help="Serial number of the chassis.",
+        value=_of_platform(lambda platform: platform.chassis_serial),
     ),
 )

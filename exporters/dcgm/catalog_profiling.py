@@ -22,6 +22,7 @@ from exporters.dcgm.family_values import of_profiling, pcie_rate
 from exporters.prometheus_text import MetricType
 
 _HOPPER = "Hopper and later"
+_PERCENT = 100
 
 _ratio = partial(DcgmFamily, most=RATIO_MOST, decimals=True, gpus=_HOPPER)
 _total = partial(DcgmFamily, kind=MetricType.COUNTER, most=TOTAL_MOST, gpus=_HOPPER)
@@ -76,6 +77,14 @@ _TRAFFIC: tuple[tuple[int, int, str, str], ...] = (
 )  # fmt: skip
 """DCGM's field, GPM's metric, name, in words. DCGM puts TX first, GPM RX."""
 
+_CACHES: tuple[tuple[int, int, str, str], ...] = (
+    (1080, 160, "HOSTMEM_CACHE_HIT", "to the host's memory that a cache served"),
+    (1081, 161, "HOSTMEM_CACHE_MISS", "to the host's memory that no cache served"),
+    (1082, 162, "PEERMEM_CACHE_HIT", "to other GPUs' memory that a cache served"),
+    (1083, 163, "PEERMEM_CACHE_MISS", "to other GPUs' memory that no cache served"),
+)
+"""DCGM's field, GPM's metric, name, in words."""
+
 _CYCLES: tuple[tuple[int, int, str, str], ...] = (
     (1084, 248, "SM_CYCLES_ELAPSED", "that the clock of the SMs made"),
     (1085, 249, "SM_CYCLES_ACTIVE", "in which an SM had work"),
@@ -120,6 +129,19 @@ FAMILIES: tuple[DcgmFamily, ...] = (
         )
         for engine, field, metric, count, words in _ENGINES
         for at in range(count)
+    ),
+    *(
+        DcgmFamily(
+            field=field,
+            name=f"DCGM_FI_PROF_{name}",
+            help=f"Requests {words}, in percent of all.",
+            value=of_profiling(metric, _PERCENT),
+            most=_PERCENT * RATIO_MOST,
+            group=ReadingGroup.CACHES,
+            under_mig=UnderMig.OWN,
+            gpus=f"{_HOPPER}, where the driver counts them",
+        )
+        for field, metric, name, words in _CACHES
     ),
     *(
         _total(

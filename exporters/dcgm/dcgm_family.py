@@ -48,6 +48,8 @@ class DcgmReading:
     sample: GpuSample
     """The GPU's; for an instance, that of the GPU it is part of."""
     gpu: GpuSnapshot
+    instance: int | None = None
+    """Id of the GPU instance that it is about; None: the whole GPU."""
     before: GpuSample | None = None
     """The GPU's sample one interval earlier, for rates."""
     memory: MemoryUse | None = None
@@ -90,6 +92,8 @@ class DcgmFamily:
     under_mig: UnderMig = UnderMig.REPEATED
     decimals: bool = False
     """Written with six decimals, as DCGM writes what it holds as double; else a whole number."""
+    exact: bool = False
+    """Written digit by digit, also where a double does not hold the number: a mask of 64 bits."""
     group: ReadingGroup | None = None
     """The readings it needs; None: those that are always made."""
     gpus: str = "all"
@@ -109,7 +113,8 @@ class DcgmFamily:
         temperature below zero. One call for all readings, and bytes at once, since this is
         where rendering spends its time.
         """
-        form, least, most = b"%.6f" if self.decimals else b"%.0f", self.least, self.most
+        form = b"%d" if self.exact else b"%.6f" if self.decimals else b"%.0f"
+        least, most = self.least, self.most
         return [
             form % value if value is not None and least <= value <= most else None
             for value in map(self.value if self.of_pod is None else self._shared, readings)

@@ -47,7 +47,8 @@ def of_part(
     def value(reading: DcgmReading) -> float | None:
         found = part(reading.sample)
         base = None if found is None else read(found)
-        return None if base is None else base / unit
+        # a mask of 64 bits is more than a quotient could hold
+        return base if base is None or unit == 1 else base / unit
 
     return value
 
@@ -100,9 +101,14 @@ def of_number(number: int) -> Value:
     return lambda reading: reading.numbers.get(number)
 
 
-def of_profiling(metric: int) -> Value:
-    """A value of GPM by NVML's metric id."""
-    return lambda reading: reading.profiling.get(metric)
+def of_profiling(metric: int, factor: float = 1) -> Value:
+    """A value of GPM by NVML's metric id, times ``factor``."""
+
+    def value(reading: DcgmReading) -> float | None:
+        measured = reading.profiling.get(metric)
+        return None if measured is None else measured * factor
+
+    return value
 
 
 def pcie_rate(metric: int, read: Callable[[GpuSample], int | None]) -> Value:

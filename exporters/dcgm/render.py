@@ -310,6 +310,7 @@ def _readings_of(
     memory, profiling = dict(sample.mig_memory), dict(sample.mig_profiling)
     return {(gpu.bus_id, None): whole} | {
         (gpu.bus_id, instance): common(
+            instance=instance,
             memory=memory.get(instance),
             xid=_newest(gpu.xids, instance),
             profiling=dict(profiling.get(instance, ())),

@@ -20,6 +20,7 @@ from discovery.sample import (
     MemoryUse,
     NvLinkErrors,
     Pcie,
+    Platform,
     PowerLimits,
     RetiredPages,
     SpareRows,
@@ -74,6 +75,7 @@ def profiling(at: int = 0) -> tuple[tuple[int, float], ...]:
     return (
         *((metric, float(10**9 * metric + at)) for metric in totals),
         *((metric, metric / 1000 + at / 100) for metric in ratios),
+        *((metric, (metric - 100 + at) / 100) for metric in range(160, 164)),
         *((metric, float(metric * MIB + at)) for metric in rates),
     )
 
@@ -156,6 +158,19 @@ def sample(of: GpuSnapshot, at_seconds: float = 100.0, **readings: Any) -> GpuSa
             boosts_by_itself=False,
             pcie_generation=6,
             pcie_width=32,
+            inforom_checksum=4_000_000_083,
+            sram_exceeded=True,
+            cpu_affinity=(70, 71, 72, (1 << 64) - 73),
+            memory_affinity=(86, 87, 88, (1 << 63) + 89),
+            platform=Platform(
+                infiniband_guid="0x00000000000005a1",
+                chassis_serial="C572",
+                slot=173,
+                tray=174,
+                host_id=175,
+                peer_type=176,
+                module_id=177,
+            ),
         ),
         "spare_rows": SpareRows(
             all_left=600, many_left=31, some_left=32, few_left=33, none_left=34

@@ -102,6 +102,33 @@ def _inforom_image(gpu: SimulatedGpu) -> str:
     return f"G{gpu.model.device_id >> 20:03X}.0200.00.05"
 
 
+@answers_on_gpu("nvmlDeviceGetPlatformInfo")
+def platform_info(gpu: SimulatedGpu, version: dict[str, int]) -> dict[str, Any]:
+    """Place in the rack, since Blackwell with NVLink; elsewhere there is none.
+
+    Source: nvidia-smi -q, "Platform Info". The numbers are made from the GPU's place.
+    """
+    del version  # there is one
+    need(gpu.model.architecture >= pynvml.NVML_DEVICE_ARCH_BLACKWELL and gpu.model.nvlink_links)
+    number = gpu.view.gpus.index(gpu)
+    guid = zlib.crc32(gpu.serial.encode()).to_bytes(4, "little")
+    return {
+        "ibGuid": [*guid, *guid],
+        "chassisSerialNumber": "1821025190042",
+        "slotNumber": 24,
+        "trayIndex": 14,
+        "hostId": 1,
+        "peerType": 1,
+        "moduleId": number + 1,
+    }
+
+
+def _inforom_checksum(gpu: SimulatedGpu) -> int:
+    """The same on all boards of a model."""
+    need(gpu.model.ecc)
+    return zlib.crc32(gpu.model.name.encode())
+
+
 gpu_facts(
     {
         "nvmlDeviceGetSerial": lambda gpu: gpu.serial,
@@ -119,6 +146,7 @@ gpu_facts(
         "nvmlDeviceGetMinorNumber": lambda gpu: gpu.minor,
         "nvmlDeviceGetPersistenceMode": lambda _: 1,
         "nvmlDeviceGetInforomImageVersion": _inforom_image,
+        "nvmlDeviceGetInforomConfigurationChecksum": _inforom_checksum,
         "nvmlDeviceGetComputeMode": lambda _: 0,  # NVML_COMPUTEMODE_DEFAULT: processes may share it
         "nvmlDeviceGetVirtualizationMode": lambda gpu: gpu.spec.virtualization,
         "nvmlDeviceGetGridLicensableFeatures_v4": _licensable,

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import pynvml
+
 from discovery.simulator.answers.registry import (
     INVALID_ARGUMENT,
     answers,
@@ -80,6 +82,15 @@ def memory_errors(gpu: SimulatedGpu, error_type: int, counter_type: int, locatio
     """ECC errors at one place: all are in device memory."""
     count = ecc_errors(gpu, error_type, counter_type)
     return count if location == _DEVICE_MEMORY else 0
+
+
+@answers_on_gpu("nvmlDeviceGetSramEccErrorStatus")
+def sram_errors(gpu: SimulatedGpu, version: dict[str, int]) -> dict[str, int]:
+    """None in the SRAM; drivers report it since Ampere."""
+    del version  # there is one
+    ecc_counts(gpu)
+    need(gpu.model.architecture >= pynvml.NVML_DEVICE_ARCH_AMPERE)
+    return {"bThresholdExceeded": 0}
 
 
 @answers_on_gpu("nvmlDeviceGetRetiredPages")

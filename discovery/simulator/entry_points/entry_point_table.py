@@ -34,6 +34,7 @@ from discovery.simulator.entry_points.mig_profile_structs import (
     ComputeInstanceProfileInfoV3,
     GpuInstanceProfileInfoV3,
 )
+from discovery.simulator.entry_points.platform_info import PlatformInfoV2
 
 
 def _device(name: str, *kinds: ArgumentKind) -> EntryPoint:
@@ -138,6 +139,8 @@ _IDENTITY = (
     _device("GetInforomImageVersion", OutText("version")),
     _device("GetInforomVersion", In("object"), OutText("version")),
     _device("GetPersistenceMode", Out("mode")),
+    _device("GetInforomConfigurationChecksum", Out("checksum")),
+    _device("GetPlatformInfo", InOut("info", {pynvml.nvmlPlatformInfo_v2: PlatformInfoV2})),
     _device("GetComputeMode", Out("mode")),
     _device("GetAutoBoostedClocksEnabled", Out("enabled"), Out("default")),
     _device("GetVirtualizationMode", Out("mode")),
@@ -161,6 +164,13 @@ _MEMORY = (
     _device("GetRetiredPagesPendingStatus", Out("pending")),
     _device(
         "GetRemappedRows", *(Out(n) for n in ("correctable", "uncorrectable", "pending", "failed"))
+    ),
+    _device(
+        "GetSramEccErrorStatus",
+        InOut(
+            "status",
+            {pynvml.nvmlEccSramErrorStatus_v1: pynvml.c_nvmlEccSramErrorStatus_v1_t},
+        ),
     ),
     _device("GetRowRemapperHistogram", Out("banks", pynvml.c_nvmlRowRemapperHistogramValues)),
 )

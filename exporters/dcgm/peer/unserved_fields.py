@@ -20,7 +20,8 @@ _NIC = "it is about network adapters and not a GPU"
 _ONE_LINK = "it is counted over all links, by the field whose name ends in _TOTAL"
 _MEMORY_PART = "it is counted over all of the memory, by DCGM_FI_DEV_ECC_*_TOTAL"
 _TOO_SMALL = "with the six decimals that DCGM's numbers have, it is always 0; the raw one is served"
-_NOT_READ = "it is not read, although NVML has it"
+_NO_BINDING = "the Python binding of NVML (nvidia-ml-py) has no call for it"
+_REGISTERS = "it stands in a port's registers (PPCNT, PPRM), and NVML documents no numbers of ports"
 
 UNSERVED: Mapping[str, str] = {
     # what DCGM computes or keeps itself
@@ -58,8 +59,7 @@ UNSERVED: Mapping[str, str] = {
     "DCGM_FI_DEV_ENC_STATS": _STRUCTURE,
     "DCGM_FI_DEV_FBC_*": _STRUCTURE,
     # what is no GPU's
-    "DCGM_FI_DEV_CPU_AFFINITY_*": _NOT_READ,
-    "DCGM_FI_DEV_CPU_*": _CPU,
+    "DCGM_FI_DEV_CPU_[!A]*": _CPU,
     "DCGM_FI_DEV_SYSIO_*": _CPU,
     "DCGM_FI_DEV_MODULE_POWER_*": _CPU,
     "DCGM_FI_DEV_CONNECTX_*": _NIC,
@@ -84,19 +84,10 @@ UNSERVED: Mapping[str, str] = {
         "NVML does not say which links it covers; DCGM_FI_DEV_NVLINK_*_ERROR_COUNT_TOTAL cover all",
     ),
     "DCGM_FI_DEV_INFOROM_*VALID": "the driver would read the whole InfoROM for it",
-    "DCGM_FI_DEV_INFOROM_C*": _NOT_READ,
-    "DCGM_FI_DEV_*NVLINK_STATUS": _NOT_READ,
-    "DCGM_FI_DEV_NVLINK_P*_STATUS": _NOT_READ,
-    "DCGM_FI_*VISIBLE_DEVICES*": _NOT_READ,
-    "DCGM_FI_DEV_MEM*_AFFINITY_*": _NOT_READ,
-    "DCGM_FI_DEV_SRAM_EXCEEDED": _NOT_READ,
-    "DCGM_FI_DEV_THRESHOLD_SRM": _NOT_READ,
-    "DCGM_FI_DEV_MEMORY_UNREPAIRABLE*": _NOT_READ,
-    "DCGM_FI_DEV_PLATFORM_*": _NOT_READ,
-    "DCGM_FI_DEV_NVLINK_PP*": _NOT_READ,
+    "DCGM_FI_DEV_MEMORY_UNREPAIRABLE*": _NO_BINDING,
+    "DCGM_FI_DEV_NVLINK_PP*": _REGISTERS,
     "DCGM_FI_DEV_NVLINK_*_BER_RATIO": _TOO_SMALL,
     "DCGM_FI_DEV_NVLINK_COUNT_*_BER_FLOAT": _TOO_SMALL,
-    "DCGM_FI_PROF_*MEM_CACHE_*": _NOT_READ,
 }
 """Name, with the marks of fnmatch, to the reason. The first that matches counts."""
 

@@ -41,6 +41,7 @@ FIELDS_OF = {
     ReadingGroup.PIPES: {"profiling", "mig_profiling"},
     ReadingGroup.ENGINES: {"profiling", "mig_profiling"},
     ReadingGroup.TOTALS: {"profiling", "mig_profiling"},
+    ReadingGroup.CACHES: {"profiling", "mig_profiling"},
     ReadingGroup.BOARD: {"board"},
     ReadingGroup.NUMBERS: {"numbers"},
     ReadingGroup.SPARE_ROWS: {"spare_rows"},

@@ -200,7 +200,7 @@ ROWS: tuple[tuple[str, Raw, float], ...] = (
         lambda h: nv.nvmlDeviceGetProcessUtilization(h, 0)[0].smUtil,
         PERCENT,
     ),
-    *(_gpm(metric, unit=PERCENT) for metric in (*range(1, 14), 30, 31)),
+    *(_gpm(metric, unit=PERCENT) for metric in (*range(1, 14), 30, 31, *range(160, 164))),
     *(_gpm(metric, unit=1) for metric in range(248, 261)),
     *(_gpm(metric, unit=MIB) for metric in (20, 21, 60, 61, 62, 63, 64, 65)),
 )  # fmt: skip
@@ -232,7 +232,7 @@ def taken(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sampler]:
 @pytest.fixture(scope="module")
 def sample(taken: Sampler) -> GpuSample:
     """The second one, between two of the test's own at the same times."""
-    metrics = [*range(1, 14), 20, 21, 30, 31, *range(60, 66), *range(248, 261)]
+    metrics = [*range(1, 14), 20, 21, 30, 31, *range(60, 66), *range(160, 164), *range(248, 261)]
     question = nv.c_nvmlGpmMetricsGet_t(version=1, numMetrics=len(metrics))
     question.sample1, question.sample2 = nv.nvmlGpmSampleAlloc(), nv.nvmlGpmSampleAlloc()
     for place, metric in enumerate(metrics):

@@ -313,6 +313,28 @@ for name, field, number in (
 ):
     row = (field, GAUGE, REPEATED, NUMBERS, f"{7000 + number}.000000")
     OPTIONAL[f"DEV_PWR_SMOOTHING_{name}"] = row
+OPTIONAL |= {
+    "DEV_P2P_NVLINK_STATUS": (64, GAUGE, REPEATED, ReadingGroup.P2P, "2"),
+    "DEV_CPU_AFFINITY_0": (70, GAUGE, REPEATED, BOARD, "70"),
+    "DEV_CPU_AFFINITY_1": (71, GAUGE, REPEATED, BOARD, "71"),
+    "DEV_CPU_AFFINITY_2": (72, GAUGE, REPEATED, BOARD, "72"),
+    "DEV_CPU_AFFINITY_3": (73, GAUGE, REPEATED, BOARD, "-73"),
+    "DEV_MEM_AFFINITY_0": (86, GAUGE, REPEATED, BOARD, "86"),
+    "DEV_MEM_AFFINITY_1": (87, GAUGE, REPEATED, BOARD, "87"),
+    "DEV_MEM_AFFINITY_2": (88, GAUGE, REPEATED, BOARD, "88"),
+    "DEV_MEM_AFFINITY_3": (89, GAUGE, REPEATED, BOARD, "-9223372036854775719"),
+    "DEV_INFOROM_CONFIG_CHECK": (83, GAUGE, REPEATED, BOARD, "4000000083"),
+    "DEV_THRESHOLD_SRM": (346, GAUGE, REPEATED, BOARD, "1"),
+    "DEV_PLATFORM_CHASSIS_SLOT_NUMBER": (573, GAUGE, REPEATED, BOARD, "173"),
+    "DEV_PLATFORM_TRAY_INDEX": (574, GAUGE, REPEATED, BOARD, "174"),
+    "DEV_PLATFORM_HOST_ID": (575, GAUGE, REPEATED, BOARD, "175"),
+    "DEV_PLATFORM_PEER_TYPE": (576, GAUGE, REPEATED, BOARD, "176"),
+    "DEV_PLATFORM_MODULE_ID": (577, GAUGE, REPEATED, BOARD, "177"),
+    "PROF_HOSTMEM_CACHE_HIT": (1080, GAUGE, OWN, ReadingGroup.CACHES, "60"),
+    "PROF_HOSTMEM_CACHE_MISS": (1081, GAUGE, OWN, ReadingGroup.CACHES, "61"),
+    "PROF_PEERMEM_CACHE_HIT": (1082, GAUGE, OWN, ReadingGroup.CACHES, "62"),
+    "PROF_PEERMEM_CACHE_MISS": (1083, GAUGE, OWN, ReadingGroup.CACHES, "63"),
+}
 for link in range(18):
     OPTIONAL |= of_link(link)
 OPTIONAL |= of_engines("NVDEC", 1017, 30, 8)
@@ -354,6 +376,7 @@ def full_reading() -> DcgmReading:
         xid=31,
         profiling=dict(now.profiling),
         numbers=dict(now.numbers),
+        nvlink_p2p={index: int(index != 1) for index in range(1, 8)},
         links={link.link: link for link in now.links},
         links_before={link.link: link for link in before.links},
     )

@@ -113,7 +113,68 @@ def capability(handle: Handle) -> int:
     return int(major * 65536 + minor)
 
 
+def sram_exceeded(handle: Handle) -> int:
+    status = pynvml.c_nvmlEccSramErrorStatus_v1_t()
+    pynvml.nvmlDeviceGetSramEccErrorStatus(handle, ctypes.byref(status))
+    return int(status.bThresholdExceeded)
+
+
+def platform(handle: Handle) -> bytes:
+    """All 44 bytes; in nvml.h the GUID begins at 4, the serial number at 20, the numbers at 36."""
+    info = pynvml.c_nvmlPlatformInfo_v2_t()
+    pynvml.nvmlDeviceGetPlatformInfo(handle, ctypes.byref(info))
+    return bytes(info)
+
+
+def platform_number(offset: int) -> Raw:
+    return lambda handle: platform(handle)[offset]
+
+
+def infiniband_guid(handle: Handle) -> str:
+    return "0x" + platform(handle)[4:12][::-1].hex()
+
+
+def chassis_serial(handle: Handle) -> str:
+    return platform(handle)[20:36].rstrip(b"\0").decode()
+
+
+def signed(word: int) -> int:
+    return ctypes.c_int64(word).value
+
+
+def nvlink_peers(handle: Handle) -> int:
+    bits = 0
+    for index in range(pynvml.nvmlDeviceGetCount()):
+        other = pynvml.nvmlDeviceGetHandleByIndex(index)
+        if pynvml.nvmlDeviceGetUUID(other) != pynvml.nvmlDeviceGetUUID(handle):
+            bits |= (pynvml.nvmlDeviceGetP2PStatus(handle, other, 2) == 0) << index
+    return bits
+
+
+def cpu_word(place: int) -> Raw:
+    return lambda handle: float(signed(pynvml.nvmlDeviceGetCpuAffinity(handle, 4)[place]))
+
+
+def cpu_word_text(place: int) -> Callable[[Handle], str]:
+    """All its digits: a label is no double."""
+    return lambda handle: str(signed(pynvml.nvmlDeviceGetCpuAffinity(handle, 4)[place]))
+
+
+def memory_word(place: int) -> Raw:
+    return lambda handle: float(signed(pynvml.nvmlDeviceGetMemoryAffinity(handle, 4, 0)[place]))
+
+
 OPTIONAL: Mapping[str, Raw] = {
+    "P2P_NVLINK_STATUS": nvlink_peers,
+    **{f"CPU_AFFINITY_{place}": cpu_word(place) for place in range(4)},
+    **{f"MEM_AFFINITY_{place}": memory_word(place) for place in range(4)},
+    "INFOROM_CONFIG_CHECK": pynvml.nvmlDeviceGetInforomConfigurationChecksum,
+    "THRESHOLD_SRM": sram_exceeded,
+    "PLATFORM_CHASSIS_SLOT_NUMBER": platform_number(36),
+    "PLATFORM_TRAY_INDEX": platform_number(37),
+    "PLATFORM_HOST_ID": platform_number(38),
+    "PLATFORM_PEER_TYPE": platform_number(39),
+    "PLATFORM_MODULE_ID": platform_number(40),
     "COUNT": lambda _: pynvml.nvmlDeviceGetCount(),
     "NVML_INDEX": pynvml.nvmlDeviceGetIndex,
     "MINOR_NUMBER": pynvml.nvmlDeviceGetMinorNumber,
@@ -147,6 +208,9 @@ LABELS: Mapping[str, Callable[[Handle], str]] = {
     "DEV_POWER_INFOROM_VER": lambda handle: pynvml.nvmlDeviceGetInforomVersion(handle, 2),
     "DEV_INFOROM_IMAGE_VER": pynvml.nvmlDeviceGetInforomImageVersion,
     "DEV_PCI_BUSID": lambda handle: pynvml.nvmlDeviceGetPciInfo(handle).busId,
+    **{f"DEV_CPU_AFFINITY_{place}": cpu_word_text(place) for place in range(4)},
+    "DEV_PLATFORM_INFINIBAND_GUID": infiniband_guid,
+    "DEV_PLATFORM_CHASSIS_SERIAL_NUMBER": chassis_serial,
     "DEV_BRAND": lambda handle: {2: "Tesla", 14: "NVIDIA"}[pynvml.nvmlDeviceGetBrand(handle)],
 }
 OF_THE_DEVICE: Mapping[str, Raw] = {
@@ -262,6 +326,29 @@ def test_labels_that_are_asked_for_are_what_nvml_answers(machine: str) -> None:
     for _, labels in exposition.series(body):
         found = dict(labels)
         assert {name: found.get(f"DCGM_FI_{name}") for name in LABELS} == answers[found["gpu"]]
+
+
+@pytest.mark.parametrize("machine", ["t4", "hgx-h100-mig-mixed"])
+def test_visible_devices_are_the_uuid_and_on_an_instance_its_number_too(machine: str) -> None:
+    with frozen(machine) as simulated:
+        seen = look_at(simulated, machine)
+        with machines.session(simulated) as handle_of:
+            handles = [handle_of(index) for index in range(pynvml.nvmlDeviceGetCount())]
+            answers = {
+                pynvml.nvmlDeviceGetUUID(handle)
+                if instance is None
+                else f"MIG-{pynvml.nvmlDeviceGetUUID(handle)}/{instance}"
+                for handle in handles
+                for instance in devices(handle)
+            }
+    name = "DCGM_FI_DEV_CUDA_VISIBLE_DEVICES_STR"
+    selected = read_counters(f"{name}, label, x.\n", "selected")
+
+    body = Renderer(DEFAULT_FAMILIES, selected.labels).render(
+        seen.snapshot, seen.samples, (), SeriesIdentity(hostname=machine)
+    )
+
+    assert {dict(labels)[name] for _, labels in exposition.series(body)} == answers
 
 
 @pytest.mark.parametrize("machine", PRESENT)

@@ -101,6 +101,12 @@ CALLS: Mapping[str, Callable[[Bench], object]] = {
     "nvmlDeviceGetComputeMode": _on_gpu(nv.nvmlDeviceGetComputeMode),
     "nvmlDeviceGetAutoBoostedClocksEnabled": _on_gpu(nv.nvmlDeviceGetAutoBoostedClocksEnabled),
     "nvmlDeviceGetInforomImageVersion": _on_gpu(nv.nvmlDeviceGetInforomImageVersion),
+    "nvmlDeviceGetInforomConfigurationChecksum": _on_gpu(
+        nv.nvmlDeviceGetInforomConfigurationChecksum
+    ),
+    "nvmlDeviceGetPlatformInfo": lambda b: nv.nvmlDeviceGetPlatformInfo(
+        b.gpu, byref(nv.c_nvmlPlatformInfo_v2_t())
+    ),
     "nvmlDeviceGetInforomVersion": _on_gpu(nv.nvmlDeviceGetInforomVersion, 0),
     "nvmlDeviceGetVirtualizationMode": _on_gpu(nv.nvmlDeviceGetVirtualizationMode),
     "nvmlDeviceGetGridLicensableFeatures_v4": _on_gpu(nv.nvmlDeviceGetGridLicensableFeatures_v4),
@@ -118,6 +124,9 @@ CALLS: Mapping[str, Callable[[Bench], object]] = {
     "nvmlDeviceGetRetiredPagesPendingStatus": _on_gpu(nv.nvmlDeviceGetRetiredPagesPendingStatus),
     "nvmlDeviceGetRemappedRows": _on_gpu(nv.nvmlDeviceGetRemappedRows),
     "nvmlDeviceGetRowRemapperHistogram": _on_gpu(nv.nvmlDeviceGetRowRemapperHistogram),
+    "nvmlDeviceGetSramEccErrorStatus": lambda b: nv.nvmlDeviceGetSramEccErrorStatus(
+        b.gpu, byref(nv.c_nvmlEccSramErrorStatus_v1_t())
+    ),
     "nvmlDeviceGetMigMode": _on_gpu(nv.nvmlDeviceGetMigMode),
     "nvmlDeviceGetMaxMigDeviceCount": _on_gpu(nv.nvmlDeviceGetMaxMigDeviceCount),
     "nvmlDeviceGetMigDeviceHandleByIndex": _on_gpu(nv.nvmlDeviceGetMigDeviceHandleByIndex, 0),
@@ -268,6 +277,7 @@ REFUSED = {
     "nvmlGetExcludedDeviceInfoByIndex": nv.NVML_ERROR_INVALID_ARGUMENT,  # there is none
     "nvmlDeviceGetBoardPartNumber": nv.NVML_ERROR_NOT_SUPPORTED,
     "nvmlDeviceGetAutoBoostedClocksEnabled": nv.NVML_ERROR_NOT_SUPPORTED,  # since Pascal
+    "nvmlDeviceGetPlatformInfo": nv.NVML_ERROR_NOT_SUPPORTED,  # before Blackwell
     "nvmlSystemGetConfComputeState": nv.NVML_ERROR_NOT_SUPPORTED,  # before Hopper
     "nvmlDeviceGetRetiredPages": nv.NVML_ERROR_NOT_SUPPORTED,
     "nvmlDeviceGetRetiredPages_v2": nv.NVML_ERROR_NOT_SUPPORTED,
