@@ -21,7 +21,10 @@ Value = TypeVar("Value")
 
 
 class History:
-    """Of all GPUs, by bus id. It holds buffers of the driver's: close it before the session."""
+    """Earlier answers of all GPUs, by bus id.
+
+    It holds buffers of the driver's: close it before the session.
+    """
 
     def __init__(self) -> None:
         self.profiler = Profiler()
@@ -31,19 +34,19 @@ class History:
         self._rare: dict[tuple[str, str], tuple[Any, tuple[Gap, ...]]] = {}
         self._lacking: dict[str, frozenset[int]] = {}
 
-    def rare(self, bus_id: str, what: str, calls: Calls, ask: Callable[[Calls], Value]) -> Value:
+    def rare(self, bus_id: str, name: str, calls: Calls, ask: Callable[[Calls], Value]) -> Value:
         """What ``ask`` gave after the last discovery, with its gaps; what failed is asked again.
 
         For what changes with an error or a licence, and not by the second.
         """
-        if (bus_id, what) not in self._rare:
+        if (bus_id, name) not in self._rare:
             tried = Calls()
             value = ask(tried)
             if any(gap.reason is not Reason.UNSUPPORTED for gap in tried.gaps):
                 calls.gaps += tried.gaps
                 return value
-            self._rare[bus_id, what] = value, tuple(tried.gaps)
-        known, gaps = self._rare[bus_id, what]
+            self._rare[bus_id, name] = value, tuple(tried.gaps)
+        known, gaps = self._rare[bus_id, name]
         calls.gaps += gaps
         return cast("Value", known)
 
@@ -95,16 +98,16 @@ class LastingFacts:
 
     def of(self, bus_id: str) -> GpuSnapshot | None:
         """The GPU as it was read whole; None where that is too long ago, or was not whole."""
-        at, gpu = self._known.get(bus_id, (0.0, None))
-        return gpu if self._clock() - at < WHOLE_SECONDS else None
+        read_seconds, gpu = self._known.get(bus_id, (0.0, None))
+        return gpu if self._clock() - read_seconds < WHOLE_SECONDS else None
 
     def keep(self, gpu: GpuSnapshot) -> None:
         """Know this GPU, which was just read."""
         if gpu.state is not GpuState.PRESENT or not _is_whole(gpu):
             self._known.pop(gpu.bus_id, None)
             return
-        at = self._clock() if self.of(gpu.bus_id) is None else self._known[gpu.bus_id][0]
-        self._known[gpu.bus_id] = at, gpu
+        read_seconds = self._clock() if self.of(gpu.bus_id) is None else self._known[gpu.bus_id][0]
+        self._known[gpu.bus_id] = read_seconds, gpu
 
 
 def _is_whole(gpu: GpuSnapshot) -> bool:

@@ -38,7 +38,7 @@ ALL_LINKS = 0xFFFFFFFF
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class SampledGpu(OpenGpu):
-    """One GPU while it is sampled; ``what`` is the name for the gaps of a reading."""
+    """One GPU while it is sampled; ``name`` is that of a reading, for its gaps."""
 
     now: Callable[[], float]
     groups: Collection[ReadingGroup]
@@ -51,28 +51,28 @@ class SampledGpu(OpenGpu):
     profiled: Profiled = NOT_PROFILED
     """Once ``profiling`` was read."""
 
-    def memory(self, what: str) -> MemoryUse | None:
+    def memory(self, name: str) -> MemoryUse | None:
         """Use of the whole frame buffer."""
-        return _memory(self.calls, self.handle, what)
+        return _memory(self.calls, self.handle, name)
 
-    def mig_memory(self, what: str) -> tuple[tuple[int, MemoryUse], ...]:
+    def mig_memory(self, name: str) -> tuple[tuple[int, MemoryUse], ...]:
         """GPU instance id to its memory use, read on its first compute instance that gives it."""
-        self._find_mig_devices(what)
+        self._find_mig_devices(name)
         uses: dict[int, MemoryUse] = {}
         for instance, device in self.mig_devices:
             if instance not in uses:
-                use = _memory(self.calls, device, what)
+                use = _memory(self.calls, device, name)
                 if use is not None:
                     uses[instance] = use
         return tuple(uses.items())
 
-    def clock_event_reasons(self, what: str) -> int | None:
+    def clock_event_reasons(self, name: str) -> int | None:
         """Bits; drivers before 535 know the call by its older name only."""
         newer, mask = Calls(), whole((1 << 53) - 1)
-        bits = newer.ask(what, "nvmlDeviceGetCurrentClocksEventReasons", self.handle, convert=mask)
+        bits = newer.ask(name, "nvmlDeviceGetCurrentClocksEventReasons", self.handle, convert=mask)
         if bits is None and newer.gaps[0].reason is Reason.UNSUPPORTED:
             older = "nvmlDeviceGetCurrentClocksThrottleReasons"
-            return self.calls.ask(what, older, self.handle, convert=mask)
+            return self.calls.ask(name, older, self.handle, convert=mask)
         self.calls.gaps += newer.gaps
         return bits
 
@@ -82,51 +82,53 @@ class SampledGpu(OpenGpu):
         traffic = ReadingGroup.LINKS in self.groups
         return read_link_counters(self.calls, self.handle, ports, traffic=traffic)
 
-    def sram_exceeded(self, what: str) -> bool | None:
+    def sram_exceeded(self, name: str) -> bool | None:
         """Whether the SRAM had too many uncorrectable errors, as after the last discovery."""
         status = pynvml.c_nvmlEccSramErrorStatus_v1_t()
         return self._filled(
-            what,
+            name,
             "nvmlDeviceGetSramEccErrorStatus",
             status,
             lambda _: flag(status.bThresholdExceeded),
         )
 
-    def platform(self, what: str) -> Platform | None:
+    def platform(self, name: str) -> Platform | None:
         """The GPU's place in the rack, as after the last discovery."""
         info = pynvml.c_nvmlPlatformInfo_v2_t()
-        return self._filled(what, "nvmlDeviceGetPlatformInfo", info, lambda _: _platform(info))
+        return self._filled(name, "nvmlDeviceGetPlatformInfo", info, lambda _: _platform(info))
 
     def _filled(
-        self, what: str, call: str, struct: Any, convert: Callable[[Any], Read]
+        self, name: str, call: str, struct: Any, convert: Callable[[Any], Read]
     ) -> Read | None:
         """What a call says that fills a struct, made by the first sample after each discovery."""
 
         def ask(calls: Calls) -> Read | None:
-            return calls.ask(what, call, self.handle, ctypes.byref(struct), convert=convert)
+            return calls.ask(name, call, self.handle, ctypes.byref(struct), convert=convert)
 
-        return self.history.rare(self.bus_id, what, self.calls, ask)
+        return self.history.rare(self.bus_id, name, self.calls, ask)
 
-    def numbers(self, what: str) -> tuple[tuple[int, int], ...]:
+    def numbers(self, name: str) -> tuple[tuple[int, int], ...]:
         """Fields that are served as they are; those that the GPU has not are one gap."""
         lacking = self.history.lacking(self.bus_id)
         scopes = {**dict.fromkeys(NVLINK_NUMBERS, ALL_LINKS), **dict.fromkeys(GPU_NUMBERS, 0)}
-        asked = [
-            (f"{what}.{number}", Field(number=number, scope=scope, convert=COUNT))
+        selected = [
+            (f"{name}.{number}", Field(number=number, scope=scope, convert=COUNT))
             for number, scope in scopes.items()
             if number not in lacking
         ]
         tried = Calls()
-        read = tried.fields(asked, self.handle) if asked else []
+        read = tried.fields(selected, self.handle) if selected else []
         refused = {gap.what for gap in tried.gaps if gap.reason is Reason.UNSUPPORTED}
-        self.history.lacks(self.bus_id, [it.number for name, it in asked if name in refused])
+        self.history.lacks(
+            self.bus_id, [field.number for gap_name, field in selected if gap_name in refused]
+        )
         self.calls.gaps += [gap for gap in tried.gaps if gap.what not in refused]
         if lacking := self.history.lacking(self.bus_id):
             detail = f"it has no field {', '.join(map(str, sorted(lacking)))}"
-            self.calls.miss(what, Reason.UNSUPPORTED, "nvmlDeviceGetFieldValues", detail)
+            self.calls.miss(name, Reason.UNSUPPORTED, "nvmlDeviceGetFieldValues", detail)
         return tuple(
             (field.number, number)
-            for (_, field), number in zip(asked, read, strict=True)
+            for (_, field), number in zip(selected, read, strict=True)
             if number is not None
         )
 
@@ -155,27 +157,29 @@ class SampledGpu(OpenGpu):
         self.calls.gaps += p2p.gaps
         return p2p.statuses
 
-    def _find_mig_devices(self, what: str) -> None:
+    def _find_mig_devices(self, name: str) -> None:
         tried = Calls()
-        mode = tried.ask(what, "nvmlDeviceGetMigMode", self.handle)
+        mode = tried.ask(name, "nvmlDeviceGetMigMode", self.handle)
         self.calls.gaps += [gap for gap in tried.gaps if gap.reason is not Reason.UNSUPPORTED]
         self.mig_enabled = mode is not None and mode[0] == 1
         if self.mig_enabled:
             call, calls = "nvmlDeviceGetGpuInstanceId", self.calls
-            found = (
-                (calls.ask(what, call, device, convert=whole(0xFFFF)), device)
+            devices = (
+                (calls.ask(name, call, device, convert=whole(0xFFFF)), device)
                 for device in mig_handles(calls, self.handle)
             )
-            self.mig_devices = tuple((it, device) for it, device in found if it is not None)
+            self.mig_devices = tuple(
+                (instance, device) for instance, device in devices if instance is not None
+            )
 
 
-def _memory(calls: Calls, handle: Handle, what: str) -> MemoryUse | None:
+def _memory(calls: Calls, handle: Handle, name: str) -> MemoryUse | None:
     call, newer = "nvmlDeviceGetMemoryInfo", Calls(invalid_argument=Reason.UNSUPPORTED)
-    use = newer.ask(what, call, handle, pynvml.nvmlMemory_v2, convert=_memory_use)
+    use = newer.ask(name, call, handle, pynvml.nvmlMemory_v2, convert=_memory_use)
     if use is not None or newer.gaps[0].reason is not Reason.UNSUPPORTED:
         calls.gaps += newer.gaps
         return use
-    return calls.ask(what, call, handle, convert=_memory_use)
+    return calls.ask(name, call, handle, convert=_memory_use)
 
 
 def _memory_use(value: Any) -> MemoryUse:

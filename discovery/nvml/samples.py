@@ -141,12 +141,12 @@ def _rare(
 ) -> Read | None:
     """One call, made by the first sample after each discovery."""
 
-    def read(gpu: SampledGpu, what: str) -> Read | None:
+    def read(gpu: SampledGpu, name: str) -> Read | None:
         def ask(calls: Calls) -> Read | None:
             handle = () if of_system else (gpu.handle,)
-            return calls.ask(what, call, *handle, *args, convert=convert)
+            return calls.ask(name, call, *handle, *args, convert=convert)
 
-        return gpu.history.rare(gpu.bus_id, what, gpu.calls, ask)
+        return gpu.history.rare(gpu.bus_id, name, gpu.calls, ask)
 
     return computed(read)
 
@@ -319,7 +319,7 @@ _SAMPLE = ReadingPlan(
                 pcie_generation=_rare("nvmlDeviceGetMaxPcieLinkGeneration", whole(15)),
                 pcie_width=_rare("nvmlDeviceGetMaxPcieLinkWidth", whole(64)),
                 inforom_checksum=_rare(
-                    "nvmlDeviceGetInforomConfigurationChecksum", between(0, (1 << 32) - 1)
+                    "nvmlDeviceGetInforomConfigurationChecksum", whole((1 << 32) - 1)
                 ),
                 sram_exceeded=_by(SampledGpu.sram_exceeded),
                 cpu_affinity=_rare("nvmlDeviceGetCpuAffinity", _words, _AFFINITY_WORDS),

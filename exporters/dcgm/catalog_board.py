@@ -83,14 +83,14 @@ def _affinity(read: Callable[[Board], tuple[int, ...] | None], place: int) -> Va
 
 def _nvlink_peers(reading: DcgmReading) -> int | None:
     """A bit for each other GPU that can be reached over NVLink; None unless all are known."""
-    others = reading.nvlink_p2p
-    if reading.gpu_count is None or len(others) != reading.gpu_count - 1:
+    peers = reading.nvlink_p2p
+    if reading.gpu_count is None or len(peers) != reading.gpu_count - 1:
         return None
-    return sum(1 << index for index, status in others.items() if status == 0)
+    return sum(1 << index for index, status in peers.items() if status == 0)
 
 
 def _of_platform(read: Callable[[Platform], int | None]) -> Value:
-    return of_part(lambda sample: None if (it := sample.board) is None else it.platform, read)
+    return of_part(lambda sample: None if (board := sample.board) is None else board.platform, read)
 
 
 _AFFINITIES: tuple[tuple[int, str, str, str, Callable[[Board], tuple[int, ...] | None]], ...] = (
@@ -100,12 +100,14 @@ _AFFINITIES: tuple[tuple[int, str, str, str, Callable[[Board], tuple[int, ...] |
 """First field, name, the name since DCGM 4.6, in words, where it is read."""
 
 _PLACES: tuple[tuple[int, str, str, Callable[[Platform], int | None]], ...] = (
-    (573, "CHASSIS_SLOT_NUMBER", "Slot in the rack, switches counted too.", lambda it: it.slot),
-    (574, "TRAY_INDEX", "Place among the trays of the rack that compute.", lambda it: it.tray),
-    (575, "HOST_ID", "Place of the node in its slot.", lambda it: it.host_id),
+    (573, "CHASSIS_SLOT_NUMBER", "Slot in the rack, switches counted too.",
+     lambda place: place.slot),
+    (574, "TRAY_INDEX", "Place among the trays of the rack that compute.",
+     lambda place: place.tray),
+    (575, "HOST_ID", "Place of the node in its slot.", lambda place: place.host_id),
     (576, "PEER_TYPE", "What NVLinks lead to, as the platform numbers it.",
-     lambda it: it.peer_type),
-    (577, "MODULE_ID", "Place of the GPU in the node.", lambda it: it.module_id),
+     lambda place: place.peer_type),
+    (577, "MODULE_ID", "Place of the GPU in the node.", lambda place: place.module_id),
 )  # fmt: skip
 """Field, name, in words, where it is read."""
 
@@ -323,16 +325,16 @@ FAMILIES: tuple[DcgmFamily, ...] = (
     ),
     *(
         DcgmFamily(
-            field=1425 + at,
+            field=1425 + offset,
             name=f"DCGM_FI_DEV_PWR_SMOOTHING_{name}",
             help=words,
-            value=of_number(251 + at),
+            value=of_number(251 + offset),
             most=TOTAL_MOST,
             decimals=is_double,
             group=ReadingGroup.NUMBERS,
             gpus="Blackwell and later",
         )
-        for at, (name, words, is_double) in enumerate(_POWER_SMOOTHING)
+        for offset, (name, words, is_double) in enumerate(_POWER_SMOOTHING)
     ),
     *(
         _spare_rows(

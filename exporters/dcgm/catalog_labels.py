@@ -45,7 +45,7 @@ def _of_platform(read: Callable[[Platform], str | None]) -> Callable[[DcgmReadin
 
 
 def _visible_devices(reading: DcgmReading) -> str | None:
-    """As DCGM 4.6.0 writes it (``GenerateCudaVisibleDevicesValue``)."""
+    """CUDA_VISIBLE_DEVICES in the form of DCGM 4.6.0 (``GenerateCudaVisibleDevicesValue``)."""
     gpu = reading.gpu
     if gpu.uuid is None or not gpu.mig_enabled:
         return gpu.uuid

@@ -123,7 +123,7 @@ _C2C: tuple[tuple[int, int, str, str | None, MetricType, str], ...] = (
     (1403, 234, "LINK_POWER_STATE", None, MetricType.GAUGE,
      "Power state of NVLink-C2C, as the driver numbers it."),
 )  # fmt: skip
-"""The same of NVLink-C2C."""
+"""NVLink-C2C: field, NVML's field, name, the name since DCGM 4.6, type, in words."""
 _FEC_HISTORY = range(16)
 
 FAMILIES: tuple[DcgmFamily, ...] = (
@@ -230,14 +230,14 @@ FAMILIES: tuple[DcgmFamily, ...] = (
     ),
     *(
         _number(
-            field=1404 + at,
-            name=f"DCGM_FI_DEV_NVLINK_COUNT_FEC_HISTORY_{at}",
+            field=1404 + symbols,
+            name=f"DCGM_FI_DEV_NVLINK_COUNT_FEC_HISTORY_{symbols}",
             kind=MetricType.COUNTER,
-            help=f"Blocks over all NVLinks in which {at} symbols were corrected.",
-            value=of_number(235 + at),
+            help=f"Blocks over all NVLinks in which {symbols} symbols were corrected.",
+            value=of_number(235 + symbols),
             gpus="with NVLink, Blackwell and later",
         )
-        for at in _FEC_HISTORY
+        for symbols in _FEC_HISTORY
     ),
     *(
         _number(

@@ -119,16 +119,16 @@ FAMILIES: tuple[DcgmFamily, ...] = (
     ),
     *(
         _ratio(
-            field=field + at,
-            name=f"DCGM_FI_PROF_{engine}{at}_ACTIVE",
-            renamed=f"DCGM_FI_PROF_{engine}_UTIL_{at}_RATIO",
-            help=f"Time in which {words} {at} worked, 0 to 1.",
-            value=of_profiling(metric + at),
-            group=_group(metric + at),
+            field=field + number,
+            name=f"DCGM_FI_PROF_{engine}{number}_ACTIVE",
+            renamed=f"DCGM_FI_PROF_{engine}_UTIL_{number}_RATIO",
+            help=f"Time in which {words} {number} worked, 0 to 1.",
+            value=of_profiling(metric + number),
+            group=_group(metric + number),
             under_mig=UnderMig.ABSENT,
         )
         for engine, field, metric, count, words in _ENGINES
-        for at in range(count)
+        for number in range(count)
     ),
     *(
         DcgmFamily(

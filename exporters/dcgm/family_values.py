@@ -45,8 +45,8 @@ def of_part(
     """A reading of one part of the sample, which may be missing as a whole."""
 
     def value(reading: DcgmReading) -> float | None:
-        found = part(reading.sample)
-        base = None if found is None else read(found)
+        source = part(reading.sample)
+        base = None if source is None else read(source)
         # a mask of 64 bits is more than a quotient could hold
         return base if base is None or unit == 1 else base / unit
 

@@ -110,9 +110,9 @@ class Renderer:
             return b""
         readings = [_of_place(place, by_entity[place.entity], pods) for place in self._places]
         lines: list[bytes] = []
-        for at, family in enumerate(self._families):
-            if series := self._series(at, family, readings, counts):
-                lines.append(self._announcements[at])
+        for column, family in enumerate(self._families):
+            if series := self._series(column, family, readings, counts):
+                lines.append(self._announcements[column])
                 lines += series
         lines.append(b"")  # the last line ends too
         return b"\n".join(lines)
@@ -127,7 +127,7 @@ class Renderer:
     ) -> None:
         """Know the place of every series, and make the text of those that are new."""
         entities = [(gpu, instance) for gpu in gpus for instance in self._devices.instances(gpu)]
-        wanted = [
+        devices = [
             (
                 (gpu.bus_id, instance),
                 holders.get((gpu.bus_id, instance), ()),
@@ -136,22 +136,22 @@ class Renderer:
             for gpu, instance in entities
         ]
         labels = {
-            entity: self._labels_of(readings[entity], entity, identity) for entity, _, _ in wanted
+            entity: self._labels_of(readings[entity], entity, identity) for entity, _, _ in devices
         }
         named = [(gpu.index, gpu.uuid, gpu.model, gpu.mig_devices) for gpu in gpus]
-        facts = (identity, wanted, labels, named)
+        facts = (identity, devices, labels, named)
         if facts == self._facts:
             return
-        found = {
+        places_by_text = {
             place.text(): place
-            for (gpu, _), (entity, by, ids) in zip(entities, wanted, strict=True)
-            for place in places(gpu, entity, labels[entity], identity, by, ids)
+            for (gpu, _), (entity, holders_of_device, ids) in zip(entities, devices, strict=True)
+            for place in places(gpu, entity, labels[entity], identity, holders_of_device, ids)
         }
         known, self._rows = self._rows, {}
-        for text, place in found.items():
-            which = (text, place.share_of, place.unattributed)
-            self._rows[which] = known.get(which) or self._heads(text, place)
-        self._places = list(found.values())
+        for text, place in places_by_text.items():
+            row = (text, place.share_of, place.unattributed)
+            self._rows[row] = known.get(row) or self._heads(text, place)
+        self._places = list(places_by_text.values())
         self._columns = list(zip(*self._rows.values(), strict=True))
         self._attributed.clear()
         self._facts = facts
@@ -159,13 +159,13 @@ class Renderer:
     def _labels_of(self, reading: DcgmReading, entity: Entity, identity: SeriesIdentity) -> Labels:
         """The facts that stand on every series of the device."""
         whole = entity[1] is None
-        found = {
+        labels = {
             row.name: row.value(reading)
             for row in self._label_rows
             if (row.field != _DRIVER_VERSION or identity.driver_version)
             and (whole or row.of_instances)
         }
-        return {name: value for name, value in found.items() if value is not None}
+        return {name: value for name, value in labels.items() if value is not None}
 
     def _heads(self, text: str, place: SeriesPlace) -> list[bytes | None]:
         """The text up to the value for every family; None where it has no such series."""
@@ -187,63 +187,70 @@ class Renderer:
 
     def _series(
         self,
-        at: int,
+        column: int,
         family: AnyFamily,
         readings: Sequence[DcgmReading],
         counts: Counts,
     ) -> list[bytes]:
-        """The lines of the ``at``-th family; no more than what changes is put together here."""
+        """The lines of one column's family; only the text that changes is put together here."""
         if isinstance(family, Counted):
-            return list(self._counted(at, family, counts.get((family.event, family.span))))
+            return list(self._counted(column, family, counts.get((family.event, family.span))))
         if isinstance(family, Paired):
-            return list(self._paired(at, family, readings))
-        values = zip(self._columns[at], family.texts(readings), strict=True)
+            return list(self._paired(column, family, readings))
+        values = zip(self._columns[column], family.texts(readings), strict=True)
         if family.attributes is None:
             return [head + text for head, text in values if head and text]
-        return list(self._with_attributes(at, family.attributes, values))
+        return list(self._with_attributes(column, family.attributes, values))
 
     def _with_attributes(
-        self, at: int, attributes: Attributes, values: Iterable[tuple[bytes | None, bytes | None]]
+        self,
+        column: int,
+        attributes: Attributes,
+        values: Iterable[tuple[bytes | None, bytes | None]],
     ) -> Iterator[bytes]:
         """Series with labels that follow from the value: they are kept while it stays the same."""
         for where, (head, text) in enumerate(values):
             if not head or not text:
                 continue
-            known = self._attributed.get((at, where))
+            known = self._attributed.get((column, where))
             if known is None or known[0] != text:
                 value = text.decode()
                 labels = self._places[where].text(attributes=attributes(value))
-                known = (text, f"{self._names[at]}{{{labels}}} {value}".encode())
-                self._attributed[at, where] = known
+                known = (text, f"{self._names[column]}{{{labels}}} {value}".encode())
+                self._attributed[column, where] = known
             yield known[1]
 
-    def _counted(self, at: int, family: Counted, found: EventCounts | None) -> Iterator[bytes]:
+    def _counted(
+        self, column: int, family: Counted, event_counts: EventCounts | None
+    ) -> Iterator[bytes]:
         """A series for each event that came; in a window without any, one with 0.
 
         None where nothing was read.
         """
-        if found is None:
+        if event_counts is None:
             return
-        window = found.milliseconds
+        window = event_counts.milliseconds
         length = {} if window is None else {"window_size_in_ms": str(window)}
         for place in self._places:
-            counts = found.of(place.entity)
+            counts = event_counts.of(place.entity)
             if counts is None or place.unattributed:
                 continue
-            for which, count in sorted(counts.items()):
-                labels = place.text({**length, family.event: which})
-                yield f"{self._names[at]}{{{labels}}} {count}".encode()
+            for event, count in sorted(counts.items()):
+                labels = place.text({**length, family.event: event})
+                yield f"{self._names[column]}{{{labels}}} {count}".encode()
             if not counts and window is not None:
-                yield f"{self._names[at]}{{{place.text(length)}}} 0".encode()
+                yield f"{self._names[column]}{{{place.text(length)}}} 0".encode()
 
-    def _paired(self, at: int, family: Paired, readings: Sequence[DcgmReading]) -> Iterator[bytes]:
+    def _paired(
+        self, column: int, family: Paired, readings: Sequence[DcgmReading]
+    ) -> Iterator[bytes]:
         """A series for each other GPU for which there is a value."""
-        for where, (head, reading) in enumerate(zip(self._columns[at], readings, strict=True)):
+        for where, (head, reading) in enumerate(zip(self._columns[column], readings, strict=True)):
             if head:
                 for peer, number in family.value(reading).items():
                     labels = {"peer_gpu": str(peer), "link_status": family.word(number)}
                     text = self._places[where].text(labels)
-                    yield f"{self._names[at]}{{{text}}} {number}".encode()
+                    yield f"{self._names[column]}{{{text}}} {number}".encode()
 
 
 def _announcement(name: str, family: AnyFamily) -> bytes:
@@ -274,11 +281,11 @@ def _readings(
 ) -> dict[Entity, DcgmReading]:
     """What the values of these GPUs and of their instances are computed from."""
     indices = {gpu.bus_id: gpu.index for gpu in gpus if gpu.index is not None}
-    found: dict[Entity, DcgmReading] = {}
+    readings: dict[Entity, DcgmReading] = {}
     for gpu in gpus:
         older = before.get(gpu.bus_id)
-        found |= _readings_of(snapshot, gpu, now[gpu.bus_id], older, indices)
-    return found
+        readings |= _readings_of(snapshot, gpu, now[gpu.bus_id], older, indices)
+    return readings
 
 
 def _readings_of(
@@ -304,7 +311,9 @@ def _readings_of(
         numbers=dict(sample.numbers),
         links=links,
         links_before=links_before,
-        nvlink_p2p={indices[at]: status for at, status in sample.nvlink_p2p if at in indices},
+        nvlink_p2p={
+            indices[bus_id]: status for bus_id, status in sample.nvlink_p2p if bus_id in indices
+        },
     )
     whole = common(memory=sample.memory, xid=_newest(gpu.xids), profiling=dict(sample.profiling))
     memory, profiling = dict(sample.mig_memory), dict(sample.mig_profiling)

@@ -34,7 +34,8 @@ _PERCENT = 100
 _SHARES = {1: 1.0, 2: 0.85, 3: 0.4, 4: 0.12, 5: 0.5, 6: 0.02, 7: 0.45, 8: 0.01, 9: 0.03}
 _SHARES |= {10: 0.6, 11: 0.04, 12: 0.2, 13: 0.1}
 _SHARES |= {160: 0.7, 161: 0.3, 162: 0.55, 163: 0.44}
-"""Metric to its value on a fully busy GPU, 0 to 1: invented, and no two alike."""
+"""Metric to its value on a fully busy GPU, 0 to 1; all of them, those of caches too, are
+invented, and no two are alike."""
 
 _PCIE_SENT, _PCIE_RECEIVED = 20, 21
 _DECODERS, _JPEG, _OPTICAL_FLOW = 30, 40, 50  # of the first engine of a kind

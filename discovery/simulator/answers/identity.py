@@ -106,7 +106,7 @@ def _inforom_image(gpu: SimulatedGpu) -> str:
 def platform_info(gpu: SimulatedGpu, version: dict[str, int]) -> dict[str, Any]:
     """Place in the rack, since Blackwell with NVLink; elsewhere there is none.
 
-    Source: nvidia-smi -q, "Platform Info". The numbers are made from the GPU's place.
+    Source: nvidia-smi -q, "Platform Info", for what there is; all of its numbers are invented.
     """
     del version  # there is one
     need(gpu.model.architecture >= pynvml.NVML_DEVICE_ARCH_BLACKWELL and gpu.model.nvlink_links)
@@ -124,7 +124,7 @@ def platform_info(gpu: SimulatedGpu, version: dict[str, int]) -> dict[str, Any]:
 
 
 def _inforom_checksum(gpu: SimulatedGpu) -> int:
-    """The same on all boards of a model."""
+    """Checksum of the name: boards of a model are configured alike. Invented."""
     need(gpu.model.ecc)
     return zlib.crc32(gpu.model.name.encode())
 

@@ -154,8 +154,9 @@ def test_a_driver_that_refuses_newer_metrics_still_tells_the_others(taken: Sampl
     taken.simulation.fault(refused, "nvmlGpmMetricsGet", after=2, times=1)
     first = taken.sample(WHOLE.bus_id, ASKED)
     calls = taken.calls(lambda: taken.sample(WHOLE.bus_id, ASKED))
-    assert {metric for metric, _ in first.profiling} == {*USUAL, *PROFILED[ReadingGroup.TOTALS]}
-    assert calls["nvmlGpmMetricsGet"] == 3
+    later = (*PROFILED[ReadingGroup.CACHES], *PROFILED[ReadingGroup.TOTALS])
+    assert {metric for metric, _ in first.profiling} == {*USUAL, *later}
+    assert calls["nvmlGpmMetricsGet"] == 4
 
 
 @pytest.mark.parametrize(

@@ -136,7 +136,8 @@ def test_a_family_under_mig_is_repeated_own_or_absent_as_declared(family: DcgmFa
         xids=(Xid(code=31, count=1, gpu_instance_id=2),),
     )
 
-    body = render([gpu], [everything.sample(gpu)], families=[family])
+    node = build.node([gpu], counts=GpuCounts(nvml=1))
+    body = Renderer([family]).render(node, [everything.sample(gpu)], (), NODE)
 
     found = [len(set(values(body, name))) for name in names(body)]
     assert (
@@ -362,6 +363,7 @@ def test_labels_that_were_asked_for_stand_sorted_on_every_series() -> None:
 
     ours = [name for name in only_labels(body) if name.startswith("DCGM_")]
     assert ours == [
+        "DCGM_FI_DEV_CUDA_VISIBLE_DEVICES_STR",
         "DCGM_FI_DEV_NAME",
         "DCGM_FI_DEV_PCI_BUSID",
         "DCGM_FI_DEV_SERIAL",
