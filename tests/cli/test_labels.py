@@ -142,7 +142,7 @@ def test_a_failing_labeler_is_told_after_the_labels_of_the_others(
     broken = LabelDecisions(
         rows=(), failures=(LabelerFailure(labeler="links", error="ValueError: no"),)
     )
-    monkeypatch.setattr(labels, "wanted", lambda *_: broken)
+    monkeypatch.setattr(labels, "decide_labels", lambda *_: broken)
     result = run("labels", sees=ONE_GPU)
     assert result.exit_code == 1
     assert "links: ValueError: no" in result.stderr
