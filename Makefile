@@ -1,7 +1,7 @@
 # gpuscape: `make run` shows this machine's GPUs, `make test` runs everything; `make help` lists the rest.
 SHELL := /bin/bash
 .DELETE_ON_ERROR:
-.PHONY: help run test flaky check advisories controlplane cluster long faults mutate bench docs site lock clean
+.PHONY: help run test test-rest test-all flaky check advisories controlplane cluster long faults mutate bench docs site lock clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -20,15 +20,21 @@ SIZE ?= 400
 PYTEST := $(BIN)/python -m pytest
 
 help: ## list the targets
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | sort
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | sort
 
 run: $(VENV)/.run ## show labels and NVLink matrix, serve /metrics (SIMULATE=machine picks a simulated one)
 	@$(BIN)/python tools/run.py $(SIMULATE)
 
-test: check ## everything: checks, then all tests (the first time it builds a control plane: 17 minutes)
+test: check ## for every change: checks, the quick tests, one Kubernetes (10 minutes; the first time 8 more, to build it)
 	$(BIN)/python -m tests.suite
 
-flaky: $(VENV)/.dev ## the tests without a control plane, N times over (5 unless given) with every core busy: which fail
+test-all: ## make test, then make test-rest, whatever came of the first
+	$(MAKE) test; code=$$?; $(MAKE) test-rest && exit $$code
+
+test-rest: $(VENV)/.dev ## all other tests: real nodes, charts, dashboards, the older Kubernetes (35 minutes; the first time 20 more)
+	$(BIN)/python -m tests.suite rest
+
+flaky: $(VENV)/.dev ## all tests without a control plane, N times over (5 unless given) with every core busy: which fail
 	$(BIN)/python -m tests.flaky $(N)
 
 controlplane: $(VENV)/.dev ## build the Kubernetes that tests run on, into ~/.cache/gpuscape (once)
@@ -37,9 +43,10 @@ controlplane: $(VENV)/.dev ## build the Kubernetes that tests run on, into ~/.ca
 cluster: $(VENV)/.dev ## a cluster to play with: simulated GPU nodes, real agents, pods on linked GPUs (MACHINES="a30-pair hgx-16" picks others; NODES=real: as root, with kubelets and containers)
 	@$(BIN)/python -m $(or $(CLUSTER_$(NODES)),$(error NODES=$(NODES) is not known: only NODES=real is)) $(MACHINES)
 
-check: $(VENV)/.dev ## seconds: format, lint, types, import contracts, generated files, figures of the source tree, links and widths of the pages, the site
+check: $(VENV)/.dev ## seconds: format, lint, spelling, types, import contracts, generated files, figures of the source tree, links and widths of the pages, the site
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
+	$(BIN)/codespell
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python tools/generate.py --check

@@ -44,12 +44,12 @@ SHORT_OF: Final[Mapping[str, str]] = MappingProxyType(
     {
         "taken": "more likely to refuse the pod than",
         "linked": "less likely to meet the pod's link wish than",
-        "speed": "slower between its GPUs, of what its product can be, than",
+        "speed": "slower, relative to the best of its product, than",
         "whole": "not one for the pod to fill, unlike",
-        "share": "of a product of which pods of this size hold a larger part than of that of",
+        "share": "of a product that pods of this size already use more than that of",
         "clique": "outside the NVLink clique of the pod's job, unlike",
         "nic": "farther from a NIC than",
-        "kept": "emptier, or breaking up more of what other pods need, than",
+        "kept": "emptier, or leaving fewer linked GPUs to other pods, than",
     }
 )
 """Every aim of a score, in the order of its weight: what it means to fall short of it."""

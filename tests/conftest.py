@@ -13,6 +13,7 @@ import pytest
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
+from tests import sizes
 from tests.goldens import Goldens
 
 pytest_plugins = ["tests.controlplane.fixtures"]
@@ -20,6 +21,8 @@ pytest_plugins = ["tests.controlplane.fixtures"]
 # compiled once: hundreds of processes start here, and each would compile all modules again
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+HERE = Path(__file__).parent
 
 LONG_FOLDERS = ("node", "cluster", "kubelet", "monitoring")
 """Below this one: their modules take up to minutes each, so they come first and end together."""
@@ -47,12 +50,19 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Import no other modules where only tests for the control plane run: each worker would."""
-    only = str(config.getoption("markexpr")).startswith("cluster and ")
-    module = collection_path.suffix == ".py" and collection_path.name.startswith("test_")
-    return True if only and module and not names_cluster(collection_path) else None
+    """Import no module that the marks leave out as a whole: each worker would."""
+    if collection_path.suffix != ".py" or not collection_path.name.startswith("test_"):
+        return None
+    marks = str(config.getoption("markexpr"))
+    if marks.startswith("cluster and ") and not names_cluster(collection_path):
+        return True
+    path = collection_path.relative_to(HERE.parent)
+    if "not rest" in marks and sizes.is_whole(path):
+        return True
+    return True if marks.startswith("rest and ") and sizes.is_without(path) else None
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest chooses by marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with the long modules, so that no worker is alone with one at the end.
 
@@ -62,9 +72,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for module in {it.path for it in items if it.get_closest_marker("cluster")}:
         if not names_cluster(module):
             raise pytest.UsageError(f"{module}: mark its tests with {CLUSTER_MARK}, in full")
-    here = Path(__file__).parent
+    sizes.mark_rest(items)
     modules = list(dict.fromkeys(item.path for item in items))
-    folders = [[it for it in modules if it.parent == here / name] for name in LONG_FOLDERS]
+    folders = [[it for it in modules if it.parent == HERE / name] for name in LONG_FOLDERS]
     first = [it for row in itertools.zip_longest(*folders) for it in row if it is not None]
     place = {module: number for number, module in enumerate(first)}
     items.sort(key=lambda item: place.get(item.path, len(first)))

@@ -27,7 +27,7 @@ _ABOUT_TESTS: Final = (0, 1)
 """Exit codes of pytest that the tests decide; of others the run itself is at fault."""
 
 
-def main(runs: int = RUNS, arguments: Sequence[str] = suite.UNIT) -> int:
+def main(runs: int = RUNS, arguments: Sequence[str] = suite.ALL_OF_UNIT) -> int:
     """Run and report; 1 where any test or run failed. ``arguments`` are pytest's."""
     failures: Counter[str] = Counter()
     with every_core_busy(), quick_folder() as folder:

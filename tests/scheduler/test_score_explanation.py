@@ -116,7 +116,7 @@ def test_a_node_says_in_what_it_falls_short_of_the_best(tables: ScoreTables) -> 
     found = explained(tables, POD, best=view(0b0011), other=view(0b0101))
     assert (
         answers(found)["other"].why
-        == "slower between its GPUs, of what its product can be, than best"
+        == "slower, relative to the best of its product, than best"
     )
 
 
@@ -298,7 +298,7 @@ def test_a_node_with_unsure_gpus_says_so_after_what_it_falls_short_of(
 ) -> None:
     found = answers(explained(tables, POD, best=view(0b0011), other=view(0b0101, sure=False)))
     assert found["other"].why == (
-        "slower between its GPUs, of what its product can be, than best;"
+        "slower, relative to the best of its product, than best;"
         " unsure: state and pods do not agree, so one rank less"
     )
     assert not found["other"].sure

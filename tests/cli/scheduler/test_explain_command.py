@@ -25,7 +25,7 @@ from tests.scheduler.extenders import Served, served
 TABLE = """\
 NODE    RANK  GPUS             GB/S  WHY
 whole     10  2,3 100 %  300 of 300  the best
-broken     1  0,2 100 %   20 of 300  slower between its GPUs, of what its product can be, than whole
+broken     1  0,2 100 %   20 of 300  slower, relative to the best of its product, than whole
 bare       0  -                   -  no annotation gpuscape.io/topology: does the agent run there?
 cpu        -  -                   -  left out: NO_GPUS
 """.replace("NO_GPUS", "Insufficient nvidia.com/gpu (2 requested, 0 of 0 left)")
