@@ -20,7 +20,7 @@ from fleet.fleet_terms import FleetTerms
 from fleet.gpu_pod import GpuPod
 from fleet.mig_change import ChangeView
 from fleet.mig_node import DrainMode, MigNode
-from fleet.policy.policy_keeper import PolicyState
+from fleet.policy.fleet_policy_sync import PolicyState
 from fleet.rollout_memory import FAILURES, CountedEnd
 from fleet.slot_gate import FleetView, GateDecision, Waiting, is_stopped
 from fleet.slot_lease import SlotLease, slot_name

@@ -24,9 +24,9 @@ from fleet.coordinator_settings import CoordinatorSettings
 from fleet.fleet_cache import FleetCache
 from fleet.fleet_watches import FleetWatches
 from fleet.leadership import Leadership
-from fleet.plugins.plugin_keeper import PluginKeeper
-from fleet.policy.policy_keeper import PolicyKeeper
-from fleet.startup.taint_keeper import TaintKeeper
+from fleet.plugins.device_plugin_restarter import DevicePluginRestarter
+from fleet.policy.fleet_policy_sync import FleetPolicySync
+from fleet.startup.startup_taint_remover import StartupTaintRemover
 from kube.api import CONFIG_MAPS
 from kube.client import ApiClient, Program, connect
 from kube.events import Recorder
@@ -121,14 +121,14 @@ def _start(
     leadership = Leadership(
         client, identity=instance, namespace=settings.namespace, rolled_back=read_anew
     )
-    policy = PolicyKeeper(client, leads=lambda: leadership.leads)
-    taints = TaintKeeper(
+    policy = FleetPolicySync(client, leads=lambda: leadership.leads)
+    taints = StartupTaintRemover(
         client,
         policy.says_of,
         leads=lambda: leadership.leads,
         shows=metrics.shows_startup,
     )
-    plugins = PluginKeeper(
+    plugins = DevicePluginRestarter(
         client,
         cache,
         leadership,

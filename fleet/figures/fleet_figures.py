@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from fleet.figures.change_steps import ChangeStep, step_of
 from fleet.fleet_terms import FleetTerms
-from fleet.policy.policy_keeper import PolicyState
+from fleet.policy.fleet_policy_sync import PolicyState
 from fleet.slot_gate import FleetView, GateDecision, Waiting, is_stopped
 from fleet.slot_lease import SlotLease
 

@@ -10,7 +10,7 @@ import pytest
 from api import keys, mig_status_annotation, names
 from api.mig_status_annotation import MigPhase, MigStatusAnnotation
 from fleet.fleet_terms import FleetTerms
-from fleet.policy.policy_keeper import KEY
+from fleet.policy.fleet_policy_sync import KEY
 from kube.api import NODES
 from tests.agent.agent_process import until
 from tests.cluster.agents import Site

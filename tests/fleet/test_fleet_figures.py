@@ -20,7 +20,7 @@ from fleet.figures.wait_ages import WaitAges
 from fleet.fleet_terms import FleetTerms, parse_windows
 from fleet.mig_node import Away, MigNode
 from fleet.policy.assigned_layouts import Assignment
-from fleet.policy.policy_keeper import PolicyState
+from fleet.policy.fleet_policy_sync import PolicyState
 from fleet.rollout_memory import EMPTY, CountedEnd, NodeEnd, counted
 from fleet.slot_gate import GateDecision, Waiting
 from fleet.slot_lease import PARKING, SlotLease

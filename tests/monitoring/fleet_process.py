@@ -56,7 +56,7 @@ from fleet.coordinator_metrics import CoordinatorMetrics
 from fleet.figures.change_steps import ChangeStep
 from fleet.figures.fleet_figures import FleetFigures, NodeStep
 from fleet.policy.assigned_layouts import Assignment
-from fleet.policy.policy_keeper import PolicyState
+from fleet.policy.fleet_policy_sync import PolicyState
 from fleet.rollout_memory import CountedEnd
 from fleet.slot_gate import Waiting
 from fleet.startup.startup_taint import StartupNode, StartupWait

@@ -11,9 +11,9 @@ import pytest
 
 from api import keys, mig_status_annotation, names
 from api.mig_status_annotation import MigStatusAnnotation, RequestSource, wish_digest
-from fleet.policy.policy_keeper import KEY, PolicyKeeper
+from fleet.policy.fleet_policy_sync import KEY, FleetPolicySync
 from fleet.startup.startup_taint import PolicyWord, StartupNode, StartupWait, startup_wait
-from fleet.startup.taint_keeper import WRITES_A_TICK, TaintKeeper
+from fleet.startup.startup_taint_remover import WRITES_A_TICK, StartupTaintRemover
 from kube.api import NODES, Object
 from kube.api_errors import Conflict, Unreachable
 from kube.follower import CacheSynced, ObjectGone, ObjectSeen
@@ -158,15 +158,15 @@ def test_it_stays_while_the_policy_may_say_more(
 
 
 class Fleet:
-    """A cluster with its policy, and both keepers as the coordinator wires them."""
+    """A cluster with its policy, its policy sync and its taint remover, as the coordinator wires them."""
 
     def __init__(self) -> None:
         self.api = FakeApi(manager=names.COORDINATOR)
         self.leads = True
-        self.policy = PolicyKeeper(self.api, leads=lambda: self.leads)
+        self.policy = FleetPolicySync(self.api, leads=lambda: self.leads)
         self.now = NOW
         self.shown: list[Collection[StartupNode]] = []
-        self.keeper = TaintKeeper(
+        self.remover = StartupTaintRemover(
             self.api,
             self.policy.says_of,
             leads=lambda: self.leads,
@@ -188,7 +188,7 @@ class Fleet:
     def see(self, name: str) -> None:
         event = ObjectSeen(object=self.api.server.get(NODES, name))
         self.policy.on_node(event)
-        self.keeper.on_node(event)
+        self.remover.on_node(event)
 
     def read_policy(self, text: str | None) -> None:
         body = {"metadata": {"name": names.MIG_POLICY}, "data": {KEY: text}}
@@ -227,14 +227,14 @@ def test_this_taint_goes_and_all_others_stay(bare: Fleet, caplog: pytest.LogCapt
     bare.node("a2", DONE, PENDING, PENDING | {"effect": "NoExecute"})
     bare.node("a3", metadata(layout=LAYOUT))
     bare.node("a4", DONE, OTHER)
-    bare.keeper.tick()
+    bare.remover.tick()
     assert bare.taints("a1") == [OTHER, CORDON]
     assert bare.taints("a2") == []
     assert PENDING in bare.taints("a3")
-    assert [(one.node, one.wait) for one in bare.keeper.waiting] == [("a3", StartupWait.NO_AGENT)]
-    assert bare.shown == [bare.keeper.waiting]
+    assert [(one.node, one.wait) for one in bare.remover.waiting] == [("a3", StartupWait.NO_AGENT)]
+    assert bare.shown == [bare.remover.waiting]
     assert bare.patches == 2
-    bare.keeper.tick()
+    bare.remover.tick()
     assert bare.patches == 2
     removed = [it for _, message, it in log_lines(caplog) if message == "startup taint removed"]
     assert removed == [{"node": "a1"}, {"node": "a2"}]
@@ -242,12 +242,12 @@ def test_this_taint_goes_and_all_others_stay(bare: Fleet, caplog: pytest.LogCapt
 
 def test_before_the_policy_is_read_no_taint_goes(fleet: Fleet) -> None:
     fleet.node("a1", DONE)
-    fleet.keeper.tick()
+    fleet.remover.tick()
     fleet.read_policy(None)
-    fleet.keeper.tick()
+    fleet.remover.tick()
     assert fleet.patches == 0
     fleet.policy.tick()
-    fleet.keeper.tick()
+    fleet.remover.tick()
     assert fleet.taints("a1") == [OTHER, CORDON]
 
 
@@ -256,13 +256,13 @@ def test_a_node_of_the_policy_waits_for_that_layout_though_it_asked_for_none(fle
     new = metadata(said("idle"))
     new["labels"]["pool"] = "a"
     fleet.node("a1", new)
-    fleet.keeper.tick()
+    fleet.remover.tick()
     fleet.policy.tick()
     fleet.see("a1")
-    fleet.keeper.tick()
+    fleet.remover.tick()
     assert PENDING in fleet.taints("a1")
     fleet.edit("a1", {"metadata": {"annotations": {keys.MIG_STATUS: said("unchanged", LAYOUT)}}})
-    fleet.keeper.tick()
+    fleet.remover.tick()
     assert fleet.taints("a1") == [OTHER, CORDON]
 
 
@@ -270,11 +270,11 @@ def test_a_policy_with_a_mistake_keeps_the_taints(fleet: Fleet) -> None:
     fleet.read_policy("layouts: [")
     fleet.policy.tick()
     fleet.node("a1", DONE)
-    fleet.keeper.tick()
+    fleet.remover.tick()
     assert PENDING in fleet.taints("a1")
     fleet.read_policy(POLICY)
     fleet.policy.tick()
-    fleet.keeper.tick()
+    fleet.remover.tick()
     assert fleet.taints("a1") == [OTHER, CORDON]
 
 
@@ -292,7 +292,7 @@ def test_what_the_policy_has_not_written_yet_keeps_the_taint(fleet: Fleet, text:
     new["labels"]["pool"] = "a"
     fleet.node("a1", new)
     fleet.policy.tick()
-    fleet.keeper.tick()
+    fleet.remover.tick()
     assert fleet.patches == 0
 
 
@@ -301,19 +301,19 @@ def test_an_edit_of_the_policy_counts_before_it_is_carried_out(bare: Fleet) -> N
     new["labels"]["pool"] = "a"
     bare.node("a1", new)
     bare.read_policy(POLICY)
-    bare.keeper.tick()
+    bare.remover.tick()
     assert PENDING in bare.taints("a1")
 
 
 def test_only_the_coordinator_that_leads_takes_it_off(bare: Fleet) -> None:
     bare.node("a1", DONE)
     bare.leads = False
-    bare.keeper.tick()
+    bare.remover.tick()
     assert bare.patches == 0
     bare.leads = True
     bare.api.before("get", lambda _call: setattr(bare, "leads", False), times=1)
     bare.node("a2", DONE)
-    bare.keeper.tick()
+    bare.remover.tick()
     assert bare.patches == 1
 
 
@@ -321,7 +321,7 @@ def test_what_changed_since_it_was_seen_is_judged_anew(bare: Fleet) -> None:
     bare.node("a1", DONE)
     asked = {"metadata": {"annotations": {keys.MIG_LAYOUT: "all-2g.20gb"}}}
     bare.api.server.patch(NODES, "a1", asked)
-    bare.keeper.tick()
+    bare.remover.tick()
     assert PENDING in bare.taints("a1")
     assert bare.patches == 0
 
@@ -333,9 +333,9 @@ def test_a_taint_that_came_meanwhile_is_not_lost(bare: Fleet) -> None:
         bare.api.server.patch(NODES, "a1", {"spec": {"taints": [PENDING, OTHER]}})
 
     bare.api.before("patch", taint, times=1)
-    bare.keeper.tick()
+    bare.remover.tick()
     assert bare.taints("a1") == [PENDING, OTHER]
-    bare.keeper.tick()
+    bare.remover.tick()
     assert bare.taints("a1") == [OTHER]
 
 
@@ -344,32 +344,32 @@ def test_what_the_api_does_not_take_is_tried_again_and_logged_once(
 ) -> None:
     bare.node("a1", DONE)
     bare.api.fail("patch", Unreachable("down"), times=2)
-    bare.keeper.tick()
-    bare.keeper.tick()
+    bare.remover.tick()
+    bare.remover.tick()
     assert whys(caplog, "startup taint not removed") == ["down"]
     bare.api.fail("get", Conflict("somebody else"), times=1)
-    bare.keeper.tick()
-    bare.keeper.tick()
+    bare.remover.tick()
+    bare.remover.tick()
     assert bare.taints("a1") == [OTHER, CORDON]
 
 
 def test_a_node_that_is_gone_is_forgotten(bare: Fleet) -> None:
     bare.node("a1", metadata())
-    bare.keeper.on_node(ObjectGone(namespace=None, name="a1", uid="u"))
-    assert bare.keeper.waiting == ()
+    bare.remover.on_node(ObjectGone(namespace=None, name="a1", uid="u"))
+    assert bare.remover.waiting == ()
     bare.node("a2", DONE)
     bare.api.server.delete(NODES, "a2")
-    bare.keeper.tick()
-    assert bare.keeper.waiting == ()
+    bare.remover.tick()
+    assert bare.remover.waiting == ()
 
 
 def test_a_storm_of_new_nodes_is_no_storm_of_writes(bare: Fleet) -> None:
     for number in range(WRITES_A_TICK + 1):
         bare.node(f"n{number:02}", DONE)
-    bare.keeper.tick()
+    bare.remover.tick()
     assert bare.patches == WRITES_A_TICK
-    bare.keeper.tick()
-    assert bare.keeper.waiting == ()
+    bare.remover.tick()
+    assert bare.remover.waiting == ()
 
 
 # for how long
@@ -396,11 +396,11 @@ def fresh(since: str | None, **taint: str) -> Object:
 def test_a_taint_counts_from_its_own_time_or_the_nodes_creation(
     fleet: Fleet, node: Object, seconds: float
 ) -> None:
-    fleet.keeper.on_node(ObjectSeen(object=node))
-    assert [one.seconds for one in fleet.keeper.waiting] == [seconds]
+    fleet.remover.on_node(ObjectSeen(object=node))
+    assert [one.seconds for one in fleet.remover.waiting] == [seconds]
     fleet.now += timedelta(seconds=30)
-    fleet.keeper.on_node(ObjectSeen(object=node))
-    (later,) = fleet.keeper.waiting
+    fleet.remover.on_node(ObjectSeen(object=node))
+    (later,) = fleet.remover.waiting
     assert later.seconds == (0 if "T09" in str(node["metadata"]) else seconds + 30)
 
 
@@ -409,39 +409,39 @@ def test_a_taint_that_comes_to_a_node_that_was_seen_without_it_counts_from_then(
 ) -> None:
     old = fresh("2026-01-15T08:00:00Z")
     bare = old | {"spec": {"taints": [OTHER]}}
-    fleet.keeper.on_node(ObjectSeen(object=bare))
-    fleet.keeper.on_node(ObjectSeen(object=old))
+    fleet.remover.on_node(ObjectSeen(object=bare))
+    fleet.remover.on_node(ObjectSeen(object=old))
     fleet.now += timedelta(seconds=9)
-    fleet.keeper.on_node(ObjectSeen(object=old))
-    assert [one.seconds for one in fleet.keeper.waiting] == [9]
+    fleet.remover.on_node(ObjectSeen(object=old))
+    assert [one.seconds for one in fleet.remover.waiting] == [9]
 
 
 def test_a_node_that_is_made_anew_under_its_name_counts_from_its_creation(fleet: Fleet) -> None:
     new = fresh("2027-01-15T07:59:00Z")
-    fleet.keeper.on_node(ObjectSeen(object=new | {"spec": {}}))
-    fleet.keeper.on_node(ObjectGone(namespace=None, name="a1", uid="u"))
-    fleet.keeper.on_node(ObjectSeen(object=new))
-    assert [one.seconds for one in fleet.keeper.waiting] == [60]
+    fleet.remover.on_node(ObjectSeen(object=new | {"spec": {}}))
+    fleet.remover.on_node(ObjectGone(namespace=None, name="a1", uid="u"))
+    fleet.remover.on_node(ObjectSeen(object=new))
+    assert [one.seconds for one in fleet.remover.waiting] == [60]
 
 
 def test_one_that_does_not_lead_shows_no_node(bare: Fleet) -> None:
     bare.node("a1", metadata())
     bare.leads = False
-    bare.keeper.tick()
+    bare.remover.tick()
     assert bare.shown == [()]
 
 
 def test_what_the_api_does_not_take_is_shown_as_ready(bare: Fleet) -> None:
     bare.node("a1", DONE)
     bare.api.fail("patch", Unreachable("down"), times=1)
-    bare.keeper.tick()
+    bare.remover.tick()
     assert [one.wait for one in bare.shown[-1]] == [StartupWait.READY]
-    bare.keeper.tick()
+    bare.remover.tick()
     assert bare.shown[-1] == ()
 
 
 def test_of_two_such_taints_the_older_counts(fleet: Fleet) -> None:
     node = fresh(None, timeAdded="2027-01-15T07:59:00Z")
     node["spec"]["taints"].append(PENDING | {"timeAdded": "2027-01-15T07:58:00Z"})
-    fleet.keeper.on_node(ObjectSeen(object=node))
-    assert [one.seconds for one in fleet.keeper.waiting] == [120]
+    fleet.remover.on_node(ObjectSeen(object=node))
+    assert [one.seconds for one in fleet.remover.waiting] == [120]

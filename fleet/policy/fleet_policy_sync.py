@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keeps the Nodes' layouts as the fleet policy has them: its ConfigMap watched, Nodes written.
+"""Writes the layouts of the fleet policy to Nodes: watches its ConfigMap, keeps Nodes in step.
 
 A policy with a mistake changes nothing: what was written stays, and nothing more is written until
 it is mended. Any thread may hand in events; one thread runs the tick.
@@ -49,7 +49,7 @@ class PolicyState:
     nodes: Mapping[Assignment, int] = field(default_factory=dict)
 
 
-class PolicyKeeper:
+class FleetPolicySync:
     """Follows the fleet policy, and writes its layouts to Nodes while this coordinator leads."""
 
     def __init__(self, api: Api, *, leads: Callable[[], bool] = lambda: True) -> None:

@@ -17,7 +17,7 @@ from fleet import slot_lease
 from fleet.fleet_cache import FleetCache
 from fleet.fleet_terms import FleetTerms
 from fleet.leadership import Leadership
-from fleet.plugins.plugin_keeper import RESTARTS_A_TICK, PluginKeeper
+from fleet.plugins.device_plugin_restarter import RESTARTS_A_TICK, DevicePluginRestarter
 from fleet.plugins.unlisted_devices import UnlistedDevices
 from fleet.undo_record import UndoRecord
 from kube.api import LEASES, NODES, PODS
@@ -40,7 +40,7 @@ def status(**more: Any) -> str:
 
 @dataclass
 class Fleet:
-    """A cluster, and the keeper of the coordinator that leads."""
+    """A cluster, and the restarter of the coordinator that leads."""
 
     api: FakeApi = field(default_factory=lambda: FakeApi(manager="gpuscape-coordinator"))
     events: list[str] = field(default_factory=list)
@@ -58,7 +58,7 @@ class Fleet:
         """A new coordinator, which knows nothing."""
         self.cache, self.seen = FleetCache(POD_TERMS), 0
         self.leadership = Leadership(self.api, identity="x", clock=lambda: self.now)
-        self.keeper = PluginKeeper(
+        self.restarter = DevicePluginRestarter(
             self.api,
             self.cache,
             self.leadership,
@@ -111,7 +111,7 @@ class Fleet:
             if self.leads:
                 self.leadership.beat(self.now)
             self.seen = show(self.api.server, self.cache, self.seen)
-            self.keeper.tick()
+            self.restarter.tick()
 
     @property
     def evicted(self) -> list[str]:

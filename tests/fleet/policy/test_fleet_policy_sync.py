@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from api import keys, names
-from fleet.policy import policy_keeper
+from fleet.policy import fleet_policy_sync
 from fleet.policy.assigned_layouts import Assignment
-from fleet.policy.policy_keeper import KEY, PolicyKeeper
+from fleet.policy.fleet_policy_sync import KEY, FleetPolicySync
 from kube.api import NODES
 from kube.api_errors import Busy, Conflict, Unreachable
 from kube.follower import CacheSynced, ObjectGone, ObjectSeen
@@ -24,12 +24,12 @@ layouts:
 
 
 class Fleet:
-    """A cluster, and the keeper that leads."""
+    """A cluster, and the policy sync of the coordinator that leads."""
 
     def __init__(self) -> None:
         self.api = FakeApi(manager="gpuscape-coordinator")
         self.leads = True
-        self.keeper = PolicyKeeper(self.api, leads=lambda: self.leads)
+        self.policy_sync = FleetPolicySync(self.api, leads=lambda: self.leads)
         for name, pool in (("a1", "a"), ("a2", "a"), ("b1", "b")):
             self.node(name, pool)
 
@@ -40,18 +40,18 @@ class Fleet:
     def edit(self, name: str, key: str, text: str | None) -> None:
         """By a person; the watch shows it."""
         self.api.server.patch(NODES, name, {"metadata": {"annotations": {key: text}}})
-        self.keeper.on_node(ObjectSeen(object=self.api.server.get(NODES, name)))
+        self.policy_sync.on_node(ObjectSeen(object=self.api.server.get(NODES, name)))
 
     def policy(self, text: str | None) -> None:
         """The ConfigMap has it now, and the watch shows it."""
         if text is None:
-            self.keeper.on_config_map(
+            self.policy_sync.on_config_map(
                 ObjectGone(namespace="gpuscape", name=names.MIG_POLICY, uid="u")
             )
         else:
             body = {"metadata": {"name": names.MIG_POLICY}, "data": {KEY: text}}
-            self.keeper.on_config_map(ObjectSeen(object=body))
-        self.keeper.on_config_map(CacheSynced())
+            self.policy_sync.on_config_map(ObjectSeen(object=body))
+        self.policy_sync.on_config_map(CacheSynced())
 
     def layouts(self) -> dict[str, str]:
         """Node to what it is asked for."""
@@ -74,42 +74,42 @@ SMALL = {"a1": "all-1g.10gb", "a2": "all-1g.10gb"}
 
 def test_selected_nodes_get_their_layouts_once(fleet: Fleet) -> None:
     fleet.policy(POLICY)
-    fleet.keeper.tick()
+    fleet.policy_sync.tick()
     assert fleet.layouts() == SMALL
     assert len(fleet.writes) == 2
-    fleet.keeper.tick()
+    fleet.policy_sync.tick()
     assert len(fleet.writes) == 2
-    assert fleet.keeper.drains == {"a1": "evict", "a2": "evict"}
-    assert fleet.keeper.state.nodes == {Assignment.WRITTEN: 2}
+    assert fleet.policy_sync.drains == {"a1": "evict", "a2": "evict"}
+    assert fleet.policy_sync.state.nodes == {Assignment.WRITTEN: 2}
 
 
 def test_nothing_is_written_before_it_is_known_whether_there_is_a_policy(fleet: Fleet) -> None:
-    fleet.keeper.on_config_map(ObjectSeen(object={"data": {KEY: POLICY}}))
-    fleet.keeper.tick()
+    fleet.policy_sync.on_config_map(ObjectSeen(object={"data": {KEY: POLICY}}))
+    fleet.policy_sync.tick()
     assert fleet.layouts() == {}
 
 
 def test_only_the_coordinator_that_leads_writes(fleet: Fleet) -> None:
     fleet.policy(POLICY)
     fleet.leads = False
-    fleet.keeper.tick()
+    fleet.policy_sync.tick()
     assert fleet.layouts() == {}
     fleet.leads = True
     fleet.api.before("patch", lambda _call: setattr(fleet, "leads", False), times=1)
-    fleet.keeper.tick()
+    fleet.policy_sync.tick()
     assert len(fleet.layouts()) == 1
     fleet.leads = True
-    fleet.keeper.tick()
+    fleet.policy_sync.tick()
     assert fleet.layouts() == SMALL
 
 
 def test_a_node_that_joins_or_comes_back_bare_gets_its_layout(fleet: Fleet) -> None:
     fleet.policy(POLICY)
-    fleet.keeper.tick()
+    fleet.policy_sync.tick()
     fleet.edit("a1", keys.MIG_LAYOUT, None)
     fleet.node("a3")
-    fleet.keeper.on_node(ObjectSeen(object=fleet.api.server.get(NODES, "a3")))
-    fleet.keeper.tick()
+    fleet.policy_sync.on_node(ObjectSeen(object=fleet.api.server.get(NODES, "a3")))
+    fleet.policy_sync.tick()
     assert fleet.layouts() == SMALL
     notes = fleet.api.server.get(NODES, "a3")["metadata"]["annotations"]
     assert notes[keys.MIG_LAYOUT] == "all-1g.10gb"
@@ -118,36 +118,36 @@ def test_a_node_that_joins_or_comes_back_bare_gets_its_layout(fleet: Fleet) -> N
 @pytest.mark.parametrize("text", ["", "layouts: [", POLICY.replace("all-1g.10gb", "'off'")])
 def test_a_mistake_keeps_everything_as_it_is_until_it_is_mended(fleet: Fleet, text: str) -> None:
     fleet.policy(POLICY)
-    fleet.keeper.tick()
+    fleet.policy_sync.tick()
     fleet.policy(text)
-    fleet.keeper.tick()
+    fleet.policy_sync.tick()
     fleet.edit("a1", keys.MIG_LAYOUT, None)
-    fleet.keeper.tick()
+    fleet.policy_sync.tick()
     assert fleet.layouts() == {"a2": "all-1g.10gb"}
-    assert names.MIG_POLICY in fleet.keeper.state.problem
+    assert names.MIG_POLICY in fleet.policy_sync.state.problem
     fleet.policy(POLICY)
-    fleet.keeper.tick()
-    assert (fleet.layouts(), fleet.keeper.state.problem) == (SMALL, "")
+    fleet.policy_sync.tick()
+    assert (fleet.layouts(), fleet.policy_sync.state.problem) == (SMALL, "")
 
 
 def test_a_pause_writes_nothing_and_the_policy_goes_on_afterwards(fleet: Fleet) -> None:
     fleet.policy(f"{POLICY}paused: true\n")
-    fleet.keeper.tick()
+    fleet.policy_sync.tick()
     assert fleet.layouts() == {}
-    assert fleet.keeper.state.is_paused
+    assert fleet.policy_sync.state.is_paused
     fleet.policy(POLICY)
-    fleet.keeper.tick()
+    fleet.policy_sync.tick()
     assert fleet.layouts() == SMALL
 
 
 def test_layouts_stay_when_the_policy_goes(fleet: Fleet) -> None:
     fleet.policy(POLICY)
-    fleet.keeper.tick()
+    fleet.policy_sync.tick()
     fleet.policy(None)
-    fleet.keeper.tick()
+    fleet.policy_sync.tick()
     assert fleet.layouts() == SMALL
-    assert fleet.keeper.drains == {}
-    assert fleet.keeper.state.revision == ""
+    assert fleet.policy_sync.drains == {}
+    assert fleet.policy_sync.state.revision == ""
 
 
 def test_what_a_person_writes_between_look_and_write_stays(fleet: Fleet) -> None:
@@ -158,7 +158,7 @@ def test_what_a_person_writes_between_look_and_write_stays(fleet: Fleet) -> None
     fleet.policy(POLICY)
     fleet.api.before("patch", meddle, times=1)
     for _ in range(3):
-        fleet.keeper.tick()
+        fleet.policy_sync.tick()
     assert fleet.layouts() == {"a1": "mine", "a2": "all-1g.10gb"}
 
 
@@ -170,17 +170,17 @@ def test_what_fails_is_done_later(fleet: Fleet, verb: str, error: Any) -> None:
     fleet.policy(POLICY)
     fleet.api.fail(verb, error, times=2)
     for _ in range(4):
-        fleet.keeper.tick()
+        fleet.policy_sync.tick()
     assert fleet.layouts() == SMALL
 
 
 def test_a_node_that_goes_in_between_is_forgotten(fleet: Fleet) -> None:
     fleet.policy(POLICY)
     fleet.api.before("get", lambda _call: _delete(fleet, "a1"), times=1)
-    fleet.keeper.tick()
-    assert fleet.keeper.state.nodes == {Assignment.WRITTEN: 1}
-    fleet.keeper.on_node(ObjectGone(namespace=None, name="a2", uid="u"))
-    assert fleet.keeper.state.nodes == {}
+    fleet.policy_sync.tick()
+    assert fleet.policy_sync.state.nodes == {Assignment.WRITTEN: 1}
+    fleet.policy_sync.on_node(ObjectGone(namespace=None, name="a2", uid="u"))
+    assert fleet.policy_sync.state.nodes == {}
 
 
 def _delete(fleet: Fleet, name: str) -> None:
@@ -188,11 +188,11 @@ def _delete(fleet: Fleet, name: str) -> None:
 
 
 def test_a_large_fleet_is_written_in_parts(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(policy_keeper, "WRITES_A_TICK", 1)
+    monkeypatch.setattr(fleet_policy_sync, "WRITES_A_TICK", 1)
     fleet.policy(POLICY)
-    fleet.keeper.tick()
+    fleet.policy_sync.tick()
     assert len(fleet.layouts()) == 1
-    fleet.keeper.tick()
+    fleet.policy_sync.tick()
     assert fleet.layouts() == SMALL
 
 
@@ -202,8 +202,8 @@ def test_entries_that_disagree_are_reported_once(
     two = POLICY + "- {name: large, nodes: pool, layout: all-7g.80gb}\n"
     fleet.policy(two)
     for _ in range(3):
-        fleet.keeper.tick()
-        fleet.keeper.on_node(ObjectSeen(object=fleet.api.server.get(NODES, "a1")))
+        fleet.policy_sync.tick()
+        fleet.policy_sync.on_node(ObjectSeen(object=fleet.api.server.get(NODES, "a1")))
     assert fleet.layouts() == {"b1": "all-7g.80gb"}
     told = [it for it in caplog.records if it.message == "fleet policy disagrees"]
     assert sorted(it.node for it in told) == ["a1", "a2"]  # type: ignore[attr-defined]

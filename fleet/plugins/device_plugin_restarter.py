@@ -32,7 +32,7 @@ _AGAIN_SECONDS: Final = 30.0
 _ACTION: Final = "RestartDevicePlugin"
 
 
-class PluginKeeper:
+class DevicePluginRestarter:
     """Restarts device plugins of nodes whose MIG devices are not listed."""
 
     def __init__(

@@ -43,7 +43,7 @@ class _Tainted:
     since: float
 
 
-class TaintKeeper:
+class StartupTaintRemover:
     """Takes the startup taint off Nodes that are ready."""
 
     def __init__(
