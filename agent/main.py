@@ -252,7 +252,7 @@ class _Running:
         ending.enter_context(
             parts.kept_records(settings, self._place.root, machine.records, latest, defects)
         )
-        turn = parts.start_turn(settings, self._client)
+        turn = parts.startup_spread(settings, self._client)
         known = parts.known_pods(settings, self._client, name, latest, turn, defects, ending)
         in_cluster = None
         if self._client is not None and turn is not None:

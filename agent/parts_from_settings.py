@@ -42,7 +42,7 @@ CHANGE_SECONDS = 600.0
 
 if TYPE_CHECKING:
     from agent.cluster.join import Joined
-    from agent.cluster.start_turn import StartTurn
+    from agent.cluster.startup_spread import StartupSpread
     from agent.layouts.enforced_layouts import EnforceEdges
     from agent.layouts.layout_judge import LayoutEdges
     from agent.pods.known_pods import KnownPods
@@ -100,13 +100,15 @@ def client(settings: AgentSettings, ending: contextlib.ExitStack) -> ApiClient |
         return None
 
 
-def start_turn(settings: AgentSettings, client: Api | None) -> StartTurn | None:
+def startup_spread(settings: AgentSettings, client: Api | None) -> StartupSpread | None:
     """Moments at which this agent may make its first requests; None without a cluster."""
     if client is None or settings.standalone:
         return None
-    from agent.cluster.join import start_turn
+    from agent.cluster.startup_spread import StartupSpread
 
-    return start_turn(settings, client)
+    return StartupSpread(
+        client, namespace=settings.namespace, spread_seconds=settings.start_spread_seconds
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,7 +174,7 @@ def known_pods(
     client: Api | None,
     node: str,
     latest: LatestMetrics,
-    turn: StartTurn | None,
+    turn: StartupSpread | None,
     defects: Defects,
     ending: contextlib.ExitStack,
 ) -> KnownPods | None:

@@ -16,13 +16,13 @@ from fleet.drain.drain_pod import DrainPod
 from fleet.figures.change_steps import change_facts
 from fleet.figures.fleet_figures import figures
 from fleet.figures.wait_ages import WaitAges
-from fleet.fleet_terms import FleetTerms
 from fleet.gpu_pod import GpuPod
 from fleet.mig_change import ChangeView
 from fleet.mig_node import DrainMode, MigNode
 from fleet.policy.fleet_policy_sync import PolicyState
 from fleet.rollout_memory import FAILURES, CountedEnd
-from fleet.slot_gate import FleetView, GateDecision, Waiting, is_stopped
+from fleet.rollout_settings import RolloutSettings
+from fleet.slot_gate import FleetView, GateDecision, WaitReason, is_stopped
 from fleet.slot_lease import SlotLease, slot_name
 from fleet.undo_record import UndoRecord
 from kube.api import NODES
@@ -141,7 +141,7 @@ class ChangeReports:
 
     # state
 
-    def shows(self, view: FleetView, decision: GateDecision, terms: FleetTerms) -> None:
+    def shows(self, view: FleetView, decision: GateDecision, terms: RolloutSettings) -> None:
         """Show the state of the fleet after a round."""
         stopped = {
             name: counts
@@ -163,12 +163,12 @@ class ChangeReports:
         for name, reason in decision.waiting.items():
             if self._logged.is_new(reason, ("waits", name)):
                 log.info("MIG change waits", extra={"node": name, "reason": reason})
-                if reason is Waiting.DRAIN:
+                if reason is WaitReason.DRAIN:
                     node = view.nodes[name]
                     modes = ", ".join(DrainMode)
                     note = f"gpuscape.io/drain is {node.drain[:64]!r}, and none of {modes}."
                     self._about(name, node.uid, "MigDrainUnknown", note, warning=True)
-                if reason is Waiting.PROGRAM:
+                if reason is WaitReason.PROGRAM:
                     self._in_use(view.nodes[name])
 
     def _in_use(self, node: MigNode) -> None:

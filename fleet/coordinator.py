@@ -40,13 +40,13 @@ from fleet.drain.drain_pod import DrainPod
 from fleet.drain.drain_view import judge_drain
 from fleet.drain.pod_look import PodLook, look_of
 from fleet.fleet_cache import FleetCache
-from fleet.fleet_terms import FleetTerms
 from fleet.gpu_pod import GpuPod, counts, pod_of
 from fleet.leadership import Leadership
 from fleet.mig_change import CALLED_OFF, ChangeView, JudgedDrain, next_effect
 from fleet.mig_node import DrainMode
 from fleet.new_records import new_record, record_of_grant
 from fleet.rollout_memory import counted, is_counted, without_ended
+from fleet.rollout_settings import RolloutSettings
 from fleet.slot_gate import FleetView, TakeSlot
 from fleet.slot_lease import SlotLease
 from fleet.turns.node_turns import NodeTurns
@@ -87,7 +87,7 @@ class Coordinator:
         cache: FleetCache,
         leadership: Leadership,
         *,
-        terms: FleetTerms,
+        terms: RolloutSettings,
         reports: ChangeReports,
         drains: Callable[[], Mapping[str, DrainMode]] = dict,
         namespace: str = names.NAMESPACE,

@@ -15,7 +15,7 @@ from fleet.figures.fleet_figures import FleetFigures
 from fleet.plugins.unlisted_devices import UnlistedDevices
 from fleet.policy.assigned_layouts import Assignment
 from fleet.rollout_memory import CountedEnd
-from fleet.slot_gate import Waiting
+from fleet.slot_gate import WaitReason
 from fleet.startup.startup_taint import StartupNode, StartupWait
 from fleet.undo_record import UndoRecord
 
@@ -134,7 +134,7 @@ class CoordinatorMetrics:
         self._paused.set(figures.paused)
         self._window.set(figures.window_open)
         self._long_wait.set(figures.long_wait_seconds)
-        for reason in Waiting:
+        for reason in WaitReason:
             self._waiting.labels(reason).set(figures.waiting.get(reason, 0))
             self._oldest.labels(reason).set(figures.oldest_seconds.get(reason, 0.0))
         policy = figures.policy

@@ -15,10 +15,10 @@ from base.settings.log_settings import log_format, log_level
 from base.settings.option import setting
 from base.settings.program_settings import ProgramSettings
 from base.settings.setting_kinds import SettingKind
-from fleet.drain.drain_plan import DrainTerms
-from fleet.fleet_terms import WINDOWS, FleetTerms, Window
-from fleet.gpu_pod import PodTerms, Selector
+from fleet.drain.drain_plan import DrainSettings
+from fleet.gpu_pod import GpuPodSelector, Selector
 from fleet.mig_node import DrainMode
+from fleet.rollout_settings import WINDOWS, RolloutSettings, Window
 from fleet.slot_lease import MOST_SLOTS
 from web.address import ADDRESS, Address
 
@@ -191,12 +191,12 @@ class CoordinatorSettings:
             raise BadInput("gpu-resources is empty: every node would count as idle")
 
     @property
-    def terms(self) -> FleetTerms:
+    def terms(self) -> RolloutSettings:
         """Settings of rollouts."""
-        return FleetTerms(
+        return RolloutSettings(
             slots=self.slots,
             drain=self.drain,
-            evictions=DrainTerms(ignore_autoscaler_marks=self.ignore_autoscaler_marks),
+            evictions=DrainSettings(ignore_autoscaler_marks=self.ignore_autoscaler_marks),
             canary_seconds=self.canary,
             failures_in_row=self.failures_in_row,
             failures_in_all=self.failures_in_all,
@@ -213,9 +213,9 @@ class CoordinatorSettings:
         )
 
     @property
-    def pod_terms(self) -> PodTerms:
+    def pod_terms(self) -> GpuPodSelector:
         """Resources and labels by which pods count."""
-        return PodTerms(resources=self.gpu_resources, plugins=self.device_plugins)
+        return GpuPodSelector(resources=self.gpu_resources, plugins=self.device_plugins)
 
 
 COORDINATOR_SETTINGS = ProgramSettings(CoordinatorSettings)

@@ -12,7 +12,7 @@ from dataclasses import replace
 from enum import StrEnum
 
 from fleet import gpu_pod, mig_node, slot_lease
-from fleet.gpu_pod import GpuPod, PodTerms
+from fleet.gpu_pod import GpuPod, GpuPodSelector
 from fleet.mig_node import MigNode
 from fleet.rollout_memory import RolloutMemory
 from fleet.slot_gate import FleetView
@@ -34,7 +34,7 @@ class FleetSource(StrEnum):
 class FleetCache:
     """Takes objects as they come. An older version of one that it has is passed over."""
 
-    def __init__(self, terms: PodTerms) -> None:
+    def __init__(self, terms: GpuPodSelector) -> None:
         self.terms = terms
         self._lock = threading.Lock()
         self._nodes: dict[str, MigNode] = {}

@@ -13,7 +13,7 @@ from fleet import gpu_pod
 from fleet.fleet_cache import FleetCache, FleetSource
 from fleet.slot_lease import is_slot, number_of
 from kube.api import LEASES, NODES, PODS, Api
-from kube.follower import Follower, ObjectGone, ObjectSeen, WatchEvent
+from kube.informer import Informer, ObjectGone, ObjectSeen, WatchEvent
 from kube.watched_sources import WatchedSources
 
 _BOUND: Final = {"spec.nodeName!": ""}
@@ -45,11 +45,11 @@ class FleetWatches(WatchedSources[FleetSource]):
         self._cache = cache
         self._changed = changed
         self._on_node = on_node
-        followers = {
-            FleetSource.NODES: Follower(
+        informers = {
+            FleetSource.NODES: Informer(
                 api, NODES, self.take_node, uniform=uniform, defects=defects
             ),
-            FleetSource.SLOTS: Follower(
+            FleetSource.SLOTS: Informer(
                 api,
                 LEASES,
                 self.take_lease,
@@ -58,7 +58,7 @@ class FleetWatches(WatchedSources[FleetSource]):
                 uniform=uniform,
                 defects=defects,
             ),
-            FleetSource.PODS: Follower(
+            FleetSource.PODS: Informer(
                 api,
                 PODS,
                 self.take_pod,
@@ -69,7 +69,7 @@ class FleetWatches(WatchedSources[FleetSource]):
             ),
         }
         super().__init__(
-            followers,
+            informers,
             synced=cache.mark_synced,
             rights="deploy/coordinator",
             connected=cache.begin_anew,

@@ -39,10 +39,10 @@ from fleet.change_effects import (
 )
 from fleet.drain.drain_plan import DrainPlan
 from fleet.drain.pod_look import PodLook, is_idle_at, is_idle_by
-from fleet.fleet_terms import LOOK_SECONDS, FleetTerms
 from fleet.gpu_pod import GpuPod
-from fleet.mig_node import Away, DrainMode, MigNode
+from fleet.mig_node import DrainMode, MigNode, UnavailableReason
 from fleet.rollout_memory import CountedEnd, NodeEnd
+from fleet.rollout_settings import LOOK_SECONDS, RolloutSettings
 from fleet.turns.change_progress import (
     has_gone,
     has_to_pause,
@@ -105,7 +105,7 @@ def told_end(node: MigNode, request: str) -> str | None:
     return SUPERSEDED
 
 
-def next_effect(view: ChangeView, terms: FleetTerms, now: float) -> ChangeEffect:
+def next_effect(view: ChangeView, terms: RolloutSettings, now: float) -> ChangeEffect:
     """The next effect of one change; None while it waits. ``now``: seconds since 1970."""
     record, node = view.record, view.node
     if node is None or node.uid != record.uid:
@@ -121,7 +121,7 @@ def next_effect(view: ChangeView, terms: FleetTerms, now: float) -> ChangeEffect
 # while the request is open
 
 
-def _open(view: ChangeView, node: MigNode, terms: FleetTerms, now: float) -> ChangeEffect:
+def _open(view: ChangeView, node: MigNode, terms: RolloutSettings, now: float) -> ChangeEffect:
     record, phase = view.record, phase_of(node, view.record)
     if has_gone(node, record):
         return _going(view, node, terms, now)
@@ -151,7 +151,7 @@ def hold_obstacle(view: ChangeView, node: MigNode) -> str:
     if node.away is not None:
         return node.away
     if node.unschedulable and (view.record.cordon or not node.keeps_cordon):
-        return Away.CORDONED
+        return UnavailableReason.CORDONED
     if not node.unschedulable and not view.record.cordon:
         return "uncordoned by somebody else"
     request = node.request
@@ -165,7 +165,7 @@ def hold_obstacle(view: ChangeView, node: MigNode) -> str:
     return "not idle" if is_awaited else ""
 
 
-def _going(view: ChangeView, node: MigNode, terms: FleetTerms, now: float) -> ChangeEffect:
+def _going(view: ChangeView, node: MigNode, terms: RolloutSettings, now: float) -> ChangeEffect:
     """The agent may be changing GPUs: only time and other people's cordons count."""
     record = view.record
     if not view.has_lease:
@@ -188,7 +188,7 @@ def _going(view: ChangeView, node: MigNode, terms: FleetTerms, now: float) -> Ch
     return _count(view, CountedEnd.LATE) or (None if view.parked else ParkRecord())
 
 
-def _holding(view: ChangeView, node: MigNode, terms: FleetTerms, now: float) -> ChangeEffect:
+def _holding(view: ChangeView, node: MigNode, terms: RolloutSettings, now: float) -> ChangeEffect:
     record, request = view.record, node.request
     if not record.held_at:
         return WriteRecord(record=with_values(record, held_at=int(now)))
@@ -220,7 +220,7 @@ def _draining(
     node: MigNode,
     request: MigRequestAnnotation,
     look: PodLook,
-    terms: FleetTerms,
+    terms: RolloutSettings,
     now: float,
 ) -> ChangeEffect:
     """All pods that must leave are asked to, or none: then all is undone and tried again later."""
@@ -276,7 +276,7 @@ def _leave(view: ChangeView, node: MigNode, now: float) -> ChangeEffect:
 
 
 def _ended(
-    view: ChangeView, node: MigNode, end: str, terms: FleetTerms, now: float
+    view: ChangeView, node: MigNode, end: str, terms: RolloutSettings, now: float
 ) -> ChangeEffect:
     record = view.record
     if end == RequestEnd.HELD:
@@ -300,7 +300,7 @@ def _ended(
 
 
 def _registering(
-    view: ChangeView, node: MigNode, end: str, terms: FleetTerms, now: float
+    view: ChangeView, node: MigNode, end: str, terms: RolloutSettings, now: float
 ) -> ChangeEffect:
     """Restart the device plugin, and wait until the node offers what it is to offer."""
     record = view.record
@@ -375,7 +375,7 @@ def _drain(view: ChangeView) -> DrainMode:
     return DrainMode(mode)
 
 
-def _most_held(view: ChangeView, terms: FleetTerms) -> float:
+def _most_held(view: ChangeView, terms: RolloutSettings) -> float:
     """How long the node may be cordoned before go."""
     if _drain(view) is DrainMode.CORDON:
         return max(terms.cordoned_seconds, terms.hold_seconds)

@@ -35,7 +35,7 @@ REMOVAL_TAINTS: Final = ("ToBeDeletedByClusterAutoscaler", "karpenter.sh/disrupt
 T = TypeVar("T", bound=msgspec.Struct)
 
 
-class Away(StrEnum):
+class UnavailableReason(StrEnum):
     """Why a node is not available for a change."""
 
     NOT_READY = "not-ready"
@@ -70,7 +70,7 @@ class MigNode:
     uid: str
     version: str
     """Its resourceVersion."""
-    away: Away | None = None
+    away: UnavailableReason | None = None
     """Why the node is not available, by others; a cordon does not count."""
     unschedulable: bool = False
     keeps_cordon: bool = False
@@ -166,18 +166,18 @@ def _rollout(source: RequestSource, text: str) -> str:
     return f"{source}:{text}" if text else ""
 
 
-def _away(node: Object) -> Away | None:
+def _away(node: Object) -> UnavailableReason | None:
     meta, spec = node["metadata"], node.get("spec") or {}
     labels, notes = meta.get("labels") or {}, meta.get("annotations") or {}
     taints = {taint.get("key") for taint in spec.get("taints") or ()}
     if meta.get("deletionTimestamp") or taints & set(REMOVAL_TAINTS):
-        return Away.REMOVAL
+        return UnavailableReason.REMOVAL
     paused = any(PAUSED_FOR_DRIVER in value for _, value in _deploy(labels))
     if paused or labels.get(DRIVER_UPGRADE, "") not in _UPGRADE_OVER:
-        return Away.DRIVER_UPGRADE
+        return UnavailableReason.DRIVER_UPGRADE
     if notes.get(REBOOT):
-        return Away.REBOOT
-    return None if _is_ready(node) else Away.NOT_READY
+        return UnavailableReason.REBOOT
+    return None if _is_ready(node) else UnavailableReason.NOT_READY
 
 
 def _deploy(labels: Mapping[str, str]) -> tuple[tuple[str, str], ...]:

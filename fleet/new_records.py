@@ -8,8 +8,8 @@ from typing import Final
 from api import names
 from api.mig_grant_annotation import MigGrantAnnotation
 from api.mig_request_annotation import MigRequestAnnotation
-from fleet.fleet_terms import PAUSED
 from fleet.mig_node import DrainMode, MigNode
+from fleet.rollout_settings import PAUSED
 from fleet.undo_record import UndoRecord
 
 _DEPLOY: Final = "nvidia.com/gpu.deploy."

@@ -14,8 +14,8 @@ from typing import Any
 
 from api import keys, mig_grant_annotation, names
 from api.mig_grant_annotation import GrantPhase, MigGrantAnnotation
-from fleet.fleet_terms import GUARD, PAUSED
 from fleet.mig_node import MigNode
+from fleet.rollout_settings import GUARD, PAUSED
 from fleet.undo_record import UndoRecord
 
 

@@ -30,7 +30,7 @@ from fleet.startup.startup_taint_remover import StartupTaintRemover
 from kube.api import CONFIG_MAPS
 from kube.client import ApiClient, Program, connect
 from kube.events import Recorder
-from kube.follower import Follower, WatchEvent
+from kube.informer import Informer, WatchEvent
 from web import messages
 from web.messages import Body, Response
 from web.server import HttpServer
@@ -173,7 +173,7 @@ def _start(
         defects=defects,
     )
     ending.callback(watches.close)
-    policy_watch = Follower(
+    policy_watch = Informer(
         client,
         CONFIG_MAPS,
         policy.on_config_map,

@@ -16,10 +16,9 @@ from typing import Final
 
 from api.mig_grant_annotation import GrantPhase
 from fleet.drain.pod_look import is_idle_by
-from fleet.fleet_terms import FleetTerms
 from fleet.gpu_pod import GpuPod
 from fleet.mig_change import told_end
-from fleet.mig_node import Away, DrainMode, MigNode
+from fleet.mig_node import DrainMode, MigNode, UnavailableReason
 from fleet.rollout_memory import (
     EMPTY,
     RolloutCounts,
@@ -28,21 +27,22 @@ from fleet.rollout_memory import (
     is_full,
     rollout_id,
 )
+from fleet.rollout_settings import RolloutSettings
 from fleet.slot_lease import PARKING, SlotLease, lowest_free
 from fleet.turns.node_turns import NodeTurn, NodeTurns
 
 _MOST_DOUBLINGS: Final = 10
 
 
-class Waiting(StrEnum):
+class WaitReason(StrEnum):
     """Why a node whose request is open has no slot."""
 
     NOT_IDLE = "not-idle"
-    NOT_READY = Away.NOT_READY
-    CORDONED = Away.CORDONED
-    DRIVER_UPGRADE = Away.DRIVER_UPGRADE
-    REBOOT = Away.REBOOT
-    REMOVAL = Away.REMOVAL
+    NOT_READY = UnavailableReason.NOT_READY
+    CORDONED = UnavailableReason.CORDONED
+    DRIVER_UPGRADE = UnavailableReason.DRIVER_UPGRADE
+    REBOOT = UnavailableReason.REBOOT
+    REMOVAL = UnavailableReason.REMOVAL
     PROGRAM = "program"
     """A program that is no pod's uses what would go, so nobody can have it leave."""
     DRIFT = "drift"
@@ -67,11 +67,11 @@ class Waiting(StrEnum):
 
 _AWAY = frozenset(
     {
-        Waiting.NOT_READY,
-        Waiting.CORDONED,
-        Waiting.DRIVER_UPGRADE,
-        Waiting.REBOOT,
-        Waiting.REMOVAL,
+        WaitReason.NOT_READY,
+        WaitReason.CORDONED,
+        WaitReason.DRIVER_UPGRADE,
+        WaitReason.REBOOT,
+        WaitReason.REMOVAL,
     }
 )
 
@@ -105,11 +105,11 @@ class GateDecision:
     """Nodes that get a slot, and why the others wait."""
 
     take: tuple[TakeSlot, ...]
-    waiting: Mapping[str, Waiting]
+    waiting: Mapping[str, WaitReason]
     """Nodes with an open request and no slot, to the reason; all slots full is the last one."""
 
 
-def decide(view: FleetView, terms: FleetTerms, turns: NodeTurns, now: float) -> GateDecision:
+def decide(view: FleetView, terms: RolloutSettings, turns: NodeTurns, now: float) -> GateDecision:
     """Give the free slots to nodes; ``turns`` that nodes have had, ``now``: seconds since 1970."""
     recorded = {slot.record.node for slot in view.slots if slot.record is not None}
     damaged = {slot.holder for slot in view.slots if slot.damaged}
@@ -142,7 +142,7 @@ def decide(view: FleetView, terms: FleetTerms, turns: NodeTurns, now: float) -> 
             and (drain_of(view, node, terms) == DrainMode.CORDON)
         )
         if is_cordoned and cordoned >= terms.most_cordoned:
-            reason = Waiting.CORDONED_NODES
+            reason = WaitReason.CORDONED_NODES
         number = lowest_free(slots, 0, terms.slots) if reason is None and free > 0 else None
         if reason is None and number is not None:
             take.append(TakeSlot(number=number, node=node.name))
@@ -153,12 +153,12 @@ def decide(view: FleetView, terms: FleetTerms, turns: NodeTurns, now: float) -> 
             free -= 1
             del waiting[node.name]
         else:
-            waiting[node.name] = reason or Waiting.SLOT
+            waiting[node.name] = reason or WaitReason.SLOT
     reasons = {name: reason for name, reason in waiting.items() if reason is not None}
     return GateDecision(take=tuple(take), waiting=reasons)
 
 
-def drain_of(view: FleetView, node: MigNode, terms: FleetTerms) -> str:
+def drain_of(view: FleetView, node: MigNode, terms: RolloutSettings) -> str:
     """How pods leave this node; a word that is no mode where somebody wrote one.
 
     Its annotation says so, else the fleet policy, else the setting. Layouts that somebody else
@@ -194,12 +194,12 @@ def taking_part(view: FleetView) -> frozenset[str]:
     return frozenset(rollout_id(name) for name in names)
 
 
-def is_stopped(counts: RolloutCounts, terms: FleetTerms) -> bool:
+def is_stopped(counts: RolloutCounts, terms: RolloutSettings) -> bool:
     """Whether the circuit breaker holds a rollout, for a while or until a person resumes it."""
     return counts.in_row >= terms.failures_in_row or counts.failed >= terms.failures_in_all
 
 
-def _is_tried(counts: RolloutCounts, terms: FleetTerms, now: float) -> bool:
+def _is_tried(counts: RolloutCounts, terms: RolloutSettings, now: float) -> bool:
     """Whether one node of a rollout that is stopped may go, alone.
 
     Two nodes that fail one after the other may be a broken one and one whose agent lies. So a row
@@ -217,26 +217,26 @@ def _is_asking(node: MigNode) -> bool:
 
 
 def _node_reason(
-    view: FleetView, node: MigNode, terms: FleetTerms, turns: NodeTurns, now: float
-) -> Waiting | None:
+    view: FleetView, node: MigNode, terms: RolloutSettings, turns: NodeTurns, now: float
+) -> WaitReason | None:
     """The node's own reason to wait; None where it has none."""
     if not node.rollout:
-        return Waiting.NOT_ASKED
+        return WaitReason.NOT_ASKED
     if not node.is_judged:
-        return Waiting.NOT_JUDGED
+        return WaitReason.NOT_JUDGED
     if node.away is not None:
-        return Waiting(node.away.value)
+        return WaitReason(node.away.value)
     if node.unschedulable and not node.keeps_cordon:
-        return Waiting.CORDONED
+        return WaitReason.CORDONED
     drain = drain_of(view, node, terms)
     if drain not in tuple(DrainMode):
-        return Waiting.DRAIN
+        return WaitReason.DRAIN
     if node.request is not None and node.request.programs:
-        return Waiting.PROGRAM
+        return WaitReason.PROGRAM
     if node.request is None or (drain == DrainMode.WAIT and not _is_idle(view, node)):
         is_repair = node.request is not None and node.request.drift
-        return Waiting.DRIFT if is_repair else Waiting.NOT_IDLE
-    return Waiting.RETRY if now < _turn(node, turns).not_before else None
+        return WaitReason.DRIFT if is_repair else WaitReason.NOT_IDLE
+    return WaitReason.RETRY if now < _turn(node, turns).not_before else None
 
 
 def _turn(node: MigNode, turns: NodeTurns) -> NodeTurn:
@@ -256,30 +256,30 @@ def _waits_cordoned(slot: SlotLease) -> bool:
 def _rollout_reason(
     view: FleetView,
     node: MigNode,
-    terms: FleetTerms,
+    terms: RolloutSettings,
     away: Mapping[str, int],
     running: Mapping[str, int],
     now: float,
-) -> Waiting | None:
+) -> WaitReason | None:
     """The reason of its rollout or of the fleet to wait; None where there is none."""
     if view.is_paused:
-        return Waiting.PAUSED
+        return WaitReason.PAUSED
     if terms.windows and not any(window.is_open(now) for window in terms.windows):
-        return Waiting.WINDOW
+        return WaitReason.WINDOW
     counts = view.memory.rollouts.get(rollout_id(node.rollout))
     if counts is None and is_full(view.memory):
-        return Waiting.BREAKER
+        return WaitReason.BREAKER
     is_tried = counts is None or (
         _is_tried(counts, terms, now) and not running.get(node.rollout, 0)
     )
     if counts is not None and is_stopped(counts, terms) and not is_tried:
-        return Waiting.BREAKER
+        return WaitReason.BREAKER
     if away.get(node.rollout, 0) > terms.most_away:
-        return Waiting.AWAY_LIMIT
+        return WaitReason.AWAY_LIMIT
     proven_at = 0 if counts is None else counts.proven_at
     if not proven_at:
-        return Waiting.CANARY if running.get(node.rollout, 0) else None
-    return Waiting.CANARY if 0 <= now - proven_at < terms.canary_seconds else None
+        return WaitReason.CANARY if running.get(node.rollout, 0) else None
+    return WaitReason.CANARY if 0 <= now - proven_at < terms.canary_seconds else None
 
 
 def _precedence(view: FleetView, node: MigNode, turns: NodeTurns) -> tuple[int, int, str]:

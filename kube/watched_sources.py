@@ -11,7 +11,7 @@ from typing import Final, Generic, TypeVar
 
 from base import threads
 from kube.api_errors import ApiError, Forbidden
-from kube.follower import CacheSynced, Follower, WatchConnected, WatchEvent, WatchLost
+from kube.informer import CacheSynced, Informer, WatchConnected, WatchEvent, WatchLost
 
 log = logging.getLogger(__name__)
 
@@ -25,7 +25,7 @@ class WatchedSources(Generic[S]):
 
     def __init__(
         self,
-        followers: Mapping[S, Follower],
+        informers: Mapping[S, Informer],
         *,
         synced: Callable[[S], None],
         rights: str,
@@ -34,7 +34,7 @@ class WatchedSources(Generic[S]):
         """``synced`` is called when all objects of a source were seen, ``connected`` when a watch
         begins anew; ``rights``: the folder of deploy/ that gives the right to watch.
         """
-        self._followers = followers
+        self._informers = informers
         self._synced = synced
         self._connected = connected
         self._rights = rights
@@ -48,18 +48,18 @@ class WatchedSources(Generic[S]):
 
     def start(self) -> None:
         """Open the watches: the cache follows the cluster from now on."""
-        for source, follower in self._followers.items():
-            self._threads.append(threads.started(follower.run, f"watch-{source}"))
+        for source, informer in self._informers.items():
+            self._threads.append(threads.started(informer.run, f"watch-{source}"))
 
     def start_anew(self) -> None:
         """Read all objects again: the server's store was put back to a backup."""
-        for follower in self._followers.values():
-            follower.start_anew()
+        for informer in self._informers.values():
+            informer.start_anew()
 
     def close(self) -> None:
         """Close the watches; waits a little for the threads, which end with the program anyway."""
-        for follower in self._followers.values():
-            follower.close()
+        for informer in self._informers.values():
+            informer.close()
         for thread in self._threads:
             thread.join(_END_SECONDS)
 

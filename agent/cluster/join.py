@@ -14,7 +14,7 @@ from pathlib import Path
 
 from agent.cluster.gpus_before import GpusBefore
 from agent.cluster.membership import Cluster, Member
-from agent.cluster.start_turn import StartTurn
+from agent.cluster.startup_spread import StartupSpread
 from agent.layouts.layout_judge import LayoutEdges
 from agent.layouts.layout_watch import LayoutWatch
 from agent.metrics.latest_metrics import LatestMetrics
@@ -28,7 +28,7 @@ from base.errors import BadInput
 from kube.api import CONFIG_MAPS, NODES, PODS, RESOURCE_SLICES, Api
 from kube.client import ApiClient, Program
 from kube.credentials import find
-from kube.follower import Follower
+from kube.informer import Informer
 
 COUNTERS_KEY = "metrics"
 """Key in a ConfigMap with counters. Source: dcgm-exporter's --configmap-data."""
@@ -75,20 +75,13 @@ def config_map_text(client: Api, named: str) -> bytes:
 
 @contextlib.contextmanager
 def followed_pods(
-    client: Api, node: str, known: KnownPods, turn: StartTurn | None, defects: Defects
+    client: Api, node: str, known: KnownPods, turn: StartupSpread | None, defects: Defects
 ) -> Iterator[None]:
     """Watch the node's pods for ``known`` until the block ends, from the agent's ``turn`` on."""
     fields = {FIELD: node}
     take = known.on_watch_event
-    with _followed(Follower(client, PODS, take, fields=fields, defects=defects), turn):
+    with _followed(Informer(client, PODS, take, fields=fields, defects=defects), turn):
         yield
-
-
-def start_turn(settings: AgentSettings, client: Api) -> StartTurn:
-    """Moments at which this agent, which starts now, may make its first requests."""
-    return StartTurn(
-        client, namespace=settings.namespace, spread_seconds=settings.start_spread_seconds
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,7 +99,7 @@ def joined(
     client: ApiClient,
     node: str,
     *,
-    turn: StartTurn,
+    turn: StartupSpread,
     latest: LatestMetrics,
     before: GpusBefore,
     hold: Callable[[tuple[str, ...]], None],
@@ -128,8 +121,8 @@ def joined(
         watch = LayoutWatch(replace(layouts, slice_drivers=slices.drivers))
 
     def read_anew() -> None:
-        for follower in followers:
-            follower.start_anew()
+        for informer in informers:
+            informer.start_anew()
 
     cluster = Cluster(
         client,
@@ -153,26 +146,26 @@ def joined(
         wall=time.time,
     )
     take = cluster.on_watch_event
-    followers = [Follower(client, NODES, take, name=node, defects=defects)]
+    informers = [Informer(client, NODES, take, name=node, defects=defects)]
     if settings.resource_slices:
         fields = {FIELD: node}
         take = slices.on_watch_event
-        followers.append(Follower(client, RESOURCE_SLICES, take, fields=fields, defects=defects))
+        informers.append(Informer(client, RESOURCE_SLICES, take, fields=fields, defects=defects))
     with contextlib.ExitStack() as ending:
-        for follower in followers:
-            ending.enter_context(_followed(follower, turn))
+        for informer in informers:
+            ending.enter_context(_followed(informer, turn))
         ending.callback(cluster.leave)
         yield Joined(cluster=cluster, slices=slices)
 
 
 @contextlib.contextmanager
-def _followed(follower: Follower, turn: StartTurn | None) -> Iterator[None]:
-    run = follower.run if turn is None else functools.partial(follower.run, turn.until_watch)
+def _followed(informer: Informer, turn: StartupSpread | None) -> Iterator[None]:
+    run = informer.run if turn is None else functools.partial(informer.run, turn.until_watch)
     thread = threads.started(run, "watch")
     try:
         yield
     finally:
-        follower.close()
+        informer.close()
         thread.join(_END_SECONDS)
 
 

@@ -22,7 +22,7 @@ from agent.cluster.node_sink import NodeSink
 from agent.cluster.pod_state import PodState
 from agent.cluster.release_signals import ReleaseSignals, is_there
 from agent.cluster.sink_reports import SinkReports
-from agent.cluster.start_turn import StartTurn
+from agent.cluster.startup_spread import StartupSpread
 from agent.layouts.layout_watch import LayoutWatch
 from agent.metrics.source_reports import WatchReport
 from agent.pods.allocated_devices import NodeAllocation
@@ -34,7 +34,7 @@ from exporters.gpuscape.agent_metrics import AgentMetrics
 from exporters.mig_wish_metrics import MigWish
 from kube.api import NODE_FEATURES, NODES, Api, ApiResource, Object
 from kube.events import EventBudget, Recorder
-from kube.follower import CacheSynced, ObjectGone, ObjectSeen, WatchConnected, WatchEvent, WatchLost
+from kube.informer import CacheSynced, ObjectGone, ObjectSeen, WatchConnected, WatchEvent, WatchLost
 from labelers.decision import Absent, Decisions
 
 CAUSES_SECONDS = 1.0
@@ -69,7 +69,7 @@ class Cluster:
         *,
         sink: str,
         allow_unconfined: bool,
-        turn: StartTurn,
+        turn: StartupSpread,
         driver_ready_file: Path,
         update_metrics: Callable[[Callable[[AgentMetrics], None]], None],
         hold: Callable[[tuple[str, ...]], None],

@@ -15,7 +15,7 @@ from agent.metrics.source_reports import WatchReport
 from exporters.gpuscape.agent_metrics import AgentMetrics
 from kube.api import Object
 from kube.api_errors import Forbidden
-from kube.follower import ObjectGone, ObjectSeen, WatchConnected, WatchEvent, WatchLost
+from kube.informer import ObjectGone, ObjectSeen, WatchConnected, WatchEvent, WatchLost
 
 log = logging.getLogger(__name__)
 

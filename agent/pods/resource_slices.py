@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 
 from kube.api import Object
-from kube.follower import ObjectGone, ObjectSeen, WatchEvent
+from kube.informer import ObjectGone, ObjectSeen, WatchEvent
 
 UUID = "uuid"
 FIELD = "spec.nodeName"

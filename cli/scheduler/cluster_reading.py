@@ -15,9 +15,9 @@ from base.errors import BadInput
 from cli.failures import UNREADABLE, CommandFailure
 from kube.amounts.pod_requests import Amounts, pod_requests
 from kube.api import NODES, PODS, Api, ApiResource
-from kube.follower import (
+from kube.informer import (
     CacheSynced,
-    Follower,
+    Informer,
     ObjectGone,
     ObjectSeen,
     WatchConnected,
@@ -43,18 +43,18 @@ class ClusterReading:
         self._synced: set[str] = set()
         self._down: dict[str, str] = {}
         self._failed: BadInput | None = None
-        self._followers = (
-            Follower(api, NODES, self._taking(NODES, self._take_node)),
-            Follower(api, PODS, self._taking(PODS, self._take_pod), fields=_BOUND),
+        self._informers = (
+            Informer(api, NODES, self._taking(NODES, self._take_node)),
+            Informer(api, PODS, self._taking(PODS, self._take_pod), fields=_BOUND),
         )
         self._threads = [
-            threads.started(follower.run, "read-cluster") for follower in self._followers
+            threads.started(informer.run, "read-cluster") for informer in self._informers
         ]
 
     def close(self) -> None:
         """End the watches; waits a little for their threads, which end with the program anyway."""
-        for follower in self._followers:
-            follower.close()
+        for informer in self._informers:
+            informer.close()
         for thread in self._threads:
             thread.join(_END_SECONDS)
 
@@ -73,7 +73,7 @@ class ClusterReading:
         """Whether all nodes and bound pods were read. Raises BadInput for a damaged one."""
         if self._failed is not None:
             raise self._failed
-        return len(self._synced) == len(self._followers)
+        return len(self._synced) == len(self._informers)
 
     @property
     def why_not(self) -> str:

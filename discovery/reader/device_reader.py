@@ -23,8 +23,8 @@ from collections.abc import Callable, Iterable, Iterator
 import msgspec
 
 from base import threads
+from base.concurrent_calls import concurrently
 from base.errors import Transient
-from base.side_by_side import side_by_side
 from discovery.driver_errors import DriverAbsent, DriverMismatch, ReaderGone, ReaderStuck
 from discovery.known_gpus import KnownGpus
 from discovery.model import GpuSnapshot
@@ -150,7 +150,7 @@ class DeviceReader:
         probes = (
             functools.partial(self._answers_again, bus_id) for bus_id in self._children.due_probes()
         )
-        yield from (bus_id for bus_id in side_by_side(probes, "probe") if bus_id is not None)
+        yield from (bus_id for bus_id in concurrently(probes, "probe") if bus_id is not None)
 
     def release(self, within_seconds: float = 4.0) -> bool:
         """Close every NVML handle and start no child until :meth:`resume`; True when all ended.

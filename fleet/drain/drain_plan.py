@@ -59,7 +59,7 @@ class DrainBlocker:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DrainTerms:
+class DrainSettings:
     """Rules for evictions. Times are seconds."""
 
     allow_unmanaged: bool = False
@@ -105,7 +105,7 @@ class DrainPlan:
 def plan_drain(
     view: DrainView,
     request: MigRequestAnnotation,
-    terms: DrainTerms,
+    terms: DrainSettings,
     *,
     whole_node: bool = False,
     now: float | None = None,
@@ -167,7 +167,7 @@ def _request_blockers(
             yield blocker_of(pod, BlockerKind.NOT_PLACED, text)
 
 
-def _pod_blockers(pod: DrainPod, terms: DrainTerms, now: float | None) -> Iterator[DrainBlocker]:
+def _pod_blockers(pod: DrainPod, terms: DrainSettings, now: float | None) -> Iterator[DrainBlocker]:
     """Blockers by the pod itself."""
     if pod.mirror:
         text = "A static pod is run by its node's kubelet, whatever the API says."

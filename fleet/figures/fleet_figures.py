@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from fleet.figures.change_steps import ChangeStep, step_of
-from fleet.fleet_terms import FleetTerms
 from fleet.policy.fleet_policy_sync import PolicyState
-from fleet.slot_gate import FleetView, GateDecision, Waiting, is_stopped
+from fleet.rollout_settings import RolloutSettings
+from fleet.slot_gate import FleetView, GateDecision, WaitReason, is_stopped
 from fleet.slot_lease import SlotLease
 
 
@@ -39,8 +39,8 @@ class FleetFigures:
     window_open: bool = False
     """Whether changes may begin now, as far as the maintenance windows go."""
     long_wait_seconds: float = 0.0
-    waiting: Mapping[Waiting, int] = field(default_factory=dict)
-    oldest_seconds: Mapping[Waiting, float] = field(default_factory=dict)
+    waiting: Mapping[WaitReason, int] = field(default_factory=dict)
+    oldest_seconds: Mapping[WaitReason, float] = field(default_factory=dict)
     """Longest wait of a node, by its present reason."""
     steps: tuple[NodeStep, ...] = ()
     policy: PolicyState | None = None
@@ -50,9 +50,9 @@ class FleetFigures:
 def figures(
     view: FleetView,
     decision: GateDecision,
-    terms: FleetTerms,
+    terms: RolloutSettings,
     *,
-    oldest: Mapping[Waiting, float],
+    oldest: Mapping[WaitReason, float],
     policy: PolicyState | None,
     now: float,
 ) -> FleetFigures:

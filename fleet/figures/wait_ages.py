@@ -8,7 +8,7 @@ from datetime import datetime
 
 from api.mig_status_annotation import MigPhase
 from fleet.mig_node import MigNode
-from fleet.slot_gate import Waiting
+from fleet.slot_gate import WaitReason
 
 
 class WaitAges:
@@ -27,14 +27,14 @@ class WaitAges:
         self._since.clear()
 
     def oldest(
-        self, nodes: Mapping[str, MigNode], waiting: Mapping[str, Waiting], now: float
-    ) -> dict[Waiting, float]:
+        self, nodes: Mapping[str, MigNode], waiting: Mapping[str, WaitReason], now: float
+    ) -> dict[WaitReason, float]:
         """Longest wait of a node in seconds, by the reason that it has now.
 
         A node that has had a slot in between goes on counting, as long as its request is the same.
         """
         kept: dict[str, tuple[str, float]] = {}
-        longest: dict[Waiting, float] = {}
+        longest: dict[WaitReason, float] = {}
         for name, node in nodes.items():
             if node.request is None:
                 continue

@@ -15,9 +15,9 @@ from typing import Final
 
 from base.log_once import LogOnce
 from fleet.fleet_cache import FleetCache
-from fleet.fleet_terms import FleetTerms
 from fleet.leadership import Leadership
 from fleet.plugins.unlisted_devices import UnlistedDevices, unlisted_devices
+from fleet.rollout_settings import RolloutSettings
 from kube.api import NODES, EvictingApi
 from kube.api_errors import ApiError, Conflict, NotFound
 from kube.events import EventSink
@@ -41,7 +41,7 @@ class DevicePluginRestarter:
         cache: FleetCache,
         leadership: Leadership,
         *,
-        terms: FleetTerms,
+        terms: RolloutSettings,
         events: EventSink,
         shows: Callable[[Mapping[str, UnlistedDevices]], None] = lambda _: None,
         wall: Callable[[], datetime] = lambda: datetime.now(UTC),

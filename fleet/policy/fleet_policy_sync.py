@@ -23,7 +23,7 @@ from fleet.policy.fleet_policy import FleetPolicy, PolicyEntry, parse_fleet_poli
 from fleet.startup.startup_taint import PolicyWord
 from kube.api import NODES, Api
 from kube.api_errors import ApiError, Conflict, NotFound
-from kube.follower import CacheSynced, ObjectGone, ObjectSeen, WatchEvent
+from kube.informer import CacheSynced, ObjectGone, ObjectSeen, WatchEvent
 from kube.present_objects import present_objects
 
 log = logging.getLogger(__name__)

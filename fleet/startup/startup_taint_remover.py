@@ -26,7 +26,7 @@ from fleet.startup.startup_taint import (
 )
 from kube.api import NODES, Api, Object
 from kube.api_errors import ApiError, Conflict, NotFound
-from kube.follower import ObjectGone, ObjectSeen, WatchEvent
+from kube.informer import ObjectGone, ObjectSeen, WatchEvent
 
 log = logging.getLogger(__name__)
 

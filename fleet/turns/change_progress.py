@@ -9,8 +9,8 @@ import msgspec
 
 from api.mig_grant_annotation import GrantPhase
 from api.mig_status_annotation import MigPhase
-from fleet.fleet_terms import PAUSED
 from fleet.mig_node import MigNode
+from fleet.rollout_settings import PAUSED
 from fleet.undo_record import UndoRecord
 
 _TIMES: Final = ("taken_at", "drain_at", "held_at", "go_at", "restarted_at")

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from fleet.fleet_terms import LONGEST_RETRY_SECONDS
+from fleet.rollout_settings import LONGEST_RETRY_SECONDS
 
 _MOST_TURNS = 32
 """Turns that are counted at most: the wait is at its longest long before."""

@@ -14,7 +14,7 @@ import msgspec
 from api import keys, names
 from base.defects import Defects
 from kube.api import LEASES, NODES, PODS, Api, Object
-from kube.follower import Follower, ObjectGone, ObjectSeen, WatchEvent
+from kube.informer import Informer, ObjectGone, ObjectSeen, WatchEvent
 from kube.lease import owning_nodes
 from kube.watched_sources import WatchedSources
 from scheduler.cluster.node_cache import CacheSource, NodeCache
@@ -56,8 +56,8 @@ class Watches(WatchedSources[CacheSource]):
         self._sleep = sleep
         self._rested_at = clock()
         self._nodes_of_cut_names: dict[str, str] = {}
-        followers = {
-            CacheSource.NODES: Follower(
+        informers = {
+            CacheSource.NODES: Informer(
                 api,
                 NODES,
                 self.take_node,
@@ -65,7 +65,7 @@ class Watches(WatchedSources[CacheSource]):
                 uniform=uniform,
                 defects=defects,
             ),
-            CacheSource.LEASES: Follower(
+            CacheSource.LEASES: Informer(
                 api,
                 LEASES,
                 self.take_lease,
@@ -74,7 +74,7 @@ class Watches(WatchedSources[CacheSource]):
                 uniform=uniform,
                 defects=defects,
             ),
-            CacheSource.PODS: Follower(
+            CacheSource.PODS: Informer(
                 api,
                 PODS,
                 self.take_pod,
@@ -84,7 +84,7 @@ class Watches(WatchedSources[CacheSource]):
                 defects=defects,
             ),
         }
-        super().__init__(followers, synced=cache.mark_synced, rights="deploy/scheduler")
+        super().__init__(informers, synced=cache.mark_synced, rights="deploy/scheduler")
 
     def take_node(self, event: WatchEvent) -> None:
         """Take an event of the watch of Nodes into the cache."""

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from agent import parts_from_settings as parts
-from agent.cluster.start_turn import PATIENCE_SECONDS
+from agent.cluster.startup_spread import PATIENCE_SECONDS
 from agent.extra_readings import NO_EXTRA_READINGS, ExtraReadings
 from agent.gpu_errors.kernel_log import KernelLog
 from agent.gpu_records import GpuRecords
@@ -39,7 +39,7 @@ from exporters.gpuscape.agent_metrics import AgentMetrics
 from exporters.gpuscape.process_use import OfPod
 from kube.api import CONFIG_MAPS, PODS, Object
 from kube.api_errors import Unreachable
-from kube.follower import ObjectSeen
+from kube.informer import ObjectSeen
 from labelers.label_settings import PluginConfig
 from tests import build
 from tests.agent.agent_process import SOON, until
@@ -345,7 +345,7 @@ def test_the_nodes_pods_are_followed_where_the_settings_need_them() -> None:
 def test_pods_are_not_asked_about_before_the_agents_turn() -> None:
     settings = AgentSettings(pod_uid_label=True, start_spread_seconds=None)
     api, latest, defects = FakeApi(), latest_of(settings), Defects()
-    turn = parts.start_turn(settings, api)
+    turn = parts.startup_spread(settings, api)
     assert turn is not None
     asked = threading.Event()
     until_watch = turn.until_watch
@@ -364,12 +364,12 @@ def test_pods_are_not_asked_about_before_the_agents_turn() -> None:
 
 def test_a_turn_is_waited_for_in_a_cluster_alone() -> None:
     api = FakeApi()
-    assert parts.start_turn(AgentSettings(standalone=True), api) is None
-    assert parts.start_turn(AgentSettings(), None) is None
-    at_once = parts.start_turn(AgentSettings(start_spread_seconds=0.0), api)
+    assert parts.startup_spread(AgentSettings(standalone=True), api) is None
+    assert parts.startup_spread(AgentSettings(), None) is None
+    at_once = parts.startup_spread(AgentSettings(start_spread_seconds=0.0), api)
     assert at_once is not None
     assert at_once.until_watch() == 0.0
-    counting = parts.start_turn(AgentSettings(), api)
+    counting = parts.startup_spread(AgentSettings(), api)
     assert counting is not None
     assert counting.until_watch() > 0.0
 

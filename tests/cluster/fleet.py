@@ -19,7 +19,7 @@ from functools import partial
 from api import names
 from base.runtime import Tick
 from kube.api import NODES
-from kube.follower import Follower
+from kube.informer import Informer
 from tests.cluster.agents import Site
 from tests.cluster.publishers import MACHINE, Publisher
 from tests.controlplane.plane import ADMIN, Plane
@@ -107,7 +107,7 @@ def publishing(
         )
     runtime = SharedRuntime()
     publishers: list[Publisher] = []
-    followers: list[Follower] = []
+    informers: list[Informer] = []
     draw = random.Random(1)  # noqa: S311  # spreads starts, no secret
 
     def start(number: int, _now: float) -> float:
@@ -125,11 +125,11 @@ def publishing(
         ticks = publisher.ticks
         for name, tick in ticks.items():
             runtime.plan(number, name, tick, 0)
-        follower = Follower(
+        informer = Informer(
             publisher.client, NODES, publisher.cluster.on_watch_event, name=nodes[number]
         )
-        followers.append(follower)
-        run = partial(follower.run, publisher.turn.until_watch)
+        informers.append(informer)
+        run = partial(informer.run, publisher.turn.until_watch)
         threading.Thread(target=run, daemon=True).start()
         return -1.0
 
@@ -141,8 +141,8 @@ def publishing(
         yield publishers
     finally:
         runtime.stop()
-        for follower in followers:
-            follower.close()
+        for informer in informers:
+            informer.close()
 
 
 def add_nodes(plane: Plane, count: int) -> list[str]:

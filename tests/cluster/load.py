@@ -15,7 +15,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from agent.cluster.start_turn import LARGEST, WRITE_SECONDS
+from agent.cluster.startup_spread import LARGEST, WRITE_SECONDS
 from api import keys
 from discovery.simulator.simulation import Simulation
 from tests.agent.agent_process import until

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from agent.cluster.gpus_before import GpusBefore
 from agent.cluster.membership import Cluster, Member
-from agent.cluster.start_turn import StartTurn
+from agent.cluster.startup_spread import StartupSpread
 from agent.podresources.model import ContainerDevices, PodDevices, ResourceDevices
 from agent.pods.kubelet_pods import KubeletPods
 from agent.publish import NodeDecision
@@ -91,7 +91,7 @@ class Publisher:
         self.requests = 0
         api = cast(Api, _Counted(self.client, self._count))
         uniform = random.Random(seed).uniform  # noqa: S311  # spreads requests, no secret
-        self.turn = StartTurn(
+        self.turn = StartupSpread(
             api,
             namespace=site.namespace,
             spread_seconds=start_spread_seconds,

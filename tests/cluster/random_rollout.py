@@ -15,7 +15,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from api import keys, names
-from fleet.fleet_terms import FleetTerms
+from fleet.rollout_settings import RolloutSettings
 from tests.agent.agent_process import until
 from tests.cluster.agents import Site
 from tests.cluster.logged_requests import logged
@@ -162,7 +162,9 @@ def play(folder: Path, seed: int, nodes: int) -> RolloutFigures:
 
 def _drawn(site: Site, models: list[NodeModel], draw: random.Random) -> _Fleet:
     """Pods on half of the nodes."""
-    terms = FleetTerms(slots=SLOTS, canary_seconds=CANARY_SECONDS, settle_seconds=SETTLE_SECONDS)
+    terms = RolloutSettings(
+        slots=SLOTS, canary_seconds=CANARY_SECONDS, settle_seconds=SETTLE_SECONDS
+    )
     fleet = _Fleet(
         models=models, known=KnownFleet(terms=terms, slack=SLACK_SECONDS, replicas_are_known=False)
     )

@@ -9,8 +9,8 @@ import pytest
 
 from api import keys, mig_status_annotation, names
 from api.mig_status_annotation import MigPhase, MigStatusAnnotation
-from fleet.fleet_terms import FleetTerms
 from fleet.policy.fleet_policy_sync import KEY
+from fleet.rollout_settings import RolloutSettings
 from kube.api import NODES
 from tests.agent.agent_process import until
 from tests.cluster.agents import Site
@@ -123,7 +123,7 @@ def test_ten_nodes_change_three_at_a_time_and_no_pod_is_deleted(site: Site, tmp_
 
 def known_fleet(models: list[NodeModel]) -> KnownFleet:
     """What is true of these nodes and their pods, of which the second one's has to leave."""
-    terms = FleetTerms(slots=SLOTS, canary_seconds=1.0, settle_seconds=SETTLE_SECONDS)
+    terms = RolloutSettings(slots=SLOTS, canary_seconds=1.0, settle_seconds=SETTLE_SECONDS)
     known = KnownFleet(terms=terms, slack=SLACK_SECONDS, replicas_are_known=False)
     for model in models:
         plugin = KnownPod(node=model.name, is_plugin=True, grace=False)

@@ -12,7 +12,7 @@ import pytest
 from api import names
 from api.mig_request_annotation import MigRequestAnnotation
 from api.state_annotation import pod_key
-from fleet.drain.drain_plan import DrainPlan, DrainTerms
+from fleet.drain.drain_plan import DrainPlan, DrainSettings
 from fleet.drain.drain_view import judge_drain
 from kube.client import ApiClient
 from tests.cluster.agents import Site
@@ -21,7 +21,7 @@ from tools.access.files import parts_of, text
 
 pytestmark = pytest.mark.cluster
 
-TERMS = DrainTerms(allow_unmanaged=True)
+TERMS = DrainSettings(allow_unmanaged=True)
 """The test's pods have no controller, which would make others."""
 APP = {"app": "a"}
 

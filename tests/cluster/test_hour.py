@@ -19,7 +19,7 @@ import pytest
 from api import keys
 from discovery.model import GpuState
 from kube.api_errors import Unreachable
-from kube.follower import ObjectSeen, WatchLost
+from kube.informer import ObjectSeen, WatchLost
 from tests.agent.virtual import VirtualRuntime
 from tests.cluster.agents import Site, has_topology
 from tests.cluster.publishers import Publisher

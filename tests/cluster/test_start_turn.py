@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from agent.cluster.start_turn import LARGEST
+from agent.cluster.startup_spread import LARGEST
 from api import keys, names
 from discovery.simulator.simulation import Simulation
-from kube.follower import ObjectSeen
+from kube.informer import ObjectSeen
 from tests.agent.agent_process import AgentProcess, until
 from tests.agent.virtual import VirtualRuntime
 from tests.cluster.agents import Site, agent, has_topology

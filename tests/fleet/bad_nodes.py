@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from api import keys
-from fleet.fleet_terms import FleetTerms
+from fleet.rollout_settings import RolloutSettings
 from kube.api import Object
 from tests.fleet.simulated_fleet import Cluster, SimulatedAgent, agent_notes, violations
 
@@ -27,7 +27,7 @@ class BadFleet(Cluster):
         self,
         *,
         nodes: int,
-        terms: FleetTerms,
+        terms: RolloutSettings,
         seed: int = 0,
         broken: str = "",
         liar: str = "",
@@ -229,7 +229,7 @@ class Outcome:
 
 
 def play(
-    lie: Lie | None, *, nodes: int, terms: FleetTerms, broken: str, liar: str, within: float
+    lie: Lie | None, *, nodes: int, terms: RolloutSettings, broken: str, liar: str, within: float
 ) -> Outcome:
     """One fleet, until all honest nodes that work have their layout, or for ``within`` seconds."""
     fleet = BadFleet(nodes=nodes, terms=terms, broken=broken, liar=liar, lie=lie)

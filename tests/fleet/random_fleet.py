@@ -14,9 +14,9 @@ from typing import Any, Final
 
 from api import keys, names
 from api.state_annotation import pod_key
-from fleet.drain.drain_plan import DrainTerms
-from fleet.fleet_terms import LONGEST_RETRY_SECONDS, FleetTerms
-from fleet.slot_gate import FleetView, GateDecision, Waiting
+from fleet.drain.drain_plan import DrainSettings
+from fleet.rollout_settings import LONGEST_RETRY_SECONDS, RolloutSettings
+from fleet.slot_gate import FleetView, GateDecision, WaitReason
 from kube.api import LEASES, NODES, POD_DISRUPTION_BUDGETS, PODS, Object
 from kube.api_errors import Busy, Conflict, NotFound, Unreachable
 from tests.fleet.request_log import LoggedApi, LoggedRequest, LoggedServer
@@ -87,7 +87,7 @@ class RandomFleet(Cluster):
     def __init__(self, seed: int, how: RandomTerms) -> None:
         self.how = how
         self.luck = draw = random.Random(seed)  # noqa: S311  # a schedule, no secret
-        terms = FleetTerms(
+        terms = RolloutSettings(
             slots=how.slots,
             canary_seconds=60.0,
             retry_seconds=20.0,
@@ -95,17 +95,17 @@ class RandomFleet(Cluster):
             hold_seconds=40.0,
             register_seconds=20.0,
             end_seconds=200.0,
-            evictions=DrainTerms(deadline_seconds=120.0),
+            evictions=DrainSettings(deadline_seconds=120.0),
             failures_in_row=draw.choice((2, 1000)) if how.failing else 1000,
             row_seconds=600.0,  # so that the judge, who has to wait for counts, sees it too
             failures_in_all=draw.choice((3, 5)) if how.failing else 1000,
         )
         if terms.failures_in_row == 1000:
-            terms = FleetTerms(**{**_fields(terms), "failures_in_all": 10_000})
+            terms = RolloutSettings(**{**_fields(terms), "failures_in_all": 10_000})
         self.log = LoggedServer(lambda: self.now)
         self.replicas: list[Replica] = []
         self.apis: list[LoggedApi] = []
-        self.waiting: Mapping[str, Waiting] = {}
+        self.waiting: Mapping[str, WaitReason] = {}
         """Nodes that wait, with why, as the leader says."""
         self.asleep: dict[str, float] = {}
         self.kills = self.failed_calls = 0
@@ -151,7 +151,7 @@ class RandomFleet(Cluster):
     def _overhear(self, replica: Replica) -> None:
         shows = replica.reports.shows
 
-        def heard(view: FleetView, decision: GateDecision, terms: FleetTerms) -> None:
+        def heard(view: FleetView, decision: GateDecision, terms: RolloutSettings) -> None:
             self.waiting = decision.waiting
             shows(view, decision, terms)
 
@@ -473,5 +473,5 @@ class RandomFleet(Cluster):
         return found
 
 
-def _fields(terms: FleetTerms) -> dict[str, Any]:
-    return {name: getattr(terms, name) for name in FleetTerms.__dataclass_fields__}
+def _fields(terms: RolloutSettings) -> dict[str, Any]:
+    return {name: getattr(terms, name) for name in RolloutSettings.__dataclass_fields__}

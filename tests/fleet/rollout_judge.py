@@ -33,7 +33,7 @@ from dataclasses import dataclass, field
 
 from api import keys, mig_grant_annotation, mig_status_annotation, names
 from api.mig_grant_annotation import GrantPhase
-from fleet.fleet_terms import LOOK_SECONDS, PAUSED, FleetTerms
+from fleet.rollout_settings import LOOK_SECONDS, PAUSED, RolloutSettings
 from fleet.slot_lease import is_slot, slot_of
 from kube.api import Object
 from tests.fleet.request_log import LoggedRequest
@@ -62,7 +62,7 @@ class KnownPod:
 class KnownFleet:
     """What the judge knows beside the log."""
 
-    terms: FleetTerms
+    terms: RolloutSettings
     pods: dict[str, KnownPod] = field(default_factory=dict)
     """By name: no two have the same."""
     drains: dict[str, str] = field(default_factory=dict)

@@ -20,7 +20,7 @@ from typing import Final
 
 import pytest
 
-from fleet.fleet_terms import FleetTerms
+from fleet.rollout_settings import RolloutSettings
 from tests.actuator.test_fleet_reboot import MOST_SECONDS, reboot_all
 from tests.bench.page import Section, table, with_section
 from tests.fleet.bad_nodes import LIES, play
@@ -137,7 +137,7 @@ def interruptions() -> Section:
 
 def bad_nodes() -> Section:
     """A node that always fails and a stolen agent, among honest ones."""
-    terms = FleetTerms()
+    terms = RolloutSettings()
     base = play(None, nodes=BAD_NODES - 2, terms=terms, broken="", liar="", within=10_000)
     say(f"bad nodes: {base.seconds:.0f} s without them")
     rows = []

@@ -34,15 +34,15 @@ from fleet.change_reports import ChangeReports
 from fleet.coordinator import AGAIN_SECONDS, Coordinator
 from fleet.coordinator_metrics import CoordinatorMetrics
 from fleet.fleet_cache import FleetCache, FleetSource
-from fleet.fleet_terms import PAUSED, FleetTerms
-from fleet.gpu_pod import PodTerms
+from fleet.gpu_pod import GpuPodSelector
 from fleet.leadership import Leadership
+from fleet.rollout_settings import PAUSED, RolloutSettings
 from fleet.slot_lease import is_slot, slot_of
 from kube.api import LEASES, NODES, PODS, Object
 from tests.fakes.api import Call, FakeApi, Server
 
 START: Final = datetime(2026, 11, 20, 8, tzinfo=UTC).timestamp()
-TERMS: Final = PodTerms(
+TERMS: Final = GpuPodSelector(
     resources=("nvidia.com/gpu", "nvidia.com/mig-"), plugins=(("app", "device-plugin"),)
 )
 WHOLE: Final = {"nvidia.com/gpu": 8}
@@ -108,7 +108,7 @@ class Cluster:
     """All of it. ``now``: seconds since 1970, which only :meth:`pass_time` moves."""
 
     def __init__(
-        self, *, nodes: int, terms: FleetTerms, seed: int = 0, server: Server | None = None
+        self, *, nodes: int, terms: RolloutSettings, seed: int = 0, server: Server | None = None
     ) -> None:
         self.server = server or Server()
         self.now = START

@@ -7,12 +7,12 @@ import pytest
 
 from api import keys, mig_status_annotation
 from api.mig_status_annotation import MigStatusAnnotation
-from fleet.fleet_terms import FleetTerms
+from fleet.rollout_settings import RolloutSettings
 from fleet.slot_lease import slot_of
 from tests.fleet.bad_nodes import LIES, BadFleet, Lie, fails_at_once, is_applied_unseen, play
 from tests.fleet.test_rollouts import annotate_lease
 
-TERMS = FleetTerms()
+TERMS = RolloutSettings()
 NODES, MANY = 6, 100
 MOST_LOST_SECONDS = 400.0
 """That a broken node and a lie cost a fleet in all, however many nodes it has."""
@@ -112,7 +112,7 @@ def test_two_nodes_in_a_row_stop_a_rollout_for_a_while_and_three_for_good() -> N
 
 def test_a_success_that_the_kubelet_does_not_show_proves_no_layout() -> None:
     """The next node goes alone too, and the canary's time begins with its success."""
-    fleet = BadFleet(nodes=4, terms=FleetTerms(slots=2), liar="n0", lie=is_applied_unseen)
+    fleet = BadFleet(nodes=4, terms=RolloutSettings(slots=2), liar="n0", lie=is_applied_unseen)
     fleet.pass_until(lambda: _applied(fleet) == 1, within=300)
     assert not _proven_at(fleet)
     lied_at = fleet.now
@@ -122,7 +122,7 @@ def test_a_success_that_the_kubelet_does_not_show_proves_no_layout() -> None:
 
 def test_two_nodes_with_the_same_request_are_told_apart() -> None:
     """What one agent writes frees no slot, and drops no record, of a node whose id it copied."""
-    fleet = BadFleet(nodes=2, terms=FleetTerms(slots=2), liar="n1", lie=lambda _: None)
+    fleet = BadFleet(nodes=2, terms=RolloutSettings(slots=2), liar="n1", lie=lambda _: None)
     fleet.agents["n0"].ends = ["held"]
     fleet.pass_until(lambda: fleet.is_cordoned("n0"), within=60)
     fleet.forge("waiting", request=fleet.agents["n0"].request)
@@ -138,7 +138,7 @@ def test_two_nodes_with_the_same_request_are_told_apart() -> None:
 def test_a_look_at_one_nodes_pods_lets_no_other_node_go() -> None:
     """A pod came behind the cordon, and the kubelet has not taken it; the liar's node is idle."""
     fleet = BadFleet(
-        nodes=2, terms=FleetTerms(slots=2, settle_seconds=30), liar="n1", lie=lambda _: None
+        nodes=2, terms=RolloutSettings(slots=2, settle_seconds=30), liar="n1", lie=lambda _: None
     )
     fleet.wish("halves", "n1")
     fleet.pass_until(lambda: fleet.is_cordoned("n0"), within=60)
@@ -151,7 +151,7 @@ def test_a_look_at_one_nodes_pods_lets_no_other_node_go() -> None:
 
 
 def test_slow_changes_leave_no_more_than_one_node_in_change_beside_the_slots() -> None:
-    fleet = BadFleet(nodes=5, terms=FleetTerms(canary_seconds=0))
+    fleet = BadFleet(nodes=5, terms=RolloutSettings(canary_seconds=0))
     for agent in fleet.agents.values():
         agent.change_seconds = 800.0
     most = 0

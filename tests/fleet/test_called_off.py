@@ -15,13 +15,13 @@ from typing import Any, Final
 import pytest
 
 from api import keys, names
-from fleet.fleet_terms import FleetTerms
+from fleet.rollout_settings import RolloutSettings
 from kube.api import LEASES
 from tests.fleet.simulated_fleet import Cluster, Killed
 from tests.fleet.test_rollouts import assert_clean, is_at_rest
 
 PAGE: Final = Path(__file__).parents[2] / "docs" / "mig.md"
-TERMS: Final = FleetTerms(
+TERMS: Final = RolloutSettings(
     canary_seconds=10.0, retry_seconds=10.0, settle_seconds=20.0, called_off_seconds=600.0
 )
 SOON: Final = 10.0
@@ -56,7 +56,7 @@ def condition(cluster: Cluster, name: str = "n0") -> dict[str, Any]:
     }
 
 
-def in_phase(phase: str, terms: FleetTerms = TERMS) -> tuple[Cluster, dict[str, Any]]:
+def in_phase(phase: str, terms: RolloutSettings = TERMS) -> tuple[Cluster, dict[str, Any]]:
     """A node whose change is in this phase, and its condition before."""
     cluster = Cluster(nodes=1, terms=terms)
     cluster.edit("n0", {"metadata": {"annotations": GUARDS}})

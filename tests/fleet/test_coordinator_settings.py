@@ -7,8 +7,8 @@ import pytest
 
 from base.errors import BadInput
 from fleet.coordinator_settings import COORDINATOR_SETTINGS, CoordinatorSettings
-from fleet.drain.drain_plan import DrainTerms
-from fleet.fleet_terms import FleetTerms, parse_windows
+from fleet.drain.drain_plan import DrainSettings
+from fleet.rollout_settings import RolloutSettings, parse_windows
 
 
 def load(**flags: str) -> CoordinatorSettings:
@@ -16,7 +16,7 @@ def load(**flags: str) -> CoordinatorSettings:
 
 
 def test_the_defaults_are_those_of_the_terms() -> None:
-    assert load().terms == FleetTerms()
+    assert load().terms == RolloutSettings()
 
 
 def test_what_is_set_becomes_terms() -> None:
@@ -29,12 +29,12 @@ def test_what_is_set_becomes_terms() -> None:
         gpu_resources="nvidia.com/",
         ignore_autoscaler_marks="true",
     )
-    assert settings.terms == FleetTerms(
+    assert settings.terms == RolloutSettings(
         slots=3,
         windows=parse_windows("mon-fri 22:00-05:00"),
         drain=settings.drain,
         canary_seconds=60,
-        evictions=DrainTerms(ignore_autoscaler_marks=True),
+        evictions=DrainSettings(ignore_autoscaler_marks=True),
     )
     assert settings.terms.drain == "evict"
     assert settings.pod_terms.plugins == (("app", "plugin"), ("x/y", "z"))

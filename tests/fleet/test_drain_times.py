@@ -13,14 +13,14 @@ from fleet.change_effects import EvictHolders, JudgeDrain, NodeWrite, PatchNode,
 from fleet.drain.drain_plan import DrainPlan
 from fleet.drain.drain_pod import drain_pod
 from fleet.drain.pod_look import PodLook
-from fleet.fleet_terms import GUARD, LOOK_SECONDS, FleetTerms
 from fleet.mig_change import ChangeView, JudgedDrain, next_effect
 from fleet.mig_node import MigNode
+from fleet.rollout_settings import GUARD, LOOK_SECONDS, RolloutSettings
 from fleet.undo_record import UndoRecord
 
 REQUEST = f"{1:016x}"
 NOW = 1_800_000_000
-TERMS = FleetTerms()
+TERMS = RolloutSettings()
 DEADLINE = int(TERMS.evictions.deadline_seconds)
 HOLDER = drain_pod({"metadata": {"namespace": "d", "name": "h", "uid": "h"}}, {})
 EVICTS = EvictHolders(pods=(HOLDER,))

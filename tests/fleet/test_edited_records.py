@@ -15,14 +15,14 @@ import pytest
 
 from api import keys, names
 from fleet import undo_record
-from fleet.fleet_terms import FleetTerms
+from fleet.rollout_settings import RolloutSettings
 from fleet.slot_lease import slot_of
 from fleet.undo_record import UndoRecord
 from kube.api import LEASES
 from tests.fleet.simulated_fleet import START, Cluster
 from tests.fleet.test_rollouts import assert_clean
 
-TERMS = FleetTerms(slots=2, canary_seconds=10.0, retry_seconds=10.0, end_seconds=200.0)
+TERMS = RolloutSettings(slots=2, canary_seconds=10.0, retry_seconds=10.0, end_seconds=200.0)
 OTHER = "n1"
 
 

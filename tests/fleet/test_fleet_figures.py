@@ -17,12 +17,12 @@ from fleet.coordinator_metrics import CoordinatorMetrics
 from fleet.figures.change_steps import ChangeStep, change_facts, step_of
 from fleet.figures.fleet_figures import FleetFigures, NodeStep, figures
 from fleet.figures.wait_ages import WaitAges
-from fleet.fleet_terms import FleetTerms, parse_windows
-from fleet.mig_node import Away, MigNode
+from fleet.mig_node import MigNode, UnavailableReason
 from fleet.policy.assigned_layouts import Assignment
 from fleet.policy.fleet_policy_sync import PolicyState
 from fleet.rollout_memory import EMPTY, CountedEnd, NodeEnd, counted
-from fleet.slot_gate import GateDecision, Waiting
+from fleet.rollout_settings import RolloutSettings, parse_windows
+from fleet.slot_gate import GateDecision, WaitReason
 from fleet.slot_lease import PARKING, SlotLease
 from fleet.startup.startup_taint import StartupNode, StartupWait
 from fleet.undo_record import UndoRecord
@@ -111,24 +111,24 @@ def test_one_line_about_a_change_says_for_how_long_it_was_at_what() -> None:
 def test_the_oldest_wait_of_each_reason_counts_from_the_request() -> None:
     ages = WaitAges()
     nodes = {name: asking(name) for name in ("n1", "n2", "n3")}
-    waiting = {"n1": Waiting.NOT_IDLE, "n2": Waiting.NOT_IDLE, "n3": Waiting.SLOT}
+    waiting = {"n1": WaitReason.NOT_IDLE, "n2": WaitReason.NOT_IDLE, "n3": WaitReason.SLOT}
 
     ages.oldest({"n1": nodes["n1"]}, waiting, NOW)
     found = ages.oldest(nodes, waiting, NOW + 50)
 
-    assert found == {Waiting.NOT_IDLE: 50, Waiting.SLOT: 0}
+    assert found == {WaitReason.NOT_IDLE: 50, WaitReason.SLOT: 0}
 
 
 def test_a_slot_in_between_does_not_make_a_wait_shorter_and_another_request_does() -> None:
     ages = WaitAges()
     node = asking("n1")
     assert node.request is not None
-    ages.oldest({"n1": node}, {"n1": Waiting.NOT_IDLE}, NOW)
+    ages.oldest({"n1": node}, {"n1": WaitReason.NOT_IDLE}, NOW)
 
     assert ages.oldest({"n1": node}, {}, NOW + 60) == {}
-    assert ages.oldest({"n1": node}, {"n1": Waiting.RETRY}, NOW + 90) == {Waiting.RETRY: 90}
+    assert ages.oldest({"n1": node}, {"n1": WaitReason.RETRY}, NOW + 90) == {WaitReason.RETRY: 90}
     other = replace(node, request=msgspec.structs.replace(node.request, request=f"{7:016x}"))
-    assert ages.oldest({"n1": other}, {"n1": Waiting.SLOT}, NOW + 99) == {Waiting.SLOT: 0}
+    assert ages.oldest({"n1": other}, {"n1": WaitReason.SLOT}, NOW + 99) == {WaitReason.SLOT: 0}
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,9 @@ def test_a_coordinator_that_starts_goes_by_what_the_agent_says_of_its_wait(
     status = msgspec.structs.replace(node.status, since=since, phase=phase)
     nodes, ages = {"n1": replace(node, status=status)}, WaitAges()
 
-    found = [ages.oldest(nodes, {"n1": Waiting.SLOT}, at)[Waiting.SLOT] for at in (NOW, NOW + 9)]
+    found = [
+        ages.oldest(nodes, {"n1": WaitReason.SLOT}, at)[WaitReason.SLOT] for at in (NOW, NOW + 9)
+    ]
 
     assert found[1] == found[0] + 9 > 0
     assert seconds is None or found[0] == seconds
@@ -166,10 +168,10 @@ def test_a_request_that_says_when_it_was_made_counts_from_then_whatever_the_stat
     status = msgspec.structs.replace(node.status, since="2027-01-15T07:30:00Z")
 
     found = WaitAges().oldest(
-        {"n1": replace(node, request=request, status=status)}, {"n1": Waiting.SLOT}, NOW
+        {"n1": replace(node, request=request, status=status)}, {"n1": WaitReason.SLOT}, NOW
     )
 
-    assert found == {Waiting.SLOT: 86400}
+    assert found == {WaitReason.SLOT: 86400}
 
 
 def test_what_a_node_without_a_request_waited_is_forgotten() -> None:
@@ -177,7 +179,9 @@ def test_what_a_node_without_a_request_waited_is_forgotten() -> None:
     ages.oldest({"n1": asking("n1")}, {}, NOW)
     ages.oldest({}, {}, NOW + 10)
 
-    assert ages.oldest({"n1": asking("n1")}, {"n1": Waiting.SLOT}, NOW + 20) == {Waiting.SLOT: 0}
+    assert ages.oldest({"n1": asking("n1")}, {"n1": WaitReason.SLOT}, NOW + 20) == {
+        WaitReason.SLOT: 0
+    }
 
 
 # figures
@@ -215,14 +219,16 @@ def test_a_view_in_numbers() -> None:
         SlotLease(number=1, version="1"),
         SlotLease(number=PARKING, version="1", record=msgspec.structs.replace(OPEN, node="n2")),
     )
-    seen = view(asking("n1"), asking("n3"), asking("n4", away=Away.REBOOT), slots=slots)
-    decision = GateDecision(take=(), waiting={"n3": Waiting.BREAKER, "n4": Waiting.REBOOT})
+    seen = view(
+        asking("n1"), asking("n3"), asking("n4", away=UnavailableReason.REBOOT), slots=slots
+    )
+    decision = GateDecision(take=(), waiting={"n3": WaitReason.BREAKER, "n4": WaitReason.REBOOT})
 
     found = figures(
         replace(seen, memory=memory, is_paused=True),
         decision,
-        FleetTerms(slots=2, long_wait_seconds=5.0),
-        oldest={Waiting.BREAKER: 7.0},
+        RolloutSettings(slots=2, long_wait_seconds=5.0),
+        oldest={WaitReason.BREAKER: 7.0},
         policy=POLICY,
         now=NOW,
     )
@@ -245,7 +251,7 @@ def test_whether_the_window_is_open_is_shown(hours: str, is_open: float) -> None
     found = figures(
         view(),
         GateDecision(take=(), waiting={}),
-        FleetTerms(windows=parse_windows(hours)),
+        RolloutSettings(windows=parse_windows(hours)),
         oldest={},
         policy=None,
         now=NOW,
@@ -309,7 +315,7 @@ def test_the_page_has_each_family_with_its_type_and_each_value_of_its_labels() -
         "changes_total": CountedEnd,
         "policy_nodes": Assignment,
         "startup_taint_nodes": StartupWait,
-        "waiting_nodes": Waiting,
+        "waiting_nodes": WaitReason,
     }
     for name, values in words.items():
         assert set(re.findall(r"`([\w-]+)`", text[f"{PREFIX}{name}"])) >= set(values), name
@@ -319,9 +325,9 @@ def test_a_coordinator_that_stands_by_says_nothing_of_the_fleet() -> None:
     metrics = CoordinatorMetrics("1")
     step = figures(
         view(asking("n1"), slots=(SlotLease(number=0, version="1", holder="n1", record=GONE),)),
-        GateDecision(take=(), waiting={"n1": Waiting.SLOT}),
-        FleetTerms(),
-        oldest={Waiting.SLOT: 9.0},
+        GateDecision(take=(), waiting={"n1": WaitReason.SLOT}),
+        RolloutSettings(),
+        oldest={WaitReason.SLOT: 9.0},
         policy=POLICY,
         now=NOW,
     )
@@ -342,7 +348,7 @@ def test_the_coordinator_shows_what_it_does_and_logs_one_line_about_each_change(
 ) -> None:
     """One that waits for its pods, and one that changes."""
     caplog.set_level(logging.INFO)
-    cluster = Cluster(nodes=2, terms=FleetTerms(slots=1))
+    cluster = Cluster(nodes=2, terms=RolloutSettings(slots=1))
     cluster.bind_pod("n1", "job", blocking=True)
     cluster.wish("sevenths")
 

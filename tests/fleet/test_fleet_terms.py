@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.fleet_terms import WINDOWS, parse_windows
+from fleet.rollout_settings import WINDOWS, parse_windows
 
 MONDAY = datetime(2026, 11, 23, tzinfo=UTC)
 

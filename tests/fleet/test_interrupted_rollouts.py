@@ -16,11 +16,11 @@ import pytest
 
 from api import keys, names
 from fleet.coordinator import Coordinator
-from fleet.drain.drain_plan import DrainTerms
+from fleet.drain.drain_plan import DrainSettings
 from fleet.fleet_cache import FleetCache
-from fleet.fleet_terms import FleetTerms
 from fleet.leadership import Leadership
 from fleet.rollout_memory import RolloutMemory
+from fleet.rollout_settings import RolloutSettings
 from kube.api import LEASES, NODES
 from kube.api_errors import ApiError, Busy, Conflict, Unreachable
 from tests.fakes.api import FakeApi
@@ -28,7 +28,7 @@ from tests.fleet.simulated_fleet import START, Cluster, Killed, show, violations
 from tests.fleet.simulated_fleet import TERMS as SIMULATED_PODS
 from tests.fleet.test_rollouts import all_applied, assert_clean, is_at_rest
 
-TERMS = FleetTerms(slots=1, canary_seconds=10.0, retry_seconds=10.0, settle_seconds=3.0)
+TERMS = RolloutSettings(slots=1, canary_seconds=10.0, retry_seconds=10.0, settle_seconds=3.0)
 BOUND_SECONDS = 900
 """A new leader waits for 30 s, an attempt that is undone costs 120 s and more."""
 GUARDS = {names.SCALE_DOWN_GUARDS[0]: "false"}
@@ -307,7 +307,7 @@ def disturb(cluster: Cluster, draw: random.Random, bound: list[str], kept: set[s
 def storm(seed: int) -> None:
     """Six nodes in a storm of some minutes; then all is to come to rest."""
     draw = random.Random(seed)  # noqa: S311  # a schedule, no secret
-    terms = FleetTerms(
+    terms = RolloutSettings(
         slots=2,
         canary_seconds=10,
         retry_seconds=5,
@@ -316,7 +316,7 @@ def storm(seed: int) -> None:
         end_seconds=120,
         hold_seconds=40,
         register_seconds=20,
-        evictions=DrainTerms(deadline_seconds=60),
+        evictions=DrainSettings(deadline_seconds=60),
         failures_in_row=100,
         failures_in_all=1000,
     )

@@ -11,7 +11,7 @@ from __future__ import annotations
 import pytest
 
 from api import keys, mig_status_annotation
-from fleet.slot_gate import Waiting
+from fleet.slot_gate import WaitReason
 from tests.fleet.random_fleet import PodKind, RandomFleet, RandomTerms
 
 
@@ -68,9 +68,9 @@ class BusyFleet(RandomFleet):
         if keys.MIG_GRANT in notes:
             return f"has the grant {notes[keys.MIG_GRANT]} ({status.phase}, {status.end})"
         match self.waiting.get(name):
-            case Waiting.NOT_IDLE | Waiting.RETRY | Waiting.CORDONED:
+            case WaitReason.NOT_IDLE | WaitReason.RETRY | WaitReason.CORDONED:
                 return None if self.is_blocked(name) else f"waits, and nothing blocks it: {status}"
-            case Waiting.BREAKER:
+            case WaitReason.BREAKER:
                 return None if self._may_be_stopped(agent.wish) else "its rollout has not failed"
             case other:
                 return f"{other}"

@@ -27,15 +27,15 @@ from fleet.change_effects import (
 from fleet.drain.drain_plan import BlockerKind, DrainBlocker, DrainPlan
 from fleet.drain.drain_pod import drain_pod
 from fleet.drain.pod_look import PodLook, is_idle
-from fleet.fleet_terms import GUARD, LOOK_SECONDS, PAUSED, FleetTerms
 from fleet.gpu_pod import GpuPod
 from fleet.mig_change import ChangeView, JudgedDrain, next_effect
-from fleet.mig_node import Away, MigNode
+from fleet.mig_node import MigNode, UnavailableReason
+from fleet.rollout_settings import GUARD, LOOK_SECONDS, PAUSED, RolloutSettings
 from fleet.undo_record import UndoRecord
 
 R, OTHER = f"{1:016x}", f"{2:016x}"
 NOW = 1_800_000_000
-TERMS = FleetTerms()
+TERMS = RolloutSettings()
 PLUGIN = "nvidia.com/gpu.deploy.device-plugin"
 
 GUARDS = [None, GUARD, "false"]
@@ -104,7 +104,7 @@ class States:
             name="n",
             uid=self.one("u", "u", "u", "v"),
             version="7",
-            away=self.one(None, None, None, *Away),
+            away=self.one(None, None, None, *UnavailableReason),
             unschedulable=self.one(True, False),
             keeps_cordon=self.one(False, False, True),
             request=self.one(request, request, None),

@@ -9,7 +9,7 @@ import pytest
 
 from api import keys
 from fleet.gpu_pod import counts, pod_of
-from fleet.mig_node import Away, node_of
+from fleet.mig_node import UnavailableReason, node_of
 from tests.fleet.simulated_fleet import TERMS
 
 READY = {"conditions": [{"type": "Ready", "status": "True"}]}
@@ -29,26 +29,34 @@ def node(status: Any = READY, **more: Any) -> Any:
     ("seen", "away"),
     [
         (node(), None),
-        (node({}), Away.NOT_READY),
-        (node({"conditions": [{"type": "Ready", "status": "Unknown"}]}), Away.NOT_READY),
-        (node(deletionTimestamp="2026-11-20T08:00:00Z"), Away.REMOVAL),
-        (node(spec={"taints": [{"key": "ToBeDeletedByClusterAutoscaler"}]}), Away.REMOVAL),
-        (node(spec={"taints": [{"key": "karpenter.sh/disrupted"}]}), Away.REMOVAL),
+        (node({}), UnavailableReason.NOT_READY),
+        (
+            node({"conditions": [{"type": "Ready", "status": "Unknown"}]}),
+            UnavailableReason.NOT_READY,
+        ),
+        (node(deletionTimestamp="2026-11-20T08:00:00Z"), UnavailableReason.REMOVAL),
+        (
+            node(spec={"taints": [{"key": "ToBeDeletedByClusterAutoscaler"}]}),
+            UnavailableReason.REMOVAL,
+        ),
+        (node(spec={"taints": [{"key": "karpenter.sh/disrupted"}]}), UnavailableReason.REMOVAL),
         (node(spec={"taints": [{"key": "node.kubernetes.io/unschedulable"}]}), None),
         (
             node(labels={"nvidia.com/gpu-driver-upgrade-state": "drain-required"}),
-            Away.DRIVER_UPGRADE,
+            UnavailableReason.DRIVER_UPGRADE,
         ),
         (node(labels={"nvidia.com/gpu-driver-upgrade-state": "upgrade-done"}), None),
         (
             node(labels={"nvidia.com/gpu.deploy.nvsm": "mine_paused-for-driver-upgrade"}),
-            Away.DRIVER_UPGRADE,
+            UnavailableReason.DRIVER_UPGRADE,
         ),
         (node(labels={"nvidia.com/gpu.deploy.nvsm": "paused-for-mig-change"}), None),
-        (node(annotations={"weave.works/kured-reboot-in-progress": "x"}), Away.REBOOT),
+        (node(annotations={"weave.works/kured-reboot-in-progress": "x"}), UnavailableReason.REBOOT),
     ],
 )
-def test_a_node_is_available_unless_somebody_else_works_on_it(seen: Any, away: Away | None) -> None:
+def test_a_node_is_available_unless_somebody_else_works_on_it(
+    seen: Any, away: UnavailableReason | None
+) -> None:
     assert node_of(seen, TERMS.resources).away is away
 
 

@@ -10,14 +10,14 @@ import pytest
 
 from api import keys, names
 from api.state_annotation import pod_key
-from fleet.drain.drain_plan import DrainTerms
-from fleet.fleet_terms import PAUSED, FleetTerms, parse_windows
+from fleet.drain.drain_plan import DrainSettings
+from fleet.rollout_settings import PAUSED, RolloutSettings, parse_windows
 from fleet.slot_lease import is_slot
 from fleet.undo_record import UndoRecord
 from kube.api import LEASES, POD_DISRUPTION_BUDGETS, PODS
 from tests.fleet.simulated_fleet import OFFERS, Cluster, violations
 
-QUICK = FleetTerms(slots=3, canary_seconds=60.0, retry_seconds=10.0)
+QUICK = RolloutSettings(slots=3, canary_seconds=60.0, retry_seconds=10.0)
 
 
 def all_applied(cluster: Cluster, layout: str) -> bool:
@@ -191,7 +191,7 @@ def test_nothing_begins_while_an_admin_has_paused_it_and_what_runs_ends() -> Non
 
 
 def test_nothing_begins_outside_of_the_window() -> None:
-    terms = FleetTerms(slots=3, windows=parse_windows("fri 09:00-10:00"), canary_seconds=60)
+    terms = RolloutSettings(slots=3, windows=parse_windows("fri 09:00-10:00"), canary_seconds=60)
     cluster = Cluster(nodes=1, terms=terms)
     cluster.wish("sevenths")
 
@@ -202,7 +202,7 @@ def test_nothing_begins_outside_of_the_window() -> None:
 
 
 def test_nodes_that_are_not_available_are_left_out_and_too_many_stop_the_rollout() -> None:
-    terms = FleetTerms(slots=3, canary_seconds=60, most_away=2)
+    terms = RolloutSettings(slots=3, canary_seconds=60, most_away=2)
     cluster = Cluster(nodes=6, terms=terms)
     cluster.cordon("n0")
     cluster.edit("n1", {"metadata": {"labels": {"nvidia.com/gpu-driver-upgrade-state": "drain"}}})
@@ -276,7 +276,7 @@ def test_a_cordon_that_a_person_puts_on_again_just_before_the_undoing_is_that_pe
 
 
 def test_a_held_node_stays_cordoned_without_a_slot_until_its_agent_says_another_end() -> None:
-    cluster = Cluster(nodes=3, terms=FleetTerms(slots=1, canary_seconds=10))
+    cluster = Cluster(nodes=3, terms=RolloutSettings(slots=1, canary_seconds=10))
     cluster.agents["n0"].ends = ["held"]
     cluster.agents["n0"].retry_at = 0
     cluster.wish("sevenths")
@@ -293,7 +293,7 @@ def test_a_held_node_stays_cordoned_without_a_slot_until_its_agent_says_another_
 
 
 def test_a_change_without_an_end_frees_its_slot_and_is_undone_when_the_end_is_told() -> None:
-    terms = FleetTerms(slots=1, canary_seconds=10, end_seconds=200)
+    terms = RolloutSettings(slots=1, canary_seconds=10, end_seconds=200)
     cluster = Cluster(nodes=2, terms=terms)
     cluster.agents["n0"].change_seconds = 500
     cluster.wish("sevenths")
@@ -521,7 +521,7 @@ def test_a_pod_that_an_autoscaler_may_not_evict_for_ten_minutes_is_evicted_after
 
 def test_a_budget_that_lets_one_node_go_lets_no_part_of_another_nodes_pods_go() -> None:
     """Both nodes are judged before either one's pods are evicted."""
-    cluster = Cluster(nodes=2, terms=replace(QUICK, evictions=DrainTerms(deadline_seconds=60)))
+    cluster = Cluster(nodes=2, terms=replace(QUICK, evictions=DrainSettings(deadline_seconds=60)))
     budget = {"metadata": {"name": "keep"}, "spec": {"selector": {"matchLabels": {"app": "a"}}}}
     cluster.people.create(POD_DISRUPTION_BUDGETS, budget, namespace="default")
     status = {"status": {"disruptionsAllowed": 1}}
@@ -541,7 +541,7 @@ def test_a_budget_that_lets_one_node_go_lets_no_part_of_another_nodes_pods_go() 
 
 
 def test_a_pod_that_does_not_end_is_waited_for_and_then_all_is_undone() -> None:
-    evictions = DrainTerms(deadline_seconds=100)
+    evictions = DrainSettings(deadline_seconds=100)
     cluster = Cluster(nodes=1, terms=replace(QUICK, evictions=evictions))
     cluster.annotate("n0", drain="evict")
     owned(cluster, "n0", "one")

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from api.mig_grant_annotation import GrantPhase, MigGrantAnnotation, encode
 from api.mig_request_annotation import MigRequestAnnotation
 from api.mig_status_annotation import MigStatusAnnotation, RequestSource
-from fleet.fleet_terms import FleetTerms
 from fleet.gpu_pod import GpuPod
-from fleet.mig_node import Away, DrainMode, MigNode
+from fleet.mig_node import DrainMode, MigNode, UnavailableReason
 from fleet.rollout_memory import EMPTY, CountedEnd, NodeEnd, RolloutMemory, counted, rollout_id
-from fleet.slot_gate import FleetView, Waiting, decide, drain_of, taking_part
+from fleet.rollout_settings import RolloutSettings
+from fleet.slot_gate import FleetView, WaitReason, decide, drain_of, taking_part
 from fleet.slot_lease import PARKING, SlotLease
 from fleet.turns.node_turns import NodeTurns
 from fleet.undo_record import UndoRecord
@@ -84,19 +84,22 @@ def test_nodes_without_pods_go_first_and_then_those_with_the_fewest() -> None:
     pods = {node.name: found for node, found in made}
     decision = decide(
         view(*(node for node, _ in made), memory=PROVEN, pods=pods),
-        FleetTerms(slots=2),
+        RolloutSettings(slots=2),
         NO_TURNS,
         NOW,
     )
     assert [take.node for take in decision.take] == ["none", "few"]
-    assert decision.waiting == {"many": Waiting.SLOT}
+    assert decision.waiting == {"many": WaitReason.SLOT}
 
 
 def test_a_node_whose_pods_are_evicted_need_not_be_idle() -> None:
     found = (pod("n", 7),)
     for drain, taken in (("", []), ("wait", []), ("evict", ["n"]), ("node", ["n"])):
         decision = decide(
-            view(asking("n", drain=drain), pods={"n": found}), FleetTerms(slots=1), NO_TURNS, NOW
+            view(asking("n", drain=drain), pods={"n": found}),
+            RolloutSettings(slots=1),
+            NO_TURNS,
+            NOW,
         )
         assert [take.node for take in decision.take] == taken
 
@@ -105,7 +108,7 @@ def test_a_parked_record_takes_no_slot_and_its_node_gets_none() -> None:
     parked = SlotLease(number=PARKING, version="1", record=record("held"))
     decision = decide(
         view(asking("held"), asking("next"), slots=(parked,), memory=PROVEN),
-        FleetTerms(slots=1),
+        RolloutSettings(slots=1),
         NO_TURNS,
         NOW,
     )
@@ -114,17 +117,19 @@ def test_a_parked_record_takes_no_slot_and_its_node_gets_none() -> None:
 
 def test_slots_of_a_larger_number_count_while_they_are_in_use() -> None:
     slots = (SlotLease(number=2, version="1", holder="x", record=record("x", "b")),)
-    decision = decide(view(asking("n"), slots=slots), FleetTerms(slots=1), NO_TURNS, NOW)
+    decision = decide(view(asking("n"), slots=slots), RolloutSettings(slots=1), NO_TURNS, NOW)
     assert decision.take == ()
-    assert decision.waiting == {"n": Waiting.SLOT}
+    assert decision.waiting == {"n": WaitReason.SLOT}
 
 
 def test_a_go_without_a_record_takes_a_slot_until_it_is_undone() -> None:
     grant = MigGrantAnnotation(v=1, request=f"{1:016x}", phase=GrantPhase.GO, cordoned=True)
     lost = asking("lost", grant=grant, grant_text=encode(grant))
-    decision = decide(view(lost, asking("next"), memory=PROVEN), FleetTerms(slots=1), NO_TURNS, NOW)
+    decision = decide(
+        view(lost, asking("next"), memory=PROVEN), RolloutSettings(slots=1), NO_TURNS, NOW
+    )
     assert decision.take == ()
-    assert decision.waiting == {"next": Waiting.SLOT}
+    assert decision.waiting == {"next": WaitReason.SLOT}
 
 
 def test_a_rollout_is_over_when_no_node_takes_part_any_more() -> None:
@@ -138,12 +143,12 @@ def test_a_rollout_is_over_when_no_node_takes_part_any_more() -> None:
 
 
 @st.composite
-def fleets(draw: st.DrawFn) -> tuple[FleetView, FleetTerms]:
+def fleets(draw: st.DrawFn) -> tuple[FleetView, RolloutSettings]:
     nodes = [
         asking(
             f"n{number}",
             draw(st.sampled_from(ASKED)),
-            away=draw(st.sampled_from([None, None, None, *Away])),
+            away=draw(st.sampled_from([None, None, None, *UnavailableReason])),
             unschedulable=draw(st.sampled_from([False, False, True])),
             keeps_cordon=draw(st.booleans()),
             drain=draw(st.sampled_from(["", "", "wait", "cordon", "evict", "node", "else"])),
@@ -164,12 +169,14 @@ def fleets(draw: st.DrawFn) -> tuple[FleetView, FleetTerms]:
         asked = f"annotation:{draw(st.sampled_from(ASKED))}"
         at = int(NOW) - draw(st.sampled_from([60, 130, 300, 700]))
         memory = counted(memory, an_end(asked, f"{number}", end), at)
-    terms = FleetTerms(slots=draw(st.integers(0, 4)), most_away=draw(st.integers(0, 3)))
+    terms = RolloutSettings(slots=draw(st.integers(0, 4)), most_away=draw(st.integers(0, 3)))
     return view(*nodes, slots=slots, memory=memory), terms
 
 
 @given(fleets())
-def test_whatever_the_fleet_looks_like_the_rules_hold(made: tuple[FleetView, FleetTerms]) -> None:
+def test_whatever_the_fleet_looks_like_the_rules_hold(
+    made: tuple[FleetView, RolloutSettings],
+) -> None:
     fleet, terms = made
     decision = decide(fleet, terms, NO_TURNS, NOW)
     used = {slot.number for slot in fleet.slots}
@@ -199,13 +206,13 @@ def test_whatever_the_fleet_looks_like_the_rules_hold(made: tuple[FleetView, Fle
             assert counts.failed < 3
     if not fleet.nodes or decision.take or terms.slots <= len(used):
         return
-    assert Waiting.SLOT not in decision.waiting.values()
+    assert WaitReason.SLOT not in decision.waiting.values()
 
 
 def test_pods_leave_by_the_annotation_then_the_fleet_policy_then_the_setting() -> None:
     bare, own = asking("bare"), asking("own", drain="wait")
     policed = replace(view(bare, own), drains=dict.fromkeys(("bare", "own"), DrainMode.EVICT))
-    terms = FleetTerms(drain=DrainMode.NODE)
+    terms = RolloutSettings(drain=DrainMode.NODE)
     assert drain_of(policed, bare, terms) == "evict"
     assert drain_of(policed, own, terms) == "wait"
     assert drain_of(view(bare), bare, terms) == "node"
@@ -218,10 +225,10 @@ def test_a_repair_only_waits_and_a_word_that_is_none_is_still_reported() -> None
     repair = replace(node, request=msgspec.structs.replace(node.request, drift=True))
     wrong = replace(typo, request=msgspec.structs.replace(typo.request, drift=True))
     pods: dict[str, tuple[GpuPod, ...]] = {"n": (pod("n", 7),)}
-    assert drain_of(view(repair), repair, FleetTerms(drain=DrainMode.NODE)) == "wait"
-    decision = decide(view(repair, wrong, pods=pods), FleetTerms(slots=2), NO_TURNS, NOW)
+    assert drain_of(view(repair), repair, RolloutSettings(drain=DrainMode.NODE)) == "wait"
+    decision = decide(view(repair, wrong, pods=pods), RolloutSettings(slots=2), NO_TURNS, NOW)
     assert decision.take == ()
-    assert decision.waiting == {"n": Waiting.DRIFT, "typo": Waiting.DRAIN}
+    assert decision.waiting == {"n": WaitReason.DRIFT, "typo": WaitReason.DRAIN}
 
 
 def test_no_more_nodes_wait_behind_a_cordon_than_may_and_idle_ones_do_not_count() -> None:
@@ -230,12 +237,12 @@ def test_no_more_nodes_wait_behind_a_cordon_than_may_and_idle_ones_do_not_count(
     nodes = [asking(name, drain="cordon") for name in ("a", "b", "c", "idle")]
     pods: dict[str, tuple[GpuPod, ...]] = {name: (pod(name, 7),) for name in ("a", "b", "c")}
 
-    def taken(most: int, *slots: SlotLease) -> tuple[list[str], set[Waiting]]:
+    def taken(most: int, *slots: SlotLease) -> tuple[list[str], set[WaitReason]]:
         fleet = view(*nodes, slots=slots, memory=PROVEN, pods=pods)
-        decision = decide(fleet, FleetTerms(slots=8, most_cordoned=most), NO_TURNS, NOW)
+        decision = decide(fleet, RolloutSettings(slots=8, most_cordoned=most), NO_TURNS, NOW)
         return [take.node for take in decision.take], set(decision.waiting.values())
 
-    limit = {Waiting.CORDONED_NODES}
+    limit = {WaitReason.CORDONED_NODES}
     assert taken(0) == (["idle"], limit)
     assert taken(2) == (["idle", "a", "b"], limit)
     assert taken(2, SlotLease(number=0, version="1", record=held)) == (["idle", "a"], limit)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A follower in a thread of its own, and the events that it reported."""
+"""An informer in a thread of its own, and the events that it reported."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import threading
 
 from base.backoff import Backoff
 from kube.api import Api, ApiResource
-from kube.follower import Follower, ObjectGone, ObjectSeen, WatchEvent, WatchLost
+from kube.informer import Informer, ObjectGone, ObjectSeen, WatchEvent, WatchLost
 from tests.kube.clocks import none
 
 DEADLINE_SECONDS = 60
@@ -27,7 +27,7 @@ class Listener:
         backoff: Backoff | None = None,
     ) -> None:
         self.events: queue.Queue[WatchEvent] = queue.Queue()
-        self.follower = Follower(
+        self.informer = Informer(
             api,
             resource,
             self.events.put,
@@ -36,7 +36,7 @@ class Listener:
             backoff=backoff or Backoff(uniform=none),
             uniform=none,
         )
-        self.thread = threading.Thread(target=self.follower.run, daemon=True)
+        self.thread = threading.Thread(target=self.informer.run, daemon=True)
         self.thread.start()
 
     def next(self) -> WatchEvent:

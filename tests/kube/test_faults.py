@@ -60,7 +60,7 @@ def listener(api: ApiClient, node: str) -> Iterator[Listener]:
     listener = Listener(api, NODES, name=node)
     assert listener.until("CacheSynced") == ["WatchConnected", f"seen {node} 1", "CacheSynced"]
     yield listener
-    listener.follower.close()
+    listener.informer.close()
 
 
 def make_node(plane: Plane, name: str, a: str = "1") -> None:
@@ -134,13 +134,13 @@ def test_while_the_server_is_away_the_node_may_be_made_anew(
     assert listener.until(f"seen {node} 3")[-2:] == [f"gone {node}", f"seen {node} 3"]
 
 
-def test_closing_a_follower_ends_its_connection_within_a_second(
+def test_closing_an_informer_ends_its_connection_within_a_second(
     plane: Plane, relay: Relay, node: str
 ) -> None:
     api = client("gpuscape-agent", plane.kubeconfig(), port=relay.port)
     listener = Listener(api, NODES, name=node)
     listener.until("CacheSynced")
-    listener.follower.close()
+    listener.informer.close()
     listener.thread.join(1)
     assert not listener.thread.is_alive()
     api.close()
@@ -192,7 +192,7 @@ def following(plane: Plane, name: str | None = "n") -> Iterator[Listener]:
     api = client("gpuscape-agent", plane.kubeconfig())
     listener = Listener(api, NODES, name=name)
     yield listener
-    listener.follower.close()
+    listener.informer.close()
     api.close()
 
 

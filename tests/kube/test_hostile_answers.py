@@ -16,7 +16,7 @@ from exporters.gpuscape.agent_metrics import AgentMetrics
 from kube.api import LEASES, NODES
 from kube.api_errors import ApiError, NotFound, Unreachable
 from kube.client import ApiClient, Program
-from kube.follower import CacheSynced, Follower, WatchConnected, WatchEvent, WatchLost
+from kube.informer import CacheSynced, Informer, WatchConnected, WatchEvent, WatchLost
 from kube.kubeconfig import Kubeconfig
 from tests.fakes.scripted import Reply, Request, ScriptedServer, answer, status, stream
 from tests.kube.clocks import none
@@ -63,14 +63,14 @@ def followed(folder: Path, script: Callable[[Request], Reply]) -> list[WatchEven
 
     def counted(request: Request) -> Reply:
         if len(server.requests) == 7:
-            follower.close()
+            informer.close()
         return script(request)
 
     server = ScriptedServer(counted)
     with client_of(folder, server) as client:
         take, backoff = events.append, Backoff(uniform=none)
-        follower = Follower(client, NODES, take, backoff=backoff, uniform=none)
-        follower.run()
+        informer = Informer(client, NODES, take, backoff=backoff, uniform=none)
+        informer.run()
     return events
 
 

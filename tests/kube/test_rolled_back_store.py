@@ -38,7 +38,7 @@ def backup(api: FakeApi) -> Backup:
 
 @pytest.fixture
 def listener(api: FakeApi, backup: Backup) -> Iterator[Listener]:
-    """A follower of all Nodes, which has seen versions that the backup does not have."""
+    """An informer of all Nodes, which has seen versions that the backup does not have."""
     del backup
     listener = Listener(api, NODES)
     assert listener.until("CacheSynced")[-1] == "CacheSynced"
@@ -47,7 +47,7 @@ def listener(api: FakeApi, backup: Backup) -> Iterator[Listener]:
     api.server.create(NODES, node("new", "1"))
     assert listener.until("seen new")[-1] == "seen new 1"
     yield listener
-    listener.follower.close()
+    listener.informer.close()
 
 
 def test_a_watch_that_was_lost_reads_the_store_as_it_was_put_back(
@@ -67,13 +67,13 @@ def test_a_watch_that_was_lost_reads_the_store_as_it_was_put_back(
     assert listener.words(1) == ["seen n after"]
 
 
-def test_a_follower_that_is_to_start_anew_does_though_its_watch_is_open(
+def test_an_informer_that_is_to_start_anew_does_though_its_watch_is_open(
     api: FakeApi, backup: Backup, listener: Listener
 ) -> None:
     api.server.restore(backup)
     label(api, "n", "after")  # at a version that the open watch has passed
 
-    listener.follower.start_anew()
+    listener.informer.start_anew()
 
     assert listener.words(5) == [
         "down watch nodes: the server's store was put back to a backup",
@@ -84,12 +84,12 @@ def test_a_follower_that_is_to_start_anew_does_though_its_watch_is_open(
     ]
 
 
-def test_a_follower_that_is_to_start_anew_between_two_watches_resumes_none(
+def test_an_informer_that_is_to_start_anew_between_two_watches_resumes_none(
     api: FakeApi, backup: Backup, listener: Listener
 ) -> None:
     def meanwhile(_: object) -> None:
         api.server.restore(backup)
-        listener.follower.start_anew()
+        listener.informer.start_anew()
 
     api.before("watch", meanwhile, times=1)
     api.end_watches()

@@ -25,7 +25,7 @@ from api.mig_resources import MigStrategy
 from discovery.simulator.simulation import Simulation
 from kube import lease
 from kube.api import PODS, Object
-from kube.follower import Follower, ObjectGone, ObjectSeen, WatchEvent
+from kube.informer import Informer, ObjectGone, ObjectSeen, WatchEvent
 from labelers.groups.sharing import NOTHING_SHARED, Sharing
 from tests.agent.agent_process import until
 from tests.controlplane.own import KWOK_ANNOTATION, KWOK_GROUP
@@ -98,9 +98,9 @@ class Kubelets:
         self._again: dict[str, Object] = {}
         """By UID: pods for which something could not be done, as they were seen last."""
         self._api = client("kubelets", plane.kubeconfig())
-        self._follower = Follower(self._api, PODS, self._news.put)
+        self._informer = Informer(self._api, PODS, self._news.put)
         self._threads = [
-            threading.Thread(target=run, daemon=True) for run in (self._follower.run, self._work)
+            threading.Thread(target=run, daemon=True) for run in (self._informer.run, self._work)
         ]
 
     def __enter__(self) -> Self:
@@ -114,7 +114,7 @@ class Kubelets:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._follower.close()
+        self._informer.close()
         self._news.put(None)
         for thread in self._threads:
             thread.join()

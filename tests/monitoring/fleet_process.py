@@ -58,7 +58,7 @@ from fleet.figures.fleet_figures import FleetFigures, NodeStep
 from fleet.policy.assigned_layouts import Assignment
 from fleet.policy.fleet_policy_sync import PolicyState
 from fleet.rollout_memory import CountedEnd
-from fleet.slot_gate import Waiting
+from fleet.slot_gate import WaitReason
 from fleet.startup.startup_taint import StartupNode, StartupWait
 from fleet.undo_record import UndoRecord
 from scheduler.cluster.node_views import NoView
@@ -329,8 +329,8 @@ class _Coordinator:
                 stopped=1,
                 window_open=True,
                 long_wait_seconds=86400.0,
-                waiting={Waiting.NOT_IDLE: 1, Waiting.SLOT: 1},
-                oldest_seconds={Waiting.NOT_IDLE: 90_000.0, Waiting.SLOT: 1.0 + seconds},
+                waiting={WaitReason.NOT_IDLE: 1, WaitReason.SLOT: 1},
+                oldest_seconds={WaitReason.NOT_IDLE: 90_000.0, WaitReason.SLOT: 1.0 + seconds},
                 steps=steps,
                 policy=policy,
             )

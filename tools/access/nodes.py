@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from api import keys, limits, mig_grant_annotation, names
 from api.key_kinds import KeyLocation, Writer
-from fleet.fleet_terms import PAUSED
+from fleet.rollout_settings import PAUSED
 from tools.access import cel, ownership
 from tools.access.cel import Expression
 from tools.access.policy import EVERYBODY, KUBELETS, Policy, Rule, none_of

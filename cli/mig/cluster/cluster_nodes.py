@@ -16,7 +16,7 @@ import click
 from base import threads
 from cli.failures import UNREADABLE, CommandFailure
 from kube.api import NODES, Api, Object
-from kube.follower import CacheSynced, Follower, ObjectGone, ObjectSeen, WatchEvent, WatchLost
+from kube.informer import CacheSynced, Informer, ObjectGone, ObjectSeen, WatchEvent, WatchLost
 
 if TYPE_CHECKING:
     from kube.client import ApiClient
@@ -56,12 +56,12 @@ def client(program: str, kubeconfig: Path | None, context: str | None = None) ->
 def followed(api: Api) -> Iterator[Events]:
     """Events of all Nodes while the block lasts."""
     events: Events = queue.SimpleQueue()
-    follower = Follower(api, NODES, events.put)
-    threads.started(follower.run, "follow-nodes")
+    informer = Informer(api, NODES, events.put)
+    threads.started(informer.run, "follow-nodes")
     try:
         yield events
     finally:
-        follower.close()
+        informer.close()
 
 
 def read_nodes(events: Events, convert: Callable[[Object], T], timeout: float) -> dict[str, T]:

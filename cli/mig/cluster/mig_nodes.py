@@ -32,7 +32,7 @@ from cli.mig.cluster.coordinator_view import (
 from cli.options import Load
 from cli.terminal import Styled
 from kube.api import Object
-from kube.follower import (
+from kube.informer import (
     ObjectGone,
     ObjectSeen,
     WatchConnected,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from cli.mig.preview.agent_terms import container_settings, is_part
-from fleet.drain.drain_plan import DrainTerms
+from fleet.drain.drain_plan import DrainSettings
 from fleet.mig_node import DrainMode
 from kube.api import Object
 
@@ -24,7 +24,7 @@ class CoordinatorTerms:
 
     drain: str = ""
     """Setting ``drain``; empty where it is not known."""
-    evictions: DrainTerms = field(default_factory=DrainTerms)
+    evictions: DrainSettings = field(default_factory=DrainSettings)
     """Pods that may be evicted; the cautious default where the settings are not known."""
 
 
@@ -45,7 +45,7 @@ def coordinator_terms(deployments: Sequence[Object]) -> CoordinatorTerms:
     default_drain = "" if settings.get(_CONFIG) else DrainMode.WAIT
     return CoordinatorTerms(
         drain=settings.get(_DRAIN, default_drain),
-        evictions=DrainTerms(ignore_autoscaler_marks=_is_on(settings.get(_IGNORE_MARKS))),
+        evictions=DrainSettings(ignore_autoscaler_marks=_is_on(settings.get(_IGNORE_MARKS))),
     )
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from api.mig_request_annotation import VERSION, MigRequestAnnotation
 from api.state_annotation import pod_key
 from cli.mig.preview.node_preview import NodeFate, NodePreview
-from fleet.drain.drain_plan import DrainBlocker, DrainPlan, DrainTerms, DrainView, plan_drain
+from fleet.drain.drain_plan import DrainBlocker, DrainPlan, DrainSettings, DrainView, plan_drain
 from fleet.drain.drain_pod import DrainPod
 from fleet.mig_node import DrainMode
 from kube.amounts.gpu_amounts import asks_gpus
@@ -51,7 +51,7 @@ def leaving_pods(
     owners: Mapping[str, Object],
     holders: Mapping[str, Mapping[str, int]],
     *,
-    terms: DrainTerms,
+    terms: DrainSettings,
     now: float | None,
 ) -> tuple[LeavingPods, ...]:
     """Pods that leave each Node that changes; ``pods``: all of the cluster; ``owners``: by UID.
@@ -98,7 +98,7 @@ def _leaving(
     budgets: Sequence[Object],
     owners: Mapping[str, Object],
     gpu_masks: Mapping[str, int] | None,
-    terms: DrainTerms,
+    terms: DrainSettings,
     now: float | None,
 ) -> LeavingPods:
     present = [pod for pod in pods if (pod.get("status") or {}).get("phase") not in _ENDED]

@@ -22,16 +22,16 @@ from api.mig_status_annotation import (
 from cli.mig.preview.agent_terms import OBSERVE
 from cli.mig.preview.foretold_offers import Foretold, LayoutMeaning, foretold
 from cli.mig.preview.node_gpus import NodeGpus, Offers, gpu_offers, node_gpus
-from fleet.mig_node import Away, MigNode, node_of
+from fleet.mig_node import MigNode, UnavailableReason, node_of
 from kube.api import Object
 
 _PREFIXES: Final = (GPU_RESOURCE, MIG_PREFIX)
-_AWAY: Final[Mapping[Away, str]] = {
-    Away.NOT_READY: "it is not ready",
-    Away.CORDONED: "it is cordoned",
-    Away.DRIVER_UPGRADE: "its driver is being upgraded",
-    Away.REBOOT: "it is being rebooted",
-    Away.REMOVAL: "it is being removed",
+_AWAY: Final[Mapping[UnavailableReason, str]] = {
+    UnavailableReason.NOT_READY: "it is not ready",
+    UnavailableReason.CORDONED: "it is cordoned",
+    UnavailableReason.DRIVER_UPGRADE: "its driver is being upgraded",
+    UnavailableReason.REBOOT: "it is being rebooted",
+    UnavailableReason.REMOVAL: "it is being removed",
 }
 _AGREED: Final = (MigPhase.PLANNED, MigPhase.WAITING, MigPhase.CHANGING)
 

@@ -34,7 +34,7 @@ from cli.mig.preview.quota_findings import (
     queue_findings,
     quota_findings,
 )
-from fleet.drain.drain_plan import DrainBlocker, DrainTerms
+from fleet.drain.drain_plan import DrainBlocker, DrainSettings
 from fleet.mig_node import DrainMode
 from kube.api import Object
 
@@ -90,7 +90,7 @@ def rollout_preview(
     rollout: RolloutRequest,
     is_chosen: Callable[[Object], bool],
     *,
-    evictions: DrainTerms,
+    evictions: DrainSettings,
     now: float | None = None,
 ) -> RolloutPreview:
     """Preview a rollout to the chosen Nodes.

@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """A fleet of agents that start, in virtual time: the agents' own code, and a model of the server.
 
-What makes requests is what runs on a node: :class:`StartTurn`, :class:`Cluster` with its ticks, the
-client's limits. The model answers, writes down when it was asked for what, and may be slow, or
-refuse what is over its rate with 429. Each agent has a clock of its own, so that one that waits
-for an answer holds nobody up; ticks that make no request (causes of a release, Events of which
-there are none) are left out.
-"""
+What makes requests is what runs on a node: :class:`StartupSpread`, :class:`Cluster` with its ticks,
+the client's limits. The model answers, writes down when it was asked for what, and may be slow, or
+refuse what is over its rate with 429. Each agent has a clock of its own, so that one that waits for
+an answer holds nobody up; ticks that make no request (causes of a release, Events of which there
+are none) are left out."""
 
 from __future__ import annotations
 
@@ -22,7 +21,7 @@ from typing import Any
 from agent.cluster.gpus_before import GpusBefore
 from agent.cluster.join import BURST, REQUESTS_PER_SECOND
 from agent.cluster.membership import Cluster, Member
-from agent.cluster.start_turn import StartTurn
+from agent.cluster.startup_spread import StartupSpread
 from agent.publish import NodeDecision
 from api import keys, names
 from base.backoff import Backoff
@@ -30,7 +29,7 @@ from base.runtime import Tick
 from discovery.known_gpus import KnownGpus
 from kube.api import DAEMON_SETS, LEASES, ApiResource, Object, Watch
 from kube.api_errors import AdmissionRefused, ApiError, Busy, NotFound
-from kube.follower import ObjectSeen
+from kube.informer import ObjectSeen
 from kube.request_limits import RequestLimits
 from labelers.decision import Value
 
@@ -202,7 +201,7 @@ class StartingAgent:
         self.api = AgentApi(self, fleet.server)
         uniform = random.Random(number).uniform  # noqa: S311  # spreads requests, no secret
         self._backoff = Backoff(uniform=uniform)
-        self.turn = StartTurn(
+        self.turn = StartupSpread(
             self.api, namespace="gpuscape", spread_seconds=None, clock=self.clock, uniform=uniform
         )
         self._cluster = Cluster(
@@ -278,7 +277,7 @@ class StartingAgent:
         self._fleet.plan(at, self, name)
 
     def _watch(self, _now: float) -> float:
-        """What the follower's thread does: a watch, and again where it fails."""
+        """What the informer's thread does: a watch, and again where it fails."""
         if (wait := self.turn.until_watch()) > 0:
             return wait
         try:

@@ -12,7 +12,7 @@ import pytest
 from agent.cluster.confinement import CORE
 from agent.cluster.gpus_before import GpusBefore
 from agent.cluster.membership import Cluster, Member
-from agent.cluster.start_turn import StartTurn
+from agent.cluster.startup_spread import StartupSpread
 from agent.layouts.enforced_layouts import CAUSE, EnforceEdges
 from agent.layouts.layout_change import ActuatorTask
 from agent.layouts.layout_judge import LayoutEdges
@@ -46,7 +46,7 @@ from discovery.model import GpuState, Mode, NodeSnapshot
 from exporters.gpuscape.agent_metrics import AgentMetrics
 from kube.api import EVENTS, LEASES, NODE_FEATURES, NODES, Object
 from kube.api_errors import Unreachable
-from kube.follower import CacheSynced, ObjectGone, ObjectSeen, WatchConnected, WatchLost
+from kube.informer import CacheSynced, ObjectGone, ObjectSeen, WatchConnected, WatchLost
 from labelers.annotations import node_annotations, topology_of
 from labelers.decision import Value
 from tests import build, exposition
@@ -132,7 +132,7 @@ class Scene:
             Member(node=NODE, namespace=NAMESPACE, pod="agent-1", identity="uid-1"),
             sink=sink,
             allow_unconfined=unconfined,
-            turn=StartTurn(
+            turn=StartupSpread(
                 self.api,
                 namespace=NAMESPACE,
                 spread_seconds=spread,

@@ -18,7 +18,7 @@ from api import keys, names
 from kube.api import NODE_FEATURES, NODES, Object
 from kube.api_errors import NotFound
 from kube.client import ApiClient
-from kube.follower import Follower, ObjectGone, ObjectSeen, WatchEvent
+from kube.informer import Informer, ObjectGone, ObjectSeen, WatchEvent
 from labelers.decision import Absent, Decisions, Value
 from labelers.node_patch import plan
 from tests.kube.clusters import client
@@ -48,8 +48,8 @@ class Running:
     def __init__(self, api: ApiClient, name: str, saw: Callable[[Object | None], None]) -> None:
         self._saw = saw
         self.seen: list[Object | None] = []
-        self._follower = Follower(api, NODES, self._hear, name=name)
-        self._thread = threading.Thread(target=self._follower.run, daemon=True)
+        self._informer = Informer(api, NODES, self._hear, name=name)
+        self._thread = threading.Thread(target=self._informer.run, daemon=True)
         self._thread.start()
 
     def _hear(self, news: WatchEvent) -> None:
@@ -62,7 +62,7 @@ class Running:
                 self.seen.append(None)
 
     def end(self) -> None:
-        self._follower.close()
+        self._informer.close()
         self._thread.join(SECONDS)
 
 
@@ -90,7 +90,7 @@ class Clock:
 
 @pytest.fixture
 def running() -> Iterator[Callable[[ApiClient, str, Callable[[Object | None], None]], Running]]:
-    """Starts followers, and ends them."""
+    """Starts informers, and ends them."""
     started: list[Running] = []
 
     def start(api: ApiClient, name: str, saw: Callable[[Object | None], None]) -> Running:

@@ -17,9 +17,9 @@ from api import names
 from exporters.gpuscape.agent_metrics import AgentMetrics
 from kube.api import PODS, Api, Object
 from kube.api_errors import Forbidden, Unreachable
-from kube.follower import (
+from kube.informer import (
     CacheSynced,
-    Follower,
+    Informer,
     ObjectGone,
     ObjectSeen,
     WatchConnected,
@@ -211,10 +211,10 @@ def followed(api: Api, node: str) -> KnownPods:
     def tell(news: WatchEvent) -> None:
         known.on_watch_event(news)
         if isinstance(news, CacheSynced):
-            follower.close()
+            informer.close()
 
-    follower = Follower(api, PODS, tell, fields={FIELD: node})
-    follower.run()
+    informer = Informer(api, PODS, tell, fields={FIELD: node})
+    informer.run()
     return known
 
 

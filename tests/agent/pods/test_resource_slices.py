@@ -10,7 +10,7 @@ import pytest
 
 from agent.pods.resource_slices import FIELD, ResourceSlices
 from kube.api import RESOURCE_SLICES, Api, Object
-from kube.follower import CacheSynced, Follower, ObjectGone, ObjectSeen, WatchEvent
+from kube.informer import CacheSynced, Informer, ObjectGone, ObjectSeen, WatchEvent
 from tests.fakes.api import FakeApi
 from tests.kube.clusters import client
 
@@ -93,8 +93,8 @@ def followed(api: Api, node: str) -> ResourceSlices:
     def tell(news: WatchEvent) -> None:
         slices.on_watch_event(news)
         if isinstance(news, CacheSynced):
-            follower.close()
+            informer.close()
 
-    follower = Follower(api, RESOURCE_SLICES, tell, fields={FIELD: node})
-    follower.run()
+    informer = Informer(api, RESOURCE_SLICES, tell, fields={FIELD: node})
+    informer.run()
     return slices

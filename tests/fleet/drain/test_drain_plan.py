@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from api.mig_request_annotation import MigRequestAnnotation
 from base.text import rfc3339
-from fleet.drain.drain_plan import BlockerKind, DrainPlan, DrainTerms, DrainView, plan_drain
+from fleet.drain.drain_plan import BlockerKind, DrainPlan, DrainSettings, DrainView, plan_drain
 from kube.api import Object
 from tests.fleet.drain.drain_objects import (
     PLACE,
@@ -24,7 +24,7 @@ from tests.fleet.drain.drain_objects import (
     request,
 )
 
-TERMS = DrainTerms()
+TERMS = DrainSettings()
 KEEP = "gpuscape.io/do-not-disrupt"
 KARPENTER = "karpenter.sh/do-not-disrupt"
 CLUSTER_AUTOSCALER = "cluster-autoscaler.kubernetes.io/safe-to-evict"
@@ -35,7 +35,7 @@ def planned(
     asked: MigRequestAnnotation | None = None,
     budgets: tuple[Object, ...] = (),
     owners: dict[str, Object] | None = None,
-    terms: DrainTerms = TERMS,
+    terms: DrainSettings = TERMS,
     whole_node: bool = False,
     now: float | None = None,
 ) -> DrainPlan:
@@ -148,7 +148,7 @@ def test_a_pod_that_leaves_already_is_waited_for_whatever_it_has() -> None:
 
 
 def test_settings_allow_what_is_lost() -> None:
-    terms = DrainTerms(allow_unmanaged=True, allow_local_data=True)
+    terms = DrainSettings(allow_unmanaged=True, allow_local_data=True)
 
     assert names(planned(pod(owners=[], spec=volume(emptyDir={})), terms=terms)) == ["a"]
 

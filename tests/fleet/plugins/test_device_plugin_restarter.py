@@ -15,10 +15,10 @@ from api.mig_grant_annotation import GrantPhase, MigGrantAnnotation
 from api.mig_status_annotation import MigPhase, MigStatusAnnotation
 from fleet import slot_lease
 from fleet.fleet_cache import FleetCache
-from fleet.fleet_terms import FleetTerms
 from fleet.leadership import Leadership
 from fleet.plugins.device_plugin_restarter import RESTARTS_A_TICK, DevicePluginRestarter
 from fleet.plugins.unlisted_devices import UnlistedDevices
+from fleet.rollout_settings import RolloutSettings
 from fleet.undo_record import UndoRecord
 from kube.api import LEASES, NODES, PODS
 from kube.api_errors import BudgetRefused, Forbidden
@@ -62,7 +62,7 @@ class Fleet:
             self.api,
             self.cache,
             self.leadership,
-            terms=FleetTerms(),
+            terms=RolloutSettings(),
             events=self,
             shows=self._shows,
             wall=lambda: datetime.fromtimestamp(self.now, UTC),

@@ -13,7 +13,7 @@ from fleet.policy.assigned_layouts import Assignment
 from fleet.policy.fleet_policy_sync import KEY, FleetPolicySync
 from kube.api import NODES
 from kube.api_errors import Busy, Conflict, Unreachable
-from kube.follower import CacheSynced, ObjectGone, ObjectSeen
+from kube.informer import CacheSynced, ObjectGone, ObjectSeen
 from tests.fakes.api import Call, FakeApi
 
 POLICY = """\

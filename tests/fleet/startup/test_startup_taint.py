@@ -16,7 +16,7 @@ from fleet.startup.startup_taint import PolicyWord, StartupNode, StartupWait, st
 from fleet.startup.startup_taint_remover import WRITES_A_TICK, StartupTaintRemover
 from kube.api import NODES, Object
 from kube.api_errors import Conflict, Unreachable
-from kube.follower import CacheSynced, ObjectGone, ObjectSeen
+from kube.informer import CacheSynced, ObjectGone, ObjectSeen
 from tests.fakes.api import FakeApi
 from tests.log_lines import log_lines, whys
 
@@ -158,7 +158,7 @@ def test_it_stays_while_the_policy_may_say_more(
 
 
 class Fleet:
-    """A cluster with its policy, its policy sync and its taint remover, as the coordinator wires them."""
+    """A cluster with its policy, policy sync and taint remover, as the coordinator wires them."""
 
     def __init__(self) -> None:
         self.api = FakeApi(manager=names.COORDINATOR)

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from fleet.fleet_terms import LONGEST_RETRY_SECONDS
+from fleet.rollout_settings import LONGEST_RETRY_SECONDS
 from fleet.turns.node_turns import NodeTurns
 
 NOW = 1_800_000_000.0

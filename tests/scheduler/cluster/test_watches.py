@@ -13,7 +13,7 @@ import pytest
 from api import keys, names
 from kube.api import LEASES, NODES, PODS, Object
 from kube.api_errors import Forbidden, Unreachable
-from kube.follower import CacheSynced, ObjectSeen, WatchConnected, WatchLost
+from kube.informer import CacheSynced, ObjectSeen, WatchConnected, WatchLost
 from scheduler.cluster.node_cache import CacheSource, NodeCache
 from scheduler.cluster.node_views import NoView, ScoringView
 from scheduler.cluster.pod_objects import GPU, Rules

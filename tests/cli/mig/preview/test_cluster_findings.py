@@ -23,7 +23,7 @@ from cli.mig.preview.gpu_requests import templates
 from cli.mig.preview.places_for_pods import PodChance
 from cli.mig.preview.quota_findings import QuotaFault
 from cli.mig.preview.rollout_preview import RolloutPreview, rollout_preview
-from fleet.drain.drain_plan import DrainTerms
+from fleet.drain.drain_plan import DrainSettings
 from kube.api import Object
 from tests.cli.mig.preview.preview_objects import (
     GPU,
@@ -46,7 +46,7 @@ def plan(
 ) -> RolloutPreview:
     """A rollout to the node ``n`` of a cluster."""
     there = nodes or (node(),)
-    evictions = more.pop("evictions", DrainTerms())
+    evictions = more.pop("evictions", DrainSettings())
     picture = ClusterPicture(nodes=tuple(there), **more)
     return rollout_preview(
         picture,
@@ -137,7 +137,7 @@ def test_what_an_autoscaler_may_not_evict_keeps_all_as_the_coordinator_has_it() 
     pods = (pod("kept", {GPU: 1}, on="n", ownerReferences=OWNED, annotations=notes),)
     (kept,) = plan(pods=pods, drain="evict").leaving
     assert [it.kind for it in kept.plan.blockers] == ["do-not-disrupt"]
-    ignoring = DrainTerms(ignore_autoscaler_marks=True)
+    ignoring = DrainSettings(ignore_autoscaler_marks=True)
     (goes,) = plan(pods=pods, drain="evict", evictions=ignoring).leaving
     assert goes.may_go == 1
 

@@ -14,7 +14,7 @@ from base import threads
 Result = TypeVar("Result")
 
 
-def side_by_side(calls: Iterable[Callable[[], Result]], name: str) -> Iterator[Result]:
+def concurrently(calls: Iterable[Callable[[], Result]], name: str) -> Iterator[Result]:
     """Make each call in a thread of this name; results in the order in which they come.
 
     Raises what a call raises. A call for which there is no thread is made by the caller's own.

@@ -92,7 +92,7 @@ def moments_within(
     return StartMoments(watch=now, confine=now + confine, write=now + write)
 
 
-class StartTurn:
+class StartupSpread:
     """Moments at which an agent may begin, among the agents of a fleet that start together.
 
     The request is made in :meth:`ask`; any thread may call the other methods.

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from base.settings.setting_kinds import SettingKind
-from fleet.drain.drain_plan import DrainTerms
+from fleet.drain.drain_plan import DrainSettings
 from fleet.mig_node import DrainMode
 
 _DAYS: Final = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
@@ -79,14 +79,14 @@ WINDOWS = SettingKind(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FleetTerms:
+class RolloutSettings:
     """Settings of rollouts. Times are seconds."""
 
     slots: int = 1
     """Nodes in change at once; 0: none begins."""
     drain: DrainMode = DrainMode.WAIT
     """How pods leave where the Node has no annotation of its own."""
-    evictions: DrainTerms = field(default_factory=DrainTerms)
+    evictions: DrainSettings = field(default_factory=DrainSettings)
     """Rules for evictions, and how long all pods may take to leave."""
     canary_seconds: float = 600.0
     """Time from a rollout's first success to its second node."""

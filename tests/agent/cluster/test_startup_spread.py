@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.cluster.start_turn import (
+from agent.cluster.startup_spread import (
     AT_ONCE,
     DONE_SECONDS,
     FIRST_SECONDS,
     LARGEST,
     PATIENCE_SECONDS,
     UNKNOWN_SECONDS,
-    StartTurn,
+    StartupSpread,
     moments_for,
     moments_within,
 )
@@ -39,7 +39,7 @@ class Scene:
                 "status": {"desiredNumberScheduled": agents},
             }
             self.api.server.create(DAEMON_SETS, body, NAMESPACE, manager="controller")
-        self.turn = StartTurn(
+        self.turn = StartupSpread(
             self.api,
             namespace=NAMESPACE,
             spread_seconds=spread,

@@ -14,7 +14,7 @@ from base.backoff import Backoff
 from base.defects import Defects
 from kube.api import LEASES, NODES, Object
 from kube.api_errors import Busy, Expired, Unreachable
-from kube.follower import LASTING_SECONDS, Follower, ObjectGone, WatchEvent
+from kube.informer import LASTING_SECONDS, Informer, ObjectGone, WatchEvent
 from tests.fakes.api import Call, FakeApi, FakeWatch
 from tests.kube.clocks import Clock, highest, none
 from tests.kube.listener import DEADLINE_SECONDS, Listener, word
@@ -34,7 +34,7 @@ def listener(api: FakeApi) -> Iterator[Listener]:
     listener = Listener(api, NODES, name="n")
     assert listener.words(3) == ["WatchConnected", "seen n 1", "CacheSynced"]
     yield listener
-    listener.follower.close()
+    listener.informer.close()
 
 
 def node(name: str, a: str = "1") -> Object:
@@ -63,23 +63,23 @@ def test_others_are_not_reported(api: FakeApi, listener: Listener) -> None:
 def test_that_an_object_is_not_there_is_known_at_once() -> None:
     listener = Listener(FakeApi(), NODES, name="n")
     assert listener.words(2) == ["WatchConnected", "CacheSynced"]
-    listener.follower.close()
+    listener.informer.close()
 
 
 def test_no_watch_is_opened_before_its_time(api: FakeApi) -> None:
     waits = [0.01, 0.01, 0.0]
     left: list[int] = []
     api.before("watch", lambda _: left.append(len(waits)), times=1)
-    follower = Follower(api, NODES, lambda _: follower.close(), name="n")
-    follower.run(lambda: waits.pop(0))
+    informer = Informer(api, NODES, lambda _: informer.close(), name="n")
+    informer.run(lambda: waits.pop(0))
     assert left == [0]
 
 
 def test_one_that_is_closed_before_its_time_opens_none(api: FakeApi) -> None:
-    follower = Follower(api, NODES, lambda _: None, name="n")
-    thread = threading.Thread(target=follower.run, args=(lambda: 3600.0,))
+    informer = Informer(api, NODES, lambda _: None, name="n")
+    thread = threading.Thread(target=informer.run, args=(lambda: 3600.0,))
     thread.start()
-    follower.close()
+    informer.close()
     thread.join(DEADLINE_SECONDS)
     assert not thread.is_alive()
     assert api.calls == []
@@ -182,7 +182,7 @@ def test_a_first_watch_that_breaks_amid_what_exists_begins_again() -> None:
         "seen y 1",
         "CacheSynced",
     ]
-    listener.follower.close()
+    listener.informer.close()
 
 
 def test_all_of_a_namespace_are_followed() -> None:
@@ -192,7 +192,7 @@ def test_all_of_a_namespace_are_followed() -> None:
     api.server.create(LEASES, node("y"), "default")
     listener = Listener(api, LEASES, namespace="default")
     assert listener.words(4) == ["WatchConnected", "seen x 1", "seen y 1", "CacheSynced"]
-    listener.follower.close()
+    listener.informer.close()
 
 
 def test_objects_of_one_name_in_two_namespaces_are_two() -> None:
@@ -207,7 +207,7 @@ def test_objects_of_one_name_in_two_namespaces_are_two() -> None:
     gone = listener.next()
     assert isinstance(gone, ObjectGone)
     assert (gone.namespace, gone.name) == ("kube-system", "x")
-    listener.follower.close()
+    listener.informer.close()
 
 
 class Spy(Backoff):
@@ -217,23 +217,23 @@ class Spy(Backoff):
         super().__init__(uniform=highest)
         self.waits: list[float] = []
         self.count = count
-        self.follower: Follower | None = None
+        self.informer: Informer | None = None
 
     def failed(self, asked_seconds: float | None = None) -> float:
         """See :class:`Backoff`."""
         self.waits.append(super().failed(asked_seconds))
-        if len(self.waits) == self.count and self.follower:
-            self.follower.close()
+        if len(self.waits) == self.count and self.informer:
+            self.informer.close()
         return 0.0
 
 
 def spied(api: FakeApi, count: int, clock: Clock | None = None) -> list[float]:
     """The first waits of whoever follows ``n``."""
     spy = Spy(count)
-    spy.follower = Follower(
+    spy.informer = Informer(
         api, NODES, lambda _: None, name="n", backoff=spy, clock=clock or Clock(), uniform=none
     )
-    spy.follower.run()
+    spy.informer.run()
     return spy.waits
 
 
@@ -243,17 +243,17 @@ def test_waits_are_what_the_server_asked_for_and_jitter(api: FakeApi) -> None:
     assert spied(api, 2) == [9 + 1, 2]
 
 
-def test_without_a_backoff_waits_are_drawn_by_the_follower_s_own_chance(api: FakeApi) -> None:
+def test_without_a_backoff_waits_are_drawn_by_the_informer_s_own_chance(api: FakeApi) -> None:
     drawn: list[tuple[float, float]] = []
 
     def uniform(low: float, high: float) -> float:
         drawn.append((low, high))
-        follower.close()
+        informer.close()
         return 0.0
 
-    follower = Follower(api, NODES, lambda _: None, name="n", uniform=uniform)
+    informer = Informer(api, NODES, lambda _: None, name="n", uniform=uniform)
     api.fail("watch", Unreachable("away"))
-    follower.run()
+    informer.run()
     assert drawn == [(0, 1)]
 
 
@@ -307,12 +307,12 @@ def test_after_a_version_that_is_too_old_a_fleet_spreads_over_seconds(api: FakeA
         drawn.append((low, high))
         return 0.0
 
-    follower = Follower(
+    informer = Informer(
         api, NODES, lambda _: None, name="n", backoff=Backoff(uniform=none), uniform=uniform
     )
     api.after("watch", lambda _: api.break_watches(Expired("too old")), times=1)
-    api.before("watch", lambda _: follower.close() if len(api.calls) > 1 else None)
-    follower.run()
+    api.before("watch", lambda _: informer.close() if len(api.calls) > 1 else None)
+    informer.run()
     assert drawn == [(1.0, 5.0)]
 
 
@@ -321,7 +321,7 @@ def test_what_is_not_to_be_kept_is_passed_over_and_gone_where_it_was_reported() 
     for name, a in (("x", "1"), ("y", "0")):
         api.server.create(NODES, node(name, a))
     heard: queue.Queue[str] = queue.Queue()
-    follower = Follower(
+    informer = Informer(
         api,
         NODES,
         lambda event: heard.put(word(event)),
@@ -329,13 +329,13 @@ def test_what_is_not_to_be_kept_is_passed_over_and_gone_where_it_was_reported() 
         backoff=Backoff(uniform=none),
         uniform=none,
     )
-    threading.Thread(target=follower.run, daemon=True).start()
+    threading.Thread(target=informer.run, daemon=True).start()
     words = [heard.get(timeout=DEADLINE_SECONDS) for _ in range(3)]
     label(api, "x", "0")
     label(api, "x", "00")
     label(api, "y", "2")
     words += [heard.get(timeout=DEADLINE_SECONDS) for _ in range(3)]
-    follower.close()
+    informer.close()
 
     assert words == ["WatchConnected", "seen x 1", "CacheSynced", "gone x", "seen x 00", "seen y 2"]
 
@@ -344,7 +344,7 @@ def test_what_is_not_to_be_kept_when_all_is_reported_anew_is_gone() -> None:
     api = FakeApi()
     api.server.create(NODES, node("x"))
     heard: queue.Queue[str] = queue.Queue()
-    follower = Follower(
+    informer = Informer(
         api,
         NODES,
         lambda event: heard.put(word(event)),
@@ -352,7 +352,7 @@ def test_what_is_not_to_be_kept_when_all_is_reported_anew_is_gone() -> None:
         backoff=Backoff(uniform=none),
         uniform=none,
     )
-    threading.Thread(target=follower.run, daemon=True).start()
+    threading.Thread(target=informer.run, daemon=True).start()
     for _ in range(3):
         heard.get(timeout=DEADLINE_SECONDS)
 
@@ -363,23 +363,23 @@ def test_what_is_not_to_be_kept_when_all_is_reported_anew_is_gone() -> None:
     api.before("watch", meanwhile, times=1)
     api.end_watches()
     words = [heard.get(timeout=DEADLINE_SECONDS) for _ in range(2)]
-    follower.close()
+    informer.close()
 
     assert words == ["gone x", "CacheSynced"]
 
 
-def test_how_a_follower_narrows_its_watch_reaches_the_server(api: FakeApi) -> None:
+def test_how_an_informer_narrows_its_watch_reaches_the_server(api: FakeApi) -> None:
     fields = {"spec.unschedulable": "true"}
-    follower = Follower(api, NODES, lambda _: None, fields=fields, metadata_only=True)
-    api.after("watch", lambda _: follower.close())
+    informer = Informer(api, NODES, lambda _: None, fields=fields, metadata_only=True)
+    api.after("watch", lambda _: informer.close())
 
-    follower.run()
+    informer.run()
 
     assert (api.calls[-1].fields, api.calls[-1].metadata_only) == (fields, True)
 
 
 def test_closing_ends_a_watch_in_which_nothing_happens(listener: Listener) -> None:
-    listener.follower.close()
+    listener.informer.close()
     listener.thread.join(1)
     assert not listener.thread.is_alive()
 
@@ -389,7 +389,7 @@ def test_closing_ends_a_long_wait() -> None:
     api.fail("watch", Busy("429", retry_after_seconds=3600))
     listener = Listener(api, NODES, name="n")
     assert listener.words(1) == ["down 429"]
-    listener.follower.close()
+    listener.informer.close()
     listener.thread.join(1)
     assert not listener.thread.is_alive()
 
@@ -404,18 +404,18 @@ def test_nothing_is_reported_once_it_is_closed(api: FakeApi) -> None:
             api.server.create(NODES, node("n", a="2"))
             api.break_watches(Expired("too old resource version"), keep=1)
         if reported[-1] == "gone n":
-            follower.close()
+            informer.close()
 
-    follower = Follower(api, NODES, on_event, name="n", backoff=Backoff(uniform=none), uniform=none)
-    follower.run()
+    informer = Informer(api, NODES, on_event, name="n", backoff=Backoff(uniform=none), uniform=none)
+    informer.run()
     assert reported == ["WatchConnected", "seen n 1", "CacheSynced", "gone n"]
 
 
 def followed(
     api: FakeApi, words: queue.Queue[str], keep: Callable[[Object], bool], defects: Defects
-) -> Follower:
-    """A follower of Node n in a thread of its own, whose events come as words."""
-    follower = Follower(
+) -> Informer:
+    """An informer of Node n in a thread of its own, whose events come as words."""
+    informer = Informer(
         api,
         NODES,
         lambda event: words.put(word(event)),
@@ -424,8 +424,8 @@ def followed(
         backoff=Backoff(uniform=none),
         defects=defects,
     )
-    threading.Thread(target=follower.run, daemon=True).start()
-    return follower
+    threading.Thread(target=informer.run, daemon=True).start()
+    return informer
 
 
 def test_an_object_that_cannot_be_read_does_not_end_the_following(api: FakeApi) -> None:
@@ -441,7 +441,7 @@ def test_an_object_that_cannot_be_read_does_not_end_the_following(api: FakeApi) 
             raise KeyError("spec")
         return True
 
-    follower = followed(api, words, keep, Defects(count))
+    informer = followed(api, words, keep, Defects(count))
     assert [words.get(timeout=DEADLINE_SECONDS) for _ in range(5)] == [
         "WatchConnected",
         "down watch nodes: KeyError('spec') at what came",
@@ -449,7 +449,7 @@ def test_an_object_that_cannot_be_read_does_not_end_the_following(api: FakeApi) 
         "seen n 1",
         "CacheSynced",
     ]
-    follower.close()
+    informer.close()
     assert met == 1
 
 
@@ -466,7 +466,7 @@ def test_an_object_that_cannot_be_read_is_taken_once_it_was_mended(api: FakeApi)
             raise KeyError("spec")
         return True
 
-    follower = followed(api, words, keep, Defects())
+    informer = followed(api, words, keep, Defects())
     assert [words.get(timeout=DEADLINE_SECONDS) for _ in range(3)][-1] == "CacheSynced"
     label(api, "n", "broken")
     assert broken.wait(DEADLINE_SECONDS)
@@ -477,7 +477,7 @@ def test_an_object_that_cannot_be_read_is_taken_once_it_was_mended(api: FakeApi)
         "WatchConnected",
         "seen n mended",
     ]
-    follower.close()
+    informer.close()
 
 
 def test_a_listener_that_fails_gets_the_next_event_all_the_same(
@@ -490,11 +490,11 @@ def test_a_listener_that_fails_gets_the_next_event_all_the_same(
             raise RuntimeError("no")
         heard.put(word(event))
 
-    follower = Follower(api, NODES, on_event, name="n")
-    threading.Thread(target=follower.run, daemon=True).start()
+    informer = Informer(api, NODES, on_event, name="n")
+    threading.Thread(target=informer.run, daemon=True).start()
     assert [heard.get(timeout=DEADLINE_SECONDS) for _ in range(2)] == [
         "WatchConnected",
         "CacheSynced",
     ]
-    follower.close()
+    informer.close()
     assert "internal error" in caplog.text

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from base.side_by_side import side_by_side
+from base.concurrent_calls import concurrently
 from tests.fakes.thread_limit import allow_threads
 
 SOON = 30.0
@@ -20,7 +20,7 @@ def test_results_come_in_the_order_in_which_calls_end() -> None:
         assert first_may_end.wait(SOON)
         return "slow"
 
-    results = side_by_side([slow, lambda: "quick"], "test")
+    results = concurrently([slow, lambda: "quick"], "test")
     assert next(results) == "quick"
     first_may_end.set()
     assert list(results) == ["slow"]
@@ -31,14 +31,14 @@ def test_what_a_call_raises_is_raised_where_its_result_is_taken() -> None:
         raise OSError("defect")
 
     with pytest.raises(OSError, match="defect"):
-        list(side_by_side([fail], "test"))
+        list(concurrently([fail], "test"))
 
 
 def test_without_threads_the_calls_are_made_one_after_the_other(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     allow_threads(monkeypatch, 0)
-    assert list(side_by_side([lambda: 1, lambda: 2], "test")) == [1, 2]
+    assert list(concurrently([lambda: 1, lambda: 2], "test")) == [1, 2]
 
 
 def test_calls_are_made_in_threads_of_the_name_that_keep_no_program_alive() -> None:
@@ -46,7 +46,7 @@ def test_calls_are_made_in_threads_of_the_name_that_keep_no_program_alive() -> N
         thread = threading.current_thread()
         return thread.name, thread.daemon
 
-    assert list(side_by_side([seen, seen], "answers")) == [("answers", True)] * 2
+    assert list(concurrently([seen, seen], "answers")) == [("answers", True)] * 2
 
 
 def test_all_calls_are_begun_before_a_result_is_taken() -> None:
@@ -55,8 +55,8 @@ def test_all_calls_are_begun_before_a_result_is_taken() -> None:
     def meet() -> int:
         return together.wait(SOON)
 
-    assert sorted(side_by_side([meet] * 3, "test")) == [0, 1, 2]
+    assert sorted(concurrently([meet] * 3, "test")) == [0, 1, 2]
 
 
 def test_no_calls_have_no_results() -> None:
-    assert list(side_by_side([], "test")) == []
+    assert list(concurrently([], "test")) == []

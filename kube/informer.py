@@ -61,7 +61,7 @@ class WatchLost:
 WatchEvent = ObjectSeen | ObjectGone | CacheSynced | WatchConnected | WatchLost
 
 
-class Follower:
+class Informer:
     """Runs watch after watch, and reports all events in order, in the thread of :meth:`run`.
 
     A watch starts where the last one ended when its time was up. At first, where that is too far
