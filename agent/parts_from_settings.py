@@ -43,8 +43,8 @@ CHANGE_SECONDS = 600.0
 if TYPE_CHECKING:
     from agent.cluster.join import Joined
     from agent.cluster.startup_spread import StartupSpread
-    from agent.layouts.enforced_layouts import EnforceEdges
-    from agent.layouts.layout_judge import LayoutEdges
+    from agent.layouts.enforced_layouts import EnforcePorts
+    from agent.layouts.layout_evaluator import LayoutInputs
     from agent.pods.known_pods import KnownPods
     from agent.pods.kubelet_pods import KubeletPods
     from api.actuator_messages import GpuUser
@@ -223,12 +223,12 @@ def layout_edges(
     reader: DeviceReader,
     latest: LatestMetrics,
     hasten: Callable[[str], None],
-) -> LayoutEdges | None:
+) -> LayoutInputs | None:
     """What judges MIG layouts that the Node asks for, and where they are enforced changes them;
     None where the settings want none of it. ``hasten`` runs a tick of the cluster soon."""
     if settings.mig_mode == "off" or settings.sink == "none":
         return None
-    from agent.layouts.layout_judge import LayoutEdges
+    from agent.layouts.layout_evaluator import LayoutInputs
     from agent.layouts.layout_request import MIG_MANAGER_SERVICE
     from agent.layouts.mig_config_source import MigConfigSource
     from discovery.host.device_files import process_name
@@ -236,7 +236,7 @@ def layout_edges(
 
     strategy = settings.mig_strategy or plugin.mig_strategy
     file = None if settings.mig_config is None else MigConfigSource(settings.mig_config)
-    return LayoutEdges(
+    return LayoutInputs(
         read=lambda: read_mig(reader),
         snapshot=lambda: latest.snapshot,
         configs=lambda: None if file is None else file.read(),
@@ -270,8 +270,8 @@ def _no_name(_pid: int) -> str:
 
 def _enforce(
     settings: AgentSettings, root: Path, reader: DeviceReader, hasten: Callable[[str], None]
-) -> EnforceEdges:
-    from agent.layouts.enforced_layouts import EnforceEdges
+) -> EnforcePorts:
+    from agent.layouts.enforced_layouts import EnforcePorts
     from api.actuator_client import STATE_SECONDS, ask_actuator
     from api.actuator_messages import ActuatorAnswer, ActuatorRequest, StateRequest
     from discovery.host.driver_load import driver_load
@@ -284,7 +284,7 @@ def _enforce(
         hasten("causes")
         hasten("layouts")
 
-    return EnforceEdges(
+    return EnforcePorts(
         ask=ask,
         closed=lambda: reader.health().released and reader.release(),
         load=functools.partial(driver_load, root),

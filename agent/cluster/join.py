@@ -15,7 +15,7 @@ from pathlib import Path
 from agent.cluster.gpus_before import GpusBefore
 from agent.cluster.membership import Cluster, Member
 from agent.cluster.startup_spread import StartupSpread
-from agent.layouts.layout_judge import LayoutEdges
+from agent.layouts.layout_evaluator import LayoutInputs
 from agent.layouts.layout_watch import LayoutWatch
 from agent.metrics.latest_metrics import LatestMetrics
 from agent.pods.known_pods import KnownPods
@@ -105,7 +105,7 @@ def joined(
     hold: Callable[[tuple[str, ...]], None],
     clear_xids: Callable[[str | None], bool],
     hasten: Callable[[str], None],
-    layouts: LayoutEdges | None,
+    layouts: LayoutInputs | None,
     defects: Defects,
 ) -> Iterator[Joined]:
     """The cluster, its Node watched until the block ends; then the Lease is emptied.

@@ -16,10 +16,10 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
+from agent.layouts.desired_change import DesiredLayout
 from agent.layouts.layout_change import HELD_COMMAND, ActuatorTask, LayoutChange
 from agent.layouts.retry_times import Retry
 from agent.layouts.shown_request import ShownRequest, leave_for, shown_request
-from agent.layouts.wanted_change import Judgement
 from api import keys, mig_request_annotation, names
 from api.actuator_messages import ActuatorAnswer, StateRequest
 from api.key_kinds import KeyLocation
@@ -54,7 +54,7 @@ _BY_END: Final[Mapping[str, MigPhase]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EnforceEdges:
+class EnforcePorts:
     """Calls by which layouts are changed."""
 
     ask: Callable[[ActuatorTask], ActuatorAnswer]
@@ -76,14 +76,14 @@ class EnforcedLayouts:
 
     def __init__(
         self,
-        edges: EnforceEdges,
+        ports: EnforcePorts,
         *,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
         new_id: Callable[[], str] = new_request_id,
     ) -> None:
         """``clock`` is the one of the ticks; ``wall`` is Unix time."""
-        self._edges = edges
+        self._ports = ports
         self._clock = clock
         self._wall = wall
         self._new_id = new_id
@@ -111,7 +111,7 @@ class EnforcedLayouts:
                     now=self._clock(),
                     failed_for_seconds=self._passed("" if status is None else status.since),
                     open_for_seconds=self._passed(self._shown.since),
-                    wait_seconds=self._edges.wait_seconds,
+                    wait_seconds=self._ports.wait_seconds,
                 )
 
     @property
@@ -139,22 +139,22 @@ class EnforcedLayouts:
                 self._is_asking = False
                 self._change.answered(answer, now)
 
-    def step(self, now: float, judgement: Judgement | None) -> None:
-        """Take the next step of the change; ``judgement`` None: the desired layout is not known."""
+    def step(self, now: float, desired: DesiredLayout | None) -> None:
+        """Take the next step of the change; ``desired`` None: the desired layout is not known."""
         with self._lock:
             change = self._change
             if change is None or self._is_asking:
                 return
             leave = leave_for(self._metadata, change.request)
             task = change.step(
-                now, judgement, shown=self._shown, leave=leave, load=self._edges.load()
+                now, desired, shown=self._shown, leave=leave, load=self._ports.load()
             )
             before, self._wanted_gpus_before = self._wanted_gpus_before, change.wants_gpus
             self._is_asking = task is not None
         if task is not None:
             self._start(task)
         if before != change.wants_gpus:
-            self._edges.wake()
+            self._ports.wake()
 
     def status(
         self, verdict: MigStatusAnnotation | None, shown: MigStatusAnnotation | None
@@ -229,7 +229,7 @@ class EnforcedLayouts:
                 self._wait_until_closed()
             answer: ActuatorAnswer | str
             try:
-                answer = self._edges.ask(task)
+                answer = self._ports.ask(task)
             except GpuscapeError as error:
                 answer = str(error)
             except Exception as error:  # or the handles would stay closed for ever
@@ -239,19 +239,19 @@ class EnforcedLayouts:
             self._answered(answer)
 
         try:
-            self._edges.start(run)
+            self._ports.start(run)
         except threads.NoThread as error:
             self._answered(str(error))
 
     def _answered(self, answer: ActuatorAnswer | str) -> None:
         with self._lock:
             self._answer = answer
-        self._edges.wake()
+        self._ports.wake()
 
     def _wait_until_closed(self) -> None:
-        self._edges.wake()
+        self._ports.wake()
         last = time.monotonic() + CLOSE_SECONDS
-        while not self._edges.closed() and time.monotonic() < last:
+        while not self._ports.closed() and time.monotonic() < last:
             time.sleep(0.1)
 
     def _phase(self, change: LayoutChange, verdict: MigStatusAnnotation) -> tuple[str, str]:
@@ -334,7 +334,7 @@ def _own_state_gone(metadata: Mapping[str, Any]) -> Decision:
 def _waits_for(change: LayoutChange, verdict: MigStatusAnnotation) -> str:
     why = "another program changed the layout, so no pod is evicted: " if change.drift else ""
     if change.open_change is not None and change.open_change.programs:
-        from agent.layouts.layout_verdict import in_use
+        from agent.layouts.planned_request import in_use
 
         return f"{why}{in_use(change.open_change.programs)}"
     if verdict.pods:

@@ -16,6 +16,7 @@ import math
 from collections.abc import Callable
 from typing import Final, assert_never
 
+from agent.layouts.desired_change import DesiredChange, DesiredLayout, is_in_the_way
 from agent.layouts.retry_times import (
     ASK_SECONDS,
     FAILED_SECONDS,
@@ -26,7 +27,6 @@ from agent.layouts.retry_times import (
     retry_of,
 )
 from agent.layouts.shown_request import Leave, ShownRequest
-from agent.layouts.wanted_change import Judgement, WantedChange, is_in_the_way
 from api.actuator_messages import (
     ActuatorAnswer,
     ActuatorRefusal,
@@ -101,7 +101,7 @@ class LayoutChange:
         self._wait_seconds = wait_seconds
         self._plan = shown.plan
         self._new_id = new_id
-        self.open_change: WantedChange | None = None
+        self.open_change: DesiredChange | None = None
         """The open request's change as it was judged last; None where that is not known yet."""
         self.problem = ""
         """Why the actuator cannot be asked."""
@@ -150,7 +150,7 @@ class LayoutChange:
     def step(
         self,
         now: float,
-        judgement: Judgement | None,
+        desired: DesiredLayout | None,
         *,
         shown: ShownRequest,
         leave: Leave,
@@ -158,15 +158,15 @@ class LayoutChange:
     ) -> ActuatorTask | None:
         """The actuator's next task; None where there is none, or while an answer is waited for.
 
-        ``judgement`` None: it is not known which layout is desired, or what the GPUs have.
+        ``desired`` None: it is not known which layout is desired, or what the GPUs have.
         ``shown``: what the Node shows now; ``leave``: for this request; ``load``: of the driver.
         """
-        self._observe(judgement)
+        self._observe(desired)
         if leave is Leave.GO and self.is_open and not self._permit_seen:
             self._permit_seen = self._actuator_state_unknown = True
             self._ask_at = now
         if self._pending_task is None:
-            self._pending_task = self._next(now, judgement, shown, load)
+            self._pending_task = self._next(now, desired, shown, load)
         else:
             return None
         return self._pending_task
@@ -205,17 +205,17 @@ class LayoutChange:
     # what comes next
 
     def _next(
-        self, now: float, judgement: Judgement | None, shown: ShownRequest, load: str
+        self, now: float, desired: DesiredLayout | None, shown: ShownRequest, load: str
     ) -> ActuatorTask | None:
         if self.is_open and not self._actuator_state_unknown and self._next_task is None:
-            if judgement is not None and not self._still_desired(judgement):
+            if desired is not None and not self._still_desired(desired):
                 self._finish(RequestEnd.CANCELLED, "something else is asked for", now)
                 return None
             if not self._permit_seen and now - self.requested_at > self._wait_seconds:
                 self._finish(RequestEnd.EXPIRED, GIVEN_UP.why, now)
                 return None
-            if judgement is not None and self._permit_seen and judgement.change is not None:
-                return judgement.change.apply_request(self.request)
+            if desired is not None and self._permit_seen and desired.change is not None:
+                return desired.change.apply_request(self.request)
             return None
         if now < self._ask_at:
             return None
@@ -224,19 +224,19 @@ class LayoutChange:
             return task
         if self._actuator_state_unknown or self.runs:
             return StateRequest(change=self.request or None)
-        if judgement is None or judgement.changes != self.changes:
+        if desired is None or desired.changes != self.changes:
             return self._check_held(now)
-        if judgement.change is None or (
-            self.end == RequestEnd.HELD and self.is_of(judgement.change.plan)
+        if desired.change is None or (
+            self.end == RequestEnd.HELD and self.is_of(desired.change.plan)
         ):
             return self._check_held(now)
-        return self._begin(now, judgement.change, shown, load)
+        return self._begin(now, desired.change, shown, load)
 
-    def _still_desired(self, judgement: Judgement) -> bool:
-        """Whether the open request's layouts are desired; then its newest judgement is kept."""
-        if judgement.change is None or judgement.change.plan != self._plan:
+    def _still_desired(self, desired: DesiredLayout) -> bool:
+        """Whether the open request's layouts are desired; then its newest evaluation is kept."""
+        if desired.change is None or desired.change.plan != self._plan:
             return False
-        self.open_change = judgement.change
+        self.open_change = desired.change
         return True
 
     def _check_held(self, now: float) -> ActuatorTask | None:
@@ -247,7 +247,7 @@ class LayoutChange:
         return StateRequest(change=self.request)
 
     def _begin(
-        self, now: float, change: WantedChange, shown: ShownRequest, load: str
+        self, now: float, change: DesiredChange, shown: ShownRequest, load: str
     ) -> ActuatorTask | None:
         """The next request, if it is time for it; what a boot took comes back first."""
         if self.request and (shown.request, shown.end) != (self.request, self.end):
@@ -280,20 +280,20 @@ class LayoutChange:
             wait = ladder(FAILED_SECONDS, self._failures)
         self.retry = Retry(why=why, not_before=now + wait)
 
-    def _observe(self, judgement: Judgement | None) -> None:
-        """Take the newest judgement; another desired layout begins without failures and retries."""
-        if judgement is None:
+    def _observe(self, desired: DesiredLayout | None) -> None:
+        """Take the newest evaluation; a new desired layout begins without failures and retries."""
+        if desired is None:
             return
-        if self._key is not _NO_KEY and judgement.key != self._key:
+        if self._key is not _NO_KEY and desired.key != self._key:
             self._failures = self._refusals = self._drifts = 0
             self.retry = None
-        self._key = judgement.key
-        if judgement.key is None or (judgement.plan and judgement.plan != self.reached):
+        self._key = desired.key
+        if desired.key is None or (desired.plan and desired.plan != self.reached):
             self.reached = ""
-        if judgement.unchanged and judgement.changes == self.changes:
+        if desired.unchanged and desired.changes == self.changes:
             self._seen_unchanged = True
             self._failures = self._refusals = 0
-            self.reached = judgement.plan
+            self.reached = desired.plan
 
     # answers of the actuator
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec.structs import replace
 
 from agent.layouts.label_adoption import as_adopted, unadopted_label
-from agent.layouts.layout_judge import LayoutEdges, LayoutJudge, NodeFacts
+from agent.layouts.layout_evaluator import LayoutEvaluator, LayoutInputs, NodeFacts
 from agent.layouts.layout_request import Adoption, LayoutRequest, NodeWish, node_wish
 from agent.layouts.wish_record import WishRecord
 from agent.pods.allocated_devices import NodeAllocation
@@ -29,8 +29,8 @@ from exporters.mig_wish_metrics import MigWish
 from labelers.decision import Absent, Decisions, Value
 
 if TYPE_CHECKING:
+    from agent.layouts.desired_change import DesiredLayout
     from agent.layouts.enforced_layouts import EnforcedLayouts
-    from agent.layouts.wanted_change import Judgement
 
 log = logging.getLogger(__name__)
 
@@ -60,13 +60,13 @@ class LayoutWatch:
 
     def __init__(
         self,
-        edges: LayoutEdges,
+        inputs: LayoutInputs,
         *,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
     ) -> None:
         """``clock`` is the one of the ticks; ``wall`` is Unix time, only shown."""
-        self._edges = edges
+        self._inputs = inputs
         self._clock = clock
         self._wall = wall
         self._lock = threading.Lock()
@@ -85,17 +85,17 @@ class LayoutWatch:
         """Digest of layouts and the time since when the GPUs have them; None while they do not."""
         self._reported_at = clock()
         self._news: list[LayoutNews] = []
-        self._judge = LayoutJudge(edges)
-        self._judgement: Judgement | None = None
-        """Judgement of the present request; None while it is not known."""
-        self._record = WishRecord(enforced=edges.enforce is not None)
+        self._evaluator = LayoutEvaluator(inputs)
+        self._desired: DesiredLayout | None = None
+        """Desired layout of the present request; None while it is not known."""
+        self._record = WishRecord(enforced=inputs.enforce is not None)
         self._node_seen = False
         """The Node has been seen."""
         self._enforced: EnforcedLayouts | None = None
-        if edges.enforce is not None:
+        if inputs.enforce is not None:
             from agent.layouts.enforced_layouts import EnforcedLayouts
 
-            self._enforced = EnforcedLayouts(edges.enforce, clock=clock, wall=wall)
+            self._enforced = EnforcedLayouts(inputs.enforce, clock=clock, wall=wall)
 
     @property
     def wish(self) -> MigWish | None:
@@ -119,7 +119,7 @@ class LayoutWatch:
             if metadata is None:
                 return
             if _grant(before) != _grant(metadata):
-                self._judge.forget()  # who is on the GPUs is read anew behind the cordon
+                self._evaluator.forget()  # who is on the GPUs is read anew behind the cordon
             self._shown = _shown(metadata)
             if not self._node_seen and self._shown is not None:
                 self._record.go_on_from(self._shown)
@@ -129,10 +129,10 @@ class LayoutWatch:
                 now = self._clock()
                 if now - self._requested_at >= SETTLE_SECONDS:
                     self._unsettled_since = now
-                self._requested_at, self._verdict, self._judgement = now, None, None
-                self._judge.forget()
+                self._requested_at, self._verdict, self._desired = now, None, None
+                self._evaluator.forget()
             elif wish.adopting != self._wish.adopting:
-                self._judge.forget()
+                self._evaluator.forget()
             self._wish = wish
             if self._enforced is not None:
                 self._enforced.saw(metadata, self._shown)
@@ -146,7 +146,7 @@ class LayoutWatch:
 
     def annotations(self) -> Decisions:
         """Annotations for the Node; empty where they are not known yet."""
-        snapshot = self._edges.snapshot()
+        snapshot = self._inputs.snapshot()
         with self._lock:
             if snapshot is None or self._metadata is None:
                 return {}
@@ -164,34 +164,34 @@ class LayoutWatch:
 
     def labels(self) -> Decisions:
         """The state that the Node is to show for NVIDIA's tools; empty where it may stay."""
-        if self._enforced is None or self._edges.snapshot() is None:
+        if self._enforced is None or self._inputs.snapshot() is None:
             return {}
         with self._lock:
             metadata, allocation, status = self._metadata, self._allocation, self._status()
         if (
             metadata is None
             or allocation is None
-            or self._judge.foreign_managers(metadata, allocation)
+            or self._evaluator.foreign_managers(metadata, allocation)
         ):
             return {}  # the state may be another program's
         return self._enforced.labels(status)
 
     def tick(self, now: float) -> float:
-        """Judge the request when that is due, and go on; the seconds until the next time."""
+        """Evaluate the request when that is due, and go on; the seconds until the next time."""
         if self._enforced is None:
-            wait = self._judge_when_due(now)
+            wait = self._evaluate_when_due(now)
             with self._lock:
                 self._count(self._status())
             return wait
         self._enforced.take(now)
-        wait = self._judge_when_due(now)
+        wait = self._evaluate_when_due(now)
         with self._lock:
-            judgement = self._judgement
+            desired = self._desired
             verdict = self._verdict
             ignored = verdict is not None and verdict.phase == MigPhase.UNADOPTED
             if self._metadata is not None and (self._wish.request is None or ignored):
-                judgement = self._no_change(None, self._enforced.changes)
-        self._enforced.step(now, judgement)
+                desired = self._no_change(None, self._enforced.changes)
+        self._enforced.step(now, desired)
         with self._lock:
             before = self._last_event
             status = self._status()
@@ -209,12 +209,12 @@ class LayoutWatch:
         own = self._enforced is not None and self._enforced.is_of(status.plan)
         self._record.take(status, self._wall(), is_of_request=own)
 
-    def _judge_when_due(self, now: float) -> float:
+    def _evaluate_when_due(self, now: float) -> float:
         with self._lock:
             request, metadata = self._wish.request, self._metadata
             settles_at, since = self._requested_at + SETTLE_SECONDS, self._unsettled_since
             allocation = self._allocation
-        snapshot = self._edges.snapshot()
+        snapshot = self._inputs.snapshot()
         if request is None or metadata is None or snapshot is None:
             return _IDLE_SECONDS
         if not any(gpu.mig_capable for gpu in snapshot.gpus):
@@ -223,7 +223,7 @@ class LayoutWatch:
             if now - since >= UNSETTLED_SECONDS:
                 with self._lock:  # an earlier request is no longer desired
                     if self._enforced is not None and request == self._wish.request:
-                        self._judgement = self._no_change(_UNSETTLED.phase, self._enforced.changes)
+                        self._desired = self._no_change(_UNSETTLED.phase, self._enforced.changes)
                 self._take(request, _UNSETTLED, now)
             return settles_at - now
         facts = NodeFacts(
@@ -232,12 +232,12 @@ class LayoutWatch:
             allocation=allocation,
             changes=0 if self._enforced is None else self._enforced.changes,
         )
-        judged = self._judge.judge(request, facts, now)
-        if judged is not None:
+        evaluation = self._evaluator.evaluate(request, facts, now)
+        if evaluation is not None:
             with self._lock:
                 if request == self._wish.request:
-                    self._judgement = judged.judgement
-            self._take(request, judged.status, now, foreign=judged.foreign)
+                    self._desired = evaluation.desired
+            self._take(request, evaluation.status, now, foreign=evaluation.foreign)
         return CHECK_SECONDS
 
     def take_news(self) -> list[LayoutNews]:
@@ -247,11 +247,11 @@ class LayoutWatch:
 
     # parts
 
-    def _no_change(self, key: object, changes: int) -> Judgement:
-        """The judgement where no layout is desired; ``key`` None: none is requested."""
-        from agent.layouts.wanted_change import Judgement
+    def _no_change(self, key: object, changes: int) -> DesiredLayout:
+        """A desired layout that changes nothing; ``key`` None: none is requested."""
+        from agent.layouts.desired_change import DesiredLayout
 
-        return Judgement(key=key, change=None, unchanged=False, changes=changes)
+        return DesiredLayout(key=key, change=None, unchanged=False, changes=changes)
 
     def _take(
         self,
@@ -271,7 +271,7 @@ class LayoutWatch:
                 return
             if before is not None and _without_pods(verdict) == _without_pods(before):
                 if now - self._reported_at < PODS_SECONDS:
-                    self._judge.judge_by(self._reported_at + PODS_SECONDS)
+                    self._evaluator.evaluate_by(self._reported_at + PODS_SECONDS)
                     return
                 is_reported = True
             else:

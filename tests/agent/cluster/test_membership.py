@@ -13,9 +13,9 @@ from agent.cluster.confinement import CORE
 from agent.cluster.gpus_before import GpusBefore
 from agent.cluster.membership import Cluster, Member
 from agent.cluster.startup_spread import StartupSpread
-from agent.layouts.enforced_layouts import CAUSE, EnforceEdges
+from agent.layouts.enforced_layouts import CAUSE, EnforcePorts
 from agent.layouts.layout_change import ActuatorTask
-from agent.layouts.layout_judge import LayoutEdges
+from agent.layouts.layout_evaluator import LayoutInputs
 from agent.layouts.layout_watch import LayoutWatch
 from agent.pods.kubelet_pods import KubeletPods
 from agent.publish import NodeDecision
@@ -108,7 +108,7 @@ class Scene:
         unconfined: bool = False,
         ready: Path,
         layouts: bool = False,
-        enforce: EnforceEdges | None = None,
+        enforce: EnforcePorts | None = None,
     ) -> None:
         self.api = FakeApi()
         self.api.server.create(NODES, {"metadata": {"name": NODE}}, manager="kubelet")
@@ -124,7 +124,7 @@ class Scene:
         self.own = AgentMetrics("0", self._clock)
         self.known_gpus = KnownGpus()
         self.mig_read: tuple[MigGpu, ...] = ()
-        edges = LayoutEdges(
+        inputs = LayoutInputs(
             read=lambda: self.mig_read, snapshot=lambda: self.snapshot, enforce=enforce
         )
         self.cluster = Cluster(
@@ -145,7 +145,7 @@ class Scene:
             clear_xids=self._clear_xids,
             hasten=self._hasten,
             before=GpusBefore(self.known_gpus, BOOT),
-            layouts=LayoutWatch(edges, clock=self._clock) if layouts else None,
+            layouts=LayoutWatch(inputs, clock=self._clock) if layouts else None,
             clock=self._clock,
             wall=lambda: 1_700_000_000.0,
             uniform=lambda _low, high: high,
@@ -669,7 +669,7 @@ class Enforcing:
     def __init__(self, tmp_path: Path) -> None:
         self.tasks: list[ActuatorTask] = []
         self._jobs: list[Callable[[], None]] = []
-        enforce = EnforceEdges(
+        enforce = EnforcePorts(
             ask=self._ask,
             closed=lambda: True,
             load=lambda: "boot",

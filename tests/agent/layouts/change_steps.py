@@ -6,9 +6,9 @@ from __future__ import annotations
 import math
 from itertools import count
 
+from agent.layouts.desired_change import DesiredLayout
 from agent.layouts.layout_change import ActuatorTask, LayoutChange
 from agent.layouts.shown_request import Leave, ShownRequest
-from agent.layouts.wanted_change import Judgement
 from api.actuator_messages import (
     ActuatorAnswer,
     ApplyRequest,
@@ -47,7 +47,7 @@ class Steps:
     def step(self) -> ActuatorTask | None:
         """What is asked of the actuator now."""
         change, is_there = self.change, self.desired == self.layout
-        judged = Judgement(
+        judged = DesiredLayout(
             key=self.desired,
             change=None if is_there else wanted(self.desired),
             unchanged=is_there,

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from agent.layouts.desired_change import DesiredChange
 from agent.layouts.layout_change import ActuatorTask
-from agent.layouts.wanted_change import WantedChange
 from api.actuator_messages import (
     ActuatorAnswer,
     ActuatorRefusal,
@@ -28,10 +28,10 @@ from api.actuator_messages import (
 NOBODY = "nobody answers at the socket"
 
 
-def wanted(plan: str) -> WantedChange:
+def wanted(plan: str) -> DesiredChange:
     """A change of one GPU; its only profile is the layout's name."""
     instance = InstanceAsked(profile=plan, compute=(1,))
-    return WantedChange(
+    return DesiredChange(
         plan=plan,
         request_text=plan,
         layouts={"GPU-0": LayoutAsked(mig=True, instances=(instance,))},

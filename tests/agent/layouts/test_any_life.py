@@ -23,9 +23,9 @@ from hypothesis.stateful import (
     rule,
 )
 
+from agent.layouts.desired_change import DesiredLayout
 from agent.layouts.layout_change import ActuatorTask, LayoutChange
 from agent.layouts.shown_request import Leave, ShownRequest
-from agent.layouts.wanted_change import Judgement
 from api.actuator_messages import (
     ActuatorAnswer,
     ApplyRequest,
@@ -296,11 +296,11 @@ class AnyLife(RuleBasedStateMachine):
 
     # parts
 
-    def _judged(self, change: LayoutChange) -> Judgement | None:
+    def _judged(self, change: LayoutChange) -> DesiredLayout | None:
         if change.wants_gpus:
             return None
         differs = self.wish is not None and self.actuator.gpus != self.wish
-        return Judgement(
+        return DesiredLayout(
             key=self.wish,
             change=wanted(self.wish) if differs and self.wish is not None else None,
             unchanged=self.wish is not None and not differs,

@@ -7,9 +7,9 @@ import math
 
 import pytest
 
+from agent.layouts.desired_change import DesiredLayout
 from agent.layouts.layout_change import ActuatorTask
 from agent.layouts.shown_request import Leave, ShownRequest
-from agent.layouts.wanted_change import Judgement
 from api.actuator_messages import (
     ActuatorRefusal,
     ApplyRequest,
@@ -292,15 +292,15 @@ def test_the_end_that_a_person_gives_a_held_change_is_shown_as_that(reason: str,
     assert (node.change.end, node.change.end_reason) == ("applied", said)
 
 
-def judged(node: Steps, *, behind: int = 0, unchanged: bool = False) -> Judgement:
+def judged(node: Steps, *, behind: int = 0, unchanged: bool = False) -> DesiredLayout:
     """The wish by GPUs that were read so many changes ago."""
     change = None if unchanged else wanted("a")
     changes = node.change.changes - behind
-    return Judgement(key="a", change=change, unchanged=unchanged, changes=changes, plan="a")
+    return DesiredLayout(key="a", change=change, unchanged=unchanged, changes=changes, plan="a")
 
 
 def stepped(
-    node: Steps, judgement: Judgement | None, seen: ShownRequest | None = None
+    node: Steps, judgement: DesiredLayout | None, seen: ShownRequest | None = None
 ) -> ActuatorTask | None:
     change = node.change
     seen = seen or ShownRequest(request=change.request, end=change.end)

@@ -232,14 +232,14 @@ def test_a_layout_that_flaps_ten_times_a_second_ends_its_request_and_the_last_on
     if leave is GrantPhase.GO:
         scene.waits = True  # the actuator has not been asked yet
     reads, written = 0, len(scene.history)
-    read = scene.watch._edges.read
+    read = scene.watch._inputs.read
 
     def counted() -> Any:
         nonlocal reads
         reads += 1
         return read()
 
-    object.__setattr__(scene.watch._edges, "read", counted)
+    object.__setattr__(scene.watch._inputs, "read", counted)
     for at in range(int(UNSETTLED_SECONDS * 15)):
         scene.ask((OTHER, WANTED)[at % 2])
         scene.run(0.1)

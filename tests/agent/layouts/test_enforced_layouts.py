@@ -14,9 +14,9 @@ import pytest
 from msgspec import structs
 
 from agent.layouts import enforced_layouts
-from agent.layouts.enforced_layouts import CAUSE, CLOSE_SECONDS, PODS_SECONDS, EnforceEdges
+from agent.layouts.enforced_layouts import CAUSE, CLOSE_SECONDS, PODS_SECONDS, EnforcePorts
 from agent.layouts.layout_change import ActuatorTask
-from agent.layouts.layout_judge import LayoutEdges
+from agent.layouts.layout_evaluator import LayoutInputs
 from agent.layouts.layout_watch import SETTLE_SECONDS, LayoutWatch
 from agent.layouts.retry_times import FAILED_SECONDS, REFUSED_SECONDS
 from agent.pods.allocated_devices import AllocatedDevice, GpuContainer, NodeAllocation
@@ -95,10 +95,10 @@ class EnforcingScene:
         self.runtime = VirtualRuntime({"layouts": self.tick}, now=1000.0)
         self.start()
 
-    def start(self, edges: EnforceEdges | None = None) -> None:
+    def start(self, ports: EnforcePorts | None = None) -> None:
         """An agent that starts; the one before it has died."""
         self.jobs.clear()
-        self.edges = edges or EnforceEdges(
+        self.ports = ports or EnforcePorts(
             ask=self._ask,
             closed=self._closed,
             load=lambda: self.load,
@@ -107,7 +107,7 @@ class EnforcingScene:
             start=self.jobs.append,
         )
         self.watch = LayoutWatch(
-            LayoutEdges(
+            LayoutInputs(
                 read=self._read,
                 snapshot=lambda: build.node(
                     [build.gpu(0, bus_id=SPLIT.bus_id, uuid=SPLIT.uuid, mig=build.SPLIT)]
@@ -115,7 +115,7 @@ class EnforcingScene:
                 strategy=self.strategy,
                 users=lambda: self.users,
                 kubelet=lambda: self.kubelet,
-                enforce=self.edges,
+                enforce=self.ports,
             ),
             clock=self.runtime.clock,
             wall=lambda: self.wall + self.runtime.now,
@@ -791,8 +791,8 @@ def test_the_actuator_is_asked_once_the_handles_are_closed_or_after_ten_seconds(
             asks.append(played.now - 1000.0)
         return StateAnswer()
 
-    edges = replace(scene.edges, closed=closed, ask=ask)
-    scene.start(edges)
+    ports = replace(scene.ports, closed=closed, ask=ask)
+    scene.start(ports)
     scene.ask(WANTED)
     monkeypatch.setattr(enforced_layouts, "time", played)
     scene.run()

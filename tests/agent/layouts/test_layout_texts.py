@@ -9,9 +9,9 @@ from dataclasses import replace
 
 import pytest
 
+from agent.layouts.desired_change import DesiredChange, desired_change, is_in_the_way
 from agent.layouts.layout_request import LayoutRequest
-from agent.layouts.layout_verdict import in_use, layouts_digest, status, verdict
-from agent.layouts.wanted_change import WantedChange, is_in_the_way, wanted_change
+from agent.layouts.planned_request import in_use, layouts_digest, plan_request, status
 from api.actuator_messages import ChangeEnd, InstanceAsked, KnownChange, LayoutAsked
 from api.mig_resources import MOST_OFFERS, MigStrategy
 from api.mig_status_annotation import MigPhase, RequestSource
@@ -37,10 +37,12 @@ def changed(
     *gpus: MigGpu,
     holders: MigHolders | None = None,
     strategy: MigStrategy | None = MigStrategy.MIXED,
-) -> WantedChange:
+) -> DesiredChange:
     """The change that a request of the annotation asks for."""
     request, held = asks(text), holders or {}
-    found = wanted_change(request, verdict(request, gpus, None, held, strategy), held, strategy)
+    found = desired_change(
+        request, plan_request(request, gpus, None, held, strategy), held, strategy
+    )
     assert found is not None
     return found
 
@@ -104,7 +106,7 @@ def test_the_reason_of_a_plan_is_whatever_there_is_to_say() -> None:
     part = MigPart(SPLIT.uuid, SPLIT.instances[0].id)
     busy = {part: frozenset({MigHolder(HolderKind.PROCESS, "7")})}
     texts = {
-        (bool(holders), next_step): verdict(
+        (bool(holders), next_step): plan_request(
             asks('{"0": {}}'), (SPLIT,), None, holders, None, next_step=next_step
         ).status.reason
         for holders in ({}, busy)
@@ -140,11 +142,11 @@ def test_a_digest_has_sixteen_digits_and_knows_every_part_of_a_layout() -> None:
 
 
 def test_a_plan_names_the_mode_only_where_it_is_set() -> None:
-    on = verdict(asks('{"0": {"3g.40gb": 2}}'), (OFF,), None, {}, None).status
+    on = plan_request(asks('{"0": {"3g.40gb": 2}}'), (OFF,), None, {}, None).status
     assert [(it.gpu, it.mig, it.create) for it in on.gpus] == [(0, True, 2)]
-    same = verdict(asks('{"0": {}}'), (SPLIT,), None, {}, None).status
+    same = plan_request(asks('{"0": {}}'), (SPLIT,), None, {}, None).status
     assert [(it.gpu, it.mig, it.destroy) for it in same.gpus] == [(0, None, 2)]
-    both = verdict(asks('{"all": {"7g.40gb": 1}}'), (SPLIT, EMPTY), None, {}, None).status
+    both = plan_request(asks('{"all": {"7g.40gb": 1}}'), (SPLIT, EMPTY), None, {}, None).status
     assert [it.gpu for it in both.gpus] == [0, 1]
 
 
@@ -170,11 +172,11 @@ def test_a_place_that_is_asked_for_reaches_the_actuator_the_first_one_too(
     start: int, asked: int | None
 ) -> None:
     request = asks('{"1": {"1g.5gb": 1}}')
-    judged = verdict(request, (EMPTY,), None, {}, None)
+    judged = plan_request(request, (EMPTY,), None, {}, None)
     (layout,) = judged.layouts.values()
     placed = replace(layout, instances=tuple(replace(it, start=start) for it in layout.instances))
 
-    found = wanted_change(request, replace(judged, layouts={EMPTY.uuid: placed}), {}, None)
+    found = desired_change(request, replace(judged, layouts={EMPTY.uuid: placed}), {}, None)
 
     assert found is not None
     (instance,) = found.layouts[EMPTY.uuid].instances

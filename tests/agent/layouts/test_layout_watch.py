@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from agent.layouts.layout_judge import REREAD_SECONDS, UNREAD_SECONDS, LayoutEdges
+from agent.layouts.layout_evaluator import REREAD_SECONDS, UNREAD_SECONDS, LayoutInputs
 from agent.layouts.layout_watch import (
     PODS_SECONDS,
     SETTLE_SECONDS,
@@ -60,7 +60,7 @@ class Scene:
     def start(self) -> None:
         """An agent that starts; the one before it has ended."""
         self.watch = LayoutWatch(
-            LayoutEdges(read=self._read, snapshot=lambda: self.snapshot, configs=self._configured),
+            LayoutInputs(read=self._read, snapshot=lambda: self.snapshot, configs=self._configured),
             clock=self.runtime.clock,
             wall=lambda: 1_700_000_000.0 + self.runtime.now,
         )

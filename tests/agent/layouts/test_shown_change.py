@@ -40,7 +40,7 @@ MANAGER_STATES = {
 
 def state_label(scene: EnforcingScene, phase: str, owner: str = names.AGENT) -> Decision | None:
     """What is decided on the label of a Node on which this owner has written it."""
-    layouts = EnforcedLayouts(scene.edges)
+    layouts = EnforcedLayouts(scene.ports)
     owned: dict[str, Any] = {"f:metadata": {"f:labels": {f"f:{keys.MIG_CONFIG_STATE}": {}}}}
     fields = [{"manager": owner, "operation": "Update", "fieldsV1": owned}]
     layouts.saw({"name": "node-a", "managedFields": fields}, None)
@@ -63,7 +63,7 @@ def test_the_state_in_the_words_of_the_mig_manager(scene: EnforcingScene, phase:
 
 
 def test_before_the_node_is_seen_nothing_is_shown_asked_or_closed(scene: EnforcingScene) -> None:
-    layouts = EnforcedLayouts(scene.edges)
+    layouts = EnforcedLayouts(scene.ports)
     judged = MigStatusAnnotation(v=1, phase=MigPhase.PLANNED)
     layouts.step(0.0, None)
     layouts.take(0.0)
@@ -182,7 +182,7 @@ def test_a_machine_without_room_for_a_thread_is_asked_again_later(scene: Enforci
             raise NoThread("no thread can be started")
         scene.jobs.append(job)
 
-    scene.start(replace(scene.edges, start=start))
+    scene.start(replace(scene.ports, start=start))
     scene.ask(WANTED)
     assert "no thread" in scene.run(12).reason
     assert scene.run(60).phase == "waiting"
@@ -254,7 +254,7 @@ def test_the_handles_are_looked_at_at_once_whenever_they_are_to_be_closed_or_ope
         closed.append(bool(scene.watch.release_causes))
         scene.runtime.hasten("layouts")
 
-    scene.start(replace(scene.edges, wake=wake))
+    scene.start(replace(scene.ports, wake=wake))
     scene.waits = True
     scene.ask(WANTED)
     scene.run()

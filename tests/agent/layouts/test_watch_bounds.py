@@ -22,7 +22,7 @@ class Watched:
         self.now = 0.0
         self.scene = Scene()
         self.watch = LayoutWatch(
-            self.scene.watch._edges, clock=lambda: self.now, wall=lambda: 1_700_000_000.0
+            self.scene.watch._inputs, clock=lambda: self.now, wall=lambda: 1_700_000_000.0
         )
         self.watch.allocated(NodeAllocation())
         self.annotations: dict[str, str] = {}

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
+from agent.layouts.desired_change import desired_change
 from agent.layouts.layout_request import LayoutRequest
-from agent.layouts.layout_verdict import verdict
-from agent.layouts.wanted_change import wanted_change
+from agent.layouts.planned_request import plan_request
 from api import mig_request_annotation
 from api.mig_request_annotation import MOST_PODS, MOST_PROGRAM, MOST_PROGRAMS
 from api.mig_resources import MOST_OFFERS
@@ -79,7 +79,9 @@ def test_the_actuator_is_told_of_pods_whose_names_it_takes_and_of_no_program() -
     pods = frozenset(MigHolder(HolderKind.POD, name) for name in names)
     holders = {part: pods | {MigHolder(HolderKind.PROCESS, "7 python3")}}
 
-    found = wanted_change(request, verdict(request, (gpu,), None, holders, None), holders, None)
+    found = desired_change(
+        request, plan_request(request, (gpu,), None, holders, None), holders, None
+    )
 
     assert found is not None
     assert {one.name for one in found.on_gpus} == {"team/job-0", "team/job-2.example"}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Judges the MIG layout that is asked for, anew where something that it rests on has changed."""
+"""Evaluates the requested MIG layout, anew when anything that the last evaluation used changed."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from discovery.mig_state import MigGpu, MigReading
 from discovery.model import NodeSnapshot
 
 if TYPE_CHECKING:
-    from agent.layouts.enforced_layouts import EnforceEdges
-    from agent.layouts.layout_verdict import LayoutVerdict
-    from agent.layouts.wanted_change import Judgement
+    from agent.layouts.desired_change import DesiredLayout
+    from agent.layouts.enforced_layouts import EnforcePorts
+    from agent.layouts.planned_request import PlannedRequest
     from api.actuator_messages import GpuUser
     from discovery.host.kubelet_devices import KubeletDevices
     from mig.configs.mig_configs import MigConfigs
@@ -36,7 +36,7 @@ UNREAD_SECONDS: Final = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LayoutEdges:
+class LayoutInputs:
     """Functions and settings by which the watch reads the node."""
 
     read: Callable[[], Sequence[MigReading]]
@@ -59,17 +59,17 @@ class LayoutEdges:
     pod-resources socket is believed. Raises BadInput."""
     users: Callable[[], Sequence[GpuUser]] = tuple
     """Programs that have GPUs open, as the actuator sees them; empty where it cannot be asked."""
-    enforce: EnforceEdges | None = None
+    enforce: EnforcePorts | None = None
     """Calls by which layouts are changed; None where they are only observed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judged:
-    """Result of judging a request by one reading of the node."""
+class Evaluation:
+    """Result of evaluating a request by one reading of the node."""
 
     status: MigStatusAnnotation
     """The status to show, without its time."""
-    judgement: Judgement | None
+    desired: DesiredLayout | None
     """The change to carry out; None where it is not known what that takes, or nobody does."""
     foreign: bool = False
     """Whether another program manages MIG on the node."""
@@ -77,7 +77,7 @@ class Judged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeFacts:
-    """Facts by which a layout is judged, apart from the GPUs themselves."""
+    """Facts by which a layout is evaluated, apart from the GPUs themselves."""
 
     metadata: Mapping[str, Any]
     """The Node's metadata."""
@@ -88,20 +88,20 @@ class NodeFacts:
     """Number of times that the GPUs were changed; readings made with fewer do not count."""
 
 
-class LayoutJudge:
-    """Judges a request when something that the last judgement rested on has changed. One thread."""
+class LayoutEvaluator:
+    """Evaluates a request when anything that its last evaluation used has changed. One thread."""
 
-    def __init__(self, edges: LayoutEdges) -> None:
-        self._edges = edges
+    def __init__(self, inputs: LayoutInputs) -> None:
+        self._inputs = inputs
         self._basis: object = None
         self._due = 0.0
 
     def forget(self) -> None:
-        """Judge anew the next time, whatever the last judgement; any thread may call it."""
+        """Evaluate anew the next time, whatever the last evaluation; any thread may call it."""
         self._basis = None
 
-    def judge_by(self, deadline: float) -> None:
-        """Judge anew at ``deadline`` at the latest."""
+    def evaluate_by(self, deadline: float) -> None:
+        """Evaluate anew at ``deadline`` at the latest."""
         self._due = min(self._due, deadline)
 
     def foreign_managers(
@@ -111,12 +111,12 @@ class LayoutJudge:
         return other_managers(
             metadata,
             pods=() if allocation is None else allocation.pods,
-            slice_drivers=self._edges.slice_drivers(),
-            service_enabled=self._edges.service_enabled(),
+            slice_drivers=self._inputs.slice_drivers(),
+            service_enabled=self._inputs.service_enabled(),
         )
 
-    def judge(self, request: LayoutRequest, facts: NodeFacts, now: float) -> Judged | None:
-        """The verdict on a request; None where the last one still holds, or while all handles are
+    def evaluate(self, request: LayoutRequest, facts: NodeFacts, now: float) -> Evaluation | None:
+        """Evaluation of a request; None where the last one still holds, or while all handles are
         released."""
         allocation = facts.allocation or NodeAllocation()
         managers = self.foreign_managers(facts.metadata, facts.allocation)
@@ -124,21 +124,21 @@ class LayoutJudge:
             why = f"{' and '.join(managers)} manages MIG on this node"
             return replace(self._refused(request, why, facts.changes), foreign=True)
         try:
-            configs = self._edges.configs()
+            configs = self._inputs.configs()
         except BadInput as error:
             return self._refused(request, str(error), facts.changes)
-        from agent.layouts.layout_verdict import (
+        from agent.layouts.planned_request import (
             OBSERVED,
-            LayoutVerdict,
+            PlannedRequest,
             allocated_holders,
+            plan_request,
             status,
-            verdict,
         )
 
         try:
-            kubelet = self._edges.kubelet()
+            kubelet = self._inputs.kubelet()
         except BadInput as error:
-            return Judged(status=status(request, MigPhase.UNREAD, str(error)), judgement=None)
+            return Evaluation(status=status(request, MigPhase.UNREAD, str(error)), desired=None)
         held = kubelet or (facts.allocation is None, allocation.by_pod)
         pods_known = facts.allocation is not None
         basis = request, configs, _mig_part(facts.snapshot), held, pods_known, facts.changes
@@ -147,14 +147,14 @@ class LayoutJudge:
         holders: MigHolders = {}
         in_use = False
         next_step = OBSERVED
-        if self._edges.enforce is not None:
+        if self._inputs.enforce is not None:
             next_step = "" if pods_known else _PODS_UNKNOWN
         try:
-            readings = self._edges.read()
+            readings = self._inputs.read()
         except Released:
             return None
         except Transient as error:
-            layout_verdict = LayoutVerdict(status=status(request, MigPhase.UNREAD, str(error)))
+            planned = PlannedRequest(status=status(request, MigPhase.UNREAD, str(error)))
         else:
             from mig.holders import all_holders
             from mig.process_holders import programs_of_nobody
@@ -166,76 +166,76 @@ class LayoutJudge:
                 from mig.pod_holders import pod_holders
 
                 holders = pod_holders(gpus, kubelet)
-            programs = programs_of_nobody(gpus, holders, self._edges.program_name)
+            programs = programs_of_nobody(gpus, holders, self._inputs.program_name)
             in_use = any(programs.values())
             everybody = all_holders(holders, programs)
-            layout_verdict = verdict(
+            planned = plan_request(
                 request,
                 readings,
                 configs,
                 everybody,
-                self._edges.strategy,
+                self._inputs.strategy,
                 next_step=next_step,
             )
-            if self._edges.enforce is not None and _sets_mode(layout_verdict):
+            if self._inputs.enforce is not None and _sets_mode(planned):
                 from mig.process_holders import openers_of_nobody
 
-                opened = openers_of_nobody(gpus, self._edges.users())
+                opened = openers_of_nobody(gpus, self._inputs.users())
                 in_use = in_use or any(opened.values())
                 everybody = all_holders(everybody, opened)
-                layout_verdict = verdict(
+                planned = plan_request(
                     request,
                     readings,
                     configs,
                     everybody,
-                    self._edges.strategy,
+                    self._inputs.strategy,
                     next_step=next_step,
                 )
-        unread = layout_verdict.status.phase == MigPhase.UNREAD
+        unread = planned.status.phase == MigPhase.UNREAD
         soon = unread or in_use
         self._basis, self._due = basis, now + (UNREAD_SECONDS if soon else REREAD_SECONDS)
         if unread or not pods_known:  # nor is it known whether a pod manages MIG
-            return Judged(status=layout_verdict.status, judgement=None)
+            return Evaluation(status=planned.status, desired=None)
         key = request, configs
-        return Judged(
-            status=layout_verdict.status,
-            judgement=self._judgement(key, layout_verdict, holders, facts.changes),
+        return Evaluation(
+            status=planned.status,
+            desired=self._desired(key, planned, holders, facts.changes),
         )
 
-    def _refused(self, request: LayoutRequest, why: str, changes: int) -> Judged:
-        """A refusal that needs no reading of the GPUs; the last judgement no longer holds."""
-        from agent.layouts.layout_verdict import LayoutVerdict, status
+    def _refused(self, request: LayoutRequest, why: str, changes: int) -> Evaluation:
+        """A refusal that needs no reading of the GPUs; the last evaluation no longer holds."""
+        from agent.layouts.planned_request import PlannedRequest, status
 
         self._basis = None
-        verdict = LayoutVerdict(status=status(request, MigPhase.REFUSED, why))
-        judgement = self._judgement((request, None), verdict, {}, changes)
-        return Judged(status=verdict.status, judgement=judgement)
+        planned = PlannedRequest(status=status(request, MigPhase.REFUSED, why))
+        desired = self._desired((request, None), planned, {}, changes)
+        return Evaluation(status=planned.status, desired=desired)
 
-    def _judgement(
+    def _desired(
         self,
         key: tuple[LayoutRequest, MigConfigs | None],
-        verdict: LayoutVerdict,
+        planned: PlannedRequest,
         holders: MigHolders,
         changes: int,
-    ) -> Judgement | None:
-        if self._edges.enforce is None:
+    ) -> DesiredLayout | None:
+        if self._inputs.enforce is None:
             return None
-        from agent.layouts.wanted_change import Judgement, wanted_change
+        from agent.layouts.desired_change import DesiredLayout, desired_change
 
-        return Judgement(
+        return DesiredLayout(
             key=key,
-            change=wanted_change(key[0], verdict, holders, self._edges.strategy),
-            unchanged=verdict.status.phase == MigPhase.UNCHANGED,
+            change=desired_change(key[0], planned, holders, self._inputs.strategy),
+            unchanged=planned.status.phase == MigPhase.UNCHANGED,
             changes=changes,
-            plan=verdict.status.plan,
+            plan=planned.status.plan,
         )
 
 
-def _sets_mode(verdict: LayoutVerdict) -> bool:
+def _sets_mode(planned: PlannedRequest) -> bool:
     """Whether the plan turns MIG on or off: that fails while a program has the GPU open."""
     from mig.steps import SetMode
 
-    steps = () if verdict.plan is None else verdict.plan.steps
+    steps = () if planned.plan is None else planned.plan.steps
     return any(isinstance(step, SetMode) for step in steps)
 
 

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from agent.layouts.enforced_layouts import EnforceEdges
-from agent.layouts.layout_judge import (
+from agent.layouts.enforced_layouts import EnforcePorts
+from agent.layouts.layout_evaluator import (
     REREAD_SECONDS,
     UNREAD_SECONDS,
-    Judged,
-    LayoutEdges,
-    LayoutJudge,
+    Evaluation,
+    LayoutEvaluator,
+    LayoutInputs,
     NodeFacts,
 )
 from agent.layouts.layout_request import LayoutRequest
@@ -43,7 +43,7 @@ OFF = replace(
 """MIG is turned on for the layout, without a reset."""
 WANTED = LayoutRequest(source=RequestSource.ANNOTATION, text='{"0": {"7g.40gb": 1}}')
 THERE = LayoutRequest(source=RequestSource.ANNOTATION, text='{"0": {"1g.5gb": 1, "3g.20gb": 1}}')
-ENFORCE = EnforceEdges(ask=lambda _: StateAnswer(), closed=lambda: True, load=lambda: "boot-1")
+ENFORCE = EnforcePorts(ask=lambda _: StateAnswer(), closed=lambda: True, load=lambda: "boot-1")
 
 
 def snapshot(**facts: Any) -> NodeSnapshot:
@@ -68,22 +68,22 @@ FACTS = NodeFacts(metadata={"name": "node-a"}, snapshot=snapshot(), allocation=N
 
 
 @dataclass
-class Judge:
-    """The judge of one node whose GPUs and files a test sets."""
+class EvaluatedNode:
+    """A node with its evaluator, whose GPUs and files a test sets."""
 
     gpus: Sequence[MigReading] = (SPLIT,)
     failure: Exception | None = None
     configs: MigConfigs | BadInput | None = None
     kubelet: BadInput | None = None
-    enforce: EnforceEdges | None = ENFORCE
+    enforce: EnforcePorts | None = ENFORCE
     users: tuple[GpuUser, ...] = ()
     facts: NodeFacts = FACTS
     reads: int = 0
-    judge: LayoutJudge = field(init=False)
+    evaluator: LayoutEvaluator = field(init=False)
 
     def __post_init__(self) -> None:
-        self.judge = LayoutJudge(
-            LayoutEdges(
+        self.evaluator = LayoutEvaluator(
+            LayoutInputs(
                 read=self._read,
                 snapshot=lambda: self.facts.snapshot,
                 configs=lambda: _given(self.configs),
@@ -93,11 +93,11 @@ class Judge:
             )
         )
 
-    def at(self, now: float, request: LayoutRequest = WANTED, **facts: Any) -> Judged | None:
+    def at(self, now: float, request: LayoutRequest = WANTED, **facts: Any) -> Evaluation | None:
         """What is found at this time; None where the last finding still holds."""
-        return self.judge.judge(request, replace(self.facts, **facts), now)
+        return self.evaluator.evaluate(request, replace(self.facts, **facts), now)
 
-    def found(self, now: float = 0.0, request: LayoutRequest = WANTED, **facts: Any) -> Judged:
+    def found(self, now: float = 0.0, request: LayoutRequest = WANTED, **facts: Any) -> Evaluation:
         judged = self.at(now, request, **facts)
         assert judged is not None
         return judged
@@ -141,26 +141,26 @@ def test_the_gpus_are_read_again_after_five_minutes_or_half_a_one_where_somethin
     setting: dict[str, Any], seconds: float
 ) -> None:
     assert (REREAD_SECONDS, UNREAD_SECONDS) == (300.0, 30.0)
-    judge = Judge(**setting)
-    first = judge.found(now=1000.0)
-    assert judge.at(1000.0 + seconds - 0.001) is None
-    assert judge.found(now=1000.0 + seconds) == first
-    assert judge.reads == 2
+    node = EvaluatedNode(**setting)
+    first = node.found(now=1000.0)
+    assert node.at(1000.0 + seconds - 0.001) is None
+    assert node.found(now=1000.0 + seconds) == first
+    assert node.reads == 2
 
 
 @pytest.mark.parametrize(("sooner", "judged_at"), [(60.0, 60.0), (299.0, 299.0), (301.0, 300.0)])
 def test_a_look_may_be_had_sooner_and_never_later(sooner: float, judged_at: float) -> None:
-    judge = Judge()
-    judge.found(now=0.0)
-    judge.judge.judge_by(sooner)
-    assert judge.at(judged_at - 0.001) is None
-    assert judge.at(judged_at) is not None
+    node = EvaluatedNode()
+    node.found(now=0.0)
+    node.evaluator.evaluate_by(sooner)
+    assert node.at(judged_at - 0.001) is None
+    assert node.at(judged_at) is not None
 
 
 CONFIGS = parse_mig_configs(
     "version: v1\nmig-configs: {mine: [{devices: all, mig-enabled: false}]}", "config.yaml"
 )
-CHANGES: dict[str, Callable[[Judge], dict[str, Any]]] = {
+CHANGES: dict[str, Callable[[EvaluatedNode], dict[str, Any]]] = {
     "another MIG mode": lambda _: {"snapshot": snapshot(mig=build.SPLIT)},
     "another device": lambda _: {"snapshot": snapshot(mig_devices=(build.mig_device(),))},
     "another state": lambda _: {
@@ -174,29 +174,29 @@ CHANGES: dict[str, Callable[[Judge], dict[str, Any]]] = {
 
 @pytest.mark.parametrize("what", CHANGES)
 def test_what_a_verdict_rests_on_has_it_judged_at_once_when_it_changes(what: str) -> None:
-    judge = Judge()
-    judge.found(now=0.0)
-    assert judge.at(1.0) is None
-    facts = CHANGES[what](judge)
-    assert judge.at(1.0, **facts) is not None
-    assert judge.at(2.0, **facts) is None
+    node = EvaluatedNode()
+    node.found(now=0.0)
+    assert node.at(1.0) is None
+    facts = CHANGES[what](node)
+    assert node.at(1.0, **facts) is not None
+    assert node.at(2.0, **facts) is None
 
 
 def test_another_request_and_another_file_are_judged_at_once_and_the_heat_of_a_gpu_is_not() -> None:
-    judge = Judge()
-    judge.found(now=0.0)
-    assert judge.at(1.0, snapshot=snapshot(model="NVIDIA A100")) is None
-    assert judge.at(1.0, THERE) is not None
-    judge.configs = CONFIGS
-    assert judge.at(1.0, THERE) is not None
-    assert judge.at(1.0, THERE) is None
-    judge.judge.forget()
-    assert judge.at(1.0, THERE) is not None
+    node = EvaluatedNode()
+    node.found(now=0.0)
+    assert node.at(1.0, snapshot=snapshot(model="NVIDIA A100")) is None
+    assert node.at(1.0, THERE) is not None
+    node.configs = CONFIGS
+    assert node.at(1.0, THERE) is not None
+    assert node.at(1.0, THERE) is None
+    node.evaluator.forget()
+    assert node.at(1.0, THERE) is not None
 
 
 def test_other_managers_are_named_together_and_no_gpu_is_read() -> None:
-    judge = Judge()
-    judge.facts = replace(
+    node = EvaluatedNode()
+    node.facts = replace(
         FACTS,
         metadata={
             "name": "node-a",
@@ -205,14 +205,14 @@ def test_other_managers_are_named_together_and_no_gpu_is_read() -> None:
         },
     )
     for _ in range(2):  # each time: it costs nothing, and they may go
-        found = judge.found()
-        assert (found.foreign, found.status.phase, judge.reads) == (True, "refused", 0)
+        found = node.found()
+        assert (found.foreign, found.status.phase, node.reads) == (True, "refused", 0)
         assert found.status.reason == (
             "GKE (label cloud.google.com/gke-gpu-partition-size=1g.5gb) and HAMi (annotation"
             " hami.io/node-nvidia-register) manages MIG on this node"
         )
-        assert found.judgement is not None
-        assert found.judgement.change is None
+        assert found.desired is not None
+        assert found.desired.change is None
 
 
 @pytest.mark.parametrize(
@@ -226,19 +226,19 @@ def test_other_managers_are_named_together_and_no_gpu_is_read() -> None:
 def test_what_cannot_be_read_is_the_reason_and_nothing_is_changed(
     setting: dict[str, Any], phase: str
 ) -> None:
-    found = Judge(**setting).found()
+    found = EvaluatedNode(**setting).found()
     (error,) = setting.values()
     assert (found.status.phase, found.status.reason) == (phase, str(error))
-    assert found.judgement is None or found.judgement.change is None
-    assert (found.judgement is None) is (phase == "unread"), "a request is kept while it is unread"
+    assert found.desired is None or found.desired.change is None
+    assert (found.desired is None) is (phase == "unread"), "a request is kept while it is unread"
     assert not found.foreign
 
 
 def test_released_handles_change_no_verdict() -> None:
-    judge = Judge(failure=Released("released"))
-    assert judge.at(0.0) is None
-    judge.failure = None
-    assert judge.at(0.0) is not None
+    node = EvaluatedNode(failure=Released("released"))
+    assert node.at(0.0) is None
+    node.failure = None
+    assert node.at(0.0) is not None
 
 
 @pytest.mark.parametrize(
@@ -247,21 +247,21 @@ def test_released_handles_change_no_verdict() -> None:
 def test_whoever_carries_it_out_is_given_the_change_and_by_how_many_changes_it_was_read(
     request_: LayoutRequest, change: bool, unchanged: bool
 ) -> None:
-    found = Judge().found(request=request_, changes=3)
-    assert found.judgement is not None
-    assert (found.judgement.change is not None, found.judgement.unchanged) == (change, unchanged)
-    assert (found.judgement.changes, found.judgement.plan) == (3, found.status.plan)
-    again = Judge().found(1.0, request_, changes=4).judgement
+    found = EvaluatedNode().found(request=request_, changes=3)
+    assert found.desired is not None
+    assert (found.desired.change is not None, found.desired.unchanged) == (change, unchanged)
+    assert (found.desired.changes, found.desired.plan) == (3, found.status.plan)
+    again = EvaluatedNode().found(1.0, request_, changes=4).desired
     assert again is not None
-    assert found.judgement.key == again.key
-    assert Judge(enforce=None).found(request=request_).judgement is None
+    assert found.desired.key == again.key
+    assert EvaluatedNode(enforce=None).found(request=request_).desired is None
 
 
 def test_until_the_kubelet_has_answered_there_is_a_plan_and_nobody_carries_it_out() -> None:
-    enforced, observed = Judge(), Judge(enforce=None)
-    for judge in (enforced, observed):
-        found = judge.found(allocation=None)
-        assert (found.status.phase, found.judgement) == ("planned", None)
+    enforced, observed = EvaluatedNode(), EvaluatedNode(enforce=None)
+    for node in (enforced, observed):
+        found = node.found(allocation=None)
+        assert (found.status.phase, found.desired) == ("planned", None)
     assert "pod-resources socket" in enforced.found(400.0, allocation=None).status.reason
     assert enforced.found().status.reason == ""
     assert "nothing is changed by itself" in observed.found().status.reason

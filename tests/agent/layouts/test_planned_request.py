@@ -8,7 +8,12 @@ from dataclasses import replace
 import pytest
 
 from agent.layouts.layout_request import LayoutRequest
-from agent.layouts.layout_verdict import allocated_holders, layouts_digest, verdict, wanted_layouts
+from agent.layouts.planned_request import (
+    allocated_holders,
+    desired_layouts,
+    layouts_digest,
+    plan_request,
+)
 from agent.pods.allocated_devices import AllocatedDevice, GpuContainer, NodeAllocation
 from agent.pods.device_names import GpuPart
 from api.mig_resources import MigStrategy
@@ -39,7 +44,7 @@ def judged(
     readings = gpus or (SPLIT, EMPTY)
     holders = allocated_holders(readings, allocation or NodeAllocation())
     request = LayoutRequest(source=source, text=text)
-    return verdict(request, readings, configs, holders, strategy).status
+    return plan_request(request, readings, configs, holders, strategy).status
 
 
 def held(*of: tuple[str, int | None], gpu: MigGpu = SPLIT) -> NodeAllocation:
@@ -87,12 +92,12 @@ def test_programs_in_the_way_are_named_and_a_way_around_them_is_taken() -> None:
         MigPart(SPLIT.uuid, other): frozenset({MigHolder(HolderKind.PROCESS, "8")}),
     }
     request = LayoutRequest(source=Source.ANNOTATION, text='{"0": {}}')
-    found = verdict(request, (SPLIT, EMPTY), None, on, None).status
+    found = plan_request(request, (SPLIT, EMPTY), None, on, None).status
     assert found.reason.startswith("process 7 python3 and 1 more uses what would go")
     assert found.pods == ()
     one = {MigPart(SPLIT.uuid, small): on[MigPart(SPLIT.uuid, small)]}
     keeps = LayoutRequest(source=Source.ANNOTATION, text='{"0": {"1g.5gb": 1, "3g.20gb": 1}}')
-    assert "process" not in verdict(keeps, (SPLIT, EMPTY), None, one, None).status.reason
+    assert "process" not in plan_request(keeps, (SPLIT, EMPTY), None, one, None).status.reason
 
 
 def test_many_pods_are_counted() -> None:
@@ -233,4 +238,4 @@ def test_a_long_request_is_cut_to_one_line() -> None:
 
 def test_layouts_are_those_of_the_command_line() -> None:
     request = LayoutRequest(source=Source.ANNOTATION, text=WANTED)
-    assert set(wanted_layouts(request, [SPLIT, EMPTY], None)) == {SPLIT.uuid}
+    assert set(desired_layouts(request, [SPLIT, EMPTY], None)) == {SPLIT.uuid}

@@ -44,7 +44,7 @@ _DIGEST_DIGITS: Final = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LayoutVerdict:
+class PlannedRequest:
     """Status and plan of a request for MIG layouts."""
 
     status: MigStatusAnnotation
@@ -55,7 +55,7 @@ class LayoutVerdict:
     """The way to the layouts; None where there is none."""
 
 
-def verdict(
+def plan_request(
     request: LayoutRequest,
     readings: Sequence[MigReading],
     configs: MigConfigs | None,
@@ -63,7 +63,7 @@ def verdict(
     strategy: MigStrategy | None,
     *,
     next_step: str = OBSERVED,
-) -> LayoutVerdict:
+) -> PlannedRequest:
     """Status and plan of a request, by these readings.
 
     ``configs``: those of the configured file, None for the default ones of these GPUs; ``holders``:
@@ -75,19 +75,21 @@ def verdict(
     try:
         if unread and not _names_read_gpus(request, gpus):
             why = f"the MIG state of {', '.join(unread)} cannot be read; {_NAME_OTHERS}"
-            return LayoutVerdict(status=status(request, MigPhase.UNREAD, why))
-        layouts = wanted_layouts(request, gpus, configs)
+            return PlannedRequest(status=status(request, MigPhase.UNREAD, why))
+        layouts = desired_layouts(request, gpus, configs)
     except BadInput as error:
-        return LayoutVerdict(status=status(request, MigPhase.REFUSED, str(error)))
+        return PlannedRequest(status=status(request, MigPhase.REFUSED, str(error)))
     digest = layouts_digest(layouts)
     mig_plan = plan(gpus, layouts, holders, strategy=strategy)
     if not isinstance(mig_plan, MigPlan):
         why = _obstacles(mig_plan.obstacles, gpus)
-        return LayoutVerdict(status=status(request, MigPhase.REFUSED, why, digest), layouts=layouts)
+        return PlannedRequest(
+            status=status(request, MigPhase.REFUSED, why, digest), layouts=layouts
+        )
     offers = {name: count for name, count in (mig_plan.allocatable or {}).items() if count}
     if not mig_plan.steps:
         unchanged = status(request, MigPhase.UNCHANGED, "", digest, offers=offers)
-        return LayoutVerdict(status=unchanged, layouts=layouts, plan=mig_plan)
+        return PlannedRequest(status=unchanged, layouts=layouts, plan=mig_plan)
     changes = planned_changes(gpus, layouts.keys(), mig_plan, holders)
     pods = sorted(holder.name for holder in mig_plan.disturbed if holder.kind is HolderKind.POD)
     programs = sorted(
@@ -102,7 +104,7 @@ def verdict(
         pods=pods,
         offers=offers,
     )
-    return LayoutVerdict(status=planned, layouts=layouts, plan=mig_plan)
+    return PlannedRequest(status=planned, layouts=layouts, plan=mig_plan)
 
 
 def status(
@@ -145,7 +147,7 @@ def _names_read_gpus(request: LayoutRequest, gpus: Sequence[MigGpu]) -> bool:
     return isinstance(layout, InlineLayout) and layout.is_of(gpus)
 
 
-def wanted_layouts(
+def desired_layouts(
     request: LayoutRequest, gpus: Sequence[MigGpu], configs: MigConfigs | None
 ) -> dict[str, GpuLayout]:
     """GPU UUID to the layout that is asked for; other GPUs stay.

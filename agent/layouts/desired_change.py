@@ -14,7 +14,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from agent.layouts.layout_request import LayoutRequest
-from agent.layouts.layout_verdict import LayoutVerdict
+from agent.layouts.planned_request import PlannedRequest
 from api import mig_request_annotation
 from api.actuator_messages import (
     ApplyRequest,
@@ -46,7 +46,7 @@ _NAME: Final = re.compile(r"[0-9a-z./-]{1,320}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WantedChange:
+class DesiredChange:
     """Layouts that the GPUs do not have, and the pods and programs that their change disturbs."""
 
     plan: str
@@ -110,7 +110,7 @@ class WantedChange:
         return shortened
 
 
-def is_in_the_way(other: KnownChange, change: WantedChange | None) -> bool:
+def is_in_the_way(other: KnownChange, change: DesiredChange | None) -> bool:
     """Whether a change in the journal keeps the actuator from this one; True where that is unknown.
 
     A change that is held keeps its own GPUs from the actuator, and no others.
@@ -121,12 +121,12 @@ def is_in_the_way(other: KnownChange, change: WantedChange | None) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judgement:
+class DesiredLayout:
     """The desired layout, judged by the GPUs as they were read."""
 
     key: object
     """Equal where the same is asked for."""
-    change: WantedChange | None
+    change: DesiredChange | None
     """The change to make; None where there is nothing to change, or no way to do it."""
     unchanged: bool
     """Whether the GPUs have the desired layout."""
@@ -136,25 +136,25 @@ class Judgement:
     """Digest of the layouts that are asked for; empty where it is not known."""
 
 
-def wanted_change(
+def desired_change(
     request: LayoutRequest,
-    verdict: LayoutVerdict,
+    planned: PlannedRequest,
     holders: MigHolders,
     strategy: MigStrategy | None,
-) -> WantedChange | None:
-    """The change that a verdict asks for; None where it asks for none."""
-    mig_plan = verdict.plan
+) -> DesiredChange | None:
+    """The change that a planned request needs; None where it asks for none."""
+    mig_plan = planned.plan
     if mig_plan is None or not mig_plan.steps:
         return None
     pods = frozenset(holder.name for holder in mig_plan.disturbed if holder.kind is HolderKind.POD)
     programs = sorted(
         holder.name for holder in mig_plan.disturbed if holder.kind is HolderKind.PROCESS
     )
-    return WantedChange(
-        plan=verdict.status.plan,
+    return DesiredChange(
+        plan=planned.status.plan,
         request_text=_request_text(f"{request.source} {request.text}"),
-        layouts=_requested_layouts(verdict.layouts),
-        gpus=tuple(change.gpu for change in verdict.status.gpus),
+        layouts=_requested_layouts(planned.layouts),
+        gpus=tuple(change.gpu for change in planned.status.gpus),
         modes=any(isinstance(step, SetMode) for step in mig_plan.steps),
         pods=pods,
         other_pods=_pod_names(holders) - pods,
