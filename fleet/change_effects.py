@@ -10,8 +10,8 @@ from typing import Any
 
 from fleet.drain.drain_pod import DrainPod
 from fleet.gpu_pod import GpuPod
+from fleet.rollback_record import RollbackRecord
 from fleet.rollout_memory import NodeEnd
-from fleet.undo_record import UndoRecord
 
 
 class NodeWrite(StrEnum):
@@ -38,7 +38,7 @@ class PatchNode:
 class WriteRecord:
     """Write the record on its Lease."""
 
-    record: UndoRecord
+    record: RollbackRecord
     why: str = ""
 
 
@@ -65,7 +65,7 @@ class FreeSlot:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LookAtPods:
+class ReadGpuUsage:
     """Read the node's pods from the API server, past all caches."""
 
     node: str
@@ -79,8 +79,8 @@ class EvictPods:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JudgeDrain:
-    """Judge which pods of the node may leave, each by a dry run too."""
+class EvaluateDrain:
+    """Evaluate which pods of the node may leave, each by a dry run too."""
 
     node: str
 
@@ -98,8 +98,8 @@ ChangeEffect = (
     | CountEnd
     | ParkRecord
     | FreeSlot
-    | LookAtPods
-    | JudgeDrain
+    | ReadGpuUsage
+    | EvaluateDrain
     | EvictHolders
     | EvictPods
     | None

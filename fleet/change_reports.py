@@ -20,11 +20,11 @@ from fleet.gpu_pod import GpuPod
 from fleet.mig_change import ChangeView
 from fleet.mig_node import DrainMode, MigNode
 from fleet.policy.fleet_policy_sync import PolicyState
+from fleet.rollback_record import RollbackRecord
 from fleet.rollout_memory import FAILURES, CountedEnd
 from fleet.rollout_settings import RolloutSettings
 from fleet.slot_gate import FleetView, GateDecision, WaitReason, is_stopped
 from fleet.slot_lease import SlotLease, slot_name
-from fleet.undo_record import UndoRecord
 from kube.api import NODES
 from kube.events import EventBudget, EventSink
 
@@ -56,7 +56,7 @@ class ChangeReports:
 
     # effects
 
-    def taken(self, record: UndoRecord, number: int) -> None:
+    def taken(self, record: RollbackRecord, number: int) -> None:
         """A node got a slot."""
         log.info("MIG slot taken", extra=_fields(record, slot=slot_name(number)))
         self._event(record, "MigSlotTaken", f"The node got {slot_name(number)}.")
@@ -82,7 +82,7 @@ class ChangeReports:
                 )
                 self._event(record, "MigChangeUndone", f"All is as it was: {effect.why}.")
 
-    def recorded(self, before: UndoRecord, after: UndoRecord, why: str) -> None:
+    def recorded(self, before: RollbackRecord, after: RollbackRecord, why: str) -> None:
         """A record was written."""
         if before.cordon and not after.cordon:
             log.warning("cordon removed by somebody else", extra=_fields(after))
@@ -91,12 +91,12 @@ class ChangeReports:
         elif why:
             log.debug("MIG record written", extra=_fields(after, why=why))
 
-    def evicted(self, record: UndoRecord, pods: Collection[GpuPod]) -> None:
+    def evicted(self, record: RollbackRecord, pods: Collection[GpuPod]) -> None:
         """Pods of the device plugin were asked to leave."""
         names = sorted(f"{pod.namespace}/{pod.name}" for pod in pods)
         log.info("device plugin evicted", extra=_fields(record, pods=names))
 
-    def judged(self, record: UndoRecord, plan: DrainPlan) -> None:
+    def judged(self, record: RollbackRecord, plan: DrainPlan) -> None:
         """The pods of a node were judged, whether they may leave."""
         if plan.blockers and self._logged.is_new(plan.blockers, ("blocked", record.node)):
             blockers = [
@@ -111,11 +111,11 @@ class ChangeReports:
             pods = [pod.full_name for pod in plan.evict]
             log.info("MIG drain judged", extra=_fields(record, pods=pods, losses=losses))
 
-    def holder_evicted(self, record: UndoRecord, pod: DrainPod) -> None:
+    def holder_evicted(self, record: RollbackRecord, pod: DrainPod) -> None:
         """A pod that is in the way was asked to leave."""
         log.info("pod evicted for MIG change", extra=_fields(record, pod=pod.full_name))
 
-    def counted(self, record: UndoRecord, outcome: CountedEnd) -> None:
+    def counted(self, record: RollbackRecord, outcome: CountedEnd) -> None:
         """An end is in the memory of rollouts."""
         self._metrics.ended(outcome)
         if outcome not in FAILURES:
@@ -124,11 +124,11 @@ class ChangeReports:
         log.error("MIG change of node failed", extra=_fields(record, outcome=outcome))
         self._event(record, "MigChangeFailed", _NOTES[outcome], warning=True)
 
-    def parked(self, record: UndoRecord) -> None:
+    def parked(self, record: RollbackRecord) -> None:
         """The slot is free, and the node stays as it is."""
         log.warning("MIG change keeps its node without a slot", extra=_fields(record))
 
-    def freed(self, record: UndoRecord, slot: SlotLease, outcome: str) -> None:
+    def freed(self, record: RollbackRecord, slot: SlotLease, outcome: str) -> None:
         """A Lease was emptied."""
         if outcome == CountedEnd.GONE:
             self._metrics.ended(CountedEnd.GONE)
@@ -182,7 +182,9 @@ class ChangeReports:
         self._ages.forget()
         self._metrics.stands_by()
 
-    def _event(self, record: UndoRecord, reason: str, note: str, *, warning: bool = False) -> None:
+    def _event(
+        self, record: RollbackRecord, reason: str, note: str, *, warning: bool = False
+    ) -> None:
         self._about(record.node, record.uid, reason, note, warning=warning)
 
     def _about(self, node: str, uid: str, reason: str, note: str, *, warning: bool = False) -> None:
@@ -207,5 +209,5 @@ _NOTES: Final[Mapping[CountedEnd, str]] = {
 }
 
 
-def _fields(record: UndoRecord, **more: Any) -> dict[str, Any]:
+def _fields(record: RollbackRecord, **more: Any) -> dict[str, Any]:
     return {"node": record.node, "request": record.request, **more}

@@ -22,35 +22,35 @@ from base.backoff import Backoff
 from base.defects import Defects
 from base.errors import BadInput
 from base.log_once import LogOnce
-from fleet import slot_gate, slot_lease, undo_record
+from fleet import rollback_record, slot_gate, slot_lease
 from fleet.change_effects import (
     CountEnd,
+    EvaluateDrain,
     EvictHolders,
     EvictPods,
     FreeSlot,
-    JudgeDrain,
-    LookAtPods,
     NodeWrite,
     ParkRecord,
     PatchNode,
+    ReadGpuUsage,
     WriteRecord,
 )
 from fleet.change_reports import ChangeReports
 from fleet.drain.drain_pod import DrainPod
-from fleet.drain.drain_view import judge_drain
-from fleet.drain.pod_look import PodLook, look_of
+from fleet.drain.drain_view import evaluate_drain
+from fleet.drain.gpu_usage import GpuUsage, usage_of
 from fleet.fleet_cache import FleetCache
-from fleet.gpu_pod import GpuPod, counts, pod_of
+from fleet.gpu_pod import GpuPod, gpu_pod_of, is_gpu_or_plugin_pod
 from fleet.leadership import Leadership
-from fleet.mig_change import CALLED_OFF, ChangeView, JudgedDrain, next_effect
+from fleet.mig_change import CALLED_OFF, ChangeView, DrainEvaluation, next_effect
 from fleet.mig_node import DrainMode
-from fleet.new_records import new_record, record_of_grant
+from fleet.new_rollback_records import record_for_request, record_from_permit
+from fleet.rollback_record import RollbackRecord
 from fleet.rollout_memory import counted, is_counted, without_ended
 from fleet.rollout_settings import RolloutSettings
 from fleet.slot_gate import FleetView, TakeSlot
 from fleet.slot_lease import SlotLease
 from fleet.turns.node_turns import NodeTurns
-from fleet.undo_record import UndoRecord
 from kube.api import LEASES, NODES, PODS, EvictingApi, Object
 from kube.api_errors import ApiError, Conflict, NotFound
 from kube.present_objects import present_objects
@@ -106,8 +106,8 @@ class Coordinator:
         self._namespace = namespace
         self._wall = wall
         self._uniform = uniform
-        self._looks: dict[_ChangeKey, PodLook] = {}
-        self._judged: dict[_ChangeKey, JudgedDrain] = {}
+        self._usages: dict[_ChangeKey, GpuUsage] = {}
+        self._evaluations: dict[_ChangeKey, DrainEvaluation] = {}
         self._undone: dict[_ChangeKey, str] = {}
         """Changes that are undone on the Node and whose Lease is not free yet, to why."""
         self._turns = NodeTurns(terms.retry_seconds)
@@ -161,8 +161,8 @@ class Coordinator:
                 may_park=slot.record.rollout not in parked,
                 node=node,
                 pods=view.pods.get(slot.record.node, ()),
-                look=self._looks.get(_key(slot.record)),
-                judged=self._judged.get(_key(slot.record)),
+                usage=self._usages.get(_key(slot.record)),
+                drain_evaluation=self._evaluations.get(_key(slot.record)),
                 is_counted=is_counted(
                     view.memory, slot.record.rollout, slot.record.uid, slot.record.request
                 ),
@@ -170,7 +170,7 @@ class Coordinator:
             yield _Change(view=change_view, slot=slot)
         for name, node in view.nodes.items():
             if (node.grant_text is not None or node.cordoned_for) and name not in recorded:
-                record = record_of_grant(node)
+                record = record_from_permit(node)
                 change_view = ChangeView(
                     record=record, has_lease=False, node=node, pods=view.pods.get(name, ())
                 )
@@ -210,14 +210,14 @@ class Coordinator:
         match next_effect(change.view, self._terms, now):
             case PatchNode():
                 return self._patch_node(change, now)
-            case LookAtPods(node=node):
-                self._looks[_key(record)] = self._look(node, now)
-            case JudgeDrain():
-                self._judge(change.view, now)
+            case ReadGpuUsage(node=node):
+                self._usages[_key(record)] = usage_of(self._holders(node), now)
+            case EvaluateDrain():
+                self._evaluate_drain(change.view, now)
             case EvictHolders(pods=holders):
-                if self._judged.get(_key(record)) is not change.view.judged:
+                if self._evaluations.get(_key(record)) is not change.view.drain_evaluation:
                     return True  # another node's evictions came since: judge anew
-                self._judged.clear()  # budgets let others go no more
+                self._evaluations.clear()  # budgets let others go no more
                 for holder in holders:
                     self._evict(holder)
                     self._reports.holder_evicted(record, holder)
@@ -233,7 +233,7 @@ class Coordinator:
                 self._leadership.remember(counted(self._leadership.memory, end, int(now)))
                 self._reports.counted(record, end.outcome)
             case WriteRecord(record=after, why=why) if slot is not None:
-                self._write_slot(slot, slot_lease.written(slot, after, self._wall()))
+                self._write_slot(slot, slot_lease.record_patch(slot, after, self._wall()))
                 self._reports.recorded(record, after, why)
             case ParkRecord() if slot is not None:
                 self._park(slot)
@@ -265,7 +265,7 @@ class Coordinator:
         if not isinstance(effect, PatchNode):
             return False
         if effect.purpose is NodeWrite.HOLD:  # pods may have come before the cordon
-            self._judged.pop(_key(change.view.record), None)
+            self._evaluations.pop(_key(change.view.record), None)
         self._cache.node(self._api.patch(NODES, name, effect.patch))
         if effect.purpose is NodeWrite.UNDO and change.slot is not None:
             self._undone[_key(change.view.record)] = effect.why
@@ -279,11 +279,11 @@ class Coordinator:
         with contextlib.suppress(Conflict, NotFound):
             self._api.evict(pod.name, namespace=pod.namespace, uid=pod.uid)
 
-    def _judge(self, view: ChangeView, now: float) -> None:
-        """Judge which pods may leave, with dry runs of their evictions."""
+    def _evaluate_drain(self, view: ChangeView, now: float) -> None:
+        """Evaluate which pods may leave, with dry runs of their evictions."""
         if view.node is None or view.node.request is None:
             return
-        plan = judge_drain(
+        plan = evaluate_drain(
             self._api,
             [(pod.namespace, pod.name) for pod in self._holders(view.record.node)],
             view.node.request,
@@ -291,27 +291,24 @@ class Coordinator:
             whole_node=view.record.drain == DrainMode.NODE,
             now=now,
         )
-        self._judged[_key(view.record)] = JudgedDrain(judged_at=now, plan=plan)
+        self._evaluations[_key(view.record)] = DrainEvaluation(evaluated_at=now, plan=plan)
         self._reports.judged(view.record, plan)
-
-    def _look(self, node: str, now: float) -> PodLook:
-        """GPU use of the node, read from the API now."""
-        return look_of(self._holders(node), now)
 
     def _holders(self, node: str) -> list[GpuPod]:
         """All pods of the node that hold GPUs, by a read that the API server makes now."""
         present = present_objects(self._api, PODS, fields={"spec.nodeName": node})
         terms = self._cache.terms
-        pods = (pod_of(seen, terms) for seen in present if counts(seen, terms))
+        pods = (gpu_pod_of(seen, terms) for seen in present if is_gpu_or_plugin_pod(seen, terms))
         return [pod for pod in pods if pod.holds]
 
     def _take(self, view: FleetView, take: TakeSlot, now: float) -> bool:
         node = view.nodes[take.node]
         if node.request is None:
             return False
-        record = new_record(node, node.request, slot_gate.drain_of(view, node, self._terms), now)
+        drain = slot_gate.drain_of(view, node, self._terms)
+        record = record_for_request(node, node.request, drain, now)
         try:
-            undo_record.decode(undo_record.encode(record))
+            rollback_record.decode(rollback_record.encode(record))
         except BadInput as error:  # somebody's values are too long to be kept
             self._turn_ended(record, now)
             if self._logged.is_new(str(error), ("record", node.name)):
@@ -341,7 +338,7 @@ class Coordinator:
         self._write_slot(slot, slot_lease.freed(slot, self._wall()))
         self._reports.parked(slot.record)
 
-    def _put(self, view: FleetView, number: int, record: UndoRecord) -> None:
+    def _put(self, view: FleetView, number: int, record: RollbackRecord) -> None:
         """Write a record on a free Lease, which is made where there is none."""
         lease = next((slot for slot in view.slots if slot.number == number), None)
         if lease is not None:
@@ -372,10 +369,10 @@ class Coordinator:
 
     # memory of this coordinator alone
 
-    def _turn_ended(self, record: UndoRecord, now: float, rest: float = 0.0) -> None:
+    def _turn_ended(self, record: RollbackRecord, now: float, rest: float = 0.0) -> None:
         """The node has no slot any more, and gets none for ``rest`` seconds at least."""
-        self._looks.pop(_key(record), None)
-        self._judged.pop(_key(record), None)
+        self._usages.pop(_key(record), None)
+        self._evaluations.pop(_key(record), None)
         self._turns.ended(record.node, record.uid, record.rollout, now, rest)
 
     def _forget(self, view: FleetView, now: float) -> None:
@@ -390,7 +387,7 @@ class Coordinator:
         self._turns.forget_all_but(self._cache.has_node)
 
 
-def _key(record: UndoRecord) -> _ChangeKey:
+def _key(record: RollbackRecord) -> _ChangeKey:
     """Key of a change. The request's id alone is the agent's word: two nodes may have the same."""
     return record.uid, record.request
 

@@ -14,10 +14,10 @@ from prometheus_client.registry import Collector
 from fleet.figures.fleet_figures import FleetFigures
 from fleet.plugins.unlisted_devices import UnlistedDevices
 from fleet.policy.assigned_layouts import Assignment
+from fleet.rollback_record import RollbackRecord
 from fleet.rollout_memory import CountedEnd
 from fleet.slot_gate import WaitReason
 from fleet.startup.startup_taint import StartupNode, StartupWait
-from fleet.undo_record import UndoRecord
 
 prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]  # theirs to annotate
 
@@ -149,7 +149,7 @@ class CoordinatorMetrics:
         """Count a change that ended."""
         self._ends.labels(outcome).inc()
 
-    def freed(self, record: UndoRecord, now: float) -> None:
+    def freed(self, record: RollbackRecord, now: float) -> None:
         """Measure a change whose slot or parked record is free again."""
         self._seconds.observe(max(0.0, now - record.taken_at))
 

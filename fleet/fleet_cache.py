@@ -95,7 +95,7 @@ class FleetCache:
 
     def pod(self, seen: Object) -> bool:
         """Take a pod that is bound to a node; whether it is other than before."""
-        pod = gpu_pod.pod_of(seen, self.terms)
+        pod = gpu_pod.gpu_pod_of(seen, self.terms)
         name = (pod.namespace, pod.name)
         with self._lock:
             before = self._drop_pod(name)

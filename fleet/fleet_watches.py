@@ -63,7 +63,7 @@ class FleetWatches(WatchedSources[FleetSource]):
                 PODS,
                 self.take_pod,
                 fields=_BOUND,
-                keep=lambda pod: gpu_pod.counts(pod, cache.terms),
+                keep=lambda pod: gpu_pod.is_gpu_or_plugin_pod(pod, cache.terms),
                 uniform=uniform,
                 defects=defects,
             ),

@@ -51,12 +51,12 @@ class GpuPod:
     clock; None while none runs, and for pods that are no device plugin's."""
 
 
-def counts(pod: Object, terms: GpuPodSelector) -> bool:
+def is_gpu_or_plugin_pod(pod: Object, terms: GpuPodSelector) -> bool:
     """Whether :func:`pod_of` is worth keeping: a cheap check, for watches of all pods."""
     return asks_gpus(pod.get("spec") or {}, terms.resources) or _is_plugin(pod, terms.plugins)
 
 
-def pod_of(seen: Object, terms: GpuPodSelector) -> GpuPod:
+def gpu_pod_of(seen: Object, terms: GpuPodSelector) -> GpuPod:
     """The pod's values. Never raises."""
     meta, spec, status = seen["metadata"], seen.get("spec") or {}, seen.get("status") or {}
     ended = status.get("phase") in _ENDED

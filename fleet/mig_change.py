@@ -6,7 +6,7 @@ slot's Lease. So it does not matter which coordinator asks, nor after how many e
 one ended. Safety:
 
 - nothing is done to a Node before the record of what has to be undone stands on a Lease;
-- go is written on a Node only while it is cordoned, holds the request's hold, and a look at its
+- go is written on a Node only while it is cordoned, holds the request's hold, and a reading of its
   pods after the cordon found it idle; it is never taken back before the request has ended;
 - what was written into the record before go counts as begun, also where people remove the grant;
 - a cordon is taken off only where the record says that it is ours and our mark of it stands;
@@ -27,22 +27,23 @@ from fleet import node_patches
 from fleet.change_effects import (
     ChangeEffect,
     CountEnd,
+    EvaluateDrain,
     EvictHolders,
     EvictPods,
     FreeSlot,
-    JudgeDrain,
-    LookAtPods,
     NodeWrite,
     ParkRecord,
     PatchNode,
+    ReadGpuUsage,
     WriteRecord,
 )
 from fleet.drain.drain_plan import DrainPlan
-from fleet.drain.pod_look import PodLook, is_idle_at, is_idle_by
+from fleet.drain.gpu_usage import GpuUsage, is_idle, usage_of
 from fleet.gpu_pod import GpuPod
 from fleet.mig_node import DrainMode, MigNode, UnavailableReason
+from fleet.rollback_record import RollbackRecord
 from fleet.rollout_memory import CountedEnd, NodeEnd
-from fleet.rollout_settings import LOOK_SECONDS, RolloutSettings
+from fleet.rollout_settings import USAGE_SECONDS, RolloutSettings
 from fleet.turns.change_progress import (
     has_gone,
     has_to_pause,
@@ -54,7 +55,6 @@ from fleet.turns.change_progress import (
     with_values,
     without_times_to_come,
 )
-from fleet.undo_record import UndoRecord
 
 CALLED_OFF: Final = "called off: a person removed the grant"
 SUPERSEDED: Final = "superseded"
@@ -64,10 +64,10 @@ _UNTOUCHED: Final = (RequestEnd.REFUSED, RequestEnd.CANCELLED, RequestEnd.EXPIRE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JudgedDrain:
-    """Pods that leave, as judged at one moment by the API server's answers."""
+class DrainEvaluation:
+    """Pods that leave, evaluated at one moment by the API server's answers."""
 
-    judged_at: float
+    evaluated_at: float
     """Seconds since 1970, before the reads began."""
     plan: DrainPlan
 
@@ -76,7 +76,7 @@ class JudgedDrain:
 class ChangeView:
     """A change, and what is known of its node."""
 
-    record: UndoRecord
+    record: RollbackRecord
     has_lease: bool = True
     """False: no record was found, and this one was made from the Node's grant."""
     parked: bool = False
@@ -87,13 +87,13 @@ class ChangeView:
     """The Node; None where there is none of this name."""
     pods: Collection[GpuPod] = ()
     """Pods of the node, as watched."""
-    look: PodLook | None = None
-    judged: JudgedDrain | None = None
+    usage: GpuUsage | None = None
+    drain_evaluation: DrainEvaluation | None = None
     is_counted: bool = False
     """The end of the request is in the memory of rollouts."""
 
 
-def told_end(node: MigNode, request: str) -> str | None:
+def reported_end(node: MigNode, request: str) -> str | None:
     """How a request ended; None while it is open, or while that cannot be read."""
     status = node.status
     if status is not None and status.request == request:
@@ -112,7 +112,7 @@ def next_effect(view: ChangeView, terms: RolloutSettings, now: float) -> ChangeE
         return FreeSlot(outcome=CountedEnd.GONE) if view.has_lease else None
     if view.has_lease and (past := without_times_to_come(record, now)) != record:
         return WriteRecord(record=past, why="times to come")
-    end = record.end or told_end(node, record.request)
+    end = record.end or reported_end(node, record.request)
     if end is None:
         return _open(view, node, terms, now)
     return _ended(view, node, end, terms, now)
@@ -138,12 +138,14 @@ def _open(view: ChangeView, node: MigNode, terms: RolloutSettings, now: float) -
     if why or passed(record.taken_at, now) > terms.hold_seconds:
         return _undo(view, node, why or "not held in time", retry_later=True)
     if _drain(view).evicts:  # no cordon for pods that would not leave
-        judged = _fresh(view.judged, record.taken_at, now)
-        if judged is None:
-            return JudgeDrain(node=node.name)
-        if judged.plan.blockers:
-            return _undo(view, node, _blocked(judged.plan), retry_later=True)
-    return PatchNode(purpose=NodeWrite.HOLD, node=node.name, patch=node_patches.hold(node, record))
+        evaluation = _fresh(view.drain_evaluation, record.taken_at, now)
+        if evaluation is None:
+            return EvaluateDrain(node=node.name)
+        if evaluation.plan.blockers:
+            return _undo(view, node, _blocked(evaluation.plan), retry_later=True)
+    return PatchNode(
+        purpose=NodeWrite.HOLD, node=node.name, patch=node_patches.cordon_patch(node, record)
+    )
 
 
 def hold_obstacle(view: ChangeView, node: MigNode) -> str:
@@ -161,7 +163,7 @@ def hold_obstacle(view: ChangeView, node: MigNode) -> str:
         return "annotations changed meanwhile"  # what is recorded would be restored wrongly
     if request.programs:
         return "a program is in the way"
-    is_awaited = _drain(view) is DrainMode.WAIT and not is_idle_by(request, view.pods)
+    is_awaited = _drain(view) is DrainMode.WAIT and not is_idle(request, usage_of(view.pods))
     return "not idle" if is_awaited else ""
 
 
@@ -200,39 +202,39 @@ def _holding(view: ChangeView, node: MigNode, terms: RolloutSettings, now: float
         return _undo(view, node, "uncordoned by somebody else", retry_later=True)
     if passed(record.held_at, now) > _most_held(view, terms):
         return _undo(view, node, node.away or "not idle", retry_later=True)
-    look = view.look
+    usage = view.usage
     if request is None or request.request != record.request or node.away is not None:
         return None
     if passed(record.held_at, now) < terms.settle_seconds:
         return None
     drain = _drain(view)
-    if drain is DrainMode.CORDON and not is_idle_by(request, view.pods):
+    if drain is DrainMode.CORDON and not is_idle(request, usage_of(view.pods)):
         return None  # for hours: the pods are read anew once the watch shows no more of them
-    if look is None or now - look.read_at > LOOK_SECONDS or look.read_at < record.held_at:
-        return LookAtPods(node=node.name)
+    if usage is None or now - usage.read_at > USAGE_SECONDS or usage.read_at < record.held_at:
+        return ReadGpuUsage(node=node.name)
     if drain.evicts:
-        return _draining(view, node, request, look, terms, now)
-    return _leave(view, node, now) if is_idle_at(request, look) else None
+        return _draining(view, node, request, usage, terms, now)
+    return _leave(view, node, now) if is_idle(request, usage) else None
 
 
 def _draining(
     view: ChangeView,
     node: MigNode,
     request: MigRequestAnnotation,
-    look: PodLook,
+    usage: GpuUsage,
     terms: RolloutSettings,
     now: float,
 ) -> ChangeEffect:
     """All pods that must leave are asked to, or none: then all is undone and tried again later."""
     record = view.record
     is_whole = record.drain == DrainMode.NODE
-    if is_idle_at(request, look) and not (is_whole and look.held):
+    if is_idle(request, usage) and not (is_whole and usage.held):
         return _leave(view, node, now)
-    judged = _fresh(view.judged, max(record.held_at, record.drain_at), now)
-    if judged is None:
-        return JudgeDrain(node=node.name)
-    plan = judged.plan
-    if is_idle_at(request, look) and plan.is_done:
+    evaluation = _fresh(view.drain_evaluation, max(record.held_at, record.drain_at), now)
+    if evaluation is None:
+        return EvaluateDrain(node=node.name)
+    plan = evaluation.plan
+    if is_idle(request, usage) and plan.is_done:
         return _leave(view, node, now)  # what is left stays, and is not in the way
     if not record.drain_at:
         if plan.blockers:
@@ -243,11 +245,15 @@ def _draining(
     return EvictHolders(pods=plan.evict) if plan.evict else None
 
 
-def _fresh(judged: JudgedDrain | None, since: float, now: float) -> JudgedDrain | None:
-    """The judgement, if it is of after ``since`` and not old."""
-    if judged is None or judged.judged_at < since or now - judged.judged_at > LOOK_SECONDS:
+def _fresh(evaluation: DrainEvaluation | None, since: float, now: float) -> DrainEvaluation | None:
+    """The evaluation, if it was made after ``since`` and is not old."""
+    if (
+        evaluation is None
+        or evaluation.evaluated_at < since
+        or now - evaluation.evaluated_at > USAGE_SECONDS
+    ):
         return None
-    return judged
+    return evaluation
 
 
 def _blocked(plan: DrainPlan) -> str:
@@ -263,13 +269,15 @@ def _leave(view: ChangeView, node: MigNode, now: float) -> ChangeEffect:
     record = view.record
     if has_to_pause(node, record):
         return PatchNode(
-            purpose=NodeWrite.PAUSE, node=node.name, patch=node_patches.paused(node, record)
+            purpose=NodeWrite.PAUSE, node=node.name, patch=node_patches.pause_patch(node, record)
         )
     if record.labels and any(pod.is_plugin for pod in view.pods):
         return None
-    if not record.go_at or passed(record.go_at, now) > LOOK_SECONDS:
+    if not record.go_at or passed(record.go_at, now) > USAGE_SECONDS:
         return WriteRecord(record=with_values(record, go_at=int(now)), why="go comes next")
-    return PatchNode(purpose=NodeWrite.GO, node=node.name, patch=node_patches.go(node, record))
+    return PatchNode(
+        purpose=NodeWrite.GO, node=node.name, patch=node_patches.proceed_patch(node, record)
+    )
 
 
 # once it has ended
@@ -292,7 +300,7 @@ def _ended(
         return effect
     if is_paused(node, record):
         return PatchNode(
-            purpose=NodeWrite.RESUME, node=node.name, patch=node_patches.resumed(node, record)
+            purpose=NodeWrite.RESUME, node=node.name, patch=node_patches.resume_patch(node, record)
         )
     if not view.has_lease:
         return _undo(view, node, end)
@@ -330,7 +338,7 @@ def _registering(
     return _count(view, CountedEnd.PLUGIN) or _undo(view, node, CountedEnd.PLUGIN)
 
 
-def _restarted(record: UndoRecord, plugins: Collection[GpuPod], now: float) -> UndoRecord:
+def _restarted(record: RollbackRecord, plugins: Collection[GpuPod], now: float) -> RollbackRecord:
     replaced = tuple(sorted(pod.uid for pod in plugins))
     return with_values(
         record, restarts=record.restarts + 1, restarted_at=int(now), replaced=replaced
@@ -355,7 +363,7 @@ def _count(view: ChangeView, outcome: CountedEnd, *, is_shown: bool = False) -> 
 
 def _undo(view: ChangeView, node: MigNode, why: str, *, retry_later: bool = False) -> ChangeEffect:
     record = view.record
-    patch = node_patches.undone(node, record)
+    patch = node_patches.rollback_patch(node, record)
     if patch and record.go_at and view.has_lease and phase_of(node, record) is GrantPhase.HOLD:
         return WriteRecord(record=with_values(record, go_at=0), why="go does not come")
     if patch:

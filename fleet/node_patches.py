@@ -15,11 +15,11 @@ from typing import Any
 from api import keys, mig_grant_annotation, names
 from api.mig_grant_annotation import GrantPhase, MigGrantAnnotation
 from fleet.mig_node import MigNode
+from fleet.rollback_record import RollbackRecord
 from fleet.rollout_settings import GUARD, PAUSED
-from fleet.undo_record import UndoRecord
 
 
-def hold(node: MigNode, record: UndoRecord) -> Mapping[str, Any]:
+def cordon_patch(node: MigNode, record: RollbackRecord) -> Mapping[str, Any]:
     """Patch with the cordon and its mark, the grant and the autoscalers' guards."""
     guards = dict.fromkeys(record.guards, GUARD)
     notes = {keys.MIG_GRANT: _grant(record, GrantPhase.HOLD), **guards}
@@ -29,12 +29,12 @@ def hold(node: MigNode, record: UndoRecord) -> Mapping[str, Any]:
     return patch | ({"spec": {"unschedulable": True}} if record.cordon else {})
 
 
-def go(node: MigNode, record: UndoRecord) -> Mapping[str, Any]:
+def proceed_patch(node: MigNode, record: RollbackRecord) -> Mapping[str, Any]:
     """Patch that lets the agent change GPUs."""
     return _patch(node, annotations={keys.MIG_GRANT: _grant(record, GrantPhase.GO)})
 
 
-def paused(node: MigNode, record: UndoRecord) -> Mapping[str, Any]:
+def pause_patch(node: MigNode, record: RollbackRecord) -> Mapping[str, Any]:
     """Patch that pauses labels of the GPU operator which are still as the record has them."""
     present = dict(node.deploy)
     return _patch(
@@ -45,7 +45,7 @@ def paused(node: MigNode, record: UndoRecord) -> Mapping[str, Any]:
     )
 
 
-def resumed(node: MigNode, record: UndoRecord) -> Mapping[str, Any]:
+def resume_patch(node: MigNode, record: RollbackRecord) -> Mapping[str, Any]:
     """Patch that puts back labels of the GPU operator which are still paused."""
     present = dict(node.deploy)
     return _patch(
@@ -56,7 +56,7 @@ def resumed(node: MigNode, record: UndoRecord) -> Mapping[str, Any]:
     )
 
 
-def undone(node: MigNode, record: UndoRecord) -> Mapping[str, Any]:
+def rollback_patch(node: MigNode, record: RollbackRecord) -> Mapping[str, Any]:
     """Patch that puts back all that is still as we left it; empty where nothing is."""
     is_ours = node.grant_text is not None and (
         node.grant is None or node.grant.request == record.request
@@ -89,7 +89,7 @@ def undone(node: MigNode, record: UndoRecord) -> Mapping[str, Any]:
     return _patch(node, annotations=notes, labels=labels) | spec
 
 
-def _has_our_guards(node: MigNode, record: UndoRecord) -> bool:
+def _has_our_guards(node: MigNode, record: RollbackRecord) -> bool:
     """Whether the hold was written, by all its annotations but the grant, which people may delete.
 
     The guards are written together; nobody else sets both between the record and the hold.
@@ -98,7 +98,7 @@ def _has_our_guards(node: MigNode, record: UndoRecord) -> bool:
     return bool(former_values) and all(value == GUARD for value in node.guards)
 
 
-def _grant(record: UndoRecord, phase: GrantPhase) -> str:
+def _grant(record: RollbackRecord, phase: GrantPhase) -> str:
     """Text of the grant, with what a coordinator needs that finds the Node without its record."""
     absent = (
         number

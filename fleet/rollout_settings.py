@@ -131,6 +131,6 @@ PAUSED: Final = "paused-for-mig-change"
 it. Source: NVIDIA mig-parted, cmd/nvidia-mig-manager."""
 GUARD: Final = "true"
 """Value of the autoscalers' annotations that keep a node."""
-LOOK_SECONDS: Final = 10.0
+USAGE_SECONDS: Final = 10.0
 """GPU use of a node that was read longer ago is not acted upon."""
 LONGEST_RETRY_SECONDS: Final = 3600.0

@@ -15,9 +15,9 @@ from enum import StrEnum
 from typing import Final
 
 from api.mig_grant_annotation import GrantPhase
-from fleet.drain.pod_look import is_idle_by
+from fleet.drain.gpu_usage import is_idle, usage_of
 from fleet.gpu_pod import GpuPod
-from fleet.mig_change import told_end
+from fleet.mig_change import reported_end
 from fleet.mig_node import DrainMode, MigNode, UnavailableReason
 from fleet.rollout_memory import (
     EMPTY,
@@ -213,7 +213,7 @@ def _is_tried(counts: RolloutCounts, terms: RolloutSettings, now: float) -> bool
 
 
 def _is_asking(node: MigNode) -> bool:
-    return node.request is not None and told_end(node, node.request.request) is None
+    return node.request is not None and reported_end(node, node.request.request) is None
 
 
 def _node_reason(
@@ -244,7 +244,9 @@ def _turn(node: MigNode, turns: NodeTurns) -> NodeTurn:
 
 
 def _is_idle(view: FleetView, node: MigNode) -> bool:
-    return node.request is not None and is_idle_by(node.request, view.pods.get(node.name, ()))
+    return node.request is not None and is_idle(
+        node.request, usage_of(view.pods.get(node.name, ()))
+    )
 
 
 def _waits_cordoned(slot: SlotLease) -> bool:

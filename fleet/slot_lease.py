@@ -16,8 +16,8 @@ from typing import Final
 
 from api import keys, names
 from base.errors import BadInput
-from fleet import undo_record
-from fleet.undo_record import UndoRecord
+from fleet import rollback_record
+from fleet.rollback_record import RollbackRecord
 from kube import lease as leases
 from kube.api import Object
 
@@ -34,7 +34,7 @@ class SlotLease:
     number: int
     version: str
     holder: str = ""
-    record: UndoRecord | None = None
+    record: RollbackRecord | None = None
     damaged: bool = False
     """Whether somebody has the Lease, and there is no record that can be read."""
 
@@ -76,7 +76,7 @@ def slot_of(lease: Object) -> SlotLease:
     record = None
     if text is not None:
         try:
-            record = undo_record.decode(text)
+            record = rollback_record.decode(text)
         except BadInput:
             record = None
     holder = (lease.get("spec") or {}).get("holderIdentity") or ""
@@ -98,23 +98,23 @@ def lowest_free(slots: Iterable[SlotLease], start: int, end: int | None = None) 
     return number if end is None or number < end else None
 
 
-def new_lease(number: int, record: UndoRecord, now: datetime) -> Object:
+def new_lease(number: int, record: RollbackRecord, now: datetime) -> Object:
     """Body of a Lease that holds this record."""
     return leases.new(
         slot_name(number),
         holder="" if number >= PARKING else record.node,
         duration_seconds=DURATION_SECONDS,
         wall_time=now,
-        annotations={keys.MIG_UNDO: undo_record.encode(record)},
+        annotations={keys.MIG_UNDO: rollback_record.encode(record)},
     )
 
 
-def taken(slot: SlotLease, record: UndoRecord, now: datetime) -> Object:
+def taken(slot: SlotLease, record: RollbackRecord, now: datetime) -> Object:
     """Patch by which a free Lease gets this record; Conflict says that it is not free any more."""
     return _patch(slot, "" if slot.is_parked else record.node, record, now)
 
 
-def written(slot: SlotLease, record: UndoRecord, now: datetime) -> Object:
+def record_patch(slot: SlotLease, record: RollbackRecord, now: datetime) -> Object:
     """Patch that puts another record in the place of this Lease's."""
     return _patch(slot, slot.holder, record, now)
 
@@ -124,8 +124,8 @@ def freed(slot: SlotLease, now: datetime) -> Object:
     return _patch(slot, "", None, now)
 
 
-def _patch(slot: SlotLease, holder: str, record: UndoRecord | None, now: datetime) -> Object:
-    text = None if record is None else undo_record.encode(record)
+def _patch(slot: SlotLease, holder: str, record: RollbackRecord | None, now: datetime) -> Object:
+    text = None if record is None else rollback_record.encode(record)
     return {
         "metadata": {"resourceVersion": slot.version, "annotations": {keys.MIG_UNDO: text}},
         "spec": {"holderIdentity": holder, "renewTime": leases.micro_time(now)},

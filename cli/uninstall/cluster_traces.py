@@ -16,7 +16,7 @@ from base.text import rfc3339
 from cli.failures import UNREADABLE, CommandFailure
 from cli.uninstall.node_traces import Kept, NodeTraces, node_traces
 from fleet import slot_lease
-from fleet.undo_record import UndoRecord
+from fleet.rollback_record import RollbackRecord
 from kube.api import (
     CONFIG_MAPS,
     DAEMON_SETS,
@@ -208,7 +208,7 @@ _FILES: Final = Kept(
 )
 
 
-def _record(lease: Object) -> UndoRecord | None:
+def _record(lease: Object) -> RollbackRecord | None:
     return slot_lease.slot_of(lease).record if slot_lease.is_slot(lease) else None
 
 

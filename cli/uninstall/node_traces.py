@@ -16,8 +16,8 @@ from api.key_kinds import Key, KeyLocation, Writer, is_rule_key
 from api.mig_status_annotation import MigPhase
 from fleet import node_patches
 from fleet.mig_node import MigNode, node_of
-from fleet.new_records import record_of_grant
-from fleet.undo_record import UndoRecord
+from fleet.new_rollback_records import record_from_permit
+from fleet.rollback_record import RollbackRecord
 from kube.api import Object
 from labelers.decision import Value
 from labelers.node_patch import nfd_labels, writers
@@ -50,7 +50,7 @@ class NodeTraces:
     stays: tuple[Kept, ...] = ()
 
 
-def node_traces(node: Object, record: UndoRecord | None, *, admin_keys: bool) -> NodeTraces:
+def node_traces(node: Object, record: RollbackRecord | None, *, admin_keys: bool) -> NodeTraces:
     """Sort a Node's traces into removed and kept ones. ``record``: of a change left open there.
 
     ``admin_keys``: what an admin wrote goes as well, but for ``nvidia.com/mig.config``, which is
@@ -91,11 +91,11 @@ def node_traces(node: Object, record: UndoRecord | None, *, admin_keys: bool) ->
     )
 
 
-def _undone(mig_node: MigNode, record: UndoRecord | None) -> dict[str, Any]:
+def _undone(mig_node: MigNode, record: RollbackRecord | None) -> dict[str, Any]:
     """The patch that the coordinator would write to end an open change."""
     if record is None and (mig_node.grant_text is not None or mig_node.cordoned_for):
-        record = record_of_grant(mig_node)
-    patch = None if record is None else node_patches.undone(mig_node, record)
+        record = record_from_permit(mig_node)
+    patch = None if record is None else node_patches.rollback_patch(mig_node, record)
     return {"metadata": {}, **(patch or {})}
 
 

@@ -34,7 +34,7 @@ class BudgetVerdict:
     """Pods that more than one budget selects, with the budgets' names: never evicted."""
 
 
-def judge(leaving: Sequence[DrainPod], budgets: Iterable[Object]) -> BudgetVerdict:
+def budget_verdict(leaving: Sequence[DrainPod], budgets: Iterable[Object]) -> BudgetVerdict:
     """Budgets that keep these pods from going all together.
 
     A budget is not asked about a pod that has not started, and, as its policy says, about one

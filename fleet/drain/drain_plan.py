@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from api.mig_request_annotation import MigRequestAnnotation
-from fleet.drain.disruption_budgets import judge
+from fleet.drain.disruption_budgets import budget_verdict
 from fleet.drain.drain_pod import DrainPod, drain_pod
-from fleet.drain.eviction_losses import EvictionLoss, losses
+from fleet.drain.eviction_losses import EvictionLoss, eviction_losses
 from kube.api import Object
 
 _MOST_NAMED = 5
@@ -135,7 +135,7 @@ def plan_drain(
         evict=() if blockers else tuple(leaving),
         awaited=tuple(awaited),
         blockers=blockers,
-        losses=losses(leaving),
+        losses=eviction_losses(leaving),
     )
 
 
@@ -200,7 +200,7 @@ def _budget_blockers(
     leaving: Sequence[DrainPod], budgets: Sequence[Object]
 ) -> Iterator[DrainBlocker]:
     movable = [pod for pod in leaving if not (pod.mirror or pod.of_daemon_set)]
-    verdict = judge(movable, budgets)
+    verdict = budget_verdict(movable, budgets)
     for pod, names in verdict.several:
         text = f"Several PodDisruptionBudgets select it, so it is never evicted: {_named(names)}."
         yield blocker_of(pod, BlockerKind.SEVERAL_BUDGETS, text)

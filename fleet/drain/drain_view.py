@@ -67,7 +67,7 @@ def read_view(api: Api, pods: Iterable[tuple[str, str]]) -> DrainView:
     return DrainView(pods=tuple(objects), budgets=budgets, owners=owners)
 
 
-def judge_drain(
+def evaluate_drain(
     api: EvictingApi,
     pods: Iterable[tuple[str, str]],
     request: MigRequestAnnotation,
@@ -87,7 +87,7 @@ def judge_drain(
     return replace(plan, evict=(), blockers=blockers) if blockers else plan
 
 
-def refusal(pod: DrainPod, error: ApiError) -> DrainBlocker | None:
+def refused_eviction(pod: DrainPod, error: ApiError) -> DrainBlocker | None:
     """Blocker by the error of an eviction; None where the pod is gone or goes anyway.
 
     Raises the error where it says nothing of the pod.
@@ -109,7 +109,7 @@ def _try_eviction(api: EvictingApi, pod: DrainPod) -> DrainBlocker | None:
     try:
         api.evict(pod.name, namespace=pod.namespace, uid=pod.uid, dry_run=True)
     except ApiError as error:
-        return refusal(pod, error)
+        return refused_eviction(pod, error)
     return None
 
 

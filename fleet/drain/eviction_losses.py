@@ -37,7 +37,7 @@ class EvictionLoss:
     """The owner would fail for good."""
 
 
-def losses(leaving: Sequence[DrainPod]) -> tuple[EvictionLoss, ...]:
+def eviction_losses(leaving: Sequence[DrainPod]) -> tuple[EvictionLoss, ...]:
     """Losses of the Jobs, JobSets and Kueue queues that have pods in the set, by name."""
     all_losses = (*_of_jobs(leaving), *_of_job_sets(leaving), *_of_kueue(leaving))
     return tuple(sorted(all_losses, key=lambda loss: loss.owner))

@@ -6,10 +6,10 @@ from __future__ import annotations
 from enum import StrEnum
 
 from api.mig_status_annotation import RequestEnd
-from fleet.mig_change import told_end
+from fleet.mig_change import reported_end
 from fleet.mig_node import DrainMode, MigNode
+from fleet.rollback_record import RollbackRecord
 from fleet.slot_lease import SlotLease
-from fleet.undo_record import UndoRecord
 
 
 class ChangeStep(StrEnum):
@@ -32,13 +32,15 @@ class ChangeStep(StrEnum):
     """Without a slot: the change has no end within its time."""
 
 
-def step_of(slot: SlotLease, record: UndoRecord, node: MigNode | None) -> tuple[ChangeStep, int]:
+def step_of(
+    slot: SlotLease, record: RollbackRecord, node: MigNode | None
+) -> tuple[ChangeStep, int]:
     """The step of the record on this Lease, and when it began, in seconds since 1970."""
     went = record.go_at or record.taken_at
     if record.end:
         return ChangeStep.REGISTERING, record.restarted_at or went
     if slot.is_parked:
-        is_held = node is not None and told_end(node, record.request) == RequestEnd.HELD
+        is_held = node is not None and reported_end(node, record.request) == RequestEnd.HELD
         return ChangeStep.HELD if is_held else ChangeStep.LATE, went
     if record.go_at:
         return ChangeStep.CHANGING, record.go_at
@@ -50,7 +52,7 @@ def step_of(slot: SlotLease, record: UndoRecord, node: MigNode | None) -> tuple[
     return ChangeStep.TAKEN, record.taken_at
 
 
-def change_facts(record: UndoRecord, now: float) -> dict[str, object]:
+def change_facts(record: RollbackRecord, now: float) -> dict[str, object]:
     """Fields of the log line about a change that is over; times are whole seconds until now.
 
     ``cordoned_seconds`` and ``granted_seconds`` are missing where it did not come to that.

@@ -10,32 +10,32 @@ import msgspec
 from api.mig_grant_annotation import GrantPhase
 from api.mig_status_annotation import MigPhase
 from fleet.mig_node import MigNode
+from fleet.rollback_record import RollbackRecord
 from fleet.rollout_settings import PAUSED
-from fleet.undo_record import UndoRecord
 
 _TIMES: Final = ("taken_at", "drain_at", "held_at", "go_at", "restarted_at")
 _CLOCKS_DIFFER_SECONDS: Final = 60.0
 """Difference between the clocks of two coordinators' machines, at most."""
 
 
-def phase_of(node: MigNode, record: UndoRecord) -> GrantPhase | None:
+def phase_of(node: MigNode, record: RollbackRecord) -> GrantPhase | None:
     """The phase of the Node's grant, if it is for the record's request."""
     grant = node.grant
     return None if grant is None or grant.request != record.request else grant.phase
 
 
-def has_gone(node: MigNode, record: UndoRecord) -> bool:
+def has_gone(node: MigNode, record: RollbackRecord) -> bool:
     """Whether the agent may have begun, or may begin without another effect of ours."""
     phase = phase_of(node, record)
     return phase is GrantPhase.GO or (record.go_at > 0 and phase is not GrantPhase.HOLD)
 
 
-def is_marked(node: MigNode, record: UndoRecord) -> bool:
+def is_marked(node: MigNode, record: RollbackRecord) -> bool:
     """Whether our mark says that the cordon is of this change."""
     return node.cordoned_for == record.request
 
 
-def is_changing(node: MigNode, record: UndoRecord) -> bool:
+def is_changing(node: MigNode, record: RollbackRecord) -> bool:
     """Whether the agent says that it changes the GPUs for this request."""
     status = node.status
     return (
@@ -45,19 +45,19 @@ def is_changing(node: MigNode, record: UndoRecord) -> bool:
     )
 
 
-def has_to_pause(node: MigNode, record: UndoRecord) -> bool:
+def has_to_pause(node: MigNode, record: RollbackRecord) -> bool:
     """Whether a part of the GPU operator is still as the record has it, and is to be paused."""
     present = dict(node.deploy)
     return any(present.get(label) == was for label, was in record.labels.items())
 
 
-def is_paused(node: MigNode, record: UndoRecord) -> bool:
+def is_paused(node: MigNode, record: RollbackRecord) -> bool:
     """Whether a part of the GPU operator is still paused by us."""
     present = dict(node.deploy)
     return any(present.get(label) == PAUSED for label in record.labels)
 
 
-def without_times_to_come(record: UndoRecord, now: float) -> UndoRecord:
+def without_times_to_come(record: RollbackRecord, now: float) -> RollbackRecord:
     """The record with times to come as now: a clock was wrong, or somebody wrote them.
 
     Nothing would pass before they do.
@@ -74,6 +74,6 @@ def passed(since: float, now: float) -> float:
     return max(0.0, now - since)
 
 
-def with_values(record: UndoRecord, **values: Any) -> UndoRecord:
+def with_values(record: RollbackRecord, **values: Any) -> RollbackRecord:
     """The record with other values."""
     return msgspec.structs.replace(record, **values)

@@ -13,7 +13,7 @@ from api import names
 from api.mig_request_annotation import MigRequestAnnotation
 from api.state_annotation import pod_key
 from fleet.drain.drain_plan import DrainPlan, DrainSettings
-from fleet.drain.drain_view import judge_drain
+from fleet.drain.drain_view import evaluate_drain
 from kube.client import ApiClient
 from tests.cluster.agents import Site
 from tests.kube.clusters import Real, client
@@ -64,7 +64,7 @@ class Scene:
             others=tuple(pod_key(self.namespace, pod) for pod in others),
         )
         pods = [(self.namespace, pod) for pod in self.uids]
-        return judge_drain(self.api, pods, request, TERMS)
+        return evaluate_drain(self.api, pods, request, TERMS)
 
     def written(self) -> list[tuple[str, str, bool]]:
         """Verb, pod and whether it was a dry run, of all that the coordinator wrote to pods."""

@@ -33,7 +33,7 @@ from dataclasses import dataclass, field
 
 from api import keys, mig_grant_annotation, mig_status_annotation, names
 from api.mig_grant_annotation import GrantPhase
-from fleet.rollout_settings import LOOK_SECONDS, PAUSED, RolloutSettings
+from fleet.rollout_settings import PAUSED, USAGE_SECONDS, RolloutSettings
 from fleet.slot_lease import is_slot, slot_of
 from kube.api import Object
 from tests.fleet.request_log import LoggedRequest
@@ -378,7 +378,7 @@ class RolloutJudge:
         of_set = [
             it
             for it in self._set(pod.node)
-            if self._pods[it] < request.at - LOOK_SECONDS
+            if self._pods[it] < request.at - USAGE_SECONDS
             if self.known.pods[it].affected
             or (mode == "node" and not self.known.pods[it].of_daemon_set)
         ]

@@ -9,14 +9,14 @@ import pytest
 from api.mig_grant_annotation import GrantPhase, MigGrantAnnotation, encode
 from api.mig_request_annotation import MigRequestAnnotation
 from api.mig_status_annotation import MigStatusAnnotation
-from fleet.change_effects import EvictHolders, JudgeDrain, NodeWrite, PatchNode, WriteRecord
+from fleet.change_effects import EvaluateDrain, EvictHolders, NodeWrite, PatchNode, WriteRecord
 from fleet.drain.drain_plan import DrainPlan
 from fleet.drain.drain_pod import drain_pod
-from fleet.drain.pod_look import PodLook
-from fleet.mig_change import ChangeView, JudgedDrain, next_effect
+from fleet.drain.gpu_usage import GpuUsage
+from fleet.mig_change import ChangeView, DrainEvaluation, next_effect
 from fleet.mig_node import MigNode
-from fleet.rollout_settings import GUARD, LOOK_SECONDS, RolloutSettings
-from fleet.undo_record import UndoRecord
+from fleet.rollback_record import RollbackRecord
+from fleet.rollout_settings import GUARD, USAGE_SECONDS, RolloutSettings
 
 REQUEST = f"{1:016x}"
 NOW = 1_800_000_000
@@ -27,7 +27,11 @@ EVICTS = EvictHolders(pods=(HOLDER,))
 
 
 def view(
-    *, drained_for: int, judged_for: float = 1, judged: DrainPlan | None = None, held_for: int = 0
+    *,
+    drained_for: int,
+    evaluated_for: float = 1,
+    drain_plan: DrainPlan | None = None,
+    held_for: int = 0,
 ) -> ChangeView:
     """A cordoned node of which one pod is to leave. All times are seconds before now."""
     grant = MigGrantAnnotation(v=1, request=REQUEST, phase=GrantPhase.HOLD, cordoned=True)
@@ -42,7 +46,7 @@ def view(
         grant_text=encode(grant),
         guards=(GUARD, GUARD),
     )
-    record = UndoRecord(
+    record = RollbackRecord(
         v=1,
         node="n",
         uid="u",
@@ -53,12 +57,12 @@ def view(
         held_at=NOW - (held_for or drained_for + 10),
         drain_at=NOW - drained_for if drained_for else 0,
     )
-    plan = DrainPlan(evict=(HOLDER,)) if judged is None else judged
+    plan = DrainPlan(evict=(HOLDER,)) if drain_plan is None else drain_plan
     return ChangeView(
         record=record,
         node=node,
-        look=PodLook(read_at=NOW - 1, held=frozenset({"aaaa"})),
-        judged=JudgedDrain(judged_at=NOW - judged_for, plan=plan),
+        usage=GpuUsage(read_at=NOW - 1, held=frozenset({"aaaa"})),
+        drain_evaluation=DrainEvaluation(evaluated_at=NOW - evaluated_for, plan=plan),
     )
 
 
@@ -76,7 +80,7 @@ def test_a_change_whose_pods_have_not_left_by_the_deadline_is_undone() -> None:
 
 
 def test_where_no_pod_is_left_to_evict_the_change_waits_for_those_that_are_leaving() -> None:
-    leaving = view(drained_for=1, judged=DrainPlan(awaited=(HOLDER,)))
+    leaving = view(drained_for=1, drain_plan=DrainPlan(awaited=(HOLDER,)))
     assert next_effect(leaving, TERMS, NOW) is None
 
 
@@ -88,24 +92,24 @@ def test_the_first_eviction_is_recorded_before_it_is_made() -> None:
 
 
 @pytest.mark.parametrize(
-    ("judged_for", "counts"),
+    ("evaluated_for", "counts"),
     [
-        (LOOK_SECONDS - 1, True),
-        (LOOK_SECONDS, True),
-        (LOOK_SECONDS + 0.5, False),
+        (USAGE_SECONDS - 1, True),
+        (USAGE_SECONDS, True),
+        (USAGE_SECONDS + 0.5, False),
     ],
 )
 def test_a_judgement_of_the_pods_counts_for_as_long_as_a_look_at_them(
-    judged_for: float, *, counts: bool
+    evaluated_for: float, *, counts: bool
 ) -> None:
-    found = next_effect(view(drained_for=100, judged_for=judged_for), TERMS, NOW)
-    assert found == (EVICTS if counts else JudgeDrain(node="n"))
+    found = next_effect(view(drained_for=100, evaluated_for=evaluated_for), TERMS, NOW)
+    assert found == (EVICTS if counts else EvaluateDrain(node="n"))
 
 
-@pytest.mark.parametrize(("judged_for", "counts"), [(4.5, True), (5, True), (5.5, False)])
+@pytest.mark.parametrize(("evaluated_for", "counts"), [(4.5, True), (5, True), (5.5, False)])
 def test_a_judgement_counts_from_the_second_in_which_draining_began(
-    judged_for: float, *, counts: bool
+    evaluated_for: float, *, counts: bool
 ) -> None:
     """Records have whole seconds, rounded down."""
-    found = next_effect(view(drained_for=5, judged_for=judged_for), TERMS, NOW)
-    assert found == (EVICTS if counts else JudgeDrain(node="n"))
+    found = next_effect(view(drained_for=5, evaluated_for=evaluated_for), TERMS, NOW)
+    assert found == (EVICTS if counts else EvaluateDrain(node="n"))

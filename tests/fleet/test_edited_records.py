@@ -14,10 +14,10 @@ import msgspec
 import pytest
 
 from api import keys, names
-from fleet import undo_record
+from fleet import rollback_record
+from fleet.rollback_record import RollbackRecord
 from fleet.rollout_settings import RolloutSettings
 from fleet.slot_lease import slot_of
-from fleet.undo_record import UndoRecord
 from kube.api import LEASES
 from tests.fleet.simulated_fleet import START, Cluster
 from tests.fleet.test_rollouts import assert_clean
@@ -26,22 +26,22 @@ TERMS = RolloutSettings(slots=2, canary_seconds=10.0, retry_seconds=10.0, end_se
 OTHER = "n1"
 
 
-def changed(**values: Any) -> Callable[[Cluster, UndoRecord], str | None]:
+def changed(**values: Any) -> Callable[[Cluster, RollbackRecord], str | None]:
     """The record with other values."""
 
-    def edit(_cluster: Cluster, record: UndoRecord) -> str | None:
-        return undo_record.encode(msgspec.structs.replace(record, **values))
+    def edit(_cluster: Cluster, record: RollbackRecord) -> str | None:
+        return rollback_record.encode(msgspec.structs.replace(record, **values))
 
     return edit
 
 
-def of_another_node(cluster: Cluster, record: UndoRecord) -> str | None:
+def of_another_node(cluster: Cluster, record: RollbackRecord) -> str | None:
     """The record of the same change, with another node's name and UID."""
     uid = cluster.node(OTHER)["metadata"]["uid"]
-    return undo_record.encode(msgspec.structs.replace(record, node=OTHER, uid=uid))
+    return rollback_record.encode(msgspec.structs.replace(record, node=OTHER, uid=uid))
 
 
-EDITS: dict[str, Callable[[Cluster, UndoRecord], str | None]] = {
+EDITS: dict[str, Callable[[Cluster, RollbackRecord], str | None]] = {
     "removed": lambda _cluster, _record: None,
     "damaged": lambda _cluster, _record: "{",
     "of another version": lambda _cluster, _record: '{"v":2}',
@@ -64,7 +64,7 @@ EDITS: dict[str, Callable[[Cluster, UndoRecord], str | None]] = {
 @pytest.mark.parametrize("phase", ["hold", "go"])
 @pytest.mark.parametrize("edit", EDITS.values(), ids=EDITS)
 def test_a_record_that_a_person_edits_ends_and_leaves_nothing(
-    edit: Callable[[Cluster, UndoRecord], str | None], phase: str
+    edit: Callable[[Cluster, RollbackRecord], str | None], phase: str
 ) -> None:
     cluster = Cluster(nodes=2, terms=TERMS)
     cluster.annotate(OTHER, keep_cordoned="")

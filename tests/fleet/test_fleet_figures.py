@@ -20,12 +20,12 @@ from fleet.figures.wait_ages import WaitAges
 from fleet.mig_node import MigNode, UnavailableReason
 from fleet.policy.assigned_layouts import Assignment
 from fleet.policy.fleet_policy_sync import PolicyState
+from fleet.rollback_record import RollbackRecord
 from fleet.rollout_memory import EMPTY, CountedEnd, NodeEnd, counted
 from fleet.rollout_settings import RolloutSettings, parse_windows
 from fleet.slot_gate import GateDecision, WaitReason
 from fleet.slot_lease import PARKING, SlotLease
 from fleet.startup.startup_taint import StartupNode, StartupWait
-from fleet.undo_record import UndoRecord
 from tests import exposition, promlint
 from tests.fleet.simulated_fleet import Cluster
 from tests.fleet.test_slot_gate import NOW, asking, record, view
@@ -86,7 +86,7 @@ def ended(end: str) -> MigNode:
     ],
 )
 def test_a_record_says_at_which_step_its_node_is_and_since_when(
-    kept: UndoRecord, number: int, node: MigNode | None, expected: tuple[ChangeStep, int]
+    kept: RollbackRecord, number: int, node: MigNode | None, expected: tuple[ChangeStep, int]
 ) -> None:
     step, since = step_of(SlotLease(number=number, version="1", record=kept), kept, node)
 

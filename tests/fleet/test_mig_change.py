@@ -16,22 +16,22 @@ from api.mig_request_annotation import MigRequestAnnotation
 from api.mig_status_annotation import MigStatusAnnotation, RequestEnd
 from fleet.change_effects import (
     ChangeEffect,
+    EvaluateDrain,
     EvictHolders,
     EvictPods,
     FreeSlot,
-    JudgeDrain,
     NodeWrite,
     ParkRecord,
     PatchNode,
 )
 from fleet.drain.drain_plan import BlockerKind, DrainBlocker, DrainPlan
 from fleet.drain.drain_pod import drain_pod
-from fleet.drain.pod_look import PodLook, is_idle
+from fleet.drain.gpu_usage import GpuUsage, is_idle, usage_of
 from fleet.gpu_pod import GpuPod
-from fleet.mig_change import ChangeView, JudgedDrain, next_effect
+from fleet.mig_change import ChangeView, DrainEvaluation, next_effect
 from fleet.mig_node import MigNode, UnavailableReason
-from fleet.rollout_settings import GUARD, LOOK_SECONDS, PAUSED, RolloutSettings
-from fleet.undo_record import UndoRecord
+from fleet.rollback_record import RollbackRecord
+from fleet.rollout_settings import GUARD, PAUSED, USAGE_SECONDS, RolloutSettings
 
 R, OTHER = f"{1:016x}", f"{2:016x}"
 NOW = 1_800_000_000
@@ -120,7 +120,7 @@ class States:
     def view(self) -> ChangeView:
         """A change in any state."""
         guards = (self.one(*GUARDS), self.one(*GUARDS))
-        record = UndoRecord(
+        record = RollbackRecord(
             v=1,
             node="n",
             uid="u",
@@ -153,7 +153,7 @@ class States:
             is_ready=self.one(True, False),
             is_placed=self.one(True, True, False),
         )
-        look = PodLook(
+        usage = GpuUsage(
             read_at=self.one(*TIMES),
             held=frozenset(self.one(*PODS)),
             all_placed=self.one(True, True, False),
@@ -164,8 +164,10 @@ class States:
             parked=self.one(True, False),
             node=self.one(self.node(), self.node(), self.node(), None),
             pods=self.one((), (pod,)),
-            look=self.one(look, None),
-            judged=self.one(None, JudgedDrain(judged_at=self.one(*TIMES), plan=self.one(*PLANS))),
+            usage=self.one(usage, None),
+            drain_evaluation=self.one(
+                None, DrainEvaluation(evaluated_at=self.one(*TIMES), plan=self.one(*PLANS))
+            ),
             is_counted=self.one(True, False),
         )
 
@@ -206,7 +208,7 @@ class States:
             go_at=self.usual(0, view.record.go_at),
             end=self.usual("", view.record.end),
         )
-        look = PodLook(
+        usage = GpuUsage(
             read_at=NOW - self.usual(5, self.one(8, 45)),
             held=frozenset(self.one(*PODS)),
             all_placed=self.usual(True, False),
@@ -216,8 +218,10 @@ class States:
             record=record,
             has_lease=True,
             node=replace(node, grant_text=text),
-            look=self.usual(look, view.look),
-            judged=self.usual(JudgedDrain(judged_at=NOW - 1, plan=self.one(*PLANS)), view.judged),
+            usage=self.usual(usage, view.usage),
+            drain_evaluation=self.usual(
+                DrainEvaluation(evaluated_at=NOW - 1, plan=self.one(*PLANS)), view.drain_evaluation
+            ),
         )
 
 
@@ -256,11 +260,14 @@ def judge(view: ChangeView, effect: ChangeEffect) -> None:
         assert node.request is not None
         assert not node.request.drift
         assert NOW - TERMS.evictions.deadline_seconds <= record.drain_at <= NOW
-        assert view.judged is not None
-        assert max(record.held_at, record.drain_at, NOW - LOOK_SECONDS) <= view.judged.judged_at
-        assert not view.judged.plan.blockers
-        assert effect.pods == view.judged.plan.evict
-    if isinstance(effect, JudgeDrain):
+        assert view.drain_evaluation is not None
+        assert (
+            max(record.held_at, record.drain_at, NOW - USAGE_SECONDS)
+            <= view.drain_evaluation.evaluated_at
+        )
+        assert not view.drain_evaluation.plan.blockers
+        assert effect.pods == view.drain_evaluation.plan.evict
+    if isinstance(effect, EvaluateDrain):
         assert node is not None
         assert record.drain in ("evict", "node")
         assert node.request is not None
@@ -281,11 +288,11 @@ def judge(view: ChangeView, effect: ChangeEffect) -> None:
             assert node.away is None
             assert node.request is not None
             if record.drain in ("evict", "node") and not node.request.drift:
-                assert view.judged is not None
-                assert not view.judged.plan.blockers
+                assert view.drain_evaluation is not None
+                assert not view.drain_evaluation.plan.blockers
             elif record.drain != "cordon" or node.request.drift:
                 held = [pod for pod in view.pods if pod.holds]
-                assert is_idle(node.request, [pod.key for pod in held])
+                assert is_idle(node.request, usage_of(held))
                 assert all(pod.is_placed for pod in held)
             assert not node.request.programs
             assert node.keeps_cordon or not node.unschedulable
@@ -297,17 +304,17 @@ def judge(view: ChangeView, effect: ChangeEffect) -> None:
             assert grant.phase is GrantPhase.HOLD
             assert node.unschedulable
             assert node.away is None
-            assert view.look is not None
-            assert record.held_at <= view.look.read_at
-            assert view.look.read_at >= NOW - LOOK_SECONDS
+            assert view.usage is not None
+            assert record.held_at <= view.usage.read_at
+            assert view.usage.read_at >= NOW - USAGE_SECONDS
             assert node.request is not None
-            assert is_idle(node.request, view.look.held)
-            assert view.look.all_placed
+            assert is_idle(node.request, view.usage)
+            assert view.usage.all_placed
             if effect.purpose is NodeWrite.GO and record.labels:
                 assert not any(pod.is_plugin for pod in view.pods)
-            if record.drain == "node" and not node.request.drift and view.look.held:
-                assert view.judged is not None
-                assert view.judged.plan.is_done
+            if record.drain == "node" and not node.request.drift and view.usage.held:
+                assert view.drain_evaluation is not None
+                assert view.drain_evaluation.plan.is_done
             assert not spec
         case NodeWrite.RESUME | NodeWrite.UNDO:
             labels = effect.patch["metadata"].get("labels", {})
@@ -342,12 +349,16 @@ def test_a_node_that_is_gone_or_another_one_gives_its_slot_back(seed: int) -> No
         assert next_effect(view, TERMS, NOW) == gone
 
 
+def usage(*held: str, all_placed: bool = True) -> GpuUsage:
+    return GpuUsage(read_at=NOW, held=frozenset(held), all_placed=all_placed)
+
+
 def test_a_kubelets_pod_without_a_device_yet_is_in_the_way() -> None:
     request = MigRequestAnnotation(v=1, request=R, plan=R, gpus=(0,), others=("aaaaaaaa",))
-    assert is_idle(request, ["aaaaaaaa"])
-    assert is_idle(request, [])
-    assert not is_idle(request, ["aaaaaaaa", "bbbbbbbb"])
-    assert not is_idle(request, ["aaaaaaaa"], all_placed=False)
-    assert not is_idle(msgspec.structs.replace(request, unlisted=1), [])
-    assert not is_idle(msgspec.structs.replace(request, programs=("1 dcgm",)), [])
-    assert not is_idle(msgspec.structs.replace(request, pods=("cccccccc",)), [])
+    assert is_idle(request, usage("aaaaaaaa"))
+    assert is_idle(request, usage())
+    assert not is_idle(request, usage("aaaaaaaa", "bbbbbbbb"))
+    assert not is_idle(request, usage("aaaaaaaa", all_placed=False))
+    assert not is_idle(msgspec.structs.replace(request, unlisted=1), usage())
+    assert not is_idle(msgspec.structs.replace(request, programs=("1 dcgm",)), usage())
+    assert not is_idle(msgspec.structs.replace(request, pods=("cccccccc",)), usage())

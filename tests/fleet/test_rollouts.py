@@ -11,9 +11,9 @@ import pytest
 from api import keys, names
 from api.state_annotation import pod_key
 from fleet.drain.drain_plan import DrainSettings
+from fleet.rollback_record import RollbackRecord
 from fleet.rollout_settings import PAUSED, RolloutSettings, parse_windows
 from fleet.slot_lease import is_slot
-from fleet.undo_record import UndoRecord
 from kube.api import LEASES, POD_DISRUPTION_BUDGETS, PODS
 from tests.fleet.simulated_fleet import OFFERS, Cluster, violations
 
@@ -575,7 +575,7 @@ def test_a_defect_with_one_node_leaves_the_others_alone(monkeypatch: pytest.Monk
     cluster = Cluster(nodes=3, terms=QUICK)
     taken = cluster.reports.taken
 
-    def raises_for_one(record: UndoRecord, number: int) -> None:
+    def raises_for_one(record: RollbackRecord, number: int) -> None:
         taken(record, number)
         if record.node == "n0":
             raise RuntimeError("a defect")

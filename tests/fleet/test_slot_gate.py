@@ -15,12 +15,12 @@ from api.mig_request_annotation import MigRequestAnnotation
 from api.mig_status_annotation import MigStatusAnnotation, RequestSource
 from fleet.gpu_pod import GpuPod
 from fleet.mig_node import DrainMode, MigNode, UnavailableReason
+from fleet.rollback_record import RollbackRecord
 from fleet.rollout_memory import EMPTY, CountedEnd, NodeEnd, RolloutMemory, counted, rollout_id
 from fleet.rollout_settings import RolloutSettings
 from fleet.slot_gate import FleetView, WaitReason, decide, drain_of, taking_part
 from fleet.slot_lease import PARKING, SlotLease
 from fleet.turns.node_turns import NodeTurns
-from fleet.undo_record import UndoRecord
 
 NOW = 1_800_000_000.0
 ASKED = ("a", "b")
@@ -42,8 +42,10 @@ def asking(name: str, asked: str = "a", **more: object) -> MigNode:
     return replace(node, **more)  # type: ignore[arg-type]
 
 
-def record(node: str, asked: str = "a") -> UndoRecord:
-    return UndoRecord(v=1, node=node, uid=node, request=f"{1:016x}", rollout=f"annotation:{asked}")
+def record(node: str, asked: str = "a") -> RollbackRecord:
+    return RollbackRecord(
+        v=1, node=node, uid=node, request=f"{1:016x}", rollout=f"annotation:{asked}"
+    )
 
 
 def pod(node: str, number: int) -> GpuPod:

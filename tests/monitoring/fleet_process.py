@@ -57,10 +57,10 @@ from fleet.figures.change_steps import ChangeStep
 from fleet.figures.fleet_figures import FleetFigures, NodeStep
 from fleet.policy.assigned_layouts import Assignment
 from fleet.policy.fleet_policy_sync import PolicyState
+from fleet.rollback_record import RollbackRecord
 from fleet.rollout_memory import CountedEnd
 from fleet.slot_gate import WaitReason
 from fleet.startup.startup_taint import StartupNode, StartupWait
-from fleet.undo_record import UndoRecord
 from scheduler.cluster.node_views import NoView
 from scheduler.extender.extender_metrics import (
     ClassUse,
@@ -339,7 +339,7 @@ class _Coordinator:
         self._metrics.shows_startup((new,))
         self._metrics.ended(CountedEnd.APPLIED)
         at = int(time.time()) - 40
-        record = UndoRecord(v=1, node="h100-0", uid="u", request="0" * 16, taken_at=at)
+        record = RollbackRecord(v=1, node="h100-0", uid="u", request="0" * 16, taken_at=at)
         self._metrics.freed(record, time.time())
         return self._metrics.render()
 

@@ -18,7 +18,7 @@ from cli.mig.preview.agent_terms import AgentTerms, agent_terms
 from cli.mig.preview.gpu_requests import PodTemplate, templates
 from fleet.drain.drain_plan import DrainBlocker
 from fleet.drain.drain_pod import DrainPod
-from fleet.drain.drain_view import refusal
+from fleet.drain.drain_view import refused_eviction
 from kube.api import (
     CONFIG_MAPS,
     DAEMON_SETS,
@@ -264,7 +264,7 @@ def tried_evictions(
             if type(error) is Forbidden:
                 why = f"you may not evict pods: {error}"
                 return {}, NotLookedAt(what="evictions (dry run)", why=why)
-            blocker = refusal(pod, error)
+            blocker = refused_eviction(pod, error)
             if blocker is not None:
                 blockers[pod.uid] = blocker
     if len(candidates) > _MAX_EVICTIONS:

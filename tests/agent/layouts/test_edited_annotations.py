@@ -24,7 +24,7 @@ from api.actuator_messages import (
     StateRequest,
 )
 from api.mig_grant_annotation import GrantPhase
-from fleet.mig_change import told_end
+from fleet.mig_change import reported_end
 from fleet.mig_node import MigNode, node_of
 from labelers.decision import Absent, Decisions, Value
 from tests.agent.layouts.test_enforced_layouts import OTHER, SPLIT, WANTED, EnforcingScene
@@ -45,7 +45,7 @@ class CoordinatedScene(EnforcingScene):
         """One look at the Node, and at most one answer."""
         node = self.seen()
         if node.grant is not None:
-            if told_end(node, node.grant.request) is not None:
+            if reported_end(node, node.grant.request) is not None:
                 del self.node[keys.MIG_GRANT]
                 self.see()
             elif node.grant.phase is GrantPhase.HOLD:
@@ -53,7 +53,7 @@ class CoordinatedScene(EnforcingScene):
         elif keys.MIG_GRANT in self.node:  # damaged
             del self.node[keys.MIG_GRANT]
             self.see()
-        elif node.request is not None and told_end(node, node.request.request) is None:
+        elif node.request is not None and reported_end(node, node.request.request) is None:
             self.grant(GrantPhase.HOLD, node.request.request)
 
     def seen(self) -> MigNode:

@@ -14,7 +14,7 @@ from api.mig_status_annotation import MigPhase, MigStatusAnnotation
 from cli.uninstall import uninstall_command
 from fleet import node_patches, slot_lease
 from fleet.mig_node import node_of
-from fleet.undo_record import UndoRecord
+from fleet.rollback_record import RollbackRecord
 from kube import lease as leases
 from kube.api import CONFIG_MAPS, DAEMON_SETS, LEASES, NODE_FEATURES, NODES, PODS
 from kube.api_errors import Conflict, Forbidden, Invalid
@@ -70,13 +70,13 @@ class Cluster(FakeApi):
         """The coordinator has begun a change there, with record, cordon and guards."""
         coordinator = self.by(names.COORDINATOR)
         node = node_of(coordinator.get(NODES, name), ())
-        record = UndoRecord(
+        record = RollbackRecord(
             v=1, node=name, uid=node.uid, request="0" * 16, cordon=True, guards=GUARDS, held_at=1
         )
         number = slot_lease.PARKING if parked else 0
         lease = slot_lease.new_lease(number, record, LONG_AGO)
         coordinator.create(LEASES, lease, namespace=names.NAMESPACE)
-        coordinator.patch(NODES, name, node_patches.hold(node, record))
+        coordinator.patch(NODES, name, node_patches.cordon_patch(node, record))
 
     def meta(self, name: str) -> dict[str, Any]:
         return dict(self.server.get(NODES, name)["metadata"])

@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from fleet.drain.drain_plan import DrainPlan, DrainSettings
-from fleet.drain.drain_view import judge_drain, read_view
+from fleet.drain.drain_view import evaluate_drain, read_view
 from kube.api import (
     JOB_SETS,
     JOBS,
@@ -42,7 +42,7 @@ def owned(api: FakeApi, resource: ApiResource, thing: Object) -> list[Object]:
 
 
 def judged(api: FakeApi, pods: list[tuple[str, str]]) -> DrainPlan:
-    return judge_drain(api, pods, request(*(name for _, name in pods)), DrainSettings())
+    return evaluate_drain(api, pods, request(*(name for _, name in pods)), DrainSettings())
 
 
 def test_the_view_has_pods_their_owners_and_the_budgets_of_their_namespaces(api: FakeApi) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fleet.drain.drain_pod import drain_pod
-from fleet.drain.eviction_losses import EvictionLoss, losses
+from fleet.drain.eviction_losses import EvictionLoss, eviction_losses
 from kube.api import Object
 from tests.fleet.drain.drain_objects import PLACE, by_uid, owned_by, owner, pod
 
@@ -26,7 +26,7 @@ IGNORE: dict[str, Any] = {
 
 def lost(*pods: Object, owners: dict[str, Object] | None = None) -> dict[str, EvictionLoss]:
     """By owner."""
-    found = losses([drain_pod(it, owners or {}) for it in pods])
+    found = eviction_losses([drain_pod(it, owners or {}) for it in pods])
     return {loss.owner: loss for loss in found}
 
 

@@ -18,8 +18,8 @@ from fleet.fleet_cache import FleetCache
 from fleet.leadership import Leadership
 from fleet.plugins.device_plugin_restarter import RESTARTS_A_TICK, DevicePluginRestarter
 from fleet.plugins.unlisted_devices import UnlistedDevices
+from fleet.rollback_record import RollbackRecord
 from fleet.rollout_settings import RolloutSettings
-from fleet.undo_record import UndoRecord
 from kube.api import LEASES, NODES, PODS
 from kube.api_errors import BudgetRefused, Forbidden
 from tests.fakes.api import Call, FakeApi
@@ -212,7 +212,7 @@ def test_a_container_beside_the_plugin_that_started_later_changes_nothing(fleet:
 
 def test_a_node_whose_change_is_not_undone_yet_is_left_to_that(fleet: Fleet) -> None:
     fleet.add_node()
-    record = UndoRecord(v=1, node="n", uid="u", request="0" * 16)
+    record = RollbackRecord(v=1, node="n", uid="u", request="0" * 16)
     fleet.people.create(LEASES, slot_lease.new_lease(0, record, FOUND), namespace="gpuscape")
     fleet.pass_seconds(600)
     assert fleet.evicted == []

@@ -21,7 +21,7 @@ VERSION: Final = 1
 Text = Annotated[str, Meta(max_length=256)]
 
 
-class UndoRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class RollbackRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Record of a node's change, from the slot's taking to its undoing."""
 
     v: Literal[1]
@@ -60,12 +60,12 @@ class UndoRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Whether the end is in the memory of rollouts."""
 
 
-def encode(record: UndoRecord) -> str:
+def encode(record: RollbackRecord) -> str:
     """The annotation's text: compact JSON."""
     return FORMAT.encode(record).decode()
 
 
-def decode(text: str) -> UndoRecord | None:
+def decode(text: str) -> RollbackRecord | None:
     """The annotation in ``text``; None for a major version other than ours. Raises BadInput."""
     return FORMAT.decode(text)
 
@@ -73,7 +73,7 @@ def decode(text: str) -> UndoRecord | None:
 FORMAT: Final = VersionedFormat(
     name=f"annotation {keys.MIG_UNDO}",
     remedy="see docs/mig.md, then delete it",
-    content=UndoRecord,
+    content=RollbackRecord,
     version=VERSION,
     most_length=limits.MOST_UNDO_CHARACTERS,
 )

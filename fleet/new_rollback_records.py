@@ -9,8 +9,8 @@ from api import names
 from api.mig_grant_annotation import MigGrantAnnotation
 from api.mig_request_annotation import MigRequestAnnotation
 from fleet.mig_node import DrainMode, MigNode
+from fleet.rollback_record import RollbackRecord
 from fleet.rollout_settings import PAUSED
-from fleet.undo_record import UndoRecord
 
 _DEPLOY: Final = "nvidia.com/gpu.deploy."
 PAUSABLE: Final = frozenset(
@@ -29,14 +29,16 @@ toolkit's. Source: NVIDIA mig-parted, cmd/nvidia-mig-manager."""
 _NO_REQUEST: Final = "0" * 16
 
 
-def new_record(node: MigNode, request: MigRequestAnnotation, drain: str, now: float) -> UndoRecord:
+def record_for_request(
+    node: MigNode, request: MigRequestAnnotation, drain: str, now: float
+) -> RollbackRecord:
     """Record of what is undone if this node is cordoned for this request: its values now."""
     labels = {
         label: value
         for label, value in node.deploy
         if request.modes and label in PAUSABLE and value not in ("false", PAUSED)
     }
-    return UndoRecord(
+    return RollbackRecord(
         v=1,
         node=node.name,
         uid=node.uid,
@@ -57,7 +59,7 @@ def _added(grant: MigGrantAnnotation) -> dict[str, str | None]:
     return {guards[number]: None for number in grant.guards if number in guards}
 
 
-def record_of_grant(node: MigNode) -> UndoRecord:
+def record_from_permit(node: MigNode) -> RollbackRecord:
     """Record by the Node's grant alone: whose the cordon is, which guards there were not before.
 
     The guards are known by the grant alone. Where that is missing or cannot be read, the cordon's
@@ -65,7 +67,7 @@ def record_of_grant(node: MigNode) -> UndoRecord:
     """
     request = node.grant.request if node.grant is not None else node.cordoned_for or _NO_REQUEST
     is_marked = node.cordoned_for == request
-    return UndoRecord(
+    return RollbackRecord(
         v=1,
         node=node.name,
         uid=node.uid,
