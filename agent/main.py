@@ -32,7 +32,7 @@ from agent.node_agent import Intervals, NodeAgent
 from agent.process_control import EXIT_OK, ProcessControl, SignalRequest
 from agent.publish import Publisher, Sink, to_feature_file, to_stream
 from agent.release_requests import ReleaseRequests
-from agent.selected_devices import SelectedDevices, refusal
+from agent.selected_devices import SelectedDevices, selection_refusal
 from agent.settings.agent_settings import AgentSettings
 from agent.settings.labels_from_settings import label_settings, plugin_config
 from agent.settings.machine_from_settings import place_of
@@ -189,8 +189,8 @@ class _Running:
                 self.machine = MachineReader(settings, records, lasting.control)
                 undo.callback(self.machine.close)
             self._place = place_of(settings, plugin, self.machine.start)
-            self._client = parts.client(settings, ending)
-            self._counters = parts.counters(
+            self._client = parts.cluster_client(settings, ending)
+            self._counters = parts.counters_source(
                 settings, self._client, None if before is None else before.config_map(settings)
             )
             self._web = parts.web_config(settings, self._update_metrics)
@@ -210,7 +210,7 @@ class _Running:
         snapshot = None if self.latest is None else self.latest.snapshot
         if snapshot is None or settings.devices == self._settings.devices:
             return
-        if why := refusal(settings.devices, snapshot):
+        if why := selection_refusal(settings.devices, snapshot):
             raise BadInput(why)
 
     def request_release(self, requester: str, causes: tuple[str, ...]) -> None:
@@ -229,13 +229,13 @@ class _Running:
         """Read, serve and publish from now on; ``before`` has been stopped."""
         settings, machine, ending = self._settings, self.machine, self._ending
         logs.configure(settings.log_level, settings.log_format)
-        families = metric_settings.served(settings)
+        families = metric_settings.served_families(settings)
         if families not in self.lasting.own:
             self.lasting.own[families] = AgentMetrics(version("gpuscape"), time.monotonic, families)
         own = self.lasting.own[families]
         own.settings_changed()
         name = self._place.name
-        parts.restore(settings, self._place.root, machine.records)
+        parts.restore_kept_records(settings, self._place.root, machine.records)
         served = self._counters.served
         latest = metric_settings.latest(settings, name, own, served, machine.records)
         self.latest = latest
@@ -257,11 +257,11 @@ class _Running:
         in_cluster = None
         if self._client is not None and turn is not None:
             from agent.cluster.gpus_before import GpusBefore
-            from agent.cluster.join import joined
+            from agent.cluster.join import joined_cluster
 
             hold = functools.partial(self.request_release, "cluster")
             in_cluster = ending.enter_context(
-                joined(
+                joined_cluster(
                     settings,
                     self._client,
                     name,
@@ -275,7 +275,7 @@ class _Running:
                     hold=hold,
                     clear_xids=machine.records.xids.clear,
                     hasten=runtime.hasten,
-                    layouts=parts.layout_edges(
+                    layouts=parts.layout_inputs(
                         settings,
                         self._plugin,
                         self._place.root,

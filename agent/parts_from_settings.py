@@ -21,7 +21,7 @@ from agent.extra_readings import ExtraReadings
 from agent.gpu_errors.kernel_log import KernelLog
 from agent.gpu_records import GpuRecords
 from agent.metrics import metric_settings
-from agent.metrics.counters_config_map import CountersConfigMap, followed
+from agent.metrics.counters_config_map import CountersConfigMap, followed_config_map
 from agent.metrics.followed_counters import CountersFile
 from agent.metrics.latest_metrics import LatestMetrics
 from agent.metrics.source_reports import Change, source_report
@@ -56,10 +56,10 @@ if TYPE_CHECKING:
     from web.web_config_file import WebConfigFile
 
 
-def restore(settings: AgentSettings, root: Path, records: GpuRecords) -> None:
+def restore_kept_records(settings: AgentSettings, root: Path, records: GpuRecords) -> None:
     """At the agent's start, go on from what another process knew; never once it runs."""
     if settings.state_file is not None and not records.restored:
-        records_file.restore(settings.state_file, root, records, time.monotonic())
+        records_file.restore_from_file(settings.state_file, root, records, time.monotonic())
     records.restored = True
 
 
@@ -81,7 +81,7 @@ def kept_records(
         yield
 
 
-def client(settings: AgentSettings, ending: contextlib.ExitStack) -> ApiClient | None:
+def cluster_client(settings: AgentSettings, ending: contextlib.ExitStack) -> ApiClient | None:
     """Client of the API server, where something is read from it or written to it.
 
     Raises BadInput where it is needed and no cluster is to be found.
@@ -122,7 +122,7 @@ class CountersSource:
     """Served instead as soon as it was read; None where the settings name none."""
 
 
-def counters(
+def counters_source(
     settings: AgentSettings, client: Api | None, before: CountersConfigMap | None = None
 ) -> CountersSource:
     """The metrics to serve: from the ConfigMap, else the file, else the default.
@@ -131,7 +131,9 @@ def counters(
     be read. An API server that does not answer is waited for a second.
     """
     if client is None or settings.counters_from is None:
-        return CountersSource(served=metric_settings.counters(settings), file=settings.counters)
+        return CountersSource(
+            served=metric_settings.configured_counters(settings), file=settings.counters
+        )
     from agent.cluster.join import config_map_text
 
     name = settings.counters_from
@@ -140,7 +142,7 @@ def counters(
     config_map.begin()
     if (served := config_map.counters) is not None:
         return CountersSource(served=served, file=None, config_map=config_map)
-    served = metric_settings.counters(settings)
+    served = metric_settings.configured_counters(settings)
     return CountersSource(served=served, file=settings.counters, config_map=config_map)
 
 
@@ -156,7 +158,7 @@ def followed_counters(
     """
 
     def take(config: CountersConfig) -> None:
-        read_groups(metric_settings.groups(settings, config))
+        read_groups(metric_settings.reading_groups(settings, config))
         latest.show_counters(metric_settings.renderer(settings, config), len(config.skipped))
 
     report = source_report(latest.refresh, "counters")
@@ -166,7 +168,7 @@ def followed_counters(
         tick = CountersFile(source.file, source.served, take=take, report=of_file).poll
     if config_map is None:
         return tick
-    return followed(config_map, source.served, take=take, report=report, until_read=tick)
+    return followed_config_map(config_map, source.served, take=take, report=report, until_read=tick)
 
 
 def known_pods(
@@ -216,7 +218,7 @@ def pods(
     )
 
 
-def layout_edges(
+def layout_inputs(
     settings: AgentSettings,
     plugin: PluginConfig,
     root: Path,
@@ -310,7 +312,7 @@ def extra_readings(
     kernel_log: KernelLog | None,
 ) -> ExtraReadings:
     """The readings that the settings ask for, next to those that are always made."""
-    read = ExtraReadings(groups=metric_settings.groups(settings, served))
+    read = ExtraReadings(groups=metric_settings.reading_groups(settings, served))
     processes = GpuProcesses(root, by_uid=nobody_named if known is None else known.by_uid)
     if settings.processes:
         read = replace(read, processes=processes.uses)

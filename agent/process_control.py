@@ -142,5 +142,5 @@ class ProcessControl:
 def under_signals() -> Iterator[ProcessControl]:
     """The control of this process, which takes its signals until the block ends."""
     control = ProcessControl()
-    with process_signals.delivered(control.take):
+    with process_signals.delivered_signals(control.take):
         yield control

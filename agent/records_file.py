@@ -3,7 +3,7 @@
 
 It holds for one boot of the host and one version of the driver: both end what was wrong with a
 GPU, and may bring another GPU to a place on the bus. Another driver leaves which GPUs there are,
-and another boot how many (:func:`agent.stored_records.restore`). So nothing in it has to survive
+and another boot how many (:func:`agent.stored_records.restore_records`). So nothing in it has to survive
 the loss of power, and a damaged file is no loss that matters: what is known is gathered anew.
 Sources: proc(5) on boot_id; /sys/module/nvidia/version is the loaded kernel module's.
 """
@@ -59,7 +59,7 @@ def _line(file: Path) -> str | None:
         return None
 
 
-def restore(path: Path, root: Path, records: GpuRecords, now: float) -> None:
+def restore_from_file(path: Path, root: Path, records: GpuRecords, now: float) -> None:
     """Let ``records`` go on from what the file has and this boot and driver leave of it.
 
     ``root`` is the host's, ``now`` monotonic. Never raises: a file that cannot be used is logged,
@@ -77,7 +77,7 @@ def restore(path: Path, root: Path, records: GpuRecords, now: float) -> None:
     if stored is None:
         return
     session = session_below(root) or _NO_SESSION
-    stored_records.restore(records, stored, session, now)
+    stored_records.restore_records(records, stored, session, now)
     if stored.session == session:
         log.info("state file read", extra={"path": str(path), "gpus": len(stored.gpus)})
     else:

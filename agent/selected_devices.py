@@ -33,7 +33,7 @@ class SelectedDevices:
         """
         if self._may_refuse and is_complete(snapshot):
             self._may_refuse = False
-            self.refusal = refusal(self._selection, snapshot)
+            self.refusal = selection_refusal(self._selection, snapshot)
         if not self.refusal:
             self._log(_missing(self._selection, snapshot))
         return not self.refusal
@@ -46,7 +46,7 @@ class SelectedDevices:
             log.warning("selected devices missing", extra={"why": missing})
 
 
-def refusal(selection: Selection, snapshot: NodeSnapshot) -> str:
+def selection_refusal(selection: Selection, snapshot: NodeSnapshot) -> str:
     """Why this selection is a mistake on this node; empty where it is none, or may be none."""
     missing = _missing(selection, snapshot) if is_complete(snapshot) else ""
     return f"the setting devices is {selection}, and {missing}" if missing else ""

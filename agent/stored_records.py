@@ -163,7 +163,9 @@ def stored(records: GpuRecords, session: Session) -> StoredRecords:
     )
 
 
-def restore(records: GpuRecords, stored: StoredRecords, session: Session, now: float) -> None:
+def restore_records(
+    records: GpuRecords, stored: StoredRecords, session: Session, now: float
+) -> None:
     """Go on from what of ``stored`` holds in this session; ``now`` is monotonic.
 
     Another driver has read nothing yet, and of another boot only the number of GPUs is left.

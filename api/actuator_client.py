@@ -12,8 +12,8 @@ from api.actuator_messages import (
     ActuatorAnswer,
     ActuatorRequest,
     StateRequest,
-    read_answer,
-    written,
+    decode_answer,
+    encode_message,
 )
 from api.names import ACTUATOR_SOCKET
 from base.errors import BadInput, Transient
@@ -33,7 +33,7 @@ def ask_actuator(
     answered with its end later. Raises BadInput for a request that is too large, and Transient for
     an answer that is none.
     """
-    line = written(request)
+    line = encode_message(request)
     if len(line) >= MOST_REQUEST_BYTES:
         raise BadInput(f"a request of {len(line)} bytes is too large for the actuator")
     if timeout_seconds is None:
@@ -42,7 +42,7 @@ def ask_actuator(
         timeout_seconds = STATE_SECONDS
     answer = exchange(socket, line, timeout_seconds=timeout_seconds, most_bytes=MOST_ANSWER_BYTES)
     try:
-        return read_answer(answer)
+        return decode_answer(answer)
     except BadInput as error:
         raise Transient(f"{socket}: {error}") from error
 

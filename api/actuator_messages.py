@@ -263,7 +263,7 @@ class OtherVersion(BadInput):
     """A request of another version."""
 
 
-def read_request(line: bytes) -> ActuatorRequest:
+def decode_request(line: bytes) -> ActuatorRequest:
     """The request in one line. Raises OtherVersion, and BadInput for what is no request."""
     try:
         version = _HEADS.decode(line).v
@@ -274,7 +274,7 @@ def read_request(line: bytes) -> ActuatorRequest:
         raise BadInput(f"no request: {error}") from error
 
 
-def read_answer(line: bytes) -> ActuatorAnswer:
+def decode_answer(line: bytes) -> ActuatorAnswer:
     """The answer in one line. Raises BadInput for what is no answer."""
     try:
         return _ANSWERS.decode(line)
@@ -282,6 +282,6 @@ def read_answer(line: bytes) -> ActuatorAnswer:
         raise BadInput(f"no answer: {error}") from error
 
 
-def written(message: ActuatorRequest | ActuatorAnswer) -> bytes:
+def encode_message(message: ActuatorRequest | ActuatorAnswer) -> bytes:
     """A message as its line, without the line's end."""
     return msgspec.json.encode(message)

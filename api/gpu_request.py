@@ -58,7 +58,7 @@ class GpuRequest(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
         return staying if any(staying) else (True,) * len(staying)
 
 
-def wish(*gpus: int, link: Link = Link.ANY, nic: bool = False) -> GpuRequest:
+def gpu_request(*gpus: int, link: Link = Link.ANY, nic: bool = False) -> GpuRequest:
     """The request of a pod whose containers have these numbers of GPUs, in this order."""
     return GpuRequest(
         steps=tuple(ContainerRequest(gpus=count) for count in gpus), link=link, nic=nic

@@ -46,7 +46,7 @@ class KnownGpusAnnotation(msgspec.Struct, frozen=True, kw_only=True, omit_defaul
     ] = ()
 
 
-def known_gpus(boot: str, bus_ids: Sequence[str], count: int) -> KnownGpusAnnotation:
+def known_gpus_of_boot(boot: str, bus_ids: Sequence[str], count: int) -> KnownGpusAnnotation:
     """The annotation for these GPUs of ``count``, in the order of their places."""
     fits = len(bus_ids) <= MOST_NAMED
     bus = tuple(bus_ids) if fits else ()

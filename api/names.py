@@ -85,7 +85,7 @@ NODE_CHARACTERS_KEPT: Final = 200
 """Characters of a node's name that stay in the names of its objects where it has to be cut."""
 
 
-def lease(node: str) -> str:
+def agent_lease(node: str) -> str:
     """The Lease of a node's agent."""
     return _of_node(LEASE_PREFIX, node)
 
@@ -98,10 +98,10 @@ def node_feature(node: str) -> str:
 def _of_node(prefix: str, node: str) -> str:
     """The prefix and the node's name, cut where the whole has no room in an object's name."""
     whole = prefix + node
-    return whole if len(whole) <= MOST_NODE_NAME_CHARACTERS else cut_name(prefix, node)
+    return whole if len(whole) <= MOST_NODE_NAME_CHARACTERS else shortened_name(prefix, node)
 
 
-def cut_name(prefix: str, node: str) -> str:
+def shortened_name(prefix: str, node: str) -> str:
     """The prefix, the start of the node's name and 16 digits of its SHA-256.
 
     A letter stands between them, because the start may end in a dot or a dash.
@@ -115,7 +115,9 @@ def node_of_lease(name: str, owners: Iterable[str]) -> str:
 
     A cut name does not hold the node's: the owner counts that has this name for its Lease.
     """
-    return next((node for node in owners if lease(node) == name), name.removeprefix(LEASE_PREFIX))
+    return next(
+        (node for node in owners if agent_lease(node) == name), name.removeprefix(LEASE_PREFIX)
+    )
 
 
 def kubelet_node_name(text: str) -> str:

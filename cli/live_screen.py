@@ -129,7 +129,7 @@ def live_screen() -> Iterator[LiveScreen]:
     """The terminal for a live view. q, Ctrl-C and signals that end a program end the wait with
     QUIT; whatever happens in the block, the terminal is as it was afterwards."""
     screen = LiveScreen()
-    with process_signals.delivered(screen.take_signal):
+    with process_signals.delivered_signals(screen.take_signal):
         before = {number: signal.signal(number, _noted) for number in _ALSO}
         screen.enter()
         try:

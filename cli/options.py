@@ -108,7 +108,7 @@ def namespace(help: str) -> Callable[[Function], Function]:  # noqa: A002  # as 
 
 def interval(*, default: str, at_least: str) -> Callable[[Function], Function]:
     """Add ``--interval`` of a view that refreshes; the command gets ``interval``, in seconds."""
-    kind = kinds.duration(at_least)
+    kind = kinds.duration_kind(at_least)
 
     def read(ctx: click.Context, parameter: click.Parameter, text: str) -> float:
         del ctx, parameter

@@ -58,7 +58,7 @@ def command(machine: str, directory: Path | None, output: str) -> None:
         if number in ENDING:
             stop.set()
 
-    with process_signals.delivered(take), ExitStack() as ending:
+    with process_signals.delivered_signals(take), ExitStack() as ending:
         simulation = _simulation(machine, directory, ending)
         ready = ending.enter_context(served(simulation))
         terminal.note(*([_line(ready)] if output == "json" else _text(ready).splitlines()))

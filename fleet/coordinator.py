@@ -46,7 +46,7 @@ from fleet.mig_change import CALLED_OFF, ChangeView, DrainEvaluation, next_effec
 from fleet.mig_node import DrainMode
 from fleet.new_rollback_records import record_for_request, record_from_permit
 from fleet.rollback_record import RollbackRecord
-from fleet.rollout_memory import counted, is_counted, without_ended
+from fleet.rollout_memory import is_counted, with_end, without_ended
 from fleet.rollout_settings import RolloutSettings
 from fleet.slot_gate import FleetView, TakeSlot
 from fleet.slot_lease import SlotLease
@@ -230,7 +230,7 @@ class Coordinator:
                     return False
                 self._reports.evicted(record, due)
             case CountEnd(end=end):
-                self._leadership.remember(counted(self._leadership.memory, end, int(now)))
+                self._leadership.remember(with_end(self._leadership.memory, end, int(now)))
                 self._reports.counted(record, end.outcome)
             case WriteRecord(record=after, why=why) if slot is not None:
                 self._write_slot(slot, slot_lease.record_patch(slot, after, self._wall()))

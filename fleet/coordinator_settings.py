@@ -46,27 +46,27 @@ class CoordinatorSettings:
 
     slots: int = setting(
         1,
-        kinds.count(MOST_SLOTS),
+        kinds.count_kind(MOST_SLOTS),
         "Nodes in change at once; 0: none begins, and what runs ends.",
         subject="Rollouts",
     )
     canary: float = setting(
         600.0,
-        kinds.duration("0s"),
+        kinds.duration_kind("0s"),
         "From a rollout's first success to its other nodes; until then they wait.",
     )
     failures_in_row: int = setting(
         2,
-        kinds.count(1000),
+        kinds.count_kind(1000),
         "A rollout stops for 2 minutes when so many of its nodes have failed in a row; then one is"
         " tried alone.",
     )
     failures_in_all: int = setting(
-        3, kinds.count(1000), "A rollout stops when so many of its nodes have failed."
+        3, kinds.count_kind(1000), "A rollout stops when so many of its nodes have failed."
     )
     unavailable_limit: int = setting(
         5,
-        kinds.count(100_000),
+        kinds.count_kind(100_000),
         "A rollout stops while more of its nodes are not ready, cordoned by others, upgraded or"
         " rebooted; up to that they are left out.",
     )
@@ -78,7 +78,7 @@ class CoordinatorSettings:
     )
     drain: DrainMode = setting(
         DrainMode.WAIT,
-        kinds.member_of(DrainMode),
+        kinds.member_kind(DrainMode),
         "How pods leave before a change, where the Node's annotation gpuscape.io/drain does not"
         " say it.",
     )
@@ -90,49 +90,49 @@ class CoordinatorSettings:
     )
     cordoned_nodes: int = setting(
         0,
-        kinds.count(MOST_SLOTS),
+        kinds.count_kind(MOST_SLOTS),
         "Nodes that may wait behind a cordon for their pods, where cordon is how these leave; each"
         " has a slot meanwhile.",
     )
 
     settle: float = setting(
         5.0,
-        kinds.duration("100ms"),
+        kinds.duration_kind("100ms"),
         "From the cordon to the second look at the node's pods.",
         subject="Times of one change",
     )
     hold_deadline: float = setting(
         120.0,
-        kinds.duration("10s"),
+        kinds.duration_kind("10s"),
         "How long a cordoned node waits to be idle again; then all is undone.",
     )
     cordoned_deadline: float = setting(
         86400.0,
-        kinds.duration("1m"),
+        kinds.duration_kind("1m"),
         "How long a node waits behind a cordon for its pods; then all is undone, and it is not"
         " cordoned again for as long.",
     )
     change_deadline: float = setting(
         900.0,
-        kinds.duration("1m"),
+        kinds.duration_kind("1m"),
         "From the agent's leave to its word how the change ended; past it the change counts as"
         " failed, and the node stays as it is until that word comes. The slot is free after a"
         " third of it, for one such node of a rollout at a time.",
     )
     register_deadline: float = setting(
         60.0,
-        kinds.duration("5s"),
+        kinds.duration_kind("5s"),
         "From a restart of the device plugin to what the node is to offer; it is restarted three"
         " times.",
     )
     retry: float = setting(
         60.0,
-        kinds.duration("1s"),
+        kinds.duration_kind("1s"),
         "From a node's first turn to its second for the same layout; it doubles up to an hour.",
     )
     long_wait: float = setting(
         86400.0,
-        kinds.duration("1m"),
+        kinds.duration_kind("1m"),
         "A node that waits longer than this for its change raises an alert; nothing else comes of"
         " it.",
     )
@@ -162,13 +162,13 @@ class CoordinatorSettings:
     )
     namespace: str = setting(
         names.NAMESPACE,
-        kinds.text("NAME"),
+        kinds.text_kind("NAME"),
         "Namespace of the Leases.",
         variables=("POD_NAMESPACE",),
     )
     instance: str | None = setting(
         None,
-        kinds.text("NAME"),
+        kinds.text_kind("NAME"),
         "A name that no other coordinator has, for the Lease and for Events.",
         unset="the host's name",
         variables=("POD_NAME",),

@@ -122,7 +122,7 @@ class Leadership:
         with self._asking:
             if held and self._lease is not None:
                 try:
-                    patch = leases.release(self._lease, wall_time=self._wall())
+                    patch = leases.release_patch(self._lease, wall_time=self._wall())
                     self._patch(patch)
                 except ApiError as error:
                     log.info("Lease not released", extra={"why": str(error)})
@@ -141,7 +141,7 @@ class Leadership:
             self._saw(lease)
         match next_step(self._seen, exists=lease is not None, identity=self._identity, now=now):
             case LeaseStep.CREATE:
-                body = leases.new(
+                body = leases.lease_object(
                     names.COORDINATOR_LEASE,
                     holder=self._identity,
                     duration_seconds=DURATION_SECONDS,

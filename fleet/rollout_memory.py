@@ -140,7 +140,7 @@ class NodeEnd:
     """The kubelet offers what the layout has, and did not before: not the agent's word alone."""
 
 
-def counted(memory: RolloutMemory, end: NodeEnd, now: int) -> RolloutMemory:
+def with_end(memory: RolloutMemory, end: NodeEnd, now: int) -> RolloutMemory:
     """The memory with one more end; unchanged where it is in there, or is one that never counts."""
     name = rollout_id(end.rollout)
     text = "".join(

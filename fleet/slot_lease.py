@@ -100,7 +100,7 @@ def lowest_free(slots: Iterable[SlotLease], start: int, end: int | None = None) 
 
 def new_lease(number: int, record: RollbackRecord, now: datetime) -> Object:
     """Body of a Lease that holds this record."""
-    return leases.new(
+    return leases.lease_object(
         slot_name(number),
         holder="" if number >= PARKING else record.node,
         duration_seconds=DURATION_SECONDS,

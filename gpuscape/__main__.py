@@ -16,10 +16,10 @@ def main() -> None:
     from base.process import orphans, process_signals
 
     if next((word for word in sys.argv[1:] if not word.startswith("-")), "") in _PROGRAMS:
-        process_signals.hold()
+        process_signals.hold_signals()
         orphans.collect_in_background()
     else:
-        process_signals.release()  # the image's command has them wait, whatever it starts
+        process_signals.release_signals()  # the image's command has them wait, whatever it starts
     from cli.main import main as run
 
     run()

@@ -89,7 +89,7 @@ def is_rolled_back(before: ObservedLease | None, lease: Object) -> bool:
     return before is not None and is_older(lease["metadata"].get("resourceVersion"), before.version)
 
 
-def new(
+def lease_object(
     name: str,
     *,
     holder: str,
@@ -144,7 +144,7 @@ def takeover(
     return _patch(lease, spec, annotations)
 
 
-def release(lease: Object, *, wall_time: datetime) -> Object:
+def release_patch(lease: Object, *, wall_time: datetime) -> Object:
     """The holder's last patch: the next holder need not wait for the duration to pass."""
     return _patch(lease, {"holderIdentity": "", "renewTime": micro_time(wall_time)}, None)
 

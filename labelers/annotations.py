@@ -148,7 +148,9 @@ _ANY_BOOT = "0" * 36
 def _known_gpus_text(snapshot: NodeSnapshot, boot: str) -> str:
     bus_ids = [gpu.bus_id for gpu in snapshot.gpus]
     count = len(bus_ids) + snapshot.counts.unaddressed
-    return known_gpus_annotation.encode(known_gpus_annotation.known_gpus(boot, bus_ids, count))
+    return known_gpus_annotation.encode(
+        known_gpus_annotation.known_gpus_of_boot(boot, bus_ids, count)
+    )
 
 
 def _left_out(annotation: TopologyAnnotation, most_bytes: int) -> str:

@@ -9,11 +9,11 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import lru_cache
 from typing import NamedTuple, Self
 
-from api.gpu_request import GpuRequest, wish
+from api.gpu_request import GpuRequest, gpu_request
 from scheduler.fleet_products import FleetProducts, Product, Tables, best_speed
 from scheduler.scores.score import MOST_SHARE
 
-_COMPARED = (wish(2), wish(4), wish(8))
+_COMPARED = (gpu_request(2), gpu_request(4), gpu_request(8))
 """Requests whose best speeds decide whether a product counts as fast or slow."""
 _DIGITS = 9
 _MOST_ABOVE = 1.25
@@ -176,7 +176,7 @@ def _have_room(
 ) -> bool:
     """Whether pods that gain from these products, but fit on small nodes, may have more of them."""
     guests = _Guests.counted(large, small)
-    gaining = [size for size in guests.held if _gains(best_speeds(wish(size)), small)]
+    gaining = [size for size in guests.held if _gains(best_speeds(gpu_request(size)), small)]
     held = sum(guests.held[size] for size in gaining)
     return held <= max(_LEAST_ROOM * guests.gpus, guests.room)
 

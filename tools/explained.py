@@ -80,7 +80,7 @@ def _lease(node: str, topology: TopologyAnnotation, free: set[int]) -> dict[str,
     )
     return {
         "metadata": {
-            "name": names.lease(node),
+            "name": names.agent_lease(node),
             "uid": node,
             "annotations": {keys.STATE: state_annotation.encode(annotation)},
         },

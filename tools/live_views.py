@@ -255,7 +255,7 @@ def _node(
     }
     lease = {
         "metadata": {
-            "name": names.lease(name),
+            "name": names.agent_lease(name),
             "uid": name,
             "annotations": {keys.STATE: state_annotation.encode(state)},
         },

@@ -48,7 +48,7 @@ def run(
             if number in _ENDING:
                 server.stop(settings.stop_deadline_seconds)
 
-        with process_signals.delivered(take):
+        with process_signals.delivered_signals(take):
             log.info("actuator started", extra={"socket": str(settings.socket)})
             if server.serve():
                 log.info("actuator stopped")

@@ -31,8 +31,8 @@ from api.actuator_messages import (
     StateRequest,
     UseAnswer,
     UseRequest,
-    read_request,
-    written,
+    decode_request,
+    encode_message,
 )
 from base.errors import BadInput, GpuscapeError
 from base.local_socket import PeerProcess, peer_of
@@ -67,7 +67,7 @@ class _Client:
     def answer(self, answer: ActuatorAnswer) -> None:
         """Send an answer and hang up. A new socket's buffer holds it whole, so nothing blocks."""
         with self.connection, contextlib.suppress(OSError):  # the client may have gone
-            self.connection.send(written(answer) + b"\n", socket.MSG_NOSIGNAL)
+            self.connection.send(encode_message(answer) + b"\n", socket.MSG_NOSIGNAL)
 
 
 class ActuatorServer:
@@ -217,7 +217,7 @@ class ActuatorServer:
         if rest:
             return self._refuse(client, ActuatorRefusal.MALFORMED, "more than one line")
         try:
-            request = read_request(line)
+            request = decode_request(line)
         except OtherVersion as error:
             return self._refuse(client, ActuatorRefusal.VERSION, str(error))
         except BadInput as error:

@@ -56,13 +56,13 @@ class ActuatorSettings:
     )
     change_deadline_seconds: float = setting(
         300.0,
-        kinds.duration("10s"),
+        kinds.duration_kind("10s"),
         "Time for one change; past it the process that makes the driver's calls is killed, and"
         " the next start goes on from the journal.",
     )
     stop_deadline_seconds: float = setting(
         60.0,
-        kinds.duration("0s"),
+        kinds.duration_kind("0s"),
         "How long SIGTERM waits for a change that runs; keep it below the pod's"
         " terminationGracePeriodSeconds.",
     )
@@ -78,7 +78,7 @@ class ActuatorSettings:
     )
     simulate: str | None = setting(
         None,
-        kinds.text("MACHINE|FILE"),
+        kinds.text_kind("MACHINE|FILE"),
         "Change a simulated machine instead: a state file's, which other programs see too.",
         unset="the machine itself",
     )

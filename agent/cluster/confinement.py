@@ -157,12 +157,12 @@ def _probes(api: Api, node: str, namespace: str) -> dict[str, _Requests]:
         return api.create(resource, body, namespace=place, dry_run=True, manager=manager)
 
     def lease(name: str, *, manager: str | None = None) -> Object:
-        return create(LEASES, {"metadata": {"name": names.lease(name)}}, manager=manager)
+        return create(LEASES, {"metadata": {"name": names.agent_lease(name)}}, manager=manager)
 
     def feature() -> Object:
         try:  # whole, for the kind's own schema is asked before the policy
             node = {"metadata": {"name": other, "uid": "none"}}
-            return create(NODE_FEATURES, node_feature.new(node, {}))
+            return create(NODE_FEATURES, node_feature.new_node_feature(node, {}))
         except NotFound as error:
             raise NotFound(f"{node_feature.NO_KIND} ({error})") from error
 

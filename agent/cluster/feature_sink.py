@@ -130,15 +130,15 @@ class FeatureSink:
             why = f"somebody else made it in {self._namespace}; delete it, and it is made anew"
             self._reports.kept_out({self._name: why}, {})
             return IDLE_SECONDS
-        labels = node_feature.labels(present, desired)
+        labels = node_feature.feature_labels(present, desired)
         self._reports.kept_out({}, labels.dropped)
         self._report_refused(labels.texts)
         kept = dict.fromkeys(self._refusals.left_out(now), Keep(reason="it was refused"))
-        labels = node_feature.labels(present, {**desired, **kept})
+        labels = node_feature.feature_labels(present, {**desired, **kept})
         if present is not None:
-            body = node_feature.patch(present, self._node_name, labels.texts)
+            body = node_feature.feature_patch(present, self._node_name, labels.texts)
         else:
-            body = node_feature.new(node, labels.texts) if labels.texts else {}
+            body = node_feature.new_node_feature(node, labels.texts) if labels.texts else {}
         if not body:
             if self._refusals.taken():
                 return 0.0

@@ -75,7 +75,7 @@ class Heartbeat:
         ``clock``: monotonic, the one of :meth:`beat`; ``wall`` is only written.
         """
         self._api = api
-        self._name = names.lease(node_name)
+        self._name = names.agent_lease(node_name)
         self._namespace = namespace
         self._node = node
         self._identity = identity
@@ -178,7 +178,7 @@ class Heartbeat:
         return lease
 
     def _create(self, node: Object, now: float) -> None:
-        body = leases.new(
+        body = leases.lease_object(
             self._name,
             holder=self._identity,
             duration_seconds=DURATION_SECONDS,
@@ -251,7 +251,7 @@ class Heartbeat:
             try:
                 lease = self._lease or self._read()
                 if lease is not None and _holder(lease) == self._identity:
-                    patch = leases.release(lease, wall_time=self._wall())
+                    patch = leases.release_patch(lease, wall_time=self._wall())
                     self._api.patch(LEASES, self._name, patch, namespace=self._namespace)
             except ApiError as error:
                 _not_released(error)

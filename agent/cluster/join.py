@@ -94,7 +94,7 @@ class Joined:
 
 
 @contextlib.contextmanager
-def joined(
+def joined_cluster(
     settings: AgentSettings,
     client: ApiClient,
     node: str,

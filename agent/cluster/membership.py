@@ -254,7 +254,9 @@ class Cluster:
         holds = self._heartbeat.holds
         if holds and not held:
             self._trigger("node", "feature", "pods")
-        self._update_metrics(lambda own: own.holds_lease(names.lease(self._member.node), holds))
+        self._update_metrics(
+            lambda own: own.holds_lease(names.agent_lease(self._member.node), holds)
+        )
         return wait
 
     def flush(self, _now: float) -> float:

@@ -39,7 +39,7 @@ class NodeFeatureLabels:
     """Labels that cannot be in it, and why."""
 
 
-def labels(present: Object | None, desired: Decisions) -> NodeFeatureLabels:
+def feature_labels(present: Object | None, desired: Decisions) -> NodeFeatureLabels:
     """The labels to publish; one to be kept stays as the object ``present`` has it.
 
     What a rule made once and none makes now is not among them: the object is ours alone.
@@ -62,7 +62,7 @@ def labels(present: Object | None, desired: Decisions) -> NodeFeatureLabels:
     )
 
 
-def new(node: Object, texts: Mapping[str, str]) -> Object:
+def new_node_feature(node: Object, texts: Mapping[str, str]) -> Object:
     """The object to create for ``node``, of which name and uid are used."""
     name = node["metadata"]["name"]
     return {
@@ -77,7 +77,7 @@ def new(node: Object, texts: Mapping[str, str]) -> Object:
     }
 
 
-def patch(present: Object, node_name: str, texts: Mapping[str, str]) -> Object:
+def feature_patch(present: Object, node_name: str, texts: Mapping[str, str]) -> Object:
     """The JSON merge patch that leaves exactly this in ``present``; empty when it is so.
 
     Labels that others added to it are removed, for admission judges the whole object.

@@ -84,7 +84,7 @@ class CountersConfigMap:
         self.counters, self.is_read = counters, True
 
 
-def followed(
+def followed_config_map(
     config_map: CountersConfigMap,
     served: CountersConfig,
     *,

@@ -21,10 +21,10 @@ def read_file(path: Path) -> CountersConfig:
 
     Raises BadInput where the file cannot be read, or where YAML is no such configuration.
     """
-    return counters_of(_content(path), str(path))
+    return parsed_counters(_content(path), str(path))
 
 
-def counters_of(content: bytes, name: str) -> CountersConfig:
+def parsed_counters(content: bytes, name: str) -> CountersConfig:
     """Counters of a file with this content; messages call it ``name``.
 
     Raises BadInput for a ConfigMap, and for YAML that is no configuration of dcgm-exporter.
@@ -75,7 +75,7 @@ class CountersFile:
         content = _content(self._path)
         if content == self._content:
             return
-        counters = counters_of(content, str(self._path))
+        counters = parsed_counters(content, str(self._path))
         if counters != self._served:
             if not counters.families:
                 # as it is for a moment while somebody writes it, and never what he wants

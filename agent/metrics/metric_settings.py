@@ -28,17 +28,17 @@ OLDEST_INTERVALS = 3
 """Readings older than this many sampling intervals are not served."""
 
 
-def served(settings: AgentSettings) -> ServedFamilies:
+def served_families(settings: AgentSettings) -> ServedFamilies:
     """Our own families that are served."""
     return ServedFamilies(settings.own_families)
 
 
 def own_families(settings: AgentSettings) -> tuple[GpuscapeFamily, ...]:
     """Our own families about the node that are served."""
-    return core_families.families(served(settings))
+    return core_families.families(served_families(settings))
 
 
-def counters(settings: AgentSettings) -> CountersConfig:
+def configured_counters(settings: AgentSettings) -> CountersConfig:
     """Counters to serve without a ConfigMap; lines that cannot be served are logged, one by one.
 
     Raises BadInput where the file of counters cannot be read.
@@ -50,7 +50,7 @@ def counters(settings: AgentSettings) -> CountersConfig:
     return config
 
 
-def groups(settings: AgentSettings, counters: CountersConfig) -> tuple[ReadingGroup, ...]:
+def reading_groups(settings: AgentSettings, counters: CountersConfig) -> tuple[ReadingGroup, ...]:
     """Reading groups that the served families need, next to the readings that are always made."""
     needed = set(counters.groups) | (core_families.groups(own_families(settings)) - SELECTED)
     if settings.processes or settings.distinguishes_pods:
@@ -72,7 +72,7 @@ def latest(
     return LatestMetrics(
         SeriesIdentity(
             hostname=hostname,
-            hostname_label=hostname_label(settings),
+            hostname_label=configured_hostname_label(settings),
             old_namespace=settings.old_namespace,
             blanks_replaced=settings.replace_blanks,
             pod_uid=settings.pod_uid_label,
@@ -88,7 +88,7 @@ def latest(
     )
 
 
-def hostname_label(settings: AgentSettings) -> str | None:
+def configured_hostname_label(settings: AgentSettings) -> str | None:
     """Label with the node's name, as set or as the release has it; None: there is none."""
     label = settings.hostname_label or peer_releases.hostname_label(settings.compat_release)
     return None if label == NO_LABEL else label

@@ -42,14 +42,14 @@ class AgentSettings:
     standalone: bool = setting(False, kinds.FLAG, "Run without a cluster.", subject="Cluster")
     node_name: str | None = setting(
         None,
-        kinds.text("NAME"),
+        kinds.text_kind("NAME"),
         "This node's name.",
         unset="the host's name",
         variables=("NODE_NAME",),
     )
     sink: str = setting(
         "node",
-        kinds.choice("node", "nodefeature", "none"),
+        kinds.choice_kind("node", "nodefeature", "none"),
         "Where labels go: on the Node, into a NodeFeature for nfd-master, or nowhere in the"
         " cluster. With node and nodefeature the topology annotation goes on the Node.",
     )
@@ -67,23 +67,23 @@ class AgentSettings:
     )
     namespace: str = setting(
         names.NAMESPACE,
-        kinds.text("NAME"),
+        kinds.text_kind("NAME"),
         "Namespace of the agent's Lease and NodeFeature.",
         variables=("POD_NAMESPACE",),
     )
     pod_name: str | None = setting(
-        None, kinds.text("NAME"), "The agent's own pod.", unset="none", variables=("POD_NAME",)
+        None, kinds.text_kind("NAME"), "The agent's own pod.", unset="none", variables=("POD_NAME",)
     )
     pod_uid: str | None = setting(
         None,
-        kinds.text("UID"),
+        kinds.text_kind("UID"),
         "Holder of the agent's Lease: a UID that no other agent on the node has.",
         unset="a random one",
         variables=("POD_UID",),
     )
     start_spread_seconds: float | None = setting(
         None,
-        kinds.duration("0s"),
+        kinds.duration_kind("0s"),
         "A starting agent writes for the first time at a random moment within this, so that"
         " thousands of them do not overload the API server.",
         unset="25 ms for each agent that its DaemonSet counts",
@@ -113,40 +113,42 @@ class AgentSettings:
 
     discover_interval_seconds: float = setting(
         60.0,
-        kinds.duration("1s"),
+        kinds.duration_kind("1s"),
         "How often GPUs and links are read and labels decided.",
         subject="Readings",
     )
     sample_interval_seconds: float = setting(
-        10.0, kinds.duration("100ms"), "How often temperatures, clocks and counters are read."
+        10.0, kinds.duration_kind("100ms"), "How often temperatures, clocks and counters are read."
     )
     jitter_ratio: float = setting(
-        0.1, kinds.ratio(0.5), "Random part of each interval, so that nodes spread out."
+        0.1, kinds.ratio_kind(0.5), "Random part of each interval, so that nodes spread out."
     )
     deadline_seconds: float = setting(
-        5.0, kinds.duration("100ms"), "Time to answer, after which a GPU counts as hung."
+        5.0, kinds.duration_kind("100ms"), "Time to answer, after which a GPU counts as hung."
     )
     init_deadline_seconds: float = setting(
         30.0,
-        kinds.duration("100ms"),
+        kinds.duration_kind("100ms"),
         "Time for the first answers of the driver and of each GPU to a new device reader; without"
         " persistence mode a GPU is initialised then.",
     )
     tick_limit_seconds: float = setting(
         600.0,
-        kinds.duration("1s"),
+        kinds.duration_kind("1s"),
         "How long one run of a part of the agent may take, such as one reading of all GPUs;"
         " afterwards the agent ends with exit code 70. At least 17 times the longer deadline.",
     )
 
     reader_memory_mebibytes: int = setting(
-        96, kinds.count(65_536), "Private MiB at which a device reader is replaced; 0: any amount."
+        96,
+        kinds.count_kind(65_536),
+        "Private MiB at which a device reader is replaced; 0: any amount.",
     )
     reader_descriptors: int = setting(
-        512, kinds.count(1_000_000), "Open files at which a device reader is replaced; 0: any."
+        512, kinds.count_kind(1_000_000), "Open files at which a device reader is replaced; 0: any."
     )
     reader_age_seconds: float = setting(
-        86_400.0, kinds.duration("1m"), "Age at which a device reader is replaced."
+        86_400.0, kinds.duration_kind("1m"), "Age at which a device reader is replaced."
     )
 
     listen: Address = setting(
@@ -185,7 +187,7 @@ class AgentSettings:
     )
     own_families: str = setting(
         ServedFamilies.CORE.value,
-        kinds.choice(*ServedFamilies),
+        kinds.choice_kind(*ServedFamilies),
         "Which gpuscape_ families are served, and read: all; core, what the shipped rules and"
         " dashboards read; or none.",
     )
@@ -215,12 +217,12 @@ class AgentSettings:
     )
     xid_window_seconds: float = setting(
         WINDOW_SECONDS,
-        kinds.duration("1s"),
+        kinds.duration_kind("1s"),
         "For how long DCGM_EXP_XID_ERRORS_COUNT counts an error.",
     )
     clock_events_window_seconds: float = setting(
         WINDOW_SECONDS,
-        kinds.duration("1s"),
+        kinds.duration_kind("1s"),
         "For how long DCGM_EXP_CLOCK_EVENTS_COUNT counts an event.",
     )
     kernel_log: bool = setting(
@@ -270,7 +272,7 @@ class AgentSettings:
 
     mig_strategy: str | None = setting(
         None,
-        kinds.choice("none", "single", "mixed"),
+        kinds.choice_kind("none", "single", "mixed"),
         "How MIG devices appear in labels.",
         unset="as in sharing-config, else none",
         subject="Labels",
@@ -308,7 +310,7 @@ class AgentSettings:
 
     mig_mode: str = setting(
         "observe",
-        kinds.choice("off", "observe", "enforce"),
+        kinds.choice_kind("off", "observe", "enforce"),
         "What becomes of a MIG layout that is asked for on the Node: observe shows on the Node what"
         " would be changed, and changes nothing; enforce has the actuator change it, with the"
         " coordinator's leave.",
@@ -325,7 +327,7 @@ class AgentSettings:
     )
     mig_deadline: float | None = setting(
         None,
-        kinds.duration("1m"),
+        kinds.duration_kind("1m"),
         "How long a MIG change may wait for leave; then it is given up, until a layout is asked"
         " for anew.",
         unset="for ever",
@@ -344,7 +346,7 @@ class AgentSettings:
     )
     simulate: str | None = setting(
         None,
-        kinds.text("MACHINE|FILE"),
+        kinds.text_kind("MACHINE|FILE"),
         "Read a simulated machine or a recording instead of this machine.",
     )
     refuse_driver: bool = setting(

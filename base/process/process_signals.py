@@ -26,7 +26,7 @@ _ENDING = (signal.SIGTERM, signal.SIGINT)
 _CHUNK_BYTES = 4096
 
 
-def hold() -> None:
+def hold_signals() -> None:
     """Have signals wait until :func:`delivered`; for the first lines of a program.
 
     Source: signal(7); a blocked signal stays pending also where it would be ignored.
@@ -34,13 +34,13 @@ def hold() -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, OBEYED)
 
 
-def release() -> None:
+def release_signals() -> None:
     """Have signals wait no longer; for a program with handlers of its own, or without any."""
     signal.pthread_sigmask(signal.SIG_UNBLOCK, OBEYED)
 
 
 @contextlib.contextmanager
-def delivered(take: Callable[[signal.Signals], None]) -> Iterator[None]:
+def delivered_signals(take: Callable[[signal.Signals], None]) -> Iterator[None]:
     """Call ``take`` with each signal, in a thread of its own, until the block ends.
 
     For the main thread. Several signals of one number that come together may count once.
@@ -48,7 +48,7 @@ def delivered(take: Callable[[signal.Signals], None]) -> Iterator[None]:
     sending = _receive(take)
     wakeup = signal.set_wakeup_fd(sending, warn_on_full_buffer=False)
     before = {number: signal.signal(number, _written_to_pipe) for number in OBEYED}
-    release()
+    release_signals()
     try:
         yield
     finally:
@@ -69,7 +69,7 @@ def end_event() -> threading.Event:
     signal.set_wakeup_fd(_receive(lambda _number: ended.set()), warn_on_full_buffer=False)
     for number in _ENDING:
         signal.signal(number, _written_to_pipe)
-    release()
+    release_signals()
     return ended
 
 

@@ -8,7 +8,7 @@ A program declares its settings in one module of its own::
         socket: Path = setting(
             Path("/run/gpuscape/actuator.sock"), kinds.PATH, "Where it listens.", subject="Sockets"
         )
-        step_seconds: float = setting(60.0, kinds.duration("1s"), "Longest time for one step.")
+        step_seconds: float = setting(60.0, kinds.duration_kind("1s"), "Longest time for one step.")
         log_level: str = log_level()
         log_format: str = log_format()
 

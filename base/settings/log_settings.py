@@ -11,7 +11,7 @@ def log_level() -> str:
     """Declare ``log_level``; the subject Log begins with it."""
     return setting(
         "info",
-        kinds.choice("debug", "info", "warning", "error"),
+        kinds.choice_kind("debug", "info", "warning", "error"),
         "The least severe level that is logged.",
         subject="Log",
     )
@@ -19,4 +19,6 @@ def log_level() -> str:
 
 def log_format() -> str:
     """Declare ``log_format``; it stands after the level, whose subject it shares."""
-    return setting("text", kinds.choice("text", "json"), "Log lines for people or for programs.")
+    return setting(
+        "text", kinds.choice_kind("text", "json"), "Log lines for people or for programs."
+    )

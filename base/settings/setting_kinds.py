@@ -75,7 +75,7 @@ def _text(text: str) -> str:
     return text
 
 
-def duration(at_least: str) -> SettingKind[float]:
+def duration_kind(at_least: str) -> SettingKind[float]:
     """A duration in seconds, from ``at_least`` to a day."""
     bounds = _seconds(at_least), _seconds("24h")
 
@@ -95,7 +95,7 @@ def duration(at_least: str) -> SettingKind[float]:
     )
 
 
-def ratio(at_most: float) -> SettingKind[float]:
+def ratio_kind(at_most: float) -> SettingKind[float]:
     """A number from 0 to ``at_most``."""
 
     def parse(text: str) -> float:
@@ -112,7 +112,7 @@ def ratio(at_most: float) -> SettingKind[float]:
     )
 
 
-def count(at_most: int) -> SettingKind[int]:
+def count_kind(at_most: int) -> SettingKind[int]:
     """A whole number from 0 to ``at_most``."""
 
     def parse(text: str) -> int:
@@ -129,7 +129,7 @@ def count(at_most: int) -> SettingKind[int]:
     )
 
 
-def choice(*words: str) -> SettingKind[str]:
+def choice_kind(*words: str) -> SettingKind[str]:
     """A setting that is one of these words."""
 
     def parse(text: str) -> str:
@@ -143,9 +143,9 @@ def choice(*words: str) -> SettingKind[str]:
     return SettingKind(metavar=named, expects=expects, parse=parse, form=named)
 
 
-def member_of(words: type[Member]) -> SettingKind[Member]:
+def member_kind(words: type[Member]) -> SettingKind[Member]:
     """A setting that is a value of this enumeration, read as its member."""
-    named = choice(*(member.value for member in words))
+    named = choice_kind(*(member.value for member in words))
     return SettingKind(metavar=named.metavar, expects=named.expects, parse=words, form=named.form)
 
 
@@ -159,12 +159,12 @@ FLAG = SettingKind(
 PATH = SettingKind(metavar="PATH", expects="a path", parse=Path)
 
 
-def text(metavar: str) -> SettingKind[str]:
+def text_kind(metavar: str) -> SettingKind[str]:
     """A setting that may be any text."""
     return SettingKind(metavar=metavar, expects="text", parse=_text)
 
 
-def matching(metavar: str, expects: str, pattern: str) -> SettingKind[str]:
+def pattern_kind(metavar: str, expects: str, pattern: str) -> SettingKind[str]:
     """Text that ``pattern`` matches, from its first character to its last."""
 
     def parse(text: str) -> str:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
-from agent.metrics.followed_counters import counters_of
+from agent.metrics.followed_counters import parsed_counters
 from base.errors import BadInput
 from cli.config_check.checked_config import (
     CheckedConfig,
@@ -189,7 +189,7 @@ def _fit_nowhere(configs: tuple[MigConfig, ...], text: ConfigText) -> Iterator[C
 def _counters(text: ConfigText, machine: MachineLabels | None) -> _Read:
     del machine
     content = text.text.encode("utf-8", "surrogateescape")
-    counters = counters_of(content, text.file)
+    counters = parsed_counters(content, text.file)
     settings, notes = {}, []
     if is_configuration(content):
         from exporters.dcgm.peer.peer_config_reader import read_configuration

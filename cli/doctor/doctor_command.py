@@ -105,7 +105,7 @@ def command(
     Without a subcommand it examines the node that it runs on, with the agent's settings.
     """
     if ctx.invoked_subcommand is not None:
-        process_signals.release()
+        process_signals.release_signals()
         refuse_options(ctx, ctx.invoked_subcommand)
         return
     if bundle is None and yes:

@@ -37,8 +37,8 @@ ABOUT_THE_EXPORTER = (
 )
 MOST_ROUNDS = 100_000
 
-_DURATION = kinds.duration("100ms")
-_COUNT = kinds.count(MOST_ROUNDS)
+_DURATION = kinds.duration_kind("100ms")
+_COUNT = kinds.count_kind(MOST_ROUNDS)
 _EXISTING = click.Path(exists=True, path_type=Path)
 _TOLERANCE = re.compile(r"(?:(?P<names>[^=\s]+)=)?(?P<number>\d+(?:\.\d+)?)(?P<percent>%?)")
 
@@ -207,7 +207,7 @@ def _source(side: str, text: str, flags: dict[str, Any]) -> ExpositionSource:
         ca_file=flags[f"{side}_ca_file"],
         insecure=flags[f"{side}_insecure"],
     )
-    mebibytes = _read("--max-size", kinds.count(1024), flags["max_size"])
+    mebibytes = _read("--max-size", kinds.count_kind(1024), flags["max_size"])
     if not mebibytes:
         raise BadInput("--max-size is '0': expected a whole number from 1 to 1024")
     return source_of(text, endpoint_access, mebibytes * MIB)

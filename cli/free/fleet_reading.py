@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from api import keys, names, state_annotation, topology_annotation
-from api.gpu_request import wish
+from api.gpu_request import gpu_request
 from api.mig_resources import GPU_RESOURCE, MIG_PREFIX
 from api.topology_annotation import TopologyAnnotation
 from base.errors import BadInput
@@ -144,7 +144,7 @@ def read_fleet(
     for node in objects:
         _take_node(cache, node)
     node_names = {node["metadata"]["name"] for node in objects}
-    node_by_lease = {names.lease(node): node for node in node_names}
+    node_by_lease = {names.agent_lease(node): node for node in node_names}
     leases = 0
     for lease in present_objects(api, LEASES, namespace=namespace):
         name = str(lease["metadata"]["name"])
@@ -322,7 +322,7 @@ def _largest(free: int, topology: TopologyAnnotation, table: ScoreTable) -> Link
     if size < 2:
         return None
     best = LinkedSet(gpus=(), gbps=0.0)
-    ideal = table.ideal(wish(size))
+    ideal = table.ideal(gpu_request(size))
     for group in subsets(free, size):
         if all(matrix[i][j] for i, j in pairs(group)):
             gbps = table.gbps(group)

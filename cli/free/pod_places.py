@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from api.gpu_request import Link, wish
+from api.gpu_request import Link, gpu_request
 from api.mig_resources import GPU_RESOURCE
 from cli.free.fleet_reading import FleetReading
 from kube.amounts.pod_requests import RequestedAmounts
@@ -53,7 +53,7 @@ def pod_places(
     )
     divided = node_filters.filtered(pod, fleet.candidates, fleet.loads)
     name = f"a pod of {gpus} GPU{'s' if gpus > 1 else ''}"
-    request = PodRequest(namespace="", name=name, uid="", wish=wish(gpus, link=link))
+    request = PodRequest(namespace="", name=name, uid="", wish=gpu_request(gpus, link=link))
     short = {
         node.node: node for node in fleet.nodes if node.free is not None and len(node.free) < gpus
     }

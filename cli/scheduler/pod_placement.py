@@ -47,7 +47,7 @@ def placement(api: Api, explained: ExplainedPod, namespace: str) -> PodPlacement
     if pod.ended:
         return placed
     with suppress(GpuscapeError):
-        state = _published(api.get(LEASES, names.lease(node), namespace=namespace), pod)
+        state = _published(api.get(LEASES, names.agent_lease(node), namespace=namespace), pod)
         if state is None:
             return placed
         mask = int(state.pods[_key(pod)], 16)

@@ -74,7 +74,7 @@ def command(ctx: click.Context, load: Callable[[], SchedulerSettings]) -> None:
     environment, the environment over the file. A name that is not known is an error.
     """
     if ctx.invoked_subcommand is not None:
-        process_signals.release()
+        process_signals.release_signals()
         refuse_options(ctx, ctx.invoked_subcommand)
         return
     settings = load()

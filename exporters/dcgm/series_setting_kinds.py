@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from base.settings.setting_kinds import SettingKind, choice, matching
+from base.settings.setting_kinds import SettingKind, choice_kind, pattern_kind
 from exporters.dcgm.peer.peer_releases import RELEASES
 from exporters.dcgm.selection import Level, parse_selection
 
@@ -16,14 +16,14 @@ DEVICES = SettingKind(
 )
 
 NO_LABEL = "none"
-HOSTNAME_LABEL = choice("hostname", "Hostname", NO_LABEL)
+HOSTNAME_LABEL = choice_kind("hostname", "Hostname", NO_LABEL)
 
-COMPAT_RELEASE = choice(*RELEASES)
+COMPAT_RELEASE = choice_kind(*RELEASES)
 
-CONFIG_MAP = matching(
+CONFIG_MAP = pattern_kind(
     "NAMESPACE:NAME", "namespace:name of a ConfigMap", r"[a-z0-9][a-z0-9-]*:[a-z0-9][a-z0-9.-]*"
 )
 
-PREFIX = matching(
+PREFIX = pattern_kind(
     "TEXT", "what a metric's name may begin with: letters, digits and _", r"[A-Za-z_][A-Za-z0-9_]*"
 )

@@ -14,7 +14,7 @@ import msgspec
 from api.mig_resources import GPU_RESOURCES, is_gpu_resource
 from base.errors import BadInput
 from kube.amounts.pod_requests import RequestingSpec, pod_requests
-from kube.amounts.quantities import Amount, counted
+from kube.amounts.quantities import Amount, counted_amount
 
 
 def gpu_requests(
@@ -57,7 +57,7 @@ def gpu_amounts(
 def device_count(resource: str, amount: Amount) -> int:
     """An amount of devices; what is no quantity counts as 0."""
     try:
-        return counted(resource, amount)
+        return counted_amount(resource, amount)
     except BadInput:
         return 0
 

@@ -14,10 +14,10 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from base.errors import BadInput
-from kube.amounts.quantities import CPU, HUGE_PAGES, MEMORY, Amount, counted
+from kube.amounts.quantities import CPU, HUGE_PAGES, MEMORY, Amount, counted_amount
 
 Amounts = Mapping[str, int]
-"""Resource to amount, as :func:`kube.amounts.quantities.counted` counts it."""
+"""Resource to amount, as :func:`kube.amounts.quantities.counted_amount` counts it."""
 
 
 class RequestedAmounts(msgspec.Struct, frozen=True):
@@ -93,7 +93,7 @@ def read_amounts(written: Mapping[str, Amount] | None, place: str) -> Amounts:
     amounts = {}
     for resource, amount in (written or {}).items():
         try:
-            amounts[resource] = counted(resource, amount)
+            amounts[resource] = counted_amount(resource, amount)
         except BadInput as error:
             raise BadInput(f"{place}.{resource}: {error}") from error
     return amounts

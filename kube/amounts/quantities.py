@@ -41,7 +41,7 @@ _MOST_CHARACTERS: Final = 64
 _GIB: Final = 1 << 30
 
 
-def counted(resource: str, written: Amount) -> int:
+def counted_amount(resource: str, written: Amount) -> int:
     """An amount as the scheduler counts it, rounded up; raises BadInput for other text.
 
     Thousandths of a core for ``cpu``, else whole units: bytes or devices.

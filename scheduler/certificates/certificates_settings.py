@@ -20,7 +20,7 @@ class CertificatesSettings:
 
     namespace: str = setting(
         names.NAMESPACE,
-        kinds.text("NAME"),
+        kinds.text_kind("NAME"),
         "Namespace of the Secrets and of the extender's Service.",
         subject="Cluster",
         variables=("POD_NAMESPACE",),

@@ -61,7 +61,7 @@ class SchedulerSettings:
     )
     namespace: str = setting(
         names.NAMESPACE,
-        kinds.text("NAME"),
+        kinds.text_kind("NAME"),
         "Namespace of the agents' Leases.",
         variables=("POD_NAMESPACE",),
     )
@@ -70,7 +70,7 @@ class SchedulerSettings:
     )
     instance: str | None = setting(
         None,
-        kinds.text("NAME"),
+        kinds.text_kind("NAME"),
         "What Events call this replica.",
         unset="the host's name",
         variables=("POD_NAME",),
@@ -78,7 +78,7 @@ class SchedulerSettings:
 
     gpu_resource: str = setting(
         GPU,
-        kinds.text("NAME"),
+        kinds.text_kind("NAME"),
         "The resource by which pods ask for whole GPUs.",
         subject="Scores",
     )
@@ -91,22 +91,22 @@ class SchedulerSettings:
     )
     topology_manager: TopologyManager = setting(
         TopologyManager.NONE,
-        kinds.member_of(TopologyManager),
+        kinds.member_kind(TopologyManager),
         "The kubelets' TopologyManager policy.",
     )
     topology_manager_scope: Scope = setting(
         Scope.CONTAINER,
-        kinds.member_of(Scope),
+        kinds.member_kind(Scope),
         "The scope of that policy in the kubelets' configuration.",
     )
     allocation: DevicePluginPolicy = setting(
         DevicePluginPolicy.BEST_EFFORT,
-        kinds.member_of(DevicePluginPolicy),
+        kinds.member_kind(DevicePluginPolicy),
         "How the device plugin chooses GPUs; NVIDIA's own is best-effort.",
     )
     budget_seconds: float = setting(
         0.05,
-        kinds.duration("1ms"),
+        kinds.duration_kind("1ms"),
         "Time for an answer, past which it is empty and the scheduler's other opinions decide;"
         " keep it below the scheduler's httpTimeout.",
     )

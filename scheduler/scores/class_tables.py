@@ -7,7 +7,7 @@ import threading
 from collections import OrderedDict
 from functools import partial
 
-from api.gpu_request import wish
+from api.gpu_request import gpu_request
 from api.topology_annotation import TopologyAnnotation, generation
 from scheduler.scores.kubelet_model import Policies
 from scheduler.scores.score_table import MOST_GPUS, Later, ScoreTable
@@ -80,7 +80,7 @@ class ScoreTables:
             turns.put(gen, table.compute_best_speeds)
             if table.is_quick and self.bytes < self._most_bytes // 2:
                 for gpus in range(table.n):
-                    turns.put(gen, partial(table.fill, [wish(gpus + 1)]))
+                    turns.put(gen, partial(table.fill, [gpu_request(gpus + 1)]))
         return gen
 
     def find(self, gen: str) -> ScoreTable | None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property, partial
 
-from api.gpu_request import GpuRequest, wish
+from api.gpu_request import GpuRequest, gpu_request
 from scheduler.scores.best_effort import LOST, Odds
 from scheduler.scores.grade import Grades
 from scheduler.scores.kubelet_model import KubeletModel, Policies
@@ -156,7 +156,7 @@ class ScoreTable:
 
     def fill(self, wishes: Iterable[GpuRequest] | None = None) -> None:
         """Work out all free sets for these, else for one container with nothing but GPUs."""
-        for request in wishes or [wish(gpus + 1) for gpus in range(self.n)]:
+        for request in wishes or [gpu_request(gpus + 1) for gpus in range(self.n)]:
             for free in range(1 << self.n):
                 self.outcome(free, request)
 

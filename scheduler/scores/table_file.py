@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 import msgspec
 
-from api.gpu_request import GpuRequest, Link, wish
+from api.gpu_request import GpuRequest, Link, gpu_request
 from api.score_table_file import ScoreRow, ScoreTableFile, with_hash
 from scheduler.scores.score_table import PlacementOutcome
 
@@ -18,7 +18,7 @@ def every_wish(n: int) -> Iterator[GpuRequest]:
     """All requests of pods with one container, on nodes with ``n`` GPUs."""
     sizes, nics = range(1, n + 1), (False, True)
     for gpus, link, nic in itertools.product(sizes, Link, nics):
-        yield wish(gpus, link=link, nic=nic)
+        yield gpu_request(gpus, link=link, nic=nic)
 
 
 def table_file(

@@ -12,7 +12,7 @@ from random import Random
 from types import MappingProxyType
 from typing import Final
 
-from api.gpu_request import GpuRequest, Link, wish
+from api.gpu_request import GpuRequest, Link, gpu_request
 from base.errors import BadInput
 
 SUBMITTED, LASTS, GPUS, LINK, NIC = "submit_seconds", "duration_seconds", "gpus", "link", "nic"
@@ -82,7 +82,7 @@ def drawn(mix: Mix, gpus: int, chance: Random) -> tuple[Arrival, ...]:
             Arrival(
                 at_seconds=now,
                 lasts_seconds=chance.expovariate(1 / mix.mean_seconds),
-                wish=wish(size),
+                wish=gpu_request(size),
             )
             for _ in range(mix.together)
         ]
@@ -121,7 +121,7 @@ def _arrival(row: Mapping[str, str], place: str) -> Arrival:
     return Arrival(
         at_seconds=_number(row, SUBMITTED, place),
         lasts_seconds=_number(row, LASTS, place),
-        wish=wish(int(gpus), link=Link(link), nic=_NIC_WORDS[nic]),
+        wish=gpu_request(int(gpus), link=Link(link), nic=_NIC_WORDS[nic]),
     )
 
 

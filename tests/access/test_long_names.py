@@ -88,14 +88,14 @@ def long_named(plane: Plane) -> Iterator[LongNamed]:
 
 
 def test_an_agent_writes_the_lease_that_its_node_owns(long_named: LongNamed) -> None:
-    name = names.lease(long_named.own["metadata"]["name"])
+    name = names.agent_lease(long_named.own["metadata"]["name"])
 
     assert long_named.create(name, long_named.own) == HTTPStatus.CREATED
     assert long_named.renew(name) == HTTPStatus.OK
 
 
 def test_an_agent_makes_no_lease_that_its_node_does_not_own(long_named: LongNamed) -> None:
-    name = names.cut_name(names.LEASE_PREFIX, long_named.own["metadata"]["name"] + "x")
+    name = names.shortened_name(names.LEASE_PREFIX, long_named.own["metadata"]["name"] + "x")
 
     assert long_named.create(name, None) == HTTPStatus.UNPROCESSABLE_ENTITY
     assert long_named.create(name, long_named.other) == HTTPStatus.UNPROCESSABLE_ENTITY
@@ -104,7 +104,7 @@ def test_an_agent_makes_no_lease_that_its_node_does_not_own(long_named: LongName
 def test_an_agent_cannot_take_over_the_lease_of_a_node_with_the_same_start(
     long_named: LongNamed,
 ) -> None:
-    name = names.lease(long_named.other["metadata"]["name"])
+    name = names.agent_lease(long_named.other["metadata"]["name"])
     body = {"metadata": {"name": name, **_owned_by(long_named.other)}, "spec": {}}
     long_named.stage.plane.demand("POST", long_named.path, body)
 

@@ -23,7 +23,7 @@ from api.actuator_messages import (
     LayoutAsked,
     StateAnswer,
     StateRequest,
-    read_answer,
+    decode_answer,
 )
 from tests.actuator.simulated_node import FIVE, SimulatedNode, node
 from tests.controlplane.lifetime import end_with_parent
@@ -113,7 +113,7 @@ def answered(connection: socket.socket) -> ActuatorAnswer:
         while chunk := connection.recv(1 << 16):
             data += chunk
     assert data.endswith(b"\n"), data
-    return read_answer(data)
+    return decode_answer(data)
 
 
 def until(condition: Callable[[], bool]) -> None:

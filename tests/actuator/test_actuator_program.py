@@ -22,7 +22,7 @@ from api.actuator_messages import (
     ChangeEnd,
     RefusalAnswer,
     RestoreRequest,
-    written,
+    encode_message,
 )
 from discovery.simulator.simulation import Crash, Delay
 from tests.actuator.actuator_process import (
@@ -128,7 +128,7 @@ def test_a_change_goes_on_when_the_one_who_asked_for_it_has_gone(
 
 
 def _line(request: ApplyRequest) -> bytes:
-    return written(request) + b"\n"
+    return encode_message(request) + b"\n"
 
 
 @pytest.mark.parametrize("remove", [Path.unlink, lambda path: shutil.rmtree(path.parent)])

@@ -30,7 +30,7 @@ from api.actuator_messages import (
     RefusalAnswer,
     RestoreRequest,
     StateAnswer,
-    written,
+    encode_message,
 )
 from tests.actuator.actuator_process import (
     SEVENTHS,
@@ -226,7 +226,7 @@ def test_a_change_that_has_ended_is_answered_and_not_made_again(
     answers = [
         actuator.ask(request),
         actuator.ask(RestoreRequest(change="the-first-change")),
-        actuator.sent(written(request) + b"\n"),
+        actuator.sent(encode_message(request) + b"\n"),
     ]
 
     again = ChangeAnswer(change="the-first-change", end=ChangeEnd.APPLIED, again=True)

@@ -73,7 +73,9 @@ SHARED = AgentSettings(standalone=True, pods=True, virtual_gpus=True)
 def test_processes_are_read_where_pods_on_a_gpu_are_told_apart(
     settings: AgentSettings, read: bool
 ) -> None:
-    assert (ReadingGroup.PROCESSES in metric_settings.groups(settings, DEFAULT_COUNTERS)) is read
+    assert (
+        ReadingGroup.PROCESSES in metric_settings.reading_groups(settings, DEFAULT_COUNTERS)
+    ) is read
 
 
 def test_without_a_cluster_pods_that_share_a_gpu_are_not_told_apart_and_the_rest_goes_on(
@@ -81,7 +83,7 @@ def test_without_a_cluster_pods_that_share_a_gpu_are_not_told_apart_and_the_rest
 ) -> None:
     caplog.set_level(logging.WARNING)
     with contextlib.ExitStack() as ending:
-        assert parts.client(SHARED, ending) is None
+        assert parts.cluster_client(SHARED, ending) is None
     ((level, message, fields),) = log_lines(caplog)
     assert (level, message) == ("WARNING", "pods on shared GPUs not distinguished")
     assert fields["why"].endswith(
@@ -93,10 +95,10 @@ def test_what_cannot_be_shown_without_a_cluster_ends_the_start() -> None:
     settings = AgentSettings(standalone=True, pods=True, virtual_gpus=True, pod_labels=True)
     with contextlib.ExitStack() as ending:
         with pytest.raises(BadInput, match=", or leave out what asks a cluster: "):
-            parts.client(settings, ending)
+            parts.cluster_client(settings, ending)
         with pytest.raises(BadInput, match=r", or run without a cluster: --standalone$"):
-            parts.client(AgentSettings(), ending)
-        assert parts.client(AgentSettings(standalone=True), ending) is None
+            parts.cluster_client(AgentSettings(), ending)
+        assert parts.cluster_client(AgentSettings(standalone=True), ending) is None
 
 
 COUNTERS = {"metrics": "DCGM_FI_DEV_FAN_SPEED, gauge, x\nDCGM_FI_DEV_SM_CLOCK, gauge, x"}
@@ -121,14 +123,14 @@ def test_a_config_map_without_counters_is_logged_and_the_file_counts(
     settings = AgentSettings(counters=file, counters_from="default:counters")
     server = FakeApi()
     config_map(server, data)
-    source = parts.counters(settings, server)
+    source = parts.counters_source(settings, server)
     assert names_of(source) == ["DCGM_FI_DEV_SM_CLOCK"]
     assert source.file == file
     why = {"why": "it has no key metrics"}
     assert log_lines(caplog) == [("WARNING", "counters ConfigMap not read", why)]
     caplog.clear()
     server.fail("get", Unreachable("no route"), times=1)
-    assert parts.counters(settings, server).served == source.served
+    assert parts.counters_source(settings, server).served == source.served
     assert whys(caplog, "counters ConfigMap not read") == ["no route"]
 
 
@@ -136,19 +138,19 @@ def test_a_config_map_that_cannot_be_read_any_more_leaves_what_was_read() -> Non
     """Where it never could be, the default holds."""
     settings = AgentSettings(standalone=True, counters_from="default:counters")
     server = FakeApi()
-    assert parts.counters(settings, server).served == DEFAULT_COUNTERS
+    assert parts.counters_source(settings, server).served == DEFAULT_COUNTERS
     config_map(server, COUNTERS)
-    read = parts.counters(settings, server)
+    read = parts.counters_source(settings, server)
     assert names_of(read) == ["DCGM_FI_DEV_FAN_SPEED", "DCGM_FI_DEV_SM_CLOCK"]
-    named = parts.counters(replace(settings, counters=Path("none.csv")), server)
+    named = parts.counters_source(replace(settings, counters=Path("none.csv")), server)
     assert (named.served, named.file) == (
         read.served,
         None,
     )  # the file is neither read nor followed
     server.fail("get", Unreachable("get"), times=None)
-    again = parts.counters(settings, server, read.config_map)
+    again = parts.counters_source(settings, server, read.config_map)
     assert (again.served, again.file) == (read.served, None)
-    assert parts.counters(settings, server).served == DEFAULT_COUNTERS
+    assert parts.counters_source(settings, server).served == DEFAULT_COUNTERS
 
 
 def test_a_config_map_that_comes_late_is_served_then_and_the_file_no_longer_followed(
@@ -162,7 +164,7 @@ def test_a_config_map_that_comes_late_is_served_then_and_the_file_no_longer_foll
     server, latest = FakeApi(), latest_of(settings)
     asked: list[tuple[ReadingGroup, ...]] = []
     server.fail("get", Unreachable("no route"), times=4)
-    source = parts.counters(settings, server)
+    source = parts.counters_source(settings, server)
     tick = parts.followed_counters(settings, source, latest, asked.append)
     assert tick is not None
     assert lines(latest, 'gpuscape_source_up{source="counters"}') == []
@@ -307,12 +309,12 @@ def test_what_another_process_knew_is_taken_at_the_start_alone(tmp_path: Path) -
     found = []
     for restored in (False, True):
         records = GpuRecords(restored=restored)
-        parts.restore(settings, tmp_path, records)
+        parts.restore_kept_records(settings, tmp_path, records)
         found.append(records.known_gpus.record.places)
         assert records.restored
     assert found == [{GPU.bus_id: 0}, {}]
     records = GpuRecords()
-    parts.restore(AgentSettings(), tmp_path, records)
+    parts.restore_kept_records(AgentSettings(), tmp_path, records)
     assert records.restored
 
 
@@ -407,7 +409,7 @@ def test_the_hosts_own_mig_manager_is_found_by_the_link_that_enables_its_service
 ) -> None:
     """The link leads out of what the agent sees of the host."""
     nothing: Any = None
-    edges = parts.layout_edges(
+    edges = parts.layout_inputs(
         AgentSettings(mig_mode="observe", sink="node"),
         PluginConfig(),
         tmp_path,

@@ -10,7 +10,7 @@ import pytest
 
 from agent import records_file
 from agent.gpu_records import GpuRecords
-from agent.records_file import GROWING_SECONDS, RecordsFile, restore
+from agent.records_file import GROWING_SECONDS, RecordsFile, restore_from_file
 from agent.stored_records import FORMAT, VERSION, Session, StoredGpu, StoredRecords
 from base.defects import Defects
 from discovery.reader.protocol import XidSeen
@@ -146,7 +146,7 @@ def file(root: Path) -> Path:
 def knows(file: Path, root: Path) -> bool:
     """Whether anything is known from the file."""
     records = GpuRecords()
-    restore(file, root, records, 0.0)
+    restore_from_file(file, root, records, 0.0)
     return records.known_gpus.record.places == {GPU.bus_id: 0}
 
 
@@ -217,7 +217,7 @@ def test_of_a_file_of_another_boot_or_driver_only_the_gpus_are_kept(
     content = StoredRecords(v=VERSION, session=session, gpus=(facts,), cleared="all")
     file.write_bytes(FORMAT.encode(content))
     records = GpuRecords()
-    restore(file, root, records, 0.0)
+    restore_from_file(file, root, records, 0.0)
     record = records.known_gpus.record
     assert (record.gpus, record.hung, records.xids.record.request) == ({}, frozenset(), None)
     assert (record.former or next(iter(record.expected))) == known
@@ -251,7 +251,7 @@ def test_a_file_system_that_hangs_is_given_up_after_a_while_and_named_in_the_log
     monkeypatch.setattr(records_file, "READ_SECONDS", 0.05)
     monkeypatch.setattr(records_file, "read_bytes", hangs)
     records = GpuRecords()
-    restore(file, root, records, 0.0)
+    restore_from_file(file, root, records, 0.0)
     (why,) = whys(caplog, "state file not used")
     assert why == (
         f"cannot read the state file {file}: no answer within 0.05 s; does its file system hang?"

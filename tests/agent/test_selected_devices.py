@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from agent.selected_devices import SelectedDevices, refusal
+from agent.selected_devices import SelectedDevices, selection_refusal
 from discovery.gpu_counts import GpuCounts
 from discovery.model import Driver, GpuState, NodeSnapshot
 from discovery.simulator.description import machine_catalog
@@ -43,7 +43,7 @@ def test_on_every_machine_those_ids_are_refused_that_its_description_does_not_ha
     ids = range(8 * len(most) + 8)
 
     refused = {
-        level: {at for at in ids if refusal(parse_selection(f"{level}:{at}"), snapshot)}
+        level: {at for at in ids if selection_refusal(parse_selection(f"{level}:{at}"), snapshot)}
         for level in ("g", "i")
     }
 
@@ -74,13 +74,13 @@ def test_the_message_names_the_missing_ids_what_there_is_and_the_fix(
 ) -> None:
     gpus = [replace(gpu, max_mig_devices=7) for gpu in FOUR.gpus]
 
-    assert refusal(parse_selection(devices), replace(FOUR, gpus=tuple(gpus))) == why
+    assert selection_refusal(parse_selection(devices), replace(FOUR, gpus=tuple(gpus))) == why
 
 
 def test_instances_on_gpus_without_mig_are_refused() -> None:
     gpus = tuple(build.lacking(gpu, "mig") for gpu in FOUR.gpus)
 
-    assert refusal(parse_selection("i:0"), replace(FOUR, gpus=gpus)) == (
+    assert selection_refusal(parse_selection("i:0"), replace(FOUR, gpus=gpus)) == (
         "the setting devices is i:0, and no GPU of this node can have a GPU instance (i:0): leave i"
         " out"
     )

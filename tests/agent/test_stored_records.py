@@ -31,7 +31,7 @@ def reread(records: GpuRecords, now: float = 0.0) -> GpuRecords:
     found = FORMAT.decode(FORMAT.encode(stored_records.stored(records, SESSION)))
     assert found is not None
     after = GpuRecords()
-    stored_records.restore(after, found, SESSION, now)
+    stored_records.restore_records(after, found, SESSION, now)
     return after
 
 
@@ -171,5 +171,5 @@ def test_a_gpu_that_another_driver_has_is_not_remembered_as_hanging() -> None:
         gpus=(StoredGpu(bus_id=GPU.bus_id, place=0, expected=False, hung=True),),
     )
     records = GpuRecords()
-    stored_records.restore(records, found, SESSION, 0.0)
+    stored_records.restore_records(records, found, SESSION, 0.0)
     assert records.known_gpus.take_hung_before() == frozenset()

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from api.gpu_request import ContainerRequest, GpuRequest, Link, wish
+from api.gpu_request import ContainerRequest, GpuRequest, Link, gpu_request
 
 INIT, APP = True, False
 
@@ -17,8 +17,8 @@ def containers(*steps: tuple[int, bool]) -> GpuRequest:
 @pytest.mark.parametrize(
     ("asked", "gpus"),
     [
-        (wish(2), 2),
-        (wish(2, 1), 3),
+        (gpu_request(2), 2),
+        (gpu_request(2, 1), 3),
         (containers((4, INIT), (2, APP)), 4),
         (containers((1, INIT), (2, APP)), 2),
         (containers((4, INIT), (3, INIT)), 4),
@@ -44,6 +44,6 @@ def test_several_are_the_gpus_of_those_that_count_and_have_more_than_one() -> No
 
 
 def test_a_wish_has_the_link_and_the_nic_that_are_asked_for() -> None:
-    asked = wish(1, 2, link=Link.NUMA, nic=True)
+    asked = gpu_request(1, 2, link=Link.NUMA, nic=True)
     assert ([step.gpus for step in asked.steps], asked.link, asked.nic) == ([1, 2], "numa", True)
-    assert (wish(1).link, wish(1).nic) == (Link.ANY, False)
+    assert (gpu_request(1).link, gpu_request(1).nic) == (Link.ANY, False)

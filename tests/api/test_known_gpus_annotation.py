@@ -16,7 +16,7 @@ from api.known_gpus_annotation import (
     decode,
     encode,
     json_schema,
-    known_gpus,
+    known_gpus_of_boot,
 )
 from base.errors import BadInput
 
@@ -31,7 +31,7 @@ def bus_ids(count: int) -> list[str]:
 @pytest.mark.parametrize("count", [0, 1, 8, MOST_NAMED, MOST_NAMED + 1, MOST_GPUS, 1024])
 @pytest.mark.parametrize("unnamed", [0, 3])
 def test_any_number_of_gpus_can_be_written_and_read_again(count: int, unnamed: int) -> None:
-    known = known_gpus(BOOT, bus_ids(count), count + unnamed)
+    known = known_gpus_of_boot(BOOT, bus_ids(count), count + unnamed)
     text = encode(known)
     assert decode(text) == known
     assert known.n == min(count + unnamed, MOST_GPUS)
@@ -42,7 +42,7 @@ def test_any_number_of_gpus_can_be_written_and_read_again(count: int, unnamed: i
 
 def test_eight_gpus_take_less_than_a_sixteenth_of_what_a_node_may_have() -> None:
     names = [f"0000:{place:02x}:00.0" for place in range(8)]
-    assert len(encode(known_gpus(BOOT, names, 8))) < 256
+    assert len(encode(known_gpus_of_boot(BOOT, names, 8))) < 256
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ def test_an_account_is_called_as_the_api_server_calls_it() -> None:
 
 
 def test_what_belongs_to_a_node_or_a_pod_has_one_name() -> None:
-    assert names.lease("node-a") == "gpuscape-node-a"
+    assert names.agent_lease("node-a") == "gpuscape-node-a"
     assert names.node_feature("node-a") == "nvidia-features-for-node-a"
     assert names.pod_event("uid-a") == "gpuscape-uid-a"
 
@@ -31,7 +31,8 @@ LONG = "node-" + "a.b-" * 62
 
 
 @pytest.mark.parametrize(
-    ("name", "prefix"), [(names.lease, "gpuscape-"), (names.node_feature, "nvidia-features-for-")]
+    ("name", "prefix"),
+    [(names.agent_lease, "gpuscape-"), (names.node_feature, "nvidia-features-for-")],
 )
 @pytest.mark.parametrize("length", [233, 234, 244, 245, 253])
 def test_objects_of_long_named_nodes_have_names_that_kubernetes_takes(
@@ -46,7 +47,7 @@ def test_objects_of_long_named_nodes_have_names_that_kubernetes_takes(
 
 def test_nodes_that_differ_in_their_last_letter_have_objects_of_their_own() -> None:
     one, other = LONG[:-1] + "x", LONG[:-1] + "y"
-    assert names.lease(one) != names.lease(other)
+    assert names.agent_lease(one) != names.agent_lease(other)
     assert names.node_feature(one) != names.node_feature(other)
 
 
@@ -54,7 +55,7 @@ def test_a_leases_node_is_in_its_name_or_is_the_owner_that_the_name_was_made_of(
     node = LONG[:-1] + "z"
     assert names.node_of_lease("gpuscape-node-a", ()) == "node-a"
     assert names.node_of_lease("gpuscape-node-a", ("node-b",)) == "node-a"
-    assert names.node_of_lease(names.lease(node), ("node-b", node)) == node
+    assert names.node_of_lease(names.agent_lease(node), ("node-b", node)) == node
 
 
 def test_a_host_name_becomes_the_node_name_that_the_kubelet_makes_of_it() -> None:

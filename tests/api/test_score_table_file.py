@@ -9,7 +9,7 @@ import json
 import msgspec
 import pytest
 
-from api.gpu_request import wish
+from api.gpu_request import gpu_request
 from api.score_table_file import ScoreRow, ScoreTableFile, decode, encode, with_hash
 from base.errors import BadInput
 
@@ -18,35 +18,35 @@ TABLE = with_hash(
         gen="a" * 16,
         rows=(
             ScoreRow(
-                wish=wish(1),
+                wish=gpu_request(1),
                 free=(1, 2, 3),
                 scores=(10, 20, 30),
                 speeds=(1, 2, 3),
                 sets=(1, 2, 1),
                 best=3,
             ),
-            ScoreRow(wish=wish(2), free=(3,), scores=(70,), speeds=(7,), sets=(3,), best=9),
+            ScoreRow(wish=gpu_request(2), free=(3,), scores=(70,), speeds=(7,), sets=(3,), best=9),
         ),
     )
 )
 
 
 def test_a_score_is_that_of_the_wish_and_of_the_free_gpus() -> None:
-    assert [TABLE.score(free, wish(1)) for free in (1, 2, 3)] == [10, 20, 30]
-    assert TABLE.score(3, wish(2)) == 70
+    assert [TABLE.score(free, gpu_request(1)) for free in (1, 2, 3)] == [10, 20, 30]
+    assert TABLE.score(3, gpu_request(2)) == 70
 
 
 def test_a_speed_is_that_of_the_wish_and_of_the_free_gpus() -> None:
-    assert [TABLE.score_and_speed(free, wish(1)) for free in (1, 3)] == [(10, 1), (30, 3)]
-    assert TABLE.score_and_speed(1, wish(2)) == (0, 0)
+    assert [TABLE.score_and_speed(free, gpu_request(1)) for free in (1, 3)] == [(10, 1), (30, 3)]
+    assert TABLE.score_and_speed(1, gpu_request(2)) == (0, 0)
 
 
 def test_a_set_of_free_gpus_that_serves_no_such_pod_scores_nothing() -> None:
-    assert TABLE.score(1, wish(2)) == 0
+    assert TABLE.score(1, gpu_request(2)) == 0
 
 
 def test_of_a_wish_that_is_not_in_the_table_nothing_is_known() -> None:
-    assert TABLE.score(3, wish(1, 1)) is None
+    assert TABLE.score(3, gpu_request(1, 1)) is None
 
 
 @pytest.mark.parametrize("column", ["free", "scores", "speeds", "sets"])

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from api.gpu_request import wish
+from api.gpu_request import gpu_request
 from api.topology_annotation import TopologyAnnotation
 from scheduler.scores.class_tables import ScoreTables
 from scheduler.scores.score_table import ScoreTable
@@ -131,7 +131,7 @@ def run(key: Key, give: Give) -> Run:
 def _figures(fleet: tuple[Machine, ...], placed: Sequence[Placed]) -> dict[int, SizeFigures]:
     found: dict[int, SizeFigures] = {}
     for size in sorted({each.wish.gpus for each in placed}):
-        its = [each for each in placed if each.wish == wish(size)]
+        its = [each for each in placed if each.wish == gpu_request(size)]
         best = best_gbps(fleet, size)
         found[size] = SizeFigures(
             pods=len(its),

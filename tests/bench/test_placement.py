@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from api.gpu_request import wish
+from api.gpu_request import gpu_request
 from base.errors import BadInput
 from scheduler.fleet_products import FleetProducts
 from scheduler.scores.class_tables import ScoreTables
@@ -230,12 +230,12 @@ def test_a_node_that_lost_a_link_is_judged_by_the_best_of_its_product() -> None:
     """Its eight GPUs are the best that it has, and slower than those of a whole one."""
     assert joined("dgx1-v100") - joined("dgx1-broken") == {(0, 3)}
     kinds = [kind_of(name) for name in ("dgx1-broken", "dgx1-v100")]
-    assert kinds[0].table.ideal(wish(8)) < kinds[1].table.ideal(wish(8))
+    assert kinds[0].table.ideal(gpu_request(8)) < kinds[1].table.ideal(gpu_request(8))
     fleet = fleet_of("1*dgx1-broken+1*dgx1-v100")
     for choose in (choosers.ranked(tables), Reference(fleet, choosers.predicted).choose):
         products = FleetProducts()
         nodes = [ReplayNode(each.name, each, products) for each in kinds]
-        chosen = {choose(nodes, wish(8), seeded(seed)).node.kind.name for seed in range(8)}
+        chosen = {choose(nodes, gpu_request(8), seeded(seed)).node.kind.name for seed in range(8)}
         assert chosen == {"dgx1-v100"}
 
 
@@ -273,7 +273,9 @@ def test_a_wait_that_is_longer_by_less_than_a_second_is_no_miss() -> None:
 @pytest.mark.cluster
 def test_the_device_plugin_gives_linked_gpus_and_says_so_again(allocator: Allocator) -> None:
     plugin = Plugin(allocator, observed("a100-pcie-pairs").snapshot)
-    given = {plugin.give(kind(ScoreTables()), 0b1111, wish(2), seeded(seed)) for seed in range(50)}
+    given = {
+        plugin.give(kind(ScoreTables()), 0b1111, gpu_request(2), seeded(seed)) for seed in range(50)
+    }
     assert given == {0b0011, 0b1100}
 
 

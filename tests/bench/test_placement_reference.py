@@ -9,7 +9,7 @@ from random import Random
 
 import pytest
 
-from api.gpu_request import GpuRequest, wish
+from api.gpu_request import GpuRequest, gpu_request
 from scheduler.simulation.fleet_replay import (
     Choose,
     NodeKind,
@@ -71,7 +71,7 @@ def day(seed: int) -> tuple[Arrival, ...]:
 
     def pod(at: int) -> Arrival:
         (size,) = chance.choices([1, 2, 4, 8], [6, 4, 3, 1])
-        return Arrival(at_seconds=at, lasts_seconds=chance.uniform(3, 12), wish=wish(size))
+        return Arrival(at_seconds=at, lasts_seconds=chance.uniform(3, 12), wish=gpu_request(size))
 
     return (*(pod(0) for _ in range(RESIDENTS)), *map(pod, range(1, 1 + PODS)))
 
@@ -183,8 +183,8 @@ def key(spec: str, mix: str, arm: str, seed: int, *, load: float = 0.85, pods: i
 def test_every_choice_is_tried_once() -> None:
     """Two pods on two nodes that are not alike, where all fit: four ways."""
     fleet = fleet_of("1*dgx1-v100+1*hgx-h100")
-    none = [Arrival(at_seconds=0, lasts_seconds=0.5, wish=wish(1))] * RESIDENTS
-    pods = [*none, *[Arrival(at_seconds=1, lasts_seconds=1, wish=wish(2))] * 2]
+    none = [Arrival(at_seconds=0, lasts_seconds=0.5, wish=gpu_request(1))] * RESIDENTS
+    pods = [*none, *[Arrival(at_seconds=1, lasts_seconds=1, wish=gpu_request(2))] * 2]
     tried = [value(fleet, pods, choose) for choose in _every_choice()]
     assert len(tried) == 4
     assert len({*tried}) == 1  # each is a best set of its machine

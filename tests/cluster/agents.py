@@ -69,7 +69,7 @@ class Site:
     def lease(self, node: str) -> Object | None:
         """The agent's Lease, if there is one."""
         path = f"/apis/coordination.k8s.io/v1/namespaces/{self.namespace}/leases"
-        answer = self.plane.request("GET", f"{path}/{names.lease(node)}")
+        answer = self.plane.request("GET", f"{path}/{names.agent_lease(node)}")
         return answer.body if answer.status == 200 else None
 
     def count_agents(self, agents: int) -> None:

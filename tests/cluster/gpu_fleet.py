@@ -100,8 +100,11 @@ def tell_states(
         pods = {
             pod_key(namespace, _bound_name(node, at)): 1 << at * apart for at in range(pods_each)
         }
-        body = lease.new(
-            names.lease(node.name), holder=node.name, duration_seconds=LEASE_SECONDS, wall_time=now
+        body = lease.lease_object(
+            names.agent_lease(node.name),
+            holder=node.name,
+            duration_seconds=LEASE_SECONDS,
+            wall_time=now,
         )
         body["metadata"]["annotations"] = {keys.STATE: state_annotation.encode(_state(node, pods))}
         requests.append(Request(method="POST", path=path, body=body))

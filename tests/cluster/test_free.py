@@ -62,7 +62,7 @@ def publish(plane: Plane, node: str, pods: dict[str, int]) -> None:
     plane.make_node(node, annotations=annotations, capacity={GPU: "8"}, labels={"pool": node})
     lease = fleets.lease(pods=pods)
     lease["metadata"] = {
-        "name": names.lease(node),
+        "name": names.agent_lease(node),
         "annotations": lease["metadata"]["annotations"],
     }
     lease["spec"]["renewTime"] = micro_time(datetime.now(UTC))

@@ -60,7 +60,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
         _add_nodes(plane)
         _add_kinds(plane)
         _add_objects(plane, team, plane.namespace("quota"))
-        _add_lease(plane, names.lease("h2"), _state("h2", f"{team}/train"))
+        _add_lease(plane, names.agent_lease("h2"), _state("h2", f"{team}/train"))
         _add_lease(plane, names.COORDINATOR_LEASE, {}, holderIdentity="coordinator-0")
         yield Fleet(plane=plane, team=team)
 

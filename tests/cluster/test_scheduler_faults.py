@@ -226,8 +226,8 @@ def test_pods_are_bound_while_annotations_are_damaged(
         damaged = {"metadata": {"annotations": {keys.TOPOLOGY: text}}}
         path = f"/api/v1/nodes/{node}"
         stage.plane.demand("PATCH", path, damaged, content_type=MERGE_PATCH)
-        lease = {"name": names.lease(node), "annotations": {keys.STATE: text}}
-        stage.plane.request("DELETE", f"{leases}/{names.lease(node)}")
+        lease = {"name": names.agent_lease(node), "annotations": {keys.STATE: text}}
+        stage.plane.request("DELETE", f"{leases}/{names.agent_lease(node)}")
         stage.plane.demand("POST", leases, {"metadata": lease})
 
     assert stage.placed(stage.add_pod(2, scheduler=DIRECT)) in NODES

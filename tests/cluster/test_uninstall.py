@@ -54,7 +54,7 @@ def test_nodes_are_as_they_were_before_the_agents(site: Site, tmp_path: Path) ->
             until(functools.partial(has_topology, site, node))
             running = uninstall(site, tmp_path, "--yes")
             assert running.returncode == 5, running.stderr
-            assert f"the agent of Lease {names.lease(node)}" in running.stderr
+            assert f"the agent of Lease {names.agent_lease(node)}" in running.stderr
     theirs = {keys.MACHINE: "a-rack"}
     with contextlib.closing(client("gpu-feature-discovery", site.plane.kubeconfig())) as api:
         api.patch(NODES, nodes[1], {"metadata": {"labels": theirs}})

@@ -21,7 +21,7 @@ from fleet.mig_node import MigNode, UnavailableReason
 from fleet.policy.assigned_layouts import Assignment
 from fleet.policy.fleet_policy_sync import PolicyState
 from fleet.rollback_record import RollbackRecord
-from fleet.rollout_memory import EMPTY, CountedEnd, NodeEnd, counted
+from fleet.rollout_memory import EMPTY, CountedEnd, NodeEnd, with_end
 from fleet.rollout_settings import RolloutSettings, parse_windows
 from fleet.slot_gate import GateDecision, WaitReason
 from fleet.slot_lease import PARKING, SlotLease
@@ -213,7 +213,7 @@ def test_a_view_in_numbers() -> None:
         end = NodeEnd(
             rollout="annotation:a", uid=f"{number}", request="0" * 16, outcome=CountedEnd.PREVIOUS
         )
-        memory = counted(memory, end, AT)
+        memory = with_end(memory, end, AT)
     slots = (
         SlotLease(number=0, version="1", holder="n1", record=GONE),
         SlotLease(number=1, version="1"),

@@ -11,14 +11,14 @@ import pytest
 
 from api import keys, names
 from fleet.leadership import DURATION_SECONDS, Leadership
-from fleet.rollout_memory import EMPTY, CountedEnd, NodeEnd, counted
+from fleet.rollout_memory import EMPTY, CountedEnd, NodeEnd, with_end
 from kube.api import LEASES
 from kube.api_errors import Busy, Conflict
 from tests.fakes.api import Call, FakeApi, Server
 
 AT = datetime(2026, 11, 20, 8, tzinfo=UTC)
 END = NodeEnd(rollout="a", uid="u", request=f"{1:016x}", outcome=CountedEnd.HELD)
-MEMORY = counted(EMPTY, END, 1000)
+MEMORY = with_end(EMPTY, END, 1000)
 
 
 @dataclass

@@ -20,10 +20,10 @@ from fleet.rollout_memory import (
     NodeEnd,
     RolloutCounts,
     RolloutMemory,
-    counted,
     is_counted,
     is_full,
     rollout_id,
+    with_end,
     without_ended,
 )
 
@@ -56,7 +56,7 @@ def an_end(
 def remembered(ends: Iterable[NodeEnd], memory: RolloutMemory = EMPTY) -> RolloutMemory:
     """All of these, one each second."""
     for at, end in enumerate(ends, start=1):
-        memory = counted(memory, end, at)
+        memory = with_end(memory, end, at)
     return memory
 
 
@@ -151,7 +151,7 @@ def test_any_number_of_rollouts_fits_and_the_oldest_goes_first() -> None:
             for end in (CountedEnd.HELD, CountedEnd.APPLIED, CountedEnd.HELD):
                 number = node % 20
                 made = an_end(end, asked=asked, node=number, request=node, is_shown=False)
-                memory = counted(memory, made, 1_800_000_000 + rollout)
+                memory = with_end(memory, made, 1_800_000_000 + rollout)
     assert len(rollout_memory.encode(memory)) < limits.MOST_ROLLOUTS_CHARACTERS
     assert rollout_memory.decode(rollout_memory.encode(memory)) == memory
     assert {counts.at % 100 for counts in memory.rollouts.values()} == set(range(68, 100))
@@ -182,7 +182,7 @@ def test_a_memory_of_a_coordinator_from_before_counts_on() -> None:
 
 
 def test_a_rollout_is_forgotten_when_it_is_over_and_not_before() -> None:
-    memory = counted(EMPTY, an_end(CountedEnd.HELD), 1000)
+    memory = with_end(EMPTY, an_end(CountedEnd.HELD), 1000)
     late = 1000 + FORGET_SECONDS
     assert without_ended(memory, {rollout_id("a")}, late) is memory
     assert without_ended(memory, set(), late - 1) is memory

@@ -16,7 +16,7 @@ from api.mig_status_annotation import MigStatusAnnotation, RequestSource
 from fleet.gpu_pod import GpuPod
 from fleet.mig_node import DrainMode, MigNode, UnavailableReason
 from fleet.rollback_record import RollbackRecord
-from fleet.rollout_memory import EMPTY, CountedEnd, NodeEnd, RolloutMemory, counted, rollout_id
+from fleet.rollout_memory import EMPTY, CountedEnd, NodeEnd, RolloutMemory, rollout_id, with_end
 from fleet.rollout_settings import RolloutSettings
 from fleet.slot_gate import FleetView, WaitReason, decide, drain_of, taking_part
 from fleet.slot_lease import PARKING, SlotLease
@@ -68,7 +68,7 @@ def an_end(asked: str, node: str, outcome: CountedEnd) -> NodeEnd:
     return NodeEnd(rollout=asked, uid=node, request="0" * 16, outcome=outcome, is_shown=True)
 
 
-PROVEN = counted(EMPTY, an_end("annotation:a", "x", CountedEnd.APPLIED), int(NOW) - 10_000)
+PROVEN = with_end(EMPTY, an_end("annotation:a", "x", CountedEnd.APPLIED), int(NOW) - 10_000)
 NO_TURNS = NodeTurns(60.0)
 
 
@@ -170,7 +170,7 @@ def fleets(draw: st.DrawFn) -> tuple[FleetView, RolloutSettings]:
     for number, end in enumerate(draw(st.lists(st.sampled_from(list(CountedEnd)), max_size=4))):
         asked = f"annotation:{draw(st.sampled_from(ASKED))}"
         at = int(NOW) - draw(st.sampled_from([60, 130, 300, 700]))
-        memory = counted(memory, an_end(asked, f"{number}", end), at)
+        memory = with_end(memory, an_end(asked, f"{number}", end), at)
     terms = RolloutSettings(slots=draw(st.integers(0, 4)), most_away=draw(st.integers(0, 3)))
     return view(*nodes, slots=slots, memory=memory), terms
 

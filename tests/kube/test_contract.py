@@ -379,7 +379,7 @@ class Contract:
         self, cluster: Cluster, node: str
     ) -> None:
         owner = cluster.api.create(NODES, named(node))
-        body = lease.new(node, holder="a", duration_seconds=180, wall_time=NOW, node=owner)
+        body = lease.lease_object(node, holder="a", duration_seconds=180, wall_time=NOW, node=owner)
 
         made = cluster.api.create(LEASES, body, namespace=NAMESPACE)
         renewed = cluster.api.patch(
@@ -399,7 +399,7 @@ class Contract:
                 namespace=NAMESPACE,
             )
         left = cluster.api.patch(
-            LEASES, node, lease.release(taken, wall_time=NOW), namespace=NAMESPACE
+            LEASES, node, lease.release_patch(taken, wall_time=NOW), namespace=NAMESPACE
         )
 
         assert taken["spec"]["holderIdentity"] == "b"

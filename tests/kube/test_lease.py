@@ -15,7 +15,7 @@ NODE: Object = {"metadata": {"name": "node-a", "uid": "uid-a"}}
 
 def made(holder: str = "pod-a", at: datetime = AT) -> Object:
     """A Lease of 180 s as the server gives it."""
-    body = lease.new("some", holder=holder, duration_seconds=180, wall_time=at)
+    body = lease.lease_object("some", holder=holder, duration_seconds=180, wall_time=at)
     return FakeApi().create(LEASES, body, namespace="default")
 
 
@@ -54,7 +54,7 @@ def test_times_are_utc_with_six_digits() -> None:
 
 
 def test_the_node_owns_its_lease_without_blocking_its_deletion() -> None:
-    body = lease.new("some", holder="pod-a", duration_seconds=180, wall_time=AT, node=NODE)
+    body = lease.lease_object("some", holder="pod-a", duration_seconds=180, wall_time=AT, node=NODE)
     assert body["metadata"]["ownerReferences"] == [
         {"apiVersion": "v1", "kind": "Node", "name": "node-a", "uid": "uid-a"}
     ]
@@ -64,7 +64,11 @@ def test_every_patch_is_of_the_version_that_was_read() -> None:
     there = made()
     version = there["metadata"]["resourceVersion"]
     taken = lease.takeover(there, holder="pod-b", duration_seconds=60, wall_time=AT)
-    for patch in (lease.renewal(there, wall_time=AT), taken, lease.release(there, wall_time=AT)):
+    for patch in (
+        lease.renewal(there, wall_time=AT),
+        taken,
+        lease.release_patch(there, wall_time=AT),
+    ):
         assert patch["metadata"] == {"resourceVersion": version}
 
 
@@ -76,7 +80,7 @@ def test_a_renewal_carries_annotations_and_leaves_the_holder_alone() -> None:
 
 def test_a_new_lease_names_its_holder_for_its_duration_with_no_change_of_hands() -> None:
     """The whole body, in the field names of coordination.k8s.io/v1."""
-    body = lease.new(
+    body = lease.lease_object(
         "some", holder="pod-a", duration_seconds=180, wall_time=AT, annotations={"a": "b"}
     )
     assert body == {
@@ -111,7 +115,7 @@ def test_a_takeover_writes_all_of_the_new_holder_and_counts_the_change_of_hands(
 
 
 def test_a_release_leaves_nobody_as_the_holder() -> None:
-    patch = lease.release(made(), wall_time=AT)
+    patch = lease.release_patch(made(), wall_time=AT)
     assert patch["spec"] == {"holderIdentity": "", "renewTime": "2026-11-20T08:30:00.000000Z"}
 
 

@@ -39,7 +39,7 @@ def lines(objects: list[dict[str, Any]]) -> Iterator[str]:
     for meta in _metadata(objects, "Node"):
         text = (meta.get("annotations") or {}).get(keys.TOPOLOGY)
         topology = topology_annotation.decode(text) if text else None
-        lease = names.lease(meta["name"])
+        lease = names.agent_lease(meta["name"])
         found = state_annotation.decode(states[lease]) if lease in states else None
         if topology is not None and found is not None:
             yield from (f"{meta['name']}: {each}" for each in _holders(topology, found, pods))

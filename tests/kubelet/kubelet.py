@@ -256,7 +256,7 @@ class Kubelets:
             return
         renewed = {"spec": {"renewTime": lease.micro_time(at)}}
         if self._ask(node, "PATCH", f"{_LEASES}/{node.name}", renewed) is None:
-            new = lease.new(
+            new = lease.lease_object(
                 node.name, holder=node.name, duration_seconds=GOOD_FOR_SECONDS, wall_time=at
             )
             if self._ask(node, "POST", _LEASES, new) is None:

@@ -31,7 +31,10 @@ def lease(used: int = 0, name: str = "a", **pods: int) -> dict[str, Any]:
         pods={pod_key("team", pod): f"{mask:02x}" for pod, mask in pods.items()},
     )
     annotations = {keys.STATE: state_annotation.encode(annotation)}
-    return {"kind": "Lease", "metadata": {"name": names.lease(name), "annotations": annotations}}
+    return {
+        "kind": "Lease",
+        "metadata": {"name": names.agent_lease(name), "annotations": annotations},
+    }
 
 
 def pod(name: str) -> dict[str, Any]:

@@ -35,7 +35,9 @@ GPUS = [build.gpu(place) for place in range(5)]
 def text(count: int, boot: str = BOOT) -> str:
     """What a Node has that had so many GPUs in this boot."""
     bus_ids = [gpu.bus_id for gpu in GPUS[:count]]
-    return known_gpus_annotation.encode(known_gpus_annotation.known_gpus(boot, bus_ids, count))
+    return known_gpus_annotation.encode(
+        known_gpus_annotation.known_gpus_of_boot(boot, bus_ids, count)
+    )
 
 
 BROKEN = {

@@ -118,7 +118,7 @@ class _Machine:
         self._started = time.time()
         self._simulation = Simulation.create(node.machine, folder / node.name)
         self._place = NodeHost(root=self._simulation.host_root, name=node.name)
-        self._own = AgentMetrics("0.1.0", time.monotonic, metric_settings.served(SETTINGS))
+        self._own = AgentMetrics("0.1.0", time.monotonic, metric_settings.served_families(SETTINGS))
         records = GpuRecords()
         self._xids = records.xids
         self._latest = metric_settings.latest(
@@ -147,7 +147,7 @@ class _Machine:
     def _read(self) -> tuple[NodeSnapshot, tuple[GpuSample, ...]]:
         start = Start(host_root=str(self._simulation.host_root))
         samples = [
-            Sample(request=at, groups=metric_settings.groups(SETTINGS, DEFAULT_COUNTERS))
+            Sample(request=at, groups=metric_settings.reading_groups(SETTINGS, DEFAULT_COUNTERS))
             for at in (2, 3)
         ]
         talk = _Talk(start, Discover(request=1), *samples)

@@ -133,7 +133,7 @@ class Episode:
 
     def holders(self, node: str) -> list[str]:
         """Whom the Lease named, one after the other; empty for nobody."""
-        versions = self.cluster.versions(LEASES, since=self.since, name=names.lease(node))
+        versions = self.cluster.versions(LEASES, since=self.since, name=names.agent_lease(node))
         named = [it["spec"].get("holderIdentity") or "" for it in versions]
         return [holder for holder, _ in groupby(named)]
 

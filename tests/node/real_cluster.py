@@ -153,7 +153,7 @@ class RealCluster:
     def lease(self, node: str) -> Object:
         """The agent's Lease; empty where there is none yet."""
         path = f"/apis/coordination.k8s.io/v1/namespaces/{names.NAMESPACE}/leases"
-        answer = self.plane.request("GET", f"{path}/{names.lease(node)}")
+        answer = self.plane.request("GET", f"{path}/{names.agent_lease(node)}")
         return answer.body if answer.status == http.client.OK else {}
 
     def resource_version(self) -> str:

@@ -8,7 +8,7 @@ from fractions import Fraction
 
 import pytest
 
-from api.gpu_request import wish
+from api.gpu_request import gpu_request
 from scheduler.scores.best_effort import LOST, Odds
 from scheduler.scores.kubelet_model import TopologyManager
 from tests.agent.agent_process import until
@@ -104,7 +104,7 @@ def test_whatever_comes_was_possible_under_every_policy(policy: TopologyManager)
 
 
 def given(actual: int, predicted: Odds, **more: object) -> GivenGpus:
-    made = {"machine": "box", "policy": NONE, "free": 0b1111, "wish": wish(2), **more}
+    made = {"machine": "box", "policy": NONE, "free": 0b1111, "wish": gpu_request(2), **more}
     return GivenGpus(actual=actual, predicted=predicted, **made)  # type: ignore[arg-type]
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from api.gpu_request import GpuRequest, Link, wish
+from api.gpu_request import GpuRequest, Link, gpu_request
 from api.score_table_file import ScoreTableFile
 from api.topology_annotation import TopologyAnnotation
 from labelers.annotations import topology_of
@@ -105,14 +105,14 @@ def corpus() -> Corpus:
 
 
 def _case(tables: ScoreTables, sizes: dict[str, int], chance: random.Random) -> Case:
-    asked = wish(
+    asked = gpu_request(
         *chance.choice([(1,), (2,), (4,), (8,), (1, 1), (2, 1)]),
         link=chance.choice(list(Link)),
         nic=chance.random() < 0.3,
     )
     for size, table in itertools.product(_COMPARED, map(tables.find, sizes)):
         if table is not None and size <= table.n:
-            table.outcome((1 << table.n) - 1, wish(size))  # a front orders products by these
+            table.outcome((1 << table.n) - 1, gpu_request(size))  # a front orders products by these
     views = [_view(sizes, chance) for _ in range(chance.randint(1, _MOST_NODES))]
     products = [_held(name, sizes, chance) for name in sorted({view.product for view in views})]
     pod = PodRequest(namespace="default", name="pod", uid="uid", wish=asked, job="its")

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from api import keys, state_annotation, topology_annotation
-from api.gpu_request import GpuRequest, wish
+from api.gpu_request import GpuRequest, gpu_request
 from api.topology_annotation import TopologyAnnotation
 from kube.api import Object
 from labelers.annotations import topology_of
@@ -185,6 +185,6 @@ def pod(
         namespace="default",
         name=name,
         uid=uid or f"uid-{name}",
-        wish=wish(*(gpus or (2,)), **more),
+        wish=gpu_request(*(gpus or (2,)), **more),
         job=job,
     )

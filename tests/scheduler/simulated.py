@@ -6,7 +6,7 @@ from __future__ import annotations
 from functools import cache
 from random import Random
 
-from api.gpu_request import GpuRequest, wish
+from api.gpu_request import GpuRequest, gpu_request
 from api.topology_annotation import TopologyAnnotation
 from labelers.annotations import topology_of
 from scheduler.scores.best_effort import LOST
@@ -51,4 +51,4 @@ def crashing(kind: NodeKind, free: int, wish: GpuRequest, chance: Random) -> int
 
 def arrival(gpus: int, at: float = 0.0, lasts: float = 10.0) -> Arrival:
     """One pod."""
-    return Arrival(at_seconds=at, lasts_seconds=lasts, wish=wish(gpus))
+    return Arrival(at_seconds=at, lasts_seconds=lasts, wish=gpu_request(gpus))

@@ -206,7 +206,11 @@ def _lease(node: _Node) -> Object:
     )
     annotations = {keys.STATE: state_annotation.encode(state)}
     return {
-        "metadata": {"name": names.lease(node.name), "uid": node.name, "annotations": annotations},
+        "metadata": {
+            "name": names.agent_lease(node.name),
+            "uid": node.name,
+            "annotations": annotations,
+        },
         "spec": {
             "holderIdentity": node.name,
             "leaseDurationSeconds": LEASE_SECONDS,

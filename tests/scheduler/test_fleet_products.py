@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.gpu_request import ContainerRequest, GpuRequest, wish
+from api.gpu_request import ContainerRequest, GpuRequest, gpu_request
 from scheduler.fleet_products import best_speed, counted_size, product_name
 from scheduler.pod_request import PodRequest
 from tests.scheduler.products import TWO, Tables, V, fleet
@@ -26,11 +26,11 @@ def test_a_product_is_a_model_and_a_number_of_gpus() -> None:
 @pytest.mark.parametrize(
     ("wished", "pinned", "size"),
     [
-        (wish(4), False, 4),
-        (wish(2, 1), False, 3),
-        (wish(4), True, 0),
-        (wish(1), False, 0),
-        (wish(1, 1), False, 0),
+        (gpu_request(4), False, 4),
+        (gpu_request(2, 1), False, 3),
+        (gpu_request(4), True, 0),
+        (gpu_request(1), False, 0),
+        (gpu_request(1, 1), False, 0),
         (
             GpuRequest(steps=(ContainerRequest(gpus=4, ends=True), ContainerRequest(gpus=1))),
             False,
@@ -47,14 +47,14 @@ def test_pods_count_by_their_gpus_if_they_gain_from_a_fast_set(
 def test_a_best_speed_is_kept_until_the_classes_change() -> None:
     bests: dict[int, int | None] = {4: None}
     products, tables = fleet(V=1), Tables(v=bests, better={4: 70})
-    assert best_speed("V", "v", wish(4), products, tables) == 0  # not known yet
+    assert best_speed("V", "v", gpu_request(4), products, tables) == 0  # not known yet
     bests[4] = 50
-    assert best_speed("V", "v", wish(4), products, tables) == 50
-    assert best_speed("V", "better", wish(4), products, tables) == 50  # none of its classes
+    assert best_speed("V", "v", gpu_request(4), products, tables) == 50
+    assert best_speed("V", "better", gpu_request(4), products, tables) == 50  # none of its classes
     products.add_node("V", "better", 8, {})
-    assert best_speed("V", "v", wish(4), products, tables) == 70
+    assert best_speed("V", "v", gpu_request(4), products, tables) == 70
     products.add_node("V", "better", 8, {}, sign=-1)
-    assert best_speed("V", "v", wish(4), products, tables) == 50
+    assert best_speed("V", "v", gpu_request(4), products, tables) == 50
 
 
 def test_a_product_goes_with_its_last_node_and_what_pods_held_of_it_too() -> None:
@@ -76,10 +76,10 @@ def test_few_best_speeds_are_kept_and_none_of_a_pod_with_many_containers() -> No
     products = fleet(V=1)
     found = products.find("V")
     assert found is not None
-    best_speed("V", "v", wish(*[1] * 9), products, TWO)
+    best_speed("V", "v", gpu_request(*[1] * 9), products, TWO)
     assert not found.best_speeds
     for gpus in range(1, 200):
-        best_speed("V", "v", wish(gpus), products, TWO)
+        best_speed("V", "v", gpu_request(gpus), products, TWO)
     assert len(found.best_speeds) == 64
 
 
@@ -87,12 +87,12 @@ def test_the_best_speed_is_that_of_any_class_of_the_product() -> None:
     products = fleet(V=2)
     products.add_node("V", "degraded", 8, {})
     tables = Tables(v=V, degraded={2: 50, 4: 50, 8: None}, lone={2: 20})
-    assert best_speed("V", "degraded", wish(4), products, tables) == 100
-    assert best_speed("V", "degraded", wish(8), products, tables) == 150
+    assert best_speed("V", "degraded", gpu_request(4), products, tables) == 100
+    assert best_speed("V", "degraded", gpu_request(8), products, tables) == 150
     products.add_node("V", "v", 8, {}, sign=-1)
     products.add_node("V", "v", 8, {}, sign=-1)
-    assert best_speed("V", "degraded", wish(4), products, tables) == 50
-    assert best_speed("L", "lone", wish(2), products, tables) == 20
+    assert best_speed("V", "degraded", gpu_request(4), products, tables) == 50
+    assert best_speed("L", "lone", gpu_request(2), products, tables) == 20
 
 
 @given(

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from api.gpu_request import GpuRequest, wish
+from api.gpu_request import GpuRequest, gpu_request
 from labelers.annotations import topology_of
 from scheduler.cluster.node_views import NoView, ScoringView, View
 from scheduler.fleet_products import FleetProducts
@@ -62,7 +62,7 @@ class Fleet:
 
 
 def ask(gpus: int, *, job: str | None = None) -> PodRequest:
-    return PodRequest(namespace="ns", name="pod", uid="uid", wish=wish(gpus), job=job)
+    return PodRequest(namespace="ns", name="pod", uid="uid", wish=gpu_request(gpus), job=job)
 
 
 def test_calls_rank_by_kept_scores_as_a_ranker_does_that_has_none() -> None:
@@ -106,7 +106,7 @@ def test_a_view_that_had_its_score_in_an_earlier_call_needs_no_outcome(
 
 def question(*gpus: int) -> ScoreQuestion:
     return ScoreQuestion(
-        wish(*gpus), frozenset({("A", ProductAims(1, False, True, 7))}), frozenset()
+        gpu_request(*gpus), frozenset({("A", ProductAims(1, False, True, 7))}), frozenset()
     )
 
 

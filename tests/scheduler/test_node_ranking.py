@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 import pytest
 
-from api.gpu_request import Link, wish
+from api.gpu_request import Link, gpu_request
 from labelers.annotations import topology_of
 from scheduler.cluster.node_views import NoOutcome, NoView, ScoringView
 from scheduler.fleet_products import FleetProducts
@@ -56,7 +56,9 @@ def view(
 
 
 def ask(gpus: int, *, job: str | None = None, link: Link = Link.ANY) -> PodRequest:
-    return PodRequest(namespace="ns", name="pod", uid="uid", wish=wish(gpus, link=link), job=job)
+    return PodRequest(
+        namespace="ns", name="pod", uid="uid", wish=gpu_request(gpus, link=link), job=job
+    )
 
 
 def judged(
@@ -410,7 +412,7 @@ def test_a_node_close_to_a_nic_goes_first_within_the_product_whose_turn_it_is() 
         "other": of("V", view(tables.add(MESH), 0b1111)),
     }
     products = fleet_of(("R", near), ("R", far), ("V", MESH.gen))
-    wanted = PodRequest(namespace="n", name="p", uid="u", wish=wish(4, nic=True))
+    wanted = PodRequest(namespace="n", name="p", uid="u", wish=gpu_request(4, nic=True))
     for product in "VVVVRRRRRRR":
         products.add_pod(product, 4)
     assert ranks(views, wanted, tables, products) == {"near": 10, "far": 7, "other": 5}
@@ -455,7 +457,7 @@ def test_every_node_without_a_score_is_counted_by_reason() -> None:
 
 
 def test_a_pod_of_too_many_containers_is_counted_for_each_node(tables: ScoreTables) -> None:
-    many = PodRequest(namespace="n", name="p", uid="u", wish=wish(*[0] * 20, 1))
+    many = PodRequest(namespace="n", name="p", uid="u", wish=gpu_request(*[0] * 20, 1))
     views = {"a": view(tables.add(PAIRS), 0b11), "b": view(tables.add(PAIRS), 0b11)}
     ranking = NodeRanker(Fleet(views), tables).rank(many, list(views))
     assert ranking.unseen == {NoOutcome.TOO_MANY_CONTAINERS: 2}
@@ -485,7 +487,7 @@ def test_what_is_worked_out_within_a_call_is_not_put_off_as_well() -> None:
     tables = ScoreTables(later)
     views = {"a": view(tables.add(PAIRS), 0b111)}
     later.run()
-    wanted = PodRequest(namespace="n", name="p", uid="u", wish=wish(1, 1))
+    wanted = PodRequest(namespace="n", name="p", uid="u", wish=gpu_request(1, 1))
     assert ranks(views, wanted, tables) == {"a": 10}
     assert later.run() == 0
 

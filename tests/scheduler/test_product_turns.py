@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from api.gpu_request import GpuRequest, wish
+from api.gpu_request import GpuRequest, gpu_request
 from scheduler.fleet_products import FleetProducts
 from scheduler.product_turns import product_aims
 from scheduler.scores.score import MOST_SHARE
@@ -53,29 +53,29 @@ def test_the_product_goes_first_of_which_pods_of_the_size_hold_the_least_part() 
     products.add_pod("V", 2)
     products.add_pod("V", 2)
     products.add_pod("H", 2)
-    assert shares(wish(2), BOTH, products, TWO) == {"V": MOST_SHARE, "H": MOST_SHARE - 1}
+    assert shares(gpu_request(2), BOTH, products, TWO) == {"V": MOST_SHARE, "H": MOST_SHARE - 1}
     products.add_pod("V", 2)
-    assert shares(wish(2), BOTH, products, TWO) == {"V": MOST_SHARE, "H": MOST_SHARE}
+    assert shares(gpu_request(2), BOTH, products, TWO) == {"V": MOST_SHARE, "H": MOST_SHARE}
     products.add_pod("V", 2)
-    assert shares(wish(2), BOTH, products, TWO) == {"V": MOST_SHARE - 1, "H": MOST_SHARE}
+    assert shares(gpu_request(2), BOTH, products, TWO) == {"V": MOST_SHARE - 1, "H": MOST_SHARE}
 
 
 def test_pods_of_other_sizes_count_for_nothing() -> None:
     products = fleet(V=1, H=1)
     products.add_pod("V", 8)
-    assert shares(wish(2), BOTH, products, TWO) == {"V": MOST_SHARE, "H": MOST_SHARE}
+    assert shares(gpu_request(2), BOTH, products, TWO) == {"V": MOST_SHARE, "H": MOST_SHARE}
 
 
 def test_what_pods_give_back_counts_no_more() -> None:
     products = fleet(V=1, H=1)
     products.add_pod("V", 4)
     products.add_pod("V", 4, sign=-1)
-    assert shares(wish(4), BOTH, products, TWO) == {"V": MOST_SHARE, "H": MOST_SHARE}
+    assert shares(gpu_request(4), BOTH, products, TWO) == {"V": MOST_SHARE, "H": MOST_SHARE}
 
 
 def test_single_gpus_go_to_the_product_that_is_slowest_where_it_matters() -> None:
     products = fleet(V=1, H=1)
-    for wished in (wish(1), wish(1, 1)):
+    for wished in (gpu_request(1), gpu_request(1, 1)):
         assert shares(wished, BOTH, products, TWO) == {"V": MOST_SHARE, "H": MOST_SHARE - 1}
 
 
@@ -85,15 +85,21 @@ def test_pods_that_are_as_fast_on_each_product_leave_the_one_that_is_faster_for_
     products = fleet(H=1, FOUR=1)
     products.add_pod("FOUR", 4)
     both = {"H": "h", "FOUR": "four"}
-    assert shares(wish(4), both, products, tables) == {"FOUR": MOST_SHARE, "H": MOST_SHARE - 1}
+    assert shares(gpu_request(4), both, products, tables) == {
+        "FOUR": MOST_SHARE,
+        "H": MOST_SHARE - 1,
+    }
     products.add_pod("FOUR", 2)
-    assert shares(wish(2), both, products, tables) == {"FOUR": MOST_SHARE - 1, "H": MOST_SHARE}
+    assert shares(gpu_request(2), both, products, tables) == {
+        "FOUR": MOST_SHARE - 1,
+        "H": MOST_SHARE,
+    }
 
 
 def test_a_smaller_node_is_compared_by_the_sizes_that_fit_on_it() -> None:
     tables = Tables(v=V, h=H, four={2: 450, 4: 450}, one={})
     products = {"V": "v", "H": "h", "FOUR": "four", "ONE": "one"}
-    assert shares(wish(1), products, fleet(V=1, H=1, FOUR=1, ONE=1), tables) == {
+    assert shares(gpu_request(1), products, fleet(V=1, H=1, FOUR=1, ONE=1), tables) == {
         "ONE": MOST_SHARE,
         "V": MOST_SHARE - 1,
         "H": MOST_SHARE - 2,
@@ -120,19 +126,19 @@ def small_and_large(
 def test_of_small_and_large_nodes_the_large_ones_are_filled_by_pods_that_are_faster_there() -> None:
     """Others fill the small ones, so that they leave the large ones alone."""
     found = small_and_large(V=1, H=1)
-    assert filled(wish(2), {"V": "v", **WITH_FOUR}, found, SMALL) == {"V", "H"}
-    assert filled(wish(1), WITH_FOUR, found, SMALL) == {"FOUR"}
-    assert filled(wish(1), BOTH, found, SMALL) == {"V", "H"}
+    assert filled(gpu_request(2), {"V": "v", **WITH_FOUR}, found, SMALL) == {"V", "H"}
+    assert filled(gpu_request(1), WITH_FOUR, found, SMALL) == {"FOUR"}
+    assert filled(gpu_request(1), BOTH, found, SMALL) == {"V", "H"}
 
 
 def test_small_nodes_are_not_spared_from_pods_that_gain_nothing_on_large_ones() -> None:
     tables = Tables(v=V, h=H, four={2: 150, 4: 450})
     found = small_and_large(V=1, H=1)
-    for wished in (wish(1), wish(4)):
+    for wished in (gpu_request(1), gpu_request(4)):
         assert spared(wished, WITH_FOUR, found, tables) == {"H"}
-    assert spared(wish(2), WITH_FOUR, found, tables) == {"H", "FOUR"}
-    assert spared(wish(1), BOTH, found, TWO) == {"V", "H"}
-    assert spared(wish(1), {"FOUR": "four"}, found, tables) == {"FOUR"}
+    assert spared(gpu_request(2), WITH_FOUR, found, tables) == {"H", "FOUR"}
+    assert spared(gpu_request(1), BOTH, found, TWO) == {"V", "H"}
+    assert spared(gpu_request(1), {"FOUR": "four"}, found, tables) == {"FOUR"}
 
 
 def test_the_fastest_large_nodes_go_first_up_to_their_part_or_hardly_more() -> None:
@@ -142,12 +148,14 @@ def test_the_fastest_large_nodes_go_first_up_to_their_part_or_hardly_more() -> N
     for _ in range(5):
         products.add_pod("H", 2)
     first = {"H": MOST_SHARE, "FOUR": MOST_SHARE - 1}
-    assert shares(wish(2), WITH_FOUR, products, SMALL) == first
+    assert shares(gpu_request(2), WITH_FOUR, products, SMALL) == first
     products.add_pod("H", 2)
-    assert shares(wish(2), WITH_FOUR, products, SMALL) == dict.fromkeys(WITH_FOUR, MOST_SHARE)
+    assert shares(gpu_request(2), WITH_FOUR, products, SMALL) == dict.fromkeys(
+        WITH_FOUR, MOST_SHARE
+    )
     for _ in range(3):
         products.add_pod("FOUR", 2)
-    assert shares(wish(2), WITH_FOUR, products, SMALL) == first
+    assert shares(gpu_request(2), WITH_FOUR, products, SMALL) == first
 
 
 def test_turns_are_among_nodes_of_one_size() -> None:
@@ -158,7 +166,7 @@ def test_turns_are_among_nodes_of_one_size() -> None:
     for _ in range(7):
         products.add_pod("H", 2)
     products.add_pod("V", 2)
-    assert shares(wish(2), names, products, SMALL) == {
+    assert shares(gpu_request(2), names, products, SMALL) == {
         "V": MOST_SHARE,
         "H": MOST_SHARE - 1,
         "FOUR": MOST_SHARE - 1,
@@ -182,25 +190,25 @@ def test_pods_that_smaller_nodes_serve_as_fast_as_any_go_to_the_fullest() -> Non
     """Whatever they hold; also where the small nodes are faster. Larger pods have their turns."""
     products = fast_small()
     for names in ({"V": "v", "FAST": "fast"}, {**BOTH, "FAST": "fast"}):
-        found = aims(wish(2), names, products, SMALL)
+        found = aims(gpu_request(2), names, products, SMALL)
         assert all(its == FULLEST for its in found.values())
-    assert not any(its["fullest"] for its in aims(wish(2), BOTH, products, SMALL).values())
+    assert not any(its["fullest"] for its in aims(gpu_request(2), BOTH, products, SMALL).values())
 
 
 def test_single_gpus_go_to_the_fullest_where_the_smallest_nodes_are_not_the_slowest() -> None:
     """Where no room is left on the largest nodes, and of these first to the slowest product."""
     products = fast_small(8)
-    found = aims(wish(1), {"V": "v", "FAST": "fast"}, products, SMALL)
+    found = aims(gpu_request(1), {"V": "v", "FAST": "fast"}, products, SMALL)
     assert all(its == FULLEST for its in found.values())
-    found = aims(wish(1), {**BOTH, "FAST": "fast"}, products, SMALL)
+    found = aims(gpu_request(1), {**BOTH, "FAST": "fast"}, products, SMALL)
     assert found["V"] == found["FAST"] == FULLEST
     assert found["H"] == FULLEST | {"share": MOST_SHARE - 1}
-    found = aims(wish(1), WITH_FOUR, small_and_large(), SMALL)
+    found = aims(gpu_request(1), WITH_FOUR, small_and_large(), SMALL)
     assert not any(its["fullest"] for its in found.values())
 
 
 def test_where_large_nodes_have_room_small_ones_are_left_to_pods_that_are_faster_there() -> None:
-    found = aims(wish(1), {"V": "v", "FAST": "fast"}, fast_small(), SMALL)
+    found = aims(gpu_request(1), {"V": "v", "FAST": "fast"}, fast_small(), SMALL)
     assert not any(its["fullest"] or its["fills"] for its in found.values())
     assert (found["V"]["share"], found["FAST"]["share"]) == (MOST_SHARE, MOST_SHARE - 1)
     assert (found["V"]["spares"], found["FAST"]["spares"]) == (True, False)
@@ -211,7 +219,7 @@ def test_single_gpus_leave_larger_pods_three_times_what_these_hold() -> None:
     on smaller nodes."""
     for pods, is_left in (((8, 8, *[1] * 28, 4), True), ((8, 8, *[1] * 29, 4), False)):
         products = fast_small(*pods, nodes=10)
-        found = aims(wish(1), {"V": "v", "FAST": "fast"}, products, SMALL)
+        found = aims(gpu_request(1), {"V": "v", "FAST": "fast"}, products, SMALL)
         assert {its["fullest"] for its in found.values()} == {not is_left}
 
 
@@ -220,19 +228,19 @@ def test_what_is_smaller_is_said_by_the_largest_of_the_smaller_nodes() -> None:
     products = fast_small(*[4] * 10, nodes=10)
     products.add_node("TWO", "fast", 2, {})
     names = {"V": "v", "FAST": "fast", "TWO": "fast"}
-    assert not any(its["fullest"] for its in aims(wish(1), names, products, SMALL).values())
+    assert not any(its["fullest"] for its in aims(gpu_request(1), names, products, SMALL).values())
 
 
 def test_single_gpus_have_no_part_of_large_nodes_whatever_larger_pods_hold() -> None:
     """Unlike pods that gain there."""
     products = fast_small(*[8] * 9, 1, nodes=10)
-    found = aims(wish(1), {"V": "v", "FAST": "fast"}, products, SMALL)
+    found = aims(gpu_request(1), {"V": "v", "FAST": "fast"}, products, SMALL)
     assert all(its["fullest"] for its in found.values())
 
 
 def is_short_of_room(products: FleetProducts, tables: Tables = SMALL) -> bool:
     """Whether pods of 2, which gain on large nodes, go to the fullest node."""
-    found = aims(wish(2), WITH_FOUR, products, tables)
+    found = aims(gpu_request(2), WITH_FOUR, products, tables)
     assert len({its["fullest"] for its in found.values()}) == 1
     return all(its == FULLEST for its in found.values())
 
@@ -284,12 +292,12 @@ def test_a_node_that_lost_a_gpu_is_no_smaller_node() -> None:
     products = fleet(V=3, H=1)
     products.add_node("SEVEN", "v", 7, {})
     names = {**BOTH, "SEVEN": "v"}
-    for wished in (wish(1), wish(2), wish(4)):
+    for wished in (gpu_request(1), gpu_request(2), gpu_request(4)):
         found = aims(wished, names, products, TWO)
         assert not any(its["fullest"] for its in found.values())
         assert {its["spares"] for its in found.values()} == {True}
     products.add_node("HALF", "h", 4, {})
-    assert aims(wish(2), {**BOTH, "HALF": "h"}, products, TWO)["HALF"] == FULLEST
+    assert aims(gpu_request(2), {**BOTH, "HALF": "h"}, products, TWO)["HALF"] == FULLEST
 
 
 def test_pods_that_hold_far_more_than_their_part_of_a_product_do_not_fill_it_before_turns() -> None:
@@ -297,34 +305,34 @@ def test_pods_that_hold_far_more_than_their_part_of_a_product_do_not_fill_it_bef
     products = fleet(V=3, H=1)
     for product in ("V", "V", "V", "H"):
         products.add_pod(product, 2)
-    assert filled(wish(2), BOTH, products, TWO) == {"V", "H"}
+    assert filled(gpu_request(2), BOTH, products, TWO) == {"V", "H"}
     products.add_pod("V", 2)
     products.add_pod("H", 4)
-    assert filled(wish(2), BOTH, products, TWO) == {"V", "H"}
+    assert filled(gpu_request(2), BOTH, products, TWO) == {"V", "H"}
     products.add_pod("H", 2)
-    assert filled(wish(2), BOTH, products, TWO) == {"V"}
-    assert filled(wish(1), BOTH, products, TWO) == {"V", "H"}
+    assert filled(gpu_request(2), BOTH, products, TWO) == {"V"}
+    assert filled(gpu_request(1), BOTH, products, TWO) == {"V", "H"}
 
 
 def test_their_part_is_that_of_the_largest_nodes_alone() -> None:
     """Where one product alone has nodes that large, it is all of it."""
     products = small_and_large()
     products.add_pod("H", 2)
-    assert filled(wish(2), WITH_FOUR, products, SMALL) == {"H"}
+    assert filled(gpu_request(2), WITH_FOUR, products, SMALL) == {"H"}
     products = small_and_large(held={2: 4}, V=1, H=1)
     for product in "VH":
         products.add_pod(product, 2)
     three = {"V": "v", **WITH_FOUR}
-    assert filled(wish(2), three, products, SMALL) == {"V", "H"}
+    assert filled(gpu_request(2), three, products, SMALL) == {"V", "H"}
     products.add_pod("H", 2)
-    assert filled(wish(2), three, products, SMALL) == {"V"}
+    assert filled(gpu_request(2), three, products, SMALL) == {"V"}
 
 
 def test_pods_that_are_as_fast_everywhere_fill_any_product_whatever_they_hold() -> None:
     tables = Tables(h=H, x=H)
     products = fleet(H=1, X=1)
     products.add_pod("H", 4)
-    assert filled(wish(4), {"H": "h", "X": "x"}, products, tables) == {"H", "X"}
+    assert filled(gpu_request(4), {"H": "h", "X": "x"}, products, tables) == {"H", "X"}
 
 
 def test_a_quarter_more_than_their_part_is_not_far_more() -> None:
@@ -332,17 +340,17 @@ def test_a_quarter_more_than_their_part_is_not_far_more() -> None:
     products = fleet(V=1, H=1)
     for product in "VVVHHHHH":
         products.add_pod(product, 2)
-    assert filled(wish(2), BOTH, products, TWO) == {"V", "H"}
+    assert filled(gpu_request(2), BOTH, products, TWO) == {"V", "H"}
     products.add_pod("H", 2)
-    assert filled(wish(2), BOTH, products, TWO) == {"V"}
+    assert filled(gpu_request(2), BOTH, products, TWO) == {"V"}
 
 
 def test_a_fleet_of_one_product_has_no_turns() -> None:
     products = fleet(V=2)
     products.add_pod("V", 2)
-    assert shares(wish(2), {"V": "v"}, products, TWO) == {"V": MOST_SHARE}
-    assert shares(wish(2), {}, products, TWO) == {}
-    assert filled(wish(2), {"V": "v"}, products, TWO) == set()
+    assert shares(gpu_request(2), {"V": "v"}, products, TWO) == {"V": MOST_SHARE}
+    assert shares(gpu_request(2), {}, products, TWO) == {}
+    assert filled(gpu_request(2), {"V": "v"}, products, TWO) == set()
 
 
 def test_of_very_many_products_the_last_ones_are_alike() -> None:
@@ -352,5 +360,5 @@ def test_of_very_many_products_the_last_ones_are_alike() -> None:
     for at, name in enumerate(names):
         for _ in range(at):
             products.add_pod(name, 2)
-    found = shares(wish(2), {name: name.lower() for name in names}, products, tables)
+    found = shares(gpu_request(2), {name: name.lower() for name in names}, products, tables)
     assert [found[name] for name in names] == [7, 6, 5, 4, 3, 2, 1, 0, 0, 0, 0, 0]

@@ -64,7 +64,7 @@ def _of_own_node(prefix: str, message: str) -> Rule:
     """
     whole = f"{cel.quoted(prefix)} + variables.node"
     start = f"{cel.quoted(prefix)} + variables.node.substring(0, {names.NODE_CHARACTERS_KEPT})"
-    length = len(names.cut_name(prefix, "n" * limits.MOST_NODE_NAME_CHARACTERS))
+    length = len(names.shortened_name(prefix, "n" * limits.MOST_NODE_NAME_CHARACTERS))
     return Rule(
         name="name",
         holds=(

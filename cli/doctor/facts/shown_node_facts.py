@@ -80,7 +80,7 @@ def read_shown_node(api: InspectedApi, name: str, namespace: str) -> ShownNodeFa
         name=name,
         node=node,
         server=server,
-        lease=read_object(lambda: api.get(LEASES, names.lease(name), namespace=namespace)),
+        lease=read_object(lambda: api.get(LEASES, names.agent_lease(name), namespace=namespace)),
         pods=pods,
         agent_pods=pods if isinstance(pods, Unread) else tuple(_agents(pods, namespace)),
         agent_image=agent_image(api, namespace),

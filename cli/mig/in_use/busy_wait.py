@@ -20,7 +20,7 @@ RETRY_SECONDS: Final = 5.0
 REMIND_SECONDS: Final = 60.0
 """Longest time without a line about the waiting."""
 
-_DURATION: Final = kinds.duration("1s")
+_DURATION: Final = kinds.duration_kind("1s")
 
 
 def wait_option(function: Callable[..., Any]) -> Callable[..., Any]:

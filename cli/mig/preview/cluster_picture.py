@@ -279,7 +279,7 @@ def _holders(nodes: Iterable[Object], leases: Iterable[Object]) -> dict[str, dic
     masks_by_node: dict[str, dict[str, int]] = {}
     for node in nodes:
         meta = node["metadata"]
-        lease = lease_by_name.get(names.lease(meta["name"]), {})
+        lease = lease_by_name.get(names.agent_lease(meta["name"]), {})
         state = _decoded(state_annotation.decode, lease, keys.STATE)
         topology = _decoded(topology_annotation.decode, meta, keys.TOPOLOGY)
         if state is not None and topology is not None and state.gen == topology.gen:

@@ -223,7 +223,7 @@ class StartingAgent:
             before = {LABEL: "8"}, {keys.TOPOLOGY: "{}"}
             self.api.node["metadata"] |= dict(zip(("labels", "annotations"), before, strict=True))
             self.api.lease = {
-                "metadata": {"name": names.lease(self.name), "resourceVersion": "1"},
+                "metadata": {"name": names.agent_lease(self.name), "resourceVersion": "1"},
                 "spec": {"holderIdentity": self.name, "leaseDurationSeconds": 180},
             }
         ticks = self._cluster.ticks

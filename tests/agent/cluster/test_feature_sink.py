@@ -98,7 +98,9 @@ def test_the_object_is_made_at_once_and_belongs_to_the_node() -> None:
     world.run(1)
 
     made = feature(world)
-    expected = node_feature.new({"metadata": world.meta()}, {COUNT: "8", MODE: "compute"})
+    expected = node_feature.new_node_feature(
+        {"metadata": world.meta()}, {COUNT: "8", MODE: "compute"}
+    )
     assert made["spec"] == expected["spec"]
     assert made["metadata"]["labels"] == expected["metadata"]["labels"]
     assert made["metadata"]["ownerReferences"] == expected["metadata"]["ownerReferences"]

@@ -18,7 +18,9 @@ A, B, C = (build.gpu(place).bus_id for place in range(3))
 
 def text(*bus_ids: str, boot: str = NOW, count: int | None = None) -> str:
     number = len(bus_ids) if count is None else count
-    return known_gpus_annotation.encode(known_gpus_annotation.known_gpus(boot, bus_ids, number))
+    return known_gpus_annotation.encode(
+        known_gpus_annotation.known_gpus_of_boot(boot, bus_ids, number)
+    )
 
 
 def expect(known_gpus: KnownGpus, *listed: str, nvml: int | None = None) -> GpuCounts:

@@ -61,7 +61,7 @@ class OnServer:
     @property
     def lease(self) -> Object:
         """As it is on the server."""
-        return self.api.get(LEASES, names.lease(self.node), namespace=NAMESPACE)
+        return self.api.get(LEASES, names.agent_lease(self.node), namespace=NAMESPACE)
 
 
 @contextmanager

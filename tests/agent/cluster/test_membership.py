@@ -71,7 +71,7 @@ class Policies:
             names.AGENT_FLOOR: lambda call: call.manager != names.AGENT,
             names.AGENT_NODE: lambda call: call.resource is NODES and _foreign(call),
             names.AGENT_LEASE: lambda call: (
-                call.resource is LEASES and call.name != names.lease(NODE)
+                call.resource is LEASES and call.name != names.agent_lease(NODE)
             ),
             names.AGENT_EVENT: lambda call: (
                 call.resource is EVENTS
@@ -211,7 +211,7 @@ class Scene:
         return self.api.server.get(NODES, NODE)["metadata"]  # type: ignore[no-any-return]  # JSON
 
     def shown(self) -> state_annotation.StateAnnotation:
-        lease = self.api.server.get(LEASES, names.lease(NODE), NAMESPACE)
+        lease = self.api.server.get(LEASES, names.agent_lease(NODE), NAMESPACE)
         found = state_annotation.decode(lease["metadata"]["annotations"][keys.STATE])
         assert found is not None
         return found
@@ -238,7 +238,7 @@ def test_labels_and_topology_are_written_once_the_agent_is_confined_and_holds_it
     assert scene.node()["labels"][COUNT] == "2"
     assert keys.TOPOLOGY in scene.node()["annotations"]
     assert [call.resource for call in scene.api.writes()][:2] == [LEASES, NODES]
-    assert scene.metric("gpuscape_lease_held", lease=names.lease(NODE)) == 1
+    assert scene.metric("gpuscape_lease_held", lease=names.agent_lease(NODE)) == 1
     assert scene.metric("gpuscape_confinement_enforced", policy=names.AGENT_NODE) == 1
     assert scene.metric("gpuscape_api_writes_total", object="Node") == 1
 
@@ -312,12 +312,12 @@ def test_a_starting_fleet_is_confined_early_and_writes_spread_out(tmp_path: Path
 
 def test_while_another_agent_holds_the_lease_nothing_is_written(scene: Scene) -> None:
     spec = {"holderIdentity": "uid-2", "leaseDurationSeconds": 180}
-    lease = {"metadata": {"name": names.lease(NODE)}, "spec": spec}
+    lease = {"metadata": {"name": names.agent_lease(NODE)}, "spec": spec}
     scene.api.server.create(LEASES, lease, namespace=NAMESPACE, manager=names.AGENT)
     scene.see(annotations={keys.TOPOLOGY: "{}"})
     scene.start()
     assert scene.api.writes() == []
-    assert scene.metric("gpuscape_lease_held", lease=names.lease(NODE)) == 0
+    assert scene.metric("gpuscape_lease_held", lease=names.agent_lease(NODE)) == 0
 
 
 def test_with_the_nodefeature_sink_labels_go_there_and_the_topology_on_the_node(
@@ -491,7 +491,7 @@ def test_a_node_that_is_not_there_is_waited_for(
 def test_an_agent_that_leaves_empties_its_lease_and_writes_nothing_more(scene: Scene) -> None:
     scene.start()
     scene.cluster.leave()
-    lease = scene.api.server.get(LEASES, names.lease(NODE), NAMESPACE)
+    lease = scene.api.server.get(LEASES, names.agent_lease(NODE), NAMESPACE)
     assert not lease["spec"].get("holderIdentity")
     done = len(scene.api.writes())
     scene.want("7")
@@ -833,7 +833,7 @@ def test_labels_that_a_store_lost_when_it_was_put_back_come_back_with_the_watch(
 def known_gpus(count: int, boot: str) -> dict[str, str]:
     """The annotation of so many GPUs."""
     bus_ids = [build.gpu(place).bus_id for place in range(count)]
-    known = known_gpus_annotation.known_gpus(boot, bus_ids, count)
+    known = known_gpus_annotation.known_gpus_of_boot(boot, bus_ids, count)
     return {keys.KNOWN_GPUS: known_gpus_annotation.encode(known)}
 
 

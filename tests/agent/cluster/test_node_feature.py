@@ -29,12 +29,12 @@ GFD = {
 
 def present(labels: dict[str, str] | None = None, **spec: Any) -> Object:
     """Our object as the API server has it."""
-    made = node_feature.new(NODE, labels or {})
+    made = node_feature.new_node_feature(NODE, labels or {})
     return {**made, "spec": {**made["spec"], **spec}}
 
 
 def test_a_new_one_is_named_labelled_and_owned_as_nfd_master_wants_it() -> None:
-    assert node_feature.new(NODE, {MODE: "compute"}) == {
+    assert node_feature.new_node_feature(NODE, {MODE: "compute"}) == {
         "apiVersion": "nfd.k8s-sigs.io/v1alpha1",
         "kind": "NodeFeature",
         "metadata": {
@@ -71,11 +71,13 @@ def test_its_labels_are_ours_as_decided(
 ) -> None:
     before = None if there is None else present(there)
 
-    assert node_feature.labels(before, wanted).texts == texts
+    assert node_feature.feature_labels(before, wanted).texts == texts
 
 
 def test_a_text_that_nfd_would_look_up_is_dropped() -> None:
-    found = node_feature.labels(None, {MODE: Value(text="@cpu.model"), COUNT: Value(text="8")})
+    found = node_feature.feature_labels(
+        None, {MODE: Value(text="@cpu.model"), COUNT: Value(text="8")}
+    )
 
     assert found.texts == {COUNT: "8"}
     assert found.dropped == {MODE: "'@cpu.model' would be a reference"}
@@ -84,7 +86,7 @@ def test_a_text_that_nfd_would_look_up_is_dropped() -> None:
 def test_labels_beyond_the_limit_are_dropped() -> None:
     many: Decisions = {f"gpuscape.io/count.m-{at:03d}": Value(text="1") for at in range(300)}
 
-    found = node_feature.labels(None, many)
+    found = node_feature.feature_labels(None, many)
 
     assert list(found.texts) == list(many)[: limits.MOST_LABELS]
     assert list(found.dropped) == list(many)[limits.MOST_LABELS :]
@@ -110,7 +112,7 @@ def test_labels_beyond_the_limit_are_dropped() -> None:
     ],
 )  # fmt: skip
 def test_a_patch_puts_right_what_differs_and_nothing_else(there: Object, patch: Object) -> None:
-    assert node_feature.patch(there, "node-a", {MODE: "compute"}) == patch
+    assert node_feature.feature_patch(there, "node-a", {MODE: "compute"}) == patch
 
 
 TEXTS = st.dictionaries(st.sampled_from(["a", "b", MODE]), st.sampled_from(["1", "2"]))
@@ -126,9 +128,9 @@ def test_once_patched_nothing_is_left_to_change(
     before = present(labels, features=features)
     before["metadata"]["labels"] = meta_labels
 
-    after = merged(before, node_feature.patch(before, "node-a", texts))
+    after = merged(before, node_feature.feature_patch(before, "node-a", texts))
 
-    assert node_feature.patch(after, "node-a", texts) == {}
+    assert node_feature.feature_patch(after, "node-a", texts) == {}
     assert after["spec"]["labels"] == texts
     assert after["metadata"]["labels"] == {"nfd.node.kubernetes.io/node-name": "node-a"}
 

@@ -44,7 +44,7 @@ class Exposed:
             self.settings,
             "node-a",
             AgentMetrics("0", lambda: self.now),
-            metric_settings.counters(self.settings),
+            metric_settings.configured_counters(self.settings),
             GpuRecords() if records is None else records,
             clock=lambda: self.now,
         )
@@ -93,7 +93,7 @@ def test_settings_of_labels_are_those_of_the_series(settings: dict[str, Any], la
 def test_the_release_that_is_named_decides_the_types_of_the_default_families(release: str) -> None:
     """Read by prometheus_client; names and types by the release's own file."""
     settings = AgentSettings(compat_release=release)
-    body = metric_settings.renderer(settings, metric_settings.counters(settings)).render(
+    body = metric_settings.renderer(settings, metric_settings.configured_counters(settings)).render(
         build.node([GPU]), [build.sample(GPU)], (), SeriesIdentity(hostname="a")
     )
     own = {name: kind for name, kind, served in recorded(release).counters if served}
@@ -101,7 +101,7 @@ def test_the_release_that_is_named_decides_the_types_of_the_default_families(rel
 
     assert found.keys() >= {"DCGM_FI_DEV_GPU_TEMP", "DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL"}
     assert found == {name: own[name] for name in found}
-    families = metric_settings.counters(settings).families
+    families = metric_settings.configured_counters(settings).families
     assert {it.name: it.kind.value for it in families} == {
         name: kind for name, kind in own.items() if kind != "label"
     }
@@ -207,10 +207,12 @@ def test_the_file_wins_over_the_default(tmp_path: Path) -> None:
     file = tmp_path / "counters.csv"
     settings = AgentSettings(counters=file)
     with pytest.raises(BadInput, match=str(file)):
-        metric_settings.counters(settings)
+        metric_settings.configured_counters(settings)
     file.write_text(f"{TEMPERATURE}, gauge, x\n")
-    assert [it.name for it in metric_settings.counters(settings).families] == [TEMPERATURE]
-    assert metric_settings.counters(AgentSettings()) is DEFAULT_COUNTERS
+    assert [it.name for it in metric_settings.configured_counters(settings).families] == [
+        TEMPERATURE
+    ]
+    assert metric_settings.configured_counters(AgentSettings()) is DEFAULT_COUNTERS
 
 
 def test_the_groups_read_are_those_of_what_is_served_and_no_dear_ones_for_our_own_families() -> (
@@ -218,8 +220,8 @@ def test_the_groups_read_are_those_of_what_is_served_and_no_dear_ones_for_our_ow
 ):
     fan = read_counters("DCGM_FI_DEV_FAN_SPEED, gauge, x", "x")
     none = AgentSettings(own_families="none")
-    assert metric_settings.groups(none, fan) == (ReadingGroup.FAN,)
-    found = metric_settings.groups(AgentSettings(own_families="all"), fan)
+    assert metric_settings.reading_groups(none, fan) == (ReadingGroup.FAN,)
+    found = metric_settings.reading_groups(AgentSettings(own_families="all"), fan)
     assert ReadingGroup.FAN in found
     assert ReadingGroup.ECC in found
     assert not {ReadingGroup.BAR1, ReadingGroup.PROCESSES} & set(found)

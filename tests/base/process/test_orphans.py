@@ -136,8 +136,9 @@ def test_every_program_that_lives_on_collects_and_holds_its_signals(
     monkeypatch.setattr(sys, "argv", ["gpuscape", name])
     monkeypatch.setattr(program, "isolate", lambda: None)
     monkeypatch.setattr(orphans, "collect_in_background", lambda: called.append("collect"))
-    monkeypatch.setattr("base.process.process_signals.hold", lambda: called.append("hold"))
-    monkeypatch.setattr("base.process.process_signals.release", lambda: called.append("release"))
+    monkeypatch.setattr("base.process.process_signals.hold_signals", lambda: called.append("hold"))
+    signals = "base.process.process_signals"
+    monkeypatch.setattr(f"{signals}.release_signals", lambda: called.append("release"))
     monkeypatch.setattr("cli.main.main", lambda: called.append("run"))
     program.main()
     expected = ["hold", "collect", "run"] if name in PROGRAMS else ["release", "run"]

@@ -28,7 +28,7 @@ def test_signals_that_came_while_another_was_taken_follow_in_their_order() -> No
         taken.put(number)
         others_came.wait()
 
-    with process_signals.delivered(take):
+    with process_signals.delivered_signals(take):
         signal.raise_signal(signal.SIGHUP)
         assert taken.get(timeout=SOON) is signal.SIGHUP
         for number in (signal.SIGUSR2, signal.SIGUSR1, signal.SIGUSR2):
@@ -50,7 +50,7 @@ def in_a_thread(run: Callable[[], object]) -> object:
 def test_held_signals_wait_and_all_others_are_taken_as_before() -> None:
     def held() -> set[int]:
         before = signal.pthread_sigmask(signal.SIG_BLOCK, [])
-        process_signals.hold()
+        process_signals.hold_signals()
         return signal.pthread_sigmask(signal.SIG_BLOCK, []) - before
 
     assert in_a_thread(held) == OBEYED
@@ -59,7 +59,7 @@ def test_held_signals_wait_and_all_others_are_taken_as_before() -> None:
 def test_released_signals_wait_no_longer() -> None:
     def released() -> set[int]:
         signal.pthread_sigmask(signal.SIG_BLOCK, [*OBEYED, signal.SIGWINCH])
-        process_signals.release()
+        process_signals.release_signals()
         return set(signal.pthread_sigmask(signal.SIG_BLOCK, []))
 
     assert in_a_thread(released) == {signal.SIGWINCH}
@@ -67,11 +67,11 @@ def test_released_signals_wait_no_longer() -> None:
 
 def test_a_signal_that_came_while_all_were_held_is_delivered() -> None:
     taken: queue.Queue[signal.Signals] = queue.Queue()
-    process_signals.hold()
+    process_signals.hold_signals()
     try:
         signal.raise_signal(signal.SIGHUP)
         assert signal.sigpending() == {signal.SIGHUP}
-        with process_signals.delivered(taken.put):
+        with process_signals.delivered_signals(taken.put):
             assert taken.get(timeout=SOON) is signal.SIGHUP
             assert not signal.pthread_sigmask(signal.SIG_BLOCK, []) & OBEYED
     finally:
@@ -88,7 +88,7 @@ def test_each_signal_is_delivered_in_a_thread_that_keeps_no_program_alive(
         thread = threading.current_thread()
         taken.put((found, thread.name, thread.daemon))
 
-    with process_signals.delivered(take):
+    with process_signals.delivered_signals(take):
         signal.raise_signal(number)
         assert taken.get(timeout=SOON) == (number, "signals", True)
 
@@ -97,7 +97,7 @@ def test_afterwards_handlers_are_as_before_and_the_thread_ends() -> None:
     threads: queue.Queue[threading.Thread] = queue.Queue()
     before = {number: signal.getsignal(number) for number in OBEYED}
 
-    with process_signals.delivered(lambda _number: threads.put(threading.current_thread())):
+    with process_signals.delivered_signals(lambda _number: threads.put(threading.current_thread())):
         signal.raise_signal(signal.SIGUSR1)
         thread = threads.get(timeout=SOON)
         assert all(signal.getsignal(number) != before[number] for number in OBEYED)

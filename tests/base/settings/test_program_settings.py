@@ -63,7 +63,7 @@ def test_only_settings_that_are_true_or_false_are_flags_without_a_value() -> Non
 
 
 def test_what_a_field_declares_is_what_its_option_has() -> None:
-    kind = kinds.duration("1s")
+    kind = kinds.duration_kind("1s")
 
     @dataclass(frozen=True, slots=True, kw_only=True)
     class Declared:
@@ -71,7 +71,7 @@ def test_what_a_field_declares_is_what_its_option_has() -> None:
         full_seconds: float | None = setting(
             None, kind, "Full.", subject="Times", unset="for ever", variables=("A", "B")
         )
-        bare: str | None = setting(None, kinds.text("WORD"), "Bare.")
+        bare: str | None = setting(None, kinds.text_kind("WORD"), "Bare.")
         level: str = log_level()
         format: str = log_format()
 
@@ -159,8 +159,8 @@ def test_settings_that_contradict_each_other_are_refused_wherever_they_stand() -
 def test_variables_of_other_programs_are_known_and_set_nothing() -> None:
     @dataclass(frozen=True, kw_only=True)
     class Other:
-        budget_seconds: float = setting(1.0, kinds.duration("1ms"), "Help.")
-        log_level: str = setting("info", kinds.text("LEVEL"), "Help.")
+        budget_seconds: float = setting(1.0, kinds.duration_kind("1ms"), "Help.")
+        log_level: str = setting("info", kinds.text_kind("LEVEL"), "Help.")
 
     others = declared_options(Other)
     environ = {"GPUSCAPE_BUDGET": "nonsense", "GPUSCAPE_LOG_LEVEL": "debug"}

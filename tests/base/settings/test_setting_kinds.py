@@ -23,7 +23,7 @@ from web.address import ADDRESS
     [("60s", 60), ("1m30s", 90), ("500ms", 0.5), ("90", 90), ("0.25", 0.25), ("1h", 3600)],
 )
 def test_a_duration_reads_as_seconds(text: str, seconds: float) -> None:
-    assert kinds.duration("100ms").read(text) == seconds
+    assert kinds.duration_kind("100ms").read(text) == seconds
 
 
 @pytest.mark.parametrize(
@@ -31,25 +31,25 @@ def test_a_duration_reads_as_seconds(text: str, seconds: float) -> None:
 )
 def test_what_is_no_duration_or_too_short_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="expected "):
-        kinds.duration("100ms").read(text)
+        kinds.duration_kind("100ms").read(text)
 
 
 @given(st.integers(1, 86400))
 def test_a_duration_is_shown_as_text_that_gives_it_back(seconds: int) -> None:
-    kind = kinds.duration("1s")
+    kind = kinds.duration_kind("1s")
     assert kind.read(kind.show(float(seconds))) == seconds
 
 
 @pytest.mark.parametrize("text", ["-0.1", "0.51", "nan", "x", "1/2"])
 def test_a_ratio_outside_its_range_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="expected "):
-        kinds.ratio(0.5).read(text)
+        kinds.ratio_kind(0.5).read(text)
 
 
 @pytest.mark.parametrize("text", ["-1", "65", "8.0", "", "eight", "9999999999"])
 def test_a_count_outside_its_range_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="expected "):
-        kinds.count(64).read(text)
+        kinds.count_kind(64).read(text)
 
 
 @pytest.mark.parametrize("text", ["", " , ", "a,b", " a , b,"])
@@ -83,7 +83,7 @@ class Colour(StrEnum):
 
 
 def test_a_member_of_an_enumeration_is_read_by_its_value_and_shown_as_it() -> None:
-    kind = kinds.member_of(Colour)
+    kind = kinds.member_kind(Colour)
     assert kind.read("dark-blue") is Colour.DARK_BLUE
     assert kind.show(Colour.DARK_BLUE) == "dark-blue"
     assert kind.metavar == "red|dark-blue"
@@ -95,19 +95,19 @@ def test_a_member_of_an_enumeration_is_read_by_its_value_and_shown_as_it() -> No
     ("make", "metavar", "expects", "text", "value", "shown"),
     [
         (
-            lambda: kinds.duration("1s"),
+            lambda: kinds.duration_kind("1s"),
             "DURATION",
             "a duration from 1s to 24h, such as 90, 60s or 1m30s",
             "1m30s",
             90.0,
             "90s",
         ),
-        (lambda: kinds.ratio(0.5), "RATIO", "a number from 0 to 0.5", "0.25", 0.25, "0.25"),
-        (lambda: kinds.count(64), "COUNT", "a whole number from 0 to 64", "12", 12, "12"),
-        (lambda: kinds.choice("a", "b", "c"), "a|b|c", "a, b or c", "b", "b", "b"),
-        (lambda: kinds.text("NAME"), "NAME", "text", "any thing", "any thing", "any thing"),
+        (lambda: kinds.ratio_kind(0.5), "RATIO", "a number from 0 to 0.5", "0.25", 0.25, "0.25"),
+        (lambda: kinds.count_kind(64), "COUNT", "a whole number from 0 to 64", "12", 12, "12"),
+        (lambda: kinds.choice_kind("a", "b", "c"), "a|b|c", "a, b or c", "b", "b", "b"),
+        (lambda: kinds.text_kind("NAME"), "NAME", "text", "any thing", "any thing", "any thing"),
         (
-            lambda: kinds.matching("HEX", "hex digits", "[0-9a-f]+"),
+            lambda: kinds.pattern_kind("HEX", "hex digits", "[0-9a-f]+"),
             "HEX",
             "hex digits",
             "0f",
@@ -144,9 +144,9 @@ def test_a_kind_names_what_it_expects_reads_it_and_shows_it(
 @pytest.mark.parametrize(
     ("make", "lowest", "highest", "outside"),
     [
-        (lambda: kinds.duration("100ms"), "100ms", "24h", ("99ms", "24h1s")),
-        (lambda: kinds.ratio(0.5), "0", "0.5", ("-0.01", "0.51")),
-        (lambda: kinds.count(64), "0", "64", ("65", "064000000")),
+        (lambda: kinds.duration_kind("100ms"), "100ms", "24h", ("99ms", "24h1s")),
+        (lambda: kinds.ratio_kind(0.5), "0", "0.5", ("-0.01", "0.51")),
+        (lambda: kinds.count_kind(64), "0", "64", ("65", "064000000")),
     ],
 )
 def test_both_bounds_are_right_and_what_lies_past_them_is_refused(
@@ -163,7 +163,7 @@ def test_both_bounds_are_right_and_what_lies_past_them_is_refused(
 
 
 def test_text_that_matches_only_in_part_is_refused() -> None:
-    kind = kinds.matching("HEX", "hex digits", "[0-9a-f]+")
+    kind = kinds.pattern_kind("HEX", "hex digits", "[0-9a-f]+")
     for text in ("0fx", "x0f", ""):
         with pytest.raises(ValueError, match=r"^expected hex digits$"):
             kind.read(text)
@@ -174,7 +174,7 @@ def test_text_that_matches_only_in_part_is_refused() -> None:
     [(100.0, "100s"), (0.5, "0.5s"), (1.25, "1.25s"), (0.001, "0.001s"), (86400.0, "86400s")],
 )
 def test_a_duration_is_shown_in_seconds_without_needless_digits(seconds: float, shown: str) -> None:
-    assert kinds.duration("1ms").show(seconds) == shown
+    assert kinds.duration_kind("1ms").show(seconds) == shown
 
 
 TEXTS = (
@@ -219,9 +219,14 @@ TEXTS = (
 @pytest.mark.parametrize(
     "kind",
     [
-        *(kinds.duration("100ms"), kinds.duration("1s"), kinds.ratio(0.5), kinds.count(64)),
-        *(kinds.FLAG, kinds.NAMES, kinds.choice("a", "b"), kinds.member_of(Colour)),
-        *(kinds.matching("HEX", "hex digits", "[0-9a-f]+"), ADDRESS, HOSTNAME_LABEL),
+        *(
+            kinds.duration_kind("100ms"),
+            kinds.duration_kind("1s"),
+            kinds.ratio_kind(0.5),
+            kinds.count_kind(64),
+        ),
+        *(kinds.FLAG, kinds.NAMES, kinds.choice_kind("a", "b"), kinds.member_kind(Colour)),
+        *(kinds.pattern_kind("HEX", "hex digits", "[0-9a-f]+"), ADDRESS, HOSTNAME_LABEL),
     ],
     ids=lambda kind: kind.expects,
 )

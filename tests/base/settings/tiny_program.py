@@ -21,19 +21,22 @@ class TinySettings:
     standalone: bool = setting(False, kinds.FLAG, "Run without a cluster.", subject="Cluster")
     node_name: str | None = setting(
         None,
-        kinds.text("NAME"),
+        kinds.text_kind("NAME"),
         "This node's name.",
         unset="the host's name",
         variables=("NODE_NAME",),
     )
     discover_interval_seconds: float = setting(
-        60.0, kinds.duration("1s"), "How often devices are listed.", subject="Readings"
+        60.0, kinds.duration_kind("1s"), "How often devices are listed.", subject="Readings"
     )
-    deadline_seconds: float = setting(5.0, kinds.duration("100ms"), "Time to answer.")
-    jitter_ratio: float = setting(0.1, kinds.ratio(0.5), "Random part of each interval.")
+    deadline_seconds: float = setting(5.0, kinds.duration_kind("100ms"), "Time to answer.")
+    jitter_ratio: float = setting(0.1, kinds.ratio_kind(0.5), "Random part of each interval.")
     listen: Address = setting(Address(host="", port=9402), ADDRESS, "Where it is served.")
     mig_strategy: str | None = setting(
-        None, kinds.choice("none", "single", "mixed"), "How MIG devices appear.", subject="Labels"
+        None,
+        kinds.choice_kind("none", "single", "mixed"),
+        "How MIG devices appear.",
+        subject="Labels",
     )
     feature_file: Path | None = setting(None, kinds.PATH, "Write labels to this file.")
     resource_names: tuple[str, ...] = setting((), kinds.NAMES, "Resources that are GPUs too.")

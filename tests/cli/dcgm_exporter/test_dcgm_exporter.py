@@ -214,7 +214,7 @@ def test_the_file_of_old_names_asks_for_them_though_it_is_not_there() -> None:
     counters += " dcgm_fi_prof_pcie_tx_bytes dcgm_fi_prof_pcie_rx_bytes"
 
     settings, _ = load(file, {})
-    asked = metric_settings.counters(settings)
+    asked = metric_settings.configured_counters(settings)
 
     assert asked.skipped == ()
     assert {family.name: family.kind.value for family in asked.families} == {

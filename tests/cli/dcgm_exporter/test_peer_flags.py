@@ -155,7 +155,7 @@ def configured(path: Path, text: str, **environ: str) -> tuple[AgentSettings, tu
 
 def test_the_fields_of_the_yaml_file_are_served_and_no_others(config: Path) -> None:
     settings, told = configured(config, FIELDS)
-    served = metric_settings.counters(settings)
+    served = metric_settings.configured_counters(settings)
 
     assert told == ()
     assert [(it.name, it.kind.value, it.help) for it in served.families] == [
@@ -167,7 +167,7 @@ def test_the_fields_of_the_yaml_file_are_served_and_no_others(config: Path) -> N
 
 def test_a_field_that_is_not_served_is_named_with_its_line(config: Path) -> None:
     text = FIELDS.replace("DCGM_FI_DEV_GPU_TEMP", "DCGM_FI_DEV_BRAND")
-    served = metric_settings.counters(configured(config, text)[0])
+    served = metric_settings.configured_counters(configured(config, text)[0])
 
     assert [str(it) for it in served.skipped] == [
         f"{config}, line 4: DCGM_FI_DEV_BRAND is text, not 'gauge': its type can only be label"

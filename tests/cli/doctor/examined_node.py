@@ -21,7 +21,7 @@ from typing import Any, Final
 from agent.cluster.confinement import CORE, PROBE
 from agent.settings.agent_settings import AgentSettings
 from api import keys, names
-from api.actuator_messages import ActuatorAnswer, StateAnswer, written
+from api.actuator_messages import ActuatorAnswer, StateAnswer, encode_message
 from cli.doctor.facts.here_facts import HereFacts, read_here
 from cli.doctor.facts.kubelet_facts import REGISTRATION
 from cli.doctor.finding import Examination, examine
@@ -154,7 +154,7 @@ class ExaminedNode:
 
     def answers_as_actuator(self, answer: ActuatorAnswer | None = None) -> None:
         """An actuator is on its socket."""
-        line = written(answer or StateAnswer()) + b"\n"
+        line = encode_message(answer or StateAnswer()) + b"\n"
         self._open.enter_context(listening(self.settings.actuator_socket, line))
 
     # the cluster
@@ -175,8 +175,8 @@ class ExaminedNode:
         if not holder:
             spec.pop("holderIdentity")
         with contextlib.suppress(Exception):
-            self.api.server.delete(LEASES, names.lease(NAME), names.NAMESPACE)
-        lease = {"metadata": {"name": names.lease(NAME)}, "spec": spec}
+            self.api.server.delete(LEASES, names.agent_lease(NAME), names.NAMESPACE)
+        lease = {"metadata": {"name": names.agent_lease(NAME)}, "spec": spec}
         self.api.server.create(LEASES, lease, names.NAMESPACE)
 
     def enforces(self, *policies: str) -> None:
@@ -250,7 +250,7 @@ _REFUSALS: Final[Mapping[str, Callable[[Call], bool]]] = {
     names.AGENT_FLOOR: lambda call: call.manager != names.AGENT,
     names.AGENT_NODE: lambda call: call.resource == NODES and _is_probe(call),
     names.AGENT_LEASE: lambda call: (
-        call.resource == LEASES and call.verb == "create" and call.name != names.lease(NAME)
+        call.resource == LEASES and call.verb == "create" and call.name != names.agent_lease(NAME)
     ),
     names.AGENT_EVENT: lambda call: call.resource == EVENTS,
     names.MIG_GRANT: lambda call: keys.MIG_GRANT in str(call.body),

@@ -410,7 +410,7 @@ FAULTS: Mapping[str, tuple[Plant, frozenset[str]]] = {
         ("node-unknown", lambda node: node.api.server.delete(NODES, NAME), ()),
         (
             "lease-missing",
-            lambda node: node.api.server.delete(LEASES, names.lease(NAME), names.NAMESPACE),
+            lambda node: node.api.server.delete(LEASES, names.agent_lease(NAME), names.NAMESPACE),
             (),
         ),
         ("lease-released", of_other_lease(holder=""), ()),

@@ -44,7 +44,7 @@ class ShownNode:
         topology = topology_annotation.encode(topology_of(snapshot))
         node["metadata"]["annotations"] = {keys.TOPOLOGY: topology}
         server.create(NODES, node)
-        self.renews(names.lease(NAME), "uid-of-agent", 5)
+        self.renews(names.agent_lease(NAME), "uid-of-agent", 5)
         self.renews(names.COORDINATOR_LEASE, "coordinator-0", 5)
         container = {"name": "agent", "image": IMAGE}
         template = {"spec": {"containers": [container]}}
@@ -117,7 +117,7 @@ def node() -> ShownNode:
 def no_agent(node: ShownNode) -> None:
     server = node.api.server
     server.delete(PODS, "gpuscape-agent-1", names.NAMESPACE)
-    server.delete(LEASES, names.lease(NAME), names.NAMESPACE)
+    server.delete(LEASES, names.agent_lease(NAME), names.NAMESPACE)
     node.patches(annotations={keys.TOPOLOGY: None})
 
 
@@ -161,10 +161,10 @@ FAULTS: Mapping[str, Plant] = {
     "agent-image-old": old_agent,
     "version-skew": lambda node: node.runs("gpuscape:0.2.0", "0.1.0"),
     "lease-missing": lambda node: node.api.server.delete(
-        LEASES, names.lease(NAME), names.NAMESPACE
+        LEASES, names.agent_lease(NAME), names.NAMESPACE
     ),
-    "lease-released": lambda node: node.renews(names.lease(NAME), "", 5),
-    "lease-stale": lambda node: node.renews(names.lease(NAME), "uid-of-agent", 500),
+    "lease-released": lambda node: node.renews(names.agent_lease(NAME), "", 5),
+    "lease-stale": lambda node: node.renews(names.agent_lease(NAME), "uid-of-agent", 500),
     "gpus-released": lambda node: node.patches(
         labels={"nvidia.com/gpu.deploy.driver": "paused-for-driver-upgrade"}
     ),

@@ -53,7 +53,7 @@ class Api(FakeApi):
             lease = fleets.lease(pods=pods or {}, of=fleets.gen(machine))
             renewed = micro_time(datetime.fromtimestamp(NOW - age, UTC))
             meta = {
-                "name": names.lease(name),
+                "name": names.agent_lease(name),
                 "annotations": lease["metadata"]["annotations"],
             }
             its = {**lease["spec"], "renewTime": renewed}

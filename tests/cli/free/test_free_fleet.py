@@ -115,7 +115,7 @@ def test_a_topology_that_cannot_be_read_leaves_what_the_device_plugin_offers(
 
 def test_a_lease_without_a_time_counts_as_renewed_just_now(run: Run, api: Api) -> None:
     api.with_node("no-time", age=500.0)
-    lease = names.lease("no-time")
+    lease = names.agent_lease("no-time")
     api.server.patch(LEASES, lease, {"spec": {"renewTime": None}}, names.NAMESPACE)
     api.with_node("old", age=500.0)
     nodes = found(run)["nodes"]
@@ -130,7 +130,7 @@ def test_other_leases_are_no_agents(run: Run, api: Api) -> None:
     api.with_node("bare", agent=False)
     assert refused(run)[0] == 4
     assert said(run, "-l", "pool=a").startswith("NODE"), "of some nodes it is no fault"
-    meta = {"name": names.lease("elsewhere")}
+    meta = {"name": names.agent_lease("elsewhere")}
     api.server.create(LEASES, {"metadata": meta, "spec": {}}, names.NAMESPACE)
     assert said(run).startswith("NODE")
 

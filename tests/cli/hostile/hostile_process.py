@@ -101,7 +101,7 @@ def _add_node(
     renewed = {**lease["spec"], "renewTime": micro_time(datetime.now(UTC)), "holderIdentity": texts}
     api.server.create(
         LEASES,
-        {"metadata": {"name": names.lease(name), "annotations": held}, "spec": renewed},
+        {"metadata": {"name": names.agent_lease(name), "annotations": held}, "spec": renewed},
         names.NAMESPACE,
     )
 

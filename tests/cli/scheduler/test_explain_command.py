@@ -76,7 +76,7 @@ class Api(FakeApi):
         spec = {key: lease["spec"][key] for key in ("holderIdentity", "leaseDurationSeconds")}
         annotations = lease["metadata"]["annotations"] | ({keys.STATE: state} if state else {})
         spec |= {"renewTime": renewed} if renewed else {}
-        meta = {"name": names.lease(name), "annotations": annotations}
+        meta = {"name": names.agent_lease(name), "annotations": annotations}
         self.server.create(LEASES, {"metadata": meta, "spec": spec}, names.NAMESPACE)
 
 

@@ -61,8 +61,8 @@ class Cluster(FakeApi):
             "annotations": {keys.TOPOLOGY: "{}"},
         }
         self.by(names.AGENT).patch(NODES, name, {"metadata": wrote})
-        lease = leases.new(
-            names.lease(name), holder="pod", duration_seconds=180, wall_time=LONG_AGO
+        lease = leases.lease_object(
+            names.agent_lease(name), holder="pod", duration_seconds=180, wall_time=LONG_AGO
         )
         self.by(names.AGENT).create(LEASES, lease, namespace=names.NAMESPACE)
 
@@ -271,7 +271,7 @@ def test_it_refuses_while_a_program_runs(
 def test_it_refuses_while_an_agent_outside_of_pods_renews_its_lease(
     cluster: Cluster, run: Run, holder: str
 ) -> None:
-    name = names.lease("b")
+    name = names.agent_lease("b")
     hold(cluster, "b", holder)
     assert f"the agent of Lease {name}, renewed" in done(run, "--yes", code=5)
     released = {"spec": {"holderIdentity": ""}}
@@ -281,7 +281,7 @@ def test_it_refuses_while_an_agent_outside_of_pods_renews_its_lease(
 
 def test_a_lease_that_nobody_has_renewed_keeps_nobody(cluster: Cluster, run: Run) -> None:
     spec = {"holderIdentity": "somebody", "renewTime": None}
-    name = names.lease("b")
+    name = names.agent_lease("b")
     cluster.by(names.AGENT).patch(LEASES, name, {"spec": spec}, namespace=names.NAMESPACE)
     done(run, "--yes")
     assert cluster.leases() == set()
@@ -297,7 +297,7 @@ def test_a_lease_of_a_pod_that_has_ended_keeps_nobody(cluster: Cluster, run: Run
 def test_a_lease_of_a_pod_counts_where_pods_may_not_be_listed(cluster: Cluster, run: Run) -> None:
     hold(cluster, "b", POD)
     cluster.fail("watch", Forbidden("no right"), resource=PODS)
-    assert f"the agent of Lease {names.lease('b')}, renewed" in done(run, "--yes", code=5)
+    assert f"the agent of Lease {names.agent_lease('b')}, renewed" in done(run, "--yes", code=5)
     assert cluster.writes() == []
 
 
@@ -308,7 +308,7 @@ def test_a_lease_of_a_pod_without_our_labels_counts_while_it_is_there(
         PODS, {"metadata": {"name": "agent"}}, namespace=names.NAMESPACE
     )
     hold(cluster, "b", made["metadata"]["uid"])
-    assert f"the agent of Lease {names.lease('b')}, renewed" in done(run, "--yes", code=5)
+    assert f"the agent of Lease {names.agent_lease('b')}, renewed" in done(run, "--yes", code=5)
 
 
 def test_it_waits_for_pods_that_nothing_makes_again(
@@ -333,7 +333,7 @@ def hold(cluster: Cluster, node: str, holder: str) -> None:
     """The node's Lease was renewed by that holder just now."""
     spec = {"holderIdentity": holder, "renewTime": leases.micro_time(datetime.now(UTC))}
     cluster.by(names.AGENT).patch(
-        LEASES, names.lease(node), {"spec": spec}, namespace=names.NAMESPACE
+        LEASES, names.agent_lease(node), {"spec": spec}, namespace=names.NAMESPACE
     )
 
 
@@ -364,7 +364,7 @@ def test_what_cannot_be_removed_is_named_and_its_lease_kept(cluster: Cluster, ru
     cluster.fail("patch", Invalid("no"), times=1, resource=NODES)
     text = done(run, "--yes", code=7)
     assert "Node a: no" in text
-    assert cluster.leases() == {names.lease("a"), slot_lease.slot_name(0)}
+    assert cluster.leases() == {names.agent_lease("a"), slot_lease.slot_name(0)}
     done(run, "--yes")
     assert cluster.leases() == set()
     assert not cluster.is_cordoned("a")
@@ -377,9 +377,9 @@ def test_a_node_that_changes_all_the_time_is_named(cluster: Cluster, run: Run) -
 
 def test_a_lease_of_such_a_name_that_no_program_wrote_stays(cluster: Cluster, run: Run) -> None:
     other = cluster.by("another-program")
-    for name in (names.lease("x"), slot_lease.slot_name(3), names.COORDINATOR_LEASE):
+    for name in (names.agent_lease("x"), slot_lease.slot_name(3), names.COORDINATOR_LEASE):
         other.create(LEASES, {"metadata": {"name": name}}, namespace=names.NAMESPACE)
-    before = cluster.leases() - {names.lease("a"), names.lease("b")}
+    before = cluster.leases() - {names.agent_lease("a"), names.agent_lease("b")}
     done(run, "--yes")
     assert cluster.leases() == before
 
@@ -405,7 +405,7 @@ def test_a_node_that_goes_meanwhile_is_no_failure(cluster: Cluster, run: Run) ->
 
 
 def test_an_object_that_is_another_by_now_is_not_deleted(cluster: Cluster, run: Run) -> None:
-    name = names.lease("a")
+    name = names.agent_lease("a")
 
     def replace(call: Call) -> None:
         if call.name == name:

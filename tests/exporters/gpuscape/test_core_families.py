@@ -201,7 +201,7 @@ def test_states_that_are_rarely_another_are_served_while_they_are() -> None:
 )
 def test_what_is_switched_off_is_not_read(served: ServedFamilies, read: set[ReadingGroup]) -> None:
     """What DCGM's default families need alone is GPM."""
-    assert set(metric_settings.groups(settings(served), DEFAULT_COUNTERS)) == read
+    assert set(metric_settings.reading_groups(settings(served), DEFAULT_COUNTERS)) == read
 
 
 def test_the_readings_of_the_core_are_enough_for_it() -> None:

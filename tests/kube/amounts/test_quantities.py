@@ -8,7 +8,7 @@ from fractions import Fraction
 import pytest
 
 from base.errors import BadInput
-from kube.amounts.quantities import counted, quantity, shown
+from kube.amounts.quantities import counted_amount, quantity, shown
 
 
 @pytest.mark.parametrize(
@@ -53,10 +53,10 @@ def test_what_is_no_quantity_is_refused(text: str) -> None:
 
 
 def test_cores_count_in_thousandths_and_all_else_in_whole_units_rounded_up() -> None:
-    assert counted("cpu", "1.5") == 1500
-    assert counted("cpu", "100u") == 1
-    assert counted("memory", "1500m") == 2
-    assert counted("nvidia.com/gpu", 8) == 8
+    assert counted_amount("cpu", "1.5") == 1500
+    assert counted_amount("cpu", "100u") == 1
+    assert counted_amount("memory", "1500m") == 2
+    assert counted_amount("nvidia.com/gpu", 8) == 8
 
 
 def test_amounts_are_shown_in_the_unit_that_people_use() -> None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.gpu_request import ContainerRequest, GpuRequest, wish
+from api.gpu_request import ContainerRequest, GpuRequest, gpu_request
 from scheduler.cluster.free_gpus import (
     Bound,
     ExpectedGpus,
@@ -42,7 +42,7 @@ def state(
 
 def bound(key: str, *gpus: int, at: str = "") -> Bound:
     """A pod, which is its key."""
-    return bound_as(key, wish(*gpus), at=at)
+    return bound_as(key, gpu_request(*gpus), at=at)
 
 
 def bound_as(key: str, wish: GpuRequest, at: str = "") -> Bound:

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import pytest
 
 from api import names
-from api.gpu_request import Link, wish
+from api.gpu_request import Link, gpu_request
 from base.backoff import Backoff
 from kube.api import EVENTS, NODES
 from kube.api_errors import ApiError, Busy, Forbidden, NotFound, Unreachable
@@ -26,7 +26,9 @@ NOW = datetime(2026, 11, 21, 10, tzinfo=UTC)
 def landing(name: str = "p", uid: str = "uid-p") -> PredictionCheck:
     """A pod on GPUs 1 and 4 of node a."""
     return PredictionCheck(
-        ask=PodRequest(namespace="default", name=name, uid=uid, wish=wish(2, link=Link.NVLINK)),
+        ask=PodRequest(
+            namespace="default", name=name, uid=uid, wish=gpu_request(2, link=Link.NVLINK)
+        ),
         node="a",
         gen="0" * 10,
         predicted={},

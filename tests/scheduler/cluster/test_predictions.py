@@ -8,7 +8,7 @@ from fractions import Fraction
 import pytest
 
 from api import topology_annotation
-from api.gpu_request import ContainerRequest, GpuRequest, Link, wish
+from api.gpu_request import ContainerRequest, GpuRequest, Link, gpu_request
 from scheduler.cluster.predictions import (
     PredictionCheck,
     is_ideal,
@@ -43,38 +43,38 @@ def landing(actual: int, wish: GpuRequest, predicted: Odds | None = None) -> Pre
 
 def linked(*gpus: int) -> GpuRequest:
     """A wish for NVLink."""
-    return wish(*gpus, link=Link.NVLINK)
+    return gpu_request(*gpus, link=Link.NVLINK)
 
 
 def test_the_chance_is_that_of_what_came() -> None:
     odds = {PAIRED: Fraction(3, 4), SPLIT: Fraction(1, 4)}
 
-    assert landing(SPLIT, wish(2), odds).chance == 0.25
+    assert landing(SPLIT, gpu_request(2), odds).chance == 0.25
 
 
 def test_what_could_not_come_had_no_chance() -> None:
-    assert landing(SPLIT, wish(2), {PAIRED: Fraction(1)}).chance == 0
+    assert landing(SPLIT, gpu_request(2), {PAIRED: Fraction(1)}).chance == 0
 
 
 def test_without_a_prediction_there_was_neither_hit_nor_miss() -> None:
-    assert landing(SPLIT, wish(2)).chance is None
+    assert landing(SPLIT, gpu_request(2)).chance is None
 
 
 @pytest.mark.parametrize(
     ("actual", "wished", "gbps"),
     [
-        (PAIRED, wish(2), 100),
-        (SPLIT, wish(2), 10),
-        (ALL, wish(4), 10),
-        (ALL, wish(2, 2), 50),
-        (0b0111, wish(2, 1), 100),
+        (PAIRED, gpu_request(2), 100),
+        (SPLIT, gpu_request(2), 10),
+        (ALL, gpu_request(4), 10),
+        (ALL, gpu_request(2, 2), 50),
+        (0b0111, gpu_request(2, 1), 100),
         (
             0b0111,
             GpuRequest(steps=(ContainerRequest(gpus=2, ends=True), ContainerRequest(gpus=3))),
             10,
         ),
-        (0b0001, wish(1), None),
-        (PAIRED, wish(1, 1), None),
+        (0b0001, gpu_request(1), None),
+        (PAIRED, gpu_request(1, 1), None),
     ],
     ids=str,
 )
@@ -86,21 +86,21 @@ def test_the_speed_is_that_of_the_slowest_container_at_the_best_split(
 
 @pytest.mark.parametrize("actual", [0, 0b0001, 0b0111])
 def test_another_number_of_gpus_than_asked_for_has_no_speed(actual: int) -> None:
-    assert speed(landing(actual, wish(2)), PAIRS) is None
+    assert speed(landing(actual, gpu_request(2)), PAIRS) is None
 
 
 def test_many_gpus_of_several_containers_are_not_split_for_ever() -> None:
     sixteen = ScoreTable(machine("hgx-16"))
 
-    assert speed(landing(0xFFFF, wish(8, 8)), sixteen) is None
-    assert speed(landing(0xFF, wish(8)), sixteen) is not None
+    assert speed(landing(0xFFFF, gpu_request(8, 8)), sixteen) is None
+    assert speed(landing(0xFF, gpu_request(8)), sixteen) is not None
 
 
 @pytest.mark.parametrize(
     ("actual", "ideal"), [(PAIRED, True), (0b1100, False), (SPLIT, False), (0b0001, None)]
 )
 def test_a_set_is_ideal_where_none_of_the_class_is_faster(actual: int, ideal: bool | None) -> None:
-    assert is_ideal(landing(actual, wish(actual.bit_count())), PAIRS) is ideal
+    assert is_ideal(landing(actual, gpu_request(actual.bit_count())), PAIRS) is ideal
 
 
 @pytest.mark.parametrize(
@@ -112,8 +112,8 @@ def test_a_set_is_ideal_where_none_of_the_class_is_faster(actual: int, ideal: bo
         (ALL, linked(2, 2), False),
         (0b0001, linked(1), False),
         (0b0111, linked(2), False),
-        (SPLIT, wish(2), False),
-        (SPLIT, wish(2, link=Link.NUMA), False),
+        (SPLIT, gpu_request(2), False),
+        (SPLIT, gpu_request(2, link=Link.NUMA), False),
     ],
     ids=str,
 )

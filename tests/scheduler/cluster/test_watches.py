@@ -136,11 +136,11 @@ def test_the_lease_of_a_long_named_node_is_that_nodes_by_its_owner(stage: Stage)
     """The cut name does not hold the node's; the owner does, and a foreign owner does not."""
     name = "n" * 252 + "z"
     stage.api.server.create(NODES, node(name))
-    stage.renew(names.lease(name), owners=("other", name))
+    stage.renew(names.agent_lease(name), owners=("other", name))
     stage.start()
     until(lambda: stage.free(name) == 0b11111111)
 
-    stage.api.server.delete(LEASES, names.lease(name), names.NAMESPACE)
+    stage.api.server.delete(LEASES, names.agent_lease(name), names.NAMESPACE)
 
     until(lambda: stage.free(name) is NoView.NO_STATE)
 

@@ -49,7 +49,7 @@ class Cluster:
     def says(self, **facts: object) -> None:
         """The agent writes its first Lease, or the next."""
         made = lease(**facts)  # type: ignore[arg-type]  # handed through
-        name = names.lease(self.node)
+        name = names.agent_lease(self.node)
         meta = {"name": name, "annotations": made["metadata"]["annotations"]}
         spec = {"holderIdentity": "agent", "leaseDurationSeconds": 180}
         if facts:

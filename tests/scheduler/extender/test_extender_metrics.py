@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from api import topology_annotation
-from api.gpu_request import Link, wish
+from api.gpu_request import Link, gpu_request
 from scheduler.cluster.node_views import NoOutcome, NoView
 from scheduler.cluster.pod_objects import Rules
 from scheduler.cluster.predictions import PredictionCheck
@@ -197,7 +197,7 @@ def landed(
     metrics, told = ExtenderMetrics("1.0"), list[PredictionCheck]()
     annotation = topology_annotation.decode(fleets.topology())
     assert annotation is not None
-    ask = PodRequest(namespace="default", name="p", uid="u", wish=wish(2, link=link))
+    ask = PodRequest(namespace="default", name="p", uid="u", wish=gpu_request(2, link=link))
     landing = PredictionCheck(
         ask=ask,
         node="a",
@@ -258,7 +258,7 @@ def test_what_a_pod_got_is_logged_with_what_was_predicted(
 
 def test_of_a_class_that_is_not_known_any_more_only_the_odds_are_counted() -> None:
     metrics, told = ExtenderMetrics("1.0"), list[PredictionCheck]()
-    ask = PodRequest(namespace="n", name="p", uid="u", wish=wish(2, link=Link.NVLINK))
+    ask = PodRequest(namespace="n", name="p", uid="u", wish=gpu_request(2, link=Link.NVLINK))
     landing = PredictionCheck(
         ask=ask, node="a", gen="gone", predicted=SURE, actual=0b110, free_before=0xFF
     )

@@ -139,14 +139,14 @@ def say(plane: Plane, namespace: str, node: str, method: str = "POST", **facts: 
     """The agent of a node writes its Lease."""
     lease = fleets.lease(renewed="2026-11-20T08:00:00.000000Z", **facts)
     lease["metadata"] = {
-        "name": names.lease(node),
+        "name": names.agent_lease(node),
         "annotations": lease["metadata"]["annotations"],
     }
     path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
     if method == "POST":
         plane.demand("POST", path, lease)
     else:
-        plane.demand("PATCH", f"{path}/{names.lease(node)}", lease, content_type=MERGE_PATCH)
+        plane.demand("PATCH", f"{path}/{names.agent_lease(node)}", lease, content_type=MERGE_PATCH)
 
 
 def test_it_imports_nothing_of_the_agent() -> None:

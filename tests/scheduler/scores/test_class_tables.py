@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import msgspec
 
-from api.gpu_request import wish
+from api.gpu_request import gpu_request
 from api.topology_annotation import generation
 from labelers.annotations import topology_of
 from scheduler.scores.best_effort import LOST
@@ -53,7 +53,7 @@ def test_a_node_with_more_gpus_than_any_has_no_table() -> None:
 def test_nodes_follow_the_configured_policies() -> None:
     strict = Policies(tm=TopologyManager.SINGLE_NUMA_NODE)
     likely = [
-        table.likely(ACROSS, wish(2))
+        table.likely(ACROSS, gpu_request(2))
         for tables in (ScoreTables(policies=strict), ScoreTables())
         if (table := tables.find(tables.add(PAIRS)))
     ]
@@ -64,7 +64,7 @@ def test_a_plugin_of_another_allocation_policy_may_hand_out_any_set() -> None:
     tables = ScoreTables(policies=Policies(al=DevicePluginPolicy.RANDOM))
     table = tables.find(tables.add(PAIRS))
     assert table
-    assert len(table.outcome(0b1111, wish(2)).sets) == 6
+    assert len(table.outcome(0b1111, gpu_request(2)).sets) == 6
 
 
 def test_a_new_class_is_filled_later() -> None:
@@ -72,9 +72,9 @@ def test_a_new_class_is_filled_later() -> None:
     tables = ScoreTables(later)
     table = tables.find(tables.add(PAIRS))
     assert table
-    assert table.known_best_speed(wish(2)) is None
+    assert table.known_best_speed(gpu_request(2)) is None
     assert later.run() == 1 + PAIRS.n  # the best speeds, and one job for each size
-    assert table.known_best_speed(wish(2)) == table.best_speed(wish(2)) > 0
-    assert all(table.known(0b1111, wish(gpus)) for gpus in range(1, PAIRS.n + 1))
+    assert table.known_best_speed(gpu_request(2)) == table.best_speed(gpu_request(2)) > 0
+    assert all(table.known(0b1111, gpu_request(gpus)) for gpus in range(1, PAIRS.n + 1))
     tables.add(PAIRS)
     assert later.run() == 0

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from api.gpu_request import ContainerRequest, GpuRequest, Link, wish
+from api.gpu_request import ContainerRequest, GpuRequest, Link, gpu_request
 from scheduler.rank_levels import BEST, ranks
 from scheduler.scores.best_effort import LOST
 from scheduler.scores.kubelet_model import DevicePluginPolicy, Policies, TopologyManager
@@ -92,49 +92,57 @@ def test_what_fits_at_once_counts_free_gpus_alone() -> None:
 @pytest.mark.parametrize("n", [6, 8])
 def test_where_all_sets_are_alike_the_fuller_node_is_taken_whatever_its_size(n: int) -> None:
     table = ScoreTable(drawn(n, {}))
-    by_free = [table.outcome((1 << free) - 1, wish(2)).score for free in range(3, n + 1)]
+    by_free = [table.outcome((1 << free) - 1, gpu_request(2)).score for free in range(3, n + 1)]
     assert by_free == sorted(set(by_free), reverse=True)
 
 
 def test_a_node_that_is_nearly_whole_is_spared_though_a_pair_breaks_elsewhere() -> None:
     """Seven free GPUs are one in use from a whole node; the last pair of a full one is less."""
     table = ScoreTable(PAIRS)
-    assert table.outcome(0b11, wish(1)).score > table.outcome(0b1111111, wish(1)).score
+    assert (
+        table.outcome(0b11, gpu_request(1)).score > table.outcome(0b1111111, gpu_request(1)).score
+    )
 
 
 def test_of_nodes_as_full_the_one_goes_whose_pairs_are_broken_already() -> None:
     table = ScoreTable(PAIRS)
-    assert table.outcome(0b010101, wish(1)).score > table.outcome(0b000111, wish(1)).score
+    assert (
+        table.outcome(0b010101, gpu_request(1)).score
+        > table.outcome(0b000111, gpu_request(1)).score
+    )
 
 
 def test_a_whole_pair_goes_before_two_halves() -> None:
     table = ScoreTable(PAIRS)
-    assert table.outcome(0b0011, wish(2)).score > table.outcome(0b0101, wish(2)).score
+    assert table.outcome(0b0011, gpu_request(2)).score > table.outcome(0b0101, gpu_request(2)).score
 
 
 def test_a_single_gpu_goes_where_a_pair_is_broken_already() -> None:
     table = ScoreTable(PAIRS)
-    assert table.outcome(0b0111, wish(1)).score < table.outcome(0b0001, wish(1)).score
+    assert table.outcome(0b0111, gpu_request(1)).score < table.outcome(0b0001, gpu_request(1)).score
 
 
 def test_of_equal_outcomes_the_fuller_node_is_taken() -> None:
     """A pair on each of two NUMA nodes are no better for four than a pair alone."""
     table = ScoreTable(machine("a100-pcie-pairs"))
-    assert table.outcome(0b000011, wish(2)).score > table.outcome(0b110011, wish(2)).score
+    assert (
+        table.outcome(0b000011, gpu_request(2)).score
+        > table.outcome(0b110011, gpu_request(2)).score
+    )
 
 
 def test_a_set_counts_by_the_best_of_its_class() -> None:
     """Whose turn it is decides between classes, not which is faster."""
     slow, fast = ScoreTable(machine("dgx1-v100")), ScoreTable(machine("hgx-h100"))
-    pairs = [fast.outcome(0b11, wish(2)), slow.outcome(0b1001, wish(2))]
+    pairs = [fast.outcome(0b11, gpu_request(2)), slow.outcome(0b1001, gpu_request(2))]
     assert [aims(each.score).speed for each in pairs] == [FULL_SPEED, FULL_SPEED]
-    assert aims(slow.outcome(0b11, wish(2)).score).speed == FULL_SPEED // 2
+    assert aims(slow.outcome(0b11, gpu_request(2)).score).speed == FULL_SPEED // 2
 
 
 def test_a_node_that_is_entirely_free_is_left_whole_unless_the_pod_fills_it() -> None:
     table = ScoreTable(PAIRS)
     outcomes = [(ALL, 2), (ALL, 7), (ALL, 8), (ALL & ~1, 2)]
-    scores = [table.outcome(free, wish(gpus)).score for free, gpus in outcomes]
+    scores = [table.outcome(free, gpu_request(gpus)).score for free, gpus in outcomes]
     assert [aims(each).whole for each in scores] == [BROKEN, BROKEN, FILLED, KEPT_WHOLE]
     uncounted = [without_filling(each) for each in scores]
     assert [aims(each).whole for each in uncounted] == [BROKEN, BROKEN, KEPT_WHOLE, KEPT_WHOLE]
@@ -142,23 +150,25 @@ def test_a_node_that_is_entirely_free_is_left_whole_unless_the_pod_fills_it() ->
     unspared = [without_sparing(each) for each in scores]
     assert [aims(each).whole for each in unspared] == [KEPT_WHOLE, KEPT_WHOLE, FILLED, KEPT_WHOLE]
     assert replace(aims(unspared[0]), whole=BROKEN) == aims(scores[0])
-    assert aims(table.outcome(ALL, wish(4, 4)).score).whole == FILLED
-    assert aims(table.outcome(0b1011, wish(3)).score).whole == FILLED
+    assert aims(table.outcome(ALL, gpu_request(4, 4)).score).whole == FILLED
+    assert aims(table.outcome(0b1011, gpu_request(3)).score).whole == FILLED
 
 
 def test_what_does_not_fit_scores_nothing() -> None:
-    outcome = ScoreTable(PAIRS).outcome(0b0111, wish(4))
+    outcome = ScoreTable(PAIRS).outcome(0b0111, gpu_request(4))
     assert (outcome.score, outcome.sets) == (0, {})
 
 
 def test_gpus_that_the_class_does_not_have_are_not_free() -> None:
-    assert ScoreTable(PAIRS).outcome(ALL << 8, wish(1)).score == 0
+    assert ScoreTable(PAIRS).outcome(ALL << 8, gpu_request(1)).score == 0
 
 
 def test_the_slowest_container_that_has_several_gpus_tells_the_speed() -> None:
     table = ScoreTable(drawn(5, {(0, 1): 300, (2, 3): 200}))
-    assert table.outcome(0b11111, wish(1, 2)).gbps < table.outcome(0b11111, wish(2)).gbps
-    assert table.outcome(0b01111, wish(2, 2)).gbps == 200
+    assert (
+        table.outcome(0b11111, gpu_request(1, 2)).gbps < table.outcome(0b11111, gpu_request(2)).gbps
+    )
+    assert table.outcome(0b01111, gpu_request(2, 2)).gbps == 200
 
 
 def test_of_what_init_containers_had_only_what_is_used_on_is_reported() -> None:
@@ -190,7 +200,10 @@ def test_speed_is_that_of_the_apps_where_init_containers_end() -> None:
 
 def test_ideal_is_the_best_that_the_class_has_for_each_container() -> None:
     table = ScoreTable(PAIRS)
-    assert [table.ideal(each) for each in (wish(1), wish(2), wish(2, 1), wish(2, 3))] == [
+    assert [
+        table.ideal(each)
+        for each in (gpu_request(1), gpu_request(2), gpu_request(2, 1), gpu_request(2, 3))
+    ] == [
         0,
         300,
         300,
@@ -200,9 +213,9 @@ def test_ideal_is_the_best_that_the_class_has_for_each_container() -> None:
 
 def test_likely_is_the_set_of_the_highest_odds_and_the_lowest_gpus() -> None:
     table = ScoreTable(PAIRS)
-    assert table.likely(0b11110110, wish(2)) == 0b00110000
-    assert table.likely(0b11110110, wish(1)) == 0b00000010
-    assert table.likely(0b1, wish(2)) == LOST
+    assert table.likely(0b11110110, gpu_request(2)) == 0b00110000
+    assert table.likely(0b11110110, gpu_request(1)) == 0b00000010
+    assert table.likely(0b1, gpu_request(2)) == LOST
 
 
 def test_linked_gpus_that_are_asked_for_come_before_speed() -> None:
@@ -211,16 +224,18 @@ def test_linked_gpus_that_are_asked_for_come_before_speed() -> None:
         ScoreTable(drawn(3, {(0, 1): 50, (1, 2): 60})),
         ScoreTable(replace(drawn(2, {(0, 1): 60}), nvlinks=((0, 0), (0, 0)))),
     )
-    nvlink = wish(2, link=Link.NVLINK)
+    nvlink = gpu_request(2, link=Link.NVLINK)
     assert linked.outcome(0b11, nvlink).score > fast.outcome(0b11, nvlink).score
-    assert linked.outcome(0b11, wish(2)).score < fast.outcome(0b11, wish(2)).score
+    assert linked.outcome(0b11, gpu_request(2)).score < fast.outcome(0b11, gpu_request(2)).score
 
 
 def test_gpus_of_one_numa_node_come_before_speed_if_asked_for() -> None:
     near = ScoreTable(replace(drawn(3, {(0, 1): 50, (1, 2): 60}), numa=(1, 1, 0)))
     across = ScoreTable(replace(drawn(2, {(0, 1): 60}), numa=(0, 1)))
     unknown = ScoreTable(replace(drawn(2, {(0, 1): 60}), numa=(-1, -1)))
-    scores = [each.outcome(0b11, wish(2, link=Link.NUMA)).score for each in (near, across, unknown)]
+    scores = [
+        each.outcome(0b11, gpu_request(2, link=Link.NUMA)).score for each in (near, across, unknown)
+    ]
     assert scores[0] > scores[1] == scores[2]
 
 
@@ -228,18 +243,18 @@ def test_a_pod_that_wishes_for_a_nic_goes_where_one_is_close_to_all_its_gpus() -
     close = ScoreTable(replace(drawn(2, {}), nics=((1, 5), (2, 3))))
     far = ScoreTable(replace(drawn(2, {}), nics=((1, 5), (5, 1))))
     without = ScoreTable(drawn(2, {}))
-    scores = [each.outcome(0b11, wish(2, nic=True)).score for each in (close, far, without)]
+    scores = [each.outcome(0b11, gpu_request(2, nic=True)).score for each in (close, far, without)]
     assert scores[0] > scores[1] == scores[2]
-    assert len({each.outcome(0b11, wish(2)).score for each in (close, far, without)}) == 1
+    assert len({each.outcome(0b11, gpu_request(2)).score for each in (close, far, without)}) == 1
 
 
 def test_a_node_that_may_refuse_the_pod_comes_after_one_that_does_not() -> None:
     strict = Policies(tm=TopologyManager.SINGLE_NUMA_NODE)
     refuses = ScoreTable(replace(drawn(2, {(0, 1): 300}), numa=(0, 1)), strict)
     takes = ScoreTable(drawn(2, {}), strict)
-    outcome = refuses.outcome(0b11, wish(2))
+    outcome = refuses.outcome(0b11, gpu_request(2))
     assert (outcome.score, outcome.lost) == (0, 1)
-    assert takes.outcome(0b11, wish(2)).score > 0
+    assert takes.outcome(0b11, gpu_request(2)).score > 0
 
 
 def test_odds_of_a_crash_weigh_more_than_speed_and_links() -> None:
@@ -247,7 +262,7 @@ def test_odds_of_a_crash_weigh_more_than_speed_and_links() -> None:
     links = drawn(5, dict.fromkeys(pairs(0b11111), 900))
     may_crash = replace(links, points=drawn(5, {(0, 1): 50}).points)
     fast, safe = ScoreTable(may_crash), ScoreTable(drawn(5, {}))
-    asked = wish(3, link=Link.NVLINK)
+    asked = gpu_request(3, link=Link.NVLINK)
     outcome = fast.outcome(0b11111, asked)
     assert 0 < outcome.lost < 0.5
     assert outcome.linked == 1 - outcome.lost
@@ -258,7 +273,7 @@ def test_odds_of_a_crash_weigh_more_than_speed_and_links() -> None:
 def test_a_plugin_that_may_crash_over_the_pod_is_a_refusal() -> None:
     """Of five GPUs three are asked for; the two that are left over have the most links."""
     links = {(0, 1): 100, (0, 2): 100, (1, 2): 100, (3, 4): 1800}
-    assert ScoreTable(drawn(5, links)).outcome(0b11111, wish(3)).sets == {LOST: Fraction(1)}
+    assert ScoreTable(drawn(5, links)).outcome(0b11111, gpu_request(3)).sets == {LOST: Fraction(1)}
 
 
 def test_pods_of_very_many_containers_are_nothing_that_is_said() -> None:
@@ -269,27 +284,27 @@ def test_pods_of_very_many_containers_are_nothing_that_is_said() -> None:
 def test_what_is_not_known_is_worked_out_later_and_once() -> None:
     later = Later()
     table = ScoreTable(PAIRS, later=later)
-    assert [table.known(ALL, wish(2)), table.known(ALL, wish(2))] == [None, None]
+    assert [table.known(ALL, gpu_request(2)), table.known(ALL, gpu_request(2))] == [None, None]
     assert later.run() == 1
-    assert table.known(ALL, wish(2)) == table.outcome(ALL, wish(2))
+    assert table.known(ALL, gpu_request(2)) == table.outcome(ALL, gpu_request(2))
 
 
 def test_no_more_is_put_off_than_can_be_done_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("scheduler.scores.score_table._MOST_DUE", 1)
     later = Later()
     table = ScoreTable(PAIRS, later=later)
-    assert [table.known(free, wish(2)) for free in (0b11, 0b110)] == [None, None]
+    assert [table.known(free, gpu_request(2)) for free in (0b11, 0b110)] == [None, None]
     assert later.run() == 1
-    assert table.known(0b110, wish(2)) is None  # there is room for it now
+    assert table.known(0b110, gpu_request(2)) is None  # there is room for it now
     assert later.run() == 1
-    assert table.known(0b110, wish(2)) is not None
+    assert table.known(0b110, gpu_request(2)) is not None
 
 
 def test_of_too_many_outcomes_the_oldest_go(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("scheduler.scores.score_table._MOST_OUTCOME_BYTES", 2000)
     table = ScoreTable(PAIRS)
     for free in (0b01, 0b11, 0b111):
-        table.outcome(free, wish(1))
+        table.outcome(free, gpu_request(1))
     assert [free for free, _ in table.outcomes()] == [0b11, 0b111]
 
 
@@ -297,19 +312,19 @@ def test_of_too_many_outcomes_the_oldest_go(monkeypatch: pytest.MonkeyPatch) -> 
 def test_of_pods_with_too_many_containers_nothing_is_kept(gpus: int, most: int) -> None:
     later = Later()
     table = ScoreTable(drawn(gpus, {}), later=later)
-    many = wish(*[1] * (most + 1))
+    many = gpu_request(*[1] * (most + 1))
     for found in (table.outcome(ALL, many), table.known(ALL, many), table.kept(ALL, many)):
         assert found is not None
         assert (found.sets, found.score, found.given_up) == ({}, 0, False)
     assert (table.outcomes(), table.bytes) == ({}, 0)
-    assert table.kept(ALL, wish(*[1] * most)) is None
+    assert table.kept(ALL, gpu_request(*[1] * most)) is None
 
 
 def test_a_full_table_knows_every_plain_wish() -> None:
     later = Later()
     table = ScoreTable(drawn(3, {}), later=later)
     table.fill()
-    wishes = [wish(gpus) for gpus in (1, 2, 3)]
+    wishes = [gpu_request(gpus) for gpus in (1, 2, 3)]
     assert all(table.known(free, each) for free in range(8) for each in wishes)
     assert later.run() == 0
 
@@ -317,12 +332,12 @@ def test_a_full_table_knows_every_plain_wish() -> None:
 def test_likely_of_a_small_class_is_worked_out_at_once() -> None:
     """The lowest free GPUs, 0 and 2, are no pair."""
     later = Later()
-    assert ScoreTable(PAIRS, later=later).likely(0b1101, wish(2)) == 0b1100
+    assert ScoreTable(PAIRS, later=later).likely(0b1101, gpu_request(2)) == 0b1100
 
 
 def test_likely_of_a_large_class_has_the_right_number_before_the_set_is_known() -> None:
     table = ScoreTable(drawn(9, {}), later=Later())
-    assert table.likely(0b111111110, wish(2, 1)) == 0b1110
+    assert table.likely(0b111111110, gpu_request(2, 1)) == 0b1110
 
 
 def relabelled(shape: Shape, order: tuple[int, ...]) -> Shape:
@@ -354,12 +369,12 @@ def shapes(draw: st.DrawFn) -> Shape:
 
 
 wishes = st.builds(
-    wish,
+    gpu_request,
     st.integers(1, 3),
     st.integers(1, 2),
     link=st.sampled_from(Link),
     nic=st.booleans(),
-) | st.builds(wish, st.integers(1, 4), link=st.sampled_from(Link), nic=st.booleans())
+) | st.builds(gpu_request, st.integers(1, 4), link=st.sampled_from(Link), nic=st.booleans())
 
 
 @settings(max_examples=150, deadline=None)
@@ -396,7 +411,7 @@ def test_where_as_much_is_kept_the_faster_set_is_not_ranked_lower(shape: Shape, 
     table = ScoreTable(shape)
     alike: dict[float, list[PlacementOutcome]] = {}
     for free in range(1, 1 << shape.n):
-        outcome = table.outcome(free, wish(size))
+        outcome = table.outcome(free, gpu_request(size))
         if outcome.sets and not outcome.lost:
             alike.setdefault(round(table.linked_worth(free) - outcome.kept, 6), []).append(outcome)
     for outcomes in alike.values():

@@ -8,7 +8,7 @@ from fractions import Fraction
 
 import pytest
 
-from api.gpu_request import ContainerRequest, GpuRequest, wish
+from api.gpu_request import ContainerRequest, GpuRequest, gpu_request
 from scheduler.scores.best_effort import LOST, Odds
 from scheduler.scores.device_order import first_named
 from scheduler.scores.grade import Grades
@@ -58,11 +58,11 @@ def containers(*steps: tuple[int, bool]) -> GpuRequest:
 
 def test_containers_are_served_one_after_the_other() -> None:
     """Either pair, then either GPU of the other."""
-    assert set(sets(PAIRS, 0b1111, wish(2, 1))) == {0b0111, 0b1011, 0b1101, 0b1110}
+    assert set(sets(PAIRS, 0b1111, gpu_request(2, 1))) == {0b0111, 0b1011, 0b1101, 0b1110}
 
 
 def test_containers_that_need_more_than_is_free_together_get_nothing() -> None:
-    assert sets(PAIRS, 0b0111, wish(2, 2)) == {}
+    assert sets(PAIRS, 0b0111, gpu_request(2, 2)) == {}
 
 
 def test_an_app_gets_what_an_init_container_had() -> None:
@@ -86,7 +86,7 @@ def test_gpus_go_back_from_an_init_container_to_one_app_only() -> None:
 
 
 def test_without_a_preference_of_the_plugin_any_set_may_come() -> None:
-    odds = sets(PAIRS, 0b1111, wish(2), al=DevicePluginPolicy.RANDOM)
+    odds = sets(PAIRS, 0b1111, gpu_request(2), al=DevicePluginPolicy.RANDOM)
     assert len(odds) == 6
     assert set(odds.values()) == {Fraction(1, 6)}
 
@@ -114,7 +114,7 @@ def test_best_effort_narrows_to_the_fewest_numa_nodes_that_serve(
     numa: tuple[int, ...], free: int, size: int, narrowed: int
 ) -> None:
     union_of_sets = 0
-    for each in sets(on_numa(*numa), free, wish(size), BEST_EFFORT):
+    for each in sets(on_numa(*numa), free, gpu_request(size), BEST_EFFORT):
         union_of_sets |= each
     assert union_of_sets == narrowed
 
@@ -136,32 +136,32 @@ def test_strict_policies_refuse_pods_that_are_not_aligned(
 ) -> None:
     """Kubernetes 1.37, topologymanager/policy_{restricted,single_numa_node}.go."""
     for policy in (RESTRICTED, SINGLE):
-        refused = sets(on_numa(*numa), free, wish(size), policy) == {LOST: SURE}
+        refused = sets(on_numa(*numa), free, gpu_request(size), policy) == {LOST: SURE}
         assert refused == (policy not in taken), policy
-    assert LOST not in sets(on_numa(*numa), free, wish(size), BEST_EFFORT)
+    assert LOST not in sets(on_numa(*numa), free, gpu_request(size), BEST_EFFORT)
 
 
 def test_a_pod_is_refused_where_its_first_container_leaves_the_second_apart() -> None:
     apart = on_numa(0, 0, 1)
-    assert sets(apart, 0b111, wish(1, 2), SINGLE) == {LOST: SURE}
-    assert sets(apart, 0b111, wish(2, 1), SINGLE) == {0b111: SURE}
+    assert sets(apart, 0b111, gpu_request(1, 2), SINGLE) == {LOST: SURE}
+    assert sets(apart, 0b111, gpu_request(2, 1), SINGLE) == {0b111: SURE}
 
 
 def test_with_more_numa_nodes_than_the_kubelet_takes_no_policy_holds() -> None:
     """It would not start; the policy that was told is of some other time."""
-    assert len(sets(on_numa(*range(8)), 0xFF, wish(1), SINGLE)) == 1
-    assert len(sets(on_numa(*range(9)), 0x1FF, wish(1), SINGLE)) == 9
+    assert len(sets(on_numa(*range(8)), 0xFF, gpu_request(1), SINGLE)) == 1
+    assert len(sets(on_numa(*range(9)), 0x1FF, gpu_request(1), SINGLE)) == 9
 
 
 def test_where_the_known_nodes_are_not_enough_their_gpus_come_with_the_best_of_the_rest() -> None:
     shape = replace(drawn(4, {(1, 3): 400, (2, 3): 900}), numa=(0, 0, -1, -1))
-    assert sets(shape, 0b1111, wish(3), BEST_EFFORT) == {0b1011: SURE}
+    assert sets(shape, 0b1111, gpu_request(3), BEST_EFFORT) == {0b1011: SURE}
 
 
 def test_the_plugin_chooses_among_the_gpus_of_the_nodes_alone() -> None:
     """0 and 3 have the best link, and are on two nodes."""
     shape = replace(drawn(6, {(0, 3): 900, (1, 2): 400}), numa=(0, 0, 0, 1, 1, 1))
-    assert sets(shape, 0b111111, wish(2), BEST_EFFORT) == {0b000110: SURE}
+    assert sets(shape, 0b111111, gpu_request(2), BEST_EFFORT) == {0b000110: SURE}
 
 
 def test_hints_keep_to_the_nodes_of_what_is_reused() -> None:
@@ -195,8 +195,8 @@ def test_the_scope_is_each_container_or_the_whole_pod(
 ) -> None:
     """Kubernetes 1.37, topologymanager/scope_pod.go: one hint for all containers."""
     shape = on_numa(0, 0, 1, 1)
-    assert set(sets(shape, free, wish(1, 1), policy)) == by_container
-    assert set(sets(shape, free, wish(1, 1), policy, scope=Scope.POD)) == by_pod
+    assert set(sets(shape, free, gpu_request(1, 1), policy)) == by_container
+    assert set(sets(shape, free, gpu_request(1, 1), policy, scope=Scope.POD)) == by_pod
 
 
 def test_a_pod_counts_as_what_it_holds_at_most() -> None:
@@ -204,4 +204,4 @@ def test_a_pod_counts_as_what_it_holds_at_most() -> None:
     both = containers((2, True), (2, False))
     shape = on_numa(0, 0, 1, 1)
     assert sets(shape, 0b1100, both, SINGLE, scope=Scope.POD) == {0b1100: SURE}
-    assert sets(shape, 0b0111, wish(2, 2), SINGLE, scope=Scope.POD) == {}
+    assert sets(shape, 0b0111, gpu_request(2, 2), SINGLE, scope=Scope.POD) == {}

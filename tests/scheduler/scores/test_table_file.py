@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import msgspec
 import pytest
 
-from api.gpu_request import GpuRequest, Link, wish
+from api.gpu_request import GpuRequest, Link, gpu_request
 from api.score_table_file import ScoreTableFile, decode, encode
 from base.errors import BadInput
 from scheduler.product_turns import product_aims
@@ -43,7 +43,7 @@ def test_a_file_has_what_the_table_has(table: ScoreTable) -> None:
     for asked in every_wish(3):
         for free in range(8):
             assert written.score(free, asked) == table.outcome(free, asked).score
-    assert written.score(0b1, wish(1, 1)) is None
+    assert written.score(0b1, gpu_request(1, 1)) is None
 
 
 def test_every_wish_is_one_of_a_single_container() -> None:
@@ -59,7 +59,7 @@ def test_the_likeliest_set_of_each_mask_is_there(table: ScoreTable) -> None:
     row = next(
         row
         for row in table_file(GEN, table.outcomes(), table.best_speed).rows
-        if row.wish == wish(2)
+        if row.wish == gpu_request(2)
     )
     assert dict(zip(row.free, row.sets, strict=True)) == {
         0b011: 0b011, 0b101: 0b101, 0b110: 0b110, 0b111: 0b011

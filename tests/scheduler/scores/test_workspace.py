@@ -11,7 +11,7 @@ from collections import Counter
 import msgspec
 import pytest
 
-from api.gpu_request import GpuRequest, wish
+from api.gpu_request import GpuRequest, gpu_request
 from labelers.annotations import topology_of
 from scheduler.scores.class_tables import ScoreTables
 from scheduler.scores.score_table import GIVEN_UP, PlacementOutcome, ScoreTable
@@ -92,7 +92,9 @@ def test_the_bytes_of_a_table_are_about_those_that_it_takes() -> None:
     tracemalloc.start()
     try:
         before = tracemalloc.get_traced_memory()[0]
-        for free, asked in itertools.product(range(0, 256, 5), (wish(1), wish(3), wish(1, 2))):
+        for free, asked in itertools.product(
+            range(0, 256, 5), (gpu_request(1), gpu_request(3), gpu_request(1, 2))
+        ):
             table.outcome(free, asked)
         taken = tracemalloc.get_traced_memory()[0] - before
     finally:
@@ -106,7 +108,7 @@ def test_outcomes_of_16_gpus_keep_to_the_budget(monkeypatch: pytest.MonkeyPatch)
     chance = random.Random(1)  # noqa: S311  # has to repeat
     for _ in range(60):
         free = sum(1 << place for place in chance.sample(range(16), 9))
-        table.outcome(free, wish(chance.choice([1, 2, 3]), chance.choice([1, 2])))
+        table.outcome(free, gpu_request(chance.choice([1, 2, 3]), chance.choice([1, 2])))
     assert len(table.outcomes()) < 60
     assert sum(700 + 100 * len(each.sets) for each in table.outcomes().values()) < MIB // 8
     assert table.bytes < 17 * MIB
@@ -125,11 +127,11 @@ def test_a_topology_that_is_too_much_work_is_given_up_as_a_class(
         return outcome(free, asked)
 
     monkeypatch.setattr(table, "_outcome", counted)
-    found = [table.outcome(0xFFFF >> at, wish(6)) for at in range(6)]
+    found = [table.outcome(0xFFFF >> at, gpu_request(6)) for at in range(6)]
     assert found == [GIVEN_UP] * 6
     assert len(begun) == 3
     assert [record.message for record in caplog.records] == ["outcome given up"] * 3
-    assert table.likely(0xFFF0, wish(2)) == 0b110000
+    assert table.likely(0xFFF0, gpu_request(2)) == 0b110000
 
 
 def test_the_speed_of_one_set_is_never_waited_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -165,13 +167,13 @@ def test_a_class_that_is_slow_keeps_none_waiting() -> None:
     slow = tables.find(tables.add(topology_of(observed("hgx-16").snapshot)))
     assert slow
     for free in range(100):
-        slow.known(free, wish(1))
+        slow.known(free, gpu_request(1))
     quick = tables.find(tables.add(PAIRS))
     assert quick
-    quick.known(0xFF, wish(2, 2))
+    quick.known(0xFF, gpu_request(2, 2))
     turn = later.first(2 * (PAIRS.n + 3))
     assert turn == 2 * (PAIRS.n + 3)
-    assert quick.known(0xFF, wish(2, 2)) is not None
+    assert quick.known(0xFF, gpu_request(2, 2)) is not None
 
 
 def test_all_classes_together_keep_to_their_budget(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -181,15 +183,15 @@ def test_all_classes_together_keep_to_their_budget(monkeypatch: pytest.MonkeyPat
     gens = [tables.add(msgspec.structs.replace(PAIRS, lbw=(rate,))) for rate in range(50, 54)]
     first = tables.find(gens[0])
     assert first
-    kept = first.outcome(0xFF, wish(2))
+    kept = first.outcome(0xFF, gpu_request(2))
     for gen in gens:
         table = tables.find(gen)
         assert table
         for free in range(0, 256, 2):
-            table.outcome(free, wish(2))
+            table.outcome(free, gpu_request(2))
         assert tables.bytes < 1.5 * MIB
     assert first.outcomes() == {}
-    assert first.outcome(0xFF, wish(2)) == kept
+    assert first.outcome(0xFF, gpu_request(2)) == kept
 
 
 def test_no_more_classes_lose_their_outcomes_than_have_to(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -205,7 +207,7 @@ def filled(tables: ScoreTables, rate: int) -> ScoreTable:
     """The table of a class of its own, with all free sets for two GPUs."""
     table = tables.find(tables.add(msgspec.structs.replace(PAIRS, lbw=(rate,))))
     assert table
-    table.fill([wish(2)])
+    table.fill([gpu_request(2)])
     return table
 
 
@@ -220,7 +222,7 @@ def test_a_table_that_is_dropped_leaves_nothing_behind() -> None:
     tables = ScoreTables(max_classes=1)
     table = tables.find(tables.add(PAIRS))
     assert table
-    table.fill([wish(2)])
+    table.fill([gpu_request(2)])
     assert table.bytes > 0
     tables.add(msgspec.structs.replace(PAIRS, lbw=(50,)))
     assert (table.bytes, table.outcomes()) == (0, {})

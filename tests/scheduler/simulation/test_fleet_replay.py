@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from api.gpu_request import GpuRequest, wish
+from api.gpu_request import GpuRequest, gpu_request
 from scheduler.fleet_products import FleetProducts
 from scheduler.pod_request import PodRequest
 from scheduler.scores.class_tables import ScoreTables
@@ -57,7 +57,7 @@ def waits(*placed: Placed) -> list[float]:
 
 
 def ask(name: str, gpus: int) -> PodRequest:
-    return PodRequest(namespace="", name="", uid=name, wish=wish(gpus))
+    return PodRequest(namespace="", name="", uid=name, wish=gpu_request(gpus))
 
 
 def bound(kind: NodeKind, *pods: tuple[str, int]) -> ReplayNode:
@@ -122,7 +122,7 @@ def test_the_best_speed_is_that_of_the_best_nodes_of_the_fleet(
 ) -> None:
     switched = kind(tables, "hgx-h100")
     (placed,) = played([pairs, switched], arrival(2), choose=first_of)
-    assert placed.ideal_gbps == switched.table.ideal(wish(2))
+    assert placed.ideal_gbps == switched.table.ideal(gpu_request(2))
 
 
 def test_what_was_told_is_believed(pairs: NodeKind) -> None:
@@ -134,7 +134,11 @@ def test_what_was_told_is_believed(pairs: NodeKind) -> None:
 def test_a_set_that_was_not_told_yet_is_predicted(pairs: NodeKind) -> None:
     """The prediction of a pair is the lowest one; it has another."""
     node = bound(pairs, ("p", 0b1100))
-    assert node.view().free == fleets.ALL & ~pairs.table.likely(fleets.ALL, wish(2)) != node.free
+    assert (
+        node.view().free
+        == fleets.ALL & ~pairs.table.likely(fleets.ALL, gpu_request(2))
+        != node.free
+    )
 
 
 def test_a_pod_that_ended_is_free_again_though_its_agent_did_not_say_so(pairs: NodeKind) -> None:
@@ -175,13 +179,13 @@ def test_spread_takes_the_emptiest_node_and_pack_the_fullest(pairs: NodeKind) ->
         ReplayNode("empty", pairs, FleetProducts()),
         bound(pairs, ("q", 0b111)),
     ]
-    assert choosers.spread(nodes, wish(1), seeded()).node is nodes[1]
-    assert choosers.pack(nodes, wish(1), seeded()).node is nodes[2]
+    assert choosers.spread(nodes, gpu_request(1), seeded()).node is nodes[1]
+    assert choosers.pack(nodes, gpu_request(1), seeded()).node is nodes[2]
 
 
 def test_lots_are_drawn_among_equal_nodes(pairs: NodeKind) -> None:
     nodes = [ReplayNode(name, pairs, FleetProducts()) for name in "abc"]
-    drawn = {choosers.pack(nodes, wish(1), seeded(seed)).node.name for seed in range(20)}
+    drawn = {choosers.pack(nodes, gpu_request(1), seeded(seed)).node.name for seed in range(20)}
     assert drawn == set("abc")
 
 
@@ -192,8 +196,8 @@ def test_ours_takes_a_pair_where_the_fullest_node_has_none(
     whole = bound(pairs, ("q", 0b11110000))
     for node in (broken, whole):
         node.report(node.sets())
-    assert choosers.pack([broken, whole], wish(2), seeded()).node is broken
-    assert choosers.ranked(tables)([broken, whole], wish(2), seeded()).node is whole
+    assert choosers.pack([broken, whole], gpu_request(2), seeded()).node is broken
+    assert choosers.ranked(tables)([broken, whole], gpu_request(2), seeded()).node is whole
 
 
 def test_ours_goes_by_what_it_believes(tables: ScoreTables, pairs: NodeKind) -> None:
@@ -201,7 +205,7 @@ def test_ours_goes_by_what_it_believes(tables: ScoreTables, pairs: NodeKind) -> 
     wrong = bound(pairs, ("p", 0b11111100), ("q", 0b1))
     right = bound(pairs, ("r", 0b11110000))
     right.report(right.sets())
-    assert choosers.ranked(tables)([wrong, right], wish(1), seeded()).node is wrong
+    assert choosers.ranked(tables)([wrong, right], gpu_request(1), seeded()).node is wrong
 
 
 @pytest.mark.parametrize(
@@ -215,9 +219,9 @@ def test_ours_goes_by_what_it_believes(tables: ScoreTables, pairs: NodeKind) -> 
 def test_foresight_has_the_aims_of_ours(pairs: NodeKind, best: int, other: int) -> None:
     """The lowest free GPUs are handed out; these have some already."""
     nodes = [bound(pairs, ("p", taken)) for taken in (other, best)]
-    choice = choosers.foreseeing(lowest)(nodes, wish(2), seeded())
+    choice = choosers.foreseeing(lowest)(nodes, gpu_request(2), seeded())
     assert choice.node is nodes[1]
-    assert choice.chosen == lowest(pairs, nodes[1].free, wish(2), seeded())
+    assert choice.chosen == lowest(pairs, nodes[1].free, gpu_request(2), seeded())
 
 
 def test_foresight_gets_what_it_saw(pairs: NodeKind) -> None:
@@ -235,16 +239,16 @@ def test_foresight_gets_what_it_saw(pairs: NodeKind) -> None:
 
 
 def test_a_predicted_device_plugin_gives_sets_by_their_odds(pairs: NodeKind) -> None:
-    given = {choosers.predicted(pairs, 0b1111, wish(2), seeded(seed)) for seed in range(20)}
-    assert given == set(pairs.table.outcome(0b1111, wish(2)).sets)
+    given = {choosers.predicted(pairs, 0b1111, gpu_request(2), seeded(seed)) for seed in range(20)}
+    assert given == set(pairs.table.outcome(0b1111, gpu_request(2)).sets)
 
 
 def test_a_predicted_device_plugin_gives_likelier_sets_more_often(pairs: NodeKind) -> None:
     """Of five GPUs one goes to the first container, and a pair that is left to the other."""
-    sets = pairs.table.outcome(0b11111, wish(1, 2)).sets
+    sets = pairs.table.outcome(0b11111, gpu_request(1, 2)).sets
     assert len(set(sets.values())) > 1
     chance = seeded()
-    given = [choosers.predicted(pairs, 0b11111, wish(1, 2), chance) for _ in range(2000)]
+    given = [choosers.predicted(pairs, 0b11111, gpu_request(1, 2), chance) for _ in range(2000)]
     assert {each: given.count(each) / 2000 for each in sets} == pytest.approx(
         {each: float(odds) for each, odds in sets.items()}, abs=0.05
     )
@@ -261,7 +265,7 @@ def test_the_same_seed_plays_the_same_game(tables: ScoreTables, pairs: NodeKind)
 
 def placed(gpus: int, *, wait: float = 0.0, gbps: float = 0.0, lost: bool = False) -> Placed:
     ideal = 300.0 if gpus > 1 else 0.0
-    return Placed(wish=wish(gpus), wait_seconds=wait, gbps=gbps, ideal_gbps=ideal, lost=lost)
+    return Placed(wish=gpu_request(gpus), wait_seconds=wait, gbps=gbps, ideal_gbps=ideal, lost=lost)
 
 
 def test_only_pods_with_several_gpus_count_for_sets_and_all_for_waiting() -> None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from api.gpu_request import Link, wish
+from api.gpu_request import Link, gpu_request
 from base.errors import BadInput
 from scheduler.simulation.workload import PUBLISHED, USUAL, Arrival, Mix, drawn, read
 from tests.scheduler.simulated import seeded
@@ -23,16 +23,16 @@ def pods(mix: Mix, seed: int = 1) -> tuple[Arrival, ...]:
 def test_pods_of_a_file_come_in_the_order_of_time() -> None:
     found = read(f"{HEADER}\n5,60,2\n1.5,30,1\n", "pods.csv")
     assert found == (
-        Arrival(at_seconds=1.5, lasts_seconds=30, wish=wish(1)),
-        Arrival(at_seconds=5, lasts_seconds=60, wish=wish(2)),
+        Arrival(at_seconds=1.5, lasts_seconds=30, wish=gpu_request(1)),
+        Arrival(at_seconds=5, lasts_seconds=60, wish=gpu_request(2)),
     )
 
 
 def test_wishes_are_read_and_other_columns_passed_over() -> None:
     text = "name,gpus,nic,link,submit_seconds,duration_seconds\na,4,true,nvlink,0,1\nb,1,,,0,1\n"
     assert [each.wish for each in read(text, "pods.csv")] == [
-        wish(4, link=Link.NVLINK, nic=True),
-        wish(1),
+        gpu_request(4, link=Link.NVLINK, nic=True),
+        gpu_request(1),
     ]
 
 
@@ -83,7 +83,7 @@ def test_a_refusal_of_a_workload_is_one_whole_sentence(text: str, sentence: str)
 
 def test_a_pod_may_come_at_once_last_no_time_and_ask_for_the_most_there_may_be() -> None:
     assert read(f"{HEADER}\n0,0,1024\n", "f") == (
-        Arrival(at_seconds=0, lasts_seconds=0, wish=wish(1024)),
+        Arrival(at_seconds=0, lasts_seconds=0, wish=gpu_request(1024)),
     )
 
 

@@ -134,7 +134,7 @@ def test_each_node_that_has_to_do_with_mig_has_a_row(run: Run) -> None:
 def lease(cluster: Cluster, *, holder: str = "c-0", ago: float = 5.0, **notes: str) -> None:
     """The coordinator's, renewed so many seconds ago."""
     at = datetime.fromtimestamp(time.time() - ago, UTC)
-    body = leases.new(
+    body = leases.lease_object(
         names.COORDINATOR_LEASE,
         holder=holder,
         duration_seconds=30,
@@ -151,7 +151,7 @@ def failures(*ends: CountedEnd) -> str:
         made = NodeEnd(
             rollout="annotation:all-balanced", uid=f"{number}", request="0" * 16, outcome=end
         )
-        memory = rollout_memory.counted(memory, made, 1)
+        memory = rollout_memory.with_end(memory, made, 1)
     return rollout_memory.encode(memory)
 
 

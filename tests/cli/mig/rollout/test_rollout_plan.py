@@ -194,11 +194,11 @@ def test_a_lease_of_another_order_of_gpus_says_nothing(cluster: Cluster, run: Ru
 
     def pods(found: StateAnnotation, gpu: int) -> tuple[Any, bool]:
         notes = {"metadata": {"annotations": {keys.STATE: state_annotation.encode(found)}}}
-        cluster.server.patch(LEASES, names.lease("a"), notes, names.NAMESPACE)
+        cluster.server.patch(LEASES, names.agent_lease("a"), notes, names.NAMESPACE)
         its = document(run, f'{{"{gpu}": {{"7g.80gb": 1}}}}', "--node", "a")["nodes"][0]["pods"]
         return its["in_the_way"], its["exact"]
 
-    lease = {"metadata": {"name": names.lease("a")}, "spec": {}}
+    lease = {"metadata": {"name": names.agent_lease("a")}, "spec": {}}
     cluster.server.create(LEASES, lease, names.NAMESPACE)
     assert pods(state, 0) == ([], True)
     assert pods(state, 7) == (["team/job"], True)
