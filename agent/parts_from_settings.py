@@ -200,9 +200,9 @@ def pods(
     joined: Joined | None,
 ) -> KubeletPods:
     """The source of allocations, which asks the kubelet."""
-    from agent.podresources.client import PodResources  # gRPC takes memory
-    from agent.pods.device_names import no_slices
+    from agent.podresources.podresources_client import PodResources  # gRPC takes memory
     from agent.pods.held_gpus import nothing_known
+    from agent.pods.kubelet_device_names import no_slices
     from agent.pods.kubelet_pods import KubeletPods, shown_nowhere
 
     return KubeletPods(

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The file through which what is known about GPUs outlives the agent's process.
 
-It holds for one boot of the host and one version of the driver: both end what was wrong with a
-GPU, and may bring another GPU to a place on the bus. Another driver leaves which GPUs there are,
-and another boot how many (:func:`agent.stored_records.restore_records`). So nothing in it has to survive
-the loss of power, and a damaged file is no loss that matters: what is known is gathered anew.
-Sources: proc(5) on boot_id; /sys/module/nvidia/version is the loaded kernel module's.
+It holds for one boot of the host and one version of the driver: both end what was wrong with a GPU,
+and may bring another GPU to a place on the bus. Another driver leaves which GPUs there are, and
+another boot how many (:func:`agent.stored_records.restore_records`). So nothing in it has to
+survive the loss of power, and a damaged file is no loss that matters: what is known is gathered
+anew. Sources: proc(5) on boot_id; /sys/module/nvidia/version is the loaded kernel module's.
 """
 
 from __future__ import annotations

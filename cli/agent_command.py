@@ -49,6 +49,6 @@ def command(load: Load) -> None:
     """
     with under_signals() as control:
         load()  # a mistake in the settings shows at once
-        from agent.main import run
+        from agent.agent_program import run
 
         control.leave(run(load, control))

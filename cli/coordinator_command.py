@@ -41,6 +41,6 @@ def command(load: Callable[[], CoordinatorSettings]) -> None:
     from cli.program_log import begin_log
 
     begin_log(settings.log_level, settings.log_format)
-    from fleet.program import run
+    from fleet.coordinator_program import run
 
     sys.exit(run(settings))

@@ -84,7 +84,7 @@ def written(folder: Path, content: bytes) -> Path:
 
 
 def test_an_agent_without_such_a_file_does_not_load_the_parser() -> None:
-    script = "import sys, agent.main; print('yaml' in sys.modules)"
+    script = "import sys, agent.agent_program; print('yaml' in sys.modules)"
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert ran.stdout.strip() == "False"
 

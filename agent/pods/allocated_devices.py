@@ -11,8 +11,13 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from agent.podresources.model import ClaimedDevice, ContainerDevices, PodDevices, ResourceDevices
-from agent.pods.device_names import DeviceNames, GpuPart
+from agent.podresources.allocation_model import (
+    ClaimedDevice,
+    ContainerDevices,
+    PodDevices,
+    ResourceDevices,
+)
+from agent.pods.kubelet_device_names import DeviceNames, GpuPart
 from api.device_names import DRA_DRIVER
 from api.mig_resources import GPU_RESOURCES, SHARED_SUFFIX, is_gpu_resource
 

@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from agent.pods.allocated_devices import AllocatedDevice, NodeAllocation
-from agent.pods.device_names import GpuPart
 from agent.pods.known_pods import KnownPod
+from agent.pods.kubelet_device_names import GpuPart
 from api.device_names import DRA_DRIVER
 from discovery.model import NodeSnapshot
 from exporters.gpu_holders import Claim, Entity, Holder, Holders

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final, Protocol
 
-from agent.podresources.model import PodDevices, ResourceDevices
+from agent.podresources.allocation_model import PodDevices, ResourceDevices
 from agent.pods.allocated_devices import NodeAllocation, UnknownDevice, allocation
-from agent.pods.device_names import DeviceNames, Resolve, no_slices
 from agent.pods.held_gpus import About, holdings, nothing_known
+from agent.pods.kubelet_device_names import DeviceNames, Resolve, no_slices
 from base.errors import Transient
 from base.log_once import LogOnce
 from discovery.model import NodeSnapshot

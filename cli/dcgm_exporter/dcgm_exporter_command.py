@@ -100,7 +100,7 @@ def command(arguments: Sequence[str]) -> None:
         logs.configure(settings.log_level, settings.log_format)
         for note in dcgm.notes:
             log.warning("dcgm-exporter setting ignored", extra={"why": note})
-        from agent.main import run
+        from agent.agent_program import run
 
         control.leave(run(lambda: load(arguments, os.environ)[0], control))
 

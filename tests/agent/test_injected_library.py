@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from agent.main import is_library_injected
+from agent.agent_program import is_library_injected
 
 
 @pytest.mark.parametrize(

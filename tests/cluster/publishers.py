@@ -11,7 +11,7 @@ from typing import Any, cast
 from agent.cluster.gpus_before import GpusBefore
 from agent.cluster.membership import Cluster, Member
 from agent.cluster.startup_spread import StartupSpread
-from agent.podresources.model import ContainerDevices, PodDevices, ResourceDevices
+from agent.podresources.allocation_model import ContainerDevices, PodDevices, ResourceDevices
 from agent.pods.kubelet_pods import KubeletPods
 from agent.publish import NodeDecision
 from api import names

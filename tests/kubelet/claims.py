@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from agent.podresources.model import ClaimedDevice
+from agent.podresources.allocation_model import ClaimedDevice
 from kube.api import Object
 
 Claims = Mapping[str, Object]

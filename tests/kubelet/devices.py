@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from agent.podresources.model import ClaimedDevice
+from agent.podresources.allocation_model import ClaimedDevice
 from discovery.model import NodeSnapshot
 from kube.api import Object
 from tests.kubelet.allocator import AllocationError

@@ -14,7 +14,7 @@ from pathlib import Path
 import grpc
 
 from agent.podresources import podresources_pb2 as wire
-from agent.podresources.model import ClaimedDevice
+from agent.podresources.allocation_model import ClaimedDevice
 from tests.agent.podresources.server import Aborted, serving
 from tests.kubelet.devices import Pod
 from tests.kubelet.offer import Device, Offer

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from agent.podresources.model import ClaimedDevice
+from agent.podresources.allocation_model import ClaimedDevice
 from kube.api import Object
 from tests.kubelet.cases import claim, container
 from tests.kubelet.claims import claim_names, claimed, is_allocated

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from agent.podresources.client import PodResources
+from agent.podresources.podresources_client import PodResources
 from discovery.simulator.simulation import Return, Simulation
 from kube.api import Object
 from tests.agent.agent_process import until

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from agent.podresources.client import PodResources
+from agent.podresources.podresources_client import PodResources
 from api.mig_resources import MigStrategy
 from discovery.simulator.simulation import Simulation
 from tests.kubelet.cases import FirstOffered, pod

@@ -10,8 +10,8 @@ from pathlib import Path
 import grpc
 import pytest
 
-from agent.podresources.client import PodResources
-from agent.podresources.model import ResourceDevices
+from agent.podresources.allocation_model import ResourceDevices
+from agent.podresources.podresources_client import PodResources
 from base.errors import Transient
 from tests import build
 from tests.agent.podresources.server import Aborted

@@ -53,7 +53,7 @@ PACKAGES: Final = (
     Package(
         name="agent",
         left_out={
-            "agent/main.py": _PROCESS,
+            "agent/agent_program.py": _PROCESS,
             "agent/agent_servers.py": _PROCESS,
         },
         tests_left_out={
@@ -90,7 +90,7 @@ PACKAGES: Final = (
         tests_left_out={"tests/discovery/simulator": "tests of the simulator"},
     ),
     Package(name="exporters"),
-    Package(name="fleet", left_out={"fleet/program.py": _PROCESS}),
+    Package(name="fleet", left_out={"fleet/coordinator_program.py": _PROCESS}),
     Package(
         name="kube",
         left_out={

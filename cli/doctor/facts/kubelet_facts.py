@@ -18,7 +18,7 @@ from cli.doctor.finding import Unread
 from discovery.host.kubelet_devices import CHECKPOINT, FOLDER, KubeletDevices, read_kubelet_devices
 
 if TYPE_CHECKING:
-    from agent.podresources.client import PodResources
+    from agent.podresources.podresources_client import PodResources
 
 Answer = TypeVar("Answer")
 
@@ -104,7 +104,9 @@ def _devices(root: Path) -> KubeletDevices | Unread:
 
 def _asked(path: Path, ask: Callable[[PodResources], Answer]) -> Answer | SilentSocket:
     """The kubelet's answer at its pod-resources socket to the call ``ask``."""
-    from agent.podresources.client import PodResources  # gRPC takes memory, and time to load
+    from agent.podresources.podresources_client import (
+        PodResources,  # gRPC takes memory, and time to load
+    )
 
     try:
         return ask(PodResources(path))

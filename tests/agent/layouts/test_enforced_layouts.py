@@ -20,7 +20,7 @@ from agent.layouts.layout_evaluator import LayoutInputs
 from agent.layouts.layout_watch import SETTLE_SECONDS, LayoutWatch
 from agent.layouts.retry_times import FAILED_SECONDS, REFUSED_SECONDS
 from agent.pods.allocated_devices import AllocatedDevice, GpuContainer, NodeAllocation
-from agent.pods.device_names import GpuPart
+from agent.pods.kubelet_device_names import GpuPart
 from api import keys, mig_grant_annotation, mig_request_annotation, mig_status_annotation, names
 from api.actuator_messages import (
     ActuatorAnswer,

@@ -20,7 +20,7 @@ from agent.layouts.layout_evaluator import (
 )
 from agent.layouts.layout_request import LayoutRequest
 from agent.pods.allocated_devices import AllocatedDevice, GpuContainer, NodeAllocation
-from agent.pods.device_names import GpuPart
+from agent.pods.kubelet_device_names import GpuPart
 from api.actuator_messages import GpuUser, StateAnswer
 from api.mig_status_annotation import RequestSource
 from base.errors import BadInput

@@ -17,7 +17,7 @@ from agent.layouts.layout_watch import (
     LayoutWatch,
 )
 from agent.pods.allocated_devices import AllocatedDevice, GpuContainer, NodeAllocation
-from agent.pods.device_names import GpuPart
+from agent.pods.kubelet_device_names import GpuPart
 from api import keys, mig_status_annotation
 from api.mig_status_annotation import MigStatusAnnotation
 from base.errors import BadInput

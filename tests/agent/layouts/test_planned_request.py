@@ -15,7 +15,7 @@ from agent.layouts.planned_request import (
     plan_request,
 )
 from agent.pods.allocated_devices import AllocatedDevice, GpuContainer, NodeAllocation
-from agent.pods.device_names import GpuPart
+from agent.pods.kubelet_device_names import GpuPart
 from api.mig_resources import MigStrategy
 from api.mig_status_annotation import MOST_REASON, GpuChangeStatus, MigStatusAnnotation
 from api.mig_status_annotation import RequestSource as Source

@@ -18,8 +18,13 @@ import grpc
 import pytest
 
 from agent.podresources import podresources_pb2 as wire
-from agent.podresources.client import MAX_BYTES, PodResources
-from agent.podresources.model import ClaimedDevice, ContainerDevices, PodDevices, ResourceDevices
+from agent.podresources.allocation_model import (
+    ClaimedDevice,
+    ContainerDevices,
+    PodDevices,
+    ResourceDevices,
+)
+from agent.podresources.podresources_client import MAX_BYTES, PodResources
 from base.errors import Transient
 from tests.agent.agent_process import SOON, until
 from tests.agent.podresources.server import Aborted, message, serving
@@ -297,7 +302,7 @@ def test_grpc_writes_nothing_of_its_own(path: Path) -> None:
     """Standard error is the log; a path too long is what gRPC has most to say about."""
     program = f"""
 from pathlib import Path
-from agent.podresources.client import PodResources
+from agent.podresources.podresources_client import PodResources
 from base.errors import Transient
 try:
     PodResources(Path("{path}" + "x" * 200)).list()
@@ -309,7 +314,7 @@ except Transient:
     assert (ended.stdout, ended.stderr) == ("told\n", "")
 
 
-PROGRAMS = ("agent.podresources.client", "tests.kubelet.play", "tests.bench.soak")
+PROGRAMS = ("agent.podresources.podresources_client", "tests.kubelet.play", "tests.bench.soak")
 
 
 @pytest.mark.parametrize("program", PROGRAMS)

@@ -5,7 +5,12 @@ from __future__ import annotations
 
 import pytest
 
-from agent.podresources.model import ClaimedDevice, ContainerDevices, PodDevices, ResourceDevices
+from agent.podresources.allocation_model import (
+    ClaimedDevice,
+    ContainerDevices,
+    PodDevices,
+    ResourceDevices,
+)
 from agent.pods.allocated_devices import (
     AllocatedDevice,
     GpuContainer,
@@ -13,7 +18,7 @@ from agent.pods.allocated_devices import (
     UnknownDevice,
     allocation,
 )
-from agent.pods.device_names import DeviceNames, GpuPart
+from agent.pods.kubelet_device_names import DeviceNames, GpuPart
 from tests import build
 
 GPUS = tuple(build.gpu(at) for at in range(4))

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.podresources.model import ClaimedDevice
-from agent.pods.device_names import DeviceNames, GpuPart
+from agent.podresources.allocation_model import ClaimedDevice
+from agent.pods.kubelet_device_names import DeviceNames, GpuPart
 from tests import build
 
 WHOLE = build.gpu(0)

@@ -10,11 +10,16 @@ from unittest.mock import ANY
 
 import pytest
 
-from agent.podresources.model import ClaimedDevice, ContainerDevices, PodDevices, ResourceDevices
+from agent.podresources.allocation_model import (
+    ClaimedDevice,
+    ContainerDevices,
+    PodDevices,
+    ResourceDevices,
+)
 from agent.pods.allocated_devices import NodeAllocation, allocation
-from agent.pods.device_names import DeviceNames
 from agent.pods.held_gpus import holders
 from agent.pods.known_pods import KnownPod
+from agent.pods.kubelet_device_names import DeviceNames
 from agent.pods.kubelet_pods import ASK_SECONDS, KEEP_SECONDS, KubeletPods
 from base.errors import Transient
 from discovery.model import NodeSnapshot

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.podresources.client import PodResources
-from agent.podresources.model import PodDevices, ResourceDevices
+from agent.podresources.allocation_model import PodDevices, ResourceDevices
+from agent.podresources.podresources_client import PodResources
 from agent.pods.kubelet_pods import KEEP_SECONDS, KubeletPods
 from api.mig_resources import MigStrategy
 from discovery.model import NodeSnapshot

@@ -18,7 +18,7 @@ import pynvml as nv
 import pytest
 
 from agent.metrics.latest_metrics import LatestMetrics
-from agent.podresources.client import PodResources
+from agent.podresources.podresources_client import PodResources
 from agent.pods.allocated_devices import NodeAllocation
 from agent.pods.known_pods import KnownPod
 from agent.pods.kubelet_pods import KubeletPods

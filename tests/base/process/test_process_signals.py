@@ -140,7 +140,7 @@ def test_a_second_signal_while_the_first_one_ends_the_wait_does_not_block_the_en
     "program",
     [
         "actuator/service/actuator_program.py",
-        "fleet/program.py",
+        "fleet/coordinator_program.py",
         "scheduler/certificates/program.py",
         "scheduler/extender/program.py",
     ],

@@ -22,7 +22,12 @@ import grpc
 from google.protobuf.message import Message
 
 from agent.podresources import podresources_pb2 as wire
-from agent.podresources.model import ClaimedDevice, ContainerDevices, PodDevices, ResourceDevices
+from agent.podresources.allocation_model import (
+    ClaimedDevice,
+    ContainerDevices,
+    PodDevices,
+    ResourceDevices,
+)
 from base.errors import Transient
 
 SOCKET: Final = Path("/var/lib/kubelet/pod-resources/kubelet.sock")

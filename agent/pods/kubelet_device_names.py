@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from agent.podresources.model import ClaimedDevice
+from agent.podresources.allocation_model import ClaimedDevice
 from api.device_names import (
     DRA_DRIVER,
     NamedBy,
