@@ -23,7 +23,7 @@ from mig.planner import MigRefusal, plan
 log = logging.getLogger(__name__)
 
 
-def restore(world: MigWorld, journal: Journal) -> tuple[RestoredGpu, ...]:
+def restore_layouts(world: MigWorld, journal: Journal) -> tuple[RestoredGpu, ...]:
     """Restore the verified layouts that were lost; GPUs that lost nothing are left out.
 
     A layout that changed under the same load of the driver was changed by another program: it is

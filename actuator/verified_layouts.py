@@ -16,7 +16,7 @@ import msgspec
 
 from api.versioned import VersionedFormat
 from discovery.mig_state import MigGpu
-from mig.gpu_layout import GpuLayout, WantedInstance
+from mig.gpu_layout import DesiredInstance, GpuLayout
 from mig.steps import CreateCompute, CreateInstance, MigStep, SetMode
 
 VERSION = 1
@@ -78,7 +78,7 @@ class VerifiedLayout(msgspec.Struct, frozen=True, kw_only=True):
         return GpuLayout(
             mig=True,
             instances=tuple(
-                WantedInstance(
+                DesiredInstance(
                     instance.profile,
                     tuple(sorted((part.slices for part in instance.compute), reverse=True)),
                     instance.start,

@@ -30,7 +30,7 @@ from actuator.journal import Journal
 from actuator.journal_owner import refuse_owned
 from actuator.mig_world import StepFailed
 from actuator.nvml_world import NvmlWorld
-from actuator.restore import restore
+from actuator.restore import restore_layouts
 from actuator.selftest import SelftestEdge, SelftestEvent, TriedLayout, selftest
 from actuator.worker_messages import (
     Ended,
@@ -127,7 +127,7 @@ def _without_request(
     world: NvmlWorld, journal: Journal, ended: ChangeResult | None
 ) -> ChangeResult:
     """Restore the layouts that a load of the driver took, except on GPUs of held changes."""
-    restored = restore(world, journal)
+    restored = restore_layouts(world, journal)
     if ended is not None:
         return replace(ended, restored=restored)
     missing = [

@@ -17,7 +17,7 @@ from labelers.annotations import node_annotations
 from labelers.compose import LabelerFailure, decide_labels
 from labelers.decision import Decisions
 from labelers.diff import applied, changes
-from labelers.label_rules import former_labels
+from labelers.label_rules import former_rule_labels
 from labelers.label_settings import LabelSettings
 
 log = logging.getLogger(__name__)
@@ -92,7 +92,7 @@ class Publisher:
             annotations=_settled(node_annotations(snapshot, self._boot), snapshot),
             awaits_record=snapshot.awaits_record,
         )
-        of_all = {**decided.labels, **former_labels(self._labels, labels.decisions)}
+        of_all = {**decided.labels, **former_rule_labels(self._labels, labels.decisions)}
         changed = changes(self._labels, of_all)
         self._labels = applied(self._labels, of_all)
         for failure in labels.failures:
@@ -134,7 +134,7 @@ def _settled(decisions: Decisions, snapshot: NodeSnapshot) -> Decisions:
 
 def to_feature_file(path: Path) -> Sink:
     """A sink that keeps an NFD feature file."""
-    return lambda decided: feature_file.write(path, decided.labels)
+    return lambda decided: feature_file.write_feature_file(path, decided.labels)
 
 
 def to_stream(write_lines: Callable[[Iterable[str]], object]) -> Sink:

@@ -15,7 +15,7 @@ from cli.options import Load
 from cli.terminal import Styled, TextTable
 from labelers import feature_file
 from labelers.compose import LabelDecisions, decide_labels
-from labelers.explanation import LabelExplanation, LabelOutcome, explain
+from labelers.explanation import LabelExplanation, LabelOutcome, label_explanations
 
 _STYLES = {LabelOutcome.SET: "green", LabelOutcome.KEPT: "yellow", LabelOutcome.ABSENT: "dim"}
 
@@ -55,7 +55,7 @@ def command(load: Load, explained: bool, output: str) -> None:
     snapshot = take_snapshot(settings, plugin)
     labels = decide_labels(snapshot, label_settings(settings, plugin, time.time()))
     if explained:
-        _show_explained(explain(labels), output)
+        _show_explained(label_explanations(labels), output)
     else:
         _show(labels.values, output)
     _report(labels)
@@ -67,7 +67,7 @@ def _show(values: dict[str, str], output: str) -> None:
         case "table":
             terminal.show(TextTable(header=("LABEL", "VALUE"), rows=tuple(values.items())))
         case "feature-file":
-            terminal.document(feature_file.render(values).decode())
+            terminal.document(feature_file.feature_file_content(values).decode())
         case _:
             terminal.data(values, output)
 
@@ -93,7 +93,7 @@ def _report(labels: LabelDecisions) -> None:
 
     Raises CommandFailure where a labeler failed, which is a bug.
     """
-    for explanation in explain(labels):
+    for explanation in label_explanations(labels):
         if explanation.key in labels.illegal:
             terminal.note(f"Left out {explanation.key}: {explanation.text}", err=True)
     if labels.failures:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from api import keys
 from api.key_kinds import Key
 from discovery.model import NodeSnapshot
-from labelers.decision import Absent, Decision, Decisions, Keep, written
+from labelers.decision import Absent, Decision, Decisions, Keep, written_value
 from labelers.diff import applied
 from labelers.groups.capability_labels import capability_labels
 from labelers.groups.driver_labels import driver_labels
@@ -147,7 +147,7 @@ def _owned(labeler: Labeler, decisions: Decisions) -> Decisions:
 
 def _fault(key: str, decision: Decision) -> str | None:
     """Why a decided value is no legal label; None for a legal one, and for no value."""
-    text = written(decision)
+    text = written_value(decision)
     if text is None:
         return None
     if (fault := key_fault(key)) is not None:

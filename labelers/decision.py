@@ -51,7 +51,7 @@ def value(content: object) -> Value:
     return Value(text=str(content))
 
 
-def written(decision: Decision) -> str | None:
+def written_value(decision: Decision) -> str | None:
     """The text that a node without the label gets; None: no label."""
     match decision:
         case Value(text=text):

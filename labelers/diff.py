@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from api import keys
-from labelers.decision import Decision, Decisions, Keep, written
+from labelers.decision import Decision, Decisions, Keep, written_value
 
 _UNDECIDED = Keep(reason="not one of ours, or not decided")
 
@@ -42,4 +42,4 @@ def applied(present: Mapping[str, str], decisions: Decisions) -> dict[str, str]:
 def _text(decision: Decision, present: str | None) -> str | None:
     if isinstance(decision, Keep) and present is not None:
         return present
-    return written(decision)
+    return written_value(decision)

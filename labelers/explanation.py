@@ -33,7 +33,7 @@ class LabelExplanation:
     """What the label says."""
 
 
-def explain(labels: LabelDecisions) -> tuple[LabelExplanation, ...]:
+def label_explanations(labels: LabelDecisions) -> tuple[LabelExplanation, ...]:
     """Every decision with its value or reason, and where it comes from; sorted by key."""
     return tuple(_explanation(row) for row in labels.rows)
 

@@ -23,7 +23,7 @@ from base.errors import BadInput, Permanent, Transient
 from base.files import replace_file
 from labelers.decision import Absent, Decisions
 from labelers.diff import applied
-from labelers.label_rules import former_labels
+from labelers.label_rules import former_rule_labels
 
 MAX_BYTES = 65_536
 """A larger file is ignored as a whole."""
@@ -44,7 +44,7 @@ _NEEDS_SOMEBODY = (
 )
 
 
-def render(labels: Mapping[str, str], by_rules: Collection[str] = ()) -> bytes:
+def feature_file_content(labels: Mapping[str, str], by_rules: Collection[str] = ()) -> bytes:
     """The feature file's text, sorted by key; ``by_rules``: labels that rules made.
 
     Raises Permanent when it is too large for NFD.
@@ -61,7 +61,7 @@ def render(labels: Mapping[str, str], by_rules: Collection[str] = ()) -> bytes:
     return content
 
 
-def read(content: bytes) -> dict[str, str]:
+def feature_file_labels(content: bytes) -> dict[str, str]:
     """The labels in a feature file; lines that are none, and comments, are passed over."""
     lines = (line.strip() for line in content.decode("utf-8", "replace").splitlines())
     pairs = (line.partition("=") for line in lines if "=" in line and not line.startswith("#"))
@@ -75,7 +75,7 @@ def rule_keys(content: bytes) -> frozenset[str]:
     return frozenset(named.removeprefix(_BY_RULES).split())
 
 
-def write(path: Path, decisions: Decisions) -> bool:
+def write_feature_file(path: Path, decisions: Decisions) -> bool:
     """Bring the file's labels to ``decisions``; True when it was changed.
 
     A label to be kept stays as it is in the file. A label by a rule is removed only where we wrote
@@ -98,17 +98,17 @@ def write(path: Path, decisions: Decisions) -> bool:
 
 def _after(content: bytes, decisions: Decisions) -> bytes:
     """The new content of a file that has ``content`` now."""
-    present, written_before = read(content), rule_keys(content)
+    present, written_before = feature_file_labels(content), rule_keys(content)
     by_rules = {key for key in decisions if is_rule_key(key)}
     foreign = [key for key in by_rules - written_before if isinstance(decisions[key], Absent)]
     own = {key: decision for key, decision in decisions.items() if key not in foreign}
-    labels = applied(present, {**own, **former_labels(written_before, decisions)})
+    labels = applied(present, {**own, **former_rule_labels(written_before, decisions)})
     written = [
         key
         for key in by_rules & labels.keys()
         if key in written_before or labels[key] != present.get(key)
     ]
-    return render(labels, written)
+    return feature_file_content(labels, written)
 
 
 def _content(path: Path) -> bytes | None:

@@ -49,13 +49,13 @@ class LabelRule:
     """File and line, for people."""
 
 
-def former_labels(present: Iterable[str], decisions: Decisions) -> Decisions:
+def former_rule_labels(present: Iterable[str], decisions: Decisions) -> Decisions:
     """Removal of labels that a rule may have made once and none makes now, where they are ours."""
     gone = Absent(reason="no rule makes it any more")
     return {key: gone for key in present if key not in decisions and is_rule_key(key)}
 
 
-def matches(pattern: str, text: str) -> bool:
+def pattern_matches(pattern: str, text: str) -> bool:
     """Whether the whole text matches: ``*`` stands for any text, all else for itself.
 
     Each part between stars is taken where it first occurs, which leaves the most text for the parts

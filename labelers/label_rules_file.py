@@ -22,7 +22,7 @@ MOST_ENTRIES = 256
 _MATCHABLE = re.compile(r"[A-Za-z0-9._*-]+")
 
 
-def parse(text: str, name: str) -> tuple[LabelRule, ...]:
+def parse_label_rules(text: str, name: str) -> tuple[LabelRule, ...]:
     """Read the rules of a file that messages call ``name``.
 
     Raises BadInput naming file, line and key, and the fix. A file without ``labels`` is refused:

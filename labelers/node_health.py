@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from api import keys
 from discovery.model import NodeSnapshot, Reason
 from labelers.decision import Absent, Decision, Decisions, Keep, value
-from labelers.groups.labelled_gpus import answering, is_driverless, known, without_gpus
+from labelers.groups.labelled_gpus import all_gpus, answering, is_driverless, without_gpus
 from labelers.health import Health, HealthVerdict, gpu_verdict, severity
 from labelers.label_settings import LabelSettings
 
@@ -36,7 +36,7 @@ def _counts_too_few(snapshot: NodeSnapshot) -> bool:
         return False
     if counts.unaddressed:
         return True
-    silent = len(known(snapshot)) - len(answering(snapshot))
+    silent = len(all_gpus(snapshot)) - len(answering(snapshot))
     return counts.discrete is not None and counts.discrete < (counts.sysfs or 0) - silent
 
 
@@ -100,7 +100,7 @@ def _expected(snapshot: NodeSnapshot, none: Keep | None) -> Decision:
 
 def expected_gpus(snapshot: NodeSnapshot) -> int:
     """How many GPUs the node should have, those without a known bus id included."""
-    return len(known(snapshot)) + snapshot.counts.unaddressed
+    return len(all_gpus(snapshot)) + snapshot.counts.unaddressed
 
 
 def node_verdict(snapshot: NodeSnapshot) -> HealthVerdict:
@@ -111,7 +111,7 @@ def node_verdict(snapshot: NodeSnapshot) -> HealthVerdict:
     if is_driverless(snapshot):
         hung = any(gap.reason is Reason.HUNG for gap in snapshot.driver.gaps)
         return HealthVerdict(health=Health.UNKNOWN, reason="driver-hung" if hung else "no-driver")
-    verdicts = [gpu_verdict(gpu, snapshot) for gpu in known(snapshot)]
+    verdicts = [gpu_verdict(gpu, snapshot) for gpu in all_gpus(snapshot)]
     verdicts += [
         HealthVerdict(health=rule.health, reason=rule.reason) for rule in count_faults(snapshot)
     ]

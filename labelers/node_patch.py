@@ -67,7 +67,7 @@ class NodePatch:
         return replace(self, labels=labels, annotations=annotations)
 
 
-def plan(
+def plan_node_patch(
     node: Mapping[str, Any],
     labels: Decisions,
     annotations: Decisions,
@@ -97,11 +97,13 @@ def plan(
 
 
 def former_labels(meta: Mapping[str, Any], decisions: Decisions) -> Decisions:
-    """Labels that a rule may have made once and none makes now; :func:`plan` removes our own.
+    """Labels that a rule may have made once and none makes now.
+
+    :func:`plan_node_patch` removes those that are our own.
 
     Empty where ``decisions`` are: labels go elsewhere then.
     """
-    return label_rules.former_labels(meta.get("labels") or {}, decisions) if decisions else {}
+    return label_rules.former_rule_labels(meta.get("labels") or {}, decisions) if decisions else {}
 
 
 def writers(meta: Mapping[str, Any], where: KeyLocation, key: str) -> tuple[str, ...]:

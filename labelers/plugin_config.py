@@ -23,13 +23,13 @@ from labelers.groups.sharing import NOTHING_SHARED, SharedResource, Sharing, Sha
 from labelers.label_settings import PluginConfig, SharedOffer
 from labelers.plugin_config_values import (
     channels,
-    devices,
-    duration,
-    flag,
+    check_devices,
+    duration_value,
+    flag_value,
     resource_name,
-    text,
+    text_value,
     texts,
-    whole_number,
+    whole_number_value,
     word,
 )
 
@@ -37,7 +37,7 @@ Check = Callable[[YamlValue], Any]
 """Reads one value; raises BadInput for what Go's reader or the plugin's checks refuse."""
 
 
-def parse(text: str, name: str) -> PluginConfig:
+def parse_plugin_config(text: str, name: str) -> PluginConfig:
     """Read the device plugin's configuration, which messages call ``name``.
 
     Raises BadInput naming file, line and key, and the fix or the key that was probably meant.
@@ -110,7 +110,7 @@ def _ignored(root: YamlValue) -> Iterator[str]:
         yield f"{slicing.place}: MPS is configured too, and wins: this changes nothing"
     for shared in (slicing, mps):
         parts = shared.mapping()
-        by_default = "renameByDefault" in parts and bool(flag(parts["renameByDefault"]))
+        by_default = "renameByDefault" in parts and bool(flag_value(parts["renameByDefault"]))
         for entry in parts["resources"].items() if "resources" in parts else ():
             written = entry.mapping()
             if rename := written.get("rename"):
@@ -187,7 +187,7 @@ def _items(check: Check, *, at_least_one: str = "") -> Check:
 
 
 def _replicas(value: YamlValue) -> int:
-    replicas = whole_number(value)
+    replicas = whole_number_value(value)
     if replicas is None or replicas < 2:
         raise value.wrong("write 2 or more")
     return replicas
@@ -196,11 +196,11 @@ def _replicas(value: YamlValue) -> int:
 _RESOURCES: Final = "name at least one resource and its replicas"
 _SHARED: Final = _object(
     {
-        "renameByDefault": flag,
-        "failRequestsGreaterThanOne": flag,
+        "renameByDefault": flag_value,
+        "failRequestsGreaterThanOne": flag_value,
         "resources": _items(
             _object(
-                {"name": resource_name, "rename": resource_name, "devices": devices}
+                {"name": resource_name, "rename": resource_name, "devices": check_devices}
                 | {"replicas": _replicas},
                 *("name", "replicas"),
             ),
@@ -209,7 +209,7 @@ _SHARED: Final = _object(
     },
     "resources",
 )
-_NAMED: Final = _items(_object({"pattern": text, "name": resource_name}, "pattern", "name"))
+_NAMED: Final = _items(_object({"pattern": text_value, "name": resource_name}, "pattern", "name"))
 
 
 def _mps(value: YamlValue) -> Any:
@@ -218,41 +218,41 @@ def _mps(value: YamlValue) -> Any:
 
 
 def _version(value: YamlValue) -> None:
-    if text(value) not in (None, "", "v1"):
+    if text_value(value) not in (None, "", "v1"):
         raise value.wrong("write v1")
 
 
 _GFD: Final = {
-    "oneshot": flag,
-    "noTimestamp": flag,
-    "sleepInterval": duration,
-    "outputFile": text,
-    "machineTypeFile": text,
+    "oneshot": flag_value,
+    "noTimestamp": flag_value,
+    "sleepInterval": duration_value,
+    "outputFile": text_value,
+    "machineTypeFile": text_value,
 }
 _PLUGIN: Final = {
-    "passDeviceSpecs": flag,
+    "passDeviceSpecs": flag_value,
     "deviceListStrategy": texts("envvar", "volume-mounts", "cdi-annotations", "cdi-cri"),
     "deviceIDStrategy": word("uuid", "index"),
-    "cdiAnnotationPrefix": text,
-    "nvidiaCTKPath": text,
-    "containerDriverRoot": text,
+    "cdiAnnotationPrefix": text_value,
+    "nvidiaCTKPath": text_value,
+    "containerDriverRoot": text_value,
     "sharedDevicesAllocationPolicy": word("distributed", "packed"),
 }
 _FLAGS: Final = {
     "migStrategy": word(*MigStrategy),
-    "failOnInitError": flag,
-    "mpsRoot": text,
-    "nvidiaDriverRoot": text,
-    "nvidiaDevRoot": text,
-    "gdrcopyEnabled": flag,
-    "gdsEnabled": flag,
-    "mofedEnabled": flag,
-    "useNodeFeatureAPI": flag,
+    "failOnInitError": flag_value,
+    "mpsRoot": text_value,
+    "nvidiaDriverRoot": text_value,
+    "nvidiaDevRoot": text_value,
+    "gdrcopyEnabled": flag_value,
+    "gdsEnabled": flag_value,
+    "mofedEnabled": flag_value,
+    "useNodeFeatureAPI": flag_value,
     "deviceDiscoveryStrategy": word("auto", "nvml", "tegra", "vfio"),
     "plugin": _struct(_PLUGIN),
     "gfd": _struct(_GFD),
 }
-_IMEX: Final = {"channelIDs": channels, "required": flag}
+_IMEX: Final = {"channelIDs": channels, "required": flag_value}
 _SHARING: Final = {"timeSlicing": _SHARED, "mps": _mps}
 _FILE: Final[Mapping[str, Check]] = {
     "version": _version,

@@ -33,7 +33,7 @@ _DEVICE: Final = re.compile(
 _DEVICES: Final = "write all, a number of devices, or a list of indices and UUIDs"
 
 
-def text(value: YamlValue) -> str | None:
+def text_value(value: YamlValue) -> str | None:
     """A string."""
     if value.is_null:
         return None
@@ -42,12 +42,12 @@ def text(value: YamlValue) -> str | None:
     return value.text()
 
 
-def flag(value: YamlValue) -> bool | None:
+def flag_value(value: YamlValue) -> bool | None:
     """True or false, without quotes."""
     return None if value.is_null else value.flag()
 
 
-def whole_number(value: YamlValue) -> int | None:
+def whole_number_value(value: YamlValue) -> int | None:
     """A whole number, which may have a point and an exponent."""
     if value.is_null:
         return None
@@ -56,7 +56,7 @@ def whole_number(value: YamlValue) -> int | None:
     return int(number)
 
 
-def duration(value: YamlValue) -> str | None:
+def duration_value(value: YamlValue) -> str | None:
     """Text such as 1m30s, or nanoseconds as a number."""
     if value.is_null:
         return None
@@ -77,7 +77,7 @@ def word(*words: str) -> Callable[[YamlValue], str | None]:
     """A reader of a value that must be one of these words."""
 
     def read(value: YamlValue) -> str | None:
-        return None if text(value) is None else value.one_of(words)
+        return None if text_value(value) is None else value.one_of(words)
 
     return read
 
@@ -109,7 +109,7 @@ def resource_name(value: YamlValue) -> str:
     return name
 
 
-def devices(value: YamlValue) -> None:
+def check_devices(value: YamlValue) -> None:
     """Check the devices of a resource to share; the plugin checks them too, and shares all."""
     if value.is_list:
         for device in value.items():
@@ -133,7 +133,7 @@ def _names_device(value: YamlValue) -> bool:
 
 def channels(value: YamlValue) -> None:
     """IMEX channels of the plugin, of which there is one."""
-    numbers = [whole_number(channel) or 0 for channel in value.items()]
+    numbers = [whole_number_value(channel) or 0 for channel in value.items()]
     if numbers not in ([], [0]):
         raise value.wrong("write [] or [0]")
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from api import keys
 from discovery.model import GpuState, NodeSnapshot
-from labelers.decision import Decision, Decisions, Keep, written
+from labelers.decision import Decision, Decisions, Keep, written_value
 
 _HEALTH = frozenset(key.name for key in keys.HEALTHS)
 
@@ -28,6 +28,6 @@ def why_unsettled(snapshot: NodeSnapshot) -> str:
 def kept(decisions: Decisions, why: str) -> Mapping[str, Decision]:
     """The decisions as they hold while ``why`` is so: what is on the Node stays."""
     return {
-        key: Keep(reason=why, otherwise=None if key in _HEALTH else written(decision))
+        key: Keep(reason=why, otherwise=None if key in _HEALTH else written_value(decision))
         for key, decision in decisions.items()
     }

@@ -15,7 +15,7 @@ from mig.profile_names import DeviceName, device_name
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class WantedInstance:
+class DesiredInstance:
     """A GPU instance of a desired layout. Equal instances are interchangeable."""
 
     profile: str
@@ -31,7 +31,7 @@ class GpuLayout:
     """A GPU's layout in canonical form: layouts that mean the same are equal."""
 
     mig: bool
-    instances: tuple[WantedInstance, ...] = ()
+    instances: tuple[DesiredInstance, ...] = ()
     """Sorted; empty with MIG off."""
 
     def __post_init__(self) -> None:
@@ -69,7 +69,7 @@ def found_layout(gpu: MigGpu, *, exact: bool = False) -> GpuLayout:
     return GpuLayout(
         mig=True,
         instances=tuple(
-            WantedInstance(
+            DesiredInstance(
                 instance.profile,
                 tuple(sorted((compute.slices for compute in instance.compute), reverse=True)),
                 instance.start if exact else -1,
@@ -92,7 +92,7 @@ def has_layout(gpu: MigGpu, layout: GpuLayout) -> bool:
     )
 
 
-def counted(devices: Mapping[str, int]) -> GpuLayout:
+def layout_from_counts(devices: Mapping[str, int]) -> GpuLayout:
     """The layout of MIG devices by name and count, as a configuration file has them.
 
     Zeros are dropped and names brought to canonical form. Parts of GPU instances share as few
@@ -101,16 +101,16 @@ def counted(devices: Mapping[str, int]) -> GpuLayout:
     """
     if sum(devices.values()) > MOST_DEVICES:
         raise BadInput(f"{sum(devices.values())} MIG devices; no GPU has more than {MOST_DEVICES}")
-    instances: list[WantedInstance] = []
+    instances: list[DesiredInstance] = []
     parts: dict[str, list[DeviceName]] = {}
     for text, count in devices.items():
         name = device_name(text)
         if name.whole:
-            instances += [WantedInstance(name.instance, (name.compute,))] * count
+            instances += [DesiredInstance(name.instance, (name.compute,))] * count
         else:
             parts.setdefault(name.instance, []).extend([name] * count)
     for profile, names in parts.items():
-        instances += [WantedInstance(profile, shared) for shared in _shared(names)]
+        instances += [DesiredInstance(profile, shared) for shared in _shared(names)]
     return GpuLayout(mig=True, instances=tuple(instances))
 
 

@@ -14,7 +14,7 @@ from itertools import combinations
 
 from discovery.mig_state import FoundCompute, FoundInstance, MigGpu, MigProfile
 from mig.compute_places import ComputePlace, chosen_places, compute_places
-from mig.gpu_layout import GpuLayout, WantedInstance
+from mig.gpu_layout import DesiredInstance, GpuLayout
 from mig.holders import MigHolder, MigHolders, MigPart
 from mig.placement import Grid, mask
 from mig.steps import (
@@ -144,16 +144,16 @@ def _keeping(
 
 
 def _placed(
-    instances: Sequence[WantedInstance], starts: Sequence[int]
-) -> tuple[WantedInstance, ...]:
+    instances: Sequence[DesiredInstance], starts: Sequence[int]
+) -> tuple[DesiredInstance, ...]:
     return tuple(
         replace(instance, start=start) for instance, start in zip(instances, starts, strict=True)
     )
 
 
 def _matched(
-    grid: Grid, kept: Sequence[FoundInstance], desired: Sequence[WantedInstance]
-) -> tuple[WantedInstance, ...] | None:
+    grid: Grid, kept: Sequence[FoundInstance], desired: Sequence[DesiredInstance]
+) -> tuple[DesiredInstance, ...] | None:
     """The desired instance for each kept one, in their order; None if one of them has no match.
 
     An exact match is preferred to a match that lacks compute instances, and a desired instance
@@ -176,7 +176,7 @@ def _matched(
     return None
 
 
-def _can_become(grid: Grid, instance: FoundInstance, desired: WantedInstance) -> bool:
+def _can_become(grid: Grid, instance: FoundInstance, desired: DesiredInstance) -> bool:
     """Whether adding compute instances in free slices makes the instance the desired one."""
     return (
         instance.profile == desired.profile
@@ -186,7 +186,7 @@ def _can_become(grid: Grid, instance: FoundInstance, desired: WantedInstance) ->
     )
 
 
-def _has_room(grid: Grid, instance: FoundInstance, desired: WantedInstance) -> bool:
+def _has_room(grid: Grid, instance: FoundInstance, desired: DesiredInstance) -> bool:
     """Whether the missing compute instances fit next to those that exist."""
     profile, missing = grid.profile(instance.profile), tuple(_missing(instance, desired).elements())
     if profile is None:
@@ -194,7 +194,7 @@ def _has_room(grid: Grid, instance: FoundInstance, desired: WantedInstance) -> b
     return compute_places(profile, missing, instance.compute) is not None
 
 
-def _missing(instance: FoundInstance, desired: WantedInstance) -> Counter[int]:
+def _missing(instance: FoundInstance, desired: DesiredInstance) -> Counter[int]:
     return Counter(desired.compute) - _slices(instance)
 
 
@@ -212,7 +212,7 @@ def _destroys(gpu: MigGpu, instances: Sequence[FoundInstance]) -> Iterator[MigSt
 
 
 def _completions(
-    gpu: MigGpu, grid: Grid, kept: Sequence[FoundInstance], matched: Sequence[WantedInstance]
+    gpu: MigGpu, grid: Grid, kept: Sequence[FoundInstance], matched: Sequence[DesiredInstance]
 ) -> Iterator[MigStep]:
     for instance, desired in zip(kept, matched, strict=True):
         missing = tuple(_missing(instance, desired).elements())
@@ -222,7 +222,7 @@ def _completions(
 
 
 def _creates(
-    gpu: MigGpu, grid: Grid, instances: Sequence[WantedInstance], starts: Sequence[int]
+    gpu: MigGpu, grid: Grid, instances: Sequence[DesiredInstance], starts: Sequence[int]
 ) -> Iterator[MigStep]:
     """Steps that create instances, the largest first: drivers that choose the places need that."""
     placed = sorted(

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from discovery.mig_state import FoundInstance, MigGpu
-from mig.gpu_layout import GpuLayout, WantedInstance
+from mig.gpu_layout import DesiredInstance, GpuLayout
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,8 +91,8 @@ def _instance_reasons(layout: GpuLayout, gpu: MigGpu) -> Iterable[str]:
 
 
 def _unmatched(
-    desired: Sequence[WantedInstance], present: Sequence[FoundInstance]
-) -> tuple[list[WantedInstance], list[FoundInstance]]:
+    desired: Sequence[DesiredInstance], present: Sequence[FoundInstance]
+) -> tuple[list[DesiredInstance], list[FoundInstance]]:
     """Missing and surplus instances after pairing equal ones; those with a place choose first."""
     surplus = [instance for instance in present if instance.compute]
     missing = []
@@ -105,7 +105,7 @@ def _unmatched(
     return missing, surplus
 
 
-def _is_like(instance: FoundInstance, desired: WantedInstance) -> bool:
+def _is_like(instance: FoundInstance, desired: DesiredInstance) -> bool:
     return (
         instance.profile == desired.profile
         and _sizes(instance) == desired.compute
@@ -117,7 +117,7 @@ def _sizes(instance: FoundInstance) -> tuple[int, ...]:
     return tuple(sorted((compute.slices for compute in instance.compute), reverse=True))
 
 
-def _desired_text(instance: WantedInstance) -> str:
+def _desired_text(instance: DesiredInstance) -> str:
     place = f" at {instance.start}" if instance.start >= 0 else ""
     return f"{_instance_text(instance.profile, instance.compute)}{place}"
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from base.errors import Permanent
 from discovery.mig_state import MigGpu
 from mig.configs.mig_configs import DeviceFilter, MigConfig, MigConfigSpec
-from mig.gpu_layout import GpuLayout, counted, found_layout
+from mig.gpu_layout import GpuLayout, found_layout, layout_from_counts
 
 CURRENT = "current"
 """Name that nvidia-mig-parted gives to the exported configuration."""
@@ -25,12 +25,12 @@ def present_config(
     """The configuration of a node's current layouts, with one entry for all GPUs of equal layout.
 
     GPUs without MIG are in it, as with MIG off. If there are several models, filters separate
-    them. Raises Permanent if there are no GPUs, and for what :func:`losses` names unless
+    them. Raises Permanent if there are no GPUs, and for what :func:`export_losses` names unless
     ``lossy``: it would be left out silently.
     """
     if not gpus:
         raise Permanent("there is no GPU here, so there is no layout to write")
-    lost = [] if lossy else [loss for gpu in gpus for loss in losses(gpu)]
+    lost = [] if lossy else [loss for gpu in gpus for loss in export_losses(gpu)]
     if lost:
         raise Permanent(f"no configuration says this: {'; '.join(lost)}")
     alike: dict[GpuLayout, list[MigGpu]] = {}
@@ -43,7 +43,7 @@ def present_config(
     )
 
 
-def losses(gpu: MigGpu) -> Iterator[str]:
+def export_losses(gpu: MigGpu) -> Iterator[str]:
     """What the format cannot express about this GPU, each as a clause; mostly nothing."""
     if gpu.mode is not None and gpu.mode.current != gpu.mode.pending:
         now, after = ("on" if mode else "off" for mode in (gpu.mode.current, gpu.mode.pending))
@@ -61,7 +61,7 @@ def losses(gpu: MigGpu) -> Iterator[str]:
 def _expressible(gpu: MigGpu) -> GpuLayout:
     """The part of the current layout that the format can express."""
     layout = found_layout(gpu)
-    return counted(layout.devices()) if layout.mig else layout
+    return layout_from_counts(layout.devices()) if layout.mig else layout
 
 
 def _spec(

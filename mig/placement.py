@@ -17,7 +17,7 @@ from typing import Final
 
 from discovery.mig_state import MigProfile
 from mig.compute_places import compute_places
-from mig.gpu_layout import WantedInstance
+from mig.gpu_layout import DesiredInstance
 
 Starts = tuple[int, ...]
 """First memory units of instances, in the order of the instances in the call."""
@@ -72,11 +72,11 @@ class Grid:
         """The profile of this name."""
         return self._by_name.get(name)
 
-    def size(self, instance: WantedInstance) -> int:
+    def size(self, instance: DesiredInstance) -> int:
         """Memory units of an instance. Raises KeyError for an unknown profile."""
         return self._by_name[instance.profile].size
 
-    def starts(self, instance: WantedInstance) -> Starts:
+    def starts(self, instance: DesiredInstance) -> Starts:
         """Units where an instance may start, free or not. Raises KeyError for an unknown one."""
         return self._by_name[instance.profile].starts if instance.start < 0 else (instance.start,)
 
@@ -88,7 +88,7 @@ class Grid:
         """
         return min(profile.most, _disjoint(profile.starts, profile.size))
 
-    def misfit(self, instances: Sequence[WantedInstance]) -> Misfit | None:
+    def misfit(self, instances: Sequence[DesiredInstance]) -> Misfit | None:
         """Why the instances do not fit an empty GPU; None where they do."""
         return (
             self._unknown(instances)
@@ -97,7 +97,7 @@ class Grid:
             or self._no_room(instances)
         )
 
-    def best_starts(self, instances: Sequence[WantedInstance], taken: int = 0) -> Starts | None:
+    def best_starts(self, instances: Sequence[DesiredInstance], taken: int = 0) -> Starts | None:
         """Starts that avoid ``taken``, a mask of units; None if there are none.
 
         Of several, the ones that leave the most places for other instances, the largest profiles
@@ -105,7 +105,7 @@ class Grid:
         """
         return _best_starts(self, tuple(instances), taken)
 
-    def nearest(self, instances: Sequence[WantedInstance]) -> tuple[WantedInstance, ...]:
+    def nearest(self, instances: Sequence[DesiredInstance]) -> tuple[DesiredInstance, ...]:
         """The largest subset that fits: the most memory, then the most instances."""
         known = Counter(instance for instance in instances if self._unknown([instance]) is None)
         return max(
@@ -118,8 +118,8 @@ class Grid:
         return _free_places(self, taken)
 
     def _fitting_parts(
-        self, kinds: Sequence[tuple[WantedInstance, int]], begun: tuple[WantedInstance, ...] = ()
-    ) -> Iterator[tuple[WantedInstance, ...]]:
+        self, kinds: Sequence[tuple[DesiredInstance, int]], begun: tuple[DesiredInstance, ...] = ()
+    ) -> Iterator[tuple[DesiredInstance, ...]]:
         """Every subset of a multiset that fits, each once. A subset of what fits, fits."""
         yield begun
         for index, (instance, count) in enumerate(kinds):
@@ -129,10 +129,10 @@ class Grid:
                     break
                 yield from self._fitting_parts(kinds[index + 1 :], grown)
 
-    def _units_of(self, instances: Sequence[WantedInstance]) -> int:
+    def _units_of(self, instances: Sequence[DesiredInstance]) -> int:
         return sum(self.size(instance) for instance in instances)
 
-    def _unknown(self, instances: Sequence[WantedInstance]) -> Misfit | None:
+    def _unknown(self, instances: Sequence[DesiredInstance]) -> Misfit | None:
         for instance in instances:
             profile = self.profile(instance.profile)
             if profile is None:
@@ -163,14 +163,14 @@ class Grid:
                 return _misfit(Limit.PROFILE, detail)
         return None
 
-    def _too_many(self, instances: Sequence[WantedInstance]) -> Misfit | None:
+    def _too_many(self, instances: Sequence[DesiredInstance]) -> Misfit | None:
         for name, count in sorted(Counter(instance.profile for instance in instances).items()):
             limit = self.max_count(self._by_name[name])
             if count > limit:
                 return _misfit(Limit.COUNT, f"{count} of {name}, of which the GPU allows {limit}")
         return None
 
-    def _engines_short(self, instances: Sequence[WantedInstance]) -> Misfit | None:
+    def _engines_short(self, instances: Sequence[DesiredInstance]) -> Misfit | None:
         """Engines are budgeted by what full use of any one profile takes.
 
         NVML has no total. For profiles such as +me the budget is exact; if a driver reports the
@@ -183,7 +183,7 @@ class Grid:
                 )
         return None
 
-    def _engines(self, instances: Sequence[WantedInstance]) -> dict[str, tuple[int, int]]:
+    def _engines(self, instances: Sequence[DesiredInstance]) -> dict[str, tuple[int, int]]:
         """Kind of engine to the number available and the number needed."""
         needed = [astuple(self._by_name[instance.profile].engines) for instance in instances]
         available = [
@@ -199,7 +199,7 @@ class Grid:
             for index, kind in enumerate(kinds)
         }
 
-    def _no_room(self, instances: Sequence[WantedInstance]) -> Misfit | None:
+    def _no_room(self, instances: Sequence[DesiredInstance]) -> Misfit | None:
         if next(_ways(self, tuple(instances), 0), None) is not None:
             return None
         needed = self._units_of(instances)
@@ -218,7 +218,7 @@ def _misfit(limit: Limit, detail: str) -> Misfit:
     return Misfit(limit=limit, detail=detail)
 
 
-def _counts(instances: Sequence[WantedInstance]) -> list[tuple[str, int]]:
+def _counts(instances: Sequence[DesiredInstance]) -> list[tuple[str, int]]:
     return sorted(Counter(instance.profile for instance in instances).items())
 
 
@@ -243,7 +243,7 @@ def _free_places(grid: Grid, taken: int) -> tuple[int, ...]:
 
 
 @lru_cache(maxsize=_KEPT)
-def _best_starts(grid: Grid, instances: tuple[WantedInstance, ...], taken: int) -> Starts | None:
+def _best_starts(grid: Grid, instances: tuple[DesiredInstance, ...], taken: int) -> Starts | None:
     ways = _ways(grid, instances, taken)
     best = max(
         ways,
@@ -254,7 +254,7 @@ def _best_starts(grid: Grid, instances: tuple[WantedInstance, ...], taken: int) 
 
 
 def _ways(
-    grid: Grid, instances: tuple[WantedInstance, ...], taken: int
+    grid: Grid, instances: tuple[DesiredInstance, ...], taken: int
 ) -> Iterator[tuple[Starts, int]]:
     """Every set of disjoint starts, in the order of ``instances``, with the units taken then.
 

@@ -14,7 +14,7 @@ from discovery.mig_state import MigGpu, MigProfile
 from mig.configs.config_choice import config_layouts
 from mig.configs.default_configs import generated_configs
 from mig.configs.offered_profiles import offered_profiles
-from mig.gpu_layout import GpuLayout, WantedInstance
+from mig.gpu_layout import DesiredInstance, GpuLayout
 from mig.placement import Grid
 
 MIX = "all-balanced"
@@ -103,12 +103,12 @@ def _divided(grid: Grid) -> Iterator[TrialLayout]:
         profile = min(
             several, key=lambda candidate: (candidate.slices, candidate.size, candidate.number)
         )
-        parts = WantedInstance(profile.name, (1,) * profile.slices)
+        parts = DesiredInstance(profile.name, (1,) * profile.slices)
         yield TrialLayout(
             name=f"{profile.name} in {profile.slices} compute instances",
             layout=GpuLayout(mig=True, instances=(parts,)),
         )
 
 
-def _whole(profile: MigProfile) -> WantedInstance:
-    return WantedInstance(profile.name, (profile.slices,))
+def _whole(profile: MigProfile) -> DesiredInstance:
+    return DesiredInstance(profile.name, (profile.slices,))

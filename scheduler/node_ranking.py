@@ -15,7 +15,7 @@ from scheduler.product_turns import ProductAims, product_aims
 from scheduler.rank_levels import NEUTRAL, ranks
 from scheduler.scores.class_tables import ScoreTables
 from scheduler.scores.score import (
-    joined,
+    completed_score,
     relative_speed,
     with_fullness,
     with_speed,
@@ -267,7 +267,7 @@ def _score(
     if aims.fullest:
         free, all_gpus = view.free.bit_count(), (view.ok | view.free).bit_count()
         score = with_fullness(score, 1 - (free - wish.gpus) / all_gpus)
-    return joined(score, share=aims.share, in_clique=in_clique)
+    return completed_score(score, share=aims.share, in_clique=in_clique)
 
 
 def _level(view: View, outcome: PlacementOutcome | None, level: int) -> int:

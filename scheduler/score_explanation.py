@@ -120,7 +120,9 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     """Sentences about other things that decide about the candidates."""
 
 
-def explain(ask: PodRequest, verdicts: Sequence[RankedNode], tables: ScoreTables) -> Explanation:
+def explain_ranks(
+    ask: PodRequest, verdicts: Sequence[RankedNode], tables: ScoreTables
+) -> Explanation:
     """Explanation of the ranks of one call; nodes by rank, then score, then name."""
     ordered = sorted(verdicts, key=lambda verdict: (-verdict.rank, -verdict.score, verdict.node))
     best = max(ordered, key=lambda verdict: verdict.score, default=None)

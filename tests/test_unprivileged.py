@@ -12,7 +12,7 @@ from discovery.host.pci import DEVICES
 from discovery.model import NodeSnapshot, Reason
 from discovery.simulator.simulation import Simulation
 from labelers.compose import decide_labels
-from labelers.explanation import LabelExplanation, LabelOutcome, explain
+from labelers.explanation import LabelExplanation, LabelOutcome, label_explanations
 from labelers.label_settings import LabelSettings
 from tests.observed import look_at
 
@@ -30,7 +30,7 @@ def without_mig_monitor(machine: str, folder: Path, *, listed: bool) -> NodeSnap
 
 def explained(snapshot: NodeSnapshot, strategy: MigStrategy) -> dict[str, LabelExplanation]:
     labels = decide_labels(snapshot, LabelSettings(mig_strategy=strategy))
-    return {row.key: row for row in explain(labels)}
+    return {row.key: row for row in label_explanations(labels)}
 
 
 @pytest.mark.parametrize("listed", [True, False])

@@ -30,7 +30,7 @@ READERS: dict[str, Callable[[Path], object]] = {
     "plugin config": lambda path: plugin_config(AgentSettings(sharing_config=path)),
     "label rules": lambda path: label_rules(AgentSettings(label_rules=path)),
     "machine": read_machine,
-    "fleet": lambda path: fleet_file.read(
+    "fleet": lambda path: fleet_file.read_node_groups(
         read_text(path, most_bytes=fleet_file.MOST_BYTES), str(path)
     ),
     "pod manifest": manifest,

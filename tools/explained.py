@@ -23,7 +23,7 @@ from scheduler.cluster.pod_objects import Pod, Rules, ask
 from scheduler.filters import node_filters
 from scheduler.filters.filter_objects import CandidateNode, ConstrainedPod
 from scheduler.node_ranking import NodeRanker
-from scheduler.score_explanation import explain
+from scheduler.score_explanation import explain_ranks
 from scheduler.scores.class_tables import ScoreTables
 
 _MACHINE: Final = "dgx1-v100"
@@ -53,7 +53,7 @@ def explained() -> str:
         raise SystemExit("the pod asks for no GPU")
     nodes = [msgspec.convert(_node(name), CandidateNode) for name in _FREE]
     divided = node_filters.filtered(msgspec.convert(_POD, ConstrainedPod), nodes, {})
-    explanation = explain(
+    explanation = explain_ranks(
         request, NodeRanker(cache, tables).judge(request, divided.candidates), tables
     )
     with contextlib.redirect_stdout(io.StringIO()) as printed:

@@ -61,7 +61,7 @@ ADDRESS = SettingKind(
 """The kind of a setting that names an address to listen on."""
 
 
-def listening(address: Address) -> socket.socket:
+def listening_socket(address: Address) -> socket.socket:
     """A socket that listens. Raises Permanent with the fix.
 
     Connections that it accepts inherit TCP_NODELAY and so send at once: else the last part of an

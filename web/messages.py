@@ -174,19 +174,23 @@ def _date(unix_seconds: int) -> str:
     return formatdate(unix_seconds, usegmt=True)
 
 
-def text(sentence: str, status: HTTPStatus = HTTPStatus.OK) -> Response:
+def text_response(sentence: str, status: HTTPStatus = HTTPStatus.OK) -> Response:
     """An answer with one line of plain text."""
     return Response(body=Body(f"{safe_line(sentence)}\n".encode()), status=status)
 
 
 def probe(good: bool) -> Response:
     """The answer of ``/livez`` and ``/readyz``."""
-    return text("ok") if good else text("not yet", HTTPStatus.SERVICE_UNAVAILABLE)
+    return text_response("ok") if good else text_response("not yet", HTTPStatus.SERVICE_UNAVAILABLE)
 
 
 def health(fault: str) -> Response:
     """The answer of ``/health`` on the port of the metrics: dcgm-exporter's text, or a fault."""
-    return text(fault, HTTPStatus.SERVICE_UNAVAILABLE) if fault else Response(body=Body(b"OK"))
+    return (
+        text_response(fault, HTTPStatus.SERVICE_UNAVAILABLE)
+        if fault
+        else Response(body=Body(b"OK"))
+    )
 
 
 def link_page(title: str, paths: Iterable[str]) -> Response:

@@ -32,10 +32,10 @@ is served too. With each tick more, 2,000 clients that never go on keep others w
 longer."""
 CHUNK_BYTES = 16 << 10
 """Bytes that are copied for a client that does not read; all clients share the rest."""
-_TOO_OFTEN = messages.text(
+_TOO_OFTEN = messages.text_response(
     "More requests than the web config file allows; try again later.", HTTPStatus.TOO_MANY_REQUESTS
 )
-_WHO = messages.text("Name and password are needed.", HTTPStatus.UNAUTHORIZED)
+_WHO = messages.text_response("Name and password are needed.", HTTPStatus.UNAUTHORIZED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,7 +22,7 @@ from typing import cast
 
 from base import threads
 from web import messages
-from web.address import Address, listening
+from web.address import Address, listening_socket
 from web.byte_stream import AT_ONCE_BYTES, ByteStream, TlsByteStream
 from web.client_access import OPEN, ClientAccess
 from web.messages import HttpRequest, Response, ServerLimits
@@ -44,8 +44,10 @@ machine is busy, time passes in which no client had a chance."""
 _SEND_BUFFER_BYTES = 64 << 10
 """The kernel's buffer for each connection, which it doubles; by default it takes up to 4 MiB."""
 
-_NO_SUCH_PATH = messages.text("No such path; / lists those there are.", HTTPStatus.NOT_FOUND)
-_FAILED = messages.text(
+_NO_SUCH_PATH = messages.text_response(
+    "No such path; / lists those there are.", HTTPStatus.NOT_FOUND
+)
+_FAILED = messages.text_response(
     "The answer could not be made; the log says why.", HTTPStatus.INTERNAL_SERVER_ERROR
 )
 
@@ -240,6 +242,6 @@ class HttpServer:
 
 def _listener(address: Address) -> socket.socket:
     """A socket that listens. Raises Permanent with the fix."""
-    listener = listening(address)
+    listener = listening_socket(address)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER_BYTES)
     return listener

@@ -13,7 +13,7 @@ from actuator.journal_owner import owned
 from actuator.service.actuator_server import ActuatorServer
 from actuator.service.actuator_settings import ActuatorSettings
 from actuator.service.network import leave_network
-from actuator.service.socket_place import listening
+from actuator.service.socket_place import listening_unix_socket
 from actuator.service.transactions import RunChange
 from api.actuator_messages import UseAnswer
 from base.process import process_signals
@@ -38,7 +38,7 @@ def run(
     peers = own | set(settings.peers)
     with (
         owned(settings.journal),
-        listening(settings.socket, open_to_all=bool(peers - own)) as place,
+        listening_unix_socket(settings.socket, open_to_all=bool(peers - own)) as place,
         contextlib.closing(
             ActuatorServer(place, run_change, settings.journal, peers, users=users)
         ) as server,

@@ -28,7 +28,7 @@ class SocketPlace:
     """The socket at a path, which can be bound anew where somebody removes it. One thread."""
 
     def __init__(self, path: Path, *, open_to_all: bool) -> None:
-        """Listen at the path. Raises as :func:`listening`."""
+        """Listen at the path. Raises as :func:`listening_unix_socket`."""
         self._path = path
         self._open_to_all = open_to_all
         with contextlib.ExitStack() as undo:
@@ -50,7 +50,7 @@ class SocketPlace:
     def bind_again(self) -> socket.socket:
         """Listen at the path anew; the former listener, which the caller closes.
 
-        Raises as :func:`listening`; then all stays as it was.
+        Raises as :func:`listening_unix_socket`; then all stays as it was.
         """
         former = self.listener
         if self._has_folder():
@@ -101,7 +101,7 @@ class SocketPlace:
 
 
 @contextlib.contextmanager
-def listening(path: Path, *, open_to_all: bool) -> Iterator[SocketPlace]:
+def listening_unix_socket(path: Path, *, open_to_all: bool) -> Iterator[SocketPlace]:
     """The socket at ``path``, which accepts connections until the block ends.
 
     Only this process's user and root can connect; ``open_to_all``: everybody can, and the

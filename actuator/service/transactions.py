@@ -39,7 +39,7 @@ from base import threads
 from base.backoff import Backoff
 from base.errors import GpuscapeError
 from discovery.driver_errors import DriverAbsent, DriverMismatch
-from mig.gpu_layout import GpuLayout, WantedInstance
+from mig.gpu_layout import DesiredInstance, GpuLayout
 
 log = logging.getLogger(__name__)
 
@@ -289,7 +289,7 @@ _END = {
 def layout_of(requested_layout: LayoutAsked) -> GpuLayout:
     """The planner's form of a requested layout. Raises ValueError for instances with MIG off."""
     instances = tuple(
-        WantedInstance(
+        DesiredInstance(
             instance.profile,
             tuple(sorted(instance.compute, reverse=True)),
             -1 if instance.start is None else instance.start,

@@ -22,7 +22,7 @@ from kube.api import NODES, Api, Object
 from kube.api_errors import ApiError, NotFound
 from kube.versions import KnownVersions
 from labelers.decision import Decisions, Value
-from labelers.node_patch import NodePatch, former_labels, plan, writers
+from labelers.node_patch import NodePatch, former_labels, plan_node_patch, writers
 
 _KEPT = ("name", "uid", "resourceVersion", "labels", "annotations", "managedFields")
 
@@ -82,7 +82,7 @@ class NodeSink:
         labels, annotations = desired
         labels = {**labels, **former_labels(meta, labels)}
         leave = self._rivals.resting(now)
-        planned = plan({"metadata": meta}, labels, annotations, leave=leave)
+        planned = plan_node_patch({"metadata": meta}, labels, annotations, leave=leave)
         self._reports.kept_out(planned.left_alone, planned.dropped)
         self._reports.shortened(_notes(annotations))
         self._report_refused(planned)

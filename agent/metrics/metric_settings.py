@@ -52,7 +52,9 @@ def configured_counters(settings: AgentSettings) -> CountersConfig:
 
 def reading_groups(settings: AgentSettings, counters: CountersConfig) -> tuple[ReadingGroup, ...]:
     """Reading groups that the served families need, next to the readings that are always made."""
-    needed = set(counters.groups) | (core_families.groups(own_families(settings)) - SELECTED)
+    needed = set(counters.groups) | (
+        core_families.needed_reading_groups(own_families(settings)) - SELECTED
+    )
     if settings.processes or settings.distinguishes_pods:
         needed.add(ReadingGroup.PROCESSES)
     return tuple(sorted(needed))

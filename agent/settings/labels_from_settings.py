@@ -20,13 +20,13 @@ def plugin_config(settings: AgentSettings) -> PluginConfig:
     file = settings.sharing_config
     if file is None:
         return PluginConfig()
-    from labelers.plugin_config import parse  # YAML takes memory
+    from labelers.plugin_config import parse_plugin_config  # YAML takes memory
 
     try:
         text = read_text(file)
     except BadInput as error:
         raise BadInput(f"sharing-config: {error}") from error
-    return parse(text, str(file))
+    return parse_plugin_config(text, str(file))
 
 
 def label_rules(settings: AgentSettings) -> tuple[LabelRule, ...]:
@@ -37,13 +37,13 @@ def label_rules(settings: AgentSettings) -> tuple[LabelRule, ...]:
     file = settings.label_rules
     if file is None:
         return ()
-    from labelers.label_rules_file import parse  # YAML takes memory
+    from labelers.label_rules_file import parse_label_rules  # YAML takes memory
 
     try:
         text = read_text(file)
     except BadInput as error:
         raise BadInput(f"label-rules: {error}") from error
-    return parse(text, str(file))
+    return parse_label_rules(text, str(file))
 
 
 def label_settings(

@@ -85,7 +85,7 @@ def _fault_at(line: int, reason: str, text: ConfigText) -> ConfigFault:
 
 
 def _plugin(text: ConfigText, machine: MachineLabels | None) -> _Read:
-    config = plugin_config.parse(text.text, text.file)
+    config = plugin_config.parse_plugin_config(text.text, text.file)
     labels = None if machine is None else machine(config)
     before = {} if machine is None else machine(PluginConfig())
     return (
@@ -217,7 +217,7 @@ def _counters(text: ConfigText, machine: MachineLabels | None) -> _Read:
 
 def _rules(text: ConfigText, machine: MachineLabels | None) -> _Read:
     del machine
-    rules = label_rules_file.parse(text.text, text.file)
+    rules = label_rules_file.parse_label_rules(text.text, text.file)
     return (
         tuple(RuleMeaning(key=rule.key, values=tuple(map(_value, rule.entries))) for rule in rules),
         (),

@@ -14,7 +14,7 @@ from cli.exporter_comparison.query_files import read_queries
 from cli.exporter_comparison.scrapes import ScrapedSide
 from cli.failures import BAD_INPUT, UNREADABLE, CommandFailure
 from cli.terminal import Cell, Styled, TextTable
-from exporters.queries.judged_queries import JudgedQuery, QueryVerdict, counted, judged
+from exporters.queries.judged_queries import JudgedQuery, QueryVerdict, counts_by_verdict, judged
 from exporters.queries.losses import Loss
 from exporters.queries.served_series import ServedSeries
 
@@ -50,7 +50,7 @@ def compare_queries(
     ]
     old, new = (_served(side, prefixes, timeout_seconds) for side in sides)
     results = judged(queries, old, new)
-    counts = counted(results)
+    counts = counts_by_verdict(results)
     if output in ("json", "yaml"):
         document = {"same": not counts["lost"], "counts": counts, "queries": results}
         terminal.data(document, output)
@@ -84,7 +84,7 @@ def _show(results: Sequence[JudgedQuery], *, wide: bool) -> None:
         header = ("FILE", "QUERY", "VERDICT", "EXPRESSION", "WHAT")
         terminal.show(TextTable(header=header, rows=rows))
         terminal.note("")
-    counts = counted(results)
+    counts = counts_by_verdict(results)
     terminal.note(
         f"{counts['lost']} of {len(results)} queries lose something.",
         f"{counts['unreadable']} cannot be parsed.",

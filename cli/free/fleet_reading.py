@@ -161,7 +161,7 @@ def read_fleet(
     loads = (
         {}
         if pods is None
-        else {node: resource_fit.load(amounts) for node, amounts in pods.requests.items()}
+        else {node: resource_fit.node_load(amounts) for node, amounts in pods.requests.items()}
     )
     return FleetReading(
         nodes=tuple(sorted(free_nodes, key=lambda node: node.node)),

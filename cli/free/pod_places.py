@@ -23,7 +23,7 @@ from scheduler.filters.node_filters import LeftOutNode, NodeFilter
 from scheduler.filters.taints import EQUAL, EXISTS
 from scheduler.node_ranking import NodeRanker
 from scheduler.pod_request import PodRequest
-from scheduler.score_explanation import Explanation, explain
+from scheduler.score_explanation import Explanation, explain_ranks
 
 _OWN_TOLERATION: Final = Toleration(key=GPU_RESOURCE, operator=EXISTS)
 """Toleration that the admission plugin ExtendedResourceToleration gives each pod with GPUs."""
@@ -59,7 +59,7 @@ def pod_places(
     }
     ranked = [candidate for candidate in divided.candidates if candidate not in short]
     ranker = NodeRanker(fleet.cache, fleet.tables)
-    explanation = explain(request, ranker.judge(request, ranked), fleet.tables)
+    explanation = explain_ranks(request, ranker.judge(request, ranked), fleet.tables)
     too_few = (
         LeftOutNode(
             node=candidate,

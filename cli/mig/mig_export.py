@@ -12,7 +12,7 @@ from cli.observe import take_mig
 from cli.options import Load
 from discovery.driver_errors import MigUnread
 from mig.configs.mig_config_text import mig_config_json, mig_config_text
-from mig.layout_export import CURRENT, losses, present_config
+from mig.layout_export import CURRENT, export_losses, present_config
 
 
 @click.command(
@@ -41,7 +41,7 @@ def command(load: Load, output: str, label: str, allow_loss: bool) -> None:
     read, unread = split(take_mig(load()))
     if unread:
         raise MigUnread("; ".join(unread_note(gpu) for gpu in unread))
-    lost = [loss for gpu in read for loss in losses(gpu)]
+    lost = [loss for gpu in read for loss in export_losses(gpu)]
     if lost and not allow_loss:
         raise BadInput(
             f"the format cannot say this: {'; '.join(lost)}: export without it with --allow-loss"

@@ -12,7 +12,7 @@ from cli import terminal
 from cli.mig.mig_text import NONE, UNUSABLE, numbers, units
 from cli.terminal import Cell, Styled, TextTable
 from discovery.mig_state import MigGpu
-from mig.gpu_layout import GpuLayout, WantedInstance
+from mig.gpu_layout import DesiredInstance, GpuLayout
 from mig.holders import HolderKind, MigHolder, MigHolders
 from mig.planned_change import Fate, GpuChange, InstanceChange, planned_changes
 from mig.planner import MigPlan, MigRefusal, Obstacle, joint_command
@@ -67,7 +67,7 @@ def layout_text(layout: GpuLayout) -> str:
     return ", ".join(f"{count} x {text}" for text, count in counts.items()) or "MIG on, empty"
 
 
-def _desired_text(instance: WantedInstance) -> str:
+def _desired_text(instance: DesiredInstance) -> str:
     place = f" at {instance.start}" if instance.start >= 0 else ""
     return f"{instance_text(instance.profile, instance.compute)}{place}"
 

@@ -87,7 +87,7 @@ class ClusterReading:
             if uid != pod.metadata.uid:
                 by_node[node].append(requests)
         loads: Mapping[str, NodeLoad] = {
-            node: resource_fit.load(requests) for node, requests in by_node.items()
+            node: resource_fit.node_load(requests) for node, requests in by_node.items()
         }
         return node_filters.filtered(pod, self._nodes.values(), loads)
 

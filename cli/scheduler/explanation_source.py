@@ -27,7 +27,7 @@ from scheduler.filters.filter_notes import NOT_APPLIED, notes
 from scheduler.filters.filter_objects import ConstrainedPod
 from scheduler.filters.node_filters import FilteredNodes
 from scheduler.node_ranking import NodeRanker
-from scheduler.score_explanation import Explanation, explain, nothing_requested
+from scheduler.score_explanation import Explanation, explain_ranks, nothing_requested
 from scheduler.scores.class_tables import ScoreTables
 
 T = TypeVar("T")
@@ -69,7 +69,7 @@ def manifest(file: Path) -> Object:
         raise BadInput(f"{file} holds no Pod: give one manifest with kind: Pod, {kinds}")
     _read(pod, Pod, str(file))
     try:
-        node_filters.check(_read(pod, ConstrainedPod, str(file)))
+        node_filters.check_constraints(_read(pod, ConstrainedPod, str(file)))
     except BadInput as error:
         raise BadInput(f"{file}: {error}") from error
     return pod
@@ -204,7 +204,7 @@ def cluster_explanation(
     cache.pod_gone(request.uid)
     names = sorted(cache.names()) if filtered_nodes is None else filtered_nodes.candidates
     verdicts = NodeRanker(cache, tables).judge(request, names)
-    return _with_filters(explain(request, verdicts, tables), pod, filtered_nodes)
+    return _with_filters(explain_ranks(request, verdicts, tables), pod, filtered_nodes)
 
 
 def limited_to(explanation: Explanation, names: Sequence[str]) -> Explanation:

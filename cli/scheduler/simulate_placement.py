@@ -114,14 +114,14 @@ def command(
     """
     tables = ScoreTables()
     text = read_text(fleet, most_bytes=fleet_file.MOST_BYTES)
-    kinds = tuple(_kinds(fleet_file.read(text, str(fleet)), tables))
+    kinds = tuple(_kinds(fleet_file.read_node_groups(text, str(fleet)), tables))
     gpus = sum(kind.table.n for kind in kinds)
     lives = None
     if workload_name in MIXES:
         mix = Mix(sizes=MIXES[workload_name], load=load, pods=pods)
         lives = mix.lives(gpus)
         runs = [
-            workload.drawn(mix, gpus, Random(run_seed))  # noqa: S311  # has to repeat
+            workload.drawn_arrivals(mix, gpus, Random(run_seed))  # noqa: S311  # has to repeat
             for run_seed in range(seed, seed + (seeds or SEEDS))
         ]
     elif seeds is not None:
@@ -216,7 +216,7 @@ def _of_machine(machine: str) -> TopologyAnnotation:
 def _of_file(name: str) -> tuple[Arrival, ...]:
     if not Path(name).exists():
         raise BadInput(f"there is no file {name}; pods are drawn for {' and '.join(MIXES)}")
-    return workload.read(read_text(Path(name), most_bytes=workload.MOST_BYTES), name)
+    return workload.read_arrivals(read_text(Path(name), most_bytes=workload.MOST_BYTES), name)
 
 
 def _cells(summary: Summary) -> tuple[str, ...]:

@@ -12,7 +12,13 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from exporters.compare.exposition_parser import MOST_SERIES, Families, Key, Labels, written
+from exporters.compare.exposition_parser import (
+    MOST_SERIES,
+    Families,
+    Key,
+    Labels,
+    exposition_labels,
+)
 from exporters.compare.series_match import Matching, paired
 from exporters.compare.tolerance import Measure, Tolerance, ToleranceOverride, how_to_compare
 from exporters.compare.tracks import SeriesTrack
@@ -25,7 +31,7 @@ from exporters.compare.verdict import (
     MetricVerdict,
     SideActivity,
     compared_value,
-    judge,
+    metric_verdict,
 )
 
 EXAMPLES = 3
@@ -186,7 +192,7 @@ class _Judged:
         self._still = measure is Measure.RATE and not self._moved
         """No series of a counter moved, so that there is no rate to compare."""
         self._verdicts = [
-            judge(pair.left_track, pair.right_track, measure, tolerance, rounds)
+            metric_verdict(pair.left_track, pair.right_track, measure, tolerance, rounds)
             for pair in self.pairs
         ]
 
@@ -332,7 +338,7 @@ def _label_difference(name: str, pair: _Pair) -> str:
 
 
 def _finding(verdict: MetricVerdict, series: Sequence[Labels], detail: str) -> Finding:
-    examples = tuple(written(labels) for labels in series[:EXAMPLES])
+    examples = tuple(exposition_labels(labels) for labels in series[:EXAMPLES])
     return Finding(verdict=verdict, series=len(series), detail=detail, examples=examples)
 
 

@@ -110,12 +110,12 @@ class Parser:
         return reading.families
 
 
-def parse(body: bytes, faults: list[ExpositionFault] | None = None) -> Families:
+def parse_exposition(body: bytes, faults: list[ExpositionFault] | None = None) -> Families:
     """Parse one exposition, as :meth:`Parser.parse` does."""
     return Parser().parse(body, faults)
 
 
-def written(labels: Labels, most_characters: int = 256) -> str:
+def exposition_labels(labels: Labels, most_characters: int = 256) -> str:
     """Labels as an exposition has them, between the braces; long values are cut."""
     return ",".join(
         f'{name}="{value[:most_characters].translate(_ESCAPES)}"' for name, value in labels

@@ -119,7 +119,7 @@ class ComparisonResult:
         )
 
 
-def judge(
+def metric_verdict(
     left_track: SeriesTrack,
     right_track: SeriesTrack,
     measure: Measure,

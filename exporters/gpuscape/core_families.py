@@ -123,7 +123,7 @@ def families(served: ServedFamilies) -> tuple[GpuscapeFamily, ...]:
             return ()
 
 
-def groups(served: Iterable[GpuscapeFamily]) -> frozenset[ReadingGroup]:
+def needed_reading_groups(served: Iterable[GpuscapeFamily]) -> frozenset[ReadingGroup]:
     """The readings without which some of these families have no series."""
     return frozenset(group for family in served for group in family.groups)
 

@@ -20,7 +20,7 @@ from exporters.gpuscape import (
     topology_families,
 )
 from exporters.gpuscape.gpuscape_family import GpuscapeFamily, GpuscapeText
-from exporters.gpuscape.node_view import GpuHoldings, Verdict, view
+from exporters.gpuscape.node_view import GpuHoldings, Verdict, build_node_view
 from exporters.gpuscape.process_use import ProcessUse
 from exporters.gpuscape.switch_errors import Sxid
 from exporters.gpuscape.waste import WasteRecord
@@ -73,7 +73,7 @@ class GpuscapeFamilies:
         """
         if not self._texts:
             return b""
-        node = view(
+        node = build_node_view(
             snapshot, samples, holdings=holdings, health=health, processes=processes, sxids=sxids
         )
         self._waste.add(allocation_families.uses(node))

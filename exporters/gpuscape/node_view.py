@@ -110,7 +110,7 @@ class NodeView:
         return () if self.holdings is None else self.holdings.holders.get(entity, ())
 
 
-def view(
+def build_node_view(
     snapshot: NodeSnapshot,
     samples: Iterable[GpuSample],
     *,

@@ -13,7 +13,7 @@ import itertools
 import re
 from typing import Final
 
-from exporters.queries.promql import PromqlError, Tree, parse, selectors
+from exporters.queries.promql import PromqlError, Tree, parse_promql, selectors
 
 ANY: Final = "grafana\u00b7variable"
 """Placeholder for a variable in a matcher's value; its middle dot is unlikely in a query."""
@@ -47,12 +47,12 @@ def parse_query(expression: str) -> Tree:
     parts = _parts(expression)
     opened = sum(part is None for part in parts)
     if opened > _MOST_VARIABLES:
-        return parse(_joined(parts, (ANY_NAME,) * opened))
+        return parse_promql(_joined(parts, (ANY_NAME,) * opened))
     problem: PromqlError | None = None
     constant: Tree | None = None
     for words in itertools.product(_CANDIDATES, repeat=opened):
         try:
-            tree = parse(_joined(parts, words))
+            tree = parse_promql(_joined(parts, words))
         except PromqlError as error:
             problem = problem or error
             continue

@@ -9,7 +9,7 @@ from enum import Enum
 
 from exporters.queries.grafana_variables import parse_query
 from exporters.queries.losses import Loss, LossKind, QueryNotes
-from exporters.queries.promql import PromqlError, Tree, parse
+from exporters.queries.promql import PromqlError, Tree, parse_promql
 from exporters.queries.query_losses import Exporters, LossWalk, RecordingRule
 from exporters.queries.served_series import ServedSeries
 
@@ -97,7 +97,7 @@ def judged(
 
 def _parsed(query: Query) -> Tree | PromqlError:
     try:
-        return parse(query.expression) if query.is_of_rule else parse_query(query.expression)
+        return parse_promql(query.expression) if query.is_of_rule else parse_query(query.expression)
     except PromqlError as error:
         return error
 
@@ -128,7 +128,7 @@ def _verdict(notes: QueryNotes) -> QueryVerdict:
     return QueryVerdict.KEPT if notes.own or not notes.foreign else QueryVerdict.FOREIGN
 
 
-def counted(queries: Iterable[JudgedQuery]) -> Mapping[str, int]:
+def counts_by_verdict(queries: Iterable[JudgedQuery]) -> Mapping[str, int]:
     """Verdict to its number of queries, the worst first."""
     verdicts = [judged_query.verdict for judged_query in queries]
     return {verdict.value: verdicts.count(verdict) for verdict in QueryVerdict}

@@ -127,7 +127,7 @@ def selectors(tree: Tree) -> tuple[Selector, ...]:
     return tuple(selector for part in parts for selector in selectors(part))
 
 
-def parse(expression: str) -> Tree:
+def parse_promql(expression: str) -> Tree:
     """The tree of an expression; ranges, offsets, subqueries and brackets leave no trace.
 
     Raises PromqlError for what is no PromQL, and BadInput where the parser is not installed.

@@ -31,7 +31,7 @@ from exporters.queries.results import (
     operated,
     without_labels,
 )
-from exporters.queries.selector_losses import SelectorLosses, is_all_open, name_of
+from exporters.queries.selector_losses import SelectorLosses, is_all_open, metric_name_of
 from exporters.queries.served_series import Finder, Labels, ServedSeries, label_names
 
 GENERIC: Final = ("go_", "process_", "promhttp_", "python_")
@@ -148,7 +148,7 @@ class LossWalk:
 
     def _unknown(self, selector: Selector, notes: QueryNotes) -> Pair:
         """A selector that neither exporter has series for, or whose metric is a variable."""
-        name = name_of(selector)
+        name = metric_name_of(selector)
         if name is not None and name.partition("_")[0].lower() in self._namespaces:
             notes.own += 1
             notes.dead.append(selector.text)

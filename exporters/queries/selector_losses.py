@@ -86,7 +86,9 @@ def _compare_devices(
             else ""
         )
         notes.lose(
-            LossKind.SERIES, name_of(selector) or selector.text, f"no series of {named}{more}"
+            LossKind.SERIES,
+            metric_name_of(selector) or selector.text,
+            f"no series of {named}{more}",
         )
 
 
@@ -104,7 +106,7 @@ def _conditions(selector: Selector) -> Iterator[LabelMatcher]:
         yield from (matcher for matcher in group if matcher.label != NAME_LABEL)
 
 
-def name_of(selector: Selector) -> str | None:
+def metric_name_of(selector: Selector) -> str | None:
     """The metric that the selector names; None for one that may find several."""
     names = {
         matcher.value

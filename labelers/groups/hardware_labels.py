@@ -11,8 +11,8 @@ from discovery.model import GpuSnapshot, NodeSnapshot, Reason
 from discovery.nvml_terms import Architecture
 from labelers.decision import Absent, Decision, Decisions, Keep, value, why_none
 from labelers.groups.common_resource_labels import gpu_memory
-from labelers.groups.labelled_gpus import answering, known, without_answers
-from labelers.groups.models import by_model, gpu_count, leading_model, why_unnamed
+from labelers.groups.labelled_gpus import all_gpus, answering, without_answers
+from labelers.groups.models import by_model, leading_model, model_gpu_count, why_unnamed
 from labelers.label_settings import LabelSettings
 from labelers.label_values import MAX_LENGTH
 
@@ -32,7 +32,7 @@ def hardware_labels(snapshot: NodeSnapshot, _: LabelSettings) -> Decisions:
     gpus = answering(snapshot)
     return {
         keys.MODE: value(_mode(gpus)),
-        keys.OWN_ARCHITECTURE: _architecture(gpus, known(snapshot)),
+        keys.OWN_ARCHITECTURE: _architecture(gpus, all_gpus(snapshot)),
         keys.MEMORY_TYPE: _memory_type(gpus),
         **_inventory(snapshot),
     }
@@ -84,8 +84,8 @@ def memory_type(gpu: GpuSnapshot) -> str | None:
 def _inventory(snapshot: NodeSnapshot) -> dict[str, Decision]:
     """Count and memory of each model; a model not seen is gone only when all models are known."""
     labels: dict[str, Decision] = {}
-    for model, of_model in by_model(known(snapshot)).items():
-        labels[model_key(keys.MODEL_COUNT_FAMILY, model)] = gpu_count(model, snapshot)
+    for model, of_model in by_model(all_gpus(snapshot)).items():
+        labels[model_key(keys.MODEL_COUNT_FAMILY, model)] = model_gpu_count(model, snapshot)
         labels[model_key(keys.MODEL_MEMORY_FAMILY, model)] = gpu_memory(of_model)
     why = why_unnamed(snapshot)
     other: Decision = Keep(reason=why) if why else Absent(reason="no GPU of another model")

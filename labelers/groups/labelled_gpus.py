@@ -7,7 +7,7 @@ from discovery.model import GpuSnapshot, NodeSnapshot
 from labelers.decision import Absent, Keep, gap_text
 
 
-def known(snapshot: NodeSnapshot) -> tuple[GpuSnapshot, ...]:
+def all_gpus(snapshot: NodeSnapshot) -> tuple[GpuSnapshot, ...]:
     """The GPUs of the node, answering or not, in the order of their places."""
     return snapshot.gpus
 
@@ -20,7 +20,7 @@ def answering(snapshot: NodeSnapshot) -> tuple[GpuSnapshot, ...]:
 def all_answer(snapshot: NodeSnapshot) -> bool:
     """Whether no GPU is silent; only then a feature that none of them has is known to be gone."""
     is_whole = not snapshot.counts.unaddressed
-    return is_whole and len(answering(snapshot)) == len(known(snapshot))
+    return is_whole and len(answering(snapshot)) == len(all_gpus(snapshot))
 
 
 def is_driverless(snapshot: NodeSnapshot) -> bool:
@@ -35,7 +35,7 @@ def without_gpus(snapshot: NodeSnapshot) -> Keep | Absent | None:
     """
     if is_driverless(snapshot):
         return Keep(reason=f"no driver answers: {gap_text(snapshot.driver.gaps, 'version')}")
-    if known(snapshot):
+    if all_gpus(snapshot):
         return None
     unsure = snapshot.counts.why_unsure
     return Keep(reason=unsure) if unsure else Absent(reason="this node has no NVIDIA GPU")

@@ -29,7 +29,7 @@ def devices_known(gpu: GpuSnapshot) -> bool:
     return mode_known(gpu) and (missed is None or not gpu.mig_enabled)
 
 
-def profile_name(device: MigDevice) -> str:
+def profile_suffix(device: MigDevice) -> str:
     """The profile as it stands in resource names and labels: ``1g.5gb.me`` for ``1g.5gb+me``."""
     return resource_suffix(device.profile)
 
@@ -41,8 +41,8 @@ def by_profile(gpus: Sequence[GpuSnapshot]) -> Mapping[str, tuple[Placed, ...]]:
     """
     placed = [(gpu, device) for gpu in gpus if gpu.mig_enabled for device in gpu.mig_devices]
     return {
-        profile: tuple((gpu, device) for gpu, device in placed if profile_name(device) == profile)
-        for profile in sorted({profile_name(device) for _, device in placed})
+        profile: tuple((gpu, device) for gpu, device in placed if profile_suffix(device) == profile)
+        for profile in sorted({profile_suffix(device) for _, device in placed})
     }
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from discovery.model import GpuSnapshot, GpuState, NodeSnapshot
 from labelers.decision import Decision, gap_text, value
-from labelers.groups.labelled_gpus import known, unsure
+from labelers.groups.labelled_gpus import all_gpus, unsure
 from labelers.label_values import sanitise
 
 
@@ -51,12 +51,12 @@ def _pci_ids(gpu: GpuSnapshot) -> tuple[int, int] | None:
     return gpu.pci_device_id, gpu.pci_subsystem_id
 
 
-def gpu_count(model: str, snapshot: NodeSnapshot) -> Decision:
+def model_gpu_count(model: str, snapshot: NodeSnapshot) -> Decision:
     """The number of a model's GPUs on the node, whether they answer or not.
 
     A GPU whose model is not known may be of this model too: then the label is kept.
     """
-    names = model_names(known(snapshot))
+    names = model_names(all_gpus(snapshot))
     count = sum(name == model for name in names.values())
     why = why_unnamed(snapshot)
     return unsure(snapshot, why, count) if why else value(count)
@@ -67,8 +67,8 @@ def why_unnamed(snapshot: NodeSnapshot) -> str:
 
     The reason of a GPU that answers is its gap, such as a name that is not in UTF-8.
     """
-    names = model_names(known(snapshot))
-    unnamed = [gpu for gpu in known(snapshot) if names[gpu.bus_id] is None]
+    names = model_names(all_gpus(snapshot))
+    unnamed = [gpu for gpu in all_gpus(snapshot) if names[gpu.bus_id] is None]
     reasons = dict.fromkeys(
         gap_text(gpu.gaps, "model") if gpu.state is GpuState.PRESENT else "it did not answer"
         for gpu in unnamed

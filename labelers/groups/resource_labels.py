@@ -22,7 +22,7 @@ from labelers.decision import (
     why_none,
 )
 from labelers.groups.common_resource_labels import base_block, gpu_memory
-from labelers.groups.labelled_gpus import all_answer, answering, known, unsure, without_answers
+from labelers.groups.labelled_gpus import all_answer, all_gpus, answering, unsure, without_answers
 from labelers.groups.mig_labels import (
     by_profile,
     device_block,
@@ -30,7 +30,7 @@ from labelers.groups.mig_labels import (
     mode_known,
     single_fault,
 )
-from labelers.groups.models import by_model, gpu_count, leading_model
+from labelers.groups.models import by_model, leading_model, model_gpu_count
 from labelers.groups.sharing import SharedResource, Sharing
 from labelers.label_settings import LabelSettings
 from labelers.label_values import sanitise
@@ -134,12 +134,12 @@ def _whole_block(
 
     Sharing applies where at least one GPU is whole; GPUs cut by MIG are not shared: replicas 0.
     """
-    model = leading_model(described, known(snapshot))
+    model = leading_model(described, all_gpus(snapshot))
     of_model = by_model(described)[model]
     whole = [gpu for gpu in of_model if not gpu.mig_enabled]
     shared = sharing.resource(keys.GPU) if whole else SharedResource(name=keys.GPU, replicas=0)
     return {
-        **base_block(model, gpu_count(model, snapshot), shared, sharing),
+        **base_block(model, model_gpu_count(model, snapshot), shared, sharing),
         keys.MEMORY: gpu_memory(whole or of_model),
         **_architecture(whole or of_model),
     }

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from api import keys
 from discovery.model import NodeSnapshot
-from labelers.decision import Absent, Decision, Keep, Value, written
+from labelers.decision import Absent, Decision, Keep, Value, written_value
 from labelers.groups.capability_labels import capability_labels
 from labelers.groups.driver_labels import driver_labels
 from labelers.groups.hardware_labels import hardware_labels
@@ -135,7 +135,7 @@ def combined(parts: Sequence[Decision], text: Callable[[Sequence[str]], str]) ->
     for part in parts:
         if isinstance(part, Absent):
             return part
-    values = [value for part in parts if (value := written(part)) is not None]
+    values = [value for part in parts if (value := written_value(part)) is not None]
     whole = text(values) if len(values) == len(parts) else None
     for part in parts:
         if isinstance(part, Keep):

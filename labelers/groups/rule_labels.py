@@ -6,10 +6,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from discovery.model import NodeSnapshot
-from labelers.decision import Absent, Decision, Decisions, Keep, Value, written
+from labelers.decision import Absent, Decision, Decisions, Keep, Value, written_value
 from labelers.groups.labelled_gpus import without_answers
 from labelers.groups.rule_fields import combined, field_decisions
-from labelers.label_rules import LabelRule, RuleEntry, matches
+from labelers.label_rules import LabelRule, RuleEntry, pattern_matches
 from labelers.label_settings import LabelSettings
 
 
@@ -30,7 +30,11 @@ def _decided(rule: LabelRule, facts: Mapping[str, Decision]) -> Decision:
         unsure = unsure or doubt
         if is_met:
             value = combined([facts[name] for name in entry.fields], entry.filled)
-            return value if unsure is None else Keep(reason=unsure.reason, otherwise=written(value))
+            return (
+                value
+                if unsure is None
+                else Keep(reason=unsure.reason, otherwise=written_value(value))
+            )
     if unsure is not None:
         return unsure
     return Absent(reason=f"none of its values matches {_texts(rule, facts)}")
@@ -44,8 +48,8 @@ def _met(entry: RuleEntry, facts: Mapping[str, Decision]) -> tuple[bool, Keep | 
     is_met, unsure = True, None
     for name, pattern in entry.match:
         fact = facts[name]
-        text = written(fact)
-        fits = text is not None and matches(pattern, text)
+        text = written_value(fact)
+        fits = text is not None and pattern_matches(pattern, text)
         if not fits and not isinstance(fact, Keep):
             return False, None
         is_met = is_met and fits

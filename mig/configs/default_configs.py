@@ -24,7 +24,7 @@ from mig.configs.mig_configs import (
     SpecPlaces,
 )
 from mig.configs.offered_profiles import offered_profiles
-from mig.gpu_layout import MIG_OFF, GpuLayout, counted
+from mig.gpu_layout import MIG_OFF, GpuLayout, layout_from_counts
 
 SOURCE: Final = "the default configurations"
 
@@ -99,7 +99,7 @@ def _grouped(models: Iterable[tuple[int, Counts]], filtered: bool) -> list[MigCo
     """Entries of a configuration, one for each layout, in the order of the models."""
     devices: dict[GpuLayout, list[int]] = {}
     for device, counts in models:
-        devices.setdefault(counted(counts), []).append(device)
+        devices.setdefault(layout_from_counts(counts), []).append(device)
     return [
         MigConfigSpec(
             layout=layout,

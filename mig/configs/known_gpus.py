@@ -85,7 +85,7 @@ _GA100: Final = 0x20
 """The upper half of the PCI device ids of GPUs that change the MIG mode with a reset alone."""
 
 
-def known_gpus(
+def possible_gpus(
     product: str, *, index: int, uuid: str, bus_id: str, mig: bool
 ) -> tuple[MigGpu, ...]:
     """Models that a GPU of this product may be, without instances: one for each possible PCI id.

@@ -14,7 +14,7 @@ from base.errors import BadInput
 from base.words import quoted
 from discovery.mig_state import MigGpu
 from mig.configs.offered_profiles import COMPUTE_SIZES, OfferedProfiles, offered_profiles
-from mig.gpu_layout import GpuLayout, WantedInstance
+from mig.gpu_layout import DesiredInstance, GpuLayout
 from mig.profile_hints import profile_hint
 
 
@@ -82,7 +82,7 @@ def _check_profiles(gpu: MigGpu, claim: LayoutClaim) -> None:
             raise BadInput(f"{place}: {gpu_title(gpu)} {wrong}")
 
 
-def _misfit(instance: WantedInstance, offered: OfferedProfiles) -> str:
+def _misfit(instance: DesiredInstance, offered: OfferedProfiles) -> str:
     """Why the GPU cannot have the instance, for a message; empty if it can."""
     name = instance.profile
     if name not in offered.most:

@@ -14,7 +14,7 @@ from api.mig_layout_annotation import AT
 from base.errors import BadInput
 from base.words import quoted
 from base.yaml_places import YamlValue
-from mig.gpu_layout import MOST_DEVICES, GpuLayout, WantedInstance, counted
+from mig.gpu_layout import MOST_DEVICES, DesiredInstance, GpuLayout, layout_from_counts
 from mig.profile_names import DeviceName, device_name
 
 _MOST_START: Final = 63
@@ -55,7 +55,7 @@ def device_counts(value: YamlValue, *, placed: bool = False) -> GpuLayout:
     if total > MOST_DEVICES:
         raise value.wrong(f"{total} MIG devices: no GPU has that many")
     return GpuLayout(
-        mig=True, instances=(*counted(anywhere).instances, *_instances(placed_devices))
+        mig=True, instances=(*layout_from_counts(anywhere).instances, *_instances(placed_devices))
     )
 
 
@@ -102,9 +102,9 @@ def _name(text: str, entry: YamlValue, *, placed: bool) -> tuple[DeviceName, int
     return name, int(start)
 
 
-def _instances(placed: _Placed) -> tuple[WantedInstance, ...]:
+def _instances(placed: _Placed) -> tuple[DesiredInstance, ...]:
     return tuple(
-        WantedInstance(
+        DesiredInstance(
             profile, tuple(sorted((device.compute for device in names), reverse=True)), start
         )
         for (profile, start), names in placed.items()

@@ -153,13 +153,13 @@ def _written_at(secret: Object) -> datetime | None:
 def _log_written(name: str, before: Content, after: Content) -> None:
     """Log what changed in a Secret, as far as people need it; never its contents."""
     certificate, trusted = renewal.CERTIFICATE, renewal.TRUSTED
-    known = key_pairs.certificates(before.get(trusted, b""))
+    known = key_pairs.pem_certificates(before.get(trusted, b""))
     if after.get(certificate) != before.get(certificate):
-        (new_certificate,) = key_pairs.certificates(after[certificate])
+        (new_certificate,) = key_pairs.pem_certificates(after[certificate])
         log.info(
             "certificate renewed", extra={"secret": name, "ends": new_certificate.ends.isoformat()}
         )
-    elif all(authority in known for authority in key_pairs.certificates(after[trusted])):
+    elif all(authority in known for authority in key_pairs.pem_certificates(after[trusted])):
         log.info("trusted authorities fewer", extra={"secret": name})
     else:
         action = "start every kube-scheduler again within a year"

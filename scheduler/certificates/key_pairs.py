@@ -124,7 +124,7 @@ class KeyPair:
         return self.certificate.is_authority() and isinstance(key, ec.EllipticCurvePrivateKey)
 
 
-def certificates(pem: bytes) -> tuple[Certificate, ...]:
+def pem_certificates(pem: bytes) -> tuple[Certificate, ...]:
     """All readable certificates of a PEM text, in their order."""
     return tuple(_certificates(pem))
 
@@ -134,7 +134,7 @@ def key_pairs(pem: bytes, key_pem: bytes) -> tuple[KeyPair, ...]:
     keys = dict(_keys(key_pem))
     return tuple(
         KeyPair(certificate=certificate, key_pem=keys[public])
-        for certificate in certificates(pem)
+        for certificate in pem_certificates(pem)
         if (public := _der(certificate.parsed.public_key())) in keys
     )
 

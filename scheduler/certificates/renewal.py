@@ -71,7 +71,7 @@ def server(namespace: str) -> CertificateHolder:
     )
 
 
-def client(namespace: str) -> CertificateHolder:
+def client_holder(namespace: str) -> CertificateHolder:
     """kube-scheduler. Its name is not checked: any client with a certificate of the authority may
     connect."""
     name = names.KUBE_SCHEDULER_TLS.removesuffix("-tls")
@@ -99,7 +99,7 @@ def renewed(
         _kept(side, holder, (*own, *before), now) or key_pairs.issued(signer, holder, now, LIFE)
         for side, holder in (
             (current.server, server(namespace)),
-            (current.client, client(namespace)),
+            (current.client, client_holder(namespace)),
         )
     ]
     trusted = _trusted(own, before, sides, now)
@@ -132,8 +132,8 @@ def is_trusted(server: Content, client: Content) -> bool:
 
     True for a client that has none yet: it has not started.
     """
-    trusted = key_pairs.certificates(client.get(TRUSTED, b""))
-    shown = key_pairs.certificates(server.get(CERTIFICATE, b""))[:1]
+    trusted = key_pairs.pem_certificates(client.get(TRUSTED, b""))
+    shown = key_pairs.pem_certificates(server.get(CERTIFICATE, b""))[:1]
     return not trusted or any(
         certificate.is_signed_by(authority) for certificate in shown for authority in trusted
     )
@@ -152,7 +152,7 @@ def _still_trusted(sides: Iterable[Content], now: datetime) -> tuple[Certificate
     listed = (
         certificate
         for side in sides
-        for certificate in key_pairs.certificates(side.get(TRUSTED, b""))
+        for certificate in key_pairs.pem_certificates(side.get(TRUSTED, b""))
     )
     alive = (
         certificate

@@ -14,7 +14,7 @@ from scheduler.extender import extender_messages
 from scheduler.extender.extender_metrics import ExtenderMetrics, Neutral
 from scheduler.extender.node_detail import described
 from scheduler.node_ranking import NodeRanker
-from scheduler.score_explanation import explain, nothing_requested
+from scheduler.score_explanation import explain_ranks, nothing_requested
 from scheduler.scores.class_tables import ScoreTables
 
 _NO_NODES: Final = "the body is no ExtenderArgs: `NodeNames` and `Nodes` are missing"
@@ -42,7 +42,7 @@ class Extender:
 
         ``only_known``: raises OutcomeUnknown where an outcome has to be worked out for it first.
         """
-        call = extender_messages.read(body)
+        call = extender_messages.read_extender_call(body)
         if call.nodes is None:
             raise BadInput(_NO_NODES)
         request = ask(call.pod, self._rules)
@@ -60,14 +60,14 @@ class Extender:
 
         A pod that asks for no whole GPU has no containers and no nodes in it.
         """
-        call = extender_messages.read(body)
+        call = extender_messages.read_extender_call(body)
         request = ask(call.pod, self._rules)
         if request is None:
             about = call.pod.metadata
             return msgspec.json.encode(nothing_requested(about.namespace, about.name))
         nodes = sorted(self._cache.names()) if call.nodes is None else call.nodes
         verdicts = self._judge.judge(request, nodes)
-        return msgspec.json.encode(explain(request, verdicts, self._tables))
+        return msgspec.json.encode(explain_ranks(request, verdicts, self._tables))
 
     def node(self, name: str) -> bytes | None:
         """All that is known of a node, as JSON; None for one that no watch has reported."""

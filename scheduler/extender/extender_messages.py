@@ -89,7 +89,7 @@ class ExtenderCall:
     """Each once, as they came; None where the request names none at all."""
 
 
-def read(body: bytes | bytearray) -> ExtenderCall:
+def read_extender_call(body: bytes | bytearray) -> ExtenderCall:
     """The request in ``body``. Raises BadInput that names the key, TooLarge for too many Nodes."""
     try:
         if len(body) > _FEW_BYTES:

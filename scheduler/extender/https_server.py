@@ -26,7 +26,7 @@ from scheduler.extender.extender import Extender
 from scheduler.extender.extender_metrics import ExtenderMetrics
 from scheduler.extender.routes import ClientTerms, Routes
 from web import connection_limits
-from web.address import Address, listening
+from web.address import Address, listening_socket
 from web.messages import NO_ROOM
 from web.waiting_room import WaitingRoom, answer_at_once
 
@@ -82,7 +82,7 @@ class ExtenderServer:
         limits: ConnectionLimits = ConnectionLimits(),
     ) -> None:
         """Open the listening socket. Raises Permanent where that fails."""
-        self._listener = listening(address)
+        self._listener = listening_socket(address)
         self._limits = limits
         self._tls = terms.tls
         self._defects = defects or Defects()

@@ -29,7 +29,7 @@ _REFUSALS: Final[Mapping[str, str]] = {
 
 
 @cache
-def document() -> bytes:
+def openapi_document() -> bytes:
     """The extender's OpenAPI 3.1 document, as JSON."""
     return msgspec.json.encode(_document())
 

@@ -35,7 +35,7 @@ _HELD_BYTES: Final = 4 * extender_messages.MOST_BYTES
 _STUCK_SECONDS: Final = 30.0
 """A request for scores that takes so long counts as hanging."""
 
-_FORBIDDEN: Final = messages.text(
+_FORBIDDEN: Final = messages.text_response(
     "A client certificate with one of the names set is needed.", HTTPStatus.FORBIDDEN
 )
 _PUBLIC: Final = frozenset({"/livez", "/readyz", "/metrics", "/openapi.json"})
@@ -121,7 +121,9 @@ class Routes:
             "/livez": Route(verb=Verb.PROBE, answer=self._livez),
             "/readyz": Route(verb=Verb.PROBE, answer=self._readyz),
             "/metrics": Route(verb=Verb.METRICS, answer=self._render),
-            "/openapi.json": Route(verb=Verb.OTHER, answer=lambda _: _json(openapi.document())),
+            "/openapi.json": Route(
+                verb=Verb.OTHER, answer=lambda _: _json(openapi.openapi_document())
+            ),
         }
 
     def close(self) -> None:
@@ -182,12 +184,12 @@ class Routes:
         try:
             return route.answer(body)
         except extender_messages.TooLarge as error:
-            return messages.text(str(error), HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
+            return messages.text_response(str(error), HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
         except BadInput as error:
-            return messages.text(str(error), HTTPStatus.BAD_REQUEST)
+            return messages.text_response(str(error), HTTPStatus.BAD_REQUEST)
         except Exception:  # the client gets an answer, and others go on
             log.exception("request failed", extra={"verb": route.verb})
-            return messages.text(
+            return messages.text_response(
                 "No answer could be made; the log says why.", HTTPStatus.INTERNAL_SERVER_ERROR
             )
 
@@ -238,7 +240,7 @@ class Routes:
     def _node(self, name: str, _: Content) -> Response:
         detail = self._extender.node(name)
         if detail is None:
-            return messages.text("This node is unknown.", HTTPStatus.NOT_FOUND)
+            return messages.text_response("This node is unknown.", HTTPStatus.NOT_FOUND)
         return _json(detail)
 
     def _render(self, _: Content) -> Response:
@@ -250,13 +252,15 @@ class Routes:
         busy_since = self._busy_since
         if busy_since is not None and time.monotonic() - busy_since > _STUCK_SECONDS:
             sentence = "A request for scores does not end."
-            return messages.text(sentence, HTTPStatus.SERVICE_UNAVAILABLE)
-        return messages.text("ok")
+            return messages.text_response(sentence, HTTPStatus.SERVICE_UNAVAILABLE)
+        return messages.text_response("ok")
 
     def _readyz(self, _: Content) -> Response:
         if not self._extender.is_ready:
-            return messages.text("The cluster is being read.", HTTPStatus.SERVICE_UNAVAILABLE)
-        return messages.text("ok")
+            return messages.text_response(
+                "The cluster is being read.", HTTPStatus.SERVICE_UNAVAILABLE
+            )
+        return messages.text_response("ok")
 
 
 def _json(body: bytes) -> Response:

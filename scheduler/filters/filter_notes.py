@@ -41,7 +41,9 @@ def _notes(pod: ConstrainedPod, filtered: FilteredNodes) -> Iterator[str]:
     count = len(filtered.candidates)
     if count < 2:
         yield NO_CANDIDATE if not count else ONE_CANDIDATE
-    yield from (f"{fault}. No node matches its term." for fault in node_selection.faults(spec))
+    yield from (
+        f"{fault}. No node matches its term." for fault in node_selection.selection_faults(spec)
+    )
     if spec.scheduling_gates:
         yield "The pod is not scheduled as long as it has a scheduling gate."
     if pod.status.nominated_node_name:

@@ -75,12 +75,12 @@ def filtered(
     return FilteredNodes(candidates=tuple(candidates), left_out=tuple(left_out))
 
 
-def check(pod: ConstrainedPod) -> None:
+def check_constraints(pod: ConstrainedPod) -> None:
     """Raises BadInput for what no API server takes or no node can match; it names the key."""
     pod_requests(pod.spec)
     for fault in (
-        *node_selection.faults(pod.spec),
-        *taints.faults(pod.spec.tolerations or ()),
+        *node_selection.selection_faults(pod.spec),
+        *taints.toleration_faults(pod.spec.tolerations or ()),
     ):
         raise BadInput(fault)
 
@@ -106,7 +106,7 @@ def _left_out(
     if untolerated:
         words = f"node(s) had untolerated taint {{{untolerated[0].key}: {untolerated[0].value}}}"
         return _out(node, NodeFilter.TAINTS, [words])
-    if not node_selection.matches(spec, node):
+    if not node_selection.selects_node(spec, node):
         return _out(node, NodeFilter.AFFINITY, [not_selected])
     short = list(resource_fit.shortages(requests, node, held))
     if short:

@@ -46,11 +46,11 @@ _LISTS: Final = ("In", "NotIn")
 _NUMBERS: Final = ("Gt", "Lt")
 
 
-def matches(spec: ConstrainedSpec, node: CandidateNode) -> bool:
+def selects_node(spec: ConstrainedSpec, node: CandidateNode) -> bool:
     """Whether the node has what the pod selects by: all of the selector, and one of the terms.
 
     A term without expressions matches no node, nor does one with an expression that
-    :func:`faults` names: the scheduler passes over such terms.
+    :func:`selection_faults` names: the scheduler passes over such terms.
     """
     labels = node.metadata.labels or {}
     if any(labels.get(key) != value for key, value in (spec.node_selector or {}).items()):
@@ -85,7 +85,7 @@ def named_nodes(spec: ConstrainedSpec) -> frozenset[str] | None:
     return names if terms else None
 
 
-def faults(spec: ConstrainedSpec) -> Iterator[str]:
+def selection_faults(spec: ConstrainedSpec) -> Iterator[str]:
     """A sentence for each expression that cannot hold as it is written, which names its key."""
     terms = required_terms(spec)
     if terms is not None and not terms:

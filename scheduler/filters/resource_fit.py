@@ -36,7 +36,7 @@ class Shortage:
     """The requested and the available amount."""
 
 
-def load(pods: Iterable[Amounts]) -> NodeLoad:
+def node_load(pods: Iterable[Amounts]) -> NodeLoad:
     """Load of a node that has pods with these requests."""
     listed = list(pods)
     return NodeLoad(pods=len(listed), requests=sum_of(listed))

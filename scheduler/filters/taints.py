@@ -39,7 +39,7 @@ def is_tolerated(taint: Taint, tolerations: Sequence[Toleration]) -> bool:
     return any(_tolerates(toleration, taint) for toleration in tolerations)
 
 
-def faults(tolerations: Sequence[Toleration]) -> Iterator[str]:
+def toleration_faults(tolerations: Sequence[Toleration]) -> Iterator[str]:
     """A sentence for each toleration that the API server refuses, which names its key."""
     for index, toleration in enumerate(tolerations):
         place = f"spec.tolerations[{index}]"

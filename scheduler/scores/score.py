@@ -109,6 +109,6 @@ def with_fullness(score: int, part: float) -> int:
     return score & ~MOST_KEPT | round(MOST_KEPT * part)
 
 
-def joined(score: int, *, share: int, in_clique: bool) -> int:
+def completed_score(score: int, *, share: int, in_clique: bool) -> int:
     """A table's score, completed with the aims that depend on more than the node."""
     return score | share << _SHARE | (_CLIQUE if in_clique else 0)

@@ -14,7 +14,7 @@ from api.score_table_file import ScoreRow, ScoreTableFile, with_hash
 from scheduler.scores.score_table import PlacementOutcome
 
 
-def every_wish(n: int) -> Iterator[GpuRequest]:
+def all_gpu_requests(n: int) -> Iterator[GpuRequest]:
     """All requests of pods with one container, on nodes with ``n`` GPUs."""
     sizes, nics = range(1, n + 1), (False, True)
     for gpus, link, nic in itertools.product(sizes, Link, nics):

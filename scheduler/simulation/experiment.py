@@ -19,7 +19,7 @@ from scheduler.simulation.fleet_replay import (
     ReplaySetup,
     Summary,
     replay,
-    summary,
+    replay_summary,
 )
 from scheduler.simulation.size_warnings import warnings
 from scheduler.simulation.workload import Arrival
@@ -66,7 +66,7 @@ def results(plan: Plan, tables: ScoreTables) -> list[SchedulerResult]:
     """Results of the stock scheduler's two ways, of ours, and of one that knows the future."""
     samples = {name: _samples(plan, choose) for name, choose in _schedulers(tables).items()}
     figures = {
-        name: [summary(sample) for sample in scheduler_samples]
+        name: [replay_summary(sample) for sample in scheduler_samples]
         for name, scheduler_samples in samples.items()
     }
     ours = figures.pop(OURS)
@@ -131,5 +131,5 @@ def _result(
 
 def _summed(samples: Sequence[Sequence[Placed]]) -> Summary:
     """Summary of all pods, with the errors that the samples give."""
-    pooled = summary([pod for sample in samples for pod in sample])
-    return with_errors(pooled, [summary(sample) for sample in samples])
+    pooled = replay_summary([pod for sample in samples for pod in sample])
+    return with_errors(pooled, [replay_summary(sample) for sample in samples])

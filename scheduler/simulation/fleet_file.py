@@ -31,7 +31,7 @@ class NodeGroup:
     """Topology of the nodes, where no machine is named."""
 
 
-def read(text: str, source: str) -> tuple[NodeGroup, ...]:
+def read_node_groups(text: str, source: str) -> tuple[NodeGroup, ...]:
     """The groups of a fleet file, YAML or JSON; Nodes without our annotation are passed over.
 
     Raises BadInput that names the entry or Node, and the key.

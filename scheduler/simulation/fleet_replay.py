@@ -182,7 +182,7 @@ def replay(
     return tuple(placed for _, placed in sorted(run.placed.items()))
 
 
-def summary(placed: Sequence[Placed]) -> Summary:
+def replay_summary(placed: Sequence[Placed]) -> Summary:
     """Figures about these pods."""
     several = [pod for pod in placed if pod.ideal_gbps]
     waits = [pod.wait_seconds for pod in placed]

@@ -69,7 +69,7 @@ class Mix:
         return sum(size * share for size, share in shares) / sum(self.sizes.values())
 
 
-def drawn(mix: Mix, gpus: int, chance: Random) -> tuple[Arrival, ...]:
+def drawn_arrivals(mix: Mix, gpus: int, chance: Random) -> tuple[Arrival, ...]:
     """Arrivals for a fleet with so many GPUs: Poisson, with exponential lives."""
     sizes, shares = zip(*sorted(mix.sizes.items()), strict=True)
     groups_per_second = mix.load * gpus / (mix.mean_size * mix.mean_seconds * mix.together)
@@ -89,7 +89,7 @@ def drawn(mix: Mix, gpus: int, chance: Random) -> tuple[Arrival, ...]:
     return tuple(arrivals[: mix.pods])
 
 
-def read(text: str, source: str) -> tuple[Arrival, ...]:
+def read_arrivals(text: str, source: str) -> tuple[Arrival, ...]:
     """The arrivals of a CSV file, by time; its first line names the columns.
 
     ``submit_seconds``, ``duration_seconds`` and ``gpus`` have to be there; ``link`` and ``nic``

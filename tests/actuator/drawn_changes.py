@@ -17,7 +17,7 @@ from typing import Final
 from actuator.change_record import ChangeOutcome, ChangeRecord
 from actuator.journal import Journal
 from discovery.simulator.simulation import Return
-from mig.gpu_layout import GpuLayout, counted
+from mig.gpu_layout import GpuLayout, layout_from_counts
 from tests import machines
 from tests.actuator.simulated_node import SimulatedNode, node
 
@@ -144,8 +144,12 @@ class DrawnChanges:
 
     def small(self, index: int) -> GpuLayout:
         """Two or three small instances, whichever the GPU does not have."""
-        two = counted({"1g.5gb": 2})
-        return counted({"1g.5gb": 3}) if without_places(self.shape(index)) == sizes(two) else two
+        two = layout_from_counts({"1g.5gb": 2})
+        return (
+            layout_from_counts({"1g.5gb": 3})
+            if without_places(self.shape(index)) == sizes(two)
+            else two
+        )
 
     def lose(self, change: DrawnChange) -> None:
         """The GPU falls off the bus, if one is to."""
@@ -228,7 +232,7 @@ class DrawnChanges:
     def _other_layout(self, index: int) -> GpuLayout:
         """One of the layouts that the GPU does not have."""
         now = without_places(self.shape(index))
-        layouts = map(counted, LAYOUTS)
+        layouts = map(layout_from_counts, LAYOUTS)
         return self.draw.choice([layout for layout in layouts if sizes(layout) != now])
 
 

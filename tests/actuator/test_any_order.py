@@ -20,10 +20,10 @@ from actuator.change import ChangeResult, apply, resume
 from actuator.change_record import ChangeOutcome, ChangeRecord
 from actuator.journal import Journal
 from actuator.mig_world import StepFailed
-from actuator.restore import restore
+from actuator.restore import restore_layouts
 from discovery.mig_state import FoundInstance, MigGpu
 from discovery.model import Mode
-from mig.gpu_layout import GpuLayout, counted, has_layout
+from mig.gpu_layout import GpuLayout, has_layout, layout_from_counts
 from mig.planner import MigPlan, plan
 from mig.steps import MigStep, SetMode
 from tests.actuator.played_world import Effects, Hardware, Killed, PlayedWorld
@@ -56,7 +56,7 @@ def layouts(draw: st.DrawFn) -> dict[str, GpuLayout]:
     """What is asked for; some of it does not fit."""
     chosen = draw(st.lists(uuids, min_size=1, unique=True))
     return {
-        uuid: counted(Counter(draw(st.lists(st.sampled_from(NAMES[uuid]), max_size=3))))
+        uuid: layout_from_counts(Counter(draw(st.lists(st.sampled_from(NAMES[uuid]), max_size=3))))
         for uuid in chosen
     }
 
@@ -175,7 +175,7 @@ class AnyOrder(RuleBasedStateMachine):
                     self._check(result, journal, concerned)
                 destroyed = len(self.hardware.destroyed)
                 before = set(self._instances())
-                restore(world, journal)
+                restore_layouts(world, journal)
                 gone = {(u, at) for u, at in self.hardware.destroyed[destroyed:]}
                 assert not {(u, at) for u, _, at in before} & gone, "restore destroyed"
             except Killed:
@@ -265,7 +265,7 @@ class AnyOrder(RuleBasedStateMachine):
             world = self._world()
             with Journal(self._journal) as journal:
                 assert resume(world, journal) is None
-                restore(world, journal)
+                restore_layouts(world, journal)
             assert world.taken == []
         finally:
             shutil.rmtree(self.folder)

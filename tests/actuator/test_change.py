@@ -16,10 +16,10 @@ from actuator.change import ChangeResult, apply, begin, give_up, resume
 from actuator.change_record import JOURNAL, ChangeOutcome, ChangeRecord, Direction
 from actuator.journal import CHANGE, Journal, JournalUnusable
 from actuator.mig_world import StepFailed
-from actuator.restore import restore
+from actuator.restore import restore_layouts
 from api.mig_resources import MigStrategy
 from discovery.mig_state import MigGpu
-from mig.gpu_layout import GpuLayout, counted, found_layout, has_layout
+from mig.gpu_layout import GpuLayout, found_layout, has_layout, layout_from_counts
 from mig.holders import HolderKind, MigHolder, MigHolders
 from mig.planner import MigPlan, MigRefusal, plan
 from mig.steps import CreateInstance, DestroyCompute, DestroyInstance, MigStep
@@ -28,7 +28,7 @@ from tests.mig.naive_gpu import mig_gpu
 
 A100 = "a100-sxm4-40gb"
 GPU = "GPU-0"
-WANTED = counted({"3g.20gb": 1, "1g.5gb": 3})
+WANTED = layout_from_counts({"3g.20gb": 1, "1g.5gb": 3})
 
 
 def before() -> MigGpu:
@@ -89,9 +89,9 @@ def test_nothing_is_written_where_all_is_as_wanted(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("wanted", "held"),
     [
-        (counted({"1g.5gb": 8}), {}),
-        (counted({"9g.80gb": 1}), {}),
-        (counted({"7g.40gb": 1}), {(GPU, "2g.10gb", 4): "ns/train"}),
+        (layout_from_counts({"1g.5gb": 8}), {}),
+        (layout_from_counts({"9g.80gb": 1}), {}),
+        (layout_from_counts({"7g.40gb": 1}), {(GPU, "2g.10gb", 4): "ns/train"}),
     ],
 )
 def test_what_is_refused_is_refused_before_anything_is_touched(
@@ -418,7 +418,11 @@ def three_gpus() -> list[MigGpu]:
     ]
 
 
-ALL_THREE = {GPU: WANTED, "GPU-1": counted({"1g.5gb": 2}), "GPU-2": counted({"7g.40gb": 1})}
+ALL_THREE = {
+    GPU: WANTED,
+    "GPU-1": layout_from_counts({"1g.5gb": 2}),
+    "GPU-2": layout_from_counts({"7g.40gb": 1}),
+}
 
 
 def lost_in_the_middle(folder: Path, moment: int) -> Hardware:
@@ -520,7 +524,7 @@ def test_a_gpu_that_is_given_up_is_not_brought_back_after_a_reboot(tmp_path: Pat
 
     with Journal(tmp_path / "mig") as journal:
         given_up = give_up(journal, [GPU])
-        restored = restore(PlayedWorld(hardware), journal)
+        restored = restore_layouts(PlayedWorld(hardware), journal)
 
     assert given_up == (GPU,)
     assert [(one.gpu, one.why_not) for one in restored] == [("GPU-1", "")]
@@ -542,7 +546,7 @@ def test_a_reboot_brings_back_gpus_that_are_no_part_of_a_held_change(tmp_path: P
 
     with Journal(tmp_path / "mig") as journal:
         result = resume(PlayedWorld(hardware), journal)
-        restored = restore(PlayedWorld(hardware), journal)
+        restored = restore_layouts(PlayedWorld(hardware), journal)
 
     assert result is not None
     assert result.outcome is ChangeOutcome.HELD
@@ -579,7 +583,11 @@ def test_a_change_that_an_earlier_version_held_is_held_by_all_its_gpus(tmp_path:
 def test_a_gpu_on_which_a_change_is_held_is_left_to_that_after_a_reboot(tmp_path: Path) -> None:
     """It answers again, with a layout that came before the change; no step is taken on it."""
     hardware = Hardware.of(three_gpus())
-    changed(tmp_path / "mig", PlayedWorld(hardware), {GPU: counted({"1g.5gb": 2}), "GPU-1": WANTED})
+    changed(
+        tmp_path / "mig",
+        PlayedWorld(hardware),
+        {GPU: layout_from_counts({"1g.5gb": 2}), "GPU-1": WANTED},
+    )
     again = PlayedWorld(hardware, loses={0: GPU})
     assert changed(tmp_path / "mig", again, {GPU: WANTED}).outcome is ChangeOutcome.HELD
     hardware.lost.clear()
@@ -587,7 +595,7 @@ def test_a_gpu_on_which_a_change_is_held_is_left_to_that_after_a_reboot(tmp_path
     world = PlayedWorld(hardware)
 
     with Journal(tmp_path / "mig") as journal:
-        restored = restore(world, journal)
+        restored = restore_layouts(world, journal)
 
     assert [one.gpu for one in restored] == ["GPU-1"]
     assert {step.gpu for step in world.taken} == {"GPU-1"}
@@ -674,7 +682,10 @@ def test_a_reboot_in_the_middle_changes_nothing_about_the_end(tmp_path: Path) ->
     """All instances are gone then. What was to be kept comes back at its old place: a pod that is
     still bound to the node holds its UUID, which follows from the place.
     """
-    odd, wanted = mig_gpu(A100, ("1g.5gb", 2), ("3g.20gb", 4)), counted({"1g.5gb": 1, "2g.10gb": 1})
+    odd, wanted = (
+        mig_gpu(A100, ("1g.5gb", 2), ("3g.20gb", 4)),
+        layout_from_counts({"1g.5gb": 1, "2g.10gb": 1}),
+    )
     undisturbed, hardware = Hardware.of([odd]), Hardware.of([odd])
     changed(tmp_path / "other", PlayedWorld(undisturbed), {GPU: wanted})
     with pytest.raises(Killed):

@@ -13,16 +13,16 @@ from actuator.change import apply, begin, drive, resume
 from actuator.change_record import ChangeOutcome, ChangeRecord, Direction
 from actuator.journal import Journal, JournalUnusable
 from actuator.mig_world import StepFailed
-from actuator.restore import restore
+from actuator.restore import restore_layouts
 from discovery.mig_state import MigGpu
-from mig.gpu_layout import counted
+from mig.gpu_layout import layout_from_counts
 from mig.steps import SetMode
 from tests.actuator.played_world import Hardware, PlayedWorld
 from tests.log_lines import LogLine, log_lines
 from tests.mig.naive_gpu import mig_gpu
 
 A100 = "a100-sxm4-40gb"
-WANTED = {"GPU-0": counted({"2g.10gb": 1})}
+WANTED = {"GPU-0": layout_from_counts({"2g.10gb": 1})}
 CHANGE = "c-1"
 BEGUN: LogLine = ("INFO", "MIG change begun", {"change": CHANGE, "asked": "a test"})
 
@@ -142,7 +142,7 @@ def test_what_comes_back_after_a_reboot_has_its_lines(
     caplog.clear()
 
     with Journal(tmp_path / "mig") as journal:
-        restore(world := PlayedWorld(there), journal)
+        restore_layouts(world := PlayedWorld(there), journal)
         change = journal.history()[-1].change
 
     asked = "the layout from before the driver was loaded"
@@ -162,7 +162,7 @@ def test_what_does_not_come_back_has_its_line_and_why(
 
     with Journal(tmp_path / "mig") as journal:
         failing = dict.fromkeys(range(3), StepFailed("NVML_ERROR_UNKNOWN"))
-        restore(world := PlayedWorld(there, fails=failing), journal)
+        restore_layouts(world := PlayedWorld(there, fails=failing), journal)
 
     why = "NVML_ERROR_UNKNOWN"
     lines = log_lines(caplog)

@@ -17,7 +17,7 @@ from actuator.layout_steps import reach
 from actuator.restore import take_in_order
 from actuator.verified_layouts import VerifiedLayout
 from discovery.simulator.state.machine_state import ComputeInstance, SimulatedGpuState
-from mig.gpu_layout import GpuLayout, WantedInstance
+from mig.gpu_layout import DesiredInstance, GpuLayout
 from mig.steps import CreateInstance
 from tests.actuator.state_machine_world import UUID, StateMachineWorld, with_compute
 
@@ -96,7 +96,7 @@ def check(
 ) -> None:
     """One change, in the state machine."""
     world.state, world.taken = at_places(world, before), []
-    wanted = GpuLayout(mig=True, instances=(WantedInstance(profile, after),))
+    wanted = GpuLayout(mig=True, instances=(DesiredInstance(profile, after),))
 
     failure = reach(world, {UUID: wanted})
 

@@ -25,7 +25,7 @@ from actuator.worker_messages import ChangeRequest, Order
 from api.actuator_messages import ApplyRequest, PodsOnGpus, RestoreRequest
 from discovery.driver_errors import DriverAbsent
 from discovery.mig_state import MigGpu
-from mig.gpu_layout import GpuLayout, counted
+from mig.gpu_layout import GpuLayout, layout_from_counts
 from mig.steps import MigStep, SetMode
 from tests.actuator.simulated_node import A100, H100, SimulatedNode, node
 from tests.agent.agent_process import SOON
@@ -37,8 +37,11 @@ publishes such times, and no GPU was to be had."""
 GPUS = 8
 """Of a node, one of which is simulated: each takes the same time, one after the other."""
 LAYOUTS: dict[str, tuple[GpuLayout, ...]] = {
-    A100: (counted({"1g.5gb": 7}), counted({"3g.20gb": 1, "2g.10gb": 1, "1g.5gb": 2})),
-    H100: (counted({"1g.10gb": 7}), counted({"3g.40gb": 2})),
+    A100: (
+        layout_from_counts({"1g.5gb": 7}),
+        layout_from_counts({"3g.20gb": 1, "2g.10gb": 1, "1g.5gb": 2}),
+    ),
+    H100: (layout_from_counts({"1g.10gb": 7}), layout_from_counts({"3g.40gb": 2})),
 }
 
 

@@ -11,11 +11,11 @@ from actuator.change_record import ChangeOutcome
 from actuator.supervisor import WorkerHung, run_change
 from actuator.worker_messages import ChangeRequest
 from discovery.simulator.simulation import Hang
-from mig.gpu_layout import counted, has_layout
+from mig.gpu_layout import has_layout, layout_from_counts
 from tests import machines
 from tests.actuator.simulated_node import FIVE, node
 
-DESIRED = counted({"3g.20gb": 1, "1g.5gb": 3})
+DESIRED = layout_from_counts({"3g.20gb": 1, "1g.5gb": 3})
 DEADLINE_SECONDS = 4.0
 
 

@@ -25,17 +25,17 @@ from actuator.journal import (
     JournalBusy,
     JournalUnusable,
 )
-from mig.gpu_layout import GpuLayout, WantedInstance, counted
+from mig.gpu_layout import DesiredInstance, GpuLayout, layout_from_counts
 from tests.log_lines import log_lines
 
-PLACED = GpuLayout(mig=True, instances=(WantedInstance("3g.20gb", (2, 1), 4),))
+PLACED = GpuLayout(mig=True, instances=(DesiredInstance("3g.20gb", (2, 1), 4),))
 RECORD = ChangeRecord(
     v=1,
     change="c-1",
     asked="all-1g.5gb",
     started="2026-11-23T10:00:00Z",
     boot="boot-1",
-    wanted={"GPU-0": counted({"1g.5gb": 7})},
+    wanted={"GPU-0": layout_from_counts({"1g.5gb": 7})},
     previous={"GPU-0": PLACED},
 )
 

@@ -21,7 +21,7 @@ from actuator.journal import Journal
 from actuator.worker_messages import ChangeRequest, Order
 from discovery.simulator.simulation import Return
 from discovery.simulator.state.machine_state import MachineState
-from mig.gpu_layout import GpuLayout, counted
+from mig.gpu_layout import GpuLayout, layout_from_counts
 from tests import machines
 from tests.actuator import killed_worker
 from tests.actuator.killed_worker import CALLS, Run
@@ -114,7 +114,7 @@ def busy_a100(folder: Path) -> Place:
     """Five instances; a running process, this one, uses the last of them."""
     on = node(folder, *FIVE)
     on.simulation.use_by(os.getpid(), BUS_ID, gpu_instance_id=13, compute_instance_id=0)
-    return Place.of(on, counted({"3g.20gb": 1, "1g.5gb": 2}))
+    return Place.of(on, layout_from_counts({"3g.20gb": 1, "1g.5gb": 2}))
 
 
 def failing_a100(folder: Path) -> Place:
@@ -130,7 +130,7 @@ def failing_a100(folder: Path) -> Place:
 def h100_without_mig(folder: Path) -> Place:
     """The mode changes too."""
     on = node(folder, model=H100, mig=False)
-    return Place.of(on, counted({"3g.40gb": 2}), mig=False)
+    return Place.of(on, layout_from_counts({"3g.40gb": 2}), mig=False)
 
 
 PLACES: dict[str, Callable[[Path], Place]] = {

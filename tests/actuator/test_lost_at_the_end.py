@@ -12,7 +12,7 @@ from actuator.change import apply
 from actuator.change_record import ChangeOutcome
 from actuator.journal import Journal
 from actuator.mig_world import StepFailed
-from mig.gpu_layout import GpuLayout, counted, found_layout
+from mig.gpu_layout import GpuLayout, found_layout, layout_from_counts
 from tests.actuator.played_world import Hardware, PlayedWorld
 from tests.mig.naive_gpu import mig_gpu
 
@@ -22,8 +22,8 @@ BEFORE = (
     mig_gpu(A100, ("2g.10gb", 0), ("1g.5gb", 6), uuid="GPU-1", index=1),
 )
 DESIRED: Mapping[str, GpuLayout] = {
-    "GPU-0": counted({"1g.5gb": 7}),
-    "GPU-1": counted({"7g.40gb": 1}),
+    "GPU-0": layout_from_counts({"1g.5gb": 7}),
+    "GPU-1": layout_from_counts({"7g.40gb": 1}),
 }
 
 

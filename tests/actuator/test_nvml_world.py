@@ -22,7 +22,7 @@ from discovery.model import Mode
 from discovery.simulator.description.machine_schema import MigInstanceSpec
 from discovery.simulator.simulation import Hang, Return
 from discovery.simulator.state.machine_state import MachineState
-from mig.gpu_layout import GpuLayout, counted
+from mig.gpu_layout import GpuLayout, layout_from_counts
 from mig.holders import HolderKind, MigHolder, MigHolders, MigPart
 from mig.steps import CreateInstance, DestroyCompute, DestroyInstance, MigStep, SetMode
 from tests import machines
@@ -351,7 +351,7 @@ def test_steps_read_the_gpus_that_they_change_and_no_other(tmp_path: Path) -> No
     Nor is anybody asked who uses the others, after the plan.
     """
     found: dict[GpuLayout, dict[str, int]] = {}
-    for layout in (counted({"7g.40gb": 1}), counted({"1g.5gb": 7})):
+    for layout in (layout_from_counts({"7g.40gb": 1}), layout_from_counts({"1g.5gb": 7})):
         on = node(tmp_path / str(len(found)), count=2)
         start, journal = on.start, Journal(on.journal)
         with on.simulation, journal, NvmlWorld(start) as world:
@@ -381,7 +381,7 @@ def test_a_gpu_that_breaks_down_meanwhile_does_not_take_back_a_change_of_another
 
     with on.simulation, Journal(on.journal) as journal, Breaking(on.start) as world:
         uuid = world.observe()[0].uuid
-        result = apply(world, journal, {uuid: counted({"7g.40gb": 1})}, origin="a test")
+        result = apply(world, journal, {uuid: layout_from_counts({"7g.40gb": 1})}, origin="a test")
         on.simulation.clear()
 
     assert result.outcome is ChangeOutcome.APPLIED

@@ -16,19 +16,19 @@ from actuator.change import apply, resume
 from actuator.change_record import ChangeOutcome
 from actuator.journal import Journal, JournalUnusable
 from actuator.mig_world import StepFailed
-from actuator.restore import restore
+from actuator.restore import restore_layouts
 from actuator.verified_layouts import RestoredGpu
 from discovery.mig_state import FoundCompute, MigGpu
 from discovery.model import Mode
-from mig.gpu_layout import MIG_OFF, GpuLayout, WantedInstance, counted, has_layout
+from mig.gpu_layout import MIG_OFF, DesiredInstance, GpuLayout, has_layout, layout_from_counts
 from mig.steps import CreateCompute, MigStep, SetMode
 from tests.actuator.played_world import Effects, Hardware, Killed, PlayedWorld
 from tests.mig.naive_gpu import ON, mig_gpu
 
 A100, H100 = "a100-sxm4-40gb", "h100-sxm5-80gb"
 OFF = Mode(current=False, pending=False)
-WANTED = counted({"3g.20gb": 1, "1g.5gb": 2})
-LARGE = counted({"3g.40gb": 1, "1g.10gb": 2})
+WANTED = layout_from_counts({"3g.20gb": 1, "1g.5gb": 2})
+LARGE = layout_from_counts({"3g.40gb": 1, "1g.10gb": 2})
 FIRST, SECOND = "GPU-0", "GPU-1"
 
 
@@ -52,7 +52,7 @@ def started(folder: Path, world: PlayedWorld) -> tuple[RestoredGpu, ...]:
     """What a process does first: end what is open, then restore."""
     with Journal(folder) as journal:
         resume(world, journal)
-        return restore(world, journal)
+        return restore_layouts(world, journal)
 
 
 @pytest.mark.parametrize("resetless", [True, False])
@@ -86,7 +86,7 @@ def test_it_comes_back_after_every_reboot(tmp_path: Path) -> None:
 def test_compute_instances_get_their_ids_again(tmp_path: Path) -> None:
     """A driver gives the lowest id that is free: in another order other pods' UUIDs come out."""
     hardware = Hardware.of([mig_gpu(A100, ("3g.20gb", 4, (1, 2)))])
-    asked = GpuLayout(mig=True, instances=(WantedInstance("3g.20gb", (2, 1)),))
+    asked = GpuLayout(mig=True, instances=(DesiredInstance("3g.20gb", (2, 1)),))
     with Journal(tmp_path / "mig") as journal:
         apply(PlayedWorld(hardware), journal, {FIRST: asked}, origin="a test")
     before = hardware.seen()
@@ -104,7 +104,7 @@ def test_devices_that_cannot_come_back_are_named(
     """A compute instance with id 1 whose 0 was destroyed before: ids cannot be chosen."""
     gpu = mig_gpu(A100, ("3g.20gb", 4, (1, 2)))
     hardware = Hardware.of([gpu])
-    asked = GpuLayout(mig=True, instances=(WantedInstance("3g.20gb", (2,), 4),))
+    asked = GpuLayout(mig=True, instances=(DesiredInstance("3g.20gb", (2,), 4),))
     one = hardware.gpus[0].gpu.instances[0]
     hardware.gpus[0].gpu = _with_compute(gpu, one.compute[1:])
     with Journal(tmp_path / "mig") as journal:
@@ -272,7 +272,7 @@ def test_after_a_step_that_failed_once_the_devices_are_the_same_all_the_same(
     the one that failed. The other GPU is not held up."""
     gpus = [mig_gpu(A100), mig_gpu(A100, uuid=SECOND, index=1)]
     hardware = Hardware.of(gpus)
-    asked = GpuLayout(mig=True, instances=(WantedInstance("3g.20gb", (2, 1), 4),))
+    asked = GpuLayout(mig=True, instances=(DesiredInstance("3g.20gb", (2, 1), 4),))
     changed(tmp_path / "mig", PlayedWorld(hardware), {FIRST: asked, SECOND: asked})
     before = hardware.seen()
     assert [part.slices for part in before[0].instances[0].compute] == [2, 1]
@@ -306,7 +306,7 @@ def test_a_gpu_that_is_held_is_not_tried_again_with_the_others(tmp_path: Path) -
     hardware.reboot()
     world = _Stuck(hardware)
     with Journal(tmp_path / "mig") as journal:
-        found = {one.gpu: one.why_not for one in restore(world, journal)}
+        found = {one.gpu: one.why_not for one in restore_layouts(world, journal)}
         held = journal.held()
     assert hardware.seen()[1] == before[1]
     assert found[SECOND] == ""

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from actuator.service.socket_place import listening
+from actuator.service.socket_place import listening_unix_socket
 from api.actuator_client import NoAnswer, ask_actuator
 from api.actuator_messages import StateRequest
 from base.errors import BadInput, Transient
@@ -40,7 +40,7 @@ def test_nobody_else_connects_unless_the_server_looks_who_it_is(
     """Nobody else may write to the folder in any case; at the end the socket is gone."""
     path = place / "run" / "a.sock"
 
-    with listening(path, open_to_all=open_to_all) as served:
+    with listening_unix_socket(path, open_to_all=open_to_all) as served:
         assert modes(path) == wanted
         with socket.socket(socket.AF_UNIX) as client:
             client.connect(str(path))
@@ -56,7 +56,7 @@ def test_the_socket_of_a_process_that_died_is_no_obstacle(place: Path) -> None:
     with socket.socket(socket.AF_UNIX) as died:
         died.bind(str(path))
 
-    with listening(path, open_to_all=False), socket.socket(socket.AF_UNIX) as client:
+    with listening_unix_socket(path, open_to_all=False), socket.socket(socket.AF_UNIX) as client:
         client.connect(str(path))
 
 
@@ -123,7 +123,7 @@ def test_it_does_not_start_where_others_could_take_its_place(
     prepare(path)
     before = {each: each.lstat() for each in place.rglob("*")}
 
-    with pytest.raises(BadInput, match=reason), listening(path, open_to_all=True):
+    with pytest.raises(BadInput, match=reason), listening_unix_socket(path, open_to_all=True):
         pass
 
     assert {each: each.lstat().st_mode for each in place.rglob("*")} == {
@@ -139,7 +139,7 @@ def test_the_folder_of_another_user_is_refused(place: Path) -> None:
 
     with (
         pytest.raises(BadInput, match="another user, 1234"),
-        listening(place / "run" / "a.sock", open_to_all=False),
+        listening_unix_socket(place / "run" / "a.sock", open_to_all=False),
     ):
         pass
 
@@ -148,10 +148,10 @@ def test_one_process_serves_it(place: Path) -> None:
     """The second is told; the first one's socket stays."""
     path = place / "run" / "a.sock"
 
-    with listening(path, open_to_all=False):
+    with listening_unix_socket(path, open_to_all=False):
         with (
             pytest.raises(Transient, match="another actuator serves it"),
-            listening(path, open_to_all=False),
+            listening_unix_socket(path, open_to_all=False),
         ):
             pass
         assert path.exists()
@@ -161,7 +161,10 @@ def test_a_path_that_no_client_could_use_is_refused(place: Path) -> None:
     """An address has room for so many bytes."""
     path = place / ("x" * 100) / "a.sock"
 
-    with pytest.raises(BadInput, match="longer than 107 bytes"), listening(path, open_to_all=False):
+    with (
+        pytest.raises(BadInput, match="longer than 107 bytes"),
+        listening_unix_socket(path, open_to_all=False),
+    ):
         pass
     assert list(place.iterdir()) == []
 
@@ -217,7 +220,7 @@ def test_a_socket_that_is_gone_or_another_is_noticed_and_bound_anew(
     place: Path, spoil: Callable[[Path], object]
 ) -> None:
     path = place / "run" / "a.sock"
-    with listening(path, open_to_all=False) as served:
+    with listening_unix_socket(path, open_to_all=False) as served:
         assert served.why_unreachable() is None
         spoil(path)
         assert served.why_unreachable() is not None
@@ -227,7 +230,7 @@ def test_a_socket_that_is_gone_or_another_is_noticed_and_bound_anew(
         assert modes(path) == (0o700, 0o600)
         with (
             pytest.raises(Transient, match="another actuator serves it"),
-            listening(path, open_to_all=False),
+            listening_unix_socket(path, open_to_all=False),
         ):
             pass
     assert not path.exists()
@@ -237,7 +240,7 @@ def test_a_file_in_the_socket_s_place_stays_and_the_next_try_without_it_succeeds
     place: Path,
 ) -> None:
     path = place / "run" / "a.sock"
-    with listening(path, open_to_all=False) as served:
+    with listening_unix_socket(path, open_to_all=False) as served:
         path.unlink()
         path.write_text("somebody's")
         for _ in range(2):
@@ -251,6 +254,6 @@ def test_a_file_in_the_socket_s_place_stays_and_the_next_try_without_it_succeeds
 
 def test_a_socket_of_another_process_is_not_removed_at_the_end(place: Path) -> None:
     path = place / "run" / "a.sock"
-    with listening(path, open_to_all=False):
+    with listening_unix_socket(path, open_to_all=False):
         other_socket(path)
     assert path.is_socket()

@@ -17,11 +17,11 @@ from actuator.worker_messages import ChangeRequest, NamedHolder
 from base.errors import BadInput
 from discovery.driver_errors import DriverAbsent
 from discovery.simulator.simulation import Crash, Hang, Return
-from mig.gpu_layout import counted, has_layout
+from mig.gpu_layout import has_layout, layout_from_counts
 from mig.holders import HolderKind
 from tests.actuator.simulated_node import FIVE, SimulatedNode, node
 
-WANTED = counted({"3g.20gb": 1, "1g.5gb": 3})
+WANTED = layout_from_counts({"3g.20gb": 1, "1g.5gb": 3})
 
 
 def changed(
@@ -61,7 +61,7 @@ def test_new_instances_get_their_device_nodes(tmp_path: Path) -> None:
     on = node(tmp_path)
     folder = on.simulation.host_root / "dev/nvidia-caps"
     before = set(folder.iterdir())
-    changed(on, on.request(counted({"7g.40gb": 1})))
+    changed(on, on.request(layout_from_counts({"7g.40gb": 1})))
     made = set(folder.iterdir()) - before
     for one in made:
         one.unlink()
@@ -96,7 +96,7 @@ def test_what_is_refused_says_who_is_in_the_way(tmp_path: Path) -> None:
     before = on.found()
     pod = NamedHolder(gpu=on.uuid(), instance=5, kind=HolderKind.POD, name="ns/train")
 
-    result = changed(on, on.request(counted({"7g.40gb": 1}), pod))
+    result = changed(on, on.request(layout_from_counts({"7g.40gb": 1}), pod))
 
     assert result.outcome is None
     assert result.refusal is not None
@@ -121,7 +121,7 @@ def test_a_worker_that_dies_is_an_error_that_names_the_signal_and_what_to_do(
     assert left is not None
     assert left.outcome is None
 
-    result = changed(on, on.request(counted({"7g.40gb": 1}), asked="the next"))
+    result = changed(on, on.request(layout_from_counts({"7g.40gb": 1}), asked="the next"))
     assert result.outcome is ChangeOutcome.APPLIED
     assert [one for one, *_ in on.found()] == ["7g.40gb"]
     with Journal(on.journal) as journal:
@@ -159,7 +159,7 @@ def test_what_is_held_is_tried_again_only_by_a_restore(tmp_path: Path) -> None:
     on.simulation.clear()
 
     with pytest.raises(JournalUnusable, match="gpuscape mig restore"):
-        changed(on, on.request(counted({"7g.40gb": 1})))
+        changed(on, on.request(layout_from_counts({"7g.40gb": 1})))
     restored = changed(on, None)
 
     assert held.outcome is ChangeOutcome.HELD

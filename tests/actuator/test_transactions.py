@@ -26,7 +26,7 @@ from api.actuator_messages import (
 )
 from base.errors import GpuscapeError
 from discovery.driver_errors import DriverAbsent
-from mig.gpu_layout import counted
+from mig.gpu_layout import layout_from_counts
 from tests.actuator.played_world import Hardware, PlayedWorld
 from tests.mig.naive_gpu import mig_gpu
 
@@ -76,7 +76,7 @@ def journal(tmp_path: Path) -> Path:
     """One that has a layout to restore."""
     world = PlayedWorld(Hardware.of([mig_gpu("a100-sxm4-40gb")]))
     with Journal(tmp_path / "mig") as opened:
-        apply(world, opened, {"GPU-0": counted({"7g.40gb": 1})}, origin="a test")
+        apply(world, opened, {"GPU-0": layout_from_counts({"7g.40gb": 1})}, origin="a test")
     return tmp_path / "mig"
 
 
@@ -126,7 +126,7 @@ def test_what_became_of_a_change_is_told_whatever_came_after_it(tmp_path: Path) 
     world = PlayedWorld(Hardware.of([mig_gpu("a100-sxm4-40gb")]))
     with Journal(tmp_path / "mig") as opened:
         for change, layout in (("change-one", {"7g.40gb": 1}), ("change-two", {"3g.20gb": 2})):
-            wanted = {"GPU-0": counted(layout)}
+            wanted = {"GPU-0": layout_from_counts(layout)}
             apply(world, opened, wanted, origin="a test", change=change)
     state = Started(tmp_path / "mig", iter(())).transactions.state
 
@@ -144,7 +144,7 @@ def held(tmp_path: Path) -> Path:
     """A journal in which a lost GPU holds a change of two."""
     gpus = [mig_gpu("a100-sxm4-40gb", uuid=f"GPU-{at}", index=at) for at in range(3)]
     hardware = Hardware.of(gpus)
-    wanted = {f"GPU-{at}": counted({"7g.40gb": 1}) for at in range(2)}
+    wanted = {f"GPU-{at}": layout_from_counts({"7g.40gb": 1}) for at in range(2)}
     with Journal(tmp_path / "mig") as opened:
         world = PlayedWorld(hardware, loses={1: "GPU-0"})
         result = apply(world, opened, wanted, origin="a test", change="held-change")

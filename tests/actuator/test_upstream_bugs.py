@@ -20,7 +20,7 @@ from actuator.journal import Journal, JournalUnusable
 from actuator.nvml_world import NvmlWorld
 from discovery.simulator.description.machine_schema import MigInstanceSpec
 from discovery.simulator.simulation import Return
-from mig.gpu_layout import GpuLayout, counted
+from mig.gpu_layout import GpuLayout, layout_from_counts
 from mig.planner import ObstacleKind
 from mig.steps import MigStep, SetMode
 from tests import machines
@@ -29,7 +29,7 @@ from tests.discovery.simulator.mig.mig_calls import create
 
 BUS_ID = machines.gpu(0).bus_id
 SECOND = machines.gpu(1).bus_id
-WANTED = counted({"3g.20gb": 1, "1g.5gb": 3})
+WANTED = layout_from_counts({"3g.20gb": 1, "1g.5gb": 3})
 CHANGES = ("SetMigMode", "CreateGpuInstance", "CreateComputeInstance", "InstanceDestroy")
 BeforeStep = Callable[[int, MigStep], None]
 
@@ -90,7 +90,7 @@ def test_a_profile_that_the_gpu_has_not_is_refused_and_clears_nothing(tmp_path: 
     before = on.found()
     on.simulation.log_calls()
 
-    result = changed(on, {0: counted({"1g.6gb": 7})})
+    result = changed(on, {0: layout_from_counts({"1g.6gb": 7})})
 
     assert result.outcome is None
     assert result.refusal is not None
@@ -106,7 +106,9 @@ def test_a_change_of_one_gpus_mode_leaves_the_others_alone(tmp_path: Path) -> No
     before = on.found()
     on.simulation.log_calls()
 
-    result = changed(on, {0: counted({"3g.40gb": 1}), 1: counted({"7g.80gb": 1})})
+    result = changed(
+        on, {0: layout_from_counts({"3g.40gb": 1}), 1: layout_from_counts({"7g.80gb": 1})}
+    )
 
     assert result.outcome is ChangeOutcome.APPLIED
     assert places(on, 1) == {("7g.80gb", 0)}
@@ -165,7 +167,7 @@ def test_an_instance_without_a_device_is_seen(tmp_path: Path) -> None:
         nv.nvmlShutdown()
     left = {one[:3] for one in on.found() if one[0] == "3g.20gb"}
 
-    result = changed(on, {0: counted({"3g.20gb": 1, "1g.5gb": 4})})
+    result = changed(on, {0: layout_from_counts({"3g.20gb": 1, "1g.5gb": 4})})
 
     assert result.outcome is ChangeOutcome.APPLIED
     assert left <= {one[:3] for one in on.found()}
@@ -177,7 +179,7 @@ def test_what_is_there_already_is_asked_for_nothing(tmp_path: Path) -> None:
     on = node(tmp_path, *FIVE)
     on.simulation.log_calls()
 
-    result = changed(on, {0: counted({"1g.5gb": 3, "2g.10gb": 2, "7g.40gb": 0})})
+    result = changed(on, {0: layout_from_counts({"1g.5gb": 3, "2g.10gb": 2, "7g.40gb": 0})})
 
     assert (result.outcome, calls(on)) == (None, [])
 
@@ -227,7 +229,7 @@ def test_a_program_that_comes_before_a_destroy_is_spared(tmp_path: Path) -> None
             ids = {one.id: one.start for one in FIVE}
             taken.extend(one for one in on.found() if one[1] == ids[gone])
 
-    result = changed(on, {0: counted({"7g.40gb": 1})}, before)
+    result = changed(on, {0: layout_from_counts({"7g.40gb": 1})}, before)
 
     assert result.outcome is ChangeOutcome.PREVIOUS
     assert "71" in result.reason
@@ -240,7 +242,7 @@ def test_a_refusal_that_passes_is_waited_for(tmp_path: Path) -> None:
     on = node(tmp_path, model=H100, mig=False)
     on.simulation.fault(Return(code=nv.NVML_ERROR_IN_USE), "nvmlDeviceSetMigMode", times=2)
 
-    assert changed(on, {0: counted({"7g.80gb": 1})}).outcome is ChangeOutcome.APPLIED
+    assert changed(on, {0: layout_from_counts({"7g.80gb": 1})}).outcome is ChangeOutcome.APPLIED
     assert places(on) == {("7g.80gb", 0)}
 
 
@@ -253,7 +255,7 @@ def test_a_program_that_stays_cancels_a_change_of_the_mode(tmp_path: Path) -> No
         if number == 0:
             on.simulation.add_process(BUS_ID, 71)
 
-    result = changed(on, {0: counted({"7g.80gb": 1})}, before)
+    result = changed(on, {0: layout_from_counts({"7g.80gb": 1})}, before)
 
     assert result.outcome is ChangeOutcome.PREVIOUS
     assert "71" in result.reason
@@ -269,7 +271,7 @@ def test_somebody_else_who_changes_mig_meanwhile_ends_the_change(tmp_path: Path)
         if number == 0:
             create(nv.nvmlDeviceGetHandleByPciBusId(BUS_ID.encode()), 0, 0, 8)
 
-    result = changed(on, {0: counted({"3g.20gb": 1})}, before)
+    result = changed(on, {0: layout_from_counts({"3g.20gb": 1})}, before)
 
     assert result.outcome is ChangeOutcome.PREVIOUS
     assert "somebody else" in result.reason

@@ -17,7 +17,7 @@ from typing import Final
 
 from discovery.mig_state import MigGpu
 from discovery.model import Mode
-from mig.gpu_layout import counted, has_layout
+from mig.gpu_layout import has_layout, layout_from_counts
 from mig.holders import HolderKind, MigHolder, MigHolders, MigPart
 from mig.planner import MigPlan, plan
 from mig.steps import DestroyInstance
@@ -126,7 +126,7 @@ HOW: Final = (
 def ours(change: TypicalChange) -> ChangeCost:
     """By the plan that disturbs the fewest. Raises AssertionError where a step is refused."""
     gpus = _gpus(change)
-    wanted = {gpus[at].uuid: counted(devices) for at, devices in change.wanted.items()}
+    wanted = {gpus[at].uuid: layout_from_counts(devices) for at, devices in change.wanted.items()}
     found = plan(gpus, wanted, _holders(change, gpus))
     assert isinstance(found, MigPlan), found
     hardware = {gpu.uuid: NaiveGpu(gpu) for gpu in gpus}
@@ -147,7 +147,7 @@ def whole_node(change: TypicalChange) -> ChangeCost:
     gpus = _gpus(change)
     destroyed = calls = 0
     for at, devices in change.wanted.items():
-        gpu, layout = gpus[at], counted(devices)
+        gpu, layout = gpus[at], layout_from_counts(devices)
         if has_layout(gpu, layout):
             continue
         destroyed += len(gpu.instances)

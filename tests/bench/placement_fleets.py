@@ -23,7 +23,14 @@ from discovery.simulator.description.machine_catalog import load_machine
 from discovery.simulator.description.machine_schema import DirectLinks, MachineDescription
 from discovery.simulator.simulation import Simulation
 from labelers.annotations import topology_of
-from scheduler.simulation.workload import PUBLISHED, USUAL, USUAL_SECONDS, Arrival, Mix, drawn
+from scheduler.simulation.workload import (
+    PUBLISHED,
+    USUAL,
+    USUAL_SECONDS,
+    Arrival,
+    Mix,
+    drawn_arrivals,
+)
 from tests.judge.bandwidth import AMPERE, HOPPER, VOLTA, Judge
 from tests.judge.links import links_of
 from tests.observed import look_at, observed
@@ -58,7 +65,7 @@ class Workload:
 
     def arrivals(self, gpus: int, load: float, pods: int, chance: Random) -> tuple[Arrival, ...]:
         """Pods for a fleet with so many GPUs."""
-        found = drawn(Mix(sizes=self.sizes, load=load, pods=pods), gpus, chance)
+        found = drawn_arrivals(Mix(sizes=self.sizes, load=load, pods=pods), gpus, chance)
         if not self.is_lognormal:
             return found
         middle = math.log(USUAL_SECONDS) - _SPREAD_OF_LIVES**2 / 2

@@ -363,7 +363,9 @@ def test_agent_and_device_plugin_tolerate_both_taints_and_the_agent_not_by_itsel
 def test_shares_of_the_development_node_have_the_name_that_its_pods_ask_for() -> None:
     """And a node without the label has whole GPUs, and MIG devices by their names."""
     (data,) = [it["data"] for it in examples.objects("time-slicing.yaml")]
-    whole, shared = (plugin_config.parse(data[it], it) for it in ("whole", "development"))
+    whole, shared = (
+        plugin_config.parse_plugin_config(data[it], it) for it in ("whole", "development")
+    )
     (resource,) = shared.sharing.resources
 
     limits = pod_spec(examples.only("development.yaml"))["containers"][0]["resources"]["limits"]

@@ -98,7 +98,9 @@ def test_three_that_start_at_once_agree_and_others_find_nothing_to_do(
             one.until_ready()
         (authority,) = authorities(stage)
         for secret in SECRETS.values():
-            assert key_pairs.certificates(held(stage, secret)["ca.crt"]) == (authority.certificate,)
+            assert key_pairs.pem_certificates(held(stage, secret)["ca.crt"]) == (
+                authority.certificate,
+            )
         before = {secret: held(stage, secret) for secret in SECRETS.values()}
         with certificates(stage.plane, stage.node, tmp_path):
             assert {secret: held(stage, secret) for secret in SECRETS.values()} == before
@@ -144,7 +146,7 @@ def test_an_authority_is_replaced_at_once_by_the_pages_commands(
 
     assert after.certificate != before.certificate
     for secret in SECRETS.values():
-        assert key_pairs.certificates(held(stage, secret)["ca.crt"]) == (after.certificate,)
+        assert key_pairs.pem_certificates(held(stage, secret)["ca.crt"]) == (after.certificate,)
     mount(stage)
 
 
@@ -213,7 +215,7 @@ def is_new(helper: Extender, before: key_pairs.Certificate) -> bool:
 def shown(helper: Extender) -> key_pairs.Certificate:
     """The certificate that the extender shows."""
     pem = ssl.get_server_certificate(("127.0.0.1", helper.port)).encode()
-    return key_pairs.certificates(pem)[0]
+    return key_pairs.pem_certificates(pem)[0]
 
 
 def test_no_pod_is_placed_without_the_extender_while_certificates_are_renewed(
@@ -257,5 +259,6 @@ def test_the_alerts_metric_shows_the_ends_that_the_program_chose(
     assert ends.keys() >= {"server", "client_authority"}
     assert min(ends.values()) > datetime.now(UTC) + timedelta(days=31)
     assert (
-        ends["server"] == key_pairs.certificates(held(stage, SECRETS["server"])["tls.crt"])[0].ends
+        ends["server"]
+        == key_pairs.pem_certificates(held(stage, SECRETS["server"])["tls.crt"])[0].ends
     )

@@ -14,7 +14,7 @@ import yaml
 
 from api.key_kinds import MOST_RULES, RESERVED, rule_key_fault
 from labelers.label_rules import LabelRule
-from labelers.label_rules_file import parse
+from labelers.label_rules_file import parse_label_rules
 from tests.deploy.chart import ChartRefusedError, kustomized, objects, rendered
 from tests.deploy.daemonset import DEPLOY, Manifest
 from tests.examples import FOLDER
@@ -46,7 +46,7 @@ def made(
 
 def parsed(text: str) -> list[LabelRule]:
     """The rules of a file, wherever they stand in it."""
-    return [replace(rule, place="") for rule in parse(text, "rules.yaml")]
+    return [replace(rule, place="") for rule in parse_label_rules(text, "rules.yaml")]
 
 
 @pytest.mark.parametrize("namespace", ["gpuscape", "gpus"])

@@ -8,7 +8,7 @@ from pathlib import Path
 from api.mig_resources import MigStrategy
 from labelers.compose import decide_labels
 from labelers.label_settings import LabelSettings
-from labelers.plugin_config import parse
+from labelers.plugin_config import parse_plugin_config
 from tests.expected_keys import nvidia
 from tests.foreign.foreign_programs import Foreign
 from tests.observed import look_at
@@ -46,6 +46,6 @@ def feature_discovery(
 def our_labels(there: Foreign, strategy: MigStrategy, config: str = NO_CONFIG) -> Labels:
     """Those of ours that are to be the same."""
     snapshot = look_at(there.simulation, "node-a").snapshot
-    sharing = parse(config, "config.yaml").sharing
+    sharing = parse_plugin_config(config, "config.yaml").sharing
     values = decide_labels(snapshot, LabelSettings(mig_strategy=strategy, sharing=sharing)).values
     return {key: values[key] for key in nvidia(values)}

@@ -9,7 +9,7 @@ from typing import Final
 
 from api.mig_resources import MigStrategy
 from discovery.model import GpuSnapshot, GpuState, MigDevice, NodeSnapshot
-from labelers.groups.mig_labels import profile_name, single_fault
+from labelers.groups.mig_labels import profile_suffix, single_fault
 from labelers.groups.sharing import NOTHING_SHARED, Sharing
 
 GPU: Final = "nvidia.com/gpu"
@@ -88,7 +88,7 @@ def _devices(gpus: Sequence[GpuSnapshot], strategy: MigStrategy) -> Iterator[tup
             continue
         for part in gpu.mig_devices:
             single = strategy is MigStrategy.SINGLE
-            yield GPU if single else MIG + profile_name(part), replace(whole, id=part.uuid)
+            yield GPU if single else MIG + profile_suffix(part), replace(whole, id=part.uuid)
 
 
 def _shared(resource: str, device: Device, sharing: Sharing) -> tuple[str, list[Device]]:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from api import keys
 from discovery.model import Reason
 from labelers.compose import decide_labels
-from labelers.explanation import LabelOutcome, explain
+from labelers.explanation import LabelOutcome, label_explanations
 from labelers.label_rules import LabelRule, RuleEntry
 from labelers.label_settings import LabelSettings
 from tests import build
@@ -15,7 +15,10 @@ from tests import build
 def test_each_label_tells_its_value_or_reason_and_where_it_comes_from() -> None:
     gpu = build.lacking(build.gpu(), "fabric", Reason.FAILED, "nvmlDeviceGetGpuFabricInfo")
 
-    rows = {row.key: row for row in explain(decide_labels(build.node([gpu]), LabelSettings()))}
+    rows = {
+        row.key: row
+        for row in label_explanations(decide_labels(build.node([gpu]), LabelSettings()))
+    }
 
     product, clique = rows["nvidia.com/gpu.product"], rows["nvidia.com/gpu.clique"]
     strategy = rows["nvidia.com/mig.strategy"]
@@ -29,7 +32,7 @@ def test_each_label_tells_its_value_or_reason_and_where_it_comes_from() -> None:
 
 
 def test_every_label_that_could_be_there_is_explained() -> None:
-    rows = explain(decide_labels(build.node(), LabelSettings()))
+    rows = label_explanations(decide_labels(build.node(), LabelSettings()))
 
     assert {row.key for row in rows} == {key.name for key in keys.LABELS}
     assert [row for row in rows if not row.text or not row.source] == []
@@ -43,7 +46,9 @@ def test_a_label_by_a_rule_is_explained_by_the_place_of_its_rule() -> None:
 
     rows = {
         row.key: row
-        for row in explain(decide_labels(build.node([build.gpu()]), LabelSettings(rules=rules)))
+        for row in label_explanations(
+            decide_labels(build.node([build.gpu()]), LabelSettings(rules=rules))
+        )
     }
 
     for line, key in [(2, "example.com/a"), (5, "example.com/b")]:
@@ -55,7 +60,7 @@ def test_a_label_by_a_rule_is_explained_by_the_place_of_its_rule() -> None:
 def test_what_is_written_where_there_is_none_stands_behind_the_reason() -> None:
     node = build.node([build.gpu(0), build.silent(1)])
 
-    rows = {row.key: row for row in explain(decide_labels(node, LabelSettings()))}
+    rows = {row.key: row for row in label_explanations(decide_labels(node, LabelSettings()))}
 
     count, mode = rows["nvidia.com/gpu.count"], rows["nvidia.com/gpu.mode"]
     assert (count.outcome, count.text) == (

@@ -11,7 +11,12 @@ import pytest
 
 from base.errors import BadInput, Permanent, Transient
 from labelers.decision import Absent, Decisions, Keep, Value
-from labelers.feature_file import MAX_BYTES, read, render, write
+from labelers.feature_file import (
+    MAX_BYTES,
+    feature_file_content,
+    feature_file_labels,
+    write_feature_file,
+)
 
 MODE, CLIQUE, PRODUCT = "nvidia.com/gpu.mode", "nvidia.com/gpu.clique", "nvidia.com/gpu.product"
 WANTED: Decisions = {
@@ -23,24 +28,28 @@ CONTENT = "nvidia.com/gpu.mode=compute\nnvidia.com/gpu.product=Tesla-T4\n"
 
 
 def test_lines_are_sorted_key_value_pairs() -> None:
-    assert render({"b": "2", "a": ""}) == b"a=\nb=2\n"
+    assert feature_file_content({"b": "2", "a": ""}) == b"a=\nb=2\n"
 
 
 def test_a_file_that_nfd_would_ignore_is_refused() -> None:
-    assert len(render({"k": "v" * (MAX_BYTES - 3)})) == MAX_BYTES
+    assert len(feature_file_content({"k": "v" * (MAX_BYTES - 3)})) == MAX_BYTES
     with pytest.raises(Permanent, match="NFD ignores"):
-        render({"k": "v" * (MAX_BYTES - 2)})
+        feature_file_content({"k": "v" * (MAX_BYTES - 2)})
 
 
 def test_comments_and_what_is_no_label_are_passed_over() -> None:
-    assert read(b"# a=b\n\n a = 1 \nflag\nb=x=y\n\xff=\n") == {"a": "1", "b": "x=y", "\ufffd": ""}
+    assert feature_file_labels(b"# a=b\n\n a = 1 \nflag\nb=x=y\n\xff=\n") == {
+        "a": "1",
+        "b": "x=y",
+        "\ufffd": "",
+    }
 
 
 def test_the_first_write_makes_a_file_that_all_can_read(tmp_path: Path) -> None:
     path = tmp_path / "gpuscape"
     before = os.umask(0o077)
     try:
-        changed = write(path, WANTED)
+        changed = write_feature_file(path, WANTED)
     finally:
         os.umask(before)
 
@@ -52,10 +61,10 @@ def test_the_first_write_makes_a_file_that_all_can_read(tmp_path: Path) -> None:
 
 def test_the_same_labels_leave_the_file_untouched(tmp_path: Path) -> None:
     path = tmp_path / "gpuscape"
-    write(path, WANTED)
+    write_feature_file(path, WANTED)
     before = path.stat()
 
-    assert not write(path, WANTED)
+    assert not write_feature_file(path, WANTED)
     after = path.stat()
     assert (after.st_ino, after.st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
 
@@ -64,7 +73,7 @@ def test_a_kept_label_stays_and_one_known_to_be_gone_goes(tmp_path: Path) -> Non
     path = tmp_path / "gpuscape"
     path.write_text(f"{CLIQUE}=rack.1\n{PRODUCT}=Old\n")
 
-    write(path, {**WANTED, PRODUCT: Absent(reason="no GPU")})
+    write_feature_file(path, {**WANTED, PRODUCT: Absent(reason="no GPU")})
 
     assert path.read_text() == f"{CLIQUE}=rack.1\n{MODE}=compute\n"
 
@@ -76,7 +85,7 @@ def test_labels_to_be_kept_stay_in_a_file_that_nfd_reads_and_no_larger_one(
     path = tmp_path / "gpuscape"
     path.write_text(f"{CLIQUE}=rack.1\n".ljust(size, "#"))
 
-    assert write(path, WANTED)
+    assert write_feature_file(path, WANTED)
     assert path.read_text() == (f"{CLIQUE}=rack.1\n" if is_read else "") + CONTENT
 
 
@@ -92,7 +101,7 @@ def test_the_content_is_on_disk_before_the_name_shows_it(
         seen.append((path.read_text(), [p.name for p in tmp_path.iterdir() if p != path]))
 
     monkeypatch.setattr(os, "fsync", watch)
-    write(path, WANTED)
+    write_feature_file(path, WANTED)
 
     ((content, (temporary,)),) = seen
     assert content == "old=1\n"
@@ -113,21 +122,21 @@ def test_a_write_that_fails_leaves_the_old_file_and_no_other(
     with pytest.raises(
         Transient, match=r"No space left on device; free some space: it is tried again"
     ):
-        write(path, WANTED)
+        write_feature_file(path, WANTED)
     assert path.read_text() == "old=1\n"
     assert list(tmp_path.iterdir()) == [path]
 
 
 def test_a_name_that_nfd_passes_over_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="choose another name"):
-        write(tmp_path / ".gpuscape", WANTED)
+        write_feature_file(tmp_path / ".gpuscape", WANTED)
 
 
 def test_a_missing_folder_and_a_folder_as_file_name_their_fix(tmp_path: Path) -> None:
     with pytest.raises(Permanent, match="create the folder"):
-        write(tmp_path / "absent" / "gpuscape", WANTED)
+        write_feature_file(tmp_path / "absent" / "gpuscape", WANTED)
     with pytest.raises(Permanent, match="name a file in this folder"):
-        write(tmp_path, WANTED)
+        write_feature_file(tmp_path, WANTED)
 
 
 def test_a_folder_without_the_right_to_write_names_its_fix(
@@ -139,7 +148,7 @@ def test_a_folder_without_the_right_to_write_names_its_fix(
     monkeypatch.setattr(os, "open", denied)
 
     with pytest.raises(Permanent, match=r"Permission denied; let this user write to /"):
-        write(tmp_path / "gpuscape", WANTED)
+        write_feature_file(tmp_path / "gpuscape", WANTED)
 
 
 @pytest.mark.parametrize(
@@ -163,7 +172,7 @@ def test_each_reason_is_one_sentence_with_file_cause_and_what_follows(
     monkeypatch.setattr(os, "open", refused)
 
     with pytest.raises(kind) as caught:
-        write(path, WANTED)
+        write_feature_file(path, WANTED)
     assert str(caught.value) == (
         f"{path}: the feature file could not be written: {os.strerror(number)};"
         f" {fix.format(folder=tmp_path)}"
@@ -173,11 +182,11 @@ def test_each_reason_is_one_sentence_with_file_cause_and_what_follows(
 def test_the_fix_of_a_folder_names_what_is_to_be_made_or_chosen(tmp_path: Path) -> None:
     absent = tmp_path / "absent" / "gpuscape"
     with pytest.raises(Permanent) as caught:
-        write(absent, WANTED)
+        write_feature_file(absent, WANTED)
     assert str(caught.value) == (
         f"{absent}: the feature file could not be written: No such file or directory;"
         " create the folder, or mount NFD's features.d there"
     )
     with pytest.raises(Permanent) as caught:
-        write(tmp_path, WANTED)
+        write_feature_file(tmp_path, WANTED)
     assert str(caught.value).endswith("; name a file in this folder")

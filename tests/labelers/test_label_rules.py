@@ -18,14 +18,14 @@ from api.key_kinds import MOST_RULES, RESERVED, rule_key_fault
 from base.errors import BadInput
 from labelers.compose import decide_labels
 from labelers.decision import Absent, Decision, Keep, Value
-from labelers.feature_file import write
+from labelers.feature_file import write_feature_file
 from labelers.groups.rule_fields import FIELDS
 from labelers.groups.rule_labels import _decided
-from labelers.label_rules import LabelRule, RuleEntry, matches
-from labelers.label_rules_file import MOST_ENTRIES, parse
+from labelers.label_rules import LabelRule, RuleEntry, pattern_matches
+from labelers.label_rules_file import MOST_ENTRIES, parse_label_rules
 from labelers.label_settings import LabelSettings
 from labelers.label_values import MAX_LENGTH, value_fault
-from labelers.node_patch import former_labels, plan
+from labelers.node_patch import former_labels, plan_node_patch
 from tests import build
 from tests.observed import observed
 
@@ -72,12 +72,12 @@ def decided(rule: LabelRule, **said: Decision) -> Decision:
 )
 def test_a_wrong_rule_is_refused_with_its_place_and_the_reason(written: str, reason: str) -> None:
     with pytest.raises(BadInput, match=reason):
-        parse(written, "rules")
+        parse_label_rules(written, "rules")
 
 
 def test_the_last_entry_may_have_no_match_and_is_taken_where_no_other_fits() -> None:
     values = "[{match: {product: Tesla-T4}, value: small}, {value: large}]"
-    (rule,) = parse(f"labels:\n- {{key: {TYPE}, values: {values}}}\n", "rules")
+    (rule,) = parse_label_rules(f"labels:\n- {{key: {TYPE}, values: {values}}}\n", "rules")
 
     assert decided(rule, product=Value(text="Tesla-T4")) == Value(text="small")
     assert decided(rule, product=Value(text="NVIDIA-L4")) == Value(text="large")
@@ -92,29 +92,29 @@ def test_a_file_has_up_to_32_rules_and_a_rule_from_1_to_256_values() -> None:
         return f"labels:\n- {{key: e.com/x, values: [{listed}]}}\n"
 
     assert (MOST_RULES, MOST_ENTRIES) == (32, 256)
-    assert len(parse(rules(32), "rules")) == 32
-    assert len(parse(values(256), "rules")[0].entries) == 256
+    assert len(parse_label_rules(rules(32), "rules")) == 32
+    assert len(parse_label_rules(values(256), "rules")[0].entries) == 256
     for written, reason in [
         (rules(33), "33 rules, above 32"),
         (values(257), "257 values: give from 1 to 256"),
         (values(0), "0 values: give from 1 to 256"),
     ]:
         with pytest.raises(BadInput, match=reason):
-            parse(written, "rules")
+            parse_label_rules(written, "rules")
 
 
 @pytest.mark.parametrize(
     "text", ["", "{product}", "x-{product}", "a" * MAX_LENGTH, "a" * 62 + "{count}"]
 )
 def test_a_value_that_is_legal_with_one_character_for_each_field_is_taken(text: str) -> None:
-    (rule,) = parse(f"labels:\n- {{key: {TYPE}, value: '{text}'}}\n", "rules")
+    (rule,) = parse_label_rules(f"labels:\n- {{key: {TYPE}, value: '{text}'}}\n", "rules")
     assert rule.entries == (RuleEntry(value=text),)
 
 
 @pytest.mark.parametrize("text", ["a" * (MAX_LENGTH + 1), "a" * MAX_LENGTH + "{count}"])
 def test_a_value_that_is_too_long_whatever_its_fields_say_is_refused(text: str) -> None:
     with pytest.raises(BadInput, match="64 characters, above 63"):
-        parse(f"labels:\n- {{key: {TYPE}, value: '{text}'}}\n", "rules")
+        parse_label_rules(f"labels:\n- {{key: {TYPE}, value: '{text}'}}\n", "rules")
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,7 @@ def test_memory_is_rounded_up_to_whole_gibibytes(mebibytes: int, text: str) -> N
     """As nvidia-smi reports an H100 80GB, an A100 80GB with all of it, a T4 and an L40S."""
     gpu = build.gpu(memory_bytes=mebibytes << 20)
 
-    found = decide_labels(build.node([gpu]), LabelSettings(rules=parse(RULES, "rules")))
+    found = decide_labels(build.node([gpu]), LabelSettings(rules=parse_label_rules(RULES, "rules")))
 
     assert found.values[MEMORY] == text
 
@@ -163,7 +163,7 @@ def test_reserved_prefixes_and_their_subdomains_are_refused_and_look_alikes_are_
 
 
 def test_an_earlier_entry_that_might_match_keeps_the_label() -> None:
-    rule = parse(RULES, "rules")[0]
+    rule = parse_label_rules(RULES, "rules")[0]
 
     assert decided(rule, product=Value(text="NVIDIA-H100-80GB-HBM3")) == Value(text="h100")
     assert isinstance(decided(rule, product=Value(text="Tesla-T4")), Absent)
@@ -176,8 +176,10 @@ def test_a_label_by_a_rule_is_removed_only_where_the_agent_wrote_it() -> None:
     there = {TYPE: "old", MEMORY: "1Gi", "example.com/team": "a"}
     gone = {TYPE: Absent(reason="-"), MEMORY: Absent(reason="-")}
 
-    assert plan(node(there, ours=(TYPE,)), gone, {}).labels == {TYPE: None}
-    assert plan(node(there, ours=()), {TYPE: Value(text="new")}, {}).labels == {TYPE: "new"}
+    assert plan_node_patch(node(there, ours=(TYPE,)), gone, {}).labels == {TYPE: None}
+    assert plan_node_patch(node(there, ours=()), {TYPE: Value(text="new")}, {}).labels == {
+        TYPE: "new"
+    }
 
 
 def test_of_rules_that_are_gone_the_labels_go_that_the_agent_wrote() -> None:
@@ -187,7 +189,10 @@ def test_of_rules_that_are_gone_the_labels_go_that_the_agent_wrote() -> None:
     former = former_labels(there["metadata"], wanted)
 
     assert list(former) == [TYPE, MEMORY]
-    assert plan(there, {**wanted, **former}, {}).labels == {"nvidia.com/gpu.count": "8", TYPE: None}
+    assert plan_node_patch(there, {**wanted, **former}, {}).labels == {
+        "nvidia.com/gpu.count": "8",
+        TYPE: None,
+    }
     assert former_labels(there["metadata"], {}) == {}
 
 
@@ -196,10 +201,10 @@ def test_in_a_feature_file_the_labels_of_former_rules_go_and_those_of_others_sta
 ) -> None:
     file = tmp_path / "features"
     file.write_text("example.com/team=a\n")
-    write(file, {TYPE: Value(text="h100")})
+    write_feature_file(file, {TYPE: Value(text="h100")})
     assert file.read_text() == f"# by rules: {TYPE}\n{TYPE}=h100\nexample.com/team=a\n"
 
-    write(file, {})
+    write_feature_file(file, {})
 
     assert file.read_text() == "example.com/team=a\n"
 
@@ -241,7 +246,7 @@ PARTS = st.text("ab*", max_size=8)
 
 @given(pattern=PARTS, text=st.text("ab", max_size=10))
 def test_a_pattern_matches_what_fnmatch_says(pattern: str, text: str) -> None:
-    assert matches(pattern, text) == fnmatchcase(text, pattern)
+    assert pattern_matches(pattern, text) == fnmatchcase(text, pattern)
 
 
 def test_a_pattern_matches_what_fnmatch_says_in_every_short_case() -> None:
@@ -250,20 +255,20 @@ def test_a_pattern_matches_what_fnmatch_says_in_every_short_case() -> None:
     for pattern in patterns:
         like = re.compile(translate(pattern))
         for text in texts:
-            assert matches(pattern, text) == bool(like.match(text)), (pattern, text)
+            assert pattern_matches(pattern, text) == bool(like.match(text)), (pattern, text)
 
 
 def test_a_pattern_is_taken_as_text_but_for_its_stars() -> None:
     for pattern in ("a.b", "[ab]", "a?b", "a\\b", "(a)"):
-        assert matches(pattern, pattern)
-        assert not matches(pattern, "axb")
-    assert matches("a*b", "a\nb")
+        assert pattern_matches(pattern, pattern)
+        assert not pattern_matches(pattern, "axb")
+    assert pattern_matches("a*b", "a\nb")
 
 
 @pytest.mark.parametrize("stars", [12, 100, 10_000])
 def test_however_many_stars_a_pattern_has_it_comes_to_an_end(stars: int) -> None:
     """A matcher that tries again takes longer than the universe for the last."""
     text = "a" * 20_000
-    assert not matches("*a" * stars + "*b", text)
-    assert not matches("*a" * stars + "*b*", text)
-    assert matches("*a" * stars + "*", text)
+    assert not pattern_matches("*a" * stars + "*b", text)
+    assert not pattern_matches("*a" * stars + "*b*", text)
+    assert pattern_matches("*a" * stars + "*", text)

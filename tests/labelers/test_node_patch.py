@@ -14,7 +14,7 @@ from api import keys, limits
 from api.key_kinds import KeyLocation, Writer
 from api.names import FEATURE_LABELS
 from labelers.decision import Absent, Decision, Decisions, Keep, Value
-from labelers.node_patch import NodePatch, plan, writers
+from labelers.node_patch import NodePatch, plan_node_patch, writers
 
 MODE, COUNT = "nvidia.com/gpu.mode", "nvidia.com/gpu.count"
 SLICES, SLICES_FAMILY = "nvidia.com/mig-1g.5gb.count", "nvidia.com/mig-<profile>.count"
@@ -47,7 +47,7 @@ def patched(
     labels: Decisions, of: Mapping[str, Any], annotations: Decisions | None = None
 ) -> NodePatch:
     """The plan for ``of``."""
-    return plan(of, labels, annotations or {})
+    return plan_node_patch(of, labels, annotations or {})
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_the_patch_has_our_changed_keys_and_no_others(
     annotations: Decisions,
     patch: dict[str, Any] | None,
 ) -> None:
-    planned = plan(shown, labels, annotations)
+    planned = plan_node_patch(shown, labels, annotations)
 
     assert planned.patch == ({} if patch is None else {"metadata": patch})
     assert planned.left_alone == {}
@@ -173,7 +173,9 @@ def test_what_nfd_master_owns_is_not_even_removed_and_told_only_where_we_have_a_
 def test_keys_to_leave_for_now_are_reported_only_while_they_differ() -> None:
     leave = {MODE: "contested", keys.TOPOLOGY: "contested"}
 
-    planned = plan(node({MODE: "compute"}), WANTED, {keys.TOPOLOGY: Value(text="{}")}, leave=leave)
+    planned = plan_node_patch(
+        node({MODE: "compute"}), WANTED, {keys.TOPOLOGY: Value(text="{}")}, leave=leave
+    )
 
     assert planned.changed == {COUNT: "8"}
     assert planned.left_alone == {keys.TOPOLOGY: "contested"}
@@ -182,7 +184,7 @@ def test_keys_to_leave_for_now_are_reported_only_while_they_differ() -> None:
 def test_an_annotation_that_an_applier_owns_is_left_alone() -> None:
     shown = node({}, {keys.TOPOLOGY: "his"}, entry("argocd", keys.TOPOLOGY, part="annotations"))
 
-    planned = plan(shown, WANTED, {keys.TOPOLOGY: Value(text="{}")})
+    planned = plan_node_patch(shown, WANTED, {keys.TOPOLOGY: Value(text="{}")})
 
     assert planned.annotations == {}
     assert planned.left_alone.keys() == {keys.TOPOLOGY}
@@ -251,7 +253,7 @@ def test_an_annotation_without_room_is_dropped_and_its_wrong_old_text_removed(
 ) -> None:
     decisions = {key: Value(text=text) for key, text in wanted.items()}
 
-    planned = plan(node({}, there), {}, decisions)
+    planned = plan_node_patch(node({}, there), {}, decisions)
 
     assert planned.annotations == changed
     assert tuple(planned.dropped) == dropped
@@ -278,7 +280,7 @@ def test_an_owner_without_a_name_is_shown_as_one() -> None:
 def test_why_a_key_was_left_out_names_owner_limit_and_size() -> None:
     shown = node(many(limits.MOST_LABELS), {}, entry("argocd", MODE))
 
-    planned = plan(shown, WANTED, {keys.TOPOLOGY: Value(text="x" * 4097)})
+    planned = plan_node_patch(shown, WANTED, {keys.TOPOLOGY: Value(text="x" * 4097)})
     of_nfd = patched(WANTED, node({}, {FEATURE_LABELS: MODE})).left_alone
 
     assert planned.left_alone == {MODE: "argocd owns it by server-side apply"}
@@ -359,7 +361,7 @@ EVERY_LABEL, EVERY_ANNOTATION = (*OURS, *FOREIGN, SLICES_FAMILY), (*OWN_ANNOTATI
 def test_a_patch_never_names_a_key_that_is_not_ours(
     shown: dict[str, Any], labels: Decisions, annotations: Decisions
 ) -> None:
-    planned = plan(shown, labels, annotations)
+    planned = plan_node_patch(shown, labels, annotations)
 
     assert planned.labels.keys() <= set(OURS)
     assert planned.annotations.keys() <= set(OWN_ANNOTATIONS)
@@ -369,9 +371,9 @@ def test_a_patch_never_names_a_key_that_is_not_ours(
 def test_after_the_patch_there_is_nothing_left_to_do(
     shown: dict[str, Any], labels: Decisions, annotations: Decisions
 ) -> None:
-    planned = plan(shown, labels, annotations)
+    planned = plan_node_patch(shown, labels, annotations)
 
-    again = plan(after(shown, planned.patch), labels, annotations)
+    again = plan_node_patch(after(shown, planned.patch), labels, annotations)
 
     assert again.patch == {}
 
@@ -391,7 +393,7 @@ def test_values_that_others_apply_or_nfd_master_owns_never_change(
     listed = meta["annotations"].get(FEATURE_LABELS, "").split(",")
     theirs |= {("labels", key) for key in listed}
 
-    then = after(shown, plan(shown, labels, annotations).patch)["metadata"]
+    then = after(shown, plan_node_patch(shown, labels, annotations).patch)["metadata"]
 
     for part, key in theirs:
         assert then[part].get(key) == meta[part].get(key)
@@ -402,7 +404,7 @@ def test_every_key_of_the_agent_on_a_node_can_be_written_and_no_other() -> None:
     exact = [key for key in keys.KEYS if key.pattern is None]
     wanted: Decisions = {key.name: Value(text="1") for key in exact}
 
-    planned = plan(node(), wanted, wanted)
+    planned = plan_node_patch(node(), wanted, wanted)
 
     agents = [key for key in exact if key.writer is Writer.AGENT]
     assert planned.labels.keys() == {k.name for k in agents if k.where is KeyLocation.NODE_LABEL}

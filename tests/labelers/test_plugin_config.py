@@ -14,7 +14,7 @@ from base.errors import BadInput
 from base.files import MOST_BYTES
 from labelers.groups.sharing import SharedResource, Sharing, SharingStrategy
 from labelers.label_settings import PluginConfig
-from labelers.plugin_config import parse
+from labelers.plugin_config import parse_plugin_config
 
 TIME_SLICING = """\
 version: v1
@@ -30,7 +30,7 @@ TWO = "sharing: {timeSlicing: {resources: [{name: gpu, replicas: 2}]}}"
 
 
 def test_time_slicing_is_read_and_a_name_without_prefix_completed() -> None:
-    assert parse(TIME_SLICING, "config.yaml").sharing == Sharing(
+    assert parse_plugin_config(TIME_SLICING, "config.yaml").sharing == Sharing(
         strategy=SharingStrategy.TIME_SLICING,
         resources=(
             SharedResource(name="nvidia.com/gpu", replicas=4),
@@ -42,13 +42,16 @@ def test_time_slicing_is_read_and_a_name_without_prefix_completed() -> None:
 def test_rename_by_default_renames_each_resource() -> None:
     text = TIME_SLICING.replace("failRequestsGreaterThanOne", "renameByDefault")
 
-    assert [r.renamed for r in parse(text, "config.yaml").sharing.resources] == [True, True]
+    assert [r.renamed for r in parse_plugin_config(text, "config.yaml").sharing.resources] == [
+        True,
+        True,
+    ]
 
 
 def test_mps_wins_over_time_slicing() -> None:
     text = TIME_SLICING + "  mps: {resources: [{name: gpu, replicas: 3}]}\n"
 
-    assert parse(text, "config.yaml").sharing == Sharing(
+    assert parse_plugin_config(text, "config.yaml").sharing == Sharing(
         strategy=SharingStrategy.MPS,
         resources=(SharedResource(name="nvidia.com/gpu", replicas=3),),
     )
@@ -64,7 +67,7 @@ flags:
 resources: {gpus: []}
 imex: {required: false}
 """
-    assert parse(text, "config.yaml") == PluginConfig(
+    assert parse_plugin_config(text, "config.yaml") == PluginConfig(
         mig_strategy=MigStrategy.MIXED, no_timestamp=True, machine_type_file="/etc/machine"
     )
 
@@ -84,19 +87,22 @@ imex: {required: false}
 def test_what_the_plugin_takes_is_taken(text: str) -> None:
     """Keys in another case, a point, a key that stands twice, a second document, no version."""
     text = text.replace("RESOURCES", "resources").replace("GPU", "gpu")
-    assert parse(text, "c").sharing == parse(TWO, "c").sharing
-    assert parse(text, "c").sharing.resources
+    assert parse_plugin_config(text, "c").sharing == parse_plugin_config(TWO, "c").sharing
+    assert parse_plugin_config(text, "c").sharing.resources
 
 
 @pytest.mark.parametrize(
     "text", ["", "# nothing", "{}", "version: v1", "sharing:", "health: {new: 1}"]
 )
 def test_a_file_that_says_nothing_about_labels_changes_nothing(text: str) -> None:
-    assert parse(text, "config.yaml") == PluginConfig()
+    assert parse_plugin_config(text, "config.yaml") == PluginConfig()
 
 
 def test_json_is_read_too() -> None:
-    assert parse('{"flags": {"migStrategy": "none"}}', "c.json").mig_strategy is MigStrategy.NONE
+    assert (
+        parse_plugin_config('{"flags": {"migStrategy": "none"}}', "c.json").mig_strategy
+        is MigStrategy.NONE
+    )
 
 
 ONE = "sharing:\n  timeSlicing:\n    resources:\n    - name: gpu\n      "
@@ -191,7 +197,7 @@ DEVICES = "write all, a number of devices, or a list of indices and UUIDs"
 )
 def test_bad_input_names_file_line_key_and_the_fix(text: str, sentence: str) -> None:
     with pytest.raises(BadInput) as caught:
-        parse(text, "c")
+        parse_plugin_config(text, "c")
 
     assert str(caught.value) == sentence
 
@@ -207,7 +213,7 @@ def test_bad_input_names_file_line_key_and_the_fix(text: str, sentence: str) -> 
 )
 def test_text_that_is_no_yaml_is_one_sentence(text: str, start: str) -> None:
     with pytest.raises(BadInput) as caught:
-        parse(text, "c")
+        parse_plugin_config(text, "c")
 
     assert str(caught.value).startswith(start)
     assert "\n" not in str(caught.value)
@@ -217,4 +223,4 @@ def test_text_that_is_no_yaml_is_one_sentence(text: str, start: str) -> None:
 def test_any_text_is_read_or_refused_as_bad_input(text: str) -> None:
     """No other exception gets out."""
     with contextlib.suppress(BadInput):
-        parse(text, "c")
+        parse_plugin_config(text, "c")

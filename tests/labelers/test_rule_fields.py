@@ -17,9 +17,9 @@ from labelers.decision import (
     Value,
     gap_text,
     why_none,
-    written,
+    written_value,
 )
-from labelers.explanation import explain
+from labelers.explanation import label_explanations
 from labelers.groups.common_resource_labels import memory_mib
 from labelers.groups.rule_fields import FIELDS, combined, field_decisions
 from labelers.groups.rule_labels import rule_labels
@@ -50,7 +50,7 @@ SAID = {
 def test_each_field_says_its_fact_in_full() -> None:
     found = field_decisions(observed("dgx-a100-80gb").snapshot)
     assert set(found) == set(FIELDS) == {*SAID, "machine"}
-    assert {name: written(found[name]) for name in SAID} == SAID
+    assert {name: written_value(found[name]) for name in SAID} == SAID
     assert all(isinstance(decision, Value) for decision in found.values())
 
 
@@ -61,8 +61,8 @@ def test_memory_is_whole_mib_rounded_down_and_whole_gib_rounded_up(mib: int, gib
     for rest in (0, 1, (1 << 20) - 1):
         snapshot = build.node([build.gpu(0, memory_bytes=(mib << 20) + rest)])
         found = field_decisions(snapshot)
-        assert written(found["memory-mib"]) == str(mib)
-        assert written(found["memory-gib"]) == str(gib)
+        assert written_value(found["memory-mib"]) == str(mib)
+        assert written_value(found["memory-gib"]) == str(gib)
         assert memory_mib((mib << 20) + rest) == Value(text=str(mib))
 
 
@@ -85,7 +85,7 @@ def test_several_facts_together_are_as_sure_as_the_least_sure_of_them(
     if gone:
         assert found == gone[0]
         return
-    texts = [written(it) for it in parts]
+    texts = [written_value(it) for it in parts]
     whole = None if None in texts else ".".join(map(str, texts))
     if doubts:
         assert found == Keep(reason=doubts[0].reason, otherwise=whole)
@@ -154,7 +154,7 @@ def test_a_rule_with_a_doubtful_field_keeps_the_label_and_names_the_first_doubt(
 def test_a_label_by_a_rule_is_explained_by_the_place_of_the_rule() -> None:
     rule = LabelRule(key="e.com/x", entries=(entry("a"),), place="rules.yaml:7")
     found = decide_labels(build.node([build.gpu(0)]), LabelSettings(rules=(rule,)))
-    (one,) = [it for it in explain(found) if it.key == "e.com/x"]
+    (one,) = [it for it in label_explanations(found) if it.key == "e.com/x"]
     assert (one.text, one.source, one.labeler) == ("a", "rules.yaml:7", "rules")
     assert one.summary
 
@@ -210,7 +210,7 @@ def test_one_gpu_whose_first_answer_is_awaited_is_enough_to_keep_every_label() -
     assert not why_unsettled(build.node([build.gpu(0), build.silent(1)]))
     assert not why_unsettled(build.node([]))
     found = kept({"nvidia.com/gpu.count": SURE, "gpuscape.io/gpu.health": SURE, "x": GONE}, "why")
-    assert {key: written(it) for key, it in found.items()} == {
+    assert {key: written_value(it) for key, it in found.items()} == {
         "nvidia.com/gpu.count": "8",
         "gpuscape.io/gpu.health": None,
         "x": None,

@@ -9,7 +9,7 @@ import pytest
 
 from discovery.mig_state import ComputeProfile, FoundCompute, MigProfile
 from mig.compute_places import chosen_places, compute_places
-from mig.gpu_layout import GpuLayout, WantedInstance
+from mig.gpu_layout import DesiredInstance, GpuLayout
 from mig.planner import MigPlan, MigRefusal, ObstacleKind, plan
 from mig.steps import CreateCompute
 from tests.mig.grids import profiles
@@ -84,7 +84,7 @@ def planned(*compute: int, named: bool = True) -> MigPlan | MigRefusal:
     """From a 7g without compute instances to one that has these."""
     gpu = mig_gpu(A100, ("7g.40gb", 0, ()))
     known = tuple(whole(named=named) if one.slices == 7 else one for one in gpu.profiles)
-    wanted = GpuLayout(mig=True, instances=(WantedInstance("7g.40gb", compute),))
+    wanted = GpuLayout(mig=True, instances=(DesiredInstance("7g.40gb", compute),))
     return plan([replace(gpu, profiles=known)], {gpu.uuid: wanted}, {})
 
 

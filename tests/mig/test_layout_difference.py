@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from discovery.mig_state import MigGpu
-from mig.gpu_layout import MIG_OFF, GpuLayout, WantedInstance, counted, found_layout
+from mig.gpu_layout import MIG_OFF, DesiredInstance, GpuLayout, found_layout, layout_from_counts
 from mig.layout_difference import LayoutDifference, layout_differences
 from tests.mig.mig_gpus import A100, OFF, ON, T4, TO_OFF, TO_ON, instance, mig_gpu, uuid
 
@@ -18,7 +18,7 @@ CUT = mig_gpu(
     instance(8, "1g.5gb", 1, 1),
     mode=ON,
 )
-LAYOUT = counted({"1g.5gb": 2, "3g.20gb": 1})
+LAYOUT = layout_from_counts({"1g.5gb": 2, "3g.20gb": 1})
 
 
 def reasons(layout: GpuLayout, gpu: MigGpu) -> tuple[str, ...]:
@@ -41,7 +41,7 @@ def test_the_same_instances_are_the_same_wherever_they_lie() -> None:
 
 
 def test_what_is_only_written_otherwise_is_the_same() -> None:
-    assert reasons(counted({"3c.3g.20gb": 1, "1g.5gb": 2, "2g.10gb": 0}), CUT) == ()
+    assert reasons(layout_from_counts({"3c.3g.20gb": 1, "1g.5gb": 2, "2g.10gb": 0}), CUT) == ()
 
 
 @pytest.mark.parametrize("others", [(mig_gpu(1, T4),), (mig_gpu(1, mode=ON),)])
@@ -51,12 +51,15 @@ def test_gpus_for_which_nothing_is_wanted_do_not_count(others: tuple[MigGpu, ...
 
 
 def test_compute_instances_are_compared_as_sizes() -> None:
-    assert reasons(counted({"2c.3g.20gb": 1, "1c.3g.20gb": 1}), cut(("3g.20gb", 0, (1, 2)))) == ()
+    assert (
+        reasons(layout_from_counts({"2c.3g.20gb": 1, "1c.3g.20gb": 1}), cut(("3g.20gb", 0, (1, 2))))
+        == ()
+    )
 
 
 def test_a_place_that_is_asked_for_is_compared() -> None:
     wanted = GpuLayout(
-        mig=True, instances=(WantedInstance("1g.5gb", (1,)), WantedInstance("1g.5gb", (1,), 2))
+        mig=True, instances=(DesiredInstance("1g.5gb", (1,)), DesiredInstance("1g.5gb", (1,), 2))
     )
 
     assert reasons(wanted, cut(("1g.5gb", 2, (1,)), ("1g.5gb", 5, (1,)))) == ()
@@ -65,7 +68,7 @@ def test_a_place_that_is_asked_for_is_compared() -> None:
         "not wanted: 1g.5gb at 5",
     )
     first = GpuLayout(
-        mig=True, instances=(WantedInstance("1g.5gb", (1,)), WantedInstance("1g.5gb", (1,), 0))
+        mig=True, instances=(DesiredInstance("1g.5gb", (1,)), DesiredInstance("1g.5gb", (1,), 0))
     )
     assert reasons(first, cut(("1g.5gb", 0, (1,)), ("1g.5gb", 5, (1,)))) == ()
     assert "missing: 1g.5gb at 0" in reasons(first, cut(("1g.5gb", 5, (1,))))
@@ -73,7 +76,7 @@ def test_a_place_that_is_asked_for_is_compared() -> None:
 
 def test_instances_do_not_count_where_modes_alone_are_compared() -> None:
     """As assert --mode-only does."""
-    wanted = {CUT.uuid: counted({"7g.40gb": 1})}
+    wanted = {CUT.uuid: layout_from_counts({"7g.40gb": 1})}
 
     assert layout_differences(wanted, [CUT], modes_only=True) == ()
     assert layout_differences({CUT.uuid: MIG_OFF}, [CUT], modes_only=True)[0].reasons == (
@@ -85,7 +88,7 @@ def test_instances_do_not_count_where_modes_alone_are_compared() -> None:
 
 
 def test_missing_and_surplus_instances_are_counted() -> None:
-    assert reasons(counted({"2g.10gb": 2, "3g.20gb": 1}), CUT) == (
+    assert reasons(layout_from_counts({"2g.10gb": 2, "3g.20gb": 1}), CUT) == (
         "missing: 2x 2g.10gb",
         "not wanted: 1g.5gb at 0, 1g.5gb at 1",
     )
@@ -104,7 +107,7 @@ def test_a_gpu_instance_without_compute_instance_is_like_none() -> None:
     assert reasons(GpuLayout(mig=True), gpu) == (
         "GPU instance 0 (3g.20gb at 4) has no compute instance",
     )
-    assert reasons(counted({"3g.20gb": 1}), gpu) == (
+    assert reasons(layout_from_counts({"3g.20gb": 1}), gpu) == (
         "missing: 3g.20gb",
         "GPU instance 0 (3g.20gb at 4) has no compute instance",
     )

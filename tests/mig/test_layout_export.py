@@ -11,7 +11,7 @@ from mig.configs.config_choice import config_layouts
 from mig.configs.mig_config_file import parse_mig_configs
 from mig.configs.mig_config_text import mig_config_text
 from mig.layout_difference import layout_differences
-from mig.layout_export import losses, present_config
+from mig.layout_export import export_losses, present_config
 from tests.mig.mig_gpus import A30, A100, H100, ON, T4, TO_OFF, TO_ON, instance, mig_gpu
 
 CUT = (instance(1, "3g.20gb", 4, 2, 1), instance(7, "1g.5gb", 0, 1), instance(8, "1g.5gb", 1, 1))
@@ -78,7 +78,7 @@ def test_what_no_configuration_says_is_left_out_only_where_that_is_wanted(
     gpu: MigGpu, loss: str, left: dict[str, int]
 ) -> None:
     """Upstream leaves it out: bug B7."""
-    assert list(losses(gpu)) == [loss]
+    assert list(export_losses(gpu)) == [loss]
     with pytest.raises(Permanent, match="no configuration says this: GPU 3"):
         present_config([mig_gpu(0), gpu])
     (spec,) = present_config([gpu], lossy=True).specs
@@ -93,4 +93,4 @@ def test_a_node_without_gpus_has_no_layout() -> None:
 
 def test_a_plain_state_loses_nothing() -> None:
     gpus = (mig_gpu(0, T4), mig_gpu(1), mig_gpu(2, mode=ON), mig_gpu(3, A100, *CUT, mode=ON))
-    assert [list(losses(gpu)) for gpu in gpus] == [[]] * 4
+    assert [list(export_losses(gpu)) for gpu in gpus] == [[]] * 4

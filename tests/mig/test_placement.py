@@ -10,7 +10,7 @@ from itertools import combinations, product
 import pytest
 
 from discovery.mig_state import MigEngines, MigProfile
-from mig.gpu_layout import WantedInstance
+from mig.gpu_layout import DesiredInstance
 from mig.placement import Grid, Limit, Misfit
 from tests.mig.grids import grid
 
@@ -19,9 +19,9 @@ SIZES, MEDIA, DOUBLE = (0, 1, 2, 3, 4), (7, 8), (9,)
 """Numbers of profiles: one for each size; with media engines; with double memory."""
 
 
-def wanted(*names: str) -> tuple[WantedInstance, ...]:
+def wanted(*names: str) -> tuple[DesiredInstance, ...]:
     """Whole instances of these profiles."""
-    return tuple(WantedInstance(name, (int(name[0]),)) for name in names)
+    return tuple(DesiredInstance(name, (int(name[0]),)) for name in names)
 
 
 def fitting(of: Grid, numbers: Sequence[int]) -> set[tuple[str, ...]]:
@@ -246,7 +246,7 @@ def test_a_start_that_a_profile_does_not_have_is_refused(start: int) -> None:
         for one in grid("a100-sxm4-40gb").profiles
     ]
 
-    misfit = Grid(tuple(later)).misfit([WantedInstance("2g.10gb", (2,), start)])
+    misfit = Grid(tuple(later)).misfit([DesiredInstance("2g.10gb", (2,), start)])
 
     detail = f"no 2g.10gb starts at unit {start}; it may start at 2, 4"
     assert misfit == Misfit(limit=Limit.PROFILE, detail=detail)
@@ -256,7 +256,7 @@ def test_more_compute_slices_than_a_profile_has_are_refused() -> None:
     """Names that a file can hold never come to that; an annotation with places may."""
     of = grid("a100-sxm4-40gb")
 
-    misfit = of.misfit([WantedInstance("3g.20gb", (2, 2))])
+    misfit = of.misfit([DesiredInstance("3g.20gb", (2, 2))])
 
     detail = "4 compute slices on a 3g.20gb, which has 3"
     assert misfit == Misfit(limit=Limit.PROFILE, detail=detail)

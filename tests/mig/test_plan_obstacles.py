@@ -9,7 +9,7 @@ import pytest
 
 from api.mig_resources import MigStrategy
 from discovery.model import Mode
-from mig.gpu_layout import MIG_OFF, GpuLayout, counted
+from mig.gpu_layout import MIG_OFF, GpuLayout, layout_from_counts
 from mig.holders import MigHolders, MigPart
 from mig.placement import Limit
 from mig.planner import ManualReset, MigPlan, MigRefusal, Obstacle, ObstacleKind, plan
@@ -33,8 +33,8 @@ def test_each_obstacle_says_what_is_wrong_and_what_a_person_can_run() -> None:
     wanted = {
         **dict.fromkeys(["GPU-y", "GPU-x", "GPU-0", "GPU-1", "GPU-2", "GPU-3"], on),
         "GPU-4": MIG_OFF,
-        "GPU-5": counted({"1g.5gb": 1}),
-        "GPU-6": counted({"7g.40gb": 1, "1g.5gb": 1}),
+        "GPU-5": layout_from_counts({"1g.5gb": 1}),
+        "GPU-6": layout_from_counts({"7g.40gb": 1, "1g.5gb": 1}),
     }
 
     found = plan(gpus, wanted, {}, strategy=MigStrategy.SINGLE)
@@ -83,7 +83,7 @@ def test_each_obstacle_says_what_is_wrong_and_what_a_person_can_run() -> None:
                 gpu="GPU-6",
                 detail="9 memory units, of which the GPU has 8",
                 limit=Limit.ROOM,
-                nearest=counted({"7g.40gb": 1}),
+                nearest=layout_from_counts({"7g.40gb": 1}),
             ),
         )
     )
@@ -98,7 +98,7 @@ def test_what_never_fits_is_the_only_obstacle_whatever_the_mode(
     gpu = mig_gpu(A100, mode=OFF, resetless=resetless)
     gpu = gpu if reported else replace(gpu, profiles=())
 
-    found = plan([gpu], {gpu.uuid: counted({"2g.10gb": 4})}, {})
+    found = plan([gpu], {gpu.uuid: layout_from_counts({"2g.10gb": 4})}, {})
 
     assert found == MigRefusal(
         obstacles=(
@@ -107,7 +107,7 @@ def test_what_never_fits_is_the_only_obstacle_whatever_the_mode(
                 gpu=gpu.uuid,
                 detail="4 of 2g.10gb, of which the GPU allows 3",
                 limit=Limit.COUNT,
-                nearest=counted({"2g.10gb": 3}),
+                nearest=layout_from_counts({"2g.10gb": 3}),
             ),
         )
     )
@@ -118,7 +118,7 @@ def test_everybody_in_the_way_is_named_gpu_by_gpu() -> None:
     gpus = [mig_gpu(A100, ("1g.5gb", 2), uuid=f"GPU-{at}", index=at) for at in (0, 1)]
     part = MigPart("GPU-0", gpus[0].instances[0].id)
     holders: MigHolders = {part: frozenset({pod("ns/b"), pod("ns/a")})}
-    wanted = {one.uuid: counted({"7g.40gb": 1}) for one in gpus}
+    wanted = {one.uuid: layout_from_counts({"7g.40gb": 1}) for one in gpus}
 
     detail = "no way leaves alone what is in use; the least would disturb pod ns/a, pod ns/b"
     busy = Obstacle(kind=ObstacleKind.BUSY, gpu="GPU-0", detail=detail, holders=holders[part])
@@ -136,7 +136,11 @@ def test_everybody_in_the_way_is_named_gpu_by_gpu() -> None:
     )
 
 
-ON, SEVEN, MIX = GpuLayout(mig=True), counted({"1g.5gb": 7}), counted({"2g.10gb": 1, "1g.5gb": 1})
+ON, SEVEN, MIX = (
+    GpuLayout(mig=True),
+    layout_from_counts({"1g.5gb": 7}),
+    layout_from_counts({"2g.10gb": 1, "1g.5gb": 1}),
+)
 
 
 @pytest.mark.parametrize(
@@ -183,7 +187,7 @@ def test_what_the_device_plugin_cannot_serve_is_named(
 
 def test_parts_of_the_same_profile_are_of_one_kind_whatever_the_model_is_called() -> None:
     """Equal in memory, multiprocessors and engines; a profile that nobody knows is its model's."""
-    layout = counted({"1c.3g.20gb": 3})
+    layout = layout_from_counts({"1c.3g.20gb": 3})
     gpus = [mig_gpu(A100, uuid="GPU-0"), replace(mig_gpu(A100, uuid="GPU-1"), model="another")]
     silent = [replace(gpu, profiles=()) for gpu in gpus]
 
@@ -238,8 +242,8 @@ def test_of_plans_that_disturb_as_many_the_one_that_destroys_less_is_taken(start
         for one in gpu.instances
     }
     wanted = {
-        "GPU-0": counted({"3g.20gb": 1, "1g.10gb": 2}),
-        "GPU-1": counted({"3g.20gb": 1, "1g.10gb": 1, "1g.5gb": 2}),
+        "GPU-0": layout_from_counts({"3g.20gb": 1, "1g.10gb": 2}),
+        "GPU-1": layout_from_counts({"3g.20gb": 1, "1g.10gb": 1, "1g.5gb": 2}),
     }
 
     found = plan(gpus, wanted, holders)

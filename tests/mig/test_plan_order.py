@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from mig.gpu_layout import GpuLayout, WantedInstance, counted
+from mig.gpu_layout import DesiredInstance, GpuLayout, layout_from_counts
 from mig.steps import CreateCompute
 from tests.mig.naive_gpu import mig_gpu
 from tests.mig.test_planner import A100, planned
@@ -13,7 +13,7 @@ def test_room_is_what_is_left_beside_what_is_made_too() -> None:
     """With the 3g.20gb at 4 a 2g.10gb fits beside the other one, with it at 0 none does."""
     gpu = mig_gpu(A100, ("1g.5gb", 0), ("1g.5gb", 4))
 
-    found = planned(gpu, counted({"1g.5gb": 1, "3g.20gb": 1}))
+    found = planned(gpu, layout_from_counts({"1g.5gb": 1, "3g.20gb": 1}))
 
     assert [(one.profile, one.start) for one in found.after[gpu.uuid].instances] == [
         ("1g.5gb", 0),
@@ -27,9 +27,9 @@ def test_the_largest_is_made_first_and_of_equal_ones_the_lowest() -> None:
     parts = GpuLayout(
         mig=True,
         instances=(
-            WantedInstance("3g.20gb", (2, 1), 4),
-            *(WantedInstance("1g.5gb", (1,), at) for at in (0, 1)),
-            WantedInstance("2g.10gb", (2,), 2),
+            DesiredInstance("3g.20gb", (2, 1), 4),
+            *(DesiredInstance("1g.5gb", (1,), at) for at in (0, 1)),
+            DesiredInstance("2g.10gb", (2,), 2),
         ),
     )
 

@@ -7,7 +7,7 @@ import pytest
 
 from discovery.mig_state import MigGpu
 from discovery.model import Mode
-from mig.gpu_layout import MIG_OFF, GpuLayout, WantedInstance, counted
+from mig.gpu_layout import MIG_OFF, DesiredInstance, GpuLayout, layout_from_counts
 from mig.holders import MigHolders, MigPart
 from mig.planned_change import Fate, GpuChange, InstanceChange, planned_changes
 from mig.planner import MigPlan, plan
@@ -39,9 +39,12 @@ def test_each_instance_of_each_gpu_has_its_fate_and_its_holders() -> None:
         **held(gpus[0], {4: "ns/stays"}),
         MigPart(FIRST, gone.id): frozenset({pod("ns/b"), pod("ns/a")}),
     }
-    parts = WantedInstance("3g.20gb", (1, 1, 1), 4)
-    two = WantedInstance("1g.10gb", (1,), 0)
-    wanted = {FIRST: GpuLayout(mig=True, instances=(parts, two)), THIRD: counted({"1g.5gb": 1})}
+    parts = DesiredInstance("3g.20gb", (1, 1, 1), 4)
+    two = DesiredInstance("1g.10gb", (1,), 0)
+    wanted = {
+        FIRST: GpuLayout(mig=True, instances=(parts, two)),
+        THIRD: layout_from_counts({"1g.5gb": 1}),
+    }
 
     first, third = changes(gpus, wanted, holders)
 
@@ -90,7 +93,7 @@ def test_parts_are_listed_with_the_largest_first() -> None:
     gpu = mig_gpu(A100, ("3g.20gb", 4, (1, 2)))
     wanted = GpuLayout(
         mig=True,
-        instances=(WantedInstance("3g.20gb", (2, 1), 4), WantedInstance("3g.20gb", (2, 1), 0)),
+        instances=(DesiredInstance("3g.20gb", (2, 1), 4), DesiredInstance("3g.20gb", (2, 1), 0)),
     )
 
     (change,) = changes([gpu], {FIRST: wanted})

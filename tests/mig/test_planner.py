@@ -12,7 +12,7 @@ import pytest
 from api.mig_resources import MigStrategy
 from discovery.mig_state import MigGpu
 from discovery.model import Mode
-from mig.gpu_layout import MIG_OFF, GpuLayout, WantedInstance, counted, found_layout
+from mig.gpu_layout import MIG_OFF, DesiredInstance, GpuLayout, found_layout, layout_from_counts
 from mig.holders import HolderKind, MigHolder, MigHolders, MigPart
 from mig.placement import Limit
 from mig.planner import MigPlan, MigRefusal, ObstacleKind, plan
@@ -68,7 +68,7 @@ def test_what_is_as_wanted_is_not_touched() -> None:
     """Not one step."""
     gpu = mig_gpu(A100, ("1g.5gb", 0), ("2g.10gb", 2), ("3g.20gb", 4))
 
-    found = planned(gpu, counted({"3g.20gb": 1, "2g.10gb": 1, "1g.5gb": 1}))
+    found = planned(gpu, layout_from_counts({"3g.20gb": 1, "2g.10gb": 1, "1g.5gb": 1}))
 
     assert found.steps == ()
     assert len(found.kept) == 3
@@ -79,7 +79,9 @@ def test_a_busy_instance_stays_and_the_others_go_around_it() -> None:
     """A naive tool wipes the GPU. The 3g can start at 0 and 4, and the pod sits at 6."""
     gpu = mig_gpu(A100, ("1g.5gb", 0), ("1g.5gb", 6))
 
-    found = planned(gpu, counted({"1g.5gb": 1, "3g.20gb": 1}), held(gpu, {6: "default/job"}))
+    found = planned(
+        gpu, layout_from_counts({"1g.5gb": 1, "3g.20gb": 1}), held(gpu, {6: "default/job"})
+    )
 
     assert found.disturbed == frozenset()
     assert [type(step) for step in found.steps[1:]] == [
@@ -94,7 +96,7 @@ def test_one_that_blocks_is_given_up_for_one_that_does_not() -> None:
     """Of seven only the three at 4, 5 and 6 must go, or the four at 0 to 3: fewer."""
     gpu = mig_gpu(A100, *(("1g.5gb", at) for at in range(7)))
 
-    found = planned(gpu, counted({"1g.5gb": 4, "3g.20gb": 1}))
+    found = planned(gpu, layout_from_counts({"1g.5gb": 4, "3g.20gb": 1}))
 
     assert sorted(one.start for _, one in found.destroyed) == [4, 5, 6]
 
@@ -103,7 +105,9 @@ def test_fewer_pods_are_worth_more_than_fewer_instances() -> None:
     """Four idle ones go rather than three of which one is in use."""
     gpu = mig_gpu(A100, *(("1g.5gb", at) for at in range(7)))
 
-    found = planned(gpu, counted({"1g.5gb": 3, "3g.20gb": 1}), held(gpu, {5: "default/job"}))
+    found = planned(
+        gpu, layout_from_counts({"1g.5gb": 3, "3g.20gb": 1}), held(gpu, {5: "default/job"})
+    )
 
     assert found.disturbed == frozenset()
     assert sorted(one.start for _, one in found.destroyed) == [0, 1, 2, 3]
@@ -114,7 +118,7 @@ def test_a_pod_with_several_instances_counts_once() -> None:
     gpu = mig_gpu(A100, *(("1g.5gb", at) for at in range(7)))
     holders = held(gpu, {4: "ns/a", 5: "ns/a", 6: "ns/a", 0: "ns/b", 1: "ns/c"})
 
-    found = planned(gpu, counted({"1g.5gb": 3, "3g.20gb": 1}), holders)
+    found = planned(gpu, layout_from_counts({"1g.5gb": 3, "3g.20gb": 1}), holders)
 
     assert found.disturbed == {pod("ns/a")}
 
@@ -131,7 +135,7 @@ def test_a_pod_on_two_gpus_is_disturbed_once_rather_than_two_pods(first: int, se
         **held(gpus[1], {second: "ns/both", 2 - second: "ns/b"}),
     }
 
-    found = plan(gpus, {one.uuid: counted({"2g.10gb": 1}) for one in gpus}, holders)
+    found = plan(gpus, {one.uuid: layout_from_counts({"2g.10gb": 1}) for one in gpus}, holders)
 
     assert isinstance(found, MigPlan)
     assert found.disturbed == {pod("ns/both")}
@@ -141,20 +145,22 @@ def test_of_equal_ones_that_goes_which_leaves_more_room() -> None:
     """A 4g.20gb starts at 0 alone."""
     gpu = mig_gpu(A100, ("1g.5gb", 0), ("1g.5gb", 6))
 
-    assert [one.start for _, one in planned(gpu, counted({"1g.5gb": 1})).destroyed] == [0]
+    assert [one.start for _, one in planned(gpu, layout_from_counts({"1g.5gb": 1})).destroyed] == [
+        0
+    ]
 
 
 def test_a_larger_part_is_not_added_beside_another() -> None:
     """It may find no room: which slices are taken is not known to fit it."""
     gpu = mig_gpu(A100, ("3g.20gb", 4, (1,)))
 
-    assert planned(gpu, counted({"2c.3g.20gb": 1, "1c.3g.20gb": 1})).kept == ()
+    assert planned(gpu, layout_from_counts({"2c.3g.20gb": 1, "1c.3g.20gb": 1})).kept == ()
 
 
 def test_one_that_is_at_the_place_asked_for_counts_as_that_one() -> None:
     """And the other is made anywhere else."""
     gpu = mig_gpu(A100, ("1g.5gb", 5))
-    wishes = (WantedInstance("1g.5gb", (1,), 5), WantedInstance("1g.5gb", (1,)))
+    wishes = (DesiredInstance("1g.5gb", (1,), 5), DesiredInstance("1g.5gb", (1,)))
 
     found = planned(gpu, GpuLayout(mig=True, instances=wishes))
 
@@ -165,7 +171,7 @@ def test_an_instance_without_compute_instances_is_completed() -> None:
     """Upstream does not see it, and cannot create what is wanted beside it."""
     gpu = mig_gpu(A100, ("3g.20gb", 4, ()))
 
-    found = planned(gpu, counted({"3g.20gb": 1}))
+    found = planned(gpu, layout_from_counts({"3g.20gb": 1}))
 
     assert found.steps == (CreateCompute(gpu=gpu.uuid, start=4, slices=3),)
 
@@ -174,7 +180,7 @@ def test_an_instance_without_compute_instances_that_is_in_the_way_goes() -> None
     """It has no device, and takes its place all the same."""
     gpu = mig_gpu(A100, ("3g.20gb", 0, ()), ("3g.20gb", 4))
 
-    found = planned(gpu, counted({"3g.20gb": 1, "2g.10gb": 2}))
+    found = planned(gpu, layout_from_counts({"3g.20gb": 1, "2g.10gb": 2}))
 
     assert [one.start for _, one in found.destroyed] == [0]
     performed(gpu, found)
@@ -187,7 +193,7 @@ def test_missing_single_slices_are_added(there: Sequence[int], steps: int) -> No
     """Three of one slice are wanted: what is there stays where it can be a part of that."""
     gpu = mig_gpu(A100, ("3g.20gb", 4, there))
 
-    found = planned(gpu, counted({"1c.3g.20gb": 3}))
+    found = planned(gpu, layout_from_counts({"1c.3g.20gb": 3}))
 
     want = Counter({("3g.20gb", (1, 1, 1)): 1})
     assert performed(gpu, found).counts() == want
@@ -200,7 +206,7 @@ def test_media_engines_belong_to_one_instance() -> None:
     """An instance with them cannot stand in for one without."""
     gpu = mig_gpu(A100, ("1g.5gb+me", 0))
 
-    found = planned(gpu, counted({"1g.5gb": 1}))
+    found = planned(gpu, layout_from_counts({"1g.5gb": 1}))
 
     assert [one.profile for _, one in found.destroyed] == ["1g.5gb+me"]
 
@@ -210,7 +216,7 @@ def test_a_place_that_is_asked_for_is_taken() -> None:
     gpu = mig_gpu(A100, ("1g.5gb", 0), ("1g.5gb", 3))
 
     want = GpuLayout(
-        mig=True, instances=(WantedInstance("1g.5gb", (1,), 5), WantedInstance("1g.5gb", (1,)))
+        mig=True, instances=(DesiredInstance("1g.5gb", (1,), 5), DesiredInstance("1g.5gb", (1,)))
     )
     found = planned(gpu, want)
 
@@ -246,10 +252,10 @@ def test_what_cannot_be_is_refused_with_the_limit_and_what_is_nearest(
     """Upstream reports success and creates nothing for an unknown profile."""
     gpu = mig_gpu(A100, ("7g.40gb", 0))
 
-    [obstacle] = refused(gpu, counted(devices)).obstacles
+    [obstacle] = refused(gpu, layout_from_counts(devices)).obstacles
 
     assert (obstacle.kind, obstacle.limit) == (ObstacleKind.INFEASIBLE, limit)
-    assert obstacle.nearest == counted(nearest)
+    assert obstacle.nearest == layout_from_counts(nearest)
 
 
 def test_a_change_that_would_disturb_somebody_is_refused_where_nobody_may_be() -> None:
@@ -257,17 +263,22 @@ def test_a_change_that_would_disturb_somebody_is_refused_where_nobody_may_be() -
     gpu = mig_gpu(A100, ("1g.5gb", 2))
     holders = held(gpu, {2: "ns/train"})
 
-    [obstacle] = refused(gpu, counted({"7g.40gb": 1}), holders, spare_busy=True).obstacles
+    [obstacle] = refused(
+        gpu, layout_from_counts({"7g.40gb": 1}), holders, spare_busy=True
+    ).obstacles
 
     assert obstacle.kind is ObstacleKind.BUSY
-    assert obstacle.holders == planned(gpu, counted({"7g.40gb": 1}), holders).disturbed
+    assert obstacle.holders == planned(gpu, layout_from_counts({"7g.40gb": 1}), holders).disturbed
     assert "pod ns/train" in obstacle.detail
 
 
 def test_one_gpu_that_cannot_refuses_the_plan_of_all() -> None:
     """A node is not left half changed."""
     gpus = [mig_gpu(A100, uuid=f"GPU-{at}", index=at) for at in (0, 1)]
-    wanted = {"GPU-0": counted({"1g.5gb": 7}), "GPU-1": counted({"1g.5gb": 8})}
+    wanted = {
+        "GPU-0": layout_from_counts({"1g.5gb": 7}),
+        "GPU-1": layout_from_counts({"1g.5gb": 8}),
+    }
 
     found = plan(gpus, wanted, {})
 
@@ -280,7 +291,7 @@ def test_mode_changes_at_once_where_no_reset_is_needed() -> None:
     gpu = mig_gpu("h100-sxm5-80gb", mode=OFF, resetless=True)
     holders = {MigPart(gpu.uuid, None): frozenset({pod("ns/whole")})}
 
-    found = planned(gpu, counted({"1g.10gb": 2}), holders)
+    found = planned(gpu, layout_from_counts({"1g.10gb": 2}), holders)
 
     assert found.steps[0] == SetMode(gpu=gpu.uuid, on=True)
     assert found.disturbed == {pod("ns/whole")}
@@ -319,7 +330,7 @@ def test_a_reset_is_named_and_never_planned(on: bool) -> None:
     mode = OFF if on else ON
     gpu = mig_gpu(A100, mode=mode)
 
-    [obstacle] = refused(gpu, counted({"1g.5gb": 1}) if on else MIG_OFF).obstacles
+    [obstacle] = refused(gpu, layout_from_counts({"1g.5gb": 1}) if on else MIG_OFF).obstacles
 
     assert obstacle.kind is ObstacleKind.RESET_NEEDED
     assert obstacle.command is not None
@@ -330,7 +341,7 @@ def test_a_mode_that_waits_for_a_reset_refuses_everything() -> None:
     """Even what would fit the mode that holds now."""
     gpu = mig_gpu(A100, mode=Mode(current=True, pending=False))
 
-    [obstacle] = refused(gpu, counted({"1g.5gb": 1})).obstacles
+    [obstacle] = refused(gpu, layout_from_counts({"1g.5gb": 1})).obstacles
 
     assert obstacle.kind is ObstacleKind.RESET_PENDING
 
@@ -359,7 +370,10 @@ def test_profiles_that_the_driver_does_not_report_are_not_guessed() -> None:
     newer = replace(mig_gpu("h100-sxm5-80gb", mode=OFF, resetless=True), device_id=0xFFFF10DE)
     gpu = replace(newer, profiles=())
 
-    assert refused(gpu, counted({"1g.10gb": 7})).obstacles[0].kind is ObstacleKind.PROFILES_UNKNOWN
+    assert (
+        refused(gpu, layout_from_counts({"1g.10gb": 7})).obstacles[0].kind
+        is ObstacleKind.PROFILES_UNKNOWN
+    )
     assert planned(gpu, GpuLayout(mig=True)).steps == (SetMode(gpu=gpu.uuid, on=True),)
 
 
@@ -369,13 +383,13 @@ def test_a_driver_that_chooses_places_itself_gets_no_instance_to_make_or_to_brin
     bare = replace(mig_gpu("h100-sxm5-80gb", mode=OFF, resetless=True), places=False)
     half = replace(mig_gpu(A100, ("3g.20gb", 4, ())), places=False)
 
-    for layout in (counted({"3g.20gb": 1, "1g.5gb": 1}), counted({})):
+    for layout in (layout_from_counts({"3g.20gb": 1, "1g.5gb": 1}), layout_from_counts({})):
         [obstacle] = refused(whole, layout).obstacles
         assert obstacle.kind is ObstacleKind.NO_PLACES
         assert obstacle.gpu == whole.uuid
-    assert planned(whole, counted({"3g.20gb": 1})).steps == ()
+    assert planned(whole, layout_from_counts({"3g.20gb": 1})).steps == ()
     assert planned(bare, GpuLayout(mig=True)).steps == (SetMode(gpu=bare.uuid, on=True),)
-    assert len(planned(half, counted({"3g.20gb": 1})).steps) == 1
+    assert len(planned(half, layout_from_counts({"3g.20gb": 1})).steps) == 1
 
 
 def test_a_gpu_that_is_not_there_is_refused() -> None:
@@ -437,7 +451,7 @@ def _of_two(
         for at, devices in enumerate((first, second))
     ]
     wanted = {
-        gpu.uuid: MIG_OFF if devices is None else counted(devices)
+        gpu.uuid: MIG_OFF if devices is None else layout_from_counts(devices)
         for gpu, devices in zip(gpus, (first, second), strict=True)
     }
     return plan(gpus, wanted, {}, strategy=strategy)
@@ -450,7 +464,9 @@ def test_the_plugin_is_asked_about_gpus_that_nothing_is_wanted_for_too() -> None
         mig_gpu(A100, ("2g.10gb", 0), uuid="GPU-1", index=1),
     ]
 
-    found = plan(gpus, {"GPU-0": counted({"1g.5gb": 7})}, {}, strategy=MigStrategy.SINGLE)
+    found = plan(
+        gpus, {"GPU-0": layout_from_counts({"1g.5gb": 7})}, {}, strategy=MigStrategy.SINGLE
+    )
 
     assert isinstance(found, MigRefusal)
 
@@ -460,6 +476,6 @@ def test_equal_names_of_two_models_are_two_kinds_of_device() -> None:
     gpus = [mig_gpu(A100, uuid=f"GPU-{at}", index=at) for at in (0, 1)]
     larger = tuple(replace(one, memory_bytes=one.memory_bytes + 1) for one in gpus[1].profiles)
     gpus[1] = replace(gpus[1], profiles=larger)
-    wanted = {gpu.uuid: counted({"1g.5gb": 7}) for gpu in gpus}
+    wanted = {gpu.uuid: layout_from_counts({"1g.5gb": 7}) for gpu in gpus}
 
     assert isinstance(plan(gpus, wanted, {}, strategy=MigStrategy.SINGLE), MigRefusal)

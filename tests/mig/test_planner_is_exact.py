@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mig.gpu_layout import counted, found_layout
+from mig.gpu_layout import found_layout, layout_from_counts
 from mig.planner import MigRefusal, plan
 from tests.mig.naive_gpu import NaiveGpu, mig_gpu
 from tests.mig.test_planner import A100, held, performed, planned
@@ -93,7 +93,7 @@ def test_no_plan_disturbs_less_and_no_feasible_layout_is_refused(
     """Against every final state there is; and the steps lead there on hardware that refuses."""
     gpu = mig_gpu(A100, *there)
     by = {start: name for (_, start), name in zip(there, pods, strict=False) if name is not None}
-    want = counted(Counter(names))
+    want = layout_from_counts(Counter(names))
     best = least(there, pods, names)
 
     found = plan([gpu], {gpu.uuid: want}, held(gpu, by))
@@ -120,7 +120,7 @@ def test_a_change_that_stopped_after_any_step_goes_on_or_back(
 ) -> None:
     """From whatever is there then, to the wanted layout and to the one before."""
     gpu = mig_gpu(A100, *there)
-    want, before = counted(Counter(names)), found_layout(gpu, exact=True)
+    want, before = layout_from_counts(Counter(names)), found_layout(gpu, exact=True)
     found = plan([gpu], {gpu.uuid: want}, {})
     if isinstance(found, MigRefusal):
         return

@@ -17,7 +17,7 @@ from scheduler.scores.score import (
     KEPT_WHOLE,
     Aims,
     aims,
-    joined,
+    completed_score,
     score,
     with_speed,
 )
@@ -87,8 +87,10 @@ def test_a_score_is_its_aims(number: int) -> None:
 @given(st.integers(0, 2**53 - 1))
 def test_what_is_of_the_fleet_changes_nothing_else(number: int) -> None:
     table = score(replace(aims(number), share=0, clique=0))
-    assert aims(joined(table, share=3, in_clique=True)) == replace(aims(table), share=3, clique=1)
-    assert aims(joined(table, share=0, in_clique=False)) == aims(table)
+    assert aims(completed_score(table, share=3, in_clique=True)) == replace(
+        aims(table), share=3, clique=1
+    )
+    assert aims(completed_score(table, share=0, in_clique=False)) == aims(table)
 
 
 @given(st.integers(0, 2**53 - 1), st.integers(0, FULL_SPEED))

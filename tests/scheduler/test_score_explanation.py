@@ -22,7 +22,7 @@ from scheduler.score_explanation import (
     Chance,
     Explanation,
     NodeAnswer,
-    explain,
+    explain_ranks,
     nothing_requested,
 )
 from scheduler.scores.class_tables import ScoreTables
@@ -33,7 +33,7 @@ from scheduler.scores.score import (
     KEPT_WHOLE,
     MOST_SHARE,
     Aims,
-    joined,
+    completed_score,
     score,
 )
 from scheduler.scores.score_table import PlacementOutcome
@@ -83,7 +83,7 @@ def explained(
     **views: ScoringView | NoView,
 ) -> Explanation:
     fleet = Fleet(seen=views, jobs=jobs or {})
-    return explain(ask, NodeRanker(fleet, tables).judge(ask, list(views)), tables)
+    return explain_ranks(ask, NodeRanker(fleet, tables).judge(ask, list(views)), tables)
 
 
 def scored(node: str, aims: Aims, gen: str = "") -> RankedNode:
@@ -130,7 +130,7 @@ def test_the_first_aim_in_which_a_node_falls_short_is_the_reason(
     best = Aims(**dict.fromkeys(names, 1) | dict.fromkeys(less, 0))
     other = Aims(**dict.fromkeys(names, 1) | {aim: 0})
     verdicts = [scored("best", best, mesh(tables)), scored("other", other)]
-    assert answers(explain(POD, verdicts, tables))["other"].why == f"{SHORT_OF[aim]} best"
+    assert answers(explain_ranks(POD, verdicts, tables))["other"].why == f"{SHORT_OF[aim]} best"
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,7 @@ def test_a_node_that_is_entirely_free_says_so(
         scored("best", Aims(taken=100, whole=best), mesh(tables)),
         scored("other", Aims(taken=100, whole=other)),
     ]
-    assert answers(explain(POD, verdicts, tables))["other"].why == why
+    assert answers(explain_ranks(POD, verdicts, tables))["other"].why == why
 
 
 @pytest.mark.parametrize(("gpus", "machine"), [(1, "dgx1-v100"), (2, "a100-pcie-pairs")])
@@ -160,7 +160,7 @@ def test_a_faster_product_is_the_reason_where_it_is_no_faster_for_the_pod(
         scored("best", Aims(taken=100, share=1), mesh(tables, machine)),
         scored("other", Aims(taken=100)),
     ]
-    found = answers(explain(fleets.pod("p", gpus), verdicts, tables))["other"]
+    found = answers(explain_ranks(fleets.pod("p", gpus), verdicts, tables))["other"]
     assert found.why == "of a faster product, from which the pod gains nothing, than best"
 
 
@@ -273,7 +273,7 @@ def test_all_that_is_known_of_a_node_is_in_its_answer(tables: ScoreTables) -> No
             rank=10,
             why="the best",
             reason=None,
-            score=joined(outcome.score, share=MOST_SHARE, in_clique=True),
+            score=completed_score(outcome.score, share=MOST_SHARE, in_clique=True),
             gen=fleets.gen(),
             free=(0, 1, 4),
             sure=True,

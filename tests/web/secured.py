@@ -16,7 +16,7 @@ import bcrypt
 
 from tests.web.certificates import Certificate, authority, issued
 from web.address import Address
-from web.messages import Body, Response, ServerLimits, text
+from web.messages import Body, Response, ServerLimits, text_response
 from web.refusals import ClientRefusals, RefusalReason
 from web.server import HttpServer
 from web.web_config_file import WebConfigFile
@@ -53,7 +53,10 @@ class Site:
     def start(self, config: str, limits: ServerLimits = PATIENT) -> HttpServer:
         self.write(config)
         self.file = WebConfigFile(self.folder / "web.yaml")
-        routes = {"/livez": lambda: text("ok"), "/large": lambda: Response(body=Body(LARGE))}
+        routes = {
+            "/livez": lambda: text_response("ok"),
+            "/large": lambda: Response(body=Body(LARGE)),
+        }
         address = Address(host="127.0.0.1", port=0)
         server = HttpServer(
             address,

@@ -8,14 +8,14 @@ import socket
 
 import pytest
 
-from web.address import ADDRESS, Address, listening
+from web.address import ADDRESS, Address, listening_socket
 
 
 @pytest.mark.parametrize("host", ["", "127.0.0.1"])
 def test_answers_are_sent_at_once(host: str) -> None:
     """Without waiting for an acknowledgement of what went before."""
     with contextlib.ExitStack() as opened:
-        listener = opened.enter_context(listening(Address(host=host, port=0)))
+        listener = opened.enter_context(listening_socket(Address(host=host, port=0)))
         port = listener.getsockname()[1]
         opened.enter_context(socket.create_connection(("127.0.0.1", port)))
         accepted = opened.enter_context(listener.accept()[0])
@@ -30,7 +30,7 @@ ALL_INTERFACES = (
 @pytest.mark.parametrize("client", ["127.0.0.1", "::1"])
 @pytest.mark.parametrize("text", ALL_INTERFACES)
 def test_an_address_of_all_interfaces_is_reached_over_both_families(text: str, client: str) -> None:
-    with contextlib.closing(listening(ADDRESS.read(text))) as listener:
+    with contextlib.closing(listening_socket(ADDRESS.read(text))) as listener:
         socket.create_connection((client, listener.getsockname()[1])).close()
 
 
@@ -39,7 +39,7 @@ def test_an_address_of_all_interfaces_is_reached_over_both_families(text: str, c
     [("127.0.0.1:0", "::1"), ("[::1]:0", "127.0.0.1"), ("127.0.0.1:0", "127.0.0.2")],
 )
 def test_an_address_of_one_interface_is_reached_there_alone(text: str, other: str) -> None:
-    with contextlib.closing(listening(ADDRESS.read(text))) as listener:
+    with contextlib.closing(listening_socket(ADDRESS.read(text))) as listener:
         port = listener.getsockname()[1]
         socket.create_connection((ADDRESS.read(text).host, port)).close()
         with pytest.raises(ConnectionRefusedError):

@@ -19,7 +19,7 @@ import pytest
 from tests.web.secured import TLS, Site, refused
 from web import served_client
 from web.address import Address
-from web.messages import Body, Response, ServerLimits, text
+from web.messages import Body, Response, ServerLimits, text_response
 from web.refusals import RefusalReason
 from web.server import HttpServer
 
@@ -39,7 +39,7 @@ class Blocking:
     def __init__(self, limits: ServerLimits) -> None:
         self.entered, self.released = threading.Event(), threading.Event()
         routes = {
-            "/livez": lambda: text("ok"),
+            "/livez": lambda: text_response("ok"),
             "/large": lambda: Response(body=Body(LARGE)),
             "/megabyte": lambda: Response(body=Body(MEGABYTE)),
             "/block": self._block,
@@ -50,7 +50,7 @@ class Blocking:
     def _block(self) -> Response:
         self.entered.set()
         self.released.wait()
-        return text("late")
+        return text_response("late")
 
     def connect(self) -> socket.socket:
         """A new connection."""

@@ -195,7 +195,9 @@ def test_the_length_is_that_of_body_and_tail() -> None:
 
 
 def test_a_small_answer_is_not_compressed() -> None:
-    first, content = parts(messages.text("ok"), HttpRequest(method="GET", path="/", gzip=True))
+    first, content = parts(
+        messages.text_response("ok"), HttpRequest(method="GET", path="/", gzip=True)
+    )
 
     assert content == b"ok\n"
     assert "Content-Encoding" not in first
@@ -212,7 +214,7 @@ def test_head_tells_what_get_would_send_and_sends_nothing(gzip_taken: bool) -> N
 
 
 def test_a_refused_method_is_told_which_ones_are_served() -> None:
-    response = messages.text("no", HTTPStatus.METHOD_NOT_ALLOWED)
+    response = messages.text_response("no", HTTPStatus.METHOD_NOT_ALLOWED)
 
     first, _ = parts(response, None)
 
@@ -247,7 +249,7 @@ def test_the_link_page_links_to_each_path_and_escapes_it() -> None:
 
 
 def test_further_headers_are_sent_and_the_length_stays_right() -> None:
-    response = messages.text("ok")
+    response = messages.text_response("ok")
 
     first = b"".join(response.message(GET, 0.0, (("X-Frame-Options", "deny"),))).decode()
 
@@ -263,7 +265,7 @@ def test_who_finds_no_room_is_told_when_to_come_again() -> None:
 
 
 def test_who_is_not_known_is_told_how_to_say_it() -> None:
-    first, _ = parts(messages.text("who", HTTPStatus.UNAUTHORIZED), GET)
+    first, _ = parts(messages.text_response("who", HTTPStatus.UNAUTHORIZED), GET)
 
     assert 'WWW-Authenticate: Basic realm="gpuscape", charset="UTF-8"' in first.split("\r\n")
 
@@ -287,7 +289,9 @@ def lines(response: Response, request: HttpRequest | None) -> list[str]:
 
 def test_the_head_of_an_answer_is_this_and_no_more() -> None:
     """At the first second of 1970. Whatever follows a cache's key is in Vary."""
-    assert lines(messages.text("ok"), HttpRequest(method="GET", path="/", keep_alive=True)) == [
+    assert lines(
+        messages.text_response("ok"), HttpRequest(method="GET", path="/", keep_alive=True)
+    ) == [
         "HTTP/1.1 200 OK",
         "Date: Thu, 01 Jan 1970 00:00:00 GMT",
         "Content-Type: text/plain; charset=utf-8",
@@ -301,7 +305,7 @@ def test_a_compressed_answer_and_one_that_asks_who_it_is_have_a_header_more() ->
     compressed = lines(
         Response(body=Body(b"a" * 5000)), HttpRequest(method="GET", path="/", gzip=True)
     )
-    unknown = lines(messages.text("no", HTTPStatus.UNAUTHORIZED), None)
+    unknown = lines(messages.text_response("no", HTTPStatus.UNAUTHORIZED), None)
 
     assert "Content-Encoding: gzip" in compressed
     assert 'WWW-Authenticate: Basic realm="gpuscape", charset="UTF-8"' in unknown
@@ -351,7 +355,7 @@ def test_a_probe_is_answered_by_a_status_and_a_word(good: bool, status: int, wor
 
 
 def test_a_sentence_of_an_answer_is_one_line_that_no_terminal_obeys() -> None:
-    assert messages.text("no \x1b[2J\u202e\nok").body.plain == b"no \\x1b[2J\\u202e\\nok\n"
+    assert messages.text_response("no \x1b[2J\u202e\nok").body.plain == b"no \\x1b[2J\\u202e\\nok\n"
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import pytest
 
 from web.byte_stream import ByteStream
 from web.client_access import OPEN, ClientAccess
-from web.messages import Body, HttpRequest, Response, ServerLimits, text
+from web.messages import Body, HttpRequest, Response, ServerLimits, text_response
 from web.refusals import ClientRefusals, RefusalReason
 from web.served_client import ClientService, ServedClient, no_room_answer
 
@@ -56,7 +56,11 @@ async def attended(
     served: list[tuple[str, float]] = []
 
     def answer(request: HttpRequest) -> Response:
-        return Response(body=Body(bytes(16 << 20))) if request.path == "/large" else text("ok")
+        return (
+            Response(body=Body(bytes(16 << 20)))
+            if request.path == "/large"
+            else text_response("ok")
+        )
 
     service = ClientService(
         limits=limits,

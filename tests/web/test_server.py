@@ -22,7 +22,7 @@ from tests.agent.agent_process import until
 from tests.fakes.thread_limit import allow_threads
 from web.address import Address
 from web.client_access import ClientAccess
-from web.messages import Body, Response, ServerLimits, text
+from web.messages import Body, Response, ServerLimits, text_response
 from web.passwords import Passwords
 from web.served_client import CHUNK_BYTES, chunks
 from web.server import HttpServer, Route
@@ -44,7 +44,7 @@ def broken() -> Response:
 
 ROUTES: Mapping[str, Route] = {
     "/metrics": lambda: Response(body=Body(METRICS)),
-    "/livez": lambda: text("ok"),
+    "/livez": lambda: text_response("ok"),
     "/large": lambda: Response(body=Body(LARGE)),
     "/broken": broken,
 }
@@ -503,7 +503,7 @@ def test_a_route_that_waits_does_not_keep_the_program_from_ending() -> None:
     def wait() -> Response:
         entered.set()
         let_go.wait()
-        return text("late")
+        return text_response("late")
 
     server = HttpServer(LOOPBACK, {"/": wait})
     server.start()

@@ -32,7 +32,7 @@ from cli.doctor.finding import (
 )
 from kube.api import Object
 from labelers.compose import decide_labels
-from labelers.node_patch import former_labels, plan
+from labelers.node_patch import former_labels, plan_node_patch
 
 API_UNREACHABLE: Final = FindingKind(
     name="api-unreachable",
@@ -271,7 +271,7 @@ def labels(facts: HereFacts) -> Iterator[DoctorFinding]:
     chosen = {
         key: decision for key, decision in decided.items() if key in _COMPARED or is_rule_key(key)
     }
-    planned = plan(node, {**chosen, **former_labels(meta, decided)}, {})
+    planned = plan_node_patch(node, {**chosen, **former_labels(meta, decided)}, {})
     present = (meta.get("labels") or {}).keys()
     by_rules = sorted(filter(is_rule_key, planned.labels))
     own = {key: text for key, text in planned.labels.items() if key not in by_rules}

@@ -146,7 +146,7 @@ def scheduler(facts: PodFacts) -> Iterator[DoctorFinding]:
 def nodes(facts: PodFacts) -> Iterator[DoctorFinding]:
     """Whether a node can take the pod."""
     cluster = known(facts.cluster)
-    faults = tuple(node_selection.faults(facts.constraints.spec))
+    faults = tuple(node_selection.selection_faults(facts.constraints.spec))
     if not cluster.nodes:
         yield finding(NO_NODES, facts.title, NO_NODES.cause)
     elif faults:

@@ -11,7 +11,7 @@ from cli.mig.preview.node_gpus import NodeGpus, Offers
 from discovery.mig_state import MigGpu
 from discovery.model import Mode
 from mig.configs.config_choice import named_layouts
-from mig.configs.known_gpus import known_gpus
+from mig.configs.known_gpus import possible_gpus
 from mig.configs.layout_annotation import InlineLayout, inline_layouts
 from mig.configs.mig_configs import MigConfigs
 from mig.gpu_layout import GpuLayout
@@ -64,7 +64,7 @@ def foretold(meaning: LayoutMeaning, gpus: NodeGpus) -> Foretold:
 def _boards(gpus: NodeGpus) -> list[tuple[MigGpu, ...]]:
     """Describe the node's GPUs, once for each board that the product may be."""
     boards_by_gpu = [
-        known_gpus(gpus.product, index=index, uuid=uuid, bus_id=bus_id, mig=bool(gpus.mig))
+        possible_gpus(gpus.product, index=index, uuid=uuid, bus_id=bus_id, mig=bool(gpus.mig))
         for index, (uuid, bus_id) in enumerate(zip(gpus.ids, gpus.bus_ids, strict=True))
     ]
     return list(zip(*boards_by_gpu, strict=True))

@@ -217,7 +217,7 @@ def outlooks(
             unbound_spec = msgspec.structs.replace(constrained_pod.spec, node_name=None)
             leaving_pods.append((name, msgspec.structs.replace(constrained_pod, spec=unbound_spec)))
     loads = {
-        node: resource_fit.load(amounts_by_pod.values())
+        node: resource_fit.node_load(amounts_by_pod.values())
         for node, amounts_by_pod in amounts_by_node.items()
     }
     after = {
@@ -259,7 +259,7 @@ def _offers(node: CandidateNode) -> Offers:
 
 
 def _without(amounts_by_pod: Mapping[str, Amounts], names: Collection[str]) -> NodeLoad:
-    return resource_fit.load(
+    return resource_fit.node_load(
         [amounts for name, amounts in amounts_by_pod.items() if name not in names]
     )
 

@@ -20,7 +20,7 @@ from kube.api_errors import NotFound
 from kube.client import ApiClient
 from kube.informer import Informer, ObjectGone, ObjectSeen, WatchEvent
 from labelers.decision import Absent, Decisions, Value
-from labelers.node_patch import plan
+from labelers.node_patch import plan_node_patch
 from tests.kube.clusters import client
 
 if TYPE_CHECKING:
@@ -148,7 +148,7 @@ def test_a_key_that_is_applied_is_left_out_and_its_entry_stays_untouched(
     apply(any_plane, name, {COUNT: "8"}, "flux")
     before = api.get(NODES, name)
 
-    planned = plan(before, {**EIGHT, PRODUCT: Value(text="H200")}, TOPOLOGY)
+    planned = plan_node_patch(before, {**EIGHT, PRODUCT: Value(text="H200")}, TOPOLOGY)
     after = api.patch(NODES, name, planned.patch)
     reckless = {"metadata": {"labels": {MODE: "compute"}}}
     overwritten = api.patch(NODES, name, reckless, dry_run=True)
@@ -168,9 +168,9 @@ def test_an_applied_key_is_not_removed_either_but_one_that_was_let_go_is(
     apply(any_plane, name, {MODE: "graphics"}, "argocd")
     gone: Decisions = {MODE: Absent(reason="no GPU")}
 
-    while_applied = plan(api.get(NODES, name), gone, {})
+    while_applied = plan_node_patch(api.get(NODES, name), gone, {})
     api.patch(NODES, name, {"metadata": {"labels": {MODE: "x"}}}, manager="kubectl-edit")
-    afterwards = plan(api.get(NODES, name), gone, {})
+    afterwards = plan_node_patch(api.get(NODES, name), gone, {})
 
     assert while_applied.patch == {}
     assert afterwards.labels == {MODE: None}

@@ -20,7 +20,7 @@ from actuator.nvml_world import NvmlWorld
 from discovery.nvml.session import close_session, open_session
 from discovery.reader.protocol import Start
 from discovery.simulator.simulation import Simulation
-from mig.gpu_layout import counted
+from mig.gpu_layout import layout_from_counts
 from tests.bench.mig_changes.simulated_gpu import SimulatedGpu
 from tests.bench.mig_changes.transitions import Transition
 from tests.bench.mig_changes.wipe_and_permute import wipe_and_permute
@@ -66,7 +66,7 @@ class Ours:
             NvmlWorld(start) as world,
         ):
             uuid = world.observe()[0].uuid
-            result = apply(world, journal, {uuid: counted(wanted)}, origin="a benchmark")
+            result = apply(world, journal, {uuid: layout_from_counts(wanted)}, origin="a benchmark")
         obstacles = () if result.refusal is None else result.refusal.obstacles
         self._named = tuple(
             int(one.name.split()[0]) for obstacle in obstacles for one in obstacle.holders

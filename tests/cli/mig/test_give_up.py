@@ -16,13 +16,13 @@ from cli.failures import BAD_INPUT, NO_DRIVER, REFUSED, UNFINISHED
 from cli.main import main
 from cli.mig import mig_restore
 from discovery.simulator.simulation import Return
-from mig.gpu_layout import counted
+from mig.gpu_layout import layout_from_counts
 from tests import machines
 from tests.actuator import killed_worker
 from tests.actuator.simulated_node import FIVE, SimulatedNode, node
 from tests.cli.mig.mig_process import journal
 
-LAYOUT = counted({"3g.20gb": 1, "1g.5gb": 3})
+LAYOUT = layout_from_counts({"3g.20gb": 1, "1g.5gb": 3})
 HALVES = '{"1": {"3g.20gb": 2}}'
 BUS_ID = machines.gpu(0).bus_id
 

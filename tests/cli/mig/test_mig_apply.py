@@ -23,14 +23,14 @@ from cli.failures import REFUSED, UNDONE, UNFINISHED
 from cli.main import main
 from cli.mig import mig_apply
 from discovery.simulator.simulation import Crash, Delay, Return
-from mig.gpu_layout import counted, has_layout
+from mig.gpu_layout import has_layout, layout_from_counts
 from tests.actuator.simulated_node import FIVE, H100, SimulatedNode, node
 from tests.agent.agent_process import until
 from tests.cli.mig.mig_process import CREATE, ended, journal, running
 from tests.kubelet.checkpoint_file import write_checkpoint, write_claims
 
 WANTED = '{"0": {"3g.20gb": 1, "1g.5gb": 3}}'
-LAYOUT = counted({"3g.20gb": 1, "1g.5gb": 3})
+LAYOUT = layout_from_counts({"3g.20gb": 1, "1g.5gb": 3})
 """Of the five instances there are, those of 1g.5gb at 0 and 1 can stay."""
 LOST = "MIG-00000000-0000-0000-0000-000000000009"
 """No such device."""
@@ -390,7 +390,7 @@ def test_modes_alone_are_changed_where_that_is_asked_for(tmp_path: Path) -> None
     on = node(tmp_path, model=H100, count=2, mig=False)
     result = run(on, "apply", '{"0": {"3g.40gb": 2}}', "--mode-only", "--yes")
     assert result.exit_code == 0
-    assert has_layout(on.gpus()[0], counted({}))
+    assert has_layout(on.gpus()[0], layout_from_counts({}))
     assert run(on, "apply", '{"0": {"3g.40gb": 2}}', "--yes").exit_code == 0
     there = on.found()
     again = run(on, "apply", '{"0": {"7g.80gb": 1}}', "--mode-only", "--yes")

@@ -13,16 +13,16 @@ from click.testing import CliRunner, Result
 from actuator.change_record import ChangeOutcome, ChangeRecord, Direction
 from actuator.journal import CHANGE, PAST, Journal
 from cli.main import main
-from mig.gpu_layout import MIG_OFF, GpuLayout, WantedInstance, counted
+from mig.gpu_layout import MIG_OFF, DesiredInstance, GpuLayout, layout_from_counts
 
-BEFORE = GpuLayout(mig=True, instances=(WantedInstance("3g.20gb", (2, 1), 4),))
+BEFORE = GpuLayout(mig=True, instances=(DesiredInstance("3g.20gb", (2, 1), 4),))
 CHANGED = ChangeRecord(
     v=1,
     change="c-1",
     asked="all-1g.5gb of config.yaml",
     started="2026-11-23T10:00:00Z",
     boot="boot-1",
-    wanted={f"GPU-{at}": counted({"1g.5gb": 7}) for at in range(3)},
+    wanted={f"GPU-{at}": layout_from_counts({"1g.5gb": 7}) for at in range(3)},
     previous={"GPU-0": BEFORE, "GPU-1": BEFORE, "GPU-2": MIG_OFF},
     outcome=ChangeOutcome.APPLIED,
 )

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 import pytest
 
 from exporters.compare.comparison import Comparison, TooManySeries
-from exporters.compare.exposition_parser import parse
+from exporters.compare.exposition_parser import parse_exposition
 from exporters.compare.series_match import Matching
 from exporters.compare.tolerance import Tolerance, ToleranceOverride
 from exporters.compare.verdict import Compared, ComparisonResult, MetricVerdict, SideActivity
@@ -34,7 +34,7 @@ def outcome(
     left: Iterable[bytes], right: Iterable[bytes], comparison: Comparison
 ) -> ComparisonResult:
     for number, (one, other) in enumerate(zip(left, right, strict=True)):
-        comparison.add(parse(one), parse(other), number * STEP_SECONDS)
+        comparison.add(parse_exposition(one), parse_exposition(other), number * STEP_SECONDS)
     return comparison.outcome()
 
 
@@ -230,7 +230,7 @@ def test_series_that_never_stop_changing_are_bounded(monkeypatch: pytest.MonkeyP
     comparison = Comparison(Matching())
     outcome(left[:3], [b""] * 3, comparison)
     with pytest.raises(TooManySeries, match="more than 3 different series"):
-        comparison.add(parse(left[3]), parse(b""), 30.0)
+        comparison.add(parse_exposition(left[3]), parse_exposition(b""), 30.0)
 
 
 def test_more_on_the_right_can_be_allowed() -> None:

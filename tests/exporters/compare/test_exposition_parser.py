@@ -16,8 +16,8 @@ from exporters.compare.exposition_parser import (
     Labels,
     Malformed,
     Parser,
-    parse,
-    written,
+    exposition_labels,
+    parse_exposition,
 )
 from tests import exposition
 
@@ -89,7 +89,7 @@ def documents(draw: st.DrawFn) -> tuple[str, dict[str, object]]:
 def test_whatever_is_written_comes_back(document: tuple[str, dict[str, object]]) -> None:
     text, said = document
 
-    families = parse(text.encode())
+    families = parse_exposition(text.encode())
 
     found = {
         family.name: (
@@ -109,13 +109,13 @@ def test_whatever_is_written_comes_back(document: tuple[str, dict[str, object]])
 def test_labels_as_we_write_them_are_read_back(labels: dict[str, str]) -> None:
     key: Labels = tuple(sorted(labels.items()))
 
-    families = parse(f"x{{{written(key)}}} 1\n".encode())
+    families = parse_exposition(f"x{{{exposition_labels(key)}}} 1\n".encode())
 
     assert list(families["x"].series) == [("x", key)]
 
 
 def test_long_label_values_are_cut_where_they_are_shown() -> None:
-    assert written((("a", "x" * 10_000),)) == f'a="{"x" * 256}"'
+    assert exposition_labels((("a", "x" * 10_000),)) == f'a="{"x" * 256}"'
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_long_label_values_are_cut_where_they_are_shown() -> None:
 def test_it_reads_our_own_expositions_as_an_independent_reader_does(machine: str) -> None:
     body = (GOLDEN / machine / "metrics.txt").read_bytes()
 
-    families = parse(body)
+    families = parse_exposition(body)
 
     ours = {
         (name, labels): value
@@ -138,7 +138,7 @@ def test_it_reads_our_own_expositions_as_an_independent_reader_does(machine: str
 
 
 def test_counters_keep_their_names() -> None:
-    families = parse(b"# HELP a_total x\n# TYPE a_total counter\na_total 1\n")
+    families = parse_exposition(b"# HELP a_total x\n# TYPE a_total counter\na_total 1\n")
     assert list(families) == ["a_total"]
     assert families["a_total"].kind == "counter"
 
@@ -150,7 +150,7 @@ def test_a_histogram_and_a_summary_hold_the_series_of_their_suffixes() -> None:
         b"# TYPE s summary\n"
         b's{quantile="0.5"} 1\ns_sum 3\ns_count 2\n'
     )
-    names = {name: [key[0] for key in it.series] for name, it in parse(text).items()}
+    names = {name: [key[0] for key in it.series] for name, it in parse_exposition(text).items()}
     assert names == {"h": ["h_bucket", "h_sum", "h_count"], "s": ["s", "s_sum", "s_count"]}
 
 
@@ -200,24 +200,24 @@ def test_a_histogram_and_a_summary_hold_the_series_of_their_suffixes() -> None:
 )  # fmt: skip
 def test_what_breaks_the_format_is_named_with_its_line(text: bytes, message: str) -> None:
     with pytest.raises(Malformed, match=f"^{re.escape(message)}"):
-        parse(text)
+        parse_exposition(text)
 
 
 def test_messages_show_no_more_than_a_few_words_of_foreign_text() -> None:
     with pytest.raises(Malformed) as raised:
-        parse(b"\x1b[31m" + b"x" * 10_000 + b"\n")
+        parse_exposition(b"\x1b[31m" + b"x" * 10_000 + b"\n")
     assert len(str(raised.value)) < 200
     assert "\x1b" not in str(raised.value)
     shown = repr("\x1b[31m" + "x" * 52 + "...")
     assert str(raised.value).startswith(f"line 1: {shown} is ")
     with pytest.raises(Malformed, match=f"'{'x' * 60}'"):  # 60 characters are shown whole
-        parse(b"a " + b"x" * 60 + b"\n")
+        parse_exposition(b"a " + b"x" * 60 + b"\n")
 
 
 def test_with_faults_asked_for_the_rest_is_read() -> None:
     faults: list[ExpositionFault] = []
 
-    families = parse(b'a{x="b"c"} 1\na{x="2"} 2\nb{y="\xff"} 3\nc 4\na 5\nd', faults)
+    families = parse_exposition(b'a{x="b"c"} 1\na{x="2"} 2\nb{y="\xff"} 3\nc 4\na 5\nd', faults)
 
     values = [value for family in families.values() for value in family.series.values()]
     assert values == [2, 5, 3, 4]
@@ -226,7 +226,7 @@ def test_with_faults_asked_for_the_rest_is_read() -> None:
 
 def test_faults_are_as_few_as_one_can_read() -> None:
     faults: list[ExpositionFault] = []
-    parse(b"?\n" * 1000, faults)
+    parse_exposition(b"?\n" * 1000, faults)
     assert len(faults) == 100
 
 
@@ -237,7 +237,7 @@ def test_spaces_and_tabs_around_everything_do_not_count() -> None:
         b"h_sum\t3\n \th_count 1\n\t \n"
         b' \t# h_count{x="1"} 5\n'
     )
-    (family,) = parse(text).values()
+    (family,) = parse_exposition(text).values()
     assert (family.name, family.kind) == ("h", "histogram")
     assert family.series == {
         ("h_bucket", (("le", "+Inf"),)): 1.0,
@@ -254,7 +254,7 @@ def test_series_of_several_families_go_back_to_their_own() -> None:
         b"# TYPE h histogram\n# TYPE s summary\n"
         b'h_bucket{le="+Inf"} 1\ns_sum 2\nh_sum 3\ns_count 4\nh_count 5\ns_sum_sum 6\n'
     )
-    families = parse(text, faults)
+    families = parse_exposition(text, faults)
     assert {name: [key[0] for key in it.series] for name, it in families.items()} == {
         "h": ["h_bucket", "h_sum", "h_count"],
         "s": ["s_sum", "s_count"],
@@ -293,4 +293,4 @@ def test_one_parser_reads_one_exposition_after_the_other() -> None:
      ("-Inf", -math.inf), ("34.000000", 34)],
 )  # fmt: skip
 def test_values_are_what_they_say(text: str, value: float) -> None:
-    assert parse(f"a {text}\n".encode())["a"].series == {("a", ()): value}
+    assert parse_exposition(f"a {text}\n".encode())["a"].series == {("a", ()): value}

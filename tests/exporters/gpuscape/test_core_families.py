@@ -20,7 +20,7 @@ from discovery.simulator.description.machine_catalog import machine_names
 from exporters.dcgm.counters_format import DEFAULT_COUNTERS
 from exporters.gpu_holders import Entity, Holder
 from exporters.gpuscape.agent_metrics import AgentMetrics, ProgramUse
-from exporters.gpuscape.core_families import CORE, ServedFamilies, families, groups
+from exporters.gpuscape.core_families import CORE, ServedFamilies, families, needed_reading_groups
 from exporters.gpuscape.families import FAMILIES
 from exporters.gpuscape.node_view import GpuHoldings, ResourceAllocation
 from exporters.mig_wish_metrics import MigWish
@@ -207,8 +207,8 @@ def test_what_is_switched_off_is_not_read(served: ServedFamilies, read: set[Read
 def test_the_readings_of_the_core_are_enough_for_it() -> None:
     needed = {group for family in families(ServedFamilies.CORE) for group in family.groups}
 
-    assert groups(families(ServedFamilies.CORE)) == needed
-    assert needed < groups(FAMILIES)
+    assert needed_reading_groups(families(ServedFamilies.CORE)) == needed
+    assert needed < needed_reading_groups(FAMILIES)
 
 
 def test_the_page_says_what_is_in_the_core() -> None:

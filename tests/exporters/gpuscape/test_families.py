@@ -12,10 +12,10 @@ import pytest
 from discovery.model import GpuState
 from discovery.sample import ReadingGroup
 from discovery.unread import unread_sample
-from exporters.gpuscape.core_families import groups
+from exporters.gpuscape.core_families import needed_reading_groups
 from exporters.gpuscape.families import FAMILIES, GpuscapeFamilies
 from exporters.gpuscape.gpuscape_family import GpuscapeFamily
-from exporters.gpuscape.node_view import view
+from exporters.gpuscape.node_view import build_node_view
 from exporters.gpuscape.process_use import ProcessUse
 from tests import build, exposition, promlint
 from tests.exporters.gpuscape_series import HOSTILE, all_silent, everything, held, split
@@ -46,8 +46,8 @@ def test_a_family_is_served_as_declared_and_as_prometheus_wants_it(family: Gpusc
     "family", [it for it in FAMILIES if it.of_discovery], ids=lambda family: family.name
 )
 def test_a_family_of_discoveries_does_not_change_with_readings(family: GpuscapeFamily) -> None:
-    full = view(SNAPSHOT, SAMPLES, **ABOUT)
-    bare = view(SNAPSHOT, (), health=full.health)
+    full = build_node_view(SNAPSHOT, SAMPLES, **ABOUT)
+    bare = build_node_view(SNAPSHOT, (), health=full.health)
     assert list(family.series(full)) == list(family.series(bare))
 
 
@@ -81,7 +81,7 @@ def test_the_optional_readings_are_those_that_some_family_needs() -> None:
         ReadingGroup.CACHES,
         ReadingGroup.SPARE_ROWS,
         ReadingGroup.TOTALS,
-    } == groups(FAMILIES)
+    } == needed_reading_groups(FAMILIES)
 
 
 def test_names_are_all_different_and_ours() -> None:

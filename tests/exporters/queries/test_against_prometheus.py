@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from exporters.compare.exposition_parser import parse
+from exporters.compare.exposition_parser import parse_exposition
 from exporters.queries.judged_queries import Query, QueryPlace, QueryVerdict, judged
 from exporters.queries.served_series import ServedSeries
 from tests.controlplane.components import LOOPBACK
@@ -27,7 +27,7 @@ from tests.monitoring.prometheus import Prometheus, RefusedError
 
 pytestmark = pytest.mark.cluster
 
-BEFORE, AFTER = (ServedSeries.from_families(parse(text.encode())) for text in (OLD, NEW))
+BEFORE, AFTER = (ServedSeries.from_families(parse_exposition(text.encode())) for text in (OLD, NEW))
 
 METRICS = tuple(sorted({*BEFORE.by_name, *AFTER.by_name}))
 CONDITIONS = (

@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from exporters.queries.grafana_variables import parse_query
-from exporters.queries.promql import FunctionCall, Literal, PromqlError, parse, selectors
+from exporters.queries.promql import FunctionCall, Literal, PromqlError, parse_promql, selectors
 
 
 @pytest.mark.parametrize(
@@ -48,9 +48,9 @@ def test_numbered_groups_of_label_replace_are_no_variables() -> None:
         "b",
         "(.*)$",
     ]
-    assert tree == parse(expression)
+    assert tree == parse_promql(expression)
 
 
 def test_a_rule_has_no_variables() -> None:
     with pytest.raises(PromqlError):
-        parse("rate(x[$__rate_interval])")
+        parse_promql("rate(x[$__rate_interval])")

@@ -5,20 +5,20 @@ from __future__ import annotations
 
 import pytest
 
-from exporters.compare.exposition_parser import parse
+from exporters.compare.exposition_parser import parse_exposition
 from exporters.queries.judged_queries import (
     JudgedQuery,
     Query,
     QueryPlace,
     QueryVerdict,
-    counted,
+    counts_by_verdict,
     judged,
 )
 from exporters.queries.losses import LossKind
 from exporters.queries.served_series import ServedSeries
 from tests.exporters.queries.expositions import NEW, OLD
 
-BEFORE, AFTER = (ServedSeries.from_families(parse(text.encode())) for text in (OLD, NEW))
+BEFORE, AFTER = (ServedSeries.from_families(parse_exposition(text.encode())) for text in (OLD, NEW))
 TEMP = "DCGM_FI_DEV_GPU_TEMP"
 UTIL = "DCGM_FI_DEV_GPU_UTIL"
 USED, FREE = "DCGM_FI_DEV_FB_USED", "DCGM_FI_DEV_FB_FREE"
@@ -163,4 +163,10 @@ def test_the_same_exposition_on_both_sides_loses_nothing() -> None:
 
     results = judged(queries, BEFORE, BEFORE)
 
-    assert counted(results) == {"lost": 0, "unreadable": 0, "dead": 0, "foreign": 0, "kept": 4}
+    assert counts_by_verdict(results) == {
+        "lost": 0,
+        "unreadable": 0,
+        "dead": 0,
+        "foreign": 0,
+        "kept": 4,
+    }

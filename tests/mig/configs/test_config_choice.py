@@ -9,13 +9,13 @@ from base.errors import BadInput
 from discovery.mig_state import MigGpu
 from mig.configs.config_choice import config_layouts
 from mig.configs.mig_config_file import parse_mig_configs
-from mig.gpu_layout import MIG_OFF, GpuLayout, counted
+from mig.gpu_layout import MIG_OFF, GpuLayout, layout_from_counts
 from tests.mig.mig_gpus import A30, A100, H100, ON, T4, mig_gpu, uuid
 
 TWO = (mig_gpu(0), mig_gpu(1))
 WITH_T4 = (mig_gpu(0), mig_gpu(1, T4), mig_gpu(2))
 MIXED = (mig_gpu(0, A100), mig_gpu(1, H100))
-SEVEN = counted({"1g.5gb": 7})
+SEVEN = layout_from_counts({"1g.5gb": 7})
 
 
 def layouts(gpus: tuple[MigGpu, ...], *entries: str) -> dict[int, GpuLayout]:
@@ -56,7 +56,7 @@ def test_each_model_gets_its_own_layout_by_filters() -> None:
         f"{H100_IDS}, devices: [1], mig-enabled: true, mig-devices: {{1g.10gb: 7}}",
     )
 
-    assert found == {0: SEVEN, 1: counted({"1g.10gb": 7})}
+    assert found == {0: SEVEN, 1: layout_from_counts({"1g.10gb": 7})}
 
 
 def test_entries_for_models_that_are_elsewhere_are_passed_over() -> None:

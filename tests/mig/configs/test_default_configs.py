@@ -14,7 +14,7 @@ from mig.configs.config_choice import config_layouts
 from mig.configs.default_configs import generated_configs, listed_configs
 from mig.configs.known_mig_models import FAMILIES, known_family
 from mig.configs.mig_configs import MigConfigs
-from mig.gpu_layout import MIG_OFF, GpuLayout, counted
+from mig.gpu_layout import MIG_OFF, GpuLayout, layout_from_counts
 from tests.mig.mig_gpus import A30, A100, A100_80, H100, OFF, ON, RTX_PRO, T4, mig_gpu
 
 SEVENTHS = """\
@@ -111,10 +111,10 @@ def expected() -> Contents:
             f"all-4g.{four}gb": {f"4g.{four}gb": 1},
             f"all-7g.{eight}gb": {f"7g.{eight}gb": 1},
         }
-    found |= {name: {EVERY: counted(devices)} for name, devices in plain.items()}
+    found |= {name: {EVERY: layout_from_counts(devices)} for name, devices in plain.items()}
     for name, groups in FILTERED.items():
         found[name] = {
-            frozenset(int(f"{each}10DE", 16) for each in ids.split()): counted(devices)
+            frozenset(int(f"{each}10DE", 16) for each in ids.split()): layout_from_counts(devices)
             for ids, devices in groups.items()
         }
     return found
@@ -175,18 +175,18 @@ def test_filters_stand_where_models_differ() -> None:
     found = contents(generated_configs(gpus))
 
     assert found["all-1g.10gb"] == {
-        frozenset({0x20B010DE}): counted({"1g.10gb": 4}),
-        frozenset({0x20B210DE, 0x233010DE}): counted({"1g.10gb": 7}),
+        frozenset({0x20B010DE}): layout_from_counts({"1g.10gb": 4}),
+        frozenset({0x20B210DE, 0x233010DE}): layout_from_counts({"1g.10gb": 7}),
     }
-    assert found["all-1g.5gb"] == {frozenset({0x20B010DE}): counted({"1g.5gb": 7})}
+    assert found["all-1g.5gb"] == {frozenset({0x20B010DE}): layout_from_counts({"1g.5gb": 7})}
     assert found["all-disabled"] == {EVERY: MIG_OFF}
 
 
 def test_balanced_takes_the_smaller_profile_of_a_size_and_no_attributes() -> None:
     found = contents(generated_configs([mig_gpu(0, RTX_PRO)]))
 
-    assert found["all-balanced"] == {EVERY: counted({"1g.24gb": 2, "2g.48gb": 1})}
-    assert found["all-1g.24gb-me"] == {EVERY: counted({"1g.24gb-me": 4})}
+    assert found["all-balanced"] == {EVERY: layout_from_counts({"1g.24gb": 2, "2g.48gb": 1})}
+    assert found["all-1g.24gb-me"] == {EVERY: layout_from_counts({"1g.24gb-me": 4})}
 
 
 def test_balanced_never_has_a_profile_with_attributes_even_where_more_of_it_fit() -> None:
@@ -202,7 +202,7 @@ def test_balanced_never_has_a_profile_with_attributes_even_where_more_of_it_fit(
 
     found = contents(generated_configs([more]))
 
-    assert found["all-balanced"] == {EVERY: counted({"1g.24gb": 2, "2g.48gb": 1})}
+    assert found["all-balanced"] == {EVERY: layout_from_counts({"1g.24gb": 2, "2g.48gb": 1})}
 
 
 def test_the_drivers_counts_of_an_a30_are_corrected() -> None:
@@ -221,7 +221,9 @@ def test_the_drivers_counts_of_an_a30_are_corrected() -> None:
     )
 
     assert contents(generated_configs([wrong])) == contents(generated_configs([right]))
-    assert contents(generated_configs([right]))["all-1g.6gb"] == {EVERY: counted({"1g.6gb": 4})}
+    assert contents(generated_configs([right]))["all-1g.6gb"] == {
+        EVERY: layout_from_counts({"1g.6gb": 4})
+    }
 
 
 def test_a_gpu_without_mig_gives_an_entry_no_filter() -> None:

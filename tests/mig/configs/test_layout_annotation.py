@@ -14,13 +14,13 @@ from api.mig_layout_annotation import MOST_BYTES
 from base.errors import BadInput
 from discovery.mig_state import MigGpu
 from mig.configs.layout_annotation import InlineLayout, inline_layouts, parse_layout_annotation
-from mig.gpu_layout import MIG_OFF, GpuLayout, WantedInstance, counted
+from mig.gpu_layout import MIG_OFF, DesiredInstance, GpuLayout, layout_from_counts
 from tests.mig.mig_gpus import T4, mig_gpu, uuid
 
 GPUS = tuple(mig_gpu(index) for index in range(6))
 WITH_T4 = (mig_gpu(0), mig_gpu(1, T4))
-SEVEN = counted({"1g.5gb": 7})
-HALVES = counted({"3g.20gb": 2})
+SEVEN = layout_from_counts({"1g.5gb": 7})
+HALVES = layout_from_counts({"3g.20gb": 2})
 SOURCE = "annotation gpuscape.io/mig-layout"
 
 
@@ -75,7 +75,7 @@ def test_a_uuid_is_the_same_in_capitals() -> None:
 
 def test_parts_at_one_place_are_one_instance_in_whatever_order() -> None:
     """The largest compute instance comes first, as it is made."""
-    wanted = GpuLayout(mig=True, instances=(WantedInstance("4g.20gb", (2, 1, 1), 0),))
+    wanted = GpuLayout(mig=True, instances=(DesiredInstance("4g.20gb", (2, 1, 1), 0),))
 
     assert layouts('{"0": {"1c.4g.20gb@0": 2, "2c.4g.20gb@0": 1}}') == {0: wanted}
     assert layouts('{"0": {"2c.4g.20gb@0": 1, "1c.4g.20gb@0": 2}}') == {0: wanted}
@@ -95,10 +95,10 @@ def test_places_may_be_asked_for() -> None:
     assert found[0] == GpuLayout(
         mig=True,
         instances=(
-            WantedInstance("3g.20gb", (3,), 4),
-            WantedInstance("1g.5gb", (1,)),
-            WantedInstance("1g.5gb", (1,)),
-            WantedInstance("2g.10gb", (1, 1), 0),
+            DesiredInstance("3g.20gb", (3,), 4),
+            DesiredInstance("1g.5gb", (1,)),
+            DesiredInstance("1g.5gb", (1,)),
+            DesiredInstance("2g.10gb", (1, 1), 0),
         ),
     )
 
@@ -276,4 +276,6 @@ COUNTS = st.dictionaries(
 def test_what_json_says_is_what_is_wanted(by_index: dict[int, dict[str, int]]) -> None:
     value = json.dumps({str(index): counts for index, counts in by_index.items()})
 
-    assert layouts(value) == {index: counted(counts) for index, counts in by_index.items()}
+    assert layouts(value) == {
+        index: layout_from_counts(counts) for index, counts in by_index.items()
+    }

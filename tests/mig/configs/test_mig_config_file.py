@@ -11,7 +11,7 @@ from base.errors import BadInput
 from base.files import MOST_BYTES
 from mig.configs.mig_config_file import parse_mig_configs
 from mig.configs.mig_configs import DeviceFilter, MigConfigSpec, device_filter
-from mig.gpu_layout import MIG_OFF, GpuLayout, counted
+from mig.gpu_layout import MIG_OFF, GpuLayout, layout_from_counts
 
 FILE = "config.yaml"
 HEAD = "version: v1\nmig-configs:\n  one:\n"
@@ -45,7 +45,7 @@ def test_every_part_of_an_entry_is_read() -> None:
     )
 
     assert spec == MigConfigSpec(
-        layout=counted({"1g.5gb": 2, "1c.3g.20gb": 3}),
+        layout=layout_from_counts({"1g.5gb": 2, "1c.3g.20gb": 3}),
         filters=(
             DeviceFilter(device=0x20B010DE),
             DeviceFilter(device=0x233010DE, subsystem=0x16C110DE),
@@ -66,7 +66,7 @@ def test_every_part_of_an_entry_is_read() -> None:
         ("{devices: all, mig-enabled: On, mig-devices: {}}", GpuLayout(mig=True)),
         (
             "{devices: all, mig-enabled: true, mig-devices: {7c.7g.40gb: 1, 1g.5gb: 0}}",
-            counted({"7g.40gb": 1}),
+            layout_from_counts({"7g.40gb": 1}),
         ),
     ],
 )

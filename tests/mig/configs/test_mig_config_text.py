@@ -17,7 +17,7 @@ from mig.configs.default_configs import listed_configs
 from mig.configs.mig_config_file import parse_mig_configs
 from mig.configs.mig_config_text import mig_config_json, mig_config_text
 from mig.configs.mig_configs import DeviceFilter, MigConfig, MigConfigs, MigConfigSpec
-from mig.gpu_layout import MIG_OFF, GpuLayout, WantedInstance, counted
+from mig.gpu_layout import MIG_OFF, DesiredInstance, GpuLayout, layout_from_counts
 
 FILE = "config.yaml"
 PROFILES = ["1g.5gb", "1g.5gb+me", "1g.24gb-me", "2g.48gb+me.all", "3g.20gb", "1c.3g.20gb"]
@@ -25,7 +25,7 @@ PROFILES += ["2c.3g.20gb", "7g.40gb"]
 
 layouts = st.one_of(
     st.just(MIG_OFF),
-    st.dictionaries(st.sampled_from(PROFILES), st.integers(1, 8)).map(counted),
+    st.dictionaries(st.sampled_from(PROFILES), st.integers(1, 8)).map(layout_from_counts),
 )
 filters = st.builds(
     DeviceFilter,
@@ -96,7 +96,7 @@ def test_the_default_configurations_read_back_the_same() -> None:
 
 
 def test_a_placement_cannot_be_written() -> None:
-    layout = GpuLayout(mig=True, instances=(WantedInstance("3g.20gb", (3,), 4),))
+    layout = GpuLayout(mig=True, instances=(DesiredInstance("3g.20gb", (3,), 4),))
 
     with pytest.raises(ValueError, match="no placements"):
         mig_config_text([MigConfig(name="x", specs=(MigConfigSpec(layout=layout),))])
@@ -110,7 +110,7 @@ VALID = mig_config_text(
             name="one",
             specs=(
                 MigConfigSpec(
-                    layout=counted({"1g.5gb": 2, "1c.3g.20gb": 2}),
+                    layout=layout_from_counts({"1g.5gb": 2, "1c.3g.20gb": 2}),
                     filters=(DeviceFilter(device=0x20B010DE, subsystem=0x134F10DE),),
                     devices=(0, 1),
                 ),

@@ -110,7 +110,7 @@ def test_a_death_at_any_request_leaves_what_the_next_one_completes(
     second.tick()
 
     assert second.is_settled
-    assert len(key_pairs.certificates(stored.content(names.SCHEDULER_CA)["ca.crt"])) == 1
+    assert len(key_pairs.pem_certificates(stored.content(names.SCHEDULER_CA)["ca.crt"])) == 1
     _, server, client = (stored.content(name) for name in ALL)
     assert are_connected(server, client, tmp_path, "gpuscape-scheduler.gpuscape.svc")
 
@@ -142,9 +142,9 @@ def test_three_that_start_at_once_agree_on_one_authority(
 
     assert all(keeper.is_settled for keeper, _ in made)
     contents = stored.contents()
-    (authority,) = key_pairs.certificates(contents[names.SCHEDULER_CA]["ca.crt"])
+    (authority,) = key_pairs.pem_certificates(contents[names.SCHEDULER_CA]["ca.crt"])
     for name in ALL[1:]:
-        assert key_pairs.certificates(contents[name]["ca.crt"]) == (authority,)
+        assert key_pairs.pem_certificates(contents[name]["ca.crt"]) == (authority,)
     server, client = (contents[name] for name in ALL[1:])
     assert are_connected(server, client, tmp_path, "gpuscape-scheduler.gpuscape.svc"), run
 
@@ -172,7 +172,7 @@ def test_one_that_was_overtaken_takes_over_what_the_other_made(
         pass
 
     assert slow.is_settled
-    assert len(key_pairs.certificates(stored.content(names.SCHEDULER_CA)["ca.crt"])) == 1
+    assert len(key_pairs.pem_certificates(stored.content(names.SCHEDULER_CA)["ca.crt"])) == 1
     before = stored.contents()
     rival.tick()
     slow.tick()
@@ -332,7 +332,7 @@ def test_a_lost_answer_to_a_write_does_no_harm(stored: Stored) -> None:
         pass
 
     assert keeper.is_settled
-    assert len(key_pairs.certificates(stored.content(names.SCHEDULER_CA)["ca.crt"])) == 1
+    assert len(key_pairs.pem_certificates(stored.content(names.SCHEDULER_CA)["ca.crt"])) == 1
 
 
 def test_no_key_and_no_certificate_is_ever_logged(

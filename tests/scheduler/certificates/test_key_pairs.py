@@ -101,8 +101,8 @@ def test_pairs_are_found_by_their_keys_whatever_the_order_and_what_stands_betwee
     ids=["nothing", "no text", "half", "other bytes", "a key", "lower case"],
 )
 def test_what_is_damaged_is_passed_over_and_what_is_good_beside_it_is_read(damaged: bytes) -> None:
-    assert key_pairs.certificates(damaged) == ()
-    assert key_pairs.certificates(damaged + b"\n" + PEM)[-1:] == (MADE.certificate,)
+    assert key_pairs.pem_certificates(damaged) == ()
+    assert key_pairs.pem_certificates(damaged + b"\n" + PEM)[-1:] == (MADE.certificate,)
     assert key_pairs.key_pairs(PEM, damaged) in ((), (MADE,))
 
 
@@ -111,7 +111,7 @@ def test_what_is_damaged_is_passed_over_and_what_is_good_beside_it_is_read(damag
 def test_any_damage_gives_a_certificate_or_none(at: int, put: bytes) -> None:
     changed = PEM[:at] + put + PEM[at + len(put) :]
 
-    for found in key_pairs.certificates(changed):
+    for found in key_pairs.pem_certificates(changed):
         found.is_for(HOLDER)
         found.is_authority()
         found.is_signed_by(AUTHORITY.certificate)
@@ -124,7 +124,7 @@ def test_a_version_that_there_is_not_is_damage() -> None:
     at = der.index(bytes.fromhex("a003020102"))
     changed = ssl.DER_cert_to_PEM_cert(der[: at + 4] + b"\x06" + der[at + 5 :]).encode()
 
-    assert key_pairs.certificates(changed + PEM) == (MADE.certificate,)
+    assert key_pairs.pem_certificates(changed + PEM) == (MADE.certificate,)
 
 
 def test_an_encrypted_key_is_none() -> None:
@@ -158,4 +158,4 @@ def test_one_that_a_person_made_is_read_and_may_have_any_usage() -> None:
     (found,) = key_pairs.key_pairs(given_.pem, given_.key_pem())
 
     assert found.certificate.is_for(HOLDER)
-    assert found.certificate.is_signed_by(key_pairs.certificates(theirs.pem)[0])
+    assert found.certificate.is_signed_by(key_pairs.pem_certificates(theirs.pem)[0])

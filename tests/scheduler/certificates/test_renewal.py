@@ -32,7 +32,7 @@ def renewed(found: Contents, at: datetime = BEGIN) -> Contents:
     return renewal.renewed(found, at, namespace=NAMESPACE)
 
 
-parsed = lru_cache(key_pairs.certificates)
+parsed = lru_cache(key_pairs.pem_certificates)
 
 
 def of(content: Content) -> Certificate:
@@ -61,7 +61,7 @@ def test_from_nothing_both_sides_get_what_the_other_accepts() -> None:
     assert accepts(FIRST.client, FIRST.server, BEGIN)
     assert accepts(FIRST.server, FIRST.client, BEGIN)
     assert of(FIRST.server).is_for(renewal.server(NAMESPACE))
-    assert of(FIRST.client).is_for(renewal.client(NAMESPACE))
+    assert of(FIRST.client).is_for(renewal.client_holder(NAMESPACE))
     assert not of(FIRST.client).is_for(renewal.server(NAMESPACE))
     assert "ca.key" not in FIRST.server.keys() | FIRST.client.keys()
 
@@ -242,7 +242,7 @@ def test_the_certificate_of_the_other_side_is_none_of_this_side() -> None:
     after = renewed(replace(FIRST, client=FIRST.server, server=FIRST.client))
 
     assert of(after.server).is_for(renewal.server(NAMESPACE))
-    assert of(after.client).is_for(renewal.client(NAMESPACE))
+    assert of(after.client).is_for(renewal.client_holder(NAMESPACE))
 
 
 @pytest.mark.parametrize("side", ["server", "client"])

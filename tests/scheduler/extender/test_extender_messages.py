@@ -21,42 +21,44 @@ FROM_GO = b"""{"Pod":{"metadata":{"name":"p","namespace":"n","uid":"u","creation
 
 
 def test_names_of_nodes_are_read() -> None:
-    call = messages.read(FROM_GO)
+    call = messages.read_extender_call(FROM_GO)
     assert call.nodes == ["node-1", "node-2"]
     assert call.pod.metadata.uid == "u"
 
 
 def test_whole_nodes_are_read_for_their_names() -> None:
-    call = messages.read(encoded({"Pod": pod(), "Nodes": whole_nodes("ab"), "NodeNames": None}))
+    call = messages.read_extender_call(
+        encoded({"Pod": pod(), "Nodes": whole_nodes("ab"), "NodeNames": None})
+    )
     assert call.nodes == ["a", "b"]
 
 
 @pytest.mark.parametrize("nodes", [{"items": None}, {}, {"items": []}])
 def test_an_empty_list_of_nodes_is_no_nodes(nodes: object) -> None:
-    assert messages.read(encoded({"Pod": pod(), "Nodes": nodes})).nodes == []
+    assert messages.read_extender_call(encoded({"Pod": pod(), "Nodes": nodes})).nodes == []
 
 
 @pytest.mark.parametrize("left_out", [{}, {"Nodes": None}, {"Nodes": None, "NodeNames": None}])
 def test_missing_and_null_are_the_same(left_out: dict[str, None]) -> None:
-    assert messages.read(encoded({"Pod": pod(), **left_out})).nodes is None
+    assert messages.read_extender_call(encoded({"Pod": pod(), **left_out})).nodes is None
 
 
 def test_a_name_that_comes_twice_counts_once() -> None:
     """The scheduler adds the scores of a host that an answer names twice."""
-    assert messages.read(body(["b", "a", "b"])).nodes == ["b", "a"]
+    assert messages.read_extender_call(body(["b", "a", "b"])).nodes == ["b", "a"]
 
 
 def test_more_whole_nodes_than_are_worth_reading_are_refused_with_the_fix() -> None:
     names = [f"node-{at}" for at in range(messages.MOST_NODES + 1)]
     with pytest.raises(messages.TooLarge, match="nodeCacheCapable: true"):
-        messages.read(encoded({"Pod": pod(), "Nodes": whole_nodes(names)}))
+        messages.read_extender_call(encoded({"Pod": pod(), "Nodes": whole_nodes(names)}))
 
 
 def test_20000_long_names_are_read_and_one_more_is_refused() -> None:
     names = [f"node-{at:05}.example.com" for at in range(messages.MOST_NAMES + 1)]
-    assert messages.read(body(names[:-1])).nodes == names[:-1]
+    assert messages.read_extender_call(body(names[:-1])).nodes == names[:-1]
     with pytest.raises(messages.TooLarge, match="20001 names, more than 20000"):
-        messages.read(body(names))
+        messages.read_extender_call(body(names))
 
 
 def test_nodes_by_the_ten_thousand_are_refused_before_they_become_objects(
@@ -65,15 +67,15 @@ def test_nodes_by_the_ten_thousand_are_refused_before_they_become_objects(
     monkeypatch.setattr(messages, "ExtenderArgs", None)  # nothing can be read
     listed = body(None, Nodes=whole_nodes(str(at) for at in range(20 * messages.MOST_NODES + 1)))
     with pytest.raises(messages.TooLarge, match="about 4002 whole Nodes, more than 200: set node"):
-        messages.read(listed)
+        messages.read_extender_call(listed)
 
 
 def test_a_large_pod_and_large_nodes_are_read() -> None:
     big = pod(1, annotations={"text": "," * (256 << 10)})
     nodes = whole_nodes(f"node-{at}" for at in range(messages.MOST_NODES))
     nodes["items"][0]["metadata"]["annotations"] = {"text": "," * (256 << 10)}
-    assert messages.read(body(["a"], Pod=big)).nodes == ["a"]
-    read = messages.read(body(None, Nodes=nodes)).nodes
+    assert messages.read_extender_call(body(["a"], Pod=big)).nodes == ["a"]
+    read = messages.read_extender_call(body(None, Nodes=nodes)).nodes
     assert read is not None
     assert len(read) == messages.MOST_NODES
 
@@ -96,13 +98,13 @@ def test_a_large_pod_and_large_nodes_are_read() -> None:
 )
 def test_what_is_malformed_is_refused_by_the_key(text: bytes, named: str) -> None:
     with pytest.raises(BadInput, match=named):
-        messages.read(text)
+        messages.read_extender_call(text)
 
 
 @given(st.binary() | st.recursive(st.none() | st.integers() | st.text(), st.lists).map(encoded))
 def test_whatever_comes_is_read_or_refused(text: bytes) -> None:
     try:
-        messages.read(text)
+        messages.read_extender_call(text)
     except BadInput:
         return
 
@@ -158,7 +160,7 @@ def test_an_answer_needs_a_rank_for_each_node() -> None:
 @given(st.lists(st.text(min_size=1), unique=True, min_size=2, max_size=20), st.data())
 def test_names_go_back_as_they_came(names: list[str], data: st.DataObject) -> None:
     ranks = [data.draw(st.integers(0, 10)) for _ in names]
-    call = messages.read(json.dumps({"Pod": pod(), "NodeNames": names}).encode())
+    call = messages.read_extender_call(json.dumps({"Pod": pod(), "NodeNames": names}).encode())
     told = {entry["Host"] for entry in json.loads(messages.answer(call.nodes or (), ranks))}
     assert told in (set(names), set())
 
@@ -170,7 +172,7 @@ sys.setswitchinterval(1e-6)
 start = threading.Barrier(16)
 def first():
     start.wait()
-    extender_messages.read(sys.argv[1].encode())
+    extender_messages.read_extender_call(sys.argv[1].encode())
 threads = [threading.Thread(target=first) for _ in range(16)]
 for one in threads: one.start()
 for one in threads: one.join()

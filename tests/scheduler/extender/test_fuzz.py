@@ -26,7 +26,7 @@ from tests.conftest import SCALE
 from tests.scheduler.calls import pod
 from tests.scheduler.extenders import HOST, Served, served
 
-SCHEMA = schemathesis.openapi.from_dict(json.loads(openapi.document()))
+SCHEMA = schemathesis.openapi.from_dict(json.loads(openapi.openapi_document()))
 VALID, INVALID = GenerationMode.POSITIVE, GenerationMode.NEGATIVE
 FLEET: dict[str, Any] = {
     "a": {},

@@ -19,8 +19,8 @@ TEXT = {"text/plain": {"schema": {"type": "string"}}}
 @pytest.fixture
 def document() -> dict[str, Any]:
     """Made anew, whatever was asked before."""
-    openapi.document.cache_clear()
-    found: dict[str, Any] = json.loads(openapi.document())
+    openapi.openapi_document.cache_clear()
+    found: dict[str, Any] = json.loads(openapi.openapi_document())
     return found
 
 

@@ -25,7 +25,7 @@ from tests.scheduler.calls import body
 from tests.scheduler.extenders import Served, asked, served
 from tests.web.certificates import Certificate, authority, issued
 from tests.web.secured import is_modern, old_ciphers, speaks_only
-from web.messages import Response, text
+from web.messages import Response, text_response
 
 OURS, THEIRS = authority("ours"), authority("theirs")
 SCHEDULER = issued(OURS, "system:kube-scheduler", ())
@@ -173,7 +173,7 @@ def test_a_client_that_gets_no_place_in_time_is_answered_after_the_handshake(
     def slow(_site: Routes, _body: bytes) -> Response:
         begun.set()
         late.wait(SOON)
-        return text("ok")
+        return text_response("ok")
 
     monkeypatch.setattr(Routes, "_explain", slow)
     client = context(tmp_path, SCHEDULER)

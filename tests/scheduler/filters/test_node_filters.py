@@ -10,7 +10,7 @@ import pytest
 
 from base.errors import BadInput
 from scheduler.filters.filter_objects import CandidateNode, ConstrainedPod
-from scheduler.filters.node_filters import NodeFilter, check, filtered
+from scheduler.filters.node_filters import NodeFilter, check_constraints, filtered
 from scheduler.filters.resource_fit import NodeLoad
 
 GPU = "nvidia.com/gpu"
@@ -129,9 +129,11 @@ def test_a_node_that_a_term_names_is_still_filtered() -> None:
 )
 def test_a_check_names_the_first_key_that_makes_no_sense(spec: dict[str, Any], fault: str) -> None:
     with pytest.raises(BadInput) as error:
-        check(pod(**spec))
+        check_constraints(pod(**spec))
     assert fault in str(error.value)
 
 
 def test_a_good_pod_passes_the_check() -> None:
-    check(pod(affinity=affine("a"), tolerations=[{"operator": "Exists"}], nodeSelector={"a": "b"}))
+    check_constraints(
+        pod(affinity=affine("a"), tolerations=[{"operator": "Exists"}], nodeSelector={"a": "b"})
+    )

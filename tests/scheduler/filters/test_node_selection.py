@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from scheduler.filters.filter_objects import CandidateNode, ConstrainedSpec
-from scheduler.filters.node_selection import TERMS, faults, matches, named_nodes
+from scheduler.filters.node_selection import TERMS, named_nodes, selection_faults, selects_node
 
 
 def node(name: str = "a", **labels: str) -> CandidateNode:
@@ -35,8 +35,10 @@ def fields(*expressions: Any) -> dict[str, Any]:
 
 
 def test_without_any_rule_every_node_matches() -> None:
-    assert matches(ConstrainedSpec(), node())
-    assert matches(msgspec.convert({"affinity": {"nodeAffinity": {}}}, ConstrainedSpec), node())
+    assert selects_node(ConstrainedSpec(), node())
+    assert selects_node(
+        msgspec.convert({"affinity": {"nodeAffinity": {}}}, ConstrainedSpec), node()
+    )
 
 
 @pytest.mark.parametrize(
@@ -53,7 +55,7 @@ def test_without_any_rule_every_node_matches() -> None:
 def test_a_selector_holds_where_all_its_labels_are(
     selector: dict[str, str], its: dict[str, str], is_match: bool
 ) -> None:
-    assert matches(ConstrainedSpec(node_selector=selector), node(**its)) is is_match
+    assert selects_node(ConstrainedSpec(node_selector=selector), node(**its)) is is_match
 
 
 @pytest.mark.parametrize(
@@ -77,9 +79,9 @@ def test_every_operator_on_a_number_a_word_and_no_label(
     operator: str, values: list[str], of_3: bool, of_word: bool, without: bool
 ) -> None:
     asked = spec(labels(about("n", operator, *values)))
-    assert matches(asked, node(n="3")) is of_3
-    assert matches(asked, node(n="three")) is of_word
-    assert matches(asked, node(m="3")) is without
+    assert selects_node(asked, node(n="3")) is of_3
+    assert selects_node(asked, node(n="three")) is of_word
+    assert selects_node(asked, node(m="3")) is without
 
 
 @pytest.mark.parametrize(
@@ -88,74 +90,74 @@ def test_every_operator_on_a_number_a_word_and_no_label(
 def test_a_bound_that_is_no_integer_of_64_bits_matches_no_node(value: str) -> None:
     """Nor one with a sign, which no label can have: the scheduler checks bounds as labels too."""
     for operator, label in (("Gt", "99"), ("Lt", "0")):
-        assert not matches(spec(labels(about("n", operator, value))), node(n=label))
+        assert not selects_node(spec(labels(about("n", operator, value))), node(n=label))
 
 
 @pytest.mark.parametrize("label", ["1_0", "5.0", "9223372036854775808"])
 def test_a_label_that_is_no_integer_of_64_bits_is_not_compared(label: str) -> None:
-    assert not matches(spec(labels(about("n", "Gt", "1"))), node(n=label))
+    assert not selects_node(spec(labels(about("n", "Gt", "1"))), node(n=label))
 
 
 def test_the_largest_integers_are_compared_exactly() -> None:
     most, less = "9223372036854775807", "9223372036854775806"
-    assert matches(spec(labels(about("n", "Gt", less))), node(n=most))
-    assert matches(spec(labels(about("n", "Lt", most))), node(n=less))
-    assert not matches(spec(labels(about("n", "Gt", most))), node(n=most))
+    assert selects_node(spec(labels(about("n", "Gt", less))), node(n=most))
+    assert selects_node(spec(labels(about("n", "Lt", most))), node(n=less))
+    assert not selects_node(spec(labels(about("n", "Gt", most))), node(n=most))
 
 
 def test_all_expressions_of_a_term_have_to_hold() -> None:
     both = spec(labels(about("zone", "In", "a"), about("disk", "Exists")))
-    assert matches(both, node(zone="a", disk="ssd"))
-    assert not matches(both, node(zone="a"))
-    assert not matches(both, node(disk="ssd"))
+    assert selects_node(both, node(zone="a", disk="ssd"))
+    assert not selects_node(both, node(zone="a"))
+    assert not selects_node(both, node(disk="ssd"))
 
 
 def test_one_of_the_terms_has_to_hold() -> None:
     either = spec(labels(about("zone", "In", "a")), labels(about("zone", "In", "b")))
-    assert matches(either, node(zone="a"))
-    assert matches(either, node(zone="b"))
-    assert not matches(either, node(zone="c"))
+    assert selects_node(either, node(zone="a"))
+    assert selects_node(either, node(zone="b"))
+    assert not selects_node(either, node(zone="c"))
 
 
 def test_an_empty_term_matches_nothing_and_leaves_the_others() -> None:
-    assert not matches(spec({}), node())
-    assert not matches(spec({"matchExpressions": [], "matchFields": []}), node())
-    assert matches(spec({}, labels(about("zone", "Exists"))), node(zone="a"))
+    assert not selects_node(spec({}), node())
+    assert not selects_node(spec({"matchExpressions": [], "matchFields": []}), node())
+    assert selects_node(spec({}, labels(about("zone", "Exists"))), node(zone="a"))
 
 
 def test_no_term_at_all_matches_nothing() -> None:
-    assert not matches(spec(), node())
+    assert not selects_node(spec(), node())
     required: dict[str, Any] = {"requiredDuringSchedulingIgnoredDuringExecution": {}}
     empty = msgspec.convert({"affinity": {"nodeAffinity": required}}, ConstrainedSpec)
-    assert not matches(empty, node())
+    assert not selects_node(empty, node())
 
 
 def test_a_term_with_a_fault_matches_nothing_and_leaves_the_others() -> None:
     """Also where the fault is beside an expression that does not hold anyway."""
     faulty = labels(about("n", "Gt", "many"), about("zone", "NotIn", "a"))
-    assert not matches(spec(faulty), node(n="3"))
-    assert matches(spec(faulty, labels(about("n", "Exists"))), node(n="3"))
+    assert not selects_node(spec(faulty), node(n="3"))
+    assert selects_node(spec(faulty, labels(about("n", "Exists"))), node(n="3"))
 
 
 def test_the_selector_and_the_affinity_both_have_to_hold() -> None:
     both = spec(labels(about("zone", "In", "a")), nodeSelector={"disk": "ssd"})
-    assert matches(both, node(zone="a", disk="ssd"))
-    assert not matches(both, node(zone="a"))
-    assert not matches(both, node(disk="ssd"))
+    assert selects_node(both, node(zone="a", disk="ssd"))
+    assert not selects_node(both, node(zone="a"))
+    assert not selects_node(both, node(disk="ssd"))
 
 
 def test_fields_are_about_the_nodes_name() -> None:
     pinned = spec(fields(about("metadata.name", "In", "a")))
     others = spec(fields(about("metadata.name", "NotIn", "a")))
-    assert (matches(pinned, node("a")), matches(pinned, node("b"))) == (True, False)
-    assert (matches(others, node("a")), matches(others, node("b"))) == (False, True)
+    assert (selects_node(pinned, node("a")), selects_node(pinned, node("b"))) == (True, False)
+    assert (selects_node(others, node("a")), selects_node(others, node("b"))) == (False, True)
 
 
 def test_fields_and_labels_of_a_term_both_have_to_hold() -> None:
     both = spec({**fields(about("metadata.name", "In", "a")), **labels(about("zone", "Exists"))})
-    assert matches(both, node("a", zone="x"))
-    assert not matches(both, node("a"))
-    assert not matches(both, node("b", zone="x"))
+    assert selects_node(both, node("a", zone="x"))
+    assert not selects_node(both, node("a"))
+    assert not selects_node(both, node("b", zone="x"))
 
 
 @pytest.mark.parametrize(
@@ -168,13 +170,13 @@ def test_fields_and_labels_of_a_term_both_have_to_hold() -> None:
     ],
 )
 def test_a_field_that_cannot_be_compared_matches_nothing(expression: Any) -> None:
-    assert not matches(spec(fields(expression)), node("a"))
+    assert not selects_node(spec(fields(expression)), node("a"))
 
 
 def test_what_is_preferred_keeps_no_node_out() -> None:
     preferred = [{"weight": 1, "preference": labels(about("zone", "In", "b"))}]
     affinity = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}}
-    assert matches(msgspec.convert({"affinity": affinity}, ConstrainedSpec), node(zone="a"))
+    assert selects_node(msgspec.convert({"affinity": affinity}, ConstrainedSpec), node(zone="a"))
 
 
 @pytest.mark.parametrize(
@@ -217,14 +219,16 @@ def test_terms_that_all_name_nodes_narrow_to_these(
 )
 def test_a_fault_is_named_with_its_key_and_its_term_matches_nothing(term: Any, fault: str) -> None:
     good = labels(about("zone", "Exists"))
-    (found,) = faults(spec(good, term))
+    (found,) = selection_faults(spec(good, term))
     assert found.startswith(f"{TERMS}[1].match")
     assert fault in found
-    assert not matches(spec(term), node("a", n="3"))
+    assert not selects_node(spec(term), node("a", n="3"))
 
 
 def test_a_list_without_terms_is_a_fault() -> None:
-    assert list(faults(spec())) == [f"{TERMS} is empty, which matches no node: list a term"]
+    assert list(selection_faults(spec())) == [
+        f"{TERMS} is empty, which matches no node: list a term"
+    ]
 
 
 def test_good_rules_have_no_fault() -> None:
@@ -233,5 +237,5 @@ def test_good_rules_have_no_fault() -> None:
         fields(about("metadata.name", "NotIn", "a")),
         {},
     )
-    assert not list(faults(good))
-    assert not list(faults(ConstrainedSpec()))
+    assert not list(selection_faults(good))
+    assert not list(selection_faults(ConstrainedSpec()))

@@ -8,7 +8,7 @@ import pytest
 
 from base.errors import BadInput
 from scheduler.filters.filter_objects import CandidateNode
-from scheduler.filters.resource_fit import NodeLoad, load, shortages
+from scheduler.filters.resource_fit import NodeLoad, node_load, shortages
 
 GPU = "nvidia.com/gpu"
 
@@ -60,7 +60,9 @@ def test_the_number_of_pods_is_a_resource() -> None:
 
 
 def test_what_bound_pods_hold_adds_up() -> None:
-    assert load([{GPU: 2}, {GPU: 1, "cpu": 500}]) == NodeLoad(pods=2, requests={GPU: 3, "cpu": 500})
+    assert node_load([{GPU: 2}, {GPU: 1, "cpu": 500}]) == NodeLoad(
+        pods=2, requests={GPU: 3, "cpu": 500}
+    )
 
 
 def test_a_nodes_amount_that_is_none_is_named() -> None:

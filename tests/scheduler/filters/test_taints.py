@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from scheduler.filters.filter_objects import Taint, Toleration
-from scheduler.filters.taints import faults, is_tolerated, untolerated
+from scheduler.filters.taints import is_tolerated, toleration_faults, untolerated
 
 TAINT = Taint(key="gpu", value="yes", effect="NoSchedule")
 
@@ -75,7 +75,7 @@ def test_the_taints_that_are_not_tolerated_are_the_reason_in_their_order() -> No
     ],
 )
 def test_a_fault_is_named_with_its_key(toleration: Toleration, fault: str) -> None:
-    (found,) = faults([Toleration(operator="Exists"), toleration])
+    (found,) = toleration_faults([Toleration(operator="Exists"), toleration])
     assert found.startswith("spec.tolerations[1].")
     assert fault in found
 
@@ -87,4 +87,4 @@ def test_what_the_api_server_takes_has_no_fault() -> None:
         Toleration(key="a", operator="Gt", value="3", effect="NoExecute"),
         Toleration(key="a", operator="Equal", value="x", effect="PreferNoSchedule"),
     ]
-    assert not list(faults(good))
+    assert not list(toleration_faults(good))

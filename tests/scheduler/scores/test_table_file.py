@@ -14,7 +14,7 @@ from base.errors import BadInput
 from scheduler.product_turns import product_aims
 from scheduler.rank_levels import ranks
 from scheduler.scores.score import (
-    joined,
+    completed_score,
     relative_speed,
     with_fullness,
     with_speed,
@@ -22,7 +22,7 @@ from scheduler.scores.score import (
     without_sparing,
 )
 from scheduler.scores.score_table import ScoreTable
-from scheduler.scores.table_file import every_wish, table_file
+from scheduler.scores.table_file import all_gpu_requests, table_file
 from tests.goldens import Goldens
 from tests.scheduler.corpus import Case, Corpus, corpus, counted
 from tests.scheduler.shapes import drawn
@@ -34,20 +34,20 @@ GEN = "0123456789"
 def table() -> ScoreTable:
     """One pair, and a GPU without links; full."""
     table = ScoreTable(drawn(3, {(0, 1): 300}))
-    table.fill(every_wish(3))
+    table.fill(all_gpu_requests(3))
     return table
 
 
 def test_a_file_has_what_the_table_has(table: ScoreTable) -> None:
     written = table_file(GEN, table.outcomes(), table.best_speed)
-    for asked in every_wish(3):
+    for asked in all_gpu_requests(3):
         for free in range(8):
             assert written.score(free, asked) == table.outcome(free, asked).score
     assert written.score(0b1, gpu_request(1, 1)) is None
 
 
 def test_every_wish_is_one_of_a_single_container() -> None:
-    assert len(set(every_wish(8))) == 8 * len(Link) * 2
+    assert len(set(all_gpu_requests(8))) == 8 * len(Link) * 2
 
 
 def test_a_file_is_read_as_it_was_written(table: ScoreTable) -> None:
@@ -125,7 +125,7 @@ def looked_up(
             if its.fullest:
                 left = node.free.bit_count() - case.wish.gpus
                 score = with_fullness(score, 1 - left / sizes[node.gen])
-            score = joined(score, share=its.share, in_clique=node.clique)
+            score = completed_score(score, share=its.share, in_clique=node.clique)
         scores.append(score)
     return [
         max(1, rank - 1) if rank and not node.sure else rank

@@ -37,7 +37,7 @@ def drawn(
     gpus = GPUS * nodes
     return played(
         tables,
-        [workload.drawn(mix, gpus, seeded(str(first + at))) for at in range(seeds)],
+        [workload.drawn_arrivals(mix, gpus, seeded(str(first + at))) for at in range(seeds)],
         nodes=nodes,
         lives=mix.lives(gpus),
         machine=machine,
@@ -111,7 +111,7 @@ def test_only_ours_is_compared_and_with_every_other(tables: ScoreTables) -> None
 def test_seeds_draw_other_lots_for_the_same_pods(tables: ScoreTables) -> None:
     """Both runs have the same pods: what differs between them are lots alone."""
     mix = Mix(pods=150)
-    runs = [workload.drawn(mix, 4 * GPUS, seeded("1"))] * 2
+    runs = [workload.drawn_arrivals(mix, 4 * GPUS, seeded("1"))] * 2
     found = played(tables, runs, nodes=4, lives=20.0)["spread"]
     assert found.all.mean_wait_error_seconds != 0
 

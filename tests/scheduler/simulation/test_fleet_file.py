@@ -10,7 +10,7 @@ import pytest
 
 from api import keys
 from base.errors import BadInput
-from scheduler.simulation.fleet_file import NodeGroup, read
+from scheduler.simulation.fleet_file import NodeGroup, read_node_groups
 from tests.scheduler import fleets, simulated
 
 
@@ -27,7 +27,7 @@ def listed(*nodes: object) -> str:
 
 
 def test_machines_are_named_with_their_count_and_one_is_usual() -> None:
-    assert read("- {machine: dgx-a100, count: 3}\n- machine: ./mine.yaml\n", "f") == (
+    assert read_node_groups("- {machine: dgx-a100, count: 3}\n- machine: ./mine.yaml\n", "f") == (
         NodeGroup(count=3, machine="dgx-a100"),
         NodeGroup(count=1, machine="./mine.yaml"),
     )
@@ -35,11 +35,13 @@ def test_machines_are_named_with_their_count_and_one_is_usual() -> None:
 
 def test_an_annotation_stands_for_a_machine() -> None:
     text = json.dumps([{"topology": fleets.topology(), "count": 2}])
-    assert read(text, "f") == (NodeGroup(count=2, topology=simulated.annotation()),)
+    assert read_node_groups(text, "f") == (NodeGroup(count=2, topology=simulated.annotation()),)
 
 
 def test_nodes_are_taken_from_kubectl_and_those_without_gpus_passed_over() -> None:
-    found = read(listed(carrying("a"), node("cpu"), {"metadata": {"name": "bare"}}), "f")
+    found = read_node_groups(
+        listed(carrying("a"), node("cpu"), {"metadata": {"name": "bare"}}), "f"
+    )
     assert found == (NodeGroup(count=1, topology=simulated.annotation()),)
 
 
@@ -70,7 +72,7 @@ def test_nodes_are_taken_from_kubectl_and_those_without_gpus_passed_over() -> No
 )
 def test_a_bad_fleet_is_refused_with_the_place_and_the_fix(text: str, said: str) -> None:
     with pytest.raises(BadInput) as error:
-        read(text, "f")
+        read_node_groups(text, "f")
     assert str(error.value).startswith(said)
 
 
@@ -104,10 +106,10 @@ SHAPE = "a list of entries such as {machine: dgx-a100, count: 8}, or kubectl's l
 )
 def test_a_refusal_of_a_fleet_is_one_whole_sentence(text: str, sentence: str) -> None:
     with pytest.raises(BadInput) as error:
-        read(text, "f")
+        read_node_groups(text, "f")
     assert str(error.value) == sentence
 
 
 @pytest.mark.parametrize("count", [1, 5000])
 def test_a_fleet_may_have_as_many_nodes_as_this(count: int) -> None:
-    assert read(f"- {{machine: a, count: {count}}}", "f")[0].count == count
+    assert read_node_groups(f"- {{machine: a, count: {count}}}", "f")[0].count == count

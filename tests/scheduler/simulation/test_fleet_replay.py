@@ -23,7 +23,7 @@ from scheduler.simulation.fleet_replay import (
     ReplaySetup,
     Summary,
     replay,
-    summary,
+    replay_summary,
 )
 from scheduler.simulation.workload import Arrival
 from tests.scheduler import fleets
@@ -271,7 +271,7 @@ def placed(gpus: int, *, wait: float = 0.0, gbps: float = 0.0, lost: bool = Fals
 def test_only_pods_with_several_gpus_count_for_sets_and_all_for_waiting() -> None:
     several = [placed(2, gbps=300), placed(4, gbps=75), placed(4, gbps=75)]
     pods = [placed(1, wait=6), *several, placed(2, lost=True)]
-    assert summary(pods) == Summary(
+    assert replay_summary(pods) == Summary(
         pods=5,
         lost=1,
         ideal_ratio=0.25,
@@ -282,5 +282,5 @@ def test_only_pods_with_several_gpus_count_for_sets_and_all_for_waiting() -> Non
 
 
 def test_nothing_is_said_of_sets_where_nobody_asked_for_several() -> None:
-    found = summary([placed(1)])
+    found = replay_summary([placed(1)])
     assert (found.ideal_ratio, found.speed_ratio) == (None, None)

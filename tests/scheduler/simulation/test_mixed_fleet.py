@@ -13,7 +13,7 @@ from scheduler.scores.class_tables import ScoreTables
 from scheduler.simulation import choosers
 from scheduler.simulation.choosers import predicted
 from scheduler.simulation.fleet_replay import Choose, NodeKind, ReplaySetup, replay
-from scheduler.simulation.workload import Mix, drawn
+from scheduler.simulation.workload import Mix, drawn_arrivals
 from tests.scheduler.simulated import kind, seeded
 
 SLOW, FAST = "dgx1-v100", "hgx-h100"
@@ -34,7 +34,7 @@ def speeds(kinds: tuple[NodeKind, ...], choose: Choose, lag_seconds: float) -> M
     by_size: dict[int, list[float]] = defaultdict(list)
     setup = ReplaySetup(kinds=kinds, give=predicted, lag_seconds=lag_seconds)
     for seed in range(8):
-        arrivals = drawn(Mix(pods=1200), 8 * len(kinds), seeded(seed))
+        arrivals = drawn_arrivals(Mix(pods=1200), 8 * len(kinds), seeded(seed))
         for placed in replay(setup, arrivals, choose, seeded(f"chance {seed}")):
             if placed.ideal_gbps:
                 by_size[placed.wish.gpus].append(placed.gbps / placed.ideal_gbps)

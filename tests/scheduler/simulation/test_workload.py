@@ -10,18 +10,25 @@ import pytest
 
 from api.gpu_request import Link, gpu_request
 from base.errors import BadInput
-from scheduler.simulation.workload import PUBLISHED, USUAL, Arrival, Mix, drawn, read
+from scheduler.simulation.workload import (
+    PUBLISHED,
+    USUAL,
+    Arrival,
+    Mix,
+    drawn_arrivals,
+    read_arrivals,
+)
 from tests.scheduler.simulated import seeded
 
 HEADER = "submit_seconds,duration_seconds,gpus"
 
 
 def pods(mix: Mix, seed: int = 1) -> tuple[Arrival, ...]:
-    return drawn(mix, 512, seeded(seed))
+    return drawn_arrivals(mix, 512, seeded(seed))
 
 
 def test_pods_of_a_file_come_in_the_order_of_time() -> None:
-    found = read(f"{HEADER}\n5,60,2\n1.5,30,1\n", "pods.csv")
+    found = read_arrivals(f"{HEADER}\n5,60,2\n1.5,30,1\n", "pods.csv")
     assert found == (
         Arrival(at_seconds=1.5, lasts_seconds=30, wish=gpu_request(1)),
         Arrival(at_seconds=5, lasts_seconds=60, wish=gpu_request(2)),
@@ -30,7 +37,7 @@ def test_pods_of_a_file_come_in_the_order_of_time() -> None:
 
 def test_wishes_are_read_and_other_columns_passed_over() -> None:
     text = "name,gpus,nic,link,submit_seconds,duration_seconds\na,4,true,nvlink,0,1\nb,1,,,0,1\n"
-    assert [each.wish for each in read(text, "pods.csv")] == [
+    assert [each.wish for each in read_arrivals(text, "pods.csv")] == [
         gpu_request(4, link=Link.NVLINK, nic=True),
         gpu_request(1),
     ]
@@ -57,7 +64,7 @@ def test_wishes_are_read_and_other_columns_passed_over() -> None:
 )
 def test_a_bad_line_is_named_with_its_column(text: str, said: str) -> None:
     with pytest.raises(BadInput) as error:
-        read(text, "pods.csv")
+        read_arrivals(text, "pods.csv")
     assert str(error.value).startswith(said)
 
 
@@ -77,12 +84,12 @@ def test_a_bad_line_is_named_with_its_column(text: str, said: str) -> None:
 )
 def test_a_refusal_of_a_workload_is_one_whole_sentence(text: str, sentence: str) -> None:
     with pytest.raises(BadInput) as error:
-        read(text, "f")
+        read_arrivals(text, "f")
     assert str(error.value) == sentence
 
 
 def test_a_pod_may_come_at_once_last_no_time_and_ask_for_the_most_there_may_be() -> None:
-    assert read(f"{HEADER}\n0,0,1024\n", "f") == (
+    assert read_arrivals(f"{HEADER}\n0,0,1024\n", "f") == (
         Arrival(at_seconds=0, lasts_seconds=0, wish=gpu_request(1024)),
     )
 
@@ -123,5 +130,5 @@ def test_a_mix_knows_how_many_lives_of_a_pod_it_lasts() -> None:
     mix = Mix(sizes={2: 1, 6: 1}, load=0.5, pods=80, mean_seconds=7.0)
     assert mix.mean_size == 4
     assert mix.lives(64) == 10
-    (last,) = drawn(replace(mix, pods=8000), 64, seeded())[-1:]
+    (last,) = drawn_arrivals(replace(mix, pods=8000), 64, seeded())[-1:]
     assert last.at_seconds == pytest.approx(1000 * 7.0, rel=0.05)
