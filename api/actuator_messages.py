@@ -38,7 +38,7 @@ class _Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Base: unknown keys are errors."""
 
 
-class InstanceAsked(_Request, frozen=True, kw_only=True):
+class RequestedInstance(_Request, frozen=True, kw_only=True):
     """A GPU instance of a layout."""
 
     profile: Annotated[
@@ -51,11 +51,11 @@ class InstanceAsked(_Request, frozen=True, kw_only=True):
     """First memory unit; None for any."""
 
 
-class LayoutAsked(_Request, frozen=True, kw_only=True):
+class RequestedLayout(_Request, frozen=True, kw_only=True):
     """The desired layout of one GPU."""
 
     mig: bool
-    instances: Annotated[tuple[InstanceAsked, ...], Meta(max_length=64)] = ()
+    instances: Annotated[tuple[RequestedInstance, ...], Meta(max_length=64)] = ()
 
     def __post_init__(self) -> None:
         """Raises ValueError for instances with MIG off."""
@@ -95,7 +95,7 @@ class ApplyRequest(_Request, frozen=True, kw_only=True, tag_field="verb", tag="a
     change: ChangeId
     asked: Words
     """The request that the layouts come from, for people."""
-    wanted: Annotated[dict[GpuUuid, LayoutAsked], Meta(min_length=1, max_length=64)]
+    wanted: Annotated[dict[GpuUuid, RequestedLayout], Meta(min_length=1, max_length=64)]
     """Desired layouts by GPU UUID; other GPUs stay as they are."""
     strategy: MigStrategy | None = None
     """MIG strategy of the device plugin."""

@@ -16,10 +16,10 @@ from exporters.dcgm.dcgm_family import AnyFamily, LabelRow, UnderMig
 from exporters.dcgm.peer.peer_counters import counters_of
 from exporters.dcgm.peer.peer_releases import RELEASES
 from exporters.dcgm.peer.unserved_fields import UNSERVED
+from exporters.desired_layout_metrics import DesiredLayoutState
 from exporters.gpuscape.agent_metrics import AgentMetrics, ProgramUse
 from exporters.gpuscape.core_families import CORE, ServedFamilies
 from exporters.gpuscape.families import FAMILIES
-from exporters.mig_wish_metrics import MigWish
 from tools.markdown import quoted, table
 
 _NUMBER = re.compile(r"(?<=_L)\d+|(?<=NVDEC|NVJPG|NVOFA)\d")
@@ -106,7 +106,7 @@ def own_metric_table() -> str:
     return table(("name", "core", "type", "meaning"), rows)
 
 
-_WISH = MigWish(
+_WISH = DesiredLayoutState(
     phase=MigPhase.WAITING, since_seconds=0.0, retries={RequestEnd.PREVIOUS: 1}, enforced=True
 )
 """A change that has a series in each MIG family."""
@@ -118,7 +118,7 @@ def _own_metrics(served: ServedFamilies) -> str:
     own.snapshot_taken(NodeSnapshot(host=Host(name=""), driver=Driver(), gpus=(gpu,)), taken_at=0.0)
     own.samples_taken(0.0)
     own.programs_use({"agent": ProgramUse(cpu_seconds=0.0, resident_bytes=0)})
-    own.mig_wished(_WISH)
+    own.set_desired_layout(_WISH)
     return (own.render() + own.render_now()).decode()
 
 

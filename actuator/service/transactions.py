@@ -29,9 +29,9 @@ from api.actuator_messages import (
     ChangeAnswer,
     ChangeEnd,
     KnownChange,
-    LayoutAsked,
     PodsOnGpus,
     RefusalAnswer,
+    RequestedLayout,
     RestoreRequest,
     StateAnswer,
 )
@@ -286,7 +286,7 @@ _END = {
 }
 
 
-def layout_of(requested_layout: LayoutAsked) -> GpuLayout:
+def layout_of(requested_layout: RequestedLayout) -> GpuLayout:
     """The planner's form of a requested layout. Raises ValueError for instances with MIG off."""
     instances = tuple(
         DesiredInstance(

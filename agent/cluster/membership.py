@@ -30,8 +30,8 @@ from agent.publish import NodeDecision
 from api import keys, names
 from base.runtime import Tick
 from discovery.model import NodeSnapshot
+from exporters.desired_layout_metrics import DesiredLayoutState
 from exporters.gpuscape.agent_metrics import AgentMetrics
-from exporters.mig_wish_metrics import MigWish
 from kube.api import NODE_FEATURES, NODES, Api, ApiResource, Object
 from kube.events import EventBudget, Recorder
 from kube.informer import CacheSynced, ObjectGone, ObjectSeen, WatchConnected, WatchEvent, WatchLost
@@ -110,7 +110,7 @@ class Cluster:
             ({}, {keys.MIG_STATUS: off, keys.MIG_REQUEST: off}) if layouts is None else ({}, {})
         )
         """Labels and annotations about MIG layouts as they were handed over last."""
-        self._wish: MigWish | None = None
+        self._wish: DesiredLayoutState | None = None
         """The MIG layout as it was handed to the metrics last."""
         self._node: Object | None = None
         self._causes: tuple[str, ...] | None = None
@@ -272,7 +272,7 @@ class Cluster:
         wait = self._layouts.tick(now)
         if (wish := self._layouts.wish) != self._wish:
             self._wish = wish
-            self._update_metrics(lambda own: own.mig_wished(wish))
+            self._update_metrics(lambda own: own.set_desired_layout(wish))
         for news in self._layouts.take_news():
             self._event(news.reason, news.note, warning=news.warning)
         if self._decision is not None and self._about_layouts(self._layouts) != self._more:

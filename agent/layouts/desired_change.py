@@ -18,11 +18,11 @@ from agent.layouts.planned_request import PlannedRequest
 from api import mig_request_annotation
 from api.actuator_messages import (
     ApplyRequest,
-    InstanceAsked,
     KnownChange,
-    LayoutAsked,
     PodOnGpu,
     PodsOnGpus,
+    RequestedInstance,
+    RequestedLayout,
 )
 from api.mig_request_annotation import (
     MOST_CHARACTERS,
@@ -53,7 +53,7 @@ class DesiredChange:
     """Digest of the layouts."""
     request_text: str
     """Source and text of the request, for people."""
-    layouts: Mapping[str, LayoutAsked]
+    layouts: Mapping[str, RequestedLayout]
     """GPU UUID to the GPU's desired layout."""
     gpus: tuple[int, ...]
     """Indices of the GPUs that change."""
@@ -165,13 +165,13 @@ def desired_change(
     )
 
 
-def _requested_layouts(layouts: Mapping[str, GpuLayout]) -> dict[str, LayoutAsked]:
+def _requested_layouts(layouts: Mapping[str, GpuLayout]) -> dict[str, RequestedLayout]:
     """Layouts as the actuator takes them."""
     return {
-        uuid: LayoutAsked(
+        uuid: RequestedLayout(
             mig=layout.mig,
             instances=tuple(
-                InstanceAsked(
+                RequestedInstance(
                     profile=instance.profile,
                     compute=instance.compute,
                     start=instance.start if instance.start >= 0 else None,

@@ -25,7 +25,7 @@ from api import keys, mig_status_annotation
 from api.mig_status_annotation import VERSION, MigPhase, MigStatusAnnotation
 from base.errors import BadInput
 from base.text import rfc3339
-from exporters.mig_wish_metrics import MigWish
+from exporters.desired_layout_metrics import DesiredLayoutState
 from labelers.decision import Absent, Decisions, Value
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ class LayoutWatch:
             self._enforced = EnforcedLayouts(inputs.enforce, clock=clock, wall=wall)
 
     @property
-    def wish(self) -> MigWish | None:
+    def wish(self) -> DesiredLayoutState | None:
         """The requested layout as metrics show it; None where none is requested."""
         return self._record.wish
 

@@ -7,7 +7,7 @@ from collections import Counter
 
 from api.mig_status_annotation import MigStatusAnnotation
 from base.text import rfc3339
-from exporters.mig_wish_metrics import NOTHING_ASKED, RETRIED_ENDS, MigWish
+from exporters.desired_layout_metrics import PHASES_WITHOUT_LAYOUT, RETRIED_ENDS, DesiredLayoutState
 
 
 class WishRecord:
@@ -23,7 +23,7 @@ class WishRecord:
         """Digest of the layouts of the newest request that has ended."""
         self._ends: Counter[str] = Counter()
         self._retries: Counter[str] = Counter()
-        self.wish: MigWish | None = None
+        self.wish: DesiredLayoutState | None = None
         """State of the requested layout; None where none is requested, as far as is known."""
 
     def go_on_from(self, shown: MigStatusAnnotation) -> None:
@@ -47,10 +47,10 @@ class WishRecord:
             self._end, self._ended_plan = status.end, status.plan if is_of_request else ""
         if status.phase != self._phase or not self._since:
             self._phase, self._since = status.phase, now
-        if status.phase in NOTHING_ASKED:
+        if status.phase in PHASES_WITHOUT_LAYOUT:
             self.wish = None
             return
-        self.wish = MigWish(
+        self.wish = DesiredLayoutState(
             phase=self._phase,
             since_seconds=self._since,
             ends=dict(self._ends),

@@ -49,8 +49,8 @@ from cli.options import Load
 from discovery.mig_state import MigGpu
 from mig.gpu_layout import GpuLayout, found_layout
 from mig.holders import all_holders
+from mig.pending_pods import pending_pod_holders
 from mig.planner import MigPlan, MigRefusal, plan
-from mig.pod_claims import claim_holders
 from mig.steps import SetMode
 
 
@@ -166,7 +166,7 @@ def command(
             claims = (
                 {}
                 if plugin_strategy is None
-                else claim_holders(gpus, plugin_strategy, waiting_pods)
+                else pending_pod_holders(gpus, plugin_strategy, waiting_pods)
             )
             holders = all_holders(found_holders(gpus, settings, start), claims)
             plan_or_refusal = plan(

@@ -15,8 +15,8 @@ from cli.mig.plan_text import ShownPlan, plan_document, show_plan
 from cli.observe import machine, mig_once
 from cli.options import Load
 from mig.holders import all_holders
+from mig.pending_pods import pending_pod_holders
 from mig.planner import MigRefusal, plan
-from mig.pod_claims import claim_holders
 
 DIFFERENT = 1
 """Exit code of a plan with steps under --exit-code; ``diff`` uses the same."""
@@ -87,7 +87,7 @@ def command(
         gpus = desired.needed_gpus(mig_once(start, settings))
         holders = found_holders(gpus, settings, start)
     if plugin_strategy is not None:
-        holders = all_holders(holders, claim_holders(gpus, plugin_strategy, waiting_pods))
+        holders = all_holders(holders, pending_pod_holders(gpus, plugin_strategy, waiting_pods))
     layouts = desired.layouts(gpus)
     plan_or_refusal = plan(
         gpus,

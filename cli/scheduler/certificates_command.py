@@ -42,6 +42,6 @@ def command(load: Callable[[], CertificatesSettings]) -> None:
     """
     settings = load()
     begin_log(settings.log_level, settings.log_format)
-    from scheduler.certificates.program import run
+    from scheduler.certificates.certificates_program import run
 
     sys.exit(run(settings))

@@ -81,6 +81,6 @@ def command(ctx: click.Context, load: Callable[[], SchedulerSettings]) -> None:
     from cli.program_log import begin_log
 
     begin_log(settings.log_level, settings.log_format)
-    from scheduler.extender.program import run
+    from scheduler.extender.extender_program import run
 
     sys.exit(run(settings))

@@ -20,9 +20,9 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from discovery.model import NodeSnapshot
+from exporters.desired_layout_metrics import DesiredLayoutCollector, DesiredLayoutState
 from exporters.gpuscape.core_families import ServedFamilies
 from exporters.gpuscape.server_metrics import ServingMetrics
-from exporters.mig_wish_metrics import MigWish, MigWishCollector
 from exporters.snapshot_collector import SnapshotCollector
 
 _SNAPSHOT_AGE = (
@@ -93,8 +93,8 @@ class AgentMetrics:
         self._registry = CollectorRegistry()
         self._registry.register(self._snapshot)
         self._registry.register(self._programs)
-        self._wish = MigWishCollector(while_set=served is ServedFamilies.CORE)
-        self._registry.register(self._wish)
+        self._desired_layout = DesiredLayoutCollector(while_set=served is ServedFamilies.CORE)
+        self._registry.register(self._desired_layout)
         gauge, counter = partial(self._metric, Gauge), partial(self._metric, Counter)
         build_info = gauge(
             "gpuscape_build_info",
@@ -234,7 +234,7 @@ class AgentMetrics:
             self._unknown_devices,
         ):
             gauge.clear()
-        self._wish.latest = None
+        self._desired_layout.latest = None
 
     def snapshot_taken(self, snapshot: NodeSnapshot, taken_at: float) -> None:
         """Show this snapshot's GPUs, gaps and XID errors; ``taken_at``: time by the clock."""
@@ -339,9 +339,9 @@ class AgentMetrics:
         """Show how many devices the source named that this node does not have."""
         self._unknown_devices.labels(source).set(count)
 
-    def mig_wished(self, wish: MigWish | None) -> None:
+    def set_desired_layout(self, state: DesiredLayoutState | None) -> None:
         """Show the state of the desired MIG layout; None where no layout is desired."""
-        self._wish.latest = wish
+        self._desired_layout.latest = state
 
     def programs_use(self, uses: Mapping[str, ProgramUse]) -> None:
         """Show what each process of the agent uses, by its name; one left out has ended."""

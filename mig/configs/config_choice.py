@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from base.errors import BadInput
 from discovery.mig_state import MigGpu
 from mig.configs.default_configs import generated_configs
-from mig.configs.layout_claims import LayoutClaim, agreed_layouts, gpu_title
+from mig.configs.layout_entries import LayoutEntry, agreed_layouts, gpu_title
 from mig.configs.mig_configs import DeviceFilter, MigConfig, MigConfigs, MigConfigSpec
 from mig.gpu_layout import GpuLayout
 
@@ -34,27 +34,27 @@ def config_layouts(config: MigConfig, gpus: Sequence[MigGpu]) -> dict[str, GpuLa
     not exist or is of another model than the filter, no match at all, filters without a match
     while a GPU is left out; and as :func:`agreed_layouts` does.
     """
-    claims: list[LayoutClaim] = []
+    layout_entries: list[LayoutEntry] = []
     unmatched: list[MigConfigSpec] = []
     for spec in config.specs:
         matching = _filtered(spec.filters, gpus)
         if spec.filters and not matching:
             unmatched.append(spec)
         else:
-            claims.append(_claim(spec, matching, gpus))
+            layout_entries.append(_layout_entry(spec, matching, gpus))
     if unmatched:
-        _check_left_out(unmatched[0], claims, gpus)
-    return agreed_layouts(claims)
+        _check_left_out(unmatched[0], layout_entries, gpus)
+    return agreed_layouts(layout_entries)
 
 
-def _claim(
+def _layout_entry(
     spec: MigConfigSpec, matching: tuple[MigGpu, ...], gpus: Sequence[MigGpu]
-) -> LayoutClaim:
+) -> LayoutEntry:
     if spec.devices is not None:
         matching = tuple(_indexed(spec, index, matching, gpus) for index in spec.devices)
     elif spec.layout.mig and not gpus:
         raise BadInput(f"{spec.places.devices}: this node has no GPU")
-    return LayoutClaim(
+    return LayoutEntry(
         layout=spec.layout,
         gpus=matching,
         named=spec.devices is not None,
@@ -80,10 +80,10 @@ def _indexed(
 
 
 def _check_left_out(
-    spec: MigConfigSpec, claims: Sequence[LayoutClaim], gpus: Sequence[MigGpu]
+    spec: MigConfigSpec, layout_entries: Sequence[LayoutEntry], gpus: Sequence[MigGpu]
 ) -> None:
     """A filter without a match is another model's or a slip; a GPU that is left out decides."""
-    matched = {gpu.uuid for claim in claims for gpu in claim.gpus}
+    matched = {gpu.uuid for layout_entry in layout_entries for gpu in layout_entry.gpus}
     left_out = [gpu for gpu in gpus if gpu.uuid not in matched and gpu.mode is not None]
     filters = ", ".join(map(str, spec.filters))
     if left_out:
@@ -91,7 +91,7 @@ def _check_left_out(
             f"{spec.places.filters}: no GPU here is {filters}, and no entry matches"
             f" {gpu_title(left_out[0])}, which is {_ids(left_out[0])}"
         )
-    if not claims:
+    if not layout_entries:
         raise BadInput(f"{spec.places.filters}: no GPU here is {filters}; {_there_are(gpus)}")
 
 

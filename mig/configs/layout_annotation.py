@@ -17,7 +17,7 @@ from base.words import quoted
 from base.yaml_places import CoreLoader, YamlValue, read_yaml
 from discovery.mig_state import MigGpu
 from discovery.model import normal_bus_id
-from mig.configs.layout_claims import LayoutClaim, agreed_layouts
+from mig.configs.layout_entries import LayoutEntry, agreed_layouts
 from mig.configs.written_layout import device_counts, profile_places
 from mig.gpu_layout import MIG_OFF, GpuLayout
 
@@ -105,15 +105,17 @@ def inline_layouts(inline: InlineLayout, gpus: Sequence[MigGpu]) -> dict[str, Gp
 
     Raises BadInput for a GPU that is not there, and as :func:`agreed_layouts` does.
     """
-    return agreed_layouts(_claims(inline.entries, gpus))
+    return agreed_layouts(_layout_entries(inline.entries, gpus))
 
 
-def _claims(entries: Iterable[InlineEntry], gpus: Sequence[MigGpu]) -> Iterator[LayoutClaim]:
+def _layout_entries(
+    entries: Iterable[InlineEntry], gpus: Sequence[MigGpu]
+) -> Iterator[LayoutEntry]:
     for entry in entries:
         chosen = entry.selector.chosen(gpus, entry.place)
         if entry.layout.mig and not chosen:
             raise BadInput(f"{entry.place}: this node has no GPU")
-        yield LayoutClaim(
+        yield LayoutEntry(
             layout=entry.layout,
             gpus=chosen,
             named=not entry.selector.all,

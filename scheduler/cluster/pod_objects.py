@@ -149,7 +149,7 @@ def ask(pod: Pod, rules: Rules) -> PodRequest | None:
         return None
     annotations = pod.metadata.annotations or {}
     asks_nic = any(_count(container, nic) for nic in rules.nics for container in containers)
-    remembered = _wish if len(steps) <= _REMEMBERED_STEPS else _wish.__wrapped__
+    remembered = _gpu_request if len(steps) <= _REMEMBERED_STEPS else _gpu_request.__wrapped__
     nic = asks_nic or annotations.get(keys.NIC) == "true"
     link = _LINKS.get(annotations.get(keys.LINK, ""), Link.ANY)
     return PodRequest(
@@ -184,7 +184,7 @@ def _count(container: RequestingContainer, resource: str) -> int:
 
 
 @lru_cache(maxsize=_REMEMBERED_WISHES)
-def _wish(steps: tuple[tuple[int, bool], ...], link: Link, nic: bool) -> GpuRequest:
+def _gpu_request(steps: tuple[tuple[int, bool], ...], link: Link, nic: bool) -> GpuRequest:
     """The request of a pod, the same object for equal requests: pods are many, their kinds few.
 
     ``steps``: the GPUs of each container, and whether it ends before those of the pod start.

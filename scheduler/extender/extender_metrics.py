@@ -16,7 +16,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from scheduler.cluster.node_views import NoOutcome, NoView
-from scheduler.extender.tls import Party
+from scheduler.extender.server_tls import Party
 from web.refusals import RefusalReason
 
 # or each has a second series that nobody needs

@@ -20,7 +20,7 @@ from base.errors import BadInput
 from scheduler.extender import extender_messages, extender_metrics, openapi
 from scheduler.extender.extender import Extender
 from scheduler.extender.extender_metrics import ExtenderMetrics, Neutral, Verb
-from scheduler.extender.tls import ServerTls, has_name
+from scheduler.extender.server_tls import ServerTls, has_name
 from scheduler.node_ranking import OutcomeUnknown
 from web import messages
 from web.messages import NO_ROOM, Body, HttpRequest, Refusal, Response

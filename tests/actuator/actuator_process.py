@@ -19,8 +19,8 @@ from api.actuator_messages import (
     ActuatorAnswer,
     ActuatorRequest,
     ApplyRequest,
-    InstanceAsked,
-    LayoutAsked,
+    RequestedInstance,
+    RequestedLayout,
     StateAnswer,
     StateRequest,
     decode_answer,
@@ -32,8 +32,12 @@ SOON = 60.0
 """For something that is bound to come, even where the machine is busy."""
 GPUSCAPE = Path(sys.executable).with_name("gpuscape")
 
-THIRDS = LayoutAsked(mig=True, instances=(InstanceAsked(profile="3g.20gb", compute=(3,)),) * 2)
-SEVENTHS = LayoutAsked(mig=True, instances=(InstanceAsked(profile="1g.5gb", compute=(1,)),) * 7)
+THIRDS = RequestedLayout(
+    mig=True, instances=(RequestedInstance(profile="3g.20gb", compute=(3,)),) * 2
+)
+SEVENTHS = RequestedLayout(
+    mig=True, instances=(RequestedInstance(profile="1g.5gb", compute=(1,)),) * 7
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +77,7 @@ class ActuatorProcess:
                 connection.shutdown(socket.SHUT_WR)
             return answered(connection)
 
-    def apply(self, change: str, layout: LayoutAsked, *, asked: str = "a test") -> ApplyRequest:
+    def apply(self, change: str, layout: RequestedLayout, *, asked: str = "a test") -> ApplyRequest:
         """A change of the first GPU."""
         return ApplyRequest(change=change, asked=asked, wanted={self.gpu: layout})
 

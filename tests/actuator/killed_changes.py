@@ -20,8 +20,8 @@ from api.actuator_messages import (
     ApplyRequest,
     ChangeAnswer,
     ChangeEnd,
-    InstanceAsked,
-    LayoutAsked,
+    RequestedInstance,
+    RequestedLayout,
     RestoreRequest,
 )
 from base.errors import Transient
@@ -197,10 +197,10 @@ def _request(changes: DrawnChanges, change: DrawnChange) -> ApplyRequest:
     return ApplyRequest(change=change.name, asked=ASKED, wanted=desired)
 
 
-def _message(layout: GpuLayout) -> LayoutAsked:
-    return LayoutAsked(
+def _message(layout: GpuLayout) -> RequestedLayout:
+    return RequestedLayout(
         mig=True,
         instances=tuple(
-            InstanceAsked(profile=it.profile, compute=it.compute) for it in layout.instances
+            RequestedInstance(profile=it.profile, compute=it.compute) for it in layout.instances
         ),
     )

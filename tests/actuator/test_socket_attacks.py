@@ -25,9 +25,9 @@ from api.actuator_messages import (
     ActuatorRefusal,
     ChangeAnswer,
     ChangeEnd,
-    InstanceAsked,
-    LayoutAsked,
     RefusalAnswer,
+    RequestedInstance,
+    RequestedLayout,
     RestoreRequest,
     StateAnswer,
     encode_message,
@@ -196,17 +196,19 @@ def test_what_is_just_small_enough_is_read(actuator: ActuatorProcess) -> None:
 @pytest.mark.parametrize("what", ["a GPU that is not there", "64 instances", "no such profile"])
 def test_what_no_gpu_has_is_refused_by_the_planner(actuator: ActuatorProcess, what: str) -> None:
     """It is a proper request: the answer says what is wrong with it."""
-    one = InstanceAsked(profile="1g.5gb", compute=(1,))
+    one = RequestedInstance(profile="1g.5gb", compute=(1,))
     request = {
         "a GPU that is not there": msgspec.structs.replace(
-            actuator.apply("an-attack-0002", SEVENTHS), wanted={GPU: LayoutAsked(mig=False)}
+            actuator.apply("an-attack-0002", SEVENTHS), wanted={GPU: RequestedLayout(mig=False)}
         ),
         "64 instances": actuator.apply(
-            "an-attack-0002", LayoutAsked(mig=True, instances=(one,) * 64)
+            "an-attack-0002", RequestedLayout(mig=True, instances=(one,) * 64)
         ),
         "no such profile": actuator.apply(
             "an-attack-0002",
-            LayoutAsked(mig=True, instances=(msgspec.structs.replace(one, profile="9g.999gb"),)),
+            RequestedLayout(
+                mig=True, instances=(msgspec.structs.replace(one, profile="9g.999gb"),)
+            ),
         ),
     }[what]
 

@@ -19,9 +19,9 @@ from api.actuator_messages import (
     ApplyRequest,
     ChangeAnswer,
     ChangeEnd,
-    LayoutAsked,
     PodsOnGpus,
     RefusalAnswer,
+    RequestedLayout,
     RestoreRequest,
 )
 from base.errors import GpuscapeError
@@ -173,7 +173,7 @@ def answers(journal: Path, request: ApplyRequest | RestoreRequest) -> tuple[list
 
 def change_of(gpu: str) -> ApplyRequest:
     """Another one than that which is held."""
-    layout = LayoutAsked(mig=True)
+    layout = RequestedLayout(mig=True)
     return ApplyRequest(change="another-change", asked="", wanted={gpu: layout})
 
 

@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 
 import agent.agent_program
-import scheduler.extender.program
+import scheduler.extender.extender_program
 from agent.cluster import join
 
 MOST_MODULES = 9
 """Three packages, and six modules of configuration and transport."""
 HEAVY = {"pydantic", "requests", "oauthlib", "rich"}
 """What only a kubeconfig or a terminal needs."""
-IN_A_POD = (agent.agent_program.__name__, join.__name__), (scheduler.extender.program.__name__,)
+IN_A_POD = (agent.agent_program.__name__, join.__name__), (scheduler.extender.extender_program.__name__,)
 """What the programs import that run in pods."""
 
 

@@ -46,12 +46,12 @@ from discovery.simulator.simulation import Return, Simulation
 from discovery.simulator.state import edits
 from exporters.dcgm.counters_format import DEFAULT_COUNTERS
 from exporters.dcgm.render import CONTENT_TYPE
+from exporters.desired_layout_metrics import DesiredLayoutState
 from exporters.gpu_holders import Entity, Holder
 from exporters.gpuscape import waste
 from exporters.gpuscape.agent_metrics import AgentMetrics, ProgramUse
 from exporters.gpuscape.node_view import GpuHoldings, ResourceAllocation
 from exporters.gpuscape.process_use import OfPod, ProcessUse
-from exporters.mig_wish_metrics import MigWish
 from fleet.coordinator_metrics import CoordinatorMetrics
 from fleet.figures.change_steps import ChangeStep
 from fleet.figures.fleet_figures import FleetFigures, NodeStep
@@ -70,7 +70,7 @@ from scheduler.extender.extender_metrics import (
     NodeVisibility,
     Verb,
 )
-from scheduler.extender.tls import Party
+from scheduler.extender.server_tls import Party
 from tests.controlplane.components import LOOPBACK
 from tests.monitoring.fleet import COORDINATOR, EXTENDER, NODES, PORTS, Node, Work
 from web.refusals import RefusalReason
@@ -269,8 +269,8 @@ class _Machine:
         own.cycle_done("discover", 0.2)
         own.cycle_done("sample", 0.05)
         if self._node.mig_phase:
-            own.mig_wished(
-                MigWish(
+            own.set_desired_layout(
+                DesiredLayoutState(
                     phase=self._node.mig_phase,
                     since_seconds=self._started,
                     ends={RequestEnd.PREVIOUS: 2},

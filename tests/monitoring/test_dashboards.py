@@ -12,9 +12,9 @@ import pytest
 
 from discovery.model import Xid
 from exporters.dcgm.catalog import DEFAULT_FAMILIES
+from exporters.desired_layout_metrics import DesiredLayoutState
 from exporters.gpuscape.agent_metrics import AgentMetrics, ProgramUse
 from exporters.gpuscape.core_families import CORE, ServedFamilies
-from exporters.mig_wish_metrics import MigWish
 from tests import build, exposition
 from tests.deploy.dockerfile import REPOSITORY
 from tests.monitoring.shipped import asked, dashboards, panels, rules, variables
@@ -104,8 +104,10 @@ def test_queries_ask_for_families_of_the_core() -> None:
     own.snapshot_taken(build.node([build.gpu(xids=(Xid(code=1, count=1),))]), 0.0)
     own.samples_taken(0.0)
     own.programs_use({"agent": ProgramUse(cpu_seconds=0.0, resident_bytes=0)})
-    own.mig_wished(
-        MigWish(phase="failed", since_seconds=0.0, retries={"previous": 1}, enforced=True)
+    own.set_desired_layout(
+        DesiredLayoutState(
+            phase="failed", since_seconds=0.0, retries={"previous": 1}, enforced=True
+        )
     )
     about_itself = exposition.parse(own.render() + own.render_now())
     summaries = {f"{name}_{part}" for name in about_itself for part in ("sum", "count")}

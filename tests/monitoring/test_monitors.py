@@ -14,7 +14,7 @@ from cryptography import x509
 
 from api import names
 from scheduler.extender.routes import ClientTerms
-from scheduler.extender.tls import ServerTls, TlsFiles
+from scheduler.extender.server_tls import ServerTls, TlsFiles
 from tests.cluster.certificates import SECRETS
 from tests.cluster.scheduling import SERVICE
 from tests.controlplane.builds import binaries

@@ -17,8 +17,8 @@ from api.actuator_messages import (
     ApplyRequest,
     ChangeAnswer,
     ChangeEnd,
-    InstanceAsked,
-    LayoutAsked,
+    RequestedInstance,
+    RequestedLayout,
     StateAnswer,
     StateRequest,
 )
@@ -116,7 +116,9 @@ def test_a_layout_is_changed_by_a_container_without_token_and_network_and_known_
     simulation = there.gpus[there.node.name].simulation
     (gpu,) = mig.uuids()
     before = set((simulation.host_root / "dev/nvidia-caps").iterdir())
-    wanted = LayoutAsked(mig=True, instances=(InstanceAsked(profile="3g.40gb", compute=(3,)),) * 2)
+    wanted = RequestedLayout(
+        mig=True, instances=(RequestedInstance(profile="3g.40gb", compute=(3,)),) * 2
+    )
     request = ApplyRequest(change="from-the-test", asked="a test", wanted={gpu: wanted})
     answer = ask_actuator(pod.socket, request, timeout_seconds=SOON)
     assert isinstance(answer, ChangeAnswer), answer

@@ -21,8 +21,8 @@ from api.actuator_messages import (
     ApplyRequest,
     ChangeAnswer,
     ChangeEnd,
-    InstanceAsked,
-    LayoutAsked,
+    RequestedInstance,
+    RequestedLayout,
     StateAnswer,
     StateRequest,
 )
@@ -272,7 +272,9 @@ def start_actuator(on: NumaNode) -> Path:
 
 def ask_for(on: NumaNode, gpu: int, profile: str, slices: int) -> ChangeAnswer:
     """The actuator's answer, which alone sees who is in the way: nobody has made a plan before."""
-    asked = LayoutAsked(mig=True, instances=(InstanceAsked(profile=profile, compute=(slices,)),))
+    asked = RequestedLayout(
+        mig=True, instances=(RequestedInstance(profile=profile, compute=(slices,)),)
+    )
     wanted = {on.mig.uuids()[gpu]: asked}
     request = ApplyRequest(change="whole-gpu", asked="a test", wanted=wanted)
     answer = ask_actuator(start_actuator(on), request, timeout_seconds=SOON)

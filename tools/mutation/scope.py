@@ -105,7 +105,7 @@ PACKAGES: Final = (
         ),
     ),
     Package(name="mig"),
-    Package(name="scheduler", left_out={"scheduler/extender/program.py": _PROCESS}),
+    Package(name="scheduler", left_out={"scheduler/extender/extender_program.py": _PROCESS}),
     Package(name="web"),
 )
 NOT_BROKEN: Final = {

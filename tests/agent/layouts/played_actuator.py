@@ -16,10 +16,10 @@ from api.actuator_messages import (
     ApplyRequest,
     ChangeAnswer,
     ChangeEnd,
-    InstanceAsked,
     KnownChange,
-    LayoutAsked,
     RefusalAnswer,
+    RequestedInstance,
+    RequestedLayout,
     RestoreRequest,
     StateAnswer,
     StateRequest,
@@ -30,11 +30,11 @@ NOBODY = "nobody answers at the socket"
 
 def wanted(plan: str) -> DesiredChange:
     """A change of one GPU; its only profile is the layout's name."""
-    instance = InstanceAsked(profile=plan, compute=(1,))
+    instance = RequestedInstance(profile=plan, compute=(1,))
     return DesiredChange(
         plan=plan,
         request_text=plan,
-        layouts={"GPU-0": LayoutAsked(mig=True, instances=(instance,))},
+        layouts={"GPU-0": RequestedLayout(mig=True, instances=(instance,))},
         gpus=(0,),
         modes=False,
         pods=frozenset(),

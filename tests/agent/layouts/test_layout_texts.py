@@ -12,7 +12,7 @@ import pytest
 from agent.layouts.desired_change import DesiredChange, desired_change, is_in_the_way
 from agent.layouts.layout_request import LayoutRequest
 from agent.layouts.planned_request import in_use, layouts_digest, plan_request, status
-from api.actuator_messages import ChangeEnd, InstanceAsked, KnownChange, LayoutAsked
+from api.actuator_messages import ChangeEnd, KnownChange, RequestedInstance, RequestedLayout
 from api.mig_resources import MOST_OFFERS, MigStrategy
 from api.mig_status_annotation import MigPhase, RequestSource
 from discovery.mig_state import MigGpu
@@ -153,7 +153,7 @@ def test_a_plan_names_the_mode_only_where_it_is_set() -> None:
 def test_the_actuator_is_given_the_layouts_word_for_word() -> None:
     found = changed('{"0": {"1g.5gb": 2, "2g.10gb": 1}, "1": "on"}', SPLIT, EMPTY)
     assert set(found.layouts) == {SPLIT.uuid, EMPTY.uuid}
-    assert found.layouts[EMPTY.uuid] == LayoutAsked(mig=True)
+    assert found.layouts[EMPTY.uuid] == RequestedLayout(mig=True)
     instances = found.layouts[SPLIT.uuid].instances
     assert sorted(it.profile for it in instances) == ["1g.5gb", "1g.5gb", "2g.10gb"]
     assert {it.profile: it.compute for it in instances} == {"1g.5gb": (1,), "2g.10gb": (2,)}
@@ -180,7 +180,7 @@ def test_a_place_that_is_asked_for_reaches_the_actuator_the_first_one_too(
 
     assert found is not None
     (instance,) = found.layouts[EMPTY.uuid].instances
-    assert instance == InstanceAsked(profile="1g.5gb", compute=(1,), start=asked)
+    assert instance == RequestedInstance(profile="1g.5gb", compute=(1,), start=asked)
 
 
 def test_a_request_of_any_length_fits_what_the_actuator_takes() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from agent.layouts.wish_record import WishRecord
 from api.mig_status_annotation import MigPhase, MigStatusAnnotation, RequestEnd
-from exporters.mig_wish_metrics import MigWish
+from exporters.desired_layout_metrics import DesiredLayoutState
 
 ONE, TWO = "1" * 16, "2" * 16
 THIS, OTHER = "a" * 16, "b" * 16
@@ -28,7 +28,7 @@ def seen(
     *statuses: MigStatusAnnotation,
     shown: MigStatusAnnotation | None = None,
     is_of_request: bool = True,
-) -> MigWish:
+) -> DesiredLayoutState:
     """What comes of these, a second after each other."""
     record = WishRecord(enforced=True)
     if shown is not None:

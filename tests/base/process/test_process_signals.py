@@ -141,8 +141,8 @@ def test_a_second_signal_while_the_first_one_ends_the_wait_does_not_block_the_en
     [
         "actuator/service/actuator_program.py",
         "fleet/coordinator_program.py",
-        "scheduler/certificates/program.py",
-        "scheduler/extender/program.py",
+        "scheduler/certificates/certificates_program.py",
+        "scheduler/extender/extender_program.py",
     ],
 )
 def test_no_program_takes_signals_in_handlers_of_its_own(program: str) -> None:

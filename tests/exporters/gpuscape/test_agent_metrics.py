@@ -9,9 +9,9 @@ import pytest
 
 from api.mig_status_annotation import MigPhase
 from discovery.model import Driver, Gap, GpuState, Host, NodeSnapshot, Reason, Xid
+from exporters.desired_layout_metrics import DesiredLayoutState
 from exporters.gpuscape.agent_metrics import AgentMetrics, ProgramUse
 from exporters.gpuscape.core_families import ServedFamilies
-from exporters.mig_wish_metrics import MigWish
 from tests import build, exposition, promlint
 
 
@@ -46,7 +46,9 @@ def told_everything() -> bytes:
     metrics.counters_skipped(1)
     metrics.unknown_devices("pod-resources", 1)
     metrics.programs_use({"agent": ProgramUse(cpu_seconds=1.5, resident_bytes=1 << 20)})
-    metrics.mig_wished(MigWish(phase=MigPhase.WAITING, since_seconds=1.0, enforced=True))
+    metrics.set_desired_layout(
+        DesiredLayoutState(phase=MigPhase.WAITING, since_seconds=1.0, enforced=True)
+    )
     metrics.serving.scraped(0.002)
     metrics.serving.refused("credentials")
     return metrics.render() + metrics.render_now()
@@ -303,7 +305,7 @@ def test_text_that_utf8_cannot_say_does_not_stop_the_exposition() -> None:
     assert value(metrics, "gpuscape_xid_errors_total", **at, xid="13") == 1
 
 
-WISH = MigWish(
+WISH = DesiredLayoutState(
     phase=MigPhase.FAILED,
     since_seconds=1_700_000_000.0,
     ends={"applied": 3, "previous": 2},
@@ -324,7 +326,7 @@ def mig_series(metrics: AgentMetrics) -> dict[str, float]:
 def test_a_mig_wish_is_shown_with_its_phase_and_what_came_of_it() -> None:
     metrics = own()
 
-    metrics.mig_wished(WISH)
+    metrics.set_desired_layout(WISH)
 
     found = mig_series(metrics)
     assert {name for name, number in found.items() if "phase/" in name and number} == {
@@ -340,7 +342,7 @@ def test_a_mig_wish_is_shown_with_its_phase_and_what_came_of_it() -> None:
 def test_of_a_wish_that_nobody_carries_out_there_are_no_requests() -> None:
     metrics = own()
 
-    metrics.mig_wished(MigWish(phase=MigPhase.PLANNED, since_seconds=1.0))
+    metrics.set_desired_layout(DesiredLayoutState(phase=MigPhase.PLANNED, since_seconds=1.0))
 
     assert mig_series(metrics)["gpuscape_mig_phase/planned"] == 1
     assert not any("requests" in name or "retries" in name for name in mig_series(metrics))
@@ -350,11 +352,11 @@ def test_where_no_mig_layout_is_asked_for_nothing_is_said_of_one() -> None:
     metrics = own()
     assert mig_series(metrics) == {}
 
-    metrics.mig_wished(WISH)
-    metrics.mig_wished(None)
+    metrics.set_desired_layout(WISH)
+    metrics.set_desired_layout(None)
     assert mig_series(metrics) == {}
 
-    metrics.mig_wished(WISH)
+    metrics.set_desired_layout(WISH)
     metrics.settings_changed()
     assert mig_series(metrics) == {}
 
@@ -362,7 +364,7 @@ def test_where_no_mig_layout_is_asked_for_nothing_is_said_of_one() -> None:
 def test_the_core_has_the_present_phase_alone_and_no_retries_that_were_not() -> None:
     metrics = AgentMetrics("1", lambda: 0.0, ServedFamilies.CORE)
 
-    metrics.mig_wished(WISH)
+    metrics.set_desired_layout(WISH)
 
     assert {name for name in mig_series(metrics) if "phase/" in name or "retries" in name} == {
         "gpuscape_mig_phase/failed",

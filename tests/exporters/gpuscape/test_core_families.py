@@ -18,12 +18,12 @@ from discovery.model import Fabric, Mode, RemappedRows
 from discovery.sample import ReadingGroup
 from discovery.simulator.description.machine_catalog import machine_names
 from exporters.dcgm.counters_format import DEFAULT_COUNTERS
+from exporters.desired_layout_metrics import DesiredLayoutState
 from exporters.gpu_holders import Entity, Holder
 from exporters.gpuscape.agent_metrics import AgentMetrics, ProgramUse
 from exporters.gpuscape.core_families import CORE, ServedFamilies, families, needed_reading_groups
 from exporters.gpuscape.families import FAMILIES
 from exporters.gpuscape.node_view import GpuHoldings, ResourceAllocation
-from exporters.mig_wish_metrics import MigWish
 from tests import build
 from tests import exposition as parsed
 from tests.exporters.gpuscape_series import everything
@@ -90,7 +90,9 @@ def _in_a_cluster(own: AgentMetrics) -> None:
     for kind in ("Node", "Lease", "NodeFeature"):
         own.wrote(kind)
         own.left_alone(kind, 0)
-    own.mig_wished(MigWish(phase=MigPhase.WAITING, since_seconds=1.0, enforced=True))
+    own.set_desired_layout(
+        DesiredLayoutState(phase=MigPhase.WAITING, since_seconds=1.0, enforced=True)
+    )
     own.programs_use(
         dict.fromkeys(("agent", "reader"), ProgramUse(cpu_seconds=1.0, resident_bytes=1))
     )

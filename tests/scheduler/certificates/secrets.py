@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Secrets in an API server in memory, keepers of them, and connections that their files allow."""
+"""Secrets in an API server in memory, their rotations, and connections that their files allow."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from api import names
 from kube.api import SECRETS
-from scheduler.certificates.keeper import CertificateKeeper
+from scheduler.certificates.certificate_rotation import CertificateRotation
 from scheduler.certificates.renewal import Content, Contents
 from tests.fakes.api import FakeApi, Server
 
@@ -44,10 +44,10 @@ class Stored:
         body = {"metadata": {"name": name}, "type": "Opaque"}
         self.server.create(SECRETS, body, NAMESPACE)
 
-    def keeper(self, late: timedelta = timedelta()) -> tuple[CertificateKeeper, FakeApi]:
+    def rotation(self, late: timedelta = timedelta()) -> tuple[CertificateRotation, FakeApi]:
         """One program, whose clock may be late, and its client."""
         api = FakeApi(server=self.server, manager=names.CERTIFICATES)
-        made = CertificateKeeper(api, namespace=NAMESPACE, clock=lambda: self.now - late)
+        made = CertificateRotation(api, namespace=NAMESPACE, clock=lambda: self.now - late)
         return made, api
 
     def content(self, name: str) -> Content:

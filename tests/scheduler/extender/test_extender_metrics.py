@@ -30,7 +30,7 @@ from scheduler.extender.extender_metrics import (
 )
 from scheduler.extender.fleet_fragmentation import fleet_use
 from scheduler.extender.prediction_results import PredictionResults
-from scheduler.extender.tls import Party
+from scheduler.extender.server_tls import Party
 from scheduler.pod_request import PodRequest
 from scheduler.scores.best_effort import Odds
 from scheduler.scores.class_tables import ScoreTables

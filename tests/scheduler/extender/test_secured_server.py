@@ -18,7 +18,7 @@ from base import followed_file
 from base.errors import BadInput
 from scheduler.extender.https_server import ConnectionLimits
 from scheduler.extender.routes import ClientTerms, Routes
-from scheduler.extender.tls import Party, ServerTls, TlsFiles, has_name
+from scheduler.extender.server_tls import Party, ServerTls, TlsFiles, has_name
 from tests import exposition
 from tests.agent.agent_process import SOON, until
 from tests.scheduler.calls import body

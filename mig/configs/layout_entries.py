@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Combines the entries of a configuration into one layout for each GPU. Pure.
 
-Nothing is silently left out: a claim that a GPU cannot meet, and two claims for one GPU that do
+Nothing is silently left out: an entry that a GPU cannot meet, and two entries for one GPU that do
 not agree, are refused with their places.
 """
 
@@ -19,8 +19,8 @@ from mig.profile_hints import profile_hint
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LayoutClaim:
-    """A layout that an entry claims, with the GPUs that the entry matches."""
+class LayoutEntry:
+    """A layout that an entry asks for, with the GPUs that the entry matches."""
 
     layout: GpuLayout
     gpus: tuple[MigGpu, ...]
@@ -33,20 +33,20 @@ class LayoutClaim:
     """GPU instance profile to its place in the source; if absent, ``layout_place``."""
 
 
-def agreed_layouts(claims: Iterable[LayoutClaim]) -> dict[str, GpuLayout]:
-    """GPU UUID to the desired layout; a GPU that no claim matches is not in it.
+def agreed_layouts(entries: Iterable[LayoutEntry]) -> dict[str, GpuLayout]:
+    """GPU UUID to the desired layout; a GPU that no entry matches is not in it.
 
     Raises BadInput for MIG on GPUs that have none, for a profile or placement that a GPU does not
     have, and for two different layouts of one GPU. How many instances fit is not checked here.
     """
     desired: dict[str, tuple[GpuLayout, str]] = {}
-    for claim in claims:
-        for gpu in _with_mig(claim):
-            _check_profiles(gpu, claim)
-            layout, place = desired.setdefault(gpu.uuid, (claim.layout, claim.place))
-            if layout != claim.layout:
+    for entry in entries:
+        for gpu in _with_mig(entry):
+            _check_profiles(gpu, entry)
+            layout, place = desired.setdefault(gpu.uuid, (entry.layout, entry.place))
+            if layout != entry.layout:
                 raise BadInput(
-                    f"{claim.place}: {gpu_title(gpu)} gets another layout from {place}: leave it"
+                    f"{entry.place}: {gpu_title(gpu)} gets another layout from {place}: leave it"
                     " out of one of them"
                 )
     return {uuid: layout for uuid, (layout, _) in desired.items()}
@@ -57,28 +57,28 @@ def gpu_title(gpu: MigGpu) -> str:
     return f"GPU {gpu.index} ({gpu.model}, {gpu.uuid})"
 
 
-def _with_mig(claim: LayoutClaim) -> tuple[MigGpu, ...]:
-    """The matching GPUs that have MIG. Raises BadInput if MIG is claimed for others."""
-    mig_gpus = tuple(gpu for gpu in claim.gpus if gpu.mode is not None)
-    lacking = next((gpu for gpu in claim.gpus if gpu.mode is None), None)
-    if claim.layout.mig and lacking is not None and (claim.named or not mig_gpus):
-        raise BadInput(f"{claim.place}: {gpu_title(lacking)} has no MIG")
+def _with_mig(entry: LayoutEntry) -> tuple[MigGpu, ...]:
+    """The matching GPUs that have MIG. Raises BadInput if the entry turns MIG on for others."""
+    mig_gpus = tuple(gpu for gpu in entry.gpus if gpu.mode is not None)
+    lacking = next((gpu for gpu in entry.gpus if gpu.mode is None), None)
+    if entry.layout.mig and lacking is not None and (entry.named or not mig_gpus):
+        raise BadInput(f"{entry.place}: {gpu_title(lacking)} has no MIG")
     return mig_gpus
 
 
-def _check_profiles(gpu: MigGpu, claim: LayoutClaim) -> None:
-    if not claim.layout.instances:
+def _check_profiles(gpu: MigGpu, entry: LayoutEntry) -> None:
+    if not entry.layout.instances:
         return
     offered = offered_profiles(gpu)
     if offered is None:
         raise BadInput(
-            f"{claim.layout_place}: the driver reports no profiles of {gpu_title(gpu)} while MIG"
+            f"{entry.layout_place}: the driver reports no profiles of {gpu_title(gpu)} while MIG"
             " is off, and the model is not known: turn MIG on there first, without instances"
         )
-    for instance in claim.layout.instances:
+    for instance in entry.layout.instances:
         wrong = _misfit(instance, offered)
         if wrong:
-            place = claim.profile_places.get(instance.profile, claim.layout_place)
+            place = entry.profile_places.get(instance.profile, entry.layout_place)
             raise BadInput(f"{place}: {gpu_title(gpu)} {wrong}")
 
 

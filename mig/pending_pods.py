@@ -16,7 +16,7 @@ from mig.plugin_resources import device_resource, plugin_order
 from mig.profile_names import part_name
 
 
-def claim_holders(
+def pending_pod_holders(
     gpus: Sequence[MigGpu], strategy: MigStrategy, requests: Mapping[str, Collection[str]]
 ) -> MigHolders:
     """Pending pods by the parts of a node's GPUs that they may get; ``gpus``: all of the node.
@@ -27,7 +27,7 @@ def claim_holders(
     waiting: dict[str, set[MigHolder]] = {}
     for pod, resources in requests.items():
         for resource in resources:
-            holder = MigHolder(HolderKind.CLAIM, pod)
+            holder = MigHolder(HolderKind.PENDING_POD, pod)
             waiting.setdefault(resource.removesuffix(SHARED_SUFFIX), set()).add(holder)
     holders: dict[MigPart, frozenset[MigHolder]] = {}
     for part, resource in _offered(gpus, strategy):

@@ -31,7 +31,7 @@ from scheduler.extender.https_server import ExtenderServer, limits_within
 from scheduler.extender.prediction_results import PredictionResults
 from scheduler.extender.routes import ClientTerms
 from scheduler.extender.scheduler_settings import SchedulerSettings
-from scheduler.extender.tls import ServerTls, TlsFiles
+from scheduler.extender.server_tls import ServerTls, TlsFiles
 from scheduler.scores.class_tables import ScoreTables
 from web.connection_limits import descriptors
 

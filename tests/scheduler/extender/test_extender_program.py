@@ -151,7 +151,7 @@ def say(plane: Plane, namespace: str, node: str, method: str = "POST", **facts: 
 
 def test_it_imports_nothing_of_the_agent() -> None:
     script = (
-        "import sys, scheduler.extender.program;"
+        "import sys, scheduler.extender.extender_program;"
         " print({name.partition('.')[0] for name in sys.modules}"
         " & {'agent', 'pynvml', 'grpc', 'apscheduler', 'click', 'rich'})"
     )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keeps three Secrets as :mod:`scheduler.certificates.renewal` wants them, and nothing else.
+"""Rotates the certificates in three Secrets, as :mod:`scheduler.certificates.renewal` decides.
 
 Any number of these may run: each write names the version that was read, so of several that make
 something at once the first one's is kept, and the others read it. One thread.
@@ -39,7 +39,7 @@ _FIELDS: Final[Mapping[str, str]] = {
 what it has signed."""
 
 
-class CertificateKeeper:
+class CertificateRotation:
     """Keeps the Secrets of an installation up to date, in rounds."""
 
     def __init__(self, api: Api, *, namespace: str, clock: Callable[[], datetime]) -> None:

@@ -11,15 +11,15 @@ from prometheus_client.registry import Collector
 
 from api.mig_status_annotation import MigPhase, RequestEnd
 
-NOTHING_ASKED = (MigPhase.IDLE, MigPhase.UNADOPTED)
+PHASES_WITHOUT_LAYOUT = (MigPhase.IDLE, MigPhase.UNADOPTED)
 """Phases without a series: nothing is to come of them."""
-PHASES = tuple(phase for phase in MigPhase if phase not in NOTHING_ASKED)
+PHASES = tuple(phase for phase in MigPhase if phase not in PHASES_WITHOUT_LAYOUT)
 RETRIED_ENDS = (RequestEnd.APPLIED, RequestEnd.PREVIOUS, RequestEnd.HELD, RequestEnd.REFUSED)
 """Ends after which the agent may ask for the same layouts once more by itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MigWish:
+class DesiredLayoutState:
     """What has become of the layout that is asked for."""
 
     phase: str
@@ -34,19 +34,19 @@ class MigWish:
     """Changes are made by the agent; else it makes no requests."""
 
 
-class MigWishCollector(Collector):
-    """The wish's families; none where nothing is asked for.
+class DesiredLayoutCollector(Collector):
+    """The layout's families; none where no layout is asked for.
 
     ``while_set``: of phases and retries only those that are not 0 are served.
     """
 
     def __init__(self, *, while_set: bool) -> None:
         self._while_set = while_set
-        self.latest: MigWish | None = None
+        self.latest: DesiredLayoutState | None = None
 
     def collect(self) -> Iterator[Metric]:
-        wish = self.latest
-        if wish is None:
+        state = self.latest
+        if state is None:
             return
         phases = GaugeMetricFamily(
             "gpuscape_mig_phase",
@@ -54,16 +54,16 @@ class MigWishCollector(Collector):
             labels=["phase"],
         )
         for phase in PHASES:
-            if phase == wish.phase or not self._while_set:
-                phases.add_metric([phase], phase == wish.phase)
+            if phase == state.phase or not self._while_set:
+                phases.add_metric([phase], phase == state.phase)
         yield phases
         since = GaugeMetricFamily(
             "gpuscape_mig_phase_timestamp_seconds",
             "When the phase of the MIG layout that is asked for began, Unix time.",
         )
-        since.add_metric([], wish.since_seconds)
+        since.add_metric([], state.since_seconds)
         yield since
-        if not wish.enforced:
+        if not state.enforced:
             return
         ends = CounterMetricFamily(
             "gpuscape_mig_requests_ended_total",
@@ -71,7 +71,7 @@ class MigWishCollector(Collector):
             labels=["end"],
         )
         for end in RequestEnd:
-            ends.add_metric([end], wish.ends.get(end, 0))
+            ends.add_metric([end], state.ends.get(end, 0))
         yield ends
         retries = CounterMetricFamily(
             "gpuscape_mig_retries_total",
@@ -80,6 +80,6 @@ class MigWishCollector(Collector):
             labels=["after"],
         )
         for end in RETRIED_ENDS:
-            if (count := wish.retries.get(end, 0)) or not self._while_set:
+            if (count := state.retries.get(end, 0)) or not self._while_set:
                 retries.add_metric([end], count)
         yield retries

@@ -14,8 +14,12 @@ from api import names
 from base.defects import Defects
 from base.process import process_signals
 from kube.client import Program, connect
+from scheduler.certificates.certificate_rotation import (
+    AGAIN_SECONDS,
+    CHECK_SECONDS,
+    CertificateRotation,
+)
 from scheduler.certificates.certificates_settings import CertificatesSettings
-from scheduler.certificates.keeper import AGAIN_SECONDS, CHECK_SECONDS, CertificateKeeper
 from web import messages
 from web.server import HttpServer
 
@@ -35,7 +39,7 @@ def run(settings: CertificatesSettings) -> int:
     ended = process_signals.end_event()
     program = Program(name=names.CERTIFICATES, version=version("gpuscape"))
     client = connect(program, kubeconfig=settings.kubeconfig)
-    keeper = CertificateKeeper(
+    rotation = CertificateRotation(
         client, namespace=settings.namespace, clock=lambda: datetime.now(UTC)
     )
     began = time.monotonic()
@@ -43,7 +47,7 @@ def run(settings: CertificatesSettings) -> int:
         settings.listen,
         {
             "/livez": lambda: messages.probe(time.monotonic() - began < _STUCK_SECONDS),
-            "/readyz": lambda: messages.probe(keeper.is_settled),
+            "/readyz": lambda: messages.probe(rotation.is_settled),
         },
         title="gpuscape scheduler certificates",
     )
@@ -55,7 +59,7 @@ def run(settings: CertificatesSettings) -> int:
         while not ended.wait(seconds):
             began, seconds = time.monotonic(), AGAIN_SECONDS
             with defects.contained("certificates"):
-                seconds = keeper.tick()
+                seconds = rotation.tick()
     server.stop(_STOP_SECONDS)
     log.info("certificates no longer renewed")
     return 0
