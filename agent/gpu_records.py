@@ -10,7 +10,7 @@ from agent.gpu_errors.error_log import ErrorLog
 from agent.gpu_errors.sxid_book import SxidBook
 from agent.gpu_errors.xid_book import XidBook
 from agent.gpu_errors.xid_merge import XidMerge
-from discovery.known_gpus import KnownGpus
+from discovery.known_node_gpus import KnownGpus
 from exporters.dcgm.windows import Windows
 from exporters.gpuscape.waste import WasteRecord
 

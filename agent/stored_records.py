@@ -12,7 +12,7 @@ from agent.gpu_errors.xid_book import XidBook, XidRecord
 from agent.gpu_records import GpuRecords
 from api.versioned import VersionedFormat
 from discovery import remember
-from discovery.known_gpus import KnownGpusRecord
+from discovery.known_node_gpus import KnownGpusRecord
 from discovery.model import Fabric, GpuSnapshot, NvLink, Xid
 from discovery.nvml_terms import Architecture, Virtualization
 from exporters.gpuscape.waste import GpuUse, Times, Waste, WasteRecord

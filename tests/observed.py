@@ -13,7 +13,7 @@ from unittest import mock
 
 from discovery.driver_errors import DriverAbsent
 from discovery.gpu_counts import NO_GPUS, GpuCounts
-from discovery.known_gpus import KnownGpus
+from discovery.known_node_gpus import KnownGpus
 from discovery.mig_state import MigReading
 from discovery.model import Driver, GpuSnapshot, NodeSnapshot
 from discovery.node_host import NodeHost

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from discovery.gpu_counts import GpuCounts
-from discovery.known_gpus import KnownGpus, KnownGpusRecord
+from discovery.known_node_gpus import KnownGpus, KnownGpusRecord
 from discovery.model import Driver, GpuSnapshot, GpuState, Host, NodeSnapshot
 from discovery.reader.quarantine import Quarantine
 from discovery.unread import unread_gpu

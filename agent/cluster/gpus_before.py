@@ -16,7 +16,7 @@ from api import keys, known_gpus_annotation
 from api.known_gpus_annotation import FORMAT, KnownGpusAnnotation
 from base.errors import BadInput
 from base.log_once import LogOnce
-from discovery.known_gpus import KnownGpus, KnownGpusRecord
+from discovery.known_node_gpus import KnownGpus, KnownGpusRecord
 from labelers.decision import Absent, Decision, Value
 
 log = logging.getLogger(__name__)

@@ -26,7 +26,7 @@ from base import threads
 from base.concurrent_calls import concurrently
 from base.errors import Transient
 from discovery.driver_errors import DriverAbsent, DriverMismatch, ReaderGone, ReaderStuck
-from discovery.known_gpus import KnownGpus
+from discovery.known_node_gpus import KnownGpus
 from discovery.model import GpuSnapshot
 from discovery.reader.child import Child, Died, Hung, Slow
 from discovery.reader.protocol import (

@@ -8,7 +8,7 @@ from collections.abc import Callable, Hashable, Sequence
 import pynvml
 
 from discovery.simulator.answers import ANSWERS
-from discovery.simulator.answers.mig_changes import CHANGES
+from discovery.simulator.answers.change_answers import CHANGES
 from discovery.simulator.driver.gpm_samples import FilledSample
 from discovery.simulator.driver.handles import (
     ComputeInstanceHandle,

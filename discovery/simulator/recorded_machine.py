@@ -8,7 +8,7 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 import pynvml
 
 from discovery.model import normal_bus_id
-from discovery.simulator.answers.mig_changes import CHANGES
+from discovery.simulator.answers.change_answers import CHANGES
 from discovery.simulator.driver.gpm_samples import FilledSample
 from discovery.simulator.driver.handles import HandleTable
 from discovery.simulator.driver.simulated_driver import OWN_ENTRIES, Values

@@ -18,7 +18,7 @@ from discovery.model import Mode
 from discovery.simulator.description.machine_catalog import load_models
 from discovery.simulator.description.machine_schema import GpuInstanceProfile
 from discovery.simulator.entry_points.argument_kinds import Nvml
-from discovery.simulator.state import mig_geometry, mig_instances
+from discovery.simulator.state import mig_geometry, mig_instance_changes
 from discovery.simulator.state.machine_state import GpuInstance, SimulatedGpuState
 from mig.holders import MigHolders
 from mig.steps import CreateCompute, CreateInstance, DestroyCompute, DestroyInstance, MigStep
@@ -97,21 +97,21 @@ class StateMachineWorld:
             case CreateInstance():
                 profile = self._profile(step.profile)
                 place = (step.start, step.size)
-                made = mig_instances.with_gpu_instance(model, state, profile.id, place)
+                made = mig_instance_changes.with_gpu_instance(model, state, profile.id, place)
                 self.state, _ = made
             case DestroyInstance():
-                self.state = mig_instances.without_gpu_instance(state, self._by_id(step), ())
+                self.state = mig_instance_changes.without_gpu_instance(state, self._by_id(step), ())
             case CreateCompute():
                 holder = next(one for one in state.instances if one.start == step.start)
                 number = mig_geometry.compute_profile_id(step.slices)
                 place_in = None if step.first < 0 else (step.first, step.slices)
-                self.state, _ = mig_instances.with_compute_instance(
+                self.state, _ = mig_instance_changes.with_compute_instance(
                     model, state, holder, number, place_in
                 )
             case DestroyCompute():
                 holder = self._by_id(step)
                 gone = next(one for one in holder.compute if one.id == step.compute)
-                self.state = mig_instances.without_compute_instance(state, holder, gone, ())
+                self.state = mig_instance_changes.without_compute_instance(state, holder, gone, ())
             case _:
                 raise AssertionError(step)
 

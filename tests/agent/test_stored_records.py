@@ -12,7 +12,7 @@ from agent.gpu_records import GpuRecords
 from agent.stored_records import FORMAT, VERSION, Session, StoredGpu, StoredRecords
 from base.errors import BadInput
 from discovery import remember
-from discovery.known_gpus import SETTLE_SECONDS, KnownGpusRecord
+from discovery.known_node_gpus import SETTLE_SECONDS, KnownGpusRecord
 from discovery.model import GpuState, NvLink, Reason
 from discovery.reader.protocol import XidSeen
 from discovery.reader.quarantine import Quarantine

@@ -16,7 +16,7 @@ from agent.pods.kubelet_pods import KubeletPods
 from agent.publish import NodeDecision
 from api import names
 from base.runtime import Tick
-from discovery.known_gpus import KnownGpus
+from discovery.known_node_gpus import KnownGpus
 from discovery.model import NodeSnapshot
 from exporters.gpuscape.agent_metrics import AgentMetrics
 from kube.api import Api

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import replace
 
-from discovery.known_gpus import SETTLE_SECONDS, KnownGpus
+from discovery.known_node_gpus import SETTLE_SECONDS, KnownGpus
 from discovery.model import Driver, Gap, GpuSnapshot, GpuState, Reason
 from discovery.reader.quarantine import Quarantine
 from discovery.unread import unread_gpu

@@ -8,7 +8,7 @@ from itertools import product
 import pytest
 
 from discovery.gpu_counts import GpuCounts
-from discovery.known_gpus import KnownGpus, KnownGpusRecord
+from discovery.known_node_gpus import KnownGpus, KnownGpusRecord
 from tests import build
 
 BUS_IDS = tuple(build.gpu(at).bus_id for at in range(4))

@@ -48,7 +48,7 @@ def test_two_gpus_that_report_one_uuid_have_none_and_it_is_logged_once(
     first, second = before.gpus
     with_uuids(bench, first.uuid, first.uuid)
 
-    with caplog.at_level(logging.ERROR, logger="discovery.known_gpus"):
+    with caplog.at_level(logging.ERROR, logger="discovery.known_node_gpus"):
         found = bench.reader.discover()
         bench.reader.discover()
 

@@ -13,7 +13,7 @@ import pytest
 
 from agent.cluster.gpus_before import GpusBefore
 from api import keys, known_gpus_annotation
-from discovery.known_gpus import KnownGpus, KnownGpusRecord
+from discovery.known_node_gpus import KnownGpus, KnownGpusRecord
 from discovery.model import NodeSnapshot
 from discovery.simulator.description.machine_schema import PciFunction
 from discovery.simulator.simulation import Return

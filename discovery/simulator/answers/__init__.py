@@ -4,16 +4,16 @@
 from discovery.simulator.answers import (
     compute_instances,
     fields,
-    gpm,
+    gpm_answers,
     gpu_instances,
     identity,
-    links,
+    link_answers,
     memory,
     mig_devices,
-    processes,
+    process_answers,
     sensors,
     system,
-    topology,
+    topology_answers,
 )
 from discovery.simulator.answers.registry import ANSWERS
 
@@ -25,10 +25,10 @@ __all__ = [
     "mig_devices",
     "gpu_instances",
     "compute_instances",
-    "links",
-    "topology",
+    "link_answers",
+    "topology_answers",
     "sensors",
     "fields",
-    "gpm",
-    "processes",
+    "gpm_answers",
+    "process_answers",
 ]

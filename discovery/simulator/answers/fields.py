@@ -11,7 +11,7 @@ from typing import Any, Literal
 import pynvml as nv
 
 from discovery.simulator.answers import sensors
-from discovery.simulator.answers.links import is_trained, is_up, link_count
+from discovery.simulator.answers.link_answers import is_trained, is_up, link_count
 from discovery.simulator.answers.memory import ecc_counts, ecc_mode, page_retirement, row_remapping
 from discovery.simulator.answers.registry import (
     INVALID_ARGUMENT,

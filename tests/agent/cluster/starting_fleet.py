@@ -26,7 +26,7 @@ from agent.publish import NodeDecision
 from api import keys, names
 from base.backoff import Backoff
 from base.runtime import Tick
-from discovery.known_gpus import KnownGpus
+from discovery.known_node_gpus import KnownGpus
 from kube.api import DAEMON_SETS, LEASES, ApiResource, Object, Watch
 from kube.api_errors import AdmissionRefused, ApiError, Busy, NotFound
 from kube.informer import ObjectSeen

@@ -8,7 +8,7 @@ import pytest
 from agent.cluster.gpus_before import CountChange, GpusBefore
 from api import known_gpus_annotation
 from discovery.gpu_counts import GpuCounts
-from discovery.known_gpus import SETTLE_SECONDS, KnownGpus, KnownGpusRecord
+from discovery.known_node_gpus import SETTLE_SECONDS, KnownGpus, KnownGpusRecord
 from labelers.decision import Absent, Keep, Value
 from tests import build
 

@@ -40,7 +40,7 @@ from api.actuator_messages import (
 from api.mig_grant_annotation import GrantPhase, MigGrantAnnotation
 from api.mig_status_annotation import GpuChangeStatus, MigStatusAnnotation
 from base.errors import Transient
-from discovery.known_gpus import KnownGpus
+from discovery.known_node_gpus import KnownGpus
 from discovery.mig_state import MigGpu
 from discovery.model import GpuState, Mode, NodeSnapshot
 from exporters.gpuscape.agent_metrics import AgentMetrics

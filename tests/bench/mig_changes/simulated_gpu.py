@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable
 
-from discovery.simulator.answers.mig_changes import CHANGES
+from discovery.simulator.answers.change_answers import CHANGES
 from discovery.simulator.description.machine_schema import Model
 from discovery.simulator.simulation import Simulation
 from discovery.simulator.state import mig_geometry

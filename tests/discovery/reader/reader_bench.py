@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import psutil
 
-from discovery.known_gpus import KnownGpus
+from discovery.known_node_gpus import KnownGpus
 from discovery.reader.child import PROGRAM
 from discovery.reader.device_reader import DeviceReader
 from discovery.reader.protocol import ReaderLimits, Start

@@ -19,7 +19,7 @@ import pytest
 
 from base.errors import Transient
 from discovery.driver_errors import DriverAbsent, DriverMismatch, ReaderGone, ReaderStuck, Released
-from discovery.known_gpus import KnownGpus
+from discovery.known_node_gpus import KnownGpus
 from discovery.model import GpuState
 from discovery.reader.child import PROGRAM
 from discovery.reader.device_reader import DeviceReader

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from discovery.known_gpus import KnownGpus
+from discovery.known_node_gpus import KnownGpus
 from discovery.mig_state import MigGpu, UnreadMigGpu
 from discovery.model import GpuState, Reason
 from discovery.reader.ending import MOST_STUCK

@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from discovery.model import PciFacts
-from discovery.simulator.answers.topology import common_ancestor
+from discovery.simulator.answers.topology_answers import common_ancestor
 from discovery.simulator.description.machine_catalog import load_machine, machine_names
 from discovery.topology import ancestor_level
 from tests import machines

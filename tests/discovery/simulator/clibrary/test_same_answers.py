@@ -12,7 +12,7 @@ import pytest
 
 from discovery.simulator import simulation as simulations
 from discovery.simulator.answers import ANSWERS
-from discovery.simulator.answers.mig_changes import CHANGES
+from discovery.simulator.answers.change_answers import CHANGES
 from discovery.simulator.computed_machine import ComputedMachine
 from discovery.simulator.description.machine_schema import FabricSpec, MigInstanceSpec
 from discovery.simulator.driver.gpm_samples import ENTRIES as GPM_ENTRIES

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from discovery.simulator.description.machine_catalog import load_models
 from discovery.simulator.description.machine_schema import Model
 from discovery.simulator.entry_points.argument_kinds import Nvml
-from discovery.simulator.state import mig_geometry, mig_instances
+from discovery.simulator.state import mig_geometry, mig_instance_changes
 from discovery.simulator.state.machine_state import GpuInstance, SimulatedGpuState
 from tests.discovery.simulator.mig import layouts
 from tests.discovery.simulator.mig.layouts import FOUR, SEVEN, TWELVE, Family
@@ -46,7 +46,7 @@ def made(model: Model, gpu: SimulatedGpuState, name: str, start: int | None) -> 
     """The GPU with one instance more, by profile name and start."""
     profile = next(one for one in model.mig if one.name == name)
     place = None if start is None else (start, profile.size)
-    return mig_instances.with_gpu_instance(model, gpu, profile.id, place)[0]
+    return mig_instance_changes.with_gpu_instance(model, gpu, profile.id, place)[0]
 
 
 def tried_out(
@@ -192,22 +192,24 @@ def after(model: Model, gpu: SimulatedGpuState, step: Step) -> SimulatedGpuState
     profile = model.mig[one % len(model.mig)]
     try:
         if what == "create":
-            return mig_instances.with_gpu_instance(model, gpu, profile.id, None)[0]
+            return mig_instance_changes.with_gpu_instance(model, gpu, profile.id, None)[0]
         if what == "place":
             start = profile.starts[other % len(profile.starts)]
             place = (start, profile.size)
-            return mig_instances.with_gpu_instance(model, gpu, profile.id, place)[0]
+            return mig_instance_changes.with_gpu_instance(model, gpu, profile.id, place)[0]
         if not instances:
             return gpu
         instance = instances[one % len(instances)]
         if what == "destroy":
-            return mig_instances.without_gpu_instance(gpu, instance, ())
+            return mig_instance_changes.without_gpu_instance(gpu, instance, ())
         if what == "cut":
-            return mig_instances.with_compute_instance(model, gpu, instance, other % 9, None)[0]
+            return mig_instance_changes.with_compute_instance(
+                model, gpu, instance, other % 9, None
+            )[0]
         if not instance.compute:
             return gpu
         compute = instance.compute[other % len(instance.compute)]
-        return mig_instances.without_compute_instance(gpu, instance, compute, ())
+        return mig_instance_changes.without_compute_instance(gpu, instance, compute, ())
     except Nvml as refused:
         if refused.code not in REFUSALS:
             raise
@@ -269,7 +271,7 @@ def test_named_places_give_the_same_layout_in_any_order(data: st.DataObject, key
             gpu = made(model, gpu, names[name], start)
         ends.append({(one.id, one.profile, one.start) for one in gpu.instances})
         for one in gpu.instances:
-            gpu = mig_instances.without_gpu_instance(gpu, one, ())
+            gpu = mig_instance_changes.without_gpu_instance(gpu, one, ())
         assert gpu.instances == ()
 
     assert ends[0] == ends[1]

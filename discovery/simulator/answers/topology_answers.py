@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import pynvml
 
-from discovery.simulator.answers.links import can_peer, is_up
+from discovery.simulator.answers.link_answers import can_peer, is_up
 from discovery.simulator.answers.registry import (
     INVALID_ARGUMENT,
     answers,

@@ -24,7 +24,7 @@ from discovery.simulator.driver.handles import (
 )
 from discovery.simulator.entry_points.argument_kinds import Nvml
 from discovery.simulator.machine_view import MachineView, SimulatedGpu
-from discovery.simulator.state import mig_instances, mig_mode
+from discovery.simulator.state import mig_instance_changes, mig_mode
 from discovery.simulator.state.edits import PASSTHROUGH
 from discovery.simulator.state.machine_state import (
     MachineState,
@@ -69,7 +69,7 @@ def create_gpu_instance(
     gpu = _whole_gpu(view, device)
     need(gpu.state.mig)
     need_right(view, "mig-config")
-    changed, instance = mig_instances.with_gpu_instance(
+    changed, instance = mig_instance_changes.with_gpu_instance(
         gpu.model, gpu.state, profile_id, _place(placement)
     )
     return _with_gpu(view, gpu, changed), GpuInstanceHandle(
@@ -84,7 +84,7 @@ def destroy_gpu_instance(
     del caller
     gpu, _, instance = gpu_instance(view, handle)
     need_right(view, "mig-config")
-    changed = mig_instances.without_gpu_instance(gpu.state, instance, gpu.processes)
+    changed = mig_instance_changes.without_gpu_instance(gpu.state, instance, gpu.processes)
     return _with_gpu(view, gpu, changed), None
 
 
@@ -99,7 +99,7 @@ def create_compute_instance(
     del caller
     gpu, _, instance = gpu_instance(view, handle)
     need_right(view, "mig-config")
-    changed, compute = mig_instances.with_compute_instance(
+    changed, compute = mig_instance_changes.with_compute_instance(
         gpu.model, gpu.state, instance, profile_id, _place(placement)
     )
     created = ComputeInstanceHandle(handle.bus_id, instance.id, compute.id, compute.birth)
@@ -113,7 +113,9 @@ def destroy_compute_instance(
     del caller
     gpu, instance, compute = compute_instance(view, handle)
     need_right(view, "mig-config")
-    changed = mig_instances.without_compute_instance(gpu.state, instance, compute, gpu.processes)
+    changed = mig_instance_changes.without_compute_instance(
+        gpu.state, instance, compute, gpu.processes
+    )
     return _with_gpu(view, gpu, changed), None
 
 
@@ -161,7 +163,7 @@ def _whole_gpu(view: MachineView, device: DeviceHandle) -> SimulatedGpu:
     return gpu
 
 
-def _place(placement: Mapping[str, int] | None) -> mig_instances.Place | None:
+def _place(placement: Mapping[str, int] | None) -> mig_instance_changes.Place | None:
     return None if placement is None else (placement["start"], placement["size"])
 
 
