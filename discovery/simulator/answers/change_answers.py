@@ -13,8 +13,8 @@ from typing import Any
 import pynvml
 from msgspec.structs import replace
 
-from discovery.simulator.answers.compute_instances import compute_instance
-from discovery.simulator.answers.gpu_instances import gpu_instance
+from discovery.simulator.answers.compute_instances import compute_instance_of_handle
+from discovery.simulator.answers.gpu_instances import gpu_instance_of_handle
 from discovery.simulator.answers.registry import INVALID_ARGUMENT, NOT_SUPPORTED, need, need_right
 from discovery.simulator.driver import clients
 from discovery.simulator.driver.handles import (
@@ -36,7 +36,7 @@ from discovery.simulator.state.machine_state import (
 Change = Callable[..., tuple[MachineState, Any]]
 
 
-def set_mig_mode(
+def _set_mig_mode(
     view: MachineView, caller: NvmlClient, device: DeviceHandle, mode: int
 ) -> tuple[MachineState, int]:
     """Set the MIG mode; gives the activation status. Requires root."""
@@ -57,7 +57,7 @@ def set_mig_mode(
     return _with_gpu(view, gpu, changed), status
 
 
-def create_gpu_instance(
+def _create_gpu_instance(
     view: MachineView,
     caller: NvmlClient,
     device: DeviceHandle,
@@ -77,18 +77,18 @@ def create_gpu_instance(
     )
 
 
-def destroy_gpu_instance(
+def _destroy_gpu_instance(
     view: MachineView, caller: NvmlClient, handle: GpuInstanceHandle
 ) -> tuple[MachineState, None]:
     """Destroy a GPU instance; its handle stays invalid when another instance gets its id."""
     del caller
-    gpu, _, instance = gpu_instance(view, handle)
+    gpu, _, instance = gpu_instance_of_handle(view, handle)
     need_right(view, "mig-config")
     changed = mig_instance_changes.without_gpu_instance(gpu.state, instance, gpu.processes)
     return _with_gpu(view, gpu, changed), None
 
 
-def create_compute_instance(
+def _create_compute_instance(
     view: MachineView,
     caller: NvmlClient,
     handle: GpuInstanceHandle,
@@ -97,7 +97,7 @@ def create_compute_instance(
 ) -> tuple[MachineState, ComputeInstanceHandle]:
     """Create a compute instance, with or without a placement."""
     del caller
-    gpu, _, instance = gpu_instance(view, handle)
+    gpu, _, instance = gpu_instance_of_handle(view, handle)
     need_right(view, "mig-config")
     changed, compute = mig_instance_changes.with_compute_instance(
         gpu.model, gpu.state, instance, profile_id, _place(placement)
@@ -106,12 +106,12 @@ def create_compute_instance(
     return _with_gpu(view, gpu, changed), created
 
 
-def destroy_compute_instance(
+def _destroy_compute_instance(
     view: MachineView, caller: NvmlClient, handle: ComputeInstanceHandle
 ) -> tuple[MachineState, None]:
     """Destroy a compute instance; its handle and that of its MIG device become invalid."""
     del caller
-    gpu, instance, compute = compute_instance(view, handle)
+    gpu, instance, compute = compute_instance_of_handle(view, handle)
     need_right(view, "mig-config")
     changed = mig_instance_changes.without_compute_instance(
         gpu.state, instance, compute, gpu.processes
@@ -119,7 +119,7 @@ def destroy_compute_instance(
     return _with_gpu(view, gpu, changed), None
 
 
-def create_context(
+def _create_context(
     view: MachineView, caller: NvmlClient, device: DeviceHandle
 ) -> tuple[MachineState, None]:
     """The calling process uses the device from now on, until it ends: as a CUDA context does.
@@ -144,14 +144,14 @@ def create_context(
 
 
 CHANGES: Mapping[str, Change] = {
-    "nvmlDeviceSetMigMode": set_mig_mode,
-    "nvmlDeviceCreateGpuInstance": create_gpu_instance,
-    "nvmlDeviceCreateGpuInstanceWithPlacement": create_gpu_instance,
-    "nvmlGpuInstanceDestroy": destroy_gpu_instance,
-    "nvmlGpuInstanceCreateComputeInstance": create_compute_instance,
-    "nvmlGpuInstanceCreateComputeInstanceWithPlacement": create_compute_instance,
-    "nvmlComputeInstanceDestroy": destroy_compute_instance,
-    "gpuscapeContextCreate": create_context,
+    "nvmlDeviceSetMigMode": _set_mig_mode,
+    "nvmlDeviceCreateGpuInstance": _create_gpu_instance,
+    "nvmlDeviceCreateGpuInstanceWithPlacement": _create_gpu_instance,
+    "nvmlGpuInstanceDestroy": _destroy_gpu_instance,
+    "nvmlGpuInstanceCreateComputeInstance": _create_compute_instance,
+    "nvmlGpuInstanceCreateComputeInstanceWithPlacement": _create_compute_instance,
+    "nvmlComputeInstanceDestroy": _destroy_compute_instance,
+    "gpuscapeContextCreate": _create_context,
 }
 """C name to the function that is called with machine view, caller and inputs."""
 

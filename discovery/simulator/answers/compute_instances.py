@@ -7,7 +7,7 @@ from typing import Any
 
 import pynvml
 
-from discovery.simulator.answers.gpu_instances import gpu_instance
+from discovery.simulator.answers.gpu_instances import gpu_instance_of_handle
 from discovery.simulator.answers.registry import INVALID_ARGUMENT, NOT_FOUND, answers, supported
 from discovery.simulator.description.machine_schema import GpuInstanceProfile
 from discovery.simulator.driver.handles import (
@@ -26,11 +26,11 @@ _SHARED_ENGINES = 0
 
 
 @answers("nvmlGpuInstanceGetComputeInstanceProfileInfo")
-def profile_info(
+def compute_instance_profile_info(
     view: MachineView, handle: GpuInstanceHandle, enum: int, engines: int
 ) -> dict[str, Any]:
     """Profile by index: INVALID_ARGUMENT past the last one, NOT_SUPPORTED for one too large."""
-    _, profile, _ = gpu_instance(view, handle)
+    _, profile, _ = gpu_instance_of_handle(view, handle)
     past = enum >= pynvml.NVML_COMPUTE_INSTANCE_PROFILE_COUNT
     if past or engines != _SHARED_ENGINES:
         raise Nvml(INVALID_ARGUMENT)
@@ -44,24 +44,24 @@ def profile_info(
 
 
 @answers("nvmlGpuInstanceGetComputeInstanceProfileInfoV")
-def profile_info_v(
+def compute_instance_profile_info_v(
     view: MachineView, handle: GpuInstanceHandle, enum: int, engines: int, version: dict[str, int]
 ) -> dict[str, Any]:
     """Profile with its name, and from version 3 on its capabilities."""
     del version  # the struct takes the fields that it has
-    fields = profile_info(view, handle, enum, engines)
-    _, profile, _ = gpu_instance(view, handle)
+    fields = compute_instance_profile_info(view, handle, enum, engines)
+    _, profile, _ = gpu_instance_of_handle(view, handle)
     name = mig_geometry.device_name(profile, fields["sliceCount"])
     graphics = COMPUTE_CAPS_GFX if profile.graphics else 0
     return fields | {"name": f"MIG {name}", "capabilities": graphics}
 
 
 @answers("nvmlGpuInstanceGetComputeInstancePossiblePlacements")
-def placements(
+def compute_instance_placements(
     view: MachineView, handle: GpuInstanceHandle, profile_id: int
 ) -> list[dict[str, int]]:
     """Starts and sizes of a profile, in slices of the GPU instance."""
-    _, profile, _ = gpu_instance(view, handle)
+    _, profile, _ = gpu_instance_of_handle(view, handle)
     slices = _slices(profile, profile_id)
     return [
         {"start": start, "size": slices} for start in mig_geometry.compute_starts(profile, slices)
@@ -69,18 +69,20 @@ def placements(
 
 
 @answers("nvmlGpuInstanceGetComputeInstanceRemainingCapacity")
-def remaining(view: MachineView, handle: GpuInstanceHandle, profile_id: int) -> int:
+def remaining_compute_instances(
+    view: MachineView, handle: GpuInstanceHandle, profile_id: int
+) -> int:
     """How many more of this profile fit in addition to what is there."""
-    _, profile, instance = gpu_instance(view, handle)
+    _, profile, instance = gpu_instance_of_handle(view, handle)
     return mig_geometry.compute_remaining(instance, profile, _slices(profile, profile_id))
 
 
 @answers("nvmlGpuInstanceGetComputeInstances")
-def instances(
+def compute_instances_of_profile(
     view: MachineView, handle: GpuInstanceHandle, profile_id: int
 ) -> list[ComputeInstanceHandle]:
     """Compute instances of one profile."""
-    _, profile, instance = gpu_instance(view, handle)
+    _, profile, instance = gpu_instance_of_handle(view, handle)
     slices = _slices(profile, profile_id)
     identities = sorted(
         (compute.id, compute.birth) for compute in instance.compute if compute.slices == slices
@@ -89,9 +91,11 @@ def instances(
 
 
 @answers("nvmlGpuInstanceGetComputeInstanceById")
-def by_id(view: MachineView, handle: GpuInstanceHandle, compute_id: int) -> ComputeInstanceHandle:
+def compute_instance_by_id(
+    view: MachineView, handle: GpuInstanceHandle, compute_id: int
+) -> ComputeInstanceHandle:
     """Compute instance of this id; NOT_FOUND where there is none."""
-    _, _, instance = gpu_instance(view, handle)
+    _, _, instance = gpu_instance_of_handle(view, handle)
     compute = mig_geometry.compute_instance(instance, compute_id)
     if compute is None:
         raise Nvml(NOT_FOUND)
@@ -99,9 +103,9 @@ def by_id(view: MachineView, handle: GpuInstanceHandle, compute_id: int) -> Comp
 
 
 @answers("nvmlComputeInstanceGetInfo_v2")
-def info(view: MachineView, handle: ComputeInstanceHandle) -> dict[str, Any]:
+def compute_instance_info(view: MachineView, handle: ComputeInstanceHandle) -> dict[str, Any]:
     """MIG device, GPU instance, ids and placement of a compute instance."""
-    _, instance, compute = compute_instance(view, handle)
+    _, instance, compute = compute_instance_of_handle(view, handle)
     return {
         "device": DeviceHandle(handle.bus_id, instance.id, compute.id, compute.birth),
         "gpuInstance": GpuInstanceHandle(handle.bus_id, instance.id, instance.birth),
@@ -111,7 +115,7 @@ def info(view: MachineView, handle: ComputeInstanceHandle) -> dict[str, Any]:
     }
 
 
-def compute_instance(
+def compute_instance_of_handle(
     view: MachineView, handle: ComputeInstanceHandle
 ) -> tuple[SimulatedGpu, GpuInstance, ComputeInstance]:
     """GPU and instances of a handle. Raises Nvml: INVALID_ARGUMENT for an instance that is gone."""

@@ -29,7 +29,7 @@ from discovery.simulator.state.machine_state import GpuInstance
 
 
 @answers_on_gpu("nvmlDeviceGetGpuInstanceProfileInfo")
-def profile_info(gpu: SimulatedGpu, enum: int) -> dict[str, Any]:
+def gpu_instance_profile_info(gpu: SimulatedGpu, enum: int) -> dict[str, Any]:
     """Profile by index: INVALID_ARGUMENT past the last one NVML knows, NOT_SUPPORTED for a gap."""
     if enum >= pynvml.NVML_GPU_INSTANCE_PROFILE_COUNT:
         raise Nvml(INVALID_ARGUMENT)
@@ -38,15 +38,17 @@ def profile_info(gpu: SimulatedGpu, enum: int) -> dict[str, Any]:
 
 
 @answers_on_gpu("nvmlDeviceGetGpuInstanceProfileInfoV")
-def profile_info_v(gpu: SimulatedGpu, enum: int, version: dict[str, int]) -> dict[str, Any]:
+def gpu_instance_profile_info_v(
+    gpu: SimulatedGpu, enum: int, version: dict[str, int]
+) -> dict[str, Any]:
     """Profile with its name, and from version 3 on its capabilities."""
     del version  # the struct takes the fields that it has
-    fields = profile_info(gpu, enum)
+    fields = gpu_instance_profile_info(gpu, enum)
     return fields | _name_and_abilities(supported(mig_geometry.profile_by_enum(gpu.model, enum)))
 
 
 @answers_on_gpu("nvmlDeviceGetGpuInstanceProfileInfoByIdV")
-def profile_info_by_id(
+def gpu_instance_profile_info_by_id(
     gpu: SimulatedGpu, profile_id: int, version: dict[str, int]
 ) -> dict[str, Any]:
     """Profile by the id that lists take."""
@@ -56,7 +58,7 @@ def profile_info_by_id(
 
 
 @answers_on_gpu("nvmlDeviceGetGpuInstancePossiblePlacements_v2")
-def placements(gpu: SimulatedGpu, profile_id: int) -> list[dict[str, int]]:
+def gpu_instance_placements(gpu: SimulatedGpu, profile_id: int) -> list[dict[str, int]]:
     """Starts and sizes of a profile on an empty GPU, in memory units."""
     need_right(gpu.view, "mig-monitor")
     profile = _profile(gpu, profile_id)
@@ -64,7 +66,7 @@ def placements(gpu: SimulatedGpu, profile_id: int) -> list[dict[str, int]]:
 
 
 @answers_on_gpu("nvmlDeviceGetGpuInstanceRemainingCapacity")
-def remaining(gpu: SimulatedGpu, profile_id: int) -> int:
+def remaining_gpu_instances(gpu: SimulatedGpu, profile_id: int) -> int:
     """How many more of this profile fit in addition to what is there."""
     need(gpu.state.mig)
     need_right(gpu.view, "mig-monitor")
@@ -72,7 +74,7 @@ def remaining(gpu: SimulatedGpu, profile_id: int) -> int:
 
 
 @answers_on_gpu("nvmlDeviceGetGpuInstances")
-def instances(gpu: SimulatedGpu, profile_id: int) -> list[GpuInstanceHandle]:
+def gpu_instances_of_profile(gpu: SimulatedGpu, profile_id: int) -> list[GpuInstanceHandle]:
     """GPU instances of one profile."""
     need(gpu.state.mig)
     need_right(gpu.view, "mig-monitor")
@@ -86,7 +88,7 @@ def instances(gpu: SimulatedGpu, profile_id: int) -> list[GpuInstanceHandle]:
 
 
 @answers_on_gpu("nvmlDeviceGetGpuInstanceById")
-def instance_by_id(gpu: SimulatedGpu, instance_id: int) -> GpuInstanceHandle:
+def gpu_instance_by_id(gpu: SimulatedGpu, instance_id: int) -> GpuInstanceHandle:
     """GPU instance of this id; NOT_FOUND where there is none, but only with the right to see it."""
     need(gpu.state.mig)
     need_right(gpu.view, "mig-monitor")
@@ -97,9 +99,9 @@ def instance_by_id(gpu: SimulatedGpu, instance_id: int) -> GpuInstanceHandle:
 
 
 @answers("nvmlGpuInstanceGetInfo")
-def instance_info(view: MachineView, handle: GpuInstanceHandle) -> dict[str, Any]:
+def gpu_instance_info(view: MachineView, handle: GpuInstanceHandle) -> dict[str, Any]:
     """Device, ids and placement."""
-    _, profile, instance = gpu_instance(view, handle)
+    _, profile, instance = gpu_instance_of_handle(view, handle)
     return {
         "device": DeviceHandle(handle.bus_id),
         "id": instance.id,
@@ -108,7 +110,7 @@ def instance_info(view: MachineView, handle: GpuInstanceHandle) -> dict[str, Any
     }
 
 
-def gpu_instance(
+def gpu_instance_of_handle(
     view: MachineView, handle: GpuInstanceHandle
 ) -> tuple[SimulatedGpu, GpuInstanceProfile, GpuInstance]:
     """GPU, profile and instance of a handle. Raises Nvml: INVALID_ARGUMENT where it is gone."""

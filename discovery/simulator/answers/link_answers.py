@@ -72,7 +72,7 @@ def link_peer(gpu: SimulatedGpu, link: int) -> dict[str, Any]:
 
 
 @answers_on_gpu("nvmlDeviceGetNvLinkErrorCounter")
-def link_errors(gpu: SimulatedGpu, link: int, counter: int) -> int:
+def link_error_counter(gpu: SimulatedGpu, link: int, counter: int) -> int:
     """0: no error ever happens."""
     _end(gpu, link)
     if counter >= _ERROR_COUNTERS:
@@ -103,7 +103,7 @@ def is_trained(gpu: SimulatedGpu, end: LinkEnd) -> bool:
     )
 
 
-def can_peer(first: SimulatedGpu, second: SimulatedGpu) -> bool:
+def can_be_peers(first: SimulatedGpu, second: SimulatedGpu) -> bool:
     """Whether two GPUs can reach each other's memory at all.
 
     Not with MIG on, nor before both are registered, in one clique, with the fabric

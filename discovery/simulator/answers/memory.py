@@ -134,7 +134,7 @@ def row_remapping(gpu: SimulatedGpu) -> Readings:
     return gpu.state.readings
 
 
-def remapped_rows(gpu: SimulatedGpu) -> tuple[int, int, int, int]:
+def remapped_row_counts(gpu: SimulatedGpu) -> tuple[int, int, int, int]:
     rows = row_remapping(gpu)
     return (
         rows.remapped_correctable,
@@ -175,7 +175,7 @@ gpu_facts(
         "nvmlDeviceGetRetiredPagesPendingStatus": lambda gpu: int(
             page_retirement(gpu).retired_pending
         ),
-        "nvmlDeviceGetRemappedRows": remapped_rows,
+        "nvmlDeviceGetRemappedRows": remapped_row_counts,
         "nvmlDeviceGetRowRemapperHistogram": _remapper_banks,
     },
     mig_devices=False,

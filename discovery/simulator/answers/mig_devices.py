@@ -18,7 +18,7 @@ from discovery.simulator.state import mig_geometry
 
 
 @answers_on_gpu("nvmlDeviceGetMigDeviceHandleByIndex")
-def by_index(gpu: SimulatedGpu, index: int) -> DeviceHandle:
+def mig_device_by_index(gpu: SimulatedGpu, index: int) -> DeviceHandle:
     """MIG device by index; NOT_FOUND for a hole: not every index below the limit has a device.
 
     A device that the process has no access to is a hole as well.
@@ -33,14 +33,14 @@ def by_index(gpu: SimulatedGpu, index: int) -> DeviceHandle:
 
 
 @answers("nvmlDeviceGetDeviceHandleFromMigDeviceHandle")
-def parent(view: MachineView, device: DeviceHandle) -> DeviceHandle:
+def gpu_of_mig_device(view: MachineView, device: DeviceHandle) -> DeviceHandle:
     """The GPU of a MIG device."""
     view.mig_device(device)
     return DeviceHandle(device.bus_id)
 
 
 @answers("nvmlDeviceIsMigDeviceHandle")
-def is_mig(view: MachineView, device: DeviceHandle) -> int:
+def is_mig_device(view: MachineView, device: DeviceHandle) -> int:
     """1 for a MIG device."""
     view.gpu(device)
     return int(device.is_mig)
@@ -61,7 +61,7 @@ def compute_instance_id(view: MachineView, device: DeviceHandle) -> int:
 
 
 @answers("nvmlDeviceGetAttributes_v2")
-def attributes(view: MachineView, device: DeviceHandle) -> dict[str, int]:
+def mig_device_attributes(view: MachineView, device: DeviceHandle) -> dict[str, int]:
     """Attributes of a MIG device; engines are its GPU instance's, which compute instances share."""
     profile, _, compute = view.mig_device(device)
     return mig_geometry.shared_engines(profile) | {

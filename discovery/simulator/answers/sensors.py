@@ -41,7 +41,7 @@ def sensors(gpu: SimulatedGpu) -> Sensors:
 
 
 @answers_on_gpu("nvmlDeviceGetClockInfo")
-def clock(gpu: SimulatedGpu, kind: int) -> int:
+def current_clock(gpu: SimulatedGpu, kind: int) -> int:
     """Megahertz."""
     return _clock(kind, sensors(gpu).sm_clock_mhz(), sensors(gpu).memory_clock_mhz())
 

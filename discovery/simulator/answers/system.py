@@ -45,26 +45,26 @@ def confidential_computing(view: MachineView) -> dict[str, int]:
 
 
 @answers("nvmlSystemGetProcessName")
-def process_name(view: MachineView, pid: int) -> str:
+def gpu_process_name(view: MachineView, pid: int) -> str:
     """Name of a process that uses a GPU."""
     names = (process.name for process in view.state.processes if process.pid == pid)
     return _existing(next(names, None))
 
 
 @answers("nvmlDeviceGetCount_v2")
-def count(view: MachineView) -> int:
+def gpus_on_bus(view: MachineView) -> int:
     """GPUs on the bus, lost ones included."""
     return len(view.gpus)
 
 
 @answers("nvmlGetExcludedDeviceCount")
-def excluded_count(view: MachineView) -> int:
+def excluded_gpu_count(view: MachineView) -> int:
     """Number of GPUs that the driver is configured to leave alone."""
     return len(view.excluded)
 
 
 @answers("nvmlGetExcludedDeviceInfoByIndex")
-def excluded_info(view: MachineView, index: int) -> dict[str, Any]:
+def excluded_gpu_info(view: MachineView, index: int) -> dict[str, Any]:
     """PCI address and UUID of an excluded GPU; there is no handle of it."""
     if index >= len(view.excluded):
         raise Nvml(INVALID_ARGUMENT)
@@ -73,7 +73,7 @@ def excluded_info(view: MachineView, index: int) -> dict[str, Any]:
 
 
 @answers("nvmlDeviceGetHandleByIndex_v2")
-def by_index(view: MachineView, index: int) -> DeviceHandle:
+def gpu_by_index(view: MachineView, index: int) -> DeviceHandle:
     """GPU by its index, which follows the PCI bus."""
     if index >= len(view.gpus):
         raise Nvml(INVALID_ARGUMENT)
@@ -81,7 +81,7 @@ def by_index(view: MachineView, index: int) -> DeviceHandle:
 
 
 @answers("nvmlDeviceGetHandleByPciBusId_v2")
-def by_bus_id(view: MachineView, bus_id: str) -> DeviceHandle:
+def gpu_by_bus_id(view: MachineView, bus_id: str) -> DeviceHandle:
     """GPU at a bus id, in any spelling."""
     try:
         normalised = normal_bus_id(bus_id)
@@ -92,14 +92,14 @@ def by_bus_id(view: MachineView, bus_id: str) -> DeviceHandle:
 
 
 @answers("nvmlDeviceGetHandleBySerial")
-def by_serial(view: MachineView, serial: str) -> DeviceHandle:
+def gpu_by_serial(view: MachineView, serial: str) -> DeviceHandle:
     """GPU by its board's serial number."""
     handles = {gpu.serial: DeviceHandle(gpu.spec.bus_id) for gpu in view.gpus}
     return _existing(handles.get(serial))
 
 
 @answers("nvmlDeviceGetHandleByUUID")
-def by_uuid(view: MachineView, uuid: str) -> DeviceHandle:
+def device_by_uuid(view: MachineView, uuid: str) -> DeviceHandle:
     """GPU or MIG device by its UUID."""
     handles = {gpu.uuid: DeviceHandle(gpu.spec.bus_id) for gpu in view.gpus}
     for gpu in view.gpus:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import pynvml
 
-from discovery.simulator.answers.link_answers import can_peer, is_up
+from discovery.simulator.answers.link_answers import can_be_peers, is_up
 from discovery.simulator.answers.registry import (
     INVALID_ARGUMENT,
     answers,
@@ -32,7 +32,7 @@ def ancestor(view: MachineView, a: DeviceHandle, b: DeviceHandle) -> int:
 
 
 @answers_on_gpu("nvmlDeviceGetTopologyNearestGpus")
-def nearest(gpu: SimulatedGpu, level: int) -> list[DeviceHandle]:
+def gpus_at_level(gpu: SimulatedGpu, level: int) -> list[DeviceHandle]:
     """Other GPUs at exactly this level."""
     gpus = (other for other in gpu.view.gpus if other is not gpu)
     return [
@@ -55,7 +55,7 @@ def p2p_status(view: MachineView, a: DeviceHandle, b: DeviceHandle, index: int) 
     if index >= _P2P_KINDS:
         raise Nvml(INVALID_ARGUMENT)
     linked = index != _P2P_NVLINK or (_linked(first, second) and _linked(second, first))
-    if not linked or not can_peer(first, second):
+    if not linked or not can_be_peers(first, second):
         return int(pynvml.NVML_P2P_STATUS_NOT_SUPPORTED)
     return int(pynvml.NVML_P2P_STATUS_OK)
 
