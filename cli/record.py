@@ -74,7 +74,7 @@ def command(load: Load, file: Path, force: bool, anonymise: bool) -> None:
     if file == _OUTPUT:
         terminal.document(safe_json(recording.encode(shown).decode()))
     else:
-        recording.save(shown, file, replace=force)
+        recording.save_recording(shown, file, replace=force)
         terminal.note(f"{file}: {len(taken.calls)} answers of {len(gpus) - len(skipped)} GPUs")
     for gpu in gpus:
         if gpu.bus_id in skipped:

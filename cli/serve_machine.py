@@ -15,7 +15,7 @@ import click
 from base.errors import BadInput
 from base.process import process_signals
 from cli import options, terminal
-from discovery.simulator.clibrary.served_machine import ServedMachine, served
+from discovery.simulator.clibrary.served_machine import ServedMachine, served_machine
 from discovery.simulator.simulation import Simulation, simulate
 
 ENDING = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
@@ -60,7 +60,7 @@ def command(machine: str, directory: Path | None, output: str) -> None:
 
     with process_signals.delivered_signals(take), ExitStack() as ending:
         simulation = _simulation(machine, directory, ending)
-        ready = ending.enter_context(served(simulation))
+        ready = ending.enter_context(served_machine(simulation))
         terminal.note(*([_line(ready)] if output == "json" else _text(ready).splitlines()))
         stop.wait()
 

@@ -17,7 +17,7 @@ from base.errors import BadInput
 from base.files import read_text
 from cli.scheduler.explanation_source import manifest
 from discovery.simulator import recording_file
-from discovery.simulator.description.machine_catalog import read_machine
+from discovery.simulator.description.machine_catalog import read_machine_file
 from discovery.simulator.state.state_file import StateFile
 from kube.kubeconfig import Kubeconfig
 from mig.configs.mig_config_file import parse_mig_configs
@@ -29,7 +29,7 @@ READERS: dict[str, Callable[[Path], object]] = {
     "web config": WebConfigFile,
     "plugin config": lambda path: plugin_config(AgentSettings(sharing_config=path)),
     "label rules": lambda path: label_rules(AgentSettings(label_rules=path)),
-    "machine": read_machine,
+    "machine": read_machine_file,
     "fleet": lambda path: fleet_file.read_node_groups(
         read_text(path, most_bytes=fleet_file.MOST_BYTES), str(path)
     ),
@@ -37,7 +37,7 @@ READERS: dict[str, Callable[[Path], object]] = {
     "MIG configurations": lambda path: parse_mig_configs(read_text(path), str(path)),
 }
 JSON_READERS: dict[str, Callable[[Path], object]] = {
-    "recording": recording_file.load,
+    "recording": recording_file.load_recording,
     "state file": lambda path: StateFile(path).read(),
 }
 
@@ -160,7 +160,7 @@ def test_a_recording_with_an_answer_that_is_nested_too_deeply_is_bad_input(
     file = written(tmp_path, head + b"[" * levels + b"]" * levels + b"}}]}")
 
     with pytest.raises(BadInput) as caught:
-        recording_file.load(file)
+        recording_file.load_recording(file)
 
     assert str(file) in str(caught.value)
 

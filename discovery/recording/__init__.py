@@ -6,6 +6,22 @@ The simulator owns the file's format and replays it; this package stands above i
 
 from discovery.recording.anonymous import anonymise
 from discovery.recording.capture import capture
-from discovery.simulator.recording_file import SCHEMA, HostFiles, Recording, encode, load, save
+from discovery.simulator.recording_file import (
+    SCHEMA,
+    HostFiles,
+    Recording,
+    encode,
+    load_recording,
+    save_recording,
+)
 
-__all__ = ["capture", "anonymise", "encode", "save", "load", "Recording", "HostFiles", "SCHEMA"]
+__all__ = [
+    "capture",
+    "anonymise",
+    "encode",
+    "save_recording",
+    "load_recording",
+    "Recording",
+    "HostFiles",
+    "SCHEMA",
+]

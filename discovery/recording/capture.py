@@ -15,7 +15,13 @@ from discovery.simulator.entry_points.argument_kinds import SUCCESS, Arguments, 
 from discovery.simulator.entry_points.c_values import Value
 from discovery.simulator.entry_points.entry_point import EntryPoint
 from discovery.simulator.entry_points.entry_point_table import TABLE
-from discovery.simulator.recording_file import RecordedCall, Recording, Token, call, key
+from discovery.simulator.recording_file import (
+    RecordedCall,
+    Recording,
+    Token,
+    call_key,
+    recorded_call,
+)
 
 
 def capture(read: Callable[[], None], host_root: Path) -> Recording:
@@ -60,12 +66,12 @@ class _Tape:
     ) -> None:
         """Keep an answer in place of an older one, unless that had more in it."""
         outputs = entry.read(args, self) if code == SUCCESS else ()
-        newest = call(entry, inputs, code, outputs)
-        call_key = key(entry, inputs)
+        newest = recorded_call(entry, inputs, code, outputs)
+        key = call_key(entry, inputs)
         with self._lock:
-            before = self.calls.get(call_key)
+            before = self.calls.get(key)
             if before is None or before.says_less or not newest.says_less:
-                self.calls[call_key] = newest
+                self.calls[key] = newest
 
     def handle(self, pointer: int) -> Token:
         """The token of a pointer; a new one for a new pointer."""

@@ -54,7 +54,7 @@ class SimulatedGpu:
     def processes(self) -> tuple[SimulatedProcess, ...]:
         """The processes on it and on its MIG devices that have not ended."""
         mine = (p for p in self.view.state.processes if p.bus_id == self.spec.bus_id)
-        return tuple(process for process in mine if clients.runs(process, self.view.now))
+        return tuple(process for process in mine if clients.is_running(process, self.view.now))
 
 
 class MachineView:
@@ -98,7 +98,7 @@ class MachineView:
         Raises Nvml: INVALID_ARGUMENT for a GPU's handle and for instances that are gone.
         """
         gpu = self.gpu(device)
-        for instance, compute in mig_geometry.devices(gpu.state):
+        for instance, compute in mig_geometry.mig_devices(gpu.state):
             ids = (instance.id, compute.id, compute.birth)
             if ids == (device.gpu_instance_id, device.compute_instance_id, device.birth):
                 return mig_geometry.profile_of(gpu.model, instance), instance, compute

@@ -16,7 +16,7 @@ from discovery.simulator.entry_points.argument_kinds import In, Nvml, Out
 from discovery.simulator.entry_points.c_values import HANDLES, Value
 from discovery.simulator.entry_points.entry_point import EntryPoint
 from discovery.simulator.entry_points.entry_point_table import TABLE
-from discovery.simulator.recording_file import RecordedCall, Token, key
+from discovery.simulator.recording_file import RecordedCall, Token, call_key
 from discovery.simulator.state.machine_state import MachineState, NvmlClient
 
 _FIELDS = "nvmlDeviceGetFieldValues"
@@ -65,7 +65,7 @@ class RecordedMachine:
     def answer(self, state: MachineState, entry: EntryPoint, inputs: Values) -> Values:
         """Results as recorded. Raises Nvml as recorded, or as the class says."""
         del state  # it changes nothing about what was recorded
-        call = self._calls.get(key(entry, inputs))
+        call = self._calls.get(call_key(entry, inputs))
         if call is None and entry.name == _FIELDS:
             return (self._fields.values(*inputs),)
         if call is None:
@@ -88,13 +88,13 @@ class RecordedMachine:
 
     def check(self, state: MachineState, entry: EntryPoint, inputs: Values) -> None:
         """Refuse what the recorded machine refused."""
-        if key(entry, inputs) in self._calls:
+        if call_key(entry, inputs) in self._calls:
             self.answer(state, entry, inputs)
 
     def counters(self, state: MachineState, entry: EntryPoint, inputs: Values) -> object:
         """Key of the call that took a GPM sample, by which its recorded metrics are found."""
         self.answer(state, entry, inputs)
-        return key(entry, inputs)
+        return call_key(entry, inputs)
 
     def metrics(
         self, state: MachineState, older: FilledSample, newer: FilledSample, ids: Sequence[int]
@@ -166,7 +166,7 @@ class _SampleOrigins:
 
 def _key(call: RecordedCall) -> bytes:
     entry = TABLE[call.entry]
-    return key(entry, [call.inputs[name] for name in entry.inputs])
+    return call_key(entry, [call.inputs[name] for name in entry.inputs])
 
 
 def _bus_ids(calls: Sequence[RecordedCall]) -> dict[Token, str]:

@@ -25,7 +25,7 @@ from discovery.simulator.entry_points.argument_kinds import ArgumentKind, In
 from discovery.simulator.entry_points.c_values import Value
 from discovery.simulator.entry_points.entry_point import EntryPoint
 from discovery.simulator.entry_points.entry_point_table import TABLE
-from discovery.simulator.host.file_tree import HostTree, write
+from discovery.simulator.host.file_tree import HostTree, write_host_tree
 
 SCHEMA: Literal["gpuscape-recording/1"] = "gpuscape-recording/1"
 
@@ -90,7 +90,7 @@ def encode(recording: Recording) -> bytes:
     return msgspec.json.format(msgspec.json.encode(recording), indent=1)
 
 
-def save(recording: Recording, path: Path, *, replace: bool = False) -> None:
+def save_recording(recording: Recording, path: Path, *, replace: bool = False) -> None:
     """Write a recording into a new file, or in place of what is there.
 
     Raises BadInput where that cannot be; a file that was begun does not stay.
@@ -108,7 +108,7 @@ def save(recording: Recording, path: Path, *, replace: bool = False) -> None:
         raise BadInput(cannot_write(f"the recording {path}", error)) from error
 
 
-def load(path: Path) -> Recording:
+def load_recording(path: Path) -> Recording:
     """Read a recording. Raises BadInput that names the file, line and key, and the fix."""
     recording = decode(read_bytes(path, most_bytes=MOST_BYTES), str(path), Recording, SCHEMA)
     for number, recorded in enumerate(recording.calls):
@@ -125,7 +125,7 @@ def restore_host(recording: Recording, root: Path) -> None:
     disk is full or read-only.
     """
     try:
-        write(_tree_of(recording.host, "recording"), root)
+        write_host_tree(_tree_of(recording.host, "recording"), root)
     except OSError as error:
         if error.errno in ONLY_WRITING:
             raise
@@ -135,7 +135,7 @@ def restore_host(recording: Recording, root: Path) -> None:
 # the calls in it
 
 
-def call(
+def recorded_call(
     entry: EntryPoint, inputs: Sequence[Value], code: int, outputs: Sequence[Value]
 ) -> RecordedCall:
     """A call as it is recorded."""
@@ -147,7 +147,7 @@ def call(
     )
 
 
-def key(entry: EntryPoint, inputs: Sequence[Value]) -> bytes:
+def call_key(entry: EntryPoint, inputs: Sequence[Value]) -> bytes:
     """Key that calls with the same inputs share.
 
     Event sets and GPM sample buffers are not distinguished, since a replay makes its own, and

@@ -16,7 +16,7 @@ from base.files import read_bytes
 from discovery.simulator import recording_file
 from discovery.simulator.computed_machine import ComputedMachine
 from discovery.simulator.description import machine_catalog
-from discovery.simulator.description.document import MOST_BYTES, nearest, schema_in
+from discovery.simulator.description.document import MOST_BYTES, schema_in, spelling_hint
 from discovery.simulator.description.machine_schema import MachineDescription, Model
 from discovery.simulator.driver import clients
 from discovery.simulator.driver.calling_process import CallingProcess
@@ -81,7 +81,7 @@ class Simulation:
         if isinstance(machine, str):
             name, machine = machine, machine_catalog.load_machine(machine)
         models = machine.known_models(machine_catalog.load_models() if models is None else models)
-        simulated_host.render(machine, models, directory / _HOST_ROOT)
+        simulated_host.write_simulated_host(machine, models, directory / _HOST_ROOT)
         state = initial(name, machine, models, now=time.monotonic())
         mig_capabilities.show_instances(directory / _HOST_ROOT, state)
         return cls._write(state, directory)
@@ -90,7 +90,7 @@ class Simulation:
     def replay(cls, recording: Recording, directory: Path, *, name: str) -> Self:
         """Write a recorded machine's answers and host tree, and open it."""
         recording_file.restore_host(recording, directory / _HOST_ROOT)
-        recording_file.save(recording, directory / _RECORDING_FILE, replace=True)
+        recording_file.save_recording(recording, directory / _RECORDING_FILE, replace=True)
         driver: DriverCondition = "ok" if recording.library else "absent"
         return cls._write(
             MachineState(name=name, recording=_RECORDING_FILE, driver=driver), directory
@@ -162,7 +162,9 @@ class Simulation:
         recording = self.state.recording
         if recording is None:
             return ComputedMachine(time.monotonic)
-        return RecordedMachine(recording_file.load(self.state_file.with_name(recording)).calls)
+        return RecordedMachine(
+            recording_file.load_recording(self.state_file.with_name(recording)).calls
+        )
 
     # what happens to it
 
@@ -268,7 +270,9 @@ class Simulation:
         now = time.monotonic()
 
         def swept(state: MachineState) -> MachineState:
-            ended = edits.without_processes(lambda process: not clients.runs(process, now), now)
+            ended = edits.without_processes(
+                lambda process: not clients.is_running(process, now), now
+            )
             return change(ended(state))
 
         self._file.edit(swept, then=self._show_instances)
@@ -317,7 +321,7 @@ class Simulation:
         self.add_process(
             bus_id,
             pid,
-            name=clients.name_of(pid),
+            name=clients.running_process_name(pid),
             ticks=clients.client_of(pid).started,
             gpu_instance_id=gpu_instance_id,
             compute_instance_id=compute_instance_id,
@@ -331,7 +335,7 @@ class Simulation:
         """
         state = self.edit(lambda state: replace(state, lacking=rights))
         if state.machine is not None:
-            simulated_host.render(state.machine, state.models, self.host_root, rights)
+            simulated_host.write_simulated_host(state.machine, state.models, self.host_root, rights)
             self._show_instances(state)
             if "mig-access" not in rights:
                 self.make_device_nodes()
@@ -372,18 +376,18 @@ def simulate(spec: str, directory: Path) -> Simulation:
     if spec in machine_catalog.machine_names():
         return Simulation.create(spec, directory)
     if not path.is_file():
-        hint = nearest(spec, machine_catalog.machine_names())
+        hint = spelling_hint(spec, machine_catalog.machine_names())
         raise BadInput(
             f"there is no machine and no file {spec!r}; {hint}"
             " `gpuscape simulate --list` shows all machines"
         )
     if path.suffix in (".yaml", ".yml"):
-        return Simulation.create(machine_catalog.read_machine(path), directory, name=path.stem)
+        return Simulation.create(machine_catalog.read_machine_file(path), directory, name=path.stem)
     schema = schema_in(read_bytes(path, most_bytes=MOST_BYTES), str(path))
     if schema == SCHEMA:
         return Simulation.open(path)
     if schema == recording_file.SCHEMA:
-        return Simulation.replay(recording_file.load(path), directory, name=path.stem)
+        return Simulation.replay(recording_file.load_recording(path), directory, name=path.stem)
     raise BadInput(
         f"{path} is no machine: name a *.yaml machine file,"
         f" or a JSON file with the schema {SCHEMA} or {recording_file.SCHEMA}"

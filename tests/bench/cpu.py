@@ -14,7 +14,7 @@ from importlib.metadata import version
 from pathlib import Path
 from statistics import median
 
-from discovery.simulator.clibrary.served_machine import ServedMachine, served
+from discovery.simulator.clibrary.served_machine import ServedMachine, served_machine
 from discovery.simulator.simulation import Simulation
 from tests.bench.exporters import (
     FAMILY,
@@ -47,7 +47,7 @@ def measure(
 ) -> tuple[dict[str, list[float]], dict[str, int]]:
     """Of each exporter its processor seconds in each round, and how many series it serves."""
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as ending:
-        machine = ending.enter_context(served(Simulation.create(MACHINE, Path(folder))))
+        machine = ending.enter_context(served_machine(Simulation.create(MACHINE, Path(folder))))
         running = [ending.enter_context(_running(name, machine)) for name in NAMES]
         for program in running:
             program.await_family(FAMILY[program.name])

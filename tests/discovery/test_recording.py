@@ -89,9 +89,9 @@ def recorded(simulation: Simulation) -> tuple[Recording, Seen]:
 
 def replayed(taken: Recording, directory: Path) -> Seen:
     """What the same readers see of the recording, after it went through a file."""
-    recording.save(taken, directory / "taken.json")
+    recording.save_recording(taken, directory / "taken.json")
     again = Simulation.replay(
-        recording.load(directory / "taken.json"), directory / "replay", name="again"
+        recording.load_recording(directory / "taken.json"), directory / "replay", name="again"
     )
     seen = Seen(again.host_root)
     with again:
@@ -126,8 +126,12 @@ def test_profiling_metrics_replay_by_gpu_and_instance(tmp_path: Path) -> None:
             for bus_id in (*bus_ids, *bus_ids):
                 seen[bus_id] = taken.sample(bus_id, (ReadingGroup.PROFILING,))
 
-        recording.save(recording.capture(read, tmp_path / "root"), tmp_path / "taken.json")
-    again = Simulation.replay(recording.load(tmp_path / "taken.json"), tmp_path / "r", name="r")
+        recording.save_recording(
+            recording.capture(read, tmp_path / "root"), tmp_path / "taken.json"
+        )
+    again = Simulation.replay(
+        recording.load_recording(tmp_path / "taken.json"), tmp_path / "r", name="r"
+    )
     history, clock = History(), itertools.count()
     replayed: dict[str, GpuSample] = {}
     with machines.session(again):
@@ -440,7 +444,7 @@ def test_replayed_identities_find_their_gpus(tmp_path: Path) -> None:
 def test_the_file_is_readable_and_names_its_schema(tmp_path: Path) -> None:
     """Entry points and arguments by their names in C, handles as small numbers."""
     taken, _ = recorded(machines.simulation(tmp_path, FIRST))
-    recording.save(taken, tmp_path / "taken.json")
+    recording.save_recording(taken, tmp_path / "taken.json")
 
     document = json.loads((tmp_path / "taken.json").read_text())
     name = next(call for call in document["calls"] if call["entry"] == "nvmlDeviceGetName")
@@ -496,7 +500,7 @@ def test_a_recording_cannot_write_outside_its_host_tree(
     file.write_text(json.dumps({"schema": "gpuscape-recording/1", "host": host}))
 
     with pytest.raises(BadInput, match=r"bad\.json: .*record anew"):
-        recording.load(file)
+        recording.load_recording(file)
 
 
 def test_host_files_that_contradict_each_other_are_refused(tmp_path: Path) -> None:
@@ -523,11 +527,11 @@ def test_a_damaged_recording_is_named_with_what_is_wrong(
     """File, line or key, in one sentence."""
     file = tmp_path / "taken.json"
     taken, _ = recorded(machines.simulation(tmp_path, FIRST))
-    recording.save(taken, file)
+    recording.save_recording(taken, file)
     file.write_text(spoil(file.read_text()))
 
     with pytest.raises(BadInput, match=why) as raised:
-        recording.load(file)
+        recording.load_recording(file)
 
     assert "\n" not in str(raised.value)
 
@@ -535,7 +539,7 @@ def test_a_damaged_recording_is_named_with_what_is_wrong(
 def test_a_recording_that_cannot_be_written_says_where(tmp_path: Path) -> None:
     """A folder stands there."""
     with pytest.raises(BadInput, match="cannot write the recording"):
-        recording.save(Recording(), tmp_path)
+        recording.save_recording(Recording(), tmp_path)
 
 
 def _ignoring(call: Callable[[], object]) -> None:

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from discovery.simulator.clibrary.served_machine import ServedMachine, served
+from discovery.simulator.clibrary.served_machine import ServedMachine, served_machine
 from discovery.simulator.simulation import Simulation
 from tests.controlplane.builds import NotPreparedError
 from tests.controlplane.lifetime import end_with_parent
@@ -104,7 +104,7 @@ def foreign(simulation_of: str | Simulation) -> Iterator[Foreign]:
         simulation = simulation_of
         if isinstance(simulation, str):
             simulation = Simulation.create(simulation, Path(folder))
-        with served(simulation) as machine:
+        with served_machine(simulation) as machine:
             yield Foreign(simulation, machine)
 
 

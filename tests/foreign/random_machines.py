@@ -16,7 +16,7 @@ from discovery.simulator.description.machine_catalog import (
 from discovery.simulator.description.machine_schema import Gpu, MigInstanceSpec, Model
 from discovery.simulator.simulation import Simulation
 from discovery.simulator.state.machine_state import GpuInstance
-from discovery.simulator.state.mig_geometry import free_starts, remaining
+from discovery.simulator.state.mig_geometry import free_starts, gpu_instances_left
 
 _MIG_SLICES = 7
 
@@ -67,7 +67,7 @@ def _layout(random: Random, model: Model) -> tuple[MigInstanceSpec, ...] | None:
     slices = {profile.name: profile.slices for profile in model.mig}
     for number in range(random.randint(0, _MIG_SLICES)):
         left = _MIG_SLICES - sum(slices[one.profile] for one in there)
-        fit = [p for p in model.mig if remaining(model, there, p) > 0 and p.slices <= left]
+        fit = [p for p in model.mig if gpu_instances_left(model, there, p) > 0 and p.slices <= left]
         if not fit:
             break
         profile = random.choice(fit)

@@ -54,7 +54,7 @@ def simulated(path: Path, tmp_path: Path) -> Recording:
     file = tmp_path / "simulated.json"
     made = CliRunner().invoke(main, ["record", "--simulate", SIMULATED[path.stem], str(file)])
     assert made.exit_code == 0, made.output
-    return recording.load(file)
+    return recording.load_recording(file)
 
 
 def calls(taken: Recording, entry: str) -> list[RecordedCall]:
@@ -86,7 +86,7 @@ def answers(taken: Recording, entry: str) -> list[dict[str, Any]]:
 
 def test_labels_are_those_that_nvidias_program_wrote_there(path: Path, tmp_path: Path) -> None:
     """All of ``nvidia.com/`` but the timestamp, which it was told to leave out."""
-    machine = Simulation.replay(recording.load(path), tmp_path, name="again")
+    machine = Simulation.replay(recording.load_recording(path), tmp_path, name="again")
     snapshot = look_at(machine, "node-a").snapshot
     values = decide_labels(snapshot, LabelSettings(mig_strategy=MigStrategy.NONE)).values
     ours = {key: values[key] for key in nvidia(values)}
@@ -100,14 +100,14 @@ def test_the_simulator_has_the_drivers_mig_profiles(
     path: Path, simulated: Recording, entry: str
 ) -> None:
     """Sizes, engines, numbers, places and names."""
-    real = [it for it in answers(recording.load(path), entry) if not it["code"]]
+    real = [it for it in answers(recording.load_recording(path), entry) if not it["code"]]
     assert len(real) >= 7
     assert [it for it in answers(simulated, entry) if not it["code"]] == real
 
 
 def test_the_simulator_knows_what_the_driver_knows(path: Path, simulated: Recording) -> None:
     """The same return code of every call and field, but of links where that machine has none."""
-    real, ours = codes(recording.load(path)), codes(simulated)
+    real, ours = codes(recording.load_recording(path)), codes(simulated)
     differing = {name for name, code in real.items() if ours.get(name, code) != code}
     assert differing <= UNLINKED | NEWER
 
@@ -116,7 +116,7 @@ def test_pcie_counters_have_32_bits(path: Path) -> None:
     """So they are not served; see docs/real-gpu.md."""
     values = [
         value
-        for call in calls(recording.load(path), FIELDS)
+        for call in calls(recording.load_recording(path), FIELDS)
         for value in call.outputs["values"]
         if value["fieldId"] in (197, 198)
     ]

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from api import names
 from api.mig_resources import MigStrategy
-from discovery.simulator.clibrary.served_machine import served
+from discovery.simulator.clibrary.served_machine import served_machine
 from discovery.simulator.driver import clients
 from discovery.simulator.simulation import Simulation
 from discovery.simulator.state.edits import with_gpu_changed
@@ -120,7 +120,7 @@ def test_the_program_in_the_pods_notices_that_its_device_is_gone(
     simulation = Simulation.create(single_machine(), tmp_path / "machine")
     program, log = mig_holder.build(tmp_path), tmp_path / "log"
     devices = [uuid for uuid, (_, instance) in attribution.parts(simulation) if instance][:2]
-    with served(simulation) as machine:
+    with served_machine(simulation) as machine:
         assert machine.library
         environment = {
             "LD_LIBRARY_PATH": str(machine.library.parent),
@@ -139,7 +139,7 @@ def test_the_program_in_the_pods_notices_that_its_device_is_gone(
             simulation.edit(with_gpu_changed(bus_id, instances=others))
             assert process.wait(SOON) == 3
             now = time.monotonic()
-            assert not any(clients.runs(it, now) for it in simulation.state.processes)
+            assert not any(clients.is_running(it, now) for it in simulation.state.processes)
         finally:
             process.kill()
             process.wait()

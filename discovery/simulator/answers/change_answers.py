@@ -134,7 +134,7 @@ def _create_context(
     process = SimulatedProcess(
         pid=caller.pid,
         bus_id=device.bus_id,
-        name=clients.name_of(caller.pid),
+        name=clients.running_process_name(caller.pid),
         gpu_instance_id=device.gpu_instance_id,
         compute_instance_id=device.compute_instance_id,
         started=view.now,

@@ -51,7 +51,7 @@ def compute_instance_profile_info_v(
     del version  # the struct takes the fields that it has
     fields = compute_instance_profile_info(view, handle, enum, engines)
     _, profile, _ = gpu_instance_of_handle(view, handle)
-    name = mig_geometry.device_name(profile, fields["sliceCount"])
+    name = mig_geometry.compute_profile_name(profile, fields["sliceCount"])
     graphics = COMPUTE_CAPS_GFX if profile.graphics else 0
     return fields | {"name": f"MIG {name}", "capabilities": graphics}
 
@@ -74,7 +74,7 @@ def remaining_compute_instances(
 ) -> int:
     """How many more of this profile fit in addition to what is there."""
     _, profile, instance = gpu_instance_of_handle(view, handle)
-    return mig_geometry.compute_remaining(instance, profile, _slices(profile, profile_id))
+    return mig_geometry.compute_instances_left(instance, profile, _slices(profile, profile_id))
 
 
 @answers("nvmlGpuInstanceGetComputeInstances")

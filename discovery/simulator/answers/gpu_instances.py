@@ -70,7 +70,9 @@ def remaining_gpu_instances(gpu: SimulatedGpu, profile_id: int) -> int:
     """How many more of this profile fit in addition to what is there."""
     need(gpu.state.mig)
     need_right(gpu.view, "mig-monitor")
-    return mig_geometry.remaining(gpu.model, gpu.state.instances, _profile(gpu, profile_id))
+    return mig_geometry.gpu_instances_left(
+        gpu.model, gpu.state.instances, _profile(gpu, profile_id)
+    )
 
 
 @answers_on_gpu("nvmlDeviceGetGpuInstances")

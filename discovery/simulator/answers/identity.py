@@ -30,7 +30,7 @@ def name(view: MachineView, device: DeviceHandle) -> str:
     if not device.is_mig:
         return gpu.model.name
     profile, _, compute = view.mig_device(device)
-    return f"{gpu.model.name} MIG {mig_geometry.device_name(profile, compute.slices)}"
+    return f"{gpu.model.name} MIG {mig_geometry.compute_profile_name(profile, compute.slices)}"
 
 
 @answers("nvmlDeviceGetUUID")
@@ -40,7 +40,7 @@ def uuid(view: MachineView, device: DeviceHandle) -> str:
     if not device.is_mig:
         return gpu.uuid
     _, instance, compute = view.mig_device(device)
-    return mig_geometry.device_uuid(gpu.uuid, instance.id, compute.id)
+    return mig_geometry.mig_device_uuid(gpu.uuid, instance.id, compute.id)
 
 
 @answers("nvmlDeviceGetIndex")
@@ -50,7 +50,7 @@ def index(view: MachineView, device: DeviceHandle) -> int:
     if not device.is_mig:
         return view.gpus.index(gpu)
     _, instance, compute = view.mig_device(device)
-    return list(mig_geometry.devices(gpu.state)).index((instance, compute))
+    return list(mig_geometry.mig_devices(gpu.state)).index((instance, compute))
 
 
 def pci_address(bus_id: str) -> dict[str, Any]:

@@ -160,7 +160,7 @@ def bar1(view: MachineView, device: DeviceHandle) -> dict[str, int]:
     size, used = supported(gpu.model.window_mib) * MIB, MIB
     if device.is_mig:
         profile, _, _ = view.mig_device(device)
-        size, used = size * profile.size // mig_geometry.memory_units(gpu.model) - MIB, 0
+        size, used = size * profile.size // mig_geometry.memory_unit_count(gpu.model) - MIB, 0
     return {"bar1Total": size, "bar1Free": size - used, "bar1Used": used}
 
 

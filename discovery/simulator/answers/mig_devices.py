@@ -24,9 +24,9 @@ def mig_device_by_index(gpu: SimulatedGpu, index: int) -> DeviceHandle:
     A device that the process has no access to is a hole as well.
     """
     need(gpu.state.mig)
-    if index >= mig_geometry.max_devices(gpu.model):
+    if index >= mig_geometry.max_mig_devices(gpu.model):
         raise Nvml(INVALID_ARGUMENT)
-    for number, (instance, compute) in enumerate(mig_geometry.devices(gpu.state)):
+    for number, (instance, compute) in enumerate(mig_geometry.mig_devices(gpu.state)):
         if number == index and "mig-access" not in gpu.view.state.lacking:
             return DeviceHandle(gpu.spec.bus_id, instance.id, compute.id, compute.birth)
     raise Nvml(NOT_FOUND)
@@ -79,7 +79,7 @@ def _mode(gpu: SimulatedGpu) -> tuple[int, int]:
 
 def _max_devices(gpu: SimulatedGpu) -> int:
     """Zero where MIG is not supported or not enabled, as NVIDIA documents it."""
-    return mig_geometry.max_devices(gpu.model) if gpu.state.mig else 0
+    return mig_geometry.max_mig_devices(gpu.model) if gpu.state.mig else 0
 
 
 gpu_facts(

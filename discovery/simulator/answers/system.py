@@ -103,8 +103,8 @@ def device_by_uuid(view: MachineView, uuid: str) -> DeviceHandle:
     """GPU or MIG device by its UUID."""
     handles = {gpu.uuid: DeviceHandle(gpu.spec.bus_id) for gpu in view.gpus}
     for gpu in view.gpus:
-        for instance, compute in mig_geometry.devices(gpu.state):
-            mig_uuid = mig_geometry.device_uuid(gpu.uuid, instance.id, compute.id)
+        for instance, compute in mig_geometry.mig_devices(gpu.state):
+            mig_uuid = mig_geometry.mig_device_uuid(gpu.uuid, instance.id, compute.id)
             handles[mig_uuid] = DeviceHandle(
                 gpu.spec.bus_id, instance.id, compute.id, compute.birth
             )

@@ -34,7 +34,7 @@ class ServedMachine:
 
 
 @contextmanager
-def served(simulation: Simulation) -> Iterator[ServedMachine]:
+def served_machine(simulation: Simulation) -> Iterator[ServedMachine]:
     """Serve a machine within; afterwards there is neither socket nor library.
 
     Raises BadInput where there is no C compiler, no room, or another process that serves it.

@@ -34,7 +34,7 @@ MOST_BYTES = 64 << 20
 """Largest file that is read: a hundred times a recording of 16 GPUs."""
 
 
-def parse(text: str, source: str, shape: type[T]) -> tuple[T, YamlValue]:
+def parse_document(text: str, source: str, shape: type[T]) -> tuple[T, YamlValue]:
     """The value in ``text`` as a ``shape``, and the same with the places of its parts.
 
     Raises BadInput for anything that is not YAML, has a key twice, or does not match.
@@ -84,7 +84,7 @@ def schema_in(body: bytes, source: str) -> str | None:
     return schema if isinstance(schema, str) else None
 
 
-def nearest(word: str, known: tuple[str, ...]) -> str:
+def spelling_hint(word: str, known: tuple[str, ...]) -> str:
     """Hint for an unknown word: the known word most like this one, and all where none is alike."""
     alike = closest(word, known)
     listed = ", ".join(sorted(known))
@@ -94,7 +94,7 @@ def nearest(word: str, known: tuple[str, ...]) -> str:
 def _misfit(body: bytes, source: str, shape: type) -> BadInput:
     """Why JSON does not fit its shape, with the line, since it is YAML too."""
     try:
-        parse(body.decode("utf-8"), source, shape)
+        parse_document(body.decode("utf-8"), source, shape)
     except BadInput as error:
         return error
     return BadInput(f"{source} is damaged: write it anew")
@@ -106,7 +106,7 @@ def _explained(message: str, document: YamlValue, shape: Any) -> BadInput:
     if unknown := re.fullmatch(r"Object contains unknown field `(.*)`", text):
         key = unknown[1]
         known = _keys_at(shape, place)
-        return document.at((*place, key)).wrong(f"unknown key; {nearest(key, known)}")
+        return document.at((*place, key)).wrong(f"unknown key; {spelling_hint(key, known)}")
     if missing := re.fullmatch(r"Object missing required field `(.*)`", text):
         return document.at(place).wrong(f"the key {missing[1]!r} is missing; add it")
     words = re.sub(r"`(\w+)`", lambda match: _WORDS.get(match[1], match[1]), text)

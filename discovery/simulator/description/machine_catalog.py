@@ -11,7 +11,7 @@ from types import MappingProxyType
 
 from base.errors import BadInput
 from base.files import read_text
-from discovery.simulator.description.document import nearest, parse
+from discovery.simulator.description.document import parse_document, spelling_hint
 from discovery.simulator.description.machine_checks import problems
 from discovery.simulator.description.machine_schema import MachineDescription, Model
 
@@ -30,7 +30,7 @@ def machine_names() -> tuple[str, ...]:
 def load_machine(name: str) -> MachineDescription:
     """A machine that comes with gpuscape. Raises BadInput for a name it does not know."""
     if name not in machine_names():
-        raise BadInput(f"there is no machine {name!r}; {nearest(name, machine_names())}")
+        raise BadInput(f"there is no machine {name!r}; {spelling_hint(name, machine_names())}")
     file = f"machines/{name}{_SUFFIX}"
     return _checked((_DATA / file).read_text("utf-8"), file)
 
@@ -38,11 +38,13 @@ def load_machine(name: str) -> MachineDescription:
 @cache
 def load_models() -> Mapping[str, Model]:
     """Every GPU model by its key, as machines name it."""
-    models, _ = parse((_DATA / "models.yaml").read_text("utf-8"), "models.yaml", dict[str, Model])
+    models, _ = parse_document(
+        (_DATA / "models.yaml").read_text("utf-8"), "models.yaml", dict[str, Model]
+    )
     return MappingProxyType(models)
 
 
-def read_machine(path: Path) -> MachineDescription:
+def read_machine_file(path: Path) -> MachineDescription:
     """A machine from a person's own file; its GPUs are of the known models, or of its own.
 
     Raises BadInput that names the file, the line, the key and the fix.
@@ -52,7 +54,7 @@ def read_machine(path: Path) -> MachineDescription:
 
 def _checked(text: str, source: str) -> MachineDescription:
     """The machine in ``text``; raises BadInput for the first thing wrong with it."""
-    machine, document = parse(text, source, MachineDescription)
+    machine, document = parse_document(text, source, MachineDescription)
     for problem in problems(machine, load_models()):
         raise document.at(problem.place).wrong(problem.text)
     return machine

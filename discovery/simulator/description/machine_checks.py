@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from base.yaml_places import Place
 from discovery.model import normal_bus_id
-from discovery.simulator.description.document import nearest
+from discovery.simulator.description.document import spelling_hint
 from discovery.simulator.description.machine_problem import Problem
 from discovery.simulator.description.machine_schema import (
     Gpu,
@@ -58,7 +58,7 @@ def problems(machine: MachineDescription, shipped: Mapping[str, Model]) -> Itera
 def _unknown_models(machine: MachineDescription, models: Mapping[str, Model]) -> Iterator[Problem]:
     for index, gpu in enumerate(machine.gpus):
         if gpu.model not in models:
-            hint = nearest(gpu.model, tuple(models))
+            hint = spelling_hint(gpu.model, tuple(models))
             yield Problem(
                 place=("gpus", index, "model"), text=f"there is no model {gpu.model!r}; {hint}"
             )

@@ -38,14 +38,14 @@ def live(clients: tuple[NvmlClient, ...]) -> frozenset[NvmlClient]:
     return frozenset(client for client in clients if _started(client.pid) == client.started)
 
 
-def runs(process: SimulatedProcess, now: float) -> bool:
+def is_running(process: SimulatedProcess, now: float) -> bool:
     """Whether a process has not ended; ``now`` is in monotonic seconds."""
     if process.ends is not None and process.ends <= now:
         return False
     return process.ticks is None or _started(process.pid) == process.ticks
 
 
-def name_of(pid: int) -> str:
+def running_process_name(pid: int) -> str:
     """Name of a running process; empty for one that ended."""
     try:
         return Path(f"/proc/{pid}/comm").read_text("utf-8", errors="replace").strip()

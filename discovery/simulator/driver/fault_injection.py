@@ -30,7 +30,7 @@ POLL_SECONDS = 0.02
 """Seconds between two checks of a hanging call whether its fault is cleared."""
 
 
-def matching(state: MachineState, entry: str, bus_ids: Collection[str]) -> tuple[Fault, ...]:
+def matching_faults(state: MachineState, entry: str, bus_ids: Collection[str]) -> tuple[Fault, ...]:
     """The faults a call matches by name and by the GPUs it is about, oldest first."""
     return tuple(
         fault

@@ -16,7 +16,7 @@ import pynvml
 from discovery.simulator.driver import clients, gpm_samples
 from discovery.simulator.driver.calling_process import CallingProcess, ThisProcess
 from discovery.simulator.driver.event_sets import NO_INSTANCE, EventSets
-from discovery.simulator.driver.fault_injection import matching, suffer
+from discovery.simulator.driver.fault_injection import matching_faults, suffer
 from discovery.simulator.driver.gpm_samples import FilledSample, GpmSamples
 from discovery.simulator.driver.handles import EventSet, GpmSample
 from discovery.simulator.entry_points.argument_kinds import Nvml
@@ -136,7 +136,7 @@ class SimulatedDriver:
             clients.log_call(clients.call_log(self._file.path), entry.name, bus_ids)
         if not self._sessions and entry.name not in _WITHOUT_SESSION:
             raise Nvml(pynvml.NVML_ERROR_UNINITIALIZED)
-        faults = matching(state, entry.name, bus_ids)
+        faults = matching_faults(state, entry.name, bus_ids)
         if not faults:
             return CallResult(self._answer(state, entry, inputs))
         garbage = suffer(self._file, faults, self._caller)

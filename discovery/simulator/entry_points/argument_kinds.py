@@ -22,11 +22,11 @@ from discovery.simulator.entry_points.c_values import (
     Garbage,
     HandleBook,
     Value,
-    load,
-    spoil,
+    load_value,
     spoil_text,
-    store,
+    spoil_value,
     store_text,
+    store_value,
 )
 
 Arguments = Sequence[object]
@@ -127,7 +127,7 @@ class InStruct(ArgumentKind):
 
     def decode(self, args: Arguments, book: HandleBook) -> Value:
         """Fields of the struct; NULL is refused."""
-        return load(self.ctype, address_of(args[0]), book)
+        return load_value(self.ctype, address_of(args[0]), book)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,16 +139,16 @@ class Out(ArgumentKind):
 
     def write(self, args: Arguments, value: Value, book: HandleBook) -> int:
         """Store it; NULL is refused."""
-        store(self.ctype, address_of(args[0]), value, book)
+        store_value(self.ctype, address_of(args[0]), value, book)
         return SUCCESS
 
     def read(self, args: Arguments, book: HandleBook) -> Value:
         """The stored result."""
-        return load(self.ctype, address_of(args[0]), book)
+        return load_value(self.ctype, address_of(args[0]), book)
 
     def spoil(self, args: Arguments, garbage: Garbage) -> None:
         """Spoil all of it but handles."""
-        spoil(self.ctype, address_of(args[0]), garbage)
+        spoil_value(self.ctype, address_of(args[0]), garbage)
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +173,7 @@ class OutText(ArgumentKind):
 
     def read(self, args: Arguments, book: HandleBook) -> Value:
         """The text up to its terminating zero."""
-        return load(ctypes.c_char * _number(args[1]), address_of(args[0]), book)
+        return load_value(ctypes.c_char * _number(args[1]), address_of(args[0]), book)
 
     def spoil(self, args: Arguments, garbage: Garbage) -> None:
         """Spoil the text within its buffer."""
@@ -193,11 +193,11 @@ class CountedArray(ArgumentKind):
 
     def read(self, args: Arguments, book: HandleBook) -> Value:
         """All items, each with all its fields."""
-        return load(self._array(args), address_of(args[1]), book)
+        return load_value(self._array(args), address_of(args[1]), book)
 
     def spoil(self, args: Arguments, garbage: Garbage) -> None:
         """Spoil every item, but not the fields that say how to read it."""
-        spoil(self._array(args), address_of(args[1]), garbage)
+        spoil_value(self._array(args), address_of(args[1]), garbage)
 
     def _array(self, args: Arguments) -> CType:
         return self.item() * _number(args[0])
@@ -220,7 +220,7 @@ class OutWords(CountedArray):
     def write(self, args: Arguments, value: Value, book: HandleBook) -> int:
         """Store the words, filled up with zeros; what there is no room for is left out."""
         words = [*value, *[0] * _number(args[0])]
-        store(self._array(args), address_of(args[1]), words[: _number(args[0])], book)
+        store_value(self._array(args), address_of(args[1]), words[: _number(args[0])], book)
         return SUCCESS
 
     def item(self) -> CType:
@@ -260,7 +260,7 @@ class OutList(ArgumentKind):
             return int(pynvml.NVML_ERROR_INSUFFICIENT_SIZE)
         rows = value if len(self.columns) > 1 else [[item] for item in value]
         for number, (ctype, array) in enumerate(zip(self.columns, arrays, strict=True)):
-            store(ctype * len(rows), address_of(array), [row[number] for row in rows], book)
+            store_value(ctype * len(rows), address_of(array), [row[number] for row in rows], book)
         return SUCCESS
 
     def read(self, args: Arguments, book: HandleBook) -> Value:
@@ -269,7 +269,7 @@ class OutList(ArgumentKind):
         if arrays[0] is None:
             return [None] * count.value
         columns = [
-            load(ctype * count.value, address_of(array), book)
+            load_value(ctype * count.value, address_of(array), book)
             for ctype, array in zip(self.columns, arrays, strict=True)
         ]
         return [list(row) for row in zip(*columns, strict=True)] if len(columns) > 1 else columns[0]
@@ -279,7 +279,7 @@ class OutList(ArgumentKind):
         count, arrays = self._parts(args)
         for ctype, array in zip(self.columns, arrays, strict=True):
             if array is not None:
-                spoil(ctype * count.value, address_of(array), garbage)
+                spoil_value(ctype * count.value, address_of(array), garbage)
 
     def _parts(self, args: Arguments) -> tuple[ctypes.c_uint, Arguments]:
         count, arrays = (args[-1], args[:-1]) if self.array_first else (args[0], args[1:])
@@ -310,16 +310,16 @@ class InOut(ArgumentKind):
         struct = self._struct(args)
         names = {name for name, *_ in struct._fields_}
         answer = {name: field_value for name, field_value in value.items() if name in names}
-        store(struct, address_of(args[0]), self.decode(args, book) | answer, book)
+        store_value(struct, address_of(args[0]), self.decode(args, book) | answer, book)
         return SUCCESS
 
     def read(self, args: Arguments, book: HandleBook) -> Value:
         """All fields of this version."""
-        return load(self._struct(args), address_of(args[0]), book)
+        return load_value(self._struct(args), address_of(args[0]), book)
 
     def spoil(self, args: Arguments, garbage: Garbage) -> None:
         """Spoil all fields but the version."""
-        spoil(self._struct(args), address_of(args[0]), garbage)
+        spoil_value(self._struct(args), address_of(args[0]), garbage)
 
     def restore(self, args: Arguments, given: Value) -> None:
         """Put back the version."""
@@ -352,7 +352,7 @@ class InOutList(CountedArray):
         """Store one answer for each item, next to its inputs."""
         requests = self.decode(args, book)
         items = [request | answer for request, answer in zip(requests, value, strict=True)]
-        store(self._array(args), address_of(args[1]), items, book)
+        store_value(self._array(args), address_of(args[1]), items, book)
         return SUCCESS
 
     def item(self) -> CType:

@@ -52,7 +52,7 @@ class HandleBook(Protocol):
         """The handle of a number. Raises LookupError where there is none."""
 
 
-def load(ctype: CType, address: int, book: HandleBook) -> Value:
+def load_value(ctype: CType, address: int, book: HandleBook) -> Value:
     """The value in memory. Raises LookupError for an unknown handle."""
     match _shape(ctype):
         case "number":
@@ -63,19 +63,20 @@ def load(ctype: CType, address: int, book: HandleBook) -> Value:
             return ctypes.c_uint64.from_address(address).value
         case "struct":
             return {
-                name: load(kind, field_address, book)
-                for name, kind, field_address in fields(ctype, address)
+                name: load_value(kind, field_address, book)
+                for name, kind, field_address in struct_fields(ctype, address)
             }
         case "text":
             raw = ctypes.string_at(address, ctype._length_)
             return raw.split(b"\0", 1)[0].decode("latin-1")
         case "array":
             return [
-                load(ctype._type_, item_address, book) for item_address in _items(ctype, address)
+                load_value(ctype._type_, item_address, book)
+                for item_address in _items(ctype, address)
             ]
 
 
-def store(ctype: CType, address: int, value: Value, book: HandleBook) -> None:
+def store_value(ctype: CType, address: int, value: Value, book: HandleBook) -> None:
     """Write the value into memory; struct fields that a dict leaves out become zero.
 
     Raises ValueError for a text, list or dict that does not fit.
@@ -117,7 +118,7 @@ def store_text(address: int, room: int, text: str) -> None:
     ctypes.memmove(address, raw, len(raw))
 
 
-def fields(struct: CType, address: int) -> Iterator[tuple[str, CType, int]]:
+def struct_fields(struct: CType, address: int) -> Iterator[tuple[str, CType, int]]:
     """Name, type and address of each field.
 
     By address, because pynvml's structs decode texts on attribute access and raise
@@ -132,7 +133,7 @@ def _layout(struct: CType) -> tuple[tuple[str, CType, int], ...]:
     return tuple((name, kind, getattr(struct, name).offset) for name, kind, *_ in struct._fields_)
 
 
-def spoil(ctype: CType, address: int, garbage: Garbage) -> None:
+def spoil_value(ctype: CType, address: int, garbage: Garbage) -> None:
     """Make what stands in memory senseless, leaving handles and tags as they are."""
     match _shape(ctype):
         case "number":
@@ -147,7 +148,7 @@ def spoil(ctype: CType, address: int, garbage: Garbage) -> None:
             spoil_text(address, ctype._length_, garbage)
         case "array":
             for item_address in _items(ctype, address):
-                spoil(ctype._type_, item_address, garbage)
+                spoil_value(ctype._type_, item_address, garbage)
 
 
 def spoil_text(address: int, room: int, garbage: Garbage) -> None:
@@ -167,12 +168,12 @@ def _spoil_number(ctype: CType, address: int, garbage: Garbage) -> None:
 
 
 def _spoil_struct(struct: CType, address: int, garbage: Garbage) -> None:
-    for name, kind, field_address in fields(struct, address):
+    for name, kind, field_address in struct_fields(struct, address):
         if name == "valueType":
             if garbage == "nan":  # the union next to it is to be read as a double
                 kind.from_address(field_address).value = _DOUBLE_VALUE_TYPE
         elif name not in _TAGS:
-            spoil(kind, field_address, garbage)
+            spoil_value(kind, field_address, garbage)
 
 
 def _spoil_union(address: int, garbage: Garbage) -> None:
@@ -185,18 +186,20 @@ def _spoil_union(address: int, garbage: Garbage) -> None:
 def _store_struct(
     struct: CType, address: int, value: Mapping[str, Value], book: HandleBook
 ) -> None:
-    known = {name: (kind, field_address) for name, kind, field_address in fields(struct, address)}
+    known = {
+        name: (kind, field_address) for name, kind, field_address in struct_fields(struct, address)
+    }
     ctypes.memset(address, 0, ctypes.sizeof(struct))
     for name, field_value in value.items():
         kind, field_address = known[name]
-        store(kind, field_address, field_value, book)
+        store_value(kind, field_address, field_value, book)
 
 
 def _store_array(array: CType, address: int, value: Value, book: HandleBook) -> None:
     if len(value) > array._length_:
         raise ValueError(f"{len(value)} items do not fit into {array._length_}")
     for item_address, item_value in zip(_items(array, address), value, strict=False):
-        store(array._type_, item_address, item_value, book)
+        store_value(array._type_, item_address, item_value, book)
 
 
 def _items(array: CType, address: int) -> Iterator[int]:

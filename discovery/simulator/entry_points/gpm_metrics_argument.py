@@ -17,7 +17,14 @@ from discovery.simulator.entry_points.argument_kinds import (
     Nvml,
     address_of,
 )
-from discovery.simulator.entry_points.c_values import CType, Garbage, HandleBook, Value, load, spoil
+from discovery.simulator.entry_points.c_values import (
+    CType,
+    Garbage,
+    HandleBook,
+    Value,
+    load_value,
+    spoil_value,
+)
 
 _QUESTION: CType = pynvml.c_nvmlGpmMetricsGet_t
 _METRIC: CType = pynvml.c_nvmlGpmMetric_t
@@ -71,14 +78,14 @@ class GpmQuestion(ArgumentKind):
             ("value", ctypes.c_double),
         )
         return [
-            {name: load(kind, metric + _offset(_METRIC, name), book) for name, kind in parts}
+            {name: load_value(kind, metric + _offset(_METRIC, name), book) for name, kind in parts}
             for metric in _metrics(address_of(args[0]))
         ]
 
     def spoil(self, args: Arguments, garbage: Garbage) -> None:
         """Spoil the values of the metrics."""
         for metric in _metrics(address_of(args[0])):
-            spoil(ctypes.c_double, metric + _offset(_METRIC, "value"), garbage)
+            spoil_value(ctypes.c_double, metric + _offset(_METRIC, "value"), garbage)
 
 
 def _metrics(question: int) -> list[int]:
@@ -89,7 +96,7 @@ def _metrics(question: int) -> list[int]:
 
 
 def _sample(question: int, name: str, book: HandleBook) -> Value:
-    return load(pynvml.c_nvmlGpmSample_t, question + _offset(_QUESTION, name), book)
+    return load_value(pynvml.c_nvmlGpmSample_t, question + _offset(_QUESTION, name), book)
 
 
 def _number(question: int, name: str) -> int:

@@ -25,7 +25,7 @@ def cpu_numbers(text: str) -> tuple[int, ...]:
     return tuple(numbers)
 
 
-def cpu_list(numbers: Iterable[int]) -> str:
+def cpu_list_text(numbers: Iterable[int]) -> str:
     """A kernel list of these CPUs: sorted, neighbours joined to ranges."""
     spans: list[list[int]] = []
     for number in sorted(set(numbers)):

@@ -35,7 +35,7 @@ class HostTree:
         return hashlib.sha256(everything.encode()).hexdigest()
 
 
-def write(tree: HostTree, root: Path) -> None:
+def write_host_tree(tree: HostTree, root: Path) -> None:
     """Write a host tree into ``root``, an empty or missing directory or one of ours.
 
     The same tree is left as it is; another one of ours is replaced, also one that

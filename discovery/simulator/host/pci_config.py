@@ -57,7 +57,7 @@ def config_space(
     return bytes(space)
 
 
-def resources(pci_class: int, place: str, window_mib: int) -> Iterator[str]:
+def resource_lines(pci_class: int, place: str, window_mib: int) -> Iterator[str]:
     """Lines of a function's ``resource`` file: start, end and flags of each region.
 
     A GPU has registers in BAR 0, its memory's window in BAR 1 and a third region in

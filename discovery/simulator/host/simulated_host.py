@@ -20,10 +20,10 @@ from discovery.simulator.description.machine_schema import (
     PciFunction,
     SimulatedNic,
 )
-from discovery.simulator.host.cpu_lists import cpu_list, cpu_mask, cpu_numbers
-from discovery.simulator.host.file_tree import HostTree, write
+from discovery.simulator.host.cpu_lists import cpu_list_text, cpu_mask, cpu_numbers
+from discovery.simulator.host.file_tree import HostTree, write_host_tree
 from discovery.simulator.host.host_rights import add_capabilities, without
-from discovery.simulator.host.pci_config import BRIDGE, config_space, resources
+from discovery.simulator.host.pci_config import BRIDGE, config_space, resource_lines
 from discovery.simulator.state.machine_state import Right
 
 _DRIVERS = "sys/bus/pci/drivers"
@@ -33,7 +33,7 @@ _KIB_PER_GIB = 1 << 20
 _BOOT_ID = "proc/sys/kernel/random/boot_id"
 
 
-def render(
+def write_simulated_host(
     machine: MachineDescription,
     models: Mapping[str, Model],
     root: Path,
@@ -41,9 +41,9 @@ def render(
 ) -> None:
     """Write the machine's host tree into ``root``, as it is seen without the rights ``lacking``.
 
-    Raises what :func:`write` raises.
+    Raises what :func:`write_host_tree` raises.
     """
-    write(without(host_tree(machine, models), lacking), root)
+    write_host_tree(without(host_tree(machine, models), lacking), root)
 
 
 def host_tree(machine: MachineDescription, models: Mapping[str, Model]) -> HostTree:
@@ -174,7 +174,7 @@ def _add_function(tree: HostTree, path: str, function: _Function, possible: int)
         ("subsystem_device", f"{function.subsystem_id >> 16:#06x}"),
         ("subsystem_vendor", f"{function.subsystem_id & 0xFFFF:#06x}"),
         ("numa_node", function.numa_node),
-        ("local_cpulist", cpu_list(function.cpus)),
+        ("local_cpulist", cpu_list_text(function.cpus)),
         ("local_cpus", cpu_mask(function.cpus, possible=possible)),
     ):
         tree.text(f"{path}/{name}", value)
@@ -184,7 +184,7 @@ def _add_function(tree: HostTree, path: str, function: _Function, possible: int)
         pci_class=function.pci_class,
         vgpu_host_driver=function.vgpu_host_driver,
     )
-    tree.text(f"{path}/resource", *resources(function.pci_class, path, function.window_mib))
+    tree.text(f"{path}/resource", *resource_lines(function.pci_class, path, function.window_mib))
     tree.links[f"sys/bus/pci/devices/{PurePosixPath(path).name}"] = path
 
 
@@ -206,10 +206,10 @@ def _add_cpus_and_memory(tree: HostTree, machine: MachineDescription) -> None:
     nodes |= {gpu.numa_id: "" for gpu in machine.gpus if gpu.numa_id is not None}
     for node, text in nodes.items():
         tree.text(f"sys/devices/system/node/node{node}/cpulist", text)
-    tree.text("sys/devices/system/node/online", cpu_list(nodes))
+    tree.text("sys/devices/system/node/online", cpu_list_text(nodes))
     cpus = _all_cpus(machine)
     for name in ("online", "possible", "present"):
-        tree.text(f"sys/devices/system/cpu/{name}", cpu_list(cpus))
+        tree.text(f"sys/devices/system/cpu/{name}", cpu_list_text(cpus))
     idle = "0 0 0 1000 0 0 0 0 0 0"
     lines = [f"cpu{cpu} {idle}" for cpu in sorted(cpus)]
     tree.text("proc/stat", f"cpu  {idle}", *lines, "ctxt 1", "btime 1700000000", "processes 1")

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from base.errors import BadInput
 from discovery.model import normal_bus_id
-from discovery.simulator.description.document import nearest
+from discovery.simulator.description.document import spelling_hint
 from discovery.simulator.description.machine_schema import Gpu, Model
 from discovery.simulator.entry_points.entry_point_table import TABLE
 from discovery.simulator.sensor_values import process_joules
@@ -48,7 +48,7 @@ def with_fault(
     for pattern in entry.split() or [entry]:
         # the table lacks some that pynvml has, which answer where a GPU has a number for them
         if not any(fnmatchcase(name, pattern) for name in TABLE) and not hasattr(pynvml, pattern):
-            hint = nearest(pattern, tuple(TABLE))
+            hint = spelling_hint(pattern, tuple(TABLE))
             raise BadInput(f"no NVML entry point is named {pattern!r}; {hint}")
 
     def change(state: MachineState) -> MachineState:
@@ -83,7 +83,9 @@ def with_missing(entries: Sequence[str]) -> Edit:
     """
     for name in entries:
         if name not in TABLE:
-            raise BadInput(f"no NVML entry point is named {name!r}; {nearest(name, tuple(TABLE))}")
+            raise BadInput(
+                f"no NVML entry point is named {name!r}; {spelling_hint(name, tuple(TABLE))}"
+            )
     return lambda state: replace(state, missing=tuple(entries))
 
 
@@ -167,7 +169,7 @@ def with_readings(bus_id: str, **readings: Any) -> Edit:
         for name in readings:
             if name not in current.__struct_fields__:
                 raise BadInput(
-                    f"no reading is named {name!r}; {nearest(name, current.__struct_fields__)}"
+                    f"no reading is named {name!r}; {spelling_hint(name, current.__struct_fields__)}"
                 )
         return with_gpu_changed(bus_id, readings=replace(current, **readings))(state)
 
@@ -214,7 +216,9 @@ def known_bus_id(state: MachineState, text: str) -> str:
     except ValueError as error:
         raise BadInput(f"{text!r} is not a PCI bus id: write it like '0000:3b:00.0'") from error
     if state.machine is not None and bus_id not in state.gpus:
-        raise BadInput(f"{state.name} has no GPU at {bus_id}; {nearest(bus_id, tuple(state.gpus))}")
+        raise BadInput(
+            f"{state.name} has no GPU at {bus_id}; {spelling_hint(bus_id, tuple(state.gpus))}"
+        )
     return bus_id
 
 

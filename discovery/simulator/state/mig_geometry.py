@@ -51,17 +51,17 @@ def profile_of(model: Model, instance: GpuInstance) -> GpuInstanceProfile:
     raise LookupError(f"{model.name} has no profile {instance.profile!r}")
 
 
-def max_devices(model: Model) -> int:
+def max_mig_devices(model: Model) -> int:
     """How many MIG devices there can be at most."""
     return max((profile.max for profile in model.mig), default=0)
 
 
-def memory_units(model: Model) -> int:
+def memory_unit_count(model: Model) -> int:
     """Number of memory units in which instances are placed."""
     return max(start + profile.size for profile in model.mig for start in profile.starts)
 
 
-def devices(state: SimulatedGpuState) -> Iterator[tuple[GpuInstance, ComputeInstance]]:
+def mig_devices(state: SimulatedGpuState) -> Iterator[tuple[GpuInstance, ComputeInstance]]:
     """The MIG devices in the order of their indices: by GPU instance, then compute instance."""
     for instance in sorted(state.instances, key=lambda instance: instance.id):
         for compute in sorted(instance.compute, key=lambda compute: compute.id):
@@ -80,13 +80,13 @@ def compute_instance(instance: GpuInstance, compute_instance_id: int) -> Compute
     )
 
 
-def device_uuid(gpu_uuid: str, gpu_instance_id: int, compute_instance_id: int) -> str:
+def mig_device_uuid(gpu_uuid: str, gpu_instance_id: int, compute_instance_id: int) -> str:
     """A MIG device's UUID: the same ids on the same GPU give the same one."""
     name = f"{gpu_uuid}/{gpu_instance_id}/{compute_instance_id}"
     return f"MIG-{uuid5(NAMESPACE_URL, name)}"
 
 
-def device_name(profile: GpuInstanceProfile, slices: int) -> str:
+def compute_profile_name(profile: GpuInstanceProfile, slices: int) -> str:
     """``1g.5gb``, or ``1c.3g.20gb`` where a compute instance takes a part only."""
     return profile.name if slices == profile.slices else f"{slices}c.{profile.name}"
 
@@ -141,7 +141,7 @@ def compute_free_starts(
     return _free(compute_starts(profile, slices), slices, taken)
 
 
-def compute_remaining(instance: GpuInstance, profile: GpuInstanceProfile, slices: int) -> int:
+def compute_instances_left(instance: GpuInstance, profile: GpuInstanceProfile, slices: int) -> int:
     """How many more compute instances of this size fit into a GPU instance."""
     return len(compute_free_starts(instance, profile, slices))
 
@@ -152,7 +152,7 @@ def instance_id(model: Model, profile: GpuInstanceProfile, start: int) -> int:
     Ids form a binary tree over the memory units: the whole is 0, its halves are 1 and 2, their
     halves 3 to 6. Source: every listing of `nvidia-smi mig -lgi` in the MIG user guide.
     """
-    return memory_units(model) // profile.size - 1 + start // profile.size
+    return memory_unit_count(model) // profile.size - 1 + start // profile.size
 
 
 def driver_order(model: Model, profile: GpuInstanceProfile) -> tuple[int, ...]:
@@ -204,7 +204,9 @@ def free_starts(
     return _free(profile.starts, profile.size, taken)
 
 
-def remaining(model: Model, instances: Sequence[GpuInstance], profile: GpuInstanceProfile) -> int:
+def gpu_instances_left(
+    model: Model, instances: Sequence[GpuInstance], profile: GpuInstanceProfile
+) -> int:
     """How many more instances of this profile fit; its starts never overlap one another."""
     existing = sum(1 for instance in instances if instance.profile == profile.name)
     free_engines = engines_left(model, instances)

@@ -47,7 +47,7 @@ def with_gpu_instance(
     free = mig_geometry.free_starts(model, gpu.instances, profile)
     order = mig_geometry.driver_order(model, profile) if place is None else place[:1]
     start = next((start for start in order if start in free), None)
-    if start is None or not mig_geometry.remaining(model, gpu.instances, profile):
+    if start is None or not mig_geometry.gpu_instances_left(model, gpu.instances, profile):
         raise Nvml(_INSUFFICIENT_RESOURCES)
     instance = GpuInstance(
         id=mig_geometry.instance_id(model, profile, start),

@@ -69,7 +69,7 @@ def test_its_recording_is_anonymous_and_can_be_replayed(
     file = tmp_path / "machine.json"
     file.write_text(text)
 
-    read = recording.load(file)
+    read = recording.load_recording(file)
 
     assert read.anonymous
     assert len(read.calls) > 50

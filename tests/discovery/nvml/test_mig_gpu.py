@@ -144,7 +144,7 @@ def test_instances_come_with_their_compute_instances_and_without(bench: Bench) -
 def test_a_device_has_the_uuid_that_programs_are_given(bench: Bench) -> None:
     uuids = {(gi.id, ci.id): ci.uuid for gi, ci in bench.before.devices()}
     assert uuids == {
-        at: mig_geometry.device_uuid(bench.before.uuid, *at) for at in ((2, 0), (2, 1), (8, 0))
+        at: mig_geometry.mig_device_uuid(bench.before.uuid, *at) for at in ((2, 0), (2, 1), (8, 0))
     }
 
 

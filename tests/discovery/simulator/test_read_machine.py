@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from base.errors import BadInput
-from discovery.simulator.description.machine_catalog import read_machine
+from discovery.simulator.description.machine_catalog import read_machine_file
 
 PLAIN = """\
 summary: two bridged cards
@@ -45,7 +45,7 @@ def split(first: str, *, profile: str = "3g.20gb", start: int = 4) -> tuple[str,
 
 def test_a_persons_own_file_needs_no_quotes_around_bus_ids(tmp_path: Path) -> None:
     """YAML 1.1 would read 0000:17:00.0 as a number."""
-    machine = read_machine(written(tmp_path))
+    machine = read_machine_file(written(tmp_path))
 
     assert [gpu.bus_id for gpu in machine.gpus] == ["0000:17:00.0", "0000:b1:00.0"]
     assert machine.gpus[0].root == "0000:16"
@@ -182,7 +182,7 @@ def test_what_no_machine_can_be_is_refused_with_line_key_and_cause(
     tmp_path: Path, edits: list[tuple[str, str]], told: str
 ) -> None:
     with pytest.raises(BadInput, match=told) as caught:
-        read_machine(written(tmp_path, *edits))
+        read_machine_file(written(tmp_path, *edits))
 
     assert str(caught.value).startswith(str(tmp_path / "mine.yaml"))
 
@@ -214,16 +214,16 @@ def test_a_file_that_is_no_machine_is_refused_with_line_key_and_fix(
     tmp_path: Path, edit: tuple[str, str], told: str
 ) -> None:
     with pytest.raises(BadInput, match=told):
-        read_machine(written(tmp_path, edit))
+        read_machine_file(written(tmp_path, edit))
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"cannot read the machine file .*none.yaml: No such file"):
-        read_machine(tmp_path / "none.yaml")
+        read_machine_file(tmp_path / "none.yaml")
 
 
 def test_a_file_that_is_no_text_is_named(tmp_path: Path) -> None:
     (tmp_path / "binary").write_bytes(b"\xff\xfe")
 
     with pytest.raises(BadInput, match="binary: it is not UTF-8 text"):
-        read_machine(tmp_path / "binary")
+        read_machine_file(tmp_path / "binary")

@@ -63,7 +63,7 @@ def test_a_state_file_is_opened_as_it_is(tmp_path: Path) -> None:
 def test_a_recording_is_replayed(tmp_path: Path) -> None:
     """One of a machine without a library has none here either."""
     file = tmp_path / "recorded.json"
-    recording.save(Recording(library=False), file)
+    recording.save_recording(Recording(library=False), file)
 
     with simulate(str(file), tmp_path / "made"):
         assert machines.code_of(nv.nvmlInit) == nv.NVML_ERROR_LIBRARY_NOT_FOUND

@@ -12,7 +12,7 @@ import pytest
 
 from base.errors import BadInput
 from cli.failures import NO_DRIVER
-from discovery.simulator.clibrary.served_machine import served
+from discovery.simulator.clibrary.served_machine import served_machine
 from discovery.simulator.description.machine_catalog import machine_names
 from discovery.simulator.simulation import Simulation, simulate
 from tests import machines
@@ -37,7 +37,7 @@ def test_our_own_reader_sees_the_same_through_the_library(name: str, tmp_path: P
     simulation = Simulation.create(name, tmp_path)
     ours = discovered("--simulate", simulation.state_file)
 
-    with served(simulation) as machine:
+    with served_machine(simulation) as machine:
         library = machine.library or tmp_path / "none"
         through = discovered("--library", library, "--host-root", machine.driver_root)
 
@@ -51,7 +51,7 @@ def test_everything_lies_below_the_driver_root(tmp_path: Path) -> None:
     """Library, device nodes and procfs, where NVIDIA's programs look; nothing when it ended."""
     simulation = machines.simulation(tmp_path)
 
-    with served(simulation) as machine:
+    with served_machine(simulation) as machine:
         assert machine.library == tmp_path / "root/usr/lib64/libnvidia-ml.so.1"
         assert machine.library.is_file()
         assert (machine.driver_root / "dev/nvidia0").exists()
@@ -63,7 +63,7 @@ def test_everything_lies_below_the_driver_root(tmp_path: Path) -> None:
 
 
 def test_a_machine_without_a_driver_has_no_library(tmp_path: Path) -> None:
-    with served(Simulation.create("no-driver", tmp_path)) as machine:
+    with served_machine(Simulation.create("no-driver", tmp_path)) as machine:
         assert machine.library is None
         assert not (machine.driver_root / "usr").exists()
 
@@ -75,7 +75,7 @@ def test_a_recording_is_served_as_a_machine_is(tmp_path: Path) -> None:
     simulation = simulate(str(file), tmp_path / "replayed")
     ours = discovered("--simulate", simulation.state_file)
 
-    with served(simulation) as machine:
+    with served_machine(simulation) as machine:
         assert machine.library
         through = discovered("--library", machine.library, "--host-root", machine.driver_root)
 
@@ -86,5 +86,5 @@ def test_a_folder_that_takes_nothing_is_named(tmp_path: Path) -> None:
     simulation = machines.simulation(tmp_path)
     (simulation.host_root / "usr").touch()
 
-    with pytest.raises(BadInput, match="cannot serve the machine in"), served(simulation):
+    with pytest.raises(BadInput, match="cannot serve the machine in"), served_machine(simulation):
         raise AssertionError

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from base.errors import BadInput
 from cli.main import main
-from discovery.simulator.description.machine_catalog import load_models, read_machine
+from discovery.simulator.description.machine_catalog import load_models, read_machine_file
 from discovery.simulator.description.machine_schema import Model, OwnModel
 from discovery.simulator.description.model_checks import own_model_problems
 from tests import pages
@@ -54,13 +54,13 @@ def test_the_example_is_a_machine_with_that_model(tmp_path: Path) -> None:
 
 
 def test_its_links_are_those_of_the_file(tmp_path: Path) -> None:
-    machine = read_machine(written(tmp_path))
+    machine = read_machine_file(written(tmp_path))
     (model,) = machine.models
     (direct,) = machine.direct
 
     assert (model.nvlink_links, direct.links) == (4, 4)
     with pytest.raises(BadInput, match="has 5 links here, but 'x100' has 4"):
-        read_machine(written(tmp_path, ("links: 4}", "links: 5}")))
+        read_machine_file(written(tmp_path, ("links: 4}", "links: 5}")))
 
 
 @pytest.mark.parametrize("name", load_models())
@@ -107,7 +107,7 @@ def test_a_model_that_cannot_be_is_refused_with_its_line_and_key(
     file = written(tmp_path, edit)
 
     with pytest.raises(BadInput) as refusal:
-        read_machine(file)
+        read_machine_file(file)
 
     place, _, told = str(refusal.value).partition(": models[0]")
     line = int(place.removeprefix(f"{file}:"))
@@ -123,4 +123,4 @@ def test_two_models_of_one_name_are_refused(tmp_path: Path) -> None:
     twice = EXAMPLE.partition("models:\n")[2].partition("gpus:\n")[0]
 
     with pytest.raises(BadInput, match="two models are called 'x100'"):
-        read_machine(written(tmp_path, ("gpus:\n", f"{twice}gpus:\n")))
+        read_machine_file(written(tmp_path, ("gpus:\n", f"{twice}gpus:\n")))

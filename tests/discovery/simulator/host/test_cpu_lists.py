@@ -7,16 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from discovery.simulator.host.cpu_lists import cpu_list, cpu_mask, cpu_numbers
+from discovery.simulator.host.cpu_lists import cpu_list_text, cpu_mask, cpu_numbers
 
 
 @given(st.sets(st.integers(0, 511)))
 def test_a_list_reads_back_as_the_cpus_it_was_written_from(cpus: set[int]) -> None:
-    assert cpu_numbers(cpu_list(cpus)) == tuple(sorted(cpus))
+    assert cpu_numbers(cpu_list_text(cpus)) == tuple(sorted(cpus))
 
 
 def test_neighbours_are_joined_to_ranges() -> None:
-    assert cpu_list([5, 0, 1, 2, 4]) == "0-2,4-5"
+    assert cpu_list_text([5, 0, 1, 2, 4]) == "0-2,4-5"
 
 
 @pytest.mark.parametrize("text", ["a", "1-", "-1", "1,,2", "3-1", " 1", "1-2-3"])

@@ -12,12 +12,12 @@ import pytest
 
 from base.errors import BadInput
 from discovery.simulator.description.machine_catalog import load_machine, load_models, machine_names
-from discovery.simulator.host.simulated_host import render
+from discovery.simulator.host.simulated_host import write_simulated_host
 
 
 def rendered(name: str, root: Path) -> Path:
     """The host tree of one of our machines."""
-    render(load_machine(name), load_models(), root)
+    write_simulated_host(load_machine(name), load_models(), root)
     return root
 
 

@@ -120,7 +120,7 @@ def test_capacity_is_how_many_more_can_be_made(key: str) -> None:
         for name, start in layout:
             gpu = made(model, gpu, names[name], start)
         for profile in model.mig:
-            promised = mig_geometry.remaining(model, gpu.instances, profile)
+            promised = mig_geometry.gpu_instances_left(model, gpu.instances, profile)
             filled, count = gpu, 0
             while (more := tried_out(model, filled, profile.name, None)) is not None:
                 filled, count = more, count + 1
@@ -232,7 +232,7 @@ def test_nothing_overlaps_and_nothing_is_promised_twice(key: str, steps: list[St
 
         taken = [unit for one in gpu.instances for unit in units(model, one)]
         assert len(taken) == len(set(taken))
-        assert max(taken, default=0) < mig_geometry.memory_units(model)
+        assert max(taken, default=0) < mig_geometry.memory_unit_count(model)
         assert sum(one.memory_mib for one in profiles) <= (model.memory_mib or 0)
         most = max(one.multiprocessors for one in model.mig)
         assert sum(one.multiprocessors for one in profiles) <= most
