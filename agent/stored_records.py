@@ -138,7 +138,7 @@ def stored(records: GpuRecords, session: Session) -> StoredRecords:
                 place=place,
                 expected=bus_id in known.expected,
                 hung=bus_id in known.hung,
-                **(remember.facts(known.gpus[bus_id]) if bus_id in known.gpus else {}),
+                **(remember.lasting_facts(known.gpus[bus_id]) if bus_id in known.gpus else {}),
             )
             for bus_id, place in known.places.items()
         ),
@@ -197,7 +197,7 @@ def _known(stored: StoredRecords) -> KnownGpusRecord:
 
 def _gpu(stored: StoredGpu) -> GpuSnapshot:
     facts = {name: getattr(stored, name) for name in (*remember.FACTS, "ancestors", "links")}
-    return remember.known_by(stored.bus_id, facts)
+    return remember.gpu_of_lasting_facts(stored.bus_id, facts)
 
 
 def _waste(stored: StoredRecords) -> Waste:

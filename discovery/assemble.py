@@ -16,7 +16,7 @@ from discovery.model import (
     PciFacts,
     Reason,
 )
-from discovery.topology import topology
+from discovery.topology import node_topology
 
 DISPLAYS = frozenset({"DGX Display", "NVIDIA DGX Display"})
 """A DGX Station's display adapter: an NVIDIA GPU that nobody computes on.
@@ -47,7 +47,7 @@ def assemble(
         host=host,
         driver=driver,
         gpus=placed,
-        topology=topology(placed, host.nics, pci),
+        topology=node_topology(placed, host.nics, pci),
         counts=counts.without(len(gpus) - len(ours)),
     )
 

@@ -209,7 +209,7 @@ class KnownGpus:
             else self._missing(bus_id, listed, quarantine, awaited)
             for bus_id in sorted(self._expected_since, key=self._places.__getitem__)
         ]
-        known = [remember.gpu(gpu, self._known.get(gpu.bus_id)) for gpu in gpus]
+        known = [remember.gpu_with_kept_facts(gpu, self._known.get(gpu.bus_id)) for gpu in gpus]
         self._known |= {gpu.bus_id: gpu for gpu in known if gpu.state is GpuState.PRESENT}
         placed = [replace(gpu, index=self._places[gpu.bus_id]) for gpu in known]
         return self._log_shared(without_shared(placed))
@@ -225,7 +225,7 @@ class KnownGpus:
 
     def driver(self, now: Driver) -> Driver:
         """The driver that answers now, with what it reported since it was loaded."""
-        self._driver = remember.driver(now, self._driver)
+        self._driver = remember.driver_with_kept_facts(now, self._driver)
         return self._driver
 
     def driver_gone(self) -> None:

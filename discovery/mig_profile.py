@@ -15,7 +15,7 @@ ATTRIBUTES = {7: "+me", 8: "+me", 10: "+gfx", 11: "+gfx", 12: "+gfx", 13: "-me",
 """Suffix by GPU instance profile number (NVML_GPU_INSTANCE_PROFILE_*); others have none."""
 
 
-def profile_name(
+def mig_profile_name(
     *,
     gpu_slices: int,
     compute_slices: int,

@@ -34,12 +34,14 @@ class NodeHost:
 
         A fact that cannot be read stays as it was last read here.
         """
-        self._host = remember.host(
+        self._host = remember.host_with_kept_facts(
             read_host(self.root, self.name, self.machine_type_file), self._host
         )
         devices = [gpu.bus_id for gpu in gpus] + [nic.bus_id for nic in self._host.nics]
         self._pci = {
-            bus_id: remember.pci(pci_facts(self.root, bus_id), self._pci.get(bus_id))
+            bus_id: remember.pci_with_kept_facts(
+                pci_facts(self.root, bus_id), self._pci.get(bus_id)
+            )
             for bus_id in devices
         }
         return assemble(self._host, driver, gpus, self._pci, counts)

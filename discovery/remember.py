@@ -58,7 +58,7 @@ _PCI = {
 """Field to the name of its gap."""
 
 
-def gpu(now: GpuSnapshot, before: GpuSnapshot | None) -> GpuSnapshot:
+def gpu_with_kept_facts(now: GpuSnapshot, before: GpuSnapshot | None) -> GpuSnapshot:
     """A GPU with what was known of it before; another GPU in its place has nothing of that.
 
     One that does not answer keeps all facts: its gap ``state`` says that they are kept.
@@ -79,8 +79,11 @@ def gpu(now: GpuSnapshot, before: GpuSnapshot | None) -> GpuSnapshot:
     )
 
 
-def facts(gpu: GpuSnapshot) -> dict[str, Any]:
-    """Facts of a GPU that outlive the process that read them; :func:`known_by` takes them back."""
+def lasting_facts(gpu: GpuSnapshot) -> dict[str, Any]:
+    """Facts of a GPU that outlive the process that read them.
+
+    :func:`gpu_of_lasting_facts` takes them back.
+    """
     links = tuple(replace(link, active=None) for link in gpu.links)
     return {field: getattr(gpu, field) for field in FACTS} | {
         "ancestors": gpu.ancestors,
@@ -88,12 +91,12 @@ def facts(gpu: GpuSnapshot) -> dict[str, Any]:
     }
 
 
-def known_by(bus_id: str, facts: Mapping[str, Any]) -> GpuSnapshot:
+def gpu_of_lasting_facts(bus_id: str, facts: Mapping[str, Any]) -> GpuSnapshot:
     """A GPU of which another process has read these facts; never shown as it is."""
     return replace(unread_gpu(bus_id, GpuState.PRESENT), **facts)
 
 
-def driver(now: Driver, before: Driver | None) -> Driver:
+def driver_with_kept_facts(now: Driver, before: Driver | None) -> Driver:
     """The driver that answers, with versions that it reported before."""
     kept = _kept(now.gaps, {field: field for field in _DRIVER}, before)
     return replace(
@@ -101,7 +104,7 @@ def driver(now: Driver, before: Driver | None) -> Driver:
     )
 
 
-def host(now: Host, before: Host | None) -> Host:
+def host_with_kept_facts(now: Host, before: Host | None) -> Host:
     """The machine, with what its files had before."""
     kept = _kept(now.gaps, {field: field for field in _HOST}, before)
     return replace(
@@ -109,7 +112,7 @@ def host(now: Host, before: Host | None) -> Host:
     )
 
 
-def pci(now: PciFacts, before: PciFacts | None) -> PciFacts:
+def pci_with_kept_facts(now: PciFacts, before: PciFacts | None) -> PciFacts:
     """Place and facts of a PCI function, with those that sysfs had before."""
     kept = _kept(now.gaps, _PCI, before)
     gap_names = {_PCI[field] for field in kept}

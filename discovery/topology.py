@@ -19,7 +19,7 @@ _PCIE_CLASSES = ("PIX", "PIX", "PXB", "PHB", "NODE", "SYS")
 _NODE, _SYSTEM = 4, 5
 
 
-def topology(
+def node_topology(
     gpus: Sequence[GpuSnapshot], nics: Sequence[Nic], paths: Mapping[str, PciFacts]
 ) -> Topology:
     """Both matrices over the GPUs and NICs in their order; ``paths`` is keyed by bus id.

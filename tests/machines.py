@@ -11,7 +11,7 @@ from typing import Any
 import pynvml
 from msgspec.structs import replace
 
-from discovery.nvml.session import gpu_count, gpus_by_index
+from discovery.nvml.session import gpus_by_index, nvml_gpu_count
 from discovery.simulator.description.machine_schema import (
     DriverSpec,
     Gpu,
@@ -77,7 +77,7 @@ def model(**facts: Any) -> Model:
 
 def bus_ids_by_index() -> tuple[str, ...]:
     """The GPUs of NVML in the session of this process, in PCI bus order."""
-    count, _ = gpu_count()
+    count, _ = nvml_gpu_count()
     return gpus_by_index(count or 0).bus_ids
 
 

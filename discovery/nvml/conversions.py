@@ -52,7 +52,7 @@ def between(least: Number, most: Number) -> Callable[[Any], Number]:
     return convert
 
 
-def text(room: int) -> Callable[[Any], str]:
+def printable_text(room: int) -> Callable[[Any], str]:
     """Printable text that leaves space for its end in a buffer of ``room`` bytes; never empty."""
 
     def convert(value: Any) -> str:
@@ -74,8 +74,8 @@ def bus_id(value: Any) -> str:
         raise Garbage(str(error)) from error
 
 
-def flag(value: Any) -> bool:
-    """0 or 1."""
+def boolean(value: Any) -> bool:
+    """False for 0, True for 1. Raises Garbage for all else."""
     return whole(1)(value) == 1
 
 
@@ -105,19 +105,19 @@ CELSIUS = whole(200)
 _NVIDIA = 0x10DE
 """PCI vendor id."""
 
-MODEL = text(pynvml.NVML_DEVICE_NAME_V2_BUFFER_SIZE)
+MODEL = printable_text(pynvml.NVML_DEVICE_NAME_V2_BUFFER_SIZE)
 """The product's name."""
 
 
 def mode(value: Any) -> Mode:
     """Current and pending, of two numbers."""
     current, pending = value
-    return Mode(current=flag(current), pending=flag(pending))
+    return Mode(current=boolean(current), pending=boolean(pending))
 
 
 def gpu_uuid(value: Any) -> str:
     """The UUID of a whole GPU."""
-    found = text(pynvml.NVML_DEVICE_UUID_V2_BUFFER_SIZE)(value)
+    found = printable_text(pynvml.NVML_DEVICE_UUID_V2_BUFFER_SIZE)(value)
     if not found.startswith("GPU-"):
         raise Garbage(f"not a GPU's UUID: {found:.80}")
     return found

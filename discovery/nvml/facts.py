@@ -30,11 +30,11 @@ from discovery.nvml.conversions import (
     BYTES,
     MODEL,
     Garbage,
-    flag,
+    boolean,
     gpu_uuid,
     mode,
     pci_id,
-    text,
+    printable_text,
     whole,
 )
 from discovery.nvml.links import read_links
@@ -86,8 +86,8 @@ def remapped_rows(value: Any) -> RemappedRows:
     return RemappedRows(
         correctable=rows(correctable),
         uncorrectable=rows(uncorrectable),
-        pending=flag(pending),
-        failed=flag(failed),
+        pending=boolean(pending),
+        failed=boolean(failed),
     )
 
 
@@ -102,8 +102,8 @@ def _virtualization(value: Any) -> Virtualization:
     return _VIRTUALIZATION[whole(len(_VIRTUALIZATION) - 1)(value)]
 
 
-_DRIVER_VERSION = text(pynvml.NVML_SYSTEM_DRIVER_VERSION_BUFFER_SIZE)
-_NVML_VERSION = text(pynvml.NVML_SYSTEM_NVML_VERSION_BUFFER_SIZE)
+_DRIVER_VERSION = printable_text(pynvml.NVML_SYSTEM_DRIVER_VERSION_BUFFER_SIZE)
+_NVML_VERSION = printable_text(pynvml.NVML_SYSTEM_NVML_VERSION_BUFFER_SIZE)
 
 
 def read_driver() -> Driver:
@@ -293,9 +293,12 @@ _GPU = ReadingPlan(
         # what lasts as long as that, first: so its gaps have their place when it is not read
         model=_lasting("nvmlDeviceGetName", MODEL),
         minor=_lasting("nvmlDeviceGetMinorNumber", whole(0xFFFFF)),
-        serial=_lasting("nvmlDeviceGetSerial", text(pynvml.NVML_DEVICE_SERIAL_BUFFER_SIZE)),
+        serial=_lasting(
+            "nvmlDeviceGetSerial", printable_text(pynvml.NVML_DEVICE_SERIAL_BUFFER_SIZE)
+        ),
         vbios_version=_lasting(
-            "nvmlDeviceGetVbiosVersion", text(pynvml.NVML_DEVICE_VBIOS_VERSION_BUFFER_SIZE)
+            "nvmlDeviceGetVbiosVersion",
+            printable_text(pynvml.NVML_DEVICE_VBIOS_VERSION_BUFFER_SIZE),
         ),
         architecture=_lasting("nvmlDeviceGetArchitecture", _architecture),
         compute_capability=_lasting("nvmlDeviceGetCudaComputeCapability", _capability),
@@ -307,9 +310,9 @@ _GPU = ReadingPlan(
         # at every discovery
         memory_bytes=_by(_memory_bytes),
         ecc=by_call("nvmlDeviceGetEccMode", convert=mode),
-        persistence=by_call("nvmlDeviceGetPersistenceMode", convert=flag),
+        persistence=by_call("nvmlDeviceGetPersistenceMode", convert=boolean),
         remapped_rows=by_call("nvmlDeviceGetRemappedRows", convert=remapped_rows),
-        retired_pages_pending=by_call("nvmlDeviceGetRetiredPagesPendingStatus", convert=flag),
+        retired_pages_pending=by_call("nvmlDeviceGetRetiredPagesPendingStatus", convert=boolean),
         mig=_by(_mig_mode),
         recovery_action=by_field(pynvml.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION, whole(255)),
         fabric=_by(_fabric),

@@ -11,7 +11,7 @@ import pynvml
 
 from discovery.model import NvLink, Reason
 from discovery.nvml.calls import Calls, Field, Handle
-from discovery.nvml.conversions import bus_id, flag, scaled, whole
+from discovery.nvml.conversions import boolean, bus_id, scaled, whole
 from discovery.nvml_terms import LinkPeer
 
 _PEERS = {
@@ -50,7 +50,7 @@ def read_links(calls: Calls, handle: Handle, known: tuple[NvLink, ...] = ()) -> 
 
 def _are_as_before(handle: Handle, known: tuple[NvLink, ...]) -> bool:
     """Whether field 165 of every port says what nvmlDeviceGetNvLinkState said before."""
-    asked = [(str(it.link), Field(number=_STATE, scope=it.link, convert=flag)) for it in known]
+    asked = [(str(it.link), Field(number=_STATE, scope=it.link, convert=boolean)) for it in known]
     return Calls().fields(asked, handle) == [it.active for it in known]
 
 
@@ -60,7 +60,7 @@ def port_states(calls: Calls, handle: Handle) -> Iterator[tuple[int, bool | None
     found = False
     for port in range(pynvml.NVML_NVLINK_MAX_LINKS if count is None else count):
         tried = Calls(invalid_argument=Reason.UNSUPPORTED)
-        active = tried.ask("links", "nvmlDeviceGetNvLinkState", handle, port, convert=flag)
+        active = tried.ask("links", "nvmlDeviceGetNvLinkState", handle, port, convert=boolean)
         refused = active is None and tried.gaps[0].reason is Reason.UNSUPPORTED
         if not (refused and found):
             calls.gaps += tried.gaps

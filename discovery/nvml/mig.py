@@ -11,7 +11,7 @@ import pynvml
 
 from discovery.model import Gap, MigDevice, Reason
 from discovery.nvml.calls import Calls, Handle
-from discovery.nvml.conversions import Garbage, scaled, text, whole
+from discovery.nvml.conversions import Garbage, printable_text, scaled, whole
 from discovery.nvml.mig_profiles import InstanceProfile, instance_profiles
 
 _MEMORY = scaled(1 << 20, 1 << 30)
@@ -119,7 +119,7 @@ def checked_sizes(value: Any) -> Sizes:
 
 def mig_uuid(value: Any) -> str:
     """The UUID of a MIG device."""
-    found = text(pynvml.NVML_DEVICE_UUID_V2_BUFFER_SIZE)(value)
+    found = printable_text(pynvml.NVML_DEVICE_UUID_V2_BUFFER_SIZE)(value)
     if not found.startswith("MIG-"):
         raise Garbage(f"not a MIG device's UUID: {found:.80}")
     return found

@@ -17,7 +17,7 @@ from discovery.driver_errors import GpuLost
 from discovery.mig_state import FoundInstance, MigGpu, MigProfile, MigReading, UnreadMigGpu
 from discovery.model import Gap, Mode, Reason
 from discovery.nvml.calls import Calls, Field, Handle, has_entry_point
-from discovery.nvml.conversions import MODEL, Garbage, flag, gpu_uuid, mode, pci_id, whole
+from discovery.nvml.conversions import MODEL, Garbage, boolean, gpu_uuid, mode, pci_id, whole
 from discovery.nvml.mig import with_fix
 from discovery.nvml.mig_instances import read_compute_profiles, read_instances
 from discovery.nvml.mig_profile_table import read_profiles
@@ -28,7 +28,7 @@ from discovery.sample import Process
 PLACED_CREATE = "nvmlDeviceCreateGpuInstanceWithPlacement"
 """Makes a GPU instance at a place. NVML's first drivers with MIG let the driver choose alone."""
 
-_RESETLESS = Field(number=pynvml.NVML_FI_DEV_IS_RESETLESS_MIG_SUPPORTED, convert=flag)
+_RESETLESS = Field(number=pynvml.NVML_FI_DEV_IS_RESETLESS_MIG_SUPPORTED, convert=boolean)
 _ARCHITECTURE = whole(0xFFFF)
 _MINOR = whole(0xFFFF)
 

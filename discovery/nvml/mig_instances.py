@@ -15,7 +15,7 @@ from discovery.model import Reason
 from discovery.nvml.calls import Calls, Handle, has_entry_point
 from discovery.nvml.conversions import Garbage, whole
 from discovery.nvml.mig import mig_uuid
-from discovery.nvml.mig_profile_table import placement
+from discovery.nvml.mig_profile_table import checked_placement
 from discovery.nvml.mig_profiles import newest
 
 WHAT = "instances"
@@ -134,7 +134,7 @@ def _instance(calls: Calls, handle: Handle, profile: MigProfile) -> FoundInstanc
     def convert(info: Any) -> FoundInstance:
         if _ID(info.profileId) != profile.id:
             raise Garbage(f"profile {info.profileId} in the list of profile {profile.id}")
-        start, size = placement(info.placement)
+        start, size = checked_placement(info.placement)
         return FoundInstance(id=_ID(info.id), profile=profile.name, start=start, size=size)
 
     found = calls.ask(WHAT, "nvmlGpuInstanceGetInfo", handle, convert=convert)

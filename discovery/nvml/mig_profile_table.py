@@ -9,7 +9,7 @@ from typing import Any
 
 import pynvml
 
-from discovery.mig_profile import ATTRIBUTES, profile_name
+from discovery.mig_profile import ATTRIBUTES, mig_profile_name
 from discovery.mig_state import MigEngines, MigProfile
 from discovery.model import Reason
 from discovery.nvml.calls import Calls, Handle
@@ -101,7 +101,7 @@ def _total_bytes(value: Any) -> int:
 
 def _computed_name(number: int, info: Any, total_bytes: int) -> str:
     slices = _COUNT(info.sliceCount)
-    return profile_name(
+    return mig_profile_name(
         gpu_slices=slices,
         compute_slices=slices,
         memory_bytes=_MEMORY(info.memorySizeMB),
@@ -143,13 +143,15 @@ def _placements(
         profile_id,
         room,
         ctypes.byref(count),
-        convert=lambda _: tuple(placement(room[at]) for at in range(whole(PLACEMENTS)(count))),
+        convert=lambda _: tuple(
+            checked_placement(room[at]) for at in range(whole(PLACEMENTS)(count))
+        ),
     )
     calls.gaps += [gap for gap in tried.gaps if mig_on or gap.reason is not Reason.UNSUPPORTED]
     return found or ()
 
 
-def placement(value: Any) -> tuple[int, int]:
+def checked_placement(value: Any) -> tuple[int, int]:
     """Start and size in memory units. Raises Garbage."""
     start, size = whole(PLACEMENTS)(value.start), whole(PLACEMENTS)(value.size)
     if not size:

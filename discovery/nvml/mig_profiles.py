@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from discovery.mig_profile import ATTRIBUTES, compute_part, profile_name
+from discovery.mig_profile import ATTRIBUTES, compute_part, mig_profile_name
 from discovery.model import Gap, Reason
 from discovery.nvml.calls import Calls, Handle
 from discovery.nvml.conversions import Garbage
@@ -40,7 +40,7 @@ class InstanceProfile:
         of an H100 NVL has 11.
         """
         if total_bytes is not None:
-            return profile_name(
+            return mig_profile_name(
                 gpu_slices=gpu_slices,
                 compute_slices=compute_slices,
                 memory_bytes=memory_bytes,

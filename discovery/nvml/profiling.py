@@ -11,7 +11,7 @@ import pynvml
 from discovery.model import Gap, Reason
 from discovery.nvml import gpm
 from discovery.nvml.calls import Calls, Handle
-from discovery.nvml.conversions import flag
+from discovery.nvml.conversions import boolean
 from discovery.nvml.gpm import Found, GpmTrack
 from discovery.sample import ReadingGroup
 
@@ -87,7 +87,7 @@ class Profiler:
         if bus_id in self._refused:
             return self._refused[bus_id]
         tried = Calls()
-        has = tried.ask(_WHAT, _SUPPORT, handle, convert=lambda it: flag(it.isSupportedDevice))
+        has = tried.ask(_WHAT, _SUPPORT, handle, convert=lambda it: boolean(it.isSupportedDevice))
         if has is False:
             tried.miss(_WHAT, Reason.UNSUPPORTED, _SUPPORT, "Hopper and later have it")
         gap = tried.gaps[0] if tried.gaps else None

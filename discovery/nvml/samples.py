@@ -21,10 +21,10 @@ from discovery.nvml.conversions import (
     MEGAHERTZ,
     MILLIWATTS,
     between,
+    boolean,
     divided,
-    flag,
+    printable_text,
     scaled,
-    text,
     whole,
 )
 from discovery.nvml.facts import remapped_rows
@@ -125,7 +125,7 @@ _FAN_SHARE = divided(100, 200)  # nvml.h: above 100 where a fan is faster than i
 _PAGES = whole(1 << 20)
 _BANKS = whole(1 << 20)
 _AFFINITY_WORDS = 4
-_INFOROM = text(pynvml.NVML_DEVICE_INFOROM_VERSION_BUFFER_SIZE)
+_INFOROM = printable_text(pynvml.NVML_DEVICE_INFOROM_VERSION_BUFFER_SIZE)
 
 _RATES = SharedCall("nvmlDeviceGetUtilizationRates")  # not supported while MIG is on
 _POWER_RANGE = SharedCall("nvmlDeviceGetPowerManagementLimitConstraints")
@@ -238,7 +238,7 @@ _SAMPLE = ReadingPlan(
             RetiredPages(
                 corrected=by_field(pynvml.NVML_FI_DEV_RETIRED_SBE, _PAGES),
                 uncorrected=by_field(pynvml.NVML_FI_DEV_RETIRED_DBE, _PAGES),
-                pending=by_field(pynvml.NVML_FI_DEV_RETIRED_PENDING, flag),
+                pending=by_field(pynvml.NVML_FI_DEV_RETIRED_PENDING, boolean),
             ),
             groups=(ReadingGroup.ECC,),
         ),
@@ -310,11 +310,11 @@ _SAMPLE = ReadingPlan(
                 compute_mode=_rare("nvmlDeviceGetComputeMode", whole(3)),
                 confidential=_rare(
                     "nvmlSystemGetConfComputeState",
-                    lambda state: flag(state.ccFeature),
+                    lambda state: boolean(state.ccFeature),
                     of_system=True,
                 ),
                 boosts_by_itself=_rare(
-                    "nvmlDeviceGetAutoBoostedClocksEnabled", lambda modes: flag(modes[0])
+                    "nvmlDeviceGetAutoBoostedClocksEnabled", lambda modes: boolean(modes[0])
                 ),
                 pcie_generation=_rare("nvmlDeviceGetMaxPcieLinkGeneration", whole(15)),
                 pcie_width=_rare("nvmlDeviceGetMaxPcieLinkWidth", whole(64)),

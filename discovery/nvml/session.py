@@ -12,7 +12,7 @@ from base.errors import Transient
 from discovery.driver_errors import DriverAbsent, DriverMismatch, GpuLost
 from discovery.model import Gap, bus_order
 from discovery.nvml.calls import Calls, Handle
-from discovery.nvml.conversions import bus_id, text, whole
+from discovery.nvml.conversions import bus_id, printable_text, whole
 from discovery.reader.protocol import XidSeen
 
 NvmlError = pynvml.NVMLError
@@ -110,7 +110,7 @@ class IndexedGpus:
     """GPUs of a system on chip, which have no bus id."""
 
 
-def gpu_count() -> tuple[int | None, Gap | None]:
+def nvml_gpu_count() -> tuple[int | None, Gap | None]:
     """How many GPUs NVML counts, or the gap that says why that is not known.
 
     Raises DriverAbsent or DriverMismatch as :meth:`Calls.ask` does.
@@ -140,7 +140,7 @@ def _at_index(index: int) -> str | object | None:
         found: str | None = calls.ask("state", "nvmlDeviceGetPciInfo_v3", handle, convert=bus_id)
         if found is not None:
             return found
-        name = calls.ask("model", "nvmlDeviceGetName", handle, convert=text(_NAME_ROOM))
+        name = calls.ask("model", "nvmlDeviceGetName", handle, convert=printable_text(_NAME_ROOM))
     except GpuLost:
         return None
     return _INTEGRATED if any(it in (name or "") for it in _INTEGRATED_NAMES) else None

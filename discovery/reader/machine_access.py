@@ -13,8 +13,8 @@ from discovery.model import bus_order
 from discovery.nvml.session import (
     IndexedGpus,
     excluded_bus_ids,
-    gpu_count,
     gpus_by_index,
+    nvml_gpu_count,
     use_library,
 )
 from discovery.reader.protocol import Start
@@ -51,7 +51,7 @@ def listed_gpus(start: Start) -> ListedGpus:
     root = Path(start.host_root)
     pci, excluded = pci_gpus(root), excluded_bus_ids()
     shown = [bus_id for bus_id in pci.ours if bus_id not in excluded]
-    count, gap = gpu_count()
+    count, gap = nvml_gpu_count()
     indexed = _NOT_NEEDED if (count or 0) <= len(shown) else gpus_by_index(count or 0)
     return ListedGpus(
         ours=tuple(sorted({*shown, *indexed.bus_ids}, key=bus_order)),

@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from discovery.model import GpuSnapshot, Nic, PciFacts, Topology
-from discovery.topology import link_class, topology
+from discovery.topology import link_class, node_topology
 from tests import build
 
 FILE = Path(__file__).with_name("published_matrices.yaml")
@@ -69,7 +69,7 @@ class Machine:
         }
         gpus = [self._gpu(at, bus, with_nvml) for at in range(self.published.gpus)]
         nics = [Nic(name=f"nic{at}", bus_id=bus[at]) for at in self.published_nics]
-        return topology(gpus, nics, facts)
+        return node_topology(gpus, nics, facts)
 
     @property
     def published_nics(self) -> range:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from discovery.mig_profile import profile_name
+from discovery.mig_profile import mig_profile_name
 
 MIB = 1 << 20
 
@@ -28,7 +28,7 @@ MIB = 1 << 20
 def test_a_profile_is_named_as_published(
     total_mib: int, memory_mib: int, slices: int, name: str
 ) -> None:
-    named = profile_name(
+    named = mig_profile_name(
         gpu_slices=slices,
         compute_slices=slices,
         memory_bytes=memory_mib * MIB,
@@ -38,7 +38,7 @@ def test_a_profile_is_named_as_published(
 
 
 def test_compute_slices_are_named_where_they_are_a_part() -> None:
-    named = profile_name(
+    named = mig_profile_name(
         gpu_slices=3,
         compute_slices=1,
         memory_bytes=19968 * MIB,

@@ -158,7 +158,7 @@ def lacking(of: GpuSnapshot, what: str, reason: Reason = Reason.FAILED) -> GpuSn
 
 def test_what_is_kept_has_a_gap_that_says_so() -> None:
     before = build.gpu(0, serial="1")
-    now = remember.gpu(lacking(lacking(before, "serial"), "vbios_version"), before)
+    now = remember.gpu_with_kept_facts(lacking(lacking(before, "serial"), "vbios_version"), before)
     assert (now.serial, now.vbios_version) == ("1", None)
     assert [(gap.what, gap.kept) for gap in now.gaps] == [
         ("serial", True),
@@ -168,7 +168,10 @@ def test_what_is_kept_has_a_gap_that_says_so() -> None:
 
 def test_what_a_gpu_says_it_does_not_have_is_gone() -> None:
     before = build.gpu(0, serial="1")
-    assert remember.gpu(lacking(before, "serial", Reason.UNSUPPORTED), before).serial is None
+    assert (
+        remember.gpu_with_kept_facts(lacking(before, "serial", Reason.UNSUPPORTED), before).serial
+        is None
+    )
 
 
 @pytest.mark.parametrize(
@@ -177,13 +180,13 @@ def test_what_a_gpu_says_it_does_not_have_is_gone() -> None:
 def test_another_gpu_in_its_place_has_nothing_of_it(other: dict[str, object]) -> None:
     before = build.gpu(0, serial="1", pci_device_id=0x20B010DE)
     now = lacking(replace(before, **other), "serial")  # type: ignore[arg-type]  # fields of it
-    assert remember.gpu(now, before).serial is None
+    assert remember.gpu_with_kept_facts(now, before).serial is None
 
 
 def test_a_state_is_never_remembered() -> None:
     before = build.gpu(0, recovery_action=1, persistence=True, mig=build.SPLIT)
-    silent = remember.gpu(build.silent(0), before)
-    now = remember.gpu(lacking(lacking(before, "recovery_action"), "mig"), before)
+    silent = remember.gpu_with_kept_facts(build.silent(0), before)
+    now = remember.gpu_with_kept_facts(lacking(lacking(before, "recovery_action"), "mig"), before)
     assert (silent.recovery_action, silent.persistence, silent.mig) == (None, None, None)
     assert (now.recovery_action, now.mig, silent.uuid) == (None, None, before.uuid)
 
@@ -193,7 +196,7 @@ def test_a_link_keeps_where_it_ends_and_not_whether_it_is_active() -> None:
     before = build.gpu(0, links=(link, replace(link, link=1)))
     now = replace(before, links=(NvLink(link=0), NvLink(link=1, active=False)), gaps=(LINKS_GAP,))
 
-    found = remember.gpu(now, before)
+    found = remember.gpu_with_kept_facts(now, before)
 
     assert found.links == (replace(link, active=None), replace(link, link=1, active=False))
     assert found.gaps == (LINKS_GAP,)
@@ -202,7 +205,7 @@ def test_a_link_keeps_where_it_ends_and_not_whether_it_is_active() -> None:
 def test_levels_to_a_gpu_that_is_silent_stay() -> None:
     before = build.gpu(0, ancestors=(("0000:11:00.0", 1), ("0000:12:00.0", 3)))
     now = replace(before, ancestors=(("0000:12:00.0", 3),))
-    assert remember.gpu(now, before).ancestors == before.ancestors
+    assert remember.gpu_with_kept_facts(now, before).ancestors == before.ancestors
 
 
 def test_a_gpu_that_was_silent_for_a_while_still_keeps_its_links(tmp_path: Path) -> None:
@@ -248,7 +251,7 @@ def test_gaps_of_links_are_kept_ones_where_all_that_counts_is_known_again(
     known = build.gpu(0, links=(replace(link, **before),))
     read = replace(known, links=(replace(link, **now),), gaps=(LINKS_GAP, RATES_GAP))
 
-    found = remember.gpu(read, known)
+    found = remember.gpu_with_kept_facts(read, known)
 
     assert [gap.what for gap in found.gaps if gap.kept] == kept
 
@@ -256,7 +259,7 @@ def test_gaps_of_links_are_kept_ones_where_all_that_counts_is_known_again(
 def test_a_link_that_was_not_there_before_stays_as_it_is_read() -> None:
     link = NvLink(link=1, active=True)
     known = build.gpu(0, links=(NvLink(link=0, active=True, peer=LinkPeer.SWITCH, version=6),))
-    assert remember.gpu(replace(known, links=(link,)), known).links == (link,)
+    assert remember.gpu_with_kept_facts(replace(known, links=(link,)), known).links == (link,)
 
 
 def test_what_outlives_a_process_comes_back_without_any_state() -> None:
@@ -266,7 +269,7 @@ def test_what_outlives_a_process_comes_back_without_any_state() -> None:
         recovery_action=1,
     )  # fmt: skip
 
-    found = remember.known_by(gpu.bus_id, remember.facts(gpu))
+    found = remember.gpu_of_lasting_facts(gpu.bus_id, remember.lasting_facts(gpu))
 
     assert (found.bus_id, found.state) == (gpu.bus_id, GpuState.PRESENT)
     assert (found.uuid, found.serial, found.model) == (gpu.uuid, "1", gpu.model)
@@ -281,13 +284,13 @@ def gap(what: str) -> Gap:
 def test_the_driver_keeps_the_versions_that_it_does_not_report_now() -> None:
     before = Driver(version="550.54.15", nvml_version="12.550.54.15", cuda_version=(12, 4))
     now = Driver(version="550.90.07", gaps=(gap("nvml_version"), gap("cuda_version")))
-    assert remember.driver(now, before) == Driver(
+    assert remember.driver_with_kept_facts(now, before) == Driver(
         version="550.90.07",
         nvml_version="12.550.54.15",
         cuda_version=(12, 4),
         gaps=(replace(gap("nvml_version"), kept=True), replace(gap("cuda_version"), kept=True)),
     )
-    assert remember.driver(now, None) == now
+    assert remember.driver_with_kept_facts(now, None) == now
 
 
 def test_the_host_keeps_what_its_files_had() -> None:
@@ -296,10 +299,10 @@ def test_the_host_keeps_what_its_files_had() -> None:
         numa_nodes=(NumaNode(node=0, cpus="0-63"),), vgpu=Vgpu(present=False),
     )  # fmt: skip
     whats = ("machine_type", "cpus", "memory_bytes", "numa_nodes", "nics", "vgpu")
-    found = remember.host(Host(name="a", gaps=tuple(map(gap, whats))), before)
+    found = remember.host_with_kept_facts(Host(name="a", gaps=tuple(map(gap, whats))), before)
     assert replace(found, gaps=()) == before
     assert [it.what for it in found.gaps if not it.kept] == ["nics"]  # there were none before
-    assert remember.host(Host(name="a", gaps=(gap("cpus"),)), None).cpus is None
+    assert remember.host_with_kept_facts(Host(name="a", gaps=(gap("cpus"),)), None).cpus is None
 
 
 def test_a_pci_function_keeps_its_place_and_its_ids_with_it() -> None:
@@ -309,15 +312,15 @@ def test_a_pci_function_keeps_its_place_and_its_ids_with_it() -> None:
     )  # fmt: skip
     whats = ("pci_class", "numa_node", "cpu_affinity", "ancestors")
     now = PciFacts(bus_id="0000:1b:00.0", gaps=tuple(map(gap, whats)))
-    found = remember.pci(now, before)
+    found = remember.pci_with_kept_facts(now, before)
     assert replace(found, gaps=()) == before
     assert [(it.what, it.kept) for it in found.gaps] == [(what, True) for what in whats]
-    assert remember.pci(now, None) == now
+    assert remember.pci_with_kept_facts(now, None) == now
 
 
 def test_a_gpu_that_does_not_answer_keeps_its_levels_to_others() -> None:
     before = build.gpu(0, ancestors=(("0000:11:00.0", 1),))
-    assert remember.gpu(build.silent(0), before).ancestors == before.ancestors
+    assert remember.gpu_with_kept_facts(build.silent(0), before).ancestors == before.ancestors
 
 
 def test_links_whose_far_end_was_never_read_are_not_known(tmp_path: Path) -> None:

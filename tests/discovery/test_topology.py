@@ -31,7 +31,7 @@ from discovery.topology import (
     largest_island,
     link_bytes_per_second,
     link_class,
-    topology,
+    node_topology,
 )
 from tests import build
 
@@ -82,7 +82,7 @@ def ports(active: int, down: int = 0, peer: LinkPeer = LinkPeer.SWITCH) -> tuple
 
 def linked(gpus: Sequence[GpuSnapshot]) -> Topology:
     """The topology of these GPUs, with nothing known of PCIe."""
-    return topology(gpus, (), {})
+    return node_topology(gpus, (), {})
 
 
 def place(
@@ -423,7 +423,7 @@ def plx_box() -> list[PciFacts]:
 def test_an_eight_gpu_plx_box_shows_pairs_halves_and_sockets() -> None:
     paths = {facts.bus_id: facts for facts in plx_box()}
 
-    found = topology([build.gpu(at) for at in range(8)], (), paths)
+    found = node_topology([build.gpu(at) for at in range(8)], (), paths)
 
     assert found.pcie == counts(
         (
@@ -446,7 +446,7 @@ def test_between_gpus_nvml_wins_whichever_end_told_it() -> None:
     gpus = [build.gpu(0), build.gpu(1, ancestors=((bus_ids[0], 0),)), build.gpu(2)]
     paths = {bus_id: place(bus_id, "0000:00:01.0") for bus_id in bus_ids}
 
-    assert topology(gpus, (), paths).pcie == counts(("X01", "0X1", "11X"))
+    assert node_topology(gpus, (), paths).pcie == counts(("X01", "0X1", "11X"))
 
 
 def test_nics_are_rows_after_the_gpus() -> None:
@@ -460,7 +460,7 @@ def test_nics_are_rows_after_the_gpus() -> None:
         "0000:9a:00.0": place("0000:9a:00.0", root="pci0000:98", numa_node=1),
     }
 
-    found = topology(gpus, nics, paths)
+    found = node_topology(gpus, nics, paths)
 
     assert found.nics == ("mlx5_0", "mlx5_1")
     assert found.pcie == counts(("X315", "3X35", "13X5", "555X"))
@@ -485,7 +485,7 @@ def across(
         bus[at]: place(bus[at], root=f"pci0000:{at:02x}", numa_node=node)
         for at, node in enumerate(node_of)
     }
-    return topology(
+    return node_topology(
         seen, [Nic(name=f"nic{at}", bus_id=bus[at]) for at in range(gpus, len(bus))], paths
     )
 
@@ -555,7 +555,7 @@ def test_a_measure_within_a_node_changes_nothing_between_nodes() -> None:
 def test_a_device_the_host_does_not_show_has_an_unknown_place() -> None:
     gpus = [build.gpu(0), build.gpu(1)]
 
-    found = topology(gpus, (), {gpus[0].bus_id: place(gpus[0].bus_id)})
+    found = node_topology(gpus, (), {gpus[0].bus_id: place(gpus[0].bus_id)})
 
     assert found.pcie == counts(("X?", "?X"))
 

@@ -22,7 +22,7 @@ from discovery.nvml.conversions import Garbage, mode, whole
 from discovery.nvml.mig import mig_uuid
 from discovery.nvml.mig_gpu import PLACED_CREATE as _CREATE
 from discovery.nvml.mig_instances import PLACED_COMPUTE
-from discovery.nvml.mig_profile_table import placement
+from discovery.nvml.mig_profile_table import checked_placement
 
 _SET_MODE = "nvmlDeviceSetMigMode"
 _CREATE_COMPUTE = "nvmlGpuInstanceCreateComputeInstance"
@@ -163,7 +163,7 @@ def _instance_info(gpu: MigGpu, handle: Handle) -> tuple[int, int, int]:
     """Profile id, first memory unit and size of a GPU instance."""
 
     def convert(info: Any) -> tuple[int, int, int]:
-        return (_ID(info.profileId), *placement(info.placement))
+        return (_ID(info.profileId), *checked_placement(info.placement))
 
     found: tuple[int, int, int] = _checked(gpu, "nvmlGpuInstanceGetInfo", convert, handle)
     return found

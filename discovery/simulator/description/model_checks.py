@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import Final
 
 from base.yaml_places import Place
-from discovery.mig_profile import profile_name
+from discovery.mig_profile import mig_profile_name
 from discovery.simulator.description.machine_problem import Problem
 from discovery.simulator.description.machine_schema import GpuInstanceProfile, Model, OwnModel
 
@@ -105,7 +105,7 @@ def _sums(
             text = f"{profile.max} of {of_one} do not fit the GPU's {of_all}"
             yield Problem(place=(*place, key), text=text)
             return
-    name = profile_name(
+    name = mig_profile_name(
         gpu_slices=profile.slices,
         compute_slices=profile.slices,
         memory_bytes=profile.memory_mib * _MIB,

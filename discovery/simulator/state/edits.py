@@ -168,9 +168,8 @@ def with_readings(bus_id: str, **readings: Any) -> Edit:
         current = _gpu(state, known_bus_id(state, bus_id)).readings
         for name in readings:
             if name not in current.__struct_fields__:
-                raise BadInput(
-                    f"no reading is named {name!r}; {spelling_hint(name, current.__struct_fields__)}"
-                )
+                hint = spelling_hint(name, current.__struct_fields__)
+                raise BadInput(f"no reading is named {name!r}; {hint}")
         return with_gpu_changed(bus_id, readings=replace(current, **readings))(state)
 
     return change
