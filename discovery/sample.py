@@ -34,10 +34,12 @@ class ReadingGroup(StrEnum):
     FAN = "fan"  # and the performance state
     NVLINK_ERRORS = "nvlink-errors"
     LINKS = "links"  # counters of each NVLink
+    NVLINK_ERRORS_BY_LINK = "nvlink-errors-by-link"  # a call for each link and kind
     LINK_ERRORS = "link-errors"  # of these the errors, which are in LINKS too; NVLink 5 and later
     P2P = "p2p"  # whether pairs of GPUs can use NVLink
     BOARD = "board"  # brand, versions of the InfoROM, compute mode, the PCIe link at its best
     SPARE_ROWS = "spare-rows"  # of the memory's banks
+    ECC_BY_LOCATION = "ecc-by-location"  # ECC errors of each part of the memory: 32 calls
     NUMBERS = "numbers"  # fields of NVML that are served as they are: NVLink, NVLink-C2C, power
     PROCESSES = "processes"
 
@@ -201,7 +203,7 @@ class Board:
     """Facts and settings of a board, as after the last discovery.
 
     Source: nvmlDeviceGet{Brand,InforomVersion,InforomImageVersion,ComputeMode,MaxPcieLink*,
-    InforomConfigurationChecksum,SramEccErrorStatus,CpuAffinity,MemoryAffinity}.
+    InforomConfigurationChecksum,SramEccErrorStatus,UnrepairableMemoryFlag_v1,CpuAffinity,MemoryAffinity}.
     """
 
     brand: int | None
@@ -225,6 +227,8 @@ class Board:
     """Checksum of the InfoROM's configuration: the same on GPUs that are configured alike."""
     sram_exceeded: bool | None
     """The SRAM had more uncorrectable errors than it may have."""
+    memory_unrepairable: bool | None
+    """The memory has an error that no spare row can take away."""
     cpu_affinity: tuple[int, ...] | None
     """CPUs near the GPU: the first 256 as bits of four words, the lowest first."""
     memory_affinity: tuple[int, ...] | None
@@ -362,6 +366,16 @@ class GpuSample:
     spare_rows: SpareRows | None
     numbers: tuple[tuple[int, int], ...]
     """Fields of NVML, of :data:`NVLINK_NUMBERS` and :data:`GPU_NUMBERS`, to their numbers."""
+    memory_errors: tuple[tuple[tuple[int, int, int], int], ...]
+    """ECC errors by type, counter and location, each as NVML numbers it, to their number.
+
+    Source: nvmlDeviceGetMemoryErrorCounter. A GPU counts at a few of the locations.
+    """
+    link_errors: tuple[tuple[tuple[int, int], int], ...]
+    """Errors by NVLink and kind, NVML_NVLINK_ERROR_DL_*, to their number; up to NVLink 4.
+
+    Source: nvmlDeviceGetNvLinkErrorCounter.
+    """
     links: tuple[LinkCounters, ...]
     """The NVLinks that were active at the last discovery."""
     nvlink_p2p: tuple[tuple[str, int], ...]

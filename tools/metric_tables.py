@@ -22,7 +22,7 @@ from exporters.gpuscape.core_families import CORE, ServedFamilies
 from exporters.gpuscape.families import FAMILIES
 from tools.markdown import quoted, table
 
-_NUMBER = re.compile(r"(?<=_L)\d+|(?<=NVDEC|NVJPG|NVOFA)\d")
+_NUMBER = re.compile(r"(?<=_L)(?<!(?:VOL|AGG)_L)\d+|(?<=NVDEC|NVJPG|NVOFA)\d")
 """Number of a link or an engine in a family's name; such families differ in nothing else."""
 _DEFAULT = {family.name for family in DEFAULT_FAMILIES}
 _WITH_MIG = {

@@ -32,7 +32,7 @@ class History:
         self._ports: dict[str, Ports] = {}
         self._p2p: dict[str, P2P] = {}
         self._rare: dict[tuple[str, str], tuple[Any, tuple[Gap, ...]]] = {}
-        self._lacking: dict[str, frozenset[int]] = {}
+        self._lacking: dict[tuple[str, str], frozenset[tuple[int, ...]]] = {}
 
     def rare(self, bus_id: str, name: str, calls: Calls, ask: Callable[[Calls], Value]) -> Value:
         """What ``ask`` gave after the last discovery, with its gaps; what failed is asked again.
@@ -50,13 +50,13 @@ class History:
         calls.gaps += gaps
         return cast("Value", known)
 
-    def lacking(self, bus_id: str) -> frozenset[int]:
-        """Numbers of fields that the GPU has not, as far as it was asked since the discovery."""
-        return self._lacking.get(bus_id, frozenset())
+    def lacking(self, bus_id: str, name: str) -> frozenset[tuple[int, ...]]:
+        """Parts of a reading that the GPU refused since the last discovery, by their numbers."""
+        return self._lacking.get((bus_id, name), frozenset())
 
-    def lacks(self, bus_id: str, numbers: Collection[int]) -> None:
-        """The GPU has not these fields either."""
-        self._lacking[bus_id] = self.lacking(bus_id).union(numbers)
+    def lacks(self, bus_id: str, name: str, keys: Collection[tuple[int, ...]]) -> None:
+        """Note that the GPU has not these parts of a reading either."""
+        self._lacking[bus_id, name] = self.lacking(bus_id, name).union(keys)
 
     def ports(self, bus_id: str, handle: Handle) -> Ports:
         """The GPU's active NVLinks, as they were after the last discovery."""

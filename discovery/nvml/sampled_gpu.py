@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any, TypeVar
 
 import pynvml
@@ -31,9 +32,24 @@ from discovery.sample import (
 )
 
 Read = TypeVar("Read")
+Key = TypeVar("Key", bound=tuple[int, ...])
 
 ALL_LINKS = 0xFFFFFFFF
 """Scope of a counter over all NVLinks of a GPU."""
+
+_MEMORY_ERRORS = tuple(
+    product(
+        range(pynvml.NVML_MEMORY_ERROR_TYPE_COUNT),
+        (pynvml.NVML_VOLATILE_ECC, pynvml.NVML_AGGREGATE_ECC),
+        range(pynvml.NVML_MEMORY_LOCATION_COUNT),
+    )
+)
+_LINK_ERRORS = (
+    pynvml.NVML_NVLINK_ERROR_DL_REPLAY,
+    pynvml.NVML_NVLINK_ERROR_DL_RECOVERY,
+    pynvml.NVML_NVLINK_ERROR_DL_CRC_FLIT,
+    pynvml.NVML_NVLINK_ERROR_DL_CRC_DATA,
+)
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -109,28 +125,58 @@ class SampledGpu(OpenGpu):
 
     def numbers(self, name: str) -> tuple[tuple[int, int], ...]:
         """Fields that are served as they are; those that the GPU has not are one gap."""
-        lacking = self.history.lacking(self.bus_id)
+        lacking = self.history.lacking(self.bus_id, name)
         scopes = {**dict.fromkeys(NVLINK_NUMBERS, ALL_LINKS), **dict.fromkeys(GPU_NUMBERS, 0)}
-        selected = [
-            (f"{name}.{number}", Field(number=number, scope=scope, convert=COUNT))
+        fields = [
+            Field(number=number, scope=scope, convert=COUNT)
             for number, scope in scopes.items()
-            if number not in lacking
+            if (number,) not in lacking
         ]
         tried = Calls()
+        selected = [(f"{name}.{field.number}", field) for field in fields]
         read = tried.fields(selected, self.handle) if selected else []
-        refused = {gap.what for gap in tried.gaps if gap.reason is Reason.UNSUPPORTED}
-        self.history.lacks(
-            self.bus_id, [field.number for gap_name, field in selected if gap_name in refused]
-        )
-        self.calls.gaps += [gap for gap in tried.gaps if gap.what not in refused]
-        if lacking := self.history.lacking(self.bus_id):
-            detail = f"it has no field {', '.join(map(str, sorted(lacking)))}"
-            self.calls.miss(name, Reason.UNSUPPORTED, "nvmlDeviceGetFieldValues", detail)
+        keys = [(field.number,) for field in fields]
+        self._keep_lacking(name, "nvmlDeviceGetFieldValues", tried, keys)
         return tuple(
             (field.number, number)
-            for (_, field), number in zip(selected, read, strict=True)
+            for field, number in zip(fields, read, strict=True)
             if number is not None
         )
+
+    def memory_errors(self, name: str) -> tuple[tuple[tuple[int, int, int], int], ...]:
+        """ECC errors of each part of the memory; parts that the GPU does not count are one gap."""
+        return self._counters(name, "nvmlDeviceGetMemoryErrorCounter", _MEMORY_ERRORS)
+
+    def link_errors(self, name: str) -> tuple[tuple[tuple[int, int], int], ...]:
+        """Errors of each active NVLink; kinds that the GPU does not count are one gap."""
+        ports = self.history.ports(self.bus_id, self.handle)
+        self.calls.gaps += [replace(gap, what=name) for gap in ports.gaps[:1]]
+        keys = [(port, kind) for port in ports.active for kind in _LINK_ERRORS]
+        return self._counters(name, "nvmlDeviceGetNvLinkErrorCounter", keys)
+
+    def _counters(self, name: str, call: str, keys: Collection[Key]) -> tuple[tuple[Key, int], ...]:
+        """A count for each key, which are the call's further arguments."""
+        lacking = self.history.lacking(self.bus_id, name)
+        tried = Calls(invalid_argument=Reason.UNSUPPORTED)
+        counts = [
+            (key, tried.ask(_gap_name(name, key), call, self.handle, *key, convert=COUNT))
+            for key in keys
+            if key not in lacking
+        ]
+        self._keep_lacking(name, call, tried, keys)
+        return tuple((key, count) for key, count in counts if count is not None)
+
+    def _keep_lacking(
+        self, name: str, call: str, tried: Calls, keys: Collection[tuple[int, ...]]
+    ) -> None:
+        """Keep the gaps: all that is not supported is one, and is not read until a discovery."""
+        refused = {gap.what for gap in tried.gaps if gap.reason is Reason.UNSUPPORTED}
+        missing = [key for key in keys if _gap_name(name, key) in refused]
+        self.history.lacks(self.bus_id, name, missing)
+        self.calls.gaps += [gap for gap in tried.gaps if gap.what not in refused]
+        if lacking := self.history.lacking(self.bus_id, name):
+            numbers = ", ".join(".".join(map(str, key)) for key in sorted(lacking))
+            self.calls.miss(name, Reason.UNSUPPORTED, call, f"it has no {numbers}")
 
     def processes(self, _what: str) -> tuple[Process, ...]:
         """All processes on the GPU."""
@@ -171,6 +217,10 @@ class SampledGpu(OpenGpu):
             self.mig_devices = tuple(
                 (instance, device) for instance, device in devices if instance is not None
             )
+
+
+def _gap_name(name: str, key: tuple[int, ...]) -> str:
+    return ".".join((name, *map(str, key)))
 
 
 def _memory(calls: Calls, handle: Handle, name: str) -> MemoryUse | None:

@@ -322,6 +322,7 @@ _SAMPLE = ReadingPlan(
                     "nvmlDeviceGetInforomConfigurationChecksum", whole((1 << 32) - 1)
                 ),
                 sram_exceeded=_by(SampledGpu.sram_exceeded),
+                memory_unrepairable=_rare("nvmlDeviceGetUnrepairableMemoryFlag_v1", flag),
                 cpu_affinity=_rare("nvmlDeviceGetCpuAffinity", _words, _AFFINITY_WORDS),
                 memory_affinity=_rare(
                     "nvmlDeviceGetMemoryAffinity",
@@ -350,6 +351,8 @@ _SAMPLE = ReadingPlan(
         ),
         clock_event_reasons=_by(SampledGpu.clock_event_reasons, ReadingGroup.CLOCK_EVENTS),
         numbers=_by(SampledGpu.numbers, ReadingGroup.NUMBERS),
+        memory_errors=_by(SampledGpu.memory_errors, ReadingGroup.ECC_BY_LOCATION),
+        link_errors=_by(SampledGpu.link_errors, ReadingGroup.NVLINK_ERRORS_BY_LINK),
         # what has a module of its own
         links=_by(SampledGpu.links, ReadingGroup.LINKS, ReadingGroup.LINK_ERRORS),
         processes=_by(SampledGpu.processes, ReadingGroup.PROCESSES),

@@ -41,7 +41,9 @@ class ComputedMachine:
         """Results of a call, in order. Raises Nvml: NOT_SUPPORTED where nothing answers."""
         view = self._view(state)
         if inputs and isinstance(inputs[0], DeviceHandle):
-            number = state.gpus[inputs[0].bus_id].readings.numbers.get(entry.name)
+            numbers = state.gpus[inputs[0].bus_id].readings.numbers
+            arguments = ",".join(map(str, inputs[1:])) if numbers else ""
+            number = numbers.get(f"{entry.name}({arguments})", numbers.get(entry.name))
             if number is not None:
                 view.gpu(inputs[0])  # refuses where it is gone
                 return (number,)

@@ -235,6 +235,15 @@ FAMILIES: tuple[DcgmFamily, ...] = (
         group=ReadingGroup.BOARD,
         gpus="with ECC, where the driver reports it",
     ),
+    _mode(
+        field=1507,
+        name="DCGM_FI_DEV_MEMORY_UNREPAIRABLE_FLAG",
+        renamed="DCGM_FI_DEV_MEMORY_UNREPAIRABLE",
+        help="1 where the memory has an error that cannot be repaired, else 0.",
+        value=of_part(lambda sample: sample.board, lambda board: board.memory_unrepairable),
+        group=ReadingGroup.BOARD,
+        gpus="where the driver reports it",
+    ),
     *(
         DcgmFamily(
             field=field,

@@ -14,6 +14,7 @@ from exporters.dcgm.dcgm_family import (
     Counted,
     DcgmFamily,
     UnderMig,
+    Value,
 )
 from exporters.dcgm.family_values import NANOSECOND, of_part, of_sample
 from exporters.dcgm.windows import Event, Span
@@ -43,6 +44,30 @@ _REASONS: tuple[tuple[int, str, str, Callable[[HeldDown], float | None]], ...] =
     (1424, "HW_POWER_BRAKE_SLOWDOWN", "the system's power brake", lambda by: by.power_brake),
 )
 """Field, name, in words, where it is read. NVML counts the first two as its policies too."""
+
+_LOCATIONS: tuple[tuple[str, int, tuple[int, int, int, int], str], ...] = (
+    ("L1", 0, (314, 315, 324, 325), "the first cache"),
+    ("L2", 1, (316, 317, 326, 327), "the second cache"),
+    ("DEV", 2, (318, 319, 328, 329), "the device memory"),
+    ("REG", 3, (320, 321, 330, 331), "the registers"),
+    ("TEX", 4, (322, 323, 332, 333), "the texture memory"),
+    ("SHM", 5, (334, 335, 338, 339), "the shared memory"),
+    ("CBU", 6, (336, 337, 340, 341), "the unit of branches"),
+    ("SRM", 7, (342, 343, 344, 345), "the SRAM"),
+)
+"""Name, NVML_MEMORY_LOCATION_*, the fields of :data:`_COUNTERS`, in words."""
+_COUNTERS: tuple[tuple[str, int, int, str], ...] = (
+    ("SBE_VOL", 0, 0, "corrected, since the driver was loaded"),
+    ("DBE_VOL", 1, 0, "could not correct, since the driver was loaded"),
+    ("SBE_AGG", 0, 1, "corrected, in the GPU's whole life"),
+    ("DBE_AGG", 1, 1, "could not correct, in the GPU's whole life"),
+)
+"""Name, NVML_MEMORY_ERROR_TYPE_*, NVML_{VOLATILE,AGGREGATE}_ECC, in words."""
+
+
+def _memory_errors(key: tuple[int, int, int]) -> Value:
+    return lambda reading: reading.memory_errors.get(key)
+
 
 FAMILIES: tuple[DcgmFamily, ...] = (
     DcgmFamily(
@@ -146,6 +171,18 @@ FAMILIES: tuple[DcgmFamily, ...] = (
         name="DCGM_FI_DEV_ECC_DBE_AGG_TOTAL",
         help="Memory errors that ECC could not correct in the GPU's whole life.",
         value=of_part(lambda sample: sample.ecc_errors, lambda ecc: ecc.uncorrected_aggregate),
+    ),
+    *(
+        _ecc(
+            field=field,
+            name=f"DCGM_FI_DEV_ECC_{counter}_{location}",
+            help=f"Errors in {place} that ECC {words}.",
+            value=_memory_errors((error_type, counter_type, number)),
+            group=ReadingGroup.ECC_BY_LOCATION,
+            gpus="with ECC on, where they count it",
+        )
+        for location, number, fields, place in _LOCATIONS
+        for field, (counter, error_type, counter_type, words) in zip(fields, _COUNTERS, strict=True)
     ),
     _retired(
         field=390,

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from functools import partial
 
 from discovery.sample import LinkError, ReadingGroup
-from exporters.dcgm.dcgm_family import COUNT_MOST, TOTAL_MOST, DcgmFamily, Paired
+from exporters.dcgm.dcgm_family import COUNT_MOST, TOTAL_MOST, DcgmFamily, Paired, Value
 from exporters.dcgm.family_values import (
     Sides,
     both,
@@ -126,6 +126,23 @@ _C2C: tuple[tuple[int, int, str, str | None, MetricType, str], ...] = (
 """NVLink-C2C: field, NVML's field, name, the name since DCGM 4.6, type, in words."""
 _FEC_HISTORY = range(16)
 
+_ERRORS_BY_LINK: tuple[tuple[str, int, tuple[int, ...], str], ...] = (
+    ("CRC_FLIT", 2, (*range(400, 406), *range(451, 457), *range(406, 409), *range(481, 484)),
+     "Flow control packets with a wrong checksum"),
+    ("CRC_DATA", 3, (*range(410, 416), *range(457, 463), *range(416, 419), *range(484, 487)),
+     "Data with a wrong checksum"),
+    ("REPLAY", 0, (*range(420, 426), *range(463, 469), *range(426, 429), *range(487, 490)),
+     "Packets that had to be sent again"),
+    ("RECOVERY", 1, (*range(430, 436), *range(469, 475), *range(436, 439), *range(491, 494)),
+     "Times that the link had to be set up again"),
+)  # fmt: skip
+"""Name, NVML_NVLINK_ERROR_DL_*, field ids by link, in words."""
+
+
+def _link_errors(link: int, kind: int) -> Value:
+    return lambda reading: reading.link_errors.get((link, kind))
+
+
 FAMILIES: tuple[DcgmFamily, ...] = (
     DcgmFamily(
         field=202,
@@ -198,6 +215,18 @@ FAMILIES: tuple[DcgmFamily, ...] = (
         value=nvlink_rate(received_only),
     ),
     *_link_rates(),
+    *(
+        _errors(
+            field=fields[link],
+            name=f"DCGM_FI_DEV_NVLINK_{name}_ERROR_COUNT_L{link}",
+            renamed=f"DCGM_FI_DEV_NVLINK_{name}_ERROR_L{link}_TOTAL",
+            help=f"{words}, over NVLink {link}.",
+            value=_link_errors(link, kind),
+            group=ReadingGroup.NVLINK_ERRORS_BY_LINK,
+        )
+        for name, kind, fields, words in _ERRORS_BY_LINK
+        for link in range(LINKS)
+    ),
     _number(
         field=1220,
         name="DCGM_FI_DEV_NVLINK_ECC_DATA_ERROR_COUNT_TOTAL",

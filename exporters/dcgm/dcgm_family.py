@@ -65,6 +65,10 @@ class DcgmReading:
     links_before: Mapping[int, LinkCounters] = field(default_factory=dict)
     numbers: Mapping[int, int] = field(default_factory=dict)
     """Fields of NVML that are served as they are, to their numbers."""
+    memory_errors: Mapping[tuple[int, int, int], int] = field(default_factory=dict)
+    """ECC errors by NVML's type, counter and location."""
+    link_errors: Mapping[tuple[int, int], int] = field(default_factory=dict)
+    """Errors by NVLink and NVML's kind."""
     nvlink_p2p: Mapping[int, int] = field(default_factory=dict)
     """Index of each other GPU that is shown, to NVML's status of the pair."""
 

@@ -309,6 +309,8 @@ def _readings_of(
         gpu=gpu,
         before=before,
         numbers=dict(sample.numbers),
+        memory_errors=dict(sample.memory_errors),
+        link_errors=dict(sample.link_errors),
         links=links,
         links_before=links_before,
         nvlink_p2p={

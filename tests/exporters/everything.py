@@ -160,6 +160,7 @@ def sample(of: GpuSnapshot, at_seconds: float = 100.0, **readings: Any) -> GpuSa
             pcie_width=32,
             inforom_checksum=4_000_000_083,
             sram_exceeded=True,
+            memory_unrepairable=True,
             cpu_affinity=(70, 71, 72, (1 << 64) - 73),
             memory_affinity=(86, 87, 88, (1 << 63) + 89),
             platform=Platform(
@@ -176,6 +177,17 @@ def sample(of: GpuSnapshot, at_seconds: float = 100.0, **readings: Any) -> GpuSa
             all_left=600, many_left=31, some_left=32, few_left=33, none_left=34
         ),
         "numbers": tuple((number, 7000 + number) for number in (*NVLINK_NUMBERS, *GPU_NUMBERS)),
+        "memory_errors": tuple(
+            ((error, counter, location), 100_000 + 100 * error + 10 * counter + location)
+            for error in range(2)
+            for counter in range(2)
+            for location in range(8)
+        ),
+        "link_errors": tuple(
+            ((link, error), 200_000 + 10 * link + error)
+            for link in range(LINKS)
+            for error in range(4)
+        ),
         "nvlink_errors": NvLinkErrors(crc_flit=21, crc_data=22, replay=23, recovery=24),
         "links": tuple(
             LinkCounters(

@@ -40,8 +40,8 @@ GPUS = 2
 GROUPS = tuple(group for group in ReadingGroup if group is not ReadingGroup.P2P)
 
 FAULTS = re.compile(
-    r"DCGM_\w+(_ERRORS?(_COUNT)?(_TOTAL)?|_DISCARDS|_EVENTS|_REPLAY_COUNTER|_REMAPPED_ROWS"
-    r"|_(SBE|DBE)(_\w+_TOTAL)?|_RETIRED_PENDING|_FEC_HISTORY_\d+|_C2C_LINK_ERROR_\w+"
+    r"DCGM_\w+(_ERRORS?(_COUNT)?(_TOTAL|_L\d+)?|_DISCARDS|_EVENTS|_REPLAY_COUNTER|_REMAPPED_ROWS"
+    r"|_(SBE|DBE)(_(VOL|AGG)_\w+)?|_RETIRED_PENDING|_FEC_HISTORY_\d+|_C2C_LINK_ERROR_\w+"
     r"|_(THERMAL|SYNC_BOOST|BOARD_LIMIT|LOW_UTIL|RELIABILITY|TOTAL_(APP|BASE)_CLOCKS)_VIOLATION"
     r"|_REASON_(SYNC_BOOST|(SW|HW)_THERM_SLOWDOWN|HW_POWER_BRAKE_SLOWDOWN)_NS)"
     r"|gpuscape_\w+(_errors|_retired_pages|_remapped_rows|_replays)_total"

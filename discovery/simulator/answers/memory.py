@@ -93,6 +93,14 @@ def sram_errors(gpu: SimulatedGpu, version: dict[str, int]) -> dict[str, int]:
     return {"bThresholdExceeded": 0}
 
 
+@answers_on_gpu("nvmlDeviceGetUnrepairableMemoryFlag_v1")
+def unrepairable_memory(gpu: SimulatedGpu, version: dict[str, int]) -> dict[str, int]:
+    """No error is beyond repair; GPUs that remap rows report it."""
+    del version  # there is one
+    row_remapping(gpu)
+    return {"unrepairableMemory": 0}
+
+
 @answers_on_gpu("nvmlDeviceGetRetiredPages")
 def retired_pages(gpu: SimulatedGpu, cause: int) -> list[int]:
     """Addresses of retired pages; all were retired for double bit errors."""

@@ -172,6 +172,13 @@ _MEMORY = (
             {pynvml.nvmlEccSramErrorStatus_v1: pynvml.c_nvmlEccSramErrorStatus_v1_t},
         ),
     ),
+    _device(
+        "GetUnrepairableMemoryFlag_v1",
+        InOut(
+            "status",
+            {pynvml.nvmlUnrepairableMemory_v1: pynvml.c_nvmlUnrepairableMemory_v1_t},
+        ),
+    ),
     _device("GetRowRemapperHistogram", Out("banks", pynvml.c_nvmlRowRemapperHistogramValues)),
 )
 

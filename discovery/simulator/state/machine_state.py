@@ -104,8 +104,9 @@ class Readings(_Data, frozen=True, kw_only=True):
     fields: dict[int, int] = {}
     """Values that nvmlDeviceGetFieldValues is made to give, by field id, whatever the scope."""
     numbers: dict[str, int] = {}
-    """Numbers that calls on a GPU are made to give, by C name. An entry point that the table does
-    not have takes the device and gives an unsigned int."""
+    """Numbers that calls on a GPU are made to give, by C name, or by that and the arguments behind
+    the device: ``nvmlDeviceGetMemoryErrorCounter(0,1,7)``. An entry point that the table does not
+    have takes the device and gives an unsigned int."""
     field_type: int | None = None
     """NVML_VALUE_TYPE_* of everything that nvmlDeviceGetFieldValues says; None: the usual ones."""
     field_type_claimed: int | None = None

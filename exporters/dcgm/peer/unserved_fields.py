@@ -17,10 +17,7 @@ _VGPU_HOST = "it is about vGPU hosts, which are not supported"
 _SWITCH = "NVML does not show NVSwitches; gpuscape_nvswitch_errors_total counts their errors"
 _CPU = "it is about the CPU and not a GPU"
 _NIC = "it is about network adapters and not a GPU"
-_ONE_LINK = "it is counted over all links, by the field whose name ends in _TOTAL"
-_MEMORY_PART = "it is counted over all of the memory, by DCGM_FI_DEV_ECC_*_TOTAL"
 _TOO_SMALL = "with the six decimals that DCGM's numbers have, it is always 0; the raw one is served"
-_NO_BINDING = "the Python binding of NVML (nvidia-ml-py) has no call for it"
 _REGISTERS = "it stands in a port's registers (PPCNT, PPRM), and NVML documents no numbers of ports"
 
 UNSERVED: Mapping[str, str] = {
@@ -40,13 +37,8 @@ UNSERVED: Mapping[str, str] = {
     # what DCGM has no value for
     "DCGM_FI_DEV_PCIE_?X_THROUGHPUT": _NO_VALUE,
     "dcgm_pcie_?x_throughput": _NO_VALUE,
-    "DCGM_FI_DEV_ECC_?BE_*_L[12]": _NO_VALUE,
-    "DCGM_FI_DEV_ECC_?BE_*_DEV": _NO_VALUE,
-    "DCGM_FI_DEV_ECC_?BE_*_REG": _NO_VALUE,
-    "DCGM_FI_DEV_ECC_?BE_*_TEX": _NO_VALUE,
     "DCGM_FI_DEV_NVLINK_ERROR": _NO_VALUE,
     "DCGM_FI_DEV_GPU_NVLINK_ERRORS": _NO_VALUE,
-    "DCGM_FI_DEV_NVLINK_GET_STATE": _NO_VALUE,
     # what is no number
     "DCGM_FI_*TOPOLOGY*": _STRUCTURE,
     "DCGM_FI_SYSTEM_GPU_AFFINITY": _STRUCTURE,
@@ -69,10 +61,8 @@ UNSERVED: Mapping[str, str] = {
     "DCGM_FI_DEV_CREATABLE_VGPU_TYPE_IDS": _VGPU_HOST,
     "DCGM_FI_IMEX_*": "it is about the IMEX service and not a GPU",
     # what is read in another shape
-    "DCGM_FI_DEV_NVLINK_*_ERROR_*L[0-9]*": _ONE_LINK,
-    "DCGM_FI_*_PER_LINK*": "DCGM_FI_DEV_NVLINK_*_L0 to _L17 are the same, link by link",
-    "DCGM_FI_DEV_ECC_?BE_*_S[HR]M": _MEMORY_PART,
-    "DCGM_FI_DEV_ECC_?BE_*_CBU": _MEMORY_PART,
+    "DCGM_FI_DEV_NVLINK_GET_STATE": "it is about one link, as gpuscape_nvlink_up is",
+    "DCGM_FI_*_PER_LINK*": "the fields with L0 to L17 in their names are the same, link by link",
     # what could be
     **dict.fromkeys(
         (
@@ -84,7 +74,6 @@ UNSERVED: Mapping[str, str] = {
         "NVML does not say which links it covers; DCGM_FI_DEV_NVLINK_*_ERROR_COUNT_TOTAL cover all",
     ),
     "DCGM_FI_DEV_INFOROM_*VALID": "the driver would read the whole InfoROM for it",
-    "DCGM_FI_DEV_MEMORY_UNREPAIRABLE*": _NO_BINDING,
     "DCGM_FI_DEV_NVLINK_PP*": _REGISTERS,
     "DCGM_FI_DEV_NVLINK_*_BER_RATIO": _TOO_SMALL,
     "DCGM_FI_DEV_NVLINK_COUNT_*_BER_FLOAT": _TOO_SMALL,

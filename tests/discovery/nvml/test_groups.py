@@ -44,6 +44,8 @@ FIELDS_OF = {
     ReadingGroup.CACHES: {"profiling", "mig_profiling"},
     ReadingGroup.BOARD: {"board"},
     ReadingGroup.NUMBERS: {"numbers"},
+    ReadingGroup.ECC_BY_LOCATION: {"memory_errors"},
+    ReadingGroup.NVLINK_ERRORS_BY_LINK: {"link_errors"},
     ReadingGroup.SPARE_ROWS: {"spare_rows"},
     ReadingGroup.CLOCK_EVENTS: {"clock_event_reasons"},
     ReadingGroup.HELD_DOWN: {"held_down"},
@@ -123,6 +125,44 @@ def test_a_field_that_a_gpu_does_not_have_is_read_once_after_each_discovery(
     assert 170 not in dict(first)
     assert 170 not in dict(second)
     assert dict(third)[170] == 4
+
+
+@pytest.mark.parametrize(
+    ("group", "field", "call", "key"),
+    [
+        (
+            ReadingGroup.ECC_BY_LOCATION,
+            "memory_errors",
+            "nvmlDeviceGetMemoryErrorCounter",
+            (0, 1, 7),
+        ),
+        (
+            ReadingGroup.NVLINK_ERRORS_BY_LINK,
+            "link_errors",
+            "nvmlDeviceGetNvLinkErrorCounter",
+            (1, 3),
+        ),
+    ],
+)
+@pytest.mark.parametrize("code", [nv.NVML_ERROR_NOT_SUPPORTED, nv.NVML_ERROR_INVALID_ARGUMENT])
+def test_a_counter_that_a_gpu_does_not_have_is_read_once_after_each_discovery(
+    taken: Sampler, group: ReadingGroup, field: str, call: str, key: tuple[int, ...], code: int
+) -> None:
+    taken.simulation.fault(Return(code=code), call)
+    first = taken.sample(FIRST, (group,))
+    taken.simulation.clear()
+    name = f"{call}({','.join(map(str, key))})"
+    taken.simulation.set_readings(FIRST, numbers={name: 4})
+    calls = taken.calls(partial(taken.sample, FIRST, (group,)))
+    second = taken.sample(FIRST, (group,))
+    taken.history.rediscovered({FIRST})
+    third = taken.sample(FIRST, (group,))
+
+    for refused in (first, second):
+        assert getattr(refused, field) == ()
+        assert [gap.what for gap in refused.gaps].count(field) == 1
+    assert calls[call] == 0
+    assert dict(getattr(third, field))[key] == 4
 
 
 def test_drivers_before_535_tell_clock_events_by_the_older_name(taken: Sampler) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import product
 from typing import Any
 
 import pynvml as nv
@@ -21,9 +23,18 @@ WHOLE, SPLIT = machines.gpu(0), machines.gpu(1, mig=True, instances=(
 MHZ, MILLI, PERCENT, KIB, MIB, NANO = 10**6, 1e-3, 1e-2, 2**10, 2**20, 1e-9
 ALL_LINKS = 0xFFFFFFFF
 OF_LINKS = (201, 202, 203, 204, 220, 222, *range(235, 251))
+MEMORY_ERRORS = tuple(product(range(2), range(2), range(8)))
+LINK_ERRORS = tuple(product(range(2), range(4)))
 OF_GPU = (160, 170, 171, 172, 173, *range(231, 235), *range(251, 269))
 
 READINGS: dict[str, Any] = {
+    "numbers": {
+        **{
+            f"nvmlDeviceGetMemoryErrorCounter({a},{b},{c})": 9000 + 100 * a + 10 * b + c
+            for a, b, c in MEMORY_ERRORS
+        },
+        **{f"nvmlDeviceGetNvLinkErrorCounter({a},{b})": 9500 + 10 * a + b for a, b in LINK_ERRORS},
+    },
     "energy_millijoules": 123_456_789,
     "encoder_percent": 11,
     "decoder_percent": 13,
@@ -69,6 +80,10 @@ def _field(number: int, scope: int = 0) -> Raw:
         return int(value.value.ullVal)
 
     return raw
+
+
+def _count(call: Callable[..., int], key: tuple[int, ...], handle: Any) -> int:
+    return call(handle, *key)
 
 
 def _gpm(metric: int, *, unit: float) -> tuple[str, Raw, float]:
@@ -164,6 +179,14 @@ ROWS: tuple[tuple[str, Raw, float], ...] = (
     ("nvlink_errors.recovery", _field(59), 1),
     *((f"numbers.{number}", _field(number, ALL_LINKS), 1) for number in OF_LINKS),
     *((f"numbers.{number}", _field(number), 1) for number in OF_GPU),
+    *(
+        (f"memory_errors.{key}", partial(_count, nv.nvmlDeviceGetMemoryErrorCounter, key), 1)
+        for key in MEMORY_ERRORS
+    ),
+    *(
+        (f"link_errors.{key}", partial(_count, nv.nvmlDeviceGetNvLinkErrorCounter, key), 1)
+        for key in LINK_ERRORS
+    ),
     ("links.0.received_bytes", _field(139, 0), KIB),
     ("links.0.sent_bytes", _field(138, 0), KIB),
     ("links.1.received_bytes", _field(139, 1), KIB),

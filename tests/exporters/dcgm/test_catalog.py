@@ -324,6 +324,7 @@ OPTIONAL |= {
     "DEV_MEM_AFFINITY_2": (88, GAUGE, REPEATED, BOARD, "88"),
     "DEV_MEM_AFFINITY_3": (89, GAUGE, REPEATED, BOARD, "-9223372036854775719"),
     "DEV_INFOROM_CONFIG_CHECK": (83, GAUGE, REPEATED, BOARD, "4000000083"),
+    "DEV_MEMORY_UNREPAIRABLE_FLAG": (1507, GAUGE, REPEATED, BOARD, "1"),
     "DEV_THRESHOLD_SRM": (346, GAUGE, REPEATED, BOARD, "1"),
     "DEV_PLATFORM_CHASSIS_SLOT_NUMBER": (573, GAUGE, REPEATED, BOARD, "173"),
     "DEV_PLATFORM_TRAY_INDEX": (574, GAUGE, REPEATED, BOARD, "174"),
@@ -335,6 +336,40 @@ OPTIONAL |= {
     "PROF_PEERMEM_CACHE_HIT": (1082, GAUGE, OWN, ReadingGroup.CACHES, "62"),
     "PROF_PEERMEM_CACHE_MISS": (1083, GAUGE, OWN, ReadingGroup.CACHES, "63"),
 }
+# Source of names, fields and NVML's numbers: dcgm_fields.h, DcgmCacheManager.cpp and nvml.h.
+for place, location, numbers in (
+    ("L1", 0, (314, 315, 324, 325)),
+    ("L2", 1, (316, 317, 326, 327)),
+    ("DEV", 2, (318, 319, 328, 329)),
+    ("REG", 3, (320, 321, 330, 331)),
+    ("TEX", 4, (322, 323, 332, 333)),
+    ("SHM", 5, (334, 335, 338, 339)),
+    ("CBU", 6, (336, 337, 340, 341)),
+    ("SRM", 7, (342, 343, 344, 345)),
+):
+    for counter, field, count in zip(
+        ("SBE_VOL", "DBE_VOL", "SBE_AGG", "DBE_AGG"),
+        numbers,
+        (100_000, 100_100, 100_010, 100_110),
+        strict=True,
+    ):
+        row = (field, COUNTER, REPEATED, ReadingGroup.ECC_BY_LOCATION, str(count + location))
+        OPTIONAL[f"DEV_ECC_{counter}_{place}"] = row
+ERROR_FIELDS = {
+    "CRC_FLIT": (400, 401, 402, 403, 404, 405, 451, 452, 453, 454, 455, 456,
+                 406, 407, 408, 481, 482, 483),
+    "CRC_DATA": (410, 411, 412, 413, 414, 415, 457, 458, 459, 460, 461, 462,
+                 416, 417, 418, 484, 485, 486),
+    "REPLAY": (420, 421, 422, 423, 424, 425, 463, 464, 465, 466, 467, 468,
+               426, 427, 428, 487, 488, 489),
+    "RECOVERY": (430, 431, 432, 433, 434, 435, 469, 470, 471, 472, 473, 474,
+                 436, 437, 438, 491, 492, 493),
+}  # fmt: skip
+for kind, error in (("REPLAY", 0), ("RECOVERY", 1), ("CRC_FLIT", 2), ("CRC_DATA", 3)):
+    for link, field in enumerate(ERROR_FIELDS[kind]):
+        written_count = str(200_000 + 10 * link + error)
+        row = (field, COUNTER, REPEATED, ReadingGroup.NVLINK_ERRORS_BY_LINK, written_count)
+        OPTIONAL[f"DEV_NVLINK_{kind}_ERROR_COUNT_L{link}"] = row
 for link in range(18):
     OPTIONAL |= of_link(link)
 OPTIONAL |= of_engines("NVDEC", 1017, 30, 8)
@@ -376,6 +411,8 @@ def full_reading() -> DcgmReading:
         xid=31,
         profiling=dict(now.profiling),
         numbers=dict(now.numbers),
+        memory_errors=dict(now.memory_errors),
+        link_errors=dict(now.link_errors),
         nvlink_p2p={index: int(index != 1) for index in range(1, 8)},
         links={link.link: link for link in now.links},
         links_before={link.link: link for link in before.links},

@@ -170,6 +170,7 @@ OPTIONAL: Mapping[str, Raw] = {
     **{f"MEM_AFFINITY_{place}": memory_word(place) for place in range(4)},
     "INFOROM_CONFIG_CHECK": pynvml.nvmlDeviceGetInforomConfigurationChecksum,
     "THRESHOLD_SRM": sram_exceeded,
+    "MEMORY_UNREPAIRABLE_FLAG": pynvml.nvmlDeviceGetUnrepairableMemoryFlag_v1,
     "PLATFORM_CHASSIS_SLOT_NUMBER": platform_number(36),
     "PLATFORM_TRAY_INDEX": platform_number(37),
     "PLATFORM_HOST_ID": platform_number(38),

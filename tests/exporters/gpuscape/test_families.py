@@ -78,6 +78,8 @@ def test_the_optional_readings_are_those_that_some_family_needs() -> None:
         ReadingGroup.INSTANT_POWER,
         ReadingGroup.BOARD,
         ReadingGroup.NUMBERS,
+        ReadingGroup.ECC_BY_LOCATION,
+        ReadingGroup.NVLINK_ERRORS_BY_LINK,
         ReadingGroup.CACHES,
         ReadingGroup.SPARE_ROWS,
         ReadingGroup.TOTALS,

@@ -127,6 +127,7 @@ CALLS: Mapping[str, Callable[[Bench], object]] = {
     "nvmlDeviceGetSramEccErrorStatus": lambda b: nv.nvmlDeviceGetSramEccErrorStatus(
         b.gpu, byref(nv.c_nvmlEccSramErrorStatus_v1_t())
     ),
+    "nvmlDeviceGetUnrepairableMemoryFlag_v1": _on_gpu(nv.nvmlDeviceGetUnrepairableMemoryFlag_v1),
     "nvmlDeviceGetMigMode": _on_gpu(nv.nvmlDeviceGetMigMode),
     "nvmlDeviceGetMaxMigDeviceCount": _on_gpu(nv.nvmlDeviceGetMaxMigDeviceCount),
     "nvmlDeviceGetMigDeviceHandleByIndex": _on_gpu(nv.nvmlDeviceGetMigDeviceHandleByIndex, 0),
