@@ -164,23 +164,23 @@ def unreadable(bus_id: str, state: GpuState, reason: Reason, source: str, why: s
     return unread_gpu(bus_id, state, Gap(what="state", reason=reason, source=source, detail=why))
 
 
-def _memory_bytes(gpu: _DiscoveredGpu, what: str) -> int | None:
+def _memory_bytes(gpu: _DiscoveredGpu, name: str) -> int | None:
     call = "nvmlDeviceGetMemoryInfo"
-    gpu.memory_bytes = gpu.calls.ask(what, call, gpu.handle, convert=_total_bytes)
+    gpu.memory_bytes = gpu.calls.ask(name, call, gpu.handle, convert=_total_bytes)
     return gpu.memory_bytes
 
 
-def _mig_mode(gpu: _DiscoveredGpu, what: str) -> Mode | None:
-    gpu.mig = gpu.calls.ask(what, "nvmlDeviceGetMigMode", gpu.handle, convert=mode)
+def _mig_mode(gpu: _DiscoveredGpu, name: str) -> Mode | None:
+    gpu.mig = gpu.calls.ask(name, "nvmlDeviceGetMigMode", gpu.handle, convert=mode)
     return gpu.mig
 
 
-def _most_mig_devices(gpu: _DiscoveredGpu, what: str) -> int | None:
+def _most_mig_devices(gpu: _DiscoveredGpu, name: str) -> int | None:
     if gpu.mig is None:
         return None
     if gpu.known is not None and gpu.known.max_mig_devices and gpu.known.mig == gpu.mig:
         return gpu.known.max_mig_devices
-    return gpu.calls.ask(what, "nvmlDeviceGetMaxMigDeviceCount", gpu.handle, convert=whole(255))
+    return gpu.calls.ask(name, "nvmlDeviceGetMaxMigDeviceCount", gpu.handle, convert=whole(255))
 
 
 def _mig_devices(gpu: _DiscoveredGpu, _what: str) -> tuple[MigDevice, ...]:
@@ -196,7 +196,7 @@ def _links(gpu: _DiscoveredGpu, _what: str) -> tuple[NvLink, ...]:
     return read_links(gpu.calls, gpu.handle, known.links or ())
 
 
-def _ancestors(gpu: _DiscoveredGpu, what: str) -> tuple[tuple[str, int], ...]:
+def _ancestors(gpu: _DiscoveredGpu, name: str) -> tuple[tuple[str, int], ...]:
     """(bus id, level 0 to 5) for each peer; NVML counts levels in tens.
 
     A pair with a lost GPU does not show which of the two is lost, so that is a gap.
@@ -208,9 +208,9 @@ def _ancestors(gpu: _DiscoveredGpu, what: str) -> tuple[tuple[str, int], ...]:
         try:
             level = known.get(peer)
             if level is None:
-                level = gpu.calls.ask(what, call, gpu.handle, other, convert=_level)
+                level = gpu.calls.ask(name, call, gpu.handle, other, convert=_level)
         except GpuLost as error:
-            gpu.calls.miss(what, Reason.LOST, call, str(error))
+            gpu.calls.miss(name, Reason.LOST, call, str(error))
             continue
         if level is not None:
             levels.append((peer, level))

@@ -44,8 +44,8 @@ def questions(
     metrics, the others would still be answered.
     """
     left_out = _GPU_ALONE if of_instance else frozenset[int]()
-    asked = (ids for group, ids in PROFILED.items() if group in groups)
-    return tuple(tuple(each for each in ids if each not in left_out) for ids in asked)
+    selected = (ids for group, ids in PROFILED.items() if group in groups)
+    return tuple(tuple(metric for metric in ids if metric not in left_out) for ids in selected)
 
 
 _MIB = 1 << 20
@@ -65,9 +65,9 @@ Found = tuple[tuple[int, float], ...]
 class GpmTrack:
     """One GPU, or one GPU instance: its two samples, which take turns, and what it refuses."""
 
-    def __init__(self, what: str) -> None:
+    def __init__(self, name: str) -> None:
         """``what``: the reading's name."""
-        self._what = what
+        self._what = name
         self._newest: Sample = None
         self._taken_at = 0.0
         self._spare: Sample = None
@@ -83,7 +83,7 @@ class GpmTrack:
         calls: Calls,
         room: Any,
         now: Callable[[], float],
-        asked: Sequence[Metrics],
+        questions: Sequence[Metrics],
         take: str,
         *args: object,
     ) -> Found:
@@ -96,14 +96,14 @@ class GpmTrack:
         samples = self._two(calls, now, take, args)
         if samples is None:
             return ()
-        found: list[tuple[int, float]] = []
-        for together in asked:
+        measured: list[tuple[int, float]] = []
+        for together in questions:
             metrics = [metric for metric in together if metric not in self._missing]
-            found += self._between(calls, room, metrics, *samples) if metrics else ()
+            measured += self._between(calls, room, metrics, *samples) if metrics else ()
         if self._missing:
             names = ", ".join(map(str, sorted(self._missing)))
             calls.miss(self._what, Reason.UNSUPPORTED, _CALL, f"it has no metric {names}")
-        return tuple(found)
+        return tuple(measured)
 
     def close(self) -> None:
         """Give the buffers back; those of a session that is gone are gone with it."""

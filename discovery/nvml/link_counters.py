@@ -71,11 +71,11 @@ def read_link_counters(
     Empty where no link counts any of that.
     """
     calls.gaps += ports.gaps
-    asked = dict(_asked(ports, traffic))
-    if not asked:
+    fields = dict(_asked(ports, traffic))
+    if not fields:
         return ()
-    read = calls.fields(tuple(asked.values()), handle)
-    counts = dict(zip(asked, read, strict=True))
+    read = calls.fields(tuple(fields.values()), handle)
+    counts = dict(zip(fields, read, strict=True))
     return tuple(
         LinkCounters(
             link=port,

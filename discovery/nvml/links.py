@@ -50,23 +50,25 @@ def read_links(calls: Calls, handle: Handle, known: tuple[NvLink, ...] = ()) -> 
 
 def _are_as_before(handle: Handle, known: tuple[NvLink, ...]) -> bool:
     """Whether field 165 of every port says what nvmlDeviceGetNvLinkState said before."""
-    asked = [(str(it.link), Field(number=_STATE, scope=it.link, convert=boolean)) for it in known]
-    return Calls().fields(asked, handle) == [it.active for it in known]
+    fields = [
+        (str(link.link), Field(number=_STATE, scope=link.link, convert=boolean)) for link in known
+    ]
+    return Calls().fields(fields, handle) == [link.active for link in known]
 
 
 def port_states(calls: Calls, handle: Handle) -> Iterator[tuple[int, bool | None]]:
     """Number of each NVLink port and whether its link is active, as :func:`read_links` says."""
     (count,) = Calls().fields([("ports", _PORTS)], handle)
-    found = False
+    any_port = False
     for port in range(pynvml.NVML_NVLINK_MAX_LINKS if count is None else count):
         tried = Calls(invalid_argument=Reason.UNSUPPORTED)
         active = tried.ask("links", "nvmlDeviceGetNvLinkState", handle, port, convert=boolean)
         refused = active is None and tried.gaps[0].reason is Reason.UNSUPPORTED
-        if not (refused and found):
+        if not (refused and any_port):
             calls.gaps += tried.gaps
         if refused:
             return
-        found = True
+        any_port = True
         yield port, active
 
 
@@ -92,8 +94,8 @@ def _peer(value: Any) -> LinkPeer:
 
 def _far_end(value: Any) -> str | None:
     """Bus id; None where the driver hides it."""
-    found = bus_id(value)
-    return None if found.startswith(_HIDDEN) else found
+    address = bus_id(value)
+    return None if address.startswith(_HIDDEN) else address
 
 
 def _with_rates(calls: Calls, handle: Handle, links: tuple[NvLink, ...]) -> tuple[NvLink, ...]:

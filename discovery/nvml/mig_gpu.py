@@ -117,26 +117,27 @@ def _pci_ids(value: Any) -> tuple[int, int]:
 def _mode(calls: Calls, handle: Handle) -> Mode | None:
     """None for a GPU that has no MIG, without a gap."""
     tried = Calls()
-    found = tried.ask("mig", "nvmlDeviceGetMigMode", handle, convert=mode)
+    current = tried.ask("mig", "nvmlDeviceGetMigMode", handle, convert=mode)
     calls.gaps += [gap for gap in tried.gaps if gap.reason is not Reason.UNSUPPORTED]
-    return found
+    return current
 
 
 def _resetless(handle: Handle) -> bool:
     """False where neither can be read: then a reset is announced, and refused."""
-    (told,) = Calls().fields([("resetless", _RESETLESS)], handle)
-    if told is not None:
-        return told
-    of = Calls().ask("architecture", "nvmlDeviceGetArchitecture", handle, convert=_ARCHITECTURE)
-    return of is not None and of >= pynvml.NVML_DEVICE_ARCH_HOPPER
+    (resetless,) = Calls().fields([("resetless", _RESETLESS)], handle)
+    if resetless is not None:
+        return resetless
+    call = "nvmlDeviceGetArchitecture"
+    architecture = Calls().ask("architecture", call, handle, convert=_ARCHITECTURE)
+    return architecture is not None and architecture >= pynvml.NVML_DEVICE_ARCH_HOPPER
 
 
 def gpu_processes(calls: Calls, bus_id: str, handle: Handle) -> tuple[Process, ...]:
     """Programs of all kinds; a kind that this driver does not list has no programs."""
     tried = Calls()
-    found = read_processes(tried, bus_id, handle, Utilization(), mig=True)
+    processes = read_processes(tried, bus_id, handle, Utilization(), mig=True)
     calls.gaps += [gap for gap in tried.gaps if not _is_no_list(gap)]
-    return found
+    return processes
 
 
 def _is_no_list(gap: Gap) -> bool:
@@ -149,12 +150,12 @@ def _check_places(instances: Sequence[FoundInstance], profiles: Sequence[MigProf
 
     A layout that somebody changes while it is read may look like that.
     """
-    sizes = {one.name: one.size for one in profiles}
+    sizes = {profile.name: profile.size for profile in profiles}
     taken: set[int] = set()
-    for one in instances:
-        units = set(range(one.start, one.start + one.size))
+    for instance in instances:
+        units = set(range(instance.start, instance.start + instance.size))
         if taken & units:
             raise Garbage(f"two GPU instances in memory unit {min(taken & units)}")
-        if sizes[one.profile] != one.size:
-            raise Garbage(f"a {one.profile} of {one.size} memory units")
+        if sizes[instance.profile] != instance.size:
+            raise Garbage(f"a {instance.profile} of {instance.size} memory units")
         taken |= units

@@ -46,16 +46,18 @@ def read_instances(
     They are listed by profile, so one of a profile that the driver does not describe is in no
     list: it is found by its id, and leaves a gap.
     """
-    found: dict[int, FoundInstance] = {}
+    instances: dict[int, FoundInstance] = {}
     for profile in profiles:
-        for one in _listed(calls, _LIST, pynvml.c_nvmlGpuInstance_t, handle, profile.id):
-            instance = _instance(calls, one, profile)
+        for instance_handle in _listed(
+            calls, _LIST, pynvml.c_nvmlGpuInstance_t, handle, profile.id
+        ):
+            instance = _instance(calls, instance_handle, profile)
             if instance is not None:
-                found[instance.id] = instance
+                instances[instance.id] = instance
     for number in GPU_INSTANCE_IDS:
-        if number not in found:
+        if number not in instances:
             _check_absent(calls, "nvmlDeviceGetGpuInstanceById", handle, number)
-    return tuple(found[number] for number in sorted(found))
+    return tuple(instances[number] for number in sorted(instances))
 
 
 def read_compute_profiles(
@@ -65,22 +67,26 @@ def read_compute_profiles(
     instances: Sequence[FoundInstance],
 ) -> tuple[MigProfile, ...]:
     """The profiles with their compute instance profiles, of those that an instance is there of."""
-    asked = {one.profile: one.id for one in reversed(instances)}
-    found = []
+    ids_by_profile = {instance.profile: instance.id for instance in reversed(instances)}
+    read = []
     for profile in profiles:
-        number = asked.get(profile.name)
+        number = ids_by_profile.get(profile.name)
         if number is None:
-            found.append(profile)
+            read.append(profile)
             continue
-        one = calls.ask(WHAT, "nvmlDeviceGetGpuInstanceById", handle, number)
-        sizes = {} if one is None else _compute_profiles(calls, one)
+        instance_handle = calls.ask(WHAT, "nvmlDeviceGetGpuInstanceById", handle, number)
+        sizes = {} if instance_handle is None else _compute_profiles(calls, instance_handle)
         compute = [
-            ComputeProfile(slices=slices, id=each, starts=_compute_starts(one, each, slices))
-            for each, slices in sizes.items()
+            ComputeProfile(
+                slices=slices,
+                id=profile_id,
+                starts=_compute_starts(instance_handle, profile_id, slices),
+            )
+            for profile_id, slices in sizes.items()
         ]
-        compute.sort(key=lambda each: (each.slices, each.id))
-        found.append(replace(profile, compute=tuple(compute)))
-    return tuple(found)
+        compute.sort(key=lambda profile: (profile.slices, profile.id))
+        read.append(replace(profile, compute=tuple(compute)))
+    return tuple(read)
 
 
 def _compute_starts(handle: Handle, profile_id: int, slices: int) -> tuple[int, ...]:
@@ -94,37 +100,40 @@ def _compute_starts(handle: Handle, profile_id: int, slices: int) -> tuple[int, 
     count = ctypes.c_uint(ROOM)
 
     def convert(_: Any) -> tuple[int, ...]:
-        places = [(_SLICES(one.start), _SLICES(one.size)) for one in room[: whole(ROOM)(count)]]
+        places = [
+            (_SLICES(placement.start), _SLICES(placement.size))
+            for placement in room[: whole(ROOM)(count)]
+        ]
         if any(size != slices for _, size in places):
             raise Garbage("placements of another size")
         return tuple(sorted({start for start, _ in places}))
 
-    found = Calls().ask(
+    starts = Calls().ask(
         WHAT, _STARTS, handle, profile_id, room, ctypes.byref(count), convert=convert
     )
-    return found or ()
+    return starts or ()
 
 
-def _listed(calls: Calls, call: str, kind: Any, of: Handle, profile_id: int) -> list[Any]:
+def _listed(calls: Calls, call: str, kind: Any, holder: Handle, profile_id: int) -> list[Any]:
     """Handles of the instances of one profile."""
     room = (kind * ROOM)()
     count = ctypes.c_uint(ROOM)
-    found = calls.ask(
+    handles = calls.ask(
         WHAT,
         call,
-        of,
+        holder,
         profile_id,
         room,
         ctypes.byref(count),
-        convert=lambda _: [room[at] for at in range(whole(ROOM)(count))],
+        convert=lambda _: [room[index] for index in range(whole(ROOM)(count))],
     )
-    return found or []
+    return handles or []
 
 
-def _check_absent(calls: Calls, call: str, of: Handle, number: int) -> None:
+def _check_absent(calls: Calls, call: str, holder: Handle, number: int) -> None:
     """Keep a gap unless the driver says that there is no instance with this id."""
     tried = Calls(invalid_argument=Reason.ABSENT)
-    if tried.ask(WHAT, call, of, number) is not None:
+    if tried.ask(WHAT, call, holder, number) is not None:
         why = f"instance {number} is there, and of no profile that the driver describes"
         calls.miss(WHAT, Reason.FAILED, call, why)
     calls.gaps += [gap for gap in tried.gaps if gap.reason is not Reason.ABSENT]
@@ -137,32 +146,32 @@ def _instance(calls: Calls, handle: Handle, profile: MigProfile) -> FoundInstanc
         start, size = checked_placement(info.placement)
         return FoundInstance(id=_ID(info.id), profile=profile.name, start=start, size=size)
 
-    found = calls.ask(WHAT, "nvmlGpuInstanceGetInfo", handle, convert=convert)
-    if found is None:
+    instance = calls.ask(WHAT, "nvmlGpuInstanceGetInfo", handle, convert=convert)
+    if instance is None:
         return None
-    return replace(found, compute=_compute(calls, handle, profile.slices))
+    return replace(instance, compute=_compute(calls, handle, profile.slices))
 
 
 def _compute(calls: Calls, handle: Handle, slices: int) -> tuple[FoundCompute, ...]:
     """The compute instances of a GPU instance by id; where there may be more, looked for by id."""
-    found: dict[int, FoundCompute] = {}
+    instances: dict[int, FoundCompute] = {}
     sizes = _compute_profiles(calls, handle)
     kind, call = pynvml.c_nvmlComputeInstance_t, "nvmlGpuInstanceGetComputeInstances"
     for profile_id in sizes:
-        for one in _listed(calls, call, kind, handle, profile_id):
-            compute = _compute_instance(calls, one, sizes)
+        for instance_handle in _listed(calls, call, kind, handle, profile_id):
+            compute = _compute_instance(calls, instance_handle, sizes)
             if compute is not None:
-                found[compute.id] = compute
-    if sum(one.slices for one in found.values()) < slices:
+                instances[compute.id] = compute
+    if sum(instance.slices for instance in instances.values()) < slices:
         for number in COMPUTE_INSTANCE_IDS:
-            if number not in found:
+            if number not in instances:
                 _check_absent(calls, "nvmlGpuInstanceGetComputeInstanceById", handle, number)
-    return tuple(found[number] for number in sorted(found))
+    return tuple(instances[number] for number in sorted(instances))
 
 
 def _compute_profiles(calls: Calls, handle: Handle) -> dict[int, int]:
     """Id to slices of the compute instance profiles in a GPU instance."""
-    found: dict[int, int] = {}
+    slices_by_id: dict[int, int] = {}
     for number in range(COMPUTE_PROFILES):
         info, gap = newest(_PROFILE, handle, number, 0)
         if gap is not None:
@@ -173,10 +182,10 @@ def _compute_profiles(calls: Calls, handle: Handle) -> dict[int, int]:
             continue
         pair = calls.part(WHAT, _PROFILE, _id_and_slices, info)
         if pair is not None:
-            found.setdefault(*pair)
-    if not found and not calls.gaps:
+            slices_by_id.setdefault(*pair)
+    if not slices_by_id and not calls.gaps:
         calls.miss(WHAT, Reason.FAILED, _PROFILE, "the driver describes no compute instance")
-    return found
+    return slices_by_id
 
 
 def _id_and_slices(info: Any) -> tuple[int, int]:

@@ -33,7 +33,7 @@ def read_profiles(calls: Calls, handle: Handle, *, mig_on: bool) -> tuple[MigPro
     Left out are profiles that cannot be placed anywhere, and those without a name: a number
     that is not known here, of a driver that gives no name. What is missing otherwise is a gap.
     """
-    found: list[MigProfile] = []
+    profiles: list[MigProfile] = []
     for number in range(PROFILES):
         info, gap = profile_info(handle, number)
         if gap is not None:
@@ -44,16 +44,16 @@ def read_profiles(calls: Calls, handle: Handle, *, mig_on: bool) -> tuple[MigPro
             continue
         profile = _profile(calls, handle, number, info, mig_on=mig_on)
         if profile is not None:
-            found.append(profile)
-    if mig_on and not found and not calls.gaps:
+            profiles.append(profile)
+    if mig_on and not profiles and not calls.gaps:
         calls.miss(WHAT, Reason.FAILED, CALL, "MIG is on and the driver describes no profile")
-    calls.part(WHAT, CALL, _check_distinct, found)
-    return tuple(found)
+    calls.part(WHAT, CALL, _check_distinct, profiles)
+    return tuple(profiles)
 
 
-def _reason(of: Reason) -> Reason:
+def _reason(reason: Reason) -> Reason:
     """Number 0 is in every version of NVML: that it is refused is a failure."""
-    return Reason.FAILED if of is Reason.ABSENT else of
+    return Reason.FAILED if reason is Reason.ABSENT else reason
 
 
 def _profile(
@@ -68,7 +68,7 @@ def _profile(
     if not places:
         return None
     size = places[0][1]
-    if any(each != size for _, each in places):
+    if any(other_size != size for _, other_size in places):
         calls.miss(WHAT, Reason.GARBAGE, _PLACES, f"{name} has placements of several sizes")
         return None
     return MigProfile(
@@ -136,7 +136,7 @@ def _placements(
     room = (pynvml.c_nvmlGpuInstancePlacement_t * PLACEMENTS)()
     count = ctypes.c_uint(PLACEMENTS)
     tried = Calls()
-    found = tried.ask(
+    placements = tried.ask(
         WHAT,
         _PLACES,
         handle,
@@ -144,11 +144,11 @@ def _placements(
         room,
         ctypes.byref(count),
         convert=lambda _: tuple(
-            checked_placement(room[at]) for at in range(whole(PLACEMENTS)(count))
+            checked_placement(room[index]) for index in range(whole(PLACEMENTS)(count))
         ),
     )
     calls.gaps += [gap for gap in tried.gaps if mig_on or gap.reason is not Reason.UNSUPPORTED]
-    return found or ()
+    return placements or ()
 
 
 def checked_placement(value: Any) -> tuple[int, int]:
@@ -168,6 +168,6 @@ def _fitting(handle: Handle, profile_id: int) -> int | None:
 def _check_distinct(profiles: Sequence[MigProfile]) -> None:
     """Raises Garbage for two profiles of one name or one id: a layout could not tell them apart."""
     for kind in ("name", "id"):
-        values = [getattr(one, kind) for one in profiles]
+        values = [getattr(profile, kind) for profile in profiles]
         if len(set(values)) != len(values):
             raise Garbage(f"two profiles with the same {kind}: {values}")

@@ -41,7 +41,9 @@ class Utilization:
 
     def keep(self, bus_ids: Collection[str]) -> None:
         """Forget all other GPUs."""
-        self._newest = {at: newest for at, newest in self._newest.items() if at in bus_ids}
+        self._newest = {
+            bus_id: newest for bus_id, newest in self._newest.items() if bus_id in bus_ids
+        }
 
     def busy(self, calls: Calls, bus_id: str, handle: Handle) -> tuple[dict[int, float], bool]:
         """Pid to share since the last time, and whether all others were idle.
@@ -57,13 +59,13 @@ class Utilization:
             if tried.gaps[0].reason is Reason.ABSENT:
                 self._newest.setdefault(bus_id, 0)
             return {}, False
-        asked = [calls.part(_WHAT, _UTILIZATION, _share, row) for row in rows]
-        listed = sorted(row for row in asked if row is not None)
+        shares = [calls.part(_WHAT, _UTILIZATION, _share, row) for row in rows]
+        listed = sorted(row for row in shares if row is not None)
         if listed:
             self._newest[bus_id] = max(since or 0, listed[-1][0])
         if since is None:
             return {}, False
-        return {pid: share for _, pid, share in listed}, len(listed) == len(asked)
+        return {pid: share for _, pid, share in listed}, len(listed) == len(shares)
 
 
 def read_processes(
@@ -73,26 +75,26 @@ def read_processes(
 
     The memory of such a process is the same in each. Shares are known without MIG only.
     """
-    found: dict[tuple[object, ...], Process] = {}
+    processes: dict[tuple[object, ...], Process] = {}
     for kind, call in _LISTS.items():
         for row in calls.ask(_WHAT, call, handle) or ():
             process = calls.part(_WHAT, call, partial(_process, calls, call, kind), row)
             if process is not None:
                 ids = (process.gpu_instance_id, process.compute_instance_id)
-                found[process.pid, kind, *ids] = process
-    if not found or mig:
-        return tuple(sorted(found.values(), key=_order))
+                processes[process.pid, kind, *ids] = process
+    if not processes or mig:
+        return tuple(sorted(processes.values(), key=_order))
     busy, others_idle = utilization.busy(calls, bus_id, handle)
     rest = 0.0 if others_idle else None
     return tuple(
         replace(process, busy_ratio=busy.get(process.pid, rest)) if process.pid else process
-        for process in sorted(found.values(), key=_order)
+        for process in sorted(processes.values(), key=_order)
     )
 
 
 def _order(process: Process) -> tuple[int, ...]:
     ids = (process.gpu_instance_id, process.compute_instance_id)
-    return (process.pid, *(-1 if one is None else one for one in ids))
+    return (process.pid, *(-1 if number is None else number for number in ids))
 
 
 def _process(calls: Calls, call: str, kind: ProcessKind, row: Any) -> Process:

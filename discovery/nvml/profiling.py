@@ -62,14 +62,17 @@ class Profiler:
 
         def metrics(instance: int | None, take: str, *args: object) -> Found:
             track = self._track(bus_id, instance)
-            asked = gpm.questions(groups, of_instance=instance is not None)
-            return track.metrics(calls, self._question, now, asked, take, *args)
+            questions = gpm.questions(groups, of_instance=instance is not None)
+            return track.metrics(calls, self._question, now, questions, take, *args)
 
         of_gpu = metrics(None, "nvmlGpmSampleGet", handle)
         of_instances = [
-            (each, metrics(each, "nvmlGpmMigSampleGet", handle, each)) for each in instances
+            (instance, metrics(instance, "nvmlGpmMigSampleGet", handle, instance))
+            for instance in instances
         ]
-        return Profiled(of_gpu, tuple((each, found) for each, found in of_instances if found))
+        return Profiled(
+            of_gpu, tuple((instance, measured) for instance, measured in of_instances if measured)
+        )
 
     def rediscovered(self, bus_ids: Collection[str]) -> None:
         """Give back what was for other GPUs, and ask these again for what they refused."""
@@ -87,7 +90,9 @@ class Profiler:
         if bus_id in self._refused:
             return self._refused[bus_id]
         tried = Calls()
-        has = tried.ask(_WHAT, _SUPPORT, handle, convert=lambda it: boolean(it.isSupportedDevice))
+        has = tried.ask(
+            _WHAT, _SUPPORT, handle, convert=lambda support: boolean(support.isSupportedDevice)
+        )
         if has is False:
             tried.miss(_WHAT, Reason.UNSUPPORTED, _SUPPORT, "Hopper and later have it")
         gap = tried.gaps[0] if tried.gaps else None
@@ -96,11 +101,11 @@ class Profiler:
         return gap
 
     def _track(self, bus_id: str, instance: int | None) -> GpmTrack:
-        at = (bus_id, instance)
-        if at not in self._tracks:
-            self._tracks[at] = GpmTrack("profiling" if instance is None else "mig_profiling")
-        return self._tracks[at]
+        key = (bus_id, instance)
+        if key not in self._tracks:
+            self._tracks[key] = GpmTrack("profiling" if instance is None else "mig_profiling")
+        return self._tracks[key]
 
     def _forget(self, gone: Callable[[str, int | None], bool]) -> None:
-        for at in [at for at in self._tracks if gone(*at)]:
-            self._tracks.pop(at).close()
+        for key in [key for key in self._tracks if gone(*key)]:
+            self._tracks.pop(key).close()

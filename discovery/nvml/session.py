@@ -122,11 +122,11 @@ def nvml_gpu_count() -> tuple[int | None, Gap | None]:
 
 def gpus_by_index(count: int) -> IndexedGpus:
     """The first ``count`` GPUs of NVML, for systems whose sysfs does not show them all."""
-    found = [_at_index(index) for index in range(count)]
-    named = (it for it in found if isinstance(it, str))
+    answers = [_at_index(index) for index in range(count)]
+    named = (answer for answer in answers if isinstance(answer, str))
     return IndexedGpus(
         bus_ids=tuple(sorted(named, key=bus_order)),
-        integrated=sum(it is _INTEGRATED for it in found),
+        integrated=sum(answer is _INTEGRATED for answer in answers),
     )
 
 
@@ -137,13 +137,13 @@ def _at_index(index: int) -> str | object | None:
         handle = calls.ask("state", "nvmlDeviceGetHandleByIndex", index)
         if handle is None:
             return None
-        found: str | None = calls.ask("state", "nvmlDeviceGetPciInfo_v3", handle, convert=bus_id)
-        if found is not None:
-            return found
+        address: str | None = calls.ask("state", "nvmlDeviceGetPciInfo_v3", handle, convert=bus_id)
+        if address is not None:
+            return address
         name = calls.ask("model", "nvmlDeviceGetName", handle, convert=printable_text(_NAME_ROOM))
     except GpuLost:
         return None
-    return _INTEGRATED if any(it in (name or "") for it in _INTEGRATED_NAMES) else None
+    return _INTEGRATED if any(part in (name or "") for part in _INTEGRATED_NAMES) else None
 
 
 def excluded_bus_ids() -> tuple[str, ...]:
@@ -154,11 +154,11 @@ def excluded_bus_ids() -> tuple[str, ...]:
     calls = Calls()
     count = calls.ask("gpus", "nvmlGetExcludedDeviceCount", convert=whole(1024)) or 0
     call = "nvmlGetExcludedDeviceInfoByIndex"
-    asked = (
+    answers = (
         calls.ask("gpus", call, index, convert=lambda info: bus_id(info.pci))
         for index in range(count)
     )
-    return tuple(found for found in asked if found is not None)
+    return tuple(answer for answer in answers if answer is not None)
 
 
 class XidEvents:

@@ -64,4 +64,4 @@ def default_families(release: str) -> tuple[AnyFamily, ...]:
 DEFAULT_FAMILIES = default_families(DEFAULT_RELEASE)
 
 DEFAULT_LABELS = tuple(row for row in LABEL_ROWS if row.name in default_kinds(DEFAULT_RELEASE))
-"""The same in every release."""
+"""Labels of every release: they are the same in all."""

@@ -70,7 +70,7 @@ _MASK_LEAST, _MASK_MOST = -(1 << 63), (1 << 63) - 1
 
 
 def _affinity(read: Callable[[Board], tuple[int, ...] | None], place: int) -> Value:
-    """One word of a mask as DCGM gives it, with a sign: the highest bit makes it negative."""
+    """Word of a mask as DCGM gives it, with a sign: the highest bit makes it negative."""
 
     def word(board: Board) -> int | None:
         words = read(board)

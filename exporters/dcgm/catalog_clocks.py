@@ -41,7 +41,7 @@ _SELECTED: tuple[tuple[int, str, int, str, str, _Hertz], ...] = (
      "Highest clock of the video encoders and decoders",
      _of(lambda clocks: clocks.highest_video)),
 )  # fmt: skip
-"""The same of those that only some ask for."""
+"""Clocks that only a counters file selects, in the same form."""
 
 FAMILIES: tuple[DcgmFamily, ...] = tuple(
     family

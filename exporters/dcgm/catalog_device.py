@@ -50,8 +50,18 @@ _frame_buffer = partial(DcgmFamily, most=MIB_MOST, under_mig=UnderMig.OWN)
 _bar1 = partial(DcgmFamily, most=MIB_MOST, under_mig=UnderMig.ABSENT, group=ReadingGroup.BAR1)
 _BAR1_BYTES: tuple[tuple[int, str, str, Callable[[MemoryUse], int]], ...] = (
     (1600, "CAPACITY", "Window through which the CPU reaches the GPU's memory", total_bytes),
-    (1601, "USED", "Part in use of the CPU's window to the GPU's memory", lambda it: it.used_bytes),
-    (1602, "FREE", "Free part of the CPU's window to the GPU's memory", lambda it: it.free_bytes),
+    (
+        1601,
+        "USED",
+        "Part in use of the CPU's window to the GPU's memory",
+        lambda bar1: bar1.used_bytes,
+    ),
+    (
+        1602,
+        "FREE",
+        "Free part of the CPU's window to the GPU's memory",
+        lambda bar1: bar1.free_bytes,
+    ),
 )
 """DCGM's field, name, in words, which part."""
 _fabric = partial(DcgmFamily, most=COUNT_MOST, gpus="Hopper and later, in an NVLink fabric")
@@ -77,21 +87,21 @@ FAMILIES: tuple[DcgmFamily, ...] = (
         name="DCGM_FI_DEV_MEM_MAX_OP_TEMP",
         renamed="DCGM_FI_DEV_MEMORY_MAX_OP_TEMP_CELSIUS",
         help="Highest temperature at which the memory may work, in degrees Celsius.",
-        value=of_part(lambda sample: sample.temperature_limits, lambda most: most.memory_most),
+        value=of_part(lambda sample: sample.temperature_limits, lambda limits: limits.memory_most),
     ),
     _temperature_limit(
         field=152,
         name="DCGM_FI_DEV_GPU_MAX_OP_TEMP",
         renamed="DCGM_FI_DEV_GPU_MAX_OP_TEMP_CELSIUS",
         help="Highest temperature at which the GPU may work, in degrees Celsius.",
-        value=of_part(lambda sample: sample.temperature_limits, lambda most: most.gpu_most),
+        value=of_part(lambda sample: sample.temperature_limits, lambda limits: limits.gpu_most),
     ),
     _temperature_limit(
         field=153,
         name="DCGM_FI_DEV_GPU_TEMP_LIMIT",
         renamed="DCGM_FI_DEV_GPU_TEMP_MARGIN_CELSIUS",
         help="Degrees Celsius left until the GPU slows down; below 0 where it is hotter.",
-        value=of_part(lambda sample: sample.temperature_limits, lambda most: most.margin),
+        value=of_part(lambda sample: sample.temperature_limits, lambda limits: limits.margin),
         least=-CELSIUS_MOST,
     ),
     DcgmFamily(
@@ -138,14 +148,14 @@ FAMILIES: tuple[DcgmFamily, ...] = (
         name="DCGM_FI_DEV_SLOWDOWN_TEMP",
         renamed="DCGM_FI_DEV_GPU_TEMP_SLOWDOWN_CELSIUS",
         help="Temperature at which the GPU slows itself down, in degrees Celsius.",
-        value=of_part(lambda sample: sample.temperature_limits, lambda most: most.slowdown),
+        value=of_part(lambda sample: sample.temperature_limits, lambda limits: limits.slowdown),
     ),
     _temperature_limit(
         field=159,
         name="DCGM_FI_DEV_SHUTDOWN_TEMP",
         renamed="DCGM_FI_DEV_GPU_TEMP_SHUTDOWN_CELSIUS",
         help="Temperature at which the GPU switches itself off, in degrees Celsius.",
-        value=of_part(lambda sample: sample.temperature_limits, lambda most: most.shutdown),
+        value=of_part(lambda sample: sample.temperature_limits, lambda limits: limits.shutdown),
     ),
     _power_limit(
         field=160,
@@ -193,13 +203,13 @@ FAMILIES: tuple[DcgmFamily, ...] = (
         field=173,
         name="DCGM_FI_DEV_FABRIC_CLIQUE_ID",
         help="Number of the clique within the NVLink fabric.",
-        value=of_gpu(lambda gpu: None if (it := _joined(gpu)) is None else it.clique_id),
+        value=of_gpu(lambda gpu: None if (fabric := _joined(gpu)) is None else fabric.clique_id),
     ),
     _fabric(
         field=174,
         name="DCGM_FI_DEV_FABRIC_HEALTH_MASK",
         help="Bits that tell how well the NVLink fabric is.",
-        value=of_gpu(lambda gpu: None if (it := _joined(gpu)) is None else it.health_mask),
+        value=of_gpu(lambda gpu: None if (fabric := _joined(gpu)) is None else fabric.health_mask),
     ),
     _fabric(
         field=175,

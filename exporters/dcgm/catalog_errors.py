@@ -37,11 +37,11 @@ _retired = partial(
 _rows = partial(DcgmFamily, most=COUNT_MOST, gpus="Ampere and later, with ECC")
 
 _REASONS: tuple[tuple[int, str, str, Callable[[HeldDown], float | None]], ...] = (
-    (1420, "SW_POWER_CAP", "the power limit", lambda by: by.power),
-    (1421, "SYNC_BOOST", "the slowest GPU of a sync boost group", lambda by: by.sync_boost),
-    (1422, "SW_THERM_SLOWDOWN", "the driver, for heat,", lambda by: by.software_thermal),
-    (1423, "HW_THERM_SLOWDOWN", "the board, for heat,", lambda by: by.hardware_thermal),
-    (1424, "HW_POWER_BRAKE_SLOWDOWN", "the system's power brake", lambda by: by.power_brake),
+    (1420, "SW_POWER_CAP", "the power limit", lambda held: held.power),
+    (1421, "SYNC_BOOST", "the slowest GPU of a sync boost group", lambda held: held.sync_boost),
+    (1422, "SW_THERM_SLOWDOWN", "the driver, for heat,", lambda held: held.software_thermal),
+    (1423, "HW_THERM_SLOWDOWN", "the board, for heat,", lambda held: held.hardware_thermal),
+    (1424, "HW_POWER_BRAKE_SLOWDOWN", "the system's power brake", lambda held: held.power_brake),
 )
 """Field, name, in words, where it is read. NVML counts the first two as its policies too."""
 
@@ -93,51 +93,53 @@ FAMILIES: tuple[DcgmFamily, ...] = (
         field=240,
         name="DCGM_FI_DEV_POWER_VIOLATION",
         help="Time for which power held clocks down, in nanoseconds.",
-        value=of_part(lambda sample: sample.held_down, lambda by: by.power, NANOSECOND),
+        value=of_part(lambda sample: sample.held_down, lambda held: held.power, NANOSECOND),
     ),
     _held_down(
         field=241,
         name="DCGM_FI_DEV_THERMAL_VIOLATION",
         help="Time for which heat held clocks down, in nanoseconds.",
-        value=of_part(lambda sample: sample.held_down, lambda by: by.thermal, NANOSECOND),
+        value=of_part(lambda sample: sample.held_down, lambda held: held.thermal, NANOSECOND),
     ),
     _held_down(
         field=242,
         name="DCGM_FI_DEV_SYNC_BOOST_VIOLATION",
         help="Time for which the slowest GPU of a sync boost group held clocks down, in ns.",
-        value=of_part(lambda sample: sample.held_down, lambda by: by.sync_boost, NANOSECOND),
+        value=of_part(lambda sample: sample.held_down, lambda held: held.sync_boost, NANOSECOND),
     ),
     _held_down(
         field=243,
         name="DCGM_FI_DEV_BOARD_LIMIT_VIOLATION",
         help="Time for which a limit of the board held clocks down, in nanoseconds.",
-        value=of_part(lambda sample: sample.held_down, lambda by: by.board_limit, NANOSECOND),
+        value=of_part(lambda sample: sample.held_down, lambda held: held.board_limit, NANOSECOND),
     ),
     _held_down(
         field=244,
         name="DCGM_FI_DEV_LOW_UTIL_VIOLATION",
         help="Time for which clocks were low since there was little to do, in nanoseconds.",
-        value=of_part(lambda sample: sample.held_down, lambda by: by.low_utilization, NANOSECOND),
+        value=of_part(
+            lambda sample: sample.held_down, lambda held: held.low_utilization, NANOSECOND
+        ),
     ),
     _held_down(
         field=245,
         name="DCGM_FI_DEV_RELIABILITY_VIOLATION",
         help="Time for which the board's reliability held clocks down, in nanoseconds.",
-        value=of_part(lambda sample: sample.held_down, lambda by: by.reliability, NANOSECOND),
+        value=of_part(lambda sample: sample.held_down, lambda held: held.reliability, NANOSECOND),
     ),
     _held_down(
         field=246,
         name="DCGM_FI_DEV_TOTAL_APP_CLOCKS_VIOLATION",
         help="Time for which clocks were below the application clocks, in nanoseconds.",
         value=of_part(
-            lambda sample: sample.held_down, lambda by: by.application_clocks, NANOSECOND
+            lambda sample: sample.held_down, lambda held: held.application_clocks, NANOSECOND
         ),
     ),
     _held_down(
         field=247,
         name="DCGM_FI_DEV_TOTAL_BASE_CLOCKS_VIOLATION",
         help="Time for which clocks were below the base clocks, in nanoseconds.",
-        value=of_part(lambda sample: sample.held_down, lambda by: by.base_clocks, NANOSECOND),
+        value=of_part(lambda sample: sample.held_down, lambda held: held.base_clocks, NANOSECOND),
     ),
     *(
         _held_down(

@@ -45,7 +45,7 @@ _BOTH_FIELDS = (*range(440, 446), *range(475, 481), 446, 447, 448, 494, 495, 496
 
 
 def _link_rates() -> tuple[DcgmFamily, ...]:
-    """One family for each link and direction."""
+    """Families of the rates, for each link and direction."""
     sides: tuple[tuple[str, tuple[int, ...], Sides, str], ...] = (
         ("", _BOTH_FIELDS, both, "both directions"),
         ("TX_", tuple(range(825, 825 + LINKS)), sent_only, "sent"),

@@ -139,7 +139,7 @@ def read_counters(text: str | bytes, file: str) -> CountersConfig:
 
 
 def read_fields(rows: Iterable[MetricRow], file: str) -> CountersConfig:
-    """The same of the entries of a YAML configuration. Never raises."""
+    """Counters that the entries of a YAML configuration select. Never raises."""
     chosen = _Chosen(file)
     for row in rows:
         chosen.take(row.line, [word.encode() for word in (row.name, row.kind, row.help_text)])

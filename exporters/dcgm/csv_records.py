@@ -25,7 +25,7 @@ OPEN_QUOTE: Final = "a quote that no other closes, at which dcgm-exporter ends: 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CsvRecord:
-    """One record, or a fault."""
+    """Record of a CSV file, or a fault."""
 
     line: int
     """Its first line, from 1."""
@@ -37,17 +37,17 @@ class CsvRecord:
 def records(content: bytes, most_lines: int) -> Iterator[CsvRecord]:
     """The records that begin in the first ``most_lines`` lines, in order."""
     lines = [line.removesuffix(b"\r") for line in content.split(b"\n")]
-    at = 0
-    while at < min(len(lines), most_lines):
-        if not lines[at] or lines[at].startswith(b"#"):
-            at += 1
+    index = 0
+    while index < min(len(lines), most_lines):
+        if not lines[index] or lines[index].startswith(b"#"):
+            index += 1
             continue
-        first = at + 1
+        first = index + 1
         try:
-            fields, at = _record(lines, at)
+            fields, index = _record(lines, index)
         except _Fault as fault:
             yield CsvRecord(line=first, fault=str(fault))
-            at = first
+            index = first
         else:
             yield CsvRecord(line=first, fields=fields)
 
@@ -56,10 +56,10 @@ class _Fault(ValueError):
     """A line that is no record; its text is the reason."""
 
 
-def _record(lines: list[bytes], at: int) -> tuple[tuple[bytes, ...], int]:
+def _record(lines: list[bytes], index: int) -> tuple[tuple[bytes, ...], int]:
     """The fields of the record that begins at a line, and the line after it. Raises _Fault."""
     fields: list[bytes] = []
-    rest = lines[at]
+    rest = lines[index]
     _check_size(len(rest))
     while True:
         if not rest.startswith(_QUOTE):
@@ -67,17 +67,17 @@ def _record(lines: list[bytes], at: int) -> tuple[tuple[bytes, ...], int]:
             if _QUOTE in field:
                 raise _Fault(BARE_QUOTE)
         else:
-            field, rest, at = _quoted(lines, rest[1:], at)
+            field, rest, index = _quoted(lines, rest[1:], index)
             comma = rest[:1]
             if comma not in (b"", _COMMA):
                 raise _Fault(BARE_QUOTE)
             rest = rest[1:]
         fields.append(field)
         if not comma:
-            return tuple(fields), at + 1
+            return tuple(fields), index + 1
 
 
-def _quoted(lines: list[bytes], rest: bytes, at: int) -> tuple[bytes, bytes, int]:
+def _quoted(lines: list[bytes], rest: bytes, index: int) -> tuple[bytes, bytes, int]:
     """The text up to the closing quote, what follows it on its line, and that line."""
     field = b""
     while True:
@@ -86,12 +86,12 @@ def _quoted(lines: list[bytes], rest: bytes, at: int) -> tuple[bytes, bytes, int
         if quote and rest.startswith(_QUOTE):
             field, rest = field + _QUOTE, rest[1:]
         elif quote:
-            return field, rest, at
+            return field, rest, index
         else:
-            at += 1
-            if at == len(lines):
+            index += 1
+            if index == len(lines):
                 raise _Fault(OPEN_QUOTE)
-            field, rest = field + b"\n", lines[at]
+            field, rest = field + b"\n", lines[index]
             _check_size(len(field) + len(rest))
 
 

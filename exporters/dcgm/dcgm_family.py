@@ -79,7 +79,7 @@ Attributes = Callable[[str], Mapping[str, str]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DcgmFamily:
-    """One metric family: how it is announced and how its values come from a reading."""
+    """Metric family: how it is announced and how its values come from a reading."""
 
     field: int
     """DCGM's field id: families appear in its order."""
@@ -101,7 +101,7 @@ class DcgmFamily:
     group: ReadingGroup | None = None
     """The readings it needs; None: those that are always made."""
     gpus: str = "all"
-    """Which GPUs have it, for people."""
+    """GPUs that have it, in words for people."""
     attributes: Attributes | None = None
     """Further labels that follow from the written value."""
     of_pod: Value | None = None

@@ -24,7 +24,7 @@ MIB = 1 << 20
 Part = TypeVar("Part")
 
 Sides = Callable[[int | None, int | None], int | None]
-"""Of the bytes received and sent, those that a family counts."""
+"""Choice of the bytes, received and sent, that a family counts."""
 
 
 def of_sample(read: Callable[[GpuSample], float | None], unit: float = 1) -> Value:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which GPUs and GPU instances have series: dcgm-exporter's ``--devices``. Pure.
+"""GPUs and GPU instances that have series: dcgm-exporter's ``--devices``. Pure.
 
 Source of the grammar: dcgm-exporter 4.6.0-4.8.3, ``pkg/cmd/app.go``.
 """
@@ -21,7 +21,7 @@ MOST_IDS = 1024
 
 
 class Level(StrEnum):
-    """Which entities of a GPU have series."""
+    """Entities of a GPU that have series."""
 
     FLEXIBLE = "f"  # its instances where it has some, else the GPU
     GPUS = "g"
@@ -41,14 +41,14 @@ class LevelSelection:
         return f"{self.level}:{ids}" if ids else str(self.level)
 
     def instances(self, gpu: GpuSnapshot) -> Iterator[int | None]:
-        """Which parts of this GPU have series: ids of GPU instances, None for the GPU itself."""
+        """Parts of this GPU that have series: ids of GPU instances, None for the GPU itself."""
         present = instances_of(gpu)
         if self.level is Level.GPUS or (self.level is Level.FLEXIBLE and not present):
             if self.ids is None or gpu.index in self.ids:
                 yield None
             return
-        for at, instance in enumerate(present):
-            if self.ids is None or _dcgm_id(gpu, at) in self.ids:
+        for place, instance in enumerate(present):
+            if self.ids is None or _dcgm_id(gpu, place) in self.ids:
                 yield instance
 
     def available(self, gpus: Iterable[GpuSnapshot]) -> frozenset[int]:
@@ -60,9 +60,9 @@ class LevelSelection:
         if self.level is Level.GPUS:
             return frozenset(index for index, _ in indexed)
         return frozenset(
-            index * INSTANCES_PER_GPU + at
+            index * INSTANCES_PER_GPU + place
             for index, gpu in indexed
-            for at in range(_most_instances(gpu))
+            for place in range(_most_instances(gpu))
         )
 
 
@@ -73,11 +73,11 @@ class Selection:
     choices: tuple[LevelSelection, ...] = (LevelSelection(),)
 
     def __str__(self) -> str:
-        """As :func:`parse_selection` reads it."""
+        """Text that :func:`parse_selection` reads."""
         return "+".join(map(str, self.choices))
 
     def instances(self, gpu: GpuSnapshot) -> Iterator[int | None]:
-        """Which parts of this GPU have series, by each level in turn."""
+        """Parts of this GPU that have series, by each level in turn."""
         for choice in self.choices:
             yield from choice.instances(gpu)
 
@@ -147,5 +147,5 @@ def _is_number(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) <= len(str(MOST_IDS))
 
 
-def _dcgm_id(gpu: GpuSnapshot, at: int) -> int | None:
-    return None if gpu.index is None else gpu.index * INSTANCES_PER_GPU + at
+def _dcgm_id(gpu: GpuSnapshot, place: int) -> int | None:
+    return None if gpu.index is None else gpu.index * INSTANCES_PER_GPU + place

@@ -35,7 +35,7 @@ class SeriesIdentity:
     pod_uid: bool = False
     """Add the UID of the pod that holds a device."""
     shares: bool = False
-    """One series for each holder of a shared device, numbered by ``vgpu``; where a family
+    """Series for each holder of a shared device, numbered by ``vgpu``; where a family
     has values of pods, by what their processes use, and one more that names none."""
 
 
@@ -51,7 +51,7 @@ class SeriesPlace:
     share_of: Holder | None = None
     """The pod whose share of the device is shown, where a family can; None: the whole device."""
     unattributed: bool = False
-    """Of the device itself, for those families alone."""
+    """Series of the device itself, for families with shares alone."""
 
     def text(self, labels: Labels | None = None, attributes: Labels | None = None) -> str:
         """All labels with those of one series: labels sorted, then attributes sorted.
@@ -61,12 +61,12 @@ class SeriesPlace:
         """
         middle = {**self.labels, **(labels or {})}
         last = {**self.attributes, **(attributes or {})}
-        found = dict(self.first)
+        series = dict(self.first)
         for name in sorted(middle.keys() - last.keys()):
-            found.setdefault(name, middle[name])
+            series.setdefault(name, middle[name])
         for name in sorted(last):
-            found.setdefault(name, last[name])
-        return labels_text(found)
+            series.setdefault(name, last[name])
+        return labels_text(series)
 
 
 def places(
@@ -121,7 +121,9 @@ def _profile(gpu: GpuSnapshot, instance: int) -> str:
 
     ``1c.3g.20gb`` is one of three compute slices of a ``3g.20gb``.
     """
-    profile = next(it.profile for it in gpu.mig_devices if it.gpu_instance_id == instance)
+    profile = next(
+        device.profile for device in gpu.mig_devices if device.gpu_instance_id == instance
+    )
     slices, dot, rest = profile.partition("c.")
     return rest if dot and slices.isdigit() else profile
 
@@ -135,7 +137,7 @@ def _shown(holders: Sequence[Holder], identity: SeriesIdentity) -> Sequence[Hold
     """
     if identity.shares:
         return holders
-    return [it for it in holders if it.claim is not None] or holders[-1:]
+    return [holder for holder in holders if holder.claim is not None] or holders[-1:]
 
 
 def _attributes(holder: Holder, identity: SeriesIdentity) -> Labels:

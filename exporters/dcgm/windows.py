@@ -85,21 +85,23 @@ class _Sliding:
         self._parts: deque[tuple[int, Counter[tuple[Entity, str]]]] = deque()
         self._seen: dict[Entity, float] = {}
 
-    def add(self, at: float, entity: Entity, counts: Mapping[str, int]) -> None:
+    def add(self, now: float, entity: Entity, counts: Mapping[str, int]) -> None:
         """Add what the entity counted since its reading before."""
-        self._seen[entity] = at
+        self._seen[entity] = now
         if not counts:
             return
-        part = self._part(at)
+        part = self._part(now)
         if not self._parts or self._parts[-1][0] != part:
-            self._forget(at)
+            self._forget(now)
             self._parts.append((part, Counter()))
         self._parts[-1][1].update({(entity, key): count for key, count in counts.items()})
 
-    def counts(self, at: float) -> EventCounts:
+    def counts(self, now: float) -> EventCounts:
         """Counts of the events in the window that ends now; older ones are forgotten."""
-        self._forget(at)
-        self._seen = {who: when for who, when in self._seen.items() if when > at - self.seconds}
+        self._forget(now)
+        self._seen = {
+            entity: when for entity, when in self._seen.items() if when > now - self.seconds
+        }
         entities: dict[Entity, Counter[str]] = {entity: Counter() for entity in self._seen}
         for _, counts in self._parts:
             for (entity, key), count in counts.items():
@@ -107,12 +109,12 @@ class _Sliding:
                     entities[entity][key] += count
         return EventCounts(milliseconds=round(self.seconds * 1000), entities=entities)
 
-    def _forget(self, at: float) -> None:
-        while self._parts and self._parts[0][0] <= self._part(at) - PARTS:
+    def _forget(self, now: float) -> None:
+        while self._parts and self._parts[0][0] <= self._part(now) - PARTS:
             self._parts.popleft()
 
-    def _part(self, at: float) -> int:
-        return int(at * PARTS // self.seconds)
+    def _part(self, now: float) -> int:
+        return int(now * PARTS // self.seconds)
 
 
 class _Totals:
@@ -127,7 +129,9 @@ class _Totals:
 
     def counts(self) -> EventCounts:
         """All that was added."""
-        return EventCounts(entities={who: dict(found) for who, found in self._entities.items()})
+        return EventCounts(
+            entities={entity: dict(counts) for entity, counts in self._entities.items()}
+        )
 
 
 class Windows:
@@ -149,13 +153,13 @@ class Windows:
         self._reasons: dict[str, int] = {}
         self._counted = {(bus_id, _kind(xid)): xid.count for bus_id, xid in counted}
 
-    def show_snapshot(self, snapshot: NodeSnapshot, at: float) -> None:
+    def show_snapshot(self, snapshot: NodeSnapshot, now: float) -> None:
         """Count the XID errors that came since the snapshot before."""
         for gpu in snapshot.gpus:
-            self._count_xids(at, (gpu.bus_id, None), {})
+            self._count_xids(now, (gpu.bus_id, None), {})
             for xid in gpu.xids:
                 news = self._news(gpu.bus_id, xid)
-                self._count_xids(at, (gpu.bus_id, xid.gpu_instance_id), news)
+                self._count_xids(now, (gpu.bus_id, xid.gpu_instance_id), news)
 
     def show_samples(self, samples: Iterable[GpuSample]) -> None:
         """Count the reasons that hold clocks down in these samples, at the samples' own times.
@@ -170,24 +174,24 @@ class Windows:
                 self._clock_events.add(sample.at_seconds, entity, _words(reasons))
                 self._clock_event_total.add(entity, _words(reasons & ~before))
 
-    def counts(self, at: float) -> Counts:
+    def counts(self, now: float) -> Counts:
         """Counts of both windows that end now, and of all."""
         return {
-            (Event.XID, Span.WINDOW): self._xids.counts(at),
+            (Event.XID, Span.WINDOW): self._xids.counts(now),
             (Event.XID, Span.TOTAL): self._xid_total.counts(),
-            (Event.CLOCK_EVENT, Span.WINDOW): self._clock_events.counts(at),
+            (Event.CLOCK_EVENT, Span.WINDOW): self._clock_events.counts(now),
             (Event.CLOCK_EVENT, Span.TOTAL): self._clock_event_total.counts(),
         }
 
-    def _count_xids(self, at: float, entity: Entity, counts: Mapping[str, int]) -> None:
-        self._xids.add(at, entity, counts)
+    def _count_xids(self, now: float, entity: Entity, counts: Mapping[str, int]) -> None:
+        self._xids.add(now, entity, counts)
         self._xid_total.add(entity, {code: new for code, new in counts.items() if code != "0"})
 
     def _news(self, bus_id: str, xid: Xid) -> Mapping[str, int]:
         """What was added to a running count; all of it where the count began again."""
-        which = (bus_id, _kind(xid))
-        before = self._counted.get(which, 0)
-        self._counted[which] = xid.count
+        kind = (bus_id, _kind(xid))
+        before = self._counted.get(kind, 0)
+        self._counted[kind] = xid.count
         new = xid.count - before if xid.count >= before else xid.count
         return {str(xid.code): new} if new else {}
 

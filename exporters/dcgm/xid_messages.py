@@ -120,11 +120,11 @@ XID_MESSAGES: Mapping[int, str] = {
     170: "NVLink interrupt in confidential computing mode",
     171: "Error in DRAM that could not be corrected",
     172: "Error in SRAM that could not be corrected",
-    **{code: f"Copy engine {at} error" for at, code in enumerate(_COPY_ENGINES)},
-    **{code: f"Video decoder {at} error" for at, code in enumerate(_VIDEO_DECODERS)},
-    **{code: f"Video encoder {at} error" for at, code in enumerate(_VIDEO_ENCODERS)},
-    **{code: f"JPEG engine {at} error" for at, code in enumerate(_JPEG_ENGINES)},
-    **{code: f"Optical flow engine {at} error" for at, code in enumerate(_OPTICAL_FLOW)},
+    **{code: f"Copy engine {number} error" for number, code in enumerate(_COPY_ENGINES)},
+    **{code: f"Video decoder {number} error" for number, code in enumerate(_VIDEO_DECODERS)},
+    **{code: f"Video encoder {number} error" for number, code in enumerate(_VIDEO_ENCODERS)},
+    **{code: f"JPEG engine {number} error" for number, code in enumerate(_JPEG_ENGINES)},
+    **{code: f"Optical flow engine {number} error" for number, code in enumerate(_OPTICAL_FLOW)},
 }
 """Codes that NVIDIA does not use or describe are not in it."""
 

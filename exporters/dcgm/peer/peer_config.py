@@ -21,14 +21,14 @@ class ConfiguredFlag:
     flag: str
     """Without dashes."""
     text: str
-    """As the flag takes it."""
+    """Text in the form that the flag takes."""
     place: str
     """File, line and key."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricRow:
-    """One entry of ``metrics.fields``."""
+    """Entry of ``metrics.fields``."""
 
     line: int
     """From 1."""
@@ -43,7 +43,7 @@ class PeerConfig:
 
     flags: tuple[ConfiguredFlag, ...] = ()
     rows: tuple[MetricRow, ...] = ()
-    """Of ``metrics.fields``, in the order of the file; empty without them."""
+    """Entries of ``metrics.fields``, in the order of the file; empty without them."""
     rows_place: str = ""
     """File, line and key of ``metrics.fields``."""
     file: str = ""

@@ -95,12 +95,12 @@ def _check_metrics(place: YamlValue, metrics: Mapping[str, YamlValue]) -> None:
 
 def _rows(fields: YamlValue) -> Iterator[MetricRow]:
     seen: set[str] = set()
-    for at, entry in enumerate(fields.items()):
+    for index, entry in enumerate(fields.items()):
         words = entry.mapping(("name", "prometheusType", "help"))
         texts = {key: value.text().strip() for key, value in words.items()}
         for key in ("name", "prometheusType", "help"):
             if not texts.get(key):
-                raise entry.wrong(f"{key} of entry {at} is missing")
+                raise entry.wrong(f"{key} of entry {index} is missing")
         if texts["name"] in seen:
             raise words["name"].wrong(f"{quoted(texts['name'])} stands in an earlier entry already")
         seen.add(texts["name"])

@@ -27,7 +27,7 @@ LABEL: Final = "label"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeerCounter:
-    """One row of the file: a field's name, its type, and whether it is served by default."""
+    """Row of the file: a field's name, its type, and whether it is served by default."""
 
     name: str
     kind: str

@@ -39,20 +39,20 @@ def clock_events(windows: Windows, at: float, entity: Entity = GPU) -> dict[str,
 
 def test_an_xid_counts_until_its_window_is_over() -> None:
     windows = Windows(xid_seconds=300)
-    windows.show_snapshot(node(Xid(code=79, count=2)), at=1000)
-    windows.show_snapshot(node(Xid(code=79, count=5)), at=1200)
-    windows.show_snapshot(node(Xid(code=79, count=5)), at=1490)
+    windows.show_snapshot(node(Xid(code=79, count=2)), now=1000)
+    windows.show_snapshot(node(Xid(code=79, count=5)), now=1200)
+    windows.show_snapshot(node(Xid(code=79, count=5)), now=1490)
 
     assert [xids(windows, at) for at in (1299.5, 1301, 1498)] == [{"79": 5}, {"79": 3}, {"79": 3}]
-    windows.show_snapshot(node(Xid(code=79, count=5)), at=1502)
+    windows.show_snapshot(node(Xid(code=79, count=5)), now=1502)
     assert xids(windows, 1502) == {}
 
 
 def test_a_count_that_began_again_counts_as_a_whole() -> None:
     windows = Windows()
-    windows.show_snapshot(node(Xid(code=79, count=5)), at=0)
+    windows.show_snapshot(node(Xid(code=79, count=5)), now=0)
 
-    windows.show_snapshot(node(Xid(code=79, count=2)), at=10)
+    windows.show_snapshot(node(Xid(code=79, count=2)), now=10)
 
     assert xids(windows, 10) == {"79": 7}
 
@@ -60,7 +60,7 @@ def test_a_count_that_began_again_counts_as_a_whole() -> None:
 def test_two_gpus_with_the_same_error_each_count_their_own() -> None:
     windows, other = Windows(), build.gpu(1, xids=(Xid(code=79, count=3),))
 
-    windows.show_snapshot(build.node([build.gpu(xids=(Xid(code=79, count=2),)), other]), at=0)
+    windows.show_snapshot(build.node([build.gpu(xids=(Xid(code=79, count=2),)), other]), now=0)
 
     assert [xids(windows, 0, (bus, None)) for bus in (BUS, other.bus_id)] == [
         {"79": 2},
@@ -70,17 +70,17 @@ def test_two_gpus_with_the_same_error_each_count_their_own() -> None:
 
 def test_an_error_that_is_seen_again_later_does_not_count_again() -> None:
     windows = Windows()
-    windows.show_snapshot(node(Xid(code=79, count=2, last_seen_seconds=5)), at=0)
+    windows.show_snapshot(node(Xid(code=79, count=2, last_seen_seconds=5)), now=0)
 
-    windows.show_snapshot(node(Xid(code=79, count=3, last_seen_seconds=9)), at=10)
+    windows.show_snapshot(node(Xid(code=79, count=3, last_seen_seconds=9)), now=10)
 
     assert xids(windows, 10) == {"79": 3}
 
 
 def test_what_came_a_whole_window_ago_is_out_of_it() -> None:
     windows = Windows(xid_seconds=300)
-    windows.show_snapshot(node(Xid(code=79, count=2)), at=100)
-    windows.show_snapshot(node(Xid(code=79, count=2)), at=300)
+    windows.show_snapshot(node(Xid(code=79, count=2)), now=100)
+    windows.show_snapshot(node(Xid(code=79, count=2)), now=300)
 
     assert [xids(windows, at) for at in (399.9, 400)] == [{"79": 2}, {}]
 
@@ -93,7 +93,7 @@ def test_errors_of_compute_instances_of_one_instance_add_up() -> None:
             Xid(code=31, count=1, gpu_instance_id=3, compute_instance_id=0),
             Xid(code=31, count=2, gpu_instance_id=3, compute_instance_id=1),
         ),
-        at=0,
+        now=0,
     )
 
     assert xids(windows, 0, (BUS, 3)) == {"31": 3}
@@ -107,7 +107,7 @@ def test_an_instance_has_its_own_and_those_of_its_gpu_and_the_gpu_has_all() -> N
             Xid(code=43, count=2, gpu_instance_id=7),
             Xid(code=63, count=4),
         ),
-        at=0,
+        now=0,
     )
 
     found = [xids(windows, 0, (BUS, instance)) for instance in (3, 7, 9, None)]
@@ -117,7 +117,7 @@ def test_an_instance_has_its_own_and_those_of_its_gpu_and_the_gpu_has_all() -> N
 
 def test_a_gpu_that_nobody_looked_at_in_the_window_has_no_counts() -> None:
     windows = Windows(xid_seconds=60)
-    windows.show_snapshot(node(), at=0)
+    windows.show_snapshot(node(), now=0)
 
     assert xids(windows, 59) == {}
     assert xids(windows, 60) is None
