@@ -322,7 +322,7 @@ _SAMPLE = ReadingPlan(
                     "nvmlDeviceGetInforomConfigurationChecksum", whole((1 << 32) - 1)
                 ),
                 sram_exceeded=_by(SampledGpu.sram_exceeded),
-                memory_unrepairable=_rare("nvmlDeviceGetUnrepairableMemoryFlag_v1", flag),
+                memory_unrepairable=_rare("nvmlDeviceGetUnrepairableMemoryFlag_v1", boolean),
                 cpu_affinity=_rare("nvmlDeviceGetCpuAffinity", _words, _AFFINITY_WORDS),
                 memory_affinity=_rare(
                     "nvmlDeviceGetMemoryAffinity",

@@ -18,7 +18,10 @@ MOST_MODULES = 9
 """Three packages, and six modules of configuration and transport."""
 HEAVY = {"pydantic", "requests", "oauthlib", "rich"}
 """What only a kubeconfig or a terminal needs."""
-IN_A_POD = (agent.agent_program.__name__, join.__name__), (scheduler.extender.extender_program.__name__,)
+IN_A_POD = (
+    (agent.agent_program.__name__, join.__name__),
+    (scheduler.extender.extender_program.__name__,),
+)
 """What the programs import that run in pods."""
 
 

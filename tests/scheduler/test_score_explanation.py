@@ -114,10 +114,7 @@ def test_the_best_node_says_so_and_comes_first(tables: ScoreTables) -> None:
 
 def test_a_node_says_in_what_it_falls_short_of_the_best(tables: ScoreTables) -> None:
     found = explained(tables, POD, best=view(0b0011), other=view(0b0101))
-    assert (
-        answers(found)["other"].why
-        == "slower, relative to the best of its product, than best"
-    )
+    assert answers(found)["other"].why == "slower, relative to the best of its product, than best"
 
 
 @pytest.mark.parametrize("aim", [each.name for each in fields(Aims) if each.name != "whole"])
