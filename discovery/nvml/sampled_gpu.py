@@ -13,7 +13,7 @@ import pynvml
 
 from discovery.model import Reason
 from discovery.nvml.calls import Calls, Field, Handle
-from discovery.nvml.conversions import BYTES, COUNT, flag, text, whole
+from discovery.nvml.conversions import BYTES, COUNT, boolean, printable_text, whole
 from discovery.nvml.history import History
 from discovery.nvml.link_counters import read_link_counters
 from discovery.nvml.mig import mig_handles
@@ -105,7 +105,7 @@ class SampledGpu(OpenGpu):
             name,
             "nvmlDeviceGetSramEccErrorStatus",
             status,
-            lambda _: flag(status.bThresholdExceeded),
+            lambda _: boolean(status.bThresholdExceeded),
         )
 
     def platform(self, name: str) -> Platform | None:
@@ -275,5 +275,5 @@ def _platform(info: Any) -> Platform:
     )
 
 
-_CHASSIS_SERIAL = text(17)
+_CHASSIS_SERIAL = printable_text(17)
 """Sixteen bytes, which need no end."""
