@@ -15,9 +15,9 @@ from base.process import process_signals
 from cli import options
 from cli.doctor import doctor_report
 from cli.doctor.facts.cluster_facts import ClusterFacts
-from cli.doctor.facts.here_facts import HereFacts, node_name, read_here
+from cli.doctor.facts.local_facts import LocalFacts, node_name, read_local_facts
 from cli.doctor.finding import examine
-from cli.doctor.finding_catalog import HERE_CHECKS
+from cli.doctor.finding_catalog import LOCAL_CHECKS
 from cli.lazy_commands import LazyCommands, refuse_options
 from cli.options import Load
 from discovery.model import NodeSnapshot
@@ -111,8 +111,8 @@ def command(
     if bundle is None and yes:
         raise BadInput("--yes is for --bundle")
     settings = load()
-    facts = read_here(settings, kubelet_config=kubelet_config)
-    examination = examine(HERE_CHECKS, facts)
+    facts = read_local_facts(settings, kubelet_config=kubelet_config)
+    examination = examine(LOCAL_CHECKS, facts)
     subject = node_name(settings) if settings.simulate is None else settings.simulate
     named = versions(facts)
     if bundle is not None:
@@ -124,12 +124,12 @@ def command(
     doctor_report.end(examination)
 
 
-def versions(facts: HereFacts) -> dict[str, str]:
+def versions(facts: LocalFacts) -> dict[str, str]:
     """Versions of gpuscape, driver, Kubernetes, kubelet and runtime, as far as they are known."""
     return dict(_versions(facts))
 
 
-def _versions(facts: HereFacts) -> Iterator[tuple[str, str]]:
+def _versions(facts: LocalFacts) -> Iterator[tuple[str, str]]:
     yield "gpuscape", version("gpuscape")
     if isinstance(facts.machine, NodeSnapshot):
         driver = facts.machine.driver

@@ -13,7 +13,7 @@ from agent.settings.agent_settings import AgentSettings
 from cli import options
 from cli.doctor import doctor_report
 from cli.doctor.facts import cluster_facts
-from cli.doctor.facts.shown_node_facts import read_shown_node
+from cli.doctor.facts.remote_node_facts import read_remote_node
 from cli.doctor.finding import examine
 from cli.doctor.finding_catalog import NODE_CHECKS
 from cli.options import Load
@@ -50,7 +50,7 @@ Exit codes:
 def command(load: Load, node: str, namespace: str, output: str) -> None:
     """Find out what is wrong with a Node: agent, Lease, labels, GPUs offered, MIG, cordon."""
     with contextlib.closing(_client(load())) as api:
-        facts = read_shown_node(api, node, namespace)
+        facts = read_remote_node(api, node, namespace)
     examination = examine(NODE_CHECKS, facts)
     named = {"gpuscape": version("gpuscape"), "Kubernetes": facts.server.info.version}
     doctor_report.show(f"Node {node}", examination, named, output)

@@ -13,11 +13,11 @@ from cli.doctor.checks import (
     kubelet_checks,
     placement_checks,
     pod_checks,
+    remote_node_checks,
     rival_checks,
     settings_checks,
-    shown_node_checks,
 )
-from cli.doctor.facts.here_facts import HereFacts
+from cli.doctor.facts.local_facts import LocalFacts
 from cli.doctor.finding import Check, FindingKind
 
 CATALOG: Final[Mapping[str, tuple[FindingKind, ...]]] = {
@@ -25,12 +25,12 @@ CATALOG: Final[Mapping[str, tuple[FindingKind, ...]]] = {
     "kubelet": kubelet_checks.KINDS,
     "cluster": cluster_checks.KINDS,
     "others": (*rival_checks.KINDS, *credential_checks.KINDS, *settings_checks.KINDS),
-    "node": shown_node_checks.KINDS,
+    "node": remote_node_checks.KINDS,
     "pod": (*pod_checks.KINDS, *placement_checks.KINDS),
 }
 """Subject to its kinds, as the page lists them."""
 
-HERE_CHECKS: Final[tuple[Check[HereFacts], ...]] = (
+LOCAL_CHECKS: Final[tuple[Check[LocalFacts], ...]] = (
     *gpu_checks.CHECKS,
     *kubelet_checks.CHECKS,
     *cluster_checks.CHECKS,
@@ -39,4 +39,4 @@ HERE_CHECKS: Final[tuple[Check[HereFacts], ...]] = (
     *settings_checks.CHECKS,
 )
 POD_CHECKS: Final = (*pod_checks.CHECKS, *placement_checks.CHECKS)
-NODE_CHECKS: Final = shown_node_checks.CHECKS
+NODE_CHECKS: Final = remote_node_checks.CHECKS

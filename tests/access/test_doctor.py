@@ -18,10 +18,10 @@ from cli.doctor.checks import cluster_checks, credential_checks
 from cli.doctor.facts import cluster_facts
 from cli.doctor.facts.certificate_facts import read_certificates
 from cli.doctor.facts.cluster_facts import ClusterFacts, read_cluster
-from cli.doctor.facts.here_facts import HereFacts
 from cli.doctor.facts.kubelet_facts import KubeletFacts
+from cli.doctor.facts.local_facts import LocalFacts
 from cli.doctor.facts.pod_facts import read_pod
-from cli.doctor.facts.shown_node_facts import read_shown_node
+from cli.doctor.facts.remote_node_facts import read_remote_node
 from cli.doctor.finding import DoctorFinding, Examination, Unread, examine
 from cli.doctor.finding_catalog import NODE_CHECKS, POD_CHECKS
 from kube.api_server import ApiServer
@@ -73,7 +73,7 @@ def examined(stage: Stage, access: ApiServer) -> Examination:
         cluster = read_cluster(api, settings, stage.node)
     finally:
         api.close()
-    facts = HereFacts(
+    facts = LocalFacts(
         settings=settings,
         plugin_config=PluginConfig(),
         label_settings=LabelSettings(),
@@ -231,7 +231,7 @@ def test_a_node_without_agent_and_policies_is_seen_from_outside(plane: Plane) ->
     name = plane.make_node()
     api = cluster_facts.client("gpuscape-doctor", find(str(plane.kubeconfig())))
     try:
-        facts = read_shown_node(api, name, namespace)
+        facts = read_remote_node(api, name, namespace)
         made = examine(NODE_CHECKS, facts)
     finally:
         api.close()

@@ -13,7 +13,7 @@ import pytest
 
 from agent.cluster.confinement import PolicyVerdict, grant_trial, tried
 from api import names
-from cli.doctor.facts.shown_node_facts import read_shown_node
+from cli.doctor.facts.remote_node_facts import read_remote_node
 from kube.client import ApiClient, Program
 from kube.credentials import find
 from tests.access import foreign
@@ -118,7 +118,7 @@ def test_the_doctor_finds_the_other_one_by_its_namespace(plane: Plane) -> None:
     with installed(plane) as stage, second(stage, LABELS_ONLY) as namespace:
         api = client(stage, None)
         try:
-            facts = read_shown_node(api, stage.node, stage.namespace)
+            facts = read_remote_node(api, stage.node, stage.namespace)
         finally:
             api.close()
 

@@ -13,7 +13,7 @@ from api import names
 from api.mig_resources import GPU_RESOURCE
 from cli.doctor.facts.cluster_facts import client
 from cli.doctor.facts.pod_facts import read_pod
-from cli.doctor.facts.shown_node_facts import read_shown_node
+from cli.doctor.facts.remote_node_facts import read_remote_node
 from cli.doctor.finding import examine
 from cli.doctor.finding_catalog import NODE_CHECKS, POD_CHECKS
 from kube.api import InspectedApi
@@ -89,7 +89,7 @@ def test_a_healthy_node_has_no_finding_and_one_that_lost_its_plugin_has(
 def outside(there: GpuCluster) -> dict[str, str]:
     """What an admin finds of the Node: finding to what was found."""
     with admin(there) as api:
-        facts = read_shown_node(api, there.node.name, names.NAMESPACE)
+        facts = read_remote_node(api, there.node.name, names.NAMESPACE)
     made = examine(NODE_CHECKS, facts)
     assert made.not_looked_at == ()
     return {each.name: each.cause for each in made.findings}

@@ -19,7 +19,7 @@ from cli.doctor.checks.heartbeat_checks import (
 )
 from cli.doctor.checks.version_numbers import kubelet_version
 from cli.doctor.facts.cluster_facts import STOPPED_WRITES, ClusterFacts, NoCluster, ServerFacts
-from cli.doctor.facts.here_facts import HereFacts
+from cli.doctor.facts.local_facts import LocalFacts
 from cli.doctor.finding import (
     DoctorFinding,
     FindingKind,
@@ -176,7 +176,7 @@ _COMPARED: Final = tuple(
 """Labels that follow from the machine alone, whatever was known of it before."""
 
 
-def api_server(facts: HereFacts) -> Iterator[DoctorFinding]:
+def api_server(facts: LocalFacts) -> Iterator[DoctorFinding]:
     """Whether the cluster answers, and takes our credentials."""
     if isinstance(facts.cluster, NoCluster):
         kind = API_REFUSED if facts.cluster.refused else API_UNREACHABLE
@@ -185,12 +185,12 @@ def api_server(facts: HereFacts) -> Iterator[DoctorFinding]:
         known(facts.cluster)
 
 
-def clock(facts: HereFacts) -> Iterator[DoctorFinding]:
+def clock(facts: LocalFacts) -> Iterator[DoctorFinding]:
     """Whether this node's clock is the API server's."""
     yield from clock_findings(known(facts.cluster).server)
 
 
-def versions(facts: HereFacts) -> Iterator[DoctorFinding]:
+def versions(facts: LocalFacts) -> Iterator[DoctorFinding]:
     """Whether Kubernetes and this kubelet are of versions that go together."""
     cluster = known(facts.cluster)
     yield from version_findings(cluster.server.info.version)
@@ -202,14 +202,14 @@ def versions(facts: HereFacts) -> Iterator[DoctorFinding]:
         yield finding(KUBELET_SKEW, "kubelet", sentence)
 
 
-def image(facts: HereFacts) -> Iterator[DoctorFinding]:
+def image(facts: LocalFacts) -> Iterator[DoctorFinding]:
     """Whether this program and the chart or manifests that started it go together."""
     if not facts.skew.manifests:
         not_needed("neither chart nor manifests started this")
     yield from image_checks.skew_findings("image", facts.skew)
 
 
-def rights(facts: HereFacts) -> Iterator[DoctorFinding]:
+def rights(facts: LocalFacts) -> Iterator[DoctorFinding]:
     """Whether the agent's account may do what it needs, and not much more."""
     cluster = known(facts.cluster)
     for review in known(cluster.rights):
@@ -220,7 +220,7 @@ def rights(facts: HereFacts) -> Iterator[DoctorFinding]:
             yield finding(RIGHT_EXCESS, str(right), f"the agent may {right}")
 
 
-def policies(facts: HereFacts) -> Iterator[DoctorFinding]:
+def policies(facts: LocalFacts) -> Iterator[DoctorFinding]:
     """Whether admission policies hold the agent to its node, seen by dry runs."""
     if facts.settings.allow_unconfined:
         not_needed("allow-unconfined: the agent does without the policies")
@@ -239,7 +239,7 @@ def policies(facts: HereFacts) -> Iterator[DoctorFinding]:
         yield finding(POLICY_UNKNOWN, policies_named, unknown[0].reason)
 
 
-def node_object(facts: HereFacts) -> Iterator[DoctorFinding]:
+def node_object(facts: LocalFacts) -> Iterator[DoctorFinding]:
     """Whether there is a Node of this name."""
     cluster = known(facts.cluster)
     if known(cluster.node) is None:
@@ -247,7 +247,7 @@ def node_object(facts: HereFacts) -> Iterator[DoctorFinding]:
         yield finding(NODE_UNKNOWN, cluster.node_name, sentence)
 
 
-def heartbeat(facts: HereFacts) -> Iterator[DoctorFinding]:
+def heartbeat(facts: LocalFacts) -> Iterator[DoctorFinding]:
     """Whether an agent holds the node's Lease and renews it."""
     cluster = known(facts.cluster)
     known(_node(cluster))
@@ -256,12 +256,12 @@ def heartbeat(facts: HereFacts) -> Iterator[DoctorFinding]:
     yield from lease_findings(cluster.node_name, lease, server_now, facts.settings.pod_uid)
 
 
-def release(facts: HereFacts) -> Iterator[DoctorFinding]:
+def release(facts: LocalFacts) -> Iterator[DoctorFinding]:
     """Whether somebody asks for the GPUs to be left alone."""
     yield from released_findings(known(_node(known(facts.cluster))))
 
 
-def labels(facts: HereFacts) -> Iterator[DoctorFinding]:
+def labels(facts: LocalFacts) -> Iterator[DoctorFinding]:
     """Whether the Node's labels are what this machine is, and those by rules what rules make."""
     if facts.settings.sink == "none":
         not_needed("the agent writes no labels (sink none)")

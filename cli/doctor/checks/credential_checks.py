@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from cli.doctor.facts.certificate_facts import BrokenFile, Validity
-from cli.doctor.facts.here_facts import HereFacts
+from cli.doctor.facts.local_facts import LocalFacts
 from cli.doctor.finding import DoctorFinding, FindingKind, FindingSeverity, finding
 
 CERTIFICATE_ENDED: Final = FindingKind(
@@ -50,7 +50,7 @@ _EARLY_SECONDS: Final = 60.0
 """Difference between two clocks that is tolerated."""
 
 
-def certificates(facts: HereFacts) -> Iterator[DoctorFinding]:
+def certificates(facts: LocalFacts) -> Iterator[DoctorFinding]:
     """Whether certificates and tokens hold."""
     for credential in facts.certificates:
         if isinstance(credential, BrokenFile):

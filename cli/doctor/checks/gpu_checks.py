@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from cli.doctor.facts.here_facts import HereFacts
+from cli.doctor.facts.local_facts import LocalFacts
 from cli.doctor.facts.machine_facts import DriverFailure, DriverFault
 from cli.doctor.finding import (
     DoctorFinding,
@@ -207,7 +207,7 @@ _MOST_NAMED: Final = 6
 """Readings that a sentence names."""
 
 
-def driver(facts: HereFacts) -> Iterator[DoctorFinding]:
+def driver(facts: LocalFacts) -> Iterator[DoctorFinding]:
     """Whether the driver answers."""
     if isinstance(facts.machine, DriverFailure):
         yield finding(_DRIVER_KINDS[facts.machine.fault], "driver", facts.machine.why)
@@ -215,7 +215,7 @@ def driver(facts: HereFacts) -> Iterator[DoctorFinding]:
         known(facts.machine)
 
 
-def host_root(facts: HereFacts) -> Iterator[DoctorFinding]:
+def host_root(facts: LocalFacts) -> Iterator[DoctorFinding]:
     """Whether what should be below the host root is there."""
     tree = known(facts.host_tree)
     if tree.missing:
@@ -224,7 +224,7 @@ def host_root(facts: HereFacts) -> Iterator[DoctorFinding]:
         yield finding(HOST_ROOT_INCOMPLETE, "host-root", sentence)
 
 
-def device_nodes(facts: HereFacts) -> Iterator[DoctorFinding]:
+def device_nodes(facts: LocalFacts) -> Iterator[DoctorFinding]:
     """Whether the driver's device nodes are there and can be opened."""
     for file in known(facts.device_files):
         if not file.exists:
@@ -233,7 +233,7 @@ def device_nodes(facts: HereFacts) -> Iterator[DoctorFinding]:
             yield finding(DEVICE_NODE_FORBIDDEN, file.path, f"{file.path} may not be opened here")
 
 
-def gpus(facts: HereFacts) -> Iterator[DoctorFinding]:
+def gpus(facts: LocalFacts) -> Iterator[DoctorFinding]:
     """Whether each GPU answers and is healthy."""
     snapshot = known(facts.machine)
     if not snapshot.gpus and not snapshot.counts.why_unsure:
@@ -245,7 +245,7 @@ def gpus(facts: HereFacts) -> Iterator[DoctorFinding]:
             yield finding(kind, gpu_title(gpu), _why(gpu) or kind.cause)
 
 
-def counts(facts: HereFacts) -> Iterator[DoctorFinding]:
+def counts(facts: LocalFacts) -> Iterator[DoctorFinding]:
     """Whether sysfs, NVML and what is known of the node agree on the number of GPUs."""
     snapshot = known(facts.machine)
     for rule in count_faults(snapshot):
@@ -260,7 +260,7 @@ def counted(snapshot: NodeSnapshot) -> str:
     return f"sysfs shows {sysfs}, NVML {nvml}, the node has {expected_gpus(snapshot)}"
 
 
-def readings(facts: HereFacts) -> Iterator[DoctorFinding]:
+def readings(facts: LocalFacts) -> Iterator[DoctorFinding]:
     """Whether all of what a GPU has can be read."""
     for gpu in known(facts.machine).answering:
         missing = [gap for gap in gpu.gaps if gap.reason is Reason.FORBIDDEN]
@@ -271,7 +271,7 @@ def readings(facts: HereFacts) -> Iterator[DoctorFinding]:
             yield finding(READINGS_FORBIDDEN, gpu_title(gpu), sentence)
 
 
-def identities(facts: HereFacts) -> Iterator[DoctorFinding]:
+def identities(facts: LocalFacts) -> Iterator[DoctorFinding]:
     """Whether each device can be known by what it says it is."""
     gpus = known(facts.machine).gpus
     titles = {gpu.bus_id: gpu_title(gpu) for gpu in gpus}
@@ -279,7 +279,7 @@ def identities(facts: HereFacts) -> Iterator[DoctorFinding]:
         yield finding(IDENTITY_SHARED, titles[bus_id], gap.detail)
 
 
-def modes(facts: HereFacts) -> Iterator[DoctorFinding]:
+def modes(facts: LocalFacts) -> Iterator[DoctorFinding]:
     """Whether modes hold as they are set, and MIG is of use."""
     for gpu in known(facts.machine).answering:
         for name, mode in (("MIG", gpu.mig), ("ECC", gpu.ecc)):

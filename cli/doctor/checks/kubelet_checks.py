@@ -14,8 +14,8 @@ from api.device_names import DRA_DRIVER, NamedInstance, NameKey, keys, plugin_ke
 from api.mig_resources import is_gpu_resource
 from cli.doctor.checks.gpu_checks import gpu_title
 from cli.doctor.checks.version_numbers import kubelet_version
-from cli.doctor.facts.here_facts import HereFacts, SilentActuator
 from cli.doctor.facts.kubelet_facts import Offered, SilentSocket
+from cli.doctor.facts.local_facts import LocalFacts, SilentActuator
 from cli.doctor.finding import (
     DoctorFinding,
     FindingKind,
@@ -149,7 +149,7 @@ PANICS: Final = (1, 34)
 _NONE: Final = "none"
 
 
-def pod_resources(facts: HereFacts) -> Iterator[DoctorFinding]:
+def pod_resources(facts: LocalFacts) -> Iterator[DoctorFinding]:
     """Whether the kubelet says which pod has which device."""
     offered = facts.kubelet.offered
     if isinstance(offered, SilentSocket):
@@ -158,7 +158,7 @@ def pod_resources(facts: HereFacts) -> Iterator[DoctorFinding]:
         known(offered)
 
 
-def device_plugin(facts: HereFacts) -> Iterator[DoctorFinding]:
+def device_plugin(facts: LocalFacts) -> Iterator[DoctorFinding]:
     """Whether a device plugin offers the GPUs, and is there."""
     offered = _offered(facts)
     machine_gpus = known(facts.machine).answering
@@ -176,7 +176,7 @@ def device_plugin(facts: HereFacts) -> Iterator[DoctorFinding]:
             yield finding(NO_DEVICE_PLUGIN, "device plugin", NO_DEVICE_PLUGIN.cause)
 
 
-def offered_devices(facts: HereFacts) -> Iterator[DoctorFinding]:
+def offered_devices(facts: LocalFacts) -> Iterator[DoctorFinding]:
     """Whether what is offered is what the machine has."""
     offered, snapshot = _offered(facts), known(facts.machine)
     here = _names(snapshot)
@@ -198,7 +198,7 @@ def offered_devices(facts: HereFacts) -> Iterator[DoctorFinding]:
             yield finding(GPU_NOT_OFFERED, gpu_title(gpu), sentence)
 
 
-def held_devices(facts: HereFacts) -> Iterator[DoctorFinding]:
+def held_devices(facts: LocalFacts) -> Iterator[DoctorFinding]:
     """Whether what pods hold is still there."""
     devices, snapshot = known(facts.kubelet.devices), known(facts.machine)
     here = _names(snapshot)
@@ -213,7 +213,7 @@ def held_devices(facts: HereFacts) -> Iterator[DoctorFinding]:
             yield finding(_kind_of_gone(facts), pods, sentence)
 
 
-def _kind_of_gone(facts: HereFacts) -> FindingKind:
+def _kind_of_gone(facts: LocalFacts) -> FindingKind:
     """The kind of finding about a held device that is gone, by the kubelet's topology policy.
 
     Without a known policy it is the milder kind, whose text names both cases.
@@ -224,7 +224,7 @@ def _kind_of_gone(facts: HereFacts) -> FindingKind:
     return HELD_DEVICE_GONE if version is not None and version < PANICS else KUBELET_WILL_DIE
 
 
-def numa_nodes(facts: HereFacts) -> Iterator[DoctorFinding]:
+def numa_nodes(facts: LocalFacts) -> Iterator[DoctorFinding]:
     """Whether the kubelet's TopologyManager takes this host."""
     configuration = known(facts.kubelet.configuration)
     nodes = len(known(facts.machine).host.numa_nodes)
@@ -236,7 +236,7 @@ def numa_nodes(facts: HereFacts) -> Iterator[DoctorFinding]:
         yield finding(NUMA_LIMIT, "kubelet", sentence)
 
 
-def node_allocatable(facts: HereFacts) -> Iterator[DoctorFinding]:
+def node_allocatable(facts: LocalFacts) -> Iterator[DoctorFinding]:
     """Whether the Node lists what the kubelet has."""
     node, offered = known(known(facts.cluster).node), _offered(facts)
     allocatable = ((node or {}).get("status") or {}).get("allocatable") or {}
@@ -247,7 +247,7 @@ def node_allocatable(facts: HereFacts) -> Iterator[DoctorFinding]:
             yield finding(ALLOCATABLE_DIFFERS, resource, sentence)
 
 
-def actuator(facts: HereFacts) -> Iterator[DoctorFinding]:
+def actuator(facts: LocalFacts) -> Iterator[DoctorFinding]:
     """Whether MIG layouts can be changed, and none is held."""
     if isinstance(facts.actuator, SilentActuator):
         yield finding(ACTUATOR_SILENT, "actuator", facts.actuator.why)
@@ -266,13 +266,13 @@ CHECKS: Final = (
 )
 
 
-def _offered(facts: HereFacts) -> Offered:
+def _offered(facts: LocalFacts) -> Offered:
     """The devices that the kubelet offers, by GPU resource; resources without devices left out."""
     offered = known(facts.kubelet.offered)
     return {name: ids for name, ids in offered.items() if ids and is_gpu_resource(name)}
 
 
-def _kubelet_version(facts: HereFacts) -> tuple[int, int] | None:
+def _kubelet_version(facts: LocalFacts) -> tuple[int, int] | None:
     """The kubelet's minor version by its Node; None where that is not known."""
     node = None if isinstance(facts.cluster, Unread) else facts.cluster.node
     return None if node is None or isinstance(node, Unread) else kubelet_version(node)
@@ -288,7 +288,7 @@ def _is_whole(snapshot: NodeSnapshot) -> bool:
     )
 
 
-def _by_claims(facts: HereFacts) -> bool:
+def _by_claims(facts: LocalFacts) -> bool:
     """Whether pods get GPUs by claims here, without a device plugin."""
     devices, sockets = facts.kubelet.devices, known(facts.kubelet.sockets)
     has_claims = not isinstance(devices, Unread) and bool(devices.claimed)

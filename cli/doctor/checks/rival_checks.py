@@ -8,7 +8,7 @@ from typing import Final
 
 from agent.layouts.layout_request import other_managers
 from cli.doctor.facts.cluster_facts import ClusterFacts
-from cli.doctor.facts.here_facts import HereFacts
+from cli.doctor.facts.local_facts import LocalFacts
 from cli.doctor.facts.machine_facts import cut_name
 from cli.doctor.finding import (
     DoctorFinding,
@@ -59,7 +59,7 @@ _KERNEL_THREAD: Final = "kthreadd"
 """A process that is seen where processes are the host's, and not a container's own."""
 
 
-def feature_discovery(facts: HereFacts) -> Iterator[DoctorFinding]:
+def feature_discovery(facts: LocalFacts) -> Iterator[DoctorFinding]:
     """Whether gpu-feature-discovery runs here."""
     if facts.settings.sink == "none":
         not_needed("the agent writes no labels (sink none)")
@@ -67,13 +67,13 @@ def feature_discovery(facts: HereFacts) -> Iterator[DoctorFinding]:
         yield finding(RIVAL_FEATURE_DISCOVERY, FEATURE_DISCOVERY, f"{place} runs here")
 
 
-def dcgm_exporter(facts: HereFacts) -> Iterator[DoctorFinding]:
+def dcgm_exporter(facts: LocalFacts) -> Iterator[DoctorFinding]:
     """Whether dcgm-exporter runs here."""
     for place in _seen(facts, EXPORTER):
         yield finding(OTHER_EXPORTER, EXPORTER, f"{place} runs here")
 
 
-def mig_managers(facts: HereFacts) -> Iterator[DoctorFinding]:
+def mig_managers(facts: LocalFacts) -> Iterator[DoctorFinding]:
     """Whether another program owns MIG layouts here."""
     if facts.settings.mig_mode == "off":
         not_needed("the agent does not look after MIG (mig-mode off)")
@@ -96,7 +96,7 @@ def mig_managers(facts: HereFacts) -> Iterator[DoctorFinding]:
 CHECKS: Final = (feature_discovery, dcgm_exporter, mig_managers)
 
 
-def _seen(facts: HereFacts, program: str) -> Iterator[str]:
+def _seen(facts: LocalFacts, program: str) -> Iterator[str]:
     """The place where a program runs, at most one: a pod, else a process.
 
     Raises FactMissing where neither the node's pods nor its processes are seen.
@@ -114,7 +114,7 @@ def _seen(facts: HereFacts, program: str) -> Iterator[str]:
         not_looked_at(f"the node's pods ({pods.why}) and the host's processes are not seen")
 
 
-def _pods(facts: HereFacts) -> frozenset[str] | Unread:
+def _pods(facts: LocalFacts) -> frozenset[str] | Unread:
     """The node's pods: by the API server, else by the kubelet, as in the agent's own pod."""
     cluster, by_kubelet = facts.cluster, facts.kubelet.pods
     listed = cluster.pods if isinstance(cluster, ClusterFacts) else Unread("no cluster is there")

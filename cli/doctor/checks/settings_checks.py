@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from cli.doctor.facts.cluster_facts import ClusterFacts
-from cli.doctor.facts.here_facts import BrokenSettingsFile, HereFacts
+from cli.doctor.facts.local_facts import BrokenSettingsFile, LocalFacts
 from cli.doctor.finding import (
     DoctorFinding,
     FindingKind,
@@ -51,7 +51,7 @@ COUNTERS_NOT_SERVED: Final = FindingKind(
 KINDS: Final = (SETTINGS_FILE_BROKEN, COUNTERS_MAP_UNREAD, COUNTERS_NOT_SERVED)
 
 
-def settings_files(facts: HereFacts) -> Iterator[DoctorFinding]:
+def settings_files(facts: LocalFacts) -> Iterator[DoctorFinding]:
     """Whether what settings name can be used, and whether all of it is."""
     settings = facts.settings
     named = (

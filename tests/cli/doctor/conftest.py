@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import pytest
 
-from cli.doctor.facts import here_facts
+from cli.doctor.facts import local_facts
 
 
 @pytest.fixture(autouse=True)
 def idle_host(monkeypatch: pytest.MonkeyPatch) -> None:
     """A host with nothing but the kernel's own threads."""
-    monkeypatch.setattr(here_facts, "read_programs", lambda: frozenset({"kthreadd"}))
+    monkeypatch.setattr(local_facts, "read_programs", lambda: frozenset({"kthreadd"}))

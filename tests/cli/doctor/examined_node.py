@@ -22,10 +22,10 @@ from agent.cluster.confinement import CORE, PROBE
 from agent.settings.agent_settings import AgentSettings
 from api import keys, names
 from api.actuator_messages import ActuatorAnswer, StateAnswer, encode_message
-from cli.doctor.facts.here_facts import HereFacts, read_here
 from cli.doctor.facts.kubelet_facts import REGISTRATION
+from cli.doctor.facts.local_facts import LocalFacts, read_local_facts
 from cli.doctor.finding import Examination, examine
-from cli.doctor.finding_catalog import HERE_CHECKS
+from cli.doctor.finding_catalog import LOCAL_CHECKS
 from cli.observe import take_snapshot
 from discovery.host.kubelet_devices import CHECKPOINT
 from discovery.model import NodeSnapshot
@@ -71,7 +71,7 @@ class ExaminedNode:
             deadline_seconds=1.0,
             init_deadline_seconds=1.0,
         )
-        self.change: Callable[[HereFacts], HereFacts] = lambda facts: facts
+        self.change: Callable[[LocalFacts], LocalFacts] = lambda facts: facts
         """Of facts that have been read."""
         self._open = contextlib.ExitStack()
         self._plugin = self._open.enter_context(contextlib.ExitStack())
@@ -90,13 +90,13 @@ class ExaminedNode:
         """End what it serves."""
         self._open.close()
 
-    def facts(self) -> HereFacts:
+    def facts(self) -> LocalFacts:
         """What the doctor reads of it."""
-        return self.change(read_here(self.settings, self.api))
+        return self.change(read_local_facts(self.settings, self.api))
 
     def examined(self) -> Examination:
         """What the doctor makes of it."""
-        return examine(HERE_CHECKS, self.facts())
+        return examine(LOCAL_CHECKS, self.facts())
 
     @property
     def bus_id(self) -> str:

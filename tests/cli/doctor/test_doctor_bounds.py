@@ -19,8 +19,8 @@ from cli.doctor.checks import cluster_checks, credential_checks
 from cli.doctor.checks.rival_checks import EXPORTER, FEATURE_DISCOVERY, MIG_MANAGER
 from cli.doctor.facts.certificate_facts import Validity
 from cli.doctor.facts.cluster_facts import ClusterFacts, ServerFacts, read_server
-from cli.doctor.facts.here_facts import HereFacts
 from cli.doctor.facts.kubelet_facts import REGISTRY, configuration_of
+from cli.doctor.facts.local_facts import LocalFacts
 from cli.doctor.facts.machine_facts import cut_name, read_programs
 from cli.doctor.finding import Unread
 from discovery.host.device_files import process_name
@@ -262,7 +262,7 @@ def test_where_neither_pods_nor_the_hosts_processes_are_seen_nothing_is_said(
 ) -> None:
     node.api.fail("watch", Forbidden("not allowed"), times=None, resource=PODS)
 
-    def seen(facts: HereFacts, program: str) -> HereFacts:
+    def seen(facts: LocalFacts, program: str) -> LocalFacts:
         kubelet = replace(facts.kubelet, pods=Unread("its folder is not mounted"))
         return replace(facts, kubelet=kubelet, programs=frozenset({program}))
 

@@ -24,7 +24,7 @@ from cli.doctor.finding import (
     finding,
     known,
 )
-from cli.doctor.finding_catalog import CATALOG, HERE_CHECKS, NODE_CHECKS, POD_CHECKS
+from cli.doctor.finding_catalog import CATALOG, LOCAL_CHECKS, NODE_CHECKS, POD_CHECKS
 from kube.api import NODES
 from kube.api_errors import Unreachable
 from tests.cli.conftest import Run
@@ -77,8 +77,8 @@ def test_what_could_not_be_looked_at_alone_ends_with_4(
     def lost(_: object) -> object:
         raise BadInput("no cluster")
 
-    monkeypatch.setattr("cli.doctor.facts.here_facts.access_of", lost)
-    monkeypatch.setattr("cli.doctor.facts.here_facts.read_kubelet", lambda *_: _no_kubelet())
+    monkeypatch.setattr("cli.doctor.facts.local_facts.access_of", lost)
+    monkeypatch.setattr("cli.doctor.facts.local_facts.read_kubelet", lambda *_: _no_kubelet())
 
     result = run("doctor", "--simulate", "t4")
 
@@ -104,7 +104,7 @@ def test_documents_have_findings_checks_and_versions(run: Run, output: str, read
     assert set(only) == {"name", "severity", "about", "cause", "fix", "page"}
     assert (only["name"], only["severity"]) == ("driver-absent", "error")
     outcomes = {each["check"]: each["outcome"] for each in answer["checks"]}
-    assert len(outcomes) == len(HERE_CHECKS)
+    assert len(outcomes) == len(LOCAL_CHECKS)
     assert outcomes["driver"] == "found"
     assert outcomes["gpus"] == "not looked at"
     assert outcomes["clock"] == "not needed"
@@ -121,7 +121,7 @@ def test_what_is_not_known_to_be_healthy_is_not_called_so() -> None:
 def test_wide_lists_every_check(run: Run) -> None:
     output = run(*ALONE, "t4", "-o", "wide").output
 
-    for check in HERE_CHECKS:
+    for check in LOCAL_CHECKS:
         assert str(getattr(check, "__name__", "")).replace("_", "-") in output
 
 
@@ -211,7 +211,7 @@ def test_names_are_unique_and_in_one_form() -> None:
     assert len(set(listed)) == len(listed)
     assert all(kind.name == kind.name.lower().replace("_", "-") for kind in kinds)
     assert all(kind.cause.endswith(".") and kind.fix.endswith((".", "`.")) for kind in kinds)
-    for checks in (HERE_CHECKS, POD_CHECKS, NODE_CHECKS):
+    for checks in (LOCAL_CHECKS, POD_CHECKS, NODE_CHECKS):
         names = [getattr(check, "__name__", "") for check in checks]
         assert len(set(names)) == len(names)
 

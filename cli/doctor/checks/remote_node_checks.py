@@ -16,7 +16,7 @@ from cli.doctor.checks import heartbeat_checks
 from cli.doctor.checks.cluster_checks import GRANT_OPEN
 from cli.doctor.checks.heartbeat_checks import WRITES_STOPPED, lease_findings, released_findings
 from cli.doctor.checks.image_checks import shown_skew, skew_findings
-from cli.doctor.facts.shown_node_facts import ShownNodeFacts
+from cli.doctor.facts.remote_node_facts import RemoteNodeFacts
 from cli.doctor.finding import (
     DoctorFinding,
     FindingKind,
@@ -187,7 +187,7 @@ _MIG_KINDS: Final[Mapping[str, FindingKind]] = {
 }
 
 
-def kubelet_ready(facts: ShownNodeFacts) -> Iterator[DoctorFinding]:
+def kubelet_ready(facts: RemoteNodeFacts) -> Iterator[DoctorFinding]:
     """Whether the kubelet reports the Node as ready."""
     conditions = (facts.node.get("status") or {}).get("conditions") or ()
     for condition in conditions:
@@ -196,7 +196,7 @@ def kubelet_ready(facts: ShownNodeFacts) -> Iterator[DoctorFinding]:
             yield finding(NODE_NOT_READY, facts.name, str(why))
 
 
-def agent_pod(facts: ShownNodeFacts) -> Iterator[DoctorFinding]:
+def agent_pod(facts: RemoteNodeFacts) -> Iterator[DoctorFinding]:
     """Whether the agent's pod is there and runs, and has the image that belongs there."""
     pods = known(facts.agent_pods)
     if not pods:
@@ -216,31 +216,31 @@ def agent_pod(facts: ShownNodeFacts) -> Iterator[DoctorFinding]:
         yield from skew_findings(name, shown_skew(pod))
 
 
-def lease(facts: ShownNodeFacts) -> Iterator[DoctorFinding]:
+def lease(facts: RemoteNodeFacts) -> Iterator[DoctorFinding]:
     """Whether the agent renews its Lease."""
     if isinstance(facts.agent_pods, tuple) and not facts.agent_pods:
         not_needed("there is no agent on the Node")
     yield from lease_findings(facts.name, known(facts.lease), facts.server_now, None)
 
 
-def release(facts: ShownNodeFacts) -> Iterator[DoctorFinding]:
+def release(facts: RemoteNodeFacts) -> Iterator[DoctorFinding]:
     """Whether somebody asks for the GPUs to be left alone."""
     yield from released_findings(facts.node)
 
 
-def policy_objects(facts: ShownNodeFacts) -> Iterator[DoctorFinding]:
+def policy_objects(facts: RemoteNodeFacts) -> Iterator[DoctorFinding]:
     """Whether the agent's admission policies and their bindings are in the cluster."""
     for missing in known(facts.missing_policies):
         yield finding(POLICY_MISSING, missing, f"there is no {missing}")
 
 
-def installations(facts: ShownNodeFacts) -> Iterator[DoctorFinding]:
+def installations(facts: RemoteNodeFacts) -> Iterator[DoctorFinding]:
     """Whether gpuscape is installed once."""
     for namespace in known(facts.other_namespaces):
         yield finding(SECOND_INSTALLATION, namespace, f"policies for the namespace {namespace}")
 
 
-def grants(facts: ShownNodeFacts) -> Iterator[DoctorFinding]:
+def grants(facts: RemoteNodeFacts) -> Iterator[DoctorFinding]:
     """Whether nobody but the coordinator can grant a MIG change, seen by a dry run."""
     if facts.grants is None:
         not_needed("no coordinator acts")
@@ -251,14 +251,14 @@ def grants(facts: ShownNodeFacts) -> Iterator[DoctorFinding]:
         not_looked_at(trial.reason)
 
 
-def writes(facts: ShownNodeFacts) -> Iterator[DoctorFinding]:
+def writes(facts: RemoteNodeFacts) -> Iterator[DoctorFinding]:
     """Whether gpuscape may write to the cluster at all."""
     policy = known(facts.stopping_policy)
     if policy is not None:
         yield finding(WRITES_STOPPED, policy, f"{policy} is in force")
 
 
-def topology(facts: ShownNodeFacts) -> Iterator[DoctorFinding]:
+def topology(facts: RemoteNodeFacts) -> Iterator[DoctorFinding]:
     """Whether the Node says how its GPUs are linked."""
     text = _annotations(facts).get(keys.TOPOLOGY)
     if text is None:
@@ -272,7 +272,7 @@ def topology(facts: ShownNodeFacts) -> Iterator[DoctorFinding]:
         yield finding(TOPOLOGY_UNREADABLE, facts.name, str(error))
 
 
-def gpu_health(facts: ShownNodeFacts) -> Iterator[DoctorFinding]:
+def gpu_health(facts: RemoteNodeFacts) -> Iterator[DoctorFinding]:
     """Whether all GPUs are there and well, by the agent's labels."""
     labels = facts.node["metadata"].get("labels") or {}
     health, reason = labels.get(keys.HEALTH), labels.get(keys.HEALTH_REASON)
@@ -285,7 +285,7 @@ def gpu_health(facts: ShownNodeFacts) -> Iterator[DoctorFinding]:
         yield finding(GPUS_UNHEALTHY, facts.name, f"{health}: {reason or 'no reason given'}")
 
 
-def offers(facts: ShownNodeFacts) -> Iterator[DoctorFinding]:
+def offers(facts: RemoteNodeFacts) -> Iterator[DoctorFinding]:
     """Whether the Node offers as many GPUs as it has."""
     status = facts.node.get("status") or {}
     allocatable, capacity = _gpus(status.get("allocatable")), _gpus(status.get("capacity"))
@@ -304,7 +304,7 @@ def offers(facts: ShownNodeFacts) -> Iterator[DoctorFinding]:
         yield finding(OFFERS_MORE, facts.name, sentence)
 
 
-def mig_layout(facts: ShownNodeFacts) -> Iterator[DoctorFinding]:
+def mig_layout(facts: RemoteNodeFacts) -> Iterator[DoctorFinding]:
     """Whether the MIG layout that is asked for came about."""
     layout = _layout(facts)
     kind = _MIG_KINDS.get(layout.phase)
@@ -314,7 +314,7 @@ def mig_layout(facts: ShownNodeFacts) -> Iterator[DoctorFinding]:
         yield finding(NO_COORDINATOR, facts.name, layout.why or NO_COORDINATOR.cause)
 
 
-def cordon(facts: ShownNodeFacts) -> Iterator[DoctorFinding]:
+def cordon(facts: RemoteNodeFacts) -> Iterator[DoctorFinding]:
     """Whether the Node takes pods, and a cordon of ours was lifted."""
     if not (facts.node.get("spec") or {}).get("unschedulable"):
         return
@@ -337,7 +337,7 @@ CHECKS: Final = (
 )
 
 
-def _layout(facts: ShownNodeFacts) -> NodeLayout:
+def _layout(facts: RemoteNodeFacts) -> NodeLayout:
     layout = node_layout(facts.node)
     if layout is None:
         not_needed("the Node asks for no MIG layout")
@@ -359,17 +359,17 @@ def _failing(pod: Mapping[str, Any]) -> str:
     return ""
 
 
-def _labelled_count(facts: ShownNodeFacts, otherwise: int) -> int:
+def _labelled_count(facts: RemoteNodeFacts, otherwise: int) -> int:
     """The agent's count of devices of the GPU resource: MIG devices with strategy single."""
     text = (facts.node["metadata"].get("labels") or {}).get(f"{GPU_RESOURCE}.{keys.COUNT}", "")
     return int(text) if text.isdigit() else otherwise
 
 
-def _annotations(facts: ShownNodeFacts) -> Mapping[str, str]:
+def _annotations(facts: RemoteNodeFacts) -> Mapping[str, str]:
     return facts.node["metadata"].get("annotations") or {}
 
 
-def _topology(facts: ShownNodeFacts) -> TopologyAnnotation | None:
+def _topology(facts: RemoteNodeFacts) -> TopologyAnnotation | None:
     text = _annotations(facts).get(keys.TOPOLOGY)
     try:
         return None if text is None else topology_annotation.decode(text)

@@ -62,7 +62,7 @@ Actuator = StateAnswer | Unread
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HereFacts:
+class LocalFacts:
     """Facts about a node, as a program on the node sees them."""
 
     settings: AgentSettings
@@ -89,12 +89,12 @@ class HereFacts:
     """Why the file with MIG configurations cannot be used; None where it can, or none is named."""
 
 
-def read_here(
+def read_local_facts(
     settings: AgentSettings,
     api: InspectedApi | None = None,
     *,
     kubelet_config: Path | None = None,
-) -> HereFacts:
+) -> LocalFacts:
     """Read all facts about this node; ``api`` replaces the cluster that the settings name.
 
     The cluster comes first: it may ask for the GPUs to be left alone, and then they are not read.
@@ -109,7 +109,7 @@ def read_here(
         if released
         else read_machine(settings, config)
     )
-    return HereFacts(
+    return LocalFacts(
         settings=settings,
         plugin_config=plugin,
         label_settings=_usable(lambda: label_settings(settings, config, time.time())),

@@ -38,7 +38,7 @@ _AGENT: Final = "agent"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ShownNodeFacts:
+class RemoteNodeFacts:
     """A Node, its agent, and the admission policies and coordinator around it."""
 
     name: str
@@ -66,7 +66,7 @@ class ShownNodeFacts:
         return self.server.info.unix_seconds or time.time()
 
 
-def read_shown_node(api: InspectedApi, name: str, namespace: str) -> ShownNodeFacts:
+def read_remote_node(api: InspectedApi, name: str, namespace: str) -> RemoteNodeFacts:
     """Read a Node's facts; gpuscape is in ``namespace``. Raises BadInput for an unknown Node."""
     server = read_server(api)
     try:
@@ -76,7 +76,7 @@ def read_shown_node(api: InspectedApi, name: str, namespace: str) -> ShownNodeFa
     fields = {"spec.nodeName": name}
     pods = attempted(lambda: tuple(present_objects(api, PODS, fields=fields)))
     coordinator = read_coordinator(api, namespace)
-    return ShownNodeFacts(
+    return RemoteNodeFacts(
         name=name,
         node=node,
         server=server,

@@ -23,8 +23,8 @@ from base.settings.version_skew import VersionSkew
 from cli.doctor.checks import gpu_checks
 from cli.doctor.facts.certificate_facts import Credential, read_certificates
 from cli.doctor.facts.cluster_facts import STOPPED_WRITES
-from cli.doctor.facts.here_facts import HereFacts
 from cli.doctor.facts.kubelet_facts import REGISTRY
+from cli.doctor.facts.local_facts import LocalFacts
 from cli.doctor.facts.machine_facts import (
     EVERY_HOST,
     DeviceFile,
@@ -182,7 +182,7 @@ def no_gpu(node: ExaminedNode) -> None:
     node.change = lambda facts: replace(facts, machine=replace(node.snapshot, gpus=()))
 
 
-def without_boot_id(facts: HereFacts) -> HereFacts:
+def without_boot_id(facts: LocalFacts) -> LocalFacts:
     missing = EVERY_HOST[:1]
     tree = HostRootFiles(root=Path("/host"), expected=EVERY_HOST, missing=missing)
     return replace(facts, host_tree=tree)

@@ -17,7 +17,7 @@ from api.mig_status_annotation import MigPhase, MigStatusAnnotation
 from base.errors import BadInput
 from base.settings.version_skew import VARIABLE
 from cli.doctor.facts.cluster_facts import STOPPED_WRITES
-from cli.doctor.facts.shown_node_facts import COMPONENT, read_shown_node
+from cli.doctor.facts.remote_node_facts import COMPONENT, read_remote_node
 from cli.doctor.finding import Examination, examine
 from cli.doctor.finding_catalog import CATALOG, NODE_CHECKS
 from kube.api import ADMISSION_BINDINGS, ADMISSION_POLICIES, DAEMON_SETS, LEASES, NODES, PODS
@@ -102,7 +102,7 @@ class ShownNode:
         self.api.server.delete(LEASES, names.COORDINATOR_LEASE, names.NAMESPACE)
 
     def examined(self) -> Examination:
-        return examine(NODE_CHECKS, read_shown_node(self.api, NAME, names.NAMESPACE))
+        return examine(NODE_CHECKS, read_remote_node(self.api, NAME, names.NAMESPACE))
 
 
 Plant = Callable[[ShownNode], object]
@@ -313,4 +313,4 @@ def test_mig_devices_that_are_offered_as_gpus_are_no_ghosts(node: ShownNode) -> 
 
 def test_a_node_that_is_not_there_is_an_error_that_names_it(node: ShownNode) -> None:
     with pytest.raises(BadInput, match="no-such-node"):
-        read_shown_node(node.api, "no-such-node", names.NAMESPACE)
+        read_remote_node(node.api, "no-such-node", names.NAMESPACE)
