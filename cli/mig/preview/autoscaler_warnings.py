@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from api.mig_resources import GPU_RESOURCE, MIG_PREFIX
-from cli.mig.preview.node_preview import NodeFate, NodePreview
+from cli.mig.preview.node_preview import NodeImpact, NodePreview
 from kube.api import Object
 
 CLUSTER_AUTOSCALER: Final = "cluster-autoscaler"
@@ -60,7 +60,7 @@ def autoscaler_warnings(
     nodes: Iterable[Object], previews: Sequence[NodePreview], marks: AutoscalerMarks
 ) -> list[AutoscalerWarning]:
     """Warnings about the Nodes that change; empty where there is no sign of an autoscaler."""
-    changing = {preview.node: preview for preview in previews if preview.fate is NodeFate.CHANGES}
+    changing = {preview.node: preview for preview in previews if preview.fate is NodeImpact.CHANGES}
     node_by_name = {
         name: node for node in nodes if (name := str(node["metadata"]["name"])) in changing
     }

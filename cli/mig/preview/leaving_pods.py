@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from api.mig_request_annotation import VERSION, MigRequestAnnotation
 from api.state_annotation import pod_key
-from cli.mig.preview.node_preview import NodeFate, NodePreview
+from cli.mig.preview.node_preview import NodeImpact, NodePreview
 from fleet.drain.drain_plan import DrainBlocker, DrainPlan, DrainSettings, DrainView, plan_drain
 from fleet.drain.drain_pod import DrainPod
 from fleet.mig_node import DrainMode
@@ -75,7 +75,7 @@ def leaving_pods(
             now,
         )
         for preview in previews
-        if preview.fate is NodeFate.CHANGES
+        if preview.fate is NodeImpact.CHANGES
     )
 
 

@@ -20,8 +20,8 @@ from api.mig_status_annotation import (
     wish_digest,
 )
 from cli.mig.preview.agent_terms import OBSERVE
-from cli.mig.preview.foretold_offers import Foretold, LayoutMeaning, foretold
 from cli.mig.preview.node_gpus import NodeGpus, Offers, gpu_offers, node_gpus
+from cli.mig.preview.resource_forecast import LayoutMeaning, ResourceForecast, forecast_resources
 from fleet.mig_node import MigNode, UnavailableReason, node_of
 from kube.api import Object
 
@@ -36,7 +36,7 @@ _AWAY: Final[Mapping[UnavailableReason, str]] = {
 _AGREED: Final = (MigPhase.PLANNED, MigPhase.WAITING, MigPhase.CHANGING)
 
 
-class NodeFate(StrEnum):
+class NodeImpact(StrEnum):
     """Result of a rollout for a Node."""
 
     CHANGES = "changes"
@@ -55,7 +55,7 @@ class NodePreview:
     """Preview of a rollout for a Node."""
 
     node: str
-    fate: NodeFate
+    fate: NodeImpact
     why: str = ""
     now: Offers
     then: Offers | None = None
@@ -102,7 +102,7 @@ def node_preview(
     skip_reason = _skip_reason(node, mig_node, rollout, pods, slice_drivers)
     if skip_reason:
         return NodePreview(
-            node=mig_node.name, fate=NodeFate.OUT, why=skip_reason, now=gpus.offers, drain=drain
+            node=mig_node.name, fate=NodeImpact.OUT, why=skip_reason, now=gpus.offers, drain=drain
         )
     preview = _by_agent(node, mig_node, gpus, rollout) or _by_tables(mig_node, gpus, rollout)
     return replace(preview, drain=drain, why=_with_policy(preview.why, node, rollout))
@@ -157,9 +157,9 @@ def _by_agent(
     if status.wish != wish_digest(RequestSource.ANNOTATION, rollout.text):
         return None  # not judged yet
     if status.phase == MigPhase.UNCHANGED:
-        return _preview(mig_node, gpus, NodeFate.SAME, "it has this layout", by_agent=True)
+        return _preview(mig_node, gpus, NodeImpact.SAME, "it has this layout", by_agent=True)
     if status.phase == MigPhase.REFUSED:
-        return _preview(mig_node, gpus, NodeFate.REFUSED, status.reason, by_agent=True)
+        return _preview(mig_node, gpus, NodeImpact.REFUSED, status.reason, by_agent=True)
     if status.phase in _AGREED:
         return _planned(mig_node, gpus, status, mig_node.request, rollout)
     return None
@@ -178,13 +178,13 @@ def _planned(
     """
     offers: Offers | None = dict(request.offers) if request and request.offers else None
     if offers is None:
-        offers = foretold(rollout.meaning, gpus).offers
+        offers = forecast_resources(rollout.meaning, gpus).offers
     why = f"asked for already: {status.phase}"
     if request is not None and request.programs:
         why += f"; in its way: {', '.join(request.programs)}"
     return NodePreview(
         node=mig_node.name,
-        fate=NodeFate.CHANGES,
+        fate=NodeImpact.CHANGES,
         why=why,
         now=gpus.offers,
         then=offers,
@@ -194,16 +194,16 @@ def _planned(
 
 
 def _by_tables(mig_node: MigNode, gpus: NodeGpus, rollout: RolloutRequest) -> NodePreview:
-    forecast = foretold(rollout.meaning, gpus)
+    forecast = forecast_resources(rollout.meaning, gpus)
     if forecast.refused:
-        return _preview(mig_node, gpus, NodeFate.REFUSED, forecast.refused)
+        return _preview(mig_node, gpus, NodeImpact.REFUSED, forecast.refused)
     if forecast.offers is None:
-        return _preview(mig_node, gpus, NodeFate.UNKNOWN, forecast.unknown)
+        return _preview(mig_node, gpus, NodeImpact.UNKNOWN, forecast.unknown)
     if forecast.offers == gpus.offers:
-        return _preview(mig_node, gpus, NodeFate.SAME, "it offers the same already")
+        return _preview(mig_node, gpus, NodeImpact.SAME, "it offers the same already")
     return NodePreview(
         node=mig_node.name,
-        fate=NodeFate.CHANGES,
+        fate=NodeImpact.CHANGES,
         why=_changed_gpus_note(forecast, gpus),
         now=gpus.offers,
         then=forecast.offers,
@@ -227,13 +227,13 @@ def _with_policy(why: str, node: Object, rollout: RolloutRequest) -> str:
     return f"{why}; {policy_note}" if why else policy_note
 
 
-def _changed_gpus_note(forecast: Foretold, gpus: NodeGpus) -> str:
+def _changed_gpus_note(forecast: ResourceForecast, gpus: NodeGpus) -> str:
     if len(forecast.gpus) == len(gpus.ids):
         return ""
     return f"GPUs {', '.join(map(str, forecast.gpus))} of {len(gpus.ids)}"
 
 
 def _preview(
-    mig_node: MigNode, gpus: NodeGpus, fate: NodeFate, why: str, *, by_agent: bool = False
+    mig_node: MigNode, gpus: NodeGpus, fate: NodeImpact, why: str, *, by_agent: bool = False
 ) -> NodePreview:
     return NodePreview(node=mig_node.name, fate=fate, why=why, now=gpus.offers, by_agent=by_agent)

@@ -120,7 +120,7 @@ class StarvedWorkload:
     """Whether the workload is suspended, or scaled to 0."""
 
 
-class PodChance(StrEnum):
+class PodImpactKind(StrEnum):
     """Effect of a rollout on a pod."""
 
     FITS_THEN = "fits-then"
@@ -132,12 +132,12 @@ class PodChance(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PodOutlook:
+class PodImpact:
     """A pod, and the effect of a rollout on it."""
 
     pod: str
     """``namespace/name``."""
-    chance: PodChance
+    chance: PodImpactKind
     asks: Mapping[str, int]
 
 
@@ -168,7 +168,7 @@ def gpu_nodes(nodes: Iterable[Object], after: Mapping[str, Offers]) -> GpuNodes:
     )
 
 
-def starved(templates: Iterable[PodTemplate], nodes: GpuNodes) -> list[StarvedWorkload]:
+def starved_workloads(templates: Iterable[PodTemplate], nodes: GpuNodes) -> list[StarvedWorkload]:
     """Workloads with fewer places than pods after the rollout, and fewer places than now."""
     short_workloads = []
     for template in templates:
@@ -190,9 +190,9 @@ def starved(templates: Iterable[PodTemplate], nodes: GpuNodes) -> list[StarvedWo
     return sorted(short_workloads, key=lambda workload: workload.owner)
 
 
-def outlooks(
+def pod_impacts(
     pods: Sequence[Object], nodes: GpuNodes, leaving: Mapping[str, Collection[str]]
-) -> list[PodOutlook]:
+) -> list[PodImpact]:
     """Pods on which a rollout has an effect.
 
     ``leaving``: Node to ``namespace/name`` of its pods that would have to leave.
@@ -224,26 +224,26 @@ def outlooks(
         node: _without(amounts_by_node.get(node, {}), names) for node, names in leaving.items()
     }
     now, then = NodeSet(nodes.now, loads), NodeSet(nodes.then, loads | after)
-    pod_outlooks = [
-        outlook for pair in waiting if (outlook := _pending(*pair, nodes, now, then)) is not None
+    impacts = [
+        impact for pair in waiting if (impact := _pending(*pair, nodes, now, then)) is not None
     ]
-    pod_outlooks += [
-        PodOutlook(pod=name, chance=PodChance.NO_WAY_BACK, asks=gpu_asks(leaving_pod))
+    impacts += [
+        PodImpact(pod=name, chance=PodImpactKind.NO_WAY_BACK, asks=gpu_asks(leaving_pod))
         for name, leaving_pod in leaving_pods
         if not nodes.empty_then.fits(leaving_pod)
     ]
-    return sorted(pod_outlooks, key=lambda outlook: (outlook.chance, outlook.pod))
+    return sorted(impacts, key=lambda impact: (impact.chance, impact.pod))
 
 
 def _pending(
     name: str, pod: ConstrainedPod, nodes: GpuNodes, now: NodeSet, then: NodeSet
-) -> PodOutlook | None:
+) -> PodImpact | None:
     asks = gpu_asks(pod)
     if not nodes.gained.isdisjoint(asks) and then.fits(pod) and not now.fits(pod):
-        return PodOutlook(pod=name, chance=PodChance.FITS_THEN, asks=asks)
+        return PodImpact(pod=name, chance=PodImpactKind.FITS_THEN, asks=asks)
     if nodes.lost.isdisjoint(asks) or nodes.empty_then.fits(pod) or not nodes.empty_now.fits(pod):
         return None
-    return PodOutlook(pod=name, chance=PodChance.NEVER_THEN, asks=asks)
+    return PodImpact(pod=name, chance=PodImpactKind.NEVER_THEN, asks=asks)
 
 
 def _key(pod: ConstrainedPod) -> bytes:

@@ -9,25 +9,25 @@ from typing import Any, Final
 from cli import terminal
 from cli.mig.preview.leaving_pods import LeavingPods
 from cli.mig.preview.node_gpus import Offers
-from cli.mig.preview.node_preview import NodeFate, NodePreview
-from cli.mig.preview.places_for_pods import PodChance, PodOutlook
+from cli.mig.preview.node_preview import NodeImpact, NodePreview
+from cli.mig.preview.places_for_pods import PodImpact, PodImpactKind
 from cli.mig.preview.rollout_preview import RolloutPreview
 from cli.terminal import Cell, Styled, TextTable
 
 _NONE: Final = "-"
 _PREFIX: Final = "nvidia.com/"
 _NAMED: Final = 5
-_STYLES: Final[Mapping[NodeFate, str]] = {
-    NodeFate.CHANGES: "cyan",
-    NodeFate.SAME: "green",
-    NodeFate.OUT: "dim",
-    NodeFate.REFUSED: "bold yellow",
-    NodeFate.UNKNOWN: "yellow",
+_STYLES: Final[Mapping[NodeImpact, str]] = {
+    NodeImpact.CHANGES: "cyan",
+    NodeImpact.SAME: "green",
+    NodeImpact.OUT: "dim",
+    NodeImpact.REFUSED: "bold yellow",
+    NodeImpact.UNKNOWN: "yellow",
 }
-_CHANCES: Final[Mapping[PodChance, str]] = {
-    PodChance.FITS_THEN: "pending, and would fit a free node then",
-    PodChance.NEVER_THEN: "pending, and no node could take it any more",
-    PodChance.NO_WAY_BACK: "would have to leave, and no node could take it then",
+_IMPACTS: Final[Mapping[PodImpactKind, str]] = {
+    PodImpactKind.FITS_THEN: "pending, and would fit a free node then",
+    PodImpactKind.NEVER_THEN: "pending, and no node could take it any more",
+    PodImpactKind.NO_WAY_BACK: "would have to leave, and no node could take it then",
 }
 
 
@@ -70,7 +70,7 @@ def document(preview: RolloutPreview) -> dict[str, Any]:
         "autoscalers": preview.autoscalers,
         "coordinator": preview.coordinator,
         "writes_refused": preview.writes_refused or None,
-        "not_looked_at": preview.not_looked,
+        "not_looked_at": preview.unread_kinds,
     }
 
 
@@ -107,7 +107,7 @@ def _nodes(preview: RolloutPreview, *, wide: bool) -> TextTable:
     rows: list[tuple[Cell, ...]] = []
     for node in preview.nodes:
         node_pods = leaving.get(node.node)
-        changes = node.fate is NodeFate.CHANGES
+        changes = node.fate is NodeImpact.CHANGES
         wide_cells = (node.drain or _NONE, "agent" if node.by_agent else "tables") if wide else ()
         rows.append(
             (
@@ -148,11 +148,11 @@ def _eviction(node_pods: LeavingPods) -> str:
 
 def _summary(preview: RolloutPreview) -> Iterator[str]:
     words = {
-        NodeFate.CHANGES: "would change",
-        NodeFate.SAME: "have it already",
-        NodeFate.OUT: "left out",
-        NodeFate.REFUSED: "would refuse",
-        NodeFate.UNKNOWN: "unknown",
+        NodeImpact.CHANGES: "would change",
+        NodeImpact.SAME: "have it already",
+        NodeImpact.OUT: "left out",
+        NodeImpact.REFUSED: "would refuse",
+        NodeImpact.UNKNOWN: "unknown",
     }
     counts = [f"{n} {text}" for fate, text in words.items() if (n := preview.count(fate))]
     pods = sum(len(node_pods.pods) for node_pods in preview.leaving)
@@ -201,7 +201,7 @@ def _sections(preview: RolloutPreview, *, wide: bool) -> Iterator[tuple[str, Seq
                 for workload in preview.workloads
             ],
         ),
-        ("Pods:", list(_outlooks(preview.pods))),
+        ("Pods:", list(_pod_impacts(preview.pods))),
         (
             "Autoscalers:",
             [
@@ -213,7 +213,7 @@ def _sections(preview: RolloutPreview, *, wide: bool) -> Iterator[tuple[str, Seq
             "Not looked at:",
             [
                 f"{unread.what}: {unread.why}"
-                for unread in preview.not_looked
+                for unread in preview.unread_kinds
                 if unread.matters or wide
             ],
         ),
@@ -234,9 +234,9 @@ def _losses(preview: RolloutPreview) -> Iterator[str]:
             yield f"{node_pods.node}: {loss.owner}: {loss.text}"
 
 
-def _outlooks(pods: Sequence[PodOutlook]) -> Iterator[str]:
-    for outlook in pods:
-        yield f"{outlook.pod}: {_CHANCES[outlook.chance]} ({_offers(outlook.asks)})"
+def _pod_impacts(pods: Sequence[PodImpact]) -> Iterator[str]:
+    for impact in pods:
+        yield f"{impact.pod}: {_IMPACTS[impact.chance]} ({_offers(impact.asks)})"
 
 
 def _named(names: Sequence[str], *, wide: bool) -> str:

@@ -11,22 +11,22 @@ from cli.mig.preview.autoscaler_warnings import (
     AutoscalerWarning,
     autoscaler_warnings,
 )
-from cli.mig.preview.cluster_picture import ClusterPicture, NotLookedAt
+from cli.mig.preview.cluster_picture import ClusterPicture, UnreadKind
 from cli.mig.preview.leaving_pods import LeavingPods, leaving_pods, with_refusals
 from cli.mig.preview.node_preview import (
-    NodeFate,
+    NodeImpact,
     NodePreview,
     RolloutRequest,
     node_preview,
     offered,
 )
 from cli.mig.preview.places_for_pods import (
-    PodChance,
-    PodOutlook,
+    PodImpact,
+    PodImpactKind,
     StarvedWorkload,
     gpu_nodes,
-    outlooks,
-    starved,
+    pod_impacts,
+    starved_workloads,
 )
 from cli.mig.preview.quota_findings import (
     OffersChange,
@@ -52,15 +52,15 @@ class RolloutPreview:
     """Change of the resources of all Nodes of the cluster together."""
     quotas: tuple[QuotaFinding, ...]
     workloads: tuple[StarvedWorkload, ...]
-    pods: tuple[PodOutlook, ...]
+    pods: tuple[PodImpact, ...]
     autoscalers: tuple[AutoscalerWarning, ...]
-    not_looked: tuple[NotLookedAt, ...]
+    unread_kinds: tuple[UnreadKind, ...]
     coordinator: tuple[str, ...] = ()
     """Reasons for which all nodes wait, from the coordinator's Lease."""
     writes_refused: str = ""
     """Reasons of the API server for refusing writes; empty where it accepts all."""
 
-    def count(self, fate: NodeFate) -> int:
+    def count(self, fate: NodeImpact) -> int:
         """Number of Nodes with this fate."""
         return sum(1 for node in self.nodes if node.fate is fate)
 
@@ -72,9 +72,9 @@ class RolloutPreview:
             for node_pods in self.leaving
             if node_pods.drain in (DrainMode.EVICT, DrainMode.NODE)
         )
-        lacking = any(outlook.chance is not PodChance.FITS_THEN for outlook in self.pods)
-        unclear = self.count(NodeFate.REFUSED) + self.count(NodeFate.UNKNOWN)
-        has_unread = any(unread.matters for unread in self.not_looked)
+        lacking = any(impact.chance is not PodImpactKind.FITS_THEN for impact in self.pods)
+        unclear = self.count(NodeImpact.REFUSED) + self.count(NodeImpact.UNKNOWN)
+        has_unread = any(unread.matters for unread in self.unread_kinds)
         findings = (
             self.quotas,
             self.workloads,
@@ -145,19 +145,21 @@ def rollout_preview(
             *quota_findings(picture.quotas, change),
             *queue_findings(picture.cluster_queues, change),
         ),
-        workloads=tuple(starved(picture.templates, nodes)),
+        workloads=tuple(starved_workloads(picture.templates, nodes)),
         pods=tuple(
-            outlooks(picture.pods, nodes, {node_pods.node: node_pods.pods for node_pods in leaving})
+            pod_impacts(
+                picture.pods, nodes, {node_pods.node: node_pods.pods for node_pods in leaving}
+            )
         ),
         autoscalers=tuple(autoscaler_warnings(picture.nodes, previews, marks)),
-        not_looked=picture.not_looked,
+        unread_kinds=picture.unread_kinds,
     )
 
 
 def with_evictions(
     preview: RolloutPreview,
     blockers_by_uid: Mapping[str, DrainBlocker],
-    not_tried: NotLookedAt | None,
+    not_tried: UnreadKind | None,
 ) -> RolloutPreview:
     """Add the refused evictions of a dry run, by UID; ``not_tried``: why not all were tried."""
     leaving = tuple(
@@ -172,4 +174,4 @@ def with_evictions(
         for node_pods in preview.leaving
     )
     more = () if not_tried is None else (not_tried,)
-    return replace(preview, leaving=leaving, not_looked=(*preview.not_looked, *more))
+    return replace(preview, leaving=leaving, unread_kinds=(*preview.unread_kinds, *more))

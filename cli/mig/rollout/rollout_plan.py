@@ -110,9 +110,9 @@ def command(
         tried_evictions,
     )
     from cli.mig.preview.coordinator_terms import coordinator_terms
-    from cli.mig.preview.foretold_offers import LayoutMeaning
     from cli.mig.preview.leaving_pods import evictable
     from cli.mig.preview.node_preview import RolloutRequest
+    from cli.mig.preview.resource_forecast import LayoutMeaning
     from cli.mig.preview.rollout_preview import rollout_preview, with_evictions
     from mig.configs.layout_annotation import parse_layout_annotation
     from mig.configs.mig_config_file import parse_mig_configs

@@ -9,8 +9,8 @@ from typing import Any
 
 from api import keys, mig_status_annotation
 from api.mig_status_annotation import MigPhase, MigStatusAnnotation
-from cli.mig.preview.foretold_offers import LayoutMeaning
 from cli.mig.preview.node_preview import RolloutRequest
+from cli.mig.preview.resource_forecast import LayoutMeaning
 from kube.api import Object
 from mig.configs.layout_annotation import parse_layout_annotation
 

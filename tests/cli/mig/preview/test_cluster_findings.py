@@ -20,7 +20,7 @@ from api.state_annotation import pod_key
 from cli.mig.preview.autoscaler_warnings import NODE_POOL
 from cli.mig.preview.cluster_picture import ClusterPicture
 from cli.mig.preview.gpu_requests import templates
-from cli.mig.preview.places_for_pods import PodChance
+from cli.mig.preview.places_for_pods import PodImpactKind
 from cli.mig.preview.quota_findings import QuotaFault
 from cli.mig.preview.rollout_preview import RolloutPreview, rollout_preview
 from fleet.drain.drain_plan import DrainSettings
@@ -242,7 +242,7 @@ def test_what_has_ended_or_is_looked_at_otherwise_is_passed_over(
 # pending pods
 
 
-def chances(found: RolloutPreview) -> dict[str, PodChance]:
+def chances(found: RolloutPreview) -> dict[str, PodImpactKind]:
     return {it.pod.removeprefix("team/"): it.chance for it in found.pods}
 
 
@@ -259,11 +259,11 @@ def test_pods_that_would_fit_then_and_those_that_never_will_are_told_apart() -> 
         pod("for-cpus", {GPU: 0}),
     )
     found = plan(pods=pods)
-    assert chances(found) == {"small": PodChance.FITS_THEN, "whole": PodChance.NEVER_THEN}
+    assert chances(found) == {"small": PodImpactKind.FITS_THEN, "whole": PodImpactKind.NEVER_THEN}
     tainted = plan(nodes=(node(spec={"taints": [taint]}),), pods=pods)
     assert chances(tainted) == {}
     kept = plan(nodes=(node(), node("m")), pods=pods)
-    assert chances(kept) == {"small": PodChance.FITS_THEN}
+    assert chances(kept) == {"small": PodImpactKind.FITS_THEN}
 
 
 def test_a_node_that_is_away_comes_back_and_is_no_free_place_now() -> None:
@@ -275,7 +275,7 @@ def test_a_node_that_is_away_comes_back_and_is_no_free_place_now() -> None:
     assert plan(nodes=(node(), away), templates=serving).workloads == ()
     small = (pod("small", {SMALL: 1}),)
     cut = node("m", offers={SMALL: 56}, spec={"unschedulable": True})
-    assert chances(plan(nodes=(node(), cut), pods=small)) == {"small": PodChance.FITS_THEN}
+    assert chances(plan(nodes=(node(), cut), pods=small)) == {"small": PodImpactKind.FITS_THEN}
 
 
 def test_a_node_that_fits_is_found_behind_many_that_do_not() -> None:
@@ -285,7 +285,7 @@ def test_a_node_that_fits_is_found_behind_many_that_do_not() -> None:
     alone = node(labels={"zone": "b"})
     assert chances(plan(nodes=(alone, *many, last), pods=(picky,))) == {}
     found = chances(plan(nodes=(alone, *many), pods=(picky,)))
-    assert found == {"picky": PodChance.NEVER_THEN}
+    assert found == {"picky": PodImpactKind.NEVER_THEN}
 
 
 def test_what_stays_on_a_node_takes_its_room_and_what_leaves_gives_it() -> None:
@@ -300,8 +300,8 @@ def test_what_stays_on_a_node_takes_its_room_and_what_leaves_gives_it() -> None:
     holder["containers"][0]["resources"]["requests"] = {"cpu": "60"}
     goes = pod("goes", {}, on="n", spec=holder)
     assert chances(plan(pods=(goes, waits))) == {
-        "waits": PodChance.FITS_THEN,
-        "goes": PodChance.NO_WAY_BACK,
+        "waits": PodImpactKind.FITS_THEN,
+        "goes": PodImpactKind.NO_WAY_BACK,
     }
 
 

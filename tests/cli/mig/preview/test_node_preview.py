@@ -19,15 +19,15 @@ from api.mig_status_annotation import (
     wish_digest,
 )
 from base.errors import BadInput
-from cli.mig.preview.foretold_offers import foretold
 from cli.mig.preview.node_gpus import node_gpus
 from cli.mig.preview.node_preview import (
-    NodeFate,
+    NodeImpact,
     NodePreview,
     RolloutRequest,
     node_preview,
     offered,
 )
+from cli.mig.preview.resource_forecast import forecast_resources
 from mig.configs.config_choice import named_layouts
 from mig.configs.mig_config_file import parse_mig_configs
 from mig.planner import MigPlan, plan
@@ -73,7 +73,7 @@ def test_what_is_foretold_is_what_the_planner_finds_with_the_driver_at_hand(
     gpus = node_gpus(node(machine=machine, strategy=strategy, offers=there, labels=more))
     assert (gpus.mig, gpus.unknown) == (cut, "")
 
-    found = foretold(asked(layout).meaning, gpus)
+    found = forecast_resources(asked(layout).meaning, gpus)
 
     driver = [
         replace(
@@ -98,7 +98,7 @@ def test_what_is_foretold_is_what_the_planner_finds_with_the_driver_at_hand(
 def test_a_node_gains_and_loses_by_name() -> None:
     found = preview(node(), asked("all-1g.10gb"))
     assert (found.fate, found.now, found.then) == (
-        NodeFate.CHANGES,
+        NodeImpact.CHANGES,
         {GPU: 8},
         {mig("1g.10gb"): 56},
     )
@@ -109,9 +109,9 @@ def test_a_node_gains_and_loses_by_name() -> None:
 
 def test_single_makes_gpus_of_instances_and_none_is_refused() -> None:
     single = preview(node(strategy="single"), asked("all-1g.10gb"))
-    assert (single.fate, single.then) == (NodeFate.CHANGES, {GPU: 56})
+    assert (single.fate, single.then) == (NodeImpact.CHANGES, {GPU: 56})
     none = preview(node(strategy="none"), asked("all-1g.10gb"))
-    assert none.fate is NodeFate.REFUSED
+    assert none.fate is NodeImpact.REFUSED
     assert "strategy none offers whole GPUs alone" in none.why
 
 
@@ -120,14 +120,14 @@ def test_a_part_of_the_gpus_is_told_where_all_are_whole() -> None:
     found = preview(node(), wish)
     assert (found.then, found.why) == ({GPU: 4, mig("1g.10gb"): 28}, "GPUs 0, 1, 2, 3 of 8")
     cut = preview(node(offers={GPU: 4, mig("3g.40gb"): 8}), wish)
-    assert cut.fate is NodeFate.UNKNOWN
+    assert cut.fate is NodeImpact.UNKNOWN
     assert "leaves some GPUs as they are" in cut.why
     assert cut.after == {GPU: 4, mig("3g.40gb"): 8}
 
 
 def test_gpus_that_need_a_reset_are_refused_as_their_agent_would() -> None:
     found = preview(node(machine="dgx-a100"), asked("all-1g.5gb"))
-    assert found.fate is NodeFate.REFUSED
+    assert found.fate is NodeImpact.REFUSED
     assert "by a reset, which is never done here" in found.why
     never = preview(node(machine="dgx-a100"), asked('{"all": {"2g.10gb": 4}}'))
     assert never.why == "4 of 2g.10gb, of which the GPU allows 3"
@@ -147,7 +147,7 @@ def test_gpus_that_need_a_reset_are_refused_as_their_agent_would() -> None:
 )
 def test_what_no_such_gpu_takes_is_refused(layout: str, why: str) -> None:
     found = preview(node(), asked(layout))
-    assert found.fate is NodeFate.REFUSED
+    assert found.fate is NodeImpact.REFUSED
     assert why in found.why
 
 
@@ -156,7 +156,7 @@ def test_the_agents_own_configurations_give_a_name_its_meaning() -> None:
     configs = parse_mig_configs(text + "    mig-devices: {1g.20gb: 4}\n", "f")
     assert preview(node(), asked("mine", configs=configs)).then == {mig("1g.20gb"): 32}
     unknown = preview(node(), asked("mine", unknown="nobody knows"))
-    assert (unknown.fate, unknown.why) == (NodeFate.UNKNOWN, "nobody knows")
+    assert (unknown.fate, unknown.why) == (NodeImpact.UNKNOWN, "nobody knows")
     written = preview(node(), asked('{"all": {"7g.80gb": 1}}', unknown="nobody knows"))
     assert written.then == {mig("7g.80gb"): 8}
 
@@ -173,7 +173,7 @@ def test_the_agents_own_configurations_give_a_name_its_meaning() -> None:
 )
 def test_what_the_cluster_does_not_know_is_not_guessed(seen: Any, why: str) -> None:
     found = preview(seen, asked("all-enabled"))
-    assert found.fate is NodeFate.UNKNOWN
+    assert found.fate is NodeImpact.UNKNOWN
     assert why in found.why
     assert found.then is None
 
@@ -204,7 +204,7 @@ def test_a_name_of_two_boards_is_unknown_where_a_filter_tells_them_apart() -> No
     both = parse_mig_configs(text, "f")
     one = parse_mig_configs(text + '    device-filter: "0x20F110DE"\n', "f")
     told = preview(seen, asked("mine", configs=both))
-    assert (told.fate, "reset" in told.why) == (NodeFate.REFUSED, True)
+    assert (told.fate, "reset" in told.why) == (NodeImpact.REFUSED, True)
     assert "boards of NVIDIA-A100-PCIE-40GB differ" in preview(seen, asked("mine", configs=one)).why
 
 
@@ -227,7 +227,7 @@ def test_nodes_where_nothing_would_happen_are_left_out_with_the_reason(
     seen: Any, wish: Mapping[str, str], why: str
 ) -> None:
     found = preview(seen, asked("all-1g.10gb", **wish))
-    assert found.fate is NodeFate.OUT
+    assert found.fate is NodeImpact.OUT
     assert why in found.why
     assert found.after == found.now
 
@@ -238,7 +238,7 @@ def test_other_owners_of_mig_are_seen_by_pods_and_slices() -> None:
     claims = preview(node(), wish, drivers=("gpu.nvidia.com",))
     assert "NVIDIA's MIG manager (pod gpu-operator/nvidia-mig-manager-x)" in manager.why
     assert "NVIDIA's DRA driver" in claims.why
-    assert {manager.fate, claims.fate} == {NodeFate.OUT}
+    assert {manager.fate, claims.fate} == {NodeImpact.OUT}
 
 
 def says(phase: str, layout: str = "all-1g.10gb", *, request: Any = None, reason: str = "") -> Any:
@@ -265,21 +265,21 @@ def test_an_agent_that_was_asked_already_knows_better_than_any_table() -> None:
         offers={GPU: 1},
     )
     waits = preview(says(MigPhase.WAITING, request=request), asked("all-1g.10gb"))
-    assert (waits.fate, waits.then, waits.by_agent) == (NodeFate.CHANGES, {GPU: 1}, True)
+    assert (waits.fate, waits.then, waits.by_agent) == (NodeImpact.CHANGES, {GPU: 1}, True)
     assert waits.pods == frozenset({"0011aabb"})
     assert waits.why == "asked for already: waiting; in its way: python 42"
     refused = preview(says(MigPhase.REFUSED, reason="no such thing"), asked("all-1g.10gb"))
-    assert (refused.fate, refused.why) == (NodeFate.REFUSED, "no such thing")
-    assert preview(says(MigPhase.UNCHANGED), asked("all-1g.10gb")).fate is NodeFate.SAME
+    assert (refused.fate, refused.why) == (NodeImpact.REFUSED, "no such thing")
+    assert preview(says(MigPhase.UNCHANGED), asked("all-1g.10gb")).fate is NodeImpact.SAME
     other = preview(says(MigPhase.UNCHANGED), asked("all-balanced"))
-    assert (other.fate, other.by_agent) == (NodeFate.UNKNOWN, False)
+    assert (other.fate, other.by_agent) == (NodeImpact.UNKNOWN, False)
 
 
 def test_what_an_agent_said_of_another_wish_does_not_count() -> None:
     """The Node asks for this now, and the status is of what it asked for before."""
     late = node(annotations={keys.MIG_LAYOUT: "all-1g.10gb"}, phase=MigPhase.UNCHANGED)
     found = preview(late, asked("all-1g.10gb"))
-    assert (found.fate, found.by_agent) == (NodeFate.CHANGES, False)
+    assert (found.fate, found.by_agent) == (NodeImpact.CHANGES, False)
     before = says(MigPhase.UNCHANGED)
     before["metadata"]["annotations"][keys.MIG_LAYOUT] = "all-balanced"
     assert not preview(before, asked("all-1g.10gb")).by_agent
@@ -294,7 +294,7 @@ def test_a_rollout_that_takes_a_node_out_of_the_fleet_policy_says_so() -> None:
 
 def test_a_node_that_offers_the_same_already_is_said_to_stay() -> None:
     found = preview(node(offers={mig("1g.10gb"): 56}), asked("all-1g.10gb"))
-    assert (found.fate, found.why) == (NodeFate.SAME, "it offers the same already")
+    assert (found.fate, found.why) == (NodeImpact.SAME, "it offers the same already")
 
 
 def test_how_pods_leave_is_the_rollouts_else_the_nodes() -> None:

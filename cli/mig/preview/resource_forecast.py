@@ -30,7 +30,7 @@ class LayoutMeaning:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Foretold:
+class ResourceForecast:
     """Forecast for a node: its resources, or why its agent refuses, or why it is not known."""
 
     offers: Offers | None = None
@@ -42,22 +42,24 @@ class Foretold:
     """Whether MIG is turned on or off on each of these GPUs, so that no instance stays."""
 
 
-def foretold(meaning: LayoutMeaning, gpus: NodeGpus) -> Foretold:
+def forecast_resources(meaning: LayoutMeaning, gpus: NodeGpus) -> ResourceForecast:
     """Forecast the node's resources with the desired layout.
 
     Nothing is guessed: where the boards that the product may be lead to different results, the
     forecast is unknown.
     """
     if isinstance(meaning.desired, str) and meaning.unknown:
-        return Foretold(unknown=meaning.unknown)
+        return ResourceForecast(unknown=meaning.unknown)
     if gpus.unknown:
-        return Foretold(unknown=gpus.unknown)
+        return ResourceForecast(unknown=gpus.unknown)
     boards = _boards(gpus)
     if not boards:
-        return Foretold(unknown=f"{gpus.product} is not in gpuscape's table of GPUs with MIG")
+        return ResourceForecast(
+            unknown=f"{gpus.product} is not in gpuscape's table of GPUs with MIG"
+        )
     forecasts = [_board_forecast(meaning, gpus, board) for board in boards]
     if any(forecast != forecasts[0] for forecast in forecasts):
-        return Foretold(unknown=f"boards of {gpus.product} differ in what this asks for")
+        return ResourceForecast(unknown=f"boards of {gpus.product} differ in what this asks for")
     return forecasts[0]
 
 
@@ -70,14 +72,16 @@ def _boards(gpus: NodeGpus) -> list[tuple[MigGpu, ...]]:
     return list(zip(*boards_by_gpu, strict=True))
 
 
-def _board_forecast(meaning: LayoutMeaning, gpus: NodeGpus, board: Sequence[MigGpu]) -> Foretold:
+def _board_forecast(
+    meaning: LayoutMeaning, gpus: NodeGpus, board: Sequence[MigGpu]
+) -> ResourceForecast:
     try:
         desired = _desired_layouts(meaning, board)
     except BadInput as error:
-        return Foretold(refused=str(error))
+        return ResourceForecast(refused=str(error))
     if len(desired) < len(board) and gpus.mig is not False:
         why = "it leaves some GPUs as they are, and the cluster does not know how these are"
-        return Foretold(unknown=why)
+        return ResourceForecast(unknown=why)
     changing = [
         gpu for gpu in board if gpu.uuid in desired and _may_change(gpus, desired[gpu.uuid])
     ]
@@ -85,13 +89,13 @@ def _board_forecast(meaning: LayoutMeaning, gpus: NodeGpus, board: Sequence[MigG
         board = [replace(gpu, mode=_mode(desired[gpu.uuid])) for gpu in board]
     plan_or_refusal = plan(board, desired, {}, strategy=gpus.strategy)
     if isinstance(plan_or_refusal, MigPlan):
-        return Foretold(
+        return ResourceForecast(
             offers=plan_or_refusal.allocatable or {},
             gpus=tuple(gpu.index for gpu in changing),
             sets_modes=gpus.mig is not None
             and all(desired[gpu.uuid].mig is not gpus.mig for gpu in changing),
         )
-    return Foretold(
+    return ResourceForecast(
         refused="; ".join(dict.fromkeys(obstacle.detail for obstacle in plan_or_refusal.obstacles))
     )
 
