@@ -29,7 +29,7 @@ def command(ctx: click.Context, shell: str) -> None:
     complete = get_completion_class(shell)
     if complete is None:  # click dropped a shell that we promise
         raise LookupError(shell)
-    terminal.document(
+    terminal.print_document(
         complete(ctx.find_root().command, {}, "gpuscape", "_GPUSCAPE_COMPLETE").source()
     )
 

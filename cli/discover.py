@@ -37,13 +37,13 @@ def command(load: Load, output: str) -> None:
     """List this machine's GPUs with memory, MIG mode, NVLinks and state."""
     snapshot = take_snapshot(load())
     if output in ("json", "yaml"):
-        terminal.data(snapshot, output)
+        terminal.print_data(snapshot, output)
         end_without_gpus(snapshot)
         return
     terminal.note(summary(snapshot))
     for table in _tables(snapshot, wide=output == "wide"):
         terminal.note("")
-        terminal.show(table)
+        terminal.show_table(table)
     missing = gap_table(snapshot).rows
     if missing and output == "table":
         terminal.note("", f"Missing readings: {len(missing)}; -o wide lists them.")

@@ -73,7 +73,7 @@ def _cut(columns: list[_Filled], width: int) -> list[_Filled]:
         wide = _natural(column, cells)
         if over > 0 and column.least is not None:
             narrow = max(min(wide, column.least), wide - over)
-            fitting.append((column, tuple(terminal.cut(cell, narrow) for cell in cells)))
+            fitting.append((column, tuple(terminal.cut_cell(cell, narrow) for cell in cells)))
             over -= wide - narrow
         else:
             fitting.append((column, cells))

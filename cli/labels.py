@@ -65,16 +65,16 @@ def command(load: Load, explained: bool, output: str) -> None:
 def _show(values: dict[str, str], output: str) -> None:
     match output:
         case "table":
-            terminal.show(TextTable(header=("LABEL", "VALUE"), rows=tuple(values.items())))
+            terminal.show_table(TextTable(header=("LABEL", "VALUE"), rows=tuple(values.items())))
         case "feature-file":
-            terminal.document(feature_file.feature_file_content(values).decode())
+            terminal.print_document(feature_file.feature_file_content(values).decode())
         case _:
-            terminal.data(values, output)
+            terminal.print_data(values, output)
 
 
 def _show_explained(explanations: tuple[LabelExplanation, ...], output: str) -> None:
     if output != "table":
-        terminal.data(explanations, output)
+        terminal.print_data(explanations, output)
         return
     rows = tuple(
         (
@@ -85,7 +85,9 @@ def _show_explained(explanations: tuple[LabelExplanation, ...], output: str) -> 
         )
         for explanation in explanations
     )
-    terminal.show(TextTable(header=("LABEL", "OUTCOME", "VALUE OR REASON", "SOURCE"), rows=rows))
+    terminal.show_table(
+        TextTable(header=("LABEL", "OUTCOME", "VALUE OR REASON", "SOURCE"), rows=rows)
+    )
 
 
 def _report(labels: LabelDecisions) -> None:

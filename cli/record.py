@@ -72,7 +72,7 @@ def command(load: Load, file: Path, force: bool, anonymise: bool) -> None:
             taken = recording.capture(lambda: _read_all(skipped, start), Path(start.host_root))
     shown = recording.anonymise(taken) if anonymise else taken
     if file == _OUTPUT:
-        terminal.document(safe_json(recording.encode(shown).decode()))
+        terminal.print_document(safe_json(recording.encode(shown).decode()))
     else:
         recording.save_recording(shown, file, replace=force)
         terminal.note(f"{file}: {len(taken.calls)} answers of {len(gpus) - len(skipped)} GPUs")

@@ -49,7 +49,7 @@ def command(ctx: click.Context, listing: bool, output: str) -> None:
         raise click.UsageError("Missing option '--list', or the command 'serve'.")
     summaries = {name: load_machine(name).summary for name in machine_names()}
     if output != "table":
-        terminal.data(summaries, output)
+        terminal.print_data(summaries, output)
         return
     rows = tuple((Styled(name, "bold"), summary) for name, summary in summaries.items())
-    terminal.show(TextTable(header=("MACHINE", "WHAT IT IS"), rows=rows))
+    terminal.show_table(TextTable(header=("MACHINE", "WHAT IT IS"), rows=rows))

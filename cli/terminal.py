@@ -57,13 +57,13 @@ class TextTable:
     """Columns that line up on the right."""
 
 
-def show(table: TextTable) -> None:
+def show_table(table: TextTable) -> None:
     """Print a table; with styles when standard output is a terminal and NO_COLOR is not set."""
-    drawn(lines(table, styled=is_styled()))
+    print_lines(table_lines(table, styled=is_styled()))
 
 
-def drawn(texts: Iterable[str]) -> None:
-    """Print lines that :func:`lines` or :func:`line` has made."""
+def print_lines(texts: Iterable[str]) -> None:
+    """Print lines that :func:`table_lines` or :func:`joined_cells` has made."""
     styled = is_styled()
     for text in texts:
         click.echo(text, color=styled)
@@ -88,12 +88,12 @@ def screen_width() -> int:
         return WIDE_ENOUGH
 
 
-def lines(table: TextTable, *, styled: bool, width: int = WIDE_ENOUGH) -> tuple[str, ...]:
+def table_lines(table: TextTable, *, styled: bool, width: int = WIDE_ENOUGH) -> tuple[str, ...]:
     """The lines of a table; cells that have no room in ``width`` columns are cut."""
     return _printed(_rich_table(table), styled=styled, width=width)
 
 
-def line(*cells: Cell, styled: bool, width: int = WIDE_ENOUGH) -> str:
+def joined_cells(*cells: Cell, styled: bool, width: int = WIDE_ENOUGH) -> str:
     """Cells one behind the other as one line, cut at ``width`` columns."""
     from rich.text import Text
 
@@ -108,7 +108,7 @@ def width_of(cell: Cell) -> int:
     return cell_len(_text_of(cell))
 
 
-def cut(cell: Cell, width: int) -> Cell:
+def cut_cell(cell: Cell, width: int) -> Cell:
     """The cell in so many columns, with a mark where something of it is missing."""
     from rich.cells import set_cell_size
 
@@ -147,23 +147,23 @@ def confirm(*texts: str) -> bool:
     return click.confirm(safe_line(texts[-1]))
 
 
-def progress(text: str) -> None:
+def show_progress(text: str) -> None:
     """Write over the last line of standard error, where that is a terminal."""
     if sys.stderr.isatty():
         click.echo(f"\r\x1b[2K{safe_line(text)}", nl=False, err=True)
 
 
-def document(text: str) -> None:
+def print_document(text: str) -> None:
     """Print a text of several lines that is a file of some format."""
     click.echo(safe_lines(text.removesuffix("\n")))
 
 
-def archive(content: bytes) -> None:
+def write_archive(content: bytes) -> None:
     """Write a file that is no text."""
     click.echo(content, nl=False)
 
 
-def data(value: object, output: str) -> None:
+def print_data(value: object, output: str) -> None:
     """Print a value as ``json`` or ``yaml``; dataclasses become mappings of their fields."""
     import msgspec
 

@@ -57,7 +57,7 @@ def explained() -> str:
         request, NodeRanker(cache, tables).judge(request, divided.candidates), tables
     )
     with contextlib.redirect_stdout(io.StringIO()) as printed:
-        terminal.show(
+        terminal.show_table(
             table(msgspec.structs.replace(explanation, left_out=divided.left_out), wide=False)
         )
     return printed.getvalue()

@@ -194,7 +194,7 @@ def _places() -> str:
 
 
 def _picture(command: str, *tables: TextTable) -> str:
-    parts = [terminal.lines(text_table, styled=True, width=_COLUMNS) for text_table in tables]
+    parts = [terminal.table_lines(text_table, styled=True, width=_COLUMNS) for text_table in tables]
     lines = [f"$ {command}"]
     for part in parts:
         lines += ["", *part] if len(lines) > 1 else part

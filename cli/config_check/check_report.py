@@ -25,12 +25,12 @@ from cli.terminal import NONE, TextTable
 def show(checked: Sequence[CheckedConfig], unchecked: Sequence[UncheckedText], output: str) -> None:
     """Print all of it; as ``table`` file by file, else as one document."""
     if output != "table":
-        terminal.data({"configs": tuple(checked), "unchecked": tuple(unchecked)}, output)
+        terminal.print_data({"configs": tuple(checked), "unchecked": tuple(unchecked)}, output)
         return
     for index, config in enumerate(checked):
         terminal.note(*([""] if index else []), *_head(config))
         for table in _tables(config.meaning):
-            terminal.show(table)
+            terminal.show_table(table)
     for text in unchecked:
         place = f"{text.file}: {text.entry}" if text.entry else text.file
         terminal.note(f"not checked: {place}: {text.reason}", err=True)

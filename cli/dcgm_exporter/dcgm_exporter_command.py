@@ -90,7 +90,7 @@ def command(arguments: Sequence[str]) -> None:
     set by GPUSCAPE_ variables; those also win over dcgm-exporter's variables.
     """
     if dcgm_arguments.asks_for(("h", "help"), arguments):
-        terminal.document(click.get_current_context().get_help())
+        terminal.print_document(click.get_current_context().get_help())
         return
     if dcgm_arguments.asks_for(("v", "version"), arguments):
         terminal.note(f"gpuscape {version('gpuscape')}, in place of dcgm-exporter")

@@ -46,19 +46,19 @@ def document(subject: str, examination: Examination, versions: Mapping[str, str]
 def show(subject: str, examination: Examination, versions: Mapping[str, str], output: str) -> None:
     """Print an examination in the format ``output``."""
     if output in ("json", "yaml"):
-        terminal.data(document(subject, examination, versions), output)
+        terminal.print_data(document(subject, examination, versions), output)
         return
     named = ", ".join(f"{name} {version}" for name, version in versions.items())
     terminal.note(f"{subject}: {named}" if named else subject)
     if examination.findings:
         terminal.note("")
-        terminal.show(finding_table(examination))
+        terminal.show_table(finding_table(examination))
         terminal.note("", "What to do:")
         for line in _fixes(examination.findings):
             terminal.note(line)
     if output == "wide":
         terminal.note("")
-        terminal.show(check_table(examination))
+        terminal.show_table(check_table(examination))
     terminal.note("")
     for line in _not_looked_at(examination):
         terminal.note(line)

@@ -273,17 +273,17 @@ def _why_not(sides: Sequence[ScrapedSide]) -> str:
 
 def _show(outcome: ComparisonResult, sides: Sequence[ScrapedSide], output: str) -> None:
     if output in ("json", "yaml"):
-        terminal.data(_document(outcome, sides), output)
+        terminal.print_data(_document(outcome, sides), output)
         return
     for side, pace in zip(sides, (outcome.left, outcome.right), strict=True):
         terminal.note(_about(side, pace))
     for line in _warnings(outcome, sides):
         terminal.note(line)
     terminal.note("")
-    terminal.show(_table(outcome, wide=output == "wide"))
+    terminal.show_table(_table(outcome, wide=output == "wide"))
     if output == "wide" and (examples := _examples(outcome)).rows:
         terminal.note("")
-        terminal.show(examples)
+        terminal.show_table(examples)
     terminal.note("")
     for line in _conclusion(outcome):
         terminal.note(line)

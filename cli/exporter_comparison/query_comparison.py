@@ -53,7 +53,7 @@ def compare_queries(
     counts = counts_by_verdict(results)
     if output in ("json", "yaml"):
         document = {"same": not counts["lost"], "counts": counts, "queries": results}
-        terminal.data(document, output)
+        terminal.print_data(document, output)
     else:
         _show(results, wide=output == "wide")
     if counts["lost"]:
@@ -82,7 +82,7 @@ def _show(results: Sequence[JudgedQuery], *, wide: bool) -> None:
     )
     if rows:
         header = ("FILE", "QUERY", "VERDICT", "EXPRESSION", "WHAT")
-        terminal.show(TextTable(header=header, rows=rows))
+        terminal.show_table(TextTable(header=header, rows=rows))
         terminal.note("")
     counts = counts_by_verdict(results)
     terminal.note(

@@ -130,4 +130,4 @@ def _progress(number: int, rounds: int, sides: Sequence[ScrapedSide]) -> None:
         return
     failed = ", ".join(f"{side.name} failed {side.failures}" for side in sides if side.failures)
     line = "" if number == rounds else f"scrape {number + 1} of {rounds}  {failed}"
-    terminal.progress(line)
+    terminal.show_progress(line)

@@ -159,10 +159,10 @@ def command(
             else pod_places(fleet, size, link=Link(link), tolerations=tolerations)
         )
         document = {"nodes": fleet.nodes, "totals": totals(fleet.nodes)}
-        terminal.data(document if places is None else places, output)
+        terminal.print_data(document if places is None else places, output)
         return
     width = terminal.screen_width() if output == "table" else terminal.WIDE_ENOUGH
-    terminal.drawn(_lines(tables(fleet, width), width))
+    terminal.print_lines(_lines(tables(fleet, width), width))
 
 
 def _read(read: Callable[[], FleetReading]) -> FleetReading:
@@ -213,10 +213,10 @@ def _lines(parts: Iterable[TextTable | str], width: int) -> Lines:
     lines: Lines = []
     for part in parts:
         if isinstance(part, TextTable):
-            lines += terminal.lines(part, styled=styled, width=width)
+            lines += terminal.table_lines(part, styled=styled, width=width)
         else:
             wrapped = textwrap.wrap(part, width) or [""]
-            lines += [terminal.line(Styled(text, "dim"), styled=styled) for text in wrapped]
+            lines += [terminal.joined_cells(Styled(text, "dim"), styled=styled) for text in wrapped]
     return lines
 
 
@@ -232,5 +232,7 @@ def _follow(screen: LiveScreen, seconds: float, read: Callable[[int], Lines]) ->
             if not shown:
                 raise
             status = f"not read now: {error}"
-        head = terminal.line(Styled(status, "dim"), styled=terminal.is_styled(), width=width)
+        head = terminal.joined_cells(
+            Styled(status, "dim"), styled=terminal.is_styled(), width=width
+        )
         screen.draw([head, "", *shown])

@@ -202,7 +202,7 @@ def command(
         for problem in result.problems:
             terminal.note(f"Look at this: {problem}")
     else:
-        terminal.data(change_document(shown, result), output)
+        terminal.print_data(change_document(shown, result), output)
     ctx.exit(exit_code(result))
 
 
@@ -217,7 +217,7 @@ def _check_agreed(
     """End the command where the plan is refused, or the user does not agree to it."""
     if isinstance(plan_or_refusal, MigRefusal):
         if output != "table":
-            terminal.data(change_document(shown, None), output)
+            terminal.print_data(change_document(shown, None), output)
         ctx.exit(REFUSED)
     if (
         yes or not plan_or_refusal.steps

@@ -75,7 +75,7 @@ def command(
     layouts = desired.layouts(gpus)
     differences = layout_differences(layouts, gpus, modes_only=mode_only)
     if output != "table":
-        terminal.data(
+        terminal.print_data(
             {"asked": desired.title, "compared": sorted(layouts), "differing": differences}, output
         )
     elif differences:
@@ -84,7 +84,7 @@ def command(
             for difference in differences
             for position, reason in enumerate(difference.reasons)
         )
-        terminal.show(TextTable(header=("GPU", "DIFFERENCE"), rows=rows))
+        terminal.show_table(TextTable(header=("GPU", "DIFFERENCE"), rows=rows))
     else:
         count = f"{len(layouts)} GPU{'' if len(layouts) == 1 else 's'}"
         terminal.note(f"As wanted: {count}.")

@@ -73,23 +73,23 @@ configurations as a file that gpuscape and nvidia-mig-parted read."""
 def command(load: Load, config_file: str | None, output: str, all_models: bool) -> None:
     """List MIG configurations, the GPUs that each chooses, and whether it fits them."""
     if all_models:
-        terminal.document(mig_config_text(listed_configs().configs))
+        terminal.print_document(mig_config_text(listed_configs().configs))
         return
     configs = None if config_file is None else file_configs(config_file)
     if configs is not None and output == FILE:
-        terminal.document(mig_config_text(configs.configs))
+        terminal.print_document(mig_config_text(configs.configs))
         return
     gpus = all_read(take_mig(load()))
     configs = generated_configs(gpus) if configs is None else configs
     if output == FILE:
-        terminal.document(mig_config_text(configs.configs))
+        terminal.print_document(mig_config_text(configs.configs))
     elif output == "table":
-        terminal.show(config_table(configs.configs, gpus))
+        terminal.show_table(config_table(configs.configs, gpus))
         if notes := [*_notes(configs.configs, gpus)]:
             terminal.note("", *notes)
     else:
         listed = [_document(config, gpus) for config in configs.configs]
-        terminal.data({"source": configs.source, "configs": listed}, output)
+        terminal.print_data({"source": configs.source, "configs": listed}, output)
 
 
 def config_table(configs: Sequence[MigConfig], gpus: Sequence[MigGpu]) -> TextTable:

@@ -80,7 +80,7 @@ def command(load: Load, profile: str | None, chosen: tuple[int, ...], output: st
         if output == "table":
             _show_profiles(gpus, unread)
         else:
-            terminal.data(_profile_document(gpus, unread), output)
+            terminal.print_data(_profile_document(gpus, unread), output)
         return
     gpus_with_profile = [
         (gpu, gpu_profile)
@@ -90,7 +90,7 @@ def command(load: Load, profile: str | None, chosen: tuple[int, ...], output: st
     if not gpus_with_profile:
         raise _unknown_profile(instance_profile, gpus, unread)
     if output != "table":
-        terminal.data(_grid_document(gpus_with_profile, unread), output)
+        terminal.print_data(_grid_document(gpus_with_profile, unread), output)
         return
     _show_grids(gpus_with_profile)
     _show_others([gpu for gpu in gpus if gpu.profile(instance_profile) is None], unread)
@@ -131,9 +131,9 @@ def _show_profiles(gpus: Sequence[MigGpu], unread: Sequence[UnreadMigGpu]) -> No
         terminal.note("No GPU of this machine has MIG.")
     for index, group in enumerate(_groups(described)):
         terminal.note(f"{chr(10) if index else ''}{_title(group)}: {memory_units(group[0])} units")
-        terminal.show(profile_table(group[0]))
+        terminal.show_table(profile_table(group[0]))
         terminal.note("", "More that fit now, by GPU:")
-        terminal.show(fitting_table(group))
+        terminal.show_table(fitting_table(group))
     _show_others([gpu for gpu in gpus if not gpu.profiles], unread, first=not described)
 
 
@@ -221,10 +221,10 @@ def _show_grids(gpus_with_profile: Sequence[tuple[MigGpu, MigProfile]]) -> None:
         for grid_gpus in _same_grids(group, profile):
             terminal.note("", f"{_state(grid_gpus, profile)}")
             grid = placement_grid(grid_gpus[0], profile)
-            terminal.show(grid_table(grid))
+            terminal.show_table(grid_table(grid))
             if grid.instances:
                 terminal.note("")
-                terminal.show(key_table(grid_gpus[0], grid))
+                terminal.show_table(key_table(grid_gpus[0], grid))
 
 
 def _sizes(profile: MigProfile) -> tuple[str, str]:

@@ -50,4 +50,4 @@ def command(load: Load, output: str, label: str, allow_loss: bool) -> None:
     for loss in lost:
         terminal.note(f"not exported: {loss}", err=True)
     write = mig_config_json if output == "json" else mig_config_text
-    terminal.document(write([config]))
+    terminal.print_document(write([config]))

@@ -63,12 +63,12 @@ def command(load: Load, journal: Path | None, output: str) -> None:
     history = history or PastChanges(unended=(), ended=(), remembers=False)
     changes = (*history.ended, *history.unended)
     if output in ("json", "yaml"):
-        terminal.data({"changes": [_document(change) for change in changes]}, output)
+        terminal.print_data({"changes": [_document(change) for change in changes]}, output)
         return
     if not changes:
         terminal.note(f"No change of MIG is recorded in {folder}.")
         return
-    terminal.show(history_table(changes, wide=output == "wide"))
+    terminal.show_table(history_table(changes, wide=output == "wide"))
     reasons = [
         f"{change.started} {_result_name(change)}: {change.reason}"
         for change in changes

@@ -106,7 +106,7 @@ def command(
     if output == "table":
         show_plan(shown)
     else:
-        terminal.data(plan_document(shown), output)
+        terminal.print_data(plan_document(shown), output)
     if isinstance(plan_or_refusal, MigRefusal):
         ctx.exit(REFUSED)
     if exit_code and plan_or_refusal.steps:

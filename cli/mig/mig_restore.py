@@ -129,10 +129,10 @@ def command(
             if output == "table":
                 terminal.note(f"Nothing to do: no change in {folder} is open, and none has ended.")
             else:
-                terminal.data(end_document(None) | {"given_up": []}, output)
+                terminal.print_data(end_document(None) | {"given_up": []}, output)
             return
         if output == "table" and unended:
-            terminal.show(history_table(unended, wide=True))
+            terminal.show_table(history_table(unended, wide=True))
         _check_agreed(given_up, ctx, output, yes=yes)
         change = unended[-1].change if unended else None
         uuids = [gpu.uuid for gpu in given_up]
@@ -151,7 +151,7 @@ def command(
             terminal.note(f"Look at this: {problem}")
     else:
         document = end_document(result)
-        terminal.data(document | {"given_up": [gpu.document() for gpu in given_up]}, output)
+        terminal.print_data(document | {"given_up": [gpu.document() for gpu in given_up]}, output)
     if result.outcome is ChangeOutcome.HELD or any(gpu.why_not for gpu in result.restored):
         ctx.exit(UNFINISHED)
 

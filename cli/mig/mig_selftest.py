@@ -246,7 +246,7 @@ def _report(report: SelftestReport, file: Path | None, journal: Path, output: st
     if output == "table":
         show_end(report, journal)
     else:
-        terminal.data(document, output)
+        terminal.print_data(document, output)
     if file is None:
         return
     import msgspec

@@ -55,18 +55,18 @@ def command(load: Load, output: str) -> None:
         read, unread = split(mig_once(start, settings))
         problems = list(_problems(read, start)) if not unread else []
     if output in ("json", "yaml"):
-        terminal.data({"gpus": read, "unread": unread, "problems": problems}, output)
+        terminal.print_data({"gpus": read, "unread": unread, "problems": problems}, output)
         return
     if not any(gpu.mode for gpu in read) and not unread and not problems:
         terminal.note("No GPU of this machine has MIG.")
         return
     wide = output == "wide"
     if read:
-        terminal.show(gpu_table(read, wide=wide))
+        terminal.show_table(gpu_table(read, wide=wide))
     instances = instance_table(read, wide=wide)
     if instances.rows:
         terminal.note("")
-        terminal.show(instances)
+        terminal.show_table(instances)
     notes = [note for gpu in read if (note := pending_note(gpu)) is not None]
     notes += [unread_note(gpu) for gpu in unread]
     notes += [f"Look at this: {problem}" for problem in problems]

@@ -94,7 +94,7 @@ def show_plan(shown: ShownPlan) -> None:
     for equal_changes in _equal_changes(changing):
         terminal.note(_title(equal_changes))
         if equal_changes[0].instances:
-            terminal.show(change_table(equal_changes[0]))
+            terminal.show_table(change_table(equal_changes[0]))
         terminal.note("")
     for line in (*_unchanged_gpus(shown, changes), *_summary(shown.plan_or_refusal, changing)):
         terminal.note(line)

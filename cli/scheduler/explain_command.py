@@ -196,7 +196,7 @@ def _pod_manifest(api: Api, name: str, namespace: str) -> Object:
 
 def _show(explanation: Explanation, placed: PodPlacement | None, output: str) -> None:
     if output in ("json", "yaml"):
-        terminal.data({**msgspec.structs.asdict(explanation), "placed": placed}, output)
+        terminal.print_data({**msgspec.structs.asdict(explanation), "placed": placed}, output)
         return
     if placed is not None:
         terminal.note(
@@ -207,7 +207,7 @@ def _show(explanation: Explanation, placed: PodPlacement | None, output: str) ->
     elif not explanation.nodes and not explanation.left_out:
         terminal.note("The cluster has no nodes.")
     else:
-        terminal.show(table(explanation, wide=output == "wide"))
+        terminal.show_table(table(explanation, wide=output == "wide"))
         if explanation.notes:
             terminal.note("", *explanation.notes)
 

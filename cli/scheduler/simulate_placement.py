@@ -131,21 +131,21 @@ def command(
     plan = Plan(kinds=kinds, runs=runs, lag_seconds=lag, first_seed=seed, lives=lives)
     scheduler_results = results(plan, tables)
     if output != "table":
-        terminal.data(scheduler_results, output)
+        terminal.print_data(scheduler_results, output)
         return
     seeds_text = f" for each of {len(runs)} seeds" if lives is not None else ""
     terminal.note(f"Pods: {len(runs[0])}{seeds_text}, nodes: {len(kinds)}, GPUs: {gpus}")
     for warning in scheduler_results[0].warnings:
         terminal.note(f"Warning: {warning}.")
     terminal.note("")
-    terminal.show(table(scheduler_results))
+    terminal.show_table(table(scheduler_results))
     if differences := [
         difference
         for scheduler_result in scheduler_results
         for difference in scheduler_result.compared
     ]:
         terminal.note("", f"What {OURS} has more (+) or less (-) than the others:", "")
-        terminal.show(difference_table(differences))
+        terminal.show_table(difference_table(differences))
 
 
 def table(scheduler_results: Sequence[SchedulerResult]) -> TextTable:

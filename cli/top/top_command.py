@@ -78,11 +78,11 @@ def _measured(watch: MachineWatch) -> TopNode:
 
 def _print(node: TopNode, output: str) -> None:
     if output in ("json", "yaml"):
-        terminal.data(node, output)
+        terminal.print_data(node, output)
         return
     styled = terminal.is_styled()
     width = terminal.screen_width() if output == "table" else terminal.WIDE_ENOUGH
-    terminal.drawn(view(node, styled=styled, width=width))
+    terminal.print_lines(view(node, styled=styled, width=width))
 
 
 def _frame(watch: MachineWatch, screen: LiveScreen) -> list[str]:
@@ -93,7 +93,9 @@ def _frame(watch: MachineWatch, screen: LiveScreen) -> list[str]:
         waits = (
             f"reading the GPUs; {initialising} takes long" if initialising else "reading the GPUs"
         )
-        return [terminal.line(f"gpuscape top: {waits} …", styled=styled, width=size.columns)]
+        return [
+            terminal.joined_cells(f"gpuscape top: {waits} …", styled=styled, width=size.columns)
+        ]
     late = watch.late_seconds
     now = f"{datetime.now().astimezone():%H:%M:%S}"
     status = f"{now}  q quits" if late is None else f"last reading {late:.0f} s ago  q quits"

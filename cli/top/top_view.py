@@ -57,20 +57,25 @@ def view(
     """
 
     def drawn(columns: tuple[Column, ...], rows: list[object]) -> tuple[str, ...]:
-        return terminal.lines(fitted(columns, rows, width), styled=styled, width=width)
+        return terminal.table_lines(fitted(columns, rows, width), styled=styled, width=width)
 
     shown = [_headline(node, width, styled, status), "", *drawn(_GPUS, [*_parts(node)])]
     if uses := [*_uses(node)]:
         shown += ["", *drawn(_USES, uses)]
     notes = [
-        terminal.line(Styled(note, "yellow"), styled=styled, width=width) for note in node.notes
+        terminal.joined_cells(Styled(note, "yellow"), styled=styled, width=width)
+        for note in node.notes
     ]
     notes = ["", *notes] if notes else []
     if height is None or len(shown) + len(notes) <= height:
         return shown + notes
     room = max(1, height - len(notes) - 1)
     more = f"… {len(shown) - room} more lines: a higher window shows them"
-    return [*shown[:room], terminal.line(Styled(more, "dim"), styled=styled, width=width), *notes]
+    return [
+        *shown[:room],
+        terminal.joined_cells(Styled(more, "dim"), styled=styled, width=width),
+        *notes,
+    ]
 
 
 def _headline(node: TopNode, width: int, styled: bool, status: str) -> str:
@@ -92,7 +97,7 @@ def _headline(node: TopNode, width: int, styled: bool, status: str) -> str:
     if status:
         blanks = "  " if width == WIDE_ENOUGH else " " * (2 + max(0, spare))
         cells += [blanks, Styled(status, "dim")]
-    return terminal.line(*cells, styled=styled, width=width)
+    return terminal.joined_cells(*cells, styled=styled, width=width)
 
 
 # GPUs and MIG devices

@@ -90,16 +90,16 @@ def command(load: Load, output: str, file: str | None) -> None:
         _show_comparison(comparison, output)
         raise click.exceptions.Exit(0 if comparison.same else DIFFERENT)
     if output != "table":
-        terminal.data(document(snapshot), output)
+        terminal.print_data(document(snapshot), output)
         end_without_gpus(snapshot)
         return
     end_without_gpus(snapshot)
     if not snapshot.gpus:
         terminal.note("This machine has no NVIDIA GPU.")
         return
-    terminal.show(matrix(snapshot))
+    terminal.show_table(matrix(snapshot))
     terminal.note("")
-    terminal.show(legend(snapshot))
+    terminal.show_table(legend(snapshot))
 
 
 def matrix(snapshot: NodeSnapshot) -> TextTable:
@@ -170,10 +170,10 @@ def _own_matrix(snapshot: NodeSnapshot) -> OwnMatrix:
 
 def _show_comparison(comparison: MatrixComparison, output: str) -> None:
     if output != "table":
-        terminal.data(comparison, output)
+        terminal.print_data(comparison, output)
         return
     if comparison.different:
-        terminal.show(
+        terminal.show_table(
             TextTable(
                 header=("ROW", "COLUMN", "FILE", "HERE"),
                 rows=tuple(

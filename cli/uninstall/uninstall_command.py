@@ -125,11 +125,11 @@ def _require_stopped(traces: ClusterTraces, namespace: str) -> None:
 
 def _show(traces: ClusterTraces, output: str) -> None:
     if output in ("json", "yaml"):
-        terminal.data(_document(traces), output)
+        terminal.print_data(_document(traces), output)
         return
     rows = tuple(_rows(traces))
     if rows:
-        terminal.show(TextTable(header=("OBJECT", "FATE", "WHAT", "WHY"), rows=rows))
+        terminal.show_table(TextTable(header=("OBJECT", "FATE", "WHAT", "WHY"), rows=rows))
     for why in traces.not_looked_at:
         terminal.note(f"Not looked at: {why}")
 

@@ -20,7 +20,7 @@ def _text(row: Mapping[str, str], title: str) -> str:
 
 
 def lines(width: int, *columns: Column) -> list[str]:
-    return list(terminal.lines(fitted(columns, [ROW], width), styled=False, width=width))
+    return list(terminal.table_lines(fitted(columns, [ROW], width), styled=False, width=width))
 
 
 def test_the_column_with_the_highest_number_goes_first() -> None:

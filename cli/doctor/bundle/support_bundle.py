@@ -38,9 +38,9 @@ def offer_bundle(
     bundle = contents(settings, findings)
     if is_output:
         _list_plainly(bundle)
-        terminal.archive(packed(bundle))
+        terminal.write_archive(packed(bundle))
         return
-    terminal.show(listing(bundle))
+    terminal.show_table(listing(bundle))
     for name, why in bundle.left_out.items():
         terminal.note(f"left out: {name}: {why}")
     terminal.note("", _WITHOUT)

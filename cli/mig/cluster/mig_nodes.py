@@ -141,11 +141,11 @@ def _show(layouts: list[NodeLayout], coordinator: CoordinatorView, output: str) 
     if output in ("json", "yaml"):
         nodes = [layout_document(layout) for layout in layouts]
         document = {"nodes": nodes, "coordinator": coordinator_document(coordinator)}
-        terminal.data(document, output)
+        terminal.print_data(document, output)
     elif not layouts:
         terminal.note("No such node asks for a MIG layout, or has an agent that looks after MIG.")
     else:
-        terminal.show(layout_table(layouts, wide=output == "wide"))
+        terminal.show_table(layout_table(layouts, wide=output == "wide"))
         terminal.note("")
         if not all(layout.is_settled for layout in layouts):
             terminal.note(*coordinator_notes(coordinator, time.time()))

@@ -34,14 +34,14 @@ _IMPACTS: Final[Mapping[PodImpactKind, str]] = {
 def show(preview: RolloutPreview, output: str) -> None:
     """Print a rollout's preview."""
     if output in ("json", "yaml"):
-        terminal.data(document(preview), output)
+        terminal.print_data(document(preview), output)
         return
     wide = output == "wide"
-    terminal.show(_nodes(preview, wide=wide))
+    terminal.show_table(_nodes(preview, wide=wide))
     terminal.note("", *_summary(preview))
     if preview.change.difference:
         terminal.note("")
-        terminal.show(_resources(preview))
+        terminal.show_table(_resources(preview))
     for title, rows in _sections(preview, wide=wide):
         terminal.note("", title)
         for row in rows:

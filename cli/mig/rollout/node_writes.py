@@ -79,7 +79,7 @@ def to_layout_before(node: Object) -> LayoutWrite:
 def show(writes: list[LayoutWrite], output: str) -> None:
     """Print the Nodes with their layout annotations of now and then."""
     if output in ("json", "yaml"):
-        terminal.data({"nodes": [_document(node_write) for node_write in writes]}, output)
+        terminal.print_data({"nodes": [_document(node_write) for node_write in writes]}, output)
         return
     rows: list[tuple[Cell, ...]] = []
     for node_write in writes:
@@ -93,7 +93,7 @@ def show(writes: list[LayoutWrite], output: str) -> None:
                 node_write.note,
             )
         )
-    terminal.show(TextTable(header=("NODE", "ASKED NOW", "THEN", "NOTE"), rows=tuple(rows)))
+    terminal.show_table(TextTable(header=("NODE", "ASKED NOW", "THEN", "NOTE"), rows=tuple(rows)))
 
 
 def write(api: Api, writes: list[LayoutWrite], plan_write: PlanWrite, *, dry_run: bool) -> int:

@@ -147,7 +147,7 @@ def show_end(report: SelftestReport, journal: Path) -> None:
     steps = [step for layout in report.layouts for step in layout.steps]
     if steps:
         terminal.note("")
-        terminal.show(step_table(steps))
+        terminal.show_table(step_table(steps))
     for line in (*_comparison_lines(report), *_end_lines(report, journal)):
         terminal.note(line)
 
