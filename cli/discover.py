@@ -40,7 +40,7 @@ def command(load: Load, output: str) -> None:
         terminal.print_data(snapshot, output)
         end_without_gpus(snapshot)
         return
-    terminal.note(summary(snapshot))
+    terminal.note(machine_summary(snapshot))
     for table in _tables(snapshot, wide=output == "wide"):
         terminal.note("")
         terminal.show_table(table)
@@ -52,13 +52,13 @@ def command(load: Load, output: str) -> None:
 
 def _tables(snapshot: NodeSnapshot, wide: bool) -> Iterator[TextTable]:
     """The tables to print; a table without a row is left out."""
-    makers = [gpu_table]
+    makers = [gpu_facts_table]
     if wide:
         makers += [identity_table, mig_table, nic_table, gap_table]
     return (table for table in (make(snapshot) for make in makers) if table.rows)
 
 
-def summary(snapshot: NodeSnapshot) -> str:
+def machine_summary(snapshot: NodeSnapshot) -> str:
     """Machine, driver and number of GPUs in a line."""
     host, driver, counts = snapshot.host, snapshot.driver, snapshot.counts
     parts = [f"{host.name}: {host.machine_type}" if host.machine_type else host.name]
@@ -74,7 +74,7 @@ def summary(snapshot: NodeSnapshot) -> str:
     return ", ".join(parts)
 
 
-def gpu_table(snapshot: NodeSnapshot) -> TextTable:
+def gpu_facts_table(snapshot: NodeSnapshot) -> TextTable:
     """The main facts of each GPU, one row per GPU in PCI bus order."""
     return TextTable(
         header=("GPU", "MODEL", "BUS ID", "MEMORY", "NUMA", "NVLINKS", "MIG", "ECC", "STATE"),

@@ -32,7 +32,7 @@ class Column:
 _Filled = tuple[Column, tuple[Cell, ...]]
 
 
-def fitted(columns: Sequence[Column], rows: Sequence[object], width: int) -> TextTable:
+def fit_rows(columns: Sequence[Column], rows: Sequence[object], width: int) -> TextTable:
     """A table of these rows in so many columns of text."""
     filled = [(column, tuple(column.cell(row) for row in rows)) for column in columns]
     kept = [(column, cells) for column, cells in filled if not column.goes or _says(cells)]
@@ -49,7 +49,7 @@ def fitted(columns: Sequence[Column], rows: Sequence[object], width: int) -> Tex
     )
 
 
-def narrowed(table: TextTable, width: int, least: Mapping[str, int]) -> TextTable:
+def narrow_table(table: TextTable, width: int, least: Mapping[str, int]) -> TextTable:
     """The table in so many columns of text, with all its columns; ``least``: how far those with
     these titles may be cut, the last of them first."""
     columns = [
@@ -58,7 +58,7 @@ def narrowed(table: TextTable, width: int, least: Mapping[str, int]) -> TextTabl
         )
         for index, title in enumerate(table.header)
     ]
-    return fitted(columns, table.rows, width)
+    return fit_rows(columns, table.rows, width)
 
 
 def _cut(columns: list[_Filled], width: int) -> list[_Filled]:

@@ -142,7 +142,7 @@ def live_screen() -> Iterator[LiveScreen]:
                 signal.signal(number, handler)
 
 
-def is_live() -> bool:
+def is_live_terminal() -> bool:
     """Whether standard output is a terminal that can be written over."""
     return sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
 

@@ -33,8 +33,8 @@ def take_snapshot(settings: AgentSettings, plugin: PluginConfig | None = None) -
     if settings.simulate is not None and settings.node_name is None:
         # called after itself, a simulated machine looks the same everywhere
         settings = replace(settings, node_name=Path(settings.simulate).stem)
-    with machine(settings) as start:
-        reading = read_once(start, settings)
+    with opened_machine(settings) as start:
+        reading = read_devices(start, settings)
         place = place_of(settings, plugin or PluginConfig(), start)
         return place.snapshot(reading.driver, reading.gpus, reading.counts)
 
@@ -52,7 +52,7 @@ def end_without_gpus(snapshot: NodeSnapshot) -> None:
 
 
 @contextmanager
-def machine(settings: AgentSettings) -> Iterator[Start]:
+def opened_machine(settings: AgentSettings) -> Iterator[Start]:
     """How to start a device reader; raises BadInput where the settings point at nothing."""
     if settings.library is not None and not settings.library.is_file():
         raise BadInput(f"there is no file {settings.library}: name the driver's library itself")
@@ -60,13 +60,13 @@ def machine(settings: AgentSettings) -> Iterator[Start]:
         yield start
 
 
-def take_mig(settings: AgentSettings) -> tuple[MigReading, ...]:
+def take_mig_readings(settings: AgentSettings) -> tuple[MigReading, ...]:
     """The MIG state of every GPU, in PCI bus order. Raises as :func:`take_snapshot`."""
-    with machine(settings) as start:
-        return mig_once(start, settings)
+    with opened_machine(settings) as start:
+        return read_mig_readings(start, settings)
 
 
-def mig_once(start: Start, settings: AgentSettings) -> tuple[MigReading, ...]:
+def read_mig_readings(start: Start, settings: AgentSettings) -> tuple[MigReading, ...]:
     """The MIG state of every GPU of a machine that the caller has opened, in PCI bus order.
 
     The driver's session has ended. Raises as :func:`take_snapshot`.
@@ -75,7 +75,7 @@ def mig_once(start: Start, settings: AgentSettings) -> tuple[MigReading, ...]:
         return read_mig(reader)
 
 
-def read_once(start: Start, settings: AgentSettings) -> DiscoveryResult:
+def read_devices(start: Start, settings: AgentSettings) -> DiscoveryResult:
     """Driver and GPUs as the device reader reports them. Raises as :func:`take_snapshot`."""
     with _reader(start, settings) as reader:
         return reader.discover()

@@ -13,7 +13,7 @@ import click
 from base.errors import BadInput
 from base.text.safe_text import safe_json
 from cli import options, terminal
-from cli.observe import machine, read_once
+from cli.observe import opened_machine, read_devices
 from cli.options import Load
 from discovery import recording
 from discovery.driver_errors import ReaderGone, ReaderStuck
@@ -63,8 +63,8 @@ def command(load: Load, file: Path, force: bool, anonymise: bool) -> None:
     settings = load()
     if file != _OUTPUT:
         _check(file, force=force)
-    with machine(settings) as start:
-        gpus = read_once(start, settings).gpus
+    with opened_machine(settings) as start:
+        gpus = read_devices(start, settings).gpus
         skipped = tuple(gpu.bus_id for gpu in gpus if _is_left_alone(gpu))
         if gpus and len(skipped) == len(gpus):
             raise ReaderStuck(f"nothing is recorded: no GPU can be read: {_why(gpus[0])}")

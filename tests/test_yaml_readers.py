@@ -15,7 +15,7 @@ from agent.settings.agent_settings import AGENT_SETTINGS, AgentSettings
 from agent.settings.labels_from_settings import label_rules, plugin_config
 from base.errors import BadInput
 from base.files import read_text
-from cli.scheduler.explanation_source import manifest
+from cli.scheduler.explanation_source import read_pod_manifest
 from discovery.simulator import recording_file
 from discovery.simulator.description.machine_catalog import read_machine_file
 from discovery.simulator.state.state_file import StateFile
@@ -33,7 +33,7 @@ READERS: dict[str, Callable[[Path], object]] = {
     "fleet": lambda path: fleet_file.read_node_groups(
         read_text(path, most_bytes=fleet_file.MOST_BYTES), str(path)
     ),
-    "pod manifest": manifest,
+    "pod manifest": read_pod_manifest,
     "MIG configurations": lambda path: parse_mig_configs(read_text(path), str(path)),
 }
 JSON_READERS: dict[str, Callable[[Path], object]] = {

@@ -16,7 +16,7 @@ from api.state_annotation import StateAnnotation
 from api.topology_annotation import TopologyAnnotation
 from cli import terminal
 from cli.observe import take_snapshot
-from cli.scheduler.explain_command import table
+from cli.scheduler.explain_command import explanation_table
 from labelers.annotations import topology_of
 from scheduler.cluster.node_cache import CacheSource, NodeCache
 from scheduler.cluster.pod_objects import Pod, Rules, ask
@@ -58,7 +58,9 @@ def explained() -> str:
     )
     with contextlib.redirect_stdout(io.StringIO()) as printed:
         terminal.show_table(
-            table(msgspec.structs.replace(explanation, left_out=divided.left_out), wide=False)
+            explanation_table(
+                msgspec.structs.replace(explanation, left_out=divided.left_out), wide=False
+            )
         )
     return printed.getvalue()
 

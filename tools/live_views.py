@@ -24,14 +24,14 @@ from base.text import rfc3339
 from cli import terminal
 from cli.discover import GIB
 from cli.free.fleet_reading import read_fleet
-from cli.free.free_view import node_table, totals, totals_table
+from cli.free.free_view import node_table, totals_by_product, totals_table
 from cli.free.pod_places import pod_places
 from cli.observe import take_snapshot
-from cli.scheduler.explain_command import table
+from cli.scheduler.explain_command import explanation_table
 from cli.terminal import TextTable
 from cli.top.gpu_rows import top_node
-from cli.top.machine_watch import MachineReading, watched
-from cli.top.top_view import view
+from cli.top.machine_watch import MachineReading, watched_machine
+from cli.top.top_view import top_lines
 from discovery.sample import GpuSample
 from discovery.simulator.simulation import Simulation
 from exporters.gpu_holders import Entity, Holder
@@ -73,7 +73,7 @@ def files() -> Mapping[str, str]:
 
 
 def _top(reading: MachineReading, columns: int) -> str:
-    lines = view(top_node(reading), styled=True, width=columns, status=_STATUS)
+    lines = top_lines(top_node(reading), styled=True, width=columns, status=_STATUS)
     return terminal_svg("\n".join(lines), title="gpuscape top", columns=columns)
 
 
@@ -96,7 +96,7 @@ def _reading() -> MachineReading:
             compute_instance_id=small.compute_instance_id,
         )
         simulation.links_down(bus[4], 17)
-        with watched(settings, 1.0) as watch:
+        with watched_machine(settings, 1.0) as watch:
             reading = watch.read()
     holders: dict[Entity, tuple[Holder, ...]] = {
         (bus[index], None): (_TRAIN,) for index in range(4)
@@ -184,13 +184,16 @@ class _Present:
 
 def _free() -> str:
     fleet = read_fleet(_cluster())  # type: ignore[arg-type]  # it only watches and asks for the time
-    tables = (node_table(fleet.nodes, _COLUMNS), totals_table(totals(fleet.nodes), _COLUMNS))
+    tables = (
+        node_table(fleet.nodes, _COLUMNS),
+        totals_table(totals_by_product(fleet.nodes), _COLUMNS),
+    )
     return _picture("kubectl gpuscape free", *tables)
 
 
 def _places() -> str:
     fleet = read_fleet(_cluster())  # type: ignore[arg-type]  # it only watches and asks for the time
-    return _picture("kubectl gpuscape free 4", table(pod_places(fleet, 4), wide=False))
+    return _picture("kubectl gpuscape free 4", explanation_table(pod_places(fleet, 4), wide=False))
 
 
 def _picture(command: str, *tables: TextTable) -> str:

@@ -18,8 +18,8 @@ from base.files import read_bytes, read_stdin
 from cli import options
 from cli.config_check import check_report
 from cli.config_check.checked_config import CheckedConfig, UncheckedText
-from cli.config_check.config_checks import MachineLabels, check
-from cli.config_check.config_kinds import ConfigKind, kind_of
+from cli.config_check.config_checks import MachineLabels, check_config
+from cli.config_check.config_kinds import ConfigKind, likeliest_kind
 from cli.config_check.config_texts import ConfigText, config_texts
 from cli.observe import take_snapshot
 from cli.options import Load
@@ -89,7 +89,7 @@ def command(
     results = [result for file in files for result in _checked(file, requested_kind, machine)]
     checked = [result for result in results if isinstance(result, CheckedConfig)]
     unchecked = [result for result in results if isinstance(result, UncheckedText)]
-    check_report.show(checked, unchecked, output)
+    check_report.show_checked_configs(checked, unchecked, output)
     if any(not config.is_good for config in checked):
         ctx.exit(_REFUSED)
     if unchecked:
@@ -108,11 +108,11 @@ def _checked(
     if not texts:
         yield UncheckedText(file=_title(file), entry="", reason="it holds no file")
     for text in texts:
-        text_kind = requested_kind or kind_of(text.text)
+        text_kind = requested_kind or likeliest_kind(text.text)
         if text_kind is None:
             yield UncheckedText(file=text.file, entry=text.entry, reason=_why_unknown(text))
         else:
-            yield check(text, text_kind, machine)
+            yield check_config(text, text_kind, machine)
 
 
 def _why_unknown(text: ConfigText) -> str:

@@ -22,7 +22,9 @@ from cli.config_check.config_kinds import TITLES
 from cli.terminal import NONE, TextTable
 
 
-def show(checked: Sequence[CheckedConfig], unchecked: Sequence[UncheckedText], output: str) -> None:
+def show_checked_configs(
+    checked: Sequence[CheckedConfig], unchecked: Sequence[UncheckedText], output: str
+) -> None:
     """Print all of it; as ``table`` file by file, else as one document."""
     if output != "table":
         terminal.print_data({"configs": tuple(checked), "unchecked": tuple(unchecked)}, output)

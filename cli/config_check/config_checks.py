@@ -41,7 +41,9 @@ _GPU: Final = "nvidia.com/gpu"
 _COUNT, _REPLICAS = ".count", ".replicas"
 
 
-def check(text: ConfigText, kind: ConfigKind, machine: MachineLabels | None) -> CheckedConfig:
+def check_config(
+    text: ConfigText, kind: ConfigKind, machine: MachineLabels | None
+) -> CheckedConfig:
     """Check a configuration; ``machine`` is None where no machine is read.
 
     Raises what reading the machine raises.

@@ -50,7 +50,7 @@ _ROW: Final = re.compile(r"\s*(?:DCGM_|dcgm_)\w+\s*(?:,|$)|[^,:]+,[^,]+,", re.MU
 _KEY: Final = re.compile(r"""^["']?([A-Za-z_-]+)["']?[ \t]*:(?:\s|$)""", re.MULTILINE)
 
 
-def kind_of(text: str) -> ConfigKind | None:
+def likeliest_kind(text: str) -> ConfigKind | None:
     """The kind that a text is most like; None where it is like none, or like two equally."""
     keys = set(_first_level(text))
     if not keys:

@@ -57,7 +57,7 @@ class DcgmSettings:
     """Settings that apply when neither a person nor a file of ours sets them."""
 
 
-def read(
+def read_dcgm_arguments(
     arguments: Sequence[str],
     environ: Mapping[str, str],
     is_there: Callable[[Path], bool] = Path.exists,
@@ -115,7 +115,7 @@ def _fallback(is_there: Callable[[Path], bool]) -> Layer:
     return {"counters": WrittenValue(text=str(_DEFAULT_FILE), source="dcgm-exporter")}
 
 
-def asks_for(words: Iterable[str], arguments: Iterable[str]) -> bool:
+def has_flag(words: Iterable[str], arguments: Iterable[str]) -> bool:
     """Whether an argument is one of these words, written as a flag."""
     return any(argument.startswith("-") and argument.lstrip("-") in words for argument in arguments)
 

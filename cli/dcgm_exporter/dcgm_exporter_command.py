@@ -89,23 +89,23 @@ def command(arguments: Sequence[str]) -> None:
     Metrics are served and nothing is written into a cluster. Settings without a flag here are
     set by GPUSCAPE_ variables; those also win over dcgm-exporter's variables.
     """
-    if dcgm_arguments.asks_for(("h", "help"), arguments):
+    if dcgm_arguments.has_flag(("h", "help"), arguments):
         terminal.print_document(click.get_current_context().get_help())
         return
-    if dcgm_arguments.asks_for(("v", "version"), arguments):
+    if dcgm_arguments.has_flag(("v", "version"), arguments):
         terminal.note(f"gpuscape {version('gpuscape')}, in place of dcgm-exporter")
         return
     with under_signals() as control:
-        settings, dcgm = load(arguments, os.environ)
+        settings, dcgm = load_dcgm_settings(arguments, os.environ)
         logs.configure(settings.log_level, settings.log_format)
         for note in dcgm.notes:
             log.warning("dcgm-exporter setting ignored", extra={"why": note})
         from agent.agent_program import run
 
-        control.leave(run(lambda: load(arguments, os.environ)[0], control))
+        control.leave(run(lambda: load_dcgm_settings(arguments, os.environ)[0], control))
 
 
-def load(
+def load_dcgm_settings(
     arguments: Sequence[str],
     environ: Mapping[str, str],
 ) -> tuple[AgentSettings, DcgmSettings]:
@@ -115,7 +115,7 @@ def load(
     that over the settings file. Raises BadInput that names the flag, variable, or file, line and
     key.
     """
-    dcgm = dcgm_arguments.read(arguments, environ)
+    dcgm = dcgm_arguments.read_dcgm_arguments(arguments, environ)
     file = WrittenValue(text=environ.get(CONFIG_VARIABLE, ""), source=CONFIG_VARIABLE)
     layers = [
         dcgm.flags,

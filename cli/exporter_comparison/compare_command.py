@@ -16,8 +16,13 @@ from base.errors import BadInput
 from base.settings import setting_kinds as kinds
 from base.settings.layers import WrittenValue
 from cli import options, terminal
-from cli.exporter_comparison.endpoints import MIB, ExpositionSource, access, source_of
-from cli.exporter_comparison.scrapes import ScrapedSide, ScrapePlan, run
+from cli.exporter_comparison.endpoints import (
+    MIB,
+    ExpositionSource,
+    access_from_options,
+    exposition_source,
+)
+from cli.exporter_comparison.scrapes import ScrapedSide, ScrapePlan, scrape_sides
 from cli.failures import UNREADABLE, CommandFailure
 from cli.terminal import Cell, Styled, TextTable
 from exporters.compare.comparison import Comparison, TooManySeries
@@ -171,7 +176,9 @@ def command(left_text: str, right_text: str, **flags: Any) -> None:
         sys.exit(_queries(sides, flags))
     comparison = _comparison(flags)
     try:
-        run(*sides, comparison, _plan(flags, live=all(side.source.is_live for side in sides)))
+        scrape_sides(
+            *sides, comparison, _plan(flags, live=all(side.source.is_live for side in sides))
+        )
     except TooManySeries as error:
         raise CommandFailure(f"this cannot be compared: {error}", UNREADABLE) from error
     outcome = comparison.outcome()
@@ -199,7 +206,7 @@ def _queries(sides: tuple[ScrapedSide, ScrapedSide], flags: dict[str, Any]) -> i
 
 
 def _source(side: str, text: str, flags: dict[str, Any]) -> ExpositionSource:
-    endpoint_access = access(
+    endpoint_access = access_from_options(
         side,
         user=flags[f"{side}_user"],
         password_file=flags[f"{side}_password_file"],
@@ -210,7 +217,7 @@ def _source(side: str, text: str, flags: dict[str, Any]) -> ExpositionSource:
     mebibytes = _read("--max-size", kinds.count_kind(1024), flags["max_size"])
     if not mebibytes:
         raise BadInput("--max-size is '0': expected a whole number from 1 to 1024")
-    return source_of(text, endpoint_access, mebibytes * MIB)
+    return exposition_source(text, endpoint_access, mebibytes * MIB)
 
 
 def _plan(flags: dict[str, Any], *, live: bool) -> ScrapePlan:

@@ -47,7 +47,7 @@ class EndpointAccess:
     """The server's certificate is not checked."""
 
 
-def access(
+def access_from_options(
     side: str,
     *,
     user: str | None,
@@ -97,7 +97,7 @@ class ExpositionSource:
     read: Read
 
 
-def source_of(
+def exposition_source(
     text: str, endpoint_access: EndpointAccess, most_bytes: int = MOST_BYTES
 ) -> ExpositionSource:
     """The source that ``text`` names: ``-``, a file, a URL or ``host:port``. Raises BadInput."""

@@ -86,7 +86,7 @@ class ScrapedSide:
         return families
 
 
-def run(
+def scrape_sides(
     left_side: ScrapedSide, right_side: ScrapedSide, comparison: Comparison, plan: ScrapePlan
 ) -> None:
     """Scrape both sides as planned; a round in which a side fails is counted and left out.

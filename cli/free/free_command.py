@@ -15,14 +15,14 @@ from api.gpu_request import Link
 from base.errors import BadInput
 from cli import options, terminal
 from cli.failures import UNREADABLE, CommandFailure
-from cli.fitted_table import narrowed
+from cli.fitted_table import narrow_table
 from cli.free.fleet_reading import FleetReading, read_fleet
-from cli.free.free_view import node_table, totals, totals_table
+from cli.free.free_view import node_table, totals_by_product, totals_table
 from cli.free.pod_places import NOTE, pod_places, toleration
-from cli.live_screen import LiveScreen, is_live, live_screen, refreshes
-from cli.mig.cluster.cluster_nodes import client
+from cli.live_screen import LiveScreen, is_live_terminal, live_screen, refreshes
+from cli.mig.cluster.cluster_nodes import kubeconfig_client
 from cli.options import Load
-from cli.scheduler.explain_command import table
+from cli.scheduler.explain_command import explanation_table
 from cli.terminal import Styled, TextTable
 from kube.api import InspectedApi
 from kube.api_errors import ApiError, Forbidden
@@ -130,7 +130,7 @@ def command(
     size = count if gpus is None else gpus
     if size is None and (tolerated or link != Link.ANY.value):
         raise BadInput("--tolerate and --link are of a pod: give its number of GPUs")
-    if watch and (output in ("json", "yaml") or not is_live()):
+    if watch and (output in ("json", "yaml") or not is_live_terminal()):
         raise BadInput("--watch refreshes a table on a terminal: leave it out here")
     chosen = parse_label_selector(selector)
     tolerations = [toleration(text) for text in tolerated]
@@ -146,7 +146,7 @@ def command(
         places = pod_places(fleet, size, link=Link(link), tolerations=tolerations)
         return _place_tables(places, width, wide=output == "wide")
 
-    with contextlib.closing(client(_ME, load().kubeconfig, context)) as api:
+    with contextlib.closing(kubeconfig_client(_ME, load().kubeconfig, context)) as api:
         if watch:
             with live_screen() as screen:
                 _follow(screen, interval, lambda width: _lines(tables(read(api), width), width))
@@ -158,7 +158,7 @@ def command(
             if size is None
             else pod_places(fleet, size, link=Link(link), tolerations=tolerations)
         )
-        document = {"nodes": fleet.nodes, "totals": totals(fleet.nodes)}
+        document = {"nodes": fleet.nodes, "totals": totals_by_product(fleet.nodes)}
         terminal.print_data(document if places is None else places, output)
         return
     width = terminal.screen_width() if output == "table" else terminal.WIDE_ENOUGH
@@ -196,14 +196,14 @@ def _free_tables(fleet: FleetReading, width: int, *, pods: bool) -> Iterable[Tex
         return
     yield node_table(fleet.nodes, width)
     yield ""
-    yield totals_table(totals(fleet.nodes), width)
+    yield totals_table(totals_by_product(fleet.nodes), width)
     if not pods and any(node.holders or node.mig for node in fleet.nodes):
         yield ""
         yield _BY_KEYS
 
 
 def _place_tables(places: Explanation, width: int, *, wide: bool) -> Iterable[TextTable | str]:
-    yield narrowed(table(places, wide=wide), width, _PLACES)
+    yield narrow_table(explanation_table(places, wide=wide), width, _PLACES)
     yield ""
     yield NOTE
 

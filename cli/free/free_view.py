@@ -11,7 +11,7 @@ import msgspec
 
 from api.mig_resources import MIG_PREFIX
 from base.text.number_ranges import number_ranges
-from cli.fitted_table import Column, fitted
+from cli.fitted_table import Column, fit_rows
 from cli.free.fleet_reading import FreeNode, GpuHolder, MigSlices
 from cli.terminal import NONE, UNKNOWN, Cell, Styled, TextTable
 from scheduler.cluster.node_views import NoView
@@ -49,7 +49,7 @@ class ProductTotals(msgspec.Struct, frozen=True, kw_only=True):
     mig: tuple[MigSlices, ...]
 
 
-def totals(nodes: Iterable[FreeNode]) -> tuple[ProductTotals, ...]:
+def totals_by_product(nodes: Iterable[FreeNode]) -> tuple[ProductTotals, ...]:
     """The totals of each product, in the order of the products' names."""
     by_product: dict[str, list[FreeNode]] = {}
     for node in nodes:
@@ -61,12 +61,12 @@ def totals(nodes: Iterable[FreeNode]) -> tuple[ProductTotals, ...]:
 
 def node_table(nodes: Sequence[FreeNode], width: int) -> TextTable:
     """Table of free GPUs with a row for each node."""
-    return fitted(_NODES, nodes, width)
+    return fit_rows(_NODES, nodes, width)
 
 
 def totals_table(product_totals: Sequence[ProductTotals], width: int) -> TextTable:
     """Table of the totals with a row for each product."""
-    return fitted(_TOTALS, product_totals, width)
+    return fit_rows(_TOTALS, product_totals, width)
 
 
 def _totals(product: str, nodes: Sequence[FreeNode]) -> ProductTotals:

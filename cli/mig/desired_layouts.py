@@ -15,7 +15,7 @@ from click.shell_completion import CompletionItem
 
 from base.errors import BadInput
 from base.files import read_stdin, read_text
-from cli.mig.mig_text import split, unread_note
+from cli.mig.mig_text import split_readings, unread_note
 from discovery.driver_errors import MigUnread
 from discovery.mig_state import MigGpu, MigReading
 from mig.configs.config_choice import named_layouts
@@ -71,7 +71,7 @@ class DesiredLayouts:
         Raises MigUnread where a GPU could not be read in full and the layouts may concern it: all
         GPUs have to be read, unless the layouts name the GPUs one by one.
         """
-        read, unread = split(readings)
+        read, unread = split_readings(readings)
         if unread and (self.inline is None or not self.inline.is_of(read)):
             notes = "; ".join(unread_note(gpu) for gpu in unread)
             raise MigUnread(f"{notes}; to leave it as it is, name the other GPUs in LAYOUT")
@@ -135,9 +135,9 @@ def file_configs(file: str) -> MigConfigs:
         raise BadInput("cannot read standard input: it is not UTF-8 text") from error
 
 
-def all_read(readings: Sequence[MigReading]) -> list[MigGpu]:
+def fully_read_gpus(readings: Sequence[MigReading]) -> list[MigGpu]:
     """The GPUs of a machine. Raises MigUnread where one of them could not be read in full."""
-    read, unread = split(readings)
+    read, unread = split_readings(readings)
     if unread:
         raise MigUnread("; ".join(unread_note(gpu) for gpu in unread))
     return read

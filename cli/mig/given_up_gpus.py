@@ -57,7 +57,7 @@ def given_up_gpus(words: Sequence[str], history: PastChanges | None) -> tuple[Gi
 
     Raises BadInput for a word that names none, or more than one.
     """
-    candidates = known_gpus(history)
+    candidates = gpus_to_give_up(history)
     chosen: dict[str, GivenUpGpu] = {}
     for word in words:
         matches = [gpu for gpu in candidates if _is_named(gpu, word)]
@@ -70,7 +70,7 @@ def given_up_gpus(words: Sequence[str], history: PastChanges | None) -> tuple[Gi
     return tuple(chosen.values())
 
 
-def known_gpus(history: PastChanges | None) -> tuple[GivenUpGpu, ...]:
+def gpus_to_give_up(history: PastChanges | None) -> tuple[GivenUpGpu, ...]:
     """GPUs that can be given up: those of open changes, and those with a remembered layout."""
     return () if history is None else tuple(_known(history))
 

@@ -30,21 +30,21 @@ from cli.mig.hooks_file import (
 )
 from cli.mig.in_use.busy_wait import BusyWait, wait_option
 from cli.mig.in_use.found_holders import found_holders
-from cli.mig.in_use.unplaced_pods import named_holders, read_unplaced, unplaced_pods_option
+from cli.mig.in_use.unplaced_pods import named_holders, read_unplaced_pods, unplaced_pods_option
 from cli.mig.plan_text import ShownPlan, plan_document, show_plan
 from cli.mig.running_actuator import refuse_owned_journal
 from cli.mig.running_change import (
     EXIT_CODES,
-    end_document,
-    end_text,
-    ended_change,
-    exit_code,
+    change_end_document,
+    change_end_text,
+    change_exit_code,
     journal_folder,
     journal_option,
     refuse_unended,
+    run_change_to_end,
     verbose_option,
 )
-from cli.observe import machine, mig_once
+from cli.observe import opened_machine, read_mig_readings
 from cli.options import Load
 from discovery.mig_state import MigGpu
 from mig.gpu_layout import GpuLayout, found_layout
@@ -149,8 +149,8 @@ def command(
     hooks = None if hooks_file is None else read_hooks(hooks_file)
     settings = load()
     plugin_strategy = None if strategy is None else MigStrategy(strategy)
-    waiting_pods = read_unplaced(unplaced_pods, plugin_strategy)
-    with machine(settings) as start:
+    waiting_pods = read_unplaced_pods(unplaced_pods, plugin_strategy)
+    with opened_machine(settings) as start:
         folder = journal_folder(journal, start)
         # Hooks may end programs that are in the way; the change is planned again after them.
         spare_busy = hooks is None
@@ -158,7 +158,7 @@ def command(
         while plan_or_refusal is None or busy_wait.wait_again(plan_or_refusal):
             refuse_owned_journal(folder, start)
             refuse_unended(folder, ())
-            gpus = desired.needed_gpus(mig_once(start, settings))
+            gpus = desired.needed_gpus(read_mig_readings(start, settings))
             layouts = desired.layouts(gpus)
             refuse_unended(folder, layouts.keys())
             if mode_only:
@@ -191,19 +191,19 @@ def command(
             as_is=as_is,
         )
         with _hooked(None if as_is else hooks, ctx, plan_or_refusal):
-            result = ended_change(request, start=start, journal=folder, verbose=verbose)
+            result = run_change_to_end(request, start=start, journal=folder, verbose=verbose)
             while busy_wait.wait_again(result.refusal):  # somebody came after the plan was made
-                result = ended_change(request, start=start, journal=folder, verbose=verbose)
+                result = run_change_to_end(request, start=start, journal=folder, verbose=verbose)
     if output == "table":
         if not as_is or result.refusal is not None:
-            terminal.note("", end_text(result, folder))
+            terminal.note("", change_end_text(result, folder))
         if result.refusal is not None:
             show_plan(replace(shown, plan_or_refusal=result.refusal))
         for problem in result.problems:
             terminal.note(f"Look at this: {problem}")
     else:
         terminal.print_data(change_document(shown, result), output)
-    ctx.exit(exit_code(result))
+    ctx.exit(change_exit_code(result))
 
 
 def _check_agreed(
@@ -270,7 +270,7 @@ def _hooked(
 
 def change_document(shown: ShownPlan, result: ChangeResult | None) -> dict[str, Any]:
     """Document of the plan and of how the change ended; without a result none was begun."""
-    return plan_document(shown) | end_document(result)
+    return plan_document(shown) | change_end_document(result)
 
 
 def is_interactive() -> bool:

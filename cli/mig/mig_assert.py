@@ -8,7 +8,7 @@ import click
 from cli import options, terminal
 from cli.mig.desired_layouts import WORDS, ReadDesired, layout_argument
 from cli.mig.mig_plan import DIFFERENT
-from cli.observe import take_mig
+from cli.observe import take_mig_readings
 from cli.options import Load
 from cli.terminal import TextTable
 from mig.layout_difference import layout_differences
@@ -71,7 +71,7 @@ def command(
     desired = read_desired()
     if valid_config:
         return
-    gpus = desired.needed_gpus(take_mig(load()))
+    gpus = desired.needed_gpus(take_mig_readings(load()))
     layouts = desired.layouts(gpus)
     differences = layout_differences(layouts, gpus, modes_only=mode_only)
     if output != "table":

@@ -11,10 +11,10 @@ import click
 
 from base.errors import BadInput
 from cli import options, terminal
-from cli.mig.desired_layouts import all_read, config_file_option, file_configs
-from cli.mig.mig_text import NONE, numbers
+from cli.mig.desired_layouts import config_file_option, file_configs, fully_read_gpus
+from cli.mig.mig_text import NONE, number_ranges
 from cli.mig.plan_text import layout_document, layout_text
-from cli.observe import take_mig
+from cli.observe import take_mig_readings
 from cli.options import Load
 from cli.terminal import Cell, Styled, TextTable
 from discovery.mig_state import MigGpu
@@ -79,7 +79,7 @@ def command(load: Load, config_file: str | None, output: str, all_models: bool) 
     if configs is not None and output == FILE:
         terminal.print_document(mig_config_text(configs.configs))
         return
-    gpus = all_read(take_mig(load()))
+    gpus = fully_read_gpus(take_mig_readings(load()))
     configs = generated_configs(gpus) if configs is None else configs
     if output == FILE:
         terminal.print_document(mig_config_text(configs.configs))
@@ -106,13 +106,18 @@ def config_table(configs: Sequence[MigConfig], gpus: Sequence[MigGpu]) -> TextTa
 
 def _cells(config: MigConfig, gpus: Sequence[MigGpu]) -> Iterator[tuple[Cell, ...]]:
     try:
-        config_meanings = meanings(config, gpus)
+        config_meanings = evaluate_config(config, gpus)
     except BadInput:
         yield NONE, NONE, _NO, NONE
         return
     for meaning in config_meanings:
         fits: Cell = "?" if meaning.fits is None else "yes" if meaning.fits else _NO
-        yield numbers(meaning.gpus), layout_text(meaning.layout), fits, numbers(meaning.now) or NONE
+        yield (
+            number_ranges(meaning.gpus),
+            layout_text(meaning.layout),
+            fits,
+            number_ranges(meaning.now) or NONE,
+        )
     if not config_meanings:
         yield NONE, NONE, "yes", NONE
 
@@ -121,14 +126,14 @@ def _notes(configs: Sequence[MigConfig], gpus: Sequence[MigGpu]) -> Iterator[str
     """Lines on the configurations that do not fit here, and why."""
     for config in configs:
         try:
-            for meaning in meanings(config, gpus):
+            for meaning in evaluate_config(config, gpus):
                 if meaning.reason:
-                    yield f"{config.name}: GPU {numbers(meaning.gpus)}: {meaning.reason}"
+                    yield f"{config.name}: GPU {number_ranges(meaning.gpus)}: {meaning.reason}"
         except BadInput as error:
             yield f"{config.name}: {error}"
 
 
-def meanings(config: MigConfig, gpus: Sequence[MigGpu]) -> list[ConfigMeaning]:
+def evaluate_config(config: MigConfig, gpus: Sequence[MigGpu]) -> list[ConfigMeaning]:
     """Evaluate a configuration for these GPUs: an answer for each group of equal GPUs.
 
     Raises BadInput where the configuration would be refused on this machine.
@@ -162,7 +167,7 @@ def _fit(gpu: MigGpu, layout: GpuLayout) -> tuple[bool | None, str]:
 
 def _document(config: MigConfig, gpus: Sequence[MigGpu]) -> dict[str, Any]:
     try:
-        config_meanings, refusal = meanings(config, gpus), None
+        config_meanings, refusal = evaluate_config(config, gpus), None
     except BadInput as error:
         config_meanings, refusal = [], str(error)
     return {

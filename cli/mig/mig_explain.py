@@ -13,8 +13,16 @@ from click.shell_completion import CompletionItem
 from base.errors import BadInput
 from base.words import quoted
 from cli import options, terminal
-from cli.mig.mig_text import NONE, UNUSABLE, numbers, pids, split, units, unread_note
-from cli.observe import take_mig
+from cli.mig.mig_text import (
+    NONE,
+    UNUSABLE,
+    number_ranges,
+    pid_cell,
+    split_readings,
+    unit_range,
+    unread_note,
+)
+from cli.observe import take_mig_readings
 from cli.options import Load
 from cli.terminal import Cell, Styled, TextTable
 from discovery.driver_errors import MigUnread
@@ -73,7 +81,7 @@ def command(load: Load, profile: str | None, chosen: tuple[int, ...], output: st
     A profile is 2g.10gb, or 1g.5gb+me; of a part such as 1c.3g.20gb its GPU instance is shown.
     """
     instance_profile = None if profile is None else device_name(profile).instance
-    read, unread = split(take_mig(load()))
+    read, unread = split_readings(take_mig_readings(load()))
     read = _selected_gpus(read, unread, chosen)
     gpus = [gpu for gpu in read if gpu.mode is not None]
     if instance_profile is None:
@@ -116,7 +124,7 @@ def _unknown_profile(
         return MigUnread("; ".join(unread_note(gpu) for gpu in unread))
     undescribed = [gpu.index for gpu in gpus if not gpu.profiles]
     if undescribed:
-        return MigUnread(f"GPU {numbers(undescribed)}: {_UNDESCRIBED}")
+        return MigUnread(f"GPU {number_ranges(undescribed)}: {_UNDESCRIBED}")
     if not gpus:
         return BadInput("no GPU that is shown has MIG")
     return BadInput(f"no GPU has the profile {quoted(profile_name)}; they have {', '.join(names)}")
@@ -149,7 +157,7 @@ def _groups(gpus: Sequence[MigGpu]) -> Iterator[list[MigGpu]]:
 
 
 def _title(gpus: Sequence[MigGpu]) -> str:
-    return f"{gpus[0].model} (GPU {numbers(gpu.index for gpu in gpus)})"
+    return f"{gpus[0].model} (GPU {number_ranges(gpu.index for gpu in gpus)})"
 
 
 def profile_table(gpu: MigGpu) -> TextTable:
@@ -180,7 +188,7 @@ def fitting_table(gpus: Sequence[MigGpu]) -> TextTable:
         columns.setdefault(counts, []).append(gpu.index)
     names = [profile.name for profile in _by_size(gpus[0].profiles)]
     return TextTable(
-        header=("PROFILE", *(f"GPU {numbers(indices)}" for indices in columns.values())),
+        header=("PROFILE", *(f"GPU {number_ranges(indices)}" for indices in columns.values())),
         rows=tuple(
             (name, *(counts[index] for counts in columns)) for index, name in enumerate(names)
         ),
@@ -253,7 +261,7 @@ def _same_grids(gpus: Sequence[MigGpu], profile: MigProfile) -> Iterator[list[Mi
 
 def _state(gpus: Sequence[MigGpu], profile: MigProfile) -> str:
     gpu = gpus[0]
-    indices = numbers(gpu.index for gpu in gpus)
+    indices = number_ranges(gpu.index for gpu in gpus)
     own_profile = gpu.profile(profile.name) or profile
     if gpu.mode is None or not gpu.mode.current:
         return f"GPU {indices}: MIG is off; the places when it is on:"
@@ -298,8 +306,8 @@ def key_table(gpu: MigGpu, grid: PlacementGrid) -> TextTable:
                 letter,
                 str(instance.id),
                 instance.profile,
-                units(instance.start, instance.size),
-                pids(gpu.holders(instance))
+                unit_range(instance.start, instance.size),
+                pid_cell(gpu.holders(instance))
                 if instance.compute
                 else Styled(UNUSABLE, "bold yellow"),
             )
@@ -314,8 +322,10 @@ def _show_others(
     """Print why the other GPUs are not shown."""
     undescribed = [gpu.index for gpu in gpus if not gpu.profiles]
     lacking = [gpu.index for gpu in gpus if gpu.profiles]
-    notes = [f"GPU {numbers(undescribed)}: MIG is off, and {_UNDESCRIBED}"] if undescribed else []
-    notes += [f"GPU {numbers(lacking)}: no such profile"] if lacking else []
+    notes = (
+        [f"GPU {number_ranges(undescribed)}: MIG is off, and {_UNDESCRIBED}"] if undescribed else []
+    )
+    notes += [f"GPU {number_ranges(lacking)}: no such profile"] if lacking else []
     notes += [unread_note(gpu) for gpu in unread]
     if notes:
         terminal.note(*([] if first else [""]), *notes)

@@ -7,8 +7,8 @@ import click
 
 from base.errors import BadInput
 from cli import options, terminal
-from cli.mig.mig_text import split, unread_note
-from cli.observe import take_mig
+from cli.mig.mig_text import split_readings, unread_note
+from cli.observe import take_mig_readings
 from cli.options import Load
 from discovery.driver_errors import MigUnread
 from mig.configs.mig_config_text import mig_config_json, mig_config_text
@@ -38,7 +38,7 @@ A GPU that cannot be read in full is refused in any case (exit 3)."""
 @options.settings(*options.READING)
 def command(load: Load, output: str, label: str, allow_loss: bool) -> None:
     """Print how the GPUs are divided now, as a configuration file of mig-parted."""
-    read, unread = split(take_mig(load()))
+    read, unread = split_readings(take_mig_readings(load()))
     if unread:
         raise MigUnread("; ".join(unread_note(gpu) for gpu in unread))
     lost = [loss for gpu in read for loss in export_losses(gpu)]

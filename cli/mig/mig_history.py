@@ -16,7 +16,7 @@ from base.errors import BadInput
 from cli import options, terminal
 from cli.mig.plan_text import layout_document, layout_text
 from cli.mig.running_change import journal_folder, journal_option
-from cli.observe import machine
+from cli.observe import opened_machine
 from cli.options import Load
 from cli.terminal import Cell, Styled, TextTable
 from mig.gpu_layout import GpuLayout
@@ -55,7 +55,7 @@ it disturbed."""
 @options.settings("simulate")
 def command(load: Load, journal: Path | None, output: str) -> None:
     """List the last changes: what was asked, from which layout to which, and the result."""
-    with machine(load()) as start:
+    with opened_machine(load()) as start:
         folder = journal_folder(journal, start)
         history = past_changes(folder)
     if history is None and journal is not None:

@@ -10,9 +10,9 @@ from cli import options, terminal
 from cli.failures import REFUSED
 from cli.mig.desired_layouts import WORDS, ReadDesired, layout_argument
 from cli.mig.in_use.found_holders import found_holders
-from cli.mig.in_use.unplaced_pods import read_unplaced, unplaced_pods_option
+from cli.mig.in_use.unplaced_pods import read_unplaced_pods, unplaced_pods_option
 from cli.mig.plan_text import ShownPlan, plan_document, show_plan
-from cli.observe import machine, mig_once
+from cli.observe import opened_machine, read_mig_readings
 from cli.options import Load
 from mig.holders import all_holders
 from mig.pending_pods import pending_pod_holders
@@ -81,10 +81,10 @@ def command(
     """
     desired = read_desired()
     plugin_strategy = None if strategy is None else MigStrategy(strategy)
-    waiting_pods = read_unplaced(unplaced_pods, plugin_strategy)
+    waiting_pods = read_unplaced_pods(unplaced_pods, plugin_strategy)
     settings = load()
-    with machine(settings) as start:
-        gpus = desired.needed_gpus(mig_once(start, settings))
+    with opened_machine(settings) as start:
+        gpus = desired.needed_gpus(read_mig_readings(start, settings))
         holders = found_holders(gpus, settings, start)
     if plugin_strategy is not None:
         holders = all_holders(holders, pending_pod_holders(gpus, plugin_strategy, waiting_pods))

@@ -15,20 +15,20 @@ from actuator.past_changes import JOURNAL_FOLDER, past_changes
 from base.errors import BadInput, Permanent
 from cli import options, terminal
 from cli.failures import REFUSED, UNFINISHED
-from cli.mig.given_up_gpus import GivenUpGpu, given_up_gpus, known_gpus
+from cli.mig.given_up_gpus import GivenUpGpu, given_up_gpus, gpus_to_give_up
 from cli.mig.mig_apply import is_interactive
 from cli.mig.mig_history import history_table
 from cli.mig.running_actuator import restored_by_actuator
 from cli.mig.running_change import (
-    end_document,
-    end_text,
-    ended_change,
+    change_end_document,
+    change_end_text,
     journal_folder,
     journal_option,
     restored_lines,
+    run_change_to_end,
     verbose_option,
 )
-from cli.observe import machine
+from cli.observe import opened_machine
 from cli.options import Load
 
 
@@ -41,7 +41,7 @@ def _complete_gpus(
         history = past_changes(ctx.params.get("journal") or JOURNAL_FOLDER)
     except Permanent:
         return []
-    names = (gpu.uuid for gpu in known_gpus(history))
+    names = (gpu.uuid for gpu in gpus_to_give_up(history))
     return [CompletionItem(name) for name in names if name.startswith(incomplete)]
 
 
@@ -120,7 +120,7 @@ def command(
 ) -> None:
     """Go on with a change that was stopped or is held; bring back what a reboot took (beta)."""
     settings = load()
-    with machine(settings) as start:
+    with opened_machine(settings) as start:
         folder = journal_folder(journal, start)
         history = past_changes(folder)
         unended = () if history is None else history.unended
@@ -129,7 +129,7 @@ def command(
             if output == "table":
                 terminal.note(f"Nothing to do: no change in {folder} is open, and none has ended.")
             else:
-                terminal.print_data(end_document(None) | {"given_up": []}, output)
+                terminal.print_data(change_end_document(None) | {"given_up": []}, output)
             return
         if output == "table" and unended:
             terminal.show_table(history_table(unended, wide=True))
@@ -137,20 +137,20 @@ def command(
         change = unended[-1].change if unended else None
         uuids = [gpu.uuid for gpu in given_up]
         actuator_result = restored_by_actuator(change, folder, socket, start, uuids)
-        result = actuator_result or ended_change(
+        result = actuator_result or run_change_to_end(
             None, start=start, journal=folder, verbose=verbose, give_up=uuids
         )
     if output == "table":
         if given_up:
             terminal.note("", f"Given up: {', '.join(uuids)}.")
         if result.outcome is not None if given_up else unended or actuator_result is not None:
-            terminal.note("", end_text(result, folder))
+            terminal.note("", change_end_text(result, folder))
         for line in () if actuator_result is not None else restored_lines(result):
             terminal.note(line)
         for problem in result.problems:
             terminal.note(f"Look at this: {problem}")
     else:
-        document = end_document(result)
+        document = change_end_document(result)
         terminal.print_data(document | {"given_up": [gpu.document() for gpu in given_up]}, output)
     if result.outcome is ChangeOutcome.HELD or any(gpu.why_not for gpu in result.restored):
         ctx.exit(UNFINISHED)

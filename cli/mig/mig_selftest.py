@@ -27,18 +27,18 @@ from cli.mig.running_change import (
     journal_option,
     refuse_unended,
     verbose_option,
-    waited_for,
+    watched_worker,
 )
 from cli.mig.selftest.selftest_offers import offer_comparisons
 from cli.mig.selftest.selftest_report import (
     SelftestReport,
     layout_line,
     report_document,
-    show_end,
-    show_head,
+    show_selftest_end,
+    show_tested_gpu,
 )
 from cli.mig.selftest.selftest_target import node_state, tested_gpu
-from cli.observe import machine, mig_once, read_once
+from cli.observe import opened_machine, read_devices, read_mig_readings
 from cli.options import Load
 from discovery.reader.protocol import Start
 
@@ -146,15 +146,15 @@ def command(
     settings = load()
     if report is not None and (report.exists() or not report.parent.is_dir()):
         raise BadInput(f"--report {report}: name a file that is not there, in a folder that is")
-    with machine(settings) as start:
+    with opened_machine(settings) as start:
         folder = journal_folder(journal, start)
         refuse_owned_journal(folder, start)
         refuse_unended(folder, ())
         refuse_actuator(socket, start)
-        target = tested_gpu(mig_once(start, settings), gpu)
+        target = tested_gpu(read_mig_readings(start, settings), gpu)
         refuse_unended(folder, (target.uuid,))
         cluster = node_state(node, settings.kubeconfig, start)
-        snapshot = read_once(start, settings)
+        snapshot = read_devices(start, settings)
         selftest = SelftestReport(
             gpuscape=version("gpuscape"),
             started=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -167,7 +167,7 @@ def command(
             node=cluster,
         )
         if output == "table":
-            show_head(selftest)
+            show_tested_gpu(selftest)
         _check_confirmed(ctx, cluster.text, output, yes=yes)
         try:
             _run(selftest, start, folder, verbose=verbose, progress=output == "table")
@@ -213,7 +213,7 @@ def _run(
             return _STOPPING
 
         sentence = "the self-test ends by itself, and the layout from before comes back"
-        with waited_for(
+        with watched_worker(
             journal, verbose=verbose, on_first_interrupt=request_stop, sentence=sentence
         ):
             report.result = run_selftest(
@@ -244,7 +244,7 @@ def _report(report: SelftestReport, file: Path | None, journal: Path, output: st
     """Print the report, and write it to its file."""
     document = report_document(report)
     if output == "table":
-        show_end(report, journal)
+        show_selftest_end(report, journal)
     else:
         terminal.print_data(document, output)
     if file is None:

@@ -16,12 +16,12 @@ from cli.mig.mig_text import (
     UNUSABLE,
     mode_cell,
     pending_note,
-    pids,
-    split,
-    units,
+    pid_cell,
+    split_readings,
+    unit_range,
     unread_note,
 )
-from cli.observe import machine, mig_once
+from cli.observe import opened_machine, read_mig_readings
 from cli.options import Load
 from cli.terminal import Cell, Styled, TextTable
 from discovery.mig_state import FoundInstance, MigGpu, whole_devices
@@ -51,8 +51,8 @@ and `problems` what is said of the kubelet; neither changes the exit code."""
 def command(load: Load, output: str) -> None:
     """Show each GPU's MIG mode, its instances, and the programs on them."""
     settings = load()
-    with machine(settings) as start:
-        read, unread = split(mig_once(start, settings))
+    with opened_machine(settings) as start:
+        read, unread = split_readings(read_mig_readings(start, settings))
         problems = list(_problems(read, start)) if not unread else []
     if output in ("json", "yaml"):
         terminal.print_data({"gpus": read, "unread": unread, "problems": problems}, output)
@@ -62,7 +62,7 @@ def command(load: Load, output: str) -> None:
         return
     wide = output == "wide"
     if read:
-        terminal.show_table(gpu_table(read, wide=wide))
+        terminal.show_table(mig_mode_table(read, wide=wide))
     instances = instance_table(read, wide=wide)
     if instances.rows:
         terminal.note("")
@@ -81,7 +81,7 @@ def _problems(gpus: Sequence[MigGpu], start: Start) -> Iterator[str]:
         yield from stale_devices(Path(start.host_root), devices)
 
 
-def gpu_table(gpus: Sequence[MigGpu], *, wide: bool) -> TextTable:
+def mig_mode_table(gpus: Sequence[MigGpu], *, wide: bool) -> TextTable:
     """Table of the GPUs' modes and use, a row for each GPU."""
     header = ("GPU", "MIG", "TAKEN", "INSTANCES", "PROGRAMS")
     more = ("MODEL", "BUS ID", "UUID") if wide else ()
@@ -93,7 +93,7 @@ def gpu_table(gpus: Sequence[MigGpu], *, wide: bool) -> TextTable:
                 mode_cell(gpu.mode, resetless=gpu.resetless),
                 _taken(gpu),
                 _instances(gpu),
-                pids(sorted({process.pid for process in gpu.processes})),
+                pid_cell(sorted({process.pid for process in gpu.processes})),
                 *((gpu.model, gpu.bus_id, gpu.uuid) if wide else ()),
             )
             for gpu in gpus
@@ -107,7 +107,7 @@ def instance_table(gpus: Sequence[MigGpu], *, wide: bool) -> TextTable:
     return TextTable(
         header=(*header, "UUID") if wide else header,
         rows=tuple(
-            (str(gpu.index), str(instance.id), units(instance.start, instance.size), *cells)
+            (str(gpu.index), str(instance.id), unit_range(instance.start, instance.size), *cells)
             for gpu in gpus
             for instance in sorted(gpu.instances, key=lambda instance: instance.start)
             for cells in _devices(gpu, instance, wide=wide)
@@ -119,10 +119,10 @@ def _devices(gpu: MigGpu, instance: FoundInstance, *, wide: bool) -> Iterator[tu
     """Cells from COMPUTE on, for each row of an instance."""
     if not instance.compute:
         unusable = Styled(f"{instance.profile}: {UNUSABLE}", "bold yellow")
-        yield (NONE, unusable, pids(gpu.holders(instance)), *((NONE,) if wide else ()))
+        yield (NONE, unusable, pid_cell(gpu.holders(instance)), *((NONE,) if wide else ()))
     for compute in instance.compute:
         uuid = (NONE if compute.uuid is None else compute.uuid,) if wide else ()
-        programs = pids(gpu.holders(instance, compute))
+        programs = pid_cell(gpu.holders(instance, compute))
         yield (str(compute.id), part_name(instance.profile, compute.slices), programs, *uuid)
 
 

@@ -15,7 +15,7 @@ UNUSABLE = "no compute instance"
 """Text for a GPU instance that no program can open."""
 
 
-def split(readings: Iterable[MigReading]) -> tuple[list[MigGpu], list[UnreadMigGpu]]:
+def split_readings(readings: Iterable[MigReading]) -> tuple[list[MigGpu], list[UnreadMigGpu]]:
     """GPUs that were read in full, and the others."""
     read: list[MigGpu] = []
     unread: list[UnreadMigGpu] = []
@@ -54,12 +54,12 @@ def unread_note(gpu: UnreadMigGpu) -> str:
     return f"GPU {name}: not read: {gap.source}: {gap.detail}"
 
 
-def pids(process_ids: Sequence[int]) -> Cell:
+def pid_cell(process_ids: Sequence[int]) -> Cell:
     """Cell with process ids; 0 is a process of another PID namespace."""
     return ", ".join("hidden" if pid == 0 else str(pid) for pid in process_ids) or NONE
 
 
-def numbers(values: Iterable[int]) -> str:
+def number_ranges(values: Iterable[int]) -> str:
     """Numbers as ranges in ascending order: ``0-3, 6``."""
     ordered = sorted(values)
     runs = (
@@ -69,6 +69,6 @@ def numbers(values: Iterable[int]) -> str:
     return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
 
 
-def units(start: int, size: int) -> str:
+def unit_range(start: int, size: int) -> str:
     """Memory units of a placement as a range: ``4-7``."""
     return str(start) if size == 1 else f"{start}-{start + size - 1}"

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 from cli import terminal
-from cli.mig.mig_text import NONE, UNUSABLE, numbers, units
+from cli.mig.mig_text import NONE, UNUSABLE, number_ranges, unit_range
 from cli.terminal import Cell, Styled, TextTable
 from discovery.mig_state import MigGpu
 from mig.gpu_layout import DesiredInstance, GpuLayout
@@ -122,7 +122,7 @@ def _title(changes: Sequence[GpuChange]) -> str:
     ]
     words = [*_mode_text(first), *parts]
     suffix = ", each" if len(changes) > 1 else ""
-    indices = numbers(change.index for change in changes)
+    indices = number_ranges(change.index for change in changes)
     return f"GPU {indices} ({first.model}){suffix}: {', '.join(words)}"
 
 
@@ -145,7 +145,7 @@ def change_table(change: GpuChange) -> TextTable:
                 _MARKS[instance.fate],
                 "new" if instance.id is None else str(instance.id),
                 _profile_cell(instance),
-                units(instance.start, instance.size),
+                unit_range(instance.start, instance.size),
                 ", ".join(map(_holder_text, instance.holders)) or NONE,
             )
             for instance in change.instances
@@ -172,11 +172,11 @@ def _unchanged_gpus(shown: ShownPlan, changes: Sequence[GpuChange]) -> Iterator[
     unnamed = [gpu.index for gpu in shown.gpus if gpu.uuid not in shown.layouts and gpu.mode]
     incapable = [gpu.index for gpu in shown.gpus if gpu.mode is None]
     if unchanged:
-        yield f"GPU {numbers(unchanged)}: as wanted"
+        yield f"GPU {number_ranges(unchanged)}: as wanted"
     if unnamed:
-        yield f"GPU {numbers(unnamed)}: not in this layout, left as they are"
+        yield f"GPU {number_ranges(unnamed)}: not in this layout, left as they are"
     if incapable:
-        yield f"GPU {numbers(incapable)}: no MIG"
+        yield f"GPU {number_ranges(incapable)}: no MIG"
     if unchanged or unnamed or incapable:
         yield ""
 
@@ -213,7 +213,7 @@ def _show_refusal(gpus: Sequence[MigGpu], refusal: MigRefusal) -> None:
         indices = [
             index_by_gpu[obstacle.gpu] for obstacle in obstacles if obstacle.gpu in index_by_gpu
         ]
-        title = f"GPU {numbers(indices)}" if indices else (first.gpu or "This node")
+        title = f"GPU {number_ranges(indices)}" if indices else (first.gpu or "This node")
         terminal.note("", f"{title}: {first.kind}: {first.detail}")
         if first.nearest is not None:
             terminal.note(f"  the most of it that fits: {layout_text(first.nearest)}")

@@ -86,7 +86,7 @@ def refuse_unended(journal: Path, gpus: Collection[str]) -> None:
         )
 
 
-def ended_change(
+def run_change_to_end(
     request: ChangeRequest | None,
     *,
     start: Start,
@@ -95,7 +95,7 @@ def ended_change(
     give_up: Sequence[str] = (),
 ) -> ChangeResult:
     """Run a change to its end, through Ctrl-C. Raises CommandFailure where the end is not known."""
-    with waited_for(
+    with watched_worker(
         journal, verbose=verbose, on_first_interrupt=lambda: _WAIT, sentence=_NOT_WAITED
     ):
         return run_change(
@@ -108,7 +108,7 @@ def ended_change(
 
 
 @contextmanager
-def waited_for(
+def watched_worker(
     journal: Path, *, verbose: bool, on_first_interrupt: Callable[[], bytes], sentence: str
 ) -> Iterator[None]:
     """Context around a worker: shows its log lines, and raises CommandFailure where it fails.
@@ -131,7 +131,7 @@ def waited_for(
         raise CommandFailure(f"nothing was changed: {error}", NO_DRIVER) from error
 
 
-def end_text(result: ChangeResult, journal: Path) -> str:
+def change_end_text(result: ChangeResult, journal: Path) -> str:
     """How a change ended, in one sentence."""
     match result.outcome:
         case ChangeOutcome.APPLIED:
@@ -163,7 +163,7 @@ def restored_lines(result: ChangeResult) -> Iterator[str]:
             )
 
 
-def end_document(result: ChangeResult | None) -> dict[str, Any]:
+def change_end_document(result: ChangeResult | None) -> dict[str, Any]:
     """How a change ended, as plain values; without a result none was begun."""
     return {
         "outcome": None if result is None else result.outcome,
@@ -176,7 +176,7 @@ def end_document(result: ChangeResult | None) -> dict[str, Any]:
     }
 
 
-def exit_code(result: ChangeResult) -> int:
+def change_exit_code(result: ChangeResult) -> int:
     """Exit code of a change's command; 0 where the GPUs have the desired layout."""
     match result.outcome:
         case ChangeOutcome.PREVIOUS:

@@ -20,13 +20,13 @@ from cli import options, terminal
 from cli.scheduler.explanation_source import (
     ExplainedPod,
     ExtenderClient,
-    candidates,
+    candidate_nodes,
     cluster_explanation,
     extender_explanation,
-    limited_to,
-    manifest,
+    limited_to_nodes,
+    read_pod_manifest,
 )
-from cli.scheduler.pod_placement import PodPlacement, placement, placement_text
+from cli.scheduler.pod_placement import PodPlacement, placement_text, read_placement
 from cli.terminal import Cell, Styled, TextTable
 from kube.api import PODS, Api, Object
 from kube.api_errors import NotFound
@@ -135,7 +135,9 @@ def command(
     if (pod is None) is (file is None):
         raise BadInput("name a pod of the cluster or give a manifest with -f, one of them")
     settings = load()
-    explained_pod = None if file is None else ExplainedPod(manifest=manifest(file), is_there=False)
+    explained_pod = (
+        None if file is None else ExplainedPod(manifest=read_pod_manifest(file), is_there=False)
+    )
     running = None
     if server is not None:
         running = ExtenderClient(
@@ -143,7 +145,7 @@ def command(
         )
     if explained_pod is not None and running is not None and not filters:
         _show(
-            limited_to(extender_explanation(running, explained_pod, None, timeout), nodes),
+            limited_to_nodes(extender_explanation(running, explained_pod, None, timeout), nodes),
             None,
             output,
         )
@@ -155,18 +157,18 @@ def command(
                 manifest=_pod_manifest(api, pod or "", namespace), is_there=True
             )
         settings = replace(settings, namespace=agents_namespace or settings.namespace)
-        placed = placement(api, explained_pod, settings.namespace)
+        placed = read_placement(api, explained_pod, settings.namespace)
         if running is not None:
-            filtered_nodes = candidates(api, explained_pod, timeout) if filters else None
+            filtered_nodes = candidate_nodes(api, explained_pod, timeout) if filters else None
             explanation = extender_explanation(running, explained_pod, filtered_nodes, timeout)
         else:
             explanation = cluster_explanation(
                 api, explained_pod, settings, filters=filters, timeout_seconds=timeout
             )
-    _show(limited_to(explanation, nodes), placed, output)
+    _show(limited_to_nodes(explanation, nodes), placed, output)
 
 
-def table(explanation: Explanation, *, wide: bool) -> TextTable:
+def explanation_table(explanation: Explanation, *, wide: bool) -> TextTable:
     """Table with a row for each candidate, then for each node that a filter leaves out."""
     more = ("FREE", "LEFT FOR OTHERS", "CLASS") if wide else ()
     header = ("NODE", "RANK", "GPUS", "GB/S", *more, "WHY")
@@ -207,7 +209,7 @@ def _show(explanation: Explanation, placed: PodPlacement | None, output: str) ->
     elif not explanation.nodes and not explanation.left_out:
         terminal.note("The cluster has no nodes.")
     else:
-        terminal.show_table(table(explanation, wide=output == "wide"))
+        terminal.show_table(explanation_table(explanation, wide=output == "wide"))
         if explanation.notes:
             terminal.note("", *explanation.notes)
 

@@ -55,7 +55,7 @@ class ExtenderClient:
         return f"{self.server.rstrip('/').removesuffix('/v1')}/v1/explain"
 
 
-def manifest(file: Path) -> Object:
+def read_pod_manifest(file: Path) -> Object:
     """The pod in a file of YAML or JSON, or the pod that its Job or Deployment would make.
 
     Raises BadInput.
@@ -117,7 +117,7 @@ class ExplainedPod:
         return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name=None))
 
 
-def candidates(api: Api, pod: ExplainedPod, timeout_seconds: float) -> FilteredNodes:
+def candidate_nodes(api: Api, pod: ExplainedPod, timeout_seconds: float) -> FilteredNodes:
     """The cluster's nodes, as the scheduler's filters divide them for the pod.
 
     Raises CommandFailure where not all of the cluster could be read in time.
@@ -207,7 +207,7 @@ def cluster_explanation(
     return _with_filters(explain_ranks(request, verdicts, tables), pod, filtered_nodes)
 
 
-def limited_to(explanation: Explanation, names: Sequence[str]) -> Explanation:
+def limited_to_nodes(explanation: Explanation, names: Sequence[str]) -> Explanation:
     """The explanation with these nodes alone, ranked among all candidates; all where none is named.
 
     Raises BadInput for a node that is not in it.

@@ -32,7 +32,7 @@ class PodPlacement(msgspec.Struct, frozen=True, kw_only=True):
     """Whether NVLinks alone join the GPUs; None for less than two, and where it is not known."""
 
 
-def placement(api: Api, explained: ExplainedPod, namespace: str) -> PodPlacement | None:
+def read_placement(api: Api, explained: ExplainedPod, namespace: str) -> PodPlacement | None:
     """The node and GPUs of a pod; None for a pod that is on no node.
 
     ``namespace`` is that of the agents' Leases.

@@ -138,7 +138,7 @@ def command(
     for warning in scheduler_results[0].warnings:
         terminal.note(f"Warning: {warning}.")
     terminal.note("")
-    terminal.show_table(table(scheduler_results))
+    terminal.show_table(scheduler_table(scheduler_results))
     if differences := [
         difference
         for scheduler_result in scheduler_results
@@ -148,7 +148,7 @@ def command(
         terminal.show_table(difference_table(differences))
 
 
-def table(scheduler_results: Sequence[SchedulerResult]) -> TextTable:
+def scheduler_table(scheduler_results: Sequence[SchedulerResult]) -> TextTable:
     """Table with a row for each scheduler, and below it a row for each size of its pods."""
     rows: list[tuple[Styled | str, ...]] = []
     for result in scheduler_results:

@@ -141,7 +141,7 @@ def _gpu(
         power_limit_watts=None if limits is None else limits.enforced or limits.current,
         sm_clock_hertz=now.sm_clock_hertz,
         fan_ratio=now.fan_ratio,
-        held_down_by=held_down_by(now.clock_event_reasons),
+        held_down_by=slowdown_reasons(now.clock_event_reasons),
         links_up=sum(link.active is True for link in gpu.links) if answers else 0,
         links=len(gpu.links),
         nvlink_sent_bytes_per_second=_rate(now, before, "nvlink_sent_bytes"),
@@ -153,7 +153,7 @@ def _gpu(
     )
 
 
-def held_down_by(bits: int | None) -> tuple[str, ...]:
+def slowdown_reasons(bits: int | None) -> tuple[str, ...]:
     """The reasons among these bits that hold work up, in dcgm-exporter's words."""
     reasons = (reason for bit, reason in CLOCK_EVENTS.items() if (bits or 0) & bit)
     return tuple(reason for reason in reasons if reason not in IDLE)

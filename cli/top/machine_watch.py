@@ -25,7 +25,7 @@ from agent.settings.machine_from_settings import place_of
 from agent.silent_gpus import with_hung
 from base import threads
 from base.errors import Transient
-from cli.observe import machine
+from cli.observe import opened_machine
 from discovery.host.device_files import process_name
 from discovery.model import NodeSnapshot
 from discovery.node_host import NodeHost
@@ -208,11 +208,11 @@ class MachineWatch:
 
 
 @contextlib.contextmanager
-def watched(settings: AgentSettings, interval_seconds: float) -> Iterator[MachineWatch]:
+def watched_machine(settings: AgentSettings, interval_seconds: float) -> Iterator[MachineWatch]:
     """The machine that the settings name. Raises BadInput where they name none."""
     if settings.simulate is not None and settings.node_name is None:
         settings = replace(settings, node_name=Path(settings.simulate).stem)
-    with machine(settings) as start, contextlib.ExitStack() as ending:
+    with opened_machine(settings) as start, contextlib.ExitStack() as ending:
         watch: list[MachineWatch] = []
         reader = DeviceReader(
             structs.replace(start, events=False),

@@ -10,11 +10,11 @@ from typing import Final
 import click
 
 from cli import options, terminal
-from cli.live_screen import LiveScreen, is_live, live_screen, refreshes
+from cli.live_screen import LiveScreen, is_live_terminal, live_screen, refreshes
 from cli.options import Load
 from cli.top.gpu_rows import TopNode, top_node
-from cli.top.machine_watch import MachineWatch, watched
-from cli.top.top_view import view
+from cli.top.machine_watch import MachineWatch, watched_machine
+from cli.top.top_view import top_lines
 
 _SETTINGS: Final = (*options.READING, "pod-resources-socket", "node-name")
 _BETWEEN_SECONDS: Final = 1.0
@@ -57,11 +57,11 @@ Exit codes: 0 done, 2 bad input, 3 no driver answers."""
 def command(load: Load, once: bool, interval: float, output: str) -> None:
     """Show this machine's GPUs live: use, memory, power, links, MIG devices, processes, pods."""
     settings = load()
-    if once or output != "table" or not is_live():
-        with watched(settings, interval) as watch:
+    if once or output != "table" or not is_live_terminal():
+        with watched_machine(settings, interval) as watch:
             _print(_measured(watch), output)
         return
-    with watched(settings, interval) as watch, live_screen() as screen:
+    with watched_machine(settings, interval) as watch, live_screen() as screen:
         watch.read_on(screen.news)
         for _ in refreshes(screen, 1.0):
             screen.draw(_frame(watch, screen))
@@ -82,7 +82,7 @@ def _print(node: TopNode, output: str) -> None:
         return
     styled = terminal.is_styled()
     width = terminal.screen_width() if output == "table" else terminal.WIDE_ENOUGH
-    terminal.print_lines(view(node, styled=styled, width=width))
+    terminal.print_lines(top_lines(node, styled=styled, width=width))
 
 
 def _frame(watch: MachineWatch, screen: LiveScreen) -> list[str]:
@@ -99,6 +99,6 @@ def _frame(watch: MachineWatch, screen: LiveScreen) -> list[str]:
     late = watch.late_seconds
     now = f"{datetime.now().astimezone():%H:%M:%S}"
     status = f"{now}  q quits" if late is None else f"last reading {late:.0f} s ago  q quits"
-    return view(
+    return top_lines(
         top_node(reading), styled=styled, width=size.columns, height=size.lines, status=status
     )

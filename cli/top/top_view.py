@@ -9,7 +9,7 @@ from typing import Final
 
 from cli import terminal
 from cli.discover import GIB
-from cli.fitted_table import Column, fitted
+from cli.fitted_table import Column, fit_rows
 from cli.terminal import NONE, UNKNOWN, WIDE_ENOUGH, Cell, Styled
 from cli.top.gpu_rows import TopGpu, TopMig, TopNode, TopProcess
 
@@ -43,7 +43,7 @@ class _Use:
     pod: str | None
 
 
-def view(
+def top_lines(
     node: TopNode,
     *,
     styled: bool,
@@ -57,7 +57,7 @@ def view(
     """
 
     def drawn(columns: tuple[Column, ...], rows: list[object]) -> tuple[str, ...]:
-        return terminal.table_lines(fitted(columns, rows, width), styled=styled, width=width)
+        return terminal.table_lines(fit_rows(columns, rows, width), styled=styled, width=width)
 
     shown = [_headline(node, width, styled, status), "", *drawn(_GPUS, [*_parts(node)])]
     if uses := [*_uses(node)]:

@@ -47,7 +47,7 @@ class MatrixComparison:
         return not (self.different or self.only_file or self.only_here)
 
 
-def compare(smi: SmiMatrix, own: OwnMatrix) -> MatrixComparison:
+def compare_matrices(smi: SmiMatrix, own: OwnMatrix) -> MatrixComparison:
     """Compare the cells of the pairs that both matrices have.
 
     NICs are matched by the names of the file's legend, or by the name in its header, and where it

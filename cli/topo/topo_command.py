@@ -16,7 +16,7 @@ from cli import options, terminal
 from cli.observe import end_without_gpus, take_snapshot
 from cli.options import Load
 from cli.terminal import Cell, Styled, TextTable
-from cli.topo.matrix_comparison import MatrixComparison, OwnMatrix, compare
+from cli.topo.matrix_comparison import MatrixComparison, OwnMatrix, compare_matrices
 from cli.topo.smi_matrix import SmiMatrix, parse_smi_matrix
 from discovery.model import GpuSnapshot, Nic, NodeSnapshot
 from discovery.topology import UNKNOWN_CLASS, link_class
@@ -86,23 +86,23 @@ def command(load: Load, output: str, file: str | None) -> None:
     smi = None if file is None else _smi_matrix(file)
     snapshot = take_snapshot(load())
     if smi is not None:
-        comparison = compare(smi, _own_matrix(snapshot))
+        comparison = compare_matrices(smi, _own_matrix(snapshot))
         _show_comparison(comparison, output)
         raise click.exceptions.Exit(0 if comparison.same else DIFFERENT)
     if output != "table":
-        terminal.print_data(document(snapshot), output)
+        terminal.print_data(matrix_document(snapshot), output)
         end_without_gpus(snapshot)
         return
     end_without_gpus(snapshot)
     if not snapshot.gpus:
         terminal.note("This machine has no NVIDIA GPU.")
         return
-    terminal.show_table(matrix(snapshot))
+    terminal.show_table(link_matrix(snapshot))
     terminal.note("")
-    terminal.show_table(legend(snapshot))
+    terminal.show_table(matrix_legend(snapshot))
 
 
-def matrix(snapshot: NodeSnapshot) -> TextTable:
+def link_matrix(snapshot: NodeSnapshot) -> TextTable:
     """Link classes between all devices, then each device's CPUs and NUMA nodes."""
     names = _names(snapshot)
     near = [(gpu.cpu_affinity, gpu.numa_node, gpu.own_numa_node) for gpu in snapshot.gpus]
@@ -120,14 +120,14 @@ def matrix(snapshot: NodeSnapshot) -> TextTable:
     )
 
 
-def legend(snapshot: NodeSnapshot) -> TextTable:
+def matrix_legend(snapshot: NodeSnapshot) -> TextTable:
     """The classes of this matrix and the names of its NICs."""
     shown = {_family(word) for row in _classes(snapshot) for word in row}
     classes = [(_link(word), words) for word, words in LEGEND if _family(word) in shown]
     return TextTable(header=("Legend", ""), rows=(*classes, *_nic_names(snapshot).items()))
 
 
-def document(snapshot: NodeSnapshot) -> dict[str, Any]:
+def matrix_document(snapshot: NodeSnapshot) -> dict[str, Any]:
     """The matrix as plain data."""
     topology = snapshot.topology
     rows = _rows(snapshot)

@@ -19,7 +19,7 @@ from kube.api_errors import ApiError, Conflict, NotFound
 _TRIES: Final = 5
 
 
-def remove(
+def remove_traces(
     api: DeletingApi, traces: ClusterTraces, again: Callable[[], ClusterTraces], *, dry_run: bool
 ) -> None:
     """Patch the Nodes, then delete the objects.

@@ -14,12 +14,12 @@ import click
 from base.errors import BadInput
 from cli import options, terminal
 from cli.failures import REFUSED, CommandFailure
-from cli.mig.cluster.cluster_nodes import client
+from cli.mig.cluster.cluster_nodes import kubeconfig_client
 from cli.options import Load
 from cli.terminal import Cell, Styled, TextTable
 from cli.uninstall.cluster_traces import ClusterTraces, TraceReader
 from cli.uninstall.node_traces import Kept
-from cli.uninstall.trace_removal import remove
+from cli.uninstall.trace_removal import remove_traces
 
 _ME: Final = "gpuscape-uninstall"
 _PATIENCE_SECONDS: Final = 120.0
@@ -68,7 +68,7 @@ def command(
     load: Load, admin_keys: bool, dry_run: bool, yes: bool, namespace: str, output: str
 ) -> None:
     """Remove what gpuscape has left in the cluster, once its programs are gone."""
-    with contextlib.closing(client(_ME, load().kubeconfig)) as api:
+    with contextlib.closing(kubeconfig_client(_ME, load().kubeconfig)) as api:
 
         def read_traces() -> ClusterTraces:
             return TraceReader(api, namespace, time.time()).read(admin_keys=admin_keys)
@@ -83,7 +83,7 @@ def command(
             return
         if not dry_run and not yes:
             _agree(count, output)
-        remove(api, traces, read_traces, dry_run=dry_run)
+        remove_traces(api, traces, read_traces, dry_run=dry_run)
     tried = f"The API server would take all {count} writes; nothing was written."
     _note("", tried if dry_run else f"Removed: {_words(traces)}.", output=output)
 

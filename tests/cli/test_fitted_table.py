@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from cli import terminal
-from cli.fitted_table import Column, fitted
+from cli.fitted_table import Column, fit_rows
 
 ROW = {"a": "a" * 10, "b": "b" * 10, "c": "c" * 10, "d": "-"}
 
@@ -20,7 +20,7 @@ def _text(row: Mapping[str, str], title: str) -> str:
 
 
 def lines(width: int, *columns: Column) -> list[str]:
-    return list(terminal.table_lines(fitted(columns, [ROW], width), styled=False, width=width))
+    return list(terminal.table_lines(fit_rows(columns, [ROW], width), styled=False, width=width))
 
 
 def test_the_column_with_the_highest_number_goes_first() -> None:

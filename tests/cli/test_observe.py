@@ -13,7 +13,7 @@ from discovery.reader.protocol import Start
 from discovery.simulator.simulation import Simulation
 
 
-@pytest.mark.parametrize("once", [observe.read_once, observe.mig_once])
+@pytest.mark.parametrize("once", [observe.read_devices, observe.read_mig_readings])
 def test_a_command_waits_for_no_xids(tmp_path: Path, once: object) -> None:
     """It would end half a second later each time, and show none."""
     simulation = Simulation.create("a30-pair", tmp_path)

@@ -18,7 +18,7 @@ import yaml
 
 from api.mig_resources import MigStrategy
 from base.errors import BadInput
-from cli.config_check.config_checks import check
+from cli.config_check.config_checks import check_config
 from cli.config_check.config_kinds import ConfigKind
 from cli.config_check.config_texts import config_texts
 from tests.conftest import SCALE
@@ -259,7 +259,7 @@ def test_an_entry_of_a_config_map_is_judged_as_the_file_that_kubernetes_makes_of
 
     assert entry.entry == "ConfigMap plugin-config, key any"
     assert entry.text.lstrip("\n") == mounted.lstrip("\n")
-    refused = bool(check(entry, ConfigKind.DEVICE_PLUGIN, None).refused)
+    refused = bool(check_config(entry, ConfigKind.DEVICE_PLUGIN, None).refused)
     assert refused == (_theirs(there, programs, mounted) == "refused")
 
 

@@ -250,7 +250,7 @@ def layout_summary(layouts: Sequence[NodeLayout]) -> str:
     return f"{len(layouts)} nodes: {counted}; {slots} with a slot{more}"
 
 
-def layout_document(layout: NodeLayout) -> dict[str, Any]:
+def node_layout_document(layout: NodeLayout) -> dict[str, Any]:
     """A Node's layout state as plain values, for -o json and yaml."""
     return {
         "node": layout.node,

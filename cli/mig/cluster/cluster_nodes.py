@@ -39,7 +39,9 @@ def timeout_option(function: Callable[..., Any]) -> Callable[..., Any]:
     )(function)
 
 
-def client(program: str, kubeconfig: Path | None, context: str | None = None) -> ApiClient:
+def kubeconfig_client(
+    program: str, kubeconfig: Path | None, context: str | None = None
+) -> ApiClient:
     """Client of the kubeconfig's cluster; sends no request yet. ``program``: the field manager."""
     from kube.client import Program, connect  # with the official package, which loads slowly
 
@@ -53,7 +55,7 @@ def client(program: str, kubeconfig: Path | None, context: str | None = None) ->
 
 
 @contextlib.contextmanager
-def followed(api: Api) -> Iterator[Events]:
+def node_events(api: Api) -> Iterator[Events]:
     """Events of all Nodes while the block lasts."""
     events: Events = queue.SimpleQueue()
     informer = Informer(api, NODES, events.put)

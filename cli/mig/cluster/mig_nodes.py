@@ -15,13 +15,19 @@ from base.errors import BadInput
 from cli import options, terminal
 from cli.mig.cluster.cluster_layouts import (
     NodeLayout,
-    layout_document,
     layout_row,
     layout_summary,
     layout_table,
     node_layout,
+    node_layout_document,
 )
-from cli.mig.cluster.cluster_nodes import Events, client, followed, read_nodes, timeout_option
+from cli.mig.cluster.cluster_nodes import (
+    Events,
+    kubeconfig_client,
+    node_events,
+    read_nodes,
+    timeout_option,
+)
 from cli.mig.cluster.coordinator_view import (
     CoordinatorView,
     coordinator_document,
@@ -117,7 +123,10 @@ def command(
         layout = node_layout(node)
         return None if layout is None or (unsettled and layout.is_settled) else layout
 
-    with contextlib.closing(client(_PROGRAM, load().kubeconfig)) as api, followed(api) as events:
+    with (
+        contextlib.closing(kubeconfig_client(_PROGRAM, load().kubeconfig)) as api,
+        node_events(api) as events,
+    ):
         nodes = read_nodes(events, select_layout, timeout)
         for name in names:
             if name not in nodes:
@@ -139,7 +148,7 @@ def command(
 
 def _show(layouts: list[NodeLayout], coordinator: CoordinatorView, output: str) -> None:
     if output in ("json", "yaml"):
-        nodes = [layout_document(layout) for layout in layouts]
+        nodes = [node_layout_document(layout) for layout in layouts]
         document = {"nodes": nodes, "coordinator": coordinator_document(coordinator)}
         terminal.print_data(document, output)
     elif not layouts:

@@ -70,7 +70,7 @@ def unplaced_pods_option(function: Callable[..., Any]) -> Callable[..., Any]:
     )(function)
 
 
-def read_unplaced(file: str | None, strategy: MigStrategy | None) -> RequestedResources:
+def read_unplaced_pods(file: str | None, strategy: MigStrategy | None) -> RequestedResources:
     """Read the GPU resources that the pods of a file request; none without a file.
 
     Pods that have a node, or have ended, are left out. Raises BadInput where the file is no list

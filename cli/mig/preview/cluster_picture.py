@@ -15,7 +15,7 @@ from api import keys, names, state_annotation, topology_annotation
 from base.errors import BadInput
 from cli.failures import UNREADABLE, CommandFailure
 from cli.mig.preview.agent_terms import AgentTerms, agent_terms
-from cli.mig.preview.gpu_requests import PodTemplate, templates
+from cli.mig.preview.gpu_requests import PodTemplate, pod_templates
 from fleet.drain.drain_plan import DrainBlocker
 from fleet.drain.drain_pod import DrainPod
 from fleet.drain.drain_view import refused_eviction
@@ -206,7 +206,7 @@ class PictureReader:
         for kind, objects in objects_by_kind.items():
             for manifest in objects:
                 try:
-                    yield from templates(kind, manifest)
+                    yield from pod_templates(kind, manifest)
                 except (AttributeError, KeyError, TypeError, ValueError) as error:
                     meta = manifest["metadata"]
                     name = f"{kind} {meta.get('namespace')}/{meta['name']}"
@@ -224,7 +224,7 @@ class PictureReader:
         return True
 
 
-def agents_configs(api: Api, agents: AgentTerms) -> tuple[MigConfigs | None, str]:
+def read_agents_configs(api: Api, agents: AgentTerms) -> tuple[MigConfigs | None, str]:
     """Read the agents' configurations, None for the default ones, and why they are not known.
 
     Raises ApiError where the server does not answer.
@@ -248,7 +248,7 @@ def agents_configs(api: Api, agents: AgentTerms) -> tuple[MigConfigs | None, str
         return None, str(error)
 
 
-def tried_evictions(
+def try_evictions(
     api: EvictingApi, pods: Iterable[DrainPod]
 ) -> tuple[dict[str, DrainBlocker], UnreadKind | None]:
     """Try to evict the pods in a dry run: UID to blocker, for the evictions that are refused.

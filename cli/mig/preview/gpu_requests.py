@@ -37,7 +37,7 @@ class PodTemplate:
     """Whether the workload is suspended, or scaled to 0."""
 
 
-def constrained(pod: Mapping[str, Any]) -> ConstrainedPod | None:
+def as_constrained_pod(pod: Mapping[str, Any]) -> ConstrainedPod | None:
     """Convert a pod for the scheduler's filters; None where it cannot be read."""
     try:
         constrained_pod = msgspec.convert(pod, ConstrainedPod)
@@ -52,7 +52,7 @@ def gpu_asks(pod: ConstrainedPod) -> dict[str, int]:
     return gpu_amounts(pod_requests(pod.spec))
 
 
-def templates(kind: str, manifest: Object) -> Iterator[PodTemplate]:
+def pod_templates(kind: str, manifest: Object) -> Iterator[PodTemplate]:
     """Pod templates of an object of this kind; only those that request GPU resources.
 
     Empty where the object has ended, or belongs to another object that is read itself.
@@ -65,7 +65,7 @@ def templates(kind: str, manifest: Object) -> Iterator[PodTemplate]:
         if not asks_gpus(pod_spec):
             continue
         labels = (template.get("metadata") or {}).get("labels") or {}
-        pod = constrained({"metadata": {"labels": labels}, "spec": pod_spec})
+        pod = as_constrained_pod({"metadata": {"labels": labels}, "spec": pod_spec})
         asks = gpu_asks(pod) if pod is not None else {}
         if pod is not None and asks:
             yield PodTemplate(

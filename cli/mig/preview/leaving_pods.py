@@ -87,7 +87,7 @@ def with_refusals(leaving: LeavingPods, refusals: Iterable[DrainBlocker]) -> Lea
     return replace(leaving, plan=replace(leaving.plan, evict=(), blockers=blockers))
 
 
-def evictable(leaving: Iterable[LeavingPods]) -> list[DrainPod]:
+def evictable_pods(leaving: Iterable[LeavingPods]) -> list[DrainPod]:
     """Pods whose eviction can be tried in a dry run."""
     return [pod for node_pods in leaving for pod in node_pods.plan.evict]
 

@@ -108,7 +108,9 @@ def node_preview(
     return replace(preview, drain=drain, why=_with_policy(preview.why, node, rollout))
 
 
-def offered(nodes: Iterable[Object], previews: Sequence[NodePreview]) -> tuple[Offers, Offers]:
+def cluster_offers(
+    nodes: Iterable[Object], previews: Sequence[NodePreview]
+) -> tuple[Offers, Offers]:
     """Resources of all Nodes of the cluster together, now and after the rollout."""
     offers_then = {preview.node: preview.after for preview in previews}
     now_sum: Counter[str] = Counter()

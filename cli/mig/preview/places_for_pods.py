@@ -16,7 +16,7 @@ from typing import Final
 
 import msgspec
 
-from cli.mig.preview.gpu_requests import PodTemplate, constrained, gpu_asks
+from cli.mig.preview.gpu_requests import PodTemplate, as_constrained_pod, gpu_asks
 from cli.mig.preview.node_gpus import Offers, gpu_offers
 from kube.amounts.gpu_amounts import asks_gpus, gpu_amounts
 from kube.amounts.pod_requests import Amounts, pod_requests
@@ -202,7 +202,7 @@ def pod_impacts(
     waiting: list[tuple[str, ConstrainedPod]] = []
     leaving_pods: list[tuple[str, ConstrainedPod]] = []
     for pod in pods:
-        constrained_pod = constrained(pod)
+        constrained_pod = as_constrained_pod(pod)
         if constrained_pod is None or constrained_pod.has_ended:
             continue
         name = f"{constrained_pod.metadata.namespace}/{constrained_pod.metadata.name}"

@@ -31,10 +31,10 @@ _IMPACTS: Final[Mapping[PodImpactKind, str]] = {
 }
 
 
-def show(preview: RolloutPreview, output: str) -> None:
+def show_preview(preview: RolloutPreview, output: str) -> None:
     """Print a rollout's preview."""
     if output in ("json", "yaml"):
-        terminal.print_data(document(preview), output)
+        terminal.print_data(preview_document(preview), output)
         return
     wide = output == "wide"
     terminal.show_table(_nodes(preview, wide=wide))
@@ -48,7 +48,7 @@ def show(preview: RolloutPreview, output: str) -> None:
             terminal.note(f"  {row}")
 
 
-def document(preview: RolloutPreview) -> dict[str, Any]:
+def preview_document(preview: RolloutPreview) -> dict[str, Any]:
     """A rollout's preview for -o json and yaml; between versions, keys are only added."""
     leaving = {node_pods.node: node_pods for node_pods in preview.leaving}
     return {

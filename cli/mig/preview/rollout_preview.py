@@ -17,8 +17,8 @@ from cli.mig.preview.node_preview import (
     NodeImpact,
     NodePreview,
     RolloutRequest,
+    cluster_offers,
     node_preview,
-    offered,
 )
 from cli.mig.preview.places_for_pods import (
     PodImpact,
@@ -128,7 +128,7 @@ def rollout_preview(
         if picture.shows_pods
         else ()
     )
-    offered_now, offered_then = offered(picture.nodes, previews)
+    offered_now, offered_then = cluster_offers(picture.nodes, previews)
     change = OffersChange(now=offered_now, then=offered_then)
     nodes = gpu_nodes(picture.nodes, {preview.node: preview.after for preview in previews})
     marks = AutoscalerMarks(

@@ -16,7 +16,7 @@ import click
 from base.errors import BadInput
 from cli import terminal
 from cli.failures import REFUSED, CommandFailure
-from cli.mig.cluster.cluster_nodes import client, followed, read_nodes, timeout_option
+from cli.mig.cluster.cluster_nodes import kubeconfig_client, node_events, read_nodes, timeout_option
 from cli.mig.rollout import node_writes
 from cli.mig.rollout.node_writes import LayoutWrite, PlanWrite
 from kube.api import Object
@@ -82,8 +82,8 @@ def run_rollout(
         is_named = not choice.names or meta["name"] in choice.names
         return plan_write(node) if is_named and selector.matches(meta.get("labels") or {}) else None
 
-    with contextlib.closing(client(PROGRAM, kubeconfig)) as api:
-        with followed(api) as events:
+    with contextlib.closing(kubeconfig_client(PROGRAM, kubeconfig)) as api:
+        with node_events(api) as events:
             nodes = read_nodes(events, write_if_chosen, choice.timeout)
         for name in choice.names:
             if name not in nodes:
@@ -94,14 +94,14 @@ def run_rollout(
         )
         if not writes:
             raise BadInput(f"no Node is selected by {choice.selector}")
-        node_writes.show(writes, output)
+        node_writes.show_layout_writes(writes, output)
         count = sum(1 for node_write in writes if node_write.annotations is not None)
         if not count:
             _note("Nothing to write.", output)
             return
         if not choice.dry_run and not choice.yes:
             _agree(count, output)
-        written = node_writes.write(api, writes, plan_write, dry_run=choice.dry_run)
+        written = node_writes.write_layouts(api, writes, plan_write, dry_run=choice.dry_run)
     if choice.dry_run:
         _note(f"The API server would take all {written} writes; nothing was written.", output)
         return

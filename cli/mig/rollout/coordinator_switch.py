@@ -8,7 +8,7 @@ from pathlib import Path
 
 from api import keys, names
 from base.errors import BadInput
-from cli.mig.cluster.cluster_nodes import client
+from cli.mig.cluster.cluster_nodes import kubeconfig_client
 from cli.mig.rollout.chosen_nodes import PROGRAM
 from kube.api import LEASES
 from kube.api_errors import NotFound
@@ -24,7 +24,7 @@ def switch_coordinator(
     annotations: dict[str, str | None] = {keys.MIG_PAUSED: "true" if paused else None}
     if forget:
         annotations[keys.MIG_ROLLOUTS] = None
-    with contextlib.closing(client(PROGRAM, kubeconfig)) as api:
+    with contextlib.closing(kubeconfig_client(PROGRAM, kubeconfig)) as api:
         try:
             api.patch(
                 LEASES,

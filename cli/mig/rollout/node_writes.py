@@ -76,7 +76,7 @@ def to_layout_before(node: Object) -> LayoutWrite:
     return _node_write(node, now, then, changes, note or _note(node))
 
 
-def show(writes: list[LayoutWrite], output: str) -> None:
+def show_layout_writes(writes: list[LayoutWrite], output: str) -> None:
     """Print the Nodes with their layout annotations of now and then."""
     if output in ("json", "yaml"):
         terminal.print_data({"nodes": [_document(node_write) for node_write in writes]}, output)
@@ -96,7 +96,9 @@ def show(writes: list[LayoutWrite], output: str) -> None:
     terminal.show_table(TextTable(header=("NODE", "ASKED NOW", "THEN", "NOTE"), rows=tuple(rows)))
 
 
-def write(api: Api, writes: list[LayoutWrite], plan_write: PlanWrite, *, dry_run: bool) -> int:
+def write_layouts(
+    api: Api, writes: list[LayoutWrite], plan_write: PlanWrite, *, dry_run: bool
+) -> int:
     """Write the annotations, and return the number of Nodes written.
 
     A Node that changed meanwhile is planned anew. Raises CommandFailure naming the Nodes that could

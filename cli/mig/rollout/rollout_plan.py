@@ -16,7 +16,7 @@ from base.files import read_text
 from base.text.safe_text import safe_line
 from cli import options
 from cli.failures import CommandFailure
-from cli.mig.cluster.cluster_nodes import client
+from cli.mig.cluster.cluster_nodes import kubeconfig_client
 from cli.mig.cluster.coordinator_view import (
     coordinator_notes,
     namespace_option,
@@ -106,11 +106,11 @@ def command(
     from cli.mig.preview.cluster_picture import (
         ClusterPicture,
         PictureReader,
-        agents_configs,
-        tried_evictions,
+        read_agents_configs,
+        try_evictions,
     )
     from cli.mig.preview.coordinator_terms import coordinator_terms
-    from cli.mig.preview.leaving_pods import evictable
+    from cli.mig.preview.leaving_pods import evictable_pods
     from cli.mig.preview.node_preview import RolloutRequest
     from cli.mig.preview.resource_forecast import LayoutMeaning
     from cli.mig.preview.rollout_preview import rollout_preview, with_evictions
@@ -133,10 +133,10 @@ def command(
     def read_meaning(api: Api, picture: ClusterPicture) -> LayoutMeaning:
         if configs is not None or not isinstance(desired, str):
             return LayoutMeaning(desired=desired, configs=file_configs)
-        agent_configs, unknown = agents_configs(api, picture.agents)
+        agent_configs, unknown = read_agents_configs(api, picture.agents)
         return LayoutMeaning(desired=desired, configs=agent_configs, unknown=unknown)
 
-    with contextlib.closing(client(PROGRAM, load().kubeconfig)) as api:
+    with contextlib.closing(kubeconfig_client(PROGRAM, load().kubeconfig)) as api:
         picture = PictureReader(api).picture()
         nodes_by_name = {node["metadata"]["name"]: node for node in picture.nodes}
         for name in names:
@@ -158,13 +158,13 @@ def command(
             picture, rollout, is_chosen, evictions=coordinator.evictions, now=time.time()
         )
         if evictions:
-            preview = with_evictions(preview, *tried_evictions(api, evictable(preview.leaving)))
+            preview = with_evictions(preview, *try_evictions(api, evictable_pods(preview.leaving)))
         preview = replace(
             preview,
             writes_refused=_refused(api, writes, plan_write),
             coordinator=tuple(coordinator_notes(read_coordinator(api, namespace), time.time())),
         )
-    preview_text.show(preview, output)
+    preview_text.show_preview(preview, output)
     if exit_code and preview.needs_a_look:
         raise click.exceptions.Exit(1)
 
@@ -172,7 +172,7 @@ def command(
 def _refused(api: Api, writes: list[LayoutWrite], plan_write: node_writes.PlanWrite) -> str:
     """Refusals of the API server in a dry run of the writes: a line for each refused Node."""
     try:
-        node_writes.write(api, writes, plan_write, dry_run=True)
+        node_writes.write_layouts(api, writes, plan_write, dry_run=True)
     except CommandFailure as error:
         return "\n".join(map(safe_line, error.details))
     return ""

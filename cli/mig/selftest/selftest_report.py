@@ -17,7 +17,7 @@ from actuator.change_record import ChangeOutcome
 from actuator.selftest import TriedLayout, TriedStep
 from cli import terminal
 from cli.mig.plan_text import layout_document
-from cli.mig.running_change import end_text
+from cli.mig.running_change import change_end_text
 from cli.mig.selftest.selftest_offers import OfferComparison
 from cli.mig.selftest.selftest_target import NodeState
 from cli.terminal import TextTable
@@ -118,7 +118,7 @@ def report_document(report: SelftestReport) -> dict[str, Any]:
     }
 
 
-def show_head(report: SelftestReport) -> None:
+def show_tested_gpu(report: SelftestReport) -> None:
     """Print the GPU that is about to be tested, and its present state."""
     gpu = report.gpu
     terminal.note(
@@ -142,7 +142,7 @@ def layout_line(layout: TriedLayout) -> str:
     return f"ok      {layout.name} ({steps}{kept})"
 
 
-def show_end(report: SelftestReport, journal: Path) -> None:
+def show_selftest_end(report: SelftestReport, journal: Path) -> None:
     """Print the times, the differences and the end of a self-test."""
     steps = [step for layout in report.layouts for step in layout.steps]
     if steps:
@@ -205,6 +205,6 @@ def _end_lines(report: SelftestReport, journal: Path) -> Iterator[str]:
     elif result.outcome is None:
         yield f"Nothing was changed: {result.reason}."
     else:
-        yield end_text(result, journal)
+        yield change_end_text(result, journal)
     for problem in result.problems:
         yield f"Look at this: {problem}"

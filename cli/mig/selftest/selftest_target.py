@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from base.errors import BadInput
 from cli.failures import REFUSED, CommandFailure
-from cli.mig.mig_text import pids, unread_note
+from cli.mig.mig_text import pid_cell, unread_note
 from cli.terminal import Styled
 from discovery.mig_state import MigGpu, MigReading, UnreadMigGpu
 from discovery.reader.protocol import Start
@@ -69,7 +69,7 @@ def _why_not(gpu: MigReading) -> str | None:
         smi = f"nvidia-smi -i {gpu.bus_id} -mig 1 && nvidia-smi --gpu-reset -i {gpu.bus_id}"
         return f"GPU {gpu.index}: MIG is off, and goes on by a reset, which is yours to do: {smi}"
     if gpu.processes:
-        process_ids = pids(sorted({process.pid for process in gpu.processes}))
+        process_ids = pid_cell(sorted({process.pid for process in gpu.processes}))
         names = process_ids.text if isinstance(process_ids, Styled) else process_ids
         return f"GPU {gpu.index}: in use by process {names}"
     return None

@@ -16,7 +16,7 @@ from agent.metrics import metric_settings
 from agent.settings.agent_settings import AgentSettings
 from base.errors import BadInput
 from cli.dcgm_exporter import dcgm_arguments
-from cli.dcgm_exporter.dcgm_exporter_command import load
+from cli.dcgm_exporter.dcgm_exporter_command import load_dcgm_settings
 from cli.dcgm_exporter.dcgm_flags import CONFIG_FILE, FLAGS, Flag
 from exporters.dcgm.selection import Level, LevelSelection, Selection
 from tests.cli.conftest import Run
@@ -113,7 +113,7 @@ def names(flags: list[Flag]) -> list[str]:
 
 
 def settled(*arguments: str, **environ: str) -> AgentSettings:
-    return load(arguments, environ)[0]
+    return load_dcgm_settings(arguments, environ)[0]
 
 
 def field_of(settings: AgentSettings, flag: Flag) -> object:
@@ -124,12 +124,12 @@ def field_of(settings: AgentSettings, flag: Flag) -> object:
 
 
 def notes(*arguments: str, **environ: str) -> tuple[str, ...]:
-    return load(arguments, environ)[1].notes
+    return load_dcgm_settings(arguments, environ)[1].notes
 
 
 def refusal(*arguments: str, **environ: str) -> str:
     with pytest.raises(BadInput) as caught:
-        load(arguments, environ)
+        load_dcgm_settings(arguments, environ)
     return str(caught.value)
 
 
@@ -144,7 +144,7 @@ def test_our_own_families_are_served_where_somebody_asks_for_them() -> None:
 def test_the_container_of_its_helm_chart_settles_without_a_remark() -> None:
     arguments, environ = HELM
 
-    settings, told = load(arguments, environ)
+    settings, told = load_dcgm_settings(arguments, environ)
 
     patterns = [pattern.pattern for pattern in settings.pod_label_allowlist]
     assert patterns == ["^app$", "^team/"]
@@ -164,7 +164,7 @@ def test_the_container_of_its_helm_chart_settles_without_a_remark() -> None:
 def test_the_charts_dumps_are_passed_over_and_that_is_said() -> None:
     arguments, environ = HELM_DUMPS
 
-    settings, told = load(arguments, environ)
+    settings, told = load_dcgm_settings(arguments, environ)
 
     assert settings == AgentSettings(**OURS)  # type: ignore[arg-type]  # as above
     assert [note.partition(":")[0] for note in told.notes] == [
@@ -176,7 +176,7 @@ def test_the_charts_dumps_are_passed_over_and_that_is_said() -> None:
 def test_the_container_of_the_gpu_operator_settles_and_no_dcgm_is_asked() -> None:
     arguments, environ = OPERATOR
 
-    settings, told = load(arguments, environ)
+    settings, told = load_dcgm_settings(arguments, environ)
 
     assert settings == AgentSettings(
         **OURS,  # type: ignore[arg-type]  # as above
@@ -191,13 +191,13 @@ def test_the_container_of_the_gpu_operator_settles_and_no_dcgm_is_asked() -> Non
 
 
 def test_a_counters_file_that_is_mounted_over_its_own_counts() -> None:
-    told = dcgm_arguments.read(*HELM, is_there=lambda _path: True)
+    told = dcgm_arguments.read_dcgm_arguments(*HELM, is_there=lambda _path: True)
 
     assert told.flags["counters"].text == "/etc/dcgm-exporter/default-counters.csv"
 
 
 def test_a_file_of_its_image_that_is_not_there_asks_for_the_default_families() -> None:
-    told = dcgm_arguments.read(*HELM, is_there=lambda _path: False)
+    told = dcgm_arguments.read_dcgm_arguments(*HELM, is_there=lambda _path: False)
 
     assert "counters" not in told.flags
 
@@ -213,7 +213,7 @@ def test_the_file_of_old_names_asks_for_them_though_it_is_not_there() -> None:
     counters = "dcgm_total_energy_consumption dcgm_pcie_replay_counter dcgm_nvlink_bandwidth_total"
     counters += " dcgm_fi_prof_pcie_tx_bytes dcgm_fi_prof_pcie_rx_bytes"
 
-    settings, _ = load(file, {})
+    settings, _ = load_dcgm_settings(file, {})
     asked = metric_settings.configured_counters(settings)
 
     assert asked.skipped == ()
@@ -226,7 +226,7 @@ def test_the_file_of_old_names_asks_for_them_though_it_is_not_there() -> None:
 def test_the_file_of_old_names_that_is_mounted_counts() -> None:
     file = "/etc/dcgm-exporter/1.x-compatibility-metrics.csv"
 
-    told = dcgm_arguments.read(("-f", file), {}, is_there=lambda _path: True)
+    told = dcgm_arguments.read_dcgm_arguments(("-f", file), {}, is_there=lambda _path: True)
 
     assert told.flags["counters"].text == file
 
@@ -235,7 +235,9 @@ def test_the_file_of_old_names_that_is_mounted_counts() -> None:
 def test_without_a_word_the_file_that_is_mounted_over_its_own_counts(is_there: bool) -> None:
     file = Path("/etc/dcgm-exporter/default-counters.csv")
 
-    told = dcgm_arguments.read((), {}, is_there=lambda path: is_there and path == file)
+    told = dcgm_arguments.read_dcgm_arguments(
+        (), {}, is_there=lambda path: is_there and path == file
+    )
 
     assert {name: given.text for name, given in told.fallback.items()} == (
         {"counters": str(file)} if is_there else {}
@@ -243,7 +245,9 @@ def test_without_a_word_the_file_that_is_mounted_over_its_own_counts(is_there: b
 
 
 def test_another_counters_file_is_never_left_out() -> None:
-    told = dcgm_arguments.read(("-f", "/etc/mine.csv"), {}, is_there=lambda _path: False)
+    told = dcgm_arguments.read_dcgm_arguments(
+        ("-f", "/etc/mine.csv"), {}, is_there=lambda _path: False
+    )
 
     assert told.flags["counters"].text == "/etc/mine.csv"
 

@@ -10,7 +10,7 @@ import pytest
 from agent.metrics import metric_settings
 from agent.settings.agent_settings import AgentSettings
 from base.errors import BadInput
-from cli.dcgm_exporter.dcgm_exporter_command import load
+from cli.dcgm_exporter.dcgm_exporter_command import load_dcgm_settings
 from exporters.dcgm.peer.peer_releases import RELEASES
 from tests.exporters.dcgm.peer.peer_files import recorded
 
@@ -57,7 +57,7 @@ def value(name: str, kind: str) -> str:
 
 
 def notes(*arguments: str, **environ: str) -> list[str]:
-    return [note.partition(":")[0] for note in load(arguments, environ)[1].notes]
+    return [note.partition(":")[0] for note in load_dcgm_settings(arguments, environ)[1].notes]
 
 
 @pytest.fixture(name="config")
@@ -80,7 +80,7 @@ def test_every_flag_of_a_release_starts_with_one_note_at_most(release: str) -> N
 @pytest.mark.parametrize("release", RELEASES)
 def test_every_variable_of_a_release_is_known_and_starts(release: str) -> None:
     for name, _, variable, kind in recorded(release).flags:
-        told = load((), {variable: value(name, kind)})[1].notes
+        told = load_dcgm_settings((), {variable: value(name, kind)})[1].notes
         assert not any("no variable" in note for note in told)
         assert len(told) <= 1
 
@@ -88,7 +88,7 @@ def test_every_variable_of_a_release_is_known_and_starts(release: str) -> None:
 @pytest.mark.parametrize("word", ["--watch-max-keep", "--health", "--metrics-file=x"])
 def test_a_flag_that_no_release_has_ends_the_start(word: str) -> None:
     with pytest.raises(BadInput, match="is not a flag of dcgm-exporter"):
-        load((word,), {})
+        load_dcgm_settings((word,), {})
 
 
 def test_what_the_chart_sets_by_default_starts_without_a_note() -> None:
@@ -96,7 +96,7 @@ def test_what_the_chart_sets_by_default_starts_without_a_note() -> None:
 
 
 def test_all_that_the_gpu_operator_can_set_starts_without_a_note() -> None:
-    settings, told = load((), OPERATOR_DRA)
+    settings, told = load_dcgm_settings((), OPERATOR_DRA)
 
     assert told.notes == ()
     assert (settings.pods, settings.pod_labels, settings.resource_slices) == (True, True, True)
@@ -123,7 +123,7 @@ def test_an_interval_beyond_ours_is_taken_as_the_nearest_with_a_note(
     text: str, seconds: float, note: str | None
 ) -> None:
     """33 is what NVIDIA's GenAI-Perf documents for its own measurements."""
-    settings, told = load((), {"DCGM_EXPORTER_INTERVAL": text})
+    settings, told = load_dcgm_settings((), {"DCGM_EXPORTER_INTERVAL": text})
 
     assert settings.sample_interval_seconds == seconds
     assert [it.partition(": ")[0] for it in told.notes] == ([note] if note else [])
@@ -149,7 +149,7 @@ collections:
 
 def configured(path: Path, text: str, **environ: str) -> tuple[AgentSettings, tuple[str, ...]]:
     path.write_text(text)
-    settings, told = load((), {"DCGM_EXPORTER_CONFIG_FILE": str(path), **environ})
+    settings, told = load_dcgm_settings((), {"DCGM_EXPORTER_CONFIG_FILE": str(path), **environ})
     return settings, told.notes
 
 
@@ -246,4 +246,4 @@ def test_a_file_that_dcgm_exporter_refuses_ends_the_start_with_its_place(
 
 def test_a_yaml_file_that_is_not_there_ends_the_start(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"^--config-file: cannot read"):
-        load(("--config-file", str(tmp_path / "none.yaml")), {})
+        load_dcgm_settings(("--config-file", str(tmp_path / "none.yaml")), {})

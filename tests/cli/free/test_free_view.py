@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from cli.free.fleet_reading import FreeNode, GpuHolder, LinkedSet, MigSlices
-from cli.free.free_view import node_table, totals, totals_table
+from cli.free.free_view import node_table, totals_by_product, totals_table
 from cli.terminal import Cell, Styled, TextTable
 from scheduler.cluster.node_views import NoView
 from scheduler.score_explanation import REASONS
@@ -236,7 +236,7 @@ def test_sums_are_those_of_a_person_who_counts() -> None:
     draw = Random(11)  # noqa: S311  # a test's choice
     for _ in range(300):
         nodes = [drawn(draw) for _ in range(draw.randrange(7))]
-        found = totals(nodes)
+        found = totals_by_product(nodes)
         assert [it.product for it in found] == sorted({it.product for it in nodes})
         for it in found:
             row = {key: getattr(it, key) for key in it.__struct_fields__ if key != "mig"}
@@ -251,7 +251,7 @@ def row(table: TextTable, at: int = 0) -> dict[str, str]:
 
 def test_the_sums_stand_in_their_columns_and_a_dash_for_none() -> None:
     mig = (small(5),)
-    found = totals(
+    found = totals_by_product(
         [node("a", mig=mig), node("b", free=(1,), linked=None), node("c", cordoned=True)]
     )
     assert row(totals_table(found, WIDE)) == {
@@ -264,7 +264,7 @@ def test_the_sums_stand_in_their_columns_and_a_dash_for_none() -> None:
         "MOST LINKED": "8",
         "MIG FREE": "5/7 1g.10gb",
     }
-    bare = totals([node(product="", free=(), linked=None), node("z", cordoned=True)])
+    bare = totals_by_product([node(product="", free=(), linked=None), node("z", cordoned=True)])
     full, other = totals_table(bare, WIDE), totals_table([*bare, *found], WIDE)
     assert row(full) | {"OUT": "-"} == {
         "PRODUCT": "(no product label)",
@@ -304,7 +304,7 @@ def test_the_columns_that_a_person_needs_least_are_left_out_first() -> None:
     assert order_of_going(node_table, [full]) == [
         *("TAINTS", "GPUS", "HELD BY", "PRODUCT", "MIG FREE", "LINKED"),
     ]
-    sums = totals([full, node("c", cordoned=True)])
+    sums = totals_by_product([full, node("c", cordoned=True)])
     assert order_of_going(totals_table, sums) == ["OUT", "MIG FREE"]
     numbers = {"NODES", "OUT", "GPUS", "FREE", "FREE NODES", "MOST LINKED"}
     for table, right in (

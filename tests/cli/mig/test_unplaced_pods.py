@@ -12,7 +12,7 @@ import pytest
 from api.mig_resources import MigStrategy
 from base.errors import BadInput
 from cli.failures import REFUSED
-from cli.mig.in_use.unplaced_pods import read_unplaced
+from cli.mig.in_use.unplaced_pods import read_unplaced_pods
 from tests.actuator.simulated_node import FIVE, node
 from tests.cli.mig.test_mig_apply import run
 
@@ -82,8 +82,8 @@ def test_pods_that_wait_for_nothing_here_are_passed_over(tmp_path: Path) -> None
         pod("first", spec=first),
     )
 
-    assert read_unplaced(file, MigStrategy.MIXED) == {"ns/first": {TWO}}
-    assert read_unplaced(None, None) == {}
+    assert read_unplaced_pods(file, MigStrategy.MIXED) == {"ns/first": {TWO}}
+    assert read_unplaced_pods(None, None) == {}
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b'{"items": 1}', b'{"items": [{}]}', b"\xff"])
@@ -92,9 +92,9 @@ def test_what_is_no_list_of_pods_is_no_empty_one(tmp_path: Path, content: bytes)
     file.write_bytes(content)
 
     with pytest.raises(BadInput, match="no list of pods"):
-        read_unplaced(str(file), MigStrategy.MIXED)
+        read_unplaced_pods(str(file), MigStrategy.MIXED)
 
 
 def test_without_a_strategy_it_is_not_known_what_a_resource_has(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="needs --strategy"):
-        read_unplaced(listed(tmp_path), None)
+        read_unplaced_pods(listed(tmp_path), None)

@@ -10,7 +10,7 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from cli.top.gpu_rows import TopGpu, TopMig, TopNode, TopProcess
-from cli.top.top_view import view
+from cli.top.top_view import top_lines
 
 GIB = 1 << 30
 GPU = TopGpu(
@@ -67,7 +67,7 @@ def node(*gpus: TopGpu, notes: tuple[str, ...] = ()) -> TopNode:
 
 
 def drawn(shown: TopNode, width: int = 200, height: int | None = None) -> list[str]:
-    return view(shown, styled=False, width=width, height=height, status="12:00:00  q quits")
+    return top_lines(shown, styled=False, width=width, height=height, status="12:00:00  q quits")
 
 
 def row(lines: list[str], start: str) -> list[str]:
@@ -105,7 +105,7 @@ def test_no_line_is_wider_than_the_terminal(width: int, styled: bool) -> None:
     gpus = tuple(
         replace(GPU, index=at, mig_devices=(MIG,), state="fabric-unhealthy") for at in range(16)
     )
-    lines = view(
+    lines = top_lines(
         node(*gpus, notes=("pods: no kubelet's socket " * 9,)),
         styled=styled,
         width=width,

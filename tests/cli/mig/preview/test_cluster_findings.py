@@ -19,7 +19,7 @@ from api.mig_status_annotation import (
 from api.state_annotation import pod_key
 from cli.mig.preview.autoscaler_warnings import NODE_POOL
 from cli.mig.preview.cluster_picture import ClusterPicture
-from cli.mig.preview.gpu_requests import templates
+from cli.mig.preview.gpu_requests import pod_templates
 from cli.mig.preview.places_for_pods import PodImpactKind
 from cli.mig.preview.quota_findings import QuotaFault
 from cli.mig.preview.rollout_preview import RolloutPreview, rollout_preview
@@ -58,7 +58,7 @@ def plan(
 
 def of(kind: str, spec: Mapping[str, Any], **more: Any) -> Any:
     """What an object of this kind makes."""
-    return tuple(templates(kind, made(kind, "it", spec, **more)))
+    return tuple(pod_templates(kind, made(kind, "it", spec, **more)))
 
 
 # pods that leave

@@ -24,8 +24,8 @@ from cli.mig.preview.node_preview import (
     NodeImpact,
     NodePreview,
     RolloutRequest,
+    cluster_offers,
     node_preview,
-    offered,
 )
 from cli.mig.preview.resource_forecast import forecast_resources
 from mig.configs.config_choice import named_layouts
@@ -103,7 +103,7 @@ def test_a_node_gains_and_loses_by_name() -> None:
         {mig("1g.10gb"): 56},
     )
     nodes = [node("a"), node("b")]
-    now, then = offered(nodes, [preview(nodes[0], asked("all-1g.10gb"))])
+    now, then = cluster_offers(nodes, [preview(nodes[0], asked("all-1g.10gb"))])
     assert (now, then) == ({GPU: 16}, {GPU: 8, mig("1g.10gb"): 56})
 
 
