@@ -86,7 +86,7 @@ class ClusterTraces:
     """Pods of programs that nothing makes again: they may write until they have ended."""
     open_changes: tuple[str, ...]
     """Nodes with a MIG change that is not over."""
-    not_looked_at: tuple[str, ...]
+    unread_kinds: tuple[str, ...]
     """Kinds that could not be read, with the reasons."""
 
 
@@ -132,7 +132,7 @@ class TraceReader:
             running=(*makers, *self._agents(leases, pods)),
             ending=tuple(f"Pod {meta['name']}" for meta in pods or () if _is_program(meta)),
             open_changes=tuple(sorted({*records, *held})),
-            not_looked_at=tuple(self._unread_kinds),
+            unread_kinds=tuple(self._unread_kinds),
         )
 
     def _needed(self, kind: ApiResource, namespace: str | None = None) -> Iterator[Object]:

@@ -130,7 +130,7 @@ def _show(traces: ClusterTraces, output: str) -> None:
     rows = tuple(_rows(traces))
     if rows:
         terminal.show_table(TextTable(header=("OBJECT", "FATE", "WHAT", "WHY"), rows=rows))
-    for why in traces.not_looked_at:
+    for why in traces.unread_kinds:
         terminal.note(f"Not looked at: {why}")
 
 
@@ -174,7 +174,7 @@ def _document(traces: ClusterTraces) -> dict[str, Any]:
         "stays": [_kept(kept) for kept in traces.stays],
         "running": [*traces.running, *traces.ending],
         "open_mig_changes": list(traces.open_changes),
-        "not_looked_at": list(traces.not_looked_at),
+        "not_looked_at": list(traces.unread_kinds),
     }
 
 

@@ -79,7 +79,7 @@ _OPTIONAL: Final = frozenset({*CLUSTER_QUEUES, *WORKLOADS, NODE_POOLS, JOB_SETS,
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UnreadKind:
+class UnreadPart:
     """A kind or an object that was not read."""
 
     what: str
@@ -109,12 +109,12 @@ class ClusterPicture:
     """Node to the pods that have GPUs, from its agent: key of a pod to the mask of its GPUs."""
     autoscaler_status: bool = False
     agents: AgentTerms = field(default_factory=AgentTerms)
-    unread_kinds: tuple[UnreadKind, ...] = ()
+    unread_parts: tuple[UnreadPart, ...] = ()
 
     @property
     def shows_pods(self) -> bool:
         """Whether pods were read."""
-        return all(unread.what != PODS.plural for unread in self.unread_kinds)
+        return all(unread.what != PODS.plural for unread in self.unread_parts)
 
 
 class PictureReader:
@@ -122,7 +122,7 @@ class PictureReader:
 
     def __init__(self, api: Api) -> None:
         self._api = api
-        self._not_read: list[UnreadKind] = []
+        self._not_read: list[UnreadPart] = []
 
     def picture(self) -> ClusterPicture:
         """Read the cluster.
@@ -160,7 +160,7 @@ class PictureReader:
             autoscaler_status=self._has_autoscaler_status(),
             holders=_holders(nodes, self._leases(agents.namespace)),
             agents=agents,
-            unread_kinds=tuple(self._not_read),
+            unread_parts=tuple(self._not_read),
         )
 
     def _all(self, kind: ApiResource) -> list[Object]:
@@ -198,9 +198,9 @@ class PictureReader:
         name = f"{kind.plural}.{kind.group}" if kind.group else kind.plural
         if isinstance(error, NotFound):
             why = "the cluster has no such kind"
-            self._not_read.append(UnreadKind(what=name, why=why, matters=kind not in _OPTIONAL))
+            self._not_read.append(UnreadPart(what=name, why=why, matters=kind not in _OPTIONAL))
         else:
-            self._not_read.append(UnreadKind(what=name, why=f"you may not list them: {error}"))
+            self._not_read.append(UnreadPart(what=name, why=f"you may not list them: {error}"))
 
     def _templates(self, objects_by_kind: Mapping[str, Iterable[Object]]) -> Iterator[PodTemplate]:
         for kind, objects in objects_by_kind.items():
@@ -210,7 +210,7 @@ class PictureReader:
                 except (AttributeError, KeyError, TypeError, ValueError) as error:
                     meta = manifest["metadata"]
                     name = f"{kind} {meta.get('namespace')}/{meta['name']}"
-                    self._not_read.append(UnreadKind(what=name, why=f"it cannot be read: {error}"))
+                    self._not_read.append(UnreadPart(what=name, why=f"it cannot be read: {error}"))
 
     def _has_autoscaler_status(self) -> bool:
         try:
@@ -219,7 +219,7 @@ class PictureReader:
             return False
         except Forbidden as error:
             name = f"ConfigMap {_AUTOSCALER_NAMESPACE}/{AUTOSCALER_STATUS}"
-            self._not_read.append(UnreadKind(what=name, why=f"you may not read it: {error}"))
+            self._not_read.append(UnreadPart(what=name, why=f"you may not read it: {error}"))
             return False
         return True
 
@@ -250,7 +250,7 @@ def read_agents_configs(api: Api, agents: AgentTerms) -> tuple[MigConfigs | None
 
 def try_evictions(
     api: EvictingApi, pods: Iterable[DrainPod]
-) -> tuple[dict[str, DrainBlocker], UnreadKind | None]:
+) -> tuple[dict[str, DrainBlocker], UnreadPart | None]:
     """Try to evict the pods in a dry run: UID to blocker, for the evictions that are refused.
 
     The second value says why not all were tried. Raises ApiError where the server does not answer.
@@ -263,13 +263,13 @@ def try_evictions(
         except ApiError as error:
             if type(error) is Forbidden:
                 why = f"you may not evict pods: {error}"
-                return {}, UnreadKind(what="evictions (dry run)", why=why)
+                return {}, UnreadPart(what="evictions (dry run)", why=why)
             blocker = refused_eviction(pod, error)
             if blocker is not None:
                 blockers[pod.uid] = blocker
     if len(candidates) > _MAX_EVICTIONS:
         why = f"only {_MAX_EVICTIONS} of {len(candidates)} are tried"
-        return blockers, UnreadKind(what="evictions (dry run)", why=why)
+        return blockers, UnreadPart(what="evictions (dry run)", why=why)
     return blockers, None
 
 

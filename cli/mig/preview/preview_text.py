@@ -70,7 +70,7 @@ def preview_document(preview: RolloutPreview) -> dict[str, Any]:
         "autoscalers": preview.autoscalers,
         "coordinator": preview.coordinator,
         "writes_refused": preview.writes_refused or None,
-        "not_looked_at": preview.unread_kinds,
+        "not_looked_at": preview.unread_parts,
     }
 
 
@@ -213,7 +213,7 @@ def _sections(preview: RolloutPreview, *, wide: bool) -> Iterator[tuple[str, Seq
             "Not looked at:",
             [
                 f"{unread.what}: {unread.why}"
-                for unread in preview.unread_kinds
+                for unread in preview.unread_parts
                 if unread.matters or wide
             ],
         ),

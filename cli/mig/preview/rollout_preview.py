@@ -11,7 +11,7 @@ from cli.mig.preview.autoscaler_warnings import (
     AutoscalerWarning,
     autoscaler_warnings,
 )
-from cli.mig.preview.cluster_picture import ClusterPicture, UnreadKind
+from cli.mig.preview.cluster_picture import ClusterPicture, UnreadPart
 from cli.mig.preview.leaving_pods import LeavingPods, leaving_pods, with_refusals
 from cli.mig.preview.node_preview import (
     NodeImpact,
@@ -54,7 +54,7 @@ class RolloutPreview:
     workloads: tuple[StarvedWorkload, ...]
     pods: tuple[PodImpact, ...]
     autoscalers: tuple[AutoscalerWarning, ...]
-    unread_kinds: tuple[UnreadKind, ...]
+    unread_parts: tuple[UnreadPart, ...]
     coordinator: tuple[str, ...] = ()
     """Reasons for which all nodes wait, from the coordinator's Lease."""
     writes_refused: str = ""
@@ -74,7 +74,7 @@ class RolloutPreview:
         )
         lacking = any(impact.chance is not PodImpactKind.FITS_THEN for impact in self.pods)
         unclear = self.count(NodeImpact.REFUSED) + self.count(NodeImpact.UNKNOWN)
-        has_unread = any(unread.matters for unread in self.unread_kinds)
+        has_unread = any(unread.matters for unread in self.unread_parts)
         findings = (
             self.quotas,
             self.workloads,
@@ -152,14 +152,14 @@ def rollout_preview(
             )
         ),
         autoscalers=tuple(autoscaler_warnings(picture.nodes, previews, marks)),
-        unread_kinds=picture.unread_kinds,
+        unread_parts=picture.unread_parts,
     )
 
 
 def with_evictions(
     preview: RolloutPreview,
     blockers_by_uid: Mapping[str, DrainBlocker],
-    not_tried: UnreadKind | None,
+    not_tried: UnreadPart | None,
 ) -> RolloutPreview:
     """Add the refused evictions of a dry run, by UID; ``not_tried``: why not all were tried."""
     leaving = tuple(
@@ -174,4 +174,4 @@ def with_evictions(
         for node_pods in preview.leaving
     )
     more = () if not_tried is None else (not_tried,)
-    return replace(preview, leaving=leaving, unread_kinds=(*preview.unread_kinds, *more))
+    return replace(preview, leaving=leaving, unread_parts=(*preview.unread_parts, *more))
