@@ -114,17 +114,22 @@ def command(
     facts = read_local_facts(settings, kubelet_config=kubelet_config)
     examination = examine(LOCAL_CHECKS, facts)
     subject = node_name(settings) if settings.simulate is None else settings.simulate
-    named = versions(facts)
+    named = component_versions(facts)
     if bundle is not None:
         from cli.doctor.bundle.support_bundle import offer_bundle  # few need it
 
-        offer_bundle(bundle, settings, doctor_report.document(subject, examination, named), yes=yes)
+        offer_bundle(
+            bundle,
+            settings,
+            doctor_report.examination_document(subject, examination, named),
+            yes=yes,
+        )
         return
-    doctor_report.show(subject, examination, named, output)
-    doctor_report.end(examination)
+    doctor_report.show_examination(subject, examination, named, output)
+    doctor_report.exit_by_findings(examination)
 
 
-def versions(facts: LocalFacts) -> dict[str, str]:
+def component_versions(facts: LocalFacts) -> dict[str, str]:
     """Versions of gpuscape, driver, Kubernetes, kubelet and runtime, as far as they are known."""
     return dict(_versions(facts))
 

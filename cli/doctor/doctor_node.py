@@ -53,9 +53,9 @@ def command(load: Load, node: str, namespace: str, output: str) -> None:
         facts = read_remote_node(api, node, namespace)
     examination = examine(NODE_CHECKS, facts)
     named = {"gpuscape": version("gpuscape"), "Kubernetes": facts.server.info.version}
-    doctor_report.show(f"Node {node}", examination, named, output)
-    doctor_report.end(examination)
+    doctor_report.show_examination(f"Node {node}", examination, named, output)
+    doctor_report.exit_by_findings(examination)
 
 
 def _client(settings: AgentSettings) -> ApiClient:
-    return cluster_facts.client(_ME, cluster_facts.access_of(settings))
+    return cluster_facts.doctor_client(_ME, cluster_facts.cluster_access(settings))

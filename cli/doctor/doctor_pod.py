@@ -55,13 +55,13 @@ def command(load: Load, pod: str, namespace: str | None, timeout: float, output:
     with contextlib.closing(_client(load())) as api:
         facts = read_pod(api, place, name, timeout)
     examination = examine(POD_CHECKS, facts)
-    doctor_report.show(
+    doctor_report.show_examination(
         f"{facts.maker or 'Pod'} {facts.title}",
         examination,
         {"Kubernetes": facts.server.info.version},
         output,
     )
-    doctor_report.end(examination)
+    doctor_report.exit_by_findings(examination)
 
 
 def _named(pod: str, namespace: str | None) -> tuple[str, str]:
@@ -75,4 +75,4 @@ def _named(pod: str, namespace: str | None) -> tuple[str, str]:
 
 
 def _client(settings: AgentSettings) -> ApiClient:
-    return cluster_facts.client(_ME, cluster_facts.access_of(settings))
+    return cluster_facts.doctor_client(_ME, cluster_facts.cluster_access(settings))

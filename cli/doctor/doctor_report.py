@@ -29,10 +29,12 @@ _OUTCOMES: Final = {
 }
 
 
-def document(subject: str, examination: Examination, versions: Mapping[str, str]) -> dict[str, Any]:
+def examination_document(
+    subject: str, examination: Examination, versions: Mapping[str, str]
+) -> dict[str, Any]:
     """The examination as a document, for -o json and yaml and for the bundle."""
     healthy = (
-        None if examination.not_looked_at and not examination.is_bad else not examination.is_bad
+        None if examination.missed_checks and not examination.is_bad else not examination.is_bad
     )
     return {
         "subject": subject,
@@ -43,10 +45,12 @@ def document(subject: str, examination: Examination, versions: Mapping[str, str]
     }
 
 
-def show(subject: str, examination: Examination, versions: Mapping[str, str], output: str) -> None:
+def show_examination(
+    subject: str, examination: Examination, versions: Mapping[str, str], output: str
+) -> None:
     """Print an examination in the format ``output``."""
     if output in ("json", "yaml"):
-        terminal.print_data(document(subject, examination, versions), output)
+        terminal.print_data(examination_document(subject, examination, versions), output)
         return
     named = ", ".join(f"{name} {version}" for name, version in versions.items())
     terminal.note(f"{subject}: {named}" if named else subject)
@@ -60,16 +64,16 @@ def show(subject: str, examination: Examination, versions: Mapping[str, str], ou
         terminal.note("")
         terminal.show_table(check_table(examination))
     terminal.note("")
-    for line in _not_looked_at(examination):
+    for line in _missed_check_lines(examination):
         terminal.note(line)
-    terminal.note(summary(examination))
+    terminal.note(examination_summary(examination))
 
 
-def end(examination: Examination) -> None:
+def exit_by_findings(examination: Examination) -> None:
     """End the command with the examination's exit code; return where all is well."""
     if examination.is_bad:
         raise click.exceptions.Exit(FOUND)
-    if examination.not_looked_at:
+    if examination.missed_checks:
         raise click.exceptions.Exit(UNREADABLE)
 
 
@@ -100,7 +104,7 @@ def check_table(examination: Examination) -> TextTable:
     )
 
 
-def summary(examination: Examination) -> str:
+def examination_summary(examination: Examination) -> str:
     """A line with the number of findings, and of checks that were made and not made."""
     counts = Counter(finding.severity for finding in examination.findings)
     named = [
@@ -123,10 +127,10 @@ def _fixes(findings: tuple[DoctorFinding, ...]) -> Iterator[str]:
         yield f"  {name}: {fix} ({page})"
 
 
-def _not_looked_at(examination: Examination) -> Iterator[str]:
+def _missed_check_lines(examination: Examination) -> Iterator[str]:
     """A line for each reason, with the checks that could not be made for it."""
     by_reason: dict[str, list[str]] = {}
-    for check in examination.not_looked_at:
+    for check in examination.missed_checks:
         by_reason.setdefault(check.why, []).append(check.check)
     for why, checks in by_reason.items():
         yield f"Not looked at: {', '.join(checks)}: {why}"

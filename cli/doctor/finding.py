@@ -109,7 +109,7 @@ class Examination:
         return any(finding.severity is not FindingSeverity.NOTE for finding in self.findings)
 
     @property
-    def not_looked_at(self) -> tuple[CheckResult, ...]:
+    def missed_checks(self) -> tuple[CheckResult, ...]:
         """Checks that could not be made, although they are needed."""
         return tuple(check for check in self.checks if check.outcome is Outcome.NOT_LOOKED_AT)
 
@@ -117,19 +117,19 @@ class Examination:
 Check = Callable[[Facts], Iterator[DoctorFinding]]
 
 
-def known(fact: Value | Unread) -> Value:
+def require_fact(fact: Value | Unread) -> Value:
     """The fact. Raises FactMissing where it could not be read, which ends the check."""
     if isinstance(fact, Unread):
         raise FactMissing(fact)
     return fact
 
 
-def not_looked_at(why: str) -> NoReturn:
+def end_check_unread(why: str) -> NoReturn:
     """End a check for want of something that should be there."""
     raise FactMissing(Unread(why))
 
 
-def not_needed(why: str) -> NoReturn:
+def end_check_not_needed(why: str) -> NoReturn:
     """End a check whose subject does not exist here."""
     raise FactMissing(Unread(why, applies=False))
 
@@ -173,5 +173,5 @@ def _made(check: Check[Facts], facts: Facts) -> tuple[CheckResult, list[DoctorFi
 
 
 def check_name(check: Check[Facts]) -> str:
-    """Name of a check in output: that of its function, with dashes."""
-    return str(getattr(check, "__name__", check)).replace("_", "-")
+    """Name of a check in output: that of its function without ``check_``, with dashes."""
+    return str(getattr(check, "__name__", check)).removeprefix("check_").replace("_", "-")

@@ -16,12 +16,7 @@ from base.errors import BadInput
 from base.settings import setting_kinds as kinds
 from base.settings.layers import WrittenValue
 from cli import options, terminal
-from cli.exporter_comparison.endpoints import (
-    MIB,
-    ExpositionSource,
-    access_from_options,
-    exposition_source,
-)
+from cli.exporter_comparison.endpoints import MIB, ExpositionSource, exposition_source, side_access
 from cli.exporter_comparison.scrapes import ScrapedSide, ScrapePlan, scrape_sides
 from cli.failures import UNREADABLE, CommandFailure
 from cli.terminal import Cell, Styled, TextTable
@@ -206,7 +201,7 @@ def _queries(sides: tuple[ScrapedSide, ScrapedSide], flags: dict[str, Any]) -> i
 
 
 def _source(side: str, text: str, flags: dict[str, Any]) -> ExpositionSource:
-    endpoint_access = access_from_options(
+    endpoint_access = side_access(
         side,
         user=flags[f"{side}_user"],
         password_file=flags[f"{side}_password_file"],

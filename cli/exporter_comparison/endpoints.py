@@ -47,7 +47,7 @@ class EndpointAccess:
     """The server's certificate is not checked."""
 
 
-def access_from_options(
+def side_access(
     side: str,
     *,
     user: str | None,

@@ -34,8 +34,8 @@ from tools.access.files import POLICIES
 pytestmark = pytest.mark.cluster
 
 CHECKS = (
-    *(cluster_checks.api_server, cluster_checks.clock, cluster_checks.versions),
-    *(cluster_checks.rights, cluster_checks.policies, cluster_checks.node_object),
+    *(cluster_checks.check_api_server, cluster_checks.check_clock, cluster_checks.check_versions),
+    *(cluster_checks.check_rights, cluster_checks.check_policies, cluster_checks.check_node_object),
     *credential_checks.CHECKS,
 )
 AWAY = Unread("not in this test", applies=False)
@@ -68,7 +68,7 @@ def examined(stage: Stage, access: ApiServer) -> Examination:
     settings = AgentSettings(
         namespace=stage.namespace, node_name=stage.node, host_root=Path("/nowhere")
     )
-    api = cluster_facts.client(names.AGENT, access)
+    api = cluster_facts.doctor_client(names.AGENT, access)
     try:
         cluster = read_cluster(api, settings, stage.node)
     finally:
@@ -113,7 +113,7 @@ def test_what_is_shipped_has_no_finding(any_plane: Plane) -> None:
         made = examined(stage, of_agent(stage))
 
     assert made.findings == ()
-    assert made.not_looked_at == ()
+    assert made.missed_checks == ()
 
 
 def test_a_role_that_is_missing_is_named_right_by_right(plane: Plane) -> None:
@@ -152,7 +152,7 @@ def test_an_admin_asks_on_the_agents_behalf_and_tries_no_policy(plane: Plane) ->
         made = examined(stage, of_admin(stage))
 
     assert made.findings == ()
-    assert [each.check for each in made.not_looked_at] == ["policies"]
+    assert [each.check for each in made.missed_checks] == ["policies"]
 
 
 def test_a_token_of_nobody_is_refused(plane: Plane) -> None:
@@ -180,7 +180,7 @@ def test_the_servers_certificate_is_read(plane: Plane) -> None:
 
 def pod_findings(plane: Plane, namespace: str, name: str) -> tuple[DoctorFinding, ...]:
     """What the doctor finds of a pod, with an admin's rights."""
-    api = cluster_facts.client("gpuscape-doctor", find(str(plane.kubeconfig())))
+    api = cluster_facts.doctor_client("gpuscape-doctor", find(str(plane.kubeconfig())))
     try:
         return examine(POD_CHECKS, read_pod(api, namespace, name, 20.0)).findings
     finally:
@@ -229,7 +229,7 @@ def test_a_pod_that_selects_no_node_is_found(plane: Plane) -> None:
 def test_a_node_without_agent_and_policies_is_seen_from_outside(plane: Plane) -> None:
     namespace = plane.namespace("doctor")
     name = plane.make_node()
-    api = cluster_facts.client("gpuscape-doctor", find(str(plane.kubeconfig())))
+    api = cluster_facts.doctor_client("gpuscape-doctor", find(str(plane.kubeconfig())))
     try:
         facts = read_remote_node(api, name, namespace)
         made = examine(NODE_CHECKS, facts)
@@ -245,7 +245,7 @@ def test_a_node_without_agent_and_policies_is_seen_from_outside(plane: Plane) ->
 def test_facts_of_a_real_cluster_are_whole(plane: Plane) -> None:
     with staged(plane) as stage:
         settings = AgentSettings(namespace=stage.namespace, node_name=stage.node)
-        api = cluster_facts.client(names.AGENT, of_agent(stage))
+        api = cluster_facts.doctor_client(names.AGENT, of_agent(stage))
         try:
             facts = read_cluster(api, settings, stage.node)
         finally:

@@ -11,7 +11,7 @@ import pytest
 
 from api import names
 from api.mig_resources import GPU_RESOURCE
-from cli.doctor.facts.cluster_facts import client
+from cli.doctor.facts.cluster_facts import doctor_client
 from cli.doctor.facts.pod_facts import read_pod
 from cli.doctor.facts.remote_node_facts import read_remote_node
 from cli.doctor.finding import examine
@@ -91,7 +91,7 @@ def outside(there: GpuCluster) -> dict[str, str]:
     with admin(there) as api:
         facts = read_remote_node(api, there.node.name, names.NAMESPACE)
     made = examine(NODE_CHECKS, facts)
-    assert made.not_looked_at == ()
+    assert made.missed_checks == ()
     return {each.name: each.cause for each in made.findings}
 
 
@@ -106,5 +106,5 @@ def of_pod(there: GpuCluster, name: str) -> dict[str, str]:
 def admin(there: GpuCluster) -> Iterator[InspectedApi]:
     """The cluster with an admin's rights."""
     access = find(str(there.cluster.plane.kubeconfig()))
-    with contextlib.closing(client("gpuscape-doctor", access)) as api:
+    with contextlib.closing(doctor_client("gpuscape-doctor", access)) as api:
         yield api

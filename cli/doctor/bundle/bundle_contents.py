@@ -60,7 +60,7 @@ class SupportBundle:
     """Name to the reason."""
 
 
-def contents(settings: AgentSettings, findings: Mapping[str, Any]) -> SupportBundle:
+def gather_bundle(settings: AgentSettings, findings: Mapping[str, Any]) -> SupportBundle:
     """Gather the files of a bundle; ``findings``: the document of the examination."""
     redaction, left_out = Redaction(), dict[str, str]()
     entries: list[BundleEntry] = []

@@ -15,7 +15,7 @@ from agent.settings.agent_settings import AgentSettings
 from base.errors import BadInput
 from base.files import cannot_write, replace_file
 from cli import terminal
-from cli.doctor.bundle.bundle_contents import SupportBundle, contents
+from cli.doctor.bundle.bundle_contents import SupportBundle, gather_bundle
 from cli.terminal import TextTable
 
 STANDARD_OUTPUT: Final = "-"
@@ -32,15 +32,15 @@ def offer_bundle(
     """Gather, list, ask, write. Raises BadInput where it cannot be written, or nobody is asked."""
     is_output = str(file) == STANDARD_OUTPUT
     if not is_output:
-        check_place(file)
+        refuse_bad_path(file)
     if not yes and (is_output or not sys.stdin.isatty()):
         raise BadInput("there is nobody to ask: add --yes to write the bundle")
-    bundle = contents(settings, findings)
+    bundle = gather_bundle(settings, findings)
     if is_output:
         _list_plainly(bundle)
-        terminal.write_archive(packed(bundle))
+        terminal.write_archive(pack_bundle(bundle))
         return
-    terminal.show_table(listing(bundle))
+    terminal.show_table(entry_table(bundle))
     for name, why in bundle.left_out.items():
         terminal.note(f"left out: {name}: {why}")
     terminal.note("", _WITHOUT)
@@ -48,7 +48,7 @@ def offer_bundle(
         terminal.note("Nothing was written.")
         return
     try:
-        replace_file(file, packed(bundle), mode=_MODE)
+        replace_file(file, pack_bundle(bundle), mode=_MODE)
     except OSError as error:
         raise BadInput(cannot_write(f"the bundle {file}", error)) from error
     terminal.note(f"{file}: {len(bundle.entries)} files")
@@ -63,7 +63,7 @@ def _list_plainly(bundle: SupportBundle) -> None:
     terminal.note(_WITHOUT, err=True)
 
 
-def check_place(file: Path) -> None:
+def refuse_bad_path(file: Path) -> None:
     """Raises BadInput for a file that would not be written, before anything is gathered."""
     if not file.name.endswith((".tar.gz", ".tgz")):
         raise BadInput(f"{file} is to be a tar.gz: end its name so")
@@ -73,7 +73,7 @@ def check_place(file: Path) -> None:
         raise BadInput(f"{file} is there already: name another file")
 
 
-def listing(bundle: SupportBundle) -> TextTable:
+def entry_table(bundle: SupportBundle) -> TextTable:
     """A row for each file, in the order of the archive."""
     return TextTable(
         header=("FILE", "KIB", "WHAT"),
@@ -85,7 +85,7 @@ def listing(bundle: SupportBundle) -> TextTable:
     )
 
 
-def packed(bundle: SupportBundle) -> bytes:
+def pack_bundle(bundle: SupportBundle) -> bytes:
     """The archive: no times, no owners, entries by name."""
     written = io.BytesIO()
     with (

@@ -25,10 +25,10 @@ from cli.doctor.finding import (
     FindingKind,
     FindingSeverity,
     Unread,
+    end_check_not_needed,
+    end_check_unread,
     finding,
-    known,
-    not_looked_at,
-    not_needed,
+    require_fact,
 )
 from kube.api import Object
 from labelers.compose import decide_labels
@@ -176,25 +176,25 @@ _COMPARED: Final = tuple(
 """Labels that follow from the machine alone, whatever was known of it before."""
 
 
-def api_server(facts: LocalFacts) -> Iterator[DoctorFinding]:
+def check_api_server(facts: LocalFacts) -> Iterator[DoctorFinding]:
     """Whether the cluster answers, and takes our credentials."""
     if isinstance(facts.cluster, NoCluster):
         kind = API_REFUSED if facts.cluster.refused else API_UNREACHABLE
         yield finding(kind, "API server", facts.cluster.why)
     else:
-        known(facts.cluster)
+        require_fact(facts.cluster)
 
 
-def clock(facts: LocalFacts) -> Iterator[DoctorFinding]:
+def check_clock(facts: LocalFacts) -> Iterator[DoctorFinding]:
     """Whether this node's clock is the API server's."""
-    yield from clock_findings(known(facts.cluster).server)
+    yield from clock_findings(require_fact(facts.cluster).server)
 
 
-def versions(facts: LocalFacts) -> Iterator[DoctorFinding]:
+def check_versions(facts: LocalFacts) -> Iterator[DoctorFinding]:
     """Whether Kubernetes and this kubelet are of versions that go together."""
-    cluster = known(facts.cluster)
+    cluster = require_fact(facts.cluster)
     yield from version_findings(cluster.server.info.version)
-    node = known(cluster.node)
+    node = require_fact(cluster.node)
     server, kubelet = minor_version(cluster.server.info.version), kubelet_version(node or {})
     if server and kubelet and not 0 <= server[1] - kubelet[1] <= MOST_BEHIND:
         (major, minor), (server_major, server_minor) = kubelet, server
@@ -202,17 +202,17 @@ def versions(facts: LocalFacts) -> Iterator[DoctorFinding]:
         yield finding(KUBELET_SKEW, "kubelet", sentence)
 
 
-def image(facts: LocalFacts) -> Iterator[DoctorFinding]:
+def check_image(facts: LocalFacts) -> Iterator[DoctorFinding]:
     """Whether this program and the chart or manifests that started it go together."""
     if not facts.skew.manifests:
-        not_needed("neither chart nor manifests started this")
+        end_check_not_needed("neither chart nor manifests started this")
     yield from image_checks.skew_findings("image", facts.skew)
 
 
-def rights(facts: LocalFacts) -> Iterator[DoctorFinding]:
+def check_rights(facts: LocalFacts) -> Iterator[DoctorFinding]:
     """Whether the agent's account may do what it needs, and not much more."""
-    cluster = known(facts.cluster)
-    for review in known(cluster.rights):
+    cluster = require_fact(facts.cluster)
+    for review in require_fact(cluster.rights):
         right = review.right
         if review.expected and not review.allowed:
             yield finding(RIGHT_MISSING, str(right), f"the agent may not {right}")
@@ -220,11 +220,11 @@ def rights(facts: LocalFacts) -> Iterator[DoctorFinding]:
             yield finding(RIGHT_EXCESS, str(right), f"the agent may {right}")
 
 
-def policies(facts: LocalFacts) -> Iterator[DoctorFinding]:
+def check_policies(facts: LocalFacts) -> Iterator[DoctorFinding]:
     """Whether admission policies hold the agent to its node, seen by dry runs."""
     if facts.settings.allow_unconfined:
-        not_needed("allow-unconfined: the agent does without the policies")
-    trials = known(known(facts.cluster).confinement).trials
+        end_check_not_needed("allow-unconfined: the agent does without the policies")
+    trials = require_fact(require_fact(facts.cluster).confinement).trials
     for trial in trials:
         if trial.verdict is PolicyVerdict.OPEN:
             is_on_grants = names.is_clusterwide(names.MIG_GRANT, trial.policy)
@@ -239,35 +239,38 @@ def policies(facts: LocalFacts) -> Iterator[DoctorFinding]:
         yield finding(POLICY_UNKNOWN, policies_named, unknown[0].reason)
 
 
-def node_object(facts: LocalFacts) -> Iterator[DoctorFinding]:
+def check_node_object(facts: LocalFacts) -> Iterator[DoctorFinding]:
     """Whether there is a Node of this name."""
-    cluster = known(facts.cluster)
-    if known(cluster.node) is None:
+    cluster = require_fact(facts.cluster)
+    if require_fact(cluster.node) is None:
         sentence = f"the cluster has no Node {cluster.node_name}"
         yield finding(NODE_UNKNOWN, cluster.node_name, sentence)
 
 
-def heartbeat(facts: LocalFacts) -> Iterator[DoctorFinding]:
+def check_heartbeat(facts: LocalFacts) -> Iterator[DoctorFinding]:
     """Whether an agent holds the node's Lease and renews it."""
-    cluster = known(facts.cluster)
-    known(_node(cluster))
+    cluster = require_fact(facts.cluster)
+    require_fact(_node(cluster))
     server_now = cluster.server.info.unix_seconds or facts.now
-    lease = known(cluster.lease)
+    lease = require_fact(cluster.lease)
     yield from lease_findings(cluster.node_name, lease, server_now, facts.settings.pod_uid)
 
 
-def release(facts: LocalFacts) -> Iterator[DoctorFinding]:
+def check_release(facts: LocalFacts) -> Iterator[DoctorFinding]:
     """Whether somebody asks for the GPUs to be left alone."""
-    yield from released_findings(known(_node(known(facts.cluster))))
+    yield from released_findings(require_fact(_node(require_fact(facts.cluster))))
 
 
-def labels(facts: LocalFacts) -> Iterator[DoctorFinding]:
+def check_labels(facts: LocalFacts) -> Iterator[DoctorFinding]:
     """Whether the Node's labels are what this machine is, and those by rules what rules make."""
     if facts.settings.sink == "none":
-        not_needed("the agent writes no labels (sink none)")
-    node, snapshot = known(_node(known(facts.cluster))), known(facts.machine)
-    known(facts.plugin_config)  # its file decides about labels too
-    meta, decided = node["metadata"], decide_labels(snapshot, known(facts.label_settings)).decisions
+        end_check_not_needed("the agent writes no labels (sink none)")
+    node, snapshot = require_fact(_node(require_fact(facts.cluster))), require_fact(facts.machine)
+    require_fact(facts.plugin_config)  # its file decides about labels too
+    meta, decided = (
+        node["metadata"],
+        decide_labels(snapshot, require_fact(facts.label_settings)).decisions,
+    )
     chosen = {
         key: decision for key, decision in decided.items() if key in _COMPARED or is_rule_key(key)
     }
@@ -293,15 +296,15 @@ def labels(facts: LocalFacts) -> Iterator[DoctorFinding]:
 
 
 CHECKS: Final = (
-    *(api_server, clock, versions, image, rights, policies),
-    *(node_object, heartbeat, release, labels),
+    *(check_api_server, check_clock, check_versions, check_image, check_rights, check_policies),
+    *(check_node_object, check_heartbeat, check_release, check_labels),
 )
 
 
 def clock_findings(server: ServerFacts) -> Iterator[DoctorFinding]:
     """The finding about a skew of the clocks, if any. Raises FactMissing without a server time."""
     if server.skew_seconds is None:
-        not_looked_at("the API server's answer has no date")
+        end_check_unread("the API server's answer has no date")
     if abs(server.skew_seconds) - server.unsure_seconds > MOST_SKEW_SECONDS:
         word = "ahead of" if server.skew_seconds > 0 else "behind"
         sentence = f"this clock is {abs(server.skew_seconds):.0f} s {word} the API server's"
@@ -312,7 +315,7 @@ def version_findings(version: str) -> Iterator[DoctorFinding]:
     """The finding about an old Kubernetes, if any. Raises FactMissing for an unknown version."""
     read = minor_version(version)
     if read is None:
-        not_looked_at(f"the API server's version is {version!r}")
+        end_check_unread(f"the API server's version is {version!r}")
     elif read < OLDEST:
         yield finding(KUBERNETES_OLD, "API server", f"the API server is {version}")
     elif read < TESTED:

@@ -50,7 +50,7 @@ _EARLY_SECONDS: Final = 60.0
 """Difference between two clocks that is tolerated."""
 
 
-def certificates(facts: LocalFacts) -> Iterator[DoctorFinding]:
+def check_certificates(facts: LocalFacts) -> Iterator[DoctorFinding]:
     """Whether certificates and tokens hold."""
     for credential in facts.certificates:
         if isinstance(credential, BrokenFile):
@@ -61,7 +61,7 @@ def certificates(facts: LocalFacts) -> Iterator[DoctorFinding]:
             yield from validity_findings(credential, facts.now)
 
 
-CHECKS: Final = (certificates,)
+CHECKS: Final = (check_certificates,)
 
 
 def validity_findings(validity: Validity, now: float) -> Iterator[DoctorFinding]:

@@ -13,7 +13,7 @@ from cli.doctor.finding import (
     FindingKind,
     FindingSeverity,
     finding,
-    known,
+    require_fact,
 )
 from discovery.model import GpuSnapshot, GpuState, NodeSnapshot, Reason
 from discovery.shared_identities import shared_identities
@@ -207,52 +207,52 @@ _MOST_NAMED: Final = 6
 """Readings that a sentence names."""
 
 
-def driver(facts: LocalFacts) -> Iterator[DoctorFinding]:
+def check_driver(facts: LocalFacts) -> Iterator[DoctorFinding]:
     """Whether the driver answers."""
     if isinstance(facts.machine, DriverFailure):
         yield finding(_DRIVER_KINDS[facts.machine.fault], "driver", facts.machine.why)
     else:
-        known(facts.machine)
+        require_fact(facts.machine)
 
 
-def host_root(facts: LocalFacts) -> Iterator[DoctorFinding]:
+def check_host_root(facts: LocalFacts) -> Iterator[DoctorFinding]:
     """Whether what should be below the host root is there."""
-    tree = known(facts.host_tree)
+    tree = require_fact(facts.host_tree)
     if tree.missing:
         share = f"{len(tree.missing)} of {len(tree.expected)}"
         sentence = f"{share} are not below {tree.root}: {', '.join(tree.missing)}"
         yield finding(HOST_ROOT_INCOMPLETE, "host-root", sentence)
 
 
-def device_nodes(facts: LocalFacts) -> Iterator[DoctorFinding]:
+def check_device_nodes(facts: LocalFacts) -> Iterator[DoctorFinding]:
     """Whether the driver's device nodes are there and can be opened."""
-    for file in known(facts.device_files):
+    for file in require_fact(facts.device_files):
         if not file.exists:
             yield finding(DEVICE_NODE_MISSING, file.path, f"{file.path} is not there")
         elif not file.allowed:
             yield finding(DEVICE_NODE_FORBIDDEN, file.path, f"{file.path} may not be opened here")
 
 
-def gpus(facts: LocalFacts) -> Iterator[DoctorFinding]:
+def check_gpus(facts: LocalFacts) -> Iterator[DoctorFinding]:
     """Whether each GPU answers and is healthy."""
-    snapshot = known(facts.machine)
+    snapshot = require_fact(facts.machine)
     if not snapshot.gpus and not snapshot.counts.why_unsure:
         yield finding(NO_GPU, "driver", f"driver {snapshot.driver.version or '?'} lists no GPU")
     for gpu in snapshot.gpus:
         reason = gpu_verdict(gpu, snapshot).reason
         kind = HEALTH_KINDS.get(reason)
         if kind is not None:
-            yield finding(kind, gpu_title(gpu), _why(gpu) or kind.cause)
+            yield finding(kind, gpu_name_in_findings(gpu), _why(gpu) or kind.cause)
 
 
-def counts(facts: LocalFacts) -> Iterator[DoctorFinding]:
+def check_counts(facts: LocalFacts) -> Iterator[DoctorFinding]:
     """Whether sysfs, NVML and what is known of the node agree on the number of GPUs."""
-    snapshot = known(facts.machine)
+    snapshot = require_fact(facts.machine)
     for rule in count_faults(snapshot):
-        yield finding(COUNT_KINDS[rule.reason], "GPU counts", counted(snapshot))
+        yield finding(COUNT_KINDS[rule.reason], "GPU counts", gpu_counts_sentence(snapshot))
 
 
-def counted(snapshot: NodeSnapshot) -> str:
+def gpu_counts_sentence(snapshot: NodeSnapshot) -> str:
     """The counts of the three sources, as a sentence."""
     counts = snapshot.counts
     sysfs = "no PCI device" if counts.sysfs is None else f"{counts.sysfs} GPUs"
@@ -260,41 +260,50 @@ def counted(snapshot: NodeSnapshot) -> str:
     return f"sysfs shows {sysfs}, NVML {nvml}, the node has {expected_gpus(snapshot)}"
 
 
-def readings(facts: LocalFacts) -> Iterator[DoctorFinding]:
+def check_readings(facts: LocalFacts) -> Iterator[DoctorFinding]:
     """Whether all of what a GPU has can be read."""
-    for gpu in known(facts.machine).answering:
+    for gpu in require_fact(facts.machine).answering:
         missing = [gap for gap in gpu.gaps if gap.reason is Reason.FORBIDDEN]
         if missing:
             names = ", ".join(gap.what for gap in missing[:_MOST_NAMED])
             more = " and more" if len(missing) > _MOST_NAMED else ""
             sentence = f"the driver refuses {names}{more}"
-            yield finding(READINGS_FORBIDDEN, gpu_title(gpu), sentence)
+            yield finding(READINGS_FORBIDDEN, gpu_name_in_findings(gpu), sentence)
 
 
-def identities(facts: LocalFacts) -> Iterator[DoctorFinding]:
+def check_identities(facts: LocalFacts) -> Iterator[DoctorFinding]:
     """Whether each device can be known by what it says it is."""
-    gpus = known(facts.machine).gpus
-    titles = {gpu.bus_id: gpu_title(gpu) for gpu in gpus}
+    gpus = require_fact(facts.machine).gpus
+    titles = {gpu.bus_id: gpu_name_in_findings(gpu) for gpu in gpus}
     for bus_id, gap in shared_identities(gpus):
         yield finding(IDENTITY_SHARED, titles[bus_id], gap.detail)
 
 
-def modes(facts: LocalFacts) -> Iterator[DoctorFinding]:
+def check_modes(facts: LocalFacts) -> Iterator[DoctorFinding]:
     """Whether modes hold as they are set, and MIG is of use."""
-    for gpu in known(facts.machine).answering:
+    for gpu in require_fact(facts.machine).answering:
         for name, mode in (("MIG", gpu.mig), ("ECC", gpu.ecc)):
             if mode is not None and mode.current != mode.pending:
                 now, then = ("on" if is_on else "off" for is_on in (mode.current, mode.pending))
                 sentence = f"{name} is {now}, and {then} after a reset"
-                yield finding(MODE_PENDING, gpu_title(gpu), sentence)
+                yield finding(MODE_PENDING, gpu_name_in_findings(gpu), sentence)
         if gpu.mig_enabled and not gpu.mig_devices and not gpu.misses("mig_devices"):
-            yield finding(MIG_EMPTY, gpu_title(gpu), MIG_EMPTY.cause)
+            yield finding(MIG_EMPTY, gpu_name_in_findings(gpu), MIG_EMPTY.cause)
 
 
-CHECKS: Final = (host_root, driver, device_nodes, gpus, counts, readings, identities, modes)
+CHECKS: Final = (
+    check_host_root,
+    check_driver,
+    check_device_nodes,
+    check_gpus,
+    check_counts,
+    check_readings,
+    check_identities,
+    check_modes,
+)
 
 
-def gpu_title(gpu: GpuSnapshot) -> str:
+def gpu_name_in_findings(gpu: GpuSnapshot) -> str:
     """The name of a GPU in messages."""
     return f"GPU {gpu.bus_id}" if gpu.index is None else f"GPU {gpu.index} ({gpu.bus_id})"
 

@@ -30,7 +30,7 @@ def skew_findings(about: str, skew: VersionSkew) -> Iterator[DoctorFinding]:
         yield finding(VERSION_SKEW, about, skew.cause, skew.action)
 
 
-def shown_skew(pod: Object) -> VersionSkew:
+def image_skew(pod: Object) -> VersionSkew:
     """The skew of a pod's first container, by the tag of its image and by its variable.
 
     A tag that is no version, or a digest without a tag, gives no version.

@@ -12,7 +12,7 @@ from typing import Final
 
 from api.device_names import DRA_DRIVER, NamedInstance, NameKey, keys, plugin_key
 from api.mig_resources import is_gpu_resource
-from cli.doctor.checks.gpu_checks import gpu_title
+from cli.doctor.checks.gpu_checks import gpu_name_in_findings
 from cli.doctor.checks.version_numbers import kubelet_version
 from cli.doctor.facts.kubelet_facts import Offered, SilentSocket
 from cli.doctor.facts.local_facts import LocalFacts, SilentActuator
@@ -22,7 +22,7 @@ from cli.doctor.finding import (
     FindingSeverity,
     Unread,
     finding,
-    known,
+    require_fact,
 )
 from discovery.model import GpuState, NodeSnapshot
 from kube.amounts.gpu_amounts import gpu_amounts
@@ -149,20 +149,20 @@ PANICS: Final = (1, 34)
 _NONE: Final = "none"
 
 
-def pod_resources(facts: LocalFacts) -> Iterator[DoctorFinding]:
+def check_pod_resources(facts: LocalFacts) -> Iterator[DoctorFinding]:
     """Whether the kubelet says which pod has which device."""
     offered = facts.kubelet.offered
     if isinstance(offered, SilentSocket):
         yield finding(POD_RESOURCES_SILENT, "kubelet", offered.why)
     else:
-        known(offered)
+        require_fact(offered)
 
 
-def device_plugin(facts: LocalFacts) -> Iterator[DoctorFinding]:
+def check_device_plugin(facts: LocalFacts) -> Iterator[DoctorFinding]:
     """Whether a device plugin offers the GPUs, and is there."""
     offered = _offered(facts)
-    machine_gpus = known(facts.machine).answering
-    sockets = known(facts.kubelet.sockets)
+    machine_gpus = require_fact(facts.machine).answering
+    sockets = require_fact(facts.kubelet.sockets)
     alive = [socket.name for socket in sockets if socket.answers]
     if offered and not alive:
         count = sum(map(len, offered.values()))
@@ -176,9 +176,9 @@ def device_plugin(facts: LocalFacts) -> Iterator[DoctorFinding]:
             yield finding(NO_DEVICE_PLUGIN, "device plugin", NO_DEVICE_PLUGIN.cause)
 
 
-def offered_devices(facts: LocalFacts) -> Iterator[DoctorFinding]:
+def check_offered_devices(facts: LocalFacts) -> Iterator[DoctorFinding]:
     """Whether what is offered is what the machine has."""
-    offered, snapshot = _offered(facts), known(facts.machine)
+    offered, snapshot = _offered(facts), require_fact(facts.machine)
     here = _names(snapshot)
     ids = {
         device
@@ -195,12 +195,12 @@ def offered_devices(facts: LocalFacts) -> Iterator[DoctorFinding]:
         gpu_keys = {key for key, instance in keys(gpu.uuid, gpu.minor, ()) if instance is None}
         if healthy and not gpu.mig_enabled and not gpu_keys & shown:
             sentence = f"{gpu.uuid} works and is not among the devices that are offered"
-            yield finding(GPU_NOT_OFFERED, gpu_title(gpu), sentence)
+            yield finding(GPU_NOT_OFFERED, gpu_name_in_findings(gpu), sentence)
 
 
-def held_devices(facts: LocalFacts) -> Iterator[DoctorFinding]:
+def check_held_devices(facts: LocalFacts) -> Iterator[DoctorFinding]:
     """Whether what pods hold is still there."""
-    devices, snapshot = known(facts.kubelet.devices), known(facts.machine)
+    devices, snapshot = require_fact(facts.kubelet.devices), require_fact(facts.machine)
     here = _names(snapshot)
     for name in sorted(devices.gpus - devices.offered):
         pods = ", ".join(sorted(devices.held[name]))
@@ -224,10 +224,10 @@ def _kind_of_gone(facts: LocalFacts) -> FindingKind:
     return HELD_DEVICE_GONE if version is not None and version < PANICS else KUBELET_WILL_DIE
 
 
-def numa_nodes(facts: LocalFacts) -> Iterator[DoctorFinding]:
+def check_numa_nodes(facts: LocalFacts) -> Iterator[DoctorFinding]:
     """Whether the kubelet's TopologyManager takes this host."""
-    configuration = known(facts.kubelet.configuration)
-    nodes = len(known(facts.machine).host.numa_nodes)
+    configuration = require_fact(facts.kubelet.configuration)
+    nodes = len(require_fact(facts.machine).host.numa_nodes)
     if configuration.topology_manager != _NONE and nodes > configuration.most_numa_nodes:
         sentence = (
             f"{nodes} NUMA nodes, policy {configuration.topology_manager},"
@@ -236,9 +236,9 @@ def numa_nodes(facts: LocalFacts) -> Iterator[DoctorFinding]:
         yield finding(NUMA_LIMIT, "kubelet", sentence)
 
 
-def node_allocatable(facts: LocalFacts) -> Iterator[DoctorFinding]:
+def check_node_allocatable(facts: LocalFacts) -> Iterator[DoctorFinding]:
     """Whether the Node lists what the kubelet has."""
-    node, offered = known(known(facts.cluster).node), _offered(facts)
+    node, offered = require_fact(require_fact(facts.cluster).node), _offered(facts)
     allocatable = ((node or {}).get("status") or {}).get("allocatable") or {}
     for resource, amount in gpu_amounts(allocatable).items():
         has = len(offered.get(resource, ()))
@@ -247,12 +247,12 @@ def node_allocatable(facts: LocalFacts) -> Iterator[DoctorFinding]:
             yield finding(ALLOCATABLE_DIFFERS, resource, sentence)
 
 
-def actuator(facts: LocalFacts) -> Iterator[DoctorFinding]:
+def check_actuator(facts: LocalFacts) -> Iterator[DoctorFinding]:
     """Whether MIG layouts can be changed, and none is held."""
     if isinstance(facts.actuator, SilentActuator):
         yield finding(ACTUATOR_SILENT, "actuator", facts.actuator.why)
         return
-    state = known(facts.actuator)
+    state = require_fact(facts.actuator)
     if state.problem:
         yield finding(JOURNAL_DAMAGED, "actuator", state.problem)
     if state.open is not None and state.running is None:
@@ -261,14 +261,20 @@ def actuator(facts: LocalFacts) -> Iterator[DoctorFinding]:
 
 
 CHECKS: Final = (
-    *(pod_resources, device_plugin, offered_devices, held_devices, numa_nodes),
-    *(node_allocatable, actuator),
+    *(
+        check_pod_resources,
+        check_device_plugin,
+        check_offered_devices,
+        check_held_devices,
+        check_numa_nodes,
+    ),
+    *(check_node_allocatable, check_actuator),
 )
 
 
 def _offered(facts: LocalFacts) -> Offered:
     """The devices that the kubelet offers, by GPU resource; resources without devices left out."""
-    offered = known(facts.kubelet.offered)
+    offered = require_fact(facts.kubelet.offered)
     return {name: ids for name, ids in offered.items() if ids and is_gpu_resource(name)}
 
 
@@ -290,7 +296,7 @@ def _is_whole(snapshot: NodeSnapshot) -> bool:
 
 def _by_claims(facts: LocalFacts) -> bool:
     """Whether pods get GPUs by claims here, without a device plugin."""
-    devices, sockets = facts.kubelet.devices, known(facts.kubelet.sockets)
+    devices, sockets = facts.kubelet.devices, require_fact(facts.kubelet.sockets)
     has_claims = not isinstance(devices, Unread) and bool(devices.claimed)
     return has_claims or any(DRA_DRIVER in socket.name for socket in sockets)
 

@@ -14,9 +14,9 @@ from cli.doctor.finding import (
     DoctorFinding,
     FindingKind,
     FindingSeverity,
+    end_check_unread,
     finding,
-    known,
-    not_looked_at,
+    require_fact,
 )
 from kube.amounts.gpu_amounts import gpu_amounts
 from kube.amounts.pod_requests import pod_requests
@@ -130,9 +130,9 @@ _OF_FILTER: Final = {
 }
 
 
-def scheduler(facts: PodFacts) -> Iterator[DoctorFinding]:
+def check_scheduler(facts: PodFacts) -> Iterator[DoctorFinding]:
     """Whether a scheduler looks at the pod."""
-    known(facts.cluster)
+    require_fact(facts.cluster)
     spec = (facts.pod or {}).get("spec") or {}
     gates = [str(gate.get("name")) for gate in spec.get("schedulingGates") or ()]
     if gates:
@@ -143,9 +143,9 @@ def scheduler(facts: PodFacts) -> Iterator[DoctorFinding]:
         yield finding(SCHEDULER_UNKNOWN, facts.title, sentence)
 
 
-def nodes(facts: PodFacts) -> Iterator[DoctorFinding]:
+def check_nodes(facts: PodFacts) -> Iterator[DoctorFinding]:
     """Whether a node can take the pod."""
-    cluster = known(facts.cluster)
+    cluster = require_fact(facts.cluster)
     faults = tuple(node_selection.selection_faults(facts.constraints.spec))
     if not cluster.nodes:
         yield finding(NO_NODES, facts.title, NO_NODES.cause)
@@ -161,7 +161,7 @@ def nodes(facts: PodFacts) -> Iterator[DoctorFinding]:
         yield finding(ELSEWHERE, facts.title, f"{names} could take it. {words}".strip())
 
 
-CHECKS: Final = (scheduler, nodes)
+CHECKS: Final = (check_scheduler, check_nodes)
 
 
 def _impossible(facts: PodFacts, cluster: FilteredCluster) -> Iterator[DoctorFinding]:
@@ -252,7 +252,7 @@ def _age_seconds(facts: PodFacts) -> float:
     created = ((facts.pod or {}).get("metadata") or {}).get("creationTimestamp")
     now = facts.server.info.unix_seconds
     if now is None:
-        not_looked_at("the API server's answer has no date, so the pod's age is not known")
+        end_check_unread("the API server's answer has no date, so the pod's age is not known")
     created_at = rfc3339.unix_seconds(created)
     return 0.0 if created_at is None else now - created_at
 

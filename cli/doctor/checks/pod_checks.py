@@ -20,9 +20,9 @@ from cli.doctor.finding import (
     DoctorFinding,
     FindingKind,
     FindingSeverity,
+    end_check_not_needed,
     finding,
-    known,
-    not_needed,
+    require_fact,
 )
 from kube.amounts.gpu_amounts import gpu_amounts
 from kube.amounts.pod_requests import container_requests
@@ -159,7 +159,7 @@ _NOT_INJECTED: Final = re.compile(r"nvidia-container-cli|unresolvable CDI device
 _QUOTA_WORDS: Final = "exceeded quota"
 
 
-def refusal(facts: PodFacts) -> Iterator[DoctorFinding]:
+def check_refusal(facts: PodFacts) -> Iterator[DoctorFinding]:
     """Whether the kubelet refused the pod, or it was evicted."""
     status = _pod(facts).get("status") or {}
     reason = str(status.get("reason") or "")
@@ -170,17 +170,17 @@ def refusal(facts: PodFacts) -> Iterator[DoctorFinding]:
         yield finding(kind, facts.title, f"{reason}: {status.get('message') or 'no message'}")
 
 
-def creation(facts: PodFacts) -> Iterator[DoctorFinding]:
+def check_creation(facts: PodFacts) -> Iterator[DoctorFinding]:
     """Whether what should make pods may make them."""
     if facts.pod is not None:
-        not_needed("the pod is there")
-    failures = [event for event in known(facts.events) if event.reason == "FailedCreate"]
+        end_check_not_needed("the pod is there")
+    failures = [event for event in require_fact(facts.events) if event.reason == "FailedCreate"]
     if failures:
         kind = QUOTA if _QUOTA_WORDS in failures[-1].note else NOT_MADE
         yield finding(kind, f"{facts.maker} {facts.title}", failures[-1].note)
 
 
-def containers(facts: PodFacts) -> Iterator[DoctorFinding]:
+def check_containers(facts: PodFacts) -> Iterator[DoctorFinding]:
     """Whether its containers start."""
     status = _pod(facts).get("status") or {}
     for container in _container_statuses(status):
@@ -197,19 +197,21 @@ def containers(facts: PodFacts) -> Iterator[DoctorFinding]:
             yield finding(CRASHES, facts.title, f"{sentence} {_last_words(container)}".strip())
 
 
-def sandbox(facts: PodFacts) -> Iterator[DoctorFinding]:
+def check_sandbox(facts: PodFacts) -> Iterator[DoctorFinding]:
     """Whether the node's runtime takes the pod at all."""
     pod = _pod(facts)
     if (pod.get("status") or {}).get("phase") != "Pending" or not pod["spec"].get("nodeName"):
-        not_needed("the pod waits for no runtime")
+        end_check_not_needed("the pod waits for no runtime")
     notes = [
-        event.note for event in known(facts.events) if event.reason == "FailedCreatePodSandBox"
+        event.note
+        for event in require_fact(facts.events)
+        if event.reason == "FailedCreatePodSandBox"
     ]
     if notes and _NO_RUNTIME.search(notes[-1]):
         yield finding(RUNTIME_MISSING, facts.title, notes[-1])
 
 
-def resources(facts: PodFacts) -> Iterator[DoctorFinding]:
+def check_resources(facts: PodFacts) -> Iterator[DoctorFinding]:
     """Whether a container asks for GPUs of one kind alone."""
     _pod(facts)
     spec = facts.constraints.spec
@@ -220,7 +222,7 @@ def resources(facts: PodFacts) -> Iterator[DoctorFinding]:
             yield finding(MIXED_RESOURCES, facts.title, sentence)
 
 
-def wish(facts: PodFacts) -> Iterator[DoctorFinding]:
+def check_wish(facts: PodFacts) -> Iterator[DoctorFinding]:
     """Whether its wish for links can be read."""
     link = (_pod(facts)["metadata"].get("annotations") or {}).get(keys.LINK)
     if link is not None and link not in tuple(Link):
@@ -228,12 +230,19 @@ def wish(facts: PodFacts) -> Iterator[DoctorFinding]:
         yield finding(LINK_UNKNOWN, facts.title, sentence)
 
 
-CHECKS: Final = (refusal, creation, containers, sandbox, resources, wish)
+CHECKS: Final = (
+    check_refusal,
+    check_creation,
+    check_containers,
+    check_sandbox,
+    check_resources,
+    check_wish,
+)
 
 
 def _pod(facts: PodFacts) -> Object:
     if facts.pod is None:
-        not_needed("there is no pod")
+        end_check_not_needed("there is no pod")
     return facts.pod
 
 

@@ -15,16 +15,16 @@ from base.errors import BadInput
 from cli.doctor.checks import heartbeat_checks
 from cli.doctor.checks.cluster_checks import GRANT_OPEN
 from cli.doctor.checks.heartbeat_checks import WRITES_STOPPED, lease_findings, released_findings
-from cli.doctor.checks.image_checks import shown_skew, skew_findings
+from cli.doctor.checks.image_checks import image_skew, skew_findings
 from cli.doctor.facts.remote_node_facts import RemoteNodeFacts
 from cli.doctor.finding import (
     DoctorFinding,
     FindingKind,
     FindingSeverity,
+    end_check_not_needed,
+    end_check_unread,
     finding,
-    known,
-    not_looked_at,
-    not_needed,
+    require_fact,
 )
 from cli.mig.cluster.cluster_layouts import NodeLayout, node_layout
 from kube.amounts.gpu_amounts import gpu_amounts
@@ -187,7 +187,7 @@ _MIG_KINDS: Final[Mapping[str, FindingKind]] = {
 }
 
 
-def kubelet_ready(facts: RemoteNodeFacts) -> Iterator[DoctorFinding]:
+def check_kubelet_ready(facts: RemoteNodeFacts) -> Iterator[DoctorFinding]:
     """Whether the kubelet reports the Node as ready."""
     conditions = (facts.node.get("status") or {}).get("conditions") or ()
     for condition in conditions:
@@ -196,9 +196,9 @@ def kubelet_ready(facts: RemoteNodeFacts) -> Iterator[DoctorFinding]:
             yield finding(NODE_NOT_READY, facts.name, str(why))
 
 
-def agent_pod(facts: RemoteNodeFacts) -> Iterator[DoctorFinding]:
+def check_agent_pod(facts: RemoteNodeFacts) -> Iterator[DoctorFinding]:
     """Whether the agent's pod is there and runs, and has the image that belongs there."""
-    pods = known(facts.agent_pods)
+    pods = require_fact(facts.agent_pods)
     if not pods:
         yield finding(AGENT_MISSING, facts.name, f"no pod of the agent is on {facts.name}")
     for pod in pods:
@@ -213,57 +213,57 @@ def agent_pod(facts: RemoteNodeFacts) -> Iterator[DoctorFinding]:
             yield finding(
                 AGENT_OLD, name, f"{images[0] if images else 'none'}, not {expected_image}"
             )
-        yield from skew_findings(name, shown_skew(pod))
+        yield from skew_findings(name, image_skew(pod))
 
 
-def lease(facts: RemoteNodeFacts) -> Iterator[DoctorFinding]:
+def check_lease(facts: RemoteNodeFacts) -> Iterator[DoctorFinding]:
     """Whether the agent renews its Lease."""
     if isinstance(facts.agent_pods, tuple) and not facts.agent_pods:
-        not_needed("there is no agent on the Node")
-    yield from lease_findings(facts.name, known(facts.lease), facts.server_now, None)
+        end_check_not_needed("there is no agent on the Node")
+    yield from lease_findings(facts.name, require_fact(facts.lease), facts.server_now, None)
 
 
-def release(facts: RemoteNodeFacts) -> Iterator[DoctorFinding]:
+def check_release(facts: RemoteNodeFacts) -> Iterator[DoctorFinding]:
     """Whether somebody asks for the GPUs to be left alone."""
     yield from released_findings(facts.node)
 
 
-def policy_objects(facts: RemoteNodeFacts) -> Iterator[DoctorFinding]:
+def check_policy_objects(facts: RemoteNodeFacts) -> Iterator[DoctorFinding]:
     """Whether the agent's admission policies and their bindings are in the cluster."""
-    for missing in known(facts.missing_policies):
+    for missing in require_fact(facts.missing_policies):
         yield finding(POLICY_MISSING, missing, f"there is no {missing}")
 
 
-def installations(facts: RemoteNodeFacts) -> Iterator[DoctorFinding]:
+def check_installations(facts: RemoteNodeFacts) -> Iterator[DoctorFinding]:
     """Whether gpuscape is installed once."""
-    for namespace in known(facts.other_namespaces):
+    for namespace in require_fact(facts.other_namespaces):
         yield finding(SECOND_INSTALLATION, namespace, f"policies for the namespace {namespace}")
 
 
-def grants(facts: RemoteNodeFacts) -> Iterator[DoctorFinding]:
+def check_grants(facts: RemoteNodeFacts) -> Iterator[DoctorFinding]:
     """Whether nobody but the coordinator can grant a MIG change, seen by a dry run."""
     if facts.grants is None:
-        not_needed("no coordinator acts")
-    trial = known(facts.grants)
+        end_check_not_needed("no coordinator acts")
+    trial = require_fact(facts.grants)
     if trial.verdict is PolicyVerdict.OPEN:
         yield finding(GRANT_OPEN, trial.policy, trial.reason)
     elif trial.verdict is PolicyVerdict.UNKNOWN:
-        not_looked_at(trial.reason)
+        end_check_unread(trial.reason)
 
 
-def writes(facts: RemoteNodeFacts) -> Iterator[DoctorFinding]:
+def check_writes(facts: RemoteNodeFacts) -> Iterator[DoctorFinding]:
     """Whether gpuscape may write to the cluster at all."""
-    policy = known(facts.stopping_policy)
+    policy = require_fact(facts.stopping_policy)
     if policy is not None:
         yield finding(WRITES_STOPPED, policy, f"{policy} is in force")
 
 
-def topology(facts: RemoteNodeFacts) -> Iterator[DoctorFinding]:
+def check_topology(facts: RemoteNodeFacts) -> Iterator[DoctorFinding]:
     """Whether the Node says how its GPUs are linked."""
     text = _annotations(facts).get(keys.TOPOLOGY)
     if text is None:
         if isinstance(facts.agent_pods, tuple) and not facts.agent_pods:
-            not_needed("there is no agent on the Node")
+            end_check_not_needed("there is no agent on the Node")
         yield finding(TOPOLOGY_MISSING, facts.name, f"{facts.name} has no {keys.TOPOLOGY}")
         return
     try:
@@ -272,7 +272,7 @@ def topology(facts: RemoteNodeFacts) -> Iterator[DoctorFinding]:
         yield finding(TOPOLOGY_UNREADABLE, facts.name, str(error))
 
 
-def gpu_health(facts: RemoteNodeFacts) -> Iterator[DoctorFinding]:
+def check_gpu_health(facts: RemoteNodeFacts) -> Iterator[DoctorFinding]:
     """Whether all GPUs are there and well, by the agent's labels."""
     labels = facts.node["metadata"].get("labels") or {}
     health, reason = labels.get(keys.HEALTH), labels.get(keys.HEALTH_REASON)
@@ -285,7 +285,7 @@ def gpu_health(facts: RemoteNodeFacts) -> Iterator[DoctorFinding]:
         yield finding(GPUS_UNHEALTHY, facts.name, f"{health}: {reason or 'no reason given'}")
 
 
-def offers(facts: RemoteNodeFacts) -> Iterator[DoctorFinding]:
+def check_offers(facts: RemoteNodeFacts) -> Iterator[DoctorFinding]:
     """Whether the Node offers as many GPUs as it has."""
     status = facts.node.get("status") or {}
     allocatable, capacity = _gpus(status.get("allocatable")), _gpus(status.get("capacity"))
@@ -304,17 +304,17 @@ def offers(facts: RemoteNodeFacts) -> Iterator[DoctorFinding]:
         yield finding(OFFERS_MORE, facts.name, sentence)
 
 
-def mig_layout(facts: RemoteNodeFacts) -> Iterator[DoctorFinding]:
+def check_mig_layout(facts: RemoteNodeFacts) -> Iterator[DoctorFinding]:
     """Whether the MIG layout that is asked for came about."""
     layout = _layout(facts)
     kind = _MIG_KINDS.get(layout.phase)
     if kind is not None:
         yield finding(kind, facts.name, layout.why or f"the layout is {layout.phase}")
-    elif layout.phase == MigPhase.WAITING and not known(facts.coordinator).holder:
+    elif layout.phase == MigPhase.WAITING and not require_fact(facts.coordinator).holder:
         yield finding(NO_COORDINATOR, facts.name, layout.why or NO_COORDINATOR.cause)
 
 
-def cordon(facts: RemoteNodeFacts) -> Iterator[DoctorFinding]:
+def check_cordon(facts: RemoteNodeFacts) -> Iterator[DoctorFinding]:
     """Whether the Node takes pods, and a cordon of ours was lifted."""
     if not (facts.node.get("spec") or {}).get("unschedulable"):
         return
@@ -325,22 +325,30 @@ def cordon(facts: RemoteNodeFacts) -> Iterator[DoctorFinding]:
         request = grant.request
     if request is None:
         yield finding(NODE_CORDONED, facts.name, f"{facts.name} is cordoned, and not by gpuscape")
-    elif not known(facts.coordinator).holder:
+    elif not require_fact(facts.coordinator).holder:
         sentence = f"cordoned for request {request}, and nobody acts who would end that"
         yield finding(CORDON_LEFT, facts.name, sentence)
 
 
 CHECKS: Final = (
-    *(kubelet_ready, agent_pod, lease, release, policy_objects, installations, grants),
-    *(writes, topology),
-    *(gpu_health, offers, mig_layout, cordon),
+    *(
+        check_kubelet_ready,
+        check_agent_pod,
+        check_lease,
+        check_release,
+        check_policy_objects,
+        check_installations,
+        check_grants,
+    ),
+    *(check_writes, check_topology),
+    *(check_gpu_health, check_offers, check_mig_layout, check_cordon),
 )
 
 
 def _layout(facts: RemoteNodeFacts) -> NodeLayout:
     layout = node_layout(facts.node)
     if layout is None:
-        not_needed("the Node asks for no MIG layout")
+        end_check_not_needed("the Node asks for no MIG layout")
     return layout
 
 

@@ -9,15 +9,15 @@ from typing import Final
 from agent.layouts.layout_request import other_managers
 from cli.doctor.facts.cluster_facts import ClusterFacts
 from cli.doctor.facts.local_facts import LocalFacts
-from cli.doctor.facts.machine_facts import cut_name
+from cli.doctor.facts.machine_facts import kernel_cut_name
 from cli.doctor.finding import (
     DoctorFinding,
     FindingKind,
     FindingSeverity,
     Unread,
+    end_check_not_needed,
+    end_check_unread,
     finding,
-    not_looked_at,
-    not_needed,
 )
 
 RIVAL_FEATURE_DISCOVERY: Final = FindingKind(
@@ -59,24 +59,24 @@ _KERNEL_THREAD: Final = "kthreadd"
 """A process that is seen where processes are the host's, and not a container's own."""
 
 
-def feature_discovery(facts: LocalFacts) -> Iterator[DoctorFinding]:
+def check_feature_discovery(facts: LocalFacts) -> Iterator[DoctorFinding]:
     """Whether gpu-feature-discovery runs here."""
     if facts.settings.sink == "none":
-        not_needed("the agent writes no labels (sink none)")
+        end_check_not_needed("the agent writes no labels (sink none)")
     for place in _seen(facts, FEATURE_DISCOVERY):
         yield finding(RIVAL_FEATURE_DISCOVERY, FEATURE_DISCOVERY, f"{place} runs here")
 
 
-def dcgm_exporter(facts: LocalFacts) -> Iterator[DoctorFinding]:
+def check_dcgm_exporter(facts: LocalFacts) -> Iterator[DoctorFinding]:
     """Whether dcgm-exporter runs here."""
     for place in _seen(facts, EXPORTER):
         yield finding(OTHER_EXPORTER, EXPORTER, f"{place} runs here")
 
 
-def mig_managers(facts: LocalFacts) -> Iterator[DoctorFinding]:
+def check_mig_managers(facts: LocalFacts) -> Iterator[DoctorFinding]:
     """Whether another program owns MIG layouts here."""
     if facts.settings.mig_mode == "off":
-        not_needed("the agent does not look after MIG (mig-mode off)")
+        end_check_not_needed("the agent does not look after MIG (mig-mode off)")
     cluster = facts.cluster if isinstance(facts.cluster, ClusterFacts) else None
     node = None if cluster is None or isinstance(cluster.node, Unread) else cluster.node
     pods = _pods(facts)
@@ -93,7 +93,7 @@ def mig_managers(facts: LocalFacts) -> Iterator[DoctorFinding]:
             yield finding(kind, "MIG layouts", f"NVIDIA's MIG manager ({place})")
 
 
-CHECKS: Final = (feature_discovery, dcgm_exporter, mig_managers)
+CHECKS: Final = (check_feature_discovery, check_dcgm_exporter, check_mig_managers)
 
 
 def _seen(facts: LocalFacts, program: str) -> Iterator[str]:
@@ -107,11 +107,13 @@ def _seen(facts: LocalFacts, program: str) -> Iterator[str]:
         if running:
             yield f"pod {running[0]}"
             return
-    seen = next((name for name in (program, cut_name(program)) if name in facts.programs), None)
+    seen = next(
+        (name for name in (program, kernel_cut_name(program)) if name in facts.programs), None
+    )
     if seen is not None:
         yield f"process {seen}"
     elif isinstance(pods, Unread) and _KERNEL_THREAD not in facts.programs:
-        not_looked_at(f"the node's pods ({pods.why}) and the host's processes are not seen")
+        end_check_unread(f"the node's pods ({pods.why}) and the host's processes are not seen")
 
 
 def _pods(facts: LocalFacts) -> frozenset[str] | Unread:

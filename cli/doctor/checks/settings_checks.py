@@ -13,8 +13,8 @@ from cli.doctor.finding import (
     FindingKind,
     FindingSeverity,
     Unread,
+    end_check_not_needed,
     finding,
-    not_needed,
 )
 from exporters.dcgm.counters_format import CountersConfig
 
@@ -51,7 +51,7 @@ COUNTERS_NOT_SERVED: Final = FindingKind(
 KINDS: Final = (SETTINGS_FILE_BROKEN, COUNTERS_MAP_UNREAD, COUNTERS_NOT_SERVED)
 
 
-def settings_files(facts: LocalFacts) -> Iterator[DoctorFinding]:
+def check_settings_files(facts: LocalFacts) -> Iterator[DoctorFinding]:
     """Whether what settings name can be used, and whether all of it is."""
     settings = facts.settings
     named = (
@@ -59,7 +59,7 @@ def settings_files(facts: LocalFacts) -> Iterator[DoctorFinding]:
         *(settings.counters, settings.counters_from),
     )
     if not any(named):
-        not_needed("no setting names a file of labels, counters or MIG configurations")
+        end_check_not_needed("no setting names a file of labels, counters or MIG configurations")
     cluster = facts.cluster
     read = {
         "sharing-config": facts.plugin_config,
@@ -79,4 +79,4 @@ def settings_files(facts: LocalFacts) -> Iterator[DoctorFinding]:
             yield finding(COUNTERS_NOT_SERVED, setting, f"{lines} not served: {content.skipped[0]}")
 
 
-CHECKS: Final = (settings_files,)
+CHECKS: Final = (check_settings_files,)

@@ -98,7 +98,7 @@ class ClusterFacts:
     """Counters of the ConfigMap that a setting names; None without such a setting."""
 
 
-def client(program: str, access: ApiServer) -> ApiClient:
+def doctor_client(program: str, access: ApiServer) -> ApiClient:
     """A client that waits for no answer longer than :data:`ANSWER_SECONDS`."""
     from kube.client import ApiClient, Patience, Program  # the official package loads slowly
 
@@ -125,14 +125,12 @@ def read_cluster(
     return ClusterFacts(
         server=server,
         account=account,
-        rights=attempted(lambda: _rights(api, settings, account)),
+        rights=value_or_unread(lambda: _rights(api, settings, account)),
         confinement=_confinement(api, settings, account, node_name),
         node_name=node_name,
         node=read_object(lambda: api.get(NODES, node_name)),
-        lease=read_object(
-            lambda: api.get(LEASES, names.agent_lease(node_name), namespace=namespace)
-        ),
-        pods=attempted(lambda: frozenset(_pods(api, node_name))),
+        lease=read_object(lambda: api.get(LEASES, names.agent_lease(node_name), namespace=namespace)),
+        pods=value_or_unread(lambda: frozenset(_pods(api, node_name))),
         agent_image=agent_image(api, namespace),
         counters=_counters(api, settings),
     )
@@ -159,7 +157,7 @@ def agent_image(api: InspectedApi, namespace: str) -> str:
     return images[0] if images else ""
 
 
-def attempted(read: Callable[[], T]) -> T | Unread:
+def value_or_unread(read: Callable[[], T]) -> T | Unread:
     """The result of ``read``, or the reason why it cannot be read."""
     try:
         return read()
@@ -237,7 +235,7 @@ def _confinement(
     if account != agent:
         return Unread(f"the policies hold {agent}, and this runs as {account}: run it in its pod")
     features = settings.sink == "nodefeature"
-    return attempted(
+    return value_or_unread(
         lambda: tried(
             api,
             node_name,
@@ -254,7 +252,7 @@ def _pods(api: InspectedApi, node_name: str) -> Iterator[str]:
         yield f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
 
 
-def access_of(settings: AgentSettings) -> ApiServer:
+def cluster_access(settings: AgentSettings) -> ApiServer:
     """Address and credentials of the cluster by the settings. Raises BadInput without a cluster."""
     from kube.credentials import find
 

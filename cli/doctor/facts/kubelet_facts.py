@@ -171,10 +171,10 @@ def _configuration(file: Path) -> KubeletConfiguration | Unread:
         read: Any = read_yaml(read_text(file), str(file)).content()
     except BadInput as error:
         return Unread(str(error))
-    return configuration_of(read if isinstance(read, dict) else {})
+    return parse_kubelet_configuration(read if isinstance(read, dict) else {})
 
 
-def configuration_of(read: Mapping[str, Any]) -> KubeletConfiguration:
+def parse_kubelet_configuration(read: Mapping[str, Any]) -> KubeletConfiguration:
     """The configuration by the content of its file; missing keys have the kubelet's defaults.
 
     Source: k8s.io/kubelet, config/v1beta1/types.go; pkg/kubelet/cm/topologymanager.

@@ -25,8 +25,8 @@ from base.settings.version_skew import VersionSkew, of_this_process
 from cli.doctor.facts.certificate_facts import Credential, read_certificates
 from cli.doctor.facts.cluster_facts import (
     ClusterFacts,
-    access_of,
-    client,
+    cluster_access,
+    doctor_client,
     read_cluster,
 )
 from cli.doctor.facts.kubelet_facts import KubeletFacts, read_kubelet
@@ -36,8 +36,8 @@ from cli.doctor.facts.machine_facts import (
     Machine,
     read_device_files,
     read_host_tree,
-    read_machine,
-    read_programs,
+    read_machine_snapshot,
+    read_program_names,
 )
 from cli.doctor.finding import Unread
 from discovery.reader.protocol import Start
@@ -107,7 +107,7 @@ def read_local_facts(
     machine: Machine = (
         Unread(f"the GPUs are to be left alone: {'; '.join(released)}")
         if released
-        else read_machine(settings, config)
+        else read_machine_snapshot(settings, config)
     )
     return LocalFacts(
         settings=settings,
@@ -121,7 +121,7 @@ def read_local_facts(
         actuator=_actuator(settings),
         cluster=cluster,
         certificates=certificates,
-        programs=read_programs(),
+        programs=read_program_names(),
         skew=of_this_process(),
         mig_manager_service=(settings.host_root / MIG_MANAGER_SERVICE).is_symlink(),
         counters=_usable(lambda: _counters(settings)),
@@ -171,10 +171,10 @@ def _cluster(
     if api is not None:
         return read_cluster(api, settings, name), read_certificates(settings, None)
     try:
-        access = access_of(settings)
+        access = cluster_access(settings)
     except BadInput as error:
         return Unread(f"{error}, or run this with --standalone"), read_certificates(settings, None)
-    with contextlib.closing(client(names.AGENT, access)) as connected:
+    with contextlib.closing(doctor_client(names.AGENT, access)) as connected:
         return read_cluster(connected, settings, name), read_certificates(settings, access)
 
 

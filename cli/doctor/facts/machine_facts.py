@@ -66,7 +66,9 @@ class DeviceFile:
     """This process may read and write it."""
 
 
-def read_machine(settings: AgentSettings, plugin: PluginConfig) -> NodeSnapshot | DriverFailure:
+def read_machine_snapshot(
+    settings: AgentSettings, plugin: PluginConfig
+) -> NodeSnapshot | DriverFailure:
     """A snapshot by the device reader, which never waits longer than its deadlines.
 
     Raises BadInput where the settings are wrong.
@@ -113,12 +115,12 @@ def device_file(path: Path) -> DeviceFile:
     )
 
 
-def read_programs() -> frozenset[str]:
+def read_program_names() -> frozenset[str]:
     """Names of all processes in this PID namespace; the kernel cuts some to 15 characters."""
     return frozenset(filter(None, map(device_files.whole_process_name, _pids())))
 
 
-def cut_name(program: str) -> str:
+def kernel_cut_name(program: str) -> str:
     """A program's name as :func:`read_programs` has it where it is cut."""
     return program[:_MOST_NAME]
 

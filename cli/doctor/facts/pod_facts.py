@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from base.errors import BadInput
-from cli.doctor.facts.cluster_facts import ServerFacts, attempted, read_server
+from cli.doctor.facts.cluster_facts import ServerFacts, read_server, value_or_unread
 from cli.doctor.finding import Unread
 from cli.scheduler.cluster_reading import ClusterReading, wait_until
 from cli.scheduler.explanation_source import ExplainedPod
@@ -80,7 +80,7 @@ class PodFacts:
 def read_pod(api: InspectedApi, namespace: str, name: str, timeout_seconds: float) -> PodFacts:
     """Read a pod's facts. Raises BadInput where no pod and no maker of pods has this name."""
     server, title = read_server(api), f"{namespace}/{name}"
-    events = attempted(lambda: _events(api, namespace, name))
+    events = value_or_unread(lambda: _events(api, namespace, name))
     try:
         pod = api.get(PODS, name, namespace=namespace)
     except NotFound:

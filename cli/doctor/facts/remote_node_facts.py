@@ -15,9 +15,9 @@ from cli.doctor.facts.cluster_facts import (
     STOPPED_WRITES,
     ServerFacts,
     agent_image,
-    attempted,
     read_object,
     read_server,
+    value_or_unread,
 )
 from cli.doctor.finding import Unread
 from cli.mig.cluster.coordinator_view import CoordinatorView, read_coordinator
@@ -74,7 +74,7 @@ def read_remote_node(api: InspectedApi, name: str, namespace: str) -> RemoteNode
     except NotFound as error:
         raise BadInput(f"there is no node {name} in the cluster") from error
     fields = {"spec.nodeName": name}
-    pods = attempted(lambda: tuple(present_objects(api, PODS, fields=fields)))
+    pods = value_or_unread(lambda: tuple(present_objects(api, PODS, fields=fields)))
     coordinator = read_coordinator(api, namespace)
     return RemoteNodeFacts(
         name=name,
@@ -84,10 +84,12 @@ def read_remote_node(api: InspectedApi, name: str, namespace: str) -> RemoteNode
         pods=pods,
         agent_pods=pods if isinstance(pods, Unread) else tuple(_agents(pods, namespace)),
         agent_image=agent_image(api, namespace),
-        missing_policies=attempted(lambda: tuple(_missing(api, namespace))),
-        stopping_policy=attempted(lambda: _stopping(api, namespace)),
-        other_namespaces=attempted(lambda: tuple(_other_namespaces(api, namespace))),
-        grants=attempted(lambda: grant_trial(api, name, namespace)) if coordinator.holder else None,
+        missing_policies=value_or_unread(lambda: tuple(_missing(api, namespace))),
+        stopping_policy=value_or_unread(lambda: _stopping(api, namespace)),
+        other_namespaces=value_or_unread(lambda: tuple(_other_namespaces(api, namespace))),
+        grants=value_or_unread(lambda: grant_trial(api, name, namespace))
+        if coordinator.holder
+        else None,
         coordinator=Unread(coordinator.problem) if coordinator.problem else coordinator,
     )
 

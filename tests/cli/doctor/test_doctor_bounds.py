@@ -19,9 +19,9 @@ from cli.doctor.checks import cluster_checks, credential_checks
 from cli.doctor.checks.rival_checks import EXPORTER, FEATURE_DISCOVERY, MIG_MANAGER
 from cli.doctor.facts.certificate_facts import Validity
 from cli.doctor.facts.cluster_facts import ClusterFacts, ServerFacts, read_server
-from cli.doctor.facts.kubelet_facts import REGISTRY, configuration_of
+from cli.doctor.facts.kubelet_facts import REGISTRY, parse_kubelet_configuration
 from cli.doctor.facts.local_facts import LocalFacts
-from cli.doctor.facts.machine_facts import cut_name, read_programs
+from cli.doctor.facts.machine_facts import kernel_cut_name, read_program_names
 from cli.doctor.finding import Unread
 from discovery.host.device_files import process_name
 from kube.api import NODES, PODS, ServerInfo
@@ -131,11 +131,11 @@ def test_kubelets_die_from_the_version_on_in_which_they_were_changed(
 
 
 def test_a_kubelets_configuration_is_read_with_its_defaults() -> None:
-    assert configuration_of({}).topology_manager == "none"
-    assert configuration_of({}).most_numa_nodes == 8
-    assert configuration_of({"topologyManagerPolicy": "restricted"}).most_numa_nodes == 8
+    assert parse_kubelet_configuration({}).topology_manager == "none"
+    assert parse_kubelet_configuration({}).most_numa_nodes == 8
+    assert parse_kubelet_configuration({"topologyManagerPolicy": "restricted"}).most_numa_nodes == 8
     options = {"topologyManagerPolicyOptions": {"max-allowable-numa-nodes": "16"}}
-    assert configuration_of(options).most_numa_nodes == 16
+    assert parse_kubelet_configuration(options).most_numa_nodes == 16
 
 
 # certificates
@@ -247,14 +247,14 @@ def test_labels_that_nfd_writes_for_us_are_not_left_alone(node: ExaminedNode) ->
 def test_a_program_of_the_host_is_found_by_its_process(
     node: ExaminedNode, program: str, name: str
 ) -> None:
-    node.change = lambda facts: replace(facts, programs=frozenset({cut_name(program)}))
+    node.change = lambda facts: replace(facts, programs=frozenset({kernel_cut_name(program)}))
 
     assert the_names(node) == {name}
 
 
 def test_programs_are_read_by_the_names_that_the_kernel_keeps() -> None:
-    assert process_name(os.getpid()) in read_programs()
-    assert cut_name("gpu-feature-discovery") == "gpu-feature-dis"
+    assert process_name(os.getpid()) in read_program_names()
+    assert kernel_cut_name("gpu-feature-discovery") == "gpu-feature-dis"
 
 
 def test_where_neither_pods_nor_the_hosts_processes_are_seen_nothing_is_said(
@@ -271,14 +271,14 @@ def test_where_neither_pods_nor_the_hosts_processes_are_seen_nothing_is_said(
     made = node.examined()
 
     assert made.findings == ()
-    assert {each.check for each in made.not_looked_at} == {
+    assert {each.check for each in made.missed_checks} == {
         "feature-discovery",
         "dcgm-exporter",
         "mig-managers",
     }
 
     node.change = lambda facts: seen(facts, "kthreadd")
-    assert not node.examined().not_looked_at, "the host's processes are seen"
+    assert not node.examined().missed_checks, "the host's processes are seen"
 
 
 def test_facts_of_a_cluster_are_whole(node: ExaminedNode) -> None:

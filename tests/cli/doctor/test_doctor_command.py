@@ -12,7 +12,7 @@ import yaml
 from base.errors import BadInput
 from cli.doctor import doctor_node, doctor_pod
 from cli.doctor.checks.gpu_checks import NO_GPU
-from cli.doctor.doctor_report import document, summary
+from cli.doctor.doctor_report import examination_document, examination_summary
 from cli.doctor.facts import cluster_facts
 from cli.doctor.finding import (
     CheckResult,
@@ -20,9 +20,10 @@ from cli.doctor.finding import (
     Examination,
     Outcome,
     Unread,
+    check_name,
     examine,
     finding,
-    known,
+    require_fact,
 )
 from cli.doctor.finding_catalog import CATALOG, LOCAL_CHECKS, NODE_CHECKS, POD_CHECKS
 from kube.api import NODES
@@ -114,15 +115,15 @@ def test_what_is_not_known_to_be_healthy_is_not_called_so() -> None:
     missed = CheckResult(check="clock", outcome=Outcome.NOT_LOOKED_AT, why="no route")
     made = Examination(findings=(), checks=(missed,))
 
-    assert document("node-a", made, {})["healthy"] is None
-    assert "1 not looked at: whether they are well is not known" in summary(made)
+    assert examination_document("node-a", made, {})["healthy"] is None
+    assert "1 not looked at: whether they are well is not known" in examination_summary(made)
 
 
 def test_wide_lists_every_check(run: Run) -> None:
     output = run(*ALONE, "t4", "-o", "wide").output
 
     for check in LOCAL_CHECKS:
-        assert str(getattr(check, "__name__", "")).replace("_", "-") in output
+        assert check_name(check) in output
 
 
 @pytest.mark.usefixtures("api")
@@ -194,7 +195,7 @@ def test_a_check_that_fails_hides_no_other() -> None:
 
 def test_a_fact_that_is_not_there_ends_the_check_with_its_reason() -> None:
     def needs(fact: int | Unread) -> Iterator[DoctorFinding]:
-        yield finding(NO_GPU, "a", str(known(fact)))
+        yield finding(NO_GPU, "a", str(require_fact(fact)))
 
     for fact, outcome in (
         (Unread("no right"), Outcome.NOT_LOOKED_AT),
@@ -212,7 +213,7 @@ def test_names_are_unique_and_in_one_form() -> None:
     assert all(kind.name == kind.name.lower().replace("_", "-") for kind in kinds)
     assert all(kind.cause.endswith(".") and kind.fix.endswith((".", "`.")) for kind in kinds)
     for checks in (LOCAL_CHECKS, POD_CHECKS, NODE_CHECKS):
-        names = [getattr(check, "__name__", "") for check in checks]
+        names = [check_name(check) for check in checks]
         assert len(set(names)) == len(names)
 
 

@@ -448,7 +448,7 @@ def test_a_healthy_node_has_no_finding(node: ExaminedNode) -> None:
         "image": "neither chart nor manifests started this",
         "settings-files": "no setting names a file of labels, counters or MIG configurations",
     }
-    assert not made.not_looked_at
+    assert not made.missed_checks
 
 
 def test_an_empty_host_root_lacks_all_that_a_host_has(tmp_path: Path) -> None:
@@ -526,7 +526,7 @@ def test_what_is_not_looked_at_is_said_with_its_reason(node: ExaminedNode) -> No
 
     made = node.examined()
 
-    missed = {each.check: each.why for each in made.not_looked_at}
+    missed = {each.check: each.why for each in made.missed_checks}
     assert missed["gpus"].startswith("no NVIDIA driver")
     assert missed["clock"] == "no route"
     assert "held-devices" in missed
@@ -599,7 +599,7 @@ def test_a_broken_file_of_counters_or_layouts_is_named_with_its_line(
     (finding,) = made.findings
     assert finding.name == "settings-file-unusable"
     assert words in finding.cause
-    assert made.not_looked_at == ()
+    assert made.missed_checks == ()
 
 
 @pytest.mark.parametrize(
@@ -620,7 +620,7 @@ def test_a_broken_file_of_a_setting_is_named_with_its_line_and_costs_the_labels_
     assert {each.name for each in made.findings} == {"settings-file-unusable", "allocatable-ghost"}
     (cause,) = (each.cause for each in made.findings if each.name == "settings-file-unusable")
     assert words in cause
-    assert {each.check: each.why for each in made.not_looked_at} == {"labels": cause}
+    assert {each.check: each.why for each in made.missed_checks} == {"labels": cause}
 
 
 @pytest.mark.parametrize(
@@ -667,7 +667,7 @@ def test_gpus_that_are_to_be_left_alone_are_not_read(node: ExaminedNode) -> None
     made = node.examined()
 
     assert node.machine.calls() == {}
-    assert {"driver", "gpus", "held-devices"} <= {each.check for each in made.not_looked_at}
+    assert {"driver", "gpus", "held-devices"} <= {each.check for each in made.missed_checks}
 
 
 def test_errors_come_before_warnings_and_notes(node: ExaminedNode) -> None:
@@ -688,7 +688,7 @@ def test_a_configuration_that_cannot_be_seen_makes_no_prophecy(node: ExaminedNod
     made = node.examined()
 
     assert {each.name for each in made.findings} == {"held-device-gone"}
-    assert "numa-nodes" in {each.check for each in made.not_looked_at}
+    assert "numa-nodes" in {each.check for each in made.missed_checks}
 
 
 def test_an_older_kubelet_does_not_die(node: ExaminedNode) -> None:

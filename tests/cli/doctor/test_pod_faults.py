@@ -163,7 +163,7 @@ def silent_scheduler(cluster: Cluster) -> None:
 
 
 def gated(cluster: Cluster) -> None:
-    cluster.spec["schedulingGates"] = [{"name": "kueue.x-k8s.io/admission"}]
+    cluster.spec["schedulingGates"] = [{"name": "kueue.missed_checks-k8s.io/admission"}]
     cluster.status = {
         "phase": "Pending",
         "conditions": [{"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"}],
@@ -361,4 +361,4 @@ def test_events_that_may_not_be_read_leave_out_their_checks_alone(cluster: Clust
 
     made = cluster.examined()
 
-    assert [each.check for each in made.not_looked_at] == ["sandbox"]
+    assert [each.check for each in made.missed_checks] == ["sandbox"]

@@ -198,7 +198,7 @@ def test_a_healthy_node_has_no_finding(node: ShownNode) -> None:
     made = node.examined()
 
     assert made.findings == ()
-    assert made.not_looked_at == ()
+    assert made.missed_checks == ()
 
 
 @pytest.mark.parametrize("name", FAULTS)
@@ -246,7 +246,7 @@ def test_what_the_account_may_not_read_is_not_taken_for_well(node: ShownNode) ->
     made = node.examined()
 
     assert made.findings == ()
-    assert {each.check for each in made.not_looked_at} == {"agent-pod", "policy-objects"}
+    assert {each.check for each in made.missed_checks} == {"agent-pod", "policy-objects"}
 
 
 def test_a_policy_on_grants_that_could_not_be_tried_is_not_taken_for_well(node: ShownNode) -> None:
@@ -256,7 +256,7 @@ def test_a_policy_on_grants_that_could_not_be_tried_is_not_taken_for_well(node: 
     made = node.examined()
 
     assert made.findings == ()
-    assert [each.check for each in made.not_looked_at] == ["grants"]
+    assert [each.check for each in made.missed_checks] == ["grants"]
 
 
 def test_the_other_installations_namespace_is_named(node: ShownNode) -> None:

@@ -23,10 +23,10 @@ from cli.doctor.bundle.bundle_contents import (
     WEB_CONFIG,
     BundleEntry,
     SupportBundle,
-    contents,
+    gather_bundle,
 )
 from cli.doctor.bundle.redaction import GONE, Redaction
-from cli.doctor.bundle.support_bundle import packed
+from cli.doctor.bundle.support_bundle import pack_bundle
 from discovery import recording
 from discovery.host.kubelet_devices import LOGS
 from tests.cli.conftest import Run
@@ -53,7 +53,7 @@ def settings(tmp_path: Path) -> AgentSettings:
 
 
 def test_a_bundle_holds_what_a_bug_report_needs(settings: AgentSettings) -> None:
-    bundle = contents(settings, {"findings": [], "versions": {"gpuscape": "0.1.0"}})
+    bundle = gather_bundle(settings, {"findings": [], "versions": {"gpuscape": "0.1.0"}})
 
     names = [each.name for each in bundle.entries]
     log = "logs/gpuscape_gpuscape-agent-x_uid-agent-0.log"
@@ -64,7 +64,7 @@ def test_a_bundle_holds_what_a_bug_report_needs(settings: AgentSettings) -> None
 def test_its_recording_is_anonymous_and_can_be_replayed(
     settings: AgentSettings, tmp_path: Path
 ) -> None:
-    bundle = contents(settings, {})
+    bundle = gather_bundle(settings, {})
     (text,) = [each.text for each in bundle.entries if each.name == RECORDING]
     file = tmp_path / "machine.json"
     file.write_text(text)
@@ -78,7 +78,7 @@ def test_its_recording_is_anonymous_and_can_be_replayed(
 
 
 def test_no_secret_is_in_it(settings: AgentSettings) -> None:
-    text = "".join(each.text for each in contents(settings, {"token": TOKEN}).entries)
+    text = "".join(each.text for each in gather_bundle(settings, {"token": TOKEN}).entries)
 
     for secret in (TOKEN, "signature", BCRYPT, "MIGHAgEAMBMGByqG", "SM49AgEGCCqGSM49", "hunter2"):
         assert secret not in text
@@ -87,7 +87,7 @@ def test_no_secret_is_in_it(settings: AgentSettings) -> None:
 
 
 def test_what_cannot_be_had_is_named_with_the_reason(settings: AgentSettings) -> None:
-    bundle = contents(replace(settings, simulate="no-driver"), {})
+    bundle = gather_bundle(replace(settings, simulate="no-driver"), {})
 
     assert "no NVIDIA driver" in bundle.left_out[RECORDING]
     assert SNAPSHOT in bundle.left_out
@@ -101,7 +101,9 @@ def test_a_long_log_is_there_by_its_end(
     (log,) = (settings.host_root / LOGS).rglob("*.log")
     log.write_text("".join(f"line {number}\n" for number in range(5000)))
 
-    (text,) = [each.text for each in contents(settings, {}).entries if each.name.startswith("logs")]
+    (text,) = [
+        each.text for each in gather_bundle(settings, {}).entries if each.name.startswith("logs")
+    ]
 
     assert text.endswith("line 4999\n")
     assert len(text) <= 4003
@@ -111,7 +113,7 @@ def test_a_long_log_is_there_by_its_end(
 def test_it_is_bounded(settings: AgentSettings, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bundle_contents, "MOST_ENTRY_BYTES", 1000)
 
-    bundle = contents(settings, {})
+    bundle = gather_bundle(settings, {})
 
     assert RECORDING in bundle.left_out
     assert all(each.size_bytes <= 1000 for each in bundle.entries)
@@ -122,7 +124,7 @@ def test_all_files_together_are_bounded_too(
 ) -> None:
     monkeypatch.setattr(bundle_contents, "MOST_BUNDLE_BYTES", 20_000)
 
-    bundle = contents(settings, {})
+    bundle = gather_bundle(settings, {})
 
     assert bundle.left_out
     assert sum(each.size_bytes for each in bundle.entries) <= 20_000
@@ -135,8 +137,8 @@ def test_equal_contents_make_equal_bytes() -> None:
     )
     bundle = SupportBundle(entries=entries, left_out={})
 
-    assert packed(bundle) == packed(bundle)
-    assert packed(bundle)[4:8] == bytes(4), "RFC 1952: no time"
+    assert pack_bundle(bundle) == pack_bundle(bundle)
+    assert pack_bundle(bundle)[4:8] == bytes(4), "RFC 1952: no time"
 
 
 def test_it_is_listed_and_written_for_its_owner_alone(run: Run, tmp_path: Path) -> None:
@@ -171,7 +173,7 @@ def test_without_a_place_to_write_to_the_snapshot_alone_is_left_out(
 ) -> None:
     monkeypatch.setattr(tempfile, "TemporaryDirectory", _no_folder)
 
-    assert "TMPDIR" in contents(settings, {}).left_out[SNAPSHOT]
+    assert "TMPDIR" in gather_bundle(settings, {}).left_out[SNAPSHOT]
 
 
 def _no_folder(**_: object) -> object:
