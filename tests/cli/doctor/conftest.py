@@ -11,4 +11,4 @@ from cli.doctor.facts import local_facts
 @pytest.fixture(autouse=True)
 def idle_host(monkeypatch: pytest.MonkeyPatch) -> None:
     """A host with nothing but the kernel's own threads."""
-    monkeypatch.setattr(local_facts, "read_programs", lambda: frozenset({"kthreadd"}))
+    monkeypatch.setattr(local_facts, "read_program_names", lambda: frozenset({"kthreadd"}))

@@ -78,7 +78,7 @@ def test_what_could_not_be_looked_at_alone_ends_with_4(
     def lost(_: object) -> object:
         raise BadInput("no cluster")
 
-    monkeypatch.setattr("cli.doctor.facts.local_facts.access_of", lost)
+    monkeypatch.setattr("cli.doctor.facts.local_facts.cluster_access", lost)
     monkeypatch.setattr("cli.doctor.facts.local_facts.read_kubelet", lambda *_: _no_kubelet())
 
     result = run("doctor", "--simulate", "t4")

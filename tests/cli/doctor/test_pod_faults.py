@@ -163,7 +163,7 @@ def silent_scheduler(cluster: Cluster) -> None:
 
 
 def gated(cluster: Cluster) -> None:
-    cluster.spec["schedulingGates"] = [{"name": "kueue.missed_checks-k8s.io/admission"}]
+    cluster.spec["schedulingGates"] = [{"name": "kueue.x-k8s.io/admission"}]
     cluster.status = {
         "phase": "Pending",
         "conditions": [{"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"}],

@@ -14,5 +14,5 @@ def api(monkeypatch: pytest.MonkeyPatch) -> Api:
     """In place of the cluster of the kubeconfig."""
     made = Api()
     made.server.clock = lambda: NOW
-    monkeypatch.setattr(free_command, "client", lambda *_: made)
+    monkeypatch.setattr(free_command, "kubeconfig_client", lambda *_: made)
     return made

@@ -54,7 +54,7 @@ def screen(monkeypatch: pytest.MonkeyPatch) -> PlayedScreen:
         yield played
 
     monkeypatch.setattr(free_command, "live_screen", live)
-    monkeypatch.setattr(free_command, "is_live", lambda: True)
+    monkeypatch.setattr(free_command, "is_live_terminal", lambda: True)
     return played
 
 
@@ -150,7 +150,7 @@ def test_the_context_is_that_of_the_command_line_and_the_connection_is_closed(
         opened.append(arguments)
         return api
 
-    monkeypatch.setattr(free_command, "client", client)
+    monkeypatch.setattr(free_command, "kubeconfig_client", client)
     said(run)
     said(run, "--context", "prod")
     assert [(name, context) for name, _, context in opened] == [

@@ -101,7 +101,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
     made.server.add_namespace(names.NAMESPACE)
     made.with_node("a")
     made.with_node("b")
-    monkeypatch.setattr(uninstall_command, "client", lambda *_: made)
+    monkeypatch.setattr(uninstall_command, "kubeconfig_client", lambda *_: made)
     return made
 
 

@@ -97,7 +97,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
     made.with_node("new", labels={keys.MIG_CONFIG: "all-1g.5gb", "pool": "x"})
     made.with_node("bad", "{")
     made.with_node("cpu", labels={"pool": "x"})
-    monkeypatch.setattr(mig_nodes, "client", lambda *_: made)
+    monkeypatch.setattr(mig_nodes, "kubeconfig_client", lambda *_: made)
     return made
 
 

@@ -69,7 +69,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
     made.server.create(DAEMON_SETS, agents, "gpuscape")
     lease = {"metadata": {"name": names.COORDINATOR_LEASE}, "spec": {"holderIdentity": "c"}}
     made.server.create(LEASES, lease, names.NAMESPACE)
-    monkeypatch.setattr(rollout_plan, "client", lambda *_: made)
+    monkeypatch.setattr(rollout_plan, "kubeconfig_client", lambda *_: made)
     return made
 
 
