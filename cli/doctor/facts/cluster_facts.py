@@ -129,7 +129,9 @@ def read_cluster(
         confinement=_confinement(api, settings, account, node_name),
         node_name=node_name,
         node=read_object(lambda: api.get(NODES, node_name)),
-        lease=read_object(lambda: api.get(LEASES, names.agent_lease(node_name), namespace=namespace)),
+        lease=read_object(
+            lambda: api.get(LEASES, names.agent_lease(node_name), namespace=namespace)
+        ),
         pods=value_or_unread(lambda: frozenset(_pods(api, node_name))),
         agent_image=agent_image(api, namespace),
         counters=_counters(api, settings),
