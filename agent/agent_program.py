@@ -246,7 +246,7 @@ class _Running:
         self.runtime = runtime = Runtime(jitter_ratio=settings.jitter_ratio, defects=defects)
         watch = TickWatch(runtime.progress, run_seconds=settings.tick_limit_seconds)
         self.ticks = TickHealth(watch, own)
-        machine.report_news(functools.partial(runtime.hasten, "watch"))
+        machine.report_news(functools.partial(runtime.trigger, "watch"))
         boot = boot_id(self._place.root)
         sinks, ticks = _sinks(settings), dict[str, Tick]()
         ending.enter_context(
@@ -270,23 +270,23 @@ class _Running:
                     before=GpusBefore(
                         machine.records.known_gpus,
                         boot,
-                        taken=functools.partial(runtime.hasten, "discover"),
+                        taken=functools.partial(runtime.trigger, "discover"),
                     ),
                     hold=hold,
                     clear_xids=machine.records.xids.clear,
-                    hasten=runtime.hasten,
+                    trigger=runtime.trigger,
                     layouts=parts.layout_inputs(
                         settings,
                         self._plugin,
                         self._place.root,
                         machine.reader,
                         latest,
-                        runtime.hasten,
+                        runtime.trigger,
                     ),
                     defects=defects,
                 )
             )
-            sinks["cluster"] = in_cluster.cluster.want
+            sinks["cluster"] = in_cluster.cluster.set_desired
             ticks.update(in_cluster.cluster.ticks)
         if settings.shows_pods or not settings.standalone:
             ticks["pods"] = parts.pods(settings, name, latest, known, in_cluster).ask
@@ -303,7 +303,7 @@ class _Running:
                 discover=settings.discover_interval_seconds,
                 sample=settings.sample_interval_seconds,
             ),
-            hasten=runtime.hasten,
+            trigger=runtime.trigger,
             extra=parts.extra_readings(
                 settings, served, self._place.root, known, machine.kernel_log(settings)
             ),

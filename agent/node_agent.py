@@ -39,7 +39,7 @@ from exporters.gpuscape.agent_metrics import AgentMetrics, LossSource
 log = logging.getLogger(__name__)
 
 WATCH_SECONDS = 5.0
-"""Without news: events, and GPUs that hang, hasten the tick."""
+"""Without news: events, and GPUs that hang, trigger the tick."""
 ALIVE_SECONDS = 30.0
 """The watch tick never touches a GPU's answer, so silence for this long means a dead agent."""
 INJECTED_LIBRARY_SECONDS = 60.0
@@ -78,14 +78,14 @@ class NodeAgent:
         publisher: Publisher,
         *,
         intervals: Intervals,
-        hasten: Callable[[str], None],
+        trigger: Callable[[str], None],
         extra: ExtraReadings = NO_EXTRA_READINGS,
         accepts: Callable[[NodeSnapshot], bool] = lambda _snapshot: True,
         records: GpuRecords | None = None,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
     ) -> None:
-        """``hasten`` runs another of the :attr:`ticks` soon, by its name; ``records`` are what is
+        """``trigger`` runs another of the :attr:`ticks` soon, by its name; ``records`` are what is
         known from an agent before this one, of the same machine. A snapshot that ``accepts``
         refuses is neither served nor published.
 
@@ -96,7 +96,7 @@ class NodeAgent:
         self._latest = latest
         self._publisher = publisher
         self._intervals = intervals
-        self._hasten = hasten
+        self._trigger = trigger
         self._extra = extra
         self._accepts = accepts
         self._clock = clock
@@ -140,7 +140,7 @@ class NodeAgent:
         if not snapshot.answering:
             self._ready = self._ready or self._answered_once
         elif not self._shows_readings:
-            self._hasten("sample")  # of the GPUs that are shown, so not before
+            self._trigger("sample")  # of the GPUs that are shown, so not before
         published = self._publisher.publish(snapshot, self._reader.health().missed_once)
         self._report_cycle(snapshot, published, self._clock() - now)
         self._silent.log_changes(snapshot)
@@ -161,12 +161,12 @@ class NodeAgent:
         except Transient as error:
             samples = ()
             if not isinstance(error, Released):
-                self._hasten("discover")
+                self._trigger("discover")
         self._show_readings(samples, snapshot)
         self._ready = True
         lost = any(gap.what == "state" for sample in samples for gap in sample.gaps)
         if lost or self._reader.health().quarantined != before.quarantined:
-            self._hasten("discover")
+            self._trigger("discover")
         self._latest.refresh(lambda own: self._count_sample(own, self._clock() - now))
         return self._intervals.sample
 
@@ -177,12 +177,12 @@ class NodeAgent:
         self._records.error_log.end_minutes(now)
         self._show_hung()
         if xids or self._has_waited_enough():
-            self._hasten("discover")
+            self._trigger("discover")
         health = self._reader.health()
         if health.quarantined:
-            self._hasten("probe")
+            self._trigger("probe")
         if health.outgrown:
-            self._hasten("sample")  # by another reader
+            self._trigger("sample")  # by another reader
         self._latest.refresh(lambda own: self._reports.show(self._reader.health(), own))
         return WATCH_SECONDS
 
@@ -190,9 +190,9 @@ class NodeAgent:
         """Try the quarantined GPUs that are due; the watch tick hastens it while there are some."""
         stalled = self._reader.health().missed_once
         for _ in self._reader.probe():
-            self._hasten("discover")  # the next probe may take a while
+            self._trigger("discover")  # the next probe may take a while
         if self._reader.health().missed_once != stalled:  # a second miss changes labels
-            self._hasten("discover")
+            self._trigger("discover")
         return self._intervals.discover
 
     # what others ask
@@ -240,12 +240,12 @@ class NodeAgent:
         """Read the GPUs again at once; readings follow as soon as one answers."""
         self._reader.resume()
         self._latest.refresh(lambda own: own.is_released(False))
-        self._hasten("discover")
+        self._trigger("discover")
 
     def read_groups(self, groups: tuple[ReadingGroup, ...]) -> None:
         """Make these readings in addition to those that are always made, from now on."""
         self._extra = replace(self._extra, groups=groups)
-        self._hasten("sample")
+        self._trigger("sample")
 
     # parts of a tick
 
@@ -319,7 +319,7 @@ class NodeAgent:
         if snapshot is None or not any(gpu.bus_id in quarantined for gpu in snapshot.answering):
             return
         self._latest.show_snapshot(with_hung(snapshot, quarantined), self._discovered_at)
-        self._hasten("discover")
+        self._trigger("discover")
 
     def _has_waited_enough(self) -> bool:
         """Whether a GPU is shown as initialising whose answer nobody waits for any more."""

@@ -224,10 +224,10 @@ def layout_inputs(
     root: Path,
     reader: DeviceReader,
     latest: LatestMetrics,
-    hasten: Callable[[str], None],
+    trigger: Callable[[str], None],
 ) -> LayoutInputs | None:
     """What judges MIG layouts that the Node asks for, and where they are enforced changes them;
-    None where the settings want none of it. ``hasten`` runs a tick of the cluster soon."""
+    None where the settings want none of it. ``trigger`` runs a tick of the cluster soon."""
     if settings.mig_mode == "off" or settings.sink == "none":
         return None
     from agent.layouts.layout_evaluator import LayoutInputs
@@ -247,7 +247,7 @@ def layout_inputs(
         program_name=_no_name if settings.simulate is not None else process_name,
         kubelet=functools.partial(_checkpoint, root),
         users=functools.partial(_gpu_users, settings.actuator_socket),
-        enforce=_enforce(settings, root, reader, hasten)
+        enforce=_enforce(settings, root, reader, trigger)
         if settings.mig_mode == "enforce"
         else None,
     )
@@ -271,7 +271,7 @@ def _no_name(_pid: int) -> str:
 
 
 def _enforce(
-    settings: AgentSettings, root: Path, reader: DeviceReader, hasten: Callable[[str], None]
+    settings: AgentSettings, root: Path, reader: DeviceReader, trigger: Callable[[str], None]
 ) -> EnforcePorts:
     from agent.layouts.enforced_layouts import EnforcePorts
     from api.actuator_client import STATE_SECONDS, ask_actuator
@@ -283,8 +283,8 @@ def _enforce(
         return ask_actuator(settings.actuator_socket, request, timeout_seconds=seconds)
 
     def wake() -> None:
-        hasten("causes")
-        hasten("layouts")
+        trigger("causes")
+        trigger("layouts")
 
     return EnforcePorts(
         ask=ask,

@@ -55,7 +55,7 @@ class Runtime:
         """Each wait is varied by up to ``jitter_ratio`` of itself, so that nodes spread out.
 
         A tick that raises is one of the ``defects``, and runs again AFTER_A_DEFECT_SECONDS later.
-        It is made before the parts whose ticks it runs, so that each can get :meth:`hasten`.
+        It is made before the parts whose ticks it runs, so that each can get :meth:`trigger`.
         """
         self._defects = defects or Defects()
         self._ticks: Mapping[str, Tick] = {}
@@ -97,9 +97,9 @@ class Runtime:
             undo.pop_all()
         self._is_started = True
         for name in ticks:
-            self.hasten(name)
+            self.trigger(name)
 
-    def hasten(self, name: str) -> None:
+    def trigger(self, name: str) -> None:
         """Run a tick as soon as it can; once more if it is running now.
 
         Before the start this changes nothing: the start runs every tick.

@@ -59,7 +59,7 @@ log = logging.getLogger(__name__)
 
 AGAIN_SECONDS: Final = 0.0
 ROUND_SECONDS: Final = 1.0
-"""Time between two rounds while nothing happens; watches hasten the next."""
+"""Time between two rounds while nothing happens; watches trigger the next."""
 _LONGEST_FAILURE_SECONDS: Final = 30.0
 AFTER_A_DEFECT_SECONDS: Final = 10.0
 _EVICT_AGAIN_SECONDS: Final = 5.0

@@ -78,7 +78,7 @@ class _Loop:
         since = self._busy_since
         return since is not None and time.monotonic() - since > _STUCK_SECONDS
 
-    def hasten(self) -> None:
+    def trigger(self) -> None:
         """Have the next step made now."""
         self._hastened.set()
 
@@ -167,7 +167,7 @@ def _start(
     watches = FleetWatches(
         client,
         cache,
-        rounds.hasten,
+        rounds.trigger,
         namespace=settings.namespace,
         on_node=on_node,
         defects=defects,
@@ -189,7 +189,7 @@ def _start(
         before = leadership.leads
         seconds = leadership.beat(time.monotonic())
         if leadership.leads and not before:
-            rounds.hasten()
+            rounds.trigger()
         return seconds
 
     threads.started(policy_watch.run, "watch-policy")

@@ -64,12 +64,12 @@ class FeatureSink:
         self._is_new = False
         self._suspect = False
 
-    def want(self, labels: Decisions) -> None:
+    def set_desired(self, labels: Decisions) -> None:
         """Have nfd-master put these labels on the Node from now on."""
         with self._lock:
             self._desired = labels
 
-    def saw(self, node: Object | None) -> None:
+    def observe(self, node: Object | None) -> None:
         """The Node as the watch shows it; None where there is none."""
         with self._lock:
             if node is None:

@@ -55,7 +55,7 @@ class GpusBefore:
         self._reported = LogOnce()
         known_gpus.await_record()
 
-    def saw(self, text: str | None) -> None:
+    def observe(self, text: str | None) -> None:
         """Take the annotation as the Node has it now; once, for later it is our own."""
         if not self._was_seen and self._known_gpus.awaits_record:
             self._was_seen = True

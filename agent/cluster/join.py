@@ -104,7 +104,7 @@ def joined_cluster(
     before: GpusBefore,
     hold: Callable[[tuple[str, ...]], None],
     clear_xids: Callable[[str | None], bool],
-    hasten: Callable[[str], None],
+    trigger: Callable[[str], None],
     layouts: LayoutInputs | None,
     defects: Defects,
 ) -> Iterator[Joined]:
@@ -112,7 +112,7 @@ def joined_cluster(
 
     All of it waits for the ``turn``, whose request is one of the cluster's ticks.
 
-    ``before``, ``hold``, ``clear_xids`` and ``hasten`` are as :class:`Cluster` has them;
+    ``before``, ``hold``, ``clear_xids`` and ``trigger`` are as :class:`Cluster` has them;
     ``layouts`` None: nobody looks after MIG layouts. A server that does not answer is waited for.
     """
     slices = ResourceSlices()
@@ -139,7 +139,7 @@ def joined_cluster(
         update_metrics=latest.refresh,
         hold=hold,
         clear_xids=clear_xids,
-        hasten=hasten,
+        trigger=trigger,
         before=before,
         layouts=watch,
         rolled_back=read_anew,

@@ -74,7 +74,7 @@ class Cluster:
         update_metrics: Callable[[Callable[[AgentMetrics], None]], None],
         hold: Callable[[tuple[str, ...]], None],
         clear_xids: Callable[[str | None], bool],
-        hasten: Callable[[str], None],
+        trigger: Callable[[str], None],
         before: GpusBefore,
         layouts: LayoutWatch | None = None,
         rolled_back: Callable[[], None] = lambda: None,
@@ -88,7 +88,7 @@ class Cluster:
         ``update_metrics`` gets changes of the agent's own metrics; ``hold`` gets the causes for
         which the GPUs are to be left alone, none when they no longer are; ``clear_xids`` gets the
         Node's wish to clear XIDs again and again, and returns whether it changed anything;
-        ``hasten`` runs another tick soon, by its name: one of :attr:`ticks`, ``pods``, which asks
+        ``trigger`` runs another tick soon, by its name: one of :attr:`ticks`, ``pods``, which asks
         the kubelet again, or ``discover``. ``before``: what the Node knew of its GPUs when it was
         first seen. ``layouts``: what becomes of a MIG layout that the Node asks for; None: nobody
         looks after that. ``rolled_back`` is called when an answer proves that the API server's
@@ -100,7 +100,7 @@ class Cluster:
         self._update_metrics = update_metrics
         self._hold = hold
         self._clear_xids = clear_xids
-        self._hasten = hasten
+        self._trigger = trigger
         self._clock = clock
         self._before = before
         self._layouts = layouts
@@ -147,7 +147,7 @@ class Cluster:
             uniform=uniform,
         )
         self._pod_state = PodState(
-            self._heartbeat, topology=self._topology, changed=lambda: hasten("lease")
+            self._heartbeat, topology=self._topology, changed=lambda: trigger("lease")
         )
         self._node_sink = NodeSink(
             api,
@@ -183,14 +183,14 @@ class Cluster:
             **({} if self._layouts is None else {"layouts": self.judge_layouts}),
         }
 
-    def want(self, decision: NodeDecision) -> None:
+    def set_desired(self, decision: NodeDecision) -> None:
         """Have the cluster show this from now on, unless it lacks what the Node knew before."""
         if decision.awaits_record:
             return
         self._decision = decision
         self._report_new_count(decision.annotations)
         self._hand_over(decision)
-        self._trigger("node", "feature")
+        self._trigger_all("node", "feature")
 
     def on_watch_event(self, event: WatchEvent) -> None:
         """Take one event of the watch of the own Node."""
@@ -229,7 +229,7 @@ class Cluster:
             self._causes = causes
             self._hold(causes)
         if self._node is not None and self._clear_xids(self._annotation(keys.CLEAR_XIDS)):
-            self._hasten("discover")
+            self._trigger("discover")
         return CAUSES_SECONDS
 
     def confine(self, now: float) -> float:
@@ -240,7 +240,7 @@ class Cluster:
         wait = self._confinement.check(now)
         if before is not self._believes_grants and self._node is not None:
             self._show_layouts(self._node)
-        self._hasten("lease")
+        self._trigger("lease")
         return wait
 
     def beat(self, now: float) -> float:
@@ -253,7 +253,7 @@ class Cluster:
         wait = self._heartbeat.beat(now)
         holds = self._heartbeat.holds
         if holds and not held:
-            self._trigger("node", "feature", "pods")
+            self._trigger_all("node", "feature", "pods")
         self._update_metrics(
             lambda own: own.holds_lease(names.agent_lease(self._member.node), holds)
         )
@@ -277,7 +277,7 @@ class Cluster:
             self._event(news.reason, news.note, warning=news.warning)
         if self._decision is not None and self._about_layouts(self._layouts) != self._more:
             self._hand_over(self._decision)
-            self._trigger("node")
+            self._trigger_all("node")
         return wait
 
     # parts
@@ -289,10 +289,10 @@ class Cluster:
         labels = {**decision.labels, **self._more[0]}
         annotations = {**decision.annotations, **self._more[1]}
         if self._sink == "node":
-            self._node_sink.want(labels, annotations)
+            self._node_sink.set_desired(labels, annotations)
         elif self._feature_sink is not None:
-            self._node_sink.want({}, annotations)
-            self._feature_sink.want(labels)
+            self._node_sink.set_desired({}, annotations)
+            self._feature_sink.set_desired(labels)
 
     def _about_layouts(self, layouts: LayoutWatch) -> tuple[Decisions, Decisions]:
         """Labels and annotations about MIG layouts.
@@ -328,7 +328,7 @@ class Cluster:
             notes = dict(metadata.get("annotations") or {})
             notes.pop(keys.MIG_GRANT, None)
             metadata = {**metadata, "annotations": notes}
-        self._layouts.saw(metadata)
+        self._layouts.observe(metadata)
         if self._decision is not None:
             self._hand_over(self._decision)
 
@@ -356,18 +356,18 @@ class Cluster:
 
     def _node_changed(self, node: Object | None) -> None:
         self._node = node
-        self._before.saw(self._annotation(keys.KNOWN_GPUS))
+        self._before.observe(self._annotation(keys.KNOWN_GPUS))
         self._show_layouts(node)
-        self._node_sink.saw(node)
+        self._node_sink.observe(node)
         if self._feature_sink is not None:
-            self._feature_sink.saw(node)
-        self._trigger("causes", "lease", "layouts", "node", "feature")
+            self._feature_sink.observe(node)
+        self._trigger_all("causes", "lease", "layouts", "node", "feature")
 
-    def _trigger(self, *ticks: str) -> None:
+    def _trigger_all(self, *ticks: str) -> None:
         missing = {"feature": self._feature_sink is None, "layouts": self._layouts is None}
         for tick in ticks:
             if not missing.get(tick):
-                self._hasten(tick)
+                self._trigger(tick)
 
     def _reports(self, resource: ApiResource) -> SinkReports:
         update = self._update_metrics

@@ -54,12 +54,12 @@ class NodeSink:
         self._is_gone = False
         self._is_new = False
 
-    def want(self, labels: Decisions, annotations: Decisions) -> None:
+    def set_desired(self, labels: Decisions, annotations: Decisions) -> None:
         """Have the Node show this from now on."""
         with self._lock:
             self._desired = labels, annotations
 
-    def saw(self, node: Object | None) -> None:
+    def observe(self, node: Object | None) -> None:
         """The Node as the watch shows it; None where there is none."""
         with self._lock:
             self._is_gone = node is None

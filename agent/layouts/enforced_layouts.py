@@ -99,7 +99,7 @@ class EnforcedLayouts:
         """A request's id, and when the change was first requested."""
         self._annotation: tuple[MigRequestAnnotation, float] | None = None
 
-    def saw(self, metadata: Mapping[str, Any], status: MigStatusAnnotation | None) -> None:
+    def observe(self, metadata: Mapping[str, Any], status: MigStatusAnnotation | None) -> None:
         """Take the Node's metadata; ``status``: what it shows, None where it shows none."""
         with self._lock:
             self._metadata = metadata

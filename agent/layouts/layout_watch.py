@@ -112,7 +112,7 @@ class LayoutWatch:
         """Why the GPUs are to be left alone for a change; empty where they need not be."""
         return () if self._enforced is None else self._enforced.causes
 
-    def saw(self, metadata: Mapping[str, Any] | None) -> None:
+    def observe(self, metadata: Mapping[str, Any] | None) -> None:
         """Take the Node's metadata as the watch of it shows them; None where there is no Node."""
         with self._lock:
             before, self._metadata = self._metadata, metadata
@@ -135,7 +135,7 @@ class LayoutWatch:
                 self._evaluator.forget()
             self._wish = wish
             if self._enforced is not None:
-                self._enforced.saw(metadata, self._shown)
+                self._enforced.observe(metadata, self._shown)
                 if self._last_event is None and self._shown is not None:
                     self._last_event = self._shown.phase, self._shown.request
 

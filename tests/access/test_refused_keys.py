@@ -67,7 +67,7 @@ class Scene:
         until = self.now + seconds
         while self.now < until:
             node = self.stage.plane.demand("GET", f"/api/v1/nodes/{self.stage.node}")
-            self.sink.saw(node)
+            self.sink.observe(node)
             self.now += min(max(self.sink.tick(self.now), 0.001), 10.0)
 
     def missing(self) -> set[str]:
@@ -101,7 +101,7 @@ def scene(plane: Plane, *policies: Policy) -> Iterator[Scene]:
         with contextlib.closing(client(names.AGENT, kubeconfig)) as api:
             reports = said.reports(NODES.kind)
             sink = NodeSink(api, stage.node, may_write=lambda: True, reports=reports)
-            sink.want(WANTED, {})
+            sink.set_desired(WANTED, {})
             yield Scene(stage=stage, sink=sink, said=said)
     finally:
         stage.close()

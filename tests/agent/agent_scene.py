@@ -118,18 +118,18 @@ class Scene:
             self.latest,
             Publisher(LabelSettings(), {"labels": self._take, **sinks}),
             intervals=INTERVALS,
-            hasten=self._hasten,
+            trigger=self._trigger,
             extra=extra,
             clock=lambda: self.now,
             wall=lambda: 1_700_000_000.0,
         )
 
-    def _hasten(self, tick: str) -> None:
+    def _trigger(self, tick: str) -> None:
         self.hastened.append(tick)
         if self.while_hastening is not None:
             self.while_hastening(self.now)
         if self.runtime is not None:
-            self.runtime.hasten(tick)
+            self.runtime.trigger(tick)
 
     def run_ticks(self) -> VirtualRuntime:
         """A clock that runs the ticks, from now on those that are hastened too."""

@@ -20,7 +20,7 @@ class VirtualRuntime:
         """Monotonic seconds."""
         return self.now
 
-    def hasten(self, name: str) -> None:
+    def trigger(self, name: str) -> None:
         """Run a tick as soon as the one that runs now has ended."""
         self._due[name] = self.now
 

@@ -85,7 +85,7 @@ def test_a_hastened_tick_runs_now_though_it_asked_for_an_hour(
 
     runtime = start(look=tick)
     runs.get(timeout=SOON)
-    runtime.hasten("look")
+    runtime.trigger("look")
     assert runs.get(timeout=SOON) > 0
 
 
@@ -106,8 +106,8 @@ def test_a_tick_hastened_while_it_runs_runs_once_more_and_never_beside_itself(
 
     runtime = start(look=tick)
     first = began.get(timeout=SOON)
-    runtime.hasten("look")
-    runtime.hasten("look")
+    runtime.trigger("look")
+    runtime.trigger("look")
     go_on.put(None)
     second = began.get(timeout=SOON)
     go_on.put(None)
@@ -127,7 +127,7 @@ def test_a_tick_hastened_while_its_next_run_is_planned_runs_now() -> None:
 
     def uniform(_low: float, _high: float) -> float:
         if next(times) == 0:
-            runtime.hasten("look")
+            runtime.trigger("look")
         return 1.0
 
     runtime = Runtime(uniform=uniform)
@@ -203,7 +203,7 @@ def test_waits_are_varied_by_the_given_share(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_tick_hastened_before_the_start_is_run_by_the_start_once() -> None:
-    """As parts hasten each other's ticks while the program is put together."""
+    """As parts trigger each other's ticks while the program is put together."""
     runs: queue.Queue[float] = queue.Queue()
 
     def tick(now: float) -> float:
@@ -211,11 +211,11 @@ def test_a_tick_hastened_before_the_start_is_run_by_the_start_once() -> None:
         return DAY
 
     runtime = Runtime()
-    runtime.hasten("look")
+    runtime.trigger("look")
     runtime.start({"look": tick})
     try:
         runs.get(timeout=SOON)
-        runtime.hasten("look")
+        runtime.trigger("look")
         runs.get(timeout=SOON)
         assert runs.empty()
     finally:
@@ -281,7 +281,7 @@ def test_nothing_runs_after_the_stop_and_a_run_in_progress_can_be_waited_for() -
     runtime.start({"look": tick})
     began.get(timeout=SOON)
     runtime.stop()
-    runtime.hasten("look")
+    runtime.trigger("look")
     assert not runtime.wait_until_idle(0.0)
     assert runtime.progress()["look"].running
     go_on.set()
@@ -406,13 +406,13 @@ def test_a_tick_that_is_hastened_is_planned_for_now_in_place_of_its_time(
         while runtime.progress()["look"].running:
             time.sleep(0.01)
         assert len(runtime._scheduler.get_jobs()) == 1
-        runtime.hasten("look")
+        runtime.trigger("look")
     ran.get(timeout=SOON)
     while runtime.progress()["look"].running:
         time.sleep(0.01)
     planned: list[tuple[str, float]] = []
     monkeypatch.setattr(runtime, "_plan", lambda name, seconds: planned.append((name, seconds)))
-    runtime.hasten("look")
+    runtime.trigger("look")
     assert planned == [("look", 0.0)]
 
 

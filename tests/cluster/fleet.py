@@ -117,7 +117,7 @@ def publishing(
             token=tokens[number],
             clock=time.monotonic,
             sleep=time.sleep,
-            hasten=lambda name: runtime.plan(number, name, _once(ticks[name]), 0),
+            trigger=lambda name: runtime.plan(number, name, _once(ticks[name]), 0),
             start_spread_seconds=spread_seconds,
             seed=number,
         )

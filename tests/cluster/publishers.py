@@ -70,7 +70,7 @@ class Publisher:
         *,
         clock: Callable[[], float],
         sleep: Callable[[float], None],
-        hasten: Callable[[str], None],
+        trigger: Callable[[str], None],
         token: str | None = None,
         start_spread_seconds: float | None = 0.0,
         seed: int = 0,
@@ -108,7 +108,7 @@ class Publisher:
             update_metrics=self._tell,
             hold=self._hold,
             clear_xids=lambda _wish: False,
-            hasten=hasten,
+            trigger=trigger,
             before=GpusBefore(KnownGpus(), boot=""),
             clock=clock,
             uniform=uniform,
@@ -130,7 +130,7 @@ class Publisher:
         """Decide from the snapshot, as the agent does each minute."""
         labels = decide_labels(self.snapshot, LabelSettings()).decisions
         annotations = node_annotations(self.snapshot)
-        self.cluster.want(NodeDecision(labels=labels, annotations=annotations))
+        self.cluster.set_desired(NodeDecision(labels=labels, annotations=annotations))
         return 60.0
 
     def _tell(self, change: Callable[[AgentMetrics], None]) -> None:

@@ -39,15 +39,15 @@ class Hour:
         self.node = site.plane.make_node()
         self.runtime: VirtualRuntime | None = None
         self.publisher = Publisher(
-            site, self.node, clock=self._clock, sleep=self._sleep, hasten=self._hasten
+            site, self.node, clock=self._clock, sleep=self._sleep, trigger=self._trigger
         )
         ticks = {**self.publisher.ticks, "watch": self._tell, "pods": self._churn}
         self.runtime = VirtualRuntime(ticks)
         self._pods = 0
 
-    def _hasten(self, tick: str) -> None:
+    def _trigger(self, tick: str) -> None:
         if self.runtime is not None:
-            self.runtime.hasten(tick)
+            self.runtime.trigger(tick)
 
     def run(self, seconds: float) -> list[dict[str, Any]]:
         """Let time pass; the agent's requests meanwhile, dry runs left out."""

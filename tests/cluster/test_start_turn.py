@@ -45,7 +45,7 @@ class Start:
             self.node,
             clock=self._clock,
             sleep=self._sleep,
-            hasten=self._hasten,
+            trigger=self._trigger,
             start_spread_seconds=None,
             seed=seed,
         )
@@ -63,9 +63,9 @@ class Start:
         assert self.runtime is not None
         self.runtime.now += seconds
 
-    def _hasten(self, tick: str) -> None:
+    def _trigger(self, tick: str) -> None:
         if self.runtime is not None:
-            self.runtime.hasten(tick)
+            self.runtime.trigger(tick)
 
     def _watch(self, _now: float) -> float:
         if (wait := self.publisher.turn.until_watch()) > 0:

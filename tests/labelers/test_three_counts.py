@@ -102,7 +102,7 @@ def taken(annotation: str | None, boot: str = BOOT) -> KnownGpusRecord:
         def offer_record(self, record: KnownGpusRecord) -> None:
             offered.append(record)
 
-    GpusBefore(Listening(), boot).saw(annotation)
+    GpusBefore(Listening(), boot).observe(annotation)
     (record,) = offered
     return record
 

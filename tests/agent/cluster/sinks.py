@@ -138,13 +138,13 @@ class World:
         """Have the watch tell what happened, now."""
         self._watch(self.now)
 
-    def want(self, labels: Decisions, annotations: Decisions | None = None) -> None:
+    def set_desired(self, labels: Decisions, annotations: Decisions | None = None) -> None:
         """What the agent decided, told to whatever sink there is."""
         if self.node_sink is not None:
-            self.node_sink.want(labels, annotations or {})
+            self.node_sink.set_desired(labels, annotations or {})
         if self.feature_sink is not None:
-            self.feature_sink.want(labels)
-        self._runtime.hasten("sink")
+            self.feature_sink.set_desired(labels)
+        self._runtime.trigger("sink")
 
     # the cluster
 
@@ -205,5 +205,5 @@ class World:
     def _show(self, node: Object | None) -> None:
         for sink in (self.node_sink, self.feature_sink):
             if sink is not None:
-                sink.saw(node)
-        self._runtime.hasten("sink")
+                sink.observe(node)
+        self._runtime.trigger("sink")

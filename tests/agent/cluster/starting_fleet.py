@@ -169,7 +169,7 @@ class AgentApi:
             self.lease = self._next(_merged(self.lease, patch))
             return self.lease
         self.node = self._next(_merged(self.node, patch))
-        self._agent.saw()
+        self._agent.observe()
         return self.node
 
     def watch(self, resource: ApiResource, **_more: Any) -> Watch:
@@ -214,7 +214,7 @@ class StartingAgent:
             update_metrics=lambda _change: None,
             hold=lambda _causes: None,
             clear_xids=lambda _wish: False,
-            hasten=self.hasten,
+            trigger=self.trigger,
             before=GpusBefore(KnownGpus(), boot=""),
             clock=self.clock,
             uniform=uniform,
@@ -245,7 +245,7 @@ class StartingAgent:
         """One of its threads waits."""
         self.now += seconds
 
-    def hasten(self, name: str) -> None:
+    def trigger(self, name: str) -> None:
         """Run a tick soon."""
         if name in self._ticks:
             self._plan(name, self.now)
@@ -266,7 +266,7 @@ class StartingAgent:
         if self._due[name] == float("inf"):
             self._plan(name, self.now + wait)
 
-    def saw(self) -> None:
+    def observe(self) -> None:
         """The watch shows the Node."""
         if self.labelled is None and LABEL in (self.api.node["metadata"].get("labels") or {}):
             self.labelled = self.now
@@ -284,13 +284,15 @@ class StartingAgent:
             self.api.ask("watch nodes")
         except ApiError as error:
             return self._backoff.failed(error.retry_after_seconds)
-        self.saw()
+        self.observe()
         return 450.0
 
     def _publish(self, _now: float) -> float:
         """The GPUs are read and labels decided."""
         annotations = {keys.TOPOLOGY: Value(text="{}")}
-        self._cluster.want(NodeDecision(labels={LABEL: Value(text="8")}, annotations=annotations))
+        self._cluster.set_desired(
+            NodeDecision(labels={LABEL: Value(text="8")}, annotations=annotations)
+        )
         return 3600.0
 
 

@@ -57,7 +57,7 @@ def settled() -> World:
     """A NodeFeature that has said EIGHT for long."""
     world = World()
     world.feature()
-    world.want(EIGHT)
+    world.set_desired(EIGHT)
     world.run(600)
     assert published(world) == {COUNT: "8", MODE: "compute"}
     world.api.calls.clear()
@@ -93,7 +93,7 @@ def master(world: World) -> None:
 def test_the_object_is_made_at_once_and_belongs_to_the_node() -> None:
     world = World()
     world.feature()
-    world.want(EIGHT)
+    world.set_desired(EIGHT)
 
     world.run(1)
 
@@ -110,11 +110,11 @@ def test_the_object_is_made_at_once_and_belongs_to_the_node() -> None:
 def test_nothing_is_made_before_the_node_is_seen_or_where_there_is_nothing_to_say() -> None:
     world = World(node=False)
     world.feature()
-    world.want(EIGHT)
+    world.set_desired(EIGHT)
     world.run(HOUR)
     without_node = verbs(world)
     world.make_node()
-    world.want({COUNT: NOT_KNOWN, MODE: GONE})
+    world.set_desired({COUNT: NOT_KNOWN, MODE: GONE})
     world.run(60)
 
     assert without_node == []
@@ -125,7 +125,7 @@ def test_a_restarted_agent_that_finds_all_well_reads_once() -> None:
     world = settled()
     world.start()
     world.feature()
-    world.want(EIGHT)
+    world.set_desired(EIGHT)
 
     world.run(1700)
 
@@ -136,7 +136,7 @@ def test_a_steady_hour_has_no_write() -> None:
     world = settled()
 
     def again(now: float) -> float:
-        world.want(dict(EIGHT))
+        world.set_desired(dict(EIGHT))
         world.beat(now)
         return 10
 
@@ -149,7 +149,7 @@ def test_a_steady_hour_has_no_write() -> None:
 
 def test_one_change_is_one_small_patch() -> None:
     world = settled()
-    world.want({COUNT: Value(text="7"), MODE: NOT_KNOWN})
+    world.set_desired({COUNT: Value(text="7"), MODE: NOT_KNOWN})
 
     world.run(60)
 
@@ -160,7 +160,7 @@ def test_one_change_is_one_small_patch() -> None:
 
 def test_a_label_goes_only_when_its_fact_is_known_to_be_gone() -> None:
     world = settled()
-    world.want({COUNT: GONE, MODE: NOT_KNOWN})
+    world.set_desired({COUNT: GONE, MODE: NOT_KNOWN})
 
     world.run(60)
 
@@ -169,7 +169,7 @@ def test_a_label_goes_only_when_its_fact_is_known_to_be_gone() -> None:
 
 def test_health_is_written_at_once() -> None:
     world = settled()
-    world.want({**EIGHT, keys.HEALTH: Value(text="unhealthy")})
+    world.set_desired({**EIGHT, keys.HEALTH: Value(text="unhealthy")})
 
     world.run(0.1)
 
@@ -223,7 +223,7 @@ def test_a_label_that_we_take_away_ourselves_is_no_reason_to_look() -> None:
     world = settled()
     master(world)
     world.run(60)
-    world.want({**EIGHT, MODE: GONE})
+    world.set_desired({**EIGHT, MODE: GONE})
 
     world.run(300)
 
@@ -237,7 +237,7 @@ def test_where_the_kind_is_unknown_one_line_tells_what_to_install(
     world = World()
     world.server.unserve(NODE_FEATURES)
     world.feature()
-    world.want(EIGHT)
+    world.set_desired(EIGHT)
     with caplog.at_level(logging.WARNING):
         world.run(HOUR)
     tries = world.writes()
@@ -256,7 +256,7 @@ def test_another_ones_object_of_that_name_is_left_alone_and_named() -> None:
     world = World()
     world.server.create(NODE_FEATURES, GFD, NAMESPACE, manager="gpu-feature-discovery")
     world.feature()
-    world.want(EIGHT)
+    world.set_desired(EIGHT)
     world.run(5 * HOUR)
     writes = world.writes()
     world.server.delete(NODE_FEATURES, FEATURE, NAMESPACE)
@@ -275,7 +275,7 @@ def test_one_in_another_namespace_is_no_hindrance() -> None:
     world.server.add_namespace("gpu-operator")
     world.server.create(NODE_FEATURES, GFD, "gpu-operator", manager="gpu-feature-discovery")
     world.feature()
-    world.want(EIGHT)
+    world.set_desired(EIGHT)
 
     world.run(10)
 
@@ -311,7 +311,7 @@ def test_one_that_the_garbage_collector_has_yet_to_take_is_made_anew_afterwards(
     world = settled()
     world.delete_node()
     world.make_node()
-    world.want(SEVEN)
+    world.set_desired(SEVEN)
     world.run(100)
     meanwhile = feature(world)
     world.server.delete(NODE_FEATURES, FEATURE, NAMESPACE)
@@ -335,7 +335,7 @@ def test_after_a_label_that_is_refused_the_rest_follows_at_once() -> None:
     world = World()
     sink = world.feature()
     world.api.refuse("theirs", lambda call: MODE in (call.body or {})["spec"]["labels"])
-    world.want({**EIGHT, **values(gpu_product="H200")})
+    world.set_desired({**EIGHT, **values(gpu_product="H200")})
     world.deliver()
     waits: list[float] = []
     while not waits or waits[-1] == 0.0:
@@ -348,7 +348,7 @@ def test_nothing_is_asked_while_writing_is_not_allowed() -> None:
     world = World()
     world.may_write = False
     world.feature()
-    world.want(EIGHT)
+    world.set_desired(EIGHT)
     world.run(HOUR)
     before = verbs(world)
     world.may_write = True
@@ -362,9 +362,9 @@ def test_nothing_is_asked_while_writing_is_not_allowed() -> None:
 @pytest.mark.parametrize("verb", ["get", "patch", "*"])
 def test_an_hour_of_failures_is_no_hot_loop(error: ApiError, verb: str) -> None:
     world = settled()
-    world.also(kubelet=every(5, world.beat))  # the Node's news hasten every look
+    world.also(kubelet=every(5, world.beat))  # the Node's news trigger every look
     world.api.fail(verb, error, times=None)
-    world.want(SEVEN)
+    world.set_desired(SEVEN)
     world.run(HOUR)
     tries = len(world.api.calls)
     world.api.heal()
@@ -378,7 +378,7 @@ def test_an_hour_of_failures_is_no_hot_loop(error: ApiError, verb: str) -> None:
 def test_what_cannot_help_is_said_once_and_tried_seldom(error: ApiError) -> None:
     world = settled()
     world.api.fail("patch", error, times=None)
-    world.want(SEVEN)
+    world.set_desired(SEVEN)
 
     world.run(HOUR)
 
@@ -391,7 +391,7 @@ def test_a_label_that_a_policy_refuses_is_left_out_of_the_object_and_tried_seldo
     world = World()
     world.feature()
     world.api.refuse("theirs", lambda call: MODE in (call.body or {})["spec"]["labels"])
-    world.want({**EIGHT, **values(gpu_product="H200", gpu_family="hopper")})
+    world.set_desired({**EIGHT, **values(gpu_product="H200", gpu_family="hopper")})
 
     world.run(HOUR)
     present = published(world)
@@ -407,7 +407,7 @@ def test_a_label_that_a_policy_refuses_is_left_out_of_the_object_and_tried_seldo
 def test_a_label_that_a_policy_refuses_keeps_the_value_it_had() -> None:
     world = settled()
     world.api.refuse("theirs", lambda call: COUNT in (call.body or {})["spec"]["labels"])
-    world.want({**SEVEN, **values(gpu_product="H200")})
+    world.set_desired({**SEVEN, **values(gpu_product="H200")})
 
     world.run(HOUR)
 
@@ -420,7 +420,7 @@ def test_a_lost_reply_does_no_harm(verb: str) -> None:
     if verb == "create":
         world.feature()
     world.api.lose_reply(verb)
-    world.want(SEVEN)
+    world.set_desired(SEVEN)
 
     world.run(HOUR / 2)
 
@@ -435,7 +435,7 @@ def test_an_object_deleted_just_before_the_patch_is_made_anew() -> None:
         world.server.delete(NODE_FEATURES, FEATURE, NAMESPACE)
 
     world.api.before("patch", delete, times=1)
-    world.want(SEVEN)
+    world.set_desired(SEVEN)
     world.run(120)
 
     assert published(world) == {COUNT: "7", MODE: "compute"}
@@ -462,14 +462,14 @@ def test_killed_at_any_request_and_started_again_the_labels_end_right(moment: st
     killed = 0
     steps: tuple[Decisions, ...] = (EIGHT, SEVEN, {COUNT: NOT_KNOWN, MODE: GONE})
     for decided in (*steps, {COUNT: NOT_KNOWN}):
-        world.want(decided)
+        world.set_desired(decided)
         try:
             world.run(HOUR)
         except KilledError:
             killed += 1
             world.start()
             world.feature()
-            world.want(decided)
+            world.set_desired(decided)
             world.run(HOUR)
 
     assert killed == 1

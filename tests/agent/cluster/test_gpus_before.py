@@ -35,7 +35,7 @@ def test_a_gpu_that_the_node_knew_is_expected_in_its_old_place() -> None:
     expect(known_gpus, A, C)
     assert known_gpus.record.places == {A: 0, C: 1}
     assert known_gpus.awaits_record
-    before.saw(text(A, B, C))
+    before.observe(text(A, B, C))
     expect(known_gpus, A, C)
     assert known_gpus.record == KnownGpusRecord(
         places={A: 0, B: 1, C: 2}, expected=frozenset({A, B, C})
@@ -45,14 +45,14 @@ def test_a_gpu_that_the_node_knew_is_expected_in_its_old_place() -> None:
 
 def test_gpus_of_which_the_node_knew_the_number_alone_are_counted() -> None:
     known_gpus = KnownGpus()
-    GpusBefore(known_gpus, NOW).saw(text(count=40))
+    GpusBefore(known_gpus, NOW).observe(text(count=40))
     assert expect(known_gpus, A, B).unaddressed == 38
 
 
 @pytest.mark.parametrize("boot", [EARLIER, NOW])
 def test_a_host_without_a_boot_id_is_in_no_boot_of_before(boot: str) -> None:
     known_gpus = KnownGpus()
-    GpusBefore(known_gpus, "").saw(text(A, B, boot=boot))
+    GpusBefore(known_gpus, "").observe(text(A, B, boot=boot))
     counts = expect(known_gpus, C)
     assert known_gpus.record.expected == {C}
     assert (counts.unaddressed, counts.former) == (1, 2)
@@ -62,18 +62,18 @@ def test_only_what_the_node_has_at_first_is_taken_and_the_gpus_are_read_anew_the
     """Whatever stands there later is this agent's, or a mistake."""
     known_gpus, readings = KnownGpus(), list[None]()
     before = GpusBefore(known_gpus, NOW, taken=lambda: readings.append(None))
-    before.saw(None)
-    before.saw(text(A, B))
+    before.observe(None)
+    before.observe(text(A, B))
     assert (expect(known_gpus, A).unaddressed, known_gpus.record.total) == (0, 1)
     assert len(readings) == 1
 
 
 def test_other_settings_take_nothing_anew_and_wait_for_nothing() -> None:
     known_gpus = KnownGpus()
-    GpusBefore(known_gpus, NOW).saw(text(A, B))
+    GpusBefore(known_gpus, NOW).observe(text(A, B))
     expect(known_gpus, A)
     after = GpusBefore(known_gpus, NOW)
-    after.saw(text(A, B, C))
+    after.observe(text(A, B, C))
     expect(known_gpus, A)
     assert (known_gpus.awaits_record, known_gpus.record.total) == (False, 2)
 

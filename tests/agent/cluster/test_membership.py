@@ -119,7 +119,7 @@ class Scene:
         self.held: list[tuple[str, ...]] = []
         self.wishes: list[str | None] = []
         self.obeys = False
-        self.on_hasten: Callable[[str], None] = lambda _tick: None
+        self.on_trigger: Callable[[str], None] = lambda _tick: None
         self.runtime: VirtualRuntime | None = None
         self.own = AgentMetrics("0", self._clock)
         self.known_gpus = KnownGpus()
@@ -143,7 +143,7 @@ class Scene:
             update_metrics=self._tell,
             hold=self.held.append,
             clear_xids=self._clear_xids,
-            hasten=self._hasten,
+            trigger=self._trigger,
             before=GpusBefore(self.known_gpus, BOOT),
             layouts=LayoutWatch(inputs, clock=self._clock) if layouts else None,
             clock=self._clock,
@@ -163,10 +163,10 @@ class Scene:
     def now(self) -> float:
         return self._clock()
 
-    def _hasten(self, tick: str) -> None:
-        self.on_hasten(tick)
+    def _trigger(self, tick: str) -> None:
+        self.on_trigger(tick)
         if self.runtime is not None:
-            self.runtime.hasten(tick)
+            self.runtime.trigger(tick)
 
     def _clear_xids(self, wish: str | None) -> bool:
         if [wish] != self.wishes[-1:]:
@@ -183,9 +183,9 @@ class Scene:
             self.api.server.patch(NODES, NODE, {"metadata": metadata}, manager="kubectl")
         self.cluster.on_watch_event(ObjectSeen(object=self.api.server.get(NODES, NODE)))
 
-    def want(self, count: str = "2") -> None:
+    def set_desired(self, count: str = "2") -> None:
         assert self.snapshot is not None
-        self.cluster.want(
+        self.cluster.set_desired(
             NodeDecision(
                 labels={COUNT: Value(text=count)}, annotations=node_annotations(self.snapshot, BOOT)
             )
@@ -193,7 +193,7 @@ class Scene:
 
     def start(self) -> None:
         self.see()
-        self.want()
+        self.set_desired()
         self.run()
 
     def again(self) -> Scene:
@@ -302,7 +302,7 @@ def test_it_writes_unconfined_where_it_was_told_to(tmp_path: Path) -> None:
 def test_a_starting_fleet_is_confined_early_and_writes_spread_out(tmp_path: Path) -> None:
     scene = Scene(spread=90.0, ready=tmp_path / "driver-ready")
     scene.see()
-    scene.want()
+    scene.set_desired()
     scene.run(46.0)
     assert scene.metric("gpuscape_confinement_enforced", policy=names.AGENT_NODE) == 1
     assert scene.api.writes() == []
@@ -478,7 +478,7 @@ def test_a_driver_ready_file_that_goes_is_a_cause(tmp_path: Path) -> None:
 def test_a_node_that_is_not_there_is_waited_for(
     scene: Scene, news: ObjectGone | CacheSynced, caplog: pytest.LogCaptureFixture
 ) -> None:
-    scene.want()
+    scene.set_desired()
     scene.cluster.on_watch_event(news)
     scene.run()
     assert scene.api.writes() == []
@@ -494,7 +494,7 @@ def test_an_agent_that_leaves_empties_its_lease_and_writes_nothing_more(scene: S
     lease = scene.api.server.get(LEASES, names.agent_lease(NODE), NAMESPACE)
     assert not lease["spec"].get("holderIdentity")
     done = len(scene.api.writes())
-    scene.want("7")
+    scene.set_desired("7")
     scene.run(10 * MINUTE)
     assert len(scene.api.writes()) == done
 
@@ -524,7 +524,7 @@ def test_a_start_that_goes_well_takes_two_requests_beside_the_watch(tmp_path: Pa
 def hastened(scene: Scene) -> list[str]:
     """Ticks that are asked for from now on; the time stands."""
     asked: list[str] = []
-    scene.on_hasten = asked.append
+    scene.on_trigger = asked.append
     return asked
 
 
@@ -577,7 +577,7 @@ def test_writes_keys_refused_and_keys_left_alone_are_counted_by_kind(
     assert scene.metric("gpuscape_keys_left_alone", object=kind) == 0
     assert scene.metric("gpuscape_keys_refused", object=kind) == 0
     scene.api.refuse("theirs", lambda call: call.resource is resource and COUNT in str(call.body))
-    scene.want("7")
+    scene.set_desired("7")
     scene.run(MINUTE)
     assert scene.metric("gpuscape_keys_refused", object=kind) == 1
 
@@ -597,7 +597,7 @@ def test_what_follows_on_news_is_run_at_once(sink: str, tmp_path: Path) -> None:
     scene.see()
     assert asked == ["causes", "lease", "node", *feature]
     asked.clear()
-    scene.want()
+    scene.set_desired()
     assert asked == ["node", *feature]
     asked.clear()
     ticks = scene.cluster.ticks
@@ -842,10 +842,10 @@ def test_nothing_is_written_of_a_snapshot_that_lacks_what_the_node_knew(tmp_path
     early = NodeDecision(labels={COUNT: Value(text="7")}, annotations={}, awaits_record=True)
     scene = Scene(ready=tmp_path / "none")
     scene.see()
-    scene.cluster.want(early)
+    scene.cluster.set_desired(early)
     scene.run()
     assert COUNT not in (scene.node().get("labels") or {})
-    scene.want("8")
+    scene.set_desired("8")
     scene.run()
     assert scene.node()["labels"][COUNT] == "8"
 
@@ -867,7 +867,7 @@ def test_another_number_of_gpus_after_a_boot_is_an_event_and_replaces_the_old_on
     assert scene.snapshot is not None
     scene.see(annotations=known_gpus(count, boot))
     for _ in range(3):
-        scene.want()
+        scene.set_desired()
         scene.run()
     found = [it for it in scene.api.server.objects(EVENTS) if it["reason"] == "GPUCountChanged"]
     assert [it["note"].partition(":")[0] for it in found] == notes

@@ -42,7 +42,7 @@ def settled(*, lag_seconds: float = 0.0) -> World:
     """A Node that shows EIGHT since long ago."""
     world = World(lag_seconds=lag_seconds)
     world.node()
-    world.want(EIGHT)
+    world.set_desired(EIGHT)
     world.run(600)
     assert world.labels() == {"gpu.count": "8", "gpu.mode": "compute"}
     world.api.calls.clear()
@@ -55,7 +55,7 @@ def settled(*, lag_seconds: float = 0.0) -> World:
 def test_the_first_labels_are_written_at_once() -> None:
     world = World()
     world.node()
-    world.want(EIGHT, {keys.TOPOLOGY: Value(text="{}")})
+    world.set_desired(EIGHT, {keys.TOPOLOGY: Value(text="{}")})
 
     world.run(1)
 
@@ -67,7 +67,7 @@ def test_the_first_labels_are_written_at_once() -> None:
 
 def test_the_patch_has_changed_keys_only() -> None:
     world = settled()
-    world.want(SEVEN)
+    world.set_desired(SEVEN)
 
     world.run(60)
 
@@ -77,7 +77,7 @@ def test_the_patch_has_changed_keys_only() -> None:
 
 def test_a_label_goes_only_when_its_fact_is_known_to_be_gone() -> None:
     world = settled()
-    world.want({"nvidia.com/gpu.count": GONE, MODE: NOT_KNOWN})
+    world.set_desired({"nvidia.com/gpu.count": GONE, MODE: NOT_KNOWN})
 
     world.run(60)
 
@@ -88,7 +88,7 @@ def test_a_restarted_agent_that_finds_all_well_writes_nothing() -> None:
     world = settled()
     world.start()
     world.node()
-    world.want(EIGHT)
+    world.set_desired(EIGHT)
 
     world.run(HOUR)
 
@@ -106,7 +106,7 @@ def test_an_hour_of_steady_state_has_no_write() -> None:
     settings = LabelSettings(timestamp_seconds=1_700_000_000)
 
     def decide(_: float) -> float:
-        world.want(decide_labels(machine, settings).decisions, node_annotations(machine))
+        world.set_desired(decide_labels(machine, settings).decisions, node_annotations(machine))
         return 60
 
     def pods(now: float) -> float:
@@ -130,7 +130,7 @@ def test_one_change_is_one_write_however_late_the_watch_is(lag: float) -> None:
     world = settled(lag_seconds=lag)
     world.also(kubelet=every(1, world.beat))  # the watch tells versions older than the answer
     world.run(60)
-    world.want(SEVEN)
+    world.set_desired(SEVEN)
 
     world.run(HOUR)
 
@@ -140,9 +140,9 @@ def test_one_change_is_one_write_however_late_the_watch_is(lag: float) -> None:
 
 def test_changes_that_come_in_parts_are_written_together() -> None:
     world = settled()
-    world.want(SEVEN)
+    world.set_desired(SEVEN)
     world.run(5)
-    world.want({**SEVEN, **values(gpu_product="H200")})
+    world.set_desired({**SEVEN, **values(gpu_product="H200")})
     world.run(60)
 
     assert world.labels()["gpu.product"] == "H200"
@@ -152,10 +152,10 @@ def test_changes_that_come_in_parts_are_written_together() -> None:
 def test_health_is_written_at_once_and_the_rest_ten_seconds_later() -> None:
     world = settled()
     sick = {keys.HEALTH: Value(text="unhealthy"), keys.FOUND: Value(text="7")}
-    world.want({**EIGHT, **sick})
+    world.set_desired({**EIGHT, **sick})
     world.run(0.1)
     at_once = world.writes()
-    world.want({**SEVEN, **sick})
+    world.set_desired({**SEVEN, **sick})
     world.run(HOUR)
 
     assert at_once == 1
@@ -167,7 +167,7 @@ def flapping(decided: Callable[[int], Decisions]) -> World:
     """Ten minutes of decisions that change ten times a second; ``decided`` gets their number."""
     world = settled()
     turn = count()
-    world.also(flap=every(0.1, lambda _: world.want(decided(next(turn)))))
+    world.also(flap=every(0.1, lambda _: world.set_desired(decided(next(turn)))))
     world.run(600)
     return world
 
@@ -206,7 +206,7 @@ def test_an_edited_key_is_put_right_and_a_removed_one_put_back() -> None:
 def test_an_annotation_edited_by_hand_is_put_right() -> None:
     world = World()
     world.node()
-    world.want({}, {keys.TOPOLOGY: Value(text="{}")})
+    world.set_desired({}, {keys.TOPOLOGY: Value(text="{}")})
     world.run(60)
     world.server.patch(NODES, NAME, {"metadata": {"annotations": {keys.TOPOLOGY: "{"}}})
 
@@ -239,7 +239,7 @@ def test_other_keys_are_kept_right_while_one_is_fought_over() -> None:
     world.also(fight=every(1, lambda _: world.edit(gpu_mode="graphics")))
     world.run(HOUR)
 
-    world.want(SEVEN)
+    world.set_desired(SEVEN)
     world.run(120)
 
     assert world.labels()["gpu.count"] == "7"
@@ -263,7 +263,7 @@ def test_keys_of_an_applier_and_of_nfd_master_are_left_alone_and_told_once() -> 
     world.server.patch(NODES, NAME, listed, manager="nfd-master")
     world.node()
     world.also(kubelet=every(10, world.beat))
-    world.want({**EIGHT, **values(gpu_product="H200")})
+    world.set_desired({**EIGHT, **values(gpu_product="H200")})
 
     world.run(HOUR)
 
@@ -281,7 +281,7 @@ def test_keys_that_another_owner_gives_up_become_ours() -> None:
     listed = {"metadata": {"annotations": {FEATURE_LABELS: "nvidia.com/gpu.count"}}}
     world.server.patch(NODES, NAME, listed, manager="nfd-master")
     world.node()
-    world.want(EIGHT)
+    world.set_desired(EIGHT)
     world.run(60)
     gone = {"metadata": {"annotations": {FEATURE_LABELS: None}}}
     world.server.patch(NODES, NAME, gone, manager="nfd-master")
@@ -307,7 +307,7 @@ def test_keys_that_another_owner_gives_up_become_ours() -> None:
 def test_an_hour_of_failures_is_no_hot_loop_and_ends_within_a_minute(error: ApiError) -> None:
     world = settled()
     world.api.fail("patch", error, times=None)
-    world.want(SEVEN)
+    world.set_desired(SEVEN)
     world.run(HOUR)
     tries = world.writes()
     world.api.heal()
@@ -326,7 +326,7 @@ def test_what_cannot_help_is_said_once_and_tried_seldom(
 ) -> None:
     world = settled()
     world.api.fail("patch", error, times=None)
-    world.want(SEVEN)
+    world.set_desired(SEVEN)
     with caplog.at_level(logging.WARNING):
         world.run(HOUR)
     tries = world.writes()
@@ -365,7 +365,7 @@ def test_keys_that_the_refusing_policy_names_are_left_out_and_the_rest_is_writte
     world, unknown = World(), {f"nvidia.com/gpu.{part}" for part in ATTRIBUTES}
     tried = judged(world, unknown, OUR_POLICY)
     world.node()
-    world.want(MANY)
+    world.set_desired(MANY)
 
     world.run(1)
 
@@ -380,7 +380,7 @@ def test_a_refused_key_is_tried_seldom_and_written_when_its_policy_is_there() ->
     world = World()
     tried = judged(world, {MODE}, OUR_POLICY)
     world.node()
-    world.want(MANY | {MODE: Value(text="compute")})
+    world.set_desired(MANY | {MODE: Value(text="compute")})
     world.run(6 * HOUR)
     before = len(tried)
     world.api.heal()
@@ -397,7 +397,7 @@ def test_where_no_key_is_named_halves_find_the_refused_ones(bad: int) -> None:
     refused = set(sorted(MANY)[3::5][:bad])
     tried = judged(world, refused)
     world.node()
-    world.want(MANY)
+    world.set_desired(MANY)
 
     world.run(HOUR / 2)
 
@@ -414,7 +414,7 @@ def test_a_policy_that_refuses_all_without_a_name_costs_a_bounded_number_of_writ
     world = World()
     tried = judged(world, set(MANY))
     world.node()
-    world.want(MANY)
+    world.set_desired(MANY)
 
     world.run(HOUR)
 
@@ -427,7 +427,7 @@ def test_a_role_that_is_missing_is_not_searched_for_keys() -> None:
     world = World()
     world.api.fail("patch", Forbidden("403: no"), times=None)
     world.node()
-    world.want(MANY)
+    world.set_desired(MANY)
 
     world.run(599)
 
@@ -439,9 +439,9 @@ def test_labels_beside_a_refused_one_are_kept_right_meanwhile() -> None:
     world = World()
     tried = judged(world, {MODE}, OUR_POLICY)
     world.node()
-    world.want(EIGHT)
+    world.set_desired(EIGHT)
     world.run(60)
-    world.want(SEVEN)
+    world.set_desired(SEVEN)
     world.run(60)
 
     assert world.labels() == {"gpu.count": "7"}
@@ -452,7 +452,7 @@ def test_a_node_made_anew_is_tried_with_all_keys() -> None:
     world = World()
     tried = judged(world, {MODE}, OUR_POLICY)
     world.node()
-    world.want(EIGHT)
+    world.set_desired(EIGHT)
     world.run(60)
     world.delete_node()
     world.run(1)
@@ -465,7 +465,7 @@ def test_a_node_made_anew_is_tried_with_all_keys() -> None:
 def test_a_lost_reply_does_no_harm() -> None:
     world = settled()
     world.api.lose_reply("patch")
-    world.want(SEVEN)
+    world.set_desired(SEVEN)
 
     world.run(HOUR)
 
@@ -477,7 +477,7 @@ def test_nothing_is_written_while_it_is_not_allowed() -> None:
     world = World()
     world.node()
     world.may_write = False
-    world.want(EIGHT)
+    world.set_desired(EIGHT)
     world.run(HOUR)
     before = world.writes()
     world.may_write = True
@@ -492,8 +492,8 @@ def test_a_node_that_is_not_there_is_waited_for_and_named_once(
 ) -> None:
     world = World(node=False)
     sink = world.node()
-    world.want(EIGHT)
-    sink.saw(None)
+    world.set_desired(EIGHT)
+    sink.observe(None)
     with caplog.at_level(logging.WARNING):
         world.run(HOUR)
     before = world.writes()
@@ -530,7 +530,7 @@ def test_a_node_deleted_and_made_anew_around_a_write_ends_right(lag: float) -> N
         world.deliver()
 
     world.api.after("patch", replace, times=1)
-    world.want(SEVEN)
+    world.set_desired(SEVEN)
     world.run(120)
 
     assert world.labels() == {"gpu.count": "7", "gpu.mode": "compute"}
@@ -539,7 +539,7 @@ def test_a_node_deleted_and_made_anew_around_a_write_ends_right(lag: float) -> N
 def test_a_node_missing_at_the_write_is_waited_for() -> None:
     world = settled(lag_seconds=2)
     world.api.before("patch", lambda _: world.delete_node(), times=1)
-    world.want(SEVEN)
+    world.set_desired(SEVEN)
     world.run(HOUR)
     tries = world.writes()
     world.make_node()
@@ -566,11 +566,11 @@ def test_a_node_made_anew_has_no_rivals_yet() -> None:
 def test_the_node_is_believed_when_it_is_newer(known: int, told: int, writes: int) -> None:
     world = World(node=False)
     sink = world.node()
-    world.want(EIGHT)
+    world.set_desired(EIGHT)
     right = {"nvidia.com/gpu.count": "8", MODE: "compute"}
-    sink.saw({"metadata": {"uid": "u", "resourceVersion": str(known), "labels": right}})
+    sink.observe({"metadata": {"uid": "u", "resourceVersion": str(known), "labels": right}})
     world.run(1)
-    sink.saw({"metadata": {"uid": "u", "resourceVersion": str(told), "labels": {}}})
+    sink.observe({"metadata": {"uid": "u", "resourceVersion": str(told), "labels": {}}})
     world.run(100)
 
     assert min(world.writes(), 1) == writes
@@ -579,12 +579,12 @@ def test_the_node_is_believed_when_it_is_newer(known: int, told: int, writes: in
 def test_versions_that_are_no_numbers_are_believed_as_they_come() -> None:
     world = World()
     sink = world.node()
-    world.want(EIGHT)
+    world.set_desired(EIGHT)
     world.run(60)
     meta = world.meta()
     odd = {**meta, "resourceVersion": "v-two", "labels": {"zone": "a"}}
 
-    sink.saw({"metadata": odd})
+    sink.observe({"metadata": odd})
     world.run(60)
 
     assert world.writes() == 2
@@ -596,17 +596,17 @@ def test_after_a_loss_of_the_watch_an_older_node_is_believed_and_mended() -> Non
     world.make_node()
     backup = world.server.backup()
     sink = world.node()
-    world.want(EIGHT)
+    world.set_desired(EIGHT)
     world.run(600)
     assert world.labels() == {"gpu.count": "8", "gpu.mode": "compute"}
     world.server.restore(backup)
     lost = world.server.get(NODES, NAME)
-    sink.saw(lost)  # of the same watch: it lags behind the answer
+    sink.observe(lost)  # of the same watch: it lags behind the answer
     world.run(600)
     assert world.labels() == {}
 
     sink.begin_anew()
-    sink.saw(lost)
+    sink.observe(lost)
     world.run(60)
 
     assert world.labels() == {"gpu.count": "8", "gpu.mode": "compute"}
@@ -629,7 +629,7 @@ def test_killed_at_any_write_and_started_again_the_labels_end_right(moment: str,
         {MODE: NOT_KNOWN, **values(gpu_count="5")},
     )
     for step, decided in enumerate(steps):
-        world.want(decided)
+        world.set_desired(decided)
         if step == at:
             plan("patch", kill, times=1)
             with pytest.raises(KilledError):
@@ -637,7 +637,7 @@ def test_killed_at_any_write_and_started_again_the_labels_end_right(moment: str,
             assert "gpu.mode" in world.labels()
             world.start()
             world.node()
-            world.want(decided)
+            world.set_desired(decided)
         world.run(120)
 
     assert world.labels() == {"gpu.count": "5", "gpu.mode": "compute"}

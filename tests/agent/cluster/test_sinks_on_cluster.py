@@ -183,7 +183,7 @@ def test_a_start_takes_a_watch_and_a_patch_and_a_change_takes_one_patch(
     name = any_plane.make_node()
     clock, ours = Clock(), sink(api, name)
     mark = any_plane.mark()
-    running(api, name, ours.saw)
+    running(api, name, ours.observe)
 
     def beat_and_tick(now: float) -> float:
         if now % 10 == 0:
@@ -196,14 +196,14 @@ def test_a_start_takes_a_watch_and_a_patch_and_a_change_takes_one_patch(
             )
         return ours.tick(now)
 
-    ours.want(EIGHT, TOPOLOGY)
+    ours.set_desired(EIGHT, TOPOLOGY)
     clock.until(beat_and_tick, lambda: shows(api, name, {COUNT: "8"}))
     at_start = [
         event["verb"]
         for event in any_plane.audit(since=mark, resource="nodes", name=name)
         if names.AGENT in event.get("userAgent", "") and event["verb"] != "get"  # the test's own
     ]
-    ours.want(SEVEN, TOPOLOGY)
+    ours.set_desired(SEVEN, TOPOLOGY)
     clock.until(beat_and_tick, lambda: shows(api, name, {COUNT: "7"}))
     clock.run(beat_and_tick, 300)
 
@@ -218,8 +218,8 @@ def test_what_an_admin_edits_is_put_right_and_what_is_anothers_stays(
 ) -> None:
     name = any_plane.make_node(labels={"zone": "a"})
     clock, ours = Clock(), sink(api, name)
-    running(api, name, ours.saw)
-    ours.want(EIGHT, TOPOLOGY)
+    running(api, name, ours.observe)
+    ours.set_desired(EIGHT, TOPOLOGY)
     clock.until(ours.tick, lambda: shows(api, name, {COUNT: "8"}))
 
     edit = {"labels": {COUNT: "1", MODE: None, "zone": "b"}, "annotations": {keys.TOPOLOGY: "x"}}
@@ -234,8 +234,8 @@ def test_a_node_made_anew_under_its_name_is_labelled_anew(
 ) -> None:
     name = any_plane.make_node()
     clock, ours = Clock(), sink(api, name)
-    running(api, name, ours.saw)
-    ours.want(EIGHT, {})
+    running(api, name, ours.observe)
+    ours.set_desired(EIGHT, {})
     clock.until(ours.tick, lambda: shows(api, name, {COUNT: "8"}))
 
     any_plane.demand("DELETE", f"/api/v1/nodes/{name}")
@@ -261,7 +261,7 @@ def test_the_node_feature_is_as_the_server_wants_it_and_goes_with_its_node(
 
     def start() -> FeatureSink:
         sink = FeatureSink(api, name, namespace=namespace, may_write=lambda: True)
-        running(api, name, sink.saw)
+        running(api, name, sink.observe)
         return sink
 
     def spec() -> dict[str, Any]:
@@ -278,10 +278,10 @@ def test_the_node_feature_is_as_the_server_wants_it_and_goes_with_its_node(
 
     clock, ours = Clock(), start()
     mark = plane.mark()
-    ours.want(EIGHT)
+    ours.set_desired(EIGHT)
     clock.until(ours.tick, lambda: says("8"))
     again = start()
-    again.want(SEVEN)
+    again.set_desired(SEVEN)
     clock.until(again.tick, lambda: says("7"))
     clock.run(again.tick, 120)
     writes = [
@@ -323,8 +323,8 @@ def test_a_node_feature_of_another_maker_is_recognised(plane: Plane, namespace: 
     name = plane.make_node()
     make_feature(plane, namespace, name, {COUNT: "4"})
     ours = FeatureSink(api, name, namespace=namespace, may_write=lambda: True)
-    ours.saw(api.get(NODES, name))
-    ours.want(EIGHT)
+    ours.observe(api.get(NODES, name))
+    ours.set_desired(EIGHT)
 
     Clock().run(ours.tick, 60)
 
@@ -346,7 +346,7 @@ def test_take_over_and_hand_back_leave_no_moment_without_labels(
     clock, path = Clock(), names.node_feature(name)
 
     def publish(product: str) -> None:
-        ours.want({**EIGHT, PRODUCT: Value(text=product)})
+        ours.set_desired({**EIGHT, PRODUCT: Value(text=product)})
         clock.until(ours.tick, lambda: shows(api, name, {COUNT: "8", PRODUCT: product}))
 
     with Programs(tmp_path / "logs") as programs:
@@ -354,7 +354,7 @@ def test_take_over_and_hand_back_leave_no_moment_without_labels(
         make_feature(plane, theirs, name, {COUNT: "8", MODE: "compute"})
         clock.until(lambda _: 0.0, lambda: shows(api, name, {COUNT: "8", MODE: "compute"}))
         mark = plane.mark()
-        ours.saw(api.get(NODES, name))
+        ours.observe(api.get(NODES, name))
         publish("A")
         plane.demand("DELETE", f"{features(theirs)}/{path}")
         publish("B")  # nfd-master has worked on the Node since
@@ -362,8 +362,8 @@ def test_take_over_and_hand_back_leave_no_moment_without_labels(
         publish("C")
         plane.demand("DELETE", f"{features(namespace)}/{path}")
         clock.until(lambda _: 0.0, lambda: shows(api, name, {COUNT: "8", PRODUCT: None}))
-        direct.saw(api.get(NODES, name))
-        direct.want({COUNT: Value(text="7")}, {})
+        direct.observe(api.get(NODES, name))
+        direct.set_desired({COUNT: Value(text="7")}, {})
         clock.run(direct.tick, 60)
 
     written = plane.audit(since=mark, resource="nodes", name=name, verb=("patch", "update"))

@@ -103,7 +103,7 @@ class EnforcingScene:
             closed=self._closed,
             load=lambda: self.load,
             wait_seconds=self.wait_seconds,
-            wake=lambda: self.runtime.hasten("layouts"),
+            wake=lambda: self.runtime.trigger("layouts"),
             start=self.jobs.append,
         )
         self.watch = LayoutWatch(
@@ -137,8 +137,8 @@ class EnforcingScene:
             "annotations": dict(self.node),
             "managedFields": [owner],
         }
-        self.watch.saw(metadata)
-        self.runtime.hasten("layouts")
+        self.watch.observe(metadata)
+        self.runtime.trigger("layouts")
         self._write()
 
     def ask(self, text: str | None) -> None:
@@ -815,7 +815,7 @@ def test_an_error_of_any_kind_gives_the_handles_back(scene: EnforcingScene) -> N
 
 def test_another_program_s_state_is_left_alone(scene: EnforcingScene) -> None:
     """Where nothing is asked for; the label is removed only where the agent wrote it."""
-    scene.watch.saw({"name": "node-a", "labels": {keys.MIG_CONFIG_STATE: "success"}})
+    scene.watch.observe({"name": "node-a", "labels": {keys.MIG_CONFIG_STATE: "success"}})
     assert not isinstance(scene.watch.labels().get(keys.MIG_CONFIG_STATE), Absent | Value)
 
 

@@ -67,8 +67,10 @@ class Scene:
         self.see()
 
     def see(self) -> None:
-        self.watch.saw({"name": "node-a", "labels": self.labels, "annotations": dict(self.node)})
-        self.runtime.hasten("layouts")
+        self.watch.observe(
+            {"name": "node-a", "labels": self.labels, "annotations": dict(self.node)}
+        )
+        self.runtime.trigger("layouts")
         self._write()
 
     def ask(self, text: str | None) -> None:
@@ -366,6 +368,6 @@ def test_a_node_without_mig_says_nothing_and_one_that_is_not_read_keeps_what_it_
 
 def test_a_node_that_is_gone_is_left_alone() -> None:
     scene = Scene()
-    scene.watch.saw(None)
+    scene.watch.observe(None)
     assert scene.watch.annotations() == {}
     assert scene.watch.tick(scene.runtime.now) > 0

@@ -43,7 +43,7 @@ def state_label(scene: EnforcingScene, phase: str, owner: str = names.AGENT) -> 
     layouts = EnforcedLayouts(scene.ports)
     owned: dict[str, Any] = {"f:metadata": {"f:labels": {f"f:{keys.MIG_CONFIG_STATE}": {}}}}
     fields = [{"manager": owner, "operation": "Update", "fieldsV1": owned}]
-    layouts.saw({"name": "node-a", "managedFields": fields}, None)
+    layouts.observe({"name": "node-a", "managedFields": fields}, None)
     status = MigStatusAnnotation(v=1, phase=phase)
     return layouts.labels(status).get(keys.MIG_CONFIG_STATE)
 
@@ -252,7 +252,7 @@ def test_the_handles_are_looked_at_at_once_whenever_they_are_to_be_closed_or_ope
 
     def wake() -> None:
         closed.append(bool(scene.watch.release_causes))
-        scene.runtime.hasten("layouts")
+        scene.runtime.trigger("layouts")
 
     scene.start(replace(scene.ports, wake=wake))
     scene.waits = True
@@ -270,7 +270,7 @@ def test_the_handles_are_looked_at_at_once_whenever_they_are_to_be_closed_or_ope
 def test_where_others_manage_mig_the_state_may_be_theirs(scene: EnforcingScene) -> None:
     scene.asks()
     assert scene.label == "pending"
-    scene.watch.saw(
+    scene.watch.observe(
         {"name": "node-a", "annotations": {**scene.node, "hami.io/node-nvidia-register": "x"}}
     )
     assert scene.watch.labels() == {}

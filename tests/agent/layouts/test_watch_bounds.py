@@ -26,19 +26,19 @@ class Watched:
         )
         self.watch.allocated(NodeAllocation())
         self.annotations: dict[str, str] = {}
-        self.saw()
+        self.observe()
 
-    def saw(self, **annotations: str | None) -> None:
+    def observe(self, **annotations: str | None) -> None:
         """The Node has these annotations of the admin too."""
         for key, text in annotations.items():
             if text is None:
                 self.annotations.pop(key, None)
             else:
                 self.annotations[key] = text
-        self.watch.saw({"name": "node-a", "annotations": dict(self.annotations)})
+        self.watch.observe({"name": "node-a", "annotations": dict(self.annotations)})
 
     def asks(self, text: str | None) -> None:
-        self.saw(**{keys.MIG_LAYOUT: text})
+        self.observe(**{keys.MIG_LAYOUT: text})
 
     def at(self, now: float) -> tuple[float, int]:
         """The seconds until the next look, and how often the GPUs were read by then."""
@@ -166,10 +166,10 @@ def test_a_grant_that_comes_has_the_gpus_read_again_and_other_notes_do_not() -> 
     watched = Watched()
     watched.asks(WANTED)
     assert watched.at(10.0)[1] == 1
-    watched.saw(**{"example.com/note": "x"})
+    watched.observe(**{"example.com/note": "x"})
     assert watched.at(15.0)[1] == 1
     for reads, grant in ((2, "x"), (3, "y"), (4, None)):
-        watched.saw(**{keys.MIG_GRANT: grant})
+        watched.observe(**{keys.MIG_GRANT: grant})
         assert watched.at(15.0)[1] == reads
         assert watched.at(20.0)[1] == reads
 
