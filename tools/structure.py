@@ -30,11 +30,11 @@ MOST_LINES: Final = 400
 MOST_MODULES: Final = 20
 """Directly in one folder, ``__init__.py`` included."""
 MOST_AMBIGUOUS: Final = 20
-MOST_SHARED_FUNCTIONS: Final = 93
-MOST_SHARED_FILES: Final = 13
+MOST_SHARED_FUNCTIONS: Final = 8
+MOST_SHARED_FILES: Final = 0
 """Names that several modules have for public functions, and names of several files: both limits
 only fall."""
-MOST_PRONOUNS: Final = 0.008
+MOST_PRONOUNS: Final = 0.005
 """Part of the names bound in functions that may be pronouns, and (below) of the docstrings that
 may open without a subject: both only fall."""
 MOST_OPENINGS: Final = 0.02

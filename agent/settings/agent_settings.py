@@ -140,9 +140,7 @@ class AgentSettings:
     )
 
     reader_memory_mebibytes: int = setting(
-        96,
-        kinds.count_kind(65_536),
-        "Private MiB at which a device reader is replaced; 0: any amount.",
+        96, kinds.count_kind(65_536), "Private MiB at which a device reader is replaced; 0: any."
     )
     reader_descriptors: int = setting(
         512, kinds.count_kind(1_000_000), "Open files at which a device reader is replaced; 0: any."
