@@ -73,10 +73,10 @@ def run_mig(monkeypatch: pytest.MonkeyPatch) -> RunMig:
             return take_mig(settings)
 
         for module in READING:
-            monkeypatch.setattr(module, "take_mig", take_mig)
+            monkeypatch.setattr(module, "take_mig_readings", take_mig)
         for module in READING_MORE:
-            monkeypatch.setattr(module, "machine", machine)
-            monkeypatch.setattr(module, "mig_once", mig_once)
+            monkeypatch.setattr(module, "opened_machine", machine)
+            monkeypatch.setattr(module, "read_mig_readings", mig_once)
         monkeypatch.setattr(found_holders, "program_name", program_name)
         return CliRunner().invoke(main, ("mig", *arguments), input=stdin)
 

@@ -60,7 +60,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
     made.with_node("else")
     made.server.patch(NODES, "else", {"metadata": {"labels": {"pool": "b"}}})
     for module in (chosen_nodes, coordinator_switch):
-        monkeypatch.setattr(module, "client", lambda *_: made)
+        monkeypatch.setattr(module, "kubeconfig_client", lambda *_: made)
     return made
 
 
