@@ -15,7 +15,7 @@ from tests.suite import CLUSTER, REST_OF_CLUSTER
 
 ROOT = Path(__file__).parent.parent
 CLUSTER_TESTS = "cluster and not gpu and not long"
-MIXED = "tests/deploy/test_apply.py"
+MIXED = "tests/kube/test_contract.py"
 """A module whose tests run on both versions of Kubernetes."""
 
 
