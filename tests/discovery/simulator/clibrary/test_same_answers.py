@@ -56,7 +56,7 @@ def test_every_entry_point_that_can_succeed_does_so(tmp_path: Path, serve: Serve
     old = machines.gpu(3, model="old")
     models = {
         "small": machines.model(profiling=True),
-        "rich": machines.model(fabric=True, profiling=True, fan=True, architecture=9),
+        "rich": machines.model(fabric=True, profiling=True, fan=True, architecture=10),
         "old": machines.model(row_remapping=False, architecture=5, mig=()),
     }
     simulation = machines.simulation(tmp_path / "machine", split, rich, left, old, models=models)
