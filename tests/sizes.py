@@ -253,20 +253,24 @@ MARK: Final = "rest"
 def mark_rest(items: Iterable[pytest.Item]) -> None:
     """Mark each test that ``make test`` leaves out."""
     for item in items:
-        if is_rest(item.nodeid, parameters_of(item)):
+        if is_rest(item.nodeid, versions_of(item)):
             item.add_marker(MARK)
 
 
-def is_rest(name: str, parameters: frozenset[object]) -> bool:
-    """Whether ``make test`` leaves out the test of this name with these parameters."""
-    return name.startswith(SLOW) or not parameters.isdisjoint(LEFT_OUT)
+def is_rest(name: str, versions: frozenset[str]) -> bool:
+    """Whether ``make test`` leaves out the test of this name on these versions of Kubernetes."""
+    return name.startswith(SLOW) or not versions.isdisjoint(LEFT_OUT)
 
 
-def parameters_of(item: pytest.Item) -> frozenset[object]:
-    """Texts among the parameters of a test and of its fixtures."""
+def versions_of(item: pytest.Item) -> frozenset[str]:
+    """Kubernetes versions among the parameters of a test; none if it needs no control plane.
+
+    :func:`is_without` relies on that: a version alone puts no test without one into the rest.
+    """
     callspec = getattr(item, "callspec", None)
-    values = callspec.params.values() if callspec else ()
-    return frozenset(value for value in values if isinstance(value, str))
+    if callspec is None or item.get_closest_marker("cluster") is None:
+        return frozenset()
+    return frozenset(minor for minor in MINORS if minor in callspec.params.values())
 
 
 def is_whole(module: PurePath) -> bool:

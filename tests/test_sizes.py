@@ -10,7 +10,7 @@ from pathlib import Path, PurePath
 
 import pytest
 
-from tests.sizes import LEFT_OUT, SLOW, is_rest, is_whole, is_without
+from tests.sizes import LEFT_OUT, SLOW, is_rest, is_whole, is_without, versions_of
 from tests.suite import CLUSTER, REST_OF_CLUSTER
 
 ROOT = Path(__file__).parent.parent
@@ -36,6 +36,19 @@ def test_a_version_of_kubernetes_is_left_out_by_the_parameter() -> None:
     (older,) = LEFT_OUT
     assert is_rest("tests/web/test_tls.py::test_x", frozenset({older, "a"}))
     assert not is_rest("tests/web/test_tls.py::test_x", frozenset({"1.37", "a"}))
+
+
+@pytest.mark.parametrize(("mark", "versions"), [("cluster", {"1.32"}), ("long", set())])
+def test_a_version_counts_for_tests_of_the_control_plane_alone(
+    request: pytest.FixtureRequest, mark: str, versions: set[str]
+) -> None:
+    """Other tests with such a parameter stay in ``make test``: the rest skips their modules."""
+    item = request.node
+    item.add_marker(mark)
+    item.callspec.params["minor"] = "1.32"
+    item.callspec.params["unhashable"] = []
+
+    assert versions_of(item) == versions
 
 
 @pytest.mark.parametrize("name", SLOW)

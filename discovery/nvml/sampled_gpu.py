@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One GPU while it is sampled, and its readings that take more than one call and its answer."""
+"""State of a GPU while it is sampled, and its readings that take more than one call."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ _LINK_ERRORS = (
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class SampledGpu(OpenGpu):
-    """One GPU while it is sampled; ``name`` is that of a reading, for its gaps."""
+    """State of a GPU while it is sampled; methods take the reading's name, for its gaps."""
 
     now: Callable[[], float]
     groups: Collection[ReadingGroup]
