@@ -171,8 +171,20 @@ def test_make_cluster_refuses_another_kind_of_nodes() -> None:
 
 
 def _make(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """What make would run for the cluster, were its environment there."""
+    """What make would run for the cluster, were its environment there.
+
+    A make that runs these tests hands its own options on in variables: without them this
+    one is asked as from a shell.
+    """
     options = ("--dry-run", "--silent", "--old-file=.venv/.dev", "cluster")
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))
+    }
     return subprocess.run(
-        ["make", *options, *arguments], cwd=ROOT, capture_output=True, text=True, check=False
+        ["make", *options, *arguments],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
     )
