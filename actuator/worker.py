@@ -45,8 +45,8 @@ from actuator.worker_messages import (
 from base.errors import GpuscapeError
 from base.log import extra_facts
 from discovery.mig_state import whole_devices
-from discovery.reader.machine_access import choose_library
 from discovery.reader.protocol import Start
+from simulator.library_choice import choose_library
 
 MOST_FACT_CHARACTERS: Final = 1000
 """Length of a fact in a log line at most, so that a line is short enough to be written at once."""

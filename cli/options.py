@@ -170,7 +170,7 @@ def _complete_machines(
     ctx: click.Context, parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem[str]]:
     """Machines that start like this, then files as the shell knows them."""
-    from discovery.simulator.description.machine_catalog import (
+    from simulator.description.machine_catalog import (
         machine_names,  # only completion needs it here
     )
 

@@ -15,7 +15,6 @@ from base.text.safe_text import safe_json
 from cli import options, terminal
 from cli.observe import opened_machine, read_devices
 from cli.options import Load
-from discovery import recording
 from discovery.driver_errors import ReaderGone, ReaderStuck
 from discovery.model import GpuSnapshot
 from discovery.nvml.session import use_library
@@ -30,6 +29,7 @@ from discovery.reader.protocol import (
 )
 from discovery.reader.reader_child import Channel, serve
 from discovery.sample import ReadingGroup
+from simulator import recording
 
 _OUTPUT = Path("-")
 BETWEEN_SECONDS = 0.2
@@ -109,7 +109,7 @@ def _why(gpu: GpuSnapshot) -> str:
 def _library(start: Start) -> Iterator[None]:
     """Have pynvml call the library that ``start`` names, in this process too."""
     if start.simulation is not None:
-        from discovery.simulator.simulation import Simulation  # never loaded on real hardware
+        from simulator.simulation import Simulation  # never loaded on real hardware
 
         with Simulation.open(Path(start.simulation)):
             yield
@@ -153,6 +153,10 @@ def _read_all(skipped: tuple[str, ...], start: Start) -> None:
     first = Sample(request=2, groups=all_groups)
     second = Sample(request=3, groups=all_groups)
     script = _Script(own_start, Discover(request=1), ReadMig(request=4), first, second)
-    serve(script)
+    serve(script, _no_choice)
     if script.refused is not None:
         raise ReaderGone(f"nothing is recorded: {script.refused}")
+
+
+def _no_choice(_start: Start) -> None:
+    """Leave pynvml with the library that this process records."""

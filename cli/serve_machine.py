@@ -15,8 +15,8 @@ import click
 from base.errors import BadInput
 from base.process import process_signals
 from cli import options, terminal
-from discovery.simulator.clibrary.served_machine import ServedMachine, served_machine
-from discovery.simulator.simulation import Simulation, simulate
+from simulator.clibrary.served_machine import ServedMachine, served_machine
+from simulator.simulation import Simulation, simulate
 
 ENDING = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
 

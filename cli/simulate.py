@@ -11,7 +11,7 @@ import click
 from cli import options, terminal
 from cli.lazy_commands import LazyCommands, refuse_options
 from cli.terminal import Styled, TextTable
-from discovery.simulator.description.machine_catalog import load_machine, machine_names
+from simulator.description.machine_catalog import load_machine, machine_names
 
 COMMANDS: Final[Mapping[str, str]] = {"serve": "cli.serve_machine"}
 

@@ -25,6 +25,7 @@ PACKAGES = (
     "labelers",
     "mig",
     "scheduler",
+    "simulator",
     "web",
 )
 """The other packages of gpuscape."""

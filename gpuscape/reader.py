@@ -12,8 +12,9 @@ def main() -> None:
     del sys.path[0]
     isolate()
     from discovery.reader.reader_child import main as run
+    from simulator.library_choice import choose_library
 
-    run()
+    run(choose_library)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from typing import Final
 import pytest
 from _pytest.mark import ParameterSet
 
-from discovery.simulator.description.machine_catalog import load_machine, machine_names
+from simulator.description.machine_catalog import load_machine, machine_names
 
 WITH_DRIVER: Final = tuple(name for name in machine_names() if load_machine(name).driver)
 

@@ -12,7 +12,7 @@ import pynvml
 from msgspec.structs import replace
 
 from discovery.nvml.session import gpus_by_index, nvml_gpu_count
-from discovery.simulator.description.machine_schema import (
+from simulator.description.machine_schema import (
     DriverSpec,
     Gpu,
     GpuInstanceProfile,
@@ -20,7 +20,7 @@ from discovery.simulator.description.machine_schema import (
     MachineDescription,
     Model,
 )
-from discovery.simulator.simulation import Simulation
+from simulator.simulation import Simulation
 
 ONE = GpuInstanceProfile(
     enum=0,

@@ -35,7 +35,8 @@ from discovery.reader.protocol import (
 from discovery.reader.quarantine import Quarantine
 from discovery.reader.reader_child import Channel
 from discovery.sample import GpuSample, ReadingGroup
-from discovery.simulator import simulation
+from simulator import simulation
+from simulator.library_choice import choose_library
 
 CREATED_SECONDS, READ_SECONDS = 1000.0, 2000.0
 """When every machine is switched on, and when it is read."""
@@ -149,7 +150,7 @@ class Watcher:
 def _serve(simulated: simulation.Simulation, talk: _Conversation) -> None:
     """Have all of it answered; at the end nobody waits half a second for one more XID."""
     with simulated, mock.patch.object(reader_child, "EVENT_WAIT_MILLISECONDS", 10):
-        reader_child.serve(talk)
+        reader_child.serve(talk, choose_library)
 
 
 def _said(simulated: simulation.Simulation, name: str, talk: _Conversation) -> Observed:

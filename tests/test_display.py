@@ -10,13 +10,13 @@ import pytest
 
 from api import keys
 from discovery.sample import ReadingGroup
-from discovery.simulator.description.machine_catalog import load_models
-from discovery.simulator.description.machine_schema import DirectLinks, Gpu
-from discovery.simulator.simulation import Simulation
 from exporters.gpuscape.families import GpuscapeFamilies
 from labelers.annotations import state_of, topology_of
 from labelers.compose import decide_labels
 from labelers.label_settings import LabelSettings
+from simulator.description.machine_catalog import load_models
+from simulator.description.machine_schema import DirectLinks, Gpu
+from simulator.simulation import Simulation
 from tests import machines
 from tests.exporters.gpuscape_series import by_gpu
 from tests.observed import Observed, look_at

@@ -17,7 +17,7 @@ import jsonschema
 import msgspec
 import pytest
 
-from discovery.simulator.description.machine_catalog import machine_names
+from simulator.description.machine_catalog import machine_names
 from tests.observed import observed
 
 ROOT = Path(__file__).parents[1]

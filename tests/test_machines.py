@@ -11,12 +11,12 @@ import pytest
 
 from api import topology_annotation
 from api.mig_resources import MigStrategy
-from discovery.simulator.description.machine_catalog import machine_names
 from exporters.dcgm.render import Renderer, SeriesIdentity
 from labelers.annotations import topology_of
 from labelers.compose import decide_labels
 from labelers.label_settings import LabelSettings
 from labelers.label_values import key_fault, value_fault
+from simulator.description.machine_catalog import machine_names
 from tests import expected_keys as keys
 from tests.goldens import Goldens
 from tests.observed import observed

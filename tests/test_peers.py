@@ -13,12 +13,12 @@ from msgspec import structs
 from api import keys, topology_annotation
 from discovery.model import NodeSnapshot
 from discovery.sample import ReadingGroup
-from discovery.simulator.description.machine_catalog import load_machine, machine_names
-from discovery.simulator.simulation import Simulation
-from discovery.simulator.state.edits import with_gpu_changed
 from labelers.annotations import topology_of
 from labelers.compose import decide_labels
 from labelers.label_settings import LabelSettings
+from simulator.description.machine_catalog import load_machine, machine_names
+from simulator.simulation import Simulation
+from simulator.state.edits import with_gpu_changed
 from tests.exporters.gpuscape_series import told
 from tests.observed import Observed, look_at, observed
 

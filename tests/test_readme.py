@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from api import names
-from discovery.simulator.simulation import Simulation
+from simulator.simulation import Simulation
 from tests import pages
 from tests.agent.agent_process import GPUSCAPE, SOON, AgentProcess, until
 from tests.cluster.scheduling import run

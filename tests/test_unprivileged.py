@@ -10,10 +10,10 @@ import pytest
 from api.mig_resources import MigStrategy
 from discovery.host.pci import DEVICES
 from discovery.model import NodeSnapshot, Reason
-from discovery.simulator.simulation import Simulation
 from labelers.compose import decide_labels
 from labelers.explanation import LabelExplanation, LabelOutcome, label_explanations
 from labelers.label_settings import LabelSettings
+from simulator.simulation import Simulation
 from tests.observed import look_at
 
 

@@ -16,12 +16,12 @@ from agent.settings.labels_from_settings import label_rules, plugin_config
 from base.errors import BadInput
 from base.files import read_text
 from cli.scheduler.explanation_source import read_pod_manifest
-from discovery.simulator import recording_file
-from discovery.simulator.description.machine_catalog import read_machine_file
-from discovery.simulator.state.state_file import StateFile
 from kube.kubeconfig import Kubeconfig
 from mig.configs.mig_config_file import parse_mig_configs
 from scheduler.simulation import fleet_file
+from simulator import recording_file
+from simulator.description.machine_catalog import read_machine_file
+from simulator.state.state_file import StateFile
 from web.web_config_file import WebConfigFile
 
 READERS: dict[str, Callable[[Path], object]] = {

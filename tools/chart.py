@@ -17,12 +17,12 @@ from agent.settings.agent_settings import AGENT_SETTINGS
 from api import names
 from api.key_kinds import MOST_RULES
 from base.settings.option import Option
-from discovery.simulator.description.machine_catalog import machine_names
 from fleet.coordinator_settings import COORDINATOR_SETTINGS
 from labelers.groups.rule_fields import FIELDS
 from labelers.label_rules_file import MOST_ENTRIES
 from scheduler.certificates.certificates_settings import CERTIFICATES_SETTINGS
 from scheduler.extender.scheduler_settings import SCHEDULER_SETTINGS
+from simulator.description.machine_catalog import machine_names
 from tools.access import files as access
 from tools.access.coordinator import CoordinatorBounds
 from tools.monitoring import files as monitoring

@@ -33,10 +33,10 @@ from cli.top.gpu_rows import top_node
 from cli.top.machine_watch import MachineReading, watched_machine
 from cli.top.top_view import top_lines
 from discovery.sample import GpuSample
-from discovery.simulator.simulation import Simulation
 from exporters.gpu_holders import Entity, Holder
 from kube.api import LEASES, NODES, ApiResource, Change, Object, ServerInfo
 from labelers.annotations import topology_of
+from simulator.simulation import Simulation
 from tools.terminal_svg import terminal_svg
 
 FOLDER: Final = "docs/pictures"

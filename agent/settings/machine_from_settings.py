@@ -37,7 +37,7 @@ def start_of(settings: AgentSettings) -> Iterator[Start]:
             f"simulate: an NVIDIA driver is loaded here ({sign}), and refuse-driver is set: keep"
             " the simulated agent off this node, or run the real one on it"
         )
-    from discovery.simulator.simulation import simulate  # never loaded on real hardware
+    from simulator.simulation import simulate  # never loaded on real hardware
 
     with contextlib.ExitStack() as ending:
         try:

@@ -41,7 +41,7 @@ def _complete_profiles(
     ctx: click.Context, parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem[str]]:
     """Names of all simulated models' profiles: reading the GPUs would take too long here."""
-    from discovery.simulator.description.machine_catalog import (
+    from simulator.description.machine_catalog import (
         load_models,  # only completion needs it here
     )
 

@@ -253,7 +253,7 @@ def _owners(settings: AgentSettings, start: Start) -> ProcessOwners:
 
 
 def _simulated_names(state_file: Path) -> Callable[[], Mapping[int, str]]:
-    from discovery.simulator.simulation import Simulation  # never loaded on real hardware
+    from simulator.simulation import Simulation  # never loaded on real hardware
 
     simulation = Simulation.open(state_file)
     return lambda: {process.pid: process.name for process in simulation.state.processes}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""First steps of a process that calls NVML: put the library under pynvml, and list the GPUs."""
+"""The GPUs that a process which calls NVML may touch, and how many each source counts."""
 
 from __future__ import annotations
 
@@ -15,22 +15,8 @@ from discovery.nvml.session import (
     excluded_bus_ids,
     gpus_by_index,
     nvml_gpu_count,
-    use_library,
 )
 from discovery.reader.protocol import Start
-
-
-def choose_library(start: Start) -> None:
-    """Let pynvml load what ``start`` names: a simulated machine, a library, or the loader's choice.
-
-    Raises BadInput for a state file that is none.
-    """
-    if start.simulation is not None:
-        from discovery.simulator.simulation import Simulation  # never loaded on real hardware
-
-        Simulation.open(Path(start.simulation)).install()
-    elif start.library is not None:
-        use_library(start.library)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,7 @@ import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Literal
 
 from base import threads
@@ -34,7 +34,7 @@ from discovery.nvml.session import (
     open_session,
 )
 from discovery.reader import own_use
-from discovery.reader.machine_access import allowed, choose_library, listed_gpus
+from discovery.reader.machine_access import allowed, listed_gpus
 from discovery.reader.own_use import OwnUse
 from discovery.reader.protocol import (
     AgentMessage,
@@ -347,9 +347,12 @@ class SessionReader:
         self._channel.send(RequestRefused(request=message.request, kind=kind, text=str(why)))
 
 
-def serve(channel: Channel, *, ends_process: bool = False) -> None:
+def serve(
+    channel: Channel, choose_library: Callable[[Start], None], *, ends_process: bool = False
+) -> None:
     """Answer the agent until it says stop or goes away.
 
+    ``choose_library``: lets pynvml load the library that the first message names.
     ``ends_process``: the process ends right after, and what the driver gave it with it.
     """
     reader: SessionReader | None = None
@@ -368,8 +371,8 @@ def serve(channel: Channel, *, ends_process: bool = False) -> None:
             reader.close()
 
 
-def main() -> None:
+def main(choose_library: Callable[[Start], None]) -> None:
     """Entry point of the child process: the agent's socket is descriptor 0."""
     own_use.end_first()
     with contextlib.suppress(OSError), socket.socket(fileno=0) as connection:
-        serve(Channel(connection), ends_process=True)
+        serve(Channel(connection), choose_library, ends_process=True)

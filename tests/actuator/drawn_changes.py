@@ -16,8 +16,8 @@ from typing import Final
 
 from actuator.change_record import ChangeOutcome, ChangeRecord
 from actuator.journal import Journal
-from discovery.simulator.simulation import Return
 from mig.gpu_layout import GpuLayout, layout_from_counts
+from simulator.simulation import Return
 from tests import machines
 from tests.actuator.simulated_node import SimulatedNode, node
 

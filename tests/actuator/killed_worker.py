@@ -32,7 +32,7 @@ FILES: Final = ("open", "fsync", "replace", "unlink")
 """What changes the journal."""
 
 _forks = multiprocessing.get_context("forkserver")
-_forks.set_forkserver_preload([__name__, "discovery.simulator.simulation"])
+_forks.set_forkserver_preload([__name__, "simulator.simulation"])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

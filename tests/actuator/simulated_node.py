@@ -12,10 +12,10 @@ from discovery.mig_state import MigGpu
 from discovery.nvml.mig_gpu import read_mig_gpu
 from discovery.nvml.session import close_session, open_session
 from discovery.reader.protocol import Start
-from discovery.simulator.description.machine_catalog import load_models
-from discovery.simulator.description.machine_schema import MigInstanceSpec
-from discovery.simulator.simulation import Simulation
 from mig.gpu_layout import GpuLayout
+from simulator.description.machine_catalog import load_models
+from simulator.description.machine_schema import MigInstanceSpec
+from simulator.simulation import Simulation
 from tests import machines
 
 A100 = "a100-sxm4-40gb"

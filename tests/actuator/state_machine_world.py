@@ -15,13 +15,13 @@ from msgspec.structs import replace as with_fields
 from actuator.mig_world import StepFailed
 from discovery.mig_state import ComputeProfile, FoundCompute, FoundInstance, MigGpu, MigProfile
 from discovery.model import Mode
-from discovery.simulator.description.machine_catalog import load_models
-from discovery.simulator.description.machine_schema import GpuInstanceProfile
-from discovery.simulator.entry_points.argument_kinds import Nvml
-from discovery.simulator.state import mig_geometry, mig_instance_changes
-from discovery.simulator.state.machine_state import GpuInstance, SimulatedGpuState
+from discovery.nvml_abi.argument_kinds import Nvml
 from mig.holders import MigHolders
 from mig.steps import CreateCompute, CreateInstance, DestroyCompute, DestroyInstance, MigStep
+from simulator.description.machine_catalog import load_models
+from simulator.description.machine_schema import GpuInstanceProfile
+from simulator.state import mig_geometry, mig_instance_changes
+from simulator.state.machine_state import GpuInstance, SimulatedGpuState
 from tests.mig.grids import profiles
 
 UUID = "GPU-0"

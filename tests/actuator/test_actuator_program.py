@@ -24,7 +24,7 @@ from api.actuator_messages import (
     RestoreRequest,
     encode_message,
 )
-from discovery.simulator.simulation import Crash, Delay
+from simulator.simulation import Crash, Delay
 from tests.actuator.actuator_process import (
     GPUSCAPE,
     SEVENTHS,

@@ -16,9 +16,9 @@ import pytest
 from actuator.layout_steps import reach
 from actuator.restore import take_in_order
 from actuator.verified_layouts import VerifiedLayout
-from discovery.simulator.state.machine_state import ComputeInstance, SimulatedGpuState
 from mig.gpu_layout import DesiredInstance, GpuLayout
 from mig.steps import CreateInstance
+from simulator.state.machine_state import ComputeInstance, SimulatedGpuState
 from tests.actuator.state_machine_world import UUID, StateMachineWorld, with_compute
 
 SIZES: Final = {1: (1,), 2: (1, 2), 3: (1, 2, 3), 4: (1, 2, 4), 7: (1, 2, 3, 4, 7)}

@@ -10,8 +10,8 @@ import pytest
 from actuator.change_record import ChangeOutcome
 from actuator.supervisor import WorkerHung, run_change
 from actuator.worker_messages import ChangeRequest
-from discovery.simulator.simulation import Hang
 from mig.gpu_layout import has_layout, layout_from_counts
+from simulator.simulation import Hang
 from tests import machines
 from tests.actuator.simulated_node import FIVE, node
 

@@ -18,7 +18,7 @@ import pytest
 
 from actuator.device_access.device_nodes import make_nodes, read_minors
 from actuator.device_access.instance_access import open_access, stale_specs
-from discovery.simulator.simulation import Simulation
+from simulator.simulation import Simulation
 
 CAPS = "dev/nvidia-caps"
 MACHINE = "dgx-a100-mig-single"

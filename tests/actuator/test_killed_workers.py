@@ -19,9 +19,9 @@ import pytest
 from actuator.change_record import ChangeOutcome, ChangeRecord
 from actuator.journal import Journal
 from actuator.worker_messages import ChangeRequest, Order
-from discovery.simulator.simulation import Return
-from discovery.simulator.state.machine_state import MachineState
 from mig.gpu_layout import GpuLayout, layout_from_counts
+from simulator.simulation import Return
+from simulator.state.machine_state import MachineState
 from tests import machines
 from tests.actuator import killed_worker
 from tests.actuator.killed_worker import CALLS, Run

@@ -19,18 +19,18 @@ from actuator.journal import Journal
 from actuator.mig_world import StepFailed
 from actuator.nvml_world import NvmlWorld
 from discovery.model import Mode
-from discovery.simulator.description.machine_schema import MigInstanceSpec
-from discovery.simulator.simulation import Hang, Return
-from discovery.simulator.state.machine_state import MachineState
 from mig.gpu_layout import GpuLayout, layout_from_counts
 from mig.holders import HolderKind, MigHolder, MigHolders, MigPart
 from mig.steps import CreateInstance, DestroyCompute, DestroyInstance, MigStep, SetMode
+from simulator.description.machine_schema import MigInstanceSpec
+from simulator.simulation import Hang, Return
+from simulator.state.machine_state import MachineState
 from tests import machines
 from tests.actuator.simulated_node import FIVE, H100, SimulatedNode, node
 from tests.controlplane.lifetime import end_with_parent
 from tests.discovery.host.test_device_files import PODS_CGROUP, process
-from tests.discovery.simulator.mig.mig_calls import create, cut
 from tests.kubelet.checkpoint_file import write_checkpoint
+from tests.simulator.mig.mig_calls import create, cut
 
 BUS_ID = machines.gpu(0).bus_id
 THREE_BY_ONE = MigInstanceSpec(profile="3g.20gb", start=4, id=2, compute=(1, 2))

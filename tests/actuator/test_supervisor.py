@@ -16,9 +16,9 @@ from actuator.supervisor import WorkerDied, WorkerHung, run_change
 from actuator.worker_messages import ChangeRequest, NamedHolder
 from base.errors import BadInput
 from discovery.driver_errors import DriverAbsent
-from discovery.simulator.simulation import Crash, Hang, Return
 from mig.gpu_layout import has_layout, layout_from_counts
 from mig.holders import HolderKind
+from simulator.simulation import Crash, Hang, Return
 from tests.actuator.simulated_node import FIVE, SimulatedNode, node
 
 WANTED = layout_from_counts({"3g.20gb": 1, "1g.5gb": 3})

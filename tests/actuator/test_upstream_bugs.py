@@ -18,14 +18,14 @@ from actuator.change import ChangeResult, apply, resume
 from actuator.change_record import ChangeOutcome
 from actuator.journal import Journal, JournalUnusable
 from actuator.nvml_world import NvmlWorld
-from discovery.simulator.description.machine_schema import MigInstanceSpec
-from discovery.simulator.simulation import Return
 from mig.gpu_layout import GpuLayout, layout_from_counts
 from mig.planner import ObstacleKind
 from mig.steps import MigStep, SetMode
+from simulator.description.machine_schema import MigInstanceSpec
+from simulator.simulation import Return
 from tests import machines
 from tests.actuator.simulated_node import FIVE, H100, SimulatedNode, node
-from tests.discovery.simulator.mig.mig_calls import create
+from tests.simulator.mig.mig_calls import create
 
 BUS_ID = machines.gpu(0).bus_id
 SECOND = machines.gpu(1).bus_id

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import psutil
 
-from discovery.simulator.simulation import Simulation
+from simulator.simulation import Simulation
 from tests.controlplane.lifetime import end_with_parent
 from tests.controlplane.programs import LAST_LINES
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from discovery.simulator.simulation import Simulation
+from simulator.simulation import Simulation
 from tests.agent.agent_process import SOON, agent_arguments, until
 from tests.controlplane.lifetime import end_with_parent
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from discovery.simulator.simulation import Simulation
+from simulator.simulation import Simulation
 from tests.agent.agent_process import AgentProcess, running, until
 
 QUICK = ("--discover-interval", "3s", "--sample-interval", "500ms", "--deadline", "1s")

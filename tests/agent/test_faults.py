@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from discovery.simulator.simulation import Hang, Return, Simulation
-from discovery.simulator.state.machine_state import XidEvent
+from simulator.simulation import Hang, Return, Simulation
+from simulator.state.machine_state import XidEvent
 from tests.agent.agent_process import SOON, AgentProcess, Scraper, running, until
 
 QUICK = (

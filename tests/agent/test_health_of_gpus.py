@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from discovery.simulator.simulation import Simulation
+from simulator.simulation import Simulation
 from tests.agent.agent_process import running, until
 
 

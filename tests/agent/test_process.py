@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from discovery.simulator.simulation import Crash, Hang, Simulation
+from simulator.simulation import Crash, Hang, Simulation
 from tests import machines
 from tests.agent.agent_process import SOON, AgentProcess, running, until
 

@@ -19,7 +19,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from discovery.simulator.simulation import Simulation
+from simulator.simulation import Simulation
 from tests.agent.agent_process import agent_arguments, runs, until
 from tests.controlplane.lifetime import end_with_parent
 

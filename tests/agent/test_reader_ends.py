@@ -15,7 +15,7 @@ import pynvml
 import pytest
 
 from discovery.reader.child import PROGRAM
-from discovery.simulator.simulation import Crash, Hang, Return, Simulation
+from simulator.simulation import Crash, Hang, Return, Simulation
 from tests.agent.agent_process import SOON, AgentProcess, Scraper, running, until
 
 QUICK = ("--discover-interval", "3s", "--sample-interval", "500ms", "--deadline", "1s")

@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from discovery.simulator.simulation import Hang, Simulation
+from simulator.simulation import Hang, Simulation
 from tests.agent.agent_process import AgentProcess, Scraper, running, until
 from tests.cli.test_agent_command import free_address
 

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from discovery.simulator.simulation import Simulation
 from exporters.gpuscape.waste import WINDOW_SECONDS
+from simulator.simulation import Simulation
 from tests import machines
 from tests.agent.agent_process import AgentProcess, running, until
 from tests.faults.scene import serving

@@ -14,9 +14,9 @@ import pytest
 from agent.selected_devices import SelectedDevices, selection_refusal
 from discovery.gpu_counts import GpuCounts
 from discovery.model import Driver, GpuState, NodeSnapshot
-from discovery.simulator.description import machine_catalog
-from discovery.simulator.simulation import Hang, Return, Simulation
 from exporters.dcgm.selection import parse_selection
+from simulator.description import machine_catalog
+from simulator.simulation import Hang, Return, Simulation
 from tests import build, machines, observed
 from tests.agent.agent_process import GPUSCAPE, SOON, AgentProcess, running, until
 

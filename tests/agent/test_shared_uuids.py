@@ -8,8 +8,8 @@ from pathlib import Path
 from msgspec import structs
 from prometheus_client.parser import text_string_to_metric_families
 
-from discovery.simulator.simulation import Simulation
-from discovery.simulator.state.machine_state import MachineState
+from simulator.simulation import Simulation
+from simulator.state.machine_state import MachineState
 from tests.agent.agent_process import AgentProcess, running, until
 
 FIRST = "GPU-5c3b2d5e-0000-4000-8000-000000000001"

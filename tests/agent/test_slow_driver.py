@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from discovery.simulator.simulation import Delay, Hang, Simulation
+from simulator.simulation import Delay, Hang, Simulation
 from tests.agent.agent_process import AgentProcess, Scraper, running, until
 
 QUICK = ("--discover-interval", "1s", "--sample-interval", "1s", "--deadline", "1s")

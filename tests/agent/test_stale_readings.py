@@ -6,7 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from agent.tick_health import EXIT_TICK_STOPPED
-from discovery.simulator.simulation import Hang, Simulation
+from simulator.simulation import Hang, Simulation
 from tests.agent.agent_process import SOON, AgentProcess, running, until
 
 OLDEST_SECONDS = 3 * 1.0

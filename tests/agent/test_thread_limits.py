@@ -15,7 +15,7 @@ import bcrypt
 import psutil
 import pytest
 
-from discovery.simulator.simulation import Simulation
+from simulator.simulation import Simulation
 from tests.agent.agent_process import (
     GPUSCAPE,
     SOON,

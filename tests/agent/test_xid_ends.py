@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from discovery.simulator.simulation import Hang, Return, Simulation
+from simulator.simulation import Hang, Return, Simulation
 from tests.agent.agent_process import AgentProcess, running, until
 
 QUICK = ("--discover-interval", "1s", "--sample-interval", "500ms", "--deadline", "2s")

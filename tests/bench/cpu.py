@@ -14,8 +14,8 @@ from importlib.metadata import version
 from pathlib import Path
 from statistics import median
 
-from discovery.simulator.clibrary.served_machine import ServedMachine, served_machine
-from discovery.simulator.simulation import Simulation
+from simulator.clibrary.served_machine import ServedMachine, served_machine
+from simulator.simulation import Simulation
 from tests.bench.exporters import (
     FAMILY,
     OURS,

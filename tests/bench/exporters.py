@@ -12,7 +12,7 @@ from importlib.metadata import version
 from pathlib import Path
 from statistics import median
 
-from discovery.simulator.simulation import Simulation
+from simulator.simulation import Simulation
 from tests import exposition
 from tests.bench import clock, programs
 from tests.bench.page import Section

@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from discovery.simulator.simulation import Hang, Return, Simulation
-from discovery.simulator.state.machine_state import Action
+from simulator.simulation import Hang, Return, Simulation
+from simulator.state.machine_state import Action
 from tests.agent.agent_process import AgentProcess, Scraper, running, until
 from tests.bench.page import Section
 

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import msgspec
 
-from discovery.simulator.description.machine_catalog import load_machine
-from discovery.simulator.description.machine_schema import MachineDescription
-from discovery.simulator.simulation import Simulation
+from simulator.description.machine_catalog import load_machine
+from simulator.description.machine_schema import MachineDescription
+from simulator.simulation import Simulation
 from tests.bench import clock, programs
 from tests.bench.exporters import CLIENT, FAMILY, OURS, check_same, count_series
 from tests.bench.page import Section

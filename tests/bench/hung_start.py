@@ -13,7 +13,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from discovery.simulator.simulation import Hang, Simulation
+from simulator.simulation import Hang, Simulation
 from tests.agent.agent_process import AgentProcess, running, until
 from tests.bench.page import Section, table, with_section
 

@@ -57,7 +57,7 @@ class Meter:
 
     def count(self) -> None:
         """Count every simulated call of this process from now on."""
-        from discovery.simulator.driver.library import Function
+        from simulator.driver.library import Function
 
         plain = Function.__call__
 
@@ -138,7 +138,7 @@ def prometheus_client(state_file: str, meter_file: str, port: str, sample_second
 
 def nvitop(state_file: str, meter_file: str, port: str, sample_seconds: str) -> None:
     """nvitop's exporter, by its own command; the simulator is under pynvml before it starts."""
-    from discovery.simulator.simulation import Simulation
+    from simulator.simulation import Simulation
 
     Meter(Path(meter_file)).count()
     Simulation.open(Path(state_file)).install()
@@ -151,9 +151,10 @@ def nvitop(state_file: str, meter_file: str, port: str, sample_seconds: str) -> 
 def reader(meter_file: str) -> None:
     """A device reader as its parent starts one, metered."""
     from discovery.reader import reader_child
+    from simulator.library_choice import choose_library
 
     Meter(Path(meter_file)).count()
-    reader_child.main()
+    reader_child.main(choose_library)
 
 
 def loaded(module: str, state_file: str = "") -> None:
@@ -162,7 +163,7 @@ def loaded(module: str, state_file: str = "") -> None:
     import pynvml
 
     if state_file:
-        from discovery.simulator.simulation import Simulation
+        from simulator.simulation import Simulation
 
         Simulation.open(Path(state_file)).install()
         pynvml.nvmlInit()

@@ -23,7 +23,7 @@ import psutil
 from api import names
 from discovery.reader.child import Child
 from discovery.reader.protocol import Discover, Start
-from discovery.simulator.simulation import Simulation
+from simulator.simulation import Simulation
 from tests.agent.agent_process import SOON, until
 from tests.bench.launch import HOST
 from tests.bench.page import Section

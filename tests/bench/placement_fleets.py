@@ -19,9 +19,6 @@ import msgspec
 from api.topology_annotation import TopologyAnnotation
 from base.errors import BadInput
 from discovery.model import NodeSnapshot
-from discovery.simulator.description.machine_catalog import load_machine
-from discovery.simulator.description.machine_schema import DirectLinks, MachineDescription
-from discovery.simulator.simulation import Simulation
 from labelers.annotations import topology_of
 from scheduler.simulation.workload import (
     PUBLISHED,
@@ -31,6 +28,9 @@ from scheduler.simulation.workload import (
     Mix,
     drawn_arrivals,
 )
+from simulator.description.machine_catalog import load_machine
+from simulator.description.machine_schema import DirectLinks, MachineDescription
+from simulator.simulation import Simulation
 from tests.judge.bandwidth import AMPERE, HOPPER, VOLTA, Judge
 from tests.judge.links import links_of
 from tests.observed import look_at, observed

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from discovery.simulator.simulation import Simulation
+from simulator.simulation import Simulation
 from tests.bench import clock
 from tests.bench.memory import MACHINE
 from tests.bench.page import Section, table

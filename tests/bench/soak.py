@@ -22,9 +22,9 @@ from statistics import median
 import psutil
 
 from api.mig_resources import MigStrategy
-from discovery.simulator.simulation import Hang, Return, Simulation
 from exporters.dcgm.catalog import CATALOG, COUNTED
 from exporters.dcgm.dcgm_family import AnyFamily
+from simulator.simulation import Hang, Return, Simulation
 from tests.agent.agent_process import AgentProcess, Scraper, running, until
 from tests.bench.page import Section, table
 from tests.bench.programs import private_mib, pss_mib

@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from discovery.simulator.simulation import Simulation
+from simulator.simulation import Simulation
 from tests import exposition
 from tests.agent.agent_process import until
 from tests.bench import exporters, growth, programs

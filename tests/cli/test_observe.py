@@ -10,7 +10,7 @@ import pytest
 from agent.settings.agent_settings import AgentSettings
 from cli import observe
 from discovery.reader.protocol import Start
-from discovery.simulator.simulation import Simulation
+from simulator.simulation import Simulation
 
 
 @pytest.mark.parametrize("once", [observe.read_devices, observe.read_mig_readings])

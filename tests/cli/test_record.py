@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from cli.main import main
-from discovery.simulator.simulation import Crash, Hang, Return, Simulation
+from simulator.simulation import Crash, Hang, Return, Simulation
 
 NVML_ERROR_DRIVER_NOT_LOADED, NVML_ERROR_GPU_IS_LOST = 9, 15
 

@@ -16,7 +16,7 @@ import pytest
 from click.testing import CliRunner
 
 from cli.main import main
-from discovery.simulator.simulation import Simulation
+from simulator.simulation import Simulation
 from tests.agent.agent_process import GPUSCAPE, SOON
 from tests.controlplane.lifetime import end_with_parent
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from agent.cluster.confinement import tried
 from api import keys, names
-from discovery.simulator.simulation import Simulation
+from simulator.simulation import Simulation
 from tests.agent.agent_process import GPUSCAPE, SOON, AgentProcess, until
 from tests.controlplane.lifetime import end_with_parent
 from tests.controlplane.plane import MERGE_PATCH, Object, Plane

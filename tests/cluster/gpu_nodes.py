@@ -12,7 +12,7 @@ from pathlib import Path
 from api import keys, state_annotation, topology_annotation
 from api.mig_resources import MigStrategy
 from api.topology_annotation import TopologyAnnotation
-from discovery.simulator.simulation import Simulation
+from simulator.simulation import Simulation
 from tests.agent.agent_process import until
 from tests.cluster.agents import Site, agent, has_topology
 from tests.cluster.scheduling import GPU, Stage

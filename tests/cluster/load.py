@@ -17,7 +17,7 @@ from typing import Any
 
 from agent.cluster.startup_spread import LARGEST, WRITE_SECONDS
 from api import keys
-from discovery.simulator.simulation import Simulation
+from simulator.simulation import Simulation
 from tests.agent.agent_process import until
 from tests.cluster.agents import Site, agent
 from tests.cluster.fleet import add_nodes, publishing

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from api import keys, names, topology_annotation
-from discovery.simulator.simulation import Simulation
+from simulator.simulation import Simulation
 from tests.agent.agent_process import AgentProcess, until
 from tests.cluster.agents import Site, agent, has_topology
 

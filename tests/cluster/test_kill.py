@@ -15,8 +15,8 @@ import psutil
 import pytest
 
 from api import keys, names
-from discovery.simulator.simulation import Return, Simulation
 from kube.api import Object
+from simulator.simulation import Return, Simulation
 from tests.agent.agent_process import SOON, AgentProcess, until
 from tests.cluster import nfd
 from tests.cluster.agents import Site, agent, has_topology

@@ -10,7 +10,7 @@ from typing import Final
 
 import pytest
 
-from discovery.simulator.simulation import Simulation
+from simulator.simulation import Simulation
 from tests.agent.agent_process import AgentProcess, until
 from tests.cluster.agents import Site, agent, has_topology
 from tests.controlplane.plane import Plane

@@ -16,7 +16,7 @@ from api import keys, mig_grant_annotation, mig_request_annotation, mig_status_a
 from api.mig_grant_annotation import GrantPhase, MigGrantAnnotation
 from api.mig_request_annotation import MigRequestAnnotation
 from api.mig_status_annotation import GpuChangeStatus, MigStatusAnnotation
-from discovery.simulator.simulation import Delay
+from simulator.simulation import Delay
 from tests import previous_tree
 from tests.actuator.actuator_process import started
 from tests.actuator.simulated_node import FIVE, SimulatedNode, node

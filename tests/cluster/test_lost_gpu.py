@@ -10,7 +10,7 @@ import pytest
 
 from api import keys, known_gpus_annotation
 from api.known_gpus_annotation import FORMAT
-from discovery.simulator.simulation import Simulation
+from simulator.simulation import Simulation
 from tests.agent.agent_process import until
 from tests.cluster.agents import Site, agent, has_topology
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from discovery.simulator.simulation import Simulation
+from simulator.simulation import Simulation
 from tests.agent.agent_process import AgentProcess, until
 from tests.cluster.agents import Site, agent
 from tests.kubelet.cases import FirstOffered, pod

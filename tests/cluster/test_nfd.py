@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from api import keys, names
-from discovery.simulator.simulation import Return, Simulation
+from simulator.simulation import Return, Simulation
 from tests.agent.agent_process import GPUSCAPE, until
 from tests.cluster import nfd
 from tests.cluster.agents import Site, agent, has_topology

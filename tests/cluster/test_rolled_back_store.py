@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from api import keys, names
-from discovery.simulator.simulation import Simulation
 from fleet.fleet_cache import FleetCache
 from fleet.fleet_watches import FleetWatches
 from fleet.rollout_memory import EMPTY
@@ -19,6 +18,7 @@ from kube.api import Object
 from scheduler.cluster.node_cache import NodeCache
 from scheduler.cluster.watches import Watches
 from scheduler.scores.class_tables import ScoreTables
+from simulator.simulation import Simulation
 from tests.agent.agent_process import until
 from tests.cluster.agents import Site, agent, has_topology
 from tests.controlplane.own import OwnPlane

@@ -11,8 +11,8 @@ import pytest
 
 from agent.cluster.startup_spread import LARGEST
 from api import keys, names
-from discovery.simulator.simulation import Simulation
 from kube.informer import ObjectSeen
+from simulator.simulation import Simulation
 from tests.agent.agent_process import AgentProcess, until
 from tests.agent.virtual import VirtualRuntime
 from tests.cluster.agents import Site, agent, has_topology

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from api import keys, names
-from discovery.simulator.simulation import Simulation
 from kube.api import NODES
+from simulator.simulation import Simulation
 from tests.agent.agent_process import GPUSCAPE, until
 from tests.cluster.agents import Site, agent, has_topology
 from tests.kube.clusters import client

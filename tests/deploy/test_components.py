@@ -14,7 +14,7 @@ from agent.settings.agent_settings import AGENT_SETTINGS
 from api import keys
 from api.actuator_client import SOCKET
 from base.settings.version_skew import VARIABLE
-from discovery.simulator.description.machine_catalog import load_machine
+from simulator.description.machine_catalog import load_machine
 from tests.deploy.daemonset import DEPLOY, container, daemonset
 
 PATCHES = {

@@ -17,9 +17,9 @@ from discovery.nvml.history import History
 from discovery.nvml.samples import read_sample
 from discovery.nvml.session import close_session, open_gpu, open_session
 from discovery.sample import GpuSample, Process, ReadingGroup
-from discovery.simulator import simulation
-from discovery.simulator.description.machine_schema import Gpu, Model
-from discovery.simulator.simulation import Simulation
+from simulator import simulation
+from simulator.description.machine_schema import Gpu, Model
+from simulator.simulation import Simulation
 from tests import machines
 
 EVERY_GROUP = tuple(ReadingGroup)

@@ -14,11 +14,11 @@ from discovery.model import GpuState, NodeSnapshot
 from discovery.node_host import NodeHost
 from discovery.reader.device_reader import DeviceReader
 from discovery.reader.protocol import Start
-from discovery.simulator.simulation import Return, Simulation
 from labelers.annotations import node_annotations
 from labelers.compose import decide_labels
 from labelers.decision import Value
 from labelers.label_settings import LabelSettings
+from simulator.simulation import Return, Simulation
 from tests import machines
 
 NVML_ERROR_UNKNOWN = 999

@@ -25,11 +25,11 @@ from discovery.model import (
     Vgpu,
 )
 from discovery.nvml_terms import LinkPeer
-from discovery.simulator.simulation import Return, Simulation
 from labelers.annotations import node_annotations
 from labelers.compose import decide_labels
 from labelers.diff import applied
 from labelers.label_settings import LabelSettings
+from simulator.simulation import Return, Simulation
 from tests import build
 from tests.observed import Watcher
 

@@ -15,8 +15,8 @@ from discovery.mig_state import MigGpu, UnreadMigGpu
 from discovery.model import GpuState, Reason
 from discovery.reader.mig_reading import read_mig
 from discovery.shared_identities import without_shared, without_shared_mig
-from discovery.simulator.simulation import Simulation
-from discovery.simulator.state.machine_state import MachineState
+from simulator.simulation import Simulation
+from simulator.state.machine_state import MachineState
 from tests import build
 from tests.discovery.reader.reader_bench import ReaderBench
 from tests.log_lines import whys

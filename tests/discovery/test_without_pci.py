@@ -15,8 +15,8 @@ from cli.main import main
 from discovery.model import Reason
 from discovery.nvml.calls import Calls
 from discovery.nvml.conversions import Garbage, bus_id
-from discovery.simulator.description.machine_schema import HostSpec, PciFunction
-from discovery.simulator.simulation import Simulation
+from simulator.description.machine_schema import HostSpec, PciFunction
+from simulator.simulation import Simulation
 from tests import machines
 from tests.agent.agent_process import running, until
 

@@ -20,7 +20,6 @@ from agent.processes.gpu_processes import process_uses
 from agent.processes.pids import ProcessOwner
 from discovery.model import NodeSnapshot
 from discovery.sample import PROFILED, GpuSample, ReadingGroup
-from discovery.simulator.simulation import Simulation
 from exporters.dcgm.catalog import CATALOG
 from exporters.dcgm.render import Renderer, SeriesIdentity
 from exporters.gpu_holders import Entity, Holder
@@ -29,6 +28,7 @@ from exporters.gpuscape.families import GpuscapeFamilies
 from exporters.gpuscape.node_view import GpuHoldings
 from exporters.gpuscape.waste import WINDOW_SECONDS
 from exporters.prometheus_text import MetricType
+from simulator.simulation import Simulation
 from tests import exposition
 from tests.discovery.sampling import sampler
 from tests.exporters.dcgm.test_catalog import full_reading

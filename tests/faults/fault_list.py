@@ -18,8 +18,8 @@ import grpc
 import psutil
 from msgspec.structs import replace
 
-from discovery.simulator.simulation import Crash, Delay, Hang, Return, Spoil
-from discovery.simulator.state.machine_state import Action, DriverCondition, XidEvent
+from simulator.simulation import Crash, Delay, Hang, Return, Spoil
+from simulator.state.machine_state import Action, DriverCondition, XidEvent
 from tests.agent.agent_process import until
 from tests.agent.podresources.server import Aborted
 from tests.fakes.proxy import Mode, Relay

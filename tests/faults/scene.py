@@ -14,8 +14,8 @@ from pathlib import Path
 
 import psutil
 
-from discovery.simulator.simulation import Simulation
 from exporters.dcgm.catalog import CATALOG
+from simulator.simulation import Simulation
 from tests.agent.agent_process import GPUSCAPE, SOON, AgentProcess, running, until
 from tests.cluster.agents import Site, agent
 from tests.fakes.proxy import Relay

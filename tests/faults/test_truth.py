@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from discovery.simulator.simulation import Simulation
+from simulator.simulation import Simulation
 from tests.faults.truth import PLACES, Truth
 
 

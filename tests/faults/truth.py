@@ -15,8 +15,8 @@ from typing import Final, Self
 from msgspec.structs import replace
 
 from discovery.model import normal_bus_id
-from discovery.simulator.simulation import Simulation
-from discovery.simulator.state.machine_state import MachineState
+from simulator.simulation import Simulation
+from simulator.state.machine_state import MachineState
 
 PLACES: Final = 32
 """More GPUs than a machine has: no two GPUs ever measure the same."""

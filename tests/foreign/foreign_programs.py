@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from discovery.simulator.clibrary.served_machine import ServedMachine, served_machine
-from discovery.simulator.simulation import Simulation
+from simulator.clibrary.served_machine import ServedMachine, served_machine
+from simulator.simulation import Simulation
 from tests.controlplane.builds import NotPreparedError
 from tests.controlplane.lifetime import end_with_parent
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from discovery.simulator.simulation import Simulation
+from simulator.simulation import Simulation
 from tests.foreign.foreign_programs import Foreign
 
 Layout = tuple[bool, Counter[str]]

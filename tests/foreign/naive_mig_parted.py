@@ -17,7 +17,7 @@ import yaml
 from discovery.mig_state import MigGpu
 from discovery.nvml.mig_gpu import read_mig_gpu
 from discovery.nvml.session import close_session, open_session
-from discovery.simulator.simulation import Simulation
+from simulator.simulation import Simulation
 from tests import machines
 from tests.bench.mig_changes.wipe_and_permute import devices, wipe, wipe_and_permute
 

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from base.errors import BadInput
-from discovery.simulator.simulation import Simulation
+from simulator.simulation import Simulation
 
 _PROGRAM = """#!{python}
 import socket, sys

@@ -12,13 +12,13 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from discovery.simulator.description.machine_catalog import (
+from simulator.description.machine_catalog import (
     load_machine,
     load_models,
     machine_names,
 )
-from discovery.simulator.description.machine_schema import Gpu, MachineDescription
-from discovery.simulator.simulation import Simulation
+from simulator.description.machine_schema import Gpu, MachineDescription
+from simulator.simulation import Simulation
 from tests.foreign.foreign_programs import Foreign, foreign
 from tests.foreign.nvidia_smi import nvidia_smi
 

@@ -8,15 +8,15 @@ from random import Random
 
 from msgspec.structs import replace
 
-from discovery.simulator.description.machine_catalog import (
+from simulator.description.machine_catalog import (
     load_machine,
     load_models,
     machine_names,
 )
-from discovery.simulator.description.machine_schema import Gpu, MigInstanceSpec, Model
-from discovery.simulator.simulation import Simulation
-from discovery.simulator.state.machine_state import GpuInstance
-from discovery.simulator.state.mig_geometry import free_starts, gpu_instances_left
+from simulator.description.machine_schema import Gpu, MigInstanceSpec, Model
+from simulator.simulation import Simulation
+from simulator.state.machine_state import GpuInstance
+from simulator.state.mig_geometry import free_starts, gpu_instances_left
 
 _MIG_SLICES = 7
 

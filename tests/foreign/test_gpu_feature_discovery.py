@@ -9,8 +9,8 @@ import pytest
 from msgspec.structs import replace
 
 from api.mig_resources import MigStrategy
-from discovery.simulator.description.machine_schema import GpuInstanceProfile, MigInstanceSpec
-from discovery.simulator.simulation import Simulation
+from simulator.description.machine_schema import GpuInstanceProfile, MigInstanceSpec
+from simulator.simulation import Simulation
 from tests.catalog import WITH_DRIVER, by_kind
 from tests.foreign.foreign_programs import foreign
 from tests.foreign.gpu_feature_discovery import Labels, feature_discovery, our_labels

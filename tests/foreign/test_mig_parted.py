@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from discovery.simulator.state import edits
-from discovery.simulator.state.machine_state import GpuInstance
+from simulator.state import edits
+from simulator.state.machine_state import GpuInstance
 from tests.catalog import WITH_DRIVER, by_kind
 from tests.foreign.discovered import discovered, layouts, printed_by
 from tests.foreign.foreign_programs import foreign

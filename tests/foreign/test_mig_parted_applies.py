@@ -19,11 +19,11 @@ import yaml
 
 from api.mig_resources import MigStrategy
 from discovery.mig_state import MigGpu, MigReading
-from discovery.simulator.description.machine_catalog import load_machine, machine_names
-from discovery.simulator.description.machine_schema import Model
 from mig.configs.default_configs import listed_configs
 from mig.configs.mig_config_text import mig_config_text
 from mig.gpu_layout import found_layout
+from simulator.description.machine_catalog import load_machine, machine_names
+from simulator.description.machine_schema import Model
 from tests.conftest import SCALE
 from tests.foreign.discovered import discovered, layouts, printed_by
 from tests.foreign.gpu_feature_discovery import feature_discovery, our_labels

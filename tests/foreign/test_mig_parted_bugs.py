@@ -22,14 +22,14 @@ from actuator.journal import Journal
 from actuator.nvml_world import NvmlWorld
 from base.errors import BadInput
 from discovery.reader.protocol import Start
-from discovery.simulator.description.machine_catalog import load_machine
-from discovery.simulator.description.machine_schema import MachineDescription, MigInstanceSpec
-from discovery.simulator.simulation import Simulation
-from discovery.simulator.state.edits import with_gpu_changed
-from discovery.simulator.state.machine_state import GpuInstance
 from mig.configs.config_choice import config_layouts
 from mig.configs.mig_config_file import parse_mig_configs
 from mig.gpu_layout import has_layout
+from simulator.description.machine_catalog import load_machine
+from simulator.description.machine_schema import MachineDescription, MigInstanceSpec
+from simulator.simulation import Simulation
+from simulator.state.edits import with_gpu_changed
+from simulator.state.machine_state import GpuInstance
 from tests.foreign.naive_mig_parted import counted_devices, naive_apply, naive_assert
 from tests.foreign.parted_node import MODELS, parted_node
 

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from base.errors import BadInput
-from discovery.simulator.description.machine_catalog import load_models
 from mig.configs.default_configs import generated_configs, listed_configs
 from mig.configs.mig_config_file import parse_mig_configs
 from mig.configs.mig_config_text import mig_config_text
 from mig.configs.mig_configs import MigConfig
 from mig.layout_export import present_config
+from simulator.description.machine_catalog import load_models
 from tests.conftest import SCALE
 from tests.mig.mig_gpus import A100, ON, instance, mig_gpu
 

@@ -15,12 +15,12 @@ from click.testing import CliRunner
 
 from api.mig_resources import MigStrategy
 from cli.main import main
-from discovery import recording
-from discovery.recording import Recording
-from discovery.simulator.recording_file import RecordedCall
-from discovery.simulator.simulation import Simulation
 from labelers.compose import decide_labels
 from labelers.label_settings import LabelSettings
+from simulator import recording
+from simulator.recording import Recording
+from simulator.recording_file import RecordedCall
+from simulator.simulation import Simulation
 from tests.expected_keys import nvidia
 from tests.observed import look_at
 

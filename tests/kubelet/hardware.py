@@ -23,10 +23,10 @@ from discovery.node_host import NodeHost
 from discovery.nvml.calls import Handle
 from discovery.nvml.facts import read_gpu
 from discovery.nvml.session import close_session, open_gpu, open_session
-from discovery.simulator.simulation import Return, Simulation
-from discovery.simulator.state.machine_state import MachineState
-from discovery.simulator.state.state_file import StateFile
 from discovery.unread import unread_gpu
+from simulator.simulation import Return, Simulation
+from simulator.state.machine_state import MachineState
+from simulator.state.state_file import StateFile
 from tests import machines
 
 _PYNVML = threading.Lock()

@@ -22,11 +22,11 @@ from types import TracebackType
 from typing import Self
 
 from api.mig_resources import MigStrategy
-from discovery.simulator.simulation import Simulation
 from kube import lease
 from kube.api import PODS, Object
 from kube.informer import Informer, ObjectGone, ObjectSeen, WatchEvent
 from labelers.groups.sharing import NOTHING_SHARED, Sharing
+from simulator.simulation import Simulation
 from tests.agent.agent_process import until
 from tests.controlplane.own import KWOK_ANNOTATION, KWOK_GROUP
 from tests.controlplane.plane import MERGE_PATCH, Plane

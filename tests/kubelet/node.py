@@ -6,9 +6,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from api.mig_resources import MigStrategy
-from discovery.simulator.simulation import Simulation
 from kube.api import Object
 from labelers.groups.sharing import NOTHING_SHARED, Sharing
+from simulator.simulation import Simulation
 from tests.kubelet.claims import Claims
 from tests.kubelet.devices import DeviceManager, Policy
 from tests.kubelet.hardware import Hardware

@@ -24,8 +24,8 @@ from typing import Final
 from api import keys, names
 from api.mig_resources import MigStrategy
 from base.errors import BadInput
-from discovery.simulator.description.machine_catalog import load_machine
-from discovery.simulator.simulation import Simulation
+from simulator.description.machine_catalog import load_machine
+from simulator.simulation import Simulation
 from tests.agent.agent_process import GPUSCAPE, AgentEndedError, AgentProcess, until
 from tests.cluster.agents import Site, agent, is_scored
 from tests.cluster.extender import PATIENT, Extender, extender

@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from discovery.model import NodeSnapshot
-from discovery.simulator.simulation import Simulation
+from simulator.simulation import Simulation
 from tests.agent.agent_process import runs, until
 from tests.kubelet.allocator import AllocationError, Allocator
 from tests.kubelet.cases import pod

@@ -10,8 +10,8 @@ from msgspec.structs import replace
 
 from api.mig_resources import MigStrategy
 from discovery.model import GpuState
-from discovery.simulator.simulation import Hang, Return, Simulation
-from discovery.simulator.state.machine_state import MachineState
+from simulator.simulation import Hang, Return, Simulation
+from simulator.state.machine_state import MachineState
 from tests.kubelet.hardware import Hardware
 from tests.kubelet.offer import offer
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from agent.podresources.podresources_client import PodResources
-from discovery.simulator.simulation import Return, Simulation
 from kube.api import Object
+from simulator.simulation import Return, Simulation
 from tests.agent.agent_process import until
 from tests.cluster.agents import Site, agent
 from tests.controlplane.plane import MERGE_PATCH, Answer, Plane

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from agent.podresources.podresources_client import PodResources
 from api.mig_resources import MigStrategy
-from discovery.simulator.simulation import Simulation
+from simulator.simulation import Simulation
 from tests.kubelet.cases import FirstOffered, pod
 from tests.kubelet.devices import Refused
 from tests.kubelet.node import Node

@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from discovery.simulator.simulation import Simulation
+from simulator.simulation import Simulation
 from tests.agent.agent_process import AgentEndedError, AgentProcess, until
 from tests.controlplane.programs import ROOT
 from tests.kubelet import play

@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 from discovery.mig_state import MigEngines, MigProfile
-from discovery.simulator.description.machine_catalog import load_models
 from mig.placement import Grid
+from simulator.description.machine_catalog import load_models
 
 MIB = 1 << 20
 

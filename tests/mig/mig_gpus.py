@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from discovery.mig_state import ComputeProfile, FoundCompute, FoundInstance, MigGpu
 from discovery.model import Mode
-from discovery.simulator.description.machine_catalog import load_models
+from simulator.description.machine_catalog import load_models
 from tests.mig import grids
 
 OFF = Mode(current=False, pending=False)

@@ -9,10 +9,10 @@ from typing import Final
 import pytest
 
 from base.errors import BadInput
-from discovery.simulator.description.machine_catalog import load_models
 from mig.configs.config_choice import named_layouts
 from mig.configs.layout_annotation import InlineLayout, inline_layouts, parse_layout_annotation
 from mig.profile_hints import profile_hint
+from simulator.description.machine_catalog import load_models
 from tests.mig.mig_gpus import mig_gpu
 
 A100_40: Final = "7 1g.5gb, 4 1g.10gb, 3 2g.10gb, 2 3g.20gb, 1 4g.20gb, 1 7g.40gb"

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from discovery.simulator.description.machine_catalog import load_models
 from mig.placement import Grid
 from mig.trial_layouts import trial_layouts
+from simulator.description.machine_catalog import load_models
 from tests.mig.mig_gpus import A30, A100, ON, mig_gpu
 
 MODELS = sorted(name for name, model in load_models().items() if model.mig)

@@ -41,9 +41,6 @@ from discovery.reader.protocol import (
 )
 from discovery.reader.reader_child import Channel, serve
 from discovery.sample import GpuSample, ProcessKind
-from discovery.simulator.description.machine_catalog import load_machine
-from discovery.simulator.simulation import Return, Simulation
-from discovery.simulator.state import edits
 from exporters.dcgm.counters_format import DEFAULT_COUNTERS
 from exporters.dcgm.render import CONTENT_TYPE
 from exporters.desired_layout_metrics import DesiredLayoutState
@@ -71,6 +68,10 @@ from scheduler.extender.extender_metrics import (
     Verb,
 )
 from scheduler.extender.server_tls import Party
+from simulator.description.machine_catalog import load_machine
+from simulator.library_choice import choose_library
+from simulator.simulation import Return, Simulation
+from simulator.state import edits
 from tests.controlplane.components import LOOPBACK
 from tests.monitoring.fleet import COORDINATOR, EXTENDER, NODES, PORTS, Node, Work
 from web.refusals import RefusalReason
@@ -152,7 +153,7 @@ class _Machine:
         ]
         talk = _Talk(start, Discover(request=1), *samples)
         with self._simulation:
-            serve(talk)
+            serve(talk, choose_library)
         answers = talk.answers
         head = next((it for it in answers if isinstance(it, DriverFrame)), NO_DRIVER)
         facts = self._node.trouble.facts

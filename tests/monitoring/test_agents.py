@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from discovery.simulator.simulation import Simulation
+from simulator.simulation import Simulation
 from tests.agent.agent_process import AgentProcess, running, until
 from tests.deploy.dockerfile import REPOSITORY
 from tests.monitoring import page, promtool

@@ -16,7 +16,7 @@ from typing import Final
 import pynvml
 
 from api import keys, topology_annotation
-from discovery.simulator.simulation import Simulation
+from simulator.simulation import Simulation
 from tests.agent.agent_process import until
 from tests.controlplane.plane import Object
 from tests.node import handed_out

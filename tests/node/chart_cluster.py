@@ -20,8 +20,8 @@ import pynvml
 
 from api import keys, names, state_annotation
 from api.mig_resources import GPU_RESOURCE, MigStrategy
-from discovery.simulator.description.machine_schema import MachineDescription
-from discovery.simulator.simulation import Simulation
+from simulator.description.machine_schema import MachineDescription
+from simulator.simulation import Simulation
 from tests import pages
 from tests.agent.agent_process import until
 from tests.cluster.scheduling import run

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import pynvml
 
-from discovery.simulator.simulation import Simulation
+from simulator.simulation import Simulation
 from tests.deploy.dockerfile import instructions
 from tests.node import images
 from tests.node.nvidia_plugin import RUNTIME_CLASS

@@ -16,7 +16,7 @@ from typing import Final
 
 from api import keys, state_annotation
 from api.state_annotation import StateAnnotation
-from discovery.simulator.description.machine_schema import MachineDescription
+from simulator.description.machine_schema import MachineDescription
 from tests import exposition
 from tests.agent.agent_process import until
 from tests.deploy.daemonset import DEPLOY

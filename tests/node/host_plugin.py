@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from api.mig_resources import MigStrategy
-from discovery.simulator.clibrary.served_machine import LIBRARY_FOLDER
+from simulator.clibrary.served_machine import LIBRARY_FOLDER
 from tests.controlplane.builds import binaries
 from tests.controlplane.families import NVIDIA
 from tests.node.node_mig import HOST

@@ -22,7 +22,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from discovery.simulator.clibrary.compiler import compiler
+from simulator.clibrary.compiler import compiler
 from tests.controlplane.builds import binaries, cache
 from tests.controlplane.families import PAUSE as PAUSE_FAMILY
 from tests.deploy.daemonset import container, daemonset

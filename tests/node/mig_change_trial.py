@@ -18,8 +18,8 @@ from msgspec.structs import replace
 
 from api.mig_resources import GPU_RESOURCE, MigStrategy, mig_resource
 from cli.failures import REFUSED
-from discovery.simulator.description.machine_catalog import load_machine
-from discovery.simulator.description.machine_schema import MachineDescription
+from simulator.description.machine_catalog import load_machine
+from simulator.description.machine_schema import MachineDescription
 from tests.agent.agent_process import until
 from tests.node import attribution, handed_out
 from tests.node.attribution import Attribution

@@ -17,7 +17,7 @@ from typing import Any, Final
 from api import keys, mig_status_annotation, names
 from api.mig_resources import MigStrategy
 from api.mig_status_annotation import MigStatusAnnotation, RequestEnd
-from discovery.simulator.description.machine_schema import MachineDescription
+from simulator.description.machine_schema import MachineDescription
 from tests.agent.agent_process import until
 from tests.controlplane.plane import MERGE_PATCH, Object
 from tests.node import mig_holder

@@ -11,10 +11,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Self
 
-from discovery.simulator.clibrary.compiler import place_library
-from discovery.simulator.clibrary.served_machine import LIBRARY_FOLDER
-from discovery.simulator.description.machine_schema import MachineDescription
-from discovery.simulator.simulation import Simulation
+from simulator.clibrary.compiler import place_library
+from simulator.clibrary.served_machine import LIBRARY_FOLDER
+from simulator.description.machine_schema import MachineDescription
+from simulator.simulation import Simulation
 from tests.agent.agent_process import GPUSCAPE
 from tests.node.machine import DISK
 from tests.node.real_node import GPUS, SOON, RealNode

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from discovery.simulator.clibrary.compiler import LIBRARY_NAME
-from discovery.simulator.clibrary.served_machine import LIBRARY_FOLDER
+from simulator.clibrary.compiler import LIBRARY_NAME
+from simulator.clibrary.served_machine import LIBRARY_FOLDER
 from tests.agent.agent_process import GPUSCAPE
 from tests.controlplane.programs import ROOT as REPOSITORY
 from tests.node.node_gpus import NodeGpus
@@ -146,7 +146,7 @@ _NAIVE: Final = """
 import json, sys
 from pathlib import Path
 import pynvml
-from discovery.simulator.simulation import Simulation
+from simulator.simulation import Simulation
 from tests.bench.mig_changes.wipe_and_permute import wipe_and_permute
 with Simulation.open(Path(sys.argv[1])):
     pynvml.nvmlInit()

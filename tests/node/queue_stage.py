@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from discovery.simulator.description.machine_catalog import load_machine
+from simulator.description.machine_catalog import load_machine
 from tests import pages
 from tests.agent.agent_process import until
 from tests.cluster import queues

@@ -22,7 +22,7 @@ from typing import Final
 
 from api import keys
 from base.errors import BadInput
-from discovery.simulator.description.machine_catalog import load_machine
+from simulator.description.machine_catalog import load_machine
 from tests.agent.agent_process import GPUSCAPE
 from tests.cluster.scheduling import ACCOUNT, PROFILE
 from tests.controlplane import prepare

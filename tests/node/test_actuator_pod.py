@@ -22,8 +22,8 @@ from api.actuator_messages import (
     StateAnswer,
     StateRequest,
 )
-from discovery.simulator.description.machine_catalog import load_machine
-from discovery.simulator.description.machine_schema import MachineDescription
+from simulator.description.machine_catalog import load_machine
+from simulator.description.machine_schema import MachineDescription
 from tests.agent.agent_process import until
 from tests.controlplane.plane import Object
 from tests.node.container_agents import CREDENTIALS

@@ -18,11 +18,11 @@ from msgspec.structs import replace
 
 from api import names
 from api.mig_resources import MigStrategy
-from discovery.simulator.clibrary.served_machine import served_machine
-from discovery.simulator.driver import clients
-from discovery.simulator.simulation import Simulation
-from discovery.simulator.state.edits import with_gpu_changed
-from discovery.simulator.state.machine_state import GpuInstance
+from simulator.clibrary.served_machine import served_machine
+from simulator.driver import clients
+from simulator.simulation import Simulation
+from simulator.state.edits import with_gpu_changed
+from simulator.state.machine_state import GpuInstance
 from tests.agent.agent_process import until
 from tests.controlplane.lifetime import end_with_parent
 from tests.node import attribution, mig_holder

@@ -17,8 +17,8 @@ import pytest
 from msgspec.structs import replace
 
 from api.mig_resources import mig_resource
-from discovery.simulator.description.machine_catalog import load_machine
-from discovery.simulator.description.machine_schema import MachineDescription
+from simulator.description.machine_catalog import load_machine
+from simulator.description.machine_schema import MachineDescription
 from tests.agent.agent_process import until
 from tests.bench import mig_procedures, report
 from tests.bench.page import Section, table

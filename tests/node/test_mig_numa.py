@@ -28,8 +28,8 @@ from api.actuator_messages import (
 )
 from api.mig_resources import GPU_RESOURCE, MigStrategy
 from cli.failures import REFUSED
-from discovery.simulator.description.machine_catalog import load_machine
-from discovery.simulator.description.machine_schema import MachineDescription
+from simulator.description.machine_catalog import load_machine
+from simulator.description.machine_schema import MachineDescription
 from tests.agent.agent_process import GPUSCAPE, until
 from tests.controlplane.plane import Object
 from tests.node import handed_out, mig_holder, numa_nodes

@@ -10,7 +10,7 @@ from typing import Final
 import pytest
 
 from api import keys, names
-from discovery.simulator.simulation import Delay
+from simulator.simulation import Delay
 from tests.agent.agent_process import until
 from tests.node.mig_change_trial import single_machine
 from tests.node.mig_stage import (

@@ -12,10 +12,10 @@ from msgspec.structs import replace
 
 from api.mig_resources import MigStrategy
 from discovery.mig_state import MigGpu
-from discovery.simulator.description.machine_catalog import load_machine
-from discovery.simulator.description.machine_schema import MachineDescription, MigInstanceSpec
 from mig.gpu_layout import found_layout
 from mig.plugin_resources import allocatable
+from simulator.description.machine_catalog import load_machine
+from simulator.description.machine_schema import MachineDescription, MigInstanceSpec
 from tests.agent.agent_process import until
 from tests.node.gpu_cluster import gpu_cluster
 from tests.node.nvidia_plugin import NvidiaPlugin

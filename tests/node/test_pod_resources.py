@@ -19,7 +19,7 @@ import pytest
 
 from api import names
 from api.mig_resources import MigStrategy
-from discovery.simulator.simulation import Simulation
+from simulator.simulation import Simulation
 from tests.agent.agent_process import until
 from tests.node import attribution, dra_claims, handed_out, mig_holder
 from tests.node.attribution import Attribution

@@ -14,7 +14,7 @@ from typing import Final
 import pynvml
 import pytest
 
-from discovery.simulator.simulation import Simulation
+from simulator.simulation import Simulation
 from tests import examples
 from tests.agent.agent_process import until
 from tests.controlplane.plane import Object

@@ -18,8 +18,8 @@ from msgspec.structs import replace
 
 from api import keys
 from api.mig_resources import MigStrategy
-from discovery.simulator.description.machine_catalog import load_machine
-from discovery.simulator.description.machine_schema import MachineDescription, MigInstanceSpec
+from simulator.description.machine_catalog import load_machine
+from simulator.description.machine_schema import MachineDescription, MigInstanceSpec
 from tests import examples, pages
 from tests.agent.agent_process import until
 from tests.cluster.scheduling import PROFILE

@@ -13,7 +13,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from discovery.simulator.clibrary.served_machine import LIBRARY_FOLDER
+from simulator.clibrary.served_machine import LIBRARY_FOLDER
 from tests.agent.agent_process import until
 from tests.controlplane.builds import binaries
 from tests.controlplane.families import NVIDIA

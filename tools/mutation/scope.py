@@ -83,11 +83,10 @@ PACKAGES: Final = (
     Package(
         name="discovery",
         left_out={
-            "discovery/simulator": "stands in for a driver in tests",
-            "discovery/recording": "writes a machine down for the simulator",
+            "discovery/nvml_abi": "the ABI of the library that stands in for a driver in tests",
             "discovery/reader/reader_child.py": _PROCESS,
         },
-        tests_left_out={"tests/discovery/simulator": "tests of the simulator"},
+        tests_left_out={"tests/discovery/nvml_abi": "tests of the simulator's library"},
     ),
     Package(name="exporters"),
     Package(name="fleet", left_out={"fleet/coordinator_program.py": _PROCESS}),

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from discovery.mig_state import MigGpu, MigProfile
-from discovery.simulator.description.machine_catalog import load_models
-from discovery.simulator.description.machine_schema import GpuInstanceProfile
 from mig.configs.known_mig_models import counts_are_wrong, known_family
+from simulator.description.machine_catalog import load_models
+from simulator.description.machine_schema import GpuInstanceProfile
 
 MIB: Final = 1 << 20
 

@@ -11,7 +11,7 @@ import pytest
 
 from agent.metrics.counters_config_map import CountersConfigMap
 from base.errors import BadInput
-from discovery.simulator.simulation import Simulation
+from simulator.simulation import Simulation
 from tests.agent.agent_process import running, until
 from tests.fakes.scripted import Reply, Request, ScriptedServer, answer
 from tests.fakes.thread_limit import allow_threads

@@ -14,11 +14,11 @@ from agent.podresources.podresources_client import PodResources
 from agent.pods.kubelet_pods import KEEP_SECONDS, KubeletPods
 from api.mig_resources import MigStrategy
 from discovery.model import NodeSnapshot
-from discovery.simulator.simulation import Simulation
 from exporters.gpu_holders import Claim, Entity, Holders
 from exporters.gpuscape.agent_metrics import AgentMetrics
 from exporters.gpuscape.node_view import GpuHoldings
 from labelers.groups.sharing import NOTHING_SHARED, SharedResource, Sharing, SharingStrategy
+from simulator.simulation import Simulation
 from tests.agent.agent_process import SOON
 from tests.kubelet.cases import FirstOffered, claim, container, pod
 from tests.kubelet.hardware import Hardware

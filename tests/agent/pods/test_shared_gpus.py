@@ -24,9 +24,9 @@ from agent.pods.known_pods import KnownPod
 from agent.pods.kubelet_pods import KubeletPods
 from agent.processes.gpu_processes import GpuProcesses
 from discovery.sample import ReadingGroup
-from discovery.simulator.simulation import Return, Simulation
 from exporters.dcgm.series_labels import SeriesIdentity
 from exporters.gpuscape.agent_metrics import AgentMetrics
+from simulator.simulation import Return, Simulation
 from tests import exposition
 from tests.agent.pods.test_pods_of_a_kubelet import SHARED
 from tests.discovery.sampling import Sampler, sampler

@@ -165,4 +165,4 @@ def test_whatever_a_program_starts_is_known_as_its_own() -> None:
     assert len(files) > 300
     others = {str(it.relative_to(ROOT)) for it in files if _starts_processes(it)}
     # a compiler, run by the command that makes the simulated library
-    assert others == {"base/process/orphans.py", "discovery/simulator/clibrary/compiler.py"}
+    assert others == {"base/process/orphans.py", "simulator/clibrary/compiler.py"}

@@ -19,8 +19,8 @@ from actuator.journal import Journal
 from actuator.nvml_world import NvmlWorld
 from discovery.nvml.session import close_session, open_session
 from discovery.reader.protocol import Start
-from discovery.simulator.simulation import Simulation
 from mig.gpu_layout import layout_from_counts
+from simulator.simulation import Simulation
 from tests.bench.mig_changes.simulated_gpu import SimulatedGpu
 from tests.bench.mig_changes.transitions import Transition
 from tests.bench.mig_changes.wipe_and_permute import wipe_and_permute

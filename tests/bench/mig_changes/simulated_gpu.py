@@ -6,12 +6,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable
 
-from discovery.simulator.answers.change_answers import CHANGES
-from discovery.simulator.description.machine_schema import Model
-from discovery.simulator.simulation import Simulation
-from discovery.simulator.state import mig_geometry
-from discovery.simulator.state.edits import with_gpu_changed
-from discovery.simulator.state.machine_state import ComputeInstance, GpuInstance
+from simulator.answers.change_answers import CHANGES
+from simulator.description.machine_schema import Model
+from simulator.simulation import Simulation
+from simulator.state import mig_geometry
+from simulator.state.edits import with_gpu_changed
+from simulator.state.machine_state import ComputeInstance, GpuInstance
 from tests.bench.mig_changes.published_places import Placed
 from tests.bench.mig_changes.transitions import Transition
 

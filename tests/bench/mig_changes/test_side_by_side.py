@@ -8,7 +8,7 @@ from collections import Counter
 
 import pytest
 
-from discovery.simulator.description.machine_catalog import load_models
+from simulator.description.machine_catalog import load_models
 from tests.bench.mig_changes.arms import OURS, PARTED, WIPE, Outcome
 from tests.bench.mig_changes.published_places import PUBLISHED, least_change
 from tests.bench.mig_changes.side_by_side import of_model

@@ -29,11 +29,11 @@ from cli.doctor.finding_catalog import LOCAL_CHECKS
 from cli.observe import take_snapshot
 from discovery.host.kubelet_devices import CHECKPOINT
 from discovery.model import NodeSnapshot
-from discovery.simulator.simulation import Simulation
 from kube.api import EVENTS, LEASES, NODES, PODS, Object
 from kube.lease import micro_time
 from labelers.compose import decide_labels
 from labelers.label_settings import LabelSettings
+from simulator.simulation import Simulation
 from tests.fakes.api import Call, FakeApi
 from tests.kubelet.checkpoint_file import write_checkpoint
 from tests.kubelet.offer import GPU, Device, Offer, offer

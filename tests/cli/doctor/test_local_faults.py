@@ -35,12 +35,12 @@ from cli.doctor.facts.machine_facts import (
 from cli.doctor.finding import FindingSeverity, Outcome
 from cli.doctor.finding_catalog import CATALOG
 from discovery.gpu_counts import GpuCounts
-from discovery.simulator.simulation import Crash, Hang, Return
-from discovery.simulator.state import edits
-from discovery.simulator.state.machine_state import MachineState
 from kube.api import CONFIG_MAPS, LEASES, NODES, PODS
 from kube.api_errors import Busy, Forbidden, Unauthorized, Unreachable
 from labelers.health import RULES
+from simulator.simulation import Crash, Hang, Return
+from simulator.state import edits
+from simulator.state.machine_state import MachineState
 from tests.cli.doctor.examined_node import (
     ALL_POLICIES,
     NAME,

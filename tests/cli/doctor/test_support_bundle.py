@@ -27,8 +27,8 @@ from cli.doctor.bundle.bundle_contents import (
 )
 from cli.doctor.bundle.redaction import GONE, Redaction
 from cli.doctor.bundle.support_bundle import pack_bundle
-from discovery import recording
 from discovery.host.kubelet_devices import LOGS
+from simulator import recording
 from tests.cli.conftest import Run
 
 TOKEN = "eyJhbGciOiJFUzI1NiJ9.eyJzdWIiOiJzeXN0ZW06c2EifQ.MEUCIQDx-signature"  # noqa: S105  # of nobody

@@ -23,7 +23,7 @@ from cli.mig import (
 from cli.mig.in_use import found_holders
 from discovery.mig_state import MigReading
 from discovery.reader.protocol import Start
-from discovery.simulator.simulation import Simulation
+from simulator.simulation import Simulation
 from tests.observed import mig_of
 
 RunMig = Callable[..., Result]

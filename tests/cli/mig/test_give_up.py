@@ -15,8 +15,8 @@ from actuator.worker_messages import Order
 from cli.failures import BAD_INPUT, NO_DRIVER, REFUSED, UNFINISHED
 from cli.main import main
 from cli.mig import mig_restore
-from discovery.simulator.simulation import Return
 from mig.gpu_layout import layout_from_counts
+from simulator.simulation import Return
 from tests import machines
 from tests.actuator import killed_worker
 from tests.actuator.simulated_node import FIVE, SimulatedNode, node

@@ -20,9 +20,9 @@ import yaml
 
 from discovery.mig_state import MigGpu
 from discovery.model import Mode
-from discovery.simulator.simulation import Return
 from mig.configs.default_configs import generated_configs
 from mig.configs.mig_config_text import mig_config_text
+from simulator.simulation import Return
 from tests.actuator.simulated_node import FIVE, H100, SimulatedNode, node
 from tests.cli.mig.mig_process import CREATE
 from tests.cli.mig.test_mig_apply import WANTED, run

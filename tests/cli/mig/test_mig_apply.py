@@ -22,8 +22,8 @@ from actuator.journal import CHANGE, Journal
 from cli.failures import REFUSED, UNDONE, UNFINISHED
 from cli.main import main
 from cli.mig import mig_apply
-from discovery.simulator.simulation import Crash, Delay, Return
 from mig.gpu_layout import has_layout, layout_from_counts
+from simulator.simulation import Crash, Delay, Return
 from tests.actuator.simulated_node import FIVE, H100, SimulatedNode, node
 from tests.agent.agent_process import until
 from tests.cli.mig.mig_process import CREATE, ended, journal, running

@@ -13,11 +13,11 @@ from click.testing import CliRunner
 from msgspec.structs import replace
 
 from cli.main import main
-from discovery.simulator.description.machine_catalog import load_machine, load_models, machine_names
-from discovery.simulator.description.machine_schema import GpuInstanceProfile
-from discovery.simulator.simulation import Simulation
-from discovery.simulator.state import edits
-from discovery.simulator.state.machine_state import ComputeInstance, GpuInstance
+from simulator.description.machine_catalog import load_machine, load_models, machine_names
+from simulator.description.machine_schema import GpuInstanceProfile
+from simulator.simulation import Simulation
+from simulator.state import edits
+from simulator.state.machine_state import ComputeInstance, GpuInstance
 from tests.cli.mig.conftest import CUT, RunMig
 from tests.goldens import Goldens
 

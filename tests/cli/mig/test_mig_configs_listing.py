@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from discovery.simulator.simulation import Simulation
-from discovery.simulator.state import edits
 from mig.configs.default_configs import listed_configs
 from mig.configs.mig_config_file import parse_mig_configs
+from simulator.simulation import Simulation
+from simulator.state import edits
 from tests.cli.mig.conftest import RunMig
 
 CONFIGS = """version: v1

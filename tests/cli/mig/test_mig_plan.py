@@ -18,9 +18,9 @@ from base.files import MOST_BYTES
 from cli.failures import REFUSED
 from cli.main import main
 from cli.mig import desired_layouts
-from discovery.simulator.simulation import Return, Simulation
-from discovery.simulator.state import edits
-from discovery.simulator.state.machine_state import GpuInstance
+from simulator.simulation import Return, Simulation
+from simulator.state import edits
+from simulator.state.machine_state import GpuInstance
 from tests.cli.mig.conftest import CUT, RunMig
 
 HALVES = '{"4": {"3g.20gb": 2}}'

@@ -30,9 +30,9 @@ from cli.mig import mig_selftest
 from cli.mig.selftest.selftest_target import node_state
 from discovery.mig_state import MigGpu
 from discovery.reader.protocol import Start
-from discovery.simulator.description.machine_schema import MigInstanceSpec
-from discovery.simulator.simulation import Crash, Delay, Return
-from discovery.simulator.state.machine_state import MachineState
+from simulator.description.machine_schema import MigInstanceSpec
+from simulator.simulation import Crash, Delay, Return
+from simulator.state.machine_state import MachineState
 from tests.actuator.simulated_node import A100, H100, SimulatedNode, node
 from tests.agent.agent_process import until
 from tests.cli.mig.mig_process import CREATE, ended, journal, running

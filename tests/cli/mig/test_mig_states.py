@@ -9,9 +9,9 @@ import pynvml
 import pytest
 import yaml
 
-from discovery.simulator.simulation import Return, Simulation
-from discovery.simulator.state import edits
-from discovery.simulator.state.machine_state import ComputeInstance, GpuInstance
+from simulator.simulation import Return, Simulation
+from simulator.state import edits
+from simulator.state.machine_state import ComputeInstance, GpuInstance
 from tests.cli.mig.conftest import RunMig
 
 UNUSED = GpuInstance(id=1, profile="3g.20gb", start=0)

@@ -15,7 +15,7 @@ from actuator.journal_owner import owner_of
 from api.actuator_messages import ChangeAnswer, ChangeEnd
 from cli.failures import REFUSED, UNFINISHED
 from cli.main import main
-from discovery.simulator.simulation import Return
+from simulator.simulation import Return
 from tests.actuator.actuator_process import (
     GPUSCAPE,
     SEVENTHS,

@@ -21,8 +21,8 @@ import pytest
 import yaml
 
 from agent.podresources import podresources_pb2 as wire
-from discovery.simulator.description.machine_catalog import load_machine
-from discovery.simulator.simulation import Hang, Simulation
+from simulator.description.machine_catalog import load_machine
+from simulator.simulation import Hang, Simulation
 from tests.agent.agent_process import GPUSCAPE
 from tests.agent.podresources.server import message, serving
 from tests.observed import observed

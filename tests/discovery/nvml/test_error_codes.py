@@ -19,9 +19,9 @@ from discovery.nvml.samples import read_sample
 from discovery.nvml.session import close_session, open_gpu, open_session
 from discovery.nvml_terms import Architecture, LinkPeer
 from discovery.sample import GpuSample, MemoryUse
-from discovery.simulator.description.machine_catalog import load_machine
-from discovery.simulator.simulation import Return, Simulation, Spoil
 from discovery.unread import unread_gpu
+from simulator.description.machine_catalog import load_machine
+from simulator.simulation import Return, Simulation, Spoil
 from tests.discovery.nvml.error_codes import some_codes
 from tests.discovery.sampling import leaves
 

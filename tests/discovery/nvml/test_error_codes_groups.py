@@ -13,9 +13,9 @@ from msgspec.structs import replace
 
 from base.errors import Transient
 from discovery.sample import GpuSample
-from discovery.simulator.description.machine_catalog import load_machine
-from discovery.simulator.simulation import Return, Simulation, Spoil
-from discovery.simulator.state.machine_state import Action
+from simulator.description.machine_catalog import load_machine
+from simulator.simulation import Return, Simulation, Spoil
+from simulator.state.machine_state import Action
 from tests.discovery.nvml.error_codes import some_codes
 from tests.discovery.sampling import Sampler, leaves, sampler
 

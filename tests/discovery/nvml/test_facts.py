@@ -26,8 +26,8 @@ from discovery.model import (
 from discovery.nvml.facts import read_driver, read_gpu, unreadable
 from discovery.nvml.session import open_gpu
 from discovery.nvml_terms import Architecture, LinkPeer, Virtualization
-from discovery.simulator.description.machine_schema import FabricSpec, MigInstanceSpec
-from discovery.simulator.simulation import Return
+from simulator.description.machine_schema import FabricSpec, MigInstanceSpec
+from simulator.simulation import Return
 from tests import machines
 from tests.discovery.sampling import Sampler, leaves, small
 

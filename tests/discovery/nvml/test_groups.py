@@ -13,8 +13,8 @@ import pytest
 
 from discovery.model import Reason
 from discovery.sample import GpuSample, LinkError, ReadingGroup
-from discovery.simulator.description.machine_schema import MigInstanceSpec
-from discovery.simulator.simulation import Return, Simulation, Spoil
+from simulator.description.machine_schema import MigInstanceSpec
+from simulator.simulation import Return, Simulation, Spoil
 from tests import machines
 from tests.discovery.sampling import EVERY_GROUP, Sampler, leaves, sampler, small
 

@@ -18,11 +18,11 @@ from discovery.mig_state import ComputeProfile, MigGpu, MigProfile, MigReading, 
 from discovery.model import Mode, Reason, bus_order
 from discovery.nvml.mig_gpu import PLACED_CREATE, read_mig_gpu
 from discovery.nvml.session import close_session, open_session
-from discovery.simulator.description.machine_catalog import load_machine, load_models, machine_names
-from discovery.simulator.description.machine_schema import MigInstanceSpec, Model
-from discovery.simulator.simulation import Return, Simulation, Spoil
-from discovery.simulator.state import edits, mig_geometry
-from discovery.simulator.state.machine_state import ComputeInstance, GpuInstance
+from simulator.description.machine_catalog import load_machine, load_models, machine_names
+from simulator.description.machine_schema import MigInstanceSpec, Model
+from simulator.simulation import Return, Simulation, Spoil
+from simulator.state import edits, mig_geometry
+from simulator.state.machine_state import ComputeInstance, GpuInstance
 from tests import machines
 from tests.conftest import SCALE
 from tests.discovery.nvml.error_codes import CODES

@@ -11,9 +11,9 @@ import pytest
 from discovery.model import GpuSnapshot, Reason
 from discovery.nvml.facts import read_gpu
 from discovery.nvml.session import close_session, open_gpu, open_session
-from discovery.simulator.description.machine_catalog import load_models
-from discovery.simulator.description.machine_schema import MigInstanceSpec
-from discovery.simulator.simulation import Return, Simulation
+from simulator.description.machine_catalog import load_models
+from simulator.description.machine_schema import MigInstanceSpec
+from simulator.simulation import Return, Simulation
 from tests import machines
 
 MODELS = {name: model for name, model in load_models().items() if model.mig}

@@ -13,9 +13,9 @@ from msgspec import structs
 from discovery.model import GpuSnapshot, Reason
 from discovery.nvml.conversions import Garbage
 from discovery.nvml.mig import checked_sizes
-from discovery.simulator.description.machine_catalog import load_machine
-from discovery.simulator.simulation import Simulation
-from discovery.simulator.state.edits import with_gpu_changed
+from simulator.description.machine_catalog import load_machine
+from simulator.simulation import Simulation
+from simulator.state.edits import with_gpu_changed
 from tests.observed import look_at
 
 MACHINE = "hgx-h100"

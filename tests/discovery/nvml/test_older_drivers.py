@@ -17,14 +17,14 @@ from msgspec.structs import replace
 from discovery.model import GpuSnapshot, Reason
 from discovery.nvml.facts import read_gpu
 from discovery.nvml.session import close_session, open_gpu, open_session
+from discovery.nvml_abi.argument_kinds import Nvml
 from discovery.nvml_terms import LinkPeer
 from discovery.sample import ReadingGroup
-from discovery.simulator.answers import fields
-from discovery.simulator.description.machine_catalog import load_machine
-from discovery.simulator.description.machine_schema import MigInstanceSpec
-from discovery.simulator.entry_points.argument_kinds import Nvml
-from discovery.simulator.simulation import Return, Simulation
 from discovery.topology import link_bytes_per_second
+from simulator.answers import fields
+from simulator.description.machine_catalog import load_machine
+from simulator.description.machine_schema import MigInstanceSpec
+from simulator.simulation import Return, Simulation
 from tests import machines
 from tests.discovery.sampling import Sampler, small
 

@@ -12,8 +12,8 @@ import pynvml as nv
 import pytest
 
 from discovery.sample import Board, Platform, ReadingGroup
-from discovery.simulator.description.machine_catalog import load_machine
-from discovery.simulator.simulation import Simulation
+from simulator.description.machine_catalog import load_machine
+from simulator.simulation import Simulation
 from tests import machines
 from tests.discovery.sampling import Sampler, sampler, small
 

@@ -13,7 +13,7 @@ from discovery.model import Reason
 from discovery.nvml.calls import Calls
 from discovery.nvml.processes import Utilization
 from discovery.sample import ReadingGroup
-from discovery.simulator.description.machine_schema import MigInstanceSpec
+from simulator.description.machine_schema import MigInstanceSpec
 from tests import machines
 from tests.discovery.sampling import Sampler, small
 

@@ -13,9 +13,9 @@ from msgspec.structs import replace
 
 from discovery.model import Gap, Reason
 from discovery.sample import PROFILED, GpuSample, ReadingGroup
-from discovery.simulator.description.machine_schema import MigInstanceSpec
-from discovery.simulator.simulation import Return, Spoil
-from discovery.simulator.state import edits
+from simulator.description.machine_schema import MigInstanceSpec
+from simulator.simulation import Return, Spoil
+from simulator.state import edits
 from tests import machines
 from tests.discovery.sampling import Sampler, small
 

@@ -18,9 +18,9 @@ from discovery.model import Gap, GpuState, Reason
 from discovery.nvml.calls import Calls
 from discovery.nvml.facts import read_gpu
 from discovery.nvml.session import open_gpu
-from discovery.simulator.answers import fields
-from discovery.simulator.entry_points.argument_kinds import Nvml
-from discovery.simulator.simulation import Return
+from discovery.nvml_abi.argument_kinds import Nvml
+from simulator.answers import fields
+from simulator.simulation import Return
 from tests import machines
 from tests.discovery.sampling import Sampler, small
 

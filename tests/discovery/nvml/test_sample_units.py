@@ -13,7 +13,7 @@ import pynvml as nv
 import pytest
 
 from discovery.sample import GpuSample, LinkError, ProcessKind, ReadingGroup
-from discovery.simulator.description.machine_schema import MigInstanceSpec
+from simulator.description.machine_schema import MigInstanceSpec
 from tests import machines
 from tests.discovery.sampling import Sampler, leaves, small
 

@@ -25,8 +25,8 @@ from discovery.nvml.session import (
     use_library,
 )
 from discovery.reader.protocol import XidSeen
-from discovery.simulator.driver.library import put_under_pynvml
-from discovery.simulator.simulation import Return, Simulation
+from simulator.driver.library import put_under_pynvml
+from simulator.simulation import Return, Simulation
 from tests import machines
 
 

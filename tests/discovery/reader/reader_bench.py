@@ -16,7 +16,7 @@ from discovery.known_node_gpus import KnownGpus
 from discovery.reader.child import PROGRAM
 from discovery.reader.device_reader import DeviceReader
 from discovery.reader.protocol import ReaderLimits, Start
-from discovery.simulator.simulation import Simulation
+from simulator.simulation import Simulation
 
 DEADLINE_SECONDS = 1.0
 SOON = 30.0

@@ -27,8 +27,8 @@ from discovery.reader.protocol import Start, XidSeen
 from discovery.reader.reader_events import EVENTS_KEPT
 from discovery.reader.reader_results import DiscoveryResult
 from discovery.sample import ReadingGroup
-from discovery.simulator.simulation import Crash, Hang, Return, Simulation
-from discovery.simulator.state.machine_state import XidEvent
+from simulator.simulation import Crash, Hang, Return, Simulation
+from simulator.state.machine_state import XidEvent
 from tests import machines
 from tests.discovery.reader.reader_bench import SOON, ReaderBench, until
 from tests.discovery.sampling import hopper

@@ -12,7 +12,7 @@ import pytest
 from discovery.driver_errors import ReaderStuck
 from discovery.model import Reason
 from discovery.reader.ending import MOST_STUCK
-from discovery.simulator.simulation import Delay, Hang, Simulation
+from simulator.simulation import Delay, Hang, Simulation
 from tests.discovery.reader.reader_bench import DEADLINE_SECONDS, SOON, ReaderBench, until
 
 SLOW_SECONDS = 2 * DEADLINE_SECONDS

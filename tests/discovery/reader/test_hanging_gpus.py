@@ -10,7 +10,7 @@ import pytest
 
 from discovery.driver_errors import ReaderStuck
 from discovery.reader.ending import MOST_STUCK
-from discovery.simulator.simulation import Hang, Return, Simulation
+from simulator.simulation import Hang, Return, Simulation
 from tests.discovery.reader.reader_bench import ReaderBench, until
 
 BACK_SECONDS = 60.0

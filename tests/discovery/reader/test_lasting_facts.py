@@ -14,9 +14,9 @@ from msgspec import structs
 from discovery.model import Gap, GpuSnapshot, GpuState, Reason
 from discovery.nvml.facts import LASTING
 from discovery.nvml.history import WHOLE_SECONDS, LastingFacts
-from discovery.simulator.simulation import Return, Simulation
-from discovery.simulator.state.machine_state import MachineState
 from discovery.unread import unread_gpu
+from simulator.simulation import Return, Simulation
+from simulator.state.machine_state import MachineState
 from tests.build import gpu
 from tests.discovery.reader.reader_bench import ReaderBench
 

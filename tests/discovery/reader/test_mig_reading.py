@@ -14,7 +14,7 @@ from discovery.model import Reason
 from discovery.nvml.mig_gpu import read_mig_gpu
 from discovery.nvml.session import close_session, open_session
 from discovery.reader.mig_reading import read_mig
-from discovery.simulator.simulation import Crash, Hang, Return, Simulation
+from simulator.simulation import Crash, Hang, Return, Simulation
 from tests.discovery.reader.reader_bench import ReaderBench
 
 

@@ -17,7 +17,7 @@ from discovery.mig_state import MigGpu, UnreadMigGpu
 from discovery.model import GpuState, Reason
 from discovery.reader.ending import MOST_STUCK
 from discovery.reader.mig_reading import read_mig
-from discovery.simulator.simulation import Delay, Hang, Simulation
+from simulator.simulation import Delay, Hang, Simulation
 from tests.discovery.reader.reader_bench import SOON, ReaderBench, until
 
 OPEN = "nvmlDeviceGetHandleByPciBusId*"

@@ -11,7 +11,7 @@ import pytest
 
 from discovery.reader.own_use import FIRST_TO_END
 from discovery.reader.protocol import ReaderLimits, Sample, SampleFrame, XidSeen
-from discovery.simulator.simulation import Leak, Simulation
+from simulator.simulation import Leak, Simulation
 from tests.discovery.reader.reader_bench import SOON, ReaderBench, until
 
 MIB = 1 << 20

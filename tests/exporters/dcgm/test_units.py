@@ -20,10 +20,10 @@ import pynvml
 import pytest
 
 from discovery.sample import ReadingGroup
-from discovery.simulator import simulation
 from exporters.dcgm.catalog import DEFAULT_FAMILIES
 from exporters.dcgm.counters_format import read_counters
 from exporters.dcgm.render import Renderer, SeriesIdentity
+from simulator import simulation
 from tests import exposition, machines
 from tests.observed import CREATED_SECONDS, READ_SECONDS, look_at, observed
 

@@ -16,7 +16,6 @@ from agent.settings.agent_settings import AgentSettings
 from api.mig_status_annotation import MigPhase
 from discovery.model import Fabric, Mode, RemappedRows
 from discovery.sample import ReadingGroup
-from discovery.simulator.description.machine_catalog import machine_names
 from exporters.dcgm.counters_format import DEFAULT_COUNTERS
 from exporters.desired_layout_metrics import DesiredLayoutState
 from exporters.gpu_holders import Entity, Holder
@@ -24,6 +23,7 @@ from exporters.gpuscape.agent_metrics import AgentMetrics, ProgramUse
 from exporters.gpuscape.core_families import CORE, ServedFamilies, families, needed_reading_groups
 from exporters.gpuscape.families import FAMILIES
 from exporters.gpuscape.node_view import GpuHoldings, ResourceAllocation
+from simulator.description.machine_catalog import machine_names
 from tests import build
 from tests import exposition as parsed
 from tests.exporters.gpuscape_series import everything

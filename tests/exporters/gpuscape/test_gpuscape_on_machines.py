@@ -14,9 +14,9 @@ import pynvml
 import pytest
 
 from discovery.model import GpuSnapshot
-from discovery.simulator import simulation
-from discovery.simulator.description.machine_catalog import machine_names
 from exporters.gpuscape.families import GpuscapeFamilies
+from simulator import simulation
+from simulator.description.machine_catalog import machine_names
 from tests import exposition, promlint
 from tests.exporters.gpuscape_series import by_gpu
 from tests.machines import session

@@ -9,12 +9,12 @@ from dataclasses import replace
 import pytest
 
 from discovery.mig_state import MigGpu
-from discovery.simulator.description.machine_catalog import load_models
 from mig.configs.config_choice import config_layouts
 from mig.configs.default_configs import generated_configs, listed_configs
 from mig.configs.known_mig_models import FAMILIES, known_family
 from mig.configs.mig_configs import MigConfigs
 from mig.gpu_layout import MIG_OFF, GpuLayout, layout_from_counts
+from simulator.description.machine_catalog import load_models
 from tests.mig.mig_gpus import A30, A100, A100_80, H100, OFF, ON, RTX_PRO, T4, mig_gpu
 
 SEVENTHS = """\

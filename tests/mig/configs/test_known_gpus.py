@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import pytest
 
-from discovery.simulator.description.machine_catalog import load_models
 from labelers.label_values import sanitise
 from mig.configs.known_gpus import possible_gpus
 from mig.configs.known_mig_models import FAMILIES
+from simulator.description.machine_catalog import load_models
 from tests.mig import grids
 from tests.mig.mig_gpus import A30, A100, H100
 

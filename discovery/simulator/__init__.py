@@ -1,2 +1,0 @@
-# SPDX-License-Identifier: Apache-2.0
-"""NVML's C entry points over a machine in a file, put under pynvml in place of the library."""
