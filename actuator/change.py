@@ -23,8 +23,8 @@ from actuator.layout_steps import empty, reach, reach_each
 from actuator.mig_world import MigWorld, StepFailed
 from actuator.verified_layouts import RestoredGpu, VerifiedLayout
 from api.mig_resources import MigStrategy
-from discovery.host.kubelet_devices import SETTLED_SECONDS
 from discovery.mig_state import MigGpu
+from kubelet.devices_checkpoint import SETTLED_SECONDS
 from mig.gpu_layout import GpuLayout, found_layout, has_layout
 from mig.holders import HolderKind
 from mig.planner import MigPlan, MigRefusal, ObstacleKind, plan

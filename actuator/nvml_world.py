@@ -26,7 +26,6 @@ from discovery.host.device_files import (
     process_name,
 )
 from discovery.host.driver_load import boot_id, driver_load
-from discovery.host.kubelet_devices import KubeletDevices, read_kubelet_devices
 from discovery.mig_state import FoundInstance, MigGpu, UnreadMigGpu
 from discovery.nvml.changing.gpu_use import programs_now
 from discovery.nvml.changing.mig_changes import (
@@ -41,6 +40,7 @@ from discovery.nvml.session import close_session, open_session
 from discovery.reader.machine_access import allowed, listed_gpus
 from discovery.reader.protocol import Start
 from discovery.shared_identities import without_shared_mig
+from kubelet.devices_checkpoint import KubeletDevices, read_kubelet_devices
 from mig.holders import HolderKind, MigHolder, MigHolders, MigPart, all_holders
 from mig.pod_holders import pod_holders, unplaced_devices
 from mig.process_holders import process_holders

@@ -25,7 +25,6 @@ import msgspec
 
 from actuator.change import ChangeResult, apply, give_up, resume
 from actuator.change_record import ChangeOutcome
-from actuator.device_access.instance_access import open_access
 from actuator.journal import Journal
 from actuator.journal_owner import refuse_owned
 from actuator.mig_world import StepFailed
@@ -46,6 +45,7 @@ from base.errors import GpuscapeError
 from base.log import extra_facts
 from discovery.mig_state import whole_devices
 from discovery.reader.protocol import Start
+from kubelet.device_access.instance_access import open_access
 from simulator.library_choice import choose_library
 
 MOST_FACT_CHARACTERS: Final = 1000

@@ -48,10 +48,10 @@ if TYPE_CHECKING:
     from agent.pods.known_pods import KnownPods
     from agent.pods.kubelet_pods import KubeletPods
     from api.actuator_messages import GpuUser
-    from discovery.host.kubelet_devices import KubeletDevices
     from discovery.reader.device_reader import DeviceReader
     from kube.api import Api
     from kube.client import ApiClient
+    from kubelet.devices_checkpoint import KubeletDevices
     from labelers.label_settings import PluginConfig
     from web.web_config_file import WebConfigFile
 
@@ -200,10 +200,10 @@ def pods(
     joined: Joined | None,
 ) -> KubeletPods:
     """The source of allocations, which asks the kubelet."""
-    from agent.podresources.podresources_client import PodResources  # gRPC takes memory
     from agent.pods.held_gpus import nothing_known
-    from agent.pods.kubelet_device_names import no_slices
     from agent.pods.kubelet_pods import KubeletPods, shown_nowhere
+    from kubelet.device_resolution import no_slices
+    from kubelet.podresources.podresources_client import PodResources  # gRPC takes memory
 
     return KubeletPods(
         PodResources(settings.pod_resources_socket),
@@ -297,11 +297,11 @@ def _enforce(
 
 def _checkpoint(root: Path) -> KubeletDevices | None:
     """The kubelet's, where the host's folder is there. Raises BadInput."""
-    from discovery.host import kubelet_devices
+    from kubelet import devices_checkpoint
 
-    if not (root / kubelet_devices.CHECKPOINT).exists():
+    if not (root / devices_checkpoint.CHECKPOINT).exists():
         return None
-    return kubelet_devices.read_kubelet_devices(root, time.time())
+    return devices_checkpoint.read_kubelet_devices(root, time.time())
 
 
 def extra_readings(

@@ -22,6 +22,7 @@ PACKAGES = (
     "exporters",
     "fleet",
     "kube",
+    "kubelet",
     "labelers",
     "mig",
     "scheduler",

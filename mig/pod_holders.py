@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from api.device_names import NamedInstance, NameKey, claimed_key, keys, plugin_key
-from discovery.host.kubelet_devices import KubeletDevices
 from discovery.mig_state import MigGpu
+from kubelet.devices_checkpoint import KubeletDevices
 from mig.holders import HolderKind, MigHolder, MigHolders, MigPart
 
 Parts = tuple[MigPart, ...]

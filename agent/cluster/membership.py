@@ -25,7 +25,6 @@ from agent.cluster.sink_reports import SinkReports
 from agent.cluster.startup_spread import StartupSpread
 from agent.layouts.layout_watch import LayoutWatch
 from agent.metrics.source_reports import WatchReport
-from agent.pods.allocated_devices import NodeAllocation
 from agent.publish import NodeDecision
 from api import keys, names
 from base.runtime import Tick
@@ -35,6 +34,7 @@ from exporters.gpuscape.agent_metrics import AgentMetrics
 from kube.api import NODE_FEATURES, NODES, Api, ApiResource, Object
 from kube.events import EventBudget, Recorder
 from kube.informer import CacheSynced, ObjectGone, ObjectSeen, WatchConnected, WatchEvent, WatchLost
+from kubelet.allocated_devices import NodeAllocation
 from labelers.decision import Absent, Decisions
 
 CAUSES_SECONDS = 1.0

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from typing import Protocol
 
 from agent.cluster.heartbeat import State
-from agent.pods.allocated_devices import NodeAllocation
 from api import keys, state_annotation, topology_annotation
 from base.errors import BadInput
 from discovery.model import NodeSnapshot
+from kubelet.allocated_devices import NodeAllocation
 from labelers.annotations import node_annotations, state_of, topology_of
 from labelers.decision import Value
 

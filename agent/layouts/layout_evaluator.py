@@ -8,20 +8,20 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from agent.layouts.layout_request import LayoutRequest, other_managers
-from agent.pods.allocated_devices import NodeAllocation
 from api.mig_resources import MigStrategy
 from api.mig_status_annotation import MigPhase, MigStatusAnnotation
 from base.errors import BadInput, Transient
 from discovery.driver_errors import Released
 from discovery.mig_state import MigGpu, MigReading
 from discovery.model import NodeSnapshot
+from kubelet.allocated_devices import NodeAllocation
 
 if TYPE_CHECKING:
     from agent.layouts.desired_change import DesiredLayout
     from agent.layouts.enforced_layouts import EnforcePorts
     from agent.layouts.planned_request import PlannedRequest
     from api.actuator_messages import GpuUser
-    from discovery.host.kubelet_devices import KubeletDevices
+    from kubelet.devices_checkpoint import KubeletDevices
     from mig.configs.mig_configs import MigConfigs
     from mig.holders import MigHolders
 

@@ -20,12 +20,12 @@ from agent.layouts.label_adoption import as_adopted, unadopted_label
 from agent.layouts.layout_evaluator import LayoutEvaluator, LayoutInputs, NodeFacts
 from agent.layouts.layout_request import Adoption, LayoutRequest, NodeWish, node_wish
 from agent.layouts.wish_record import WishRecord
-from agent.pods.allocated_devices import NodeAllocation
 from api import keys, mig_status_annotation
 from api.mig_status_annotation import VERSION, MigPhase, MigStatusAnnotation
 from base.errors import BadInput
 from base.text import rfc3339
 from exporters.desired_layout_metrics import DesiredLayoutState
+from kubelet.allocated_devices import NodeAllocation
 from labelers.decision import Absent, Decisions, Value
 
 if TYPE_CHECKING:

@@ -14,7 +14,6 @@ from dataclasses import asdict, dataclass, field
 from typing import Final
 
 from agent.layouts.layout_request import LayoutRequest
-from agent.pods.allocated_devices import NodeAllocation
 from api import keys
 from api.mig_resources import MOST_OFFERS, MigStrategy
 from api.mig_status_annotation import (
@@ -31,6 +30,7 @@ from api.mig_status_annotation import (
 from base.errors import BadInput
 from base.text.safe_text import short_line
 from discovery.mig_state import MigGpu, MigReading, UnreadMigGpu
+from kubelet.allocated_devices import NodeAllocation
 from mig.configs.config_choice import named_layouts
 from mig.configs.layout_annotation import InlineLayout, inline_layouts, parse_layout_annotation
 from mig.configs.mig_configs import MigConfigs

@@ -5,13 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from agent.pods.allocated_devices import AllocatedDevice, NodeAllocation
 from agent.pods.known_pods import KnownPod
-from agent.pods.kubelet_device_names import GpuPart
 from api.device_names import DRA_DRIVER
 from discovery.model import NodeSnapshot
 from exporters.gpu_holders import Claim, Entity, Holder, Holders
 from exporters.gpuscape.node_view import GpuHoldings, ResourceAllocation
+from kubelet.allocated_devices import AllocatedDevice, NodeAllocation
+from kubelet.device_resolution import GpuPart
 
 About = Callable[[str, str], KnownPod | None]
 """Looks up a pod by namespace and name, as the API server has it."""

@@ -10,15 +10,15 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final, Protocol
 
-from agent.podresources.allocation_model import PodDevices, ResourceDevices
-from agent.pods.allocated_devices import NodeAllocation, UnknownDevice, allocation
 from agent.pods.held_gpus import About, holdings, nothing_known
-from agent.pods.kubelet_device_names import DeviceNames, Resolve, no_slices
 from base.errors import Transient
 from base.log_once import LogOnce
 from discovery.model import NodeSnapshot
 from exporters.gpuscape.agent_metrics import AgentMetrics
 from exporters.gpuscape.node_view import GpuHoldings
+from kubelet.allocated_devices import NodeAllocation, UnknownDevice, allocation
+from kubelet.device_resolution import DeviceNames, Resolve, no_slices
+from kubelet.podresources.allocation_model import PodDevices, ResourceDevices
 
 log = logging.getLogger(__name__)
 

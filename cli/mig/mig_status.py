@@ -9,7 +9,6 @@ from pathlib import Path
 
 import click
 
-from actuator.device_access.instance_access import stale_devices
 from cli import options, terminal
 from cli.mig.mig_text import (
     NONE,
@@ -26,6 +25,7 @@ from cli.options import Load
 from cli.terminal import Cell, Styled, TextTable
 from discovery.mig_state import FoundInstance, MigGpu, whole_devices
 from discovery.reader.protocol import Start
+from kubelet.device_access.instance_access import stale_devices
 from mig.placement_grid import memory_units
 from mig.profile_names import part_name
 

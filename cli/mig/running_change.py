@@ -16,7 +16,6 @@ import click
 
 from actuator.change import ChangeResult
 from actuator.change_record import ChangeOutcome
-from actuator.device_access.instance_access import open_access
 from actuator.journal import JournalBusy
 from actuator.mig_world import StepFailed
 from actuator.past_changes import JOURNAL_FOLDER, past_changes
@@ -26,6 +25,7 @@ from base.log import extra_facts
 from cli import terminal
 from cli.failures import NO_DRIVER, REFUSED, UNDONE, UNFINISHED, CommandFailure
 from discovery.reader.protocol import Start
+from kubelet.device_access.instance_access import open_access
 
 DEADLINE_SECONDS: Final = 300.0
 """Time limit of a change: sixteen GPUs take a few seconds, a driver that hangs never ends."""

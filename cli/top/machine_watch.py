@@ -267,10 +267,10 @@ def _ask_kubelet(settings: AgentSettings, snapshot: NodeSnapshot) -> KubeletAnsw
             return KubeletAnswer(note=f"pods: no kubelet's socket at {socket}")
     except OSError as error:
         return KubeletAnswer(note=f"pods: {socket}: {error.strerror or error}; run it as root")
-    from agent.podresources.podresources_client import PodResources  # gRPC takes memory
-    from agent.pods.allocated_devices import allocation
     from agent.pods.held_gpus import holders
-    from agent.pods.kubelet_device_names import DeviceNames, no_slices
+    from kubelet.allocated_devices import allocation
+    from kubelet.device_resolution import DeviceNames, no_slices
+    from kubelet.podresources.podresources_client import PodResources  # gRPC takes memory
 
     kubelet = PodResources(socket)
     names = DeviceNames(snapshot, pool=snapshot.host.name, resolve=no_slices)

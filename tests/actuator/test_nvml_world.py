@@ -29,7 +29,7 @@ from tests import machines
 from tests.actuator.simulated_node import FIVE, H100, SimulatedNode, node
 from tests.controlplane.lifetime import end_with_parent
 from tests.discovery.host.test_device_files import PODS_CGROUP, process
-from tests.kubelet.checkpoint_file import write_checkpoint
+from tests.kubelet_nodes.checkpoint_file import write_checkpoint
 from tests.simulator.mig.mig_calls import create, cut
 
 BUS_ID = machines.gpu(0).bus_id

@@ -22,7 +22,6 @@ from agent.gpu_errors.kernel_log import KernelLog
 from agent.gpu_records import GpuRecords
 from agent.metrics import metric_settings
 from agent.metrics.latest_metrics import LatestMetrics
-from agent.podresources import podresources_pb2 as wire
 from agent.pods.known_pods import KnownPod, KnownPods
 from agent.pods.kubelet_pods import ASK_SECONDS
 from agent.processes import gpu_processes
@@ -40,11 +39,12 @@ from exporters.gpuscape.process_use import OfPod
 from kube.api import CONFIG_MAPS, PODS, Object
 from kube.api_errors import Unreachable
 from kube.informer import ObjectSeen
+from kubelet.podresources import podresources_pb2 as wire
 from labelers.label_settings import PluginConfig
 from tests import build
 from tests.agent.agent_process import SOON, until
-from tests.agent.podresources.server import message, serving
 from tests.fakes.api import FakeApi
+from tests.kubelet.podresources_server import message, serving
 from tests.log_lines import log_lines, whys
 
 GPU = build.gpu(0)

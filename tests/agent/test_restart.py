@@ -20,8 +20,8 @@ from simulator.simulation import Simulation
 from tests import machines
 from tests.agent.agent_process import AgentProcess, running, until
 from tests.faults.scene import serving
-from tests.kubelet.cases import FirstOffered, pod
-from tests.kubelet.node import Node
+from tests.kubelet_nodes.cases import FirstOffered, pod
+from tests.kubelet_nodes.node import Node
 
 QUICK = ("--discover-interval", "1s", "--sample-interval", "500ms")
 PIPE_BYTES = 4096

@@ -17,9 +17,9 @@ from scheduler.simulation import choosers
 from scheduler.simulation.fleet_replay import Choose, Give, NodeKind
 from tests.bench.placement_fleets import Machine, machine
 from tests.bench.placement_reference import Reference
-from tests.kubelet.allocator import AllocationError, Allocator
-from tests.kubelet.device_lists import named
-from tests.kubelet.links import link_types
+from tests.kubelet_nodes.allocator import AllocationError, Allocator
+from tests.kubelet_nodes.device_lists import named
+from tests.kubelet_nodes.links import link_types
 from tests.scheduler.simulated import seeded
 
 ORDERS: Final = 32

@@ -20,7 +20,7 @@ from scheduler.simulation.fleet_replay import Give, NodeKind, Placed, ReplaySetu
 from tests.bench.placement_arms import Plugins, arm
 from tests.bench.placement_fleets import WORKLOADS, Machine, best_gbps, fleet_of
 from tests.judge.bandwidth import Judge
-from tests.kubelet.allocator import Allocator
+from tests.kubelet_nodes.allocator import Allocator
 from tests.scheduler.simulated import seeded
 
 WARM_UP = 0.2

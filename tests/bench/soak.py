@@ -29,8 +29,8 @@ from tests.agent.agent_process import AgentProcess, Scraper, running, until
 from tests.bench.page import Section, table
 from tests.bench.programs import private_mib, pss_mib
 from tests.bench.slope import Slope, slope
-from tests.kubelet.cases import FirstOffered, pod
-from tests.kubelet.node import Node
+from tests.kubelet_nodes.cases import FirstOffered, pod
+from tests.kubelet_nodes.node import Node
 
 MACHINE = "dgx-a100-mig-single"
 GPUS = 8

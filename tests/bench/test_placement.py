@@ -36,7 +36,7 @@ from tests.bench.placement_page import page
 from tests.bench.placement_reference import Reference
 from tests.bench.placement_runs import Key, Run, SizeFigures, kind_of, play, read, run, tables
 from tests.judge.bandwidth import AMPERE, HOPPER
-from tests.kubelet.allocator import Allocator
+from tests.kubelet_nodes.allocator import Allocator
 from tests.observed import observed
 from tests.scheduler.simulated import kind, seeded
 

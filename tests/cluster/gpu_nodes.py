@@ -16,8 +16,8 @@ from simulator.simulation import Simulation
 from tests.agent.agent_process import until
 from tests.cluster.agents import Site, agent, has_topology
 from tests.cluster.scheduling import GPU, Stage
-from tests.kubelet.kubelet import Kubelets
-from tests.kubelet.node import Node
+from tests.kubelet_nodes.kubelet import Kubelets
+from tests.kubelet_nodes.node import Node
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

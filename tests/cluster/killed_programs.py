@@ -27,7 +27,7 @@ from tests.cluster.agents import Site
 from tests.cluster.mig_nodes import coordinator_process
 from tests.cluster.test_layouts import EnforcingNode
 from tests.controlplane.plane import Plane
-from tests.kubelet.checkpoint_file import write_checkpoint
+from tests.kubelet_nodes.checkpoint_file import write_checkpoint
 
 Program = Literal["agent", "coordinator"]
 MOST_SECONDS: Final = 300.0

@@ -11,7 +11,6 @@ from typing import Any, cast
 from agent.cluster.gpus_before import GpusBefore
 from agent.cluster.membership import Cluster, Member
 from agent.cluster.startup_spread import StartupSpread
-from agent.podresources.allocation_model import ContainerDevices, PodDevices, ResourceDevices
 from agent.pods.kubelet_pods import KubeletPods
 from agent.publish import NodeDecision
 from api import names
@@ -23,6 +22,7 @@ from kube.api import Api
 from kube.client import ApiClient, Program
 from kube.kubeconfig import Kubeconfig
 from kube.request_limits import RequestLimits
+from kubelet.podresources.allocation_model import ContainerDevices, PodDevices, ResourceDevices
 from labelers.annotations import node_annotations
 from labelers.compose import decide_labels
 from labelers.label_settings import LabelSettings

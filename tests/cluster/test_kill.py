@@ -22,8 +22,8 @@ from tests.cluster import nfd
 from tests.cluster.agents import Site, agent, has_topology
 from tests.cluster.gateway import Effect, Gateway, Stopped
 from tests.controlplane.own import OwnPlane, install_node_features
-from tests.kubelet.cases import FirstOffered
-from tests.kubelet.node import Node
+from tests.kubelet_nodes.cases import FirstOffered
+from tests.kubelet_nodes.node import Node
 
 pytestmark = pytest.mark.cluster
 

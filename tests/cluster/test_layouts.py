@@ -24,8 +24,8 @@ from tests.agent.agent_process import GPUSCAPE, AgentProcess, until
 from tests.cluster.agents import Site, agent
 from tests.cluster.mig_nodes import coordinator
 from tests.controlplane.plane import MERGE_PATCH
-from tests.kubelet.checkpoint_file import write_checkpoint
-from tests.kubelet.podresources import PodResourcesServer
+from tests.kubelet_nodes.checkpoint_file import write_checkpoint
+from tests.kubelet_nodes.podresources import PodResourcesServer
 from tools.access.files import parts_of, text
 
 pytestmark = pytest.mark.cluster

@@ -12,9 +12,9 @@ import pytest
 from simulator.simulation import Simulation
 from tests.agent.agent_process import AgentProcess, until
 from tests.cluster.agents import Site, agent
-from tests.kubelet.cases import FirstOffered, pod
-from tests.kubelet.kubelet import Kubelets
-from tests.kubelet.node import Node
+from tests.kubelet_nodes.cases import FirstOffered, pod
+from tests.kubelet_nodes.kubelet import Kubelets
+from tests.kubelet_nodes.node import Node
 from tools.access.files import parts_of, text
 
 pytestmark = pytest.mark.cluster

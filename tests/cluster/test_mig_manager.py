@@ -31,7 +31,7 @@ from tests.cluster.test_layouts import EnforcingNode
 from tests.controlplane.builds import binaries
 from tests.controlplane.families import KUBERNETES, MIG_MANAGER, NVIDIA
 from tests.foreign.foreign_programs import Foreign, foreign
-from tests.kubelet.devices import Pod
+from tests.kubelet_nodes.devices import Pod
 
 pytestmark = [pytest.mark.cluster, pytest.mark.long]
 

@@ -19,8 +19,8 @@ from tests import pages
 from tests.agent.agent_process import until
 from tests.cluster import queues
 from tests.controlplane.plane import Object
-from tests.kubelet import play
-from tests.kubelet.play import Cluster
+from tests.kubelet_nodes import play
+from tests.kubelet_nodes.play import Cluster
 
 pytestmark = [pytest.mark.cluster, pytest.mark.long, pytest.mark.timeout(600)]
 
@@ -82,7 +82,7 @@ def running(cluster: Cluster, team: str) -> set[str]:
 def held(cluster: Cluster, team: str) -> dict[str, str]:
     """By job: its node, and which GPUs its pod has, in the words of ``holders``."""
     said = subprocess.run(
-        [sys.executable, "-m", "tests.kubelet.holders"],
+        [sys.executable, "-m", "tests.kubelet_nodes.holders"],
         input=cluster.plane.kubectl("get", "nodes,leases,pods", "-A", "-o", "json"),
         capture_output=True,
         text=True,

@@ -19,8 +19,8 @@ from tests.cluster.gpu_nodes import GpuNode, gpu_node, leave_free, mask
 from tests.cluster.scheduling import PROFILE, Stage, configuration
 from tests.controlplane.plane import Plane
 from tests.controlplane.versions import VERSIONS
-from tests.kubelet.allocator import Allocator
-from tests.kubelet.kubelet import Kubelets
+from tests.kubelet_nodes.allocator import Allocator
+from tests.kubelet_nodes.kubelet import Kubelets
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 

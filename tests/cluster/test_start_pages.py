@@ -18,7 +18,7 @@ from tests.controlplane.builds import binaries
 from tests.controlplane.definitions import wait_until_served
 from tests.controlplane.families import PROMETHEUS
 from tests.controlplane.plane import Plane
-from tests.kubelet import play
+from tests.kubelet_nodes import play
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 

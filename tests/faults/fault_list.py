@@ -21,9 +21,9 @@ from msgspec.structs import replace
 from simulator.simulation import Crash, Delay, Hang, Return, Spoil
 from simulator.state.machine_state import Action, DriverCondition, XidEvent
 from tests.agent.agent_process import until
-from tests.agent.podresources.server import Aborted
 from tests.fakes.proxy import Mode, Relay
 from tests.faults.scene import Scene
+from tests.kubelet.podresources_server import Aborted
 
 POWER: Final = "nvmlDeviceGetPowerUsage"
 DRIVER_NOT_LOADED, GPU_IS_LOST, LIB_RM_VERSION_MISMATCH = 9, 15, 18

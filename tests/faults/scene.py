@@ -20,8 +20,8 @@ from tests.agent.agent_process import GPUSCAPE, SOON, AgentProcess, running, unt
 from tests.cluster.agents import Site, agent
 from tests.fakes.proxy import Relay
 from tests.faults.truth import Truth
-from tests.kubelet.cases import FirstOffered, pod
-from tests.kubelet.node import Node
+from tests.kubelet_nodes.cases import FirstOffered, pod
+from tests.kubelet_nodes.node import Node
 
 DESCRIPTORS = 128
 """All that the agent may have: few enough for a test to take its clients' places."""

@@ -13,7 +13,7 @@ from typing import Any
 
 from tests.foreign.foreign_programs import Foreign
 from tests.foreign.mig_layouts import Layout
-from tests.kubelet.links import types_between
+from tests.kubelet_nodes.links import types_between
 
 Printed = Mapping[str, Any]
 """The whole of it, parsed."""

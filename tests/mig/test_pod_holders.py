@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from discovery.host.kubelet_devices import KubeletDevices
+from kubelet.devices_checkpoint import KubeletDevices
 from mig.holders import HolderKind, MigHolder, MigPart, all_holders
 from mig.pod_holders import pod_holders, unplaced_devices
 from tests.mig.naive_gpu import mig_gpu

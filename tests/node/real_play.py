@@ -36,7 +36,7 @@ from tests.controlplane.families import (
 )
 from tests.controlplane.programs import ROOT, ProgramError, Programs
 from tests.deploy.daemonset import container, daemonset
-from tests.kubelet.play import LABELS, MACHINES
+from tests.kubelet_nodes.play import LABELS, MACHINES
 from tests.node import needs
 from tests.node.gpu_cluster import gpu_cluster
 from tests.node.machine import FIRST_PROCESS
@@ -73,7 +73,7 @@ spec:
 _HOLDERS: Final = f"""\
 #!/bin/sh
 cd '{ROOT}'
-kubectl get nodes,leases,pods -A -o json | '{sys.executable}' -m tests.kubelet.holders
+kubectl get nodes,leases,pods -A -o json | '{sys.executable}' -m tests.kubelet_nodes.holders
 """
 _ON: Final = f"""\
 #!/bin/sh

@@ -157,7 +157,8 @@ def test_a_machine_that_is_not_known_is_refused_before_anything_starts(
 
 
 @pytest.mark.parametrize(
-    ("nodes", "ran"), [("NODES=real", "tests.node.real_play"), ("NODES=", "tests.kubelet.play")]
+    ("nodes", "ran"),
+    [("NODES=real", "tests.node.real_play"), ("NODES=", "tests.kubelet_nodes.play")],
 )
 def test_make_cluster_starts_the_kind_of_nodes_that_is_asked_for(nodes: str, ran: str) -> None:
     printed = _make(nodes, "MACHINES=a30-pair t4")

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.kubelet.allocator import Allocator
+from tests.kubelet_nodes.allocator import Allocator
 
 
 @pytest.fixture(scope="session")

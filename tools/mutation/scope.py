@@ -103,7 +103,9 @@ PACKAGES: Final = (
             "tests/api/test_topology_annotation.py",
         ),
     ),
+    Package(name="kubelet"),
     Package(name="mig"),
+    Package(name="placement"),
     Package(name="scheduler", left_out={"scheduler/extender/extender_program.py": _PROCESS}),
     Package(name="web"),
 )

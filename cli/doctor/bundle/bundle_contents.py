@@ -20,7 +20,7 @@ from base.errors import BadInput, GpuscapeError
 from base.files import read_text
 from cli.doctor.bundle.redaction import Redaction
 from cli.observe import take_snapshot
-from discovery.host.kubelet_devices import LOGS
+from kubelet.devices_checkpoint import LOGS
 
 MOST_ENTRY_BYTES: Final = 4 << 20
 MOST_BUNDLE_BYTES: Final = 24 << 20

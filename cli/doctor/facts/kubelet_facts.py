@@ -15,10 +15,10 @@ from agent.settings.agent_settings import AgentSettings
 from base.errors import BadInput, Transient
 from base.files import read_text
 from cli.doctor.finding import Unread
-from discovery.host.kubelet_devices import CHECKPOINT, FOLDER, KubeletDevices, read_kubelet_devices
+from kubelet.devices_checkpoint import CHECKPOINT, FOLDER, KubeletDevices, read_kubelet_devices
 
 if TYPE_CHECKING:
-    from agent.podresources.podresources_client import PodResources
+    from kubelet.podresources.podresources_client import PodResources
 
 Answer = TypeVar("Answer")
 
@@ -104,7 +104,7 @@ def _devices(root: Path) -> KubeletDevices | Unread:
 
 def _asked(path: Path, ask: Callable[[PodResources], Answer]) -> Answer | SilentSocket:
     """The kubelet's answer at its pod-resources socket to the call ``ask``."""
-    from agent.podresources.podresources_client import (
+    from kubelet.podresources.podresources_client import (
         PodResources,  # gRPC takes memory, and time to load
     )
 

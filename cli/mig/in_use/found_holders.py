@@ -11,9 +11,9 @@ from agent.settings.agent_settings import AgentSettings
 from base.words import quoted
 from cli import terminal
 from cli.mig.in_use.program_names import program_name
-from discovery.host.kubelet_devices import read_kubelet_devices
 from discovery.mig_state import MigGpu
 from discovery.reader.protocol import Start
+from kubelet.devices_checkpoint import read_kubelet_devices
 from mig.holders import MigHolders, all_holders
 from mig.pod_holders import pod_holders, unplaced_devices
 from mig.process_holders import process_holders

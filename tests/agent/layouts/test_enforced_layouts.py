@@ -19,8 +19,6 @@ from agent.layouts.layout_change import ActuatorTask
 from agent.layouts.layout_evaluator import LayoutInputs
 from agent.layouts.layout_watch import SETTLE_SECONDS, LayoutWatch
 from agent.layouts.retry_times import FAILED_SECONDS, REFUSED_SECONDS
-from agent.pods.allocated_devices import AllocatedDevice, GpuContainer, NodeAllocation
-from agent.pods.kubelet_device_names import GpuPart
 from api import keys, mig_grant_annotation, mig_request_annotation, mig_status_annotation, names
 from api.actuator_messages import (
     ActuatorAnswer,
@@ -42,10 +40,12 @@ from base.errors import Transient
 from base.local_socket import NoAnswer
 from base.text import rfc3339
 from discovery.driver_errors import Released
-from discovery.host.kubelet_devices import NO_KUBELET, KubeletDevices
 from discovery.mig_state import MigGpu, MigReading
 from discovery.model import Mode
 from discovery.sample import Process, ProcessKind
+from kubelet.allocated_devices import AllocatedDevice, GpuContainer, NodeAllocation
+from kubelet.device_resolution import GpuPart
+from kubelet.devices_checkpoint import NO_KUBELET, KubeletDevices
 from labelers.decision import Absent, Value
 from tests import build
 from tests.agent.layouts.played_actuator import wanted

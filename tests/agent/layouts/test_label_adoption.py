@@ -9,10 +9,10 @@ import pytest
 
 from agent.layouts.label_adoption import as_adopted
 from agent.layouts.layout_request import Adoption, LayoutRequest, NodeWish
-from agent.pods.allocated_devices import NodeAllocation
 from api import keys
 from api.mig_status_annotation import MigPhase, MigStatusAnnotation, RequestSource
 from discovery.mig_state import MigGpu
+from kubelet.allocated_devices import NodeAllocation
 from tests.agent.layouts.test_enforced_layouts import SPLIT, WANTED, WHOLE, EnforcingScene
 
 MANAGER = NodeAllocation(pods=frozenset({"gpu-operator/nvidia-mig-manager-x7k2p"}))

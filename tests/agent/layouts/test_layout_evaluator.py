@@ -19,8 +19,6 @@ from agent.layouts.layout_evaluator import (
     NodeFacts,
 )
 from agent.layouts.layout_request import LayoutRequest
-from agent.pods.allocated_devices import AllocatedDevice, GpuContainer, NodeAllocation
-from agent.pods.kubelet_device_names import GpuPart
 from api.actuator_messages import GpuUser, StateAnswer
 from api.mig_status_annotation import RequestSource
 from base.errors import BadInput
@@ -28,6 +26,8 @@ from discovery.driver_errors import ReaderGone, Released
 from discovery.mig_state import MigReading, UnreadMigGpu
 from discovery.model import GpuState, Mode, NodeSnapshot
 from discovery.sample import Process, ProcessKind
+from kubelet.allocated_devices import AllocatedDevice, GpuContainer, NodeAllocation
+from kubelet.device_resolution import GpuPart
 from mig.configs.mig_config_file import parse_mig_configs
 from mig.configs.mig_configs import MigConfigs
 from tests import build

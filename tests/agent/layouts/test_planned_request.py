@@ -14,13 +14,13 @@ from agent.layouts.planned_request import (
     layouts_digest,
     plan_request,
 )
-from agent.pods.allocated_devices import AllocatedDevice, GpuContainer, NodeAllocation
-from agent.pods.kubelet_device_names import GpuPart
 from api.mig_resources import MigStrategy
 from api.mig_status_annotation import MOST_REASON, GpuChangeStatus, MigStatusAnnotation
 from api.mig_status_annotation import RequestSource as Source
 from discovery.mig_state import MigGpu, MigReading, UnreadMigGpu
 from discovery.model import Mode
+from kubelet.allocated_devices import AllocatedDevice, GpuContainer, NodeAllocation
+from kubelet.device_resolution import GpuPart
 from mig.configs.mig_config_file import parse_mig_configs
 from mig.configs.mig_configs import MigConfigs
 from mig.holders import HolderKind, MigHolder, MigPart

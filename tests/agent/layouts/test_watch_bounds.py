@@ -6,9 +6,9 @@ from __future__ import annotations
 import pytest
 
 from agent.layouts.layout_watch import LayoutWatch
-from agent.pods.allocated_devices import NodeAllocation
 from api import keys
 from discovery.model import Driver, GpuState, NodeSnapshot
+from kubelet.allocated_devices import NodeAllocation
 from labelers.decision import Absent
 from tests import build
 from tests.agent.layouts.test_enforced_layouts import EnforcingScene

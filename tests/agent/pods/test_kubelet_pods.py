@@ -10,22 +10,22 @@ from unittest.mock import ANY
 
 import pytest
 
-from agent.podresources.allocation_model import (
-    ClaimedDevice,
-    ContainerDevices,
-    PodDevices,
-    ResourceDevices,
-)
-from agent.pods.allocated_devices import NodeAllocation, allocation
 from agent.pods.held_gpus import holders
 from agent.pods.known_pods import KnownPod
-from agent.pods.kubelet_device_names import DeviceNames
 from agent.pods.kubelet_pods import ASK_SECONDS, KEEP_SECONDS, KubeletPods
 from base.errors import Transient
 from discovery.model import NodeSnapshot
 from exporters.gpu_holders import Claim, Holder, Holders
 from exporters.gpuscape.agent_metrics import AgentMetrics
 from exporters.gpuscape.node_view import GpuHoldings, ResourceAllocation
+from kubelet.allocated_devices import NodeAllocation, allocation
+from kubelet.device_resolution import DeviceNames
+from kubelet.podresources.allocation_model import (
+    ClaimedDevice,
+    ContainerDevices,
+    PodDevices,
+    ResourceDevices,
+)
 from tests import build, exposition
 from tests.log_lines import whys
 

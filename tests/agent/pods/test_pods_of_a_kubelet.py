@@ -9,21 +9,21 @@ from pathlib import Path
 
 import pytest
 
-from agent.podresources.allocation_model import PodDevices, ResourceDevices
-from agent.podresources.podresources_client import PodResources
 from agent.pods.kubelet_pods import KEEP_SECONDS, KubeletPods
 from api.mig_resources import MigStrategy
 from discovery.model import NodeSnapshot
 from exporters.gpu_holders import Claim, Entity, Holders
 from exporters.gpuscape.agent_metrics import AgentMetrics
 from exporters.gpuscape.node_view import GpuHoldings
+from kubelet.podresources.allocation_model import PodDevices, ResourceDevices
+from kubelet.podresources.podresources_client import PodResources
 from labelers.groups.sharing import NOTHING_SHARED, SharedResource, Sharing, SharingStrategy
 from simulator.simulation import Simulation
 from tests.agent.agent_process import SOON
-from tests.kubelet.cases import FirstOffered, claim, container, pod
-from tests.kubelet.hardware import Hardware
-from tests.kubelet.node import Node
-from tests.kubelet.offer import GPU
+from tests.kubelet_nodes.cases import FirstOffered, claim, container, pod
+from tests.kubelet_nodes.hardware import Hardware
+from tests.kubelet_nodes.node import Node
+from tests.kubelet_nodes.offer import GPU
 
 SHARED = Sharing(
     strategy=SharingStrategy.TIME_SLICING,

@@ -18,22 +18,22 @@ import pynvml as nv
 import pytest
 
 from agent.metrics.latest_metrics import LatestMetrics
-from agent.podresources.podresources_client import PodResources
-from agent.pods.allocated_devices import NodeAllocation
 from agent.pods.known_pods import KnownPod
 from agent.pods.kubelet_pods import KubeletPods
 from agent.processes.gpu_processes import GpuProcesses
 from discovery.sample import ReadingGroup
 from exporters.dcgm.series_labels import SeriesIdentity
 from exporters.gpuscape.agent_metrics import AgentMetrics
+from kubelet.allocated_devices import NodeAllocation
+from kubelet.podresources.podresources_client import PodResources
 from simulator.simulation import Return, Simulation
 from tests import exposition
 from tests.agent.pods.test_pods_of_a_kubelet import SHARED
 from tests.discovery.sampling import Sampler, sampler
-from tests.kubelet.cases import FirstOffered, pod
-from tests.kubelet.hardware import Hardware
-from tests.kubelet.node import Node
-from tests.kubelet.offer import GPU
+from tests.kubelet_nodes.cases import FirstOffered, pod
+from tests.kubelet_nodes.hardware import Hardware
+from tests.kubelet_nodes.node import Node
+from tests.kubelet_nodes.offer import GPU
 
 PODS = ("a", "b", "c", "d")
 UID = {name: str(uuid.uuid5(uuid.NAMESPACE_OID, name)) for name in PODS}

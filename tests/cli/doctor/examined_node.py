@@ -27,17 +27,17 @@ from cli.doctor.facts.local_facts import LocalFacts, read_local_facts
 from cli.doctor.finding import Examination, examine
 from cli.doctor.finding_catalog import LOCAL_CHECKS
 from cli.observe import take_snapshot
-from discovery.host.kubelet_devices import CHECKPOINT
 from discovery.model import NodeSnapshot
 from kube.api import EVENTS, LEASES, NODES, PODS, Object
 from kube.lease import micro_time
+from kubelet.devices_checkpoint import CHECKPOINT
 from labelers.compose import decide_labels
 from labelers.label_settings import LabelSettings
 from simulator.simulation import Simulation
 from tests.fakes.api import Call, FakeApi
-from tests.kubelet.checkpoint_file import write_checkpoint
-from tests.kubelet.offer import GPU, Device, Offer, offer
-from tests.kubelet.podresources import PodResourcesServer
+from tests.kubelet_nodes.checkpoint_file import write_checkpoint
+from tests.kubelet_nodes.offer import GPU, Device, Offer, offer
+from tests.kubelet_nodes.podresources import PodResourcesServer
 
 MACHINE: Final = "dgx-a100"
 NAME: Final = "node-a"

@@ -28,8 +28,8 @@ from kube.api import NODES, PODS, ServerInfo
 from kube.api_errors import Forbidden
 from tests.cli.doctor.examined_node import NAME, UNKNOWN_GPU, ExaminedNode, listening
 from tests.fakes.api import FakeApi
-from tests.kubelet.checkpoint_file import write_claims
-from tests.kubelet.offer import GPU, Device
+from tests.kubelet_nodes.checkpoint_file import write_claims
+from tests.kubelet_nodes.offer import GPU, Device
 
 DAY = 86400.0
 

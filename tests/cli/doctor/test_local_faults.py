@@ -48,8 +48,8 @@ from tests.cli.doctor.examined_node import (
     ExaminedNode,
     listening,
 )
-from tests.kubelet.devices import Pod
-from tests.kubelet.offer import GPU, Device
+from tests.kubelet_nodes.devices import Pod
+from tests.kubelet_nodes.offer import GPU, Device
 from tests.web import certificates
 
 Plant = Callable[[ExaminedNode], object]

@@ -28,7 +28,7 @@ from labelers.compose import decide_labels
 from labelers.label_settings import LabelSettings
 from tests.cli.doctor.examined_node import MACHINE, NAME, node_object, snapshot_of
 from tests.fakes.api import FakeApi
-from tests.kubelet.offer import GPU
+from tests.kubelet_nodes.offer import GPU
 
 IMAGE = "gpuscape:0.1.0"
 REQUEST = "0123456789abcdef"

@@ -27,7 +27,7 @@ from cli.doctor.bundle.bundle_contents import (
 )
 from cli.doctor.bundle.redaction import GONE, Redaction
 from cli.doctor.bundle.support_bundle import pack_bundle
-from discovery.host.kubelet_devices import LOGS
+from kubelet.devices_checkpoint import LOGS
 from simulator import recording
 from tests.cli.conftest import Run
 

@@ -27,7 +27,7 @@ from simulator.simulation import Crash, Delay, Return
 from tests.actuator.simulated_node import FIVE, H100, SimulatedNode, node
 from tests.agent.agent_process import until
 from tests.cli.mig.mig_process import CREATE, ended, journal, running
-from tests.kubelet.checkpoint_file import write_checkpoint, write_claims
+from tests.kubelet_nodes.checkpoint_file import write_checkpoint, write_claims
 
 WANTED = '{"0": {"3g.20gb": 1, "1g.5gb": 3}}'
 LAYOUT = layout_from_counts({"3g.20gb": 1, "1g.5gb": 3})

@@ -20,11 +20,11 @@ import pyte
 import pytest
 import yaml
 
-from agent.podresources import podresources_pb2 as wire
+from kubelet.podresources import podresources_pb2 as wire
 from simulator.description.machine_catalog import load_machine
 from simulator.simulation import Hang, Simulation
 from tests.agent.agent_process import GPUSCAPE
-from tests.agent.podresources.server import message, serving
+from tests.kubelet.podresources_server import message, serving
 from tests.observed import observed
 
 MACHINE = "a30-pair"

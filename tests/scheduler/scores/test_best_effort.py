@@ -16,8 +16,8 @@ from scheduler.scores.best_effort import LOST, BestEffort, Odds
 from scheduler.scores.device_order import first_named, named_from
 from scheduler.scores.masks import members, union
 from scheduler.scores.shape import Shape, shape
-from tests.kubelet.allocator import AllocationError, Allocator
-from tests.kubelet.links import LinkTypes, link_types
+from tests.kubelet_nodes.allocator import AllocationError, Allocator
+from tests.kubelet_nodes.links import LinkTypes, link_types
 from tests.observed import observed
 from tests.scheduler.shapes import drawn
 
