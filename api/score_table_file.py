@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The score table of one topology class as a file, for a scheduler without scoring logic.
 
-A plugin of kube-scheduler looks up in it what :mod:`scheduler.scores` computed.
+A plugin of kube-scheduler looks up in it what :mod:`placement` computed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from api.gpu_request import GpuRequest
 from api.versioned import VersionedFormat
 
 VERSION: Final = 3
-"""Version of the format and of the formula behind scores: scheduler.scores.score."""
+"""Version of the format and of the formula behind scores: placement.score."""
 _HASH_DIGITS = 16
 _MOST_BYTES = 16 * 2**20
 """A table of 8 GPUs that is complete for pods of one container takes about 150 kB."""

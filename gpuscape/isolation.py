@@ -25,6 +25,7 @@ PACKAGES = (
     "kubelet",
     "labelers",
     "mig",
+    "placement",
     "scheduler",
     "simulator",
     "web",

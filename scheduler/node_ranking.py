@@ -8,13 +8,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from api.gpu_request import GpuRequest
-from scheduler.cluster.node_views import Fleet, NoOutcome, NoView, ScoringView, View
-from scheduler.known_scores import KnownScores, ScoreQuestion
-from scheduler.pod_request import PodRequest
-from scheduler.product_turns import ProductAims, product_aims
-from scheduler.rank_levels import NEUTRAL, ranks
-from scheduler.scores.class_tables import ScoreTables
-from scheduler.scores.score import (
+from placement.class_tables import ScoreTables
+from placement.score import (
     completed_score,
     relative_speed,
     with_fullness,
@@ -22,7 +17,12 @@ from scheduler.scores.score import (
     without_filling,
     without_sparing,
 )
-from scheduler.scores.score_table import MOST_GPUS, PlacementOutcome, ScoreTable
+from placement.score_table import MOST_GPUS, PlacementOutcome, ScoreTable
+from scheduler.cluster.node_views import Fleet, NoOutcome, NoView, ScoringView, View
+from scheduler.known_scores import KnownScores, ScoreQuestion
+from scheduler.pod_request import PodRequest
+from scheduler.product_turns import ProductAims, product_aims
+from scheduler.rank_levels import NEUTRAL, ranks
 
 _AT_ONCE = 16
 """New outcomes of small classes that fit into a request; each takes up to a millisecond."""

@@ -10,8 +10,8 @@ from functools import lru_cache
 from typing import NamedTuple, Self
 
 from api.gpu_request import GpuRequest, gpu_request
+from placement.score import MOST_SHARE
 from scheduler.fleet_products import FleetProducts, Product, Tables, best_speed
-from scheduler.scores.score import MOST_SHARE
 
 _COMPARED = (gpu_request(2), gpu_request(4), gpu_request(8))
 """Requests whose best speeds decide whether a product counts as fast or slow."""

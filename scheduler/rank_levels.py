@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 
-from scheduler.scores.score import aims
+from placement.score import aims
 
 BEST = 10
 """The most that kube-scheduler takes from an extender: MaxExtenderPriority."""

@@ -10,14 +10,14 @@ from typing import Final
 import msgspec
 
 from api.gpu_request import GpuRequest, Link
+from placement.best_effort import Odds
+from placement.class_tables import ScoreTables
+from placement.masks import members
+from placement.score import BROKEN, aims
 from scheduler.cluster.node_views import NoOutcome, NoView
 from scheduler.filters.node_filters import LeftOutNode
 from scheduler.node_ranking import RankedNode, unscored
 from scheduler.pod_request import PodRequest
-from scheduler.scores.best_effort import Odds
-from scheduler.scores.class_tables import ScoreTables
-from scheduler.scores.masks import members
-from scheduler.scores.score import BROKEN, aims
 
 _SETS_SHOWN: Final = 8
 

@@ -18,13 +18,13 @@ from cli import terminal
 from cli.observe import take_snapshot
 from cli.scheduler.explain_command import explanation_table
 from labelers.annotations import topology_of
+from placement.class_tables import ScoreTables
 from scheduler.cluster.node_cache import CacheSource, NodeCache
 from scheduler.cluster.pod_objects import Pod, Rules, ask
 from scheduler.filters import node_filters
 from scheduler.filters.filter_objects import CandidateNode, ConstrainedPod
 from scheduler.node_ranking import NodeRanker
 from scheduler.score_explanation import explain_ranks
-from scheduler.scores.class_tables import ScoreTables
 
 _MACHINE: Final = "dgx1-v100"
 _FREE: Final = {"dgx1-a": {0, 5}, "dgx1-b": {2, 3}, "dgx1-c": {0, 1, 2, 3}, "dgx1-d": {0, 3}}

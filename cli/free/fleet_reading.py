@@ -23,6 +23,9 @@ from kube.amounts.pod_requests import Amounts, pod_requests
 from kube.api import LEASES, NODES, PODS, InspectedApi, Object
 from kube.label_selector import LabelSelector
 from kube.present_objects import present_objects
+from placement.class_tables import ScoreTables
+from placement.masks import members, pairs, subsets
+from placement.score_table import ScoreTable
 from scheduler.cluster.node_cache import CachedNode, CacheSource, NodeCache
 from scheduler.cluster.node_views import NoView, ScoringView
 from scheduler.cluster.pod_objects import Pod, Rules, ask
@@ -30,9 +33,6 @@ from scheduler.filters import resource_fit
 from scheduler.filters.filter_objects import CandidateNode, ConstrainedPod
 from scheduler.filters.resource_fit import NodeLoad
 from scheduler.score_explanation import REASONS
-from scheduler.scores.class_tables import ScoreTables
-from scheduler.scores.masks import members, pairs, subsets
-from scheduler.scores.score_table import ScoreTable
 
 _BOUND: Final = {"spec.nodeName!": ""}
 _RULES: Final = Rules()

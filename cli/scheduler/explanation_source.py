@@ -17,6 +17,7 @@ from base.words import did_you_mean
 from cli.failures import UNREADABLE, CommandFailure
 from cli.scheduler.cluster_reading import ClusterReading, wait_until
 from kube.api import Api, Object
+from placement.class_tables import ScoreTables
 from scheduler.cluster.node_cache import NodeCache
 from scheduler.cluster.pod_objects import Pod, Rules, ask
 from scheduler.cluster.watches import Watches
@@ -28,7 +29,6 @@ from scheduler.filters.filter_objects import ConstrainedPod
 from scheduler.filters.node_filters import FilteredNodes
 from scheduler.node_ranking import NodeRanker
 from scheduler.score_explanation import Explanation, explain_ranks, nothing_requested
-from scheduler.scores.class_tables import ScoreTables
 
 T = TypeVar("T")
 WORKLOADS: Final = ("Deployment", "Job", "ReplicaSet", "StatefulSet")

@@ -13,10 +13,10 @@ from base.errors import GpuscapeError
 from base.text.rfc3339 import unix_seconds
 from cli.scheduler.explanation_source import ExplainedPod
 from kube.api import LEASES, NODES, Api, Object
+from placement.masks import members
+from placement.score_table import ScoreTable
+from placement.shape import shape
 from scheduler.cluster.pod_objects import Pod
-from scheduler.scores.masks import members
-from scheduler.scores.score_table import ScoreTable
-from scheduler.scores.shape import shape
 
 
 class PodPlacement(msgspec.Struct, frozen=True, kw_only=True):

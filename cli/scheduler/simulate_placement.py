@@ -18,7 +18,7 @@ from cli import options, terminal
 from cli.observe import take_snapshot
 from cli.terminal import Styled, TextTable
 from labelers.annotations import topology_of
-from scheduler.scores.class_tables import ScoreTables
+from placement.class_tables import ScoreTables
 from scheduler.simulation import fleet_file, workload
 from scheduler.simulation.estimates import Figure, FigureDifference, Verdict
 from scheduler.simulation.experiment import OURS, Plan, SchedulerResult, results

@@ -11,10 +11,10 @@ from typing import Protocol
 import msgspec
 
 from api.gpu_request import GpuRequest
+from placement.best_effort import Odds
+from placement.masks import members, union
+from placement.score_table import PlacementOutcome
 from scheduler.pod_request import PodRequest
-from scheduler.scores.best_effort import Odds
-from scheduler.scores.masks import members, union
-from scheduler.scores.score_table import PlacementOutcome
 
 
 class LikelySets(Protocol):

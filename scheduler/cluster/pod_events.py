@@ -11,8 +11,8 @@ from typing import Final
 
 from api import keys, names
 from kube.events import EventBudget, Recorder
+from placement.masks import members
 from scheduler.cluster.predictions import PredictionCheck
-from scheduler.scores.masks import members
 
 REASON: Final = "GpusNotLinked"
 ACTION: Final = "Allocating"

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from api.gpu_request import GpuRequest, Link
+from placement.best_effort import Odds
+from placement.masks import subsets
 from scheduler.pod_request import PodRequest
-from scheduler.scores.best_effort import Odds
-from scheduler.scores.masks import subsets
 
 _MOST_GPUS_TO_SPLIT = 8
 

@@ -8,6 +8,7 @@ from typing import Final
 import msgspec
 
 from base.errors import BadInput
+from placement.class_tables import ScoreTables
 from scheduler.cluster.node_cache import NodeCache
 from scheduler.cluster.pod_objects import Rules, ask
 from scheduler.extender import extender_messages
@@ -15,7 +16,6 @@ from scheduler.extender.extender_metrics import ExtenderMetrics, Neutral
 from scheduler.extender.node_detail import described
 from scheduler.node_ranking import NodeRanker
 from scheduler.score_explanation import explain_ranks, nothing_requested
-from scheduler.scores.class_tables import ScoreTables
 
 _NO_NODES: Final = "the body is no ExtenderArgs: `NodeNames` and `Nodes` are missing"
 

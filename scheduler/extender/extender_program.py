@@ -20,6 +20,7 @@ from base.defects import Defects
 from base.process import process_signals
 from kube.client import ApiClient, Program, connect
 from kube.events import Recorder
+from placement.class_tables import ScoreTables
 from scheduler.cluster import pod_events
 from scheduler.cluster.node_cache import NodeCache
 from scheduler.cluster.pod_objects import Rules
@@ -32,7 +33,6 @@ from scheduler.extender.prediction_results import PredictionResults
 from scheduler.extender.routes import ClientTerms
 from scheduler.extender.scheduler_settings import SchedulerSettings
 from scheduler.extender.server_tls import ServerTls, TlsFiles
-from scheduler.scores.class_tables import ScoreTables
 from web.connection_limits import descriptors
 
 log = logging.getLogger(__name__)

@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 
+from placement.class_tables import ScoreTables
 from scheduler.cluster.node_views import Fleet, NoView, ScoringView
 from scheduler.extender.extender_metrics import ClassUse, FleetUse, NodeVisibility
-from scheduler.scores.class_tables import ScoreTables
 
 
 def fleet_use(fleet: Fleet, nodes: Iterable[str], tables: ScoreTables, *, synced: bool) -> FleetUse:

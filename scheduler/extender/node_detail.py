@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import msgspec
 
+from placement.masks import members
 from scheduler.cluster.free_gpus import ExpectedGpus
 from scheduler.cluster.node_cache import BoundPod, CachedNode
 from scheduler.cluster.node_views import NoView
 from scheduler.score_explanation import REASONS, Chance
-from scheduler.scores.masks import members
 
 
 class PodOnNode(msgspec.Struct, frozen=True, kw_only=True):

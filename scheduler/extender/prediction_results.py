@@ -6,9 +6,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
+from placement.class_tables import ScoreTables
 from scheduler.cluster.predictions import PredictionCheck, is_ideal, is_unlinked
 from scheduler.extender.extender_metrics import ExtenderMetrics
-from scheduler.scores.class_tables import ScoreTables
 
 log = logging.getLogger(__name__)
 

@@ -8,11 +8,11 @@ from random import Random
 from typing import Any
 
 from api.gpu_request import GpuRequest
+from placement.class_tables import ScoreTables
 from scheduler.cluster.node_views import NoView, ScoringView
 from scheduler.fleet_products import FleetProducts
 from scheduler.node_ranking import NodeRanker
 from scheduler.pod_request import PodRequest
-from scheduler.scores.class_tables import ScoreTables
 from scheduler.simulation.fleet_replay import Choose, Give, NodeKind, Placement, ReplayNode
 
 _WEIGHT_PER_RANK = 100

@@ -9,7 +9,7 @@ from itertools import pairwise
 from random import Random
 from typing import Final
 
-from scheduler.scores.class_tables import ScoreTables
+from placement.class_tables import ScoreTables
 from scheduler.simulation import choosers
 from scheduler.simulation.estimates import FigureDifference, compared, with_errors
 from scheduler.simulation.fleet_replay import (

@@ -16,12 +16,12 @@ from random import Random
 from statistics import fmean
 
 from api.gpu_request import GpuRequest
+from placement.best_effort import LOST
+from placement.score_table import ScoreTable
 from scheduler.cluster.free_gpus import Bound, ReportedState, reckon
 from scheduler.cluster.node_views import ScoringView
 from scheduler.fleet_products import FleetProducts, counted_size
 from scheduler.pod_request import PodRequest
-from scheduler.scores.best_effort import LOST
-from scheduler.scores.score_table import ScoreTable
 from scheduler.simulation.workload import Arrival
 
 Give = Callable[["NodeKind", int, GpuRequest, Random], int]

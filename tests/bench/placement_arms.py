@@ -10,9 +10,9 @@ from typing import Final
 
 from api.gpu_request import GpuRequest
 from discovery.model import NodeSnapshot
-from scheduler.scores.best_effort import LOST
-from scheduler.scores.class_tables import ScoreTables
-from scheduler.scores.masks import members, union
+from placement.best_effort import LOST
+from placement.class_tables import ScoreTables
+from placement.masks import members, union
 from scheduler.simulation import choosers
 from scheduler.simulation.fleet_replay import Choose, Give, NodeKind
 from tests.bench.placement_fleets import Machine, machine

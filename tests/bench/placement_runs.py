@@ -13,9 +13,9 @@ import msgspec
 
 from api.gpu_request import gpu_request
 from api.topology_annotation import TopologyAnnotation
-from scheduler.scores.class_tables import ScoreTables
-from scheduler.scores.score_table import ScoreTable
-from scheduler.scores.shape import shape
+from placement.class_tables import ScoreTables
+from placement.score_table import ScoreTable
+from placement.shape import shape
 from scheduler.simulation.fleet_replay import Give, NodeKind, Placed, ReplaySetup, replay
 from tests.bench.placement_arms import Plugins, arm
 from tests.bench.placement_fleets import WORKLOADS, Machine, best_gbps, fleet_of

@@ -12,8 +12,8 @@ import pytest
 
 from api.gpu_request import gpu_request
 from base.errors import BadInput
+from placement.class_tables import ScoreTables
 from scheduler.fleet_products import FleetProducts
-from scheduler.scores.class_tables import ScoreTables
 from scheduler.simulation import choosers
 from scheduler.simulation.fleet_replay import ReplayNode
 from tests.bench import placement

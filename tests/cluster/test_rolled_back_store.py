@@ -15,9 +15,9 @@ from fleet.fleet_cache import FleetCache
 from fleet.fleet_watches import FleetWatches
 from fleet.rollout_memory import EMPTY
 from kube.api import Object
+from placement.class_tables import ScoreTables
 from scheduler.cluster.node_cache import NodeCache
 from scheduler.cluster.watches import Watches
-from scheduler.scores.class_tables import ScoreTables
 from simulator.simulation import Simulation
 from tests.agent.agent_process import until
 from tests.cluster.agents import Site, agent, has_topology

@@ -9,8 +9,8 @@ from math import sqrt
 from typing import Final
 
 from api.gpu_request import GpuRequest
-from scheduler.scores.best_effort import LOST, Odds
-from scheduler.scores.kubelet_model import TopologyManager
+from placement.best_effort import LOST, Odds
+from placement.kubelet_model import TopologyManager
 from tests.bench.page import REAL_NODES, Section, table
 
 COLUMNS: Final = (

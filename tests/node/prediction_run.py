@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
-from scheduler.scores.kubelet_model import TopologyManager
+from placement.kubelet_model import TopologyManager
 from tests.bench.page import REAL_NODES, with_section
 from tests.bench.placement import PAGE
 from tests.controlplane.builds import NotPreparedError

@@ -21,11 +21,11 @@ import msgspec
 
 from api import keys
 from api.topology_annotation import TopologyAnnotation, decode
+from placement.best_effort import LOST
+from placement.kubelet_model import Policies, TopologyManager
+from placement.score_table import ScoreTable
+from placement.shape import shape
 from scheduler.cluster.pod_objects import Pod, Rules, ask
-from scheduler.scores.best_effort import LOST
-from scheduler.scores.kubelet_model import Policies, TopologyManager
-from scheduler.scores.score_table import ScoreTable
-from scheduler.scores.shape import shape
 from tests.agent.agent_process import until
 from tests.cluster.scheduling import PROFILE
 from tests.controlplane.plane import Object

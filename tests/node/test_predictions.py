@@ -9,8 +9,8 @@ from fractions import Fraction
 import pytest
 
 from api.gpu_request import gpu_request
-from scheduler.scores.best_effort import LOST, Odds
-from scheduler.scores.kubelet_model import TopologyManager
+from placement.best_effort import LOST, Odds
+from placement.kubelet_model import TopologyManager
 from tests.agent.agent_process import until
 from tests.conftest import SCALE
 from tests.node import numa_nodes, prediction_run

@@ -17,12 +17,12 @@ from api.gpu_request import GpuRequest, Link, gpu_request
 from api.score_table_file import ScoreTableFile
 from api.topology_annotation import TopologyAnnotation
 from labelers.annotations import topology_of
+from placement.class_tables import ScoreTables
+from placement.table_file import table_file
 from scheduler.cluster.node_views import NoView, ScoringView
 from scheduler.fleet_products import FleetProducts
 from scheduler.node_ranking import NodeRanker
 from scheduler.pod_request import PodRequest
-from scheduler.scores.class_tables import ScoreTables
-from scheduler.scores.table_file import table_file
 from tests.observed import observed
 
 MACHINES = ("a100-pcie-pairs", "dgx1-v100", "hgx-h100-rdma", "mixed", "gb200")

@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from placement.class_tables import ScoreTables
 from scheduler.cluster.node_cache import CacheSource, NodeCache
 from scheduler.cluster.pod_objects import Rules
 from scheduler.extender.extender import Extender
 from scheduler.extender.extender_metrics import ExtenderMetrics
 from scheduler.extender.https_server import ConnectionLimits, ExtenderServer
 from scheduler.extender.routes import ClientTerms
-from scheduler.scores.class_tables import ScoreTables
 from tests.agent.agent_process import SOON
 from tests.scheduler import fleets
 from web.address import Address

@@ -17,11 +17,11 @@ from api.gpu_request import GpuRequest, gpu_request
 from api.topology_annotation import TopologyAnnotation
 from kube.api import Object
 from labelers.annotations import topology_of
+from placement.masks import members, union
+from placement.score_table import PlacementOutcome
 from scheduler.cluster.node_cache import NodeCache
 from scheduler.cluster.predictions import PredictionCheck
 from scheduler.pod_request import PodRequest
-from scheduler.scores.masks import members, union
-from scheduler.scores.score_table import PlacementOutcome
 from tests.observed import observed
 
 MACHINE = "a100-pcie-pairs"

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from labelers.annotations import topology_of
-from scheduler.scores.shape import Shape, shape
+from placement.shape import Shape, shape
 from tests.observed import observed
 
 FAR = 10

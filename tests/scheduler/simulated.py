@@ -9,9 +9,9 @@ from random import Random
 from api.gpu_request import GpuRequest, gpu_request
 from api.topology_annotation import TopologyAnnotation
 from labelers.annotations import topology_of
-from scheduler.scores.best_effort import LOST
-from scheduler.scores.class_tables import ScoreTables
-from scheduler.scores.masks import members, union
+from placement.best_effort import LOST
+from placement.class_tables import ScoreTables
+from placement.masks import members, union
 from scheduler.simulation.fleet_replay import NodeKind
 from scheduler.simulation.workload import Arrival
 from tests.observed import observed

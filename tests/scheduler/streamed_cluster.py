@@ -19,7 +19,7 @@ from api import keys, names, state_annotation, topology_annotation
 from api.state_annotation import StateAnnotation, pod_key
 from api.topology_annotation import TopologyAnnotation
 from kube.api import Object
-from scheduler.scores.masks import members
+from placement.masks import members
 from tests.cluster import gpu_fleet
 from tests.fakes.scripted import Reply, Request, ScriptedServer, answer, status
 

@@ -10,14 +10,14 @@ import pytest
 
 from api.gpu_request import GpuRequest, gpu_request
 from labelers.annotations import topology_of
+from placement.class_tables import ScoreTables
+from placement.score_table import ScoreTable
 from scheduler.cluster.node_views import NoView, ScoringView, View
 from scheduler.fleet_products import FleetProducts
 from scheduler.known_scores import KnownScores, ScoreQuestion
 from scheduler.node_ranking import NodeRanker
 from scheduler.pod_request import PodRequest
 from scheduler.product_turns import ProductAims
-from scheduler.scores.class_tables import ScoreTables
-from scheduler.scores.score_table import ScoreTable
 from tests.observed import observed
 
 PAIRS = topology_of(observed("a100-pcie-pairs").snapshot)

@@ -11,13 +11,13 @@ import pytest
 
 from api.gpu_request import Link, gpu_request
 from labelers.annotations import topology_of
+from placement.class_tables import ScoreTables
+from placement.score import FULL_SPEED, aims
+from placement.score_table import GIVEN_UP, ScoreTable
 from scheduler.cluster.node_views import NoOutcome, NoView, ScoringView
 from scheduler.fleet_products import FleetProducts
 from scheduler.node_ranking import NodeRanker, OutcomeUnknown, RankedNode
 from scheduler.pod_request import PodRequest
-from scheduler.scores.class_tables import ScoreTables
-from scheduler.scores.score import FULL_SPEED, aims
-from scheduler.scores.score_table import GIVEN_UP, ScoreTable
 from tests.observed import observed
 from tests.scheduler.later import Later
 

@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from api.gpu_request import GpuRequest, gpu_request
+from placement.score import MOST_SHARE
 from scheduler.fleet_products import FleetProducts
 from scheduler.product_turns import product_aims
-from scheduler.scores.score import MOST_SHARE
 from tests.scheduler.products import BOTH, TWO, H, Tables, V, fleet
 
 

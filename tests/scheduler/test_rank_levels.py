@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler.rank_levels import ranks
-from scheduler.scores.score import (
+from placement.score import (
     BROKEN,
     FILLED,
     FULL_SPEED,
@@ -21,6 +20,7 @@ from scheduler.scores.score import (
     score,
     with_speed,
 )
+from scheduler.rank_levels import ranks
 
 BEST = Aims(
     taken=100, linked=100, speed=FULL_SPEED, whole=FILLED, share=5, clique=1, nic=40, kept=2000

@@ -12,6 +12,18 @@ import pytest
 
 from api.gpu_request import Link
 from labelers.annotations import topology_of
+from placement.class_tables import ScoreTables
+from placement.kubelet_model import Policies, TopologyManager
+from placement.score import (
+    BROKEN,
+    FILLED,
+    KEPT_WHOLE,
+    MOST_SHARE,
+    Aims,
+    completed_score,
+    score,
+)
+from placement.score_table import PlacementOutcome
 from scheduler.cluster.node_views import NoOutcome, NoView, ScoringView
 from scheduler.fleet_products import FleetProducts
 from scheduler.node_ranking import NodeRanker, RankedNode
@@ -25,18 +37,6 @@ from scheduler.score_explanation import (
     explain_ranks,
     nothing_requested,
 )
-from scheduler.scores.class_tables import ScoreTables
-from scheduler.scores.kubelet_model import Policies, TopologyManager
-from scheduler.scores.score import (
-    BROKEN,
-    FILLED,
-    KEPT_WHOLE,
-    MOST_SHARE,
-    Aims,
-    completed_score,
-    score,
-)
-from scheduler.scores.score_table import PlacementOutcome
 from tests.observed import observed
 from tests.scheduler import fleets, simulated
 from tests.scheduler.later import Later

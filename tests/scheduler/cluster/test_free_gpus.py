@@ -11,6 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from api.gpu_request import ContainerRequest, GpuRequest, gpu_request
+from placement.kubelet_model import Policies, TopologyManager
+from placement.score_table import ScoreTable
 from scheduler.cluster.free_gpus import (
     Bound,
     ExpectedGpus,
@@ -20,8 +22,6 @@ from scheduler.cluster.free_gpus import (
     reckon,
 )
 from scheduler.pod_request import PodRequest
-from scheduler.scores.kubelet_model import Policies, TopologyManager
-from scheduler.scores.score_table import ScoreTable
 from tests.scheduler.fleets import ALL, LowestFirst, Unknown
 from tests.scheduler.later import Later
 from tests.scheduler.shapes import machine

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from api import state_annotation
+from placement.class_tables import ScoreTables
 from scheduler.cluster.node_cache import CacheSource, NodeCache
 from scheduler.cluster.node_record import LONGEST_LEASE_SECONDS
 from scheduler.cluster.node_views import NoView, ScoringView
-from scheduler.scores.class_tables import ScoreTables
 from tests.scheduler.fleets import ALL, Fleet, changed, gen, lease, pod, said, topology
 
 

@@ -9,6 +9,9 @@ import pytest
 
 from api import topology_annotation
 from api.gpu_request import ContainerRequest, GpuRequest, Link, gpu_request
+from placement.best_effort import Odds
+from placement.class_tables import ScoreTables
+from placement.score_table import ScoreTable
 from scheduler.cluster.predictions import (
     PredictionCheck,
     is_ideal,
@@ -16,9 +19,6 @@ from scheduler.cluster.predictions import (
     speed,
 )
 from scheduler.pod_request import PodRequest
-from scheduler.scores.best_effort import Odds
-from scheduler.scores.class_tables import ScoreTables
-from scheduler.scores.score_table import ScoreTable
 from tests.scheduler.fleets import topology
 from tests.scheduler.shapes import drawn, machine
 

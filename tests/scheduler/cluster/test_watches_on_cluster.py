@@ -13,13 +13,13 @@ from api.gpu_request import Link
 from kube.api import EVENTS, LEASES, NODES
 from kube.client import ApiClient
 from kube.events import Recorder
+from placement.class_tables import ScoreTables
 from scheduler.cluster.node_cache import NodeCache
 from scheduler.cluster.node_views import NoView, ScoringView
 from scheduler.cluster.pod_events import BUDGET, record_unlinked
 from scheduler.cluster.pod_objects import GPU
 from scheduler.cluster.predictions import PredictionCheck
 from scheduler.cluster.watches import Watches
-from scheduler.scores.class_tables import ScoreTables
 from tests.access.stage import Roles, Stage
 from tests.kube.clusters import client
 from tests.scheduler.fleets import lease, topology, until

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from base.errors import BadInput
+from placement.class_tables import ScoreTables
 from scheduler.cluster.node_cache import CacheSource, NodeCache
 from scheduler.cluster.pod_objects import Rules
 from scheduler.extender.extender import Extender
 from scheduler.extender.extender_metrics import ExtenderMetrics
-from scheduler.scores.class_tables import ScoreTables
 from tests.scheduler import fleets
 from tests.scheduler.calls import body, encoded, pod, whole_nodes
 from tests.scheduler.extenders import cache

@@ -16,6 +16,8 @@ import pytest
 
 from api import topology_annotation
 from api.gpu_request import Link, gpu_request
+from placement.best_effort import Odds
+from placement.class_tables import ScoreTables
 from scheduler.cluster.node_views import NoOutcome, NoView
 from scheduler.cluster.pod_objects import Rules
 from scheduler.cluster.predictions import PredictionCheck
@@ -32,8 +34,6 @@ from scheduler.extender.fleet_fragmentation import fleet_use
 from scheduler.extender.prediction_results import PredictionResults
 from scheduler.extender.server_tls import Party
 from scheduler.pod_request import PodRequest
-from scheduler.scores.best_effort import Odds
-from scheduler.scores.class_tables import ScoreTables
 from tests import exposition
 from tests.goldens import Goldens
 from tests.monitoring import promtool

@@ -6,9 +6,9 @@ from __future__ import annotations
 import pytest
 
 from labelers.annotations import topology_of
+from placement.class_tables import ScoreTables
 from scheduler.cluster.node_views import ScoringView
 from scheduler.extender.fleet_fragmentation import fleet_use
-from scheduler.scores.class_tables import ScoreTables
 from tests.observed import observed
 from tests.scheduler.test_node_ranking import Fleet
 

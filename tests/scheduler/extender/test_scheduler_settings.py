@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from base.errors import BadInput
+from placement.kubelet_model import DevicePluginPolicy, TopologyManager
 from scheduler.extender.scheduler_settings import SCHEDULER_SETTINGS, SchedulerSettings
-from scheduler.scores.kubelet_model import DevicePluginPolicy, TopologyManager
 from web.address import Address
 
 LOOPBACK = Address(host="127.0.0.1", port=8888)

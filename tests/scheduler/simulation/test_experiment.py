@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from scheduler.scores.class_tables import ScoreTables
+from placement.class_tables import ScoreTables
 from scheduler.simulation import workload
 from scheduler.simulation.estimates import Figure, Verdict
 from scheduler.simulation.experiment import OURS, PARTS, Plan, SchedulerResult, results

@@ -9,9 +9,9 @@ from random import Random
 import pytest
 
 from api.gpu_request import GpuRequest, gpu_request
+from placement.class_tables import ScoreTables
 from scheduler.fleet_products import FleetProducts
 from scheduler.pod_request import PodRequest
-from scheduler.scores.class_tables import ScoreTables
 from scheduler.simulation import choosers
 from scheduler.simulation.fleet_replay import (
     Choose,

@@ -9,7 +9,7 @@ from statistics import fmean
 
 import pytest
 
-from scheduler.scores.class_tables import ScoreTables
+from placement.class_tables import ScoreTables
 from scheduler.simulation import choosers
 from scheduler.simulation.choosers import predicted
 from scheduler.simulation.fleet_replay import Choose, NodeKind, ReplaySetup, replay

@@ -10,8 +10,8 @@ from fractions import Fraction
 
 import pytest
 
-from scheduler.scores.device_order import PLACES, first_named, named_from
-from scheduler.scores.masks import members
+from placement.device_order import PLACES, first_named, named_from
+from placement.masks import members
 
 WALKS = 4
 """Of the plugin's devices, the kubelet's healthy ones, a copy of the free ones, and its list."""

@@ -9,10 +9,10 @@ from functools import partial
 
 from api.gpu_request import gpu_request
 from api.topology_annotation import TopologyAnnotation, generation
-from scheduler.scores.kubelet_model import Policies
-from scheduler.scores.score_table import MOST_GPUS, Later, ScoreTable
-from scheduler.scores.shape import shape
-from scheduler.scores.turns import Turns
+from placement.kubelet_model import Policies
+from placement.score_table import MOST_GPUS, Later, ScoreTable
+from placement.shape import shape
+from placement.turns import Turns
 
 _MOST_CLASSES = 512
 """An empty table takes some kilobytes. Fleets have a few classes, and one more for each way in

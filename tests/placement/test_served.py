@@ -9,18 +9,18 @@ from fractions import Fraction
 import pytest
 
 from api.gpu_request import ContainerRequest, GpuRequest, gpu_request
-from scheduler.scores.best_effort import LOST, Odds
-from scheduler.scores.device_order import first_named
-from scheduler.scores.grade import Grades
-from scheduler.scores.kubelet_model import (
+from placement.best_effort import LOST, Odds
+from placement.device_order import first_named
+from placement.grade import Grades
+from placement.kubelet_model import (
     DevicePluginPolicy,
     KubeletModel,
     Policies,
     Scope,
     TopologyManager,
 )
-from scheduler.scores.shape import Shape
-from scheduler.scores.speed import SetSpeeds
+from placement.shape import Shape
+from placement.speed import SetSpeeds
 from tests.scheduler.shapes import drawn
 
 PAIRS = drawn(4, {(0, 1): 300, (2, 3): 300})

@@ -13,10 +13,10 @@ import pytest
 
 from api.gpu_request import GpuRequest, gpu_request
 from labelers.annotations import topology_of
-from scheduler.scores.class_tables import ScoreTables
-from scheduler.scores.score_table import GIVEN_UP, PlacementOutcome, ScoreTable
-from scheduler.scores.turns import Turns
-from scheduler.scores.workspace import TooMuchWork, Workspace
+from placement.class_tables import ScoreTables
+from placement.score_table import GIVEN_UP, PlacementOutcome, ScoreTable
+from placement.turns import Turns
+from placement.workspace import TooMuchWork, Workspace
 from tests.observed import observed
 from tests.scheduler.later import Later
 from tests.scheduler.shapes import drawn, machine
@@ -103,7 +103,7 @@ def test_the_bytes_of_a_table_are_about_those_that_it_takes() -> None:
 
 
 def test_outcomes_of_16_gpus_keep_to_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("scheduler.scores.score_table._MOST_OUTCOME_BYTES", MIB // 8)
+    monkeypatch.setattr("placement.score_table._MOST_OUTCOME_BYTES", MIB // 8)
     table = ScoreTable(machine("hgx-16"))
     chance = random.Random(1)  # noqa: S311  # has to repeat
     for _ in range(60):
@@ -117,7 +117,7 @@ def test_outcomes_of_16_gpus_keep_to_the_budget(monkeypatch: pytest.MonkeyPatch)
 def test_a_topology_that_is_too_much_work_is_given_up_as_a_class(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("scheduler.scores.workspace.MOST_STEPS", 2000)
+    monkeypatch.setattr("placement.workspace.MOST_STEPS", 2000)
     table = ScoreTable(CRAFTED)
     begun: list[int] = []
     outcome = table._outcome  # of which none is to be begun
@@ -135,7 +135,7 @@ def test_a_topology_that_is_too_much_work_is_given_up_as_a_class(
 
 
 def test_the_speed_of_one_set_is_never_waited_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("scheduler.scores.score_table._STEPS_OF_A_SET", 50)
+    monkeypatch.setattr("placement.score_table._STEPS_OF_A_SET", 50)
     table = ScoreTable(CRAFTED)
     assert [table.gbps(group) > 0 for group in (0xFFFF, 0b11)] == [False, True]
 
@@ -178,7 +178,7 @@ def test_a_class_that_is_slow_keeps_none_waiting() -> None:
 
 def test_all_classes_together_keep_to_their_budget(monkeypatch: pytest.MonkeyPatch) -> None:
     """Those that were not used for longest lose their outcomes, and compute them anew."""
-    monkeypatch.setattr("scheduler.scores.class_tables._CHECKED_EVERY", 1)
+    monkeypatch.setattr("placement.class_tables._CHECKED_EVERY", 1)
     tables = ScoreTables(most_bytes=MIB)
     gens = [tables.add(msgspec.structs.replace(PAIRS, lbw=(rate,))) for rate in range(50, 54)]
     first = tables.find(gens[0])
@@ -196,7 +196,7 @@ def test_all_classes_together_keep_to_their_budget(monkeypatch: pytest.MonkeyPat
 
 def test_no_more_classes_lose_their_outcomes_than_have_to(monkeypatch: pytest.MonkeyPatch) -> None:
     """Those that were used last keep theirs, as soon as the others' bytes are enough."""
-    monkeypatch.setattr("scheduler.scores.class_tables._CHECKED_EVERY", 1)
+    monkeypatch.setattr("placement.class_tables._CHECKED_EVERY", 1)
     one = filled(ScoreTables(), rate=50)
     tables = ScoreTables(most_bytes=5 * one.bytes // 2)
     made = [filled(tables, rate) for rate in (50, 51, 52)]

@@ -11,7 +11,7 @@ import msgspec
 
 from api.gpu_request import GpuRequest, Link, gpu_request
 from api.score_table_file import ScoreRow, ScoreTableFile, with_hash
-from scheduler.scores.score_table import PlacementOutcome
+from placement.score_table import PlacementOutcome
 
 
 def all_gpu_requests(n: int) -> Iterator[GpuRequest]:

@@ -12,8 +12,8 @@ import msgspec
 import pytest
 
 from api.topology_annotation import TopologyAnnotation, link_digits
-from scheduler.scores.score_table import ScoreTable
-from scheduler.scores.shape import shape
+from placement.score_table import ScoreTable
+from placement.shape import shape
 from tests.bench.placement_fleets import GENERATIONS, machine
 from tests.judge.bandwidth import Judge
 from tests.judge.links import links_of

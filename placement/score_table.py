@@ -14,11 +14,11 @@ from fractions import Fraction
 from functools import cached_property, partial
 
 from api.gpu_request import GpuRequest, gpu_request
-from scheduler.scores.best_effort import LOST, Odds
-from scheduler.scores.grade import Grades
-from scheduler.scores.kubelet_model import KubeletModel, Policies
-from scheduler.scores.masks import members, union
-from scheduler.scores.score import (
+from placement.best_effort import LOST, Odds
+from placement.grade import Grades
+from placement.kubelet_model import KubeletModel, Policies
+from placement.masks import members, union
+from placement.score import (
     BROKEN,
     FILLED,
     KEPT_WHOLE,
@@ -27,10 +27,10 @@ from scheduler.scores.score import (
     relative_speed,
     score,
 )
-from scheduler.scores.shape import Shape
-from scheduler.scores.speed import HUNDREDTHS, SetSpeeds
-from scheduler.scores.workspace import TooMuchWork, Workspace
-from scheduler.scores.worth import Worth
+from placement.shape import Shape
+from placement.speed import HUNDREDTHS, SetSpeeds
+from placement.workspace import TooMuchWork, Workspace
+from placement.worth import Worth
 
 QUICK_GPUS = 8
 """GPUs of a node up to which an outcome takes about a millisecond."""

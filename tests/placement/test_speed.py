@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scheduler.scores.masks import members, subsets
-from scheduler.scores.rings import has_ring, most_relayed_rings, most_rings
-from scheduler.scores.speed import SetSpeeds
-from scheduler.scores.workspace import TooMuchWork, Workspace
+from placement.masks import members, subsets
+from placement.rings import has_ring, most_relayed_rings, most_rings
+from placement.speed import SetSpeeds
+from placement.workspace import TooMuchWork, Workspace
 from tests.scheduler.shapes import drawn, machine
 
 QUAD, TWO_PAIRS = 0b1111, 0b110011

@@ -11,9 +11,7 @@ import pytest
 from api.gpu_request import GpuRequest, Link, gpu_request
 from api.score_table_file import ScoreTableFile, decode, encode
 from base.errors import BadInput
-from scheduler.product_turns import product_aims
-from scheduler.rank_levels import ranks
-from scheduler.scores.score import (
+from placement.score import (
     completed_score,
     relative_speed,
     with_fullness,
@@ -21,8 +19,10 @@ from scheduler.scores.score import (
     without_filling,
     without_sparing,
 )
-from scheduler.scores.score_table import ScoreTable
-from scheduler.scores.table_file import all_gpu_requests, table_file
+from placement.score_table import ScoreTable
+from placement.table_file import all_gpu_requests, table_file
+from scheduler.product_turns import product_aims
+from scheduler.rank_levels import ranks
 from tests.goldens import Goldens
 from tests.scheduler.corpus import Case, Corpus, corpus, counted
 from tests.scheduler.shapes import drawn

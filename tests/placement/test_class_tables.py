@@ -8,9 +8,9 @@ import msgspec
 from api.gpu_request import gpu_request
 from api.topology_annotation import generation
 from labelers.annotations import topology_of
-from scheduler.scores.best_effort import LOST
-from scheduler.scores.class_tables import ScoreTables
-from scheduler.scores.kubelet_model import DevicePluginPolicy, Policies, TopologyManager
+from placement.best_effort import LOST
+from placement.class_tables import ScoreTables
+from placement.kubelet_model import DevicePluginPolicy, Policies, TopologyManager
 from tests.observed import observed
 from tests.scheduler.later import Later
 

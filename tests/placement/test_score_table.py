@@ -12,11 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from api.gpu_request import ContainerRequest, GpuRequest, Link, gpu_request
-from scheduler.rank_levels import BEST, ranks
-from scheduler.scores.best_effort import LOST
-from scheduler.scores.kubelet_model import DevicePluginPolicy, Policies, TopologyManager
-from scheduler.scores.masks import pairs
-from scheduler.scores.score import (
+from placement.best_effort import LOST
+from placement.kubelet_model import DevicePluginPolicy, Policies, TopologyManager
+from placement.masks import pairs
+from placement.score import (
     BROKEN,
     FILLED,
     FULL_SPEED,
@@ -25,10 +24,11 @@ from scheduler.scores.score import (
     without_filling,
     without_sparing,
 )
-from scheduler.scores.score_table import PlacementOutcome, ScoreTable
-from scheduler.scores.shape import Matrix, Shape
-from scheduler.scores.speed import SetSpeeds
-from scheduler.scores.worth import Worth
+from placement.score_table import PlacementOutcome, ScoreTable
+from placement.shape import Matrix, Shape
+from placement.speed import SetSpeeds
+from placement.worth import Worth
+from scheduler.rank_levels import BEST, ranks
 from tests.scheduler.later import Later
 from tests.scheduler.shapes import Links, drawn, machine
 
@@ -290,7 +290,7 @@ def test_what_is_not_known_is_worked_out_later_and_once() -> None:
 
 
 def test_no_more_is_put_off_than_can_be_done_soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("scheduler.scores.score_table._MOST_DUE", 1)
+    monkeypatch.setattr("placement.score_table._MOST_DUE", 1)
     later = Later()
     table = ScoreTable(PAIRS, later=later)
     assert [table.known(free, gpu_request(2)) for free in (0b11, 0b110)] == [None, None]
@@ -301,7 +301,7 @@ def test_no_more_is_put_off_than_can_be_done_soon(monkeypatch: pytest.MonkeyPatc
 
 
 def test_of_too_many_outcomes_the_oldest_go(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("scheduler.scores.score_table._MOST_OUTCOME_BYTES", 2000)
+    monkeypatch.setattr("placement.score_table._MOST_OUTCOME_BYTES", 2000)
     table = ScoreTable(PAIRS)
     for free in (0b01, 0b11, 0b111):
         table.outcome(free, gpu_request(1))

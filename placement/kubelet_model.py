@@ -23,11 +23,11 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from api.gpu_request import ContainerRequest, GpuRequest
-from scheduler.scores.best_effort import LOST, BestEffort, Odds
-from scheduler.scores.grade import BEST, Grade, Grades, worse
-from scheduler.scores.masks import subsets, union
-from scheduler.scores.shape import Shape
-from scheduler.scores.workspace import Workspace
+from placement.best_effort import LOST, BestEffort, Odds
+from placement.grade import BEST, Grade, Grades, worse
+from placement.masks import subsets, union
+from placement.shape import Shape
+from placement.workspace import Workspace
 
 _MOST_NUMA_NODES = 8
 

@@ -12,10 +12,10 @@ from fractions import Fraction
 import pytest
 
 from labelers.annotations import topology_of
-from scheduler.scores.best_effort import LOST, BestEffort, Odds
-from scheduler.scores.device_order import first_named, named_from
-from scheduler.scores.masks import members, union
-from scheduler.scores.shape import Shape, shape
+from placement.best_effort import LOST, BestEffort, Odds
+from placement.device_order import first_named, named_from
+from placement.masks import members, union
+from placement.shape import Shape, shape
 from tests.kubelet_nodes.allocator import AllocationError, Allocator
 from tests.kubelet_nodes.links import LinkTypes, link_types
 from tests.observed import observed

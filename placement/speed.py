@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from math import comb
 
-from scheduler.scores import rings
-from scheduler.scores.masks import members, pairs, subsets, union
-from scheduler.scores.shape import Shape
-from scheduler.scores.workspace import Workspace
+from placement import rings
+from placement.masks import members, pairs, subsets, union
+from placement.shape import Shape
+from placement.workspace import Workspace
 
 HUNDREDTHS = 100
 """Parts of a GB/s: the unit of ``SetSpeeds.speed``, so that speeds are whole numbers."""

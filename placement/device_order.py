@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from typing import Final
 
-from scheduler.scores.masks import members
+from placement.masks import members
 
 PLACES: Final = 8
 """Entries of the smallest map in Go; a map with more of them has no order."""

@@ -6,10 +6,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from fractions import Fraction
 
-from scheduler.scores.masks import members, subsets
-from scheduler.scores.shape import Shape
-from scheduler.scores.speed import SetSpeeds
-from scheduler.scores.workspace import Workspace
+from placement.masks import members, subsets
+from placement.shape import Shape
+from placement.speed import SetSpeeds
+from placement.workspace import Workspace
 
 SIZES: Mapping[int, int] = {2: 3, 4: 3, 8: 4}
 """Number of linked GPUs to how many of ten requests ask for it.

@@ -6,10 +6,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from api.gpu_request import Link
-from scheduler.scores.masks import members
-from scheduler.scores.shape import Shape
-from scheduler.scores.speed import SetSpeeds
-from scheduler.scores.workspace import Workspace
+from placement.masks import members
+from placement.shape import Shape
+from placement.speed import SetSpeeds
+from placement.workspace import Workspace
 
 FAR = 5
 """The PCIe level of what is across CPUs, and of no NIC at all."""

@@ -9,7 +9,7 @@ import msgspec
 
 from api.fabric_kind import FabricKind
 from api.topology_annotation import NicLevels, TopologyAnnotation
-from scheduler.scores.shape import Shape, shape
+from placement.shape import Shape, shape
 
 
 def read(**facts: Any) -> Shape:  # any of the annotation's

@@ -4,7 +4,7 @@
 The policy cuts the free GPUs into groups of the requested size, one group smaller where they
 do not divide, such that all pairs within groups have the most points together; of that cut it
 hands out the group with the most points. Among equals the order decides in which the kubelet
-names the free GPUs, and that is drawn (:mod:`scheduler.scores.device_order`): so the answer is a
+names the free GPUs, and that is drawn (:mod:`placement.device_order`): so the answer is a
 distribution over sets. Where a node has more GPUs, or some are required, any order is taken to be
 as likely. Single GPUs have no pairs: the first one comes. Where the smaller group has the most
 points the plugin hands it out as if it were whole and crashes, which counts as a loss of the pod.
@@ -19,10 +19,10 @@ from fractions import Fraction
 from itertools import combinations
 from typing import NamedTuple
 
-from scheduler.scores.device_order import PLACES, first_named, named_from
-from scheduler.scores.masks import members, pairs, subsets, union
-from scheduler.scores.shape import Shape
-from scheduler.scores.workspace import Workspace
+from placement.device_order import PLACES, first_named, named_from
+from placement.masks import members, pairs, subsets, union
+from placement.shape import Shape
+from placement.workspace import Workspace
 
 LOST = 0
 """The empty set stands for an allocation that fails."""
