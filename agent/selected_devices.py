@@ -9,7 +9,7 @@ from dataclasses import replace
 from base.log_once import LogOnce
 from discovery.model import GpuState, NodeSnapshot
 from exporters.dcgm.selection import Level, LevelSelection, Selection
-from labelers.node_health import count_faults
+from health.node_health import count_faults
 
 log = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from base.log_once import LogOnce
 from discovery.model import Gap, GpuState, NodeSnapshot, Reason
-from labelers.node_health import count_faults, expected_gpus
+from health.node_health import count_faults, expected_gpus
 
 log = logging.getLogger(__name__)
 

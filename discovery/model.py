@@ -361,6 +361,11 @@ class NodeSnapshot:
         """The GPUs that answered in this cycle."""
         return tuple(gpu for gpu in self.gpus if gpu.state is GpuState.PRESENT)
 
+    @property
+    def is_driverless(self) -> bool:
+        """Whether no driver answers; one that hides only its version still answers for its GPUs."""
+        return not self.driver.present and not self.answering
+
 
 def normal_bus_id(text: str) -> str:
     """Bus id as sysfs writes it, from any spelling NVML or a person uses.

@@ -21,6 +21,7 @@ PACKAGES = (
     "discovery",
     "exporters",
     "fleet",
+    "health",
     "kube",
     "kubelet",
     "labelers",

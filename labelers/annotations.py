@@ -14,9 +14,10 @@ from api.topology_annotation import NicLevels, TopologyAnnotation, level_digits,
 from base.text.safe_text import safe_line
 from discovery.model import NodeSnapshot
 from discovery.topology import link_bytes_per_second, links_known
+from health.gpu_health import gpu_verdict
+from health.health_verdict import Health
 from labelers.decision import Decision, Decisions, Keep, Value
 from labelers.groups.labelled_gpus import answering, unsure, without_answers, without_gpus
-from labelers.health import Health, gpu_verdict
 
 _GIGA = 10**9
 

@@ -20,13 +20,13 @@ from labelers.diff import applied
 from labelers.groups.capability_labels import capability_labels
 from labelers.groups.driver_labels import driver_labels
 from labelers.groups.hardware_labels import hardware_labels
+from labelers.groups.health_labels import health_labels
 from labelers.groups.node_labels import node_labels
 from labelers.groups.resource_labels import resource_labels
 from labelers.groups.rule_labels import rule_labels
 from labelers.groups.topology_labels import link_labels
 from labelers.label_settings import LabelSettings
 from labelers.label_values import key_fault, value_fault
-from labelers.node_health import health_labels
 
 
 class Labeler(NamedTuple):

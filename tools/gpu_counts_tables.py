@@ -11,7 +11,7 @@ from discovery.known_node_gpus import KnownGpus, KnownGpusRecord
 from discovery.model import Driver, GpuSnapshot, GpuState, Host, NodeSnapshot
 from discovery.reader.quarantine import Quarantine
 from discovery.unread import unread_gpu
-from labelers.node_health import expected_gpus, node_verdict
+from health.node_health import expected_gpus, node_verdict
 from tools.markdown import table
 
 COUNTS: Final = (None, 3, 4, 5)

@@ -6,9 +6,10 @@ from __future__ import annotations
 from api import keys
 from api.key_kinds import Key
 from api.keys import LABELS, OTHERS
+from health.gpu_rules import GPU_RULES
+from health.node_health import COUNT_RULES
+from health.xid_classes import XIDS
 from labelers.deviations import DEVIATIONS
-from labelers.health import RULES, XIDS
-from labelers.node_health import COUNT_RULES
 from tools.access import files as access
 from tools.markdown import quoted, table
 
@@ -27,7 +28,7 @@ def other_key_table() -> str:
 
 def health_table() -> str:
     """What makes a GPU or the node unhealthy, worst first."""
-    rules = [(rule.health, rule.reason, rule.meaning, rule.source) for rule in RULES]
+    rules = [(rule.health, rule.reason, rule.meaning, rule.source) for rule in GPU_RULES]
     rules += [(rule.health, rule.reason, rule.meaning, rule.source) for rule in COUNT_RULES]
     return table(
         ("reason", "health", "what happened", "source"),

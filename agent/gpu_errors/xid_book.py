@@ -12,7 +12,8 @@ from agent.gpu_errors.gpu_recovery import Need, is_met, needs
 from base.words import quoted
 from discovery.model import NodeSnapshot, Xid, normal_bus_id
 from discovery.reader.protocol import XidSeen
-from labelers.health import Health, xid_health
+from health.health_verdict import Health
+from health.xid_classes import xid_health
 
 log = logging.getLogger(__name__)
 

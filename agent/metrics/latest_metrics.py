@@ -21,7 +21,7 @@ from exporters.gpuscape.node_view import GpuHoldings, Verdict
 from exporters.gpuscape.process_use import ProcessUse
 from exporters.gpuscape.switch_errors import Sxid
 from exporters.gpuscape.waste import WasteRecord
-from labelers.health import gpu_verdict
+from health.gpu_health import gpu_verdict
 from web.messages import Body, Response
 
 RENDERING_SECONDS = 1.0

@@ -14,7 +14,8 @@ from discovery.unread import unread_sample
 from exporters.dcgm.windows import CLOCK_EVENTS
 from exporters.gpu_holders import Entity, Holder, Holders
 from exporters.gpuscape.process_use import ProcessUse
-from labelers.health import Health, gpu_verdict
+from health.gpu_health import gpu_verdict
+from health.health_verdict import Health
 
 GRAPHICS_ACTIVE: Final = 1
 """GPM's metric of how much of the time the graphics engine worked. Source: nvmlGpmMetricId_t."""

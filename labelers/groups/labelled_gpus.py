@@ -23,17 +23,12 @@ def all_answer(snapshot: NodeSnapshot) -> bool:
     return is_whole and len(answering(snapshot)) == len(all_gpus(snapshot))
 
 
-def is_driverless(snapshot: NodeSnapshot) -> bool:
-    """Whether no driver answers; one that hides only its version still answers for its GPUs."""
-    return not snapshot.driver.present and not answering(snapshot)
-
-
 def without_gpus(snapshot: NodeSnapshot) -> Keep | Absent | None:
     """The decision for a node without GPUs, or without a driver; None for a node with GPUs.
 
     Absent only when the driver itself reports that there is none, and sysfs shows none either.
     """
-    if is_driverless(snapshot):
+    if snapshot.is_driverless:
         return Keep(reason=f"no driver answers: {gap_text(snapshot.driver.gaps, 'version')}")
     if all_gpus(snapshot):
         return None

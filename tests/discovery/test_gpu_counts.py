@@ -18,10 +18,10 @@ from discovery.model import GpuState, NodeSnapshot
 from discovery.node_host import NodeHost
 from discovery.reader.device_reader import DeviceReader
 from discovery.reader.protocol import Start
+from health.node_health import count_faults
 from labelers.compose import decide_labels
 from labelers.decision import Keep
 from labelers.label_settings import LabelSettings
-from labelers.node_health import count_faults
 from simulator.description.machine_schema import HostSpec, PciFunction
 from simulator.simulation import Return, Simulation
 from tests import machines

@@ -25,10 +25,10 @@ from discovery.model import (
 )
 from labelers.compose import LABELERS, Labeler, decide_labels
 from labelers.decision import Absent, Decisions, Keep, Value
+from labelers.groups.health_labels import health_labels
 from labelers.groups.sharing import SharedResource, Sharing, SharingStrategy
 from labelers.label_settings import LabelSettings
 from labelers.label_values import value_fault
-from labelers.node_health import health_labels
 from tests import build
 
 MODE_KEY = "nvidia.com/gpu.mode"

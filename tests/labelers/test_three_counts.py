@@ -15,11 +15,11 @@ from agent.cluster.gpus_before import GpusBefore
 from api import keys, known_gpus_annotation
 from discovery.known_node_gpus import KnownGpus, KnownGpusRecord
 from discovery.model import NodeSnapshot
+from health.node_health import expected_gpus, node_verdict
 from labelers.annotations import node_annotations
 from labelers.compose import decide_labels
 from labelers.diff import applied
 from labelers.label_settings import LabelSettings
-from labelers.node_health import expected_gpus, node_verdict
 from simulator.description.machine_schema import PciFunction
 from simulator.simulation import Return
 from tests import build, machines

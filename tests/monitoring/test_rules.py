@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from labelers.health import XIDS, Health
+from health.health_verdict import Health
+from health.xid_classes import XIDS
 from tests.monitoring import page, promtool
 from tests.monitoring.shipped import FOLDER, RULES, RUNBOOKS, alerts, rules
 from tools.monitoring.__main__ import main as print_manifest

@@ -90,6 +90,7 @@ PACKAGES: Final = (
     ),
     Package(name="exporters"),
     Package(name="fleet", left_out={"fleet/coordinator_program.py": _PROCESS}),
+    Package(name="health"),
     Package(
         name="kube",
         left_out={

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from cli.doctor.facts.local_facts import LocalFacts
@@ -17,8 +17,10 @@ from cli.doctor.finding import (
 )
 from discovery.model import GpuSnapshot, GpuState, NodeSnapshot, Reason
 from discovery.shared_identities import shared_identities
-from labelers.health import RULES, Health, gpu_verdict
-from labelers.node_health import COUNT_RULES, count_faults, expected_gpus
+from health.gpu_health import gpu_verdict
+from health.gpu_rules import GPU_RULES
+from health.health_verdict import Health, HealthCause
+from health.node_health import COUNT_RULES, count_faults, expected_gpus
 
 DRIVER_ABSENT: Final = FindingKind(
     name="driver-absent",
@@ -166,28 +168,26 @@ _SEVERITIES: Final = {
     Health.DEGRADED: FindingSeverity.WARNING,
     Health.UNKNOWN: FindingSeverity.WARNING,
 }
-HEALTH_KINDS: Final = {
-    rule.reason: FindingKind(
-        name=rule.reason,
-        severity=_SEVERITIES[rule.health],
-        cause=rule.meaning,
-        fix=_MENDS[rule.reason][0],
-        page=f"runbooks/{_MENDS[rule.reason][1]}.md",
-    )
-    for rule in RULES
-}
+
+
+def _kinds(causes: Iterable[HealthCause]) -> dict[str, FindingKind]:
+    """The finding for each cause, by the reason."""
+    return {
+        cause.reason: FindingKind(
+            name=cause.reason,
+            severity=_SEVERITIES[cause.health],
+            cause=cause.meaning,
+            fix=cause.fix,
+            page=cause.page,
+        )
+        for cause in causes
+    }
+
+
+HEALTH_KINDS: Final = _kinds(GPU_RULES)
 """Finding for each reason of the label ``gpuscape.io/gpu.health-reason``, without XIDs."""
 
-COUNT_KINDS: Final = {
-    rule.reason: FindingKind(
-        name=rule.reason,
-        severity=_SEVERITIES[rule.health],
-        cause=rule.meaning,
-        fix=_COUNT_MENDS[rule.reason][0],
-        page=_COUNT_MENDS[rule.reason][1],
-    )
-    for rule in COUNT_RULES
-}
+COUNT_KINDS: Final = _kinds(COUNT_RULES)
 """Finding for each reason that the health of a node has from counts of its GPUs."""
 
 KINDS: Final = (

@@ -25,8 +25,9 @@ from cli.doctor.finding import (
     require_fact,
 )
 from discovery.model import GpuState, NodeSnapshot
+from health.gpu_health import gpu_verdict
+from health.health_verdict import Health
 from kube.amounts.gpu_amounts import gpu_amounts
-from labelers.health import Health, gpu_verdict
 
 POD_RESOURCES_SILENT: Final = FindingKind(
     name="pod-resources-silent",

@@ -35,9 +35,9 @@ from cli.doctor.facts.machine_facts import (
 from cli.doctor.finding import FindingSeverity, Outcome
 from cli.doctor.finding_catalog import CATALOG
 from discovery.gpu_counts import GpuCounts
+from health.gpu_rules import GPU_RULES
 from kube.api import CONFIG_MAPS, LEASES, NODES, PODS
 from kube.api_errors import Busy, Forbidden, Unauthorized, Unreachable
-from labelers.health import RULES
 from simulator.simulation import Crash, Hang, Return
 from simulator.state import edits
 from simulator.state.machine_state import MachineState
@@ -517,7 +517,7 @@ def test_every_kind_of_finding_on_a_node_is_planted() -> None:
 
 
 def test_every_reason_of_ill_health_has_a_fix() -> None:
-    assert set(gpu_checks.HEALTH_KINDS) == {rule.reason for rule in RULES}
+    assert set(gpu_checks.HEALTH_KINDS) == {rule.reason for rule in GPU_RULES}
 
 
 def test_what_is_not_looked_at_is_said_with_its_reason(node: ExaminedNode) -> None:

@@ -10,7 +10,7 @@ import pytest
 from discovery.model import Driver, GpuState, Mode, RemappedRows
 from discovery.nvml_terms import Virtualization
 from exporters.gpuscape.node_view import HEALTHS
-from labelers.health import Health
+from health.health_verdict import Health
 from tests import build
 from tests.exporters.gpuscape_series import told, value
 

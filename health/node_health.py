@@ -1,28 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Labels of the node's health, from its GPUs and from how many of them each source counts."""
+"""Verdict on a node: the worst of its GPUs, and of how many GPUs each source counts. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from api import keys
 from discovery.model import NodeSnapshot, Reason
-from labelers.decision import Absent, Decision, Decisions, Keep, value
-from labelers.groups.labelled_gpus import all_gpus, answering, is_driverless, without_gpus
-from labelers.health import Health, HealthVerdict, gpu_verdict, severity
-from labelers.label_settings import LabelSettings
+from health.gpu_health import gpu_verdict, severity
+from health.health_verdict import Health, HealthCause, HealthVerdict
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CountRule:
-    """A row of the health table: when it holds, the node is no better than ``health``."""
+class CountRule(HealthCause):
+    """A cause that the numbers of GPUs show."""
 
-    reason: str
-    health: Health
     holds: Callable[[NodeSnapshot], bool]
-    meaning: str
-    source: str
 
 
 def _counts_too_few(snapshot: NodeSnapshot) -> bool:
@@ -36,7 +29,7 @@ def _counts_too_few(snapshot: NodeSnapshot) -> bool:
         return False
     if counts.unaddressed:
         return True
-    silent = len(all_gpus(snapshot)) - len(answering(snapshot))
+    silent = len(snapshot.gpus) - len(snapshot.answering)
     return counts.discrete is not None and counts.discrete < (counts.sysfs or 0) - silent
 
 
@@ -49,6 +42,9 @@ COUNT_RULES: tuple[CountRule, ...] = (
         holds=_counts_too_few,
         meaning="The node has a GPU that NVML does not count, or of which no bus id is known.",
         source=_COUNTS,
+        fix="Read the kernel log for NVRM lines, then reset the GPU or reboot the node; in a pod"
+        " set NVIDIA_VISIBLE_DEVICES=all.",
+        page="runbooks/GpuDown.md",
     ),
     CountRule(
         reason="gpus-not-counted",
@@ -56,6 +52,8 @@ COUNT_RULES: tuple[CountRule, ...] = (
         holds=lambda node: node.counts.why_not_listed != "",
         meaning="NVML does not count its GPUs and sysfs shows none: how many there are is unknown.",
         source=_COUNTS,
+        fix="Read the kernel log for NVRM lines; in a pod mount the host's /sys below host-root.",
+        page="runbooks/GpuscapeDriverSilent.md",
     ),
     CountRule(
         reason="integrated-gpu",
@@ -63,6 +61,9 @@ COUNT_RULES: tuple[CountRule, ...] = (
         holds=lambda node: node.counts.integrated > 0,
         meaning="The GPU is part of a system on chip (Jetson), which is not supported.",
         source="nvmlDeviceGetName, nvmlDeviceGetPciInfo",
+        fix="Leave such nodes out by the DaemonSet's nodeSelector; NVIDIA's device plugin serves"
+        " them.",
+        page="labels.md",
     ),
     CountRule(
         reason="host-tree-missing",
@@ -71,36 +72,16 @@ COUNT_RULES: tuple[CountRule, ...] = (
         meaning="sysfs below the host root shows fewer GPUs than NVML counts, or no PCI device:"
         " a GPU that is lost would not be noticed.",
         source=_COUNTS,
+        fix="Mount the host's /sys read-only, and let host-root name the folder that it is below.",
+        page="operation.md",
     ),
 )
-"""In order of precedence within one health; after :data:`RULES`."""
-
-
-def health_labels(snapshot: NodeSnapshot, _: LabelSettings) -> Decisions:
-    """Labels about health: expected and found GPUs, the node's health and its reason."""
-    none = without_gpus(snapshot)
-    if isinstance(none, Absent):
-        return {key.name: none for key in keys.HEALTHS}
-    verdict = node_verdict(snapshot)
-    return {
-        keys.EXPECTED: _expected(snapshot, none),
-        keys.FOUND: none or value(len(answering(snapshot))),
-        keys.HEALTH: value(verdict.health.word),
-        keys.HEALTH_REASON: value(verdict.reason) if verdict.reason else Absent(reason="healthy"),
-    }
-
-
-def _expected(snapshot: NodeSnapshot, none: Keep | None) -> Decision:
-    """The number of expected GPUs; kept without a driver, where nothing new is known of it."""
-    expected = expected_gpus(snapshot)
-    if none is None or (expected and not is_driverless(snapshot)):
-        return value(expected)
-    return Keep(reason=none.reason, otherwise=str(expected)) if expected else none
+"""In order of precedence within one health; after :data:`health.gpu_rules.GPU_RULES`."""
 
 
 def expected_gpus(snapshot: NodeSnapshot) -> int:
     """How many GPUs the node should have, those without a known bus id included."""
-    return len(all_gpus(snapshot)) + snapshot.counts.unaddressed
+    return len(snapshot.gpus) + snapshot.counts.unaddressed
 
 
 def node_verdict(snapshot: NodeSnapshot) -> HealthVerdict:
@@ -108,10 +89,10 @@ def node_verdict(snapshot: NodeSnapshot) -> HealthVerdict:
 
     Among equals the first in the table, then in bus order.
     """
-    if is_driverless(snapshot):
+    if snapshot.is_driverless:
         hung = any(gap.reason is Reason.HUNG for gap in snapshot.driver.gaps)
         return HealthVerdict(health=Health.UNKNOWN, reason="driver-hung" if hung else "no-driver")
-    verdicts = [gpu_verdict(gpu, snapshot) for gpu in all_gpus(snapshot)]
+    verdicts = [gpu_verdict(gpu, snapshot) for gpu in snapshot.gpus]
     verdicts += [
         HealthVerdict(health=rule.health, reason=rule.reason) for rule in count_faults(snapshot)
     ]

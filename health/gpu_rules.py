@@ -1,66 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Health of GPUs by one documented table.
+"""Health of a GPU by what it reports: one documented table. Pure.
 
-:data:`RULES` and :data:`XIDS` are the table: the documentation is generated from
-them. A GPU's health is the worst of the rules it meets, a node's the worst of its
-GPUs. A GPU that does not answer for one fact is not ill for that alone.
+A GPU's health is the worst of the rules it meets. A GPU that does not answer for one fact is not
+ill for that alone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from enum import IntEnum
 
 from api.fabric_kind import FabricKind
 from discovery.model import GpuSnapshot, GpuState, NodeSnapshot, Reason
-from labelers.groups.labelled_gpus import answering
-
-
-class Health(IntEnum):
-    """Health of a GPU or node, from best to worst."""
-
-    HEALTHY = 0
-    UNKNOWN = 1
-    DEGRADED = 2  # works, and needs attention
-    UNHEALTHY = 3  # work on it fails, or will
-
-    @property
-    def word(self) -> str:
-        """The health as a label value."""
-        return self.name.lower()
+from health.health_verdict import Health, HealthCause
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HealthVerdict:
-    """Health of a GPU or node with its cause."""
+class GpuRule(HealthCause):
+    """A cause that one GPU shows; the snapshot of its node has the GPUs it is compared with."""
 
-    health: Health
-    reason: str = ""
-    """Short word, legal as a label value; empty when healthy."""
-    bus_id: str | None = None
-    """Bus id of the GPU that the verdict is about; None for the whole node."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HealthRule:
-    """A row of the health table: when it holds, the GPU is no better than ``health``."""
-
-    reason: str
-    health: Health
     holds: Callable[[GpuSnapshot, NodeSnapshot], bool]
-    meaning: str
-    source: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class XidClass:
-    """How XID errors with these codes count."""
-
-    codes: frozenset[int]
-    health: Health
-    meaning: str
-    source: str
 
 
 def _recovery(*actions: int) -> Callable[[GpuSnapshot, NodeSnapshot], bool]:
@@ -108,7 +67,7 @@ def _has_dead_links(gpu: GpuSnapshot, snapshot: NodeSnapshot) -> bool:
         return False
     peers = [
         _active_links(peer)
-        for peer in answering(snapshot)
+        for peer in snapshot.answering
         if peer.model == gpu.model and not peer.mig_enabled
     ]
     return _active_links(gpu) < max(peers, default=0)
@@ -134,187 +93,150 @@ _FABRIC = "nvmlDeviceGetGpuFabricInfoV: state, status, healthMask (nvml.h)"
 _ROWS = "nvmlDeviceGetRemappedRows; NVIDIA GPU Memory Error Management"
 _ACTION = "NVML_FI_DEV_GET_GPU_RECOVERY_ACTION (nvml.h)"
 
-RULES: tuple[HealthRule, ...] = (
-    HealthRule(
+GPU_RULES: tuple[GpuRule, ...] = (
+    GpuRule(
         reason="gpu-lost",
         health=Health.UNHEALTHY,
         holds=lambda gpu, _: gpu.state is GpuState.LOST,
         meaning="The GPU fell off the bus or needs a reset.",
         source=_NVML_STATE,
+        fix="Reset the GPU or reboot the node; a GPU that goes again is broken.",
+        page="runbooks/GpuDown.md",
     ),
-    HealthRule(
+    GpuRule(
         reason="gpu-hung",
         health=Health.UNHEALTHY,
         holds=lambda gpu, _: gpu.state is GpuState.HUNG,
         meaning="A driver call to the GPU did not return.",
         source=_NVML_STATE,
+        fix="Drain the node and reboot it; a GPU that hangs again is broken.",
+        page="runbooks/GpuDown.md",
     ),
-    HealthRule(
+    GpuRule(
         reason="gpu-forbidden",
         health=Health.UNKNOWN,
         holds=lambda gpu, _: gpu.state is GpuState.UNREADABLE and _is_forbidden(gpu),
         meaning="The agent lacks the right or the device node to ask the GPU.",
         source=_NVML_STATE,
+        fix="Give this process the device node and the right to open it.",
+        page="runbooks/GpuscapeReadingsForbidden.md",
     ),
-    HealthRule(
+    GpuRule(
         reason="gpu-unreadable",
         health=Health.UNHEALTHY,
         holds=lambda gpu, _: gpu.state is GpuState.UNREADABLE and not _is_forbidden(gpu),
         meaning="The GPU is on the bus, but the driver gives no handle or identity.",
         source=_NVML_STATE,
+        fix="Read the kernel log for NVRM lines, then reset or reboot.",
+        page="runbooks/GpuDown.md",
     ),
-    HealthRule(
+    GpuRule(
         reason="recovery-reset",
         health=Health.UNHEALTHY,
         holds=_recovery(1, 6),
         meaning="The driver asks for a reset of the GPU or its bus.",
         source=_ACTION,
+        fix="Drain the GPU, then `nvidia-smi --gpu-reset -i GPU`.",
+        page="runbooks/GpuRecoveryNeeded.md",
     ),
-    HealthRule(
+    GpuRule(
         reason="recovery-reboot",
         health=Health.UNHEALTHY,
         holds=_recovery(2, 7),
         meaning="The driver asks for a reboot of the node.",
         source=_ACTION,
+        fix="Drain the node and reboot it.",
+        page="runbooks/GpuRecoveryNeeded.md",
     ),
-    HealthRule(
+    GpuRule(
         reason="recovery-imex",
         health=Health.UNHEALTHY,
         holds=_recovery(5),
         meaning="The driver asks for a recovery of the IMEX domain.",
         source=_ACTION,
+        fix="Restart the IMEX service on all nodes of its domain.",
+        page="runbooks/GpuRecoveryNeeded.md",
     ),
-    HealthRule(
+    GpuRule(
         reason="row-remap-failed",
         health=Health.UNHEALTHY,
         holds=lambda gpu, _: gpu.remapped_rows is not None and gpu.remapped_rows.failed,
         meaning="Broken memory could not be replaced by spare rows: the GPU is to be replaced.",
         source=_ROWS,
+        fix="Have the GPU replaced.",
+        page="runbooks/GpuRowRemapFailed.md",
     ),
-    HealthRule(
+    GpuRule(
         reason="fabric-failed",
         health=Health.UNHEALTHY,
         holds=_fabric_failed,
         meaning="Registration with the NVLink fabric ended in an error.",
         source=_FABRIC,
+        fix="Read Fabric Manager's log, restart it, reset the GPUs.",
+        page="runbooks/GpuFabricFault.md",
     ),
-    HealthRule(
+    GpuRule(
         reason="recovery-drain",
         health=Health.DEGRADED,
         holds=_recovery(3, 4),
         meaning="The driver asks to move work away from the GPU or its peers.",
         source=_ACTION,
+        fix="Move work away from the GPU, then reset it.",
+        page="runbooks/GpuRecoveryNeeded.md",
     ),
-    HealthRule(
+    GpuRule(
         reason="row-remap-pending",
         health=Health.DEGRADED,
         holds=lambda gpu, _: gpu.remapped_rows is not None and gpu.remapped_rows.pending,
         meaning="Memory rows wait for a reset to be replaced by spares.",
         source=_ROWS,
+        fix="Reset the GPU when nothing uses it.",
+        page="runbooks/GpuRowRemapPending.md",
     ),
-    HealthRule(
+    GpuRule(
         reason="page-retirement-pending",
         health=Health.DEGRADED,
         holds=lambda gpu, _: gpu.retired_pages_pending is True,
         meaning="Memory pages wait for a reset to be taken out of use.",
         source="nvmlDeviceGetRetiredPagesPendingStatus; NVIDIA Dynamic Page Retirement",
+        fix="Reset the GPU when nothing uses it.",
+        page="runbooks/GpuPageRetirementPending.md",
     ),
-    HealthRule(
+    GpuRule(
         reason="fabric-unfinished",
         health=Health.DEGRADED,
         holds=_fabric_unfinished,
         meaning="Registration with the NVLink fabric has not started or not ended.",
         source=_FABRIC,
+        fix="See whether Fabric Manager runs on the host.",
+        page="runbooks/GpuFabricNotRegistered.md",
     ),
-    HealthRule(
+    GpuRule(
         reason="fabric-unhealthy",
         health=Health.DEGRADED,
         holds=_fabric_unhealthy,
         meaning="The fabric reports lost bandwidth, bad routes, timeouts or a wrong setup.",
         source=_FABRIC,
+        fix="Read Fabric Manager's log for links and routes.",
+        page="runbooks/GpuFabricFault.md",
     ),
-    HealthRule(
+    GpuRule(
         reason="nvlink-inactive",
         health=Health.DEGRADED,
         holds=_has_dead_links,
         meaning="It has fewer active NVLinks than another GPU of its model in this node.",
         source="nvmlDeviceGetNvLinkState",
+        fix="Read the kernel log for NVLink errors, reset the GPU.",
+        page="runbooks/GpuNvlinkDown.md",
     ),
-    HealthRule(
+    GpuRule(
         reason="nvlink-asymmetric",
         health=Health.DEGRADED,
         holds=_has_half_links,
         meaning="NVLinks to another GPU are up at one end only.",
         source="nvmlDeviceGetNvLinkState, nvmlDeviceGetNvLinkRemotePciInfo_v2",
+        fix="Reset both GPUs; a link that stays down is broken.",
+        page="runbooks/GpuNvlinkDown.md",
     ),
 )
 """In order of precedence within one health."""
-
-_ALERTS = "nvidia_gpu_exporter's alert rules, pull request 474"
-
-XIDS: tuple[XidClass, ...] = (
-    XidClass(
-        codes=frozenset({13, 31, 43, 45, 68, 109}),
-        health=Health.HEALTHY,
-        meaning="Caused by an application.",
-        source="NVIDIA k8s-device-plugin v0.20.0, internal/rm/health.go",
-    ),
-    XidClass(
-        codes=frozenset({63, 92, 154}),
-        health=Health.HEALTHY,
-        meaning="For information: rows remapped, many corrected errors, recovery action changed.",
-        source=f"{_ALERTS}; NVIDIA XID catalogue",
-    ),
-    XidClass(
-        codes=frozenset({94}),
-        health=Health.DEGRADED,
-        meaning="A memory error that was contained: its process ended, the GPU goes on.",
-        source=_ALERTS,
-    ),
-    XidClass(
-        codes=frozenset({48, 62, 64, 74, 79, 95, 119, 120}),
-        health=Health.UNHEALTHY,
-        meaning=(
-            "The GPU or its links failed. Degraded while the driver reports recovery action 0:"
-            " it asks for nothing to be done."
-        ),
-        source=_ALERTS,
-    ),
-)
-"""A code in no class counts as degraded: the device plugin takes it for fatal, alert rules
-pass it over."""
-
-_RANK = {rule.reason: rank for rank, rule in enumerate(RULES)}
-
-
-def gpu_verdict(gpu: GpuSnapshot, snapshot: NodeSnapshot) -> HealthVerdict:
-    """The worst verdict on a GPU; ``snapshot`` has the peers it is compared with."""
-    verdicts = [
-        HealthVerdict(health=rule.health, reason=rule.reason, bus_id=gpu.bus_id)
-        for rule in RULES
-        if rule.holds(gpu, snapshot)
-    ]
-    for xid in gpu.xids:
-        if xid.over:
-            continue
-        health = xid_health(xid.code, recovered=gpu.recovery_action == 0)
-        if health is not Health.HEALTHY:
-            reason = f"xid-{xid.code}"
-            verdicts.append(HealthVerdict(health=health, reason=reason, bus_id=gpu.bus_id))
-    healthy = HealthVerdict(health=Health.HEALTHY, bus_id=gpu.bus_id)
-    return min(verdicts, key=severity, default=healthy)
-
-
-def xid_health(code: int, *, recovered: bool) -> Health:
-    """Health of a GPU after an XID that is not over.
-
-    ``recovered``: the driver reports that no recovery action is needed (any longer).
-    """
-    healths = (xid_class.health for xid_class in XIDS if code in xid_class.codes)
-    health = next(healths, Health.DEGRADED)
-    return min(health, Health.DEGRADED) if recovered else health
-
-
-def severity(verdict: HealthVerdict) -> tuple[int, int]:
-    """Sort key: the worst first, among equals by the table; reasons not in it come last."""
-    return (-verdict.health, _RANK.get(verdict.reason, len(_RANK)))

@@ -21,11 +21,14 @@ from discovery.model import (
     Topology,
     Xid,
 )
+from health.gpu_health import gpu_verdict
+from health.gpu_rules import GPU_RULES
+from health.health_verdict import Health, HealthVerdict
+from health.node_health import COUNT_RULES, node_verdict
 from labelers.decision import Absent, Keep, Value
-from labelers.health import RULES, Health, HealthVerdict, gpu_verdict
+from labelers.groups.health_labels import health_labels
 from labelers.label_settings import LabelSettings
 from labelers.label_values import value_fault
-from labelers.node_health import COUNT_RULES, health_labels, node_verdict
 from tests import build
 
 HEALTHY, UNKNOWN, DEGRADED, UNHEALTHY = Health
@@ -296,13 +299,13 @@ def test_a_driver_that_hides_its_version_does_not_make_answering_gpus_ill() -> N
 
 
 def test_reasons_are_unique_label_values_and_each_rule_names_its_source() -> None:
-    reasons = [*(it.reason for it in RULES), *(it.reason for it in COUNT_RULES)]
+    reasons = [*(it.reason for it in GPU_RULES), *(it.reason for it in COUNT_RULES)]
 
     assert len(set(reasons)) == len(reasons)
-    assert [rule for rule in RULES if value_fault(rule.reason) or not rule.source] == []
+    assert [rule for rule in GPU_RULES if value_fault(rule.reason) or not rule.source] == []
 
 
 def test_every_rule_is_met_by_a_case_here() -> None:
     tested = {reason for _, _, reason in SICK} | {"nvlink-inactive", "nvlink-asymmetric"}
 
-    assert tested == {rule.reason for rule in RULES}
+    assert tested == {rule.reason for rule in GPU_RULES}

@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Verdict on a GPU: the worst of the rules that it meets and of its XID errors. Pure."""
+
+from __future__ import annotations
+
+from discovery.model import GpuSnapshot, NodeSnapshot
+from health.gpu_rules import GPU_RULES
+from health.health_verdict import Health, HealthVerdict
+from health.xid_classes import xid_health
+
+_RANK = {rule.reason: rank for rank, rule in enumerate(GPU_RULES)}
+
+
+def gpu_verdict(gpu: GpuSnapshot, snapshot: NodeSnapshot) -> HealthVerdict:
+    """The worst verdict on a GPU; ``snapshot`` has the peers it is compared with."""
+    verdicts = [
+        HealthVerdict(health=rule.health, reason=rule.reason, bus_id=gpu.bus_id)
+        for rule in GPU_RULES
+        if rule.holds(gpu, snapshot)
+    ]
+    for xid in gpu.xids:
+        if xid.over:
+            continue
+        health = xid_health(xid.code, recovered=gpu.recovery_action == 0)
+        if health is not Health.HEALTHY:
+            reason = f"xid-{xid.code}"
+            verdicts.append(HealthVerdict(health=health, reason=reason, bus_id=gpu.bus_id))
+    healthy = HealthVerdict(health=Health.HEALTHY, bus_id=gpu.bus_id)
+    return min(verdicts, key=severity, default=healthy)
+
+
+def severity(verdict: HealthVerdict) -> tuple[int, int]:
+    """Sort key: the worst first, among equals by the table; reasons not in it come last."""
+    return (-verdict.health, _RANK.get(verdict.reason, len(_RANK)))
