@@ -10,6 +10,10 @@ class Transient(GpuscapeError):
     """An error that may pass: keep the last snapshot and try again with backoff."""
 
 
+class Unreadable(Transient):
+    """An endpoint, or a cluster, that was to be read does not answer, or answers something else."""
+
+
 class Permanent(GpuscapeError):
     """An error that lasts until somebody acts: report it and change nothing."""
 

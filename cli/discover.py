@@ -8,8 +8,9 @@ from collections.abc import Iterator
 
 import click
 
+from agent.single_reading import take_snapshot
 from cli import options, terminal
-from cli.observe import end_without_gpus, take_snapshot
+from cli.missing_gpus import end_without_gpus
 from cli.options import Load
 from cli.terminal import NONE, UNKNOWN, Cell, Styled, TextTable
 from discovery.model import GpuSnapshot, GpuState, Mode, NodeSnapshot, Reason

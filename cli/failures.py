@@ -14,7 +14,7 @@ from typing import TextIO
 
 import click
 
-from base.errors import GpuscapeError, Transient
+from base.errors import GpuscapeError, Transient, Unreadable
 from base.files import ONLY_WRITING, cannot_write
 from base.settings.version_skew import of_this_process
 from base.text.safe_text import safe_line
@@ -103,7 +103,7 @@ def _version_hint() -> str:
 def _code(error: GpuscapeError) -> int:
     if not isinstance(error, Transient):
         return BAD_INPUT
-    return UNREADABLE if isinstance(error, ApiError) else NO_DRIVER
+    return UNREADABLE if isinstance(error, (ApiError, Unreadable)) else NO_DRIVER
 
 
 def _is_closed(stream: TextIO) -> bool:

@@ -8,9 +8,10 @@ import time
 import click
 
 from agent.settings.labels_from_settings import label_settings, plugin_config
+from agent.single_reading import take_snapshot
 from cli import options, terminal
 from cli.failures import UNEXPECTED, CommandFailure
-from cli.observe import end_without_gpus, take_snapshot
+from cli.missing_gpus import end_without_gpus
 from cli.options import Load
 from cli.terminal import Styled, TextTable
 from labelers import feature_file

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import click
 
+from agent.single_reading import opened_machine, read_devices
 from base.errors import BadInput
 from base.text.safe_text import safe_json
 from cli import options, terminal
-from cli.observe import opened_machine, read_devices
 from cli.options import Load
 from discovery.driver_errors import ReaderGone, ReaderStuck
 from discovery.model import GpuSnapshot

@@ -15,9 +15,9 @@ from agent.settings.agent_settings import AGENT_SETTINGS, AgentSettings
 from agent.settings.labels_from_settings import label_rules, plugin_config
 from base.errors import BadInput
 from base.files import read_text
-from cli.scheduler.explanation_source import read_pod_manifest
 from kube.kubeconfig import Kubeconfig
 from mig.configs.mig_config_file import parse_mig_configs
+from scheduler.explanation_source import read_pod_manifest
 from scheduler.simulation import fleet_file
 from simulator import recording_file
 from simulator.description.machine_catalog import read_machine_file

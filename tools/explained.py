@@ -11,11 +11,11 @@ from typing import Any, Final
 import msgspec
 
 from agent.settings.agent_settings import AgentSettings
+from agent.single_reading import take_snapshot
 from api import keys, names, state_annotation, topology_annotation
 from api.state_annotation import StateAnnotation
 from api.topology_annotation import TopologyAnnotation
 from cli import terminal
-from cli.observe import take_snapshot
 from cli.scheduler.explain_command import explanation_table
 from labelers.annotations import topology_of
 from placement.class_tables import ScoreTables

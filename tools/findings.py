@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cli.doctor.finding import RANK
-from cli.doctor.finding_catalog import CATALOG
+from diagnosis.finding import RANK
+from diagnosis.finding_catalog import CATALOG
 
 
 def finding_rows(subject: str) -> tuple[Sequence[str], list[Sequence[str]]]:

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from agent.settings.agent_settings import AgentSettings
 from agent.silent_gpus import with_hung
+from agent.single_reading import take_snapshot
 from api import keys, names, state_annotation, topology_annotation
 from api.mig_resources import GPU_RESOURCE, mig_resource
 from api.state_annotation import StateAnnotation
@@ -23,10 +24,7 @@ from api.topology_annotation import TopologyAnnotation
 from base.text import rfc3339
 from cli import terminal
 from cli.discover import GIB
-from cli.free.fleet_reading import read_fleet
 from cli.free.free_view import node_table, totals_by_product, totals_table
-from cli.free.pod_places import pod_places
-from cli.observe import take_snapshot
 from cli.scheduler.explain_command import explanation_table
 from cli.terminal import TextTable
 from cli.top.gpu_rows import top_node
@@ -34,6 +32,8 @@ from cli.top.machine_watch import MachineReading, watched_machine
 from cli.top.top_view import top_lines
 from discovery.sample import GpuSample
 from exporters.gpu_holders import Entity, Holder
+from forecast.fleet_reading import read_fleet
+from forecast.pod_places import pod_places
 from kube.api import LEASES, NODES, ApiResource, Change, Object, ServerInfo
 from labelers.annotations import topology_of
 from simulator.simulation import Simulation

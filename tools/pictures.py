@@ -16,9 +16,9 @@ from typing import Final
 from click.testing import CliRunner
 
 from agent.settings.agent_settings import AgentSettings
+from agent.single_reading import take_snapshot
 from api.topology_annotation import TopologyAnnotation
 from cli.main import main as gpuscape
-from cli.observe import take_snapshot
 from labelers.annotations import topology_of
 from tools.explained import explained
 from tools.terminal_svg import terminal_svg

@@ -13,6 +13,7 @@ import click
 
 from agent.settings.agent_settings import AgentSettings
 from agent.settings.labels_from_settings import label_settings
+from agent.single_reading import take_snapshot
 from base.errors import BadInput
 from base.files import read_bytes, read_stdin
 from cli import options
@@ -21,7 +22,6 @@ from cli.config_check.checked_config import CheckedConfig, UncheckedText
 from cli.config_check.config_checks import MachineLabels, check_config
 from cli.config_check.config_kinds import ConfigKind, likeliest_kind
 from cli.config_check.config_texts import ConfigText, config_texts
-from cli.observe import take_snapshot
 from cli.options import Load
 from labelers.compose import decide_labels
 from labelers.label_settings import PluginConfig

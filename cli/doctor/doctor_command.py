@@ -14,12 +14,12 @@ from base.errors import BadInput
 from base.process import process_signals
 from cli import options
 from cli.doctor import doctor_report
-from cli.doctor.facts.cluster_facts import ClusterFacts
-from cli.doctor.facts.local_facts import LocalFacts, node_name, read_local_facts
-from cli.doctor.finding import examine
-from cli.doctor.finding_catalog import LOCAL_CHECKS
 from cli.lazy_commands import LazyCommands, refuse_options
 from cli.options import Load
+from diagnosis.facts.cluster_facts import ClusterFacts
+from diagnosis.facts.local_facts import LocalFacts, node_name, read_local_facts
+from diagnosis.finding import examine
+from diagnosis.finding_catalog import LOCAL_CHECKS
 from discovery.model import NodeSnapshot
 
 COMMANDS: Final[Mapping[str, str]] = {

@@ -12,11 +12,11 @@ import click
 from agent.settings.agent_settings import AgentSettings
 from cli import options
 from cli.doctor import doctor_report
-from cli.doctor.facts import cluster_facts
-from cli.doctor.facts.remote_node_facts import read_remote_node
-from cli.doctor.finding import examine
-from cli.doctor.finding_catalog import NODE_CHECKS
 from cli.options import Load
+from diagnosis.facts import cluster_facts
+from diagnosis.facts.remote_node_facts import read_remote_node
+from diagnosis.finding import examine
+from diagnosis.finding_catalog import NODE_CHECKS
 
 if TYPE_CHECKING:
     from kube.client import ApiClient

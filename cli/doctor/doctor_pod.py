@@ -12,12 +12,12 @@ from agent.settings.agent_settings import AgentSettings
 from base.errors import BadInput
 from cli import options
 from cli.doctor import doctor_report
-from cli.doctor.facts import cluster_facts
-from cli.doctor.facts.pod_facts import read_pod
-from cli.doctor.finding import examine
-from cli.doctor.finding_catalog import POD_CHECKS
 from cli.mig.cluster.cluster_nodes import timeout_option
 from cli.options import Load
+from diagnosis.facts import cluster_facts
+from diagnosis.facts.pod_facts import read_pod
+from diagnosis.finding import examine
+from diagnosis.finding_catalog import POD_CHECKS
 
 if TYPE_CHECKING:
     from kube.client import ApiClient

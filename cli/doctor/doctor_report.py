@@ -10,9 +10,9 @@ from typing import Any, Final
 import click
 
 from cli import terminal
-from cli.doctor.finding import RANK, DoctorFinding, Examination, FindingSeverity, Outcome
 from cli.failures import UNREADABLE
 from cli.terminal import Styled, TextTable
+from diagnosis.finding import RANK, DoctorFinding, Examination, FindingSeverity, Outcome
 
 FOUND: Final = 1
 """Exit code: something has to be done."""

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import BinaryIO
 from urllib.parse import urlsplit
 
-from base.errors import BadInput
+from base.errors import BadInput, Unreadable
 
 MIB = 1 << 20
 MOST_BYTES = 64 * MIB
@@ -30,10 +30,6 @@ _PORTS = {"http": 80, "https": 443}
 _CHUNK_BYTES = 1 << 16
 _ADDRESS = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9.-]+):\d{1,5}(?:/\S*)?")
 _PRINTABLE = re.compile(r"[!-~]+")
-
-
-class Unreadable(Exception):
-    """A source gave nothing that could be read; the message says what happened, and what to do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

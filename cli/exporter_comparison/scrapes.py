@@ -8,8 +8,9 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from base.errors import Unreadable
 from cli import terminal
-from cli.exporter_comparison.endpoints import ExpositionSource, Unreadable
+from cli.exporter_comparison.endpoints import ExpositionSource
 from exporters.compare.comparison import Comparison
 from exporters.compare.exposition_parser import ExpositionFault, Families, Malformed, Parser
 

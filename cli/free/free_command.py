@@ -16,14 +16,14 @@ from base.errors import BadInput
 from cli import options, terminal
 from cli.failures import UNREADABLE, CommandFailure
 from cli.fitted_table import narrow_table
-from cli.free.fleet_reading import FleetReading, read_fleet
 from cli.free.free_view import node_table, totals_by_product, totals_table
-from cli.free.pod_places import NOTE, pod_places, toleration
 from cli.live_screen import LiveScreen, is_live_terminal, live_screen, refreshes
 from cli.mig.cluster.cluster_nodes import kubeconfig_client
 from cli.options import Load
 from cli.scheduler.explain_command import explanation_table
 from cli.terminal import Styled, TextTable
+from forecast.fleet_reading import FleetReading, read_fleet
+from forecast.pod_places import NOTE, pod_places, toleration
 from kube.api import InspectedApi
 from kube.api_errors import ApiError, Forbidden
 from kube.label_selector import parse_label_selector

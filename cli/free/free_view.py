@@ -12,8 +12,8 @@ import msgspec
 from api.mig_resources import MIG_PREFIX
 from base.text.number_ranges import number_ranges
 from cli.fitted_table import Column, fit_rows
-from cli.free.fleet_reading import FreeNode, GpuHolder, MigSlices
 from cli.terminal import NONE, UNKNOWN, Cell, Styled, TextTable
+from forecast.fleet_reading import FreeNode, GpuHolder, MigSlices
 from scheduler.cluster.node_views import NoView
 from scheduler.score_explanation import REASONS
 

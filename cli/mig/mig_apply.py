@@ -14,6 +14,7 @@ import click
 
 from actuator.change import ChangeResult
 from actuator.worker_messages import ChangeRequest
+from agent.single_reading import opened_machine, read_mig_readings
 from api.mig_resources import MigStrategy
 from base.errors import BadInput
 from cli import options, terminal
@@ -44,7 +45,6 @@ from cli.mig.running_change import (
     run_change_to_end,
     verbose_option,
 )
-from cli.observe import opened_machine, read_mig_readings
 from cli.options import Load
 from discovery.mig_state import MigGpu
 from mig.gpu_layout import GpuLayout, found_layout

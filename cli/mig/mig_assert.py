@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import click
 
+from agent.single_reading import take_mig_readings
 from cli import options, terminal
 from cli.mig.desired_layouts import WORDS, ReadDesired, layout_argument
 from cli.mig.mig_plan import DIFFERENT
-from cli.observe import take_mig_readings
 from cli.options import Load
 from cli.terminal import TextTable
 from mig.layout_difference import layout_differences

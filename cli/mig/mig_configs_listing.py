@@ -9,12 +9,12 @@ from typing import Any
 
 import click
 
+from agent.single_reading import take_mig_readings
 from base.errors import BadInput
 from cli import options, terminal
 from cli.mig.desired_layouts import config_file_option, file_configs, fully_read_gpus
 from cli.mig.mig_text import NONE, number_ranges
 from cli.mig.plan_text import layout_document, layout_text
-from cli.observe import take_mig_readings
 from cli.options import Load
 from cli.terminal import Cell, Styled, TextTable
 from discovery.mig_state import MigGpu

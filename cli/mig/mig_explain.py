@@ -10,6 +10,7 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
+from agent.single_reading import take_mig_readings
 from base.errors import BadInput
 from base.words import quoted
 from cli import options, terminal
@@ -22,7 +23,6 @@ from cli.mig.mig_text import (
     unit_range,
     unread_note,
 )
-from cli.observe import take_mig_readings
 from cli.options import Load
 from cli.terminal import Cell, Styled, TextTable
 from discovery.driver_errors import MigUnread

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import click
 
+from agent.single_reading import take_mig_readings
 from base.errors import BadInput
 from cli import options, terminal
 from cli.mig.mig_text import split_readings, unread_note
-from cli.observe import take_mig_readings
 from cli.options import Load
 from discovery.driver_errors import MigUnread
 from mig.configs.mig_config_text import mig_config_json, mig_config_text

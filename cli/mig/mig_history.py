@@ -12,11 +12,11 @@ import click
 
 from actuator.change_record import ChangeOutcome, ChangeRecord, Direction
 from actuator.past_changes import PastChanges, past_changes
+from agent.single_reading import opened_machine
 from base.errors import BadInput
 from cli import options, terminal
 from cli.mig.plan_text import layout_document, layout_text
 from cli.mig.running_change import journal_folder, journal_option
-from cli.observe import opened_machine
 from cli.options import Load
 from cli.terminal import Cell, Styled, TextTable
 from mig.gpu_layout import GpuLayout

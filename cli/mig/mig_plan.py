@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import click
 
+from agent.single_reading import opened_machine, read_mig_readings
 from api.mig_resources import MigStrategy
 from cli import options, terminal
 from cli.failures import REFUSED
@@ -12,7 +13,6 @@ from cli.mig.desired_layouts import WORDS, ReadDesired, layout_argument
 from cli.mig.in_use.found_holders import found_holders
 from cli.mig.in_use.unplaced_pods import read_unplaced_pods, unplaced_pods_option
 from cli.mig.plan_text import ShownPlan, plan_document, show_plan
-from cli.observe import opened_machine, read_mig_readings
 from cli.options import Load
 from mig.holders import all_holders
 from mig.pending_pods import pending_pod_holders

@@ -12,6 +12,7 @@ from click.shell_completion import CompletionItem
 
 from actuator.change_record import ChangeOutcome
 from actuator.past_changes import JOURNAL_FOLDER, past_changes
+from agent.single_reading import opened_machine
 from base.errors import BadInput, Permanent
 from cli import options, terminal
 from cli.failures import REFUSED, UNFINISHED
@@ -28,7 +29,6 @@ from cli.mig.running_change import (
     run_change_to_end,
     verbose_option,
 )
-from cli.observe import opened_machine
 from cli.options import Load
 
 

@@ -17,6 +17,7 @@ from actuator.change import ChangeResult
 from actuator.change_record import ChangeOutcome
 from actuator.supervisor import run_selftest
 from actuator.worker_messages import SelftestRequest, Tried
+from agent.single_reading import opened_machine, read_devices, read_mig_readings
 from base.errors import BadInput
 from cli import options, terminal
 from cli.failures import REFUSED, UNDONE, UNFINISHED, CommandFailure
@@ -38,7 +39,6 @@ from cli.mig.selftest.selftest_report import (
     show_tested_gpu,
 )
 from cli.mig.selftest.selftest_target import node_state, tested_gpu
-from cli.observe import opened_machine, read_devices, read_mig_readings
 from cli.options import Load
 from discovery.reader.protocol import Start
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click
 
+from agent.single_reading import opened_machine, read_mig_readings
 from cli import options, terminal
 from cli.mig.mig_text import (
     NONE,
@@ -20,7 +21,6 @@ from cli.mig.mig_text import (
     unit_range,
     unread_note,
 )
-from cli.observe import opened_machine, read_mig_readings
 from cli.options import Load
 from cli.terminal import Cell, Styled, TextTable
 from discovery.mig_state import FoundInstance, MigGpu, whole_devices

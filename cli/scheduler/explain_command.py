@@ -17,7 +17,11 @@ import msgspec
 from api import names
 from base.errors import BadInput
 from cli import options, terminal
-from cli.scheduler.explanation_source import (
+from cli.scheduler.pod_placement import PodPlacement, placement_text, read_placement
+from cli.terminal import Cell, Styled, TextTable
+from kube.api import PODS, Api, Object
+from kube.api_errors import NotFound
+from scheduler.explanation_source import (
     ExplainedPod,
     ExtenderClient,
     candidate_nodes,
@@ -26,10 +30,6 @@ from cli.scheduler.explanation_source import (
     limited_to_nodes,
     read_pod_manifest,
 )
-from cli.scheduler.pod_placement import PodPlacement, placement_text, read_placement
-from cli.terminal import Cell, Styled, TextTable
-from kube.api import PODS, Api, Object
-from kube.api_errors import NotFound
 from scheduler.extender.scheduler_settings import SCHEDULER_SETTINGS, SchedulerSettings
 from scheduler.filters.node_filters import LeftOutNode
 from scheduler.score_explanation import Chance, Explanation, NodeAnswer

@@ -11,12 +11,12 @@ from api import keys, names, state_annotation, topology_annotation
 from api.state_annotation import StateAnnotation
 from base.errors import GpuscapeError
 from base.text.rfc3339 import unix_seconds
-from cli.scheduler.explanation_source import ExplainedPod
 from kube.api import LEASES, NODES, Api, Object
 from placement.masks import members
 from placement.score_table import ScoreTable
 from placement.shape import shape
 from scheduler.cluster.pod_objects import Pod
+from scheduler.explanation_source import ExplainedPod
 
 
 class PodPlacement(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,11 +11,11 @@ from typing import Final
 import click
 
 from agent.settings.agent_settings import AgentSettings
+from agent.single_reading import take_snapshot
 from api.topology_annotation import TopologyAnnotation
 from base.errors import BadInput
 from base.files import read_text
 from cli import options, terminal
-from cli.observe import take_snapshot
 from cli.terminal import Styled, TextTable
 from labelers.annotations import topology_of
 from placement.class_tables import ScoreTables

@@ -23,9 +23,9 @@ from agent.processes.pids import ProcessOwner, missing, process_owner
 from agent.settings.agent_settings import AgentSettings
 from agent.settings.machine_from_settings import place_of
 from agent.silent_gpus import with_hung
+from agent.single_reading import opened_machine
 from base import threads
 from base.errors import Transient
-from cli.observe import opened_machine
 from discovery.host.device_files import process_name
 from discovery.model import NodeSnapshot
 from discovery.node_host import NodeHost

@@ -10,10 +10,11 @@ from typing import Any
 
 import click
 
+from agent.single_reading import take_snapshot
 from base.errors import BadInput
 from base.files import read_stdin, read_text
 from cli import options, terminal
-from cli.observe import end_without_gpus, take_snapshot
+from cli.missing_gpus import end_without_gpus
 from cli.options import Load
 from cli.terminal import Cell, Styled, TextTable
 from cli.topo.matrix_comparison import MatrixComparison, OwnMatrix, compare_matrices

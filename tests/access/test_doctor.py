@@ -14,16 +14,16 @@ import pytest
 from agent.settings.agent_settings import AgentSettings
 from api import names
 from base.settings.version_skew import VersionSkew
-from cli.doctor.checks import cluster_checks, credential_checks
-from cli.doctor.facts import cluster_facts
-from cli.doctor.facts.certificate_facts import read_certificates
-from cli.doctor.facts.cluster_facts import ClusterFacts, read_cluster
-from cli.doctor.facts.kubelet_facts import KubeletFacts
-from cli.doctor.facts.local_facts import LocalFacts
-from cli.doctor.facts.pod_facts import read_pod
-from cli.doctor.facts.remote_node_facts import read_remote_node
-from cli.doctor.finding import DoctorFinding, Examination, Unread, examine
-from cli.doctor.finding_catalog import NODE_CHECKS, POD_CHECKS
+from diagnosis.checks import cluster_checks, credential_checks
+from diagnosis.facts import cluster_facts
+from diagnosis.facts.certificate_facts import read_certificates
+from diagnosis.facts.cluster_facts import ClusterFacts, read_cluster
+from diagnosis.facts.kubelet_facts import KubeletFacts
+from diagnosis.facts.local_facts import LocalFacts
+from diagnosis.facts.pod_facts import read_pod
+from diagnosis.facts.remote_node_facts import read_remote_node
+from diagnosis.finding import DoctorFinding, Examination, Unread, examine
+from diagnosis.finding_catalog import NODE_CHECKS, POD_CHECKS
 from kube.api_server import ApiServer
 from kube.credentials import find
 from labelers.label_settings import LabelSettings, PluginConfig

@@ -13,7 +13,7 @@ import pytest
 
 from agent.cluster.confinement import PolicyVerdict, grant_trial, tried
 from api import names
-from cli.doctor.facts.remote_node_facts import read_remote_node
+from diagnosis.facts.remote_node_facts import read_remote_node
 from kube.client import ApiClient, Program
 from kube.credentials import find
 from tests.access import foreign

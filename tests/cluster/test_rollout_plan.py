@@ -15,10 +15,10 @@ from click.testing import CliRunner
 from api import keys, names, state_annotation, topology_annotation
 from api.state_annotation import StateAnnotation, pod_key
 from cli.main import main
-from tests.cli.mig.preview.preview_objects import GPU, gpu_spec, node, template
-from tests.cli.mig.preview.test_agent_terms import with_setting
 from tests.controlplane.definitions import wait_until_served
 from tests.controlplane.plane import MERGE_PATCH, Object, Plane
+from tests.forecast.preview_objects import GPU, gpu_spec, node, template
+from tests.forecast.test_agent_terms import with_setting
 
 pytestmark = pytest.mark.cluster
 

@@ -13,7 +13,7 @@ from itertools import combinations
 import pytest
 
 from agent.settings.agent_settings import AgentSettings
-from cli.observe import take_snapshot
+from agent.single_reading import take_snapshot
 from labelers.annotations import topology_of
 from tests.monitoring import shipped
 from tests.monitoring.grafana import Table, tables

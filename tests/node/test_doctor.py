@@ -11,11 +11,11 @@ import pytest
 
 from api import names
 from api.mig_resources import GPU_RESOURCE
-from cli.doctor.facts.cluster_facts import doctor_client
-from cli.doctor.facts.pod_facts import read_pod
-from cli.doctor.facts.remote_node_facts import read_remote_node
-from cli.doctor.finding import examine
-from cli.doctor.finding_catalog import NODE_CHECKS, POD_CHECKS
+from diagnosis.facts.cluster_facts import doctor_client
+from diagnosis.facts.pod_facts import read_pod
+from diagnosis.facts.remote_node_facts import read_remote_node
+from diagnosis.finding import examine
+from diagnosis.finding_catalog import NODE_CHECKS, POD_CHECKS
 from kube.api import InspectedApi
 from kube.credentials import find
 from tests.agent.agent_process import until

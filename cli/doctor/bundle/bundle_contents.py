@@ -15,11 +15,11 @@ from typing import Any, Final
 import msgspec
 
 from agent.settings.agent_settings import AGENT_SETTINGS, AgentSettings
+from agent.single_reading import take_snapshot
 from api import names
 from base.errors import BadInput, GpuscapeError
 from base.files import read_text
 from cli.doctor.bundle.redaction import Redaction
-from cli.observe import take_snapshot
 from kubelet.devices_checkpoint import LOGS
 
 MOST_ENTRY_BYTES: Final = 4 << 20

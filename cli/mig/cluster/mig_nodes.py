@@ -13,14 +13,6 @@ import click
 
 from base.errors import BadInput
 from cli import options, terminal
-from cli.mig.cluster.cluster_layouts import (
-    NodeLayout,
-    layout_row,
-    layout_summary,
-    layout_table,
-    node_layout,
-    node_layout_document,
-)
 from cli.mig.cluster.cluster_nodes import (
     Events,
     kubeconfig_client,
@@ -28,15 +20,21 @@ from cli.mig.cluster.cluster_nodes import (
     read_nodes,
     timeout_option,
 )
-from cli.mig.cluster.coordinator_view import (
-    CoordinatorView,
+from cli.mig.cluster.coordinator_notes import (
     coordinator_document,
     coordinator_notes,
     namespace_option,
-    read_coordinator,
+)
+from cli.mig.cluster.layout_tables import (
+    layout_row,
+    layout_summary,
+    layout_table,
+    node_layout_document,
 )
 from cli.options import Load
 from cli.terminal import Styled
+from fleet.status.coordinator_view import CoordinatorView, read_coordinator
+from fleet.status.node_layout import NodeLayout, node_layout
 from kube.api import Object
 from kube.informer import (
     ObjectGone,

@@ -12,8 +12,8 @@ from api.mig_status_annotation import MigPhase
 from base.errors import Transient
 from cli import terminal
 from cli.failures import UNFINISHED, CommandFailure
-from cli.mig.cluster.cluster_layouts import node_layout
 from cli.terminal import Cell, Styled, TextTable
+from fleet.status.node_layout import node_layout
 from kube.api import NODES, Api, Object
 from kube.api_errors import ApiError, Conflict, NotFound
 

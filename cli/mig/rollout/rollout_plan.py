@@ -17,16 +17,13 @@ from base.text.safe_text import safe_line
 from cli import options
 from cli.failures import CommandFailure
 from cli.mig.cluster.cluster_nodes import kubeconfig_client
-from cli.mig.cluster.coordinator_view import (
-    coordinator_notes,
-    namespace_option,
-    read_coordinator,
-)
+from cli.mig.cluster.coordinator_notes import coordinator_notes, namespace_option
 from cli.mig.rollout import node_writes
 from cli.mig.rollout.chosen_nodes import PROGRAM
 from cli.mig.rollout.node_writes import LayoutWrite, to_layout
 from cli.options import Load
 from fleet.mig_node import DrainMode
+from fleet.status.coordinator_view import read_coordinator
 from kube.api import Api, Object
 from kube.label_selector import parse_label_selector
 
@@ -102,18 +99,18 @@ def command(
     output: str,
 ) -> None:
     """Show what a rollout of LAYOUT would do to the chosen Nodes and to the cluster."""
-    from cli.mig.preview import preview_text
-    from cli.mig.preview.cluster_picture import (
+    from cli.mig.rollout import preview_text
+    from forecast.cluster_picture import (
         ClusterPicture,
         PictureReader,
         read_agents_configs,
         try_evictions,
     )
-    from cli.mig.preview.coordinator_terms import coordinator_terms
-    from cli.mig.preview.leaving_pods import evictable_pods
-    from cli.mig.preview.node_preview import RolloutRequest
-    from cli.mig.preview.resource_forecast import LayoutMeaning
-    from cli.mig.preview.rollout_preview import rollout_preview, with_evictions
+    from forecast.coordinator_terms import coordinator_terms
+    from forecast.leaving_pods import evictable_pods
+    from forecast.node_preview import RolloutRequest
+    from forecast.resource_forecast import LayoutMeaning
+    from forecast.rollout_preview import rollout_preview, with_evictions
     from mig.configs.layout_annotation import parse_layout_annotation
     from mig.configs.mig_config_file import parse_mig_configs
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import click
 
 from cli import options, terminal
-from cli.mig.cluster.coordinator_view import namespace_option
+from cli.mig.cluster.coordinator_notes import namespace_option
 from cli.mig.rollout.coordinator_switch import switch_coordinator
 from cli.options import Load
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from cli.doctor.facts import local_facts
+from diagnosis.facts import local_facts
 
 
 @pytest.fixture(autouse=True)

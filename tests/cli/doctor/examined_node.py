@@ -20,13 +20,13 @@ from typing import Any, Final
 
 from agent.cluster.confinement import CORE, PROBE
 from agent.settings.agent_settings import AgentSettings
+from agent.single_reading import take_snapshot
 from api import keys, names
 from api.actuator_messages import ActuatorAnswer, StateAnswer, encode_message
-from cli.doctor.facts.kubelet_facts import REGISTRATION
-from cli.doctor.facts.local_facts import LocalFacts, read_local_facts
-from cli.doctor.finding import Examination, examine
-from cli.doctor.finding_catalog import LOCAL_CHECKS
-from cli.observe import take_snapshot
+from diagnosis.facts.kubelet_facts import REGISTRATION
+from diagnosis.facts.local_facts import LocalFacts, read_local_facts
+from diagnosis.finding import Examination, examine
+from diagnosis.finding_catalog import LOCAL_CHECKS
 from discovery.model import NodeSnapshot
 from kube.api import EVENTS, LEASES, NODES, PODS, Object
 from kube.lease import micro_time

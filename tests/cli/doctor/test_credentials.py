@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from agent.settings.agent_settings import AgentSettings
-from cli.doctor.checks.credential_checks import validity_findings
-from cli.doctor.facts.certificate_facts import (
+from diagnosis.checks.credential_checks import validity_findings
+from diagnosis.facts.certificate_facts import (
     KUBELET,
     BrokenFile,
     Credential,

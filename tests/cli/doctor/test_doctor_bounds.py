@@ -15,14 +15,14 @@ import pytest
 
 from api.actuator_messages import KnownChange, StateAnswer
 from base.settings.version_skew import minor_version
-from cli.doctor.checks import cluster_checks, credential_checks
-from cli.doctor.checks.rival_checks import EXPORTER, FEATURE_DISCOVERY, MIG_MANAGER
-from cli.doctor.facts.certificate_facts import Validity
-from cli.doctor.facts.cluster_facts import ClusterFacts, ServerFacts, read_server
-from cli.doctor.facts.kubelet_facts import REGISTRY, parse_kubelet_configuration
-from cli.doctor.facts.local_facts import LocalFacts
-from cli.doctor.facts.machine_facts import kernel_cut_name, read_program_names
-from cli.doctor.finding import Unread
+from diagnosis.checks import cluster_checks, credential_checks
+from diagnosis.checks.rival_checks import EXPORTER, FEATURE_DISCOVERY, MIG_MANAGER
+from diagnosis.facts.certificate_facts import Validity
+from diagnosis.facts.cluster_facts import ClusterFacts, ServerFacts, read_server
+from diagnosis.facts.kubelet_facts import REGISTRY, parse_kubelet_configuration
+from diagnosis.facts.local_facts import LocalFacts
+from diagnosis.facts.machine_facts import kernel_cut_name, read_program_names
+from diagnosis.finding import Unread
 from discovery.host.device_files import process_name
 from kube.api import NODES, PODS, ServerInfo
 from kube.api_errors import Forbidden

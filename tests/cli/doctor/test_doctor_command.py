@@ -11,10 +11,10 @@ import yaml
 
 from base.errors import BadInput
 from cli.doctor import doctor_node, doctor_pod
-from cli.doctor.checks.gpu_checks import NO_GPU
 from cli.doctor.doctor_report import examination_document, examination_summary
-from cli.doctor.facts import cluster_facts
-from cli.doctor.finding import (
+from diagnosis.checks.gpu_checks import NO_GPU
+from diagnosis.facts import cluster_facts
+from diagnosis.finding import (
     CheckResult,
     DoctorFinding,
     Examination,
@@ -25,7 +25,7 @@ from cli.doctor.finding import (
     finding,
     require_fact,
 )
-from cli.doctor.finding_catalog import CATALOG, LOCAL_CHECKS, NODE_CHECKS, POD_CHECKS
+from diagnosis.finding_catalog import CATALOG, LOCAL_CHECKS, NODE_CHECKS, POD_CHECKS
 from kube.api import NODES
 from kube.api_errors import Unreachable
 from tests.cli.conftest import Run
@@ -78,8 +78,8 @@ def test_what_could_not_be_looked_at_alone_ends_with_4(
     def lost(_: object) -> object:
         raise BadInput("no cluster")
 
-    monkeypatch.setattr("cli.doctor.facts.local_facts.cluster_access", lost)
-    monkeypatch.setattr("cli.doctor.facts.local_facts.read_kubelet", lambda *_: _no_kubelet())
+    monkeypatch.setattr("diagnosis.facts.local_facts.cluster_access", lost)
+    monkeypatch.setattr("diagnosis.facts.local_facts.read_kubelet", lambda *_: _no_kubelet())
 
     result = run("doctor", "--simulate", "t4")
 
@@ -88,7 +88,7 @@ def test_what_could_not_be_looked_at_alone_ends_with_4(
 
 
 def _no_kubelet() -> object:
-    from cli.doctor.facts.kubelet_facts import KubeletFacts
+    from diagnosis.facts.kubelet_facts import KubeletFacts
 
     away = Unread("not mounted")
     return KubeletFacts(devices=away, offered=away, pods=away, sockets=away, configuration=away)

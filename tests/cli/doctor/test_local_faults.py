@@ -20,20 +20,20 @@ from agent.settings.agent_settings import AgentSettings
 from api import keys, names
 from api.actuator_messages import KnownChange, StateAnswer
 from base.settings.version_skew import VersionSkew
-from cli.doctor.checks import gpu_checks
-from cli.doctor.facts.certificate_facts import Credential, read_certificates
-from cli.doctor.facts.cluster_facts import STOPPED_WRITES
-from cli.doctor.facts.kubelet_facts import REGISTRY
-from cli.doctor.facts.local_facts import LocalFacts
-from cli.doctor.facts.machine_facts import (
+from diagnosis.checks import gpu_checks
+from diagnosis.facts.certificate_facts import Credential, read_certificates
+from diagnosis.facts.cluster_facts import STOPPED_WRITES
+from diagnosis.facts.kubelet_facts import REGISTRY
+from diagnosis.facts.local_facts import LocalFacts
+from diagnosis.facts.machine_facts import (
     EVERY_HOST,
     DeviceFile,
     HostRootFiles,
     device_file,
     read_host_tree,
 )
-from cli.doctor.finding import FindingSeverity, Outcome
-from cli.doctor.finding_catalog import CATALOG
+from diagnosis.finding import FindingSeverity, Outcome
+from diagnosis.finding_catalog import CATALOG
 from discovery.gpu_counts import GpuCounts
 from health.gpu_rules import GPU_RULES
 from kube.api import CONFIG_MAPS, LEASES, NODES, PODS

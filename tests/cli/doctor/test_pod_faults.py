@@ -13,9 +13,9 @@ import pytest
 
 from api import keys
 from base.errors import BadInput
-from cli.doctor.facts.pod_facts import read_pod
-from cli.doctor.finding import Examination, examine
-from cli.doctor.finding_catalog import CATALOG, POD_CHECKS
+from diagnosis.facts.pod_facts import read_pod
+from diagnosis.finding import Examination, examine
+from diagnosis.finding_catalog import CATALOG, POD_CHECKS
 from kube.api import EVENTS, JOBS, NODES, PODS
 from kube.api_errors import Forbidden
 from kube.lease import micro_time

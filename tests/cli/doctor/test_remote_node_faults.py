@@ -16,10 +16,10 @@ from api.mig_grant_annotation import GrantPhase, MigGrantAnnotation
 from api.mig_status_annotation import MigPhase, MigStatusAnnotation
 from base.errors import BadInput
 from base.settings.version_skew import VARIABLE
-from cli.doctor.facts.cluster_facts import STOPPED_WRITES
-from cli.doctor.facts.remote_node_facts import COMPONENT, read_remote_node
-from cli.doctor.finding import Examination, examine
-from cli.doctor.finding_catalog import CATALOG, NODE_CHECKS
+from diagnosis.facts.cluster_facts import STOPPED_WRITES
+from diagnosis.facts.remote_node_facts import COMPONENT, read_remote_node
+from diagnosis.finding import Examination, examine
+from diagnosis.finding_catalog import CATALOG, NODE_CHECKS
 from kube.api import ADMISSION_BINDINGS, ADMISSION_POLICIES, DAEMON_SETS, LEASES, NODES, PODS
 from kube.api_errors import Forbidden
 from kube.lease import micro_time

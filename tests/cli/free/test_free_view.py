@@ -10,9 +10,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from cli.free.fleet_reading import FreeNode, GpuHolder, LinkedSet, MigSlices
 from cli.free.free_view import node_table, totals_by_product, totals_table
 from cli.terminal import Cell, Styled, TextTable
+from forecast.fleet_reading import FreeNode, GpuHolder, LinkedSet, MigSlices
 from scheduler.cluster.node_views import NoView
 from scheduler.score_explanation import REASONS
 

@@ -154,7 +154,7 @@ def main() -> None:
         f"cli.{module}.take_snapshot": machine
         for module in ("discover", "labels", "topo.topo_command")
     }
-    access = {"cli.doctor.facts.cluster_facts.cluster_access": None}
+    access = {"diagnosis.facts.cluster_facts.cluster_access": None}
     _replace({name: _answering(it) for name, it in (client | reading | access).items()})
     for command in commands:
         sys.stdout.write(f"{SEPARATOR}\n")

@@ -13,9 +13,9 @@ import yaml
 
 from api import keys, names
 from cli.scheduler import explain_command
-from cli.scheduler.explanation_source import RELATIVE
 from kube.api import LEASES, NODES, PODS, Object
 from kube.api_errors import Forbidden
+from scheduler.explanation_source import RELATIVE
 from scheduler.filters.filter_notes import NO_CANDIDATE, NOT_APPLIED, ONE_CANDIDATE
 from tests.cli.conftest import Run
 from tests.fakes.api import Call, FakeApi

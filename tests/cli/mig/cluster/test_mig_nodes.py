@@ -22,9 +22,9 @@ from api.mig_status_annotation import (
 )
 from cli import terminal
 from cli.mig.cluster import mig_nodes
-from cli.mig.cluster.cluster_layouts import node_layout
 from fleet import rollout_memory
 from fleet.rollout_memory import CountedEnd, NodeEnd
+from fleet.status.node_layout import node_layout
 from kube import lease as leases
 from kube.api import LEASES, NODES
 from kube.api_errors import Forbidden

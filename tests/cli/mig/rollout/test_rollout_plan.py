@@ -11,21 +11,21 @@ from msgspec.structs import replace
 
 from api import keys, names, state_annotation, topology_annotation
 from api.state_annotation import StateAnnotation, pod_key
-from cli.mig.preview.cluster_picture import (
+from cli.mig.rollout import rollout_plan
+from forecast.cluster_picture import (
     CLUSTER_QUEUES,
     CRON_JOBS,
     DEPLOYMENTS,
     RESOURCE_QUOTAS,
     WORKLOADS,
 )
-from cli.mig.rollout import rollout_plan
 from kube.api import CONFIG_MAPS, DAEMON_SETS, LEASES, NODES, PODS
 from kube.api_errors import AdmissionRefused, Forbidden
 from tests.cli.conftest import Run
-from tests.cli.mig.preview.preview_objects import GPU, gpu_spec, node
-from tests.cli.mig.preview.test_agent_terms import MOUNT, VOLUME, coordinator, with_setting
 from tests.fakes.api import FakeApi
 from tests.fleet.drain.drain_objects import owned_by
+from tests.forecast.preview_objects import GPU, gpu_spec, node
+from tests.forecast.test_agent_terms import MOUNT, VOLUME, coordinator, with_setting
 
 TEAM = "team"
 

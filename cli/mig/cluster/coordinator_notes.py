@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What users are shown of the coordinator's state, and the option that says where it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+from base.text import rfc3339
+from cli import options
+from fleet.status.coordinator_view import CoordinatorView
+
+_SILENT_SECONDS: Final = 120.0
+"""Age of the last renewal from which a coordinator counts as silent.
+
+A coordinator that acts renews every 10 s, and clocks differ."""
+_AFTER_FAILURES: Final = (
+    "a rollout that failures have stopped goes on by: gpuscape mig rollout resume --after-failures"
+)
+
+
+def namespace_option(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add ``--namespace``: where the coordinator is."""
+    return options.namespace("Where the coordinator is installed.")(function)
+
+
+def coordinator_notes(view: CoordinatorView, now: float) -> Iterator[str]:
+    """Reasons of the coordinator's for which nodes wait, a line each; ``now`` is Unix time."""
+    if view.problem:
+        yield f"coordinator not known: {view.problem}"
+        if not view.holder:
+            return
+    if not view.holder:
+        yield "no coordinator acts: no change begins (docs/mig-fleet.md)"
+        return
+    if (silent := _silent_seconds(view, now)) > _SILENT_SECONDS:
+        yield f"the coordinator {view.holder} has not renewed its Lease for {silent:.0f} s"
+    if view.is_paused:
+        yield "paused by an admin, goes on by: gpuscape mig rollout resume"
+    for rollout in view.failed:
+        yield (
+            f"asked by {rollout.asked}: {rollout.applied} succeeded, {rollout.failed} failed, the"
+            f" last {rollout.in_row} in a row"
+        )
+    if view.failed:
+        yield _AFTER_FAILURES
+
+
+def coordinator_document(view: CoordinatorView) -> dict[str, Any]:
+    """The coordinator's state as plain values, for -o json and yaml."""
+    return {
+        "holder": view.holder or None,
+        "renewed": view.renewed_at or None,
+        "paused": view.is_paused,
+        "rollouts_with_failures": [
+            {
+                "asked": rollout.asked,
+                "succeeded": rollout.applied,
+                "failed": rollout.failed,
+                "failed_in_row": rollout.in_row,
+            }
+            for rollout in view.failed
+        ],
+        "problem": view.problem or None,
+    }
+
+
+def _silent_seconds(view: CoordinatorView, now: float) -> float:
+    """Seconds since the last renewal; 0 where its time is not known."""
+    renewed = rfc3339.unix_seconds(view.renewed_at)
+    return 0.0 if renewed is None else now - renewed

@@ -1,0 +1,390 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A Node as the cluster shows it: its agent, its Lease, what it offers, its MIG layout. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from agent.cluster.confinement import PolicyVerdict
+from api import keys, topology_annotation
+from api.mig_resources import GPU_RESOURCE
+from api.mig_status_annotation import MigPhase
+from api.topology_annotation import TopologyAnnotation
+from base.errors import BadInput
+from diagnosis.checks import heartbeat_checks
+from diagnosis.checks.cluster_checks import GRANT_OPEN
+from diagnosis.checks.heartbeat_checks import WRITES_STOPPED, lease_findings, released_findings
+from diagnosis.checks.image_checks import image_skew, skew_findings
+from diagnosis.facts.remote_node_facts import RemoteNodeFacts
+from diagnosis.finding import (
+    DoctorFinding,
+    FindingKind,
+    FindingSeverity,
+    end_check_not_needed,
+    end_check_unread,
+    finding,
+    require_fact,
+)
+from fleet.status.node_layout import NodeLayout, node_layout
+from kube.amounts.gpu_amounts import gpu_amounts
+
+NODE_NOT_READY: Final = FindingKind(
+    name="node-not-ready",
+    severity=FindingSeverity.ERROR,
+    cause="The kubelet does not report the Node as ready.",
+    fix="`kubectl describe node`, then the kubelet's log on it.",
+    page="doctor.md#a-kubelet-that-will-die",
+)
+NODE_CORDONED: Final = FindingKind(
+    name="node-cordoned",
+    severity=FindingSeverity.NOTE,
+    cause="The Node is cordoned: no new pods come.",
+    fix="`kubectl uncordon NODE`, once the reason is over.",
+    page="mig-fleet.md",
+)
+CORDON_LEFT: Final = FindingKind(
+    name="cordon-left",
+    severity=FindingSeverity.ERROR,
+    cause="The Node is cordoned for a MIG change, and no coordinator acts that would lift it.",
+    fix="Have the coordinator run; it undoes what is open. Without one: `kubectl uncordon NODE`,"
+    " and remove the annotations gpuscape.io/mig-grant and gpuscape.io/mig-cordon.",
+    page="runbooks/GpuscapeMigSlotStuck.md",
+)
+AGENT_MISSING: Final = FindingKind(
+    name="agent-pod-missing",
+    severity=FindingSeverity.ERROR,
+    cause="No pod of gpuscape's agent is on the Node.",
+    fix="See whether the DaemonSet's node selector and tolerations take the Node: it needs a label"
+    " nvidia.com/gpu.present=true or Node Feature Discovery's.",
+    page="runbooks/GpuscapeNodeWithoutAgent.md",
+)
+AGENT_FAILING: Final = FindingKind(
+    name="agent-pod-failing",
+    severity=FindingSeverity.ERROR,
+    cause="The agent's pod does not run.",
+    fix="`kubectl -n gpuscape describe pod POD` and `kubectl -n gpuscape logs POD --previous`.",
+    page="runbooks/GpuscapeAgentDown.md",
+)
+AGENT_OLD: Final = FindingKind(
+    name="agent-image-old",
+    severity=FindingSeverity.NOTE,
+    cause="The agent's pod runs another image than its DaemonSet names: an update has not come"
+    " here yet.",
+    fix="`kubectl -n gpuscape rollout status daemonset/gpuscape-agent`.",
+    page="upgrade.md",
+)
+TOPOLOGY_MISSING: Final = FindingKind(
+    name="topology-missing",
+    severity=FindingSeverity.ERROR,
+    cause="The Node has no annotation gpuscape.io/topology: the scheduler knows nothing of its"
+    " links.",
+    fix="See the agent's log: it writes it once all GPUs could be read.",
+    page="runbooks/GpuscapeNodeWithoutAgent.md",
+)
+TOPOLOGY_UNREADABLE: Final = FindingKind(
+    name="topology-unreadable",
+    severity=FindingSeverity.ERROR,
+    cause="The annotation gpuscape.io/topology cannot be read.",
+    fix="Remove it: `kubectl annotate node NODE gpuscape.io/topology-`; the agent writes it again.",
+    page="labels.md",
+)
+GPUS_UNHEALTHY: Final = FindingKind(
+    name="node-gpus-unhealthy",
+    severity=FindingSeverity.ERROR,
+    cause="The agent reports that a GPU of the Node is not healthy.",
+    fix="Run `gpuscape doctor` on the node: it names the GPU.",
+    page="operation.md#when-something-is-wrong-with-a-gpu",
+)
+GPU_MISSING: Final = FindingKind(
+    name="gpu-missing",
+    severity=FindingSeverity.ERROR,
+    cause="Fewer GPUs answer than the agent expects on the Node.",
+    fix="Run `gpuscape doctor` on the node.",
+    page="runbooks/GpuMissing.md",
+)
+NODE_OFFERS_NO_GPU: Final = FindingKind(
+    name="node-offers-no-gpu",
+    severity=FindingSeverity.ERROR,
+    cause="The Node has GPUs and offers none to pods: no device plugin is registered there.",
+    fix="Look at the device plugin's pod on the Node, and restart it.",
+    page="runbooks/GpuscapeMigPluginNotRegistered.md",
+)
+OFFERS_LESS: Final = FindingKind(
+    name="node-offers-less",
+    severity=FindingSeverity.WARNING,
+    cause="The device plugin takes some of the Node's devices for unhealthy, or has gone: fewer"
+    " can be allocated than there are.",
+    fix="See the device plugin's log on the Node, and restart its pod.",
+    page="doctor.md#devices-that-pods-hold",
+)
+OFFERS_MORE: Final = FindingKind(
+    name="node-offers-more",
+    severity=FindingSeverity.ERROR,
+    cause="The Node offers more GPUs than it has, without sharing them: a ghost of a device plugin"
+    " that is gone.",
+    fix="Restart the device plugin's pod on the Node, then the kubelet.",
+    page="doctor.md#a-kubelet-that-is-wedged",
+)
+MIG_HELD: Final = FindingKind(
+    name="mig-node-held",
+    severity=FindingSeverity.ERROR,
+    cause="A change of MIG layouts could be neither ended nor taken back on the Node.",
+    fix="Read the reason, mend it on the node, then `gpuscape mig restore`.",
+    page="runbooks/GpuscapeMigNodeHeld.md",
+)
+MIG_FAILED: Final = FindingKind(
+    name="mig-change-failed",
+    severity=FindingSeverity.ERROR,
+    cause="A change of MIG layouts failed; the GPUs have the layouts from before.",
+    fix="Mend the reason; it is tried again by itself.",
+    page="runbooks/GpuscapeMigChangeFailed.md",
+)
+MIG_REFUSED: Final = FindingKind(
+    name="mig-layout-refused",
+    severity=FindingSeverity.ERROR,
+    cause="The MIG layout that the Node asks for is refused.",
+    fix="Ask for another: `gpuscape mig plan` on the node says which are possible.",
+    page="runbooks/GpuscapeMigLayoutRefused.md",
+)
+NO_COORDINATOR: Final = FindingKind(
+    name="coordinator-absent",
+    severity=FindingSeverity.ERROR,
+    cause="The Node waits for leave to change its MIG layout, and no coordinator acts.",
+    fix="Install deploy/coordinator, or see why its pods do not run.",
+    page="runbooks/GpuscapeCoordinatorNoLeader.md",
+)
+POLICY_MISSING: Final = FindingKind(
+    name="policy-missing",
+    severity=FindingSeverity.ERROR,
+    cause="An admission policy of the agent, or its binding, is not in the cluster: agents write"
+    " nothing that it judges.",
+    fix="`kubectl apply -f deploy/base/access.yaml`, generated for the agent's namespace.",
+    page="runbooks/GpuscapeConfinementNotEnforced.md",
+)
+SECOND_INSTALLATION: Final = FindingKind(
+    name="second-installation",
+    severity=FindingSeverity.WARNING,
+    cause="Policies of gpuscape are in the cluster for another namespace too: two installations"
+    " write the same Nodes, and of two coordinators neither grants MIG changes.",
+    fix="Keep one: remove the other's programs, then `gpuscape uninstall --namespace NAMESPACE`,"
+    " which names its policies.",
+    page="install.md#one-installation-in-a-cluster",
+)
+
+KINDS: Final = (
+    *heartbeat_checks.KINDS,
+    *(NODE_NOT_READY, NODE_CORDONED, CORDON_LEFT, AGENT_MISSING, AGENT_FAILING, AGENT_OLD),
+    *(TOPOLOGY_MISSING, TOPOLOGY_UNREADABLE, GPUS_UNHEALTHY, GPU_MISSING),
+    *(NODE_OFFERS_NO_GPU, OFFERS_LESS, OFFERS_MORE),
+    *(MIG_HELD, MIG_FAILED, MIG_REFUSED, NO_COORDINATOR, POLICY_MISSING, SECOND_INSTALLATION),
+)
+_UNHEALTHY: Final = ("unhealthy", "degraded")
+_MIG_KINDS: Final[Mapping[str, FindingKind]] = {
+    MigPhase.HELD: MIG_HELD,
+    MigPhase.FAILED: MIG_FAILED,
+    MigPhase.REFUSED: MIG_REFUSED,
+}
+
+
+def check_kubelet_ready(facts: RemoteNodeFacts) -> Iterator[DoctorFinding]:
+    """Whether the kubelet reports the Node as ready."""
+    conditions = (facts.node.get("status") or {}).get("conditions") or ()
+    for condition in conditions:
+        if condition.get("type") == "Ready" and condition.get("status") != "True":
+            why = condition.get("message") or condition.get("reason") or "no reason given"
+            yield finding(NODE_NOT_READY, facts.name, str(why))
+
+
+def check_agent_pod(facts: RemoteNodeFacts) -> Iterator[DoctorFinding]:
+    """Whether the agent's pod is there and runs, and has the image that belongs there."""
+    pods = require_fact(facts.agent_pods)
+    if not pods:
+        yield finding(AGENT_MISSING, facts.name, f"no pod of the agent is on {facts.name}")
+    for pod in pods:
+        name = f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
+        if why := _failing(pod):
+            yield finding(AGENT_FAILING, name, why)
+        expected_image = facts.agent_image
+        images = [
+            container.get("image") for container in (pod.get("spec") or {}).get("containers") or ()
+        ]
+        if expected_image and expected_image not in images:
+            yield finding(
+                AGENT_OLD, name, f"{images[0] if images else 'none'}, not {expected_image}"
+            )
+        yield from skew_findings(name, image_skew(pod))
+
+
+def check_lease(facts: RemoteNodeFacts) -> Iterator[DoctorFinding]:
+    """Whether the agent renews its Lease."""
+    if isinstance(facts.agent_pods, tuple) and not facts.agent_pods:
+        end_check_not_needed("there is no agent on the Node")
+    yield from lease_findings(facts.name, require_fact(facts.lease), facts.server_now, None)
+
+
+def check_release(facts: RemoteNodeFacts) -> Iterator[DoctorFinding]:
+    """Whether somebody asks for the GPUs to be left alone."""
+    yield from released_findings(facts.node)
+
+
+def check_policy_objects(facts: RemoteNodeFacts) -> Iterator[DoctorFinding]:
+    """Whether the agent's admission policies and their bindings are in the cluster."""
+    for missing in require_fact(facts.missing_policies):
+        yield finding(POLICY_MISSING, missing, f"there is no {missing}")
+
+
+def check_installations(facts: RemoteNodeFacts) -> Iterator[DoctorFinding]:
+    """Whether gpuscape is installed once."""
+    for namespace in require_fact(facts.other_namespaces):
+        yield finding(SECOND_INSTALLATION, namespace, f"policies for the namespace {namespace}")
+
+
+def check_grants(facts: RemoteNodeFacts) -> Iterator[DoctorFinding]:
+    """Whether nobody but the coordinator can grant a MIG change, seen by a dry run."""
+    if facts.grants is None:
+        end_check_not_needed("no coordinator acts")
+    trial = require_fact(facts.grants)
+    if trial.verdict is PolicyVerdict.OPEN:
+        yield finding(GRANT_OPEN, trial.policy, trial.reason)
+    elif trial.verdict is PolicyVerdict.UNKNOWN:
+        end_check_unread(trial.reason)
+
+
+def check_writes(facts: RemoteNodeFacts) -> Iterator[DoctorFinding]:
+    """Whether gpuscape may write to the cluster at all."""
+    policy = require_fact(facts.stopping_policy)
+    if policy is not None:
+        yield finding(WRITES_STOPPED, policy, f"{policy} is in force")
+
+
+def check_topology(facts: RemoteNodeFacts) -> Iterator[DoctorFinding]:
+    """Whether the Node says how its GPUs are linked."""
+    text = _annotations(facts).get(keys.TOPOLOGY)
+    if text is None:
+        if isinstance(facts.agent_pods, tuple) and not facts.agent_pods:
+            end_check_not_needed("there is no agent on the Node")
+        yield finding(TOPOLOGY_MISSING, facts.name, f"{facts.name} has no {keys.TOPOLOGY}")
+        return
+    try:
+        topology_annotation.decode(text)
+    except BadInput as error:
+        yield finding(TOPOLOGY_UNREADABLE, facts.name, str(error))
+
+
+def check_gpu_health(facts: RemoteNodeFacts) -> Iterator[DoctorFinding]:
+    """Whether all GPUs are there and well, by the agent's labels."""
+    labels = facts.node["metadata"].get("labels") or {}
+    health, reason = labels.get(keys.HEALTH), labels.get(keys.HEALTH_REASON)
+    expected, seen = labels.get(keys.EXPECTED), labels.get(keys.FOUND)
+    if expected and seen and expected.isdigit() and seen.isdigit() and int(seen) < int(expected):
+        yield finding(
+            GPU_MISSING, facts.name, f"{seen} of {expected} GPUs answer: {reason or health}"
+        )
+    elif health in _UNHEALTHY:
+        yield finding(GPUS_UNHEALTHY, facts.name, f"{health}: {reason or 'no reason given'}")
+
+
+def check_offers(facts: RemoteNodeFacts) -> Iterator[DoctorFinding]:
+    """Whether the Node offers as many GPUs as it has."""
+    status = facts.node.get("status") or {}
+    allocatable, capacity = _gpus(status.get("allocatable")), _gpus(status.get("capacity"))
+    shown = _topology(facts)
+    for resource, total in sorted(capacity.items()):
+        if 0 < allocatable.get(resource, 0) < total:
+            sentence = f"{allocatable.get(resource, 0)} of {total} {resource} can be allocated"
+            yield finding(OFFERS_LESS, resource, sentence)
+    if shown is None or not shown.n:
+        return
+    count, labelled = allocatable.get(GPU_RESOURCE, 0), _labelled_count(facts, shown.n)
+    if not sum(allocatable.values()):
+        yield finding(NODE_OFFERS_NO_GPU, facts.name, f"{shown.n} GPUs, and none can be allocated")
+    elif labelled and count > labelled and count % labelled:  # a multiple is shared out
+        sentence = f"{count} {GPU_RESOURCE} can be allocated, and {labelled} are there"
+        yield finding(OFFERS_MORE, facts.name, sentence)
+
+
+def check_mig_layout(facts: RemoteNodeFacts) -> Iterator[DoctorFinding]:
+    """Whether the MIG layout that is asked for came about."""
+    layout = _layout(facts)
+    kind = _MIG_KINDS.get(layout.phase)
+    if kind is not None:
+        yield finding(kind, facts.name, layout.why or f"the layout is {layout.phase}")
+    elif layout.phase == MigPhase.WAITING and not require_fact(facts.coordinator).holder:
+        yield finding(NO_COORDINATOR, facts.name, layout.why or NO_COORDINATOR.cause)
+
+
+def check_cordon(facts: RemoteNodeFacts) -> Iterator[DoctorFinding]:
+    """Whether the Node takes pods, and a cordon of ours was lifted."""
+    if not (facts.node.get("spec") or {}).get("unschedulable"):
+        return
+    layout = node_layout(facts.node)
+    grant = None if layout is None else layout.grant
+    request = _annotations(facts).get(keys.MIG_CORDON)
+    if request is None and grant is not None and grant.cordoned:
+        request = grant.request
+    if request is None:
+        yield finding(NODE_CORDONED, facts.name, f"{facts.name} is cordoned, and not by gpuscape")
+    elif not require_fact(facts.coordinator).holder:
+        sentence = f"cordoned for request {request}, and nobody acts who would end that"
+        yield finding(CORDON_LEFT, facts.name, sentence)
+
+
+CHECKS: Final = (
+    *(
+        check_kubelet_ready,
+        check_agent_pod,
+        check_lease,
+        check_release,
+        check_policy_objects,
+        check_installations,
+        check_grants,
+    ),
+    *(check_writes, check_topology),
+    *(check_gpu_health, check_offers, check_mig_layout, check_cordon),
+)
+
+
+def _layout(facts: RemoteNodeFacts) -> NodeLayout:
+    layout = node_layout(facts.node)
+    if layout is None:
+        end_check_not_needed("the Node asks for no MIG layout")
+    return layout
+
+
+def _failing(pod: Mapping[str, Any]) -> str:
+    """The reason why a pod does not run; empty where it runs."""
+    status = pod.get("status") or {}
+    for container in status.get("containerStatuses") or ():
+        waiting = (container.get("state") or {}).get("waiting")
+        if waiting:
+            message = f": {waiting['message']}" if waiting.get("message") else ""
+            return f"container {container.get('name')}: {waiting.get('reason', 'waiting')}{message}"
+    if status.get("phase") not in (None, "Running"):
+        return (
+            f"it is {status.get('phase')}: {status.get('message') or status.get('reason') or '?'}"
+        )
+    return ""
+
+
+def _labelled_count(facts: RemoteNodeFacts, otherwise: int) -> int:
+    """The agent's count of devices of the GPU resource: MIG devices with strategy single."""
+    text = (facts.node["metadata"].get("labels") or {}).get(f"{GPU_RESOURCE}.{keys.COUNT}", "")
+    return int(text) if text.isdigit() else otherwise
+
+
+def _annotations(facts: RemoteNodeFacts) -> Mapping[str, str]:
+    return facts.node["metadata"].get("annotations") or {}
+
+
+def _topology(facts: RemoteNodeFacts) -> TopologyAnnotation | None:
+    text = _annotations(facts).get(keys.TOPOLOGY)
+    try:
+        return None if text is None else topology_annotation.decode(text)
+    except BadInput:
+        return None
+
+
+def _gpus(amounts: Mapping[str, Any] | None) -> dict[str, int]:
+    """The GPU resources among these amounts, by name."""
+    return gpu_amounts(amounts or {})

@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: Apache-2.0
+"""State of the MIG layout of a Node, from its labels and annotations. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from api import keys, mig_grant_annotation, mig_request_annotation, mig_status_annotation
+from api.mig_grant_annotation import GrantPhase, MigGrantAnnotation
+from api.mig_request_annotation import MigRequestAnnotation
+from api.mig_status_annotation import (
+    MigPhase,
+    MigStatusAnnotation,
+    RequestSource,
+    wish_digest,
+)
+from base.errors import BadInput
+from fleet.startup.startup_taint import is_tainted
+from kube.amounts.gpu_amounts import gpu_amounts
+from kube.api import Object
+
+_NONE: Final = "-"
+UNJUDGED: Final = "unjudged"
+"""Shown instead of the phase while the agent's status is about an earlier request."""
+_OTHER_VERSION: Final = "written by another major version of gpuscape"
+_NEVER: Final = "never"
+"""Value of ``gpuscape.io/mig-adopt`` on a Node whose layout label belongs to another program."""
+_SETTLED: Final = (MigPhase.UNCHANGED, MigPhase.IDLE, MigPhase.UNADOPTED)
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeLayout:
+    """State of the MIG layout of one Node, from its labels and annotations."""
+
+    node: str
+    desired: str | None
+    """Desired layout, as the annotation or label has it; None where there is neither."""
+    status: MigStatusAnnotation | None
+    """The agent's last status; None where there is none that can be read."""
+    request: MigRequestAnnotation | None
+    grant: MigGrantAnnotation | None
+    cordoned: bool
+    damaged: str = ""
+    """Why an annotation could not be read."""
+    is_stale: bool = False
+    """The agent's status is not about the layout that is desired now."""
+    unlisted: tuple[str, ...] = ()
+    """Resources of the layout of which the device plugin lists too few."""
+    has_startup_taint: bool = False
+    """The startup taint keeps pods away until the Node has its first layout."""
+
+    @property
+    def phase(self) -> str:
+        """Phase of the change, in one word; a dash where no agent has written a status."""
+        if self.status is None:
+            return _NONE
+        return UNJUDGED if self.is_stale else self.status.phase
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether nothing remains to be done: the layout is applied, or there is none to obey."""
+        idle = self.status is None and self.desired is None and not self.damaged
+        return (idle or self.phase in _SETTLED) and self.grant is None
+
+    @property
+    def has_drifted(self) -> bool:
+        """Whether the GPUs had the desired layout and somebody has changed them since."""
+        return (
+            self.status is not None
+            and bool(self.status.reached)
+            and (self.status.reached == self.status.plan)
+        )
+
+    @property
+    def slot(self) -> str:
+        """Permit of the coordinator: ``hold``, ``change``, or a dash for none."""
+        if self.grant is None:
+            return _NONE
+        return "change" if self.grant.phase is GrantPhase.GO else "hold"
+
+    @property
+    def pods(self) -> str:
+        """Names of the pods that block the change, and the number of pods without a name."""
+        if self.status is None or not self.status.pods:
+            return _NONE
+        more = f" and {self.status.more_pods} more" if self.status.more_pods else ""
+        return ", ".join(self.status.pods) + more
+
+    @property
+    def why(self) -> str:
+        """Reason of the phase, and the startup taint, for people."""
+        kept = ("pods kept away by the startup taint",) if self.has_startup_taint else ()
+        return "; ".join(text for text in (self._reason, *kept) if text)
+
+    @property
+    def _reason(self) -> str:
+        if self.damaged:
+            return self.damaged
+        if self.status is None:
+            return "" if self.desired is None else "no agent that looks after MIG has seen it"
+        if self.unlisted and self.grant is None:
+            return f"the device plugin does not list all of {', '.join(self.unlisted)}"
+        if self.is_stale:
+            return "its agent has not judged yet what is asked for now"
+        return self.status.reason
+
+
+def node_layout(node: Object) -> NodeLayout | None:
+    """Read the layout state of a Node; None where neither a user nor an agent manages MIG there."""
+    meta = node["metadata"]
+    annotations, labels = meta.get("annotations") or {}, meta.get("labels") or {}
+    desired = annotations.get(keys.MIG_LAYOUT, labels.get(keys.MIG_CONFIG))
+    damaged: list[str] = []
+
+    def read(key: str, decode: Callable[[str], T | None]) -> T | None:
+        text = annotations.get(key)
+        if text is None:
+            return None
+        try:
+            decoded = decode(text)
+        except BadInput as error:
+            damaged.append(str(error))
+            return None
+        if decoded is None:
+            damaged.append(f"annotation {key}: {_OTHER_VERSION}")
+        return decoded
+
+    status = read(keys.MIG_STATUS, mig_status_annotation.decode)
+    request = read(keys.MIG_REQUEST, mig_request_annotation.decode)
+    grant = read(keys.MIG_GRANT, mig_grant_annotation.decode)
+    has_taint = is_tainted(node)
+    if desired is None and not damaged and not (status or request or grant or has_taint):
+        return None
+    return NodeLayout(
+        node=meta["name"],
+        desired=desired,
+        status=status,
+        request=request,
+        grant=grant,
+        cordoned=bool((node.get("spec") or {}).get("unschedulable")),
+        damaged="; ".join(damaged),
+        is_stale=status is not None and _is_stale(status, annotations, labels),
+        unlisted=() if status is None else _unlisted(status, node),
+        has_startup_taint=has_taint,
+    )
+
+
+def _unlisted(status: MigStatusAnnotation, node: Object) -> tuple[str, ...]:
+    """Resources of an applied layout of which the node lists fewer than the layout provides."""
+    if status.phase != MigPhase.UNCHANGED:
+        return ()
+    capacity = gpu_amounts((node.get("status") or {}).get("capacity") or {}, status.offers)
+    return tuple(
+        name for name, count in sorted(status.offers.items()) if capacity.get(name, 0) < count
+    )
+
+
+def _is_stale(
+    status: MigStatusAnnotation, annotations: Mapping[str, str], labels: Mapping[str, str]
+) -> bool:
+    """Whether a settled status was written before the present layout was requested.
+
+    A label that the status shows as not obeyed may be one that the agent has judged.
+    """
+    text, label = annotations.get(keys.MIG_LAYOUT), labels.get(keys.MIG_CONFIG, "")
+    if text is not None:
+        digest = wish_digest(RequestSource.ANNOTATION, text)
+    elif label and labels.get(keys.MIG_ADOPT) != _NEVER:
+        digest = wish_digest(RequestSource.LABEL, label)
+    else:
+        digest = ""
+    if status.phase == MigPhase.UNCHANGED:
+        return not digest or status.wish not in ("", digest)
+    if status.phase == MigPhase.IDLE:
+        return bool(digest)
+    return status.phase == MigPhase.UNADOPTED and (text is not None or status.unadopted != label)

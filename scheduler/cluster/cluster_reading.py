@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Nodes and bound pods of a cluster, read once for the scheduler's filters."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import msgspec
+
+from base import threads
+from base.errors import BadInput, Unreadable
+from kube.amounts.pod_requests import Amounts, pod_requests
+from kube.api import NODES, PODS, Api, ApiResource
+from kube.informer import (
+    CacheSynced,
+    Informer,
+    ObjectGone,
+    ObjectSeen,
+    WatchConnected,
+    WatchEvent,
+    WatchLost,
+)
+from scheduler.filters import node_filters, resource_fit
+from scheduler.filters.filter_objects import CandidateNode, ConstrainedPod
+from scheduler.filters.node_filters import FilteredNodes
+from scheduler.filters.resource_fit import NodeLoad
+
+_CHECK_SECONDS: Final = 0.05
+_END_SECONDS: Final = 5.0
+_BOUND: Final = {"spec.nodeName!": ""}
+
+
+class ClusterReading:
+    """Watches nodes and bound pods until it is closed; keeps the few values that count."""
+
+    def __init__(self, api: Api) -> None:
+        self._nodes: dict[str, CandidateNode] = {}
+        self._pods: dict[str, tuple[str, Amounts]] = {}  # UID to node and requests
+        self._synced: set[str] = set()
+        self._down: dict[str, str] = {}
+        self._failed: BadInput | None = None
+        self._informers = (
+            Informer(api, NODES, self._taking(NODES, self._take_node)),
+            Informer(api, PODS, self._taking(PODS, self._take_pod), fields=_BOUND),
+        )
+        self._threads = [
+            threads.started(informer.run, "read-cluster") for informer in self._informers
+        ]
+
+    def close(self) -> None:
+        """End the watches; waits a little for their threads, which end with the program anyway."""
+        for informer in self._informers:
+            informer.close()
+        for thread in self._threads:
+            thread.join(_END_SECONDS)
+
+    @property
+    def names(self) -> list[str]:
+        """Names of all nodes, sorted."""
+        return sorted(self._nodes)
+
+    @property
+    def nodes(self) -> tuple[CandidateNode, ...]:
+        """All nodes, sorted by name."""
+        return tuple(self._nodes[name] for name in self.names)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all nodes and bound pods were read. Raises BadInput for a damaged one."""
+        if self._failed is not None:
+            raise self._failed
+        return len(self._synced) == len(self._informers)
+
+    @property
+    def why_not(self) -> str:
+        """Reason why not all was read yet; empty where only time is missing."""
+        return "; ".join(self._down.values())
+
+    def filtered(self, pod: ConstrainedPod) -> FilteredNodes:
+        """The nodes as the filters divide them; the pod itself holds nothing of them."""
+        by_node: defaultdict[str, list[Amounts]] = defaultdict(list)
+        for uid, (node, requests) in self._pods.items():
+            if uid != pod.metadata.uid:
+                by_node[node].append(requests)
+        loads: Mapping[str, NodeLoad] = {
+            node: resource_fit.node_load(requests) for node, requests in by_node.items()
+        }
+        return node_filters.filtered(pod, self._nodes.values(), loads)
+
+    def _taking(
+        self, resource: ApiResource, take: Callable[[ObjectSeen | ObjectGone], None]
+    ) -> Callable[[WatchEvent], None]:
+        kind = resource.plural
+
+        def on_event(event: WatchEvent) -> None:
+            match event:
+                case ObjectSeen() | ObjectGone():
+                    try:
+                        take(event)
+                    except (BadInput, msgspec.ValidationError) as error:
+                        self._failed = BadInput(f"{kind} of the cluster cannot be read: {error}")
+                case CacheSynced():
+                    self._synced.add(kind)
+                case WatchConnected():
+                    self._down.pop(kind, None)
+                case WatchLost(error=error):
+                    self._down[kind] = str(error)
+
+        return on_event
+
+    def _take_node(self, event: ObjectSeen | ObjectGone) -> None:
+        if isinstance(event, ObjectGone):
+            self._nodes.pop(event.name, None)
+        else:
+            node = msgspec.convert(event.object, CandidateNode)
+            self._nodes[node.name] = node
+
+    def _take_pod(self, event: ObjectSeen | ObjectGone) -> None:
+        if isinstance(event, ObjectGone):
+            self._pods.pop(event.uid, None)
+            return
+        pod = msgspec.convert(event.object, ConstrainedPod)
+        node = pod.spec.node_name
+        if pod.has_ended or not node:
+            self._pods.pop(pod.metadata.uid, None)
+        else:
+            self._pods[pod.metadata.uid] = (node, pod_requests(pod.spec))
+
+
+def wait_until(is_there: Callable[[], bool], why_not: Callable[[], str], seconds: float) -> None:
+    """Wait until the cluster was read. Raises Unreadable where that takes longer."""
+    until = time.monotonic() + seconds
+    while not is_there():
+        if time.monotonic() > until:
+            why = why_not() or "it has not sent all objects yet"
+            raise Unreadable(f"the cluster was not read within {seconds:g} s: {why}")
+        time.sleep(_CHECK_SECONDS)
