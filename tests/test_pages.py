@@ -47,7 +47,7 @@ _STATUS: Final = r"(?:proposed|accepted|superseded by \[.+\]\(.+\)), \d{4}-\d\d-
 _ROW: Final = re.compile(
     rf"^\| \[(?P<title>.+?)\]\((?P<file>.+?)\) \| .+ \| (?P<status>{_STATUS}) \|$", re.MULTILINE
 )
-_NOTES: Final = re.compile(r"facts on |facts/")
+_NOTES: Final = re.compile(r"facts on |(?<!diagnosis/)facts/")
 
 
 def name(file: Path) -> str:
