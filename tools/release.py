@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """``python -m tools.release TAG``: do all places name the version of this tag?
 
-It asks pyproject.toml, the chart, the changelog and the manifests, and names each that does not.
+It reads pyproject.toml, chart, manifests, changelog and the image's tag in README and pages, and
+names each place that differs.
 With ``--notes`` it prints the version's part of the changelog instead.
 """
 
@@ -18,6 +19,7 @@ from typing import Final
 import yaml
 
 from base.settings import version_skew
+from tools import changelog
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 TAG: Final = re.compile(r"v(?P<version>\d+\.\d+\.\d+(-[0-9A-Za-z.-]+)?)")
@@ -25,6 +27,10 @@ VARIABLE: Final = re.compile(
     rf"\{{name: {version_skew.VARIABLE}, value: (?P<version>[^{{}}\s]+)\}}"
 )
 IMAGE: Final = re.compile(r"^\s*(?:- )?image: gpuscape:(?P<tag>\S+)", re.MULTILINE)
+WRITTEN_TAG: Final = re.compile(
+    r"(?:gpuscape:|\$image:|newTag: |image\.tag=)(?P<tag>\d+\.\d+\.\d+)"
+)
+"""The image's tag in commands and examples; variants such as 0.1.0-dcgm-exporter go by it too."""
 
 
 def faults(root: Path, tag: str) -> Iterator[str]:
@@ -49,19 +55,19 @@ def faults(root: Path, tag: str) -> Iterator[str]:
                 yield _other(
                     f"{file.relative_to(root)}: {version_skew.VARIABLE}", given["version"], version
                 )
-    if not notes(root, version):
+    pages = [root / "README.md", root / "deploy/image/Dockerfile", *(root / "docs").rglob("*.md")]
+    for page in sorted(pages):
+        for tag in sorted(
+            {match["tag"] for match in WRITTEN_TAG.finditer(page.read_text("utf-8"))}
+        ):
+            if tag != version:
+                yield _other(f"{page.relative_to(root)}: tag of the image", tag, version)
+    text = (root / "CHANGELOG.md").read_text("utf-8")
+    if not changelog.notes(text, version):
         yield (
             f"CHANGELOG.md: nothing stands under a heading `## {version} - YEAR-MONTH-DAY`;"
             " move the lines of Unreleased there"
         )
-
-
-def notes(root: Path, version: str) -> str:
-    """What the changelog says of a version that has a date; empty where it has none."""
-    text = (root / "CHANGELOG.md").read_text("utf-8")
-    heading = rf"^## {re.escape(version)} - \d{{4}}-\d\d-\d\d$"
-    section = re.search(rf"{heading}\n(?P<notes>.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
-    return section["notes"].strip() if section else ""
 
 
 def _other(place: str, actual: str, version: str) -> str:
@@ -80,7 +86,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for fault in problems:
         print(fault, file=sys.stderr)
     if options.notes and not problems:
-        print(notes(ROOT, options.tag.removeprefix("v")))
+        text = (ROOT / "CHANGELOG.md").read_text("utf-8")
+        print(changelog.notes(text, options.tag.removeprefix("v")))
     return bool(problems)
 
 

@@ -14,21 +14,20 @@ import pytest
 import yaml
 
 from tests.deploy.dockerfile import instructions
-from tools import release
+from tools import changelog, release
 
 ROOT = Path(__file__).resolve().parents[2]
 WORKFLOWS = ROOT / ".github" / "workflows"
-PLACES = ("pyproject.toml", "CHANGELOG.md", "deploy")
+PLACES = ("pyproject.toml", "CHANGELOG.md", "README.md", "deploy", "docs")
 TAG = "v0.1.0"
 
 
 @pytest.fixture
 def prepared(tmp_path: Path) -> Path:
-    """A copy of what a release asks, its changelog with a section of the version."""
+    """A copy of what a release reads."""
     for place in PLACES:
         source = ROOT / place
         (shutil.copytree if source.is_dir() else shutil.copy)(source, tmp_path / place)
-    edit(tmp_path, "CHANGELOG.md", "## Unreleased\n", "## 0.1.0 - 2027-01-15\n\nA line.\n")
     return tmp_path
 
 
@@ -40,7 +39,8 @@ def edit(root: Path, place: str, old: str, new: str) -> None:
 
 def test_what_agrees_has_no_fault_and_has_notes(prepared: Path) -> None:
     assert list(release.faults(prepared, TAG)) == []
-    assert release.notes(prepared, "0.1.0").startswith("A line.")
+    text = (prepared / "CHANGELOG.md").read_text()
+    assert changelog.notes(text, "0.1.0").startswith("The first release.")
 
 
 OTHERS = {
@@ -53,13 +53,21 @@ OTHERS = {
         "MANIFESTS_VERSION, value: 0.2.0",
         "base/daemonset.yaml: MANIFESTS_VERSION is 0.2.0",
     ),
-    "changelog": ("## 0.1.0 - 2027-01-15", "## 0.1.0", "CHANGELOG.md: nothing stands under"),
+    "changelog": ("## 0.1.0 - 2026", "## 0.1.1 - 2026", "CHANGELOG.md: nothing stands under"),
+    "readme": ("$image:0.1.0", "$image:0.2.0", "README.md: tag of the image is 0.2.0"),
+    "kustomization": ("newTag: 0.1.0", "newTag: 0.2.0", "docs/shadow-mode.md: tag of the image"),
+    "variant": ("image.tag=0.1.0-", "image.tag=0.2.0-", "docs/dcgm-exporter.md: tag of the"),
+    "build": ("gpuscape:0.1.0", "gpuscape:0.2.0", "deploy/image/Dockerfile: tag of the image"),
 }
 FILES = {
     "pyproject.toml": "pyproject.toml",
     "manifest": "deploy/base/daemonset.yaml",
     "variable": "deploy/base/daemonset.yaml",
     "changelog": "CHANGELOG.md",
+    "readme": "README.md",
+    "kustomization": "docs/shadow-mode.md",
+    "variant": "docs/dcgm-exporter.md",
+    "build": "deploy/image/Dockerfile",
 }
 
 
@@ -77,9 +85,14 @@ def test_a_tag_of_another_form_is_refused_before_anything_is_read(tmp_path: Path
     assert "as in v0.2.0" in fault
 
 
-def test_this_checkout_agrees_but_for_the_changelog_of_a_version_that_is_not_out() -> None:
-    found = list(release.faults(ROOT, TAG))
-    assert [it for it in found if not it.startswith("CHANGELOG.md")] == []
+def test_this_checkout_agrees_about_its_version() -> None:
+    assert list(release.faults(ROOT, TAG)) == []
+
+
+def test_the_installed_program_reports_the_version_of_the_files() -> None:
+    command = Path(sys.executable).with_name("gpuscape")
+    printed = subprocess.run([command, "--version"], capture_output=True, text=True, check=True)
+    assert printed.stdout == f"gpuscape {TAG.removeprefix('v')}\n"
 
 
 def workflow() -> dict[str, Any]:
