@@ -20,18 +20,18 @@ PAGE: Final = ROOT / "docs/two-users.md"
 TITLE: Final = "The story of two users"
 ABOUT: Final = (
     "Ana trains and serves large models, Ben small ones, and there are fewer GPUs than both would "
-    "like. They and their admin type what stands here, and this is what came: "
+    "like. This page shows what they and their admin type, and what the commands print. "
     "`tests/node/test_two_users.py` plays the story on real nodes, checks each step by the "
-    "kubelets' own records, and writes this page with `--write-pages`. The name before each `$` is "
-    "whose rights the command had."
+    "kubelets' own records, and writes this page with `--write-pages`. Each command runs with the "
+    "rights of the person before the `$`."
 )
 BED: Final = (
     "The nodes have kubelet 1.37.1, containerd 2.4.2, NVIDIA's device plugin 0.19.0 and simulated "
-    "A100; a third one, `real-3`, has no GPUs. gpuscape and its scheduler are installed by the "
-    "lines of [Helm](helm.md), with `agent-values.yaml` of `examples/node-pools` and of "
-    "`examples/labels`. In the place of `registry.example`'s images runs a small program that "
-    "prints which devices it was given; it computes nothing. kube-scheduler waits 30 s for the "
-    "extender, not 200 ms, since the machine of a test may be busy."
+    "A100; a third one, `real-3`, has no GPUs. gpuscape and its scheduler are installed as on the "
+    "page [Helm](helm.md), with `agent-values.yaml` of `examples/node-pools` and of "
+    "`examples/labels`. A small program replaces the images of `registry.example`: it prints the "
+    "devices that it got, and computes nothing. kube-scheduler waits 30 s for the extender, not "
+    "200 ms, because the test machine may be busy."
 )
 _PODS: Final = (
     "get pods -o custom-columns=POD:.metadata.generateName,NODE:.spec.nodeName,PHASE:.status.phase"
@@ -65,8 +65,8 @@ def _by(who: str, *commands: str) -> tuple[tuple[str, str], ...]:
 
 SCENES: Final = {
     "teams": Scene(
-        says="The admin makes three priorities, and a namespace with a quota and rights for each "
-        "team: [the files](examples.md) are those of `examples/`.",
+        says="The admin creates three priority classes, and for each team a namespace with a "
+        "quota and rights. [The files](examples.md) are in `examples/`.",
         typed=_by(
             ADMIN,
             "kubectl apply -f examples/priorities.yaml -f examples/teams/vision.yaml"
@@ -75,13 +75,13 @@ SCENES: Final = {
     ),
     "nodes": Scene(
         says="`real-1` has eight GPUs in four linked pairs. `real-2` has two such pairs, and one "
-        "GPU more, which is cut into five MIG devices. Models of a third team hold two GPUs there, "
-        "one of each pair: the two that are free have no link between them.",
+        "more GPU, which is divided into five MIG devices. Models of a third team hold two GPUs "
+        "there, one of each pair, so the two free GPUs have no link between them.",
         typed=_by(ADMIN, "gpuscape free --pods"),
     ),
     "where": Scene(
-        says="Ana wants to train on two GPUs. Where would they be? `real-2` is the fuller node, "
-        "which a scheduler that only packs would take.",
+        says="Ana wants to train on two GPUs. Which node would the pod get? `real-2` is the "
+        "fuller node; a scheduler that only packs would choose it.",
         typed=_by(ADMIN, "gpuscape scheduler explain -f examples/training.yaml"),
     ),
     "training": Scene(
@@ -89,32 +89,32 @@ SCENES: Final = {
         typed=_by("ana", "apply -f examples/training.yaml"),
     ),
     "linked": Scene(
-        says="It runs on the node that came first, and prints what the kubelet handed out: two "
-        "GPUs, which are a linked pair.",
+        says="The pod runs on the node with the best rank. It prints the devices that the "
+        "kubelet allocated: two GPUs, a linked pair.",
         typed=(
             *_by("ana", _PODS, "logs job/training"),
             *_by(ADMIN, "gpuscape free --pods"),
         ),
     ),
     "small": Scene(
-        says="Ben has a model for which a seventh of a GPU is enough.",
+        says="Ben has a model that needs only a seventh of a GPU.",
         typed=_by("ben", "apply -f examples/inference-mig.yaml"),
     ),
     "instance": Scene(
-        says="It has a MIG device, and no whole GPU was taken for it.",
+        says="It has a MIG device and uses no whole GPU.",
         typed=_by("ben", _PODS, "logs deployment/inference-mig"),
     ),
     "experiments": Scene(
-        says="He also has experiments, of the lowest class: three pods of two GPUs each.",
+        says="He also has experiments, with the lowest priority: three pods with two GPUs each.",
         typed=_by("ben", "apply -f examples/experiment.yaml"),
     ),
     "full": Scene(
-        says="They get the three pairs that are left. Two more models of the third team take the "
+        says="They get the three remaining pairs. Two more models of the third team take the "
         "last two GPUs, and the cluster is full.",
         typed=(*_by("ben", _PODS), *_by(ADMIN, "gpuscape free --pods")),
     ),
     "wanted": Scene(
-        says="Now Ana has a model to serve, on two GPUs and of the highest class. No node has "
+        says="Now Ana wants to serve a model on two GPUs, with the highest priority. No node has "
         "room for it.",
         typed=(
             *_by(ADMIN, "gpuscape scheduler explain -f examples/inference.yaml"),
@@ -122,31 +122,31 @@ SCENES: Final = {
         ),
     ),
     "preempted": Scene(
-        says="kube-scheduler preempts a pod of the lowest class: one experiment, which has 20 s "
-        "to end. Ana's model waits for its place.",
+        says="kube-scheduler preempts a pod with the lowest priority: one experiment, which has "
+        "20 s to end. Ana's model waits for its GPUs.",
         typed=(
             *_by("ben", f"{_PODS}{_GRACE}", _EVENTS),
             *_by("ana", f"{_PODS}{_NOMINATED}"),
         ),
     ),
     "serves": Scene(
-        says="The experiment does not end by itself, and the kubelet kills it when its time is "
-        "over. The model gets its two GPUs: a linked pair. Training has run on all the time.",
+        says="The experiment does not end by itself, so the kubelet kills it after the 20 s. The "
+        "model gets its two GPUs: a linked pair. Training ran all the time.",
         typed=(
             *_by("ana", _PODS, "logs deployment/inference"),
             *_by(ADMIN, "gpuscape free --pods"),
         ),
     ),
     "waits": Scene(
-        says="The experiment's Job has made another pod, which waits for its turn. To be "
-        "preempted does not count as a failure.",
+        says="The experiment's Job has created another pod, which waits. The preemption does not "
+        "count as a failure.",
         typed=(
             *_by("ben", _PODS, _JOB),
             *_by(ADMIN, "gpuscape scheduler explain -f examples/experiment.yaml"),
         ),
     ),
     "away": Scene(
-        says="Ana takes her model away.",
+        says="Ana deletes her model.",
         typed=_by("ana", "delete -f examples/inference.yaml"),
     ),
     "again": Scene(
