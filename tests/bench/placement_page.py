@@ -31,16 +31,37 @@ from tests.bench.placement_runs import WARM_UP, Run
 _SLOWER = 0.02
 """Of the fleet's best speed: no size may lose so much to the better stock scheduler."""
 _WHY = (
-    "Pods wait longer than with packing where a node with a fast set is chosen before the fullest "
-    "one, and where each size gets its part of each product, so that a fuller node is passed by "
-    "which the pod would not have filled. That costs most where sizes do not add up to a node, as "
-    "with 3 and 6 GPUs. With nodes of 4 and 8 GPUs large pods wait where smaller ones have a part "
-    "of the larger nodes. Pods of 3 and 4 that gain on these have less of that part than with "
-    "spread, where those of 8 wait for minutes to hours. Where pods wait less than a second "
-    "longer, of 600 that they live, it is not listed here; the tables below have all."
+    "Pods wait longer than with packing for two reasons. A node with a fast set is chosen before "
+    "the fullest node. And because each pod size gets a share of each GPU model, a fuller node "
+    "that the pod would not fill is skipped.\n\n"
+    "This costs most where sizes do not add up to a node, as with 3 and 6 GPUs. In fleets with "
+    "nodes of 4 and of 8 GPUs, large pods wait because smaller pods have a share of the larger "
+    "nodes. Pods of 3 and 4 GPUs that are faster on these larger nodes get a smaller share of them "
+    "than with `spread`, where pods of 8 wait for minutes to hours.\n\n"
+    "The list leaves out waits that are less than a second longer, since a pod lives 600 s; the "
+    "tables below have all waits. A line names the fleet, the sizes of the pods and the load."
+)
+_COLUMNS = "[columns](#how-to-read-the-tables)"
+_HOW_TO_READ = (
+    "## How to read the tables\n\n"
+    "`±` is a standard error. *To reference* and *to bin-pack* are ratios on the same simulated "
+    "days.\n\n"
+    "- **Pods on the best GPUs**: of the pods with several GPUs, the share whose set is as fast as "
+    "the fastest of an empty machine, by the judge. Then gpuscape's share relative to the "
+    "reference's (target 0.99): with current state from the agents, with state that is late by "
+    "0.5 s (target 0.97), 2 s and 5 s, and, as *another policy*, with a device plugin that has no "
+    "preference while gpuscape expects NVIDIA's.\n"
+    "- **Speed**: bandwidth of the sets that pods of a size get, by the judge, relative to the "
+    "fastest set of the fleet. In brackets: the difference to the better stock scheduler on the "
+    "same days, its standard error, and the lowest difference with 95 % confidence (target "
+    "-0.02). Then the mean over the GPUs of all pods that have several, and gpuscape's mean "
+    "relative to the reference's (target 0.95), also with agents 0.5 s late.\n"
+    "- **Waiting**: the mean of all pods. Then gpuscape's wait relative to that with bin-pack, "
+    "over the same pods at the same times: of all pods (target 1.05), and of each size (target "
+    "1.15).\n"
 )
 _LONGER_SECONDS = 1.0
-"""Ratios of waits that differ by less say nothing to anybody who waits."""
+"""Nobody notices a smaller difference, however large its ratio is."""
 _PART = 0.95
 """Of the reference's speed over GPUs, ours has at least so much."""
 
@@ -91,12 +112,7 @@ def _best_sets(mix: str, its: Sequence[Cell]) -> Section:
 
     return Section(
         title=f"Pods on the best GPUs: {_words(mix)}",
-        text=(
-            "Of the pods with several GPUs those that no set of an empty machine would serve "
-            "faster, by the judge. Then ours as a part of the reference on the same days, with the "
-            "standard error: with the state of the agents up to date, late by so much, and with a "
-            "device plugin that prefers nothing, where ours expects NVIDIA's."
-        ),
+        text=f"Pods that got a fastest set ({_COLUMNS}).",
         columns=(
             *("machine, load", SPREAD, PACK, "gpuscape", REFERENCE),
             *("to reference (target 0.99)", f"{LATE} (target 0.97)", *list(OURS)[2:]),
@@ -128,13 +144,7 @@ def _speeds(mix: str, its: Sequence[Cell], fleets: Mapping[str, str]) -> Section
 
     return Section(
         title=f"Speed in {_title(fleets)}: {_words(mix)}",
-        text=(
-            "Bandwidth of the sets that pods of a size get, by the judge, to that of the fastest "
-            "set of the fleet; in brackets how much more it is than with the better stock "
-            "scheduler on the same days, its standard error, and the least that it is with 95 % "
-            "confidence (target -0.02). Then the mean over the GPUs of all pods that have several, "
-            "and ours as a part of the reference (target 0.95), also with agents 0.5 s late."
-        ),
+        text=f"Bandwidth of the sets that pods get ({_COLUMNS}).",
         columns=(
             "fleet, load",
             *(f"{size} GPUs" for size in sizes),
@@ -156,10 +166,7 @@ def _waits(mix: str, its: Sequence[Cell], fleets: Mapping[str, str]) -> Section:
 
     return Section(
         title=f"Waiting{'' if fleets is MACHINES else f' in {_title(fleets)}'}: {_words(mix)}",
-        text=(
-            f"Mean of all pods. Then gpuscape to {PACK} over the same pods at the same times, with "
-            "the standard error: of all pods (target 1.05), and of each size (target 1.15)."
-        ),
+        text=f"How long pods wait ({_COLUMNS}).",
         columns=(
             *("fleet, load", SPREAD, PACK, "gpuscape", REFERENCE, "all"),
             *(f"{size} GPUs" if size > 1 else "1 GPU" for size in sizes),
@@ -181,8 +188,8 @@ def _growth(title: str, its: Sequence[Cell], fleets: Mapping[str, int]) -> Secti
     return Section(
         title=f"By the size of the fleet: {title}",
         text=(
-            f"Mean speed over GPUs as above, at load {GROWING_LOAD:.2f} and with assumed sizes. "
-            "The gain is over the better stock scheduler."
+            f"Mean speed over all GPUs, at load {GROWING_LOAD:.2f} and with assumed sizes. The "
+            "gain is relative to the better stock scheduler."
         ),
         columns=(*("nodes", SPREAD, PACK, "gpuscape", REFERENCE, "gain", f"waits, to {PACK}"),),
         rows=tuple(map(row, its)),
@@ -190,7 +197,7 @@ def _growth(title: str, its: Sequence[Cell], fleets: Mapping[str, int]) -> Secti
 
 
 def _misses(found: Sequence[Cell]) -> str:
-    """Which targets are missed where, and by how much: beyond what chance explains, and within."""
+    """The list of missed targets: first beyond what chance explains, then within it."""
     missed: list[str] = []
     unsure: list[str] = []
     for cell in found:
@@ -202,9 +209,9 @@ def _misses(found: Sequence[Cell]) -> str:
             (missed if miss.is_sure else unsure).append(f"- {where}: {miss.words}\n")
     parts = (
         f"## Where a target is missed\n\n{_WHY}\n\n",
-        f"By more than {BOUND} standard errors:\n\n",
+        f"Missed by more than {BOUND} standard errors:\n\n",
         *(missed or ["- nowhere\n"]),
-        "\nWithin them, so that more days may find otherwise:\n\n",
+        "\nMissed by less than that, so more simulated days may show otherwise:\n\n",
         *(unsure or ["- nowhere\n"]),
     )
     return "".join(parts)
@@ -231,8 +238,8 @@ def _missed(cell: Cell) -> Iterator[_Miss]:
         its = cell.ratio(NOW, PACK, wait(size))
         ours, packed = cell.means(NOW, PACK, wait(size))
         if its.value > most and ours - packed >= _LONGER_SECONDS:
-            who = "all pods" if size is None else f"{size} GPU{'s' if size > 1 else ''}"
-            words = f"{who}: {ours:.2f} s for {packed:.2f} s, {its.text(2)}"
+            who = "all pods" if size is None else f"pods of {size} GPU{'s' if size > 1 else ''}"
+            words = f"{who} wait {ours:.2f} s, with packing {packed:.2f} s: {its.text(2)} times"
             yield _Miss(words, is_sure=its.value - BOUND * its.error > most)
 
 
@@ -244,7 +251,8 @@ def _slower(cell: Cell, sizes: Iterable[int]) -> Iterator[_Miss]:
         its = cell.gain(NOW, stock, figure)
         if cell.least(size) < -_SLOWER:
             sure = its.value + BOUND * its.error < -_SLOWER
-            yield _Miss(f"{size} GPUs, speed: {its.text(3, '+')} to {stock}", is_sure=sure)
+            words = f"speed of pods of {size} GPUs: {its.text(3, '+')} compared with {stock}"
+            yield _Miss(words, is_sure=sure)
     part = cell.ratio(NOW, REFERENCE, weighted)
     if part.value < _PART:
         words = f"speed over GPUs: {part.text(3)} of the reference's"
@@ -252,7 +260,7 @@ def _slower(cell: Cell, sizes: Iterable[int]) -> Iterator[_Miss]:
     stock = cell.stock(weighted)
     gain = cell.gain(NOW, stock, weighted)
     if gain.value <= 0:
-        words = f"speed over GPUs: {gain.text(3, '+')} to {stock}"
+        words = f"speed over GPUs: {gain.text(3, '+')} compared with {stock}"
         yield _Miss(words, is_sure=gain.value + BOUND * gain.error < 0)
 
 
@@ -292,28 +300,34 @@ def _head(runs: Sequence[Run]) -> str:
     lost = sum(each.lost for each in runs)
     return (
         "# Where pods land\n\n"
-        "Written by `.venv/bin/python -m tests.bench.placement`, from a simulation that repeats: "
-        f"{PODS:,} pods of each of {span} seeds, of up to {others} for the reference and "
-        f"late agents ({full} on single machines that are nearly full); the first "
-        f"{WARM_UP * 100:.0f} % are not counted. "
-        "Pods come at random (Poisson), ask for whole GPUs, live 600 s on average (exponential, "
-        "or lognormal where that is said; about the median of the trace below, far below its "
-        "mean), and wait where they fit nowhere, while smaller ones behind them go first.\n\n"
-        "`spread` and `bin-pack` are the stock scheduler with NodeResourcesFit as LeastAllocated "
-        "and as MostAllocated on GPUs; `gpuscape` is bin-pack with our ranks at weight 10, by the "
-        "code that the extender runs. GPUs are handed out by NVIDIA's go-gpuallocator, asked in "
-        "orders drawn as kubelets name GPUs, in every arm: not by our prediction of it.\n\n"
-        "How fast a set is says a judge that shares no code with the scheduler: it makes the "
-        "search that NCCL makes over the links, and has the bandwidths that others measured "
-        "within 15 % (`tests/judge`). `reference` knows at each decision what is free and what "
-        "each node would hand out, and goes by the judge: speed to the best of the machine, nodes "
-        "larger than others left to pods that need them, whole nodes left whole, an equal part of "
-        "each machine for each size, what is left for others "
-        "(`tests/bench/placement_reference.py`); by the first of these aims it has at least 95 % "
+        "Written by `.venv/bin/python -m tests.bench.placement`, from simulated runs that can be "
+        "repeated.\n\n"
+        f"**The runs.** Each figure is the mean of {span} runs of {PODS:,} pods; for the reference "
+        f"and for late agents of at most {others} runs ({full} on single machines that are nearly "
+        f"full). The first {WARM_UP * 100:.0f} % of each run is warm-up and is not counted.\n\n"
+        "**The pods** arrive at random (Poisson) and request whole GPUs. They live 600 s on "
+        "average: exponential, or lognormal where the title says so. That is about the median of "
+        "the trace below, and far below its mean. A pod that fits nowhere waits, and smaller ones "
+        "behind it go first. The simulation has no CPU or memory, no gangs and no pods of several "
+        "containers.\n\n"
+        "**The sizes of the trace** are those of the pods with whole GPUs in Alibaba's trace of "
+        "2023 (cluster-trace-gpu-v2023, multigpu50). No public trace records NVLink topologies.\n\n"
+        "**The schedulers.** `spread` and `bin-pack` are the stock scheduler: NodeResourcesFit as "
+        "LeastAllocated and as MostAllocated on GPUs. `gpuscape` is bin-pack with gpuscape's ranks "
+        "at weight 10, computed by the code that the extender runs.\n\n"
+        "**The device plugin.** For all schedulers NVIDIA's go-gpuallocator allocates the GPUs, "
+        "not our prediction of it. It gets them in random orders, as kubelets name GPUs. It failed "
+        f"over {lost} pods.\n\n"
+        "**The judge** decides how fast a set is, and shares no code with the scheduler. It "
+        "searches the links as NCCL does, and its bandwidths are within 15 % of published "
+        "measurements (`tests/judge`).\n\n"
+        "**The reference** (`reference`) knows at each decision which GPUs are free and which of "
+        "them each node would allocate, and uses the judge. Its aims, in this order: speed "
+        "relative to the best of the machine, larger nodes left to pods that need them, whole "
+        "nodes left whole, an equal share of each machine for each size, and what is left for "
+        "other pods (`tests/bench/placement_reference.py`). By the first aim it has at least 95 % "
         "of what exhaustive search reaches on fleets of two to four nodes.\n\n"
-        "The sizes of the trace are those of the pods with whole GPUs of Alibaba's trace of 2023 "
-        "(cluster-trace-gpu-v2023, multigpu50). No trace tells NVLink shapes. No CPU or memory, no "
-        f"gangs, no pods of several containers. The device plugin failed over {lost} pods.\n\n"
         "**On uniform NVSwitch machines nothing is gained in speed: every set of GPUs is as fast "
-        "as any other.**\n"
+        "as any other.**\n\n"
+        f"{_HOW_TO_READ}"
     )

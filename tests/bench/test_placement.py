@@ -256,10 +256,10 @@ def test_the_page_names_each_target_that_is_missed() -> None:
     good = cells_of(fleet, {**arms, NOW: {"speed": 0.9, "wait": 20.5}})
     assert good.count("- ") == good.count("- nowhere") == 2
     slow = cells_of(fleet, {**arms, NOW: {"speed": 0.77, "wait": 20.0}})
-    assert all(f"{size} GPUs, speed: -0.030" in slow for size in (2, 4, 8))
+    assert all(f"pods of {size} GPUs: -0.030" in slow for size in (2, 4, 8))
     assert "speed over GPUs: 0.856 ± 0.000 of the reference's" in slow
     late = cells_of(fleet, {**arms, NOW: {"speed": 0.9, "wait": 22.0}})
-    assert "all pods: 22.00 s for 20.00 s" in late
+    assert "all pods wait 22.00 s, with packing 20.00 s" in late
     assert "GPUs: 22.00 s" not in late
 
 

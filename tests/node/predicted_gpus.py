@@ -25,17 +25,18 @@ COLUMNS: Final = (
 )
 _TEXT: Final = (
     "Written by `.venv/bin/python -m tests.node.prediction_run`, with the kubelet of 1.37.1 and "
-    "NVIDIA's device plugin 0.19.0 on [real nodes](testing.md#real-nodes): pods with one or two "
-    "containers, some with an init container, come and go at random, and each is compared with "
-    "what was predicted for it from the GPUs that were free. What it got is read from the "
-    "kubelet's checkpoint. `possible sets` is their mean number; `most likely set came` is the "
-    "share of pods that got exactly the set with the highest odds, `expected` what these odds "
-    "add up to, with the standard error that chance leaves to so few pods. A pod that got "
-    "another one of the possible sets is no miss: among sets that the plugin's policy finds "
-    "equal, and among single GPUs, the order decides in which the kubelet names the devices. A "
-    "miss is a set, or a refusal, that was not possible. The last column has the pods for which "
-    "the extender, which reads all from the API server, gave other odds than the same prediction "
-    "from the kubelet's own state."
+    "NVIDIA's device plugin 0.19.0 on [real nodes](testing.md#real-nodes).\n\n"
+    "Pods with one or two containers, some with an init container, come and go at random. For "
+    "each pod the scheduler's code predicts from the free GPUs which sets it may get, with their "
+    "odds. The kubelet's checkpoint then shows what it got.\n\n"
+    "- `possible sets`: their mean number.\n"
+    "- `most likely set came`: the share of pods that got exactly the set with the highest odds. "
+    "`expected` is the share that these odds add up to, with the standard error of so few pods.\n"
+    "- `misses`: a set, or a refusal, that was not possible. Another one of the possible sets is "
+    "no miss: among sets that the plugin's policy finds equal, and among single GPUs, the order "
+    "in which the kubelet names the devices decides.\n"
+    "- `extender differs`: pods for which the extender, which reads everything from the API "
+    "server, gave other odds than the prediction from the kubelet's own state."
 )
 
 
