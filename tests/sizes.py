@@ -109,7 +109,7 @@ SLOW: Final = (
     "tests/bench/",
     "tests/browser/",
     "tests/cli/dcgm_exporter/test_dcgm_exporter.py",
-    "tests/cli/doctor/test_local_faults.py",
+    "tests/diagnosis/test_local_faults.py",
     "tests/cli/doctor/test_support_bundle.py",
     "tests/cli/hostile/test_hostile_text.py",
     "tests/cli/mig/test_busy_wait.py",

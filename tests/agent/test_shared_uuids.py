@@ -47,7 +47,7 @@ def test_gpus_with_one_uuid_are_counted_and_served_without_it_until_they_have_tw
     _report(simulation, FIRST, FIRST)
     with running(simulation, *QUICK, "--feature-file", str(file)) as agent:
         until(lambda: _uuids(agent) == [None, None])
-        until(lambda: "nvidia.com/gpu.count=2\n" in file.read_text())
+        until(lambda: file.exists() and "nvidia.com/gpu.count=2\n" in file.read_text())
         temperatures = _labels_of(agent, "DCGM_FI_DEV_GPU_TEMP")
         assert [labels["gpu"] for labels in temperatures] == ["0", "1"]
         assert FIRST not in agent.metrics()

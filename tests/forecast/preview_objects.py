@@ -14,7 +14,7 @@ from forecast.resource_forecast import LayoutMeaning
 from kube.api import Object
 from mig.configs.layout_annotation import parse_layout_annotation
 
-GOLDEN = Path(__file__).parents[3] / "golden"
+GOLDEN = Path(__file__).parents[1] / "golden"
 GPU = "nvidia.com/gpu"
 TEAM = "team"
 

@@ -40,12 +40,12 @@ def test_the_lists_of_this_tree_are_whole() -> None:
 
 
 def test_a_folder_with_python_that_is_no_package_is_named(tree: Path) -> None:
-    (tree / "placement").mkdir()
-    (tree / "placement/sets.py").touch()
+    (tree / "stages").mkdir()
+    (tree / "stages/sets.py").touch()
     (tree / "pictures").mkdir()
 
     assert list(package_lists.problems(tree)) == [
-        "placement/ has Python and is no package: add it to PACKAGES in gpuscape/isolation.py"
+        "stages/ has Python and is no package: add it to PACKAGES in gpuscape/isolation.py"
     ]
 
 

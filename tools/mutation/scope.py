@@ -80,6 +80,7 @@ PACKAGES: Final = (
             "tests/web/test_web_config_file.py",
         ),
     ),
+    Package(name="diagnosis", more_tests=("tests/cli/doctor",)),
     Package(
         name="discovery",
         left_out={
@@ -90,7 +91,11 @@ PACKAGES: Final = (
     ),
     Package(name="exporters"),
     Package(name="fleet", left_out={"fleet/coordinator_program.py": _PROCESS}),
-    Package(name="health"),
+    Package(
+        name="forecast",
+        more_tests=("tests/cli/free", "tests/cli/mig/rollout/test_rollout_plan.py"),
+    ),
+    Package(name="health", more_tests=("tests/labelers/test_three_counts.py",)),
     Package(
         name="kube",
         left_out={
@@ -113,5 +118,6 @@ PACKAGES: Final = (
 NOT_BROKEN: Final = {
     "cli": "texts for people at a terminal",
     "gpuscape": "the first lines of a process",
+    "simulator": "stands in for a driver in tests",
 }
 """Packages that have no row, with the reason."""

@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from cli.free import free_command
-from tests.forecast.free_cluster import NOW, Api
+from tests.cli.free.free_cluster import NOW, Api
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ from cli import terminal
 from kube.api import LEASES, NODES
 from kube.api_errors import Forbidden
 from tests.cli.conftest import Run
+from tests.cli.free.free_cluster import GPU, PRODUCT, SLICE, Api, found, refused, said
 from tests.fakes.api import Call
-from tests.forecast.free_cluster import GPU, PRODUCT, SLICE, Api, found, refused, said
 
 
 def test_each_node_has_its_free_gpus_and_the_largest_linked_set(run: Run, api: Api) -> None:

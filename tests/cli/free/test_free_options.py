@@ -17,8 +17,8 @@ from cli.free import free_command
 from cli.live_screen import ScreenEvent
 from kube.api_errors import Forbidden, Unreachable
 from tests.cli.conftest import Run
+from tests.cli.free.free_cluster import Api, refused, said
 from tests.fakes.api import Call
-from tests.forecast.free_cluster import Api, refused, said
 
 
 class PlayedScreen:

@@ -222,7 +222,7 @@ def _filled(fill: int, start: int) -> Any:
 
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).parents[4]))
+    sys.path.insert(0, str(Path(__file__).parents[3]))
     json.dump(
         outcomes(
             ctypes.CDLL("libnvidia-ml.so.1"), json.loads(sys.argv[1]), combined=len(sys.argv) > 2

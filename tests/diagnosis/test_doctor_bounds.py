@@ -26,7 +26,7 @@ from diagnosis.finding import Unread
 from discovery.host.device_files import process_name
 from kube.api import NODES, PODS, ServerInfo
 from kube.api_errors import Forbidden
-from tests.cli.doctor.examined_node import NAME, UNKNOWN_GPU, ExaminedNode, listening
+from tests.diagnosis.examined_node import NAME, UNKNOWN_GPU, ExaminedNode, listening
 from tests.fakes.api import FakeApi
 from tests.kubelet_nodes.checkpoint_file import write_claims
 from tests.kubelet_nodes.offer import GPU, Device

@@ -41,7 +41,7 @@ from kube.api_errors import Busy, Forbidden, Unauthorized, Unreachable
 from simulator.simulation import Crash, Hang, Return
 from simulator.state import edits
 from simulator.state.machine_state import MachineState
-from tests.cli.doctor.examined_node import (
+from tests.diagnosis.examined_node import (
     ALL_POLICIES,
     NAME,
     UNKNOWN_GPU,

@@ -16,7 +16,7 @@ from forecast.fleet_reading import read_fleet
 from kube.api import LEASES, NODES, PODS
 from scheduler.cluster.node_views import ScoringView
 from tests.cli.conftest import Run
-from tests.forecast.free_cluster import GPU, SLICE, Api, found, refused, said
+from tests.cli.free.free_cluster import GPU, SLICE, Api, found, refused, said
 from tests.scheduler import fleets
 
 

@@ -26,7 +26,7 @@ from kube.lease import micro_time
 from labelers.annotations import topology_of
 from labelers.compose import decide_labels
 from labelers.label_settings import LabelSettings
-from tests.cli.doctor.examined_node import MACHINE, NAME, node_object, snapshot_of
+from tests.diagnosis.examined_node import MACHINE, NAME, node_object, snapshot_of
 from tests.fakes.api import FakeApi
 from tests.kubelet_nodes.offer import GPU
 
