@@ -104,18 +104,26 @@ _SUFFIXES: dict[str, tuple[str, str, str]] = {
     PRODUCT: (TEXT, "model name, with -MIG-<profile> and -SHARED added", "nvmlDeviceGetName"),
     COUNT: (
         NUMBER,
-        "GPUs of that model, silent ones too, or MIG devices",
+        "GPUs of that model, with those that do not answer, or MIG devices",
         "/sys/bus/pci/devices: driver; nvmlDeviceGetName",
     ),
-    REPLICAS: (NUMBER, "shares of each; 0 where MIG rules sharing out", "sharing configuration"),
-    SHARING: (r"(none|time-slicing|mps)?", "how they are shared", "sharing configuration"),
-    MEMORY: (NUMBER, "MiB of one", f"nvmlDeviceGetMemoryInfo; of MIG devices {_ATTRIBUTES}"),
+    REPLICAS: (
+        NUMBER,
+        "shares of each device; 0 where MIG excludes sharing",
+        "sharing configuration",
+    ),
+    SHARING: (r"(none|time-slicing|mps)?", "how the devices are shared", "sharing configuration"),
+    MEMORY: (
+        NUMBER,
+        "MiB of one device",
+        f"nvmlDeviceGetMemoryInfo; for MIG devices {_ATTRIBUTES}",
+    ),
     "family": (TEXT, "architecture by compute capability", _CAPABILITY),
     "compute.major": (NUMBER, "compute capability, major", _CAPABILITY),
     "compute.minor": (NUMBER, "compute capability, minor", _CAPABILITY),
     "multiprocessors": (NUMBER, "multiprocessors of one MIG device", _ATTRIBUTES),
-    "slices.gi": (NUMBER, "slices of its GPU instance", _ATTRIBUTES),
-    "slices.ci": (NUMBER, "slices of its compute instance", _ATTRIBUTES),
+    "slices.gi": (NUMBER, "slices of the MIG device's GPU instance", _ATTRIBUTES),
+    "slices.ci": (NUMBER, "slices of the MIG device's compute instance", _ATTRIBUTES),
     "engines.copy": (NUMBER, "copy engines", _ATTRIBUTES),
     "engines.decoder": (NUMBER, "decoders", _ATTRIBUTES),
     "engines.encoder": (NUMBER, "encoders", _ATTRIBUTES),
@@ -153,7 +161,7 @@ NODE: tuple[Key, ...] = (
         VGPU_PRESENT,
         TRUTH,
         "a GPU here is a vGPU",
-        f"{_PCI_CONFIG}; without the right to it nvmlDeviceGetVirtualizationMode",
+        f"{_PCI_CONFIG}; if that is forbidden, nvmlDeviceGetVirtualizationMode",
     ),
     _exact(VGPU_HOST_VERSION, TEXT, "driver version of the vGPU's host", _PCI_CONFIG),
     _exact(VGPU_HOST_BRANCH, TEXT, "driver branch of the vGPU's host", _PCI_CONFIG),
@@ -172,7 +180,12 @@ DRIVER: tuple[Key, ...] = tuple(
         ("runtime.minor", NUMBER, "newest CUDA the driver supports (old name)", _CUDA_VERSION),
         ("runtime-version.major", NUMBER, "newest CUDA the driver supports", _CUDA_VERSION),
         ("runtime-version.minor", NUMBER, "newest CUDA the driver supports", _CUDA_VERSION),
-        ("runtime-version.full", r"[0-9]+\.[0-9]+", "the same, whole", _CUDA_VERSION),
+        (
+            "runtime-version.full",
+            r"[0-9]+\.[0-9]+",
+            "newest CUDA the driver supports, major.minor",
+            _CUDA_VERSION,
+        ),
     )
 )
 HARDWARE: tuple[Key, ...] = (
@@ -181,7 +194,7 @@ HARDWARE: tuple[Key, ...] = (
     _exact(
         MEMORY_TYPE,
         r"hbm|gddr|unified|mixed",
-        "hbm from a bus of 1024 bits on, else gddr; unified where the GPU has none of its own",
+        "hbm for a bus of 1024 bits or more, else gddr; unified: no memory of its own",
         "nvmlDeviceGetMemoryBusWidth, nvmlDeviceGetMemoryInfo",
     ),
     Key(
@@ -219,8 +232,8 @@ LINKS: tuple[Key, ...] = (
         NVLINK_CLASS,
         r"none|bridge|mesh|switch",
         "how NVLink connects the GPUs: isolated pairs, direct links, through NVSwitch",
-        "nvmlDeviceGetNvLinkState, nvmlDeviceGetNvLinkRemoteDeviceType; none to GPUs with MIG on"
-        " and to those not registered with their fabric",
+        "nvmlDeviceGetNvLinkState, nvmlDeviceGetNvLinkRemoteDeviceType; GPUs with MIG on and"
+        " GPUs that are not registered with their fabric count as unlinked",
     ),
     _exact(
         NVLINK_ISLAND,
@@ -234,17 +247,17 @@ HEALTHS: tuple[Key, ...] = (
     _exact(
         EXPECTED,
         NUMBER,
-        "GPUs that should answer: bound to the nvidia driver, or known from before",
+        "GPUs that should answer: bound to the nvidia driver, or known from an earlier reading",
         "/sys/bus/pci/devices: driver",
     ),
     _exact(FOUND, NUMBER, "GPUs that answered", "nvmlDeviceGetHandleByPciBusId_v2"),
     _exact(
         HEALTH,
         r"healthy|degraded|unhealthy|unknown",
-        "the worst of all GPUs, by the health table",
+        "the worst health of all GPUs, by the health table",
         "health table",
     ),
-    _exact(HEALTH_REASON, TEXT, "the health table's word for it", "health table"),
+    _exact(HEALTH_REASON, TEXT, "the reason, as in the health table", "health table"),
 )
 
 

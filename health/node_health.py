@@ -40,7 +40,7 @@ COUNT_RULES: tuple[CountRule, ...] = (
         reason="gpu-unaddressable",
         health=Health.UNHEALTHY,
         holds=_counts_too_few,
-        meaning="The node has a GPU that NVML does not count, or of which no bus id is known.",
+        meaning="The node has a GPU that NVML does not count, or whose bus id is unknown.",
         source=_COUNTS,
         fix="Read the kernel log for NVRM lines, then reset the GPU or reboot the node; in a pod"
         " set NVIDIA_VISIBLE_DEVICES=all.",
@@ -50,7 +50,7 @@ COUNT_RULES: tuple[CountRule, ...] = (
         reason="gpus-not-counted",
         health=Health.UNKNOWN,
         holds=lambda node: node.counts.why_not_listed != "",
-        meaning="NVML does not count its GPUs and sysfs shows none: how many there are is unknown.",
+        meaning="NVML gives no number of GPUs and sysfs shows none: their number is unknown.",
         source=_COUNTS,
         fix="Read the kernel log for NVRM lines; in a pod mount the host's /sys below host-root.",
         page="runbooks/GpuscapeDriverSilent.md",
