@@ -84,14 +84,14 @@ class AgentSettings:
     start_spread_seconds: float | None = setting(
         None,
         kinds.duration_kind("0s"),
-        "A starting agent writes for the first time at a random moment within this, so that"
-        " thousands of them do not overload the API server.",
+        "Longest random wait of a starting agent before its first write, so that thousands of"
+        " agents do not overload the API server.",
         unset="25 ms for each agent that its DaemonSet counts",
     )
     allow_unconfined: bool = setting(
         False,
         kinds.FLAG,
-        "Write even where no admission policy is seen to hold this agent to its own node.",
+        "Write even if no admission policy is seen that restricts this agent to its own node.",
     )
     pod_resources_socket: Path = setting(
         Path("/var/lib/kubelet/pod-resources/kubelet.sock"),
@@ -101,8 +101,8 @@ class AgentSettings:
     resource_slices: bool = setting(
         False,
         kinds.FLAG,
-        "Look up in ResourceSlices the GPUs of DRA claims whose device names are not enough; the"
-        " agent needs a right of its own for that.",
+        "Read ResourceSlices to find the GPUs of DRA claims whose device names do not identify"
+        " them; the agent needs an extra right for this.",
     )
     driver_ready_file: Path = setting(
         Path("run/nvidia/validations/driver-ready"),
@@ -136,14 +136,18 @@ class AgentSettings:
         600.0,
         kinds.duration_kind("1s"),
         "How long one run of a part of the agent may take, such as one reading of all GPUs;"
-        " afterwards the agent ends with exit code 70. At least 17 times the longer deadline.",
+        " after that the agent ends with exit code 70. At least 17 times the longer deadline.",
     )
 
     reader_memory_mebibytes: int = setting(
-        96, kinds.count_kind(65_536), "Private MiB at which a device reader is replaced; 0: any."
+        96,
+        kinds.count_kind(65_536),
+        "Private MiB at which a device reader is replaced; 0: no limit.",
     )
     reader_descriptors: int = setting(
-        512, kinds.count_kind(1_000_000), "Open files at which a device reader is replaced; 0: any."
+        512,
+        kinds.count_kind(1_000_000),
+        "Open files at which a device reader is replaced; 0: no limit.",
     )
     reader_age_seconds: float = setting(
         86_400.0, kinds.duration_kind("1m"), "Age at which a device reader is replaced."
@@ -181,25 +185,27 @@ class AgentSettings:
     counters_from: str | None = setting(
         None,
         CONFIG_MAP,
-        "The same from the key metrics of a ConfigMap; without the ConfigMap, counters applies.",
+        "ConfigMap with DCGM families under its key metrics; without it, counters applies.",
     )
     own_families: str = setting(
         ServedFamilies.CORE.value,
         kinds.choice_kind(*ServedFamilies),
-        "Which gpuscape_ families are served, and read: all; core, what the shipped rules and"
-        " dashboards read; or none.",
+        "Which gpuscape_ families are read and served: all; core, those that the shipped rules and"
+        " dashboards use; or none.",
     )
     devices: Selection = setting(
         FLEXIBLE,
         DEVICES,
-        "What has DCGM series: f, a GPU's instances where it has some, else the GPU; g, GPUs; i,"
+        "Devices with DCGM series: f, a GPU's instances, or the GPU if it has none; g, GPUs; i,"
         " GPU instances; g+i, both.",
     )
     prefix: str | None = setting(
         None, PREFIX, "Put before the names of DCGM families, to run next to dcgm-exporter."
     )
     compat_release: str = setting(
-        DEFAULT_RELEASE, COMPAT_RELEASE, "Release of dcgm-exporter whose contract is served."
+        DEFAULT_RELEASE,
+        COMPAT_RELEASE,
+        "Release of dcgm-exporter whose types and labels are served.",
     )
     hostname_label: str | None = setting(
         None,
@@ -227,14 +233,14 @@ class AgentSettings:
         False,
         kinds.FLAG,
         "Read XIDs that NVML does not report, and errors of NVSwitches, from the kernel log below"
-        " the host root; a container has to be privileged for that.",
+        " the host root; a container must be privileged for this.",
     )
 
     pods: bool | None = setting(
         None,
         kinds.FLAG,
         "Label each series with the pod that holds the GPU, as the kubelet reports it.",
-        unset="true, but for standalone",
+        unset="true; false if standalone",
         subject="Pods, processes and jobs on series",
     )
     pod_uid_label: bool = setting(
@@ -244,18 +250,18 @@ class AgentSettings:
         False, kinds.FLAG, "Add the pod's labels; the agent needs the right to read pods."
     )
     pod_label_allowlist: tuple[re.Pattern[str], ...] = setting(
-        (), kinds.PATTERNS, "Only labels in whose key one of these is found.", unset="all labels"
+        (), kinds.PATTERNS, "Show only labels whose key matches one of these.", unset="all labels"
     )
     virtual_gpus: bool = setting(
         False,
         kinds.FLAG,
         "One series for each pod that shares a GPU, distinguished by the label vgpu, with what its"
-        " processes use; else one of the pods is named.",
+        " processes use; without it the series name one of the pods.",
     )
     resource_names: tuple[str, ...] = setting(
         (),
         kinds.NAMES,
-        "Resources that are GPUs too, such as nvidia.com/a100; those of the device plugin are"
+        "Further resources that are GPUs, such as nvidia.com/a100; those of the device plugin are"
         " known.",
         unset="none",
     )
@@ -278,13 +284,13 @@ class AgentSettings:
     sharing_config: Path | None = setting(
         None,
         kinds.PATH,
-        "The device plugin's configuration file; its settings of labels apply here too.",
+        "The device plugin's configuration file; its settings for labels apply here too.",
     )
     label_rules: Path | None = setting(
         None,
         kinds.PATH,
         "File with rules for labels under prefixes of your own, such as example.com/gpu-type; the"
-        " admission policies have to allow their keys.",
+        " admission policies must allow their keys.",
         unset="no such labels",
     )
     timestamp: bool | None = setting(
@@ -337,9 +343,9 @@ class AgentSettings:
     state_file: Path | None = setting(
         None,
         kinds.PATH,
-        "File through which a restarted agent knows GPUs, their places and XIDs, and how long they"
-        " were held; it holds for one boot and one driver.",
-        unset="a restart forgets them",
+        "File that keeps GPUs, their places, their XIDs and how long pods held them across a"
+        " restart of the agent; valid for one boot and one driver.",
+        unset="none: a restart forgets these",
         subject="Machine",
     )
     simulate: str | None = setting(
@@ -350,8 +356,8 @@ class AgentSettings:
     refuse_driver: bool = setting(
         False,
         kinds.FLAG,
-        "End at the start where an NVIDIA driver is loaded: a simulated machine in a cluster is"
-        " never taken for a node's real GPUs.",
+        "End at the start if an NVIDIA driver is loaded, so that a simulated machine in a cluster"
+        " is never mistaken for a node's real GPUs.",
     )
     host_root: Path = setting(
         Path("/"), kinds.PATH, "Where the host's file system is mounted: sys and dev lie below it."
