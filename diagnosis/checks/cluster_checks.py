@@ -37,29 +37,31 @@ from labelers.node_patch import former_labels, plan_node_patch
 API_UNREACHABLE: Final = FindingKind(
     name="api-unreachable",
     severity=FindingSeverity.ERROR,
-    cause="The API server does not answer: labels, Lease and MIG changes stand still.",
-    fix="Try `kubectl get --raw /livez` from this node; look at network policies and the address.",
+    cause="The API server does not answer: labels and Lease are not updated, and MIG changes do"
+    " not go on.",
+    fix="Try `kubectl get --raw /livez` from this node; check network policies and the address.",
     page="operation.md#in-a-cluster",
 )
 API_REFUSED: Final = FindingKind(
     name="api-credentials-refused",
     severity=FindingSeverity.ERROR,
-    cause="The API server answers, and does not accept our credentials (401) or allows our account"
-    " nothing (403).",
-    fix="Mount a fresh token of the account gpuscape-agent, or name another kubeconfig.",
+    cause="The API server answers, but does not accept our credentials (401) or gives our account"
+    " no rights (403).",
+    fix="Mount a fresh token of the account gpuscape-agent, or use another kubeconfig.",
     page="install.md#what-the-agent-gets-and-why",
 )
 RIGHT_MISSING: Final = FindingKind(
     name="api-right-missing",
     severity=FindingSeverity.ERROR,
     cause="The agent's account lacks a right that its settings need.",
-    fix="`kubectl apply -f deploy/base/access.yaml`, and that of the parts in use (pods, dra).",
+    fix="`kubectl apply -f deploy/base/access.yaml`, and the access.yaml of the parts in use"
+    " (pods, dra).",
     page="install.md#what-the-agent-gets-and-why",
 )
 RIGHT_EXCESS: Final = FindingKind(
     name="api-right-excess",
     severity=FindingSeverity.WARNING,
-    cause="The agent's account has a right that no agent needs: whoever breaks into one node has"
+    cause="The agent's account has a right that no agent needs: an attacker on one node would have"
     " it.",
     fix="Find the binding: `kubectl get clusterrolebindings,rolebindings -A -o wide | grep"
     " gpuscape-agent`, and remove it.",
@@ -68,8 +70,8 @@ RIGHT_EXCESS: Final = FindingKind(
 POLICY_OPEN: Final = FindingKind(
     name="policy-not-in-force",
     severity=FindingSeverity.ERROR,
-    cause="An admission policy does not hold this agent to its own node, so that it writes nothing"
-    " that the policy judges.",
+    cause="An admission policy does not restrict this agent to its own node, so the agent writes"
+    " no object that this policy checks.",
     fix="`kubectl apply -f deploy/base/access.yaml`, generated for the agent's namespace.",
     page="runbooks/GpuscapeConfinementNotEnforced.md",
 )
@@ -85,16 +87,16 @@ GRANT_OPEN: Final = FindingKind(
 POLICY_UNKNOWN: Final = FindingKind(
     name="policy-not-confirmed",
     severity=FindingSeverity.WARNING,
-    cause="It could not be seen whether an admission policy holds this agent.",
-    fix="Exempt the account gpuscape-agent from the policy that answers in its place.",
+    cause="It is unknown whether an admission policy restricts this agent.",
+    fix="Exempt the account gpuscape-agent from the policy that refuses in its place.",
     page="runbooks/GpuscapeConfinementNotEnforced.md",
 )
 CLOCK_SKEW: Final = FindingKind(
     name="clock-skew",
     severity=FindingSeverity.WARNING,
-    cause="The clocks of this node and of the API server differ: tokens and certificates are"
-    " judged wrongly, and times in Leases and metrics mislead.",
-    fix="Have the node keep time: `chronyc tracking` or `timedatectl`.",
+    cause="The clocks of this node and of the API server differ: tokens and certificates may be"
+    " refused, and times in Leases and metrics are wrong.",
+    fix="Synchronise the node's clock: `chronyc tracking` or `timedatectl`.",
     page="doctor.md#clocks",
 )
 KUBERNETES_OLD: Final = FindingKind(
@@ -108,7 +110,7 @@ KUBERNETES_OLD: Final = FindingKind(
 KUBERNETES_PARTLY: Final = FindingKind(
     name="kubernetes-not-tested",
     severity=FindingSeverity.NOTE,
-    cause="Kubernetes 1.30 and 1.31 work as far as is known, and are not tested.",
+    cause="Kubernetes 1.30 and 1.31 are not tested; no problem is known.",
     fix="Upgrade to 1.32 or later.",
     page="install.md#in-a-cluster",
 )
@@ -117,14 +119,14 @@ KUBELET_SKEW: Final = FindingKind(
     severity=FindingSeverity.WARNING,
     cause="The kubelet is newer than the API server, or more than three minor versions older,"
     " which Kubernetes does not support.",
-    fix="Upgrade the one that is behind.",
+    fix="Upgrade the older one.",
     page="install.md#in-a-cluster",
 )
 NODE_UNKNOWN: Final = FindingKind(
     name="node-unknown",
     severity=FindingSeverity.ERROR,
-    cause="The cluster has no Node of this node's name.",
-    fix="Set NODE_NAME, or --node-name, to a name that `kubectl get nodes` has.",
+    cause="The cluster has no Node with this node's name.",
+    fix="Set NODE_NAME or --node-name to a name that `kubectl get nodes` lists.",
     page="configuration.md",
 )
 LABELS_MISSING: Final = FindingKind(
@@ -137,23 +139,24 @@ LABELS_MISSING: Final = FindingKind(
 LABELS_DIFFER: Final = FindingKind(
     name="labels-differ",
     severity=FindingSeverity.WARNING,
-    cause="Labels of the Node are not what this machine is.",
+    cause="Labels of the Node do not match this machine.",
     fix="See the agent's log on this node; `gpuscape labels --explain` has the reasons.",
     page="labels.md",
 )
 RULE_LABELS_DIFFER: Final = FindingKind(
     name="rule-labels-differ",
     severity=FindingSeverity.WARNING,
-    cause="Labels by your rules are missing on the Node, or are not what the rules make.",
-    fix="Allow their keys in the admission policies, and in nfd-master where labels go through it;"
-    " the agent's log has a hang-up's broken rules. `gpuscape labels --explain` has the reasons.",
+    cause="Labels of your rules are missing on the Node, or have other values than the rules"
+    " produce.",
+    fix="Allow their keys in the admission policies, and in nfd-master if labels go through it."
+    " The agent logs broken rules after SIGHUP. `gpuscape labels --explain` has the reasons.",
     page="labels.md#labels-of-your-own",
 )
 KEYS_LEFT_ALONE: Final = FindingKind(
     name="keys-left-alone",
     severity=FindingSeverity.WARNING,
     cause="Another program owns labels that the agent would write, so it leaves them alone.",
-    fix="Remove the other program's labels, or have the agent write through it (sink nodefeature).",
+    fix="Remove the other program's labels, or let the agent write through it (sink nodefeature).",
     page="runbooks/GpuscapeKeysLeftAlone.md",
 )
 

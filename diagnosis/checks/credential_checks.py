@@ -14,29 +14,29 @@ from diagnosis.finding import DoctorFinding, FindingKind, FindingSeverity, findi
 CERTIFICATE_ENDED: Final = FindingKind(
     name="certificate-ended",
     severity=FindingSeverity.ERROR,
-    cause="A certificate or token has ended: whoever checks it refuses the connection.",
-    fix="Renew it; files that gpuscape has are read again by themselves.",
+    cause="A certificate or token has expired: connections with it are refused.",
+    fix="Renew it; gpuscape reads its files again by itself.",
     page="doctor.md#certificates",
 )
 CERTIFICATE_ENDS: Final = FindingKind(
     name="certificate-ends-soon",
     severity=FindingSeverity.WARNING,
-    cause="A certificate ends soon, and whatever should have renewed it by now has not.",
-    fix="Renew it, and see why that does not happen by itself.",
+    cause="A certificate ends soon, and it has not been renewed in time.",
+    fix="Renew it, and find out why it was not renewed by itself.",
     page="doctor.md#certificates",
 )
 CERTIFICATE_EARLY: Final = FindingKind(
     name="certificate-not-yet-valid",
     severity=FindingSeverity.ERROR,
     cause="A certificate or token is not valid yet by this node's clock.",
-    fix="Set the clock of this node, or of whoever made the certificate.",
+    fix="Correct the clock of this node, or of the machine that issued the certificate.",
     page="doctor.md#clocks",
 )
 CERTIFICATE_BROKEN: Final = FindingKind(
     name="certificate-unusable",
     severity=FindingSeverity.ERROR,
     cause="A file with certificates or settings of TLS cannot be used.",
-    fix="Mend what the sentence names; the file is read again by itself.",
+    fix="Correct what the message names; the file is read again by itself.",
     page="web-config.md",
 )
 

@@ -26,58 +26,58 @@ DRIVER_ABSENT: Final = FindingKind(
     name="driver-absent",
     severity=FindingSeverity.ERROR,
     cause="No NVIDIA driver answers: its library or its kernel module is missing here.",
-    fix="On a host: install the driver, `modprobe nvidia`. In a pod: give it the RuntimeClass"
-    " nvidia, so that the library is put into the container.",
+    fix="On a host: install the driver, `modprobe nvidia`. In a pod: set the RuntimeClass nvidia,"
+    " which injects the library into the container.",
     page="runbooks/GpuscapeDriverSilent.md",
 )
 HOST_ROOT_INCOMPLETE: Final = FindingKind(
     name="host-root-incomplete",
     severity=FindingSeverity.ERROR,
-    cause="The folder that host-root names lacks what every host has: it is not the host's root,"
-    " or not all of it is mounted.",
-    fix="Let host-root name the folder below which the host's /proc, /sys and /dev are mounted; in"
+    cause="The folder of host-root lacks files that every host has: it is not the host's root, or"
+    " not all of it is mounted.",
+    fix="Set host-root to the folder below which the host's /proc, /sys and /dev are mounted; in"
     " the agent's pod leave it at /.",
     page="configuration.md",
 )
 DRIVER_MISMATCH: Final = FindingKind(
     name="driver-mismatch",
     severity=FindingSeverity.ERROR,
-    cause="The driver's library and its kernel module are of different versions, as after an"
-    " upgrade without a reboot.",
-    fix="Reload the kernel module, or reboot the node; start the pod again, so that it gets the"
-    " new library.",
+    cause="The driver's library and its kernel module have different versions, for example after"
+    " an upgrade without a reboot.",
+    fix="Reload the kernel module, or reboot the node; restart the pod, so that it gets the new"
+    " library.",
     page="runbooks/GpuscapeDriverSilent.md",
 )
 DRIVER_STUCK: Final = FindingKind(
     name="driver-stuck",
     severity=FindingSeverity.ERROR,
     cause="A call to the driver does not return: a GPU or the driver hangs.",
-    fix="Read the kernel log for NVRM lines, drain the node and reboot it; no signal ends such a"
+    fix="Search the kernel log for NVRM lines, drain the node and reboot it; no signal ends such a"
     " call.",
     page="runbooks/GpuscapeReaderStuck.md",
 )
 READER_ENDS: Final = FindingKind(
     name="reader-ends",
     severity=FindingSeverity.ERROR,
-    cause="The process that asks the driver ends each time, or gives no answer that makes sense.",
-    fix="Read the kernel log for its end; try `gpuscape --debug discover` and attach `gpuscape"
-    " record` to a bug report.",
+    cause="The process that calls the driver ends each time, or returns no valid answer.",
+    fix="Search the kernel log for the reason; try `gpuscape --debug discover` and attach"
+    " `gpuscape record` to a bug report.",
     page="runbooks/GpuscapeReaderRestarts.md",
 )
 NO_GPU: Final = FindingKind(
     name="no-gpu",
     severity=FindingSeverity.WARNING,
-    cause="The driver answers, and it has no GPU.",
-    fix="Look for the GPU with `lspci -d 10de:`; in a pod set NVIDIA_VISIBLE_DEVICES=all.",
+    cause="The driver answers, but lists no GPU.",
+    fix="Search for the GPU with `lspci -d 10de:`; in a pod set NVIDIA_VISIBLE_DEVICES=all.",
     page="runbooks/GpuMissing.md",
 )
 DEVICE_NODE_MISSING: Final = FindingKind(
     name="device-node-missing",
     severity=FindingSeverity.ERROR,
-    cause="The driver is loaded, and one of its device nodes is not in this container or on this"
-    " host.",
-    fix="On a host: `nvidia-modprobe -u -c=0`. In a pod: start it again; a reload of systemd or of"
-    " the driver can take device nodes away.",
+    cause="The driver is loaded, but one of its device nodes is missing in this container or on"
+    " this host.",
+    fix="On a host: `nvidia-modprobe -u -c=0`. In a pod: restart it; a reload of systemd or of the"
+    " driver can remove device nodes.",
     page="install.md",
 )
 DEVICE_NODE_FORBIDDEN: Final = FindingKind(
@@ -91,61 +91,64 @@ DEVICE_NODE_FORBIDDEN: Final = FindingKind(
 READINGS_FORBIDDEN: Final = FindingKind(
     name="readings-forbidden",
     severity=FindingSeverity.WARNING,
-    cause="The driver refuses readings for want of a right or of a device node.",
-    fix="Give the agent the right that the page names for them, or leave these readings out.",
+    cause="The driver refuses readings because a right or a device node is missing.",
+    fix="Give the agent the right that the page shows for them, or leave these readings out.",
     page="runbooks/GpuscapeReadingsForbidden.md",
 )
 IDENTITY_SHARED: Final = FindingKind(
     name="identity-shared",
     severity=FindingSeverity.ERROR,
-    cause="Two devices report the same UUID or minor number, so that neither can be known by it.",
-    fix="In a virtual machine: see that each GPU is passed through once. Else reset the GPUs when"
-    " nothing uses them; report it with the file that `gpuscape record` writes.",
+    cause="Two devices report the same UUID or minor number, so it identifies neither.",
+    fix="In a virtual machine: check that each GPU is passed through once. Else reset the GPUs"
+    " when nothing uses them; report it with the file that `gpuscape record` writes.",
     page="runbooks/GpuscapeReadingsSenseless.md",
 )
 MODE_PENDING: Final = FindingKind(
     name="mode-pending",
     severity=FindingSeverity.WARNING,
-    cause="A mode of the GPU was changed, and holds only after a reset.",
+    cause="A mode of the GPU was changed; the change takes effect after a reset.",
     fix="Reset the GPU when nothing uses it: `nvidia-smi --gpu-reset -i GPU`, or reboot the node.",
     page="runbooks/GpuModeChangePending.md",
 )
 MIG_EMPTY: Final = FindingKind(
     name="mig-empty",
     severity=FindingSeverity.NOTE,
-    cause="MIG is on and the GPU has no MIG device, so that no program can use it.",
+    cause="MIG is on and the GPU has no MIG device, so no program can use it.",
     fix="Lay it out: `gpuscape mig plan` shows how, or switch MIG off.",
     page="mig.md",
 )
 
 _COUNT_MENDS: Final[Mapping[str, tuple[str, str]]] = {
     "gpu-unaddressable": (
-        "Read the kernel log for NVRM lines, then reset the GPU or reboot the node; in a pod set"
+        "Search the kernel log for NVRM lines, then reset the GPU or reboot the node; in a pod set"
         " NVIDIA_VISIBLE_DEVICES=all.",
         "runbooks/GpuDown.md",
     ),
     "gpus-not-counted": (
-        "Read the kernel log for NVRM lines; in a pod mount the host's /sys below host-root.",
+        "Search the kernel log for NVRM lines; in a pod mount the host's /sys below host-root.",
         "runbooks/GpuscapeDriverSilent.md",
     ),
     "integrated-gpu": (
-        "Leave such nodes out by the DaemonSet's nodeSelector; NVIDIA's device plugin serves them.",
+        "Exclude such nodes with the DaemonSet's nodeSelector; NVIDIA's device plugin serves them.",
         "labels.md",
     ),
     "host-tree-missing": (
-        "Mount the host's /sys read-only, and let host-root name the folder that it is below.",
+        "Mount the host's /sys read-only, and set host-root to the folder that contains it.",
         "operation.md",
     ),
 }
 """Reason of a count's fault to its fix and its page."""
 _MENDS: Final[Mapping[str, tuple[str, str]]] = {
-    "gpu-lost": ("Reset the GPU or reboot the node; a GPU that goes again is broken.", "GpuDown"),
+    "gpu-lost": (
+        "Reset the GPU or reboot the node; a GPU that is lost again is broken.",
+        "GpuDown",
+    ),
     "gpu-hung": ("Drain the node and reboot it; a GPU that hangs again is broken.", "GpuDown"),
     "gpu-forbidden": (
         "Give this process the device node and the right to open it.",
         "GpuscapeReadingsForbidden",
     ),
-    "gpu-unreadable": ("Read the kernel log for NVRM lines, then reset or reboot.", "GpuDown"),
+    "gpu-unreadable": ("Search the kernel log for NVRM lines, then reset or reboot.", "GpuDown"),
     "recovery-reset": ("Drain the GPU, then `nvidia-smi --gpu-reset -i GPU`.", "GpuRecoveryNeeded"),
     "recovery-reboot": ("Drain the node and reboot it.", "GpuRecoveryNeeded"),
     "recovery-imex": ("Restart the IMEX service on all nodes of its domain.", "GpuRecoveryNeeded"),
@@ -157,9 +160,9 @@ _MENDS: Final[Mapping[str, tuple[str, str]]] = {
         "GpuPageRetirementPending",
     ),
     "fabric-failed": ("Read Fabric Manager's log, restart it, reset the GPUs.", "GpuFabricFault"),
-    "fabric-unfinished": ("See whether Fabric Manager runs on the host.", "GpuFabricNotRegistered"),
-    "fabric-unhealthy": ("Read Fabric Manager's log for links and routes.", "GpuFabricFault"),
-    "nvlink-inactive": ("Read the kernel log for NVLink errors, reset the GPU.", "GpuNvlinkDown"),
+    "fabric-unfinished": ("Check that Fabric Manager runs on the host.", "GpuFabricNotRegistered"),
+    "fabric-unhealthy": ("Search Fabric Manager's log for links and routes.", "GpuFabricFault"),
+    "nvlink-inactive": ("Search the kernel log for NVLink errors, reset the GPU.", "GpuNvlinkDown"),
     "nvlink-asymmetric": ("Reset both GPUs; a link that stays down is broken.", "GpuNvlinkDown"),
 }
 """Reason of ill health to its fix and its runbook."""

@@ -15,36 +15,37 @@ from kube.api import Object
 LEASE_MISSING: Final = FindingKind(
     name="lease-missing",
     severity=FindingSeverity.ERROR,
-    cause="No agent has a Lease for this Node: none runs there, or it may write nothing.",
+    cause="No agent has a Lease for this Node: no agent runs there, or it has no right to write.",
     fix="`kubectl -n gpuscape get pods -o wide`, then the log of the node's agent.",
     page="runbooks/GpuscapeNodeWithoutAgent.md",
 )
 LEASE_RELEASED: Final = FindingKind(
     name="lease-released",
     severity=FindingSeverity.WARNING,
-    cause="The agent has ended and released its Lease; no other has come.",
-    fix="`kubectl -n gpuscape get pods -o wide`: wait for the next one, or see why there is none.",
+    cause="The agent has ended and released its Lease; no other agent has taken it.",
+    fix="`kubectl -n gpuscape get pods -o wide`: wait for the next agent, or find out why there is"
+    " none.",
     page="runbooks/GpuscapeAgentDown.md",
 )
 LEASE_STALE: Final = FindingKind(
     name="lease-stale",
     severity=FindingSeverity.ERROR,
-    cause="The agent has not renewed its Lease for longer than it holds: it hangs, or cannot reach"
-    " the API server. Schedulers take its data for old.",
-    fix="The log of the node's agent has the reason; restart its pod where it hangs.",
+    cause="The agent's Lease has expired: the agent hangs, or cannot reach the API server."
+    " Schedulers treat its data as old.",
+    fix="The log of the node's agent has the reason; restart its pod if it hangs.",
     page="runbooks/GpuscapeLeaseNotHeld.md",
 )
 LEASE_OF_OTHER: Final = FindingKind(
     name="lease-held-by-other",
     severity=FindingSeverity.WARNING,
-    cause="Another agent holds this node's Lease, so that this one only reads.",
+    cause="Another agent holds this node's Lease, so this one only reads.",
     fix="Find the second agent: `kubectl get pods -A -o wide | grep gpuscape`, and remove one.",
     page="runbooks/GpuscapeLeaseNotHeld.md",
 )
 RELEASED: Final = FindingKind(
     name="gpus-released",
     severity=FindingSeverity.WARNING,
-    cause="The Node asks for the GPUs to be left alone: the agent reads nothing meanwhile.",
+    cause="The Node requests the release of its GPUs: the agent reads nothing meanwhile.",
     fix="Wait for the driver upgrade or MIG change to end; remove the annotation or label if it is"
     " a leftover.",
     page="runbooks/GpuscapeReleasedTooLong.md",
@@ -53,7 +54,7 @@ WRITES_STOPPED: Final = FindingKind(
     name="writes-stopped",
     severity=FindingSeverity.WARNING,
     cause="An admission policy of the chart stops everything that gpuscape writes to the cluster.",
-    fix="`helm upgrade --reuse-values --set writes=true`, once the reason is over.",
+    fix="`helm upgrade --reuse-values --set writes=true`, once the reason is gone.",
     page="helm.md#stop-all-writes",
 )
 

@@ -14,9 +14,10 @@ from kube.api import Object
 VERSION_SKEW: Final = FindingKind(
     name="version-skew",
     severity=FindingSeverity.WARNING,
-    cause="The image and the chart or manifests that started it are of different minor versions:"
-    " settings, roles or policies may be ones that the other does not know.",
-    fix="Have both of one version: the chart's image.tag, or the chart of the image's version.",
+    cause="The image and the chart or manifests that started it have different minor versions: one"
+    " may not know the other's settings, roles or policies.",
+    fix="Use one version for both: set the chart's image.tag, or take the chart of the image's"
+    " version.",
     page="upgrade.md#image-and-chart",
 )
 

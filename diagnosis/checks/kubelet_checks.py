@@ -32,16 +32,16 @@ from kube.amounts.gpu_amounts import gpu_amounts
 POD_RESOURCES_SILENT: Final = FindingKind(
     name="pod-resources-silent",
     severity=FindingSeverity.ERROR,
-    cause="The kubelet's pod-resources socket does not answer, so nobody knows which pod has which"
+    cause="The kubelet's pod-resources socket does not answer: it is unknown which pod has which"
     " GPU.",
-    fix="See whether the kubelet runs; mount /var/lib/kubelet/pod-resources and run as uid 0.",
+    fix="Check that the kubelet runs; mount /var/lib/kubelet/pod-resources and run as uid 0.",
     page="runbooks/GpuscapeSourceSilent.md",
 )
 ACTUATOR_SILENT: Final = FindingKind(
     name="actuator-silent",
     severity=FindingSeverity.ERROR,
     cause="The actuator does not answer on its socket, so no MIG layout is changed.",
-    fix="See whether the container actuator runs and shares /run/gpuscape with the agent.",
+    fix="Check that the container actuator runs and shares /run/gpuscape with the agent.",
     page="mig.md#the-actuator",
 )
 MIG_CHANGE_OPEN: Final = FindingKind(
@@ -62,14 +62,14 @@ NO_DEVICE_PLUGIN: Final = FindingKind(
     name="no-device-plugin",
     severity=FindingSeverity.ERROR,
     cause="The kubelet offers no GPU, and no device plugin answers on a socket.",
-    fix="Install NVIDIA's device plugin, or look at its pod's log on this node.",
+    fix="Install NVIDIA's device plugin, or read the log of its pod on this node.",
     page="runbooks/GpuscapeMigPluginNotRegistered.md",
 )
 PLUGIN_NOT_REGISTERED: Final = FindingKind(
     name="plugin-not-registered",
     severity=FindingSeverity.ERROR,
-    cause="A device plugin answers on its socket, and the kubelet offers no GPU all the same: it"
-    " is not registered, or all its devices are unhealthy.",
+    cause="A device plugin answers on its socket, but the kubelet offers no GPU: the plugin is not"
+    " registered, or all its devices are unhealthy.",
     fix="Restart the device plugin's pod on this node; if that does not help, restart the kubelet.",
     page="runbooks/GpuscapeMigPluginNotRegistered.md",
 )
@@ -85,32 +85,32 @@ ALLOCATABLE_GHOST: Final = FindingKind(
 ALLOCATABLE_DIFFERS: Final = FindingKind(
     name="allocatable-differs",
     severity=FindingSeverity.WARNING,
-    cause="The Node lists more GPUs than the kubelet has: pods are bound to this node that it"
-    " refuses.",
-    fix="Wait 10 seconds and look again; if it stays, restart the kubelet.",
+    cause="The Node lists more GPUs than the kubelet has: the kubelet refuses pods that are bound"
+    " to this node.",
+    fix="Check again after 10 seconds; if it stays, restart the kubelet.",
     page="doctor.md#a-kubelet-that-is-wedged",
 )
 OFFERED_DEVICE_GONE: Final = FindingKind(
     name="offered-device-gone",
     severity=FindingSeverity.ERROR,
-    cause="The device plugin offers a device that this machine does not have, as after a change of"
-    " MIG that it has not seen.",
+    cause="The device plugin offers a device that this machine does not have, for example after a"
+    " MIG change that it has not noticed.",
     fix="Restart the device plugin's pod on this node.",
     page="runbooks/GpuscapeUnknownDevices.md",
 )
 GPU_NOT_OFFERED: Final = FindingKind(
     name="gpu-not-offered",
     severity=FindingSeverity.WARNING,
-    cause="A GPU works, and the device plugin does not offer it: it took it for unhealthy, for"
-    " ever.",
-    fix="Look for an XID in the kernel log, then restart the device plugin's pod on this node.",
+    cause="A GPU works, but the device plugin considers it unhealthy and does not offer it. The"
+    " plugin does not revise this by itself.",
+    fix="Search the kernel log for an XID, then restart the device plugin's pod on this node.",
     page="doctor.md#devices-that-pods-hold",
 )
 KUBELET_WILL_DIE: Final = FindingKind(
     name="kubelet-will-die",
     severity=FindingSeverity.ERROR,
     cause="A pod holds a device that is gone from this machine, and the kubelet's TopologyManager"
-    " is on: from Kubernetes 1.34 the kubelet panics at its next start, and at each one after.",
+    " is on: from Kubernetes 1.34 on the kubelet panics at its next start and at every later one.",
     fix="Delete the pod before the kubelet or the node restarts: `kubectl delete pod`.",
     page="doctor.md#a-kubelet-that-will-die",
 )
@@ -125,17 +125,17 @@ HELD_DEVICE_GONE: Final = FindingKind(
 HELD_DEVICE_UNHEALTHY: Final = FindingKind(
     name="held-device-unhealthy",
     severity=FindingSeverity.WARNING,
-    cause="A pod holds a device that is there, and that the device plugin does not offer as"
-    " healthy.",
-    fix="See why the plugin took it for unhealthy; delete the pod, so that it gets another.",
+    cause="A pod holds a device that exists, but that the device plugin does not offer as healthy.",
+    fix="Find out why the plugin considers it unhealthy; delete the pod, so that it gets another"
+    " device.",
     page="doctor.md#devices-that-pods-hold",
 )
 NUMA_LIMIT: Final = FindingKind(
     name="kubelet-numa-limit",
     severity=FindingSeverity.ERROR,
-    cause="The host has more NUMA nodes than the kubelet's TopologyManager takes: with its policy"
-    " the kubelet does not start.",
-    fix="Set topologyManagerPolicyOptions max-allowable-numa-nodes, or the policy none.",
+    cause="The host has more NUMA nodes than the kubelet's TopologyManager supports: with its"
+    " policy the kubelet does not start.",
+    fix="Set max-allowable-numa-nodes in topologyManagerPolicyOptions, or the policy none.",
     page="doctor.md#a-kubelet-that-will-die",
 )
 

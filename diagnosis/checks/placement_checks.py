@@ -29,53 +29,54 @@ from scheduler.filters.node_filters import LeftOutNode, NodeFilter
 SCHEDULER_UNKNOWN: Final = FindingKind(
     name="pod-scheduler-silent",
     severity=FindingSeverity.ERROR,
-    cause="No scheduler has looked at the pod: none of the name that it asks for runs.",
-    fix="See spec.schedulerName; default-scheduler and gpuscape-scheduler are the usual ones.",
+    cause="No scheduler has handled the pod: the one in its spec.schedulerName does not run.",
+    fix="Check spec.schedulerName; default-scheduler and gpuscape-scheduler are the usual names.",
     page="scheduler.md#install",
 )
 GATED: Final = FindingKind(
     name="pod-gated",
     severity=FindingSeverity.NOTE,
-    cause="The pod has scheduling gates: whoever set them, such as Kueue, has not admitted it yet.",
-    fix="Look at the queue that holds it: `kubectl get workloads`.",
+    cause="The pod has scheduling gates: the program that set them, such as Kueue, has not"
+    " admitted it yet.",
+    fix="Check the queue that holds it: `kubectl get workloads`.",
     page="doctor.md#pods-that-wait",
 )
 RESOURCE_UNKNOWN: Final = FindingKind(
     name="pod-resource-unknown",
     severity=FindingSeverity.ERROR,
-    cause="No node has the GPU resource that the pod asks for: a MIG profile that no GPU is laid"
-    " out for, or a misspelt name.",
-    fix="`gpuscape mig nodes` shows layouts; ask for one by `gpuscape mig rollout start`, or write"
-    " another name.",
+    cause="No node has the GPU resource that the pod requests: a MIG profile that is in no layout,"
+    " or a misspelt name.",
+    fix="`gpuscape mig nodes` shows layouts; request one with `gpuscape mig rollout start`, or"
+    " correct the name.",
     page="workloads.md#a-mig-device",
 )
 TOO_LARGE: Final = FindingKind(
     name="pod-too-large",
     severity=FindingSeverity.ERROR,
-    cause="The pod asks for more GPUs than any node has, so it never runs.",
-    fix="Ask for fewer, and spread the work over several pods.",
+    cause="The pod requests more GPUs than any node has, so it never runs.",
+    fix="Request fewer, and spread the work over several pods.",
     page="workloads.md",
 )
 GPUS_IN_USE: Final = FindingKind(
     name="pod-waits-for-gpus",
     severity=FindingSeverity.WARNING,
-    cause="Nodes that have as many GPUs have too few of them free now.",
+    cause="Nodes with enough GPUs have too few of them free now.",
     fix="Wait; `gpuscape scheduler explain POD` shows each node.",
     page="doctor.md#pods-that-wait",
 )
 SHORT_OF_OTHERS: Final = FindingKind(
     name="pod-waits-for-resources",
     severity=FindingSeverity.WARNING,
-    cause="Nodes with enough free GPUs have too little cpu, memory or other resources free.",
-    fix="Ask for less, or free some; `gpuscape scheduler explain POD` shows each node.",
+    cause="Nodes with enough free GPUs have too little CPU, memory or other resources free.",
+    fix="Request less, or free some; `gpuscape scheduler explain POD` shows each node.",
     page="doctor.md#pods-that-wait",
 )
 TAINTED: Final = FindingKind(
     name="pod-taint-not-tolerated",
     severity=FindingSeverity.ERROR,
     cause="Nodes that would fit have taints that the pod does not tolerate.",
-    fix="Add a toleration for each of them to the pod, as `{key: KEY, operator: Exists}`, or remove"
-    " the taints.",
+    fix="Add a toleration for each taint to the pod, such as `{key: KEY, operator: Exists}`, or"
+    " remove the taints.",
     page="doctor.md#pods-that-wait",
 )
 CORDONED: Final = FindingKind(
@@ -88,15 +89,16 @@ CORDONED: Final = FindingKind(
 NOT_SELECTED: Final = FindingKind(
     name="pod-selects-no-node",
     severity=FindingSeverity.ERROR,
-    cause="The pod's node selector or required node affinity matches no node that would fit.",
+    cause="The pod's node selector or required node affinity matches none of the nodes that would"
+    " fit.",
     fix="Compare it with `kubectl get nodes --show-labels`.",
     page="workloads.md#one-model",
 )
 TERM_BROKEN: Final = FindingKind(
     name="pod-affinity-broken",
     severity=FindingSeverity.ERROR,
-    cause="An expression of the pod's node affinity can match no node as it is written.",
-    fix="Mend the expression that the sentence names.",
+    cause="An expression of the pod's node affinity is written so that it can match no node.",
+    fix="Correct the expression that the message names.",
     page="workloads.md#one-model",
 )
 NO_NODES: Final = FindingKind(
@@ -109,8 +111,9 @@ NO_NODES: Final = FindingKind(
 ELSEWHERE: Final = FindingKind(
     name="pod-waits-for-other-reasons",
     severity=FindingSeverity.WARNING,
-    cause="Nodes pass the filters that are looked at here, and the scheduler places the pod on"
-    " none: by volumes, affinity to pods, claims, or because it has not come to it.",
+    cause="Nodes pass the filters that are checked here, but the scheduler has placed the pod on"
+    " none: because of volumes, affinity to pods or claims, or because it has not handled the pod"
+    " yet.",
     fix="`kubectl describe pod POD`: the Event FailedScheduling has the scheduler's own reason.",
     page="doctor.md#pods-that-wait",
 )

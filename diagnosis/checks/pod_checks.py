@@ -31,17 +31,17 @@ from kube.api import Object
 REFUSED_ADMISSION: Final = FindingKind(
     name="pod-refused-by-devices",
     severity=FindingSeverity.ERROR,
-    cause="The kubelet refused the pod for good (UnexpectedAdmissionError): the device plugin gave"
-    " an error, or fewer healthy devices were there than the scheduler believed.",
-    fix="Delete the pod, so that it is made anew; `gpuscape doctor` on its node says whether the"
-    " plugin is well.",
+    cause="The kubelet refused the pod for good (UnexpectedAdmissionError): the device plugin"
+    " returned an error, or had fewer healthy devices than the scheduler assumed.",
+    fix="Delete the pod, so that it is created again; `gpuscape doctor` on its node checks the"
+    " plugin.",
     page="doctor.md#pods-that-were-refused",
 )
 REFUSED_TOPOLOGY: Final = FindingKind(
     name="pod-refused-by-topology",
     severity=FindingSeverity.ERROR,
     cause="The kubelet refused the pod for good (TopologyAffinityError): its TopologyManager"
-    " policy wants all of it on one NUMA node, and no NUMA node has as much free.",
+    " policy requires all resources on one NUMA node, and no NUMA node has enough free.",
     fix="Delete the pod; ask for fewer GPUs or CPUs, or relax topologyManagerPolicy to"
     " best-effort.",
     page="doctor.md#pods-that-were-refused",
@@ -49,22 +49,22 @@ REFUSED_TOPOLOGY: Final = FindingKind(
 REFUSED_RESOURCES: Final = FindingKind(
     name="pod-refused-by-node",
     severity=FindingSeverity.ERROR,
-    cause="The kubelet refused the pod for good: what it asks for was taken meanwhile, or the node"
-    " no longer fits it.",
-    fix="Delete the pod, so that it is scheduled anew.",
+    cause="The kubelet refused the pod for good: its resources were taken meanwhile, or it no"
+    " longer fits the node.",
+    fix="Delete the pod, so that it is scheduled again.",
     page="doctor.md#pods-that-were-refused",
 )
 EVICTED: Final = FindingKind(
     name="pod-evicted",
     severity=FindingSeverity.ERROR,
     cause="The pod was evicted from its node, or preempted, and has ended.",
-    fix="See the message; a Job or Deployment makes another by itself.",
+    fix="Read the message; a Job or Deployment creates another pod by itself.",
     page="doctor.md#pods-that-were-refused",
 )
 QUOTA: Final = FindingKind(
     name="pod-quota-exceeded",
     severity=FindingSeverity.ERROR,
-    cause="The pod is not made: a ResourceQuota of the namespace lets no more through.",
+    cause="The pod is not created: it would exceed a ResourceQuota of the namespace.",
     fix="`kubectl -n NAMESPACE describe resourcequota`; a limit for GPUs is called"
     " requests.nvidia.com/gpu.",
     page="doctor.md#pods-that-are-not-made",
@@ -72,22 +72,22 @@ QUOTA: Final = FindingKind(
 NOT_MADE: Final = FindingKind(
     name="pod-not-made",
     severity=FindingSeverity.ERROR,
-    cause="The pod is not made: the API server refuses it.",
-    fix="Mend what the message names.",
+    cause="The pod is not created: the API server refuses it.",
+    fix="Correct what the message names.",
     page="doctor.md#pods-that-are-not-made",
 )
 IMAGE: Final = FindingKind(
     name="pod-image-unavailable",
     severity=FindingSeverity.ERROR,
     cause="An image of the pod cannot be pulled.",
-    fix="See its name, the registry and imagePullSecrets.",
+    fix="Check its name, the registry and imagePullSecrets.",
     page="doctor.md#pods-that-do-not-start",
 )
 CRASHES: Final = FindingKind(
     name="pod-crashes",
     severity=FindingSeverity.ERROR,
     cause="A container ends again and again.",
-    fix="`kubectl logs POD --previous` has its last words.",
+    fix="`kubectl logs POD --previous` shows its last output.",
     page="doctor.md#pods-that-do-not-start",
 )
 PLUGIN_AWAY: Final = FindingKind(
@@ -101,7 +101,7 @@ PLUGIN_AWAY: Final = FindingKind(
 RUNTIME_MISSING: Final = FindingKind(
     name="pod-runtime-missing",
     severity=FindingSeverity.ERROR,
-    cause="The node's container runtime does not know the RuntimeClass that the pod asks for.",
+    cause="The node's container runtime does not know the pod's RuntimeClass.",
     fix="Install the NVIDIA container toolkit on the node and configure the runtime: `nvidia-ctk"
     " runtime configure`.",
     page="install.md#without-the-runtimeclass",
@@ -117,15 +117,15 @@ INJECTION_FAILED: Final = FindingKind(
 MIXED_RESOURCES: Final = FindingKind(
     name="pod-mixes-gpu-resources",
     severity=FindingSeverity.WARNING,
-    cause="A container asks for two kinds of GPU resources; with the plugin's usual strategy it"
-    " sees the devices of one, by chance.",
+    cause="A container requests two kinds of GPU resources; with the plugin's usual strategy it"
+    " sees the devices of only one, at random.",
     fix="Give each kind a container of its own.",
     page="workloads.md#a-mig-device",
 )
 LINK_UNKNOWN: Final = FindingKind(
     name="pod-link-unknown",
     severity=FindingSeverity.WARNING,
-    cause="The annotation gpuscape.io/link has a value that is not known, so it counts as any.",
+    cause="The annotation gpuscape.io/link has an unknown value, so it counts as any.",
     fix="Write any, numa or nvlink.",
     page="scheduler.md#what-a-pod-may-ask-for",
 )

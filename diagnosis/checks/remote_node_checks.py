@@ -39,8 +39,8 @@ NODE_NOT_READY: Final = FindingKind(
 NODE_CORDONED: Final = FindingKind(
     name="node-cordoned",
     severity=FindingSeverity.NOTE,
-    cause="The Node is cordoned: no new pods come.",
-    fix="`kubectl uncordon NODE`, once the reason is over.",
+    cause="The Node is cordoned: it gets no new pods.",
+    fix="`kubectl uncordon NODE`, once the reason is gone.",
     page="mig-fleet.md",
 )
 CORDON_LEFT: Final = FindingKind(
@@ -54,9 +54,9 @@ CORDON_LEFT: Final = FindingKind(
 AGENT_MISSING: Final = FindingKind(
     name="agent-pod-missing",
     severity=FindingSeverity.ERROR,
-    cause="No pod of gpuscape's agent is on the Node.",
-    fix="See whether the DaemonSet's node selector and tolerations take the Node: it needs a label"
-    " nvidia.com/gpu.present=true or Node Feature Discovery's.",
+    cause="The Node has no pod of gpuscape's agent.",
+    fix="Check that the DaemonSet's node selector and tolerations match the Node: it needs the"
+    " label nvidia.com/gpu.present=true or Node Feature Discovery's.",
     page="runbooks/GpuscapeNodeWithoutAgent.md",
 )
 AGENT_FAILING: Final = FindingKind(
@@ -69,17 +69,17 @@ AGENT_FAILING: Final = FindingKind(
 AGENT_OLD: Final = FindingKind(
     name="agent-image-old",
     severity=FindingSeverity.NOTE,
-    cause="The agent's pod runs another image than its DaemonSet names: an update has not come"
-    " here yet.",
+    cause="The agent's pod runs another image than its DaemonSet: an update has not reached this"
+    " Node yet.",
     fix="`kubectl -n gpuscape rollout status daemonset/gpuscape-agent`.",
     page="upgrade.md",
 )
 TOPOLOGY_MISSING: Final = FindingKind(
     name="topology-missing",
     severity=FindingSeverity.ERROR,
-    cause="The Node has no annotation gpuscape.io/topology: the scheduler knows nothing of its"
+    cause="The Node has no annotation gpuscape.io/topology: the scheduler knows nothing about its"
     " links.",
-    fix="See the agent's log: it writes it once all GPUs could be read.",
+    fix="Read the agent's log: the agent writes the annotation once it could read all GPUs.",
     page="runbooks/GpuscapeNodeWithoutAgent.md",
 )
 TOPOLOGY_UNREADABLE: Final = FindingKind(
@@ -106,23 +106,23 @@ GPU_MISSING: Final = FindingKind(
 NODE_OFFERS_NO_GPU: Final = FindingKind(
     name="node-offers-no-gpu",
     severity=FindingSeverity.ERROR,
-    cause="The Node has GPUs and offers none to pods: no device plugin is registered there.",
-    fix="Look at the device plugin's pod on the Node, and restart it.",
+    cause="The Node has GPUs but offers none to pods: no device plugin is registered there.",
+    fix="Check the device plugin's pod on the Node, and restart it.",
     page="runbooks/GpuscapeMigPluginNotRegistered.md",
 )
 OFFERS_LESS: Final = FindingKind(
     name="node-offers-less",
     severity=FindingSeverity.WARNING,
-    cause="The device plugin takes some of the Node's devices for unhealthy, or has gone: fewer"
-    " can be allocated than there are.",
-    fix="See the device plugin's log on the Node, and restart its pod.",
+    cause="The device plugin considers some of the Node's devices unhealthy, or is gone: fewer"
+    " devices can be allocated than exist.",
+    fix="Read the device plugin's log on the Node, and restart its pod.",
     page="doctor.md#devices-that-pods-hold",
 )
 OFFERS_MORE: Final = FindingKind(
     name="node-offers-more",
     severity=FindingSeverity.ERROR,
-    cause="The Node offers more GPUs than it has, without sharing them: a ghost of a device plugin"
-    " that is gone.",
+    cause="The Node offers more GPUs than it has, without sharing: the kubelet still counts a"
+    " device plugin that is gone.",
     fix="Restart the device plugin's pod on the Node, then the kubelet.",
     page="doctor.md#a-kubelet-that-is-wedged",
 )
@@ -158,7 +158,7 @@ POLICY_MISSING: Final = FindingKind(
     name="policy-missing",
     severity=FindingSeverity.ERROR,
     cause="An admission policy of the agent, or its binding, is not in the cluster: agents write"
-    " nothing that it judges.",
+    " no object that it checks.",
     fix="`kubectl apply -f deploy/base/access.yaml`, generated for the agent's namespace.",
     page="runbooks/GpuscapeConfinementNotEnforced.md",
 )

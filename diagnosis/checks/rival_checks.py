@@ -24,7 +24,7 @@ RIVAL_FEATURE_DISCOVERY: Final = FindingKind(
     name="rival-feature-discovery",
     severity=FindingSeverity.WARNING,
     cause="gpu-feature-discovery runs on this node too: both write the same labels.",
-    fix="Switch it off (the GPU operator's gfd.enabled=false), or give the agent the sink none.",
+    fix="Switch it off (the GPU operator's gfd.enabled=false), or set the agent's sink to none.",
     page="install.md#taking-over-from-gpu-feature-discovery",
 )
 OTHER_EXPORTER: Final = FindingKind(
@@ -37,17 +37,17 @@ OTHER_EXPORTER: Final = FindingKind(
 RIVAL_MIG_MANAGER: Final = FindingKind(
     name="rival-mig-manager",
     severity=FindingSeverity.ERROR,
-    cause="Another program owns MIG layouts on this node, and the agent is set to change them"
-    " (mig-mode enforce): it refuses to.",
-    fix="Switch the other one off on this node (nvidia.com/gpu.deploy.mig-manager=false), or set"
-    " mig-mode to observe.",
+    cause="Another program manages MIG layouts on this node, so the agent does not change them,"
+    " although mig-mode is enforce.",
+    fix="Switch the other program off on this node (nvidia.com/gpu.deploy.mig-manager=false), or"
+    " set mig-mode to observe.",
     page="mig-manager.md",
 )
 OTHER_MIG_MANAGER: Final = FindingKind(
     name="other-mig-manager",
     severity=FindingSeverity.NOTE,
-    cause="Another program owns MIG layouts on this node; the agent only shows them.",
-    fix="Nothing, unless gpuscape is to change layouts here.",
+    cause="Another program manages MIG layouts on this node; the agent only shows them.",
+    fix="No action, unless gpuscape should change layouts here.",
     page="mig-manager.md",
 )
 

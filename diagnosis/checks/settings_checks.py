@@ -21,9 +21,9 @@ from exporters.dcgm.counters_format import CountersConfig
 SETTINGS_FILE_BROKEN: Final = FindingKind(
     name="settings-file-unusable",
     severity=FindingSeverity.ERROR,
-    cause="A file that a setting names cannot be read or is wrong: an agent does not start with it,"
-    " and one that runs goes on with what it has read before.",
-    fix="Mend what the sentence names and try it with `gpuscape check-config`; then restart the"
+    cause="A file that a setting names cannot be read or is wrong: an agent does not start with"
+    " it; a running agent keeps what it read before.",
+    fix="Correct what the message names and try it with `gpuscape check-config`; then restart the"
     " agent, or send it SIGHUP.",
     page="configuration.md",
 )
@@ -31,10 +31,10 @@ SETTINGS_FILE_BROKEN: Final = FindingKind(
 COUNTERS_MAP_UNREAD: Final = FindingKind(
     name="counters-config-map-unread",
     severity=FindingSeverity.WARNING,
-    cause="The ConfigMap that `counters-from` names cannot be read or has no counters: until it"
-    " can, the agent serves those of the file that `counters` names, else the default ones.",
-    fix="Put the counters under the key `metrics` of the ConfigMap, and let the agent's account get"
-    " it.",
+    cause="The ConfigMap that `counters-from` names cannot be read or has no counters: meanwhile"
+    " the agent serves the counters of the file in `counters`, or the default ones.",
+    fix="Put the counters under the key `metrics` of the ConfigMap, and give the agent's account"
+    " the right to get it.",
     page="metrics.md",
 )
 
@@ -42,9 +42,9 @@ COUNTERS_NOT_SERVED: Final = FindingKind(
     name="counters-not-served",
     severity=FindingSeverity.NOTE,
     cause="The counters file or ConfigMap has lines that are not served: the agent logs each of"
-    " them, and serves the others.",
-    fix="`gpuscape check-config` with it lists the lines, the reasons, and those at which"
-    " dcgm-exporter would end.",
+    " them and serves the others.",
+    fix="Run `gpuscape check-config` on it: it lists these lines and the reasons, and the lines at"
+    " which dcgm-exporter would end.",
     page="configuration.md",
 )
 
