@@ -100,7 +100,7 @@ GPU_RULES: tuple[GpuRule, ...] = (
         holds=lambda gpu, _: gpu.state is GpuState.LOST,
         meaning="The GPU fell off the bus or needs a reset.",
         source=_NVML_STATE,
-        fix="Reset the GPU or reboot the node; a GPU that goes again is broken.",
+        fix="Reset the GPU or reboot the node; a GPU that is lost again is broken.",
         page="runbooks/GpuDown.md",
     ),
     GpuRule(
@@ -127,7 +127,7 @@ GPU_RULES: tuple[GpuRule, ...] = (
         holds=lambda gpu, _: gpu.state is GpuState.UNREADABLE and not _is_forbidden(gpu),
         meaning="The GPU is on the bus, but the driver gives no handle or identity.",
         source=_NVML_STATE,
-        fix="Read the kernel log for NVRM lines, then reset or reboot.",
+        fix="Search the kernel log for NVRM lines, then reset or reboot.",
         page="runbooks/GpuDown.md",
     ),
     GpuRule(
@@ -208,7 +208,7 @@ GPU_RULES: tuple[GpuRule, ...] = (
         holds=_fabric_unfinished,
         meaning="Registration with the NVLink fabric has not started or not ended.",
         source=_FABRIC,
-        fix="See whether Fabric Manager runs on the host.",
+        fix="Check that Fabric Manager runs on the host.",
         page="runbooks/GpuFabricNotRegistered.md",
     ),
     GpuRule(
@@ -217,7 +217,7 @@ GPU_RULES: tuple[GpuRule, ...] = (
         holds=_fabric_unhealthy,
         meaning="The fabric reports lost bandwidth, bad routes, timeouts or a wrong setup.",
         source=_FABRIC,
-        fix="Read Fabric Manager's log for links and routes.",
+        fix="Search Fabric Manager's log for links and routes.",
         page="runbooks/GpuFabricFault.md",
     ),
     GpuRule(
@@ -226,7 +226,7 @@ GPU_RULES: tuple[GpuRule, ...] = (
         holds=_has_dead_links,
         meaning="It has fewer active NVLinks than another GPU of its model in this node.",
         source="nvmlDeviceGetNvLinkState",
-        fix="Read the kernel log for NVLink errors, reset the GPU.",
+        fix="Search the kernel log for NVLink errors, reset the GPU.",
         page="runbooks/GpuNvlinkDown.md",
     ),
     GpuRule(

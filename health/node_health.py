@@ -42,7 +42,7 @@ COUNT_RULES: tuple[CountRule, ...] = (
         holds=_counts_too_few,
         meaning="The node has a GPU that NVML does not count, or whose bus id is unknown.",
         source=_COUNTS,
-        fix="Read the kernel log for NVRM lines, then reset the GPU or reboot the node; in a pod"
+        fix="Search the kernel log for NVRM lines, then reset the GPU or reboot the node; in a pod"
         " set NVIDIA_VISIBLE_DEVICES=all.",
         page="runbooks/GpuDown.md",
     ),
@@ -52,7 +52,7 @@ COUNT_RULES: tuple[CountRule, ...] = (
         holds=lambda node: node.counts.why_not_listed != "",
         meaning="NVML gives no number of GPUs and sysfs shows none: their number is unknown.",
         source=_COUNTS,
-        fix="Read the kernel log for NVRM lines; in a pod mount the host's /sys below host-root.",
+        fix="Search the kernel log for NVRM lines; in a pod mount the host's /sys below host-root.",
         page="runbooks/GpuscapeDriverSilent.md",
     ),
     CountRule(
@@ -61,7 +61,7 @@ COUNT_RULES: tuple[CountRule, ...] = (
         holds=lambda node: node.counts.integrated > 0,
         meaning="The GPU is part of a system on chip (Jetson), which is not supported.",
         source="nvmlDeviceGetName, nvmlDeviceGetPciInfo",
-        fix="Leave such nodes out by the DaemonSet's nodeSelector; NVIDIA's device plugin serves"
+        fix="Exclude such nodes with the DaemonSet's nodeSelector; NVIDIA's device plugin serves"
         " them.",
         page="labels.md",
     ),
@@ -72,7 +72,7 @@ COUNT_RULES: tuple[CountRule, ...] = (
         meaning="sysfs below the host root shows fewer GPUs than NVML counts, or no PCI device:"
         " a GPU that is lost would not be noticed.",
         source=_COUNTS,
-        fix="Mount the host's /sys read-only, and let host-root name the folder that it is below.",
+        fix="Mount the host's /sys read-only, and set host-root to the folder that contains it.",
         page="operation.md",
     ),
 )

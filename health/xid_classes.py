@@ -36,7 +36,7 @@ XIDS: tuple[XidClass, ...] = (
     XidClass(
         codes=frozenset({94}),
         health=Health.DEGRADED,
-        meaning="A memory error that was contained: its process ended, the GPU goes on.",
+        meaning="A contained memory error: its process ended, the GPU goes on working.",
         source=_ALERTS,
     ),
     XidClass(
@@ -44,7 +44,7 @@ XIDS: tuple[XidClass, ...] = (
         health=Health.UNHEALTHY,
         meaning=(
             "The GPU or its links failed. Degraded while the driver reports recovery action 0:"
-            " it asks for nothing to be done."
+            " nothing has to be done."
         ),
         source=_ALERTS,
     ),
