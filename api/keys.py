@@ -70,10 +70,13 @@ KNOWN_GPUS = "gpuscape.io/known-gpus"
 STATE = "gpuscape.io/state"
 MIG_LAYOUT = "gpuscape.io/mig-layout"
 MIG_REQUEST = "gpuscape.io/mig-request"
-MIG_GRANT = "gpuscape.io/mig-grant"
+MIG_PERMIT = "gpuscape.io/mig-permit"
 MIG_CORDON = "gpuscape.io/mig-cordon"
 MIG_STATUS = "gpuscape.io/mig-status"
-MIG_UNDO = "gpuscape.io/mig-undo"
+MIG_ROLLBACK_RECORD = "gpuscape.io/mig-rollback-record"
+FORMER_MIG_PERMIT = "gpuscape.io/mig-grant"
+FORMER_MIG_ROLLBACK_RECORD = "gpuscape.io/mig-undo"
+"""Keys before 0.1.0. Nothing reads them; the coordinator removes them where no change is open."""
 MIG_POLICY = "gpuscape.io/mig-policy"
 MIG_LAYOUT_BEFORE = "gpuscape.io/mig-layout-before"
 MIG_ROLLOUTS = "gpuscape.io/mig-rollouts"
@@ -315,10 +318,10 @@ OTHERS: tuple[Key, ...] = (
     _note(MIG_LAYOUT_BEFORE, "what was asked for before gpuscape mig rollout start"),
     _note(
         MIG_REQUEST,
-        "JSON: a MIG change that waits for leave: its id, affected GPUs, pods on them",
+        "JSON: a MIG change that waits for a permit: its id, affected GPUs, pods on them",
         Writer.AGENT,
     ),
-    _note(MIG_GRANT, "JSON: id of the request, and phase hold or go", Writer.COORDINATOR),
+    _note(MIG_PERMIT, "JSON: id of the request, and phase cordoned or proceed", Writer.COORDINATOR),
     _note(
         MIG_CORDON,
         "id of the request for which the coordinator cordoned the Node, until it uncordons it",
@@ -326,8 +329,8 @@ OTHERS: tuple[Key, ...] = (
         value=REQUEST_ID,
     ),
     _note(
-        MIG_UNDO,
-        "JSON: what is to be undone on the node that has the slot, on the Lease mig-slot-<n>",
+        MIG_ROLLBACK_RECORD,
+        "JSON: rollback record of the node that has the slot, on the Lease mig-slot-<n>",
         Writer.COORDINATOR,
         where=KeyLocation.LEASE_ANNOTATION,
     ),

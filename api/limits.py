@@ -24,7 +24,7 @@ MOST_NODE_NAME_CHARACTERS: Final = 253
 """Name of a Node, the holder of a slot's Lease, and of any other object. Source: Kubernetes
 documentation, "Object Names and IDs"."""
 
-MOST_UNDO_CHARACTERS: Final = 4096
+MOST_RECORD_CHARACTERS: Final = 4096
 """The coordinator's record in a slot's Lease: names, and the values that labels and annotations of
 one Node had before."""
 

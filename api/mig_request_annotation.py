@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``gpuscape.io/mig-request`` on a Node: its agent asks for leave to change MIG layouts.
+"""``gpuscape.io/mig-request`` on a Node: its agent asks for a permit to change MIG layouts.
 
 The coordinator reads it. A request keeps its id until it has ended, which
 ``gpuscape.io/mig-status`` says; pods come and go meanwhile.

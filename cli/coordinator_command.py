@@ -30,7 +30,7 @@ input.""",
 def command(load: Callable[[], CoordinatorSettings]) -> None:
     """Let a cluster's nodes change their MIG layouts, a few at a time.
 
-    Agents in enforce mode ask for leave on their Nodes. The coordinator waits until nobody uses
+    Agents in enforce mode ask for a permit on their Nodes. The coordinator waits until nobody uses
     what would change, cordons the node, looks again, lets the agent go, restarts the device plugin,
     and undoes what it did. Of several coordinators one acts; any other can go on at any point.
 

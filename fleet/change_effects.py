@@ -17,11 +17,11 @@ from fleet.rollout_memory import NodeEnd
 class NodeWrite(StrEnum):
     """Purpose of a patch of a Node."""
 
-    HOLD = "hold"
+    CORDON = "cordon"
     PAUSE = "pause"
-    GO = "go"
+    PROCEED = "proceed"
     RESUME = "resume"
-    UNDO = "undo"
+    ROLL_BACK = "roll-back"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -65,16 +65,16 @@ class ChangeReports:
         """A Node was written."""
         record = change.record
         match effect.purpose:
-            case NodeWrite.HOLD:
-                log.info("node held for MIG change", extra=_fields(record, cordoned=record.cordon))
+            case NodeWrite.CORDON:
+                log.info("node cordoned for MIG change", extra=_fields(record, owned=record.cordon))
             case NodeWrite.PAUSE:
                 log.info("GPU clients paused", extra=_fields(record, labels=sorted(record.labels)))
-            case NodeWrite.GO:
-                log.info("MIG change allowed", extra=_fields(record))
-                self._event(record, "MigChangeAllowed", "The node is cordoned and idle: go.")
+            case NodeWrite.PROCEED:
+                log.info("MIG change permitted", extra=_fields(record))
+                self._event(record, "MigChangeAllowed", "The node is cordoned and idle: proceed.")
             case NodeWrite.RESUME:
                 log.info("GPU clients resumed", extra=_fields(record, labels=sorted(record.labels)))
-            case NodeWrite.UNDO:
+            case NodeWrite.ROLL_BACK:
                 kept = change.node is not None and change.node.keeps_cordon
                 log.info(
                     "MIG change undone on node",
@@ -90,6 +90,18 @@ class ChangeReports:
             log.info("device plugin restarts", extra=_fields(after, attempt=after.restarts))
         elif why:
             log.debug("MIG record written", extra=_fields(after, why=why))
+
+    def emptied(self, slot: SlotLease) -> None:
+        """A Lease is emptied whose record nobody can read."""
+        fields = {"slot": slot.name, "holder": slot.holder}
+        if slot.has_former_record:
+            log.info("former rollback record removed", extra=fields)
+        else:
+            log.warning("rollback record damaged", extra=fields)
+
+    def former_permit_removed(self, node: MigNode) -> None:
+        """A permit in the form before 0.1.0 was removed from a Node."""
+        log.info("former MIG permit removed", extra={"node": node.name})
 
     def evicted(self, record: RollbackRecord, pods: Collection[GpuPod]) -> None:
         """Pods of the device plugin were asked to leave."""

@@ -22,7 +22,7 @@ from base.backoff import Backoff
 from base.defects import Defects
 from base.errors import BadInput
 from base.log_once import LogOnce
-from fleet import rollback_record, slot_gate, slot_lease
+from fleet import node_patches, rollback_record, slot_gate, slot_lease
 from fleet.change_effects import (
     CountEnd,
     EvaluateDrain,
@@ -40,10 +40,11 @@ from fleet.drain.drain_pod import DrainPod
 from fleet.drain.drain_view import evaluate_drain
 from fleet.drain.gpu_usage import GpuUsage, usage_of
 from fleet.fleet_cache import FleetCache
+from fleet.former_annotations import former_permits, may_be_emptied
 from fleet.gpu_pod import GpuPod, gpu_pod_of, is_gpu_or_plugin_pod
 from fleet.leadership import Leadership
 from fleet.mig_change import CALLED_OFF, ChangeView, DrainEvaluation, next_effect
-from fleet.mig_node import DrainMode
+from fleet.mig_node import DrainMode, MigNode
 from fleet.new_rollback_records import record_for_request, record_from_permit
 from fleet.rollback_record import RollbackRecord
 from fleet.rollout_memory import is_counted, with_end, without_ended
@@ -131,8 +132,10 @@ class Coordinator:
         for change in changes:
             effects += self._advance(change, now)
         for slot in view.slots:
-            if slot.damaged and not _has_grant(view, slot.holder):
+            if slot.damaged and may_be_emptied(view, slot):
                 effects += self._attempt(slot.name, now, partial(self._clear, slot))
+        for node in former_permits(view):
+            effects += self._attempt(node.name, now, partial(self._remove_former_permit, node))
         view = self._view()
         decision = slot_gate.decide(view, self._terms, self._turns, now)
         for take in decision.take:
@@ -169,7 +172,7 @@ class Coordinator:
             )
             yield _Change(view=change_view, slot=slot)
         for name, node in view.nodes.items():
-            if (node.grant_text is not None or node.cordoned_for) and name not in recorded:
+            if (node.permit_text is not None or node.cordoned_for) and name not in recorded:
                 record = record_from_permit(node)
                 change_view = ChangeView(
                     record=record, has_lease=False, node=node, pods=view.pods.get(name, ())
@@ -241,8 +244,8 @@ class Coordinator:
                 self._write_slot(slot, slot_lease.freed(slot, self._wall()))
                 outcome = self._undone.pop(_key(record), outcome)
                 rest = self._terms.called_off_seconds if outcome == CALLED_OFF else 0.0
-                if record.drain == DrainMode.CORDON and record.held_at and retry_later:
-                    held_seconds = min(now - record.held_at, self._terms.cordoned_seconds)
+                if record.drain == DrainMode.CORDON and record.cordoned_at and retry_later:
+                    held_seconds = min(now - record.cordoned_at, self._terms.cordoned_seconds)
                     rest = max(rest, held_seconds)
                 self._turn_ended(record, now, rest)
                 self._reports.freed(record, slot, outcome)
@@ -264,12 +267,12 @@ class Coordinator:
         effect = next_effect(fresh, self._terms, now)
         if not isinstance(effect, PatchNode):
             return False
-        if effect.purpose is NodeWrite.HOLD:  # pods may have come before the cordon
+        if effect.purpose is NodeWrite.CORDON:  # pods may have come before the cordon
             self._evaluations.pop(_key(change.view.record), None)
         self._cache.node(self._api.patch(NODES, name, effect.patch))
-        if effect.purpose is NodeWrite.UNDO and change.slot is not None:
+        if effect.purpose is NodeWrite.ROLL_BACK and change.slot is not None:
             self._undone[_key(change.view.record)] = effect.why
-        elif effect.purpose is NodeWrite.UNDO and effect.why == CALLED_OFF:
+        elif effect.purpose is NodeWrite.ROLL_BACK and effect.why == CALLED_OFF:
             self._turn_ended(change.view.record, now, self._terms.called_off_seconds)
         self._reports.patched(fresh, effect)
         return True
@@ -319,9 +322,14 @@ class Coordinator:
         return True
 
     def _clear(self, slot: SlotLease) -> bool:
-        """Empty a Lease whose record nobody can read; its node's grant is undone by itself."""
-        log.warning("undo record damaged", extra={"slot": slot.name, "holder": slot.holder})
+        """Empty a Lease whose record nobody can read; its node's permit is undone by itself."""
+        self._reports.emptied(slot)
         self._write_slot(slot, slot_lease.freed(slot, self._wall()))
+        return True
+
+    def _remove_former_permit(self, node: MigNode) -> bool:
+        self._cache.node(self._api.patch(NODES, node.name, node_patches.former_permit_patch(node)))
+        self._reports.former_permit_removed(node)
         return True
 
     def _park(self, slot: SlotLease) -> None:
@@ -390,8 +398,3 @@ class Coordinator:
 def _key(record: RollbackRecord) -> _ChangeKey:
     """Key of a change. The request's id alone is the agent's word: two nodes may have the same."""
     return record.uid, record.request
-
-
-def _has_grant(view: FleetView, holder: str) -> bool:
-    """Whether a grant stands on the node that a Lease names."""
-    return holder in view.nodes and view.nodes[holder].grant_text is not None

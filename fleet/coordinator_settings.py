@@ -115,8 +115,8 @@ class CoordinatorSettings:
     change_deadline: float = setting(
         900.0,
         kinds.duration_kind("1m"),
-        "From the agent's leave to its word how the change ended; past it the change counts as"
-        " failed, and the node stays as it is until that word comes. The slot is free after a"
+        "From the permit to proceed until its agent reports the outcome; past it the change counts"
+        " as failed, and the node stays as it is until that report comes. The slot is free after a"
         " third of it, for one such node of a rollout at a time.",
     )
     register_deadline: float = setting(

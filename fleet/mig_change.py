@@ -6,21 +6,23 @@ slot's Lease. So it does not matter which coordinator asks, nor after how many e
 one ended. Safety:
 
 - nothing is done to a Node before the record of what has to be undone stands on a Lease;
-- go is written on a Node only while it is cordoned, holds the request's hold, and a reading of its
-  pods after the cordon found it idle; it is never taken back before the request has ended;
-- what was written into the record before go counts as begun, also where people remove the grant;
+- a permit becomes ``proceed`` only while it is ``cordoned`` for the request, the Node is cordoned,
+  and a reading of its pods after the cordon found it idle; it is never taken back before the
+  request has ended;
+- what was written into the record before ``proceed`` counts as begun, also where people remove the
+  permit;
 - a cordon is taken off only where the record says that it is ours and our mark of it stands;
 - a value is restored only where it is still the one that we wrote.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from api import names
-from api.mig_grant_annotation import GrantPhase
+from api.mig_permit_annotation import PermitPhase
 from api.mig_request_annotation import MigRequestAnnotation
 from api.mig_status_annotation import MigPhase, RequestEnd
 from fleet import node_patches
@@ -45,18 +47,18 @@ from fleet.rollback_record import RollbackRecord
 from fleet.rollout_memory import CountedEnd, NodeEnd
 from fleet.rollout_settings import USAGE_SECONDS, RolloutSettings
 from fleet.turns.change_progress import (
-    has_gone,
     has_to_pause,
     is_changing,
     is_marked,
     is_paused,
+    may_have_begun,
     passed,
     phase_of,
     with_values,
     without_times_to_come,
 )
 
-CALLED_OFF: Final = "called off: a person removed the grant"
+CALLED_OFF: Final = "called off: a person removed the permit"
 SUPERSEDED: Final = "superseded"
 """The end of a request that neither request nor status names any more."""
 _TOUCHED: Final = (RequestEnd.APPLIED, RequestEnd.PREVIOUS)
@@ -78,7 +80,7 @@ class ChangeView:
 
     record: RollbackRecord
     has_lease: bool = True
-    """False: no record was found, and this one was made from the Node's grant."""
+    """False: no record was found, and this one was made from the Node's permit."""
     parked: bool = False
     """The slot is free again; the record waits for the request's end."""
     may_park: bool = True
@@ -112,7 +114,7 @@ def next_effect(view: ChangeView, terms: RolloutSettings, now: float) -> ChangeE
         return FreeSlot(outcome=CountedEnd.GONE) if view.has_lease else None
     if view.has_lease and (past := without_times_to_come(record, now)) != record:
         return WriteRecord(record=past, why="times to come")
-    end = record.end or reported_end(node, record.request)
+    end = record.outcome or reported_end(node, record.request)
     if end is None:
         return _open(view, node, terms, now)
     return _ended(view, node, end, terms, now)
@@ -123,20 +125,20 @@ def next_effect(view: ChangeView, terms: RolloutSettings, now: float) -> ChangeE
 
 def _open(view: ChangeView, node: MigNode, terms: RolloutSettings, now: float) -> ChangeEffect:
     record, phase = view.record, phase_of(node, view.record)
-    if has_gone(node, record):
-        return _going(view, node, terms, now)
+    if may_have_begun(node, record):
+        return _proceeding(view, node, terms, now)
     if not view.has_lease:
-        why = "no record" if node.grant_text is not None else CALLED_OFF
+        why = "no record" if node.permit_text is not None else CALLED_OFF
         return None if is_changing(node, record) else _undo(view, node, why)
-    if phase is GrantPhase.HOLD:
-        return _holding(view, node, terms, now)
-    if is_marked(node, record) and not record.held_at:
-        return WriteRecord(record=with_values(record, held_at=int(now)))
-    if record.held_at or node.grant_text is not None:
+    if phase is PermitPhase.CORDONED:
+        return _cordoned(view, node, terms, now)
+    if is_marked(node, record) and not record.cordoned_at:
+        return WriteRecord(record=with_values(record, cordoned_at=int(now)))
+    if record.cordoned_at or node.permit_text is not None:
         return _undo(view, node, CALLED_OFF, retry_later=True)
-    why = hold_obstacle(view, node)
+    why = cordon_obstacle(view, node)
     if why or passed(record.taken_at, now) > terms.hold_seconds:
-        return _undo(view, node, why or "not held in time", retry_later=True)
+        return _undo(view, node, why or "not cordoned in time", retry_later=True)
     if _drain(view).evicts:  # no cordon for pods that would not leave
         evaluation = _fresh(view.drain_evaluation, record.taken_at, now)
         if evaluation is None:
@@ -144,11 +146,11 @@ def _open(view: ChangeView, node: MigNode, terms: RolloutSettings, now: float) -
         if evaluation.plan.blockers:
             return _undo(view, node, _blocked(evaluation.plan), retry_later=True)
     return PatchNode(
-        purpose=NodeWrite.HOLD, node=node.name, patch=node_patches.cordon_patch(node, record)
+        purpose=NodeWrite.CORDON, node=node.name, patch=node_patches.cordon_patch(node, record)
     )
 
 
-def hold_obstacle(view: ChangeView, node: MigNode) -> str:
+def cordon_obstacle(view: ChangeView, node: MigNode) -> str:
     """Why the node may not be cordoned now for the request of its record; empty: it may."""
     if node.away is not None:
         return node.away
@@ -167,54 +169,56 @@ def hold_obstacle(view: ChangeView, node: MigNode) -> str:
     return "not idle" if is_awaited else ""
 
 
-def _going(view: ChangeView, node: MigNode, terms: RolloutSettings, now: float) -> ChangeEffect:
+def _proceeding(
+    view: ChangeView, node: MigNode, terms: RolloutSettings, now: float
+) -> ChangeEffect:
     """The agent may be changing GPUs: only time and other people's cordons count."""
     record = view.record
     if not view.has_lease:
         return None
-    if not record.go_at:
-        return WriteRecord(record=with_values(record, go_at=int(now)))
-    is_held = phase_of(node, record) is GrantPhase.GO or is_marked(node, record)
-    if record.cordon and not node.unschedulable and is_held:
+    if not record.proceed_at:
+        return WriteRecord(record=with_values(record, proceed_at=int(now)))
+    is_ours = phase_of(node, record) is PermitPhase.PROCEED or is_marked(node, record)
+    if record.cordon and not node.unschedulable and is_ours:
         return WriteRecord(
             record=with_values(record, cordon=False), why="uncordoned by somebody else"
         )
-    if passed(record.go_at, now) <= terms.end_seconds:
-        is_long = passed(record.go_at, now) > terms.slot_seconds
+    if passed(record.proceed_at, now) <= terms.end_seconds:
+        is_long = passed(record.proceed_at, now) > terms.slot_seconds
         return ParkRecord() if is_long and not view.parked and view.may_park else None
     phase = "" if node.status is None else node.status.phase
-    if phase_of(node, record) is not GrantPhase.GO and phase == MigPhase.WAITING:
-        # somebody removed the go before its agent saw it, or wrote into the record that there was
-        # one: nothing runs, and nothing can begin
+    if phase_of(node, record) is not PermitPhase.PROCEED and phase == MigPhase.WAITING:
+        # somebody removed the permit before its agent saw it, or wrote into the record that there
+        # was one: nothing runs, and nothing can begin
         return _undo(view, node, CALLED_OFF, retry_later=True)
     return _count(view, CountedEnd.LATE) or (None if view.parked else ParkRecord())
 
 
-def _holding(view: ChangeView, node: MigNode, terms: RolloutSettings, now: float) -> ChangeEffect:
+def _cordoned(view: ChangeView, node: MigNode, terms: RolloutSettings, now: float) -> ChangeEffect:
     record, request = view.record, node.request
-    if not record.held_at:
-        return WriteRecord(record=with_values(record, held_at=int(now)))
+    if not record.cordoned_at:
+        return WriteRecord(record=with_values(record, cordoned_at=int(now)))
     if not node.unschedulable:
         if record.cordon:  # a cordon that comes after this is not ours
             return WriteRecord(
                 record=with_values(record, cordon=False), why="uncordoned by somebody else"
             )
         return _undo(view, node, "uncordoned by somebody else", retry_later=True)
-    if passed(record.held_at, now) > _most_held(view, terms):
+    if passed(record.cordoned_at, now) > _longest_cordon(view, terms):
         return _undo(view, node, node.away or "not idle", retry_later=True)
     usage = view.usage
     if request is None or request.request != record.request or node.away is not None:
         return None
-    if passed(record.held_at, now) < terms.settle_seconds:
+    if passed(record.cordoned_at, now) < terms.settle_seconds:
         return None
     drain = _drain(view)
     if drain is DrainMode.CORDON and not is_idle(request, usage_of(view.pods)):
         return None  # for hours: the pods are read anew once the watch shows no more of them
-    if usage is None or now - usage.read_at > USAGE_SECONDS or usage.read_at < record.held_at:
+    if usage is None or now - usage.read_at > USAGE_SECONDS or usage.read_at < record.cordoned_at:
         return ReadGpuUsage(node=node.name)
     if drain.evicts:
         return _draining(view, node, request, usage, terms, now)
-    return _leave(view, node, now) if is_idle(request, usage) else None
+    return _permit(view, node, now) if is_idle(request, usage) else None
 
 
 def _draining(
@@ -229,13 +233,13 @@ def _draining(
     record = view.record
     is_whole = record.drain == DrainMode.NODE
     if is_idle(request, usage) and not (is_whole and usage.held):
-        return _leave(view, node, now)
-    evaluation = _fresh(view.drain_evaluation, max(record.held_at, record.drain_at), now)
+        return _permit(view, node, now)
+    evaluation = _fresh(view.drain_evaluation, max(record.cordoned_at, record.drain_at), now)
     if evaluation is None:
         return EvaluateDrain(node=node.name)
     plan = evaluation.plan
     if is_idle(request, usage) and plan.is_done:
-        return _leave(view, node, now)  # what is left stays, and is not in the way
+        return _permit(view, node, now)  # what is left stays, and is not in the way
     if not record.drain_at:
         if plan.blockers:
             return _undo(view, node, _blocked(plan), retry_later=True)
@@ -264,8 +268,8 @@ def _blocked(plan: DrainPlan) -> str:
     return f"{first.name}: {first.text}" + (f" And {more} more." if more else "")
 
 
-def _leave(view: ChangeView, node: MigNode, now: float) -> ChangeEffect:
-    """Pause what keeps GPUs open, then go: nobody is in the way."""
+def _permit(view: ChangeView, node: MigNode, now: float) -> ChangeEffect:
+    """Pause what keeps GPUs open, then permit the change: nobody is in the way."""
     record = view.record
     if has_to_pause(node, record):
         return PatchNode(
@@ -273,10 +277,12 @@ def _leave(view: ChangeView, node: MigNode, now: float) -> ChangeEffect:
         )
     if record.labels and any(pod.is_plugin for pod in view.pods):
         return None
-    if not record.go_at or passed(record.go_at, now) > USAGE_SECONDS:
-        return WriteRecord(record=with_values(record, go_at=int(now)), why="go comes next")
+    if not record.proceed_at or passed(record.proceed_at, now) > USAGE_SECONDS:
+        return WriteRecord(
+            record=with_values(record, proceed_at=int(now)), why="proceed comes next"
+        )
     return PatchNode(
-        purpose=NodeWrite.GO, node=node.name, patch=node_patches.proceed_patch(node, record)
+        purpose=NodeWrite.PROCEED, node=node.name, patch=node_patches.proceed_patch(node, record)
     )
 
 
@@ -292,10 +298,10 @@ def _ended(
         if view.parked or not view.has_lease:
             return _count(view, CountedEnd.HELD)
         return _count(view, CountedEnd.HELD) or ParkRecord()
-    if end not in _TOUCHED and (end in _UNTOUCHED or not has_gone(node, record)):
+    if end not in _TOUCHED and (end in _UNTOUCHED or not may_have_begun(node, record)):
         return _undo(view, node, end)
-    if view.has_lease and not record.end:
-        return WriteRecord(record=with_values(record, end=end))
+    if view.has_lease and not record.outcome:
+        return WriteRecord(record=with_values(record, outcome=end))
     if end == RequestEnd.PREVIOUS and (effect := _count(view, CountedEnd.PREVIOUS)):
         return effect
     if is_paused(node, record):
@@ -318,9 +324,10 @@ def _registering(
         return WriteRecord(record=_restarted(record, plugins, now))
     if going := tuple(pod for pod in leaving if not pod.is_leaving):
         return EvictPods(pods=going)
-    expected = {RequestEnd.APPLIED: record.offers, RequestEnd.PREVIOUS: record.had}.get(
-        RequestEnd(end) if end in _TOUCHED else RequestEnd.CANCELLED, {}
-    )
+    expected: Mapping[str, int] = {}
+    if end in _TOUCHED:
+        is_applied = end == RequestEnd.APPLIED
+        expected = record.allocatable if is_applied else record.allocatable_before
     waited = passed(record.restarted_at, now)
     is_back = not leaving and (
         any(pod.is_ready for pod in plugins)
@@ -328,7 +335,7 @@ def _registering(
         else waited >= min(terms.settle_seconds, terms.register_seconds)
     )
     if is_back and (not expected or dict(node.offers) == expected):
-        is_shown = bool(expected) and expected != record.had
+        is_shown = bool(expected) and expected != record.allocatable_before
         outcome = CountedEnd.APPLIED if end == RequestEnd.APPLIED else None
         return (outcome and _count(view, outcome, is_shown=is_shown)) or _undo(view, node, end)
     if waited <= terms.register_seconds:
@@ -364,10 +371,11 @@ def _count(view: ChangeView, outcome: CountedEnd, *, is_shown: bool = False) -> 
 def _undo(view: ChangeView, node: MigNode, why: str, *, retry_later: bool = False) -> ChangeEffect:
     record = view.record
     patch = node_patches.rollback_patch(node, record)
-    if patch and record.go_at and view.has_lease and phase_of(node, record) is GrantPhase.HOLD:
-        return WriteRecord(record=with_values(record, go_at=0), why="go does not come")
+    is_cordoned = phase_of(node, record) is PermitPhase.CORDONED
+    if patch and record.proceed_at and view.has_lease and is_cordoned:
+        return WriteRecord(record=with_values(record, proceed_at=0), why="proceed does not come")
     if patch:
-        return PatchNode(purpose=NodeWrite.UNDO, node=node.name, patch=patch, why=why)
+        return PatchNode(purpose=NodeWrite.ROLL_BACK, node=node.name, patch=patch, why=why)
     return FreeSlot(outcome=why, retry_later=retry_later) if view.has_lease else None
 
 
@@ -383,8 +391,8 @@ def _drain(view: ChangeView) -> DrainMode:
     return DrainMode(mode)
 
 
-def _most_held(view: ChangeView, terms: RolloutSettings) -> float:
-    """How long the node may be cordoned before go."""
+def _longest_cordon(view: ChangeView, terms: RolloutSettings) -> float:
+    """How long the node may be cordoned before the permit to proceed."""
     if _drain(view) is DrainMode.CORDON:
         return max(terms.cordoned_seconds, terms.hold_seconds)
     return terms.hold_seconds + (terms.evictions.deadline_seconds if view.record.drain_at else 0)

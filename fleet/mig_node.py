@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nodes as the coordinator sees them: requests, grants, availability, what they offer. Pure."""
+"""Nodes as the coordinator sees them: requests, permits, availability, what they offer. Pure."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from api import keys, mig_grant_annotation, mig_request_annotation, mig_status_annotation, names
-from api.mig_grant_annotation import MigGrantAnnotation
+from api import keys, mig_permit_annotation, mig_request_annotation, mig_status_annotation, names
+from api.mig_permit_annotation import MigPermitAnnotation
 from api.mig_request_annotation import MigRequestAnnotation
 from api.mig_status_annotation import MigStatusAnnotation, RequestSource, wish_digest
 from kube.amounts.gpu_amounts import gpu_amounts
@@ -86,9 +86,11 @@ class MigNode:
     status: MigStatusAnnotation | None = None
     status_damaged: bool = False
     """There is a status, and it cannot be read."""
-    grant: MigGrantAnnotation | None = None
-    grant_text: str | None = None
-    """Text of the grant; None where there is none, not even a damaged one."""
+    permit: MigPermitAnnotation | None = None
+    permit_text: str | None = None
+    """Text of the permit; None where there is none, not even a damaged one."""
+    has_former_permit: bool = False
+    """There is a permit in the form before 0.1.0, which nobody reads."""
     cordoned_for: str = ""
     """Id of the request for which we cordoned it, by our own mark; empty: there is none."""
     guards: tuple[str | None, ...] = (None,) * len(names.SCALE_DOWN_GUARDS)
@@ -103,8 +105,8 @@ class MigNode:
     @property
     def counts(self) -> bool:
         """Whether it has, or had, anything to do with MIG changes."""
-        texts = (self.request, self.status, self.grant_text)
-        marks = (self.status_damaged, bool(self.cordoned_for))
+        texts = (self.request, self.status, self.permit_text)
+        marks = (self.status_damaged, bool(self.cordoned_for), self.has_former_permit)
         return any(marks) or any(text is not None for text in texts)
 
     @property
@@ -136,8 +138,9 @@ def node_of(seen: Object, resources: tuple[str, ...]) -> MigNode:
         request=mig_request_annotation.FORMAT.readable(notes.get(keys.MIG_REQUEST)),
         status=status,
         status_damaged=status is None and keys.MIG_STATUS in notes,
-        grant=mig_grant_annotation.FORMAT.readable(notes.get(keys.MIG_GRANT)),
-        grant_text=notes.get(keys.MIG_GRANT),
+        permit=mig_permit_annotation.FORMAT.readable(notes.get(keys.MIG_PERMIT)),
+        permit_text=notes.get(keys.MIG_PERMIT),
+        has_former_permit=keys.FORMER_MIG_PERMIT in notes,
         cordoned_for=notes.get(keys.MIG_CORDON, ""),
         guards=tuple(notes.get(guard) for guard in names.SCALE_DOWN_GUARDS),
         deploy=_deploy(labels),

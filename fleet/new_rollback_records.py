@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Records of what has to be undone on a node, made from the node as it is. Pure."""
+"""Rollback records, made from a Node as it is. Pure."""
 
 from __future__ import annotations
 
 from typing import Final
 
 from api import names
-from api.mig_grant_annotation import MigGrantAnnotation
+from api.mig_permit_annotation import MigPermitAnnotation
 from api.mig_request_annotation import MigRequestAnnotation
 from fleet.mig_node import DrainMode, MigNode
-from fleet.rollback_record import RollbackRecord
+from fleet.rollback_record import VERSION, RollbackRecord
 from fleet.rollout_settings import PAUSED
 
 _DEPLOY: Final = "nvidia.com/gpu.deploy."
@@ -39,7 +39,7 @@ def record_for_request(
         if request.modes and label in PAUSABLE and value not in ("false", PAUSED)
     }
     return RollbackRecord(
-        v=1,
+        v=VERSION,
         node=node.name,
         uid=node.uid,
         request=request.request,
@@ -49,30 +49,30 @@ def record_for_request(
         cordon=not node.unschedulable,
         guards=dict(zip(names.SCALE_DOWN_GUARDS, node.guards, strict=True)),
         labels=labels,
-        offers={name: count for name, count in request.offers.items() if count},
-        had=dict(node.offers),
+        allocatable={name: count for name, count in request.offers.items() if count},
+        allocatable_before=dict(node.offers),
     )
 
 
-def _added(grant: MigGrantAnnotation) -> dict[str, str | None]:
+def _added(permit: MigPermitAnnotation) -> dict[str, str | None]:
     guards = dict(enumerate(names.SCALE_DOWN_GUARDS))
-    return {guards[number]: None for number in grant.guards if number in guards}
+    return {guards[number]: None for number in permit.guards if number in guards}
 
 
 def record_from_permit(node: MigNode) -> RollbackRecord:
-    """Record by the Node's grant alone: whose the cordon is, which guards there were not before.
+    """Record by the Node's permit alone: whose the cordon is, which guards there were not before.
 
-    The guards are known by the grant alone. Where that is missing or cannot be read, the cordon's
+    The guards are known by the permit alone. Where that is missing or cannot be read, the cordon's
     mark has the request; without a mark it is for no request, so that it goes.
     """
-    request = node.grant.request if node.grant is not None else node.cordoned_for or _NO_REQUEST
+    request = node.permit.request if node.permit is not None else node.cordoned_for or _NO_REQUEST
     is_marked = node.cordoned_for == request
     return RollbackRecord(
-        v=1,
+        v=VERSION,
         node=node.name,
         uid=node.uid,
         request=request,
         rollout=node.rollout,
-        cordon=is_marked or (node.grant is not None and node.grant.cordoned),
-        guards={} if node.grant is None else _added(node.grant),
+        cordon=is_marked or (node.permit is not None and node.permit.owns_cordon),
+        guards={} if node.permit is None else _added(node.permit),
     )

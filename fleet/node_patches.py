@@ -3,7 +3,7 @@
 
 Each patch is for the Node at the resourceVersion at which it was seen. A value is restored only
 where it is still the one that we wrote, and the cordon goes only together with our mark of it:
-a person who removes the grant leaves the mark, and gets back the node as it was.
+a person who removes the permit leaves the mark, and gets back the node as it was.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from api import keys, mig_grant_annotation, names
-from api.mig_grant_annotation import GrantPhase, MigGrantAnnotation
+from api import keys, mig_permit_annotation, names
+from api.mig_permit_annotation import MigPermitAnnotation, PermitPhase
 from fleet.mig_node import MigNode
 from fleet.rollback_record import RollbackRecord
 from fleet.rollout_settings import GUARD, PAUSED
 
 
 def cordon_patch(node: MigNode, record: RollbackRecord) -> Mapping[str, Any]:
-    """Patch with the cordon and its mark, the grant and the autoscalers' guards."""
+    """Patch with the cordon and its mark, the permit and the autoscalers' guards."""
     guards = dict.fromkeys(record.guards, GUARD)
-    notes = {keys.MIG_GRANT: _grant(record, GrantPhase.HOLD), **guards}
+    notes = {keys.MIG_PERMIT: _permit(record, PermitPhase.CORDONED), **guards}
     if record.cordon:
         notes[keys.MIG_CORDON] = record.request
     patch = _patch(node, annotations=notes)
@@ -31,7 +31,7 @@ def cordon_patch(node: MigNode, record: RollbackRecord) -> Mapping[str, Any]:
 
 def proceed_patch(node: MigNode, record: RollbackRecord) -> Mapping[str, Any]:
     """Patch that lets the agent change GPUs."""
-    return _patch(node, annotations={keys.MIG_GRANT: _grant(record, GrantPhase.GO)})
+    return _patch(node, annotations={keys.MIG_PERMIT: _permit(record, PermitPhase.PROCEED)})
 
 
 def pause_patch(node: MigNode, record: RollbackRecord) -> Mapping[str, Any]:
@@ -58,12 +58,12 @@ def resume_patch(node: MigNode, record: RollbackRecord) -> Mapping[str, Any]:
 
 def rollback_patch(node: MigNode, record: RollbackRecord) -> Mapping[str, Any]:
     """Patch that puts back all that is still as we left it; empty where nothing is."""
-    is_ours = node.grant_text is not None and (
-        node.grant is None or node.grant.request == record.request
+    is_ours = node.permit_text is not None and (
+        node.permit is None or node.permit.request == record.request
     )
     is_marked = bool(node.cordoned_for) and node.cordoned_for == record.request
-    if not (is_ours or is_marked or record.held_at or _has_our_guards(node, record)):
-        return {}  # nothing was written, or somebody else's grant stands there now
+    if not (is_ours or is_marked or record.cordoned_at or _has_our_guards(node, record)):
+        return {}  # nothing was written, or somebody else's permit stands there now
     notes: dict[str, str | None] = {
         guard: record.guards[guard]
         for guard, value in zip(names.SCALE_DOWN_GUARDS, node.guards, strict=True)
@@ -76,11 +76,11 @@ def rollback_patch(node: MigNode, record: RollbackRecord) -> Mapping[str, Any]:
     }
     spec: dict[str, Any] = {}
     if is_ours:
-        notes[keys.MIG_GRANT] = None
+        notes[keys.MIG_PERMIT] = None
     if is_marked:
         notes[keys.MIG_CORDON] = None
     # as the admission policies read it: only a Node that has one of the two is uncordoned
-    says_so = re.search(mig_grant_annotation.CORDONED_PATTERN, node.grant_text or "")
+    says_so = re.search(mig_permit_annotation.OWN_CORDON_PATTERN, node.permit_text or "")
     is_cordon_ours = is_marked or (is_ours and says_so is not None)
     if is_cordon_ours and record.cordon and node.unschedulable and not node.keeps_cordon:
         spec = {"spec": {"unschedulable": None}}
@@ -89,26 +89,35 @@ def rollback_patch(node: MigNode, record: RollbackRecord) -> Mapping[str, Any]:
     return _patch(node, annotations=notes, labels=labels) | spec
 
 
-def _has_our_guards(node: MigNode, record: RollbackRecord) -> bool:
-    """Whether the hold was written, by all its annotations but the grant, which people may delete.
+def former_permit_patch(node: MigNode) -> Mapping[str, Any]:
+    """Patch that removes a permit in the form before 0.1.0."""
+    return _patch(node, annotations={keys.FORMER_MIG_PERMIT: None})
 
-    The guards are written together; nobody else sets both between the record and the hold.
+
+def _has_our_guards(node: MigNode, record: RollbackRecord) -> bool:
+    """Whether the cordon was written, by its annotations without the permit: people may delete it.
+
+    The guards are written together; nobody else sets both between the record and the cordon.
     """
     former_values = [value for value in record.guards.values() if value != GUARD]
     return bool(former_values) and all(value == GUARD for value in node.guards)
 
 
-def _grant(record: RollbackRecord, phase: GrantPhase) -> str:
-    """Text of the grant, with what a coordinator needs that finds the Node without its record."""
+def _permit(record: RollbackRecord, phase: PermitPhase) -> str:
+    """Text of the permit, with what a coordinator needs that finds the Node without its record."""
     absent = (
         number
         for number, guard in enumerate(names.SCALE_DOWN_GUARDS)
         if record.guards.get(guard, GUARD) is None
     )
-    grant = MigGrantAnnotation(
-        v=1, request=record.request, phase=phase, cordoned=record.cordon, guards=tuple(absent)
+    permit = MigPermitAnnotation(
+        v=mig_permit_annotation.VERSION,
+        request=record.request,
+        phase=phase,
+        owns_cordon=record.cordon,
+        guards=tuple(absent),
     )
-    return mig_grant_annotation.encode(grant)
+    return mig_permit_annotation.encode(permit)
 
 
 def _patch(

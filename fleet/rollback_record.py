@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``gpuscape.io/mig-undo`` on a slot's Lease: what the coordinator did to a node, and undoes.
+"""``gpuscape.io/mig-rollback-record`` on a slot's Lease: how a node comes back as it was.
 
 It is written before the first effect on the node, so that any coordinator that comes later can
 go on, or put everything back. Times are whole seconds since 1970.
@@ -16,15 +16,15 @@ from api import keys, limits
 from api.mig_request_annotation import RequestId
 from api.versioned import VersionedFormat
 
-VERSION: Final = 1
+VERSION: Final = 2
 
 Text = Annotated[str, Meta(max_length=256)]
 
 
 class RollbackRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Record of a node's change, from the slot's taking to its undoing."""
+    """What the coordinator changed on a node, from taking the slot to freeing it."""
 
-    v: Literal[1]
+    v: Literal[2]
     node: Text
     uid: Text
     request: RequestId
@@ -37,27 +37,27 @@ class RollbackRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     """Autoscalers' annotations that we set, with what they were; None: absent."""
     labels: dict[Text, Text] = {}
     """Labels of the GPU operator that we set to pause its parts, with what they were."""
-    offers: dict[Text, int] = {}
-    """GPU resources that the node is to offer after the change; empty: not known."""
-    had: dict[Text, int] = {}
-    """GPU resources that the node offered before."""
+    allocatable: dict[Text, int] = {}
+    """GPU resources that are to be allocatable after the change; empty: not known."""
+    allocatable_before: dict[Text, int] = {}
+    """GPU resources that were allocatable before the change."""
     drain: Text = ""
     """How pods leave; empty: they are waited for."""
     drain_at: int = 0
     """When the first eviction was decided; 0: none was."""
-    held_at: int = 0
-    """When the cordon and the grant were first seen on the Node; 0: not yet."""
-    go_at: int = 0
-    """When the grant's go was about to be written, or was first seen there; 0: not yet."""
-    end: str = ""
-    """How the request ended; ``superseded`` where nobody says that any more."""
+    cordoned_at: int = 0
+    """When the cordon and the permit were first seen on the Node; 0: not yet."""
+    proceed_at: int = 0
+    """When the permit to proceed was about to be written, or was first seen there; 0: not yet."""
+    outcome: str = ""
+    """Outcome of the request; ``superseded`` where nobody states one any more."""
     restarts: int = 0
     """Restarts of the device plugin's pods."""
     restarted_at: int = 0
     replaced: tuple[Text, ...] = ()
     """UIDs of pods that the newest restart replaces."""
     counted: bool = False
-    """Whether the end is in the memory of rollouts."""
+    """Whether the outcome is in the memory of rollouts."""
 
 
 def encode(record: RollbackRecord) -> str:
@@ -71,9 +71,9 @@ def decode(text: str) -> RollbackRecord | None:
 
 
 FORMAT: Final = VersionedFormat(
-    name=f"annotation {keys.MIG_UNDO}",
+    name=f"annotation {keys.MIG_ROLLBACK_RECORD}",
     remedy="see docs/mig.md, then delete it",
     content=RollbackRecord,
     version=VERSION,
-    most_length=limits.MOST_UNDO_CHARACTERS,
+    most_length=limits.MOST_RECORD_CHARACTERS,
 )

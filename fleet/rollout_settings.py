@@ -107,7 +107,7 @@ class RolloutSettings:
     cordoned_seconds: float = 86400.0
     """How long such a node waits; then all is undone, and it stays as it is for as long again."""
     hold_seconds: float = 120.0
-    """How long a cordoned node waits to be idle again, and for go; then all is undone."""
+    """How long a cordoned node waits to be idle again, and for its permit; then all is undone."""
     end_seconds: float = 900.0
     """Time from go to the request's end; then the change counts as failed, and the node stays."""
     register_seconds: float = 60.0
@@ -122,7 +122,7 @@ class RolloutSettings:
 
     @property
     def slot_seconds(self) -> float:
-        """Time from go until the slot is free for others, whatever becomes of the change."""
+        """Time from the permit to proceed until the slot is free for others."""
         return self.end_seconds / 3
 
 

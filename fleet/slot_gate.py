@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
-from api.mig_grant_annotation import GrantPhase
+from api.mig_permit_annotation import PermitPhase
 from fleet.drain.gpu_usage import is_idle, usage_of
 from fleet.gpu_pod import GpuPod
 from fleet.mig_change import reported_end
@@ -117,7 +117,7 @@ def decide(view: FleetView, terms: RolloutSettings, turns: NodeTurns, now: float
         node
         for name, node in sorted(view.nodes.items())
         if name not in recorded and name not in damaged
-        if node.grant_text is None and _is_asking(node)
+        if node.permit_text is None and _is_asking(node)
     ]
     waiting = {node.name: _node_reason(view, node, terms, turns, now) for node in asking}
     away = Counter(node.rollout for node in asking if waiting[node.name] in _AWAY)
@@ -129,7 +129,9 @@ def decide(view: FleetView, terms: RolloutSettings, turns: NodeTurns, now: float
     slots = list(view.slots)
     free = terms.slots - sum(not slot.is_free for slot in slots if not slot.is_parked)
     free -= sum(
-        node.grant is not None and node.grant.phase is GrantPhase.GO and name not in recorded
+        node.permit is not None
+        and node.permit.phase is PermitPhase.PROCEED
+        and name not in recorded
         for name, node in view.nodes.items()
     )
     for node in sorted(asking, key=lambda node: _precedence(view, node, turns)):
@@ -252,7 +254,7 @@ def _is_idle(view: FleetView, node: MigNode) -> bool:
 def _waits_cordoned(slot: SlotLease) -> bool:
     """Whether its node waits behind a cordon for pods, or will."""
     record = slot.record
-    return record is not None and record.drain == DrainMode.CORDON and not record.go_at
+    return record is not None and record.drain == DrainMode.CORDON and not record.proceed_at
 
 
 def _rollout_reason(

@@ -37,6 +37,8 @@ class SlotLease:
     record: RollbackRecord | None = None
     damaged: bool = False
     """Whether somebody has the Lease, and there is no record that can be read."""
+    has_former_record: bool = False
+    """There is a record in the form before 0.1.0, which nobody reads."""
 
     @property
     def name(self) -> str:
@@ -72,7 +74,9 @@ def number_of(name: str) -> int:
 def slot_of(lease: Object) -> SlotLease:
     """The Lease's values; a damaged record is marked. Never raises for one of these Leases."""
     meta = lease["metadata"]
-    text = (meta.get("annotations") or {}).get(keys.MIG_UNDO)
+    annotations = meta.get("annotations") or {}
+    text = annotations.get(keys.MIG_ROLLBACK_RECORD)
+    has_former_record = keys.FORMER_MIG_ROLLBACK_RECORD in annotations
     record = None
     if text is not None:
         try:
@@ -85,7 +89,8 @@ def slot_of(lease: Object) -> SlotLease:
         version=meta["resourceVersion"],
         holder=holder,
         record=record,
-        damaged=record is None and bool(holder or text is not None),
+        damaged=record is None and bool(holder or text is not None or has_former_record),
+        has_former_record=has_former_record,
     )
 
 
@@ -105,7 +110,7 @@ def new_lease(number: int, record: RollbackRecord, now: datetime) -> Object:
         holder="" if number >= PARKING else record.node,
         duration_seconds=DURATION_SECONDS,
         wall_time=now,
-        annotations={keys.MIG_UNDO: rollback_record.encode(record)},
+        annotations={keys.MIG_ROLLBACK_RECORD: rollback_record.encode(record)},
     )
 
 
@@ -125,9 +130,13 @@ def freed(slot: SlotLease, now: datetime) -> Object:
 
 
 def _patch(slot: SlotLease, holder: str, record: RollbackRecord | None, now: datetime) -> Object:
-    text = None if record is None else rollback_record.encode(record)
+    annotations: dict[str, str | None] = {
+        keys.MIG_ROLLBACK_RECORD: None if record is None else rollback_record.encode(record)
+    }
+    if slot.has_former_record:
+        annotations[keys.FORMER_MIG_ROLLBACK_RECORD] = None
     return {
-        "metadata": {"resourceVersion": slot.version, "annotations": {keys.MIG_UNDO: text}},
+        "metadata": {"resourceVersion": slot.version, "annotations": annotations},
         "spec": {"holderIdentity": holder, "renewTime": leases.micro_time(now)},
     }
 

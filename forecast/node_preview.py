@@ -140,7 +140,7 @@ def _skip_reason(
         return "no agent looks after MIG there"
     if mig_node.away is not None:
         return _AWAY[mig_node.away]
-    if mig_node.unschedulable and mig_node.grant is None:
+    if mig_node.unschedulable and mig_node.permit is None:
         return "it is cordoned by somebody: it waits for the end of that"
     if rollout.mode is not None and rollout.mode != "enforce":
         word = "only plans" if rollout.mode == OBSERVE else "does not look"

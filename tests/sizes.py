@@ -76,7 +76,7 @@ SLOW: Final = (
     "tests/actuator/test_worlds.py::test_a_step_that_cannot_be_done_changes_nothing",
     "tests/agent/cluster/test_feature_sink.py::test_killed_at_any_request_and_started_again_the_labels_end_right",
     "tests/agent/cluster/test_fleet_start.py",
-    "tests/agent/cluster/test_membership.py::test_without_the_policy_on_grants_no_request_goes_out_and_no_grant_is_acted_on",
+    "tests/agent/cluster/test_membership.py::test_without_the_policy_on_permits_no_request_goes_out_and_no_permit_is_acted_on",
     "tests/agent/cluster/test_node_sink.py",
     "tests/agent/cluster/test_sinks_on_cluster.py::test_a_node_feature_of_another_maker_is_recognised",
     "tests/agent/cluster/test_sinks_on_cluster.py::test_take_over_and_hand_back_leave_no_moment_without_labels",

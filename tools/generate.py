@@ -21,7 +21,7 @@ import msgspec
 
 from api import (
     known_gpus_annotation,
-    mig_grant_annotation,
+    mig_permit_annotation,
     mig_request_annotation,
     mig_status_annotation,
     state_annotation,
@@ -126,7 +126,7 @@ def schemas() -> Mapping[str, Any]:
         "state.schema.json": _cleaned(state_annotation.json_schema()),
         "mig-status.schema.json": _cleaned(mig_status_annotation.json_schema()),
         "mig-request.schema.json": _cleaned(mig_request_annotation.json_schema()),
-        "mig-grant.schema.json": _cleaned(mig_grant_annotation.json_schema()),
+        "mig-permit.schema.json": _cleaned(mig_permit_annotation.json_schema()),
         "snapshot.schema.json": _cleaned(msgspec.json.schema(NodeSnapshot)),
     }
 

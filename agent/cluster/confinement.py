@@ -101,17 +101,17 @@ def tried(
     namespace: str,
     *,
     node_features: bool = False,
-    mig_grants: bool = False,
+    mig_permits: bool = False,
 ) -> Confinement:
     """Make the dry runs: one for each policy, more where another policy refuses in its place.
 
-    ``node_features``: whether the agent writes those; ``mig_grants``: whether it acts on grants.
+    ``node_features``: whether the agent writes those; ``mig_permits``: whether it acts on permits.
     """
     probes = _probes(api, node, namespace)
     if not node_features:
         del probes[names.AGENT_NODE_FEATURE]
-    if not mig_grants:
-        del probes[names.MIG_GRANT]
+    if not mig_permits:
+        del probes[names.MIG_PERMIT]
     return Confinement(
         trials=tuple(
             _trial(names.clusterwide(policy, namespace), requests)
@@ -120,13 +120,13 @@ def tried(
     )
 
 
-def grant_trial(api: Api, node: str, namespace: str) -> Trial:
-    """Try by a dry run whether a grant on the Node that no coordinator wrote is refused.
+def permit_trial(api: Api, node: str, namespace: str) -> Trial:
+    """Try by a dry run whether a permit on the Node that no coordinator wrote is refused.
 
     The caller has to be allowed to patch Nodes, and must not be the coordinator.
     """
-    requests = _probes(api, node, namespace)[names.MIG_GRANT]
-    return _trial(names.clusterwide(names.MIG_GRANT, namespace), requests)
+    requests = _probes(api, node, namespace)[names.MIG_PERMIT]
+    return _trial(names.clusterwide(names.MIG_PERMIT, namespace), requests)
 
 
 _Requests = Mapping[str, Callable[[], Object]]
@@ -181,8 +181,8 @@ def _probes(api: Api, node: str, namespace: str) -> dict[str, _Requests]:
         names.AGENT_EVENT: {"an Event about another node": lambda: create(EVENTS, event)},
         names.AGENT_NODE_FEATURE: {"the NodeFeature of another node": feature},
         # the agent's own policy lets this through in a dry run, so that the other is seen
-        names.MIG_GRANT: {
-            "a grant that no coordinator wrote": lambda: marked("annotations", keys.MIG_GRANT)
+        names.MIG_PERMIT: {
+            "a permit that no coordinator wrote": lambda: marked("annotations", keys.MIG_PERMIT)
         },
     }
 
@@ -200,7 +200,7 @@ def _trial(policy: str, requests: _Requests) -> Trial:
         except ApiError as error:
             return Trial(policy=policy, verdict=PolicyVerdict.UNKNOWN, reason=str(error))
         else:
-            part = "coordinator" if names.is_clusterwide(names.MIG_GRANT, policy) else "base"
+            part = "coordinator" if names.is_clusterwide(names.MIG_PERMIT, policy) else "base"
             reason = (
                 f"policy {policy} lets {request} through: it or its binding is missing, leaves "
                 "this Node out or only audits, or it names another account; apply "
@@ -214,7 +214,7 @@ def _trial(policy: str, requests: _Requests) -> Trial:
     is_of_agent = any(
         names.is_clusterwide(names.AGENT_NODE, refuser) for refuser in request_by_refuser
     )
-    if names.is_clusterwide(names.MIG_GRANT, policy) and is_of_agent:
+    if names.is_clusterwide(names.MIG_PERMIT, policy) and is_of_agent:
         remedy = "that policy is older than this agent: apply deploy/base/access.yaml"
     reason = f"{refused} in its place: {remedy}"
     return Trial(policy=policy, verdict=PolicyVerdict.UNKNOWN, reason=reason)
@@ -234,21 +234,21 @@ class ConfinementCheck:
         node: str,
         namespace: str,
         node_features: bool = False,
-        mig_grants: bool = False,
+        mig_permits: bool = False,
         allow_unconfined: bool = False,
         on_change: Callable[[Confinement], None] = lambda _confinement: None,
         uniform: Callable[[float, float], float] = random.uniform,
     ) -> None:
         """``on_change`` is called with the first result and every one with other verdicts.
 
-        ``node_features``: whether the agent writes those; ``mig_grants``: whether it acts on them.
+        ``node_features``: whether the agent writes those; ``mig_permits``: whether it acts on them.
         ``uniform`` draws a wait between two bounds.
         """
         self._api = api
         self._node = node
         self._namespace = namespace
         self._node_features = node_features
-        self._mig_grants = mig_grants
+        self._mig_permits = mig_permits
         self._allow_unconfined = allow_unconfined
         self._on_change = on_change
         self._uniform = uniform
@@ -272,7 +272,7 @@ class ConfinementCheck:
             self._node,
             self._namespace,
             node_features=self._node_features,
-            mig_grants=self._mig_grants,
+            mig_permits=self._mig_permits,
         )
         self._last = result
         if before is None or _verdicts(before) != _verdicts(result):

@@ -131,7 +131,7 @@ class Cluster:
             node=member.node,
             namespace=member.namespace,
             node_features=sink == "nodefeature",
-            mig_grants=layouts is not None and layouts.enforces,
+            mig_permits=layouts is not None and layouts.enforces,
             allow_unconfined=allow_unconfined,
             on_change=self._report_confinement,
             uniform=uniform,
@@ -236,9 +236,9 @@ class Cluster:
         """Try the admission policies when that is due; the seconds until the next time."""
         if (wait := self._turn.until_confine(now)) > 0:
             return wait
-        before = self._believes_grants
+        before = self._believes_permits
         wait = self._confinement.check(now)
-        if before is not self._believes_grants and self._node is not None:
+        if before is not self._believes_permits and self._node is not None:
             self._show_layouts(self._node)
         self._trigger("lease")
         return wait
@@ -297,12 +297,12 @@ class Cluster:
     def _about_layouts(self, layouts: LayoutWatch) -> tuple[Decisions, Decisions]:
         """Labels and annotations about MIG layouts.
 
-        A request goes out only where its grant would be believed: a node that is cordoned for one
+        A request goes out only where its permit would be believed: a node that is cordoned for one
         that does not begin would have been emptied for nothing.
         """
         annotations = layouts.annotations()
-        if not self._believes_grants and self._annotation(keys.MIG_GRANT) is None:
-            off = Absent(reason=f"{names.MIG_GRANT} is not seen to hold: grants are not acted on")
+        if not self._believes_permits and self._annotation(keys.MIG_PERMIT) is None:
+            off = Absent(reason=f"{names.MIG_PERMIT} is not seen to hold: permits are not acted on")
             annotations = {
                 key: off if key == keys.MIG_REQUEST else decision
                 for key, decision in annotations.items()
@@ -310,23 +310,23 @@ class Cluster:
         return layouts.labels(), annotations
 
     @property
-    def _believes_grants(self) -> bool | None:
-        """Whether nobody but the coordinator can have written the grant; None: not tried yet."""
+    def _believes_permits(self) -> bool | None:
+        """Whether nobody but the coordinator can have written the permit; None: not tried yet."""
         if self._layouts is None or not self._layouts.enforces:
             return True
         if self._confinement.last is None:
             return None
-        return self._confinement.allows(names.MIG_GRANT)
+        return self._confinement.allows(names.MIG_PERMIT)
 
     def _show_layouts(self, node: Object | None) -> None:
-        """Have the layouts' watch see the Node, with a grant that can be believed alone."""
-        believed = self._believes_grants
+        """Have the layouts' watch see the Node, with a permit that can be believed alone."""
+        believed = self._believes_permits
         if self._layouts is None or believed is None:
             return
         metadata = None if node is None else node["metadata"]
         if metadata is not None and not believed:
             notes = dict(metadata.get("annotations") or {})
-            notes.pop(keys.MIG_GRANT, None)
+            notes.pop(keys.MIG_PERMIT, None)
             metadata = {**metadata, "annotations": notes}
         self._layouts.observe(metadata)
         if self._decision is not None:

@@ -84,7 +84,7 @@ class DesiredChange:
     def annotation(
         self, request: str, *, drift: bool = False, since: str = ""
     ) -> MigRequestAnnotation:
-        """The change as a request for leave; pods for which there is no room are counted.
+        """The change as a request for a permit; pods for which there is no room are counted.
 
         ``drift``: the GPUs have lost the layouts, and nobody asks for others; ``since``: when the
         change was first requested.

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from agent.layouts.desired_change import DesiredLayout
 from agent.layouts.layout_change import HELD_COMMAND, ActuatorTask, LayoutChange
 from agent.layouts.retry_times import Retry
-from agent.layouts.shown_request import ShownRequest, leave_for, shown_request
+from agent.layouts.shown_request import ShownRequest, permit_phase, shown_request
 from api import keys, mig_request_annotation, names
 from api.actuator_messages import ActuatorAnswer, StateRequest
 from api.key_kinds import KeyLocation
@@ -64,7 +64,7 @@ class EnforcePorts:
     load: Callable[[], str]
     """The boot, and the load of the driver."""
     wait_seconds: float = math.inf
-    """Longest wait of a change for leave; then it is given up."""
+    """Longest wait of a change for a permit; then it is given up."""
     wake: Callable[[], None] = lambda: None
     """Has the tick, and the check of the release causes, run soon."""
     start: Callable[[Callable[[], None]], object] = lambda job: threads.started(job, "actuator")
@@ -145,9 +145,9 @@ class EnforcedLayouts:
             change = self._change
             if change is None or self._is_asking:
                 return
-            leave = leave_for(self._metadata, change.request)
+            permit = permit_phase(self._metadata, change.request)
             task = change.step(
-                now, desired, shown=self._shown, leave=leave, load=self._ports.load()
+                now, desired, shown=self._shown, permit=permit, load=self._ports.load()
             )
             before, self._wanted_gpus_before = self._wanted_gpus_before, change.wants_gpus
             self._is_asking = task is not None

@@ -2,8 +2,8 @@
 """The life of a request for a change of MIG layouts, from the desired layout to its outcome.
 
 What the Node shows outlives an agent, and what the actuator's journal has outlives both; the rest
-is worked out anew at each step. Safety: the actuator is asked for a change only with leave for the
-present request, and after its answer that this one has not begun; what has begun is brought to
+is worked out anew at each step. Safety: the actuator is asked for a change only with a permit for
+the present request, and after its answer that this one has not begun; what has begun is brought to
 its end, whatever is desired by then. Its one other task is ``restore``, which brings back what a
 boot took, and ends what was interrupted. A request ends once; one that is held may end otherwise
 later. The next one begins when the Node shows the end of the one before.
@@ -26,7 +26,7 @@ from agent.layouts.retry_times import (
     ladder,
     retry_of,
 )
-from agent.layouts.shown_request import Leave, ShownRequest
+from agent.layouts.shown_request import ShownRequest
 from api.actuator_messages import (
     ActuatorAnswer,
     ActuatorRefusal,
@@ -40,6 +40,7 @@ from api.actuator_messages import (
     StateRequest,
     UseAnswer,
 )
+from api.mig_permit_annotation import PermitPhase
 from api.mig_status_annotation import RequestEnd
 
 log = logging.getLogger(__name__)
@@ -87,7 +88,7 @@ class LayoutChange:
         """Go on from what the Node shows; ``now`` is by the clock of the steps.
 
         ``failed_for_seconds``: how long ago a change has failed, where the Node shows that, and
-        ``open_for_seconds`` how long ago an open one was requested; ``wait_seconds``: for leave.
+        ``open_for_seconds`` how long ago an open one was requested; ``wait_seconds``: for a permit.
         """
         self.request = shown.request
         self.end = shown.end
@@ -109,7 +110,7 @@ class LayoutChange:
         """The actuator changes the GPUs for this request, or restores them."""
         self._actuator_state_unknown = bool(shown.request) and not shown.end
         self._permit_seen = False
-        """The coordinator's leave for the open request was seen."""
+        """The permit to proceed with the open request was seen."""
         self._pending_task: ActuatorTask | None = None
         self._next_task: RestoreRequest | None = None
         self._blocking_change = ""
@@ -153,16 +154,17 @@ class LayoutChange:
         desired: DesiredLayout | None,
         *,
         shown: ShownRequest,
-        leave: Leave,
+        permit: PermitPhase | None,
         load: str,
     ) -> ActuatorTask | None:
         """The actuator's next task; None where there is none, or while an answer is waited for.
 
         ``desired`` None: it is not known which layout is desired, or what the GPUs have.
-        ``shown``: what the Node shows now; ``leave``: for this request; ``load``: of the driver.
+        ``shown``: what the Node shows now; ``permit``: phase of this request's permit;
+        ``load``: of the driver.
         """
         self._observe(desired)
-        if leave is Leave.GO and self.is_open and not self._permit_seen:
+        if permit is PermitPhase.PROCEED and self.is_open and not self._permit_seen:
             self._permit_seen = self._actuator_state_unknown = True
             self._ask_at = now
         if self._pending_task is None:

@@ -104,7 +104,7 @@ class LayoutWatch:
 
     @property
     def enforces(self) -> bool:
-        """Whether layouts are changed here, where the Node's grant gives leave."""
+        """Whether layouts are changed here, where the Node's permit says proceed."""
         return self._enforced is not None
 
     @property
@@ -118,7 +118,7 @@ class LayoutWatch:
             before, self._metadata = self._metadata, metadata
             if metadata is None:
                 return
-            if _grant(before) != _grant(metadata):
+            if _permit(before) != _permit(metadata):
                 self._evaluator.forget()  # who is on the GPUs is read anew behind the cordon
             self._shown = _shown(metadata)
             if not self._node_seen and self._shown is not None:
@@ -352,8 +352,8 @@ _UNADOPTED: Final = (
 )
 
 
-def _grant(metadata: Mapping[str, Any] | None) -> object:
-    return ((metadata or {}).get("annotations") or {}).get(keys.MIG_GRANT)
+def _permit(metadata: Mapping[str, Any] | None) -> object:
+    return ((metadata or {}).get("annotations") or {}).get(keys.MIG_PERMIT)
 
 
 def _nothing(why: str) -> Decisions:

@@ -27,7 +27,7 @@ class Retry:
 
 
 GIVEN_UP: Final = Retry(
-    why="there was no leave in time, so it was given up: to ask again, remove the annotation or"
+    why="there was no permit in time, so it was given up: to ask again, remove the annotation or"
     " label, wait for idle, and write it again",
     not_before=math.inf,
 )

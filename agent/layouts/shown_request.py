@@ -1,26 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The newest request for a MIG change and the leave for it, as a Node shows them. Pure."""
+"""The newest request for a MIG change and its permit, as a Node shows them. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any, TypeVar
 
-from api import keys, mig_grant_annotation, mig_request_annotation
-from api.mig_grant_annotation import GrantPhase
+from api import keys, mig_permit_annotation, mig_request_annotation
+from api.mig_permit_annotation import PermitPhase
 from api.mig_status_annotation import MigPhase, MigStatusAnnotation
 
 T = TypeVar("T")
-
-
-class Leave(StrEnum):
-    """Leave that the coordinator's grant gives to a request."""
-
-    NONE = "none"
-    HOLD = "hold"
-    GO = "go"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,12 +56,10 @@ def shown_request(metadata: Mapping[str, Any], status: MigStatusAnnotation | Non
     )
 
 
-def leave_for(metadata: Mapping[str, Any], request: str) -> Leave:
-    """Leave that the Node's grant gives to this request."""
-    grant = mig_grant_annotation.FORMAT.readable(_note(metadata, keys.MIG_GRANT))
-    if grant is None or not request or grant.request != request:
-        return Leave.NONE
-    return Leave.GO if grant.phase is GrantPhase.GO else Leave.HOLD
+def permit_phase(metadata: Mapping[str, Any], request: str) -> PermitPhase | None:
+    """Phase of the Node's permit, if it is for this request."""
+    permit = mig_permit_annotation.FORMAT.readable(_note(metadata, keys.MIG_PERMIT))
+    return None if permit is None or permit.request != request else permit.phase
 
 
 def _reached(status: MigStatusAnnotation) -> str:

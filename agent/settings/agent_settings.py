@@ -317,7 +317,7 @@ class AgentSettings:
         kinds.choice_kind("off", "observe", "enforce"),
         "What becomes of a MIG layout that is asked for on the Node: observe shows on the Node what"
         " would be changed, and changes nothing; enforce has the actuator change it, with the"
-        " coordinator's leave.",
+        " coordinator's permit.",
         subject="MIG",
     )
     actuator_socket: Path = setting(
@@ -332,7 +332,7 @@ class AgentSettings:
     mig_deadline: float | None = setting(
         None,
         kinds.duration_kind("1m"),
-        "How long a MIG change may wait for leave; then it is given up, until a layout is asked"
+        "How long a MIG change may wait for a permit; then it is given up, until a layout is asked"
         " for anew.",
         unset="for ever",
     )

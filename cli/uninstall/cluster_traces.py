@@ -34,7 +34,7 @@ from kube.present_objects import present_objects
 
 _NAME_LABEL: Final = "app.kubernetes.io/name"
 _PROGRAM: Final = "gpuscape"
-_OF_CHANGE: Final = frozenset({keys.MIG_GRANT, keys.MIG_CORDON})
+_OF_CHANGE: Final = frozenset({keys.MIG_PERMIT, keys.MIG_CORDON})
 """Annotations of a Node on which the coordinator has a change open."""
 _MAKERS: Final = (
     DAEMON_SETS,

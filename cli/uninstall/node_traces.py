@@ -93,7 +93,7 @@ def node_traces(node: Object, record: RollbackRecord | None, *, admin_keys: bool
 
 def _undone(mig_node: MigNode, record: RollbackRecord | None) -> dict[str, Any]:
     """The patch that the coordinator would write to end an open change."""
-    if record is None and (mig_node.grant_text is not None or mig_node.cordoned_for):
+    if record is None and (mig_node.permit_text is not None or mig_node.cordoned_for):
         record = record_from_permit(mig_node)
     patch = None if record is None else node_patches.rollback_patch(mig_node, record)
     return {"metadata": {}, **(patch or {})}

@@ -75,14 +75,14 @@ POLICY_OPEN: Final = FindingKind(
     fix="`kubectl apply -f deploy/base/access.yaml`, generated for the agent's namespace.",
     page="runbooks/GpuscapeConfinementNotEnforced.md",
 )
-GRANT_OPEN: Final = FindingKind(
-    name="grant-policy-not-in-force",
+PERMIT_OPEN: Final = FindingKind(
+    name="permit-policy-not-in-force",
     severity=FindingSeverity.ERROR,
-    cause="The admission policy that keeps everybody but the coordinator from granting MIG changes"
-    " lets a forged grant through: agents that enforce layouts change none.",
+    cause="The admission policy that lets the coordinator alone permit MIG changes accepts a forged"
+    " permit: agents that enforce layouts change none.",
     fix="`kubectl apply -f deploy/coordinator/access.yaml`, generated for its namespace; see that"
     " the binding denies and selects every Node.",
-    page="security.md#who-may-grant-a-mig-change",
+    page="security.md#who-may-permit-a-mig-change",
 )
 POLICY_UNKNOWN: Final = FindingKind(
     name="policy-not-confirmed",
@@ -163,7 +163,7 @@ KEYS_LEFT_ALONE: Final = FindingKind(
 KINDS: Final = (
     *image_checks.KINDS,
     *(API_UNREACHABLE, API_REFUSED, RIGHT_MISSING, RIGHT_EXCESS),
-    *(POLICY_OPEN, GRANT_OPEN, POLICY_UNKNOWN),
+    *(POLICY_OPEN, PERMIT_OPEN, POLICY_UNKNOWN),
     *(CLOCK_SKEW, KUBERNETES_OLD, KUBERNETES_PARTLY, KUBELET_SKEW, NODE_UNKNOWN),
     *(LABELS_MISSING, LABELS_DIFFER, RULE_LABELS_DIFFER, KEYS_LEFT_ALONE),
 )
@@ -230,8 +230,8 @@ def check_policies(facts: LocalFacts) -> Iterator[DoctorFinding]:
     trials = require_fact(require_fact(facts.cluster).confinement).trials
     for trial in trials:
         if trial.verdict is PolicyVerdict.OPEN:
-            is_on_grants = names.is_clusterwide(names.MIG_GRANT, trial.policy)
-            kind = GRANT_OPEN if is_on_grants else POLICY_OPEN
+            is_on_permits = names.is_clusterwide(names.MIG_PERMIT, trial.policy)
+            kind = PERMIT_OPEN if is_on_permits else POLICY_OPEN
             yield finding(kind, trial.policy, trial.reason)
     unknown = [trial for trial in trials if trial.verdict is PolicyVerdict.UNKNOWN]
     stopped = names.clusterwide(STOPPED_WRITES, facts.settings.namespace)

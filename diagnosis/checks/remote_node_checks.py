@@ -13,7 +13,7 @@ from api.mig_status_annotation import MigPhase
 from api.topology_annotation import TopologyAnnotation
 from base.errors import BadInput
 from diagnosis.checks import heartbeat_checks
-from diagnosis.checks.cluster_checks import GRANT_OPEN
+from diagnosis.checks.cluster_checks import PERMIT_OPEN
 from diagnosis.checks.heartbeat_checks import WRITES_STOPPED, lease_findings, released_findings
 from diagnosis.checks.image_checks import image_skew, skew_findings
 from diagnosis.facts.remote_node_facts import RemoteNodeFacts
@@ -48,7 +48,7 @@ CORDON_LEFT: Final = FindingKind(
     severity=FindingSeverity.ERROR,
     cause="The Node is cordoned for a MIG change, and no coordinator acts that would lift it.",
     fix="Have the coordinator run; it undoes what is open. Without one: `kubectl uncordon NODE`,"
-    " and remove the annotations gpuscape.io/mig-grant and gpuscape.io/mig-cordon.",
+    " and remove the annotations gpuscape.io/mig-permit and gpuscape.io/mig-cordon.",
     page="runbooks/GpuscapeMigSlotStuck.md",
 )
 AGENT_MISSING: Final = FindingKind(
@@ -150,7 +150,7 @@ MIG_REFUSED: Final = FindingKind(
 NO_COORDINATOR: Final = FindingKind(
     name="coordinator-absent",
     severity=FindingSeverity.ERROR,
-    cause="The Node waits for leave to change its MIG layout, and no coordinator acts.",
+    cause="The Node waits for a permit to change its MIG layout, and no coordinator acts.",
     fix="Install deploy/coordinator, or see why its pods do not run.",
     page="runbooks/GpuscapeCoordinatorNoLeader.md",
 )
@@ -166,7 +166,7 @@ SECOND_INSTALLATION: Final = FindingKind(
     name="second-installation",
     severity=FindingSeverity.WARNING,
     cause="Policies of gpuscape are in the cluster for another namespace too: two installations"
-    " write the same Nodes, and of two coordinators neither grants MIG changes.",
+    " write the same Nodes, and of two coordinators neither permits MIG changes.",
     fix="Keep one: remove the other's programs, then `gpuscape uninstall --namespace NAMESPACE`,"
     " which names its policies.",
     page="install.md#one-installation-in-a-cluster",
@@ -240,13 +240,13 @@ def check_installations(facts: RemoteNodeFacts) -> Iterator[DoctorFinding]:
         yield finding(SECOND_INSTALLATION, namespace, f"policies for the namespace {namespace}")
 
 
-def check_grants(facts: RemoteNodeFacts) -> Iterator[DoctorFinding]:
-    """Whether nobody but the coordinator can grant a MIG change, seen by a dry run."""
-    if facts.grants is None:
+def check_permits(facts: RemoteNodeFacts) -> Iterator[DoctorFinding]:
+    """Whether nobody but the coordinator can permit a MIG change, seen by a dry run."""
+    if facts.permits is None:
         end_check_not_needed("no coordinator acts")
-    trial = require_fact(facts.grants)
+    trial = require_fact(facts.permits)
     if trial.verdict is PolicyVerdict.OPEN:
-        yield finding(GRANT_OPEN, trial.policy, trial.reason)
+        yield finding(PERMIT_OPEN, trial.policy, trial.reason)
     elif trial.verdict is PolicyVerdict.UNKNOWN:
         end_check_unread(trial.reason)
 
@@ -319,10 +319,10 @@ def check_cordon(facts: RemoteNodeFacts) -> Iterator[DoctorFinding]:
     if not (facts.node.get("spec") or {}).get("unschedulable"):
         return
     layout = node_layout(facts.node)
-    grant = None if layout is None else layout.grant
+    permit = None if layout is None else layout.permit
     request = _annotations(facts).get(keys.MIG_CORDON)
-    if request is None and grant is not None and grant.cordoned:
-        request = grant.request
+    if request is None and permit is not None and permit.owns_cordon:
+        request = permit.request
     if request is None:
         yield finding(NODE_CORDONED, facts.name, f"{facts.name} is cordoned, and not by gpuscape")
     elif not require_fact(facts.coordinator).holder:
@@ -338,7 +338,7 @@ CHECKS: Final = (
         check_release,
         check_policy_objects,
         check_installations,
-        check_grants,
+        check_permits,
     ),
     *(check_writes, check_topology),
     *(check_gpu_health, check_offers, check_mig_layout, check_cordon),

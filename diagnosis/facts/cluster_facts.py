@@ -243,7 +243,7 @@ def _confinement(
             node_name,
             settings.namespace,
             node_features=features,
-            mig_grants=settings.mig_mode == "enforce",
+            mig_permits=settings.mig_mode == "enforce",
         )
     )
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from agent.cluster.confinement import CORE, Trial, grant_trial
+from agent.cluster.confinement import CORE, Trial, permit_trial
 from api import names
 from base.errors import BadInput
 from diagnosis.facts.cluster_facts import (
@@ -56,8 +56,8 @@ class RemoteNodeFacts:
     """The chart's admission policy that stops all writes; None where they go on."""
     other_namespaces: tuple[str, ...] | Unread
     """Namespaces for which policies of other installations are in the cluster."""
-    grants: Trial | Unread | None
-    """Whether a forged grant of a MIG change is refused; None where no coordinator acts."""
+    permits: Trial | Unread | None
+    """Whether a forged permit of a MIG change is refused; None where no coordinator acts."""
     coordinator: CoordinatorView | Unread
 
     @property
@@ -87,7 +87,7 @@ def read_remote_node(api: InspectedApi, name: str, namespace: str) -> RemoteNode
         missing_policies=value_or_unread(lambda: tuple(_missing(api, namespace))),
         stopping_policy=value_or_unread(lambda: _stopping(api, namespace)),
         other_namespaces=value_or_unread(lambda: tuple(_other_namespaces(api, namespace))),
-        grants=value_or_unread(lambda: grant_trial(api, name, namespace))
+        permits=value_or_unread(lambda: permit_trial(api, name, namespace))
         if coordinator.holder
         else None,
         coordinator=Unread(coordinator.problem) if coordinator.problem else coordinator,

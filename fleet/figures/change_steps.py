@@ -23,7 +23,7 @@ class ChangeStep(StrEnum):
     DRAINING = "draining"
     """Pods have been asked to leave."""
     CHANGING = "changing"
-    """The node's agent has leave to change the GPUs."""
+    """The node's agent has a permit to change the GPUs."""
     REGISTERING = "registering"
     """The GPUs are changed; the device plugin is to offer what there is now."""
     HELD = "held"
@@ -36,26 +36,26 @@ def step_of(
     slot: SlotLease, record: RollbackRecord, node: MigNode | None
 ) -> tuple[ChangeStep, int]:
     """The step of the record on this Lease, and when it began, in seconds since 1970."""
-    went = record.go_at or record.taken_at
-    if record.end:
-        return ChangeStep.REGISTERING, record.restarted_at or went
+    proceeded_at = record.proceed_at or record.taken_at
+    if record.outcome:
+        return ChangeStep.REGISTERING, record.restarted_at or proceeded_at
     if slot.is_parked:
         is_held = node is not None and reported_end(node, record.request) == RequestEnd.HELD
-        return ChangeStep.HELD if is_held else ChangeStep.LATE, went
-    if record.go_at:
-        return ChangeStep.CHANGING, record.go_at
+        return ChangeStep.HELD if is_held else ChangeStep.LATE, proceeded_at
+    if record.proceed_at:
+        return ChangeStep.CHANGING, record.proceed_at
     if record.drain_at:
         return ChangeStep.DRAINING, record.drain_at
-    if record.held_at:
+    if record.cordoned_at:
         waits = record.drain == DrainMode.CORDON
-        return ChangeStep.WAITING if waits else ChangeStep.CORDONED, record.held_at
+        return ChangeStep.WAITING if waits else ChangeStep.CORDONED, record.cordoned_at
     return ChangeStep.TAKEN, record.taken_at
 
 
 def change_facts(record: RollbackRecord, now: float) -> dict[str, object]:
     """Fields of the log line about a change that is over; times are whole seconds until now.
 
-    ``cordoned_seconds`` and ``granted_seconds`` are missing where it did not come to that.
+    ``cordoned_seconds`` and ``permitted_seconds`` are missing where it did not come to that.
     """
     facts: dict[str, object] = {
         "asked": record.rollout,
@@ -63,10 +63,10 @@ def change_facts(record: RollbackRecord, now: float) -> dict[str, object]:
         "seconds": _since(record.taken_at, now),
         "restarts": record.restarts,
     }
-    if record.held_at:
-        facts["cordoned_seconds"] = _since(record.held_at, now)
-    if record.go_at:
-        facts["granted_seconds"] = _since(record.go_at, now)
+    if record.cordoned_at:
+        facts["cordoned_seconds"] = _since(record.cordoned_at, now)
+    if record.proceed_at:
+        facts["permitted_seconds"] = _since(record.proceed_at, now)
     return facts
 
 

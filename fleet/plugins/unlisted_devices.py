@@ -51,7 +51,7 @@ def _unlisted_on(view: FleetView, node: MigNode) -> UnlistedDevices | None:
     status = node.status
     if status is None or status.phase != MigPhase.UNCHANGED or not status.offers:
         return None
-    if node.grant_text is not None or node.request is not None or node.away is not None:
+    if node.permit_text is not None or node.request is not None or node.away is not None:
         return None
     listed = dict(node.lists)
     missing = sorted(

@@ -24,7 +24,7 @@ _COUNTING: Final = (
     keys.MIG_POLICY,
     keys.MIG_STATUS,
     keys.MIG_REQUEST,
-    keys.MIG_GRANT,
+    keys.MIG_PERMIT,
 )
 
 
@@ -127,7 +127,7 @@ def startup_wait(metadata: Mapping[str, Any], policy: PolicyWord) -> StartupWait
     if policy is not PolicyWord.NOTHING:
         unknown = policy is PolicyWord.UNKNOWN
         return StartupWait.POLICY_UNKNOWN if unknown else StartupWait.POLICY_DUE
-    is_in_change = keys.MIG_GRANT in notes or keys.MIG_REQUEST in notes
+    is_in_change = keys.MIG_PERMIT in notes or keys.MIG_REQUEST in notes
     digest = _desired_digest(labels, notes)
     status = mig_status_annotation.FORMAT.readable(notes.get(keys.MIG_STATUS))
     if status is None:

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from api import keys, mig_grant_annotation, mig_request_annotation, mig_status_annotation
-from api.mig_grant_annotation import GrantPhase, MigGrantAnnotation
+from api import keys, mig_permit_annotation, mig_request_annotation, mig_status_annotation
+from api.mig_permit_annotation import MigPermitAnnotation
 from api.mig_request_annotation import MigRequestAnnotation
 from api.mig_status_annotation import (
     MigPhase,
@@ -42,7 +42,7 @@ class NodeLayout:
     status: MigStatusAnnotation | None
     """The agent's last status; None where there is none that can be read."""
     request: MigRequestAnnotation | None
-    grant: MigGrantAnnotation | None
+    permit: MigPermitAnnotation | None
     cordoned: bool
     damaged: str = ""
     """Why an annotation could not be read."""
@@ -64,7 +64,7 @@ class NodeLayout:
     def is_settled(self) -> bool:
         """Whether nothing remains to be done: the layout is applied, or there is none to obey."""
         idle = self.status is None and self.desired is None and not self.damaged
-        return (idle or self.phase in _SETTLED) and self.grant is None
+        return (idle or self.phase in _SETTLED) and self.permit is None
 
     @property
     def has_drifted(self) -> bool:
@@ -77,10 +77,8 @@ class NodeLayout:
 
     @property
     def slot(self) -> str:
-        """Permit of the coordinator: ``hold``, ``change``, or a dash for none."""
-        if self.grant is None:
-            return _NONE
-        return "change" if self.grant.phase is GrantPhase.GO else "hold"
+        """Phase of the coordinator's permit; a dash for none."""
+        return _NONE if self.permit is None else self.permit.phase.value
 
     @property
     def pods(self) -> str:
@@ -102,7 +100,7 @@ class NodeLayout:
             return self.damaged
         if self.status is None:
             return "" if self.desired is None else "no agent that looks after MIG has seen it"
-        if self.unlisted and self.grant is None:
+        if self.unlisted and self.permit is None:
             return f"the device plugin does not list all of {', '.join(self.unlisted)}"
         if self.is_stale:
             return "its agent has not judged yet what is asked for now"
@@ -131,16 +129,16 @@ def node_layout(node: Object) -> NodeLayout | None:
 
     status = read(keys.MIG_STATUS, mig_status_annotation.decode)
     request = read(keys.MIG_REQUEST, mig_request_annotation.decode)
-    grant = read(keys.MIG_GRANT, mig_grant_annotation.decode)
+    permit = read(keys.MIG_PERMIT, mig_permit_annotation.decode)
     has_taint = is_tainted(node)
-    if desired is None and not damaged and not (status or request or grant or has_taint):
+    if desired is None and not damaged and not (status or request or permit or has_taint):
         return None
     return NodeLayout(
         node=meta["name"],
         desired=desired,
         status=status,
         request=request,
-        grant=grant,
+        permit=permit,
         cordoned=bool((node.get("spec") or {}).get("unschedulable")),
         damaged="; ".join(damaged),
         is_stale=status is not None and _is_stale(status, annotations, labels),

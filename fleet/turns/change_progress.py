@@ -7,27 +7,29 @@ from typing import Any, Final
 
 import msgspec
 
-from api.mig_grant_annotation import GrantPhase
+from api.mig_permit_annotation import PermitPhase
 from api.mig_status_annotation import MigPhase
 from fleet.mig_node import MigNode
 from fleet.rollback_record import RollbackRecord
 from fleet.rollout_settings import PAUSED
 
-_TIMES: Final = ("taken_at", "drain_at", "held_at", "go_at", "restarted_at")
+_TIMES: Final = ("taken_at", "drain_at", "cordoned_at", "proceed_at", "restarted_at")
 _CLOCKS_DIFFER_SECONDS: Final = 60.0
 """Difference between the clocks of two coordinators' machines, at most."""
 
 
-def phase_of(node: MigNode, record: RollbackRecord) -> GrantPhase | None:
-    """The phase of the Node's grant, if it is for the record's request."""
-    grant = node.grant
-    return None if grant is None or grant.request != record.request else grant.phase
+def phase_of(node: MigNode, record: RollbackRecord) -> PermitPhase | None:
+    """The phase of the Node's permit, if it is for the record's request."""
+    permit = node.permit
+    return None if permit is None or permit.request != record.request else permit.phase
 
 
-def has_gone(node: MigNode, record: RollbackRecord) -> bool:
+def may_have_begun(node: MigNode, record: RollbackRecord) -> bool:
     """Whether the agent may have begun, or may begin without another effect of ours."""
     phase = phase_of(node, record)
-    return phase is GrantPhase.GO or (record.go_at > 0 and phase is not GrantPhase.HOLD)
+    return phase is PermitPhase.PROCEED or (
+        record.proceed_at > 0 and phase is not PermitPhase.CORDONED
+    )
 
 
 def is_marked(node: MigNode, record: RollbackRecord) -> bool:

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping
 
 from tests.access import (
     certificate_cases,
-    grant_cases,
     node_cases,
     object_cases,
     other_cases,
     ownership_cases,
+    permit_cases,
     program_cases,
 )
 from tests.access.ask import Case
@@ -32,7 +32,7 @@ _PAGES = (
     object_cases,
     other_cases,
     program_cases,
-    grant_cases,
+    permit_cases,
     certificate_cases,
     ownership_cases,
     bound_cases,

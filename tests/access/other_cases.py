@@ -29,7 +29,7 @@ from tests.access.object_cases import (
 
 _GRANTS = "gpuscape-agent-floor/grants"
 _BOUND = "gpuscape-agent-floor/token"
-GRANT = "gpuscape.io/mig-grant"
+PERMIT = "gpuscape.io/mig-permit"
 
 TOKENS = [
     replace(case, name=f"{what}: {case.name}", actor=actor, drift=drift, only=only)
@@ -306,7 +306,7 @@ REST = [
 _KUBELET = "gpuscape-node-keys"
 _RESERVED = (
     "gpuscape.io/mig-layout",
-    GRANT,
+    PERMIT,
     "gpuscape.io/mig-cordon",
     "gpuscape.io/release",
     "gpuscape.io/drain",
@@ -349,8 +349,8 @@ KUBELET_REFUSED = [
         for what, path in (("nodes", NODE), ("nodes/status", STATUS))
     ),
     Case(
-        name="registering with a grant",
-        ask=post("/api/v1/nodes", registered(annotations={GRANT: "x"})),
+        name="registering with a permit",
+        ask=post("/api/v1/nodes", registered(annotations={PERMIT: "x"})),
         actor="kubelet-fresh",
         only=f"{_KUBELET}/annotations",
     ),

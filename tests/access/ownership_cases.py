@@ -11,8 +11,8 @@ from dataclasses import replace
 from typing import Any
 
 from tests.access.ask import Ask, Case, annotation, label, merge, steps
-from tests.access.grant_cases import GRANTED
 from tests.access.node_cases import NODE, OWN, OWN_KEY
+from tests.access.permit_cases import PERMITTED
 
 TEAM = "example.com/team"
 MOST = 10
@@ -193,15 +193,15 @@ ALLOWED = {
     ],
     "managedFields, coordinator": [
         Case(
-            name="cordon and grant",
+            name="cordon and permit",
             actor="coordinator",
-            ask=merge(NODE, GRANTED),
+            ask=merge(NODE, PERMITTED),
             before=before(*_ALL),
         ),
         Case(
-            name="cordon and grant beside ten updaters",
+            name="cordon and permit beside ten updaters",
             actor="coordinator",
-            ask=merge(NODE, GRANTED),
+            ask=merge(NODE, PERMITTED),
             before=before(*CROWD),
         ),
     ],

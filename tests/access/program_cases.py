@@ -18,18 +18,6 @@ from tests.access.ask import (
     steps,
     strategic,
 )
-from tests.access.grant_cases import (
-    CORDON,
-    CORDON_MARK,
-    GRANTED,
-    HELD,
-    ID,
-    SLOT,
-    UNCORDON,
-    UNDO,
-    UNDONE,
-    grant,
-)
 from tests.access.node_cases import NODE, OWN, STATUS, node
 from tests.access.object_cases import (
     CORE_EVENTS,
@@ -45,7 +33,7 @@ from tests.access.object_cases import (
     lease,
 )
 from tests.access.other_cases import (
-    GRANT,
+    PERMIT,
     PODS,
     eviction,
     guest_eviction,
@@ -54,6 +42,18 @@ from tests.access.other_cases import (
     read,
     registered,
 )
+from tests.access.permit_cases import (
+    CORDON,
+    CORDON_MARK,
+    CORDONED,
+    ID,
+    PERMITTED,
+    ROLLBACK_RECORD,
+    SLOT,
+    UNCORDON,
+    UNDONE,
+    permit,
+)
 
 PLUGIN = "nvidia.com/gpu.deploy.device-plugin"
 EXPORTER = "nvidia.com/gpu.deploy.dcgm-exporter"
@@ -61,11 +61,13 @@ EXPORTER = "nvidia.com/gpu.deploy.dcgm-exporter"
 
 _COORDINATOR = "gpuscape-coordinator-node"
 _COORDINATOR_GRANTS = "gpuscape-coordinator-floor/grants"
+_FORMER_PERMIT = "gpuscape.io/mig-grant"
+_FORMER_RECORD = "gpuscape.io/mig-undo"
 _ADMIN_CORDON = merge(NODE, CORDON, manager="kubectl-cordon")
 _KEPT = merge(NODE, annotation("gpuscape.io/keep-cordoned", "true"), manager="kubectl-annotate")
 
 
-_UNGRANTED = merge(NODE, annotation(GRANT, None), manager="kubectl-annotate")
+_UNPERMITTED = merge(NODE, annotation(PERMIT, None), manager="kubectl-annotate")
 _UNMARKED = merge(NODE, annotation(CORDON_MARK, None), manager="kubectl-annotate")
 _ROLLOUTS = "gpuscape.io/mig-rollouts"
 _PAUSED = "gpuscape.io/mig-paused"
@@ -121,24 +123,24 @@ def _event(**more: Any) -> Any:
 COORDINATOR_REFUSED = [
     _coordinator(
         "cordon of a Node without a request",
-        merge(NODE, GRANTED),
+        merge(NODE, PERMITTED),
         "request",
         before=(_UNASKED,),
     ),
     _coordinator(
-        "grant on a Node without a request",
-        merge(NODE, annotation(GRANT, grant(cordoned=False))),
+        "permit on a Node without a request",
+        merge(NODE, annotation(PERMIT, permit(owns_cordon=False))),
         "request",
         before=(_UNASKED,),
     ),
     _coordinator(
         "cordon with a request that it writes itself",
-        merge(NODE, _with_notes(GRANTED, **{"gpuscape.io/mig-request": "{}"})),
+        merge(NODE, _with_notes(PERMITTED, **{"gpuscape.io/mig-request": "{}"})),
         before=(_UNASKED,),
     ),
     _coordinator(
-        "grant with a request that it writes itself",
-        merge(NODE, _with_notes({}, **{GRANT: grant(), "gpuscape.io/mig-request": "{}"})),
+        "permit with a request that it writes itself",
+        merge(NODE, _with_notes({}, **{PERMIT: permit(), "gpuscape.io/mig-request": "{}"})),
         before=(_UNASKED,),
     ),
     _coordinator(
@@ -155,35 +157,37 @@ COORDINATOR_REFUSED = [
     _coordinator(
         "deploy label with a value of its own", merge(NODE, label(PLUGIN, "off")), "labels"
     ),
-    _coordinator("cordon without a grant", merge(NODE, CORDON), "cordon"),
+    _coordinator("cordon without a permit", merge(NODE, CORDON), "cordon"),
     _coordinator(
-        "cordon without a grant by JSON",
+        "cordon without a permit by JSON",
         steps(NODE, ("add", "/spec/unschedulable", True)),
         "cordon",
     ),
     _coordinator(
-        "cordon that drops the grant",
-        merge(NODE, {**CORDON, **annotation(GRANT, None)}),
+        "cordon that drops the permit",
+        merge(NODE, {**CORDON, **annotation(PERMIT, None)}),
         "cordon",
         before=(
-            merge(NODE, annotation(GRANT, grant(cordoned=False)), manager="gpuscape-coordinator"),
+            merge(
+                NODE, annotation(PERMIT, permit(owns_cordon=False)), manager="gpuscape-coordinator"
+            ),
         ),
     ),
     _coordinator(
-        "uncordon without a grant",
+        "uncordon without a permit",
         merge(NODE, UNCORDON),
         "uncordon",
         before=(_ADMIN_CORDON,),
     ),
     _coordinator(
-        "uncordon with a grant that comes with it",
-        merge(NODE, {**UNCORDON, **annotation(GRANT, grant(cordoned=False))}),
+        "uncordon with a permit that comes with it",
+        merge(NODE, {**UNCORDON, **annotation(PERMIT, permit(owns_cordon=False))}),
         "uncordon",
         before=(_ADMIN_CORDON,),
     ),
     _coordinator(
-        "cordon with a grant that does not say so",
-        merge(NODE, {**CORDON, **annotation(GRANT, grant(cordoned=False))}),
+        "cordon with a permit that does not say so",
+        merge(NODE, {**CORDON, **annotation(PERMIT, permit(owns_cordon=False))}),
         "cordon",
     ),
     _coordinator(
@@ -192,20 +196,22 @@ COORDINATOR_REFUSED = [
         "uncordon",
         before=(
             _ADMIN_CORDON,
-            merge(NODE, annotation(GRANT, grant(cordoned=False)), manager="gpuscape-coordinator"),
+            merge(
+                NODE, annotation(PERMIT, permit(owns_cordon=False)), manager="gpuscape-coordinator"
+            ),
         ),
     ),
     _coordinator(
-        "grant that claims the cordon of another",
-        merge(NODE, annotation(GRANT, grant())),
+        "permit that claims the cordon of another",
+        merge(NODE, annotation(PERMIT, permit())),
         "whose-cordon",
         before=(_ADMIN_CORDON,),
     ),
     _coordinator(
-        "grant that claims its cordon again, after somebody deleted the grant",
-        merge(NODE, annotation(GRANT, grant())),
+        "permit that claims its cordon again, after somebody deleted the permit",
+        merge(NODE, annotation(PERMIT, permit())),
         "whose-cordon",
-        before=(HELD, merge(NODE, annotation(GRANT, None), manager="kubectl-annotate")),
+        before=(CORDONED, merge(NODE, annotation(PERMIT, None), manager="kubectl-annotate")),
     ),
     *(
         _coordinator(
@@ -217,61 +223,71 @@ COORDINATOR_REFUSED = [
         for what, before in (
             ("the cordon of another", (_ADMIN_CORDON,)),
             ("a cordon to come", ()),
-            ("its cordon again, after somebody deleted the mark", (HELD, _UNMARKED)),
+            ("its cordon again, after somebody deleted the mark", (CORDONED, _UNMARKED)),
         )
     ),
     _coordinator(
         "mark of another request",
         merge(NODE, annotation(CORDON_MARK, ID[::-1])),
         "whose-cordon",
-        before=(HELD,),
+        before=(CORDONED,),
     ),
     _coordinator(
         "mark that is no id",
         merge(
             NODE,
-            {**CORDON, "metadata": {"annotations": {GRANT: grant(), CORDON_MARK: "x" * 16}}},
+            {**CORDON, "metadata": {"annotations": {PERMIT: permit(), CORDON_MARK: "x" * 16}}},
         ),
         "mark",
     ),
     _coordinator(
-        "uncordon with a mark that stays, after somebody deleted the grant",
+        "uncordon with a mark that stays, after somebody deleted the permit",
         merge(NODE, UNCORDON),
         "uncordon",
-        before=(HELD, _UNGRANTED),
+        before=(CORDONED, _UNPERMITTED),
     ),
     _coordinator(
-        "uncordon after somebody deleted grant and mark",
+        "uncordon after somebody deleted permit and mark",
         merge(NODE, UNDONE),
         "uncordon",
-        before=(HELD, _UNGRANTED, _UNMARKED),
+        before=(CORDONED, _UNPERMITTED, _UNMARKED),
     ),
     _coordinator(
-        "uncordon of what is to stay cordoned, after somebody deleted the grant",
+        "uncordon of what is to stay cordoned, after somebody deleted the permit",
         merge(NODE, UNDONE),
         "keep-cordoned",
-        before=(HELD, _UNGRANTED, _KEPT),
+        before=(CORDONED, _UNPERMITTED, _KEPT),
     ),
     _coordinator(
-        "grant that claims a cordon to come",
-        merge(NODE, annotation(GRANT, grant())),
+        "permit that claims a cordon to come",
+        merge(NODE, annotation(PERMIT, permit())),
         "whose-cordon",
     ),
     _coordinator(
         "uncordon of what is to stay cordoned",
         merge(NODE, UNDONE),
         "keep-cordoned",
-        before=(HELD, _KEPT),
+        before=(CORDONED, _KEPT),
     ),
     _coordinator(
         "uncordon that drops keep-cordoned",
         merge(NODE, {**UNCORDON, **annotation("gpuscape.io/keep-cordoned", None)}),
-        before=(HELD, _KEPT),
+        before=(CORDONED, _KEPT),
     ),
     _coordinator(
-        "grant of 257 characters",
-        merge(NODE, annotation(GRANT, "x" * 257)),
-        "grant-size",
+        "permit in the form before 0.1.0",
+        merge(NODE, annotation(_FORMER_PERMIT, permit())),
+        "annotations",
+    ),
+    _coordinator(
+        "record in the form before 0.1.0",
+        merge(SLOT, annotation(_FORMER_RECORD, "{}")),
+        "gpuscape-coordinator-lease/annotations",
+    ),
+    _coordinator(
+        "permit of 257 characters",
+        merge(NODE, annotation(PERMIT, "x" * 257)),
+        "permit-size",
     ),
     *(
         _coordinator(f"taint: {how}", ask, "taints", before=(_PENDING,))
@@ -321,8 +337,8 @@ COORDINATOR_REFUSED = [
             "gpuscape.io/release",
             "gpuscape.io/drain",
             "gpuscape.io/keep-cordoned",
-            "gpuscape.io/mig-undo",
-            "gpuscape.io/mig-grants",
+            "gpuscape.io/mig-rollback-record",
+            "gpuscape.io/mig-permits",
             "example.com/note",
         )
     ),
@@ -345,7 +361,7 @@ COORDINATOR_REFUSED = [
     ),
     _coordinator("status", merge(STATUS, {"status": {"capacity": {"nvidia.com/gpu": "9"}}})),
     _coordinator(
-        "status: its own annotation", merge(STATUS, annotation(GRANT)), _COORDINATOR_GRANTS
+        "status: its own annotation", merge(STATUS, annotation(PERMIT)), _COORDINATOR_GRANTS
     ),
     _coordinator("delete", delete(NODE)),
     _coordinator("create", post("/api/v1/nodes", registered()), _COORDINATOR_GRANTS),
@@ -358,7 +374,7 @@ COORDINATOR_REFUSED = [
         ),
         "metadata",
     ),
-    _coordinator("apply", apply(NODE, node(annotation(GRANT))), "appliers"),
+    _coordinator("apply", apply(NODE, node(annotation(PERMIT))), "appliers"),
     _coordinator("managedFields", merge(NODE, {"metadata": {"managedFields": [{}]}})),
     _coordinator("proxy", read(f"{NODE}/proxy/pods")),
     _coordinator("pod: delete", delete(f"{PODS}/workload")),
@@ -392,7 +408,7 @@ COORDINATOR_REFUSED = [
     ),
     _coordinator(
         "foreign field manager",
-        merge(NODE, annotation(GRANT), manager="gpuscape-agent"),
+        merge(NODE, annotation(PERMIT), manager="gpuscape-agent"),
         "gpuscape-coordinator-floor/field-manager",
     ),
     _coordinator(
@@ -453,7 +469,7 @@ COORDINATOR_REFUSED = [
                 "annotations",
             ),
             ("an agent's state", merge(SLOT, annotation("gpuscape.io/state")), "annotations"),
-            ("record in the leader's", merge(_LEADER, annotation(UNDO)), "annotations"),
+            ("record in the leader's", merge(_LEADER, annotation(ROLLBACK_RECORD)), "annotations"),
             ("memory in a slot's", merge(SLOT, annotation(_ROLLOUTS)), "annotations"),
             ("pause taken back", merge(_LEADER, annotation(_PAUSED, "false")), "annotations"),
             (
@@ -461,7 +477,11 @@ COORDINATOR_REFUSED = [
                 merge(_LEADER, annotation(_ROLLOUTS, "x" * 16385)),
                 "rollouts-size",
             ),
-            ("record of 4,097", merge(SLOT, annotation(UNDO, "x" * 4097)), "undo-size"),
+            (
+                "record of 4,097",
+                merge(SLOT, annotation(ROLLBACK_RECORD, "x" * 4097)),
+                "record-size",
+            ),
             ("owner", merge(SLOT, {"metadata": {"ownerReferences": [_OWNER]}}), "owners"),
         )
     ),
@@ -486,25 +506,25 @@ COORDINATOR_REFUSED = [
             actor="coordinator-unbound",
         )
         for name, ask in (
-            ("grant", merge(NODE, annotation(GRANT))),
+            ("permit", merge(NODE, annotation(PERMIT))),
             ("eviction", guest_eviction()),
             ("Lease", merge(SLOT, {"spec": {"leaseDurationSeconds": 1}})),
         )
     ),
 ]
 COORDINATOR_ALLOWED = [
-    _coordinator("cordon, grant and guards: merge", merge(NODE, GRANTED)),
-    _coordinator("cordon, grant and guards: strategic", strategic(NODE, GRANTED)),
+    _coordinator("cordon, permit and guards: merge", merge(NODE, PERMITTED)),
+    _coordinator("cordon, permit and guards: strategic", strategic(NODE, PERMITTED)),
     _coordinator(
-        "cordon, grant and guards: JSON",
+        "cordon, permit and guards: JSON",
         steps(
             NODE,
-            ("add", "/metadata/annotations/gpuscape.io~1mig-grant", grant()),
+            ("add", "/metadata/annotations/gpuscape.io~1mig-permit", permit()),
             ("add", "/metadata/annotations/karpenter.sh~1do-not-disrupt", "true"),
             ("add", "/spec/unschedulable", True),
         ),
     ),
-    _coordinator("go", merge(NODE, annotation(GRANT, grant("go"))), before=(HELD,)),
+    _coordinator("proceed", merge(NODE, annotation(PERMIT, permit("proceed"))), before=(CORDONED,)),
     _coordinator("startup taint removed", _tainted(KEPT), before=(_PENDING,)),
     _coordinator(
         "startup taint removed: JSON", steps(NODE, ("remove", "/spec/taints/1")), before=(_PENDING,)
@@ -515,7 +535,7 @@ COORDINATOR_ALLOWED = [
         before=(_tainted(KEPT, PENDING, UNSCHEDULABLE, by="kube-controller-manager"),),
     ),
     _coordinator(
-        "cordon of a Node with the startup taint", merge(NODE, GRANTED), before=(_PENDING,)
+        "cordon of a Node with the startup taint", merge(NODE, PERMITTED), before=(_PENDING,)
     ),
     _coordinator("layout of the fleet policy", merge(NODE, LAID_OUT), before=(_NO_LAYOUT,)),
     _coordinator(
@@ -523,22 +543,22 @@ COORDINATOR_ALLOWED = [
         merge(NODE, {"metadata": {"annotations": {LAYOUT: "other", MARK: "small/9876543210"}}}),
         before=(_NO_LAYOUT, _LAID_OUT),
     ),
-    _coordinator("undo", merge(NODE, UNDONE), before=(HELD,)),
+    _coordinator("undo", merge(NODE, UNDONE), before=(CORDONED,)),
     _coordinator(
-        "grant removed, cordon of another left",
-        merge(NODE, {"metadata": {"annotations": {GRANT: None}}}),
-        before=(HELD,),
+        "permit removed, cordon of another left",
+        merge(NODE, {"metadata": {"annotations": {PERMIT: None}}}),
+        before=(CORDONED,),
     ),
     _coordinator(
         "undo of a node that stays cordoned",
         merge(NODE, {"metadata": UNDONE["metadata"]}),
-        before=(HELD, _KEPT),
+        before=(CORDONED, _KEPT),
     ),
     _coordinator("pause", merge(NODE, label(PLUGIN, _PAUSED_VALUE))),
     _coordinator(
         "pause of a Node that it holds, after its request went",
         merge(NODE, label(PLUGIN, _PAUSED_VALUE)),
-        before=(HELD, _UNASKED),
+        before=(CORDONED, _UNASKED),
     ),
     _coordinator(
         "resume after all is over",
@@ -546,12 +566,12 @@ COORDINATOR_ALLOWED = [
         before=(_UNASKED, merge(NODE, label(PLUGIN, _PAUSED_VALUE), manager="x")),
     ),
     _coordinator(
-        "uncordon by the mark, after somebody deleted the grant",
+        "uncordon by the mark, after somebody deleted the permit",
         merge(NODE, {**annotation(CORDON_MARK, None), **UNCORDON}),
-        before=(HELD, _UNGRANTED),
+        before=(CORDONED, _UNPERMITTED),
     ),
-    _coordinator("mark removed", merge(NODE, annotation(CORDON_MARK, None)), before=(HELD,)),
-    _coordinator("undo after its request went", merge(NODE, UNDONE), before=(HELD, _UNASKED)),
+    _coordinator("mark removed", merge(NODE, annotation(CORDON_MARK, None)), before=(CORDONED,)),
+    _coordinator("undo after its request went", merge(NODE, UNDONE), before=(CORDONED, _UNASKED)),
     _coordinator(
         "resume",
         merge(NODE, label(PLUGIN, "true")),
@@ -578,12 +598,24 @@ COORDINATOR_ALLOWED = [
     ),
     _coordinator(
         "slot: record of 4,096 and a long name",
-        merge(SLOT, {**annotation(UNDO, "x" * 4096), "spec": {"holderIdentity": "x" * 253}}),
+        merge(
+            SLOT, {**annotation(ROLLBACK_RECORD, "x" * 4096), "spec": {"holderIdentity": "x" * 253}}
+        ),
     ),
     _coordinator(
         "slot: freed",
-        merge(SLOT, {**annotation(UNDO, None), "spec": {"holderIdentity": ""}}),
-        before=(merge(SLOT, annotation(UNDO, "{}"), manager="x"),),
+        merge(SLOT, {**annotation(ROLLBACK_RECORD, None), "spec": {"holderIdentity": ""}}),
+        before=(merge(SLOT, annotation(ROLLBACK_RECORD, "{}"), manager="x"),),
+    ),
+    _coordinator(
+        "permit in the form before 0.1.0 removed",
+        merge(NODE, annotation(_FORMER_PERMIT, None)),
+        before=(merge(NODE, annotation(_FORMER_PERMIT), manager="admin"),),
+    ),
+    _coordinator(
+        "slot: record in the form before 0.1.0 removed",
+        merge(SLOT, {**annotation(_FORMER_RECORD, None), "spec": {"holderIdentity": ""}}),
+        before=(merge(SLOT, annotation(_FORMER_RECORD, "{}"), manager="admin"),),
     ),
     _coordinator("slot: patch", merge(SLOT, {"spec": {"holderIdentity": "x"}})),
     _coordinator("leader: memory", merge(_LEADER, annotation(_ROLLOUTS, "x" * 16384))),

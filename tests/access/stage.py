@@ -106,7 +106,7 @@ class Stage:
         if not as_it_is:
             self._restore()
         for ask in case.before:
-            is_ours = ask.manager == names.COORDINATOR  # nobody else may write grants
+            is_ours = ask.manager == names.COORDINATOR  # nobody else may write permits
             done = self._send(ask, self._actor("coordinator") if is_ours else ADMIN)
             assert not is_ours or done.status == HTTPStatus.OK, done.body
         answer = self._send(case.ask, self._actor(case.actor), dry_run=dry_run)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.access import grant_cases
+from tests.access import permit_cases
 from tests.access.ask import Case
 from tests.access.cases import ALLOWED, REFUSED
 from tests.access.stage import ALL_POLICIES, Roles, Stage
@@ -64,9 +64,9 @@ def test_the_request_is_let_through(stage: Stage, case: Case) -> None:
 def test_between_attacks_on_mig_changes_everybody_is_served(stage: Stage) -> None:
     """One request after another, as a compromised node and its neighbours would: half of the
     attacks with the shipped roles, the others with the accounts bound to cluster-admin."""
-    attacks = grant_cases.ATTACKS[list(Roles).index(stage.roles) :: 2]
+    attacks = permit_cases.ATTACKS[list(Roles).index(stage.roles) :: 2]
     for at, attack in enumerate(attacks):
-        served = grant_cases.SERVED[at % len(grant_cases.SERVED)]
+        served = permit_cases.SERVED[at % len(permit_cases.SERVED)]
 
         assert stage.answer(attack).status in (403, 422), attack.name
         assert stage.answer(served).status in (200, 201), served.name

@@ -7,10 +7,10 @@ import re
 
 import pytest
 
-from api import mig_grant_annotation, names
+from api import mig_permit_annotation, names
 from api.key_kinds import Key, KeyLocation, Writer
 from api.keys import KEYS
-from api.mig_grant_annotation import GrantPhase
+from api.mig_permit_annotation import PermitPhase
 from tools.access import __main__ as command
 from tools.access import cel, grants, nodes
 from tools.access.files import POLICIES, files, parts_of
@@ -99,7 +99,7 @@ def test_a_kubelet_may_not_write_the_keys_of_the_admin_and_the_coordinator() -> 
         "gpuscape.io/mig-layout",
         "gpuscape.io/mig-layout-before",
         "gpuscape.io/mig-policy",
-        "gpuscape.io/mig-grant",
+        "gpuscape.io/mig-permit",
         "gpuscape.io/mig-cordon",
         "gpuscape.io/release",
         "gpuscape.io/clear-xids",
@@ -291,11 +291,11 @@ def test_the_part_that_everybody_installs_holds_nobodys_coordinator() -> None:
     """So that a second installation, without one, leaves the first one's alone."""
     assert [it for it in parts_of()["base"] if names.COORDINATOR in str(it)] == []
     with_it = [it["metadata"]["name"] for it in parts_of()["coordinator"]]
-    assert with_it.count(names.MIG_GRANT) == 2
+    assert with_it.count(names.MIG_PERMIT) == 2
 
 
 def test_a_policy_for_everybody_exempts_the_coordinator_of_its_installation_alone() -> None:
-    made, _ = nodes.MIG_GRANT.objects("gpu-system")
+    made, _ = nodes.MIG_PERMIT.objects("gpu-system")
     holder, touching = made["spec"]["matchConditions"]
 
     assert holder["expression"] == (
@@ -304,14 +304,14 @@ def test_a_policy_for_everybody_exempts_the_coordinator_of_its_installation_alon
     assert "variables." not in touching["expression"]
 
 
-def test_a_grant_as_it_is_written_says_to_the_policy_who_cordoned() -> None:
-    pattern = mig_grant_annotation.CORDONED_PATTERN
+def test_a_permit_as_it_is_written_says_to_the_policy_who_cordoned() -> None:
+    pattern = mig_permit_annotation.OWN_CORDON_PATTERN
     for cordoned in (True, False):
-        grant = mig_grant_annotation.MigGrantAnnotation(
-            v=1, request="00112233445566aa", phase=GrantPhase.HOLD, cordoned=cordoned
+        permit = mig_permit_annotation.MigPermitAnnotation(
+            v=2, request="00112233445566aa", phase=PermitPhase.CORDONED, owns_cordon=cordoned
         )
 
-        assert bool(re.search(pattern, mig_grant_annotation.encode(grant))) is cordoned
+        assert bool(re.search(pattern, mig_permit_annotation.encode(permit))) is cordoned
 
 
 def test_another_namespace_is_printed_for(capsys: pytest.CaptureFixture[str]) -> None:

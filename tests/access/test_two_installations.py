@@ -11,16 +11,16 @@ from typing import Any
 
 import pytest
 
-from agent.cluster.confinement import PolicyVerdict, grant_trial, tried
+from agent.cluster.confinement import PolicyVerdict, permit_trial, tried
 from api import names
 from diagnosis.facts.remote_node_facts import read_remote_node
 from kube.client import ApiClient, Program
 from kube.credentials import find
 from tests.access import foreign
 from tests.access.ask import Case, annotation, label, merge
-from tests.access.grant_cases import GRANTED, HELD, UNDONE
 from tests.access.node_cases import NODE
-from tests.access.other_cases import GRANT
+from tests.access.other_cases import PERMIT
+from tests.access.permit_cases import CORDONED, PERMITTED, UNDONE
 from tests.access.stage import ENFORCED_SECONDS, Roles, Stage
 from tests.agent.agent_process import until
 from tests.controlplane.plane import Plane
@@ -49,9 +49,9 @@ LAST = Policy(
     ),
 )
 """The API server takes up all policies that it knows at once, so this one shows the others."""
-HOLD = Case(name="hold", ask=merge(NODE, GRANTED), actor="coordinator")
-UNDO = Case(name="undo", ask=merge(NODE, UNDONE), actor="coordinator", before=(HELD,))
-FORGED = Case(name="forged", ask=merge(NODE, annotation(GRANT, "forged")), actor="foreign")
+CORDON = Case(name="cordon", ask=merge(NODE, PERMITTED), actor="coordinator")
+UNDO = Case(name="undo", ask=merge(NODE, UNDONE), actor="coordinator", before=(CORDONED,))
+FORGED = Case(name="forged", ask=merge(NODE, annotation(PERMIT, "forged")), actor="foreign")
 
 
 @contextmanager
@@ -85,24 +85,24 @@ def second(stage: Stage, policies: Iterable[Policy]) -> Iterator[str]:
 
 def test_one_of_labels_alone_leaves_the_first_ones_changes_alone(any_plane: Plane) -> None:
     with installed(any_plane) as stage, second(stage, LABELS_ONLY):
-        for case in (HOLD, UNDO):
+        for case in (CORDON, UNDO):
             answer = stage.answer(case)
             assert answer.status == 200, answer.body
         assert stage.is_refusal(stage.answer(FORGED))
 
 
-def test_of_two_coordinators_neither_grants_and_each_undoes_what_it_has_begun(
+def test_of_two_coordinators_neither_permits_and_each_undoes_what_it_has_begun(
     any_plane: Plane,
 ) -> None:
     with installed(any_plane) as stage:
-        began = stage.answer(HOLD)
+        began = stage.answer(CORDON)
         with second(stage, WITH_A_COORDINATOR) as namespace:
             undone = stage.answer(replace(UNDO, before=()), as_it_is=True)
-            held = stage.answer(HOLD)
+            held = stage.answer(CORDON)
 
     assert (began.status, undone.status) == (200, 200), undone.body
     assert "unschedulable" not in undone.body["spec"]
-    assert f"'{names.MIG_GRANT}.{namespace}'" in str(held.body["message"])
+    assert f"'{names.MIG_PERMIT}.{namespace}'" in str(held.body["message"])
     assert names.COORDINATOR in str(held.body["message"])
 
 
@@ -148,7 +148,7 @@ WEAKER: Mapping[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("how", WEAKER)
-def test_a_policy_on_grants_that_lets_a_forged_one_through_is_seen_by_agent_and_doctor(
+def test_a_policy_on_permits_that_lets_a_forged_one_through_is_seen_by_agent_and_doctor(
     any_plane: Plane, how: str
 ) -> None:
     with installed(any_plane) as stage:
@@ -156,14 +156,14 @@ def test_a_policy_on_grants_that_lets_a_forged_one_through_is_seen_by_agent_and_
         try:
 
             def verdicts() -> list[PolicyVerdict]:
-                seen = tried(agent, stage.node, stage.namespace, mig_grants=True).trials
-                by_person = grant_trial(person, stage.node, stage.namespace)
+                seen = tried(agent, stage.node, stage.namespace, mig_permits=True).trials
+                by_person = permit_trial(person, stage.node, stage.namespace)
                 return [*(it.verdict for it in seen), by_person.verdict]
 
             refused = [PolicyVerdict.REFUSED] * 6
             until(lambda: verdicts() == refused, ENFORCED_SECONDS)
 
-            stage.weaken(names.MIG_GRANT, **WEAKER[how])
+            stage.weaken(names.MIG_PERMIT, **WEAKER[how])
 
             opened = [*refused[:4], PolicyVerdict.OPEN, PolicyVerdict.OPEN]
             until(lambda: verdicts() == opened, ENFORCED_SECONDS)

@@ -80,7 +80,7 @@ PROGRAMS: Final = {
     "agent": KilledProgram(
         kills=25,
         text="`gpuscape agent` is killed, with agent, actuator and coordinator as programs on an"
-        " API server: after its request, after the grant, or while GPUs change. A lost GPU"
+        " API server: after its request, after the permit, or while GPUs change. A lost GPU"
         " answers again after a while. At the end the Node is not cordoned.",
         kill=lambda folder, *how: kill_programs(folder, "agent", *how),
     ),

@@ -85,7 +85,7 @@ def test_labelers_write_node_labels_of_the_agent_and_tell_their_source() -> None
         ("gpuscape.io/mig-layout", KeyLocation.NODE_ANNOTATION, Writer.ADMIN),
         ("nvidia.com/mig.config", KeyLocation.NODE_LABEL, Writer.ADMIN),
         ("gpuscape.io/mig-request", KeyLocation.NODE_ANNOTATION, Writer.AGENT),
-        ("gpuscape.io/mig-grant", KeyLocation.NODE_ANNOTATION, Writer.COORDINATOR),
+        ("gpuscape.io/mig-permit", KeyLocation.NODE_ANNOTATION, Writer.COORDINATOR),
         ("gpuscape.io/mig-status", KeyLocation.NODE_ANNOTATION, Writer.AGENT),
         ("nvidia.com/mig.config.state", KeyLocation.NODE_LABEL, Writer.AGENT),
         ("gpuscape.io/release", KeyLocation.NODE_ANNOTATION, Writer.ADMIN),

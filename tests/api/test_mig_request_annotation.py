@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A request for a MIG change and its grant as they are written, read, and refused."""
+"""A request for a MIG change and its permit as they are written, read, and refused."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import jsonschema
 import msgspec
 import pytest
 
-from api import mig_grant_annotation, mig_request_annotation
-from api.mig_grant_annotation import GrantPhase, MigGrantAnnotation
+from api import mig_permit_annotation, mig_request_annotation
+from api.mig_permit_annotation import MigPermitAnnotation, PermitPhase
 from api.mig_request_annotation import MOST_CHARACTERS, MOST_PODS, MigRequestAnnotation
 from api.state_annotation import pod_key
 from base.errors import BadInput
@@ -24,7 +24,9 @@ REQUEST = MigRequestAnnotation(
     others=(pod_key("team", "other"),),
     offers={"nvidia.com/mig-1g.10gb": 7},
 )
-GRANT = MigGrantAnnotation(v=1, request=REQUEST.request, phase=GrantPhase.HOLD, cordoned=True)
+PERMIT = MigPermitAnnotation(
+    v=2, request=REQUEST.request, phase=PermitPhase.CORDONED, owns_cordon=True
+)
 
 
 def test_the_keys_of_a_request_are_the_published_ones() -> None:
@@ -42,12 +44,12 @@ def test_the_keys_of_a_request_are_the_published_ones() -> None:
     assert mig_request_annotation.decode(text) == REQUEST
 
 
-def test_the_keys_of_a_grant_are_the_published_ones() -> None:
-    text = mig_grant_annotation.encode(GRANT)
-    wanted = {"v": 1, "request": "00112233445566ff", "phase": "hold", "cordoned": True}
-    assert json.loads(text) == wanted
-    jsonschema.validate(json.loads(text), mig_grant_annotation.json_schema())
-    assert mig_grant_annotation.decode(text) == GRANT
+def test_the_keys_of_a_permit_are_the_published_ones() -> None:
+    text = mig_permit_annotation.encode(PERMIT)
+    expected = {"v": 2, "request": "00112233445566ff", "phase": "cordoned", "owns_cordon": True}
+    assert json.loads(text) == expected
+    jsonschema.validate(json.loads(text), mig_permit_annotation.json_schema())
+    assert mig_permit_annotation.decode(text) == PERMIT
 
 
 @pytest.mark.parametrize(
@@ -68,19 +70,19 @@ def test_a_damaged_request_is_refused_by_name(text: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "go",
-        '{"v":1,"phase":"go"}',
-        '{"v":1,"request":"00112233445566ff","phase":"GO"}',
-        '{"v":1,"request":"00112233445566FF","phase":"go"}',
+        "proceed",
+        '{"v":2,"phase":"proceed"}',
+        '{"v":2,"request":"00112233445566ff","phase":"go"}',
+        '{"v":2,"request":"00112233445566FF","phase":"proceed"}',
     ],
 )
-def test_a_damaged_grant_is_refused_by_name(text: str) -> None:
-    with pytest.raises(BadInput, match=r"annotation gpuscape\.io/mig-grant is damaged"):
-        mig_grant_annotation.decode(text)
+def test_a_damaged_permit_is_refused_by_name(text: str) -> None:
+    with pytest.raises(BadInput, match=r"annotation gpuscape\.io/mig-permit is damaged"):
+        mig_permit_annotation.decode(text)
 
 
 def test_another_version_is_no_data() -> None:
-    assert mig_grant_annotation.decode('{"v":2,"phase":"run"}') is None
+    assert mig_permit_annotation.decode('{"v":1,"phase":"go"}') is None
     assert mig_request_annotation.decode('{"v":2}') is None
 
 
@@ -108,4 +110,4 @@ def test_the_longest_request_is_within_its_bound() -> None:
 def test_no_two_requests_have_one_id() -> None:
     ids = {mig_request_annotation.new_request_id() for _ in range(100)}
     assert len(ids) == 100
-    assert all(MigGrantAnnotation(v=1, request=one, phase=GrantPhase.GO) for one in ids)
+    assert all(MigPermitAnnotation(v=2, request=one, phase=PermitPhase.PROCEED) for one in ids)

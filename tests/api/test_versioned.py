@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api import mig_grant_annotation, score_table_file, state_annotation, topology_annotation
-from api.mig_grant_annotation import GrantPhase, MigGrantAnnotation
+from api import mig_permit_annotation, score_table_file, state_annotation, topology_annotation
+from api.mig_permit_annotation import MigPermitAnnotation, PermitPhase
 from api.score_table_file import ScoreTableFile
 from api.state_annotation import StateAnnotation
 from base.errors import BadInput
@@ -183,7 +183,7 @@ def test_any_value_of_any_key_is_read_or_refused(form: Format, data: st.DataObje
 
 
 def test_what_may_be_missing_damaged_or_of_another_version_reads_as_none() -> None:
-    form = mig_grant_annotation.FORMAT
-    grant = MigGrantAnnotation(v=1, request="0" * 16, phase=GrantPhase.GO)
-    assert form.readable(mig_grant_annotation.encode(grant)) == grant
+    form = mig_permit_annotation.FORMAT
+    permit = MigPermitAnnotation(v=2, request="0" * 16, phase=PermitPhase.PROCEED)
+    assert form.readable(mig_permit_annotation.encode(permit)) == permit
     assert [form.readable(text) for text in (None, "{", '{"v":99}')] == [None] * 3

@@ -122,11 +122,11 @@ class _Stage:
         assert (outcome is ChangeOutcome.APPLIED) == is_applied
 
     def _wait_for_the_middle(self, before: str) -> None:
-        """A moment that is drawn: the request, the grant, a step of the actuator, or the end."""
+        """A moment that is drawn: the request, the permit, a step of the actuator, or the end."""
         instances = self.changes.instances()
         moments: list[Callable[[], bool]] = [
             lambda: self.node.leave.request() is not None,
-            lambda: keys.MIG_GRANT in self.site.annotations(self.node.name),
+            lambda: keys.MIG_PERMIT in self.site.annotations(self.node.name),
             lambda: self.changes.instances() != instances,
         ]
         moment = self.changes.draw.choice(moments)
@@ -152,7 +152,7 @@ class _Stage:
         return (
             status.request not in ("", before)
             and status.end in ENDED
-            and keys.MIG_GRANT not in self.site.annotations(self.node.name)
+            and keys.MIG_PERMIT not in self.site.annotations(self.node.name)
         )
 
     @contextmanager

@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from api import keys, mig_grant_annotation, names
-from api.mig_grant_annotation import GrantPhase
+from api import keys, mig_permit_annotation, names
+from api.mig_permit_annotation import PermitPhase
 from api.mig_request_annotation import new_request_id
 from api.state_annotation import pod_key
 from kube.api import NODES, Api
@@ -106,9 +106,14 @@ class NodeModel:
             self.others -= gone
             self._publish("waiting")
         notes = self.api.get(NODES, self.name)["metadata"].get("annotations") or {}
-        grant = mig_grant_annotation.decode(notes.get(keys.MIG_GRANT, '{"v":0}'))
-        is_ours = grant is not None and grant.request == self.request
-        if is_ours and grant is not None and grant.phase is GrantPhase.GO and not self.is_changing:
+        permit = mig_permit_annotation.decode(notes.get(keys.MIG_PERMIT, '{"v":0}'))
+        is_ours = permit is not None and permit.request == self.request
+        if (
+            is_ours
+            and permit is not None
+            and permit.phase is PermitPhase.PROCEED
+            and not self.is_changing
+        ):
             self._publish("changing")
             self.is_changing = True
         if self.is_changing and self.may_end.is_set():

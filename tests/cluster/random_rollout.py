@@ -151,7 +151,7 @@ def play(folder: Path, seed: int, nodes: int) -> RolloutFigures:
             seconds=took,
             bound_seconds=bound,
             blocked=len(blocked),
-            changes=judge.granted,
+            changes=judge.permitted,
             evictions=len(judge.evicted),
             most_in_change=judge.most_in_change,
             faults=tuple(judge.faults),
@@ -202,6 +202,6 @@ def _left(site: Site, models: list[NodeModel]) -> list[str]:
     return [
         it.name
         for it in models
-        if keys.MIG_GRANT in site.annotations(it.name)
+        if keys.MIG_PERMIT in site.annotations(it.name)
         or site.node(it.name)["spec"].get("unschedulable")
     ]

@@ -54,8 +54,8 @@ def condition(site: Site, name: str) -> dict[str, Any]:
 
 
 def phase_is(site: Site, name: str, phase: str) -> bool:
-    """Whether the Node's grant says so."""
-    return f'"{phase}"' in site.annotations(name).get(keys.MIG_GRANT, "")
+    """Whether the Node's permit says so."""
+    return f'"phase":"{phase}"' in site.annotations(name).get(keys.MIG_PERMIT, "")
 
 
 @contextmanager
@@ -84,7 +84,7 @@ def test_the_node_is_as_it_was_at_once_where_the_change_has_not_begun(
     site: Site, tmp_path: Path
 ) -> None:
     with one_node(site) as (model, before), held_by(site, "c", tmp_path):
-        until(lambda: phase_is(site, model.name, "hold"))
+        until(lambda: phase_is(site, model.name, "cordoned"))
         assert condition(site, model.name)["cordoned"]
 
         call_off(site, model.name)
@@ -98,7 +98,7 @@ def test_the_next_coordinator_puts_it_back_where_the_first_one_was_killed(
 ) -> None:
     with one_node(site) as (model, before):
         with held_by(site, "first", tmp_path):
-            until(lambda: phase_is(site, model.name, "hold"))
+            until(lambda: phase_is(site, model.name, "cordoned"))
         call_off(site, model.name)
         assert condition(site, model.name)["cordoned"]
         with held_by(site, "second", tmp_path):
@@ -111,11 +111,11 @@ def test_the_node_is_as_it_was_after_the_end_where_the_change_has_begun(
 ) -> None:
     with one_node(site) as (model, before), coordinator_process(site, "c", tmp_path):
         model.may_end.clear()
-        until(lambda: phase_is(site, model.name, "go"))
+        until(lambda: phase_is(site, model.name, "proceed"))
         until(lambda: model.is_changing)
 
         call_off(site, model.name)
-        until(lambda: keys.MIG_GRANT not in site.annotations(model.name))
+        until(lambda: keys.MIG_PERMIT not in site.annotations(model.name))
         assert condition(site, model.name)["cordoned"]
         model.may_end.set()
 
@@ -126,7 +126,7 @@ def test_the_node_is_as_it_was_after_the_end_where_the_change_has_begun(
 
 def test_a_node_whose_admin_keeps_it_cordoned_stays_so(site: Site, tmp_path: Path) -> None:
     with one_node(site) as (model, before), held_by(site, "c", tmp_path):
-        until(lambda: phase_is(site, model.name, "hold"))
+        until(lambda: phase_is(site, model.name, "cordoned"))
         site.edit(model.name, annotations={keys.KEEP_CORDONED: ""})
 
         call_off(site, model.name)

@@ -67,7 +67,7 @@ def test_ten_nodes_change_three_at_a_time_and_no_pod_is_deleted(site: Site, tmp_
 
     def are_done(*left_out: str) -> bool:
         return all(
-            keys.MIG_GRANT not in site.annotations(it.name) and it.is_done
+            keys.MIG_PERMIT not in site.annotations(it.name) and it.is_done
             for it in models
             if it.name not in left_out
         )
@@ -111,7 +111,7 @@ def test_ten_nodes_change_three_at_a_time_and_no_pod_is_deleted(site: Site, tmp_
     judge = RolloutJudge(known_fleet(models))
     judge.take_all(logged(plane.audit(since=mark), account))
     assert judge.faults == []
-    assert (judge.evicted, judge.granted) == (["in-the-way"], NODE_COUNT)
+    assert (judge.evicted, judge.permitted) == (["in-the-way"], NODE_COUNT)
     assert 1 < judge.most_in_change <= SLOTS  # all three only where the machine is fast enough
     events = plane.audit(since=mark, user=account)
     assert [it for it in events if it["verb"] in ("delete", "deletecollection")] == []

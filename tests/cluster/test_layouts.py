@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from actuator.journal import Journal
-from api import keys, mig_grant_annotation, mig_request_annotation, mig_status_annotation, names
-from api.mig_grant_annotation import GrantPhase, MigGrantAnnotation
+from api import keys, mig_permit_annotation, mig_request_annotation, mig_status_annotation, names
+from api.mig_permit_annotation import MigPermitAnnotation, PermitPhase
 from api.mig_request_annotation import MigRequestAnnotation
 from api.mig_status_annotation import GpuChangeStatus, MigStatusAnnotation
 from simulator.simulation import Delay
@@ -79,12 +79,14 @@ class Leave:
         found = self._site.annotations(self._name).get(keys.MIG_REQUEST)
         return None if found is None else mig_request_annotation.decode(found)
 
-    def give(self, phase: GrantPhase) -> str:
+    def give(self, phase: PermitPhase) -> str:
         """To the request that is there; its id."""
         request = self.request()
         assert request is not None
-        grant = MigGrantAnnotation(v=1, request=request.request, phase=phase, cordoned=False)
-        patch = {"metadata": {"annotations": {keys.MIG_GRANT: mig_grant_annotation.encode(grant)}}}
+        permit = MigPermitAnnotation(v=2, request=request.request, phase=phase)
+        patch = {
+            "metadata": {"annotations": {keys.MIG_PERMIT: mig_permit_annotation.encode(permit)}}
+        }
         path = f"/api/v1/nodes/{self._name}?fieldManager={names.COORDINATOR}"
         answer = self._site.plane.request(
             "PATCH", path, patch, token=self._token, content_type=MERGE_PATCH
@@ -94,7 +96,7 @@ class Leave:
 
     def take_back(self) -> None:
         """People may."""
-        self._site.edit(self._name, annotations={keys.MIG_GRANT: None})
+        self._site.edit(self._name, annotations={keys.MIG_PERMIT: None})
 
 
 class EnforcingNode:
@@ -203,9 +205,9 @@ def test_a_layout_is_changed_with_leave_and_not_before(
         assert enforcing.state == "pending"
         enforcing.holds()
         until(lambda: (it := leave.request()) is not None and not it.pods)
-        leave.give(GrantPhase.HOLD)
+        leave.give(PermitPhase.CORDONED)
         assert enforcing.on.found() == before
-        assert leave.give(GrantPhase.GO) == asked.request
+        assert leave.give(PermitPhase.PROCEED) == asked.request
         until(lambda: enforcing.ended == (asked.request, "applied"))
         assert enforcing.profiles() == ["7g.40gb"]
         assert (enforcing.status.phase, leave.request()) == ("unchanged", None)
@@ -226,7 +228,7 @@ def test_an_agent_that_is_killed_in_a_change_is_followed_by_one_that_tells_the_e
     enforcing.ask('{"0": {"7g.40gb": 1}}')
     with enforcing.agent() as first:
         until(lambda: enforcing.leave.request() is not None)
-        request = enforcing.leave.give(GrantPhase.GO)
+        request = enforcing.leave.give(PermitPhase.PROCEED)
         until(lambda: not enforcing.on.found())  # the old instances are gone, no new one is there
         first.process.kill()
         first.process.wait()
@@ -267,6 +269,6 @@ def changes_and_ends(site: Site, enforcing: EnforcingNode) -> None:
     enforcing.holds()
     enforcing.ask('{"0": {"7g.40gb": 1}}')
     until(lambda: enforcing.status.end == "applied")
-    until(lambda: keys.MIG_GRANT not in site.annotations(enforcing.name))
+    until(lambda: keys.MIG_PERMIT not in site.annotations(enforcing.name))
     assert enforcing.profiles() == ["7g.40gb"]
     assert not site.node(enforcing.name)["spec"].get("unschedulable")

@@ -21,7 +21,7 @@ import pytest
 
 from actuator.journal import Journal
 from api import keys
-from api.mig_grant_annotation import GrantPhase
+from api.mig_permit_annotation import PermitPhase
 from tests.actuator.actuator_process import started
 from tests.actuator.simulated_node import FIVE, node
 from tests.agent.agent_process import SOON, until
@@ -178,8 +178,8 @@ def test_a_node_goes_over_and_comes_back_and_no_instance_is_touched_by_that(
         site.edit(name, labels={keys.MIG_CONFIG: "fives"})
         until(lambda: ours.leave.request() is not None)
         until(lambda: ours.state == "pending")
-        ours.leave.give(GrantPhase.HOLD)
-        request = ours.leave.give(GrantPhase.GO)
+        ours.leave.give(PermitPhase.CORDONED)
+        request = ours.leave.give(PermitPhase.PROCEED)
         until(lambda: ours.ended == (request, "applied"))
         until(lambda: ours.state == "success")
         ours.leave.take_back()

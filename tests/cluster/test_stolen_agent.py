@@ -69,7 +69,7 @@ def test_all_honest_nodes_change_whatever_one_stolen_agent_writes(
     for model in honest:
         node = site.node(model.name)
         assert not node["spec"].get("unschedulable")
-        assert keys.MIG_GRANT not in site.annotations(model.name)
+        assert keys.MIG_PERMIT not in site.annotations(model.name)
 
 
 def _holders(site: Site) -> list[str]:
@@ -88,14 +88,14 @@ def _holders(site: Site) -> list[str]:
     [
         {keys.MIG_LAYOUT: "another"},
         {keys.MIG_CORDON: "0" * 16},
-        {keys.MIG_GRANT: '{"v":1,"request":"0000000000000000","phase":"go"}'},
+        {keys.MIG_PERMIT: '{"v":2,"request":"0000000000000000","phase":"proceed"}'},
     ],
     ids=lambda notes: next(iter(notes)).partition("/")[2],
 )
 def test_what_the_coordinator_goes_by_is_not_the_agents_to_write(
     site: Site, notes: dict[str, str]
 ) -> None:
-    """The rollout's name, the cordon's mark and the grant."""
+    """The rollout's name, the cordon's mark and the permit."""
     (model,) = modelled_nodes(site, 1, f"b-{next(iter(notes))[-6:]}")
-    with pytest.raises(ApiError, match=r"gpuscape-(agent-node|mig-grant)"):
+    with pytest.raises(ApiError, match=r"gpuscape-(agent-node|mig-permit)"):
         model.api.patch(NODES, model.name, {"metadata": {"annotations": notes}})

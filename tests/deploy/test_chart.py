@@ -253,8 +253,8 @@ def test_the_coordinators_bounds_are_those_of_the_values(slots: int) -> None:
     ]
 
 
-def test_who_grants_mig_changes_comes_with_the_coordinator_alone() -> None:
-    assert not any(name == names.MIG_GRANT for _, _, name in objects(rendered()))
+def test_who_permits_mig_changes_comes_with_the_coordinator_alone() -> None:
+    assert not any(name == names.MIG_PERMIT for _, _, name in objects(rendered()))
 
 
 def test_a_canary_has_its_own_image_and_the_others_leave_its_nodes() -> None:

@@ -43,7 +43,7 @@ MACHINE: Final = "dgx-a100"
 NAME: Final = "node-a"
 POD_UID: Final = "uid-of-agent"
 UNKNOWN_GPU: Final = "GPU-ffffffff-ffff-ffff-ffff-ffffffffffff"
-ALL_POLICIES: Final = (*CORE, names.AGENT_EVENT, names.MIG_GRANT)
+ALL_POLICIES: Final = (*CORE, names.AGENT_EVENT, names.MIG_PERMIT)
 
 
 @functools.cache
@@ -253,5 +253,5 @@ _REFUSALS: Final[Mapping[str, Callable[[Call], bool]]] = {
         call.resource == LEASES and call.verb == "create" and call.name != names.agent_lease(NAME)
     ),
     names.AGENT_EVENT: lambda call: call.resource == EVENTS,
-    names.MIG_GRANT: lambda call: keys.MIG_GRANT in str(call.body),
+    names.MIG_PERMIT: lambda call: keys.MIG_PERMIT in str(call.body),
 }

@@ -260,11 +260,11 @@ def policies_but(one: str) -> Plant:
     return lambda node: node.enforces(*(each for each in ALL_POLICIES if each != one))
 
 
-def forged_grants(node: ExaminedNode) -> None:
-    """The agent acts on grants, and anybody may write one."""
+def forged_permits(node: ExaminedNode) -> None:
+    """The agent acts on permits, and anybody may write one."""
     node.with_settings(mig_mode="enforce")
     node.answers_as_actuator()
-    policies_but(names.MIG_GRANT)(node)
+    policies_but(names.MIG_PERMIT)(node)
 
 
 def overloaded(node: ExaminedNode) -> None:
@@ -395,7 +395,7 @@ FAULTS: Mapping[str, tuple[Plant, frozenset[str]]] = {
             (),
         ),
         ("policy-not-in-force", policies_but(names.AGENT_NODE), ()),
-        ("grant-policy-not-in-force", forged_grants, ()),
+        ("permit-policy-not-in-force", forged_permits, ()),
         ("policy-not-confirmed", overloaded, ()),
         ("writes-stopped", stopped_writes, ()),
         (

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from agent.cluster.confinement import CORE
-from api import keys, mig_grant_annotation, mig_status_annotation, names, topology_annotation
-from api.mig_grant_annotation import GrantPhase, MigGrantAnnotation
+from api import keys, mig_permit_annotation, mig_status_annotation, names, topology_annotation
+from api.mig_permit_annotation import MigPermitAnnotation, PermitPhase
 from api.mig_status_annotation import MigPhase, MigStatusAnnotation
 from base.errors import BadInput
 from base.settings.version_skew import VARIABLE
@@ -59,7 +59,7 @@ class ShownNode:
         for policy in CORE:
             server.create(ADMISSION_POLICIES, {"metadata": {"name": policy}})
             server.create(ADMISSION_BINDINGS, {"metadata": {"name": policy}})
-        self.api.refuse(names.MIG_GRANT, lambda call: keys.MIG_GRANT in str(call.body))
+        self.api.refuse(names.MIG_PERMIT, lambda call: keys.MIG_PERMIT in str(call.body))
 
     def renews(self, name: str, holder: str, age_seconds: float) -> None:
         at = micro_time(datetime.fromtimestamp(time.time() - age_seconds, UTC))
@@ -131,15 +131,17 @@ def old_agent(node: ShownNode) -> None:
     node.api.server.patch(DAEMON_SETS, names.AGENT_DAEMON_SET, pod, names.NAMESPACE)
 
 
-def granted(node: ShownNode, *, cordoned: bool) -> None:
+def permitted(node: ShownNode, *, cordoned: bool) -> None:
     """The node has a slot, and is cordoned: by the coordinator, or by an admin before."""
-    grant = MigGrantAnnotation(v=1, request=REQUEST, phase=GrantPhase.HOLD, cordoned=cordoned)
-    node.patches(annotations={keys.MIG_GRANT: mig_grant_annotation.encode(grant)})
+    permit = MigPermitAnnotation(
+        v=2, request=REQUEST, phase=PermitPhase.CORDONED, owns_cordon=cordoned
+    )
+    node.patches(annotations={keys.MIG_PERMIT: mig_permit_annotation.encode(permit)})
     node.cordons()
 
 
 def cordon_left(node: ShownNode) -> None:
-    granted(node, cordoned=True)
+    permitted(node, cordoned=True)
     node.no_coordinator()
 
 
@@ -169,7 +171,7 @@ FAULTS: Mapping[str, Plant] = {
         labels={"nvidia.com/gpu.deploy.driver": "paused-for-driver-upgrade"}
     ),
     "policy-missing": lambda node: node.api.server.delete(ADMISSION_BINDINGS, names.AGENT_NODE),
-    "grant-policy-not-in-force": lambda node: node.api.heal(),
+    "permit-policy-not-in-force": lambda node: node.api.heal(),
     "second-installation": lambda node: node.api.server.create(
         ADMISSION_BINDINGS, {"metadata": {"name": f"{names.AGENT_NODE}.labels-only"}}
     ),
@@ -233,7 +235,7 @@ def test_an_image_whose_tag_fits_or_says_nothing_is_no_fault(
 def test_every_kind_of_finding_on_a_node_from_outside_is_planted() -> None:
     seen_on_the_node_alone = {"lease-held-by-other"}
 
-    of_both = {"version-skew", "grant-policy-not-in-force"}
+    of_both = {"version-skew", "permit-policy-not-in-force"}
 
     assert {kind.name for kind in CATALOG["node"]} == set(FAULTS) - of_both | seen_on_the_node_alone
 
@@ -249,14 +251,14 @@ def test_what_the_account_may_not_read_is_not_taken_for_well(node: ShownNode) ->
     assert {each.check for each in made.missed_checks} == {"agent-pod", "policy-objects"}
 
 
-def test_a_policy_on_grants_that_could_not_be_tried_is_not_taken_for_well(node: ShownNode) -> None:
+def test_a_policy_on_permits_that_could_not_be_tried_is_not_taken_for_well(node: ShownNode) -> None:
     node.api.heal()
     node.api.fail("patch", Forbidden("not allowed"), times=None, resource=NODES)
 
     made = node.examined()
 
     assert made.findings == ()
-    assert [each.check for each in made.missed_checks] == ["grants"]
+    assert [each.check for each in made.missed_checks] == ["permits"]
 
 
 def test_the_other_installations_namespace_is_named(node: ShownNode) -> None:
@@ -267,7 +269,7 @@ def test_the_other_installations_namespace_is_named(node: ShownNode) -> None:
     assert [each.about for each in node.examined().findings] == ["labels-only"]
 
 
-def test_where_no_coordinator_acts_nobody_tries_the_policy_on_grants(node: ShownNode) -> None:
+def test_where_no_coordinator_acts_nobody_tries_the_policy_on_permits(node: ShownNode) -> None:
     node.api.heal()
     node.no_coordinator()
 
@@ -275,12 +277,12 @@ def test_where_no_coordinator_acts_nobody_tries_the_policy_on_grants(node: Shown
 
 
 def test_a_cordon_of_a_change_under_way_is_no_fault(node: ShownNode) -> None:
-    granted(node, cordoned=True)
+    permitted(node, cordoned=True)
 
     assert node.examined().findings == ()
 
 
-def test_our_cordon_is_known_where_somebody_removed_the_grant(node: ShownNode) -> None:
+def test_our_cordon_is_known_where_somebody_removed_the_permit(node: ShownNode) -> None:
     node.patches(annotations={keys.MIG_CORDON: REQUEST})
     node.cordons()
 
@@ -291,7 +293,7 @@ def test_our_cordon_is_known_where_somebody_removed_the_grant(node: ShownNode) -
 
 
 def test_a_cordon_from_before_is_the_admins(node: ShownNode) -> None:
-    granted(node, cordoned=False)
+    permitted(node, cordoned=False)
     node.no_coordinator()
 
     assert [each.name for each in node.examined().findings] == ["node-cordoned"]

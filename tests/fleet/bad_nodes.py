@@ -2,7 +2,7 @@
 """Fleets in virtual time with a broken node and with one whose agent was stolen.
 
 The stolen agent writes what an agent may write, its own Node's status and request, and nothing
-else: it has no right to grants, cordons, layouts or Leases. The others are the honest models of
+else: it has no right to permits, cordons, layouts or Leases. The others are the honest models of
 :mod:`tests.fleet.simulated_fleet`.
 """
 
@@ -87,9 +87,9 @@ class BadFleet(Cluster):
         if self.liar and self._lie is not None:
             self._lie(self)
 
-    def grant(self) -> str:
-        """The text of the liar's grant; empty: none."""
-        return self.notes(self.liar).get(keys.MIG_GRANT, "")
+    def permit(self) -> str:
+        """The text of the liar's permit; empty: none."""
+        return self.notes(self.liar).get(keys.MIG_PERMIT, "")
 
     def failed_now(self) -> bool:
         """Whether the broken node has just failed, which every agent may read."""
@@ -115,7 +115,7 @@ def fails_at_once(fleet: BadFleet) -> None:
 
 def fails_after_go(fleet: BadFleet) -> None:
     """A failure for each leave that it gets."""
-    if not _asks(fleet) and '"go"' in fleet.grant():
+    if not _asks(fleet) and '"phase":"proceed"' in fleet.permit():
         fleet.forge("failed", "previous")
 
 
@@ -127,13 +127,13 @@ def fails_after_the_broken_one(fleet: BadFleet) -> None:
 
 def is_held(fleet: BadFleet) -> None:
     """Held for each leave, and then another request."""
-    if not _asks(fleet) and '"go"' in fleet.grant():
+    if not _asks(fleet) and '"phase":"proceed"' in fleet.permit():
         fleet.forge("held", "held")
 
 
 def is_applied(fleet: BadFleet) -> None:
     """Success for each leave, and nothing is changed."""
-    if not _asks(fleet) and '"go"' in fleet.grant():
+    if not _asks(fleet) and '"phase":"proceed"' in fleet.permit():
         fleet.forge("unchanged", "applied")
 
 
@@ -141,19 +141,19 @@ def is_applied_unseen(fleet: BadFleet) -> None:
     """The same, and its request names nothing that the node would offer."""
     if keys.MIG_REQUEST not in fleet.notes(fleet.liar):
         fleet.forge("waiting", request=fleet.new_request(), offers={})
-    elif '"go"' in fleet.grant():
+    elif '"phase":"proceed"' in fleet.permit():
         fleet.forge("unchanged", "applied", offers={})
 
 
 def is_silent(fleet: BadFleet) -> None:
     """It asks, and does not answer go; once the slot is free it asks anew."""
-    if not _asks(fleet) and '"go"' in fleet.grant() and not _has_slot(fleet):
+    if not _asks(fleet) and '"phase":"proceed"' in fleet.permit() and not _has_slot(fleet):
         fleet.forge("waiting", request=fleet.new_request())
 
 
 def changes_for_ever(fleet: BadFleet) -> None:
     """It answers go, and says no end; once the slot is free it asks anew."""
-    if _asks(fleet) or '"go"' not in fleet.grant():
+    if _asks(fleet) or '"phase":"proceed"' not in fleet.permit():
         return
     if _has_slot(fleet):
         fleet.forge("changing")
@@ -163,13 +163,13 @@ def changes_for_ever(fleet: BadFleet) -> None:
 
 def replaces_its_request(fleet: BadFleet) -> None:
     """Another request each time that it is held."""
-    if not _asks(fleet) and fleet.grant():
+    if not _asks(fleet) and fleet.permit():
         fleet.forge("waiting", request=fleet.new_request())
 
 
 def asks_for_another_rollout(fleet: BadFleet) -> None:
     """A new name of a rollout for each failure."""
-    if not _asks(fleet) and '"go"' in fleet.grant():
+    if not _asks(fleet) and '"phase":"proceed"' in fleet.permit():
         fleet.forge("failed", "previous", asked=f"{LAYOUT}-{fleet.lies}")
 
 
@@ -177,7 +177,7 @@ def copies_requests(fleet: BadFleet) -> None:
     """The id of another node's open request, and a failure for it."""
     for name in fleet.agents:
         other = fleet.agents[name]
-        if name != fleet.liar and not other.closed and keys.MIG_GRANT in fleet.notes(name):
+        if name != fleet.liar and not other.closed and keys.MIG_PERMIT in fleet.notes(name):
             if fleet.agents[fleet.liar].request != other.request:
                 fleet.forge("waiting", request=other.request)
             else:
@@ -187,7 +187,7 @@ def copies_requests(fleet: BadFleet) -> None:
 
 def wipes_itself(fleet: BadFleet) -> None:
     """A failure for each leave, and then nothing of it stands on the Node."""
-    if fleet.notes(fleet.liar).get(keys.MIG_STATUS) and not fleet.grant() and fleet.lies % 3 == 2:
+    if fleet.notes(fleet.liar).get(keys.MIG_STATUS) and not fleet.permit() and fleet.lies % 3 == 2:
         fleet.lies += 1
         empty = {keys.MIG_STATUS: None, keys.MIG_REQUEST: None}
         fleet.edit(fleet.liar, {"metadata": {"annotations": empty}})

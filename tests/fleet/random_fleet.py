@@ -376,7 +376,7 @@ class RandomFleet(Cluster):
         for request in written:
             name, node = request.name, request.answer or {}
             notes = node["metadata"].get("annotations", {})
-            if '"hold"' in notes.get(keys.MIG_GRANT, "") and name not in self.late:
+            if '"phase":"cordoned"' in notes.get(keys.MIG_PERMIT, "") and name not in self.late:
                 self.late.append(name)
                 if self.luck.random() < 0.15:
                     kind = self.luck.choice((PodKind.ENDS, PodKind.LEAVES))
@@ -466,8 +466,8 @@ class RandomFleet(Cluster):
         for name in self.agents:
             notes = self.notes(name)
             guards = {it: notes[it] for it in names.SCALE_DOWN_GUARDS if it in notes}
-            if self.is_cordoned(name) != (name in self.kept) or keys.MIG_GRANT in notes:
-                found.append(f"{name}: cordon or grant")
+            if self.is_cordoned(name) != (name in self.kept) or keys.MIG_PERMIT in notes:
+                found.append(f"{name}: cordon or permit")
             if guards != self.known.guards.get(name, {}):
                 found.append(f"{name}: {guards}")
         return found

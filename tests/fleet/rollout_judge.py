@@ -4,16 +4,16 @@
 Nothing that a coordinator says of itself counts, but for the Leases, which say who may act. One
 rule each:
 
-- ``slots``: never more nodes in change than slots; a node is in change while it carries a grant
+- ``slots``: never more nodes in change than slots; a node is in change while it carries a permit
   and its record does not stand on a Lease that is no slot;
 - ``record``: no Node is held before its record stands on a Lease;
 - ``leader``: Nodes, slots and pods are written by the holder of the Lease ``coordinator`` alone;
-- ``hold``: the grant comes with the cordon; go follows a hold, on a Node that is cordoned;
+- ``cordon``: the permit comes with the cordon; proceed follows, on a Node that is cordoned;
 - ``idle``: go comes after the time to settle, and then no pod holds a GPU that is to change, of
   those that were there when the node was cordoned or came within that time;
 - ``end``: go is not taken back before its request has ended;
 - ``cordon``: what people cordoned is not uncordoned;
-- ``guards``: with the grant go the autoscalers' guards and paused labels, as they were before;
+- ``guards``: with the permit go the autoscalers' guards and paused labels, as they were before;
 - ``delete``: no pod is deleted;
 - ``evict``: only pods that hold what changes are evicted, or any with a GPU where the admin says
   ``node``, in none of the modes before the Node is held; the device plugin's only after the end;
@@ -31,8 +31,8 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from api import keys, mig_grant_annotation, mig_status_annotation, names
-from api.mig_grant_annotation import GrantPhase
+from api import keys, mig_permit_annotation, mig_status_annotation, names
+from api.mig_permit_annotation import PermitPhase
 from fleet.rollout_settings import PAUSED, USAGE_SECONDS, RolloutSettings
 from fleet.slot_lease import is_slot, slot_of
 from kube.api import Object
@@ -82,10 +82,10 @@ class KnownFleet:
 class _Node:
     """A Node as it was answered last."""
 
-    grant: str = ""
-    phase: GrantPhase | None = None
+    permit: str = ""
+    phase: PermitPhase | None = None
     request: str = ""
-    """Of the grant."""
+    """Of the permit."""
     cordoned: bool = False
     cordoned_by: str = ""
     notes: dict[str, str] = field(default_factory=dict)
@@ -96,7 +96,7 @@ class _Node:
     asked: str = ""
     held_for: str = ""
     """What was asked for when it was held."""
-    held_at: float = 0.0
+    cordoned_at: float = 0.0
     evicts: bool = False
     """Pods of the set were evicted since it is held."""
 
@@ -114,7 +114,7 @@ class RolloutJudge:
         self.evicted: list[str] = []
         """Pods whose eviction was done, the device plugin's left out."""
         self.most_in_change = 0
-        self.granted = 0
+        self.permitted = 0
         """How often go was written."""
         self._nodes: defaultdict[str, _Node] = defaultdict(_Node)
         self._slots: dict[int, str] = {}
@@ -215,16 +215,16 @@ class RolloutJudge:
         self._leads(request, name)
         if before.cordoned and not after.cordoned and not before.cordoned_by:
             self._fault(request, "cordon", f"{name} was cordoned by people")
-        if after.grant and not before.grant:
+        if after.permit and not before.permit:
             self._held(request, name, after)
-        if after.phase is GrantPhase.GO and before.phase is not GrantPhase.GO:
+        if after.phase is PermitPhase.PROCEED and before.phase is not PermitPhase.PROCEED:
             self._went(request, name, before, after)
-        took_back = before.phase is GrantPhase.GO and (
-            after.phase is not GrantPhase.GO or after.request != before.request
+        took_back = before.phase is PermitPhase.PROCEED and (
+            after.phase is not PermitPhase.PROCEED or after.request != before.request
         )
         if took_back and not before.has_ended(before.request):
             self._fault(request, "end", f"go was taken from {name}, whose request is open")
-        if before.grant and not after.grant:
+        if before.permit and not after.permit:
             self._undone(request, name, after)
         self._count(request)
 
@@ -232,14 +232,14 @@ class RolloutJudge:
         before = self._nodes[name]
         meta = seen["metadata"]
         notes = meta.get("annotations") or {}
-        grant = mig_grant_annotation.FORMAT.readable(notes.get(keys.MIG_GRANT))
+        permit = mig_permit_annotation.FORMAT.readable(notes.get(keys.MIG_PERMIT))
         status = mig_status_annotation.FORMAT.readable(notes.get(keys.MIG_STATUS))
         cordoned = bool((seen.get("spec") or {}).get("unschedulable"))
         by = before.cordoned_by if before.cordoned else request.by
         return _Node(
-            grant=notes.get(keys.MIG_GRANT, ""),
-            phase=None if grant is None else grant.phase,
-            request="" if grant is None else grant.request,
+            permit=notes.get(keys.MIG_PERMIT, ""),
+            phase=None if permit is None else permit.phase,
+            request="" if permit is None else permit.request,
             cordoned=cordoned,
             cordoned_by=by if cordoned else "",
             notes=notes,
@@ -248,7 +248,7 @@ class RolloutJudge:
             end="" if status is None else status.end,
             asked="" if status is None else status.asked,
             held_for=before.held_for,
-            held_at=before.held_at,
+            cordoned_at=before.cordoned_at,
             evicts=before.evicts,
         )
 
@@ -261,11 +261,11 @@ class RolloutJudge:
             self._ever_failed[node.asked].add(name)
 
     def _held(self, request: LoggedRequest, name: str, node: _Node) -> None:
-        node.held_at, node.held_for, node.evicts = request.at, node.asked, False
+        node.cordoned_at, node.held_for, node.evicts = request.at, node.asked, False
         if name not in self._slots.values():
             self._fault(request, "record", f"{name} is held without a record")
-        if node.phase is not GrantPhase.HOLD or not node.cordoned:
-            self._fault(request, "hold", f"{name}: {node.grant}, cordoned: {node.cordoned}")
+        if node.phase is not PermitPhase.CORDONED or not node.cordoned:
+            self._fault(request, "cordon", f"{name}: {node.permit}, cordoned: {node.cordoned}")
         if self.is_stopped(node.asked, request.at):
             self._fault(request, "breaker", f"{name} begins, and {node.asked} is stopped")
         if node.asked in self._resumed:
@@ -283,14 +283,16 @@ class RolloutJudge:
             self._fault(request, "canary", f"{name} begins beside {sorted(beside)}: {applied[:1]}")
 
     def _went(self, request: LoggedRequest, name: str, before: _Node, after: _Node) -> None:
-        self.granted += 1
+        self.permitted += 1
         if not after.cordoned:
-            self._fault(request, "hold", f"go on {name}, which is not cordoned")
-        if before.phase is not GrantPhase.HOLD or before.request != after.request:
-            self._fault(request, "hold", f"go on {name} without a hold")
-        settled = before.held_at + self.known.terms.settle_seconds - self.known.slack
+            self._fault(request, "cordon", f"proceed on {name}, which is not cordoned")
+        if before.phase is not PermitPhase.CORDONED or before.request != after.request:
+            self._fault(request, "cordon", f"proceed on {name}, whose permit was not cordoned")
+        settled = before.cordoned_at + self.known.terms.settle_seconds - self.known.slack
         if request.at < settled:
-            self._fault(request, "idle", f"go on {name} {request.at - before.held_at:.1f} s later")
+            self._fault(
+                request, "idle", f"go on {name} {request.at - before.cordoned_at:.1f} s later"
+            )
         there = [
             it
             for it in self._set(name)
@@ -316,7 +318,7 @@ class RolloutJudge:
 
     def _in_change(self) -> set[str]:
         parked = {node for number, node in self._slots.items() if number >= 1000}
-        return {name for name, node in self._nodes.items() if node.grant} - parked
+        return {name for name, node in self._nodes.items() if node.permit} - parked
 
     def _count(self, request: LoggedRequest) -> None:
         changing = self._in_change()
@@ -359,7 +361,7 @@ class RolloutJudge:
         pod = self.known.pods[name]
         node = self._nodes[pod.node]
         if pod.is_plugin:
-            if not (node.grant and node.has_ended(node.request)):
+            if not (node.permit and node.has_ended(node.request)):
                 self._fault(request, "evict", f"{name}, before its node's change has ended")
         else:
             self.evicted.append(name)
@@ -373,7 +375,7 @@ class RolloutJudge:
         mode = self.known.drains.get(pod.node, "wait")
         if mode == "wait" or not (pod.affected or mode == "node"):
             self._fault(request, "evict", f"{name} holds nothing that changes ({mode})")
-        if node.phase is not GrantPhase.HOLD:
+        if node.phase is not PermitPhase.CORDONED:
             self._fault(request, "evict", f"{name}, whose node is not held")
         of_set = [
             it

@@ -94,7 +94,7 @@ def busy() -> Section:
     fleet = many(1, nodes=NODES, slots=SLOTS, rollouts=ROLLOUTS)
     say(f"{ROLLOUTS} rollouts: {time.monotonic() - begun:.0f} s")
     judge = fleet.judge
-    figures = (fleet.begun, judge.granted, len(judge.evicted), fleet.kills, fleet.failed_calls)
+    figures = (fleet.begun, judge.permitted, len(judge.evicted), fleet.kills, fleet.failed_calls)
     return Section(
         title="A thousand rollouts",
         text=(

@@ -20,12 +20,12 @@ import msgspec
 
 from api import (
     keys,
-    mig_grant_annotation,
+    mig_permit_annotation,
     mig_request_annotation,
     mig_status_annotation,
     names,
 )
-from api.mig_grant_annotation import GrantPhase
+from api.mig_permit_annotation import PermitPhase
 from api.mig_request_annotation import MigRequestAnnotation
 from api.mig_status_annotation import MigStatusAnnotation, RequestSource, wish_digest
 from api.state_annotation import pod_key
@@ -305,7 +305,7 @@ class Cluster:
         lines += [
             f"{agent} cordoned={self.is_cordoned(agent.name)} {self.notes(agent.name)}"
             for agent in self.agents.values()
-            if agent.layout != agent.wish or keys.MIG_GRANT in self.notes(agent.name)
+            if agent.layout != agent.wish or keys.MIG_PERMIT in self.notes(agent.name)
         ]
         return "\n".join(lines)
 
@@ -366,7 +366,7 @@ class Cluster:
         )
 
     def _run_agent(self, agent: SimulatedAgent, node: Object, on_node: list[Object]) -> None:
-        grant = _grant(node)
+        permit = _permit(node)
         agent.pods = {
             pod_key(it["metadata"]["namespace"], it["metadata"]["name"])
             for it in on_node
@@ -377,7 +377,7 @@ class Cluster:
                 self._end(agent, agent.ends.pop(0) if agent.ends else "applied")
             return
         is_open = not agent.closed
-        if is_open and grant == (agent.request, GrantPhase.GO):
+        if is_open and permit == (agent.request, PermitPhase.PROCEED):
             agent.changes_until = self.now + agent.change_seconds
             self._publish(agent, "changing")
         elif is_open and agent.asked != agent.wish:
@@ -472,13 +472,13 @@ class Cluster:
         )
 
 
-def _grant(node: Object) -> tuple[str, GrantPhase] | None:
-    """Request and phase of a Node's grant; None where there is none that can be read."""
+def _permit(node: Object) -> tuple[str, PermitPhase] | None:
+    """Request and phase of a Node's permit; None where there is none that can be read."""
     try:
-        grant = mig_grant_annotation.decode(_grant_text(node))
+        permit = mig_permit_annotation.decode(_permit_text(node))
     except BadInput:  # somebody's by hand, or none
         return None
-    return None if grant is None else (grant.request, grant.phase)
+    return None if permit is None else (permit.request, permit.phase)
 
 
 def show(server: Server, cache: FleetCache, since: int) -> int:
@@ -674,20 +674,20 @@ def violations(cluster: Cluster, pods: Collection[str] = ()) -> Iterator[str]:
             cordons[name] = "coordinator" if is_ours else "people"
         if was and not now and is_ours and cordons[name] != "coordinator":
             yield f"{happened.version}: {name} was cordoned by people, and we uncordoned it"
-        before, text = phases.get(name, ""), _grant_text(happened.object)
+        before, text = phases.get(name, ""), _permit_text(happened.object)
         phases[name] = text
         if is_ours and text and not before and name not in slots.values():
             yield f"{happened.version}: {name} was written without a record"
-        if is_ours and '"go"' in text and '"go"' not in before:
+        if is_ours and '"phase":"proceed"' in text and '"phase":"proceed"' not in before:
             if not now:
                 yield f"{happened.version}: go on {name}, which is not cordoned"
-            if '"hold"' not in before:
+            if '"phase":"cordoned"' not in before:
                 yield f"{happened.version}: go on {name} without a hold"
             notes = happened.object["metadata"]["annotations"]
             request = mig_request_annotation.decode(notes[keys.MIG_REQUEST])
             if request is None or request.pods or request.programs:
                 yield f"{happened.version}: go on {name}, whose GPUs are held"
-        changing = {it for it, grant in phases.items() if grant} - set(parked.values())
+        changing = {it for it, permit in phases.items() if permit} - set(parked.values())
         if len(changing & set(slots.values())) > cluster.terms.slots:
             yield f"{happened.version}: {sorted(changing)} are in change"
     for name in cluster.evicted:
@@ -702,8 +702,8 @@ def _is_cordoned(node: Object) -> bool:
 def _says_that_we_cordoned(node: Object) -> bool:
     """As the admission policies read it."""
     notes = node["metadata"].get("annotations") or {}
-    return keys.MIG_CORDON in notes or '"cordoned":true' in _grant_text(node)
+    return keys.MIG_CORDON in notes or '"owns_cordon":true' in _permit_text(node)
 
 
-def _grant_text(node: Object) -> str:
-    return str((node["metadata"].get("annotations") or {}).get(keys.MIG_GRANT, ""))
+def _permit_text(node: Object) -> str:
+    return str((node["metadata"].get("annotations") or {}).get(keys.MIG_PERMIT, ""))

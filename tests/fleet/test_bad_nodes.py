@@ -130,7 +130,7 @@ def test_two_nodes_with_the_same_request_are_told_apart() -> None:
     fleet.forge("held", "held")
     fleet.pass_time(60)
     assert fleet.is_cordoned("n0")
-    assert keys.MIG_GRANT in fleet.notes("n0")
+    assert keys.MIG_PERMIT in fleet.notes("n0")
     records = [slot_of(lease).record for lease in fleet.open_leases()]
     assert "n0" in [record.node for record in records if record is not None]
 
@@ -145,9 +145,9 @@ def test_a_look_at_one_nodes_pods_lets_no_other_node_go() -> None:
     fleet.forge("waiting", request=fleet.agents["n0"].request, asked="halves")
     fleet.bind_pod("n0", "late", blocking=False)
     fleet.await_kubelet("late")
-    fleet.pass_until(lambda: '"go"' in fleet.grant(), within=120)
+    fleet.pass_until(lambda: '"phase":"proceed"' in fleet.permit(), within=120)
     fleet.pass_time(20)
-    assert '"go"' not in fleet.notes("n0")[keys.MIG_GRANT]
+    assert '"phase":"proceed"' not in fleet.notes("n0")[keys.MIG_PERMIT]
 
 
 def test_slow_changes_leave_no_more_than_one_node_in_change_beside_the_slots() -> None:
@@ -157,7 +157,7 @@ def test_slow_changes_leave_no_more_than_one_node_in_change_beside_the_slots() -
     most = 0
     while fleet.changed() < 5:
         fleet.pass_time(10)
-        most = max(most, sum(keys.MIG_GRANT in fleet.notes(name) for name in fleet.agents))
+        most = max(most, sum(keys.MIG_PERMIT in fleet.notes(name) for name in fleet.agents))
     assert most == 2
     assert _failed(fleet) == 0
 
@@ -166,14 +166,14 @@ def test_an_agent_that_wipes_what_it_wrote_has_its_turns_still() -> None:
     """As long as the Node is there: else it would be the first in line each time."""
     fleet = BadFleet(nodes=1, terms=TERMS, liar="n0", lie=lambda _: None)
     fleet.forge("waiting", request=fleet.new_request())
-    fleet.pass_until(lambda: bool(fleet.grant()), within=30)
+    fleet.pass_until(lambda: bool(fleet.permit()), within=30)
     fleet.annotate("n0", mig_status=None, mig_request=None)
     fleet.pass_until(lambda: not fleet.open_leases(), within=60)
     fleet.pass_time(10)
     fleet.forge("waiting", request=fleet.new_request())
     fleet.pass_time(TERMS.retry_seconds - 20)
     assert not fleet.open_leases()
-    fleet.pass_until(lambda: bool(fleet.grant()), within=60)
+    fleet.pass_until(lambda: bool(fleet.permit()), within=60)
 
 
 def test_a_lying_agent_is_honest_again_and_its_node_changes_too() -> None:

@@ -67,9 +67,9 @@ def in_phase(phase: str, terms: RolloutSettings = TERMS) -> tuple[Cluster, dict[
 
 
 def reach(cluster: Cluster, phase: str) -> None:
-    """Until the grant says so."""
+    """Until the permit says so."""
     cluster.pass_until(
-        lambda: f'"{phase}"' in cluster.notes("n0").get(keys.MIG_GRANT, ""), within=700
+        lambda: f'"phase":"{phase}"' in cluster.notes("n0").get(keys.MIG_PERMIT, ""), within=700
     )
 
 
@@ -79,7 +79,7 @@ def restart(cluster: Cluster) -> None:
 
 
 def test_a_node_is_as_it_was_at_once_where_the_change_has_not_begun() -> None:
-    cluster, before = in_phase("hold")
+    cluster, before = in_phase("cordoned")
 
     call_off(cluster)
     cluster.pass_time(SOON)
@@ -90,7 +90,7 @@ def test_a_node_is_as_it_was_at_once_where_the_change_has_not_begun() -> None:
 
 
 def test_a_node_is_as_it_was_after_the_end_where_the_change_has_begun() -> None:
-    cluster, before = in_phase("go")
+    cluster, before = in_phase("proceed")
     cluster.pass_until(lambda: bool(cluster.agents["n0"].changes_until), within=10)
 
     call_off(cluster)
@@ -102,12 +102,12 @@ def test_a_node_is_as_it_was_after_the_end_where_the_change_has_begun() -> None:
     assert cluster.agents["n0"].layout == "sevenths"
 
 
-@pytest.mark.parametrize("phase", ["hold", "go"])
+@pytest.mark.parametrize("phase", ["cordoned", "proceed"])
 @pytest.mark.parametrize("dead", ["before", "after"])
 def test_a_coordinator_that_starts_later_gives_the_node_back_as_well(phase: str, dead: str) -> None:
-    """Whether the last one saw the grant go or not."""
+    """Whether the last one saw the permit go or not."""
     cluster, before = in_phase(phase)
-    if phase == "go":
+    if phase == "proceed":
         cluster.pass_until(lambda: bool(cluster.agents["n0"].changes_until), within=10)
     if dead == "before":
         restart(cluster)
@@ -124,7 +124,7 @@ def test_a_coordinator_killed_at_its_hold_leaves_a_cordon_that_is_known_to_be_ou
     before = condition(cluster)
 
     def kill(verb: str, done: bool) -> None:
-        if verb == "patch" and done and keys.MIG_GRANT in cluster.notes("n0"):
+        if verb == "patch" and done and keys.MIG_PERMIT in cluster.notes("n0"):
             cluster.on_call = lambda _verb, _done: None
             call_off(cluster)
             raise Killed
@@ -137,7 +137,7 @@ def test_a_coordinator_killed_at_its_hold_leaves_a_cordon_that_is_known_to_be_ou
 
 
 def test_the_lease_with_the_record_is_deleted_as_well_and_the_cordon_still_goes() -> None:
-    cluster, before = in_phase("hold")
+    cluster, before = in_phase("cordoned")
     (lease,) = cluster.open_leases()
 
     cluster.server.delete(LEASES, lease["metadata"]["name"], names.NAMESPACE)
@@ -152,12 +152,12 @@ def test_the_lease_with_the_record_is_deleted_as_well_and_the_cordon_still_goes(
 
 
 def test_a_change_that_was_called_off_comes_later_and_can_be_called_off_again() -> None:
-    cluster, before = in_phase("hold")
+    cluster, before = in_phase("cordoned")
 
     call_off(cluster)
     cluster.pass_time(TERMS.called_off_seconds - SOON)
     assert condition(cluster) == before
-    reach(cluster, "hold")
+    reach(cluster, "cordoned")
     call_off(cluster)
     cluster.pass_time(TERMS.called_off_seconds - SOON)
     assert condition(cluster) == before
@@ -180,7 +180,7 @@ def test_a_change_that_was_called_off_lets_other_nodes_go_on() -> None:
     assert cluster.agents[held].layout == "whole"
 
 
-@pytest.mark.parametrize("phase", ["hold", "go"])
+@pytest.mark.parametrize("phase", ["cordoned", "proceed"])
 def test_a_request_that_is_replaced_at_the_same_time_leaves_nothing_of_the_old_one(
     phase: str,
 ) -> None:
@@ -205,7 +205,7 @@ def uncordon_and_cordon(cluster: Cluster) -> None:
     cluster.cordon("n0")
 
 
-@pytest.mark.parametrize("phase", ["hold", "go"])
+@pytest.mark.parametrize("phase", ["cordoned", "proceed"])
 @pytest.mark.parametrize("wants_it", [keep, uncordon_and_cordon])
 def test_a_cordon_that_an_admin_wants_stays_and_is_his_from_then_on(
     phase: str, wants_it: Callable[[Cluster], None]
@@ -227,7 +227,7 @@ def test_a_go_that_its_agent_never_saw_is_undone_when_a_change_would_be_over() -
     cluster.wish("sevenths")
     cluster.pass_until(lambda: cluster.is_cordoned("n0"), within=60)
     cluster.agents["n0"].is_away = True
-    reach(cluster, "go")
+    reach(cluster, "proceed")
 
     call_off(cluster)
     cluster.pass_time(90)
@@ -239,11 +239,15 @@ def test_a_go_that_its_agent_never_saw_is_undone_when_a_change_would_be_over() -
 
 def test_a_go_that_is_removed_before_anybody_noted_it_counts_as_begun() -> None:
     """Who removes it at once does not have the node given to pods while its GPUs change."""
-    cluster, before = in_phase("hold")
+    cluster, before = in_phase("cordoned")
     cluster.agents["n0"].change_seconds = 3 * TAKEOVER  # another coordinator acts meanwhile
 
     def remove(verb: str, done: bool) -> None:
-        if verb == "patch" and done and '"go"' in cluster.notes("n0").get(keys.MIG_GRANT, ""):
+        if (
+            verb == "patch"
+            and done
+            and '"phase":"proceed"' in cluster.notes("n0").get(keys.MIG_PERMIT, "")
+        ):
             cluster.on_call = lambda _verb, _done: None
             cluster.run_nodes()  # the agent acts on it
             call_off(cluster)
@@ -261,7 +265,7 @@ def test_a_go_that_is_removed_before_anybody_noted_it_counts_as_begun() -> None:
 
 
 def test_what_is_called_off_breaks_no_rule() -> None:
-    cluster, _ = in_phase("hold")
+    cluster, _ = in_phase("cordoned")
     call_off(cluster)
     cluster.edit("n0", {"metadata": {"annotations": dict.fromkeys(GUARDS)}})
     cluster.pass_until(lambda: is_at_rest(cluster, "sevenths"), within=1200)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from api.mig_grant_annotation import GrantPhase, MigGrantAnnotation, encode
+from api.mig_permit_annotation import MigPermitAnnotation, PermitPhase, encode
 from api.mig_request_annotation import MigRequestAnnotation
 from api.mig_status_annotation import MigStatusAnnotation
 from fleet.change_effects import EvaluateDrain, EvictHolders, NodeWrite, PatchNode, WriteRecord
@@ -34,7 +34,7 @@ def view(
     held_for: int = 0,
 ) -> ChangeView:
     """A cordoned node of which one pod is to leave. All times are seconds before now."""
-    grant = MigGrantAnnotation(v=1, request=REQUEST, phase=GrantPhase.HOLD, cordoned=True)
+    permit = MigPermitAnnotation(v=2, request=REQUEST, phase=PermitPhase.CORDONED, owns_cordon=True)
     node = MigNode(
         name="n",
         uid="u",
@@ -42,19 +42,19 @@ def view(
         unschedulable=True,
         request=MigRequestAnnotation(v=1, request=REQUEST, plan=REQUEST, gpus=(0,), pods=("aaaa",)),
         status=MigStatusAnnotation(v=1, phase="waiting", request=REQUEST),
-        grant=grant,
-        grant_text=encode(grant),
+        permit=permit,
+        permit_text=encode(permit),
         guards=(GUARD, GUARD),
     )
     record = RollbackRecord(
-        v=1,
+        v=2,
         node="n",
         uid="u",
         request=REQUEST,
         taken_at=NOW - 2000,
         cordon=True,
         drain="evict",
-        held_at=NOW - (held_for or drained_for + 10),
+        cordoned_at=NOW - (held_for or drained_for + 10),
         drain_at=NOW - drained_for if drained_for else 0,
     )
     plan = DrainPlan(evict=(HOLDER,)) if drain_plan is None else drain_plan
@@ -75,7 +75,7 @@ def test_a_change_whose_pods_have_not_left_by_the_deadline_is_undone() -> None:
     effect = next_effect(view(drained_for=DEADLINE + 1), TERMS, NOW)
 
     assert isinstance(effect, PatchNode)
-    assert (effect.purpose, effect.why) == (NodeWrite.UNDO, "pods did not leave in time")
+    assert (effect.purpose, effect.why) == (NodeWrite.ROLL_BACK, "pods did not leave in time")
     assert effect.patch["spec"] == {"unschedulable": None}
 
 

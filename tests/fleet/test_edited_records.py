@@ -44,24 +44,24 @@ def of_another_node(cluster: Cluster, record: RollbackRecord) -> str | None:
 EDITS: dict[str, Callable[[Cluster, RollbackRecord], str | None]] = {
     "removed": lambda _cluster, _record: None,
     "damaged": lambda _cluster, _record: "{",
-    "of another version": lambda _cluster, _record: '{"v":2}',
+    "of another version": lambda _cluster, _record: '{"v":1}',
     "of another node": of_another_node,
     "of another UID": changed(uid="x"),
     "of another request": changed(request="0" * 16),
-    "not held": changed(held_at=0),
-    "gone long ago": changed(go_at=int(START) - 10_000),
-    "held long ago": changed(held_at=int(START) - 10_000),
-    "held in times to come": changed(held_at=int(START) + 10_000_000),
-    "ended": changed(end="applied"),
-    "ended otherwise": changed(end="previous", counted=True),
+    "not cordoned": changed(cordoned_at=0),
+    "permitted long ago": changed(proceed_at=int(START) - 10_000),
+    "cordoned long ago": changed(cordoned_at=int(START) - 10_000),
+    "cordoned in times to come": changed(cordoned_at=int(START) + 10_000_000),
+    "ended": changed(outcome="applied"),
+    "ended otherwise": changed(outcome="previous", counted=True),
     "other drain": changed(drain="node"),
     "no drain": changed(drain="gently"),
-    "other offers": changed(offers={"nvidia.com/gpu": 3}),
+    "other offers": changed(allocatable={"nvidia.com/gpu": 3}),
     "other labels": changed(labels={"nvidia.com/gpu.deploy.driver": "true"}),
 }
 
 
-@pytest.mark.parametrize("phase", ["hold", "go"])
+@pytest.mark.parametrize("phase", ["cordoned", "proceed"])
 @pytest.mark.parametrize("edit", EDITS.values(), ids=EDITS)
 def test_a_record_that_a_person_edits_ends_and_leaves_nothing(
     edit: Callable[[Cluster, RollbackRecord], str | None], phase: str
@@ -71,21 +71,21 @@ def test_a_record_that_a_person_edits_ends_and_leaves_nothing(
     cluster.cordon(OTHER)
     cluster.wish("sevenths", "n0")
     cluster.pass_until(
-        lambda: f'"{phase}"' in cluster.notes("n0").get(keys.MIG_GRANT, ""), within=60
+        lambda: f'"phase":"{phase}"' in cluster.notes("n0").get(keys.MIG_PERMIT, ""), within=60
     )
     (lease,) = cluster.open_leases()
     record = slot_of(lease).record
     assert record is not None
-    patch = {"metadata": {"annotations": {keys.MIG_UNDO: edit(cluster, record)}}}
+    patch = {"metadata": {"annotations": {keys.MIG_ROLLBACK_RECORD: edit(cluster, record)}}}
     cluster.people.patch(LEASES, lease["metadata"]["name"], patch, namespace=names.NAMESPACE)
 
     cluster.pass_until(lambda: cluster.agents["n0"].layout == "sevenths", within=1200)
     cluster.pass_until(lambda: is_at_rest_on(cluster, "n0"), within=300)
     assert_clean(cluster, OTHER)
     assert cluster.is_cordoned(OTHER)
-    assert keys.MIG_GRANT not in cluster.notes(OTHER)
+    assert keys.MIG_PERMIT not in cluster.notes(OTHER)
 
 
 def is_at_rest_on(cluster: Cluster, node: str) -> bool:
     """No slot is taken, and nothing of ours is on the node."""
-    return not cluster.open_leases() and keys.MIG_GRANT not in cluster.notes(node)
+    return not cluster.open_leases() and keys.MIG_PERMIT not in cluster.notes(node)

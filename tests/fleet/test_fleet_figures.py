@@ -33,8 +33,8 @@ from tests.fleet.test_slot_gate import NOW, asking, record, view
 PAGE = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text("utf-8")
 AT = int(NOW)
 OPEN = msgspec.structs.replace(record("n1"), taken_at=AT - 100)
-CORDONED = msgspec.structs.replace(OPEN, held_at=AT - 90)
-GONE = msgspec.structs.replace(CORDONED, drain_at=AT - 80, go_at=AT - 60)
+CORDONED = msgspec.structs.replace(OPEN, cordoned_at=AT - 90)
+GONE = msgspec.structs.replace(CORDONED, drain_at=AT - 80, proceed_at=AT - 60)
 
 
 def ended(end: str) -> MigNode:
@@ -72,13 +72,13 @@ def ended(end: str) -> MigNode:
         (GONE, PARKING, asking("n1"), (ChangeStep.LATE, 60)),
         (GONE, PARKING, None, (ChangeStep.LATE, 60)),
         (
-            msgspec.structs.replace(GONE, end=RequestEnd.APPLIED, restarted_at=AT - 20),
+            msgspec.structs.replace(GONE, outcome=RequestEnd.APPLIED, restarted_at=AT - 20),
             0,
             asking("n1"),
             (ChangeStep.REGISTERING, 20),
         ),
         (
-            msgspec.structs.replace(GONE, end=RequestEnd.PREVIOUS),
+            msgspec.structs.replace(GONE, outcome=RequestEnd.PREVIOUS),
             PARKING,
             asking("n1"),
             (ChangeStep.REGISTERING, 60),
@@ -100,9 +100,9 @@ def test_one_line_about_a_change_says_for_how_long_it_was_at_what() -> None:
         "seconds": 100,
         "restarts": 2,
         "cordoned_seconds": 90,
-        "granted_seconds": 60,
+        "permitted_seconds": 60,
     }
-    assert change_facts(OPEN, NOW).keys().isdisjoint({"cordoned_seconds", "granted_seconds"})
+    assert change_facts(OPEN, NOW).keys().isdisjoint({"cordoned_seconds", "permitted_seconds"})
 
 
 # waits
@@ -371,4 +371,4 @@ def test_the_coordinator_shows_what_it_does_and_logs_one_line_about_each_change(
         "annotation:sevenths",
         "applied",
     )
-    assert facts["seconds"] >= facts["cordoned_seconds"] > facts["granted_seconds"] > 0
+    assert facts["seconds"] >= facts["cordoned_seconds"] > facts["permitted_seconds"] > 0

@@ -88,7 +88,7 @@ def test_nodes_pods_and_slots_come_and_go() -> None:
 
         server.patch(PODS, "gpu", {"status": {"phase": "Succeeded"}}, "default", status=True)
         of.until(lambda: of.view().pods["n"] == ())
-        server.patch(NODES, "cpu", {"metadata": {"annotations": {keys.MIG_GRANT: "{"}}})
+        server.patch(NODES, "cpu", {"metadata": {"annotations": {keys.MIG_PERMIT: "{"}}})
         of.until(lambda: set(of.view().nodes) == {"n", "cpu"})
         server.delete(LEASES, "mig-slot-0", names.NAMESPACE)
         of.until(lambda: of.view().slots == ())

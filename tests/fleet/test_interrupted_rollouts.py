@@ -137,13 +137,13 @@ def test_a_held_change_is_parked_once_wherever_the_coordinator_is_killed() -> No
             assert_clean(cluster)
 
 
-def test_a_grant_that_a_person_deletes_while_the_coordinator_is_dead_leaves_nothing() -> None:
+def test_a_permit_that_a_person_deletes_while_the_coordinator_is_dead_leaves_nothing() -> None:
     cluster = Cluster(nodes=1, terms=TERMS)
 
     def kill(verb: str, done: bool) -> None:
-        if verb == "patch" and done and keys.MIG_GRANT in cluster.notes("n0"):
+        if verb == "patch" and done and keys.MIG_PERMIT in cluster.notes("n0"):
             cluster.on_call = lambda _verb, _done: None
-            cluster.edit("n0", {"metadata": {"annotations": {keys.MIG_GRANT: None}}})
+            cluster.edit("n0", {"metadata": {"annotations": {keys.MIG_PERMIT: None}}})
             raise Killed
 
     cluster.on_call = kill
@@ -166,7 +166,7 @@ def test_a_cordon_that_comes_between_our_read_and_our_write_is_that_persons() ->
     cluster.wish("sevenths")
     cluster.pass_time(300)
     assert cluster.is_cordoned("n0")
-    assert keys.MIG_GRANT not in cluster.notes("n0")
+    assert keys.MIG_PERMIT not in cluster.notes("n0")
     assert cluster.agents["n0"].layout == "whole"
     assert_clean(cluster, "n0")
 
@@ -176,11 +176,11 @@ def test_a_record_that_a_person_damages_keeps_no_slot() -> None:
     cluster.wish("sevenths")
     cluster.pass_until(lambda: cluster.is_cordoned("n0"), within=60)
     (lease,) = cluster.open_leases()
-    damaged = {"metadata": {"annotations": {keys.MIG_UNDO: "{"}}}
+    damaged = {"metadata": {"annotations": {keys.MIG_ROLLBACK_RECORD: "{"}}}
     cluster.people.patch(LEASES, lease["metadata"]["name"], damaged, namespace=names.NAMESPACE)
     cluster.pass_until(lambda: all_applied(cluster, "sevenths"), within=600)
     cluster.pass_until(lambda: not cluster.open_leases(), within=60)
-    assert keys.MIG_GRANT not in cluster.notes("n0")
+    assert keys.MIG_PERMIT not in cluster.notes("n0")
     assert not cluster.is_cordoned("n0")
 
 
@@ -189,8 +189,10 @@ def test_a_go_that_a_person_deletes_before_its_agent_saw_it_is_undone_in_the_end
     cluster.wish("sevenths")
     cluster.pass_until(lambda: cluster.is_cordoned("n0"), within=60)
     cluster.agents["n0"].is_away = True
-    cluster.pass_until(lambda: '"go"' in cluster.notes("n0")[keys.MIG_GRANT], within=60)
-    cluster.edit("n0", {"metadata": {"annotations": {keys.MIG_GRANT: None}}})
+    cluster.pass_until(
+        lambda: '"phase":"proceed"' in cluster.notes("n0")[keys.MIG_PERMIT], within=60
+    )
+    cluster.edit("n0", {"metadata": {"annotations": {keys.MIG_PERMIT: None}}})
     cluster.cordon("n0", on=False)
     cluster.pass_time(50)
     assert cluster.open_leases()
@@ -271,7 +273,7 @@ def disturb(cluster: Cluster, draw: random.Random, bound: list[str], kept: set[s
     name = draw.choice(sorted(cluster.agents))
     agent, notes = cluster.agents[name], cluster.notes(name)
     match draw.randrange(13):
-        case 0 if keys.MIG_GRANT not in notes and not cluster.is_cordoned(name):
+        case 0 if keys.MIG_PERMIT not in notes and not cluster.is_cordoned(name):
             cluster.cordon(name)
             kept.add(name)
         case 1 if cluster.is_cordoned(name):
@@ -283,8 +285,8 @@ def disturb(cluster: Cluster, draw: random.Random, bound: list[str], kept: set[s
             bound.append(f"p{len(bound)}")
             owner = draw.choice(["", "ReplicaSet"])
             cluster.bind_pod(name, bound[-1], blocking=draw.random() < 0.5, owner=owner)
-        case 5 if keys.MIG_GRANT in notes:
-            cluster.edit(name, {"metadata": {"annotations": {keys.MIG_GRANT: None}}})
+        case 5 if keys.MIG_PERMIT in notes:
+            cluster.edit(name, {"metadata": {"annotations": {keys.MIG_PERMIT: None}}})
         case 6:
             agent.ends = [draw.choice(["previous", "held", "refused", "applied"])]
         case 7:

@@ -60,13 +60,13 @@ class BusyFleet(RandomFleet):
     def _unexplained(self, name: str) -> str | None:
         agent, notes = self.agents[name], self.notes(name)
         if agent.layout == agent.wish and agent.closed:
-            return "has a grant" if keys.MIG_GRANT in notes else None
+            return "has a permit" if keys.MIG_PERMIT in notes else None
         status = mig_status_annotation.decode(notes[keys.MIG_STATUS])
         assert status is not None
         if agent.closed and agent.retry_at > self.now:
             return None if status.end in ("previous", "refused", "held") else f"{status}"
-        if keys.MIG_GRANT in notes:
-            return f"has the grant {notes[keys.MIG_GRANT]} ({status.phase}, {status.end})"
+        if keys.MIG_PERMIT in notes:
+            return f"has the permit {notes[keys.MIG_PERMIT]} ({status.phase}, {status.end})"
         match self.waiting.get(name):
             case WaitReason.NOT_IDLE | WaitReason.RETRY | WaitReason.CORDONED:
                 return None if self.is_blocked(name) else f"waits, and nothing blocks it: {status}"
@@ -107,10 +107,10 @@ def many(seed: int, *, nodes: int, slots: int, rollouts: int) -> BusyFleet:
 
 def test_no_node_is_stuck_after_many_rollouts() -> None:
     fleet = many(3, nodes=20, slots=3, rollouts=20)
-    assert fleet.judge.granted > 20
+    assert fleet.judge.permitted > 20
 
 
 @pytest.mark.long
 def test_no_node_of_200_is_stuck_after_a_thousand_rollouts() -> None:
     fleet = many(1, nodes=200, slots=10, rollouts=1000)
-    assert fleet.judge.granted > 5000
+    assert fleet.judge.permitted > 5000

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from api import keys, names
-from api.mig_grant_annotation import GrantPhase, MigGrantAnnotation, encode
+from api.mig_permit_annotation import MigPermitAnnotation, PermitPhase, encode
 from api.mig_request_annotation import MigRequestAnnotation
 from api.mig_status_annotation import MigStatusAnnotation, RequestEnd
 from fleet.change_effects import (
@@ -70,19 +70,22 @@ class States:
         """The first one, mostly."""
         return other if self._random.random() < 1 / 8 else value
 
-    def grant(self) -> tuple[MigGrantAnnotation | None, str | None]:
-        """A grant and its text; damaged, or none."""
-        kind = self.one("none", "damaged", "grant", "grant", "grant")
-        if kind != "grant":
+    def permit(self) -> tuple[MigPermitAnnotation | None, str | None]:
+        """A permit and its text; damaged, or none."""
+        kind = self.one("none", "damaged", "permit", "permit", "permit")
+        if kind != "permit":
             return None, None if kind == "none" else "{"
-        grant = MigGrantAnnotation(
-            v=1, request=self.one(*IDS), phase=self.one(*GrantPhase), cordoned=self.one(True, False)
+        permit = MigPermitAnnotation(
+            v=2,
+            request=self.one(*IDS),
+            phase=self.one(*PermitPhase),
+            owns_cordon=self.one(True, False),
         )
-        return grant, encode(grant)
+        return permit, encode(permit)
 
     def node(self) -> MigNode:
         """A Node in any state."""
-        grant, text = self.grant()
+        permit, text = self.permit()
         request = MigRequestAnnotation(
             v=1,
             request=self.one(*IDS),
@@ -110,8 +113,8 @@ class States:
             request=self.one(request, request, None),
             status=self.one(status, status, None),
             status_damaged=self.one(False, False, True),
-            grant=grant,
-            grant_text=text,
+            permit=permit,
+            permit_text=text,
             guards=(self.one(*GUARDS), self.one(*GUARDS)),
             deploy=self.one(*LABELS),
             offers=self.one(*OFFERS),
@@ -121,7 +124,7 @@ class States:
         """A change in any state."""
         guards = (self.one(*GUARDS), self.one(*GUARDS))
         record = RollbackRecord(
-            v=1,
+            v=2,
             node="n",
             uid="u",
             request=R,
@@ -130,13 +133,13 @@ class States:
             cordon=self.one(True, False),
             guards=dict(zip(names.SCALE_DOWN_GUARDS, guards, strict=True)),
             labels=self.one({}, {PLUGIN: "true"}),
-            offers=dict(self.one(*OFFERS)),
-            had=dict(self.one(*OFFERS)),
+            allocatable=dict(self.one(*OFFERS)),
+            allocatable_before=dict(self.one(*OFFERS)),
             drain=self.one("", "", "cordon", "evict", "node", "else"),
             drain_at=self.one(*TIMES),
-            held_at=self.one(*TIMES),
-            go_at=self.one(*TIMES),
-            end=self.one("", "", "applied", "previous", "superseded"),
+            cordoned_at=self.one(*TIMES),
+            proceed_at=self.one(*TIMES),
+            outcome=self.one("", "", "applied", "previous", "superseded"),
             restarts=self.one(0, 1, 2, 3),
             restarted_at=self.one(*TIMES),
             replaced=self.one((), ("p1",)),
@@ -175,7 +178,7 @@ class States:
         """A change before its go as most are, but for what is drawn to be otherwise."""
         view, node, is_held = self.view(), self.node(), self.one(True, False)
         cordon = self.usual(True, view.record.cordon)
-        grant = MigGrantAnnotation(v=1, request=R, phase=GrantPhase.HOLD, cordoned=cordon)
+        permit = MigPermitAnnotation(v=2, request=R, phase=PermitPhase.CORDONED, owns_cordon=cordon)
         request = MigRequestAnnotation(
             v=1,
             request=R,
@@ -193,10 +196,10 @@ class States:
             unschedulable=self.usual(is_held, node.unschedulable),
             request=self.usual(request, node.request),
             status=self.usual(status, node.status),
-            grant=self.usual(grant if is_held else None, node.grant),
+            permit=self.usual(permit if is_held else None, node.permit),
         )
-        text = None if node.grant is None else encode(node.grant)
-        text = self.usual(None, node.grant_text) if text is None else text
+        text = None if node.permit is None else encode(node.permit)
+        text = self.usual(None, node.permit_text) if text is None else text
         guards = dict(zip(names.SCALE_DOWN_GUARDS, node.guards, strict=True))
         record = msgspec.structs.replace(
             view.record,
@@ -204,9 +207,11 @@ class States:
             cordon=cordon,
             guards=self.usual(guards, view.record.guards),
             drain_at=self.one(0, 0, NOW - 6),
-            held_at=self.usual(NOW - self.one(50, 6) if is_held else 0, view.record.held_at),
-            go_at=self.usual(0, view.record.go_at),
-            end=self.usual("", view.record.end),
+            cordoned_at=self.usual(
+                NOW - self.one(50, 6) if is_held else 0, view.record.cordoned_at
+            ),
+            proceed_at=self.usual(0, view.record.proceed_at),
+            outcome=self.usual("", view.record.outcome),
         )
         usage = GpuUsage(
             read_at=NOW - self.usual(5, self.one(8, 45)),
@@ -217,7 +222,7 @@ class States:
             view,
             record=record,
             has_lease=True,
-            node=replace(node, grant_text=text),
+            node=replace(node, permit_text=text),
             usage=self.usual(usage, view.usage),
             drain_evaluation=self.usual(
                 DrainEvaluation(evaluated_at=NOW - 1, plan=self.one(*PLANS)), view.drain_evaluation
@@ -254,15 +259,15 @@ def judge(view: ChangeView, effect: ChangeEffect) -> None:
     if isinstance(effect, EvictHolders):
         assert node is not None
         assert node.unschedulable
-        assert node.grant is not None
-        assert (node.grant.request, node.grant.phase) == (R, GrantPhase.HOLD)
+        assert node.permit is not None
+        assert (node.permit.request, node.permit.phase) == (R, PermitPhase.CORDONED)
         assert record.drain in ("evict", "node")
         assert node.request is not None
         assert not node.request.drift
         assert NOW - TERMS.evictions.deadline_seconds <= record.drain_at <= NOW
         assert view.drain_evaluation is not None
         assert (
-            max(record.held_at, record.drain_at, NOW - USAGE_SECONDS)
+            max(record.cordoned_at, record.drain_at, NOW - USAGE_SECONDS)
             <= view.drain_evaluation.evaluated_at
         )
         assert not view.drain_evaluation.plan.blockers
@@ -274,17 +279,17 @@ def judge(view: ChangeView, effect: ChangeEffect) -> None:
         assert not node.request.drift
     if isinstance(effect, ParkRecord):
         assert not view.parked
-        assert record.counted or NOW - record.go_at > TERMS.slot_seconds
+        assert record.counted or NOW - record.proceed_at > TERMS.slot_seconds
     if not isinstance(effect, PatchNode):
         return
     assert node is not None
     assert node.uid == record.uid
     assert effect.patch["metadata"]["resourceVersion"] == node.version
-    grant = node.grant if node.grant is not None and node.grant.request == R else None
+    permit = node.permit if node.permit is not None and node.permit.request == R else None
     spec = effect.patch.get("spec", {})
     match effect.purpose:
-        case NodeWrite.HOLD:
-            assert node.grant_text is None
+        case NodeWrite.CORDON:
+            assert node.permit_text is None
             assert node.away is None
             assert node.request is not None
             if record.drain in ("evict", "node") and not node.request.drift:
@@ -299,24 +304,24 @@ def judge(view: ChangeView, effect: ChangeEffect) -> None:
             assert bool(spec) is record.cordon
             assert record.cordon is not node.unschedulable
             assert node.guards == tuple(record.guards.values())
-        case NodeWrite.GO | NodeWrite.PAUSE:
-            assert grant is not None
-            assert grant.phase is GrantPhase.HOLD
+        case NodeWrite.PROCEED | NodeWrite.PAUSE:
+            assert permit is not None
+            assert permit.phase is PermitPhase.CORDONED
             assert node.unschedulable
             assert node.away is None
             assert view.usage is not None
-            assert record.held_at <= view.usage.read_at
+            assert record.cordoned_at <= view.usage.read_at
             assert view.usage.read_at >= NOW - USAGE_SECONDS
             assert node.request is not None
             assert is_idle(node.request, view.usage)
             assert view.usage.all_placed
-            if effect.purpose is NodeWrite.GO and record.labels:
+            if effect.purpose is NodeWrite.PROCEED and record.labels:
                 assert not any(pod.is_plugin for pod in view.pods)
             if record.drain == "node" and not node.request.drift and view.usage.held:
                 assert view.drain_evaluation is not None
                 assert view.drain_evaluation.plan.is_done
             assert not spec
-        case NodeWrite.RESUME | NodeWrite.UNDO:
+        case NodeWrite.RESUME | NodeWrite.ROLL_BACK:
             labels = effect.patch["metadata"].get("labels", {})
             assert all(dict(node.deploy)[it] == PAUSED for it in labels)
             assert all(labels[it] == record.labels[it] for it in labels)
@@ -324,13 +329,17 @@ def judge(view: ChangeView, effect: ChangeEffect) -> None:
                 assert spec == {"unschedulable": None}
                 assert record.cordon
                 assert not node.keeps_cordon
-                assert '"cordoned":true' in (node.grant_text or "")
-                assert is_after(effect)[keys.MIG_GRANT] is None
-            if keys.MIG_GRANT in is_after(effect):
-                # an open go is left alone, and so is the grant of another request
+                assert '"owns_cordon":true' in (node.permit_text or "")
+                assert is_after(effect)[keys.MIG_PERMIT] is None
+            if keys.MIG_PERMIT in is_after(effect):
+                # an open go is left alone, and so is the permit of another request
                 is_open = node.status is None or node.status.request != OTHER
-                assert node.grant is None or grant is not None
-                if grant is not None and grant.phase is GrantPhase.GO and not record.end:
+                assert node.permit is None or permit is not None
+                if (
+                    permit is not None
+                    and permit.phase is PermitPhase.PROCEED
+                    and not record.outcome
+                ):
                     ended = node.status is not None and node.status.end
                     unnamed = node.request is None or node.request.request != R
                     assert ended or unnamed or not is_open

@@ -61,13 +61,13 @@ def test_a_node_is_available_unless_somebody_else_works_on_it(
 
 
 def test_damaged_annotations_are_none_and_a_zero_is_offered_by_nobody() -> None:
-    notes = {keys.MIG_REQUEST: "{", keys.MIG_STATUS: '{"v":99}', keys.MIG_GRANT: "[]"}
+    notes = {keys.MIG_REQUEST: "{", keys.MIG_STATUS: '{"v":99}', keys.MIG_PERMIT: "[]"}
     status = READY | {
         "allocatable": {"nvidia.com/gpu": "0", "nvidia.com/mig-1g.10gb": "7", "cpu": "4"}
     }
     found = node_of(node(status, annotations=notes), TERMS.resources)
-    assert (found.request, found.status, found.grant) == (None, None, None)
-    assert (found.status_damaged, found.grant_text) == (True, "[]")
+    assert (found.request, found.status, found.permit) == (None, None, None)
+    assert (found.status_damaged, found.permit_text) == (True, "[]")
     assert found.offers == (("nvidia.com/mig-1g.10gb", 7),)
     assert found.counts
     assert not node_of(node(), TERMS.resources).counts

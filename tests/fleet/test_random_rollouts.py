@@ -38,7 +38,7 @@ class Figures:
     def add(self, fleet: RandomFleet, blocked: int, part: float) -> None:
         """Count one run, whose nodes that nothing blocked took this part of the bound."""
         self.runs += 1
-        self.changes += fleet.judge.granted
+        self.changes += fleet.judge.permitted
         self.evictions += len(fleet.judge.evicted)
         self.kills += fleet.kills
         self.failed_calls += fleet.failed_calls

@@ -36,7 +36,7 @@ def assert_clean(cluster: Cluster, *but: str, pods: Collection[str] = ()) -> Non
             continue
         notes = cluster.notes(name)
         assert not cluster.is_cordoned(name), name
-        ours = {keys.MIG_GRANT, keys.MIG_CORDON, *names.SCALE_DOWN_GUARDS}
+        ours = {keys.MIG_PERMIT, keys.MIG_CORDON, *names.SCALE_DOWN_GUARDS}
         assert notes.keys().isdisjoint(ours), name
     assert list(violations(cluster, pods)) == []
 
@@ -70,7 +70,7 @@ def test_a_node_with_pods_in_the_way_keeps_its_place_for_pods_until_they_have_go
 
     cluster.pass_time(600)
     assert not cluster.is_cordoned("n0")
-    assert keys.MIG_GRANT not in cluster.notes("n0")
+    assert keys.MIG_PERMIT not in cluster.notes("n0")
     assert not cluster.open_leases()
 
     cluster.end_pod("job")
@@ -86,7 +86,7 @@ def test_a_pod_that_was_bound_meanwhile_is_waited_for_and_then_all_is_undone() -
 
     cluster.pass_time(60)
     assert cluster.is_cordoned("n0")
-    assert '"go"' not in cluster.notes("n0")[keys.MIG_GRANT]
+    assert '"phase":"proceed"' not in cluster.notes("n0")[keys.MIG_PERMIT]
     cluster.pass_until(lambda: not cluster.is_cordoned("n0"), within=QUICK.hold_seconds)
     cluster.pass_time(600)
     assert_clean(cluster)
@@ -115,7 +115,7 @@ def test_a_pod_that_takes_the_place_of_one_of_its_name_is_waited_for_until_it_ha
     cluster.await_kubelet("x-0")
 
     cluster.pass_time(40)
-    assert '"go"' not in cluster.notes("n0").get(keys.MIG_GRANT, "")
+    assert '"phase":"proceed"' not in cluster.notes("n0").get(keys.MIG_PERMIT, "")
     assert cluster.agents["n0"].layout == "whole"
     cluster.take_pod("x-0")
     cluster.agents["n0"].blocking.add(pod_key("default", "x-0"))
@@ -239,7 +239,7 @@ def test_a_node_that_was_cordoned_by_us_stays_so_where_an_admin_says_it_meanwhil
 
     cluster.pass_until(lambda: is_at_rest(cluster, "sevenths"), within=120)
     assert cluster.is_cordoned("n0")
-    assert keys.MIG_GRANT not in cluster.notes("n0")
+    assert keys.MIG_PERMIT not in cluster.notes("n0")
 
 
 def test_a_cordon_that_a_person_takes_off_and_puts_on_again_during_a_change_is_that_persons() -> (
@@ -269,7 +269,7 @@ def test_a_cordon_that_a_person_puts_on_again_just_before_the_undoing_is_that_pe
             cluster.cordon("n0")
 
     cluster.on_call = put_on_again
-    cluster.pass_until(lambda: keys.MIG_GRANT not in cluster.notes("n0"), within=300)
+    cluster.pass_until(lambda: keys.MIG_PERMIT not in cluster.notes("n0"), within=300)
     cluster.pass_time(30)
     assert cluster.is_cordoned("n0")
     assert_clean(cluster, "n0")
@@ -283,7 +283,7 @@ def test_a_held_node_stays_cordoned_without_a_slot_until_its_agent_says_another_
 
     cluster.pass_time(150)
     assert cluster.is_cordoned("n0")
-    assert keys.MIG_GRANT in cluster.notes("n0")
+    assert keys.MIG_PERMIT in cluster.notes("n0")
     cluster.pass_until(
         lambda: all(cluster.agents[it].layout == "sevenths" for it in ("n1", "n2")), within=240
     )

@@ -10,7 +10,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.mig_grant_annotation import GrantPhase, MigGrantAnnotation, encode
+from api.mig_permit_annotation import MigPermitAnnotation, PermitPhase, encode
 from api.mig_request_annotation import MigRequestAnnotation
 from api.mig_status_annotation import MigStatusAnnotation, RequestSource
 from fleet.gpu_pod import GpuPod
@@ -44,7 +44,7 @@ def asking(name: str, asked: str = "a", **more: object) -> MigNode:
 
 def record(node: str, asked: str = "a") -> RollbackRecord:
     return RollbackRecord(
-        v=1, node=node, uid=node, request=f"{1:016x}", rollout=f"annotation:{asked}"
+        v=2, node=node, uid=node, request=f"{1:016x}", rollout=f"annotation:{asked}"
     )
 
 
@@ -125,8 +125,10 @@ def test_slots_of_a_larger_number_count_while_they_are_in_use() -> None:
 
 
 def test_a_go_without_a_record_takes_a_slot_until_it_is_undone() -> None:
-    grant = MigGrantAnnotation(v=1, request=f"{1:016x}", phase=GrantPhase.GO, cordoned=True)
-    lost = asking("lost", grant=grant, grant_text=encode(grant))
+    permit = MigPermitAnnotation(
+        v=2, request=f"{1:016x}", phase=PermitPhase.PROCEED, owns_cordon=True
+    )
+    lost = asking("lost", permit=permit, permit_text=encode(permit))
     decision = decide(
         view(lost, asking("next"), memory=PROVEN), RolloutSettings(slots=1), NO_TURNS, NOW
     )
@@ -235,7 +237,7 @@ def test_a_repair_only_waits_and_a_word_that_is_none_is_still_reported() -> None
 
 def test_no_more_nodes_wait_behind_a_cordon_than_may_and_idle_ones_do_not_count() -> None:
     held = msgspec.structs.replace(record("w"), drain="cordon")
-    going = msgspec.structs.replace(held, go_at=int(NOW))
+    going = msgspec.structs.replace(held, proceed_at=int(NOW))
     nodes = [asking(name, drain="cordon") for name in ("a", "b", "c", "idle")]
     pods: dict[str, tuple[GpuPod, ...]] = {name: (pod(name, 7),) for name in ("a", "b", "c")}
 

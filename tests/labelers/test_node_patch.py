@@ -73,7 +73,7 @@ def patched(
         (
             node({"zone": "a", keys.MIG_CONFIG: "x"}, {keys.RELEASE: "yes"}),
             {"zone": Value(text="b"), keys.MIG_CONFIG: ABSENT, SLICES_FAMILY: Value(text="1")},
-            {keys.RELEASE: ABSENT, keys.MIG_GRANT: Value(text="go"), MODE: Value(text="x")},
+            {keys.RELEASE: ABSENT, keys.MIG_PERMIT: Value(text="proceed"), MODE: Value(text="x")},
             None,
         ),
         (node(), {keys.MIG_CONFIG_STATE: Value(text="pending")}, {},

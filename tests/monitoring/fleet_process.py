@@ -340,7 +340,7 @@ class _Coordinator:
         self._metrics.shows_startup((new,))
         self._metrics.ended(CountedEnd.APPLIED)
         at = int(time.time()) - 40
-        record = RollbackRecord(v=1, node="h100-0", uid="u", request="0" * 16, taken_at=at)
+        record = RollbackRecord(v=2, node="h100-0", uid="u", request="0" * 16, taken_at=at)
         self._metrics.freed(record, time.time())
         return self._metrics.render()
 

@@ -204,7 +204,7 @@ class MigStage:
         """Pods may be scheduled there, and nothing of a change is left."""
         found = self.object(node)
         notes = found["metadata"].get("annotations") or {}
-        return not found["spec"].get("unschedulable") and keys.MIG_GRANT not in notes
+        return not found["spec"].get("unschedulable") and keys.MIG_PERMIT not in notes
 
     def served(self) -> list[Object]:
         """The ReplicaSet's pods."""

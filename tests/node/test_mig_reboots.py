@@ -86,4 +86,4 @@ def test_a_change_that_loses_its_power_ends_and_the_node_is_open_again(stage: Mi
     assert [end for _, end in ends] == ["applied"], ends
     stage.check_cordons(since)
     for lease in stage.plane.demand("GET", LEASES)["items"]:
-        assert keys.MIG_UNDO not in (lease["metadata"].get("annotations") or {}), lease
+        assert keys.MIG_ROLLBACK_RECORD not in (lease["metadata"].get("annotations") or {}), lease

@@ -13,7 +13,7 @@ from fleet.slot_lease import PARKING
 from kube import api
 from tools.access import cel
 from tools.access.cel import Expression
-from tools.access.nodes import changed_but
+from tools.access.nodes import changed_but, removes
 from tools.access.objects import FINALIZERS, LEASE_LABELS, events, holder
 from tools.access.policy import Policy, Rule, none_of
 
@@ -56,8 +56,8 @@ def eviction_variables(bounds: CoordinatorBounds) -> Mapping[str, Expression]:
     }
 
 
-def _undo_size(annotations: Expression) -> Expression:
-    return f"{annotations}[?{cel.quoted(keys.MIG_UNDO)}].orValue('').size()"
+def _record_size(annotations: Expression) -> Expression:
+    return f"{annotations}[?{cel.quoted(keys.MIG_ROLLBACK_RECORD)}].orValue('').size()"
 
 
 def _rollouts_size(annotations: Expression) -> Expression:
@@ -75,9 +75,12 @@ COORDINATOR_LEASE = Policy(
         # a slot has its record, and the leader's Lease what else there is
         "foreignAnnotations": changed_but(
             "Annotations",
-            cel.all_of(
-                cel.one_of("k", COORDINATOR_ANNOTATIONS),
-                f"(k == {cel.quoted(keys.MIG_UNDO)}) == {_IS_SLOT}",
+            cel.any_of(
+                cel.all_of(
+                    cel.one_of("k", COORDINATOR_ANNOTATIONS),
+                    f"(k == {cel.quoted(keys.MIG_ROLLBACK_RECORD)}) == {_IS_SLOT}",
+                ),
+                removes(keys.FORMER_MIG_ROLLBACK_RECORD),
             ),
         ),
     },
@@ -107,9 +110,10 @@ COORDINATOR_LEASE = Policy(
             "not annotations of this Lease of the coordinator",
         ),
         Rule(
-            name="undo-size",
-            holds=cel.bounded(_undo_size, "annotations", limits.MOST_UNDO_CHARACTERS),
-            message=f"{keys.MIG_UNDO} has at most {limits.MOST_UNDO_CHARACTERS} characters",
+            name="record-size",
+            holds=cel.bounded(_record_size, "annotations", limits.MOST_RECORD_CHARACTERS),
+            message=f"{keys.MIG_ROLLBACK_RECORD} has at most {limits.MOST_RECORD_CHARACTERS}"
+            " characters",
         ),
         Rule(
             name="rollouts-size",

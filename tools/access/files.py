@@ -33,7 +33,7 @@ POLICIES: Mapping[str, tuple[Policy, ...]] = {
     names.SCHEDULER: (grants.floor(grants.SCHEDULER), objects.SCHEDULER_EVENT),
     names.CERTIFICATES: (grants.floor(grants.CERTIFICATES), objects.CERTIFICATES_SECRET),
     KUBELETS: (nodes.NODE_KEYS,),
-    EVERYBODY: (nodes.MIG_GRANT,),
+    EVERYBODY: (nodes.MIG_PERMIT,),
 }
 """Account or group to the policies that restrict it."""
 
@@ -60,7 +60,7 @@ def parts_of(
             *_account_objects(grants.AGENT, namespace, rule_labels),
             *_policy_objects(KUBELETS, namespace),
         ),
-        # who grants is held off by all others, so this is no part of what two may install
+        # who permits is held off by all others, so this is no part of what two may install
         "coordinator": (
             *_account_objects(grants.COORDINATOR, namespace, bounds=bounds),
             *_policy_objects(EVERYBODY, namespace),

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from api import keys, limits, mig_grant_annotation, names
+from api import keys, limits, mig_permit_annotation, names
 from api.key_kinds import KeyLocation, Writer
 from fleet.rollout_settings import PAUSED
 from tools.access import cel, ownership
@@ -23,6 +23,11 @@ AGENT_ANNOTATIONS = cel.owned(KeyLocation.NODE_ANNOTATION, Writer.AGENT)
 def changed_but(kind: str, allowed: Expression) -> Expression:
     """Changed keys ``k`` for which ``allowed`` does not hold; ``kind``: Labels or Annotations."""
     return f"variables.changed{kind}.filter(k, !(\n{allowed}\n))"
+
+
+def removes(key: str) -> Expression:
+    """Whether the changed annotation ``k`` is this one, and goes."""
+    return f"(k == {cel.quoted(key)} && !(k in variables.annotations))"
 
 
 def _label_count(labels: Expression) -> Expression:
@@ -67,9 +72,9 @@ AGENT_NODE = Policy(
         none_of("labels", "variables.foreignLabels", "not labels of the agent"),
         none_of(
             "annotations",
-            # in a dry run the agent sees whether another policy holds everybody off the grant
+            # in a dry run the agent sees whether another policy holds everybody off the permit
             "variables.foreignAnnotations.filter(k,"
-            f" k != {cel.quoted(keys.MIG_GRANT)} || !request.?dryRun.orValue(false))",
+            f" k != {cel.quoted(keys.MIG_PERMIT)} || !request.?dryRun.orValue(false))",
             "not annotations of the agent",
         ),
         Rule(
@@ -93,7 +98,7 @@ AGENT_NODE = Policy(
     ),
 )
 
-_CORDONED = f"r'{mig_grant_annotation.CORDONED_PATTERN}'"
+_CORDONED = f"r'{mig_permit_annotation.OWN_CORDON_PATTERN}'"
 _NO_CORDON = ("variables.cordonedBefore", "!variables.cordoned")
 _NO_UNCORDON = ("!variables.cordonedBefore", "variables.cordoned")
 
@@ -109,17 +114,17 @@ _DEPLOY_SWITCH = cel.all_of(
         f"k in variables.{labels} && variables.{labels}[k] != 'false'"
         for labels in ("labelsBefore", "labels")
     ),
-    # paused while a change is asked for or granted; given back whenever that is
+    # paused while a change is requested or permitted; given back whenever that is
     f"(variables.labelsBefore[k] == {cel.quoted(PAUSED)} ||\n"
     f" (variables.labels[k] == {cel.quoted(PAUSED)} &&"
-    f" (variables.isAsked || variables.grantBefore != '')))",
+    f" (variables.isAsked || variables.permitBefore != '')))",
 )
 _MARK, _MARK_BEFORE = (
     _text_of(keys.MIG_CORDON, f"variables.annotations{when}") for when in ("", "Before")
 )
 
-_OF_CHANGE = (keys.MIG_GRANT, keys.MIG_CORDON)
-"""What the coordinator writes on a Node that it holds: the grant, and the mark of its cordon."""
+_OF_CHANGE = (keys.MIG_PERMIT, keys.MIG_CORDON)
+"""Annotations that the coordinator writes on a Node: the permit, and the mark of its cordon."""
 _OF_POLICY = (keys.MIG_LAYOUT, keys.MIG_POLICY)
 """What the fleet policy has written: the layout, and the mark that says so."""
 
@@ -137,12 +142,15 @@ COORDINATOR_NODE = Policy(
     operations=("UPDATE",),
     variables={
         "isAsked": f"{cel.quoted(keys.MIG_REQUEST)} in variables.annotationsBefore",
-        "grant": _text_of(keys.MIG_GRANT, "variables.annotations"),
-        "grantBefore": _text_of(keys.MIG_GRANT, "variables.annotationsBefore"),
+        "permit": _text_of(keys.MIG_PERMIT, "variables.annotations"),
+        "permitBefore": _text_of(keys.MIG_PERMIT, "variables.annotationsBefore"),
         "foreignLabels": changed_but("Labels", _DEPLOY_SWITCH),
         "foreignAnnotations": changed_but(
             "Annotations",
-            f"k in {cel.listed((*_OF_CHANGE, *_OF_POLICY, *names.SCALE_DOWN_GUARDS))}",
+            cel.any_of(
+                f"k in {cel.listed((*_OF_CHANGE, *_OF_POLICY, *names.SCALE_DOWN_GUARDS))}",
+                removes(keys.FORMER_MIG_PERMIT),
+            ),
         ),
         **ownership.variables(),
     },
@@ -174,9 +182,9 @@ COORDINATOR_NODE = Policy(
         ownership.APPLIERS,
         ownership.MANAGERS,
         Rule(
-            name="grant-size",
-            holds=f"variables.grant.size() <= {mig_grant_annotation.MOST_CHARACTERS}",
-            message=f"{keys.MIG_GRANT} has at most {mig_grant_annotation.MOST_CHARACTERS}"
+            name="permit-size",
+            holds=f"variables.permit.size() <= {mig_permit_annotation.MOST_CHARACTERS}",
+            message=f"{keys.MIG_PERMIT} has at most {mig_permit_annotation.MOST_CHARACTERS}"
             " characters",
         ),
         Rule(
@@ -189,39 +197,39 @@ COORDINATOR_NODE = Policy(
             holds=cel.any_of(
                 "variables.isAsked",
                 f"(({cel.any_of(*_NO_CORDON)}) &&\n"
-                " (variables.grantBefore != '' || variables.grant == ''))",
+                " (variables.permitBefore != '' || variables.permit == ''))",
             ),
-            message=f"a cordon and a grant begin only on a Node on which {keys.MIG_REQUEST} stands",
+            message=f"a cordon and a permit begin only on a Node that has {keys.MIG_REQUEST}",
         ),
         Rule(
             name="cordon",
-            holds=cel.any_of(*_NO_CORDON, f"variables.grant.matches({_CORDONED})"),
-            message=f"a cordon comes with {keys.MIG_GRANT}, which says so",
+            holds=cel.any_of(*_NO_CORDON, f"variables.permit.matches({_CORDONED})"),
+            message=f"a cordon comes with {keys.MIG_PERMIT}, which says so",
         ),
         Rule(
             name="whose-cordon",
             # so that no cordon of another is ever ours to take off
             holds=cel.any_of(
                 cel.all_of(
-                    f"(!variables.grant.matches({_CORDONED}) ||"
-                    f" variables.grantBefore.matches({_CORDONED}))",
+                    f"(!variables.permit.matches({_CORDONED}) ||"
+                    f" variables.permitBefore.matches({_CORDONED}))",
                     f"({_MARK} == '' || {_MARK} == {_MARK_BEFORE})",
                 ),
                 "(variables.cordoned && !variables.cordonedBefore)",
             ),
-            message=f"{keys.MIG_GRANT} and {keys.MIG_CORDON} say that we cordoned a Node from the"
+            message=f"{keys.MIG_PERMIT} and {keys.MIG_CORDON} say that we cordoned a Node from the"
             " patch on that does it",
         ),
         Rule(
             name="uncordon",
-            # people may delete the grant; our mark says it then
+            # people may delete the permit; our mark says it then
             holds=cel.any_of(
                 *_NO_UNCORDON,
-                f"variables.grantBefore.matches({_CORDONED})",
+                f"variables.permitBefore.matches({_CORDONED})",
                 f"({_MARK_BEFORE} != '' && {_MARK} == '')",
             ),
-            message=f"only a Node whose {keys.MIG_GRANT} or {keys.MIG_CORDON} says that we cordoned"
-            " it is uncordoned",
+            message=f"only a Node is uncordoned whose {keys.MIG_PERMIT} or {keys.MIG_CORDON} says"
+            " that we cordoned it",
         ),
         Rule(
             name="keep-cordoned",
@@ -247,7 +255,7 @@ COORDINATOR_NODE = Policy(
 )
 
 # NodeRestriction lets a kubelet write annotations, and labels without a reserved prefix, of its
-# own Node: a stolen credential could grant itself a MIG change.
+# own Node: a stolen credential could permit itself a MIG change.
 KUBELET_ANNOTATIONS = cel.owned(KeyLocation.NODE_ANNOTATION, Writer.ADMIN, Writer.COORDINATOR)
 KUBELET_LABELS = cel.owned(KeyLocation.NODE_LABEL, Writer.ADMIN)
 
@@ -294,17 +302,17 @@ def _changed_of_change(condition: Expression) -> Expression:
     return f"variables.changedAnnotations.filter(k, k in {cel.listed(_OF_CHANGE)} && {condition})"
 
 
-# An agent in enforce mode acts on the grant. Accounts of DaemonSets that have nothing to do with
+# An agent in enforce mode acts on the permit. Accounts of DaemonSets that have nothing to do with
 # us may patch every Node, and NodeRestriction is for kubelets alone.
-MIG_GRANT = Policy(
-    name=names.MIG_GRANT,
+MIG_PERMIT = Policy(
+    name=names.MIG_PERMIT,
     holder=EVERYBODY,
     exempt=names.COORDINATOR,
     group="",
     resources=NODES,
     conditions={
         # all other writes of Nodes, heartbeats among them, end here
-        "touches-grant": cel.any_of(*(f"({_differs(key)})" for key in _OF_CHANGE))
+        "touches-permit": cel.any_of(*(f"({_differs(key)})" for key in _OF_CHANGE))
     },
     variables={
         "written": _changed_of_change("k in variables.annotations"),
@@ -312,7 +320,9 @@ MIG_GRANT = Policy(
     },
     rules=(
         none_of(
-            "grant", "variables.written", f"only {names.COORDINATOR} writes them; people may delete"
+            "permit",
+            "variables.written",
+            f"only {names.COORDINATOR} writes them; people may delete",
         ),
         Rule(
             name="removal",

@@ -76,7 +76,7 @@ def layout_summary(layouts: Sequence[NodeLayout]) -> str:
     """Number of nodes in each phase, in one line."""
     phases = Counter(layout.phase if layout.status else "not looked at" for layout in layouts)
     counted = ", ".join(f"{count} {phase}" for phase, count in phases.most_common())
-    slots = sum(1 for layout in layouts if layout.grant is not None)
+    slots = sum(1 for layout in layouts if layout.permit is not None)
     tainted = sum(layout.has_startup_taint for layout in layouts)
     more = f", {tainted} with the startup taint" if tainted else ""
     return f"{len(layouts)} nodes: {counted}; {slots} with a slot{more}"
@@ -94,6 +94,6 @@ def node_layout_document(layout: NodeLayout) -> dict[str, Any]:
         "unlisted": list(layout.unlisted),
         "status": layout.status,
         "request": layout.request,
-        "grant": layout.grant,
+        "permit": layout.permit,
         "problem": layout.damaged or None,
     }

@@ -67,8 +67,8 @@ Columns:
   PHASE  what the node's agent makes of it; - where no agent looks after MIG, unjudged until
          the agent has judged what is asked for now. (drift): the GPUs had it, and another
          program has changed them: no pod is evicted for that
-  SLOT   hold while the coordinator has cordoned the node and looks once more, change while
-         the node may change its GPUs
+  SLOT   the permit's phase: cordoned while pods leave and the node is read once more, proceed
+         while the node may change its GPUs
   PODS   in the way: they have what the change would destroy
   WHY    the agent's reason; unknown phases and other versions are shown as they are. Also
          whether the Node has the taint gpuscape.io/mig-layout-pending, which keeps pods away

@@ -158,7 +158,7 @@ def _note(node: Object) -> str:
         return "no agent looks after MIG there"
     if layout.status.phase == MigPhase.PLANNED:
         return "its agent only plans (mig-mode observe)"
-    if (node.get("spec") or {}).get("unschedulable") and layout.grant is None:
+    if (node.get("spec") or {}).get("unschedulable") and layout.permit is None:
         return "cordoned by somebody: it waits for the end of that"
     return ""
 

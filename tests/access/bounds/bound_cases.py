@@ -11,7 +11,6 @@ from typing import Any
 
 from tests.access.ask import Ask, Case, annotation, label, merge, post
 from tests.access.certificate_cases import SECRETS, as_data
-from tests.access.grant_cases import CORDON_MARK, GRANTED, HELD
 from tests.access.node_cases import NODE, mig_labels
 from tests.access.object_cases import (
     EVENTS,
@@ -25,7 +24,8 @@ from tests.access.object_cases import (
     event,
     lease,
 )
-from tests.access.other_cases import GRANT, eviction
+from tests.access.other_cases import PERMIT, eviction
+from tests.access.permit_cases import CORDON_MARK, CORDONED, PERMITTED
 from tests.access.program_cases import LAYOUT, MARK
 
 _NODE = "gpuscape-agent-node"
@@ -72,13 +72,13 @@ def _owners(path: str, policy: str) -> list[Case]:
     ]
 
 
-def _grant(characters: int) -> dict[str, Any]:
-    return annotation(GRANT, "x" * characters)
+def _permit(characters: int) -> dict[str, Any]:
+    return annotation(PERMIT, "x" * characters)
 
 
 def _mark(text: str) -> dict[str, Any]:
-    there = GRANTED["metadata"]["annotations"]
-    return {**GRANTED, "metadata": {"annotations": {**there, CORDON_MARK: text}}}
+    there = PERMITTED["metadata"]["annotations"]
+    return {**PERMITTED, "metadata": {"annotations": {**there, CORDON_MARK: text}}}
 
 
 def _certificate(size: int) -> Ask:
@@ -120,9 +120,9 @@ REFUSED = {
             f"{_NODE}/annotations",
         ),
         _case(
-            "a grant in a dry run: what holds everybody off is what refuses",
-            replace(merge(NODE, annotation(GRANT)), query=_DRY),
-            "gpuscape-mig-grant/grant",
+            "a permit in a dry run: what holds everybody off is what refuses",
+            replace(merge(NODE, annotation(PERMIT)), query=_DRY),
+            "gpuscape-mig-permit/permit",
         ),
         _case(
             "state of 16,385", merge(LEASE, annotation(STATE, "x" * 16_385)), f"{_LEASE}/state-size"
@@ -195,7 +195,7 @@ ALLOWED = {
             post(EVENTS.format("default"), event(NAMED, {**SELF, "uid": "x" * 64})),
         ),
         _case("as much as there may be", _certificate(49_152), actor="certificates"),
-        _coordinator("grant of 256 characters", merge(NODE, _grant(256))),
+        _coordinator("permit of 256 characters", merge(NODE, _permit(256))),
         _coordinator("mark of 16 digits", merge(NODE, _mark("0123456789abcdef"))),
         _coordinator(
             "every label of a slot",
@@ -223,9 +223,9 @@ ALLOWED = {
         ),
         Case(
             name="the coordinator of another installation removes what it has begun",
-            ask=merge(NODE, {"metadata": {"annotations": {GRANT: None, CORDON_MARK: None}}}),
+            ask=merge(NODE, {"metadata": {"annotations": {PERMIT: None, CORDON_MARK: None}}}),
             actor="coordinator-elsewhere",
-            before=(HELD,),
+            before=(CORDONED,),
         ),
         _coordinator(
             "eviction of a pod of the namespace that only begins like a protected one",

@@ -38,8 +38,8 @@ NODE, FLOOR, LEASE, EVENT, FEATURE = ORDER = (
     names.AGENT_EVENT,
     names.AGENT_NODE_FEATURE,
 )
-GRANT = names.MIG_GRANT
-"""Tried where the agent acts on grants."""
+PERMIT = names.MIG_PERMIT
+"""Tried where the agent acts on permits."""
 OTHERS = "somebody-elses-policy"
 
 
@@ -67,8 +67,8 @@ class Dry:
         """The policy that refuses it."""
         if self.manager is not None:
             return FLOOR
-        if keys.MIG_GRANT in str(self.body):
-            return GRANT
+        if keys.MIG_PERMIT in str(self.body):
+            return PERMIT
         return {"Node": NODE, "Lease": LEASE, "Event": EVENT, "NodeFeature": FEATURE}[self.kind]
 
 
@@ -77,7 +77,7 @@ class Policies:
     """An API that answers each dry run of the self-check as its policy does, None for success."""
 
     answers: dict[str, ApiError | None] = field(
-        default_factory=lambda: {policy: refused(policy) for policy in (*ORDER, GRANT)}
+        default_factory=lambda: {policy: refused(policy) for policy in (*ORDER, PERMIT)}
     )
     before: Callable[[Dry], bool] = lambda _dry: False
     """What a policy of somebody else refuses, which is the one that is named."""
@@ -240,51 +240,51 @@ def test_an_agent_without_node_features_does_not_try_their_policy() -> None:
 
 
 def acting(api: Policies) -> Confinement:
-    """What an agent sees that acts on grants."""
-    return tried(api, "n1", "gpuscape", node_features=True, mig_grants=True)
+    """What an agent sees that acts on permits."""
+    return tried(api, "n1", "gpuscape", node_features=True, mig_permits=True)
 
 
-def test_an_agent_that_acts_on_grants_tries_that_nobody_can_forge_one() -> None:
+def test_an_agent_that_acts_on_permits_tries_that_nobody_can_forge_one() -> None:
     api = Policies()
 
     assert acting(api).confirmed
     assert (api.asked[-1].kind, api.asked[-1].name) == ("Node", "n1")
-    assert api.asked[-1].body == {"metadata": {"annotations": {keys.MIG_GRANT: "1"}}}
-    assert GRANT not in {trial.policy for trial in seen(Policies()).trials}
+    assert api.asked[-1].body == {"metadata": {"annotations": {keys.MIG_PERMIT: "1"}}}
+    assert PERMIT not in {trial.policy for trial in seen(Policies()).trials}
 
 
-def test_a_forged_grant_that_is_let_through_names_the_policy_and_its_file() -> None:
+def test_a_forged_permit_that_is_let_through_names_the_policy_and_its_file() -> None:
     api = Policies()
-    api.answers[GRANT] = None
+    api.answers[PERMIT] = None
 
     reason = acting(api).reason
 
-    assert reason.startswith(f"policy {GRANT} lets a grant that no coordinator wrote through")
+    assert reason.startswith(f"policy {PERMIT} lets a permit that no coordinator wrote through")
     assert "deploy/coordinator/access.yaml" in reason
 
 
-def test_an_agents_policy_from_before_that_refuses_the_grant_itself_is_named_with_its_file() -> (
+def test_an_agents_policy_from_before_that_refuses_the_permit_itself_is_named_with_its_file() -> (
     None
 ):
     api = Policies()
-    api.answers[GRANT] = refused(NODE)
+    api.answers[PERMIT] = refused(NODE)
 
     confinement = acting(api)
 
-    assert {it.policy: it.verdict for it in confinement.trials}[GRANT] is PolicyVerdict.UNKNOWN
+    assert {it.policy: it.verdict for it in confinement.trials}[PERMIT] is PolicyVerdict.UNKNOWN
     assert confinement.reason.endswith(
         "in its place: that policy is older than this agent: apply deploy/base/access.yaml"
     )
 
 
-def test_without_the_policy_on_grants_all_else_may_be_written() -> None:
+def test_without_the_policy_on_permits_all_else_may_be_written() -> None:
     api = Policies()
-    api.answers[GRANT] = None
-    check = ConfinementCheck(api, node="n1", namespace="gpuscape", mig_grants=True)
+    api.answers[PERMIT] = None
+    check = ConfinementCheck(api, node="n1", namespace="gpuscape", mig_permits=True)
     check.check(0.0)
 
     assert writable(check) == {*CORE, EVENT}
-    assert not check.allows(GRANT)
+    assert not check.allows(PERMIT)
 
 
 def test_the_key_it_tries_is_under_our_prefix_and_none_of_the_agents() -> None:

@@ -22,7 +22,7 @@ from agent.publish import NodeDecision
 from api import (
     keys,
     known_gpus_annotation,
-    mig_grant_annotation,
+    mig_permit_annotation,
     mig_request_annotation,
     mig_status_annotation,
     names,
@@ -37,7 +37,7 @@ from api.actuator_messages import (
     StateAnswer,
     StateRequest,
 )
-from api.mig_grant_annotation import GrantPhase, MigGrantAnnotation
+from api.mig_permit_annotation import MigPermitAnnotation, PermitPhase
 from api.mig_status_annotation import GpuChangeStatus, MigStatusAnnotation
 from base.errors import Transient
 from discovery.known_node_gpus import KnownGpus
@@ -66,7 +66,7 @@ class Policies:
     """The admission policies, as far as the agent tries them."""
 
     def __init__(self, api: FakeApi) -> None:
-        self.holding = {*CORE, names.AGENT_EVENT, names.AGENT_NODE_FEATURE, names.MIG_GRANT}
+        self.holding = {*CORE, names.AGENT_EVENT, names.AGENT_NODE_FEATURE, names.MIG_PERMIT}
         for policy, refuses in {
             names.AGENT_FLOOR: lambda call: call.manager != names.AGENT,
             names.AGENT_NODE: lambda call: call.resource is NODES and _foreign(call),
@@ -81,8 +81,8 @@ class Policies:
             names.AGENT_NODE_FEATURE: lambda call: (
                 call.resource is NODE_FEATURES and call.name != names.node_feature(NODE)
             ),
-            names.MIG_GRANT: lambda call: (
-                keys.MIG_GRANT in ((call.body or {}).get("metadata", {}).get("annotations") or {})
+            names.MIG_PERMIT: lambda call: (
+                keys.MIG_PERMIT in ((call.body or {}).get("metadata", {}).get("annotations") or {})
             ),
         }.items():
             api.refuse(policy, self._judge(policy, refuses))
@@ -664,7 +664,7 @@ def test_what_becomes_of_a_mig_layout_is_shown_on_the_node(tmp_path: Path) -> No
 
 
 class Enforcing:
-    """An agent that changes layouts where it has leave; its actuator does not manage to."""
+    """An agent that changes layouts where it has a permit; its actuator does not manage to."""
 
     def __init__(self, tmp_path: Path) -> None:
         self.tasks: list[ActuatorTask] = []
@@ -707,50 +707,50 @@ class Enforcing:
         text = self.scene.node()["annotations"].get(keys.MIG_REQUEST)
         return None if text is None else mig_request_annotation.decode(text)
 
-    def grant(self, request: str) -> None:
-        grant = MigGrantAnnotation(v=1, request=request, phase=GrantPhase.GO)
-        self.scene.see(annotations={keys.MIG_GRANT: mig_grant_annotation.encode(grant)})
+    def permit(self, request: str) -> None:
+        permit = MigPermitAnnotation(v=2, request=request, phase=PermitPhase.PROCEED)
+        self.scene.see(annotations={keys.MIG_PERMIT: mig_permit_annotation.encode(permit)})
         self.work(MINUTE)
 
     def changes(self) -> list[str]:
         return [one.change for one in self.tasks if isinstance(one, ApplyRequest)]
 
 
-def test_without_the_policy_on_grants_no_request_goes_out_and_no_grant_is_acted_on(
+def test_without_the_policy_on_permits_no_request_goes_out_and_no_permit_is_acted_on(
     tmp_path: Path,
 ) -> None:
     """And as soon as the policy holds, all goes its way."""
     on = Enforcing(tmp_path)
-    on.scene.policies.holding.discard(names.MIG_GRANT)
+    on.scene.policies.holding.discard(names.MIG_PERMIT)
     on.wish()
     assert on.request() is None
     assert status_of(on.scene).phase == "waiting"
-    assert on.scene.metric("gpuscape_confinement_enforced", policy=names.MIG_GRANT) == 0
+    assert on.scene.metric("gpuscape_confinement_enforced", policy=names.MIG_PERMIT) == 0
     assert on.scene.metric("gpuscape_confinement_enforced", policy=names.AGENT_NODE) == 1
     assert COUNT in on.scene.node()["labels"], "what that policy does not judge is written"
-    on.grant(status_of(on.scene).request)
+    on.permit(status_of(on.scene).request)
     assert on.changes() == []
 
-    on.scene.see(annotations={keys.MIG_GRANT: None})
-    on.scene.policies.holding.add(names.MIG_GRANT)
+    on.scene.see(annotations={keys.MIG_PERMIT: None})
+    on.scene.policies.holding.add(names.MIG_PERMIT)
     on.work(1300)
     asked = on.request()
     assert asked is not None
-    on.grant(asked.request)
+    on.permit(asked.request)
     assert on.changes() == [asked.request]
 
 
-def test_a_grant_that_stands_while_the_policy_goes_keeps_its_request(tmp_path: Path) -> None:
+def test_a_permit_that_stands_while_the_policy_goes_keeps_its_request(tmp_path: Path) -> None:
     """Else the coordinator would take the request for given up, and its cordon would come off
     while the agent may have begun."""
     on = Enforcing(tmp_path)
     on.wish()
     asked = on.request()
     assert asked is not None
-    on.scene.policies.holding.discard(names.MIG_GRANT)
+    on.scene.policies.holding.discard(names.MIG_PERMIT)
     on.scene.cluster.confine(on.scene.now)
-    grant = MigGrantAnnotation(v=1, request=asked.request, phase=GrantPhase.HOLD)
-    on.scene.see(annotations={keys.MIG_GRANT: mig_grant_annotation.encode(grant)})
+    permit = MigPermitAnnotation(v=2, request=asked.request, phase=PermitPhase.CORDONED)
+    on.scene.see(annotations={keys.MIG_PERMIT: mig_permit_annotation.encode(permit)})
     on.work(5)
     assert on.request() == asked
     assert on.changes() == []
@@ -766,18 +766,18 @@ def test_a_node_that_was_seen_before_the_policies_were_tried_is_seen_again_then(
     assert status_of(on.scene).phase == "idle"
 
 
-def test_an_agent_that_only_observes_does_not_try_the_policy_on_grants(tmp_path: Path) -> None:
+def test_an_agent_that_only_observes_does_not_try_the_policy_on_permits(tmp_path: Path) -> None:
     scene = Scene(layouts=True, ready=tmp_path / "driver-ready")
-    scene.policies.holding.discard(names.MIG_GRANT)
+    scene.policies.holding.discard(names.MIG_PERMIT)
     scene.start()
 
     assert not any(
-        keys.MIG_GRANT in str(call.body) for call in scene.api.calls if call.verb == "patch"
+        keys.MIG_PERMIT in str(call.body) for call in scene.api.calls if call.verb == "patch"
     )
 
 
 def test_a_change_with_leave_closes_the_handles_and_opens_them_again(tmp_path: Path) -> None:
-    """The coordinator's grant on the Node is enough; the state's label goes with the status."""
+    """The coordinator's permit on the Node is enough; the state's label goes with the status."""
     on = Enforcing(tmp_path)
     it = on.scene
     on.wish()
@@ -785,7 +785,7 @@ def test_a_change_with_leave_closes_the_handles_and_opens_them_again(tmp_path: P
     assert asked is not None
     assert (asked.gpus, asked.modes) == ((0,), True)
     assert it.node()["labels"][keys.MIG_CONFIG_STATE] == "pending"
-    on.grant(asked.request)
+    on.permit(asked.request)
 
     assert on.changes() == [asked.request]
     assert it.held[-1] == ()

@@ -8,7 +8,7 @@ from itertools import count
 
 from agent.layouts.desired_change import DesiredLayout
 from agent.layouts.layout_change import ActuatorTask, LayoutChange
-from agent.layouts.shown_request import Leave, ShownRequest
+from agent.layouts.shown_request import ShownRequest
 from api.actuator_messages import (
     ActuatorAnswer,
     ApplyRequest,
@@ -18,6 +18,7 @@ from api.actuator_messages import (
     StateAnswer,
     StateRequest,
 )
+from api.mig_permit_annotation import PermitPhase
 from tests.agent.layouts.played_actuator import wanted
 
 
@@ -30,8 +31,8 @@ class Steps:
         """``shown``: by the Node at the start; ``passed``: seconds since what it shows."""
         self.now = 0.0
         self.load = "boot-1"
-        self.leave = True
-        """Each request has leave at once."""
+        self.permitted = True
+        """Each request has a permit at once."""
         self.layout = "none"
         """What the GPU has."""
         self.desired = "a"
@@ -55,8 +56,8 @@ class Steps:
             plan=self.desired,
         )
         shown = ShownRequest(request=change.request, end=change.end)
-        leave = Leave.GO if change.is_open and self.leave else Leave.NONE
-        return change.step(self.now, judged, shown=shown, leave=leave, load=self.load)
+        permit = PermitPhase.PROCEED if change.is_open and self.permitted else None
+        return change.step(self.now, judged, shown=shown, permit=permit, load=self.load)
 
     def begin(self) -> None:
         """Go on until the actuator is asked to change the GPU."""

@@ -25,13 +25,14 @@ from hypothesis.stateful import (
 
 from agent.layouts.desired_change import DesiredLayout
 from agent.layouts.layout_change import ActuatorTask, LayoutChange
-from agent.layouts.shown_request import Leave, ShownRequest
+from agent.layouts.shown_request import ShownRequest
 from api.actuator_messages import (
     ActuatorAnswer,
     ApplyRequest,
     ChangeEnd,
     RestoreRequest,
 )
+from api.mig_permit_annotation import PermitPhase
 from api.mig_status_annotation import RequestEnd
 from tests.agent.layouts.played_actuator import NOBODY, PlayedActuator, wanted
 
@@ -62,7 +63,7 @@ class AnyLife(RuleBasedStateMachine):
         self.shown = ShownRequest()
         self.request: str | None = None
         """In the annotation mig-request."""
-        self.grant: tuple[str, Leave] | None = None
+        self.permit: tuple[str, PermitPhase] | None = None
         self.ends: dict[str, list[str]] = {}
         self.reached: str | None = None
         """The wish, once the Node shows that the GPUs have had what is wished."""
@@ -84,11 +85,11 @@ class AnyLife(RuleBasedStateMachine):
             )
             self.asked = None
         change, before = self.change, self.change.request
-        leave = Leave.NONE
-        if self.grant is not None and self.grant[0] == change.request:
-            leave = self.grant[1]
+        permit = None
+        if self.permit is not None and self.permit[0] == change.request:
+            permit = self.permit[1]
         task = change.step(
-            self.now, self._judged(change), shown=self.shown, leave=leave, load=self.load
+            self.now, self._judged(change), shown=self.shown, permit=permit, load=self.load
         )
         if change.request != before and self.reached is not None:
             assert change.drift, "a repair that may evict"
@@ -145,8 +146,8 @@ class AnyLife(RuleBasedStateMachine):
             self.agent_steps()
             self.patch_is_taken()
             if self.request is not None and not self.shown.end:
-                self.coordinator_grants(go=True)
-            if self.grant is not None:
+                self.coordinator_permits(go=True)
+            if self.permit is not None:
                 self.coordinator_undoes()
 
     def life(self, how: ChangeEnd, disturbed: Mapping[int, str], *, slow: bool) -> None:
@@ -160,8 +161,8 @@ class AnyLife(RuleBasedStateMachine):
             if at in disturbed:
                 getattr(self, disturbed[at])()
             if self.request is not None and not self.shown.end and (not slow or at % 3 == 0):
-                self.coordinator_grants(go=self.grant is not None)
-            if self.grant is not None:
+                self.coordinator_permits(go=self.permit is not None)
+            if self.permit is not None:
                 self.coordinator_undoes()
             if self.actuator.running is None:
                 runs_since = None
@@ -237,20 +238,20 @@ class AnyLife(RuleBasedStateMachine):
 
     @rule(go=st.booleans())
     @precondition(lambda self: self.request is not None and not self.shown.end)
-    def coordinator_grants(self, go: bool) -> None:
+    def coordinator_permits(self, go: bool) -> None:
         """It never takes go back before the end."""
         assert self.request is not None
-        if self.grant != (self.request, Leave.GO):
-            self.grant = self.request, Leave.GO if go else Leave.HOLD
+        if self.permit != (self.request, PermitPhase.PROCEED):
+            self.permit = self.request, PermitPhase.PROCEED if go else PermitPhase.CORDONED
 
     @rule()
-    @precondition(lambda self: self.grant is not None)
+    @precondition(lambda self: self.permit is not None)
     def coordinator_undoes(self) -> None:
         """When the request has ended, or nothing names it any more."""
-        assert self.grant is not None
-        named = self.shown.request == self.grant[0] and not self.shown.end
-        if not named and self.request != self.grant[0] and self.shown.end != RequestEnd.HELD:
-            self.grant = None
+        assert self.permit is not None
+        named = self.shown.request == self.permit[0] and not self.shown.end
+        if not named and self.request != self.permit[0] and self.shown.end != RequestEnd.HELD:
+            self.permit = None
 
     @rule(seconds=st.sampled_from([1.0, 10.0, 400.0, 90_000.0]))
     def time_passes(self, seconds: float) -> None:
@@ -280,8 +281,8 @@ class AnyLife(RuleBasedStateMachine):
             self.agent_steps()
             self.patch_is_taken()
             if self.request is not None and not self.shown.end:
-                self.coordinator_grants(go=True)
-            if self.grant is not None:
+                self.coordinator_permits(go=True)
+            if self.permit is not None:
                 self.coordinator_undoes()
         assert self.change is not None
         self.each_request_has_one_end()
@@ -328,7 +329,7 @@ class AnyLife(RuleBasedStateMachine):
 
     def _check_task(self, task: ActuatorTask) -> None:
         if isinstance(task, ApplyRequest):
-            assert self.grant == (task.change, Leave.GO), "asked without leave"
+            assert self.permit == (task.change, PermitPhase.PROCEED), "asked without a permit"
             assert self.shown.request == task.change
             assert not self.shown.end
 

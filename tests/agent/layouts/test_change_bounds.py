@@ -9,7 +9,7 @@ import pytest
 
 from agent.layouts.desired_change import DesiredLayout
 from agent.layouts.layout_change import ActuatorTask
-from agent.layouts.shown_request import Leave, ShownRequest
+from agent.layouts.shown_request import ShownRequest
 from api.actuator_messages import (
     ActuatorRefusal,
     ApplyRequest,
@@ -39,8 +39,8 @@ def known(change: str, end: ChangeEnd | None = None, reason: str = "") -> KnownC
 
 
 def opened(node: Steps) -> Steps:
-    """The same once its request waits for leave."""
-    node.leave = False
+    """The same once its request waits for a permit."""
+    node.permitted = False
     for _ in range(10):
         match node.step():
             case None:
@@ -70,7 +70,7 @@ def test_a_change_waits_for_leave_exactly_as_long_as_it_may_restarts_included(
     node.step()
 
     assert (node.change.end, node.waits) == ("expired", math.inf)
-    assert "no leave in time" in node.change.end_reason
+    assert "no permit in time" in node.change.end_reason
 
 
 def test_what_waits_without_a_limit_is_never_given_up() -> None:
@@ -304,7 +304,7 @@ def stepped(
 ) -> ActuatorTask | None:
     change = node.change
     seen = seen or ShownRequest(request=change.request, end=change.end)
-    return change.step(node.now, judgement, shown=seen, leave=Leave.NONE, load="boot-1")
+    return change.step(node.now, judgement, shown=seen, permit=None, load="boot-1")
 
 
 def test_what_was_read_before_the_gpus_changed_begins_nothing() -> None:

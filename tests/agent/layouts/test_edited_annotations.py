@@ -23,7 +23,7 @@ from api.actuator_messages import (
     StateAnswer,
     StateRequest,
 )
-from api.mig_grant_annotation import GrantPhase
+from api.mig_permit_annotation import PermitPhase
 from fleet.mig_change import reported_end
 from fleet.mig_node import MigNode, node_of
 from labelers.decision import Absent, Decisions, Value
@@ -44,17 +44,17 @@ class CoordinatedScene(EnforcingScene):
     def coordinate(self) -> None:
         """One look at the Node, and at most one answer."""
         node = self.seen()
-        if node.grant is not None:
-            if reported_end(node, node.grant.request) is not None:
-                del self.node[keys.MIG_GRANT]
+        if node.permit is not None:
+            if reported_end(node, node.permit.request) is not None:
+                del self.node[keys.MIG_PERMIT]
                 self.see()
-            elif node.grant.phase is GrantPhase.HOLD:
-                self.grant(GrantPhase.GO, node.grant.request)
-        elif keys.MIG_GRANT in self.node:  # damaged
-            del self.node[keys.MIG_GRANT]
+            elif node.permit.phase is PermitPhase.CORDONED:
+                self.permit(PermitPhase.PROCEED, node.permit.request)
+        elif keys.MIG_PERMIT in self.node:  # damaged
+            del self.node[keys.MIG_PERMIT]
             self.see()
         elif node.request is not None and reported_end(node, node.request.request) is None:
-            self.grant(GrantPhase.HOLD, node.request.request)
+            self.permit(PermitPhase.CORDONED, node.request.request)
 
     def seen(self) -> MigNode:
         """The Node as the coordinator has it."""
@@ -77,7 +77,7 @@ class CoordinatedScene(EnforcingScene):
         node = self.seen()
         assert self.gpu.instances == gpu.instances
         assert (self.status.phase, self.status.end) == ("unchanged", "applied")
-        assert (node.request, node.grant_text) == (None, None)
+        assert (node.request, node.permit_text) == (None, None)
         assert max(self.began.values()) == 1
         assert self.watch.release_causes == ()
 
@@ -142,7 +142,7 @@ def _changes(node: Mapping[str, str], key: str, wanted: Decisions) -> bool:
 
 
 def life(scene: CoordinatedScene) -> None:
-    """A wish that is changed before leave, one that is refused once, and one that drifts."""
+    """A wish that is changed before a permit, one that is refused once, and one that drifts."""
     scene.ask(WANTED)
     scene.run()
     scene.ask(OTHER)
@@ -200,7 +200,7 @@ def rename(scene: CoordinatedScene, key: str) -> None:
 
 
 @pytest.mark.parametrize("edit", [damage, remove, rename])
-@pytest.mark.parametrize("key", [*KEYS, keys.MIG_GRANT])
+@pytest.mark.parametrize("key", [*KEYS, keys.MIG_PERMIT])
 def test_what_a_person_edits_by_hand_at_any_time_is_written_again_or_called_off(
     key: str, edit: Callable[[CoordinatedScene, str], None]
 ) -> None:
@@ -221,15 +221,15 @@ def replace_whole(scene: CoordinatedScene) -> Any:
     return scene.gpu
 
 
-@pytest.mark.parametrize("leave", [GrantPhase.HOLD, GrantPhase.GO])
+@pytest.mark.parametrize("permit", [PermitPhase.CORDONED, PermitPhase.PROCEED])
 def test_a_layout_that_flaps_ten_times_a_second_ends_its_request_and_the_last_one_wins(
-    leave: GrantPhase,
+    permit: PermitPhase,
 ) -> None:
     """A minute and a half of it, begun behind the cordon."""
     scene = CoordinatedScene()
     scene.asks(WANTED)
     scene.coordinate()
-    if leave is GrantPhase.GO:
+    if permit is PermitPhase.PROCEED:
         scene.waits = True  # the actuator has not been asked yet
     reads, written = 0, len(scene.history)
     read = scene.watch._inputs.read
@@ -245,14 +245,14 @@ def test_a_layout_that_flaps_ten_times_a_second_ends_its_request_and_the_last_on
         scene.run(0.1)
         if at == 5:
             scene.waits = False
-            if leave is GrantPhase.GO:
+            if permit is PermitPhase.PROCEED:
                 scene.coordinate()
     assert scene.status.end == "cancelled"
     assert scene.began == {}
     assert reads == 0
     assert len(scene.history) - written <= 4
     scene.coordinate()
-    assert keys.MIG_GRANT not in scene.node
+    assert keys.MIG_PERMIT not in scene.node
     scene.ask(WANTED)
     scene.work(60)
     assert len(scene.requests) == 2

@@ -19,7 +19,7 @@ from agent.layouts.layout_change import ActuatorTask
 from agent.layouts.layout_evaluator import LayoutInputs
 from agent.layouts.layout_watch import SETTLE_SECONDS, LayoutWatch
 from agent.layouts.retry_times import FAILED_SECONDS, REFUSED_SECONDS
-from api import keys, mig_grant_annotation, mig_request_annotation, mig_status_annotation, names
+from api import keys, mig_permit_annotation, mig_request_annotation, mig_status_annotation, names
 from api.actuator_messages import (
     ActuatorAnswer,
     ActuatorRefusal,
@@ -31,7 +31,7 @@ from api.actuator_messages import (
     StateAnswer,
     StateRequest,
 )
-from api.mig_grant_annotation import GrantPhase, MigGrantAnnotation
+from api.mig_permit_annotation import MigPermitAnnotation, PermitPhase
 from api.mig_request_annotation import MOST_CHARACTERS, MigRequestAnnotation
 from api.mig_resources import MOST_OFFERS, MigStrategy
 from api.mig_status_annotation import MigStatusAnnotation
@@ -147,9 +147,9 @@ class EnforcingScene:
             self.node[keys.MIG_LAYOUT] = text
         self.see()
 
-    def grant(self, phase: GrantPhase, request: str = "") -> None:
-        grant = MigGrantAnnotation(v=1, request=request or self.status.request, phase=phase)
-        self.node[keys.MIG_GRANT] = mig_grant_annotation.encode(grant)
+    def permit(self, phase: PermitPhase, request: str = "") -> None:
+        permit = MigPermitAnnotation(v=2, request=request or self.status.request, phase=phase)
+        self.node[keys.MIG_PERMIT] = mig_permit_annotation.encode(permit)
         self.see()
 
     def hold(self, *pods: str, part: int | None = SPLIT.instances[0].id) -> None:
@@ -264,7 +264,7 @@ def test_a_node_that_asks_for_nothing_has_no_request_no_label_and_asks_nobody(
 
 
 def test_the_request_says_what_it_is_about_and_waits_for_go(scene: EnforcingScene) -> None:
-    """What a boot took is brought back before; leave of another request is none."""
+    """What a boot took is brought back before; a permit of another request counts for nothing."""
     scene.hold("in-the-way")
     status = scene.asks()
     request = scene.request
@@ -276,8 +276,8 @@ def test_the_request_says_what_it_is_about_and_waits_for_go(scene: EnforcingScen
     assert "pods" in status.reason
     assert scene.label == "pending"
     assert [type(one).__name__ for one in scene.asked] == ["StateRequest", "RestoreRequest"]
-    for phase, of in ((GrantPhase.HOLD, ""), (GrantPhase.GO, "0" * 16)):
-        scene.grant(phase, of)
+    for phase, of in ((PermitPhase.CORDONED, ""), (PermitPhase.PROCEED, "0" * 16)):
+        scene.permit(phase, of)
         scene.run(600)
         assert (scene.status.phase, scene.applied()) == ("waiting", [])
     assert scene.news == ["MigChangeWaiting"]
@@ -288,7 +288,7 @@ def test_with_go_it_is_changed_with_closed_handles_and_the_end_is_told(
 ) -> None:
     request = scene.asks().request
     scene.waits = True
-    scene.grant(GrantPhase.GO)
+    scene.permit(PermitPhase.PROCEED)
     scene.run(2)
     scene.jobs.pop(0)()
     scene.run(2)
@@ -316,7 +316,7 @@ def test_an_actuator_that_does_not_answer_gives_the_handles_back_and_is_asked_wh
 ) -> None:
     request = scene.asks().request
     scene.how = NoAnswer("no answer in time")
-    scene.grant(GrantPhase.GO)
+    scene.permit(PermitPhase.PROCEED)
     scene.run(1)
     assert scene.watch.release_causes == ()
     assert scene.applied() == [request]
@@ -346,7 +346,7 @@ def test_what_failed_is_tried_again_after_an_hour_then_two_and_another_wish_at_o
     """The time stands in the reason, and is the same until then."""
     scene.how = ChangeEnd.PREVIOUS
     first = scene.asks().request
-    scene.grant(GrantPhase.GO)
+    scene.permit(PermitPhase.PROCEED)
     failed = scene.run(10)
     assert (failed.phase, scene.label, scene.request) == ("failed", "failed", None)
     assert re.search(
@@ -355,11 +355,11 @@ def test_what_failed_is_tried_again_after_an_hour_then_two_and_another_wish_at_o
     assert scene.run(FAILED_SECONDS[0] - 60) == failed
     second = scene.run(120).request
     assert second != first
-    scene.grant(GrantPhase.GO)
+    scene.permit(PermitPhase.PROCEED)
     scene.run(10)
     assert scene.run(2 * FAILED_SECONDS[0] - 60).request == second
     assert scene.run(120).request not in (first, second)
-    scene.grant(GrantPhase.GO)
+    scene.permit(PermitPhase.PROCEED)
     assert scene.run(10).phase == "failed"
     assert scene.asks(OTHER).phase == "waiting"
 
@@ -367,7 +367,7 @@ def test_what_failed_is_tried_again_after_an_hour_then_two_and_another_wish_at_o
 def test_what_the_actuator_refuses_is_asked_again_after_a_minute(scene: EnforcingScene) -> None:
     scene.how = ChangeEnd.REFUSED
     first = scene.asks().request
-    scene.grant(GrantPhase.GO)
+    scene.permit(PermitPhase.PROCEED)
     refused = scene.run(10)
     assert (refused.phase, refused.end, scene.label) == ("refused", "refused", "failed")
     assert scene.run(REFUSED_SECONDS[0] + 5).request != first
@@ -383,7 +383,7 @@ def test_a_refusal_that_lasts_is_an_end_and_one_that_passes_is_none(scene: Enfor
     request = scene.asks().request
     busy = RefusalAnswer(refusal=ActuatorRefusal.BUSY, reason="change x is under way")
     scene.how = busy
-    scene.grant(GrantPhase.GO)
+    scene.permit(PermitPhase.PROCEED)
     scene.run(10)
     assert (scene.status.end, scene.status.request) == ("", request)
     scene.how = RefusalAnswer(refusal=ActuatorRefusal.FAILED, reason="no worker")
@@ -396,7 +396,7 @@ def test_a_held_change_waits_for_a_person_and_another_end_is_noticed(
 ) -> None:
     scene.how = ChangeEnd.HELD
     request = scene.asks().request
-    scene.grant(GrantPhase.GO)
+    scene.permit(PermitPhase.PROCEED)
     scene.run(10)
     known = build_known(request, ChangeEnd.HELD)
     scene.state = StateAnswer(open=known, named=known)
@@ -420,7 +420,7 @@ def test_a_wish_that_is_withdrawn_or_changed_cancels_what_has_not_begun(
     second = scene.asks().request
     third = scene.asks(OTHER).request
     assert len({first, second, third}) == 3
-    scene.grant(GrantPhase.GO, second)
+    scene.permit(PermitPhase.PROCEED, second)
     scene.run(60)
     assert scene.applied() == []
 
@@ -434,7 +434,7 @@ def test_a_restarted_agent_goes_on_with_its_request(scene: EnforcingScene) -> No
     scene.run(60)
     assert (scene.status.request, scene.status.end, scene.news) == (request, "", news)
     assert scene.asked == [StateRequest(change=request)]
-    scene.grant(GrantPhase.GO)
+    scene.permit(PermitPhase.PROCEED)
     scene.start()
     known = build_known(request, ChangeEnd.APPLIED)
     scene.state = StateAnswer(last=known, named=known)
@@ -451,7 +451,7 @@ def test_a_failure_that_the_node_shows_counts_after_a_restart(
     """Where the clock was set back meanwhile it failed in the future: then it counts as of now."""
     scene.how = ChangeEnd.PREVIOUS
     request = scene.asks().request
-    scene.grant(GrantPhase.GO)
+    scene.permit(PermitPhase.PROCEED)
     scene.run(1800)
     scene.wall -= set_back
     scene.start()
@@ -463,13 +463,13 @@ def test_drift_is_a_new_request_and_soon_another_only_after_a_while(
     scene: EnforcingScene, caplog: pytest.LogCaptureFixture
 ) -> None:
     scene.asks()
-    scene.grant(GrantPhase.GO)
+    scene.permit(PermitPhase.PROCEED)
     first = scene.run(60).request
     scene.gpu = SPLIT
     second = scene.run(400).request
     assert second != first
     assert "MIG layout drifted" in caplog.messages
-    scene.grant(GrantPhase.GO)
+    scene.permit(PermitPhase.PROCEED)
     assert scene.run(60).phase == "unchanged"
     scene.gpu = SPLIT
     while scene.status.phase == "unchanged":
@@ -483,7 +483,7 @@ def test_drift_is_a_new_request_and_soon_another_only_after_a_while(
 def test_a_change_that_waits_for_too_long_is_given_up_until_a_layout_is_asked_for_anew(
     scene: EnforcingScene, anew: tuple[str | None, ...]
 ) -> None:
-    """An hour, in which the agent starts again; a cordon without leave does not stop it."""
+    """An hour, in which the agent starts again; a cordon without a permit does not stop it."""
     scene.wait_seconds = 3600.0
     scene.start()
     scene.hold("job")
@@ -492,7 +492,7 @@ def test_a_change_that_waits_for_too_long_is_given_up_until_a_layout_is_asked_fo
         scene.run(1700)
         scene.start()
         scene.hold("job")
-    scene.grant(GrantPhase.HOLD)
+    scene.permit(PermitPhase.CORDONED)
     assert scene.run(100).end == ""
     for seconds in (200, 4000):
         given_up = scene.run(seconds)
@@ -513,7 +513,7 @@ def test_a_change_that_has_leave_is_not_given_up(scene: EnforcingScene) -> None:
     scene.start()
     scene.asks()
     scene.waits = True
-    scene.grant(GrantPhase.GO)
+    scene.permit(PermitPhase.PROCEED)
     assert scene.run(600).end == ""
     scene.waits = False
     assert scene.run(30).end == "applied"
@@ -546,7 +546,7 @@ def test_a_program_that_is_no_pods_is_named_in_request_and_status_until_it_has_e
 def test_who_is_on_the_gpus_is_read_again_behind_the_cordon(scene: EnforcingScene) -> None:
     scene.asks()
     scene.gpu = replace(SPLIT, processes=(program(7, SPLIT.instances[0].id),))
-    scene.grant(GrantPhase.HOLD)
+    scene.permit(PermitPhase.CORDONED)
     scene.run(2)
     assert scene.request is not None
     assert scene.request.programs == ("7",)
@@ -556,11 +556,11 @@ def test_a_pod_that_was_given_a_device_last_is_named_to_the_actuator_which_refus
     scene: EnforcingScene,
 ) -> None:
     scene.asks()
-    scene.grant(GrantPhase.HOLD)
+    scene.permit(PermitPhase.CORDONED)
     scene.run(10)
     scene.hold("late")
     scene.how = ChangeEnd.REFUSED
-    scene.grant(GrantPhase.GO)
+    scene.permit(PermitPhase.PROCEED)
     scene.run(10)
     [task] = [one for one in scene.asked if isinstance(one, ApplyRequest)]
     assert [one.name for one in task.pods] == ["team/late"]
@@ -582,7 +582,7 @@ def test_what_brings_a_layout_back_says_so_also_after_a_refusal_and_a_restart(
     asked = scene.asks()
     assert scene.request is not None
     assert not scene.request.drift
-    scene.grant(GrantPhase.GO)
+    scene.permit(PermitPhase.PROCEED)
     assert scene.run(60).reached == ""
     scene.hold("job")
     repair = drifted(scene)
@@ -594,7 +594,7 @@ def test_what_brings_a_layout_back_says_so_also_after_a_refusal_and_a_restart(
     scene.run(60)
     assert scene.request == repair
     scene.how = ChangeEnd.REFUSED
-    scene.grant(GrantPhase.GO)
+    scene.permit(PermitPhase.PROCEED)
     assert scene.run(10).phase == "refused"
     scene.start()
     scene.hold("job")
@@ -609,7 +609,7 @@ def test_a_layout_that_is_asked_for_anew_is_no_repair(
     scene: EnforcingScene, first: str | None
 ) -> None:
     scene.asks()
-    scene.grant(GrantPhase.GO)
+    scene.permit(PermitPhase.PROCEED)
     scene.run(60)
     assert drifted(scene).drift
     scene.ask(first)
@@ -639,7 +639,7 @@ def test_what_is_applied_and_is_not_there_is_not_tried_again_at_once(
     """Else a driver that reads back something else would be changed for ever."""
     scene.asks()
     scene.how = ChangeAnswer(change="x", end=ChangeEnd.APPLIED)
-    scene.grant(GrantPhase.GO)
+    scene.permit(PermitPhase.PROCEED)
     status = scene.run(1800)
     assert (status.phase, len(scene.applied())) == ("failed", 1)
     assert "the GPUs do not have it" in status.reason
@@ -803,7 +803,7 @@ def test_the_actuator_is_asked_once_the_handles_are_closed_or_after_ten_seconds(
 def test_an_error_of_any_kind_gives_the_handles_back(scene: EnforcingScene) -> None:
     scene.asks()
     scene.how = Transient("nonsense came")
-    scene.grant(GrantPhase.GO)
+    scene.permit(PermitPhase.PROCEED)
     scene.run(1)
     assert scene.watch.release_causes == ()
     scene.how = RuntimeError("a bug")
@@ -826,7 +826,7 @@ def test_metrics_say_how_far_the_wish_is_and_count_each_end_and_retry_once(
     assert scene.watch.wish is None
     scene.how = ChangeEnd.PREVIOUS
     scene.asks()
-    scene.grant(GrantPhase.GO)
+    scene.permit(PermitPhase.PROCEED)
     scene.run(60)
     failed = scene.watch.wish
     assert failed is not None
@@ -834,7 +834,7 @@ def test_metrics_say_how_far_the_wish_is_and_count_each_end_and_retry_once(
     scene.start()  # the agent is another one
     scene.run(3700)
     scene.how = ChangeEnd.APPLIED
-    scene.grant(GrantPhase.GO)
+    scene.permit(PermitPhase.PROCEED)
     scene.run(60)
     applied = scene.watch.wish
     assert applied is not None
@@ -850,7 +850,7 @@ def test_a_layout_that_is_there_says_what_the_node_is_to_offer_and_since_when(
     scene: EnforcingScene,
 ) -> None:
     assert scene.asks().offers == {}
-    scene.grant(GrantPhase.GO)
+    scene.permit(PermitPhase.PROCEED)
     applied = scene.run(60)
     assert (applied.phase, applied.offers) == ("unchanged", {"nvidia.com/mig-7g.40gb": 1})
     assert applied.found == applied.since
@@ -878,7 +878,7 @@ def test_where_the_strategy_is_not_known_nothing_is_offered_since_any_time(
     scene.strategy = None
     scene.start()
     scene.asks()
-    scene.grant(GrantPhase.GO)
+    scene.permit(PermitPhase.PROCEED)
     applied = scene.run(60)
     assert (applied.phase, applied.offers, applied.found) == ("unchanged", {}, "")
 
@@ -906,7 +906,7 @@ def test_another_layout_that_is_there_already_is_found_when_it_is_asked_for(
 def test_where_a_label_is_not_obeyed_no_layout_is_shown_as_lost(scene: EnforcingScene) -> None:
     """Not even until the next look at the GPUs."""
     scene.asks()
-    scene.grant(GrantPhase.GO)
+    scene.permit(PermitPhase.PROCEED)
     assert scene.run(60).phase == "unchanged"
     scene.node.pop(keys.MIG_LAYOUT)
     scene.labels |= {keys.MIG_CONFIG: "all-disabled", keys.MIG_ADOPT: "never"}

@@ -14,7 +14,7 @@ from agent.layouts.enforced_layouts import EnforcedLayouts
 from agent.layouts.layout_watch import LayoutNews
 from api import keys, names
 from api.actuator_messages import ChangeAnswer, ChangeEnd, KnownChange, StateAnswer
-from api.mig_grant_annotation import GrantPhase
+from api.mig_permit_annotation import PermitPhase
 from api.mig_status_annotation import MigPhase, MigStatusAnnotation
 from base.text import rfc3339
 from base.threads import NoThread
@@ -83,7 +83,7 @@ def test_a_change_that_waits_says_for_whom(scene: EnforcingScene) -> None:
     scene.hold("job")
     assert scene.run(70).reason == PODS
     scene.hold()
-    scene.grant(GrantPhase.GO)
+    scene.permit(PermitPhase.PROCEED)
     assert scene.run(70).phase == "unchanged"
     drifted(scene)
     assert scene.status.reason == DRIFT + COORDINATOR
@@ -100,7 +100,7 @@ def test_a_held_change_names_its_cause_and_the_command_for_its_own_layout_alone(
 ) -> None:
     scene.asks()
     scene.how = ChangeAnswer(change="x", end=ChangeEnd.HELD, reason=reason)
-    scene.grant(GrantPhase.GO)
+    scene.permit(PermitPhase.PROCEED)
     held = scene.run(10)
     assert (held.phase, held.reason) == (
         "held",
@@ -160,7 +160,7 @@ def test_the_end_of_a_request_is_shown_before_its_layout_is_judged_anew(
 ) -> None:
     """An agent that starts judges after ten seconds, and the coordinator waits for the end."""
     request = scene.asks().request
-    scene.grant(GrantPhase.GO)
+    scene.permit(PermitPhase.PROCEED)
     scene.start()
     known = KnownChange(
         change=request, asked="", started="", gpus=(), end=ChangeEnd.PREVIOUS, reason="no"
@@ -212,7 +212,7 @@ def test_each_step_of_a_change_is_one_event_and_what_needs_a_person_is_a_warning
     scene.how = ChangeEnd.HELD
     scene.asks()
     scene.waits = True
-    scene.grant(GrantPhase.GO)
+    scene.permit(PermitPhase.PROCEED)
     scene.run(2)
     scene.waits = False
     scene.run(60)
@@ -238,7 +238,7 @@ def test_a_change_that_fails_or_is_refused_is_a_warning(
     news = told(scene, monkeypatch)
     scene.how = end
     scene.asks()
-    scene.grant(GrantPhase.GO)
+    scene.permit(PermitPhase.PROCEED)
     scene.run(10)
     assert (news[-1].reason, news[-1].warning) == (reason, True)
     assert f"it ended so: {end}; tried again at " in news[-1].note

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a Node shows of a request and of the leave for it, in whatever state its annotations are."""
+"""What a Node shows of a request and of its permit, in whatever state its annotations are."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from agent.layouts.retry_times import ladder
-from agent.layouts.shown_request import Leave, ShownRequest, leave_for, shown_request
-from api import keys, mig_grant_annotation, mig_request_annotation
-from api.mig_grant_annotation import GrantPhase, MigGrantAnnotation
+from agent.layouts.shown_request import ShownRequest, permit_phase, shown_request
+from api import keys, mig_permit_annotation, mig_request_annotation
+from api.mig_permit_annotation import MigPermitAnnotation, PermitPhase
 from api.mig_request_annotation import MigRequestAnnotation
 from api.mig_status_annotation import MigStatusAnnotation
 
@@ -19,15 +19,17 @@ PLAN, OTHER = "1" * 16, "2" * 16
 SINCE = "2026-11-20T10:00:00Z"
 
 
-def node(shown: MigRequestAnnotation | str | None = None, **grant: Any) -> dict[str, Any]:
+def node(shown: MigRequestAnnotation | str | None = None, **permit: Any) -> dict[str, Any]:
     """The metadata of a Node with these annotations."""
     annotations = {}
     if isinstance(shown, str):
         annotations[keys.MIG_REQUEST] = shown
     elif shown is not None:
         annotations[keys.MIG_REQUEST] = mig_request_annotation.encode(shown)
-    if grant:
-        annotations[keys.MIG_GRANT] = mig_grant_annotation.encode(MigGrantAnnotation(v=1, **grant))
+    if permit:
+        annotations[keys.MIG_PERMIT] = mig_permit_annotation.encode(
+            MigPermitAnnotation(v=2, **permit)
+        )
     return {"name": "node-a", "annotations": annotations}
 
 
@@ -120,28 +122,28 @@ def test_what_a_node_shows_of_the_newest_request(
 
 
 @pytest.mark.parametrize(
-    ("metadata", "request_id", "leave"),
+    ("metadata", "request_id", "permit"),
     [
-        (node(), NEW, Leave.NONE),
-        ({"name": "node-a"}, NEW, Leave.NONE),
-        (node(), "", Leave.NONE),
+        (node(), NEW, None),
+        ({"name": "node-a"}, NEW, None),
+        (node(), "", None),
         *(
-            (node(phase=phase, request=of), request_id, leave)
-            for phase, of, request_id, leave in (
-                (GrantPhase.HOLD, NEW, NEW, Leave.HOLD),
-                (GrantPhase.GO, NEW, NEW, Leave.GO),
-                (GrantPhase.HOLD, OLD, NEW, Leave.NONE),
-                (GrantPhase.GO, OLD, NEW, Leave.NONE),
-                (GrantPhase.GO, NEW, "", Leave.NONE),
+            (node(phase=phase, request=of), request_id, permit)
+            for phase, of, request_id, permit in (
+                (PermitPhase.CORDONED, NEW, NEW, PermitPhase.CORDONED),
+                (PermitPhase.PROCEED, NEW, NEW, PermitPhase.PROCEED),
+                (PermitPhase.CORDONED, OLD, NEW, None),
+                (PermitPhase.PROCEED, OLD, NEW, None),
+                (PermitPhase.PROCEED, NEW, "", None),
             )
         ),
-        ({"annotations": {keys.MIG_GRANT: "go"}}, NEW, Leave.NONE),
+        ({"annotations": {keys.MIG_PERMIT: "proceed"}}, NEW, None),
     ],
 )
-def test_leave_is_of_the_request_that_the_grant_names_and_of_no_other(
-    metadata: dict[str, Any], request_id: str, leave: Leave
+def test_leave_is_of_the_request_that_the_permit_names_and_of_no_other(
+    metadata: dict[str, Any], request_id: str, permit: PermitPhase | None
 ) -> None:
-    assert leave_for(metadata, request_id) is leave
+    assert permit_phase(metadata, request_id) is permit
 
 
 @pytest.mark.parametrize(

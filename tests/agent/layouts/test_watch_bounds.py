@@ -162,14 +162,14 @@ def test_a_status_goes_once_every_gpu_says_that_it_has_no_mig(
         assert "idle" in str(found[keys.MIG_STATUS])
 
 
-def test_a_grant_that_comes_has_the_gpus_read_again_and_other_notes_do_not() -> None:
+def test_a_permit_that_comes_has_the_gpus_read_again_and_other_notes_do_not() -> None:
     watched = Watched()
     watched.asks(WANTED)
     assert watched.at(10.0)[1] == 1
     watched.observe(**{"example.com/note": "x"})
     assert watched.at(15.0)[1] == 1
-    for reads, grant in ((2, "x"), (3, "y"), (4, None)):
-        watched.observe(**{keys.MIG_GRANT: grant})
+    for reads, permit in ((2, "x"), (3, "y"), (4, None)):
+        watched.observe(**{keys.MIG_PERMIT: permit})
         assert watched.at(15.0)[1] == reads
         assert watched.at(20.0)[1] == reads
 

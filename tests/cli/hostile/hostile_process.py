@@ -19,7 +19,7 @@ import msgspec
 
 from api import (
     keys,
-    mig_grant_annotation,
+    mig_permit_annotation,
     mig_request_annotation,
     mig_status_annotation,
     names,
@@ -39,7 +39,7 @@ ON_NODES: Final[Mapping[str, Any]] = {
     keys.TOPOLOGY: topology_annotation.json_schema(),
     keys.MIG_STATUS: mig_status_annotation.json_schema(),
     keys.MIG_REQUEST: mig_request_annotation.json_schema(),
-    keys.MIG_GRANT: mig_grant_annotation.json_schema(),
+    keys.MIG_PERMIT: mig_permit_annotation.json_schema(),
 }
 """Annotation to its schema."""
 POD: Final = "hostile-pod"

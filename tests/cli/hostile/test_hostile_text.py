@@ -23,7 +23,7 @@ import pytest
 import yaml
 
 from api import (
-    mig_grant_annotation,
+    mig_permit_annotation,
     mig_request_annotation,
     mig_status_annotation,
     state_annotation,
@@ -38,7 +38,7 @@ FORMATS = (
     state_annotation,
     mig_status_annotation,
     mig_request_annotation,
-    mig_grant_annotation,
+    mig_permit_annotation,
 )
 STYLE = re.compile(rb"\x1b\[[0-9;]*m")
 """Bold and colours, which our own tables have on a terminal; no payload has one."""
@@ -156,7 +156,7 @@ def test_the_schema_and_our_reader_refuse_hostile_text_in_every_place(module: An
     validator = jsonschema.Draft202012Validator(schema)
     documents = list(hostile_documents(schema))
 
-    assert documents or module is mig_grant_annotation
+    assert documents or module is mig_permit_annotation
     for each in documents:
         if not any(it >= "\ue000" for it in json.dumps(each.content, ensure_ascii=False)):
             assert not validator.is_valid(each.content), each

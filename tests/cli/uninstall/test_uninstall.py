@@ -71,7 +71,13 @@ class Cluster(FakeApi):
         coordinator = self.by(names.COORDINATOR)
         node = node_of(coordinator.get(NODES, name), ())
         record = RollbackRecord(
-            v=1, node=name, uid=node.uid, request="0" * 16, cordon=True, guards=GUARDS, held_at=1
+            v=2,
+            node=name,
+            uid=node.uid,
+            request="0" * 16,
+            cordon=True,
+            guards=GUARDS,
+            cordoned_at=1,
         )
         number = slot_lease.PARKING if parked else 0
         lease = slot_lease.new_lease(number, record, LONG_AGO)
@@ -215,14 +221,14 @@ def test_the_startup_taint_is_left_to_the_admin_by_name(cluster: Cluster, run: R
     assert f"kubectl taint node b {keys.MIG_LAYOUT_PENDING}-" in why
 
 
-@pytest.mark.parametrize("has_grant", [True, False])
+@pytest.mark.parametrize("has_permit", [True, False])
 @pytest.mark.parametrize("has_record", [True, False])
 def test_a_change_that_was_left_open_is_undone(
-    cluster: Cluster, run: Run, has_record: bool, has_grant: bool
+    cluster: Cluster, run: Run, has_record: bool, has_permit: bool
 ) -> None:
     cluster.holds("a")
-    if not has_grant:
-        called_off = {"metadata": {"annotations": {keys.MIG_GRANT: None}}}
+    if not has_permit:
+        called_off = {"metadata": {"annotations": {keys.MIG_PERMIT: None}}}
         cluster.by("kubectl").patch(NODES, "a", called_off)
     if not has_record:
         slot = cluster.server.get(LEASES, slot_lease.slot_name(0), names.NAMESPACE)
@@ -230,7 +236,7 @@ def test_a_change_that_was_left_open_is_undone(
     assert cluster.is_cordoned("a")
     done(run, "--yes")
     assert not cluster.is_cordoned("a")
-    lost = () if has_record or has_grant else names.SCALE_DOWN_GUARDS  # whose they are is unknown
+    lost = () if has_record or has_permit else names.SCALE_DOWN_GUARDS  # whose they are is unknown
     assert cluster.notes("a").keys() == {*lost}
     assert cluster.leases() == set()
 

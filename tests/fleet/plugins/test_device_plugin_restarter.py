@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from api import keys, mig_grant_annotation, mig_status_annotation
-from api.mig_grant_annotation import GrantPhase, MigGrantAnnotation
+from api import keys, mig_permit_annotation, mig_status_annotation
+from api.mig_permit_annotation import MigPermitAnnotation, PermitPhase
 from api.mig_status_annotation import MigPhase, MigStatusAnnotation
 from fleet import slot_lease
 from fleet.fleet_cache import FleetCache
@@ -212,19 +212,19 @@ def test_a_container_beside_the_plugin_that_started_later_changes_nothing(fleet:
 
 def test_a_node_whose_change_is_not_undone_yet_is_left_to_that(fleet: Fleet) -> None:
     fleet.add_node()
-    record = RollbackRecord(v=1, node="n", uid="u", request="0" * 16)
+    record = RollbackRecord(v=2, node="n", uid="u", request="0" * 16)
     fleet.people.create(LEASES, slot_lease.new_lease(0, record, FOUND), namespace="gpuscape")
     fleet.pass_seconds(600)
     assert fleet.evicted == []
 
 
 def test_a_node_in_change_or_away_is_left_to_others(fleet: Fleet) -> None:
-    for name in ("asks", "granted", "away"):
+    for name in ("asks", "permitted", "away"):
         fleet.add_node(name)
     asks = agent_notes("0" * 16, "sevenths", "unchanged")[keys.MIG_REQUEST]
-    grant = MigGrantAnnotation(v=1, request="0" * 16, phase=GrantPhase.GO)
+    permit = MigPermitAnnotation(v=2, request="0" * 16, phase=PermitPhase.PROCEED)
     fleet.annotate("asks", mig_request=asks)
-    fleet.annotate("granted", mig_grant=mig_grant_annotation.encode(grant))
+    fleet.annotate("permitted", mig_permit=mig_permit_annotation.encode(permit))
     gone = {"status": {"conditions": [{"type": "Ready", "status": "Unknown"}]}}
     fleet.api.server.patch(NODES, "away", gone, status=True)
     fleet.pass_seconds(600)

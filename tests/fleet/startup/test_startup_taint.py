@@ -82,7 +82,7 @@ NOT_READY = {
     "unchanged, of no known layout": metadata(said("unchanged"), LAYOUT),
     "unchanged from before, nothing asked": metadata(said("unchanged", LAYOUT)),
     "a label that is not obeyed": metadata(said("unadopted", unadopted=LAYOUT), label=LAYOUT),
-    "a grant": metadata(said("unchanged", LAYOUT), LAYOUT, **{keys.MIG_GRANT: "{}"}),
+    "a permit": metadata(said("unchanged", LAYOUT), LAYOUT, **{keys.MIG_PERMIT: "{}"}),
     "a request": metadata(said("unchanged", LAYOUT), LAYOUT, **{keys.MIG_REQUEST: "{}"}),
     **{
         f"phase {phase}": metadata(said(phase, LAYOUT), LAYOUT)
@@ -121,7 +121,7 @@ def test_it_stays_with(node: dict[str, Any]) -> None:
         ("another layout", StartupWait.NOT_JUDGED),
         ("unchanged from before, nothing asked", StartupWait.NOT_JUDGED),
         ("a label that is not obeyed", StartupWait.UNADOPTED),
-        ("a grant", StartupWait.CHANGE),
+        ("a permit", StartupWait.CHANGE),
         ("a request", StartupWait.CHANGE),
         ("phase planned", StartupWait.CHANGE),
         ("phase waiting", StartupWait.CHANGE),

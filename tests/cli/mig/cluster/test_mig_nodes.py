@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from api import keys, mig_grant_annotation, mig_status_annotation, names
-from api.mig_grant_annotation import GrantPhase, MigGrantAnnotation
+from api import keys, mig_permit_annotation, mig_status_annotation, names
+from api.mig_permit_annotation import MigPermitAnnotation, PermitPhase
 from api.mig_status_annotation import (
     GpuChangeStatus,
     MigPhase,
@@ -49,7 +49,7 @@ class Cluster(FakeApi):
         status: MigStatusAnnotation | str | None = None,
         *,
         wish: str | None = None,
-        grant: MigGrantAnnotation | None = None,
+        permit: MigPermitAnnotation | None = None,
         unschedulable: bool = False,
         labels: dict[str, str] | None = None,
         taint: str = "",
@@ -59,7 +59,7 @@ class Cluster(FakeApi):
         written = {
             keys.MIG_LAYOUT: wish,
             keys.MIG_STATUS: status,
-            keys.MIG_GRANT: None if grant is None else mig_grant_annotation.encode(grant),
+            keys.MIG_PERMIT: None if permit is None else mig_permit_annotation.encode(permit),
         }
         there = {key: text for key, text in written.items() if text is not None}
         meta: dict[str, Any] = {"name": name, "annotations": there, "labels": labels or {}}
@@ -90,10 +90,10 @@ WAITING = status(
 def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
     """Four nodes with something to say, one without."""
     made = Cluster()
-    hold = MigGrantAnnotation(v=1, request=R, phase=GrantPhase.HOLD, cordoned=True)
+    hold = MigPermitAnnotation(v=2, request=R, phase=PermitPhase.CORDONED, owns_cordon=True)
     made.with_node("as", status(MigPhase.UNCHANGED), wish="all-balanced", labels={"pool": "x"})
     long = '{"all": {"1g.10gb": 7},\n "4": {"3g.20gb": 2}}'
-    made.with_node("in", WAITING, wish=long, grant=hold, unschedulable=True)
+    made.with_node("in", WAITING, wish=long, permit=hold, unschedulable=True)
     made.with_node("new", labels={keys.MIG_CONFIG: "all-1g.5gb", "pool": "x"})
     made.with_node("bad", "{")
     made.with_node("cpu", labels={"pool": "x"})
@@ -122,7 +122,7 @@ def test_each_node_that_has_to_do_with_mig_has_a_row(run: Run) -> None:
     assert rows(text)["as"][:4] == ["all-balanced", "unchanged", SINCE, "-"]
     layout, phase, since, slot, pods, why = rows(text)["in"]
     assert (layout, phase, since) == ('{"all": {"1g.10gb": 7}, "4": {"3g.20gb"…', "waiting", SINCE)
-    assert (slot, pods) == ("hold", "team/a, team/b and 2 more")
+    assert (slot, pods) == ("cordoned", "team/a, team/b and 2 more")
     assert why == "pods hold what goes"
     assert "annotation gpuscape.io/mig-status is damaged" in text
     assert "no agent that looks after MIG has seen it" in text
@@ -228,8 +228,8 @@ def test_wide_has_the_whole_layout_the_instances_and_the_cordon(run: Run) -> Non
 @pytest.mark.usefixtures("cluster")
 def test_json_has_everything_that_the_node_says(run: Run) -> None:
     found = {one["node"]: one for one in json.loads(printed(run, "-o", "json"))["nodes"]}
-    assert found["in"]["status"]["request"] == found["in"]["grant"]["request"] == R
-    assert found["in"]["grant"]["phase"] == "hold"
+    assert found["in"]["status"]["request"] == found["in"]["permit"]["request"] == R
+    assert found["in"]["permit"]["phase"] == "cordoned"
     assert (found["in"]["settled"], found["in"]["cordoned"]) == (False, True)
     assert (found["as"]["settled"], found["as"]["asked"]) == (True, "all-balanced")
     assert "is damaged" in found["bad"]["problem"]
@@ -261,12 +261,12 @@ def test_the_exit_code_says_whether_every_layout_is_there(run: Run) -> None:
 
 def test_a_layout_is_not_there_while_the_node_still_has_its_slot(cluster: Cluster) -> None:
     """The change is done, and the node still cordoned."""
-    go = MigGrantAnnotation(v=1, request=R, phase=GrantPhase.GO, cordoned=True)
-    cluster.with_node("late", status(MigPhase.UNCHANGED), wish="x", grant=go)
+    go = MigPermitAnnotation(v=2, request=R, phase=PermitPhase.PROCEED, owns_cordon=True)
+    cluster.with_node("late", status(MigPhase.UNCHANGED), wish="x", permit=go)
     found = node_layout(cluster.server.get(NODES, "late"))
     assert found is not None
     assert not found.is_settled
-    assert found.slot == "change"
+    assert found.slot == "proceed"
 
 
 X, OLD = wish_digest(RequestSource.ANNOTATION, "x"), wish_digest(RequestSource.LABEL, "x")

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Attacks on MIG changes: by an agent's stolen token, by programs that may patch every Node, by
-people; and what these go on doing while a grant stands."""
+people; and what these go on doing while a permit stands."""
 
 from __future__ import annotations
 
@@ -23,43 +23,43 @@ from tests.access.ask import (
 )
 from tests.access.node_cases import NODE, OTHER, OWN, STATUS, node
 from tests.access.object_cases import LEASE, LEASES, lease
-from tests.access.other_cases import CONDITION, GRANT, eviction, registered
+from tests.access.other_cases import CONDITION, PERMIT, eviction, registered
 
 COORDINATOR = "gpuscape-coordinator"
 GUARD = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
 KARPENTER = "karpenter.sh/do-not-disrupt"
 REQUEST = "gpuscape.io/mig-request"
 STATUS_KEY = "gpuscape.io/mig-status"
-UNDO = "gpuscape.io/mig-undo"
+ROLLBACK_RECORD = "gpuscape.io/mig-rollback-record"
 CORDON_MARK = "gpuscape.io/mig-cordon"
 ID = "00112233445566aa"
 """Of the request."""
 SLOT = f"{LEASES}/mig-slot-0"
 
 
-def grant(phase: str = "hold", *, cordoned: bool = True) -> str:
-    """A grant as the coordinator writes it."""
-    said = ',"cordoned":true' if cordoned else ""
-    return f'{{"v":1,"request":"{ID}","phase":"{phase}"{said}}}'
+def permit(phase: str = "cordoned", *, owns_cordon: bool = True) -> str:
+    """A permit as the coordinator writes it."""
+    said = ',"owns_cordon":true' if owns_cordon else ""
+    return f'{{"v":2,"request":"{ID}","phase":"{phase}"{said}}}'
 
 
 CORDON: dict[str, Any] = {"spec": {"unschedulable": True}}
 UNCORDON: dict[str, Any] = {"spec": {"unschedulable": None}}
-GRANTED: dict[str, Any] = {
+PERMITTED: dict[str, Any] = {
     "metadata": {
-        "annotations": {GRANT: grant(), CORDON_MARK: ID, GUARD: "true", KARPENTER: "true"}
+        "annotations": {PERMIT: permit(), CORDON_MARK: ID, GUARD: "true", KARPENTER: "true"}
     },
     **CORDON,
 }
 UNDONE: dict[str, Any] = {
-    "metadata": {"annotations": {GRANT: None, CORDON_MARK: None, GUARD: None, KARPENTER: None}},
+    "metadata": {"annotations": {PERMIT: None, CORDON_MARK: None, GUARD: None, KARPENTER: None}},
     **UNCORDON,
 }
-_CORDONED = merge(NODE, CORDON, manager="kubectl-cordon")
-HELD = merge(NODE, GRANTED, manager=COORDINATOR)
-"""The coordinator has cordoned the Node and holds it."""
-_AT = f"/metadata/annotations/{pointer(GRANT)}"
-_GO = annotation(GRANT, grant("go"))
+_CORDONED_BY_OTHERS = merge(NODE, CORDON, manager="kubectl-cordon")
+CORDONED = merge(NODE, PERMITTED, manager=COORDINATOR)
+"""The coordinator has cordoned the Node for a change."""
+_AT = f"/metadata/annotations/{pointer(PERMIT)}"
+_PROCEED = annotation(PERMIT, permit("proceed"))
 _ASKED = annotation(REQUEST, "{}")
 _KEPT = {"key": "example.com/kept", "effect": "NoSchedule"}
 _PENDING = merge(
@@ -73,49 +73,49 @@ def _agent(name: str, ask: Ask, only: str = "", **more: Any) -> Case:
     return Case(name=f"agent: {name}", ask=ask, only=only and f"gpuscape-agent-{only}", **more)
 
 
-def _foreign(name: str, ask: Ask, only: str = "grant", **more: Any) -> Case:
-    only = only and f"gpuscape-mig-grant/{only}"
+def _foreign(name: str, ask: Ask, only: str = "permit", **more: Any) -> Case:
+    only = only and f"gpuscape-mig-permit/{only}"
     return Case(name=f"DaemonSet: {name}", ask=ask, actor="foreign", only=only, **more)
 
 
 ATTACKS = (
     _agent("evicts a pod of another node", eviction("workload"), "floor/grants"),
     _agent("evicts a pod of its own node", eviction("$pod", preconditions={}), "floor/grants"),
-    _agent("uncordons", merge(NODE, UNCORDON), "node/frozen", before=(HELD,)),
+    _agent("uncordons", merge(NODE, UNCORDON), "node/frozen", before=(CORDONED,)),
     _agent(
         "uncordons along with its status",
         merge(NODE, {**annotation(STATUS_KEY), **UNCORDON}),
         "node/frozen",
-        before=(HELD,),
+        before=(CORDONED,),
     ),
     *(
-        _agent(f"forges a grant: {how}", ask, "node/annotations")
+        _agent(f"forges a permit: {how}", ask, "node/annotations")
         for how, ask in (
-            ("merge", merge(NODE, _GO)),
-            ("strategic", strategic(NODE, _GO)),
-            ("JSON", steps(NODE, ("add", _AT, grant("go")))),
-            ("PUT", put(NODE, _GO)),
+            ("merge", merge(NODE, _PROCEED)),
+            ("strategic", strategic(NODE, _PROCEED)),
+            ("JSON", steps(NODE, ("add", _AT, permit("proceed")))),
+            ("PUT", put(NODE, _PROCEED)),
         )
     ),
-    _agent("forges a grant: apply", apply(NODE, node(_GO))),
-    _agent("forges a grant: nodes/status", merge(STATUS, _GO)),
+    _agent("forges a permit: apply", apply(NODE, node(_PROCEED))),
+    _agent("forges a permit: nodes/status", merge(STATUS, _PROCEED)),
     _agent(
-        "turns hold into go",
-        steps(NODE, ("replace", _AT, grant("go"))),
+        "turns cordoned into proceed",
+        steps(NODE, ("replace", _AT, permit("proceed"))),
         "node/annotations",
-        before=(HELD,),
+        before=(CORDONED,),
     ),
     _agent(
-        "removes its grant",
-        merge(NODE, annotation(GRANT, None)),
+        "removes its permit",
+        merge(NODE, annotation(PERMIT, None)),
         "node/annotations",
-        before=(HELD,),
+        before=(CORDONED,),
     ),
     _agent(
         "removes a guard against autoscalers",
         merge(NODE, annotation(GUARD, None)),
         "node/annotations",
-        before=(HELD,),
+        before=(CORDONED,),
     ),
     *(
         _agent(f"writes {key}", merge(NODE, annotation(key, value)), "node/annotations")
@@ -160,28 +160,35 @@ ATTACKS = (
     _agent("takes a slot", merge(SLOT, {"spec": {"holderIdentity": "$node"}}), "lease/name"),
     _agent("makes a slot", post(LEASES, lease("mig-slot-77")), "lease/name"),
     _agent("frees a slot", delete(SLOT)),
-    _agent("rewrites what is undone", merge(SLOT, annotation(UNDO, "{}"))),
+    _agent("rewrites what is undone", merge(SLOT, annotation(ROLLBACK_RECORD, "{}"))),
     _agent(
         "becomes the leader",
         merge(f"{LEASES}/coordinator", {"spec": {"holderIdentity": "$node"}}),
         "lease/name",
     ),
-    _agent("keeps a record of its own", merge(LEASE, annotation(UNDO, "{}")), "lease/annotations"),
+    _agent(
+        "keeps a record of its own",
+        merge(LEASE, annotation(ROLLBACK_RECORD, "{}")),
+        "lease/annotations",
+    ),
     *(
-        _foreign(f"forges a grant: {how}", ask)
+        _foreign(f"forges a permit: {how}", ask)
         for how, ask in (
-            ("merge", merge(NODE, _GO)),
-            ("strategic", strategic(NODE, _GO)),
-            ("JSON", steps(NODE, ("add", _AT, grant("go")))),
-            ("apply", apply(NODE, node(_GO))),
-            ("PUT", put(NODE, _GO)),
-            ("nodes/status, merge", merge(STATUS, _GO)),
-            ("nodes/status, strategic", strategic(STATUS, _GO)),
-            ("nodes/status, JSON", steps(STATUS, ("add", _AT, grant("go")))),
-            ("nodes/status, apply", apply(STATUS, node(_GO))),
-            ("nodes/status, PUT", put(STATUS, _GO)),
-            ("of no characters", merge(NODE, annotation(GRANT, ""))),
-            ("with a label", merge(NODE, {"metadata": {**_GO["metadata"], **OWN["metadata"]}})),
+            ("merge", merge(NODE, _PROCEED)),
+            ("strategic", strategic(NODE, _PROCEED)),
+            ("JSON", steps(NODE, ("add", _AT, permit("proceed")))),
+            ("apply", apply(NODE, node(_PROCEED))),
+            ("PUT", put(NODE, _PROCEED)),
+            ("nodes/status, merge", merge(STATUS, _PROCEED)),
+            ("nodes/status, strategic", strategic(STATUS, _PROCEED)),
+            ("nodes/status, JSON", steps(STATUS, ("add", _AT, permit("proceed")))),
+            ("nodes/status, apply", apply(STATUS, node(_PROCEED))),
+            ("nodes/status, PUT", put(STATUS, _PROCEED)),
+            ("of no characters", merge(NODE, annotation(PERMIT, ""))),
+            (
+                "with a label",
+                merge(NODE, {"metadata": {**_PROCEED["metadata"], **OWN["metadata"]}}),
+            ),
             (
                 "moved from another key",
                 steps(NODE, ("move", f"/metadata/annotations/{pointer('example.com/note')}", _AT)),
@@ -189,29 +196,39 @@ ATTACKS = (
         )
     ),
     _foreign(
-        "makes a Node with a grant",
-        post("/api/v1/nodes", registered(annotations={GRANT: grant("go")})),
+        "makes a Node with a permit",
+        post("/api/v1/nodes", registered(annotations={PERMIT: permit("proceed")})),
     ),
-    _foreign("turns hold into go: merge", merge(NODE, _GO), before=(HELD,)),
+    _foreign("turns cordoned into proceed: merge", merge(NODE, _PROCEED), before=(CORDONED,)),
     _foreign(
-        "turns hold into go: JSON", steps(NODE, ("replace", _AT, grant("go"))), before=(HELD,)
+        "turns cordoned into proceed: JSON",
+        steps(NODE, ("replace", _AT, permit("proceed"))),
+        before=(CORDONED,),
     ),
-    _foreign("turns hold into go: nodes/status", merge(STATUS, _GO), before=(HELD,)),
+    _foreign(
+        "turns cordoned into proceed: nodes/status", merge(STATUS, _PROCEED), before=(CORDONED,)
+    ),
     _foreign(
         "removes and adds at once",
-        steps(NODE, ("remove", _AT), ("add", _AT, grant("go"))),
-        before=(HELD,),
+        steps(NODE, ("remove", _AT), ("add", _AT, permit("proceed"))),
+        before=(CORDONED,),
     ),
     _foreign(
         "adds again what was removed",
-        merge(NODE, annotation(GRANT, grant())),
-        before=(HELD, merge(NODE, UNDONE, manager=COORDINATOR)),
+        merge(NODE, annotation(PERMIT, permit())),
+        before=(CORDONED, merge(NODE, UNDONE, manager=COORDINATOR)),
     ),
     _foreign(
-        "copies a grant to another Node", merge(OTHER, annotation(GRANT, grant())), before=(HELD,)
+        "copies a permit to another Node",
+        merge(OTHER, annotation(PERMIT, permit())),
+        before=(CORDONED,),
     ),
-    _foreign("removes a grant", merge(NODE, annotation(GRANT, None)), "removal", before=(HELD,)),
-    _foreign("claims a cordon", merge(NODE, annotation(CORDON_MARK, ID)), before=(_CORDONED,)),
+    _foreign(
+        "removes a permit", merge(NODE, annotation(PERMIT, None)), "removal", before=(CORDONED,)
+    ),
+    _foreign(
+        "claims a cordon", merge(NODE, annotation(CORDON_MARK, ID)), before=(_CORDONED_BY_OTHERS,)
+    ),
     _foreign(
         "claims a cordon with a patch of the same",
         merge(NODE, {**annotation(CORDON_MARK, ID), **CORDON}),
@@ -220,28 +237,30 @@ ATTACKS = (
         "removes the mark of a cordon",
         merge(NODE, annotation(CORDON_MARK, None)),
         "removal",
-        before=(HELD,),
+        before=(CORDONED,),
     ),
-    _foreign("removes a grant: JSON", steps(NODE, ("remove", _AT)), "removal", before=(HELD,)),
+    _foreign("removes a permit: JSON", steps(NODE, ("remove", _AT)), "removal", before=(CORDONED,)),
     _foreign(
-        "removes a grant: nodes/status",
-        merge(STATUS, annotation(GRANT, None)),
+        "removes a permit: nodes/status",
+        merge(STATUS, annotation(PERMIT, None)),
         "removal",
-        before=(HELD,),
+        before=(CORDONED,),
     ),
     _foreign(
         "removes all annotations",
         merge(NODE, {"metadata": {"annotations": None}}),
         "removal",
-        before=(HELD,),
+        before=(CORDONED,),
     ),
     replace(
-        _foreign("of the coordinator's name in another namespace", merge(NODE, _GO)),
+        _foreign("of the coordinator's name in another namespace", merge(NODE, _PROCEED)),
         actor="coordinator-elsewhere",
     ),
-    replace(_foreign("cluster admin forges a grant", merge(NODE, _GO)), actor="person"),
+    replace(_foreign("cluster admin forges a permit", merge(NODE, _PROCEED)), actor="person"),
     replace(
-        _foreign("cluster admin turns hold into go", merge(NODE, _GO), before=(HELD,)),
+        _foreign(
+            "cluster admin turns cordoned into proceed", merge(NODE, _PROCEED), before=(CORDONED,)
+        ),
         actor="person",
     ),
 )
@@ -261,31 +280,40 @@ SERVED = (
             },
         ),
     ),
-    Case(name="coordinator: cordons and grants", ask=merge(NODE, GRANTED), actor="coordinator"),
-    Case(name="coordinator: lets go", ask=merge(NODE, _GO), actor="coordinator", before=(HELD,)),
-    Case(name="coordinator: undoes", ask=merge(NODE, UNDONE), actor="coordinator", before=(HELD,)),
+    Case(name="coordinator: cordons and permits", ask=merge(NODE, PERMITTED), actor="coordinator"),
+    Case(
+        name="coordinator: lets it proceed",
+        ask=merge(NODE, _PROCEED),
+        actor="coordinator",
+        before=(CORDONED,),
+    ),
+    Case(
+        name="coordinator: undoes", ask=merge(NODE, UNDONE), actor="coordinator", before=(CORDONED,)
+    ),
     Case(
         name="coordinator: keeps a record",
-        ask=merge(SLOT, {**annotation(UNDO, "{}"), "spec": {"holderIdentity": "n" * 253}}),
+        ask=merge(
+            SLOT, {**annotation(ROLLBACK_RECORD, "{}"), "spec": {"holderIdentity": "n" * 253}}
+        ),
         actor="coordinator",
     ),
     Case(
-        name="kubelet: heartbeat beside a grant",
+        name="kubelet: heartbeat beside a permit",
         ask=strategic(STATUS, {"status": {"conditions": [CONDITION]}}),
         actor="kubelet",
-        before=(HELD,),
+        before=(CORDONED,),
     ),
     Case(
-        name="kubelet: PUT of its status beside a grant",
+        name="kubelet: PUT of its status beside a permit",
         ask=put(STATUS, {"status": {"conditions": [CONDITION]}}),
         actor="kubelet",
-        before=(HELD,),
+        before=(CORDONED,),
     ),
     Case(
-        name="kubelet: annotation of its own beside a grant",
+        name="kubelet: annotation of its own beside a permit",
         ask=merge(NODE, annotation("volumes.kubernetes.io/controller-managed-attach-detach")),
         actor="kubelet",
-        before=(HELD,),
+        before=(CORDONED,),
     ),
     Case(
         name="kubelet: registers",
@@ -294,58 +322,58 @@ SERVED = (
         before=(delete("/api/v1/nodes/$fresh"),),
     ),
     Case(
-        name="DaemonSet: a label beside a grant",
+        name="DaemonSet: a label beside a permit",
         ask=merge(NODE, label("example.com/x")),
         actor="foreign",
-        before=(HELD,),
+        before=(CORDONED,),
     ),
     Case(
-        name="DaemonSet: PUT that leaves the grant",
+        name="DaemonSet: PUT that leaves the permit",
         ask=put(NODE, annotation("example.com/x")),
         actor="foreign",
-        before=(HELD,),
+        before=(CORDONED,),
     ),
     Case(
         name="DaemonSet: condition in nodes/status",
         ask=strategic(STATUS, {"status": {"conditions": [{**CONDITION, "type": "Kernel"}]}}),
         actor="foreign",
-        before=(HELD,),
+        before=(CORDONED,),
     ),
     Case(
-        name="DaemonSet: the same grant again",
-        ask=merge(NODE, annotation(GRANT, grant())),
+        name="DaemonSet: the same permit again",
+        ask=merge(NODE, annotation(PERMIT, permit())),
         actor="foreign",
-        before=(HELD,),
+        before=(CORDONED,),
     ),
     Case(
-        name="person: deletes a grant",
-        ask=merge(NODE, annotation(GRANT, None)),
+        name="person: deletes a permit",
+        ask=merge(NODE, annotation(PERMIT, None)),
         actor="person",
-        before=(HELD,),
+        before=(CORDONED,),
     ),
     Case(
-        name="coordinator: undoes after a person has deleted the grant",
+        name="coordinator: undoes after a person has deleted the permit",
         ask=merge(NODE, UNDONE),
         actor="coordinator",
-        before=(HELD, merge(NODE, annotation(GRANT, None), manager="kubectl-annotate")),
+        before=(CORDONED, merge(NODE, annotation(PERMIT, None), manager="kubectl-annotate")),
     ),
     Case(
         name="person: deletes the mark of a cordon",
         ask=merge(NODE, annotation(CORDON_MARK, None)),
         actor="person",
-        before=(HELD,),
+        before=(CORDONED,),
     ),
     Case(
-        name="person: deletes a grant by JSON",
+        name="person: deletes a permit by JSON",
         ask=steps(NODE, ("remove", _AT)),
         actor="person",
-        before=(HELD,),
+        before=(CORDONED,),
     ),
     Case(
         name="person: uncordons",
         ask=merge(NODE, UNCORDON),
         actor="person",
-        before=(HELD,),
+        before=(CORDONED,),
     ),
 )
 """What is served at any moment in between."""

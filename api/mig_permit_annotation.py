@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``gpuscape.io/mig-grant`` on a Node: the coordinator's answer to its agent's request."""
+"""``gpuscape.io/mig-permit`` on a Node: what the coordinator permits its agent to do."""
 
 from __future__ import annotations
 
@@ -13,29 +13,28 @@ from api import keys, names
 from api.mig_request_annotation import RequestId
 from api.versioned import VersionedFormat
 
-VERSION: Final = 1
+VERSION: Final = 2
 MOST_CHARACTERS: Final = 256
-CORDONED_PATTERN: Final = r'"cordoned":\s*true'
-"""Matches the text of a grant for a Node that the coordinator cordoned, whatever else is in it:
-admission policies read no JSON."""
+OWN_CORDON_PATTERN: Final = r'"owns_cordon":\s*true'
+"""Matches the text of a permit with ``owns_cordon``: admission policies read no JSON."""
 
 
-class GrantPhase(StrEnum):
+class PermitPhase(StrEnum):
     """What the agent may do."""
 
-    HOLD = "hold"
+    CORDONED = "cordoned"
     """Nothing yet: the node is cordoned, and its pods are read once more."""
-    GO = "go"
-    """Change the GPUs. This stays granted until the agent reports how the request ended."""
+    PROCEED = "proceed"
+    """Change the GPUs. This stays permitted until the agent reports the change's outcome."""
 
 
-class MigGrantAnnotation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class MigPermitAnnotation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Annotation on the Node: how far the coordinator is with a request."""
 
-    v: Annotated[Literal[1], Meta(description="Major version of this schema.")]
-    request: Annotated[RequestId, Meta(description="Id of the request that this answers.")]
-    phase: Annotated[GrantPhase, Meta(description="An agent acts on go alone.")]
-    cordoned: Annotated[
+    v: Annotated[Literal[2], Meta(description="Major version of this schema.")]
+    request: Annotated[RequestId, Meta(description="Id of the request that is permitted.")]
+    phase: Annotated[PermitPhase, Meta(description="An agent acts on proceed alone.")]
+    owns_cordon: Annotated[
         bool, Meta(description="The coordinator cordoned the node, and will uncordon it.")
     ] = False
     guards: Annotated[
@@ -48,25 +47,25 @@ class MigGrantAnnotation(msgspec.Struct, frozen=True, kw_only=True, omit_default
     ] = ()
 
 
-def encode(grant: MigGrantAnnotation) -> str:
+def encode(permit: MigPermitAnnotation) -> str:
     """The annotation's text: compact JSON."""
-    return FORMAT.encode(grant).decode()
+    return FORMAT.encode(permit).decode()
 
 
-def decode(text: str) -> MigGrantAnnotation | None:
+def decode(text: str) -> MigPermitAnnotation | None:
     """The annotation in ``text``; None for a major version other than ours. Raises BadInput."""
     return FORMAT.decode(text)
 
 
 def json_schema() -> dict[str, Any]:
     """JSON Schema of the annotation, 2020-12."""
-    return FORMAT.json_schema(f"Node annotation {keys.MIG_GRANT}")
+    return FORMAT.json_schema(f"Node annotation {keys.MIG_PERMIT}")
 
 
 FORMAT: Final = VersionedFormat(
-    name=f"annotation {keys.MIG_GRANT}",
+    name=f"annotation {keys.MIG_PERMIT}",
     remedy="delete it, and the coordinator looks at the node anew",
-    content=MigGrantAnnotation,
+    content=MigPermitAnnotation,
     version=VERSION,
     most_length=MOST_CHARACTERS,
     safe=True,
