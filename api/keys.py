@@ -110,11 +110,7 @@ _SUFFIXES: dict[str, tuple[str, str, str]] = {
         "GPUs of that model, with those that do not answer, or MIG devices",
         "/sys/bus/pci/devices: driver; nvmlDeviceGetName",
     ),
-    REPLICAS: (
-        NUMBER,
-        "shares of each device; 0 where MIG excludes sharing",
-        "sharing configuration",
-    ),
+    REPLICAS: (NUMBER, "shares of each; 0 where MIG excludes sharing", "sharing configuration"),
     SHARING: (r"(none|time-slicing|mps)?", "how the devices are shared", "sharing configuration"),
     MEMORY: (
         NUMBER,

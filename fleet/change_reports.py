@@ -10,10 +10,10 @@ from typing import Any, Final
 
 from base.log_once import LogOnce
 from fleet.change_effects import NodeWrite, PatchNode
-from fleet.coordinator_metrics import CoordinatorMetrics
 from fleet.drain.drain_plan import DrainPlan
 from fleet.drain.drain_pod import DrainPod
 from fleet.figures.change_steps import change_facts
+from fleet.figures.coordinator_metrics import CoordinatorMetrics
 from fleet.figures.fleet_figures import figures
 from fleet.figures.wait_ages import WaitAges
 from fleet.gpu_pod import GpuPod

@@ -19,8 +19,8 @@ from base.process import process_signals
 from fleet import change_reports
 from fleet.change_reports import ChangeReports
 from fleet.coordinator import Coordinator
-from fleet.coordinator_metrics import CONTENT_TYPE, CoordinatorMetrics
 from fleet.coordinator_settings import CoordinatorSettings
+from fleet.figures.coordinator_metrics import CONTENT_TYPE, CoordinatorMetrics
 from fleet.fleet_cache import FleetCache
 from fleet.fleet_watches import FleetWatches
 from fleet.leadership import Leadership

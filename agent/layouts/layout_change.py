@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The life of a request for a change of MIG layouts, from the desired layout to its outcome.
 
-What the Node shows outlives an agent, and what the actuator's journal has outlives both; the rest
-is worked out anew at each step. Safety: the actuator is asked for a change only with a permit for
-the present request, and after its answer that this one has not begun; what has begun is brought to
-its end, whatever is desired by then. Its one other task is ``restore``, which brings back what a
-boot took, and ends what was interrupted. A request ends once; one that is held may end otherwise
-later. The next one begins when the Node shows the end of the one before.
+What the Node shows outlives an agent, and the actuator's journal outlives both; the rest is worked
+out anew at each step. Safety: the actuator gets a change only with a permit for the present
+request, and after its answer that this one has not begun; what has begun is brought to its end,
+whatever is desired by then. Its other task is ``restore``: it brings back what a boot took, and
+ends what was interrupted. A request ends once; one that is held may get another end later. The next
+one begins when the Node shows the end of the one before.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class LayoutChange:
         self.drift = shown.drift
         """Whether the open request repairs what somebody else has changed."""
         self.reached = shown.reached
-        """Layouts that the GPUs had since they were asked for: to have them again is a repair."""
+        """Layouts that the GPUs have had: to have them again is a repair."""
         self.requested_at = now - open_for_seconds
         """When the newest request was first made."""
         self._wait_seconds = wait_seconds
@@ -110,7 +110,6 @@ class LayoutChange:
         """The actuator changes the GPUs for this request, or restores them."""
         self._actuator_state_unknown = bool(shown.request) and not shown.end
         self._permit_seen = False
-        """The permit to proceed with the open request was seen."""
         self._pending_task: ActuatorTask | None = None
         self._next_task: RestoreRequest | None = None
         self._blocking_change = ""
@@ -160,8 +159,7 @@ class LayoutChange:
         """The actuator's next task; None where there is none, or while an answer is waited for.
 
         ``desired`` None: it is not known which layout is desired, or what the GPUs have.
-        ``shown``: what the Node shows now; ``permit``: phase of this request's permit;
-        ``load``: of the driver.
+        ``shown``: what the Node shows; ``permit``: of this request; ``load``: of the driver.
         """
         self._observe(desired)
         if permit is PermitPhase.PROCEED and self.is_open and not self._permit_seen:

@@ -140,14 +140,10 @@ class AgentSettings:
     )
 
     reader_memory_mebibytes: int = setting(
-        96,
-        kinds.count_kind(65_536),
-        "Private MiB at which a device reader is replaced; 0: no limit.",
+        96, kinds.count_kind(65_536), "Private MiB at which a reader is replaced; 0: no limit."
     )
     reader_descriptors: int = setting(
-        512,
-        kinds.count_kind(1_000_000),
-        "Open files at which a device reader is replaced; 0: no limit.",
+        512, kinds.count_kind(1_000_000), "Open files at which a reader is replaced; 0: no limit."
     )
     reader_age_seconds: float = setting(
         86_400.0, kinds.duration_kind("1m"), "Age at which a device reader is replaced."
@@ -203,9 +199,7 @@ class AgentSettings:
         None, PREFIX, "Put before the names of DCGM families, to run next to dcgm-exporter."
     )
     compat_release: str = setting(
-        DEFAULT_RELEASE,
-        COMPAT_RELEASE,
-        "Release of dcgm-exporter whose types and labels are served.",
+        DEFAULT_RELEASE, COMPAT_RELEASE, "dcgm-exporter's release with the types and labels served."
     )
     hostname_label: str | None = setting(
         None,

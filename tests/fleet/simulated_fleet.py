@@ -32,7 +32,7 @@ from api.state_annotation import pod_key
 from base.errors import BadInput
 from fleet.change_reports import ChangeReports
 from fleet.coordinator import AGAIN_SECONDS, Coordinator
-from fleet.coordinator_metrics import CoordinatorMetrics
+from fleet.figures.coordinator_metrics import CoordinatorMetrics
 from fleet.fleet_cache import FleetCache, FleetSource
 from fleet.gpu_pod import GpuPodSelector
 from fleet.leadership import Leadership

@@ -13,8 +13,8 @@ import msgspec
 import pytest
 
 from api.mig_status_annotation import MigStatusAnnotation, RequestEnd, RequestSource
-from fleet.coordinator_metrics import CoordinatorMetrics
 from fleet.figures.change_steps import ChangeStep, change_facts, step_of
+from fleet.figures.coordinator_metrics import CoordinatorMetrics
 from fleet.figures.fleet_figures import FleetFigures, NodeStep, figures
 from fleet.figures.wait_ages import WaitAges
 from fleet.mig_node import MigNode, UnavailableReason

@@ -49,8 +49,8 @@ from exporters.gpuscape import waste
 from exporters.gpuscape.agent_metrics import AgentMetrics, ProgramUse
 from exporters.gpuscape.node_view import GpuHoldings, ResourceAllocation
 from exporters.gpuscape.process_use import OfPod, ProcessUse
-from fleet.coordinator_metrics import CoordinatorMetrics
 from fleet.figures.change_steps import ChangeStep
+from fleet.figures.coordinator_metrics import CoordinatorMetrics
 from fleet.figures.fleet_figures import FleetFigures, NodeStep
 from fleet.policy.assigned_layouts import Assignment
 from fleet.policy.fleet_policy_sync import PolicyState
