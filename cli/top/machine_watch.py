@@ -179,7 +179,7 @@ class MachineWatch:
         """End the threads; a call that hangs is not waited for."""
         self._ending.set()
 
-    def hasten(self) -> None:
+    def read_soon(self) -> None:
         """Have the states read soon, as after a hang or an event."""
         self._rediscover.set()
         self._news()
@@ -204,7 +204,7 @@ class MachineWatch:
         while not self._ending.wait(_PROBE_SECONDS):
             if self._reader.health().quarantined:
                 for _ in self._reader.probe():
-                    self.hasten()
+                    self.read_soon()
 
 
 @contextlib.contextmanager
@@ -218,7 +218,7 @@ def watched_machine(settings: AgentSettings, interval_seconds: float) -> Iterato
             structs.replace(start, events=False),
             deadline_seconds=settings.deadline_seconds,
             init_seconds=settings.init_deadline_seconds,
-            on_news=lambda: watch[0].hasten() if watch else None,
+            on_news=lambda: watch[0].read_soon() if watch else None,
         )
         ending.callback(reader.close)
         watch.append(
