@@ -23,12 +23,12 @@ def test_the_page_has_the_figures_of_the_corpus() -> None:
     judged = sum(len(each.judged) for each in machines)
     cells = sum(len(of.cells) for of in published())
     figures = (
-        f"{len(machines)} published matrices with {cells:,} cells;"
-        f" {judged:,} of these can be judged, and all agree. By sysfs alone"
+        f"{len(machines)} published matrices with {cells:,} cells, and the tests compare it with"
+        f" them. {judged:,} cells can be compared, and all agree; with sysfs alone,"
         f" {sum(len(each.wrong(with_nvml=False)) for each in machines)} were wrong."
     )
     words = (
-        f"In {len(shown)} of the matrices, with {sum(len(e.judged) for e in shown)} judged cells"
+        f"In {len(shown)} of the matrices, with {sum(len(e.judged) for e in shown)} compared cells"
     )
 
     page = " ".join(PAGE.read_text().split())
