@@ -32,7 +32,7 @@ _NOW = (
     ),
     number(
         "GPUs",
-        "All GPUs that the agents know of, also those that do not answer.",
+        "All GPUs that the agents expect, with those that do not answer.",
         "count(gpuscape_gpu_up{@node})",
         width=3,
     ),
@@ -53,7 +53,7 @@ _NOW = (
     ),
     held_by_pods(
         "Held by pods",
-        "GPUs of which pods hold all or a part. Empty where no kubelet is read.",
+        "GPUs that pods hold, as a whole or in part. Empty if no kubelet is read.",
         link=PODS,
     ),
     number(
@@ -63,8 +63,8 @@ _NOW = (
         width=3,
     ),
     activity(
-        "How busy GPUs are on average: GPM's word on Hopper and later, else"
-        " utilisation. GPUs under MIG before Hopper have no such reading and do not count."
+        "Average activity of the GPUs: from GPM on Hopper and later, else utilisation. GPUs with"
+        " MIG on before Hopper have no such reading and do not count."
     ),
     power(width=3),
 )
@@ -82,8 +82,8 @@ _WRONG = (
     ),
     Bars(
         title="NVLinks that are down",
-        description="By node: links that are not up, and should be by what other GPUs of the"
-        " model have.",
+        description="Links by node that are down, although other GPUs of the same model have them"
+        " up.",
         queries=(
             ask(
                 """sum by (instance)
@@ -99,14 +99,14 @@ _WRONG = (
 _USE = (
     ratio_graph(
         "Activity by node",
-        "How busy the node's GPUs are on average.",
+        "Average activity of the node's GPUs.",
         "avg by (instance) (gpuscape_gpu_active_ratio{@node})",
         "{{instance}}",
         link=NODE_OF_SERIES,
     ),
     graph(
         "Power by node",
-        "Of all GPUs of the node, each board counted once, whatever MIG does.",
+        "Power draw of all GPUs of the node, each board counted once, also with MIG on.",
         "sum by (instance) (@boards)",
         "{{instance}}",
         unit=Unit.WATTS,
@@ -115,8 +115,8 @@ _USE = (
     ),
     ratio_graph(
         "GPU memory by node",
-        "Frame buffer in use, of all that the node's GPUs can give, or their GPU"
-        " instances where MIG is on.",
+        "Share of the frame buffer in use: of the node's GPUs, or of their GPU instances if MIG is"
+        " on.",
         """sum by (instance) (@memory)
         / (sum by (instance) (@memory) + sum by (instance) (@room))""",
         "{{instance}}",
@@ -124,7 +124,7 @@ _USE = (
     ),
     graph(
         "Hottest GPUs",
-        "The ten warmest at each moment.",
+        "The ten hottest GPUs at each moment.",
         "topk(10, max by (instance, gpu) (DCGM_FI_DEV_GPU_TEMP{@node}))",
         "{{instance}} GPU {{gpu}}",
         unit=Unit.CELSIUS,
@@ -136,7 +136,7 @@ _ROOM = (
     Table(
         title="Room by node",
         description="Free GPUs, the largest set of them in which NVLink joins every pair, and"
-        " fragmentation: 0 where they are as well linked as so many could be.",
+        " fragmentation: 0 if they are linked as well as this number of GPUs can be.",
         queries=(
             ask("sum by (instance) (gpuscape_gpus{@node})"),
             ask(
@@ -164,7 +164,7 @@ _ROOM = (
     ),
     Bars(
         title="Nodes by driver",
-        description="By versions of the driver and the newest CUDA that it supports.",
+        description="Nodes by driver version and the newest CUDA that it supports.",
         queries=(
             ask(
                 "count by (driver_version, cuda_version) (gpuscape_driver_info{@node})",
@@ -178,7 +178,7 @@ _ROOM = (
 _AGENTS = (
     graph(
         "Age of what agents show",
-        "Time since an agent's last discovery cycle; some minutes are too many.",
+        "Time since an agent's last discovery cycle. A few minutes are too long.",
         "gpuscape_snapshot_age_seconds{@node}",
         "{{instance}}",
         unit=Unit.SECONDS,
@@ -194,13 +194,13 @@ _AGENTS = (
     ),
     Bars(
         title="Sources that do not answer",
-        description="By source, the agents that get no answer from it.",
+        description="Agents that get no answer from a source, by source.",
         queries=(ask("sum by (source) (1 - gpuscape_source_up{@node})", "{{source}}"),),
         steps=BAD_IF_ANY,
     ),
     Bars(
         title="Missing readings",
-        description="By reason; unsupported ones are no fault.",
+        description="Missing readings by reason; unsupported readings are not a fault.",
         queries=(ask("sum by (reason) (gpuscape_gaps{@node})", "{{reason}}"),),
     ),
 )
@@ -208,7 +208,7 @@ _AGENTS = (
 FLEET = Dashboard(
     uid="gpuscape-fleet",
     title="gpuscape / Fleet",
-    description="All GPU nodes: what is wrong, what is used, what is free.",
+    description="All GPU nodes: faults, use, free GPUs.",
     variables=(CLUSTER, INSTANCES),
     rows=(
         Row(title="Now", panels=_NOW),

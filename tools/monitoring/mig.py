@@ -22,40 +22,41 @@ _LEGEND = "{{instance}} GPU {{index}} instance {{gpu_instance_id}}"
 _NOW = (
     number(
         "GPUs with MIG on",
-        "Split or not: one with MIG on and no instance serves nobody.",
+        "GPUs with MIG on, with or without instances. No pod can use a GPU with MIG on and no"
+        " instance.",
         "sum(gpuscape_gpu_mig_enabled{@node} * @index)",
         width=4,
     ),
     number(
         "GPU instances",
-        "Each counted once.",
+        "GPU instances, each counted once.",
         "count(gpuscape_mig_instance_info{@node} * @index)",
         width=4,
     ),
     number(
         "Held by pods",
-        "Instances that a pod holds, all or a part.",
+        "Instances that a pod holds, as a whole or in part.",
         "sum(gpuscape_mig_instance_allocated{@node} * @index)",
         width=4,
     ),
     ratio(
         "Slices cut off",
-        "Share of the compute slices of GPUs with MIG on that no instance has: nobody"
-        " can use them as the layout is.",
+        "Share of the compute slices of GPUs with MIG on that belong to no instance. No pod can"
+        " use them with this layout.",
         """1 - sum(gpuscape_mig_instance_share_ratio{@node} * @index)
         / sum(gpuscape_gpu_mig_enabled{@node} * @index)""",
         width=4,
     ),
     ratio(
         "Memory in use",
-        "Of all instances together.",
+        "Share of the memory in use, over all instances.",
         """sum(gpuscape_mig_instance_memory_used_bytes{@node} * @index)
         / sum(gpuscape_mig_instance_memory_bytes{@node} * @index)""",
         width=4,
     ),
     number(
         "Changes that wait",
-        "GPUs whose MIG mode was switched, and that wait for a reset.",
+        "GPUs whose MIG mode was changed and that wait for a reset.",
         "sum(gpuscape_gpu_mig_change_pending{@node} * @index) or vector(0)",
         width=4,
         steps=WARNING_IF_ANY,
@@ -65,8 +66,8 @@ _NOW = (
 _LAYOUT = (
     Table(
         title="Instances",
-        description="What each instance is, what it uses, and who holds it. Activity is measured"
-        " by GPM, on Hopper and later.",
+        description="Each instance, its use, and whether a pod holds it. Activity comes from GPM,"
+        " on Hopper and later.",
         queries=(
             ask("""sum by (instance, index, gpu_instance_id, profile, placement_start)
                 (gpuscape_mig_instance_info{@node} * @index)"""),
@@ -95,7 +96,7 @@ _LAYOUT = (
     ),
     Bars(
         title="Instances by profile",
-        description="All that there are.",
+        description="All instances, by profile.",
         queries=(
             ask("count by (profile) (gpuscape_mig_instance_info{@node} * @index)", "{{profile}}"),
         ),
@@ -107,7 +108,7 @@ _LAYOUT = (
 _USE = (
     ratio_graph(
         "Memory of instances",
-        "Frame buffer in use, of what the instance has.",
+        "Share of the instance's frame buffer in use.",
         """gpuscape_mig_instance_memory_used_bytes{@node}
         / gpuscape_mig_instance_memory_bytes{@node} * @index""",
         _LEGEND,
@@ -115,36 +116,36 @@ _USE = (
     ),
     ratio_graph(
         "Activity of instances",
-        "Share of the time for which anything ran. Hopper and later: before, nothing"
-        " measures how busy an instance is.",
+        "Share of the time in which anything ran. Hopper and later: older GPUs do not measure the"
+        " activity of an instance.",
         "gpuscape_mig_instance_graphics_active_ratio{@node} * @index",
         _LEGEND,
         link=NODE_OF_SERIES,
     ),
     ratio_graph(
         "Tensor cores of instances",
-        "Share of the time for which they worked. Hopper and later.",
+        "Share of the time in which they were active. Hopper and later.",
         'gpuscape_mig_instance_pipe_active_ratio{@node, pipe="tensor"} * @index',
         _LEGEND,
         link=NODE_OF_SERIES,
     ),
     ratio_graph(
         "Memory bandwidth of instances",
-        "In use, of the most there is. Hopper and later.",
+        "Share of the maximum bandwidth in use. Hopper and later.",
         "gpuscape_mig_instance_memory_bandwidth_ratio{@node} * @index",
         _LEGEND,
         link=NODE_OF_SERIES,
     ),
     Timeline(
         title="Instances held by pods",
-        description="Over time.",
+        description="Whether a pod holds each instance, over time.",
         queries=(ask("gpuscape_mig_instance_allocated{@node} * @index", _LEGEND),),
         words={0: ("free", Color.QUIET), 1: ("held", Color.NEUTRAL)},
         link=NODE_OF_SERIES,
     ),
     graph(
         "Power of GPUs with MIG on",
-        "Of whole boards: nobody measures the part of an instance, and sums over"
+        "Power draw of whole boards: the part of an instance is not measured, and sums over"
         " DCGM_FI_DEV_POWER_USAGE count a board once for each instance.",
         """label_replace(@boards, "uuid", "$1", "UUID", "(.+)") * @index
         and @gpu gpuscape_gpu_mig_enabled{@node} == 1""",
@@ -157,7 +158,7 @@ _USE = (
 MIG = Dashboard(
     uid="gpuscape-mig",
     title="gpuscape / MIG",
-    description="GPU instances: how GPUs are split, and what the parts do.",
+    description="GPU instances: how GPUs are split, and how the parts are used.",
     variables=(CLUSTER, INSTANCES, GPU),
     rows=(
         Row(title="Now", panels=_NOW),

@@ -32,40 +32,44 @@ _LEVELS = {0: "board", 1: "PIX", 2: "PXB", 3: "PHB", 4: "NODE", 5: "SYS"}
 _NOW = (
     Words(
         title="GPUs",
-        description="Models that answer.",
+        description="Models of the GPUs that answer.",
         queries=(ask("count by (model) (gpuscape_gpu_info{@node})", "{{model}}"),),
         width=6,
         height=4,
     ),
     Words(
         title="Driver",
-        description="Its version.",
+        description="Version of the driver.",
         queries=(ask("gpuscape_driver_info{@node}", "{{driver_version}}"),),
         width=4,
         height=4,
     ),
     number(
         "GPUs that answer",
-        "Of those that the agent knows of.",
+        "GPUs that answer, of those that the agent expects.",
         "sum(gpuscape_gpu_up{@node})",
         width=4,
     ),
-    held_by_pods("GPUs held by pods", "All of them or a part. Empty where no kubelet is read."),
-    activity("Of all GPUs on average."),
+    held_by_pods(
+        "GPUs held by pods",
+        "GPUs that pods hold, as a whole or in part. Empty if no kubelet is read.",
+    ),
+    activity("Average activity of all GPUs."),
     power(width=4),
 )
 
 _LINKS = (
     Matrix(
         title="NVLinks between GPUs",
-        description="Links that both ends see, direct or through NVSwitch, by index of the GPUs.",
+        description="Links that both ends report, direct or through NVSwitch, by index of the"
+        " GPUs.",
         queries=(ask("gpuscape_topology_nvlinks_row{@node}"),),
         row="index",
         height=10,
     ),
     Matrix(
         title="PCIe between GPUs",
-        description="How far up two GPUs meet: the darker, the farther.",
+        description="PCIe level at which two GPUs meet: the darker, the farther apart.",
         queries=(ask("gpuscape_topology_pcie_row{@node}"),),
         row="index",
         words=_LEVELS,
@@ -74,7 +78,7 @@ _LINKS = (
     ),
     Matrix(
         title="NICs",
-        description="How far up an RDMA NIC and each GPU meet on PCIe. Empty without such NICs.",
+        description="PCIe level at which an RDMA NIC and each GPU meet. Empty without such NICs.",
         queries=(ask(_NUMBERED),),
         row="nic",
         rows_by=("first", "last"),
@@ -91,7 +95,7 @@ _LINKS = (
     ),
     graph(
         "NVLink errors",
-        "Errors over all links of a GPU for which data was sent again or lost.",
+        "Errors over all links of a GPU after which data was sent again or lost.",
         """rate(gpuscape_gpu_nvlink_transfer_errors_total{@node}[$__rate_interval])
         * @index""",
         _GPU_LEGEND,
@@ -99,8 +103,8 @@ _LINKS = (
     ),
     Table(
         title="NVLinks that are up",
-        description="By GPU, and how many are not and should be, by what other GPUs of the model"
-        " have.",
+        description="Links by GPU that are up, and those that are down although other GPUs of the"
+        " same model have them up.",
         queries=(
             ask("sum by (index) (gpuscape_gpu_nvlinks_active{@node} * @index)"),
             ask(
@@ -120,14 +124,14 @@ _LINKS = (
 _USE = (
     ratio_graph(
         "Activity",
-        "By GPM's word on Hopper and later, else utilisation. Nothing of GPUs under"
-        " MIG before Hopper.",
+        "From GPM on Hopper and later, else utilisation. No values for GPUs with MIG on before"
+        " Hopper.",
         "gpuscape_gpu_active_ratio{@node} * @index",
         _GPU_LEGEND,
     ),
     graph(
         "GPU memory",
-        "Frame buffer in use, that of all GPU instances included.",
+        "Frame buffer in use, all GPU instances included.",
         """sum by (gpu) (max by (gpu, GPU_I_ID) (DCGM_FI_DEV_FB_USED{@dcgm}))
         * 1048576""",
         _DCGM_LEGEND,
@@ -135,13 +139,13 @@ _USE = (
     ),
     ratio_graph(
         "Tensor cores",
-        "Share of the time for which they worked. Hopper and later.",
+        "Share of the time in which they were active. Hopper and later.",
         "max by (gpu) (DCGM_FI_PROF_PIPE_TENSOR_ACTIVE{@dcgm})",
         _DCGM_LEGEND,
     ),
     ratio_graph(
         "Memory bandwidth",
-        "In use, of the most there is. Hopper and later.",
+        "Share of the maximum bandwidth in use. Hopper and later.",
         "max by (gpu) (DCGM_FI_PROF_DRAM_ACTIVE{@dcgm})",
         _DCGM_LEGEND,
     ),
@@ -154,7 +158,7 @@ _USE = (
     ),
     graph(
         "PCIe",
-        "Data in both directions. Hopper and later; nothing of GPUs under MIG.",
+        "Data in both directions. Hopper and later; no values for GPUs with MIG on.",
         """max by (gpu) (DCGM_FI_PROF_PCIE_RX_BYTES{@dcgm})
         + max by (gpu) (DCGM_FI_PROF_PCIE_TX_BYTES{@dcgm})""",
         _DCGM_LEGEND,
@@ -165,29 +169,29 @@ _USE = (
 _HEAT = (
     graph(
         "Power",
-        "What the board draws.",
+        "Power draw of the board.",
         "max by (gpu) (DCGM_FI_DEV_POWER_USAGE{@dcgm})",
         _DCGM_LEGEND,
         unit=Unit.WATTS,
     ),
     graph(
         "Temperature",
-        "Of the GPU.",
+        "Temperature of the GPU.",
         "max by (gpu) (DCGM_FI_DEV_GPU_TEMP{@dcgm})",
         _DCGM_LEGEND,
         unit=Unit.CELSIUS,
     ),
     graph(
         "Temperature of memory",
-        "GPUs with HBM.",
+        "Temperature of the memory, on GPUs with HBM.",
         "max by (gpu) (DCGM_FI_DEV_MEMORY_TEMP{@dcgm})",
         _DCGM_LEGEND,
         unit=Unit.CELSIUS,
     ),
     Timeline(
         title="Clocks held down",
-        description="By GPU and reason, while it lasts: heat, and the power brake. Empty where"
-        " neither holds clocks down.",
+        description="When heat or the power brake lowers clocks, by GPU and reason. Empty if"
+        " neither does.",
         queries=(
             ask(
                 """gpuscape_gpu_clock_event{@node, reason=~"hw_thermal|sw_thermal|hw_power_brake"}
@@ -199,7 +203,7 @@ _HEAT = (
     ),
     Table(
         title="Energy",
-        description="Used within the time shown, by the GPU's own meter.",
+        description="Energy within the time shown, from the GPU's own meter.",
         queries=(
             ask(
                 """max by (gpu) (
@@ -216,7 +220,7 @@ _HEAT = (
 _AGENT = (
     graph(
         "Duration of cycles",
-        "On average.",
+        "Average duration of a cycle.",
         """rate(gpuscape_cycle_duration_seconds_sum{@node}[$__rate_interval])
         / rate(gpuscape_cycle_duration_seconds_count{@node}[$__rate_interval])""",
         "{{cycle}}",
@@ -225,14 +229,14 @@ _AGENT = (
     ),
     graph(
         "CPU of the agent",
-        "Cores, by program.",
+        "CPU cores in use, by program.",
         "rate(gpuscape_program_cpu_seconds_total{@node}[$__rate_interval])",
         "{{program}}",
         width=8,
     ),
     graph(
         "Memory of the agent",
-        "Resident, by program.",
+        "Resident memory, by program.",
         "gpuscape_program_resident_memory_bytes{@node}",
         "{{program}}",
         unit=Unit.BYTES,
@@ -243,7 +247,7 @@ _AGENT = (
 NODE = Dashboard(
     uid="gpuscape-node",
     title="gpuscape / Node",
-    description="One node: how its GPUs are linked, what they do, what is wrong with them.",
+    description="One node: links, use and faults of its GPUs.",
     variables=(CLUSTER, INSTANCE, GPU),
     rows=(
         Row(title="Now", panels=_NOW),

@@ -18,7 +18,7 @@ from tools.monitoring.selectors import ask
 PODS_AND_ALERTS = (
     Table(
         title="Pods",
-        description="Which pod holds which GPU, all of it or a GPU instance.",
+        description="Which pod holds which GPU or GPU instance.",
         queries=(
             ask(
                 """max by (index, gpu_instance_id, namespace, pod)
@@ -38,13 +38,13 @@ PODS_AND_ALERTS = (
 FAULTS = (
     Table(
         title="Health",
-        description="Each GPU, also those that do not answer, and the worst reason.",
+        description="Each GPU, with those that do not answer, and its worst reason.",
         queries=(ask("gpuscape_gpu_health_info{@node}"),),
         columns=(GPU_BUS_COLUMN, *HEALTH_COLUMNS),
     ),
     Table(
         title="Memory",
-        description="Errors since the driver was loaded, and rows replaced for good.",
+        description="Errors since the driver was loaded, and rows replaced permanently.",
         queries=(
             ask(
                 """sum by (index) (gpuscape_gpu_ecc_errors_total{@node, error="uncorrected"}
@@ -68,7 +68,7 @@ FAULTS = (
     xid_errors(GPU_BUS_COLUMN),
     Table(
         title="NVSwitch errors",
-        description="By switch and code, where the agent is configured to read the kernel log.",
+        description="Errors by switch and code, if the agent is configured to read the kernel log.",
         queries=(
             ask("sum by (pci_bus_id, sxid, severity) (gpuscape_nvswitch_errors_total{@node})"),
         ),

@@ -72,7 +72,7 @@ def activity(description: str) -> Number:
 
 def power(*, width: int) -> Number:
     """What the chosen GPUs draw, in a row "Now"."""
-    description = "Of all GPUs together, each board counted once."
+    description = "Power draw of all GPUs together, each board counted once."
     return number("Power", description, "sum(@boards)", width=width, unit=Unit.WATTS, spark=True)
 
 
@@ -113,7 +113,7 @@ def xid_errors(*gpu: Column) -> Table:
     labels = ", ".join((*(column.label for column in gpu), "xid"))
     return Table(
         title="XID errors",
-        description="By GPU and code, since the agent started.",
+        description="Errors by GPU and code, since the agent started.",
         queries=(
             ask(f"sum by ({labels}) (gpuscape_xid_errors_total{{@node}})"),
             ask(f"time() - max by ({labels}) (gpuscape_xid_last_timestamp_seconds{{@node}})"),
@@ -131,7 +131,7 @@ def firing_alerts(matchers: str, column: Column) -> Table:
     """Alerts about GPUs that fire, of the series that the matchers name."""
     return Table(
         title="Alerts that fire",
-        description="Of gpuscape's rules, where Prometheus has them.",
+        description="Firing alerts of gpuscape's rules, if Prometheus has loaded them.",
         queries=(ask(f"max by (alertname, severity, {column.label}) (ALERTS{{{matchers}}})"),),
         columns=(
             Column(label="severity", title="Severity"),

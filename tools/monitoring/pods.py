@@ -41,28 +41,29 @@ _IDLE_HOURS = """sum(
 _NOW = (
     number(
         "Pods with GPUs",
-        "Of the namespaces and pods that are chosen.",
+        "Pods with GPUs, of the chosen namespaces and pods.",
         """count(count by (cluster, namespace, pod)
         (gpuscape_pod_gpu_info{@pod}))""",
         width=4,
     ),
     number(
         "GPUs held",
-        "A GPU instance counts as its part of a GPU, a shared GPU once for each namespace.",
+        "GPUs that pods hold. A GPU instance counts as its part of a GPU, a shared GPU once for"
+        " each namespace.",
         f"sum({_HELD} {_SHARE})",
         decimals=1,
         width=4,
     ),
     number(
         "Held and idle",
-        "GPUs and GPU instances that pods hold, and that did nothing for 15 minutes.",
+        "GPUs and GPU instances that pods hold and that were idle for 15 minutes.",
         "sum(gpuscape_allocated_idle{@node})",
         width=4,
         steps=WARNING_IF_ANY,
     ),
     ratio(
         "Share of held GPUs that is idle",
-        "On average over the nodes where it is measured.",
+        "Average over the nodes that measure it.",
         "avg(gpuscape_allocated_idle_ratio{@node})",
         width=4,
     ),
@@ -76,8 +77,8 @@ _NOW = (
     ),
     number(
         "Not measured",
-        "GPUs and GPU instances that pods hold and for which nothing measures how busy"
-        " they are, such as all under MIG before Hopper.",
+        "GPUs and GPU instances that pods hold and whose activity is not measured, such as all"
+        " with MIG on before Hopper.",
         "sum(gpuscape_allocated_unmeasured{@node})",
         width=4,
     ),
@@ -94,8 +95,8 @@ _NAMESPACES = (
     ),
     graph(
         "GPUs held and idle, by namespace",
-        "Of these, the ones that did nothing for 15 minutes. A pod of a namespace that"
-        " only shares a GPU with others counts as well.",
+        "Held GPUs that were idle for 15 minutes. A pod that only shares a GPU with other"
+        " namespaces counts as well.",
         f"""sum by (namespace) ({_HELD} {_SHARE}
         * @part group_left () gpuscape_allocated_idle{{@node}})""",
         "{{namespace}}",
@@ -107,8 +108,8 @@ _NAMESPACES = (
 _PODS = (
     ratio_graph(
         "Activity by pod",
-        "Of the GPUs and GPU instances that each pod holds, on average. What several"
-        " share counts for each of them; nothing of GPU instances before Hopper.",
+        "Average activity of the GPUs and GPU instances that each pod holds. A shared GPU counts"
+        " for each of its pods. No values for GPU instances before Hopper.",
         f"""avg by (namespace, pod) ({_POD} * @part group_left ()
         (gpuscape_gpu_active_ratio{{@node}}
         or gpuscape_mig_instance_graphics_active_ratio{{@node}}))""",
@@ -117,8 +118,8 @@ _PODS = (
     ),
     graph(
         "GPU memory by pod",
-        "In use on the GPUs and GPU instances that each pod holds. What several share"
-        " counts for each of them: the table of processes shows each.",
+        "Memory in use on the GPUs and GPU instances that each pod holds. A shared GPU counts for"
+        " each of its pods; the table of processes shows them separately.",
         f"sum by (namespace, pod) ({_POD} * @part group_left () (@memory))",
         "{{namespace}}/{{pod}}",
         unit=Unit.BYTES,
@@ -126,7 +127,7 @@ _PODS = (
     ),
     Table(
         title="Idle pods",
-        description="Who holds GPUs that did nothing for 15 minutes, and for how long altogether.",
+        description="Pods whose GPUs were idle for 15 minutes, and the total idle time.",
         queries=(
             ask(
                 """sum by (namespace, pod, instance, pci_bus_id, gpu_instance_id) (
@@ -187,7 +188,7 @@ _ROOM = (
     ),
     ratio_graph(
         "Fragmentation of free GPUs",
-        "0 where a node's free GPUs are as well linked by NVLink as so many could be.",
+        "0 if a node's free GPUs are linked by NVLink as well as this number of GPUs can be.",
         "gpuscape_free_gpus_fragmentation_ratio{@node}",
         "{{instance}}",
         link=NODE_OF_SERIES,
@@ -197,7 +198,7 @@ _ROOM = (
 PODS = Dashboard(
     uid="gpuscape-pods",
     title="gpuscape / Pods and waste",
-    description="Who holds GPUs, what he does with them, and what is held in vain.",
+    description="Which pods hold GPUs, how they use them, and which GPUs they hold without use.",
     variables=(CLUSTER, INSTANCES, NAMESPACE, POD),
     rows=(
         Row(title="Now", panels=_NOW),

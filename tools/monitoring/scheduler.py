@@ -15,20 +15,20 @@ _SCORES = '@replica, verb="prioritize"'
 _NOW = (
     number(
         "Replicas",
-        "Those that Prometheus scrapes.",
+        "Replicas that Prometheus scrapes.",
         "count(gpuscape_scheduler_build_info{@replica})",
         width=4,
     ),
     number(
         "Replicas without a view",
-        "They have not read the whole cluster, and give no scores until then.",
+        "Replicas that have not read the whole cluster yet. They give no scores until then.",
         "sum(1 - gpuscape_scheduler_synced{@replica})",
         width=5,
         steps=BAD_IF_ANY,
     ),
     number(
         "Pods ranked",
-        "Requests for scores, a second. Pods without GPUs are not sent.",
+        "Requests for scores per second. kube-scheduler sends no pods without GPUs.",
         f"sum(rate(gpuscape_scheduler_requests_total{{{_SCORES}}}[$__rate_interval]))",
         unit=Unit.REQUESTS_PER_SECOND,
         decimals=1,
@@ -37,7 +37,8 @@ _NOW = (
     ),
     number(
         "Answers without scores",
-        "Of all answers within the time shown: too slow, cluster not read, or a fault.",
+        "Share of all answers within the time shown. Causes: too slow, cluster not read, or a"
+        " fault.",
         f"""sum(increase(gpuscape_scheduler_neutral_answers_total{{@replica}}[$__range]))
         / sum(increase(gpuscape_scheduler_requests_total{{{_SCORES}}}[$__range]))""",
         unit=Unit.RATIO,
@@ -47,7 +48,8 @@ _NOW = (
     ),
     number(
         "First certificate to end",
-        "From then on kube-scheduler works without the extender, and reports nothing.",
+        "Time until the first certificate ends. After that kube-scheduler works without the"
+        " extender, and reports nothing.",
         f"min({_ENDS})",
         unit=Unit.SECONDS,
         minimum=None,
@@ -59,7 +61,8 @@ _NOW = (
 _ANSWERS = (
     Graph(
         title="Time to answer",
-        description="Of requests for scores: half and 99 of 100 took less. 50 ms are the most.",
+        description="Requests for scores: half of them, and 99 of 100, took less than this. The"
+        " limit is 50 ms.",
         queries=tuple(
             ask(
                 f"""histogram_quantile({share}, sum by (le) (rate(
@@ -72,7 +75,7 @@ _ANSWERS = (
     ),
     graph(
         "Requests",
-        "Requests a second, by verb and the answer's status.",
+        "Requests per second, by verb and status of the answer.",
         """sum by (verb, code)
         (rate(gpuscape_scheduler_requests_total{@replica}[$__rate_interval]))""",
         "{{verb}} {{code}}",
@@ -80,8 +83,8 @@ _ANSWERS = (
     ),
     graph(
         "Answers without scores, by cause",
-        "A second. budget: it would have taken too long; unsynced: the cluster is not"
-        " read yet; fault: the log has the reason.",
+        "Answers per second. budget: a full answer would have taken too long; unsynced: the"
+        " cluster is not read yet; fault: the log has the reason.",
         """sum by (cause)
         (rate(gpuscape_scheduler_neutral_answers_total{@replica}[$__rate_interval]))""",
         "{{cause}}",
@@ -89,7 +92,8 @@ _ANSWERS = (
     ),
     graph(
         "Clients refused",
-        "A second, by reason. What has to do with certificates may be kube-scheduler.",
+        "Refusals per second, by reason. If the reason is a certificate, the client may be"
+        " kube-scheduler.",
         """sum by (reason)
         (rate(gpuscape_scheduler_http_refusals_total{@replica}[$__rate_interval]))""",
         "{{reason}}",
@@ -100,14 +104,14 @@ _ANSWERS = (
 _SEEN = (
     Bars(
         title="Nodes by how they are seen",
-        description="sure and unsure are ranked; others have rank 0 for that reason. As the replica"
-        " sees them that sees most.",
+        description="sure and unsure nodes are ranked; the others have rank 0 for the reason"
+        " shown. The highest number of any replica counts.",
         queries=(ask("max by (view) (gpuscape_scheduler_nodes{@replica})", "{{view}}"),),
     ),
     Bars(
         title="Worth of free GPUs by class",
-        description="To pods that want linked ones, of what as many could be worth: 1 is no"
-        " fragmentation.",
+        description="Value of the free GPUs to pods that request linked GPUs, as a share of the"
+        " best for this number of GPUs. 1 means no fragmentation.",
         queries=(
             ask(
                 "min by (topology_class) (gpuscape_scheduler_class_worth_ratio{@replica})",
@@ -119,7 +123,7 @@ _SEEN = (
     ),
     ratio_graph(
         "Placements as fast as can be",
-        "Share of pods with several GPUs that got a set as fast as any of its node.",
+        "Share of pods with several GPUs whose set is as fast as the best set of the node.",
         """sum(rate(gpuscape_scheduler_placements_total{@replica, ideal="true"}
         [$__rate_interval]))
         / sum(rate(gpuscape_scheduler_placements_total{@replica}[$__rate_interval]))""",
@@ -138,8 +142,8 @@ _SEEN = (
 _CERTIFICATES = (
     Table(
         title="Certificates",
-        description="How long those in use are good: the server's own, the first to end of the"
-        " authorities of clients, and that of the scheduler which last connected.",
+        description="Remaining time of the certificates in use: the server's own, the first to end"
+        " of the clients' authorities, and that of the scheduler that connected last.",
         queries=(ask(f"min by (instance, certificate) ({_ENDS})"),),
         columns=(
             Column(label="instance", title="Replica"),
