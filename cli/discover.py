@@ -26,11 +26,11 @@ Examples:
   gpuscape discover -o json | jq -r '.gpus[].uuid'
 
 \b
-In tables, - is what a GPU does not have and ? what could not be read; -o wide lists why.
-In json and yaml, what is missing is null, with an entry in `gaps`. A GPU that hangs or is
-lost is listed with its state, and does not change the exit code. A machine with a driver and
-no GPU is an answer (exit 0); one without a driver is not (exit 3), nor is one whose GPUs nothing
-lists (exit 3). An integrated GPU, as a Jetson has, is not supported (exit 5)."""
+In tables, - means that a GPU does not have it, and ? that it could not be read; -o wide lists the
+reasons. In json and yaml, a missing value is null, with an entry in `gaps`. A GPU that hangs or
+is lost is listed with its state, and does not change the exit code. The exit code is 0 for a
+machine with a driver and no GPU, 3 for a machine without a driver or whose GPUs cannot be listed,
+and 5 for an integrated GPU, as in a Jetson, which is not supported."""
 )
 @options.output("table", "wide", "json", "yaml")
 @options.settings(*options.READING)

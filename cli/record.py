@@ -44,11 +44,12 @@ Examples:
   gpuscape record - | gzip > machine.json.gz
 
 \b
-The file holds every answer of the driver, errors included, and what sysfs and procfs say of
-GPUs, RDMA NICs, NUMA nodes and memory. The host's name and network addresses are not in it."""
+The file contains every answer of the driver, errors included, and the data in sysfs and procfs
+about GPUs, RDMA NICs, NUMA nodes and memory. It does not contain the host's name and network
+addresses."""
 )
 @click.argument("file", type=click.Path(path_type=Path))
-@click.option("-f", "--force", is_flag=True, help="Replace FILE where it is there already.")
+@click.option("-f", "--force", is_flag=True, help="Replace FILE if it exists.")
 @click.option(
     "--anonymise/--no-anonymise",
     default=True,
@@ -58,7 +59,7 @@ GPUs, RDMA NICs, NUMA nodes and memory. The host's name and network addresses ar
 def command(load: Load, file: Path, force: bool, anonymise: bool) -> None:
     """Record this machine into FILE, for a bug report or for --simulate; - is standard output.
 
-    GPUs that hang, or end whoever reads them, are left out, so that the recording ends.
+    GPUs that hang, or that make the reading process end, are left out.
     """
     settings = load()
     if file != _OUTPUT:

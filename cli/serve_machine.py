@@ -25,7 +25,7 @@ ENDING = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
     epilog="""\b
 Examples:
   gpuscape simulate serve hgx-h100
-      prints what to set; then, in another shell:
+      prints the variables to set; then, in another shell:
       LD_LIBRARY_PATH=... nvitop
   gpuscape simulate serve dgx-a100-mig-mixed --directory /tmp/machine -o json
       one line of JSON when it is ready
@@ -33,10 +33,10 @@ Examples:
       the same machine, as gpuscape sees it
 
 \b
-Programs load a real libnvidia-ml.so.1, which is built with the C compiler that is there (CC, one
-on PATH, or the Python package ziglang), once. Each call goes to this process over a Unix socket
-next to the library, so give a container the whole folder. What changes, MIG layouts, processes
-and faults, stands in the state file and is the same for all.
+Programs load a real libnvidia-ml.so.1. It is built once, with an installed C compiler (CC, a
+compiler on PATH, or the Python package ziglang). Each call goes to this process over a Unix socket
+next to the library, so give a container the whole folder. The state file has what changes (MIG
+layouts, processes, faults); it is the same for all programs.
 
 Exit codes: 0 ended by SIGTERM, SIGINT or SIGHUP, 2 bad input."""
 )

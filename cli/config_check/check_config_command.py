@@ -48,14 +48,14 @@ Kinds of files:
   counters       of dcgm-exporter, CSV or YAML: what is served, and what is not
   label-rules    your own rules for labels of Nodes
   web            of Prometheus' exporters: TLS, passwords, headers
-The kind is recognised by the file's keys. A line FILE:LINE: KEY: REASON says why a file is refused
-and what to write instead; the agent and the doctor judge with the same readers.
-Of a ConfigMap, or of a Secret's stringData, each entry is checked, with the lines of your file.
+The kind is recognised by the file's keys. A line FILE:LINE: KEY: REASON shows why a file is refused
+and what to write instead; the agent and the doctor read the files with the same code.
+In a ConfigMap, or in a Secret's stringData, each entry is checked, with the lines of your file.
 
 \b
 Exit codes:
-  0  every configuration is right
-  1  one of them is refused
+  0  every configuration is valid
+  1  a configuration is refused
   2  bad input: a file that cannot be read, or whose kind cannot be recognised"""
 )
 @click.argument("files", nargs=-1, required=True, type=click.Path(), metavar="FILE...")

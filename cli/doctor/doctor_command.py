@@ -59,21 +59,21 @@ Examples:
   gpuscape doctor node gpu-7                 a node as the cluster shows it
 
 \b
-Each finding has a name, a severity (error, warning, note), what was found, a fix and a page of
-the documentation: docs/doctor.md lists all. What could not be looked at is listed with the
-reason and does not count as healthy; -o wide lists every check.
+Each finding has a name, a severity (error, warning, note), a cause, a fix and a page of the
+documentation: docs/doctor.md lists all. A check that could not be made is listed with the reason
+and does not count as healthy; -o wide lists every check.
 
 \b
-It changes nothing. GPUs are read by the device reader, which gives up after its deadlines, and
-not at all while the Node asks for them to be left alone. The admission policies are tried by
-dry runs, in the agent's pod alone. No request is waited for longer than 10 seconds.
+The command changes nothing. The device reader reads the GPUs and gives up after its deadlines;
+while the Node requests the release of its GPUs, it reads none. The admission policies are
+checked by dry runs, in the agent's pod only. No request takes longer than 10 seconds.
 
 \b
 Exit codes:
-  0  nothing found but notes, and all was looked at
-  1  something found
+  0  nothing found except notes, and every check was made
+  1  an error or a warning was found
   2  bad input
-  4  nothing found, and something could not be looked at""",
+  4  nothing found, but a check could not be made""",
 )
 @click.option(
     "--bundle",

@@ -31,17 +31,17 @@ Examples:
   gpuscape doctor node gpu-7 -o json | jq -r '.findings[].name'
 
 \b
-What the driver, the kubelet's files and its sockets say is seen on the node alone:
+The driver, the kubelet's files and its sockets can be checked only on the node:
   kubectl -n gpuscape exec POD -c agent -- gpuscape doctor
-It reads the Node, its pods, Leases, the agent's DaemonSet and admission policies with your own
-rights, and writes nothing.
+This command reads the Node, its pods, Leases, the agent's DaemonSet and admission policies with
+your own rights, and writes nothing.
 
 \b
 Exit codes:
-  0  nothing found but notes, and all was looked at
-  1  something found
-  2  bad input, a node that is not there
-  4  the cluster could not be read, or nothing was found and not all was looked at"""
+  0  nothing found except notes, and every check was made
+  1  an error or a warning was found
+  2  bad input, a node that does not exist
+  4  the cluster could not be read, or nothing was found but a check could not be made"""
 )
 @click.argument("node")
 @options.namespace("Where gpuscape is installed.")

@@ -30,22 +30,22 @@ _ME: Final = "gpuscape-doctor"
 Examples:
   gpuscape doctor pod team-a/train-0
   gpuscape doctor pod train-0 -n team-a -o json
-  gpuscape doctor pod train -n team-a       a Job whose pods are not made
+  gpuscape doctor pod train -n team-a       a Job whose pods are not created
 
 \b
-Nodes are left out as kube-scheduler's filters do, and only nodes that have as many GPUs count;
-`gpuscape scheduler explain POD` shows every node. Volumes, affinity to other pods and resource
-claims are not looked at here. It reads pods, Nodes and Events with your own rights.
+The command filters nodes as kube-scheduler does, and considers only nodes with enough GPUs;
+`gpuscape scheduler explain POD` shows every node. It does not check volumes, affinity to other
+pods and resource claims. It reads pods, Nodes and Events with your own rights.
 
 \b
 Exit codes:
-  0  nothing found but notes
-  1  something found
-  2  bad input, a pod that is not there
-  4  the cluster could not be read, or nothing was found and not all was looked at"""
+  0  nothing found except notes
+  1  an error or a warning was found
+  2  bad input, a pod that does not exist
+  4  the cluster could not be read, or nothing was found but a check could not be made"""
 )
 @click.argument("pod", metavar="[NAMESPACE/]NAME")
-@click.option("-n", "--namespace", metavar="NAME", help="Of the pod.  [default: default]")
+@click.option("-n", "--namespace", metavar="NAME", help="Namespace of the pod.  [default: default]")
 @timeout_option
 @options.output("table", "wide", "json", "yaml")
 @options.settings("kubeconfig")

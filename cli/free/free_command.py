@@ -55,32 +55,32 @@ def _gpu_count(ctx: click.Context, parameter: click.Parameter, text: str | None)
 @click.command(
     epilog="""\b
 Examples:
-  gpuscape free                       every node with GPUs, and the sums by product
+  gpuscape free                       every node with GPUs, and the totals by product
   gpuscape free 4                     where a pod of 4 GPUs would fit, which GPUs it would get
   gpuscape free -l pool=h100 --watch
-  gpuscape free --pods -o wide        who holds which GPU; MIG devices that are free
+  gpuscape free --pods -o wide        which pod holds which GPU; free MIG devices
   gpuscape free 8 --tolerate dedicated=gpu --link nvlink
   kubectl gpuscape free -o json | jq '.totals'
 
 \b
-It reads Nodes and the agents' Leases with your own rights (get, list and watch of nodes, and of
-leases in the agents' namespace); with --pods also pods of all namespaces. Without --pods a pod
-counts from when its agent has reported it, seconds after its start.
+The command reads Nodes and the agents' Leases with your own rights (get, list and watch of nodes,
+and of leases in the agents' namespace); with --pods also pods of all namespaces. Without --pods,
+a pod counts once its agent has reported it, seconds after its start.
 
 \b
 Columns:
-  FREE    GPUs that a pod could get whole now, of all that the node has
-  LINKED  the largest set of free GPUs of which every two have NVLinks, and its speed
-  OUT     nodes that are cordoned or not ready, or whose agent is silent: not in the sums
+  FREE    GPUs that a pod could get whole now, of all GPUs of the node
+  LINKED  the largest set of free GPUs in which NVLink joins every pair, and its speed
+  OUT     nodes that are cordoned or not ready, or whose agent is silent: not in the totals
 
 \b
-With a number of GPUs, the rest is as in `gpuscape scheduler explain`: nodes best first with the
-sets of GPUs that the pod may get and their odds, their speed of the best that such a node has,
-then the nodes that are left out and why.
+With a number of GPUs, the output is as in `gpuscape scheduler explain`: the best nodes first, with
+the sets of GPUs that the pod may get, their odds, and their speed out of the best of such a node;
+then the nodes that are left out, with the reason.
 
 \b
 Exit codes:
-  0  read, whatever is free
+  0  the cluster was read, whatever is free
   2  bad input, no kubeconfig
   4  the cluster could not be read, or has no agent of gpuscape"""
 )

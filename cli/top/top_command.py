@@ -24,7 +24,7 @@ _BETWEEN_SECONDS: Final = 1.0
 @click.command(
     epilog="""\b
 Examples:
-  gpuscape top                              q or Ctrl-C ends it
+  gpuscape top                              q or Ctrl-C to quit
   gpuscape top --interval 5s
   gpuscape top --once                       one table
   gpuscape top -o json | jq '.gpus[] | select(.state != "ok")'
@@ -32,20 +32,21 @@ Examples:
   kubectl -n gpuscape exec -it POD -c agent -- gpuscape top
 
 \b
-Columns are chosen by the width of the terminal; -o wide prints all of them once. BUSY is the
-share of the time in which a kernel ran, MEM BUSY that in which memory was read or written; with
-MIG, of each instance the activity of its graphics engine, Hopper and later. LINKS are NVLinks
-that are up, and of how many where some are not. STATE is ok, or how the GPU fails to answer, or
-why it needs attention (docs/labels.md), or what holds its clocks down. A MIG device is a row
-below its GPU: GPU instance and profile.
+The width of the terminal decides which columns are shown; -o wide prints all of them once. BUSY
+is the share of the time in which a kernel ran; with MIG, the activity of each instance's graphics
+engine, Hopper and later. MEM BUSY is the share of the time in which memory was read or written.
+LINKS are the NVLinks that are up; if some are down, also the total. STATE is ok, or why the GPU
+does not answer, or why it needs attention (docs/labels.md), or what lowers its clocks. A MIG
+device is a row below its GPU: GPU instance and profile.
 
 \b
-Pods come from the kubelet's pod-resources socket and processes from the driver, as root on the
-node, or in the agent's container, which has the socket and, with hostPID: true, the processes.
-A GPU that hangs is given up at the deadline, shown as hung and tried again; the others go on.
+Pods come from the kubelet's pod-resources socket, processes from the driver: run the command as
+root on the node, or in the agent's container, which has the socket and, with hostPID: true, the
+processes. A GPU that does not answer within the deadline is shown as hung and tried again; the
+others continue.
 
 \b
-Where standard output is no terminal, one table is printed. NO_COLOR is respected.
+If standard output is not a terminal, one table is printed. NO_COLOR is respected.
 
 \b
 Exit codes: 0 done, 2 bad input, 3 no driver answers."""
