@@ -23,7 +23,7 @@ class DesiredLayoutState:
     """What has become of the layout that is asked for."""
 
     phase: str
-    """One of ``MigPhase``."""
+    """A value of ``MigPhase``."""
     since_seconds: float
     """Unix time at which the phase began."""
     ends: Mapping[str, int] = field(default_factory=dict)

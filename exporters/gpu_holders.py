@@ -17,13 +17,13 @@ class Claim:
     pool: str
     device: str
     mig_profile: str | None = None
-    """Of a MIG device alone."""
+    """Profile of the MIG device; None: the device is a whole GPU."""
     mig_uuid: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holder:
-    """One container that holds a device, or a share of one."""
+    """A container that holds a device, or a share of one."""
 
     namespace: str
     pod: str
@@ -44,7 +44,7 @@ Entity = tuple[str, int | None]
 """Bus id of a GPU, and the id of the GPU instance where it is one."""
 
 Holders = Mapping[Entity, tuple[Holder, ...]]
-"""Those that nobody holds are not in it; several hold what is shared, in a steady order."""
+"""Holders of each device that has any; a shared device has several, in a steady order."""
 
 NOBODY: Holders = {}
 

@@ -48,9 +48,9 @@ def _counts(snapshot: NodeSnapshot) -> Metric:
     )
     counts = snapshot.counts
     node = len(snapshot.gpus) + counts.unaddressed
-    found = {"sysfs": counts.sysfs, "nvml": counts.nvml, "node": node}
-    if len(set(found.values())) > 1:
-        for source, count in found.items():
+    by_source = {"sysfs": counts.sysfs, "nvml": counts.nvml, "node": node}
+    if len(set(by_source.values())) > 1:
+        for source, count in by_source.items():
             if count is not None:
                 family.add_metric([source], count)
     return family

@@ -79,39 +79,46 @@ class Calls:
         self._reasons = _REASONS | {pynvml.NVML_ERROR_INVALID_ARGUMENT: invalid_argument}
 
     @overload
-    def ask(self, what: str, call: str, *args: object) -> Any: ...
+    def ask(self, reading: str, call: str, *args: object) -> Any: ...
 
     @overload
     def ask(
-        self, what: str, call: str, *args: object, convert: Callable[[Any], Value]
+        self, reading: str, call: str, *args: object, convert: Callable[[Any], Value]
     ) -> Value | None: ...
 
     def ask(
-        self, what: str, call: str, *args: object, convert: Callable[[Any], Any] = lambda it: it
+        self,
+        reading: str,
+        call: str,
+        *args: object,
+        convert: Callable[[Any], Any] = lambda raw: raw,
     ) -> Any:
-        """The answer of ``pynvml.<call>(*args)``, converted; None with a new gap named ``what``.
+        """The answer of ``pynvml.<call>(*args)``, converted; None with a new gap named ``reading``.
 
         Raises GpuLost when the GPU is gone, DriverAbsent or DriverMismatch when
         the whole session is gone: both make further calls pointless.
         """
-        return self._tried(what, call, self._reasons, lambda: convert(getattr(pynvml, call)(*args)))
+        return self._tried(
+            reading, call, self._reasons, lambda: convert(getattr(pynvml, call)(*args))
+        )
 
     def fields(
-        self, asked: Sequence[tuple[str, Field[Value]]], handle: Handle
+        self, named_fields: Sequence[tuple[str, Field[Value]]], handle: Handle
     ) -> list[Value | None]:
         """The readings of all fields, in their order, from one call.
 
-        ``asked``: names of the gaps, and fields. Raises as :meth:`ask` does.
+        ``named_fields``: names of the gaps, and fields. Raises as :meth:`ask` does.
         """
         call = "nvmlDeviceGetFieldValues"
         tried = Calls()
-        answer = tried.ask("fields", call, handle, [(it.number, it.scope) for _, it in asked])
+        numbers = [(field.number, field.scope) for _, field in named_fields]
+        answer = tried.ask("fields", call, handle, numbers)
         if answer is None:
-            self._miss_all([what for what, _ in asked], tried.gaps[0])
-            return [None] * len(asked)
+            self._miss_all([reading for reading, _ in named_fields], tried.gaps[0])
+            return [None] * len(named_fields)
         return [
-            self.part(what, f"{call}({field.number})", _converted, field, value)
-            for (what, field), value in zip(asked, answer, strict=True)
+            self.part(reading, f"{call}({field.number})", _converted, field, value)
+            for (reading, field), value in zip(named_fields, answer, strict=True)
         ]
 
     def parts(
@@ -126,40 +133,42 @@ class Calls:
         if answer is None:
             self._miss_all(converts, tried.gaps[0])
             return {}
-        return {what: self.part(what, call, convert, answer) for what, convert in converts.items()}
+        return {name: self.part(name, call, convert, answer) for name, convert in converts.items()}
 
-    def part(self, what: str, source: str, read: Callable[..., Value], *args: Any) -> Value | None:
+    def part(
+        self, reading: str, source: str, read: Callable[..., Value], *args: Any
+    ) -> Value | None:
         """The result of ``read(*args)``, which converts one part of an answer; None with a gap.
 
         Raises as :meth:`ask` does.
         """
-        return self._tried(what, source, _PART_REASONS, lambda: read(*args))
+        return self._tried(reading, source, _PART_REASONS, lambda: read(*args))
 
     def _tried(
-        self, what: str, source: str, reasons: Mapping[int, Reason], read: Callable[[], Value]
+        self, reading: str, source: str, reasons: Mapping[int, Reason], read: Callable[[], Value]
     ) -> Value | None:
         try:
             return read()
         except pynvml.NVMLError as error:
             raise_if_gone(error, source)
-            self.miss(what, reasons.get(error.value, Reason.FAILED), source, str(error))
+            self.miss(reading, reasons.get(error.value, Reason.FAILED), source, str(error))
         except Unusable as error:
-            self.miss(what, Reason.UNSUPPORTED, source, str(error))
+            self.miss(reading, Reason.UNSUPPORTED, source, str(error))
         except UnicodeDecodeError:
-            self.miss(what, Reason.GARBAGE, source, "text that is not UTF-8")
+            self.miss(reading, Reason.GARBAGE, source, "text that is not UTF-8")
         except ValueError as error:  # Garbage, and what ctypes or int() make of nonsense
-            self.miss(what, Reason.GARBAGE, source, str(error))
+            self.miss(reading, Reason.GARBAGE, source, str(error))
         except (AttributeError, TypeError) as error:  # another version of pynvml: lose this alone
-            self.miss(what, Reason.FAILED, source, f"{type(error).__name__}: {error}")
+            self.miss(reading, Reason.FAILED, source, f"{type(error).__name__}: {error}")
         return None
 
-    def _miss_all(self, whats: Iterable[str], whole: Gap) -> None:
-        for what in whats:
-            self.miss(what, whole.reason, whole.source, whole.detail)
+    def _miss_all(self, readings: Iterable[str], whole: Gap) -> None:
+        for reading in readings:
+            self.miss(reading, whole.reason, whole.source, whole.detail)
 
-    def miss(self, what: str, reason: Reason, source: str, detail: str) -> None:
+    def miss(self, reading: str, reason: Reason, source: str, detail: str) -> None:
         """Keep a gap."""
-        self.gaps.append(Gap(what=what, reason=reason, source=source, detail=detail))
+        self.gaps.append(Gap(what=reading, reason=reason, source=source, detail=detail))
 
 
 def raise_if_gone(error: pynvml.NVMLError, call: str) -> None:

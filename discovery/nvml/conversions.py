@@ -40,12 +40,12 @@ def whole(top: int) -> Callable[[Any], int]:
     return convert
 
 
-def between(least: Number, most: Number) -> Callable[[Any], Number]:
+def between(least: Number, greatest: Number) -> Callable[[Any], Number]:
     """A number within these bounds, as NVML has it; NaN is in none."""
 
     def convert(value: Any) -> Number:
-        if not least <= value <= most:
-            raise Garbage(f"{value} is not in {least:g}..{most:g}")
+        if not least <= value <= greatest:
+            raise Garbage(f"{value} is not in {least:g}..{greatest:g}")
         number: Number = value
         return number
 
@@ -117,18 +117,18 @@ def mode(value: Any) -> Mode:
 
 def gpu_uuid(value: Any) -> str:
     """The UUID of a whole GPU."""
-    found = printable_text(pynvml.NVML_DEVICE_UUID_V2_BUFFER_SIZE)(value)
-    if not found.startswith("GPU-"):
-        raise Garbage(f"not a GPU's UUID: {found:.80}")
-    return found
+    uuid = printable_text(pynvml.NVML_DEVICE_UUID_V2_BUFFER_SIZE)(value)
+    if not uuid.startswith("GPU-"):
+        raise Garbage(f"not a GPU's UUID: {uuid:.80}")
+    return uuid
 
 
-def pci_id(of: str) -> Callable[[Any], int]:
+def pci_id(field: str) -> Callable[[Any], int]:
     """Device or subsystem id; the vendor in the lower half of the former shows nonsense."""
 
     def convert(value: Any) -> int:
         if int(value.pciDeviceId) & 0xFFFF != _NVIDIA:
             raise Garbage(f"device id {value.pciDeviceId:#x} is not NVIDIA's")
-        return int(getattr(value, of))
+        return int(getattr(value, field))
 
     return convert

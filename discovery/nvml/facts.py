@@ -149,14 +149,14 @@ def read_gpu(
     """
     calls = Calls()
     gpu = _DiscoveredGpu(bus_id=bus_id, handle=handle, calls=calls, peers=peers, known=known)
-    found, lost = _GPU.read(gpu, () if known else (_Fact.LASTING,))
-    if known is not None and found.uuid == known.uuid:
-        found = replace(found, **{name: getattr(known, name) for name in LASTING})
+    read, lost = _GPU.read(gpu, () if known else (_Fact.LASTING,))
+    if known is not None and read.uuid == known.uuid:
+        read = replace(read, **{name: getattr(known, name) for name in LASTING})
         calls.gaps[:0] = (gap for gap in known.gaps if gap.what in LASTING)
-    elif known is not None and lost is None:  # another GPU in its place
+    elif known is not None and lost is None:  # another GPU is there now: nothing known lasts
         return read_gpu(bus_id, handle, peers)
     state = GpuState.PRESENT if lost is None else GpuState.LOST
-    return replace(found, bus_id=bus_id, state=state, gaps=tuple(calls.gaps))
+    return replace(read, bus_id=bus_id, state=state, gaps=tuple(calls.gaps))
 
 
 def unreadable(bus_id: str, state: GpuState, reason: Reason, source: str, why: str) -> GpuSnapshot:
@@ -225,26 +225,26 @@ def _level(value: Any) -> int:
     return level
 
 
-def _fabric(gpu: _DiscoveredGpu, what: str) -> Fabric | None:
+def _fabric(gpu: _DiscoveredGpu, reading: str) -> Fabric | None:
     """Fabric registration: the newest version of the call that the driver knows has most health."""
     calls, handle = gpu.calls, gpu.handle
     for version, make in _FABRIC_VERSIONS:
         info, tried, call = make(), Calls(), "nvmlDeviceGetGpuFabricInfoV"
         info.version = version
-        if tried.ask(what, call, handle, ctypes.byref(info)) is not None:
-            mask = calls.part(f"{what}.health_mask", call, _HEALTH_MASK, info.healthMask)
+        if tried.ask(reading, call, handle, ctypes.byref(info)) is not None:
+            mask = calls.part(f"{reading}.health_mask", call, _HEALTH_MASK, info.healthMask)
             summary = getattr(info, "healthSummary", None)
             if summary is not None:
-                name = f"{what}.health_summary"
+                name = f"{reading}.health_summary"
                 summary = calls.part(name, call, _HEALTH_SUMMARY, summary)
-            return calls.part(what, call, _fabric_value, info, mask, summary)
+            return calls.part(reading, call, _fabric_value, info, mask, summary)
         if tried.gaps[0].reason is not Reason.UNSUPPORTED:
             calls.gaps += tried.gaps
             return None
     first, call = pynvml.c_nvmlGpuFabricInfo_t(), "nvmlDeviceGetGpuFabricInfo"
-    if calls.ask(what, call, handle, ctypes.byref(first)) is None:
+    if calls.ask(reading, call, handle, ctypes.byref(first)) is None:
         return None
-    return calls.part(what, call, _fabric_value, first, None, None)
+    return calls.part(reading, call, _fabric_value, first, None, None)
 
 
 _FABRIC_VERSIONS = (

@@ -63,10 +63,10 @@ Found = tuple[tuple[int, float], ...]
 
 
 class GpmTrack:
-    """One GPU, or one GPU instance: its two samples, which take turns, and what it refuses."""
+    """State of a GPU or GPU instance: its two samples, which take turns, and what it refuses."""
 
     def __init__(self, name: str) -> None:
-        """``what``: the reading's name."""
+        """``name``: the reading's name."""
         self._what = name
         self._newest: Sample = None
         self._taken_at = 0.0

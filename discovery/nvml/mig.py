@@ -98,7 +98,7 @@ class Sizes:
 
 def checked_sizes(value: Any) -> Sizes:
     """Raises Garbage: a device of which one number cannot be is not described by the others."""
-    found = Sizes(
+    sizes = Sizes(
         memory_bytes=_MEMORY(value.memorySizeMB),
         multiprocessors=_MULTIPROCESSORS(value.multiprocessorCount),
         gpu_instance_slices=_SLICES(value.gpuInstanceSliceCount),
@@ -109,20 +109,20 @@ def checked_sizes(value: Any) -> Sizes:
         jpeg_engines=_ENGINES(value.sharedJpegCount),
         ofa_engines=_ENGINES(value.sharedOfaCount),
     )
-    if not 0 < found.compute_instance_slices <= found.gpu_instance_slices:
-        parts = f"{found.compute_instance_slices} of {found.gpu_instance_slices}"
+    if not 0 < sizes.compute_instance_slices <= sizes.gpu_instance_slices:
+        parts = f"{sizes.compute_instance_slices} of {sizes.gpu_instance_slices}"
         raise Garbage(f"a compute instance of {parts} slices")
-    if not found.memory_bytes:
+    if not sizes.memory_bytes:
         raise Garbage("no memory")
-    return found
+    return sizes
 
 
 def mig_uuid(value: Any) -> str:
     """The UUID of a MIG device."""
-    found = printable_text(pynvml.NVML_DEVICE_UUID_V2_BUFFER_SIZE)(value)
-    if not found.startswith("MIG-"):
-        raise Garbage(f"not a MIG device's UUID: {found:.80}")
-    return found
+    uuid = printable_text(pynvml.NVML_DEVICE_UUID_V2_BUFFER_SIZE)(value)
+    if not uuid.startswith("MIG-"):
+        raise Garbage(f"not a MIG device's UUID: {uuid:.80}")
+    return uuid
 
 
 def _read(
@@ -182,11 +182,11 @@ def _instance_info(
 
     Without it the profile cannot be distinguished from its variants, such as ``+me``.
     """
-    found = calls.ask("mig_devices", "nvmlDeviceGetGpuInstanceById", handle, instance)
-    if found is None:
+    instance_handle = calls.ask("mig_devices", "nvmlDeviceGetGpuInstanceById", handle, instance)
+    if instance_handle is None:
         return None
     call = "nvmlGpuInstanceGetInfo"
-    return calls.ask("mig_devices", call, found, convert=_profile_and_placement)
+    return calls.ask("mig_devices", call, instance_handle, convert=_profile_and_placement)
 
 
 def _profile_and_placement(info: Any) -> tuple[int, tuple[int, int]]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One GPU's MIG state: read in full, or not at all.
+"""The MIG state of a GPU: read in full, or not at all.
 
 Whoever changes a layout plans on what is there. An instance that merely could not be seen would
 look like free space, so one reading that is missing makes the whole GPU an ``UnreadMigGpu``.
@@ -50,17 +50,17 @@ def read_mig_gpu(bus_id: str) -> MigReading:
     Raises DriverAbsent or DriverMismatch when the whole session is gone.
     """
     calls, known = Calls(), _Identity()
-    found = None
+    gpu = None
     try:
         handle, gap = open_gpu(bus_id)
         if gap is None:
-            found = _read(calls, known, bus_id, handle)
+            gpu = _read(calls, known, bus_id, handle)
         else:
             calls.gaps.append(gap)
     except GpuLost as error:
         calls.miss("state", Reason.LOST, "NVML", str(error))
-    if found is not None and not calls.gaps:
-        return found
+    if gpu is not None and not calls.gaps:
+        return gpu
     return UnreadMigGpu(
         bus_id=bus_id,
         gaps=tuple(with_fix(gap) for gap in calls.gaps),

@@ -20,12 +20,12 @@ from discovery.nvml.mig_profiles import newest
 
 WHAT = "instances"
 ROOM = 64
-"""Of a list: a driver may report too small a count of an A30's instances."""
+"""Length of the list for instances: a driver may report too small a count for an A30."""
 GPU_INSTANCE_IDS = range(16)
 """The kernel module has capabilities for instances 0 to 14 of a GPU.
 Source: /proc/driver/nvidia-caps/mig-minors."""
 COMPUTE_INSTANCE_IDS = range(8)
-"""As above, 0 to 7 of a GPU instance."""
+"""Ids of compute instances in a GPU instance, from the same file."""
 COMPUTE_PROFILES = 16
 """Compute instance profile numbers to try at most; NVML has 9 of them today."""
 
@@ -90,7 +90,7 @@ def read_compute_profiles(
 
 
 def _compute_starts(handle: Handle, profile_id: int, slices: int) -> tuple[int, ...]:
-    """Where compute instances of a profile may start; none where that cannot be chosen or asked.
+    """First slices of a profile's compute instances; empty if they cannot be chosen or read.
 
     Nothing else depends on it, so no gap is kept: the driver then chooses by itself.
     """

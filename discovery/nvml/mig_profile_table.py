@@ -82,7 +82,7 @@ def _profile(
 
 
 def _name(calls: Calls, handle: Handle, number: int, info: Any) -> str | None:
-    """As the driver has it; else from slices and memory, where the number says what it is."""
+    """The driver's name; without it one from slices and memory, if the number is a known one."""
     name = Calls().part(WHAT, CALL, drivers_name, info)
     if name is not None or number >= KNOWN_NUMBERS:
         return name
@@ -160,7 +160,7 @@ def checked_placement(value: Any) -> tuple[int, int]:
 
 
 def _fitting(handle: Handle, profile_id: int) -> int | None:
-    """Where it cannot be had there is no gap: it is for people, nothing is planned from it."""
+    """Instances that still fit; None without a gap, since it is for people and not for plans."""
     call = "nvmlDeviceGetGpuInstanceRemainingCapacity"
     return Calls().ask(WHAT, call, handle, profile_id, convert=_COUNT)
 

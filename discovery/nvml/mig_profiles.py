@@ -85,11 +85,11 @@ def newest(call: str, *args: object) -> tuple[Any, Gap | None]:
 
 
 def drivers_name(info: Any) -> str | None:
-    """Without ``MIG `` in front; the first version of the struct has none. Raises Garbage."""
+    """The name without ``MIG ``; None in the first version of the struct. Raises Garbage."""
     if not hasattr(info, "name"):
         return None
     raw = info.name
-    found = _DRIVERS_NAME.fullmatch(raw.decode("ascii") if isinstance(raw, bytes) else raw)
-    if found is None:
+    matched = _DRIVERS_NAME.fullmatch(raw.decode("ascii") if isinstance(raw, bytes) else raw)
+    if matched is None:
         raise Garbage(f"not a name of a profile: {raw!r:.80}")
-    return found[1]
+    return matched[1]

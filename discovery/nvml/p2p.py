@@ -27,7 +27,7 @@ class P2P:
     """What one GPU can do with the others; the same from discovery to discovery."""
 
     statuses: tuple[tuple[str, int], ...]
-    """As in :attr:`discovery.sample.GpuSample.nvlink_p2p`."""
+    """Value of :attr:`discovery.sample.GpuSample.nvlink_p2p`."""
     gaps: tuple[Gap, ...]
     """What is not known; part of every sample."""
 

@@ -68,9 +68,9 @@ class _OneCall:
         self.convert = convert
 
     def __call__(self, gpu: OpenGpu, details: Mapping[str, Any]) -> Mapping[str, Any]:
-        (what,) = details
+        (name,) = details
         ask = gpu.calls.ask
-        return {what: ask(what, self.call, gpu.handle, *self.args, convert=self.convert)}
+        return {name: ask(name, self.call, gpu.handle, *self.args, convert=self.convert)}
 
 
 class _Part:
@@ -87,13 +87,13 @@ class _Part:
 
 
 def computed(compute: Callable[[Any, str], Read], *, groups: Groups = ()) -> Read:
-    """Read by ``compute(gpu, what)``, whose ``gpu`` is what the plan is read with.
+    """Read by ``compute(gpu, name)``, whose ``gpu`` is what the plan is read with.
 
-    ``what`` is the name for its gaps.
+    ``name`` is the one for its gaps.
     """
 
     def source(gpu: OpenGpu, details: Mapping[str, Any]) -> Mapping[str, Any]:
-        return {what: compute(gpu, what) for what in details}
+        return {name: compute(gpu, name) for name in details}
 
     return cast("Read", _Reading(source, None, groups))
 
@@ -124,7 +124,7 @@ def _read_fields(gpu: OpenGpu, fields: Mapping[str, Field[Any]]) -> Mapping[str,
 
 
 class SharedCall:
-    """One call, ``pynvml.<call>(handle)``, that answers several fields."""
+    """A call, ``pynvml.<call>(handle)``, that answers several fields."""
 
     def __init__(self, call: str) -> None:
         self._call = call
@@ -152,7 +152,7 @@ class ReadingPlan(Generic[Value]):
             for name, held in _held(template).items()
             if isinstance(held, _Part)
         }
-        self._readings = sorted(_readings(template), key=lambda it: it[1].place)
+        self._readings = sorted(_readings(template), key=lambda named: named[1].place)
         self._groups: Collection[StrEnum] | None = None
         self._steps: Mapping[_Source, Mapping[str, Any]] = {}
 
@@ -162,45 +162,43 @@ class ReadingPlan(Generic[Value]):
         What the GPU does not give is a gap; what is not selected leaves none. Raises
         DriverAbsent or DriverMismatch when the whole session is gone.
         """
-        found: dict[str, Any] = {}
+        values: dict[str, Any] = {}
         try:
-            for source, details in self._asked(groups).items():
-                found |= source(gpu, details)
+            for source, details in self._selected(groups).items():
+                values |= source(gpu, details)
         except GpuLost as error:
             gpu.calls.miss("state", Reason.LOST, "nvml", str(error))
-            return self._made(found), error
-        return self._made(found), None
+            return self._assembled(values), error
+        return self._assembled(values), None
 
     def names(self, groups: Collection[StrEnum]) -> frozenset[str]:
         """Names of the fields that are read where one of these is selected, and only there."""
         return frozenset(
-            what
-            for what, _, wanted_by in self._readings
-            if any(group in groups for group in wanted_by)
+            name for name, _, users in self._readings if any(group in groups for group in users)
         )
 
-    def _asked(self, groups: Collection[StrEnum]) -> Mapping[_Source, Mapping[str, Any]]:
+    def _selected(self, groups: Collection[StrEnum]) -> Mapping[_Source, Mapping[str, Any]]:
         """Sources in their order, with names and details; kept for the next time."""
         if groups != self._groups:
             steps: dict[_Source, dict[str, Any]] = {}
-            for what, reading, wanted_by in self._readings:
-                if not wanted_by or any(group in groups for group in wanted_by):
-                    steps.setdefault(reading.source, {})[what] = reading.detail
+            for name, reading, users in self._readings:
+                if not users or any(group in groups for group in users):
+                    steps.setdefault(reading.source, {})[name] = reading.detail
             self._groups, self._steps = groups, steps
         return self._steps
 
-    def _made(self, found: Mapping[str, Any]) -> Value:
+    def _assembled(self, read: Mapping[str, Any]) -> Value:
         plain: dict[str, Any] = {}
         parts: dict[str, dict[str, Any]] = {}
-        for what, value in found.items():
+        for path, value in read.items():
             if value is not None:
-                name, dot, inner = what.partition(".")
+                name, dot, inner = path.partition(".")
                 if dot:
                     parts.setdefault(name, {})[inner] = value
                 else:
                     plain[name] = value
-        made = {name: self._make_part[name](values) for name, values in parts.items()}
-        return self._make(plain | made)
+        nested = {name: self._make_part[name](values) for name, values in parts.items()}
+        return self._make(plain | nested)
 
 
 def _readings(
@@ -215,7 +213,7 @@ def _readings(
 
 
 def _held(template: Any) -> dict[str, Any]:
-    return {it.name: getattr(template, it.name) for it in fields(template)}
+    return {field.name: getattr(template, field.name) for field in fields(template)}
 
 
 def _maker(template: Value) -> Callable[[Mapping[str, Any]], Value]:

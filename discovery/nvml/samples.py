@@ -139,7 +139,7 @@ def _by(read: Callable[[SampledGpu, str], Read], *groups: ReadingGroup) -> Read:
 def _rare(
     call: str, convert: Callable[[Any], Read], *args: int, of_system: bool = False
 ) -> Read | None:
-    """One call, made by the first sample after each discovery."""
+    """Read by a call that only the first sample after each discovery makes."""
 
     def read(gpu: SampledGpu, name: str) -> Read | None:
         def ask(calls: Calls) -> Read | None:
@@ -168,6 +168,7 @@ def _threshold(threshold: int, *groups: ReadingGroup) -> int | None:
     return by_call(call, threshold, convert=CELSIUS, groups=groups)
 
 
+# in the order of the table: of a GPU that is lost on the way the readings until then are kept
 _SAMPLE = ReadingPlan(
     GpuSample(
         bus_id="",

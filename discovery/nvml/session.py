@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One NVML session: open, handles by PCI bus id, XID events, close."""
+"""An NVML session: open, handles by PCI bus id, XID events, close."""
 
 from __future__ import annotations
 

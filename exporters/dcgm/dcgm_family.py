@@ -118,9 +118,9 @@ class DcgmFamily:
         where rendering spends its time.
         """
         form = b"%d" if self.exact else b"%.6f" if self.decimals else b"%.0f"
-        least, most = self.least, self.most
+        least, greatest = self.least, self.most
         return [
-            form % value if value is not None and least <= value <= most else None
+            form % value if value is not None and least <= value <= greatest else None
             for value in map(self.value if self.of_pod is None else self._shared, readings)
         ]
 

@@ -140,8 +140,10 @@ class Renderer:
         }
         named = [(gpu.index, gpu.uuid, gpu.model, gpu.mig_devices) for gpu in gpus]
         facts = (identity, devices, labels, named)
+        # by value, since holders and labels are new objects in each tick
         if facts == self._facts:
             return
+        # by text: two places with the same one would be one series twice
         places_by_text = {
             place.text(): place
             for (gpu, _), (entity, holders_of_device, ids) in zip(entities, devices, strict=True)
@@ -153,7 +155,7 @@ class Renderer:
             self._rows[row] = known.get(row) or self._heads(text, place)
         self._places = list(places_by_text.values())
         self._columns = list(zip(*self._rows.values(), strict=True))
-        self._attributed.clear()
+        self._attributed.clear()  # its keys are columns and places, which are others now
         self._facts = facts
 
     def _labels_of(self, reading: DcgmReading, entity: Entity, identity: SeriesIdentity) -> Labels:

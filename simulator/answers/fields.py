@@ -42,12 +42,12 @@ _LAYOUTS: tuple[tuple[str, int | None], ...] = (
 
 
 @answers_on_gpu("nvmlDeviceGetFieldValues")
-def field_values(gpu: SimulatedGpu, asked: list[dict[str, int]]) -> list[dict[str, Any]]:
-    """One answer for each question; a bad one leaves the others good.
+def field_values(gpu: SimulatedGpu, questions: list[dict[str, int]]) -> list[dict[str, Any]]:
+    """The answers in the order of the questions; a bad one leaves the others good.
 
     Their time stamps count from the start of the host, where real ones count from 1970.
     """
-    return [_answer(gpu, question["fieldId"], question["scopeId"]) for question in asked]
+    return [_answer(gpu, question["fieldId"], question["scopeId"]) for question in questions]
 
 
 def _answer(gpu: SimulatedGpu, field_id: int, scope: int) -> dict[str, Any]:

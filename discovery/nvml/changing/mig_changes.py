@@ -66,25 +66,25 @@ def set_mig_mode(gpu: MigGpu, *, on: bool) -> None:
     Raises MigChangeFailed. The GPU may have been reset by the driver: nothing that was read of it
     before holds afterwards.
     """
-    wanted = pynvml.NVML_DEVICE_MIG_ENABLE if on else pynvml.NVML_DEVICE_MIG_DISABLE
-    status = _STATUS(_made(gpu, _SET_MODE, _handle(gpu), wanted))
+    requested_mode = pynvml.NVML_DEVICE_MIG_ENABLE if on else pynvml.NVML_DEVICE_MIG_DISABLE
+    status = _STATUS(_made(gpu, _SET_MODE, _handle(gpu), requested_mode))
     if status != pynvml.NVML_SUCCESS:
         raise _failed(gpu, f"{_SET_MODE} (activation)", pynvml.NVMLError(status))
     call = "nvmlDeviceGetMigMode"
-    found = _checked(gpu, call, lambda answer: mode(answer), _handle(gpu))
-    if found != Mode(current=on, pending=on):
-        raise MigChangeFailed(f"GPU {gpu.bus_id}: {_SET_MODE} succeeded and the mode is {found}")
+    new_mode = _checked(gpu, call, lambda answer: mode(answer), _handle(gpu))
+    if new_mode != Mode(current=on, pending=on):
+        raise MigChangeFailed(f"GPU {gpu.bus_id}: {_SET_MODE} succeeded and the mode is {new_mode}")
 
 
 def create_gpu_instance(gpu: MigGpu, profile: MigProfile, start: int) -> None:
     """Make an instance of one of the GPU's profiles at this memory unit. Raises MigChangeFailed."""
     place = pynvml.c_nvmlGpuInstancePlacement_t(start, profile.size)
-    made = _made(gpu, _CREATE, _handle(gpu), profile.id, ctypes.byref(place))
-    found = _instance_info(gpu, made)
-    if found != (profile.id, start, profile.size):
+    created = _made(gpu, _CREATE, _handle(gpu), profile.id, ctypes.byref(place))
+    created_info = _instance_info(gpu, created)
+    if created_info != (profile.id, start, profile.size):
         raise MigChangeFailed(
             f"GPU {gpu.bus_id}: {_CREATE} was asked for profile {profile.id} in memory units"
-            f" {start} to {start + profile.size - 1} and made {_described(found)}"
+            f" {start} to {start + profile.size - 1} and made {_described(created_info)}"
         )
 
 
@@ -95,7 +95,8 @@ def create_compute_instance(
 
     ``start``: the first slice; the driver chooses with -1, and where it lets nobody else choose.
     """
-    profile = next((one for one in _compute_profiles(gpu, instance) if one.slices == slices), None)
+    profiles = _compute_profiles(gpu, instance)
+    profile = next((known for known in profiles if known.slices == slices), None)
     if profile is None:
         raise MigChangeFailed(
             f"GPU {gpu.bus_id}: the driver has no compute instance of {slices} slices for a"
@@ -105,14 +106,14 @@ def create_compute_instance(
     is_placed = start >= 0 and bool(profile.starts)
     create = PLACED_COMPUTE if is_placed else _CREATE_COMPUTE
     place = [ctypes.byref(pynvml.c_nvmlComputeInstancePlacement_t(start, slices))] * is_placed
-    made = _made(gpu, create, holder, profile.id, *place)
+    created = _made(gpu, create, holder, profile.id, *place)
     call = "nvmlComputeInstanceGetInfo_v2"
-    found, first, device = _checked(gpu, call, _compute_info, made)
-    if found != profile.id or (is_placed and first != start):
+    profile_id, first, device = _checked(gpu, call, _compute_info, created)
+    if profile_id != profile.id or (is_placed and first != start):
         where = f" from slice {start}" if is_placed else ""
         raise MigChangeFailed(
             f"GPU {gpu.bus_id}: {create} was asked for profile {profile.id}{where} and made one of"
-            f" profile {found} from slice {first}"
+            f" profile {profile_id} from slice {first}"
         )
     _checked(gpu, "nvmlDeviceGetUUID", mig_uuid, device)
 
@@ -124,7 +125,7 @@ def destroy_compute_instance(gpu: MigGpu, instance: FoundInstance, compute: Foun
     info = "nvmlComputeInstanceGetInfo_v2"
     profile_id, start, device = _checked(gpu, info, _compute_info, handle)
     uuid = _checked(gpu, "nvmlDeviceGetUUID", mig_uuid, device)
-    slices = {one.id: one.slices for one in _compute_profiles(gpu, instance)}.get(profile_id)
+    slices = {known.id: known.slices for known in _compute_profiles(gpu, instance)}.get(profile_id)
     if (uuid, slices, start) != (compute.uuid, compute.slices, compute.start):
         raise MigChangeFailed(
             f"GPU {gpu.bus_id}: compute instance {compute.id} of GPU instance {instance.id} is"
@@ -149,12 +150,12 @@ def _same_instance(gpu: MigGpu, instance: FoundInstance) -> Handle:
     """The handle of an instance by its id. Raises MigChangeFailed where it is another one now."""
     profile = gpu.profile(instance.profile)
     handle = _made(gpu, "nvmlDeviceGetGpuInstanceById", _handle(gpu), instance.id)
-    found = _instance_info(gpu, handle)
-    wanted = (None if profile is None else profile.id, instance.start, instance.size)
-    if found != wanted:
+    current_info = _instance_info(gpu, handle)
+    expected_info = (None if profile is None else profile.id, instance.start, instance.size)
+    if current_info != expected_info:
         raise MigChangeFailed(
-            f"GPU {gpu.bus_id}: GPU instance {instance.id} is {_described(found)} now and was a"
-            f" {instance.profile} at unit {instance.start}; {_OTHERS}"
+            f"GPU {gpu.bus_id}: GPU instance {instance.id} is {_described(current_info)} now and"
+            f" was a {instance.profile} at unit {instance.start}; {_OTHERS}"
         )
     return handle
 
@@ -165,8 +166,8 @@ def _instance_info(gpu: MigGpu, handle: Handle) -> tuple[int, int, int]:
     def convert(info: Any) -> tuple[int, int, int]:
         return (_ID(info.profileId), *checked_placement(info.placement))
 
-    found: tuple[int, int, int] = _checked(gpu, "nvmlGpuInstanceGetInfo", convert, handle)
-    return found
+    instance_info: tuple[int, int, int] = _checked(gpu, "nvmlGpuInstanceGetInfo", convert, handle)
+    return instance_info
 
 
 def _compute_info(info: Any) -> tuple[int, int, Handle]:
@@ -180,15 +181,15 @@ def _compute_profiles(gpu: MigGpu, instance: FoundInstance) -> tuple[ComputeProf
     return () if profile is None else profile.compute
 
 
-def _described(found: tuple[int, int, int]) -> str:
-    profile_id, start, size = found
+def _described(instance_info: tuple[int, int, int]) -> str:
+    profile_id, start, size = instance_info
     return f"one of profile {profile_id} in memory units {start} to {start + size - 1}"
 
 
-def _check_gone(gpu: MigGpu, call: str, of: Handle, number: int) -> None:
+def _check_gone(gpu: MigGpu, call: str, parent: Handle, number: int) -> None:
     """Raises MigChangeFailed where the driver still has what it says that it has destroyed."""
     try:
-        getattr(pynvml, call)(of, number)
+        getattr(pynvml, call)(parent, number)
     except pynvml.NVMLError:
         return  # not there, or not to be seen: the next observation shows it
     raise MigChangeFailed(f"GPU {gpu.bus_id}: instance {number} was destroyed and is still there")
