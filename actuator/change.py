@@ -80,9 +80,11 @@ def apply(
     if isinstance(planned, MigRefusal):
         return ChangeResult(outcome=None, reason=planned.obstacles[0].detail, refusal=planned)
     affected = {step.gpu for step in planned.steps}
+    # the plan that was shown had no steps, so nobody was made to leave the GPUs
     if affected and as_is:
         raise StepFailed("the GPUs are not as they were when the plan was made; try again")
     kept = {uuid: planned.after[uuid] for uuid in desired.keys() - affected}
+    # before the change begins, since it raises where another program changes MIG just now
     _remember_kept(world, journal, {gpu.uuid: gpu for gpu in seen}, kept)
     if not affected:
         return ChangeResult(outcome=None, reason="every GPU has the layout that is wanted")
@@ -155,6 +157,7 @@ def resume(world: MigWorld, journal: Journal, *, held: bool = True) -> ChangeRes
     held now. Raises as :func:`apply`.
     """
     results = []
+    # read first: a change that ends held in this call must not be rolled back twice
     held_before = journal.held() if held else ()
     record = journal.load()
     if record is not None:
@@ -207,6 +210,7 @@ def drive(world: MigWorld, journal: Journal, record: ChangeRecord) -> ChangeResu
     if record.direction is Direction.FORWARD:
         failure = reach(world, record.wanted)
         if failure is None:
+            # before the end: a process that dies in between resumes, and remembers them again
             remember(world, journal, record.wanted)
             return _end(journal, record, ChangeOutcome.APPLIED)
         record = msgspec.structs.replace(record, direction=Direction.BACK, reason=failure)
@@ -234,6 +238,7 @@ def remember(world: MigWorld, journal: Journal, gpus: Collection[str]) -> None:
     if not gpus:
         return
     try:
+        # read first: after a reload in between the layouts count as lost, and are brought back
         load = world.driver_load()
         seen = {gpu.uuid: gpu for gpu in world.observe(gpus)}
         verified = dict(journal.verified())
@@ -304,6 +309,7 @@ def _hold(
     held = msgspec.structs.replace(
         record, outcome=ChangeOutcome.HELD, reason=reason, stuck=tuple(failures)
     )
+    # before the journal: a process that dies here finds the change open, and goes on with it
     empty(world, failures.keys())
     try:
         journal.hold(held)

@@ -49,6 +49,7 @@ MOST_PAST: Final = 50
 
 T = TypeVar("T", bound=msgspec.Struct)
 
+# O_NONBLOCK: to open a named pipe in the place of a file would wait for its writer
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 
 
@@ -143,6 +144,7 @@ class Journal:
     def write(self, record: ChangeRecord) -> None:
         """Store the open change in place of the one before. Raises JournalUnusable."""
         last = self._last_written()
+        # versions before held.json kept a held change in this file: it would be overwritten
         if last is not None and last.outcome is ChangeOutcome.HELD:
             self._write_held(self.held())
         self._replace(CHANGE, JOURNAL.encode(record))
@@ -254,6 +256,7 @@ class Journal:
         return lock
 
     def _check_owner(self) -> None:
+        # of the open folder: another one may be in the path's place by now
         status = os.fstat(self._folder)
         if status.st_uid != os.geteuid():
             raise JournalUnusable(f"{self.path}: it belongs to another user, {status.st_uid}")
@@ -280,6 +283,7 @@ class Journal:
         new = f".{name}.new"
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         with _as_unusable(self.path / name):
+            # a process that died left it; O_EXCL below follows no link that somebody puts there
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(new, dir_fd=self._folder)
             try:
@@ -288,7 +292,7 @@ class Journal:
                     file.flush()
                     os.fsync(file.fileno())
                 os.replace(new, name, src_dir_fd=self._folder, dst_dir_fd=self._folder)
-                os.fsync(self._folder)
+                os.fsync(self._folder)  # the new name too must outlive a power cut
             except BaseException:
                 with contextlib.suppress(OSError):
                     os.unlink(new, dir_fd=self._folder)

@@ -196,6 +196,7 @@ class _Running:
             self._web = parts.web_config(settings, self._update_metrics)
             self._servers = lasting.servers.listening(settings, undo)
             if before is not None:
+                # now, as the old parts still run: where threads are short these go on
                 threads.make_sure(_MOST_THREADS)
             undo.pop_all()
             self._ending = ending.pop_all()
@@ -315,6 +316,7 @@ class _Running:
             latest.go_on_from(before.latest)
             if not settings.shows_pods:
                 latest.show_holdings(None)
+        # a release outlives a reload: the new parts must not open the GPUs even once
         if self.lasting.release_requests.causes:
             self.agent.release()
         read_groups = self.agent.read_groups
@@ -332,9 +334,11 @@ class _Running:
             access=access,
             health_needs_gpus=settings.health_needs_gpus,
         )
+        # before the first tick, so that probes are answered while a slow driver is being opened
         self.lasting.servers.serve(self._servers, parts_served)
         ticks.update(self.agent.ticks)
         self._errands.start()
+        # ended in the other order: no tick may begin an errand that nobody takes any more
         ending.callback(self._errands.close)
         ending.callback(runtime.stop)
         runtime.start(ticks)

@@ -131,7 +131,7 @@ class Runtime:
         if self._is_started:
             self._is_started = False
             self._scheduler.pause()
-            self._scheduler.get_jobs()  # behind a round in progress, which the shutdown would break
+            self._scheduler.get_jobs()  # waits for a round in progress, which shutdown would break
             self._scheduler.shutdown(wait=False)
 
     def wait_until_idle(self, seconds: float) -> bool:
@@ -144,6 +144,7 @@ class Runtime:
         now = self._clock()
         with self._lock:
             for name, due in self._due.items():
+                # one that runs plans its next run itself; planned here it would run twice
                 if name not in self._running:
                     self._plan(name, max(0.0, due - now))
 
@@ -177,6 +178,7 @@ class Runtime:
         with self._defects.contained(f"tick {name}"):
             seconds = self._ticks[name](self._clock())
         seconds *= self._uniform(1 - self._jitter, 1 + self._jitter)
+        # in one lock: a trigger between the end of the run and the plan would be lost
         with self._lock:
             self._running.discard(name)
             self._idle.notify_all()
@@ -200,6 +202,7 @@ def _started_threads(number: int) -> ThreadPoolExecutor:
     try:
         with threads.starting("ticks"):
             for _ in range(number):
+                # it waits, so that the pool makes a new thread for the next one
                 executor._pool.submit(go_on.wait)
     except threads.NoThread:
         executor.shutdown(wait=False)

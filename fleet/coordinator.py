@@ -136,6 +136,7 @@ class Coordinator:
                 effects += self._attempt(slot.name, now, partial(self._clear, slot))
         for node in former_permits(view):
             effects += self._attempt(node.name, now, partial(self._remove_former_permit, node))
+        # anew: slots that were freed just now can be given away in this round
         view = self._view()
         decision = slot_gate.decide(view, self._terms, self._turns, now)
         for take in decision.take:
@@ -185,6 +186,7 @@ class Coordinator:
 
     def _attempt(self, node: str, now: float, act: Callable[[], bool]) -> bool:
         """Act for a node, unless an attempt failed just before."""
+        # asked before each effect: another replica may lead since the round began
         if now < self._not_before.get(node, 0.0) or not self._leadership.leads:
             return False
         try:
@@ -230,7 +232,7 @@ class Coordinator:
                     self._evict(pod)
                     self._evict_at[pod.uid] = now + _EVICT_AGAIN_SECONDS
                 if not due:
-                    return False
+                    return False  # no effect, or the rounds would follow without a pause
                 self._reports.evicted(record, due)
             case CountEnd(end=end):
                 self._leadership.remember(with_end(self._leadership.memory, end, int(now)))
@@ -310,6 +312,7 @@ class Coordinator:
             return False
         drain = slot_gate.drain_of(view, node, self._terms)
         record = record_for_request(node, node.request, drain, now)
+        # tried before the slot is taken: a record that cannot be read again undoes nothing
         try:
             rollback_record.decode(rollback_record.encode(record))
         except BadInput as error:  # somebody's values are too long to be kept
@@ -355,7 +358,7 @@ class Coordinator:
         body = slot_lease.new_lease(number, record, self._wall())
         try:
             answer = self._api.create(LEASES, body, namespace=self._namespace)
-        except Conflict:
+        except Conflict:  # the cache is behind: it must show the Lease before the next round
             self._read_slot(number)
             raise
         self._cache.slot(answer)
@@ -385,6 +388,7 @@ class Coordinator:
 
     def _forget(self, view: FleetView, now: float) -> None:
         """Drop rollouts that are over, here and on the Lease."""
+        # what nobody asks for any more would fill the Lease, whose annotation is limited
         memory = without_ended(self._leadership.memory, slot_gate.taking_part(view), int(now))
         if memory is not self._leadership.memory:
             try:

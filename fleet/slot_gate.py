@@ -127,7 +127,9 @@ def decide(view: FleetView, terms: RolloutSettings, turns: NodeTurns, now: float
     cordoned = sum(map(_waits_cordoned, view.slots))
     take: list[TakeSlot] = []
     slots = list(view.slots)
+    # a parked record has no slot: a node that cannot be undone must not hold up the others
     free = terms.slots - sum(not slot.is_free for slot in slots if not slot.is_parked)
+    # granted without a record, as after a Lease was deleted: that change is under way all the same
     free -= sum(
         node.permit is not None
         and node.permit.phase is PermitPhase.PROCEED
@@ -148,6 +150,7 @@ def decide(view: FleetView, terms: RolloutSettings, turns: NodeTurns, now: float
         number = lowest_free(slots, 0, terms.slots) if reason is None and free > 0 else None
         if reason is None and number is not None:
             take.append(TakeSlot(number=number, node=node.name))
+            # counted at once, or one round would give more than the limits allow
             slots = [slot for slot in slots if slot.number != number]
             slots.append(SlotLease(number=number, version="", holder=node.name))
             running[node.rollout] += 1
@@ -273,6 +276,7 @@ def _rollout_reason(
     counts = view.memory.rollouts.get(rollout_id(node.rollout))
     if counts is None and is_full(view.memory):
         return WaitReason.BREAKER
+    # one at a time, or a bad layout would reach several nodes before the first has failed
     is_tried = counts is None or (
         _is_tried(counts, terms, now) and not running.get(node.rollout, 0)
     )

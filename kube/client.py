@@ -121,7 +121,7 @@ class ApiClient:
     ) -> None:
         """See :class:`kube.api.DeletingApi`."""
         action = request_name("delete", resource, namespace, name)
-        # a server that gets options in the body passes over those of the address
+        # a server that gets options in the body ignores those of the address
         options = {
             "apiVersion": "v1",
             "kind": "DeleteOptions",
@@ -180,12 +180,14 @@ class ApiClient:
                 self._marks_start = False
         if name is None:
             pages = self._pages(resource, namespace, _selected(name, fields or {}), metadata_only)
+            # the first page now: a refusal is raised by this call, as by the other ways
             return ListedWatch(
                 itertools.chain([next(pages)], pages),
                 lambda version: self._open(
                     action, path, query | {"resourceVersion": version}, accept
                 ),
             )
+        # the watch first: what changes between the two requests comes through it
         watch = self._open(action, path, query, accept)
         if self._exists(watch, resource, namespace, name):
             return StartedWatch(watch, behind_first=mark(None))

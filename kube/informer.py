@@ -144,6 +144,7 @@ class Informer:
         except Expired as error:
             if self._version is None:  # not even the objects that exist have come
                 return self._lost(error)
+            # no loss: the server answers, and sends all objects again within seconds
             self._version = None
             return max(self._backoff.failed(), self._uniform(*RESYNC_SECONDS))
         except ApiError as error:
@@ -151,7 +152,8 @@ class Informer:
         except Exception as error:  # or nothing would be followed any more
             self._defects.report(self._part, error)
             return self._lost(Unreachable(f"{self._part}: {error!r} at what came"))
-        return self._backoff.failed()  # its time was up
+        # its time was up; a wait even so, for a proxy may end each watch after its first message
+        return self._backoff.failed()
 
     def _lost(self, error: ApiError) -> float:
         """Report the loss, and begin with all objects next time; seconds to wait before that."""
@@ -176,11 +178,12 @@ class Informer:
         )
         with self._lock:
             self._watch = watch
+        # what the server does not name until its bookmark has gone while no watch was open
         self._unseen = None if self._version else set(self._uids)
         try:
             if self._closed.is_set():
                 return
-            self._check_store()
+            self._check_store()  # start_anew may have come before there was a watch to close
             for change in watch:
                 is_empty = False
                 if not self._up:
@@ -225,6 +228,7 @@ class Informer:
     def _object_seen(self, seen: Object) -> None:
         meta = seen["metadata"]
         key = (meta.get("namespace"), meta["name"])
+        # deleted and made again while no watch was open: callers keep state by UID or name
         if self._uids.get(key, meta["uid"]) != meta["uid"]:
             self._object_gone(key)
         self._uids[key] = meta["uid"]

@@ -110,6 +110,7 @@ def decide_labels(
             if fault is not None:
                 illegal.append(key)
             decided = decision if fault is None else Absent(reason=fault)
+            # a label of a family, such as count.MODEL, is registered by its pattern alone
             registered = names.get(key) or keys.label(key)
             rows.append(
                 KeyDecision(key=key, decision=decided, labeler=labeler.name, registered=registered)

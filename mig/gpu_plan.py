@@ -67,6 +67,7 @@ def gpu_ways(gpu: MigGpu, desired: GpuLayout, holders: MigHolders) -> tuple[GpuW
 
 def _with_other_mode(gpu: MigGpu, desired: GpuLayout, holders: MigHolders) -> GpuWay:
     """The way that destroys everything, changes the mode, and creates the desired instances."""
+    # a change of mode takes the whole GPU, from users without an instance as well
     everybody = frozenset().union(
         *(part_holders for part, part_holders in holders.items() if part.gpu == gpu.uuid)
     )
@@ -86,6 +87,7 @@ def _with_other_mode(gpu: MigGpu, desired: GpuLayout, holders: MigHolders) -> Gp
 def _ways(gpu: MigGpu, desired: GpuLayout, holders: MigHolders) -> Iterator[tuple[Rank, GpuWay]]:
     """A way for each set of instances that can be kept together."""
     grid = Grid(gpu.profiles)
+    # every set is tried: a GPU has seven instances at most, so that is 128 sets
     for number in range(len(gpu.instances), -1, -1):
         for kept in combinations(gpu.instances, number):
             way = _keeping(grid, gpu, desired, holders, kept)
@@ -104,6 +106,7 @@ def _keeping(
     matched = _matched(grid, kept, desired.instances)
     if matched is None:
         return None
+    # sorted: the order of the input must not decide between plans of equal worth
     missing = tuple(sorted((Counter(desired.instances) - Counter(matched)).elements()))
     taken = 0
     for instance in kept:
@@ -165,6 +168,7 @@ def _matched(
     candidates = [
         candidate for candidate in dict.fromkeys(desired) if _can_become(grid, first, candidate)
     ]
+    # a candidate may leave a later instance without its match, so the next one is tried then
     for candidate in sorted(
         candidates, key=lambda candidate: (_missing(first, candidate).total(), -candidate.start)
     ):
@@ -204,6 +208,7 @@ def _slices(instance: FoundInstance) -> Counter[int]:
 
 def _destroys(gpu: MigGpu, instances: Sequence[FoundInstance]) -> Iterator[MigStep]:
     for instance in instances:
+        # nvmlGpuInstanceDestroy gives NVML_ERROR_IN_USE while there are compute instances (nvml.h)
         for compute in instance.compute:
             yield DestroyCompute(gpu=gpu.uuid, instance=instance.id, compute=compute.id)
         yield DestroyInstance(

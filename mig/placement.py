@@ -126,7 +126,7 @@ class Grid:
             for number in range(1, count + 1):
                 grown = (*begun, *(instance,) * number)
                 if self.misfit(grown) is not None:
-                    break
+                    break  # a larger set does not fit either
                 yield from self._fitting_parts(kinds[index + 1 :], grown)
 
     def _units_of(self, instances: Sequence[DesiredInstance]) -> int:
@@ -151,6 +151,7 @@ class Grid:
                     f" {profile.slices}"
                 )
                 return _misfit(Limit.PROFILE, detail)
+            # some drivers report no compute profiles: then the driver has the last word
             if profile.compute and compute_places(profile, instance.compute) is None:
                 requested_sizes = " and ".join(f"{slices}c" for slices in instance.compute)
                 sizes = ", ".join(
@@ -200,6 +201,7 @@ class Grid:
         }
 
     def _no_room(self, instances: Sequence[DesiredInstance]) -> Misfit | None:
+        # one way is enough here; to rank all of them is the work of best_starts
         if next(_ways(self, tuple(instances), 0), None) is not None:
             return None
         needed = self._units_of(instances)

@@ -151,12 +151,14 @@ def plan(
         *_unknown(gpus, desired),
         *(obstacle for gpu in targets for obstacle in _obstacles(gpu, desired[gpu.uuid])),
     ]
+    # all GPUs of the node: the plugin's strategy is judged over the ones that stay, too
     after = [(gpu, desired.get(gpu.uuid) or found_layout(gpu)) for gpu in gpus]
     if strategy is not None and not obstacles:
         obstacles += _plugin_obstacles(after, strategy)
     if obstacles:
         return MigRefusal(obstacles=tuple(obstacles))
     ways = _least_together([gpu_ways(gpu, desired[gpu.uuid], holders) for gpu in targets])
+    # before the holders: a wait would end some day, but this driver stays as it is
     unplaced = tuple(_no_places(way.gpu) for way in ways if _needs_places(way))
     if unplaced:
         return MigRefusal(obstacles=unplaced)
@@ -187,6 +189,7 @@ def _obstacles(gpu: MigGpu, desired: GpuLayout) -> Iterator[Obstacle]:
         if desired.mig:
             yield Obstacle(kind=ObstacleKind.NO_MIG, gpu=gpu.uuid, detail=f"{gpu.model} has no MIG")
         return
+    # first, so that nobody resets a GPU for a layout that no reset makes possible
     infeasible = _infeasible(gpu, desired)
     if infeasible is not None:
         yield infeasible
@@ -285,6 +288,7 @@ def _least_together(choices: Sequence[Sequence[GpuWay]]) -> tuple[GpuWay, ...]:
     """
     gpu_counts = Counter(holder for ways in choices for holder in _disturbed(ways))
     several = frozenset(holder for holder, gpus in gpu_counts.items() if gpus > 1)
+    # all others are independent of each other, so their product need not be tried
     open_choices = [ways if _disturbed(ways) & several else ways[:1] for ways in choices]
     best: tuple[tuple[int, int, int], tuple[GpuWay, ...]] | None = None
     tried = 0
@@ -292,6 +296,7 @@ def _least_together(choices: Sequence[Sequence[GpuWay]]) -> tuple[GpuWay, ...]:
     def search(index: int, chosen: tuple[GpuWay, ...], disturbed: frozenset[MigHolder]) -> None:
         nonlocal best, tried
         tried += 1
+        # one more GPU never disturbs fewer; the first path always ends, so there is a result
         if best is not None and (len(disturbed) > best[0][0] or tried > _MOST_TRIED):
             return
         if index == len(open_choices):

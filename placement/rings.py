@@ -27,7 +27,7 @@ _MOST_TRIES: Final = 20_000
 def most_rings(links: Links, spend: Spend) -> int:
     """The most rings through all of at least three GPUs, where each link is in one of them."""
     n = len(links)
-    bound = min(sum(row) for row in links) // 2
+    bound = min(sum(row) for row in links) // 2  # a ring takes two links of each GPU
     room = {(i, j): links[i][j] for i, j in itertools.combinations(range(n), 2)}
     if not bound or len(set(room.values())) == 1:
         return bound  # where all pairs are alike all links can be parted into rings
@@ -76,6 +76,7 @@ def _most_at_once(
     """The most of these rings for which there is room, each as often as there is; at most
     ``bound``, which they cannot exceed anyway."""
     distinct = dict.fromkeys(itertools.islice(rings, _MOST_RINGS))
+    # the shortest first: the search below stops at the first that is too long
     each_uses = [Counter(ring) for ring in sorted(distinct, key=len)]
     unused = Counter(room)
     tries = best_count = 0
@@ -93,7 +94,7 @@ def _most_at_once(
                 return  # all that come after use as many links or more
             if all(unused[pair] >= times for pair, times in uses.items()):
                 unused.subtract(uses)
-                search(index, count + 1)
+                search(index, count + 1)  # the same once more: a pair may have several links
                 unused.update(uses)
 
     search(0, 0)
@@ -109,7 +110,7 @@ def _rings(links: Links, spend: Spend) -> Iterator[list[Pair]]:
         spend(1)
         here = path[-1]
         if not unvisited:
-            if links[here][0] and path[1] < here:
+            if links[here][0] and path[1] < here:  # of a ring's two directions the one
                 yield [*itertools.pairwise(path), (here, 0)]
             return
         for gpu in sorted(unvisited):

@@ -312,12 +312,12 @@ class ScoreTable:
             (self._worth.expected_linked(rest), odds) for rest, odds in rests
         )
         aims = Aims(
-            taken=max(1, int(taken * 100)),
+            taken=max(1, int(taken * 100)),  # odds below 1 % are not none
             linked=int(linked * 100),
             speed=relative_speed(int(speed), self.best_speed(wish)),
             whole=self._whole(free, wish),
             nic=int(nic * 10) if wish.nic else 0,
-            kept=MOST_KEPT - math.ceil(cost * 10),
+            kept=MOST_KEPT - math.ceil(cost * 10),  # up: the smallest loss is worse than none
         )
         return PlacementOutcome(
             sets=sets,

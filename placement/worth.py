@@ -79,6 +79,7 @@ class Worth:
         bound = free.bit_count() // size
         if not bound:
             return 0
+        # sets with the lowest GPU, then all without it: so no choice of sets is tried twice
         first = free & -free
         most_sets = 0
         self._workspace.spend(1 + len(self._ideal[size][first.bit_length() - 1]) // 16)

@@ -145,6 +145,7 @@ class NodeRanker:
             if not new_scores[view] or isinstance(view, NoView) or not view.sure
         }
         scores = {view: new_scores[view] if view in new_scores else known[view] for view in views}
+        # an unsettled score may change without its view, once its outcome is computed
         self._known.add(question, {view: new_scores[view] for view in new if view not in unsettled})
         return scores, unsettled
 

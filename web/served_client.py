@@ -160,7 +160,7 @@ class ServedClient:
             self._progress()
             began, self._has_request, self._owes_answer = time.monotonic(), True, True
             response = await self._judged(request)
-            self._owes_answer = False
+            self._owes_answer = False  # an apology now would come in the midst of the answer
             await self._send(response, request)
             if response.status is HTTPStatus.OK:
                 self._service.served(request.path, time.monotonic() - began)
@@ -194,6 +194,7 @@ class ServedClient:
 
     async def _judged(self, request: HttpRequest) -> Response:
         """The answer to a request, or the refusal by rate, password or overload."""
+        # the rate before the password: to check one takes far longer than to refuse
         access = self._access()
         if access.bucket is not None and not access.bucket.take(time.monotonic()):
             self._refuse(RefusalReason.RATE)

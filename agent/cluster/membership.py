@@ -199,7 +199,7 @@ class Cluster:
                 self._node_changed(node)
             case ObjectGone():
                 self._node_changed(None)
-            case CacheSynced() if self._node is None:
+            case CacheSynced() if self._node is None:  # no such Node: this event alone shows it
                 self._node_changed(None)
             case WatchConnected():
                 self._node_sink.begin_anew()
@@ -252,6 +252,7 @@ class Cluster:
         held = self._heartbeat.holds
         wait = self._heartbeat.beat(now)
         holds = self._heartbeat.holds
+        # what was held back while another agent had the Lease is due at once
         if holds and not held:
             self._trigger_all("node", "feature", "pods")
         self._update_metrics(
@@ -356,6 +357,7 @@ class Cluster:
 
     def _node_changed(self, node: Object | None) -> None:
         self._node = node
+        # first: what the Node knew must be taken before anything of this agent replaces it
         self._before.observe(self._annotation(keys.KNOWN_GPUS))
         self._show_layouts(node)
         self._node_sink.observe(node)

@@ -162,6 +162,7 @@ class LayoutChange:
         ``shown``: what the Node shows; ``permit``: of this request; ``load``: of the driver.
         """
         self._observe(desired)
+        # an agent before this one may have begun the change: the actuator's state comes first
         if permit is PermitPhase.PROCEED and self.is_open and not self._permit_seen:
             self._permit_seen = self._actuator_state_unknown = True
             self._ask_at = now
@@ -175,7 +176,7 @@ class LayoutChange:
         """Take the answer to the pending task; a text is the reason why there was none."""
         task, self._pending_task = self._pending_task, None
         if isinstance(task, ApplyRequest | RestoreRequest):
-            self.changes += 1
+            self.changes += 1  # without an answer as well: it may have been lost after the change
         match task, answer:
             case _, str():
                 self._actuator_state_unknown = self._actuator_state_unknown or self.is_open
@@ -243,13 +244,14 @@ class LayoutChange:
         """Ask for the state of a held change from time to time: a person may have ended it."""
         if self.end != RequestEnd.HELD:
             return None
-        self._ask_at = now + HELD_SECONDS
+        self._ask_at = now + HELD_SECONDS  # only the journal knows: the driver shows no difference
         return StateRequest(change=self.request)
 
     def _begin(
         self, now: float, change: DesiredChange, shown: ShownRequest, load: str
     ) -> ActuatorTask | None:
         """The next request, if it is time for it; what a boot took comes back first."""
+        # the coordinator counts an end by what the Node shows, so it must not be overwritten before
         if self.request and (shown.request, shown.end) != (self.request, self.end):
             return None
         if self.end == RequestEnd.APPLIED and self.is_of(change.plan) and self.retry is None:
@@ -323,6 +325,7 @@ class LayoutChange:
         elif self._last_refusal:
             self._finish(RequestEnd.REFUSED, self._last_refusal, now)
         elif other is not None and self._permit_seen and is_in_the_way(other, self.open_change):
+            # it was asked to end once already: to ask again and again would wait for ever
             if self._blocking_change == other.change:
                 why = f"the change {other.change} has not ended: {other.reason}"
                 self._finish(RequestEnd.REFUSED, why, now)

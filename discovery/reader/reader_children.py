@@ -83,9 +83,10 @@ class ReaderChildren:
                 self._former, self._child, self._latched = self._child, None, False
             if self._child is not None and not self._child.ended:
                 return self._child
+        # without the lock: a start may take seconds, and a release must not wait for it
         child = self.started(msgspec.structs.replace(self._start, skip=skip))
         with self.state:
-            self.stop_if_released(child)
+            self.stop_if_released(child)  # it may have been released meanwhile
             self._child = child
             self._use.begin(self._clock())
         return child
@@ -110,6 +111,7 @@ class ReaderChildren:
         with self.state:
             self.quarantine.try_remembered(self._clock())
             self._left_out[type(message)] = frozenset(child.skips)
+            # a MIG reading registers for no XIDs: until a discovery they come from the former child
             opens_all = not isinstance(message, ReadMig)
             if child is self._child and opens_all:
                 former, self._former = self._former, None
@@ -228,6 +230,7 @@ class ReaderChildren:
             now, waiting = self._clock(), self._single.waiting
             due = [bus_id for bus_id in self.quarantine.due(now) if bus_id not in waiting]
             stuck = self._ending.stuck_bus_ids
+            # its child still hangs in the driver: a second one would only hang next to it
             for bus_id in stuck.intersection(due):
                 self.quarantine.missed(bus_id)
             room = 0 if self._released else self._room
@@ -316,6 +319,7 @@ class ReaderChildren:
         if child is not None:
             child.stop()
             self._events.closed(child)
+            # closing NVML may hang as well: past this time it counts as stuck
             self._ending.leave(child, self._clock() + self._leave_seconds)
 
     def _tidy(self) -> None:
