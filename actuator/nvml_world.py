@@ -95,6 +95,7 @@ class NvmlWorld:
         Only those with these UUIDs, if all have been read before, also in another session: a GPU
         that is no longer at its bus id is then left out. Else all.
         """
+        # the others are not called: one that hangs must not stop a change that leaves it alone
         known = [bus_id for uuid, bus_id in self._places.items() if uuid in gpus]
         alone = bool(gpus) and len(known) == len(gpus)
         try:
@@ -129,6 +130,7 @@ class NvmlWorld:
         running, unlisted = [], []
         for gpu in seen:
             try:
+                # now: a program may have begun since the GPU was observed
                 running.append(replace(gpu, processes=programs_now(gpu.bus_id)))
             except (MigUnread, GpuLost) as error:
                 unlisted.append(_all_held(gpu, str(error)))
@@ -256,6 +258,7 @@ def _perform(gpu: MigGpu, step: MigStep) -> None:
             create_compute_instance(gpu, gpu_instance, step.slices, step.first)
         case DestroyInstance():
             instance = _instance(gpu, step.instance)
+            # ids are used again: another program may have replaced the instance since the plan
             if (instance.profile, instance.start) != (step.profile, step.start):
                 raise StepFailed(
                     f"GPU {gpu.bus_id}: GPU instance {step.instance} is a {instance.profile} at"

@@ -101,6 +101,7 @@ def selftest(world: MigWorld, journal: Journal, uuid: str, edge: SelftestEdge) -
     if refusal is not None:
         return ChangeResult(outcome=None, reason=refusal.obstacles[0].detail, refusal=refusal)
     image = VerifiedLayout.from_gpu(before, world.driver_load())
+    # BACK from the start: a process that dies in the test leaves nothing but the way back
     record = begin(
         world,
         journal,
@@ -128,6 +129,7 @@ def _try_all(world: MigWorld, uuid: str, edge: SelftestEdge) -> str:
         for trial in trial_layouts(gpu):
             if edge.is_over():
                 return "no further layout was to be tried"
+            # before each layout: a pod may have come, and its instance must not be destroyed
             held = _holders(uuid, world.holders())
             if held:
                 return f"somebody took the GPU: {', '.join(map(str, held))}"

@@ -194,6 +194,7 @@ def _levels_across_bridges(
         if a is not None and b is not None and _across_bridges(a, b) and level in (_NODE, _SYSTEM):
             answers.setdefault(a.numa_node, set()).add(level)
     host = set().union(*(levels for node, levels in answers.items() if node is not None))
+    # a NUMA node without such a pair of GPUs takes the host's answer, as nvidia-smi shows it
     for facts in paths.values():
         if facts.numa_node is not None:
             answers.setdefault(facts.numa_node, host)
@@ -266,6 +267,7 @@ def largest_island(topology: Topology) -> int:
 
     def grow(size: int, candidates: int) -> int:
         best = size
+        # not even all that is left would make a larger island
         while size + candidates.bit_count() > best:
             pick = candidates.bit_length() - 1
             candidates ^= 1 << pick

@@ -169,7 +169,9 @@ class Leadership:
         return RENEW_SECONDS
 
     def _write(self, lease: Object, patch: Object) -> None:
+        # so that a write by another coordinator in between is a Conflict
         patch["metadata"]["resourceVersion"] = lease["metadata"]["resourceVersion"]
+        # before the request: the others count from its write, which cannot come earlier
         asked_at = self._clock()
         self._written(self._patch(patch), asked_at)
 

@@ -176,6 +176,7 @@ def _proceeding(
     record = view.record
     if not view.has_lease:
         return None
+    # a permit to proceed without its time in the record, which nothing of ours writes
     if not record.proceed_at:
         return WriteRecord(record=with_values(record, proceed_at=int(now)))
     is_ours = phase_of(node, record) is PermitPhase.PROCEED or is_marked(node, record)
@@ -184,6 +185,7 @@ def _proceeding(
             record=with_values(record, cordon=False), why="uncordoned by somebody else"
         )
     if passed(record.proceed_at, now) <= terms.end_seconds:
+        # a silent node must not hold up the others; of a rollout one at a time is parked
         is_long = passed(record.proceed_at, now) > terms.slot_seconds
         return ParkRecord() if is_long and not view.parked and view.may_park else None
     phase = "" if node.status is None else node.status.phase
@@ -214,6 +216,7 @@ def _cordoned(view: ChangeView, node: MigNode, terms: RolloutSettings, now: floa
     drain = _drain(view)
     if drain is DrainMode.CORDON and not is_idle(request, usage_of(view.pods)):
         return None  # for hours: the pods are read anew once the watch shows no more of them
+    # read after the cordon: until then the scheduler could still bind a pod to the node
     if usage is None or now - usage.read_at > USAGE_SECONDS or usage.read_at < record.cordoned_at:
         return ReadGpuUsage(node=node.name)
     if drain.evicts:
@@ -276,7 +279,8 @@ def _permit(view: ChangeView, node: MigNode, now: float) -> ChangeEffect:
             purpose=NodeWrite.PAUSE, node=node.name, patch=node_patches.pause_patch(node, record)
         )
     if record.labels and any(pod.is_plugin for pod in view.pods):
-        return None
+        return None  # the operator has not taken it away yet, and it keeps all GPUs open
+    # recorded before it is written, so that a permit which is removed at once counts as begun
     if not record.proceed_at or passed(record.proceed_at, now) > USAGE_SECONDS:
         return WriteRecord(
             record=with_values(record, proceed_at=int(now)), why="proceed comes next"
@@ -356,6 +360,7 @@ def _count(view: ChangeView, outcome: CountedEnd, *, is_shown: bool = False) -> 
     """Count the end once: first in the memory, then in the record; None where that is done."""
     if view.record.counted or not view.has_lease:
         return None
+    # the memory first: after a death in between it is not counted twice, since it has the request
     if not view.is_counted:
         end = NodeEnd(
             rollout=view.record.rollout,

@@ -16,6 +16,7 @@ from scheduler.fleet_products import FleetProducts, Product, Tables, best_speed
 _COMPARED = (gpu_request(2), gpu_request(4), gpu_request(8))
 """Requests whose best speeds decide whether a product counts as fast or slow."""
 _DIGITS = 9
+"""Digits of a mean, so that equal products are equal numbers in whatever order they multiply."""
 _MOST_ABOVE = 1.25
 """Pods of a size that hold more than so many times their part of a product fill its nodes, and go
 to those larger than others, only in turn: without a limit small pods take whole fast nodes from

@@ -163,7 +163,7 @@ class HttpServer:
                     if left_seconds <= 0 or not client.busy:
                         task.cancel()
             if None in self._places.values():
-                await asyncio.sleep(0)
+                await asyncio.sleep(0)  # it has no client yet to end: the next turn makes one
                 continue
             await asyncio.wait(tasks, timeout=left_seconds if left_seconds > 0 else None)
         await asyncio.sleep(0)  # transports close their sockets one turn later
@@ -192,7 +192,7 @@ class HttpServer:
         ]
         stalled.sort(key=lambda place: (place[1].precedence, place[1].waiting_since))
         for task, client in stalled[: self._room.asking]:
-            client.apologize()
+            client.apologize()  # before the cancelled task closes its connection
             task.cancel()
         self._give_places()
 

@@ -177,6 +177,7 @@ class LayoutEvaluator:
                 self._inputs.strategy,
                 next_step=next_step,
             )
+            # only now: the actuator scans all open files of the node for this
             if self._inputs.enforce is not None and _sets_mode(planned):
                 from mig.process_holders import openers_of_nobody
 

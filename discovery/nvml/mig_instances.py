@@ -54,6 +54,7 @@ def read_instances(
             instance = _instance(calls, instance_handle, profile)
             if instance is not None:
                 instances[instance.id] = instance
+    # an instance that nobody sees would be free space to a planner
     for number in GPU_INSTANCE_IDS:
         if number not in instances:
             _check_absent(calls, "nvmlDeviceGetGpuInstanceById", handle, number)

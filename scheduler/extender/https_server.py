@@ -208,6 +208,7 @@ class ExtenderServer:
         """
         with self._lock:
             clients = tuple(self._clients)
+        # those that are ended give their places back at once: to end more would hit others too
         missing = self._room.asking - sum(client.is_ended for client in clients)
         stalled = [client for client in clients if client.is_stalled()]
         may_go = _waiting(client for client in stalled if client.standing < Standing.SCHEDULER)
