@@ -73,6 +73,7 @@ class ProcessControl:
     def ask(self, request: SignalRequest) -> None:
         """Have the main thread do this; once, however often it is asked for."""
         with self._changed:
+            # a resume takes back a release that is still waiting, and the other way round
             self._waiting.pop(_OPPOSITE.get(request, request), None)
             self._waiting.setdefault(request)
             self._changed.notify()
@@ -122,7 +123,7 @@ class ProcessControl:
                 return
             self._status = status
             closings = tuple(self._closings.values())
-        self._begun.set()
+        self._begun.set()  # the time runs from here: what is closed next may hang
         self.ask(SignalRequest.END)
         for close in closings:
             close()

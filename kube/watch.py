@@ -64,7 +64,7 @@ class OpenWatch:
         """See :class:`kube.api.Watch`."""
         with self._lock:
             self._closed = True
-            if not self._read:
+            if not self._read:  # no reader will close it
                 self._response.close()
                 return
         with suppress(OSError, RuntimeError, ValueError):  # it may have ended just now
@@ -133,7 +133,7 @@ class ListedWatch:
         watch = self._watch_from(version)
         with self._lock:
             self._watch = watch
-            if self._closed:
+            if self._closed:  # while the watch was being opened, and there was none to close
                 watch.close()
         yield from watch
 

@@ -189,13 +189,14 @@ class DeviceReader:
                 try:
                     yield from self._accepted(child, numbered)
                 except Slow:
-                    continue
+                    continue  # no failure: another child reads the other GPUs
                 except Hung as hung:
                     self._children.abandon(child, hung)
                 except Died as died:
                     self._children.bury(child, died)
                 else:
                     return
+                # with one more GPU set aside the next child gets further: no failure in a row
                 isolated = not set(self._children.quarantine.bus_ids) <= set(child.skips)
                 attempts_left = FAILURES_IN_A_ROW if isolated else attempts_left - 1
             raise ReaderGone(f"the device reader ended {FAILURES_IN_A_ROW} times in a row")
