@@ -214,6 +214,7 @@ def pod_impacts(
         if not node and not constrained_pod.spec.scheduling_gates:
             waiting.append((name, constrained_pod))
         elif name in leaving_names:
+            # as its successor will be: bound to no node
             unbound_spec = msgspec.structs.replace(constrained_pod.spec, node_name=None)
             leaving_pods.append((name, msgspec.structs.replace(constrained_pod, spec=unbound_spec)))
     loads = {

@@ -106,6 +106,7 @@ class WaitingRoom:
                 return
             except OSError as error:
                 self._not_accepted(error)
+                # mostly no descriptor is free: the oldest silent client gives its own back
                 if self._silent:
                     self._vacate()
                 self._pause()
