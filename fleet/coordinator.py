@@ -136,8 +136,7 @@ class Coordinator:
                 effects += self._attempt(slot.name, now, partial(self._clear, slot))
         for node in former_permits(view):
             effects += self._attempt(node.name, now, partial(self._remove_former_permit, node))
-        # anew: slots that were freed just now can be given away in this round
-        view = self._view()
+        view = self._view()  # anew: slots that were freed just now can be given away
         decision = slot_gate.decide(view, self._terms, self._turns, now)
         for take in decision.take:
             effects += self._attempt(take.node, now, partial(self._take, view, take, now))
@@ -186,7 +185,6 @@ class Coordinator:
 
     def _attempt(self, node: str, now: float, act: Callable[[], bool]) -> bool:
         """Act for a node, unless an attempt failed just before."""
-        # asked before each effect: another replica may lead since the round began
         if now < self._not_before.get(node, 0.0) or not self._leadership.leads:
             return False
         try:
@@ -312,8 +310,7 @@ class Coordinator:
             return False
         drain = slot_gate.drain_of(view, node, self._terms)
         record = record_for_request(node, node.request, drain, now)
-        # tried before the slot is taken: a record that cannot be read again undoes nothing
-        try:
+        try:  # before the slot is taken: a record that cannot be read again undoes nothing
             rollback_record.decode(rollback_record.encode(record))
         except BadInput as error:  # somebody's values are too long to be kept
             self._turn_ended(record, now)
@@ -388,7 +385,6 @@ class Coordinator:
 
     def _forget(self, view: FleetView, now: float) -> None:
         """Drop rollouts that are over, here and on the Lease."""
-        # what nobody asks for any more would fill the Lease, whose annotation is limited
         memory = without_ended(self._leadership.memory, slot_gate.taking_part(view), int(now))
         if memory is not self._leadership.memory:
             try:

@@ -176,8 +176,7 @@ def _proceeding(
     record = view.record
     if not view.has_lease:
         return None
-    # a permit to proceed without its time in the record, which nothing of ours writes
-    if not record.proceed_at:
+    if not record.proceed_at:  # a permit without its time, which nothing of ours writes
         return WriteRecord(record=with_values(record, proceed_at=int(now)))
     is_ours = phase_of(node, record) is PermitPhase.PROCEED or is_marked(node, record)
     if record.cordon and not node.unschedulable and is_ours:
@@ -185,7 +184,6 @@ def _proceeding(
             record=with_values(record, cordon=False), why="uncordoned by somebody else"
         )
     if passed(record.proceed_at, now) <= terms.end_seconds:
-        # a silent node must not hold up the others; of a rollout one at a time is parked
         is_long = passed(record.proceed_at, now) > terms.slot_seconds
         return ParkRecord() if is_long and not view.parked and view.may_park else None
     phase = "" if node.status is None else node.status.phase
@@ -360,8 +358,7 @@ def _count(view: ChangeView, outcome: CountedEnd, *, is_shown: bool = False) -> 
     """Count the end once: first in the memory, then in the record; None where that is done."""
     if view.record.counted or not view.has_lease:
         return None
-    # the memory first: after a death in between it is not counted twice, since it has the request
-    if not view.is_counted:
+    if not view.is_counted:  # the memory first: it has the request, so none counts twice
         end = NodeEnd(
             rollout=view.record.rollout,
             uid=view.record.uid,

@@ -252,8 +252,7 @@ class Cluster:
         held = self._heartbeat.holds
         wait = self._heartbeat.beat(now)
         holds = self._heartbeat.holds
-        # what was held back while another agent had the Lease is due at once
-        if holds and not held:
+        if holds and not held:  # what was held back until now is due at once
             self._trigger_all("node", "feature", "pods")
         self._update_metrics(
             lambda own: own.holds_lease(names.agent_lease(self._member.node), holds)
@@ -357,8 +356,7 @@ class Cluster:
 
     def _node_changed(self, node: Object | None) -> None:
         self._node = node
-        # first: what the Node knew must be taken before anything of this agent replaces it
-        self._before.observe(self._annotation(keys.KNOWN_GPUS))
+        self._before.observe(self._annotation(keys.KNOWN_GPUS))  # before anything replaces it
         self._show_layouts(node)
         self._node_sink.observe(node)
         if self._feature_sink is not None:

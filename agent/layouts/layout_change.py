@@ -162,9 +162,8 @@ class LayoutChange:
         ``shown``: what the Node shows; ``permit``: of this request; ``load``: of the driver.
         """
         self._observe(desired)
-        # an agent before this one may have begun the change: the actuator's state comes first
         if permit is PermitPhase.PROCEED and self.is_open and not self._permit_seen:
-            self._permit_seen = self._actuator_state_unknown = True
+            self._permit_seen = self._actuator_state_unknown = True  # a former agent may have begun
             self._ask_at = now
         if self._pending_task is None:
             self._pending_task = self._next(now, desired, shown, load)
@@ -251,7 +250,6 @@ class LayoutChange:
         self, now: float, change: DesiredChange, shown: ShownRequest, load: str
     ) -> ActuatorTask | None:
         """The next request, if it is time for it; what a boot took comes back first."""
-        # the coordinator counts an end by what the Node shows, so it must not be overwritten before
         if self.request and (shown.request, shown.end) != (self.request, self.end):
             return None
         if self.end == RequestEnd.APPLIED and self.is_of(change.plan) and self.retry is None:
@@ -325,8 +323,7 @@ class LayoutChange:
         elif self._last_refusal:
             self._finish(RequestEnd.REFUSED, self._last_refusal, now)
         elif other is not None and self._permit_seen and is_in_the_way(other, self.open_change):
-            # it was asked to end once already: to ask again and again would wait for ever
-            if self._blocking_change == other.change:
+            if self._blocking_change == other.change:  # asked once already: it does not end
                 why = f"the change {other.change} has not ended: {other.reason}"
                 self._finish(RequestEnd.REFUSED, why, now)
             else:
