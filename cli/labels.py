@@ -31,8 +31,8 @@ Examples:
   gpuscape labels -o feature-file > /etc/kubernetes/node-feature-discovery/features.d/gpuscape
 
 \b
-With --explain each label is `set`, `kept` (its fact cannot be read now, so what is on the
-node stays) or `absent` (it is known not to apply, and is removed)."""
+With --explain each label is `set`, `kept` (its fact cannot be read now, so the node's label
+stays) or `absent` (it is known not to apply, and is removed)."""
 )
 @click.option("--explain", "explained", is_flag=True, help="Show every possible label, and why.")
 @options.output("table", "json", "yaml", "feature-file")
@@ -47,7 +47,7 @@ node stays) or `absent` (it is known not to apply, and is removed)."""
 def command(load: Load, explained: bool, output: str) -> None:
     """Show the labels this machine's node gets: gpu-feature-discovery's, our own, yours by rules.
 
-    Nothing is written anywhere.
+    The command writes nothing.
     """
     if explained and output == "feature-file":
         raise click.UsageError("--explain has no feature-file format: use table, json or yaml")

@@ -81,7 +81,7 @@ def command(
     """Check configuration files, and show what they mean. Each FILE is a path, or - for stdin.
 
     Device plugin, MIG, counters, rules for labels and web config; also ConfigMaps that hold them.
-    Nothing is written anywhere. A machine is read with --here or --simulate alone.
+    The command writes nothing, and reads no machine without --here or --simulate.
     """
     settings = load()
     machine = _machine(settings) if here or settings.simulate is not None else None

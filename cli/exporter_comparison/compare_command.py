@@ -52,7 +52,7 @@ Value = TypeVar("Value")
 
 
 def _files_option(name: str, metavar: str, files: str) -> Callable[[Function], Function]:
-    help_text = f"Judge the queries of these {files}."
+    help_text = f"Check the queries of these {files}."
     return click.option(name, multiple=True, type=_EXISTING, metavar=metavar, help=help_text)
 
 
@@ -62,12 +62,12 @@ def _access_options(side: str) -> Callable[[Function], Function]:
     access_options = (
         click.option(f"--{side}-token-file", type=path, help=f"Bearer token for {side.upper()}."),
         click.option(f"--{side}-user", metavar="NAME", help=f"Basic auth for {side.upper()}."),
-        click.option(f"--{side}-password-file", type=path, help="The password that goes with it."),
+        click.option(f"--{side}-password-file", type=path, help="The password of this user."),
         click.option(
-            f"--{side}-ca-file", type=path, help=f"Who vouches for {side.upper()}'s certificate."
+            f"--{side}-ca-file", type=path, help=f"Certificate authority of {side.upper()}."
         ),
         click.option(
-            f"--{side}-insecure", is_flag=True, help=f"Take any certificate from {side.upper()}."
+            f"--{side}-insecure", is_flag=True, help=f"Accept any certificate from {side.upper()}."
         ),
     )
 
@@ -91,27 +91,27 @@ Examples:
 
 \b
 LEFT and RIGHT are addresses, files, or - for standard input; the path is /metrics by default.
-Both are scraped at the same moments. Of gauges the means over the run are compared, of counters
-the rates; what names or counts a fact (XIDs, totals, limits) has to be equal. -o wide shows which
-holds for a metric. A longer run shows more: two exporters read the same sensor at different times.
-Where either is a file, there is one round and single values are compared. Idle machines look alike
-whatever is served: what stood still is named in the end. Ctrl-C ends a run early and shows what it
-has shown so far.
+Both are scraped at the same moments. For gauges, the means over the run are compared, for counters
+the rates. Metrics that name or count a fact (XIDs, totals, limits) must be equal. -o wide shows
+which of these applies to a metric. A longer run shows more, because two exporters read the same
+sensor at different times. If a side is a file, there is one round and single values are compared.
+On an idle machine everything looks equal, so the last lines list metrics that did not change.
+Ctrl-C ends a run early and prints the result so far.
 
 \b
 Verdicts, the worst first:
-  only-left, only-right        the other side does not have the metric
+  only-left, only-right        only this side has the metric
   type                         # TYPE differs
-  missing-right, missing-left  series that the other side has and this one has not
+  missing-right, missing-left  series that this side lacks and the other side has
   labels                       the same series with other labels
-  stale-right, stale-left      values stand still here while they move on the other side
+  stale-right, stale-left      values on this side stay the same while the other side's change
   values                       values are further apart than the tolerance
-  colliding                    series that are equal without the ignored labels
+  colliding                    series that are identical without the ignored labels
   same                         none of these; help texts may differ
 
 \b
---dashboards and --rules judge the queries in these files by their PromQL: what each loses where
-RIGHT takes LEFT's place. Needs gpuscape[promql]. Exit code 2 is also for what cannot be parsed.
+--dashboards and --rules check the PromQL queries in these files: what each query loses when RIGHT
+replaces LEFT. They need gpuscape[promql]. The exit code is 2 also for files that cannot be parsed.
 
 \b
 Exit codes:
@@ -125,8 +125,8 @@ Exit codes:
 @click.option("--interval", default="10s", show_default=True, help="Time from scrape to scrape.")
 @click.option("--duration", help="How long to scrape.  [default: 1m]")
 @click.option("--count", metavar="N", help="How often to scrape, in place of --duration.")
-@click.option("--timeout", default="10s", show_default=True, help="For an address's answer.")
-@click.option("--max-size", default="64", show_default=True, metavar="MIB", help="For one answer.")
+@click.option("--timeout", default="10s", show_default=True, help="Longest wait for an answer.")
+@click.option("--max-size", default="64", show_default=True, metavar="MIB", help="Largest answer.")
 @click.option(
     "--only", multiple=True, metavar="PATTERN", help="Compare these metrics, such as 'DCGM_*'."
 )
@@ -141,7 +141,7 @@ Exit codes:
     "--ignore-label", "ignored", multiple=True, metavar="NAME", help="Match series without it."
 )
 @click.option(
-    "--prefix", "prefixes", multiple=True, metavar="TEXT", help="Taken off metrics' names."
+    "--prefix", "prefixes", multiple=True, metavar="TEXT", help="Remove this from metric names."
 )
 @click.option(
     "--tolerance",
@@ -150,7 +150,7 @@ Exit codes:
     metavar="[PATTERN=]VALUE",
     help="How far values may be apart: 5% of the larger one, or 3 in the metric's unit.",
 )
-@click.option("--allow-extra", is_flag=True, help="What only RIGHT has is no difference.")
+@click.option("--allow-extra", is_flag=True, help="Metrics that only RIGHT has are no difference.")
 @_files_option("--dashboards", "FOLDER", "Grafana dashboards")
 @_files_option("--rules", "FILE", "Prometheus rules")
 @_access_options("left")
