@@ -105,7 +105,7 @@ class Publisher:
 
     def _as_before(self, snapshot: NodeSnapshot, missed_once: Collection[str]) -> NodeSnapshot:
         gpus = tuple(
-            replace(self._present[gpu.bus_id], xids=gpu.xids)
+            _with_xids(self._present[gpu.bus_id], gpu)
             if gpu.bus_id in self._present
             and (gpu.bus_id in missed_once or gpu.state is GpuState.INITIALISING)
             else gpu
@@ -125,6 +125,13 @@ class Publisher:
             return False
         self._failures.clear(name)
         return True
+
+
+def _with_xids(before: GpuSnapshot, now: GpuSnapshot) -> GpuSnapshot:
+    """The GPU as it was before, with the errors that have come since."""
+    if before.nvidia is None or now.nvidia is None:
+        return before
+    return replace(before, nvidia=replace(before.nvidia, xids=now.nvidia.xids))
 
 
 def _settled(decisions: Decisions, snapshot: NodeSnapshot) -> Decisions:

@@ -13,7 +13,9 @@ from cli import options, terminal
 from cli.missing_gpus import end_without_gpus
 from cli.options import Load
 from cli.terminal import NONE, UNKNOWN, Cell, Styled, TextTable
-from discovery.model import GpuSnapshot, GpuState, Mode, NodeSnapshot, Reason
+from discovery.model import GpuSnapshot, GpuState, Mode, NodeSnapshot, NvidiaFacts, Reason
+from discovery.snapshot_document import snapshot_document
+from discovery.unread import UNREAD_NVIDIA_FACTS
 
 GIB = 1 << 30
 
@@ -38,7 +40,7 @@ def command(load: Load, output: str) -> None:
     """List this machine's GPUs with memory, MIG mode, NVLinks and state."""
     snapshot = take_snapshot(load())
     if output in ("json", "yaml"):
-        terminal.print_data(snapshot, output)
+        terminal.print_data(snapshot_document(snapshot), output)
         end_without_gpus(snapshot)
         return
     terminal.note(machine_summary(snapshot))
@@ -99,6 +101,7 @@ def gpu_facts_table(snapshot: NodeSnapshot) -> TextTable:
 
 def identity_table(snapshot: NodeSnapshot) -> TextTable:
     """Identities and versions, one row per GPU."""
+    gpus = ((gpu, gpu.nvidia or UNREAD_NVIDIA_FACTS) for gpu in snapshot.gpus)
     return TextTable(
         header=("GPU", "UUID", "SERIAL", "MINOR", "ARCHITECTURE", "CC", "VBIOS", "CLIQUE", "CPUS"),
         rows=tuple(
@@ -106,14 +109,14 @@ def identity_table(snapshot: NodeSnapshot) -> TextTable:
                 gpu_name(gpu),
                 _known(gpu, "uuid", gpu.uuid),
                 _known(gpu, "serial", gpu.serial),
-                _known(gpu, "minor", gpu.minor),
+                _known(gpu, "minor", nvidia.minor),
                 _known(gpu, "architecture", gpu.architecture),
-                _capability(gpu),
+                _capability(gpu, nvidia),
                 _known(gpu, "vbios_version", gpu.vbios_version),
-                _clique(gpu),
+                _clique(gpu, nvidia),
                 _known(gpu, "cpu_affinity", gpu.cpu_affinity),
             )
-            for gpu in snapshot.gpus
+            for gpu, nvidia in gpus
         ),
     )
 
@@ -193,18 +196,20 @@ def _memory(gpu: GpuSnapshot) -> Cell:
 
 def _links(gpu: GpuSnapshot) -> Cell:
     """Number of active links, and of all links where some are down."""
-    if not gpu.links:
+    links = () if gpu.nvidia is None else gpu.nvidia.links
+    if not links:
         return _known(gpu, "links", None)
-    active = sum(link.active is True for link in gpu.links)
-    if active == len(gpu.links):
+    active = sum(link.active is True for link in links)
+    if active == len(links):
         return str(active)
-    return Styled(f"{active} of {len(gpu.links)}", "yellow")
+    return Styled(f"{active} of {len(links)}", "yellow")
 
 
 def _mig(gpu: GpuSnapshot) -> Cell:
     """MIG mode of a GPU; its number of MIG devices by profile where the mode is on."""
-    if gpu.mig is None or not gpu.mig_enabled or gpu.mig.current != gpu.mig.pending:
-        return _mode(gpu, "mig", gpu.mig)
+    mig = None if gpu.nvidia is None else gpu.nvidia.mig
+    if mig is None or not mig.current or not mig.pending:
+        return _mode(gpu, "mig", mig)
     profiles = Counter(mig.profile for mig in gpu.mig_devices)
     return ", ".join(f"{count} x {name}" for name, count in profiles.items()) or "on, empty"
 
@@ -216,14 +221,14 @@ def _mode(gpu: GpuSnapshot, reading: str, mode: Mode | None) -> Cell:
     return now if now == after else Styled(f"{now}, {after} after reset", "yellow")
 
 
-def _capability(gpu: GpuSnapshot) -> Cell:
-    pair = gpu.compute_capability
+def _capability(gpu: GpuSnapshot, nvidia: NvidiaFacts) -> Cell:
+    pair = nvidia.compute_capability
     return _known(gpu, "compute_capability", None if pair is None else "{}.{}".format(*pair))
 
 
-def _clique(gpu: GpuSnapshot) -> Cell:
-    if gpu.fabric is not None and gpu.fabric.attached:
-        return str(gpu.fabric.clique_id)
+def _clique(gpu: GpuSnapshot, nvidia: NvidiaFacts) -> Cell:
+    if nvidia.fabric is not None and nvidia.fabric.attached:
+        return str(nvidia.fabric.clique_id)
     return _known(gpu, "fabric", None)
 
 

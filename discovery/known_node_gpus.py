@@ -9,8 +9,9 @@ from dataclasses import dataclass, field, replace
 
 from base.log_once import LogOnce
 from discovery import remember
+from discovery.bus_id import bus_order
 from discovery.gpu_counts import NO_GPUS, GpuCounts
-from discovery.model import Driver, Gap, GpuSnapshot, GpuState, Reason, bus_order
+from discovery.model import Driver, Gap, GpuSnapshot, GpuState, Reason
 from discovery.reader.quarantine import Quarantine
 from discovery.shared_identities import shared_identities, without_shared
 from discovery.unread import unread_gpu

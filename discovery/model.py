@@ -9,6 +9,7 @@ hung GPU reports no UUID) and by UUID afterwards; indices are for display.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -164,6 +165,44 @@ class Xid:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NvidiaFacts:
+    """Facts that only an NVIDIA GPU has; those that NVML does not give have gaps in the GPU."""
+
+    minor: int | None
+    """N in ``/dev/nvidiaN``. Source: nvmlDeviceGetMinorNumber."""
+    compute_capability: tuple[int, int] | None
+    """Major and minor. Source: nvmlDeviceGetCudaComputeCapability."""
+    mig: Mode | None
+    """None where the GPU is not MIG-capable (gap UNSUPPORTED) or did not say (any other gap).
+    Source: nvmlDeviceGetMigMode."""
+    max_mig_devices: int | None
+    """Source: nvmlDeviceGetMaxMigDeviceCount."""
+    mig_devices: tuple[MigDevice, ...]
+    """Source: nvmlDeviceGetMigDeviceHandleByIndex."""
+    fabric: Fabric | None
+    """Source: nvmlDeviceGetGpuFabricInfo(V)."""
+    links: tuple[NvLink, ...]
+    """Source: nvmlDeviceGetNvLink{State,Version,RemoteDeviceType,RemotePciInfo_v2}."""
+    remapped_rows: RemappedRows | None
+    """Source: nvmlDeviceGetRemappedRows."""
+    retired_pages_pending: bool | None
+    """Source: nvmlDeviceGetRetiredPagesPendingStatus."""
+    recovery_action: int | None
+    """0 none, 1 GPU reset, 2 node reboot, 3 drain peers, 4 drain and reset, 5 IMEX, 6 bus reset.
+    Source: nvmlDeviceGetFieldValues, NVML_FI_DEV_GET_GPU_RECOVERY_ACTION."""
+    virtualization: Virtualization | None
+    """Source: nvmlDeviceGetVirtualizationMode."""
+    persistence: bool | None
+    """Source: nvmlDeviceGetPersistenceMode."""
+    ancestors: tuple[tuple[str, int], ...]
+    """PCIe ancestor levels to other GPUs: (bus id, level 0 to 5).
+    Source: nvmlDeviceGetTopologyCommonAncestor."""
+    xids: tuple[Xid, ...]
+    """In the order of their newest events: the last XID is the newest, whatever the clock did.
+    Source: nvmlEventSetWait_v2, and the kernel log."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GpuSnapshot:
     """Facts of a GPU. Everything but ``bus_id`` and ``state`` may be missing, each with a gap."""
 
@@ -174,12 +213,10 @@ class GpuSnapshot:
     index: int | None
     """The GPU's place, kept while the agent lives: at the start the order of the PCI bus, as
     NVML counts; a GPU that comes later has the next free one."""
-    minor: int | None
     uuid: str | None
     serial: str | None
     model: str | None
     architecture: Architecture | None
-    compute_capability: tuple[int, int] | None
     pci_device_id: int | None
     """Device id in the upper 16 bits, vendor in the lower: ``0x20B010DE``."""
     pci_subsystem_id: int | None
@@ -190,39 +227,31 @@ class GpuSnapshot:
     memory_bus_bits: int | None
     """Width of the memory interface. Source: nvmlDeviceGetMemoryBusWidth."""
     ecc: Mode | None
-    mig: Mode | None
-    """None where the GPU is not MIG-capable (gap UNSUPPORTED) or did not say (any other gap)."""
-    max_mig_devices: int | None
-    mig_devices: tuple[MigDevice, ...]
-    fabric: Fabric | None
-    links: tuple[NvLink, ...]
-    remapped_rows: RemappedRows | None
-    retired_pages_pending: bool | None
-    recovery_action: int | None
-    """0 none, 1 GPU reset, 2 node reboot, 3 drain peers, 4 drain and reset, 5 IMEX, 6 bus reset."""
-    virtualization: Virtualization | None
-    persistence: bool | None
     numa_node: int | None
     """The host's NUMA node; None where the kernel says -1."""
     own_numa_node: int | None
     """The node that the GPU's own memory is, on coherent systems such as GB200."""
     cpu_affinity: str | None
     """Kernel list format, such as ``0-15,128-143``."""
-    ancestors: tuple[tuple[str, int], ...]
-    """PCIe ancestor levels to other GPUs as NVML reports them: (bus id, level 0 to 5)."""
-    xids: tuple[Xid, ...]
-    """In the order of their newest events: the last XID is the newest, whatever the clock did."""
+    nvidia: NvidiaFacts | None
+    """None: the GPU is another vendor's. An NVIDIA GPU has them even when NVML gave none."""
     gaps: tuple[Gap, ...]
+    """Missing readings, by the names of fields here and in :class:`NvidiaFacts`."""
 
     @property
     def mig_capable(self) -> bool:
         """The GPU answers for its MIG mode at all."""
-        return self.mig is not None
+        return self.nvidia is not None and self.nvidia.mig is not None
 
     @property
     def mig_enabled(self) -> bool:
         """MIG is on now, whatever is pending."""
-        return self.mig is not None and self.mig.current
+        return self.nvidia is not None and self.nvidia.mig is not None and self.nvidia.mig.current
+
+    @property
+    def mig_devices(self) -> tuple[MigDevice, ...]:
+        """The MIG devices of the GPU; none where it cannot have any."""
+        return () if self.nvidia is None else self.nvidia.mig_devices
 
     def gap(self, field: str) -> Gap | None:
         """The gap of this field, if there is one."""
@@ -232,6 +261,11 @@ class GpuSnapshot:
         """Whether the GPU has this field, as far as is known, and it was never read."""
         gap = self.gap(field)
         return gap is not None and gap.reason is not Reason.UNSUPPORTED and not gap.kept
+
+
+def nvidia_gpus(gpus: Iterable[GpuSnapshot]) -> Iterator[tuple[GpuSnapshot, NvidiaFacts]]:
+    """The NVIDIA GPUs among these, in their order, with the facts that only they have."""
+    return ((gpu, gpu.nvidia) for gpu in gpus if gpu.nvidia is not None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -365,29 +399,3 @@ class NodeSnapshot:
     def is_driverless(self) -> bool:
         """Whether no driver answers; one that hides only its version still answers for its GPUs."""
         return not self.driver.present and not self.answering
-
-
-def normal_bus_id(text: str) -> str:
-    """Bus id as sysfs writes it, from any spelling NVML or a person uses.
-
-    ``00000000:1B:00.0``, ``0000:1B:00.0`` and ``1b:00.0`` all give ``0000:1b:00.0``;
-    a domain beyond four digits keeps its digits (VMD and some clouds have them).
-    Raises ValueError on anything else.
-    """
-    *domain, bus, rest = text.strip().lower().split(":")
-    device, _, function = rest.partition(".")
-    number = int(domain[0], 16) if domain else 0
-    if len(domain) > 1:
-        raise ValueError(f"not a PCI bus id: {text!r}")
-    return f"{number:04x}:{int(bus, 16):02x}:{int(device, 16):02x}.{int(function or '0', 16):x}"
-
-
-def long_bus_id(bus_id: str) -> str:
-    """Bus id as NVML writes it: ``00000000:1B:00.0``, eight-digit domain, upper case."""
-    domain, _, rest = bus_id.partition(":")
-    return f"{domain:0>8}:{rest}".upper()
-
-
-def bus_order(bus_id: str) -> tuple[int, ...]:
-    """Sort key of a normalised bus id, for PCI bus order; text sorts domain 10000 too early."""
-    return tuple(int(part, 16) for part in bus_id.replace(".", ":").split(":"))

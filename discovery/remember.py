@@ -8,16 +8,18 @@ is no such fact: not read, it is not known. Pure.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import fields, replace
 from typing import Any
 
+from discovery.gpu_fields import gpu_field, with_gpu_fields
 from discovery.model import (
     Driver,
     Gap,
     GpuSnapshot,
     GpuState,
     Host,
+    NvidiaFacts,
     NvLink,
     PciFacts,
     Reason,
@@ -66,17 +68,25 @@ def gpu_with_kept_facts(now: GpuSnapshot, before: GpuSnapshot | None) -> GpuSnap
     if before is None or _is_another(now, before):
         return now
     if now.state is not GpuState.PRESENT:
-        missing = {field: getattr(before, field) for field in FACTS if getattr(now, field) is None}
-        return replace(now, **missing, ancestors=_levels(now, before))
-    kept = _kept(now.gaps, {field: field for field in FACTS}, before)
+        unread = [field for field in FACTS if gpu_field(now, field) is None]
+        kept = [field for field in unread if gpu_field(before, field) is not None]
+    else:
+        kept = _kept(now.gaps, {field: field for field in FACTS}, before, gpu_field)
+        now = replace(now, gaps=_marked(now.gaps, kept))
+    now = with_gpu_fields(now, {field: gpu_field(before, field) for field in kept})
+    if now.nvidia is None or before.nvidia is None:
+        return now
+    return _with_kept_links(now, now.nvidia, before.nvidia)
+
+
+def _with_kept_links(gpu: GpuSnapshot, now: NvidiaFacts, before: NvidiaFacts) -> GpuSnapshot:
+    """The GPU with the levels that it had; one that answers with what its links had, too."""
+    facts = replace(now, ancestors=_levels(now, before))
+    if gpu.state is not GpuState.PRESENT:
+        return replace(gpu, nvidia=facts)
     links = _links(now, before)
-    return replace(
-        now,
-        **{field: getattr(before, field) for field in kept},
-        links=links,
-        ancestors=_levels(now, before),
-        gaps=_marked(now.gaps, {*kept, *_known_again(links)}),
-    )
+    gaps = _marked(gpu.gaps, _known_again(links))
+    return replace(gpu, nvidia=replace(facts, links=links), gaps=gaps)
 
 
 def lasting_facts(gpu: GpuSnapshot) -> dict[str, Any]:
@@ -84,16 +94,16 @@ def lasting_facts(gpu: GpuSnapshot) -> dict[str, Any]:
 
     :func:`gpu_of_lasting_facts` takes them back.
     """
-    links = tuple(replace(link, active=None) for link in gpu.links)
-    return {field: getattr(gpu, field) for field in FACTS} | {
-        "ancestors": gpu.ancestors,
-        "links": links,
-    }
+    facts = {field: gpu_field(gpu, field) for field in FACTS}
+    if gpu.nvidia is None:
+        return facts
+    links = tuple(replace(link, active=None) for link in gpu.nvidia.links)
+    return facts | {"ancestors": gpu.nvidia.ancestors, "links": links}
 
 
 def gpu_of_lasting_facts(bus_id: str, facts: Mapping[str, Any]) -> GpuSnapshot:
-    """A GPU of which another process has read these facts; never shown as it is."""
-    return replace(unread_gpu(bus_id, GpuState.PRESENT), **facts)
+    """An NVIDIA GPU of which another process has read these facts; never shown as it is."""
+    return with_gpu_fields(unread_gpu(bus_id, GpuState.PRESENT), facts)
 
 
 def driver_with_kept_facts(now: Driver, before: Driver | None) -> Driver:
@@ -121,13 +131,18 @@ def pci_with_kept_facts(now: PciFacts, before: PciFacts | None) -> PciFacts:
     )
 
 
-def _kept(gaps: Collection[Gap], gap_names: Mapping[str, str], before: object) -> list[str]:
+def _kept(
+    gaps: Collection[Gap],
+    gap_names: Mapping[str, str],
+    before: Any,
+    read: Callable[[Any, str], object] = getattr,
+) -> list[str]:
     """The fields with a gap that were known before. ``gap_names``: field to the gap's ``what``."""
     missed = {gap.what for gap in gaps if gap.reason is not Reason.UNSUPPORTED}
     return [
         field
         for field, gap_name in gap_names.items()
-        if gap_name in missed and before is not None and getattr(before, field) not in (None, ())
+        if gap_name in missed and before is not None and read(before, field) not in (None, ())
     ]
 
 
@@ -136,16 +151,18 @@ def _marked(gaps: Collection[Gap], kept: Collection[str]) -> tuple[Gap, ...]:
 
 
 def _is_another(now: GpuSnapshot, before: GpuSnapshot) -> bool:
+    if (now.nvidia is None) is not (before.nvidia is None):
+        return True
     pairs = ((getattr(now, field), getattr(before, field)) for field in _IDENTITY)
     return any(a is not None and b is not None and a != b for a, b in pairs)
 
 
-def _levels(now: GpuSnapshot, before: GpuSnapshot) -> tuple[tuple[str, int], ...]:
+def _levels(now: NvidiaFacts, before: NvidiaFacts) -> tuple[tuple[str, int], ...]:
     """PCIe levels to other GPUs: a slot does not move, and a silent GPU reports none."""
     return tuple((dict(before.ancestors) | dict(now.ancestors)).items())
 
 
-def _links(now: GpuSnapshot, before: GpuSnapshot) -> tuple[NvLink, ...]:
+def _links(now: NvidiaFacts, before: NvidiaFacts) -> tuple[NvLink, ...]:
     """The links as they are now; far ends and speeds are kept, of links that are down too."""
     known = {link.link: link for link in before.links}
     return tuple(_link(link, known.get(link.link)) for link in now.links)

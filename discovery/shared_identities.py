@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from typing import Final
 
+from discovery.gpu_fields import gpu_field, with_gpu_fields
 from discovery.mig_state import MigGpu, MigReading, UnreadMigGpu
 from discovery.model import Gap, GpuSnapshot, GpuState, Reason
 
@@ -28,15 +28,16 @@ def without_shared(gpus: Sequence[GpuSnapshot]) -> tuple[GpuSnapshot, ...]:
     here = [gpu for gpu in gpus if gpu.state is GpuState.PRESENT]
     answering = frozenset(gpu.bus_id for gpu in here)
     uuids = Counter(gpu.uuid for gpu in here)
-    minors = Counter(gpu.minor for gpu in here)
+    minors = Counter(gpu_field(gpu, "minor") for gpu in here)
     devices = Counter(device.uuid for gpu in here for device in gpu.mig_devices)
 
     def mended(gpu: GpuSnapshot) -> GpuSnapshot:
         own_reports = 1 if gpu.bus_id in answering else 0
         if gpu.uuid is not None and uuids[gpu.uuid] > own_reports:
             gpu = _without(gpu, "uuid", None, "nvmlDeviceGetUUID", gpu.uuid)
-        if gpu.minor is not None and minors[gpu.minor] > own_reports:
-            gpu = _without(gpu, "minor", None, "nvmlDeviceGetMinorNumber", f"{gpu.minor}")
+        minor = gpu_field(gpu, "minor")
+        if minor is not None and minors[minor] > own_reports:
+            gpu = _without(gpu, "minor", None, "nvmlDeviceGetMinorNumber", f"{minor}")
         shared = [device.uuid for device in gpu.mig_devices if devices[device.uuid] > own_reports]
         if shared:
             gpu = _without(gpu, "mig_devices", (), "nvmlDeviceGetUUID", shared[0])
@@ -78,8 +79,8 @@ def _without(
     gpu: GpuSnapshot, field: str, missing: object, source: str, identity: str
 ) -> GpuSnapshot:
     gaps = tuple(gap for gap in gpu.gaps if gap.what != field)
-    changes: dict[str, object] = {field: missing, "gaps": (*gaps, _gap(field, source, identity))}
-    return replace(gpu, **changes)  # type: ignore[arg-type]  # the field's own kind
+    gap = _gap(field, source, identity)
+    return with_gpu_fields(gpu, {field: missing, "gaps": (*gaps, gap)})
 
 
 def _gap(field: str, source: str, identity: str) -> Gap:

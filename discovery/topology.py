@@ -9,7 +9,15 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 
 from api.fabric_kind import FabricKind
-from discovery.model import GpuSnapshot, GpuState, Nic, PciFacts, Topology
+from discovery.model import (
+    GpuSnapshot,
+    GpuState,
+    Nic,
+    NvLink,
+    PciFacts,
+    Topology,
+    nvidia_gpus,
+)
 from discovery.nvml_terms import LinkPeer
 
 UNKNOWN_CLASS = "N/A"
@@ -64,7 +72,8 @@ def can_peer(gpu: GpuSnapshot) -> bool | None:
     GPUs" and "Initializing NVSwitch and NVLink"; MIG User Guide, "Application
     Considerations"; NVIDIA/nccl issue 1716.
     """
-    if gpu.mig_enabled or (gpu.fabric is not None and gpu.fabric.unregistered):
+    fabric = None if gpu.nvidia is None else gpu.nvidia.fabric
+    if gpu.mig_enabled or (fabric is not None and fabric.unregistered):
         return False
     return None if gpu.misses("mig") or gpu.misses("fabric") else True
 
@@ -91,17 +100,21 @@ def _ports(gpus: Sequence[GpuSnapshot]) -> list[_Ports | None]:
 
 def _links_read(gpu: GpuSnapshot) -> bool:
     """Whether the GPU reports the state of each link, and the far end of each active one."""
-    if gpu.state is not GpuState.PRESENT or (not gpu.links and gpu.misses("links")):
+    if gpu.state is not GpuState.PRESENT or (not _links(gpu) and gpu.misses("links")):
         return False
     return all(
         link.active is not None
         and (not link.active or link.peer is not None or link.peer_bus_id is not None)
-        for link in gpu.links
+        for link in _links(gpu)
     )
 
 
+def _links(gpu: GpuSnapshot) -> tuple[NvLink, ...]:
+    return () if gpu.nvidia is None else gpu.nvidia.links
+
+
 def _ports_of(gpu: GpuSnapshot, node_bus_ids: AbstractSet[str]) -> _Ports:
-    active = [link for link in gpu.links if link.active]
+    active = [link for link in _links(gpu) if link.active]
     peers = [link.peer_bus_id for link in active if link.peer_bus_id is not None]
     switched = sum(
         link.peer in (LinkPeer.SWITCH, LinkPeer.UNKNOWN) and link.peer_bus_id not in node_bus_ids
@@ -127,9 +140,9 @@ def _switched_pairs(
 def _one_clique(a: GpuSnapshot, b: GpuSnapshot) -> bool:
     """Whether no report puts the two in different fabrics; Ampere and older report none at all."""
     cliques = {
-        (gpu.fabric.cluster_uuid, gpu.fabric.clique_id)
-        for gpu in (a, b)
-        if gpu.fabric is not None and gpu.fabric.registered
+        (nvidia.fabric.cluster_uuid, nvidia.fabric.clique_id)
+        for _, nvidia in nvidia_gpus((a, b))
+        if nvidia.fabric is not None and nvidia.fabric.registered
     }
     return len(cliques) <= 1
 
@@ -156,7 +169,11 @@ def _pcie(
     gpus: Sequence[GpuSnapshot], nics: Sequence[Nic], paths: Mapping[str, PciFacts]
 ) -> tuple[tuple[int | None, ...], ...]:
     rows = [gpu.bus_id for gpu in gpus] + [nic.bus_id for nic in nics]
-    by_nvml = {(gpu.bus_id, peer): level for gpu in gpus for peer, level in gpu.ancestors}
+    by_nvml = {
+        (gpu.bus_id, peer): level
+        for gpu, nvidia in nvidia_gpus(gpus)
+        for peer, level in nvidia.ancestors
+    }
     across_bridges = _levels_across_bridges(by_nvml, paths)
 
     def level(i: int, j: int) -> int | None:
@@ -283,7 +300,7 @@ def link_bytes_per_second(gpus: Sequence[GpuSnapshot]) -> tuple[int | None, ...]
     The slowest active link counts, so that links times rate never promises too much.
     """
     rates = [
-        [link.bytes_per_second for link in gpu.links if link.active and link.bytes_per_second]
+        [link.bytes_per_second for link in _links(gpu) if link.active and link.bytes_per_second]
         for gpu in gpus
     ]
     return tuple(min(known, default=None) for known in rates)

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any
 
-from discovery.model import Gap, GpuSnapshot, GpuState
+from discovery.model import Gap, GpuSnapshot, GpuState, NvidiaFacts
 from discovery.sample import GpuSample
 
 
@@ -21,9 +21,13 @@ def unread_fields(dataclass_type: type[Any]) -> dict[str, Any]:
     return missing
 
 
+UNREAD_NVIDIA_FACTS = NvidiaFacts(**unread_fields(NvidiaFacts))
+"""The facts of an NVIDIA GPU that gave none."""
+
+
 def unread_gpu(bus_id: str, state: GpuState, *gaps: Gap) -> GpuSnapshot:
-    """A GPU of which only the place on the bus is known."""
-    known = {"bus_id": bus_id, "state": state, "gaps": gaps}
+    """An NVIDIA GPU of which only the place on the bus is known."""
+    known = {"bus_id": bus_id, "state": state, "nvidia": UNREAD_NVIDIA_FACTS, "gaps": gaps}
     return GpuSnapshot(**(unread_fields(GpuSnapshot) | known))
 
 

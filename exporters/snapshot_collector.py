@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from discovery.model import GpuState, NodeSnapshot, Reason
+from discovery.model import GpuState, NodeSnapshot, Reason, nvidia_gpus
 
 
 class SnapshotCollector(Collector):
@@ -80,9 +80,9 @@ def _xids(snapshot: NodeSnapshot) -> Iterable[Metric]:
         "When the newest XID error of this code came, Unix time.",
         labels=labels,
     )
-    for gpu in snapshot.gpus:
-        for code in sorted({xid.code for xid in gpu.xids}):
-            same = [xid for xid in gpu.xids if xid.code == code]
+    for gpu, nvidia in nvidia_gpus(snapshot.gpus):
+        for code in sorted({xid.code for xid in nvidia.xids}):
+            same = [xid for xid in nvidia.xids if xid.code == code]
             series = [_utf8(gpu.uuid or ""), _utf8(gpu.bus_id), str(code)]
             errors.add_metric(series, sum(xid.count for xid in same))
             last.add_metric(series, max(xid.last_seen_seconds for xid in same))

@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
-from discovery.model import GpuSnapshot, NodeSnapshot
+from collections.abc import Iterator
+
+from discovery.model import GpuSnapshot, NodeSnapshot, NvidiaFacts
 from health.gpu_rules import GPU_RULES
 from health.health_verdict import Health, HealthVerdict
 from health.xid_classes import xid_health
@@ -18,15 +20,17 @@ def gpu_verdict(gpu: GpuSnapshot, snapshot: NodeSnapshot) -> HealthVerdict:
         for rule in GPU_RULES
         if rule.holds(gpu, snapshot)
     ]
-    for xid in gpu.xids:
-        if xid.over:
-            continue
-        health = xid_health(xid.code, recovered=gpu.recovery_action == 0)
-        if health is not Health.HEALTHY:
-            reason = f"xid-{xid.code}"
-            verdicts.append(HealthVerdict(health=health, reason=reason, bus_id=gpu.bus_id))
+    if gpu.nvidia is not None:
+        verdicts += _xid_verdicts(gpu.bus_id, gpu.nvidia)
     healthy = HealthVerdict(health=Health.HEALTHY, bus_id=gpu.bus_id)
     return min(verdicts, key=severity, default=healthy)
+
+
+def _xid_verdicts(bus_id: str, nvidia: NvidiaFacts) -> Iterator[HealthVerdict]:
+    for xid in nvidia.xids:
+        health = xid_health(xid.code, recovered=nvidia.recovery_action == 0)
+        if not xid.over and health is not Health.HEALTHY:
+            yield HealthVerdict(health=health, reason=f"xid-{xid.code}", bus_id=bus_id)
 
 
 def severity(verdict: HealthVerdict) -> tuple[int, int]:

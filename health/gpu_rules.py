@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from api.fabric_kind import FabricKind
-from discovery.model import GpuSnapshot, GpuState, NodeSnapshot, Reason
+from discovery.model import GpuSnapshot, GpuState, NodeSnapshot, NvidiaFacts, Reason, nvidia_gpus
 from health.health_verdict import Health, HealthCause
 
 
@@ -22,8 +22,15 @@ class GpuRule(HealthCause):
     holds: Callable[[GpuSnapshot, NodeSnapshot], bool]
 
 
+def _of_nvidia(
+    holds: Callable[[NvidiaFacts], bool],
+) -> Callable[[GpuSnapshot, NodeSnapshot], bool]:
+    """A condition on the facts that only NVIDIA GPUs have."""
+    return lambda gpu, _: gpu.nvidia is not None and holds(gpu.nvidia)
+
+
 def _recovery(*actions: int) -> Callable[[GpuSnapshot, NodeSnapshot], bool]:
-    return lambda gpu, _: gpu.recovery_action in actions
+    return _of_nvidia(lambda nvidia: nvidia.recovery_action in actions)
 
 
 def _is_forbidden(gpu: GpuSnapshot) -> bool:
@@ -31,28 +38,28 @@ def _is_forbidden(gpu: GpuSnapshot) -> bool:
     return gap is not None and gap.reason is Reason.FORBIDDEN
 
 
-def _fabric_failed(gpu: GpuSnapshot, _: NodeSnapshot) -> bool:
-    return gpu.fabric is not None and gpu.fabric.state == 3 and gpu.fabric.status != 0
+def _fabric_failed(nvidia: NvidiaFacts) -> bool:
+    return nvidia.fabric is not None and nvidia.fabric.state == 3 and nvidia.fabric.status != 0
 
 
-def _fabric_unfinished(gpu: GpuSnapshot, _: NodeSnapshot) -> bool:
-    return gpu.fabric is not None and gpu.fabric.state in (1, 2)
+def _fabric_unfinished(nvidia: NvidiaFacts) -> bool:
+    return nvidia.fabric is not None and nvidia.fabric.state in (1, 2)
 
 
-def _fabric_unhealthy(gpu: GpuSnapshot, _: NodeSnapshot) -> bool:
+def _fabric_unhealthy(nvidia: NvidiaFacts) -> bool:
     """Whether the fabric's health mask reports a problem.
 
     A pair of bits is 1 for yes, 2 for no; the configuration is right at 0 (unknown) or 1.
     """
-    mask = None if gpu.fabric is None else gpu.fabric.health_mask
+    mask = None if nvidia.fabric is None else nvidia.fabric.health_mask
     if mask is None:
         return False
     pairs = (mask & 3, mask >> 2 & 3, mask >> 4 & 3, mask >> 6 & 3)
     return 1 in pairs or (mask >> 8 & 0xF) > 1
 
 
-def _active_links(gpu: GpuSnapshot) -> int:
-    return sum(link.active is True for link in gpu.links)
+def _active_links(nvidia: NvidiaFacts) -> int:
+    return sum(link.active is True for link in nvidia.links)
 
 
 def _has_dead_links(gpu: GpuSnapshot, snapshot: NodeSnapshot) -> bool:
@@ -62,15 +69,17 @@ def _has_dead_links(gpu: GpuSnapshot, snapshot: NodeSnapshot) -> bool:
     which takes links down on Ampere; nor on a GPU that did not report all its links.
     """
     linked = snapshot.topology.kind in (FabricKind.MESH, FabricKind.SWITCH)
-    complete = bool(gpu.links) and all(link.active is not None for link in gpu.links)
-    if not linked or gpu.mig_enabled or not complete:
+    nvidia = gpu.nvidia
+    if not linked or gpu.mig_enabled or nvidia is None or not nvidia.links:
+        return False
+    if any(link.active is None for link in nvidia.links):
         return False
     peers = [
-        _active_links(peer)
-        for peer in snapshot.answering
+        _active_links(peer_facts)
+        for peer, peer_facts in nvidia_gpus(snapshot.answering)
         if peer.model == gpu.model and not peer.mig_enabled
     ]
-    return _active_links(gpu) < max(peers, default=0)
+    return _active_links(nvidia) < max(peers, default=0)
 
 
 def _has_half_links(gpu: GpuSnapshot, snapshot: NodeSnapshot) -> bool:
@@ -160,7 +169,7 @@ GPU_RULES: tuple[GpuRule, ...] = (
     GpuRule(
         reason="row-remap-failed",
         health=Health.UNHEALTHY,
-        holds=lambda gpu, _: gpu.remapped_rows is not None and gpu.remapped_rows.failed,
+        holds=_of_nvidia(lambda gpu: gpu.remapped_rows is not None and gpu.remapped_rows.failed),
         meaning="Broken memory could not be replaced by spare rows: the GPU is to be replaced.",
         source=_ROWS,
         fix="Have the GPU replaced.",
@@ -169,7 +178,7 @@ GPU_RULES: tuple[GpuRule, ...] = (
     GpuRule(
         reason="fabric-failed",
         health=Health.UNHEALTHY,
-        holds=_fabric_failed,
+        holds=_of_nvidia(_fabric_failed),
         meaning="Registration with the NVLink fabric ended in an error.",
         source=_FABRIC,
         fix="Read Fabric Manager's log, restart it, reset the GPUs.",
@@ -187,7 +196,7 @@ GPU_RULES: tuple[GpuRule, ...] = (
     GpuRule(
         reason="row-remap-pending",
         health=Health.DEGRADED,
-        holds=lambda gpu, _: gpu.remapped_rows is not None and gpu.remapped_rows.pending,
+        holds=_of_nvidia(lambda gpu: gpu.remapped_rows is not None and gpu.remapped_rows.pending),
         meaning="Memory rows wait for a reset to be replaced by spares.",
         source=_ROWS,
         fix="Reset the GPU when nothing uses it.",
@@ -196,7 +205,7 @@ GPU_RULES: tuple[GpuRule, ...] = (
     GpuRule(
         reason="page-retirement-pending",
         health=Health.DEGRADED,
-        holds=lambda gpu, _: gpu.retired_pages_pending is True,
+        holds=_of_nvidia(lambda gpu: gpu.retired_pages_pending is True),
         meaning="Memory pages wait for a reset to be taken out of use.",
         source="nvmlDeviceGetRetiredPagesPendingStatus; NVIDIA Dynamic Page Retirement",
         fix="Reset the GPU when nothing uses it.",
@@ -205,7 +214,7 @@ GPU_RULES: tuple[GpuRule, ...] = (
     GpuRule(
         reason="fabric-unfinished",
         health=Health.DEGRADED,
-        holds=_fabric_unfinished,
+        holds=_of_nvidia(_fabric_unfinished),
         meaning="Registration with the NVLink fabric has not started or not ended.",
         source=_FABRIC,
         fix="Check that Fabric Manager runs on the host.",
@@ -214,7 +223,7 @@ GPU_RULES: tuple[GpuRule, ...] = (
     GpuRule(
         reason="fabric-unhealthy",
         health=Health.DEGRADED,
-        holds=_fabric_unhealthy,
+        holds=_of_nvidia(_fabric_unhealthy),
         meaning="The fabric reports lost bandwidth, bad routes, timeouts or a wrong setup.",
         source=_FABRIC,
         fix="Search Fabric Manager's log for links and routes.",

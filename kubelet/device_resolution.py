@@ -19,7 +19,7 @@ from api.device_names import (
     keys,
     plugin_key,
 )
-from discovery.model import GpuSnapshot, NodeSnapshot
+from discovery.model import NodeSnapshot, nvidia_gpus
 from kubelet.podresources.allocation_model import ClaimedDevice
 
 Resolve = Callable[[str, str, str], str | None]
@@ -47,7 +47,7 @@ class DeviceNames:
         """``pool``: the Node's name, whose DRA device names these are; None takes any pool's."""
         self._pool = pool
         self._resolve = resolve
-        self._parts = {key: part for gpu in snapshot.gpus for key, part in _named(gpu)}
+        self._parts = dict(_named(snapshot))
 
     def of_plugin(self, device_id: str) -> tuple[GpuPart | None, str | None]:
         """The device that a device plugin's id stands for, and which share of it."""
@@ -76,15 +76,16 @@ class DeviceNames:
         return None if key is None else self._parts.get(key)
 
 
-def _named(gpu: GpuSnapshot) -> Iterator[tuple[NameKey, GpuPart]]:
-    """Every name of the GPU and of its instances."""
-    instances = (
-        NamedInstance(
-            id=mig.gpu_instance_id,
-            start=None if mig.placement is None else mig.placement[0],
-            devices=(mig.uuid,),
+def _named(snapshot: NodeSnapshot) -> Iterator[tuple[NameKey, GpuPart]]:
+    """Every name of the GPUs and of their instances."""
+    for gpu, nvidia in nvidia_gpus(snapshot.gpus):
+        instances = (
+            NamedInstance(
+                id=mig.gpu_instance_id,
+                start=None if mig.placement is None else mig.placement[0],
+                devices=(mig.uuid,),
+            )
+            for mig in nvidia.mig_devices
         )
-        for mig in gpu.mig_devices
-    )
-    for key, instance_id in keys(gpu.uuid, gpu.minor, instances):
-        yield key, GpuPart(bus_id=gpu.bus_id, gpu_instance_id=instance_id)
+        for key, instance_id in keys(gpu.uuid, nvidia.minor, instances):
+            yield key, GpuPart(bus_id=gpu.bus_id, gpu_instance_id=instance_id)

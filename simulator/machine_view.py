@@ -10,7 +10,7 @@ from uuid import NAMESPACE_URL, uuid5
 
 import pynvml
 
-from discovery.model import bus_order
+from discovery.bus_id import bus_order
 from discovery.nvml_abi.argument_kinds import Nvml
 from simulator.description.machine_schema import (
     DirectLinks,

@@ -7,7 +7,7 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 
 import pynvml
 
-from discovery.model import normal_bus_id
+from discovery.bus_id import normal_bus_id
 from discovery.nvml_abi.argument_kinds import In, Nvml, Out
 from discovery.nvml_abi.c_values import HANDLES, Value
 from discovery.nvml_abi.entry_point import EntryPoint

@@ -19,7 +19,7 @@ import pynvml
 
 from base.errors import BadInput
 from base.files import ONLY_WRITING, cannot_write, read_bytes
-from discovery.model import normal_bus_id
+from discovery.bus_id import normal_bus_id
 from discovery.nvml_abi.argument_kinds import ArgumentKind, In
 from discovery.nvml_abi.c_values import Value
 from discovery.nvml_abi.entry_point import EntryPoint

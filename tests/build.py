@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from api.fabric_kind import FabricKind
+from discovery.gpu_fields import with_gpu_fields
 from discovery.model import (
     Driver,
     Gap,
@@ -17,6 +18,7 @@ from discovery.model import (
     MigDevice,
     Mode,
     NodeSnapshot,
+    NvidiaFacts,
     Reason,
     Topology,
 )
@@ -44,16 +46,31 @@ def gpu(at: int = 0, **facts: Any) -> GpuSnapshot:
         bus_id=f"0000:{0x10 + at:02x}:00.0",
         state=GpuState.PRESENT,
         index=at,
-        minor=at,
         uuid=f"GPU-00000000-0000-0000-0000-{at:012d}",
         model="MOCKMODEL",
         architecture=Architecture.AMPERE,
-        compute_capability=(8, 0),
         pci_class=0x030200,
         memory_bytes=300 * MIB,
-        mig=WHOLE,
+        nvidia=only(NvidiaFacts, minor=at, compute_capability=(8, 0), mig=WHOLE),
     )
-    return replace(plain, **facts)
+    return changed(plain, **facts)
+
+
+def changed(of: GpuSnapshot, **facts: Any) -> GpuSnapshot:
+    """The GPU with these facts, its own and those that only NVIDIA GPUs have."""
+    return with_gpu_fields(of, facts)
+
+
+def nvidia(of: GpuSnapshot) -> NvidiaFacts:
+    """The facts of a GPU that only NVIDIA GPUs have; it is one."""
+    assert of.nvidia is not None
+    return of.nvidia
+
+
+def gpu_facts(of: GpuSnapshot) -> dict[str, Any]:
+    """All fields of a GPU and of its NVIDIA facts, by name."""
+    facts = {name: getattr(of, name) for name in GpuSnapshot.__slots__ if name != "nvidia"}
+    return facts | {name: getattr(nvidia(of), name) for name in NvidiaFacts.__slots__}
 
 
 def lacking(
@@ -61,12 +78,13 @@ def lacking(
 ) -> GpuSnapshot:
     """The GPU without the reading ``what``, and the gap that tells why."""
     gap = Gap(what=what, reason=reason, source=source)
-    return replace(of, **{what: unread_fields(GpuSnapshot)[what]}, gaps=(*of.gaps, gap))
+    missing = (unread_fields(GpuSnapshot) | unread_fields(NvidiaFacts))[what]
+    return changed(of, **{what: missing}, gaps=(*of.gaps, gap))
 
 
 def silent(at: int = 0, state: GpuState = GpuState.LOST, **facts: Any) -> GpuSnapshot:
     """A GPU that does not answer: only its place on the bus is known."""
-    return replace(unread_gpu(gpu(at).bus_id, state), **facts)
+    return changed(unread_gpu(gpu(at).bus_id, state), **facts)
 
 
 def mig_device(profile: str = "1g.5gb", gi: int = 1, ci: int = 0, **facts: Any) -> MigDevice:

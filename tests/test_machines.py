@@ -6,11 +6,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import msgspec
 import pytest
 
 from api import topology_annotation
 from api.mig_resources import MigStrategy
+from discovery.snapshot_document import snapshot_document
 from exporters.dcgm.render import Renderer, SeriesIdentity
 from labelers.annotations import topology_of
 from labelers.compose import decide_labels
@@ -91,7 +91,7 @@ def test_labels_are_legal_and_as_reviewed(
 
 @pytest.mark.parametrize("machine", MACHINES)
 def test_the_snapshot_is_as_reviewed(machine: str, goldens: Goldens) -> None:
-    built = msgspec.to_builtins(observed(machine).snapshot)
+    built = snapshot_document(observed(machine).snapshot)
     goldens.check_text(f"{machine}/snapshot.json", _lines(_known(built), depth=3) + "\n")
 
 

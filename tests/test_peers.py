@@ -11,7 +11,7 @@ import pytest
 from msgspec import structs
 
 from api import keys, topology_annotation
-from discovery.model import NodeSnapshot
+from discovery.model import GpuSnapshot, NodeSnapshot
 from discovery.sample import ReadingGroup
 from labelers.annotations import topology_of
 from labelers.compose import decide_labels
@@ -19,6 +19,7 @@ from labelers.label_settings import LabelSettings
 from simulator.description.machine_catalog import load_machine, machine_names
 from simulator.simulation import Simulation
 from simulator.state.edits import with_gpu_changed
+from tests import build
 from tests.exporters.gpuscape_series import told
 from tests.observed import Observed, look_at, observed
 
@@ -73,6 +74,10 @@ def changed(directory: Path, machine: str, *changes: dict[str, Any]) -> Observed
     return look_at(simulated, machine, (ReadingGroup.P2P,))
 
 
+def active_links(gpu: GpuSnapshot) -> int:
+    return sum(link.active is True for link in build.nvidia(gpu).links)
+
+
 def unregistered(machine: str, **how: int) -> dict[str, Any]:
     """A registration of the machine's GPUs, but for these fields."""
     fabric = load_machine(machine).gpus[0].fabric
@@ -102,7 +107,9 @@ def test_a_gpu_outside_its_fabric_or_in_mig_mode_has_no_peers_though_its_links_a
     apart = {gpu.bus_id for gpu in node.gpus[: len(outside)]}
     expected = {pair: not apart & set(pair) for pair in by_matrix(node)}
     assert by_matrix(node) == by_driver(seen) == by_annotation(node) == by_metric(node) == expected
-    assert {sum(link.active is True for link in gpu.links) for gpu in node.gpus} == {18}
+    assert {sum(link.active is True for link in build.nvidia(gpu).links) for gpu in node.gpus} == {
+        18
+    }
     labels = decide_labels(node, LabelSettings()).values
     assert labels[keys.NVLINK_CLASS] == "switch"
     assert labels[keys.NVLINK_ISLAND] == str(len(node.gpus) - len(outside))
@@ -139,4 +146,6 @@ def test_mig_trains_links_off_on_ampere_only(
 ) -> None:
     """At both ends of a bridge."""
     gpus = changed(tmp_path, machine, MIG).snapshot.gpus
-    assert [sum(link.active is True for link in gpu.links) for gpu in gpus][: len(active)] == active
+    assert [sum(link.active is True for link in build.nvidia(gpu).links) for gpu in gpus][
+        : len(active)
+    ] == active

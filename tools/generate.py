@@ -17,8 +17,6 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from api import (
     known_gpus_annotation,
     mig_permit_annotation,
@@ -27,7 +25,7 @@ from api import (
     state_annotation,
     topology_annotation,
 )
-from discovery.model import NodeSnapshot
+from discovery.snapshot_document import snapshot_schema
 from tools import (
     chart,
     command_pages,
@@ -127,7 +125,7 @@ def schemas() -> Mapping[str, Any]:
         "mig-status.schema.json": _cleaned(mig_status_annotation.json_schema()),
         "mig-request.schema.json": _cleaned(mig_request_annotation.json_schema()),
         "mig-permit.schema.json": _cleaned(mig_permit_annotation.json_schema()),
-        "snapshot.schema.json": _cleaned(msgspec.json.schema(NodeSnapshot)),
+        "snapshot.schema.json": _cleaned(snapshot_schema()),
     }
 
 

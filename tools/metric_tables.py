@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from api.mig_status_annotation import MigPhase, RequestEnd
 from discovery.model import Driver, GpuState, Host, NodeSnapshot, Xid
-from discovery.unread import unread_gpu
+from discovery.unread import UNREAD_NVIDIA_FACTS, unread_gpu
 from exporters.dcgm.catalog import CATALOG, COUNTED, DEFAULT_FAMILIES, DEFAULT_LABELS, LABEL_ROWS
 from exporters.dcgm.counters_format import read_counters
 from exporters.dcgm.dcgm_family import AnyFamily, LabelRow, UnderMig
@@ -114,7 +114,10 @@ _WISH = DesiredLayoutState(
 
 def _own_metrics(served: ServedFamilies) -> str:
     own = AgentMetrics("0", lambda: 0.0, served)
-    gpu = replace(unread_gpu("0000:00:00.0", GpuState.PRESENT), xids=(Xid(code=1, count=1),))
+    gpu = replace(
+        unread_gpu("0000:00:00.0", GpuState.PRESENT),
+        nvidia=replace(UNREAD_NVIDIA_FACTS, xids=(Xid(code=1, count=1),)),
+    )
     own.snapshot_taken(NodeSnapshot(host=Host(name=""), driver=Driver(), gpus=(gpu,)), taken_at=0.0)
     own.samples_taken(0.0)
     own.programs_use({"agent": ProgramUse(cpu_seconds=0.0, resident_bytes=0)})

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from enum import StrEnum
 
-from discovery.model import GpuSnapshot, GpuState
+from discovery.model import GpuSnapshot, GpuState, NvidiaFacts
 
 
 class Need(StrEnum):
@@ -50,6 +50,11 @@ def _states(gpu: GpuSnapshot) -> Iterator[tuple[Need, bool | None]]:
         yield Need.RETURN, True if gpu.state is GpuState.LOST else None
         return
     yield Need.RETURN, False
+    if gpu.nvidia is not None:
+        yield from _driver_states(gpu.nvidia)
+
+
+def _driver_states(gpu: NvidiaFacts) -> Iterator[tuple[Need, bool | None]]:
     yield Need.ACTION, None if gpu.recovery_action is None else gpu.recovery_action != 0
     yield Need.ROWS, None if gpu.remapped_rows is None else gpu.remapped_rows.pending
     yield Need.PAGES, gpu.retired_pages_pending

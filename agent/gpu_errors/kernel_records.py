@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from discovery.model import normal_bus_id
+from discovery.bus_id import normal_bus_id
 from discovery.reader.protocol import XidSeen
 from exporters.gpuscape.switch_errors import Severity
 

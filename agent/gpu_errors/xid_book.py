@@ -10,7 +10,8 @@ from dataclasses import dataclass, field, replace
 
 from agent.gpu_errors.gpu_recovery import Need, is_met, needs
 from base.words import quoted
-from discovery.model import NodeSnapshot, Xid, normal_bus_id
+from discovery.bus_id import normal_bus_id
+from discovery.model import GpuSnapshot, NodeSnapshot, Xid
 from discovery.reader.protocol import XidSeen
 from health.health_verdict import Health
 from health.xid_classes import xid_health
@@ -19,6 +20,9 @@ log = logging.getLogger(__name__)
 
 ALL = "all"
 """Word that a person writes in place of bus ids for all GPUs."""
+
+_Key = tuple[str, int, int | None, int | None]
+"""Bus id, code, GPU instance and compute instance."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,11 +96,7 @@ class XidBook:
                 self._end(", ".join(sorted(needed)), {gpu.bus_id}.__contains__)
         with self._lock:
             seen = tuple(self._seen.items())
-        gpus = tuple(
-            replace(gpu, xids=tuple(xid for key, xid in seen if key[0] == gpu.bus_id))
-            for gpu in snapshot.gpus
-        )
-        return replace(snapshot, gpus=gpus)
+        return replace(snapshot, gpus=tuple(_with_xids(gpu, seen) for gpu in snapshot.gpus))
 
     def end_recovered(self, logged: Iterable[XidSeen]) -> None:
         """The errors of each GPU whose recovery the kernel log reports are over."""
@@ -149,5 +149,13 @@ def _counts(xid: Xid) -> bool:
     return not xid.over and xid_health(xid.code, recovered=False) is not Health.HEALTHY
 
 
-def _key(bus_id: str, xid: Xid) -> tuple[str, int, int | None, int | None]:
+def _with_xids(gpu: GpuSnapshot, seen: Iterable[tuple[_Key, Xid]]) -> GpuSnapshot:
+    """The GPU with its own errors; another vendor's has none."""
+    if gpu.nvidia is None:
+        return gpu
+    xids = tuple(xid for key, xid in seen if key[0] == gpu.bus_id)
+    return replace(gpu, nvidia=replace(gpu.nvidia, xids=xids))
+
+
+def _key(bus_id: str, xid: Xid) -> _Key:
     return bus_id, xid.code, xid.gpu_instance_id, xid.compute_instance_id

@@ -13,7 +13,7 @@ from api.mig_status_annotation import MigPhase, MigStatusAnnotation
 from base.errors import BadInput, Transient
 from discovery.driver_errors import Released
 from discovery.mig_state import MigGpu, MigReading
-from discovery.model import NodeSnapshot
+from discovery.model import NodeSnapshot, nvidia_gpus
 from kubelet.allocated_devices import NodeAllocation
 
 if TYPE_CHECKING:
@@ -243,6 +243,6 @@ def _sets_mode(planned: PlannedRequest) -> bool:
 def _mig_part(snapshot: NodeSnapshot) -> object:
     """The part of a snapshot that a change of layouts changes."""
     return tuple(
-        (gpu.bus_id, gpu.state, gpu.mig, tuple(device.uuid for device in gpu.mig_devices))
-        for gpu in snapshot.gpus
+        (gpu.bus_id, gpu.state, nvidia.mig, tuple(device.uuid for device in nvidia.mig_devices))
+        for gpu, nvidia in nvidia_gpus(snapshot.gpus)
     )

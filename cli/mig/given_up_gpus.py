@@ -13,7 +13,7 @@ from typing import Any
 from actuator.past_changes import PastChanges
 from base.errors import BadInput
 from cli.mig.plan_text import layout_document, layout_text
-from discovery.model import normal_bus_id
+from discovery.bus_id import normal_bus_id
 from mig.gpu_layout import GpuLayout
 
 

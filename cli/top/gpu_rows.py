@@ -125,6 +125,7 @@ def _gpu(
     answers = gpu.state is GpuState.PRESENT
     now = sample if answers and sample is not None else unread_sample(gpu.bus_id)
     memory, limits = now.memory, now.power_limits
+    links = () if gpu.nvidia is None else gpu.nvidia.links
     return TopGpu(
         index=gpu.index,
         bus_id=gpu.bus_id,
@@ -143,8 +144,8 @@ def _gpu(
         sm_clock_hertz=now.sm_clock_hertz,
         fan_ratio=now.fan_ratio,
         held_down_by=slowdown_reasons(now.clock_event_reasons),
-        links_up=sum(link.active is True for link in gpu.links) if answers else 0,
-        links=len(gpu.links),
+        links_up=sum(link.active is True for link in links) if answers else 0,
+        links=len(links),
         nvlink_sent_bytes_per_second=_rate(now, before, "nvlink_sent_bytes"),
         nvlink_received_bytes_per_second=_rate(now, before, "nvlink_received_bytes"),
         mig=gpu.mig_enabled,

@@ -285,7 +285,8 @@ def check_identities(facts: LocalFacts) -> Iterator[DoctorFinding]:
 def check_modes(facts: LocalFacts) -> Iterator[DoctorFinding]:
     """Whether modes hold as they are set, and MIG is of use."""
     for gpu in require_fact(facts.machine).answering:
-        for name, mode in (("MIG", gpu.mig), ("ECC", gpu.ecc)):
+        mig = None if gpu.nvidia is None else gpu.nvidia.mig
+        for name, mode in (("MIG", mig), ("ECC", gpu.ecc)):
             if mode is not None and mode.current != mode.pending:
                 now, then = ("on" if is_on else "off" for is_on in (mode.current, mode.pending))
                 sentence = f"{name} is {now}, and {then} after a reset"

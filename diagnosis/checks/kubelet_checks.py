@@ -24,7 +24,7 @@ from diagnosis.finding import (
     finding,
     require_fact,
 )
-from discovery.model import GpuState, NodeSnapshot
+from discovery.model import GpuState, NodeSnapshot, nvidia_gpus
 from health.gpu_health import gpu_verdict
 from health.health_verdict import Health
 from kube.amounts.gpu_amounts import gpu_amounts
@@ -191,9 +191,9 @@ def check_offered_devices(facts: LocalFacts) -> Iterator[DoctorFinding]:
             sentence = f"{device} is offered, and there is no such device"
             yield finding(OFFERED_DEVICE_GONE, device, sentence)
     shown = {plugin_key(device)[0] for device in ids}
-    for gpu in snapshot.answering if ids else ():
+    for gpu, nvidia in nvidia_gpus(snapshot.answering if ids else ()):
         healthy = gpu_verdict(gpu, snapshot).health < Health.UNHEALTHY
-        gpu_keys = {key for key, instance in keys(gpu.uuid, gpu.minor, ()) if instance is None}
+        gpu_keys = {key for key, instance in keys(gpu.uuid, nvidia.minor, ()) if instance is None}
         if healthy and not gpu.mig_enabled and not gpu_keys & shown:
             sentence = f"{gpu.uuid} works and is not among the devices that are offered"
             yield finding(GPU_NOT_OFFERED, gpu_name_in_findings(gpu), sentence)
@@ -305,14 +305,14 @@ def _by_claims(facts: LocalFacts) -> bool:
 def _names(snapshot: NodeSnapshot) -> frozenset[NameKey]:
     """Every name that a plugin may have for a device of this machine."""
     name_keys: set[NameKey] = set()
-    for gpu in snapshot.gpus:
+    for gpu, nvidia in nvidia_gpus(snapshot.gpus):
         instances = (
             NamedInstance(
                 id=mig.gpu_instance_id,
                 start=None if mig.placement is None else mig.placement[0],
                 devices=[mig.uuid],
             )
-            for mig in gpu.mig_devices
+            for mig in nvidia.mig_devices
         )
-        name_keys.update(key for key, _ in keys(gpu.uuid, gpu.minor, instances))
+        name_keys.update(key for key, _ in keys(gpu.uuid, nvidia.minor, instances))
     return frozenset(name_keys)

@@ -17,7 +17,7 @@ from base.errors import Transient
 from diagnosis.finding import Unread
 from discovery.driver_errors import DriverAbsent, DriverMismatch, ReaderStuck
 from discovery.host import device_files
-from discovery.model import NodeSnapshot
+from discovery.model import NodeSnapshot, nvidia_gpus
 from labelers.label_settings import PluginConfig
 
 _MOST_NAME: Final = 15
@@ -103,8 +103,9 @@ def read_device_files(settings: AgentSettings, machine: Machine) -> tuple[Device
         return Unread("a simulated machine has no device nodes", applies=False)
     if loaded_driver(settings.host_root) is None:
         return Unread("no driver is loaded, so there are no device nodes", applies=False)
-    minors = [gpu.minor for gpu in machine.gpus] if isinstance(machine, NodeSnapshot) else []
-    names = [CONTROL, *(f"dev/nvidia{minor}" for minor in minors if minor is not None)]
+    gpus = machine.gpus if isinstance(machine, NodeSnapshot) else ()
+    minors = (nvidia.minor for _, nvidia in nvidia_gpus(gpus) if nvidia.minor is not None)
+    names = [CONTROL, *(f"dev/nvidia{minor}" for minor in minors)]
     return tuple(device_file(settings.host_root / name) for name in names)
 
 

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import psutil
 
+from discovery.bus_id import bus_order
 from discovery.host.pci import DEVICES, is_function, nvidia_functions, pci_facts, physical_function
 from discovery.host.sysfs import SysfsFiles, cpu_count, cpu_list
 from discovery.host.vgpu import CONFIG_BYTES, vgpu
-from discovery.model import Host, Nic, NumaNode, Reason, Vgpu, bus_order
+from discovery.model import Host, Nic, NumaNode, Reason, Vgpu
 
 MACHINE_TYPE_FILE = "/sys/class/dmi/id/product_name"
 

@@ -7,8 +7,9 @@ import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from discovery.bus_id import bus_order
 from discovery.host.sysfs import SysfsFiles, ValueUnknown, cpu_list, hexadecimal, numa_node
-from discovery.model import PciFacts, bus_order
+from discovery.model import PciFacts
 
 DEVICES = "sys/bus/pci/devices"
 

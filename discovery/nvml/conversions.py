@@ -8,7 +8,8 @@ from typing import Any, TypeVar
 
 import pynvml
 
-from discovery.model import Mode, normal_bus_id
+from discovery.bus_id import normal_bus_id
+from discovery.model import Mode
 
 Number = TypeVar("Number", int, float)
 

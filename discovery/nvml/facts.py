@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import pynvml
 
 from discovery.driver_errors import GpuLost
+from discovery.gpu_fields import gpu_field, with_gpu_fields
 from discovery.model import (
     Driver,
     Fabric,
@@ -21,6 +22,7 @@ from discovery.model import (
     GpuState,
     MigDevice,
     Mode,
+    NvidiaFacts,
     NvLink,
     Reason,
     RemappedRows,
@@ -43,6 +45,7 @@ from discovery.nvml.reading_plan import (
     OpenGpu,
     ReadingPlan,
     SharedCall,
+    always_part,
     by_call,
     by_field,
     computed,
@@ -131,7 +134,9 @@ class _Fact(StrEnum):
 @dataclass(slots=True, kw_only=True, eq=False)
 class _DiscoveredGpu(OpenGpu):
     peers: Mapping[str, Handle]
-    known: GpuSnapshot | None
+    known: NvidiaFacts | None
+    known_links: tuple[NvLink, ...]
+    """Empty where a link was not read in full before."""
     memory_bytes: int | None = None
     """Once it is read, as the mode is: they say what MIG devices are called."""
     mig: Mode | None = None
@@ -148,10 +153,18 @@ def read_gpu(
     was read until then. Raises DriverAbsent or DriverMismatch when the whole session is gone.
     """
     calls = Calls()
-    gpu = _DiscoveredGpu(bus_id=bus_id, handle=handle, calls=calls, peers=peers, known=known)
+    facts = None if known is None else known.nvidia
+    gpu = _DiscoveredGpu(
+        bus_id=bus_id,
+        handle=handle,
+        calls=calls,
+        peers=peers,
+        known=facts,
+        known_links=() if known is None or facts is None or known.gap("links") else facts.links,
+    )
     read, lost = _GPU.read(gpu, () if known else (_Fact.LASTING,))
     if known is not None and read.uuid == known.uuid:
-        read = replace(read, **{name: getattr(known, name) for name in LASTING})
+        read = with_gpu_fields(read, {name: gpu_field(known, name) for name in LASTING})
         calls.gaps[:0] = (gap for gap in known.gaps if gap.what in LASTING)
     elif known is not None and lost is None:  # another GPU is there now: nothing known lasts
         return read_gpu(bus_id, handle, peers)
@@ -190,10 +203,7 @@ def _mig_devices(gpu: _DiscoveredGpu, _what: str) -> tuple[MigDevice, ...]:
 
 
 def _links(gpu: _DiscoveredGpu, _what: str) -> tuple[NvLink, ...]:
-    known = gpu.known
-    if known is None or any(gap.what == "links" for gap in known.gaps):
-        return read_links(gpu.calls, gpu.handle)
-    return read_links(gpu.calls, gpu.handle, known.links or ())
+    return read_links(gpu.calls, gpu.handle, gpu.known_links)
 
 
 def _ancestors(gpu: _DiscoveredGpu, name: str) -> tuple[tuple[str, int], ...]:
@@ -202,7 +212,7 @@ def _ancestors(gpu: _DiscoveredGpu, name: str) -> tuple[tuple[str, int], ...]:
     A pair with a lost GPU does not show which of the two is lost, so that is a gap.
     """
     call = "nvmlDeviceGetTopologyCommonAncestor"
-    known = dict(gpu.known.ancestors or ()) if gpu.known else {}
+    known = dict(gpu.known.ancestors) if gpu.known else {}
     levels = []
     for peer, other in gpu.peers.items():
         try:
@@ -285,47 +295,64 @@ def _lasting(call: str, convert: Callable[[Any], Read]) -> Read | None:
 
 _PCI_INFO = SharedCall("nvmlDeviceGetPciInfo_v3")
 
+# What lasts is read first: so its gaps have their place when it is not read
+_UUID = by_call("nvmlDeviceGetUUID", convert=gpu_uuid)
+_MODEL = _lasting("nvmlDeviceGetName", MODEL)
+_MINOR = _lasting("nvmlDeviceGetMinorNumber", whole(0xFFFFF))
+_SERIAL = _lasting("nvmlDeviceGetSerial", printable_text(pynvml.NVML_DEVICE_SERIAL_BUFFER_SIZE))
+_VBIOS_VERSION = _lasting(
+    "nvmlDeviceGetVbiosVersion", printable_text(pynvml.NVML_DEVICE_VBIOS_VERSION_BUFFER_SIZE)
+)
+_ARCHITECTURE = _lasting("nvmlDeviceGetArchitecture", _architecture)
+_COMPUTE_CAPABILITY = _lasting("nvmlDeviceGetCudaComputeCapability", _capability)
+_MEMORY_BUS_BITS = _lasting("nvmlDeviceGetMemoryBusWidth", whole(1 << 16))
+_PCI_DEVICE_ID = _PCI_INFO.part(pci_id("pciDeviceId"), groups=(_Fact.LASTING,))
+_PCI_SUBSYSTEM_ID = _PCI_INFO.part(pci_id("pciSubSystemId"), groups=(_Fact.LASTING,))
+_VIRTUALIZATION_MODE = _lasting("nvmlDeviceGetVirtualizationMode", _virtualization)
+_OWN_NUMA_NODE = _lasting("nvmlDeviceGetNumaNodeId", whole(1 << 16))
+
 _GPU = ReadingPlan(
     GpuSnapshot(
         bus_id="",
         state=GpuState.PRESENT,
-        uuid=by_call("nvmlDeviceGetUUID", convert=gpu_uuid),
-        # what lasts as long as that, first: so its gaps have their place when it is not read
-        model=_lasting("nvmlDeviceGetName", MODEL),
-        minor=_lasting("nvmlDeviceGetMinorNumber", whole(0xFFFFF)),
-        serial=_lasting(
-            "nvmlDeviceGetSerial", printable_text(pynvml.NVML_DEVICE_SERIAL_BUFFER_SIZE)
-        ),
-        vbios_version=_lasting(
-            "nvmlDeviceGetVbiosVersion",
-            printable_text(pynvml.NVML_DEVICE_VBIOS_VERSION_BUFFER_SIZE),
-        ),
-        architecture=_lasting("nvmlDeviceGetArchitecture", _architecture),
-        compute_capability=_lasting("nvmlDeviceGetCudaComputeCapability", _capability),
-        memory_bus_bits=_lasting("nvmlDeviceGetMemoryBusWidth", whole(1 << 16)),
-        pci_device_id=_PCI_INFO.part(pci_id("pciDeviceId"), groups=(_Fact.LASTING,)),
-        pci_subsystem_id=_PCI_INFO.part(pci_id("pciSubSystemId"), groups=(_Fact.LASTING,)),
-        virtualization=_lasting("nvmlDeviceGetVirtualizationMode", _virtualization),
-        own_numa_node=_lasting("nvmlDeviceGetNumaNodeId", whole(1 << 16)),
+        uuid=_UUID,
+        model=_MODEL,
+        serial=_SERIAL,
+        vbios_version=_VBIOS_VERSION,
+        architecture=_ARCHITECTURE,
+        memory_bus_bits=_MEMORY_BUS_BITS,
+        pci_device_id=_PCI_DEVICE_ID,
+        pci_subsystem_id=_PCI_SUBSYSTEM_ID,
+        own_numa_node=_OWN_NUMA_NODE,
         # at every discovery
         memory_bytes=_by(_memory_bytes),
         ecc=by_call("nvmlDeviceGetEccMode", convert=mode),
-        persistence=by_call("nvmlDeviceGetPersistenceMode", convert=boolean),
-        remapped_rows=by_call("nvmlDeviceGetRemappedRows", convert=remapped_rows),
-        retired_pages_pending=by_call("nvmlDeviceGetRetiredPagesPendingStatus", convert=boolean),
-        mig=_by(_mig_mode),
-        recovery_action=by_field(pynvml.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION, whole(255)),
-        fabric=_by(_fabric),
-        links=_by(_links),
-        max_mig_devices=_by(_most_mig_devices),
-        mig_devices=_by(_mig_devices),
-        ancestors=_by(_ancestors),
+        nvidia=always_part(
+            NvidiaFacts(
+                minor=_MINOR,
+                compute_capability=_COMPUTE_CAPABILITY,
+                virtualization=_VIRTUALIZATION_MODE,
+                # at every discovery
+                persistence=by_call("nvmlDeviceGetPersistenceMode", convert=boolean),
+                remapped_rows=by_call("nvmlDeviceGetRemappedRows", convert=remapped_rows),
+                retired_pages_pending=by_call(
+                    "nvmlDeviceGetRetiredPagesPendingStatus", convert=boolean
+                ),
+                mig=_by(_mig_mode),
+                recovery_action=by_field(pynvml.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION, whole(255)),
+                fabric=_by(_fabric),
+                links=_by(_links),
+                max_mig_devices=_by(_most_mig_devices),
+                mig_devices=_by(_mig_devices),
+                ancestors=_by(_ancestors),
+                xids=(),  # not NVML's: the agent keeps them
+            )
+        ),
         # not NVML's: the agent fills these from sysfs and from what it knows of before
         index=None,
         pci_class=None,
         numa_node=None,
         cpu_affinity=None,
-        xids=(),
         gaps=(),
     )
 )

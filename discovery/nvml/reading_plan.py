@@ -74,13 +74,17 @@ class _OneCall:
 
 
 class _Part:
-    """A value within the value."""
+    """A value within the value: missing without any reading, or always there.
 
-    __slots__ = ("groups", "template")
+    The gaps of a part that is always there have the names of its fields alone.
+    """
 
-    def __init__(self, template: object, groups: Groups) -> None:
+    __slots__ = ("always", "groups", "template")
+
+    def __init__(self, template: object, groups: Groups, *, always: bool) -> None:
         self.template = template
         self.groups = groups
+        self.always = always
 
 
 # What templates are written with
@@ -139,7 +143,15 @@ class SharedCall:
 
 def in_part(template: Value, *, groups: Groups = ()) -> Value | None:
     """A value within the value, None without any reading; ``groups`` count for all its fields."""
-    return cast("Value | None", _Part(template, groups))
+    return cast("Value | None", _Part(template, groups, always=False))
+
+
+def always_part(template: Value) -> Value:
+    """A value within the value that is there without any reading, too.
+
+    The names of its fields differ from those of the value around it: gaps have them alone.
+    """
+    return cast("Value", _Part(template, (), always=True))
 
 
 class ReadingPlan(Generic[Value]):
@@ -147,11 +159,15 @@ class ReadingPlan(Generic[Value]):
 
     def __init__(self, template: Value) -> None:
         self._make = _maker(template)
-        self._make_part = {
-            name: _maker(held.template)
-            for name, held in _held(template).items()
-            if isinstance(held, _Part)
+        parts = {name: held for name, held in _held(template).items() if isinstance(held, _Part)}
+        self._make_part = {name: _maker(part.template) for name, part in parts.items()}
+        self._always = {
+            field: name
+            for name, part in parts.items()
+            if part.always
+            for field in _held(part.template)
         }
+        """Field of a part that is always there to that part's name."""
         self._readings = sorted(_readings(template), key=lambda named: named[1].place)
         self._groups: Collection[StrEnum] | None = None
         self._steps: Mapping[_Source, Mapping[str, Any]] = {}
@@ -189,11 +205,13 @@ class ReadingPlan(Generic[Value]):
 
     def _assembled(self, read: Mapping[str, Any]) -> Value:
         plain: dict[str, Any] = {}
-        parts: dict[str, dict[str, Any]] = {}
+        parts: dict[str, dict[str, Any]] = {name: {} for name in self._always.values()}
         for path, value in read.items():
             if value is not None:
                 name, dot, inner = path.partition(".")
-                if dot:
+                if name in self._always:
+                    parts[self._always[name]][name] = value
+                elif dot:
                     parts.setdefault(name, {})[inner] = value
                 else:
                     plain[name] = value
@@ -207,7 +225,8 @@ def _readings(
     """Names of the gaps, readings, and the groups of each and of the part it is in."""
     for name, held in _held(template).items():
         if isinstance(held, _Part):
-            yield from _readings(held.template, f"{above}{name}.", groups + held.groups)
+            prefix = above if held.always else f"{above}{name}."
+            yield from _readings(held.template, prefix, groups + held.groups)
         elif isinstance(held, _Reading):
             yield f"{above}{name}", held, groups + held.groups
 

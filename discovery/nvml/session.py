@@ -9,8 +9,9 @@ from dataclasses import dataclass
 import pynvml
 
 from base.errors import Transient
+from discovery.bus_id import bus_order
 from discovery.driver_errors import DriverAbsent, DriverMismatch, GpuLost
-from discovery.model import Gap, bus_order
+from discovery.model import Gap
 from discovery.nvml.calls import Calls, Handle
 from discovery.nvml.conversions import bus_id, printable_text, whole
 from discovery.reader.protocol import XidSeen

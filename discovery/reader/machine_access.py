@@ -6,10 +6,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from discovery.bus_id import bus_order
 from discovery.gpu_counts import GpuCounts
 from discovery.host.hypervisor import is_wsl
 from discovery.host.pci import pci_gpus
-from discovery.model import bus_order
 from discovery.nvml.session import (
     IndexedGpus,
     excluded_bus_ids,

@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 from base.errors import Transient
+from discovery.bus_id import bus_order
 from discovery.mig_state import MigReading, UnreadMigGpu
-from discovery.model import Gap, Reason, bus_order
+from discovery.model import Gap, Reason
 from discovery.reader.device_reader import DeviceReader
 from discovery.reader.protocol import DriverFrame, MigFrame, ReadMig, UnreadMigFrame
 from discovery.shared_identities import without_shared_mig

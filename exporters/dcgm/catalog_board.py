@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from discovery.model import GpuSnapshot, Mode, Reason
+from discovery.model import GpuSnapshot, Mode, NvidiaFacts, Reason
 from discovery.nvml_terms import Virtualization
 from discovery.sample import Board, Platform, ReadingGroup, SpareRows
 from exporters.dcgm.dcgm_family import (
@@ -17,7 +17,7 @@ from exporters.dcgm.dcgm_family import (
     DcgmReading,
     Value,
 )
-from exporters.dcgm.family_values import of_gpu, of_number, of_part
+from exporters.dcgm.family_values import of_gpu, of_number, of_nvidia, of_part
 
 _COMPUTE_MODES = {0: 0, 1: 1, 2: 1, 3: 2}
 """NVML_COMPUTEMODE_* to DCGM's: default, prohibited, one process alone.
@@ -42,22 +42,23 @@ def _cuda(reading: DcgmReading) -> int | None:
     return None if version is None else 1000 * version[0] + 10 * version[1]
 
 
-def _compute_capability(gpu: GpuSnapshot) -> int | None:
+def _compute_capability(gpu: NvidiaFacts) -> int | None:
     if gpu.compute_capability is None:
         return None
     major, minor = gpu.compute_capability
     return (major << 16) + minor
 
 
-def _mig_mode(gpu: GpuSnapshot) -> bool | None:
+def _mig_mode(reading: DcgmReading) -> bool | None:
     """Off where the GPU has no MIG."""
-    if gpu.mig is None:
-        gap = gpu.gap("mig")
+    mig = reading.nvidia.mig
+    if mig is None:
+        gap = reading.gpu.gap("mig")
         return False if gap is not None and gap.reason is Reason.UNSUPPORTED else None
-    return gpu.mig.current
+    return mig.current
 
 
-def _virtual_mode(gpu: GpuSnapshot) -> int | None:
+def _virtual_mode(gpu: NvidiaFacts) -> int | None:
     return None if gpu.virtualization is None else tuple(Virtualization).index(gpu.virtualization)
 
 
@@ -171,7 +172,7 @@ FAMILIES: tuple[DcgmFamily, ...] = (
         name="DCGM_FI_DEV_MINOR_NUMBER",
         renamed="DCGM_FI_DEV_GPU_MINOR_NUMBER",
         help="Number of the device file: 0 is /dev/nvidia0.",
-        value=of_gpu(lambda gpu: gpu.minor),
+        value=of_nvidia(lambda gpu: gpu.minor),
     ),
     _number(
         field=58,
@@ -190,7 +191,7 @@ FAMILIES: tuple[DcgmFamily, ...] = (
         name="DCGM_FI_DEV_CUDA_COMPUTE_CAPABILITY",
         renamed="DCGM_FI_CUDA_GPU_COMPUTE_CAPABILITY",
         help="Compute capability as DCGM writes it: 65536 times the first number plus the second.",
-        value=of_gpu(_compute_capability),
+        value=of_nvidia(_compute_capability),
     ),
     DcgmFamily(
         field=64,
@@ -273,13 +274,13 @@ FAMILIES: tuple[DcgmFamily, ...] = (
         name="DCGM_FI_DEV_PERSISTENCE_MODE",
         renamed="DCGM_FI_DEV_GPU_PERSISTENCE_MODE",
         help="1 where the driver stays loaded without clients, else 0.",
-        value=of_gpu(lambda gpu: gpu.persistence),
+        value=of_nvidia(lambda gpu: gpu.persistence),
     ),
     _mode(
         field=67,
         name="DCGM_FI_DEV_MIG_MODE",
         help="1 while MIG is on, else 0.",
-        value=of_gpu(_mig_mode),
+        value=_mig_mode,
     ),
     _mode(
         field=74,
@@ -330,7 +331,7 @@ FAMILIES: tuple[DcgmFamily, ...] = (
         name="DCGM_FI_DEV_VIRTUAL_MODE",
         renamed="DCGM_FI_DEV_GPU_VIRTUAL_MODE",
         help="Virtualisation: 0 none, 1 passed through, 2 vGPU, 3 host of vGPUs, 4 host of vSGA.",
-        value=of_gpu(_virtual_mode),
+        value=of_nvidia(_virtual_mode),
     ),
     *(
         DcgmFamily(

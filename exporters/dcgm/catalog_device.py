@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from discovery.model import Fabric, GpuSnapshot
+from discovery.model import Fabric, NvidiaFacts
 from discovery.sample import MemoryUse, ReadingGroup
 from exporters.dcgm.dcgm_family import (
     CELSIUS_MOST,
@@ -23,8 +23,8 @@ from exporters.dcgm.family_values import (
     MILLIJOULE,
     PERCENT,
     of_bar1,
-    of_gpu,
     of_memory,
+    of_nvidia,
     of_part,
     of_pod,
     of_sample,
@@ -196,26 +196,28 @@ FAMILIES: tuple[DcgmFamily, ...] = (
         field=170,
         name="DCGM_FI_DEV_FABRIC_MANAGER_STATUS",
         help="NVLink fabric: 0 not supported, 1 not started, 2 in progress, 3 done, 4 failed.",
-        value=of_gpu(lambda gpu: None if gpu.fabric is None else _fabric_status(gpu.fabric)),
+        value=of_nvidia(lambda gpu: None if gpu.fabric is None else _fabric_status(gpu.fabric)),
         most=4,
     ),
     _fabric(
         field=173,
         name="DCGM_FI_DEV_FABRIC_CLIQUE_ID",
         help="Number of the clique within the NVLink fabric.",
-        value=of_gpu(lambda gpu: None if (fabric := _joined(gpu)) is None else fabric.clique_id),
+        value=of_nvidia(lambda gpu: None if (fabric := _joined(gpu)) is None else fabric.clique_id),
     ),
     _fabric(
         field=174,
         name="DCGM_FI_DEV_FABRIC_HEALTH_MASK",
         help="Bits that tell how well the NVLink fabric is.",
-        value=of_gpu(lambda gpu: None if (fabric := _joined(gpu)) is None else fabric.health_mask),
+        value=of_nvidia(
+            lambda gpu: None if (fabric := _joined(gpu)) is None else fabric.health_mask
+        ),
     ),
     _fabric(
         field=175,
         name="DCGM_FI_DEV_FABRIC_HEALTH_SUMMARY",
         help="NVLink fabric: 0 not supported, 1 healthy, 2 unhealthy, 3 with limited capacity.",
-        value=of_gpu(lambda gpu: None if gpu.fabric is None else gpu.fabric.health_summary),
+        value=of_nvidia(lambda gpu: None if gpu.fabric is None else gpu.fabric.health_summary),
     ),
     DcgmFamily(
         field=190,
@@ -350,7 +352,7 @@ FAMILIES: tuple[DcgmFamily, ...] = (
             "What brings the GPU back: 0 nothing to do, 1 GPU reset, 2 node reboot, 3 drain its "
             "peers, 4 drain and reset, 5 IMEX domain, 6 bus reset, 7 system reboot."
         ),
-        value=of_gpu(lambda gpu: gpu.recovery_action),
+        value=of_nvidia(lambda gpu: gpu.recovery_action),
         most=COUNT_MOST,
         gpus="where the driver reports it",
     ),
@@ -362,6 +364,6 @@ def _fabric_status(fabric: Fabric) -> int:
     return 4 if fabric.state == 3 and fabric.status != 0 else fabric.state
 
 
-def _joined(gpu: GpuSnapshot) -> Fabric | None:
+def _joined(gpu: NvidiaFacts) -> Fabric | None:
     """The fabric once registration is over: before, its other facts mean nothing."""
     return gpu.fabric if gpu.fabric is not None and gpu.fabric.state == 3 else None

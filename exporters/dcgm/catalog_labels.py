@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from discovery.model import long_bus_id
+from discovery.bus_id import long_bus_id
 from discovery.sample import Board, Platform, ReadingGroup
 from exporters.dcgm.dcgm_family import DcgmReading, LabelRow
 
@@ -53,7 +53,7 @@ def _visible_devices(reading: DcgmReading) -> str | None:
 
 
 def _cluster_uuid(reading: DcgmReading) -> str | None:
-    fabric = reading.gpu.fabric
+    fabric = reading.nvidia.fabric
     return fabric.cluster_uuid if fabric is not None and fabric.attached else None
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
-from discovery.model import Driver, GpuSnapshot
+from discovery.model import Driver, GpuSnapshot, NvidiaFacts
 from discovery.sample import GpuSample, LinkCounters, MemoryUse, ReadingGroup
 from exporters.dcgm.windows import Event, Span
 from exporters.gpu_holders import PodUse
@@ -48,6 +48,7 @@ class DcgmReading:
     sample: GpuSample
     """The GPU's; for an instance, that of the GPU it is part of."""
     gpu: GpuSnapshot
+    nvidia: NvidiaFacts
     instance: int | None = None
     """Id of the GPU instance that it is about; None: the whole GPU."""
     before: GpuSample | None = None

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable
 from typing import TypeVar
 
-from discovery.model import GpuSnapshot
+from discovery.model import GpuSnapshot, NvidiaFacts
 from discovery.sample import GpuSample, LinkError, MemoryUse
 from exporters.dcgm.dcgm_family import DcgmReading, Value
 from exporters.gpu_holders import PodUse
@@ -56,6 +56,11 @@ def of_part(
 def of_gpu(read: Callable[[GpuSnapshot], float | None]) -> Value:
     """A fact of the snapshot, which is read less often than the samples."""
     return lambda reading: read(reading.gpu)
+
+
+def of_nvidia(read: Callable[[NvidiaFacts], float | None]) -> Value:
+    """A fact of the snapshot that only NVIDIA GPUs have."""
+    return lambda reading: read(reading.nvidia)
 
 
 def of_memory(read: Callable[[MemoryUse], int | None]) -> Value:

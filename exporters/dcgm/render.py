@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
-from discovery.model import GpuSnapshot, GpuState, NodeSnapshot, Xid
+from discovery.model import GpuSnapshot, GpuState, NodeSnapshot, NvidiaFacts, Xid, nvidia_gpus
 from discovery.sample import GpuSample
 from exporters.dcgm.catalog import DEFAULT_FAMILIES, DEFAULT_LABELS
 from exporters.dcgm.dcgm_family import (
@@ -94,7 +94,7 @@ class Renderer:
         pods: PodUses = NO_POD_USES,
         counts: Counts = _NO_COUNTS,
     ) -> bytes:
-        """All series that have a value, in text format 0.0.4.
+        """All series of NVIDIA GPUs that have a value, in text format 0.0.4.
 
         A GPU with GPU instances appears as its instances only, unless other devices were
         selected; one that did not answer, or has no sample, not at all. A family without
@@ -103,7 +103,11 @@ class Renderer:
         """
         before = {sample.bus_id: sample for sample in previous_samples}
         now = {sample.bus_id: sample for sample in samples}
-        gpus = [gpu for gpu in snapshot.gpus if gpu.state is GpuState.PRESENT and gpu.bus_id in now]
+        gpus = [
+            gpu
+            for gpu, _ in nvidia_gpus(snapshot.gpus)
+            if gpu.state is GpuState.PRESENT and gpu.bus_id in now
+        ]
         by_entity = _readings(snapshot, gpus, now, before)
         self._arrange(gpus, by_entity, identity, holders, jobs)
         if not self._places:
@@ -284,15 +288,16 @@ def _readings(
     """What the values of these GPUs and of their instances are computed from."""
     indices = {gpu.bus_id: gpu.index for gpu in gpus if gpu.index is not None}
     readings: dict[Entity, DcgmReading] = {}
-    for gpu in gpus:
+    for gpu, nvidia in nvidia_gpus(gpus):
         older = before.get(gpu.bus_id)
-        readings |= _readings_of(snapshot, gpu, now[gpu.bus_id], older, indices)
+        readings |= _readings_of(snapshot, gpu, nvidia, now[gpu.bus_id], older, indices)
     return readings
 
 
 def _readings_of(
     snapshot: NodeSnapshot,
     gpu: GpuSnapshot,
+    nvidia: NvidiaFacts,
     sample: GpuSample,
     before: GpuSample | None,
     indices: Mapping[str, int],
@@ -309,6 +314,7 @@ def _readings_of(
         gpu_count=snapshot.counts.nvml,
         sample=sample,
         gpu=gpu,
+        nvidia=nvidia,
         before=before,
         numbers=dict(sample.numbers),
         memory_errors=dict(sample.memory_errors),
@@ -319,13 +325,14 @@ def _readings_of(
             indices[bus_id]: status for bus_id, status in sample.nvlink_p2p if bus_id in indices
         },
     )
-    whole = common(memory=sample.memory, xid=_newest(gpu.xids), profiling=dict(sample.profiling))
+    xids = nvidia.xids
+    whole = common(memory=sample.memory, xid=_newest(xids), profiling=dict(sample.profiling))
     memory, profiling = dict(sample.mig_memory), dict(sample.mig_profiling)
     return {(gpu.bus_id, None): whole} | {
         (gpu.bus_id, instance): common(
             instance=instance,
             memory=memory.get(instance),
-            xid=_newest(gpu.xids, instance),
+            xid=_newest(xids, instance),
             profiling=dict(profiling.get(instance, ())),
         )
         for instance in instances_of(gpu)

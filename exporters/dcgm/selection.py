@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from base.text.number_ranges import number_ranges
-from discovery.model import GpuSnapshot, Reason
+from discovery.model import GpuSnapshot, NvidiaFacts, Reason, nvidia_gpus
 
 INSTANCES_PER_GPU = 8
 """DCGM numbers the instances of GPU 0 from 0 to 7, those of GPU 1 from 8, and so on."""
@@ -52,17 +52,21 @@ class LevelSelection:
                 yield instance
 
     def available(self, gpus: Iterable[GpuSnapshot]) -> frozenset[int]:
-        """Ids on this level that these GPUs can have, selected or not.
+        """Ids on this level that the NVIDIA GPUs among these can have, selected or not.
 
         GPU instances have the ids of any MIG layout: it may change while the agent runs.
         """
-        indexed = [(gpu.index, gpu) for gpu in gpus if gpu.index is not None]
+        most_by_index = {
+            gpu.index: _most_instances(gpu, nvidia)
+            for gpu, nvidia in nvidia_gpus(gpus)
+            if gpu.index is not None
+        }
         if self.level is Level.GPUS:
-            return frozenset(index for index, _ in indexed)
+            return frozenset(most_by_index)
         return frozenset(
             index * INSTANCES_PER_GPU + place
-            for index, gpu in indexed
-            for place in range(_most_instances(gpu))
+            for index, most in most_by_index.items()
+            for place in range(most)
         )
 
 
@@ -90,7 +94,7 @@ def instances_of(gpu: GpuSnapshot) -> Sequence[int]:
     return list(dict.fromkeys(device.gpu_instance_id for device in gpu.mig_devices))
 
 
-def _most_instances(gpu: GpuSnapshot) -> int:
+def _most_instances(gpu: GpuSnapshot, nvidia: NvidiaFacts) -> int:
     """How many GPU instances this GPU can have; with MIG off, as many as DCGM numbers.
 
     nvmlDeviceGetMaxMigDeviceCount gives 0 then.
@@ -98,7 +102,7 @@ def _most_instances(gpu: GpuSnapshot) -> int:
     gap = gpu.gap("mig")
     if gap is not None and gap.reason is Reason.UNSUPPORTED:
         return 0
-    return gpu.max_mig_devices or INSTANCES_PER_GPU
+    return nvidia.max_mig_devices or INSTANCES_PER_GPU
 
 
 def parse_selection(text: str) -> Selection:

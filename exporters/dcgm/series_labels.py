@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from discovery.model import GpuSnapshot, long_bus_id
+from discovery.bus_id import long_bus_id
+from discovery.model import GpuSnapshot
 from exporters.gpu_holders import Entity, Holder
 from exporters.prometheus_text import labels_text
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum, StrEnum
 
-from discovery.model import NodeSnapshot, Xid
+from discovery.model import NodeSnapshot, Xid, nvidia_gpus
 from discovery.sample import GpuSample
 from exporters.gpu_holders import Entity
 
@@ -155,9 +155,9 @@ class Windows:
 
     def show_snapshot(self, snapshot: NodeSnapshot, now: float) -> None:
         """Count the XID errors that came since the snapshot before."""
-        for gpu in snapshot.gpus:
+        for gpu, nvidia in nvidia_gpus(snapshot.gpus):
             self._count_xids(now, (gpu.bus_id, None), {})
-            for xid in gpu.xids:
+            for xid in nvidia.xids:
                 news = self._news(gpu.bus_id, xid)
                 self._count_xids(now, (gpu.bus_id, xid.gpu_instance_id), news)
 

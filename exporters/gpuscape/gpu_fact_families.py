@@ -5,8 +5,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from discovery.model import GpuSnapshot, GpuState, Mode, RemappedRows
-from exporters.gpuscape.gpuscape_family import GPU, GpuscapeFamily, Series, of_gpu_parts, of_gpus
+from discovery.model import GpuState, Mode, RemappedRows
+from discovery.unread import UNREAD_NVIDIA_FACTS
+from exporters.gpuscape.gpuscape_family import (
+    GPU,
+    GpuscapeFamily,
+    Series,
+    of_gpu_parts,
+    of_gpus,
+    of_nvidia_gpus,
+)
 from exporters.gpuscape.node_view import HEALTHS, GpuView, NodeView, gpu_labels
 from exporters.prometheus_text import MetricType
 
@@ -22,17 +30,17 @@ def _driver(node: NodeView) -> Series:
 
 def _infos(node: NodeView) -> Series:
     for gpu in node.gpus:
-        facts = gpu.gpu
-        capability = facts.compute_capability and ".".join(map(str, facts.compute_capability))
+        facts, nvidia = gpu.gpu, gpu.gpu.nvidia or UNREAD_NVIDIA_FACTS
+        capability = nvidia.compute_capability and ".".join(map(str, nvidia.compute_capability))
         words = (
             _word(facts.index),
-            _word(facts.minor),
+            _word(nvidia.minor),
             facts.model or "",
             facts.architecture or "",
             capability or "",
             facts.vbios_version or "",
             _word(facts.numa_node),
-            facts.virtualization or "",
+            nvidia.virtualization or "",
         )
         yield (*gpu.labels, *words), 1
 
@@ -61,21 +69,20 @@ def _reasons(node: NodeView) -> Series:
             yield (*gpu_labels(gpu), word, reason), 1
 
 
-def _now(read_mode: Callable[[GpuSnapshot], Mode | None]) -> Callable[[GpuView], bool | None]:
-    return lambda gpu: None if (mode := read_mode(gpu.gpu)) is None else mode.current
+def _now(mode: Mode | None) -> bool | None:
+    return None if mode is None else mode.current
 
 
-def _waits(read_mode: Callable[[GpuSnapshot], Mode | None]) -> Callable[[GpuView], bool | None]:
-    return lambda gpu: (
-        None if (mode := read_mode(gpu.gpu)) is None else mode.pending is not mode.current
-    )
+def _waits(mode: Mode | None) -> bool | None:
+    return None if mode is None else mode.pending is not mode.current
 
 
 def _rows(read: Callable[[RemappedRows], int]) -> Callable[[GpuView], int | None]:
     """A number of the sample's remapped rows, or of the snapshot's where the sample has none."""
 
     def value(gpu: GpuView) -> int | None:
-        rows = gpu.sample.remapped_rows or gpu.gpu.remapped_rows
+        nvidia = gpu.gpu.nvidia or UNREAD_NVIDIA_FACTS
+        rows = gpu.sample.remapped_rows or nvidia.remapped_rows
         return None if rows is None else read(rows)
 
     return value
@@ -149,41 +156,41 @@ FAMILIES: tuple[GpuscapeFamily, ...] = (
         series=_reasons,
         source="the table of health on the page about labels",
     ),
-    of_gpus(
+    of_nvidia_gpus(
         "gpuscape_gpu_recovery_action",
         "What the driver asks for: 0 nothing, 1 GPU reset, 2 node reboot, 3 drain peers, 4 drain"
         " and reset, 5 IMEX, 6 bus reset, 7 system reboot.",
-        lambda gpu: gpu.gpu.recovery_action,
+        lambda nvidia: nvidia.recovery_action,
         source="field NVML_FI_DEV_GET_GPU_RECOVERY_ACTION",
     ),
-    of_gpus(
+    of_nvidia_gpus(
         "gpuscape_gpu_persistence_enabled",
         "1 if the driver stays loaded while nobody uses the GPU, else 0.",
-        lambda gpu: gpu.gpu.persistence,
+        lambda nvidia: nvidia.persistence,
         source="nvmlDeviceGetPersistenceMode",
     ),
     of_gpus(
         "gpuscape_gpu_ecc_enabled",
         "1 if memory errors are corrected, else 0.",
-        _now(lambda gpu: gpu.ecc),
+        lambda gpu: _now(gpu.gpu.ecc),
         source="nvmlDeviceGetEccMode, the current mode",
     ),
     of_gpus(
         "gpuscape_gpu_ecc_change_pending",
         "1 if the next reset switches ECC, else 0.",
-        _waits(lambda gpu: gpu.ecc),
+        lambda gpu: _waits(gpu.gpu.ecc),
         source="nvmlDeviceGetEccMode, the pending mode against the current",
     ),
-    of_gpus(
+    of_nvidia_gpus(
         "gpuscape_gpu_mig_enabled",
         "1 if the GPU can be split into GPU instances now, else 0.",
-        _now(lambda gpu: gpu.mig),
+        lambda nvidia: _now(nvidia.mig),
         source="nvmlDeviceGetMigMode, the current mode; GPUs that cannot have no series",
     ),
-    of_gpus(
+    of_nvidia_gpus(
         "gpuscape_gpu_mig_change_pending",
         "1 if the next reset switches MIG, else 0.",
-        _waits(lambda gpu: gpu.mig),
+        lambda nvidia: _waits(nvidia.mig),
         source="nvmlDeviceGetMigMode, the pending mode against the current",
     ),
     of_gpus(
@@ -206,10 +213,10 @@ FAMILIES: tuple[GpuscapeFamily, ...] = (
         kind=MetricType.COUNTER,
         source=_ROWS,
     ),
-    of_gpus(
+    of_nvidia_gpus(
         "gpuscape_gpu_page_retirement_pending",
         "1 if memory pages wait for a reset to be taken out of use, else 0.",
-        lambda gpu: gpu.gpu.retired_pages_pending,
+        lambda nvidia: nvidia.retired_pages_pending,
         source="nvmlDeviceGetRetiredPagesPendingStatus",
     ),
 )

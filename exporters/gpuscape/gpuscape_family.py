@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
+from discovery.model import NvidiaFacts
 from discovery.sample import GpuSample, ReadingGroup
 from exporters.gpuscape.node_view import GpuView, InstanceView, NodeView
 from exporters.prometheus_text import MetricType, labels_text
@@ -127,6 +128,21 @@ def of_gpus(
         groups=groups,
         least=least,
     )
+
+
+def of_nvidia_gpus(
+    name: str,
+    help: str,  # noqa: A002
+    read: Callable[[NvidiaFacts], float | None],
+    *,
+    source: str,
+) -> GpuscapeFamily:
+    """A series function with a fact of each NVIDIA GPU that answers."""
+
+    def value(gpu: GpuView) -> float | None:
+        return None if gpu.gpu.nvidia is None else read(gpu.gpu.nvidia)
+
+    return of_gpus(name, help, value, source=source)
 
 
 def of_gpu_parts(

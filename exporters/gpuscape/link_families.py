@@ -7,8 +7,16 @@ from collections.abc import Callable
 from dataclasses import fields
 
 from api.fabric_kind import FabricKind
+from discovery.model import NvidiaFacts
 from discovery.sample import LinkCounters, LinkError, ReadingGroup
-from exporters.gpuscape.gpuscape_family import GPU, GpuscapeFamily, Series, of_gpu_parts, of_gpus
+from exporters.gpuscape.gpuscape_family import (
+    GPU,
+    GpuscapeFamily,
+    Series,
+    of_gpu_parts,
+    of_gpus,
+    of_nvidia_gpus,
+)
 from exporters.gpuscape.node_view import GpuView, NodeView
 from exporters.prometheus_text import MetricType
 
@@ -19,20 +27,20 @@ _ROUTINE = (LinkError.EFFECTIVE, LinkError.SYMBOL)
 
 
 def _links(node: NodeView) -> Series:
-    for gpu in node.gpus:
-        for link in gpu.gpu.links:
+    for gpu, nvidia in node.nvidia_gpus:
+        for link in nvidia.links:
             yield (*gpu.labels, str(link.link)), link.active
 
 
 def _rates(node: NodeView) -> Series:
-    for gpu in node.gpus:
-        for link in gpu.gpu.links:
+    for gpu, nvidia in node.nvidia_gpus:
+        for link in nvidia.links:
             yield (*gpu.labels, str(link.link)), link.bytes_per_second
 
 
 def _ends(node: NodeView) -> Series:
-    for gpu in node.gpus:
-        for link in gpu.gpu.links:
+    for gpu, nvidia in node.nvidia_gpus:
+        for link in nvidia.links:
             if link.active and link.peer is not None:
                 yield (*gpu.labels, str(link.link), link.peer, link.peer_bus_id or ""), 1
 
@@ -69,12 +77,12 @@ def _transfer_errors(gpu: GpuView) -> int | None:
     return sum(known) if known else None
 
 
-def _active(gpu: GpuView) -> int:
-    return sum(link.active is True for link in gpu.gpu.links)
+def _active(nvidia: NvidiaFacts) -> int:
+    return sum(link.active is True for link in nvidia.links)
 
 
-def _known(gpu: GpuView) -> bool:
-    return bool(gpu.gpu.links) and all(link.active is not None for link in gpu.gpu.links)
+def _known(nvidia: NvidiaFacts) -> bool:
+    return bool(nvidia.links) and all(link.active is not None for link in nvidia.links)
 
 
 def _expected(node: NodeView) -> Series:
@@ -84,28 +92,27 @@ def _expected(node: NodeView) -> Series:
     """
     if node.snapshot.topology.kind not in (FabricKind.MESH, FabricKind.SWITCH):
         return
-    whole_gpus = [gpu for gpu in node.gpus if not gpu.gpu.mig_enabled]
+    whole_gpus = [(gpu, nvidia) for gpu, nvidia in node.nvidia_gpus if not gpu.gpu.mig_enabled]
     expected_by_model: dict[str | None, int] = {}
-    for gpu in whole_gpus:
-        expected_by_model[gpu.gpu.model] = max(
-            expected_by_model.get(gpu.gpu.model, 0), _active(gpu)
-        )
-    for gpu in whole_gpus:
-        if _known(gpu):
+    for gpu, nvidia in whole_gpus:
+        model = gpu.gpu.model
+        expected_by_model[model] = max(expected_by_model.get(model, 0), _active(nvidia))
+    for gpu, nvidia in whole_gpus:
+        if _known(nvidia):
             yield gpu.labels, expected_by_model[gpu.gpu.model]
 
 
 FAMILIES: tuple[GpuscapeFamily, ...] = (
-    of_gpus(
+    of_nvidia_gpus(
         "gpuscape_gpu_nvlinks",
         "NVLink ports of the GPU.",
-        lambda gpu: len(gpu.gpu.links) if _known(gpu) else None,
+        lambda nvidia: len(nvidia.links) if _known(nvidia) else None,
         source="ports for which nvmlDeviceGetNvLinkState answers",
     ),
-    of_gpus(
+    of_nvidia_gpus(
         "gpuscape_gpu_nvlinks_active",
         "NVLinks of the GPU that are up.",
-        lambda gpu: _active(gpu) if _known(gpu) else None,
+        lambda nvidia: _active(nvidia) if _known(nvidia) else None,
         source="nvmlDeviceGetNvLinkState",
     ),
     GpuscapeFamily(

@@ -4,10 +4,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from discovery.model import GpuSnapshot, GpuState, MigDevice, NodeSnapshot
+from discovery.model import GpuSnapshot, GpuState, MigDevice, NodeSnapshot, NvidiaFacts
 from discovery.sample import GpuSample, MemoryUse
 from discovery.unread import unread_sample
 from exporters.gpu_holders import Entity, Holder, Holders
@@ -100,6 +100,11 @@ class NodeView:
     waste: Waste
 
     @property
+    def nvidia_gpus(self) -> Iterator[tuple[GpuView, NvidiaFacts]]:
+        """The NVIDIA GPUs that answer, with the facts that only they have."""
+        return ((view, view.gpu.nvidia) for view in self.gpus if view.gpu.nvidia is not None)
+
+    @property
     def held(self) -> frozenset[str]:
         """Bus ids of the GPUs that somebody holds, wholly or in part."""
         holders = () if self.holdings is None else self.holdings.holders
@@ -150,13 +155,15 @@ def _gpu(gpu: GpuSnapshot, sample: GpuSample | None) -> GpuView:
         sample=read,
         sampled=sample is not None,
         profiling=dict(read.profiling),
-        instances=_instances(gpu, read),
+        instances=() if gpu.nvidia is None else _instances(gpu, gpu.nvidia, read),
     )
 
 
-def _instances(gpu: GpuSnapshot, sample: GpuSample) -> tuple[InstanceView, ...]:
+def _instances(
+    gpu: GpuSnapshot, nvidia: NvidiaFacts, sample: GpuSample
+) -> tuple[InstanceView, ...]:
     by_id: dict[int, list[MigDevice]] = {}
-    for device in gpu.mig_devices:
+    for device in nvidia.mig_devices:
         by_id.setdefault(device.gpu_instance_id, []).append(device)
     memory, profiling = dict(sample.mig_memory), dict(sample.mig_profiling)
     return tuple(
@@ -167,7 +174,7 @@ def _instances(gpu: GpuSnapshot, sample: GpuSample) -> tuple[InstanceView, ...]:
             devices=tuple(devices),
             memory=memory.get(instance),
             profiling=dict(profiling.get(instance, ())),
-            share=_share(devices[0], gpu.max_mig_devices),
+            share=_share(devices[0], nvidia.max_mig_devices),
         )
         for instance, devices in by_id.items()
     )

@@ -24,7 +24,7 @@ class Sxid:
     """An error that one NVSwitch reported since this agent started, folded by code."""
 
     bus_id: str
-    """The switch's, as :func:`discovery.model.normal_bus_id` writes it."""
+    """The switch's, as :func:`discovery.bus_id.normal_bus_id` writes it."""
     code: int
     severity: Severity
     count: int

@@ -9,8 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from discovery.model import GpuSnapshot, NodeSnapshot
-from exporters.gpuscape.gpuscape_family import GPU, GpuscapeFamily, Series, of_gpu_parts, of_gpus
+from discovery.model import GpuSnapshot, NodeSnapshot, NvidiaFacts
+from exporters.gpuscape.gpuscape_family import (
+    GPU,
+    GpuscapeFamily,
+    Series,
+    of_gpu_parts,
+    of_nvidia_gpus,
+)
 from exporters.gpuscape.node_view import GpuView, NodeView, gpu_labels
 from exporters.prometheus_text import MetricType
 
@@ -107,19 +113,19 @@ def _nics(node: NodeView) -> Series:
 
 
 def _fabrics(node: NodeView) -> Series:
-    for gpu in node.gpus:
-        fabric = gpu.gpu.fabric
+    for gpu, nvidia in node.nvidia_gpus:
+        fabric = nvidia.fabric
         if fabric is not None and fabric.attached:
             yield (*gpu.labels, fabric.cluster_uuid, str(fabric.clique_id)), 1
 
 
-def _state(gpu: GpuView) -> int | None:
-    fabric = gpu.gpu.fabric
+def _state(nvidia: NvidiaFacts) -> int | None:
+    fabric = nvidia.fabric
     return None if fabric is None or fabric.state == 0 else fabric.state
 
 
-def _registered(gpu: GpuView) -> bool | None:
-    fabric = gpu.gpu.fabric
+def _registered(nvidia: NvidiaFacts) -> bool | None:
+    fabric = nvidia.fabric
     if fabric is None or fabric.state == 0:
         return None
     return fabric.state == _COMPLETED and fabric.status == 0
@@ -127,7 +133,8 @@ def _registered(gpu: GpuView) -> bool | None:
 
 def _faults(gpu: GpuView) -> dict[str, float | None]:
     """Pairs of bits: 1 yes, 2 no, 0 unknown. Of the configuration: 1 right, above wrong."""
-    mask = None if gpu.gpu.fabric is None else gpu.gpu.fabric.health_mask
+    fabric = None if gpu.gpu.nvidia is None else gpu.gpu.nvidia.fabric
+    mask = None if fabric is None else fabric.health_mask
     if mask is None:
         return {}
     pairs = {
@@ -204,13 +211,13 @@ FAMILIES: tuple[GpuscapeFamily, ...] = (
         series=_fabrics,
         source=_FABRIC,
     ),
-    of_gpus(
+    of_nvidia_gpus(
         "gpuscape_gpu_fabric_state",
         "Registration with the NVLink fabric: 1 not started, 2 in progress, 3 completed.",
         _state,
         source=f"{_FABRIC}; GPUs without a fabric have no series",
     ),
-    of_gpus(
+    of_nvidia_gpus(
         "gpuscape_gpu_fabric_registered",
         "1 if registration with the NVLink fabric completed with success, else 0.",
         _registered,

@@ -15,8 +15,8 @@ from api.mig_layout_annotation import ALL, MOST_BYTES, MOST_INDEX, OFF, ON, SOUR
 from base.errors import BadInput
 from base.words import quoted
 from base.yaml_places import CoreLoader, YamlValue, read_yaml
+from discovery.bus_id import normal_bus_id
 from discovery.mig_state import MigGpu
-from discovery.model import normal_bus_id
 from mig.configs.layout_entries import LayoutEntry, agreed_layouts
 from mig.configs.written_layout import device_counts, profile_places
 from mig.gpu_layout import MIG_OFF, GpuLayout

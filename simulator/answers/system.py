@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import pynvml
 
-from discovery.model import normal_bus_id
+from discovery.bus_id import normal_bus_id
 from discovery.nvml_abi.argument_kinds import Nvml
 from simulator.answers.identity import pci_info
 from simulator.answers.registry import INVALID_ARGUMENT, NOT_FOUND, answers, need

@@ -8,7 +8,7 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping
 from typing import TypeVar
 
 from base.yaml_places import Place
-from discovery.model import normal_bus_id
+from discovery.bus_id import normal_bus_id
 from simulator.description.document import spelling_hint
 from simulator.description.machine_problem import Problem
 from simulator.description.machine_schema import (

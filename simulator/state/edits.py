@@ -11,7 +11,7 @@ import pynvml
 from msgspec.structs import replace
 
 from base.errors import BadInput
-from discovery.model import normal_bus_id
+from discovery.bus_id import normal_bus_id
 from discovery.nvml_abi.entry_point_table import TABLE
 from simulator.description.document import spelling_hint
 from simulator.description.machine_schema import Gpu, Model

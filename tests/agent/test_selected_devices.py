@@ -72,7 +72,7 @@ def test_on_every_machine_those_ids_are_refused_that_its_description_does_not_ha
 def test_the_message_names_the_missing_ids_what_there_is_and_the_fix(
     devices: str, why: str
 ) -> None:
-    gpus = [replace(gpu, max_mig_devices=7) for gpu in FOUR.gpus]
+    gpus = [build.changed(gpu, max_mig_devices=7) for gpu in FOUR.gpus]
 
     assert selection_refusal(parse_selection(devices), replace(FOUR, gpus=tuple(gpus))) == why
 

@@ -102,11 +102,11 @@ def test_places_and_facts_of_gpus_stay_and_what_may_change_does_not() -> None:
     after = reread(records, now=7.0).known_gpus
 
     known = unread_gpu(GPU.bus_id, GpuState.PRESENT)
-    facts = {it: getattr(gpu, it) for it in (*remember.FACTS, "ancestors")}
+    facts = {name: build.gpu_facts(gpu)[name] for name in (*remember.FACTS, "ancestors")}
     assert after.record == KnownGpusRecord(
         places={lost: 0, GPU.bus_id: 1, elsewhere: 2},
         expected=frozenset({lost, GPU.bus_id}),
-        gpus={GPU.bus_id: replace(known, **facts, links=(replace(link, active=None),))},
+        gpus={GPU.bus_id: build.changed(known, **facts, links=(replace(link, active=None),))},
     )
     assert after.settling(7.0 + SETTLE_SECONDS - 1)
     assert not after.settling(7.0 + SETTLE_SECONDS)

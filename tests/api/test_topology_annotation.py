@@ -75,7 +75,7 @@ def changed(text: str, **keys: Any) -> str:
 def test_the_keys_and_their_shapes_are_the_published_ones() -> None:
     """Three GPUs: 0 and 1 share a switch and four links, of which one is down at one end."""
     gpus = [build.gpu(at, numa_node=numa) for at, numa in enumerate((0, 0, None))]
-    gpus[0] = replace(gpus[0], links=(replace(SWITCHED, bytes_per_second=25_781_000_000),))
+    gpus[0] = build.changed(gpus[0], links=(replace(SWITCHED, bytes_per_second=25_781_000_000),))
     seen = node(
         gpus,
         (Nic(name="mlx5_0", bus_id="0000:18:00.0"),),

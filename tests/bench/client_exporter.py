@@ -22,7 +22,7 @@ from discovery.node_host import NodeHost
 from discovery.reader.device_reader import DeviceReader
 from discovery.reader.protocol import Start
 from discovery.sample import GpuSample
-from discovery.unread import unread_sample
+from discovery.unread import UNREAD_NVIDIA_FACTS, unread_sample
 from exporters.dcgm.catalog import DEFAULT_FAMILIES, DEFAULT_LABELS
 from exporters.dcgm.dcgm_family import DcgmFamily, DcgmReading, UnderMig
 from exporters.dcgm.selection import FLEXIBLE
@@ -51,6 +51,7 @@ class Entity:
         return DcgmReading(
             sample=sample,
             gpu=self.gpu,
+            nvidia=self.gpu.nvidia or UNREAD_NVIDIA_FACTS,
             before=before,
             memory=memory,
             profiling=dict(profiling),
@@ -108,7 +109,12 @@ def _entities(snapshot: NodeSnapshot, identity: SeriesIdentity) -> Iterator[Enti
     for gpu in snapshot.gpus:
         if gpu.state is not GpuState.PRESENT:
             continue
-        reading = DcgmReading(driver=snapshot.driver, sample=unread_sample(gpu.bus_id), gpu=gpu)
+        reading = DcgmReading(
+            driver=snapshot.driver,
+            sample=unread_sample(gpu.bus_id),
+            gpu=gpu,
+            nvidia=gpu.nvidia or UNREAD_NVIDIA_FACTS,
+        )
         facts = {row.name: row.value(reading) for row in DEFAULT_LABELS}
         known = {name: value for name, value in facts.items() if value is not None}
         for instance in FLEXIBLE.instances(gpu):

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -78,7 +78,7 @@ class Machine:
 
     def _gpu(self, at: int, bus: list[str], with_nvml: bool) -> GpuSnapshot:
         seen = tuple((bus[j], level) for (i, j), level in self.ancestors.items() if i == at)
-        return replace(build.gpu(at), bus_id=bus[at], ancestors=seen if with_nvml else ())
+        return build.changed(build.gpu(at), bus_id=bus[at], ancestors=seen if with_nvml else ())
 
     def wrong(self, *, with_nvml: bool = True) -> list[tuple[Pair, str, str]]:
         """Judged cells that differ: the pair, the published word, ours."""

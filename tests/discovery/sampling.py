@@ -12,7 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
-from discovery.model import GpuSnapshot, MigDevice
+from discovery.model import GpuSnapshot, MigDevice, NvidiaFacts
 from discovery.nvml.history import History
 from discovery.nvml.samples import read_sample
 from discovery.nvml.session import close_session, open_gpu, open_session
@@ -104,12 +104,15 @@ def small(directory: Path, *gpus: Gpu, **facts: Any) -> Iterator[Sampler]:
         yield taken
 
 
-def leaves(value: GpuSample | GpuSnapshot) -> dict[str, Any]:
+def leaves(value: GpuSample | GpuSnapshot | NvidiaFacts) -> dict[str, Any]:
     """Every reading that there is, by its path; items of a list by what numbers them."""
     found: dict[str, Any] = {}
     for field in dataclasses.fields(value):
-        if field.name not in ("bus_id", "at_seconds", "gaps"):
-            found |= _below(field.name, getattr(value, field.name))
+        part = getattr(value, field.name)
+        if isinstance(part, NvidiaFacts):  # gaps name its fields alone
+            found |= leaves(part)
+        elif field.name not in ("bus_id", "at_seconds", "gaps"):
+            found |= _below(field.name, part)
     return found
 
 

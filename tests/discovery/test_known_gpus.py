@@ -77,8 +77,9 @@ def test_every_part_of_an_identity_is_kept() -> None:
         "pci_device_id",
         "pci_subsystem_id",
     ]
-    assert [getattr(lost, what) for what in kept] == [getattr(known, what) for what in kept]
-    assert None not in [getattr(lost, what) for what in kept]
+    facts, before = build.gpu_facts(lost), build.gpu_facts(known)
+    assert [facts[what] for what in kept] == [before[what] for what in kept]
+    assert None not in [facts[what] for what in kept]
 
 
 def test_gpus_come_in_bus_order_and_are_counted_once() -> None:

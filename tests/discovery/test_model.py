@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from discovery.model import Fabric, Gap, Mode, Reason, Topology, bus_order, normal_bus_id
+from discovery.bus_id import bus_order, normal_bus_id
+from discovery.model import Fabric, Gap, Mode, Reason, Topology
 from tests import build
 
 

@@ -187,25 +187,32 @@ def test_a_state_is_never_remembered() -> None:
     before = build.gpu(0, recovery_action=1, persistence=True, mig=build.SPLIT)
     silent = remember.gpu_with_kept_facts(build.silent(0), before)
     now = remember.gpu_with_kept_facts(lacking(lacking(before, "recovery_action"), "mig"), before)
-    assert (silent.recovery_action, silent.persistence, silent.mig) == (None, None, None)
-    assert (now.recovery_action, now.mig, silent.uuid) == (None, None, before.uuid)
+    for facts in (build.nvidia(silent), build.nvidia(now)):
+        assert (facts.recovery_action, facts.persistence, facts.mig) == (None, None, None)
+    assert silent.uuid == before.uuid
 
 
 def test_a_link_keeps_where_it_ends_and_not_whether_it_is_active() -> None:
     link = NvLink(link=0, active=True, peer=LinkPeer.SWITCH, version=6, bytes_per_second=25)
     before = build.gpu(0, links=(link, replace(link, link=1)))
-    now = replace(before, links=(NvLink(link=0), NvLink(link=1, active=False)), gaps=(LINKS_GAP,))
+    now = build.changed(
+        before, links=(NvLink(link=0), NvLink(link=1, active=False)), gaps=(LINKS_GAP,)
+    )
 
     found = remember.gpu_with_kept_facts(now, before)
 
-    assert found.links == (replace(link, active=None), replace(link, link=1, active=False))
+    assert build.nvidia(found).links == (
+        replace(link, active=None),
+        replace(link, link=1, active=False),
+    )
     assert found.gaps == (LINKS_GAP,)
 
 
 def test_levels_to_a_gpu_that_is_silent_stay() -> None:
     before = build.gpu(0, ancestors=(("0000:11:00.0", 1), ("0000:12:00.0", 3)))
-    now = replace(before, ancestors=(("0000:12:00.0", 3),))
-    assert remember.gpu_with_kept_facts(now, before).ancestors == before.ancestors
+    now = build.changed(before, ancestors=(("0000:12:00.0", 3),))
+    found = remember.gpu_with_kept_facts(now, before)
+    assert build.nvidia(found).ancestors == build.nvidia(before).ancestors
 
 
 def test_a_gpu_that_was_silent_for_a_while_still_keeps_its_links(tmp_path: Path) -> None:
@@ -249,7 +256,7 @@ def test_gaps_of_links_are_kept_ones_where_all_that_counts_is_known_again(
 ) -> None:
     link = NvLink(link=0, active=True, peer=LinkPeer.SWITCH, version=6, bytes_per_second=25)
     known = build.gpu(0, links=(replace(link, **before),))
-    read = replace(known, links=(replace(link, **now),), gaps=(LINKS_GAP, RATES_GAP))
+    read = build.changed(known, links=(replace(link, **now),), gaps=(LINKS_GAP, RATES_GAP))
 
     found = remember.gpu_with_kept_facts(read, known)
 
@@ -259,7 +266,8 @@ def test_gaps_of_links_are_kept_ones_where_all_that_counts_is_known_again(
 def test_a_link_that_was_not_there_before_stays_as_it_is_read() -> None:
     link = NvLink(link=1, active=True)
     known = build.gpu(0, links=(NvLink(link=0, active=True, peer=LinkPeer.SWITCH, version=6),))
-    assert remember.gpu_with_kept_facts(replace(known, links=(link,)), known).links == (link,)
+    again = remember.gpu_with_kept_facts(build.changed(known, links=(link,)), known)
+    assert build.nvidia(again).links == (link,)
 
 
 def test_what_outlives_a_process_comes_back_without_any_state() -> None:
@@ -273,8 +281,10 @@ def test_what_outlives_a_process_comes_back_without_any_state() -> None:
 
     assert (found.bus_id, found.state) == (gpu.bus_id, GpuState.PRESENT)
     assert (found.uuid, found.serial, found.model) == (gpu.uuid, "1", gpu.model)
-    assert (found.links, found.ancestors) == ((replace(link, active=None),), gpu.ancestors)
-    assert (found.mig, found.recovery_action, found.gaps) == (None, None, ())
+    facts = build.nvidia(found)
+    assert facts.links == (replace(link, active=None),)
+    assert facts.ancestors == build.nvidia(gpu).ancestors
+    assert (facts.mig, facts.recovery_action, found.gaps) == (None, None, ())
 
 
 def gap(what: str) -> Gap:
@@ -320,7 +330,8 @@ def test_a_pci_function_keeps_its_place_and_its_ids_with_it() -> None:
 
 def test_a_gpu_that_does_not_answer_keeps_its_levels_to_others() -> None:
     before = build.gpu(0, ancestors=(("0000:11:00.0", 1),))
-    assert remember.gpu_with_kept_facts(build.silent(0), before).ancestors == before.ancestors
+    found = remember.gpu_with_kept_facts(build.silent(0), before)
+    assert build.nvidia(found).ancestors == build.nvidia(before).ancestors
 
 
 def test_links_whose_far_end_was_never_read_are_not_known(tmp_path: Path) -> None:
@@ -331,6 +342,6 @@ def test_links_whose_far_end_was_never_read_are_not_known(tmp_path: Path) -> Non
 
     found = Watcher(simulation).look()
 
-    assert {link.peer for link in found.gpus[1].links} == {None}
+    assert {link.peer for link in build.nvidia(found.gpus[1]).links} == {None}
     others = [count for at, count in enumerate(found.topology.nvlinks[1]) if at != 1]
     assert others == [None] * 7

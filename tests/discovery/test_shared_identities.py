@@ -87,7 +87,7 @@ def test_a_minor_number_is_one_gpus_and_a_serial_number_may_be_a_boards() -> Non
 
     found = without_shared(gpus)
 
-    assert [gpu.minor for gpu in found] == [None, None]
+    assert [build.nvidia(gpu).minor for gpu in found] == [None, None]
     assert [gpu.serial for gpu in found] == ["123", "123"]
     assert [gpu.uuid for gpu in found] == [gpu.uuid for gpu in gpus]
 

@@ -230,7 +230,7 @@ def test_gpus_that_have_no_fabric_to_register_with_keep_their_bridges() -> None:
     fabric = Fabric(state=0, status=0, cluster_uuid=str(uuid.UUID(int=0)), clique_id=0)
     rows = ("X4", "4X")
 
-    found = linked([replace(gpu, fabric=fabric) for gpu in meshed(rows)])
+    found = linked([build.changed(gpu, fabric=fabric) for gpu in meshed(rows)])
 
     assert (found.kind, found.nvlinks) == (FabricKind.BRIDGE, counts(rows))
 
@@ -239,7 +239,7 @@ def test_gpus_that_have_no_fabric_to_register_with_keep_their_bridges() -> None:
     "gpus", [meshed(("X44", "4X4", "44X")), [build.gpu(at, links=ports(4)) for at in range(3)]]
 )
 def test_a_gpu_in_mig_mode_is_linked_to_none_whatever_its_links_do(gpus: list[GpuSnapshot]) -> None:
-    gpus[0] = replace(gpus[0], mig=Mode(current=True, pending=False))
+    gpus[0] = build.changed(gpus[0], mig=Mode(current=True, pending=False))
 
     assert linked(gpus).nvlinks == counts(("X..", ".X4", ".4X"))
 
@@ -333,7 +333,7 @@ def test_a_gpu_without_nvlink_has_none_to_all_others() -> None:
 def test_one_unreadable_port_leaves_the_links_that_could_be_read() -> None:
     gpus = meshed(("X2", "3X"))
     gap = Gap(what="links", reason=Reason.FAILED, source="nvmlDeviceGetNvLinkState")
-    gpus[0] = build.gpu(0, links=gpus[0].links, gaps=(gap,))
+    gpus[0] = build.gpu(0, links=build.nvidia(gpus[0]).links, gaps=(gap,))
 
     assert linked(gpus).effective(0, 1) == 2
 

@@ -205,7 +205,7 @@ def _full_sample(gpu: GpuSnapshot, devices: Sequence[MigDevice]) -> GpuSample:
         nvlink_errors=build.only(NvLinkErrors, crc_flit=1, replay=2),
         links=tuple(
             LinkCounters(link=link.link, received_bytes=1, sent_bytes=2, errors=errors)
-            for link in gpu.links
+            for link in build.nvidia(gpu).links
         ),
     )
 

@@ -14,7 +14,7 @@ from typing import Final, Self
 
 from msgspec.structs import replace
 
-from discovery.model import normal_bus_id
+from discovery.bus_id import normal_bus_id
 from simulator.simulation import Simulation
 from simulator.state.machine_state import MachineState
 

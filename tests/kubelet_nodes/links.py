@@ -48,7 +48,9 @@ def types_between(
 
 def _direct(gpu: GpuSnapshot) -> Counter[str | None]:
     """Far end's bus id to active NVLinks."""
-    return Counter(link.peer_bus_id for link in gpu.links if link.active)
+    return Counter(
+        link.peer_bus_id for link in (gpu.nvidia.links if gpu.nvidia else ()) if link.active
+    )
 
 
 def _types(level: int | None, nvlinks: int) -> tuple[int, ...]:

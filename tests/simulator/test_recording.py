@@ -18,7 +18,7 @@ import pytest
 from base.errors import BadInput
 from discovery.driver_errors import GpuLost
 from discovery.host.pci import pci_gpus
-from discovery.model import GpuSnapshot, NodeSnapshot
+from discovery.model import GpuSnapshot, NodeSnapshot, nvidia_gpus
 from discovery.node_host import NodeHost
 from discovery.nvml.facts import read_driver, read_gpu
 from discovery.nvml.history import History
@@ -35,7 +35,7 @@ from simulator.description.machine_schema import (
 )
 from simulator.recording import HostFiles, Recording
 from simulator.simulation import Return, Simulation
-from tests import machines
+from tests import build, machines
 from tests.catalog import WITH_DRIVER, by_kind
 from tests.discovery.sampling import small
 
@@ -376,11 +376,12 @@ def test_an_anonymous_recording_differs_in_identities_alone(tmp_path: Path) -> N
     assert again.node is not None
     assert again.samples == seen.samples
     for then, now in zip(seen.node.gpus, again.node.gpus, strict=True):
-        assert then.fabric is not None
-        assert now.fabric is not None
+        fabric, before = build.nvidia(now).fabric, build.nvidia(then).fabric
+        assert fabric is not None
+        assert before is not None
         assert now.uuid != then.uuid
         assert now.serial != then.serial
-        assert now.fabric.cluster_uuid != then.fabric.cluster_uuid
+        assert fabric.cluster_uuid != before.cluster_uuid
         devices = zip(now.mig_devices, then.mig_devices, strict=True)
         assert all(one.uuid != other.uuid for one, other in devices)
         assert len(now.serial or "") == len(then.serial or "")
@@ -395,7 +396,7 @@ def test_equal_identities_stay_equal_and_others_stay_apart(tmp_path: Path) -> No
 
     assert node is not None
     first, second = node.gpus
-    assert first.fabric == second.fabric
+    assert build.nvidia(first).fabric == build.nvidia(second).fabric
     assert len({first.uuid, second.uuid, second.mig_devices[0].uuid}) == 3
     assert first.serial != second.serial
 
@@ -553,14 +554,14 @@ def _machine(simulation: Simulation) -> Any:
 def _nameless(node: NodeSnapshot) -> NodeSnapshot:
     """The node without what tells it from all others."""
     gpus = (
-        replace(
+        build.changed(
             gpu,
             uuid=None,
             serial=None,
-            fabric=gpu.fabric and replace(gpu.fabric, cluster_uuid=""),
+            fabric=nvidia.fabric and replace(nvidia.fabric, cluster_uuid=""),
             mig_devices=tuple(replace(one, uuid="") for one in gpu.mig_devices),
         )
-        for gpu in node.gpus
+        for gpu, nvidia in nvidia_gpus(node.gpus)
     )
     return replace(node, gpus=tuple(gpus))
 

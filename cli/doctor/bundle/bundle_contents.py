@@ -20,6 +20,7 @@ from api import names
 from base.errors import BadInput, GpuscapeError
 from base.files import read_text
 from cli.doctor.bundle.redaction import Redaction
+from discovery.snapshot_document import snapshot_document
 from kubelet.devices_checkpoint import LOGS
 
 MOST_ENTRY_BYTES: Final = 4 << 20
@@ -142,7 +143,8 @@ def _snapshot(recording: str) -> str:
         with tempfile.TemporaryDirectory(prefix="gpuscape-") as folder:
             file = Path(folder) / RECORDING
             file.write_text(recording, "utf-8")
-            return _json(take_snapshot(replace(AgentSettings(), simulate=str(file))))
+            snapshot = take_snapshot(replace(AgentSettings(), simulate=str(file)))
+            return _json(snapshot_document(snapshot))
     except OSError as error:  # a container may have no place to write to
         raise BadInput(f"no folder for a moment: {error.strerror}: name one in TMPDIR") from error
 

@@ -25,7 +25,7 @@ def test_repeated_errors_are_one_entry_with_their_count_and_newest_time() -> Non
     book = XidBook()
     for second in (10.0, 20.0, 30.0):
         book.add(_seen(79), second)
-    (xid,) = book.enter(build.node([GPU])).gpus[0].xids
+    (xid,) = build.nvidia(book.enter(build.node([GPU])).gpus[0]).xids
     assert (xid.code, xid.count, xid.last_seen_seconds) == (79, 3, 30.0)
 
 
@@ -33,27 +33,30 @@ def test_the_newest_error_stands_last() -> None:
     book = XidBook()
     for second, code in enumerate((13, 79, 13)):
         book.add(_seen(code), float(second))
-    assert [xid.code for xid in book.enter(build.node([GPU])).gpus[0].xids] == [79, 13]
+    assert [xid.code for xid in build.nvidia(book.enter(build.node([GPU])).gpus[0]).xids] == [
+        79,
+        13,
+    ]
 
 
 def test_errors_of_different_instances_are_kept_apart() -> None:
     book = XidBook()
     book.add(_seen(43, instance=1), 0.0)
     book.add(_seen(43, instance=2), 1.0)
-    xids = book.enter(build.node([GPU])).gpus[0].xids
+    xids = build.nvidia(book.enter(build.node([GPU])).gpus[0]).xids
     assert [xid.gpu_instance_id for xid in xids] == [1, 2]
 
 
 def test_a_gpu_without_errors_has_none() -> None:
     book = XidBook()
     book.add(_seen(79), 0.0)
-    assert book.enter(build.node([GPU, build.gpu(1)])).gpus[1].xids == ()
+    assert build.nvidia(book.enter(build.node([GPU, build.gpu(1)])).gpus[1]).xids == ()
 
 
 def _over(book: XidBook, gpu: GpuSnapshot = GPU, version: str | None = "550") -> list[int]:
     """Codes that are over after a snapshot with this GPU."""
     snapshot = replace(build.node([gpu]), driver=Driver(version=version))
-    return [xid.code for xid in book.enter(snapshot).gpus[0].xids if xid.over]
+    return [xid.code for xid in build.nvidia(book.enter(snapshot).gpus[0]).xids if xid.over]
 
 
 LOST = build.gpu(0, state=GpuState.LOST)
@@ -210,7 +213,7 @@ def test_the_end_of_errors_is_logged_for_each_gpu_with_its_reason(
     errors()
     book.clear("all")
     errors()
-    lost = replace(LOST, recovery_action=None)
+    lost = build.changed(LOST, recovery_action=None)
     book.enter(build.node([lost, other]))
     book.enter(build.node([GPU, other]))
     book.end_recovered([_seen(79), XidSeen(bus_id=other.bus_id, code=154, recovered=True)])
@@ -232,7 +235,11 @@ def test_all_that_a_gpu_needed_is_in_the_line_about_its_recovery(
     caplog.set_level("INFO")
     book = XidBook()
     book.add(_seen(95), 0.0)
-    for gpu in (LOST, replace(GPU, remapped_rows=PENDING), replace(GPU, remapped_rows=DONE)):
+    for gpu in (
+        LOST,
+        build.changed(GPU, remapped_rows=PENDING),
+        build.changed(GPU, remapped_rows=DONE),
+    ):
         book.enter(build.node([gpu]))
     assert whys(caplog, "XID errors over") == ["it was lost, memory rows waited for a reset"]
 

@@ -73,7 +73,7 @@ def test_a_container_holds_each_of_its_gpus_and_idle_gpus_have_no_entry() -> Non
 def test_mig_devices_are_held_as_gpu_instances() -> None:
     """Whatever the resource is called; two compute instances of one instance are held as one."""
     parts = (build.mig_device(gi=1), build.mig_device(gi=2, ci=0), build.mig_device(gi=2, ci=1))
-    node = build.node([replace(GPUS[0], mig_devices=parts)])
+    node = build.node([build.changed(GPUS[0], mig_devices=parts)])
     first, *second = (part.uuid for part in parts)
 
     found = held(
@@ -112,7 +112,10 @@ def test_a_claim_comes_with_all_that_is_known_of_its_device() -> None:
     """The profile and the UUID are those of the MIG device, not of the GPU."""
     part = build.mig_device("1g.5gb+me", gi=7, placement=(4, 1))
     others = (build.mig_device(gi=7, ci=5),)
-    cut_gpus = (replace(GPUS[1], mig_devices=(part,)), replace(GPUS[2], mig_devices=others))
+    cut_gpus = (
+        build.changed(GPUS[1], mig_devices=(part,)),
+        build.changed(GPUS[2], mig_devices=others),
+    )
     node = build.node([GPUS[0], *cut_gpus])
     whole = ClaimedDevice(claim="c", driver="gpu.nvidia.com", pool="p", device="gpu-0", share="s")
     cut = replace(whole, claim="d", device="gpu-1-mig-1g5gb-me-20-4", share="")
@@ -129,7 +132,7 @@ def test_a_claim_comes_with_all_that_is_known_of_its_device() -> None:
 
 def test_a_claim_on_an_instance_of_several_mig_devices_names_none_of_them() -> None:
     parts = tuple(build.mig_device(gi=7, ci=ci, placement=(4, 2)) for ci in (0, 1))
-    node = build.node([replace(GPUS[0], mig_devices=parts)])
+    node = build.node([build.changed(GPUS[0], mig_devices=parts)])
     claim = ClaimedDevice(claim="c", driver="gpu.nvidia.com", pool="p", device="gpu-0-mig-14-4-2")
 
     (one,) = held(pod("job", claims=(claim,)), node=node)[BUS_A, 7]
@@ -356,11 +359,11 @@ def test_kept_holders_follow_the_devices() -> None:
     """A GPU instance that was made anew has the same id, and no pod has it."""
     part = build.mig_device(gi=1)
     scene = Scene()
-    scene.snapshot = build.node([replace(GPUS[0], mig_devices=(part,))])
+    scene.snapshot = build.node([build.changed(GPUS[0], mig_devices=(part,))])
     scene.told = (pod("job", given("nvidia.com/mig-1g.5gb", part.uuid)),)
     scene.pods.ask(0.0)
     anew = replace(part, uuid="MIG-another")
-    scene.snapshot = build.node([replace(GPUS[0], mig_devices=(anew,))])
+    scene.snapshot = build.node([build.changed(GPUS[0], mig_devices=(anew,))])
     scene.away = "no such socket"
 
     scene.pods.ask(5.0)

@@ -19,6 +19,7 @@ from kubelet.podresources.allocation_model import PodDevices, ResourceDevices
 from kubelet.podresources.podresources_client import PodResources
 from labelers.groups.sharing import NOTHING_SHARED, SharedResource, Sharing, SharingStrategy
 from simulator.simulation import Simulation
+from tests import build
 from tests.agent.agent_process import SOON
 from tests.kubelet_nodes.cases import FirstOffered, claim, container, pod
 from tests.kubelet_nodes.hardware import Hardware
@@ -169,8 +170,8 @@ def test_devices_of_claims(tmp_path: Path) -> None:
         assert part.placement is not None
         profile = part.profile.replace(".", "").replace("+", "-")
         names = (
-            f"gpu-{whole.minor}",
-            f"gpu-{cut.minor}-mig-{profile}-19-{part.placement[0]}",
+            f"gpu-{build.nvidia(whole).minor}",
+            f"gpu-{build.nvidia(cut).minor}-mig-{profile}-19-{part.placement[0]}",
         )
         job = pod("job", container("main", 0))
         job["spec"]["containers"][0]["resources"] = {"claims": [{"name": "mine"}]}

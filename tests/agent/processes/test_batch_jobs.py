@@ -16,7 +16,7 @@ from exporters.gpu_holders import JobIds
 from tests import build
 from tests.log_lines import whys
 
-CUT = replace(build.gpu(1), mig_devices=(build.mig_device(gi=3), build.mig_device(gi=7)))
+CUT = build.changed(build.gpu(1), mig_devices=(build.mig_device(gi=3), build.mig_device(gi=7)))
 NODE = build.node([build.gpu(0), CUT, replace(build.gpu(2), index=None)])
 BUS_0, BUS_1, _ = (gpu.bus_id for gpu in NODE.gpus)
 

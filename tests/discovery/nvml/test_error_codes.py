@@ -22,6 +22,7 @@ from discovery.sample import GpuSample, MemoryUse
 from discovery.unread import unread_gpu
 from simulator.description.machine_catalog import load_machine
 from simulator.simulation import Return, Simulation, Spoil
+from tests import build
 from tests.discovery.nvml.error_codes import some_codes
 from tests.discovery.sampling import leaves
 
@@ -136,12 +137,18 @@ def _healthy(bench: Bench) -> Iterator[None]:
 
 def _differing(now: Any, before: Any) -> dict[str, Any]:
     """Fields that are not as they were, but for gaps and what varies anyway."""
+    known = _facts(before)
     return {
-        field.name: getattr(now, field.name)
-        for field in dataclasses.fields(before)
-        if field.name not in {*VARYING, "gaps"}
-        and getattr(now, field.name) != getattr(before, field.name)
+        name: fact
+        for name, fact in _facts(now).items()
+        if name not in {*VARYING, "gaps"} and fact != known[name]
     }
+
+
+def _facts(of: Any) -> dict[str, Any]:
+    if isinstance(of, GpuSnapshot):
+        return build.gpu_facts(of)
+    return {field.name: getattr(of, field.name) for field in dataclasses.fields(of)}
 
 
 def _is_less(field: str, now: Any, before: Any) -> bool:
@@ -169,11 +176,13 @@ def test_an_error_code_costs_that_reading_alone_and_leaves_a_reason(
         bench.simulation.clear()
 
         lost = _differing(gpu, gpu_before)
-        assert all(_is_less(f, v, getattr(gpu_before, f)) for f, v in lost.items()), (code, lost)
+        known = _facts(gpu_before)
+        assert all(_is_less(f, v, known[f]) for f, v in lost.items()), (code, lost)
         told = {gap.what for gap in gpu.gaps}
         hidden = {"links"} if entry.startswith("nvmlDeviceGetNvLink") else set()
         hidden |= {"links"} if entry == "nvmlDeviceGetFieldValues" else set()  # rates alone
-        hidden |= set() if gpu.fabric is None else {"fabric"}  # without health, by the older call
+        if build.nvidia(gpu).fabric is not None:  # without health, by the older call
+            hidden.add("fabric")
         if entry == "nvmlDeviceGetMigDeviceHandleByIndex" and code in NO_SUCH_DEVICE:
             hidden |= {"mig_devices"}
         assert gpu.state is not GpuState.PRESENT or set(lost) - hidden - _behind(lost) <= told, code
@@ -230,7 +239,7 @@ def test_the_older_call_for_the_fabric_is_checked_as_well(bench: Bench) -> None:
     bench.simulation.fault(Spoil(garbage="max"), "nvmlDeviceGetGpuFabricInfo", bus_id=bench.sick)
     gpu, _ = bench.read(bench.sick)
     gap = gpu.gap("fabric")
-    assert (gpu.fabric, gap and gap.reason) == (None, Reason.GARBAGE)
+    assert (build.nvidia(gpu).fabric, gap and gap.reason) == (None, Reason.GARBAGE)
 
 
 @pytest.mark.parametrize(
@@ -245,10 +254,10 @@ def test_a_driver_without_the_newest_call_for_the_fabric_has_the_health_of_the_o
 
     gpu, _ = bench.read(bench.sick)
 
-    before = bench.before[bench.sick][0].fabric
+    before = build.nvidia(bench.before[bench.sick][0]).fabric
     assert before is not None
     assert before.health_summary is not None
-    assert gpu.fabric == dataclasses.replace(before, health_summary=None)
+    assert build.nvidia(gpu).fabric == dataclasses.replace(before, health_summary=None)
     assert gpu.gap("fabric.health_summary") is None
 
 

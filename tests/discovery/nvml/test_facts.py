@@ -28,7 +28,7 @@ from discovery.nvml.session import open_gpu
 from discovery.nvml_terms import Architecture, LinkPeer, Virtualization
 from simulator.description.machine_schema import FabricSpec, MigInstanceSpec
 from simulator.simulation import Return
-from tests import machines
+from tests import build, machines
 from tests.discovery.sampling import Sampler, leaves, small
 
 GIB, MIB = 1 << 30, 1 << 20
@@ -114,7 +114,7 @@ def test_a_gpu_has_the_facts_that_the_driver_gives_in_base_units() -> None:
         link=0, active=True, version=7, peer=LinkPeer.SWITCH, bytes_per_second=25_000_000_000
     )
     gpu = read(WHOLE.bus_id, SPLIT.bus_id)
-    found = {name: getattr(gpu, name) for name in GpuSnapshot.__slots__}
+    found = build.gpu_facts(gpu)
     gaps = found.pop("gaps")
     assert found == {
         "bus_id": "0000:10:00.0",
@@ -175,7 +175,8 @@ def test_mig_devices_have_their_sizes_their_place_and_the_name_of_their_profile(
         "copy_engines": 3,
         "decoders": 2,
     }
-    assert (gpu.mig, gpu.max_mig_devices) == (Mode(current=True, pending=True), 7)
+    facts = build.nvidia(gpu)
+    assert (facts.mig, facts.max_mig_devices) == (Mode(current=True, pending=True), 7)
     assert one == MigDevice(**third | {
         "uuid": one.uuid, "compute_instance_id": 0, "profile": "1c.3g.20gb",
         "multiprocessors": 14, "compute_instance_slices": 1,
@@ -336,7 +337,7 @@ def test_levels_to_a_lost_gpu_are_a_gap_and_the_others_are_read(machine: Sampler
         {"0000:ee:00.0": handle(SPLIT.bus_id), SPLIT.bus_id: handle(SPLIT.bus_id)},
     )
     assert gpu.state is GpuState.PRESENT
-    assert gpu.ancestors == ((SPLIT.bus_id, 3),)
+    assert build.nvidia(gpu).ancestors == ((SPLIT.bus_id, 3),)
     gap = gpu.gap("ancestors")
     assert gap is not None
     assert (gap.reason, gap.source) == (Reason.LOST, "nvmlDeviceGetTopologyCommonAncestor")
@@ -353,7 +354,7 @@ def test_a_gpu_that_cannot_be_read_has_its_place_and_why() -> None:
 
 def test_a_link_that_is_down_has_no_rate_and_no_far_end(machine: Sampler) -> None:
     machine.simulation.links_down(WHOLE.bus_id, 1)
-    links = read(WHOLE.bus_id).links
+    links = build.nvidia(read(WHOLE.bus_id)).links
     machine.simulation.links_down(WHOLE.bus_id)
     assert [(it.link, it.active, it.version, it.peer, it.bytes_per_second) for it in links] == [
         (0, True, 7, LinkPeer.SWITCH, 25_000_000_000),
@@ -399,7 +400,7 @@ def test_a_flag_is_0_or_1_and_anything_else_is_garbage(
     monkeypatch.setattr(pynvml, "nvmlDeviceGetPersistenceMode", lambda _: value)
     gpu = read(WHOLE.bus_id)
     gap = gpu.gap("persistence")
-    assert gpu.persistence is None
+    assert build.nvidia(gpu).persistence is None
     assert gap is not None
     assert (gap.reason, gap.detail) == (Reason.GARBAGE, f"{value} is not in 0..1")
 
@@ -408,7 +409,7 @@ def test_a_gpu_that_is_lost_on_the_way_says_which_call_showed_it(machine: Sample
     machine.simulation.fault(Return(code=LOST), "nvmlDeviceGetSerial", bus_id=WHOLE.bus_id)
     gpu = read(WHOLE.bus_id)
     gap = gpu.gap("state")
-    assert (gpu.state, gpu.minor, gpu.serial, gpu.vbios_version) == (
+    assert (gpu.state, build.nvidia(gpu).minor, gpu.serial, gpu.vbios_version) == (
         GpuState.LOST, 3, None, None,
     )  # fmt: skip
     assert gap is not None

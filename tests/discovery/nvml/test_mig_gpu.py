@@ -13,9 +13,10 @@ import pynvml
 import pytest
 from msgspec.structs import replace
 
+from discovery.bus_id import bus_order
 from discovery.driver_errors import DriverAbsent, DriverMismatch
 from discovery.mig_state import ComputeProfile, MigGpu, MigProfile, MigReading, UnreadMigGpu
-from discovery.model import Mode, Reason, bus_order
+from discovery.model import Mode, Reason
 from discovery.nvml.mig_gpu import PLACED_CREATE, read_mig_gpu
 from discovery.nvml.session import close_session, open_session
 from simulator.description.machine_catalog import load_machine, load_models, machine_names

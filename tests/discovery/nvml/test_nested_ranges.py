@@ -16,6 +16,7 @@ from discovery.nvml.mig import checked_sizes
 from simulator.description.machine_catalog import load_machine
 from simulator.simulation import Simulation
 from simulator.state.edits import with_gpu_changed
+from tests import build
 from tests.observed import look_at
 
 MACHINE = "hgx-h100"
@@ -90,12 +91,13 @@ def test_a_registration_with_one_senseless_field_is_unknown(
 ) -> None:
     gpu = first(simulation, **fabric)
     gap = gpu.gap("fabric")
-    assert (gpu.fabric, gap and gap.reason) == (None, Reason.GARBAGE)
+    assert (build.nvidia(gpu).fabric, gap and gap.reason) == (None, Reason.GARBAGE)
 
 
 def test_a_senseless_health_of_the_fabric_leaves_the_registration(simulation: Simulation) -> None:
     gpu = first(simulation, health_mask=NOT_AVAILABLE)
     gap = gpu.gap("fabric.health_mask")
-    assert gpu.fabric is not None
-    assert gpu.fabric.registered
-    assert (gpu.fabric.health_mask, gap and gap.reason) == (None, Reason.GARBAGE)
+    fabric = build.nvidia(gpu).fabric
+    assert fabric is not None
+    assert fabric.registered
+    assert (fabric.health_mask, gap and gap.reason) == (None, Reason.GARBAGE)

@@ -25,7 +25,7 @@ from simulator.answers import fields
 from simulator.description.machine_catalog import load_machine
 from simulator.description.machine_schema import MigInstanceSpec
 from simulator.simulation import Return, Simulation
-from tests import machines
+from tests import build, machines
 from tests.discovery.sampling import Sampler, small
 
 FIRST, SPLIT = machines.gpu(0), machines.gpu(1, mig=True, instances=(
@@ -110,17 +110,18 @@ def test_the_fabric_is_read_by_the_first_call_without_its_health(tmp_path: Path,
     simulated = Simulation.create(replace(machine, gpus=machine.gpus[:1]), tmp_path)
     with simulated:
         open_session()
-        newer = discovered(machine.gpus[0].bus_id).fabric
+        newer = build.nvidia(discovered(machine.gpus[0].bus_id)).fabric
         simulated.fault(Return(code=code), "nvmlDeviceGetGpuFabricInfoV")
-        older = discovered(machine.gpus[0].bus_id)
+        gpu = discovered(machine.gpus[0].bus_id)
         close_session()
+    older = build.nvidia(gpu).fabric
     assert newer is not None
-    assert older.fabric is not None
+    assert older is not None
     assert newer.health_mask is not None
-    assert older.fabric.health_mask is None
-    assert older.fabric.cluster_uuid == newer.cluster_uuid
-    assert older.fabric.registered
-    assert older.gap("fabric") is None
+    assert older.health_mask is None
+    assert older.cluster_uuid == newer.cluster_uuid
+    assert older.registered
+    assert gpu.gap("fabric") is None
 
 
 # NVLinks
@@ -131,11 +132,11 @@ def test_without_their_number_links_are_tried_until_one_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """As not valid, which is how NVML refuses a number after the last."""
-    before = discovered().links
+    before = build.nvidia(discovered()).links
     unanswered(monkeypatch, NVLINK_LINK_COUNT)
     gpu = discovered()
     assert len(before) == 2
-    assert gpu.links == before
+    assert build.nvidia(gpu).links == before
     assert gpu.gap("links") is None
 
 
@@ -144,7 +145,9 @@ def test_a_far_end_that_is_refused_is_unknown_and_no_gap(taken: Sampler, code: i
     """So virtual machines have it."""
     taken.simulation.fault(Return(code=code), "nvmlDeviceGetNvLinkRemote*")
     gpu = discovered()
-    assert [(link.peer, link.peer_bus_id) for link in gpu.links] == [(LinkPeer.UNKNOWN, None)] * 2
+    assert [(link.peer, link.peer_bus_id) for link in build.nvidia(gpu).links] == [
+        (LinkPeer.UNKNOWN, None)
+    ] * 2
     assert gpu.gap("links") is None
 
 
@@ -152,7 +155,7 @@ def test_a_far_end_that_is_refused_is_unknown_and_no_gap(taken: Sampler, code: i
 def test_a_version_of_links_that_is_refused_is_no_gap(taken: Sampler, code: int) -> None:
     taken.simulation.fault(Return(code=code), "nvmlDeviceGetNvLinkVersion")
     gpu = discovered()
-    assert [link.version for link in gpu.links] == [None, None]
+    assert [link.version for link in build.nvidia(gpu).links] == [None, None]
     assert gpu.gap("links") is None
 
 
@@ -188,7 +191,7 @@ def test_profiles_of_mig_are_read_by_the_first_version(taken: Sampler, code: int
 
 
 def rates() -> list[int | None]:
-    return [link.bytes_per_second for link in discovered().links]
+    return [link.bytes_per_second for link in build.nvidia(discovered()).links]
 
 
 @pytest.mark.usefixtures("taken")
@@ -197,7 +200,10 @@ def test_each_link_has_the_rate_that_it_reports_itself(monkeypatch: pytest.Monke
     speeds = {0: 25_781, 1: 12_500}
     answered_by_link(monkeypatch, lambda link: speeds[link])
     gpu = discovered()
-    assert [link.bytes_per_second for link in gpu.links] == [25_781_000_000, 12_500_000_000]
+    assert [link.bytes_per_second for link in build.nvidia(gpu).links] == [
+        25_781_000_000,
+        12_500_000_000,
+    ]
     assert link_bytes_per_second([gpu]) == (12_500_000_000,)
 
 
@@ -221,7 +227,7 @@ def test_a_link_without_a_rate_does_not_borrow_that_of_another(
     answered_by_link(monkeypatch, first_alone)
     gpu = discovered()
     gap = gpu.gap("link_rates")
-    assert [link.bytes_per_second for link in gpu.links] == [25_781_000_000, None]
+    assert [link.bytes_per_second for link in build.nvidia(gpu).links] == [25_781_000_000, None]
     assert gap is not None
     assert (gap.reason, gap.source) == (Reason.FAILED, "nvmlDeviceGetFieldValues(164)")
 

@@ -29,7 +29,7 @@ from discovery.reader.reader_results import DiscoveryResult
 from discovery.sample import ReadingGroup
 from simulator.simulation import Crash, Hang, Return, Simulation
 from simulator.state.machine_state import XidEvent
-from tests import machines
+from tests import build, machines
 from tests.discovery.reader.reader_bench import SOON, ReaderBench, until
 from tests.discovery.sampling import hopper
 
@@ -57,7 +57,7 @@ def test_all_gpus_are_read_with_driver_links_and_readings(bench: ReaderBench) ->
     reading: DiscoveryResult = bench.reader.discover()
     assert reading.driver.version is not None
     assert [gpu.state for gpu in reading.gpus] == [PRESENT, PRESENT]
-    assert [len(gpu.links) for gpu in reading.gpus] == [4, 4]
+    assert [len(build.nvidia(gpu).links) for gpu in reading.gpus] == [4, 4]
     assert [sample.bus_id for sample in bench.reader.sample()] == list(bench.bus_ids)
 
 

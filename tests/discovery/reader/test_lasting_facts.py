@@ -17,6 +17,7 @@ from discovery.nvml.history import WHOLE_SECONDS, LastingFacts
 from discovery.unread import unread_gpu
 from simulator.simulation import Return, Simulation
 from simulator.state.machine_state import MachineState
+from tests import build
 from tests.build import gpu
 from tests.discovery.reader.reader_bench import ReaderBench
 
@@ -55,7 +56,7 @@ def test_a_link_that_goes_down_shows_at_the_next_discovery(bench: ReaderBench) -
     before = discovered(bench)[0]
     bench.simulation.links_down(before.bus_id, 3, 5)
     now = discovered(bench)[0]
-    assert [it.link for it in now.links or () if not it.active] == [3, 5]
+    assert [it.link for it in build.nvidia(now).links or () if not it.active] == [3, 5]
     bench.simulation.links_down(before.bus_id)
     assert discovered(bench)[0] == before
 
@@ -65,7 +66,7 @@ def test_where_the_driver_has_no_field_for_links_each_is_asked(bench: ReaderBenc
     fault = Return(code=pynvml.NVML_ERROR_NOT_SUPPORTED)
     bench.simulation.fault(fault, "nvmlDeviceGetFieldValues", bus_id=first[0].bus_id)
     assert STATE in asked(bench, first[0].bus_id)
-    assert [it.active for it in discovered(bench)[0].links or ()] == [True] * 18
+    assert [it.active for it in build.nvidia(discovered(bench)[0]).links or ()] == [True] * 18
 
 
 def test_another_gpu_in_its_place_is_read_whole(bench: ReaderBench) -> None:
@@ -108,9 +109,9 @@ def test_a_far_end_that_failed_is_asked_for_at_the_next_discovery(tmp_path: Path
     )
     bench = ReaderBench(simulation)
     try:
-        assert {it.peer_bus_id for it in discovered(bench)[0].links or ()} == {None}
+        assert {it.peer_bus_id for it in build.nvidia(discovered(bench)[0]).links or ()} == {None}
         simulation.clear(fault)
-        assert None not in {it.peer_bus_id for it in discovered(bench)[0].links or ()}
+        assert None not in {it.peer_bus_id for it in build.nvidia(discovered(bench)[0]).links or ()}
     finally:
         bench.close()
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from discovery.model import Driver, Fabric, Gap, Reason
-from discovery.sample import LinkCounters, MemoryUse, Pcie, ReadingGroup
+from discovery.model import Driver, Fabric, Gap, GpuSnapshot, Reason
+from discovery.sample import GpuSample, LinkCounters, MemoryUse, Pcie, ReadingGroup
 from discovery.unread import unread_sample
 from exporters.dcgm.catalog import CATALOG, COUNTED, DEFAULT_FAMILIES, DEFAULT_LABELS, LABEL_ROWS
 from exporters.dcgm.dcgm_family import AnyFamily, DcgmFamily, DcgmReading, LabelRow, UnderMig
@@ -382,10 +382,15 @@ PCI_ADDRESS = 57
 FAMILIES = {family.name.removeprefix("DCGM_FI_DEV_"): family for family in CATALOG}
 
 
+def read_of(gpu: GpuSnapshot, sample: GpuSample, **facts: Any) -> DcgmReading:
+    """What the values of this GPU are computed from."""
+    return DcgmReading(sample=sample, gpu=gpu, nvidia=build.nvidia(gpu), **facts)
+
+
 def reading(**readings: Any) -> DcgmReading:
     gpu = build.gpu()
     sample = build.sample(gpu, **readings)
-    return DcgmReading(sample=sample, gpu=gpu, memory=sample.memory)
+    return read_of(gpu, sample, memory=sample.memory)
 
 
 def text(family: str, of: DcgmReading) -> str | None:
@@ -401,11 +406,11 @@ def full_reading() -> DcgmReading:
     """Of a GPU that tells everything, ten seconds after the sample before."""
     gpu = everything.gpu()
     before, now = everything.sample(gpu), everything.sample(gpu, at_seconds=110.0)
-    return DcgmReading(
+    return read_of(
+        gpu,
+        now,
         driver=DRIVER,
         gpu_count=8,
-        sample=now,
-        gpu=gpu,
         before=before,
         memory=now.memory,
         xid=31,
@@ -421,7 +426,7 @@ def full_reading() -> DcgmReading:
 
 def nvlink(before: dict[str, Any], now: dict[str, Any]) -> str | None:
     gpu = build.gpu()
-    both = DcgmReading(sample=build.sample(gpu, **now), gpu=gpu, before=build.sample(gpu, **before))
+    both = read_of(gpu, build.sample(gpu, **now), before=build.sample(gpu, **before))
     return text("NVLINK_BANDWIDTH_TOTAL", both)
 
 
@@ -550,7 +555,7 @@ def test_label_rows_are_what_the_gpu_is_as_dcgm_writes_it() -> None:
 
 def test_a_label_that_nobody_knows_is_no_label() -> None:
     silent = build.silent()
-    nothing = DcgmReading(sample=unread_sample(silent.bus_id), gpu=silent)
+    nothing = read_of(silent, unread_sample(silent.bus_id))
 
     assert {row.value(nothing) for row in LABEL_ROWS if row.field != PCI_ADDRESS} == {None}
 
@@ -579,7 +584,7 @@ def test_mig_is_off_where_a_gpu_has_none_and_unknown_where_it_did_not_say() -> N
     def of(reason: Reason) -> str | None:
         gap = Gap(what="mig", reason=reason, source="nvmlDeviceGetMigMode")
         gpu = build.gpu(mig=None, gaps=(gap,))
-        return text("MIG_MODE", DcgmReading(sample=build.sample(gpu), gpu=gpu))
+        return text("MIG_MODE", read_of(gpu, build.sample(gpu)))
 
     said = {reason: of(reason) for reason in Reason}
     assert said == dict.fromkeys(Reason) | {Reason.UNSUPPORTED: "0"}
@@ -619,7 +624,7 @@ def test_a_reading_that_a_device_does_not_give_is_no_value(family: DcgmFamily) -
         for name in build.sample(gpu).__slots__
         if name not in ("bus_id", "at_seconds")
     }
-    nothing = DcgmReading(sample=build.sample(gpu, **never), gpu=gpu)
+    nothing = read_of(gpu, build.sample(gpu, **never))
 
     assert written(family, nothing) == ("0" if family.field == 230 else None)
 
@@ -670,14 +675,14 @@ def test_the_fabric_s_status_tells_a_registration_that_failed(
     state: int, status: int, expected: str
 ) -> None:
     fabric = Fabric(state=state, status=status, cluster_uuid="", clique_id=0)
-    joined = replace(full_reading(), gpu=build.gpu(fabric=fabric))
+    joined = replace(full_reading(), nvidia=build.nvidia(build.gpu(fabric=fabric)))
 
     assert text("FABRIC_MANAGER_STATUS", joined) == expected
 
 
 def test_a_gpu_that_has_not_joined_a_fabric_is_in_no_clique() -> None:
     fabric = Fabric(state=2, status=0, cluster_uuid="", clique_id=0, health_mask=0)
-    joining = replace(full_reading(), gpu=build.gpu(fabric=fabric))
+    joining = replace(full_reading(), nvidia=build.nvidia(build.gpu(fabric=fabric)))
 
     texts = [text(name, joining) for name in ("FABRIC_CLIQUE_ID", "FABRIC_HEALTH_MASK")]
 
@@ -733,7 +738,7 @@ def pcie(**before: Any) -> str | None:
     gpu = build.gpu()
     now = build.sample(gpu, at_seconds=110.0, pcie=build.only(Pcie, sent_bytes=6000))
     then = build.sample(gpu, **({"pcie": build.only(Pcie, sent_bytes=1000)} | before))
-    return text("DCGM_FI_PROF_PCIE_TX_BYTES", DcgmReading(sample=now, gpu=gpu, before=then))
+    return text("DCGM_FI_PROF_PCIE_TX_BYTES", read_of(gpu, now, before=then))
 
 
 def test_a_pcie_link_without_traffic_says_0() -> None:

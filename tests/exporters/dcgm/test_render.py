@@ -329,7 +329,7 @@ def test_an_xid_of_another_code_brings_its_own_labels() -> None:
     renderer, gpu = Renderer(XIDS), build.gpu()
     renderer.render(build.node([gpu]), [build.sample(gpu)], (), NODE)
 
-    then = replace(gpu, xids=(Xid(code=79, count=1),))
+    then = build.changed(gpu, xids=(Xid(code=79, count=1),))
     body = renderer.render(build.node([then]), [build.sample(then)], (), NODE)
 
     assert only_labels(body)["err_code"] == "79"
