@@ -6,13 +6,19 @@ from __future__ import annotations
 from api import keys
 from discovery.model import NodeSnapshot
 from labelers.decision import Absent, Decision, Decisions, Keep, gap_text, value
-from labelers.groups.labelled_gpus import all_answer, answering, without_answers
+from labelers.groups.labelled_gpus import (
+    all_answer,
+    answering,
+    nvidia_part,
+    without_answers,
+)
 from labelers.groups.mig_labels import mode_known
 from labelers.label_settings import LabelSettings
 
 
 def capability_labels(snapshot: NodeSnapshot, settings: LabelSettings) -> Decisions:
     """Labels ``mig.capable``, by the hardware, and ``mps.capable``, by the configuration."""
+    snapshot = nvidia_part(snapshot)
     none = without_answers(snapshot)
     return {
         keys.MIG_CAPABLE: none or _mig_capable(snapshot),

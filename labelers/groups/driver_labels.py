@@ -6,13 +6,13 @@ from __future__ import annotations
 from api import keys
 from discovery.model import Driver, NodeSnapshot
 from labelers.decision import Absent, Decision, Decisions, Keep, gap_text, value
-from labelers.groups.labelled_gpus import without_gpus
+from labelers.groups.labelled_gpus import nvidia_part, without_gpus
 from labelers.label_settings import LabelSettings
 
 
 def driver_labels(snapshot: NodeSnapshot, _: LabelSettings) -> Decisions:
     """Each version under its old and its new keys; kept as they are while the driver is silent."""
-    none = without_gpus(snapshot)
+    none = without_gpus(nvidia_part(snapshot))
     if none is not None:
         return {key.name: none for key in keys.DRIVER}
     parts = _parts(snapshot.driver)

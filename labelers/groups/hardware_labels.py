@@ -11,7 +11,12 @@ from discovery.model import GpuSnapshot, NodeSnapshot, Reason
 from discovery.nvml_terms import Architecture
 from labelers.decision import Absent, Decision, Decisions, Keep, value, why_none
 from labelers.groups.common_resource_labels import gpu_memory
-from labelers.groups.labelled_gpus import all_gpus, answering, without_answers
+from labelers.groups.labelled_gpus import (
+    all_gpus,
+    answering,
+    nvidia_part,
+    without_answers,
+)
 from labelers.groups.models import by_model, leading_model, model_gpu_count, why_unnamed
 from labelers.label_settings import LabelSettings
 from labelers.label_values import MAX_LENGTH
@@ -29,9 +34,9 @@ def hardware_labels(snapshot: NodeSnapshot, _: LabelSettings) -> Decisions:
     none = without_answers(snapshot)
     if none is not None:
         return {key.name: none for key in keys.HARDWARE}
-    gpus = answering(snapshot)
+    gpus, nvidia = answering(snapshot), nvidia_part(snapshot)
     return {
-        keys.MODE: value(_mode(gpus)),
+        keys.MODE: without_answers(nvidia) or value(_mode(answering(nvidia))),
         keys.OWN_ARCHITECTURE: _architecture(gpus, all_gpus(snapshot)),
         keys.MEMORY_TYPE: _memory_type(gpus),
         **_inventory(snapshot),

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from discovery.model import GpuSnapshot, NodeSnapshot
 from labelers.decision import Absent, Keep, gap_text
 
@@ -15,6 +17,12 @@ def all_gpus(snapshot: NodeSnapshot) -> tuple[GpuSnapshot, ...]:
 def answering(snapshot: NodeSnapshot) -> tuple[GpuSnapshot, ...]:
     """The GPUs that answered in this cycle; all labels about hardware describe these."""
     return snapshot.answering
+
+
+def nvidia_part(snapshot: NodeSnapshot) -> NodeSnapshot:
+    """The node with its NVIDIA GPUs alone: NVIDIA's own labels describe no others."""
+    gpus = tuple(gpu for gpu in snapshot.gpus if gpu.nvidia is not None)
+    return replace(snapshot, gpus=gpus)
 
 
 def all_answer(snapshot: NodeSnapshot) -> bool:

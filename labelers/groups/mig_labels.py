@@ -20,7 +20,7 @@ Placed = tuple[GpuSnapshot, MigDevice]
 def mode_known(gpu: GpuSnapshot) -> bool:
     """Whether the GPU reports that MIG is on or off, or that it has none."""
     gap = gpu.gap("mig")
-    return gpu.mig is not None or (gap is not None and gap.reason is Reason.UNSUPPORTED)
+    return gpu.mig_capable or (gap is not None and gap.reason is Reason.UNSUPPORTED)
 
 
 def devices_known(gpu: GpuSnapshot) -> bool:

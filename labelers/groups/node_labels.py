@@ -4,16 +4,17 @@
 from __future__ import annotations
 
 from api import keys
-from discovery.model import NodeSnapshot
+from discovery.model import NodeSnapshot, nvidia_gpus
 from discovery.nvml_terms import Virtualization
 from labelers.decision import Absent, Decision, Decisions, Keep, gap_text, value
-from labelers.groups.labelled_gpus import all_answer, answering, without_gpus
+from labelers.groups.labelled_gpus import all_answer, answering, nvidia_part, without_gpus
 from labelers.label_settings import LabelSettings
 from labelers.label_values import sanitise
 
 
 def node_labels(snapshot: NodeSnapshot, settings: LabelSettings) -> Decisions:
-    """Timestamp and ``vgpu.*`` labels for every node; the machine type where there are GPUs."""
+    """Timestamp and ``vgpu.*`` labels for every node; the machine type of one with NVIDIA GPUs."""
+    snapshot = nvidia_part(snapshot)
     return {
         keys.TIMESTAMP: _timestamp(settings),
         keys.MACHINE: without_gpus(snapshot) or _machine(snapshot.host.machine_type),
@@ -60,7 +61,7 @@ def _vgpu_by_nvml(snapshot: NodeSnapshot) -> dict[str, Decision]:
     its virtualization mode.
     """
     unread = Keep(reason=gap_text(snapshot.host.gaps, "vgpu"))
-    modes = {gpu.virtualization for gpu in answering(snapshot)}
+    modes = {nvidia.virtualization for _, nvidia in nvidia_gpus(answering(snapshot))}
     if Virtualization.VGPU in modes:
         return {keys.VGPU_PRESENT: value("true"), **dict.fromkeys(_HOST_DRIVER, unread)}
     if modes and None not in modes and all_answer(snapshot):

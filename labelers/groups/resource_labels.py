@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from api import keys
 from api.mig_resources import MIG_PREFIX, MigStrategy
-from discovery.model import GpuSnapshot, NodeSnapshot
+from discovery.model import GpuSnapshot, NodeSnapshot, nvidia_gpus
 from labelers.decision import (
     Absent,
     Decision,
@@ -22,7 +22,14 @@ from labelers.decision import (
     why_none,
 )
 from labelers.groups.common_resource_labels import base_block, gpu_memory
-from labelers.groups.labelled_gpus import all_answer, all_gpus, answering, unsure, without_answers
+from labelers.groups.labelled_gpus import (
+    all_answer,
+    all_gpus,
+    answering,
+    nvidia_part,
+    unsure,
+    without_answers,
+)
 from labelers.groups.mig_labels import (
     by_profile,
     device_block,
@@ -66,10 +73,11 @@ Upstream calls an architecture that it does not know ``undefined``;
 def resource_labels(snapshot: NodeSnapshot, settings: LabelSettings) -> Decisions:
     """Labels about the resources of the node: names of GPUs and MIG devices, counts, sharing.
 
-    Describes the GPUs with a known model, MIG mode and, unless the
+    Describes the NVIDIA GPUs with a known model, MIG mode and, unless the
     strategy is ``none``, their MIG devices. ``gpu.count`` counts all GPUs of the node, and what
     is counted of MIG devices is kept while not all of them are known.
     """
+    snapshot = nvidia_part(snapshot)
     none = without_answers(snapshot)
     gpus = answering(snapshot)
     described = _described(gpus, settings.mig_strategy)
@@ -147,9 +155,8 @@ def _whole_block(
 
 def _architecture(gpus: Sequence[GpuSnapshot]) -> Block:
     """Architecture of the last of ``gpus`` that reports its compute capability, as upstream."""
-    capability = next(
-        (gpu.compute_capability for gpu in reversed(gpus) if gpu.compute_capability), None
-    )
+    reported = (nvidia.compute_capability for _, nvidia in nvidia_gpus(reversed(gpus)))
+    capability = next(filter(None, reported), None)
     if capability is None:
         return dict.fromkeys(keys.ARCHITECTURE, why_none(gpus, "compute_capability"))
     if capability[0] == 0:

@@ -7,10 +7,15 @@ from collections.abc import Sequence
 
 from api import keys
 from api.fabric_kind import FabricKind
-from discovery.model import GpuSnapshot, NodeSnapshot
+from discovery.model import GpuSnapshot, NodeSnapshot, nvidia_gpus
 from discovery.topology import largest_island
 from labelers.decision import Absent, Decision, Decisions, Keep, value, why_none
-from labelers.groups.labelled_gpus import answering, unsure, without_answers
+from labelers.groups.labelled_gpus import (
+    answering,
+    nvidia_part,
+    unsure,
+    without_answers,
+)
 from labelers.label_settings import LabelSettings
 
 IN_PROGRESS = 2
@@ -22,7 +27,9 @@ def link_labels(snapshot: NodeSnapshot, _: LabelSettings) -> Decisions:
     none = without_answers(snapshot)
     if none is not None:
         return {key.name: none for key in keys.LINKS}
-    return {keys.CLIQUE: _clique(answering(snapshot)), **_nvlink(snapshot)}
+    nvidia = nvidia_part(snapshot)
+    clique = without_answers(nvidia) or _clique(answering(nvidia))
+    return {keys.CLIQUE: clique, **_nvlink(snapshot)}
 
 
 def _clique(gpus: Sequence[GpuSnapshot]) -> Decision:
@@ -31,7 +38,7 @@ def _clique(gpus: Sequence[GpuSnapshot]) -> Decision:
     GPUs outside a fabric are passed over. A registration under way is not yet an
     answer, so it removes nothing.
     """
-    fabrics = [gpu.fabric for gpu in gpus if gpu.fabric is not None]
+    fabrics = [nvidia.fabric for _, nvidia in nvidia_gpus(gpus) if nvidia.fabric is not None]
     cliques = {f"{f.cluster_uuid}.{f.clique_id}" for f in fabrics if f.attached}
     if len(cliques) == 1:
         return value(cliques.pop())
@@ -39,7 +46,7 @@ def _clique(gpus: Sequence[GpuSnapshot]) -> Decision:
         return Absent(reason=f"GPUs are in several cliques: {', '.join(sorted(cliques))}")
     if any(fabric.state == IN_PROGRESS for fabric in fabrics):
         return Keep(reason="registration with the fabric is in progress")
-    unknown = [gpu for gpu in gpus if gpu.fabric is None]
+    unknown = [gpu for gpu, nvidia in nvidia_gpus(gpus) if nvidia.fabric is None]
     return why_none(unknown, "fabric") if unknown else Absent(reason="no GPU is in a fabric")
 
 

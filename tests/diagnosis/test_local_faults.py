@@ -35,6 +35,7 @@ from diagnosis.facts.machine_facts import (
 from diagnosis.finding import FindingSeverity, Outcome
 from diagnosis.finding_catalog import CATALOG
 from discovery.gpu_counts import GpuCounts
+from discovery.topology import node_topology
 from health.gpu_rules import GPU_RULES
 from kube.api import CONFIG_MAPS, LEASES, NODES, PODS
 from kube.api_errors import Busy, Forbidden, Unauthorized, Unreachable
@@ -731,3 +732,19 @@ def test_certificates_are_read_with_when_they_hold(folder: Path) -> None:
 
     assert isinstance(read, Credential)
     assert getattr(read, "ends", 0) - time.time() == pytest.approx(30 * 86400, abs=60)
+
+
+def test_a_gpu_of_another_vendor_ends_no_check_and_is_no_finding_of_its_own(
+    node: ExaminedNode,
+) -> None:
+    gpus = node.snapshot.gpus
+    other = replace(gpus[0], bus_id="0000:fe:00.0", index=len(gpus), uuid="another", nvidia=None)
+    mixed = (*gpus, other)
+    topology = node_topology(mixed, node.snapshot.host.nics, {})
+    machine = replace(node.snapshot, gpus=mixed, topology=topology)
+    node.change = lambda facts: replace(facts, machine=machine)
+
+    examined = node.examined()
+
+    assert not [check for check in examined.checks if "which is a bug" in check.why]
+    assert not [finding for finding in examined.findings if other.bus_id in finding.about]

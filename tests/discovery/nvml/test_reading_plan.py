@@ -16,6 +16,7 @@ from discovery.nvml.reading_plan import (
     OpenGpu,
     ReadingPlan,
     SharedCall,
+    always_part,
     by_call,
     by_field,
     computed,
@@ -120,3 +121,23 @@ def test_readings_are_made_as_they_are_written_and_those_of_one_answer_with_the_
     assert found.power_limits == build.only(PowerLimits, lowest=2.0, current=1.0, highest=2.0)
     assert (found.held_down, str(lost)) == (None, "gone")
     assert [gap.what for gap in gpu.calls.gaps] == ["state"]
+
+
+@pytest.mark.parametrize("lowest", [None, 2.0])
+def test_a_part_that_is_always_there_needs_no_reading_and_its_gaps_name_its_fields_alone(
+    lowest: float | None,
+) -> None:
+    gap_names: list[str] = []
+
+    def read(_gpu: OpenGpu, what: str) -> float | None:
+        gap_names.append(what)
+        return lowest
+
+    limits = build.only(PowerLimits, lowest=computed(read))
+    plan = ReadingPlan(build.only(Both, power_limits=always_part(limits)))
+
+    assert plan.read(GPU) == (
+        build.only(Both, power_limits=build.only(PowerLimits, lowest=lowest)),
+        None,
+    )
+    assert gap_names == ["lowest"]
