@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The values everything else is computed from: one node as it was at one moment.
 
-All values are frozen; new states are made by ``dataclasses.replace``. A reading
-that a device does not give is ``None`` together with a :class:`Gap` that has the reason;
-zero means measured zero. GPUs are keyed by PCI bus id while they are read (a
-hung GPU reports no UUID) and by UUID afterwards; indices are for display.
+All values are frozen; new states are made by ``dataclasses.replace``. A reading that a device does
+not give is ``None`` with a :class:`Gap` that has the reason; zero means measured zero. GPUs are
+keyed by PCI bus id while they are read (a hung GPU reports no UUID) and by UUID afterwards.
 """
 
 from __future__ import annotations
