@@ -17,13 +17,13 @@ from tools.markdown import quoted, table
 def label_table() -> str:
     """Every label on the Node."""
     rows = ((f"`{key.name}`", key.summary, _format(key), key.source) for key in LABELS)
-    return table(("label", "what it says", "value", "source"), rows)
+    return table(("label", "meaning", "value", "source"), rows)
 
 
 def other_key_table() -> str:
     """Every other key, and who alone writes it."""
     rows = ((f"`{key.name}`", key.where, key.writer, key.summary) for key in OTHERS)
-    return table(("key", "on", "writer", "what it says"), rows)
+    return table(("key", "on", "writer", "meaning"), rows)
 
 
 def health_table() -> str:
@@ -69,7 +69,7 @@ def deviation_table() -> str:
 def policy_table() -> str:
     """Every rule of every admission policy."""
     return table(
-        ("policy", "rule", "what it says when it refuses"),
+        ("policy", "rule", "message when it refuses"),
         (
             (f"`{policy.name}`", rule.name, rule.message)
             for policies in access.POLICIES.values()
