@@ -27,11 +27,11 @@ def _phase(phase: str) -> str:
 _NOW = (
     number(
         "Nodes asked",
-        "Nodes that are asked for a MIG layout, and whose agent looks after it.",
+        "Nodes with a desired MIG layout, whose agent reports on it.",
         "count(gpuscape_mig_phase{@node} == 1) or vector(0)",
         width=3,
     ),
-    number("As asked", "Nodes that have the layout.", _phase("unchanged"), width=3),
+    number("As asked", "Nodes that have their desired layout.", _phase("unchanged"), width=3),
     number(
         "Failed",
         "Nodes whose change failed; their agents try again later.",
@@ -55,21 +55,21 @@ _NOW = (
     ),
     number(
         "Longest wait",
-        "Of all nodes that have no slot, for whatever reason.",
+        "Longest wait of all nodes without a slot, for any reason.",
         f"max({_PREFIX}_oldest_wait_seconds{{@coordinator}})",
         unit=Unit.SECONDS,
         width=3,
     ),
     number(
         "Stopped rollouts",
-        "After too many failures: a person lets them go on.",
+        "Rollouts that stopped after too many failures. A person resumes them.",
         f"sum({_PREFIX}_stopped_rollouts{{@coordinator}})",
         width=3,
         steps=WARNING_IF_ANY,
     ),
     number(
         "Coordinators that act",
-        "One of the replicas of each cluster does.",
+        "Active coordinators: one replica of each cluster.",
         f"sum({_PREFIX}_leader{{@coordinator}})",
         width=3,
         steps=((0.0, Color.BAD), (1.0, Color.GOOD)),
@@ -79,8 +79,8 @@ _NOW = (
 _NODES = (
     Table(
         title="Nodes with a slot, and held ones",
-        description="At which step each is, and for how long. Without a slot: held, and late, which"
-        " has no end within its time.",
+        description="The step of each node, and for how long. Nodes without a slot: held, and"
+        " late, whose change has not ended within its time.",
         queries=(
             ask(f"""max by (instance, slot, step) (label_replace({_PREFIX}_change_step_seconds
             {{@coordinator, node=~"$instance"}}, "instance", "$1", "node", "(.+)"))"""),
@@ -94,8 +94,8 @@ _NODES = (
     ),
     Table(
         title="Nodes that are not as asked",
-        description="By the phase that their agents report, and for how long. The reason is in"
-        " `gpuscape mig nodes`.",
+        description="Nodes without their desired layout: the phase that the agent reports, and for"
+        " how long. `gpuscape mig nodes` has the reason.",
         queries=(
             ask("""max by (cluster, instance, phase)
             (gpuscape_mig_phase{@node, phase!="unchanged"} == 1)
@@ -110,7 +110,7 @@ _NODES = (
     ),
     graph(
         "Nodes by phase",
-        "Those that are asked for a layout.",
+        "Nodes with a desired layout, by phase.",
         "count by (phase) (gpuscape_mig_phase{@node} == 1)",
         "{{phase}}",
         stacked=True,
@@ -124,28 +124,28 @@ _NODES = (
 _WAITS = (
     graph(
         "Nodes that wait, by reason",
-        "Nodes whose agent asks for a change, and that have no slot.",
+        "Nodes whose agent requests a change and that have no slot.",
         f"sum by (reason) ({_PREFIX}_waiting_nodes{{@coordinator}}) > 0",
         "{{reason}}",
         stacked=True,
     ),
     graph(
         "Longest wait, by reason",
-        "Since the node that waits longest asked for its change.",
+        "Time since the node that waits longest requested its change.",
         f"max by (reason) ({_PREFIX}_oldest_wait_seconds{{@coordinator}}) > 0",
         "{{reason}}",
         unit=Unit.SECONDS,
     ),
     graph(
         "Nodes with the startup taint, by reason",
-        "New nodes that keep pods away until their first layout is there.",
+        "New nodes that keep pods away until they have their first layout.",
         f"sum by (reason) ({_PREFIX}_startup_taint_nodes{{@coordinator}}) > 0",
         "{{reason}}",
         stacked=True,
     ),
     graph(
         "Longest startup taint, by reason",
-        "For how long the node that has it longest keeps pods away.",
+        "Age of the oldest startup taint.",
         f"max by (reason) ({_PREFIX}_startup_taint_oldest_seconds{{@coordinator}}) > 0",
         "{{reason}}",
         unit=Unit.SECONDS,
@@ -167,7 +167,7 @@ _WAITS = (
     ),
     graph(
         "Slots",
-        "In use, of those that there are.",
+        "Share of the slots in use.",
         f"sum({_PREFIX}_slots_used{{@coordinator}}) / sum({_PREFIX}_slots{{@coordinator}})",
         "in use",
         unit=Unit.RATIO,
@@ -178,15 +178,16 @@ _WAITS = (
 _ENDS = (
     graph(
         "Changes by how they ended",
-        "As the coordinator counts them: previous, held, late and device-plugin-not-registered are"
-        " failures; untouched ones never began.",
+        "Outcomes as the coordinator counts them: previous, held, late and"
+        " device-plugin-not-registered are failures; untouched changes never began.",
         f"sum by (outcome) (increase({_PREFIX}_changes_total{{@coordinator}}[$__rate_interval]))",
         "{{outcome}}",
         stacked=True,
     ),
     Graph(
         title="Time in change",
-        description="From taking a slot to the end of the undoing: half and nine of ten took less.",
+        description="Time from taking a slot until cordon, guards and labels are as before: half"
+        " of the changes, and nine of ten, took less than this.",
         queries=tuple(
             ask(
                 f"""histogram_quantile({share}, sum by (le) (rate(
@@ -199,15 +200,15 @@ _ENDS = (
     ),
     graph(
         "Requests of agents, by how they ended",
-        "Cancelled and refused ones touched nothing.",
+        "Cancelled and refused requests changed nothing.",
         "sum by (end) (increase(gpuscape_mig_requests_ended_total{@node}[$__rate_interval]))",
         "{{end}}",
         stacked=True,
     ),
     Bars(
         title="Nodes that try again and again",
-        description="Requests for the same layouts as the one before since the agent started, after"
-        " a failure, a refusal, or a change by another program.",
+        description="Repeated requests for the same layouts since the agent started: after a"
+        " failure, a refusal, or a change by another program.",
         queries=(ask("sum by (instance) (gpuscape_mig_retries_total{@node})", "{{instance}}"),),
         link=NODE_OF_SERIES,
     ),
@@ -216,9 +217,9 @@ _ENDS = (
 _POLICY = (
     Bars(
         title="Nodes of the fleet policy",
-        description="written: as the policy has it; due: to be written; own: a person's layout"
-        " stands there; left: no entry selects it any more; disputed: entries with different"
-        " layouts do.",
+        description="written: the Node has the policy's layout; due: it will be written; own: the"
+        " Node has a person's layout; left: no entry selects the Node any more; disputed: entries"
+        " with different layouts select it.",
         queries=(
             ask(
                 f"sum by (assignment) ({_PREFIX}_policy_nodes{{@coordinator}})",
@@ -228,7 +229,8 @@ _POLICY = (
     ),
     Bars(
         title="Revision of the fleet policy",
-        description="The same for documents that mean the same. Empty without a policy.",
+        description="Revision of the policy; documents with the same meaning have the same one."
+        " Empty without a policy.",
         queries=(
             ask(f"max by (revision) ({_PREFIX}_policy_info{{@coordinator}})", "{{revision}}"),
         ),
@@ -238,7 +240,7 @@ _POLICY = (
 MIG_CHANGES = Dashboard(
     uid="gpuscape-mig-changes",
     title="gpuscape / MIG changes",
-    description="MIG layouts of the fleet: who waits and why, who is in change, what came of it.",
+    description="MIG layouts of the fleet: nodes that wait and why, nodes in change, outcomes.",
     variables=(CLUSTER, INSTANCES),
     rows=(
         Row(title="Now", panels=_NOW),
