@@ -17,11 +17,12 @@ from exporters.gpu_holders import NO_JOBS, NO_POD_USES, NOBODY, JobIds, PodUses
 from exporters.gpuscape.agent_metrics import AgentMetrics
 from exporters.gpuscape.families import FAMILIES, GpuscapeFamilies
 from exporters.gpuscape.gpuscape_family import GpuscapeFamily
-from exporters.gpuscape.node_view import GpuHoldings, Verdict
+from exporters.gpuscape.node_view import GpuHoldings
 from exporters.gpuscape.process_use import ProcessUse
 from exporters.gpuscape.switch_errors import Sxid
 from exporters.gpuscape.waste import WasteRecord
 from health.gpu_health import gpu_verdict
+from health.health_verdict import HealthVerdict
 from web.messages import Body, Response
 
 RENDERING_SECONDS = 1.0
@@ -63,7 +64,7 @@ class LatestMetrics:
         self._pod_uses: PodUses = NO_POD_USES
         self._jobs: JobIds = NO_JOBS
         self._sxids: tuple[Sxid, ...] = ()
-        self._health: Mapping[str, Verdict] = {}
+        self._health: Mapping[str, HealthVerdict] = {}
         self._readings, self._about_agent = b"", own.render()
         self._served = Body(self._about_agent), math.inf
         """Text that is served, and the time of its oldest reading."""
@@ -194,7 +195,6 @@ class LatestMetrics:
         )
 
 
-def _health(snapshot: NodeSnapshot) -> Mapping[str, Verdict]:
-    """Health of each GPU and its reason, by bus id."""
-    verdicts = {gpu.bus_id: gpu_verdict(gpu, snapshot) for gpu in snapshot.gpus}
-    return {bus_id: (verdict.health.word, verdict.reason) for bus_id, verdict in verdicts.items()}
+def _health(snapshot: NodeSnapshot) -> Mapping[str, HealthVerdict]:
+    """Verdict on each GPU, by bus id."""
+    return {gpu.bus_id: gpu_verdict(gpu, snapshot) for gpu in snapshot.gpus}

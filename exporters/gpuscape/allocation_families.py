@@ -15,7 +15,6 @@ from exporters.gpu_holders import Entity
 from exporters.gpuscape.fragmentation import Free, free
 from exporters.gpuscape.gpuscape_family import GPU, INSTANCE, GpuscapeFamily, Series
 from exporters.gpuscape.node_view import (
-    UNHEALTHY,
     GpuView,
     InstanceView,
     NodeView,
@@ -105,7 +104,7 @@ def _free_gpus(node: NodeView, whole: frozenset[str]) -> set[str]:
         for gpu in node.gpus
         if gpu.gpu.bus_id in whole - node.held
         and not gpu.gpu.mig_enabled
-        and node.health.get(gpu.gpu.bus_id, ("", ""))[0] != UNHEALTHY
+        and not node.is_unhealthy(gpu.gpu.bus_id)
     }
 
 

@@ -20,10 +20,11 @@ from exporters.gpuscape import (
     topology_families,
 )
 from exporters.gpuscape.gpuscape_family import GpuscapeFamily, GpuscapeText
-from exporters.gpuscape.node_view import GpuHoldings, Verdict, build_node_view
+from exporters.gpuscape.node_view import GpuHoldings, build_node_view
 from exporters.gpuscape.process_use import ProcessUse
 from exporters.gpuscape.switch_errors import Sxid
 from exporters.gpuscape.waste import WasteRecord
+from health.health_verdict import HealthVerdict
 
 FAMILIES: tuple[GpuscapeFamily, ...] = (
     *(
@@ -62,7 +63,7 @@ class GpuscapeFamilies:
         samples: Iterable[GpuSample],
         *,
         holdings: GpuHoldings | None = None,
-        health: Mapping[str, Verdict] | None = None,
+        health: Mapping[str, HealthVerdict] | None = None,
         processes: Iterable[ProcessUse] = (),
         sxids: Iterable[Sxid] = (),
     ) -> bytes:

@@ -15,8 +15,9 @@ from exporters.gpuscape.gpuscape_family import (
     of_gpus,
     of_nvidia_gpus,
 )
-from exporters.gpuscape.node_view import HEALTHS, GpuView, NodeView, gpu_labels
+from exporters.gpuscape.node_view import GpuView, NodeView, gpu_labels
 from exporters.prometheus_text import MetricType
+from health.health_verdict import Health
 
 _ROWS = "nvmlDeviceGetRemappedRows"
 
@@ -57,16 +58,16 @@ def _up(node: NodeView) -> Series:
 def _health(node: NodeView) -> Series:
     for gpu in node.snapshot.gpus:
         if gpu.bus_id in node.health:
-            word, _ = node.health[gpu.bus_id]
-            for health in HEALTHS:
-                yield (*gpu_labels(gpu), health), health == word
+            verdict = node.health[gpu.bus_id]
+            for health in Health:
+                yield (*gpu_labels(gpu), health.word), health is verdict.health
 
 
 def _reasons(node: NodeView) -> Series:
     for gpu in node.snapshot.gpus:
-        word, reason = node.health.get(gpu.bus_id, ("", ""))
-        if word:
-            yield (*gpu_labels(gpu), word, reason), 1
+        if gpu.bus_id in node.health:
+            verdict = node.health[gpu.bus_id]
+            yield (*gpu_labels(gpu), verdict.health.word, verdict.reason), 1
 
 
 def _now(mode: Mode | None) -> bool | None:

@@ -14,17 +14,10 @@ from exporters.gpu_holders import Entity, Holder, Holders
 from exporters.gpuscape.process_use import ProcessUse
 from exporters.gpuscape.switch_errors import Sxid
 from exporters.gpuscape.waste import NOTHING_SEEN, Waste
-
-HEALTHS = ("healthy", "unknown", "degraded", "unhealthy")
-"""Values of a GPU's health, from best to worst."""
-
-UNHEALTHY = HEALTHS[-1]
+from health.health_verdict import Health, HealthVerdict
 
 _COMPUTE_SLICES = re.compile(r"^\d+c\.")
 """Prefix of a MIG device's profile, such as ``1c.``, where its GPU instance has more slices."""
-
-Verdict = tuple[str, str]
-"""Health of a GPU, one of :data:`HEALTHS`, and its reason in a word; empty when healthy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +86,7 @@ class NodeView:
     """GPUs that answer; of the others only the state and the health are shown."""
     holdings: GpuHoldings | None
     """Holders of the GPUs; None where no source reports them."""
-    health: Mapping[str, Verdict]
+    health: Mapping[str, HealthVerdict]
     """Bus id of a GPU to its verdict."""
     processes: tuple[ProcessUse, ...]
     sxids: tuple[Sxid, ...]
@@ -110,6 +103,11 @@ class NodeView:
         holders = () if self.holdings is None else self.holdings.holders
         return frozenset(bus_id for bus_id, _ in holders)
 
+    def is_unhealthy(self, bus_id: str) -> bool:
+        """Whether the verdict on the GPU is that work on it fails, or will."""
+        verdict = self.health.get(bus_id)
+        return verdict is not None and verdict.health is Health.UNHEALTHY
+
     def holders(self, entity: Entity) -> tuple[Holder, ...]:
         """The containers that hold exactly this GPU or GPU instance."""
         return () if self.holdings is None else self.holdings.holders.get(entity, ())
@@ -120,7 +118,7 @@ def build_node_view(
     samples: Iterable[GpuSample],
     *,
     holdings: GpuHoldings | None = None,
-    health: Mapping[str, Verdict] | None = None,
+    health: Mapping[str, HealthVerdict] | None = None,
     processes: Iterable[ProcessUse] = (),
     sxids: Iterable[Sxid] = (),
     waste: Waste = NOTHING_SEEN,

@@ -39,6 +39,7 @@ from exporters.gpuscape.families import GpuscapeFamilies
 from exporters.gpuscape.node_view import GpuHoldings, ResourceAllocation
 from exporters.gpuscape.process_use import OfPod, ProcessUse
 from exporters.gpuscape.switch_errors import Severity, Sxid
+from health.health_verdict import Health, HealthVerdict
 from tests import build, exposition
 
 GIB = 1 << 30
@@ -139,7 +140,10 @@ def everything(
             whole=[free],
             resources=(ResourceAllocation(name="nvidia.com/gpu", allocatable=8, allocated=1),),
         ),
-        "health": {gpu.bus_id: ("degraded", "nvlink-inactive") for gpu in known},
+        "health": {
+            gpu.bus_id: HealthVerdict(health=Health.DEGRADED, reason="nvlink-inactive")
+            for gpu in known
+        },
         "processes": [_process(gpu) for gpu in known],
         "sxids": [
             Sxid(

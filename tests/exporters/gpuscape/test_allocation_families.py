@@ -13,6 +13,7 @@ from exporters.gpu_holders import Holder
 from exporters.gpuscape.families import GpuscapeFamilies
 from exporters.gpuscape.node_view import GpuHoldings, ResourceAllocation
 from exporters.gpuscape.waste import WINDOW_SECONDS
+from health.health_verdict import Health, HealthVerdict
 from tests import build
 from tests.exporters.gpuscape_series import Found, by_gpu, held, instance, linked, of, split, told
 
@@ -88,7 +89,10 @@ def test_free_is_what_a_pod_could_be_given_whole_now() -> None:
     gpus[4] = build.gpu(4, mig=build.SPLIT)
     bus_ids = [gpu.bus_id for gpu in gpus]
     holdings = held((bus_ids[0], None), whole=[bus_ids[0], bus_ids[1], bus_ids[2], bus_ids[4]])
-    health = {bus_ids[1]: ("degraded", "x"), bus_ids[2]: ("unhealthy", "y")}
+    health = {
+        bus_ids[1]: HealthVerdict(health=Health.DEGRADED, reason="x"),
+        bus_ids[2]: HealthVerdict(health=Health.UNHEALTHY, reason="y"),
+    }
 
     found = told("gpuscape_free_gpus", build.node(gpus), holdings=holdings, health=health)
 

@@ -17,6 +17,7 @@ from exporters.gpuscape.families import FAMILIES, GpuscapeFamilies
 from exporters.gpuscape.gpuscape_family import GpuscapeFamily
 from exporters.gpuscape.node_view import build_node_view
 from exporters.gpuscape.process_use import ProcessUse
+from health.health_verdict import Health, HealthVerdict
 from tests import build, exposition, promlint
 from tests.exporters.gpuscape_series import HOSTILE, all_silent, everything, held, split
 
@@ -55,7 +56,12 @@ def test_a_new_snapshot_or_verdict_shows_at_once() -> None:
     families = GpuscapeFamilies()
     families.render(SNAPSHOT, SAMPLES, **ABOUT)
     later = replace(SNAPSHOT, gpus=SNAPSHOT.gpus[:1])
-    worse = {**ABOUT, "health": dict.fromkeys(ABOUT["health"], ("unhealthy", "xid"))}
+    worse = {
+        **ABOUT,
+        "health": dict.fromkeys(
+            ABOUT["health"], HealthVerdict(health=Health.UNHEALTHY, reason="xid")
+        ),
+    }
     for snapshot, about in ((later, ABOUT), (later, worse), (SNAPSHOT, worse), (SNAPSHOT, ABOUT)):
         found = families.render(snapshot, SAMPLES, **about)
         assert found == GpuscapeFamilies().render(snapshot, SAMPLES, **about)
@@ -140,7 +146,9 @@ def test_of_silent_gpus_nothing_is_told_but_that_and_what_others_say_of_them() -
     body = GpuscapeFamilies().render(
         build.node(gpus),
         samples,
-        health={gpu.bus_id: ("unhealthy", "gpu-lost") for gpu in gpus},
+        health={
+            gpu.bus_id: HealthVerdict(health=Health.UNHEALTHY, reason="gpu-lost") for gpu in gpus
+        },
         holdings=held(*((gpu.bus_id, None) for gpu in gpus), whole=[gpu.bus_id for gpu in gpus]),
         processes=[ProcessUse(bus_id=gpu.bus_id, pid="1", memory_bytes=1) for gpu in gpus],
     )

@@ -9,8 +9,7 @@ import pytest
 
 from discovery.model import Driver, GpuState, Mode, RemappedRows
 from discovery.nvml_terms import Virtualization
-from exporters.gpuscape.node_view import HEALTHS
-from health.health_verdict import Health
+from health.health_verdict import Health, HealthVerdict
 from tests import build
 from tests.exporters.gpuscape_series import told, value
 
@@ -61,13 +60,9 @@ def test_up_is_told_of_every_gpu_whatever_its_state(state: GpuState) -> None:
     assert value("gpuscape_gpu_up", build.gpu(state=state)) == expected
 
 
-def test_the_words_of_health_are_those_of_the_labels() -> None:
-    assert list(HEALTHS) == [health.word for health in Health]
-
-
 def test_health_is_one_of_its_words_with_the_reason_beside() -> None:
     gpu = build.silent(0)
-    health = {gpu.bus_id: ("unhealthy", "gpu-lost")}
+    health = {gpu.bus_id: HealthVerdict(health=Health.UNHEALTHY, reason="gpu-lost")}
 
     found = told("gpuscape_gpu_health", build.node([gpu]), health=health)
     reason = told("gpuscape_gpu_health_info", build.node([gpu]), health=health)
