@@ -191,7 +191,7 @@ PROMETHEUS = Family(
 
 ALLOCATOR = Family(
     name="allocator",
-    folder=Path(__file__).parents[1] / "kubelet" / "go",
+    folder=Path(__file__).parents[1] / "kubelet_nodes" / "go",
     programs={".": ("allocator",)},
     cgo=True,  # the library binds NVML in C, and does not compile without
 )
