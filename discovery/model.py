@@ -172,8 +172,7 @@ class NvidiaFacts:
     compute_capability: tuple[int, int] | None
     """Major and minor. Source: nvmlDeviceGetCudaComputeCapability."""
     mig: Mode | None
-    """None where the GPU is not MIG-capable (gap UNSUPPORTED) or did not say (any other gap).
-    Source: nvmlDeviceGetMigMode."""
+    """None: not MIG-capable (gap UNSUPPORTED), or not read. Source: nvmlDeviceGetMigMode."""
     max_mig_devices: int | None
     """Source: nvmlDeviceGetMaxMigDeviceCount."""
     mig_devices: tuple[MigDevice, ...]
@@ -194,8 +193,7 @@ class NvidiaFacts:
     persistence: bool | None
     """Source: nvmlDeviceGetPersistenceMode."""
     ancestors: tuple[tuple[str, int], ...]
-    """PCIe ancestor levels to other GPUs: (bus id, level 0 to 5).
-    Source: nvmlDeviceGetTopologyCommonAncestor."""
+    """Bus id and PCIe level, 0 to 5, of others. Source: nvmlDeviceGetTopologyCommonAncestor."""
     xids: tuple[Xid, ...]
     """In the order of their newest events: the last XID is the newest, whatever the clock did.
     Source: nvmlEventSetWait_v2, and the kernel log."""

@@ -136,7 +136,7 @@ def test_the_document_has_every_key_of_it() -> None:
 def test_a_gpu_of_another_vendor_in_the_same_slot_inherits_nothing() -> None:
     nvidia = build.gpu(1, serial="1", memory_bytes=5)
     gap = Gap(what="memory_bytes", reason=Reason.FAILED, source="sysfs")
-    now = replace(OTHER, memory_bytes=None, gaps=(gap,))
+    now = replace(OTHER, uuid=None, memory_bytes=None, gaps=(gap,))  # no identity differs
     assert gpu_with_kept_facts(now, nvidia) is now
     assert gpu_with_kept_facts(now, OTHER).memory_bytes == OTHER.memory_bytes
     assert gpu_with_kept_facts(lost(OTHER), OTHER).nvidia is None

@@ -12,7 +12,7 @@ import pytest
 from agent.publish import NodeDecision, Publisher, to_feature_file, to_stream
 from api import keys
 from base.errors import Permanent, Transient
-from discovery.model import Driver, Gap, GpuState, Reason
+from discovery.model import Driver, Gap, GpuState, Reason, Xid
 from labelers.decision import Decisions, Keep, Value
 from labelers.diff import applied
 from labelers.label_settings import LabelSettings
@@ -72,6 +72,15 @@ def test_a_publisher_with_other_settings_goes_on_from_the_one_before() -> None:
     assert after.publish(build.node([hung], driver=HUNG)).reached == {"cluster": True}  # a second
     after = Publisher(LabelSettings(timestamp_seconds=1), {"cluster": taken}, before)
     assert after.publish(build.node([hung]), {GPU.bus_id}).changed == 1  # the timestamp alone
+
+
+def test_an_error_of_a_gpu_that_missed_one_deadline_counts_though_the_gpu_is_as_before() -> None:
+    taken = Taken()
+    publisher = Publisher(LabelSettings(), {"cluster": taken})
+    publisher.publish(build.node([GPU]))
+    hung = build.silent(0, GpuState.HUNG, xids=(Xid(code=79, count=1),))
+    publisher.publish(build.node([hung]), {GPU.bus_id})
+    assert (taken.labels[keys.HEALTH], taken.labels[keys.HEALTH_REASON]) == ("unhealthy", "xid-79")
 
 
 def test_the_first_stall_of_the_driver_publishes_nothing() -> None:
