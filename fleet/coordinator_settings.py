@@ -47,28 +47,28 @@ class CoordinatorSettings:
     slots: int = setting(
         1,
         kinds.count_kind(MOST_SLOTS),
-        "Nodes in change at once; 0: none begins, and what runs ends.",
+        "Nodes in change at the same time; 0: no change begins, and running ones end.",
         subject="Rollouts",
     )
     canary: float = setting(
         600.0,
         kinds.duration_kind("0s"),
-        "From a rollout's first success to its other nodes; until then they wait.",
+        "Time from a rollout's first success until its other nodes may begin.",
     )
     failures_in_row: int = setting(
         2,
         kinds.count_kind(1000),
-        "A rollout stops for 2 minutes when so many of its nodes have failed in a row; then one is"
-        " tried alone.",
+        "A rollout stops for 2 minutes when this many of its nodes have failed in a row; then one"
+        " node is tried alone.",
     )
     failures_in_all: int = setting(
-        3, kinds.count_kind(1000), "A rollout stops when so many of its nodes have failed."
+        3, kinds.count_kind(1000), "A rollout stops when this many of its nodes have failed."
     )
     unavailable_limit: int = setting(
         5,
         kinds.count_kind(100_000),
-        "A rollout stops while more of its nodes are not ready, cordoned by others, upgraded or"
-        " rebooted; up to that they are left out.",
+        "A rollout stops while more than this many of its nodes are not ready, cordoned by others,"
+        " upgraded or rebooted; up to this number they are skipped.",
     )
     window: tuple[Window, ...] = setting(
         (),
@@ -79,69 +79,69 @@ class CoordinatorSettings:
     drain: DrainMode = setting(
         DrainMode.WAIT,
         kinds.member_kind(DrainMode),
-        "How pods leave before a change, where the Node's annotation gpuscape.io/drain does not"
-        " say it.",
+        "How pods leave before a change, unless the Node's annotation gpuscape.io/drain sets it.",
     )
     ignore_autoscaler_marks: bool = setting(
         False,
         kinds.FLAG,
-        "Evict also pods that an autoscaler may not: with karpenter.sh/do-not-disrupt, or with"
-        " cluster-autoscaler.kubernetes.io/safe-to-evict: false.",
+        "Evict also pods that an autoscaler must not evict: with karpenter.sh/do-not-disrupt, or"
+        " with cluster-autoscaler.kubernetes.io/safe-to-evict: false.",
     )
     cordoned_nodes: int = setting(
         0,
         kinds.count_kind(MOST_SLOTS),
-        "Nodes that may wait behind a cordon for their pods, where cordon is how these leave; each"
-        " has a slot meanwhile.",
+        "Nodes that may wait for their pods while cordoned, with drain set to cordon; each has a"
+        " slot meanwhile.",
     )
 
     settle: float = setting(
         5.0,
         kinds.duration_kind("100ms"),
-        "From the cordon to the second look at the node's pods.",
+        "Time from the cordon to the second check of the node's pods.",
         subject="Times of one change",
     )
     hold_deadline: float = setting(
         120.0,
         kinds.duration_kind("10s"),
-        "How long a cordoned node waits to be idle again; then all is undone.",
+        "How long a cordoned node waits to be idle again; then everything is reverted.",
     )
     cordoned_deadline: float = setting(
         86400.0,
         kinds.duration_kind("1m"),
-        "How long a node waits behind a cordon for its pods; then all is undone, and it is not"
-        " cordoned again for as long.",
+        "How long a cordoned node waits for its pods; then everything is reverted, and the node is"
+        " not cordoned again for the same time.",
     )
     change_deadline: float = setting(
         900.0,
         kinds.duration_kind("1m"),
-        "From the permit to proceed until its agent reports the outcome; past it the change counts"
-        " as failed, and the node stays as it is until that report comes. The slot is free after a"
-        " third of it, for one such node of a rollout at a time.",
+        "Time from the permit to proceed until the agent reports the outcome. After it the change"
+        " counts as failed, and the node stays as it is until the report comes. The slot is free"
+        " after a third of it, for one such node of a rollout at a time.",
     )
     register_deadline: float = setting(
         60.0,
         kinds.duration_kind("5s"),
-        "From a restart of the device plugin to what the node is to offer; it is restarted three"
-        " times.",
+        "Time from a restart of the device plugin until the node offers its resources; it is"
+        " restarted up to three times.",
     )
     retry: float = setting(
         60.0,
         kinds.duration_kind("1s"),
-        "From a node's first turn to its second for the same layout; it doubles up to an hour.",
+        "Time between a node's first and second attempt for the same layout; it doubles up to an"
+        " hour.",
     )
     long_wait: float = setting(
         86400.0,
         kinds.duration_kind("1m"),
-        "A node that waits longer than this for its change raises an alert; nothing else comes of"
-        " it.",
+        "A node that waits longer than this for its change raises an alert; this has no other"
+        " effect.",
     )
 
     gpu_resources: tuple[str, ...] = setting(
         ("nvidia.com/gpu", "nvidia.com/mig-"),
         kinds.NAMES,
-        "Names of GPU resources, each also with the suffix .shared; what ends in -, . or / is how"
-        " names begin.",
+        "Names of GPU resources, each also with the suffix .shared; a text that ends in -, . or /"
+        " matches all names that begin with it.",
         subject="Cluster",
     )
     device_plugins: tuple[Selector, ...] = setting(
@@ -151,7 +151,7 @@ class CoordinatorSettings:
             ("app.kubernetes.io/name", "nvidia-device-plugin"),
         ),
         _SELECTORS,
-        "A pod with any of these labels is a device plugin's, and is restarted after a change.",
+        "Pods with any of these labels are device plugins, and are restarted after a change.",
     )
     kubeconfig: Path | None = setting(
         None,
@@ -169,7 +169,7 @@ class CoordinatorSettings:
     instance: str | None = setting(
         None,
         kinds.text_kind("NAME"),
-        "A name that no other coordinator has, for the Lease and for Events.",
+        "Unique name of this coordinator, for the Lease and for Events.",
         unset="the host's name",
         variables=("POD_NAME",),
     )
