@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A kubeconfig as kubectl reads it, by the official package's loader.
 
-Import it only where a kubeconfig is read: the loader comes with its plugins and with most of the
-package. Secrets stay in here: no message quotes a token, a key, or a part of a kubeconfig that
+Import it only where a kubeconfig is read: the loader comes with OAuth and a second HTTP client.
+Secrets stay in here: no message quotes a token, a key, or a part of a kubeconfig that
 may hold one.
 """
 
@@ -11,15 +11,17 @@ from __future__ import annotations
 import binascii
 import os
 from pathlib import Path
+from typing import Final
 
-from kubernetes.config import ConfigException, load_kube_config
 from yaml import YAMLError
 
 from base.errors import BadInput
 from kube.api_errors import Unauthorized
 from kube.api_server import ClientIdentity, header
 from kube.error_answers import one_line
-from kube.official import Configuration
+from kube.official import Configuration, kubeconfig_loader
+
+_LOADER: Final = kubeconfig_loader()
 
 
 class Kubeconfig:
@@ -55,9 +57,7 @@ class Kubeconfig:
             raise BadInput(f"{self.source}: no such file")
         configuration = Configuration()
         try:
-            load_kube_config(  # type: ignore[no-untyped-call]  # typed for models only
-                self._path, self._context, client_configuration=configuration
-            )
+            _LOADER.load_kube_config(self._path, self._context, client_configuration=configuration)
         except Exception as error:  # the loader meets files of any shape with errors of any kind
             raise BadInput(f"{self.source}: {_public(error)}") from None
         if configuration.host.startswith("https:") and not _has_credentials(configuration):
@@ -76,6 +76,6 @@ def _public(error: Exception) -> str:
     So texts end where such a quotation begins, and errors of kinds that nobody meant for
     people are named by their kind alone.
     """
-    if not isinstance(error, ConfigException | YAMLError | OSError | binascii.Error):
+    if not isinstance(error, _LOADER.ConfigException | YAMLError | OSError | binascii.Error):
         return f"not usable ({type(error).__name__})"
     return one_line(str(error).partition("{")[0])

@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import kubernetes
 import pytest
 
 from base.errors import BadInput
@@ -18,6 +20,7 @@ from kube.api_server import ClientIdentity
 from kube.client import ApiClient, Program, connect
 from kube.credentials import ServiceAccount, find
 from kube.kubeconfig import Kubeconfig
+from kube.official import IssuerClient
 from tests.controlplane.pki import Pki
 from tests.fakes.scripted import Reply, Request, ScriptedServer, answer, status
 
@@ -190,6 +193,42 @@ def test_a_file_that_is_no_kubeconfig_is_named_in_one_line(
         Kubeconfig(str(path))
     assert str(raised.value).startswith(f"kubeconfig {path}: ")
     assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("client", [IssuerClient, kubernetes.client.ApiClient])
+def test_an_old_token_of_an_oidc_user_is_refreshed_by_its_issuer(
+    tmp_path: Path, server: ScriptedServer, pki: Pki, client: type, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the package's own client in its place too: both make the same calls."""
+    monkeypatch.setattr(kubernetes.config.kube_config, "ApiClient", client)
+    answers = {
+        "/.well-known/openid-configuration": {"token_endpoint": f"{server.url}/token"},
+        "/token": {"id_token": SECRET, "refresh_token": "next", "access_token": "unused"},
+    }
+    server.script = lambda request: answer(answers[request.path])
+    authority = base64.b64encode(pki.ca_file.read_bytes()).decode()
+    old = ".".join(
+        base64.urlsafe_b64encode(part).decode().rstrip("=")
+        for part in (b'{"a":1}', b'{"exp":1}', b"signed")
+    )
+    config = {
+        "id-token": old,
+        "refresh-token": "first",
+        "client-id": "id",
+        "client-secret": "secret",
+        "idp-issuer-url": server.url,
+        "idp-certificate-authority-data": authority,
+    }
+    user = {"auth-provider": {"name": "oidc", "config": config}}
+
+    loaded = Kubeconfig(kubeconfig(tmp_path, trusting(server, pki), user))
+
+    assert loaded.identity().authorization == f"Bearer {SECRET}"
+    assert [(request.method, request.path) for request in server.requests] == [
+        ("GET", "/.well-known/openid-configuration"),
+        ("POST", "/token"),
+    ]
+    assert b"refresh_token=first" in server.requests[1].body
 
 
 def test_a_kubeconfig_that_is_not_there_is_named() -> None:

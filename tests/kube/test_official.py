@@ -17,7 +17,16 @@ from agent.cluster import join
 MOST_MODULES = 9
 """Three packages, and six modules of configuration and transport."""
 HEAVY = {"pydantic", "requests", "oauthlib", "rich"}
-"""What only a kubeconfig or a terminal needs."""
+"""What only a kubeconfig, a terminal or the models need."""
+OF_THE_LOADER = {
+    "kubernetes.config",
+    "kubernetes.config.config_exception",
+    "kubernetes.config.dateutil",
+    "kubernetes.config.exec_provider",
+    "kubernetes.config.incluster_config",
+    "kubernetes.config.kube_config",
+}
+"""What a kubeconfig takes in addition."""
 IN_A_POD = (
     (agent.agent_program.__name__, join.__name__),
     (scheduler.extender.extender_program.__name__,),
@@ -59,6 +68,29 @@ def test_a_program_in_a_pod_loads_no_models(tmp_path: Path, modules: tuple[str, 
     assert not loaded & HEAVY
 
 
+def test_a_kubeconfig_loads_its_loader_and_no_models() -> None:
+    script = """
+        import sys, kube.official
+        before = set(sys.modules)
+        import kube.kubeconfig
+        print(*sorted(set(sys.modules) - before))
+        """
+    loaded = set(printed(script).split())
+    assert {name for name in loaded if name.startswith("kubernetes")} == OF_THE_LOADER
+    assert not {name.partition(".")[0] for name in loaded} & {"pydantic", "dateutil", "websocket"}
+
+
+def test_the_package_has_its_own_client_once_a_kubeconfig_was_read() -> None:
+    script = """
+        import kube.kubeconfig
+        from kubernetes import client, config
+        print(client.ApiClient.__module__, client.V1Node.__name__)
+        print(client.Configuration is kube.official.Configuration)
+        print(config.kube_config.Configuration is kube.official.Configuration)
+        """
+    assert printed(script) == "kubernetes.client.api_client V1Node\nTrue\nTrue"
+
+
 def test_the_rest_of_the_package_is_there_when_it_is_used() -> None:
     script = """
         import kube.official
@@ -87,7 +119,8 @@ def test_a_version_whose_transport_needs_its_package_works_too(tmp_path: Path) -
         "client/__init__.py": """
             from kubernetes.client.configuration import Configuration
             from kubernetes.client.exceptions import ApiException
-            from kubernetes.client.rest import RESTClientObject
+            from kubernetes.client.rest import RESTClientObject, RESTResponse
+            class ApiClient: pass
             """,
         "client/configuration.py": "class Configuration: pass",
         "client/exceptions.py": "class ApiException(Exception): pass",
@@ -95,6 +128,12 @@ def test_a_version_whose_transport_needs_its_package_works_too(tmp_path: Path) -
             from kubernetes.client import ApiException
             class RESTClientObject:
                 error = ApiException
+            class RESTResponse: pass
+            """,
+        "config/__init__.py": """
+            from kubernetes.client import ApiClient, Configuration
+            class ConfigException(Exception): pass
+            def load_kube_config(*_, **__): print(ApiClient.__name__)
             """,
         "utils/__init__.py": "",
         "utils/keepalive.py": "def tcp_keepalive_socket_options(): pass",
@@ -108,5 +147,6 @@ def test_a_version_whose_transport_needs_its_package_works_too(tmp_path: Path) -
         print(official.RESTClientObject.error is official.ApiException)
         print(kubernetes.Configuration is official.Configuration)
         print(kubernetes.client.rest.RESTClientObject is official.RESTClientObject)
+        official.kubeconfig_loader().load_kube_config()
         """
-    assert printed(script, tmp_path) == "True\nTrue\nTrue"
+    assert printed(script, tmp_path) == "True\nTrue\nTrue\nApiClient"
