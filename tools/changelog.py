@@ -12,8 +12,8 @@ from typing import Final
 
 UNRELEASED: Final = "Unreleased"
 KINDS: Final = ("Added", "Changed", "Deprecated", "Removed", "Fixed", "Security")
-ENTRY_LINES: Final = 2
-"""An entry is a line of the page, or two where the reason does not fit."""
+ENTRY_LINES: Final = 4
+"""An entry is a line of the page; what an admin has to do may take more, this many at most."""
 
 _SECTION: Final = re.compile(r"^## (?P<heading>.+)\n(?P<text>(?:(?!## ).*\n?)*)", re.MULTILINE)
 _RELEASED: Final = re.compile(r"(?P<version>\d+\.\d+\.\d+(?:-[0-9A-Za-z.-]+)?) - \d{4}-\d\d-\d\d")

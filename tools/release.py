@@ -68,6 +68,7 @@ def faults(root: Path, tag: str) -> Iterator[str]:
             f"CHANGELOG.md: nothing stands under a heading `## {version} - YEAR-MONTH-DAY`;"
             " move the lines of Unreleased there"
         )
+    yield from (f"CHANGELOG.md: {fault}" for fault in changelog.form_faults(text))
 
 
 def _other(place: str, actual: str, version: str) -> str:

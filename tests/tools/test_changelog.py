@@ -49,7 +49,11 @@ FAULTS = {
     "another heading": ("### Fixed", "### 2026-11-28", "Unreleased: `### 2026-11-28`: write each"),
     "a heading twice": ("### Security", "### Added", "0.2.0 - 2027-01-15: `### Added`: write each"),
     "no heading": ("### Fixed\n", "", "Unreleased: `- An entry that"),
-    "three lines": ("the first.", "the first,\n  nor on the second.", "shorten the entry to 2"),
+    "five lines": (
+        "the first.",
+        "the first," + "\n  nor on the next" * 3,
+        "shorten the entry to 4",
+    ),
 }
 
 
