@@ -1,7 +1,7 @@
 # gpuscape: `make run` shows this machine's GPUs, `make test` runs everything; `make help` lists the rest.
 SHELL := /bin/bash
 .DELETE_ON_ERROR:
-.PHONY: help run test test-rest test-all flaky check advisories controlplane cluster long faults mutate bench docs site lock clean
+.PHONY: help run test test-rest test-all flaky check advisories controlplane cluster long faults mutate bench docs image-size site lock clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -80,6 +80,9 @@ bench: controlplane ## benchmarks alone, side by side in one run
 docs: $(VENV)/.dev ## write the generated pages and schemas again
 	$(BIN)/python tools/generate.py
 	$(BIN)/python -m tools.structure
+
+image-size: $(VENV)/.dev ## build the image's file system, without a container engine, and write how large its parts are into docs/
+	@$(BIN)/python -m tools.image_size
 
 site: $(VENV)/.dev ## build the pages of docs/ as a site into build/site, and print where
 	@$(BIN)/python -m tools.site

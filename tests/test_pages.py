@@ -28,6 +28,7 @@ MANIFESTS: Final = (*sorted((ROOT / "deploy").rglob("*.yaml")), *(ROOT / "deploy
 MEASURED: Final = (
     "benchmarks",
     "fault-run",
+    "image",
     "mig-benchmarks",
     "mig-figures",
     "mig-kills",

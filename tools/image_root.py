@@ -2,7 +2,9 @@
 """``python tools/image_root.py FOLDER``: the file system of the image, made in its build stage.
 
 It holds this interpreter, its standard library, gpuscape with the packages that it needs, and
-the shared libraries of them all: no shell, no package installer, nothing that only builds need.
+the shared libraries of them all: no shell, no package installer, nothing that only builds need,
+and none of the parts below that no program of gpuscape loads. ``tests/node/test_image_parts.py``
+starts every command without them.
 Two builds of the same sources on the same base give the same bytes, names, modes and times; the
 time of every file is ``SOURCE_DATE_EPOCH``, in seconds, or 1970.
 """
@@ -16,24 +18,73 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
 from py_compile import PycInvalidationMode
+from typing import Final
 
 from packaging.requirements import Requirement
 
 from base.process.process_signals import OBEYED
 
-UNUSED = shutil.ignore_patterns(
-    *("ensurepip", "idlelib", "lib2to3", "test", "tkinter", "turtledemo", "venv"),
-    *("_test*", "_tkinter*", "_xx*", "config-*", "site-packages", "__pycache__"),
-)
-"""Parts of the standard library that nothing in the image asks for."""
+STANDARD_LIBRARY_LEFT_OUT: Final[Mapping[str, str]] = {
+    "__pycache__": "compiled again, without the time of its source",
+    "site-packages": "only what gpuscape needs of it is copied",
+    "test": "tests",
+    "_test*": "tests",
+    "_xx*": "tests",
+    "config-*": "for builds",
+    "distutils": "for builds",
+    "ensurepip": "for builds",
+    "venv": "for builds",
+    "idlelib": "an editor",
+    "turtledemo": "windows with drawings",
+    "tkinter": "windows",
+    "_tkinter*": "windows",
+    "lib2to3": "rewrites programs of Python 2",
+    "pydoc_data": "Python's own help texts",
+    "unittest": "a framework for tests",
+    "sqlite3": "a database",
+    "_sqlite3*": "a database, and the system's library of it",
+    "dbm": "databases",
+    "_dbm*": "databases",
+    "_gdbm*": "databases",
+    "curses": "gpuscape top writes its screen itself",
+    "_curses*": "as curses, with the system's library of it",
+    "readline*": "for a prompt with a history, with the system's library of it",
+    "nis*": "directories of users, with the system's libraries of Kerberos and RPC",
+}
+"""Names of files and folders in the standard library that no program loads, and what they are."""
 
-NOT_LOADED = ("kubernetes/aio/",)
-"""Files of packages that gpuscape never imports: the client for asyncio is half of its package."""
-ONLY_FOR_UNUSED = frozenset({"aiohttp", "aiohttp-retry"})
-"""Packages that nothing but those files asks for, with all that these need."""
+FILES_LEFT_OUT: Final[Mapping[str, str]] = {
+    "kubernetes/aio/": "client for asyncio",
+    "kubernetes/client/api/": "calls with models",
+    "kubernetes/client/api_client.py": "makes models of answers; kube/official.py has the one call",
+    "kubernetes/client/apis/": "calls with models",
+    "kubernetes/client/models/": "a class for every kind of object; gpuscape reads JSON",
+    "kubernetes/dynamic/": "client for kinds that are found at run time",
+    "kubernetes/informer/": "kube/informer.py watches",
+    "kubernetes/leaderelection/": "kube/lease.py holds Leases",
+    "kubernetes/stream/": "exec and attach",
+    "kubernetes/watch/": "kube/watch.py watches",
+    "cffi/": "compiles bindings; cryptography needs its compiled module alone",
+}
+"""Beginnings of names of files in packages that no program loads, and what they are."""
+
+PACKAGES_LEFT_OUT: Final[Mapping[str, str]] = {
+    "aiohttp": "of kubernetes: client for asyncio",
+    "aiohttp-retry": "of kubernetes: client for asyncio",
+    "durationpy": "of kubernetes: durations as text",
+    "markdown-it-py": "of rich: Markdown on a terminal",
+    "pycparser": "of cffi: compiles bindings",
+    "pydantic": "of kubernetes: models",
+    "pygments": "of rich: source code in colours",
+    "python-dateutil": "of kubernetes: models",
+    "websocket-client": "of kubernetes: exec and attach",
+}
+"""Packages that nothing else asks for, and what their packages use them for; what only these need
+is left out with them."""
 
 OF_ONE_BUILD = frozenset({"RECORD", "REQUESTED", "INSTALLER", "direct_url.json"})
 """Notes of the installer about itself and about folders of the build."""
@@ -81,6 +132,7 @@ def build(root: Path) -> None:
     _copy_packages(_below(root, library / "site-packages"))
     for file in _libraries(root):
         _copy(file, root)
+    _strip_interpreter(_below(root, Path(sys.base_prefix)))
     compileall.compile_dir(
         _below(root, library),
         quiet=2,
@@ -93,6 +145,18 @@ def build(root: Path) -> None:
     subprocess.run(["/sbin/ldconfig", "-r", str(root)], check=True)
     shutil.rmtree(root / "var/cache/ldconfig", ignore_errors=True)  # it has times and inodes
     settle(root, int(os.environ.get("SOURCE_DATE_EPOCH", "0")))
+
+
+def _strip_interpreter(prefix: Path) -> None:
+    """Take debugging information out of the interpreter, where the base has ``strip``.
+
+    The published base has neither: its interpreter is linked with ``--strip-all``. Packages stay as
+    they were published.
+    """
+    if strip := shutil.which("strip"):
+        files = [*prefix.glob("bin/python*"), *prefix.rglob("*.so*")]
+        own = [file for file in files if "site-packages" not in file.parts]
+        subprocess.run([strip, "--strip-unneeded", *own], check=True)
 
 
 def settle(root: Path, seconds: int) -> None:
@@ -132,7 +196,7 @@ def _copy_packages(site: Path) -> None:
 
 def _unused(file: metadata.PackagePath) -> bool:
     about = file.parts[0].endswith(".dist-info") and file.name in OF_ONE_BUILD
-    return about or str(file).startswith(NOT_LOADED)
+    return about or str(file).startswith(tuple(FILES_LEFT_OUT))
 
 
 def _needed(package: str) -> set[str]:
@@ -141,7 +205,7 @@ def _needed(package: str) -> set[str]:
     ahead = [package]
     while ahead:
         name = re.sub(r"[-_.]+", "-", ahead.pop()).lower()
-        if name not in needed | ONLY_FOR_UNUSED:
+        if name not in needed | PACKAGES_LEFT_OUT.keys():
             needed.add(name)
             requirements = [Requirement(line) for line in metadata.requires(name) or ()]
             ahead += [
@@ -170,7 +234,8 @@ def _copy(source: Path, root: Path) -> None:
     target = _below(root, source)
     target.parent.mkdir(parents=True, exist_ok=True)
     if source.is_dir():
-        shutil.copytree(source, target, symlinks=True, ignore=UNUSED)
+        unused = shutil.ignore_patterns(*STANDARD_LIBRARY_LEFT_OUT)
+        shutil.copytree(source, target, symlinks=True, ignore=unused)
     else:
         shutil.copy2(source, target)
 

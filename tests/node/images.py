@@ -28,6 +28,7 @@ from tests.controlplane.families import PAUSE as PAUSE_FAMILY
 from tests.deploy.daemonset import container, daemonset
 from tests.deploy.dockerfile import REPOSITORY, copied, instructions
 from tests.node.node_files import PAUSE
+from tools.image_size import build_root
 
 ARCHITECTURES: Final = {"x86_64": "amd64", "aarch64": "arm64"}
 KEPT: Final = 3
@@ -35,16 +36,6 @@ KEPT: Final = 3
 
 _C_FLAGS: Final = ("-O1", "-std=gnu11", "-Wall", "-Wextra", "-Werror")
 _TYPES: Final = "application/vnd.oci.image"
-_MAKE_ROOT: Final = """
-import os, sys
-from pathlib import Path
-wheel, tools, root = sys.argv[1:]
-sys.path[:0] = [wheel, tools]
-import image_root
-os.umask(0o022)
-image_root.build(Path(root))
-"""
-"""What the image's build stage runs last, with gpuscape from a wheel, not from this folder."""
 
 
 def pause_image(folder: Path) -> Path:
@@ -159,12 +150,7 @@ def _write(file: Path, layer: Path, configs: Mapping[str, Mapping[str, Any]]) ->
 
 
 def _make(scratch: Path) -> Path:
-    wheels, unpacked, root = scratch / "wheels", scratch / "unpacked", scratch / "root"
-    options = ("--quiet", "--no-deps", "--no-build-isolation", "--no-cache-dir")
-    _run(sys.executable, "-m", "pip", "wheel", *options, "-w", wheels, REPOSITORY)
-    (wheel,) = wheels.iterdir()
-    shutil.unpack_archive(wheel, unpacked, "zip")
-    _run(sys.executable, "-c", _MAKE_ROOT, unpacked, REPOSITORY / "tools", root)
+    root = build_root(scratch)
     (command,) = root.rglob("bin/gpuscape")
     last = {it.word: it.arguments for it in instructions()}
     config = {
@@ -180,7 +166,9 @@ def _content() -> str:
     """A hash of all that decides what is in the image."""
     hashed = hashlib.sha256(f"{sys.version} {sys.base_prefix} {platform.machine()}".encode())
     sources = [REPOSITORY / source for it in copied() for source in it.arguments[:-1]]
-    for file in _files([*sources, REPOSITORY / "deploy/image", Path(__file__)]):
+    for file in _files(
+        [*sources, REPOSITORY / "deploy/image", REPOSITORY / "tools/image_size.py", Path(__file__)]
+    ):
         name = file.relative_to(REPOSITORY)
         hashed.update(f"{name}\0".encode() + file.read_bytes() + b"\0")
     return hashed.hexdigest()[:16]
@@ -216,9 +204,3 @@ def _of_root(entry: tarfile.TarInfo) -> tarfile.TarInfo:
 def _without_time(entry: tarfile.TarInfo) -> tarfile.TarInfo:
     entry.mtime, entry.mode = 0, 0o644
     return _of_root(entry)
-
-
-def _run(*command: str | Path) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise OSError(f"{' '.join(map(str, command[:4]))} …: {done.stderr.strip()[-2000:]}")
