@@ -4,18 +4,17 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 from api.state_annotation import pod_key
 from kube.amounts.gpu_amounts import asks_gpus
 from kube.api import Object
+from kube.objects.pod import Pod
 
 Selector = tuple[str, str]
 """A label and its value."""
-_ENDED = ("Succeeded", "Failed")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,54 +50,49 @@ class GpuPod:
     clock; None while none runs, and for pods that are no device plugin's."""
 
 
-def is_gpu_or_plugin_pod(pod: Object, terms: GpuPodSelector) -> bool:
-    """Whether :func:`pod_of` is worth keeping: a cheap check, for watches of all pods."""
-    return asks_gpus(pod.get("spec") or {}, terms.resources) or _is_plugin(pod, terms.plugins)
+def is_gpu_or_plugin_pod(seen: Object, terms: GpuPodSelector) -> bool:
+    """Whether :func:`gpu_pod_of` is worth keeping, for watches of all pods. Raises BadInput."""
+    pod = Pod.from_object(seen)
+    return asks_gpus(pod.spec, terms.resources) or _is_plugin(pod, terms.plugins)
 
 
 def gpu_pod_of(seen: Object, terms: GpuPodSelector) -> GpuPod:
-    """The pod's values. Never raises."""
-    meta, spec, status = seen["metadata"], seen.get("spec") or {}, seen.get("status") or {}
-    ended = status.get("phase") in _ENDED
-    conditions: Iterable[Mapping[str, Any]] = status.get("conditions") or ()
-    is_plugin = not ended and _is_plugin(seen, terms.plugins)
+    """The pod's values. Raises BadInput for what no API server sends."""
+    pod = Pod.from_object(seen)
+    meta = pod.metadata
+    is_plugin = not pod.is_finished and _is_plugin(pod, terms.plugins)
     return GpuPod(
-        namespace=meta["namespace"],
-        name=meta["name"],
-        uid=meta["uid"],
-        node=spec.get("nodeName") or "",
-        key=pod_key(meta["namespace"], meta["name"]),
-        holds=not ended and asks_gpus(spec, terms.resources),
-        is_placed=is_placed(seen),
+        namespace=meta.namespace,
+        name=meta.name,
+        uid=meta.uid,
+        node=pod.spec.node_name,
+        key=pod_key(meta.namespace, meta.name),
+        holds=not pod.is_finished and asks_gpus(pod.spec, terms.resources),
+        is_placed=is_placed(pod),
         is_plugin=is_plugin,
-        is_ready=any(
-            condition.get("type") == "Ready" and condition.get("status") == "True"
-            for condition in conditions
-        ),
-        is_leaving=bool(meta.get("deletionTimestamp")),
-        started_at=_started_at(status) if is_plugin else None,
+        is_ready=pod.is_ready,
+        is_leaving=pod.is_deleted,
+        started_at=_started_at(pod) if is_plugin else None,
     )
 
 
-def is_placed(pod: Object) -> bool:
+def is_placed(pod: Pod) -> bool:
     """Whether a kubelet has taken a pod that is bound to its node.
 
     It gives a pod its devices before it first writes the pod's status, and that has a start time.
     Source: Kubernetes, pkg/kubelet/kubelet.go, HandlePodAdditions; status/status_manager.go.
     """
-    status = pod.get("status") or {}
-    return status.get("phase") != "Pending" or bool(status.get("startTime"))
+    return pod.status.phase != "Pending" or bool(pod.status.start_time)
 
 
-def _started_at(status: Mapping[str, Any]) -> float | None:
+def _started_at(pod: Pod) -> float | None:
     starts = []
-    for container in status.get("containerStatuses") or ():
-        running = (container.get("state") or {}).get("running") or {}
-        with contextlib.suppress(ValueError):
-            starts.append(datetime.fromisoformat(str(running.get("startedAt"))).timestamp())
+    for container in pod.status.container_statuses:
+        if (running := container.state.running) is not None:
+            with contextlib.suppress(ValueError):
+                starts.append(datetime.fromisoformat(running.started_at).timestamp())
     return min(starts, default=None)
 
 
-def _is_plugin(pod: Object, selectors: Iterable[Selector]) -> bool:
-    labels = pod["metadata"].get("labels") or {}
-    return any(labels.get(key) == value for key, value in selectors)
+def _is_plugin(pod: Pod, selectors: Iterable[Selector]) -> bool:
+    return any(pod.metadata.labels.get(key) == value for key, value in selectors)

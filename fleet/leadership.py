@@ -26,6 +26,7 @@ from kube import lease as leases
 from kube.api import LEASES, Api, Object
 from kube.api_errors import ApiError, Conflict, NotFound
 from kube.lease import LeaseStep, ObservedLease, next_step
+from kube.objects.typed_object import Metadata
 
 log = logging.getLogger(__name__)
 
@@ -189,7 +190,7 @@ class Leadership:
             log.warning("API server's store rolled back", extra={"lease": names.COORDINATOR_LEASE})
             self._rolled_back()
         self._seen = leases.observe(self._seen, lease, self._clock())
-        notes = lease["metadata"].get("annotations") or {}
+        notes = Metadata.from_object(lease["metadata"]).annotations
         self.is_paused = notes.get(keys.MIG_PAUSED) == "true"
         try:
             self.memory = rollout_memory.decode(notes.get(_KEY, "")) or rollout_memory.EMPTY

@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -18,6 +18,8 @@ from api.mig_request_annotation import MigRequestAnnotation
 from api.mig_status_annotation import MigStatusAnnotation, RequestSource, wish_digest
 from kube.amounts.gpu_amounts import gpu_amounts
 from kube.api import Object
+from kube.objects.node import Node
+from kube.objects.typed_object import is_true
 
 DRIVER_UPGRADE: Final = "nvidia.com/gpu-driver-upgrade-state"
 """Label of the GPU operator's driver upgrades. Source: NVIDIA k8s-operator-libs, pkg/upgrade."""
@@ -116,21 +118,21 @@ class MigNode:
 
 
 def node_of(seen: Object, resources: tuple[str, ...]) -> MigNode:
-    """The Node's values; a damaged annotation counts as none. Never raises.
+    """The Node's values; a damaged annotation counts as none.
 
-    ``resources``: names of GPU resources, and how such names begin.
+    ``resources``: names of GPU resources, and how such names begin. Raises BadInput for what no
+    API server sends.
     """
-    meta, spec = seen["metadata"], seen.get("spec") or {}
-    labels, notes = meta.get("labels") or {}, meta.get("annotations") or {}
+    node = Node.from_object(seen)
+    labels, notes = node.metadata.labels, node.metadata.annotations
     status = mig_status_annotation.FORMAT.readable(notes.get(keys.MIG_STATUS))
-    amounts = seen.get("status") or {}
     source, text = _requested_layout(labels, notes)
     return MigNode(
-        name=meta["name"],
-        uid=meta["uid"],
-        version=meta["resourceVersion"],
-        away=_away(seen),
-        unschedulable=bool(spec.get("unschedulable")),
+        name=node.name,
+        uid=node.metadata.uid,
+        version=node.metadata.resource_version,
+        away=_away(node),
+        unschedulable=node.spec.unschedulable,
         keeps_cordon=keys.KEEP_CORDONED in notes,
         drain=notes.get(keys.DRAIN, ""),
         rollout=_rollout(source, text),
@@ -144,8 +146,8 @@ def node_of(seen: Object, resources: tuple[str, ...]) -> MigNode:
         cordoned_for=notes.get(keys.MIG_CORDON, ""),
         guards=tuple(notes.get(guard) for guard in names.SCALE_DOWN_GUARDS),
         deploy=_deploy(labels),
-        offers=tuple(gpu_amounts(amounts.get("allocatable") or {}, resources).items()),
-        lists=tuple(gpu_amounts(amounts.get("capacity") or {}, resources).items()),
+        offers=tuple(gpu_amounts(node.status.allocatable, resources).items()),
+        lists=tuple(gpu_amounts(node.status.capacity, resources).items()),
     )
 
 
@@ -169,29 +171,20 @@ def _rollout(source: RequestSource, text: str) -> str:
     return f"{source}:{text}" if text else ""
 
 
-def _away(node: Object) -> UnavailableReason | None:
-    meta, spec = node["metadata"], node.get("spec") or {}
-    labels, notes = meta.get("labels") or {}, meta.get("annotations") or {}
-    taints = {taint.get("key") for taint in spec.get("taints") or ()}
-    if meta.get("deletionTimestamp") or taints & set(REMOVAL_TAINTS):
+def _away(node: Node) -> UnavailableReason | None:
+    meta = node.metadata
+    taints = {taint.key for taint in node.spec.taints}
+    if meta.deletion_timestamp or taints & set(REMOVAL_TAINTS):
         return UnavailableReason.REMOVAL
-    paused = any(PAUSED_FOR_DRIVER in value for _, value in _deploy(labels))
-    if paused or labels.get(DRIVER_UPGRADE, "") not in _UPGRADE_OVER:
+    paused = any(PAUSED_FOR_DRIVER in value for _, value in _deploy(meta.labels))
+    if paused or meta.labels.get(DRIVER_UPGRADE, "") not in _UPGRADE_OVER:
         return UnavailableReason.DRIVER_UPGRADE
-    if notes.get(REBOOT):
+    if meta.annotations.get(REBOOT):
         return UnavailableReason.REBOOT
-    return None if _is_ready(node) else UnavailableReason.NOT_READY
+    return None if is_true(node.status.conditions, "Ready") else UnavailableReason.NOT_READY
 
 
 def _deploy(labels: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
     return tuple(
         sorted(label for label in labels.items() if re.fullmatch(names.DEPLOY_LABELS, label[0]))
-    )
-
-
-def _is_ready(node: Object) -> bool:
-    conditions: list[Mapping[str, Any]] = (node.get("status") or {}).get("conditions") or []
-    return any(
-        condition.get("type") == "Ready" and condition.get("status") == "True"
-        for condition in conditions
     )

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
@@ -20,6 +21,7 @@ from fleet import rollback_record
 from fleet.rollback_record import RollbackRecord
 from kube import lease as leases
 from kube.api import Object
+from kube.lease import Lease
 
 MOST_SLOTS: Final = 100
 PARKING: Final = 1000
@@ -71,22 +73,23 @@ def number_of(name: str) -> int:
     return _number(name) or 0
 
 
-def slot_of(lease: Object) -> SlotLease:
-    """The Lease's values; a damaged record is marked. Never raises for one of these Leases."""
-    meta = lease["metadata"]
-    annotations = meta.get("annotations") or {}
+def slot_of(seen: Object) -> SlotLease:
+    """The Lease's values; a damaged record is marked. Raises BadInput for what no API server sends.
+
+    ``seen`` is one of these Leases.
+    """
+    lease = Lease.from_object(seen)
+    annotations = lease.metadata.annotations
     text = annotations.get(keys.MIG_ROLLBACK_RECORD)
     has_former_record = keys.FORMER_MIG_ROLLBACK_RECORD in annotations
     record = None
     if text is not None:
-        try:
+        with suppress(BadInput):
             record = rollback_record.decode(text)
-        except BadInput:
-            record = None
-    holder = (lease.get("spec") or {}).get("holderIdentity") or ""
+    holder = lease.spec.holder_identity
     return SlotLease(
-        number=number_of(meta["name"]),
-        version=meta["resourceVersion"],
+        number=number_of(lease.metadata.name),
+        version=lease.metadata.resource_version,
         holder=holder,
         record=record,
         damaged=record is None and bool(holder or text is not None or has_former_record),

@@ -9,13 +9,15 @@ never initialised); aws/karpenter-provider-aws#8710 (MIG needs a NodeOverlay).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from api.mig_resources import GPU_RESOURCE, MIG_PREFIX
 from forecast.node_preview import NodeImpact, NodePreview
 from kube.api import Object
+from kube.objects.pod import Pod
+from kube.objects.typed_object import Metadata
 
 CLUSTER_AUTOSCALER: Final = "cluster-autoscaler"
 KARPENTER: Final = "Karpenter"
@@ -61,12 +63,9 @@ def autoscaler_warnings(
 ) -> list[AutoscalerWarning]:
     """Warnings about the Nodes that change; empty where there is no sign of an autoscaler."""
     changing = {preview.node: preview for preview in previews if preview.fate is NodeImpact.CHANGES}
-    node_by_name = {
-        name: node for node in nodes if (name := str(node["metadata"]["name"])) in changing
-    }
-    labels_by_node = {
-        name: node_by_name[name]["metadata"].get("labels") or {} for name in sorted(node_by_name)
-    }
+    metadata = [Metadata.from_object(node["metadata"]) for node in nodes]
+    labels_by_node = {meta.name: meta.labels for meta in metadata if meta.name in changing}
+    labels_by_node = dict(sorted(labels_by_node.items()))
     labelled = [
         name
         for name, node_labels in labels_by_node.items()
@@ -90,8 +89,8 @@ def _runs(marks: AutoscalerMarks) -> bool:
 
 
 def _is_cluster_autoscaler(deployment: Object) -> bool:
-    spec = (((deployment.get("spec") or {}).get("template") or {}).get("spec")) or {}
-    images = (str(container.get("image", "")) for container in spec.get("containers") or ())
+    template = Pod.from_object((deployment.get("spec") or {}).get("template") or {})
+    images = (container.image for container in template.spec.containers)
     return any(CLUSTER_AUTOSCALER in text for text in (deployment["metadata"]["name"], *images))
 
 
@@ -110,7 +109,7 @@ def _scale_up(autoscaler: str, nodes: tuple[str, ...]) -> AutoscalerWarning:
 
 def _karpenter_warnings(
     pooled: Sequence[str],
-    labels_by_node: dict[str, dict[str, str]],
+    labels_by_node: Mapping[str, Mapping[str, str]],
     changing: dict[str, NodePreview],
     pools: Sequence[Object],
 ) -> Iterator[AutoscalerWarning]:

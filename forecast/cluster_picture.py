@@ -18,6 +18,7 @@ from fleet.drain.drain_pod import DrainPod
 from fleet.drain.drain_view import refused_eviction
 from forecast.agent_terms import AgentTerms, agent_terms
 from forecast.gpu_requests import PodTemplate, pod_templates
+from kube.amounts.pod_requests import pod_requests
 from kube.api import (
     CONFIG_MAPS,
     DAEMON_SETS,
@@ -36,6 +37,7 @@ from kube.api import (
     Object,
 )
 from kube.api_errors import ApiError, Forbidden, NotFound
+from kube.objects.pod import Pod
 from kube.present_objects import present_objects
 
 if TYPE_CHECKING:
@@ -93,7 +95,7 @@ class ClusterPicture:
     """The cluster's objects that a preview is made from, as the API returns them."""
 
     nodes: tuple[Object, ...] = ()
-    pods: tuple[Object, ...] = ()
+    pods: tuple[Pod, ...] = ()
     budgets: tuple[Object, ...] = ()
     owners: Mapping[str, Object] = field(default_factory=dict)
     """Controllers of pods, by UID."""
@@ -147,7 +149,7 @@ class PictureReader:
         )
         return ClusterPicture(
             nodes=nodes,
-            pods=tuple(self._all(PODS)),
+            pods=tuple(self._pods()),
             budgets=tuple(self._all(POD_DISRUPTION_BUDGETS)),
             owners={owner["metadata"]["uid"]: owner for owner in owners},
             templates=tuple(self._templates({**objects_by_kind, "Workload": workloads})),
@@ -168,6 +170,16 @@ class PictureReader:
         except (Forbidden, NotFound) as error:
             self._note_unread(kind, error)
             return []
+
+    def _pods(self) -> Iterator[Pod]:
+        for seen in self._all(PODS):
+            try:
+                pod = Pod.from_object(seen)
+                pod_requests(pod.spec)
+            except BadInput as error:
+                self._note_damaged("Pod", seen, error)
+            else:
+                yield pod
 
     def _leases(self, namespace: str) -> list[Object]:
         """Leases of the agents, from which it is known which GPUs a pod has."""
@@ -201,15 +213,18 @@ class PictureReader:
         else:
             self._not_read.append(UnreadPart(what=name, why=f"you may not list them: {error}"))
 
+    def _note_damaged(self, kind: str, written: Object, error: Exception) -> None:
+        meta = written["metadata"]
+        name = f"{kind} {meta.get('namespace')}/{meta['name']}"
+        self._not_read.append(UnreadPart(what=name, why=f"it cannot be read: {error}"))
+
     def _templates(self, objects_by_kind: Mapping[str, Iterable[Object]]) -> Iterator[PodTemplate]:
         for kind, objects in objects_by_kind.items():
             for manifest in objects:
                 try:
                     yield from pod_templates(kind, manifest)
-                except (AttributeError, KeyError, TypeError, ValueError) as error:
-                    meta = manifest["metadata"]
-                    name = f"{kind} {meta.get('namespace')}/{meta['name']}"
-                    self._not_read.append(UnreadPart(what=name, why=f"it cannot be read: {error}"))
+                except (AttributeError, BadInput, KeyError, TypeError, ValueError) as error:
+                    self._note_damaged(kind, manifest, error)
 
     def _has_autoscaler_status(self) -> bool:
         try:

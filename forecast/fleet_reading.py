@@ -22,16 +22,20 @@ from kube.amounts.gpu_amounts import gpu_amounts
 from kube.amounts.pod_requests import Amounts, pod_requests
 from kube.api import LEASES, NODES, PODS, InspectedApi, Object
 from kube.label_selector import LabelSelector
+from kube.lease import Lease
+from kube.objects.node import Node
+from kube.objects.pod import Pod
+from kube.objects.typed_object import condition_of
 from kube.present_objects import present_objects
 from placement.class_tables import ScoreTables
 from placement.masks import members, pairs, subsets
 from placement.score_table import ScoreTable
 from scheduler.cluster.node_cache import CachedNode, CacheSource, NodeCache
 from scheduler.cluster.node_views import NoView, ScoringView
-from scheduler.cluster.pod_objects import Pod, Rules, ask
+from scheduler.cluster.pod_objects import Rules, ask
 from scheduler.filters import resource_fit
-from scheduler.filters.filter_objects import CandidateNode, ConstrainedPod
 from scheduler.filters.resource_fit import NodeLoad
+from scheduler.filters.taints import KEEPING_OFF
 from scheduler.score_explanation import REASONS
 
 _BOUND: Final = {"spec.nodeName!": ""}
@@ -102,7 +106,7 @@ class FleetReading:
 
     nodes: tuple[FreeNode, ...]
     """Nodes with GPUs, sorted by name."""
-    candidates: tuple[CandidateNode, ...]
+    candidates: tuple[Node, ...]
     """Objects of these nodes, as the scheduler's filters read them."""
     loads: Mapping[str, NodeLoad]
     """Node to what its bound pods hold of it; empty where pods were not read."""
@@ -138,12 +142,12 @@ def read_fleet(
     now = api.server_info().unix_seconds
     objects = [
         node
-        for node in present_objects(api, NODES)
-        if selector is None or selector.matches(node["metadata"].get("labels") or {})
+        for node in map(Node.from_object, present_objects(api, NODES))
+        if selector is None or selector.matches(node.metadata.labels)
     ]
     for node in objects:
         _take_node(cache, node)
-    node_names = {node["metadata"]["name"] for node in objects}
+    node_names = {node.name for node in objects}
     node_by_lease = {names.agent_lease(node): node for node in node_names}
     leases = 0
     for lease in present_objects(api, LEASES, namespace=namespace):
@@ -165,7 +169,7 @@ def read_fleet(
     )
     return FleetReading(
         nodes=tuple(sorted(free_nodes, key=lambda node: node.node)),
-        candidates=tuple(msgspec.convert(node, CandidateNode) for node in shown),
+        candidates=tuple(shown),
         loads=loads,
         cache=cache,
         tables=tables,
@@ -173,10 +177,10 @@ def read_fleet(
     )
 
 
-def _take_node(cache: NodeCache, node: Object) -> None:
-    labels = node["metadata"].get("labels") or {}
+def _take_node(cache: NodeCache, node: Node) -> None:
+    labels = node.metadata.labels
     cache.node(
-        node["metadata"]["name"],
+        node.name,
         topology=_topology_text(node),
         clique=labels.get(keys.CLIQUE),
         product=labels.get(keys.GPU_PRODUCT),
@@ -185,7 +189,7 @@ def _take_node(cache: NodeCache, node: Object) -> None:
 
 def _age(lease: Object, now: float | None) -> float:
     """Seconds since the Lease was renewed; 0 where that is not known."""
-    renewed = unix_seconds((lease.get("spec") or {}).get("renewTime"))
+    renewed = unix_seconds(Lease.from_object(lease).spec.renew_time)
     return 0.0 if now is None or renewed is None else max(0.0, now - renewed)
 
 
@@ -193,35 +197,32 @@ def _read_pods(api: InspectedApi, cache: NodeCache, node_names: set[str]) -> _Po
     """The bound pods of these nodes that hold something."""
     pods = _Pods()
     for manifest in present_objects(api, PODS, fields=_BOUND):
-        node = manifest["spec"]["nodeName"]
-        constrained = msgspec.convert(manifest, ConstrainedPod)
-        if node not in node_names or constrained.has_ended:
+        pod = Pod.from_object(manifest)
+        node, meta = pod.spec.node_name, pod.metadata
+        if node not in node_names or pod.is_finished:
             continue
-        pod = msgspec.convert(manifest, Pod)
-        meta = pod.metadata
         key = state_annotation.pod_key(meta.namespace, meta.name)
-        pods.names[node, key] = f"{meta.namespace}/{meta.name}"
-        pods.requests.setdefault(node, []).append(pod_requests(constrained.spec))
+        pods.names[node, key] = meta.full_name
+        pods.requests.setdefault(node, []).append(pod_requests(pod.spec))
         gpu_request = ask(pod, _RULES)
         if gpu_request is not None:
             cache.pod(gpu_request, node, bound_at=pod.bound_at)
     return pods
 
 
-def _topology_text(node: Object) -> str | None:
-    text = (node["metadata"].get("annotations") or {}).get(keys.TOPOLOGY)
-    return None if text is None else str(text)
+def _topology_text(node: Node) -> str | None:
+    return node.metadata.annotations.get(keys.TOPOLOGY)
 
 
-def _has_gpus(node: Object) -> bool:
+def _has_gpus(node: Node) -> bool:
     """Whether the node offers GPUs, or an agent has described some."""
     topology = _topology(node)
     if topology is not None and topology.n:
         return True
-    return bool(_offers(node))
+    return bool(gpu_amounts(node.status.allocatable))
 
 
-def _topology(node: Object) -> TopologyAnnotation | None:
+def _topology(node: Node) -> TopologyAnnotation | None:
     """The annotation; None where there is none that can be read."""
     text = _topology_text(node)
     try:
@@ -230,25 +231,18 @@ def _topology(node: Object) -> TopologyAnnotation | None:
         return None
 
 
-def _offers(node: Object) -> dict[str, int]:
-    """GPU resource of the node to its allocatable amount; without those of 0."""
-    return gpu_amounts((node.get("status") or {}).get("allocatable") or {})
-
-
 def _is_mig(resource: str) -> bool:
     return resource.startswith(MIG_PREFIX)
 
 
-def _free_node(node: Object, cache: NodeCache, sets: _LinkedSets, pods: _Pods | None) -> FreeNode:
-    name = node["metadata"]["name"]
-    topology = _topology(node)
+def _free_node(node: Node, cache: NodeCache, sets: _LinkedSets, pods: _Pods | None) -> FreeNode:
+    name, topology = node.name, _topology(node)
     detail = cache.detail(name)
     view = NoView.UNKNOWN_NODE if detail is None else detail.view
-    spec, offers = node.get("spec") or {}, _offers(node)
-    labels = node["metadata"].get("labels") or {}
+    offers = gpu_amounts(node.status.allocatable)
     return FreeNode(
         node=name,
-        product=labels.get(keys.GPU_PRODUCT, ""),
+        product=node.metadata.labels.get(keys.GPU_PRODUCT, ""),
         gpus=offers.get(GPU_RESOURCE, 0) if topology is None else topology.n,
         free=members(view.free) if isinstance(view, ScoringView) else None,
         linked=sets.linked_set(view, topology)
@@ -256,25 +250,23 @@ def _free_node(node: Object, cache: NodeCache, sets: _LinkedSets, pods: _Pods | 
         else None,
         mig=tuple(_mig(name, offers, pods)),
         holders=() if detail is None else tuple(_holders(name, detail, pods)),
-        cordoned=bool(spec.get("unschedulable")),
+        cordoned=node.spec.unschedulable,
         ready=_is_ready(node),
         why_unknown=REASONS[view] if isinstance(view, NoView) else "",
-        taints=tuple(_taints(spec.get("taints") or ())),
+        taints=tuple(_taints(node)),
     )
 
 
-def _is_ready(node: Object) -> bool:
+def _is_ready(node: Node) -> bool:
     """Whether the kubelet reports the node as ready; without a report it counts as ready."""
-    conditions = (node.get("status") or {}).get("conditions") or ()
-    status_by_type = {condition.get("type"): condition.get("status") for condition in conditions}
-    return "Ready" not in status_by_type or status_by_type["Ready"] == "True"
+    condition = condition_of(node.status.conditions, "Ready")
+    return condition is None or condition.status == "True"
 
 
-def _taints(taints: Iterable[Mapping[str, str]]) -> Iterable[str]:
-    for taint in taints:
-        key, effect = taint.get("key", ""), taint.get("effect", "")
-        if effect in ("NoSchedule", "NoExecute") and not key.startswith("node.kubernetes.io/"):
-            yield f"{key}={taint['value']}" if taint.get("value") else key
+def _taints(node: Node) -> Iterable[str]:
+    for taint in node.spec.taints:
+        if taint.effect in KEEPING_OFF and not taint.key.startswith("node.kubernetes.io/"):
+            yield f"{taint.key}={taint.value}" if taint.value else taint.key
 
 
 def _mig(node: str, offers: Mapping[str, int], pods: _Pods | None) -> Iterable[MigSlices]:

@@ -7,13 +7,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-import msgspec
-
-from base.errors import BadInput
-from kube.amounts.gpu_amounts import asks_gpus, gpu_amounts
-from kube.amounts.pod_requests import pod_requests
+from kube.amounts.gpu_amounts import gpu_requests
 from kube.api import Object
-from scheduler.filters.filter_objects import ConstrainedPod
+from kube.objects.pod import Pod
 
 _JOB_CONTROLLERS: Final = ("CronJob", "JobSet")
 """Controllers of Jobs, whose own templates are read."""
@@ -30,26 +26,11 @@ class PodTemplate:
     """``Kind namespace/name``."""
     count: int
     """Number of pods at a time; at least 1, because a workload at 0 may be scaled up."""
-    pod: ConstrainedPod
+    pod: Pod
     asks: Mapping[str, int]
     """GPU resources of each pod; not empty."""
     rests: bool = False
     """Whether the workload is suspended, or scaled to 0."""
-
-
-def as_constrained_pod(pod: Mapping[str, Any]) -> ConstrainedPod | None:
-    """Convert a pod for the scheduler's filters; None where it cannot be read."""
-    try:
-        constrained_pod = msgspec.convert(pod, ConstrainedPod)
-        pod_requests(constrained_pod.spec)
-    except (msgspec.ValidationError, BadInput):
-        return None
-    return constrained_pod
-
-
-def gpu_asks(pod: ConstrainedPod) -> dict[str, int]:
-    """GPU resources that a pod requests, all its containers together. Raises BadInput."""
-    return gpu_amounts(pod_requests(pod.spec))
 
 
 def pod_templates(kind: str, manifest: Object) -> Iterator[PodTemplate]:
@@ -61,13 +42,8 @@ def pod_templates(kind: str, manifest: Object) -> Iterator[PodTemplate]:
     owner = f"{kind} {meta.get('namespace', '')}/{meta['name']}"
     makes = _PARTS[kind](manifest, spec)
     for count, template, rests in makes:
-        pod_spec = template.get("spec") or {}
-        if not asks_gpus(pod_spec):
-            continue
-        labels = (template.get("metadata") or {}).get("labels") or {}
-        pod = as_constrained_pod({"metadata": {"labels": labels}, "spec": pod_spec})
-        asks = gpu_asks(pod) if pod is not None else {}
-        if pod is not None and asks:
+        pod = Pod.from_object(template)
+        if asks := gpu_requests(pod.spec):
             yield PodTemplate(
                 owner=owner, count=max(count, 1), pod=pod, asks=asks, rests=rests or count == 0
             )

@@ -14,9 +14,9 @@ from fleet.mig_node import DrainMode
 from forecast.node_preview import NodeImpact, NodePreview
 from kube.amounts.gpu_amounts import asks_gpus
 from kube.api import Object
+from kube.objects.pod import Pod
 
 _NO_ID = "0" * 16
-_ENDED = ("Succeeded", "Failed")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +46,7 @@ class LeavingPods:
 
 def leaving_pods(
     previews: Sequence[NodePreview],
-    pods: Sequence[Object],
+    pods: Sequence[Pod],
     budgets: Sequence[Object],
     owners: Mapping[str, Object],
     holders: Mapping[str, Mapping[str, int]],
@@ -59,11 +59,10 @@ def leaving_pods(
     ``holders``: Node to key of a pod to the mask of its GPUs, where the Node's agent reports it;
     ``terms``: pods that the coordinator may evict; ``now``: seconds since 1970, where known.
     """
-    bound: dict[str, list[Object]] = {}
+    bound: dict[str, list[Pod]] = {}
     for pod in pods:
-        node = (pod.get("spec") or {}).get("nodeName")
-        if node and asks_gpus(pod.get("spec") or {}):
-            bound.setdefault(node, []).append(pod)
+        if pod.is_bound and asks_gpus(pod.spec):
+            bound.setdefault(pod.spec.node_name, []).append(pod)
     return tuple(
         _leaving(
             preview,
@@ -94,15 +93,18 @@ def evictable_pods(leaving: Iterable[LeavingPods]) -> list[DrainPod]:
 
 def _leaving(
     preview: NodePreview,
-    pods: Sequence[Object],
+    pods: Sequence[Pod],
     budgets: Sequence[Object],
     owners: Mapping[str, Object],
     gpu_masks: Mapping[str, int] | None,
     terms: DrainSettings,
     now: float | None,
 ) -> LeavingPods:
-    present = [pod for pod in pods if (pod.get("status") or {}).get("phase") not in _ENDED]
-    names = {_name(pod): _key(pod) for pod in present}
+    present = [pod for pod in pods if not pod.is_finished]
+    names = {
+        pod.metadata.full_name: pod_key(pod.metadata.namespace, pod.metadata.name)
+        for pod in present
+    }
     in_the_way, exact = _in_the_way(preview, frozenset(names.values()), gpu_masks)
     names_in_the_way = sorted(name for name, key in names.items() if key in in_the_way)
     request = MigRequestAnnotation(
@@ -145,11 +147,3 @@ def _in_the_way(
         key for key in present if key not in gpu_masks or gpu_masks[key] & changing
     )
     return blocking, preview.sets_modes and present <= gpu_masks.keys()
-
-
-def _name(pod: Object) -> str:
-    return f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
-
-
-def _key(pod: Object) -> str:
-    return pod_key(pod["metadata"]["namespace"], pod["metadata"]["name"])

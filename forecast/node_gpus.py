@@ -12,7 +12,7 @@ from api.mig_resources import GPU_RESOURCE, SHARED_SUFFIX, MigStrategy
 from api.topology_annotation import TopologyAnnotation
 from base.errors import BadInput
 from kube.amounts.gpu_amounts import gpu_amounts
-from kube.api import Object
+from kube.objects.node import Node
 
 _COUNTS: Final = keys.MODEL_COUNT_FAMILY.removesuffix("<model>")
 _IS_CUT: Final = "-MIG-"
@@ -40,10 +40,9 @@ class NodeGpus:
     """Why these GPUs cannot be planned for; empty where they can."""
 
 
-def node_gpus(node: Object) -> NodeGpus:
+def node_gpus(node: Node) -> NodeGpus:
     """Read the GPUs of a Node. Never raises: what cannot be read is named in ``unknown``."""
-    labels: Mapping[str, str] = node["metadata"].get("labels") or {}
-    offers = gpu_offers(node)
+    labels, offers = node.metadata.labels, gpu_amounts(node.status.allocatable)
     strategy = _strategy(labels)
     try:
         topology = _topology(node)
@@ -64,11 +63,6 @@ def node_gpus(node: Object) -> NodeGpus:
     )
 
 
-def gpu_offers(node: Object, part: str = "allocatable") -> Offers:
-    """GPU resources in a Node's status; an amount that is not a number counts as 0."""
-    return gpu_amounts(((node.get("status") or {}).get(part)) or {})
-
-
 def _strategy(labels: Mapping[str, str]) -> MigStrategy | None:
     """MIG strategy from the label, which is absent for ``none``; None where it is not known."""
     if keys.MIG_CAPABLE not in labels:
@@ -79,8 +73,8 @@ def _strategy(labels: Mapping[str, str]) -> MigStrategy | None:
         return None
 
 
-def _topology(node: Object) -> TopologyAnnotation | None:
-    text = (node["metadata"].get("annotations") or {}).get(keys.TOPOLOGY)
+def _topology(node: Node) -> TopologyAnnotation | None:
+    text = node.metadata.annotations.get(keys.TOPOLOGY)
     if text is None:
         return None
     topology = topology_annotation.decode(text)
@@ -121,13 +115,13 @@ def _unknown(
 
 
 def _mig(
-    node: Object, labels: Mapping[str, str], strategy: MigStrategy | None, gpu_count: int
+    node: Node, labels: Mapping[str, str], strategy: MigStrategy | None, gpu_count: int
 ) -> bool | None:
     """Whether MIG is on for all GPUs, by the resources that the device plugin has registered.
 
     Unhealthy devices count too. None where it is on for some GPUs, or not known.
     """
-    capacity = gpu_offers(node, "capacity")
+    capacity = gpu_amounts(node.status.capacity)
     if strategy is MigStrategy.SINGLE and _IS_CUT in labels.get(keys.GPU_PRODUCT, ""):
         return True
     if strategy in (MigStrategy.SINGLE, MigStrategy.MIXED) and capacity == {

@@ -21,9 +21,12 @@ from api.mig_status_annotation import (
 )
 from fleet.mig_node import MigNode, UnavailableReason, node_of
 from forecast.agent_terms import OBSERVE
-from forecast.node_gpus import NodeGpus, Offers, gpu_offers, node_gpus
+from forecast.node_gpus import NodeGpus, Offers, node_gpus
 from forecast.resource_forecast import LayoutMeaning, ResourceForecast, forecast_resources
+from kube.amounts.gpu_amounts import gpu_amounts
 from kube.api import Object
+from kube.objects.node import Node
+from kube.objects.typed_object import Metadata
 
 _PREFIXES: Final = (GPU_RESOURCE, MIG_PREFIX)
 _AWAY: Final[Mapping[UnavailableReason, str]] = {
@@ -97,15 +100,16 @@ def node_preview(
 ) -> NodePreview:
     """Preview a rollout for a Node; ``pods``: ``namespace/name`` of the pods on it."""
     mig_node = node_of(node, _PREFIXES)
-    gpus = node_gpus(node)
+    typed_node = Node.from_object(node)
+    gpus = node_gpus(typed_node)
     drain = rollout.drain or mig_node.drain or rollout.usual_drain
     skip_reason = _skip_reason(node, mig_node, rollout, pods, slice_drivers)
     if skip_reason:
         return NodePreview(
             node=mig_node.name, fate=NodeImpact.OUT, why=skip_reason, now=gpus.offers, drain=drain
         )
-    preview = _by_agent(node, mig_node, gpus, rollout) or _by_tables(mig_node, gpus, rollout)
-    return replace(preview, drain=drain, why=_with_policy(preview.why, node, rollout))
+    preview = _by_agent(typed_node, mig_node, gpus, rollout) or _by_tables(mig_node, gpus, rollout)
+    return replace(preview, drain=drain, why=_with_policy(preview.why, typed_node, rollout))
 
 
 def cluster_offers(
@@ -115,10 +119,10 @@ def cluster_offers(
     offers_then = {preview.node: preview.after for preview in previews}
     now_sum: Counter[str] = Counter()
     then_sum: Counter[str] = Counter()
-    for node in nodes:
-        offers = gpu_offers(node)
+    for node in map(Node.from_object, nodes):
+        offers = gpu_amounts(node.status.allocatable)
         now_sum.update(offers)
-        then_sum.update(offers_then.get(node["metadata"]["name"], offers))
+        then_sum.update(offers_then.get(node.name, offers))
     return dict(sorted(now_sum.items())), dict(sorted(then_sum.items()))
 
 
@@ -131,7 +135,7 @@ def _skip_reason(
 ) -> str:
     """Why nothing happens to the Node now; empty where something may."""
     metadata: dict[str, Any] = node["metadata"]
-    if (metadata.get("labels") or {}).get(keys.MIG_CAPABLE) == "false":
+    if Metadata.from_object(metadata).labels.get(keys.MIG_CAPABLE) == "false":
         return "none of its GPUs has MIG"
     managers = other_managers(metadata, pods=pods, slice_drivers=slice_drivers)
     if managers:
@@ -149,11 +153,11 @@ def _skip_reason(
 
 
 def _by_agent(
-    node: Object, mig_node: MigNode, gpus: NodeGpus, rollout: RolloutRequest
+    node: Node, mig_node: MigNode, gpus: NodeGpus, rollout: RolloutRequest
 ) -> NodePreview | None:
     """Preview from the agent's status; None where the status is not about this layout."""
     status = mig_node.status
-    annotations = node["metadata"].get("annotations") or {}
+    annotations = node.metadata.annotations
     if status is None or annotations.get(keys.MIG_LAYOUT) != rollout.text:
         return None
     if status.wish != wish_digest(RequestSource.ANNOTATION, rollout.text):
@@ -214,12 +218,12 @@ def _by_tables(mig_node: MigNode, gpus: NodeGpus, rollout: RolloutRequest) -> No
     )
 
 
-def _with_policy(why: str, node: Object, rollout: RolloutRequest) -> str:
+def _with_policy(why: str, node: Node, rollout: RolloutRequest) -> str:
     """Add a note where the rollout takes the Node's layout out of the fleet policy's hands.
 
     The fleet policy never replaces a layout that a person has written.
     """
-    annotations = node["metadata"].get("annotations") or {}
+    annotations = node.metadata.annotations
     mark = annotations.get(keys.MIG_POLICY)
     if mark is None or annotations.get(keys.MIG_LAYOUT) == rollout.text:
         return why

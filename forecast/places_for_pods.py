@@ -8,7 +8,7 @@ take a pod is judged as if it were empty, well and not cordoned.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
@@ -16,18 +16,14 @@ from typing import Final
 
 import msgspec
 
-from forecast.gpu_requests import PodTemplate, as_constrained_pod, gpu_asks
-from forecast.node_gpus import Offers, gpu_offers
-from kube.amounts.gpu_amounts import asks_gpus, gpu_amounts
+from forecast.gpu_requests import PodTemplate
+from forecast.node_gpus import Offers
+from kube.amounts.gpu_amounts import gpu_amounts, gpu_requests
 from kube.amounts.pod_requests import Amounts, pod_requests
 from kube.api import Object
+from kube.objects.node import Node, NodeSpec, NodeStatus
+from kube.objects.pod import Pod
 from scheduler.filters import node_filters, resource_fit
-from scheduler.filters.filter_objects import (
-    CandidateNode,
-    CandidateSpec,
-    CandidateStatus,
-    ConstrainedPod,
-)
 from scheduler.filters.resource_fit import NodeLoad
 
 _PART: Final = 16
@@ -39,28 +35,28 @@ _PASSING: Final = "node.kubernetes.io/"
 class NodeSet:
     """Nodes that pods are filtered for; the result for equal pods is computed once."""
 
-    def __init__(self, nodes: Iterable[CandidateNode], loads: Mapping[str, NodeLoad]) -> None:
+    def __init__(self, nodes: Iterable[Node], loads: Mapping[str, NodeLoad]) -> None:
         self._nodes = [(node, _offers(node)) for node in nodes]
         self._loads = loads
         self._fits: dict[bytes, bool] = {}
         self._places: dict[bytes, int] = {}
 
-    def fits(self, pod: ConstrainedPod) -> bool:
+    def fits(self, pod: Pod) -> bool:
         """Whether a node can take the pod."""
         key = _key(pod)
         if key not in self._fits:
-            able = self._nodes_with_devices(gpu_asks(pod))
+            able = self._nodes_with_devices(gpu_requests(pod.spec))
             parts = (able[start : start + _PART] for start in range(0, len(able), _PART))
             self._fits[key] = any(
                 node_filters.filtered(pod, part, self._loads).candidates for part in parts
             )
         return self._fits[key]
 
-    def places(self, pod: ConstrainedPod) -> int:
+    def places(self, pod: Pod) -> int:
         """Number of such pods for which the nodes have devices, if they are empty."""
         key = _key(pod)
         if key not in self._places:
-            asks = gpu_asks(pod)
+            asks = gpu_requests(pod.spec)
             able = set(
                 node_filters.filtered(pod, self._nodes_with_devices(asks), self._loads).candidates
             )
@@ -71,7 +67,7 @@ class NodeSet:
             )
         return self._places[key]
 
-    def _nodes_with_devices(self, asks: Mapping[str, int]) -> list[CandidateNode]:
+    def _nodes_with_devices(self, asks: Mapping[str, int]) -> list[Node]:
         """Nodes with enough devices, free or in use: a cheap check before the filters."""
         return [
             node
@@ -84,9 +80,9 @@ class NodeSet:
 class GpuNodes:
     """Nodes that offer GPUs, now and after the rollout, as the scheduler's filters take them."""
 
-    now: tuple[CandidateNode, ...]
+    now: tuple[Node, ...]
     """The nodes as they are now, cordons and taints included."""
-    then: tuple[CandidateNode, ...]
+    then: tuple[Node, ...]
     """The nodes with their resources after the rollout, in the order of ``now``."""
     gained: frozenset[str]
     """Resources of which a node offers more after the rollout."""
@@ -148,12 +144,11 @@ def gpu_nodes(nodes: Iterable[Object], after: Mapping[str, Offers]) -> GpuNodes:
     """
     now, then = [], []
     gained, lost = set[str](), set[str]()
-    for node in nodes:
-        offers = gpu_offers(node)
-        offers_then = after.get(node["metadata"]["name"], offers)
+    for candidate in map(Node.from_object, nodes):
+        offers = gpu_amounts(candidate.status.allocatable)
+        offers_then = after.get(candidate.name, offers)
         if not offers and not offers_then:
             continue
-        candidate = msgspec.convert(node, CandidateNode)
         now.append(candidate)
         then.append(
             candidate if offers_then == offers else _with_offers(candidate, offers, offers_then)
@@ -191,7 +186,7 @@ def starved_workloads(templates: Iterable[PodTemplate], nodes: GpuNodes) -> list
 
 
 def pod_impacts(
-    pods: Sequence[Object], nodes: GpuNodes, leaving: Mapping[str, Collection[str]]
+    pods: Iterable[Pod], nodes: GpuNodes, leaving: Mapping[str, Collection[str]]
 ) -> list[PodImpact]:
     """Pods on which a rollout has an effect.
 
@@ -199,24 +194,22 @@ def pod_impacts(
     """
     leaving_names = {name for names in leaving.values() for name in names}
     amounts_by_node: dict[str, dict[str, Amounts]] = {}
-    waiting: list[tuple[str, ConstrainedPod]] = []
-    leaving_pods: list[tuple[str, ConstrainedPod]] = []
+    waiting: list[tuple[str, Pod]] = []
+    leaving_pods: list[tuple[str, Pod]] = []
     for pod in pods:
-        constrained_pod = as_constrained_pod(pod)
-        if constrained_pod is None or constrained_pod.has_ended:
+        if pod.is_finished:
             continue
-        name = f"{constrained_pod.metadata.namespace}/{constrained_pod.metadata.name}"
-        node = constrained_pod.spec.node_name
-        if node:
-            amounts_by_node.setdefault(node, {})[name] = pod_requests(constrained_pod.spec)
-        if not asks_gpus(pod.get("spec") or {}):
+        name, spec = pod.metadata.full_name, pod.spec
+        if pod.is_bound:
+            amounts_by_node.setdefault(spec.node_name, {})[name] = pod_requests(spec)
+        if not gpu_requests(spec):
             continue
-        if not node and not constrained_pod.spec.scheduling_gates:
-            waiting.append((name, constrained_pod))
+        if not pod.is_bound and not spec.scheduling_gates:
+            waiting.append((name, pod))
         elif name in leaving_names:
             # as its successor will be: bound to no node
-            unbound_spec = msgspec.structs.replace(constrained_pod.spec, node_name=None)
-            leaving_pods.append((name, msgspec.structs.replace(constrained_pod, spec=unbound_spec)))
+            unbound_spec = msgspec.structs.replace(spec, node_name="")
+            leaving_pods.append((name, msgspec.structs.replace(pod, spec=unbound_spec)))
     loads = {
         node: resource_fit.node_load(amounts_by_pod.values())
         for node, amounts_by_pod in amounts_by_node.items()
@@ -229,17 +222,15 @@ def pod_impacts(
         impact for pair in waiting if (impact := _pending(*pair, nodes, now, then)) is not None
     ]
     impacts += [
-        PodImpact(pod=name, chance=PodImpactKind.NO_WAY_BACK, asks=gpu_asks(leaving_pod))
+        PodImpact(pod=name, chance=PodImpactKind.NO_WAY_BACK, asks=gpu_requests(leaving_pod.spec))
         for name, leaving_pod in leaving_pods
         if not nodes.empty_then.fits(leaving_pod)
     ]
     return sorted(impacts, key=lambda impact: (impact.chance, impact.pod))
 
 
-def _pending(
-    name: str, pod: ConstrainedPod, nodes: GpuNodes, now: NodeSet, then: NodeSet
-) -> PodImpact | None:
-    asks = gpu_asks(pod)
+def _pending(name: str, pod: Pod, nodes: GpuNodes, now: NodeSet, then: NodeSet) -> PodImpact | None:
+    asks = gpu_requests(pod.spec)
     if not nodes.gained.isdisjoint(asks) and then.fits(pod) and not now.fits(pod):
         return PodImpact(pod=name, chance=PodImpactKind.FITS_THEN, asks=asks)
     if nodes.lost.isdisjoint(asks) or nodes.empty_then.fits(pod) or not nodes.empty_now.fits(pod):
@@ -247,16 +238,16 @@ def _pending(
     return PodImpact(pod=name, chance=PodImpactKind.NEVER_THEN, asks=asks)
 
 
-def _key(pod: ConstrainedPod) -> bytes:
+def _key(pod: Pod) -> bytes:
     """Key of a pod, equal for pods that the filters treat alike.
 
     Volumes are left out: the filters ignore them, and their names differ from pod to pod.
     """
-    return msgspec.json.encode(msgspec.structs.replace(pod.spec, volumes=None))
+    return msgspec.json.encode(msgspec.structs.replace(pod.spec, volumes=()))
 
 
-def _offers(node: CandidateNode) -> Offers:
-    return gpu_amounts(node.status.allocatable or {})
+def _offers(node: Node) -> Offers:
+    return gpu_amounts(node.status.allocatable)
 
 
 def _without(amounts_by_pod: Mapping[str, Amounts], names: Collection[str]) -> NodeLoad:
@@ -265,18 +256,18 @@ def _without(amounts_by_pod: Mapping[str, Amounts], names: Collection[str]) -> N
     )
 
 
-def _with_offers(node: CandidateNode, now: Offers, then: Offers) -> CandidateNode:
+def _with_offers(node: Node, now: Offers, then: Offers) -> Node:
     other_resources = {
-        name: amount for name, amount in (node.status.allocatable or {}).items() if name not in now
+        name: amount for name, amount in (node.status.allocatable).items() if name not in now
     }
     return msgspec.structs.replace(
-        node, status=CandidateStatus(allocatable=other_resources | dict(then))
+        node, status=NodeStatus(allocatable=other_resources | dict(then))
     )
 
 
-def _without_passing_taints(node: CandidateNode) -> CandidateNode:
+def _without_passing_taints(node: Node) -> Node:
     """The node without the taints of a cordon or of a condition."""
-    lasting_taints = [
-        taint for taint in node.spec.taints or () if not taint.key.startswith(_PASSING)
-    ]
-    return msgspec.structs.replace(node, spec=CandidateSpec(taints=lasting_taints))
+    lasting_taints = tuple(
+        taint for taint in node.spec.taints if not taint.key.startswith(_PASSING)
+    )
+    return msgspec.structs.replace(node, spec=NodeSpec(taints=lasting_taints))

@@ -11,14 +11,9 @@ import msgspec
 from api.gpu_request import Link, gpu_request
 from api.mig_resources import GPU_RESOURCE
 from forecast.fleet_reading import FleetReading
-from kube.amounts.pod_requests import RequestedAmounts
+from kube.objects.pod import Container, Pod, PodSpec, RequestedAmounts
+from kube.objects.pod_constraints import Toleration
 from scheduler.filters import node_filters
-from scheduler.filters.filter_objects import (
-    ConstrainedContainer,
-    ConstrainedPod,
-    ConstrainedSpec,
-    Toleration,
-)
 from scheduler.filters.node_filters import LeftOutNode, NodeFilter
 from scheduler.filters.taints import EQUAL, EXISTS
 from scheduler.node_ranking import NodeRanker
@@ -45,10 +40,10 @@ def pod_places(
     """The nodes for a pod of one container with so many GPUs, best first; then those that are left
     out, each with its reason."""
     requested_amounts = RequestedAmounts(limits={GPU_RESOURCE: str(gpus)})
-    pod = ConstrainedPod(
-        spec=ConstrainedSpec(
-            containers=[ConstrainedContainer(name="main", resources=requested_amounts)],
-            tolerations=[_OWN_TOLERATION, *tolerations],
+    pod = Pod(
+        spec=PodSpec(
+            containers=(Container(name="main", resources=requested_amounts),),
+            tolerations=(_OWN_TOLERATION, *tolerations),
         )
     )
     divided = node_filters.filtered(pod, fleet.candidates, fleet.loads)

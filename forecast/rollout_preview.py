@@ -99,10 +99,8 @@ def rollout_preview(
     """
     on_node: dict[str, list[str]] = {}
     for pod in picture.pods:
-        node = (pod.get("spec") or {}).get("nodeName")
-        if node:
-            meta = pod["metadata"]
-            on_node.setdefault(node, []).append(f"{meta['namespace']}/{meta['name']}")
+        if pod.is_bound:
+            on_node.setdefault(pod.spec.node_name, []).append(pod.metadata.full_name)
     previews = tuple(
         node_preview(
             node,

@@ -15,8 +15,32 @@ from datetime import UTC, datetime
 from enum import Enum, auto
 from typing import Any
 
+import msgspec
+
 from kube.api import LEASES, NODES, Object
+from kube.objects.typed_object import Metadata, TypedObject
 from kube.versions import is_older
+
+
+class LeaseSpec(TypedObject, frozen=True):
+    """Spec of a Lease: its holder, and what the holder wrote last."""
+
+    holder_identity: str = ""
+    """Empty: nobody holds it."""
+    lease_duration_seconds: int = 0
+    renew_time: str = ""
+    lease_transitions: int = 0
+    """Number of times at which another holder took it."""
+
+
+class Lease(TypedObject, frozen=True):
+    """A coordination.k8s.io/v1 Lease."""
+
+    metadata: Metadata = Metadata()
+    spec: LeaseSpec = LeaseSpec()
+
+
+msgspec.convert({}, Lease)  # before there is a thread, as in kube.objects.pod
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,20 +86,16 @@ def next_step(seen: ObservedLease | None, *, exists: bool, identity: str, now: f
 
 def observe(before: ObservedLease | None, lease: Object, now: float) -> ObservedLease:
     """The state of a Lease after ``lease`` was read at the monotonic second ``now``."""
-    spec = lease.get("spec") or {}
-    sign = (
-        lease["metadata"].get("uid"),
-        spec.get("holderIdentity"),
-        spec.get("renewTime"),
-        spec.get("leaseTransitions"),
-    )
+    typed = Lease.from_object(lease)
+    meta, spec = typed.metadata, typed.spec
+    sign = (meta.uid, spec.holder_identity, spec.renew_time, spec.lease_transitions)
     unchanged = before is not None and before.sign == sign
     return ObservedLease(
-        holder=spec.get("holderIdentity") or "",
-        duration_seconds=spec.get("leaseDurationSeconds") or 0,
+        holder=spec.holder_identity,
+        duration_seconds=spec.lease_duration_seconds,
         sign=sign,
         changed_at=before.changed_at if before is not None and unchanged else now,
-        version=str(lease["metadata"].get("resourceVersion", "")),
+        version=meta.resource_version,
     )
 
 
@@ -133,13 +153,12 @@ def takeover(
     annotations: Mapping[str, str | None] | None = None,
 ) -> Object:
     """The patch by which ``holder`` takes a stale Lease; Conflict says that another was first."""
-    transitions = (lease.get("spec") or {}).get("leaseTransitions") or 0
     spec = {
         "holderIdentity": holder,
         "leaseDurationSeconds": duration_seconds,
         "acquireTime": micro_time(wall_time),
         "renewTime": micro_time(wall_time),
-        "leaseTransitions": transitions + 1,
+        "leaseTransitions": Lease.from_object(lease).spec.lease_transitions + 1,
     }
     return _patch(lease, spec, annotations)
 
@@ -163,13 +182,9 @@ def owner(node: Object) -> dict[str, str]:
     }
 
 
-def owning_nodes(meta: Object) -> list[str]:
-    """Names of the Nodes among an object's owners; ``meta`` is its metadata."""
-    return [
-        reference["name"]
-        for reference in meta.get("ownerReferences") or ()
-        if reference.get("kind") == NODES.kind
-    ]
+def owning_nodes(meta: Metadata) -> list[str]:
+    """Names of the Nodes among an object's owners."""
+    return [owner.name for owner in meta.owner_references if owner.kind == NODES.kind]
 
 
 def micro_time(time: datetime) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import msgspec
 
@@ -15,21 +15,20 @@ from base.errors import BadInput, Unreadable
 from base.files import read_text
 from base.words import did_you_mean
 from kube.api import Api, Object
+from kube.objects.pod import Pod
 from placement.class_tables import ScoreTables
 from scheduler.cluster.cluster_reading import ClusterReading, wait_until
 from scheduler.cluster.node_cache import NodeCache
-from scheduler.cluster.pod_objects import Pod, Rules, ask
+from scheduler.cluster.pod_objects import Rules, ask
 from scheduler.cluster.watches import Watches
 from scheduler.extender.extender_messages import SHORT
 from scheduler.extender.scheduler_settings import SchedulerSettings
 from scheduler.filters import node_filters
 from scheduler.filters.filter_notes import NOT_APPLIED, notes
-from scheduler.filters.filter_objects import ConstrainedPod
 from scheduler.filters.node_filters import FilteredNodes
 from scheduler.node_ranking import NodeRanker
 from scheduler.score_explanation import Explanation, explain_ranks, nothing_requested
 
-T = TypeVar("T")
 WORKLOADS: Final = ("Deployment", "Job", "ReplicaSet", "StatefulSet")
 """Kinds whose controllers make pods from a template at ``spec.template``."""
 RELATIVE: Final = (
@@ -66,9 +65,9 @@ def read_pod_manifest(file: Path) -> Object:
     if pod is None:
         kinds = f"{', '.join(WORKLOADS[:-1])} or {WORKLOADS[-1]}"
         raise BadInput(f"{file} holds no Pod: give one manifest with kind: Pod, {kinds}")
-    _read(pod, Pod, str(file))
+    typed_pod = _read(pod, str(file))
     try:
-        node_filters.check_constraints(_read(pod, ConstrainedPod, str(file)))
+        node_filters.check_constraints(typed_pod)
     except BadInput as error:
         raise BadInput(f"{file}: {error}") from error
     return pod
@@ -108,12 +107,12 @@ class ExplainedPod:
     """The pod is in the cluster: the node that it is bound to is no constraint."""
 
     @property
-    def constraints(self) -> ConstrainedPod:
+    def constraints(self) -> Pod:
         """The pod as the filters read it, not bound to a node. Raises BadInput."""
-        pod = _read(self.manifest, ConstrainedPod, "the pod")
+        pod = _read(self.manifest, "the pod")
         if not self.is_there:
             return pod
-        return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name=None))
+        return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name=""))
 
 
 def candidate_nodes(api: Api, pod: ExplainedPod, timeout_seconds: float) -> FilteredNodes:
@@ -179,7 +178,7 @@ def cluster_explanation(
     The pod counts as not yet on a node. Without ``filters`` all nodes are candidates. Raises
     Unreadable where not all of the cluster could be read in time.
     """
-    typed_pod = _read(pod.manifest, Pod, "the pod")
+    typed_pod = _read(pod.manifest, "the pod")
     rules = Rules(gpu=settings.gpu_resource, nics=frozenset(settings.nic_resources))
     request = ask(typed_pod, rules)
     if request is None:
@@ -242,8 +241,8 @@ def _with_filters(
     )
 
 
-def _read(pod: Object, type_: type[T], source: str) -> T:
+def _read(pod: Object, source: str) -> Pod:
     try:
-        return msgspec.convert(pod, type_)
-    except msgspec.ValidationError as error:
+        return Pod.from_object(pod)
+    except BadInput as error:
         raise BadInput(f"{source} is not as a Pod should be: {error}") from error

@@ -17,12 +17,13 @@ from api.state_annotation import StateAnnotation
 from api.topology_annotation import TopologyAnnotation
 from cli import terminal
 from cli.scheduler.explain_command import explanation_table
+from kube.objects.node import Node
+from kube.objects.pod import Pod
 from labelers.annotations import topology_of
 from placement.class_tables import ScoreTables
 from scheduler.cluster.node_cache import CacheSource, NodeCache
-from scheduler.cluster.pod_objects import Pod, Rules, ask
+from scheduler.cluster.pod_objects import Rules, ask
 from scheduler.filters import node_filters
-from scheduler.filters.filter_objects import CandidateNode, ConstrainedPod
 from scheduler.node_ranking import NodeRanker
 from scheduler.score_explanation import explain_ranks
 
@@ -48,11 +49,11 @@ def explained() -> str:
         cache.lease(name, _lease(name, topology, free), 0.0)
     for source in CacheSource:
         cache.mark_synced(source)
-    request = ask(msgspec.convert(_POD, Pod), Rules())
+    request = ask(Pod.from_object(_POD), Rules())
     if request is None:
         raise SystemExit("the pod asks for no GPU")
-    nodes = [msgspec.convert(_node(name), CandidateNode) for name in _FREE]
-    divided = node_filters.filtered(msgspec.convert(_POD, ConstrainedPod), nodes, {})
+    nodes = [Node.from_object(_node(name)) for name in _FREE]
+    divided = node_filters.filtered(Pod.from_object(_POD), nodes, {})
     explanation = explain_ranks(
         request, NodeRanker(cache, tables).judge(request, divided.candidates), tables
     )

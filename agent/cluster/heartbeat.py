@@ -26,7 +26,8 @@ from base.log_once import LogOnce
 from kube import lease as leases
 from kube.api import LEASES, Api, Object
 from kube.api_errors import ApiError, Conflict, NotFound
-from kube.lease import LeaseStep, ObservedLease, next_step
+from kube.lease import Lease, LeaseStep, ObservedLease, next_step
+from kube.objects.typed_object import Metadata
 
 log = logging.getLogger(__name__)
 
@@ -228,7 +229,7 @@ class Heartbeat:
             log.warning("API server's store rolled back", extra={"lease": self._name})
             self._rolled_back()
         self._seen = leases.observe(self._seen, lease, self._clock())
-        self.shown = (lease["metadata"].get("annotations") or {}).get(keys.STATE)
+        self.shown = Metadata.from_object(lease["metadata"]).annotations.get(keys.STATE)
 
     def _failed(self, error: ApiError, now: float) -> float:
         """Whatever was done of the request, the next beat reads the Lease first."""
@@ -271,8 +272,8 @@ class Heartbeat:
     def _owners(self, lease: Object) -> dict[str, Any]:
         """Patch that makes our Node, by its present UID, the only owner; empty where it is."""
         node = self._node()
-        owners = lease["metadata"].get("ownerReferences") or []
-        if node is None or [owner["uid"] for owner in owners] == [node["metadata"]["uid"]]:
+        owners = Metadata.from_object(lease["metadata"]).owner_references
+        if node is None or [owner.uid for owner in owners] == [node["metadata"]["uid"]]:
             return {}
         return {"ownerReferences": [leases.owner(node)]}
 
@@ -288,9 +289,9 @@ def _not_released(error: Exception) -> None:
 
 def _holder(lease: Object) -> str:
     """Identity of the Lease's holder; empty where it has none."""
-    return (lease.get("spec") or {}).get("holderIdentity") or ""
+    return Lease.from_object(lease).spec.holder_identity
 
 
 def _is_untouched(node: Object) -> bool:
     """Whether no agent seems to have been here: then a Lease is created without a read."""
-    return keys.TOPOLOGY not in (node["metadata"].get("annotations") or {})
+    return keys.TOPOLOGY not in Metadata.from_object(node["metadata"]).annotations

@@ -34,6 +34,7 @@ from exporters.gpuscape.agent_metrics import AgentMetrics
 from kube.api import NODE_FEATURES, NODES, Api, ApiResource, Object
 from kube.events import EventBudget, Recorder
 from kube.informer import CacheSynced, ObjectGone, ObjectSeen, WatchConnected, WatchEvent, WatchLost
+from kube.objects.typed_object import Metadata
 from kubelet.allocated_devices import NodeAllocation
 from labelers.decision import Absent, Decisions
 
@@ -344,9 +345,7 @@ class Cluster:
         """An annotation as the Node has it."""
         if self._node is None:
             return None
-        annotations = self._node["metadata"].get("annotations") or {}
-        text: str | None = annotations.get(key)
-        return text
+        return Metadata.from_object(self._node["metadata"]).annotations.get(key)
 
     def _report_new_count(self, decided: Decisions) -> None:
         known = self._annotation(keys.KNOWN_GPUS)

@@ -15,6 +15,7 @@ from typing import Any
 
 from api import keys, names
 from api.key_kinds import KeyLocation
+from kube.objects.typed_object import Metadata
 from labelers.node_patch import writers
 
 PAUSED = "paused-for-"
@@ -55,10 +56,10 @@ class ReleaseSignals:
 
 
 def _causes_on_node(meta: Mapping[str, Any], manager: str) -> Iterator[str]:
-    release = (meta.get("annotations") or {}).get(keys.RELEASE)
+    typed_meta = Metadata.from_object(meta)
+    release, labels = typed_meta.annotations.get(keys.RELEASE), typed_meta.labels
     if release is not None and release.lower() != "false":
         yield f"annotation {keys.RELEASE}={_short(release)}"
-    labels = meta.get("labels") or {}
     for key in DEPLOY:
         if PAUSED in labels.get(key, ""):
             yield f"label {key}={labels[key]}"

@@ -16,13 +16,13 @@ from exporters.gpuscape.agent_metrics import AgentMetrics
 from kube.api import Object
 from kube.api_errors import Forbidden
 from kube.informer import ObjectGone, ObjectSeen, WatchConnected, WatchEvent, WatchLost
+from kube.objects.pod import Pod
 
 log = logging.getLogger(__name__)
 
 SOURCE: Final = "pods"
 
 _ILLEGAL = re.compile(r"[^a-zA-Z0-9_]")
-_ENDED = ("Succeeded", "Failed")
 _RIGHT = (
     "the agent may not read pods: apply deploy/pods, or switch off what asks for them:"
     " pod-uid-label, pod-labels, virtual-gpus"
@@ -87,15 +87,15 @@ class KnownPods:
         with self._lock:
             return next((pod for pod in self._pods.values() if pod.uid == uid), None)
 
-    def _known(self, pod: Object) -> KnownPod:
-        meta = pod["metadata"]
-        labels = meta.get("labels") or {}
+    def _known(self, seen: Object) -> KnownPod:
+        pod = Pod.from_object(seen)
+        meta = pod.metadata
         return KnownPod(
-            namespace=meta["namespace"],
-            name=meta["name"],
-            uid=meta["uid"],
-            ended=(pod.get("status") or {}).get("phase") in _ENDED,
-            labels=() if self._allowed is None else chosen_labels(labels, self._allowed),
+            namespace=meta.namespace,
+            name=meta.name,
+            uid=meta.uid,
+            ended=pod.is_finished,
+            labels=() if self._allowed is None else chosen_labels(meta.labels, self._allowed),
         )
 
 

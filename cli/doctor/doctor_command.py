@@ -21,6 +21,7 @@ from diagnosis.facts.local_facts import LocalFacts, node_name, read_local_facts
 from diagnosis.finding import examine
 from diagnosis.finding_catalog import LOCAL_CHECKS
 from discovery.model import NodeSnapshot
+from kube.objects.node import Node
 
 COMMANDS: Final[Mapping[str, str]] = {
     "pod": "cli.doctor.doctor_pod",
@@ -144,12 +145,11 @@ def _versions(facts: LocalFacts) -> Iterator[tuple[str, str]]:
         if facts.cluster.agent_image:
             yield "image", facts.cluster.agent_image
         node = facts.cluster.node
-        status = (node.get("status") or {}) if isinstance(node, dict) else {}
-        info = status.get("nodeInfo") or {}
-        if info.get("kubeletVersion"):
-            yield "kubelet", str(info["kubeletVersion"])
-        if info.get("containerRuntimeVersion"):
-            yield "runtime", str(info["containerRuntimeVersion"])
+        info = Node.from_object(node if isinstance(node, dict) else {}).status.node_info
+        if info.kubelet_version:
+            yield "kubelet", info.kubelet_version
+        if info.container_runtime_version:
+            yield "runtime", info.container_runtime_version
 
 
 def _of_driver(driver: str | None, nvml: str | None) -> Iterator[tuple[str, str]]:

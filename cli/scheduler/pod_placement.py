@@ -12,10 +12,10 @@ from api.state_annotation import StateAnnotation
 from base.errors import GpuscapeError
 from base.text.rfc3339 import unix_seconds
 from kube.api import LEASES, NODES, Api, Object
+from kube.objects.pod import Pod
 from placement.masks import members
 from placement.score_table import ScoreTable
 from placement.shape import shape
-from scheduler.cluster.pod_objects import Pod
 from scheduler.explanation_source import ExplainedPod
 
 
@@ -39,12 +39,12 @@ def read_placement(api: Api, explained: ExplainedPod, namespace: str) -> PodPlac
 
     GPUs that cannot be read, as without rights for Leases, are not known: nothing is raised.
     """
-    pod = msgspec.convert(explained.manifest, Pod)
+    pod = Pod.from_object(explained.manifest)
     node = pod.spec.node_name
     if not node or not explained.is_there:
         return None
-    placed = PodPlacement(node=node, ended=pod.ended)
-    if pod.ended:
+    placed = PodPlacement(node=node, ended=pod.is_finished)
+    if pod.is_finished:
         return placed
     with suppress(GpuscapeError):
         state = _published(api.get(LEASES, names.agent_lease(node), namespace=namespace), pod)

@@ -29,7 +29,8 @@ from kube.api import (
     Object,
 )
 from kube.api_errors import Forbidden, NotFound
-from kube.lease import owning_nodes
+from kube.lease import Lease, owning_nodes
+from kube.objects.typed_object import Metadata
 from kube.present_objects import present_objects
 
 _NAME_LABEL: Final = "app.kubernetes.io/name"
@@ -116,7 +117,7 @@ class TraceReader:
         held = (
             node["metadata"]["name"]
             for node in nodes
-            if _OF_CHANGE & (node["metadata"].get("annotations") or {}).keys()
+            if _OF_CHANGE & Metadata.from_object(node["metadata"]).annotations.keys()
         )
         pods = self._metadata(PODS, self._namespace)
         makers = [
@@ -163,11 +164,8 @@ class TraceReader:
         """
         other_pod_uids = {meta["uid"] for meta in pods or () if not _is_program(meta)}
         for lease in filter(_is_agents, leases):
-            spec = lease.get("spec") or {}
-            holder, renewed = (
-                spec.get("holderIdentity"),
-                rfc3339.unix_seconds(spec.get("renewTime")),
-            )
+            spec = Lease.from_object(lease).spec
+            holder, renewed = spec.holder_identity, rfc3339.unix_seconds(spec.renew_time)
             if not holder or renewed is None:
                 continue
             age = self._now - renewed
@@ -217,7 +215,7 @@ def _leases(leases: Iterable[Object]) -> Iterator[WholeObject]:
         meta = lease["metadata"]
         is_coordinators = slot_lease.is_slot(lease) or meta["name"] == names.COORDINATOR_LEASE
         if _is_agents(lease):
-            node = names.node_of_lease(meta["name"], owning_nodes(meta))
+            node = names.node_of_lease(meta["name"], owning_nodes(Metadata.from_object(meta)))
             yield _whole(LEASES, meta, node)
         elif is_coordinators and names.COORDINATOR in _managers(meta):
             yield _whole(LEASES, meta)
@@ -229,7 +227,7 @@ def _is_agents(lease: Object) -> bool:
 
 
 def _is_program(meta: dict[str, Any]) -> bool:
-    return (meta.get("labels") or {}).get(_NAME_LABEL) == _PROGRAM
+    return Metadata.from_object(meta).labels.get(_NAME_LABEL) == _PROGRAM
 
 
 def _is_pod_uid(holder: object) -> bool:

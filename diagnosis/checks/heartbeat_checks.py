@@ -11,6 +11,7 @@ from agent.cluster.release_signals import ReleaseSignals
 from base.text import rfc3339
 from diagnosis.finding import DoctorFinding, FindingKind, FindingSeverity, finding
 from kube.api import Object
+from kube.lease import Lease, LeaseSpec
 
 LEASE_MISSING: Final = FindingKind(
     name="lease-missing",
@@ -64,12 +65,11 @@ KINDS: Final = (
 
 
 def lease_findings(
-    node: str, lease: Object | None, now: float, own: str | None
+    node: str, lease: Lease | None, now: float, own: str | None
 ) -> Iterator[DoctorFinding]:
     """Findings about the agent's Lease; ``now`` by the server's clock, ``own``: our pod's UID."""
-    spec = {} if lease is None else lease.get("spec") or {}
-    holder = str(spec.get("holderIdentity") or "")
-    renewed = rfc3339.unix_seconds(spec.get("renewTime"))
+    spec = LeaseSpec() if lease is None else lease.spec
+    holder, renewed = spec.holder_identity, rfc3339.unix_seconds(spec.renew_time)
     if lease is None:
         yield finding(LEASE_MISSING, node, f"there is no Lease of an agent on {node}")
     elif not holder:

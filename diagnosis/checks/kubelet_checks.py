@@ -28,6 +28,7 @@ from discovery.model import GpuState, NodeSnapshot, nvidia_gpus
 from health.gpu_health import gpu_verdict
 from health.health_verdict import Health
 from kube.amounts.gpu_amounts import gpu_amounts
+from kube.objects.node import Node
 
 POD_RESOURCES_SILENT: Final = FindingKind(
     name="pod-resources-silent",
@@ -240,7 +241,7 @@ def check_numa_nodes(facts: LocalFacts) -> Iterator[DoctorFinding]:
 def check_node_allocatable(facts: LocalFacts) -> Iterator[DoctorFinding]:
     """Whether the Node lists what the kubelet has."""
     node, offered = require_fact(require_fact(facts.cluster).node), _offered(facts)
-    allocatable = ((node or {}).get("status") or {}).get("allocatable") or {}
+    allocatable = Node.from_object(node or {}).status.allocatable
     for resource, amount in gpu_amounts(allocatable).items():
         has = len(offered.get(resource, ()))
         if amount > has:

@@ -18,12 +18,12 @@ from diagnosis.finding import (
     finding,
     require_fact,
 )
-from kube.amounts.gpu_amounts import gpu_amounts
-from kube.amounts.pod_requests import pod_requests
+from kube.amounts.gpu_amounts import gpu_amounts, gpu_requests
+from kube.objects.node import Node
+from kube.objects.typed_object import condition_of
 from mig.profile_hints import profile_hint
 from scheduler.filters import node_selection, taints
 from scheduler.filters.filter_notes import notes
-from scheduler.filters.filter_objects import CandidateNode
 from scheduler.filters.node_filters import LeftOutNode, NodeFilter
 
 SCHEDULER_UNKNOWN: Final = FindingKind(
@@ -136,12 +136,12 @@ _OF_FILTER: Final = {
 def check_scheduler(facts: PodFacts) -> Iterator[DoctorFinding]:
     """Whether a scheduler looks at the pod."""
     require_fact(facts.cluster)
-    spec = (facts.pod or {}).get("spec") or {}
-    gates = [str(gate.get("name")) for gate in spec.get("schedulingGates") or ()]
+    spec = facts.constraints.spec
+    gates = [gate.name for gate in spec.scheduling_gates]
     if gates:
         yield finding(GATED, facts.title, f"scheduling gates: {', '.join(gates)}")
     elif not _was_looked_at(facts):
-        name = spec.get("schedulerName") or "default-scheduler"
+        name = spec.scheduler_name or "default-scheduler"
         sentence = f"{name} has not looked at it for {_age_seconds(facts):.0f} s"
         yield finding(SCHEDULER_UNKNOWN, facts.title, sentence)
 
@@ -211,9 +211,7 @@ def _why(left_out: LeftOutNode, facts: PodFacts, cluster: FilteredCluster) -> st
     if left_out.filter is not NodeFilter.TAINTS:
         return left_out.why
     node = next(candidate for candidate in cluster.nodes if candidate.name == left_out.node)
-    untolerated = taints.untolerated(
-        node.spec.taints or (), facts.constraints.spec.tolerations or ()
-    )
+    untolerated = taints.untolerated(node.spec.taints, facts.constraints.spec.tolerations)
     words = (
         f"{taint.key}={taint.value}".removesuffix("=") + f":{taint.effect}" for taint in untolerated
     )
@@ -225,12 +223,12 @@ def _kind_of_shortage(node: LeftOutNode) -> FindingKind:
     return GPUS_IN_USE if any(map(is_gpu_resource, resources)) else SHORT_OF_OTHERS
 
 
-def _offers(node: CandidateNode) -> dict[str, int]:
-    return gpu_amounts(node.status.allocatable or {})
+def _offers(node: Node) -> dict[str, int]:
+    return gpu_amounts(node.status.allocatable)
 
 
 def _requested(facts: PodFacts) -> dict[str, int]:
-    return gpu_amounts(pod_requests(facts.constraints.spec))
+    return gpu_requests(facts.constraints.spec)
 
 
 def _was_looked_at(facts: PodFacts) -> bool:
@@ -244,19 +242,15 @@ def _was_refused(facts: PodFacts) -> bool:
 
 def _condition(facts: PodFacts) -> str | None:
     """Reason of the condition PodScheduled; None without it."""
-    conditions = ((facts.pod or {}).get("status") or {}).get("conditions") or ()
-    for condition in conditions:
-        if condition.get("type") == "PodScheduled":
-            return str(condition.get("reason") or "")
-    return None
+    condition = condition_of(facts.constraints.status.conditions, "PodScheduled")
+    return None if condition is None else condition.reason
 
 
 def _age_seconds(facts: PodFacts) -> float:
-    created = ((facts.pod or {}).get("metadata") or {}).get("creationTimestamp")
     now = facts.server.info.unix_seconds
     if now is None:
         end_check_unread("the API server's answer has no date, so the pod's age is not known")
-    created_at = rfc3339.unix_seconds(created)
+    created_at = rfc3339.unix_seconds(facts.constraints.metadata.creation_timestamp)
     return 0.0 if created_at is None else now - created_at
 
 

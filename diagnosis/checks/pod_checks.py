@@ -8,9 +8,8 @@ pkg/kubelet/cm (devicemanager/manager.go, topologymanager/topology_manager.go).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain
-from typing import Any, Final
+from collections.abc import Iterator, Mapping
+from typing import Final
 
 from api import keys
 from api.gpu_request import Link
@@ -26,7 +25,7 @@ from diagnosis.finding import (
 )
 from kube.amounts.gpu_amounts import gpu_amounts
 from kube.amounts.pod_requests import container_requests
-from kube.api import Object
+from kube.objects.pod import ContainerStatus, Pod, WaitingContainer
 
 REFUSED_ADMISSION: Final = FindingKind(
     name="pod-refused-by-devices",
@@ -161,13 +160,13 @@ _QUOTA_WORDS: Final = "exceeded quota"
 
 def check_refusal(facts: PodFacts) -> Iterator[DoctorFinding]:
     """Whether the kubelet refused the pod, or it was evicted."""
-    status = _pod(facts).get("status") or {}
-    reason = str(status.get("reason") or "")
-    if status.get("phase") != "Failed" or not reason:
+    status = _pod(facts).status
+    reason = status.reason
+    if status.phase != "Failed" or not reason:
         return
     kind = REFUSED_RESOURCES if reason.startswith(_OUT_OF) else _REASONS.get(reason)
     if kind is not None:
-        yield finding(kind, facts.title, f"{reason}: {status.get('message') or 'no message'}")
+        yield finding(kind, facts.title, f"{reason}: {status.message or 'no message'}")
 
 
 def check_creation(facts: PodFacts) -> Iterator[DoctorFinding]:
@@ -182,11 +181,11 @@ def check_creation(facts: PodFacts) -> Iterator[DoctorFinding]:
 
 def check_containers(facts: PodFacts) -> Iterator[DoctorFinding]:
     """Whether its containers start."""
-    status = _pod(facts).get("status") or {}
-    for container in _container_statuses(status):
-        waiting = (container.get("state") or {}).get("waiting") or {}
-        reason, message = str(waiting.get("reason") or ""), str(waiting.get("message") or "")
-        sentence = f"container {container.get('name')}: {reason}: {message}"
+    status = _pod(facts).status
+    for container in (*status.init_container_statuses, *status.container_statuses):
+        waiting = container.state.waiting or WaitingContainer()
+        reason, message = waiting.reason, waiting.message
+        sentence = f"container {container.name}: {reason}: {message}"
         if _NO_ENDPOINT in message:
             yield finding(PLUGIN_AWAY, facts.title, sentence)
         elif _NOT_INJECTED.search(message) or _NOT_INJECTED.search(_last_words(container)):
@@ -200,7 +199,7 @@ def check_containers(facts: PodFacts) -> Iterator[DoctorFinding]:
 def check_sandbox(facts: PodFacts) -> Iterator[DoctorFinding]:
     """Whether the node's runtime takes the pod at all."""
     pod = _pod(facts)
-    if (pod.get("status") or {}).get("phase") != "Pending" or not pod["spec"].get("nodeName"):
+    if pod.status.phase != "Pending" or not pod.is_bound:
         end_check_not_needed("the pod waits for no runtime")
     notes = [
         event.note
@@ -215,7 +214,7 @@ def check_resources(facts: PodFacts) -> Iterator[DoctorFinding]:
     """Whether a container asks for GPUs of one kind alone."""
     _pod(facts)
     spec = facts.constraints.spec
-    for container in chain(spec.containers or (), spec.init_containers or ()):
+    for container in (*spec.containers, *spec.init_containers):
         kinds = gpu_amounts(container_requests(container, container.name))
         if len(kinds) > 1:
             sentence = f"container {container.name} asks for {' and '.join(kinds)}"
@@ -224,7 +223,7 @@ def check_resources(facts: PodFacts) -> Iterator[DoctorFinding]:
 
 def check_wish(facts: PodFacts) -> Iterator[DoctorFinding]:
     """Whether its wish for links can be read."""
-    link = (_pod(facts)["metadata"].get("annotations") or {}).get(keys.LINK)
+    link = _pod(facts).metadata.annotations.get(keys.LINK)
     if link is not None and link not in tuple(Link):
         sentence = f"{keys.LINK} is {link!r}{did_you_mean(link, tuple(Link))}"
         yield finding(LINK_UNKNOWN, facts.title, sentence)
@@ -240,19 +239,13 @@ CHECKS: Final = (
 )
 
 
-def _pod(facts: PodFacts) -> Object:
+def _pod(facts: PodFacts) -> Pod:
     if facts.pod is None:
         end_check_not_needed("there is no pod")
     return facts.pod
 
 
-def _container_statuses(status: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    listed: Sequence[str] = ("initContainerStatuses", "containerStatuses")
-    for name in listed:
-        yield from status.get(name) or ()
-
-
-def _last_words(status: Mapping[str, Any]) -> str:
+def _last_words(container: ContainerStatus) -> str:
     """The message that the container's last run left at its end."""
-    ended = (status.get("lastState") or {}).get("terminated") or {}
-    return str(ended.get("message") or "")
+    terminated = container.last_state.terminated
+    return "" if terminated is None else terminated.message

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import Final
 
 from agent.cluster.confinement import PolicyVerdict
 from api import keys, topology_annotation
@@ -28,6 +28,8 @@ from diagnosis.finding import (
 )
 from fleet.status.node_layout import NodeLayout, node_layout
 from kube.amounts.gpu_amounts import gpu_amounts
+from kube.objects.pod import Pod
+from kube.objects.typed_object import condition_of
 
 NODE_NOT_READY: Final = FindingKind(
     name="node-not-ready",
@@ -189,11 +191,10 @@ _MIG_KINDS: Final[Mapping[str, FindingKind]] = {
 
 def check_kubelet_ready(facts: RemoteNodeFacts) -> Iterator[DoctorFinding]:
     """Whether the kubelet reports the Node as ready."""
-    conditions = (facts.node.get("status") or {}).get("conditions") or ()
-    for condition in conditions:
-        if condition.get("type") == "Ready" and condition.get("status") != "True":
-            why = condition.get("message") or condition.get("reason") or "no reason given"
-            yield finding(NODE_NOT_READY, facts.name, str(why))
+    condition = condition_of(facts.node.status.conditions, "Ready")
+    if condition is not None and condition.status != "True":
+        why = condition.message or condition.reason or "no reason given"
+        yield finding(NODE_NOT_READY, facts.name, why)
 
 
 def check_agent_pod(facts: RemoteNodeFacts) -> Iterator[DoctorFinding]:
@@ -201,19 +202,18 @@ def check_agent_pod(facts: RemoteNodeFacts) -> Iterator[DoctorFinding]:
     pods = require_fact(facts.agent_pods)
     if not pods:
         yield finding(AGENT_MISSING, facts.name, f"no pod of the agent is on {facts.name}")
-    for pod in pods:
-        name = f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
+    for written in pods:
+        pod = Pod.from_object(written)
+        name = pod.metadata.full_name
         if why := _failing(pod):
             yield finding(AGENT_FAILING, name, why)
         expected_image = facts.agent_image
-        images = [
-            container.get("image") for container in (pod.get("spec") or {}).get("containers") or ()
-        ]
+        images = [container.image for container in pod.spec.containers]
         if expected_image and expected_image not in images:
             yield finding(
                 AGENT_OLD, name, f"{images[0] if images else 'none'}, not {expected_image}"
             )
-        yield from skew_findings(name, image_skew(pod))
+        yield from skew_findings(name, image_skew(written))
 
 
 def check_lease(facts: RemoteNodeFacts) -> Iterator[DoctorFinding]:
@@ -225,7 +225,7 @@ def check_lease(facts: RemoteNodeFacts) -> Iterator[DoctorFinding]:
 
 def check_release(facts: RemoteNodeFacts) -> Iterator[DoctorFinding]:
     """Whether somebody asks for the GPUs to be left alone."""
-    yield from released_findings(facts.node)
+    yield from released_findings(facts.written_node)
 
 
 def check_policy_objects(facts: RemoteNodeFacts) -> Iterator[DoctorFinding]:
@@ -274,7 +274,7 @@ def check_topology(facts: RemoteNodeFacts) -> Iterator[DoctorFinding]:
 
 def check_gpu_health(facts: RemoteNodeFacts) -> Iterator[DoctorFinding]:
     """Whether all GPUs are there and well, by the agent's labels."""
-    labels = facts.node["metadata"].get("labels") or {}
+    labels = facts.node.metadata.labels
     health, reason = labels.get(keys.HEALTH), labels.get(keys.HEALTH_REASON)
     expected, seen = labels.get(keys.EXPECTED), labels.get(keys.FOUND)
     if expected and seen and expected.isdigit() and seen.isdigit() and int(seen) < int(expected):
@@ -287,8 +287,8 @@ def check_gpu_health(facts: RemoteNodeFacts) -> Iterator[DoctorFinding]:
 
 def check_offers(facts: RemoteNodeFacts) -> Iterator[DoctorFinding]:
     """Whether the Node offers as many GPUs as it has."""
-    status = facts.node.get("status") or {}
-    allocatable, capacity = _gpus(status.get("allocatable")), _gpus(status.get("capacity"))
+    status = facts.node.status
+    allocatable, capacity = gpu_amounts(status.allocatable), gpu_amounts(status.capacity)
     shown = _topology(facts)
     for resource, total in sorted(capacity.items()):
         if 0 < allocatable.get(resource, 0) < total:
@@ -316,7 +316,7 @@ def check_mig_layout(facts: RemoteNodeFacts) -> Iterator[DoctorFinding]:
 
 def check_cordon(facts: RemoteNodeFacts) -> Iterator[DoctorFinding]:
     """Whether the Node takes pods, and a cordon of ours was lifted."""
-    if not (facts.node.get("spec") or {}).get("unschedulable"):
+    if not facts.node.spec.unschedulable:
         return
     layout = node_layout(facts.node)
     permit = None if layout is None else layout.permit
@@ -352,29 +352,26 @@ def _layout(facts: RemoteNodeFacts) -> NodeLayout:
     return layout
 
 
-def _failing(pod: Mapping[str, Any]) -> str:
+def _failing(pod: Pod) -> str:
     """The reason why a pod does not run; empty where it runs."""
-    status = pod.get("status") or {}
-    for container in status.get("containerStatuses") or ():
-        waiting = (container.get("state") or {}).get("waiting")
-        if waiting:
-            message = f": {waiting['message']}" if waiting.get("message") else ""
-            return f"container {container.get('name')}: {waiting.get('reason', 'waiting')}{message}"
-    if status.get("phase") not in (None, "Running"):
-        return (
-            f"it is {status.get('phase')}: {status.get('message') or status.get('reason') or '?'}"
-        )
+    status = pod.status
+    for container in status.container_statuses:
+        if (waiting := container.state.waiting) is not None:
+            message = f": {waiting.message}" if waiting.message else ""
+            return f"container {container.name}: {waiting.reason or 'waiting'}{message}"
+    if status.phase not in ("", "Running"):
+        return f"it is {status.phase}: {status.message or status.reason or '?'}"
     return ""
 
 
 def _labelled_count(facts: RemoteNodeFacts, otherwise: int) -> int:
     """The agent's count of devices of the GPU resource: MIG devices with strategy single."""
-    text = (facts.node["metadata"].get("labels") or {}).get(f"{GPU_RESOURCE}.{keys.COUNT}", "")
+    text = facts.node.metadata.labels.get(f"{GPU_RESOURCE}.{keys.COUNT}", "")
     return int(text) if text.isdigit() else otherwise
 
 
 def _annotations(facts: RemoteNodeFacts) -> Mapping[str, str]:
-    return facts.node["metadata"].get("annotations") or {}
+    return facts.node.metadata.annotations
 
 
 def _topology(facts: RemoteNodeFacts) -> TopologyAnnotation | None:
@@ -383,8 +380,3 @@ def _topology(facts: RemoteNodeFacts) -> TopologyAnnotation | None:
         return None if text is None else topology_annotation.decode(text)
     except BadInput:
         return None
-
-
-def _gpus(amounts: Mapping[str, Any] | None) -> dict[str, int]:
-    """The GPU resources among these amounts, by name."""
-    return gpu_amounts(amounts or {})

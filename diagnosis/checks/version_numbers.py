@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from base.settings.version_skew import minor_version
 from kube.api import Object
+from kube.objects.node import Node
 
 
 def kubelet_version(node: Object) -> tuple[int, int] | None:
     """The minor version of a Node's kubelet; None where the Node does not give it."""
-    info = (node.get("status") or {}).get("nodeInfo") or {}
-    return minor_version(str(info.get("kubeletVersion") or ""))
+    return minor_version(Node.from_object(node).status.node_info.kubelet_version)

@@ -33,6 +33,8 @@ from kube.api import (
     ServerInfo,
 )
 from kube.api_errors import ApiError, Forbidden, NotFound, Unauthorized
+from kube.lease import Lease
+from kube.objects.pod import Pod
 from kube.present_objects import present_objects
 
 if TYPE_CHECKING:
@@ -88,7 +90,7 @@ class ClusterFacts:
     node_name: str
     node: Object | Unread | None
     """None: there is no Node of this name."""
-    lease: Object | Unread | None
+    lease: Lease | Unread | None
     """Lease of the node's agent; None: there is none."""
     pods: frozenset[str] | Unread
     """``namespace/name`` of all pods on the node."""
@@ -129,9 +131,7 @@ def read_cluster(
         confinement=_confinement(api, settings, account, node_name),
         node_name=node_name,
         node=read_object(lambda: api.get(NODES, node_name)),
-        lease=read_object(
-            lambda: api.get(LEASES, names.agent_lease(node_name), namespace=namespace)
-        ),
+        lease=read_lease(api, node_name, namespace),
         pods=value_or_unread(lambda: frozenset(_pods(api, node_name))),
         agent_image=agent_image(api, namespace),
         counters=_counters(api, settings),
@@ -154,9 +154,14 @@ def agent_image(api: InspectedApi, namespace: str) -> str:
     read = read_object(lambda: api.get(DAEMON_SETS, names.AGENT_DAEMON_SET, namespace=namespace))
     if read is None or isinstance(read, Unread):
         return ""
-    pod = ((read.get("spec") or {}).get("template") or {}).get("spec") or {}
-    images = [str(container.get("image")) for container in pod.get("containers") or ()]
-    return images[0] if images else ""
+    containers = Pod.from_object((read.get("spec") or {}).get("template") or {}).spec.containers
+    return containers[0].image if containers else ""
+
+
+def read_lease(api: InspectedApi, node: str, namespace: str) -> Lease | Unread | None:
+    """The Lease of a node's agent, None where it does not exist, or why it cannot be read."""
+    name = names.agent_lease(node)
+    return read_object(lambda: Lease.from_object(api.get(LEASES, name, namespace=namespace)))
 
 
 def value_or_unread(read: Callable[[], T]) -> T | Unread:

@@ -12,12 +12,13 @@ import msgspec
 from base.errors import BadInput
 from diagnosis.facts.cluster_facts import ServerFacts, read_server, value_or_unread
 from diagnosis.finding import Unread
-from kube.api import EVENTS, JOBS, PODS, REPLICA_SETS, STATEFUL_SETS, InspectedApi, Object
+from kube.api import EVENTS, JOBS, PODS, REPLICA_SETS, STATEFUL_SETS, InspectedApi
 from kube.api_errors import NotFound
+from kube.objects.node import Node
+from kube.objects.pod import Pod
 from kube.present_objects import present_objects
 from scheduler.cluster.cluster_reading import ClusterReading, wait_until
 from scheduler.explanation_source import ExplainedPod
-from scheduler.filters.filter_objects import CandidateNode, ConstrainedPod
 from scheduler.filters.node_filters import FilteredNodes
 
 _MAKERS: Final = (JOBS, REPLICA_SETS, STATEFUL_SETS)
@@ -55,7 +56,7 @@ class PodEvent(msgspec.Struct, frozen=True, rename="camel"):
 class FilteredCluster:
     """All nodes of the cluster, and those that the pod may go to."""
 
-    nodes: tuple[CandidateNode, ...]
+    nodes: tuple[Node, ...]
     filtered: FilteredNodes
 
 
@@ -65,14 +66,14 @@ class PodFacts:
 
     title: str
     """``namespace/name``."""
-    pod: Object | None
+    pod: Pod | None
     """None: no pod has this name, but an object of kind ``maker`` does."""
     maker: str = ""
     """Kind of the object of this name that makes pods; empty where the pod exists."""
     server: ServerFacts
     events: tuple[PodEvent, ...] | Unread
     """Events about the pod or its maker, the oldest first."""
-    constraints: ConstrainedPod
+    constraints: Pod
     cluster: FilteredCluster | Unread
     """Not read for a pod that has a node, or has ended."""
 
@@ -82,7 +83,7 @@ def read_pod(api: InspectedApi, namespace: str, name: str, timeout_seconds: floa
     server, title = read_server(api), f"{namespace}/{name}"
     events = value_or_unread(lambda: _events(api, namespace, name))
     try:
-        pod = api.get(PODS, name, namespace=namespace)
+        manifest = api.get(PODS, name, namespace=namespace)
     except NotFound:
         return PodFacts(
             title=title,
@@ -90,10 +91,11 @@ def read_pod(api: InspectedApi, namespace: str, name: str, timeout_seconds: floa
             maker=_maker(api, namespace, name),
             server=server,
             events=events,
-            constraints=ConstrainedPod(),
+            constraints=Pod(),
             cluster=Unread("there is no pod yet", applies=False),
         )
-    constraints = ExplainedPod(manifest=pod, is_there=True).constraints
+    constraints = ExplainedPod(manifest=manifest, is_there=True).constraints
+    pod = Pod.from_object(manifest)
     return PodFacts(
         title=title,
         pod=pod,
@@ -105,10 +107,9 @@ def read_pod(api: InspectedApi, namespace: str, name: str, timeout_seconds: floa
 
 
 def _cluster(
-    api: InspectedApi, pod: Object, constraints: ConstrainedPod, timeout_seconds: float
+    api: InspectedApi, pod: Pod, constraints: Pod, timeout_seconds: float
 ) -> FilteredCluster | Unread:
-    status, spec = pod.get("status") or {}, pod.get("spec") or {}
-    if spec.get("nodeName") or status.get("phase") not in (None, "Pending"):
+    if pod.is_bound or pod.status.phase not in ("", "Pending"):
         return Unread("the pod has its node", applies=False)
     with closing(ClusterReading(api)) as reading:
         wait_until(lambda: reading.is_whole, lambda: reading.why_not, timeout_seconds)

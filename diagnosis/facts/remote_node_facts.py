@@ -15,7 +15,7 @@ from diagnosis.facts.cluster_facts import (
     STOPPED_WRITES,
     ServerFacts,
     agent_image,
-    read_object,
+    read_lease,
     read_server,
     value_or_unread,
 )
@@ -24,13 +24,15 @@ from fleet.status.coordinator_view import CoordinatorView, read_coordinator
 from kube.api import (
     ADMISSION_BINDINGS,
     ADMISSION_POLICIES,
-    LEASES,
     NODES,
     PODS,
     InspectedApi,
     Object,
 )
 from kube.api_errors import NotFound
+from kube.lease import Lease
+from kube.objects.node import Node
+from kube.objects.typed_object import Metadata
 from kube.present_objects import present_objects
 
 COMPONENT: Final = "app.kubernetes.io/component"
@@ -42,11 +44,11 @@ class RemoteNodeFacts:
     """A Node, its agent, and the admission policies and coordinator around it."""
 
     name: str
-    node: Object
+    node: Node
+    written_node: Object
+    """The Node as the API server has it, with the managers of its fields."""
     server: ServerFacts
-    lease: Object | Unread | None
-    pods: tuple[Object, ...] | Unread
-    """All pods on the Node."""
+    lease: Lease | Unread | None
     agent_pods: tuple[Object, ...] | Unread
     agent_image: str
     """Image in the agent's DaemonSet; empty where that is not known."""
@@ -70,7 +72,7 @@ def read_remote_node(api: InspectedApi, name: str, namespace: str) -> RemoteNode
     """Read a Node's facts; gpuscape is in ``namespace``. Raises BadInput for an unknown Node."""
     server = read_server(api)
     try:
-        node = api.get(NODES, name)
+        written_node = api.get(NODES, name)
     except NotFound as error:
         raise BadInput(f"there is no node {name} in the cluster") from error
     fields = {"spec.nodeName": name}
@@ -78,10 +80,10 @@ def read_remote_node(api: InspectedApi, name: str, namespace: str) -> RemoteNode
     coordinator = read_coordinator(api, namespace)
     return RemoteNodeFacts(
         name=name,
-        node=node,
+        node=Node.from_object(written_node),
+        written_node=written_node,
         server=server,
-        lease=read_object(lambda: api.get(LEASES, names.agent_lease(name), namespace=namespace)),
-        pods=pods,
+        lease=read_lease(api, name, namespace),
         agent_pods=pods if isinstance(pods, Unread) else tuple(_agents(pods, namespace)),
         agent_image=agent_image(api, namespace),
         missing_policies=value_or_unread(lambda: tuple(_missing(api, namespace))),
@@ -96,9 +98,9 @@ def read_remote_node(api: InspectedApi, name: str, namespace: str) -> RemoteNode
 
 def _agents(pods: tuple[Object, ...], namespace: str) -> Iterator[Object]:
     for pod in pods:
-        meta = pod["metadata"]
-        component = str((meta.get("labels") or {}).get(COMPONENT, ""))
-        if meta["namespace"] == namespace and component.split("-")[0] == _AGENT:
+        meta = Metadata.from_object(pod["metadata"])
+        component = meta.labels.get(COMPONENT, "")
+        if meta.namespace == namespace and component.split("-")[0] == _AGENT:
             yield pod
 
 

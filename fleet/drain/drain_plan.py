@@ -17,6 +17,7 @@ from fleet.drain.disruption_budgets import budget_verdict
 from fleet.drain.drain_pod import DrainPod, drain_pod
 from fleet.drain.eviction_losses import EvictionLoss, eviction_losses
 from kube.api import Object
+from kube.objects.pod import Pod
 
 _MOST_NAMED = 5
 
@@ -76,7 +77,7 @@ class DrainSettings:
 class DrainView:
     """Objects by which draining is judged, as they were read."""
 
-    pods: tuple[Object, ...]
+    pods: tuple[Pod, ...]
     """All pods that are bound to the node and ask for a GPU resource."""
     budgets: tuple[Object, ...] = ()
     """PodDisruptionBudgets of their namespaces."""
@@ -116,7 +117,7 @@ def plan_drain(
     GPU, but then pods of DaemonSets and mirror pods stay where they are not in the way. The agent
     can name no other pods than those of ``view``: of its own node, which ask for a GPU.
     """
-    pods = [drain_pod(seen, view.owners) for seen in view.pods]
+    pods = [drain_pod(pod, view.owners) for pod in view.pods]
     present = [pod for pod in pods if not pod.ended]
     in_the_way = frozenset(request.pods)
     must_leave = [pod for pod in present if pod.key in in_the_way]

@@ -8,18 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from api.state_annotation import pod_key
 from base.text import rfc3339
 from fleet.drain.protection import protection
 from fleet.gpu_pod import is_placed
 from kube.api import Object
+from kube.objects.pod import Pod, PodSpec
+from kube.objects.typed_object import Metadata, OwnerReference
 
 MIRROR: Final = "kubernetes.io/config.mirror"
 """Annotation of the API's copy of a static pod, which its kubelet makes anew at once."""
 DEFAULT_GRACE_SECONDS: Final = 30
-_ENDED = ("Succeeded", "Failed")
 _MOST_OWNERS = 4
 
 
@@ -36,7 +37,7 @@ class DrainPod:
     annotations: Mapping[str, str]
     owners: tuple[Object, ...]
     """The pod's controller, that one's, and so on, as far as they were read; the nearest first."""
-    controller: Mapping[str, Any] | None
+    controller: OwnerReference | None
     """The reference to its controller; None: nobody makes the pod anew."""
     ended: bool
     """Its containers have ended for good; it holds nothing."""
@@ -61,7 +62,7 @@ class DrainPod:
     @property
     def of_daemon_set(self) -> bool:
         """Whether it would be made anew on the same node, cordoned or not."""
-        return self.controller is not None and self.controller.get("kind") == "DaemonSet"
+        return self.controller is not None and self.controller.kind == "DaemonSet"
 
     @property
     def owner(self) -> str:
@@ -71,7 +72,7 @@ class DrainPod:
             return f"{last.get('kind', '')} {self.namespace}/{last['metadata']['name']}"
         if self.controller is None:
             return ""
-        return f"{self.controller.get('kind', '')} {self.namespace}/{self.controller.get('name')}"
+        return f"{self.controller.kind} {self.namespace}/{self.controller.name}"
 
     def of_kind(self, kind: str) -> Object | None:
         """The owner of this kind."""
@@ -98,58 +99,42 @@ class DrainPod:
                 yield source, meta.get("annotations") or {}
 
 
-def drain_pod(seen: Object, owners: Mapping[str, Object]) -> DrainPod:
-    """The pod's values; ``owners``: objects by UID, as far as they were read. Never raises."""
-    meta, spec, status = seen["metadata"], seen.get("spec") or {}, seen.get("status") or {}
-    annotations = meta.get("annotations") or {}
-    grace = spec.get("terminationGracePeriodSeconds")
+def drain_pod(pod: Pod, owners: Mapping[str, Object]) -> DrainPod:
+    """The pod's values; ``owners``: objects by UID, as far as they were read."""
+    meta, spec, status = pod.metadata, pod.spec, pod.status
+    grace = spec.termination_grace_period_seconds
     return DrainPod(
-        namespace=meta["namespace"],
-        name=meta["name"],
-        uid=meta["uid"],
-        key=pod_key(meta["namespace"], meta["name"]),
-        labels=meta.get("labels") or {},
-        annotations=annotations,
+        namespace=meta.namespace,
+        name=meta.name,
+        uid=meta.uid,
+        key=pod_key(meta.namespace, meta.name),
+        labels=meta.labels,
+        annotations=meta.annotations,
         owners=tuple(_chain(meta, owners)),
-        controller=controller_of(meta),
-        ended=status.get("phase") in _ENDED,
-        placed=is_placed(seen),
-        leaving=bool(meta.get("deletionTimestamp")),
-        running=status.get("phase") == "Running",
-        ready=_is_ready(status),
-        mirror=MIRROR in annotations,
-        started_at=rfc3339.unix_seconds(status.get("startTime")),
+        controller=meta.controller,
+        ended=pod.is_finished,
+        placed=is_placed(pod),
+        leaving=pod.is_deleted,
+        running=status.phase == "Running",
+        ready=pod.is_ready,
+        mirror=MIRROR in meta.annotations,
+        started_at=rfc3339.unix_seconds(status.start_time),
         local_volumes=tuple(_local_volumes(spec)),
         grace_seconds=DEFAULT_GRACE_SECONDS if grace is None else grace,
     )
 
 
-def controller_of(meta: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """The reference to the object that makes this one anew, from its metadata."""
-    references: list[Mapping[str, Any]] = meta.get("ownerReferences") or []
-    return next((reference for reference in references if reference.get("controller")), None)
-
-
-def _chain(meta: Mapping[str, Any], owners: Mapping[str, Object]) -> Iterator[Object]:
+def _chain(meta: Metadata, owners: Mapping[str, Object]) -> Iterator[Object]:
     for _ in range(_MOST_OWNERS):
-        reference = controller_of(meta)
-        owner = None if reference is None else owners.get(str(reference.get("uid")))
+        owner = None if meta.controller is None else owners.get(meta.controller.uid)
         if owner is None:
             return
         yield owner
-        meta = owner["metadata"]
+        meta = Metadata.from_object(owner["metadata"])
 
 
-def _is_ready(status: Mapping[str, Any]) -> bool:
-    conditions: list[Mapping[str, Any]] = status.get("conditions") or []
-    return any(
-        condition.get("type") == "Ready" and condition.get("status") == "True"
-        for condition in conditions
-    )
-
-
-def _local_volumes(spec: Mapping[str, Any]) -> Iterator[str]:
-    for volume in spec.get("volumes") or ():
+def _local_volumes(spec: PodSpec) -> Iterator[str]:
+    for volume in spec.volumes:
         directory = volume.get("emptyDir")
         if directory is not None and directory.get("medium") != "Memory":
             yield volume.get("name", "")

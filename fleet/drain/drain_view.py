@@ -18,7 +18,7 @@ from fleet.drain.drain_plan import (
     blocker_of,
     plan_drain,
 )
-from fleet.drain.drain_pod import DrainPod, controller_of
+from fleet.drain.drain_pod import DrainPod
 from kube.api import (
     JOB_SETS,
     JOBS,
@@ -39,6 +39,8 @@ from kube.api_errors import (
     NotFound,
     SeveralBudgets,
 )
+from kube.objects.pod import Pod
+from kube.objects.typed_object import Metadata
 from kube.present_objects import present_objects
 
 _READABLE: Final = {
@@ -54,17 +56,17 @@ def read_view(api: Api, pods: Iterable[tuple[str, str]]) -> DrainView:
     Pods that are gone are left out, and owners that are gone, of another kind, or that the
     account may not read: what they say cannot be known then.
     """
-    objects = [pod for namespace, name in pods if (pod := _pod(api, namespace, name)) is not None]
+    bound = [pod for namespace, name in pods if (pod := _pod(api, namespace, name)) is not None]
     owners: dict[str, Object] = {}
-    for pod in objects:
-        _read_owners(api, pod, owners)
-    namespaces = sorted({pod["metadata"]["namespace"] for pod in objects})
+    for pod in bound:
+        _read_owners(api, pod.metadata, owners)
+    namespaces = sorted({pod.metadata.namespace for pod in bound})
     budgets = tuple(
         budget
         for namespace in namespaces
         for budget in present_objects(api, POD_DISRUPTION_BUDGETS, namespace=namespace)
     )
-    return DrainView(pods=tuple(objects), budgets=budgets, owners=owners)
+    return DrainView(pods=tuple(bound), budgets=budgets, owners=owners)
 
 
 def evaluate_drain(
@@ -113,26 +115,25 @@ def _try_eviction(api: EvictingApi, pod: DrainPod) -> DrainBlocker | None:
     return None
 
 
-def _pod(api: Api, namespace: str, name: str) -> Object | None:
+def _pod(api: Api, namespace: str, name: str) -> Pod | None:
     try:
-        return api.get(PODS, name, namespace=namespace)
+        return Pod.from_object(api.get(PODS, name, namespace=namespace))
     except NotFound:
         return None
 
 
-def _read_owners(api: Api, owned: Object, owners: dict[str, Object]) -> None:
+def _read_owners(api: Api, owned: Metadata, owners: dict[str, Object]) -> None:
     """Add the controller of an object, the controller's, and so on."""
-    while (reference := controller_of(owned["metadata"])) is not None:
-        group = str(reference.get("apiVersion", "")).rpartition("/")[0]
-        resource = _READABLE.get((group, str(reference.get("kind"))))
-        if resource is None or str(reference["uid"]) in owners:
+    while (reference := owned.controller) is not None:
+        group = reference.api_version.rpartition("/")[0]
+        resource = _READABLE.get((group, reference.kind))
+        if resource is None or reference.uid in owners:
             return
-        namespace = owned["metadata"]["namespace"]
         try:
-            owner = api.get(resource, str(reference["name"]), namespace=namespace)
+            owner = api.get(resource, reference.name, namespace=owned.namespace)
         except (NotFound, Forbidden):
             return
-        if owner["metadata"]["uid"] != reference["uid"]:
+        owned = Metadata.from_object(owner["metadata"])
+        if owned.uid != reference.uid:
             return  # made anew under its name
-        owners[owner["metadata"]["uid"]] = owner
-        owned = owner
+        owners[owned.uid] = owner

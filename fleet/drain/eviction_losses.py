@@ -111,9 +111,9 @@ def _is_disruption(condition: Mapping[str, Any]) -> bool:
 def _job_name(pod: DrainPod) -> str:
     if (job := pod.of_kind("Job")) is not None:
         return f"{pod.namespace}/{job['metadata']['name']}"
-    if pod.controller is None or pod.controller.get("kind") != "Job":
+    if pod.controller is None or pod.controller.kind != "Job":
         return ""
-    return f"{pod.namespace}/{pod.controller.get('name')}"
+    return f"{pod.namespace}/{pod.controller.name}"
 
 
 def _job_set_name(pod: DrainPod) -> str:

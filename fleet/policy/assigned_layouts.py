@@ -12,10 +12,11 @@ import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Final
+from typing import Final
 
 from api import keys
 from fleet.policy.fleet_policy import FleetPolicy, PolicyEntry
+from kube.objects.typed_object import Metadata
 
 _DIGITS: Final = 10
 
@@ -47,9 +48,9 @@ class AssignedNode:
     """Annotations to write, where that is due."""
 
 
-def entry_of(policy: FleetPolicy, metadata: Mapping[str, Any]) -> PolicyEntry | None:
+def entry_of(policy: FleetPolicy, metadata: Metadata) -> PolicyEntry | None:
     """The entry whose layout a Node has from the policy; None where it has none from there."""
-    annotations = metadata.get("annotations") or {}
+    annotations = metadata.annotations
     text, mark = annotations.get(keys.MIG_LAYOUT), annotations.get(keys.MIG_POLICY)
     if text is None or mark is None:
         return None
@@ -59,17 +60,15 @@ def entry_of(policy: FleetPolicy, metadata: Mapping[str, Any]) -> PolicyEntry | 
     return None
 
 
-def assigned(policy: FleetPolicy, metadata: Mapping[str, Any]) -> AssignedNode | None:
+def assigned(policy: FleetPolicy, metadata: Metadata) -> AssignedNode | None:
     """The Node's state in the policy, by its metadata; None where the policy is not about it."""
-    annotations = metadata.get("annotations") or {}
+    annotations = metadata.annotations
     text, mark = annotations.get(keys.MIG_LAYOUT), annotations.get(keys.MIG_POLICY)
     entries = tuple(_selecting(policy, metadata))
     named = tuple(entry.name for entry in entries)
 
     def result(assignment: Assignment, patch: Mapping[str, str] | None = None) -> AssignedNode:
-        return AssignedNode(
-            node=metadata["name"], assignment=assignment, entries=named, patch=patch
-        )
+        return AssignedNode(node=metadata.name, assignment=assignment, entries=named, patch=patch)
 
     ours = text is not None and mark is not None and mark.endswith(_digest(text))
     if not entries:
@@ -85,9 +84,8 @@ def assigned(policy: FleetPolicy, metadata: Mapping[str, Any]) -> AssignedNode |
     return result(Assignment.DUE, layout_annotations)
 
 
-def _selecting(policy: FleetPolicy, metadata: Mapping[str, Any]) -> Iterator[PolicyEntry]:
-    labels = metadata.get("labels") or {}
-    return (entry for entry in policy.entries if entry.selector.matches(labels))
+def _selecting(policy: FleetPolicy, metadata: Metadata) -> Iterator[PolicyEntry]:
+    return (entry for entry in policy.entries if entry.selector.matches(metadata.labels))
 
 
 def _mark(entry: PolicyEntry) -> str:

@@ -12,7 +12,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 from api import names
 from base.errors import BadInput
@@ -21,9 +21,10 @@ from fleet.mig_node import DrainMode
 from fleet.policy.assigned_layouts import AssignedNode, Assignment, assigned, entry_of
 from fleet.policy.fleet_policy import FleetPolicy, PolicyEntry, parse_fleet_policy
 from fleet.startup.startup_taint import PolicyWord
-from kube.api import NODES, Api
+from kube.api import NODES, Api, Object
 from kube.api_errors import ApiError, Conflict, NotFound
 from kube.informer import CacheSynced, ObjectGone, ObjectSeen, WatchEvent
+from kube.objects.typed_object import Metadata
 from kube.present_objects import present_objects
 
 log = logging.getLogger(__name__)
@@ -87,7 +88,7 @@ class FleetPolicySync:
                 if entry is not None and entry.drain is not None
             }
 
-    def says_of(self, metadata: Mapping[str, Any]) -> PolicyWord:
+    def says_of(self, metadata: Metadata) -> PolicyWord:
         """Whether the policy has another layout for a Node that is tainted, by its metadata."""
         with self._lock:
             if not self._is_known or self._read != self._text or self._problem:
@@ -115,7 +116,7 @@ class FleetPolicySync:
         with self._lock:
             match event:
                 case ObjectSeen(object=node):
-                    self._judge(node["metadata"])
+                    self._judge(node)
                 case ObjectGone(name=name):
                     self._seen.pop(name, None)
 
@@ -156,18 +157,19 @@ class FleetPolicySync:
             self._policy, self._problem = policy, ""
             self._seen.clear()
             for node in nodes:
-                self._judge(node["metadata"])
+                self._judge(node)
         if policy.entries:
             facts = {"revision": policy.revision, "entries": len(policy.entries)}
             log.info("fleet policy taken", extra={**facts, "paused": policy.paused})
         else:
             log.info("no fleet policy")
 
-    def _judge(self, metadata: Mapping[str, Any]) -> None:
+    def _judge(self, node: Object) -> None:
         """Judge a Node by the policy; the lock is held."""
+        metadata = Metadata.from_object(node["metadata"])
         assigned_node = assigned(self._policy, metadata)
         if assigned_node is None:
-            self._seen.pop(metadata["name"], None)
+            self._seen.pop(metadata.name, None)
             return
         self._seen[assigned_node.node] = (assigned_node, entry_of(self._policy, metadata))
         self._warn(assigned_node)
@@ -205,7 +207,7 @@ class FleetPolicySync:
         """Read a Node again, judge it again, and write what is due. Raises ApiError."""
         node = self._api.get(NODES, name)
         with self._lock:
-            self._judge(node["metadata"])
+            self._judge(node)
             assigned_node, _ = self._seen.get(name, (None, None))
         if assigned_node is None or assigned_node.patch is None:
             return
@@ -213,5 +215,5 @@ class FleetPolicySync:
         patch = {"metadata": {"annotations": dict(assigned_node.patch), "resourceVersion": version}}
         after = self._api.patch(NODES, name, patch)
         with self._lock:
-            self._judge(after["metadata"])
+            self._judge(after)
         log.info("MIG layout written", extra={"node": name, "entry": assigned_node.entries[0]})

@@ -18,6 +18,8 @@ from api import keys, mig_status_annotation
 from api.mig_status_annotation import MigPhase, RequestSource, wish_digest
 from base.text import rfc3339
 from kube.api import Object
+from kube.objects.node import Node
+from kube.objects.typed_object import Metadata
 
 _COUNTING: Final = (
     keys.MIG_LAYOUT,
@@ -88,42 +90,42 @@ class PolicyWord(StrEnum):
     """The policy is not read yet, or has a mistake."""
 
 
-def is_tainted(node: Object) -> bool:
+def is_tainted(node: Node) -> bool:
     """Whether a Node has the taint, whatever its value and effect."""
-    return any(_is_ours(taint) for taint in _taints(node))
+    return any(taint.key == keys.MIG_LAYOUT_PENDING for taint in node.spec.taints)
 
 
 def other_taints(node: Object) -> list[Mapping[str, Any]]:
-    """All its taints but this one, as they are."""
-    return [taint for taint in _taints(node) if not _is_ours(taint)]
+    """All its taints but this one, as they are written: fields that we do not know stay too."""
+    taints: list[Mapping[str, Any]] = (node.get("spec") or {}).get("taints") or []
+    return [taint for taint in taints if taint.get("key") != keys.MIG_LAYOUT_PENDING]
 
 
-def counting_metadata(node: Object) -> dict[str, Any]:
-    """The part of a Node's metadata that decides about the taint."""
-    meta = node["metadata"]
-    notes = meta.get("annotations") or {}
-    return {
-        "name": meta["name"],
-        "labels": meta.get("labels") or {},
-        "annotations": {key: notes[key] for key in _COUNTING if key in notes},
-    }
+def counting_metadata(node: Node) -> Metadata:
+    """The part of a Node's metadata that decides about the taint; it is kept for each Node."""
+    notes = node.metadata.annotations
+    return Metadata(
+        name=node.name,
+        labels=node.metadata.labels,
+        annotations={key: notes[key] for key in _COUNTING if key in notes},
+    )
 
 
-def tainted_since(node: Object) -> float | None:
+def tainted_since(node: Node) -> float | None:
     """Time since when a Node that is seen for the first time has the taint, seconds since 1970.
 
     That is the taint's own time, which hardly anybody writes; else the Node's creation, as Nodes
     register with it. None where neither can be read.
     """
-    ours = [taint.get("timeAdded") for taint in _taints(node) if _is_ours(taint)]
-    texts = [text for text in ours if text] or [node["metadata"].get("creationTimestamp")]
+    ours = [taint.time_added for taint in node.spec.taints if taint.key == keys.MIG_LAYOUT_PENDING]
+    texts = [text for text in ours if text] or [node.metadata.creation_timestamp]
     times = [rfc3339.unix_seconds(text) for text in texts]
     return min((time for time in times if time is not None), default=None)
 
 
-def startup_wait(metadata: Mapping[str, Any], policy: PolicyWord) -> StartupWait:
+def startup_wait(metadata: Metadata, policy: PolicyWord) -> StartupWait:
     """Why the taint stays, or that it may go."""
-    labels, notes = metadata.get("labels") or {}, metadata.get("annotations") or {}
+    labels, notes = metadata.labels, metadata.annotations
     if policy is not PolicyWord.NOTHING:
         unknown = policy is PolicyWord.UNKNOWN
         return StartupWait.POLICY_UNKNOWN if unknown else StartupWait.POLICY_DUE
@@ -150,12 +152,3 @@ def _desired_digest(labels: Mapping[str, str], notes: Mapping[str, str]) -> str:
         return wish_digest(RequestSource.ANNOTATION, notes[keys.MIG_LAYOUT])
     label = labels.get(keys.MIG_CONFIG, "")
     return wish_digest(RequestSource.LABEL, label) if label else ""
-
-
-def _taints(node: Object) -> list[Mapping[str, Any]]:
-    taints: list[Mapping[str, Any]] = (node.get("spec") or {}).get("taints") or []
-    return taints
-
-
-def _is_ours(taint: Mapping[str, Any]) -> bool:
-    return taint.get("key") == keys.MIG_LAYOUT_PENDING

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Final
 
 from base.log_once import LogOnce
 from fleet.startup.startup_taint import (
@@ -24,9 +24,11 @@ from fleet.startup.startup_taint import (
     startup_wait,
     tainted_since,
 )
-from kube.api import NODES, Api, Object
+from kube.api import NODES, Api
 from kube.api_errors import ApiError, Conflict, NotFound
 from kube.informer import ObjectGone, ObjectSeen, WatchEvent
+from kube.objects.node import Node
+from kube.objects.typed_object import Metadata
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +41,7 @@ WRITES_A_TICK: Final = 20
 class _Tainted:
     """A Node with the taint: what decides about it, and since when it is there."""
 
-    metadata: Mapping[str, Any]
+    metadata: Metadata
     since: float
 
 
@@ -49,7 +51,7 @@ class StartupTaintRemover:
     def __init__(
         self,
         api: Api,
-        policy: Callable[[Mapping[str, Any]], PolicyWord],
+        policy: Callable[[Metadata], PolicyWord],
         *,
         leads: Callable[[], bool] = lambda: True,
         shows: Callable[[Collection[StartupNode]], None] = lambda _: None,
@@ -87,8 +89,8 @@ class StartupTaintRemover:
     def on_node(self, event: WatchEvent) -> None:
         """Take an event of the watch of Nodes."""
         match event:
-            case ObjectSeen(object=node):
-                self._take(node)
+            case ObjectSeen(object=seen):
+                self._take(Node.from_object(seen))
             case ObjectGone(name=name):
                 self._forget(name)
 
@@ -114,18 +116,18 @@ class StartupTaintRemover:
         if not self._leads():
             return
         try:
-            node = self._api.get(NODES, name)
+            seen = self._api.get(NODES, name)
+            node = Node.from_object(seen)
             self._take(node)
             meta = counting_metadata(node)
             wait = startup_wait(meta, self._policy(meta))
             if not is_tainted(node) or wait is not StartupWait.READY:
                 return
-            version = node["metadata"]["resourceVersion"]
             patch = {
-                "metadata": {"resourceVersion": version},
-                "spec": {"taints": other_taints(node) or None},
+                "metadata": {"resourceVersion": node.metadata.resource_version},
+                "spec": {"taints": other_taints(seen) or None},
             }
-            self._take(self._api.patch(NODES, name, patch))
+            self._take(Node.from_object(self._api.patch(NODES, name, patch)))
         except NotFound:
             self._forget(name)
             return
@@ -133,8 +135,8 @@ class StartupTaintRemover:
             return  # somebody else wrote the Node: the next tick reads it again
         log.info("startup taint removed", extra={"node": name})
 
-    def _take(self, node: Object) -> None:
-        name = node["metadata"]["name"]
+    def _take(self, node: Node) -> None:
+        name = node.name
         with self._lock:
             if not is_tainted(node):
                 self._tainted.pop(name, None)
@@ -145,10 +147,10 @@ class StartupTaintRemover:
             self._tainted[name] = _Tainted(metadata=counting_metadata(node), since=since)
             self._bare.discard(name)
 
-    def _since(self, node: Object) -> float:
+    def _since(self, node: Node) -> float:
         """When a Node got the taint that it has for the first time: now, if it had been seen bare,
         or does not say since when it is there."""
-        is_new = node["metadata"]["name"] in self._bare
+        is_new = node.name in self._bare
         since = None if is_new else tainted_since(node)
         return self._wall().timestamp() if since is None else since
 

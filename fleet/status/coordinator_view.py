@@ -11,6 +11,7 @@ from fleet import rollout_memory
 from fleet.rollout_memory import RolloutCounts
 from kube.api import LEASES, Api, Object
 from kube.api_errors import ApiError, NotFound
+from kube.lease import Lease
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,9 +39,10 @@ def read_coordinator(api: Api, namespace: str) -> CoordinatorView:
         return CoordinatorView(problem=str(error))
 
 
-def coordinator_view(lease: Object) -> CoordinatorView:
-    """State of the coordinator that holds ``lease``."""
-    notes, spec = lease["metadata"].get("annotations") or {}, lease.get("spec") or {}
+def coordinator_view(written: Object) -> CoordinatorView:
+    """State of the coordinator that holds the Lease."""
+    lease = Lease.from_object(written)
+    notes = lease.metadata.annotations
     problem, memory = "", None
     try:
         memory = rollout_memory.decode(notes.get(keys.MIG_ROLLOUTS) or '{"v":1}')
@@ -48,8 +50,8 @@ def coordinator_view(lease: Object) -> CoordinatorView:
         problem = str(error)
     rollouts = () if memory is None else memory.rollouts.values()
     return CoordinatorView(
-        holder=spec.get("holderIdentity") or "",
-        renewed_at=str(spec.get("renewTime") or ""),
+        holder=lease.spec.holder_identity,
+        renewed_at=lease.spec.renew_time,
         is_paused=notes.get(keys.MIG_PAUSED) == "true",
         failed=tuple(rollout for rollout in rollouts if rollout.failed),
         problem=problem,

@@ -19,7 +19,7 @@ from api.mig_status_annotation import (
 from base.errors import BadInput
 from fleet.startup.startup_taint import is_tainted
 from kube.amounts.gpu_amounts import gpu_amounts
-from kube.api import Object
+from kube.objects.node import Node
 
 _NONE: Final = "-"
 UNJUDGED: Final = "unjudged"
@@ -107,10 +107,9 @@ class NodeLayout:
         return self.status.reason
 
 
-def node_layout(node: Object) -> NodeLayout | None:
+def node_layout(node: Node) -> NodeLayout | None:
     """Read the layout state of a Node; None where neither a user nor an agent manages MIG there."""
-    meta = node["metadata"]
-    annotations, labels = meta.get("annotations") or {}, meta.get("labels") or {}
+    annotations, labels = node.metadata.annotations, node.metadata.labels
     desired = annotations.get(keys.MIG_LAYOUT, labels.get(keys.MIG_CONFIG))
     damaged: list[str] = []
 
@@ -134,12 +133,12 @@ def node_layout(node: Object) -> NodeLayout | None:
     if desired is None and not damaged and not (status or request or permit or has_taint):
         return None
     return NodeLayout(
-        node=meta["name"],
+        node=node.name,
         desired=desired,
         status=status,
         request=request,
         permit=permit,
-        cordoned=bool((node.get("spec") or {}).get("unschedulable")),
+        cordoned=node.spec.unschedulable,
         damaged="; ".join(damaged),
         is_stale=status is not None and _is_stale(status, annotations, labels),
         unlisted=() if status is None else _unlisted(status, node),
@@ -147,11 +146,11 @@ def node_layout(node: Object) -> NodeLayout | None:
     )
 
 
-def _unlisted(status: MigStatusAnnotation, node: Object) -> tuple[str, ...]:
+def _unlisted(status: MigStatusAnnotation, node: Node) -> tuple[str, ...]:
     """Resources of an applied layout of which the node lists fewer than the layout provides."""
     if status.phase != MigPhase.UNCHANGED:
         return ()
-    capacity = gpu_amounts((node.get("status") or {}).get("capacity") or {}, status.offers)
+    capacity = gpu_amounts(node.status.capacity, status.offers)
     return tuple(
         name for name, count in sorted(status.offers.items()) if capacity.get(name, 0) < count
     )

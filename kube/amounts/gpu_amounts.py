@@ -6,36 +6,28 @@ A request of amount 0 asks for nothing: charts render it for the CPU variants of
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
-from typing import Any
-
-import msgspec
+from collections.abc import Collection, Mapping
 
 from api.mig_resources import GPU_RESOURCES, is_gpu_resource
 from base.errors import BadInput
-from kube.amounts.pod_requests import RequestingSpec, pod_requests
+from kube.amounts.pod_requests import pod_requests
 from kube.amounts.quantities import Amount, counted_amount
+from kube.objects.pod import PodSpec
 
 
-def gpu_requests(
-    spec: Mapping[str, Any], named: Collection[str] = GPU_RESOURCES
-) -> Mapping[str, int]:
-    """GPU resources that a v1.PodSpec requests as a whole, to their amounts; none of 0.
+def gpu_requests(spec: PodSpec, named: Collection[str] = GPU_RESOURCES) -> dict[str, int]:
+    """GPU resources that a pod requests as a whole, to their amounts; none of 0.
 
     ``named``: as :func:`api.mig_resources.is_gpu_resource` takes them. Raises BadInput for a spec
-    that names a GPU resource and cannot be read.
+    that names a GPU resource and has an amount that is no quantity.
     """
-    if not _names_gpus(spec, named):
-        return {}
-    try:
-        read = msgspec.convert(spec, RequestingSpec)
-    except msgspec.ValidationError as error:
-        raise BadInput(f"spec: {error}") from error
-    return gpu_amounts(pod_requests(read), named)
+    if not any(is_gpu_resource(name, named) for name in _named_resources(spec)):
+        return {}  # a cheap check before amounts are read: watches of all pods ask it of each
+    return gpu_amounts(pod_requests(spec), named)
 
 
-def asks_gpus(spec: Mapping[str, Any], named: Collection[str] = GPU_RESOURCES) -> bool:
-    """Whether a pod requests a GPU resource; a spec that cannot be read counts as requesting."""
+def asks_gpus(spec: PodSpec, named: Collection[str] = GPU_RESOURCES) -> bool:
+    """Whether a pod requests a GPU resource; amounts that cannot be read count as requesting."""
     try:
         return bool(gpu_requests(spec, named))
     except BadInput:
@@ -62,16 +54,8 @@ def device_count(resource: str, amount: Amount) -> int:
         return 0
 
 
-def _names_gpus(spec: Mapping[str, Any], named: Collection[str]) -> bool:
-    """A cheap check before the spec is read: watches of all pods ask it of each."""
-    parts: Iterable[Mapping[str, Any]] = (
-        *(spec.get("containers") or ()),
-        *(spec.get("initContainers") or ()),
-    )
-    resources = [part.get("resources") or {} for part in parts]
-    written = [amounts.get(kind) for amounts in resources for kind in ("requests", "limits")]
-    return any(
-        is_gpu_resource(name, named)
-        for amounts in (*written, spec.get("overhead"))
-        for name in amounts or ()
-    )
+def _named_resources(spec: PodSpec) -> set[str]:
+    names = set(spec.overhead)
+    for container in (*spec.init_containers, *spec.containers):
+        names.update(container.resources.requests, container.resources.limits)
+    return names

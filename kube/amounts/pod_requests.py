@@ -9,48 +9,17 @@ resized in place the new size counts here, and the larger of both in the schedul
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-
-import msgspec
+from collections.abc import Iterable, Mapping
 
 from base.errors import BadInput
 from kube.amounts.quantities import CPU, HUGE_PAGES, MEMORY, Amount, counted_amount
+from kube.objects.pod import Container, PodSpec, RequestedAmounts
 
 Amounts = Mapping[str, int]
 """Resource to amount, as :func:`kube.amounts.quantities.counted_amount` counts it."""
 
 
-class RequestedAmounts(msgspec.Struct, frozen=True):
-    """Resources of a container or of a whole pod: name to amount."""
-
-    requests: dict[str, Amount] | None = None
-    limits: dict[str, Amount] | None = None
-
-
-class RequestingContainer(msgspec.Struct, frozen=True, rename="camel"):
-    """The resources that a container requests, and the time at which it runs."""
-
-    resources: RequestedAmounts | None = None
-    restart_policy: str | None = None
-    """``Always`` makes an init container a sidecar."""
-
-    @property
-    def is_sidecar(self) -> bool:
-        """Whether an init container keeps running with the containers that start after it."""
-        return self.restart_policy == "Always"
-
-
-class RequestingSpec(msgspec.Struct, frozen=True, rename="camel"):
-    """The part of a pod's spec that its requests follow from."""
-
-    containers: Sequence[RequestingContainer] | None = None
-    init_containers: Sequence[RequestingContainer] | None = None
-    overhead: dict[str, Amount] | None = None
-    resources: RequestedAmounts | None = None
-    """Resources of the pod as a whole."""
-
-
-def pod_requests(spec: RequestingSpec) -> Amounts:
+def pod_requests(spec: PodSpec) -> Amounts:
     """The amounts that a pod requests, with overhead; limits count where there are no requests.
 
     Containers together, or the largest init container with the sidecars that began before it,
@@ -59,11 +28,11 @@ def pod_requests(spec: RequestingSpec) -> Amounts:
     """
     running = sum_of(
         container_requests(container, f"spec.containers[{index}]")
-        for index, container in enumerate(spec.containers or ())
+        for index, container in enumerate(spec.containers)
     )
     sidecars: Counter[str] = Counter()
     starting: Counter[str] = Counter()
-    for index, container in enumerate(spec.init_containers or ()):
+    for index, container in enumerate(spec.init_containers):
         step = container_requests(container, f"spec.initContainers[{index}]")
         if container.is_sidecar:
             sidecars += Counter(step)
@@ -73,25 +42,25 @@ def pod_requests(spec: RequestingSpec) -> Amounts:
             step = sum_of((step, sidecars))
         starting |= Counter(step)
     together = running | starting
-    together.update(_of_pod(spec.resources, together) if spec.resources else {})
+    together.update(_of_pod(spec.resources, together))
     return sum_of((together, read_amounts(spec.overhead, "spec.overhead")))
 
 
-def container_requests(container: RequestingContainer, place: str) -> Amounts:
+def container_requests(container: Container, place: str) -> Amounts:
     """The amounts that a container requests; a limit without a request counts as the request.
 
     The API server fills in such requests. ``place`` names the container in an error. Raises
     BadInput.
     """
-    written = container.resources or RequestedAmounts()
-    limits = read_amounts(written.limits, f"{place}.resources.limits")
-    return {**limits, **read_amounts(written.requests, f"{place}.resources.requests")}
+    limits = read_amounts(container.resources.limits, f"{place}.resources.limits")
+    requests = read_amounts(container.resources.requests, f"{place}.resources.requests")
+    return {**limits, **requests}
 
 
-def read_amounts(written: Mapping[str, Amount] | None, place: str) -> Amounts:
+def read_amounts(written: Mapping[str, Amount], place: str) -> Amounts:
     """Amounts as they are counted. Raises BadInput that names the key under ``place``."""
     amounts = {}
-    for resource, amount in (written or {}).items():
+    for resource, amount in written.items():
         try:
             amounts[resource] = counted_amount(resource, amount)
         except BadInput as error:

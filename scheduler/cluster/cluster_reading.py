@@ -8,8 +8,6 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 from typing import Final
 
-import msgspec
-
 from base import threads
 from base.errors import BadInput, Unreadable
 from kube.amounts.pod_requests import Amounts, pod_requests
@@ -23,8 +21,9 @@ from kube.informer import (
     WatchEvent,
     WatchLost,
 )
+from kube.objects.node import Node
+from kube.objects.pod import Pod
 from scheduler.filters import node_filters, resource_fit
-from scheduler.filters.filter_objects import CandidateNode, ConstrainedPod
 from scheduler.filters.node_filters import FilteredNodes
 from scheduler.filters.resource_fit import NodeLoad
 
@@ -37,7 +36,7 @@ class ClusterReading:
     """Watches nodes and bound pods until it is closed; keeps the few values that count."""
 
     def __init__(self, api: Api) -> None:
-        self._nodes: dict[str, CandidateNode] = {}
+        self._nodes: dict[str, Node] = {}
         self._pods: dict[str, tuple[str, Amounts]] = {}  # UID to node and requests
         self._synced: set[str] = set()
         self._down: dict[str, str] = {}
@@ -63,7 +62,7 @@ class ClusterReading:
         return sorted(self._nodes)
 
     @property
-    def nodes(self) -> tuple[CandidateNode, ...]:
+    def nodes(self) -> tuple[Node, ...]:
         """All nodes, sorted by name."""
         return tuple(self._nodes[name] for name in self.names)
 
@@ -79,7 +78,7 @@ class ClusterReading:
         """Reason why not all was read yet; empty where only time is missing."""
         return "; ".join(self._down.values())
 
-    def filtered(self, pod: ConstrainedPod) -> FilteredNodes:
+    def filtered(self, pod: Pod) -> FilteredNodes:
         """The nodes as the filters divide them; the pod itself holds nothing of them."""
         by_node: defaultdict[str, list[Amounts]] = defaultdict(list)
         for uid, (node, requests) in self._pods.items():
@@ -100,7 +99,7 @@ class ClusterReading:
                 case ObjectSeen() | ObjectGone():
                     try:
                         take(event)
-                    except (BadInput, msgspec.ValidationError) as error:
+                    except BadInput as error:
                         self._failed = BadInput(f"{kind} of the cluster cannot be read: {error}")
                 case CacheSynced():
                     self._synced.add(kind)
@@ -115,19 +114,18 @@ class ClusterReading:
         if isinstance(event, ObjectGone):
             self._nodes.pop(event.name, None)
         else:
-            node = msgspec.convert(event.object, CandidateNode)
+            node = Node.from_object(event.object)
             self._nodes[node.name] = node
 
     def _take_pod(self, event: ObjectSeen | ObjectGone) -> None:
         if isinstance(event, ObjectGone):
             self._pods.pop(event.uid, None)
             return
-        pod = msgspec.convert(event.object, ConstrainedPod)
-        node = pod.spec.node_name
-        if pod.has_ended or not node:
+        pod = Pod.from_object(event.object)
+        if pod.is_finished or not pod.is_bound:
             self._pods.pop(pod.metadata.uid, None)
         else:
-            self._pods[pod.metadata.uid] = (node, pod_requests(pod.spec))
+            self._pods[pod.metadata.uid] = (pod.spec.node_name, pod_requests(pod.spec))
 
 
 def wait_until(is_there: Callable[[], bool], why_not: Callable[[], str], seconds: float) -> None:

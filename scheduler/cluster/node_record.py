@@ -14,6 +14,7 @@ from api.topology_annotation import TopologyAnnotation
 from base.errors import BadInput
 from kube.api import Object
 from kube.lease import ObservedLease, observe
+from kube.objects.typed_object import Metadata
 from scheduler.cluster.free_gpus import Bound, ExpectedGpus, LikelySets, ReportedState, reckon
 from scheduler.cluster.node_views import NoView, ScoringView
 from scheduler.cluster.predictions import PredictionCheck
@@ -264,7 +265,7 @@ def _topology(text: str | None) -> TopologyAnnotation | NoView:
 
 def _state(lease: Object) -> ReportedState | NoView:
     """The node's state in its agent's Lease, or why there is none. Raises BadInput."""
-    text = (lease["metadata"].get("annotations") or {}).get(keys.STATE)
+    text = Metadata.from_object(lease["metadata"]).annotations.get(keys.STATE)
     if text is None:
         return NoView.NO_STATE
     state = state_annotation.decode(text)

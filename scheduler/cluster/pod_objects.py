@@ -1,19 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pods as the scheduler and the API server write them, and their requests for GPUs."""
+"""Pods' requests for whole GPUs, as the scheduler's cache keeps them: few values of each pod."""
 
 from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Final
-
-import msgspec
+from typing import Final
 
 from api import keys
 from api.gpu_request import ContainerRequest, GpuRequest, Link
 from kube.amounts.gpu_amounts import device_count
-from kube.amounts.pod_requests import RequestedAmounts, RequestingContainer
+from kube.objects.pod import Container, Pod, PodSpec
+from kube.objects.typed_object import Metadata
 from scheduler.pod_request import PodRequest
 
 GPU: Final = "nvidia.com/gpu"
@@ -34,7 +33,6 @@ JOB_NAMES: Final = ("batch.kubernetes.io/job-name", "job-name")
 ANY_NODE: Final = frozenset({"kubernetes.io/os", "nvidia.com/gpu.present"})
 """Labels that all nodes with GPUs have alike: a pod that selects by them is not pinned."""
 
-_ENDED = ("Succeeded", "Failed")
 _LINKS: Final = {link.value: link for link in Link}
 _REMEMBERED_WISHES = 1024
 _REMEMBERED_STEPS = 16
@@ -42,83 +40,6 @@ _REMEMBERED_STEPS = 16
 
 _MOST_GPUS: Final = 10**9
 """More than this no device plugin can serve."""
-_NO_RESOURCES: Final = RequestedAmounts()
-
-
-class Owner(msgspec.Struct, frozen=True):
-    """A reference to an owner of a pod."""
-
-    uid: str = ""
-    controller: bool | None = None
-
-
-class Metadata(msgspec.Struct, frozen=True, rename="camel"):
-    """Metadata of a pod, as far as scoring needs it."""
-
-    name: str = ""
-    namespace: str = ""
-    uid: str = ""
-    labels: dict[str, str] | None = None
-    annotations: dict[str, str] | None = None
-    owner_references: list[Owner] | None = None
-
-
-class NodeAffinity(msgspec.Struct, frozen=True, rename="camel"):
-    """A pod's rules for nodes; only whether any of them is required counts."""
-
-    required_during_scheduling_ignored_during_execution: Any = None
-
-
-class Affinity(msgspec.Struct, frozen=True, rename="camel"):
-    """A pod's affinity, as far as scoring needs it."""
-
-    node_affinity: NodeAffinity | None = None
-
-
-class Spec(msgspec.Struct, frozen=True, rename="camel"):
-    """Spec of a pod; ``containers`` is null in calls that some schedulers make up."""
-
-    node_name: str | None = None
-    node_selector: dict[str, str] | None = None
-    affinity: Affinity | None = None
-    containers: list[RequestingContainer] | None = None
-    init_containers: list[RequestingContainer] | None = None
-
-
-class Condition(msgspec.Struct, frozen=True, rename="camel"):
-    """A condition in a pod's status."""
-
-    type: str = ""
-    status: str = ""
-    last_transition_time: str | None = None
-
-
-class Status(msgspec.Struct, frozen=True):
-    """Status of a pod: its phase and conditions."""
-
-    phase: str | None = None
-    conditions: list[Condition] | None = None
-
-
-class Pod(msgspec.Struct, frozen=True):
-    """The few fields of a v1.Pod that count here; all others are passed over when decoding."""
-
-    metadata: Metadata = Metadata()
-    spec: Spec = Spec()
-    status: Status = Status()
-
-    @property
-    def ended(self) -> bool:
-        """Whether the pod will never run again, and has no GPU any more."""
-        return self.status.phase in _ENDED
-
-    @property
-    def bound_at(self) -> str:
-        """When it was bound, as the API server's clock and RFC 3339 say; empty where unknown."""
-        for condition in self.status.conditions or ():
-            if condition.type == "PodScheduled" and condition.status == "True":
-                return condition.last_transition_time or ""
-        return ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,8 +59,8 @@ def ask(pod: Pod, rules: Rules) -> PodRequest | None:
     number of GPUs that no device plugin can serve.
     """
     spec = pod.spec
-    containers = [*(spec.init_containers or ()), *(spec.containers or ())]
-    many_end = len(spec.init_containers or ())
+    containers = tuple(spec.all_containers)
+    many_end = len(spec.init_containers)
     steps = []
     for index, container in enumerate(containers):
         if count := _count(container, rules.gpu):
@@ -147,7 +68,7 @@ def ask(pod: Pod, rules: Rules) -> PodRequest | None:
             steps.append((count, ends))
     if not steps:
         return None
-    annotations = pod.metadata.annotations or {}
+    annotations = pod.metadata.annotations
     asks_nic = any(_count(container, nic) for nic in rules.nics for container in containers)
     remembered = _gpu_request if len(steps) <= _REMEMBERED_STEPS else _gpu_request.__wrapped__
     nic = asks_nic or annotations.get(keys.NIC) == "true"
@@ -162,22 +83,18 @@ def ask(pod: Pod, rules: Rules) -> PodRequest | None:
     )
 
 
-def _is_pinned(spec: Spec) -> bool:
+def _is_pinned(spec: PodSpec) -> bool:
     """Whether the pod may run on some nodes only; the conditions themselves are not kept."""
-    if spec.node_selector and spec.node_selector.keys() - ANY_NODE:
-        return True
-    nodes = spec.affinity and spec.affinity.node_affinity
-    return bool(nodes and nodes.required_during_scheduling_ignored_during_execution)
+    return bool(spec.node_selector.keys() - ANY_NODE) or spec.required_nodes is not None
 
 
-def _count(container: RequestingContainer, resource: str) -> int:
+def _count(container: Container, resource: str) -> int:
     """Whole devices of this kind that a container asks for.
 
     Requests and limits of devices are equal where both are written; the API server sees to it.
     """
-    resources = container.resources or _NO_RESOURCES
-    for amounts in (resources.requests, resources.limits):
-        if amounts and resource in amounts:
+    for amounts in (container.resources.requests, container.resources.limits):
+        if resource in amounts:
             count = device_count(resource, amounts[resource])
             return count if 0 < count < _MOST_GPUS else 0
     return 0
@@ -199,16 +116,12 @@ def _job(metadata: Metadata) -> str | None:
     A group that spans controllers goes before the controller: each Job of a JobSet is
     a controller of its own, and pods of one controller carry the same group.
     """
-    labels = metadata.labels or {}
-    owner = next(
-        (reference.uid for reference in metadata.owner_references or () if reference.controller),
-        None,
-    )
+    labels, controller = metadata.labels, metadata.controller
     for label in JOB_LABELS:
         if labels.get(label):
             return sys.intern(f"{metadata.namespace}/{label}/{labels[label]}")
-    if owner:
-        return sys.intern(owner)
+    if controller is not None and controller.uid:
+        return sys.intern(controller.uid)
     for label in JOB_NAMES:
         if labels.get(label):
             return sys.intern(f"{metadata.namespace}/job-name/{labels[label]}")

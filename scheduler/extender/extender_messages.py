@@ -18,7 +18,8 @@ import msgspec
 from msgspec import Meta
 
 from base.errors import BadInput
-from scheduler.cluster.pod_objects import Pod
+from kube.objects.pod import Pod
+from kube.objects.typed_object import TypedObject
 from scheduler.rank_levels import BEST
 
 MOST_BYTES: Final = 8 << 20
@@ -62,8 +63,8 @@ class NodeList(msgspec.Struct, frozen=True):
     items: list[WholeNode] | None = None
 
 
-class ExtenderArgs(msgspec.Struct, frozen=True, rename="pascal"):
-    """The body of a request: a pod and the candidate nodes. Go writes null for what is missing."""
+class ExtenderArgs(TypedObject, frozen=True, rename="pascal"):
+    """The body of a request: a pod and the candidate nodes."""
 
     pod: Pod
     node_names: list[str] | None = None
@@ -94,8 +95,10 @@ def read_extender_call(body: bytes | bytearray) -> ExtenderCall:
     try:
         if len(body) > _FEW_BYTES:
             _check_sizes(_LISTS.decode(body))
-        args = _ARGS.decode(body)
-    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+        args = ExtenderArgs.from_json(body)
+    except TooLarge:
+        raise
+    except (BadInput, msgspec.MsgspecError, UnicodeError, RecursionError) as error:
         raise BadInput(f"the body is no ExtenderArgs: {error}") from error
     return ExtenderCall(pod=args.pod, nodes=_names(args))
 
@@ -109,7 +112,7 @@ class _Lists(msgspec.Struct, frozen=True, rename="pascal"):
 
 # before there is a thread: msgspec looks at a type where it is first decoded, and where two threads
 # do so at once the process ends by SIGSEGV (0.22.0)
-_ARGS: Final = msgspec.json.Decoder(ExtenderArgs)
+msgspec.json.decode(b'{"Pod":{}}', type=ExtenderArgs)
 _LISTS: Final = msgspec.json.Decoder(_Lists)
 
 

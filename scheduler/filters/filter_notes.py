@@ -8,11 +8,10 @@ numFeasibleNodesToFind), with the same meaning in 1.32.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import chain
 from typing import Final
 
+from kube.objects.pod import Pod, PodSpec
 from scheduler.filters import node_selection
-from scheduler.filters.filter_objects import ConstrainedPod, ConstrainedSpec, PodAffinities
 from scheduler.filters.node_filters import FilteredNodes
 
 NOT_APPLIED: Final = (
@@ -31,12 +30,12 @@ _ALWAYS_ALL: Final = 100
 _LEAST_PERCENT: Final = 5
 
 
-def notes(pod: ConstrainedPod, filtered: FilteredNodes) -> tuple[str, ...]:
+def notes(pod: Pod, filtered: FilteredNodes) -> tuple[str, ...]:
     """Sentences about the pod's candidates, the weightiest first; none where nothing is special."""
     return tuple(_notes(pod, filtered))
 
 
-def _notes(pod: ConstrainedPod, filtered: FilteredNodes) -> Iterator[str]:
+def _notes(pod: Pod, filtered: FilteredNodes) -> Iterator[str]:
     spec = pod.spec
     count = len(filtered.candidates)
     if count < 2:
@@ -62,24 +61,23 @@ def _notes(pod: ConstrainedPod, filtered: FilteredNodes) -> Iterator[str]:
         )
 
 
-def _not_covered(spec: ConstrainedSpec) -> Iterator[str]:
+def _not_covered(spec: PodSpec) -> Iterator[str]:
     """Features of the pod that the scheduler's other filters judge."""
-    affinity = spec.affinity or PodAffinities()
     for words, rules in (
-        ("inter-pod affinity", affinity.pod_affinity),
-        ("inter-pod anti-affinity", affinity.pod_anti_affinity),
+        ("inter-pod affinity", spec.affinity.pod_affinity),
+        ("inter-pod anti-affinity", spec.affinity.pod_anti_affinity),
     ):
-        if rules and rules.required_during_scheduling_ignored_during_execution:
+        if rules.required_during_scheduling_ignored_during_execution:
             yield words
-    spreads = spec.topology_spread_constraints or ()
-    if any(spread.when_unsatisfiable == "DoNotSchedule" for spread in spreads):
+    if any(
+        spread.when_unsatisfiable == "DoNotSchedule" for spread in spec.topology_spread_constraints
+    ):
         yield "topology spread constraints"
-    if any(kind in volume for volume in spec.volumes or () for kind in _VOLUMES):
+    if any(kind in volume for volume in spec.volumes for kind in _VOLUMES):
         yield "volumes"
     if spec.resource_claims:
         yield "resource claims"
-    containers = chain(spec.containers or (), spec.init_containers or ())
-    if any(port.host_port for container in containers for port in container.ports or ()):
+    if any(port.host_port for container in spec.all_containers for port in container.ports):
         yield "host ports"
 
 

@@ -17,8 +17,9 @@ import msgspec
 
 from base.errors import BadInput
 from kube.amounts.pod_requests import Amounts, pod_requests
+from kube.objects.node import Node
+from kube.objects.pod import Pod
 from scheduler.filters import node_selection, resource_fit, taints
-from scheduler.filters.filter_objects import CandidateNode, ConstrainedPod
 from scheduler.filters.resource_fit import NodeLoad
 
 NO_LOAD: Final = NodeLoad()
@@ -56,9 +57,7 @@ class FilteredNodes:
     """Nodes that a filter leaves out, by name."""
 
 
-def filtered(
-    pod: ConstrainedPod, nodes: Iterable[CandidateNode], loads: Mapping[str, NodeLoad]
-) -> FilteredNodes:
+def filtered(pod: Pod, nodes: Iterable[Node], loads: Mapping[str, NodeLoad]) -> FilteredNodes:
     """The nodes divided; ``loads`` are by name, none where nothing is bound, and without this pod.
 
     Raises BadInput for an amount that is no quantity.
@@ -75,21 +74,21 @@ def filtered(
     return FilteredNodes(candidates=tuple(candidates), left_out=tuple(left_out))
 
 
-def check_constraints(pod: ConstrainedPod) -> None:
+def check_constraints(pod: Pod) -> None:
     """Raises BadInput for what no API server takes or no node can match; it names the key."""
     pod_requests(pod.spec)
     for fault in (
         *node_selection.selection_faults(pod.spec),
-        *taints.toleration_faults(pod.spec.tolerations or ()),
+        *taints.toleration_faults(pod.spec.tolerations),
     ):
         raise BadInput(fault)
 
 
 def _left_out(
-    pod: ConstrainedPod,
+    pod: Pod,
     requests: Amounts,
     named: frozenset[str] | None,
-    node: CandidateNode,
+    node: Node,
     held: NodeLoad,
 ) -> LeftOutNode | None:
     """Result of the first filter that leaves the node out; None if it passes all."""
@@ -99,10 +98,10 @@ def _left_out(
         return _out(node, NodeFilter.AFFINITY, [not_selected])
     if spec.node_name and spec.node_name != node.name:
         return _out(node, NodeFilter.NODE_NAME, ["node(s) didn't match the requested node name"])
-    tolerations = spec.tolerations or ()
+    tolerations = spec.tolerations
     if node.spec.unschedulable and not taints.is_tolerated(taints.CORDONED, tolerations):
         return _out(node, NodeFilter.UNSCHEDULABLE, ["node(s) were unschedulable"])
-    untolerated = taints.untolerated(node.spec.taints or (), tolerations)
+    untolerated = taints.untolerated(node.spec.taints, tolerations)
     if untolerated:
         words = f"node(s) had untolerated taint {{{untolerated[0].key}: {untolerated[0].value}}}"
         return _out(node, NodeFilter.TAINTS, [words])
@@ -115,9 +114,7 @@ def _left_out(
     return None
 
 
-def _out(
-    node: CandidateNode, filter_: NodeFilter, reasons: Sequence[str], why: str = ""
-) -> LeftOutNode:
+def _out(node: Node, filter_: NodeFilter, reasons: Sequence[str], why: str = "") -> LeftOutNode:
     return LeftOutNode(
         node=node.name, filter=filter_, reasons=tuple(reasons), why=why or ", ".join(reasons)
     )

@@ -13,14 +13,9 @@ from types import MappingProxyType
 from typing import Final
 
 from base.words import did_you_mean, quoted
-from scheduler.filters.filter_objects import (
-    CandidateNode,
-    ConstrainedSpec,
-    NodeRequirement,
-    NodeTerm,
-    PodAffinities,
-    RequiredNodes,
-)
+from kube.objects.node import Node
+from kube.objects.pod import PodSpec
+from kube.objects.pod_constraints import NodeRequirement, NodeTerm
 
 NAME_FIELD: Final = "metadata.name"
 """The one field of a Node that an expression may be about."""
@@ -46,27 +41,26 @@ _LISTS: Final = ("In", "NotIn")
 _NUMBERS: Final = ("Gt", "Lt")
 
 
-def selects_node(spec: ConstrainedSpec, node: CandidateNode) -> bool:
+def selects_node(spec: PodSpec, node: Node) -> bool:
     """Whether the node has what the pod selects by: all of the selector, and one of the terms.
 
     A term without expressions matches no node, nor does one with an expression that
     :func:`selection_faults` names: the scheduler passes over such terms.
     """
-    labels = node.metadata.labels or {}
-    if any(labels.get(key) != value for key, value in (spec.node_selector or {}).items()):
+    labels = node.metadata.labels
+    if any(labels.get(key) != value for key, value in spec.node_selector.items()):
         return False
     terms = required_terms(spec)
     return terms is None or any(_term_matches(term, node.name, labels) for term in terms)
 
 
-def required_terms(spec: ConstrainedSpec) -> Sequence[NodeTerm] | None:
+def required_terms(spec: PodSpec) -> Sequence[NodeTerm] | None:
     """The terms of the required node affinity; None where there is none."""
-    nodes = (spec.affinity or PodAffinities()).node_affinity or RequiredNodes()
-    required = nodes.required_during_scheduling_ignored_during_execution
-    return None if required is None else required.node_selector_terms or ()
+    required = spec.required_nodes
+    return None if required is None else required.node_selector_terms
 
 
-def named_nodes(spec: ConstrainedSpec) -> frozenset[str] | None:
+def named_nodes(spec: PodSpec) -> frozenset[str] | None:
     """The nodes by whose name all terms select; None where a term selects by no name.
 
     The scheduler looks at no other nodes then, whatever else is wrong with them.
@@ -75,8 +69,8 @@ def named_nodes(spec: ConstrainedSpec) -> frozenset[str] | None:
     terms = required_terms(spec)
     for term in terms or ():
         listed = [
-            frozenset(requirement.values or ())
-            for requirement in term.match_fields or ()
+            frozenset(requirement.values)
+            for requirement in term.match_fields
             if (requirement.key, requirement.operator) == (NAME_FIELD, "In")
         ]
         if not listed:
@@ -85,7 +79,7 @@ def named_nodes(spec: ConstrainedSpec) -> frozenset[str] | None:
     return names if terms else None
 
 
-def selection_faults(spec: ConstrainedSpec) -> Iterator[str]:
+def selection_faults(spec: PodSpec) -> Iterator[str]:
     """A sentence for each expression that cannot hold as it is written, which names its key."""
     terms = required_terms(spec)
     if terms is not None and not terms:
@@ -95,13 +89,13 @@ def selection_faults(spec: ConstrainedSpec) -> Iterator[str]:
             ("matchExpressions", term.match_expressions, _label_fault),
             ("matchFields", term.match_fields, _field_fault),
         ):
-            for place, requirement in enumerate(expressions or ()):
+            for place, requirement in enumerate(expressions):
                 if fault := fault_of(requirement):
                     yield f"{TERMS}[{index}].{key}[{place}].{fault}"
 
 
 def _term_matches(term: NodeTerm, name: str, labels: Mapping[str, str]) -> bool:
-    by_label, by_field = term.match_expressions or (), term.match_fields or ()
+    by_label, by_field = term.match_expressions, term.match_fields
     if not by_label and not by_field:
         return False
     if any(map(_label_fault, by_label)) or any(map(_field_fault, by_field)):
@@ -112,12 +106,12 @@ def _term_matches(term: NodeTerm, name: str, labels: Mapping[str, str]) -> bool:
 
 
 def _holds(requirement: NodeRequirement, value: str | None) -> bool:
-    return _COMPARISONS[requirement.operator](value, requirement.values or ())
+    return _COMPARISONS[requirement.operator](value, requirement.values)
 
 
 def _label_fault(requirement: NodeRequirement) -> str:
     """Why an expression about a label cannot hold, with the key in front; empty where it can."""
-    operator, values = requirement.operator, requirement.values or []
+    operator, values = requirement.operator, list(requirement.values)
     if operator not in _COMPARISONS:
         known = ", ".join(_COMPARISONS)
         close = did_you_mean(operator, _COMPARISONS)
@@ -136,7 +130,7 @@ def _label_fault(requirement: NodeRequirement) -> str:
 
 def _field_fault(requirement: NodeRequirement) -> str:
     """Why an expression about a field cannot hold, with the key in front; empty where it can."""
-    operator, values = requirement.operator, requirement.values or []
+    operator, values = requirement.operator, list(requirement.values)
     if requirement.key != NAME_FIELD:
         return f"key is {quoted(requirement.key)}: the only field is {NAME_FIELD}"
     if operator not in _LISTS:

@@ -12,7 +12,7 @@ from typing import Final
 
 from kube.amounts.pod_requests import Amounts, read_amounts, sum_of
 from kube.amounts.quantities import CPU, MEMORY, PODS, STORAGE, shown
-from scheduler.filters.filter_objects import CandidateNode
+from kube.objects.node import Node
 
 _FIRST: Final = (CPU, MEMORY, STORAGE)
 """Checked before all others, in this order."""
@@ -42,7 +42,7 @@ def node_load(pods: Iterable[Amounts]) -> NodeLoad:
     return NodeLoad(pods=len(listed), requests=sum_of(listed))
 
 
-def shortages(requests: Amounts, node: CandidateNode, held: NodeLoad) -> Iterator[Shortage]:
+def shortages(requests: Amounts, node: Node, held: NodeLoad) -> Iterator[Shortage]:
     """Every resource of which the node has less left than requested, in the scheduler's order.
 
     A resource that the node does not name is one of which it has none.

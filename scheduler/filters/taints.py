@@ -12,7 +12,8 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from base.words import did_you_mean, quoted
-from scheduler.filters.filter_objects import Taint, Toleration
+from kube.objects.node import Taint
+from kube.objects.pod_constraints import Toleration
 
 EXISTS: Final = "Exists"
 EQUAL: Final = "Equal"

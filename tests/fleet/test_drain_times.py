@@ -17,12 +17,14 @@ from fleet.mig_change import ChangeView, DrainEvaluation, next_effect
 from fleet.mig_node import MigNode
 from fleet.rollback_record import RollbackRecord
 from fleet.rollout_settings import GUARD, USAGE_SECONDS, RolloutSettings
+from kube.objects.pod import Pod
+from kube.objects.typed_object import Metadata
 
 REQUEST = f"{1:016x}"
 NOW = 1_800_000_000
 TERMS = RolloutSettings()
 DEADLINE = int(TERMS.evictions.deadline_seconds)
-HOLDER = drain_pod({"metadata": {"namespace": "d", "name": "h", "uid": "h"}}, {})
+HOLDER = drain_pod(Pod(metadata=Metadata(namespace="d", name="h", uid="h")), {})
 EVICTS = EvictHolders(pods=(HOLDER,))
 
 

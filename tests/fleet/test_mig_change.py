@@ -32,6 +32,8 @@ from fleet.mig_change import ChangeView, DrainEvaluation, next_effect
 from fleet.mig_node import MigNode, UnavailableReason
 from fleet.rollback_record import RollbackRecord
 from fleet.rollout_settings import GUARD, PAUSED, USAGE_SECONDS, RolloutSettings
+from kube.objects.pod import Pod
+from kube.objects.typed_object import Metadata
 
 R, OTHER = f"{1:016x}", f"{2:016x}"
 NOW = 1_800_000_000
@@ -44,7 +46,7 @@ OFFERS = [(), (("nvidia.com/gpu", 8),), (("nvidia.com/mig-1g.10gb", 7),)]
 IDS = [R, R, R, OTHER]
 TIMES = [0, NOW - 5000, NOW - 200, NOW - 60, NOW - 6, NOW - 1, NOW]
 PODS = [(), ("aaaaaaaa",), ("bbbbbbbb",), ("aaaaaaaa", "bbbbbbbb")]
-HOLDER = drain_pod({"metadata": {"namespace": "d", "name": "h", "uid": "h"}}, {})
+HOLDER = drain_pod(Pod(metadata=Metadata(namespace="d", name="h", uid="h")), {})
 BLOCKER = DrainBlocker(kind=BlockerKind.BUDGET, name="d/h", text="It may not.")
 PLANS = [
     DrainPlan(),

@@ -25,6 +25,7 @@ from forecast.places_for_pods import PodImpactKind
 from forecast.quota_findings import QuotaFault
 from forecast.rollout_preview import RolloutPreview, rollout_preview
 from kube.api import Object
+from kube.objects.pod import Pod
 from tests.forecast.preview_objects import (
     GPU,
     TEAM,
@@ -47,7 +48,8 @@ def plan(
     """A rollout to the node ``n`` of a cluster."""
     there = nodes or (node(),)
     evictions = more.pop("evictions", DrainSettings())
-    picture = ClusterPicture(nodes=tuple(there), **more)
+    pods = tuple(map(Pod.from_object, more.pop("pods", ())))
+    picture = ClusterPicture(nodes=tuple(there), pods=pods, **more)
     return rollout_preview(
         picture,
         asked(layout, drain=drain),

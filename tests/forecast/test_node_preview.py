@@ -28,6 +28,7 @@ from forecast.node_preview import (
     node_preview,
 )
 from forecast.resource_forecast import forecast_resources
+from kube.objects.node import Node
 from mig.configs.config_choice import named_layouts
 from mig.configs.mig_config_file import parse_mig_configs
 from mig.planner import MigPlan, plan
@@ -70,7 +71,9 @@ def test_what_is_foretold_is_what_the_planner_finds_with_the_driver_at_hand(
     count = GPUS.get(machine, 8)
     there = {mig("1g.1gb"): 1} if cut else {GPU: count}
     more = {keys.GPU_PRODUCT: "X-MIG-1g.1gb"} if cut and strategy == "single" else {}
-    gpus = node_gpus(node(machine=machine, strategy=strategy, offers=there, labels=more))
+    gpus = node_gpus(
+        Node.from_object(node(machine=machine, strategy=strategy, offers=there, labels=more))
+    )
     assert (gpus.mig, gpus.unknown) == (cut, "")
 
     found = forecast_resources(asked(layout).meaning, gpus)

@@ -17,15 +17,14 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-import msgspec
-
 from api import keys
 from api.topology_annotation import TopologyAnnotation, decode
+from kube.objects.pod import Pod
 from placement.best_effort import LOST
 from placement.kubelet_model import Policies, TopologyManager
 from placement.score_table import ScoreTable
 from placement.shape import shape
-from scheduler.cluster.pod_objects import Pod, Rules, ask
+from scheduler.cluster.pod_objects import Rules, ask
 from tests.agent.agent_process import until
 from tests.cluster.scheduling import PROFILE
 from tests.controlplane.plane import Object
@@ -105,7 +104,7 @@ class Trial:
         made = self._plane.demand("POST", self._pods, self._pod(containers, first))
         name = made["metadata"]["name"]
         until(lambda: self._status(name)["phase"] in ("Failed", "Running"), SOON)
-        status, asked = self._status(name), ask(msgspec.convert(made, Pod), Rules())
+        status, asked = self._status(name), ask(Pod.from_object(made), Rules())
         assert asked is not None
         outcome = self._table.outcome(free, asked.wish)
         given = partial(

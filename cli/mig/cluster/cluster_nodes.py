@@ -15,8 +15,9 @@ import click
 
 from base import threads
 from cli.failures import UNREADABLE, CommandFailure
-from kube.api import NODES, Api, Object
+from kube.api import NODES, Api
 from kube.informer import CacheSynced, Informer, ObjectGone, ObjectSeen, WatchEvent, WatchLost
+from kube.objects.node import Node
 
 if TYPE_CHECKING:
     from kube.client import ApiClient
@@ -66,7 +67,7 @@ def node_events(api: Api) -> Iterator[Events]:
         informer.close()
 
 
-def read_nodes(events: Events, convert: Callable[[Object], T], timeout: float) -> dict[str, T]:
+def read_nodes(events: Events, convert: Callable[[Node], T], timeout: float) -> dict[str, T]:
     """Read all Nodes: name to what ``convert`` returns for the Node.
 
     Raises CommandFailure where the cluster does not send them in time.
@@ -81,7 +82,7 @@ def read_nodes(events: Events, convert: Callable[[Object], T], timeout: float) -
             break
         match event:
             case ObjectSeen(object=node):
-                nodes[node["metadata"]["name"]] = convert(node)
+                nodes[node["metadata"]["name"]] = convert(Node.from_object(node))
             case ObjectGone(name=name):
                 nodes.pop(name, None)
             case WatchLost(error=error):

@@ -35,7 +35,6 @@ from cli.options import Load
 from cli.terminal import Styled
 from fleet.status.coordinator_view import CoordinatorView, read_coordinator
 from fleet.status.node_layout import NodeLayout, node_layout
-from kube.api import Object
 from kube.informer import (
     ObjectGone,
     ObjectSeen,
@@ -44,12 +43,13 @@ from kube.informer import (
     WatchLost,
 )
 from kube.label_selector import parse_label_selector
+from kube.objects.node import Node
 
 _PROGRAM: Final = "gpuscape-mig-nodes"
 _POLL_SECONDS: Final = 0.2
 """Longest wait for an event, after which Ctrl-C is noticed."""
 
-SelectLayout = Callable[[Object], NodeLayout | None]
+SelectLayout = Callable[[Node], NodeLayout | None]
 """Layout state of a Node; None where the Node is not to be shown."""
 
 
@@ -112,11 +112,10 @@ def command(
         raise BadInput("--watch prints lines of a table: leave out --exit-code, -o json and yaml")
     label_selector = parse_label_selector(selector)
 
-    def select_layout(node: Object) -> NodeLayout | None:
-        meta = node["metadata"]
-        if names and meta["name"] not in names:
+    def select_layout(node: Node) -> NodeLayout | None:
+        if names and node.name not in names:
             return None
-        if not label_selector.matches(meta.get("labels") or {}):
+        if not label_selector.matches(node.metadata.labels):
             return None
         layout = node_layout(node)
         return None if layout is None or (unsettled and layout.is_settled) else layout
@@ -176,8 +175,9 @@ def _lines(
     event: WatchEvent, select_layout: SelectLayout, shown: dict[str, NodeLayout], *, wide: bool
 ) -> Iterator[str]:
     match event:
-        case ObjectSeen(object=node):
-            name, layout = node["metadata"]["name"], select_layout(node)
+        case ObjectSeen(object=seen):
+            node = Node.from_object(seen)
+            name, layout = node.name, select_layout(node)
             if layout == shown.get(name):
                 return
             if layout is None:

@@ -8,55 +8,26 @@ from pathlib import Path
 from typing import Any, Final
 
 import click
-import msgspec
 
 from actuator.worker_messages import NamedHolder
 from api.mig_resources import MigStrategy
 from base.errors import BadInput
 from base.files import read_bytes, read_stdin
-from kube.amounts.gpu_amounts import gpu_amounts
-from kube.amounts.pod_requests import RequestingContainer, RequestingSpec, pod_requests
+from kube.amounts.gpu_amounts import gpu_requests
+from kube.objects.pod import Pod
+from kube.objects.typed_object import TypedObject
 from mig.holders import MigHolders
 
 MOST_BYTES: Final = 64 << 20
 """Largest file of pods; a pod takes a few KiB."""
 STDIN: Final = "-"
-_ENDED: Final = ("Succeeded", "Failed")
 
 RequestedResources = Mapping[str, frozenset[str]]
 """Pod, as ``namespace/name``, to the GPU resources that it requests."""
 
 
-class _Json(msgspec.Struct, frozen=True, rename="camel"):
-    """Base of the structs: keys without a field are ignored."""
-
-
-class _Spec(RequestingSpec, frozen=True, rename="camel"):
-    containers: list[RequestingContainer]
-    node_name: str = ""
-
-
-class _Metadata(_Json, frozen=True):
-    name: str
-    namespace: str
-
-
-class _Status(_Json, frozen=True):
-    phase: str = ""
-
-
-class _Pod(_Json, frozen=True):
-    metadata: _Metadata
-    spec: _Spec
-    status: _Status = _Status()
-
-    @property
-    def full_name(self) -> str:
-        return f"{self.metadata.namespace}/{self.metadata.name}"
-
-
-class _Pods(_Json, frozen=True):
-    items: list[_Pod]
+class _PodList(TypedObject, frozen=True):
+    items: tuple[Pod, ...]
 
 
 def unplaced_pods_option(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -81,15 +52,17 @@ def read_unplaced_pods(file: str | None, strategy: MigStrategy | None) -> Reques
     if strategy is None:
         raise BadInput("--unplaced-pods needs --strategy: it says which devices a resource has")
     try:
-        pods = msgspec.json.decode(_content(file), type=_Pods).items
-    except (msgspec.MsgspecError, UnicodeError) as error:
+        pods = _PodList.from_json(_content(file)).items
+    except BadInput as error:
         raise BadInput(
             f"{file}: no list of pods, as kubectl get pods -o json prints it: {error}"
         ) from error
+    if not all(pod.metadata.name and pod.spec.containers for pod in pods):
+        raise BadInput(f"{file}: no list of pods: an item has no name or no containers")
     return {
-        pod.full_name: resources
+        pod.metadata.full_name: resources
         for pod in pods
-        if not pod.spec.node_name and pod.status.phase not in _ENDED
+        if not pod.is_bound and not pod.is_finished
         if (resources := _gpu_resources(pod, file))
     }
 
@@ -109,9 +82,9 @@ def _content(file: str) -> bytes:
     return read_stdin(most_bytes=MOST_BYTES)
 
 
-def _gpu_resources(pod: _Pod, file: str) -> frozenset[str]:
+def _gpu_resources(pod: Pod, file: str) -> frozenset[str]:
     """GPU resources that a pod requests. Raises BadInput that names the pod."""
     try:
-        return frozenset(gpu_amounts(pod_requests(pod.spec)))
+        return frozenset(gpu_requests(pod.spec))
     except BadInput as error:
-        raise BadInput(f"{file}: pod {pod.full_name}: {error}") from error
+        raise BadInput(f"{file}: pod {pod.metadata.full_name}: {error}") from error

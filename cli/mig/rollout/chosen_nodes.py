@@ -19,8 +19,8 @@ from cli.failures import REFUSED, CommandFailure
 from cli.mig.cluster.cluster_nodes import kubeconfig_client, node_events, read_nodes, timeout_option
 from cli.mig.rollout import node_writes
 from cli.mig.rollout.node_writes import LayoutWrite, PlanWrite
-from kube.api import Object
 from kube.label_selector import parse_label_selector
+from kube.objects.node import Node
 
 PROGRAM: Final = "gpuscape-mig-rollout"
 _OPTIONS: Final[tuple[Callable[[Callable[..., Any]], Callable[..., Any]], ...]] = (
@@ -77,10 +77,9 @@ def run_rollout(
     """
     selector = parse_label_selector(choice.selector)
 
-    def write_if_chosen(node: Object) -> LayoutWrite | None:
-        meta = node["metadata"]
-        is_named = not choice.names or meta["name"] in choice.names
-        return plan_write(node) if is_named and selector.matches(meta.get("labels") or {}) else None
+    def write_if_chosen(node: Node) -> LayoutWrite | None:
+        is_named = not choice.names or node.name in choice.names
+        return plan_write(node) if is_named and selector.matches(node.metadata.labels) else None
 
     with contextlib.closing(kubeconfig_client(PROGRAM, kubeconfig)) as api:
         with node_events(api) as events:

@@ -14,8 +14,9 @@ from cli import terminal
 from cli.failures import UNFINISHED, CommandFailure
 from cli.terminal import Cell, Styled, TextTable
 from fleet.status.node_layout import node_layout
-from kube.api import NODES, Api, Object
+from kube.api import NODES, Api
 from kube.api_errors import ApiError, Conflict, NotFound
+from kube.objects.node import Node
 
 NOTHING: Final = ""
 """Value of ``gpuscape.io/mig-layout-before`` on a Node that had no layout annotation."""
@@ -38,19 +39,18 @@ class LayoutWrite:
     """Remark for the person who confirms the rollout."""
 
 
-PlanWrite = Callable[[Object], LayoutWrite]
+PlanWrite = Callable[[Node], LayoutWrite]
 """Plans what to write to a Node."""
 
 
 def to_layout(layout: str, drain: str | None) -> PlanWrite:
     """Plan to write a layout to each Node; ``drain``: its drain mode, None to leave it as it is."""
 
-    def plan_write(node: Object) -> LayoutWrite:
-        meta = node["metadata"]
-        annotations = meta.get("annotations") or {}
+    def plan_write(node: Node) -> LayoutWrite:
+        annotations = node.metadata.annotations
         now = annotations.get(keys.MIG_LAYOUT)
         changes: dict[str, str | None] = {}
-        if (meta.get("labels") or {}).get(keys.MIG_CAPABLE) == _INCAPABLE:
+        if node.metadata.labels.get(keys.MIG_CAPABLE) == _INCAPABLE:
             return _node_write(node, now, now, None, "left out: none of its GPUs has MIG")
         if now != layout:
             changes = {
@@ -64,9 +64,9 @@ def to_layout(layout: str, drain: str | None) -> PlanWrite:
     return plan_write
 
 
-def to_layout_before(node: Object) -> LayoutWrite:
+def to_layout_before(node: Node) -> LayoutWrite:
     """Plan to write the layout that a Node had before the last start of a rollout."""
-    annotations = node["metadata"].get("annotations") or {}
+    annotations = node.metadata.annotations
     now, before = annotations.get(keys.MIG_LAYOUT), annotations.get(keys.MIG_LAYOUT_BEFORE)
     if before is None:
         return _node_write(node, now, now, None, "left out: no rollout has asked it for anything")
@@ -126,11 +126,11 @@ def write_layouts(
 
 def _write(api: Api, name: str, plan_write: PlanWrite, *, dry_run: bool) -> bool:
     for _ in range(_TRIES):
-        node = api.get(NODES, name)
+        node = Node.from_object(api.get(NODES, name))
         changes = plan_write(node).annotations
         if changes is None:
             return False
-        version = node["metadata"]["resourceVersion"]
+        version = node.metadata.resource_version
         patch = {"metadata": {"annotations": dict(changes), "resourceVersion": version}}
         try:
             api.patch(NODES, name, patch, dry_run=dry_run)
@@ -141,24 +141,22 @@ def _write(api: Api, name: str, plan_write: PlanWrite, *, dry_run: bool) -> bool
 
 
 def _node_write(
-    node: Object,
+    node: Node,
     now: str | None,
     then: str | None,
     annotations: Mapping[str, str | None] | None,
     note: str,
 ) -> LayoutWrite:
-    return LayoutWrite(
-        node=node["metadata"]["name"], now=now, then=then, annotations=annotations, note=note
-    )
+    return LayoutWrite(node=node.name, now=now, then=then, annotations=annotations, note=note)
 
 
-def _note(node: Object) -> str:
+def _note(node: Node) -> str:
     layout = node_layout(node)
     if layout is None or layout.status is None:
         return "no agent looks after MIG there"
     if layout.status.phase == MigPhase.PLANNED:
         return "its agent only plans (mig-mode observe)"
-    if (node.get("spec") or {}).get("unschedulable") and layout.permit is None:
+    if node.spec.unschedulable and layout.permit is None:
         return "cordoned by somebody: it waits for the end of that"
     return ""
 

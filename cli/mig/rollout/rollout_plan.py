@@ -26,6 +26,8 @@ from fleet.mig_node import DrainMode
 from fleet.status.coordinator_view import read_coordinator
 from kube.api import Api, Object
 from kube.label_selector import parse_label_selector
+from kube.objects.node import Node
+from kube.objects.typed_object import Metadata
 
 _DEFAULT: Final = "default"
 
@@ -123,9 +125,9 @@ def command(
         file_configs = parse_mig_configs(read_text(configs, "configuration file"), str(configs))
 
     def is_chosen(node: Object) -> bool:
-        meta = node["metadata"]
-        is_named = not names or meta["name"] in names
-        return is_named and chosen_labels.matches(meta.get("labels") or {})
+        meta = Metadata.from_object(node["metadata"])
+        is_named = not names or meta.name in names
+        return is_named and chosen_labels.matches(meta.labels)
 
     def read_meaning(api: Api, picture: ClusterPicture) -> LayoutMeaning:
         if configs is not None or not isinstance(desired, str):
@@ -140,7 +142,7 @@ def command(
             if name not in nodes_by_name:
                 raise BadInput(f"there is no node {name}")
         plan_write = to_layout(layout, drain)
-        writes = [plan_write(node) for node in picture.nodes if is_chosen(node)]
+        writes = [plan_write(Node.from_object(node)) for node in picture.nodes if is_chosen(node)]
         if not writes:
             raise BadInput(f"no Node is selected by {selector}")
         coordinator = coordinator_terms(picture.deployments)

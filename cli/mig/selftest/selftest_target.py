@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from base.errors import BadInput
 from cli.failures import REFUSED, CommandFailure
@@ -15,6 +15,7 @@ from cli.mig.mig_text import pid_cell, unread_note
 from cli.terminal import Styled
 from discovery.mig_state import MigGpu, MigReading, UnreadMigGpu
 from discovery.reader.protocol import Start
+from kube.objects.node import Node
 
 _REQUESTS_PER_SECOND: Final = 5.0
 _BOOT: Final = Path("proc/sys/kernel/random/boot_id")
@@ -88,11 +89,11 @@ def node_state(name: str | None, kubeconfig: Path | None, start: Start) -> NodeS
     if name is None:
         return NodeState(name=None)
     node = _node(name, kubeconfig)
-    if not (node.get("spec") or {}).get("unschedulable"):
+    if not node.spec.unschedulable:
         raise CommandFailure(
             f"node {name} is not cordoned: run kubectl cordon {name}, and drain it", REFUSED
         )
-    node_boot_id = ((node.get("status") or {}).get("nodeInfo") or {}).get("bootID")
+    node_boot_id = node.status.node_info.boot_id
     own_boot_id = None if start.simulation is not None else _boot(start)
     if node_boot_id and own_boot_id and node_boot_id != own_boot_id:
         raise CommandFailure(
@@ -103,7 +104,7 @@ def node_state(name: str | None, kubeconfig: Path | None, start: Start) -> NodeS
     return NodeState(name=name)
 
 
-def _node(name: str, kubeconfig: Path | None) -> dict[str, Any]:
+def _node(name: str, kubeconfig: Path | None) -> Node:
     from kube.api import NODES
     from kube.api_errors import NotFound
     from kube.client import Program, connect  # with the official package, which loads slowly
@@ -115,7 +116,7 @@ def _node(name: str, kubeconfig: Path | None) -> dict[str, Any]:
     )
     client = connect(program, kubeconfig=kubeconfig)
     try:
-        return dict(client.get(NODES, name))
+        return Node.from_object(client.get(NODES, name))
     except NotFound as error:
         raise BadInput(f"the cluster has no node {name}: see kubectl get nodes") from error
     finally:

@@ -10,6 +10,7 @@ import pytest
 from fleet.drain.disruption_budgets import budget_verdict
 from fleet.drain.drain_pod import drain_pod
 from kube.api import Object
+from kube.objects.pod import Pod
 from tests.fleet.drain.drain_objects import budget, pod
 
 UNREADY = {"conditions": [{"type": "Ready", "status": "False"}]}
@@ -17,7 +18,7 @@ UNREADY = {"conditions": [{"type": "Ready", "status": "False"}]}
 
 def is_short(given: Object, *pods: Object) -> bool:
     """Whether the budget keeps these pods."""
-    return bool(budget_verdict([drain_pod(it, {}) for it in pods], [given]).short)
+    return bool(budget_verdict([drain_pod(Pod.from_object(it), {}) for it in pods], [given]).short)
 
 
 @pytest.mark.parametrize(
@@ -76,7 +77,7 @@ def test_how_many_it_lets_go(given: Object, keeps: bool) -> None:
 def test_a_pod_that_has_not_started_is_not_counted() -> None:
     assert not is_short(budget(0), pod(phase="Pending"))
     two = [budget(0, "one"), budget(0, "two")]
-    assert budget_verdict([drain_pod(pod(phase="Pending"), {})], two).several == ()
+    assert budget_verdict([drain_pod(Pod.from_object(pod(phase="Pending")), {})], two).several == ()
 
 
 @pytest.mark.parametrize(

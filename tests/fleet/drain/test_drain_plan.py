@@ -14,6 +14,7 @@ from api.mig_request_annotation import MigRequestAnnotation
 from base.text import rfc3339
 from fleet.drain.drain_plan import BlockerKind, DrainPlan, DrainSettings, DrainView, plan_drain
 from kube.api import Object
+from kube.objects.pod import Pod
 from tests.fleet.drain.drain_objects import (
     PLACE,
     budget,
@@ -41,7 +42,7 @@ def planned(
 ) -> DrainPlan:
     """The plan for pods that all hold what goes, unless ``asked`` says otherwise."""
     asked = asked or request(*(it["metadata"]["name"] for it in pods))
-    view = DrainView(pods=pods, budgets=budgets, owners=owners or {})
+    view = DrainView(pods=tuple(map(Pod.from_object, pods)), budgets=budgets, owners=owners or {})
     return plan_drain(view, asked, terms, whole_node=whole_node, now=now)
 
 

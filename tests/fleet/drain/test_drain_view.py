@@ -53,7 +53,7 @@ def test_the_view_has_pods_their_owners_and_the_budgets_of_their_namespaces(api:
 
     view = read_view(api, [*pods, (PLACE, "gone")])
 
-    assert [it["metadata"]["name"] for it in view.pods] == ["a", "b"]
+    assert [it.metadata.name for it in view.pods] == ["a", "b"]
     assert sorted(it["kind"] for it in view.owners.values()) == ["Job", "JobSet"]
     assert [it["metadata"]["name"] for it in view.budgets] == ["keep"]
     assert not api._watches, "the watch of the budgets stays open"

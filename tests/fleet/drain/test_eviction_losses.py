@@ -10,6 +10,7 @@ import pytest
 from fleet.drain.drain_pod import drain_pod
 from fleet.drain.eviction_losses import EvictionLoss, eviction_losses
 from kube.api import Object
+from kube.objects.pod import Pod
 from tests.fleet.drain.drain_objects import PLACE, by_uid, owned_by, owner, pod
 
 JOB = owned_by("Job", "j")
@@ -26,7 +27,7 @@ IGNORE: dict[str, Any] = {
 
 def lost(*pods: Object, owners: dict[str, Object] | None = None) -> dict[str, EvictionLoss]:
     """By owner."""
-    found = eviction_losses([drain_pod(it, owners or {}) for it in pods])
+    found = eviction_losses([drain_pod(Pod.from_object(it), owners or {}) for it in pods])
     return {loss.owner: loss for loss in found}
 
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from api import keys
 from fleet.policy.assigned_layouts import Assignment, assigned, entry_of
 from fleet.policy.fleet_policy import FleetPolicy, parse_fleet_policy
+from kube.objects.typed_object import Metadata
 
 
 def policy(*layouts: str, nodes: str = "pool=a") -> FleetPolicy:
@@ -28,35 +29,35 @@ def metadata(pool: str = "a", **annotations: str | None) -> dict[str, Any]:
 
 def written(by: FleetPolicy, node: dict[str, Any]) -> dict[str, Any]:
     """The node after what is due was written."""
-    found = assigned(by, node)
+    found = assigned(by, Metadata.from_object(node))
     patch = None if found is None else found.patch
     return {**node, "annotations": {**node["annotations"], **(patch or {})}}
 
 
 def word(by: FleetPolicy, node: dict[str, Any]) -> str:
-    found = assigned(by, node)
+    found = assigned(by, Metadata.from_object(node))
     return "" if found is None else found.assignment
 
 
 def test_a_selected_node_gets_its_layout_once() -> None:
     by = policy("all-balanced")
     node = metadata()
-    found = assigned(by, node)
+    found = assigned(by, Metadata.from_object(node))
     assert found is not None
     assert (found.assignment, found.entries) == (Assignment.DUE, ("e0",))
     assert found.patch is not None
     assert found.patch[keys.MIG_LAYOUT] == "all-balanced"
     node = written(by, node)
     assert word(by, node) == "written"
-    one = entry_of(by, node)
+    one = entry_of(by, Metadata.from_object(node))
     assert one is not None
     assert one.name == "e0"
 
 
 def test_others_are_nobodys_affair() -> None:
-    assert assigned(policy("x"), metadata("b")) is None
-    assert assigned(policy("x"), metadata("b", layout="mine")) is None
-    assert entry_of(policy("x"), metadata(layout="x")) is None
+    assert assigned(policy("x"), Metadata.from_object(metadata("b"))) is None
+    assert assigned(policy("x"), Metadata.from_object(metadata("b", layout="mine"))) is None
+    assert entry_of(policy("x"), Metadata.from_object(metadata(layout="x"))) is None
 
 
 def test_a_new_layout_replaces_what_the_policy_wrote() -> None:
@@ -72,7 +73,7 @@ def test_what_a_person_wrote_stays() -> None:
     assert word(by, metadata(layout="mine")) == "own"
     edited = written(by, metadata())
     edited["annotations"][keys.MIG_LAYOUT] = "mine"
-    assert (word(by, edited), entry_of(by, edited)) == ("own", None)
+    assert (word(by, edited), entry_of(by, Metadata.from_object(edited))) == ("own", None)
     del edited["annotations"][keys.MIG_LAYOUT]  # handed back
     assert word(by, edited) == "due"
 
@@ -86,7 +87,7 @@ def test_what_a_person_wrote_stays_even_where_it_is_the_same() -> None:
 @pytest.mark.parametrize("mark", ["", "e0", "e0/", "e0/0000000000", "/", "x" * 300])
 def test_a_mark_that_is_no_hash_of_the_layout_gives_nothing_away(mark: str) -> None:
     assert word(policy("x"), metadata(layout="mine", policy=mark)) == "own"
-    assert entry_of(policy("x"), metadata(layout="x", policy=mark)) is None
+    assert entry_of(policy("x"), Metadata.from_object(metadata(layout="x", policy=mark))) is None
 
 
 def test_a_layout_stays_when_its_entry_goes() -> None:
@@ -97,7 +98,7 @@ def test_a_layout_stays_when_its_entry_goes() -> None:
 
 
 def test_entries_that_disagree_write_nothing_and_those_that_agree_do() -> None:
-    found = assigned(policy("x", "y"), metadata())
+    found = assigned(policy("x", "y"), Metadata.from_object(metadata()))
     assert found is not None
     assert (found.assignment, found.entries, found.patch) == (
         Assignment.DISPUTED,

@@ -17,6 +17,7 @@ from fleet.startup.startup_taint_remover import WRITES_A_TICK, StartupTaintRemov
 from kube.api import NODES, Object
 from kube.api_errors import Conflict, Unreachable
 from kube.informer import CacheSynced, ObjectGone, ObjectSeen
+from kube.objects.typed_object import Metadata
 from tests.fakes.api import FakeApi
 from tests.log_lines import log_lines, whys
 
@@ -102,12 +103,12 @@ NOT_READY = {
 
 @pytest.mark.parametrize("node", READY.values(), ids=READY)
 def test_it_goes_with(node: dict[str, Any]) -> None:
-    assert startup_wait(node, PolicyWord.NOTHING) is StartupWait.READY
+    assert startup_wait(Metadata.from_object(node), PolicyWord.NOTHING) is StartupWait.READY
 
 
 @pytest.mark.parametrize("node", NOT_READY.values(), ids=NOT_READY)
 def test_it_stays_with(node: dict[str, Any]) -> None:
-    assert startup_wait(node, PolicyWord.NOTHING) is not StartupWait.READY
+    assert startup_wait(Metadata.from_object(node), PolicyWord.NOTHING) is not StartupWait.READY
 
 
 @pytest.mark.parametrize(
@@ -134,13 +135,13 @@ def test_it_stays_with(node: dict[str, Any]) -> None:
     ],
 )
 def test_the_reason_is_the_nodes_own(case: str, wait: StartupWait) -> None:
-    assert startup_wait(NOT_READY[case], PolicyWord.NOTHING) is wait
+    assert startup_wait(Metadata.from_object(NOT_READY[case]), PolicyWord.NOTHING) is wait
 
 
 def test_a_request_of_a_node_without_a_status_is_a_change() -> None:
     asked = metadata(layout=LAYOUT, **{keys.MIG_REQUEST: "{}"})
 
-    assert startup_wait(asked, PolicyWord.NOTHING) is StartupWait.CHANGE
+    assert startup_wait(Metadata.from_object(asked), PolicyWord.NOTHING) is StartupWait.CHANGE
 
 
 @pytest.mark.parametrize("node", READY.values(), ids=READY)
@@ -154,7 +155,7 @@ def test_a_request_of_a_node_without_a_status_is_a_change() -> None:
 def test_it_stays_while_the_policy_may_say_more(
     node: dict[str, Any], word: PolicyWord, wait: StartupWait
 ) -> None:
-    assert startup_wait(node, word) is wait
+    assert startup_wait(Metadata.from_object(node), word) is wait
 
 
 class Fleet:

@@ -6,20 +6,20 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from base.errors import BadInput
-from kube.amounts.pod_requests import RequestingSpec, pod_requests
+from kube.amounts.pod_requests import pod_requests
+from kube.objects.pod import PodSpec
 
 GPU = "nvidia.com/gpu"
 
 
-def pod(*containers: Any, first: tuple[Any, ...] = (), **spec: Any) -> RequestingSpec:
+def pod(*containers: Any, first: tuple[Any, ...] = (), **spec: Any) -> PodSpec:
     its = {"containers": list(containers), "initContainers": list(first), **spec}
-    return msgspec.convert(its, RequestingSpec)
+    return PodSpec.from_object(its)
 
 
 def asks(amounts: dict[str, Any] | None = None, *, sidecar: bool = False, **its: Any) -> Any:
@@ -77,7 +77,7 @@ def test_a_limit_of_the_whole_pod_replaces_no_requests_of_containers() -> None:
 
 
 def test_a_pod_without_requests_asks_for_nothing() -> None:
-    assert pod_requests(RequestingSpec()) == {}
+    assert pod_requests(PodSpec()) == {}
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_a_pod_without_requests_asks_for_nothing() -> None:
         (pod(asks(), resources={"requests": {"cpu": "x"}}), "spec.resources.requests.cpu: 'x'"),
     ],
 )
-def test_an_amount_that_is_none_is_named_with_its_key(spec: RequestingSpec, place: str) -> None:
+def test_an_amount_that_is_none_is_named_with_its_key(spec: PodSpec, place: str) -> None:
     with pytest.raises(BadInput) as error:
         pod_requests(spec)
     assert str(error.value).startswith(place)

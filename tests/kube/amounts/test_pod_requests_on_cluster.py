@@ -12,6 +12,7 @@ from kube.amounts.gpu_amounts import gpu_requests
 from kube.api import PODS as POD_RESOURCE
 from kube.api import ApiResource
 from kube.client import ApiClient
+from kube.objects.pod import PodSpec
 from tests.kube.amounts.gpu_pods import GPU, PODS, SHARED, SLICE
 from tests.kube.clusters import MERGE_PATCH, client
 
@@ -55,5 +56,5 @@ def test_the_api_server_counts_what_a_pod_asks_for_alike(
     made = api.create(POD_RESOURCE, body, namespace=namespace)
     after = used(api, namespace)
     counted = {key: after[key] - before[key] for key in after if after[key] != before[key]}
-    assert gpu_requests(written) == counted
-    assert gpu_requests(made["spec"]) == counted
+    assert gpu_requests(PodSpec.from_object(written)) == counted
+    assert gpu_requests(PodSpec.from_object(made["spec"])) == counted

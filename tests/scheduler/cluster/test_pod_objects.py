@@ -11,7 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from api.gpu_request import ContainerRequest, Link
-from scheduler.cluster.pod_objects import GPU, Pod, Rules, ask
+from base.errors import BadInput
+from kube.objects.pod import Pod
+from scheduler.cluster.pod_objects import GPU, Rules, ask
 from scheduler.pod_request import PodRequest
 
 RULES = Rules(nics=frozenset({"rdma/hca"}))
@@ -34,7 +36,7 @@ def asked(
         "metadata": {"name": "p", "namespace": "ns", "uid": "u", **meta},
         "spec": {"containers": list(containers), "initContainers": list(first), **(spec or {})},
     }
-    return ask(msgspec.json.decode(msgspec.json.encode(body), type=Pod), rules)
+    return ask(Pod.from_json(msgspec.json.encode(body)), rules)
 
 
 def found(*containers: dict[str, Any], **more: Any) -> PodRequest:
@@ -111,7 +113,7 @@ def test_gpus_may_have_another_name() -> None:
 def test_a_pod_without_containers_asks_for_nothing(containers: object) -> None:
     body = {"metadata": {"name": "p"}, "spec": {"containers": containers, "initContainers": None}}
 
-    assert ask(msgspec.convert(body, Pod), RULES) is None
+    assert ask(Pod.from_object(body), RULES) is None
 
 
 @pytest.mark.parametrize(
@@ -193,7 +195,7 @@ def test_of_wishes_of_very_many_containers_none_is_remembered() -> None:
     ("phase", "ended"), [("Succeeded", True), ("Failed", True), ("Running", False), (None, False)]
 )
 def test_a_pod_that_will_not_run_again_has_ended(phase: str | None, ended: bool) -> None:
-    assert msgspec.convert({"status": {"phase": phase}}, Pod).ended is ended
+    assert Pod.from_object({"status": {"phase": phase}}).is_finished is ended
 
 
 def test_a_pod_was_bound_when_its_condition_says_so() -> None:
@@ -202,7 +204,7 @@ def test_a_pod_was_bound_when_its_condition_says_so() -> None:
         return {"type": "PodScheduled", "status": status, "lastTransitionTime": at}
 
     def pod(*conditions: dict[str, str]) -> Pod:
-        return msgspec.convert({"status": {"conditions": list(conditions)}}, Pod)
+        return Pod.from_object({"status": {"conditions": list(conditions)}})
 
     assert pod({"type": "Ready", "status": "True"}, condition("True")).bound_at
     assert pod(condition("False")).bound_at == ""
@@ -226,8 +228,8 @@ def test_whatever_stands_for_a_quantity_nothing_breaks(limits: dict[str, Any]) -
 @given(_ANYTHING)
 def test_a_pod_of_any_shape_is_read_or_refused_as_such(body: Any) -> None:
     try:
-        ask(msgspec.convert(body, Pod), RULES)
-    except msgspec.ValidationError:
+        ask(Pod.from_object(body), RULES)
+    except BadInput:
         return
 
 

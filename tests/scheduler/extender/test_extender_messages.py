@@ -86,7 +86,7 @@ def test_a_large_pod_and_large_nodes_are_read() -> None:
         (b"", "truncated"),
         (b"[]", "array"),
         (b"{}", "Pod"),
-        (b'{"Pod":null,"NodeNames":[]}', r"\$\.Pod"),
+        (b'{"Pod":null,"NodeNames":[]}', "missing required field `Pod`"),
         (b'{"Pod":{"metadata":{"name":1}},"NodeNames":[]}', r"\$\.Pod\.metadata\.name"),
         (b'{"Pod":{},"NodeNames":[1]}', r"\$\.NodeNames"),
         (b'{"Pod":{},"NodeNames":"a"}', r"\$\.NodeNames"),

@@ -5,11 +5,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
 import pytest
 
+from kube.objects.pod import Pod
 from scheduler.filters.filter_notes import NO_CANDIDATE, ONE_CANDIDATE, notes
-from scheduler.filters.filter_objects import ConstrainedPod
 from scheduler.filters.node_filters import FilteredNodes, LeftOutNode, NodeFilter
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -25,7 +24,7 @@ def divided(candidates: int, left_out: int = 0) -> FilteredNodes:
 
 def said(candidates: int = 2, left_out: int = 0, **spec: Any) -> tuple[str, ...]:
     status = {"nominatedNodeName": spec.pop("nominated", None)}
-    pod = msgspec.convert({"spec": spec, "status": status}, ConstrainedPod)
+    pod = Pod.from_object({"spec": spec, "status": status})
     return notes(pod, divided(candidates, left_out))
 
 

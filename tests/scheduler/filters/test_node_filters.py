@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
 import pytest
 
 from base.errors import BadInput
-from scheduler.filters.filter_objects import CandidateNode, ConstrainedPod
+from kube.objects.node import Node
+from kube.objects.pod import Pod
 from scheduler.filters.node_filters import NodeFilter, check_constraints, filtered
 from scheduler.filters.resource_fit import NodeLoad
 
@@ -18,23 +18,21 @@ TAINT = {"key": "team", "value": "a", "effect": "NoSchedule"}
 NAMES = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
-def node(name: str, gpus: int = 8, **spec: Any) -> CandidateNode:
+def node(name: str, gpus: int = 8, **spec: Any) -> Node:
     found = {
         "metadata": {"name": name, "labels": {"name": name}},
         "spec": spec,
         "status": {"allocatable": {"pods": "10", GPU: str(gpus)}},
     }
-    return msgspec.convert(found, CandidateNode)
+    return Node.from_object(found)
 
 
-def pod(gpus: int = 2, **spec: Any) -> ConstrainedPod:
+def pod(gpus: int = 2, **spec: Any) -> Pod:
     container = {"resources": {"limits": {GPU: str(gpus)}}}
-    return msgspec.convert({"spec": {"containers": [container], **spec}}, ConstrainedPod)
+    return Pod.from_object({"spec": {"containers": [container], **spec}})
 
 
-def why(
-    asked: ConstrainedPod, *nodes: CandidateNode, **held: int
-) -> dict[str, tuple[NodeFilter, str]]:
+def why(asked: Pod, *nodes: Node, **held: int) -> dict[str, tuple[NodeFilter, str]]:
     loads = {name: NodeLoad(pods=1, requests={GPU: gpus}) for name, gpus in held.items()}
     return {each.node: (each.filter, each.why) for each in filtered(asked, nodes, loads).left_out}
 

@@ -5,21 +5,21 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
 import pytest
 
-from scheduler.filters.filter_objects import CandidateNode, ConstrainedSpec
+from kube.objects.node import Node
+from kube.objects.pod import PodSpec
 from scheduler.filters.node_selection import TERMS, named_nodes, selection_faults, selects_node
 
 
-def node(name: str = "a", **labels: str) -> CandidateNode:
-    return msgspec.convert({"metadata": {"name": name, "labels": labels}}, CandidateNode)
+def node(name: str = "a", **labels: str) -> Node:
+    return Node.from_object({"metadata": {"name": name, "labels": labels}})
 
 
-def spec(*terms: Any, **more: Any) -> ConstrainedSpec:
+def spec(*terms: Any, **more: Any) -> PodSpec:
     required = {"nodeSelectorTerms": list(terms)}
     affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
-    return msgspec.convert({"affinity": affinity, **more}, ConstrainedSpec)
+    return PodSpec.from_object({"affinity": affinity, **more})
 
 
 def about(key: str, operator: str, *values: str) -> dict[str, Any]:
@@ -35,10 +35,8 @@ def fields(*expressions: Any) -> dict[str, Any]:
 
 
 def test_without_any_rule_every_node_matches() -> None:
-    assert selects_node(ConstrainedSpec(), node())
-    assert selects_node(
-        msgspec.convert({"affinity": {"nodeAffinity": {}}}, ConstrainedSpec), node()
-    )
+    assert selects_node(PodSpec(), node())
+    assert selects_node(PodSpec.from_object({"affinity": {"nodeAffinity": {}}}), node())
 
 
 @pytest.mark.parametrize(
@@ -55,7 +53,7 @@ def test_without_any_rule_every_node_matches() -> None:
 def test_a_selector_holds_where_all_its_labels_are(
     selector: dict[str, str], its: dict[str, str], is_match: bool
 ) -> None:
-    assert selects_node(ConstrainedSpec(node_selector=selector), node(**its)) is is_match
+    assert selects_node(PodSpec(node_selector=selector), node(**its)) is is_match
 
 
 @pytest.mark.parametrize(
@@ -128,7 +126,7 @@ def test_an_empty_term_matches_nothing_and_leaves_the_others() -> None:
 def test_no_term_at_all_matches_nothing() -> None:
     assert not selects_node(spec(), node())
     required: dict[str, Any] = {"requiredDuringSchedulingIgnoredDuringExecution": {}}
-    empty = msgspec.convert({"affinity": {"nodeAffinity": required}}, ConstrainedSpec)
+    empty = PodSpec.from_object({"affinity": {"nodeAffinity": required}})
     assert not selects_node(empty, node())
 
 
@@ -176,7 +174,7 @@ def test_a_field_that_cannot_be_compared_matches_nothing(expression: Any) -> Non
 def test_what_is_preferred_keeps_no_node_out() -> None:
     preferred = [{"weight": 1, "preference": labels(about("zone", "In", "b"))}]
     affinity = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}}
-    assert selects_node(msgspec.convert({"affinity": affinity}, ConstrainedSpec), node(zone="a"))
+    assert selects_node(PodSpec.from_object({"affinity": affinity}), node(zone="a"))
 
 
 @pytest.mark.parametrize(
@@ -194,7 +192,7 @@ def test_terms_that_all_name_nodes_narrow_to_these(
     terms: list[Any], names: set[str] | None
 ) -> None:
     assert named_nodes(spec(*terms)) == (None if names is None else frozenset(names))
-    assert named_nodes(ConstrainedSpec()) is None
+    assert named_nodes(PodSpec()) is None
 
 
 @pytest.mark.parametrize(
@@ -238,4 +236,4 @@ def test_good_rules_have_no_fault() -> None:
         {},
     )
     assert not list(selection_faults(good))
-    assert not list(selection_faults(ConstrainedSpec()))
+    assert not list(selection_faults(PodSpec()))

@@ -7,23 +7,21 @@ import msgspec
 import pytest
 
 from base.errors import BadInput
-from scheduler.filters.filter_objects import CandidateNode
+from kube.objects.node import Node
 from scheduler.filters.resource_fit import NodeLoad, node_load, shortages
 
 GPU = "nvidia.com/gpu"
 
 
-def node(**allocatable: str) -> CandidateNode:
+def node(**allocatable: str) -> Node:
     named = {GPU if key == "gpu" else key: each for key, each in allocatable.items()}
     return msgspec.convert(
         {"metadata": {"name": "a"}, "status": {"allocatable": {"pods": "110", **named}}},
-        CandidateNode,
+        Node,
     )
 
 
-def short(
-    wanted: dict[str, int], of: CandidateNode, pods: int = 0, **held: int
-) -> list[tuple[str, str]]:
+def short(wanted: dict[str, int], of: Node, pods: int = 0, **held: int) -> list[tuple[str, str]]:
     named = {GPU if key == "gpu" else key: each for key, each in held.items()}
     found = shortages(wanted, of, NodeLoad(pods=pods, requests=named))
     return [(each.reason, each.detail) for each in found]

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import pytest
 
-from scheduler.filters.filter_objects import Taint, Toleration
+from kube.objects.node import Taint
+from kube.objects.pod_constraints import Toleration
 from scheduler.filters.taints import is_tolerated, toleration_faults, untolerated
 
 TAINT = Taint(key="gpu", value="yes", effect="NoSchedule")

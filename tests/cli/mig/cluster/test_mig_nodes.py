@@ -28,6 +28,7 @@ from fleet.status.node_layout import node_layout
 from kube import lease as leases
 from kube.api import LEASES, NODES
 from kube.api_errors import Forbidden
+from kube.objects.node import Node
 from tests.cli.conftest import Run
 from tests.fakes.api import FakeApi
 
@@ -263,7 +264,7 @@ def test_a_layout_is_not_there_while_the_node_still_has_its_slot(cluster: Cluste
     """The change is done, and the node still cordoned."""
     go = MigPermitAnnotation(v=2, request=R, phase=PermitPhase.PROCEED, owns_cordon=True)
     cluster.with_node("late", status(MigPhase.UNCHANGED), wish="x", permit=go)
-    found = node_layout(cluster.server.get(NODES, "late"))
+    found = node_layout(Node.from_object(cluster.server.get(NODES, "late")))
     assert found is not None
     assert not found.is_settled
     assert found.slot == "proceed"
@@ -299,7 +300,7 @@ def test_what_the_agent_said_before_the_node_asked_settles_nothing(
 ) -> None:
     cluster = Cluster()
     cluster.with_node("a", shown, wish=wish, labels=labels)
-    found = node_layout(cluster.server.get(NODES, "a"))
+    found = node_layout(Node.from_object(cluster.server.get(NODES, "a")))
     assert found is not None
     assert found.is_settled == settled
     assert (found.phase == "unjudged") is not settled
