@@ -15,11 +15,12 @@ from scheduler.cluster.node_cache import CacheSource, NodeCache
 from scheduler.cluster.pod_objects import Rules
 from scheduler.extender.extender import Extender
 from scheduler.extender.extender_metrics import ExtenderMetrics
-from scheduler.extender.https_server import ConnectionLimits, ExtenderServer
+from scheduler.extender.extender_server import ExtenderServer
 from scheduler.extender.routes import ClientTerms
 from tests.agent.agent_process import SOON
 from tests.scheduler import fleets
 from web.address import Address
+from web.messages import ServerLimits
 
 HOST = "127.0.0.1"
 PATIENT = ClientTerms(budget_seconds=SOON)
@@ -94,7 +95,7 @@ def cache(*unsynced: CacheSource, **nodes: Mapping[str, Any]) -> tuple[NodeCache
 def served(
     terms: ClientTerms | None = None,
     extender: Extender | None = None,
-    limits: ConnectionLimits = ConnectionLimits(),  # noqa: B008  # frozen
+    limits: ServerLimits | None = None,
     **nodes: Mapping[str, Any],
 ) -> Iterator[Served]:
     """One that serves these nodes, or this extender; else node a, which is free, and b, full."""
@@ -110,7 +111,7 @@ def served(
     serving.start()
     try:
         yield Served(
-            port=serving.port,
+            port=serving.address.port,
             metrics=metrics,
             cache=fleet,
             waiting=lambda: serving._room.asking,
