@@ -126,10 +126,13 @@ class ClientServer(ABC):
         client.cut = stream.cut
 
         def run() -> None:
-            with contextlib.suppress(StopIteration):
+            try:
                 client.attend().send(None)  # its stream waits for no loop, so this is all of it
-            with contextlib.suppress(RuntimeError):  # the loop has ended
-                loop.call_soon_threadsafe(self._give_back, client)
+            except StopIteration:
+                pass
+            finally:
+                with contextlib.suppress(RuntimeError):  # the loop has ended
+                    loop.call_soon_threadsafe(self._give_back, client)
 
         thread = threading.Thread(target=run, name=f"client-{self._address.port}", daemon=True)
         try:
