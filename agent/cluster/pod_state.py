@@ -15,7 +15,7 @@ from labelers.annotations import node_annotations, state_of, topology_of
 from labelers.decision import Value
 
 
-class Lease(Protocol):
+class StateLease(Protocol):
     """The agent's Lease, on which the state is shown."""
 
     @property
@@ -29,7 +29,7 @@ class PodState:
     """Keeps the state on the Lease up to date; while the kubelet does not answer it stays."""
 
     def __init__(
-        self, lease: Lease, *, topology: Callable[[], str | None], changed: Callable[[], None]
+        self, lease: StateLease, *, topology: Callable[[], str | None], changed: Callable[[], None]
     ) -> None:
         """``topology``: the annotation on the Node; ``changed`` runs when there is another state
         to write.
