@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib.metadata import version
 from typing import Any, Final
 
 import msgspec
 
+from kube.objects.typed_object import TypedObject
 from scheduler.extender import extender_messages as messages
 from scheduler.extender.extender_messages import ExtenderArgs, HostPriority
 from scheduler.extender.node_detail import NodeDetail
@@ -38,6 +39,8 @@ def _document() -> dict[str, Any]:
     _, schemas = msgspec.json.schema_components(
         [ExtenderArgs, HostPriority, Explanation, NodeDetail], ref_template=_REF
     )
+    for kind in _typed_objects(TypedObject):
+        _allow_null(schemas.get(kind.__name__, {}))
     priorities = {"type": "array", "items": {"$ref": _REF.format(name="HostPriority")}}
     some_nodes = {
         "allOf": [
@@ -77,6 +80,19 @@ def _document() -> dict[str, Any]:
         },
         "components": {"schemas": schemas},
     }
+
+
+def _typed_objects(base: type[TypedObject]) -> Iterator[type[TypedObject]]:
+    for kind in base.__subclasses__():
+        yield kind
+        yield from _typed_objects(kind)
+
+
+def _allow_null(schema: dict[str, Any]) -> None:
+    """Let each property that need not be there be null too, as Go's encoder writes it."""
+    for key, value in schema.get("properties", {}).items():
+        if key not in schema.get("required", ()):
+            schema["properties"][key] = {"anyOf": [value, {"type": "null"}]}
 
 
 def _filled(key: str, kind: str) -> dict[str, Any]:

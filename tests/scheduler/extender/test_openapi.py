@@ -7,10 +7,12 @@ import http.client
 import json
 from typing import Any
 
+import jsonschema
 import pytest
 
 from scheduler.extender import openapi
 from tests.scheduler.calls import body
+from tests.scheduler.extender.test_extender_messages import FROM_GO
 from tests.scheduler.extenders import served
 
 TEXT = {"text/plain": {"schema": {"type": "string"}}}
@@ -146,3 +148,15 @@ def test_every_path_is_served_as_described(document: dict[str, Any]) -> None:
             kinds = next(iter(methods.values()))["responses"]["200"]["content"]
             assert reply.headers["Content-Type"].partition(";")[0] in kinds
         assert json.loads(extender.ask("/openapi.json").body) == document
+
+
+def test_the_description_allows_the_nulls_that_go_writes_and_no_pod_that_is_null(
+    document: dict[str, Any],
+) -> None:
+    arguments = {**document, "$ref": "#/components/schemas/ExtenderArgs"}
+    sent = json.loads(FROM_GO)
+
+    jsonschema.validate(sent, arguments)
+
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate({**sent, "Pod": None}, arguments)
