@@ -26,6 +26,7 @@ from agent.gpu_records import GpuRecords
 from agent.metrics import metric_settings
 from agent.settings.agent_settings import AgentSettings
 from api.mig_status_annotation import RequestEnd
+from discovery.gpu_fields import with_gpu_fields
 from discovery.model import Driver, GpuSnapshot, NodeSnapshot
 from discovery.node_host import NodeHost
 from discovery.reader.protocol import (
@@ -158,7 +159,10 @@ class _Machine:
         head = next((it for it in answers if isinstance(it, DriverFrame)), NO_DRIVER)
         facts = self._node.trouble.facts
         frames = (it for it in answers if isinstance(it, GpuFrame))
-        gpus = tuple(replace(it.gpu, index=at, **facts.get(at, {})) for at, it in enumerate(frames))
+        gpus = tuple(
+            with_gpu_fields(replace(frame.gpu, index=place), facts.get(place, {}))
+            for place, frame in enumerate(frames)
+        )
         newest = (it for it in answers if isinstance(it, SampleFrame) and it.request == 3)
         snapshot = self._xids.enter(self._place.snapshot(head.driver, gpus, head.counts))
         return snapshot, tuple(it.sample for it in newest)
