@@ -31,7 +31,7 @@ test: check ## for every change: checks, the quick tests, one Kubernetes (10 min
 test-all: ## make test, then make test-rest, whatever came of the first
 	$(MAKE) test; code=$$?; $(MAKE) test-rest && exit $$code
 
-test-rest: $(VENV)/.dev ## all other tests: real nodes, charts, dashboards, the older Kubernetes (35 minutes; the first time 20 more)
+test-rest: $(VENV)/.dev ## all other tests: real nodes, charts, dashboards, the older Kubernetes (39 minutes; the first time 20 more)
 	$(BIN)/python -m tests.suite rest
 
 flaky: $(VENV)/.dev ## all tests without a control plane, N times over (5 unless given) with every core busy: which fail

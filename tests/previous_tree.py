@@ -16,6 +16,12 @@ COMMIT: Final = "93d38a6"
 VERSION: Final = "0.0.9"
 """What its chart calls itself here: a release has a number of its own, a commit has not."""
 
+RELEASE: Final = "0.1.0"
+RELEASE_COMMIT: Final = "2989b2bb"
+"""The release before, with which the programs of this tree have to work while an upgrade lasts. No
+release is older than the formats of 0.1.0, so it is the first commit that has them. Each release
+moves both: docs/releasing.md."""
+
 _MAKE: Final = "from tests.node import images; print(images.our_image())"
 
 _PROGRAM: Final = """\
@@ -29,8 +35,25 @@ sys.exit(main())
 
 def unpack(folder: Path) -> Path:
     """Its files in a new folder. Raises NotPreparedError where the history is not here."""
+    _extract(folder, COMMIT)
+    chart = folder / "deploy/chart/Chart.yaml"
+    lines = chart.read_text("utf-8").splitlines()
+    for key in ("version", "appVersion"):
+        (place,) = (at for at, line in enumerate(lines) if line.startswith(f"{key}: "))
+        lines[place] = f"{key}: {VERSION}"
+    chart.write_text("\n".join((*lines, "")), encoding="utf-8")
+    return folder
+
+
+def release_program(folder: Path) -> Path:
+    """``gpuscape`` of the release before, in a new folder. Raises NotPreparedError as above."""
+    _extract(folder, RELEASE_COMMIT)
+    return program(folder)
+
+
+def _extract(folder: Path, commit: str) -> None:
     archive = subprocess.run(
-        ["git", "-C", ROOT, "archive", COMMIT], capture_output=True, check=False
+        ["git", "-C", ROOT, "archive", commit], capture_output=True, check=False
     )
     if archive.returncode:
         reason = archive.stderr.decode().strip().splitlines()[-1]
@@ -39,13 +62,6 @@ def unpack(folder: Path) -> Path:
         )
     folder.mkdir()
     subprocess.run(["tar", "-x", "-C", folder], input=archive.stdout, check=True)
-    chart = folder / "deploy/chart/Chart.yaml"
-    lines = chart.read_text("utf-8").splitlines()
-    for key in ("version", "appVersion"):
-        (place,) = (at for at, line in enumerate(lines) if line.startswith(f"{key}: "))
-        lines[place] = f"{key}: {VERSION}"
-    chart.write_text("\n".join((*lines, "")), encoding="utf-8")
-    return folder
 
 
 def image(tree: Path) -> Path:

@@ -219,11 +219,9 @@ def working(models: list[NodeModel]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def coordinator(
-    site: Site, instance: str, folder: Path, *, program: Path = GPUSCAPE
-) -> Iterator[str]:
+def coordinator(site: Site, instance: str, folder: Path) -> Iterator[str]:
     """Its address, as a process with its account's token; SIGTERM at the end."""
-    with coordinator_process(site, instance, folder, program=program) as (process, address):
+    with coordinator_process(site, instance, folder) as (process, address):
         yield address
         process.terminate()
         assert process.wait(SOON) == 0

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
@@ -17,12 +17,10 @@ from api.mig_permit_annotation import MigPermitAnnotation, PermitPhase
 from api.mig_request_annotation import MigRequestAnnotation
 from api.mig_status_annotation import GpuChangeStatus, MigStatusAnnotation
 from simulator.simulation import Delay
-from tests import previous_tree
 from tests.actuator.actuator_process import started
 from tests.actuator.simulated_node import FIVE, SimulatedNode, node
-from tests.agent.agent_process import GPUSCAPE, AgentProcess, until
+from tests.agent.agent_process import AgentProcess, until
 from tests.cluster.agents import Site, agent
-from tests.cluster.mig_nodes import coordinator
 from tests.controlplane.plane import MERGE_PATCH
 from tests.kubelet_nodes.checkpoint_file import write_checkpoint
 from tests.kubelet_nodes.podresources import PodResourcesServer
@@ -109,10 +107,8 @@ class EnforcingNode:
         on: SimulatedNode,
         socket: Path,
         options: Mapping[str, str] | None = None,
-        program: Path = GPUSCAPE,
     ) -> None:
         self._site = site
-        self._program = program
         self._folder = folder
         self.on = on
         self.name = site.plane.make_node()
@@ -135,7 +131,6 @@ class EnforcingNode:
             self._folder,
             options=self._options,
             pod=self.pod,
-            program=self._program,
         )
 
     def ask(self, layout: str | None) -> None:
@@ -168,22 +163,13 @@ class EnforcingNode:
 
 @pytest.fixture
 def enforcing(site: Site, tmp_path: Path) -> Iterator[EnforcingNode]:
-    """One whose programs are as they are now."""
-    with enforcing_node(site, tmp_path) as made:
-        yield made
-
-
-@contextmanager
-def enforcing_node(
-    site: Site, folder: Path, *, program: Path = GPUSCAPE
-) -> Iterator[EnforcingNode]:
-    """With an actuator, whose socket's path must be short; both of this state of the project."""
+    """One with an actuator, whose socket's path must be short."""
     with tempfile.TemporaryDirectory(prefix="enforced-") as short:
         on, socket = node(Path(short), *FIVE), Path(short) / "run" / "a.sock"
-        made = EnforcingNode(site, folder, on, socket, program=program)
+        made = EnforcingNode(site, tmp_path, on, socket)
         made.kubelet.start()
         try:
-            with started(on, socket, program=program):
+            with started(on, socket):
                 yield made
         finally:
             made.kubelet.stop()
@@ -240,35 +226,3 @@ def test_an_agent_that_is_killed_in_a_change_is_followed_by_one_that_tells_the_e
         enforcing.leave.take_back()
         enforcing.ask(None)
         until(lambda: (enforcing.status.phase, enforcing.state) == ("idle", None))
-
-
-@pytest.mark.long
-def test_an_earlier_coordinator_leads_a_change_of_agent_and_actuator_as_they_are_now(
-    site: Site, enforcing: EnforcingNode, tmp_path: Path
-) -> None:
-    earlier = previous_tree.program(previous_tree.unpack(tmp_path / "earlier"))
-    with enforcing.agent(), coordinator(site, "earlier", tmp_path, program=earlier):
-        changes_and_ends(site, enforcing)
-
-
-@pytest.mark.long
-def test_a_coordinator_as_it_is_now_leads_a_change_of_an_earlier_agent_and_actuator(
-    site: Site, tmp_path: Path
-) -> None:
-    """Which have the variables of the manifests as they are now."""
-    earlier = previous_tree.program(previous_tree.unpack(tmp_path / "earlier"))
-    with enforcing_node(site, tmp_path, program=earlier) as enforcing:
-        with enforcing.agent() as running, coordinator(site, "now", tmp_path):
-            changes_and_ends(site, enforcing)
-            ran = {Path(word) for word in running.reader().cmdline()}
-        assert earlier.parent / "gpuscape/reader.py" in ran
-
-
-def changes_and_ends(site: Site, enforcing: EnforcingNode) -> None:
-    """A layout that a person asks for comes, and the coordinator undoes what it did for it."""
-    enforcing.holds()
-    enforcing.ask('{"0": {"7g.40gb": 1}}')
-    until(lambda: enforcing.status.end == "applied")
-    until(lambda: keys.MIG_PERMIT not in site.annotations(enforcing.name))
-    assert enforcing.profiles() == ["7g.40gb"]
-    assert not site.node(enforcing.name)["spec"].get("unschedulable")
