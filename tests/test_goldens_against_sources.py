@@ -17,6 +17,7 @@ import jsonschema
 import msgspec
 import pytest
 
+from discovery.snapshot_document import snapshot_document
 from simulator.description.machine_catalog import machine_names
 from tests.observed import observed
 
@@ -120,7 +121,8 @@ def schema(name: str) -> jsonschema.Draft202012Validator:
 def test_annotations_and_snapshots_follow_the_published_schemas(machine: str) -> None:
     """The reviewed snapshot leaves out what is empty, so the whole one is checked."""
     schema("topology").validate(reviewed(machine))
-    schema("snapshot").validate(json.loads(msgspec.json.encode(observed(machine).snapshot)))
+    document = snapshot_document(observed(machine).snapshot)
+    schema("snapshot").validate(json.loads(msgspec.json.encode(document)))
 
 
 def test_the_links_of_a_dgx1_are_those_of_the_published_matrix() -> None:
