@@ -25,8 +25,6 @@ KINDS: tuple[type[TypedObject], ...] = (Pod, Node, Lease)
 TIMES = ("_time", "_timestamp", "_at", "time_added")
 """Ends of the names of fields that the official client reads as times."""
 TIME = "2026-01-02T03:04:05Z"
-RAW = ("volumes", "resource_claims", "required_during_scheduling_ignored_during_execution")
-"""Fields that are kept as they are written, in whole or in part."""
 DEFAULTS = {"when_unsatisfiable": "DoNotSchedule"}
 """Values that the API server fills in; everything else defaults to nothing."""
 
@@ -69,6 +67,33 @@ def value(field: str, hint: Any) -> st.SearchStrategy[Any]:
     if isinstance(hint, type) and issubclass(hint, TypedObject):
         return written(hint)
     return {str: _text, int: st.integers(0, 9), bool: st.booleans()}[hint]
+
+
+def full(kind: type[TypedObject]) -> dict[str, Any]:
+    """An object of this kind in which no field is absent, null or empty."""
+    hints = get_type_hints(kind)
+    fields = zip(kind.__struct_fields__, kind.__struct_encode_fields__, strict=True)
+    return {key: filled(field, hints[field]) for field, key in fields}
+
+
+def filled(field: str, hint: Any) -> Any:
+    """A value for a field of this type that is not its default."""
+    if field.endswith(TIMES):
+        return TIME
+    if field == "volumes":
+        return [{"name": "v", "emptyDir": {"medium": "Memory"}}]
+    origin, arguments = get_origin(hint), get_args(hint)
+    if hint == Amount:
+        return "2"
+    if origin in (Union, UnionType):
+        return filled(field, next(it for it in arguments if it is not NoneType))
+    if origin is tuple:
+        return [] if arguments[0] is Any else [filled(field, arguments[0])]
+    if isinstance(origin, type) and issubclass(origin, Mapping):
+        return {"key": filled(field, arguments[1])}
+    if isinstance(hint, type) and issubclass(hint, TypedObject):
+        return full(hint)
+    return {str: f"a-{field}", int: 7, bool: True}[hint]
 
 
 REQUIRED: Mapping[str, Mapping[str, Any]] = {
@@ -161,6 +186,12 @@ def differences(ours: Any, theirs: Any, place: str) -> list[str]:
 
 def _is_set(ours: object, field: str) -> bool:
     return bool(ours) and field not in DEFAULTS
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_field_has_the_official_clients_key(kind: type[TypedObject]) -> None:
+    body = full(kind)
+    assert differences(kind.from_object(body), official(kind, body), kind.__name__) == []
 
 
 @pytest.mark.parametrize("kind", KINDS)
