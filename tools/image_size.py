@@ -68,7 +68,7 @@ and run its programs in pods. An installation by pip has all packages.
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """One part of the image's file system."""
+    """Part of the image's file system, with its size."""
 
     name: str
     size_bytes: int

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One connection's bytes: in an event loop or in a thread, plain or secured by TLS.
+"""Bytes of a connection: in an event loop or in a thread, plain or secured by TLS.
 
-The methods are coroutines. Those of a thread's stream wait in the kernel and never for an event
-loop, so the thread runs them by itself; so what is served is written once for both.
+The methods are coroutines. In a thread's stream they wait in the kernel and never for an event
+loop, so the thread runs them by itself. What is served is therefore written once for both.
 
 asyncio's own TLS is not used: it keeps 256 KiB for each connection until the garbage collector
 comes by, drops the alert that names the reason to a client, and reports an answer as sent that

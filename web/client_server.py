@@ -31,7 +31,7 @@ from web.waiting_room import WaitingRoom, answer_at_once
 _MARGIN_SECONDS: Final = 1.0
 """Time for a stopping server to close its sockets after its grace time is over."""
 _CUT_SECONDS: Final = 0.75
-"""Of that, time for connections to end that were cut off."""
+"""Time, within the one above, in which connections that were cut off end."""
 _TICK_SECONDS: Final = 0.005
 """Time between two ticks while connections wait for a place. Waits are counted in ticks: where the
 machine is busy, time passes in which no client had a chance."""

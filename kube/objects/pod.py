@@ -67,7 +67,7 @@ class PodSpec(TypedObject, frozen=True):
     scheduling_gates: tuple[SchedulingGate, ...] = ()
     resource_claims: tuple[Any, ...] = ()
     volumes: tuple[Mapping[str, Any], ...] = ()
-    """As they are written: the key beside ``name`` is the kind of the volume."""
+    """Volumes as written: the key next to ``name`` is the kind of the volume."""
     termination_grace_period_seconds: int | None = None
 
     @property

@@ -55,7 +55,7 @@ class SchedulerClient(ServedClient):
         is_late: bool = False,
         promote: Callable[[SchedulerClient], bool] = lambda _: False,
     ) -> None:
-        """One that ``is_late`` got no place in time: it may make one request, for little, unless
+        """``is_late``: the client got no place in time. It may make one small request, unless
         ``promote`` finds it a place.
         """
         super().__init__(stream, access, limits, site.refusals)
