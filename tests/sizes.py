@@ -213,7 +213,7 @@ SLOW: Final = (
     "tests/node/",
     "tests/scheduler/certificates/test_renewal.py",
     "tests/scheduler/cluster/test_watches_on_cluster.py::test_a_pod_is_followed_from_its_binding_to_its_gpus_and_told_of_once",
-    "tests/scheduler/extender/test_scheduler_client.py::test_what_can_become_no_request_is_answered_before_it_ends",
+    "tests/scheduler/extender/test_connection.py::test_what_can_become_no_request_is_answered_before_it_ends",
     "tests/scheduler/extender/test_extender_limits.py",
     "tests/scheduler/extender/test_extender_metrics.py::test_promtool_finds_nothing",
     "tests/scheduler/extender/test_extender_metrics.py::test_what_waits_to_be_counted_is_bounded",

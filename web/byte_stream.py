@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bytes of a connection: in an event loop or in a thread, plain or secured by TLS.
-
-The methods are coroutines. In a thread's stream they wait in the kernel and never for an event
-loop, so the thread runs them by itself. What is served is therefore written once for both.
+"""The two ends of one connection's bytes: plain, or secured by TLS.
 
 asyncio's own TLS is not used: it keeps 256 KiB for each connection until the garbage collector
 comes by, drops the alert that names the reason to a client, and reports an answer as sent that
@@ -11,172 +8,77 @@ is still here.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import select
-import socket
 import ssl
-import time
-from abc import ABC, abstractmethod
 from asyncio import StreamReader, StreamWriter
-from typing import Final
 
 from web.refusals import host_of
 
-AT_ONCE_BYTES: Final = 16 << 10
+AT_ONCE_BYTES = 16 << 10
 """Bytes that are read at once: a record of TLS holds no more."""
-_IN_THREAD_BYTES: Final = 64 << 10
-"""Bytes that a thread reads at once: bodies may be large."""
 
 
-class ByteStream(ABC):
-    """A connection. All methods raise OSError where it broke, TimeoutError past ``until``.
+class ByteStream:
+    """A plain connection. All methods raise OSError where it broke."""
 
-    ``until`` is in seconds of the monotonic clock.
-    """
+    def __init__(self, reader: StreamReader, writer: StreamWriter) -> None:
+        # so that drain() waits until the client took all, and a deadline around it holds
+        writer.transport.set_write_buffer_limits(high=0)
+        self._reader = reader
+        self._writer = writer
+        self.client = host_of(writer.get_extra_info("peername"))
+        """The other end's host; empty where it went before it was served."""
 
-    client = ""
-    """The other end's host; empty where it went before it was served."""
+    async def open(self) -> ssl.SSLObject | None:
+        """Open the stream; returns the TLS object of the connection, None without TLS."""
+        return None
 
-    async def open(self) -> None:  # noqa: B027  # most have nothing to do
-        """Get ready, once, before all else."""
-
-    @abstractmethod
-    async def receive(self, until: float) -> bytes:
+    async def receive(self) -> bytes:
         """The next bytes, as soon as there are any; none when the client has ended its side."""
+        return await self._reader.read(AT_ONCE_BYTES)
 
-    @abstractmethod
-    async def send(self, data: bytes | memoryview, until: float) -> None:
+    async def send(self, data: bytes | memoryview) -> None:
         """Send, and wait until the kernel has taken all of it."""
+        self._writer.write(data)
+        await self._writer.drain()
 
-    @abstractmethod
     def send_at_once(self, data: bytes) -> None:
         """Send the bytes that the kernel takes now; the connection is to be aborted then."""
+        self._writer.write(data)
 
-    async def end(self, until: float) -> None:  # noqa: B027  # TLS alone has one
+    async def end(self) -> None:
         """Announce the end to the client, where the protocol has a message for it."""
 
-    @abstractmethod
     def abort(self) -> None:
         """Close at once: what the kernel has not taken is lost."""
-
-
-class LoopStream(ByteStream):
-    """A plain connection in the running event loop."""
-
-    _reader: StreamReader
-    _writer: StreamWriter
-
-    def __init__(self, connection: socket.socket) -> None:
-        self._socket = connection
-        self._is_open = False
-
-    async def open(self) -> None:
-        """See :class:`ByteStream`."""
-        self._reader, self._writer = await asyncio.open_connection(
-            sock=self._socket, limit=AT_ONCE_BYTES
-        )
-        self._is_open = True
-        # so that drain() waits until the client took all, and a deadline around it holds
-        self._writer.transport.set_write_buffer_limits(high=0)
-        self.client = host_of(self._writer.get_extra_info("peername"))
-
-    async def receive(self, until: float) -> bytes:
-        """See :class:`ByteStream`."""
-        async with asyncio.timeout_at(until):
-            return await self._reader.read(AT_ONCE_BYTES)
-
-    async def send(self, data: bytes | memoryview, until: float) -> None:
-        """See :class:`ByteStream`."""
-        self._writer.write(data)
-        async with asyncio.timeout_at(until):
-            await self._writer.drain()
-
-    def send_at_once(self, data: bytes) -> None:
-        """See :class:`ByteStream`."""
-        self._writer.write(data)
-
-    def abort(self) -> None:
-        """See :class:`ByteStream`."""
-        if self._is_open:
-            self._writer.transport.abort()
-        else:
-            self._socket.close()
-
-
-class ThreadStream(ByteStream):
-    """A plain connection in a thread of its own."""
-
-    def __init__(self, connection: socket.socket) -> None:
-        self._socket = connection
-        self._is_receiving = False
-        with contextlib.suppress(OSError):  # it may have gone already
-            self.client = host_of(connection.getpeername())
-
-    async def receive(self, until: float) -> bytes:
-        """See :class:`ByteStream`."""
-        self._wait_until(until)
-        self._is_receiving = True
-        try:
-            return self._socket.recv(_IN_THREAD_BYTES)
-        finally:
-            self._is_receiving = False
-
-    async def send(self, data: bytes | memoryview, until: float) -> None:
-        """See :class:`ByteStream`."""
-        self._wait_until(until)
-        self._socket.sendall(data)
-
-    def send_at_once(self, data: bytes) -> None:
-        """See :class:`ByteStream`."""
-        self._socket.send(data, socket.MSG_DONTWAIT)
-
-    def abort(self) -> None:
-        """See :class:`ByteStream`."""
-        self._socket.close()
-
-    def cut(self) -> None:
-        """Have the thread find the connection ended; for any other thread."""
-        with contextlib.suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)
-
-    def awaits_client(self) -> bool:
-        """Whether the thread waits for the client, and no sent byte is unread; for any thread."""
-        return self._is_receiving and not _has_bytes(self._socket)
-
-    def _wait_until(self, until: float) -> None:
-        """Let the next call wait until then: a socket's own timeout starts with each."""
-        left_seconds = until - time.monotonic()
-        if left_seconds <= 0:
-            raise TimeoutError
-        self._socket.settimeout(left_seconds)
+        self._writer.transport.abort()
 
 
 class TlsByteStream(ByteStream):
-    """A connection that speaks TLS from its first byte on, over a plain stream that is open."""
+    """A connection that speaks TLS from its first byte on."""
 
-    def __init__(self, raw: ByteStream, context: ssl.SSLContext) -> None:
-        self._raw = raw
+    def __init__(self, reader: StreamReader, writer: StreamWriter, context: ssl.SSLContext) -> None:
+        super().__init__(reader, writer)
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
 
-    async def shake_hands(self, until: float) -> ssl.SSLObject:
+    async def open(self) -> ssl.SSLObject | None:
         """Shake hands. Raises ssl.SSLError where that fails; TLS sends the client an alert then."""
         while True:
             try:
                 self._tls.do_handshake()
             except ssl.SSLWantReadError:
-                if not await self._feed(until):
+                if not await self._feed():
                     raise ConnectionResetError("it ended before the handshake did") from None
             except ssl.SSLError:
-                await self._flush(until)
+                await self._flush()
                 raise
             else:
-                await self._flush(until)
+                await self._flush()
                 return self._tls
 
-    async def receive(self, until: float) -> bytes:
+    async def receive(self) -> bytes:
         """Receive decrypted bytes; an end without TLS' own close counts as an end too."""
         while True:
             try:
@@ -184,47 +86,35 @@ class TlsByteStream(ByteStream):
             except ssl.SSLZeroReturnError:
                 return b""
             except ssl.SSLWantReadError:
-                if not await self._feed(until):
+                if not await self._feed():
                     return b""
 
-    async def send(self, data: bytes | memoryview, until: float) -> None:
+    async def send(self, data: bytes | memoryview) -> None:
         """Encrypt and send, and wait until the kernel has taken all of it."""
         self._tls.write(data)
-        await self._flush(until)
+        await self._flush()
 
     def send_at_once(self, data: bytes) -> None:
         """Encrypt, and send what the kernel takes now; the connection is to be aborted then."""
         self._tls.write(data)
-        self._raw.send_at_once(self._outgoing.read())
+        super().send_at_once(self._outgoing.read())
 
-    async def end(self, until: float) -> None:
+    async def end(self) -> None:
         """Send TLS's close_notify; without it a client takes the end for an attack.
 
         The client's own is not waited for.
         """
         with contextlib.suppress(ssl.SSLError):
             self._tls.unwrap()
-        await self._flush(until)
+        await self._flush()
 
-    def abort(self) -> None:
-        """See :class:`ByteStream`."""
-        self._raw.abort()
-
-    async def _feed(self, until: float) -> bool:
+    async def _feed(self) -> bool:
         """Give TLS the client's next bytes; False when the client has ended its side."""
-        await self._flush(until)
-        if more := await self._raw.receive(until):
+        await self._flush()
+        if more := await self._reader.read(AT_ONCE_BYTES):
             self._incoming.write(more)
         return bool(more)
 
-    async def _flush(self, until: float) -> None:
+    async def _flush(self) -> None:
         if self._outgoing.pending:
-            await self._raw.send(self._outgoing.read(), until)
-
-
-def _has_bytes(connection: socket.socket) -> bool:
-    """Whether bytes, or the client's end, can be read from the socket; False if it is closed."""
-    poll = select.poll()
-    with contextlib.suppress(OSError, ValueError):
-        poll.register(connection, select.POLLIN)
-    return bool(poll.poll(0))
+            await super().send(self._outgoing.read())

@@ -38,23 +38,15 @@ class ServerLimits:
     """Accepted connections without a place: those that have sent nothing yet, and a queue of the
     others. When all of these have sent something, further connections wait in the kernel."""
     queue_seconds: float = 5.0
-    """From a new connection's first byte to its place."""
+    """From a new connection's first byte to its place; then the client is answered with 503."""
     header_bytes: int = 8192
     """Request line and headers together."""
     header_seconds: float = 5.0
     """From the first byte to the end of the headers, and to the first byte of a new connection."""
     request_seconds: float = 10.0
     """From the first byte until the client has taken the whole answer."""
-    answer_seconds: float | None = None
-    """From an answer's first byte until the client has taken the whole of it; None: there is no
-    such limit."""
-    body_seconds: float = 2.0
-    """For a whole body to arrive, where bodies are taken."""
     idle_seconds: float = 75.0
     """Between two requests; longer than a minute, the longest scrape interval in common use."""
-    kept: int = 0
-    """Places, out of ``connections``, for those that got none in ``queue_seconds``: they are served
-    as late ones then; with none such a client is answered with 503."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import concurrent.futures
 import contextlib
 import logging
+import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -195,6 +196,10 @@ class Routes:
     def answered(self, verb: Verb, response: Response, seconds: float) -> None:
         """Count an answer, and the time since all of its request was there."""
         self._metrics.answered(verb, response.status, seconds)
+
+    def is_outdated(self, context: ssl.SSLContext | None) -> bool:
+        """Whether a connection was made under other certificates: the client is to come anew."""
+        return self._terms.tls is not None and context is not self._terms.tls.current
 
     # requests
 

@@ -15,12 +15,11 @@ from scheduler.cluster.node_cache import CacheSource, NodeCache
 from scheduler.cluster.pod_objects import Rules
 from scheduler.extender.extender import Extender
 from scheduler.extender.extender_metrics import ExtenderMetrics
-from scheduler.extender.extender_server import ExtenderServer
+from scheduler.extender.https_server import ConnectionLimits, ExtenderServer
 from scheduler.extender.routes import ClientTerms
 from tests.agent.agent_process import SOON
 from tests.scheduler import fleets
 from web.address import Address
-from web.messages import ServerLimits
 
 HOST = "127.0.0.1"
 PATIENT = ClientTerms(budget_seconds=SOON)
@@ -95,7 +94,7 @@ def cache(*unsynced: CacheSource, **nodes: Mapping[str, Any]) -> tuple[NodeCache
 def served(
     terms: ClientTerms | None = None,
     extender: Extender | None = None,
-    limits: ServerLimits | None = None,
+    limits: ConnectionLimits = ConnectionLimits(),  # noqa: B008  # frozen
     **nodes: Mapping[str, Any],
 ) -> Iterator[Served]:
     """One that serves these nodes, or this extender; else node a, which is free, and b, full."""
@@ -111,7 +110,7 @@ def served(
     serving.start()
     try:
         yield Served(
-            port=serving.address.port,
+            port=serving.port,
             metrics=metrics,
             cache=fleet,
             waiting=lambda: serving._room.asking,

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from tests.web.secured import TLS, Site, refused
-from web import reading_client
+from web import served_client
 from web.address import Address
 from web.messages import Body, Response, ServerLimits, text_response
 from web.refusals import RefusalReason
@@ -207,7 +207,7 @@ def test_a_client_far_away_keeps_its_place_for_its_handshake_and_no_longer(
     secured: Site, monkeypatch: pytest.MonkeyPatch, ticks: int, answers_all: bool
 ) -> None:
     """Eight for two places; where a handshake may not last, only the last ones are served."""
-    monkeypatch.setattr(reading_client, "_HANDSHAKE_TICKS", ticks)
+    monkeypatch.setattr(served_client, "_HANDSHAKE_TICKS", ticks)
     port = secured.start(TLS, ServerLimits(connections=2)).address.port
     with ThreadPoolExecutor(8) as clients:
         answers = list(clients.map(slow_over_tls, [port] * 8, [0.1] * 8))

@@ -12,12 +12,11 @@ from dataclasses import replace
 
 import pytest
 
-from web.byte_stream import LoopStream
+from web.byte_stream import ByteStream
 from web.client_access import OPEN, ClientAccess
 from web.messages import Body, HttpRequest, Response, ServerLimits, text_response
-from web.reading_client import ClientService, ReadingClient
 from web.refusals import ClientRefusals, RefusalReason
-from web.served_client import no_room_answer
+from web.served_client import ClientService, ServedClient, no_room_answer
 
 PATIENT = ServerLimits(header_seconds=60, request_seconds=60, idle_seconds=60)
 LIVEZ = b"GET /livez HTTP/1.1\r\nHost: node\r\n\r\n"
@@ -27,7 +26,7 @@ LARGE = b"GET /large HTTP/1.1\r\nHost: node\r\n\r\n"
 class Attended:
     """A client with a place, and the other end of its connection."""
 
-    def __init__(self, client: ReadingClient, other: socket.socket) -> None:
+    def __init__(self, client: ServedClient, other: socket.socket) -> None:
         self.client = client
         self._other = other
         self.served: list[tuple[str, float]] = []
@@ -53,7 +52,7 @@ async def attended(
     """One of a server whose ``/large`` no buffer on the way takes."""
     ours, other = socket.socketpair()
     other.setblocking(False)
-    ours.setblocking(False)
+    reader, writer = await asyncio.open_connection(sock=ours)
     served: list[tuple[str, float]] = []
 
     def answer(request: HttpRequest) -> Response:
@@ -70,7 +69,7 @@ async def attended(
         refusals=refusals or ClientRefusals(lambda _reason: None),
         served=lambda path, seconds: served.append((path, seconds)),
     )
-    client = ReadingClient(LoopStream(ours), service)
+    client = ServedClient(ByteStream(reader, writer), service, None)
     found = Attended(client, other)
     found.served = served
     task = asyncio.get_running_loop().create_task(client.attend())
@@ -82,7 +81,7 @@ async def attended(
         other.close()
 
 
-async def until_busy(client: ReadingClient, *, busy: bool = True) -> None:
+async def until_busy(client: ServedClient, *, busy: bool = True) -> None:
     while client.busy is not busy:
         await asyncio.sleep(0.001)
 
@@ -105,7 +104,7 @@ def test_who_waits_for_an_answer_keeps_its_place_longer_than_who_has_not_asked(
             for _ in range(3):
                 await asyncio.sleep(0)
             assert it.ticks_until_stalled() == ticks
-            assert it.client.precedence[0] == precedence
+            assert it.client.precedence == precedence
 
     asyncio.run(steps())
 
@@ -122,7 +121,7 @@ def test_after_its_answer_a_client_is_one_that_has_not_asked() -> None:
             assert path == "/livez"
             assert 0 <= seconds <= time.monotonic() - began
             assert it.ticks_until_stalled() == 3
-            assert it.client.precedence[0] == 0
+            assert it.client.precedence == 0
 
     asyncio.run(steps())
 

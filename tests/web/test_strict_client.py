@@ -167,17 +167,6 @@ def test_a_body_after_an_interim_answer_is_served_for_a_strict_client(extender: 
     assert (answer.status, answer.interim) == (HTTPStatus.OK, (100,))
 
 
-def test_a_request_that_comes_with_the_rest_of_a_body_is_answered_too(extender: int) -> None:
-    head = CALL % len(body()) + b"Expect: 100-continue\r\n\r\n"
-    with socket.create_connection((HOST, extender), timeout=SOON) as client:
-        client.sendall(head)
-        received = client.recv(1 << 16)
-        client.sendall(body() + LAST)
-        read = answers(received + client.makefile("rb").read(), ["POST", "GET"])
-
-    assert [answer.status for answer in read] == [HTTPStatus.OK] * 2
-
-
 STATUSES = [status for status in HTTPStatus if status >= 200 and status not in (204, 205, 304)]
 
 

@@ -8,21 +8,17 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 
 import pytest
 
 from scheduler.cluster.pod_objects import Rules
+from scheduler.extender.connection import Connection, Standing
 from scheduler.extender.extender import Extender
 from scheduler.extender.extender_metrics import ExtenderMetrics
-from scheduler.extender.extender_server import extender_limits
 from scheduler.extender.routes import ClientTerms, Routes
-from scheduler.extender.scheduler_client import SchedulerClient, Standing
 from tests.agent.agent_process import SOON, until
 from tests.scheduler.extenders import cache
 from tests.web.test_early_refusals import BEGINNINGS
-from web.byte_stream import ThreadStream
-from web.client_access import OPEN
 
 LIVEZ = b"GET /livez HTTP/1.1\r\nHost: node\r\n\r\n"
 NODE = b"GET /debug/nodes/a HTTP/1.1\r\nHost: node\r\n\r\n"
@@ -53,22 +49,13 @@ class Client:
         self.socket.settimeout(SOON)
         self.asked_for_place = 0
         self.has_place = has_place
-        self.connection = SchedulerClient(
-            ThreadStream(self.ours),
-            self.routes,
-            lambda: OPEN,
-            replace(extender_limits(), header_seconds=3600.0),
-            is_late=is_late,
-            promote=self._promote,
+        self.connection = Connection(
+            self.ours, self.routes, None, is_late=is_late, promote=self._promote
         )
-        self.thread = threading.Thread(target=self._attend, daemon=True)
+        self.thread = threading.Thread(target=self.connection.attend, daemon=True)
         self.thread.start()
 
-    def _attend(self) -> None:
-        with contextlib.suppress(StopIteration):
-            self.connection.attend().send(None)
-
-    def _promote(self, _: SchedulerClient) -> bool:
+    def _promote(self, _: Connection) -> bool:
         self.asked_for_place += 1
         return self.has_place
 
@@ -106,7 +93,10 @@ def test_a_connection_that_is_ended_amid_a_request_ends_behind_the_answer(client
 
 
 @pytest.mark.parametrize("name", BEGINNINGS)
-def test_what_can_become_no_request_is_answered_before_it_ends(client: Client, name: str) -> None:
+def test_what_can_become_no_request_is_answered_before_it_ends(
+    client: Client, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("scheduler.extender.connection.HEAD_SECONDS", 3600.0)
     begun, sentence = BEGINNINGS[name]
     client.socket.sendall(begun)
     answer = client.rest()
@@ -148,7 +138,6 @@ def test_one_that_came_late_may_ask_once() -> None:
 def test_who_takes_long_to_ask_makes_room_after_ten_ticks_and_who_is_idle_at_once(
     client: Client,
 ) -> None:
-    until(client.connection.awaits_client)
     assert [client.connection.is_stalled() for _ in range(10)] == [False] * 9 + [True]
     client.socket.sendall(LIVEZ)
     client.head()
@@ -158,12 +147,10 @@ def test_who_takes_long_to_ask_makes_room_after_ten_ticks_and_who_is_idle_at_onc
 
 
 def test_a_client_that_sends_something_has_its_ticks_again(client: Client) -> None:
-    until(client.connection.awaits_client)
     for _ in range(9):
         client.connection.is_stalled()
     client.socket.sendall(LIVEZ[:10])
-    until(lambda: client.connection.busy and client.connection.awaits_client())
-    assert not client.connection.is_stalled()
+    until(lambda: not client.connection.is_stalled())
 
 
 def test_a_request_that_is_allowed_counts_for_its_client(client: Client) -> None:
@@ -178,7 +165,7 @@ def test_a_request_that_is_allowed_counts_for_its_client(client: Client) -> None
         until(client.connection.awaits_client)
         found.append(client.connection.standing)
     assert found == [Standing.GUEST, Standing.SCHEDULER, Standing.SCHEDULER]
-    assert client.connection.waiting_since >= before
+    assert client.connection.since >= before
 
 
 def test_a_client_that_makes_a_mistake_has_shown_nothing(client: Client) -> None:

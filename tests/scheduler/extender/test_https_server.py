@@ -11,28 +11,26 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from functools import partial
 
 import pytest
 
 from base.errors import Permanent
-from scheduler.extender import extender_messages, routes, scheduler_client
+from scheduler.extender import extender_messages, routes
 from scheduler.extender.extender import Extender
 from scheduler.extender.extender_metrics import ExtenderMetrics
-from scheduler.extender.extender_server import ExtenderServer, extender_limits, limits_within
+from scheduler.extender.https_server import ConnectionLimits, ExtenderServer, limits_within
 from scheduler.extender.routes import ClientTerms, Content
 from scheduler.node_ranking import OutcomeUnknown
 from tests.agent.agent_process import SOON, until
 from tests.scheduler.calls import body, encoded, pod
 from tests.scheduler.extenders import HOST, Served, asked, served
 from web.address import Address
-from web.messages import ServerLimits
 
 PROBES = 'gpuscape_scheduler_requests_total{code="200",verb="probe"}'
 
 
-TWO = extender_limits(served=3)
+TWO = ConnectionLimits(served=3)
 """Places, and one for those that got none in time."""
 
 
@@ -69,7 +67,7 @@ def test_places_leave_the_extender_the_descriptors_that_it_needs_itself(
 ) -> None:
     """32 are kept for itself; of the places for clients half are served, up to 64."""
     found = limits_within(descriptors)
-    assert (found.connections, found.waiting, found.queue_seconds) == (served, waiting, 0.25)
+    assert (found.served, found.waiting, found.queue_seconds) == (served, waiting, 0.25)
     assert found.kept == max(1, served // 8)
 
 
@@ -192,48 +190,14 @@ def test_a_body_in_another_encoding_is_refused(extender: Served) -> None:
     assert reply.status == http.client.UNSUPPORTED_MEDIA_TYPE
 
 
-def test_a_body_that_does_not_come_is_not_waited_for() -> None:
+def test_a_body_that_does_not_come_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("scheduler.extender.connection.BODY_SECONDS", 0.05)
     with (
-        served(limits=replace(extender_limits(), body_seconds=0.05)) as extender,
+        served() as extender,
         connected(extender) as connection,
     ):
         connection.sendall(b"POST /v1/prioritize HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{")
         assert answer_on(connection).status == http.client.REQUEST_TIMEOUT
-
-
-@pytest.mark.parametrize(
-    ("sent", "limits"),
-    [
-        (b"GET /livez HTTP/1.1\r\nX: ", ServerLimits(header_seconds=0.3)),
-        (
-            b"POST /v1/prioritize HTTP/1.1\r\nHost: x\r\nContent-Length: 99999\r\n\r\n",
-            ServerLimits(body_seconds=0.3),
-        ),
-    ],
-    ids=["head", "body"],
-)
-def test_a_client_that_dribbles_is_answered_when_the_whole_time_is_over(
-    sent: bytes, limits: ServerLimits
-) -> None:
-    """Each byte would renew the time of a socket."""
-    patient = replace(
-        extender_limits(), header_seconds=limits.header_seconds, body_seconds=limits.body_seconds
-    )
-    with served(limits=patient) as extender, connected(extender) as connection:
-        connection.sendall(sent)
-        connection.settimeout(0.02)
-        answers: list[bytes] = []
-
-        def is_answered() -> bool:
-            with contextlib.suppress(TimeoutError):
-                connection.sendall(b"x")
-                answers.append(connection.recv(1 << 16))
-            return bool(answers)
-
-        until(is_answered)
-        refused = extender.count('gpuscape_scheduler_http_refusals_total{reason="request"}')
-    assert answers[0].startswith(b"HTTP/1.1 408 Request Timeout\r\n")
-    assert refused == sent.startswith(b"GET")
 
 
 def test_an_answer_that_takes_too_long_is_neutral_and_counted() -> None:
@@ -407,7 +371,7 @@ def test_a_client_that_goes_in_between_leaves_nothing_behind(
 def test_connections_that_never_ask_go_first_however_many_they_are(sent: bytes) -> None:
     """All come before the scheduler asks again, as on a machine where accepting lags behind."""
     with (
-        served(limits=extender_limits(served=4, waiting=3)) as extender,
+        served(limits=ConnectionLimits(served=4, waiting=3)) as extender,
         contextlib.ExitStack() as opened,
     ):
         scheduler = opened.enter_context(contextlib.closing(extender.connect()))
@@ -426,9 +390,9 @@ def test_connections_that_never_ask_go_first_however_many_they_are(sent: bytes) 
 def test_a_request_that_is_coming_in_makes_room_only_after_a_while(
     monkeypatch: pytest.MonkeyPatch, *, is_long: bool
 ) -> None:
-    monkeypatch.setattr(scheduler_client, "_STALLED_TICKS", 2 if is_long else 1 << 62)
-    patient = replace(TWO, header_seconds=3600.0)
-    with served(limits=patient) as extender, contextlib.ExitStack() as opened:
+    monkeypatch.setattr("scheduler.extender.connection.HEAD_SECONDS", 3600.0)
+    monkeypatch.setattr("scheduler.extender.connection._STALLED_TICKS", 2 if is_long else 1 << 62)
+    with served(limits=TWO) as extender, contextlib.ExitStack() as opened:
         slow = [opened.enter_context(connected(extender)) for _ in range(6 if is_long else 2)]
         for each in slow:
             with contextlib.suppress(ConnectionError):
@@ -473,7 +437,7 @@ def test_who_is_refused_has_not_asked() -> None:
 def test_while_all_are_being_answered_probes_are_too_and_scores_are_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(scheduler_client, "_STALLED_TICKS", 0)
+    monkeypatch.setattr("scheduler.extender.connection._STALLED_TICKS", 0)
     begun, late = threading.Semaphore(0), threading.Event()
 
     class Slow(Odd):
@@ -518,7 +482,7 @@ def test_who_asked_last_gets_the_next_place() -> None:
             assert late.acquire(timeout=SOON)
             return name.encode()
 
-    patient = extender_limits(served=2, queue_seconds=SOON)
+    patient = ConnectionLimits(served=2, queue_seconds=SOON)
     with (
         served(extender=Slow(lambda _: b"[]"), limits=patient) as extender,
         ThreadPoolExecutor() as pool,
@@ -536,7 +500,7 @@ def test_a_late_request_for_scores_takes_the_place_of_an_idle_client_that_never_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Nobody makes room by itself here, so every new connection is late."""
-    monkeypatch.setattr(ExtenderServer, "_make_room", lambda _: None)
+    monkeypatch.setattr(ExtenderServer, "_vacate", lambda _: None)
     with served(limits=TWO) as extender, contextlib.ExitStack() as opened:
         prober, scheduler, late, other = (
             opened.enter_context(contextlib.closing(extender.connect())) for _ in range(4)
@@ -562,7 +526,7 @@ def test_who_waits_for_a_place_when_it_ends_is_answered() -> None:
             late.wait(SOON)
             return name.encode()
 
-    patient = extender_limits(served=3, queue_seconds=SOON)
+    patient = ConnectionLimits(served=3, queue_seconds=SOON)
     with ThreadPoolExecutor() as pool, contextlib.ExitStack() as opened:
         with served(extender=Slow(lambda _: b"[]"), limits=patient) as extender:
             asking = [pool.submit(extender.ask, f"/debug/nodes/{each}") for each in "ab"]
@@ -575,8 +539,10 @@ def test_who_waits_for_a_place_when_it_ends_is_answered() -> None:
         assert {each.result().body for each in asking} == {b"a", b"b"}
 
 
-def test_who_does_not_take_an_answer_holds_no_place_for_long() -> None:
-    brief = replace(extender_limits(), answer_seconds=0.05)
+def test_who_does_not_take_an_answer_holds_no_place_for_long(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("scheduler.extender.connection._ANSWER_SECONDS", 0.05)
     begun = threading.Event()
 
     class Large(Odd):
@@ -584,10 +550,7 @@ def test_who_does_not_take_an_answer_holds_no_place_for_long() -> None:
             begun.set()
             return name.encode() * (64 << 20)  # no buffer on the way takes it
 
-    with (
-        served(extender=Large(lambda _: b""), limits=brief) as extender,
-        connected(extender) as deaf,
-    ):
+    with served(extender=Large(lambda _: b"")) as extender, connected(extender) as deaf:
         deaf.sendall(b"GET /debug/nodes/a HTTP/1.1\r\nHost: node\r\n\r\n")
         assert begun.wait(SOON)
         until(lambda: len(threads_of(extender)) == 1)  # the one that accepts
