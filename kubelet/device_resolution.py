@@ -47,7 +47,7 @@ class DeviceNames:
         """``pool``: the Node's name, whose DRA device names these are; None takes any pool's."""
         self._pool = pool
         self._resolve = resolve
-        self._parts = dict(_named(snapshot))
+        self._parts = dict(named_parts(snapshot))
 
     def of_plugin(self, device_id: str) -> tuple[GpuPart | None, str | None]:
         """The device that a device plugin's id stands for, and which share of it."""
@@ -76,8 +76,8 @@ class DeviceNames:
         return None if key is None else self._parts.get(key)
 
 
-def _named(snapshot: NodeSnapshot) -> Iterator[tuple[NameKey, GpuPart]]:
-    """Every name of the GPUs and of their instances."""
+def named_parts(snapshot: NodeSnapshot) -> Iterator[tuple[NameKey, GpuPart]]:
+    """Every name of the GPUs and of their instances, with the part that it stands for."""
     for gpu, nvidia in nvidia_gpus(snapshot.gpus):
         instances = (
             NamedInstance(

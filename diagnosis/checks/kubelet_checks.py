@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from api.device_names import DRA_DRIVER, NamedInstance, NameKey, keys, plugin_key
+from api.device_names import DRA_DRIVER, NameKey, keys, plugin_key
 from api.mig_resources import is_gpu_resource
 from diagnosis.checks.gpu_checks import gpu_name_in_findings
 from diagnosis.checks.version_numbers import kubelet_version
@@ -29,6 +29,7 @@ from health.gpu_health import gpu_verdict
 from health.health_verdict import Health
 from kube.amounts.gpu_amounts import gpu_amounts
 from kube.objects.node import Node
+from kubelet.device_resolution import named_parts
 
 POD_RESOURCES_SILENT: Final = FindingKind(
     name="pod-resources-silent",
@@ -304,16 +305,5 @@ def _by_claims(facts: LocalFacts) -> bool:
 
 
 def _names(snapshot: NodeSnapshot) -> frozenset[NameKey]:
-    """Every name that a plugin may have for a device of this machine."""
-    name_keys: set[NameKey] = set()
-    for gpu, nvidia in nvidia_gpus(snapshot.gpus):
-        instances = (
-            NamedInstance(
-                id=mig.gpu_instance_id,
-                start=None if mig.placement is None else mig.placement[0],
-                devices=[mig.uuid],
-            )
-            for mig in nvidia.mig_devices
-        )
-        name_keys.update(key for key, _ in keys(gpu.uuid, nvidia.minor, instances))
-    return frozenset(name_keys)
+    """Names of the GPUs and MIG devices that are there."""
+    return frozenset(key for key, _ in named_parts(snapshot))
