@@ -17,15 +17,16 @@ from uuid import uuid4
 
 import msgspec
 
-from actuator.change_record import VERSION, ChangeOutcome, ChangeRecord, Direction, GpuName
+from actuator.change_record import VERSION, ChangeRecord, Direction, GpuName
 from actuator.journal import Journal, JournalUnusable
 from actuator.layout_steps import empty, reach, reach_each
 from actuator.mig_world import MigWorld, StepFailed
 from actuator.verified_layouts import RestoredGpu, VerifiedLayout
+from api.mig_outcome import Outcome
 from api.mig_resources import MigStrategy
 from discovery.mig_state import MigGpu
 from kubelet.devices_checkpoint import SETTLED_SECONDS
-from mig.gpu_layout import GpuLayout, found_layout, has_layout
+from mig.gpu_layout import GpuLayout, current_layout, has_layout
 from mig.holders import HolderKind
 from mig.planner import MigPlan, MigRefusal, ObstacleKind, plan
 
@@ -44,8 +45,7 @@ _COMING_SECONDS: Final = SETTLED_SECONDS + 2.0
 class ChangeResult:
     """How a change ended, or why it did not begin."""
 
-    outcome: ChangeOutcome | None
-    """How the change ended; None: nothing was done."""
+    outcome: Outcome
     reason: str = ""
     refusal: MigRefusal | None = None
     """The planner's refusal, if there is no plan."""
@@ -53,6 +53,11 @@ class ChangeResult:
     """GPUs that lost their instances to a new load of the driver; only without a request."""
     problems: tuple[str, ...] = ()
     """Reasons why programs cannot open the current instances, each in one sentence."""
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether a GPU may have been touched."""
+        return self.outcome not in (Outcome.UNCHANGED, Outcome.REFUSED)
 
 
 def apply(
@@ -78,7 +83,8 @@ def apply(
     journal.need_no_change(desired.keys())
     seen, planned = _planned(world, desired, strategy)
     if isinstance(planned, MigRefusal):
-        return ChangeResult(outcome=None, reason=planned.obstacles[0].detail, refusal=planned)
+        reason = planned.obstacles[0].detail
+        return ChangeResult(outcome=Outcome.REFUSED, reason=reason, refusal=planned)
     affected = {step.gpu for step in planned.steps}
     # the plan that was shown had no steps, so nobody was made to leave the GPUs
     if affected and as_is:
@@ -87,7 +93,7 @@ def apply(
     # before the change begins, since it raises where another program changes MIG just now
     _remember_kept(world, journal, {gpu.uuid: gpu for gpu in seen}, kept)
     if not affected:
-        return ChangeResult(outcome=None, reason="every GPU has the layout that is wanted")
+        return ChangeResult(outcome=Outcome.UNCHANGED, reason="every GPU has the desired layout")
     gpus = [gpu for gpu in seen if gpu.uuid in affected]
     record = begin(world, journal, gpus, planned.after, origin=origin, change=change)
     return drive(world, journal, record)
@@ -135,40 +141,41 @@ def begin(
     record = ChangeRecord(
         v=VERSION,
         change=change or str(uuid4()),
-        asked=origin,
+        origin=origin,
         started=world.now(),
         boot=world.boot(),
-        wanted={gpu.uuid: desired[gpu.uuid] for gpu in gpus},
-        previous={gpu.uuid: found_layout(gpu, exact=True) for gpu in gpus},
+        desired={gpu.uuid: desired[gpu.uuid] for gpu in gpus},
+        previous={gpu.uuid: current_layout(gpu, exact=True) for gpu in gpus},
         direction=direction,
         reason=reason,
         gpus={gpu.uuid: GpuName(index=gpu.index, bus_id=gpu.bus_id) for gpu in gpus},
     )
     journal.write(record)
-    log.info("MIG change begun", extra={"change": record.change, "asked": origin})
+    log.info("MIG change begun", extra={"change": record.change, "origin": origin})
     return record
 
 
-def resume(world: MigWorld, journal: Journal, *, held: bool = True) -> ChangeResult | None:
+def resume(world: MigWorld, journal: Journal, *, retry_stuck: bool = True) -> ChangeResult | None:
     """End the changes that other processes left open; None if there are none.
 
-    A change that was interrupted goes on; then, with ``held``, the held changes are rolled back
-    once more, only on their stuck GPUs. The result is that of the first change, or of one that is
-    held now. Raises as :func:`apply`.
+    A change that was interrupted goes on; then, with ``retry_stuck``, the stuck changes are rolled
+    back once more, only on their stuck GPUs. The result is that of the first change, or of one that
+    is stuck now. Raises as :func:`apply`.
     """
     results = []
-    # read first: a change that ends held in this call must not be rolled back twice
-    held_before = journal.held() if held else ()
+    # read first: a change that becomes stuck in this call must not be rolled back twice
+    stuck_before = journal.stuck_changes() if retry_stuck else ()
     record = journal.load()
     if record is not None:
         log.warning("MIG change resumed", extra={"change": record.change, "way": record.direction})
         results.append(drive(world, journal, record))
-    for held_record in held_before:
+    for stuck_record in stuck_before:
         log.warning(
-            "MIG change resumed", extra={"change": held_record.change, "way": held_record.direction}
+            "MIG change resumed",
+            extra={"change": stuck_record.change, "way": stuck_record.direction},
         )
-        results.append(_go_back(world, journal, held_record))
-    still = (result for result in results if result.outcome is ChangeOutcome.HELD)
+        results.append(_go_back(world, journal, stuck_record))
+    still = (result for result in results if result.outcome is Outcome.STUCK)
     return next(still, results[0] if results else None)
 
 
@@ -181,7 +188,7 @@ def give_up(journal: Journal, gpus: Collection[str]) -> tuple[str, ...]:
     """
     given_up: set[str] = set()
     record = journal.load()
-    for unended in (*(() if record is None else (record,)), *journal.held()):
+    for unended in (*(() if record is None else (record,)), *journal.stuck_changes()):
         gone = unended.previous.keys() & set(gpus)
         if not gone:
             continue
@@ -191,11 +198,11 @@ def give_up(journal: Journal, gpus: Collection[str]) -> tuple[str, ...]:
         )
         remaining = unended.without(gone)
         if not remaining.wanted or (
-            unended.outcome is ChangeOutcome.HELD and unended.stuck and not remaining.stuck
+            unended.outcome is Outcome.STUCK and unended.stuck and not remaining.stuck
         ):
-            journal.end(msgspec.structs.replace(remaining, outcome=ChangeOutcome.PREVIOUS))
-        elif unended.outcome is ChangeOutcome.HELD:
-            journal.hold(remaining)
+            journal.end(msgspec.structs.replace(remaining, outcome=Outcome.ROLLED_BACK))
+        elif unended.outcome is Outcome.STUCK:
+            journal.keep_stuck(remaining)
         else:
             journal.write(remaining)
     verified = journal.verified()
@@ -208,11 +215,11 @@ def give_up(journal: Journal, gpus: Collection[str]) -> tuple[str, ...]:
 def drive(world: MigWorld, journal: Journal, record: ChangeRecord) -> ChangeResult:
     """Go on with a change of the journal, in its direction, until it has ended."""
     if record.direction is Direction.FORWARD:
-        failure = reach(world, record.wanted)
+        failure = reach(world, record.desired)
         if failure is None:
             # before the end: a process that dies in between resumes, and remembers them again
-            remember(world, journal, record.wanted)
-            return _end(journal, record, ChangeOutcome.APPLIED)
+            remember(world, journal, record.desired)
+            return _end(journal, record, Outcome.APPLIED)
         record = msgspec.structs.replace(record, direction=Direction.BACK, reason=failure)
         _note(journal, record)
         log.warning("MIG change rolling back", extra={"change": record.change, "why": failure})
@@ -226,8 +233,8 @@ def _go_back(world: MigWorld, journal: Journal, record: ChangeRecord) -> ChangeR
     failures = reach_each(world, previous)
     if not failures:
         record = msgspec.structs.replace(record, stuck=())
-        return _end(journal, record, ChangeOutcome.PREVIOUS)
-    return _hold(world, journal, record, failures)
+        return _end(journal, record, Outcome.ROLLED_BACK)
+    return _keep_stuck(world, journal, record, failures)
 
 
 def remember(world: MigWorld, journal: Journal, gpus: Collection[str]) -> None:
@@ -244,7 +251,7 @@ def remember(world: MigWorld, journal: Journal, gpus: Collection[str]) -> None:
         verified = dict(journal.verified())
         for uuid in gpus:
             verified.pop(uuid, None)
-            if uuid in seen and found_layout(seen[uuid]).mig:
+            if uuid in seen and current_layout(seen[uuid]).mig:
                 verified[uuid] = VerifiedLayout.from_gpu(seen[uuid], load)
         journal.verify(verified)
     except (JournalUnusable, StepFailed) as error:
@@ -275,7 +282,7 @@ def _remember_kept(
     remember(world, journal, unknown.keys())
 
 
-def _end(journal: Journal, record: ChangeRecord, outcome: ChangeOutcome) -> ChangeResult:
+def _end(journal: Journal, record: ChangeRecord, outcome: Outcome) -> ChangeResult:
     record = msgspec.structs.replace(record, outcome=outcome)
     log.info("MIG change ended", extra={"change": record.change, "outcome": outcome})
     try:
@@ -296,24 +303,24 @@ def _note(journal: Journal, record: ChangeRecord) -> None:
 _BACK_TOO: Final = "; the way back failed too: "
 
 
-def _hold(
+def _keep_stuck(
     world: MigWorld, journal: Journal, record: ChangeRecord, failures: Mapping[str, str]
 ) -> ChangeResult:
-    """Hold a change whose GPUs can reach neither layout; their idle instances are destroyed.
+    """Record a change as stuck: its GPUs reach neither layout, their idle instances are destroyed.
 
     ``failures``: reason by GPU UUID. The other GPUs are free for other changes.
     """
-    first = record.reason.partition(_BACK_TOO)[0]  # it may have been held before
+    first = record.reason.partition(_BACK_TOO)[0]  # it may have been stuck before
     details = "; ".join(f"GPU {uuid}: {why}" for uuid, why in failures.items())
     reason = f"{first}{_BACK_TOO}{details}" if first else f"the way back failed: {details}"
-    held = msgspec.structs.replace(
-        record, outcome=ChangeOutcome.HELD, reason=reason, stuck=tuple(failures)
+    stuck = msgspec.structs.replace(
+        record, outcome=Outcome.STUCK, reason=reason, stuck=tuple(failures)
     )
     # before the journal: a process that dies here finds the change open, and goes on with it
     empty(world, failures.keys())
     try:
-        journal.hold(held)
+        journal.keep_stuck(stuck)
     except JournalUnusable as error:
         log.warning("MIG journal not written", extra={"why": str(error)})
-    log.warning("MIG change held; run gpuscape mig restore", extra={"why": reason})
-    return ChangeResult(outcome=ChangeOutcome.HELD, reason=reason)
+    log.warning("MIG change stuck; run gpuscape mig restore", extra={"why": reason})
+    return ChangeResult(outcome=Outcome.STUCK, reason=reason)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A change of MIG layouts as the journal keeps it, schema version 1. Pure."""
+"""A change of MIG layouts as the journal keeps it, schema version 2. Pure."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from enum import StrEnum
 
 import msgspec
 
+from api.mig_outcome import Outcome
 from api.versioned import VersionedFormat
 from mig.gpu_layout import GpuLayout
 
-VERSION = 1
+VERSION = 2
 MOST_BYTES = 1 << 18
 """Sixteen GPUs with seven instances each take 30 KiB."""
 
@@ -23,18 +24,6 @@ class Direction(StrEnum):
     """To the desired layouts."""
     BACK = "back"
     """To the previous layouts."""
-
-
-class ChangeOutcome(StrEnum):
-    """How a change ended; there is no other way."""
-
-    APPLIED = "applied"
-    """Every GPU has its desired layout."""
-    PREVIOUS = "previous"
-    """Every GPU has its previous layout."""
-    HELD = "held"
-    """Some GPUs could reach neither: their idle instances are destroyed, and a person decides.
-    The other GPUs have their previous layout."""
 
 
 class GpuName(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,25 +43,24 @@ class ChangeRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     v: int
     change: str
     """Identifies the change; unique on this node."""
-    asked: str
+    origin: str
     """Origin of the layouts, for people: ``all-1g.10gb of config.yaml``."""
     started: str
     """Start time in RFC 3339, for people."""
     boot: str
     """The kernel's boot id when it began."""
-    wanted: dict[str, GpuLayout]
+    desired: dict[str, GpuLayout]
     """Desired layouts of the affected GPUs by UUID, each instance at its place by the plan. So kept
     instances come back where their pods expect them, also after a reboot in the middle."""
     previous: dict[str, GpuLayout]
     """Previous layouts of the same GPUs, each instance at its place."""
     direction: Direction = Direction.FORWARD
     reason: str = ""
-    """Why the change goes back, or is held."""
-    outcome: ChangeOutcome | None = None
-    """None while the change goes on; in the journal only held changes have an outcome."""
+    """Why the change goes back, or is stuck."""
+    outcome: Outcome | None = None
+    """None while the change goes on; in the journal only stuck changes have an outcome."""
     stuck: tuple[str, ...] = ()
-    """UUIDs of the stuck GPUs of a held change: the others have their previous layout.
-    Empty if it was held by a version that did not record them."""
+    """UUIDs of the stuck GPUs of a stuck change: the others have their previous layout."""
     given_up: dict[str, GpuLayout] = {}
     """UUID to previous layout of the GPUs that a person has taken out of the change."""
     gpus: dict[str, GpuName] = {}
@@ -80,9 +68,9 @@ class ChangeRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
     @property
     def concerns(self) -> frozenset[str]:
-        """UUIDs of the GPUs that the change still affects: of a held change the stuck ones."""
-        is_held = self.outcome is ChangeOutcome.HELD
-        return frozenset((is_held and self.stuck) or self.wanted)
+        """UUIDs of the GPUs that the change still affects: of a stuck change the stuck ones."""
+        is_stuck = self.outcome is Outcome.STUCK
+        return frozenset((is_stuck and self.stuck) or self.desired)
 
     def without(self, gpus: Collection[str]) -> ChangeRecord:
         """The change with these GPUs given up."""
@@ -90,7 +78,7 @@ class ChangeRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
         reasons = (self.reason, f"given up: {', '.join(sorted(gone))}")
         return msgspec.structs.replace(
             self,
-            wanted={uuid: layout for uuid, layout in self.wanted.items() if uuid not in gone},
+            wanted={uuid: layout for uuid, layout in self.desired.items() if uuid not in gone},
             previous={uuid: layout for uuid, layout in self.previous.items() if uuid not in gone},
             stuck=tuple(uuid for uuid in self.stuck if uuid not in gone),
             given_up=self.given_up | gone,
@@ -98,8 +86,8 @@ class ChangeRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
         )
 
 
-class HeldChanges(msgspec.Struct, frozen=True, kw_only=True):
-    """The changes that are held, the newest last; no GPU holds two of them."""
+class StuckChanges(msgspec.Struct, frozen=True, kw_only=True):
+    """The changes that are stuck, the newest last; no GPU has two of them."""
 
     v: int
     changes: tuple[ChangeRecord, ...] = ()
@@ -113,10 +101,10 @@ class ChangeHistory(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _faults(record: ChangeRecord) -> Iterator[str]:
-    if record.wanted.keys() != record.previous.keys():
-        yield "wanted and previous: they name other GPUs"
-    if not record.wanted:
-        yield "wanted: no GPU"
+    if record.desired.keys() != record.previous.keys():
+        yield "desired and previous: they name other GPUs"
+    if not record.desired:
+        yield "desired: no GPU"
     for uuid, layout in record.previous.items():
         if any(instance.start < 0 for instance in layout.instances):
             yield f"previous.{uuid}: an instance has no place"
@@ -124,19 +112,19 @@ def _faults(record: ChangeRecord) -> Iterator[str]:
 
 JOURNAL = VersionedFormat(
     name="the journal of MIG changes",
-    remedy="compare the GPUs with the layout that you want, and remove the file",
+    remedy="compare the GPUs with the desired layout, and remove the file",
     content=ChangeRecord,
     version=VERSION,
     most_length=MOST_BYTES,
     faults=_faults,
 )
-HELD = VersionedFormat(
-    name="the list of held MIG changes",
-    remedy="compare the GPUs with the layout that you want, and remove the file",
-    content=HeldChanges,
+STUCK = VersionedFormat(
+    name="the list of stuck MIG changes",
+    remedy="compare the GPUs with the desired layout, and remove the file",
+    content=StuckChanges,
     version=VERSION,
     most_length=16 * MOST_BYTES,
-    faults=lambda held: (fault for record in held.changes for fault in _faults(record)),
+    faults=lambda stuck: (fault for record in stuck.changes for fault in _faults(record)),
 )
 HISTORY = VersionedFormat(
     name="the history of MIG changes",

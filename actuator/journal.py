@@ -23,14 +23,13 @@ from typing import Final, Self, TypeVar
 import msgspec
 
 from actuator.change_record import (
-    HELD,
     HISTORY,
     JOURNAL,
+    STUCK,
     VERSION,
     ChangeHistory,
-    ChangeOutcome,
     ChangeRecord,
-    HeldChanges,
+    StuckChanges,
 )
 from actuator.verified_layouts import VERIFIED, VerifiedLayout, VerifiedLayouts
 from api.versioned import VersionedFormat
@@ -40,7 +39,8 @@ from base.files import cannot_write
 log = logging.getLogger(__name__)
 
 CHANGE: Final = "change.json"
-HELD_BACK: Final = "held.json"
+STUCK_FILE: Final = "stuck.json"
+FORMER_STUCK_FILE: Final = "stuck.json"
 PAST: Final = "history.json"
 SEEN: Final = "verified.json"
 LOCK: Final = "lock"
@@ -102,21 +102,21 @@ class Journal:
         os.close(self._folder)
 
     def need_no_change(self, gpus: Collection[str]) -> None:
-        """Check that no change is open, and that none is held on these GPUs.
+        """Check that no change is open, and that none is stuck on these GPUs.
 
         Raises JournalUnusable if there is one, and as :meth:`load`.
         """
         unended = self.load()
         if unended is not None:
             raise JournalUnusable(
-                f"{self.path}: the change to {unended.asked} has not ended;"
+                f"{self.path}: the change to {unended.origin} has not ended;"
                 " run gpuscape mig restore"
             )
-        for record in self.held():
+        for record in self.stuck_changes():
             stuck = ", ".join(sorted(record.concerns.intersection(gpus)))
             if stuck:
                 raise JournalUnusable(
-                    f"{self.path}: the change to {record.asked} is held on GPU {stuck};"
+                    f"{self.path}: the change to {record.origin} is stuck on GPU {stuck};"
                     " run gpuscape mig restore, or give the GPU up with --give-up"
                 )
 
@@ -128,34 +128,32 @@ class Journal:
         newer version: nothing is guessed.
         """
         record = self._last_written()
-        if record is None or record.outcome is ChangeOutcome.HELD or self._has_ended(record):
+        if record is None or self._has_ended(record):
             return None
         return record
 
-    def held(self) -> tuple[ChangeRecord, ...]:
-        """The held changes, each on GPUs of its own. Raises as :meth:`load`."""
-        stored = self._decoded(HELD_BACK, HELD)
-        held = () if stored is None else stored.changes
-        last = self._last_written()  # versions before held.json kept it there
-        if last is not None and last.outcome is ChangeOutcome.HELD:
-            held = (*(record for record in held if record.change != last.change), last)
-        return tuple(record for record in held if not self._has_ended(record))
+    def stuck_changes(self) -> tuple[ChangeRecord, ...]:
+        """The stuck changes, each on GPUs of its own. Raises as :meth:`load`."""
+        if self._read(FORMER_STUCK_FILE, STUCK.most_length) is not None:
+            raise JournalUnusable(
+                f"{self.path / FORMER_STUCK_FILE}: a version before 0.1.0 left a stuck change; end"
+                " it with that version, or remove the file"
+            )
+        stored = self._decoded(STUCK_FILE, STUCK)
+        changes = () if stored is None else stored.changes
+        return tuple(record for record in changes if not self._has_ended(record))
 
     def write(self, record: ChangeRecord) -> None:
         """Store the open change in place of the one before. Raises JournalUnusable."""
-        last = self._last_written()
-        # versions before held.json kept a held change in this file: it would be overwritten
-        if last is not None and last.outcome is ChangeOutcome.HELD:
-            self._write_held(self.held())
         self._replace(CHANGE, JOURNAL.encode(record))
 
-    def hold(self, record: ChangeRecord) -> None:
-        """Keep a change that is held, apart from the next one. Raises JournalUnusable.
+    def keep_stuck(self, record: ChangeRecord) -> None:
+        """Keep a stuck change, apart from the next one. Raises JournalUnusable.
 
-        A process that dies in between finds it open, and holds it again.
+        A process that dies in between finds it open, and keeps it again.
         """
-        self._write_held(
-            (*(other for other in self.held() if other.change != record.change), record)
+        self._write_stuck(
+            (*(other for other in self.stuck_changes() if other.change != record.change), record)
         )
         self._end_open(record)
 
@@ -167,7 +165,7 @@ class Journal:
         earlier = tuple(ended for ended in self.history() if ended.change != record.change)
         past = ChangeHistory(v=VERSION, changes=(*earlier, record)[-MOST_PAST:])
         self._replace(PAST, HISTORY.encode(past))
-        self._write_held(self.held())
+        self._write_stuck(self.stuck_changes())
         self._end_open(record)
 
     def _has_ended(self, record: ChangeRecord) -> bool:
@@ -182,11 +180,11 @@ class Journal:
             os.unlink(CHANGE, dir_fd=self._folder)
             os.fsync(self._folder)
 
-    def _write_held(self, changes: tuple[ChangeRecord, ...]) -> None:
+    def _write_stuck(self, changes: tuple[ChangeRecord, ...]) -> None:
         if changes:
-            return self._replace(HELD_BACK, HELD.encode(HeldChanges(v=VERSION, changes=changes)))
-        with _as_unusable(self.path / HELD_BACK), contextlib.suppress(FileNotFoundError):
-            os.unlink(HELD_BACK, dir_fd=self._folder)
+            return self._replace(STUCK_FILE, STUCK.encode(StuckChanges(v=VERSION, changes=changes)))
+        with _as_unusable(self.path / STUCK_FILE), contextlib.suppress(FileNotFoundError):
+            os.unlink(STUCK_FILE, dir_fd=self._folder)
             os.fsync(self._folder)
         return None
 

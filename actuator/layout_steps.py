@@ -10,7 +10,7 @@ from typing import Final
 
 from actuator.mig_world import MigWorld, StepFailed
 from discovery.mig_state import MigGpu
-from mig.gpu_layout import GpuLayout, found_layout, has_layout
+from mig.gpu_layout import GpuLayout, current_layout, has_layout
 from mig.holders import MigHolders, MigPart
 from mig.planner import MigRefusal, plan
 from mig.steps import MigStep
@@ -41,7 +41,7 @@ def _busy_part(gpu: MigGpu, holders: MigHolders) -> GpuLayout:
     busy = tuple(
         instance for instance in gpu.instances if holders.get(MigPart(gpu.uuid, instance.id))
     )
-    return found_layout(replace(gpu, instances=busy), exact=True)
+    return current_layout(replace(gpu, instances=busy), exact=True)
 
 
 def reach(world: MigWorld, desired: Mapping[str, GpuLayout]) -> str | None:

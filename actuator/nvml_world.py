@@ -26,7 +26,7 @@ from discovery.host.device_files import (
     process_name,
 )
 from discovery.host.driver_load import boot_id, driver_load
-from discovery.mig_state import FoundInstance, MigGpu, UnreadMigGpu
+from discovery.mig_state import CurrentInstance, MigGpu, UnreadMigGpu
 from discovery.nvml.changing.gpu_use import programs_now
 from discovery.nvml.changing.mig_changes import (
     create_compute_instance,
@@ -278,7 +278,7 @@ def _perform(gpu: MigGpu, step: MigStep) -> None:
             destroy_compute_instance(gpu, instance, compute)
 
 
-def _instance(gpu: MigGpu, number: int) -> FoundInstance:
+def _instance(gpu: MigGpu, number: int) -> CurrentInstance:
     instance = next((instance for instance in gpu.instances if instance.id == number), None)
     if instance is None:
         raise StepFailed(f"GPU {gpu.bus_id}: there is no GPU instance {number}")

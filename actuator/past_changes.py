@@ -12,8 +12,8 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from actuator.change_record import HELD, HISTORY, JOURNAL, ChangeRecord
-from actuator.journal import CHANGE, HELD_BACK, PAST, SEEN
+from actuator.change_record import HISTORY, JOURNAL, STUCK, ChangeRecord
+from actuator.journal import CHANGE, PAST, SEEN, STUCK_FILE
 from actuator.verified_layouts import VERIFIED
 from api.versioned import VersionedFormat
 from base.errors import BadInput, Permanent
@@ -47,7 +47,7 @@ def past_changes(folder: Path) -> PastChanges | None:
     if not folder.is_dir():
         return None
     last = _read(folder / CHANGE, JOURNAL)
-    held = _read(folder / HELD_BACK, HELD)
+    held = _read(folder / STUCK_FILE, STUCK)
     history = _read(folder / PAST, HISTORY)
     before = () if held is None else held.changes
     return PastChanges(

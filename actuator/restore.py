@@ -12,10 +12,10 @@ import logging
 from collections.abc import Mapping, Sequence
 
 from actuator.change import begin, drive, remember
-from actuator.change_record import ChangeOutcome
 from actuator.journal import Journal
 from actuator.mig_world import MigWorld, StepFailed
 from actuator.verified_layouts import RestoredGpu, VerifiedLayout
+from api.mig_outcome import Outcome
 from discovery.mig_state import MigGpu
 from mig.gpu_layout import has_layout
 from mig.planner import MigRefusal, plan
@@ -61,7 +61,7 @@ def restore_layouts(world: MigWorld, journal: Journal) -> tuple[RestoredGpu, ...
 
 def _held_gpus(journal: Journal) -> frozenset[str]:
     """GPUs on which a change is held."""
-    return frozenset[str]().union(*(record.concerns for record in journal.held()))
+    return frozenset[str]().union(*(record.concerns for record in journal.stuck_changes()))
 
 
 def _forget_changed(
@@ -114,7 +114,7 @@ def _bring_back(
         )
         take_in_order(world, missing, seen, lost)
         result = drive(world, journal, record)
-        if result.outcome is not ChangeOutcome.APPLIED:
+        if result.outcome is not Outcome.APPLIED:
             return dict.fromkeys(missing, result.reason)
     remember(world, journal, uuids)
     return {}

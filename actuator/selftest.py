@@ -16,14 +16,15 @@ from typing import Final
 import msgspec
 
 from actuator.change import ChangeResult, begin, drive
-from actuator.change_record import ChangeOutcome, Direction
+from actuator.change_record import Direction
 from actuator.journal import Journal
 from actuator.layout_steps import reach
 from actuator.mig_world import MigWorld, StepFailed
 from actuator.restore import take_in_order
 from actuator.verified_layouts import VerifiedLayout
-from discovery.mig_state import FoundInstance, MigGpu, MigProfile
-from mig.gpu_layout import GpuLayout, found_layout
+from api.mig_outcome import Outcome
+from discovery.mig_state import CurrentInstance, MigGpu, MigProfile
+from mig.gpu_layout import GpuLayout, current_layout
 from mig.holders import MigHolder, MigHolders
 from mig.planner import MigRefusal, Obstacle, ObstacleKind, plan
 from mig.steps import CreateInstance, DestroyInstance, MigStep
@@ -55,7 +56,7 @@ class TriedLayout:
     """A layout that was tried, with its result."""
 
     name: str
-    wanted: GpuLayout
+    desired: GpuLayout
     seconds: float
     """Duration with all readings in between, and the one in a new session at the end."""
     steps: tuple[TriedStep, ...]
@@ -99,14 +100,16 @@ def selftest(world: MigWorld, journal: Journal, uuid: str, edge: SelftestEdge) -
     before = _read_gpu(world, uuid)
     refusal = _refusal(before, world.holders())
     if refusal is not None:
-        return ChangeResult(outcome=None, reason=refusal.obstacles[0].detail, refusal=refusal)
+        return ChangeResult(
+            outcome=Outcome.REFUSED, reason=refusal.obstacles[0].detail, refusal=refusal
+        )
     image = VerifiedLayout.from_gpu(before, world.driver_load())
     # BACK from the start: a process that dies in the test leaves nothing but the way back
     record = begin(
         world,
         journal,
         [before],
-        {uuid: found_layout(before, exact=True)},
+        {uuid: current_layout(before, exact=True)},
         origin=ASKED,
         direction=Direction.BACK,
         reason=_STOPPED,
@@ -114,7 +117,7 @@ def selftest(world: MigWorld, journal: Journal, uuid: str, edge: SelftestEdge) -
     why_early = _try_all(world, uuid, edge)
     _put_back(world, before, image)
     result = drive(world, journal, msgspec.structs.replace(record, reason=why_early))
-    if result.outcome is not ChangeOutcome.PREVIOUS:
+    if result.outcome is not Outcome.ROLLED_BACK:
         return result
     return replace(result, problems=_lost_devices(world, uuid, image))
 
@@ -147,7 +150,7 @@ def _try_layout(timed: _TimedWorld, uuid: str, trial: TrialLayout, edge: Selftes
     began = edge.clock()
     seen = [_read_gpu(timed, uuid)]
     planned = plan(seen, desired, timed.holders(), spare_busy=True)
-    kept: Sequence[FoundInstance] = ()
+    kept: Sequence[CurrentInstance] = ()
     if isinstance(planned, MigRefusal):
         failure = planned.obstacles[0].detail
     else:
@@ -158,7 +161,7 @@ def _try_layout(timed: _TimedWorld, uuid: str, trial: TrialLayout, edge: Selftes
     edge.report(
         TriedLayout(
             name=trial.name,
-            wanted=trial.layout,
+            desired=trial.layout,
             seconds=edge.clock() - began,
             steps=tuple(timed.steps),
             kept=0 if failure else len(kept),
@@ -167,7 +170,7 @@ def _try_layout(timed: _TimedWorld, uuid: str, trial: TrialLayout, edge: Selftes
     )
 
 
-def _defect(gpu: MigGpu, kept: Sequence[FoundInstance]) -> str:
+def _defect(gpu: MigGpu, kept: Sequence[CurrentInstance]) -> str:
     """What is wrong with a GPU that has its layout; empty if nothing is."""
     replaced = [instance for instance in kept if instance not in gpu.instances]
     if replaced:

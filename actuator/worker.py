@@ -24,7 +24,6 @@ from typing import Final
 import msgspec
 
 from actuator.change import ChangeResult, apply, give_up, resume
-from actuator.change_record import ChangeOutcome
 from actuator.journal import Journal
 from actuator.journal_owner import refuse_owned
 from actuator.mig_world import StepFailed
@@ -41,6 +40,7 @@ from actuator.worker_messages import (
     by_part,
     failed,
 )
+from api.mig_outcome import Outcome
 from base.errors import GpuscapeError
 from base.log import extra_facts
 from discovery.mig_state import whole_devices
@@ -55,10 +55,10 @@ MOST_FACT_CHARACTERS: Final = 1000
 def carry_out(order: Order) -> ChangeResult:
     """End the open changes, then carry out the request; without one, restore lost layouts.
 
-    A change that is held is tried again only where nothing else is asked: it waits for a person,
-    and is in nobody's way but its own GPUs'. GPUs are given up before the driver is asked
-    anything: it may hang for them. Raises as :func:`actuator.change.apply`, and DriverAbsent,
-    DriverMismatch or Transient where NVML cannot be initialised.
+    A stuck change is tried again only without another request: it waits for a person, and blocks
+    only its own GPUs. GPUs are given up before the first call of the driver, which may hang for
+    them. Raises as :func:`actuator.change.apply`, and DriverAbsent, DriverMismatch or Transient
+    where NVML cannot be initialised.
     """
     if order.give_up:
         with _journal(order) as journal:
@@ -67,13 +67,13 @@ def carry_out(order: Order) -> ChangeResult:
     request = order.request
     named = order.holders + (() if request is None else request.holders)
     with _journal(order) as journal, NvmlWorld(order.start, by_part(named)) as world:
-        ended = resume(world, journal, held=request is None)
+        ended = resume(world, journal, retry_stuck=request is None)
         if request is not None:
             result = apply(
                 world,
                 journal,
-                request.wanted,
-                origin=request.asked,
+                request.desired,
+                origin=request.origin,
                 change=request.change,
                 strategy=request.strategy,
                 as_is=request.as_is,
@@ -108,7 +108,7 @@ def try_layouts(
         NvmlWorld(order.start, by_part(order.holders)) as world,
     ):
         result = selftest(world, journal, request.gpu, edge)
-        if result.outcome is None:
+        if not result.has_begun:
             return result
         problems = (*result.problems, *_open_access(world, order.start))
         return replace(result, problems=problems)
@@ -126,7 +126,7 @@ def _journal(order: Order) -> Iterator[Journal]:
 def _without_request(
     world: NvmlWorld, journal: Journal, ended: ChangeResult | None
 ) -> ChangeResult:
-    """Restore the layouts that a load of the driver took, except on GPUs of held changes."""
+    """Restore the layouts that a load of the driver took, except on GPUs of stuck changes."""
     restored = restore_layouts(world, journal)
     if ended is not None:
         return replace(ended, restored=restored)
@@ -137,7 +137,7 @@ def _without_request(
     ]
     some_restored = len(missing) < len(restored)
     return ChangeResult(
-        outcome=ChangeOutcome.APPLIED if some_restored else None,
+        outcome=Outcome.APPLIED if some_restored else Outcome.UNCHANGED,
         reason="; ".join(missing) if restored else "no change is open",
         restored=restored,
     )

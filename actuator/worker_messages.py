@@ -46,11 +46,11 @@ class NamedHolder(_Strict, frozen=True, kw_only=True):
 class ChangeRequest(_Strict, frozen=True, kw_only=True):
     """A request for a change of MIG layouts."""
 
-    wanted: dict[str, GpuLayout]
+    desired: dict[str, GpuLayout]
     """Desired layouts by GPU UUID; other GPUs stay as they are."""
     change: str = ""
     """Id of the change in journal and history; if empty, the worker makes one."""
-    asked: str
+    origin: str
     """Origin of the layouts, for people: ``all-1g.10gb of config.yaml``."""
     strategy: MigStrategy | None = None
     """The device plugin's strategy; None if there is no plugin."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages between the agent and the actuator on the actuator's socket, version 1. Values.
+"""Messages between the agent and the actuator on the actuator's socket, version 2. Values.
 
 One connection has one request and one answer, each a line of JSON. Requests are read strictly: an
 unknown key, another version or a value out of its range is refused, never passed over, since an
@@ -14,10 +14,11 @@ from typing import Annotated, Final, Literal
 import msgspec
 from msgspec import Meta
 
+from api.mig_outcome import Outcome
 from api.mig_resources import MigStrategy
 from base.errors import BadInput
 
-VERSION: Final = 1
+VERSION: Final = 2
 MOST_REQUEST_BYTES: Final = 1 << 18
 """Size of a request; sixteen GPUs with seven instances each, and a pod on each, take 40 KiB."""
 MOST_ANSWER_BYTES: Final = 1 << 16
@@ -64,12 +65,12 @@ class RequestedLayout(_Request, frozen=True, kw_only=True):
 
 
 class PodOnGpu(_Request, frozen=True, kw_only=True):
-    """A pod, or a claim of a pod, that holds a GPU instance; the driver knows neither of them."""
+    """A pod, or a pending pod, that uses a GPU instance; the driver knows neither of them."""
 
     gpu: GpuUuid
     instance: Annotated[int, Meta(ge=0, le=255)] | None
     """None: the whole GPU."""
-    kind: Literal["pod", "claim"]
+    kind: Literal["pod", "pending-pod"]
     name: Annotated[str, Meta(pattern=r"\A[0-9a-z./-]{1,320}\Z")]
     """``namespace/name``."""
 
@@ -80,7 +81,7 @@ PodsOnGpus = Annotated[tuple[PodOnGpu, ...], Meta(max_length=2048)]
 class StateRequest(_Request, frozen=True, kw_only=True, tag_field="verb", tag="state"):
     """Asks which change is open and how the last one ended. Changes nothing."""
 
-    v: Literal[1] = VERSION
+    v: Literal[2] = VERSION
     change: ChangeId | None = None
     """Id of a change whose outcome is asked for as well."""
 
@@ -91,11 +92,11 @@ class ApplyRequest(_Request, frozen=True, kw_only=True, tag_field="verb", tag="a
     A second request with the same ``change`` is answered with how that change ended.
     """
 
-    v: Literal[1] = VERSION
+    v: Literal[2] = VERSION
     change: ChangeId
-    asked: Words
-    """The request that the layouts come from, for people."""
-    wanted: Annotated[dict[GpuUuid, RequestedLayout], Meta(min_length=1, max_length=64)]
+    origin: Words
+    """Where the layouts come from, for people."""
+    desired: Annotated[dict[GpuUuid, RequestedLayout], Meta(min_length=1, max_length=64)]
     """Desired layouts by GPU UUID; other GPUs stay as they are."""
     strategy: MigStrategy | None = None
     """MIG strategy of the device plugin."""
@@ -108,7 +109,7 @@ class RestoreRequest(_Request, frozen=True, kw_only=True, tag_field="verb", tag=
     Where no change is open, layouts come back that a reboot or a load of the driver took.
     """
 
-    v: Literal[1] = VERSION
+    v: Literal[2] = VERSION
     change: ChangeId
     """Id of this change; once it has ended, a request with it is answered with how it ended."""
     pods: PodsOnGpus = ()
@@ -119,25 +120,10 @@ class RestoreRequest(_Request, frozen=True, kw_only=True, tag_field="verb", tag=
 class UseRequest(_Request, frozen=True, kw_only=True, tag_field="verb", tag="use"):
     """Asks which programs have GPUs open. Changes nothing."""
 
-    v: Literal[1] = VERSION
+    v: Literal[2] = VERSION
 
 
 ActuatorRequest = StateRequest | UseRequest | ApplyRequest | RestoreRequest
-
-
-class ChangeEnd(StrEnum):
-    """How a request for a change ended."""
-
-    APPLIED = "applied"
-    """The GPUs have the desired layouts."""
-    PREVIOUS = "previous"
-    """The GPUs have the layouts from before the change; ``reason`` says why."""
-    HELD = "held"
-    """Stuck: neither layouts could be reached; a person decides."""
-    UNCHANGED = "unchanged"
-    """The GPUs had the desired layouts already, or no change was open."""
-    REFUSED = "refused"
-    """There is no plan, or it would disturb a device user: nothing was touched."""
 
 
 class ActuatorRefusal(StrEnum):
@@ -164,7 +150,7 @@ class ActuatorRefusal(StrEnum):
     JOURNAL = "journal"
     """The journal cannot be read or written."""
     FAILED = "failed"
-    """The change could not begin, or its end is not known; where it had begun, it is open now."""
+    """The change could not begin, or its outcome is not known; if it had begun, it is open."""
 
 
 class _Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -175,14 +161,14 @@ class KnownChange(_Answer, frozen=True, kw_only=True):
     """A change in the journal."""
 
     change: str
-    asked: str
+    origin: str
     started: str
     """RFC 3339."""
     gpus: tuple[str, ...]
     """UUIDs of the affected GPUs; of a stuck change those on which it is stuck."""
     back: bool = False
     """The change goes, or went, back to the layouts from before."""
-    end: ChangeEnd | None = None
+    outcome: Outcome | None = None
     """None: the change has not ended."""
     reason: str = ""
 
@@ -190,7 +176,7 @@ class KnownChange(_Answer, frozen=True, kw_only=True):
 class StateAnswer(_Answer, frozen=True, kw_only=True, tag_field="answer", tag="state"):
     """The changes that the actuator knows."""
 
-    v: Literal[1] = VERSION
+    v: Literal[2] = VERSION
     running: str | None = None
     """Id of the change that is being carried out."""
     open: KnownChange | None = None
@@ -207,9 +193,9 @@ class StateAnswer(_Answer, frozen=True, kw_only=True, tag_field="answer", tag="s
 class ChangeAnswer(_Answer, frozen=True, kw_only=True, tag_field="answer", tag="change"):
     """How a change ended."""
 
-    v: Literal[1] = VERSION
+    v: Literal[2] = VERSION
     change: str
-    end: ChangeEnd
+    outcome: Outcome
     reason: str = ""
     again: bool = False
     """The change had ended before this request, which did nothing."""
@@ -218,7 +204,7 @@ class ChangeAnswer(_Answer, frozen=True, kw_only=True, tag_field="answer", tag="
 class RefusalAnswer(_Answer, frozen=True, kw_only=True, tag_field="answer", tag="refusal"):
     """The refusal of a request, with its reason."""
 
-    v: Literal[1] = VERSION
+    v: Literal[2] = VERSION
     refusal: ActuatorRefusal
     reason: str
     change: str | None = None
@@ -241,7 +227,7 @@ class GpuUser(_Answer, frozen=True, kw_only=True):
 class UseAnswer(_Answer, frozen=True, kw_only=True, tag_field="answer", tag="use"):
     """The programs that have GPUs open, without the client and its own programs."""
 
-    v: Literal[1] = VERSION
+    v: Literal[2] = VERSION
     users: tuple[GpuUser, ...] = ()
     more: int = 0
     """Number of further programs, which ``users`` has no room for."""

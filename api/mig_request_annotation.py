@@ -2,7 +2,7 @@
 """``gpuscape.io/mig-request`` on a Node: its agent asks for a permit to change MIG layouts.
 
 The coordinator reads it. A request keeps its id until it has ended, which
-``gpuscape.io/mig-status`` says; pods come and go meanwhile.
+``gpuscape.io/mig-status`` reports; pods come and go meanwhile.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from api.mig_resources import MOST_OFFERS
 from api.state_annotation import PodKey
 from api.versioned import VersionedFormat
 
-VERSION: Final = 1
+VERSION: Final = 2
 MOST_CHARACTERS: Final = 1536
 """Share of the request in what the admission policy allows all annotations of a Node."""
 MOST_PODS: Final = 64
@@ -34,19 +34,19 @@ RequestId = Annotated[str, Meta(pattern=rf"^[0-9a-f]{{{_ID_DIGITS}}}$")]
 
 
 class MigRequestAnnotation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Annotation on the Node: a change of MIG layouts that its agent wants to make."""
+    """Annotation on the Node: a change of MIG layouts that waits for a permit."""
 
-    v: Annotated[Literal[1], Meta(description="Major version of this schema.")]
+    v: Annotated[Literal[2], Meta(description="Major version of this schema.")]
     request: Annotated[RequestId, Meta(description="Id of this attempt.")]
     plan: Annotated[
         str,
         Meta(
             pattern=r"^[0-9a-f]{16}$",
-            description="Digest of the layouts, GPU by GPU: equal where equal ones are wanted.",
+            description="Digest of the desired layouts, GPU by GPU; equal for equal ones.",
         ),
     ]
     since: Annotated[
-        str, Meta(max_length=32, description="RFC 3339: when this attempt was first asked for.")
+        str, Meta(max_length=32, description="RFC 3339: when this attempt was first requested.")
     ] = ""
     gpus: Annotated[
         tuple[Annotated[int, Meta(ge=0)], ...],
@@ -56,19 +56,19 @@ class MigRequestAnnotation(msgspec.Struct, frozen=True, kw_only=True, omit_defau
     drift: Annotated[
         bool,
         Meta(
-            description="The GPUs had these layouts and lost them, and the same are wished still:"
-            " no pod is evicted for it."
+            description="The GPUs had these layouts and lost them, and they are still desired: no"
+            " pod is evicted for it."
         ),
     ] = False
     pods: Annotated[
         tuple[PodKey, ...],
         Meta(
             max_length=MOST_PODS,
-            description="Pods in the way: they hold what would go. By the first 8 hex digits of the"
+            description="Pods in the way: they use what would go. By the first 8 hex digits of the"
             " SHA-256 of namespace/name.",
         ),
     ] = ()
-    others: Annotated[
+    other_pods: Annotated[
         tuple[PodKey, ...],
         Meta(
             max_length=MOST_PODS,
@@ -84,12 +84,12 @@ class MigRequestAnnotation(msgspec.Struct, frozen=True, kw_only=True, omit_defau
         ),
     ] = ()
     unlisted: Annotated[int, Meta(ge=0, description="Pods that do not fit into the two lists.")] = 0
-    offers: Annotated[
+    allocatable: Annotated[
         dict[Annotated[str, Meta(max_length=64)], Annotated[int, Meta(ge=0)]],
         Meta(
             max_length=MOST_OFFERS,
-            description="What the node is to offer then; empty where the device plugin's strategy"
-            " is not known.",
+            description="Resources that are to be allocatable afterwards; empty where the device"
+            " plugin's strategy is not known.",
         ),
     ] = {}
 
@@ -110,8 +110,8 @@ def decode(text: str) -> MigRequestAnnotation | None:
 
 
 def _faults(request: MigRequestAnnotation) -> Iterator[str]:
-    if len(request.pods) + len(request.others) > MOST_PODS:
-        yield f"pods and others are more than {MOST_PODS} together"
+    if len(request.pods) + len(request.other_pods) > MOST_PODS:
+        yield f"pods and other_pods are more than {MOST_PODS} together"
 
 
 def json_schema() -> dict[str, Any]:

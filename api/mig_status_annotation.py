@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``gpuscape.io/mig-status`` on a Node: what became of the MIG layout that was asked for there.
+"""``gpuscape.io/mig-status`` on a Node: how far the desired MIG layout is.
 
 The agent of the node writes it, and people and the fleet's views read it.
 """
@@ -14,14 +14,15 @@ import msgspec
 from msgspec import Meta
 
 from api import keys
+from api.mig_outcome import Outcome
 from api.mig_resources import MOST_OFFERS
 from api.versioned import VersionedFormat
 
-VERSION: Final = 1
+VERSION: Final = 2
 MOST_CHARACTERS: Final = 2560
 """Share of the status in what the admission policy allows all annotations of a Node."""
-MOST_ASKED: Final = 256
-"""Characters of a request that are repeated in the status."""
+MOST_DESIRED: Final = 256
+"""Characters of the desired layout that are repeated in the status."""
 MOST_REASON: Final = 400
 MOST_PODS: Final = 8
 """Pods that a status names at most."""
@@ -48,25 +49,8 @@ class MigPhase(StrEnum):
     """The GPUs are being changed."""
     FAILED = "failed"
     """The GPUs have the layouts from before; the next attempt is at the time in ``reason``."""
-    HELD = "held"
+    STUCK = "stuck"
     """Stuck: neither the desired nor the previous layouts could be reached; a person decides."""
-
-
-class RequestEnd(StrEnum):
-    """How a request in ``gpuscape.io/mig-request`` ended. More may come."""
-
-    APPLIED = "applied"
-    """The GPUs have the desired layouts, read back."""
-    PREVIOUS = "previous"
-    """The GPUs have the layouts from before."""
-    HELD = "held"
-    """Stuck: neither layouts could be reached."""
-    REFUSED = "refused"
-    """The actuator refused the change: nothing was touched."""
-    CANCELLED = "cancelled"
-    """Nothing was touched: another layout, or none, is desired now."""
-    EXPIRED = "expired"
-    """Nothing was touched: there was no permit in time. The change is not tried again by itself."""
 
 
 class RequestSource(StrEnum):
@@ -87,9 +71,9 @@ class GpuChangeStatus(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
 
 
 class MigStatusAnnotation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Annotation on the Node: what became of the MIG layout that is asked for."""
+    """Annotation on the Node: how far the desired MIG layout is."""
 
-    v: Annotated[Literal[1], Meta(description="Major version of this schema.")]
+    v: Annotated[Literal[2], Meta(description="Major version of this schema.")]
     phase: Annotated[
         str,
         Meta(
@@ -100,11 +84,11 @@ class MigStatusAnnotation(msgspec.Struct, frozen=True, kw_only=True, omit_defaul
     since: Annotated[
         str, Meta(max_length=32, description="RFC 3339: when all but this became as it is.")
     ] = ""
-    source: Annotated[RequestSource | None, Meta(description="Where the layout is asked for.")] = (
+    source: Annotated[RequestSource | None, Meta(description="The key that states the layout.")] = (
         None
     )
-    asked: Annotated[
-        str, Meta(max_length=MOST_ASKED, description="The request, cut where it is long.")
+    desired: Annotated[
+        str, Meta(max_length=MOST_DESIRED, description="The desired layout, cut where it is long.")
     ] = ""
     reason: Annotated[
         str, Meta(max_length=MOST_REASON, description="A sentence for people: why, or what next.")
@@ -113,7 +97,7 @@ class MigStatusAnnotation(msgspec.Struct, frozen=True, kw_only=True, omit_defaul
         str,
         Meta(
             pattern=r"^([0-9a-f]{16})?$",
-            description="Digest of the layouts, GPU by GPU: equal where equal ones are wanted.",
+            description="Digest of the desired layouts, GPU by GPU; equal for equal ones.",
         ),
     ] = ""
     gpus: Annotated[
@@ -134,57 +118,57 @@ class MigStatusAnnotation(msgspec.Struct, frozen=True, kw_only=True, omit_defaul
             description="Id of the newest request in gpuscape.io/mig-request.",
         ),
     ] = ""
-    end: Annotated[
+    outcome: Annotated[
         str,
         Meta(
             pattern=r"^([a-z][a-z-]{0,30})?$",
-            description=f"How that request ended: {', '.join(RequestEnd)}; more may come. Empty"
-            " while it has not.",
+            description=f"Outcome of that request: {', '.join(Outcome)}; more may come. Empty while"
+            " it is open.",
         ),
     ] = ""
     reached: Annotated[
         str,
         Meta(
             pattern=r"^([0-9a-f]{16})?$",
-            description="Digest of layouts that the GPUs had and have lost; empty where something"
-            " else has been asked for since.",
+            description="Digest of desired layouts that the GPUs had and have lost; empty where"
+            " other layouts have been desired since.",
         ),
     ] = ""
-    wish: Annotated[
+    desired_digest: Annotated[
         str,
         Meta(
             pattern=r"^([0-9a-f]{16})?$",
-            description="Digest of what is asked for, whole, where it has been judged.",
+            description="Digest of the whole desired layout, once the agent has evaluated it.",
         ),
     ] = ""
-    offers: Annotated[
+    allocatable: Annotated[
         dict[Annotated[str, Meta(max_length=64)], Annotated[int, Meta(ge=0)]],
         Meta(
             max_length=MOST_OFFERS,
-            description="What the node is to offer with the layouts that the GPUs have; empty in"
+            description="Resources that are to be allocatable with the current layouts; empty in"
             " other phases, and where the device plugin's strategy is not known.",
         ),
     ] = {}
-    found: Annotated[
+    current_since: Annotated[
         str,
         Meta(
             max_length=32,
-            description="RFC 3339: when the agent, since it runs, first read these layouts from the"
-            " GPUs; a device plugin that started before may not list their devices.",
+            description="RFC 3339: when the agent, since it runs, first read the current layouts;"
+            " a device plugin that started before may not list their devices.",
         ),
     ] = ""
     unadopted: Annotated[
         str,
         Meta(
             max_length=63,
-            description="Value that nvidia.com/mig.config had when MIG was first looked after"
+            description="Value that nvidia.com/mig.config had when MIG was first managed"
             " here: it is not obeyed while it stays.",
         ),
     ] = ""
 
 
-def wish_digest(source: RequestSource, text: str) -> str:
-    """The digest in a status' ``wish`` for the layout that ``source`` states in this text."""
+def desired_digest(source: RequestSource, text: str) -> str:
+    """The status' ``desired_digest`` for the layout that ``source`` states in this text."""
     return hashlib.sha256(f"{source}:{text}".encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 

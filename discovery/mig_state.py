@@ -57,7 +57,7 @@ class MigProfile:
     starts: tuple[int, ...]
     """Units where one may start, in ascending order.
     Source: nvmlDeviceGetGpuInstancePossiblePlacements."""
-    most: int
+    max_instances: int
     """How many fit on an empty GPU. A driver may report too many for an A30."""
     memory_bytes: int
     multiprocessors: int
@@ -71,7 +71,7 @@ class MigProfile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FoundCompute:
+class CurrentCompute:
     """A compute instance that exists. Source: nvmlComputeInstanceGetInfo_v2."""
 
     id: int
@@ -83,7 +83,7 @@ class FoundCompute:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FoundInstance:
+class CurrentInstance:
     """A GPU instance that exists. Source: nvmlGpuInstanceGetInfo."""
 
     id: int
@@ -92,7 +92,7 @@ class FoundInstance:
     start: int
     """First memory unit."""
     size: int
-    compute: tuple[FoundCompute, ...] = ()
+    compute: tuple[CurrentCompute, ...] = ()
     """In the order of their ids; empty for an instance that a stopped change left behind."""
 
 
@@ -122,7 +122,7 @@ class MigGpu:
     Source: nvmlDeviceCreateGpuInstanceWithPlacement is in its library."""
     profiles: tuple[MigProfile, ...] = ()
     """By number; empty where the driver lists profiles only with MIG on."""
-    instances: tuple[FoundInstance, ...] = ()
+    instances: tuple[CurrentInstance, ...] = ()
     """In the order of their ids."""
     processes: tuple[Process, ...] = ()
     """Programs on the GPU that the driver lists, by pid; those on an instance with its ids. A
@@ -132,7 +132,9 @@ class MigGpu:
         """The profile of this name."""
         return next((profile for profile in self.profiles if profile.name == name), None)
 
-    def holders(self, instance: FoundInstance, compute: FoundCompute | None = None) -> list[int]:
+    def holders(
+        self, instance: CurrentInstance, compute: CurrentCompute | None = None
+    ) -> list[int]:
         """Pids of the programs on an instance, or on one of its compute instances; sorted."""
         return sorted(
             {
@@ -143,7 +145,7 @@ class MigGpu:
             }
         )
 
-    def devices(self) -> Iterator[tuple[FoundInstance, FoundCompute]]:
+    def devices(self) -> Iterator[tuple[CurrentInstance, CurrentCompute]]:
         """MIG devices, which programs open: each compute instance with its GPU instance."""
         for instance in self.instances:
             for compute in instance.compute:

@@ -9,12 +9,13 @@ from dataclasses import dataclass, field
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from api.mig_status_annotation import MigPhase, RequestEnd
+from api.mig_outcome import Outcome
+from api.mig_status_annotation import MigPhase
 
 PHASES_WITHOUT_LAYOUT = (MigPhase.IDLE, MigPhase.UNADOPTED)
 """Phases without a series: nothing is to come of them."""
 PHASES = tuple(phase for phase in MigPhase if phase not in PHASES_WITHOUT_LAYOUT)
-RETRIED_ENDS = (RequestEnd.APPLIED, RequestEnd.PREVIOUS, RequestEnd.HELD, RequestEnd.REFUSED)
+RETRIED_ENDS = (Outcome.APPLIED, Outcome.ROLLED_BACK, Outcome.STUCK, Outcome.REFUSED)
 """Ends after which the agent may ask for the same layouts once more by itself."""
 
 
@@ -27,7 +28,7 @@ class DesiredLayoutState:
     since_seconds: float
     """Unix time at which the phase began."""
     ends: Mapping[str, int] = field(default_factory=dict)
-    """Requests for a change that ended since the agent started, by ``RequestEnd``."""
+    """Requests for a change that ended since the agent started, by ``Outcome``."""
     retries: Mapping[str, int] = field(default_factory=dict)
     """Requests made for the same layouts as the one before, by how that one ended."""
     enforced: bool = False
@@ -70,7 +71,7 @@ class DesiredLayoutCollector(Collector):
             "Requests for a MIG change that ended since the agent started.",
             labels=["end"],
         )
-        for end in RequestEnd:
+        for end in Outcome:
             ends.add_metric([end], state.ends.get(end, 0))
         yield ends
         retries = CounterMetricFamily(

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from api.mig_outcome import Outcome
 from base.log_once import LogOnce
 from fleet.change_effects import NodeWrite, PatchNode
 from fleet.drain.drain_plan import DrainPlan
@@ -21,7 +22,7 @@ from fleet.mig_change import ChangeView
 from fleet.mig_node import DrainMode, MigNode
 from fleet.policy.fleet_policy_sync import PolicyState
 from fleet.rollback_record import RollbackRecord
-from fleet.rollout_memory import FAILURES, CountedEnd
+from fleet.rollout_memory import FAILURES, CountedOutcome, UnreportedEnd
 from fleet.rollout_settings import RolloutSettings
 from fleet.slot_gate import FleetView, GateDecision, WaitReason, is_stopped
 from fleet.slot_lease import SlotLease, slot_name
@@ -32,6 +33,7 @@ log = logging.getLogger(__name__)
 
 BUDGET: Final = EventBudget(burst=100, refill_seconds=600.0, repeat_seconds=60.0)
 _ACTION: Final = "ChangeMigLayout"
+_UNTOUCHED: Final = (Outcome.REFUSED, Outcome.EXPIRED)
 
 
 class ChangeReports:
@@ -127,7 +129,7 @@ class ChangeReports:
         """A pod that is in the way was asked to leave."""
         log.info("pod evicted for MIG change", extra=_fields(record, pod=pod.full_name))
 
-    def counted(self, record: RollbackRecord, outcome: CountedEnd) -> None:
+    def counted(self, record: RollbackRecord, outcome: CountedOutcome) -> None:
         """An end is in the memory of rollouts."""
         self._metrics.ended(outcome)
         if outcome not in FAILURES:
@@ -142,10 +144,10 @@ class ChangeReports:
 
     def freed(self, record: RollbackRecord, slot: SlotLease, outcome: str) -> None:
         """A Lease was emptied."""
-        if outcome == CountedEnd.GONE:
-            self._metrics.ended(CountedEnd.GONE)
-        elif not record.counted:
-            self._metrics.ended(CountedEnd.UNTOUCHED)
+        if outcome == UnreportedEnd.GONE or outcome in _UNTOUCHED:
+            self._metrics.ended(outcome)
+        elif not record.counted:  # the attempt ended before its agent had a permit
+            self._metrics.ended(Outcome.CANCELLED)
         now = self._wall().timestamp()
         self._metrics.freed(record, now)
         facts = change_facts(record, now)
@@ -167,7 +169,7 @@ class ChangeReports:
         self._metrics.shows(fleet_figures)
         for name, counts in stopped.items():
             if self._logged.is_new((counts.failed, counts.in_row), ("stopped", name)):
-                fields = {"asked": counts.asked, "failed": counts.failed}
+                fields = {"desired": counts.desired, "failed": counts.failed}
                 log.error("MIG rollout stopped", extra=fields)
         for name in self._waiting - decision.waiting.keys():
             self._logged.clear(("waits", name))
@@ -209,14 +211,14 @@ class ChangeReports:
         self._events.record(about, reason=reason, action=_ACTION, note=note, warning=warning)
 
 
-_NOTES: Final[Mapping[CountedEnd, str]] = {
-    CountedEnd.PREVIOUS: "The MIG change failed; the GPUs have the layouts from before."
+_NOTES: Final[Mapping[CountedOutcome, str]] = {
+    Outcome.ROLLED_BACK: "The MIG change failed; the GPUs have the previous layouts."
     " The annotation gpuscape.io/mig-status says why.",
-    CountedEnd.HELD: "The MIG change is held: neither the wanted layouts nor those from before"
+    Outcome.STUCK: "The MIG change is stuck: neither the desired nor the previous layouts"
     " could be reached. The node stays cordoned; see docs/mig.md.",
-    CountedEnd.LATE: "The MIG change has no end within its time. The node stays as it is until"
-    " its agent says how it ended.",
-    CountedEnd.PLUGIN: "The MIG layout is there, and the node does not offer it: look at the"
+    UnreportedEnd.LATE: "The MIG change has no outcome within its time. The node stays as it is"
+    " until its agent reports one.",
+    UnreportedEnd.PLUGIN: "The MIG layout is there, and the node does not offer it: look at the"
     " device plugin.",
 }
 

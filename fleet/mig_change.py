@@ -22,9 +22,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from api import names
+from api.mig_outcome import Outcome
 from api.mig_permit_annotation import PermitPhase
 from api.mig_request_annotation import MigRequestAnnotation
-from api.mig_status_annotation import MigPhase, RequestEnd
+from api.mig_status_annotation import MigPhase
 from fleet import node_patches
 from fleet.change_effects import (
     ChangeEffect,
@@ -44,7 +45,7 @@ from fleet.drain.gpu_usage import GpuUsage, is_idle, usage_of
 from fleet.gpu_pod import GpuPod
 from fleet.mig_node import DrainMode, MigNode, UnavailableReason
 from fleet.rollback_record import RollbackRecord
-from fleet.rollout_memory import CountedEnd, NodeEnd
+from fleet.rollout_memory import CountedOutcome, NodeEnd, UnreportedEnd
 from fleet.rollout_settings import USAGE_SECONDS, RolloutSettings
 from fleet.turns.change_progress import (
     has_to_pause,
@@ -61,8 +62,8 @@ from fleet.turns.change_progress import (
 CALLED_OFF: Final = "called off: a person removed the permit"
 SUPERSEDED: Final = "superseded"
 """The end of a request that neither request nor status names any more."""
-_TOUCHED: Final = (RequestEnd.APPLIED, RequestEnd.PREVIOUS)
-_UNTOUCHED: Final = (RequestEnd.REFUSED, RequestEnd.CANCELLED, RequestEnd.EXPIRED)
+_TOUCHED: Final = (Outcome.APPLIED, Outcome.ROLLED_BACK)
+_UNTOUCHED: Final = (Outcome.REFUSED, Outcome.CANCELLED, Outcome.EXPIRED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +100,7 @@ def reported_end(node: MigNode, request: str) -> str | None:
     """How a request ended; None while it is open, or while that cannot be read."""
     status = node.status
     if status is not None and status.request == request:
-        return status.end or None
+        return status.outcome or None
     if status is not None and status.request:
         return SUPERSEDED
     if node.status_damaged or (node.request is not None and node.request.request == request):
@@ -111,7 +112,7 @@ def next_effect(view: ChangeView, terms: RolloutSettings, now: float) -> ChangeE
     """The next effect of one change; None while it waits. ``now``: seconds since 1970."""
     record, node = view.record, view.node
     if node is None or node.uid != record.uid:
-        return FreeSlot(outcome=CountedEnd.GONE) if view.has_lease else None
+        return FreeSlot(outcome=UnreportedEnd.GONE) if view.has_lease else None
     if view.has_lease and (past := without_times_to_come(record, now)) != record:
         return WriteRecord(record=past, why="times to come")
     end = record.outcome or reported_end(node, record.request)
@@ -191,7 +192,7 @@ def _proceeding(
         # somebody removed the permit before its agent saw it, or wrote into the record that there
         # was one: nothing runs, and nothing can begin
         return _undo(view, node, CALLED_OFF, retry_later=True)
-    return _count(view, CountedEnd.LATE) or (None if view.parked else ParkRecord())
+    return _count(view, UnreportedEnd.LATE) or (None if view.parked else ParkRecord())
 
 
 def _cordoned(view: ChangeView, node: MigNode, terms: RolloutSettings, now: float) -> ChangeEffect:
@@ -295,16 +296,16 @@ def _ended(
     view: ChangeView, node: MigNode, end: str, terms: RolloutSettings, now: float
 ) -> ChangeEffect:
     record = view.record
-    if end == RequestEnd.HELD:
+    if end == Outcome.STUCK:
         # the record's own end stays empty: another end may be shown later
         if view.parked or not view.has_lease:
-            return _count(view, CountedEnd.HELD)
-        return _count(view, CountedEnd.HELD) or ParkRecord()
+            return _count(view, Outcome.STUCK)
+        return _count(view, Outcome.STUCK) or ParkRecord()
     if end not in _TOUCHED and (end in _UNTOUCHED or not may_have_begun(node, record)):
         return _undo(view, node, end)
     if view.has_lease and not record.outcome:
         return WriteRecord(record=with_values(record, outcome=end))
-    if end == RequestEnd.PREVIOUS and (effect := _count(view, CountedEnd.PREVIOUS)):
+    if end == Outcome.ROLLED_BACK and (effect := _count(view, Outcome.ROLLED_BACK)):
         return effect
     if is_paused(node, record):
         return PatchNode(
@@ -328,7 +329,7 @@ def _registering(
         return EvictPods(pods=going)
     expected: Mapping[str, int] = {}
     if end in _TOUCHED:
-        is_applied = end == RequestEnd.APPLIED
+        is_applied = end == Outcome.APPLIED
         expected = record.allocatable if is_applied else record.allocatable_before
     waited = passed(record.restarted_at, now)
     is_back = not leaving and (
@@ -336,15 +337,15 @@ def _registering(
         if record.replaced
         else waited >= min(terms.settle_seconds, terms.register_seconds)
     )
-    if is_back and (not expected or dict(node.offers) == expected):
+    if is_back and (not expected or dict(node.allocatable) == expected):
         is_shown = bool(expected) and expected != record.allocatable_before
-        outcome = CountedEnd.APPLIED if end == RequestEnd.APPLIED else None
+        outcome = Outcome.APPLIED if end == Outcome.APPLIED else None
         return (outcome and _count(view, outcome, is_shown=is_shown)) or _undo(view, node, end)
     if waited <= terms.register_seconds:
         return None
     if record.restarts < terms.restarts:
         return WriteRecord(record=_restarted(record, plugins, now))
-    return _count(view, CountedEnd.PLUGIN) or _undo(view, node, CountedEnd.PLUGIN)
+    return _count(view, UnreportedEnd.PLUGIN) or _undo(view, node, UnreportedEnd.PLUGIN)
 
 
 def _restarted(record: RollbackRecord, plugins: Collection[GpuPod], now: float) -> RollbackRecord:
@@ -354,7 +355,7 @@ def _restarted(record: RollbackRecord, plugins: Collection[GpuPod], now: float) 
     )
 
 
-def _count(view: ChangeView, outcome: CountedEnd, *, is_shown: bool = False) -> ChangeEffect:
+def _count(view: ChangeView, outcome: CountedOutcome, *, is_shown: bool = False) -> ChangeEffect:
     """Count the end once: first in the memory, then in the record; None where that is done."""
     if view.record.counted or not view.has_lease:
         return None

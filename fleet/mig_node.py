@@ -15,7 +15,7 @@ import msgspec
 from api import keys, mig_permit_annotation, mig_request_annotation, mig_status_annotation, names
 from api.mig_permit_annotation import MigPermitAnnotation
 from api.mig_request_annotation import MigRequestAnnotation
-from api.mig_status_annotation import MigStatusAnnotation, RequestSource, wish_digest
+from api.mig_status_annotation import MigStatusAnnotation, RequestSource, desired_digest
 from kube.amounts.gpu_amounts import gpu_amounts
 from kube.api import Object
 from kube.objects.node import Node
@@ -80,10 +80,10 @@ class MigNode:
     drain: str = ""
     """The annotation as it is; empty: none."""
     rollout: str = ""
-    """The layout that its admin asks for, by the admin's own keys: equal on all nodes with the same
-    request; empty: nobody asks for a layout."""
-    wish: str = ""
-    """Digest of that layout's request, as the agent's status has it once that is judged."""
+    """The desired layout, by the admin's own keys: equal on all nodes with the same one; empty: no
+    layout is desired."""
+    desired_digest: str = ""
+    """Digest of that layout, as the agent's status has it once the agent has evaluated it."""
     request: MigRequestAnnotation | None = None
     status: MigStatusAnnotation | None = None
     status_damaged: bool = False
@@ -99,9 +99,9 @@ class MigNode:
     """Values of the autoscalers' annotations, in the order of :data:`api.names`."""
     deploy: tuple[tuple[str, str], ...] = ()
     """Labels ``nvidia.com/gpu.deploy.*``, sorted."""
-    offers: tuple[tuple[str, int], ...] = ()
+    allocatable: tuple[tuple[str, int], ...] = ()
     """Allocatable GPU resources that are not 0, sorted."""
-    lists: tuple[tuple[str, int], ...] = ()
+    capacity: tuple[tuple[str, int], ...] = ()
     """GPU resources in the Node's capacity: all that the plugin lists, unhealthy ones too."""
 
     @property
@@ -114,7 +114,7 @@ class MigNode:
     @property
     def is_judged(self) -> bool:
         """Whether its agent's status is about the layout that is asked for now."""
-        return self.status is None or self.status.wish in ("", self.wish)
+        return self.status is None or self.status.desired_digest in ("", self.desired_digest)
 
 
 def node_of(seen: Object, resources: tuple[str, ...]) -> MigNode:
@@ -136,7 +136,7 @@ def node_of(seen: Object, resources: tuple[str, ...]) -> MigNode:
         keeps_cordon=keys.KEEP_CORDONED in notes,
         drain=notes.get(keys.DRAIN, ""),
         rollout=_rollout(source, text),
-        wish=wish_digest(source, text) if text else "",
+        desired_digest=desired_digest(source, text) if text else "",
         request=mig_request_annotation.FORMAT.readable(notes.get(keys.MIG_REQUEST)),
         status=status,
         status_damaged=status is None and keys.MIG_STATUS in notes,
@@ -146,8 +146,8 @@ def node_of(seen: Object, resources: tuple[str, ...]) -> MigNode:
         cordoned_for=notes.get(keys.MIG_CORDON, ""),
         guards=tuple(notes.get(guard) for guard in names.SCALE_DOWN_GUARDS),
         deploy=_deploy(labels),
-        offers=tuple(gpu_amounts(node.status.allocatable, resources).items()),
-        lists=tuple(gpu_amounts(node.status.capacity, resources).items()),
+        allocatable=tuple(gpu_amounts(node.status.allocatable, resources).items()),
+        capacity=tuple(gpu_amounts(node.status.capacity, resources).items()),
     )
 
 

@@ -49,8 +49,8 @@ def record_for_request(
         cordon=not node.unschedulable,
         guards=dict(zip(names.SCALE_DOWN_GUARDS, node.guards, strict=True)),
         labels=labels,
-        allocatable={name: count for name, count in request.offers.items() if count},
-        allocatable_before=dict(node.offers),
+        allocatable={name: count for name, count in request.allocatable.items() if count},
+        allocatable_before=dict(node.allocatable),
     )
 
 

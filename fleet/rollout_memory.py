@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ends of the changes of each rollout so far, by which canary and circuit breaker decide. Pure.
+"""Outcomes of each rollout's changes so far, by which canary and circuit breaker decide. Pure.
 
-Nodes are counted, not changes: an agent that reports one end after the other moves the count of
+Nodes are counted, not changes: an agent that reports one outcome after the other moves the count of
 failed nodes by one at most, and its reports about another node's request count for nothing. A
 failure that it reports may be what another node's success ends a row for; that success then ends
 no later row, so that the row may be longer than without it, and stops the rollout sooner.
@@ -22,15 +22,16 @@ import msgspec
 from msgspec import Meta
 
 from api import keys, limits
+from api.mig_outcome import Outcome
 from api.versioned import VersionedFormat
 
-VERSION: Final = 1
+VERSION: Final = 2
 MOST_ROLLOUTS: Final = 32
 REMEMBERED_REQUESTS: Final = 8
 REMEMBERED_NODES: Final = 8
 """Nodes that a rollout remembers of each kind; one that failed before so many others may count
 twice."""
-_MOST_ASKED: Final = 32
+_MOST_DESIRED: Final = 32
 _DIGITS: Final = 8
 FORGET_SECONDS: Final = 3600
 """A rollout that no node takes part in any more is forgotten after this time."""
@@ -40,32 +41,29 @@ Digests = Annotated[str, Meta(pattern=rf"^([0-9a-f]{{{_DIGITS}}})*$")]
 """Digests one after the other, since the Lease has room for 500 characters of a rollout."""
 
 
-class CountedEnd(StrEnum):
-    """How one change counts."""
+class UnreportedEnd(StrEnum):
+    """How a change counts without an outcome of its agent."""
 
-    APPLIED = "applied"
-    PREVIOUS = "previous"
-    HELD = "held"
     LATE = "late"
-    """No end within the time that a change may take."""
+    """There is no outcome within the time that a change may take."""
     PLUGIN = "device-plugin-not-registered"
     """The layout is there, and the node does not offer it."""
-    UNTOUCHED = "untouched"
-    """Nothing was changed; does not count for canary or breaker."""
     GONE = "gone"
-    """The node does not exist any more; does not count either."""
+    """The node does not exist any more; does not count for canary or breaker."""
 
 
-FAILURES: Final = frozenset(
-    {CountedEnd.PREVIOUS, CountedEnd.HELD, CountedEnd.LATE, CountedEnd.PLUGIN}
+CountedOutcome = Outcome | UnreportedEnd
+"""How one change counts."""
+FAILURES: Final[frozenset[CountedOutcome]] = frozenset(
+    {Outcome.ROLLED_BACK, Outcome.STUCK, UnreportedEnd.LATE, UnreportedEnd.PLUGIN}
 )
 
 
 class RolloutCounts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The counted ends of one rollout. Each node counts once, by its newest end."""
+    """The counted outcomes of one rollout. Each node counts once, by its newest outcome."""
 
-    asked: Text
-    """Beginning of the requested layout, for people."""
+    desired: Text
+    """Beginning of the desired layout, for people."""
     applied: int = 0
     """Changes, for people."""
     failed: int = 0
@@ -76,9 +74,9 @@ class RolloutCounts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     """When the last failure was counted."""
     proven_at: int = 0
     """When the layout was proven; 0: it is not."""
-    at: int = 0
-    """Time when an end of the rollout was last counted."""
-    ends: Digests = ""
+    counted_at: int = 0
+    """Time when an outcome was last counted."""
+    counted: Digests = ""
     """Requests that were counted last, each with its node, so that none counts twice."""
     failed_nodes: Digests = ""
     """Failed nodes, in the order in which they failed."""
@@ -89,13 +87,13 @@ class RolloutCounts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
 
 class RolloutMemory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The rollouts, by the digest of what is asked for."""
+    """The rollouts, by the digest of the desired layout."""
 
-    v: Literal[1]
+    v: Literal[2]
     rollouts: dict[Text, RolloutCounts] = {}
 
 
-EMPTY: Final = RolloutMemory(v=1)
+EMPTY: Final = RolloutMemory(v=VERSION)
 
 
 def rollout_id(rollout: str) -> str:
@@ -116,7 +114,7 @@ def has_failed(counts: RolloutCounts, uid: str) -> bool:
 def is_counted(memory: RolloutMemory, rollout: str, uid: str, request: str) -> bool:
     """Whether the end of a node's request is in there; another node's of the same id is not."""
     counts = memory.rollouts.get(rollout_id(rollout))
-    return counts is not None and _node_request(uid, request) in _split(counts.ends)
+    return counts is not None and _node_request(uid, request) in _split(counts.counted)
 
 
 def is_full(memory: RolloutMemory) -> bool:
@@ -135,7 +133,7 @@ class NodeEnd:
     uid: str
     """UID of the Node."""
     request: str
-    outcome: CountedEnd
+    outcome: CountedOutcome
     is_shown: bool = False
     """The kubelet offers what the layout has, and did not before: not the agent's word alone."""
 
@@ -144,21 +142,21 @@ def with_end(memory: RolloutMemory, end: NodeEnd, now: int) -> RolloutMemory:
     """The memory with one more end; unchanged where it is in there, or is one that never counts."""
     name = rollout_id(end.rollout)
     text = "".join(
-        character if character.isprintable() else " " for character in end.rollout[:_MOST_ASKED]
+        character if character.isprintable() else " " for character in end.rollout[:_MOST_DESIRED]
     )
-    before = memory.rollouts.get(name, RolloutCounts(asked=text))
-    never = (CountedEnd.UNTOUCHED, CountedEnd.GONE)
-    if end.outcome in never or is_counted(memory, end.rollout, end.uid, end.request):
+    before = memory.rollouts.get(name, RolloutCounts(desired=text))
+    counts = end.outcome in FAILURES or end.outcome is Outcome.APPLIED
+    if not counts or is_counted(memory, end.rollout, end.uid, end.request):
         return memory
     failed = end.outcome in FAILURES
     after = _failed(before, end, now) if failed else _succeeded(before, end, now)
-    ends = _with(before.ends, _node_request(end.uid, end.request), REMEMBERED_REQUESTS)
-    after = msgspec.structs.replace(after, at=now, ends=ends)
+    ends = _with(before.counted, _node_request(end.uid, end.request), REMEMBERED_REQUESTS)
+    after = msgspec.structs.replace(after, counted_at=now, counted=ends)
     kept = {key: counts for key, counts in memory.rollouts.items() if key != name}
     while len(kept) >= MOST_ROLLOUTS:
         # a rollout that was stopped goes on once it is forgotten: the least failed goes first
-        del kept[min(kept, key=lambda key: (kept[key].failed, kept[key].at))]
-    return RolloutMemory(v=1, rollouts=kept | {name: after})
+        del kept[min(kept, key=lambda key: (kept[key].failed, kept[key].counted_at))]
+    return RolloutMemory(v=VERSION, rollouts=kept | {name: after})
 
 
 def _failed(before: RolloutCounts, end: NodeEnd, now: int) -> RolloutCounts:
@@ -216,9 +214,9 @@ def without_ended(memory: RolloutMemory, present: Collection[str], now: int) -> 
     kept = {
         name: counts
         for name, counts in memory.rollouts.items()
-        if name in present or now - counts.at < FORGET_SECONDS
+        if name in present or now - counts.counted_at < FORGET_SECONDS
     }
-    return memory if len(kept) == len(memory.rollouts) else RolloutMemory(v=1, rollouts=kept)
+    return memory if len(kept) == len(memory.rollouts) else RolloutMemory(v=VERSION, rollouts=kept)
 
 
 def encode(memory: RolloutMemory) -> str:

@@ -193,7 +193,7 @@ def taking_part(view: FleetView) -> frozenset[str]:
     """Digests of the rollouts that have a node whose change is open, failed or to be undone."""
     names = {slot.record.rollout for slot in view.slots if slot.record is not None}
     for node in view.nodes.values():
-        failed = node.status is not None and node.status.phase in ("failed", "held", "changing")
+        failed = node.status is not None and node.status.phase in ("failed", "stuck", "changing")
         if _is_asking(node) or failed:
             names.add(node.rollout)
     return frozenset(rollout_id(name) for name in names)

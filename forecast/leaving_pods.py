@@ -113,7 +113,7 @@ def _leaving(
         plan=_NO_ID,
         gpus=(0,),
         pods=tuple(sorted(names[name] for name in names_in_the_way)),
-        others=tuple(sorted(key for key in names.values() if key not in in_the_way)),
+        other_pods=tuple(sorted(key for key in names.values() if key not in in_the_way)),
     )
     plan = plan_drain(
         DrainView(pods=tuple(present), budgets=tuple(budgets), owners=owners),

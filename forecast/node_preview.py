@@ -17,7 +17,7 @@ from api.mig_status_annotation import (
     MigPhase,
     MigStatusAnnotation,
     RequestSource,
-    wish_digest,
+    desired_digest,
 )
 from fleet.mig_node import MigNode, UnavailableReason, node_of
 from forecast.agent_terms import OBSERVE
@@ -160,7 +160,7 @@ def _by_agent(
     annotations = node.metadata.annotations
     if status is None or annotations.get(keys.MIG_LAYOUT) != rollout.text:
         return None
-    if status.wish != wish_digest(RequestSource.ANNOTATION, rollout.text):
+    if status.desired_digest != desired_digest(RequestSource.ANNOTATION, rollout.text):
         return None  # not judged yet
     if status.phase == MigPhase.UNCHANGED:
         return _preview(mig_node, gpus, NodeImpact.SAME, "it has this layout", by_agent=True)
@@ -182,7 +182,7 @@ def _planned(
 
     The agent reports the resources where it knows the strategy; else they are forecast here.
     """
-    offers: Offers | None = dict(request.offers) if request and request.offers else None
+    offers: Offers | None = dict(request.allocatable) if request and request.allocatable else None
     if offers is None:
         offers = forecast_resources(rollout.meaning, gpus).offers
     why = f"asked for already: {status.phase}"

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from discovery.mig_state import FoundCompute, MigProfile
+from discovery.mig_state import CurrentCompute, MigProfile
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
@@ -24,7 +24,7 @@ class ComputePlace:
 
 
 def compute_places(
-    profile: MigProfile, sizes: Sequence[int], present: Sequence[FoundCompute] = ()
+    profile: MigProfile, sizes: Sequence[int], present: Sequence[CurrentCompute] = ()
 ) -> tuple[ComputePlace, ...] | None:
     """Disjoint places for compute instances of these sizes, ascending; None if there is no room.
 

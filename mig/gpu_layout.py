@@ -58,7 +58,7 @@ MOST_DEVICES: Final = 64
 MIG_OFF = GpuLayout(mig=False)
 
 
-def found_layout(gpu: MigGpu, *, exact: bool = False) -> GpuLayout:
+def current_layout(gpu: MigGpu, *, exact: bool = False) -> GpuLayout:
     """A GPU's current layout; with ``exact`` each instance at its place, as a rollback needs it.
 
     A GPU instance without compute instances is part of it, and makes it unequal to any layout that
@@ -85,9 +85,9 @@ def has_layout(gpu: MigGpu, layout: GpuLayout) -> bool:
         return not layout.mig
     if gpu.mode != Mode(current=layout.mig, pending=layout.mig):
         return False
-    placed = frozenset(found_layout(gpu, exact=True).instances)
+    placed = frozenset(current_layout(gpu, exact=True).instances)
     anywhere = Counter(replace(instance, start=-1) for instance in layout.instances)
-    return Counter(found_layout(gpu).instances) == anywhere and all(
+    return Counter(current_layout(gpu).instances) == anywhere and all(
         instance in placed for instance in layout.instances if instance.start >= 0
     )
 

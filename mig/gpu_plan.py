@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 
-from discovery.mig_state import FoundCompute, FoundInstance, MigGpu, MigProfile
+from discovery.mig_state import CurrentCompute, CurrentInstance, MigGpu, MigProfile
 from mig.compute_places import ComputePlace, chosen_places, compute_places
 from mig.gpu_layout import DesiredInstance, GpuLayout
 from mig.holders import MigHolder, MigHolders, MigPart
@@ -28,13 +28,13 @@ from mig.steps import (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GpuWay:
+class Candidate:
     """A way to change a GPU: which instances stay, which go, and the steps."""
 
     gpu: MigGpu
-    kept: tuple[FoundInstance, ...]
+    kept: tuple[CurrentInstance, ...]
     """Instances that stay; compute instances that they lack are added."""
-    destroyed: tuple[FoundInstance, ...]
+    destroyed: tuple[CurrentInstance, ...]
     disturbed: frozenset[MigHolder]
     """Holders of the destroyed instances; with a change of mode, all holders of the GPU."""
     after: GpuLayout
@@ -49,7 +49,7 @@ free places (more is better), starts of new instances, ids of kept instances. No
 have the same rank."""
 
 
-def gpu_ways(gpu: MigGpu, desired: GpuLayout, holders: MigHolders) -> tuple[GpuWay, ...]:
+def gpu_candidates(gpu: MigGpu, desired: GpuLayout, holders: MigHolders) -> tuple[Candidate, ...]:
     """The best way for each set of holders that must be disturbed, fewest holders first.
 
     A set that contains another set is left out. ``desired`` must fit the empty GPU, and its mode
@@ -65,7 +65,7 @@ def gpu_ways(gpu: MigGpu, desired: GpuLayout, holders: MigHolders) -> tuple[GpuW
     return tuple(replace(way, steps=(cancelled, *way.steps)) for way in ways)
 
 
-def _with_other_mode(gpu: MigGpu, desired: GpuLayout, holders: MigHolders) -> GpuWay:
+def _with_other_mode(gpu: MigGpu, desired: GpuLayout, holders: MigHolders) -> Candidate:
     """The way that destroys everything, changes the mode, and creates the desired instances."""
     # a change of mode takes the whole GPU, from users without an instance as well
     everybody = frozenset().union(
@@ -74,7 +74,7 @@ def _with_other_mode(gpu: MigGpu, desired: GpuLayout, holders: MigHolders) -> Gp
     grid = Grid(gpu.profiles)
     starts = grid.best_starts(desired.instances) or ()
     creates = _creates(gpu, grid, desired.instances, starts)
-    return GpuWay(
+    return Candidate(
         gpu=gpu,
         kept=(),
         destroyed=gpu.instances,
@@ -84,7 +84,7 @@ def _with_other_mode(gpu: MigGpu, desired: GpuLayout, holders: MigHolders) -> Gp
     )
 
 
-def _ways(gpu: MigGpu, desired: GpuLayout, holders: MigHolders) -> Iterator[tuple[Rank, GpuWay]]:
+def _ways(gpu: MigGpu, desired: GpuLayout, holders: MigHolders) -> Iterator[tuple[Rank, Candidate]]:
     """A way for each set of instances that can be kept together."""
     grid = Grid(gpu.profiles)
     # every set is tried: a GPU has seven instances at most, so that is 128 sets
@@ -100,8 +100,8 @@ def _keeping(
     gpu: MigGpu,
     desired: GpuLayout,
     holders: MigHolders,
-    kept: Sequence[FoundInstance],
-) -> tuple[Rank, GpuWay] | None:
+    kept: Sequence[CurrentInstance],
+) -> tuple[Rank, Candidate] | None:
     """The way that keeps these instances and destroys the others; None if that is impossible."""
     matched = _matched(grid, kept, desired.instances)
     if matched is None:
@@ -118,7 +118,7 @@ def _keeping(
     parts = (holders.get(MigPart(gpu.uuid, instance.id), frozenset()) for instance in destroyed)
     for created, start in zip(missing, starts, strict=True):
         taken |= mask(start, grid.size(created))
-    way = GpuWay(
+    way = Candidate(
         gpu=gpu,
         kept=tuple(kept),
         destroyed=destroyed,
@@ -155,7 +155,7 @@ def _placed(
 
 
 def _matched(
-    grid: Grid, kept: Sequence[FoundInstance], desired: Sequence[DesiredInstance]
+    grid: Grid, kept: Sequence[CurrentInstance], desired: Sequence[DesiredInstance]
 ) -> tuple[DesiredInstance, ...] | None:
     """The desired instance for each kept one, in their order; None if one of them has no match.
 
@@ -180,7 +180,7 @@ def _matched(
     return None
 
 
-def _can_become(grid: Grid, instance: FoundInstance, desired: DesiredInstance) -> bool:
+def _can_become(grid: Grid, instance: CurrentInstance, desired: DesiredInstance) -> bool:
     """Whether adding compute instances in free slices makes the instance the desired one."""
     return (
         instance.profile == desired.profile
@@ -190,7 +190,7 @@ def _can_become(grid: Grid, instance: FoundInstance, desired: DesiredInstance) -
     )
 
 
-def _has_room(grid: Grid, instance: FoundInstance, desired: DesiredInstance) -> bool:
+def _has_room(grid: Grid, instance: CurrentInstance, desired: DesiredInstance) -> bool:
     """Whether the missing compute instances fit next to those that exist."""
     profile, missing = grid.profile(instance.profile), tuple(_missing(instance, desired).elements())
     if profile is None:
@@ -198,15 +198,15 @@ def _has_room(grid: Grid, instance: FoundInstance, desired: DesiredInstance) -> 
     return compute_places(profile, missing, instance.compute) is not None
 
 
-def _missing(instance: FoundInstance, desired: DesiredInstance) -> Counter[int]:
+def _missing(instance: CurrentInstance, desired: DesiredInstance) -> Counter[int]:
     return Counter(desired.compute) - _slices(instance)
 
 
-def _slices(instance: FoundInstance) -> Counter[int]:
+def _slices(instance: CurrentInstance) -> Counter[int]:
     return Counter(compute.slices for compute in instance.compute)
 
 
-def _destroys(gpu: MigGpu, instances: Sequence[FoundInstance]) -> Iterator[MigStep]:
+def _destroys(gpu: MigGpu, instances: Sequence[CurrentInstance]) -> Iterator[MigStep]:
     for instance in instances:
         # nvmlGpuInstanceDestroy gives NVML_ERROR_IN_USE while there are compute instances (nvml.h)
         for compute in instance.compute:
@@ -217,7 +217,7 @@ def _destroys(gpu: MigGpu, instances: Sequence[FoundInstance]) -> Iterator[MigSt
 
 
 def _completions(
-    gpu: MigGpu, grid: Grid, kept: Sequence[FoundInstance], matched: Sequence[DesiredInstance]
+    gpu: MigGpu, grid: Grid, kept: Sequence[CurrentInstance], matched: Sequence[DesiredInstance]
 ) -> Iterator[MigStep]:
     for instance, desired in zip(kept, matched, strict=True):
         missing = tuple(_missing(instance, desired).elements())
@@ -244,7 +244,7 @@ def _compute_creates(
     profile: MigProfile | None,
     start: int,
     sizes: Sequence[int],
-    present: Sequence[FoundCompute] = (),
+    present: Sequence[CurrentCompute] = (),
 ) -> Iterator[MigStep]:
     """Steps for compute instances in the GPU instance at ``start``, from the first slice on.
 
@@ -260,9 +260,9 @@ def _compute_creates(
         yield CreateCompute(gpu=gpu.uuid, start=start, slices=place.slices, first=first)
 
 
-def _least_disturbing(ways: Iterator[tuple[Rank, GpuWay]]) -> tuple[GpuWay, ...]:
+def _least_disturbing(ways: Iterator[tuple[Rank, Candidate]]) -> tuple[Candidate, ...]:
     """The best way for each minimal set of holders. A way that keeps nothing always exists."""
-    best: dict[frozenset[MigHolder], tuple[Rank, GpuWay]] = {}
+    best: dict[frozenset[MigHolder], tuple[Rank, Candidate]] = {}
     for rank, way in ways:
         if way.disturbed not in best or rank < best[way.disturbed][0]:
             best[way.disturbed] = rank, way

@@ -16,7 +16,7 @@ class HolderKind(StrEnum):
     POD = "pod"
     """A pod that the kubelet assigned the device to, and that has not ended. Init containers and
     crash loops count: the kubelet gives them the same device again."""
-    PENDING_POD = "claim"
+    PENDING_POD = "pending-pod"
     """A pod without a node asks for a resource that the instance serves."""
 
 

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from discovery.mig_state import FoundInstance, MigGpu
+from discovery.mig_state import CurrentInstance, MigGpu
 from mig.gpu_layout import DesiredInstance, GpuLayout
 
 
@@ -91,8 +91,8 @@ def _instance_reasons(layout: GpuLayout, gpu: MigGpu) -> Iterable[str]:
 
 
 def _unmatched(
-    desired: Sequence[DesiredInstance], present: Sequence[FoundInstance]
-) -> tuple[list[DesiredInstance], list[FoundInstance]]:
+    desired: Sequence[DesiredInstance], present: Sequence[CurrentInstance]
+) -> tuple[list[DesiredInstance], list[CurrentInstance]]:
     """Missing and surplus instances after pairing equal ones; those with a place choose first."""
     surplus = [instance for instance in present if instance.compute]
     missing = []
@@ -105,7 +105,7 @@ def _unmatched(
     return missing, surplus
 
 
-def _is_like(instance: FoundInstance, desired: DesiredInstance) -> bool:
+def _is_like(instance: CurrentInstance, desired: DesiredInstance) -> bool:
     return (
         instance.profile == desired.profile
         and _sizes(instance) == desired.compute
@@ -113,7 +113,7 @@ def _is_like(instance: FoundInstance, desired: DesiredInstance) -> bool:
     )
 
 
-def _sizes(instance: FoundInstance) -> tuple[int, ...]:
+def _sizes(instance: CurrentInstance) -> tuple[int, ...]:
     return tuple(sorted((compute.slices for compute in instance.compute), reverse=True))
 
 
@@ -122,7 +122,7 @@ def _desired_text(instance: DesiredInstance) -> str:
     return f"{_instance_text(instance.profile, instance.compute)}{place}"
 
 
-def _current_text(instance: FoundInstance) -> str:
+def _current_text(instance: CurrentInstance) -> str:
     return f"{_instance_text(instance.profile, _sizes(instance))} at {instance.start}"
 
 

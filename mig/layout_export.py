@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from base.errors import Permanent
 from discovery.mig_state import MigGpu
 from mig.configs.mig_configs import DeviceFilter, MigConfig, MigConfigSpec
-from mig.gpu_layout import GpuLayout, found_layout, layout_from_counts
+from mig.gpu_layout import GpuLayout, current_layout, layout_from_counts
 
 CURRENT = "current"
 """Name that nvidia-mig-parted gives to the exported configuration."""
@@ -52,7 +52,7 @@ def export_losses(gpu: MigGpu) -> Iterator[str]:
         if not instance.compute:
             place = f"{instance.profile} at {instance.start}"
             yield f"GPU {gpu.index}: GPU instance {instance.id} ({place}) has no compute instance"
-    used = tuple(instance for instance in found_layout(gpu).instances if instance.compute)
+    used = tuple(instance for instance in current_layout(gpu).instances if instance.compute)
     if _expressible(gpu).instances != used:
         spread = "compute instances are spread over more GPU instances than they need"
         yield f"GPU {gpu.index}: {spread}"
@@ -60,7 +60,7 @@ def export_losses(gpu: MigGpu) -> Iterator[str]:
 
 def _expressible(gpu: MigGpu) -> GpuLayout:
     """The part of the current layout that the format can express."""
-    layout = found_layout(gpu)
+    layout = current_layout(gpu)
     return layout_from_counts(layout.devices()) if layout.mig else layout
 
 

@@ -86,7 +86,7 @@ class Grid:
         Never more than there are disjoint places: a driver may report too many for an A30.
         Source: mig-parted's generated configurations, which correct that GPU by hand.
         """
-        return min(profile.most, _disjoint(profile.starts, profile.size))
+        return min(profile.max_instances, _disjoint(profile.starts, profile.size))
 
     def misfit(self, instances: Sequence[DesiredInstance]) -> Misfit | None:
         """Why the instances do not fit an empty GPU; None where they do."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from discovery.mig_state import FoundInstance, MigGpu, MigProfile
+from discovery.mig_state import CurrentInstance, MigGpu, MigProfile
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -14,7 +14,7 @@ class PlacementRow:
 
     start: int
     size: int
-    taken_by: tuple[FoundInstance, ...]
+    taken_by: tuple[CurrentInstance, ...]
     """Instances in its memory units, by start; empty if an instance can be created there."""
 
 
@@ -24,7 +24,7 @@ class PlacementGrid:
 
     units: int
     """Units of the GPU, from 0."""
-    instances: tuple[FoundInstance, ...]
+    instances: tuple[CurrentInstance, ...]
     """The current instances, by start."""
     rows: tuple[PlacementRow, ...]
     """Places of the profile, by start."""
@@ -64,5 +64,5 @@ def memory_units(gpu: MigGpu) -> int:
     return max([*ends, *(instance.start + instance.size for instance in gpu.instances)], default=0)
 
 
-def _meets(instance: FoundInstance, start: int, size: int) -> bool:
+def _meets(instance: CurrentInstance, start: int, size: int) -> bool:
     return instance.start < start + size and start < instance.start + instance.size

@@ -7,14 +7,14 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from discovery.mig_state import FoundInstance, MigGpu
+from discovery.mig_state import CurrentInstance, MigGpu
 from discovery.model import Mode
 from mig.holders import MigHolder, MigHolders, MigPart
 from mig.planner import MigPlan
 from mig.steps import CreateCompute, CreateInstance, MigStep, SetMode
 
 
-class Fate(StrEnum):
+class InstanceAction(StrEnum):
     """What the plan does with an instance."""
 
     KEEP = "keep"
@@ -26,7 +26,7 @@ class Fate(StrEnum):
 class InstanceChange:
     """A GPU instance that the plan keeps, destroys or creates."""
 
-    fate: Fate
+    action: InstanceAction
     id: int | None
     """Id of the instance; None for a new one: the driver chooses it."""
     profile: str
@@ -70,8 +70,8 @@ def _change(gpu: MigGpu, plan: MigPlan, holders: MigHolders) -> GpuChange:
     modes = [step.on for step in steps if isinstance(step, SetMode)]
     now = gpu.mode is not None and gpu.mode.current
     instances = (
-        *_present(gpu, plan.kept, Fate.KEEP, steps, holders),
-        *_present(gpu, plan.destroyed, Fate.DESTROY, (), holders),
+        *_present(gpu, plan.kept, InstanceAction.KEEP, steps, holders),
+        *_present(gpu, plan.destroyed, InstanceAction.DESTROY, (), holders),
         *_created(steps),
     )
     return GpuChange(
@@ -82,7 +82,9 @@ def _change(gpu: MigGpu, plan: MigPlan, holders: MigHolders) -> GpuChange:
         mode_after=modes[-1] if modes else now,
         sets_mode=bool(modes),
         instances=tuple(
-            sorted(instances, key=lambda change: (change.start, change.fate is Fate.CREATE))
+            sorted(
+                instances, key=lambda change: (change.start, change.action is InstanceAction.CREATE)
+            )
         ),
         steps=len(steps),
     )
@@ -90,8 +92,8 @@ def _change(gpu: MigGpu, plan: MigPlan, holders: MigHolders) -> GpuChange:
 
 def _present(
     gpu: MigGpu,
-    instances: Sequence[tuple[str, FoundInstance]],
-    fate: Fate,
+    instances: Sequence[tuple[str, CurrentInstance]],
+    action: InstanceAction,
     steps: Sequence[MigStep],
     holders: MigHolders,
 ) -> Iterator[InstanceChange]:
@@ -99,7 +101,7 @@ def _present(
         if uuid == gpu.uuid:
             added = _made(steps, instance.start)
             yield InstanceChange(
-                fate=fate,
+                action=action,
                 id=instance.id,
                 profile=instance.profile,
                 start=instance.start,
@@ -114,7 +116,7 @@ def _created(steps: Sequence[MigStep]) -> Iterator[InstanceChange]:
     for step in steps:
         if isinstance(step, CreateInstance):
             yield InstanceChange(
-                fate=Fate.CREATE,
+                action=InstanceAction.CREATE,
                 id=None,
                 profile=step.profile,
                 start=step.start,

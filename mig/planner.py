@@ -18,10 +18,10 @@ from enum import StrEnum
 from typing import Final
 
 from api.mig_resources import MigStrategy
-from discovery.mig_state import FoundInstance, MigGpu
+from discovery.mig_state import CurrentInstance, MigGpu
 from mig.configs.known_gpus import known_profiles
-from mig.gpu_layout import GpuLayout, found_layout
-from mig.gpu_plan import GpuWay, gpu_ways
+from mig.gpu_layout import GpuLayout, current_layout
+from mig.gpu_plan import Candidate, gpu_candidates
 from mig.holders import MigHolder, MigHolders
 from mig.placement import Grid, Limit
 from mig.plugin_resources import LaidOut, allocatable, unserved
@@ -113,9 +113,9 @@ class MigPlan:
 
     steps: tuple[MigStep, ...]
     """Steps GPU by GPU in bus order; empty if every GPU has its desired layout."""
-    kept: tuple[tuple[str, FoundInstance], ...]
+    kept: tuple[tuple[str, CurrentInstance], ...]
     """GPU UUID and instance: stays as it is, on the GPUs that have a desired layout."""
-    destroyed: tuple[tuple[str, FoundInstance], ...]
+    destroyed: tuple[tuple[str, CurrentInstance], ...]
     disturbed: frozenset[MigHolder]
     """Holders that must be gone before the first step."""
     after: Mapping[str, GpuLayout]
@@ -151,14 +151,12 @@ def plan(
         *_unknown(gpus, desired),
         *(obstacle for gpu in targets for obstacle in _obstacles(gpu, desired[gpu.uuid])),
     ]
-    # all GPUs of the node: the plugin's strategy is judged over the ones that stay, too
-    after = [(gpu, desired.get(gpu.uuid) or found_layout(gpu)) for gpu in gpus]
+    after = [(gpu, desired.get(gpu.uuid) or current_layout(gpu)) for gpu in gpus]
     if strategy is not None and not obstacles:
         obstacles += _plugin_obstacles(after, strategy)
     if obstacles:
         return MigRefusal(obstacles=tuple(obstacles))
-    ways = _least_together([gpu_ways(gpu, desired[gpu.uuid], holders) for gpu in targets])
-    # before the holders: a wait would end some day, but this driver stays as it is
+    ways = _least_together([gpu_candidates(gpu, desired[gpu.uuid], holders) for gpu in targets])
     unplaced = tuple(_no_places(way.gpu) for way in ways if _needs_places(way))
     if unplaced:
         return MigRefusal(obstacles=unplaced)
@@ -256,7 +254,7 @@ def _plugin_obstacles(after: LaidOut, strategy: MigStrategy) -> Iterator[Obstacl
         )
 
 
-def _needs_places(way: GpuWay) -> bool:
+def _needs_places(way: Candidate) -> bool:
     """Whether the way, or its rollback, creates instances while the driver chooses their place."""
     placed = (CreateInstance, DestroyInstance)
     return not way.gpu.places and any(isinstance(step, placed) for step in way.steps)
@@ -271,7 +269,7 @@ def _no_places(gpu: MigGpu) -> Obstacle:
     )
 
 
-def _busy(way: GpuWay) -> Obstacle:
+def _busy(way: Candidate) -> Obstacle:
     names = ", ".join(map(str, sorted(way.disturbed)))
     return Obstacle(
         kind=ObstacleKind.BUSY,
@@ -281,7 +279,7 @@ def _busy(way: GpuWay) -> Obstacle:
     )
 
 
-def _least_together(choices: Sequence[Sequence[GpuWay]]) -> tuple[GpuWay, ...]:
+def _least_together(choices: Sequence[Sequence[Candidate]]) -> tuple[Candidate, ...]:
     """The ways, one for each GPU, that together disturb the fewest holders.
 
     GPU by GPU the first way is the best, unless a holder has instances on several GPUs.
@@ -290,10 +288,10 @@ def _least_together(choices: Sequence[Sequence[GpuWay]]) -> tuple[GpuWay, ...]:
     several = frozenset(holder for holder, gpus in gpu_counts.items() if gpus > 1)
     # all others are independent of each other, so their product need not be tried
     open_choices = [ways if _disturbed(ways) & several else ways[:1] for ways in choices]
-    best: tuple[tuple[int, int, int], tuple[GpuWay, ...]] | None = None
+    best: tuple[tuple[int, int, int], tuple[Candidate, ...]] | None = None
     tried = 0
 
-    def search(index: int, chosen: tuple[GpuWay, ...], disturbed: frozenset[MigHolder]) -> None:
+    def search(index: int, chosen: tuple[Candidate, ...], disturbed: frozenset[MigHolder]) -> None:
         nonlocal best, tried
         tried += 1
         # one more GPU never disturbs fewer; the first path always ends, so there is a result
@@ -312,6 +310,6 @@ def _least_together(choices: Sequence[Sequence[GpuWay]]) -> tuple[GpuWay, ...]:
     return () if best is None else best[1]
 
 
-def _disturbed(ways: Sequence[GpuWay]) -> frozenset[MigHolder]:
+def _disturbed(ways: Sequence[Candidate]) -> frozenset[MigHolder]:
     """Holders that at least one of the ways disturbs."""
     return frozenset[MigHolder]().union(*(way.disturbed for way in ways))

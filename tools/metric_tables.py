@@ -7,7 +7,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-from api.mig_status_annotation import MigPhase, RequestEnd
+from api.mig_outcome import Outcome
+from api.mig_status_annotation import MigPhase
 from discovery.model import Driver, GpuState, Host, NodeSnapshot, Xid
 from discovery.unread import UNREAD_NVIDIA_FACTS, unread_gpu
 from exporters.dcgm.catalog import CATALOG, COUNTED, DEFAULT_FAMILIES, DEFAULT_LABELS, LABEL_ROWS
@@ -107,7 +108,7 @@ def own_metric_table() -> str:
 
 
 _WISH = DesiredLayoutState(
-    phase=MigPhase.WAITING, since_seconds=0.0, retries={RequestEnd.PREVIOUS: 1}, enforced=True
+    phase=MigPhase.WAITING, since_seconds=0.0, retries={Outcome.ROLLED_BACK: 1}, enforced=True
 )
 """A change that has a series in each MIG family."""
 

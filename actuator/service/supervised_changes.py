@@ -36,8 +36,8 @@ def change_request(request: ApplyRequest) -> ChangeRequest:
     """The worker's form of a request from the socket."""
     return ChangeRequest(
         change=request.change,
-        wanted={uuid: layout_of(layout) for uuid, layout in request.wanted.items()},
-        asked=request.asked,
+        desired={uuid: layout_of(layout) for uuid, layout in request.desired.items()},
+        origin=request.origin,
         strategy=request.strategy,
         holders=tuple(_holders(request.pods)),
     )

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from actuator.change import ChangeResult
-from actuator.change_record import ChangeOutcome, ChangeRecord, Direction
+from actuator.change_record import ChangeRecord, Direction
 from actuator.journal import Journal, JournalBusy, JournalUnusable
 from api.actuator_messages import (
     MOST_TEXT,
@@ -27,7 +27,6 @@ from api.actuator_messages import (
     ActuatorRefusal,
     ApplyRequest,
     ChangeAnswer,
-    ChangeEnd,
     KnownChange,
     PodsOnGpus,
     RefusalAnswer,
@@ -35,6 +34,7 @@ from api.actuator_messages import (
     RestoreRequest,
     StateAnswer,
 )
+from api.mig_outcome import Outcome
 from base import threads
 from base.backoff import Backoff
 from base.errors import GpuscapeError
@@ -60,7 +60,7 @@ class JournalContent:
 
     open: ChangeRecord | None
     """The open change: it goes on, or was interrupted."""
-    held: tuple[ChangeRecord, ...]
+    stuck: tuple[ChangeRecord, ...]
     verified: bool
     """Whether it has layouts to restore after a reboot."""
     past: tuple[ChangeRecord, ...]
@@ -71,8 +71,8 @@ class JournalContent:
         return next((record for record in self.past if record.change == change), None)
 
     def unended(self, change: str) -> ChangeRecord | None:
-        """The open or held change of this id; None if there is none."""
-        records = (*(() if self.open is None else (self.open,)), *self.held)
+        """The open or stuck change of this id; None if there is none."""
+        records = (*(() if self.open is None else (self.open,)), *self.stuck)
         return next((record for record in records if record.change == change), None)
 
 
@@ -128,7 +128,7 @@ class Transactions:
     def resume(self) -> None:
         """Go on with the change that another process left open, if there is one.
 
-        A held change is rolled back once more, and layouts that a reboot or a load of the driver
+        A stuck change is rolled back once more, and layouts that a reboot or a load of the driver
         took are restored. If there is no driver yet, or another process has the journal, it is
         tried again later. A journal that cannot be used is left as it is; requests are refused.
         """
@@ -138,7 +138,7 @@ class Transactions:
         except (JournalUnusable, JournalBusy) as error:
             log.warning("MIG journal not usable", extra={"why": str(error)})
             return
-        unended = content.open or next(iter(content.held), None)
+        unended = content.open or next(iter(content.stuck), None)
         if unended is not None:
             self._begin(unended.change, self._ended_later, _ignore_answer)
         elif content.verified:
@@ -158,7 +158,7 @@ class Transactions:
             content = self._content()
         except (JournalUnusable, JournalBusy) as error:
             return StateAnswer(running=self._running, problem=str(error)[:MOST_TEXT])
-        unended = content.open or next(iter(content.held), None)
+        unended = content.open or next(iter(content.stuck), None)
         known = None
         if change is not None:
             known = content.ended(change) or content.unended(change)
@@ -196,7 +196,7 @@ class Transactions:
                 )
             )
         is_new = isinstance(request, ApplyRequest) and unended is None
-        in_the_way = _held_on(request, content) if is_new else None
+        in_the_way = _stuck_on(request, content) if is_new else None
         if in_the_way is not None:
             return reply(in_the_way)
         carried = request if is_new or isinstance(request, RestoreRequest) else None
@@ -224,7 +224,7 @@ class Transactions:
         record = content.ended(request.change)
         unended = content.unended(request.change)
         if record is None and unended is not None:
-            if unended.outcome is ChangeOutcome.HELD and isinstance(request, ApplyRequest):
+            if unended.outcome is Outcome.STUCK and isinstance(request, ApplyRequest):
                 record = unended  # only a RestoreRequest tries it again
             elif isinstance(request, ApplyRequest) and not _is_same(request, unended):
                 return _name_taken(request.change)
@@ -232,7 +232,7 @@ class Transactions:
             return None
         if isinstance(request, ApplyRequest) and not _is_same(request, record):
             return _name_taken(request.change)
-        return _ended(record.change, _END[record.outcome], record.reason, again=True)
+        return _ended(record.change, record.outcome or Outcome.UNCHANGED, record.reason, again=True)
 
     def _begin(self, change: str, call: Callable[[], ChangeResult], reply: Reply) -> None:
         self._running, self._reply = change, reply
@@ -268,7 +268,7 @@ class Transactions:
             unended = journal.load()
             return JournalContent(
                 open=unended,
-                held=journal.held(),
+                stuck=journal.stuck_changes(),
                 verified=bool(journal.verified()),
                 past=journal.history(),
             )
@@ -276,14 +276,6 @@ class Transactions:
 
 def _ignore_answer(_answer: ActuatorAnswer) -> None:
     """The reply for a change that no client has requested."""
-
-
-_END = {
-    ChangeOutcome.APPLIED: ChangeEnd.APPLIED,
-    ChangeOutcome.PREVIOUS: ChangeEnd.PREVIOUS,
-    ChangeOutcome.HELD: ChangeEnd.HELD,
-    None: ChangeEnd.UNCHANGED,
-}
 
 
 def layout_of(requested_layout: RequestedLayout) -> GpuLayout:
@@ -304,9 +296,9 @@ def _is_same(request: ApplyRequest, record: ChangeRecord) -> bool:
 
     A record has only the affected GPUs, and its instances have places.
     """
-    return request.asked == record.asked and all(
-        uuid in request.wanted and _shape(layout_of(request.wanted[uuid])) == _shape(layout)
-        for uuid, layout in record.wanted.items()
+    return request.origin == record.origin and all(
+        uuid in request.desired and _shape(layout_of(request.desired[uuid])) == _shape(layout)
+        for uuid, layout in record.desired.items()
     )
 
 
@@ -317,27 +309,26 @@ def _shape(layout: GpuLayout) -> tuple[bool, Counter[tuple[str, tuple[int, ...]]
 
 
 def _answer(change: str, result: ChangeResult) -> ActuatorAnswer:
-    end = ChangeEnd.REFUSED if result.refusal is not None else _END[result.outcome]
-    return _ended(change, end, result.reason)
+    return _ended(change, result.outcome, result.reason)
 
 
-def _ended(change: str, end: ChangeEnd, reason: str, *, again: bool = False) -> ChangeAnswer:
-    return ChangeAnswer(change=change, end=end, reason=reason[:MOST_TEXT], again=again)
+def _ended(change: str, outcome: Outcome, reason: str, *, again: bool = False) -> ChangeAnswer:
+    return ChangeAnswer(change=change, outcome=outcome, reason=reason[:MOST_TEXT], again=again)
 
 
 def _refused(refusal: ActuatorRefusal, reason: str, change: str | None = None) -> RefusalAnswer:
     return RefusalAnswer(refusal=refusal, reason=reason[:MOST_TEXT], change=change)
 
 
-def _held_on(
+def _stuck_on(
     request: ApplyRequest | RestoreRequest, content: JournalContent
 ) -> RefusalAnswer | None:
-    """Refusal of a change of GPUs on which another change is held; None if there is none."""
-    uuids = request.wanted.keys() if isinstance(request, ApplyRequest) else ()
-    for record in content.held:
+    """Refusal of a change of GPUs on which another change is stuck; None if there is none."""
+    uuids = request.desired.keys() if isinstance(request, ApplyRequest) else ()
+    for record in content.stuck:
         stuck = ", ".join(sorted(record.concerns.intersection(uuids)))
         if stuck:
-            why = f"change {record.change} is held on GPU {stuck}: restore it, or give the GPU up"
+            why = f"change {record.change} is stuck on GPU {stuck}: restore it, or give the GPU up"
             return _refused(ActuatorRefusal.CONFLICT, why, record.change)
     return None
 
@@ -349,10 +340,10 @@ def _name_taken(change: str) -> RefusalAnswer:
 def _known(record: ChangeRecord) -> KnownChange:
     return KnownChange(
         change=record.change,
-        asked=record.asked[:MOST_TEXT],
+        origin=record.origin[:MOST_TEXT],
         started=record.started,
         gpus=tuple(sorted(record.concerns)),
         back=record.direction is Direction.BACK,
-        end=None if record.outcome is None else _END[record.outcome],
+        outcome=record.outcome,
         reason=record.reason[:MOST_TEXT],
     )

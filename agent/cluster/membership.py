@@ -88,7 +88,7 @@ class Cluster:
 
         ``update_metrics`` gets changes of the agent's own metrics; ``hold`` gets the causes for
         which the GPUs are to be left alone, none when they no longer are; ``clear_xids`` gets the
-        Node's wish to clear XIDs again and again, and returns whether it changed anything;
+        Node's request to clear XIDs again and again, and returns whether it changed anything;
         ``trigger`` runs another tick soon, by its name: one of :attr:`ticks`, ``pods``, which asks
         the kubelet again, or ``discover``. ``before``: what the Node knew of its GPUs when it was
         first seen. ``layouts``: what becomes of a MIG layout that the Node asks for; None: nobody
@@ -111,7 +111,7 @@ class Cluster:
             ({}, {keys.MIG_STATUS: off, keys.MIG_REQUEST: off}) if layouts is None else ({}, {})
         )
         """Labels and annotations about MIG layouts as they were handed over last."""
-        self._wish: DesiredLayoutState | None = None
+        self._desired_layout: DesiredLayoutState | None = None
         """The MIG layout as it was handed to the metrics last."""
         self._node: Object | None = None
         self._causes: tuple[str, ...] | None = None
@@ -271,9 +271,9 @@ class Cluster:
         if self._layouts is None:
             return GATE_SECONDS
         wait = self._layouts.tick(now)
-        if (wish := self._layouts.wish) != self._wish:
-            self._wish = wish
-            self._update_metrics(lambda own: own.set_desired_layout(wish))
+        if (layout := self._layouts.desired_layout) != self._desired_layout:
+            self._desired_layout = layout
+            self._update_metrics(lambda own: own.set_desired_layout(layout))
         for news in self._layouts.take_news():
             self._event(news.reason, news.note, warning=news.warning)
         if self._decision is not None and self._about_layouts(self._layouts) != self._more:

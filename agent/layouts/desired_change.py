@@ -75,8 +75,8 @@ class DesiredChange:
         """The change as a request to the actuator."""
         return ApplyRequest(
             change=request,
-            asked=self.request_text,
-            wanted=dict(self.layouts),
+            origin=self.request_text,
+            desired=dict(self.layouts),
             strategy=self.strategy,
             pods=self.on_gpus,
         )
@@ -98,11 +98,11 @@ class DesiredChange:
             modes=self.modes,
             drift=drift,
             pods=_keys(self.pods),
-            others=_keys(self.other_pods),
+            other_pods=_keys(self.other_pods),
             programs=tuple(
                 short_line(program, MOST_PROGRAM) for program in self.programs[:MOST_PROGRAMS]
             ),
-            offers=dict(self.offers) if len(self.offers) <= MOST_OFFERS else {},
+            allocatable=dict(self.offers) if len(self.offers) <= MOST_OFFERS else {},
         )
         room = MOST_PODS
         while len(mig_request_annotation.encode(shortened := _cut(named, room))) > MOST_CHARACTERS:
@@ -115,7 +115,7 @@ def is_in_the_way(other: KnownChange, change: DesiredChange | None) -> bool:
 
     A change that is held keeps its own GPUs from the actuator, and no others.
     """
-    if other.end is None or change is None or not other.gpus:
+    if other.outcome is None or change is None or not other.gpus:
         return True
     return not change.layouts.keys().isdisjoint(other.gpus)
 
@@ -213,8 +213,8 @@ def _pod_names(holders: MigHolders) -> frozenset[str]:
 
 def _cut(request: MigRequestAnnotation, room: int) -> MigRequestAnnotation:
     pods = request.pods[:room]
-    other_pods = request.others[: room - len(pods)]
-    unlisted = len(request.pods) + len(request.others) - len(pods) - len(other_pods)
+    other_pods = request.other_pods[: room - len(pods)]
+    unlisted = len(request.pods) + len(request.other_pods) - len(pods) - len(other_pods)
     return replace(request, pods=pods, others=other_pods, unlisted=unlisted)
 
 

@@ -17,14 +17,15 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from agent.layouts.desired_change import DesiredLayout
-from agent.layouts.layout_change import HELD_COMMAND, ActuatorTask, LayoutChange
+from agent.layouts.layout_change import STUCK_COMMAND, ActuatorTask, LayoutChange
 from agent.layouts.retry_times import Retry
 from agent.layouts.shown_request import ShownRequest, permit_phase, shown_request
 from api import keys, mig_request_annotation, names
 from api.actuator_messages import ActuatorAnswer, StateRequest
 from api.key_kinds import KeyLocation
+from api.mig_outcome import Outcome
 from api.mig_request_annotation import MigRequestAnnotation, new_request_id
-from api.mig_status_annotation import MOST_REASON, MigPhase, MigStatusAnnotation, RequestEnd
+from api.mig_status_annotation import MOST_REASON, MigPhase, MigStatusAnnotation
 from base import threads
 from base.errors import GpuscapeError
 from base.text import rfc3339
@@ -43,13 +44,13 @@ _STATES: Final[Mapping[str, str]] = {
     MigPhase.CHANGING: "pending",
     MigPhase.UNCHANGED: "success",
     MigPhase.FAILED: "failed",
-    MigPhase.HELD: "failed",
+    MigPhase.STUCK: "failed",
     MigPhase.REFUSED: "failed",
 }
-_BY_END: Final[Mapping[str, MigPhase]] = {
-    RequestEnd.PREVIOUS: MigPhase.FAILED,
-    RequestEnd.REFUSED: MigPhase.REFUSED,
-    RequestEnd.EXPIRED: MigPhase.REFUSED,
+_BY_OUTCOME: Final[Mapping[str, MigPhase]] = {
+    Outcome.ROLLED_BACK: MigPhase.FAILED,
+    Outcome.REFUSED: MigPhase.REFUSED,
+    Outcome.EXPIRED: MigPhase.REFUSED,
 }
 
 
@@ -168,13 +169,16 @@ class EnforcedLayouts:
             if change is None:
                 return verdict
             if verdict is None:
-                if shown is None or (shown.request, shown.end) == (change.request, change.end):
+                if shown is None or (shown.request, shown.outcome) == (
+                    change.request,
+                    change.outcome,
+                ):
                     return None
                 return replace(
                     shown,
                     since="",
                     request=change.request,
-                    end=change.end,
+                    end=change.outcome,
                     reached=_lost(change, shown.phase),
                 )
             if (
@@ -191,7 +195,7 @@ class EnforcedLayouts:
                 phase=phase,
                 reason=short_line(reason, MOST_REASON),
                 request=change.request,
-                end=change.end,
+                end=change.outcome,
                 reached=_lost(change, phase),
             )
 
@@ -262,15 +266,15 @@ class EnforcedLayouts:
             if planned:
                 return MigPhase.WAITING, change.problem or _waits_for(change, verdict)
             return verdict.phase, verdict.reason
-        if change.end == RequestEnd.HELD and change.is_of(verdict.plan):
-            return MigPhase.HELD, (
-                f"{change.end_reason or 'the change could be neither ended nor undone'}: mend the"
-                f" cause, then run {HELD_COMMAND}"
+        if change.outcome == Outcome.STUCK and change.is_of(verdict.plan):
+            return MigPhase.STUCK, (
+                f"{change.outcome_reason or 'neither layout could be reached'}: mend the"
+                f" cause, then run {STUCK_COMMAND}"
             )
         if not planned:
             return verdict.phase, verdict.reason
         if change.retry is not None and change.is_of(verdict.plan):
-            phase = _BY_END.get(change.end, MigPhase.FAILED)
+            phase = _BY_OUTCOME.get(change.outcome, MigPhase.FAILED)
             if math.isinf(change.retry.not_before):
                 return phase, change.retry.why
             return phase, f"{change.retry.why}; tried again at {self._time(change.retry)}"

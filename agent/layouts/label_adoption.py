@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from agent.layouts.layout_request import Adoption, NodeWish
+from agent.layouts.layout_request import Adoption, StatedLayout
 from api import keys
 from api.mig_status_annotation import (
     MOST_REASON,
@@ -27,16 +27,16 @@ _DIFFERENT: Final = (
 
 
 def as_adopted(
-    wish: NodeWish, verdict: MigStatusAnnotation, *, foreign: bool
+    stated: StatedLayout, verdict: MigStatusAnnotation, *, foreign: bool
 ) -> MigStatusAnnotation:
     """The verdict; for a label that is not obeyed, a status that says so and why.
 
     ``foreign``: another program manages MIG on the node.
     """
-    request = wish.request
+    request = stated.request
     if request is None or request.source is not RequestSource.LABEL:
         return verdict
-    if not foreign and (not wish.adopting or verdict.phase == MigPhase.UNCHANGED):
+    if not foreign and (not stated.adopting or verdict.phase == MigPhase.UNCHANGED):
         return verdict
     reason = verdict.reason
     if not foreign and verdict.phase == MigPhase.PLANNED:
@@ -49,10 +49,10 @@ def as_adopted(
     )
 
 
-def unadopted_label(wish: NodeWish, verdict: MigStatusAnnotation | None) -> str:
+def unadopted_label(stated: StatedLayout, verdict: MigStatusAnnotation | None) -> str:
     """The value of the label that a status shows as not obeyed; empty where there is none."""
-    if verdict is None or wish.request is None:
-        return wish.unadopted
-    if wish.adopting or verdict.phase == MigPhase.UNADOPTED:
+    if verdict is None or stated.request is None:
+        return stated.unadopted
+    if stated.adopting or verdict.phase == MigPhase.UNADOPTED:
         return verdict.unadopted
-    return wish.unadopted
+    return stated.unadopted

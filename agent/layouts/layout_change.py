@@ -32,7 +32,6 @@ from api.actuator_messages import (
     ActuatorRefusal,
     ApplyRequest,
     ChangeAnswer,
-    ChangeEnd,
     KnownChange,
     RefusalAnswer,
     RestoreRequest,
@@ -40,24 +39,17 @@ from api.actuator_messages import (
     StateRequest,
     UseAnswer,
 )
+from api.mig_outcome import Outcome
 from api.mig_permit_annotation import PermitPhase
-from api.mig_status_annotation import RequestEnd
 
 log = logging.getLogger(__name__)
 
 RUNNING_SECONDS: Final = 5.0
 """Time between two checks of a change that another agent began."""
-HELD_SECONDS: Final = 30.0
+STUCK_SECONDS: Final = 30.0
 """Time between two checks whether a person has ended a change that is held."""
-HELD_COMMAND: Final = "kubectl exec POD -c actuator -- gpuscape mig restore"
+STUCK_COMMAND: Final = "kubectl exec POD -c actuator -- gpuscape mig restore"
 
-_ENDS: Final = {
-    ChangeEnd.APPLIED: RequestEnd.APPLIED,
-    ChangeEnd.UNCHANGED: RequestEnd.APPLIED,
-    ChangeEnd.PREVIOUS: RequestEnd.PREVIOUS,
-    ChangeEnd.HELD: RequestEnd.HELD,
-    ChangeEnd.REFUSED: RequestEnd.REFUSED,
-}
 _TEMPORARY: Final = frozenset(
     {
         ActuatorRefusal.BUSY,
@@ -91,8 +83,8 @@ class LayoutChange:
         ``open_for_seconds`` how long ago an open one was requested; ``wait_seconds``: for a permit.
         """
         self.request = shown.request
-        self.end = shown.end
-        self.end_reason = ""
+        self.outcome = shown.outcome
+        self.outcome_reason = ""
         self.drift = shown.drift
         """Whether the open request repairs what somebody else has changed."""
         self.reached = shown.reached
@@ -108,7 +100,7 @@ class LayoutChange:
         """Why the actuator cannot be asked."""
         self.runs = False
         """The actuator changes the GPUs for this request, or restores them."""
-        self._actuator_state_unknown = bool(shown.request) and not shown.end
+        self._actuator_state_unknown = bool(shown.request) and not shown.outcome
         self._permit_seen = False
         self._pending_task: ActuatorTask | None = None
         self._next_task: RestoreRequest | None = None
@@ -123,15 +115,15 @@ class LayoutChange:
         """Number of times that the GPUs may have changed: readings made with fewer are stale."""
         self._key: object = _NO_KEY
         self._drifts = 0
-        self._seen_unchanged = shown.end == RequestEnd.APPLIED
-        self._failures = int(shown.end == RequestEnd.PREVIOUS)
-        self._refusals = int(shown.end == RequestEnd.REFUSED)
-        self.retry = retry_of(shown.end, now, failed_for_seconds)
+        self._seen_unchanged = shown.outcome == Outcome.APPLIED
+        self._failures = int(shown.outcome == Outcome.ROLLED_BACK)
+        self._refusals = int(shown.outcome == Outcome.REFUSED)
+        self.retry = retry_of(shown.outcome, now, failed_for_seconds)
 
     @property
     def is_open(self) -> bool:
         """There is a request that has not ended."""
-        return bool(self.request) and not self.end
+        return bool(self.request) and not self.outcome
 
     @property
     def wants_gpus(self) -> bool:
@@ -141,7 +133,7 @@ class LayoutChange:
     @property
     def is_believed(self) -> bool:
         """The actuator has read the layout back, and nobody has read the GPUs since."""
-        return self.end == RequestEnd.APPLIED and not self._seen_unchanged and self.retry is None
+        return self.outcome == Outcome.APPLIED and not self._seen_unchanged and self.retry is None
 
     def is_of(self, plan: str) -> bool:
         """Whether the newest request is, or was, for these layouts."""
@@ -184,7 +176,7 @@ class LayoutChange:
             case StateRequest(), StateAnswer():
                 self._take_state(answer, now)
             case ApplyRequest(), ChangeAnswer():
-                self._finish(_ENDS[answer.end], answer.reason, now)
+                self._finish(_of_request(answer.outcome), answer.reason, now)
             case ApplyRequest(), RefusalAnswer():
                 self._actuator_state_unknown = True
                 if answer.refusal not in _TEMPORARY:
@@ -209,10 +201,10 @@ class LayoutChange:
     ) -> ActuatorTask | None:
         if self.is_open and not self._actuator_state_unknown and self._next_task is None:
             if desired is not None and not self._still_desired(desired):
-                self._finish(RequestEnd.CANCELLED, "something else is asked for", now)
+                self._finish(Outcome.CANCELLED, "something else is asked for", now)
                 return None
             if not self._permit_seen and now - self.requested_at > self._wait_seconds:
-                self._finish(RequestEnd.EXPIRED, GIVEN_UP.why, now)
+                self._finish(Outcome.EXPIRED, GIVEN_UP.why, now)
                 return None
             if desired is not None and self._permit_seen and desired.change is not None:
                 return desired.change.apply_request(self.request)
@@ -225,11 +217,11 @@ class LayoutChange:
         if self._actuator_state_unknown or self.runs:
             return StateRequest(change=self.request or None)
         if desired is None or desired.changes != self.changes:
-            return self._check_held(now)
+            return self._check_stuck(now)
         if desired.change is None or (
-            self.end == RequestEnd.HELD and self.is_of(desired.change.plan)
+            self.outcome == Outcome.STUCK and self.is_of(desired.change.plan)
         ):
-            return self._check_held(now)
+            return self._check_stuck(now)
         return self._begin(now, desired.change, shown, load)
 
     def _still_desired(self, desired: DesiredLayout) -> bool:
@@ -239,28 +231,30 @@ class LayoutChange:
         self.open_change = desired.change
         return True
 
-    def _check_held(self, now: float) -> ActuatorTask | None:
+    def _check_stuck(self, now: float) -> ActuatorTask | None:
         """Ask for the state of a held change from time to time: a person may have ended it."""
-        if self.end != RequestEnd.HELD:
+        if self.outcome != Outcome.STUCK:
             return None
-        self._ask_at = now + HELD_SECONDS  # only the journal knows: the driver shows no difference
+        self._ask_at = now + STUCK_SECONDS  # only the journal knows: the driver shows nothing
         return StateRequest(change=self.request)
 
     def _begin(
         self, now: float, change: DesiredChange, shown: ShownRequest, load: str
     ) -> ActuatorTask | None:
         """The next request, if it is time for it; what a boot took comes back first."""
-        if self.request and (shown.request, shown.end) != (self.request, self.end):
+        if self.request and (shown.request, shown.outcome) != (self.request, self.outcome):
             return None
-        if self.end == RequestEnd.APPLIED and self.is_of(change.plan) and self.retry is None:
+        if self.outcome == Outcome.APPLIED and self.is_of(change.plan) and self.retry is None:
             self._drifted(now)
         if self.retry is not None and now < self.retry.not_before and self.is_of(change.plan):
             return None
         if self._restored != load:
             self._restoring = load
             return StateRequest(change=self.request or None)
-        log.info("MIG change requested", extra={"asked": change.request_text, "plan": change.plan})
-        self.request, self.end, self.end_reason = self._new_id(), "", ""
+        log.info(
+            "MIG change requested", extra={"desired": change.request_text, "plan": change.plan}
+        )
+        self.request, self.outcome, self.outcome_reason = self._new_id(), "", ""
         self._plan, self.open_change, self.retry = change.plan, change, None
         self.drift, self.requested_at = change.plan == self.reached, now
         self._permit_seen = self._actuator_state_unknown = False
@@ -308,24 +302,24 @@ class LayoutChange:
             return
         if self.is_open:
             self._take_open(state, now)
-        elif self.end == RequestEnd.HELD and state.named is not None:
-            self._take_held(state.named, now)
+        elif self.outcome == Outcome.STUCK and state.named is not None:
+            self._take_stuck(state.named, now)
         elif self._restored != self._restoring:
             self._next_task = self._restore_of(state.open)
 
     def _take_open(self, state: StateAnswer, now: float) -> None:
         """End the open request as the state shows, or find out what keeps it."""
-        end, other = _end(state.named), state.open
-        if end is not None:
-            self._finish(end, "" if state.named is None else state.named.reason, now)
+        outcome, other = _known_outcome(state.named), state.open
+        if outcome is not None:
+            self._finish(outcome, "" if state.named is None else state.named.reason, now)
         elif state.named is not None:
             self._next_task = RestoreRequest(change=self.request)
         elif self._last_refusal:
-            self._finish(RequestEnd.REFUSED, self._last_refusal, now)
+            self._finish(Outcome.REFUSED, self._last_refusal, now)
         elif other is not None and self._permit_seen and is_in_the_way(other, self.open_change):
             if self._blocking_change == other.change:  # asked once already: it does not end
                 why = f"the change {other.change} has not ended: {other.reason}"
-                self._finish(RequestEnd.REFUSED, why, now)
+                self._finish(Outcome.REFUSED, why, now)
             else:
                 self._blocking_change = other.change
                 self._next_task = RestoreRequest(change=other.change)
@@ -334,7 +328,7 @@ class LayoutChange:
 
     def _restore_of(self, open_change: KnownChange | None) -> RestoreRequest:
         """Before a request: what is interrupted ends, what a boot took comes back."""
-        if open_change is None or open_change.end is not None:
+        if open_change is None or open_change.outcome is not None:
             return RestoreRequest(change=self._new_id())
         return RestoreRequest(change=open_change.change)
 
@@ -347,11 +341,11 @@ class LayoutChange:
         self._failed_asks, self.problem = 0, ""
         if not self.is_open:
             self._restored = self._restoring
-        elif restore.change == self.request and answer.end not in (
-            ChangeEnd.REFUSED,
-            ChangeEnd.UNCHANGED,
+        elif restore.change == self.request and answer.outcome not in (
+            Outcome.REFUSED,
+            Outcome.UNCHANGED,
         ):
-            self._finish(_ENDS[answer.end], answer.reason, now)
+            self._finish(_of_request(answer.outcome), answer.reason, now)
         elif restore.change == self.request:
             self._ask_later(answer.reason, now)
         else:
@@ -359,42 +353,47 @@ class LayoutChange:
 
     # ends
 
-    def _finish(self, end: RequestEnd, reason: str, now: float) -> None:
-        log.info("MIG request ended", extra=self._facts(end) | {"why": reason})
-        self.end, self.end_reason, self.open_change = end, reason, None
+    def _finish(self, outcome: Outcome, reason: str, now: float) -> None:
+        log.info("MIG request ended", extra=self._facts(outcome) | {"why": reason})
+        self.outcome, self.outcome_reason, self.open_change = outcome, reason, None
         self._permit_seen = self._actuator_state_unknown = self.runs = False
         self._next_task, self._last_refusal, self.problem = None, "", ""
         self._ask_at = now
         self.changes += 1
         self.retry = None
-        if end is RequestEnd.PREVIOUS:
+        if outcome is Outcome.ROLLED_BACK:
             self._failures += 1
             self.retry = Retry(why=reason, not_before=now + ladder(FAILED_SECONDS, self._failures))
-        elif end is RequestEnd.REFUSED:
+        elif outcome is Outcome.REFUSED:
             self._refusals += 1
             self.retry = Retry(why=reason, not_before=now + ladder(REFUSED_SECONDS, self._refusals))
-        elif end is RequestEnd.EXPIRED:
+        elif outcome is Outcome.EXPIRED:
             self.retry = GIVEN_UP
-        elif end is RequestEnd.APPLIED:
+        elif outcome is Outcome.APPLIED:
             self._seen_unchanged = False
             self.reached = self.reached or self._plan  # a late change for earlier layouts keeps it
 
-    def _take_held(self, named: KnownChange, now: float) -> None:
+    def _take_stuck(self, named: KnownChange, now: float) -> None:
         """Take note where a person has ended a held change; its layouts are retried as usual."""
-        end = _end(named)
-        if end is not None and end is not RequestEnd.HELD:
-            self._finish(end, f"ended by hand: {named.reason}" if named.reason else "", now)
+        outcome = _known_outcome(named)
+        if outcome is not None and outcome is not Outcome.STUCK:
+            self._finish(outcome, f"ended by hand: {named.reason}" if named.reason else "", now)
         else:
-            self.end_reason = named.reason
+            self.outcome_reason = named.reason
 
     def _ask_later(self, why: str, now: float) -> None:
         self._failed_asks += 1
         self.problem = why
         self._ask_at = now + ladder(ASK_SECONDS, self._failed_asks)
 
-    def _facts(self, end: str) -> dict[str, object]:
-        return {"request": self.request, "plan": self._plan, "end": str(end)}
+    def _facts(self, outcome: str) -> dict[str, object]:
+        return {"request": self.request, "plan": self._plan, "outcome": str(outcome)}
 
 
-def _end(known: KnownChange | None) -> RequestEnd | None:
-    return None if known is None or known.end is None else _ENDS[known.end]
+def _known_outcome(known: KnownChange | None) -> Outcome | None:
+    return None if known is None or known.outcome is None else _of_request(known.outcome)
+
+
+def _of_request(outcome: Outcome) -> Outcome:
+    """Outcome of a request; GPUs that had the layouts already count as changed for it."""
+    return Outcome.APPLIED if outcome is Outcome.UNCHANGED else outcome

@@ -44,7 +44,7 @@ class Adoption(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NodeWish:
+class StatedLayout:
     """The layout that a Node asks for by its annotation or label."""
 
     request: LayoutRequest | None = None
@@ -54,7 +54,7 @@ class NodeWish:
     """The request counts once the GPUs have its layout; nothing is done for it before."""
 
 
-def node_wish(metadata: Mapping[str, Any], before: MigStatusAnnotation | None) -> NodeWish:
+def stated_layout(metadata: Mapping[str, Any], before: MigStatusAnnotation | None) -> StatedLayout:
     """The layout that the Node asks for; ``before``: its present status, None where it has none.
 
     The annotation wins. A label that was there before the first status is somebody else's affair
@@ -67,12 +67,12 @@ def node_wish(metadata: Mapping[str, Any], before: MigStatusAnnotation | None) -
     text = annotations.get(keys.MIG_LAYOUT)
     if text is not None:
         request = LayoutRequest(source=RequestSource.ANNOTATION, text=str(text))
-        return NodeWish(request=request, unadopted=unadopted)
+        return StatedLayout(request=request, unadopted=unadopted)
     adopting = bool(unadopted) and adopt == Adoption.MATCHING
     if not label or (unadopted and not adopting):
-        return NodeWish(unadopted=unadopted)
+        return StatedLayout(unadopted=unadopted)
     request = LayoutRequest(source=RequestSource.LABEL, text=label)
-    return NodeWish(request=request, unadopted=unadopted, adopting=adopting)
+    return StatedLayout(request=request, unadopted=unadopted, adopting=adopting)
 
 
 def other_managers(

@@ -18,8 +18,8 @@ from msgspec.structs import replace
 
 from agent.layouts.label_adoption import as_adopted, unadopted_label
 from agent.layouts.layout_evaluator import LayoutEvaluator, LayoutInputs, NodeFacts
-from agent.layouts.layout_request import Adoption, LayoutRequest, NodeWish, node_wish
-from agent.layouts.wish_record import WishRecord
+from agent.layouts.layout_request import Adoption, LayoutRequest, StatedLayout, stated_layout
+from agent.layouts.outcome_counts import OutcomeCounts
 from api import keys, mig_status_annotation
 from api.mig_status_annotation import VERSION, MigPhase, MigStatusAnnotation
 from base.errors import BadInput
@@ -72,7 +72,7 @@ class LayoutWatch:
         self._lock = threading.Lock()
         self._metadata: Mapping[str, Any] | None = None
         self._shown: MigStatusAnnotation | None = None
-        self._wish = NodeWish()
+        self._stated = StatedLayout()
         self._requested_at = self._unsettled_since = clock()
         self._allocation: NodeAllocation | None = None
         self._last_event: tuple[str, str] | None = None
@@ -88,7 +88,7 @@ class LayoutWatch:
         self._evaluator = LayoutEvaluator(inputs)
         self._desired: DesiredLayout | None = None
         """Desired layout of the present request; None while it is not known."""
-        self._record = WishRecord(enforced=inputs.enforce is not None)
+        self._counts = OutcomeCounts(enforced=inputs.enforce is not None)
         self._node_seen = False
         """The Node has been seen."""
         self._enforced: EnforcedLayouts | None = None
@@ -98,9 +98,9 @@ class LayoutWatch:
             self._enforced = EnforcedLayouts(inputs.enforce, clock=clock, wall=wall)
 
     @property
-    def wish(self) -> DesiredLayoutState | None:
+    def desired_layout(self) -> DesiredLayoutState | None:
         """The requested layout as metrics show it; None where none is requested."""
-        return self._record.wish
+        return self._counts.desired_layout
 
     @property
     def enforces(self) -> bool:
@@ -122,18 +122,18 @@ class LayoutWatch:
                 self._evaluator.forget()  # who is on the GPUs is read anew behind the cordon
             self._shown = _shown(metadata)
             if not self._node_seen and self._shown is not None:
-                self._record.go_on_from(self._shown)
+                self._counts.go_on_from(self._shown)
             self._node_seen = True
-            wish = node_wish(metadata, self._shown)
-            if wish.request != self._wish.request:
+            stated = stated_layout(metadata, self._shown)
+            if stated.request != self._stated.request:
                 now = self._clock()
                 if now - self._requested_at >= SETTLE_SECONDS:
                     self._unsettled_since = now
                 self._requested_at, self._verdict, self._desired = now, None, None
                 self._evaluator.forget()
-            elif wish.adopting != self._wish.adopting:
+            elif stated.adopting != self._stated.adopting:
                 self._evaluator.forget()
-            self._wish = wish
+            self._stated = stated
             if self._enforced is not None:
                 self._enforced.observe(metadata, self._shown)
                 if self._last_event is None and self._shown is not None:
@@ -189,7 +189,7 @@ class LayoutWatch:
             desired = self._desired
             verdict = self._verdict
             ignored = verdict is not None and verdict.phase == MigPhase.UNADOPTED
-            if self._metadata is not None and (self._wish.request is None or ignored):
+            if self._metadata is not None and (self._stated.request is None or ignored):
                 desired = self._no_change(None, self._enforced.changes)
         self._enforced.step(now, desired)
         with self._lock:
@@ -207,11 +207,11 @@ class LayoutWatch:
         if self._metadata is None or status is None:
             return
         own = self._enforced is not None and self._enforced.is_of(status.plan)
-        self._record.take(status, self._wall(), is_of_request=own)
+        self._counts.take(status, self._wall(), is_of_request=own)
 
     def _evaluate_when_due(self, now: float) -> float:
         with self._lock:
-            request, metadata = self._wish.request, self._metadata
+            request, metadata = self._stated.request, self._metadata
             settles_at, since = self._requested_at + SETTLE_SECONDS, self._unsettled_since
             allocation = self._allocation
         snapshot = self._inputs.snapshot()
@@ -222,7 +222,7 @@ class LayoutWatch:
         if now < settles_at:
             if now - since >= UNSETTLED_SECONDS:
                 with self._lock:  # an earlier request is no longer desired
-                    if self._enforced is not None and request == self._wish.request:
+                    if self._enforced is not None and request == self._stated.request:
                         self._desired = self._no_change(_UNSETTLED.phase, self._enforced.changes)
                 self._take(request, _UNSETTLED, now)
             return settles_at - now
@@ -235,7 +235,7 @@ class LayoutWatch:
         evaluation = self._evaluator.evaluate(request, facts, now)
         if evaluation is not None:
             with self._lock:
-                if request == self._wish.request:
+                if request == self._stated.request:
                     self._desired = evaluation.desired
             self._take(request, evaluation.status, now, foreign=evaluation.foreign)
         return CHECK_SECONDS
@@ -264,9 +264,9 @@ class LayoutWatch:
         """Show a verdict, unless there is another request by now, or nothing has changed."""
         with self._lock:
             before = self._verdict
-            if request != self._wish.request:
+            if request != self._stated.request:
                 return
-            verdict = as_adopted(self._wish, verdict, foreign=foreign)
+            verdict = as_adopted(self._stated, verdict, foreign=foreign)
             if verdict == before:
                 return
             if before is not None and _without_pods(verdict) == _without_pods(before):
@@ -275,34 +275,34 @@ class LayoutWatch:
                     return
                 is_reported = True
             else:
-                status = replace(verdict, unadopted=unadopted_label(self._wish, verdict))
+                status = replace(verdict, unadopted=unadopted_label(self._stated, verdict))
                 is_reported = self._shown is not None and _same(status, self._shown)
             self._verdict, self._reported_at = verdict, now
         if not is_reported and (self._enforced is None or verdict.phase != MigPhase.PLANNED):
             self._report(verdict)
 
     def _report(self, verdict: MigStatusAnnotation) -> None:
-        facts = {"phase": verdict.phase, "asked": verdict.asked, "why": verdict.reason}
+        facts = {"phase": verdict.phase, "desired": verdict.desired, "why": verdict.reason}
         refused = verdict.phase == MigPhase.REFUSED
         log.log(logging.WARNING if refused else logging.INFO, "MIG layout judged", extra=facts)
         reason = f"MigLayout{str(verdict.phase).capitalize()}"
         why = verdict.reason or f"{verdict.phase}"
-        note = f"{verdict.source} asks for {verdict.asked}: {why}" if verdict.source else why
+        note = f"{verdict.source} asks for {verdict.desired}: {why}" if verdict.source else why
         self._news.append(LayoutNews(reason=reason, note=note, warning=refused))
 
     def _report_change(self, status: MigStatusAnnotation) -> None:
         """Queue an Event about a change under way; its success is reported as a verdict."""
-        warning = status.phase in (MigPhase.FAILED, MigPhase.HELD, MigPhase.REFUSED)
-        note = f"{status.source} asks for {status.asked}: {status.reason or status.phase}"
+        warning = status.phase in (MigPhase.FAILED, MigPhase.STUCK, MigPhase.REFUSED)
+        note = f"{status.source} asks for {status.desired}: {status.reason or status.phase}"
         reason = f"MigChange{str(status.phase).capitalize()}"
         self._news.append(LayoutNews(reason=reason, note=note, warning=warning))
 
     def _status(self) -> MigStatusAnnotation | None:
         """The status with its time; None while the request is not judged. The lock is held."""
-        wish = self._wish
-        if wish.request is None:
-            phase = MigPhase.UNADOPTED if wish.unadopted else MigPhase.IDLE
-            why = _UNADOPTED.format(value=wish.unadopted) if wish.unadopted else ""
+        stated = self._stated
+        if stated.request is None:
+            phase = MigPhase.UNADOPTED if stated.unadopted else MigPhase.IDLE
+            why = _UNADOPTED.format(value=stated.unadopted) if stated.unadopted else ""
             status: MigStatusAnnotation | None = MigStatusAnnotation(
                 v=VERSION, phase=phase, reason=why
             )
@@ -313,10 +313,10 @@ class LayoutWatch:
         if status is None:
             return None
         status = self._with_offers(status)
-        status = replace(status, unadopted=unadopted_label(wish, self._verdict))
+        status = replace(status, unadopted=unadopted_label(stated, self._verdict))
         for known in (self._shown, self._last_status):
-            if known is not None and _same(replace(status, found=known.found), known):
-                if status.found == known.found:
+            if known is not None and _same(replace(status, found=known.current_since), known):
+                if status.current_since == known.current_since:
                     return known
                 self._last_status = replace(status, since=known.since)
                 return self._last_status
@@ -328,7 +328,7 @@ class LayoutWatch:
 
         A node that only observes shows neither: nobody restarts a device plugin there.
         """
-        if self._enforced is None or status.phase != MigPhase.UNCHANGED or not status.offers:
+        if self._enforced is None or status.phase != MigPhase.UNCHANGED or not status.allocatable:
             self._layouts_since = None
             return replace(status, offers={}, found="")
         if self._layouts_since is None or self._layouts_since[0] != status.plan:
@@ -337,7 +337,7 @@ class LayoutWatch:
 
 
 _CHANGE_PHASES: Final = frozenset(
-    {MigPhase.WAITING, MigPhase.CHANGING, MigPhase.FAILED, MigPhase.HELD, MigPhase.REFUSED}
+    {MigPhase.WAITING, MigPhase.CHANGING, MigPhase.FAILED, MigPhase.STUCK, MigPhase.REFUSED}
 )
 _UNSETTLED: Final = MigStatusAnnotation(
     v=VERSION,

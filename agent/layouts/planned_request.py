@@ -17,7 +17,7 @@ from agent.layouts.layout_request import LayoutRequest
 from api import keys
 from api.mig_resources import MOST_OFFERS, MigStrategy
 from api.mig_status_annotation import (
-    MOST_ASKED,
+    MOST_DESIRED,
     MOST_PODS,
     MOST_REASON,
     VERSION,
@@ -25,7 +25,7 @@ from api.mig_status_annotation import (
     MigPhase,
     MigStatusAnnotation,
     RequestSource,
-    wish_digest,
+    desired_digest,
 )
 from base.errors import BadInput
 from base.text.safe_text import short_line
@@ -36,7 +36,7 @@ from mig.configs.layout_annotation import InlineLayout, inline_layouts, parse_la
 from mig.configs.mig_configs import MigConfigs
 from mig.gpu_layout import GpuLayout
 from mig.holders import HolderKind, MigHolder, MigHolders, MigPart
-from mig.planned_change import Fate, GpuChange, planned_changes
+from mig.planned_change import GpuChange, InstanceAction, planned_changes
 from mig.planner import MigPlan, Obstacle, joint_command, plan
 
 OBSERVED: Final = "nothing is changed by itself: compare with gpuscape mig plan on the node"
@@ -125,14 +125,14 @@ def status(
         v=VERSION,
         phase=phase,
         source=request.source,
-        asked=short_line(request.text, MOST_ASKED),
+        desired=short_line(request.text, MOST_DESIRED),
         reason=short_line(reason, MOST_REASON),
         plan=digest,
-        wish=wish_digest(request.source, request.text),
+        desired_digest=desired_digest(request.source, request.text),
         gpus=gpus,
         pods=tuple(pods[:MOST_PODS]),
         more_pods=max(0, len(pods) - MOST_PODS),
-        offers=dict(offers) if offers and len(offers) <= MOST_OFFERS else {},
+        allocatable=dict(offers) if offers and len(offers) <= MOST_OFFERS else {},
     )
 
 
@@ -192,12 +192,12 @@ def allocated_holders(gpus: Iterable[MigReading], allocation: NodeAllocation) ->
 
 
 def _change(change: GpuChange) -> GpuChangeStatus:
-    fates = Counter(instance.fate for instance in change.instances)
+    actions = Counter(instance.action for instance in change.instances)
     return GpuChangeStatus(
         gpu=change.index,
-        keep=fates[Fate.KEEP],
-        destroy=fates[Fate.DESTROY],
-        create=fates[Fate.CREATE],
+        keep=actions[InstanceAction.KEEP],
+        destroy=actions[InstanceAction.DESTROY],
+        create=actions[InstanceAction.CREATE],
         mig=change.mode_after if change.sets_mode else None,
     )
 

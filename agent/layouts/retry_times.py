@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
-from api.mig_status_annotation import RequestEnd
+from api.mig_outcome import Outcome
 
 FAILED_SECONDS: Final = (3600.0, 86400.0)
 """Wait before a change that has failed is tried again; first, longest."""
@@ -39,12 +39,12 @@ def retry_of(end: str, now: float, failed_for_seconds: float) -> Retry | None:
 
     ``failed_for_seconds``: how long ago it ended, as far as that is known.
     """
-    if end == RequestEnd.PREVIOUS:
+    if end == Outcome.ROLLED_BACK:
         remaining = max(FAILED_SECONDS[0] - failed_for_seconds, 0.0)
         return Retry(why="the change before failed", not_before=now + remaining)
-    if end == RequestEnd.REFUSED:
+    if end == Outcome.REFUSED:
         return Retry(why="the actuator refused", not_before=now + REFUSED_SECONDS[0])
-    return GIVEN_UP if end == RequestEnd.EXPIRED else None
+    return GIVEN_UP if end == Outcome.EXPIRED else None
 
 
 def ladder(seconds: tuple[float, float], times: int) -> float:

@@ -22,8 +22,8 @@ class ShownRequest:
     """The request's id; empty where there was none."""
     plan: str = ""
     """Digest of the request's layouts, where that is known."""
-    end: str = ""
-    """How the request ended; empty where it has not."""
+    outcome: str = ""
+    """Outcome of the request; empty while it is open."""
     drift: bool = False
     """Whether the request is open, and repairs what somebody else has changed."""
     since: str = ""
@@ -49,7 +49,7 @@ def shown_request(metadata: Mapping[str, Any], status: MigStatusAnnotation | Non
     return ShownRequest(
         request=status.request,
         plan=status.plan if request is None else request.plan,
-        end=status.end,
+        outcome=status.outcome,
         drift=bool(reached) and reached == status.plan if request is None else request.drift,
         since="" if request is None else request.since,
         reached=reached,

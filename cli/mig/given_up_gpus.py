@@ -85,7 +85,7 @@ def _known(history: PastChanges) -> Iterator[GivenUpGpu]:
                 uuid=uuid,
                 index=None if name is None else name.index,
                 bus_id=None if name is None else name.bus_id,
-                change_title=change.asked,
+                change_title=change.origin,
                 previous=previous,
             )
     for uuid in history.remembered:

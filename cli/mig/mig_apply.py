@@ -47,7 +47,7 @@ from cli.mig.running_change import (
 )
 from cli.options import Load
 from discovery.mig_state import MigGpu
-from mig.gpu_layout import GpuLayout, found_layout
+from mig.gpu_layout import GpuLayout, current_layout
 from mig.holders import all_holders
 from mig.pending_pods import pending_pod_holders
 from mig.planner import MigPlan, MigRefusal, plan
@@ -184,8 +184,8 @@ def command(
         _check_agreed(plan_or_refusal, ctx, shown, output, yes=yes)
         as_is = isinstance(plan_or_refusal, MigPlan) and not plan_or_refusal.steps
         request = ChangeRequest(
-            wanted=layouts,
-            asked=desired.title,
+            desired=layouts,
+            origin=desired.title,
             strategy=plugin_strategy,
             holders=named_holders(claims),
             as_is=as_is,
@@ -280,7 +280,7 @@ def is_interactive() -> bool:
 
 def _modes(layouts: Mapping[str, GpuLayout], gpus: Sequence[MigGpu]) -> dict[str, GpuLayout]:
     """Current layouts with the modes of ``layouts``; empty where a mode changes."""
-    current = {gpu.uuid: found_layout(gpu, exact=True) for gpu in gpus}
+    current = {gpu.uuid: current_layout(gpu, exact=True) for gpu in gpus}
     return {
         uuid: current[uuid] if current[uuid].mig == layout.mig else GpuLayout(mig=layout.mig)
         for uuid, layout in layouts.items()

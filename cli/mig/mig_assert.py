@@ -76,7 +76,8 @@ def command(
     differences = layout_differences(layouts, gpus, modes_only=mode_only)
     if output != "table":
         terminal.print_data(
-            {"asked": desired.title, "compared": sorted(layouts), "differing": differences}, output
+            {"desired": desired.title, "compared": sorted(layouts), "differing": differences},
+            output,
         )
     elif differences:
         rows = tuple(

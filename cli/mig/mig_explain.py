@@ -150,7 +150,8 @@ def _groups(gpus: Sequence[MigGpu]) -> Iterator[list[MigGpu]]:
     kinds: dict[object, list[MigGpu]] = {}
     for gpu in gpus:
         rows = tuple(
-            (profile.id, profile.name, profile.most, profile.starts) for profile in gpu.profiles
+            (profile.id, profile.name, profile.max_instances, profile.starts)
+            for profile in gpu.profiles
         )
         kinds.setdefault((gpu.model, rows), []).append(gpu)
     yield from kinds.values()
@@ -168,7 +169,7 @@ def profile_table(gpu: MigGpu) -> TextTable:
             (
                 profile.name,
                 str(profile.id),
-                str(profile.most),
+                str(profile.max_instances),
                 f"{profile.memory_bytes / GIB:.1f} GiB",
                 str(profile.multiprocessors),
                 str(profile.size),
@@ -212,7 +213,7 @@ def _count(number: int) -> Cell:
 def _fitting(gpu: MigGpu, profile: MigProfile) -> str:
     """Number of further instances that fit; in brackets that of an empty GPU, where MIG is off."""
     if gpu.mode is not None and not gpu.mode.current:
-        return f"({profile.most})"
+        return f"({profile.max_instances})"
     return str(placement_grid(gpu, profile).room if profile.fitting is None else profile.fitting)
 
 
@@ -246,7 +247,7 @@ def _sizes(profile: MigProfile) -> tuple[str, str]:
     size = f"{profile.size} memory unit{'s' if profile.size > 1 else ''}"
     return (
         f"each has {', '.join(parts)}",
-        f"id {profile.id}, {size}, at most {profile.most} on a GPU",
+        f"id {profile.id}, {size}, at most {profile.max_instances} on a GPU",
     )
 
 

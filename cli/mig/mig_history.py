@@ -10,9 +10,10 @@ from typing import Any
 
 import click
 
-from actuator.change_record import ChangeOutcome, ChangeRecord, Direction
+from actuator.change_record import ChangeRecord, Direction
 from actuator.past_changes import PastChanges, past_changes
 from agent.single_reading import opened_machine
+from api.mig_outcome import Outcome
 from base.errors import BadInput
 from cli import options, terminal
 from cli.mig.plan_text import layout_document, layout_text
@@ -23,10 +24,10 @@ from mig.gpu_layout import GpuLayout
 
 UNENDED = "not ended"
 GIVEN_UP = "given up"
-_RESULTS: Mapping[ChangeOutcome, Cell] = {
-    ChangeOutcome.APPLIED: Styled("applied", "green"),
-    ChangeOutcome.PREVIOUS: Styled("previous", "yellow"),
-    ChangeOutcome.HELD: Styled("held", "bold red"),
+_CELLS: Mapping[Outcome, Cell] = {
+    Outcome.APPLIED: Styled("applied", "green"),
+    Outcome.ROLLED_BACK: Styled("rolled-back", "yellow"),
+    Outcome.STUCK: Styled("stuck", "bold red"),
 }
 
 
@@ -36,25 +37,25 @@ Examples:
   gpuscape mig history
   gpuscape mig history -o wide
   gpuscape mig history --simulate /tmp/machine/state.json
-  gpuscape mig history -o json | jq '.changes[] | select(.result != "applied")'
+  gpuscape mig history -o json | jq '.changes[] | select(.outcome != "applied")'
 
 \b
-Results:
-  applied    the GPUs got the layout that was asked for
-  previous   they did not, and have the one from before again; so ends a self-test, too
-  held       on some GPUs neither could be reached: `gpuscape mig restore` goes on
-  not ended  it goes on now, or was stopped: `gpuscape mig restore` goes on
+Outcomes:
+  applied      the GPUs have the desired layout
+  rolled-back  they have the previous layout again; a self-test ends so, too
+  stuck        on some GPUs neither could be reached: `gpuscape mig restore` goes on
+  not ended    it goes on now, or was stopped: `gpuscape mig restore` goes on
 
 \b
-The journal keeps the last 50 changes, the newest last. What was refused, and what was already as
-wanted, is no change. A change never takes an instance that is in use, so there is no list of whom
+The journal keeps the last 50 changes, the newest last. What was refused, and what was unchanged, is
+not listed. A change never takes an instance that is in use, so there is no list of whom
 it disturbed."""
 )
 @journal_option
 @options.output("table", "wide", "json", "yaml")
 @options.settings("simulate")
 def command(load: Load, journal: Path | None, output: str) -> None:
-    """List the last changes: what was asked, from which layout to which, and the result."""
+    """List the last changes: their origin, both layouts, and the outcome."""
     with opened_machine(load()) as start:
         folder = journal_folder(journal, start)
         history = past_changes(folder)
@@ -70,7 +71,7 @@ def command(load: Load, journal: Path | None, output: str) -> None:
         return
     terminal.show_table(history_table(changes, wide=output == "wide"))
     reasons = [
-        f"{change.started} {_result_name(change)}: {change.reason}"
+        f"{change.started} {_outcome_name(change)}: {change.reason}"
         for change in changes
         if change.reason
     ]
@@ -82,13 +83,13 @@ def history_table(changes: Sequence[ChangeRecord], *, wide: bool) -> TextTable:
     """Table of changes, a row for each pair of layouts of a change; with ``wide`` for each GPU."""
     gpu_column = "GPU" if wide else "GPUS"
     return TextTable(
-        header=("STARTED", "RESULT", gpu_column, "FROM", "TO", "ASKED"),
+        header=("STARTED", "OUTCOME", gpu_column, "FROM", "TO", "ORIGIN"),
         rows=tuple(
             (
                 change.started if row == 0 else "",
-                _result_cell(change) if row == 0 else "",
+                _outcome_cell(change) if row == 0 else "",
                 *cells,
-                change.asked if row == 0 else "",
+                change.origin if row == 0 else "",
             )
             for change in changes
             for row, cells in enumerate(_gpu_rows(change, wide=wide))
@@ -99,7 +100,7 @@ def history_table(changes: Sequence[ChangeRecord], *, wide: bool) -> TextTable:
 def _gpu_rows(change: ChangeRecord, *, wide: bool) -> Iterator[tuple[Cell, ...]]:
     if wide:
         for uuid, layout in change.previous.items():
-            yield uuid, layout_text(layout), layout_text(change.wanted[uuid])
+            yield uuid, layout_text(layout), layout_text(change.desired[uuid])
         for uuid, layout in change.given_up.items():
             yield uuid, layout_text(layout), GIVEN_UP
         return
@@ -107,7 +108,7 @@ def _gpu_rows(change: ChangeRecord, *, wide: bool) -> Iterator[tuple[Cell, ...]]
     for uuid, layout in change.previous.items():
         pair = (
             layout_text(_without_places(layout)),
-            layout_text(_without_places(change.wanted[uuid])),
+            layout_text(_without_places(change.desired[uuid])),
         )
         pairs[pair] = pairs.get(pair, 0) + 1
     for layout in change.given_up.values():
@@ -124,15 +125,15 @@ def _without_places(layout: GpuLayout) -> GpuLayout:
     )
 
 
-def _result_name(change: ChangeRecord) -> str:
+def _outcome_name(change: ChangeRecord) -> str:
     return UNENDED if change.outcome is None else str(change.outcome)
 
 
-def _result_cell(change: ChangeRecord) -> Cell:
+def _outcome_cell(change: ChangeRecord) -> Cell:
     return (
-        Styled(_result_name(change), "bold yellow")
+        Styled(_outcome_name(change), "bold yellow")
         if change.outcome is None
-        else _RESULTS[change.outcome]
+        else _CELLS[change.outcome]
     )
 
 
@@ -140,16 +141,16 @@ def _document(change: ChangeRecord) -> dict[str, Any]:
     return {
         "change": change.change,
         "started": change.started,
-        "asked": change.asked,
-        "result": _result_name(change).replace(" ", "-"),
+        "origin": change.origin,
+        "outcome": _outcome_name(change).replace(" ", "-"),
         "going_back": change.direction is Direction.BACK,
         "reason": change.reason or None,
         "gpus": [
             {
                 "uuid": uuid,
                 "from": layout_document(layout),
-                "to": layout_document(change.wanted[uuid]),
-                "held": change.outcome is ChangeOutcome.HELD and uuid in change.concerns,
+                "to": layout_document(change.desired[uuid]),
+                "stuck": change.outcome is Outcome.STUCK and uuid in change.concerns,
                 "given_up": False,
             }
             for uuid, layout in change.previous.items()
@@ -159,7 +160,7 @@ def _document(change: ChangeRecord) -> dict[str, Any]:
                 "uuid": uuid,
                 "from": layout_document(layout),
                 "to": None,
-                "held": False,
+                "stuck": False,
                 "given_up": True,
             }
             for uuid, layout in change.given_up.items()

@@ -10,9 +10,9 @@ from pathlib import Path
 import click
 from click.shell_completion import CompletionItem
 
-from actuator.change_record import ChangeOutcome
 from actuator.past_changes import JOURNAL_FOLDER, past_changes
 from agent.single_reading import opened_machine
+from api.mig_outcome import Outcome
 from base.errors import BadInput, Permanent
 from cli import options, terminal
 from cli.failures import REFUSED, UNFINISHED
@@ -143,7 +143,7 @@ def command(
     if output == "table":
         if given_up:
             terminal.note("", f"Given up: {', '.join(uuids)}.")
-        if result.outcome is not None if given_up else unended or actuator_result is not None:
+        if result.has_begun if given_up else unended or actuator_result is not None:
             terminal.note("", change_end_text(result, folder))
         for line in () if actuator_result is not None else restored_lines(result):
             terminal.note(line)
@@ -152,7 +152,7 @@ def command(
     else:
         document = change_end_document(result)
         terminal.print_data(document | {"given_up": [gpu.document() for gpu in given_up]}, output)
-    if result.outcome is ChangeOutcome.HELD or any(gpu.why_not for gpu in result.restored):
+    if result.outcome is Outcome.STUCK or any(gpu.why_not for gpu in result.restored):
         ctx.exit(UNFINISHED)
 
 

@@ -14,10 +14,10 @@ import click
 from click.shell_completion import CompletionItem
 
 from actuator.change import ChangeResult
-from actuator.change_record import ChangeOutcome
 from actuator.supervisor import run_selftest
 from actuator.worker_messages import SelftestRequest, Tried
 from agent.single_reading import opened_machine, read_devices, read_mig_readings
+from api.mig_outcome import Outcome
 from base.errors import BadInput
 from cli import options, terminal
 from cli.failures import REFUSED, UNDONE, UNFINISHED, CommandFailure
@@ -258,8 +258,8 @@ def _report(report: SelftestReport, file: Path | None, journal: Path, output: st
 
 def _exit_code(report: SelftestReport) -> int:
     result: ChangeResult | None = report.result
-    if result is None or result.outcome is ChangeOutcome.HELD:
+    if result is None or result.outcome is Outcome.STUCK:
         return UNFINISHED
-    if result.outcome is None:
+    if not result.has_begun:
         return REFUSED
     return 0 if report.passed else UNDONE

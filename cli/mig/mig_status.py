@@ -23,7 +23,7 @@ from cli.mig.mig_text import (
 )
 from cli.options import Load
 from cli.terminal import Cell, Styled, TextTable
-from discovery.mig_state import FoundInstance, MigGpu, whole_devices
+from discovery.mig_state import CurrentInstance, MigGpu, whole_devices
 from discovery.reader.protocol import Start
 from kubelet.device_access.instance_access import stale_devices
 from mig.placement_grid import memory_units
@@ -115,7 +115,7 @@ def instance_table(gpus: Sequence[MigGpu], *, wide: bool) -> TextTable:
     )
 
 
-def _devices(gpu: MigGpu, instance: FoundInstance, *, wide: bool) -> Iterator[tuple[Cell, ...]]:
+def _devices(gpu: MigGpu, instance: CurrentInstance, *, wide: bool) -> Iterator[tuple[Cell, ...]]:
     """Cells from COMPUTE on, for each row of an instance."""
     if not instance.compute:
         unusable = Styled(f"{instance.profile}: {UNUSABLE}", "bold yellow")

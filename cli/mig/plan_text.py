@@ -14,7 +14,7 @@ from cli.terminal import Cell, Styled, TextTable
 from discovery.mig_state import MigGpu
 from mig.gpu_layout import DesiredInstance, GpuLayout
 from mig.holders import HolderKind, MigHolder, MigHolders
-from mig.planned_change import Fate, GpuChange, InstanceChange, planned_changes
+from mig.planned_change import GpuChange, InstanceAction, InstanceChange, planned_changes
 from mig.planner import MigPlan, MigRefusal, Obstacle, joint_command
 from mig.steps import (
     CreateCompute,
@@ -25,10 +25,10 @@ from mig.steps import (
     SetMode,
 )
 
-_MARKS: Final[Mapping[Fate, Cell]] = {
-    Fate.KEEP: " ",
-    Fate.DESTROY: Styled("-", "red"),
-    Fate.CREATE: Styled("+", "green"),
+_MARKS: Final[Mapping[InstanceAction, Cell]] = {
+    InstanceAction.KEEP: " ",
+    InstanceAction.DESTROY: Styled("-", "red"),
+    InstanceAction.CREATE: Styled("+", "green"),
 }
 
 _STEP_NAMES: Final[Mapping[type[MigStep], str]] = {
@@ -110,15 +110,15 @@ def _equal_changes(changes: Iterable[GpuChange]) -> list[list[GpuChange]]:
 
 def _title(changes: Sequence[GpuChange]) -> str:
     first = changes[0]
-    fates = Counter(instance.fate for instance in first.instances)
+    actions = Counter(instance.action for instance in first.instances)
     parts = [
-        f"{fates[fate]} {word}"
-        for fate, word in (
-            (Fate.KEEP, "kept"),
-            (Fate.DESTROY, "destroyed"),
-            (Fate.CREATE, "created"),
+        f"{actions[action]} {word}"
+        for action, word in (
+            (InstanceAction.KEEP, "kept"),
+            (InstanceAction.DESTROY, "destroyed"),
+            (InstanceAction.CREATE, "created"),
         )
-        if fates[fate]
+        if actions[action]
     ]
     words = [*_mode_text(first), *parts]
     suffix = ", each" if len(changes) > 1 else ""
@@ -142,7 +142,7 @@ def change_table(change: GpuChange) -> TextTable:
         header=("", "INSTANCE", "PROFILE", "UNITS", "PROGRAMS"),
         rows=tuple(
             (
-                _MARKS[instance.fate],
+                _MARKS[instance.action],
                 "new" if instance.id is None else str(instance.id),
                 _profile_cell(instance),
                 unit_range(instance.start, instance.size),
@@ -186,7 +186,9 @@ def _summary(plan: MigPlan, changing: Sequence[GpuChange]) -> Iterator[str]:
         yield "Nothing to do."
     else:
         created = sum(
-            instance.fate is Fate.CREATE for change in changing for instance in change.instances
+            instance.action is InstanceAction.CREATE
+            for change in changing
+            for instance in change.instances
         )
         yield (
             f"Plan: {len(plan.steps)} steps; instances: {len(plan.kept)} kept,"
@@ -235,7 +237,7 @@ def _on_off(on: bool) -> str:
 def plan_document(shown: ShownPlan) -> dict[str, Any]:
     """A plan or a refusal as plain values, with the same keys for both."""
     plan_or_refusal = shown.plan_or_refusal
-    common = {"asked": shown.title, "result": plan_result(plan_or_refusal)}
+    common = {"desired": shown.title, "result": plan_result(plan_or_refusal)}
     if isinstance(plan_or_refusal, MigRefusal):
         obstacles = [_obstacle_document(obstacle) for obstacle in plan_or_refusal.obstacles]
         return common | dict(_NOTHING) | {"obstacles": obstacles}
@@ -265,7 +267,7 @@ def _gpu_document(change: GpuChange) -> dict[str, Any]:
         "mode_after": change.mode_after,
         "instances": [
             {
-                "fate": instance.fate,
+                "fate": instance.action,
                 "id": instance.id,
                 "profile": instance.profile,
                 "start": instance.start,

@@ -9,7 +9,6 @@ from typing import Final
 from uuid import uuid4
 
 from actuator.change import ChangeResult
-from actuator.change_record import ChangeOutcome
 from actuator.journal import JournalBusy
 from actuator.journal_owner import owner_of, refuse_owned
 from actuator.past_changes import JOURNAL_FOLDER
@@ -17,13 +16,13 @@ from api.actuator_client import SOCKET, NoAnswer, ask_actuator
 from api.actuator_messages import (
     ActuatorRefusal,
     ChangeAnswer,
-    ChangeEnd,
     RefusalAnswer,
     RestoreRequest,
     StateAnswer,
     StateRequest,
     UseAnswer,
 )
+from api.mig_outcome import Outcome
 from base.errors import Transient
 from cli.failures import BAD_INPUT, REFUSED, UNFINISHED, CommandFailure
 from discovery.reader.protocol import Start
@@ -32,12 +31,6 @@ DEADLINE_SECONDS: Final = 330.0
 """Time to wait for the end of a change, for which the actuator's default limit is 300 s."""
 
 _CODES: Final = {ActuatorRefusal.JOURNAL: BAD_INPUT, ActuatorRefusal.FAILED: UNFINISHED}
-_OUTCOMES: Final = {
-    ChangeEnd.APPLIED: ChangeOutcome.APPLIED,
-    ChangeEnd.PREVIOUS: ChangeOutcome.PREVIOUS,
-    ChangeEnd.HELD: ChangeOutcome.HELD,
-    ChangeEnd.UNCHANGED: None,
-}
 
 
 def refuse_owned_journal(journal: Path, start: Start) -> None:
@@ -99,10 +92,10 @@ def restored_by_actuator(
     except Transient as error:
         raise CommandFailure(f"the end is not known: {owner}: {error}", UNFINISHED) from error
     match answer:
-        case ChangeAnswer(end=ChangeEnd.REFUSED):
+        case ChangeAnswer(outcome=Outcome.REFUSED):
             raise CommandFailure(f"refused by the actuator: {answer.reason}", REFUSED)
         case ChangeAnswer():
-            return ChangeResult(outcome=_OUTCOMES[answer.end], reason=answer.reason)
+            return ChangeResult(outcome=answer.outcome, reason=answer.reason)
         case RefusalAnswer():
             code = _CODES.get(answer.refusal, REFUSED)
             raise CommandFailure(f"refused by the actuator: {answer.reason}", code)

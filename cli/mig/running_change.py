@@ -15,12 +15,12 @@ from typing import Any, Final
 import click
 
 from actuator.change import ChangeResult
-from actuator.change_record import ChangeOutcome
 from actuator.journal import JournalBusy
 from actuator.mig_world import StepFailed
 from actuator.past_changes import JOURNAL_FOLDER, past_changes
 from actuator.supervisor import WorkerDied, WorkerHung, run_change
 from actuator.worker_messages import ChangeRequest
+from api.mig_outcome import Outcome
 from base.log import extra_facts
 from cli import terminal
 from cli.failures import NO_DRIVER, REFUSED, UNDONE, UNFINISHED, CommandFailure
@@ -74,13 +74,13 @@ def refuse_unended(journal: Path, gpus: Collection[str]) -> None:
     """
     history = past_changes(journal)
     for change in () if history is None else history.unended:
-        is_held = change.outcome is ChangeOutcome.HELD
+        is_held = change.outcome is Outcome.STUCK
         stuck = sorted(change.concerns.intersection(gpus))
         if is_held and not stuck:
             continue
         state = f"is held on GPU {', '.join(stuck)}" if is_held else "goes on, or was stopped"
         raise CommandFailure(
-            f"the change to {change.asked}, begun at {change.started}, {state}:"
+            f"the change to {change.origin}, begun at {change.started}, {state}:"
             " end it with gpuscape mig restore",
             REFUSED,
         )
@@ -134,11 +134,11 @@ def watched_worker(
 def change_end_text(result: ChangeResult, journal: Path) -> str:
     """How a change ended, in one sentence."""
     match result.outcome:
-        case ChangeOutcome.APPLIED:
+        case Outcome.APPLIED:
             return "Done: every GPU has the layout that was asked for."
-        case ChangeOutcome.PREVIOUS:
+        case Outcome.ROLLED_BACK:
             return f"Failed and undone, every GPU has the layout from before: {result.reason}"
-        case ChangeOutcome.HELD:
+        case Outcome.STUCK:
             return (
                 f"Held: {result.reason}. What was idle on these GPUs is gone, the others have the"
                 f" layout from before. Mend the cause, then run gpuscape mig restore --journal"
@@ -149,7 +149,7 @@ def change_end_text(result: ChangeResult, journal: Path) -> str:
 
 def restored_lines(result: ChangeResult) -> Iterator[str]:
     """Lines on the layouts that a reboot or a load of the driver took, restored or not."""
-    if result.outcome is None and not result.restored:
+    if not result.has_begun and not result.restored:
         yield "Nothing to do: no change is open, and no GPU lost its layout since the last one."
     for gpu in result.restored:
         if gpu.why_not:
@@ -179,9 +179,9 @@ def change_end_document(result: ChangeResult | None) -> dict[str, Any]:
 def change_exit_code(result: ChangeResult) -> int:
     """Exit code of a change's command; 0 where the GPUs have the desired layout."""
     match result.outcome:
-        case ChangeOutcome.PREVIOUS:
+        case Outcome.ROLLED_BACK:
             return UNDONE
-        case ChangeOutcome.HELD:
+        case Outcome.STUCK:
             return UNFINISHED
     return REFUSED if result.refusal is not None else 0
 

@@ -146,4 +146,4 @@ def _taints(node: Object) -> Iterator[Kept]:
 
 
 def _is_held(mig_node: MigNode) -> bool:
-    return mig_node.status is not None and mig_node.status.phase == MigPhase.HELD
+    return mig_node.status is not None and mig_node.status.phase == MigPhase.STUCK

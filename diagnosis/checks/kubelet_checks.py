@@ -260,7 +260,7 @@ def check_actuator(facts: LocalFacts) -> Iterator[DoctorFinding]:
         yield finding(JOURNAL_DAMAGED, "actuator", state.problem)
     if state.open is not None and state.running is None:
         why = f": {state.open.reason}" if state.open.reason else ""
-        yield finding(MIG_CHANGE_OPEN, "actuator", f"{state.open.asked} has not ended{why}")
+        yield finding(MIG_CHANGE_OPEN, "actuator", f"{state.open.origin} has not ended{why}")
 
 
 CHECKS: Final = (

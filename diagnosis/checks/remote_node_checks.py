@@ -183,7 +183,7 @@ KINDS: Final = (
 )
 _UNHEALTHY: Final = ("unhealthy", "degraded")
 _MIG_KINDS: Final[Mapping[str, FindingKind]] = {
-    MigPhase.HELD: MIG_HELD,
+    MigPhase.STUCK: MIG_HELD,
     MigPhase.FAILED: MIG_FAILED,
     MigPhase.REFUSED: MIG_REFUSED,
 }

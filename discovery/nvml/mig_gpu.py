@@ -14,7 +14,7 @@ from typing import Any
 import pynvml
 
 from discovery.driver_errors import GpuLost
-from discovery.mig_state import FoundInstance, MigGpu, MigProfile, MigReading, UnreadMigGpu
+from discovery.mig_state import CurrentInstance, MigGpu, MigProfile, MigReading, UnreadMigGpu
 from discovery.model import Gap, Mode, Reason
 from discovery.nvml.calls import Calls, Field, Handle, has_entry_point
 from discovery.nvml.conversions import MODEL, Garbage, boolean, gpu_uuid, mode, pci_id, whole
@@ -145,7 +145,7 @@ def _is_no_list(gap: Gap) -> bool:
     return gap.reason is Reason.UNSUPPORTED and "GetComputeRunning" not in gap.source
 
 
-def _check_places(instances: Sequence[FoundInstance], profiles: Sequence[MigProfile]) -> None:
+def _check_places(instances: Sequence[CurrentInstance], profiles: Sequence[MigProfile]) -> None:
     """Raises Garbage where instances cannot be where they are said to be.
 
     A layout that somebody changes while it is read may look like that.

@@ -10,7 +10,7 @@ from typing import Any
 
 import pynvml
 
-from discovery.mig_state import ComputeProfile, FoundCompute, FoundInstance, MigProfile
+from discovery.mig_state import ComputeProfile, CurrentCompute, CurrentInstance, MigProfile
 from discovery.model import Reason
 from discovery.nvml.calls import Calls, Handle, has_entry_point
 from discovery.nvml.conversions import Garbage, whole
@@ -40,13 +40,13 @@ PLACED_COMPUTE = "nvmlGpuInstanceCreateComputeInstanceWithPlacement"
 
 def read_instances(
     calls: Calls, handle: Handle, profiles: Sequence[MigProfile]
-) -> tuple[FoundInstance, ...]:
+) -> tuple[CurrentInstance, ...]:
     """All GPU instances by id.
 
     They are listed by profile, so one of a profile that the driver does not describe is in no
     list: it is found by its id, and leaves a gap.
     """
-    instances: dict[int, FoundInstance] = {}
+    instances: dict[int, CurrentInstance] = {}
     for profile in profiles:
         for instance_handle in _listed(
             calls, _LIST, pynvml.c_nvmlGpuInstance_t, handle, profile.id
@@ -65,7 +65,7 @@ def read_compute_profiles(
     calls: Calls,
     handle: Handle,
     profiles: Sequence[MigProfile],
-    instances: Sequence[FoundInstance],
+    instances: Sequence[CurrentInstance],
 ) -> tuple[MigProfile, ...]:
     """The profiles with their compute instance profiles, of those that an instance is there of."""
     ids_by_profile = {instance.profile: instance.id for instance in reversed(instances)}
@@ -140,12 +140,12 @@ def _check_absent(calls: Calls, call: str, holder: Handle, number: int) -> None:
     calls.gaps += [gap for gap in tried.gaps if gap.reason is not Reason.ABSENT]
 
 
-def _instance(calls: Calls, handle: Handle, profile: MigProfile) -> FoundInstance | None:
-    def convert(info: Any) -> FoundInstance:
+def _instance(calls: Calls, handle: Handle, profile: MigProfile) -> CurrentInstance | None:
+    def convert(info: Any) -> CurrentInstance:
         if _ID(info.profileId) != profile.id:
             raise Garbage(f"profile {info.profileId} in the list of profile {profile.id}")
         start, size = checked_placement(info.placement)
-        return FoundInstance(id=_ID(info.id), profile=profile.name, start=start, size=size)
+        return CurrentInstance(id=_ID(info.id), profile=profile.name, start=start, size=size)
 
     instance = calls.ask(WHAT, "nvmlGpuInstanceGetInfo", handle, convert=convert)
     if instance is None:
@@ -153,9 +153,9 @@ def _instance(calls: Calls, handle: Handle, profile: MigProfile) -> FoundInstanc
     return replace(instance, compute=_compute(calls, handle, profile.slices))
 
 
-def _compute(calls: Calls, handle: Handle, slices: int) -> tuple[FoundCompute, ...]:
+def _compute(calls: Calls, handle: Handle, slices: int) -> tuple[CurrentCompute, ...]:
     """The compute instances of a GPU instance by id; where there may be more, looked for by id."""
-    instances: dict[int, FoundCompute] = {}
+    instances: dict[int, CurrentCompute] = {}
     sizes = _compute_profiles(calls, handle)
     kind, call = pynvml.c_nvmlComputeInstance_t, "nvmlGpuInstanceGetComputeInstances"
     for profile_id in sizes:
@@ -198,7 +198,7 @@ def _id_and_slices(info: Any) -> tuple[int, int]:
 
 def _compute_instance(
     calls: Calls, handle: Handle, sizes: Mapping[int, int]
-) -> FoundCompute | None:
+) -> CurrentCompute | None:
     info = calls.ask(WHAT, "nvmlComputeInstanceGetInfo_v2", handle)
     if info is None:
         return None
@@ -206,11 +206,11 @@ def _compute_instance(
     if uuid is None:
         return None
 
-    def convert(info: Any) -> FoundCompute:
+    def convert(info: Any) -> CurrentCompute:
         slices = sizes.get(_ID(info.profileId))
         if slices is None:
             raise Garbage(f"a compute instance of profile {info.profileId}, which is none")
         start = _SLICES(info.placement.start)
-        return FoundCompute(id=_ID(info.id), slices=slices, start=start, uuid=uuid)
+        return CurrentCompute(id=_ID(info.id), slices=slices, start=start, uuid=uuid)
 
     return calls.part(WHAT, "nvmlComputeInstanceGetInfo_v2", convert, info)

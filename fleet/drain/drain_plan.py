@@ -159,7 +159,7 @@ def _request_blockers(
     for program in request.programs:
         text = "This process uses what would go, and is no pod's."
         yield DrainBlocker(kind=BlockerKind.PROGRAM, name=program, text=text)
-    listed = {*request.pods, *request.others}
+    listed = {*request.pods, *request.other_pods}
     for pod in pods:
         if whole_node or pod.ended or pod.key in request.pods:
             continue

@@ -29,7 +29,7 @@ def is_idle(request: MigRequestAnnotation, usage: GpuUsage) -> bool:
     where the agent's list has its name, from a pod before it (``all_placed`` False).
     """
     in_use = request.pods or request.programs or request.unlisted
-    return not in_use and usage.all_placed and usage.held <= set(request.others)
+    return not in_use and usage.all_placed and usage.held <= set(request.other_pods)
 
 
 def usage_of(pods: Collection[GpuPod], read_at: float = 0.0) -> GpuUsage:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from api.mig_status_annotation import RequestEnd
+from api.mig_outcome import Outcome
 from fleet.mig_change import reported_end
 from fleet.mig_node import DrainMode, MigNode
 from fleet.rollback_record import RollbackRecord
@@ -26,7 +26,7 @@ class ChangeStep(StrEnum):
     """The node's agent has a permit to change the GPUs."""
     REGISTERING = "registering"
     """The GPUs are changed; the device plugin is to offer what there is now."""
-    HELD = "held"
+    STUCK = "stuck"
     """Without a slot: neither layout could be reached, and a person has to act."""
     LATE = "late"
     """Without a slot: the change has no end within its time."""
@@ -40,8 +40,8 @@ def step_of(
     if record.outcome:
         return ChangeStep.REGISTERING, record.restarted_at or proceeded_at
     if slot.is_parked:
-        is_held = node is not None and reported_end(node, record.request) == RequestEnd.HELD
-        return ChangeStep.HELD if is_held else ChangeStep.LATE, proceeded_at
+        is_stuck = node is not None and reported_end(node, record.request) == Outcome.STUCK
+        return ChangeStep.STUCK if is_stuck else ChangeStep.LATE, proceeded_at
     if record.proceed_at:
         return ChangeStep.CHANGING, record.proceed_at
     if record.drain_at:
@@ -58,7 +58,7 @@ def change_facts(record: RollbackRecord, now: float) -> dict[str, object]:
     ``cordoned_seconds`` and ``permitted_seconds`` are missing where it did not come to that.
     """
     facts: dict[str, object] = {
-        "asked": record.rollout,
+        "desired": record.rollout,
         "drain": record.drain or DrainMode.WAIT.value,
         "seconds": _since(record.taken_at, now),
         "restarts": record.restarts,

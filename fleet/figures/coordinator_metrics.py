@@ -11,11 +11,12 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Proc
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from api.mig_outcome import Outcome
 from fleet.figures.fleet_figures import FleetFigures
 from fleet.plugins.unlisted_devices import UnlistedDevices
 from fleet.policy.assigned_layouts import Assignment
 from fleet.rollback_record import RollbackRecord
-from fleet.rollout_memory import CountedEnd
+from fleet.rollout_memory import UnreportedEnd
 from fleet.slot_gate import WaitReason
 from fleet.startup.startup_taint import StartupNode, StartupWait
 
@@ -44,7 +45,7 @@ class CoordinatorMetrics:
         self._slots = gauge("slots", "Nodes that may be in change at once.")
         self._used = gauge("slots_used", "Nodes that have a slot.")
         self._parked = gauge(
-            "parked_nodes", "Nodes that stay cordoned without a slot: held, or without an end."
+            "parked_nodes", "Nodes that stay cordoned without a slot: stuck, or without an outcome."
         )
         self._waiting = gauge(
             "waiting_nodes",
@@ -88,16 +89,16 @@ class CoordinatorMetrics:
         )
         self._now = _NowCollector()
         registry.register(self._now)
-        self._ends = counter("changes", "Changes that ended, by how.", "outcome")
+        self._ends = counter("changes", "Changes that ended, by outcome.", "outcome")
         self._seconds = Histogram(
             f"{_PREFIX}_change_duration_seconds",
-            "From taking a slot to the end of the undoing.",
+            "From taking a slot to freeing it after the rollback of the node.",
             buckets=_SECONDS,
             registry=registry,
         )
         self._dropped = counter("events_dropped", "Events that were not recorded.")
         self._defects = counter("internal_errors", "Unexpected exceptions.")
-        for outcome in CountedEnd:
+        for outcome in (*Outcome, *UnreportedEnd):
             self._ends.labels(outcome)
         self.stands_by()
         self.shows_unlisted(())
@@ -176,7 +177,7 @@ class _NowCollector(Collector):
         figures = self.latest
         steps = GaugeMetricFamily(
             f"{_PREFIX}_change_step_seconds",
-            "For how long a node in change, or one that is held, has been at its present step.",
+            "For how long a node in change, or one that is stuck, has been at its present step.",
             labels=["node", "slot", "step"],
         )
         for step in figures.steps:

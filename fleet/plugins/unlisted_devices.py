@@ -49,17 +49,19 @@ def unlisted_devices(view: FleetView) -> dict[str, UnlistedDevices]:
 
 def _unlisted_on(view: FleetView, node: MigNode) -> UnlistedDevices | None:
     status = node.status
-    if status is None or status.phase != MigPhase.UNCHANGED or not status.offers:
+    if status is None or status.phase != MigPhase.UNCHANGED or not status.allocatable:
         return None
     if node.permit_text is not None or node.request is not None or node.away is not None:
         return None
-    listed = dict(node.lists)
+    listed = dict(node.capacity)
     missing = sorted(
-        resource for resource, count in status.offers.items() if listed.get(resource, 0) < count
+        resource
+        for resource, count in status.allocatable.items()
+        if listed.get(resource, 0) < count
     )
     if not missing:
         return None
-    since = rfc3339.unix_seconds(status.found)
+    since = rfc3339.unix_seconds(status.current_since)
     plugins = [pod for pod in view.pods.get(node.name, ()) if pod.is_plugin]
     staying = [pod for pod in plugins if not pod.is_leaving]
     return UnlistedDevices(

@@ -15,7 +15,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from api import keys, mig_status_annotation
-from api.mig_status_annotation import MigPhase, RequestSource, wish_digest
+from api.mig_status_annotation import MigPhase, RequestSource, desired_digest
 from base.text import rfc3339
 from kube.api import Object
 from kube.objects.node import Node
@@ -51,7 +51,7 @@ class StartupWait(StrEnum):
     """A label from before the agent asks for a layout, and is not obeyed."""
     REFUSED = "refused"
     FAILED = "failed"
-    HELD = "held"
+    STUCK = "stuck"
     OTHER = "other"
     """A phase that this coordinator does not know."""
 
@@ -64,7 +64,7 @@ _WAIT_BY_PHASE: Final[Mapping[str, StartupWait]] = {
     MigPhase.UNADOPTED: StartupWait.UNADOPTED,
     MigPhase.REFUSED: StartupWait.REFUSED,
     MigPhase.FAILED: StartupWait.FAILED,
-    MigPhase.HELD: StartupWait.HELD,
+    MigPhase.STUCK: StartupWait.STUCK,
 }
 """Phases in which the layout is not there, to the reason why the taint stays."""
 
@@ -141,7 +141,7 @@ def startup_wait(metadata: Metadata, policy: PolicyWord) -> StartupWait:
         return _WAIT_BY_PHASE.get(status.phase, StartupWait.OTHER)
     if is_in_change:
         return StartupWait.CHANGE
-    is_there = status.wish == digest if digest else True
+    is_there = status.desired_digest == digest if digest else True
     is_judged = is_there and status.phase == (MigPhase.UNCHANGED if digest else MigPhase.IDLE)
     return StartupWait.READY if is_judged else StartupWait.NOT_JUDGED
 
@@ -149,6 +149,6 @@ def startup_wait(metadata: Metadata, policy: PolicyWord) -> StartupWait:
 def _desired_digest(labels: Mapping[str, str], notes: Mapping[str, str]) -> str:
     """Digest of the layout that the Node asks for; empty where it asks for none."""
     if keys.MIG_LAYOUT in notes:
-        return wish_digest(RequestSource.ANNOTATION, notes[keys.MIG_LAYOUT])
+        return desired_digest(RequestSource.ANNOTATION, notes[keys.MIG_LAYOUT])
     label = labels.get(keys.MIG_CONFIG, "")
-    return wish_digest(RequestSource.LABEL, label) if label else ""
+    return desired_digest(RequestSource.LABEL, label) if label else ""

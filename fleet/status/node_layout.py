@@ -14,7 +14,7 @@ from api.mig_status_annotation import (
     MigPhase,
     MigStatusAnnotation,
     RequestSource,
-    wish_digest,
+    desired_digest,
 )
 from base.errors import BadInput
 from fleet.startup.startup_taint import is_tainted
@@ -150,9 +150,9 @@ def _unlisted(status: MigStatusAnnotation, node: Node) -> tuple[str, ...]:
     """Resources of an applied layout of which the node lists fewer than the layout provides."""
     if status.phase != MigPhase.UNCHANGED:
         return ()
-    capacity = gpu_amounts(node.status.capacity, status.offers)
+    capacity = gpu_amounts(node.status.capacity, status.allocatable)
     return tuple(
-        name for name, count in sorted(status.offers.items()) if capacity.get(name, 0) < count
+        name for name, count in sorted(status.allocatable.items()) if capacity.get(name, 0) < count
     )
 
 
@@ -165,13 +165,13 @@ def _is_stale(
     """
     text, label = annotations.get(keys.MIG_LAYOUT), labels.get(keys.MIG_CONFIG, "")
     if text is not None:
-        digest = wish_digest(RequestSource.ANNOTATION, text)
+        digest = desired_digest(RequestSource.ANNOTATION, text)
     elif label and labels.get(keys.MIG_ADOPT) != _NEVER:
-        digest = wish_digest(RequestSource.LABEL, label)
+        digest = desired_digest(RequestSource.LABEL, label)
     else:
         digest = ""
     if status.phase == MigPhase.UNCHANGED:
-        return not digest or status.wish not in ("", digest)
+        return not digest or status.desired_digest not in ("", digest)
     if status.phase == MigPhase.IDLE:
         return bool(digest)
     return status.phase == MigPhase.UNADOPTED and (text is not None or status.unadopted != label)

@@ -42,10 +42,10 @@ def listed_configs() -> MigConfigs:
 
     An entry has filters only where its profile's count is not the same on all models.
     """
-    models = {device: family.most for family in FAMILIES for device in family.devices}
+    models = {device: family.max_instances for family in FAMILIES for device in family.devices}
     counts: dict[str, set[int]] = {}
     for family in FAMILIES:
-        for profile, count in family.most.items():
+        for profile, count in family.max_instances.items():
             counts.setdefault(profile, set()).add(count)
     filtered = {profile for profile, model_counts in counts.items() if len(model_counts) > 1}
     return _configs(models, filtered, balanced_filtered=True)

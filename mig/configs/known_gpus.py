@@ -121,7 +121,7 @@ def known_profiles(device_id: int) -> tuple[MigProfile, ...]:
 
 
 def _profiles(family: MigFamily) -> tuple[MigProfile, ...]:
-    profiles = (_profile(name, count, family.units) for name, count in family.most.items())
+    profiles = (_profile(name, count, family.units) for name, count in family.max_instances.items())
     return tuple(sorted(profiles, key=lambda profile: (profile.number, profile.name)))
 
 
@@ -139,7 +139,7 @@ def _profile(name: str, count: int, units: int) -> MigProfile:
         slices=slices,
         size=size,
         starts=starts,
-        most=count,
+        max_instances=count,
         memory_bytes=0,
         multiprocessors=0,
         compute=tuple(compute for compute in _COMPUTE if compute.slices <= slices),

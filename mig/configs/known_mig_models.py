@@ -28,7 +28,7 @@ class MigFamily:
     """Products, for people."""
     devices: tuple[int, ...]
     """PCI ids, packed as a GPU's ``device_id`` is."""
-    most: Mapping[str, int]
+    max_instances: Mapping[str, int]
     """Profile to how many fit on an empty GPU."""
     units: int = 8
     """Memory units in which instances have their places.
@@ -40,7 +40,7 @@ def _family(title: str, devices: str, counts: Mapping[str, int], *, units: int =
     return MigFamily(
         title=title,
         devices=tuple(int(digits, 16) << 16 | _VENDOR for digits in devices.split()),
-        most=MappingProxyType(dict(counts)),
+        max_instances=MappingProxyType(dict(counts)),
         units=units,
     )
 

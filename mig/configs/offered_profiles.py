@@ -30,10 +30,10 @@ def offered_profiles(gpu: MigGpu) -> OfferedProfiles | None:
     """Profiles that a GPU with MIG offers; None if neither the driver nor the table has them."""
     family = known_family(gpu.device_id)
     if not gpu.profiles:
-        return None if family is None else OfferedProfiles(most=family.most)
-    counts = {profile.name: profile.most for profile in gpu.profiles}
+        return None if family is None else OfferedProfiles(most=family.max_instances)
+    counts = {profile.name: profile.max_instances for profile in gpu.profiles}
     if family is not None and counts_are_wrong(gpu.device_id):
-        counts |= {name: count for name, count in family.most.items() if name in counts}
+        counts |= {name: count for name, count in family.max_instances.items() if name in counts}
     return OfferedProfiles(
         most=counts,
         starts={profile.name: profile.starts for profile in gpu.profiles},

@@ -79,7 +79,7 @@ class ActuatorProcess:
 
     def apply(self, change: str, layout: RequestedLayout, *, asked: str = "a test") -> ApplyRequest:
         """A change of the first GPU."""
-        return ApplyRequest(change=change, asked=asked, wanted={self.gpu: layout})
+        return ApplyRequest(change=change, origin=asked, desired={self.gpu: layout})
 
     def unchanged(self) -> Callable[[], None]:
         """Asserts, when called, that GPUs and journal are as they were."""

@@ -14,8 +14,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from actuator.change_record import ChangeOutcome, ChangeRecord
+from actuator.change_record import ChangeRecord
 from actuator.journal import Journal
+from api.mig_outcome import Outcome
 from mig.gpu_layout import GpuLayout, layout_from_counts
 from simulator.simulation import Return
 from tests import machines
@@ -170,9 +171,9 @@ class DrawnChanges:
     def held(self) -> tuple[ChangeRecord, ...]:
         """Changes that the journal holds, whatever else goes on."""
         with Journal(self.on.journal, lock=False) as journal:
-            return journal.held()
+            return journal.stuck_changes()
 
-    def judge(self, change: DrawnChange) -> ChangeOutcome | None:
+    def judge(self, change: DrawnChange) -> Outcome | None:
         """How a change ended whose program was killed, as :meth:`judge_alone`; it counts."""
         outcome = self.judge_alone(change)
         assert {record.change for record in self.held()} <= {change.name}
@@ -180,12 +181,12 @@ class DrawnChanges:
         self.figures.lost += change.lost is not None
         self.figures.parts += is_in_parts(change)
         self.figures.unbegun += outcome is None
-        self.figures.applied += outcome is ChangeOutcome.APPLIED
-        self.figures.previous += outcome is ChangeOutcome.PREVIOUS
-        self.figures.held += outcome is ChangeOutcome.HELD
+        self.figures.applied += outcome is Outcome.APPLIED
+        self.figures.previous += outcome is Outcome.ROLLED_BACK
+        self.figures.held += outcome is Outcome.STUCK
         return outcome
 
-    def judge_alone(self, change: DrawnChange) -> ChangeOutcome | None:
+    def judge_alone(self, change: DrawnChange) -> Outcome | None:
         """How a change ended, by the journal, where the state file shows no other end.
 
         The GPUs that are not lost are all as desired, or all as before at the same places. None:
@@ -193,23 +194,23 @@ class DrawnChanges:
         """
         outcome, shapes = self._recorded(change), self.shapes()
         for index in shapes.keys() - {change.lost}:
-            if index in change.desired and outcome is ChangeOutcome.APPLIED:
+            if index in change.desired and outcome is Outcome.APPLIED:
                 assert without_places(shapes[index]) == sizes(change.desired[index]), shapes
             else:
                 assert shapes[index] == change.before[index], shapes
         return outcome
 
-    def _recorded(self, change: DrawnChange) -> ChangeOutcome | None:
+    def _recorded(self, change: DrawnChange) -> Outcome | None:
         """How the change ended; None where the journal does not have it."""
         with Journal(self.on.journal, lock=False) as journal:
             assert journal.load() is None, "a change has not ended"
-            records = (*journal.history(), *journal.held())
+            records = (*journal.history(), *journal.stuck_changes())
         named = [record for record in records if record.change == change.name]
         if not named:
             return None
         (record,) = named
         assert record.outcome is not None
-        if record.outcome is ChangeOutcome.HELD:
+        if record.outcome is Outcome.STUCK:
             assert change.lost is not None
             assert record.concerns == {self.uuids[change.lost]}
         return record.outcome
@@ -220,9 +221,9 @@ class DrawnChanges:
         uuid, before = self.uuids[change.lost], change.before[change.lost]
         with Journal(self.on.journal, lock=False) as journal:
             assert journal.load() is None
-            assert journal.held() == ()
+            assert journal.stuck_changes() == ()
             record = next(past for past in journal.history() if past.change == change.name)
-        assert record.outcome is ChangeOutcome.PREVIOUS
+        assert record.outcome is Outcome.ROLLED_BACK
         if given_up:
             self.figures.given_up += 1
             assert as_shape(record.given_up[uuid]) == before

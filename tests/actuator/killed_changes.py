@@ -13,17 +13,16 @@ from typing import Final
 
 import psutil
 
-from actuator.change_record import ChangeOutcome
 from actuator.worker_messages import ChangeRequest, Order
 from api.actuator_messages import (
     ActuatorAnswer,
     ApplyRequest,
     ChangeAnswer,
-    ChangeEnd,
     RequestedInstance,
     RequestedLayout,
     RestoreRequest,
 )
+from api.mig_outcome import Outcome
 from base.errors import Transient
 from mig.gpu_layout import GpuLayout
 from tests.actuator import killed_worker
@@ -48,7 +47,7 @@ def kill_workers(folder: Path, seed: int, kills: int, lost_every: int = 4) -> It
         if changes.draw.random() < 1 / 5:
             _worked(changes, None, changes.draw.randrange(60))
         assert not _worked(changes, None).killed
-        is_held = changes.judge(change) is ChangeOutcome.HELD
+        is_held = changes.judge(change) is Outcome.STUCK
         changes.figures.took(time.monotonic() - begun)
         if change.lost is not None:
             _end_lost(changes, change, change.lost, is_held=is_held)
@@ -59,7 +58,7 @@ def _end_lost(changes: DrawnChanges, change: DrawnChange, lost: int, *, is_held:
     """A GPU that is well takes its next layout, then the lost one is given up or comes back."""
     later = _of_a_well_gpu(changes, lost)
     assert not _worked(changes, later).killed
-    assert changes.judge_alone(later) is ChangeOutcome.APPLIED
+    assert changes.judge_alone(later) is Outcome.APPLIED
     given_up = is_held and changes.draw.random() < 1 / 2
     if given_up:
         assert not _worked(changes, None, give_up=changes.uuids[lost]).killed
@@ -86,7 +85,7 @@ def _worked(
     request = None
     if change is not None:
         desired = {changes.uuids[index]: layout for index, layout in change.desired.items()}
-        request = ChangeRequest(wanted=desired, asked=ASKED, change=change.name)
+        request = ChangeRequest(desired=desired, origin=ASKED, change=change.name)
     order = Order(
         start=changes.on.start,
         journal=str(changes.on.journal),
@@ -120,7 +119,7 @@ def kill_actuators(
             changes.lose(change)
             actuator = running.enter_context(started(changes.on, socket, gpu=changes.uuids[0]))
             until(lambda actuator=actuator: _is_quiet(actuator))  # type: ignore[misc]
-            is_held = changes.judge(change) is ChangeOutcome.HELD
+            is_held = changes.judge(change) is Outcome.STUCK
             changes.figures.took(time.monotonic() - begun)
             if change.lost is not None:
                 _end_lost_by(actuator, changes, change, change.lost, is_held=is_held)
@@ -148,7 +147,7 @@ def _is_killed_in_the_middle(
         time.sleep(0.005)
     if answers:
         assert isinstance(answers[0], ChangeAnswer), answers
-        assert answers[0].end is ChangeEnd.APPLIED, answers
+        assert answers[0].outcome is Outcome.APPLIED, answers
         return False
     processes = [psutil.Process(actuator.process.pid)]
     if changes.draw.random() < 1 / 2:
@@ -164,7 +163,7 @@ def _is_killed_in_the_middle(
 def _is_quiet(actuator: ActuatorProcess) -> bool:
     """It does nothing, and nothing is open but what is held."""
     state = actuator.state()
-    is_open = state.open is not None and state.open.end is not ChangeEnd.HELD
+    is_open = state.open is not None and state.open.outcome is not Outcome.STUCK
     return state.running is None and not is_open
 
 
@@ -180,8 +179,8 @@ def _end_lost_by(
     later = _of_a_well_gpu(changes, lost)
     answer = actuator.ask(_request(changes, later))
     assert isinstance(answer, ChangeAnswer), answer
-    assert answer.end is ChangeEnd.APPLIED, answer
-    assert changes.judge_alone(later) is ChangeOutcome.APPLIED
+    assert answer.outcome is Outcome.APPLIED, answer
+    assert changes.judge_alone(later) is Outcome.APPLIED
     given_up = is_held and changes.draw.random() < 1 / 2
     if given_up:
         actuator.ask(RestoreRequest(change=change.name, give_up=(changes.uuids[lost],)))
@@ -194,7 +193,7 @@ def _end_lost_by(
 
 def _request(changes: DrawnChanges, change: DrawnChange) -> ApplyRequest:
     desired = {changes.uuids[index]: _message(it) for index, it in change.desired.items()}
-    return ApplyRequest(change=change.name, asked=ASKED, wanted=desired)
+    return ApplyRequest(change=change.name, origin=ASKED, desired=desired)
 
 
 def _message(layout: GpuLayout) -> RequestedLayout:

@@ -83,7 +83,7 @@ class SimulatedNode:
         self, layout: GpuLayout, *holders: NamedHolder, at: int = 0, asked: str = "a test"
     ) -> ChangeRequest:
         """A layout for one GPU."""
-        return ChangeRequest(wanted={self.uuid(at): layout}, asked=asked, holders=holders)
+        return ChangeRequest(desired={self.uuid(at): layout}, origin=asked, holders=holders)
 
 
 def node(

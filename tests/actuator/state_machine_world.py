@@ -13,7 +13,7 @@ import pynvml
 from msgspec.structs import replace as with_fields
 
 from actuator.mig_world import StepFailed
-from discovery.mig_state import ComputeProfile, FoundCompute, FoundInstance, MigGpu, MigProfile
+from discovery.mig_state import ComputeProfile, CurrentCompute, CurrentInstance, MigGpu, MigProfile
 from discovery.model import Mode
 from discovery.nvml_abi.argument_kinds import Nvml
 from mig.holders import MigHolders
@@ -138,14 +138,14 @@ class StateMachineWorld:
                 )
         return replace(profile, compute=tuple(sorted(found, key=lambda one: one.slices)))
 
-    def _instance(self, one: GpuInstance) -> FoundInstance:
-        return FoundInstance(
+    def _instance(self, one: GpuInstance) -> CurrentInstance:
+        return CurrentInstance(
             id=one.id,
             profile=one.profile,
             start=one.start,
             size=self._profile(one.profile).size,
             compute=tuple(
-                FoundCompute(id=part.id, slices=part.slices, start=part.start, uuid=None)
+                CurrentCompute(id=part.id, slices=part.slices, start=part.start, uuid=None)
                 for part in one.compute
             ),
         )

@@ -19,11 +19,11 @@ from api.actuator_messages import (
     ActuatorRefusal,
     ApplyRequest,
     ChangeAnswer,
-    ChangeEnd,
     RefusalAnswer,
     RestoreRequest,
     encode_message,
 )
+from api.mig_outcome import Outcome
 from simulator.simulation import Crash, Delay
 from tests.actuator.actuator_process import (
     GPUSCAPE,
@@ -96,9 +96,9 @@ def test_of_two_at_once_one_is_told_who_the_other_is(actuator: ActuatorProcess) 
     for one in refused:
         assert isinstance(one, RefusalAnswer)
         assert (one.refusal, one.change) == (ActuatorRefusal.BUSY, "the-first-change")
-    assert answer == ChangeAnswer(change="the-first-change", end=ChangeEnd.APPLIED)
-    assert again == ChangeAnswer(change="the-first-change", end=ChangeEnd.APPLIED, again=True)
-    assert next_one == ChangeAnswer(change="another-change", end=ChangeEnd.APPLIED)
+    assert answer == ChangeAnswer(change="the-first-change", outcome=Outcome.APPLIED)
+    assert again == ChangeAnswer(change="the-first-change", outcome=Outcome.APPLIED, again=True)
+    assert next_one == ChangeAnswer(change="another-change", outcome=Outcome.APPLIED)
     assert profiles(actuator) == ["1g.5gb"] * 7
 
 
@@ -117,9 +117,9 @@ def test_a_change_goes_on_when_the_one_who_asked_for_it_has_gone(
     until(lambda: actuator.state().running is None)
     last = actuator.state().last
     assert last is not None
-    assert (last.change, last.end, last.gpus) == (
+    assert (last.change, last.outcome, last.gpus) == (
         "the-first-change",
-        ChangeEnd.APPLIED,
+        Outcome.APPLIED,
         (actuator.gpu,),
     )
     assert len(list(nodes.iterdir())) > before
@@ -141,7 +141,7 @@ def test_a_socket_that_somebody_removes_in_the_middle_of_a_change_is_there_again
     remove(actuator.path)
     until(actuator.path.exists)
     assert actuator.state().v
-    assert change.end() == ChangeAnswer(change="the-first-change", end=ChangeEnd.APPLIED)
+    assert change.end() == ChangeAnswer(change="the-first-change", outcome=Outcome.APPLIED)
     assert len(actuator.logged("actuator socket bound anew")) == 1
 
 
@@ -160,11 +160,11 @@ def test_what_was_interrupted_is_ended_by_the_one_who_asks_again(
     assert isinstance(died, RefusalAnswer)
     assert (died.refusal, died.change) == (ActuatorRefusal.FAILED, "the-first-change")
     assert left.open is not None
-    assert (left.open.change, left.open.end, left.running) == ("the-first-change", None, None)
+    assert (left.open.change, left.open.outcome, left.running) == ("the-first-change", None, None)
     for one in (other, other_restore):
         assert isinstance(one, RefusalAnswer)
         assert (one.refusal, one.change) == (ActuatorRefusal.CONFLICT, "the-first-change")
-    assert ended == ChangeAnswer(change="the-first-change", end=ChangeEnd.APPLIED)
+    assert ended == ChangeAnswer(change="the-first-change", outcome=Outcome.APPLIED)
     assert profiles(actuator) == ["3g.20gb"] * 2
 
 
@@ -179,7 +179,7 @@ def test_sigterm_waits_for_the_change_and_takes_no_other(actuator: ActuatorProce
     answer = first.end()
 
     assert actuator.process.wait(60) == 0
-    assert answer == ChangeAnswer(change="the-first-change", end=ChangeEnd.APPLIED)
+    assert answer == ChangeAnswer(change="the-first-change", outcome=Outcome.APPLIED)
     assert not actuator.path.exists()
     assert actuator.logged("actuator stopped")
 

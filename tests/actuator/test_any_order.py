@@ -17,11 +17,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from actuator.change import ChangeResult, apply, resume
-from actuator.change_record import ChangeOutcome, ChangeRecord
+from actuator.change_record import ChangeRecord
 from actuator.journal import Journal
 from actuator.mig_world import StepFailed
 from actuator.restore import restore_layouts
-from discovery.mig_state import FoundInstance, MigGpu
+from api.mig_outcome import Outcome
+from discovery.mig_state import CurrentInstance, MigGpu
 from discovery.model import Mode
 from mig.gpu_layout import GpuLayout, has_layout, layout_from_counts
 from mig.planner import MigPlan, plan
@@ -74,7 +75,7 @@ class WatchedWorld(PlayedWorld):
         if isinstance(step, SetMode):
             assert step.gpu not in self.hardware.used, "the mode of a GPU in use was changed"
         with Journal(self.folder, lock=False) as journal:
-            records = (*filter(None, (journal.load(),)), *journal.held())
+            records = (*filter(None, (journal.load(),)), *journal.stuck_changes())
         assert any(step.gpu in one.previous for one in records), "a step without a way back"
         super().perform(step)
 
@@ -85,7 +86,7 @@ class AnyOrder(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.folder = Path(tempfile.mkdtemp(dir=IN_MEMORY))
-        self.verified: dict[str, tuple[FoundInstance, ...]] = {}
+        self.verified: dict[str, tuple[CurrentInstance, ...]] = {}
         """What a change left on a GPU, while nobody else touched it."""
         off = Mode(current=False, pending=False)
         self.hardware = Hardware.of(
@@ -141,7 +142,7 @@ class AnyOrder(RuleBasedStateMachine):
 
     def _ask(self, wanted: dict[str, GpuLayout], world: PlayedWorld) -> None:
         with Journal(self._journal) as journal:
-            held = {uuid for one in journal.held() for uuid in one.concerns}
+            held = {uuid for one in journal.stuck_changes() for uuid in one.concerns}
             if journal.load() is not None or held & wanted.keys():
                 return
         before = self.hardware.seen()
@@ -169,7 +170,7 @@ class AnyOrder(RuleBasedStateMachine):
     def _start(self, world: PlayedWorld) -> None:
         with Journal(self._journal) as journal:
             try:
-                concerned = {held.change: held.concerns for held in journal.held()}
+                concerned = {held.change: held.concerns for held in journal.stuck_changes()}
                 result = resume(world, journal)
                 if result is not None:
                     self._check(result, journal, concerned)
@@ -252,7 +253,7 @@ class AnyOrder(RuleBasedStateMachine):
     def a_change_that_is_open_can_be_read(self) -> None:
         """And has a way back."""
         record = self._open()
-        assert record is None or record.previous.keys() == record.wanted.keys()
+        assert record is None or record.previous.keys() == record.desired.keys()
 
     def teardown(self) -> None:
         """With all GPUs back and nothing in the way every change has ended, and once is enough."""
@@ -276,7 +277,7 @@ class AnyOrder(RuleBasedStateMachine):
 
     def _open(self) -> ChangeRecord | None:
         with Journal(self._journal) as journal:
-            return journal.load() or next(iter(journal.held()), None)
+            return journal.load() or next(iter(journal.stuck_changes()), None)
 
     def _world(
         self,
@@ -307,25 +308,25 @@ class AnyOrder(RuleBasedStateMachine):
         """
         assert journal.load() is None
         seen = {gpu.uuid: gpu for gpu in self.hardware.seen()}
-        if result.outcome is ChangeOutcome.HELD:
+        if result.outcome is Outcome.STUCK:
             assert result.reason
-            stuck = [uuid for one in journal.held() for uuid in one.concerns]
+            stuck = [uuid for one in journal.stuck_changes() for uuid in one.concerns]
             assert len(stuck) == len(set(stuck)), "one GPU is held by two changes"
             for uuid in stuck:
                 self.verified.pop(uuid, None)
             return
         record = next(one for one in journal.history()[::-1] if one.outcome is result.outcome)
-        layouts = record.wanted if result.outcome is ChangeOutcome.APPLIED else record.previous
+        layouts = record.desired if result.outcome is Outcome.APPLIED else record.previous
         for uuid in concerned.get(record.change, layouts):
             assert has_layout(seen[uuid], layouts[uuid])
-            if result.outcome is ChangeOutcome.APPLIED:
+            if result.outcome is Outcome.APPLIED:
                 self.verified[uuid] = seen[uuid].instances
 
     def _instances(self) -> list[tuple[str, str, int]]:
         return [self._key(gpu, one) for gpu in self.hardware.seen() for one in gpu.instances]
 
     @staticmethod
-    def _key(gpu: MigGpu, one: FoundInstance) -> tuple[str, str, int]:
+    def _key(gpu: MigGpu, one: CurrentInstance) -> tuple[str, str, int]:
         return gpu.uuid, one.profile, one.start
 
 

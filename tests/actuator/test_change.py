@@ -13,13 +13,14 @@ import pytest
 
 import actuator.layout_steps
 from actuator.change import ChangeResult, apply, begin, give_up, resume
-from actuator.change_record import JOURNAL, ChangeOutcome, ChangeRecord, Direction
+from actuator.change_record import JOURNAL, ChangeRecord, Direction
 from actuator.journal import CHANGE, Journal, JournalUnusable
 from actuator.mig_world import StepFailed
 from actuator.restore import restore_layouts
+from api.mig_outcome import Outcome
 from api.mig_resources import MigStrategy
 from discovery.mig_state import MigGpu
-from mig.gpu_layout import GpuLayout, found_layout, has_layout, layout_from_counts
+from mig.gpu_layout import GpuLayout, current_layout, has_layout, layout_from_counts
 from mig.holders import HolderKind, MigHolder, MigHolders
 from mig.planner import MigPlan, MigRefusal, plan
 from mig.steps import CreateInstance, DestroyCompute, DestroyInstance, MigStep
@@ -55,7 +56,7 @@ def resumed(folder: Path, world: PlayedWorld) -> ChangeResult | None:
 def open_change(folder: Path) -> ChangeRecord | None:
     """What the journal still has."""
     with Journal(folder) as journal:
-        return journal.load() or next(iter(journal.held()), None)
+        return journal.load() or next(iter(journal.stuck_changes()), None)
 
 
 def test_a_change_reaches_the_layout_and_is_remembered(tmp_path: Path) -> None:
@@ -64,13 +65,13 @@ def test_a_change_reaches_the_layout_and_is_remembered(tmp_path: Path) -> None:
 
     result = changed(tmp_path / "mig", PlayedWorld(hardware))
 
-    assert result.outcome is ChangeOutcome.APPLIED
+    assert result.outcome is Outcome.APPLIED
     assert has_layout(hardware.seen()[0], WANTED)
     assert open_change(tmp_path / "mig") is None
     with Journal(tmp_path / "mig") as journal:
         [past] = journal.history()
-    assert (past.asked, past.outcome) == ("a test", ChangeOutcome.APPLIED)
-    assert past.previous == {GPU: found_layout(before(), exact=True)}
+    assert (past.origin, past.outcome) == ("a test", Outcome.APPLIED)
+    assert past.previous == {GPU: current_layout(before(), exact=True)}
 
 
 def test_nothing_is_written_where_all_is_as_wanted(tmp_path: Path) -> None:
@@ -81,7 +82,7 @@ def test_nothing_is_written_where_all_is_as_wanted(tmp_path: Path) -> None:
 
     result = changed(tmp_path / "mig", second)
 
-    assert (result.outcome, second.taken) == (None, [])
+    assert (result.outcome, second.taken) == (Outcome.UNCHANGED, [])
     with Journal(tmp_path / "mig") as journal:
         assert len(journal.history()) == 1
 
@@ -135,26 +136,26 @@ def test_the_state_from_before_is_on_the_disk_before_the_first_step(tmp_path: Pa
 
     record = open_change(tmp_path / "mig")
     assert record is not None
-    assert record.previous == {GPU: found_layout(before(), exact=True)}
+    assert record.previous == {GPU: current_layout(before(), exact=True)}
 
 
 MOMENTS = 20
 """At which a change that succeeds can be killed: before and after each effect."""
 
 
-def ends_well(folder: Path, hardware: Hardware) -> ChangeOutcome:
+def ends_well(folder: Path, hardware: Hardware) -> Outcome:
     """Start again until nothing is open; the outcome, checked against the hardware."""
     result = resumed(folder, PlayedWorld(hardware))
     gpu = hardware.seen()[0]
     if result is None:
         with Journal(folder) as journal:
             past = journal.history()
-        outcome = past[-1].outcome if past else ChangeOutcome.PREVIOUS
+        outcome = past[-1].outcome if past else Outcome.ROLLED_BACK
     else:
         outcome = result.outcome
     at_ends = {
-        ChangeOutcome.APPLIED: WANTED,
-        ChangeOutcome.PREVIOUS: found_layout(before(), exact=True),
+        Outcome.APPLIED: WANTED,
+        Outcome.ROLLED_BACK: current_layout(before(), exact=True),
     }
     assert outcome is not None
     assert has_layout(gpu, at_ends[outcome])
@@ -179,7 +180,7 @@ def test_killed_at_any_effect_it_ends_in_the_wanted_layout(tmp_path: Path, momen
     with pytest.raises(Killed):
         changed(tmp_path / "mig", PlayedWorld(hardware, effects=Effects(moment)))
 
-    assert ends_well(tmp_path / "mig", hardware) is ChangeOutcome.APPLIED
+    assert ends_well(tmp_path / "mig", hardware) is Outcome.APPLIED
 
 
 @pytest.mark.parametrize("failing", range(MOMENTS // 2))
@@ -190,9 +191,9 @@ def test_a_step_that_fails_for_good_leads_back(tmp_path: Path, failing: int) -> 
 
     result = changed(tmp_path / "mig", world)
 
-    assert result.outcome is ChangeOutcome.PREVIOUS
+    assert result.outcome is Outcome.ROLLED_BACK
     assert "NVML_ERROR_UNKNOWN" in result.reason
-    assert found_layout(hardware.seen()[0], exact=True) == found_layout(before(), exact=True)
+    assert current_layout(hardware.seen()[0], exact=True) == current_layout(before(), exact=True)
     assert open_change(tmp_path / "mig") is None
 
 
@@ -216,7 +217,7 @@ def test_killed_on_the_way_back_it_ends_in_one_of_the_two(
         back = record.direction is Direction.BACK
         assert back == (len(world.taken) > failing + 1)
         outcome = ends_well(tmp_path / "mig", hardware)
-        assert outcome is (ChangeOutcome.PREVIOUS if back else ChangeOutcome.APPLIED)
+        assert outcome is (Outcome.ROLLED_BACK if back else Outcome.APPLIED)
     else:
         ends_well(tmp_path / "mig", hardware)
 
@@ -231,7 +232,7 @@ def test_killed_twice_it_ends_in_the_wanted_layout(tmp_path: Path, first: int, s
     try:
         resumed(tmp_path / "mig", PlayedWorld(hardware, effects=Effects(second)))
     except Killed:
-        assert ends_well(tmp_path / "mig", hardware) is ChangeOutcome.APPLIED
+        assert ends_well(tmp_path / "mig", hardware) is Outcome.APPLIED
     else:
         assert has_layout(hardware.seen()[0], WANTED)
 
@@ -242,7 +243,7 @@ def test_a_cause_that_passes_is_waited_for(tmp_path: Path) -> None:
     busy = StepFailed("NVML_ERROR_IN_USE", passes=True)
     world = PlayedWorld(hardware, fails={0: busy, 1: busy})
 
-    assert changed(tmp_path / "mig", world).outcome is ChangeOutcome.APPLIED
+    assert changed(tmp_path / "mig", world).outcome is Outcome.APPLIED
     assert world.paused > 0
 
 
@@ -276,7 +277,7 @@ def test_a_pod_that_has_just_ended_is_no_reason_to_refuse(
     world = Ending(hardware)
     world.ends_after = seconds
 
-    assert changed(tmp_path / "mig", world).outcome is ChangeOutcome.APPLIED
+    assert changed(tmp_path / "mig", world).outcome is Outcome.APPLIED
     assert world.paused == seconds
 
 
@@ -312,7 +313,7 @@ def test_tries_are_counted_for_each_step_by_itself(tmp_path: Path) -> None:
     busy = StepFailed("NVML_ERROR_IN_USE", passes=True)
     world = PlayedWorld(hardware, fails=dict.fromkeys((0, 1, 2, 4, 5, 6), busy))
 
-    assert changed(tmp_path / "mig", world).outcome is ChangeOutcome.APPLIED
+    assert changed(tmp_path / "mig", world).outcome is Outcome.APPLIED
 
 
 def test_steps_that_lead_back_to_an_earlier_layout_end_in_the_previous_one(
@@ -320,7 +321,7 @@ def test_steps_that_lead_back_to_an_earlier_layout_end_in_the_previous_one(
 ) -> None:
     """Whatever the planner says: to go on would be for ever."""
     hardware = Hardware.of([before()])
-    world, previous = PlayedWorld(hardware), found_layout(before(), exact=True)
+    world, previous = PlayedWorld(hardware), current_layout(before(), exact=True)
 
     def astray(
         gpus: Sequence[MigGpu],
@@ -344,7 +345,7 @@ def test_steps_that_lead_back_to_an_earlier_layout_end_in_the_previous_one(
 
     result = changed(tmp_path / "mig", world)
 
-    assert result.outcome is ChangeOutcome.PREVIOUS
+    assert result.outcome is Outcome.ROLLED_BACK
     assert "lead back to a layout that was there before" in result.reason
     assert has_layout(hardware.seen()[0], previous)
     assert len(world.taken) < 10
@@ -361,7 +362,7 @@ def test_the_end_is_seen_in_a_fresh_session(tmp_path: Path) -> None:
 
     result = changed(tmp_path / "mig", Forgetful(Hardware.of([before()])))
 
-    assert result.outcome is ChangeOutcome.HELD
+    assert result.outcome is Outcome.STUCK
     assert "after all steps" in result.reason
 
 
@@ -371,7 +372,7 @@ def test_a_cause_that_does_not_pass_is_not_waited_for_for_ever(tmp_path: Path) -
     busy = StepFailed("NVML_ERROR_IN_USE", passes=True)
     world = PlayedWorld(hardware, fails=dict.fromkeys(range(4), busy))
 
-    assert changed(tmp_path / "mig", world).outcome is ChangeOutcome.PREVIOUS
+    assert changed(tmp_path / "mig", world).outcome is Outcome.ROLLED_BACK
     assert len(world.taken) == 4
     assert world.paused == 0.5 + 1 + 2
 
@@ -382,7 +383,7 @@ def test_a_step_that_is_done_although_it_failed_counts_as_done(tmp_path: Path, s
     hardware = Hardware.of([before()])
     world = PlayedWorld(hardware, lies={step: StepFailed("NVML_ERROR_UNKNOWN")})
 
-    assert changed(tmp_path / "mig", world).outcome is ChangeOutcome.APPLIED
+    assert changed(tmp_path / "mig", world).outcome is Outcome.APPLIED
 
 
 @pytest.mark.parametrize("step", [0, 3, MOMENTS // 2 - 1])
@@ -393,7 +394,7 @@ def test_success_without_effect_is_noticed(tmp_path: Path, step: int) -> None:
 
     result = changed(tmp_path / "mig", world)
 
-    assert result.outcome is ChangeOutcome.PREVIOUS
+    assert result.outcome is Outcome.ROLLED_BACK
     assert "without effect" in result.reason
 
 
@@ -444,13 +445,13 @@ def test_a_lost_gpu_holds_itself_and_the_others_have_the_layout_from_before(
     result = resumed(tmp_path / "mig", PlayedWorld(hardware))
 
     assert result is not None
-    assert result.outcome is ChangeOutcome.HELD
+    assert result.outcome is Outcome.STUCK
     record = open_change(tmp_path / "mig")
     assert record is not None
-    assert record.outcome is ChangeOutcome.HELD
+    assert record.outcome is Outcome.STUCK
     assert record.concerns == {GPU}
-    assert [found_layout(gpu, exact=True) for gpu in hardware.seen()] == [
-        found_layout(gpu, exact=True) for gpu in three_gpus()[1:]
+    assert [current_layout(gpu, exact=True) for gpu in hardware.seen()] == [
+        current_layout(gpu, exact=True) for gpu in three_gpus()[1:]
     ]
 
 
@@ -464,9 +465,9 @@ def test_a_lost_gpu_is_in_no_other_gpus_way(tmp_path: Path) -> None:
         changed(tmp_path / "mig", PlayedWorld(hardware), {GPU: WANTED})
     again = resumed(tmp_path / "mig", PlayedWorld(hardware))
 
-    assert later.outcome is ChangeOutcome.APPLIED
+    assert later.outcome is Outcome.APPLIED
     assert again is not None
-    assert again.outcome is ChangeOutcome.HELD
+    assert again.outcome is Outcome.STUCK
     assert again.reason.count("the way back failed") == 1
     assert has_layout(hardware.seen()[1], WANTED)
 
@@ -476,18 +477,18 @@ def test_two_gpus_may_be_held_by_changes_of_their_own(tmp_path: Path) -> None:
     hardware = lost_in_the_middle(tmp_path / "mig", 5)
     resumed(tmp_path / "mig", PlayedWorld(hardware))
     second = changed(tmp_path / "mig", PlayedWorld(hardware, loses={0: "GPU-1"}), {"GPU-1": WANTED})
-    assert second.outcome is ChangeOutcome.HELD
+    assert second.outcome is Outcome.STUCK
 
     hardware.lost.remove("GPU-1")
     resumed(tmp_path / "mig", PlayedWorld(hardware))
     with Journal(tmp_path / "mig") as journal:
-        assert [one.concerns for one in journal.held()] == [{GPU}]
+        assert [one.concerns for one in journal.stuck_changes()] == [{GPU}]
     hardware.lost.clear()
     resumed(tmp_path / "mig", PlayedWorld(hardware))
 
     assert open_change(tmp_path / "mig") is None
-    assert [found_layout(gpu, exact=True) for gpu in hardware.seen()] == [
-        found_layout(gpu, exact=True) for gpu in three_gpus()
+    assert [current_layout(gpu, exact=True) for gpu in hardware.seen()] == [
+        current_layout(gpu, exact=True) for gpu in three_gpus()
     ]
 
 
@@ -505,13 +506,13 @@ def test_a_gpu_that_is_given_up_ends_its_change_and_stays_in_the_history(
     result = resumed(tmp_path / "mig", PlayedWorld(hardware))
 
     assert given_up == (GPU,)
-    assert result is None or result.outcome is ChangeOutcome.APPLIED
+    assert result is None or result.outcome is Outcome.APPLIED
     assert (result is None) == is_resumed
     assert open_change(tmp_path / "mig") is None
     with Journal(tmp_path / "mig") as journal:
         [past] = journal.history()
-    assert past.given_up == {GPU: found_layout(before(), exact=True)}
-    assert GPU not in past.wanted
+    assert past.given_up == {GPU: current_layout(before(), exact=True)}
+    assert GPU not in past.desired
     assert "given up: GPU-0" in past.reason
 
 
@@ -549,10 +550,10 @@ def test_a_reboot_brings_back_gpus_that_are_no_part_of_a_held_change(tmp_path: P
         restored = restore_layouts(PlayedWorld(hardware), journal)
 
     assert result is not None
-    assert result.outcome is ChangeOutcome.HELD
+    assert result.outcome is Outcome.STUCK
     assert [(one.gpu, one.why_not) for one in restored] == [("GPU-2", "")]
     first, second = hardware.seen()
-    assert found_layout(first, exact=True) == found_layout(three_gpus()[1], exact=True)
+    assert current_layout(first, exact=True) == current_layout(three_gpus()[1], exact=True)
     assert has_layout(second, WANTED)
 
 
@@ -564,19 +565,19 @@ def test_a_change_that_an_earlier_version_held_is_held_by_all_its_gpus(tmp_path:
             PlayedWorld(hardware), journal, hardware.seen()[:2], ALL_THREE, origin="an old one"
         )
         held = msgspec.structs.replace(
-            record, outcome=ChangeOutcome.HELD, direction=Direction.BACK, reason="lost", gpus={}
+            record, outcome=Outcome.STUCK, direction=Direction.BACK, reason="lost", gpus={}
         )
         (tmp_path / "mig" / CHANGE).write_bytes(JOURNAL.encode(held))
 
         assert journal.load() is None
-        assert [one.concerns for one in journal.held()] == [{GPU, "GPU-1"}]
+        assert [one.concerns for one in journal.stuck_changes()] == [{GPU, "GPU-1"}]
 
     assert changed(tmp_path / "mig", PlayedWorld(hardware), {"GPU-2": WANTED}).outcome
     with Journal(tmp_path / "mig") as journal:
-        assert [one.concerns for one in journal.held()] == [{GPU, "GPU-1"}]
+        assert [one.concerns for one in journal.stuck_changes()] == [{GPU, "GPU-1"}]
     result = resumed(tmp_path / "mig", PlayedWorld(hardware))
     assert result is not None
-    assert result.outcome is ChangeOutcome.PREVIOUS
+    assert result.outcome is Outcome.ROLLED_BACK
     assert open_change(tmp_path / "mig") is None
 
 
@@ -589,7 +590,7 @@ def test_a_gpu_on_which_a_change_is_held_is_left_to_that_after_a_reboot(tmp_path
         {GPU: layout_from_counts({"1g.5gb": 2}), "GPU-1": WANTED},
     )
     again = PlayedWorld(hardware, loses={0: GPU})
-    assert changed(tmp_path / "mig", again, {GPU: WANTED}).outcome is ChangeOutcome.HELD
+    assert changed(tmp_path / "mig", again, {GPU: WANTED}).outcome is Outcome.STUCK
     hardware.lost.clear()
     hardware.reboot()
     world = PlayedWorld(hardware)
@@ -608,11 +609,11 @@ def test_a_gpu_of_a_change_that_an_earlier_version_held_is_given_up_alone(tmp_pa
         record = begin(
             PlayedWorld(hardware), journal, hardware.seen()[:2], ALL_THREE, origin="an old one"
         )
-        journal.hold(msgspec.structs.replace(record, outcome=ChangeOutcome.HELD, reason="lost"))
+        journal.keep_stuck(msgspec.structs.replace(record, outcome=Outcome.STUCK, reason="lost"))
 
         assert give_up(journal, [GPU]) == (GPU,)
 
-        assert [one.concerns for one in journal.held()] == [{"GPU-1"}]
+        assert [one.concerns for one in journal.stuck_changes()] == [{"GPU-1"}]
         assert journal.history() == ()
 
 
@@ -640,8 +641,8 @@ def test_a_change_that_has_ended_is_not_taken_back_for_a_gpu_that_is_lost_later(
 
     assert [has_layout(gpu, ALL_THREE[gpu.uuid]) for gpu in hardware.seen()] == [True, True]
     with Journal(tmp_path / "mig") as journal:
-        assert journal.held() == ()
-        assert [past.outcome for past in journal.history()] == [ChangeOutcome.APPLIED]
+        assert journal.stuck_changes() == ()
+        assert [past.outcome for past in journal.history()] == [Outcome.APPLIED]
         journal.need_no_change([GPU])
 
 
@@ -661,7 +662,7 @@ def test_a_gpu_that_came_back_and_is_lost_again_is_not_held_by_the_change_that_h
     assert resumed(tmp_path / "mig", PlayedWorld(hardware)) is None
 
     with Journal(tmp_path / "mig") as journal:
-        assert [past.outcome for past in journal.history()] == [ChangeOutcome.PREVIOUS]
+        assert [past.outcome for past in journal.history()] == [Outcome.ROLLED_BACK]
         journal.need_no_change([GPU])
 
 
@@ -674,8 +675,8 @@ def test_what_is_held_goes_back_once_the_gpu_is_there_again(tmp_path: Path) -> N
     result = resumed(tmp_path / "mig", PlayedWorld(hardware))
 
     assert result is not None
-    assert result.outcome is ChangeOutcome.PREVIOUS
-    assert found_layout(hardware.seen()[0], exact=True) == found_layout(before(), exact=True)
+    assert result.outcome is Outcome.ROLLED_BACK
+    assert current_layout(hardware.seen()[0], exact=True) == current_layout(before(), exact=True)
 
 
 def test_a_reboot_in_the_middle_changes_nothing_about_the_end(tmp_path: Path) -> None:
@@ -695,7 +696,7 @@ def test_a_reboot_in_the_middle_changes_nothing_about_the_end(tmp_path: Path) ->
     result = resumed(tmp_path / "mig", PlayedWorld(hardware))
 
     assert result is not None
-    assert result.outcome is ChangeOutcome.APPLIED
+    assert result.outcome is Outcome.APPLIED
     assert hardware.seen()[0].instances == undisturbed.seen()[0].instances
 
 
@@ -734,7 +735,7 @@ def test_a_disk_that_fills_in_the_middle_does_not_stop_the_way_back(
     with monkeypatch.context() as patched:
         _fails_from(1 if method == "write" else 0, patched, method)
         world = PlayedWorld(hardware, fails={3: StepFailed("NVML_ERROR_UNKNOWN")})
-        assert changed(tmp_path / "mig", world).outcome is ChangeOutcome.PREVIOUS
+        assert changed(tmp_path / "mig", world).outcome is Outcome.ROLLED_BACK
 
     ends_well(tmp_path / "mig", hardware)
     assert open_change(tmp_path / "mig") is None

@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 
 from actuator.change import apply, begin, drive, resume
-from actuator.change_record import ChangeOutcome, ChangeRecord, Direction
+from actuator.change_record import ChangeRecord, Direction
 from actuator.journal import Journal, JournalUnusable
 from actuator.mig_world import StepFailed
 from actuator.restore import restore_layouts
+from api.mig_outcome import Outcome
 from discovery.mig_state import MigGpu
 from mig.gpu_layout import layout_from_counts
 from mig.steps import SetMode
@@ -24,7 +25,7 @@ from tests.mig.naive_gpu import mig_gpu
 A100 = "a100-sxm4-40gb"
 WANTED = {"GPU-0": layout_from_counts({"2g.10gb": 1})}
 CHANGE = "c-1"
-BEGUN: LogLine = ("INFO", "MIG change begun", {"change": CHANGE, "asked": "a test"})
+BEGUN: LogLine = ("INFO", "MIG change begun", {"change": CHANGE, "origin": "a test"})
 
 
 @pytest.fixture(autouse=True)
@@ -64,7 +65,7 @@ def test_a_change_has_a_line_for_its_begin_each_step_and_its_end(
     assert log_lines(caplog) == [
         BEGUN,
         *(step(world, number) for number in range(4)),
-        ("INFO", "MIG change ended", {"change": CHANGE, "outcome": ChangeOutcome.APPLIED}),
+        ("INFO", "MIG change ended", {"change": CHANGE, "outcome": Outcome.APPLIED}),
     ]
 
 
@@ -86,7 +87,7 @@ def test_one_that_goes_back_says_what_failed_and_why(
             {"change": CHANGE, "why": "NVML_ERROR_UNKNOWN"},
         ),
         *(step(world, number) for number in range(3, 5)),
-        ("INFO", "MIG change ended", {"change": CHANGE, "outcome": ChangeOutcome.PREVIOUS}),
+        ("INFO", "MIG change ended", {"change": CHANGE, "outcome": Outcome.ROLLED_BACK}),
     ]
 
 
@@ -109,7 +110,7 @@ def test_one_that_is_held_says_what_to_run_and_a_start_that_it_goes_on(
     assert log_lines(caplog) == [
         ("WARNING", "MIG change resumed", {"change": CHANGE, "way": "back"}),
         *(step(again, number) for number in range(len(again.taken))),
-        ("INFO", "MIG change ended", {"change": CHANGE, "outcome": ChangeOutcome.PREVIOUS}),
+        ("INFO", "MIG change ended", {"change": CHANGE, "outcome": Outcome.ROLLED_BACK}),
     ]
 
 
@@ -129,7 +130,7 @@ def test_what_cannot_be_written_is_a_line_and_no_reason_to_stop(
     why = {"why": "No space left on device"}
     assert log_lines(caplog)[-3:] == [
         ("WARNING", "MIG layouts not remembered", why),
-        ("INFO", "MIG change ended", {"change": CHANGE, "outcome": ChangeOutcome.APPLIED}),
+        ("INFO", "MIG change ended", {"change": CHANGE, "outcome": Outcome.APPLIED}),
         ("WARNING", "MIG journal not written", why),
     ]
 
@@ -147,9 +148,9 @@ def test_what_comes_back_after_a_reboot_has_its_lines(
 
     asked = "the layout from before the driver was loaded"
     assert log_lines(caplog) == [
-        ("INFO", "MIG change begun", {"change": change, "asked": asked}),
+        ("INFO", "MIG change begun", {"change": change, "origin": asked}),
         *(step(world, number) for number in range(2)),
-        ("INFO", "MIG change ended", {"change": change, "outcome": ChangeOutcome.APPLIED}),
+        ("INFO", "MIG change ended", {"change": change, "outcome": Outcome.APPLIED}),
         ("INFO", "MIG layout restored", {"gpu": "GPU-0"}),
     ]
 
@@ -217,9 +218,9 @@ def test_a_gpu_that_cannot_be_emptied_has_its_line_before_the_change_is_held(
         ("WARNING", "MIG change held; run gpuscape mig restore", {"why": held}),
     ]
     with Journal(tmp_path / "mig") as journal:
-        record = journal.load() or next(iter(journal.held()), None)
+        record = journal.load() or next(iter(journal.stuck_changes()), None)
     assert record is not None
-    assert (record.outcome, record.reason) == (ChangeOutcome.HELD, held)
+    assert (record.outcome, record.reason) == (Outcome.STUCK, held)
 
 
 def test_a_way_back_without_an_earlier_failure_says_that_alone(tmp_path: Path) -> None:

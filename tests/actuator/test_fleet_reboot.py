@@ -124,7 +124,7 @@ def _with_layouts(on: SimulatedNode, draw: random.Random, model: str) -> tuple[M
     """Have a layout made on each GPU; all that the driver then reports, UUIDs too."""
     wanted = {gpu.uuid: draw.choice(LAYOUTS[model]) for gpu in on.gpus()}
     with on.simulation:
-        result = worker.carry_out(_order(on, ChangeRequest(wanted=wanted, asked="a test")))
+        result = worker.carry_out(_order(on, ChangeRequest(desired=wanted, origin="a test")))
     assert result.refusal is None
     return on.gpus()
 

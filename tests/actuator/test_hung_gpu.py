@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from actuator.change_record import ChangeOutcome
 from actuator.supervisor import WorkerHung, run_change
 from actuator.worker_messages import ChangeRequest
+from api.mig_outcome import Outcome
 from mig.gpu_layout import has_layout, layout_from_counts
 from simulator.simulation import Hang
 from tests import machines
@@ -27,7 +27,7 @@ def test_a_change_of_another_gpu_ends_at_the_deadline_and_is_made_once_the_gpu_a
     request, before = on.request(DESIRED), on.found()
     on.simulation.fault(Hang(uninterruptible=True), bus_id=machines.gpu(1).bus_id)
 
-    def changed(seconds: float, request: ChangeRequest | None = request) -> ChangeOutcome | None:
+    def changed(seconds: float, request: ChangeRequest | None = request) -> Outcome | None:
         made = run_change(request, source=on.start, journal=on.journal, deadline_seconds=seconds)
         return made.outcome
 
@@ -37,5 +37,5 @@ def test_a_change_of_another_gpu_ends_at_the_deadline_and_is_made_once_the_gpu_a
         assert on.found() == before
     on.simulation.clear()
 
-    assert changed(60.0) is ChangeOutcome.APPLIED
+    assert changed(60.0) is Outcome.APPLIED
     assert has_layout(on.gpus()[0], DESIRED)

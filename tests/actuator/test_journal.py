@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from actuator.change_record import ChangeOutcome, ChangeRecord, Direction
+from actuator.change_record import ChangeRecord, Direction
 from actuator.journal import (
     CHANGE,
     LOCK,
@@ -25,17 +25,18 @@ from actuator.journal import (
     JournalBusy,
     JournalUnusable,
 )
+from api.mig_outcome import Outcome
 from mig.gpu_layout import DesiredInstance, GpuLayout, layout_from_counts
 from tests.log_lines import log_lines
 
 PLACED = GpuLayout(mig=True, instances=(DesiredInstance("3g.20gb", (2, 1), 4),))
 RECORD = ChangeRecord(
-    v=1,
+    v=2,
     change="c-1",
-    asked="all-1g.5gb",
+    origin="all-1g.5gb",
     started="2026-11-23T10:00:00Z",
     boot="boot-1",
-    wanted={"GPU-0": layout_from_counts({"1g.5gb": 7})},
+    desired={"GPU-0": layout_from_counts({"1g.5gb": 7})},
     previous={"GPU-0": PLACED},
 )
 
@@ -67,7 +68,7 @@ def test_the_newest_record_counts(folder: Path) -> None:
 
 def test_an_ended_change_is_in_the_history_alone(folder: Path) -> None:
     """And once, however often a process dies while it ends it."""
-    ended = msgspec.structs.replace(RECORD, outcome=ChangeOutcome.APPLIED)
+    ended = msgspec.structs.replace(RECORD, outcome=Outcome.APPLIED)
     with Journal(folder) as journal:
         journal.write(RECORD)
         journal.end(ended)
@@ -174,7 +175,7 @@ def test_what_cannot_be_trusted_is_not_guessed(
 def test_a_layout_before_needs_places(folder: Path) -> None:
     """Without them a way back would make other devices."""
     with Journal(folder) as journal:
-        journal.write(msgspec.structs.replace(RECORD, previous=RECORD.wanted))
+        journal.write(msgspec.structs.replace(RECORD, previous=RECORD.desired))
 
         with pytest.raises(JournalUnusable, match="no place"):
             journal.load()

@@ -16,9 +16,10 @@ from pathlib import Path
 
 import pytest
 
-from actuator.change_record import ChangeOutcome, ChangeRecord
+from actuator.change_record import ChangeRecord
 from actuator.journal import Journal
 from actuator.worker_messages import ChangeRequest, Order
+from api.mig_outcome import Outcome
 from mig.gpu_layout import GpuLayout, layout_from_counts
 from simulator.simulation import Return
 from simulator.state.machine_state import MachineState
@@ -73,21 +74,21 @@ class Place:
         """What the journal has of the past; nothing may be open."""
         with Journal(self.on.journal) as journal:
             assert journal.load() is None
-            assert journal.held() == ()
+            assert journal.stuck_changes() == ()
             return list(journal.history())
 
-    def ended(self) -> ChangeOutcome | None:
+    def ended(self) -> Outcome | None:
         """End what is open, and check where it ended; None where nothing had begun."""
         assert not self.run(resume=True).killed
         past = self.history()
         assert len(past) <= 1
         outcome = past[0].outcome if past else None
         found, gpu = self.on.found(), self.on.simulation.state.gpus[BUS_ID]
-        if outcome is ChangeOutcome.APPLIED:
+        if outcome is Outcome.APPLIED:
             assert as_wanted(found) == as_asked(self.wanted)
             assert (gpu.mig, gpu.mig_pending) == (True, True)
         else:
-            assert outcome in (ChangeOutcome.PREVIOUS, None)
+            assert outcome in (Outcome.ROLLED_BACK, None)
             assert shape(found) == shape(self.before)
             assert (gpu.mig, gpu.mig_pending) == (self.mig, self.mig)
         busy = {one for one in self.before if one[:2] == BUSY}
@@ -145,7 +146,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     return PLACES[request.param](tmp_path)
 
 
-def killed_once(place: Place, moments: Iterator[int] | range) -> list[ChangeOutcome | None]:
+def killed_once(place: Place, moments: Iterator[int] | range) -> list[Outcome | None]:
     """The outcome after a kill at each of these moments."""
     outcomes = []
     for moment in moments:
@@ -185,14 +186,14 @@ def test_killed_at_every_effect_a_change_ends_in_one_of_two_layouts(place: Place
     outcomes = killed_once(place, range(2 * len(names)))
 
     print(f"\n{len(names)} effects, {len(outcomes)} kills: {counts(outcomes)}")  # noqa: T201 - figures for people
-    assert ChangeOutcome.HELD not in outcomes
+    assert Outcome.STUCK not in outcomes
 
 
 @pytest.mark.long
 def test_killed_twice_a_change_ends_in_one_of_two_layouts(place: Place) -> None:
     """The second time while the first is mended; seeded pairs."""
     names = effects(place)
-    chance, outcomes, seconds = random.Random(SEED), list[ChangeOutcome | None](), 0  # noqa: S311 - as above
+    chance, outcomes, seconds = random.Random(SEED), list[Outcome | None](), 0  # noqa: S311 - as above
     for _ in range(60 * int(os.environ.get("SCALE", "1"))):
         place.anew()
         assert place.run(moment=chance.randrange(2 * len(names))).killed
@@ -203,7 +204,7 @@ def test_killed_twice_a_change_ends_in_one_of_two_layouts(place: Place) -> None:
     assert seconds > len(outcomes) / 4
 
 
-def counts(outcomes: list[ChangeOutcome | None]) -> str:
+def counts(outcomes: list[Outcome | None]) -> str:
     """For people."""
     kinds = sorted({str(one) for one in outcomes})
     return ", ".join(f"{kind} {sum(str(one) == kind for one in outcomes)}" for kind in kinds)

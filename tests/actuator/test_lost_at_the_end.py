@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from actuator.change import apply
-from actuator.change_record import ChangeOutcome
 from actuator.journal import Journal
 from actuator.mig_world import StepFailed
-from mig.gpu_layout import GpuLayout, found_layout, layout_from_counts
+from api.mig_outcome import Outcome
+from mig.gpu_layout import GpuLayout, current_layout, layout_from_counts
 from tests.actuator.played_world import Hardware, PlayedWorld
 from tests.mig.naive_gpu import mig_gpu
 
@@ -40,8 +40,8 @@ def test_a_gpu_that_no_fresh_session_shows_on_the_way_back_is_held_and_the_other
 
     with Journal(tmp_path / "mig") as journal:
         result = apply(world, journal, DESIRED, origin="a test")
-        held = journal.held()
+        held = journal.stuck_changes()
 
-    assert result.outcome is ChangeOutcome.HELD
+    assert result.outcome is Outcome.STUCK
     assert [change.concerns for change in held] == [{"GPU-1"}]
-    assert found_layout(hardware.seen()[0], exact=True) == found_layout(BEFORE[0], exact=True)
+    assert current_layout(hardware.seen()[0], exact=True) == current_layout(BEFORE[0], exact=True)

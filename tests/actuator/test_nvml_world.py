@@ -14,10 +14,10 @@ import pytest
 from msgspec.structs import replace
 
 from actuator.change import apply
-from actuator.change_record import ChangeOutcome
 from actuator.journal import Journal
 from actuator.mig_world import StepFailed
 from actuator.nvml_world import NvmlWorld
+from api.mig_outcome import Outcome
 from discovery.model import Mode
 from mig.gpu_layout import GpuLayout, layout_from_counts
 from mig.holders import HolderKind, MigHolder, MigHolders, MigPart
@@ -384,7 +384,7 @@ def test_a_gpu_that_breaks_down_meanwhile_does_not_take_back_a_change_of_another
         result = apply(world, journal, {uuid: layout_from_counts({"7g.40gb": 1})}, origin="a test")
         on.simulation.clear()
 
-    assert result.outcome is ChangeOutcome.APPLIED
+    assert result.outcome is Outcome.APPLIED
     assert {one[0] for one in on.found()} == {"7g.40gb"}
 
 

@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 
 from actuator.change import apply, resume
-from actuator.change_record import ChangeOutcome
 from actuator.journal import Journal, JournalUnusable
 from actuator.mig_world import StepFailed
 from actuator.restore import restore_layouts
 from actuator.verified_layouts import RestoredGpu
-from discovery.mig_state import FoundCompute, MigGpu
+from api.mig_outcome import Outcome
+from discovery.mig_state import CurrentCompute, MigGpu
 from discovery.model import Mode
 from mig.gpu_layout import MIG_OFF, DesiredInstance, GpuLayout, has_layout, layout_from_counts
 from mig.steps import CreateCompute, MigStep, SetMode
@@ -45,7 +45,7 @@ def two() -> Hardware:
 def changed(folder: Path, world: PlayedWorld, wanted: Mapping[str, GpuLayout]) -> None:
     """Apply; it must succeed."""
     with Journal(folder) as journal:
-        assert apply(world, journal, wanted, origin="a test").outcome is ChangeOutcome.APPLIED
+        assert apply(world, journal, wanted, origin="a test").outcome is Outcome.APPLIED
 
 
 def started(folder: Path, world: PlayedWorld) -> tuple[RestoredGpu, ...]:
@@ -203,7 +203,7 @@ def test_a_layout_that_was_there_before_a_change_that_failed_is_not_verified(
     failing = PlayedWorld(hardware, fails={0: StepFailed("NVML_ERROR_UNKNOWN")})
     with Journal(tmp_path / "mig") as journal:
         result = apply(failing, journal, {FIRST: WANTED}, origin="a test")
-    assert result.outcome is ChangeOutcome.PREVIOUS
+    assert result.outcome is Outcome.ROLLED_BACK
     hardware.reboot()
 
     assert started(tmp_path / "mig", PlayedWorld(hardware)) == ()
@@ -307,7 +307,7 @@ def test_a_gpu_that_is_held_is_not_tried_again_with_the_others(tmp_path: Path) -
     world = _Stuck(hardware)
     with Journal(tmp_path / "mig") as journal:
         found = {one.gpu: one.why_not for one in restore_layouts(world, journal)}
-        held = journal.held()
+        held = journal.stuck_changes()
     assert hardware.seen()[1] == before[1]
     assert found[SECOND] == ""
     assert found[FIRST] != ""
@@ -405,7 +405,7 @@ def test_a_damaged_memory_is_none(
         assert "verified MIG layouts not read" in caplog.messages
 
 
-def _with_compute(gpu: MigGpu, compute: tuple[FoundCompute, ...]) -> MigGpu:
+def _with_compute(gpu: MigGpu, compute: tuple[CurrentCompute, ...]) -> MigGpu:
     (one,) = gpu.instances
     return replace(gpu, instances=(replace(one, compute=compute),))
 

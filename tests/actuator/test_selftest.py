@@ -14,13 +14,13 @@ from pathlib import Path
 import pytest
 
 from actuator.change import ChangeResult, resume
-from actuator.change_record import ChangeOutcome
 from actuator.journal import Journal, JournalUnusable
 from actuator.mig_world import StepFailed
 from actuator.selftest import OfferedNow, SelftestEdge, SelftestEvent, TriedLayout, selftest
+from api.mig_outcome import Outcome
 from discovery.mig_state import MigGpu
 from discovery.model import Mode
-from mig.gpu_layout import found_layout
+from mig.gpu_layout import current_layout
 from mig.planner import ObstacleKind
 from mig.steps import MigStep
 from mig.trial_layouts import trial_layouts
@@ -65,7 +65,7 @@ class SelftestRun:
 
 def open_change(folder: Path) -> bool:
     with Journal(folder) as journal:
-        return bool(journal.load() or journal.held())
+        return bool(journal.load() or journal.stuck_changes())
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_all_layouts_are_tried_and_the_one_from_before_is_there(
 
     result = tested.run(tmp_path / "mig", PlayedWorld(hardware))
 
-    assert result == ChangeResult(outcome=ChangeOutcome.PREVIOUS)
+    assert result == ChangeResult(outcome=Outcome.ROLLED_BACK)
     assert hardware.seen() == (gpu, other)
     assert {uuid for uuid, _ in hardware.destroyed} == {GPU}
     assert not open_change(tmp_path / "mig")
@@ -101,7 +101,7 @@ def test_all_layouts_are_tried_and_the_one_from_before_is_there(
     assert offered.profiles == gpu.profiles
     with Journal(tmp_path / "mig") as journal:
         [past] = journal.history()
-    assert (past.asked, past.outcome, past.reason) == ("a self-test", "previous", "")
+    assert (past.origin, past.outcome, past.reason) == ("a self-test", "rolled-back", "")
 
 
 @pytest.mark.parametrize("every", [13, pytest.param(1, marks=pytest.mark.long, id="each")], ids=str)
@@ -119,9 +119,9 @@ def test_killed_before_or_after_any_effect_it_ends_in_the_layout_from_before(eve
             with Journal(folder) as journal:
                 result = resume(PlayedWorld(hardware), journal)
             assert result is not None
-            assert result.outcome is ChangeOutcome.PREVIOUS
+            assert result.outcome is Outcome.ROLLED_BACK
             assert result.reason == "a self-test was stopped in the middle"
-            assert found_layout(hardware.seen()[0], exact=True) == found_layout(
+            assert current_layout(hardware.seen()[0], exact=True) == current_layout(
                 before(), exact=True
             )
             assert not open_change(folder)
@@ -134,7 +134,7 @@ def test_asked_to_end_it_goes_back(tmp_path: Path) -> None:
 
     result = tested.run(tmp_path / "mig", PlayedWorld(hardware))
 
-    assert result.outcome is ChangeOutcome.PREVIOUS
+    assert result.outcome is Outcome.ROLLED_BACK
     assert result.reason == "no further layout was to be tried"
     assert len(tested.layouts) == 3
     assert hardware.seen() == (before(),)
@@ -162,7 +162,7 @@ def test_what_the_driver_refuses_is_a_failed_layout_and_the_next_one_is_tried(
     assert [fields for _, text, fields in lines if text == "MIG self-test layout"] == tried
     why = {"layout": failed[0].name, "why": "NVML_ERROR_NO_PERMISSION"}
     assert ("WARNING", "MIG self-test layout failed", why) in lines
-    assert result == ChangeResult(outcome=ChangeOutcome.PREVIOUS)
+    assert result == ChangeResult(outcome=Outcome.ROLLED_BACK)
     assert hardware.seen() == (before(),)
 
 
@@ -194,7 +194,7 @@ def test_what_was_to_stay_and_is_another_one_is_a_failure(tmp_path: Path) -> Non
 
     result = tested.run(tmp_path / "mig", Forgetful(Hardware.of([mig_gpu(A30)])))
 
-    assert result.outcome is ChangeOutcome.PREVIOUS
+    assert result.outcome is Outcome.ROLLED_BACK
     reasons = {one.failure.partition(":")[0] for one in tested.layouts if one.failure}
     assert reasons == {"these were to stay, and are others now"}
 
@@ -208,7 +208,7 @@ def test_a_pod_that_comes_in_the_middle_ends_it_and_keeps_its_instance(tmp_path:
 
     result = tested.run(tmp_path / "mig", world)
 
-    assert result.outcome is ChangeOutcome.HELD
+    assert result.outcome is Outcome.STUCK
     assert result.reason.startswith("somebody took the GPU: pod ns/late; the way back failed too")
     assert len(tested.layouts) == 2
     assert [(one.profile, one.start) for one in hardware.seen()[0].instances] == [("1g.6gb", 0)]
@@ -219,7 +219,7 @@ def test_a_gpu_that_is_lost_in_the_middle_is_held(tmp_path: Path) -> None:
 
     result = SelftestRun().run(tmp_path / "mig", world)
 
-    assert result.outcome is ChangeOutcome.HELD
+    assert result.outcome is Outcome.STUCK
     assert open_change(tmp_path / "mig")
 
 
@@ -297,7 +297,7 @@ def test_mig_devices_that_do_not_come_back_are_named(
     result = SelftestRun().run(tmp_path / "mig", PlayedWorld(Hardware.of([gpu])))
 
     (gone,) = (compute.uuid for compute in one.compute[1:])
-    assert result.outcome is ChangeOutcome.PREVIOUS
+    assert result.outcome is Outcome.ROLLED_BACK
     assert result.problems == (
         f"the layout is there again, and these MIG devices are not: {gone};"
         " delete the pods that hold one",
@@ -314,5 +314,5 @@ def test_a_driver_that_reports_no_profiles_ends_it_with_that_reason(tmp_path: Pa
     result = tested.run(tmp_path / "mig", PlayedWorld(Hardware.of([gpu])))
 
     reason = "the driver reports no profiles, also with MIG on"
-    assert result == ChangeResult(outcome=ChangeOutcome.PREVIOUS, reason=reason)
+    assert result == ChangeResult(outcome=Outcome.ROLLED_BACK, reason=reason)
     assert len(tested.layouts) == 1

@@ -24,7 +24,6 @@ from api.actuator_messages import (
     MOST_REQUEST_BYTES,
     ActuatorRefusal,
     ChangeAnswer,
-    ChangeEnd,
     RefusalAnswer,
     RequestedInstance,
     RequestedLayout,
@@ -32,6 +31,7 @@ from api.actuator_messages import (
     StateAnswer,
     encode_message,
 )
+from api.mig_outcome import Outcome
 from tests.actuator.actuator_process import (
     SEVENTHS,
     THIRDS,
@@ -53,7 +53,7 @@ def actuator() -> Iterator[ActuatorProcess]:
     """A node on which one change was made, and one that another user may ask as well."""
     with on_a_node("--peers", str(ALLOWED)) as ready:
         first = ready.ask(ready.apply("the-first-change", THIRDS))
-        assert first == ChangeAnswer(change="the-first-change", end=ChangeEnd.APPLIED)
+        assert first == ChangeAnswer(change="the-first-change", outcome=Outcome.APPLIED)
         yield ready
 
 
@@ -72,10 +72,10 @@ def applied(**more: object) -> dict[str, object]:
     layout = {"mig": True, "instances": [{"profile": "1g.5gb", "compute": [1]}]}
     request = {
         "verb": "apply",
-        "v": 1,
+        "v": 2,
         "change": "an-attack-0001",
-        "asked": "an attack",
-        "wanted": {GPU: layout},
+        "origin": "an attack",
+        "desired": {GPU: layout},
     }
     return request | more
 
@@ -88,7 +88,7 @@ def line(content: object) -> bytes:
 def wanted(**instance: object) -> bytes:
     """With one instance like this."""
     whole = {"profile": "1g.5gb", "compute": [1]} | instance
-    return line(applied(wanted={GPU: {"mig": True, "instances": [whole]}}))
+    return line(applied(desired={GPU: {"mig": True, "instances": [whole]}}))
 
 
 NESTED = b"[" * 100_000
@@ -104,14 +104,16 @@ MALFORMED = {
     "half a character": RAW.replace(b"an attack", rb"\ud800"),
     "a NUL": RAW.replace(b"an attack", b"\\u0000"),
     "nested deeply": NESTED + b"\n",
-    "nested deeply in an unknown key": RAW.replace(b'"v":1', b'"v":1,"x":' + NESTED),
-    "nested deeply in a known key": RAW.replace(b'"wanted":', b'"wanted":' + b'{"GPU-0":' * 20_000),
-    "no verb": line({"v": 1}),
-    "another verb": line({"verb": "reset", "v": 1}),
-    "a verb that is no text": line({"verb": ["apply"], "v": 1}),
+    "nested deeply in an unknown key": RAW.replace(b'"v":2', b'"v":2,"x":' + NESTED),
+    "nested deeply in a known key": RAW.replace(
+        b'"desired":', b'"desired":' + b'{"GPU-0":' * 20_000
+    ),
+    "no verb": line({"v": 2}),
+    "another verb": line({"verb": "reset", "v": 2}),
+    "a verb that is no text": line({"verb": ["apply"], "v": 2}),
     "an unknown key": line(applied(force=True)),
     "an unknown key in an instance": wanted(force=True),
-    "state with more": line({"verb": "state", "v": 1, "wanted": {}}),
+    "state with more": line({"verb": "state", "v": 2, "desired": {}}),
     "a version that is text": line(applied(v="1")),
     "no version": line({"verb": "state"}),
     "cut off": RAW[: len(RAW) // 2],
@@ -129,20 +131,20 @@ MALFORMED = {
     "a profile with a line's end": wanted(profile="1g.5gb\n"),
     "65 instances": line(
         applied(
-            wanted={GPU: {"mig": True, "instances": [{"profile": "1g.5gb", "compute": [1]}] * 65}}
+            desired={GPU: {"mig": True, "instances": [{"profile": "1g.5gb", "compute": [1]}] * 65}}
         )
     ),
-    "65 GPUs": line(applied(wanted={f"GPU-{each}": {"mig": False} for each in range(65)})),
-    "no GPU": line(applied(wanted={})),
-    "a GPU by a path": line(applied(wanted={"../GPU-0": {"mig": False}})),
+    "65 GPUs": line(applied(desired={f"GPU-{each}": {"mig": False} for each in range(65)})),
+    "no GPU": line(applied(desired={})),
+    "a GPU by a path": line(applied(desired={"../GPU-0": {"mig": False}})),
     "instances with MIG off": line(
-        applied(wanted={GPU: {"mig": False, "instances": [{"profile": "1g.5gb", "compute": [1]}]}})
+        applied(desired={GPU: {"mig": False, "instances": [{"profile": "1g.5gb", "compute": [1]}]}})
     ),
     "a name with a path": line(applied(change="../../../etc/x")),
     "no name": line(applied(change="")),
     "a name of 1 MB's tenth": line(applied(change="x" * 100_000)),
-    "a line in the log": line(applied(asked="x\n2026-01-01 INFO MIG change ended")),
-    "an escape sequence": line(applied(asked="\x1b[2J")),
+    "a line in the log": line(applied(origin="x\n2026-01-01 INFO MIG change ended")),
+    "an escape sequence": line(applied(origin="\x1b[2J")),
     "a pod's name with a line's end": line(
         applied(pods=[{"gpu": GPU, "instance": 1, "kind": "pod", "name": "a/b\nc"}])
     ),
@@ -150,7 +152,7 @@ MALFORMED = {
         applied(pods=[{"gpu": GPU, "instance": 1, "kind": "process", "name": "a/b"}])
     ),
     "a strategy that is none": line(applied(strategy="all")),
-    "a restore of everything": line({"verb": "restore", "v": 1, "change": "*"}),
+    "a restore of everything": line({"verb": "restore", "v": 2, "change": "*"}),
 }
 
 
@@ -187,7 +189,7 @@ def test_what_is_too_large_is_refused_before_it_is_read(
 
 def test_what_is_just_small_enough_is_read(actuator: ActuatorProcess) -> None:
     """The bound is where it is said to be."""
-    state = b'{"verb":"state","v":1}'
+    state = b'{"verb":"state","v":2}'
     padded = state + b" " * (MOST_REQUEST_BYTES - 1 - len(state)) + b"\n"
 
     assert isinstance(actuator.sent(padded), StateAnswer)
@@ -199,7 +201,7 @@ def test_what_no_gpu_has_is_refused_by_the_planner(actuator: ActuatorProcess, wh
     one = RequestedInstance(profile="1g.5gb", compute=(1,))
     request = {
         "a GPU that is not there": msgspec.structs.replace(
-            actuator.apply("an-attack-0002", SEVENTHS), wanted={GPU: RequestedLayout(mig=False)}
+            actuator.apply("an-attack-0002", SEVENTHS), desired={GPU: RequestedLayout(mig=False)}
         ),
         "64 instances": actuator.apply(
             "an-attack-0002", RequestedLayout(mig=True, instances=(one,) * 64)
@@ -215,7 +217,7 @@ def test_what_no_gpu_has_is_refused_by_the_planner(actuator: ActuatorProcess, wh
     answer = actuator.ask(request)
 
     assert isinstance(answer, ChangeAnswer)
-    assert answer.end is ChangeEnd.REFUSED
+    assert answer.outcome is Outcome.REFUSED
     assert answer.reason
 
 
@@ -231,18 +233,18 @@ def test_a_change_that_has_ended_is_answered_and_not_made_again(
         actuator.sent(encode_message(request) + b"\n"),
     ]
 
-    again = ChangeAnswer(change="the-first-change", end=ChangeEnd.APPLIED, again=True)
+    again = ChangeAnswer(change="the-first-change", outcome=Outcome.APPLIED, again=True)
     assert answers == [again] * 3
 
 
-@pytest.mark.parametrize("what", ["layout", "asked", "gpu"])
+@pytest.mark.parametrize("what", ["layout", "origin", "gpu"])
 def test_the_name_of_a_change_is_not_used_for_another(actuator: ActuatorProcess, what: str) -> None:
     """A name that was heard somewhere gives nothing."""
     request = actuator.apply("the-first-change", THIRDS)
     other = {
         "layout": actuator.apply("the-first-change", SEVENTHS),
-        "asked": msgspec.structs.replace(request, asked="somebody else"),
-        "gpu": msgspec.structs.replace(request, wanted={GPU: THIRDS}),
+        "origin": msgspec.structs.replace(request, origin="somebody else"),
+        "gpu": msgspec.structs.replace(request, desired={GPU: THIRDS}),
     }[what]
 
     answer = actuator.ask(other)
@@ -261,7 +263,7 @@ def as_user(uid: int, call: Callable[[], object]) -> object:
 
 
 @real_users
-@pytest.mark.parametrize("request_", [RAW, line({"verb": "state", "v": 1}), b"", b"x" * 100])
+@pytest.mark.parametrize("request_", [RAW, line({"verb": "state", "v": 2}), b"", b"x" * 100])
 def test_another_user_is_refused_whatever_is_asked(
     actuator: ActuatorProcess, request_: bytes
 ) -> None:
@@ -277,7 +279,7 @@ def test_another_user_is_refused_whatever_is_asked(
 def test_a_user_that_was_named_is_served(actuator: ActuatorProcess) -> None:
     """And is no stranger to the socket's permissions either."""
     assert isinstance(
-        as_user(ALLOWED, lambda: actuator.sent(line({"verb": "state", "v": 1}))), (StateAnswer)
+        as_user(ALLOWED, lambda: actuator.sent(line({"verb": "state", "v": 2}))), (StateAnswer)
     )
 
 
@@ -333,12 +335,12 @@ def test_very_many_connections_lock_nobody_out(actuator: ActuatorProcess) -> Non
 
 def test_one_who_leaves_at_once_or_never_reads_is_no_trouble(actuator: ActuatorProcess) -> None:
     """In the middle of a request, after it, and without taking the answer."""
-    for data in (b"", b"{", line({"verb": "state", "v": 1}), RAW[:-1]):
+    for data in (b"", b"{", line({"verb": "state", "v": 2}), RAW[:-1]):
         actuator.connected().close()
         with actuator.connected() as connection:
             connection.sendall(data)
     with actuator.connected() as deaf:
-        deaf.sendall(line({"verb": "state", "v": 1}))
+        deaf.sendall(line({"verb": "state", "v": 2}))
         actuator.state()
 
 
@@ -349,7 +351,7 @@ def test_descriptors_that_are_sent_along_are_not_kept(actuator: ActuatorProcess)
     with actuator.connected() as connection, Path("/dev/null").open() as sent:
         rights = array.array("i", [sent.fileno()] * 100)
         passed = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)]
-        connection.sendmsg([line({"verb": "state", "v": 1})], passed)
+        connection.sendmsg([line({"verb": "state", "v": 2})], passed)
         assert isinstance(answered(connection), StateAnswer)
 
     until(lambda: len(list(files.iterdir())) < before + len(rights) // 2)

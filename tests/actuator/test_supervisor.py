@@ -10,10 +10,11 @@ import pytest
 
 from actuator import supervisor
 from actuator.change import ChangeResult
-from actuator.change_record import ChangeOutcome, ChangeRecord
+from actuator.change_record import ChangeRecord
 from actuator.journal import Journal, JournalBusy, JournalUnusable
 from actuator.supervisor import WorkerDied, WorkerHung, run_change
 from actuator.worker_messages import ChangeRequest, NamedHolder
+from api.mig_outcome import Outcome
 from base.errors import BadInput
 from discovery.driver_errors import DriverAbsent
 from mig.gpu_layout import has_layout, layout_from_counts
@@ -34,7 +35,7 @@ def changed(
 def open_change(on: SimulatedNode) -> ChangeRecord | None:
     """What the journal has."""
     with Journal(on.journal) as journal:
-        return journal.load() or next(iter(journal.held()), None)
+        return journal.load() or next(iter(journal.stuck_changes()), None)
 
 
 def test_a_change_is_made_in_a_process_that_is_gone_afterwards(
@@ -46,7 +47,7 @@ def test_a_change_is_made_in_a_process_that_is_gone_afterwards(
 
     result = changed(on, on.request(WANTED))
 
-    assert result == ChangeResult(outcome=ChangeOutcome.APPLIED)
+    assert result == ChangeResult(outcome=Outcome.APPLIED)
     assert has_layout(on.gpus()[0], WANTED)
     assert open_change(on) is None
     assert on.simulation.clients() == 0
@@ -122,10 +123,10 @@ def test_a_worker_that_dies_is_an_error_that_names_the_signal_and_what_to_do(
     assert left.outcome is None
 
     result = changed(on, on.request(layout_from_counts({"7g.40gb": 1}), asked="the next"))
-    assert result.outcome is ChangeOutcome.APPLIED
+    assert result.outcome is Outcome.APPLIED
     assert [one for one, *_ in on.found()] == ["7g.40gb"]
     with Journal(on.journal) as journal:
-        assert [one.asked for one in journal.history()] == ["a test", "the next"]
+        assert [one.origin for one in journal.history()] == ["a test", "the next"]
 
 
 def test_a_driver_that_hangs_hangs_the_worker_alone(tmp_path: Path) -> None:
@@ -148,7 +149,7 @@ def test_with_nothing_open_there_is_nothing_to_resume(tmp_path: Path) -> None:
     """Said as such."""
     on = node(tmp_path, *FIVE)
 
-    assert changed(on, None) == ChangeResult(outcome=None, reason="no change is open")
+    assert changed(on, None) == ChangeResult(outcome=Outcome.UNCHANGED, reason="no change is open")
 
 
 def test_what_is_held_is_tried_again_only_by_a_restore(tmp_path: Path) -> None:
@@ -162,8 +163,8 @@ def test_what_is_held_is_tried_again_only_by_a_restore(tmp_path: Path) -> None:
         changed(on, on.request(layout_from_counts({"7g.40gb": 1})))
     restored = changed(on, None)
 
-    assert held.outcome is ChangeOutcome.HELD
-    assert restored.outcome is ChangeOutcome.PREVIOUS
+    assert held.outcome is Outcome.STUCK
+    assert restored.outcome is Outcome.ROLLED_BACK
     assert {one[:2] for one in on.found()} == {(one.profile, one.start) for one in FIVE}
 
 

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from actuator.change import ChangeResult, apply
-from actuator.change_record import ChangeOutcome
 from actuator.journal import Journal, JournalBusy
 from actuator.mig_world import StepFailed
 from actuator.service.transactions import Transactions
@@ -18,12 +17,12 @@ from api.actuator_messages import (
     ActuatorRefusal,
     ApplyRequest,
     ChangeAnswer,
-    ChangeEnd,
     PodsOnGpus,
     RefusalAnswer,
     RequestedLayout,
     RestoreRequest,
 )
+from api.mig_outcome import Outcome
 from base.errors import GpuscapeError
 from discovery.driver_errors import DriverAbsent
 from mig.gpu_layout import layout_from_counts
@@ -51,7 +50,7 @@ class Started:
         self.tried.append(self.now)
         for error in self._fails:
             raise error
-        return ChangeResult(outcome=ChangeOutcome.APPLIED)
+        return ChangeResult(outcome=Outcome.APPLIED)
 
     def ended(self) -> None:
         """Wait for the try that runs."""
@@ -133,7 +132,7 @@ def test_what_became_of_a_change_is_told_whatever_came_after_it(tmp_path: Path) 
     first, unknown, nothing = state("change-one"), state("change-ten"), state()
 
     assert first.named is not None
-    assert (first.named.change, first.named.end) == ("change-one", ChangeEnd.APPLIED)
+    assert (first.named.change, first.named.outcome) == ("change-one", Outcome.APPLIED)
     assert first.last is not None
     assert first.last.change == "change-two"
     assert (unknown.named, nothing.named) == (None, None)
@@ -148,7 +147,7 @@ def held(tmp_path: Path) -> Path:
     with Journal(tmp_path / "mig") as opened:
         world = PlayedWorld(hardware, loses={1: "GPU-0"})
         result = apply(world, opened, wanted, origin="a test", change="held-change")
-    assert result.outcome is ChangeOutcome.HELD
+    assert result.outcome is Outcome.STUCK
     return tmp_path / "mig"
 
 
@@ -161,7 +160,7 @@ def answers(journal: Path, request: ApplyRequest | RestoreRequest) -> tuple[list
     def run(carried: ApplyRequest | RestoreRequest | None, pods: PodsOnGpus) -> ChangeResult:
         del pods
         ran.append(carried)
-        return ChangeResult(outcome=ChangeOutcome.APPLIED)
+        return ChangeResult(outcome=Outcome.APPLIED)
 
     transactions = Transactions(run, journal, woken.set)
     transactions.ask(request, answered.append)
@@ -174,7 +173,7 @@ def answers(journal: Path, request: ApplyRequest | RestoreRequest) -> tuple[list
 def change_of(gpu: str) -> ApplyRequest:
     """Another one than that which is held."""
     layout = RequestedLayout(mig=True)
-    return ApplyRequest(change="another-change", asked="", wanted={gpu: layout})
+    return ApplyRequest(change="another-change", origin="", desired={gpu: layout})
 
 
 def test_a_held_change_refuses_changes_of_its_own_gpus_alone(held: Path) -> None:
@@ -204,10 +203,12 @@ def test_a_request_to_restore_hands_on_the_gpus_that_are_given_up(held: Path) ->
 
 def test_the_state_names_the_gpus_that_hold_a_change(held: Path) -> None:
     """The agent goes by it."""
-    transactions = Transactions(lambda *_: ChangeResult(outcome=None), held, lambda: None)
+    transactions = Transactions(
+        lambda *_: ChangeResult(outcome=Outcome.UNCHANGED), held, lambda: None
+    )
 
     state = transactions.state("held-change")
 
     assert state.open is not None
-    assert (state.open.gpus, state.open.end) == (("GPU-0",), ChangeEnd.HELD)
+    assert (state.open.gpus, state.open.outcome) == (("GPU-0",), Outcome.STUCK)
     assert state.named == state.open

@@ -15,9 +15,9 @@ import pytest
 
 import actuator.journal
 from actuator.change import ChangeResult, apply, resume
-from actuator.change_record import ChangeOutcome
 from actuator.journal import Journal, JournalUnusable
 from actuator.nvml_world import NvmlWorld
+from api.mig_outcome import Outcome
 from mig.gpu_layout import GpuLayout, layout_from_counts
 from mig.planner import ObstacleKind
 from mig.steps import MigStep, SetMode
@@ -110,7 +110,7 @@ def test_a_change_of_one_gpus_mode_leaves_the_others_alone(tmp_path: Path) -> No
         on, {0: layout_from_counts({"3g.40gb": 1}), 1: layout_from_counts({"7g.80gb": 1})}
     )
 
-    assert result.outcome is ChangeOutcome.APPLIED
+    assert result.outcome is Outcome.APPLIED
     assert places(on, 1) == {("7g.80gb", 0)}
     assert on.found() == before
     assert calls(on) == []
@@ -169,7 +169,7 @@ def test_an_instance_without_a_device_is_seen(tmp_path: Path) -> None:
 
     result = changed(on, {0: layout_from_counts({"3g.20gb": 1, "1g.5gb": 4})})
 
-    assert result.outcome is ChangeOutcome.APPLIED
+    assert result.outcome is Outcome.APPLIED
     assert left <= {one[:3] for one in on.found()}
     assert all(compute for *_, compute in on.found())
 
@@ -181,7 +181,7 @@ def test_what_is_there_already_is_asked_for_nothing(tmp_path: Path) -> None:
 
     result = changed(on, {0: layout_from_counts({"1g.5gb": 3, "2g.10gb": 2, "7g.40gb": 0})})
 
-    assert (result.outcome, calls(on)) == (None, [])
+    assert (result.outcome, calls(on)) == (Outcome.UNCHANGED, [])
 
 
 def test_what_fails_leads_back_and_is_reported(tmp_path: Path) -> None:
@@ -193,7 +193,7 @@ def test_what_fails_leads_back_and_is_reported(tmp_path: Path) -> None:
 
     result = changed(on, {0: WANTED})
 
-    assert result.outcome is ChangeOutcome.PREVIOUS
+    assert result.outcome is Outcome.ROLLED_BACK
     assert "nvmlGpuInstanceCreateComputeInstance" in result.reason
     assert places(on) == {(one.profile, one.start) for one in FIVE}
 
@@ -207,7 +207,7 @@ def test_without_the_right_nothing_is_tried_twice(tmp_path: Path) -> None:
 
     result = changed(on, {0: WANTED})
 
-    assert result.outcome is ChangeOutcome.PREVIOUS
+    assert result.outcome is Outcome.ROLLED_BACK
     assert "NVIDIA_MIG_CONFIG_DEVICES" in result.reason
     assert on.found() == before
     assert len(calls(on)) == 1
@@ -231,7 +231,7 @@ def test_a_program_that_comes_before_a_destroy_is_spared(tmp_path: Path) -> None
 
     result = changed(on, {0: layout_from_counts({"7g.40gb": 1})}, before)
 
-    assert result.outcome is ChangeOutcome.PREVIOUS
+    assert result.outcome is Outcome.ROLLED_BACK
     assert "71" in result.reason
     assert set(taken) <= on.found()
     assert places(on) == {(one.profile, one.start) for one in FIVE}
@@ -242,7 +242,7 @@ def test_a_refusal_that_passes_is_waited_for(tmp_path: Path) -> None:
     on = node(tmp_path, model=H100, mig=False)
     on.simulation.fault(Return(code=nv.NVML_ERROR_IN_USE), "nvmlDeviceSetMigMode", times=2)
 
-    assert changed(on, {0: layout_from_counts({"7g.80gb": 1})}).outcome is ChangeOutcome.APPLIED
+    assert changed(on, {0: layout_from_counts({"7g.80gb": 1})}).outcome is Outcome.APPLIED
     assert places(on) == {("7g.80gb", 0)}
 
 
@@ -257,7 +257,7 @@ def test_a_program_that_stays_cancels_a_change_of_the_mode(tmp_path: Path) -> No
 
     result = changed(on, {0: layout_from_counts({"7g.80gb": 1})}, before)
 
-    assert result.outcome is ChangeOutcome.PREVIOUS
+    assert result.outcome is Outcome.ROLLED_BACK
     assert "71" in result.reason
     gpu = on.simulation.state.gpus[BUS_ID]
     assert (gpu.mig, gpu.mig_pending) == (False, False)
@@ -273,7 +273,7 @@ def test_somebody_else_who_changes_mig_meanwhile_ends_the_change(tmp_path: Path)
 
     result = changed(on, {0: layout_from_counts({"3g.20gb": 1})}, before)
 
-    assert result.outcome is ChangeOutcome.PREVIOUS
+    assert result.outcome is Outcome.ROLLED_BACK
     assert "somebody else" in result.reason
     assert places(on) == set()
 
@@ -290,12 +290,12 @@ def test_a_gpu_that_is_lost_in_the_middle_is_held_until_it_is_back(
             on.simulation.fault(Return(code=15), bus_id=BUS_ID)
 
     result = changed(on, {0: WANTED}, before)
-    assert result.outcome is ChangeOutcome.HELD
+    assert result.outcome is Outcome.STUCK
     assert "no such GPU" in result.reason or "GPU_IS_LOST" in result.reason.upper()
 
     on.simulation.clear()
     on.simulation.reset_gpu(BUS_ID)
-    assert changed(on, None).outcome is ChangeOutcome.PREVIOUS
+    assert changed(on, None).outcome is Outcome.ROLLED_BACK
     assert places(on) == {(one.profile, one.start) for one in FIVE}
 
 
@@ -344,6 +344,6 @@ def test_a_disk_that_fills_in_the_middle_costs_nothing_but_the_memory(
         result = changed(on, {0: WANTED})
 
     after = on.found()
-    assert result.outcome is ChangeOutcome.APPLIED
-    assert changed(on, None).outcome is ChangeOutcome.APPLIED
+    assert result.outcome is Outcome.APPLIED
+    assert changed(on, None).outcome is Outcome.APPLIED
     assert on.found() == after

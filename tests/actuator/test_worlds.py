@@ -13,7 +13,7 @@ import pytest
 
 from actuator.mig_world import MigWorld, StepFailed
 from actuator.nvml_world import NvmlWorld
-from discovery.mig_state import FoundInstance, MigGpu
+from discovery.mig_state import CurrentInstance, MigGpu
 from discovery.model import Mode
 from mig.holders import HolderKind, MigHolder, MigPart
 from mig.steps import (
@@ -51,7 +51,7 @@ def gpu(world: MigWorld) -> MigGpu:
     return found
 
 
-def at(world: MigWorld, start: int) -> FoundInstance:
+def at(world: MigWorld, start: int) -> CurrentInstance:
     """The GPU instance at a memory unit."""
     return next(one for one in gpu(world).instances if one.start == start)
 

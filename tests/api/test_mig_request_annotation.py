@@ -16,13 +16,13 @@ from api.state_annotation import pod_key
 from base.errors import BadInput
 
 REQUEST = MigRequestAnnotation(
-    v=1,
+    v=2,
     request="00112233445566ff",
     plan="0123456789abcdef",
     gpus=(4, 5),
     pods=(pod_key("team", "job"),),
-    others=(pod_key("team", "other"),),
-    offers={"nvidia.com/mig-1g.10gb": 7},
+    other_pods=(pod_key("team", "other"),),
+    allocatable={"nvidia.com/mig-1g.10gb": 7},
 )
 PERMIT = MigPermitAnnotation(
     v=2, request=REQUEST.request, phase=PermitPhase.CORDONED, owns_cordon=True
@@ -32,13 +32,13 @@ PERMIT = MigPermitAnnotation(
 def test_the_keys_of_a_request_are_the_published_ones() -> None:
     text = mig_request_annotation.encode(REQUEST)
     assert json.loads(text) == {
-        "v": 1,
+        "v": 2,
         "request": "00112233445566ff",
         "plan": "0123456789abcdef",
         "gpus": [4, 5],
         "pods": ["cf2ba7bc"],
-        "others": ["ff6e3109"],
-        "offers": {"nvidia.com/mig-1g.10gb": 7},
+        "other_pods": ["ff6e3109"],
+        "allocatable": {"nvidia.com/mig-1g.10gb": 7},
     }
     jsonschema.validate(json.loads(text), mig_request_annotation.json_schema())
     assert mig_request_annotation.decode(text) == REQUEST
@@ -56,10 +56,10 @@ def test_the_keys_of_a_permit_are_the_published_ones() -> None:
     "text",
     [
         "",
-        '{"v":1}',
-        '{"v":1,"request":"x","plan":"0123456789abcdef","gpus":[1]}',
-        '{"v":1,"request":"00112233445566ff","plan":"0123456789abcdef","gpus":[]}',
-        '{"v":1,"request":"00112233445566ff","plan":"0123456789abcdef","gpus":[1],"pods":["a/b"]}',
+        '{"v":2}',
+        '{"v":2,"request":"x","plan":"0123456789abcdef","gpus":[1]}',
+        '{"v":2,"request":"00112233445566ff","plan":"0123456789abcdef","gpus":[]}',
+        '{"v":2,"request":"00112233445566ff","plan":"0123456789abcdef","gpus":[1],"pods":["a/b"]}',
     ],
 )
 def test_a_damaged_request_is_refused_by_name(text: str) -> None:
@@ -83,26 +83,26 @@ def test_a_damaged_permit_is_refused_by_name(text: str) -> None:
 
 def test_another_version_is_no_data() -> None:
     assert mig_permit_annotation.decode('{"v":1,"phase":"go"}') is None
-    assert mig_request_annotation.decode('{"v":2}') is None
+    assert mig_request_annotation.decode('{"v":1}') is None
 
 
 def test_the_longest_request_is_within_its_bound() -> None:
     pods = tuple(pod_key("n", str(at)) for at in range(MOST_PODS))
     longest = MigRequestAnnotation(
-        v=1,
+        v=2,
         request="f" * 16,
         plan="f" * 16,
         gpus=tuple(range(16)),
         modes=True,
         pods=pods[: MOST_PODS // 2],
-        others=pods[MOST_PODS // 2 :],
+        other_pods=pods[MOST_PODS // 2 :],
         unlisted=999,
-        offers={f"nvidia.com/mig-1c.{size}g.100gb.me": 112 for size in range(8)},
+        allocatable={f"nvidia.com/mig-1c.{size}g.100gb.me": 112 for size in range(8)},
     )
     text = mig_request_annotation.encode(longest)
     assert mig_request_annotation.decode(text) == longest
     assert len(text) <= MOST_CHARACTERS
-    one_more = msgspec.structs.replace(longest, others=pods[MOST_PODS // 2 - 1 :])
+    one_more = msgspec.structs.replace(longest, other_pods=pods[MOST_PODS // 2 - 1 :])
     with pytest.raises(BadInput, match="pods and others are more than 64 together"):
         mig_request_annotation.decode(mig_request_annotation.encode(one_more))
 

@@ -10,8 +10,8 @@ import pytest
 
 from api import limits, mig_request_annotation, mig_status_annotation
 from api.mig_status_annotation import (
-    MOST_ASKED,
     MOST_CHARACTERS,
+    MOST_DESIRED,
     MOST_PODS,
     MOST_REASON,
     GpuChangeStatus,
@@ -25,11 +25,11 @@ from api.mig_status_annotation import (
 from base.errors import BadInput
 
 PLANNED = MigStatusAnnotation(
-    v=1,
+    v=2,
     phase=MigPhase.PLANNED,
     since="2026-11-23T12:00:00Z",
     source=RequestSource.ANNOTATION,
-    asked="all-balanced",
+    desired="all-balanced",
     plan="0123456789abcdef",
     gpus=(GpuChangeStatus(gpu=3, keep=1, destroy=2, create=3),),
     pods=("team/job",),
@@ -39,11 +39,11 @@ PLANNED = MigStatusAnnotation(
 def test_the_keys_and_their_shapes_are_the_published_ones() -> None:
     text = encode(PLANNED)
     assert json.loads(text) == {
-        "v": 1,
+        "v": 2,
         "phase": "planned",
         "since": "2026-11-23T12:00:00Z",
         "source": "annotation",
-        "asked": "all-balanced",
+        "desired": "all-balanced",
         "plan": "0123456789abcdef",
         "gpus": [{"gpu": 3, "keep": 1, "destroy": 2, "create": 3}],
         "pods": ["team/job"],
@@ -53,14 +53,14 @@ def test_the_keys_and_their_shapes_are_the_published_ones() -> None:
 
 
 def test_a_phase_of_a_newer_agent_is_read_and_another_version_is_no_data() -> None:
-    newer = decode('{"v":1,"phase":"rebooting","step":7}')
+    newer = decode('{"v":2,"phase":"rebooting","step":7}')
     assert newer is not None
     assert newer.phase == "rebooting"
     assert decode('{"v":2,"phase":"idle"}') is None
 
 
 @pytest.mark.parametrize(
-    "text", ["", "[]", '{"v":1}', '{"v":1,"phase":"A b"}', '{"v":1,"phase":"idle","gpus":7}']
+    "text", ["", "[]", '{"v":2}', '{"v":2,"phase":"A b"}', '{"v":2,"phase":"idle","gpus":7}']
 )
 def test_a_damaged_one_is_refused_by_name(text: str) -> None:
     with pytest.raises(BadInput, match=r"annotation gpuscape\.io/mig-status is damaged"):
@@ -70,11 +70,11 @@ def test_a_damaged_one_is_refused_by_name(text: str) -> None:
 def test_the_longest_one_fits_into_what_a_node_may_have() -> None:
     """Sixteen GPUs, the longest names of pods and texts."""
     longest = MigStatusAnnotation(
-        v=1,
+        v=2,
         phase=MigPhase.UNADOPTED,
         since="2026-11-23T12:00:00Z",
         source=RequestSource.ANNOTATION,
-        asked="w" * MOST_ASKED,
+        desired="w" * MOST_DESIRED,
         reason="w" * MOST_REASON,
         plan="f" * 16,
         gpus=tuple(
@@ -83,7 +83,7 @@ def test_the_longest_one_fits_into_what_a_node_may_have() -> None:
         pods=(f"{'n' * 20}/{'p' * 60}",) * MOST_PODS,
         more_pods=999,
         request="f" * 16,
-        end="cancelled",
+        outcome="cancelled",
         unadopted="u" * 63,
     )
     text = encode(longest)

@@ -17,10 +17,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal
 
-from actuator.change_record import ChangeOutcome
 from api import keys
 from api.actuator_messages import RestoreRequest
-from api.mig_status_annotation import RequestEnd
+from api.mig_outcome import Outcome
 from tests.actuator.actuator_process import ActuatorProcess, started
 from tests.actuator.drawn_changes import DrawnChange, DrawnChanges, KillFigures
 from tests.cluster.agents import Site
@@ -34,7 +33,7 @@ MOST_SECONDS: Final = 300.0
 """From the kill to the end, on a busy machine; a lost GPU's change may be tried a second time."""
 LOST_SECONDS: Final = 20.0
 """A lost GPU answers again after that time, or when its change is held."""
-ENDED: Final = (RequestEnd.APPLIED, RequestEnd.PREVIOUS)
+ENDED: Final = (Outcome.APPLIED, Outcome.ROLLED_BACK)
 
 
 def kill_programs(
@@ -118,8 +117,8 @@ class _Stage:
         change.name = self.node.status.request
         outcome = self.changes.judge(change)
         self.changes.figures.lost += was_lost is not None
-        is_applied = self.node.status.end == RequestEnd.APPLIED
-        assert (outcome is ChangeOutcome.APPLIED) == is_applied
+        is_applied = self.node.status.outcome == Outcome.APPLIED
+        assert (outcome is Outcome.APPLIED) == is_applied
 
     def _wait_for_the_middle(self, before: str) -> None:
         """A moment that is drawn: the request, the permit, a step of the actuator, or the end."""
@@ -151,7 +150,7 @@ class _Stage:
         status = self.node.status
         return (
             status.request not in ("", before)
-            and status.end in ENDED
+            and status.outcome in ENDED
             and keys.MIG_PERMIT not in self.site.annotations(self.node.name)
         )
 

@@ -78,7 +78,7 @@ def test_ten_nodes_change_three_at_a_time_and_no_pod_is_deleted(site: Site, tmp_
             assert has_startup_taint(idle)
             until(lambda: metrics(address)["startup_taint_nodes/no-agent"] == 1)
             until(lambda: metrics(address)["startup_taint_oldest_seconds/no-agent"] > 0)
-            says = mig_status_annotation.encode(MigStatusAnnotation(v=1, phase=MigPhase.IDLE))
+            says = mig_status_annotation.encode(MigStatusAnnotation(v=2, phase=MigPhase.IDLE))
             idle_api.patch(NODES, idle, {"metadata": {"annotations": {keys.MIG_STATUS: says}}})
             until(lambda: not has_startup_taint(idle))
         assert leader(site) == ""

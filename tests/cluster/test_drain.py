@@ -56,12 +56,12 @@ class Scene:
         """The coordinator's plan for a request that names these pods."""
         others = [pod for pod in self.uids if pod not in in_the_way]
         request = MigRequestAnnotation(
-            v=1,
+            v=2,
             request="00112233445566aa",
             plan="00112233445566aa",
             gpus=(0,),
             pods=tuple(pod_key(self.namespace, pod) for pod in in_the_way),
-            others=tuple(pod_key(self.namespace, pod) for pod in others),
+            other_pods=tuple(pod_key(self.namespace, pod) for pod in others),
         )
         pods = [(self.namespace, pod) for pod in self.uids]
         return evaluate_drain(self.api, pods, request, TERMS)

@@ -38,7 +38,7 @@ def test_a_layout_on_the_node_is_judged_there_and_no_instance_is_touched(
     def status() -> MigStatusAnnotation:
         shown = site.annotations(name).get(keys.MIG_STATUS)
         found = None if shown is None else mig_status_annotation.decode(shown)
-        return found or MigStatusAnnotation(v=1, phase="none")
+        return found or MigStatusAnnotation(v=2, phase="none")
 
     site.edit(name, labels={keys.MIG_CONFIG: "all-disabled"})
     with agent(site, name, on.simulation, tmp_path) as running:
@@ -49,7 +49,7 @@ def test_a_layout_on_the_node_is_judged_there_and_no_instance_is_touched(
         assert status().reason.startswith("GPU 0: ")
         until(lambda: "MigLayoutRefused" in reasons(site, name))
         site.edit(name, annotations={keys.MIG_LAYOUT: None}, labels={keys.MIG_CONFIG: "all-1g.5gb"})
-        until(lambda: (status().phase, status().asked) == ("planned", "all-1g.5gb"))
+        until(lambda: (status().phase, status().desired) == ("planned", "all-1g.5gb"))
         assert status().gpus == (GpuChangeStatus(gpu=0, keep=3, destroy=2, create=4),)
         until(lambda: 'gpuscape_mig_phase{phase="planned"} 1.0' in running.metrics())
     assert on.found() == before
@@ -147,7 +147,7 @@ class EnforcingNode:
     def status(self) -> MigStatusAnnotation:
         shown = self._site.annotations(self.name).get(keys.MIG_STATUS)
         found = None if shown is None else mig_status_annotation.decode(shown)
-        return found or MigStatusAnnotation(v=1, phase="none")
+        return found or MigStatusAnnotation(v=2, phase="none")
 
     @property
     def state(self) -> str | None:
@@ -155,7 +155,7 @@ class EnforcingNode:
 
     @property
     def ended(self) -> tuple[str, str]:
-        return self.status.request, self.status.end
+        return self.status.request, self.status.outcome
 
     def profiles(self) -> list[str]:
         return sorted(one for one, *_ in self.on.found())

@@ -47,12 +47,12 @@ class StolenAgent(NodeModel):
                 self.request = new_request_id()
                 self._publish("waiting")
             case 1:
-                self._publish("failed", end="previous")
+                self._publish("failed", end="rolled-back")
             case 2:
                 self.request = self.honest[self.lies // 4 % len(self.honest)].request
                 self._publish("waiting")
             case _:
-                self._publish("held", end="held")
+                self._publish("stuck", end="stuck")
 
 
 def test_all_honest_nodes_change_whatever_one_stolen_agent_writes(

@@ -218,7 +218,7 @@ def test_a_gpu_that_is_ill_need_not_be_offered(node: ExaminedNode) -> None:
 
 
 def test_a_change_of_mig_that_is_under_way_is_not_held(node: ExaminedNode) -> None:
-    change = KnownChange(change="c", asked="all-1g.5gb", started="", gpus=())
+    change = KnownChange(change="c", origin="all-1g.5gb", started="", gpus=())
     node.with_settings(mig_mode="enforce")
     node.answers_as_actuator(StateAnswer(open=change, running="c"))
 

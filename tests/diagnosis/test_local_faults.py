@@ -329,7 +329,7 @@ def started_by(manifests: str) -> Plant:
     return lambda node: setattr(node, "change", lambda facts: replace(facts, skew=skew))
 
 
-HELD = KnownChange(change="c", asked="all-1g.5gb", started="", gpus=(), reason="GPU lost")
+HELD = KnownChange(change="c", origin="all-1g.5gb", started="", gpus=(), reason="GPU lost")
 LOST = Return(code=pynvml.NVML_ERROR_GPU_IS_LOST)
 FORBIDDEN = Return(code=pynvml.NVML_ERROR_NO_PERMISSION)
 

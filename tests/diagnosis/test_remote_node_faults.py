@@ -80,7 +80,7 @@ class ShownNode:
         self.api.server.patch(NODES, NAME, {"spec": {"unschedulable": True}})
 
     def says_of_mig(self, phase: MigPhase, reason: str) -> None:
-        status = MigStatusAnnotation(v=1, phase=phase, since="2026-11-20T08:00:00Z", reason=reason)
+        status = MigStatusAnnotation(v=2, phase=phase, since="2026-11-20T08:00:00Z", reason=reason)
         self.patches(annotations={keys.MIG_STATUS: mig_status_annotation.encode(status)})
 
     def agent(self, **status: Any) -> None:
@@ -189,7 +189,7 @@ FAULTS: Mapping[str, Plant] = {
     "node-offers-more": lambda node: node.reports(allocatable={GPU: "9"}, capacity={GPU: "9"}),
     "node-cordoned": ShownNode.cordons,
     "cordon-left": cordon_left,
-    "mig-node-held": mig(MigPhase.HELD),
+    "mig-node-held": mig(MigPhase.STUCK),
     "mig-change-failed": mig(MigPhase.FAILED),
     "mig-layout-refused": mig(MigPhase.REFUSED),
     "coordinator-absent": waits_for_nobody,

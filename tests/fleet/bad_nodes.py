@@ -38,7 +38,7 @@ class BadFleet(Cluster):
         self.lies = 0
         super().__init__(nodes=nodes, terms=terms, seed=seed)
         if broken:
-            self.agents[broken].ends = ["previous"] * 1000
+            self.agents[broken].ends = ["rolled-back"] * 1000
         self.wish(LAYOUT)
 
     def forge(
@@ -93,7 +93,7 @@ class BadFleet(Cluster):
 
     def failed_now(self) -> bool:
         """Whether the broken node has just failed, which every agent may read."""
-        return '"end":"previous"' in self.notes(self.broken).get(keys.MIG_STATUS, "")
+        return '"outcome":"rolled-back"' in self.notes(self.broken).get(keys.MIG_STATUS, "")
 
 
 Lie = Callable[[BadFleet], None]
@@ -110,13 +110,13 @@ def _asks(fleet: BadFleet) -> bool:
 def fails_at_once(fleet: BadFleet) -> None:
     """Failures without a slot: a request and its end, one after the other."""
     if not _asks(fleet):
-        fleet.forge("failed", "previous")
+        fleet.forge("failed", "rolled-back")
 
 
 def fails_after_go(fleet: BadFleet) -> None:
     """A failure for each leave that it gets."""
     if not _asks(fleet) and '"phase":"proceed"' in fleet.permit():
-        fleet.forge("failed", "previous")
+        fleet.forge("failed", "rolled-back")
 
 
 def fails_after_the_broken_one(fleet: BadFleet) -> None:
@@ -128,7 +128,7 @@ def fails_after_the_broken_one(fleet: BadFleet) -> None:
 def is_held(fleet: BadFleet) -> None:
     """Held for each leave, and then another request."""
     if not _asks(fleet) and '"phase":"proceed"' in fleet.permit():
-        fleet.forge("held", "held")
+        fleet.forge("stuck", "stuck")
 
 
 def is_applied(fleet: BadFleet) -> None:
@@ -170,7 +170,7 @@ def replaces_its_request(fleet: BadFleet) -> None:
 def asks_for_another_rollout(fleet: BadFleet) -> None:
     """A new name of a rollout for each failure."""
     if not _asks(fleet) and '"phase":"proceed"' in fleet.permit():
-        fleet.forge("failed", "previous", asked=f"{LAYOUT}-{fleet.lies}")
+        fleet.forge("failed", "rolled-back", asked=f"{LAYOUT}-{fleet.lies}")
 
 
 def copies_requests(fleet: BadFleet) -> None:
@@ -181,7 +181,7 @@ def copies_requests(fleet: BadFleet) -> None:
             if fleet.agents[fleet.liar].request != other.request:
                 fleet.forge("waiting", request=other.request)
             else:
-                fleet.forge("failed", "previous")
+                fleet.forge("failed", "rolled-back")
             return
 
 

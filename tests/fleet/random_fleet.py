@@ -215,7 +215,7 @@ class RandomFleet(Cluster):
                 self.known.guards[name] = {guard: value}
                 self.edit(name, {"metadata": {"annotations": {guard: value}}})
             if draw.random() < fails:
-                agent.ends = [draw.choice(("previous", "previous", "held", "refused"))]
+                agent.ends = [draw.choice(("rolled-back", "rolled-back", "stuck", "refused"))]
             self._cordon_some(name)
             drain = draw.choice(("", "", "evict", "evict", "node"))
             if drain:

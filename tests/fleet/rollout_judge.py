@@ -245,8 +245,8 @@ class RolloutJudge:
             notes=notes,
             labels=meta.get("labels") or {},
             told="" if status is None else status.request,
-            end="" if status is None else status.end,
-            asked="" if status is None else status.asked,
+            end="" if status is None else status.outcome,
+            asked="" if status is None else status.desired,
             held_for=before.held_for,
             cordoned_at=before.cordoned_at,
             evicts=before.evicts,
@@ -256,7 +256,7 @@ class RolloutJudge:
         if node.end == "applied":
             self._applied[node.asked].append(at)
             self._failed[node.asked].pop(name, None)
-        elif node.end in ("previous", "held"):
+        elif node.end in ("rolled-back", "stuck"):
             self._failed[node.asked].setdefault(name, at)
             self._ever_failed[node.asked].add(name)
 

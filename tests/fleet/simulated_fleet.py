@@ -27,7 +27,7 @@ from api import (
 )
 from api.mig_permit_annotation import PermitPhase
 from api.mig_request_annotation import MigRequestAnnotation
-from api.mig_status_annotation import MigStatusAnnotation, RequestSource, wish_digest
+from api.mig_status_annotation import MigStatusAnnotation, RequestSource, desired_digest
 from api.state_annotation import pod_key
 from base.errors import BadInput
 from fleet.change_reports import ChangeReports
@@ -395,9 +395,9 @@ class Cluster:
         if end == "applied":
             agent.layout = agent.asked
         else:
-            agent.layout = "none" if end == "held" else agent.layout
+            agent.layout = "none" if end == "stuck" else agent.layout
             agent.retry_at = self.now + (0 if end == "cancelled" else 300)
-        phases = {"applied": "unchanged", "previous": "failed", "held": "held"}
+        phases = {"applied": "unchanged", "rolled-back": "failed", "stuck": "stuck"}
         self._publish(agent, phases.get(end, "waiting"), end=end)
 
     def _publish(self, agent: SimulatedAgent, phase: str, end: str = "") -> None:
@@ -533,17 +533,17 @@ def agent_notes(
     ``offers`` None: those of the layout.
     """
     status = MigStatusAnnotation(
-        v=1,
+        v=2,
         phase=phase,
         source=RequestSource.ANNOTATION,
-        asked=asked,
+        desired=asked,
         plan=plan_of(asked),
-        wish=wish_digest(RequestSource.ANNOTATION, asked),
+        desired_digest=desired_digest(RequestSource.ANNOTATION, asked),
         request=request,
-        end=end,
+        outcome=end,
     )
     wish = MigRequestAnnotation(
-        v=1,
+        v=2,
         request=request,
         plan=plan_of(asked),
         gpus=(0, 1),
@@ -551,8 +551,8 @@ def agent_notes(
         drift=drift,
         programs=programs,
         pods=tuple(sorted(pods)),
-        others=tuple(sorted(others)),
-        offers=offers_of(asked) if offers is None else dict(offers),
+        other_pods=tuple(sorted(others)),
+        allocatable=offers_of(asked) if offers is None else dict(offers),
     )
     return {
         keys.MIG_STATUS: mig_status_annotation.encode(status),

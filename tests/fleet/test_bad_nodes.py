@@ -50,9 +50,9 @@ def test_two_patches_of_one_agent_change_nothing_for_the_others() -> None:
     without = play(None, nodes=4, terms=TERMS, broken="", liar="", within=3600)
     fleet = BadFleet(nodes=5, terms=TERMS, liar="n0", lie=lambda _: None)
     fleet.forge("waiting", request=fleet.new_request())
-    fleet.forge("failed", "previous")
+    fleet.forge("failed", "rolled-back")
     fleet.forge("waiting", request=fleet.new_request())
-    fleet.forge("failed", "previous")
+    fleet.forge("failed", "rolled-back")
     assert fleet.seconds(within=3600) <= without.seconds + 2
 
 
@@ -60,7 +60,7 @@ def test_an_agent_that_asks_while_its_admin_asks_for_nothing_gets_no_slot() -> N
     fleet = BadFleet(nodes=1, terms=TERMS, liar="n0", lie=lambda _: None)
     fleet.annotate("n0", mig_layout=None)
     fleet.forge("waiting", request=fleet.new_request())
-    status = MigStatusAnnotation(v=1, phase="waiting", request=fleet.agents["n0"].request)
+    status = MigStatusAnnotation(v=2, phase="waiting", request=fleet.agents["n0"].request)
     fleet.annotate("n0", mig_status=mig_status_annotation.encode(status))
     fleet.pass_time(300)
     assert not fleet.open_leases()
@@ -79,14 +79,14 @@ def test_an_agent_pushes_no_rollout_that_failed_out_of_the_memory() -> None:
     """Neither by names of its own, nor by as many ends as it likes."""
     fleet = BadFleet(nodes=5, terms=TERMS, liar="n4", lie=lambda _: None)
     for name in ("n0", "n1", "n2"):
-        fleet.agents[name].ends = ["previous"] * 100
+        fleet.agents[name].ends = ["rolled-back"] * 100
     fleet.pass_until(lambda: _failed(fleet) >= 3, within=3600)
     stopped = fleet.leadership.memory
     for number in range(100):
         asked = f"annotation:other-{number}"
         fleet.forge("waiting", request=fleet.new_request(), asked=asked)
         fleet.pass_time(4)
-        fleet.forge("failed", "previous", asked=asked)
+        fleet.forge("failed", "rolled-back", asked=asked)
         fleet.pass_time(4)
     assert fleet.leadership.memory == stopped
     assert fleet.agents["n3"].layout == "whole"
@@ -95,7 +95,7 @@ def test_an_agent_pushes_no_rollout_that_failed_out_of_the_memory() -> None:
 def test_two_nodes_in_a_row_stop_a_rollout_for_a_while_and_three_for_good() -> None:
     fleet = BadFleet(nodes=6, terms=TERMS)
     for agent in fleet.agents.values():
-        agent.ends = ["previous"] * 100
+        agent.ends = ["rolled-back"] * 100
     fleet.pass_until(lambda: _failed(fleet) == 2, within=300)
     assert sum(len(agent.done) for agent in fleet.agents.values()) == 2
     fleet.pass_time(TERMS.row_seconds - 10)
@@ -123,11 +123,11 @@ def test_a_success_that_the_kubelet_does_not_show_proves_no_layout() -> None:
 def test_two_nodes_with_the_same_request_are_told_apart() -> None:
     """What one agent writes frees no slot, and drops no record, of a node whose id it copied."""
     fleet = BadFleet(nodes=2, terms=RolloutSettings(slots=2), liar="n1", lie=lambda _: None)
-    fleet.agents["n0"].ends = ["held"]
+    fleet.agents["n0"].ends = ["stuck"]
     fleet.pass_until(lambda: fleet.is_cordoned("n0"), within=60)
     fleet.forge("waiting", request=fleet.agents["n0"].request)
     fleet.pass_until(lambda: bool(fleet.agents["n0"].done), within=120)
-    fleet.forge("held", "held")
+    fleet.forge("stuck", "stuck")
     fleet.pass_time(60)
     assert fleet.is_cordoned("n0")
     assert keys.MIG_PERMIT in fleet.notes("n0")

@@ -53,7 +53,7 @@ EDITS: dict[str, Callable[[Cluster, RollbackRecord], str | None]] = {
     "cordoned long ago": changed(cordoned_at=int(START) - 10_000),
     "cordoned in times to come": changed(cordoned_at=int(START) + 10_000_000),
     "ended": changed(outcome="applied"),
-    "ended otherwise": changed(outcome="previous", counted=True),
+    "ended otherwise": changed(outcome="rolled-back", counted=True),
     "other drain": changed(drain="node"),
     "no drain": changed(drain="gently"),
     "other offers": changed(allocatable={"nvidia.com/gpu": 3}),

@@ -12,7 +12,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from api.mig_status_annotation import MigStatusAnnotation, RequestEnd, RequestSource
+from api.mig_outcome import Outcome
+from api.mig_status_annotation import MigStatusAnnotation, RequestSource
 from fleet.figures.change_steps import ChangeStep, change_facts, step_of
 from fleet.figures.coordinator_metrics import CoordinatorMetrics
 from fleet.figures.fleet_figures import FleetFigures, NodeStep, figures
@@ -21,7 +22,7 @@ from fleet.mig_node import MigNode, UnavailableReason
 from fleet.policy.assigned_layouts import Assignment
 from fleet.policy.fleet_policy_sync import PolicyState
 from fleet.rollback_record import RollbackRecord
-from fleet.rollout_memory import EMPTY, CountedEnd, NodeEnd, with_end
+from fleet.rollout_memory import EMPTY, NodeEnd, with_end
 from fleet.rollout_settings import RolloutSettings, parse_windows
 from fleet.slot_gate import GateDecision, WaitReason
 from fleet.slot_lease import PARKING, SlotLease
@@ -39,7 +40,7 @@ GONE = msgspec.structs.replace(CORDONED, drain_at=AT - 80, proceed_at=AT - 60)
 
 def ended(end: str) -> MigNode:
     status = MigStatusAnnotation(
-        v=1, phase="held", source=RequestSource.ANNOTATION, request=OPEN.request, end=end
+        v=2, phase="stuck", source=RequestSource.ANNOTATION, request=OPEN.request, outcome=end
     )
     return replace(asking("n1"), request=None, status=status)
 
@@ -68,17 +69,17 @@ def ended(end: str) -> MigNode:
             (ChangeStep.CHANGING, 60),
         ),
         (GONE, 0, asking("n1"), (ChangeStep.CHANGING, 60)),
-        (GONE, PARKING, ended(RequestEnd.HELD), (ChangeStep.HELD, 60)),
+        (GONE, PARKING, ended(Outcome.STUCK), (ChangeStep.STUCK, 60)),
         (GONE, PARKING, asking("n1"), (ChangeStep.LATE, 60)),
         (GONE, PARKING, None, (ChangeStep.LATE, 60)),
         (
-            msgspec.structs.replace(GONE, outcome=RequestEnd.APPLIED, restarted_at=AT - 20),
+            msgspec.structs.replace(GONE, outcome=Outcome.APPLIED, restarted_at=AT - 20),
             0,
             asking("n1"),
             (ChangeStep.REGISTERING, 20),
         ),
         (
-            msgspec.structs.replace(GONE, outcome=RequestEnd.PREVIOUS),
+            msgspec.structs.replace(GONE, outcome=Outcome.ROLLED_BACK),
             PARKING,
             asking("n1"),
             (ChangeStep.REGISTERING, 60),
@@ -95,7 +96,7 @@ def test_a_record_says_at_which_step_its_node_is_and_since_when(
 
 def test_one_line_about_a_change_says_for_how_long_it_was_at_what() -> None:
     assert change_facts(msgspec.structs.replace(GONE, restarts=2), NOW + 0.9) == {
-        "asked": "annotation:a",
+        "desired": "annotation:a",
         "drain": "wait",
         "seconds": 100,
         "restarts": 2,
@@ -211,7 +212,7 @@ def test_a_view_in_numbers() -> None:
     memory = EMPTY
     for number in range(2):
         end = NodeEnd(
-            rollout="annotation:a", uid=f"{number}", request="0" * 16, outcome=CountedEnd.PREVIOUS
+            rollout="annotation:a", uid=f"{number}", request="0" * 16, outcome=Outcome.ROLLED_BACK
         )
         memory = with_end(memory, end, AT)
     slots = (
@@ -268,7 +269,7 @@ def test_nodes_with_the_startup_taint_are_counted_by_reason_with_the_age_of_the_
         [
             StartupNode(node="n1", wait=StartupWait.REFUSED, seconds=5.0),
             StartupNode(node="n2", wait=StartupWait.REFUSED, seconds=7.0),
-            StartupNode(node="n3", wait=StartupWait.HELD, seconds=1.0),
+            StartupNode(node="n3", wait=StartupWait.STUCK, seconds=1.0),
         ]
     )
 
@@ -312,7 +313,7 @@ def test_the_page_has_each_family_with_its_type_and_each_value_of_its_labels() -
     }
     words: dict[str, Iterable[str]] = {
         "change_step_seconds": ChangeStep,
-        "changes_total": CountedEnd,
+        "changes_total": Outcome,
         "policy_nodes": Assignment,
         "startup_taint_nodes": StartupWait,
         "waiting_nodes": WaitReason,
@@ -366,7 +367,7 @@ def test_the_coordinator_shows_what_it_does_and_logs_one_line_about_each_change(
     assert 3600 <= after["oldest_wait_seconds/not-idle"] < 4200
     (line,) = (it for it in caplog.records if it.message == "MIG slot freed")
     facts = vars(line)
-    assert (facts["node"], facts["asked"], facts["outcome"]) == (
+    assert (facts["node"], facts["desired"], facts["outcome"]) == (
         "n0",
         "annotation:sevenths",
         "applied",

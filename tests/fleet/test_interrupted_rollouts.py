@@ -131,7 +131,7 @@ def test_a_held_change_is_parked_once_wherever_the_coordinator_is_killed() -> No
             interruption = Interruption(number, Killed(), after=after)
             cluster = Cluster(nodes=1, terms=TERMS, seed=number)
             cluster.on_call = interruption
-            cluster.agents["n0"].ends = ["held"]
+            cluster.agents["n0"].ends = ["stuck"]
             cluster.wish("sevenths")
             cluster.pass_until(partial(is_at_rest, cluster, "sevenths"), within=BOUND_SECONDS)
             assert_clean(cluster)
@@ -288,7 +288,7 @@ def disturb(cluster: Cluster, draw: random.Random, bound: list[str], kept: set[s
         case 5 if keys.MIG_PERMIT in notes:
             cluster.edit(name, {"metadata": {"annotations": {keys.MIG_PERMIT: None}}})
         case 6:
-            agent.ends = [draw.choice(["previous", "held", "refused", "applied"])]
+            agent.ends = [draw.choice(["rolled-back", "stuck", "refused", "applied"])]
         case 7:
             cluster.edit(name, {"metadata": {"annotations": {keys.MIG_REQUEST: "damaged"}}})
         case 8 if len(cluster.agents) > 3:

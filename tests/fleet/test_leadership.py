@@ -10,14 +10,15 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from api import keys, names
+from api.mig_outcome import Outcome
 from fleet.leadership import DURATION_SECONDS, Leadership
-from fleet.rollout_memory import EMPTY, CountedEnd, NodeEnd, with_end
+from fleet.rollout_memory import EMPTY, NodeEnd, with_end
 from kube.api import LEASES
 from kube.api_errors import Busy, Conflict
 from tests.fakes.api import Call, FakeApi, Server
 
 AT = datetime(2026, 11, 20, 8, tzinfo=UTC)
-END = NodeEnd(rollout="a", uid="u", request=f"{1:016x}", outcome=CountedEnd.HELD)
+END = NodeEnd(rollout="a", uid="u", request=f"{1:016x}", outcome=Outcome.STUCK)
 MEMORY = with_end(EMPTY, END, 1000)
 
 

@@ -33,7 +33,7 @@ class BusyFleet(RandomFleet):
             agent.retry_at = self.now
             self.wish(wish, agent.name)
             if draw.random() < 0.05:
-                agent.ends = [draw.choice(("previous", "previous", "held", "refused"))]
+                agent.ends = [draw.choice(("rolled-back", "rolled-back", "stuck", "refused"))]
         if draw.random() < 0.1:
             self.resume()
         for name in draw.sample(names, max(1, len(names) // 20)):
@@ -64,9 +64,9 @@ class BusyFleet(RandomFleet):
         status = mig_status_annotation.decode(notes[keys.MIG_STATUS])
         assert status is not None
         if agent.closed and agent.retry_at > self.now:
-            return None if status.end in ("previous", "refused", "held") else f"{status}"
+            return None if status.outcome in ("rolled-back", "refused", "stuck") else f"{status}"
         if keys.MIG_PERMIT in notes:
-            return f"has the permit {notes[keys.MIG_PERMIT]} ({status.phase}, {status.end})"
+            return f"has the permit {notes[keys.MIG_PERMIT]} ({status.phase}, {status.outcome})"
         match self.waiting.get(name):
             case WaitReason.NOT_IDLE | WaitReason.RETRY | WaitReason.CORDONED:
                 return None if self.is_blocked(name) else f"waits, and nothing blocks it: {status}"

@@ -11,9 +11,10 @@ import msgspec
 import pytest
 
 from api import keys, names
+from api.mig_outcome import Outcome
 from api.mig_permit_annotation import MigPermitAnnotation, PermitPhase, encode
 from api.mig_request_annotation import MigRequestAnnotation
-from api.mig_status_annotation import MigStatusAnnotation, RequestEnd
+from api.mig_status_annotation import MigStatusAnnotation
 from fleet.change_effects import (
     ChangeEffect,
     EvaluateDrain,
@@ -89,21 +90,21 @@ class States:
         """A Node in any state."""
         permit, text = self.permit()
         request = MigRequestAnnotation(
-            v=1,
+            v=2,
             request=self.one(*IDS),
             plan=R,
             gpus=(0,),
             pods=self.one((), (), ("cccccccc",)),
-            others=self.one(*PODS),
+            other_pods=self.one(*PODS),
             unlisted=self.one(0, 0, 0, 1),
             drift=self.one(False, False, True),
             programs=self.one((), (), ("4711 nv-hostengine",)),
         )
         status = MigStatusAnnotation(
-            v=1,
+            v=2,
             phase=self.one("waiting", "changing", "failed"),
             request=self.one(*IDS, ""),
-            end=self.one("", "", "", *RequestEnd, "later-word"),
+            outcome=self.one("", "", "", *Outcome, "later-word"),
         )
         return MigNode(
             name="n",
@@ -119,7 +120,7 @@ class States:
             permit_text=text,
             guards=(self.one(*GUARDS), self.one(*GUARDS)),
             deploy=self.one(*LABELS),
-            offers=self.one(*OFFERS),
+            allocatable=self.one(*OFFERS),
         )
 
     def view(self) -> ChangeView:
@@ -141,7 +142,7 @@ class States:
             drain_at=self.one(*TIMES),
             cordoned_at=self.one(*TIMES),
             proceed_at=self.one(*TIMES),
-            outcome=self.one("", "", "applied", "previous", "superseded"),
+            outcome=self.one("", "", "applied", "rolled-back", "superseded"),
             restarts=self.one(0, 1, 2, 3),
             restarted_at=self.one(*TIMES),
             replaced=self.one((), ("p1",)),
@@ -182,15 +183,15 @@ class States:
         cordon = self.usual(True, view.record.cordon)
         permit = MigPermitAnnotation(v=2, request=R, phase=PermitPhase.CORDONED, owns_cordon=cordon)
         request = MigRequestAnnotation(
-            v=1,
+            v=2,
             request=R,
             plan=R,
             gpus=(0,),
             drift=self.usual(False, True),
             programs=self.usual((), ("4711 nv-hostengine",)),
-            others=("aaaaaaaa",),
+            other_pods=("aaaaaaaa",),
         )
-        status = MigStatusAnnotation(v=1, phase="waiting", request=R)
+        status = MigStatusAnnotation(v=2, phase="waiting", request=R)
         node = replace(
             node,
             uid="u",
@@ -342,7 +343,7 @@ def judge(view: ChangeView, effect: ChangeEffect) -> None:
                     and permit.phase is PermitPhase.PROCEED
                     and not record.outcome
                 ):
-                    ended = node.status is not None and node.status.end
+                    ended = node.status is not None and node.status.outcome
                     unnamed = node.request is None or node.request.request != R
                     assert ended or unnamed or not is_open
             for guard, value in zip(names.SCALE_DOWN_GUARDS, node.guards, strict=True):
@@ -365,7 +366,7 @@ def usage(*held: str, all_placed: bool = True) -> GpuUsage:
 
 
 def test_a_kubelets_pod_without_a_device_yet_is_in_the_way() -> None:
-    request = MigRequestAnnotation(v=1, request=R, plan=R, gpus=(0,), others=("aaaaaaaa",))
+    request = MigRequestAnnotation(v=2, request=R, plan=R, gpus=(0,), other_pods=("aaaaaaaa",))
     assert is_idle(request, usage("aaaaaaaa"))
     assert is_idle(request, usage())
     assert not is_idle(request, usage("aaaaaaaa", "bbbbbbbb"))

@@ -68,7 +68,7 @@ def test_damaged_annotations_are_none_and_a_zero_is_offered_by_nobody() -> None:
     found = node_of(node(status, annotations=notes), TERMS.resources)
     assert (found.request, found.status, found.permit) == (None, None, None)
     assert (found.status_damaged, found.permit_text) == (True, "[]")
-    assert found.offers == (("nvidia.com/mig-1g.10gb", 7),)
+    assert found.allocatable == (("nvidia.com/mig-1g.10gb", 7),)
     assert found.counts
     assert not node_of(node(), TERMS.resources).counts
 

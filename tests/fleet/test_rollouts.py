@@ -149,7 +149,7 @@ def test_the_first_node_of_a_rollout_goes_alone_and_the_others_follow_later() ->
 def test_three_nodes_that_failed_stop_a_rollout_until_a_person_says_go_on() -> None:
     cluster = Cluster(nodes=6, terms=QUICK)
     for agent in cluster.agents.values():
-        agent.ends = ["previous"]
+        agent.ends = ["rolled-back"]
     cluster.wish("sevenths")
 
     cluster.pass_time(1500, step=5)
@@ -167,7 +167,7 @@ def test_three_nodes_that_failed_stop_a_rollout_until_a_person_says_go_on() -> N
 def test_a_failed_rollout_does_not_stop_another_one() -> None:
     cluster = Cluster(nodes=6, terms=QUICK)
     for number in range(3):
-        cluster.agents[f"n{number}"].ends = ["previous"] * 5
+        cluster.agents[f"n{number}"].ends = ["rolled-back"] * 5
     cluster.wish("sevenths", "n0", "n1", "n2")
     cluster.wish("halves", "n3", "n4", "n5")
 
@@ -277,7 +277,7 @@ def test_a_cordon_that_a_person_puts_on_again_just_before_the_undoing_is_that_pe
 
 def test_a_held_node_stays_cordoned_without_a_slot_until_its_agent_says_another_end() -> None:
     cluster = Cluster(nodes=3, terms=RolloutSettings(slots=1, canary_seconds=10))
-    cluster.agents["n0"].ends = ["held"]
+    cluster.agents["n0"].ends = ["stuck"]
     cluster.agents["n0"].retry_at = 0
     cluster.wish("sevenths")
 

@@ -10,13 +10,14 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
+from api.mig_outcome import Outcome
 from api.mig_permit_annotation import MigPermitAnnotation, PermitPhase, encode
 from api.mig_request_annotation import MigRequestAnnotation
 from api.mig_status_annotation import MigStatusAnnotation, RequestSource
 from fleet.gpu_pod import GpuPod
 from fleet.mig_node import DrainMode, MigNode, UnavailableReason
 from fleet.rollback_record import RollbackRecord
-from fleet.rollout_memory import EMPTY, CountedEnd, NodeEnd, RolloutMemory, rollout_id, with_end
+from fleet.rollout_memory import EMPTY, NodeEnd, RolloutMemory, rollout_id, with_end
 from fleet.rollout_settings import RolloutSettings
 from fleet.slot_gate import FleetView, WaitReason, decide, drain_of, taking_part
 from fleet.slot_lease import PARKING, SlotLease
@@ -33,9 +34,9 @@ def asking(name: str, asked: str = "a", **more: object) -> MigNode:
         name=name,
         uid=name,
         version="1",
-        request=MigRequestAnnotation(v=1, request=request, plan=f"{0:016x}", gpus=(0,)),
+        request=MigRequestAnnotation(v=2, request=request, plan=f"{0:016x}", gpus=(0,)),
         status=MigStatusAnnotation(
-            v=1, phase="waiting", source=RequestSource.ANNOTATION, asked=asked, request=request
+            v=2, phase="waiting", source=RequestSource.ANNOTATION, desired=asked, request=request
         ),
         rollout=f"annotation:{asked}",
     )
@@ -64,11 +65,11 @@ def view(
     )
 
 
-def an_end(asked: str, node: str, outcome: CountedEnd) -> NodeEnd:
+def an_end(asked: str, node: str, outcome: Outcome) -> NodeEnd:
     return NodeEnd(rollout=asked, uid=node, request="0" * 16, outcome=outcome, is_shown=True)
 
 
-PROVEN = with_end(EMPTY, an_end("annotation:a", "x", CountedEnd.APPLIED), int(NOW) - 10_000)
+PROVEN = with_end(EMPTY, an_end("annotation:a", "x", Outcome.APPLIED), int(NOW) - 10_000)
 NO_TURNS = NodeTurns(60.0)
 
 
@@ -141,7 +142,7 @@ def test_a_rollout_is_over_when_no_node_takes_part_any_more() -> None:
     slot = SlotLease(number=0, version="1", holder="x", record=record("x", "b"))
     assert taking_part(view(asking("n"), slots=(slot,))) == {a, b}
     done = MigStatusAnnotation(
-        v=1, phase="unchanged", asked="a", request=f"{1:016x}", end="applied"
+        v=2, phase="unchanged", desired="a", request=f"{1:016x}", outcome="applied"
     )
     assert taking_part(view(MigNode(name="n", uid="n", version="1", status=done))) == frozenset()
 
@@ -169,7 +170,7 @@ def fleets(draw: st.DrawFn) -> tuple[FleetView, RolloutSettings]:
         for number in draw(st.sets(st.integers(0, 3)))
     )
     memory = EMPTY
-    for number, end in enumerate(draw(st.lists(st.sampled_from(list(CountedEnd)), max_size=4))):
+    for number, end in enumerate(draw(st.lists(st.sampled_from(list(Outcome)), max_size=4))):
         asked = f"annotation:{draw(st.sampled_from(ASKED))}"
         at = int(NOW) - draw(st.sampled_from([60, 130, 300, 700]))
         memory = with_end(memory, an_end(asked, f"{number}", end), at)

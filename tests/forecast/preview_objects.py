@@ -41,7 +41,7 @@ def node(
     written = (folder / f"labels-{strategy}.txt").read_text(encoding="utf-8").split()
     notes = {keys.TOPOLOGY: (folder / "topology.json").read_text(encoding="utf-8").strip()}
     if phase:
-        status = MigStatusAnnotation(v=1, phase=phase, asked=asked)
+        status = MigStatusAnnotation(v=2, phase=phase, desired=asked)
         notes[keys.MIG_STATUS] = mig_status_annotation.encode(status)
     room = {"cpu": "64", "memory": "512Gi", "pods": "110"}
     room |= {key: str(count) for key, count in ({GPU: 8} if offers is None else offers).items()}

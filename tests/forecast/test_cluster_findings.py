@@ -14,7 +14,7 @@ from api.mig_status_annotation import (
     MigPhase,
     MigStatusAnnotation,
     RequestSource,
-    wish_digest,
+    desired_digest,
 )
 from api.state_annotation import pod_key
 from fleet.drain.drain_plan import DrainSettings
@@ -96,15 +96,15 @@ def test_pods_with_gpus_on_a_node_that_changes_are_in_the_way_at_most() -> None:
 
 def test_an_agent_that_was_asked_names_the_pods_in_the_way() -> None:
     request = MigRequestAnnotation(
-        v=1,
+        v=2,
         request="0" * 16,
         plan="0" * 16,
         gpus=(0,),
         pods=(pod_key(TEAM, "a"),),
-        offers={SMALL: 56},
+        allocatable={SMALL: 56},
     )
-    wish = wish_digest(RequestSource.ANNOTATION, ALL_SMALL)
-    status = MigStatusAnnotation(v=1, phase=MigPhase.WAITING, wish=wish)
+    wish = desired_digest(RequestSource.ANNOTATION, ALL_SMALL)
+    status = MigStatusAnnotation(v=2, phase=MigPhase.WAITING, desired_digest=wish)
     notes = {
         keys.MIG_LAYOUT: ALL_SMALL,
         keys.MIG_STATUS: mig_status_annotation.encode(status),

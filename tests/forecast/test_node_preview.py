@@ -16,7 +16,7 @@ from api.mig_status_annotation import (
     MigPhase,
     MigStatusAnnotation,
     RequestSource,
-    wish_digest,
+    desired_digest,
 )
 from base.errors import BadInput
 from forecast.node_gpus import node_gpus
@@ -246,8 +246,8 @@ def test_other_owners_of_mig_are_seen_by_pods_and_slices() -> None:
 
 def says(phase: str, layout: str = "all-1g.10gb", *, request: Any = None, reason: str = "") -> Any:
     """A Node whose agent was asked for a layout already."""
-    wish = wish_digest(RequestSource.ANNOTATION, layout)
-    status = MigStatusAnnotation(v=1, phase=phase, wish=wish, reason=reason)
+    wish = desired_digest(RequestSource.ANNOTATION, layout)
+    status = MigStatusAnnotation(v=2, phase=phase, desired_digest=wish, reason=reason)
     notes = {
         keys.MIG_LAYOUT: layout,
         keys.MIG_STATUS: mig_status_annotation.encode(status),
@@ -259,13 +259,13 @@ def says(phase: str, layout: str = "all-1g.10gb", *, request: Any = None, reason
 
 def test_an_agent_that_was_asked_already_knows_better_than_any_table() -> None:
     request = MigRequestAnnotation(
-        v=1,
+        v=2,
         request="0" * 16,
         plan="0" * 16,
         gpus=(0,),
         pods=("0011aabb",),
         programs=("python 42",),
-        offers={GPU: 1},
+        allocatable={GPU: 1},
     )
     waits = preview(says(MigPhase.WAITING, request=request), asked("all-1g.10gb"))
     assert (waits.fate, waits.then, waits.by_agent) == (NodeImpact.CHANGES, {GPU: 1}, True)

@@ -21,7 +21,7 @@ from api.mig_resources import MigStrategy
 from discovery.mig_state import MigGpu, MigReading
 from mig.configs.default_configs import listed_configs
 from mig.configs.mig_config_text import mig_config_text
-from mig.gpu_layout import found_layout
+from mig.gpu_layout import current_layout
 from simulator.description.machine_catalog import load_machine, machine_names
 from simulator.description.machine_schema import Model
 from tests.conftest import SCALE
@@ -74,7 +74,7 @@ def read(node: PartedNode) -> dict[int, Layout]:
     """GPU index to its layout, by our reader; nothing may be pending."""
     gpus = [whole(gpu) for gpu in mig_of(node.there.simulation)]
     assert all(gpu.mode is None or gpu.mode.current == gpu.mode.pending for gpu in gpus)
-    found = [found_layout(gpu) for gpu in gpus]
+    found = [current_layout(gpu) for gpu in gpus]
     return {at: (layout.mig, layout.devices()) for at, layout in enumerate(found)}
 
 

@@ -20,7 +20,7 @@ def profiles(model: str) -> tuple[MigProfile, ...]:
             slices=one.slices,
             size=one.size,
             starts=one.starts,
-            most=one.max,
+            max_instances=one.max,
             memory_bytes=one.memory_mib * MIB,
             multiprocessors=one.multiprocessors,
             engines=MigEngines(

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from discovery.mig_state import ComputeProfile, FoundCompute, FoundInstance, MigGpu
+from discovery.mig_state import ComputeProfile, CurrentCompute, CurrentInstance, MigGpu
 from discovery.model import Mode
 from simulator.description.machine_catalog import load_models
 from tests.mig import grids
@@ -31,7 +31,7 @@ def uuid(index: int) -> str:
 def mig_gpu(
     index: int = 0,
     model: str = A100,
-    *instances: FoundInstance,
+    *instances: CurrentInstance,
     mode: Mode | None = OFF,
     silent: bool = False,
 ) -> MigGpu:
@@ -61,15 +61,15 @@ def mig_gpu(
     )
 
 
-def instance(id: int, profile: str, start: int, *sizes: int) -> FoundInstance:  # noqa: A002
+def instance(id: int, profile: str, start: int, *sizes: int) -> CurrentInstance:  # noqa: A002
     """A GPU instance with compute instances of these sizes, none for none."""
-    return FoundInstance(
+    return CurrentInstance(
         id=id,
         profile=profile,
         start=start,
         size=0,
         compute=tuple(
-            FoundCompute(id=at, slices=size, start=sum(sizes[:at]), uuid=f"MIG-{id}-{at}")
+            CurrentCompute(id=at, slices=size, start=sum(sizes[:at]), uuid=f"MIG-{id}-{at}")
             for at, size in enumerate(sizes)
         ),
     )

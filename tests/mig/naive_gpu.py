@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import count
 
-from discovery.mig_state import FoundCompute, FoundInstance, MigGpu, MigProfile
+from discovery.mig_state import CurrentCompute, CurrentInstance, MigGpu, MigProfile
 from discovery.model import Mode
 from mig.steps import (
     CreateCompute,
@@ -64,16 +64,16 @@ def _instance(
     name: str,
     start: int,
     compute: Sequence[int] | None,
-) -> FoundInstance:
+) -> CurrentInstance:
     parts = (known[name].slices,) if compute is None else compute
     number = _instance_id(known.values(), known[name].size, start)
-    return FoundInstance(
+    return CurrentInstance(
         id=number,
         profile=name,
         start=start,
         size=known[name].size,
         compute=tuple(
-            FoundCompute(
+            CurrentCompute(
                 id=at, slices=slices, start=sum(parts[:at]), uuid=_device_uuid(gpu, number, at)
             )
             for at, slices in enumerate(parts)
@@ -144,8 +144,8 @@ class NaiveGpu:
             apart = end <= other.start or other.start + other.size <= step.start
             self._check(apart, "insufficient resources: overlap")
         same = sum(1 for other in self.gpu.instances if other.profile == profile.name)
-        self._check(same < profile.most, "insufficient resources: too many")
-        made = FoundInstance(
+        self._check(same < profile.max_instances, "insufficient resources: too many")
+        made = CurrentInstance(
             id=_instance_id(self._profiles.values(), profile.size, step.start),
             profile=profile.name,
             start=step.start,
@@ -153,30 +153,30 @@ class NaiveGpu:
         )
         self._set(*self.gpu.instances, made)
 
-    def _create_compute(self, one: FoundInstance, slices: int) -> None:
+    def _create_compute(self, one: CurrentInstance, slices: int) -> None:
         used = sum(c.slices for c in one.compute)
         self._check(used + slices <= self._profiles[one.profile].slices, "insufficient resources")
         number = next(n for n in count() if n not in {c.id for c in one.compute})
         uuid = _device_uuid(self.gpu.uuid, one.id, number)
-        made = FoundCompute(id=number, slices=slices, start=used, uuid=uuid)
+        made = CurrentCompute(id=number, slices=slices, start=used, uuid=uuid)
         self._swap(one, replace(one, compute=(*one.compute, made)))
 
-    def _by_id(self, number: int) -> FoundInstance:
+    def _by_id(self, number: int) -> CurrentInstance:
         found = next((one for one in self.gpu.instances if one.id == number), None)
         if found is None:
             raise RefusedStep(f"not found: GPU instance {number}")
         return found
 
-    def _at(self, start: int) -> FoundInstance:
+    def _at(self, start: int) -> CurrentInstance:
         found = next((one for one in self.gpu.instances if one.start == start), None)
         if found is None:
             raise RefusedStep(f"not found: a GPU instance at {start}")
         return found
 
-    def _swap(self, old: FoundInstance, *new: FoundInstance) -> None:
+    def _swap(self, old: CurrentInstance, *new: CurrentInstance) -> None:
         self._set(*(one for one in self.gpu.instances if one is not old), *new)
 
-    def _set(self, *instances: FoundInstance) -> None:
+    def _set(self, *instances: CurrentInstance) -> None:
         self.gpu = replace(self.gpu, instances=tuple(sorted(instances, key=lambda one: one.id)))
 
     def _check(self, fine: bool, why: str) -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from discovery.mig_state import ComputeProfile, FoundCompute, MigProfile
+from discovery.mig_state import ComputeProfile, CurrentCompute, MigProfile
 from mig.compute_places import chosen_places, compute_places
 from mig.gpu_layout import DesiredInstance, GpuLayout
 from mig.planner import MigPlan, MigRefusal, ObstacleKind, plan
@@ -32,7 +32,7 @@ def whole(*, named: bool = True) -> MigProfile:
 def places(profile: MigProfile, *sizes: int, present: dict[int, int] | None = None) -> object:
     """First slice and slices of each; ``present``: the same of those that are there."""
     there = [
-        FoundCompute(id=at, start=first, slices=slices, uuid=None)
+        CurrentCompute(id=at, start=first, slices=slices, uuid=None)
         for at, (first, slices) in enumerate((present or {}).items())
     ]
     found = compute_places(profile, sizes, there)

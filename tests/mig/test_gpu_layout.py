@@ -11,7 +11,7 @@ from mig.gpu_layout import (
     MIG_OFF,
     DesiredInstance,
     GpuLayout,
-    found_layout,
+    current_layout,
     has_layout,
     layout_from_counts,
 )
@@ -63,8 +63,8 @@ def test_an_instance_without_compute_instances_is_a_part_of_what_is_found() -> N
     """No layout that somebody asks for is equal to it."""
     gpu = mig_gpu("a100-sxm4-40gb", ("1g.5gb", 0, ()))
 
-    assert found_layout(gpu) != layout_from_counts({})
-    assert found_layout(gpu).devices() == {}
+    assert current_layout(gpu) != layout_from_counts({})
+    assert current_layout(gpu).devices() == {}
 
 
 def test_more_devices_than_any_gpu_has_are_refused_before_they_are_counted_out() -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from discovery.mig_state import MigGpu
-from mig.gpu_layout import MIG_OFF, DesiredInstance, GpuLayout, found_layout, layout_from_counts
+from mig.gpu_layout import MIG_OFF, DesiredInstance, GpuLayout, current_layout, layout_from_counts
 from mig.layout_difference import LayoutDifference, layout_differences
 from tests.mig.mig_gpus import A100, OFF, ON, T4, TO_OFF, TO_ON, instance, mig_gpu, uuid
 
@@ -144,4 +144,4 @@ def test_a_gpu_that_is_gone_or_has_no_mig_differs() -> None:
 
 
 def test_a_gpu_does_not_differ_from_its_present_layout() -> None:
-    assert reasons(found_layout(CUT), CUT) == ()
+    assert reasons(current_layout(CUT), CUT) == ()

@@ -189,7 +189,7 @@ def test_what_does_not_fit_names_the_limit(names: Sequence[str], limit: Limit, d
 )
 def test_an_engine_that_two_want_and_one_has_is_named(engines: MigEngines, kind: str) -> None:
     """Two profiles of which a GPU takes one each, and full use of either takes one engine."""
-    alone = [replace(one, engines=engines, most=1) for one in grid("a30").profiles]
+    alone = [replace(one, engines=engines, max_instances=1) for one in grid("a30").profiles]
 
     misfit = Grid(tuple(alone)).misfit(wanted("1g.6gb", "2g.12gb"))
 
@@ -264,7 +264,9 @@ def test_more_compute_slices_than_a_profile_has_are_refused() -> None:
 
 def test_a_count_that_a_driver_reports_too_high_is_corrected() -> None:
     """An A30 may report more instances than have disjoint places."""
-    too_many = Grid(tuple(replace(one, most=one.most + 3) for one in grid("a30").profiles))
+    too_many = Grid(
+        tuple(replace(one, max_instances=one.max_instances + 3) for one in grid("a30").profiles)
+    )
 
     assert [too_many.max_count(one) for one in too_many.profiles if "+" not in one.name] == [
         4,
@@ -276,6 +278,6 @@ def test_a_count_that_a_driver_reports_too_high_is_corrected() -> None:
 def test_places_that_overlap_count_once() -> None:
     """No known profile has such places; a driver may."""
     (one, *_) = grid("a30").profiles
-    wide = replace(one, size=2, starts=(2, 0, 1), most=9)
+    wide = replace(one, size=2, starts=(2, 0, 1), max_instances=9)
 
     assert Grid((wide,)).max_count(wide) == 2

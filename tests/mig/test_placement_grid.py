@@ -3,26 +3,26 @@
 
 from __future__ import annotations
 
-from discovery.mig_state import FoundInstance, MigGpu, MigProfile
+from discovery.mig_state import CurrentInstance, MigGpu, MigProfile
 from discovery.model import Mode
 from mig.placement_grid import memory_units, placement_grid
 
 TWO = MigProfile(
-    number=1, id=14, name="2g.10gb", slices=2, size=2, starts=(0, 2, 4), most=3,
+    number=1, id=14, name="2g.10gb", slices=2, size=2, starts=(0, 2, 4), max_instances=3,
     memory_bytes=0, multiprocessors=28,
 )  # fmt: skip
 SEVEN = MigProfile(
-    number=4, id=0, name="7g.40gb", slices=7, size=8, starts=(0,), most=1,
+    number=4, id=0, name="7g.40gb", slices=7, size=8, starts=(0,), max_instances=1,
     memory_bytes=0, multiprocessors=98,
 )  # fmt: skip
 ROLLING = MigProfile(
-    number=9, id=15, name="1g.10gb", slices=1, size=2, starts=(0, 1, 2, 3), most=4,
+    number=9, id=15, name="1g.10gb", slices=1, size=2, starts=(0, 1, 2, 3), max_instances=4,
     memory_bytes=0, multiprocessors=14,
 )  # fmt: skip
 """Of no known GPU: its places overlap each other."""
 
 
-def gpu(*instances: FoundInstance, profiles: tuple[MigProfile, ...] = (TWO, SEVEN)) -> MigGpu:
+def gpu(*instances: CurrentInstance, profiles: tuple[MigProfile, ...] = (TWO, SEVEN)) -> MigGpu:
     return MigGpu(
         index=0,
         uuid="GPU-0",
@@ -36,8 +36,8 @@ def gpu(*instances: FoundInstance, profiles: tuple[MigProfile, ...] = (TWO, SEVE
     )
 
 
-def one(at: int, size: int = 1) -> FoundInstance:
-    return FoundInstance(id=7 + at, profile="1g.5gb", start=at, size=size)
+def one(at: int, size: int = 1) -> CurrentInstance:
+    return CurrentInstance(id=7 + at, profile="1g.5gb", start=at, size=size)
 
 
 def taken(grid_of: MigGpu, profile: MigProfile = TWO) -> dict[int, list[int]]:

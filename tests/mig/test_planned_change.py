@@ -9,7 +9,7 @@ from discovery.mig_state import MigGpu
 from discovery.model import Mode
 from mig.gpu_layout import MIG_OFF, DesiredInstance, GpuLayout, layout_from_counts
 from mig.holders import MigHolders, MigPart
-from mig.planned_change import Fate, GpuChange, InstanceChange, planned_changes
+from mig.planned_change import GpuChange, InstanceAction, InstanceChange, planned_changes
 from mig.planner import MigPlan, plan
 from tests.mig.naive_gpu import ON, mig_gpu
 from tests.mig.test_planner import A100, OFF, held, pod
@@ -57,7 +57,7 @@ def test_each_instance_of_each_gpu_has_its_fate_and_its_holders() -> None:
         sets_mode=False,
         instances=(
             InstanceChange(
-                fate=Fate.DESTROY,
+                action=InstanceAction.DESTROY,
                 id=gone.id,
                 profile="2g.10gb",
                 start=0,
@@ -66,13 +66,23 @@ def test_each_instance_of_each_gpu_has_its_fate_and_its_holders() -> None:
                 holders=(pod("ns/a"), pod("ns/b")),
             ),
             InstanceChange(
-                fate=Fate.CREATE, id=None, profile="1g.10gb", start=0, size=2, compute=(1,)
+                action=InstanceAction.CREATE,
+                id=None,
+                profile="1g.10gb",
+                start=0,
+                size=2,
+                compute=(1,),
             ),
             InstanceChange(
-                fate=Fate.DESTROY, id=idle.id, profile="1g.5gb", start=2, size=1, compute=(1,)
+                action=InstanceAction.DESTROY,
+                id=idle.id,
+                profile="1g.5gb",
+                start=2,
+                size=1,
+                compute=(1,),
             ),
             InstanceChange(
-                fate=Fate.KEEP,
+                action=InstanceAction.KEEP,
                 id=kept.id,
                 profile="3g.20gb",
                 start=4,
@@ -85,7 +95,7 @@ def test_each_instance_of_each_gpu_has_its_fate_and_its_holders() -> None:
         steps=8,
     )
     assert (third.uuid, third.index, third.steps) == (THIRD, 2, 0)
-    assert [(one.fate, one.start) for one in third.instances] == [(Fate.KEEP, 0)]
+    assert [(one.action, one.start) for one in third.instances] == [(InstanceAction.KEEP, 0)]
 
 
 def test_parts_are_listed_with_the_largest_first() -> None:
@@ -98,9 +108,9 @@ def test_parts_are_listed_with_the_largest_first() -> None:
 
     (change,) = changes([gpu], {FIRST: wanted})
 
-    assert [(one.fate, one.compute, one.added) for one in change.instances] == [
-        (Fate.CREATE, (2, 1), ()),
-        (Fate.KEEP, (2, 1), ()),
+    assert [(one.action, one.compute, one.added) for one in change.instances] == [
+        (InstanceAction.CREATE, (2, 1), ()),
+        (InstanceAction.KEEP, (2, 1), ()),
     ]
 
 

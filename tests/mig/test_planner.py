@@ -12,7 +12,7 @@ import pytest
 from api.mig_resources import MigStrategy
 from discovery.mig_state import MigGpu
 from discovery.model import Mode
-from mig.gpu_layout import MIG_OFF, DesiredInstance, GpuLayout, found_layout, layout_from_counts
+from mig.gpu_layout import MIG_OFF, DesiredInstance, GpuLayout, current_layout, layout_from_counts
 from mig.holders import HolderKind, MigHolder, MigHolders, MigPart
 from mig.placement import Limit
 from mig.planner import MigPlan, MigRefusal, ObstacleKind, plan
@@ -60,7 +60,7 @@ def performed(gpu: MigGpu, found: MigPlan) -> NaiveGpu:
     hardware = NaiveGpu(gpu)
     for step in found.steps:
         hardware.take(step)
-    assert found_layout(hardware.gpu, exact=True) == found.after[gpu.uuid]
+    assert current_layout(hardware.gpu, exact=True) == found.after[gpu.uuid]
     return hardware
 
 
@@ -227,7 +227,7 @@ def test_a_place_that_is_asked_for_is_taken() -> None:
 def test_the_exact_layout_of_a_state_is_reached_with_no_step() -> None:
     """And from an empty GPU with the same places."""
     gpu = mig_gpu(A100, ("1g.5gb", 6), ("2g.10gb", 4), ("3g.20gb", 0, (2, 1)))
-    exact = found_layout(gpu, exact=True)
+    exact = current_layout(gpu, exact=True)
 
     assert planned(gpu, exact).steps == ()
     fresh = replace(gpu, instances=())

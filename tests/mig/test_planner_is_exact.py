@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mig.gpu_layout import found_layout, layout_from_counts
+from mig.gpu_layout import current_layout, layout_from_counts
 from mig.planner import MigRefusal, plan
 from tests.mig.naive_gpu import NaiveGpu, mig_gpu
 from tests.mig.test_planner import A100, held, performed, planned
@@ -120,7 +120,7 @@ def test_a_change_that_stopped_after_any_step_goes_on_or_back(
 ) -> None:
     """From whatever is there then, to the wanted layout and to the one before."""
     gpu = mig_gpu(A100, *there)
-    want, before = layout_from_counts(Counter(names)), found_layout(gpu, exact=True)
+    want, before = layout_from_counts(Counter(names)), current_layout(gpu, exact=True)
     found = plan([gpu], {gpu.uuid: want}, {})
     if isinstance(found, MigRefusal):
         return
@@ -131,5 +131,5 @@ def test_a_change_that_stopped_after_any_step_goes_on_or_back(
 
     on, back = planned(stopped, want), planned(stopped, before)
 
-    assert found_layout(performed(stopped, on).gpu) == want
-    assert found_layout(performed(stopped, back).gpu, exact=True) == before
+    assert current_layout(performed(stopped, on).gpu) == want
+    assert current_layout(performed(stopped, back).gpu, exact=True) == before

@@ -57,7 +57,7 @@ def test_the_report_can_name_each_layout() -> None:
 def test_a_driver_that_reports_too_many_of_a_profile_is_not_believed() -> None:
     """As it does of an A30: what has no disjoint places is not asked for."""
     gpu = mig_gpu(0, A30, mode=ON)
-    boasting = replace(gpu, profiles=tuple(replace(one, most=9) for one in gpu.profiles))
+    boasting = replace(gpu, profiles=tuple(replace(one, max_instances=9) for one in gpu.profiles))
 
     tried = list(trial_layouts(boasting))
 

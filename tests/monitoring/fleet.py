@@ -112,7 +112,7 @@ NODES = (
                 }
             },
         ),
-        mig_phase="held",
+        mig_phase="stuck",
     ),
     Node(
         name="a100-mig",

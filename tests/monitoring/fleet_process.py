@@ -25,7 +25,7 @@ import msgspec
 from agent.gpu_records import GpuRecords
 from agent.metrics import metric_settings
 from agent.settings.agent_settings import AgentSettings
-from api.mig_status_annotation import RequestEnd
+from api.mig_outcome import Outcome
 from discovery.gpu_fields import with_gpu_fields
 from discovery.model import Driver, GpuSnapshot, NodeSnapshot
 from discovery.node_host import NodeHost
@@ -56,7 +56,6 @@ from fleet.figures.fleet_figures import FleetFigures, NodeStep
 from fleet.policy.assigned_layouts import Assignment
 from fleet.policy.fleet_policy_sync import PolicyState
 from fleet.rollback_record import RollbackRecord
-from fleet.rollout_memory import CountedEnd
 from fleet.slot_gate import WaitReason
 from fleet.startup.startup_taint import StartupNode, StartupWait
 from scheduler.cluster.node_views import NoView
@@ -278,8 +277,8 @@ class _Machine:
                 DesiredLayoutState(
                     phase=self._node.mig_phase,
                     since_seconds=self._started,
-                    ends={RequestEnd.PREVIOUS: 2},
-                    retries={RequestEnd.PREVIOUS: 1},
+                    ends={Outcome.ROLLED_BACK: 2},
+                    retries={Outcome.ROLLED_BACK: 1},
                     enforced=True,
                 )
             )
@@ -323,7 +322,7 @@ class _Coordinator:
         policy = PolicyState(revision="5e1f", nodes={Assignment.WRITTEN: 3, Assignment.DUE: 1})
         steps = (
             NodeStep(node="h100-0", slot="mig-slot-0", step=ChangeStep.CHANGING, seconds=seconds),
-            NodeStep(node="a100-0", slot="mig-slot-1000", step=ChangeStep.HELD, seconds=seconds),
+            NodeStep(node="a100-0", slot="mig-slot-1000", step=ChangeStep.STUCK, seconds=seconds),
             NodeStep(node="v100-0", slot="mig-slot-1001", step=ChangeStep.LATE, seconds=9e3),
         )
         self._metrics.shows(
@@ -342,7 +341,7 @@ class _Coordinator:
         )
         new = StartupNode(node="t4-0", wait=StartupWait.NO_AGENT, seconds=2e3 + seconds)
         self._metrics.shows_startup((new,))
-        self._metrics.ended(CountedEnd.APPLIED)
+        self._metrics.ended(Outcome.APPLIED)
         at = int(time.time()) - 40
         record = RollbackRecord(v=2, node="h100-0", uid="u", request="0" * 16, taken_at=at)
         self._metrics.freed(record, time.time())

@@ -106,7 +106,7 @@ def test_queries_ask_for_families_of_the_core() -> None:
     own.programs_use({"agent": ProgramUse(cpu_seconds=0.0, resident_bytes=0)})
     own.set_desired_layout(
         DesiredLayoutState(
-            phase="failed", since_seconds=0.0, retries={"previous": 1}, enforced=True
+            phase="failed", since_seconds=0.0, retries={"rolled-back": 1}, enforced=True
         )
     )
     about_itself = exposition.parse(own.render() + own.render_now())

@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from api import keys, mig_status_annotation, names
+from api.mig_outcome import Outcome
 from api.mig_resources import MigStrategy
-from api.mig_status_annotation import MigStatusAnnotation, RequestEnd
+from api.mig_status_annotation import MigStatusAnnotation
 from simulator.description.machine_schema import MachineDescription
 from tests.agent.agent_process import until
 from tests.controlplane.plane import MERGE_PATCH, Object
@@ -254,8 +255,8 @@ class MigStage:
         for version in self.there.cluster.versions("/api/v1/nodes", since=since, name=node):
             text = (version["metadata"].get("annotations") or {}).get(keys.MIG_STATUS)
             status = None if text is None else mig_status_annotation.decode(text)
-            if status is not None and status.request and status.end:
-                found[status.request, status.end] = None
+            if status is not None and status.request and status.outcome:
+                found[status.request, status.outcome] = None
         return list(found)
 
     def check_cordons(self, since: str) -> None:
@@ -268,7 +269,7 @@ class MigStage:
             assert len(cordoned) <= 1
         assert not cordoned
         for node in self.nodes:
-            assert RequestEnd.REFUSED not in {end for _, end in self.ends(node, since)}
+            assert Outcome.REFUSED not in {end for _, end in self.ends(node, since)}
 
     def kill(self, program: str) -> None:
         """SIGKILL it wherever it runs; the kubelet starts its container again."""

@@ -16,12 +16,12 @@ from api.actuator_client import SOCKET, ask_actuator
 from api.actuator_messages import (
     ApplyRequest,
     ChangeAnswer,
-    ChangeEnd,
     RequestedInstance,
     RequestedLayout,
     StateAnswer,
     StateRequest,
 )
+from api.mig_outcome import Outcome
 from simulator.description.machine_catalog import load_machine
 from simulator.description.machine_schema import MachineDescription
 from tests.agent.agent_process import until
@@ -119,10 +119,10 @@ def test_a_layout_is_changed_by_a_container_without_token_and_network_and_known_
     wanted = RequestedLayout(
         mig=True, instances=(RequestedInstance(profile="3g.40gb", compute=(3,)),) * 2
     )
-    request = ApplyRequest(change="from-the-test", asked="a test", wanted={gpu: wanted})
+    request = ApplyRequest(change="from-the-test", origin="a test", desired={gpu: wanted})
     answer = ask_actuator(pod.socket, request, timeout_seconds=SOON)
     assert isinstance(answer, ChangeAnswer), answer
-    assert answer.end is ChangeEnd.APPLIED
+    assert answer.outcome is Outcome.APPLIED
     assert {profile for _, profile, _ in mig.devices().values()} == {"3g.40gb"}
     made = [it for it in (simulation.host_root / "dev/nvidia-caps").iterdir() if it not in before]
     assert len(made) == 4  # of two GPU instances and what is in them
@@ -132,4 +132,4 @@ def test_a_layout_is_changed_by_a_container_without_token_and_network_and_known_
     pod.settled(other_than=first["metadata"]["uid"])
     last = pod.state().last
     assert last is not None
-    assert (last.change, last.end) == ("from-the-test", ChangeEnd.APPLIED)
+    assert (last.change, last.outcome) == ("from-the-test", Outcome.APPLIED)

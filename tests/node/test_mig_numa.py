@@ -20,12 +20,12 @@ from api.actuator_client import SOCKET, ask_actuator
 from api.actuator_messages import (
     ApplyRequest,
     ChangeAnswer,
-    ChangeEnd,
     RequestedInstance,
     RequestedLayout,
     StateAnswer,
     StateRequest,
 )
+from api.mig_outcome import Outcome
 from api.mig_resources import GPU_RESOURCE, MigStrategy
 from cli.failures import REFUSED
 from simulator.description.machine_catalog import load_machine
@@ -174,7 +174,7 @@ def test_the_kubelet_lives_after_each_change_of_ours_and_dies_after_a_wipe(
         assert refused.code == REFUSED
         assert "in the way: pod default/idle\n" in refused.output
         answer = ask_for(on, gpu, "7g.80gb", 7)
-        assert (answer.end, on.mig.births()) == (ChangeEnd.REFUSED, before)
+        assert (answer.outcome, on.mig.births()) == (Outcome.REFUSED, before)
         assert "pod default/idle" in answer.reason
         on.restart_kubelet()
         other = 1 - start
@@ -276,7 +276,7 @@ def ask_for(on: NumaNode, gpu: int, profile: str, slices: int) -> ChangeAnswer:
         mig=True, instances=(RequestedInstance(profile=profile, compute=(slices,)),)
     )
     wanted = {on.mig.uuids()[gpu]: asked}
-    request = ApplyRequest(change="whole-gpu", asked="a test", wanted=wanted)
+    request = ApplyRequest(change="whole-gpu", origin="a test", desired=wanted)
     answer = ask_actuator(start_actuator(on), request, timeout_seconds=SOON)
     on.node.programs.stop(ACTUATOR)
     assert isinstance(answer, ChangeAnswer), answer

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from api.mig_resources import MigStrategy
 from discovery.mig_state import MigGpu
-from mig.gpu_layout import found_layout
+from mig.gpu_layout import current_layout
 from mig.plugin_resources import allocatable
 from simulator.description.machine_catalog import load_machine
 from simulator.description.machine_schema import MachineDescription, MigInstanceSpec
@@ -38,7 +38,7 @@ def test_mixed_offers_what_a_plan_says(tmp_path: Path) -> None:
     with gpu_cluster(tmp_path, *machines) as there:
         for name, gpus in there.gpus.items():
             found = [gpu for gpu in mig_of(gpus.simulation) if isinstance(gpu, MigGpu)]
-            wanted = allocatable([(gpu, found_layout(gpu)) for gpu in found], MigStrategy.MIXED)
+            wanted = allocatable([(gpu, current_layout(gpu)) for gpu in found], MigStrategy.MIXED)
             plane, node = there.cluster.plane, there.cluster.nodes[name]
             plugin = NvidiaPlugin.start(plane, node, strategy=MigStrategy.MIXED)
             settles_at(plugin, wanted)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The dashboard of MIG changes: which nodes wait, change or are held, and what comes of it."""
+"""The dashboard of MIG changes: which nodes wait, change or are stuck, and what comes of it."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _NOW = (
     number(
         "Held",
         "Nodes that stay cordoned until a person acts.",
-        _phase("held"),
+        _phase("stuck"),
         width=3,
         steps=BAD_IF_ANY,
     ),
@@ -78,8 +78,8 @@ _NOW = (
 
 _NODES = (
     Table(
-        title="Nodes with a slot, and held ones",
-        description="The step of each node, and for how long. Nodes without a slot: held, and"
+        title="Nodes with a slot, and stuck ones",
+        description="The step of each node, and for how long. Nodes without a slot: stuck, and"
         " late, whose change has not ended within its time.",
         queries=(
             ask(f"""max by (instance, slot, step) (label_replace({_PREFIX}_change_step_seconds
@@ -178,7 +178,7 @@ _WAITS = (
 _ENDS = (
     graph(
         "Changes by how they ended",
-        "Outcomes as the coordinator counts them: previous, held, late and"
+        "Outcomes as the coordinator counts them: rolled-back, stuck, late and"
         " device-plugin-not-registered are failures; untouched changes never began.",
         f"sum by (outcome) (increase({_PREFIX}_changes_total{{@coordinator}}[$__rate_interval]))",
         "{{outcome}}",

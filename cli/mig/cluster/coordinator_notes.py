@@ -39,7 +39,7 @@ def coordinator_notes(view: CoordinatorView, now: float) -> Iterator[str]:
         yield "paused by an admin, goes on by: gpuscape mig rollout resume"
     for rollout in view.failed:
         yield (
-            f"asked by {rollout.asked}: {rollout.applied} succeeded, {rollout.failed} failed, the"
+            f"asked by {rollout.desired}: {rollout.applied} succeeded, {rollout.failed} failed, the"
             f" last {rollout.in_row} in a row"
         )
     if view.failed:
@@ -54,7 +54,7 @@ def coordinator_document(view: CoordinatorView) -> dict[str, Any]:
         "paused": view.is_paused,
         "rollouts_with_failures": [
             {
-                "asked": rollout.asked,
+                "desired": rollout.desired,
                 "succeeded": rollout.applied,
                 "failed": rollout.failed,
                 "failed_in_row": rollout.in_row,

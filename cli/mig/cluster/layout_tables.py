@@ -23,7 +23,7 @@ _STYLES: Final[Mapping[str, str]] = {
     UNJUDGED: "yellow",
     MigPhase.REFUSED: "yellow",
     MigPhase.FAILED: "bold yellow",
-    MigPhase.HELD: "bold red",
+    MigPhase.STUCK: "bold red",
 }
 
 
@@ -86,7 +86,7 @@ def node_layout_document(layout: NodeLayout) -> dict[str, Any]:
     """A Node's layout state as plain values, for -o json and yaml."""
     return {
         "node": layout.node,
-        "asked": layout.desired,
+        "desired": layout.desired,
         "settled": layout.is_settled,
         "drift": layout.has_drifted,
         "cordoned": layout.cordoned,

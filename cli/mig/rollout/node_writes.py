@@ -164,7 +164,7 @@ def _note(node: Node) -> str:
 def _document(node_write: LayoutWrite) -> dict[str, Any]:
     return {
         "node": node_write.node,
-        "asked": node_write.now,
+        "desired": node_write.now,
         "then": node_write.then,
         "changes": node_write.annotations is not None,
         "note": node_write.note or None,

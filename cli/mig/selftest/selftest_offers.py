@@ -42,18 +42,20 @@ def _with_table(gpu: MigGpu, profiles: Sequence[MigProfile]) -> OfferComparison:
     family = known_family(gpu.device_id)
     if family is None:
         return OfferComparison(source=TABLE, known=False)
-    driver_counts = {profile.name: profile.most for profile in profiles}
+    driver_counts = {profile.name: profile.max_instances for profile in profiles}
     differences = [
-        f"{name}: only the driver has it" for name in driver_counts.keys() - family.most.keys()
+        f"{name}: only the driver has it"
+        for name in driver_counts.keys() - family.max_instances.keys()
     ]
     differences += [
-        f"{name}: only the table has it" for name in family.most.keys() - driver_counts.keys()
+        f"{name}: only the table has it"
+        for name in family.max_instances.keys() - driver_counts.keys()
     ]
     if not counts_are_wrong(gpu.device_id):
         differences += [
-            f"{name}: at most {count} by the driver, {family.most[name]} by the table"
+            f"{name}: at most {count} by the driver, {family.max_instances[name]} by the table"
             for name, count in driver_counts.items()
-            if family.most.get(name, count) != count
+            if family.max_instances.get(name, count) != count
         ]
     return OfferComparison(source=TABLE, known=True, differences=tuple(sorted(differences)))
 
@@ -96,7 +98,7 @@ def _driver_fields(profile: MigProfile) -> dict[str, Any]:
         "slices": profile.slices,
         "memory units": profile.size,
         "starts": list(profile.starts),
-        "at most": profile.most,
+        "at most": profile.max_instances,
         "memory in MiB": profile.memory_bytes // MIB,
         "multiprocessors": profile.multiprocessors,
         "decoders": profile.engines.decoders,

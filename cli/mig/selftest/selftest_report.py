@@ -13,8 +13,8 @@ from statistics import median
 from typing import Any, Final
 
 from actuator.change import ChangeResult
-from actuator.change_record import ChangeOutcome
 from actuator.selftest import TriedLayout, TriedStep
+from api.mig_outcome import Outcome
 from cli import terminal
 from cli.mig.plan_text import layout_document
 from cli.mig.running_change import change_end_text
@@ -61,7 +61,7 @@ class SelftestReport:
         """Whether every layout was tried and reached, and the previous one is restored."""
         return (
             self.result is not None
-            and self.result.outcome is ChangeOutcome.PREVIOUS
+            and self.result.outcome is Outcome.ROLLED_BACK
             and not self.result.reason
             and not any(layout.failure for layout in self.layouts)
         )
@@ -98,7 +98,7 @@ def report_document(report: SelftestReport) -> dict[str, Any]:
         "layouts": [
             {
                 "name": layout.name,
-                "wanted": layout_document(layout.wanted),
+                "desired": layout_document(layout.desired),
                 "reached": not layout.failure,
                 "failure": layout.failure or None,
                 "kept": layout.kept,
@@ -193,7 +193,7 @@ def _end_lines(report: SelftestReport, journal: Path) -> Iterator[str]:
         return
     yield ""
     tried, failed = len(report.layouts), sum(bool(layout.failure) for layout in report.layouts)
-    if result.outcome is ChangeOutcome.PREVIOUS:
+    if result.outcome is Outcome.ROLLED_BACK:
         if report.passed:
             yield f"Passed: all {tried} layouts were reached, and the one from before is there."
         else:
@@ -202,7 +202,7 @@ def _end_lines(report: SelftestReport, journal: Path) -> Iterator[str]:
                 f"Not passed: {failed} of {tried} layouts were not reached{early}."
                 " The layout from before is there."
             )
-    elif result.outcome is None:
+    elif not result.has_begun:
         yield f"Nothing was changed: {result.reason}."
     else:
         yield change_end_text(result, journal)

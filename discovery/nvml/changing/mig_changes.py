@@ -15,7 +15,7 @@ from typing import Any, Final
 import pynvml
 
 from discovery.driver_errors import MigChangeFailed
-from discovery.mig_state import ComputeProfile, FoundCompute, FoundInstance, MigGpu, MigProfile
+from discovery.mig_state import ComputeProfile, CurrentCompute, CurrentInstance, MigGpu, MigProfile
 from discovery.model import Mode
 from discovery.nvml.calls import Handle
 from discovery.nvml.conversions import Garbage, mode, whole
@@ -89,7 +89,7 @@ def create_gpu_instance(gpu: MigGpu, profile: MigProfile, start: int) -> None:
 
 
 def create_compute_instance(
-    gpu: MigGpu, instance: FoundInstance, slices: int, start: int = -1
+    gpu: MigGpu, instance: CurrentInstance, slices: int, start: int = -1
 ) -> None:
     """Make a compute instance of so many slices. Raises MigChangeFailed.
 
@@ -118,7 +118,9 @@ def create_compute_instance(
     _checked(gpu, "nvmlDeviceGetUUID", mig_uuid, device)
 
 
-def destroy_compute_instance(gpu: MigGpu, instance: FoundInstance, compute: FoundCompute) -> None:
+def destroy_compute_instance(
+    gpu: MigGpu, instance: CurrentInstance, compute: CurrentCompute
+) -> None:
     """End a compute instance, if it is the one that was found. Raises MigChangeFailed."""
     holder = _same_instance(gpu, instance)
     handle = _made(gpu, "nvmlGpuInstanceGetComputeInstanceById", holder, compute.id)
@@ -136,7 +138,7 @@ def destroy_compute_instance(gpu: MigGpu, instance: FoundInstance, compute: Foun
     _check_gone(gpu, "nvmlGpuInstanceGetComputeInstanceById", holder, compute.id)
 
 
-def destroy_gpu_instance(gpu: MigGpu, instance: FoundInstance) -> None:
+def destroy_gpu_instance(gpu: MigGpu, instance: CurrentInstance) -> None:
     """End a GPU instance, if it is the one that was found. Raises MigChangeFailed."""
     _made(gpu, "nvmlGpuInstanceDestroy", _same_instance(gpu, instance))
     _check_gone(gpu, "nvmlDeviceGetGpuInstanceById", _handle(gpu), instance.id)
@@ -146,7 +148,7 @@ def _handle(gpu: MigGpu) -> Handle:
     return _made(gpu, "nvmlDeviceGetHandleByPciBusId", gpu.bus_id.encode())
 
 
-def _same_instance(gpu: MigGpu, instance: FoundInstance) -> Handle:
+def _same_instance(gpu: MigGpu, instance: CurrentInstance) -> Handle:
     """The handle of an instance by its id. Raises MigChangeFailed where it is another one now."""
     profile = gpu.profile(instance.profile)
     handle = _made(gpu, "nvmlDeviceGetGpuInstanceById", _handle(gpu), instance.id)
@@ -175,7 +177,7 @@ def _compute_info(info: Any) -> tuple[int, int, Handle]:
     return _ID(info.profileId), _SLICES(info.placement.start), info.device
 
 
-def _compute_profiles(gpu: MigGpu, instance: FoundInstance) -> tuple[ComputeProfile, ...]:
+def _compute_profiles(gpu: MigGpu, instance: CurrentInstance) -> tuple[ComputeProfile, ...]:
     """The compute instance profiles of a GPU instance."""
     profile = gpu.profile(instance.profile)
     return () if profile is None else profile.compute

@@ -33,10 +33,10 @@ from api.actuator_messages import (
     ActuatorAnswer,
     ApplyRequest,
     ChangeAnswer,
-    ChangeEnd,
     StateAnswer,
     StateRequest,
 )
+from api.mig_outcome import Outcome
 from api.mig_permit_annotation import MigPermitAnnotation, PermitPhase
 from api.mig_status_annotation import GpuChangeStatus, MigStatusAnnotation
 from base.errors import Transient
@@ -689,7 +689,7 @@ class Enforcing:
             return StateAnswer()
         if isinstance(task, ApplyRequest):
             assert self.scene.held[-1] == (CAUSE,)
-        return ChangeAnswer(change=task.change, end=ChangeEnd.PREVIOUS, reason="it would not")
+        return ChangeAnswer(change=task.change, outcome=Outcome.ROLLED_BACK, reason="it would not")
 
     def work(self, seconds: float) -> None:
         for _ in range(int(seconds)):
@@ -790,11 +790,11 @@ def test_a_change_with_leave_closes_the_handles_and_opens_them_again(tmp_path: P
     assert on.changes() == [asked.request]
     assert it.held[-1] == ()
     found = status_of(it)
-    assert (found.phase, found.request, found.end) == ("failed", asked.request, "previous")
+    assert (found.phase, found.request, found.outcome) == ("failed", asked.request, "rolled-back")
     assert keys.MIG_REQUEST not in it.node()["annotations"]
     assert it.node()["labels"][keys.MIG_CONFIG_STATE] == "failed"
     assert it.metric("gpuscape_mig_phase", phase="failed") == 1
-    assert it.metric("gpuscape_mig_requests_ended_total", end="previous") == 1
+    assert it.metric("gpuscape_mig_requests_ended_total", end="rolled-back") == 1
 
 
 def test_a_status_that_nobody_looks_after_any_more_is_removed(scene: Scene) -> None:

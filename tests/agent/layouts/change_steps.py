@@ -13,11 +13,11 @@ from api.actuator_messages import (
     ActuatorAnswer,
     ApplyRequest,
     ChangeAnswer,
-    ChangeEnd,
     RestoreRequest,
     StateAnswer,
     StateRequest,
 )
+from api.mig_outcome import Outcome
 from api.mig_permit_annotation import PermitPhase
 from tests.agent.layouts.played_actuator import wanted
 
@@ -55,7 +55,7 @@ class Steps:
             changes=change.changes,
             plan=self.desired,
         )
-        shown = ShownRequest(request=change.request, end=change.end)
+        shown = ShownRequest(request=change.request, outcome=change.outcome)
         permit = PermitPhase.PROCEED if change.is_open and self.permitted else None
         return change.step(self.now, judged, shown=shown, permit=permit, load=self.load)
 
@@ -68,16 +68,16 @@ class Steps:
                 case StateRequest():
                     self.change.answered(StateAnswer(), self.now)
                 case RestoreRequest(change=change):
-                    unchanged = ChangeAnswer(change=change, end=ChangeEnd.UNCHANGED)
+                    unchanged = ChangeAnswer(change=change, outcome=Outcome.UNCHANGED)
                     self.change.answered(unchanged, self.now)
         raise AssertionError(f"nothing begins: {self.change.retry}")
 
-    def run(self, end: ChangeEnd) -> None:
+    def run(self, end: Outcome) -> None:
         """A whole request that ends so."""
         self.begin()
-        if end is ChangeEnd.APPLIED:
+        if end is Outcome.APPLIED:
             self.layout = self.desired
-        self.change.answered(ChangeAnswer(change=self.change.request, end=end), self.now)
+        self.change.answered(ChangeAnswer(change=self.change.request, outcome=end), self.now)
 
     def drift(self) -> None:
         """Another program changes the layout after the agent saw it."""

@@ -15,7 +15,6 @@ from api.actuator_messages import (
     ActuatorRefusal,
     ApplyRequest,
     ChangeAnswer,
-    ChangeEnd,
     KnownChange,
     RefusalAnswer,
     RequestedInstance,
@@ -24,6 +23,7 @@ from api.actuator_messages import (
     StateAnswer,
     StateRequest,
 )
+from api.mig_outcome import Outcome
 
 NOBODY = "nobody answers at the socket"
 
@@ -53,7 +53,7 @@ class Record:
     change: str
     wanted: str
     """The layout, by its name."""
-    end: ChangeEnd | None = None
+    end: Outcome | None = None
 
 
 @dataclass
@@ -81,7 +81,7 @@ class PlayedActuator:
         if known is None and self.open is not None and self.open.change == task.change:
             known = self.open if self.open.end and isinstance(task, ApplyRequest) else None
         if known is not None and known.end is not None:
-            return ChangeAnswer(change=task.change, end=known.end, again=True)
+            return ChangeAnswer(change=task.change, outcome=known.end, again=True)
         if self.running is not None:
             return RefusalAnswer(refusal=ActuatorRefusal.BUSY, reason="busy", change=self.running)
         goes_back = isinstance(task, RestoreRequest) and self.open and self.open.end
@@ -90,13 +90,13 @@ class PlayedActuator:
                 refusal=ActuatorRefusal.CONFLICT, reason="conflict", change=self.open.change
             )
         if self.open is None and isinstance(task, ApplyRequest):
-            [layout] = {one.instances[0].profile for one in task.wanted.values()}
+            [layout] = {one.instances[0].profile for one in task.desired.values()}
             self.open = Record(task.change, layout)
             self.began.append(task.change)
         self.running = task.change
         return None
 
-    def end(self, how: ChangeEnd) -> ActuatorAnswer:
+    def end(self, how: Outcome) -> ActuatorAnswer:
         """What runs ends so, as far as it can."""
         assert self.running is not None
         change, self.running = self.running, None
@@ -105,23 +105,23 @@ class PlayedActuator:
             came = self.gpus != self.verified
             self.gpus = self.verified
             return ChangeAnswer(
-                change=change, end=ChangeEnd.APPLIED if came else ChangeEnd.UNCHANGED
+                change=change, outcome=Outcome.APPLIED if came else Outcome.UNCHANGED
             )
-        if record.end is ChangeEnd.HELD and how is ChangeEnd.APPLIED:
-            how = ChangeEnd.PREVIOUS
-        if how is ChangeEnd.REFUSED:  # nothing was begun
+        if record.end is Outcome.STUCK and how is Outcome.APPLIED:
+            how = Outcome.ROLLED_BACK
+        if how is Outcome.REFUSED:  # nothing was begun
             self.open = None
             self.began.remove(change)
-            return ChangeAnswer(change=change, end=how, reason="in use")
+            return ChangeAnswer(change=change, outcome=how, reason="in use")
         record.end = how
-        if how is ChangeEnd.HELD:
+        if how is Outcome.STUCK:
             self.gpus = "none"
         else:
             self.open = None
             self.past.append(record)
-            self.gpus = record.wanted if how is ChangeEnd.APPLIED else self.verified
+            self.gpus = record.wanted if how is Outcome.APPLIED else self.verified
         self.verified = self.gpus
-        return ChangeAnswer(change=change, end=how, reason=f"{how}")
+        return ChangeAnswer(change=change, outcome=how, reason=f"{how}")
 
     def kill(self) -> None:
         """SIGKILL, its worker too."""
@@ -154,9 +154,9 @@ class PlayedActuator:
 def _known(record: Record) -> KnownChange:
     return KnownChange(
         change=record.change,
-        asked="",
+        origin="",
         started="2026-01-01T00:00:00Z",
         gpus=("GPU-0",),
-        end=record.end,
+        outcome=record.end,
         reason="" if record.end is None else f"{record.end}",
     )

@@ -29,11 +29,10 @@ from agent.layouts.shown_request import ShownRequest
 from api.actuator_messages import (
     ActuatorAnswer,
     ApplyRequest,
-    ChangeEnd,
     RestoreRequest,
 )
+from api.mig_outcome import Outcome
 from api.mig_permit_annotation import PermitPhase
-from api.mig_status_annotation import RequestEnd
 from tests.agent.layouts.played_actuator import NOBODY, PlayedActuator, wanted
 
 DISTURBANCES = (
@@ -46,7 +45,7 @@ DISTURBANCES = (
     "admin_asks_for_another",
 )
 ROUNDS = 36
-ENDS = (ChangeEnd.APPLIED, ChangeEnd.PREVIOUS, ChangeEnd.HELD, ChangeEnd.REFUSED)
+ENDS = (Outcome.APPLIED, Outcome.ROLLED_BACK, Outcome.STUCK, Outcome.REFUSED)
 
 
 class AnyLife(RuleBasedStateMachine):
@@ -119,7 +118,7 @@ class AnyLife(RuleBasedStateMachine):
             self.shown = ShownRequest(
                 request=change.request,
                 plan=plan,
-                end=change.end,
+                outcome=change.outcome,
                 drift=change.is_open and change.drift,
                 reached=change.reached,
             )
@@ -130,9 +129,12 @@ class AnyLife(RuleBasedStateMachine):
         self.request = change.request if change.is_open else None
         if before.request != self.shown.request and before.request:
             assert self.ends.get(before.request), "replaced before its end was shown"
-        if self.shown.end and (before.request, before.end) != (self.shown.request, self.shown.end):
-            self.ends.setdefault(self.shown.request, []).append(self.shown.end)
-            self._check_end(self.shown.request, self.shown.end)
+        if self.shown.outcome and (before.request, before.outcome) != (
+            self.shown.request,
+            self.shown.outcome,
+        ):
+            self.ends.setdefault(self.shown.request, []).append(self.shown.outcome)
+            self._check_end(self.shown.request, self.shown.outcome)
 
     @rule()
     def agent_dies(self) -> None:
@@ -145,12 +147,12 @@ class AnyLife(RuleBasedStateMachine):
         for _ in range(times):
             self.agent_steps()
             self.patch_is_taken()
-            if self.request is not None and not self.shown.end:
+            if self.request is not None and not self.shown.outcome:
                 self.coordinator_permits(go=True)
             if self.permit is not None:
                 self.coordinator_undoes()
 
-    def life(self, how: ChangeEnd, disturbed: Mapping[int, str], *, slow: bool) -> None:
+    def life(self, how: Outcome, disturbed: Mapping[int, str], *, slow: bool) -> None:
         """One wish, then another, in rounds of everybody's work, and what happens between."""
         runs_since = None
         for at in range(ROUNDS):
@@ -160,7 +162,7 @@ class AnyLife(RuleBasedStateMachine):
             self.patch_is_taken()
             if at in disturbed:
                 getattr(self, disturbed[at])()
-            if self.request is not None and not self.shown.end and (not slow or at % 3 == 0):
+            if self.request is not None and not self.shown.outcome and (not slow or at % 3 == 0):
                 self.coordinator_permits(go=self.permit is not None)
             if self.permit is not None:
                 self.coordinator_undoes()
@@ -181,17 +183,17 @@ class AnyLife(RuleBasedStateMachine):
         disturbed=st.dictionaries(st.integers(0, 30), st.sampled_from(DISTURBANCES), max_size=5),
         slow=st.booleans(),
     )
-    def whole_life(self, how: ChangeEnd, disturbed: dict[int, str], slow: bool) -> None:
+    def whole_life(self, how: Outcome, disturbed: dict[int, str], slow: bool) -> None:
         self.life(how, disturbed, slow=slow)
 
     # the others
 
     @rule(how=st.sampled_from(ENDS))
     @precondition(lambda self: self.actuator.running is not None)
-    def change_ends(self, how: ChangeEnd) -> None:
+    def change_ends(self, how: Outcome) -> None:
         restored = self.actuator.open is None
         running = self.actuator.running
-        answer = self.actuator.end(ChangeEnd.APPLIED if restored else how)
+        answer = self.actuator.end(Outcome.APPLIED if restored else how)
         self._answer(running, answer)
 
     @rule()
@@ -222,7 +224,7 @@ class AnyLife(RuleBasedStateMachine):
         """What was held goes back."""
         if self.actuator.alive and self.actuator.open is not None and not self.actuator.running:
             self.actuator.running = self.actuator.open.change
-            self.actuator.end(ChangeEnd.PREVIOUS)
+            self.actuator.end(Outcome.ROLLED_BACK)
 
     @rule()
     def answer_is_lost(self) -> None:
@@ -249,8 +251,8 @@ class AnyLife(RuleBasedStateMachine):
     def coordinator_undoes(self) -> None:
         """When the request has ended, or nothing names it any more."""
         assert self.permit is not None
-        named = self.shown.request == self.permit[0] and not self.shown.end
-        if not named and self.request != self.permit[0] and self.shown.end != RequestEnd.HELD:
+        named = self.shown.request == self.permit[0] and not self.shown.outcome
+        if not named and self.request != self.permit[0] and self.shown.outcome != Outcome.STUCK:
             self.permit = None
 
     @rule(seconds=st.sampled_from([1.0, 10.0, 400.0, 90_000.0]))
@@ -261,9 +263,9 @@ class AnyLife(RuleBasedStateMachine):
     def each_request_has_one_end(self) -> None:
         """One that is held may end otherwise, once a person has ended it."""
         for ends in self.ends.values():
-            assert len([one for one in ends if one != RequestEnd.HELD]) <= 1, self.ends
-            assert ends.count(RequestEnd.HELD) <= 1
-            assert RequestEnd.HELD not in ends[1:]
+            assert len([one for one in ends if one != Outcome.STUCK]) <= 1, self.ends
+            assert ends.count(Outcome.STUCK) <= 1
+            assert Outcome.STUCK not in ends[1:]
 
     @invariant()
     def handles_are_given_back(self) -> None:
@@ -277,21 +279,21 @@ class AnyLife(RuleBasedStateMachine):
         for _ in range(60):
             self.time_passes(400.0)
             if self.actuator.running is not None:
-                self.change_ends(ChangeEnd.APPLIED)
+                self.change_ends(Outcome.APPLIED)
             self.agent_steps()
             self.patch_is_taken()
-            if self.request is not None and not self.shown.end:
+            if self.request is not None and not self.shown.outcome:
                 self.coordinator_permits(go=True)
             if self.permit is not None:
                 self.coordinator_undoes()
         assert self.change is not None
         self.each_request_has_one_end()
         assert not self.change.wants_gpus
-        if self.change.end == RequestEnd.HELD:
+        if self.change.outcome == Outcome.STUCK:
             assert self.actuator.open is not None, "a person has ended it, and nobody noticed"
         if self.wish is not None and self.actuator.gpus != self.wish:
-            waits = self.change.retry is not None or self.change.end == RequestEnd.HELD
-            assert waits, (self.change.request, self.change.end, self.change.problem)
+            waits = self.change.retry is not None or self.change.outcome == Outcome.STUCK
+            assert waits, (self.change.request, self.change.outcome, self.change.problem)
         if self.wish is None:
             assert not self.change.is_open
 
@@ -322,16 +324,16 @@ class AnyLife(RuleBasedStateMachine):
         """What the Node shows is what has become of the GPUs."""
         records = [*self.actuator.past, *([self.actuator.open] if self.actuator.open else [])]
         known = next((one.end for one in records if one.change == request), None)
-        if end in (RequestEnd.CANCELLED, RequestEnd.REFUSED, RequestEnd.EXPIRED):
+        if end in (Outcome.CANCELLED, Outcome.REFUSED, Outcome.EXPIRED):
             assert request not in self.actuator.began, f"{end}, and it was begun"
-        elif end != RequestEnd.HELD:  # a person may have ended it since
+        elif end != Outcome.STUCK:  # a person may have ended it since
             assert known == end
 
     def _check_task(self, task: ActuatorTask) -> None:
         if isinstance(task, ApplyRequest):
             assert self.permit == (task.change, PermitPhase.PROCEED), "asked without a permit"
             assert self.shown.request == task.change
-            assert not self.shown.end
+            assert not self.shown.outcome
 
     def _check_begun(self) -> None:
         began = self.actuator.began
@@ -345,7 +347,7 @@ def _name(task: ActuatorTask) -> str | None:
 @pytest.mark.parametrize("how", ENDS)
 @pytest.mark.parametrize("slow", [False, True])
 def test_whatever_happens_at_any_point_of_a_life_each_request_has_one_end(
-    how: ChangeEnd, slow: bool
+    how: Outcome, slow: bool
 ) -> None:
     """Each disturbance at each point, and pairs of them drawn by a seed."""
     draw = Random(7)  # noqa: S311  # a test's choice
@@ -362,7 +364,7 @@ def test_whatever_happens_at_any_point_of_a_life_each_request_has_one_end(
             raise AssertionError(f"{how} {disturbed}: {error}") from error
         ended.update(one for ends in life.ends.values() for one in ends)
     assert ended[how] > 100
-    assert ended["applied"] > 100 or how is ChangeEnd.HELD
+    assert ended["applied"] > 100 or how is Outcome.STUCK
     assert ended["cancelled"] > 10
 
 
@@ -374,7 +376,7 @@ def test_a_change_that_is_given_up_while_leave_comes_was_not_begun() -> None:
             for what in DISTURBANCES:
                 life = AnyLife()
                 life.wait_seconds = wait_seconds
-                life.life(ChangeEnd.APPLIED, {at: what}, slow=True)
+                life.life(Outcome.APPLIED, {at: what}, slow=True)
                 ended.update(one for ends in life.ends.values() for one in ends)
     assert ended["expired"] > 100
     assert ended["applied"] > 100
@@ -386,9 +388,9 @@ AnyLife.TestCase.settings = settings(max_examples=150, stateful_step_count=12, d
 def test_what_a_late_change_for_an_earlier_wish_takes_comes_back_as_a_repair() -> None:
     """It asks for "a" again, and the actuator ends that only after the wish is "b" once more."""
     life = AnyLife()
-    life.life(ChangeEnd.APPLIED, {}, slow=False)
-    life.life(ChangeEnd.PREVIOUS, {0: "agent_dies"}, slow=False)
-    life.life(ChangeEnd.APPLIED, {11: "actuator_dies"}, slow=True)
+    life.life(Outcome.APPLIED, {}, slow=False)
+    life.life(Outcome.ROLLED_BACK, {0: "agent_dies"}, slow=False)
+    life.life(Outcome.APPLIED, {11: "actuator_dies"}, slow=True)
     assert life.actuator.gpus == life.wish == "b"
 
 

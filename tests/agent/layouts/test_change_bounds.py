@@ -14,13 +14,13 @@ from api.actuator_messages import (
     ActuatorRefusal,
     ApplyRequest,
     ChangeAnswer,
-    ChangeEnd,
     KnownChange,
     RefusalAnswer,
     RestoreRequest,
     StateAnswer,
     StateRequest,
 )
+from api.mig_outcome import Outcome
 from tests.agent.layouts.change_steps import Steps
 from tests.agent.layouts.played_actuator import NOBODY, wanted
 from tests.log_lines import log_lines
@@ -31,11 +31,11 @@ HOUR, DAY = 3600.0, 86400.0
 
 def shown(end: str = "", reached: str = "") -> ShownRequest:
     """A request for the layout "a" that the Node shows when the agent starts."""
-    return ShownRequest(request=EARLIER, plan="a", end=end, reached=reached)
+    return ShownRequest(request=EARLIER, plan="a", outcome=end, reached=reached)
 
 
-def known(change: str, end: ChangeEnd | None = None, reason: str = "") -> KnownChange:
-    return KnownChange(change=change, asked="", started="", gpus=(), end=end, reason=reason)
+def known(change: str, end: Outcome | None = None, reason: str = "") -> KnownChange:
+    return KnownChange(change=change, origin="", started="", gpus=(), outcome=end, reason=reason)
 
 
 def opened(node: Steps) -> Steps:
@@ -48,7 +48,7 @@ def opened(node: Steps) -> Steps:
             case StateRequest():
                 node.change.answered(StateAnswer(), node.now)
             case RestoreRequest(change=change):
-                answer = ChangeAnswer(change=change, end=ChangeEnd.UNCHANGED)
+                answer = ChangeAnswer(change=change, outcome=Outcome.UNCHANGED)
                 node.change.answered(answer, node.now)
     assert node.change.is_open
     return node
@@ -64,13 +64,13 @@ def test_a_change_waits_for_leave_exactly_as_long_as_it_may_restarts_included(
         node = opened(Steps(wait_seconds=60.0))
     node.now = 60.0 - asked_for
     node.step()
-    assert node.change.end == ""
+    assert node.change.outcome == ""
 
     node.now += 0.001
     node.step()
 
-    assert (node.change.end, node.waits) == ("expired", math.inf)
-    assert "no permit in time" in node.change.end_reason
+    assert (node.change.outcome, node.waits) == ("expired", math.inf)
+    assert "no permit in time" in node.change.outcome_reason
 
 
 def test_what_waits_without_a_limit_is_never_given_up() -> None:
@@ -83,16 +83,16 @@ def test_what_waits_without_a_limit_is_never_given_up() -> None:
 @pytest.mark.parametrize(
     ("end", "passed", "waits", "next_waits"),
     [
-        ("previous", 0.0, HOUR, 2 * HOUR),
-        ("previous", 1800.0, 1800.0, 2 * HOUR),
-        ("previous", HOUR, 0.0, 2 * HOUR),
-        ("previous", 9 * HOUR, 0.0, 2 * HOUR),
+        ("rolled-back", 0.0, HOUR, 2 * HOUR),
+        ("rolled-back", 1800.0, 1800.0, 2 * HOUR),
+        ("rolled-back", HOUR, 0.0, 2 * HOUR),
+        ("rolled-back", 9 * HOUR, 0.0, 2 * HOUR),
         ("refused", 0.0, 60.0, HOUR),
         ("refused", 1800.0, 60.0, HOUR),
         ("expired", 0.0, math.inf, None),
         ("cancelled", 0.0, None, HOUR),
         ("applied", 0.0, None, HOUR),
-        ("held", 0.0, None, None),
+        ("stuck", 0.0, None, None),
     ],
 )
 def test_what_the_node_shows_at_the_start_waits_as_if_the_agent_had_never_died(
@@ -107,7 +107,7 @@ def test_what_the_node_shows_at_the_start_waits_as_if_the_agent_had_never_died(
         return
     node.now += waits or 0.0
 
-    node.run(ChangeEnd.PREVIOUS)
+    node.run(Outcome.ROLLED_BACK)
 
     assert node.waits == next_waits
 
@@ -115,14 +115,14 @@ def test_what_the_node_shows_at_the_start_waits_as_if_the_agent_had_never_died(
 def test_a_refusal_that_the_node_shows_counts_for_the_next_one() -> None:
     node = Steps(shown("refused"))
     node.now = 60.0
-    node.run(ChangeEnd.REFUSED)
+    node.run(Outcome.REFUSED)
     assert node.waits == 120.0
 
 
 def test_each_wait_is_twice_the_one_before_up_to_the_longest() -> None:
     for end, first, longest in (
-        (ChangeEnd.PREVIOUS, HOUR, DAY),
-        (ChangeEnd.REFUSED, 60.0, HOUR),
+        (Outcome.ROLLED_BACK, HOUR, DAY),
+        (Outcome.REFUSED, 60.0, HOUR),
     ):
         node, waits = Steps(), []
         for _ in range(8):
@@ -134,7 +134,7 @@ def test_each_wait_is_twice_the_one_before_up_to_the_longest() -> None:
 
 def test_it_begins_at_the_time_that_it_was_to_wait_for_and_not_before() -> None:
     node = Steps()
-    node.run(ChangeEnd.PREVIOUS)
+    node.run(Outcome.ROLLED_BACK)
     ended, at = node.change.request, node.change.retry
     assert at is not None
     node.now = at.not_before - 0.001
@@ -150,7 +150,7 @@ def test_it_begins_at_the_time_that_it_was_to_wait_for_and_not_before() -> None:
 def test_a_layout_that_somebody_changes_back_is_repaired_at_once_then_less_and_less_often() -> None:
     node, waits = Steps(), []
     for _ in range(10):
-        node.run(ChangeEnd.APPLIED)
+        node.run(Outcome.APPLIED)
         node.drift()
         node.step()
         waits.append(0.0 if node.change.is_open else node.waits)
@@ -165,7 +165,7 @@ def test_a_layout_that_is_applied_and_never_there_is_tried_less_and_less_often()
     node, waits = Steps(), []
     for _ in range(7):
         node.begin()
-        applied = ChangeAnswer(change=node.change.request, end=ChangeEnd.APPLIED)
+        applied = ChangeAnswer(change=node.change.request, outcome=Outcome.APPLIED)
         node.change.answered(applied, node.now)
         assert node.step() is None
         assert node.change.retry is not None
@@ -176,7 +176,7 @@ def test_a_layout_that_is_applied_and_never_there_is_tried_less_and_less_often()
 
 
 def test_another_wish_is_asked_for_at_once_whatever_the_one_before_waits_for() -> None:
-    for end in (ChangeEnd.PREVIOUS, ChangeEnd.REFUSED):
+    for end in (Outcome.ROLLED_BACK, Outcome.REFUSED):
         node = Steps()
         for _ in range(3):
             node.run(end)
@@ -184,7 +184,7 @@ def test_another_wish_is_asked_for_at_once_whatever_the_one_before_waits_for() -
         node.run(end)
         node.desired = "b"
         node.run(end)
-        assert node.waits == (HOUR if end is ChangeEnd.PREVIOUS else 60.0)
+        assert node.waits == (HOUR if end is Outcome.ROLLED_BACK else 60.0)
 
 
 def test_a_layout_that_was_changed_while_no_agent_ran_is_repaired_at_once() -> None:
@@ -218,7 +218,7 @@ def test_a_layout_without_a_request_is_of_none() -> None:
 def test_an_answer_to_another_question_is_no_answer() -> None:
     node = Steps()
     assert isinstance(node.step(), StateRequest)
-    strange = ChangeAnswer(change=EARLIER, end=ChangeEnd.APPLIED)
+    strange = ChangeAnswer(change=EARLIER, outcome=Outcome.APPLIED)
     assert node.seconds_until_asked(strange) == 2.0
     assert node.change.problem == "the actuator answers something else than was asked"
     assert node.change.request == ""
@@ -247,22 +247,22 @@ def interrupted() -> Steps:
     return node
 
 
-@pytest.mark.parametrize("end", ChangeEnd)
+@pytest.mark.parametrize("end", Outcome)
 def test_a_change_that_is_brought_to_its_end_ends_so_unless_nothing_was_done(
-    end: ChangeEnd,
+    end: Outcome,
 ) -> None:
     node = interrupted()
-    answer = ChangeAnswer(change=node.change.request, end=end, reason="why")
+    answer = ChangeAnswer(change=node.change.request, outcome=end, reason="why")
 
     node.change.answered(answer, node.now)
 
-    if end in (ChangeEnd.REFUSED, ChangeEnd.UNCHANGED):
-        assert (node.change.end, node.change.problem) == ("", "why")
+    if end in (Outcome.REFUSED, Outcome.UNCHANGED):
+        assert (node.change.outcome, node.change.problem) == ("", "why")
         assert node.step() is None
         node.now += 2.0
         assert node.step() == StateRequest(change=node.change.request)
     else:
-        assert (node.change.end, node.change.end_reason) == (str(end), "why")
+        assert (node.change.outcome, node.change.outcome_reason) == (str(end), "why")
 
 
 def test_a_restore_that_is_refused_is_asked_for_later() -> None:
@@ -277,19 +277,19 @@ def test_a_restore_that_is_refused_is_asked_for_later() -> None:
 )
 def test_the_end_that_a_person_gives_a_held_change_is_shown_as_that(reason: str, said: str) -> None:
     node = Steps()
-    node.run(ChangeEnd.HELD)
+    node.run(Outcome.STUCK)
     request = node.change.request
     assert node.step() == StateRequest(change=request)
-    held = known(request, ChangeEnd.HELD, "lost again")
+    held = known(request, Outcome.STUCK, "lost again")
     node.change.answered(StateAnswer(open=held, named=held), node.now)
-    assert (node.change.end, node.change.end_reason) == ("held", "lost again")
+    assert (node.change.outcome, node.change.outcome_reason) == ("stuck", "lost again")
     node.now += 30.0
     assert node.step() == StateRequest(change=request)
 
-    ended = known(request, ChangeEnd.APPLIED, reason)
+    ended = known(request, Outcome.APPLIED, reason)
     node.change.answered(StateAnswer(last=ended, named=ended), node.now)
 
-    assert (node.change.end, node.change.end_reason) == ("applied", said)
+    assert (node.change.outcome, node.change.outcome_reason) == ("applied", said)
 
 
 def judged(node: Steps, *, behind: int = 0, unchanged: bool = False) -> DesiredLayout:
@@ -303,13 +303,13 @@ def stepped(
     node: Steps, judgement: DesiredLayout | None, seen: ShownRequest | None = None
 ) -> ActuatorTask | None:
     change = node.change
-    seen = seen or ShownRequest(request=change.request, end=change.end)
+    seen = seen or ShownRequest(request=change.request, outcome=change.outcome)
     return change.step(node.now, judgement, shown=seen, permit=None, load="boot-1")
 
 
 def test_what_was_read_before_the_gpus_changed_begins_nothing() -> None:
     node = Steps()
-    node.run(ChangeEnd.PREVIOUS)
+    node.run(Outcome.ROLLED_BACK)
     node.now += HOUR
     ended = node.change.request
     for _ in range(3):
@@ -321,18 +321,18 @@ def test_what_was_read_before_the_gpus_changed_begins_nothing() -> None:
 
 def test_the_next_request_begins_once_the_node_shows_the_end_of_the_one_before() -> None:
     node = Steps()
-    node.run(ChangeEnd.PREVIOUS)
+    node.run(Outcome.ROLLED_BACK)
     node.now += HOUR
     ended = node.change.request
     for seen in (
         ShownRequest(),
         ShownRequest(request=ended),
-        ShownRequest(request=ended, end="applied"),
-        ShownRequest(request=EARLIER, end="previous"),
+        ShownRequest(request=ended, outcome="applied"),
+        ShownRequest(request=EARLIER, outcome="rolled-back"),
     ):
         stepped(node, judged(node), seen)
         assert node.change.request == ended
-    stepped(node, judged(node), ShownRequest(request=ended, end="previous"))
+    stepped(node, judged(node), ShownRequest(request=ended, outcome="rolled-back"))
     assert node.change.request != ended
 
 
@@ -340,7 +340,7 @@ def test_the_actuators_word_for_a_layout_counts_until_somebody_has_read_the_gpus
     node = Steps()
     node.begin()
     assert not node.change.is_believed
-    applied = ChangeAnswer(change=node.change.request, end=ChangeEnd.APPLIED)
+    applied = ChangeAnswer(change=node.change.request, outcome=Outcome.APPLIED)
     node.change.answered(applied, node.now)
     assert node.change.is_believed
     stepped(node, None)
@@ -360,7 +360,7 @@ def test_each_task_that_may_change_the_gpus_makes_what_was_read_stale() -> None:
             case StateRequest():
                 node.change.answered(StateAnswer(), node.now)
             case RestoreRequest(change=change):
-                answer = ChangeAnswer(change=change, end=ChangeEnd.UNCHANGED)
+                answer = ChangeAnswer(change=change, outcome=Outcome.UNCHANGED)
                 node.change.answered(answer, node.now)
             case None:
                 continue
@@ -379,21 +379,21 @@ def test_before_the_first_request_of_each_load_of_the_driver_what_a_boot_took_co
             match task:
                 case RestoreRequest(change=change):
                     asked.append(load)
-                    answer = ChangeAnswer(change=change, end=ChangeEnd.UNCHANGED)
+                    answer = ChangeAnswer(change=change, outcome=Outcome.UNCHANGED)
                     node.change.answered(answer, node.now)
                 case StateRequest():
                     node.change.answered(StateAnswer(), node.now)
                 case ApplyRequest():
-                    answer = ChangeAnswer(change=task.change, end=ChangeEnd.PREVIOUS)
+                    answer = ChangeAnswer(change=task.change, outcome=Outcome.ROLLED_BACK)
                     node.change.answered(answer, node.now)
                     break
         node.now += DAY
     assert asked == ["boot-1", "boot-2"]
 
 
-@pytest.mark.parametrize("end", [None, *ChangeEnd])
+@pytest.mark.parametrize("end", [None, *Outcome])
 def test_a_change_of_the_journal_that_has_not_ended_is_what_is_restored_first(
-    end: ChangeEnd | None,
+    end: Outcome | None,
 ) -> None:
     """One that has ended, held too, is not begun again: what comes back has a name of its own."""
     node = Steps()
@@ -410,10 +410,10 @@ def test_the_log_has_the_request_its_layouts_and_its_end(
     caplog.set_level("INFO")
     node = Steps()
     node.begin()
-    refused = ChangeAnswer(change=node.change.request, end=ChangeEnd.REFUSED, reason="in use")
+    refused = ChangeAnswer(change=node.change.request, outcome=Outcome.REFUSED, reason="in use")
     node.change.answered(refused, node.now)
     (_, began, first), (_, ended, last) = log_lines(caplog)
-    assert (began, first["asked"], first["plan"]) == ("MIG change requested", "a", "a")
+    assert (began, first["desired"], first["plan"]) == ("MIG change requested", "a", "a")
     assert ended == "MIG request ended"
     assert (last["request"], last["plan"]) == (node.change.request, "a")
-    assert (last["end"], last["why"]) == ("refused", "in use")
+    assert (last["outcome"], last["why"]) == ("refused", "in use")

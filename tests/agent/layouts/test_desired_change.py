@@ -47,7 +47,7 @@ def test_pods_in_the_way_are_named_before_others_and_the_rest_is_counted(
 
     found = change.annotation(REQUEST)
 
-    assert (len(found.pods), len(found.others)) == named
+    assert (len(found.pods), len(found.other_pods)) == named
     assert found.unlisted == unlisted
     assert MOST_PODS == 64
     assert mig_request_annotation.decode(mig_request_annotation.encode(found)) == found
@@ -67,7 +67,7 @@ def test_programs_are_cut_in_number_and_length() -> None:
 def test_offers_are_named_all_or_none(count: int, kept: int) -> None:
     """A part of them would be waited for as if it were all."""
     offers = {f"nvidia.com/mig-{at}g.1gb": 1 for at in range(count)}
-    assert len(replace(wanted("a" * 16), offers=offers).annotation(REQUEST).offers) == kept
+    assert len(replace(wanted("a" * 16), offers=offers).annotation(REQUEST).allocatable) == kept
 
 
 def test_the_actuator_is_told_of_pods_whose_names_it_takes_and_of_no_program() -> None:

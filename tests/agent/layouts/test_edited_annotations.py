@@ -18,11 +18,11 @@ from api.actuator_messages import (
     ActuatorAnswer,
     ApplyRequest,
     ChangeAnswer,
-    ChangeEnd,
     KnownChange,
     StateAnswer,
     StateRequest,
 )
+from api.mig_outcome import Outcome
 from api.mig_permit_annotation import PermitPhase
 from fleet.mig_change import reported_end
 from fleet.mig_node import MigNode, node_of
@@ -76,7 +76,7 @@ class CoordinatedScene(EnforcingScene):
         self.work(40)
         node = self.seen()
         assert self.gpu.instances == gpu.instances
-        assert (self.status.phase, self.status.end) == ("unchanged", "applied")
+        assert (self.status.phase, self.status.outcome) == ("unchanged", "applied")
         assert (node.request, node.permit_text) == (None, None)
         assert max(self.began.values()) == 1
         assert self.watch.release_causes == ()
@@ -87,7 +87,7 @@ class CoordinatedScene(EnforcingScene):
             named = None
             if known is not None and task.change is not None:
                 named = KnownChange(
-                    change=task.change, asked="", started="", gpus=(), end=known.end
+                    change=task.change, origin="", started="", gpus=(), outcome=known.outcome
                 )
             self.state = StateAnswer(named=named, last=named)
         elif task.change in self.ended:
@@ -96,10 +96,10 @@ class CoordinatedScene(EnforcingScene):
             return self.ended[task.change]
         answer = super()._ask(task)
         if isinstance(task, ApplyRequest) and isinstance(answer, ChangeAnswer):
-            if answer.end is not ChangeEnd.REFUSED:
+            if answer.outcome is not Outcome.REFUSED:
                 self.began[task.change] += 1
                 self.ended[task.change] = answer
-            self.how = ChangeEnd.APPLIED
+            self.how = Outcome.APPLIED
         return answer
 
 
@@ -148,7 +148,7 @@ def life(scene: CoordinatedScene) -> None:
     scene.ask(OTHER)
     scene.run()
     scene.ask(WANTED)
-    scene.how = ChangeEnd.REFUSED
+    scene.how = Outcome.REFUSED
     scene.work(SETTLE_SECONDS + 20)
     scene.work(REFUSED_SECONDS[0] + 30)
     whole = scene.gpu
@@ -247,7 +247,7 @@ def test_a_layout_that_flaps_ten_times_a_second_ends_its_request_and_the_last_on
             scene.waits = False
             if permit is PermitPhase.PROCEED:
                 scene.coordinate()
-    assert scene.status.end == "cancelled"
+    assert scene.status.outcome == "cancelled"
     assert scene.began == {}
     assert reads == 0
     assert len(scene.history) - written <= 4

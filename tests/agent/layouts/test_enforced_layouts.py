@@ -25,12 +25,12 @@ from api.actuator_messages import (
     ActuatorRefusal,
     ApplyRequest,
     ChangeAnswer,
-    ChangeEnd,
     GpuUser,
     RefusalAnswer,
     StateAnswer,
     StateRequest,
 )
+from api.mig_outcome import Outcome
 from api.mig_permit_annotation import MigPermitAnnotation, PermitPhase
 from api.mig_request_annotation import MOST_CHARACTERS, MigRequestAnnotation
 from api.mig_resources import MOST_OFFERS, MigStrategy
@@ -65,7 +65,7 @@ class EnforcingScene:
         self.labels: dict[str, str] = {}
         self.node: dict[str, str] = {}
         self.gpu: MigGpu = SPLIT
-        self.how: ActuatorAnswer | Exception | ChangeEnd = ChangeEnd.APPLIED
+        self.how: ActuatorAnswer | Exception | Outcome = Outcome.APPLIED
         self.state = StateAnswer()
         self.asked: list[ActuatorTask] = []
         self.jobs: list[Callable[[], None]] = []
@@ -218,7 +218,7 @@ class EnforcingScene:
                         where.pop(key, None)
         if (self.node, self.labels) != before:
             if keys.MIG_STATUS in self.node:
-                self.history.append((self.status.phase, self.status.end))
+                self.history.append((self.status.phase, self.status.outcome))
             self.see()
 
     def _read(self) -> Sequence[MigReading]:
@@ -240,14 +240,14 @@ class EnforcingScene:
         self.released.append(self.watch.release_causes == (CAUSE,))
         if not isinstance(task, ApplyRequest):
             self.gpu = self.restored or self.gpu
-            return ChangeAnswer(change=task.change, end=ChangeEnd.UNCHANGED)
+            return ChangeAnswer(change=task.change, outcome=Outcome.UNCHANGED)
         if isinstance(self.how, Exception):
             raise self.how
-        if not isinstance(self.how, ChangeEnd):
+        if not isinstance(self.how, Outcome):
             return self.how
-        if self.how is ChangeEnd.APPLIED:
+        if self.how is Outcome.APPLIED:
             self.gpu = replace(WHOLE, uuid=SPLIT.uuid, bus_id=SPLIT.bus_id)
-        return ChangeAnswer(change=task.change, end=self.how, reason=f"it ended so: {self.how}")
+        return ChangeAnswer(change=task.change, outcome=self.how, reason=f"it ended so: {self.how}")
 
 
 @pytest.fixture
@@ -272,7 +272,7 @@ def test_the_request_says_what_it_is_about_and_waits_for_go(scene: EnforcingScen
     assert (request.request, request.plan, request.gpus) == (status.request, status.plan, (0,))
     assert (request.modes, request.unlisted) == (False, 0)
     assert request.pods == (pod_key("team", "in-the-way"),)
-    assert request.offers == {"nvidia.com/mig-7g.40gb": 1}
+    assert request.allocatable == {"nvidia.com/mig-7g.40gb": 1}
     assert "pods" in status.reason
     assert scene.label == "pending"
     assert [type(one).__name__ for one in scene.asked] == ["StateRequest", "RestoreRequest"]
@@ -297,7 +297,7 @@ def test_with_go_it_is_changed_with_closed_handles_and_the_end_is_told(
     assert scene.request is not None
     scene.waits = False
     scene.run(2)
-    assert (scene.status.phase, scene.status.request, scene.status.end) == (
+    assert (scene.status.phase, scene.status.request, scene.status.outcome) == (
         "unchanged",
         request,
         "applied",
@@ -324,19 +324,19 @@ def test_an_actuator_that_does_not_answer_gives_the_handles_back_and_is_asked_wh
     scene.run(10)
     assert scene.status.phase == "changing"
     assert CAUSE in scene.watch.release_causes
-    known = build_known(request, ChangeEnd.PREVIOUS)
+    known = build_known(request, Outcome.ROLLED_BACK)
     scene.state = StateAnswer(last=known, named=known)
     scene.run(20)
-    assert (scene.status.phase, scene.status.end) == ("failed", "previous")
+    assert (scene.status.phase, scene.status.outcome) == ("failed", "rolled-back")
     assert scene.applied() == [request]
     assert not scene.watch.release_causes
 
 
-def build_known(change: str, end: ChangeEnd) -> Any:
+def build_known(change: str, end: Outcome) -> Any:
     from api.actuator_messages import KnownChange
 
     return KnownChange(
-        change=change, asked="", started="", gpus=(), end=end, reason="the driver said no"
+        change=change, origin="", started="", gpus=(), outcome=end, reason="the driver said no"
     )
 
 
@@ -344,7 +344,7 @@ def test_what_failed_is_tried_again_after_an_hour_then_two_and_another_wish_at_o
     scene: EnforcingScene,
 ) -> None:
     """The time stands in the reason, and is the same until then."""
-    scene.how = ChangeEnd.PREVIOUS
+    scene.how = Outcome.ROLLED_BACK
     first = scene.asks().request
     scene.permit(PermitPhase.PROCEED)
     failed = scene.run(10)
@@ -365,11 +365,11 @@ def test_what_failed_is_tried_again_after_an_hour_then_two_and_another_wish_at_o
 
 
 def test_what_the_actuator_refuses_is_asked_again_after_a_minute(scene: EnforcingScene) -> None:
-    scene.how = ChangeEnd.REFUSED
+    scene.how = Outcome.REFUSED
     first = scene.asks().request
     scene.permit(PermitPhase.PROCEED)
     refused = scene.run(10)
-    assert (refused.phase, refused.end, scene.label) == ("refused", "refused", "failed")
+    assert (refused.phase, refused.outcome, scene.label) == ("refused", "refused", "failed")
     assert scene.run(REFUSED_SECONDS[0] + 5).request != first
     assert scene.news == [
         "MigChangeWaiting",
@@ -385,28 +385,33 @@ def test_a_refusal_that_lasts_is_an_end_and_one_that_passes_is_none(scene: Enfor
     scene.how = busy
     scene.permit(PermitPhase.PROCEED)
     scene.run(10)
-    assert (scene.status.end, scene.status.request) == ("", request)
+    assert (scene.status.outcome, scene.status.request) == ("", request)
     scene.how = RefusalAnswer(refusal=ActuatorRefusal.FAILED, reason="no worker")
     scene.run(60)
-    assert (scene.status.end, scene.status.reason.split(";")[0]) == ("refused", "no worker")
+    assert (scene.status.outcome, scene.status.reason.split(";")[0]) == ("refused", "no worker")
 
 
 def test_a_held_change_waits_for_a_person_and_another_end_is_noticed(
     scene: EnforcingScene,
 ) -> None:
-    scene.how = ChangeEnd.HELD
+    scene.how = Outcome.STUCK
     request = scene.asks().request
     scene.permit(PermitPhase.PROCEED)
     scene.run(10)
-    known = build_known(request, ChangeEnd.HELD)
+    known = build_known(request, Outcome.STUCK)
     scene.state = StateAnswer(open=known, named=known)
     held = scene.run(3 * 3600)
-    assert (held.phase, held.request, held.end, scene.label) == ("held", request, "held", "failed")
+    assert (held.phase, held.request, held.outcome, scene.label) == (
+        "stuck",
+        request,
+        "stuck",
+        "failed",
+    )
     assert "gpuscape mig restore" in held.reason
     assert "the driver said no" in held.reason
-    ended = build_known(request, ChangeEnd.PREVIOUS)
+    ended = build_known(request, Outcome.ROLLED_BACK)
     scene.state = StateAnswer(last=ended, named=ended)
-    assert scene.run(60).end == "previous"
+    assert scene.run(60).outcome == "rolled-back"
 
 
 def test_a_wish_that_is_withdrawn_or_changed_cancels_what_has_not_begun(
@@ -415,7 +420,7 @@ def test_a_wish_that_is_withdrawn_or_changed_cancels_what_has_not_begun(
     first = scene.asks().request
     scene.ask(None)
     cancelled = scene.run(5)
-    assert (cancelled.phase, cancelled.request, cancelled.end) == ("idle", first, "cancelled")
+    assert (cancelled.phase, cancelled.request, cancelled.outcome) == ("idle", first, "cancelled")
     assert (scene.request, scene.label) == (None, None)
     second = scene.asks().request
     third = scene.asks(OTHER).request
@@ -432,15 +437,15 @@ def test_a_restarted_agent_goes_on_with_its_request(scene: EnforcingScene) -> No
     scene.asked.clear()
     scene.start()
     scene.run(60)
-    assert (scene.status.request, scene.status.end, scene.news) == (request, "", news)
+    assert (scene.status.request, scene.status.outcome, scene.news) == (request, "", news)
     assert scene.asked == [StateRequest(change=request)]
     scene.permit(PermitPhase.PROCEED)
     scene.start()
-    known = build_known(request, ChangeEnd.APPLIED)
+    known = build_known(request, Outcome.APPLIED)
     scene.state = StateAnswer(last=known, named=known)
     scene.gpu = replace(WHOLE, uuid=SPLIT.uuid, bus_id=SPLIT.bus_id)
     scene.run(60)
-    assert (scene.status.request, scene.status.end) == (request, "applied")
+    assert (scene.status.request, scene.status.outcome) == (request, "applied")
     assert scene.applied() == []
 
 
@@ -449,7 +454,7 @@ def test_a_failure_that_the_node_shows_counts_after_a_restart(
     scene: EnforcingScene, set_back: float, waits: float
 ) -> None:
     """Where the clock was set back meanwhile it failed in the future: then it counts as of now."""
-    scene.how = ChangeEnd.PREVIOUS
+    scene.how = Outcome.ROLLED_BACK
     request = scene.asks().request
     scene.permit(PermitPhase.PROCEED)
     scene.run(1800)
@@ -493,10 +498,10 @@ def test_a_change_that_waits_for_too_long_is_given_up_until_a_layout_is_asked_fo
         scene.start()
         scene.hold("job")
     scene.permit(PermitPhase.CORDONED)
-    assert scene.run(100).end == ""
+    assert scene.run(100).outcome == ""
     for seconds in (200, 4000):
         given_up = scene.run(seconds)
-        assert (given_up.phase, given_up.request, given_up.end) == ("refused", first, "expired")
+        assert (given_up.phase, given_up.request, given_up.outcome) == ("refused", first, "expired")
         assert "given up" in given_up.reason
         assert (scene.request, scene.label) == (None, "failed")
         scene.start()
@@ -514,9 +519,9 @@ def test_a_change_that_has_leave_is_not_given_up(scene: EnforcingScene) -> None:
     scene.asks()
     scene.waits = True
     scene.permit(PermitPhase.PROCEED)
-    assert scene.run(600).end == ""
+    assert scene.run(600).outcome == ""
     scene.waits = False
-    assert scene.run(30).end == "applied"
+    assert scene.run(30).outcome == "applied"
 
 
 def program(pid: int, on: int) -> Process:
@@ -559,12 +564,12 @@ def test_a_pod_that_was_given_a_device_last_is_named_to_the_actuator_which_refus
     scene.permit(PermitPhase.CORDONED)
     scene.run(10)
     scene.hold("late")
-    scene.how = ChangeEnd.REFUSED
+    scene.how = Outcome.REFUSED
     scene.permit(PermitPhase.PROCEED)
     scene.run(10)
     [task] = [one for one in scene.asked if isinstance(one, ApplyRequest)]
     assert [one.name for one in task.pods] == ["team/late"]
-    assert (scene.status.phase, scene.status.end) == ("refused", "refused")
+    assert (scene.status.phase, scene.status.outcome) == ("refused", "refused")
 
 
 def drifted(scene: EnforcingScene) -> MigRequestAnnotation:
@@ -593,7 +598,7 @@ def test_what_brings_a_layout_back_says_so_also_after_a_refusal_and_a_restart(
     scene.hold("job")
     scene.run(60)
     assert scene.request == repair
-    scene.how = ChangeEnd.REFUSED
+    scene.how = Outcome.REFUSED
     scene.permit(PermitPhase.PROCEED)
     assert scene.run(10).phase == "refused"
     scene.start()
@@ -638,7 +643,7 @@ def test_what_is_applied_and_is_not_there_is_not_tried_again_at_once(
 ) -> None:
     """Else a driver that reads back something else would be changed for ever."""
     scene.asks()
-    scene.how = ChangeAnswer(change="x", end=ChangeEnd.APPLIED)
+    scene.how = ChangeAnswer(change="x", outcome=Outcome.APPLIED)
     scene.permit(PermitPhase.PROCEED)
     status = scene.run(1800)
     assert (status.phase, len(scene.applied())) == ("failed", 1)
@@ -687,7 +692,7 @@ def test_a_request_that_offers_much_still_names_as_many_pods_as_fit() -> None:
     assert MOST_CHARACTERS - 30 < length <= MOST_CHARACTERS
     assert len(found.pods) + found.unlisted == 60
     more = replace(change, offers={**offers, "one-more": 1}).annotation("0" * 16)
-    assert (more.offers, len(more.pods)) == ({}, 60)
+    assert (more.allocatable, len(more.pods)) == ({}, 60)
 
 
 def test_pods_in_the_way_are_told_once_a_minute_and_at_once_when_they_are_gone(
@@ -823,37 +828,37 @@ def test_metrics_say_how_far_the_wish_is_and_count_each_end_and_retry_once(
     scene: EnforcingScene,
 ) -> None:
     """The change fails, is tried again, and succeeds; then nothing is asked for any more."""
-    assert scene.watch.wish is None
-    scene.how = ChangeEnd.PREVIOUS
+    assert scene.watch.desired_layout is None
+    scene.how = Outcome.ROLLED_BACK
     scene.asks()
     scene.permit(PermitPhase.PROCEED)
     scene.run(60)
-    failed = scene.watch.wish
+    failed = scene.watch.desired_layout
     assert failed is not None
-    assert (failed.phase, failed.ends, failed.retries) == ("failed", {"previous": 1}, {})
+    assert (failed.phase, failed.ends, failed.retries) == ("failed", {"rolled-back": 1}, {})
     scene.start()  # the agent is another one
     scene.run(3700)
-    scene.how = ChangeEnd.APPLIED
+    scene.how = Outcome.APPLIED
     scene.permit(PermitPhase.PROCEED)
     scene.run(60)
-    applied = scene.watch.wish
+    applied = scene.watch.desired_layout
     assert applied is not None
     assert (applied.phase, applied.ends) == ("unchanged", {"applied": 1})
-    assert (applied.retries, applied.enforced) == ({"previous": 1}, True)
+    assert (applied.retries, applied.enforced) == ({"rolled-back": 1}, True)
     assert applied.since_seconds > failed.since_seconds
     scene.ask(None)
     scene.run(60)
-    assert scene.watch.wish is None
+    assert scene.watch.desired_layout is None
 
 
 def test_a_layout_that_is_there_says_what_the_node_is_to_offer_and_since_when(
     scene: EnforcingScene,
 ) -> None:
-    assert scene.asks().offers == {}
+    assert scene.asks().allocatable == {}
     scene.permit(PermitPhase.PROCEED)
     applied = scene.run(60)
-    assert (applied.phase, applied.offers) == ("unchanged", {"nvidia.com/mig-7g.40gb": 1})
-    assert applied.found == applied.since
+    assert (applied.phase, applied.allocatable) == ("unchanged", {"nvidia.com/mig-7g.40gb": 1})
+    assert applied.current_since == applied.since
     assert scene.history.count(("unchanged", "applied")) == 1
     before = len(scene.history)
     scene.run(3600)
@@ -868,8 +873,8 @@ def test_an_agent_that_starts_says_when_it_has_found_the_layout(scene: Enforcing
     scene.run(600)
     scene.start()
     second = scene.run(60)
-    assert second == structs.replace(first, found=second.found)
-    assert second.found > first.found
+    assert second == structs.replace(first, found=second.current_since)
+    assert second.current_since > first.current_since
 
 
 def test_where_the_strategy_is_not_known_nothing_is_offered_since_any_time(
@@ -880,7 +885,7 @@ def test_where_the_strategy_is_not_known_nothing_is_offered_since_any_time(
     scene.asks()
     scene.permit(PermitPhase.PROCEED)
     applied = scene.run(60)
-    assert (applied.phase, applied.offers, applied.found) == ("unchanged", {}, "")
+    assert (applied.phase, applied.allocatable, applied.current_since) == ("unchanged", {}, "")
 
 
 def test_another_layout_that_is_there_already_is_found_when_it_is_asked_for(
@@ -897,7 +902,7 @@ def test_another_layout_that_is_there_already_is_found_when_it_is_asked_for(
         scene.ask(text)
         shown.append(scene.run(600))
     assert [status.phase for status in shown] == ["unchanged", "unchanged"]
-    first, second = (rfc3339.unix_seconds(status.found) for status in shown)
+    first, second = (rfc3339.unix_seconds(status.current_since) for status in shown)
     assert first is not None
     assert second is not None
     assert 600 <= second - first < 600 + 2 * SETTLE_SECONDS
@@ -917,10 +922,10 @@ def test_where_a_label_is_not_obeyed_no_layout_is_shown_as_lost(scene: Enforcing
 def test_a_layout_that_goes_takes_its_offers_along(scene: EnforcingScene) -> None:
     scene.gpu = replace(WHOLE, uuid=SPLIT.uuid, bus_id=SPLIT.bus_id)
     scene.ask(WANTED)
-    assert scene.run(60).offers
+    assert scene.run(60).allocatable
     scene.gpu = SPLIT
     lost = scene.run(600)
-    assert (lost.phase, lost.offers, lost.found) == ("waiting", {}, "")
+    assert (lost.phase, lost.allocatable, lost.current_since) == ("waiting", {}, "")
 
 
 def test_a_program_that_only_has_the_gpu_open_is_named_where_the_mode_is_to_change(

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from agent.layouts.label_adoption import as_adopted
-from agent.layouts.layout_request import Adoption, LayoutRequest, NodeWish
+from agent.layouts.layout_request import Adoption, LayoutRequest, StatedLayout
 from api import keys
 from api.mig_status_annotation import MigPhase, MigStatusAnnotation, RequestSource
 from discovery.mig_state import MigGpu
@@ -133,7 +133,7 @@ def test_a_manager_that_comes_back_takes_the_label_and_what_was_asked_is_cancell
     scene.watch.allocated(MANAGER)
     scene.run(60)
     assert (scene.status.phase, scene.status.unadopted) == ("unadopted", WHOLE_LABEL)
-    assert (scene.status.request, scene.status.end) == (request, "cancelled")
+    assert (scene.status.request, scene.status.outcome) == (request, "cancelled")
     assert (scene.request, scene.applied()) == (None, [])
 
 
@@ -143,7 +143,7 @@ def test_never_gives_the_label_back_with_what_was_asked_and_our_state_of_it() ->
     assert scene.label == "pending"
     label(scene, keys.MIG_ADOPT, Adoption.NEVER)
     scene.run()
-    assert (scene.status.phase, scene.status.end) == ("unadopted", "cancelled")
+    assert (scene.status.phase, scene.status.outcome) == ("unadopted", "cancelled")
     assert scene.request is None
     assert scene.label is None
     assert scene.applied() == []
@@ -171,8 +171,8 @@ def test_beside_another_manager_the_label_is_shown_by_its_value_as_not_obeyed(
 ) -> None:
     """Also one that was obeyed until then; an annotation is nobody else's."""
     request = LayoutRequest(source=source, text=SMALL_LABEL)
-    wish = NodeWish(request=request, adopting=adopting)
-    verdict = MigStatusAnnotation(v=1, phase=MigPhase.REFUSED, reason="another manages MIG")
+    wish = StatedLayout(request=request, adopting=adopting)
+    verdict = MigStatusAnnotation(v=2, phase=MigPhase.REFUSED, reason="another manages MIG")
 
     found = as_adopted(wish, verdict, foreign=True)
 

@@ -5,29 +5,29 @@ from __future__ import annotations
 
 import pytest
 
-from agent.layouts.layout_change import HELD_SECONDS, ActuatorTask
+from agent.layouts.layout_change import STUCK_SECONDS, ActuatorTask
 from agent.layouts.retry_times import ASK_SECONDS, FAILED_SECONDS, REFUSED_SECONDS
 from api.actuator_messages import (
     ActuatorRefusal,
     ApplyRequest,
     ChangeAnswer,
-    ChangeEnd,
     KnownChange,
     RefusalAnswer,
     RestoreRequest,
     StateAnswer,
     StateRequest,
 )
+from api.mig_outcome import Outcome
 from tests.agent.layouts.change_steps import Steps
 from tests.agent.layouts.played_actuator import NOBODY, wanted
 
 
 @pytest.mark.parametrize(
     ("end", "seconds"),
-    [(ChangeEnd.PREVIOUS, FAILED_SECONDS), (ChangeEnd.REFUSED, REFUSED_SECONDS)],
+    [(Outcome.ROLLED_BACK, FAILED_SECONDS), (Outcome.REFUSED, REFUSED_SECONDS)],
 )
 def test_after_a_success_the_next_failure_waits_as_long_as_the_first(
-    end: ChangeEnd, seconds: tuple[float, float]
+    end: Outcome, seconds: tuple[float, float]
 ) -> None:
     """Without one in between each waits twice as long as the one before, up to the longest."""
     node = Steps()
@@ -35,7 +35,7 @@ def test_after_a_success_the_next_failure_waits_as_long_as_the_first(
         node.run(end)
         assert node.waits == wait
         node.now += wait
-    node.run(ChangeEnd.APPLIED)
+    node.run(Outcome.APPLIED)
     node.drift()
 
     node.run(end)
@@ -51,10 +51,10 @@ def test_an_actuator_that_does_not_answer_is_asked_less_and_less_until_it_has_an
         min(first * 2**times, longest) for times in range(9)
     ]
     ended = KnownChange(
-        change=node.change.request, asked="", started="", gpus=(), end=ChangeEnd.APPLIED
+        change=node.change.request, origin="", started="", gpus=(), outcome=Outcome.APPLIED
     )
     node.change.answered(StateAnswer(last=ended, named=ended), node.now)
-    assert node.change.end == "applied"
+    assert node.change.outcome == "applied"
     node.layout = node.desired
     node.drift()
     node.begin()
@@ -64,16 +64,16 @@ def test_an_actuator_that_does_not_answer_is_asked_less_and_less_until_it_has_an
 
 def test_once_a_person_has_ended_a_held_change_another_layout_is_asked_for_at_once() -> None:
     node = Steps()
-    node.run(ChangeEnd.HELD)
+    node.run(Outcome.STUCK)
     assert node.step() == StateRequest(change=node.change.request)
-    held = KnownChange(change=node.change.request, asked="", started="", gpus=())
-    for end in (ChangeEnd.HELD, ChangeEnd.PREVIOUS):
-        known = KnownChange(change=held.change, asked="", started="", gpus=(), end=end)
-        if end is ChangeEnd.HELD:
-            assert node.seconds_until_asked(StateAnswer(open=known, named=known)) == HELD_SECONDS
+    held = KnownChange(change=node.change.request, origin="", started="", gpus=())
+    for end in (Outcome.STUCK, Outcome.ROLLED_BACK):
+        known = KnownChange(change=held.change, origin="", started="", gpus=(), outcome=end)
+        if end is Outcome.STUCK:
+            assert node.seconds_until_asked(StateAnswer(open=known, named=known)) == STUCK_SECONDS
         else:
             node.change.answered(StateAnswer(last=known, named=known), node.now)
-    assert node.change.end == "previous"
+    assert node.change.outcome == "rolled-back"
     node.desired = "b"
 
     node.begin()
@@ -99,10 +99,10 @@ def test_a_refusal_ends_the_request_unless_the_actuator_only_has_no_time(
     node.change.answered(StateAnswer(), node.now)
 
     if refusal in PASSING:
-        assert (waited, node.change.end) == (ASK_SECONDS[0], "")
+        assert (waited, node.change.outcome) == (ASK_SECONDS[0], "")
         assert isinstance(node.step(), ApplyRequest)
     else:
-        assert (waited, node.change.end, node.change.end_reason) == (0.0, "refused", "why")
+        assert (waited, node.change.outcome, node.change.outcome_reason) == (0.0, "refused", "why")
 
 
 def test_each_change_of_somebody_else_is_brought_to_its_end_once_before_ours() -> None:
@@ -110,22 +110,22 @@ def test_each_change_of_somebody_else_is_brought_to_its_end_once_before_ours() -
     node = Steps()
     node.begin()
     first, second = (
-        KnownChange(change=f"{at:016x}", asked="", started="", gpus=(), reason="lost")
+        KnownChange(change=f"{at:016x}", origin="", started="", gpus=(), reason="lost")
         for at in (8, 9)
     )
     node.seconds_until_asked(NOBODY)
     for other in (first, second):
         node.change.answered(StateAnswer(open=other), node.now)
         assert node.step() == RestoreRequest(change=other.change)
-        ended = ChangeAnswer(change=other.change, end=ChangeEnd.PREVIOUS)
+        ended = ChangeAnswer(change=other.change, outcome=Outcome.ROLLED_BACK)
         node.change.answered(ended, node.now)
         assert node.step() == StateRequest(change=node.change.request)
     assert node.change.is_open
 
     node.change.answered(StateAnswer(open=second), node.now)
 
-    assert node.change.end == "refused"
-    assert node.change.end_reason == f"the change {second.change} has not ended: lost"
+    assert node.change.outcome == "refused"
+    assert node.change.outcome_reason == f"the change {second.change} has not ended: lost"
 
 
 @pytest.mark.parametrize("is_of_this_gpu", [False, True])
@@ -135,10 +135,10 @@ def test_a_held_change_is_in_the_way_of_its_own_gpus_alone(*, is_of_this_gpu: bo
     (gpu,) = wanted("a").layouts
     held = KnownChange(
         change="an-earlier-one",
-        asked="",
+        origin="",
         started="",
         gpus=(gpu if is_of_this_gpu else "GPU-9",),
-        end=ChangeEnd.HELD,
+        outcome=Outcome.STUCK,
         reason="lost",
     )
     asked: list[ActuatorTask] = []
@@ -153,7 +153,7 @@ def test_a_held_change_is_in_the_way_of_its_own_gpus_alone(*, is_of_this_gpu: bo
             case StateRequest():
                 node.change.answered(StateAnswer(open=held), node.now)
             case RestoreRequest(change=change):
-                answer = ChangeAnswer(change=change, end=ChangeEnd.HELD)
+                answer = ChangeAnswer(change=change, outcome=Outcome.STUCK)
                 node.change.answered(answer, node.now)
 
     named = [task.change for task in asked if isinstance(task, RestoreRequest)]
@@ -161,4 +161,4 @@ def test_a_held_change_is_in_the_way_of_its_own_gpus_alone(*, is_of_this_gpu: bo
     assert (held.change in named) == is_of_this_gpu
     assert named[0] != held.change, "what a boot took comes back first, whatever is held"
     if is_of_this_gpu:
-        assert node.change.end == "refused"
+        assert node.change.outcome == "refused"

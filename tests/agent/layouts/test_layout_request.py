@@ -11,14 +11,14 @@ from agent.layouts.layout_request import (
     GKE_PARTITION,
     HAMI_REGISTER,
     LayoutRequest,
-    NodeWish,
-    node_wish,
+    StatedLayout,
     other_managers,
+    stated_layout,
 )
 from api import keys
 from api.mig_status_annotation import MigStatusAnnotation, RequestSource
 
-IDLE = MigStatusAnnotation(v=1, phase="idle")
+IDLE = MigStatusAnnotation(v=2, phase="idle")
 BY_LABEL = LayoutRequest(source=RequestSource.LABEL, text="all-1g.5gb")
 BY_ANNOTATION = LayoutRequest(source=RequestSource.ANNOTATION, text="all-balanced")
 
@@ -35,34 +35,34 @@ def metadata(label: str | None = None, annotation: str | None = None) -> dict[st
 @pytest.mark.parametrize(
     ("label", "annotation", "before", "expected"),
     [
-        (None, None, None, NodeWish()),
-        (None, "all-balanced", None, NodeWish(request=BY_ANNOTATION)),
-        ("all-1g.5gb", None, IDLE, NodeWish(request=BY_LABEL)),
-        ("all-1g.5gb", "all-balanced", IDLE, NodeWish(request=BY_ANNOTATION)),
-        ("", None, IDLE, NodeWish()),
+        (None, None, None, StatedLayout()),
+        (None, "all-balanced", None, StatedLayout(request=BY_ANNOTATION)),
+        ("all-1g.5gb", None, IDLE, StatedLayout(request=BY_LABEL)),
+        ("all-1g.5gb", "all-balanced", IDLE, StatedLayout(request=BY_ANNOTATION)),
+        ("", None, IDLE, StatedLayout()),
     ],
 )
 def test_the_annotation_wins_over_the_label(
     label: str | None,
     annotation: str | None,
     before: MigStatusAnnotation | None,
-    expected: NodeWish,
+    expected: StatedLayout,
 ) -> None:
-    assert node_wish(metadata(label, annotation), before) == expected
+    assert stated_layout(metadata(label, annotation), before) == expected
 
 
 def test_a_label_older_than_the_first_status_is_not_obeyed_until_it_changes() -> None:
-    first = node_wish(metadata("all-disabled"), None)
-    assert first == NodeWish(unadopted="all-disabled")
-    shown = MigStatusAnnotation(v=1, phase="unadopted", unadopted="all-disabled")
-    assert node_wish(metadata("all-disabled"), shown) == first
-    assert node_wish(metadata("all-1g.5gb"), shown) == NodeWish(request=BY_LABEL)
-    assert node_wish(metadata(), shown) == NodeWish()
+    first = stated_layout(metadata("all-disabled"), None)
+    assert first == StatedLayout(unadopted="all-disabled")
+    shown = MigStatusAnnotation(v=2, phase="unadopted", unadopted="all-disabled")
+    assert stated_layout(metadata("all-disabled"), shown) == first
+    assert stated_layout(metadata("all-1g.5gb"), shown) == StatedLayout(request=BY_LABEL)
+    assert stated_layout(metadata(), shown) == StatedLayout()
 
 
 def test_the_annotation_counts_beside_a_label_that_does_not() -> None:
-    wish = node_wish(metadata("all-disabled", "all-balanced"), None)
-    assert wish == NodeWish(request=BY_ANNOTATION, unadopted="all-disabled")
+    wish = stated_layout(metadata("all-disabled", "all-balanced"), None)
+    assert wish == StatedLayout(request=BY_ANNOTATION, unadopted="all-disabled")
 
 
 def test_nobody_else_is_found_on_a_plain_node() -> None:

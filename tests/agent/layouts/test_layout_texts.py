@@ -12,7 +12,8 @@ import pytest
 from agent.layouts.desired_change import DesiredChange, desired_change, is_in_the_way
 from agent.layouts.layout_request import LayoutRequest
 from agent.layouts.planned_request import in_use, layouts_digest, plan_request, status
-from api.actuator_messages import ChangeEnd, KnownChange, RequestedInstance, RequestedLayout
+from api.actuator_messages import KnownChange, RequestedInstance, RequestedLayout
+from api.mig_outcome import Outcome
 from api.mig_resources import MOST_OFFERS, MigStrategy
 from api.mig_status_annotation import MigPhase, RequestSource
 from discovery.mig_state import MigGpu
@@ -56,7 +57,7 @@ def test_texts_are_whole_as_long_as_the_status_has_room_and_end_in_a_mark_where_
     length: int,
 ) -> None:
     found = status(asks("a" * length), MigPhase.REFUSED, "b" * length)
-    assert found.asked == ("a" * length if length <= 256 else "a" * 255 + "…")
+    assert found.desired == ("a" * length if length <= 256 else "a" * 255 + "…")
     assert found.reason == ("b" * length if length <= 400 else "b" * 399 + "…")
 
 
@@ -75,17 +76,17 @@ def test_the_first_eight_pods_are_named_and_the_others_counted(
 def test_a_status_has_all_offers_or_none(count: int) -> None:
     offers = {f"nvidia.com/mig-{at}g.1gb": 1 for at in range(count)}
     found = status(asks("x"), MigPhase.PLANNED, "", offers=offers)
-    assert found.offers == (offers if count <= MOST_OFFERS else {})
+    assert found.allocatable == (offers if count <= MOST_OFFERS else {})
 
 
 def test_the_same_words_from_annotation_and_label_are_two_wishes() -> None:
     of = {source: status(asks("x", source), MigPhase.PLANNED, "") for source in RequestSource}
     assert {it.source for it in of.values()} == set(RequestSource)
-    assert len({it.wish for it in of.values()}) == len(RequestSource)
-    assert all(it.wish for it in of.values())
+    assert len({it.desired_digest for it in of.values()}) == len(RequestSource)
+    assert all(it.desired_digest for it in of.values())
     longer = [status(asks("x" * 300 + end), MigPhase.PLANNED, "") for end in "ab"]
-    assert longer[0].asked == longer[1].asked
-    assert longer[0].wish != longer[1].wish
+    assert longer[0].desired == longer[1].desired
+    assert longer[0].desired_digest != longer[1].desired_digest
 
 
 @pytest.mark.parametrize(
@@ -161,9 +162,9 @@ def test_the_actuator_is_given_the_layouts_word_for_word() -> None:
 
     request = found.apply_request("0" * 16)
 
-    assert request.wanted == found.layouts
+    assert request.desired == found.layouts
     assert request.strategy is MigStrategy.MIXED
-    assert request.asked.startswith('annotation {"0": ')
+    assert request.origin.startswith('annotation {"0": ')
     assert request.change == "0" * 16
 
 
@@ -244,17 +245,17 @@ def test_a_pod_is_named_to_the_actuator_where_its_name_is_one_that_it_takes(
     ("end", "gpus", "change", "is_way"),
     [
         (None, ("GPU-9",), True, True),
-        (ChangeEnd.HELD, (), True, True),
-        (ChangeEnd.HELD, ("GPU-9",), False, True),
-        (ChangeEnd.HELD, ("GPU-9",), True, False),
-        (ChangeEnd.HELD, ("GPU-0",), True, True),
-        (ChangeEnd.HELD, ("GPU-9", "GPU-0"), True, True),
+        (Outcome.STUCK, (), True, True),
+        (Outcome.STUCK, ("GPU-9",), False, True),
+        (Outcome.STUCK, ("GPU-9",), True, False),
+        (Outcome.STUCK, ("GPU-0",), True, True),
+        (Outcome.STUCK, ("GPU-9", "GPU-0"), True, True),
     ],
 )
 def test_a_change_of_the_journal_is_in_the_way_unless_it_is_held_on_other_gpus(
-    end: ChangeEnd | None, gpus: tuple[str, ...], *, change: bool, is_way: bool
+    end: Outcome | None, gpus: tuple[str, ...], *, change: bool, is_way: bool
 ) -> None:
-    known = KnownChange(change="1" * 16, asked="", started="", gpus=gpus, end=end)
+    known = KnownChange(change="1" * 16, origin="", started="", gpus=gpus, outcome=end)
     assert is_in_the_way(known, wanted("a") if change else None) is is_way
 
 
@@ -270,7 +271,7 @@ def test_the_coordinator_is_given_every_fact_of_the_change() -> None:
     found = change.annotation("2" * 16, drift=True, since="2026-11-20T10:00:00Z")
     assert (found.request, found.plan, found.gpus) == ("2" * 16, "1" * 16, (0, 3))
     assert (found.modes, found.drift, found.since) == (True, True, "2026-11-20T10:00:00Z")
-    assert (len(found.pods), found.others, found.programs) == (2, (), ("7",))
-    assert (found.offers, found.unlisted) == ({"nvidia.com/gpu": 1}, 0)
+    assert (len(found.pods), found.other_pods, found.programs) == (2, (), ("7",))
+    assert (found.allocatable, found.unlisted) == ({"nvidia.com/gpu": 1}, 0)
     plain = wanted("1" * 16).annotation("2" * 16)
     assert (plain.modes, plain.drift, plain.since) == (False, False, "")

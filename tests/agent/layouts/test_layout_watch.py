@@ -191,7 +191,7 @@ def test_of_edits_in_a_row_the_last_is_judged() -> None:
         scene.run(SETTLE_SECONDS - 1)
     scene.run(2)
     assert scene.status is not None
-    assert (scene.status.asked, scene.reads) == (OTHER, 1)
+    assert (scene.status.desired, scene.reads) == (OTHER, 1)
 
 
 def test_a_request_that_flaps_is_refused_and_judged_once_it_stays() -> None:
@@ -238,7 +238,7 @@ def test_a_label_from_before_is_shown_with_the_way_to_have_it_obeyed() -> None:
     scene.labels[keys.MIG_CONFIG] = "all-1g.5gb"
     scene.see()
     scene.run()
-    assert scene.status.asked == "all-1g.5gb"
+    assert scene.status.desired == "all-1g.5gb"
 
 
 def test_a_status_that_somebody_damaged_is_written_again() -> None:
@@ -353,7 +353,7 @@ def test_a_driver_that_does_not_answer_is_said_and_asked_again() -> None:
 
 
 def test_a_node_without_mig_says_nothing_and_one_that_is_not_read_keeps_what_it_says() -> None:
-    status = mig_status_annotation.encode(MigStatusAnnotation(v=1, phase="idle"))
+    status = mig_status_annotation.encode(MigStatusAnnotation(v=2, phase="idle"))
     scene = Scene(status=status)
     scene.snapshot = build.node([build.silent(0, GpuState.LOST)])
     scene.run(60)

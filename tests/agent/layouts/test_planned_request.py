@@ -70,7 +70,7 @@ def held(*of: tuple[str, int | None], gpu: MigGpu = SPLIT) -> NodeAllocation:
 
 def test_a_plan_counts_what_stays_goes_and_comes_on_each_gpu_that_changes() -> None:
     found = judged(WANTED)
-    assert (found.phase, found.source, found.asked) == ("planned", Source.ANNOTATION, WANTED)
+    assert (found.phase, found.source, found.desired) == ("planned", Source.ANNOTATION, WANTED)
     assert found.gpus == (GpuChangeStatus(gpu=0, keep=2, destroy=1, create=1),)
     assert found.pods == ()
     assert judged(f'{WANTED[:-1]}, "1": "on"}}').gpus == found.gpus
@@ -232,7 +232,7 @@ def test_a_gpu_that_cannot_be_read_is_not_in_the_way_of_others_that_are_named() 
 
 def test_a_long_request_is_cut_to_one_line() -> None:
     found = judged("{" + "\n".join(f'"{at}": "x",' for at in range(400)) + "}")
-    assert (len(found.asked), found.asked[-1], "\n" in found.asked) == (256, "…", False)
+    assert (len(found.desired), found.desired[-1], "\n" in found.desired) == (256, "…", False)
     assert len(found.reason) <= MOST_REASON
 
 

@@ -13,7 +13,8 @@ import pytest
 from agent.layouts.enforced_layouts import EnforcedLayouts
 from agent.layouts.layout_watch import LayoutNews
 from api import keys, names
-from api.actuator_messages import ChangeAnswer, ChangeEnd, KnownChange, StateAnswer
+from api.actuator_messages import ChangeAnswer, KnownChange, StateAnswer
+from api.mig_outcome import Outcome
 from api.mig_permit_annotation import PermitPhase
 from api.mig_status_annotation import MigPhase, MigStatusAnnotation
 from base.text import rfc3339
@@ -32,7 +33,7 @@ MANAGER_STATES = {
     MigPhase.CHANGING: "pending",
     MigPhase.UNCHANGED: "success",
     MigPhase.FAILED: "failed",
-    MigPhase.HELD: "failed",
+    MigPhase.STUCK: "failed",
     MigPhase.REFUSED: "failed",
 }
 """As NVIDIA's MIG manager has them. Source: NVIDIA/mig-parted, README."""
@@ -44,7 +45,7 @@ def state_label(scene: EnforcingScene, phase: str, owner: str = names.AGENT) -> 
     owned: dict[str, Any] = {"f:metadata": {"f:labels": {f"f:{keys.MIG_CONFIG_STATE}": {}}}}
     fields = [{"manager": owner, "operation": "Update", "fieldsV1": owned}]
     layouts.observe({"name": "node-a", "managedFields": fields}, None)
-    status = MigStatusAnnotation(v=1, phase=phase)
+    status = MigStatusAnnotation(v=2, phase=phase)
     return layouts.labels(status).get(keys.MIG_CONFIG_STATE)
 
 
@@ -64,7 +65,7 @@ def test_the_state_in_the_words_of_the_mig_manager(scene: EnforcingScene, phase:
 
 def test_before_the_node_is_seen_nothing_is_shown_asked_or_closed(scene: EnforcingScene) -> None:
     layouts = EnforcedLayouts(scene.ports)
-    judged = MigStatusAnnotation(v=1, phase=MigPhase.PLANNED)
+    judged = MigStatusAnnotation(v=2, phase=MigPhase.PLANNED)
     layouts.step(0.0, None)
     layouts.take(0.0)
     assert (layouts.causes, layouts.changes, layouts.is_of("")) == ((), 0, False)
@@ -99,11 +100,11 @@ def test_a_held_change_names_its_cause_and_the_command_for_its_own_layout_alone(
     scene: EnforcingScene, reason: str, cause: str
 ) -> None:
     scene.asks()
-    scene.how = ChangeAnswer(change="x", end=ChangeEnd.HELD, reason=reason)
+    scene.how = ChangeAnswer(change="x", outcome=Outcome.STUCK, reason=reason)
     scene.permit(PermitPhase.PROCEED)
     held = scene.run(10)
     assert (held.phase, held.reason) == (
-        "held",
+        "stuck",
         f"{cause}: mend the cause, then run kubectl exec POD -c actuator -- gpuscape mig restore",
     )
     scene.ask(OTHER)
@@ -163,11 +164,11 @@ def test_the_end_of_a_request_is_shown_before_its_layout_is_judged_anew(
     scene.permit(PermitPhase.PROCEED)
     scene.start()
     known = KnownChange(
-        change=request, asked="", started="", gpus=(), end=ChangeEnd.PREVIOUS, reason="no"
+        change=request, origin="", started="", gpus=(), outcome=Outcome.ROLLED_BACK, reason="no"
     )
     scene.state = StateAnswer(last=known, named=known)
     shown = scene.run(3)
-    assert (shown.request, shown.end, shown.asked) == (request, "previous", WANTED)
+    assert (shown.request, shown.outcome, shown.desired) == (request, "rolled-back", WANTED)
     assert shown.since
     assert scene.run(20).phase == "failed"
     assert scene.status.reason.startswith("no; tried again at ")
@@ -209,7 +210,7 @@ def test_each_step_of_a_change_is_one_event_and_what_needs_a_person_is_a_warning
     scene: EnforcingScene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     news = told(scene, monkeypatch)
-    scene.how = ChangeEnd.HELD
+    scene.how = Outcome.STUCK
     scene.asks()
     scene.waits = True
     scene.permit(PermitPhase.PROCEED)
@@ -230,10 +231,10 @@ def test_each_step_of_a_change_is_one_event_and_what_needs_a_person_is_a_warning
 
 @pytest.mark.parametrize(
     ("end", "reason"),
-    [(ChangeEnd.PREVIOUS, "MigChangeFailed"), (ChangeEnd.REFUSED, "MigChangeRefused")],
+    [(Outcome.ROLLED_BACK, "MigChangeFailed"), (Outcome.REFUSED, "MigChangeRefused")],
 )
 def test_a_change_that_fails_or_is_refused_is_a_warning(
-    scene: EnforcingScene, monkeypatch: pytest.MonkeyPatch, end: ChangeEnd, reason: str
+    scene: EnforcingScene, monkeypatch: pytest.MonkeyPatch, end: Outcome, reason: str
 ) -> None:
     news = told(scene, monkeypatch)
     scene.how = end

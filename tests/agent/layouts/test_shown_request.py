@@ -35,12 +35,12 @@ def node(shown: MigRequestAnnotation | str | None = None, **permit: Any) -> dict
 
 def asked(request: str = NEW, *, drift: bool = False) -> MigRequestAnnotation:
     return MigRequestAnnotation(
-        v=1, request=request, plan=PLAN, gpus=(0,), since=SINCE, drift=drift, modes=False
+        v=2, request=request, plan=PLAN, gpus=(0,), since=SINCE, drift=drift, modes=False
     )
 
 
 def status(phase: str, request: str = "", **more: Any) -> MigStatusAnnotation:
-    return MigStatusAnnotation(v=1, phase=phase, request=request, **more)
+    return MigStatusAnnotation(v=2, phase=phase, request=request, **more)
 
 
 NOTHING = ShownRequest()
@@ -61,10 +61,10 @@ OPEN = ShownRequest(request=NEW, plan=PLAN, since=SINCE)
             ShownRequest(request=NEW, plan=PLAN, since=SINCE, drift=True),
         ),
         # the status is of the request before, whatever that one came to
-        (node(asked()), status("failed", OLD, end="previous", plan=OTHER), OPEN),
+        (node(asked()), status("failed", OLD, outcome="rolled-back", plan=OTHER), OPEN),
         (
             node(asked()),
-            status("unchanged", OLD, end="applied", plan=OTHER),
+            status("unchanged", OLD, outcome="applied", plan=OTHER),
             ShownRequest(request=NEW, plan=PLAN, since=SINCE, reached=OTHER),
         ),
         # the status is of this request
@@ -81,21 +81,21 @@ OPEN = ShownRequest(request=NEW, plan=PLAN, since=SINCE)
         ),
         (
             node(asked()),
-            status("failed", NEW, end="previous"),
-            ShownRequest(request=NEW, plan=PLAN, since=SINCE, end="previous"),
+            status("failed", NEW, outcome="rolled-back"),
+            ShownRequest(request=NEW, plan=PLAN, since=SINCE, outcome="rolled-back"),
         ),
         # there is a status alone
         (node(), status("idle"), NOTHING),
         (node(), status("waiting", NEW, plan=PLAN), ShownRequest(request=NEW, plan=PLAN)),
         (
             node("{"),
-            status("failed", NEW, end="previous", plan=PLAN),
-            ShownRequest(request=NEW, plan=PLAN, end="previous"),
+            status("failed", NEW, outcome="rolled-back", plan=PLAN),
+            ShownRequest(request=NEW, plan=PLAN, outcome="rolled-back"),
         ),
         (
             node(),
-            status("unchanged", NEW, end="applied", plan=PLAN),
-            ShownRequest(request=NEW, plan=PLAN, end="applied", drift=True, reached=PLAN),
+            status("unchanged", NEW, outcome="applied", plan=PLAN),
+            ShownRequest(request=NEW, plan=PLAN, outcome="applied", drift=True, reached=PLAN),
         ),
         (
             node(),

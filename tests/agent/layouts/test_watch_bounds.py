@@ -119,14 +119,17 @@ def test_an_agent_that_only_observes_takes_a_request_away_and_shows_no_state() -
 def test_metrics_follow_an_agent_that_only_observes_too() -> None:
     watched = Watched()
     watched.at(0.0)
-    assert watched.watch.wish is None
+    assert watched.watch.desired_layout is None
     watched.asks(WANTED)
     watched.at(10.0)
-    assert watched.watch.wish is not None
-    assert (watched.watch.wish.phase, watched.watch.wish.enforced) == ("planned", False)
+    assert watched.watch.desired_layout is not None
+    assert (watched.watch.desired_layout.phase, watched.watch.desired_layout.enforced) == (
+        "planned",
+        False,
+    )
     watched.asks(None)
     watched.at(20.0)
-    assert watched.watch.wish is None
+    assert watched.watch.desired_layout is None
 
 
 NO_DRIVER = Driver(version=None, nvml_version=None, cuda_version=None)

@@ -14,9 +14,9 @@ from typing import Protocol
 import yaml
 
 from actuator.change import apply
-from actuator.change_record import ChangeOutcome
 from actuator.journal import Journal
 from actuator.nvml_world import NvmlWorld
+from api.mig_outcome import Outcome
 from discovery.nvml.session import close_session, open_session
 from discovery.reader.protocol import Start
 from mig.gpu_layout import layout_from_counts
@@ -71,7 +71,7 @@ class Ours:
         self._named = tuple(
             int(one.name.split()[0]) for obstacle in obstacles for one in obstacle.holders
         )
-        return result.outcome is ChangeOutcome.APPLIED
+        return result.outcome is Outcome.APPLIED
 
 
 class Wiping:
@@ -130,7 +130,7 @@ def arms(model: str, programs: Path | None) -> Iterator[Arms]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class ArmOutcome:
     """What one arm made of one transition."""
 
     at_once: bool
@@ -149,7 +149,7 @@ class Outcome:
     """Of NVML, readings too."""
 
 
-def played(arm: Arm, gpu: SimulatedGpu, transition: Transition) -> Outcome:
+def played(arm: Arm, gpu: SimulatedGpu, transition: Transition) -> ArmOutcome:
     """One arm, from the start of a transition.
 
     Where it fails, the programs end that are in its way, and it tries once more. A layout that no
@@ -163,7 +163,7 @@ def played(arm: Arm, gpu: SimulatedGpu, transition: Transition) -> Outcome:
     if not at_once and transition.least is not None:
         disturbed = gpu.end(arm.in_the_way(gpu))
         reached = arm.change(gpu, transition.wanted) and gpu.has(transition.wanted)
-    return Outcome(
+    return ArmOutcome(
         at_once=at_once,
         half_done=half_done,
         reached=reached,

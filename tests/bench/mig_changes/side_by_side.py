@@ -9,7 +9,7 @@ from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
 
-from tests.bench.mig_changes.arms import OURS, PARTED, WIPE, Outcome, arms, played
+from tests.bench.mig_changes.arms import OURS, PARTED, WIPE, ArmOutcome, arms, played
 from tests.bench.mig_changes.published_places import PUBLISHED
 from tests.bench.mig_changes.transitions import MOST_ORDERS, Transition, transitions
 from tests.bench.page import Section
@@ -55,7 +55,7 @@ _BUSY = (
     "instances that no final state spares, and then instances."
 )
 
-Result = tuple[Transition, Mapping[str, Outcome]]
+Result = tuple[Transition, Mapping[str, ArmOutcome]]
 
 
 def of_model(model: str, count: int, programs: Path | None) -> list[Result]:
@@ -92,7 +92,7 @@ def _section(title: str, its: Sequence[Result], text: str) -> Section:
 
     def row(
         name: str,
-        figure: Callable[[Outcome], int],
+        figure: Callable[[ArmOutcome], int],
         best: str = "",
         among: Sequence[Result] = can,
     ) -> tuple[str, ...]:
@@ -124,9 +124,9 @@ def _section(title: str, its: Sequence[Result], text: str) -> Section:
     )
 
 
-def _at_once(one: Outcome) -> int:
+def _at_once(one: ArmOutcome) -> int:
     return one.at_once
 
 
-def _later(one: Outcome) -> int:
+def _later(one: ArmOutcome) -> int:
     return one.reached and not one.at_once

@@ -9,7 +9,7 @@ from collections import Counter
 import pytest
 
 from simulator.description.machine_catalog import load_models
-from tests.bench.mig_changes.arms import OURS, PARTED, WIPE, Outcome
+from tests.bench.mig_changes.arms import OURS, PARTED, WIPE, ArmOutcome
 from tests.bench.mig_changes.published_places import PUBLISHED, least_change
 from tests.bench.mig_changes.side_by_side import of_model
 from tests.bench.mig_changes.transitions import Transition, transitions
@@ -21,7 +21,7 @@ A100 = "a100-sxm4-40gb"
 FEW = 14 * SCALE
 
 
-def check_ours(transition: Transition, outcome: Outcome) -> None:
+def check_ours(transition: Transition, outcome: ArmOutcome) -> None:
     """As good as can be: nobody is disturbed whom the least change spares, nothing half done."""
     assert not outcome.half_done
     if transition.least is None:

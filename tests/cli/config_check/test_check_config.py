@@ -134,7 +134,9 @@ def test_a_layout_fits_the_models_on_which_its_instances_find_places() -> None:
     disabled, halves = only("-", text=text)["meaning"]
 
     assert disabled["fits"] == [family.title for family in FAMILIES]
-    assert halves["fits"] == [family.title for family in FAMILIES if "3g.40gb" in family.most]
+    assert halves["fits"] == [
+        family.title for family in FAMILIES if "3g.40gb" in family.max_instances
+    ]
     assert halves["layouts"] == ["2 x 3g.40gb"]
 
 

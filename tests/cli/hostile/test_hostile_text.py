@@ -134,7 +134,7 @@ def test_documents_stay_faithful() -> None:
     as_json = json.loads(outputs("printers", on_terminal=False)["mig nodes -o json"])
     as_yaml = yaml.safe_load(outputs("printers", on_terminal=False)["mig nodes -o yaml"])
 
-    asked = {node["asked"] for node in as_json["nodes"]}
+    asked = {node["desired"] for node in as_json["nodes"]}
     reasons = {(node["status"] or {}).get("reason") for node in as_json["nodes"]}
 
     assert as_yaml == as_json

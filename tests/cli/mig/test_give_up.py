@@ -36,7 +36,7 @@ def on(tmp_path: Path) -> SimulatedNode:
     order = Order(
         start=made.start,
         journal=str(journal(made)),
-        request=type(request)(wanted=dict.fromkeys(uuids[:2], LAYOUT), asked="a test"),
+        request=type(request)(desired=dict.fromkeys(uuids[:2], LAYOUT), origin="a test"),
         holders=(),
         lifetime_seconds=240,
     )
@@ -95,7 +95,7 @@ def test_a_gpu_that_is_given_up_ends_the_change_and_its_layout_stays_in_the_hist
     [past] = json.loads(run(on, "history", "-o", "json").stdout)["changes"]
     row = next(one for one in past["gpus"] if one["uuid"] == uuid)
     assert (row["from"], row["to"], row["given_up"]) == (given_up["previous"], None, True)
-    assert past["result"] == "previous"
+    assert past["outcome"] == "rolled-back"
     again = run(on, "restore")
     assert (again.exit_code, "Nothing to do" in again.output) == (0, True), again.output
 
@@ -109,7 +109,7 @@ def test_the_question_says_what_is_done_and_no_does_nothing(
 
     no = run(on, "restore", "--give-up", "0", answer="n\n")
     with Journal(journal(on), lock=False) as opened:
-        assert len(opened.held()) == 1
+        assert len(opened.stuck_changes()) == 1
     yes = run(on, "restore", "--give-up", "0", answer="y\n")
 
     assert no.exit_code == REFUSED, no.output

@@ -44,7 +44,7 @@ def on(tmp_path: Path) -> SimulatedNode:
 
 def unended(on: SimulatedNode) -> ChangeRecord | None:
     with Journal(journal(on)) as opened:
-        return opened.load() or next(iter(opened.held()), None)
+        return opened.load() or next(iter(opened.stuck_changes()), None)
 
 
 def run(on: SimulatedNode, *arguments: str, answer: str | None = None) -> Result:
@@ -105,7 +105,7 @@ def test_a_layout_is_applied_and_what_can_stay_is_not_touched(on: SimulatedNode)
     assert len(list(caps.glob("nvidia-cap*"))) == 2 * len(on.found())
 
     [shown] = json.loads(run(on, "history", "-o", "json").stdout)["changes"]
-    assert (shown["asked"], shown["result"]) == (WANTED, "applied")
+    assert (shown["desired"], shown["result"]) == (WANTED, "applied")
 
     again = run(on, "apply", WANTED, "--yes", "-o", "json")
     assert again.exit_code == 0
@@ -227,7 +227,7 @@ def test_a_change_that_fails_is_undone_and_one_that_cannot_be_is_held(on: Simula
     on.simulation.fault(Return(code=pynvml.NVML_ERROR_NO_PERMISSION), CREATE, times=1)
     undone = run(on, "apply", WANTED, "--yes", "-o", "json")
     data = json.loads(undone.stdout)
-    assert (undone.exit_code, data["outcome"]) == (UNDONE, "previous")
+    assert (undone.exit_code, data["outcome"]) == (UNDONE, "rolled-back")
     assert "permission" in data["reason"].lower()
     places = {(one.profile, one.start) for one in before.instances}
     assert {(one.profile, one.start) for one in on.gpus()[0].instances} == places
@@ -247,7 +247,7 @@ def test_a_change_that_fails_is_undone_and_one_that_cannot_be_is_held(on: Simula
     assert restored.exit_code == 0
     assert "Failed and undone, every GPU has the layout from before" in restored.stdout
     assert {(one.profile, one.start) for one in on.gpus()[0].instances} == places
-    assert ended(on) == [(WANTED, "previous")] * 2
+    assert ended(on) == [(WANTED, "rolled-back")] * 2
 
 
 def test_a_change_whose_worker_died_is_ended_by_restore(on: SimulatedNode) -> None:

@@ -10,21 +10,22 @@ import msgspec
 import pytest
 from click.testing import CliRunner, Result
 
-from actuator.change_record import ChangeOutcome, ChangeRecord, Direction
+from actuator.change_record import ChangeRecord, Direction
 from actuator.journal import CHANGE, PAST, Journal
+from api.mig_outcome import Outcome
 from cli.main import main
 from mig.gpu_layout import MIG_OFF, DesiredInstance, GpuLayout, layout_from_counts
 
 BEFORE = GpuLayout(mig=True, instances=(DesiredInstance("3g.20gb", (2, 1), 4),))
 CHANGED = ChangeRecord(
-    v=1,
+    v=2,
     change="c-1",
-    asked="all-1g.5gb of config.yaml",
+    origin="all-1g.5gb of config.yaml",
     started="2026-11-23T10:00:00Z",
     boot="boot-1",
-    wanted={f"GPU-{at}": layout_from_counts({"1g.5gb": 7}) for at in range(3)},
+    desired={f"GPU-{at}": layout_from_counts({"1g.5gb": 7}) for at in range(3)},
     previous={"GPU-0": BEFORE, "GPU-1": BEFORE, "GPU-2": MIG_OFF},
-    outcome=ChangeOutcome.APPLIED,
+    outcome=Outcome.APPLIED,
 )
 BACK = msgspec.structs.replace(
     CHANGED,
@@ -32,9 +33,9 @@ BACK = msgspec.structs.replace(
     started="2026-11-23T11:00:00Z",
     direction=Direction.BACK,
     reason="no room",
-    outcome=ChangeOutcome.PREVIOUS,
+    outcome=Outcome.ROLLED_BACK,
 )
-HELD = msgspec.structs.replace(BACK, change="c-3", outcome=ChangeOutcome.HELD, reason="lost")
+STUCK = msgspec.structs.replace(BACK, change="c-3", outcome=Outcome.STUCK, reason="lost")
 
 
 @pytest.fixture
@@ -69,7 +70,7 @@ def test_changes_are_listed_with_layouts_result_and_reason(folder: Path) -> None
 
 def test_the_document_has_all_that_the_journal_has(folder: Path) -> None:
     changes = json.loads(history(folder, "-o", "json").output)["changes"]
-    assert [one["result"] for one in changes] == ["applied", "previous"]
+    assert [one["outcome"] for one in changes] == ["applied", "rolled-back"]
     assert [one["reason"] for one in changes] == [None, "no room"]
     assert [one["going_back"] for one in changes] == [False, True]
     assert changes[0]["gpus"][0] == {
@@ -82,14 +83,14 @@ def test_the_document_has_all_that_the_journal_has(folder: Path) -> None:
             "mig": True,
             "instances": [{"profile": "1g.5gb", "compute_slices": [1], "start": None}] * 7,
         },
-        "held": False,
+        "stuck": False,
         "given_up": False,
     }
 
 
 @pytest.mark.parametrize(
     ("record", "word"),
-    [(HELD, "held"), (msgspec.structs.replace(HELD, outcome=None), "not-ended")],
+    [(STUCK, "stuck"), (msgspec.structs.replace(STUCK, outcome=None), "not-ended")],
 )
 def test_what_has_not_ended_comes_last(folder: Path, record: ChangeRecord, word: str) -> None:
     with Journal(folder) as journal:
@@ -97,7 +98,7 @@ def test_what_has_not_ended_comes_last(folder: Path, record: ChangeRecord, word:
         answer = history(folder, "-o", "json")  # while somebody has the journal
     changes = json.loads(answer.output)["changes"]
     assert [one["change"] for one in changes] == ["c-1", "c-2", "c-3"]
-    assert changes[-1]["result"] == word
+    assert changes[-1]["outcome"] == word
 
 
 def test_without_a_change_there_is_nothing_and_nothing_is_made(tmp_path: Path) -> None:
@@ -116,7 +117,7 @@ def test_without_a_change_there_is_nothing_and_nothing_is_made(tmp_path: Path) -
         (PAST, '{"v": 2, "changes": []}', "written by another version of gpuscape"),
         (CHANGE, '{"v": 2}', "written by another version of gpuscape"),
         (PAST, "{", "is damaged"),
-        (PAST, '{"v": 1, "changes": [{}]}', "is damaged"),
+        (PAST, '{"v": 2, "changes": [{}]}', "is damaged"),
     ],
 )
 def test_a_journal_that_cannot_be_read_is_no_empty_one(

@@ -193,7 +193,7 @@ def test_scripts_can_tell_the_answers_apart(
 def test_the_document_has_every_step_with_its_place(run_mig: RunMig, simulated: Simulation) -> None:
     found = document(run_mig, simulated, HALVES)
     uuid = "GPU-cff226d4-9cc9-5d93-b5dc-0cefb5be0eea"
-    assert found["asked"] == HALVES
+    assert found["desired"] == HALVES
     assert found["steps"] == [
         {"step": f"destroy-{kind}-instance", "gpu": uuid, "instance": id_, **more}
         for id_, profile, start in ((3, "2g.10gb", 0), (9, "1g.5gb", 2), (10, "1g.5gb", 3))

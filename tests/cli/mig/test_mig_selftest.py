@@ -78,16 +78,16 @@ def test_every_profile_is_tried_at_every_place_and_all_is_as_before(
     assert "simulated a30: the driver offers the same profiles" in result.stdout
     assert "Passed: all " in result.stdout
     assert on.gpus() == before
-    assert ended(on) == [("a self-test", "previous")]
+    assert ended(on) == [("a self-test", "rolled-back")]
     report = json.loads(file.read_text("utf-8"))
-    assert (report["passed"], report["outcome"], report["simulated"]) == (True, "previous", True)
+    assert (report["passed"], report["outcome"], report["simulated"]) == (True, "rolled-back", True)
     assert report["gpu"]["model"] == "NVIDIA A30"
     assert report["gpu"]["vbios"] == on.simulation.state.models[A30].vbios
     assert report["driver"]["version"] is not None
     tried = {
         (one["profile"], one["start"])
         for layout in report["layouts"]
-        for one in layout["wanted"]["instances"]
+        for one in layout["desired"]["instances"]
     }
     offered = {(one["name"], at) for one in report["profiles"] for at in one["starts"]}
     assert len(offered) > 8
@@ -126,7 +126,7 @@ def test_what_the_driver_refuses_and_what_it_offers_otherwise_is_in_the_report(
 
     assert result.exit_code == UNDONE, result.output
     report = json.loads(result.stdout)
-    assert (report["passed"], report["outcome"]) == (False, "previous")
+    assert (report["passed"], report["outcome"]) == (False, "rolled-back")
     failed = [one for one in report["layouts"] if not one["reached"]]
     assert len(failed) == 1
     assert "INSUFFICIENT" in failed[0]["failure"].upper()
@@ -160,7 +160,7 @@ def test_a_worker_that_dies_leaves_a_report_and_restore_brings_the_layout_from_b
     restored = CliRunner().invoke(main, ("mig", "restore", "--simulate", state))
     assert restored.exit_code == 0
     assert places(on.gpus()[0]) == places(before)
-    assert ended(on) == [("a self-test", "previous")]
+    assert ended(on) == [("a self-test", "rolled-back")]
 
 
 @pytest.mark.long
@@ -402,7 +402,7 @@ def test_ctrl_c_brings_the_layout_from_before(on: SimulatedNode) -> None:
     assert process.returncode == UNDONE, errors
     assert "the layout from before comes back" in errors
     report = json.loads(output)
-    assert (report["outcome"], report["passed"]) == ("previous", False)
+    assert (report["outcome"], report["passed"]) == ("rolled-back", False)
     assert report["reason"] == "no further layout was to be tried"
     assert len(report["layouts"]) < 4
     assert on.gpus() == before
@@ -421,7 +421,7 @@ def test_a_mode_that_was_off_is_off_again(tmp_path: Path) -> None:
     until(lambda: not (journal(on) / CHANGE).exists())
     until(lambda: on.simulation.clients() == 0)
     assert on.gpus() == before
-    assert ended(on) == [("a self-test", "previous")]
+    assert ended(on) == [("a self-test", "rolled-back")]
 
 
 @pytest.mark.long

@@ -12,7 +12,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from actuator.journal_owner import owner_of
-from api.actuator_messages import ChangeAnswer, ChangeEnd
+from api.actuator_messages import ChangeAnswer
+from api.mig_outcome import Outcome
 from cli.failures import REFUSED, UNFINISHED
 from cli.main import main
 from simulator.simulation import Return
@@ -85,7 +86,7 @@ def test_restore_is_the_actuator_s_where_one_runs() -> None:
         actuator.on.simulation.fault(Return(code=pynvml.NVML_ERROR_NO_PERMISSION), CREATE)
         answer = actuator.ask(actuator.apply("a-change-that-is-held", THIRDS))
         assert isinstance(answer, ChangeAnswer)
-        assert answer.end is ChangeEnd.HELD, answer
+        assert answer.outcome is Outcome.STUCK, answer
 
         alone = run(actuator, "restore")
         assert alone.exit_code == REFUSED
@@ -112,5 +113,5 @@ def test_the_owner_s_lock_is_gone_with_an_actuator_that_is_killed() -> None:
             assert f"process {second.process.pid} of" in owner_of(second.on.journal)
             answer = second.ask(second.apply("a-change-of-the-second", SEVENTHS))
             assert isinstance(answer, ChangeAnswer)
-            assert answer.end is ChangeEnd.APPLIED
+            assert answer.outcome is Outcome.APPLIED
     until(lambda: owner_of(actuator.on.journal) == "")

@@ -251,7 +251,7 @@ def test_a_node_whose_layout_could_not_be_restored_stays_cordoned(
     cluster: Cluster, run: Run
 ) -> None:
     cluster.holds("a", parked=True)
-    status = mig_status_annotation.encode(MigStatusAnnotation(v=1, phase=MigPhase.HELD))
+    status = mig_status_annotation.encode(MigStatusAnnotation(v=2, phase=MigPhase.STUCK))
     notes = {"metadata": {"annotations": {keys.MIG_STATUS: status}}}
     cluster.by(names.AGENT).patch(NODES, "a", notes)
     assert "mend the GPUs first" in stays(run, "a")["cordon"]

@@ -158,7 +158,7 @@ def test_programs_are_held_against_the_instance_that_they_use(bench: Bench) -> N
 def test_a_profile_has_all_that_placing_it_takes(bench: Bench) -> None:
     profile = bench.before.profile("3g.20gb")
     assert profile is not None
-    assert (profile.number, profile.id, profile.slices, profile.most) == (2, 9, 3, 2)
+    assert (profile.number, profile.id, profile.slices, profile.max_instances) == (2, 9, 3, 2)
     assert (profile.size, profile.starts, profile.fitting) == (4, (0, 4), 0)
     assert (profile.memory_bytes >> 20, profile.multiprocessors) == (19968, 42)
     assert profile.engines.decoders == 2
@@ -209,7 +209,7 @@ def test_on_every_machine_what_is_read_is_what_is_there(name: str, tmp_path: Pat
 
 def rows(gpu: MigGpu) -> list[tuple[object, ...]]:
     return [
-        (one.number, one.id, one.name, one.slices, one.most, one.size, one.starts)
+        (one.number, one.id, one.name, one.slices, one.max_instances, one.size, one.starts)
         for one in gpu.profiles
     ]
 

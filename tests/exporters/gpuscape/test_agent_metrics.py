@@ -308,8 +308,8 @@ def test_text_that_utf8_cannot_say_does_not_stop_the_exposition() -> None:
 WISH = DesiredLayoutState(
     phase=MigPhase.FAILED,
     since_seconds=1_700_000_000.0,
-    ends={"applied": 3, "previous": 2},
-    retries={"previous": 1},
+    ends={"applied": 3, "rolled-back": 2},
+    retries={"rolled-back": 1},
     enforced=True,
 )
 

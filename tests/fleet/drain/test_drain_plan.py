@@ -112,7 +112,7 @@ def test_a_pod_leaves_or_is_named_with_its_reasons(seen: Object, wanted: list[st
 
 def test_a_program_that_is_no_pods_keeps_all_pods() -> None:
     asked = MigRequestAnnotation(
-        v=1,
+        v=2,
         request=f"{1:016x}",
         plan=f"{1:016x}",
         gpus=(0,),

@@ -34,8 +34,12 @@ READY = [{"type": "Ready", "status": "True"}]
 
 def status(**more: Any) -> str:
     """An agent's: the layout is there."""
-    values = {"phase": MigPhase.UNCHANGED, "offers": WANTED, "found": "2026-11-25T08:00:00Z"}
-    return mig_status_annotation.encode(MigStatusAnnotation(v=1, **{**values, **more}))
+    values = {
+        "phase": MigPhase.UNCHANGED,
+        "allocatable": WANTED,
+        "current_since": "2026-11-25T08:00:00Z",
+    }
+    return mig_status_annotation.encode(MigStatusAnnotation(v=2, **{**values, **more}))
 
 
 @dataclass
@@ -177,11 +181,11 @@ def test_a_node_that_lists_as_much_or_more_is_left_alone(
 @pytest.mark.parametrize(
     "said",
     [
-        status(offers={}),
+        status(allocatable={}),
         status(phase=MigPhase.WAITING),
         status(phase=MigPhase.UNREAD),
-        status(found=""),
-        status(found="yesterday"),
+        status(current_since=""),
+        status(current_since="yesterday"),
         '{"v":1',
     ],
 )

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from api import keys, mig_status_annotation, names
-from api.mig_status_annotation import MigStatusAnnotation, RequestSource, wish_digest
+from api.mig_status_annotation import MigStatusAnnotation, RequestSource, desired_digest
 from fleet.policy.fleet_policy_sync import KEY, FleetPolicySync
 from fleet.startup.startup_taint import PolicyWord, StartupNode, StartupWait, startup_wait
 from fleet.startup.startup_taint_remover import WRITES_A_TICK, StartupTaintRemover
@@ -37,8 +37,8 @@ def said(
     phase: str, text: str = "", source: RequestSource = RequestSource.ANNOTATION, **more: Any
 ) -> str:
     """A status as the agent writes it; ``text``: of what it has judged."""
-    wish = wish_digest(source, text) if text else ""
-    status = MigStatusAnnotation(v=1, phase=phase, wish=wish, **more)
+    wish = desired_digest(source, text) if text else ""
+    status = MigStatusAnnotation(v=2, phase=phase, desired_digest=wish, **more)
     return mig_status_annotation.encode(status)
 
 
@@ -92,7 +92,7 @@ NOT_READY = {
             "waiting",
             "changing",
             "failed",
-            "held",
+            "stuck",
             "refused",
             "unread",
             "new",
@@ -128,7 +128,7 @@ def test_it_stays_with(node: dict[str, Any]) -> None:
         ("phase waiting", StartupWait.CHANGE),
         ("phase changing", StartupWait.CHANGE),
         ("phase failed", StartupWait.FAILED),
-        ("phase held", StartupWait.HELD),
+        ("phase held", StartupWait.STUCK),
         ("phase refused", StartupWait.REFUSED),
         ("phase unread", StartupWait.UNREAD),
         ("phase new", StartupWait.OTHER),

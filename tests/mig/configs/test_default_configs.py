@@ -148,7 +148,9 @@ def test_the_table_of_models_agrees_with_the_simulators(model: str) -> None:
 
     assert family is not None
     others = GB200_OF_189_GB if model == "gb200" else {}
-    assert dict(family.most) == {one.name: one.most for one in gpu.profiles} | others
+    assert (
+        dict(family.max_instances) == {one.name: one.max_instances for one in gpu.profiles} | others
+    )
 
 
 # generated
@@ -195,7 +197,9 @@ def test_balanced_never_has_a_profile_with_attributes_even_where_more_of_it_fit(
     more = replace(
         gpu,
         profiles=tuple(
-            one if one.name in ("1g.24gb", "2g.48gb") else replace(one, most=one.most + 9)
+            one
+            if one.name in ("1g.24gb", "2g.48gb")
+            else replace(one, max_instances=one.max_instances + 9)
             for one in gpu.profiles
         ),
     )
@@ -213,7 +217,8 @@ def test_the_drivers_counts_of_an_a30_are_corrected() -> None:
         | {
             "profiles": tuple(
                 type(one)(
-                    **{name: getattr(one, name) for name in one.__slots__} | {"most": one.most + 3}
+                    **{name: getattr(one, name) for name in one.__slots__}
+                    | {"most": one.max_instances + 3}
                 )
                 for one in right.profiles
             )

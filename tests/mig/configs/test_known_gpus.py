@@ -27,12 +27,12 @@ def test_a_product_has_the_profiles_that_its_driver_reports(model: str) -> None:
     assert found.keys() == reported.keys()
     for name, one in found.items():
         known = reported[name]
-        assert (one.number, one.slices, one.size, one.starts, one.most) == (
+        assert (one.number, one.slices, one.size, one.starts, one.max_instances) == (
             known.number,
             known.slices,
             known.size,
             known.starts,
-            known.most,
+            known.max_instances,
         ), name
     assert board.resetless is (described.architecture > AMPERE)
     assert (board.index, board.uuid, board.bus_id) == (3, "GPU-x", "b")
@@ -43,7 +43,7 @@ def test_every_family_has_places_for_all_of_its_profiles() -> None:
     for product in ("NVIDIA-A30", "NVIDIA-RTX-PRO-6000-Blackwell-Server-Edition", "NVIDIA-GB300"):
         (board,) = possible_gpus(product, index=0, uuid="u", bus_id="b", mig=False)
         (family,) = (one for one in FAMILIES if board.device_id in one.devices)
-        assert {one.name for one in board.profiles} == set(family.most)
+        assert {one.name for one in board.profiles} == set(family.max_instances)
         assert len({one.number for one in board.profiles}) == len(board.profiles)
 
 

@@ -12,18 +12,19 @@ from typing import Any
 import pytest
 
 from api import keys, mig_permit_annotation, mig_status_annotation, names
+from api.mig_outcome import Outcome
 from api.mig_permit_annotation import MigPermitAnnotation, PermitPhase
 from api.mig_status_annotation import (
     GpuChangeStatus,
     MigPhase,
     MigStatusAnnotation,
     RequestSource,
-    wish_digest,
+    desired_digest,
 )
 from cli import terminal
 from cli.mig.cluster import mig_nodes
 from fleet import rollout_memory
-from fleet.rollout_memory import CountedEnd, NodeEnd
+from fleet.rollout_memory import NodeEnd
 from fleet.status.node_layout import node_layout
 from kube import lease as leases
 from kube.api import LEASES, NODES
@@ -71,7 +72,7 @@ class Cluster(FakeApi):
 
 
 def status(phase: MigPhase, reason: str = "", **more: Any) -> MigStatusAnnotation:
-    return MigStatusAnnotation(v=1, phase=phase, since=SINCE, reason=reason, **more)
+    return MigStatusAnnotation(v=2, phase=phase, since=SINCE, reason=reason, **more)
 
 
 WAITING = status(
@@ -145,7 +146,7 @@ def lease(cluster: Cluster, *, holder: str = "c-0", ago: float = 5.0, **notes: s
     cluster.server.create(LEASES, body, namespace=names.NAMESPACE)
 
 
-def failures(*ends: CountedEnd) -> str:
+def failures(*ends: Outcome) -> str:
     """The memory of a rollout that is asked for all-balanced."""
     memory = rollout_memory.EMPTY
     for number, end in enumerate(ends):
@@ -161,7 +162,7 @@ def notes(run: Run, *arguments: str) -> list[str]:
     return printed(run, *arguments).split("\n\n")[1].splitlines()[:-1]
 
 
-BAD, GOOD = CountedEnd.PREVIOUS, CountedEnd.APPLIED
+BAD, GOOD = Outcome.ROLLED_BACK, Outcome.APPLIED
 
 
 @pytest.mark.parametrize(
@@ -215,7 +216,7 @@ def test_json_has_the_coordinator_too(cluster: Cluster, run: Run) -> None:
 
     assert (found["holder"], found["paused"], found["problem"]) == ("c-0", True, None)
     assert found["rollouts_with_failures"] == [
-        {"asked": "annotation:all-balanced", "succeeded": 0, "failed": 1, "failed_in_row": 1}
+        {"desired": "annotation:all-balanced", "succeeded": 0, "failed": 1, "failed_in_row": 1}
     ]
 
 
@@ -232,7 +233,7 @@ def test_json_has_everything_that_the_node_says(run: Run) -> None:
     assert found["in"]["status"]["request"] == found["in"]["permit"]["request"] == R
     assert found["in"]["permit"]["phase"] == "cordoned"
     assert (found["in"]["settled"], found["in"]["cordoned"]) == (False, True)
-    assert (found["as"]["settled"], found["as"]["asked"]) == (True, "all-balanced")
+    assert (found["as"]["settled"], found["as"]["desired"]) == (True, "all-balanced")
     assert "is damaged" in found["bad"]["problem"]
 
 
@@ -270,20 +271,20 @@ def test_a_layout_is_not_there_while_the_node_still_has_its_slot(cluster: Cluste
     assert found.slot == "proceed"
 
 
-X, OLD = wish_digest(RequestSource.ANNOTATION, "x"), wish_digest(RequestSource.LABEL, "x")
+X, OLD = desired_digest(RequestSource.ANNOTATION, "x"), desired_digest(RequestSource.LABEL, "x")
 LABEL, ADOPT = keys.MIG_CONFIG, keys.MIG_ADOPT
 
 
 @pytest.mark.parametrize(
     ("shown", "wish", "labels", "settled"),
     [
-        (status(MigPhase.UNCHANGED, wish=X), "x", {}, True),
-        (status(MigPhase.UNCHANGED, wish=X), "x", {LABEL: "y", ADOPT: "never"}, True),
-        (status(MigPhase.UNCHANGED, wish=X), "y", {}, False),
-        (status(MigPhase.UNCHANGED, wish=X), None, {}, False),
-        (status(MigPhase.UNCHANGED, wish=X), None, {LABEL: "x"}, False),
-        (status(MigPhase.UNCHANGED, wish=OLD), None, {LABEL: "x"}, True),
-        (status(MigPhase.UNCHANGED, wish=OLD), None, {LABEL: "x", ADOPT: "never"}, False),
+        (status(MigPhase.UNCHANGED, desired_digest=X), "x", {}, True),
+        (status(MigPhase.UNCHANGED, desired_digest=X), "x", {LABEL: "y", ADOPT: "never"}, True),
+        (status(MigPhase.UNCHANGED, desired_digest=X), "y", {}, False),
+        (status(MigPhase.UNCHANGED, desired_digest=X), None, {}, False),
+        (status(MigPhase.UNCHANGED, desired_digest=X), None, {LABEL: "x"}, False),
+        (status(MigPhase.UNCHANGED, desired_digest=OLD), None, {LABEL: "x"}, True),
+        (status(MigPhase.UNCHANGED, desired_digest=OLD), None, {LABEL: "x", ADOPT: "never"}, False),
         (status(MigPhase.UNCHANGED), None, {LABEL: "x", ADOPT: "never"}, False),
         (status(MigPhase.UNCHANGED), "x", {}, True),
         (status(MigPhase.IDLE), None, {}, True),
@@ -370,7 +371,7 @@ def test_a_layout_that_another_program_has_changed_is_marked(cluster: Cluster, r
 
 def test_a_device_plugin_that_lists_too_little_is_named(cluster: Cluster, run: Run) -> None:
     offers = {"nvidia.com/mig-1g.10gb": 7, "nvidia.com/mig-3g.40gb": 1}
-    there = MigStatusAnnotation(v=1, phase=MigPhase.UNCHANGED, offers=offers)
+    there = MigStatusAnnotation(v=2, phase=MigPhase.UNCHANGED, allocatable=offers)
     cluster.with_node("late", there)
     listed = {"status": {"capacity": {"nvidia.com/mig-1g.10gb": "8", "nvidia.com/gpu": "1"}}}
     cluster.server.patch(NODES, "late", listed, status=True)

@@ -26,7 +26,7 @@ class Cluster(FakeApi):
         self.end_watches()
 
     def with_node(self, name: str, *, phase: str = "idle", **annotations: str) -> None:
-        status = MigStatusAnnotation(v=1, phase=phase)
+        status = MigStatusAnnotation(v=2, phase=phase)
         written = {f"gpuscape.io/{key.replace('_', '-')}": it for key, it in annotations.items()}
         if phase:
             written[keys.MIG_STATUS] = mig_status_annotation.encode(status)
@@ -96,7 +96,7 @@ def test_what_a_person_should_know_stands_beside_the_node(cluster: Cluster, run:
     assert (found["flat"]["changes"], found["same"]["changes"]) == (False, False)
     assert found["used"] == {
         "node": "used",
-        "asked": "old",
+        "desired": "old",
         "then": "all-balanced",
         "changes": True,
         "note": None,
