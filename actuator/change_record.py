@@ -78,7 +78,7 @@ class ChangeRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
         reasons = (self.reason, f"given up: {', '.join(sorted(gone))}")
         return msgspec.structs.replace(
             self,
-            wanted={uuid: layout for uuid, layout in self.desired.items() if uuid not in gone},
+            desired={uuid: layout for uuid, layout in self.desired.items() if uuid not in gone},
             previous={uuid: layout for uuid, layout in self.previous.items() if uuid not in gone},
             stuck=tuple(uuid for uuid in self.stuck if uuid not in gone),
             given_up=self.given_up | gone,

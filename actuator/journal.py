@@ -40,7 +40,7 @@ log = logging.getLogger(__name__)
 
 CHANGE: Final = "change.json"
 STUCK_FILE: Final = "stuck.json"
-FORMER_STUCK_FILE: Final = "stuck.json"
+FORMER_STUCK_FILE: Final = "held.json"
 PAST: Final = "history.json"
 SEEN: Final = "verified.json"
 LOCK: Final = "lock"

@@ -215,7 +215,7 @@ def _cut(request: MigRequestAnnotation, room: int) -> MigRequestAnnotation:
     pods = request.pods[:room]
     other_pods = request.other_pods[: room - len(pods)]
     unlisted = len(request.pods) + len(request.other_pods) - len(pods) - len(other_pods)
-    return replace(request, pods=pods, others=other_pods, unlisted=unlisted)
+    return replace(request, pods=pods, other_pods=other_pods, unlisted=unlisted)
 
 
 def _keys(pods: Collection[str]) -> tuple[str, ...]:

@@ -178,7 +178,7 @@ class EnforcedLayouts:
                     shown,
                     since="",
                     request=change.request,
-                    end=change.outcome,
+                    outcome=change.outcome,
                     reached=_lost(change, shown.phase),
                 )
             if (
@@ -195,7 +195,7 @@ class EnforcedLayouts:
                 phase=phase,
                 reason=short_line(reason, MOST_REASON),
                 request=change.request,
-                end=change.outcome,
+                outcome=change.outcome,
                 reached=_lost(change, phase),
             )
 
@@ -353,7 +353,7 @@ def _lost(change: LayoutChange, phase: str) -> str:
 
 
 def _without_pods(request: MigRequestAnnotation) -> MigRequestAnnotation:
-    return replace(request, pods=(), others=(), unlisted=0, programs=())
+    return replace(request, pods=(), other_pods=(), unlisted=0, programs=())
 
 
 def _is_held(request: MigRequestAnnotation) -> bool:

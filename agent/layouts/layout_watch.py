@@ -315,7 +315,9 @@ class LayoutWatch:
         status = self._with_offers(status)
         status = replace(status, unadopted=unadopted_label(stated, self._verdict))
         for known in (self._shown, self._last_status):
-            if known is not None and _same(replace(status, found=known.current_since), known):
+            if known is not None and _same(
+                replace(status, current_since=known.current_since), known
+            ):
                 if status.current_since == known.current_since:
                     return known
                 self._last_status = replace(status, since=known.since)
@@ -330,10 +332,10 @@ class LayoutWatch:
         """
         if self._enforced is None or status.phase != MigPhase.UNCHANGED or not status.allocatable:
             self._layouts_since = None
-            return replace(status, offers={}, found="")
+            return replace(status, allocatable={}, current_since="")
         if self._layouts_since is None or self._layouts_since[0] != status.plan:
             self._layouts_since = status.plan, rfc3339.whole_seconds(self._wall())
-        return replace(status, found=self._layouts_since[1])
+        return replace(status, current_since=self._layouts_since[1])
 
 
 _CHANGE_PHASES: Final = frozenset(

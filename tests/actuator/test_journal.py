@@ -17,6 +17,7 @@ import pytest
 from actuator.change_record import ChangeRecord, Direction
 from actuator.journal import (
     CHANGE,
+    FORMER_STUCK_FILE,
     LOCK,
     MOST_PAST,
     PAST,
@@ -144,13 +145,13 @@ def _changed(**keys: object) -> Callable[[Path], None]:
     ("how", "why"),
     [
         (_damage(b""), "damaged"),
-        (_damage(b'{"v":1'), "damaged"),
+        (_damage(b'{"v":2'), "damaged"),
         (_damage(b"\xff\xfe"), "damaged"),
         (_damage(b"[" * 100_000), "damaged"),
         (_damage(b" " * (1 << 19)), "damaged"),
-        (_changed(v=2), "another version"),
-        (_changed(wanted={}), "other GPUs"),
-        (_changed(wanted={}, previous={}), "no GPU"),
+        (_changed(v=1), "another version"),
+        (_changed(desired={}), "other GPUs"),
+        (_changed(desired={}, previous={}), "no GPU"),
         (_changed(previous={"GPU-0": {"mig": True, "instances": [["3g.20gb", [3]]]}}), "damaged"),
         (_changed(previous={"GPU-0": {"mig": False}}, direction="sideways"), "damaged"),
         (_link, "a link"),
@@ -352,3 +353,14 @@ def test_layouts_that_are_damaged_are_none_and_the_log_says_why(
     ((level, message, fields),) = log_lines(caplog)
     assert (level, message, set(fields)) == ("WARNING", "verified MIG layouts not read", {"why"})
     assert "the file of verified MIG layouts" in fields["why"]
+
+
+def test_a_stuck_change_of_an_earlier_version_is_refused_by_the_name_of_its_file(
+    folder: Path,
+) -> None:
+    """Its GPUs are not known, so no GPU may be changed."""
+    with Journal(folder) as journal:
+        (folder / FORMER_STUCK_FILE).write_text('{"v":1,"changes":[]}')
+
+        with pytest.raises(JournalUnusable, match=r"held\.json: .* stuck change"):
+            journal.need_no_change(())

@@ -103,7 +103,7 @@ def test_the_longest_request_is_within_its_bound() -> None:
     assert mig_request_annotation.decode(text) == longest
     assert len(text) <= MOST_CHARACTERS
     one_more = msgspec.structs.replace(longest, other_pods=pods[MOST_PODS // 2 - 1 :])
-    with pytest.raises(BadInput, match="pods and others are more than 64 together"):
+    with pytest.raises(BadInput, match="pods and other_pods are more than 64 together"):
         mig_request_annotation.decode(mig_request_annotation.encode(one_more))
 
 

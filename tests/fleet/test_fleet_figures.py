@@ -22,7 +22,7 @@ from fleet.mig_node import MigNode, UnavailableReason
 from fleet.policy.assigned_layouts import Assignment
 from fleet.policy.fleet_policy_sync import PolicyState
 from fleet.rollback_record import RollbackRecord
-from fleet.rollout_memory import EMPTY, NodeEnd, with_end
+from fleet.rollout_memory import EMPTY, NodeEnd, UnreportedEnd, with_end
 from fleet.rollout_settings import RolloutSettings, parse_windows
 from fleet.slot_gate import GateDecision, WaitReason
 from fleet.slot_lease import PARKING, SlotLease
@@ -274,9 +274,9 @@ def test_nodes_with_the_startup_taint_are_counted_by_reason_with_the_age_of_the_
     )
 
     given = series(metrics)
-    assert (given["startup_taint_nodes/refused"], given["startup_taint_nodes/held"]) == (2, 1)
+    assert (given["startup_taint_nodes/refused"], given["startup_taint_nodes/stuck"]) == (2, 1)
     assert given["startup_taint_oldest_seconds/refused"] == 7
-    assert given["startup_taint_oldest_seconds/held"] == 1
+    assert given["startup_taint_oldest_seconds/stuck"] == 1
     assert sum(it for name, it in given.items() if name.startswith("startup_taint_nodes")) == 3
     metrics.shows_startup(())
     given = series(metrics)
@@ -313,7 +313,7 @@ def test_the_page_has_each_family_with_its_type_and_each_value_of_its_labels() -
     }
     words: dict[str, Iterable[str]] = {
         "change_step_seconds": ChangeStep,
-        "changes_total": Outcome,
+        "changes_total": (*Outcome, *UnreportedEnd),
         "policy_nodes": Assignment,
         "startup_taint_nodes": StartupWait,
         "waiting_nodes": WaitReason,

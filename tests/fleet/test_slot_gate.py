@@ -78,7 +78,7 @@ def with_others(name: str, count: int) -> tuple[MigNode, tuple[GpuPod, ...]]:
     node = asking(name)
     assert node.request is not None
     others = tuple(f"{number:08x}" for number in range(count))
-    request = msgspec.structs.replace(node.request, others=others)
+    request = msgspec.structs.replace(node.request, other_pods=others)
     return replace(node, request=request), tuple(pod(name, number) for number in range(count))
 
 

@@ -873,7 +873,7 @@ def test_an_agent_that_starts_says_when_it_has_found_the_layout(scene: Enforcing
     scene.run(600)
     scene.start()
     second = scene.run(60)
-    assert second == structs.replace(first, found=second.current_since)
+    assert second == structs.replace(first, current_since=second.current_since)
     assert second.current_since > first.current_since
 
 

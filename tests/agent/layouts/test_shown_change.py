@@ -94,7 +94,7 @@ def test_a_change_that_waits_says_for_whom(scene: EnforcingScene) -> None:
 
 @pytest.mark.parametrize(
     ("reason", "cause"),
-    [("it is lost", "it is lost"), ("", "the change could be neither ended nor undone")],
+    [("it is lost", "it is lost"), ("", "neither layout could be reached")],
 )
 def test_a_held_change_names_its_cause_and_the_command_for_its_own_layout_alone(
     scene: EnforcingScene, reason: str, cause: str
@@ -220,7 +220,7 @@ def test_each_step_of_a_change_is_one_event_and_what_needs_a_person_is_a_warning
     assert [(it.reason, it.warning) for it in news] == [
         ("MigChangeWaiting", False),
         ("MigChangeChanging", False),
-        ("MigChangeHeld", True),
+        ("MigChangeStuck", True),
     ]
     start = f"annotation asks for {WANTED}: "
     assert [it.note.startswith(start) for it in news] == [True] * 3

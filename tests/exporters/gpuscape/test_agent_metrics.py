@@ -335,7 +335,7 @@ def test_a_mig_wish_is_shown_with_its_phase_and_what_came_of_it() -> None:
     assert found["gpuscape_mig_phase/waiting"] == 0
     assert found["gpuscape_mig_phase_timestamp_seconds"] == 1_700_000_000
     assert found["gpuscape_mig_requests_ended_total/applied"] == 3
-    assert found["gpuscape_mig_requests_ended_total/held"] == 0
+    assert found["gpuscape_mig_requests_ended_total/stuck"] == 0
     assert found["gpuscape_mig_retries_total/previous"] == 1
 
 

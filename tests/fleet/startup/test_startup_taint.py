@@ -128,7 +128,7 @@ def test_it_stays_with(node: dict[str, Any]) -> None:
         ("phase waiting", StartupWait.CHANGE),
         ("phase changing", StartupWait.CHANGE),
         ("phase failed", StartupWait.FAILED),
-        ("phase held", StartupWait.STUCK),
+        ("phase stuck", StartupWait.STUCK),
         ("phase refused", StartupWait.REFUSED),
         ("phase unread", StartupWait.UNREAD),
         ("phase new", StartupWait.OTHER),
