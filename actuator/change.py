@@ -197,7 +197,7 @@ def give_up(journal: Journal, gpus: Collection[str]) -> tuple[str, ...]:
             "MIG GPUs given up", extra={"change": unended.change, "gpus": ", ".join(sorted(gone))}
         )
         remaining = unended.without(gone)
-        if not remaining.wanted or (
+        if not remaining.desired or (
             unended.outcome is Outcome.STUCK and unended.stuck and not remaining.stuck
         ):
             journal.end(msgspec.structs.replace(remaining, outcome=Outcome.ROLLED_BACK))

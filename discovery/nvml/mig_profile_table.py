@@ -117,7 +117,7 @@ def _numbers(info: Any) -> dict[str, Any]:
     return {
         "id": whole(0xFFFF)(info.id),
         "slices": slices,
-        "most": _COUNT(info.instanceCount),
+        "max_instances": _COUNT(info.instanceCount),
         "memory_bytes": _MEMORY(info.memorySizeMB),
         "multiprocessors": _COUNT(info.multiprocessorCount),
         "engines": MigEngines(

@@ -154,9 +154,9 @@ class AnyOrder(RuleBasedStateMachine):
                 return
             if result.refusal is None:
                 self._there_already(before, wanted)
-            if result.outcome is not None:
+            if result.has_begun:
                 self._check(result, journal)
-        if result.outcome is None:
+        if not result.has_begun:
             assert self.hardware.seen() == before
         for gpu in before:
             if gpu.uuid not in wanted:

@@ -105,7 +105,7 @@ def test_one_that_is_held_says_what_to_run_and_a_start_that_it_goes_on(
         resume(again := PlayedWorld(there), journal)
 
     why = held[2]["why"]
-    assert held[:2] == ("WARNING", "MIG change held; run gpuscape mig restore")
+    assert held[:2] == ("WARNING", "MIG change stuck; run gpuscape mig restore")
     assert "; the way back failed too: " in why
     assert log_lines(caplog) == [
         ("WARNING", "MIG change resumed", {"change": CHANGE, "way": "back"}),
@@ -215,7 +215,7 @@ def test_a_gpu_that_cannot_be_emptied_has_its_line_before_the_change_is_held(
     assert log_lines(caplog)[-3:] == [
         ("WARNING", "MIG change rolling back", {"change": CHANGE, "why": why}),
         ("WARNING", "MIG GPU not emptied", {"gpu": "GPU-0", "why": why}),
-        ("WARNING", "MIG change held; run gpuscape mig restore", {"why": held}),
+        ("WARNING", "MIG change stuck; run gpuscape mig restore", {"why": held}),
     ]
     with Journal(tmp_path / "mig") as journal:
         record = journal.load() or next(iter(journal.stuck_changes()), None)

@@ -187,7 +187,10 @@ def test_a_layout_that_was_there_when_it_was_asked_for_comes_back(tmp_path: Path
     hardware = Hardware.of([mig_gpu(A100, ("3g.20gb", 4), ("1g.5gb", 0), ("1g.5gb", 2))])
     before = hardware.seen()
     with Journal(tmp_path / "mig") as journal:
-        assert apply(PlayedWorld(hardware), journal, {FIRST: WANTED}, origin="").outcome is None
+        assert (
+            apply(PlayedWorld(hardware), journal, {FIRST: WANTED}, origin="").outcome
+            is Outcome.UNCHANGED
+        )
     hardware.reboot()
 
     started(tmp_path / "mig", PlayedWorld(hardware))
@@ -417,7 +420,9 @@ def test_a_layout_that_was_there_already_comes_back_too(tmp_path: Path) -> None:
     world = Sessions(hardware)
     with Journal(tmp_path / "mig") as journal:
         for _ in range(2):
-            assert apply(world, journal, {FIRST: LARGE}, origin="a test").outcome is None
+            assert (
+                apply(world, journal, {FIRST: LARGE}, origin="a test").outcome is Outcome.UNCHANGED
+            )
     assert (world.taken, world.begun) == ([], 1)
     before = hardware.seen()
     hardware.reboot()
@@ -469,7 +474,7 @@ def test_a_gpu_with_mig_off_is_remembered_no_more(tmp_path: Path) -> None:
     hardware.reboot()
     world = Sessions(hardware)
     with Journal(tmp_path / "mig") as journal:
-        assert apply(world, journal, {FIRST: MIG_OFF}, origin="a test").outcome is None
+        assert apply(world, journal, {FIRST: MIG_OFF}, origin="a test").outcome is Outcome.UNCHANGED
         assert journal.verified() == {}
         apply(world, journal, {FIRST: MIG_OFF, SECOND: MIG_OFF}, origin="a test")
     assert world.begun == 1

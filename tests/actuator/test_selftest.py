@@ -258,7 +258,7 @@ def test_what_is_refused_is_refused_before_anything_is_written(
 
     result = tested.run(tmp_path / "mig", world)
 
-    assert result.outcome is None
+    assert result.outcome is Outcome.REFUSED
     assert result.refusal is not None
     assert result.refusal.obstacles[0].kind is kind
     assert result.reason == result.refusal.obstacles[0].detail
@@ -276,7 +276,7 @@ def test_beside_an_open_change_nothing_is_tried(tmp_path: Path) -> None:
     SelftestRun().run(tmp_path / "mig", world)
     second = PlayedWorld(Hardware.of([before()]))
 
-    with pytest.raises(JournalUnusable, match="a self-test is held on GPU GPU-0"):
+    with pytest.raises(JournalUnusable, match="a self-test is stuck on GPU GPU-0"):
         SelftestRun().run(tmp_path / "mig", second)
     assert second.taken == []
 

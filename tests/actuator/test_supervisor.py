@@ -68,7 +68,7 @@ def test_new_instances_get_their_device_nodes(tmp_path: Path) -> None:
         one.unlink()
 
     assert len(made) == 2  # of the GPU instance and of its compute instance
-    assert changed(on, None).outcome is None
+    assert changed(on, None).outcome is Outcome.UNCHANGED
     assert set(folder.iterdir()) - before == made
 
 
@@ -84,7 +84,7 @@ def test_what_is_on_a_gpu_that_cannot_be_read_does_not_count_as_gone(
     spec.write_text(f'{{"cdiVersion": "0.5.0", "kind": "nvidia.com/gpu", "devices": [{device}]}}')
     on.simulation.fault(Return(code=999), "nvmlDeviceGetGpuInstances", bus_id="0000:10:00.0")
 
-    assert changed(on, None).outcome is None
+    assert changed(on, None).outcome is Outcome.UNCHANGED
 
     assert "MIG GPU not read" in caplog.messages
     assert "CDI specification stale" not in caplog.messages
@@ -99,7 +99,7 @@ def test_what_is_refused_says_who_is_in_the_way(tmp_path: Path) -> None:
 
     result = changed(on, on.request(layout_from_counts({"7g.40gb": 1}), pod))
 
-    assert result.outcome is None
+    assert result.outcome is Outcome.REFUSED
     assert result.refusal is not None
     names = {str(one) for one in result.refusal.obstacles[0].holders}
     assert names == {"pod ns/train", f"process {nobody}"}

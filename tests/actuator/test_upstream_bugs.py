@@ -92,7 +92,7 @@ def test_a_profile_that_the_gpu_has_not_is_refused_and_clears_nothing(tmp_path: 
 
     result = changed(on, {0: layout_from_counts({"1g.6gb": 7})})
 
-    assert result.outcome is None
+    assert result.outcome is Outcome.REFUSED
     assert result.refusal is not None
     assert on.found() == before
     assert calls(on) == []
