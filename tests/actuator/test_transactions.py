@@ -189,7 +189,7 @@ def test_a_held_change_refuses_changes_of_its_own_gpus_alone(held: Path) -> None
     assert ran == []
     assert isinstance(answer, RefusalAnswer)
     assert (answer.refusal, answer.change) == (ActuatorRefusal.CONFLICT, "held-change")
-    assert "held on GPU GPU-0: restore it, or give the GPU up" in answer.reason
+    assert "stuck on GPU GPU-0: restore it, or give the GPU up" in answer.reason
 
 
 def test_a_request_to_restore_hands_on_the_gpus_that_are_given_up(held: Path) -> None:
