@@ -54,15 +54,15 @@ def history(folder: Path, *arguments: str) -> Result:
 
 def test_changes_are_listed_with_layouts_result_and_reason(folder: Path) -> None:
     assert history(folder).output.splitlines() == [
-        "STARTED               RESULT    GPUS  FROM                  TO          ASKED",
-        "2026-11-23T10:00:00Z  applied   2     1 x 3g.20gb in 2c+1c  7 x 1g.5gb  all-1g.5gb of"
+        "STARTED               OUTCOME      GPUS  FROM                  TO          ORIGIN",
+        "2026-11-23T10:00:00Z  applied      2     1 x 3g.20gb in 2c+1c  7 x 1g.5gb  all-1g.5gb of"
         " config.yaml",
-        "                                1     MIG off               7 x 1g.5gb",
-        "2026-11-23T11:00:00Z  previous  2     1 x 3g.20gb in 2c+1c  7 x 1g.5gb  all-1g.5gb of"
+        "                                   1     MIG off               7 x 1g.5gb",
+        "2026-11-23T11:00:00Z  rolled-back  2     1 x 3g.20gb in 2c+1c  7 x 1g.5gb  all-1g.5gb of"
         " config.yaml",
-        "                                1     MIG off               7 x 1g.5gb",
+        "                                   1     MIG off               7 x 1g.5gb",
         "",
-        "2026-11-23T11:00:00Z previous: no room",
+        "2026-11-23T11:00:00Z rolled-back: no room",
     ]
     wide = history(folder, "-o", "wide").output.splitlines()[1]
     assert "  GPU-0  1 x 3g.20gb in 2c+1c at 4  7 x 1g.5gb  " in wide
@@ -114,8 +114,8 @@ def test_without_a_change_there_is_nothing_and_nothing_is_made(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("name", "content", "words"),
     [
-        (PAST, '{"v": 2, "changes": []}', "written by another version of gpuscape"),
-        (CHANGE, '{"v": 2}', "written by another version of gpuscape"),
+        (PAST, '{"v": 3, "changes": []}', "written by another version of gpuscape"),
+        (CHANGE, '{"v": 3}', "written by another version of gpuscape"),
         (PAST, "{", "is damaged"),
         (PAST, '{"v": 2, "changes": [{}]}', "is damaged"),
     ],
