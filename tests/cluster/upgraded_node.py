@@ -167,7 +167,7 @@ class UpgradedNode:
                 self._coordinator.send_signal(signal.SIGSTOP)
                 self._is_paused = True
                 self.on.simulation.clear()
-                _await(lambda: '"end":"applied"' in self.notes()[f"{PREFIX}mig-status"])
+                _await(lambda: '"outcome":"applied"' in self.notes()[f"{PREFIX}mig-status"])
         assert (phase is ChangePhase.REQUESTED) != (PERMIT in self.notes())
 
     def release(self, phase: ChangePhase) -> None:

@@ -336,7 +336,7 @@ def test_a_mig_wish_is_shown_with_its_phase_and_what_came_of_it() -> None:
     assert found["gpuscape_mig_phase_timestamp_seconds"] == 1_700_000_000
     assert found["gpuscape_mig_requests_ended_total/applied"] == 3
     assert found["gpuscape_mig_requests_ended_total/stuck"] == 0
-    assert found["gpuscape_mig_retries_total/previous"] == 1
+    assert found["gpuscape_mig_retries_total/rolled-back"] == 1
 
 
 def test_of_a_wish_that_nobody_carries_out_there_are_no_requests() -> None:
@@ -368,5 +368,5 @@ def test_the_core_has_the_present_phase_alone_and_no_retries_that_were_not() -> 
 
     assert {name for name in mig_series(metrics) if "phase/" in name or "retries" in name} == {
         "gpuscape_mig_phase/failed",
-        "gpuscape_mig_retries_total/previous",
+        "gpuscape_mig_retries_total/rolled-back",
     }
