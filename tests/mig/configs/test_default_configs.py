@@ -218,7 +218,7 @@ def test_the_drivers_counts_of_an_a30_are_corrected() -> None:
             "profiles": tuple(
                 type(one)(
                     **{name: getattr(one, name) for name in one.__slots__}
-                    | {"most": one.max_instances + 3}
+                    | {"max_instances": one.max_instances + 3}
                 )
                 for one in right.profiles
             )
