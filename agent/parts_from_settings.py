@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from agent.layouts.layout_evaluator import LayoutInputs
     from agent.pods.known_pods import KnownPods
     from agent.pods.kubelet_pods import KubeletPods
-    from api.actuator_messages import GpuUser
+    from api.actuator.actuator_messages import GpuUser
     from discovery.reader.device_reader import DeviceReader
     from kube.api import Api
     from kube.client import ApiClient
@@ -255,8 +255,8 @@ def layout_inputs(
 
 def _gpu_users(socket: Path) -> tuple[GpuUser, ...]:
     """Programs that have GPUs open, by the actuator; an older one does not know the question."""
-    from api.actuator_client import STATE_SECONDS, ask_actuator
-    from api.actuator_messages import UseAnswer, UseRequest
+    from api.actuator.actuator_client import STATE_SECONDS, ask_actuator
+    from api.actuator.actuator_messages import UseAnswer, UseRequest
 
     try:
         answer = ask_actuator(socket, UseRequest(), timeout_seconds=STATE_SECONDS)
@@ -274,8 +274,8 @@ def _enforce(
     settings: AgentSettings, root: Path, reader: DeviceReader, trigger: Callable[[str], None]
 ) -> EnforcePorts:
     from agent.layouts.enforced_layouts import EnforcePorts
-    from api.actuator_client import STATE_SECONDS, ask_actuator
-    from api.actuator_messages import ActuatorAnswer, ActuatorRequest, StateRequest
+    from api.actuator.actuator_client import STATE_SECONDS, ask_actuator
+    from api.actuator.actuator_messages import ActuatorAnswer, ActuatorRequest, StateRequest
     from discovery.host.driver_load import driver_load
 
     def ask(request: ActuatorRequest) -> ActuatorAnswer:

@@ -76,8 +76,8 @@ class FactMissing(Exception):
         self.unread = unread
 
 
-class Outcome(StrEnum):
-    """Outcome of a check."""
+class CheckOutcome(StrEnum):
+    """CheckOutcome of a check."""
 
     OK = "ok"
     FOUND = "found"
@@ -91,7 +91,7 @@ class CheckResult:
     """A check and its outcome."""
 
     check: str
-    outcome: Outcome
+    outcome: CheckOutcome
     why: str = ""
     """The reason why the check was not made, or is not needed."""
 
@@ -111,7 +111,7 @@ class Examination:
     @property
     def missed_checks(self) -> tuple[CheckResult, ...]:
         """Checks that could not be made, although they are needed."""
-        return tuple(check for check in self.checks if check.outcome is Outcome.NOT_LOOKED_AT)
+        return tuple(check for check in self.checks if check.outcome is CheckOutcome.NOT_LOOKED_AT)
 
 
 Check = Callable[[Facts], Iterator[DoctorFinding]]
@@ -164,12 +164,14 @@ def _made(check: Check[Facts], facts: Facts) -> tuple[CheckResult, list[DoctorFi
     try:
         findings.extend(check(facts))
     except FactMissing as error:
-        outcome = Outcome.NOT_LOOKED_AT if error.unread.applies else Outcome.NOT_NEEDED
+        outcome = CheckOutcome.NOT_LOOKED_AT if error.unread.applies else CheckOutcome.NOT_NEEDED
         return CheckResult(check=name, outcome=outcome, why=error.unread.why), findings
     except Exception as error:  # an object of a strange form must not hide the other checks
         why = f"this check failed, which is a bug: {type(error).__name__}: {error}"
-        return CheckResult(check=name, outcome=Outcome.NOT_LOOKED_AT, why=why), findings
-    return CheckResult(check=name, outcome=Outcome.FOUND if findings else Outcome.OK), findings
+        return CheckResult(check=name, outcome=CheckOutcome.NOT_LOOKED_AT, why=why), findings
+    return CheckResult(
+        check=name, outcome=CheckOutcome.FOUND if findings else CheckOutcome.OK
+    ), findings
 
 
 def check_name(check: Check[Facts]) -> str:

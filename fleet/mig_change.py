@@ -297,10 +297,9 @@ def _ended(
 ) -> ChangeEffect:
     record = view.record
     if end == Outcome.STUCK:
-        # the record's own end stays empty: another end may be shown later
-        if view.parked or not view.has_lease:
-            return _count(view, Outcome.STUCK)
-        return _count(view, Outcome.STUCK) or ParkRecord()
+        # the record's own outcome stays empty: another one may be shown later
+        is_parked = view.parked or not view.has_lease
+        return _count(view, Outcome.STUCK) or (None if is_parked else ParkRecord())
     if end not in _TOUCHED and (end in _UNTOUCHED or not may_have_begun(node, record)):
         return _undo(view, node, end)
     if view.has_lease and not record.outcome:

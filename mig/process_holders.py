@@ -12,7 +12,7 @@ from discovery.sample import Process
 from mig.holders import HolderKind, MigHolder, MigHolders, MigPart
 
 if TYPE_CHECKING:
-    from api.actuator_messages import GpuUser
+    from api.actuator.actuator_messages import GpuUser
 
 HIDDEN_PID = 0
 """Pid that the driver reports for a process in another PID namespace."""

@@ -15,7 +15,7 @@ from actuator.service.actuator_settings import ActuatorSettings
 from actuator.service.network import leave_network
 from actuator.service.socket_place import listening_unix_socket
 from actuator.service.transactions import RunChange
-from api.actuator_messages import UseAnswer
+from api.actuator.actuator_messages import UseAnswer
 from base.process import process_signals
 
 log = logging.getLogger(__name__)

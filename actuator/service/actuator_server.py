@@ -20,7 +20,7 @@ from typing import Final
 
 from actuator.service.socket_place import SocketPlace
 from actuator.service.transactions import RunChange, Transactions
-from api.actuator_messages import (
+from api.actuator.actuator_messages import (
     MOST_REQUEST_BYTES,
     MOST_TEXT,
     ActuatorAnswer,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from actuator.past_changes import JOURNAL_FOLDER
-from api.actuator_client import SOCKET
+from api.actuator.actuator_client import SOCKET
 from base.errors import BadInput
 from base.settings import setting_kinds as kinds
 from base.settings.log_settings import log_format, log_level

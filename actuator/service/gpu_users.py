@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from api.actuator_messages import MOST_USERS, GpuUser, UseAnswer
+from api.actuator.actuator_messages import MOST_USERS, GpuUser, UseAnswer
 from discovery.host.device_files import (
     HARMLESS,
     ancestors,

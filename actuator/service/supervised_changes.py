@@ -10,7 +10,7 @@ from actuator.change import ChangeResult
 from actuator.service.transactions import RunChange, layout_of
 from actuator.supervisor import run_change
 from actuator.worker_messages import ChangeRequest, NamedHolder
-from api.actuator_messages import ApplyRequest, PodOnGpu, PodsOnGpus, RestoreRequest
+from api.actuator.actuator_messages import ApplyRequest, PodOnGpu, PodsOnGpus, RestoreRequest
 from discovery.reader.protocol import Start
 from mig.holders import HolderKind
 

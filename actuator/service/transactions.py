@@ -21,7 +21,7 @@ from typing import Final
 from actuator.change import ChangeResult
 from actuator.change_record import ChangeRecord, Direction
 from actuator.journal import Journal, JournalBusy, JournalUnusable
-from api.actuator_messages import (
+from api.actuator.actuator_messages import (
     MOST_TEXT,
     ActuatorAnswer,
     ActuatorRefusal,

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from agent.layouts.layout_request import LayoutRequest
 from agent.layouts.planned_request import PlannedRequest
 from api import mig_request_annotation
-from api.actuator_messages import (
+from api.actuator.actuator_messages import (
     ApplyRequest,
     KnownChange,
     PodOnGpu,

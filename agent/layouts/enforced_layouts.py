@@ -21,7 +21,7 @@ from agent.layouts.layout_change import STUCK_COMMAND, ActuatorTask, LayoutChang
 from agent.layouts.retry_times import Retry
 from agent.layouts.shown_request import ShownRequest, permit_phase, shown_request
 from api import keys, mig_request_annotation, names
-from api.actuator_messages import ActuatorAnswer, StateRequest
+from api.actuator.actuator_messages import ActuatorAnswer, StateRequest
 from api.key_kinds import KeyLocation
 from api.mig_outcome import Outcome
 from api.mig_request_annotation import MigRequestAnnotation, new_request_id

@@ -27,7 +27,7 @@ from agent.layouts.retry_times import (
     retry_of,
 )
 from agent.layouts.shown_request import ShownRequest
-from api.actuator_messages import (
+from api.actuator.actuator_messages import (
     ActuatorAnswer,
     ActuatorRefusal,
     ApplyRequest,

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from agent.layouts.desired_change import DesiredLayout
     from agent.layouts.enforced_layouts import EnforcePorts
     from agent.layouts.planned_request import PlannedRequest
-    from api.actuator_messages import GpuUser
+    from api.actuator.actuator_messages import GpuUser
     from kubelet.devices_checkpoint import KubeletDevices
     from mig.configs.mig_configs import MigConfigs
     from mig.holders import MigHolders

@@ -12,7 +12,7 @@ import click
 from cli import terminal
 from cli.failures import UNREADABLE
 from cli.terminal import Styled, TextTable
-from diagnosis.finding import RANK, DoctorFinding, Examination, FindingSeverity, Outcome
+from diagnosis.finding import RANK, CheckOutcome, DoctorFinding, Examination, FindingSeverity
 
 FOUND: Final = 1
 """Exit code: something has to be done."""
@@ -22,10 +22,10 @@ _STYLES: Final = {
     FindingSeverity.NOTE: "cyan",
 }
 _OUTCOMES: Final = {
-    Outcome.OK: "green",
-    Outcome.FOUND: "bold yellow",
-    Outcome.NOT_LOOKED_AT: "yellow",
-    Outcome.NOT_NEEDED: "dim",
+    CheckOutcome.OK: "green",
+    CheckOutcome.FOUND: "bold yellow",
+    CheckOutcome.NOT_LOOKED_AT: "yellow",
+    CheckOutcome.NOT_NEEDED: "dim",
 }
 
 
@@ -113,10 +113,10 @@ def examination_summary(examination: Examination) -> str:
         if counts[severity]
     ]
     outcomes = Counter(check.outcome for check in examination.checks)
-    missed = outcomes[Outcome.NOT_LOOKED_AT]
+    missed = outcomes[CheckOutcome.NOT_LOOKED_AT]
     words = ", ".join(named) or "Nothing found"
     rest = f", {missed} not looked at: whether they are well is not known" if missed else ""
-    return f"{words}; {outcomes[Outcome.OK]} checks ok{rest}."
+    return f"{words}; {outcomes[CheckOutcome.OK]} checks ok{rest}."
 
 
 def _fixes(findings: tuple[DoctorFinding, ...]) -> Iterator[str]:

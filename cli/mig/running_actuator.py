@@ -12,8 +12,8 @@ from actuator.change import ChangeResult
 from actuator.journal import JournalBusy
 from actuator.journal_owner import owner_of, refuse_owned
 from actuator.past_changes import JOURNAL_FOLDER
-from api.actuator_client import SOCKET, NoAnswer, ask_actuator
-from api.actuator_messages import (
+from api.actuator.actuator_client import SOCKET, NoAnswer, ask_actuator
+from api.actuator.actuator_messages import (
     ActuatorRefusal,
     ChangeAnswer,
     RefusalAnswer,

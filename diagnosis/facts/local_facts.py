@@ -18,8 +18,8 @@ from agent.settings.agent_settings import AgentSettings
 from agent.settings.labels_from_settings import label_settings, plugin_config
 from agent.settings.machine_from_settings import place_of
 from api import names
-from api.actuator_client import ask_actuator
-from api.actuator_messages import RefusalAnswer, StateAnswer, StateRequest
+from api.actuator.actuator_client import ask_actuator
+from api.actuator.actuator_messages import RefusalAnswer, StateAnswer, StateRequest
 from base.errors import BadInput, Transient
 from base.settings.version_skew import VersionSkew, of_this_process
 from diagnosis.facts.certificate_facts import Credential, read_certificates

@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from api.actuator_client import ask_actuator
-from api.actuator_messages import (
+from api.actuator.actuator_client import ask_actuator
+from api.actuator.actuator_messages import (
     ActuatorAnswer,
     ActuatorRequest,
     ApplyRequest,

@@ -14,7 +14,7 @@ from typing import Final
 import psutil
 
 from actuator.worker_messages import ChangeRequest, Order
-from api.actuator_messages import (
+from api.actuator.actuator_messages import (
     ActuatorAnswer,
     ApplyRequest,
     ChangeAnswer,

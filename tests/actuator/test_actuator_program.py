@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from actuator.journal import Journal
-from api.actuator_messages import (
+from api.actuator.actuator_messages import (
     ActuatorAnswer,
     ActuatorRefusal,
     ApplyRequest,

@@ -22,7 +22,7 @@ from actuator.change import ChangeResult
 from actuator.nvml_world import NvmlWorld
 from actuator.service.transactions import Transactions
 from actuator.worker_messages import ChangeRequest, Order
-from api.actuator_messages import ApplyRequest, PodsOnGpus, RestoreRequest
+from api.actuator.actuator_messages import ApplyRequest, PodsOnGpus, RestoreRequest
 from discovery.driver_errors import DriverAbsent
 from discovery.mig_state import MigGpu
 from mig.gpu_layout import GpuLayout, layout_from_counts

@@ -12,7 +12,7 @@ import pytest
 
 from actuator.service import gpu_users as module
 from actuator.service.gpu_users import gpu_users
-from api.actuator_messages import MOST_USERS, GpuUser, UseAnswer, UseRequest
+from api.actuator.actuator_messages import MOST_USERS, GpuUser, UseAnswer, UseRequest
 from tests.actuator.actuator_process import ActuatorProcess, started
 from tests.actuator.simulated_node import node
 from tests.agent.agent_process import until

@@ -20,7 +20,7 @@ import msgspec
 import pytest
 
 from actuator.service.actuator_server import MOST_CLIENTS
-from api.actuator_messages import (
+from api.actuator.actuator_messages import (
     MOST_REQUEST_BYTES,
     ActuatorRefusal,
     ChangeAnswer,

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from actuator.service.socket_place import listening_unix_socket
-from api.actuator_client import NoAnswer, ask_actuator
-from api.actuator_messages import StateRequest
+from api.actuator.actuator_client import NoAnswer, ask_actuator
+from api.actuator.actuator_messages import StateRequest
 from base.errors import BadInput, Transient
 
 

@@ -13,7 +13,7 @@ from actuator.change import ChangeResult, apply
 from actuator.journal import Journal, JournalBusy
 from actuator.mig_world import StepFailed
 from actuator.service.transactions import Transactions
-from api.actuator_messages import (
+from api.actuator.actuator_messages import (
     ActuatorRefusal,
     ApplyRequest,
     ChangeAnswer,

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from api import keys
-from api.actuator_messages import RestoreRequest
+from api.actuator.actuator_messages import RestoreRequest
 from api.mig_outcome import Outcome
 from tests.actuator.actuator_process import ActuatorProcess, started
 from tests.actuator.drawn_changes import DrawnChange, DrawnChanges, KillFigures

@@ -12,7 +12,7 @@ from actuator.past_changes import JOURNAL_FOLDER
 from actuator.service.actuator_settings import ACTUATOR_SETTINGS, ActuatorSettings
 from agent.settings.agent_settings import AGENT_SETTINGS
 from api import keys
-from api.actuator_client import SOCKET
+from api.actuator.actuator_client import SOCKET
 from base.settings.version_skew import VARIABLE
 from simulator.description.machine_catalog import load_machine
 from tests.deploy.daemonset import DEPLOY, container, daemonset

@@ -22,7 +22,7 @@ from agent.cluster.confinement import CORE, PROBE
 from agent.settings.agent_settings import AgentSettings
 from agent.single_reading import take_snapshot
 from api import keys, names
-from api.actuator_messages import ActuatorAnswer, StateAnswer, encode_message
+from api.actuator.actuator_messages import ActuatorAnswer, StateAnswer, encode_message
 from diagnosis.facts.kubelet_facts import REGISTRATION
 from diagnosis.facts.local_facts import LocalFacts, read_local_facts
 from diagnosis.finding import Examination, examine

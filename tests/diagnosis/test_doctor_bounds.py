@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from api.actuator_messages import KnownChange, StateAnswer
+from api.actuator.actuator_messages import KnownChange, StateAnswer
 from base.settings.version_skew import minor_version
 from diagnosis.checks import cluster_checks, credential_checks
 from diagnosis.checks.rival_checks import EXPORTER, FEATURE_DISCOVERY, MIG_MANAGER

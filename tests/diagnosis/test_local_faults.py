@@ -18,7 +18,7 @@ from msgspec import structs
 
 from agent.settings.agent_settings import AgentSettings
 from api import keys, names
-from api.actuator_messages import KnownChange, StateAnswer
+from api.actuator.actuator_messages import KnownChange, StateAnswer
 from base.settings.version_skew import VersionSkew
 from diagnosis.checks import gpu_checks
 from diagnosis.facts.certificate_facts import Credential, read_certificates
@@ -32,7 +32,7 @@ from diagnosis.facts.machine_facts import (
     device_file,
     read_host_tree,
 )
-from diagnosis.finding import FindingSeverity, Outcome
+from diagnosis.finding import CheckOutcome, FindingSeverity
 from diagnosis.finding_catalog import CATALOG
 from discovery.gpu_counts import GpuCounts
 from discovery.topology import node_topology
@@ -442,7 +442,9 @@ def test_a_healthy_node_has_no_finding(node: ExaminedNode) -> None:
     made = node.examined()
 
     assert made.findings == ()
-    assert {each.check: each.why for each in made.checks if each.outcome is not Outcome.OK} == {
+    assert {
+        each.check: each.why for each in made.checks if each.outcome is not CheckOutcome.OK
+    } == {
         "host-root": "a simulated machine has a host tree of its own",
         "device-nodes": "a simulated machine has no device nodes",
         "actuator": "MIG layouts are not changed here",

@@ -16,8 +16,8 @@ import psutil
 import pytest
 from msgspec.structs import replace
 
-from api.actuator_client import SOCKET, ask_actuator
-from api.actuator_messages import (
+from api.actuator.actuator_client import SOCKET, ask_actuator
+from api.actuator.actuator_messages import (
     ApplyRequest,
     ChangeAnswer,
     RequestedInstance,

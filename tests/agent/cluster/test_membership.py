@@ -29,7 +29,7 @@ from api import (
     state_annotation,
     topology_annotation,
 )
-from api.actuator_messages import (
+from api.actuator.actuator_messages import (
     ActuatorAnswer,
     ApplyRequest,
     ChangeAnswer,

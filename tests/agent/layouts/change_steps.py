@@ -9,7 +9,7 @@ from itertools import count
 from agent.layouts.desired_change import DesiredLayout
 from agent.layouts.layout_change import ActuatorTask, LayoutChange
 from agent.layouts.shown_request import ShownRequest
-from api.actuator_messages import (
+from api.actuator.actuator_messages import (
     ActuatorAnswer,
     ApplyRequest,
     ChangeAnswer,

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from agent.layouts.desired_change import DesiredChange
 from agent.layouts.layout_change import ActuatorTask
-from api.actuator_messages import (
+from api.actuator.actuator_messages import (
     ActuatorAnswer,
     ActuatorRefusal,
     ApplyRequest,

@@ -26,7 +26,7 @@ from hypothesis.stateful import (
 from agent.layouts.desired_change import DesiredLayout
 from agent.layouts.layout_change import ActuatorTask, LayoutChange
 from agent.layouts.shown_request import ShownRequest
-from api.actuator_messages import (
+from api.actuator.actuator_messages import (
     ActuatorAnswer,
     ApplyRequest,
     RestoreRequest,

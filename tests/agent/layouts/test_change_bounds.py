@@ -10,7 +10,7 @@ import pytest
 from agent.layouts.desired_change import DesiredLayout
 from agent.layouts.layout_change import ActuatorTask
 from agent.layouts.shown_request import ShownRequest
-from api.actuator_messages import (
+from api.actuator.actuator_messages import (
     ActuatorRefusal,
     ApplyRequest,
     ChangeAnswer,

@@ -14,7 +14,7 @@ from agent.layouts.layout_change import ActuatorTask
 from agent.layouts.layout_watch import SETTLE_SECONDS, UNSETTLED_SECONDS
 from agent.layouts.retry_times import REFUSED_SECONDS
 from api import keys
-from api.actuator_messages import (
+from api.actuator.actuator_messages import (
     ActuatorAnswer,
     ApplyRequest,
     ChangeAnswer,

@@ -20,7 +20,7 @@ from agent.layouts.layout_evaluator import LayoutInputs
 from agent.layouts.layout_watch import SETTLE_SECONDS, LayoutWatch
 from agent.layouts.retry_times import FAILED_SECONDS, REFUSED_SECONDS
 from api import keys, mig_permit_annotation, mig_request_annotation, mig_status_annotation, names
-from api.actuator_messages import (
+from api.actuator.actuator_messages import (
     ActuatorAnswer,
     ActuatorRefusal,
     ApplyRequest,
@@ -333,7 +333,7 @@ def test_an_actuator_that_does_not_answer_gives_the_handles_back_and_is_asked_wh
 
 
 def build_known(change: str, end: Outcome) -> Any:
-    from api.actuator_messages import KnownChange
+    from api.actuator.actuator_messages import KnownChange
 
     return KnownChange(
         change=change, origin="", started="", gpus=(), outcome=end, reason="the driver said no"

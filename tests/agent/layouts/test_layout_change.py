@@ -7,7 +7,7 @@ import pytest
 
 from agent.layouts.layout_change import STUCK_SECONDS, ActuatorTask
 from agent.layouts.retry_times import ASK_SECONDS, FAILED_SECONDS, REFUSED_SECONDS
-from api.actuator_messages import (
+from api.actuator.actuator_messages import (
     ActuatorRefusal,
     ApplyRequest,
     ChangeAnswer,

@@ -19,7 +19,7 @@ from agent.layouts.layout_evaluator import (
     NodeFacts,
 )
 from agent.layouts.layout_request import LayoutRequest
-from api.actuator_messages import GpuUser, StateAnswer
+from api.actuator.actuator_messages import GpuUser, StateAnswer
 from api.mig_status_annotation import RequestSource
 from base.errors import BadInput
 from discovery.driver_errors import ReaderGone, Released

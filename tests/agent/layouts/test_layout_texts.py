@@ -12,7 +12,7 @@ import pytest
 from agent.layouts.desired_change import DesiredChange, desired_change, is_in_the_way
 from agent.layouts.layout_request import LayoutRequest
 from agent.layouts.planned_request import in_use, layouts_digest, plan_request, status
-from api.actuator_messages import KnownChange, RequestedInstance, RequestedLayout
+from api.actuator.actuator_messages import KnownChange, RequestedInstance, RequestedLayout
 from api.mig_outcome import Outcome
 from api.mig_resources import MOST_OFFERS, MigStrategy
 from api.mig_status_annotation import MigPhase, RequestSource

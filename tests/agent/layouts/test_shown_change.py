@@ -13,7 +13,7 @@ import pytest
 from agent.layouts.enforced_layouts import EnforcedLayouts
 from agent.layouts.layout_watch import LayoutNews
 from api import keys, names
-from api.actuator_messages import ChangeAnswer, KnownChange, StateAnswer
+from api.actuator.actuator_messages import ChangeAnswer, KnownChange, StateAnswer
 from api.mig_outcome import Outcome
 from api.mig_permit_annotation import PermitPhase
 from api.mig_status_annotation import MigPhase, MigStatusAnnotation

@@ -15,10 +15,10 @@ from cli.doctor.doctor_report import examination_document, examination_summary
 from diagnosis.checks.gpu_checks import NO_GPU
 from diagnosis.facts import cluster_facts
 from diagnosis.finding import (
+    CheckOutcome,
     CheckResult,
     DoctorFinding,
     Examination,
-    Outcome,
     Unread,
     check_name,
     examine,
@@ -112,7 +112,7 @@ def test_documents_have_findings_checks_and_versions(run: Run, output: str, read
 
 
 def test_what_is_not_known_to_be_healthy_is_not_called_so() -> None:
-    missed = CheckResult(check="clock", outcome=Outcome.NOT_LOOKED_AT, why="no route")
+    missed = CheckResult(check="clock", outcome=CheckOutcome.NOT_LOOKED_AT, why="no route")
     made = Examination(findings=(), checks=(missed,))
 
     assert examination_document("node-a", made, {})["healthy"] is None
@@ -188,9 +188,9 @@ def test_a_check_that_fails_hides_no_other() -> None:
     made = examine((broken, sound), 0)
 
     assert [each.about for each in made.findings] == ["a", "c"]
-    assert made.checks[0].outcome is Outcome.NOT_LOOKED_AT
+    assert made.checks[0].outcome is CheckOutcome.NOT_LOOKED_AT
     assert "KeyError: 'status'" in made.checks[0].why
-    assert made.checks[1].outcome is Outcome.FOUND
+    assert made.checks[1].outcome is CheckOutcome.FOUND
 
 
 def test_a_fact_that_is_not_there_ends_the_check_with_its_reason() -> None:
@@ -198,8 +198,8 @@ def test_a_fact_that_is_not_there_ends_the_check_with_its_reason() -> None:
         yield finding(NO_GPU, "a", str(require_fact(fact)))
 
     for fact, outcome in (
-        (Unread("no right"), Outcome.NOT_LOOKED_AT),
-        (Unread("no kubelet", applies=False), Outcome.NOT_NEEDED),
+        (Unread("no right"), CheckOutcome.NOT_LOOKED_AT),
+        (Unread("no kubelet", applies=False), CheckOutcome.NOT_NEEDED),
     ):
         (result,) = examine((needs,), fact).checks
         assert (result.outcome, result.why) == (outcome, fact.why)

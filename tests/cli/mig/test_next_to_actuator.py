@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from actuator.journal_owner import owner_of
-from api.actuator_messages import ChangeAnswer
+from api.actuator.actuator_messages import ChangeAnswer
 from api.mig_outcome import Outcome
 from cli.failures import REFUSED, UNFINISHED
 from cli.main import main

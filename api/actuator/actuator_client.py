@@ -6,7 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from api.actuator_messages import (
+from api.actuator.actuator_messages import (
     MOST_ANSWER_BYTES,
     MOST_REQUEST_BYTES,
     ActuatorAnswer,
