@@ -32,16 +32,17 @@ from tests.cluster.killed_programs import kill_programs
 PAGE: Final = Path(__file__).parents[2] / "docs" / "mig-kills.md"
 HEAD: Final = (
     "# MIG changes whose programs are killed\n\n"
-    "Written by `.venv/bin/python -m tests.actuator.kill_run`, which `make long` calls. A simulated"
-    " node has three A100. A seed draws layouts for two or three of them; eight of the fourteen"
-    " layouts have compute instances that are parts of their GPU instance. A change begins where"
-    " the one before has ended. At every fourth kill one of its GPUs falls off the bus.\n\n"
-    "The simulator's state file and the journal are the judges. The change has to end: all GPUs"
-    " that are not lost have the layout of the request, or all have the one from before, at the"
-    " same places; GPUs outside the change are as they were. A lost GPU holds the change alone:"
-    " another GPU takes a new layout meanwhile. Then the lost GPU gets its layout from before, or"
-    " is given up. A worker that went round in circles would make more than 400 calls. The run"
-    " ends at the first change that ends otherwise, so these tables have none.\n"
+    "Written by `.venv/bin/python -m tests.actuator.kill_run`, which `make long` calls. A "
+    "simulated node has three A100. A seed draws layouts for two or three of them; eight of the "
+    "fourteen layouts divide GPU instances into compute instances. Each change begins in the "
+    "layout in which the one before ended. At every fourth kill one of its GPUs falls off the "
+    "bus.\n\n"
+    "The simulator's state file and the journal are the judges. Every change has to end: all GPUs "
+    "that are not lost have the desired layout, or all have the previous one, at the same places. "
+    "GPUs outside the change are as they were. The change is stuck on the lost GPU only: another "
+    "GPU accepts a new layout meanwhile. Then the lost GPU gets its previous layout, or is given "
+    "up. A worker that loops would make more than 400 calls. The run stops at the first change "
+    "that ends otherwise, so these tables have none.\n"
 )
 RESULTS: Final = PAGE.parents[1] / "build" / "mig-kills"
 SEED: Final = 20261127
@@ -134,14 +135,14 @@ def section(name: str, figures: KillFigures) -> Section:
     """One program's part of the page."""
     rows = {
         "SIGKILLs": figures.kills,
-        "with compute instances in parts": figures.parts,
+        "with GPU instances divided into compute instances": figures.parts,
         "with a GPU lost": figures.lost,
         "killed before the journal had the change": figures.unbegun,
-        "ended in the layouts of the request": figures.applied,
-        "ended in the layouts from before": figures.previous,
-        "held by the lost GPU alone, the others in the layouts from before": figures.held,
-        "of those, given up; the others got their layouts from before": figures.given_up,
-        "slowest end after the kill": f"{figures.slowest_seconds:.0f} s",
+        "applied": figures.applied,
+        "rolled back": figures.previous,
+        "stuck on the lost GPU only, the others rolled back": figures.held,
+        "of these, given up; the rest got their previous layout": figures.given_up,
+        "slowest outcome after the kill": f"{figures.slowest_seconds:.0f} s",
     }
     if figures.most_effects:
         rows["most effects of one worker"] = figures.most_effects

@@ -111,15 +111,15 @@ CHANGES: Final = (
 """The rows."""
 
 HOW: Final = (
-    "Counted, not run: our plan is the planner's, and a simulated GPU has taken its steps. The "
-    "other procedure is the MIG manager's, and what it leaves to people: cordon, drain all pods "
-    "with GPUs, apply as nvidia-mig-parted does, where a GPU that has its layout is left alone and "
-    "all that is on the others is destroyed, restart the device plugin, uncordon. Pods leave by "
-    "eviction in both; with `wait`, the default, none is evicted by ours. Times are sums, from the "
-    f"cordon to its end: {SETTLE_SECONDS} s for our second look at the pods, {GRACE_SECONDS} s of "
-    f"grace where a pod has to end, {STEP_SECONDS} s for each call to the driver that changes "
-    f"something (assumed), {PLUGIN_SECONDS} s until the node offers what was made. What the driver "
-    "takes on a real GPU is not known here."
+    "The figures are counted, not measured: our plan is the planner's, and a simulated GPU has "
+    "taken its steps. The other procedure is the MIG manager's with the manual steps around it: "
+    "cordon, drain all pods with GPUs, apply, restart the device plugin, uncordon. It applies as "
+    "nvidia-mig-parted does: a GPU that has its layout is left alone, and everything on the "
+    "others is destroyed. Pods leave by eviction in both; with `wait`, the default, ours evicts "
+    f"none. Times are sums, from the cordon to its end: {SETTLE_SECONDS} s for our second check of "
+    f"the pods, {GRACE_SECONDS} s of grace if a pod has to end, {STEP_SECONDS} s for each driver "
+    f"call that changes something (assumed), {PLUGIN_SECONDS} s until the node offers the new "
+    "resources. The time that the driver takes on a real GPU is not known."
 )
 
 

@@ -41,7 +41,7 @@ PAGE: Final = Path(__file__).parents[2] / "docs" / "mig-rollouts.md"
 HEAD: Final = """# How rollouts of MIG layouts were tried
 
 Written by `.venv/bin/python -m tests.fleet.rollout_run`, which `make long` calls.
-[Testing](testing.md#rollouts-in-virtual-time) explains the test beds, and which test judges which
+[Testing](testing.md#rollouts-in-virtual-time) explains the test beds, and which test checks which
 promise.
 """
 NODES, SLOTS, ROLLOUTS = 200, 10, 1000
@@ -49,8 +49,8 @@ BAD_NODES = 100
 PLANE_RUNS, PLANE_NODES = 10, 50
 KINDS: Final = {
     FAILING: "pods leave and stay, changes fail",
-    QUIET: "nothing is in the way for ever",
-    STORM: "the same as the first; calls fail, coordinators are killed",
+    QUIET: "every device user ends",
+    STORM: "like the first; calls fail, coordinators are killed",
 }
 
 
@@ -64,12 +64,12 @@ def random_runs() -> Section:
     return Section(
         title="Rollouts drawn by a seed",
         text=(
-            f"50 nodes and {STORM.slots} slots in each run, in virtual time on the API server in"
-            " memory, by `tests/fleet/test_random_rollouts.py`. Half of the nodes have pods, on"
-            " GPUs that change and on others. Judged from the log of all requests by the rules of"
-            " `tests/fleet/rollout_judge.py`, of which none was broken; then nothing was left of"
-            " any change. The last column: how much of the time that [the page on"
-            " MIG](mig.md#the-coordinator) allows nodes that nothing blocks the longest run took."
+            f"50 nodes and {STORM.slots} slots in each run, in virtual time on the API server in "
+            "memory (`tests/fleet/test_random_rollouts.py`). Half of the nodes have pods, on GPUs "
+            "that change and on others. The rules of `tests/fleet/rollout_judge.py` judge the log "
+            "of all requests: none was broken, and no trace of any change stayed. The last column "
+            "compares the longest run with the time that [the page on "
+            "MIG](mig.md#the-coordinator) allows nodes that nothing blocks."
         ),
         columns=(
             *("what happens", "runs", "changes", "evictions", "coordinators killed"),
@@ -98,11 +98,11 @@ def busy() -> Section:
     return Section(
         title="A thousand rollouts",
         text=(
-            f"{NODES} nodes, {SLOTS} slots; a rollout begins every minute on average, for a few"
-            " nodes or all, also for nodes whose last one has not ended; changes fail and are held,"
-            " pods come and go, coordinators are killed (`tests/fleet/test_many_rollouts.py`). In"
-            " the end every node has its layout, or waits for a reason that is true; no node was"
-            " stuck, and no rule broken."
+            f"{NODES} nodes, {SLOTS} slots (`tests/fleet/test_many_rollouts.py`). A rollout begins "
+            "every minute on average, for a few nodes or all, also for nodes whose last rollout "
+            "has not ended. Changes fail and get stuck, pods come and go, coordinators are "
+            "killed. At the end every node has its layout, or waits for a true reason. No node "
+            "was left behind, and no rule was broken."
         ),
         columns=(
             *("rollouts", "changes", "evictions", "coordinators killed", "calls that failed"),
@@ -125,10 +125,10 @@ def interruptions() -> Section:
     return Section(
         title="Every call interrupted",
         text=(
-            "A rollout of two nodes, once for each call of the coordinator and each way in which it"
-            " is interrupted: killed before and after, 409, 429, 500, the connection lost before"
-            " and after (`tests/fleet/test_interrupted_rollouts.py`). No rule was broken, both"
-            " nodes had their layout, and nothing was left."
+            "A rollout of two nodes, once for each call of the coordinator and each kind of "
+            "interruption: killed before and after the call, 409, 429, 500, connection lost "
+            "before and after it (`tests/fleet/test_interrupted_rollouts.py`). No rule was "
+            "broken, both nodes had their layout, and no trace of the change stayed."
         ),
         columns=("the rollout", "calls", "ways", "runs"),
         rows=tuple(rows),
@@ -152,11 +152,10 @@ def bad_nodes() -> Section:
     return Section(
         title="A broken node and a stolen agent",
         text=(
-            f"{BAD_NODES} nodes and one slot, with the default settings. One node fails at each"
-            " attempt. The agent of another one was stolen, and writes what an agent may write"
-            " (`tests/fleet/bad_nodes.py`). Both are the first in line, so that all others are"
-            f" behind them. The other {base.of} alone take {base.seconds:,.0f} s. No rule was"
-            " broken."
+            f"{BAD_NODES} nodes and one slot, with the default settings. One node fails at each "
+            "attempt. The agent of another node was stolen, and writes what an agent may write "
+            "(`tests/fleet/bad_nodes.py`). Both are first in line, before all others. The other "
+            f"{base.of} alone take {base.seconds:,.0f} s. No rule was broken."
         ),
         columns=("what the stolen agent does", "others changed", "lies", "took", "ratio"),
         rows=tuple(rows),
@@ -172,10 +171,11 @@ def reboots() -> Section:
     return Section(
         title="Reboots",
         text=(
-            "The actuator's own code over simulated GPUs that lose everything; the driver comes at"
-            " once, or up to 15 minutes late (`tests/actuator/test_fleet_reboot.py`). Seconds, in"
-            " virtual time, from the driver's load to the node's layouts, with the same MIG"
-            " devices; no coordinator, agent or API server is there."
+            "The actuator's own code on simulated GPUs that lose everything "
+            "(`tests/actuator/test_fleet_reboot.py`). The driver starts at once, or up to 15 "
+            "minutes late. Times are in virtual seconds, from the start of the driver until the "
+            "node has its layouts, with the same MIG devices. No coordinator, agent or API server "
+            "takes part."
         ),
         columns=("nodes", "median", "longest", "allowed"),
         rows=((str(NODES), *(f"{it:.0f} s" for it in seconds)),),
@@ -198,12 +198,13 @@ def plane() -> Section:
     return Section(
         title="On a real control plane",
         text=(
-            f"{PLANE_NODES} nodes and 3 slots on a real API server with the shipped policies, by"
-            " `tests/cluster/test_random_rollouts.py`: half of the nodes have pods, on GPUs that"
-            " change and on others; two coordinators run as programs, of which the leader is"
-            " killed once. Judged from the audit log by the same rules: none was broken, no"
-            " request refused, no pod deleted by gpuscape. Seconds until each node that nothing"
-            " blocked had its layout, next to what is allowed; the canary waits for a second."
+            f"{PLANE_NODES} nodes and 3 slots on a real API server with the shipped policies "
+            "(`tests/cluster/test_random_rollouts.py`). Half of the nodes have pods, on GPUs that "
+            "change and on others. Two coordinators run as programs; the leader is killed once. "
+            "The same rules judge the audit log: none was broken, the API server refused no "
+            "request, and gpuscape deleted no pod. The times are seconds until each node that "
+            "nothing blocked had its layout, next to the time allowed. The canary waits one "
+            "second."
         ),
         columns=(
             *("seed", "changes", "evictions", "nodes blocked", "most nodes in change"),

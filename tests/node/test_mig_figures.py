@@ -113,9 +113,7 @@ def test_ours_evicts_those_alone_that_hold_what_goes(
     if pytestconfig.getoption("--write-pages"):
         sections = (section(found), mig_procedures.section())
         tables = "\n".join(map(table, sections))
-        text = (
-            f"# MIG changes: whom they cost what\n\n{HOW} This run: {report.machine()}.\n\n{tables}"
-        )
+        text = f"# What MIG changes cost\n\n{HOW} This run: {report.machine()}.\n\n{tables}"
         (report.DOCS / "mig-figures.md").write_text(text, encoding="utf-8")
 
 
@@ -220,10 +218,9 @@ def offered(layout: Mapping[str, Mapping[str, int]]) -> dict[str, int]:
 
 
 HOW: Final = (
-    "Written by `tests/node/test_mig_figures.py` with `--write-pages`. "
-    "Typical changes of one node by two procedures: ours with `drain: evict`, and the one for the "
-    "whole node that is usual around NVIDIA's MIG manager. With `wait`, the default, ours evicts "
-    "nobody."
+    "Written by `tests/node/test_mig_figures.py` with `--write-pages`. It compares two procedures "
+    "for typical changes of one node: ours with `drain: evict`, and the usual one around NVIDIA's "
+    "MIG manager, which empties the whole node. With `wait`, the default, ours evicts no pod."
 )
 
 
@@ -241,10 +238,10 @@ def section(found: Mapping[str, Mapping[str, Tried]]) -> Section:
         f"One real node (kubelet and containerd; {GPUS} simulated A100 with MIG on) with the "
         "shipped agent, actuator and coordinator and NVIDIA's device plugin 0.19.0. The other "
         "procedure is a script: `kubectl cordon`, `kubectl drain` of the pods with GPUs, "
-        "`nvidia-mig-parted apply` 0.10.0, the plugin's restart, a wait until the node offers what "
-        "was asked for, `kubectl uncordon`. Pods end at once when they are told to. Seconds are "
-        "from the cordon to its end, each measured once; the simulated driver takes no time, so "
-        "they are what is around the change."
+        "`nvidia-mig-parted apply` 0.10.0, the plugin's restart, a wait until the node offers the "
+        "new resources, `kubectl uncordon`. Pods end as soon as they get SIGTERM. Seconds are "
+        "from the cordon to its end, each measured once. The simulated driver takes no time, so "
+        "they show only the work around the change."
     )
     return Section(
         title="On a real node",

@@ -50,10 +50,11 @@ KILLED: Final = 128 + signal.SIGKILL
 
 PAGE: Final = ROOT / "docs/mig-recording.md"
 ABOUT: Final = (
-    "Written by `tests/node/test_mig_fleet.py` with `--write-pages`: commands and their output as "
-    "they came, with minutes and seconds since the first one. Two real nodes (kubelet and "
-    "containerd 1.37.1 and 2.4.2, NVIDIA's device plugin 0.19.0) with one simulated A100 each, the "
-    "shipped agents, actuators and coordinators. The canary's ten minutes are set to one second."
+    "Written by `tests/node/test_mig_fleet.py` with `--write-pages`: the commands and their "
+    "output, with minutes and seconds since the first command. The cluster has two real nodes "
+    "(kubelet and containerd 1.37.1 and 2.4.2, NVIDIA's device plugin 0.19.0) with one simulated "
+    "A100 each, and the shipped agents, actuators and coordinators. The canary's ten minutes are "
+    "set to one second."
 )
 NODES: Final = (
     "custom-columns=NODE:.metadata.name,CORDONED:.spec.unschedulable,"
@@ -92,7 +93,7 @@ def test_nodes_change_when_their_pods_allow_it_and_no_sooner(stage: MigStage) ->
     until(lambda: {stage.phase(node) for node in stage.nodes} == {"idle"}, LONG)
     holder = MigHolderPod.start(there, stage.nodes[busy], "holder", SMALL)
     since = there.cluster.resource_version()
-    stage.admin.says("A pod holds one of five small instances on the first node.")
+    stage.admin.says("A pod uses one of five small instances on the first node.")
     see(stage, "nodes", "pods")
 
     stage.admin.says("Both Nodes are annotated, and nothing else is done.")
@@ -101,7 +102,9 @@ def test_nodes_change_when_their_pods_allow_it_and_no_sooner(stage: MigStage) ->
 
     until(lambda: stage.is_changed(idle), LONG)
     until(lambda: stage.phase(busy) == "waiting", SOON)
-    stage.admin.says("The idle node has changed; the other one waits for its pod, and is open.")
+    stage.admin.says(
+        "The idle node has changed. The other node waits for its pod and stays schedulable."
+    )
     see(stage, "mig", "nodes", "pods")
     status = stage.status(busy)
     assert status is not None
@@ -111,10 +114,10 @@ def test_nodes_change_when_their_pods_allow_it_and_no_sooner(stage: MigStage) ->
     late = MigHolderPod.start(there, stage.nodes[idle], "late", LARGE)
     stage.admin.run("kubectl", "delete", "pod", "holder", "--wait=false")
     until(lambda: not stage.is_open(busy) or stage.is_changed(busy), LONG)
-    stage.admin.says("Now the first node has its turn.")
+    stage.admin.says("Now the first node gets a slot.")
     see(stage, "mig", "nodes")
     until(lambda: stage.is_changed(busy), LONG)
-    stage.admin.says("Both have what was asked for.")
+    stage.admin.says("Both have their desired layout.")
     see(stage, "mig", "nodes", "events")
     late.check()
 
@@ -136,8 +139,8 @@ def test_pods_are_evicted_where_that_is_asked_for_and_their_budget_allows_it(
     plane.demand("POST", BUDGETS, BUDGET)
     since = stage.there.cluster.resource_version()
     stage.admin.says(
-        "A ReplicaSet's pod holds an instance that is to go, and its PodDisruptionBudget lets it "
-        "not go. The node may evict."
+        "A ReplicaSet's pod uses an instance that would be destroyed, and its PodDisruptionBudget "
+        "forbids its eviction. The node has drain: evict."
     )
     see(stage, "pods")
     asked = (f"{keys.DRAIN}=evict", f"{keys.MIG_LAYOUT}={SEVENTHS}", "--overwrite")
@@ -150,7 +153,7 @@ def test_pods_are_evicted_where_that_is_asked_for_and_their_budget_allows_it(
     assert [pod["metadata"]["uid"] for pod in stage.served()] == [first["metadata"]["uid"]]
     stage.admin.run("kubectl", "delete", "poddisruptionbudget", BUDGET["metadata"]["name"])
     until(lambda: stage.is_changed(node, {SMALL: 7}), LONG)
-    stage.admin.says("Its pod was evicted; the next one waits for an instance of that size.")
+    stage.admin.says("Its pod was evicted. The new pod waits for an instance of that size.")
     see(stage, "mig", "nodes", "pods")
 
     (second,) = stage.served()
@@ -158,7 +161,7 @@ def test_pods_are_evicted_where_that_is_asked_for_and_their_budget_allows_it(
     assert second["status"]["phase"] == "Pending"
     stage.annotate(node, drain=None, mig_layout=LAYOUT)
     until(lambda: [pod["status"]["phase"] for pod in stage.served()] == ["Running"], LONG)
-    stage.admin.says("The layout from before is asked for again, and the pod runs.")
+    stage.admin.says("The previous layout is desired again, and the pod runs.")
     see(stage, "mig", "pods")
     stage.stop_serving()
     until(lambda: stage.is_changed(node), LONG)

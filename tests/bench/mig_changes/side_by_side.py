@@ -23,36 +23,36 @@ ASSUMED = ", ".join(name for name, model in PUBLISHED.items() if model.ids_assum
 """Models, by the simulator's names, whose ids of profiles no table has."""
 HOW = (
     f"{COUNT} changes of one simulated GPU with MIG on, drawn by a seed: A30, A100 with 40 and 80 "
-    "GB, H100, H200, B200 and RTX PRO 6000 in turns. The layout that is wanted keeps most of what "
-    "is there, or has nothing to do with it, or (one in ten) cannot be; it is never the one that "
-    "is there already. Every arm begins in the same states and makes its calls to the same "
-    "simulator: `gpuscape` is the actuator's change with its journal, `nvidia-mig-parted` is that "
-    "program, 0.10.0, unchanged, whose `apply` goes through the simulator's C library, and "
-    "`wipe-and-permute` is what it does, in a few lines. All figures are counts, summed up; "
-    "nothing is timed. gpuscape reads the whole state and who uses it anew before each step, "
-    "hence its calls in all.\n\n"
-    "What fits where is judged by tables that are not ours: go-nvml's mock of an A100, those of "
+    "GB, H100, H200, B200 and RTX PRO 6000 in turns. The desired layout keeps most of the current "
+    "one, or has nothing in common with it, or (one in ten) is impossible; it never equals the "
+    "current one. Every arm begins in the same states and calls the same simulator. `gpuscape` is "
+    "the actuator's change with its journal. `nvidia-mig-parted` is that program, 0.10.0, "
+    "unchanged, whose `apply` goes through the simulator's C library. `wipe-and-permute` does the "
+    "same as nvidia-mig-parted, in a few lines. All figures are sums of counts; nothing is timed. "
+    "gpuscape reads the whole state and the device users anew before each step, which explains "
+    "its calls in all.\n\n"
+    "Independent tables decide what fits where: go-nvml's mock of an A100, those of "
     "NVIDIA/k8s-test-infra for H100 and B200, published output of nvidia-smi for A30 and RTX PRO "
-    "6000. H200 is assumed to have the places of the H100, as the MIG user guide's names and "
-    f"counts have it; no table has the ids of profiles of {ASSUMED}, which are assumed to be those "
-    "of the H100. Where the driver chooses a place, the simulator chooses as the MIG user guide's "
-    "examples do. No real GPU was at hand.\n\n"
-    f"What is not in it: layouts that can be created in more than {MOST_ORDERS} orders, such as "
-    "seven instances of three kinds, since an arm that tries all orders would try thousands, and "
-    "the sums would be those of a few changes; changes of the MIG mode; compute instances that are "
-    "a part of their GPU instance; several GPUs at once. So the arms that try orders make fewer "
-    "calls here than they may have to."
+    "6000. H200 is assumed to have the places of the H100, in line with the names and counts of "
+    f"the MIG user guide. No table has the profile ids of {ASSUMED}, which are assumed to be those "
+    "of the H100. If the driver chooses a place, the simulator chooses like the examples of the "
+    "MIG user guide. No real GPU was available.\n\n"
+    f"Not included are layouts that can be created in more than {MOST_ORDERS} orders, such as "
+    "seven instances of three kinds: an arm that tries all orders would try thousands, and a few "
+    "changes would dominate the sums. Changes of the MIG mode, compute instances that are a part "
+    "of their GPU instance, and changes of several GPUs at once are not included either. So the "
+    "arms that try orders may need more calls in practice than here."
 )
 _IDLE = (
-    "Half of the changes begin on a GPU on which nothing runs. `least` is what no way can do with "
-    "less, by a search through every final state."
+    "Half of the changes begin on an idle GPU. `least` is the minimum of all possible ways, found "
+    "by a search through every final state."
 )
 _BUSY = (
-    "The other half: programs run on some instances, there are holes between them, and now and "
-    "then an instance without a compute instance, as a change leaves it that was killed. Where an "
-    "arm fails, programs are ended, and it tries once more: with gpuscape those that its refusal "
-    "names, else all of the GPU. The calls of both tries count. `least` counts the programs on "
-    "instances that no final state spares, and then instances."
+    "The other half begins on GPUs where programs run on some instances, with gaps between them. "
+    "Sometimes there is an instance without a compute instance, as a killed change leaves it. If "
+    "an arm fails, programs are ended and it tries once more: with gpuscape the programs that its "
+    "refusal names, otherwise all programs of the GPU. The calls of both attempts count. `least` "
+    "counts the programs on instances that no final state keeps, and then instances."
 )
 
 Result = tuple[Transition, Mapping[str, ArmOutcome]]
@@ -105,21 +105,21 @@ def _section(title: str, its: Sequence[Result], text: str) -> Section:
         text=text,
         columns=("", OURS, PARTED, WIPE, "least"),
         rows=(
-            row(f"reached at once, of {len(can)} that can be", _at_once, str(undisturbed)),
-            row("reached after programs ended", _later, str(len(can) - undisturbed)),
+            row(f"reached at once, of {len(can)} possible", _at_once, str(undisturbed)),
+            row("reached after programs were ended", _later, str(len(can) - undisturbed)),
             row("never reached", lambda one: not one.reached, "0"),
             row("programs ended", lambda one: one.disturbed, str(sum(one for one, _ in least))),
             row("instances destroyed", lambda one: one.destroyed, str(sum(n for _, n in least))),
             row("failures that left another layout", lambda one: one.half_done, "0"),
             row("calls that change something", lambda one: one.calls),
-            row("calls in all, readings too", lambda one: one.all_calls),
+            row("all calls, readings included", lambda one: one.all_calls),
             row(
-                f"layouts lost, of {len(cannot)} asked for one that cannot be",
+                f"current layouts lost, of {len(cannot)} with an impossible desired one",
                 lambda one: one.half_done,
                 "0",
                 cannot,
             ),
-            row("calls that change something for these", lambda one: one.calls, "0", cannot),
+            row("calls for these that change something", lambda one: one.calls, "0", cannot),
         ),
     )
 
