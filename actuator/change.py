@@ -2,7 +2,7 @@
 """Carries out a change of MIG layouts so that it ends in one of three ways, whatever happens.
 
 Safety: nothing is destroyed before the previous layouts are on the disk, and nothing that has a
-holder is destroyed at all: holders are read anew before every step. The journal has the desired
+device user is destroyed at all: they are read anew before every step. The journal has the desired
 layouts, the driver the current ones; each step is planned from the current layout, so wherever a
 process dies, the next one goes on from there.
 """
@@ -26,8 +26,8 @@ from api.mig_outcome import Outcome
 from api.mig_resources import MigStrategy
 from discovery.mig_state import MigGpu
 from kubelet.devices_checkpoint import SETTLED_SECONDS
+from mig.device_users import UserKind
 from mig.gpu_layout import GpuLayout, current_layout, has_layout
-from mig.holders import HolderKind
 from mig.planner import MigPlan, MigRefusal, ObstacleKind, plan
 
 log = logging.getLogger(__name__)
@@ -73,7 +73,7 @@ def apply(
     """Bring GPUs, by UUID, to their desired layouts.
 
     ``origin``: where the layouts come from, for people. ``change`` identifies the change in journal
-    and history; a new id unless given. Refuses what would disturb a holder, and whatever the
+    and history; a new id unless given. Refuses what would disturb a device user, and what the
     planner refuses; then nothing is written. If only pods are in the way, they are read again for
     some seconds: they may have ended just now. A GPU that has its desired layout is remembered,
     once a fresh session has shown it; with ``as_is`` all must have it. Raises JournalUnusable if
@@ -106,7 +106,7 @@ def _planned(
     waited = 0.0
     while True:
         seen = world.observe()
-        planned = plan(seen, desired, world.holders(), strategy=strategy, spare_busy=True)
+        planned = plan(seen, desired, world.device_users(), strategy=strategy, spare_busy=True)
         if isinstance(planned, MigPlan) or waited >= _may_pass_within(planned):
             return seen, planned
         world.pause(_POLL_SECONDS)
@@ -118,12 +118,12 @@ def _may_pass_within(refusal: MigRefusal) -> float:
 
     Only pods are waited for, not programs, nor other obstacles.
     """
-    holders = [holder for obstacle in refusal.obstacles for holder in obstacle.holders]
+    users = [user for obstacle in refusal.obstacles for user in obstacle.users]
     if any(obstacle.kind is not ObstacleKind.BUSY for obstacle in refusal.obstacles) or any(
-        holder.kind is not HolderKind.POD for holder in holders
+        user.kind is not UserKind.POD for user in users
     ):
         return 0.0
-    return _ENDING_SECONDS if any("/" in holder.name for holder in holders) else _COMING_SECONDS
+    return _ENDING_SECONDS if any("/" in user.name for user in users) else _COMING_SECONDS
 
 
 def begin(

@@ -10,8 +10,8 @@ from typing import Final
 
 from actuator.mig_world import MigWorld, StepFailed
 from discovery.mig_state import MigGpu
+from mig.device_users import DeviceUsers, MigPart
 from mig.gpu_layout import GpuLayout, current_layout, has_layout
-from mig.holders import MigHolders, MigPart
 from mig.planner import MigRefusal, plan
 from mig.steps import MigStep
 
@@ -31,15 +31,15 @@ def empty(world: MigWorld, gpus: Iterable[str]) -> None:
         try:
             gpu = next((gpu for gpu in world.observe([uuid]) if gpu.uuid == uuid), None)
             if gpu is not None:
-                _take_steps(world, {uuid: _busy_part(gpu, world.holders())})
+                _take_steps(world, {uuid: _busy_part(gpu, world.device_users())})
         except StepFailed as error:
             log.warning("MIG GPU not emptied", extra={"gpu": uuid, "why": str(error)})
 
 
-def _busy_part(gpu: MigGpu, holders: MigHolders) -> GpuLayout:
-    """The instances of a GPU that have a holder, where they are."""
+def _busy_part(gpu: MigGpu, users: DeviceUsers) -> GpuLayout:
+    """The instances of a GPU that have a device user, where they are."""
     busy = tuple(
-        instance for instance in gpu.instances if holders.get(MigPart(gpu.uuid, instance.id))
+        instance for instance in gpu.instances if users.get(MigPart(gpu.uuid, instance.id))
     )
     return current_layout(replace(gpu, instances=busy), exact=True)
 
@@ -101,7 +101,7 @@ def _take_steps(world: MigWorld, desired: Mapping[str, GpuLayout]) -> str | None
     failure = StepFailed("no step was taken")
     for _ in range(_MOST_STEPS):
         seen = world.observe(desired.keys())
-        planned = plan(seen, desired, world.holders(), spare_busy=True)
+        planned = plan(seen, desired, world.device_users(), spare_busy=True)
         if isinstance(planned, MigRefusal):
             return planned.obstacles[0].detail
         if not planned.steps:

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from base.errors import GpuscapeError
 from discovery.mig_state import MigGpu
-from mig.holders import MigHolders
+from mig.device_users import DeviceUsers
 from mig.steps import MigStep
 
 
@@ -30,8 +30,8 @@ class MigWorld(Protocol):
         Raises StepFailed where the driver does not answer at all.
         """
 
-    def holders(self) -> MigHolders:
-        """Holders of the GPUs that were observed last, read now.
+    def device_users(self) -> DeviceUsers:
+        """Device users of the GPUs that were observed last, read now.
 
         Raises StepFailed where that cannot be known.
         """

@@ -41,9 +41,9 @@ from discovery.reader.machine_access import allowed, listed_gpus
 from discovery.reader.protocol import Start
 from discovery.shared_identities import without_shared_mig
 from kubelet.devices_checkpoint import KubeletDevices, read_kubelet_devices
-from mig.holders import HolderKind, MigHolder, MigHolders, MigPart, all_holders
-from mig.pod_holders import pod_holders, unplaced_devices
-from mig.process_holders import process_holders
+from mig.device_users import DeviceUser, DeviceUsers, MigPart, UserKind, all_users
+from mig.pod_users import pod_users, unplaced_devices
+from mig.process_users import process_users
 from mig.steps import (
     CreateCompute,
     CreateInstance,
@@ -62,8 +62,8 @@ SCAN_SECONDS: Final = 1.0
 class NvmlWorld:
     """An open session with the driver. The library must have been chosen before."""
 
-    def __init__(self, start: Start, named: MigHolders | None = None) -> None:
-        """``named``: pods and claims that the caller knows of.
+    def __init__(self, start: Start, named: DeviceUsers | None = None) -> None:
+        """``named``: pods and pending pods that the caller knows of.
 
         Raises DriverAbsent, DriverMismatch or Transient where NVML cannot be initialised.
         """
@@ -117,8 +117,8 @@ class NvmlWorld:
             raise Transient(f"which GPUs there are is not known: {why}")
         return allowed(self._start, gpus.ours)
 
-    def holders(self) -> MigHolders:
-        """Holders of the GPUs that were observed last: programs, pods and named holders.
+    def device_users(self) -> DeviceUsers:
+        """Device users of the GPUs that were observed last: programs, and pods.
 
         Programs are those that the driver lists or that have device files open; pods are those
         to which the kubelet has given a device. A GPU whose programs the driver does not list
@@ -137,11 +137,11 @@ class NvmlWorld:
             except Transient as error:
                 raise StepFailed(str(error), passes=True) from error
         minors = {gpu.minor: gpu.uuid for gpu in seen if gpu.minor is not None}
-        return all_holders(
-            process_holders(running, process_name),
+        return all_users(
+            process_users(running, process_name),
             *unlisted,
             self._opened(minors),
-            pod_holders(seen, kubelet),
+            pod_users(seen, kubelet),
             self._named,
         )
 
@@ -206,8 +206,8 @@ class NvmlWorld:
         unobserved = {bus_id: why for bus_id, why in self.unread.items() if bus_id not in listed}
         self.unread = unobserved | reasons
 
-    def _opened(self, minors: Mapping[int, str]) -> MigHolders:
-        """Programs that have device files of a GPU open, as holders of the whole GPU.
+    def _opened(self, minors: Mapping[int, str]) -> DeviceUsers:
+        """Programs that have device files of a GPU open, as device users of the whole GPU.
 
         ``minors``: minor number to GPU UUID. A container that sees the host's processes leaves
         those of pods to the driver: the device plugin has GPUs open all the time, and is paused if
@@ -216,7 +216,7 @@ class NvmlWorld:
         proc = proc_folder(Path(self._start.host_root))
         return {
             MigPart(minors[minor], None): frozenset(
-                MigHolder(HolderKind.PROCESS, f"{pid} {name}".rstrip())
+                DeviceUser(UserKind.PROCESS, f"{pid} {name}".rstrip())
                 for pid in pids
                 if (name := process_name(pid, proc)) not in HARMLESS
                 if proc == PROC or not pod_of_process(pid, proc)
@@ -233,11 +233,11 @@ class NvmlWorld:
         return self._openers[1]
 
 
-def _all_held(gpu: MigGpu, why: str) -> MigHolders:
-    """An unknown program that may be anywhere on the GPU, as holder of all its parts."""
+def _all_held(gpu: MigGpu, why: str) -> DeviceUsers:
+    """An unknown program that may be anywhere on the GPU, as device user of all its parts."""
     parts = (None, *(instance.id for instance in gpu.instances))
-    holder = MigHolder(HolderKind.PROCESS, f"unknown ({why})")
-    return {MigPart(gpu.uuid, part): frozenset({holder}) for part in parts}
+    user = DeviceUser(UserKind.PROCESS, f"unknown ({why})")
+    return {MigPart(gpu.uuid, part): frozenset({user}) for part in parts}
 
 
 def _perform(gpu: MigGpu, step: MigStep) -> None:

@@ -92,7 +92,7 @@ def _why_not(
         return None
     if gpu.instances:
         return "it has instances that were made since the driver was loaded"
-    planned = plan([gpu], {uuid: remembered.layout()}, world.holders(), spare_busy=True)
+    planned = plan([gpu], {uuid: remembered.layout()}, world.device_users(), spare_busy=True)
     return planned.obstacles[0].detail if isinstance(planned, MigRefusal) else None
 
 

@@ -3,7 +3,7 @@
 
 The journal has a change in the direction back from the first moment on, so however the process ends
 in the middle, the next one restores the previous layout. As in every change, nothing that has a
-holder is destroyed. A layout that fails does not end the test, a holder does.
+device user is destroyed. A layout that fails does not end the test, a device user does.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from actuator.restore import take_in_order
 from actuator.verified_layouts import VerifiedLayout
 from api.mig_outcome import Outcome
 from discovery.mig_state import CurrentInstance, MigGpu, MigProfile
+from mig.device_users import DeviceUser, DeviceUsers
 from mig.gpu_layout import GpuLayout, current_layout
-from mig.holders import MigHolder, MigHolders
 from mig.planner import MigRefusal, Obstacle, ObstacleKind, plan
 from mig.steps import CreateInstance, DestroyInstance, MigStep
 from mig.trial_layouts import EMPTY, TrialLayout, trial_layouts
@@ -92,13 +92,13 @@ def selftest(world: MigWorld, journal: Journal, uuid: str, edge: SelftestEdge) -
 
     The result's outcome is PREVIOUS with an empty reason where all layouts were tried, and with the
     reason where the test ended early; HELD where the way back failed; None where it was refused:
-    a holder of the GPU or of a part of it, a mode that takes a reset. Raises JournalUnusable where
-    a change is open or none can be kept, and StepFailed where the GPU cannot be read: nothing was
-    done then.
+    a device user of the GPU or of a part of it, a mode that takes a reset. Raises JournalUnusable
+    where a change is open or none can be kept, and StepFailed where the GPU cannot be read: nothing
+    was done then.
     """
     journal.need_no_change([uuid])
     before = _read_gpu(world, uuid)
-    refusal = _refusal(before, world.holders())
+    refusal = _refusal(before, world.device_users())
     if refusal is not None:
         return ChangeResult(
             outcome=Outcome.REFUSED, reason=refusal.obstacles[0].detail, refusal=refusal
@@ -133,7 +133,7 @@ def _try_all(world: MigWorld, uuid: str, edge: SelftestEdge) -> str:
             if edge.is_over():
                 return "no further layout was to be tried"
             # before each layout: a pod may have come, and its instance must not be destroyed
-            held = _holders(uuid, world.holders())
+            held = _device_users(uuid, world.device_users())
             if held:
                 return f"somebody took the GPU: {', '.join(map(str, held))}"
             _try_layout(timed, uuid, trial, edge)
@@ -149,7 +149,7 @@ def _try_layout(timed: _TimedWorld, uuid: str, trial: TrialLayout, edge: Selftes
     timed.steps.clear()
     began = edge.clock()
     seen = [_read_gpu(timed, uuid)]
-    planned = plan(seen, desired, timed.holders(), spare_busy=True)
+    planned = plan(seen, desired, timed.device_users(), spare_busy=True)
     kept: Sequence[CurrentInstance] = ()
     if isinstance(planned, MigRefusal):
         failure = planned.obstacles[0].detail
@@ -210,31 +210,26 @@ def _lost_devices(world: MigWorld, uuid: str, image: VerifiedLayout) -> tuple[st
     )
 
 
-def _refusal(gpu: MigGpu, holders: MigHolders) -> MigRefusal | None:
+def _refusal(gpu: MigGpu, users: DeviceUsers) -> MigRefusal | None:
     """Why a GPU cannot be tested; None if it can."""
-    held = _holders(gpu.uuid, holders)
+    held = _device_users(gpu.uuid, users)
     if held:
         names = ", ".join(map(str, held))
         busy = Obstacle(
             kind=ObstacleKind.BUSY,
             gpu=gpu.uuid,
             detail=f"the GPU is in use: {names}",
-            holders=frozenset(held),
+            users=frozenset(held),
         )
         return MigRefusal(obstacles=(busy,))
-    planned = plan([gpu], {gpu.uuid: EMPTY.layout}, holders, spare_busy=True)
+    planned = plan([gpu], {gpu.uuid: EMPTY.layout}, users, spare_busy=True)
     return planned if isinstance(planned, MigRefusal) else None
 
 
-def _holders(uuid: str, holders: MigHolders) -> list[MigHolder]:
-    """Holders of the GPU and of its parts, sorted."""
+def _device_users(uuid: str, users: DeviceUsers) -> list[DeviceUser]:
+    """Device users of the GPU and of its parts, sorted."""
     return sorted(
-        {
-            holder
-            for part, part_holders in holders.items()
-            if part.gpu == uuid
-            for holder in part_holders
-        }
+        {user for part, part_users in users.items() if part.gpu == uuid for user in part_users}
     )
 
 
@@ -254,7 +249,7 @@ class _TimedWorld:
         self._clock = clock
         self.steps: list[TriedStep] = []
         self.observe = world.observe
-        self.holders = world.holders
+        self.device_users = world.device_users
         self.reopen = world.reopen
         self.pause = world.pause
         self.boot = world.boot

@@ -28,10 +28,10 @@ from actuator.worker_messages import (
     ChangeRequest,
     Failed,
     Logged,
-    NamedHolder,
     Order,
     SelftestRequest,
     Tried,
+    UserOnGpu,
     WorkerMessage,
     raised,
 )
@@ -65,14 +65,14 @@ def run_change(
     source: Start,
     journal: Path,
     deadline_seconds: float,
-    holders: Sequence[NamedHolder] = (),
+    users: Sequence[UserOnGpu] = (),
     give_up: Sequence[str] = (),
     owner: bool = False,
 ) -> ChangeResult:
     """Carry out a change, after ending one that is open; with None only that.
 
-    ``source``: as for a device reader. ``holders``: pods and claims in addition to the request's,
-    for a change that is open. ``give_up``: UUIDs of GPUs to take out of open changes.
+    ``source``: as for a device reader. ``users``: device users in addition to the request's, for a
+    change that is open. ``give_up``: UUIDs of GPUs to take out of open changes.
     ``owner``: this process is the actuator; without it one that has the
     journal's folder is in the way. The worker's log lines come through this process's loggers of
     the same names. Raises WorkerHung and WorkerDied; what the worker raises, under the same name:
@@ -83,7 +83,7 @@ def run_change(
         start=source,
         journal=str(journal.absolute()),
         request=request,
-        holders=tuple(holders),
+        users=tuple(users),
         give_up=tuple(give_up),
         owner=owner,
         lifetime_seconds=deadline_seconds + COLLECT_SECONDS,
@@ -113,7 +113,7 @@ def run_selftest(
         request=None,
         selftest=request,
         until=until,
-        holders=(),
+        users=(),
         lifetime_seconds=deadline_seconds + COLLECT_SECONDS,
     )
     with _Worker(order, (until,)) as worker:

@@ -65,7 +65,7 @@ def carry_out(order: Order) -> ChangeResult:
             give_up(journal, order.give_up)
     choose_library(order.start)
     request = order.request
-    named = order.holders + (() if request is None else request.holders)
+    named = order.users + (() if request is None else request.users)
     with _journal(order) as journal, NvmlWorld(order.start, by_part(named)) as world:
         ended = resume(world, journal, retry_stuck=request is None)
         if request is not None:
@@ -105,7 +105,7 @@ def try_layouts(
     edge = SelftestEdge(report_event, is_over, time.monotonic)
     with (
         _journal(order) as journal,
-        NvmlWorld(order.start, by_part(order.holders)) as world,
+        NvmlWorld(order.start, by_part(order.users)) as world,
     ):
         result = selftest(world, journal, request.gpu, edge)
         if not result.has_begun:

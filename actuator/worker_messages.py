@@ -20,25 +20,25 @@ from api.mig_resources import MigStrategy
 from base.errors import BadInput, GpuscapeError, Transient
 from discovery.driver_errors import DriverAbsent, DriverMismatch
 from discovery.reader.protocol import Start
+from mig.device_users import DeviceUser, DeviceUsers, MigPart, UserKind
 from mig.gpu_layout import GpuLayout
-from mig.holders import HolderKind, MigHolder, MigHolders, MigPart
 
 MOST_MESSAGE_BYTES: Final = 1 << 20
-"""Size of a line at most; a refusal that names holders on sixteen GPUs has 20 KiB."""
+"""Size of a line at most; a refusal that names device users on sixteen GPUs has 20 KiB."""
 
 
 class _Strict(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Base: unknown keys are errors."""
 
 
-class NamedHolder(_Strict, frozen=True, kw_only=True):
-    """A pod, or a pending pod, that holds a part of a GPU: the driver knows neither."""
+class UserOnGpu(_Strict, frozen=True, kw_only=True):
+    """A pod, or a pending pod, that uses a part of a GPU: the driver knows neither."""
 
     gpu: str
     """UUID."""
     instance: int | None
     """Id of the GPU instance; None for the whole GPU."""
-    kind: HolderKind
+    kind: UserKind
     name: str
     """``namespace/name``."""
 
@@ -54,7 +54,7 @@ class ChangeRequest(_Strict, frozen=True, kw_only=True):
     """Origin of the layouts, for people: ``all-1g.10gb of config.yaml``."""
     strategy: MigStrategy | None = None
     """The device plugin's strategy; None if there is no plugin."""
-    holders: tuple[NamedHolder, ...] = ()
+    users: tuple[UserOnGpu, ...] = ()
     as_is: bool = False
     """Only verify and remember the layouts: the caller has found that no step is needed."""
 
@@ -79,7 +79,7 @@ class Order(_Strict, frozen=True, kw_only=True):
     """The self-test to carry out, instead of a change."""
     until: int | None = None
     """Descriptor that ends a self-test, as soon as it is readable or its other end is closed."""
-    holders: tuple[NamedHolder, ...]
+    users: tuple[UserOnGpu, ...]
     give_up: tuple[str, ...] = ()
     """UUIDs of GPUs to take out of the changes that are open, first of all."""
     owner: bool = False
@@ -143,10 +143,10 @@ def raised(message: Failed) -> GpuscapeError:
     return kind(message.text)
 
 
-def by_part(holders: Iterable[NamedHolder]) -> MigHolders:
-    """Holders by the part of a GPU that they hold, for the planner."""
-    holders_by_part: dict[MigPart, set[MigHolder]] = {}
-    for holder in holders:
-        part = MigPart(holder.gpu, holder.instance)
-        holders_by_part.setdefault(part, set()).add(MigHolder(holder.kind, holder.name))
-    return {part: frozenset(part_holders) for part, part_holders in holders_by_part.items()}
+def by_part(users: Iterable[UserOnGpu]) -> DeviceUsers:
+    """Device users by the part of a GPU that they use, for the planner."""
+    users_by_part: dict[MigPart, set[DeviceUser]] = {}
+    for user in users:
+        part = MigPart(user.gpu, user.instance)
+        users_by_part.setdefault(part, set()).add(DeviceUser(user.kind, user.name))
+    return {part: frozenset(part_users) for part, part_users in users_by_part.items()}

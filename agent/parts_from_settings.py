@@ -246,7 +246,7 @@ def layout_inputs(
         service_enabled=(root / MIG_MANAGER_SERVICE).is_symlink,
         program_name=_no_name if settings.simulate is not None else process_name,
         kubelet=functools.partial(_checkpoint, root),
-        users=functools.partial(_gpu_users, settings.actuator_socket),
+        openers=functools.partial(_gpu_users, settings.actuator_socket),
         enforce=_enforce(settings, root, reader, trigger)
         if settings.mig_mode == "enforce"
         else None,

@@ -132,7 +132,7 @@ class MigGpu:
         """The profile of this name."""
         return next((profile for profile in self.profiles if profile.name == name), None)
 
-    def holders(
+    def pids_on(
         self, instance: CurrentInstance, compute: CurrentCompute | None = None
     ) -> list[int]:
         """Pids of the programs on an instance, or on one of its compute instances; sorted."""

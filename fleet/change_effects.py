@@ -86,8 +86,8 @@ class EvaluateDrain:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EvictHolders:
-    """Have the pods leave that are in the way."""
+class EvictDeviceUsers:
+    """Have the pods leave that use devices which the change needs."""
 
     pods: tuple[DrainPod, ...]
 
@@ -100,7 +100,7 @@ ChangeEffect = (
     | FreeSlot
     | ReadGpuUsage
     | EvaluateDrain
-    | EvictHolders
+    | EvictDeviceUsers
     | EvictPods
     | None
 )

@@ -125,7 +125,7 @@ class ChangeReports:
             pods = [pod.full_name for pod in plan.evict]
             log.info("MIG drain judged", extra=_fields(record, pods=pods, losses=losses))
 
-    def holder_evicted(self, record: RollbackRecord, pod: DrainPod) -> None:
+    def user_evicted(self, record: RollbackRecord, pod: DrainPod) -> None:
         """A pod that is in the way was asked to leave."""
         log.info("pod evicted for MIG change", extra=_fields(record, pod=pod.full_name))
 

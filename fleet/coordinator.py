@@ -26,7 +26,7 @@ from fleet import node_patches, rollback_record, slot_gate, slot_lease
 from fleet.change_effects import (
     CountEnd,
     EvaluateDrain,
-    EvictHolders,
+    EvictDeviceUsers,
     EvictPods,
     FreeSlot,
     NodeWrite,
@@ -214,16 +214,16 @@ class Coordinator:
             case PatchNode():
                 return self._patch_node(change, now)
             case ReadGpuUsage(node=node):
-                self._usages[_key(record)] = usage_of(self._holders(node), now)
+                self._usages[_key(record)] = usage_of(self._device_users(node), now)
             case EvaluateDrain():
                 self._evaluate_drain(change.view, now)
-            case EvictHolders(pods=holders):
+            case EvictDeviceUsers(pods=users):
                 if self._evaluations.get(_key(record)) is not change.view.drain_evaluation:
                     return True  # another node's evictions came since: judge anew
                 self._evaluations.clear()  # budgets let others go no more
-                for holder in holders:
-                    self._evict(holder)
-                    self._reports.holder_evicted(record, holder)
+                for user in users:
+                    self._evict(user)
+                    self._reports.user_evicted(record, user)
             case EvictPods(pods=pods):
                 due = [pod for pod in pods if now >= self._evict_at.get(pod.uid, 0.0)]
                 for pod in due:
@@ -288,7 +288,7 @@ class Coordinator:
             return
         plan = evaluate_drain(
             self._api,
-            [(pod.namespace, pod.name) for pod in self._holders(view.record.node)],
+            [(pod.namespace, pod.name) for pod in self._device_users(view.record.node)],
             view.node.request,
             self._terms.evictions,
             whole_node=view.record.drain == DrainMode.NODE,
@@ -297,8 +297,8 @@ class Coordinator:
         self._evaluations[_key(view.record)] = DrainEvaluation(evaluated_at=now, plan=plan)
         self._reports.judged(view.record, plan)
 
-    def _holders(self, node: str) -> list[GpuPod]:
-        """All pods of the node that hold GPUs, by a read that the API server makes now."""
+    def _device_users(self, node: str) -> list[GpuPod]:
+        """All pods of the node that use GPUs, by a read that the API server makes now."""
         present = present_objects(self._api, PODS, fields={"spec.nodeName": node})
         terms = self._cache.terms
         pods = (gpu_pod_of(seen, terms) for seen in present if is_gpu_or_plugin_pod(seen, terms))

@@ -31,7 +31,7 @@ from fleet.change_effects import (
     ChangeEffect,
     CountEnd,
     EvaluateDrain,
-    EvictHolders,
+    EvictDeviceUsers,
     EvictPods,
     FreeSlot,
     NodeWrite,
@@ -248,7 +248,7 @@ def _draining(
         return WriteRecord(record=with_values(record, drain_at=int(now)), why="pods are to leave")
     if passed(record.drain_at, now) > terms.evictions.deadline_seconds:
         return _undo(view, node, _blocked(plan) or "pods did not leave in time", retry_later=True)
-    return EvictHolders(pods=plan.evict) if plan.evict else None
+    return EvictDeviceUsers(pods=plan.evict) if plan.evict else None
 
 
 def _fresh(evaluation: DrainEvaluation | None, since: float, now: float) -> DrainEvaluation | None:

@@ -67,7 +67,7 @@ class NodeAllocation:
 
     pods: frozenset[str] = frozenset()
     """``namespace/name`` of all that the kubelet lists, with or without GPUs."""
-    holders: tuple[GpuContainer, ...] = ()
+    containers: tuple[GpuContainer, ...] = ()
     """Containers that have GPUs, in the kubelet's order."""
     whole: frozenset[str] = frozenset()
     """Bus ids of the GPUs that device plugins offer undivided and unshared, used or not."""
@@ -81,10 +81,10 @@ class NodeAllocation:
     def by_pod(self) -> Mapping[tuple[str, str], frozenset[str]]:
         """(namespace, pod) to the bus ids of the GPUs that it has all or part of."""
         pods: dict[tuple[str, str], frozenset[str]] = {}
-        for holder in self.holders:
-            pod = holder.namespace, holder.pod
+        for container in self.containers:
+            pod = container.namespace, container.pod
             pods[pod] = pods.get(pod, frozenset()) | {
-                device.part.bus_id for device in holder.devices
+                device.part.bus_id for device in container.devices
             }
         return pods
 
@@ -108,7 +108,7 @@ def allocation(
     taken = tuple(device for _, _, devices in held for device in devices)
     return NodeAllocation(
         pods=frozenset(f"{pod.namespace}/{pod.name}" for pod in pods),
-        holders=tuple(
+        containers=tuple(
             GpuContainer(
                 namespace=pod.namespace,
                 pod=pod.name,

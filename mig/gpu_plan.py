@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ways from one GPU's current layout to its desired layout. Pure and exact.
 
-Safety: a way destroys an instance only if no way that disturbs fewer holders keeps it. The caller
-sees the holders of each way, and decides whether anything may be destroyed at all.
+Safety: a way destroys an instance only if no way that disturbs fewer device users keeps it. The
+caller sees the device users of each way, and decides whether anything may be destroyed at all.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from itertools import combinations
 
 from discovery.mig_state import CurrentCompute, CurrentInstance, MigGpu, MigProfile
 from mig.compute_places import ComputePlace, chosen_places, compute_places
+from mig.device_users import DeviceUser, DeviceUsers, MigPart
 from mig.gpu_layout import DesiredInstance, GpuLayout
-from mig.holders import MigHolder, MigHolders, MigPart
 from mig.placement import Grid, mask
 from mig.steps import (
     CreateCompute,
@@ -35,8 +35,8 @@ class Candidate:
     kept: tuple[CurrentInstance, ...]
     """Instances that stay; compute instances that they lack are added."""
     destroyed: tuple[CurrentInstance, ...]
-    disturbed: frozenset[MigHolder]
-    """Holders of the destroyed instances; with a change of mode, all holders of the GPU."""
+    disturbed: frozenset[DeviceUser]
+    """Users of the destroyed instances; with a change of mode, all device users of the GPU."""
     after: GpuLayout
     """The layout at the end, each instance at its place."""
     steps: tuple[MigStep, ...]
@@ -44,20 +44,20 @@ class Candidate:
 
 
 Rank = tuple[int, int, tuple[int, ...], tuple[int, ...], tuple[int, ...]]
-"""Order of the ways that disturb the same holders: number of destroyed instances, number of steps,
-free places (more is better), starts of new instances, ids of kept instances. No two ways of a GPU
-have the same rank."""
+"""Order of the ways that disturb the same device users: number of destroyed instances, number of
+steps, free places (more is better), starts of new instances, ids of kept instances. No two ways of
+a GPU have the same rank."""
 
 
-def gpu_candidates(gpu: MigGpu, desired: GpuLayout, holders: MigHolders) -> tuple[Candidate, ...]:
-    """The best way for each set of holders that must be disturbed, fewest holders first.
+def gpu_candidates(gpu: MigGpu, desired: GpuLayout, users: DeviceUsers) -> tuple[Candidate, ...]:
+    """The best way for each set of device users that must be disturbed, smallest set first.
 
     A set that contains another set is left out. ``desired`` must fit the empty GPU, and its mode
     must be possible without a reset.
     """
     if gpu.mode is not None and gpu.mode.current != desired.mig:
-        return (_with_other_mode(gpu, desired, holders),)
-    ways = _least_disturbing(_ways(gpu, desired, holders))
+        return (_with_other_mode(gpu, desired, users),)
+    ways = _least_disturbing(_ways(gpu, desired, users))
     if gpu.mode is None or gpu.mode.pending == desired.mig:
         return ways
     # setting the current mode cancels the pending one
@@ -65,11 +65,11 @@ def gpu_candidates(gpu: MigGpu, desired: GpuLayout, holders: MigHolders) -> tupl
     return tuple(replace(way, steps=(cancelled, *way.steps)) for way in ways)
 
 
-def _with_other_mode(gpu: MigGpu, desired: GpuLayout, holders: MigHolders) -> Candidate:
+def _with_other_mode(gpu: MigGpu, desired: GpuLayout, users: DeviceUsers) -> Candidate:
     """The way that destroys everything, changes the mode, and creates the desired instances."""
-    # a change of mode takes the whole GPU, from users without an instance as well
+    # a change of mode takes the whole GPU, from device users without an instance as well
     everybody = frozenset().union(
-        *(part_holders for part, part_holders in holders.items() if part.gpu == gpu.uuid)
+        *(part_users for part, part_users in users.items() if part.gpu == gpu.uuid)
     )
     grid = Grid(gpu.profiles)
     starts = grid.best_starts(desired.instances) or ()
@@ -84,13 +84,13 @@ def _with_other_mode(gpu: MigGpu, desired: GpuLayout, holders: MigHolders) -> Ca
     )
 
 
-def _ways(gpu: MigGpu, desired: GpuLayout, holders: MigHolders) -> Iterator[tuple[Rank, Candidate]]:
+def _ways(gpu: MigGpu, desired: GpuLayout, users: DeviceUsers) -> Iterator[tuple[Rank, Candidate]]:
     """A way for each set of instances that can be kept together."""
     grid = Grid(gpu.profiles)
     # every set is tried: a GPU has seven instances at most, so that is 128 sets
     for number in range(len(gpu.instances), -1, -1):
         for kept in combinations(gpu.instances, number):
-            way = _keeping(grid, gpu, desired, holders, kept)
+            way = _keeping(grid, gpu, desired, users, kept)
             if way is not None:
                 yield way
 
@@ -99,7 +99,7 @@ def _keeping(
     grid: Grid,
     gpu: MigGpu,
     desired: GpuLayout,
-    holders: MigHolders,
+    users: DeviceUsers,
     kept: Sequence[CurrentInstance],
 ) -> tuple[Rank, Candidate] | None:
     """The way that keeps these instances and destroys the others; None if that is impossible."""
@@ -115,14 +115,14 @@ def _keeping(
     if starts is None:
         return None
     destroyed = tuple(instance for instance in gpu.instances if instance not in kept)
-    parts = (holders.get(MigPart(gpu.uuid, instance.id), frozenset()) for instance in destroyed)
+    parts = (users.get(MigPart(gpu.uuid, instance.id), frozenset()) for instance in destroyed)
     for created, start in zip(missing, starts, strict=True):
         taken |= mask(start, grid.size(created))
     way = Candidate(
         gpu=gpu,
         kept=tuple(kept),
         destroyed=destroyed,
-        disturbed=frozenset[MigHolder]().union(*parts),
+        disturbed=frozenset[DeviceUser]().union(*parts),
         after=GpuLayout(
             mig=desired.mig,
             instances=(
@@ -261,8 +261,8 @@ def _compute_creates(
 
 
 def _least_disturbing(ways: Iterator[tuple[Rank, Candidate]]) -> tuple[Candidate, ...]:
-    """The best way for each minimal set of holders. A way that keeps nothing always exists."""
-    best: dict[frozenset[MigHolder], tuple[Rank, Candidate]] = {}
+    """The best way for each minimal set of device users. A way that keeps nothing always exists."""
+    best: dict[frozenset[DeviceUser], tuple[Rank, Candidate]] = {}
     for rank, way in ways:
         if way.disturbed not in best or rank < best[way.disturbed][0]:
             best[way.disturbed] = rank, way

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pending pods as holders: pods without a node, by the resources that they request. Pure.
+"""Pending pods as device users: pods without a node, by the resources that they request. Pure.
 
-Safety: a pending pod may get any device of its resource at any moment, so it holds all of them. A
-resource that the node does not offer is not counted here.
+Safety: a pending pod may get any device of its resource at any moment, so it is a user of
+all of them. A resource that the node does not offer is not counted here.
 """
 
 from __future__ import annotations
@@ -11,29 +11,29 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from api.mig_resources import GPU_RESOURCE, SHARED_SUFFIX, MigStrategy
 from discovery.mig_state import MigGpu
-from mig.holders import HolderKind, MigHolder, MigHolders, MigPart
+from mig.device_users import DeviceUser, DeviceUsers, MigPart, UserKind
 from mig.plugin_resources import device_resource, plugin_order
 from mig.profile_names import part_name
 
 
-def pending_pod_holders(
+def pending_pod_users(
     gpus: Sequence[MigGpu], strategy: MigStrategy, requests: Mapping[str, Collection[str]]
-) -> MigHolders:
+) -> DeviceUsers:
     """Pending pods by the parts of a node's GPUs that they may get; ``gpus``: all of the node.
 
     ``requests``: a pod, ``namespace/name``, to the resources that it requests; ``strategy``: the
     device plugin's, which decides as which resource a device is offered.
     """
-    waiting: dict[str, set[MigHolder]] = {}
+    waiting: dict[str, set[DeviceUser]] = {}
     for pod, resources in requests.items():
         for resource in resources:
-            holder = MigHolder(HolderKind.PENDING_POD, pod)
-            waiting.setdefault(resource.removesuffix(SHARED_SUFFIX), set()).add(holder)
-    holders: dict[MigPart, frozenset[MigHolder]] = {}
+            user = DeviceUser(UserKind.PENDING_POD, pod)
+            waiting.setdefault(resource.removesuffix(SHARED_SUFFIX), set()).add(user)
+    users: dict[MigPart, frozenset[DeviceUser]] = {}
     for part, resource in _offered(gpus, strategy):
         if resource in waiting:
-            holders[part] = frozenset(waiting[resource])
-    return holders
+            users[part] = frozenset(waiting[resource])
+    return users
 
 
 def _offered(gpus: Sequence[MigGpu], strategy: MigStrategy) -> Iterator[tuple[MigPart, str]]:

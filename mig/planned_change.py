@@ -9,7 +9,7 @@ from enum import StrEnum
 
 from discovery.mig_state import CurrentInstance, MigGpu
 from discovery.model import Mode
-from mig.holders import MigHolder, MigHolders, MigPart
+from mig.device_users import DeviceUser, DeviceUsers, MigPart
 from mig.planner import MigPlan
 from mig.steps import CreateCompute, CreateInstance, MigStep, SetMode
 
@@ -37,8 +37,8 @@ class InstanceChange:
     """Slices of its compute instances, the largest first; those that are added included."""
     added: tuple[int, ...] = ()
     """Slices of the compute instances that the plan adds to a kept instance."""
-    holders: tuple[MigHolder, ...] = ()
-    """Current holders of the instance, sorted."""
+    users: tuple[DeviceUser, ...] = ()
+    """Current device users of the instance, sorted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,19 +59,19 @@ class GpuChange:
 
 
 def planned_changes(
-    gpus: Sequence[MigGpu], uuids: Collection[str], plan: MigPlan, holders: MigHolders
+    gpus: Sequence[MigGpu], uuids: Collection[str], plan: MigPlan, users: DeviceUsers
 ) -> tuple[GpuChange, ...]:
     """The plan's effect on the GPUs that have a desired layout, in bus order; ``uuids``: theirs."""
-    return tuple(_change(gpu, plan, holders) for gpu in gpus if gpu.uuid in uuids)
+    return tuple(_change(gpu, plan, users) for gpu in gpus if gpu.uuid in uuids)
 
 
-def _change(gpu: MigGpu, plan: MigPlan, holders: MigHolders) -> GpuChange:
+def _change(gpu: MigGpu, plan: MigPlan, users: DeviceUsers) -> GpuChange:
     steps = [step for step in plan.steps if step.gpu == gpu.uuid]
     modes = [step.on for step in steps if isinstance(step, SetMode)]
     now = gpu.mode is not None and gpu.mode.current
     instances = (
-        *_present(gpu, plan.kept, InstanceAction.KEEP, steps, holders),
-        *_present(gpu, plan.destroyed, InstanceAction.DESTROY, (), holders),
+        *_present(gpu, plan.kept, InstanceAction.KEEP, steps, users),
+        *_present(gpu, plan.destroyed, InstanceAction.DESTROY, (), users),
         *_created(steps),
     )
     return GpuChange(
@@ -95,7 +95,7 @@ def _present(
     instances: Sequence[tuple[str, CurrentInstance]],
     action: InstanceAction,
     steps: Sequence[MigStep],
-    holders: MigHolders,
+    users: DeviceUsers,
 ) -> Iterator[InstanceChange]:
     for uuid, instance in instances:
         if uuid == gpu.uuid:
@@ -108,7 +108,7 @@ def _present(
                 size=instance.size,
                 compute=_sorted([*(compute.slices for compute in instance.compute), *added]),
                 added=added,
-                holders=tuple(sorted(holders.get(MigPart(uuid, instance.id), ()))),
+                users=tuple(sorted(users.get(MigPart(uuid, instance.id), ()))),
             )
 
 

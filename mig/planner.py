@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Plans the steps from a node's current layouts to the desired ones, or refuses. Pure and exact.
 
-The plan disturbs as few holders as any plan can; of those plans it destroys the fewest instances;
-of those it has the fewest steps. Equal input gives the equal plan. It decides nothing that the
-caller must decide: a plan that disturbs somebody names them, and a plan with ``spare_busy`` never
-does.
+The plan disturbs as few device users as any plan can; of those plans it destroys the fewest
+instances; of those it has the fewest steps. Equal input gives the equal plan. It decides
+nothing that the caller must decide: a plan that disturbs device users names them, and a plan with
+``spare_busy`` never does.
 
 Safety: an obstacle on one GPU refuses the whole plan, so that no node is left half changed.
 """
@@ -20,15 +20,15 @@ from typing import Final
 from api.mig_resources import MigStrategy
 from discovery.mig_state import CurrentInstance, MigGpu
 from mig.configs.known_gpus import known_profiles
+from mig.device_users import DeviceUser, DeviceUsers
 from mig.gpu_layout import GpuLayout, current_layout
 from mig.gpu_plan import Candidate, gpu_candidates
-from mig.holders import MigHolder, MigHolders
 from mig.placement import Grid, Limit
 from mig.plugin_resources import LaidOut, allocatable, unserved
 from mig.steps import CreateInstance, DestroyInstance, MigStep
 
 _MOST_TRIED: Final = 20_000
-"""Combinations of ways that are tried at most, if holders have instances on several GPUs."""
+"""Combinations of ways that are tried at most, if device users have instances on several GPUs."""
 
 
 class ObstacleKind(StrEnum):
@@ -83,8 +83,8 @@ class Obstacle:
     """The limit that an infeasible layout exceeds."""
     nearest: GpuLayout | None = None
     """The largest part of an infeasible layout that fits."""
-    holders: frozenset[MigHolder] = frozenset()
-    """Holders that are in the way."""
+    users: frozenset[DeviceUser] = frozenset()
+    """Device users that are in the way."""
     reset: ManualReset | None = None
     """The reset that removes the obstacle, if a reset does."""
 
@@ -116,8 +116,8 @@ class MigPlan:
     kept: tuple[tuple[str, CurrentInstance], ...]
     """GPU UUID and instance: stays as it is, on the GPUs that have a desired layout."""
     destroyed: tuple[tuple[str, CurrentInstance], ...]
-    disturbed: frozenset[MigHolder]
-    """Holders that must be gone before the first step."""
+    disturbed: frozenset[DeviceUser]
+    """Device users that must be gone before the first step."""
     after: Mapping[str, GpuLayout]
     """GPU UUID to the layout at the end, each instance at its place; only GPUs that have a desired
     layout."""
@@ -136,7 +136,7 @@ class MigRefusal:
 def plan(
     gpus: Sequence[MigGpu],
     desired: Mapping[str, GpuLayout],
-    holders: MigHolders,
+    users: DeviceUsers,
     *,
     strategy: MigStrategy | None = None,
     spare_busy: bool = False,
@@ -144,7 +144,7 @@ def plan(
     """The best plan to the layouts ``desired`` by GPU UUID; other GPUs stay as they are.
 
     ``strategy`` is the device plugin's, None if there is no plugin. With ``spare_busy`` a plan that
-    disturbs a holder is refused, with the holders in the way.
+    disturbs a device user is refused, with those in the way.
     """
     targets = [gpu for gpu in gpus if gpu.uuid in desired]
     obstacles = [
@@ -156,7 +156,7 @@ def plan(
         obstacles += _plugin_obstacles(after, strategy)
     if obstacles:
         return MigRefusal(obstacles=tuple(obstacles))
-    ways = _least_together([gpu_candidates(gpu, desired[gpu.uuid], holders) for gpu in targets])
+    ways = _least_together([gpu_candidates(gpu, desired[gpu.uuid], users) for gpu in targets])
     unplaced = tuple(_no_places(way.gpu) for way in ways if _needs_places(way))
     if unplaced:
         return MigRefusal(obstacles=unplaced)
@@ -168,7 +168,7 @@ def plan(
         steps=tuple(step for way in ways for step in way.steps),
         kept=tuple((way.gpu.uuid, instance) for way in ways for instance in way.kept),
         destroyed=tuple((way.gpu.uuid, instance) for way in ways for instance in way.destroyed),
-        disturbed=frozenset[MigHolder]().union(*(way.disturbed for way in ways)),
+        disturbed=frozenset[DeviceUser]().union(*(way.disturbed for way in ways)),
         after={way.gpu.uuid: way.after for way in ways},
         allocatable=None if strategy is None else allocatable(after, strategy),
     )
@@ -182,7 +182,7 @@ def _unknown(gpus: Sequence[MigGpu], desired: Mapping[str, GpuLayout]) -> Iterat
 
 
 def _obstacles(gpu: MigGpu, desired: GpuLayout) -> Iterator[Obstacle]:
-    """Obstacles on one GPU, apart from its holders."""
+    """Obstacles on one GPU, apart from its device users."""
     if gpu.mode is None:
         if desired.mig:
             yield Obstacle(kind=ObstacleKind.NO_MIG, gpu=gpu.uuid, detail=f"{gpu.model} has no MIG")
@@ -275,23 +275,23 @@ def _busy(way: Candidate) -> Obstacle:
         kind=ObstacleKind.BUSY,
         gpu=way.gpu.uuid,
         detail=f"no way leaves alone what is in use; the least would disturb {names}",
-        holders=way.disturbed,
+        users=way.disturbed,
     )
 
 
 def _least_together(choices: Sequence[Sequence[Candidate]]) -> tuple[Candidate, ...]:
-    """The ways, one for each GPU, that together disturb the fewest holders.
+    """The ways, one for each GPU, that together disturb the fewest device users.
 
-    GPU by GPU the first way is the best, unless a holder has instances on several GPUs.
+    GPU by GPU the first way is the best, unless a device user has instances on several GPUs.
     """
-    gpu_counts = Counter(holder for ways in choices for holder in _disturbed(ways))
-    several = frozenset(holder for holder, gpus in gpu_counts.items() if gpus > 1)
+    gpu_counts = Counter(user for ways in choices for user in _disturbed(ways))
+    several = frozenset(user for user, gpus in gpu_counts.items() if gpus > 1)
     # all others are independent of each other, so their product need not be tried
     open_choices = [ways if _disturbed(ways) & several else ways[:1] for ways in choices]
     best: tuple[tuple[int, int, int], tuple[Candidate, ...]] | None = None
     tried = 0
 
-    def search(index: int, chosen: tuple[Candidate, ...], disturbed: frozenset[MigHolder]) -> None:
+    def search(index: int, chosen: tuple[Candidate, ...], disturbed: frozenset[DeviceUser]) -> None:
         nonlocal best, tried
         tried += 1
         # one more GPU never disturbs fewer; the first path always ends, so there is a result
@@ -310,6 +310,6 @@ def _least_together(choices: Sequence[Sequence[Candidate]]) -> tuple[Candidate, 
     return () if best is None else best[1]
 
 
-def _disturbed(ways: Sequence[Candidate]) -> frozenset[MigHolder]:
-    """Holders that at least one of the ways disturbs."""
-    return frozenset[MigHolder]().union(*(way.disturbed for way in ways))
+def _disturbed(ways: Sequence[Candidate]) -> frozenset[DeviceUser]:
+    """Device users that at least one of the ways disturbs."""
+    return frozenset[DeviceUser]().union(*(way.disturbed for way in ways))

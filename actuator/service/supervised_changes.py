@@ -9,10 +9,10 @@ from pathlib import Path
 from actuator.change import ChangeResult
 from actuator.service.transactions import RunChange, layout_of
 from actuator.supervisor import run_change
-from actuator.worker_messages import ChangeRequest, NamedHolder
+from actuator.worker_messages import ChangeRequest, UserOnGpu
 from api.actuator.actuator_messages import ApplyRequest, PodOnGpu, PodsOnGpus, RestoreRequest
 from discovery.reader.protocol import Start
-from mig.holders import HolderKind
+from mig.device_users import UserKind
 
 
 def supervised(source: Start, journal: Path, deadline_seconds: float) -> RunChange:
@@ -24,7 +24,7 @@ def supervised(source: Start, journal: Path, deadline_seconds: float) -> RunChan
             source=source,
             journal=journal,
             deadline_seconds=deadline_seconds,
-            holders=tuple(_holders(pods)),
+            users=tuple(_device_users(pods)),
             give_up=request.give_up if isinstance(request, RestoreRequest) else (),
             owner=True,
         )
@@ -39,12 +39,10 @@ def change_request(request: ApplyRequest) -> ChangeRequest:
         desired={uuid: layout_of(layout) for uuid, layout in request.desired.items()},
         origin=request.origin,
         strategy=request.strategy,
-        holders=tuple(_holders(request.pods)),
+        users=tuple(_device_users(request.pods)),
     )
 
 
-def _holders(pods: Iterable[PodOnGpu]) -> Iterable[NamedHolder]:
+def _device_users(pods: Iterable[PodOnGpu]) -> Iterable[UserOnGpu]:
     for pod in pods:
-        yield NamedHolder(
-            gpu=pod.gpu, instance=pod.instance, kind=HolderKind(pod.kind), name=pod.name
-        )
+        yield UserOnGpu(gpu=pod.gpu, instance=pod.instance, kind=UserKind(pod.kind), name=pod.name)

@@ -35,8 +35,8 @@ from api.mig_request_annotation import (
 from api.mig_resources import MOST_OFFERS, MigStrategy
 from api.state_annotation import pod_key
 from base.text.safe_text import short_line
+from mig.device_users import DeviceUsers, UserKind
 from mig.gpu_layout import GpuLayout
-from mig.holders import HolderKind, MigHolders
 from mig.steps import SetMode
 
 _MOST_ASKED: Final = 256
@@ -139,17 +139,15 @@ class DesiredLayout:
 def desired_change(
     request: LayoutRequest,
     planned: PlannedRequest,
-    holders: MigHolders,
+    users: DeviceUsers,
     strategy: MigStrategy | None,
 ) -> DesiredChange | None:
     """The change that a planned request needs; None where it asks for none."""
     mig_plan = planned.plan
     if mig_plan is None or not mig_plan.steps:
         return None
-    pods = frozenset(holder.name for holder in mig_plan.disturbed if holder.kind is HolderKind.POD)
-    programs = sorted(
-        holder.name for holder in mig_plan.disturbed if holder.kind is HolderKind.PROCESS
-    )
+    pods = frozenset(user.name for user in mig_plan.disturbed if user.kind is UserKind.POD)
+    programs = sorted(user.name for user in mig_plan.disturbed if user.kind is UserKind.PROCESS)
     return DesiredChange(
         plan=planned.status.plan,
         request_text=_request_text(f"{request.source} {request.text}"),
@@ -157,9 +155,9 @@ def desired_change(
         gpus=tuple(change.gpu for change in planned.status.gpus),
         modes=any(isinstance(step, SetMode) for step in mig_plan.steps),
         pods=pods,
-        other_pods=_pod_names(holders) - pods,
+        other_pods=_pod_names(users) - pods,
         programs=tuple(programs),
-        on_gpus=_pods_on_gpus(holders),
+        on_gpus=_pods_on_gpus(users),
         offers={} if mig_plan.allocatable is None else mig_plan.allocatable,
         strategy=strategy,
     )
@@ -188,26 +186,26 @@ def _request_text(text: str) -> str:
     return short_line(text, _MOST_ASKED)
 
 
-def _pods_on_gpus(holders: MigHolders) -> PodsOnGpus:
+def _pods_on_gpus(users: DeviceUsers) -> PodsOnGpus:
     """Pods by the parts of GPUs that they hold, in order."""
     pods = (
-        PodOnGpu(gpu=part.gpu, instance=part.instance, kind="pod", name=holder.name)
-        for part, part_holders in sorted(
-            holders.items(), key=lambda pair: (pair[0].gpu, pair[0].instance or -1)
+        PodOnGpu(gpu=part.gpu, instance=part.instance, kind="pod", name=user.name)
+        for part, part_users in sorted(
+            users.items(), key=lambda pair: (pair[0].gpu, pair[0].instance or -1)
         )
-        for holder in sorted(part_holders)
-        if holder.kind is HolderKind.POD and _NAME.fullmatch(holder.name)
+        for user in sorted(part_users)
+        if user.kind is UserKind.POD and _NAME.fullmatch(user.name)
     )
     return tuple(pods)[:_MOST_ON_GPUS]
 
 
-def _pod_names(holders: MigHolders) -> frozenset[str]:
+def _pod_names(users: DeviceUsers) -> frozenset[str]:
     """Names of all pods that hold a part of a GPU."""
     return frozenset(
-        holder.name
-        for part_holders in holders.values()
-        for holder in part_holders
-        if holder.kind is HolderKind.POD
+        user.name
+        for part_users in users.values()
+        for user in part_users
+        if user.kind is UserKind.POD
     )
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from api.actuator.actuator_messages import GpuUser
     from kubelet.devices_checkpoint import KubeletDevices
     from mig.configs.mig_configs import MigConfigs
-    from mig.holders import MigHolders
+    from mig.device_users import DeviceUsers
 
 REREAD_SECONDS: Final = 300.0
 """Time between two readings of the MIG state where nothing is seen to change."""
@@ -57,7 +57,7 @@ class LayoutInputs:
     kubelet: Callable[[], KubeletDevices | None] = lambda: None
     """Devices of pods by the kubelet's checkpoint; None where that cannot be read, and its
     pod-resources socket is believed. Raises BadInput."""
-    users: Callable[[], Sequence[GpuUser]] = tuple
+    openers: Callable[[], Sequence[GpuUser]] = tuple
     """Programs that have GPUs open, as the actuator sees them; empty where it cannot be asked."""
     enforce: EnforcePorts | None = None
     """Calls by which layouts are changed; None where they are only observed."""
@@ -130,7 +130,7 @@ class LayoutEvaluator:
         from agent.layouts.planned_request import (
             OBSERVED,
             PlannedRequest,
-            allocated_holders,
+            allocated_users,
             plan_request,
             status,
         )
@@ -144,7 +144,7 @@ class LayoutEvaluator:
         basis = request, configs, _mig_part(facts.snapshot), held, pods_known, facts.changes
         if basis == self._basis and now < self._due:
             return None
-        holders: MigHolders = {}
+        users: DeviceUsers = {}
         in_use = False
         next_step = OBSERVED
         if self._inputs.enforce is not None:
@@ -156,19 +156,19 @@ class LayoutEvaluator:
         except Transient as error:
             planned = PlannedRequest(status=status(request, MigPhase.UNREAD, str(error)))
         else:
-            from mig.holders import all_holders
-            from mig.process_holders import programs_of_nobody
+            from mig.device_users import all_users
+            from mig.process_users import programs_of_nobody
 
             gpus = [reading for reading in readings if isinstance(reading, MigGpu)]
             if kubelet is None:
-                holders = allocated_holders(readings, allocation)
+                users = allocated_users(readings, allocation)
             else:
-                from mig.pod_holders import pod_holders
+                from mig.pod_users import pod_users
 
-                holders = pod_holders(gpus, kubelet)
-            programs = programs_of_nobody(gpus, holders, self._inputs.program_name)
+                users = pod_users(gpus, kubelet)
+            programs = programs_of_nobody(gpus, users, self._inputs.program_name)
             in_use = any(programs.values())
-            everybody = all_holders(holders, programs)
+            everybody = all_users(users, programs)
             planned = plan_request(
                 request,
                 readings,
@@ -179,11 +179,11 @@ class LayoutEvaluator:
             )
             # only now: the actuator scans all open files of the node for this
             if self._inputs.enforce is not None and _sets_mode(planned):
-                from mig.process_holders import openers_of_nobody
+                from mig.process_users import openers_of_nobody
 
-                opened = openers_of_nobody(gpus, self._inputs.users())
+                opened = openers_of_nobody(gpus, self._inputs.openers())
                 in_use = in_use or any(opened.values())
-                everybody = all_holders(everybody, opened)
+                everybody = all_users(everybody, opened)
                 planned = plan_request(
                     request,
                     readings,
@@ -200,7 +200,7 @@ class LayoutEvaluator:
         key = request, configs
         return Evaluation(
             status=planned.status,
-            desired=self._desired(key, planned, holders, facts.changes),
+            desired=self._desired(key, planned, users, facts.changes),
         )
 
     def _refused(self, request: LayoutRequest, why: str, changes: int) -> Evaluation:
@@ -216,7 +216,7 @@ class LayoutEvaluator:
         self,
         key: tuple[LayoutRequest, MigConfigs | None],
         planned: PlannedRequest,
-        holders: MigHolders,
+        users: DeviceUsers,
         changes: int,
     ) -> DesiredLayout | None:
         if self._inputs.enforce is None:
@@ -225,7 +225,7 @@ class LayoutEvaluator:
 
         return DesiredLayout(
             key=key,
-            change=desired_change(key[0], planned, holders, self._inputs.strategy),
+            change=desired_change(key[0], planned, users, self._inputs.strategy),
             unchanged=planned.status.phase == MigPhase.UNCHANGED,
             changes=changes,
             plan=planned.status.plan,

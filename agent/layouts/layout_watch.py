@@ -2,7 +2,8 @@
 """Watches the MIG layout that the Node asks for, and shows its state on the Node.
 
 Nothing is changed here: each request gets a plan or a refusal, again whenever the request, the
-configurations, the GPUs or their holders change. Where layouts are enforced, the plan is handed on.
+configurations, the GPUs or their device users change. Where layouts are enforced, the plan is
+handed on.
 """
 
 from __future__ import annotations

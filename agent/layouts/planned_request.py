@@ -34,8 +34,8 @@ from kubelet.allocated_devices import NodeAllocation
 from mig.configs.config_choice import named_layouts
 from mig.configs.layout_annotation import InlineLayout, inline_layouts, parse_layout_annotation
 from mig.configs.mig_configs import MigConfigs
+from mig.device_users import DeviceUser, DeviceUsers, MigPart, UserKind
 from mig.gpu_layout import GpuLayout
-from mig.holders import HolderKind, MigHolder, MigHolders, MigPart
 from mig.planned_change import GpuChange, InstanceAction, planned_changes
 from mig.planner import MigPlan, Obstacle, joint_command, plan
 
@@ -59,14 +59,14 @@ def plan_request(
     request: LayoutRequest,
     readings: Sequence[MigReading],
     configs: MigConfigs | None,
-    holders: MigHolders,
+    users: DeviceUsers,
     strategy: MigStrategy | None,
     *,
     next_step: str = OBSERVED,
 ) -> PlannedRequest:
     """Status and plan of a request, by these readings.
 
-    ``configs``: those of the configured file, None for the default ones of these GPUs; ``holders``:
+    ``configs``: those of the configured file, None for the default ones of these GPUs; ``users``:
     pods, and programs that are no pod's; ``strategy``: the device plugin's, None where it is not
     known; ``next_step``: what a plan's reason says of who carries it out, or what keeps it.
     """
@@ -80,7 +80,7 @@ def plan_request(
     except BadInput as error:
         return PlannedRequest(status=status(request, MigPhase.REFUSED, str(error)))
     digest = layouts_digest(layouts)
-    mig_plan = plan(gpus, layouts, holders, strategy=strategy)
+    mig_plan = plan(gpus, layouts, users, strategy=strategy)
     if not isinstance(mig_plan, MigPlan):
         why = _obstacles(mig_plan.obstacles, gpus)
         return PlannedRequest(
@@ -90,11 +90,9 @@ def plan_request(
     if not mig_plan.steps:
         unchanged = status(request, MigPhase.UNCHANGED, "", digest, offers=offers)
         return PlannedRequest(status=unchanged, layouts=layouts, plan=mig_plan)
-    changes = planned_changes(gpus, layouts.keys(), mig_plan, holders)
-    pods = sorted(holder.name for holder in mig_plan.disturbed if holder.kind is HolderKind.POD)
-    programs = sorted(
-        holder.name for holder in mig_plan.disturbed if holder.kind is HolderKind.PROCESS
-    )
+    changes = planned_changes(gpus, layouts.keys(), mig_plan, users)
+    pods = sorted(user.name for user in mig_plan.disturbed if user.kind is UserKind.POD)
+    programs = sorted(user.name for user in mig_plan.disturbed if user.kind is UserKind.PROCESS)
     planned = status(
         request,
         MigPhase.PLANNED,
@@ -178,12 +176,12 @@ def layouts_digest(layouts: Mapping[str, GpuLayout]) -> str:
     return hashlib.sha256(canonical.encode()).hexdigest()[:_DIGEST_DIGITS]
 
 
-def allocated_holders(gpus: Iterable[MigReading], allocation: NodeAllocation) -> MigHolders:
+def allocated_users(gpus: Iterable[MigReading], allocation: NodeAllocation) -> DeviceUsers:
     """Pods by the parts of GPUs that the kubelet has allocated to them."""
     uuids = {gpu.bus_id: gpu.uuid for gpu in gpus if isinstance(gpu, MigGpu)}
-    held: dict[MigPart, set[MigHolder]] = {}
-    for container in allocation.holders:
-        pod = MigHolder(HolderKind.POD, f"{container.namespace}/{container.pod}")
+    held: dict[MigPart, set[DeviceUser]] = {}
+    for container in allocation.containers:
+        pod = DeviceUser(UserKind.POD, f"{container.namespace}/{container.pod}")
         for device in container.devices:
             uuid = uuids.get(device.part.bus_id)
             if uuid is not None:

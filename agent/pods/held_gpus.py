@@ -48,7 +48,7 @@ def holders(
     has it now. Order: namespace, pod, container, share, claim.
     """
     held: dict[Entity, set[Holder]] = {}
-    for container in allocation.holders:
+    for container in allocation.containers:
         known = about(container.namespace, container.pod)
         if known is not None and known.ended:
             continue

@@ -30,8 +30,8 @@ from cli.mig.hooks_file import (
     read_hooks,
 )
 from cli.mig.in_use.busy_wait import BusyWait, wait_option
-from cli.mig.in_use.found_holders import found_holders
-from cli.mig.in_use.unplaced_pods import named_holders, read_unplaced_pods, unplaced_pods_option
+from cli.mig.in_use.local_users import local_users
+from cli.mig.in_use.unplaced_pods import read_unplaced_pods, unplaced_pods_option, users_on_gpus
 from cli.mig.plan_text import ShownPlan, plan_document, show_plan
 from cli.mig.running_actuator import refuse_owned_journal
 from cli.mig.running_change import (
@@ -47,9 +47,9 @@ from cli.mig.running_change import (
 )
 from cli.options import Load
 from discovery.mig_state import MigGpu
+from mig.device_users import all_users
 from mig.gpu_layout import GpuLayout, current_layout
-from mig.holders import all_holders
-from mig.pending_pods import pending_pod_holders
+from mig.pending_pods import pending_pod_users
 from mig.planner import MigPlan, MigRefusal, plan
 from mig.steps import SetMode
 
@@ -166,18 +166,18 @@ def command(
             claims = (
                 {}
                 if plugin_strategy is None
-                else pending_pod_holders(gpus, plugin_strategy, waiting_pods)
+                else pending_pod_users(gpus, plugin_strategy, waiting_pods)
             )
-            holders = all_holders(found_holders(gpus, settings, start), claims)
+            users = all_users(local_users(gpus, settings, start), claims)
             plan_or_refusal = plan(
-                gpus, layouts, holders, strategy=plugin_strategy, spare_busy=spare_busy
+                gpus, layouts, users, strategy=plugin_strategy, spare_busy=spare_busy
             )
         shown = ShownPlan(
             title=desired.title,
             gpus=tuple(gpus),
             layouts=layouts,
             plan_or_refusal=plan_or_refusal,
-            holders=holders,
+            users=users,
         )
         if output == "table":
             show_plan(shown)
@@ -187,7 +187,7 @@ def command(
             desired=layouts,
             origin=desired.title,
             strategy=plugin_strategy,
-            holders=named_holders(claims),
+            users=users_on_gpus(claims),
             as_is=as_is,
         )
         with _hooked(None if as_is else hooks, ctx, plan_or_refusal):

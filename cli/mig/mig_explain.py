@@ -308,7 +308,7 @@ def key_table(gpu: MigGpu, grid: PlacementGrid) -> TextTable:
                 str(instance.id),
                 instance.profile,
                 unit_range(instance.start, instance.size),
-                pid_cell(gpu.holders(instance))
+                pid_cell(gpu.pids_on(instance))
                 if instance.compute
                 else Styled(UNUSABLE, "bold yellow"),
             )
@@ -379,7 +379,7 @@ def _grid_document(
                         "start": instance.start,
                         "size": instance.size,
                         "compute_instances": len(instance.compute),
-                        "pids": gpu.holders(instance),
+                        "pids": gpu.pids_on(instance),
                     }
                     for instance in placement_grid(gpu, profile).instances
                 ],

@@ -10,12 +10,12 @@ from api.mig_resources import MigStrategy
 from cli import options, terminal
 from cli.failures import REFUSED
 from cli.mig.desired_layouts import WORDS, ReadDesired, layout_argument
-from cli.mig.in_use.found_holders import found_holders
+from cli.mig.in_use.local_users import local_users
 from cli.mig.in_use.unplaced_pods import read_unplaced_pods, unplaced_pods_option
 from cli.mig.plan_text import ShownPlan, plan_document, show_plan
 from cli.options import Load
-from mig.holders import all_holders
-from mig.pending_pods import pending_pod_holders
+from mig.device_users import all_users
+from mig.pending_pods import pending_pod_users
 from mig.planner import MigRefusal, plan
 
 DIFFERENT = 1
@@ -85,14 +85,14 @@ def command(
     settings = load()
     with opened_machine(settings) as start:
         gpus = desired.needed_gpus(read_mig_readings(start, settings))
-        holders = found_holders(gpus, settings, start)
+        users = local_users(gpus, settings, start)
     if plugin_strategy is not None:
-        holders = all_holders(holders, pending_pod_holders(gpus, plugin_strategy, waiting_pods))
+        users = all_users(users, pending_pod_users(gpus, plugin_strategy, waiting_pods))
     layouts = desired.layouts(gpus)
     plan_or_refusal = plan(
         gpus,
         layouts,
-        holders,
+        users,
         strategy=plugin_strategy,
         spare_busy=spare_busy,
     )
@@ -101,7 +101,7 @@ def command(
         gpus=tuple(gpus),
         layouts=layouts,
         plan_or_refusal=plan_or_refusal,
-        holders=holders,
+        users=users,
     )
     if output == "table":
         show_plan(shown)

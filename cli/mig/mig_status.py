@@ -119,10 +119,10 @@ def _devices(gpu: MigGpu, instance: CurrentInstance, *, wide: bool) -> Iterator[
     """Cells from COMPUTE on, for each row of an instance."""
     if not instance.compute:
         unusable = Styled(f"{instance.profile}: {UNUSABLE}", "bold yellow")
-        yield (NONE, unusable, pid_cell(gpu.holders(instance)), *((NONE,) if wide else ()))
+        yield (NONE, unusable, pid_cell(gpu.pids_on(instance)), *((NONE,) if wide else ()))
     for compute in instance.compute:
         uuid = (NONE if compute.uuid is None else compute.uuid,) if wide else ()
-        programs = pid_cell(gpu.holders(instance, compute))
+        programs = pid_cell(gpu.pids_on(instance, compute))
         yield (str(compute.id), part_name(instance.profile, compute.slices), programs, *uuid)
 
 

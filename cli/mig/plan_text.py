@@ -12,8 +12,8 @@ from cli import terminal
 from cli.mig.mig_text import NONE, UNUSABLE, number_ranges, unit_range
 from cli.terminal import Cell, Styled, TextTable
 from discovery.mig_state import MigGpu
+from mig.device_users import DeviceUser, DeviceUsers, UserKind
 from mig.gpu_layout import DesiredInstance, GpuLayout
-from mig.holders import HolderKind, MigHolder, MigHolders
 from mig.planned_change import GpuChange, InstanceAction, InstanceChange, planned_changes
 from mig.planner import MigPlan, MigRefusal, Obstacle, joint_command
 from mig.steps import (
@@ -56,7 +56,7 @@ class ShownPlan:
     layouts: Mapping[str, GpuLayout]
     """Desired layouts by GPU UUID."""
     plan_or_refusal: MigPlan | MigRefusal
-    holders: MigHolders
+    users: DeviceUsers
 
 
 def layout_text(layout: GpuLayout) -> str:
@@ -89,7 +89,7 @@ def show_plan(shown: ShownPlan) -> None:
     if isinstance(shown.plan_or_refusal, MigRefusal):
         _show_refusal(shown.gpus, shown.plan_or_refusal)
         return
-    changes = planned_changes(shown.gpus, shown.layouts, shown.plan_or_refusal, shown.holders)
+    changes = planned_changes(shown.gpus, shown.layouts, shown.plan_or_refusal, shown.users)
     changing = [change for change in changes if change.steps]
     for equal_changes in _equal_changes(changing):
         terminal.note(_title(equal_changes))
@@ -101,7 +101,7 @@ def show_plan(shown: ShownPlan) -> None:
 
 
 def _equal_changes(changes: Iterable[GpuChange]) -> list[list[GpuChange]]:
-    """Group equal changes with equal holders; in the order of each group's first GPU."""
+    """Group equal changes with equal device users; in the order of each group's first GPU."""
     groups: dict[object, list[GpuChange]] = {}
     for change in changes:
         groups.setdefault(replace(change, index=0, uuid=""), []).append(change)
@@ -146,15 +146,15 @@ def change_table(change: GpuChange) -> TextTable:
                 "new" if instance.id is None else str(instance.id),
                 _profile_cell(instance),
                 unit_range(instance.start, instance.size),
-                ", ".join(map(_holder_text, instance.holders)) or NONE,
+                ", ".join(map(_user_text, instance.users)) or NONE,
             )
             for instance in change.instances
         ),
     )
 
 
-def _holder_text(holder: MigHolder) -> str:
-    return holder.name if holder.kind is HolderKind.PROCESS else str(holder)
+def _user_text(user: DeviceUser) -> str:
+    return user.name if user.kind is UserKind.PROCESS else str(user)
 
 
 def _profile_cell(instance: InstanceChange) -> Cell:
@@ -196,7 +196,7 @@ def _summary(plan: MigPlan, changing: Sequence[GpuChange]) -> Iterator[str]:
         )
         if plan.disturbed:
             yield "Disturbed:"
-            yield from (f"  {holder}" for holder in sorted(plan.disturbed))
+            yield from (f"  {user}" for user in sorted(plan.disturbed))
         else:
             yield "Disturbed: nobody."
     if plan.allocatable is not None:
@@ -219,8 +219,8 @@ def _show_refusal(gpus: Sequence[MigGpu], refusal: MigRefusal) -> None:
         terminal.note("", f"{title}: {first.kind}: {first.detail}")
         if first.nearest is not None:
             terminal.note(f"  the most of it that fits: {layout_text(first.nearest)}")
-        for holder in sorted(first.holders):
-            terminal.note(f"  in the way: {holder}")
+        for user in sorted(first.users):
+            terminal.note(f"  in the way: {user}")
         command = joint_command(obstacles)
         if command is not None:
             terminal.note(f"  run, when nothing uses the GPU{'s' if len(obstacles) > 1 else ''}:")
@@ -241,11 +241,11 @@ def plan_document(shown: ShownPlan) -> dict[str, Any]:
     if isinstance(plan_or_refusal, MigRefusal):
         obstacles = [_obstacle_document(obstacle) for obstacle in plan_or_refusal.obstacles]
         return common | dict(_NOTHING) | {"obstacles": obstacles}
-    changes = planned_changes(shown.gpus, shown.layouts, plan_or_refusal, shown.holders)
+    changes = planned_changes(shown.gpus, shown.layouts, plan_or_refusal, shown.users)
     return common | {
         "gpus": [_gpu_document(change) for change in changes],
         "steps": [_step_document(step) for step in plan_or_refusal.steps],
-        "disturbed": _holder_documents(plan_or_refusal.disturbed),
+        "disturbed": _user_documents(plan_or_refusal.disturbed),
         "allocatable": plan_or_refusal.allocatable,
         "obstacles": [],
     }
@@ -274,7 +274,7 @@ def _gpu_document(change: GpuChange) -> dict[str, Any]:
                 "size": instance.size,
                 "compute_slices": list(instance.compute),
                 "added_compute_slices": list(instance.added),
-                "holders": _holder_documents(instance.holders),
+                "device_users": _user_documents(instance.users),
             }
             for instance in change.instances
         ],
@@ -285,8 +285,8 @@ def _step_document(step: MigStep) -> dict[str, Any]:
     return {"step": _STEP_NAMES[type(step)], **asdict(step)}
 
 
-def _holder_documents(holders: Iterable[MigHolder]) -> list[dict[str, str]]:
-    return [{"kind": holder.kind, "name": holder.name} for holder in sorted(holders)]
+def _user_documents(users: Iterable[DeviceUser]) -> list[dict[str, str]]:
+    return [{"kind": user.kind, "name": user.name} for user in sorted(users)]
 
 
 def _obstacle_document(obstacle: Obstacle) -> dict[str, Any]:
@@ -296,7 +296,7 @@ def _obstacle_document(obstacle: Obstacle) -> dict[str, Any]:
         "detail": obstacle.detail,
         "limit": obstacle.limit,
         "nearest": None if obstacle.nearest is None else layout_document(obstacle.nearest),
-        "holders": _holder_documents(obstacle.holders),
+        "device_users": _user_documents(obstacle.users),
         "command": obstacle.command,
     }
 

@@ -90,7 +90,7 @@ def _worked(
         start=changes.on.start,
         journal=str(changes.on.journal),
         request=request,
-        holders=(),
+        users=(),
         give_up=(give_up,) if give_up else (),
         lifetime_seconds=240,
     )

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from actuator.mig_world import StepFailed
 from discovery.mig_state import MigGpu
 from discovery.model import Mode
-from mig.holders import HolderKind, MigHolder, MigHolders, MigPart
+from mig.device_users import DeviceUser, DeviceUsers, MigPart, UserKind
 from mig.steps import MigStep
 from tests.mig.naive_gpu import NaiveGpu, RefusedStep
 
@@ -91,14 +91,14 @@ class PlayedWorld:
         """Those that are not lost."""
         return tuple(one for one in self.hardware.seen() if not gpus or one.uuid in gpus)
 
-    def holders(self) -> MigHolders:
+    def device_users(self) -> DeviceUsers:
         """Pods on the instances that they hold, programs on whole GPUs."""
         whole = {
-            MigPart(gpu, None): frozenset({MigHolder(HolderKind.PROCESS, program)})
+            MigPart(gpu, None): frozenset({DeviceUser(UserKind.PROCESS, program)})
             for gpu, program in self.hardware.used.items()
         }
         return whole | {
-            MigPart(gpu.uuid, one.id): frozenset({MigHolder(HolderKind.POD, pod)})
+            MigPart(gpu.uuid, one.id): frozenset({DeviceUser(UserKind.POD, pod)})
             for gpu in self.hardware.seen()
             for one in gpu.instances
             if (pod := self.hardware.held.get((gpu.uuid, one.profile, one.start))) is not None

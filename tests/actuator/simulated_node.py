@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from actuator.worker_messages import ChangeRequest, NamedHolder
+from actuator.worker_messages import ChangeRequest, UserOnGpu
 from discovery.mig_state import MigGpu
 from discovery.nvml.mig_gpu import read_mig_gpu
 from discovery.nvml.session import close_session, open_session
@@ -80,10 +80,10 @@ class SimulatedNode:
         )
 
     def request(
-        self, layout: GpuLayout, *holders: NamedHolder, at: int = 0, asked: str = "a test"
+        self, layout: GpuLayout, *users: UserOnGpu, at: int = 0, asked: str = "a test"
     ) -> ChangeRequest:
         """A layout for one GPU."""
-        return ChangeRequest(desired={self.uuid(at): layout}, origin=asked, holders=holders)
+        return ChangeRequest(desired={self.uuid(at): layout}, origin=asked, users=users)
 
 
 def node(

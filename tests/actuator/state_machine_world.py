@@ -16,7 +16,7 @@ from actuator.mig_world import StepFailed
 from discovery.mig_state import ComputeProfile, CurrentCompute, CurrentInstance, MigGpu, MigProfile
 from discovery.model import Mode
 from discovery.nvml_abi.argument_kinds import Nvml
-from mig.holders import MigHolders
+from mig.device_users import DeviceUsers
 from mig.steps import CreateCompute, CreateInstance, DestroyCompute, DestroyInstance, MigStep
 from simulator.description.machine_catalog import load_models
 from simulator.description.machine_schema import GpuInstanceProfile
@@ -61,7 +61,7 @@ class StateMachineWorld:
             ),
         )
 
-    def holders(self) -> MigHolders:
+    def device_users(self) -> DeviceUsers:
         """Nobody."""
         return {}
 

@@ -112,9 +112,9 @@ class AnyOrder(RuleBasedStateMachine):
     def ask_while_a_pod_comes(
         self, wanted: dict[str, GpuLayout], fails: dict[int, bool], data: st.DataObject
     ) -> None:
-        """An instance that is to go gets a holder after the first step."""
+        """An instance that is to go gets a device user after the first step."""
         world = self._world(None, fails)
-        found = plan(self.hardware.seen(), wanted, world.holders(), spare_busy=True)
+        found = plan(self.hardware.seen(), wanted, world.device_users(), spare_busy=True)
         if isinstance(found, MigPlan) and found.destroyed[1:]:
             uuid, one = data.draw(st.sampled_from(found.destroyed[1:]))
             world.grabs[0] = (uuid, one.profile, one.start)

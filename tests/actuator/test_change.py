@@ -20,8 +20,8 @@ from actuator.restore import restore_layouts
 from api.mig_outcome import Outcome
 from api.mig_resources import MigStrategy
 from discovery.mig_state import MigGpu
+from mig.device_users import DeviceUser, DeviceUsers, UserKind
 from mig.gpu_layout import GpuLayout, current_layout, has_layout, layout_from_counts
-from mig.holders import HolderKind, MigHolder, MigHolders
 from mig.planner import MigPlan, MigRefusal, plan
 from mig.steps import CreateInstance, DestroyCompute, DestroyInstance, MigStep
 from tests.actuator.played_world import Effects, Hardware, Killed, PlayedWorld
@@ -254,11 +254,11 @@ class Ending(PlayedWorld):
     program: str = ""
     """It runs where the pod is."""
 
-    def holders(self) -> MigHolders:
-        found = super().holders()
+    def device_users(self) -> DeviceUsers:
+        found = super().device_users()
         if not self.program:
             return found
-        runs = frozenset({MigHolder(HolderKind.PROCESS, self.program)})
+        runs = frozenset({DeviceUser(UserKind.PROCESS, self.program)})
         return {part: held | runs for part, held in found.items()}
 
     def pause(self, seconds: float) -> None:
@@ -326,11 +326,11 @@ def test_steps_that_lead_back_to_an_earlier_layout_end_in_the_previous_one(
     def astray(
         gpus: Sequence[MigGpu],
         wanted: Mapping[str, GpuLayout],
-        holders: MigHolders,
+        users: DeviceUsers,
         **more: bool,
     ) -> MigPlan | MigRefusal:
         """Makes and destroys the same instance in turns; the way back is the right one."""
-        found = plan(gpus, wanted, holders, spare_busy=more["spare_busy"])
+        found = plan(gpus, wanted, users, spare_busy=more["spare_busy"])
         if not isinstance(found, MigPlan) or wanted[GPU] == previous:
             return found
         last = next((one for one in gpus[0].instances if one.start == 6), None)
@@ -398,8 +398,8 @@ def test_success_without_effect_is_noticed(tmp_path: Path, step: int) -> None:
     assert "without effect" in result.reason
 
 
-def test_an_instance_that_gets_a_holder_in_the_middle_is_spared(tmp_path: Path) -> None:
-    """Holders are read before every step; the played hardware ends the test if one is destroyed."""
+def test_an_instance_that_gets_a_device_user_in_the_middle_is_spared(tmp_path: Path) -> None:
+    """They are read before every step; the played hardware ends the test if one is destroyed."""
     for step in range(MOMENTS // 2):
         for one in before().instances:
             hardware = Hardware.of([before()])

@@ -98,7 +98,7 @@ class Boot:
 
 def _order(on: SimulatedNode, request: ChangeRequest | None) -> Order:
     return Order(
-        start=on.start, journal=str(on.journal), request=request, holders=(), lifetime_seconds=60
+        start=on.start, journal=str(on.journal), request=request, users=(), lifetime_seconds=60
     )
 
 

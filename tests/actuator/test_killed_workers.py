@@ -64,7 +64,7 @@ class Place:
                 start=self.on.start,
                 journal=str(self.on.journal),
                 request=None if resume else self.request,
-                holders=(),
+                users=(),
                 lifetime_seconds=60,
             ),
             moment,

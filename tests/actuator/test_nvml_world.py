@@ -19,8 +19,8 @@ from actuator.mig_world import StepFailed
 from actuator.nvml_world import NvmlWorld
 from api.mig_outcome import Outcome
 from discovery.model import Mode
+from mig.device_users import DeviceUser, DeviceUsers, MigPart, UserKind
 from mig.gpu_layout import GpuLayout, layout_from_counts
-from mig.holders import HolderKind, MigHolder, MigHolders, MigPart
 from mig.steps import CreateInstance, DestroyCompute, DestroyInstance, MigStep, SetMode
 from simulator.description.machine_schema import MigInstanceSpec
 from simulator.simulation import Hang, Return
@@ -37,7 +37,7 @@ THREE_BY_ONE = MigInstanceSpec(profile="3g.20gb", start=4, id=2, compute=(1, 2))
 
 
 @contextmanager
-def world_of(on: SimulatedNode, named: MigHolders | None = None) -> Iterator[NvmlWorld]:
+def world_of(on: SimulatedNode, named: DeviceUsers | None = None) -> Iterator[NvmlWorld]:
     """The world of this process, with all GPUs observed."""
     with on.simulation, NvmlWorld(on.start, named) as world:
         world.observe()
@@ -261,46 +261,48 @@ def test_no_driver_at_all_is_a_failure(tmp_path: Path) -> None:
             world.reopen()
 
 
-# holders
+# device users
 
 
-def test_programs_and_named_holders_are_joined(tmp_path: Path) -> None:
+def test_programs_and_the_pods_of_a_request_are_joined(tmp_path: Path) -> None:
     """A program by its name and instance, a pod by what the kubelet gave it."""
     on = node(tmp_path, *FIVE)
-    pod = MigHolder(HolderKind.POD, "ns/train")
+    pod = DeviceUser(UserKind.POD, "ns/train")
     with opener() as program:
         on.simulation.use_by(program.pid, BUS_ID, gpu_instance_id=5, compute_instance_id=0)
         with world_of(on, {MigPart(on.uuid(), 5): frozenset({pod})}) as world:
-            uuid, found = on_uuid(world), world.holders()
+            uuid, found = on_uuid(world), world.device_users()
 
-    name = MigHolder(HolderKind.PROCESS, f"{program.pid} sleep")
+    name = DeviceUser(UserKind.PROCESS, f"{program.pid} sleep")
     assert found == {MigPart(uuid, 5): frozenset({pod, name})}
 
 
 def test_a_gpu_whose_programs_are_not_listed_is_in_use_with_all_its_instances(
     tmp_path: Path,
 ) -> None:
-    """Else what is busy would be taken for idle. The other GPU has no holder."""
+    """Else what is busy would be taken for idle. The other GPU has no device user."""
     on = node(tmp_path, *FIVE, count=2)
     first = on.gpus()[0]
     with world_of(on) as world:
         call = "nvmlDeviceGetComputeRunningProcesses_v3"
         on.simulation.fault(Return(code=999), call, bus_id=BUS_ID)
-        found = world.holders()
+        found = world.device_users()
 
     parts = (None, *(instance.id for instance in first.instances))
     assert found.keys() == {MigPart(first.uuid, part) for part in parts}
-    [[holder]] = set(found.values())
-    assert holder.kind is HolderKind.PROCESS
-    assert "its programs are not known: nvmlDeviceGetComputeRunningProcesses" in holder.name
+    [[user]] = set(found.values())
+    assert user.kind is UserKind.PROCESS
+    assert "its programs are not known: nvmlDeviceGetComputeRunningProcesses" in user.name
 
 
-def test_holders_are_not_known_where_the_session_with_the_driver_is_gone(tmp_path: Path) -> None:
+def test_device_users_are_not_known_where_the_session_is_gone(
+    tmp_path: Path,
+) -> None:
     on = node(tmp_path, *FIVE)
     with world_of(on) as world:
         on.simulation.fault(Return(code=1))
         with pytest.raises(StepFailed):
-            world.holders()
+            world.device_users()
 
 
 @pytest.mark.parametrize("file", ["dev/nvidia1", "dev/nvidia-caps/nvidia-cap147"])
@@ -316,9 +318,9 @@ def test_who_has_a_device_file_open_holds_that_gpu(tmp_path: Path, file: str) ->
     elsewhere.touch()
     files = (path, on.simulation.host_root / "dev/nvidiactl", elsewhere)
     with opener(*files) as monitor, world_of(on) as world:
-        second, found = world.observe()[1].uuid, world.holders()
+        second, found = world.observe()[1].uuid, world.device_users()
 
-    name = MigHolder(HolderKind.PROCESS, f"{monitor.pid} sleep")
+    name = DeviceUser(UserKind.PROCESS, f"{monitor.pid} sleep")
     assert found == {MigPart(second, None): frozenset({name})}
 
 
@@ -329,7 +331,7 @@ def test_the_persistence_daemon_is_in_nobodys_way(tmp_path: Path) -> None:
     shutil.copy(shutil.which("sleep") or "", daemon)
     file = on.simulation.host_root / "dev/nvidia0"
     with opener(file, program=str(daemon)), world_of(on) as world:
-        assert not any(world.holders().values())
+        assert not any(world.device_users().values())
 
 
 def test_a_container_that_sees_the_host_s_processes_leaves_those_of_pods_to_the_driver(
@@ -341,8 +343,8 @@ def test_a_container_that_sees_the_host_s_processes_leaves_those_of_pods_to_the_
     process(root / "proc", 22, "nv-hostengine", f"{root}/dev/nvidia0")
     process(root / "proc", 23, "nvidia-device-p", f"{root}/dev/nvidia0", cgroup=PODS_CGROUP)
     with world_of(on) as world:
-        held = world.holders()[MigPart(on_uuid(world), None)]
-    assert held == {MigHolder(HolderKind.PROCESS, "22 nv-hostengine")}
+        held = world.device_users()[MigPart(on_uuid(world), None)]
+    assert held == {DeviceUser(UserKind.PROCESS, "22 nv-hostengine")}
 
 
 def test_steps_read_the_gpus_that_they_change_and_no_other(tmp_path: Path) -> None:
@@ -415,7 +417,7 @@ def test_a_gpu_that_is_read_alone_is_as_it_is_now(tmp_path: Path) -> None:
         world.perform(CreateInstance(gpu=second, profile="1g.5gb", start=2, size=1))
         [alone] = world.observe([second])
         assert [one.start for one in alone.instances] == [2]
-        assert world.holders() == {}
+        assert world.device_users() == {}
         broken = Return(code=nv.NVML_ERROR_UNKNOWN)
         other = machines.gpu(1).bus_id
         on.simulation.fault(broken, "nvmlDeviceGetMigMode", bus_id=other)
@@ -443,10 +445,10 @@ def test_a_pod_that_comes_while_a_change_runs_is_seen_before_the_next_step(tmp_p
     gpu = on.gpus()[0]
     first = gpu.instances[0]
     with world_of(on) as world:
-        assert world.holders() == {}
+        assert world.device_users() == {}
         file = write_checkpoint(on.simulation.host_root, {"a": [str(first.compute[0].uuid)]})
-        pod = MigHolder(HolderKind.POD, "default/a")
-        assert world.holders() == {MigPart(gpu.uuid, first.id): {pod}}
+        pod = DeviceUser(UserKind.POD, "default/a")
+        assert world.device_users() == {MigPart(gpu.uuid, first.id): {pod}}
         file.write_text("garbage")
         with pytest.raises(StepFailed, match="no checkpoint of a kubelet"):
-            world.holders()
+            world.device_users()

@@ -13,12 +13,12 @@ from actuator.change import ChangeResult
 from actuator.change_record import ChangeRecord
 from actuator.journal import Journal, JournalBusy, JournalUnusable
 from actuator.supervisor import WorkerDied, WorkerHung, run_change
-from actuator.worker_messages import ChangeRequest, NamedHolder
+from actuator.worker_messages import ChangeRequest, UserOnGpu
 from api.mig_outcome import Outcome
 from base.errors import BadInput
 from discovery.driver_errors import DriverAbsent
+from mig.device_users import UserKind
 from mig.gpu_layout import has_layout, layout_from_counts
-from mig.holders import HolderKind
 from simulator.simulation import Crash, Hang, Return
 from tests.actuator.simulated_node import FIVE, SimulatedNode, node
 
@@ -95,13 +95,13 @@ def test_what_is_refused_says_who_is_in_the_way(tmp_path: Path) -> None:
     on, nobody = node(tmp_path, *FIVE), 2**22 + 71  # above what Linux gives out, so without a name
     on.simulation.add_process("0000:10:00.0", nobody, gpu_instance_id=4, compute_instance_id=0)
     before = on.found()
-    pod = NamedHolder(gpu=on.uuid(), instance=5, kind=HolderKind.POD, name="ns/train")
+    pod = UserOnGpu(gpu=on.uuid(), instance=5, kind=UserKind.POD, name="ns/train")
 
     result = changed(on, on.request(layout_from_counts({"7g.40gb": 1}), pod))
 
     assert result.outcome is Outcome.REFUSED
     assert result.refusal is not None
-    names = {str(one) for one in result.refusal.obstacles[0].holders}
+    names = {str(one) for one in result.refusal.obstacles[0].users}
     assert names == {"pod ns/train", f"process {nobody}"}
     assert on.found() == before
 

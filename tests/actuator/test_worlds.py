@@ -15,7 +15,7 @@ from actuator.mig_world import MigWorld, StepFailed
 from actuator.nvml_world import NvmlWorld
 from discovery.mig_state import CurrentInstance, MigGpu
 from discovery.model import Mode
-from mig.holders import HolderKind, MigHolder, MigPart
+from mig.device_users import DeviceUser, MigPart, UserKind
 from mig.steps import (
     CreateCompute,
     CreateInstance,
@@ -28,7 +28,7 @@ from tests.actuator.played_world import Hardware, PlayedWorld
 from tests.actuator.simulated_node import A100, FIVE, node
 from tests.mig.naive_gpu import mig_gpu
 
-POD = MigHolder(HolderKind.POD, "ns/train")
+POD = DeviceUser(UserKind.POD, "ns/train")
 
 
 @pytest.fixture(params=["played", "nvml"])
@@ -91,7 +91,7 @@ def test_it_shows_who_holds_an_instance(world: MigWorld) -> None:
     """By the id that the instance has."""
     found = gpu(world)
 
-    held = {part: holders for part, holders in world.holders().items() if holders}
+    held = {part: users for part, users in world.device_users().items() if users}
 
     assert held == {MigPart(found.uuid, at(world, 4).id): frozenset({POD})}
 

@@ -17,8 +17,8 @@ from typing import Final
 
 from discovery.mig_state import MigGpu
 from discovery.model import Mode
+from mig.device_users import DeviceUser, DeviceUsers, MigPart, UserKind
 from mig.gpu_layout import has_layout, layout_from_counts
-from mig.holders import HolderKind, MigHolder, MigHolders, MigPart
 from mig.planner import MigPlan, plan
 from mig.steps import DestroyInstance
 from tests.bench.page import Section
@@ -127,13 +127,13 @@ def ours(change: TypicalChange) -> ChangeCost:
     """By the plan that disturbs the fewest. Raises AssertionError where a step is refused."""
     gpus = _gpus(change)
     wanted = {gpus[at].uuid: layout_from_counts(devices) for at, devices in change.wanted.items()}
-    found = plan(gpus, wanted, _holders(change, gpus))
+    found = plan(gpus, wanted, _device_users(change, gpus))
     assert isinstance(found, MigPlan), found
     hardware = {gpu.uuid: NaiveGpu(gpu) for gpu in gpus}
     for step in found.steps:
         hardware[step.gpu].take(step)
     assert all(has_layout(hardware[uuid].gpu, layout) for uuid, layout in wanted.items())
-    evicted = sum(holder.kind is HolderKind.POD for holder in found.disturbed)
+    evicted = sum(user.kind is UserKind.POD for user in found.disturbed)
     return ChangeCost(
         evicted=evicted,
         destroyed=sum(isinstance(step, DestroyInstance) for step in found.steps),
@@ -192,10 +192,10 @@ def _gpus(change: TypicalChange) -> list[MigGpu]:
     ]
 
 
-def _holders(change: TypicalChange, gpus: Sequence[MigGpu]) -> MigHolders:
-    found: dict[MigPart, frozenset[MigHolder]] = {}
+def _device_users(change: TypicalChange, gpus: Sequence[MigGpu]) -> DeviceUsers:
+    found: dict[MigPart, frozenset[DeviceUser]] = {}
     for number, (at, start) in enumerate(change.pods):
-        pod = frozenset({MigHolder(HolderKind.POD, f"default/pod-{number}")})
+        pod = frozenset({DeviceUser(UserKind.POD, f"default/pod-{number}")})
         ids = [None] if start is None else [i.id for i in gpus[at].instances if i.start == start]
         for one in ids:
             found[MigPart(gpus[at].uuid, one)] = pod

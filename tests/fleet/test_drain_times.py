@@ -9,7 +9,7 @@ import pytest
 from api.mig_permit_annotation import MigPermitAnnotation, PermitPhase, encode
 from api.mig_request_annotation import MigRequestAnnotation
 from api.mig_status_annotation import MigStatusAnnotation
-from fleet.change_effects import EvaluateDrain, EvictHolders, NodeWrite, PatchNode, WriteRecord
+from fleet.change_effects import EvaluateDrain, EvictDeviceUsers, NodeWrite, PatchNode, WriteRecord
 from fleet.drain.drain_plan import DrainPlan
 from fleet.drain.drain_pod import drain_pod
 from fleet.drain.gpu_usage import GpuUsage
@@ -24,8 +24,8 @@ REQUEST = f"{1:016x}"
 NOW = 1_800_000_000
 TERMS = RolloutSettings()
 DEADLINE = int(TERMS.evictions.deadline_seconds)
-HOLDER = drain_pod(Pod(metadata=Metadata(namespace="d", name="h", uid="h")), {})
-EVICTS = EvictHolders(pods=(HOLDER,))
+USER = drain_pod(Pod(metadata=Metadata(namespace="d", name="h", uid="h")), {})
+EVICTS = EvictDeviceUsers(pods=(USER,))
 
 
 def view(
@@ -59,7 +59,7 @@ def view(
         cordoned_at=NOW - (held_for or drained_for + 10),
         drain_at=NOW - drained_for if drained_for else 0,
     )
-    plan = DrainPlan(evict=(HOLDER,)) if drain_plan is None else drain_plan
+    plan = DrainPlan(evict=(USER,)) if drain_plan is None else drain_plan
     return ChangeView(
         record=record,
         node=node,
@@ -82,7 +82,7 @@ def test_a_change_whose_pods_have_not_left_by_the_deadline_is_undone() -> None:
 
 
 def test_where_no_pod_is_left_to_evict_the_change_waits_for_those_that_are_leaving() -> None:
-    leaving = view(drained_for=1, drain_plan=DrainPlan(awaited=(HOLDER,)))
+    leaving = view(drained_for=1, drain_plan=DrainPlan(awaited=(USER,)))
     assert next_effect(leaving, TERMS, NOW) is None
 
 

@@ -18,7 +18,7 @@ from api.mig_status_annotation import MigStatusAnnotation
 from fleet.change_effects import (
     ChangeEffect,
     EvaluateDrain,
-    EvictHolders,
+    EvictDeviceUsers,
     EvictPods,
     FreeSlot,
     NodeWrite,
@@ -47,12 +47,12 @@ OFFERS = [(), (("nvidia.com/gpu", 8),), (("nvidia.com/mig-1g.10gb", 7),)]
 IDS = [R, R, R, OTHER]
 TIMES = [0, NOW - 5000, NOW - 200, NOW - 60, NOW - 6, NOW - 1, NOW]
 PODS = [(), ("aaaaaaaa",), ("bbbbbbbb",), ("aaaaaaaa", "bbbbbbbb")]
-HOLDER = drain_pod(Pod(metadata=Metadata(namespace="d", name="h", uid="h")), {})
+USER = drain_pod(Pod(metadata=Metadata(namespace="d", name="h", uid="h")), {})
 BLOCKER = DrainBlocker(kind=BlockerKind.BUDGET, name="d/h", text="It may not.")
 PLANS = [
     DrainPlan(),
-    DrainPlan(evict=(HOLDER,)),
-    DrainPlan(awaited=(HOLDER,)),
+    DrainPlan(evict=(USER,)),
+    DrainPlan(awaited=(USER,)),
     DrainPlan(blockers=(BLOCKER,)),
 ]
 STATES = 4000
@@ -247,7 +247,7 @@ def test_no_state_leads_to_a_write_that_breaks_a_rule() -> None:
         judge(view, effect)
         if isinstance(effect, PatchNode):
             written.add(effect.purpose)
-        evicted += isinstance(effect, EvictHolders)
+        evicted += isinstance(effect, EvictDeviceUsers)
     assert written == set(NodeWrite)
     assert evicted
 
@@ -259,7 +259,7 @@ def judge(view: ChangeView, effect: ChangeEffect) -> None:
         assert effect is None or isinstance(effect, PatchNode)
     if isinstance(effect, EvictPods):
         assert all(pod.is_plugin and pod.uid in record.replaced for pod in effect.pods)
-    if isinstance(effect, EvictHolders):
+    if isinstance(effect, EvictDeviceUsers):
         assert node is not None
         assert node.unschedulable
         assert node.permit is not None

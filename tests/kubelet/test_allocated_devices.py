@@ -61,7 +61,7 @@ def test_holders_are_told_with_container_and_resource() -> None:
 
     assert found == NodeAllocation(
         pods=frozenset({"team/idle", "team/job"}),
-        holders=(
+        containers=(
             GpuContainer(
                 namespace="team",
                 pod="job",
@@ -112,7 +112,7 @@ def test_gpu_resources_count_by_their_names(resource: str, counts: bool) -> None
 
     found = allocation([pod("job", given_(resource, A))], (), NAMES, resources=names)
 
-    assert bool(found.holders) is counts
+    assert bool(found.containers) is counts
     assert found.unknown == frozenset()
 
 
@@ -124,7 +124,7 @@ def test_a_claims_devices_are_held_too() -> None:
 
     found = allocation([pod("job", claims=(claim,))], (), NAMES)
 
-    assert found.holders[0].devices == (
+    assert found.containers[0].devices == (
         AllocatedDevice(
             part=GpuPart(bus_id=BUS_D),
             resource="gpu.nvidia.com",

@@ -9,8 +9,8 @@ import pytest
 
 from api.mig_resources import MigStrategy
 from discovery.model import Mode
-from mig.holders import HolderKind, MigHolder, MigPart
-from mig.pending_pods import pending_pod_holders
+from mig.device_users import DeviceUser, MigPart, UserKind
+from mig.pending_pods import pending_pod_users
 from tests.mig.naive_gpu import mig_gpu
 
 OFF = Mode(current=False, pending=False)
@@ -39,16 +39,16 @@ UNDIVIDED = MigPart("GPU-1", None)
 def test_all_devices_of_the_resource_are_held(
     strategy: str, resource: str, parts: set[MigPart]
 ) -> None:
-    found = pending_pod_holders([CUT, WHOLE], MigStrategy(strategy), {"ns/waits": {resource}})
+    found = pending_pod_users([CUT, WHOLE], MigStrategy(strategy), {"ns/waits": {resource}})
 
-    assert found == dict.fromkeys(parts, frozenset({MigHolder(HolderKind.PENDING_POD, "ns/waits")}))
+    assert found == dict.fromkeys(parts, frozenset({DeviceUser(UserKind.PENDING_POD, "ns/waits")}))
 
 
-def test_several_pods_are_several_holders() -> None:
+def test_several_pods_are_several_device_users() -> None:
     asked = {f"ns/{name}": {"nvidia.com/gpu"} for name in "ab"}
     without = replace(WHOLE, mode=None)
 
-    [(part, holders)] = pending_pod_holders([without], MigStrategy.MIXED, asked).items()
+    [(part, users)] = pending_pod_users([without], MigStrategy.MIXED, asked).items()
 
     assert part == UNDIVIDED
-    assert {one.name for one in holders} == {"ns/a", "ns/b"}
+    assert {one.name for one in users} == {"ns/a", "ns/b"}

@@ -9,8 +9,8 @@ import pytest
 
 from api.mig_resources import MigStrategy
 from discovery.model import Mode
+from mig.device_users import DeviceUsers, MigPart
 from mig.gpu_layout import MIG_OFF, GpuLayout, layout_from_counts
-from mig.holders import MigHolders, MigPart
 from mig.placement import Limit
 from mig.planner import ManualReset, MigPlan, MigRefusal, Obstacle, ObstacleKind, plan
 from mig.plugin_resources import allocatable, unserved
@@ -117,13 +117,13 @@ def test_everybody_in_the_way_is_named_gpu_by_gpu() -> None:
     """Where nobody may be disturbed, and where the plugin could not start."""
     gpus = [mig_gpu(A100, ("1g.5gb", 2), uuid=f"GPU-{at}", index=at) for at in (0, 1)]
     part = MigPart("GPU-0", gpus[0].instances[0].id)
-    holders: MigHolders = {part: frozenset({pod("ns/b"), pod("ns/a")})}
+    users: DeviceUsers = {part: frozenset({pod("ns/b"), pod("ns/a")})}
     wanted = {one.uuid: layout_from_counts({"7g.40gb": 1}) for one in gpus}
 
     detail = "no way leaves alone what is in use; the least would disturb pod ns/a, pod ns/b"
-    busy = Obstacle(kind=ObstacleKind.BUSY, gpu="GPU-0", detail=detail, holders=holders[part])
-    assert plan(gpus, wanted, holders, spare_busy=True) == MigRefusal(obstacles=(busy,))
-    one_alone = plan(gpus, {"GPU-0": wanted["GPU-0"]}, holders, strategy=MigStrategy.SINGLE)
+    busy = Obstacle(kind=ObstacleKind.BUSY, gpu="GPU-0", detail=detail, users=users[part])
+    assert plan(gpus, wanted, users, spare_busy=True) == MigRefusal(obstacles=(busy,))
+    one_alone = plan(gpus, {"GPU-0": wanted["GPU-0"]}, users, strategy=MigStrategy.SINGLE)
     assert one_alone == MigRefusal(
         obstacles=(
             Obstacle(
@@ -236,7 +236,7 @@ def test_of_plans_that_disturb_as_many_the_one_that_destroys_less_is_taken(start
         mig_gpu(A100, ("1g.10gb", 0), ("1g.10gb", 4)),
         mig_gpu(A100, ("1g.10gb", 0), ("1g.5gb", 4), ("1g.5gb", 5), uuid="GPU-1", index=1),
     ]
-    holders = {
+    users = {
         MigPart(gpu.uuid, one.id): cheap if one.start == (0 if gpu.index else start) else dear
         for gpu in gpus
         for one in gpu.instances
@@ -246,7 +246,7 @@ def test_of_plans_that_disturb_as_many_the_one_that_destroys_less_is_taken(start
         "GPU-1": layout_from_counts({"3g.20gb": 1, "1g.10gb": 1, "1g.5gb": 2}),
     }
 
-    found = plan(gpus, wanted, holders)
+    found = plan(gpus, wanted, users)
 
     assert isinstance(found, MigPlan)
     assert found.disturbed == cheap

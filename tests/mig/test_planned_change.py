@@ -7,8 +7,8 @@ import pytest
 
 from discovery.mig_state import MigGpu
 from discovery.model import Mode
+from mig.device_users import DeviceUsers, MigPart
 from mig.gpu_layout import MIG_OFF, DesiredInstance, GpuLayout, layout_from_counts
-from mig.holders import MigHolders, MigPart
 from mig.planned_change import GpuChange, InstanceAction, InstanceChange, planned_changes
 from mig.planner import MigPlan, plan
 from tests.mig.naive_gpu import ON, mig_gpu
@@ -19,15 +19,15 @@ FIRST, SECOND, THIRD = "GPU-0", "GPU-1", "GPU-2"
 
 
 def changes(
-    gpus: list[MigGpu], wanted: dict[str, GpuLayout], holders: MigHolders | None = None
+    gpus: list[MigGpu], wanted: dict[str, GpuLayout], users: DeviceUsers | None = None
 ) -> tuple[GpuChange, ...]:
     """Of the GPUs that a layout is wanted for."""
-    found = plan(gpus, wanted, holders or {})
+    found = plan(gpus, wanted, users or {})
     assert isinstance(found, MigPlan)
-    return planned_changes(gpus, wanted.keys(), found, holders or {})
+    return planned_changes(gpus, wanted.keys(), found, users or {})
 
 
-def test_each_instance_of_each_gpu_has_its_fate_and_its_holders() -> None:
+def test_each_instance_of_each_gpu_has_its_fate_and_its_device_users() -> None:
     """By start; what goes before what comes in its place; GPUs that nobody asks for are left."""
     gpus = [
         mig_gpu(A100, ("3g.20gb", 4, (1,)), ("2g.10gb", 0), ("1g.5gb", 2)),
@@ -35,7 +35,7 @@ def test_each_instance_of_each_gpu_has_its_fate_and_its_holders() -> None:
         mig_gpu(A100, ("1g.5gb", 0), uuid=THIRD, index=2),
     ]
     kept, gone, idle = gpus[0].instances[0], *sorted(gpus[0].instances[1:], key=lambda it: it.start)
-    holders = {
+    users = {
         **held(gpus[0], {4: "ns/stays"}),
         MigPart(FIRST, gone.id): frozenset({pod("ns/b"), pod("ns/a")}),
     }
@@ -46,7 +46,7 @@ def test_each_instance_of_each_gpu_has_its_fate_and_its_holders() -> None:
         THIRD: layout_from_counts({"1g.5gb": 1}),
     }
 
-    first, third = changes(gpus, wanted, holders)
+    first, third = changes(gpus, wanted, users)
 
     assert first == GpuChange(
         index=0,
@@ -63,7 +63,7 @@ def test_each_instance_of_each_gpu_has_its_fate_and_its_holders() -> None:
                 start=0,
                 size=2,
                 compute=(2,),
-                holders=(pod("ns/a"), pod("ns/b")),
+                users=(pod("ns/a"), pod("ns/b")),
             ),
             InstanceChange(
                 action=InstanceAction.CREATE,
@@ -89,7 +89,7 @@ def test_each_instance_of_each_gpu_has_its_fate_and_its_holders() -> None:
                 size=4,
                 compute=(1, 1, 1),
                 added=(1, 1),
-                holders=(pod("ns/stays"),),
+                users=(pod("ns/stays"),),
             ),
         ),
         steps=8,

@@ -12,8 +12,8 @@ import pytest
 from api.mig_resources import MigStrategy
 from discovery.mig_state import MigGpu
 from discovery.model import Mode
+from mig.device_users import DeviceUser, DeviceUsers, MigPart, UserKind
 from mig.gpu_layout import MIG_OFF, DesiredInstance, GpuLayout, current_layout, layout_from_counts
-from mig.holders import HolderKind, MigHolder, MigHolders, MigPart
 from mig.placement import Limit
 from mig.planner import MigPlan, MigRefusal, ObstacleKind, plan
 from mig.steps import CreateCompute, CreateInstance, DestroyInstance, SetMode
@@ -23,12 +23,12 @@ A100 = "a100-sxm4-40gb"
 OFF = Mode(current=False, pending=False)
 
 
-def pod(name: str) -> MigHolder:
+def pod(name: str) -> DeviceUser:
     """A pod that has a device."""
-    return MigHolder(HolderKind.POD, name)
+    return DeviceUser(UserKind.POD, name)
 
 
-def held(gpu: MigGpu, by: Mapping[int, str]) -> MigHolders:
+def held(gpu: MigGpu, by: Mapping[int, str]) -> DeviceUsers:
     """Start of an instance to the pod on it."""
     return {
         MigPart(gpu.uuid, one.id): frozenset({pod(by[one.start])})
@@ -38,19 +38,19 @@ def held(gpu: MigGpu, by: Mapping[int, str]) -> MigHolders:
 
 
 def planned(
-    gpu: MigGpu, want: GpuLayout, holders: MigHolders | None = None, *, spare_busy: bool = False
+    gpu: MigGpu, want: GpuLayout, users: DeviceUsers | None = None, *, spare_busy: bool = False
 ) -> MigPlan:
     """The plan for one GPU; fails where it is refused."""
-    found = plan([gpu], {gpu.uuid: want}, holders or {}, spare_busy=spare_busy)
+    found = plan([gpu], {gpu.uuid: want}, users or {}, spare_busy=spare_busy)
     assert isinstance(found, MigPlan), found
     return found
 
 
 def refused(
-    gpu: MigGpu, want: GpuLayout, holders: MigHolders | None = None, *, spare_busy: bool = False
+    gpu: MigGpu, want: GpuLayout, users: DeviceUsers | None = None, *, spare_busy: bool = False
 ) -> MigRefusal:
     """The refusal for one GPU; fails where there is a plan."""
-    found = plan([gpu], {gpu.uuid: want}, holders or {}, spare_busy=spare_busy)
+    found = plan([gpu], {gpu.uuid: want}, users or {}, spare_busy=spare_busy)
     assert isinstance(found, MigRefusal), found
     return found
 
@@ -116,9 +116,9 @@ def test_fewer_pods_are_worth_more_than_fewer_instances() -> None:
 def test_a_pod_with_several_instances_counts_once() -> None:
     """Three instances of one pod are fewer evictions than two of two pods."""
     gpu = mig_gpu(A100, *(("1g.5gb", at) for at in range(7)))
-    holders = held(gpu, {4: "ns/a", 5: "ns/a", 6: "ns/a", 0: "ns/b", 1: "ns/c"})
+    users = held(gpu, {4: "ns/a", 5: "ns/a", 6: "ns/a", 0: "ns/b", 1: "ns/c"})
 
-    found = planned(gpu, layout_from_counts({"1g.5gb": 3, "3g.20gb": 1}), holders)
+    found = planned(gpu, layout_from_counts({"1g.5gb": 3, "3g.20gb": 1}), users)
 
     assert found.disturbed == {pod("ns/a")}
 
@@ -130,12 +130,12 @@ def test_a_pod_on_two_gpus_is_disturbed_once_rather_than_two_pods(first: int, se
     gpus = [
         mig_gpu(A100, ("2g.10gb", 0), ("2g.10gb", 2), uuid=f"GPU-{at}", index=at) for at in (0, 1)
     ]
-    holders = {
+    users = {
         **held(gpus[0], {first: "ns/both", 2 - first: "ns/a"}),
         **held(gpus[1], {second: "ns/both", 2 - second: "ns/b"}),
     }
 
-    found = plan(gpus, {one.uuid: layout_from_counts({"2g.10gb": 1}) for one in gpus}, holders)
+    found = plan(gpus, {one.uuid: layout_from_counts({"2g.10gb": 1}) for one in gpus}, users)
 
     assert isinstance(found, MigPlan)
     assert found.disturbed == {pod("ns/both")}
@@ -261,14 +261,12 @@ def test_what_cannot_be_is_refused_with_the_limit_and_what_is_nearest(
 def test_a_change_that_would_disturb_somebody_is_refused_where_nobody_may_be() -> None:
     """With who is in the way; with leave, the plan names the same."""
     gpu = mig_gpu(A100, ("1g.5gb", 2))
-    holders = held(gpu, {2: "ns/train"})
+    users = held(gpu, {2: "ns/train"})
 
-    [obstacle] = refused(
-        gpu, layout_from_counts({"7g.40gb": 1}), holders, spare_busy=True
-    ).obstacles
+    [obstacle] = refused(gpu, layout_from_counts({"7g.40gb": 1}), users, spare_busy=True).obstacles
 
     assert obstacle.kind is ObstacleKind.BUSY
-    assert obstacle.holders == planned(gpu, layout_from_counts({"7g.40gb": 1}), holders).disturbed
+    assert obstacle.users == planned(gpu, layout_from_counts({"7g.40gb": 1}), users).disturbed
     assert "pod ns/train" in obstacle.detail
 
 
@@ -289,9 +287,9 @@ def test_one_gpu_that_cannot_refuses_the_plan_of_all() -> None:
 def test_mode_changes_at_once_where_no_reset_is_needed() -> None:
     """Hopper and later; everybody on the GPU is disturbed."""
     gpu = mig_gpu("h100-sxm5-80gb", mode=OFF, resetless=True)
-    holders = {MigPart(gpu.uuid, None): frozenset({pod("ns/whole")})}
+    users = {MigPart(gpu.uuid, None): frozenset({pod("ns/whole")})}
 
-    found = planned(gpu, layout_from_counts({"1g.10gb": 2}), holders)
+    found = planned(gpu, layout_from_counts({"1g.10gb": 2}), users)
 
     assert found.steps[0] == SetMode(gpu=gpu.uuid, on=True)
     assert found.disturbed == {pod("ns/whole")}
@@ -313,13 +311,13 @@ def test_a_change_of_mode_disturbs_who_is_on_that_gpu_and_nobody_on_another() ->
     """Those on any of its instances, and those on all of it."""
     gpu = mig_gpu("h100-sxm5-80gb", ("3g.40gb", 0), ("1g.10gb", 4), resetless=True)
     other = mig_gpu("h100-sxm5-80gb", ("3g.40gb", 0), uuid="GPU-1", index=1, resetless=True)
-    holders = {
+    users = {
         **held(gpu, {0: "ns/a", 4: "ns/b"}),
         **held(other, {0: "ns/elsewhere"}),
         MigPart(gpu.uuid, None): frozenset({pod("ns/whole")}),
     }
 
-    found = planned(gpu, MIG_OFF, holders)
+    found = planned(gpu, MIG_OFF, users)
 
     assert found.disturbed == {pod("ns/a"), pod("ns/b"), pod("ns/whole")}
 

@@ -70,7 +70,7 @@ class BusyWait:
         if remaining <= 0:
             return False
         names = sorted(
-            {str(holder) for obstacle in plan_or_refusal.obstacles for holder in obstacle.holders}
+            {str(user) for obstacle in plan_or_refusal.obstacles for user in obstacle.users}
         )
         self._show(", ".join(names), remaining)
         try:

@@ -9,14 +9,14 @@ from typing import Any, Final
 
 import click
 
-from actuator.worker_messages import NamedHolder
+from actuator.worker_messages import UserOnGpu
 from api.mig_resources import MigStrategy
 from base.errors import BadInput
 from base.files import read_bytes, read_stdin
 from kube.amounts.gpu_amounts import gpu_requests
 from kube.objects.pod import Pod
 from kube.objects.typed_object import TypedObject
-from mig.holders import MigHolders
+from mig.device_users import DeviceUsers
 
 MOST_BYTES: Final = 64 << 20
 """Largest file of pods; a pod takes a few KiB."""
@@ -67,12 +67,12 @@ def read_unplaced_pods(file: str | None, strategy: MigStrategy | None) -> Reques
     }
 
 
-def named_holders(holders: MigHolders) -> tuple[NamedHolder, ...]:
-    """Holders as the request to a worker process names them."""
+def users_on_gpus(users: DeviceUsers) -> tuple[UserOnGpu, ...]:
+    """Device users as the request to a worker process names them."""
     return tuple(
-        NamedHolder(gpu=part.gpu, instance=part.instance, kind=holder.kind, name=holder.name)
-        for part, part_holders in holders.items()
-        for holder in sorted(part_holders)
+        UserOnGpu(gpu=part.gpu, instance=part.instance, kind=user.kind, name=user.name)
+        for part, part_users in users.items()
+        for user in sorted(part_users)
     )
 
 

@@ -15,7 +15,7 @@ from api.mig_request_annotation import MOST_PODS, MOST_PROGRAM, MOST_PROGRAMS
 from api.mig_resources import MOST_OFFERS
 from api.mig_status_annotation import RequestSource
 from api.state_annotation import pod_key
-from mig.holders import HolderKind, MigHolder, MigPart
+from mig.device_users import DeviceUser, MigPart, UserKind
 from tests.agent.layouts.played_actuator import wanted
 from tests.mig.naive_gpu import mig_gpu
 
@@ -76,12 +76,10 @@ def test_the_actuator_is_told_of_pods_whose_names_it_takes_and_of_no_program() -
     request = LayoutRequest(source=RequestSource.ANNOTATION, text='{"0": {"7g.40gb": 1}}')
     names = ("team/job-0", "team/Job_1", f"team/{'x' * 320}", "team/job-2.example")
     part = MigPart(gpu.uuid, gpu.instances[0].id)
-    pods = frozenset(MigHolder(HolderKind.POD, name) for name in names)
-    holders = {part: pods | {MigHolder(HolderKind.PROCESS, "7 python3")}}
+    pods = frozenset(DeviceUser(UserKind.POD, name) for name in names)
+    users = {part: pods | {DeviceUser(UserKind.PROCESS, "7 python3")}}
 
-    found = desired_change(
-        request, plan_request(request, (gpu,), None, holders, None), holders, None
-    )
+    found = desired_change(request, plan_request(request, (gpu,), None, users, None), users, None)
 
     assert found is not None
     assert {one.name for one in found.on_gpus} == {"team/job-0", "team/job-2.example"}

@@ -74,7 +74,7 @@ class EnforcingScene:
         self.news: list[str] = []
         self.ids = count(1)
         self.load = "boot-1"
-        self.users: tuple[GpuUser, ...] = ()
+        self.openers: tuple[GpuUser, ...] = ()
         """Who has GPUs open, as the actuator says."""
         self.wait_seconds = math.inf
         self.waits = False
@@ -113,7 +113,7 @@ class EnforcingScene:
                     [build.gpu(0, bus_id=SPLIT.bus_id, uuid=SPLIT.uuid, mig=build.SPLIT)]
                 ),
                 strategy=self.strategy,
-                users=lambda: self.users,
+                openers=lambda: self.openers,
                 kubelet=lambda: self.kubelet,
                 enforce=self.ports,
             ),
@@ -157,11 +157,11 @@ class EnforcingScene:
         device = AllocatedDevice(
             part=GpuPart(bus_id=SPLIT.bus_id, gpu_instance_id=part), resource="r", id="MIG-0"
         )
-        holders = tuple(
+        containers = tuple(
             GpuContainer(namespace="team", pod=pod, container="c", devices=(device,))
             for pod in pods
         )
-        self.watch.allocated(NodeAllocation(holders=holders))
+        self.watch.allocated(NodeAllocation(containers=containers))
 
     def run(self, seconds: float = SETTLE_SECONDS + 5) -> MigStatusAnnotation:
         """Time goes by, and the actuator answers, unless it is to wait."""
@@ -934,7 +934,7 @@ def test_a_program_that_only_has_the_gpu_open_is_named_where_the_mode_is_to_chan
     """No slot is given then; a pod's program may be paused, and is left to the driver."""
     off = mig_gpu("h100-sxm5-80gb", mode=Mode(current=False, pending=False), resetless=True)
     scene.gpu = replace(off, uuid=SPLIT.uuid, bus_id=SPLIT.bus_id, minor=3)
-    scene.users = (
+    scene.openers = (
         GpuUser(minor=3, pid=41, name="nv-hostengine"),
         GpuUser(minor=3, pid=42, name="nvidia-device-p", pod="a-pod"),
         GpuUser(minor=4, pid=43, name="other"),
@@ -943,7 +943,7 @@ def test_a_program_that_only_has_the_gpu_open_is_named_where_the_mode_is_to_chan
     assert scene.request is not None
     assert (scene.request.modes, scene.request.programs) == (True, ("41 nv-hostengine",))
     assert "process 41 nv-hostengine" in status.reason
-    scene.users = ()
+    scene.openers = ()
     scene.run(60)
     assert scene.request.programs == ()
 
@@ -952,7 +952,7 @@ def test_a_program_that_only_has_the_gpu_open_is_in_no_way_of_instances(
     scene: EnforcingScene,
 ) -> None:
     scene.gpu = replace(SPLIT, minor=3)
-    scene.users = (GpuUser(minor=3, pid=41, name="nv-hostengine"),)
+    scene.openers = (GpuUser(minor=3, pid=41, name="nv-hostengine"),)
     scene.asks()
     assert scene.request is not None
     assert (scene.request.modes, scene.request.programs) == (False, ())

@@ -57,7 +57,7 @@ def held(*pods: str) -> NodeAllocation:
     )
     return NodeAllocation(
         pods=frozenset(f"team/{pod}" for pod in pods),
-        holders=tuple(
+        containers=tuple(
             GpuContainer(namespace="team", pod=pod, container="main", devices=(device,))
             for pod in pods
         ),
@@ -76,7 +76,7 @@ class EvaluatedNode:
     configs: MigConfigs | BadInput | None = None
     kubelet: BadInput | None = None
     enforce: EnforcePorts | None = ENFORCE
-    users: tuple[GpuUser, ...] = ()
+    openers: tuple[GpuUser, ...] = ()
     facts: NodeFacts = FACTS
     reads: int = 0
     evaluator: LayoutEvaluator = field(init=False)
@@ -88,7 +88,7 @@ class EvaluatedNode:
                 snapshot=lambda: self.facts.snapshot,
                 configs=lambda: _given(self.configs),
                 kubelet=lambda: _given(self.kubelet),
-                users=lambda: self.users,
+                openers=lambda: self.openers,
                 enforce=self.enforce,
             )
         )
@@ -128,9 +128,9 @@ def program(instance: int | None) -> Process:
         ({"gpus": (replace(SPLIT, processes=(program(SMALL),)),)}, 30.0),
         ({"gpus": (OFF,)}, 300.0),
         ({"gpus": (replace(OFF, processes=(program(None),)),)}, 30.0),
-        ({"gpus": (OFF,), "users": (GpuUser(minor=3, pid=7, name="x"),)}, 30.0),
-        ({"gpus": (OFF,), "users": (GpuUser(minor=4, pid=7, name="x"),)}, 300.0),
-        ({"users": (GpuUser(minor=3, pid=7, name="x"),)}, 300.0),
+        ({"gpus": (OFF,), "openers": (GpuUser(minor=3, pid=7, name="x"),)}, 30.0),
+        ({"gpus": (OFF,), "openers": (GpuUser(minor=4, pid=7, name="x"),)}, 300.0),
+        ({"openers": (GpuUser(minor=3, pid=7, name="x"),)}, 300.0),
     ],
     ids=[
         *("read", "a GPU unread", "no reader", "in use by a program"),

@@ -18,8 +18,8 @@ from api.mig_resources import MOST_OFFERS, MigStrategy
 from api.mig_status_annotation import MigPhase, RequestSource
 from discovery.mig_state import MigGpu
 from discovery.model import Mode
+from mig.device_users import DeviceUser, DeviceUsers, MigPart, UserKind
 from mig.gpu_layout import GpuLayout
-from mig.holders import HolderKind, MigHolder, MigHolders, MigPart
 from tests.agent.layouts.played_actuator import wanted
 from tests.mig.naive_gpu import mig_gpu
 
@@ -36,11 +36,11 @@ def asks(text: str, source: RequestSource = RequestSource.ANNOTATION) -> LayoutR
 def changed(
     text: str,
     *gpus: MigGpu,
-    holders: MigHolders | None = None,
+    users: DeviceUsers | None = None,
     strategy: MigStrategy | None = MigStrategy.MIXED,
 ) -> DesiredChange:
     """The change that a request of the annotation asks for."""
-    request, held = asks(text), holders or {}
+    request, held = asks(text), users or {}
     found = desired_change(
         request, plan_request(request, gpus, None, held, strategy), held, strategy
     )
@@ -48,8 +48,8 @@ def changed(
     return found
 
 
-def pod(name: str) -> MigHolder:
-    return MigHolder(HolderKind.POD, name)
+def pod(name: str) -> DeviceUser:
+    return DeviceUser(UserKind.POD, name)
 
 
 @pytest.mark.parametrize("length", [255, 256, 257, 400, 401])
@@ -105,12 +105,12 @@ def test_the_first_program_in_the_way_is_named_and_the_others_counted(
 
 def test_the_reason_of_a_plan_is_whatever_there_is_to_say() -> None:
     part = MigPart(SPLIT.uuid, SPLIT.instances[0].id)
-    busy = {part: frozenset({MigHolder(HolderKind.PROCESS, "7")})}
+    busy = {part: frozenset({DeviceUser(UserKind.PROCESS, "7")})}
     texts = {
-        (bool(holders), next_step): plan_request(
-            asks('{"0": {}}'), (SPLIT,), None, holders, None, next_step=next_step
+        (bool(users), next_step): plan_request(
+            asks('{"0": {}}'), (SPLIT,), None, users, None, next_step=next_step
         ).status.reason
-        for holders in ({}, busy)
+        for users in ({}, busy)
         for next_step in ("", "next")
     }
     assert texts == {
@@ -200,14 +200,14 @@ def test_the_modes_and_the_offers_of_a_change_are_those_of_its_plan() -> None:
 
 def test_pods_on_what_goes_are_in_the_way_and_all_others_are_told_apart() -> None:
     small, large = sorted(SPLIT.instances, key=lambda it: it.profile)
-    holders = {
+    users = {
         MigPart(SPLIT.uuid, small.id): frozenset(
-            {pod("team/goes"), MigHolder(HolderKind.PROCESS, "7")}
+            {pod("team/goes"), DeviceUser(UserKind.PROCESS, "7")}
         ),
         MigPart(SPLIT.uuid, large.id): frozenset({pod("team/stays"), pod("team/goes")}),
         MigPart(EMPTY.uuid, None): frozenset({pod("team/elsewhere")}),
     }
-    found = changed('{"0": {"2g.10gb": 1, "3g.20gb": 1}}', SPLIT, EMPTY, holders=holders)
+    found = changed('{"0": {"2g.10gb": 1, "3g.20gb": 1}}', SPLIT, EMPTY, users=users)
     assert found.pods == {"team/goes"}
     assert found.other_pods == {"team/stays", "team/elsewhere"}
     assert found.programs == ("7",)
@@ -225,8 +225,8 @@ def test_pods_on_what_goes_are_in_the_way_and_all_others_are_told_apart() -> Non
 @pytest.mark.parametrize("count", [2047, 2048, 2049])
 def test_as_many_pods_on_gpus_are_named_to_the_actuator_as_it_takes(count: int) -> None:
     part = MigPart(SPLIT.uuid, SPLIT.instances[0].id)
-    holders = {part: frozenset(pod(f"team/job-{at}") for at in range(count))}
-    assert len(changed('{"0": {}}', SPLIT, holders=holders).on_gpus) == min(count, 2048)
+    users = {part: frozenset(pod(f"team/job-{at}") for at in range(count))}
+    assert len(changed('{"0": {}}', SPLIT, users=users).on_gpus) == min(count, 2048)
 
 
 @pytest.mark.parametrize(
@@ -237,7 +237,7 @@ def test_a_pod_is_named_to_the_actuator_where_its_name_is_one_that_it_takes(
     name: str, *, is_named: bool
 ) -> None:
     part = MigPart(SPLIT.uuid, None)
-    found = changed('{"0": {}}', SPLIT, holders={part: frozenset({pod(name)})})
+    found = changed('{"0": {}}', SPLIT, users={part: frozenset({pod(name)})})
     assert bool(found.on_gpus) is is_named
 
 

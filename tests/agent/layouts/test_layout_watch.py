@@ -132,7 +132,7 @@ def held(*pods: str) -> NodeAllocation:
     )
     return NodeAllocation(
         pods=frozenset(f"team/{pod}" for pod in pods),
-        holders=tuple(
+        containers=tuple(
             GpuContainer(namespace="team", pod=pod, container="main", devices=(device,))
             for pod in pods
         ),

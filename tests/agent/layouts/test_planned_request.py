@@ -9,7 +9,7 @@ import pytest
 
 from agent.layouts.layout_request import LayoutRequest
 from agent.layouts.planned_request import (
-    allocated_holders,
+    allocated_users,
     desired_layouts,
     layouts_digest,
     plan_request,
@@ -23,7 +23,7 @@ from kubelet.allocated_devices import AllocatedDevice, GpuContainer, NodeAllocat
 from kubelet.device_resolution import GpuPart
 from mig.configs.mig_config_file import parse_mig_configs
 from mig.configs.mig_configs import MigConfigs
-from mig.holders import HolderKind, MigHolder, MigPart
+from mig.device_users import DeviceUser, MigPart, UserKind
 from tests.mig.naive_gpu import mig_gpu
 
 A100 = "a100-sxm4-40gb"
@@ -42,15 +42,15 @@ def judged(
     strategy: MigStrategy | None = None,
 ) -> MigStatusAnnotation:
     readings = gpus or (SPLIT, EMPTY)
-    holders = allocated_holders(readings, allocation or NodeAllocation())
+    users = allocated_users(readings, allocation or NodeAllocation())
     request = LayoutRequest(source=source, text=text)
-    return plan_request(request, readings, configs, holders, strategy).status
+    return plan_request(request, readings, configs, users, strategy).status
 
 
 def held(*of: tuple[str, int | None], gpu: MigGpu = SPLIT) -> NodeAllocation:
     """Pods of the namespace team, each with one GPU instance or the whole GPU."""
     return NodeAllocation(
-        holders=tuple(
+        containers=tuple(
             GpuContainer(
                 namespace="team",
                 pod=pod,
@@ -88,8 +88,8 @@ def test_pods_on_what_goes_are_named_and_those_on_what_stays_are_not() -> None:
 def test_programs_in_the_way_are_named_and_a_way_around_them_is_taken() -> None:
     small, other = (one.id for one in SPLIT.instances if one.profile == "1g.5gb")
     on = {
-        MigPart(SPLIT.uuid, small): frozenset({MigHolder(HolderKind.PROCESS, "7 python3")}),
-        MigPart(SPLIT.uuid, other): frozenset({MigHolder(HolderKind.PROCESS, "8")}),
+        MigPart(SPLIT.uuid, small): frozenset({DeviceUser(UserKind.PROCESS, "7 python3")}),
+        MigPart(SPLIT.uuid, other): frozenset({DeviceUser(UserKind.PROCESS, "8")}),
     }
     request = LayoutRequest(source=Source.ANNOTATION, text='{"0": {}}')
     found = plan_request(request, (SPLIT, EMPTY), None, on, None).status
@@ -105,9 +105,9 @@ def test_many_pods_are_counted() -> None:
     other = mig_gpu(A100, *(("1g.5gb", at) for at in range(7)), uuid="GPU-1", index=1)
     pods = [(f"job-{one.id}", one.id) for one in split.instances]
     both = NodeAllocation(
-        holders=(
-            *held(*pods, gpu=split).holders,
-            *held(*((f"b-{name}", at) for name, at in pods), gpu=other).holders,
+        containers=(
+            *held(*pods, gpu=split).containers,
+            *held(*((f"b-{name}", at) for name, at in pods), gpu=other).containers,
         )
     )
     found = judged('{"all": "on"}', split, other, allocation=both)

@@ -120,7 +120,7 @@ def shared(simulation: Simulation, latest: LatestMetrics, folder: Path) -> dict[
     finally:
         node.server.stop()
     on: dict[str, list[str]] = {}
-    for holder in given[0].holders:
+    for holder in given[0].containers:
         for device in holder.devices:
             on.setdefault(device.part.bus_id, []).append(holder.pod)
     return on

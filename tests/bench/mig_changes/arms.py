@@ -69,7 +69,7 @@ class Ours:
             result = apply(world, journal, {uuid: layout_from_counts(wanted)}, origin="a benchmark")
         obstacles = () if result.refusal is None else result.refusal.obstacles
         self._named = tuple(
-            int(one.name.split()[0]) for obstacle in obstacles for one in obstacle.holders
+            int(one.name.split()[0]) for obstacle in obstacles for one in obstacle.users
         )
         return result.outcome is Outcome.APPLIED
 

@@ -20,7 +20,7 @@ from cli.mig import (
     mig_plan,
     mig_status,
 )
-from cli.mig.in_use import found_holders
+from cli.mig.in_use import local_users
 from discovery.mig_state import MigReading
 from discovery.reader.protocol import Start
 from simulator.simulation import Simulation
@@ -77,7 +77,7 @@ def run_mig(monkeypatch: pytest.MonkeyPatch) -> RunMig:
         for module in READING_MORE:
             monkeypatch.setattr(module, "opened_machine", machine)
             monkeypatch.setattr(module, "read_mig_readings", mig_once)
-        monkeypatch.setattr(found_holders, "program_name", program_name)
+        monkeypatch.setattr(local_users, "program_name", program_name)
         return CliRunner().invoke(main, ("mig", *arguments), input=stdin)
 
     return run

@@ -12,8 +12,8 @@ import pytest
 from cli.failures import REFUSED, CommandFailure
 from cli.mig import mig_apply
 from cli.mig.in_use.busy_wait import RETRY_SECONDS, BusyWait
+from mig.device_users import DeviceUser, UserKind
 from mig.gpu_layout import has_layout
-from mig.holders import HolderKind, MigHolder
 from mig.planner import MigRefusal, Obstacle, ObstacleKind
 from tests.actuator.simulated_node import FIVE, SimulatedNode, node
 from tests.cli.mig.mig_process import journal
@@ -36,8 +36,8 @@ class Clock:
 
 
 def refusal(*names: str, kind: ObstacleKind = ObstacleKind.BUSY) -> MigRefusal:
-    holders = frozenset(MigHolder(HolderKind.POD, name) for name in names)
-    return MigRefusal(obstacles=(Obstacle(kind=kind, gpu="GPU-0", detail="", holders=holders),))
+    users = frozenset(DeviceUser(UserKind.POD, name) for name in names)
+    return MigRefusal(obstacles=(Obstacle(kind=kind, gpu="GPU-0", detail="", users=users),))
 
 
 def waiting(clock: Clock, seconds: float) -> BusyWait:

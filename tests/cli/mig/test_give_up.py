@@ -37,7 +37,7 @@ def on(tmp_path: Path) -> SimulatedNode:
         start=made.start,
         journal=str(journal(made)),
         request=type(request)(desired=dict.fromkeys(uuids[:2], LAYOUT), origin="a test"),
-        holders=(),
+        users=(),
         lifetime_seconds=240,
     )
     assert killed_worker.run(order, 40).killed

@@ -151,8 +151,8 @@ def test_a_device_has_the_uuid_that_programs_are_given(bench: Bench) -> None:
 
 def test_programs_are_held_against_the_instance_that_they_use(bench: Bench) -> None:
     three, unused, one = bench.before.instances
-    assert [bench.before.holders(it) for it in (three, unused, one)] == [[4242], [], [99]]
-    assert [bench.before.holders(three, it) for it in three.compute] == [[], [4242]]
+    assert [bench.before.pids_on(it) for it in (three, unused, one)] == [[4242], [], [99]]
+    assert [bench.before.pids_on(three, it) for it in three.compute] == [[], [4242]]
 
 
 def test_a_profile_has_all_that_placing_it_takes(bench: Bench) -> None:

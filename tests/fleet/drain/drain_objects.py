@@ -70,14 +70,14 @@ def budget(
     }
 
 
-def request(*holders: str, others: Sequence[str] = (), unlisted: int = 0) -> MigRequestAnnotation:
+def request(*users: str, others: Sequence[str] = (), unlisted: int = 0) -> MigRequestAnnotation:
     """A request of an agent that names pods of the one namespace."""
     return MigRequestAnnotation(
         v=2,
         request="00112233445566aa",
         plan="00112233445566aa",
         gpus=(0,),
-        pods=tuple(pod_key(PLACE, name) for name in holders),
+        pods=tuple(pod_key(PLACE, name) for name in users),
         other_pods=tuple(pod_key(PLACE, name) for name in others),
         unlisted=unlisted,
     )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Holders of this node's GPUs, for a plan: its programs, and the pods of its kubelet."""
+"""Device users of this node's GPUs, for a plan: its programs, and the pods of its kubelet."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from cli.mig.in_use.program_names import program_name
 from discovery.mig_state import MigGpu
 from discovery.reader.protocol import Start
 from kubelet.devices_checkpoint import read_kubelet_devices
-from mig.holders import MigHolders, all_holders
-from mig.pod_holders import pod_holders, unplaced_devices
-from mig.process_holders import process_holders
+from mig.device_users import DeviceUsers, all_users
+from mig.pod_users import pod_users, unplaced_devices
+from mig.process_users import process_users
 
 
-def found_holders(gpus: Sequence[MigGpu], settings: AgentSettings, start: Start) -> MigHolders:
+def local_users(gpus: Sequence[MigGpu], settings: AgentSettings, start: Start) -> DeviceUsers:
     """Read the programs that the driver lists, and the pods that the kubelet has given a device.
 
     Pods whose device is not known are named on standard error. Raises BadInput where the kubelet's
@@ -32,4 +32,4 @@ def found_holders(gpus: Sequence[MigGpu], settings: AgentSettings, start: Start)
             " known which one that is: it counts as in use, whichever it may be",
             err=True,
         )
-    return all_holders(process_holders(gpus, program_name(settings)), pod_holders(gpus, kubelet))
+    return all_users(process_users(gpus, program_name(settings)), pod_users(gpus, kubelet))

@@ -9,12 +9,12 @@ from dataclasses import replace
 import pytest
 
 from kubelet.devices_checkpoint import KubeletDevices
-from mig.holders import HolderKind, MigHolder, MigPart, all_holders
-from mig.pod_holders import pod_holders, unplaced_devices
+from mig.device_users import DeviceUser, MigPart, UserKind, all_users
+from mig.pod_users import pod_users, unplaced_devices
 from tests.mig.naive_gpu import mig_gpu
 
 GPU = replace(mig_gpu("a100-sxm4-40gb", ("3g.20gb", 0), ("2g.10gb", 4, (1, 1))), minor=3)
-POD, OTHER = (MigHolder(HolderKind.POD, f"default/{name}") for name in "ab")
+POD, OTHER = (DeviceUser(UserKind.POD, f"default/{name}") for name in "ab")
 INSTANCE = {one.profile: one for one in GPU.instances}
 TWO = INSTANCE["2g.10gb"]
 
@@ -31,9 +31,9 @@ def kubelet(
     )
 
 
-def everywhere(holder: MigHolder) -> dict[MigPart, set[MigHolder]]:
+def everywhere(user: DeviceUser) -> dict[MigPart, set[DeviceUser]]:
     """On the whole of the GPU, and each instance."""
-    return {MigPart("GPU-0", at): {holder} for at in (None, *(one.id for one in GPU.instances))}
+    return {MigPart("GPU-0", at): {user} for at in (None, *(one.id for one in GPU.instances))}
 
 
 def test_a_pod_holds_the_instance_of_its_mig_device_or_its_whole_gpu() -> None:
@@ -46,13 +46,13 @@ def test_a_pod_holds_the_instance_of_its_mig_device_or_its_whole_gpu() -> None:
         second: {"default/b"},
     }
 
-    found = pod_holders([GPU], kubelet(held))
+    found = pod_users([GPU], kubelet(held))
 
     assert found == {
         MigPart("GPU-0", INSTANCE["3g.20gb"].id): {POD},
         MigPart("GPU-0", TWO.id): {POD, OTHER},
     }
-    assert pod_holders([GPU], kubelet({"GPU-0": {"default/b"}})) == everywhere(OTHER)
+    assert pod_users([GPU], kubelet({"GPU-0": {"default/b"}})) == everywhere(OTHER)
 
 
 @pytest.mark.parametrize(
@@ -65,16 +65,16 @@ def test_a_pod_holds_the_instance_of_its_mig_device_or_its_whole_gpu() -> None:
     ],
 )
 def test_shares_and_names_of_all_plugins_stand_for_the_instance(name: str) -> None:
-    assert pod_holders([GPU], kubelet({name: {"default/a"}})) == {MigPart("GPU-0", TWO.id): {POD}}
+    assert pod_users([GPU], kubelet({name: {"default/a"}})) == {MigPart("GPU-0", TWO.id): {POD}}
 
 
 @pytest.mark.parametrize("name", ["gpu-3-mig-2g10gb-14-4", "gpu-3-mig-14-4-2"])
 def test_a_claimed_device_is_the_instance_that_starts_where_its_name_says(name: str) -> None:
-    assert pod_holders([GPU], kubelet(a=name)) == {MigPart("GPU-0", TWO.id): {POD}}
+    assert pod_users([GPU], kubelet(a=name)) == {MigPart("GPU-0", TWO.id): {POD}}
 
 
 def test_a_claimed_gpu_is_that_of_its_minor_number() -> None:
-    assert pod_holders([GPU], kubelet(a="gpu-3")) == everywhere(POD)
+    assert pod_users([GPU], kubelet(a="gpu-3")) == everywhere(POD)
 
 
 GONE = "MIG-00000000-0000-0000-0000-000000000009"
@@ -87,9 +87,9 @@ def test_what_is_certainly_not_there_is_held_by_nobody() -> None:
     held = {name: {"default/a"} for name in names}
     claimed = kubelet(held, a="gpu-1", b="gpu-3-mig-1g5gb-19-6")
 
-    assert pod_holders([GPU], claimed) == {}
+    assert pod_users([GPU], claimed) == {}
     assert unplaced_devices([GPU], claimed) == {}
-    assert pod_holders([GPU], kubelet({"eth0": {"default/a"}}, gpus=False)) == {}
+    assert pod_users([GPU], kubelet({"eth0": {"default/a"}}, gpus=False)) == {}
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_what_is_certainly_not_there_is_held_by_nobody() -> None:
 )
 def test_a_gpu_that_may_be_any_is_all_of_them(known: KubeletDevices) -> None:
     """A name of which nobody has said what it stands for; a claim whose device is not known yet."""
-    assert pod_holders([GPU], known) == everywhere(POD)
+    assert pod_users([GPU], known) == everywhere(POD)
     assert list(unplaced_devices([GPU], known).values()) == [{"default/a"}]
 
 
@@ -112,11 +112,11 @@ def test_where_a_minor_number_is_not_known_a_name_by_one_may_be_any() -> None:
     gpu = replace(GPU, minor=None)
 
     for known in (kubelet({"nvidia3/gi5": {"default/a"}}), kubelet(a="gpu-1")):
-        assert pod_holders([gpu], known) == everywhere(POD)
+        assert pod_users([gpu], known) == everywhere(POD)
 
 
 def test_everybody_is_in_the_union() -> None:
     part, other = MigPart("GPU-0", 1), MigPart("GPU-0", 2)
     one, two = frozenset({POD}), frozenset({OTHER})
 
-    assert all_holders({part: one}, {}, {part: two, other: two}) == {part: one | two, other: two}
+    assert all_users({part: one}, {}, {part: two, other: two}) == {part: one | two, other: two}

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pods that hold GPU instances, by the names of their devices; the driver knows no pods. Pure.
+"""Pods that use GPU instances, by the names of their devices; the driver knows no pods. Pure.
 
-Safety: a pod whose device name does not show the GPU holds all GPUs with all their instances, since
+Safety: a pod whose device name does not show the GPU uses all GPUs with all their instances, since
 its device may be any of them.
 """
 
@@ -12,25 +12,25 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from api.device_names import NamedInstance, NameKey, claimed_key, keys, plugin_key
 from discovery.mig_state import MigGpu
 from kubelet.devices_checkpoint import KubeletDevices
-from mig.holders import HolderKind, MigHolder, MigHolders, MigPart
+from mig.device_users import DeviceUser, DeviceUsers, MigPart, UserKind
 
 Parts = tuple[MigPart, ...]
 
 
-def pod_holders(gpus: Collection[MigGpu], kubelet: KubeletDevices) -> MigHolders:
-    """Pods by the parts of these GPUs that they hold.
+def pod_users(gpus: Collection[MigGpu], kubelet: KubeletDevices) -> DeviceUsers:
+    """Pods by the parts of these GPUs that they use.
 
-    A pod that has a whole GPU holds all its instances too: a program that gets a GPU with MIG on
+    A pod that has a whole GPU uses all its instances too: a program that gets a GPU with MIG on
     runs on one of them. A device that is certainly not one of these GPUs is left out.
     """
     anywhere = tuple(part for gpu in gpus for part in _all_of(gpu))
-    holders_by_part: dict[MigPart, set[MigHolder]] = {}
+    users_by_part: dict[MigPart, set[DeviceUser]] = {}
     for _, pods, parts in _devices(gpus, kubelet):
         for part in anywhere if parts is None else parts:
-            holders_by_part.setdefault(part, set()).update(
-                MigHolder(HolderKind.POD, pod) for pod in pods
+            users_by_part.setdefault(part, set()).update(
+                DeviceUser(UserKind.POD, pod) for pod in pods
             )
-    return {part: frozenset(holders) for part, holders in holders_by_part.items()}
+    return {part: frozenset(users) for part, users in users_by_part.items()}
 
 
 def unplaced_devices(

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 
-class HolderKind(StrEnum):
-    """Kind of a holder, which makes an instance busy."""
+class UserKind(StrEnum):
+    """Kind of a device user, which makes an instance busy."""
 
     PROCESS = "process"
     """A process that has the instance open."""
@@ -21,10 +21,10 @@ class HolderKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class MigHolder:
+class DeviceUser:
     """A device user: a process, a pod, or a pending pod that requests such a device."""
 
-    kind: HolderKind
+    kind: UserKind
     name: str
     """``4711 python``, ``namespace/name``."""
 
@@ -43,14 +43,14 @@ class MigPart:
     """Id of the GPU instance; None for the whole GPU."""
 
 
-MigHolders = Mapping[MigPart, frozenset[MigHolder]]
-"""Holders by the part of a GPU that they hold. A part that is missing has no holder."""
+DeviceUsers = Mapping[MigPart, frozenset[DeviceUser]]
+"""Part of a GPU to its device users. A part that is missing has none."""
 
 
-def all_holders(*sources: MigHolders) -> MigHolders:
-    """The union of several mappings of holders."""
-    merged: dict[MigPart, frozenset[MigHolder]] = {}
+def all_users(*sources: DeviceUsers) -> DeviceUsers:
+    """The union of several mappings of device users."""
+    merged: dict[MigPart, frozenset[DeviceUser]] = {}
     for source in sources:
-        for part, holders in source.items():
-            merged[part] = merged.get(part, frozenset()) | holders
+        for part, users in source.items():
+            merged[part] = merged.get(part, frozenset()) | users
     return merged
