@@ -350,7 +350,7 @@ def test_what_failed_is_tried_again_after_an_hour_then_two_and_another_wish_at_o
     failed = scene.run(10)
     assert (failed.phase, scene.label, scene.request) == ("failed", "failed", None)
     assert re.search(
-        r"it ended so: previous; tried again at 2023-11-14T23:\d\d:\d\dZ", failed.reason
+        r"it ended so: rolled-back; tried again at 2023-11-14T23:\d\d:\d\dZ", failed.reason
     )
     assert scene.run(FAILED_SECONDS[0] - 60) == failed
     second = scene.run(120).request
