@@ -205,8 +205,8 @@ def _lost_devices(world: MigWorld, uuid: str, image: VerifiedLayout) -> tuple[st
         return ()
     log.warning("MIG devices gone", extra={"gpu": uuid, "devices": ", ".join(gone)})
     return (
-        f"the layout is there again, and these MIG devices are not: {', '.join(gone)};"
-        " delete the pods that hold one",
+        f"the layout is there again, but these MIG devices are gone: {', '.join(gone)};"
+        " delete the pods that use them",
     )
 
 

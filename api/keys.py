@@ -294,7 +294,7 @@ OTHERS: tuple[Key, ...] = (
         name=MIG_CONFIG,
         writer=Writer.ADMIN,
         value=TEXT,
-        summary="name of the MIG layout wished for",
+        summary="name of the desired MIG layout",
     ),
     Key(
         name=MIG_ADOPT,
@@ -307,11 +307,11 @@ OTHERS: tuple[Key, ...] = (
         name=MIG_LAYOUT_PENDING,
         where=KeyLocation.NODE_TAINT,
         writer=Writer.ADMIN,
-        summary="the Node registers with it, where an admin wants that; the coordinator removes it"
-        " once the layout is there",
+        summary="a Node may register with it; the coordinator removes it once the desired layout is"
+        " there",
     ),
-    _note(MIG_LAYOUT, "MIG layout wished for; wins over nvidia.com/mig.config"),
-    _note(MIG_LAYOUT_BEFORE, "what was asked for before gpuscape mig rollout start"),
+    _note(MIG_LAYOUT, "desired MIG layout; wins over nvidia.com/mig.config"),
+    _note(MIG_LAYOUT_BEFORE, "desired MIG layout before gpuscape mig rollout start"),
     _note(
         MIG_REQUEST,
         "JSON: a MIG change that waits for a permit: its id, affected GPUs, pods on them",
@@ -353,7 +353,7 @@ OTHERS: tuple[Key, ...] = (
         value=r"pending|rebooting|success|failed",
         summary="state of the MIG change, in mig-manager's words",
     ),
-    _note(RELEASE, "while it stands, the agent holds no NVML handle"),
+    _note(RELEASE, "while it is set, the agent holds no NVML handle"),
     _note(
         CLEAR_XIDS,
         "all, or PCI bus ids: once when it changes, XID errors of these GPUs up to then no"

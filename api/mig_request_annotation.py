@@ -64,8 +64,8 @@ class MigRequestAnnotation(msgspec.Struct, frozen=True, kw_only=True, omit_defau
         tuple[PodKey, ...],
         Meta(
             max_length=MOST_PODS,
-            description="Pods in the way: they use what would go. By the first 8 hex digits of the"
-            " SHA-256 of namespace/name.",
+            description="Pods in the way: they use what would be destroyed. By the first 8 hex"
+            " digits of the SHA-256 of namespace/name.",
         ),
     ] = ()
     other_pods: Annotated[

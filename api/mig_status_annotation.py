@@ -29,7 +29,7 @@ MOST_PODS: Final = 8
 
 
 class MigPhase(StrEnum):
-    """How far a request is. More may come: readers show one that they do not know as it is."""
+    """How far the desired layout is. More may come: readers show an unknown one as it is."""
 
     IDLE = "idle"
     """No layout is desired."""
@@ -38,7 +38,7 @@ class MigPhase(StrEnum):
     UNCHANGED = "unchanged"
     """The GPUs have the desired layout."""
     PLANNED = "planned"
-    """There is a plan, and nobody carries it out by itself."""
+    """There is a plan, and no program carries it out."""
     REFUSED = "refused"
     """Nothing is done; ``reason`` says why."""
     UNREAD = "unread"
@@ -50,7 +50,7 @@ class MigPhase(StrEnum):
     FAILED = "failed"
     """The GPUs have the layouts from before; the next attempt is at the time in ``reason``."""
     STUCK = "stuck"
-    """Stuck: neither the desired nor the previous layouts could be reached; a person decides."""
+    """Neither the desired nor the previous layouts could be reached; a person decides."""
 
 
 class RequestSource(StrEnum):
@@ -65,8 +65,8 @@ class GpuChangeStatus(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
 
     gpu: Annotated[int, Meta(ge=0, description="Its index.")]
     keep: Annotated[int, Meta(ge=0, description="GPU instances that are not touched.")] = 0
-    destroy: Annotated[int, Meta(ge=0, description="GPU instances that go.")] = 0
-    create: Annotated[int, Meta(ge=0, description="GPU instances that come.")] = 0
+    destroy: Annotated[int, Meta(ge=0, description="GPU instances that are destroyed.")] = 0
+    create: Annotated[int, Meta(ge=0, description="GPU instances that are created.")] = 0
     mig: Annotated[bool, Meta(description="The MIG mode that is set.")] | None = None
 
 
@@ -110,7 +110,7 @@ class MigStatusAnnotation(msgspec.Struct, frozen=True, kw_only=True, omit_defaul
             max_length=MOST_PODS, description="namespace/name of pods that the plan would disturb."
         ),
     ] = ()
-    more_pods: Annotated[int, Meta(ge=0, description="That are not named.")] = 0
+    more_pods: Annotated[int, Meta(ge=0, description="Number of pods that are not named.")] = 0
     request: Annotated[
         str,
         Meta(

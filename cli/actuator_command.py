@@ -23,22 +23,22 @@ Examples:
 
 \b
 Requests, one line of JSON each, with an answer of one line:
-  {"verb":"state","v":1}      what is open, and how the last change ended
-  {"verb":"use","v":1}        which programs have GPUs open; changes nothing
-  {"verb":"apply","v":1,...}  bring GPUs to layouts; answered when that has ended
-  {"verb":"restore","v":1,"change":"NAME"}  end what is open or held
+  {"verb":"state","v":2}      the open change, and the last outcome
+  {"verb":"use","v":2}        the programs that have GPUs open; changes nothing
+  {"verb":"apply","v":2,...}  bring GPUs to their desired layouts; the answer has the outcome
+  {"verb":"restore","v":2,"change":"ID"}  end the change that is open or stuck
 
 \b
-SIGTERM and SIGINT end it, after a change that runs. While it runs, gpuscape mig apply and selftest
-are refused next to it. Exit codes: 0 ended by a signal, 2 bad input, 3 another actuator has the
+SIGTERM and SIGINT end it, after the running change. While an actuator runs, gpuscape mig apply and
+selftest are refused. Exit codes: 0 ended by a signal, 2 bad input, 3 another actuator has the
 socket or the journal.""",
 )
 @options.program_settings(ACTUATOR_SETTINGS)
 def command(load: Callable[[], ActuatorSettings]) -> None:
-    """Carry out MIG changes that the agent asks for on a socket; it has no network and no token.
+    """Carry out MIG changes that the agent requests on a socket; it has no network and no token.
 
-    Whoever may connect to the socket decides how GPUs are divided: the socket is its user's and
-    root's alone unless peers are named, and who asks is checked by the kernel's word.
+    Every client of the socket can decide how GPUs are divided. Only the actuator's own user and
+    root may connect unless peers are named; the kernel reports the client's user.
 
     Each option can stand in the environment and in a settings file too; flags win over the
     environment, the environment over the file. A name that is not known is an error.

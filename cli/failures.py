@@ -32,7 +32,7 @@ REFUSED = 5
 UNDONE = 6
 """A change failed; everything is as before."""
 UNFINISHED = 7
-"""A change is held, or was left in the middle: another command goes on."""
+"""A change is stuck, or was stopped before its end: another command continues it."""
 CLOSED_PIPE = 141
 """A closed pipe ended the command, as it ends any program: 128 and the number of SIGPIPE."""
 

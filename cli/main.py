@@ -86,8 +86,8 @@ Exit codes:
   3    no NVIDIA driver answers, or not in time, or not all that the command needs
   4    an endpoint or the cluster's API server could not be read
   5    refused: nothing was changed
-  6    a change of MIG failed and was undone
-  7    a change of MIG is held, or was stopped in the middle
+  6    a MIG change failed and was rolled back
+  7    a MIG change is stuck, or was stopped before its end
   141  whoever read the output has closed the pipe
 
 Options can also stand in the environment or in a settings file: see `gpuscape agent --help`.""",

@@ -60,7 +60,7 @@ class DesiredLayoutCollector(Collector):
         yield phases
         since = GaugeMetricFamily(
             "gpuscape_mig_phase_timestamp_seconds",
-            "When the phase of the MIG layout that is asked for began, Unix time.",
+            "When the phase of the desired MIG layout began, Unix time.",
         )
         since.add_metric([], state.since_seconds)
         yield since
@@ -68,16 +68,16 @@ class DesiredLayoutCollector(Collector):
             return
         ends = CounterMetricFamily(
             "gpuscape_mig_requests_ended_total",
-            "Requests for a MIG change that ended since the agent started.",
-            labels=["end"],
+            "Requests for a MIG change that ended since the agent started, by outcome.",
+            labels=["outcome"],
         )
         for end in Outcome:
             ends.add_metric([end], state.ends.get(end, 0))
         yield ends
         retries = CounterMetricFamily(
             "gpuscape_mig_retries_total",
-            "Requests for the same layouts as the one before, by how that one ended; after applied"
-            " another program had changed the GPUs.",
+            "Requests for the same layouts as the request before, by the outcome of that one; after"
+            " applied, another program had changed the GPUs.",
             labels=["after"],
         )
         for end in RETRIED_ENDS:

@@ -188,7 +188,10 @@ class ChangeReports:
     def _in_use(self, node: MigNode) -> None:
         """Record an Event about a node that waits for a program."""
         programs = () if node.request is None else node.request.programs
-        note = f"No slot while a program that is no pod's uses what would go: {programs[0]}."
+        note = (
+            "No slot while a program that belongs to no pod uses what would be destroyed:"
+            f" {programs[0]}."
+        )
         self._about(node.name, node.uid, "MigGpuInUse", note, warning=True)
 
     def stands_by(self) -> None:
@@ -218,7 +221,7 @@ _NOTES: Final[Mapping[CountedOutcome, str]] = {
     " could be reached. The node stays cordoned; see docs/mig.md.",
     UnreportedEnd.LATE: "The MIG change has no outcome within its time. The node stays as it is"
     " until its agent reports one.",
-    UnreportedEnd.PLUGIN: "The MIG layout is there, and the node does not offer it: look at the"
+    UnreportedEnd.PLUGIN: "The MIG layout is there, but the node does not offer it: check the"
     " device plugin.",
 }
 

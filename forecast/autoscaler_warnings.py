@@ -130,7 +130,7 @@ def _karpenter_warnings(
         name for node in pooled for name in changing[node].after if name.startswith(MIG_PREFIX)
     )
     if resources:
-        text = f"it makes no node for pods that ask for {resources[0]}, without a NodeOverlay"
+        text = f"it creates no node for pods that request {resources[0]}, without a NodeOverlay"
         yield AutoscalerWarning(autoscaler=KARPENTER, nodes=tuple(pooled), text=text)
 
 

@@ -141,11 +141,11 @@ def _skip_reason(
     if managers:
         return f"{' and '.join(managers)} manages MIG there"
     if mig_node.status is None:
-        return "no agent looks after MIG there"
+        return "no agent manages MIG there"
     if mig_node.away is not None:
         return _AWAY[mig_node.away]
     if mig_node.unschedulable and mig_node.permit is None:
-        return "it is cordoned by somebody: it waits for the end of that"
+        return "cordoned by somebody else: it waits until it is uncordoned"
     if rollout.mode is not None and rollout.mode != "enforce":
         word = "only plans" if rollout.mode == OBSERVE else "does not look"
         return f"its agent {word} (mig-mode {rollout.mode})"
@@ -185,7 +185,7 @@ def _planned(
     offers: Offers | None = dict(request.allocatable) if request and request.allocatable else None
     if offers is None:
         offers = forecast_resources(rollout.meaning, gpus).offers
-    why = f"asked for already: {status.phase}"
+    why = f"desired already: {status.phase}"
     if request is not None and request.programs:
         why += f"; in its way: {', '.join(request.programs)}"
     return NodePreview(

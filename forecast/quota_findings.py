@@ -128,14 +128,14 @@ def _queue_findings(name: str, covered: _Amounts, change: OffersChange) -> Itera
                 quota=name,
                 resource=resource,
                 fault=QuotaFault.NOT_COVERED,
-                text=f"it does not cover {resource}: it admits nothing that asks for it",
+                text=f"it does not cover {resource}: it admits nothing that requests it",
             )
         elif not covered[resource]:
             yield QuotaFinding(
                 quota=name,
                 resource=resource,
                 fault=QuotaFault.NONE_ALLOWED,
-                text=f"its own quota of {resource} is 0: what asks for it has to borrow",
+                text=f"its own quota of {resource} is 0: pods that request it have to borrow",
             )
     yield from _excess_findings(name, covered, change)
 

@@ -59,7 +59,9 @@ def forecast_resources(meaning: LayoutMeaning, gpus: NodeGpus) -> ResourceForeca
         )
     forecasts = [_board_forecast(meaning, gpus, board) for board in boards]
     if any(forecast != forecasts[0] for forecast in forecasts):
-        return ResourceForecast(unknown=f"boards of {gpus.product} differ in what this asks for")
+        return ResourceForecast(
+            unknown=f"boards of {gpus.product} differ in what this layout needs"
+        )
     return forecasts[0]
 
 

@@ -2,7 +2,7 @@
 """Differences between the desired and the current layout of GPUs, in words. Pure.
 
 Layouts are compared by meaning: the order and the spelling of a configuration do not matter, nor
-where an instance lies, unless a place was asked for. GPUs without a desired layout never differ.
+where an instance lies, unless the layout names a place. GPUs without a desired layout never differ.
 """
 
 from __future__ import annotations
@@ -72,9 +72,9 @@ def _mode_reasons(layout: GpuLayout, gpu: MigGpu) -> Iterable[str]:
         yield "it has no MIG"
     elif gpu.mode.current != layout.mig:
         waits = ", waiting for a reset" if gpu.mode.pending == layout.mig else ""
-        yield f"MIG is {_word(gpu.mode.current)}, wanted {_word(layout.mig)}{waits}"
+        yield f"MIG is {_word(gpu.mode.current)}, desired {_word(layout.mig)}{waits}"
     elif gpu.mode.pending != layout.mig:
-        yield f"MIG will be {_word(gpu.mode.pending)} after a reset, wanted {_word(layout.mig)}"
+        yield f"MIG will be {_word(gpu.mode.pending)} after a reset, desired {_word(layout.mig)}"
 
 
 def _instance_reasons(layout: GpuLayout, gpu: MigGpu) -> Iterable[str]:
@@ -83,7 +83,7 @@ def _instance_reasons(layout: GpuLayout, gpu: MigGpu) -> Iterable[str]:
     if missing:
         yield f"missing: {_counted(map(_desired_text, missing))}"
     if surplus:
-        yield f"not wanted: {_counted(map(_current_text, surplus))}"
+        yield f"surplus: {_counted(map(_current_text, surplus))}"
     for instance in gpu.instances:
         if not instance.compute:
             place = f"{instance.profile} at {instance.start}"

@@ -32,7 +32,7 @@ def present_config(
         raise Permanent("there is no GPU here, so there is no layout to write")
     lost = [] if lossy else [loss for gpu in gpus for loss in export_losses(gpu)]
     if lost:
-        raise Permanent(f"no configuration says this: {'; '.join(lost)}")
+        raise Permanent(f"no configuration can express this: {'; '.join(lost)}")
     alike: dict[GpuLayout, list[MigGpu]] = {}
     for gpu in gpus:
         alike.setdefault(_expressible(gpu), []).append(gpu)

@@ -39,19 +39,19 @@ class ActuatorSettings:
     socket: Path = setting(
         SOCKET,
         kinds.PATH,
-        "The socket on which it is asked; its folder is made, and nobody else may write to it.",
+        "The socket for requests; its folder is created, and only the actuator may write to it.",
         subject="Access",
     )
     peers: tuple[int, ...] = setting(
         (),
         _USER_IDS,
-        "User ids that may ask.",
+        "User ids that may connect.",
         unset="that of the actuator, and root",
     )
     journal: Path = setting(
         JOURNAL_FOLDER,
         kinds.PATH,
-        "Folder that remembers changes, on a disk of the host; nobody else may write to it.",
+        "Folder of the journal, on a disk of the host; only the actuator may write to it.",
         subject="Changes",
     )
     change_deadline_seconds: float = setting(

@@ -113,7 +113,7 @@ class DesiredChange:
 def is_in_the_way(other: KnownChange, change: DesiredChange | None) -> bool:
     """Whether a change in the journal keeps the actuator from this one; True where that is unknown.
 
-    A change that is held keeps its own GPUs from the actuator, and no others.
+    A stuck change blocks only its own GPUs in the actuator.
     """
     if other.outcome is None or change is None or not other.gpus:
         return True

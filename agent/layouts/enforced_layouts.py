@@ -268,7 +268,7 @@ class EnforcedLayouts:
             return verdict.phase, verdict.reason
         if change.outcome == Outcome.STUCK and change.is_of(verdict.plan):
             return MigPhase.STUCK, (
-                f"{change.outcome_reason or 'neither layout could be reached'}: mend the"
+                f"{change.outcome_reason or 'neither layout could be reached'}: remove the"
                 f" cause, then run {STUCK_COMMAND}"
             )
         if not planned:
@@ -323,7 +323,7 @@ class EnforcedLayouts:
 
 
 _RESTORING: Final = (
-    "before the change the actuator brings back what a boot took, and ends what was interrupted"
+    "before the change the actuator restores what a boot took, and ends what was interrupted"
 )
 
 
@@ -331,7 +331,7 @@ def _own_state_gone(metadata: Mapping[str, Any]) -> Decision:
     """The state's label is removed, and left alone where it is another manager's."""
     owners = writers(metadata, KeyLocation.NODE_LABEL, keys.MIG_CONFIG_STATE)
     if names.AGENT in owners:
-        return Absent(reason="no layout is asked for")
+        return Absent(reason="no layout is desired")
     return Keep(reason="another program has written it")
 
 
@@ -342,7 +342,7 @@ def _waits_for(change: LayoutChange, verdict: MigStatusAnnotation) -> str:
 
         return f"{why}{in_use(change.open_change.programs)}"
     if verdict.pods:
-        return f"{why}it waits until the pods that hold what would go have ended"
+        return f"{why}it waits until the pods that use what would be destroyed have ended"
     return f"{why}it waits for the coordinator"
 
 

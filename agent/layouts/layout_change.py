@@ -5,8 +5,8 @@ What the Node shows outlives an agent, and the actuator's journal outlives both;
 out anew at each step. Safety: the actuator gets a change only with a permit for the present
 request, and after its answer that this one has not begun; what has begun is brought to its end,
 whatever is desired by then. Its other task is ``restore``: it brings back what a boot took, and
-ends what was interrupted. A request ends once; one that is held may get another end later. The next
-one begins when the Node shows the end of the one before.
+ends what was interrupted. A request ends once, but a stuck one may get another outcome later. The
+next request begins when the Node shows the outcome of the one before.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ log = logging.getLogger(__name__)
 RUNNING_SECONDS: Final = 5.0
 """Time between two checks of a change that another agent began."""
 STUCK_SECONDS: Final = 30.0
-"""Time between two checks whether a person has ended a change that is held."""
+"""Time between two checks whether a person has ended a stuck change."""
 STUCK_COMMAND: Final = "kubectl exec POD -c actuator -- gpuscape mig restore"
 
 _TEMPORARY: Final = frozenset(
@@ -190,7 +190,7 @@ class LayoutChange:
                 self.runs = False
                 self._ask_later(answer.reason, now)
             case _, StateAnswer() | UseAnswer() | ChangeAnswer():
-                self._ask_later("the actuator answers something else than was asked", now)
+                self._ask_later("the actuator sent the answer to another request", now)
             case _:
                 assert_never(answer)
 
@@ -201,7 +201,7 @@ class LayoutChange:
     ) -> ActuatorTask | None:
         if self.is_open and not self._actuator_state_unknown and self._next_task is None:
             if desired is not None and not self._still_desired(desired):
-                self._finish(Outcome.CANCELLED, "something else is asked for", now)
+                self._finish(Outcome.CANCELLED, "another layout is desired", now)
                 return None
             if not self._permit_seen and now - self.requested_at > self._wait_seconds:
                 self._finish(Outcome.EXPIRED, GIVEN_UP.why, now)
@@ -232,7 +232,7 @@ class LayoutChange:
         return True
 
     def _check_stuck(self, now: float) -> ActuatorTask | None:
-        """Ask for the state of a held change from time to time: a person may have ended it."""
+        """Ask for the state of a stuck change from time to time: a person may have ended it."""
         if self.outcome != Outcome.STUCK:
             return None
         self._ask_at = now + STUCK_SECONDS  # only the journal knows: the driver shows nothing
@@ -374,7 +374,7 @@ class LayoutChange:
             self.reached = self.reached or self._plan  # a late change for earlier layouts keeps it
 
     def _take_stuck(self, named: KnownChange, now: float) -> None:
-        """Take note where a person has ended a held change; its layouts are retried as usual."""
+        """Take over the outcome of a stuck change that a person has ended; retries are as usual."""
         outcome = _known_outcome(named)
         if outcome is not None and outcome is not Outcome.STUCK:
             self._finish(outcome, f"ended by hand: {named.reason}" if named.reason else "", now)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Watches the MIG layout that the Node asks for, and shows its state on the Node.
+"""Watches the desired MIG layout of the Node, and shows its phase on the Node.
 
 Nothing is changed here: each request gets a plan or a refusal, again whenever the request, the
 configurations, the GPUs or their device users change. Where layouts are enforced, the plan is
@@ -288,13 +288,13 @@ class LayoutWatch:
         log.log(logging.WARNING if refused else logging.INFO, "MIG layout judged", extra=facts)
         reason = f"MigLayout{str(verdict.phase).capitalize()}"
         why = verdict.reason or f"{verdict.phase}"
-        note = f"{verdict.source} asks for {verdict.desired}: {why}" if verdict.source else why
+        note = f"desired by {verdict.source}: {verdict.desired}: {why}" if verdict.source else why
         self._news.append(LayoutNews(reason=reason, note=note, warning=refused))
 
     def _report_change(self, status: MigStatusAnnotation) -> None:
         """Queue an Event about a change under way; its success is reported as a verdict."""
         warning = status.phase in (MigPhase.FAILED, MigPhase.STUCK, MigPhase.REFUSED)
-        note = f"{status.source} asks for {status.desired}: {status.reason or status.phase}"
+        note = f"desired by {status.source}: {status.desired}: {status.reason or status.phase}"
         reason = f"MigChange{str(status.phase).capitalize()}"
         self._news.append(LayoutNews(reason=reason, note=note, warning=warning))
 
@@ -345,8 +345,8 @@ _CHANGE_PHASES: Final = frozenset(
 _UNSETTLED: Final = MigStatusAnnotation(
     v=VERSION,
     phase=MigPhase.REFUSED,
-    reason=f"what is asked for keeps changing: it is judged when it has stayed {SETTLE_SECONDS:.0f}"
-    " s as it is",
+    reason="the desired layout keeps changing: it is evaluated after it has stayed the same for"
+    f" {SETTLE_SECONDS:.0f} s",
 )
 _UNADOPTED: Final = (
     f"the label {keys.MIG_CONFIG}={{value}} was here before, or is another program's: it is obeyed"

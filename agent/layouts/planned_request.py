@@ -165,7 +165,10 @@ def desired_layouts(
 def in_use(programs: Sequence[str]) -> str:
     """Reason for people that programs are in the way; there is at least one."""
     more = f" and {len(programs) - 1} more" if len(programs) > 1 else ""
-    return f"process {programs[0]}{more} uses what would go, and is no pod's: it has to end"
+    return (
+        f"process {programs[0]}{more} uses what would be destroyed, and belongs to no pod: it has"
+        " to end"
+    )
 
 
 def layouts_digest(layouts: Mapping[str, GpuLayout]) -> str:

@@ -233,7 +233,7 @@ class AgentSettings:
     pods: bool | None = setting(
         None,
         kinds.FLAG,
-        "Label each series with the pod that holds the GPU, as the kubelet reports it.",
+        "Label each series with the pod that uses the GPU, as the kubelet reports it.",
         unset="true; false if standalone",
         subject="Pods, processes and jobs on series",
     )
@@ -309,9 +309,9 @@ class AgentSettings:
     mig_mode: str = setting(
         "observe",
         kinds.choice_kind("off", "observe", "enforce"),
-        "What becomes of a MIG layout that is asked for on the Node: observe shows on the Node what"
-        " would be changed, and changes nothing; enforce has the actuator change it, with the"
-        " coordinator's permit.",
+        "What the agent does about the Node's desired MIG layout: off, nothing; observe, show the"
+        " plan on the Node and change nothing; enforce, have the actuator change the GPUs, with"
+        " the coordinator's permit.",
         subject="MIG",
     )
     actuator_socket: Path = setting(
@@ -326,8 +326,8 @@ class AgentSettings:
     mig_deadline: float | None = setting(
         None,
         kinds.duration_kind("1m"),
-        "How long a MIG change may wait for a permit; then it is given up, until a layout is asked"
-        " for anew.",
+        "How long a MIG change may wait for a permit; then its outcome is expired, until a layout"
+        " is desired anew.",
         unset="for ever",
     )
 
@@ -337,7 +337,7 @@ class AgentSettings:
     state_file: Path | None = setting(
         None,
         kinds.PATH,
-        "File that keeps GPUs, their places, their XIDs and how long pods held them across a"
+        "File that keeps GPUs, their places, their XIDs and how long pods used them across a"
         " restart of the agent; valid for one boot and one driver.",
         unset="none: a restart forgets these",
         subject="Machine",

@@ -69,34 +69,34 @@ Examples:
 {WORDS}
 
 \b
-Beta on a model until `gpuscape mig selftest` has passed on one: so far it was tested on simulated
-GPUs alone, and no real GPU has been changed by it.
+Beta on a model until `gpuscape mig selftest` has passed on one GPU of it. So far it was tested on
+simulated GPUs only; it has changed no real GPU.
 
 \b
-The plan is shown as `gpuscape mig plan` shows it, and a question asked, unless --yes is given.
-Instances that stay are not touched. A program that holds what would go is in the way, and so is,
-for a change of the mode, one that only has the device file open; so is a pod to which the kubelet
-of this node has given a device, whether or not it runs: then the plan is refused and lists who it
-is. With --wait it is looked again until they are gone, and nothing is held or changed meanwhile.
-On a node of a cluster cordon it first, or others come. A GPU is never reset: where that is needed,
-the command for it is printed.
-The change ends in one of three ways, whatever happens: in the wanted layout, in the one from
-before, or held, where neither can be reached. Ctrl-C, a killed command and a lost terminal do not
-stop it in the middle. Two changes at a time are refused: whoever makes one has the lock of the
-journal's folder. Where an actuator runs on the node, this command is refused: annotate the Node
-with gpuscape.io/mig-layout, or stop the actuator's container first.
+The command shows the plan like `gpuscape mig plan`, and asks for confirmation unless --yes is
+given. Instances that stay are not touched. In the way are: a program that uses an instance to be
+destroyed; for a change of the mode also a program that only has the device file open; and a pod to
+which the kubelet of this node has given a device, whether or not it runs. Then the plan is refused
+and lists these device users. With --wait the command checks again until they are gone, and changes
+nothing meanwhile. On a node of a cluster, cordon the node first, so that no new pods come. A GPU
+is never reset: if a reset is needed, the command for it is printed.
+The change has one of three outcomes, whatever happens: applied, rolled back, or stuck, where
+neither layout can be reached. Ctrl-C, a killed command and a lost terminal do not stop it halfway.
+Two changes at a time are refused: a change holds the lock of the journal's folder. If an actuator
+runs on the node, this command is refused: annotate the Node with gpuscape.io/mig-layout, or stop
+the actuator's container first.
 A hooks file has commands by name: apply-start, pre-apply-mode and pre-apply-config before the
-change, where it has such steps, and apply-exit after it, in any case once apply-start succeeded.
-One that fails before the change ends the command. With hooks, what is in use is looked at after
-them, so that they can end it.
-With --simulate a state file is changed; a machine by its name is made, changed and forgotten.
+change, if it has such steps, and apply-exit after it, whatever its outcome, if apply-start
+succeeded. A hook that fails before the change ends the command. Device users are checked after
+these hooks, so that hooks can end them.
+With --simulate a state file is changed; a machine given by name is created, changed and forgotten.
 
 \b
 Exit codes:
-  0  every GPU is as wanted, whether or not there was something to do
+  0  every GPU has the desired layout, whether or not a step was needed
   1  something unexpected: a bug
-  2  bad input: a profile that a GPU does not have, a mistake in the file, a journal that cannot
-     be written, ...
+  2  bad input: a profile that a GPU does not have, a mistake in the file, a journal that is not
+     writable, ...
   3  a GPU could not be read; nothing was changed
 {EXIT_CODES}"""
 )
@@ -113,7 +113,7 @@ Exit codes:
     is_flag=True,
     envvar="MIG_PARTED_MODE_CHANGE_ONLY",
     show_envvar=True,
-    help="Turn MIG on or off where that is wanted, and leave instances as they are.",
+    help="Set the desired MIG mode, and leave instances as they are.",
 )
 @click.option(
     "-k",
@@ -224,7 +224,7 @@ def _check_agreed(
     ):  # nothing is changed then: the layout is seen and remembered
         return
     if output != "table" or not is_interactive():
-        raise BadInput("there is nobody to ask: add --yes to apply this plan")
+        raise BadInput("no terminal for the question: add --yes to apply this plan")
     if not terminal.confirm("", "Apply this plan?"):
         terminal.note("Nothing was changed.")
         ctx.exit(REFUSED)

@@ -28,13 +28,13 @@ Examples:
 
 \b
 Layouts are compared by meaning: spelling and order do not matter, nor where an instance lies,
-unless the layout asks for a place. GPUs that the layout does not name do not count. A mode that
-waits for a reset is not the wanted one, and a GPU instance without a compute instance is too
+unless the layout names a place. GPUs that the layout does not name do not count. A mode that
+waits for a reset is not the desired one, and a GPU instance without a compute instance is one too
 many.
 
 \b
 Exit codes, of which 0 and 1 are those of `nvidia-mig-parted assert`:
-  0  every GPU is as wanted
+  0  every GPU has the desired layout
   1  a GPU differs
   2  bad input: a profile that a GPU does not have, a mistake in the file, ...
   3  a GPU could not be read""",
@@ -88,6 +88,6 @@ def command(
         terminal.show_table(TextTable(header=("GPU", "DIFFERENCE"), rows=rows))
     else:
         count = f"{len(layouts)} GPU{'' if len(layouts) == 1 else 's'}"
-        terminal.note(f"As wanted: {count}.")
+        terminal.note(f"As desired: {count}.")
     if differences:
         ctx.exit(DIFFERENT)

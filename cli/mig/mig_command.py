@@ -35,31 +35,31 @@ class _Mig(LazyCommands):
     cls=_Mig,
     epilog="""\b
 Words:
-  GPU instance      a part of a GPU's memory and engines: made first, at a place of its own
-  compute instance  a part of a GPU instance's multiprocessors; programs open this one, as a
-                    MIG device. A GPU instance without any takes its place and serves nobody
-  memory unit       what places are counted in: 8 on A100 and H100, 4 on A30
+  GPU instance      a part of a GPU's memory and engines: created first, at its own place
+  compute instance  a part of a GPU instance's multiprocessors; programs open it as a MIG
+                    device. No program can use a GPU instance without a compute instance
+  memory unit       the unit of places: a GPU has 8 on A100 and H100, 4 on A30
   profile           a size of GPU instances: 3g.20gb has 3 compute slices and about 20 GB
 
 \b
 Examples:
   gpuscape mig status                    modes, instances, and programs on them
   gpuscape mig explain                   all profiles, and how many more fit
-  gpuscape mig explain 2g.10gb           where one may be, and what is in its way
+  gpuscape mig explain 2g.10gb           where an instance may be, and what is in its way
   gpuscape mig configs                   configurations to choose from, and whether they fit
-  gpuscape mig plan all-balanced         what one would change, and who would be disturbed
+  gpuscape mig plan all-balanced         what it would change, and who would be disturbed
   gpuscape mig apply all-balanced        change it, and leave alone what is in use (beta)
   gpuscape mig selftest                  try layouts on one idle GPU, and undo them (beta)
-  gpuscape mig assert all-balanced       whether the GPUs have it: exit code 0 or 1
-  gpuscape mig export > now.yaml         the present layout, in mig-parted's format
-  gpuscape mig nodes                     the cluster's Nodes: what is asked, and how far it is
-  gpuscape mig rollout start all-balanced -l pool=a100    ask many Nodes for a layout
+  gpuscape mig assert all-balanced       whether the GPUs have the layout: exit code 0 or 1
+  gpuscape mig export > now.yaml         the current layout, in mig-parted's format
+  gpuscape mig nodes                     the cluster's Nodes: desired layouts and phases
+  gpuscape mig rollout start all-balanced -l pool=a100    a layout for many Nodes
   gpuscape mig status --simulate dgx-a100-mig-mixed
 
-To see GPU instances takes NVIDIA's capability mig/monitor: root has it.""",
+GPU instances are visible only with NVIDIA's capability mig/monitor, which root has.""",
 )
 def command() -> None:
-    """Show how GPUs are divided by MIG, plan other layouts, and apply them.
+    """Show how MIG divides GPUs, plan other layouts, and apply them.
 
     Only apply, restore and selftest change anything.
     """

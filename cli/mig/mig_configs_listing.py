@@ -55,9 +55,9 @@ Examples:
   gpuscape mig configs --all-models > config.yaml
 
 \b
-FITS is about empty GPUs: whether all instances find a place beside each other. `?` where the
-driver reports places only with MIG on. NOW has the GPUs that are so already. A configuration that
-would be refused on this machine is listed with the reason.
+FITS: whether all instances have a place on an empty GPU; `?` if the driver reports places only
+with MIG on. NOW: the GPUs that have the layout already. A configuration that would be refused on
+this machine is listed with the reason.
 Without -f, configurations are generated from what the driver reports, as nvidia-mig-parted does:
 all-<profile> has as many of a profile as fit, all-balanced a mix. -o mig-parted writes the
 configurations as a file that gpuscape and nvidia-mig-parted read."""

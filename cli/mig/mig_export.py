@@ -23,28 +23,31 @@ Examples:
   nvidia-mig-parted apply -f now.yaml -c current
 
 \b
-The format is mig-parted's, version v1. It counts devices and has no word for their places.
-What else it cannot say is refused (exit 2), unless --allow-loss is given: a GPU instance
-without a compute instance, a mode that waits for a reset, and compute instances that are
-spread over more GPU instances than they need. With --allow-loss the file is the one that
-nvidia-mig-parted exports, and standard error lists what is not in it.
+The format is mig-parted's, version v1. It counts devices and has no places. Export refuses (exit
+2) what the format cannot express: a GPU instance without a compute instance, a mode that waits for
+a reset, and compute instances that are spread over more GPU instances than they need. With
+--allow-loss the file is the one that nvidia-mig-parted exports, and standard error lists what is
+not in it.
 A GPU that cannot be read in full is refused in any case (exit 3)."""
 )
 @options.output("yaml", "json")
 @click.option(
     "-l", "--label", default=CURRENT, show_default=True, help="Name of the configuration."
 )
-@click.option("--allow-loss", is_flag=True, help="Export what the format can say, and note losses.")
+@click.option(
+    "--allow-loss", is_flag=True, help="Export what the format can express, and list losses."
+)
 @options.settings(*options.READING)
 def command(load: Load, output: str, label: str, allow_loss: bool) -> None:
-    """Print how the GPUs are divided now, as a configuration file of mig-parted."""
+    """Print the current layout of the GPUs as a configuration file of mig-parted."""
     read, unread = split_readings(take_mig_readings(load()))
     if unread:
         raise MigUnread("; ".join(unread_note(gpu) for gpu in unread))
     lost = [loss for gpu in read for loss in export_losses(gpu)]
     if lost and not allow_loss:
         raise BadInput(
-            f"the format cannot say this: {'; '.join(lost)}: export without it with --allow-loss"
+            f"the format cannot express this: {'; '.join(lost)}: export without it with"
+            " --allow-loss"
         )
     config = present_config(read, label, lossy=allow_loss)
     for loss in lost:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``gpuscape mig restore``: ends a change that was stopped in the middle, or is held, and brings
-back layouts that a reboot took."""
+"""``gpuscape mig restore``: ends a change that was stopped or is stuck, and brings back layouts
+that a reboot took."""
 
 from __future__ import annotations
 
@@ -54,39 +54,39 @@ Examples:
   kubectl exec POD -c actuator -- gpuscape mig restore    where an actuator runs
 
 \b
-A change that was stopped goes on in its direction: to the layout that was asked for, or back to
-the one from before where that had failed. One that is held goes back once more: mend the cause
-that `gpuscape mig history` shows first. What is in use is left alone, as `gpuscape mig apply`
-does it. A change is held by the GPUs that have neither layout: the others have the one from
-before, and other changes of them go on.
+A change that was stopped continues in its direction: to the desired layout, or back to the previous
+one if the change had failed. A stuck change is rolled back once more: first remove the cause, which
+`gpuscape mig history` shows. What is in use is left alone, as by `gpuscape mig apply`. A change is
+stuck only on the GPUs that have neither layout: the others have the previous one, and can be
+changed.
 
 \b
-A GPU that does not come back is given up with --give-up, by its index when the change began, its
-UUID or its bus id: it is taken out of the change, which ends if no other GPU holds it. The driver
-is not asked, and nothing is done to the GPU. The history keeps the layout that it had. Without
---yes a question is asked first.
+To give up a GPU that does not come back, use --give-up with its index when the change began, its
+UUID or its bus id. It is taken out of the change, which ends if it is stuck on no other GPU. This
+calls no driver and does nothing to the GPU. The history keeps the layout that it had. Without --yes
+the command asks for confirmation.
 
 \b
-No GPU keeps its instances over a reboot or a load of the driver. What the last change left on a
-GPU comes back at the same places, so that its MIG devices have the same UUIDs: unless the GPU is
-in use, has instances already, needs a reset, or had another layout meanwhile.
+No GPU keeps its instances over a reboot or a load of the driver. The layout that the last change
+left on a GPU comes back at the same places, so that its MIG devices have the same UUIDs. It does
+not if the GPU is in use, has instances already, needs a reset, or had another layout meanwhile.
 
 \b
-Where an actuator runs on the node, it is asked on its socket to do it.
+If an actuator runs on the node, the command asks it through its socket.
 
 \b
-Beta, as `gpuscape mig apply` is: no real GPU has been changed by it yet.
+Beta, like `gpuscape mig apply`: it has changed no real GPU yet.
 
 \b
 Exit codes:
-  0  the change has ended, in the wanted layout or in the one from before, or there was none, and
-     every layout that a reboot took is there again
-  2  bad input: a journal that is damaged, of another version, or cannot be written; --give-up with
-     a GPU that is in no open change, or nobody to ask
+  0  the change was applied or rolled back, or none was open; and every layout that a reboot took
+     is there again
+  2  bad input: a journal that is damaged, of another version, or not writable; --give-up with a
+     GPU that is in no open change, or without a terminal and --yes
   3  the GPUs could not be read
-  5  refused: another process is making a change, the actuator's socket is not known, or the
-     question was answered with no
-  7  held again, or stopped in the middle; or a layout that a reboot took did not come back"""
+  5  refused: another process makes a change, the actuator's socket is not known, or the answer
+     was no
+  7  still stuck, or stopped before its end; or a layout that a reboot took did not come back"""
 )
 @journal_option
 @click.option(
@@ -101,7 +101,7 @@ Exit codes:
     metavar="GPU",
     multiple=True,
     shell_complete=_complete_gpus,
-    help="Take a GPU out of the change that it holds: its index, UUID or bus id. May be repeated.",
+    help="Take a GPU out of its stuck change: its index, UUID or bus id. May be repeated.",
 )
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @verbose_option
@@ -118,7 +118,7 @@ def command(
     verbose: bool,
     output: str,
 ) -> None:
-    """Go on with a change that was stopped or is held; bring back what a reboot took (beta)."""
+    """Continue a change that was stopped or is stuck; bring back what a reboot took (beta)."""
     settings = load()
     with opened_machine(settings) as start:
         folder = journal_folder(journal, start)
@@ -167,7 +167,7 @@ def _check_agreed(
     if yes:
         return
     if output != "table" or not is_interactive():
-        raise BadInput("there is nobody to ask: add --yes to give the GPU up")
+        raise BadInput("no terminal for the question: add --yes to give the GPU up")
     if not terminal.confirm("", "Give it up?" if len(given_up) == 1 else "Give them up?"):
         terminal.note("Nothing was changed.")
         ctx.exit(REFUSED)

@@ -48,7 +48,7 @@ DEADLINE_SECONDS = 900.0
 """Time limit of the whole test; a driver that takes longer counts as hung."""
 
 _STOPPING = (
-    b"\nThe self-test ends after this layout, and the layout from before comes back."
+    b"\nThe self-test ends after this layout, and the previous layout is restored."
     b" Ctrl-C again to stop waiting.\n"
 )
 
@@ -71,39 +71,39 @@ Examples:
 \b
 What it does, on one GPU that nobody uses, by the same worker, journal and lock as
 `gpuscape mig apply`:
-  1. MIG goes on, where it is off and needs no reset; what is there is destroyed
-  2. each profile of the driver, as often as it fits, and at each place that it may have
-  3. a mix of sizes, then parts of it replaced, where the others have to stay as they are
+  1. MIG is turned on, if it is off and needs no reset; the current instances are destroyed
+  2. each profile of the driver, as often as it fits, and at each of its places
+  3. several sizes, then some of them replaced, while the others must stay as they are
   4. a GPU instance in several compute instances
-  5. the layout from before comes back, with the same MIG devices
-Each layout is read back in a new session with the driver, and each step is timed. What the driver
-offers is compared with what gpuscape knows of the model: such a difference is worth a report, and
-is no failure.
+  5. the previous layout is restored, with the same MIG devices
+Each layout is read back in a new session with the driver, and each step is timed. The driver's
+profiles are compared with gpuscape's table of the model: a difference is no failure, but please
+report it.
 
 \b
-Where it may run: on a machine without a cluster, or on a node that is cordoned, where no pod uses
-the GPU. With --node the Node is read, and must be cordoned; else the question says what your yes,
-or --yes, confirms. Stop the agent and the actuator first: a program that has the GPU open is in
-the way. Without --gpu it takes the first GPU that can be tested, one without instances if there
-is one. A GPU is never reset.
+Where it may run: on a machine without a cluster, or on a cordoned node where no pod uses the GPU.
+With --node the Node is read and must be cordoned; otherwise you confirm this with your answer, or
+with --yes. Stop the agent and the actuator first: a program that has the GPU open is in the way.
+Without --gpu it takes the first GPU that can be tested; GPUs without instances come first. A GPU
+is never reset.
 
 \b
-Ctrl-C ends it after the layout that is being made, and the layout from before comes back. It comes
-back as well when the command is killed; when its worker is, `gpuscape mig restore` brings it.
+Ctrl-C ends it after the present layout, and the previous layout is restored. It is restored too if
+the command is killed; if its worker is killed, `gpuscape mig restore` restores it.
 
 \b
-Please attach the report to an issue of gpuscape, also when all went well: `apply` is beta on a
-model until somebody has done so. It names no host, UUID or serial number.
+Please attach the report to an issue of gpuscape, also if everything went well: `apply` is beta on
+a model until somebody has done so. The report has no host name, UUID or serial number.
 
 \b
 Exit codes:
-  0  passed: every layout was reached, and the layout from before is there
+  0  passed: every layout was reached, and the previous one is there again
   2  bad input: no such GPU, a journal or a report that cannot be written, ...
   3  the GPU could not be read; nothing was changed
   4  the cluster did not answer
   5  refused: nothing was changed; the reason is printed
-  6  not passed, or ended early; the layout from before is there
-  7  held, or stopped in the middle: `gpuscape mig restore` goes on"""
+  6  not passed, or ended early; the previous layout is there again
+  7  stuck, or stopped before its end: `gpuscape mig restore` continues"""
 )
 @click.option(
     "--gpu",
@@ -186,7 +186,7 @@ def _check_confirmed(ctx: click.Context, confirmed: str, output: str, *, yes: bo
             terminal.note(f"With --yes: {confirmed}.")
         return
     if output != "table" or not is_interactive():
-        raise BadInput(f"there is nobody to ask: add --yes, which confirms: {confirmed}")
+        raise BadInput(f"no terminal for the question: add --yes, which confirms: {confirmed}")
     if not terminal.confirm("", f"You confirm: {confirmed}.", "Run the self-test?"):
         terminal.note("Nothing was changed.")
         ctx.exit(REFUSED)
@@ -212,7 +212,7 @@ def _run(
             os.write(stop_writer, b"\0")
             return _STOPPING
 
-        sentence = "the self-test ends by itself, and the layout from before comes back"
+        sentence = "the self-test continues without this command, and restores the previous layout"
         with watched_worker(
             journal, verbose=verbose, on_first_interrupt=request_stop, sentence=sentence
         ):

@@ -41,10 +41,10 @@ Examples:
 UNITS are memory units, from the first to the last. PROGRAMS are process ids as the driver
 lists them; a program that only has the driver open is not among them. A GPU instance without
 a compute instance is marked: it takes its place, and no program can use it.
-Where a kubelet runs here, it is said what of its list of devices is old: then the device plugin
-has to be restarted, or a pod holds a MIG device that is gone, and has to be deleted.
+If a kubelet runs here, the command reports devices in its list that no longer exist: then restart
+the device plugin, or delete the pod that uses such a MIG device.
 In json and yaml, `gpus` are those that were read in full, `unread` all others with the reasons,
-and `problems` what is said of the kubelet; neither changes the exit code."""
+and `problems` those of the kubelet's list; neither changes the exit code."""
 )
 @options.output("table", "wide", "json", "yaml")
 @options.settings(*options.READING)

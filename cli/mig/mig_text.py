@@ -43,8 +43,8 @@ def pending_note(gpu: MigGpu) -> str | None:
         return None
     after = "on" if gpu.mode.pending else "off"
     if gpu.resetless:
-        return f"GPU {gpu.index}: MIG goes {after} when no program holds the GPU: set it again then"
-    return f"GPU {gpu.index}: MIG goes {after} when the GPU is reset, or the machine restarted"
+        return f"GPU {gpu.index}: MIG goes {after} when no program uses the GPU: set it again then"
+    return f"GPU {gpu.index}: MIG goes {after} when the GPU is reset, or the machine is restarted"
 
 
 def unread_note(gpu: UnreadMigGpu) -> str:

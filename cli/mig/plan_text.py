@@ -172,7 +172,7 @@ def _unchanged_gpus(shown: ShownPlan, changes: Sequence[GpuChange]) -> Iterator[
     unnamed = [gpu.index for gpu in shown.gpus if gpu.uuid not in shown.layouts and gpu.mode]
     incapable = [gpu.index for gpu in shown.gpus if gpu.mode is None]
     if unchanged:
-        yield f"GPU {number_ranges(unchanged)}: as wanted"
+        yield f"GPU {number_ranges(unchanged)}: as desired"
     if unnamed:
         yield f"GPU {number_ranges(unnamed)}: not in this layout, left as they are"
     if incapable:
@@ -198,7 +198,7 @@ def _summary(plan: MigPlan, changing: Sequence[GpuChange]) -> Iterator[str]:
             yield "Disturbed:"
             yield from (f"  {user}" for user in sorted(plan.disturbed))
         else:
-            yield "Disturbed: nobody."
+            yield "Disturbed: no device user."
     if plan.allocatable is not None:
         yield "Allocatable then:" if plan.allocatable else _NO_DEVICES
         yield from (f"  {name}: {count}" for name, count in plan.allocatable.items())

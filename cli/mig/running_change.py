@@ -32,8 +32,8 @@ DEADLINE_SECONDS: Final = 300.0
 
 EXIT_CODES: Final = """\
   5  refused: nothing was changed; the reason is printed
-  6  it failed and was undone: every GPU has the layout from before
-  7  held, or stopped in the middle: `gpuscape mig restore` goes on"""
+  6  rolled back: the change failed, and every GPU has the previous layout
+  7  stuck, or stopped before its end: `gpuscape mig restore` continues"""
 """Help text on the exit codes that all commands which change GPUs share."""
 
 ACCESS_LOGGER: Final = open_access.__module__
@@ -70,18 +70,18 @@ def journal_folder(chosen: Path | None, start: Start) -> Path:
 def refuse_unended(journal: Path, gpus: Collection[str]) -> None:
     """Raise CommandFailure where a change has not ended: it may still change what is planned for.
 
-    A held change blocks its own GPUs alone; ``gpus``: UUIDs of the GPUs to change.
+    A stuck change blocks only its own GPUs; ``gpus``: UUIDs of the GPUs to change.
     """
     history = past_changes(journal)
     for change in () if history is None else history.unended:
-        is_held = change.outcome is Outcome.STUCK
-        stuck = sorted(change.concerns.intersection(gpus))
-        if is_held and not stuck:
+        is_stuck = change.outcome is Outcome.STUCK
+        blocked = sorted(change.concerns.intersection(gpus))
+        if is_stuck and not blocked:
             continue
-        state = f"is held on GPU {', '.join(stuck)}" if is_held else "goes on, or was stopped"
+        state = f"is stuck on GPU {', '.join(blocked)}" if is_stuck else "runs, or was stopped"
         raise CommandFailure(
             f"the change to {change.origin}, begun at {change.started}, {state}:"
-            " end it with gpuscape mig restore",
+            " run gpuscape mig restore to end it",
             REFUSED,
         )
 
@@ -135,14 +135,14 @@ def change_end_text(result: ChangeResult, journal: Path) -> str:
     """How a change ended, in one sentence."""
     match result.outcome:
         case Outcome.APPLIED:
-            return "Done: every GPU has the layout that was asked for."
+            return "Done: every GPU has the desired layout."
         case Outcome.ROLLED_BACK:
-            return f"Failed and undone, every GPU has the layout from before: {result.reason}"
+            return f"Rolled back, every GPU has the previous layout: {result.reason}"
         case Outcome.STUCK:
             return (
-                f"Held: {result.reason}. What was idle on these GPUs is gone, the others have the"
-                f" layout from before. Mend the cause, then run gpuscape mig restore --journal"
-                f" {journal}; a GPU that does not come back is given up with --give-up GPU"
+                f"Stuck: {result.reason}. Idle instances of these GPUs are gone; the other GPUs"
+                " have the previous layout. Remove the cause, then run gpuscape mig restore"
+                f" --journal {journal}; give up a GPU that does not come back with --give-up GPU"
             )
     return f"Nothing was changed: {result.reason}."
 
@@ -158,8 +158,8 @@ def restored_lines(result: ChangeResult) -> Iterator[str]:
         yield f"GPU {gpu.gpu}: its layout is there again."
         if gpu.gone:
             yield (
-                f"GPU {gpu.gpu}: these MIG devices are not: {', '.join(gpu.gone)};"
-                " delete the pods that hold one"
+                f"GPU {gpu.gpu}: these MIG devices are gone: {', '.join(gpu.gone)};"
+                " delete the pods that use them"
             )
 
 
@@ -206,9 +206,11 @@ def _interrupts_explained(on_first_interrupt: Callable[[], bytes]) -> Iterator[N
         signal.signal(signal.SIGINT, previous_handler)
 
 
-_NOT_WAITED: Final = "the change ends by itself, in the wanted layout or the previous one"
+_NOT_WAITED: Final = (
+    "the change continues without this command, to the desired or the previous layout"
+)
 _WAIT: Final = (
-    b"\nA change that is begun is not left in the middle: waiting for its end."
+    b"\nA change that has begun is not stopped halfway: waiting for its end."
     b" Ctrl-C again to stop waiting.\n"
 )
 

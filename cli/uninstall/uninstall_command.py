@@ -194,7 +194,7 @@ def _words(traces: ClusterTraces) -> str:
 
 def _agree(count: int, output: str) -> None:
     if output != "table" or not sys.stdin.isatty():
-        raise BadInput(f"there is nobody to ask: add --yes (writes: {count})")
+        raise BadInput(f"no terminal for the question: add --yes (writes: {count})")
     if not terminal.confirm("", f"Writes: {count}. Remove all that goes?"):
         raise CommandFailure("nothing was removed", REFUSED)
 

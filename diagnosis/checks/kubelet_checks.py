@@ -47,17 +47,17 @@ ACTUATOR_SILENT: Final = FindingKind(
     page="mig.md#the-actuator",
 )
 MIG_CHANGE_OPEN: Final = FindingKind(
-    name="mig-change-held",
+    name="mig-change-stuck",
     severity=FindingSeverity.ERROR,
-    cause="A change of MIG layouts could be neither ended nor taken back.",
-    fix="Read the reason, mend it, then `gpuscape mig restore`.",
-    page="runbooks/GpuscapeMigNodeHeld.md",
+    cause="A MIG change was interrupted or is stuck: it was neither applied nor rolled back.",
+    fix="Read the reason, remove the cause, then run `gpuscape mig restore`.",
+    page="runbooks/GpuscapeMigNodeStuck.md",
 )
 JOURNAL_DAMAGED: Final = FindingKind(
     name="mig-journal-damaged",
     severity=FindingSeverity.ERROR,
-    cause="The actuator cannot read its journal, and changes nothing before it can.",
-    fix="See what the actuator's log says of the journal's folder.",
+    cause="The actuator cannot read its journal, and changes nothing until it can.",
+    fix="Read the actuator's log about the journal's folder.",
     page="mig.md#the-actuator",
 )
 NO_DEVICE_PLUGIN: Final = FindingKind(
@@ -251,7 +251,7 @@ def check_node_allocatable(facts: LocalFacts) -> Iterator[DoctorFinding]:
 
 
 def check_actuator(facts: LocalFacts) -> Iterator[DoctorFinding]:
-    """Whether MIG layouts can be changed, and none is held."""
+    """Whether MIG layouts can be changed, and no change is open or stuck."""
     if isinstance(facts.actuator, SilentActuator):
         yield finding(ACTUATOR_SILENT, "actuator", facts.actuator.why)
         return

@@ -128,24 +128,24 @@ OFFERS_MORE: Final = FindingKind(
     fix="Restart the device plugin's pod on the Node, then the kubelet.",
     page="doctor.md#a-kubelet-that-is-wedged",
 )
-MIG_HELD: Final = FindingKind(
-    name="mig-node-held",
+MIG_STUCK: Final = FindingKind(
+    name="mig-node-stuck",
     severity=FindingSeverity.ERROR,
-    cause="A change of MIG layouts could be neither ended nor taken back on the Node.",
-    fix="Read the reason, mend it on the node, then `gpuscape mig restore`.",
-    page="runbooks/GpuscapeMigNodeHeld.md",
+    cause="A MIG change of the Node is stuck: it was neither applied nor rolled back.",
+    fix="Read the reason, remove the cause on the node, then run `gpuscape mig restore`.",
+    page="runbooks/GpuscapeMigNodeStuck.md",
 )
 MIG_FAILED: Final = FindingKind(
     name="mig-change-failed",
     severity=FindingSeverity.ERROR,
-    cause="A change of MIG layouts failed; the GPUs have the layouts from before.",
-    fix="Mend the reason; it is tried again by itself.",
+    cause="A MIG change failed and was rolled back; the GPUs have the previous layouts.",
+    fix="Remove the cause; the agent tries again.",
     page="runbooks/GpuscapeMigChangeFailed.md",
 )
 MIG_REFUSED: Final = FindingKind(
     name="mig-layout-refused",
     severity=FindingSeverity.ERROR,
-    cause="The MIG layout that the Node asks for is refused.",
+    cause="The agent refuses the desired MIG layout of the Node.",
     fix="Ask for another: `gpuscape mig plan` on the node says which are possible.",
     page="runbooks/GpuscapeMigLayoutRefused.md",
 )
@@ -179,11 +179,11 @@ KINDS: Final = (
     *(NODE_NOT_READY, NODE_CORDONED, CORDON_LEFT, AGENT_MISSING, AGENT_FAILING, AGENT_OLD),
     *(TOPOLOGY_MISSING, TOPOLOGY_UNREADABLE, GPUS_UNHEALTHY, GPU_MISSING),
     *(NODE_OFFERS_NO_GPU, OFFERS_LESS, OFFERS_MORE),
-    *(MIG_HELD, MIG_FAILED, MIG_REFUSED, NO_COORDINATOR, POLICY_MISSING, SECOND_INSTALLATION),
+    *(MIG_STUCK, MIG_FAILED, MIG_REFUSED, NO_COORDINATOR, POLICY_MISSING, SECOND_INSTALLATION),
 )
 _UNHEALTHY: Final = ("unhealthy", "degraded")
 _MIG_KINDS: Final[Mapping[str, FindingKind]] = {
-    MigPhase.STUCK: MIG_HELD,
+    MigPhase.STUCK: MIG_STUCK,
     MigPhase.FAILED: MIG_FAILED,
     MigPhase.REFUSED: MIG_REFUSED,
 }
@@ -305,7 +305,7 @@ def check_offers(facts: RemoteNodeFacts) -> Iterator[DoctorFinding]:
 
 
 def check_mig_layout(facts: RemoteNodeFacts) -> Iterator[DoctorFinding]:
-    """Whether the MIG layout that is asked for came about."""
+    """Whether the Node has its desired MIG layout."""
     layout = _layout(facts)
     kind = _MIG_KINDS.get(layout.phase)
     if kind is not None:
@@ -348,7 +348,7 @@ CHECKS: Final = (
 def _layout(facts: RemoteNodeFacts) -> NodeLayout:
     layout = node_layout(facts.node)
     if layout is None:
-        end_check_not_needed("the Node asks for no MIG layout")
+        end_check_not_needed("the Node has no desired MIG layout")
     return layout
 
 

@@ -151,31 +151,31 @@ def _request_blockers(
     """Blockers where the agent and the API disagree, mostly for a moment."""
     known = {pod.key for pod in pods}
     for key in sorted(set(request.pods) - known):
-        text = "The agent names a pod with this key, and no pod of the node that has it asks for a"
+        text = "The agent names a pod with this key, but no such pod of the node requests a"
         yield DrainBlocker(kind=BlockerKind.NOT_FOUND, name=key, text=f"{text} GPU.")
     if request.unlisted:
-        text = f"{request.unlisted} pods hold GPUs that the agent's list has no room for."
+        text = f"{request.unlisted} pods use GPUs and do not fit into the agent's list."
         yield DrainBlocker(kind=BlockerKind.UNLISTED, name=str(request.unlisted), text=text)
     for program in request.programs:
-        text = "This process uses what would go, and is no pod's."
+        text = "This process uses what would be destroyed, and belongs to no pod."
         yield DrainBlocker(kind=BlockerKind.PROGRAM, name=program, text=text)
     listed = {*request.pods, *request.other_pods}
     for pod in pods:
         if whole_node or pod.ended or pod.key in request.pods:
             continue
         if not pod.placed or pod.key not in listed:  # the list may have one of its name before it
-            text = "It was bound to the node, and does not have its GPUs yet."
+            text = "It is bound to the node, but does not have its GPUs yet."
             yield blocker_of(pod, BlockerKind.NOT_PLACED, text)
 
 
 def _pod_blockers(pod: DrainPod, terms: DrainSettings, now: float | None) -> Iterator[DrainBlocker]:
     """Blockers by the pod itself."""
     if pod.mirror:
-        text = "A static pod is run by its node's kubelet, whatever the API says."
+        text = "The node's kubelet runs a static pod whatever the API server decides."
         yield blocker_of(pod, BlockerKind.MIRROR, text)
         return
     if pod.of_daemon_set:
-        text = "Its DaemonSet would put it on the node again at once."
+        text = "Its DaemonSet would create it again on the node at once."
         yield blocker_of(pod, BlockerKind.DAEMON_SET, text)
         return
     if pod.local_volumes and not terms.allow_local_data:

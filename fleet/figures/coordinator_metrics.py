@@ -54,7 +54,7 @@ class CoordinatorMetrics:
         )
         self._oldest = gauge(
             "oldest_wait_seconds",
-            "For how long the node that waits longest has asked for its change, by why it waits.",
+            "How long the longest-waiting node has waited for its change, by the reason.",
             "reason",
         )
         self._long_wait = gauge("long_wait_seconds", "Setting long-wait: what is long to wait.")

@@ -110,7 +110,7 @@ class DevicePluginRestarter:
         pods = ", ".join(f"{pod.namespace}/{pod.name}" for pod in devices.plugins)
         missing = ", ".join(devices.resources)
         log.info("device plugin evicted", extra={"node": name, "pods": pods, "missing": missing})
-        note = f"The MIG layout is there, and the node does not offer all of {missing}: {pods}"
+        note = f"The MIG layout is there, but the node does not offer all of {missing}: {pods}"
         self._event(devices, "DevicePluginRestarted", f"{note} started before it and is restarted.")
 
     def _gives_up(self, devices: UnlistedDevices) -> None:
@@ -120,8 +120,8 @@ class DevicePluginRestarter:
             "device plugin lists too few devices", extra={"node": devices.node, "missing": missing}
         )
         note = (
-            f"The MIG layout is there, and the node does not offer all of {missing}, although no"
-            " known pod of the device plugin started before it: look at the device plugin."
+            f"The MIG layout is there, but the node does not offer all of {missing}, although no"
+            " known pod of the device plugin started before it: check the device plugin."
         )
         self._event(devices, "DevicePluginNotRegistered", note, warning=True)
 

@@ -99,11 +99,11 @@ class NodeLayout:
         if self.damaged:
             return self.damaged
         if self.status is None:
-            return "" if self.desired is None else "no agent that looks after MIG has seen it"
+            return "" if self.desired is None else "no agent that manages MIG has evaluated it"
         if self.unlisted and self.permit is None:
             return f"the device plugin does not list all of {', '.join(self.unlisted)}"
         if self.is_stale:
-            return "its agent has not judged yet what is asked for now"
+            return "its agent has not evaluated the present desired layout yet"
         return self.status.reason
 
 

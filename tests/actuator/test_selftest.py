@@ -299,8 +299,8 @@ def test_mig_devices_that_do_not_come_back_are_named(
     (gone,) = (compute.uuid for compute in one.compute[1:])
     assert result.outcome is Outcome.ROLLED_BACK
     assert result.problems == (
-        f"the layout is there again, and these MIG devices are not: {gone};"
-        " delete the pods that hold one",
+        f"the layout is there again, but these MIG devices are gone: {gone};"
+        " delete the pods that use them",
     )
     line = ("WARNING", "MIG devices gone", {"gpu": GPU, "devices": gone})
     assert log_lines(caplog)[-1] == line

@@ -199,7 +199,7 @@ def test_a_layout_is_changed_with_leave_and_not_before(
         assert (enforcing.status.phase, leave.request()) == ("unchanged", None)
         until(lambda: enforcing.state == "success")
         until(lambda: "MigChangeWaiting" in reasons(site, enforcing.name))
-        ended = 'gpuscape_mig_requests_ended_total{end="applied"} 1.0'
+        ended = 'gpuscape_mig_requests_ended_total{outcome="applied"} 1.0'
         until(lambda: ended in running.metrics())
 
 

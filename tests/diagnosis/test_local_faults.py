@@ -377,7 +377,7 @@ FAULTS: Mapping[str, tuple[Plant, frozenset[str]]] = {
         ("held-device-unhealthy", holds_what_is_sick, ("gpu-not-offered",)),
         ("kubelet-numa-limit", few_numa_nodes, ()),
         ("actuator-silent", actuator(None), ()),
-        ("mig-change-held", actuator(StateAnswer(open=HELD)), ()),
+        ("mig-change-stuck", actuator(StateAnswer(open=HELD)), ()),
         ("mig-journal-damaged", actuator(StateAnswer(problem="no such version")), ()),
         (
             "api-unreachable",

@@ -189,7 +189,7 @@ FAULTS: Mapping[str, Plant] = {
     "node-offers-more": lambda node: node.reports(allocatable={GPU: "9"}, capacity={GPU: "9"}),
     "node-cordoned": ShownNode.cordons,
     "cordon-left": cordon_left,
-    "mig-node-held": mig(MigPhase.STUCK),
+    "mig-node-stuck": mig(MigPhase.STUCK),
     "mig-change-failed": mig(MigPhase.FAILED),
     "mig-layout-refused": mig(MigPhase.REFUSED),
     "coordinator-absent": waits_for_nobody,

@@ -218,7 +218,7 @@ AWAY = [{"type": "Ready", "status": "Unknown"}]
     ("seen", "wish", "why"),
     [
         (node(labels={keys.MIG_CAPABLE: "false"}), {}, "none of its GPUs has MIG"),
-        (node(phase=""), {}, "no agent looks after MIG there"),
+        (node(phase=""), {}, "no agent manages MIG there"),
         (node(conditions=AWAY), {}, "it is not ready"),
         (node(spec={"unschedulable": True}), {}, "cordoned by somebody"),
         (node(), {"mode": "observe"}, "its agent only plans (mig-mode observe)"),
@@ -270,7 +270,7 @@ def test_an_agent_that_was_asked_already_knows_better_than_any_table() -> None:
     waits = preview(says(MigPhase.WAITING, request=request), asked("all-1g.10gb"))
     assert (waits.fate, waits.then, waits.by_agent) == (NodeImpact.CHANGES, {GPU: 1}, True)
     assert waits.pods == frozenset({"0011aabb"})
-    assert waits.why == "asked for already: waiting; in its way: python 42"
+    assert waits.why == "desired already: waiting; in its way: python 42"
     refused = preview(says(MigPhase.REFUSED, reason="no such thing"), asked("all-1g.10gb"))
     assert (refused.fate, refused.why) == (NodeImpact.REFUSED, "no such thing")
     assert preview(says(MigPhase.UNCHANGED), asked("all-1g.10gb")).fate is NodeImpact.SAME

@@ -65,7 +65,7 @@ def test_a_place_that_is_asked_for_is_compared() -> None:
     assert reasons(wanted, cut(("1g.5gb", 2, (1,)), ("1g.5gb", 5, (1,)))) == ()
     assert reasons(wanted, cut(("1g.5gb", 3, (1,)), ("1g.5gb", 5, (1,)))) == (
         "missing: 1g.5gb at 2",
-        "not wanted: 1g.5gb at 5",
+        "surplus: 1g.5gb at 5",
     )
     first = GpuLayout(
         mig=True, instances=(DesiredInstance("1g.5gb", (1,)), DesiredInstance("1g.5gb", (1,), 0))
@@ -80,7 +80,7 @@ def test_instances_do_not_count_where_modes_alone_are_compared() -> None:
 
     assert layout_differences(wanted, [CUT], modes_only=True) == ()
     assert layout_differences({CUT.uuid: MIG_OFF}, [CUT], modes_only=True)[0].reasons == (
-        "MIG is on, wanted off",
+        "MIG is on, desired off",
     )
 
 
@@ -90,14 +90,14 @@ def test_instances_do_not_count_where_modes_alone_are_compared() -> None:
 def test_missing_and_surplus_instances_are_counted() -> None:
     assert reasons(layout_from_counts({"2g.10gb": 2, "3g.20gb": 1}), CUT) == (
         "missing: 2x 2g.10gb",
-        "not wanted: 1g.5gb at 0, 1g.5gb at 1",
+        "surplus: 1g.5gb at 0, 1g.5gb at 1",
     )
 
 
 def test_parts_are_not_the_whole() -> None:
     gpu = cut(("3g.20gb", 4, (2, 1)), ("1g.5gb", 0, (1,)), ("1g.5gb", 1, (1,)))
 
-    assert reasons(LAYOUT, gpu) == ("missing: 3g.20gb", "not wanted: 3g.20gb in 2c+1c at 4")
+    assert reasons(LAYOUT, gpu) == ("missing: 3g.20gb", "surplus: 3g.20gb in 2c+1c at 4")
 
 
 def test_a_gpu_instance_without_compute_instance_is_like_none() -> None:
@@ -116,12 +116,12 @@ def test_a_gpu_instance_without_compute_instance_is_like_none() -> None:
 @pytest.mark.parametrize(
     ("layout", "mode", "reason"),
     [
-        (GpuLayout(mig=True), OFF, "MIG is off, wanted on"),
-        (GpuLayout(mig=True), TO_ON, "MIG is off, wanted on, waiting for a reset"),
-        (GpuLayout(mig=True), TO_OFF, "MIG will be off after a reset, wanted on"),
-        (MIG_OFF, ON, "MIG is on, wanted off"),
-        (MIG_OFF, TO_OFF, "MIG is on, wanted off, waiting for a reset"),
-        (MIG_OFF, TO_ON, "MIG will be on after a reset, wanted off"),
+        (GpuLayout(mig=True), OFF, "MIG is off, desired on"),
+        (GpuLayout(mig=True), TO_ON, "MIG is off, desired on, waiting for a reset"),
+        (GpuLayout(mig=True), TO_OFF, "MIG will be off after a reset, desired on"),
+        (MIG_OFF, ON, "MIG is on, desired off"),
+        (MIG_OFF, TO_OFF, "MIG is on, desired off, waiting for a reset"),
+        (MIG_OFF, TO_ON, "MIG will be on after a reset, desired off"),
     ],
 )
 def test_a_mode_that_does_not_hold_now_and_after_a_reset_differs(
@@ -136,7 +136,7 @@ def test_a_gpu_that_is_gone_or_has_no_mig_differs() -> None:
     )
 
     assert [str(one).partition(";")[0] for one in found] == [
-        f"GPU 0 ({uuid(0)}): MIG is on, wanted off",
+        f"GPU 0 ({uuid(0)}): MIG is on, desired off",
         f"GPU 1 ({uuid(1)}): it has no MIG",
         f"{uuid(5)}: there is no such GPU",
     ]

@@ -79,7 +79,7 @@ def test_what_no_configuration_says_is_left_out_only_where_that_is_wanted(
 ) -> None:
     """Upstream leaves it out: bug B7."""
     assert list(export_losses(gpu)) == [loss]
-    with pytest.raises(Permanent, match="no configuration says this: GPU 3"):
+    with pytest.raises(Permanent, match="no configuration can express this: GPU 3"):
         present_config([mig_gpu(0), gpu])
     (spec,) = present_config([gpu], lossy=True).specs
     assert spec.layout.devices() == left

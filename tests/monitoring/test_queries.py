@@ -170,7 +170,7 @@ def test_what_the_fleet_is_said_to_lack_it_lacks(prometheus: Prometheus) -> None
         ("GpuRowRemapFailed", "a100-0"),
         ("GpuNvswitchError", "h100-0"),
         ("GpuIdleWhileAllocated", "a100-0"),
-        ("GpuscapeMigNodeHeld", "a100-0"),
+        ("GpuscapeMigNodeStuck", "a100-0"),
         ("GpuscapeMigChangeFailed", "h100-0"),
         ("GpuscapeMigChangeSlow", "v100-0"),
         ("GpuscapeMigLayoutRefused", "a30-0"),

@@ -40,7 +40,7 @@ _NOW = (
         steps=WARNING_IF_ANY,
     ),
     number(
-        "Held",
+        "Stuck",
         "Nodes that stay cordoned until a person acts.",
         _phase("stuck"),
         width=3,
@@ -201,7 +201,7 @@ _ENDS = (
     graph(
         "Requests of agents, by how they ended",
         "Cancelled and refused requests changed nothing.",
-        "sum by (end) (increase(gpuscape_mig_requests_ended_total{@node}[$__rate_interval]))",
+        "sum by (outcome) (increase(gpuscape_mig_requests_ended_total{@node}[$__rate_interval]))",
         "{{end}}",
         stacked=True,
     ),

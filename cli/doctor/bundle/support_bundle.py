@@ -34,7 +34,7 @@ def offer_bundle(
     if not is_output:
         refuse_bad_path(file)
     if not yes and (is_output or not sys.stdin.isatty()):
-        raise BadInput("there is nobody to ask: add --yes to write the bundle")
+        raise BadInput("no terminal for the question: add --yes to write the bundle")
     bundle = gather_bundle(settings, findings)
     if is_output:
         _list_plainly(bundle)

@@ -15,7 +15,7 @@ _SILENT_SECONDS: Final = 120.0
 
 A coordinator that acts renews every 10 s, and clocks differ."""
 _AFTER_FAILURES: Final = (
-    "a rollout that failures have stopped goes on by: gpuscape mig rollout resume --after-failures"
+    "to continue a rollout that failures have stopped: gpuscape mig rollout resume --after-failures"
 )
 
 
@@ -25,7 +25,7 @@ def namespace_option(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def coordinator_notes(view: CoordinatorView, now: float) -> Iterator[str]:
-    """Reasons of the coordinator's for which nodes wait, a line each; ``now`` is Unix time."""
+    """Reasons why all nodes wait for the coordinator, a line each; ``now`` is Unix time."""
     if view.problem:
         yield f"coordinator not known: {view.problem}"
         if not view.holder:
@@ -36,11 +36,11 @@ def coordinator_notes(view: CoordinatorView, now: float) -> Iterator[str]:
     if (silent := _silent_seconds(view, now)) > _SILENT_SECONDS:
         yield f"the coordinator {view.holder} has not renewed its Lease for {silent:.0f} s"
     if view.is_paused:
-        yield "paused by an admin, goes on by: gpuscape mig rollout resume"
+        yield "paused by an admin; to continue: gpuscape mig rollout resume"
     for rollout in view.failed:
         yield (
-            f"asked by {rollout.desired}: {rollout.applied} succeeded, {rollout.failed} failed, the"
-            f" last {rollout.in_row} in a row"
+            f"desired by {rollout.desired}: {rollout.applied} succeeded, {rollout.failed} failed,"
+            f" the last {rollout.in_row} in a row"
         )
     if view.failed:
         yield _AFTER_FAILURES

@@ -31,7 +31,7 @@ def layout_table(layouts: Sequence[NodeLayout], *, wide: bool) -> TextTable:
     """Table of the layout states, one row for each Node."""
     more = ("GPUS", "KEPT", "GONE", "NEW", "CORDONED", "TAINT") if wide else ()
     return TextTable(
-        header=("NODE", "ASKED", "PHASE", "SINCE", "SLOT", *more, "PODS", "WHY"),
+        header=("NODE", "DESIRED", "PHASE", "SINCE", "SLOT", *more, "PODS", "WHY"),
         rows=tuple(layout_row(layout, wide=wide) for layout in layouts),
     )
 
@@ -74,7 +74,7 @@ def layout_row(layout: NodeLayout, *, wide: bool) -> tuple[Cell, ...]:
 
 def layout_summary(layouts: Sequence[NodeLayout]) -> str:
     """Number of nodes in each phase, in one line."""
-    phases = Counter(layout.phase if layout.status else "not looked at" for layout in layouts)
+    phases = Counter(layout.phase if layout.status else "no agent" for layout in layouts)
     counted = ", ".join(f"{count} {phase}" for phase, count in phases.most_common())
     slots = sum(1 for layout in layouts if layout.permit is not None)
     tainted = sum(layout.has_startup_taint for layout in layouts)

@@ -63,35 +63,34 @@ Examples:
 
 \b
 Columns:
-  ASKED  the annotation gpuscape.io/mig-layout, else the label nvidia.com/mig.config
-  PHASE  what the node's agent makes of it; - where no agent looks after MIG, unjudged until
-         the agent has judged what is asked for now. (drift): the GPUs had it, and another
-         program has changed them: no pod is evicted for that
-  SLOT   the permit's phase: cordoned while pods leave and the node is read once more, proceed
-         while the node may change its GPUs
-  PODS   in the way: they have what the change would destroy
-  WHY    the agent's reason; unknown phases and other versions are shown as they are. Also
-         whether the Node has the taint gpuscape.io/mig-layout-pending, which keeps pods away
-         until its first layout is there; it does not count for --unsettled and --exit-code
+  DESIRED  the annotation gpuscape.io/mig-layout, otherwise the label nvidia.com/mig.config
+  PHASE    by the node's agent; - if no agent manages MIG, unjudged until the agent has evaluated
+           the present desired layout. (drift): the GPUs had it, and another program has changed
+           them; no pod is evicted for this
+  SLOT     the permit's phase: cordoned while pods leave and the node is read once more, proceed
+           while the node may change its GPUs
+  PODS     in the way: they use what the change would destroy
+  WHY      the agent's reason; unknown phases and other versions are shown as they are. Also
+           whether the Node has the taint gpuscape.io/mig-layout-pending, which keeps pods away
+           until its first layout is there; it does not count for --unsettled and --exit-code
 
 \b
-Nodes that ask for nothing, have no agent that looks after MIG and no such taint, are left
-out. Above the last line stands what keeps all of them waiting: no coordinator, a pause,
-failures. It reads Nodes (list and watch) and the Lease "coordinator" with your own rights,
-and writes nothing.
+Nodes without a desired layout, without an agent that manages MIG and without this taint are left
+out. A note above the last line says what blocks all nodes: no coordinator, a pause, failures. It
+reads Nodes (list and watch) and the Lease "coordinator" with your own rights, and writes nothing.
 
 \b
 Exit codes:
   0  shown
-  1  with --exit-code: a node is not as asked
+  1  with --exit-code: a node does not have its desired layout
   2  bad input, a node that is not there
   4  the cluster could not be read"""
 )
 @click.argument("names", metavar="[NODE]...", nargs=-1)
 @click.option("-l", "--selector", default="", metavar="SELECTOR", help="Nodes with these labels.")
-@click.option("--unsettled", is_flag=True, help="Only nodes that are not as asked.")
+@click.option("--unsettled", is_flag=True, help="Only nodes without their desired layout.")
 @click.option("--watch", is_flag=True, help="Then a line for each change, until Ctrl-C.")
-@click.option("--exit-code", is_flag=True, help="End with 1 where a node is not as asked.")
+@click.option("--exit-code", is_flag=True, help="End with 1 if a node lacks its layout.")
 @namespace_option
 @timeout_option
 @options.output("table", "wide", "json", "yaml")
@@ -107,7 +106,7 @@ def command(
     timeout: float,
     output: str,
 ) -> None:
-    """Show which MIG layout each Node of the cluster asks for, and how far it is."""
+    """Show the desired MIG layout and the phase of each Node of the cluster."""
     if watch and (exit_code or output in ("json", "yaml")):
         raise BadInput("--watch prints lines of a table: leave out --exit-code, -o json and yaml")
     label_selector = parse_label_selector(selector)
@@ -149,7 +148,7 @@ def _show(layouts: list[NodeLayout], coordinator: CoordinatorView, output: str) 
         document = {"nodes": nodes, "coordinator": coordinator_document(coordinator)}
         terminal.print_data(document, output)
     elif not layouts:
-        terminal.note("No such node asks for a MIG layout, or has an agent that looks after MIG.")
+        terminal.note("None of these nodes has a desired MIG layout, or an agent that manages MIG.")
     else:
         terminal.show_table(layout_table(layouts, wide=output == "wide"))
         terminal.note("")
@@ -182,7 +181,7 @@ def _lines(
                 return
             if layout is None:
                 del shown[name]
-                yield f"{name}  as asked, or nothing is asked any more"
+                yield f"{name}  has its desired layout, or no layout is desired any more"
                 return
             shown[name] = layout
             cells = layout_row(layout, wide=wide)

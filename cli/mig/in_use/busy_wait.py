@@ -29,8 +29,8 @@ def wait_option(function: Callable[..., Any]) -> Callable[..., Any]:
         "--wait",
         metavar="DURATION",
         callback=_read,
-        help="Where somebody is in the way, wait up to so long for the end of that, such as 90s or"
-        " 2h, and refuse then.  [default: refuse at once]",
+        help="Wait at most this long, such as 90s or 2h, until no device user is in the way; then"
+        " refuse.  [default: refuse at once]",
     )(function)
 
 

@@ -35,9 +35,9 @@ def unplaced_pods_option(function: Callable[..., Any]) -> Callable[..., Any]:
     return click.option(
         "--unplaced-pods",
         metavar="FILE",
-        help="Pods that wait for a node, as `kubectl get pods -A --field-selector spec.nodeName="
-        " -o json` prints them, - for standard input: every device of a resource that one of them"
-        " asks for counts as in use. Needs --strategy.",
+        help="Pending pods, as printed by `kubectl get pods -A --field-selector spec.nodeName= -o"
+        " json`; - for standard input. Every device of a resource that one of them requests counts"
+        " as in use. Needs --strategy.",
     )(function)
 
 
@@ -50,7 +50,7 @@ def read_unplaced_pods(file: str | None, strategy: MigStrategy | None) -> Reques
     if file is None:
         return {}
     if strategy is None:
-        raise BadInput("--unplaced-pods needs --strategy: it says which devices a resource has")
+        raise BadInput("--unplaced-pods needs --strategy, which decides the devices of a resource")
     try:
         pods = _PodList.from_json(_content(file)).items
     except BadInput as error:

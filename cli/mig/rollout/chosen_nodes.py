@@ -110,7 +110,7 @@ def run_rollout(
 
 def _agree(count: int, output: str) -> None:
     if output != "table" or not sys.stdin.isatty():
-        raise BadInput(f"there is nobody to ask: add --yes (Nodes to write: {count})")
+        raise BadInput(f"no terminal for the question: add --yes (Nodes to write: {count})")
     if not terminal.confirm("", f"Nodes to write: {count}. Write them?"):
         raise CommandFailure("nothing was written", REFUSED)
 

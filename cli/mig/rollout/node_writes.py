@@ -69,7 +69,7 @@ def to_layout_before(node: Node) -> LayoutWrite:
     annotations = node.metadata.annotations
     now, before = annotations.get(keys.MIG_LAYOUT), annotations.get(keys.MIG_LAYOUT_BEFORE)
     if before is None:
-        return _node_write(node, now, now, None, "left out: no rollout has asked it for anything")
+        return _node_write(node, now, now, None, "left out: no rollout has written its layout")
     then = before or None
     changes = {keys.MIG_LAYOUT: then, keys.MIG_LAYOUT_BEFORE: None}
     note = "the GPUs stay as they are" if then is None else ""
@@ -93,7 +93,7 @@ def show_layout_writes(writes: list[LayoutWrite], output: str) -> None:
                 node_write.note,
             )
         )
-    terminal.show_table(TextTable(header=("NODE", "ASKED NOW", "THEN", "NOTE"), rows=tuple(rows)))
+    terminal.show_table(TextTable(header=("NODE", "DESIRED NOW", "THEN", "NOTE"), rows=tuple(rows)))
 
 
 def write_layouts(
@@ -153,11 +153,11 @@ def _node_write(
 def _note(node: Node) -> str:
     layout = node_layout(node)
     if layout is None or layout.status is None:
-        return "no agent looks after MIG there"
+        return "no agent manages MIG there"
     if layout.status.phase == MigPhase.PLANNED:
         return "its agent only plans (mig-mode observe)"
     if node.spec.unschedulable and layout.permit is None:
-        return "cordoned by somebody: it waits for the end of that"
+        return "cordoned by somebody else: it waits until it is uncordoned"
     return ""
 
 

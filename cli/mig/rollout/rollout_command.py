@@ -32,12 +32,12 @@ Examples:
   gpuscape mig rollout start all-balanced -l pool=a100
   gpuscape mig nodes -l pool=a100 --watch            how far each node is
   gpuscape mig rollout pause                         no further node begins
-  gpuscape mig rollout undo -l pool=a100             the layouts that were asked for before
+  gpuscape mig rollout undo -l pool=a100             the previous desired layouts
 
 \b
 The commands write what an admin could write with kubectl: annotations of Nodes, with your own
-rights. How many nodes change at a time, in which order, and what becomes of their pods is decided
-by the coordinator (docs/mig.md).""",
+rights. The coordinator decides how many nodes change at a time, in which order, and how their pods
+leave (docs/mig.md).""",
 )
 def command() -> None:
-    """Ask many Nodes for a MIG layout; pause that, go on, take it back."""
+    """Roll a MIG layout out to many Nodes; plan, pause, resume and undo it."""

@@ -42,25 +42,25 @@ Examples:
 \b
 Columns:
   FATE      changes; unchanged: it has, or offers, this already; left-out: nothing happens now,
-            for a reason that is not the layout's; refused: its agent would refuse the layout;
-            unknown: what comes of it cannot be told
+            for a reason other than the layout; refused: its agent would refuse the layout;
+            unknown: the result cannot be predicted
   NOW, THEN what the node offers, without nvidia.com/ in front
-  PODS      in the way: those that the agent names where it was asked for this layout already, else
+  PODS      in the way: if the Node desires this layout already, those in the agent's status, else
             those that have GPUs that change; at most: some of them may not be in the way
-  EVICTION  what the coordinator would do where pods leave by eviction: all may go, or none
-  BY        agent: the node's own agent says so; tables: by labels and gpuscape's tables of GPUs
+  EVICTION  what the coordinator would do if pods leave by eviction: all may leave, or none
+  BY        agent: from the node's own agent; tables: from labels and gpuscape's tables of GPUs
 
 \b
-It reads with your own rights, and names what it could not read. It writes nothing: the API server
-is asked in dry runs about each write and about each eviction (--no-evictions leaves these out).
-What a configuration's name means is read where the agents' DaemonSet says it stands; --configs
-gives the file where that cannot be seen. Pods are judged one by one, on nodes as they are now; a
-rollout takes its time, and the cluster goes on meanwhile (docs/mig-fleet.md).
+It reads with your own rights, and names what it could not read. It writes nothing: it tries each
+write and each eviction as a dry run of the API server (--no-evictions leaves evictions out). A
+configuration's name is looked up in the ConfigMap that the agents' DaemonSet mounts; --configs
+gives the file if that cannot be read. Pods are evaluated one by one, on nodes as they are now; the
+cluster may change before a rollout reaches a node (docs/mig-fleet.md).
 
 \b
 Exit codes:
   0  shown
-  1  with --exit-code: something needs a look before the rollout begins
+  1  with --exit-code: something needs attention before the rollout begins
   2  bad input; no such node
   4  the cluster could not be read"""
 )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``gpuscape mig rollout start``: ask Nodes for a MIG layout."""
+"""``gpuscape mig rollout start``: writes a desired MIG layout to Nodes."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ Examples:
   gpuscape mig rollout start '{"0-3": {"1g.10gb": 7}}' --node gpu-7 --yes
 
 \b
-It writes gpuscape.io/mig-layout to each chosen Node, and what stood there before to
+It writes gpuscape.io/mig-layout to each chosen Node, and the previous value to
 gpuscape.io/mig-layout-before, for undo. LAYOUT is the name of a configuration, or the layout
-itself (docs/mig.md, "A layout in an annotation"). Each node's agent judges it on its own GPUs: an
-unknown profile on one of many nodes is refused there, and shown by `gpuscape mig nodes`.
---dry-run has the API server judge every write, admission policies included, and writes nothing;
-`gpuscape mig rollout plan` shows what would come of the rollout.
+itself (docs/mig.md, "A layout in an annotation"). Each node's agent evaluates it on its own GPUs:
+it refuses an unknown profile, and `gpuscape mig nodes` shows that. With --dry-run the API server
+checks every write, admission policies included, and writes nothing; `gpuscape mig rollout plan`
+shows what the rollout would do.
 
 \b
 Exit codes:
@@ -52,7 +52,7 @@ def command(
     choice: NodeChoice,
     output: str,
 ) -> None:
-    """Ask the chosen Nodes for LAYOUT."""
+    """Write LAYOUT to the chosen Nodes as their desired layout."""
     from mig.configs.layout_annotation import parse_layout_annotation  # the parser loads slowly
 
     parse_layout_annotation(layout, "LAYOUT")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``gpuscape mig rollout undo``: ask Nodes for what was asked for before."""
+"""``gpuscape mig rollout undo``: restores the desired layouts from before the last start."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ Examples:
   gpuscape mig rollout undo --node gpu-7 --dry-run
 
 \b
-A node that has changed already changes back, at its turn and when its pods allow it. Where nothing
-was asked for before, the annotation is removed, and the GPUs stay as they are. Nodes that no
-rollout has asked for anything are left out; a second undo does nothing.
+A node that has changed already changes back, when it gets a slot and its pods allow it. If no
+layout was desired before, the annotation is removed and the GPUs stay as they are. Nodes whose
+layout no rollout has written are left out; a second undo does nothing.
 
 \b
 Exit codes: as of `gpuscape mig rollout start`."""
@@ -33,5 +33,5 @@ def command(
     choice: NodeChoice,
     output: str,
 ) -> None:
-    """Ask the chosen Nodes for the layouts from before the last start."""
+    """Restore the desired layouts of the chosen Nodes from before the last start."""
     run_rollout(load().kubeconfig, to_layout_before, choice, output)

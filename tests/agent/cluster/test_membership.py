@@ -794,7 +794,7 @@ def test_a_change_with_leave_closes_the_handles_and_opens_them_again(tmp_path: P
     assert keys.MIG_REQUEST not in it.node()["annotations"]
     assert it.node()["labels"][keys.MIG_CONFIG_STATE] == "failed"
     assert it.metric("gpuscape_mig_phase", phase="failed") == 1
-    assert it.metric("gpuscape_mig_requests_ended_total", end="rolled-back") == 1
+    assert it.metric("gpuscape_mig_requests_ended_total", outcome="rolled-back") == 1
 
 
 def test_a_status_that_nobody_looks_after_any_more_is_removed(scene: Scene) -> None:

@@ -764,7 +764,7 @@ def test_while_the_actuator_restores_the_node_says_so(scene: EnforcingScene) -> 
     scene.jobs.pop(0)()
     status = scene.run(10)
     assert (status.phase, scene.request) == ("planned", None)
-    assert "the actuator brings back what a boot took" in status.reason
+    assert "the actuator restores what a boot took" in status.reason
 
 
 class PlayedTime:

@@ -100,7 +100,8 @@ def test_the_same_words_from_annotation_and_label_are_two_wishes() -> None:
 def test_the_first_program_in_the_way_is_named_and_the_others_counted(
     programs: list[str], text: str
 ) -> None:
-    assert in_use(programs) == f"{text} what would go, and is no pod's: it has to end"
+    why = "what would be destroyed, and belongs to no pod: it has to end"
+    assert in_use(programs) == f"{text} {why}"
 
 
 def test_the_reason_of_a_plan_is_whatever_there_is_to_say() -> None:

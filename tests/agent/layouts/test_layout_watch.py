@@ -160,7 +160,7 @@ def test_a_request_is_judged_when_it_has_settled_and_written_once() -> None:
     scene.run(2 * REREAD_SECONDS)
     assert (scene.writes, scene.reads) == (2, 3)
     assert scene.news == [
-        ("MigLayoutPlanned", f"annotation asks for {WANTED}: {found.reason}", False)
+        ("MigLayoutPlanned", f"desired by annotation: {WANTED}: {found.reason}", False)
     ]
 
 

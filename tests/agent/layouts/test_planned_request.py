@@ -93,7 +93,7 @@ def test_programs_in_the_way_are_named_and_a_way_around_them_is_taken() -> None:
     }
     request = LayoutRequest(source=Source.ANNOTATION, text='{"0": {}}')
     found = plan_request(request, (SPLIT, EMPTY), None, on, None).status
-    assert found.reason.startswith("process 7 python3 and 1 more uses what would go")
+    assert found.reason.startswith("process 7 python3 and 1 more uses what would be destroyed")
     assert found.pods == ()
     one = {MigPart(SPLIT.uuid, small): on[MigPart(SPLIT.uuid, small)]}
     keeps = LayoutRequest(source=Source.ANNOTATION, text='{"0": {"1g.5gb": 1, "3g.20gb": 1}}')

@@ -75,7 +75,7 @@ def test_before_the_node_is_seen_nothing_is_shown_asked_or_closed(scene: Enforci
 
 
 COORDINATOR = "it waits for the coordinator"
-PODS = "it waits until the pods that hold what would go have ended"
+PODS = "it waits until the pods that use what would be destroyed have ended"
 DRIFT = "another program changed the layout, so no pod is evicted: "
 
 
@@ -105,7 +105,7 @@ def test_a_held_change_names_its_cause_and_the_command_for_its_own_layout_alone(
     held = scene.run(10)
     assert (held.phase, held.reason) == (
         "stuck",
-        f"{cause}: mend the cause, then run kubectl exec POD -c actuator -- gpuscape mig restore",
+        f"{cause}: remove the cause, then run kubectl exec POD -c actuator -- gpuscape mig restore",
     )
     scene.ask(OTHER)
     assert scene.run(60).phase == "waiting"
@@ -222,7 +222,7 @@ def test_each_step_of_a_change_is_one_event_and_what_needs_a_person_is_a_warning
         ("MigChangeChanging", False),
         ("MigChangeStuck", True),
     ]
-    start = f"annotation asks for {WANTED}: "
+    start = f"desired by annotation: {WANTED}: "
     assert [it.note.startswith(start) for it in news] == [True] * 3
     assert news[0].note == start + COORDINATOR
     assert news[1].note == f"{start}changing"

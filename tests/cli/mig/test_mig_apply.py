@@ -97,7 +97,7 @@ def test_a_layout_is_applied_and_what_can_stay_is_not_touched(on: SimulatedNode)
 
     assert result.exit_code == 0
     assert "GPU 0 (NVIDIA A100-SXM4-40GB): 2 kept, 3 destroyed, 2 created" in result.stdout
-    assert result.stdout.endswith("\nDone: every GPU has the layout that was asked for.\n")
+    assert result.stdout.endswith("\nDone: every GPU has the desired layout.\n")
     assert "MIG step: CreateInstance(" in result.stderr
     assert has_layout(on.gpus()[0], LAYOUT)
     assert {one for one in before if one[1] in (0, 1)} <= on.found()  # born before
@@ -208,7 +208,7 @@ def test_without_a_yes_nothing_is_done(on: SimulatedNode, monkeypatch: pytest.Mo
     before = on.found()
     nobody = run(on, "apply", WANTED)
     assert nobody.exit_code == 2
-    assert "there is nobody to ask: add --yes" in nobody.stderr
+    assert "no terminal for the question: add --yes" in nobody.stderr
 
     monkeypatch.setattr(mig_apply, "is_interactive", lambda: True)
     refused = run(on, "apply", WANTED, answer="n\n")
@@ -238,14 +238,14 @@ def test_a_change_that_fails_is_undone_and_one_that_cannot_be_is_held(on: Simula
     assert f"then run gpuscape mig restore --journal {journal(on)}" in held.stdout
     refused = run(on, "apply", WANTED, "--yes")
     assert (refused.exit_code, refused.stdout) == (REFUSED, "")
-    assert "is held on GPU GPU-" in refused.stderr
-    assert "end it with gpuscape mig restore" in refused.stderr
+    assert "is stuck on GPU GPU-" in refused.stderr
+    assert "run gpuscape mig restore to end it" in refused.stderr
 
     assert run(on, "restore").exit_code == UNFINISHED
     on.simulation.clear()
     restored = run(on, "restore")
     assert restored.exit_code == 0
-    assert "Failed and undone, every GPU has the layout from before" in restored.stdout
+    assert "Rolled back, every GPU has the previous layout" in restored.stdout
     assert {(one.profile, one.start) for one in on.gpus()[0].instances} == places
     assert ended(on) == [(WANTED, "rolled-back")] * 2
 
@@ -255,7 +255,8 @@ def test_a_change_whose_worker_died_is_ended_by_restore(on: SimulatedNode) -> No
     died = run(on, "apply", WANTED, "--yes")
     assert died.exit_code == UNFINISHED
     assert "gpuscape mig restore goes on from there" in died.stderr
-    assert "goes on, or was stopped: end it" in run(on, "apply", WANTED, "--yes").stderr
+    refused = run(on, "apply", WANTED, "--yes").stderr
+    assert "runs, or was stopped: run gpuscape mig restore" in refused
 
     restored = run(on, "restore", "-o", "json")
     assert (restored.exit_code, json.loads(restored.stdout)["outcome"]) == (0, "applied")
@@ -416,8 +417,8 @@ def test_ctrl_c_does_not_stop_a_change_in_the_middle(
     begun.send_signal(signal.SIGINT)
     output, errors = begun.communicate(timeout=60)
     assert begun.returncode == 0
-    assert "A change that is begun is not left in the middle" in errors
-    assert output.endswith("Done: every GPU has the layout that was asked for.\n")
+    assert "A change that has begun is not stopped halfway" in errors
+    assert output.endswith("Done: every GPU has the desired layout.\n")
     assert has_layout(on.gpus()[0], LAYOUT)
 
 
@@ -431,7 +432,7 @@ def test_a_second_ctrl_c_leaves_the_change_to_itself(
     begun.send_signal(signal.SIGINT)
     _, errors = begun.communicate(timeout=60)
     assert begun.returncode == UNFINISHED
-    assert "not waited for: the change ends by itself" in errors
+    assert "not waited for: the change continues without this command" in errors
     until(lambda: not (journal(on) / CHANGE).exists())
     assert has_layout(on.gpus()[0], LAYOUT)
     assert ended(on) == [(WANTED, "applied")]

@@ -121,16 +121,16 @@ def test_what_differs_is_said(run_mig: RunMig, simulated: Simulation) -> None:
     wanted = '{"0": "on", "4": {"3g.20gb": 2}, "5": {"7g.40gb": 1}}'
     assert run_mig("assert", wanted, on=simulated).output.splitlines() == [
         "GPU  DIFFERENCE",
-        "0    MIG is off, wanted on",
+        "0    MIG is off, desired on",
         "4    missing: 3g.20gb",
-        "     not wanted: 1g.5gb at 2, 1g.5gb at 3, 2g.10gb at 0",
+        "     surplus: 1g.5gb at 2, 1g.5gb at 3, 2g.10gb at 0",
     ]
     result = run_mig("assert", wanted, "-o", "json", on=simulated)
     data = json.loads(result.output)
     assert result.exit_code == 1
     assert [one["index"] for one in data["differing"]] == [0, 4]
     assert len(data["compared"]) == 3
-    assert run_mig("assert", HOLDS, on=simulated).output == "As wanted: 1 GPU.\n"
+    assert run_mig("assert", HOLDS, on=simulated).output == "As desired: 1 GPU.\n"
 
 
 def test_a_mode_that_waits_is_not_the_wanted_one(
@@ -139,7 +139,7 @@ def test_a_mode_that_waits_is_not_the_wanted_one(
     simulated.edit(edits.with_gpu_changed(bus_ids[5], mig=True, mig_pending=False))
     result = run_mig("assert", HOLDS, "--mode-only", on=simulated)
     assert result.exit_code == 1
-    assert "MIG will be off after a reset, wanted on" in result.output
+    assert "MIG will be off after a reset, desired on" in result.output
 
 
 def test_a_file_is_checked_without_gpus(run_mig: RunMig, file: str) -> None:

@@ -67,7 +67,7 @@ def test_what_stays_goes_and_comes_is_marked(run_mig: RunMig, simulated: Simulat
             "GPU 0-3, 5-7: not in this layout, left as they are",
             "",
             "Plan: 8 steps; instances: 1 kept, 3 destroyed, 1 created.",
-            "Disturbed: nobody.",
+            "Disturbed: no device user.",
         ],
     )
 
@@ -112,11 +112,11 @@ def test_a_mode_is_a_step_where_it_needs_no_reset(run_mig: RunMig, tmp_path: Pat
         "   INSTANCE  PROFILE  UNITS  PROGRAMS",
         "+  new       3g.40gb  0-3    -",
         "",
-        "GPU 2: as wanted",
+        "GPU 2: as desired",
         "GPU 3-7: not in this layout, left as they are",
         "",
         "Plan: 6 steps; instances: 0 kept, 0 destroyed, 2 created.",
-        "Disturbed: nobody.",
+        "Disturbed: no device user.",
     ]
 
 

@@ -171,7 +171,7 @@ def test_where_the_way_back_fails_it_is_held(on: SimulatedNode) -> None:
     result = run(on, "--yes")
 
     assert result.exit_code == UNFINISHED
-    assert "\nHeld: the way back failed: " in result.stdout
+    assert "\nStuck: the way back failed: " in result.stdout
     assert f"then run gpuscape mig restore --journal {journal(on)}" in result.stdout
     on.simulation.clear()
     state = str(on.simulation.state_file)
@@ -400,7 +400,7 @@ def test_ctrl_c_brings_the_layout_from_before(on: SimulatedNode) -> None:
         process.send_signal(signal.SIGINT)
         output, errors = process.communicate(timeout=60)
     assert process.returncode == UNDONE, errors
-    assert "the layout from before comes back" in errors
+    assert "the previous layout is restored" in errors
     report = json.loads(output)
     assert (report["outcome"], report["passed"]) == ("rolled-back", False)
     assert report["reason"] == "no further layout was to be tried"
@@ -435,7 +435,7 @@ def test_a_second_ctrl_c_leaves_the_way_back_to_the_worker(on: SimulatedNode) ->
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=60)
     assert process.returncode == UNFINISHED
-    assert "not waited for: the self-test ends by itself, and the layout from before" in errors
+    assert "not waited for: the self-test continues without this command, and restores" in errors
     until(lambda: not (journal(on) / CHANGE).exists())
     until(lambda: on.simulation.clients() == 0)
     assert on.gpus() == before

@@ -97,7 +97,7 @@ def test_restore_is_the_actuator_s_where_one_runs() -> None:
         actuator.on.simulation.clear()
         ended = run(actuator, "restore", "--socket", str(actuator.path))
         assert ended.exit_code == 0, ended.output
-        assert "every GPU has the layout from before" in ended.stderr + ended.stdout
+        assert "every GPU has the previous layout" in ended.stderr + ended.stdout
         assert actuator.state().open is None
         again = run(actuator, "restore", "--socket", str(actuator.path), "-o", "json")
         assert again.exit_code == 0

@@ -127,10 +127,8 @@ def test_each_node_that_has_to_do_with_mig_has_a_row(run: Run) -> None:
     assert (slot, pods) == ("cordoned", "team/a, team/b and 2 more")
     assert why == "pods hold what goes"
     assert "annotation gpuscape.io/mig-status is damaged" in text
-    assert "no agent that looks after MIG has seen it" in text
-    assert text.splitlines()[-1] == (
-        "4 nodes: 2 not looked at, 1 unchanged, 1 waiting; 1 with a slot"
-    )
+    assert "no agent that manages MIG has evaluated it" in text
+    assert text.splitlines()[-1] == ("4 nodes: 2 no agent, 1 unchanged, 1 waiting; 1 with a slot")
 
 
 def lease(cluster: Cluster, *, holder: str = "c-0", ago: float = 5.0, **notes: str) -> None:
@@ -177,8 +175,8 @@ BAD, GOOD = Outcome.ROLLED_BACK, Outcome.APPLIED
         (
             {"rollouts": failures(BAD, GOOD, BAD, BAD)},
             [
-                "asked by annotation:all-balanced: 1 succeeded, 3 failed, the last 2 in a row",
-                "a rollout that failures have stopped goes on by",
+                "desired by annotation:all-balanced: 1 succeeded, 3 failed, the last 2 in a row",
+                "to continue a rollout that failures have stopped",
             ],
         ),
         ({"rollouts": "{", "paused": "true"}, ["coordinator not known", "paused by an admin"]),
@@ -305,7 +303,7 @@ def test_what_the_agent_said_before_the_node_asked_settles_nothing(
     assert found is not None
     assert found.is_settled == settled
     assert (found.phase == "unjudged") is not settled
-    assert ("has not judged yet" in found.why) is not settled
+    assert ("has not evaluated" in found.why) is not settled
 
 
 @pytest.mark.usefixtures("cluster")

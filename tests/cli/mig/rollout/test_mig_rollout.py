@@ -89,9 +89,9 @@ def test_what_a_person_should_know_stands_beside_the_node(cluster: Cluster, run:
     cluster.server.patch(NODES, "away", {"spec": {"unschedulable": True}})
     words = ("start", "all-balanced", "-l", "pool=a", "--yes", "-o", "json")
     found = {one["node"]: one for one in json.loads(done(run, *words))["nodes"]}
-    assert found["bare"]["note"] == "no agent looks after MIG there"
+    assert found["bare"]["note"] == "no agent manages MIG there"
     assert found["plans"]["note"] == "its agent only plans (mig-mode observe)"
-    assert found["away"]["note"] == "cordoned by somebody: it waits for the end of that"
+    assert found["away"]["note"] == "cordoned by somebody else: it waits until it is uncordoned"
     assert found["flat"]["note"] == "left out: none of its GPUs has MIG"
     assert (found["flat"]["changes"], found["same"]["changes"]) == (False, False)
     assert found["used"] == {
@@ -107,7 +107,7 @@ def test_undo_asks_for_what_was_asked_for_before(cluster: Cluster, run: Run) -> 
     done(run, "start", "all-balanced", "-l", "pool=a", "--yes")
     text = done(run, "undo", "-l", "pool=a", "--yes")
     assert "the GPUs stay as they are" in text
-    assert "left out: no rollout has asked it for anything" in text
+    assert "left out: no rollout has written its layout" in text
     assert cluster.annotations("free") == {}
     assert cluster.annotations("used") == {"mig-layout": "old"}
     assert cluster.annotations("same") == {"mig-layout": "all-balanced"}
@@ -170,7 +170,7 @@ def test_a_node_that_changes_all_the_time_is_given_up(cluster: Cluster, run: Run
         (["start", '{"0": {"1g.5gb": -1}}', "-l", "pool=a"], "LAYOUT:1: 0.1g.5gb"),
         (["start", "x", "--node", "nobody"], "there is no node nobody"),
         (["start", "x", "-l", "pool=c"], "no Node is selected by pool=c"),
-        (["start", "x", "-l", "pool=a"], "there is nobody to ask: add --yes"),
+        (["start", "x", "-l", "pool=a"], "no terminal for the question: add --yes"),
     ],
 )
 def test_bad_input_is_refused_before_anything_is_written(
