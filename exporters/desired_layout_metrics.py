@@ -51,7 +51,7 @@ class DesiredLayoutCollector(Collector):
             return
         phases = GaugeMetricFamily(
             "gpuscape_mig_phase",
-            "1 for the phase of the MIG layout that is asked for, 0 for others.",
+            "1 for the phase of the desired MIG layout, 0 for others.",
             labels=["phase"],
         )
         for phase in PHASES:

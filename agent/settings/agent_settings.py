@@ -363,11 +363,9 @@ class AgentSettings:
     def __post_init__(self) -> None:
         """Raises BadInput where two settings contradict each other."""
         if self.listen == self.probe_listen and self.listen.port:
-            raise BadInput(
-                f"listen and probe-listen are both {self.listen}: give each a port of its own"
-            )
+            raise BadInput(f"listen and probe-listen are both {self.listen}: set different ports")
         if self.simulate is not None and self.library is not None:
-            raise BadInput("simulate and library exclude each other: give one of them")
+            raise BadInput("simulate and library exclude each other: set only one of them")
         if self.refuse_driver and self.simulate is None:
             raise BadInput(
                 "refuse-driver is for simulated machines: give simulate, or leave it out"

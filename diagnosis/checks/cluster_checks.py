@@ -287,10 +287,10 @@ def check_labels(facts: LocalFacts) -> Iterator[DoctorFinding]:
         sentence = f"it lacks {', '.join(sorted(missing))}"
         yield finding(LABELS_MISSING, meta["name"], sentence)
     if differing:
-        sentence = f"not as this machine is: {', '.join(sorted(differing))}"
+        sentence = f"values differ from this machine: {', '.join(sorted(differing))}"
         yield finding(LABELS_DIFFER, meta["name"], sentence)
     if by_rules:
-        sentence = f"not as the rules make them: {', '.join(by_rules)}"
+        sentence = f"values differ from the rules: {', '.join(by_rules)}"
         yield finding(RULE_LABELS_DIFFER, meta["name"], sentence)
     if planned.left_alone and facts.settings.sink == "node":
         key, why = min(planned.left_alone.items())

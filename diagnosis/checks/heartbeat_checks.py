@@ -71,14 +71,14 @@ def lease_findings(
     spec = LeaseSpec() if lease is None else lease.spec
     holder, renewed = spec.holder_identity, rfc3339.unix_seconds(spec.renew_time)
     if lease is None:
-        yield finding(LEASE_MISSING, node, f"there is no Lease of an agent on {node}")
+        yield finding(LEASE_MISSING, node, f"no agent has a Lease for {node}")
     elif not holder:
         yield finding(LEASE_RELEASED, node, f"nobody holds the Lease of {node}")
     elif renewed is not None and now - renewed > DURATION_SECONDS:
         sentence = f"{holder} renewed the Lease {now - renewed:.0f} s ago; it holds for 180 s"
         yield finding(LEASE_STALE, node, sentence)
     elif own is not None and holder != own:
-        yield finding(LEASE_OF_OTHER, node, f"{holder} holds the Lease, and this agent is {own}")
+        yield finding(LEASE_OF_OTHER, node, f"{holder} holds the Lease, but this agent is {own}")
 
 
 def released_findings(node: Object) -> Iterator[DoctorFinding]:

@@ -169,11 +169,11 @@ def check_device_plugin(facts: LocalFacts) -> Iterator[DoctorFinding]:
     alive = [socket.name for socket in sockets if socket.answers]
     if offered and not alive:
         count = sum(map(len, offered.values()))
-        sentence = f"the kubelet offers {count} GPU devices, and no device plugin's socket answers"
+        sentence = f"the kubelet offers {count} GPU devices, but no device plugin's socket answers"
         yield finding(ALLOCATABLE_GHOST, "kubelet", sentence)
     elif not offered and machine_gpus and not _by_claims(facts):
         if alive:
-            sentence = f"{', '.join(alive)} answers, and the kubelet offers no GPU"
+            sentence = f"{', '.join(alive)} answers, but the kubelet offers no GPU"
             yield finding(PLUGIN_NOT_REGISTERED, "device plugin", sentence)
         else:
             yield finding(NO_DEVICE_PLUGIN, "device plugin", NO_DEVICE_PLUGIN.cause)
@@ -190,14 +190,14 @@ def check_offered_devices(facts: LocalFacts) -> Iterator[DoctorFinding]:
     }
     for device in sorted(ids):
         if plugin_key(device)[0] not in here and _is_whole(snapshot):
-            sentence = f"{device} is offered, and there is no such device"
+            sentence = f"{device} is offered, but does not exist"
             yield finding(OFFERED_DEVICE_GONE, device, sentence)
     shown = {plugin_key(device)[0] for device in ids}
     for gpu, nvidia in nvidia_gpus(snapshot.answering if ids else ()):
         healthy = gpu_verdict(gpu, snapshot).health < Health.UNHEALTHY
         gpu_keys = {key for key, instance in keys(gpu.uuid, nvidia.minor, ()) if instance is None}
         if healthy and not gpu.mig_enabled and not gpu_keys & shown:
-            sentence = f"{gpu.uuid} works and is not among the devices that are offered"
+            sentence = f"{gpu.uuid} works, but is not offered"
             yield finding(GPU_NOT_OFFERED, gpu_name_in_findings(gpu), sentence)
 
 
@@ -212,7 +212,7 @@ def check_held_devices(facts: LocalFacts) -> Iterator[DoctorFinding]:
             sentence = f"{pods} holds {name}, which the device plugin does not offer as healthy"
             yield finding(HELD_DEVICE_UNHEALTHY, pods, sentence)
         elif key.is_certain and _is_whole(snapshot):
-            sentence = f"{pods} holds {name}, and there is no such device any more"
+            sentence = f"{pods} holds {name}, which no longer exists"
             yield finding(_kind_of_gone(facts), pods, sentence)
 
 

@@ -142,7 +142,7 @@ def check_scheduler(facts: PodFacts) -> Iterator[DoctorFinding]:
         yield finding(GATED, facts.title, f"scheduling gates: {', '.join(gates)}")
     elif not _was_looked_at(facts):
         name = spec.scheduler_name or "default-scheduler"
-        sentence = f"{name} has not looked at it for {_age_seconds(facts):.0f} s"
+        sentence = f"{name} has not handled it for {_age_seconds(facts):.0f} s"
         yield finding(SCHEDULER_UNKNOWN, facts.title, sentence)
 
 
@@ -180,7 +180,7 @@ def _impossible(facts: PodFacts, cluster: FilteredCluster) -> Iterator[DoctorFin
             sentence = f"no node has {resource}{close or known_names}"
             yield finding(RESOURCE_UNKNOWN, facts.title, sentence)
         elif amount > largest:
-            sentence = f"{amount} of {resource}, and no node has more than {largest}"
+            sentence = f"{amount} of {resource}, but no node has more than {largest}"
             yield finding(TOO_LARGE, facts.title, sentence)
 
 

@@ -146,7 +146,7 @@ MIG_REFUSED: Final = FindingKind(
     name="mig-layout-refused",
     severity=FindingSeverity.ERROR,
     cause="The agent refuses the desired MIG layout of the Node.",
-    fix="Ask for another: `gpuscape mig plan` on the node says which are possible.",
+    fix="Write another layout; `gpuscape mig plan` on the node shows whether it is possible.",
     page="runbooks/GpuscapeMigLayoutRefused.md",
 )
 NO_COORDINATOR: Final = FindingKind(
@@ -298,9 +298,9 @@ def check_offers(facts: RemoteNodeFacts) -> Iterator[DoctorFinding]:
         return
     count, labelled = allocatable.get(GPU_RESOURCE, 0), _labelled_count(facts, shown.n)
     if not sum(allocatable.values()):
-        yield finding(NODE_OFFERS_NO_GPU, facts.name, f"{shown.n} GPUs, and none can be allocated")
+        yield finding(NODE_OFFERS_NO_GPU, facts.name, f"{shown.n} GPUs, but none can be allocated")
     elif labelled and count > labelled and count % labelled:  # a multiple is shared out
-        sentence = f"{count} {GPU_RESOURCE} can be allocated, and {labelled} are there"
+        sentence = f"{count} {GPU_RESOURCE} can be allocated, but only {labelled} exist"
         yield finding(OFFERS_MORE, facts.name, sentence)
 
 
@@ -324,9 +324,9 @@ def check_cordon(facts: RemoteNodeFacts) -> Iterator[DoctorFinding]:
     if request is None and permit is not None and permit.owns_cordon:
         request = permit.request
     if request is None:
-        yield finding(NODE_CORDONED, facts.name, f"{facts.name} is cordoned, and not by gpuscape")
+        yield finding(NODE_CORDONED, facts.name, f"{facts.name} is cordoned, but not by gpuscape")
     elif not require_fact(facts.coordinator).holder:
-        sentence = f"cordoned for request {request}, and nobody acts who would end that"
+        sentence = f"cordoned for request {request}, but no coordinator acts"
         yield finding(CORDON_LEFT, facts.name, sentence)
 
 

@@ -76,7 +76,7 @@ def check_dcgm_exporter(facts: LocalFacts) -> Iterator[DoctorFinding]:
 def check_mig_managers(facts: LocalFacts) -> Iterator[DoctorFinding]:
     """Whether another program owns MIG layouts here."""
     if facts.settings.mig_mode == "off":
-        end_check_not_needed("the agent does not look after MIG (mig-mode off)")
+        end_check_not_needed("the agent does not manage MIG (mig-mode off)")
     cluster = facts.cluster if isinstance(facts.cluster, ClusterFacts) else None
     node = None if cluster is None or isinstance(cluster.node, Unread) else cluster.node
     pods = _pods(facts)
@@ -113,7 +113,7 @@ def _seen(facts: LocalFacts, program: str) -> Iterator[str]:
     if seen is not None:
         yield f"process {seen}"
     elif isinstance(pods, Unread) and _KERNEL_THREAD not in facts.programs:
-        end_check_unread(f"the node's pods ({pods.why}) and the host's processes are not seen")
+        end_check_unread(f"the node's pods ({pods.why}) and the host's processes cannot be read")
 
 
 def _pods(facts: LocalFacts) -> frozenset[str] | Unread:

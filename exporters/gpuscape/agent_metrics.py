@@ -35,7 +35,7 @@ _SAMPLES_AGE = (
 )
 _TICK_STALL = (
     "gpuscape_tick_stalled_seconds",
-    "Time for which the slowest tick of the agent is due or runs; it ends where one has stopped.",
+    "How long the slowest tick of the agent has been due or running; the agent ends if it stalls.",
 )
 
 _NOT_IN_CORE = frozenset(
@@ -118,14 +118,14 @@ class AgentMetrics:
         )
         self._replacements = counter(
             "gpuscape_reader_replacements_total",
-            "Device readers that worked and were replaced, for what they took or for their age.",
+            "Working device readers that were replaced: by memory, descriptors or age.",
             ("reason",),
         )
         for reason in ("memory", "descriptors", "age"):
             self._replacements.labels(reason)
         self._stuck = gauge(
             "gpuscape_reader_stuck",
-            "Abandoned device readers that hang in the driver, one for each GPU that does; else 0.",
+            "Abandoned device readers that hang in the driver, one for each hung GPU.",
         )
         self._initialising = gauge(
             "gpuscape_reader_initialising",
@@ -133,7 +133,7 @@ class AgentMetrics:
         )
         self._quarantined = gauge(
             "gpuscape_quarantined_gpus",
-            "GPUs left alone since a driver call on them did not return.",
+            "GPUs that are left alone because a driver call on them did not return.",
         )
         self._label_changes = counter(
             "gpuscape_label_changes_total", "Node labels added, changed or removed."
@@ -153,7 +153,7 @@ class AgentMetrics:
         )
         self._log_drops = counter(
             "gpuscape_log_lines_dropped_total",
-            "Lines of the agent's log that were not written, since nobody took those before them.",
+            "Log lines of the agent that were dropped because earlier lines were not read.",
         )
         self._log_drops_counted = 0
         self._event_losses = counter(

@@ -175,7 +175,7 @@ FAMILIES: tuple[GpuscapeFamily, ...] = (
     GpuscapeFamily(
         name="gpuscape_resource_allocated",
         kind=MetricType.GAUGE,
-        help="Devices of the resource that pods have.",
+        help="Devices of the resource that are allocated to pods.",
         labels=("resource",),
         series=_resources(lambda resource: resource.allocated),
         source=f"{_KUBELET}, List",
@@ -183,7 +183,7 @@ FAMILIES: tuple[GpuscapeFamily, ...] = (
     GpuscapeFamily(
         name="gpuscape_free_gpus",
         kind=MetricType.GAUGE,
-        help="GPUs that could be allocated to a pod whole now.",
+        help="GPUs that can be allocated whole to a pod now.",
         labels=(),
         series=_free(lambda free_set: free_set.gpus),
         source="GPUs that answer, are not unhealthy, are offered whole, have MIG off, and that"
@@ -192,8 +192,7 @@ FAMILIES: tuple[GpuscapeFamily, ...] = (
     GpuscapeFamily(
         name="gpuscape_free_gpus_largest_island",
         kind=MetricType.GAUGE,
-        help="Free GPUs in the largest set in which every pair has NVLinks; 1 where none is"
-        " linked.",
+        help="Free GPUs in the largest set in which every pair has NVLinks; 1 if none is linked.",
         labels=(),
         series=_free(lambda free_set: free_set.island),
         source="gpuscape_free_gpus and gpuscape_topology_nvlinks",
@@ -201,8 +200,8 @@ FAMILIES: tuple[GpuscapeFamily, ...] = (
     GpuscapeFamily(
         name="gpuscape_free_gpus_fragmentation_ratio",
         kind=MetricType.GAUGE,
-        help="What free GPUs lack of being as well linked as so many could be: 0 nothing; absent"
-        " without free GPUs.",
+        help="How much smaller the largest linked set of free GPUs is than it could be: 0 is best;"
+        " absent without free GPUs.",
         labels=(),
         series=_free(lambda free_set: free_set.fragmentation),
         source="1 - gpuscape_free_gpus_largest_island / min(gpuscape_free_gpus, the node's largest"
@@ -219,8 +218,7 @@ FAMILIES: tuple[GpuscapeFamily, ...] = (
     GpuscapeFamily(
         name="gpuscape_allocated_idle_seconds_total",
         kind=MetricType.COUNTER,
-        help="Time for which pods held it and it was idle; absent where nothing measures how busy"
-        " it is.",
+        help="Time for which pods held it and it was idle; absent if its use is not measured.",
         labels=INSTANCE,
         series=_times(lambda times: times.idle_seconds),
         groups=profiled_by(GRAPHICS),
@@ -248,7 +246,7 @@ FAMILIES: tuple[GpuscapeFamily, ...] = (
     GpuscapeFamily(
         name="gpuscape_allocated_unmeasured",
         kind=MetricType.GAUGE,
-        help="GPUs and GPU instances that pods hold and whose use nothing measures.",
+        help="GPUs and GPU instances that pods hold, but whose use is not measured.",
         labels=(),
         series=_unmeasured,
         groups=profiled_by(GRAPHICS),

@@ -144,7 +144,7 @@ FAMILIES: tuple[GpuscapeFamily, ...] = (
     GpuscapeFamily(
         name="gpuscape_gpu_health",
         kind=MetricType.GAUGE,
-        help="1 for the health that the GPU has, 0 for the others.",
+        help="1 for the present health of the GPU, 0 for the others.",
         labels=(*GPU, "health"),
         series=_health,
         source="the table of health on the page about labels",
@@ -166,7 +166,7 @@ FAMILIES: tuple[GpuscapeFamily, ...] = (
     ),
     of_nvidia_gpus(
         "gpuscape_gpu_persistence_enabled",
-        "1 if the driver stays loaded while nobody uses the GPU, else 0.",
+        "1 if the driver stays loaded while no program uses the GPU, else 0.",
         lambda nvidia: nvidia.persistence,
         source="nvmlDeviceGetPersistenceMode",
     ),
@@ -202,7 +202,7 @@ FAMILIES: tuple[GpuscapeFamily, ...] = (
     ),
     of_gpus(
         "gpuscape_gpu_row_remap_failed",
-        "1 if a memory row could not be replaced, so that the GPU must be, else 0.",
+        "1 if a memory row could not be replaced: the GPU must be replaced; else 0.",
         _rows(lambda rows: rows.failed),
         source=_ROWS,
     ),

@@ -199,13 +199,13 @@ FAMILIES: tuple[GpuscapeFamily, ...] = (
     ),
     _plain(
         "gpuscape_gpu_vgpu_licensed",
-        "1 where a vGPU licence is held, else 0.",
+        "1 if the GPU has a vGPU licence, else 0.",
         lambda sample: sample.vgpu_licensed,
         "nvmlDeviceGetGridLicensableFeatures",
     ),
     of_gpu_parts(
         "gpuscape_gpu_clock_event",
-        "1 if clocks are held down now for this reason, else 0.",
+        "1 if clocks are limited now for this reason, else 0.",
         "reason",
         _clock_events,
         groups=(ReadingGroup.CLOCK_EVENTS,),
@@ -213,7 +213,7 @@ FAMILIES: tuple[GpuscapeFamily, ...] = (
     ),
     of_gpu_parts(
         "gpuscape_gpu_held_down_seconds_total",
-        "Time for which clocks were held down since the driver was loaded, by what did it.",
+        "Time for which clocks were limited since the driver was loaded, by cause.",
         "cause",
         _parts(lambda sample: sample.held_down),
         kind=MetricType.COUNTER,
@@ -231,7 +231,7 @@ FAMILIES: tuple[GpuscapeFamily, ...] = (
     ),
     of_gpu_parts(
         "gpuscape_gpu_ecc_lifetime_errors_total",
-        "Memory errors since the GPU was made.",
+        "Memory errors in the life of the GPU.",
         "error",
         _aggregate_ecc,
         kind=MetricType.COUNTER,
@@ -257,7 +257,7 @@ FAMILIES: tuple[GpuscapeFamily, ...] = (
     ),
     of_gpu_parts(
         "gpuscape_gpu_temperature_limit_celsius",
-        "Temperatures at which the GPU slows down or shuts down, and the highest to work at.",
+        "Temperatures at which the GPU slows down, shuts down, or leaves its working range.",
         "limit",
         _parts(lambda sample: sample.temperature_limits, "margin"),
         groups=(ReadingGroup.LIMITS,),
@@ -265,7 +265,7 @@ FAMILIES: tuple[GpuscapeFamily, ...] = (
     ),
     of_gpus(
         "gpuscape_gpu_temperature_margin_celsius",
-        "How far the GPU is below the temperature at which it slows down; negative above.",
+        "Degrees between the GPU and the temperature at which it slows down; negative above it.",
         _part(
             lambda sample: sample.temperature_limits,
             lambda temperature_limits: temperature_limits.margin,
@@ -276,7 +276,7 @@ FAMILIES: tuple[GpuscapeFamily, ...] = (
     ),
     of_gpus(
         "gpuscape_gpu_temperature_headroom_celsius",
-        "How far the GPU is below the highest temperature to work at; negative above.",
+        "Degrees between the GPU and its highest working temperature; negative above it.",
         _headroom,
         groups=(ReadingGroup.WORKING_LIMIT,),
         source="nvmlDeviceGetTemperatureThreshold of NVML_TEMPERATURE_THRESHOLD_GPU_MAX, less"
@@ -329,7 +329,7 @@ FAMILIES: tuple[GpuscapeFamily, ...] = (
     ),
     of_gpus(
         "gpuscape_gpu_fan_speed_ratio",
-        "Speed of the fan as share of its highest; absent where the chassis cools.",
+        "Fan speed as a share of its maximum; absent if the chassis cools the GPU.",
         sampled(lambda sample: sample.fan_ratio),
         groups=(ReadingGroup.FAN,),
         source="nvmlDeviceGetFanSpeed",

@@ -135,7 +135,7 @@ FAMILIES: tuple[GpuscapeFamily, ...] = (
     GpuscapeFamily(
         name="gpuscape_nvlink_info",
         kind=MetricType.GAUGE,
-        help="What is at the other end of an NVLink that is up; always 1.",
+        help="Device at the other end of an NVLink that is up; always 1.",
         labels=(*_LINK, "peer", "peer_pci_bus_id"),
         series=_ends,
         source="nvmlDeviceGetNvLinkRemote{DeviceType,PciInfo_v2}; a bus id for GPUs only",
@@ -143,7 +143,7 @@ FAMILIES: tuple[GpuscapeFamily, ...] = (
     GpuscapeFamily(
         name="gpuscape_nvlink_line_rate_bytes_per_second",
         kind=MetricType.GAUGE,
-        help="What the NVLink can carry in one direction each second.",
+        help="Maximum rate of the NVLink in one direction.",
         labels=_LINK,
         series=_rates,
         source="field NVML_FI_DEV_NVLINK_GET_SPEED of each link, else the GPU's",

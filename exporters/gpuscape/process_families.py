@@ -45,7 +45,7 @@ FAMILIES: tuple[GpuscapeFamily, ...] = (
     GpuscapeFamily(
         name="gpuscape_process_memory_bytes",
         kind=MetricType.GAUGE,
-        help="Frame buffer that a process has of the GPU or GPU instance.",
+        help="Frame buffer of the GPU or GPU instance that a process uses.",
         labels=_LABELS,
         series=_uses(lambda use: use.memory_bytes),
         groups=(ReadingGroup.PROCESSES,),

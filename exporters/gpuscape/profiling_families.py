@@ -49,13 +49,13 @@ PROFILES: tuple[Profile, ...] = (
     ),
     Profile(
         name="sm_occupancy_ratio",
-        help="Warps that were resident, of as many as fit.",
+        help="Resident warps as a share of the maximum.",
         metrics={"": 3},
     ),
     Profile(
         name="pipe_active_ratio",
         help="Share of the time for which a pipe of the multiprocessors worked; tensor is all"
-        " that begin with it.",
+        " tensor pipes together.",
         label="pipe",
         metrics={
             "int": 4,
@@ -71,7 +71,7 @@ PROFILES: tuple[Profile, ...] = (
     ),
     Profile(
         name="memory_bandwidth_ratio",
-        help="Memory bandwidth in use, of the most there is.",
+        help="Memory bandwidth in use as a share of the maximum.",
         metrics={"": 10},
     ),
     Profile(

@@ -180,7 +180,7 @@ FAMILIES: tuple[GpuscapeFamily, ...] = (
     GpuscapeFamily(
         name="gpuscape_topology_nvlinks_row",
         kind=MetricType.GAUGE,
-        help="NVLinks from a GPU to each other one, in the label with that one's index; always 1.",
+        help="NVLinks from a GPU to each other GPU, one label for each index; always 1.",
         labels=(*GPU, "index", *_ROW),
         series=_rows(_effective),
         source="gpuscape_topology_nvlinks",
@@ -188,8 +188,8 @@ FAMILIES: tuple[GpuscapeFamily, ...] = (
     GpuscapeFamily(
         name="gpuscape_topology_pcie_row",
         kind=MetricType.GAUGE,
-        help="How far up a GPU and each other one meet on PCIe, in the label with that one's"
-        " index; always 1.",
+        help="How far up a GPU and each other GPU meet on PCIe, one label for each index; always"
+        " 1.",
         labels=(*GPU, "index", *_ROW),
         series=_rows(_level),
         source="gpuscape_topology_pcie_level",

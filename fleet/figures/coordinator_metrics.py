@@ -57,34 +57,34 @@ class CoordinatorMetrics:
             "How long the longest-waiting node has waited for its change, by the reason.",
             "reason",
         )
-        self._long_wait = gauge("long_wait_seconds", "Setting long-wait: what is long to wait.")
+        self._long_wait = gauge(
+            "long_wait_seconds", "Setting long-wait: a longer wait raises an alert."
+        )
         self._stopped = gauge("stopped_rollouts", "Rollouts that the circuit breaker stopped.")
         self._paused = gauge("paused", "1 while an admin has paused all rollouts.")
-        self._window = gauge(
-            "window_open", "1 while changes may begin, as far as the maintenance window goes."
-        )
+        self._window = gauge("window_open", "1 while the maintenance window lets changes begin.")
         self._refused = gauge(
             "policy_refused", "1 while the fleet policy has a mistake and is not obeyed."
         )
-        self._policy_paused = gauge("policy_paused", "1 while the fleet policy says paused.")
+        self._policy_paused = gauge("policy_paused", "1 while the fleet policy is paused.")
         self._assigned = gauge(
-            "policy_nodes", "Nodes that the fleet policy has to do with, by how.", "assignment"
+            "policy_nodes", "Nodes of the fleet policy, by assignment.", "assignment"
         )
         self._unlisted = gauge(
             "unlisted_nodes",
             "Nodes whose MIG layout is there while the device plugin lists too few of its devices,"
-            " longer than register-deadline; by whether its pod is to be restarted for that, or"
-            " has started since.",
+            " longer than register-deadline; by plugin: its pod restarts for this, or has restarted"
+            " since.",
             "plugin",
         )
         self._startup = gauge(
             "startup_taint_nodes",
-            "Nodes that have the startup taint, so that pods stay away, by why.",
+            "Nodes with the startup taint, which keeps pods away, by the reason.",
             "reason",
         )
         self._oldest_startup = gauge(
             "startup_taint_oldest_seconds",
-            "For how long the Node that has the startup taint longest has it, by why.",
+            "How long the Node with the oldest startup taint has had it, by the reason.",
             "reason",
         )
         self._now = _NowCollector()
@@ -110,7 +110,7 @@ class CoordinatorMetrics:
         self._show(figures)
 
     def stands_by(self) -> None:
-        """This coordinator does not lead: it says nothing of the fleet."""
+        """Clear the gauges: this coordinator does not lead."""
         self._leads.set(0)
         self._show(FleetFigures())
 

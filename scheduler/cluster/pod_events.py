@@ -35,9 +35,9 @@ def record_unlinked(events: Recorder, check: PredictionCheck) -> None:
         reason=REASON,
         action=ACTION,
         note=(
-            f"The pod wishes GPUs joined by NVLink ({keys.LINK}=nvlink) and got GPUs {gpus}"
-            f" of {check.node}, which are not all joined by it. It runs, but slower; deleting"
-            " it lets it try again."
+            f"The pod requests GPUs joined by NVLink ({keys.LINK}=nvlink), but got GPUs {gpus}"
+            f" of {check.node}, which are not all joined by it. It runs, but slower. To try again,"
+            " delete it."
         ),
         warning=True,
     )

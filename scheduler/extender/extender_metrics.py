@@ -315,8 +315,8 @@ def _classes(classes: Sequence[ClassUse]) -> Iterator[Metric]:
     )
     kept = GaugeMetricFamily(
         f"{_PREFIX}_class_worth_ratio",
-        "What the free GPUs of a class are worth to pods that want linked ones, of what as many"
-        " could be worth; 1 is no fragmentation.",
+        "Worth of a class's free GPUs for pods that request linked GPUs, as a share of the best"
+        " worth of as many GPUs; 1 is no fragmentation.",
         labels=label,
     )
     for class_use in classes:

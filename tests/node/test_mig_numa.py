@@ -197,7 +197,7 @@ def test_the_kubelet_lives_after_each_change_of_ours_and_dies_after_a_wipe(
         assert device not in on.mig.devices()
         on.restart_plugin()
         foretold = examined(on.there).causes["kubelet-will-die"]
-        assert foretold == f"default/idle holds {device}, and there is no such device any more"
+        assert foretold == f"default/idle holds {device}, which no longer exists"
         on.node.stop("kubelet")
         on.dies()
         on.dies()

@@ -78,8 +78,8 @@ def test_the_event_is_about_the_pod_and_says_what_it_was_given() -> None:
     assert (event["type"], event["reportingController"]) == ("Warning", "gpuscape-scheduler")
     assert (event["reason"], event["action"]) == ("GpusNotLinked", "Allocating")
     assert event["note"] == (
-        "The pod wishes GPUs joined by NVLink (gpuscape.io/link=nvlink) and got GPUs 1, 4 of a,"
-        " which are not all joined by it. It runs, but slower; deleting it lets it try again."
+        "The pod requests GPUs joined by NVLink (gpuscape.io/link=nvlink), but got GPUs 1, 4 of a,"
+        " which are not all joined by it. It runs, but slower. To try again, delete it."
     )
 
 
