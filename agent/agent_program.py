@@ -231,11 +231,13 @@ class _Running:
         settings, machine, ending = self._settings, self.machine, self._ending
         logs.configure(settings.log_level, settings.log_format)
         families = metric_settings.served_families(settings)
+        # kept over a reload, so that counters go on
         if families not in self.lasting.own:
             self.lasting.own[families] = AgentMetrics(version("gpuscape"), time.monotonic, families)
         own = self.lasting.own[families]
         own.settings_changed()
         name = self._place.name
+        # before the first reading: GPUs take the places that the state file has for them
         parts.restore_kept_records(settings, self._place.root, machine.records)
         served = self._counters.served
         latest = metric_settings.latest(settings, name, own, served, machine.records)
@@ -247,6 +249,7 @@ class _Running:
         self.runtime = runtime = Runtime(jitter_ratio=settings.jitter_ratio, defects=defects)
         watch = TickWatch(runtime.progress, run_seconds=settings.tick_limit_seconds)
         self.ticks = TickHealth(watch, own)
+        # an XID or a GPU that hangs is handled at once, not at the next interval
         machine.report_news(functools.partial(runtime.trigger, "watch"))
         boot = boot_id(self._place.root)
         sinks, ticks = _sinks(settings), dict[str, Tick]()
@@ -312,6 +315,7 @@ class _Running:
             records=machine.records,
         )
         if before is not None and before.latest is not None and before.machine is machine:
+            # with the same reader only: readings of another machine would be served as new ones
             self.agent.go_on_from(before.agent)
             latest.go_on_from(before.latest)
             if not settings.shows_pods:

@@ -182,6 +182,7 @@ def _start(
         defects=defects,
     )
     ending.callback(policy_watch.close)
+    # registered last, so it runs first: another coordinator acts at once, not after 30 s
     ending.callback(leadership.leave)
     watches.start()
 

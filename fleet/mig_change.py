@@ -126,6 +126,7 @@ def next_effect(view: ChangeView, terms: RolloutSettings, now: float) -> ChangeE
 
 def _open(view: ChangeView, node: MigNode, terms: RolloutSettings, now: float) -> ChangeEffect:
     record, phase = view.record, phase_of(node, view.record)
+    # first: the agent may have seen a permit that a person removed at once
     if may_have_begun(node, record):
         return _proceeding(view, node, terms, now)
     if not view.has_lease:
@@ -185,6 +186,7 @@ def _proceeding(
             record=with_values(record, cordon=False), why="uncordoned by somebody else"
         )
     if passed(record.proceed_at, now) <= terms.end_seconds:
+        # a slow change gives its slot to the next node, but keeps its own node and record
         is_long = passed(record.proceed_at, now) > terms.slot_seconds
         return ParkRecord() if is_long and not view.parked and view.may_park else None
     phase = "" if node.status is None else node.status.phase
@@ -236,6 +238,7 @@ def _draining(
     is_whole = record.drain == DrainMode.NODE
     if is_idle(request, usage) and not (is_whole and usage.held):
         return _permit(view, node, now)
+    # one from before the cordon or the first eviction does not know the pods that are there now
     evaluation = _fresh(view.drain_evaluation, max(record.cordoned_at, record.drain_at), now)
     if evaluation is None:
         return EvaluateDrain(node=node.name)
@@ -296,6 +299,7 @@ def _ended(
     view: ChangeView, node: MigNode, end: str, terms: RolloutSettings, now: float
 ) -> ChangeEffect:
     record = view.record
+    # the node keeps its cordon: its GPUs may have no instances, and pods would fail there
     if end == Outcome.STUCK:
         # the record's own outcome stays empty: another one may be shown later
         is_parked = view.parked or not view.has_lease
@@ -322,6 +326,7 @@ def _registering(
     record = view.record
     plugins = [pod for pod in view.pods if pod.is_plugin]
     leaving = [pod for pod in plugins if pod.uid in record.replaced]
+    # the pods to replace are recorded first, so that a new coordinator evicts no newer one
     if not record.restarts:
         return WriteRecord(record=_restarted(record, plugins, now))
     if going := tuple(pod for pod in leaving if not pod.is_leaving):

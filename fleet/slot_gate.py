@@ -213,6 +213,7 @@ def _is_tried(counts: RolloutCounts, terms: RolloutSettings, now: float) -> bool
     """
     if counts.failed >= terms.failures_in_all:
         return False
+    # bounded: with 1,024 failed nodes in a row the power would not fit a float
     more = min(counts.in_row - terms.failures_in_row, _MOST_DOUBLINGS)
     return now - counts.failed_at >= terms.row_seconds * float(2**more)
 

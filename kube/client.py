@@ -177,6 +177,7 @@ class ApiClient:
             except Invalid as refusal:
                 if "sendInitialEvents" not in str(refusal):
                     raise
+                # remembered: otherwise every further watch would begin with a refused request
                 self._marks_start = False
         if name is None:
             pages = self._pages(resource, namespace, _selected(name, fields or {}), metadata_only)

@@ -111,6 +111,7 @@ class Informer:
         self._lock = threading.Lock()
         self._watch: Watch | None = None
         self._version: str | None = None
+        # objects that were reported: those that vanish while no watch is open are reported as gone
         self._uids: dict[tuple[str | None, str], str] = {}
         self._unseen: set[tuple[str | None, str]] | None = None  # a set while syncing
         self._up = False
@@ -195,6 +196,7 @@ class Informer:
             with self._lock:
                 self._watch = None
             watch.close()
+            # a watch that ends early must not reset the backoff: the next would follow at once
             is_synced = not is_empty and self._unseen is None
             if is_synced and self._clock() - opened_at >= LASTING_SECONDS:
                 self._backoff.succeeded()
@@ -204,6 +206,7 @@ class Informer:
         if self._closed.is_set():
             return
         self._check_store()
+        # bookmarks come about once a minute, so a watch that lasted its time is never empty
         if is_empty:
             raise Unreachable(f"{self._part}: the server ended it without a message")
         if self._unseen is not None:
@@ -218,6 +221,7 @@ class Informer:
         meta = change.object["metadata"]
         if change.type == "BOOKMARK":
             self._end_sync()
+        # an object that no longer fits has gone for the caller, as if it were deleted
         elif change.type == "DELETED" or not self._keep(change.object):
             self._object_gone((meta.get("namespace"), meta["name"]))
         else:
@@ -246,6 +250,7 @@ class Informer:
     def _end_sync(self) -> None:
         if self._unseen is None:
             return
+        # by text: a namespace may be None, which Python does not compare with text
         for key in sorted(self._unseen, key=str):
             self._object_gone(key)
         self._unseen = None

@@ -45,6 +45,7 @@ class OpenWatch:
         with self._lock:
             if self._closed:
                 return
+            # from here on close() wakes this thread instead of closing the response under it
             self._read = True
         try:
             for line in self._lines():
@@ -85,10 +86,12 @@ class OpenWatch:
         kind, content = message.get("type"), message.get("object")
         if not isinstance(kind, str) or not isinstance(content, dict):
             raise Unreachable(f"{self._action}: a message without type or object")
+        # an error inside the stream has no HTTP status of its own: the code is in the Status
         if kind == "ERROR":
             raise error_of(self._action, content.get("code", 500), content, headers={})
         if kind not in _TYPES:
             raise Unreachable(f"{self._action}: a message of the unknown type {one_line(kind)}")
+        # without a version the next watch could not continue here
         if not isinstance(metadata_of(content).get("resourceVersion"), str):
             raise Unreachable(f"{self._action}: a message about an object without a version")
         return Change(type=kind, object=content)

@@ -135,6 +135,7 @@ _Requests = Mapping[str, Callable[[], Object]]
 
 def _probes(api: Api, node: str, namespace: str) -> dict[str, _Requests]:
     """Requests by which each policy is seen to refuse, by policy."""
+    # need not exist: policies compare names
     other = f"{node}-x"
     event = {
         "metadata": {"name": "confinement-check", "namespace": names.EVENT_NAMESPACE},

@@ -154,6 +154,7 @@ def joined_cluster(
     with contextlib.ExitStack() as ending:
         for informer in informers:
             ending.enter_context(_followed(informer, turn))
+        # registered last, so it runs first: the Lease is emptied while the watches still run
         ending.callback(cluster.leave)
         yield Joined(cluster=cluster, slices=slices)
 

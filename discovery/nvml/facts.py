@@ -191,6 +191,7 @@ def _mig_mode(gpu: _DiscoveredGpu, name: str) -> Mode | None:
 def _most_mig_devices(gpu: _DiscoveredGpu, name: str) -> int | None:
     if gpu.mig is None:
         return None
+    # the number depends on the mode alone. Source: nvml.h, nvmlDeviceGetMaxMigDeviceCount
     if gpu.known is not None and gpu.known.max_mig_devices and gpu.known.mig == gpu.mig:
         return gpu.known.max_mig_devices
     return gpu.calls.ask(name, "nvmlDeviceGetMaxMigDeviceCount", gpu.handle, convert=whole(255))

@@ -89,7 +89,7 @@ class GpmTrack:
     ) -> Found:
         """Metrics since the last time; none the first time, or if that was just now.
 
-        ``asked``: metrics, those together that go together; ``pynvml.<take>(*args, sample)``
+        ``questions``: metrics, in groups that one call reads; ``pynvml.<take>(*args, sample)``
         takes a sample; ``room`` is for nvmlGpmMetricsGet; ``now`` is the monotonic clock. Raises as
         :meth:`Calls.ask` does.
         """
@@ -134,6 +134,7 @@ class GpmTrack:
     def _sample(self, calls: Calls, call: str, *args: object) -> Sample:
         answer = calls.ask(self._what, call, *args)
         if answer is None and calls.gaps[-1].reason is Reason.UNSUPPORTED:
+            # a GPU before Hopper has no GPM: not asked again before the next discovery
             self._refused = calls.gaps[-1]
         return answer
 

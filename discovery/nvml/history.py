@@ -106,6 +106,7 @@ class LastingFacts:
         if gpu.state is not GpuState.PRESENT or not _is_whole(gpu):
             self._known.pop(gpu.bus_id, None)
             return
+        # the time of the last whole reading stays: partial readings must not extend it
         read_seconds = self._clock() if self.of(gpu.bus_id) is None else self._known[gpu.bus_id][0]
         self._known[gpu.bus_id] = read_seconds, gpu
 

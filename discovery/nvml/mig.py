@@ -56,6 +56,7 @@ def read_mig_devices(
         for mig in mig_handles(calls, handle)
         if (device := _read(calls, handle, mig, profiles, total_bytes)) is not None
     ]
+    # a device that was listed shows that the right is there
     if not devices:
         _check_right(calls, handle)
     calls.gaps[:] = [with_fix(gap) for gap in calls.gaps]

@@ -44,6 +44,7 @@ def open_session() -> None:
     either is missing, and Transient for anything else.
     """
     try:
+        # nvmlInit fails where it finds no GPU. Source: nvml.h, NVML_INIT_FLAG_NO_GPUS
         pynvml.nvmlInitWithFlags(pynvml.NVML_INIT_FLAG_NO_GPUS)
     except pynvml.NVMLError as error:
         raise _session_error(error) from error
@@ -138,6 +139,7 @@ def _at_index(index: int) -> str | object | None:
         handle = calls.ask("state", "nvmlDeviceGetHandleByIndex", index)
         if handle is None:
             return None
+        # an integrated GPU is on no PCI bus: it has no address here, and its name decides
         address: str | None = calls.ask("state", "nvmlDeviceGetPciInfo_v3", handle, convert=bus_id)
         if address is not None:
             return address

@@ -112,6 +112,7 @@ class Child:
                 close_fds=True,
                 process_group=0,  # a terminal's Ctrl-C is for the agent, which ends its readers
             )
+            # callbacks run in reverse order: kill first, then collect
             undo.callback(self._process.wait)
             undo.callback(self._process.kill)  # it has called no driver yet
             self.skips = start.skip
@@ -177,11 +178,13 @@ class Child:
                 raise Died(self._last_call, arrived)
             if self.start_seconds is None:
                 self.start_seconds = time.monotonic() - self._begun_at
+            # the next frame shows that the announced call has returned
             if self._last_call is not None:
                 self.returned.add(self._last_call.bus_id)
             if arrived.request != self._request:
                 continue  # rest of an earlier answer that nobody waited for
             if isinstance(arrived, Touching):
+                # Enough ends the answer here: another child reads the GPUs that are left
                 if arrived.asks:
                     self._send(Proceed() if goes_on else Enough())
                 if goes_on or not arrived.asks:
@@ -234,6 +237,7 @@ class Child:
                     why = self._receive_messages()
             finally:
                 self._arrived.put(why)  # whoever asks waits for it
+            # the socket has closed, but the driver's library may still write its last words
             readable = select.poll()
             readable.register(self._error, select.POLLIN)
             while self._error.read():
@@ -254,6 +258,7 @@ class Child:
         try:
             while True:
                 ready = dict(readable.poll())
+                # read all along: the pipe loses what is written while it is full
                 if self._error.fileno() in ready and not self._error.read():
                     readable.unregister(self._error)
                 if self._connection.fileno() not in ready:

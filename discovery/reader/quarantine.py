@@ -53,6 +53,7 @@ class Quarantine:
 
     def isolate(self, bus_id: str, reason: Reason, why: str, now: float) -> None:
         """Skip a GPU; its first probe is due PROBE_FIRST_SECONDS later."""
+        # one missed deadline may be a busy machine: a second one soon after confirms the hang
         again = now - self._missed_at.get(bus_id, -math.inf) < MISSES_APART_SECONDS
         misses = MISSES_TO_CONFIRM if again or reason is not Reason.HUNG else 1
         self._held[bus_id] = Held(reason, why, now + PROBE_FIRST_SECONDS, misses)

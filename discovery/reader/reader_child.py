@@ -84,6 +84,7 @@ class Channel:
     def send(self, message: ReaderMessage) -> None:
         """Write one frame. Raises OSError when the agent is gone."""
         data = frame(message)
+        # three threads send: answers, XID events, own use; no frame may be cut by another
         with self._lock:
             self._connection.sendall(data)
 
@@ -100,6 +101,7 @@ class Channel:
         """Whether the agent allows what was announced; whatever else it wants is received next."""
         message = self.receive()
         if message is not None and not isinstance(message, Proceed | Enough):
+            # a Stop or a new request came in place of the permission: it is handled next
             self._received.appendleft(message)
         return isinstance(message, Proceed)
 
@@ -187,6 +189,7 @@ class SessionReader:
     def answer(self, message: Request) -> None:
         """Answer one request in frames that end with Done or Refused."""
         try:
+            # announced first: nvmlInit itself may hang, on the driver as a whole
             self._touch(message, None)
             if not self._open:
                 open_session()

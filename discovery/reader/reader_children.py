@@ -55,6 +55,7 @@ class ReaderChildren:
         self.deadlines = Deadlines(deadline_seconds, init_seconds, self._is_open)
         self._on_news = on_news
         self._clock = clock
+        # reentrant: patience() holds it while the deadlines call _is_open, which takes it again
         self.state = threading.RLock()  # guards everything below
         self.quarantine = Quarantine()
         self._child: Child | None = None
@@ -87,6 +88,7 @@ class ReaderChildren:
         child = self.started(msgspec.structs.replace(self._start, skip=skip))
         with self.state:
             self.stop_if_released(child)  # it may have been released meanwhile
+            # the caller's lock of requests admits one start at a time
             self._child = child
             self._use.begin(self._clock())
         return child
@@ -176,6 +178,7 @@ class ReaderChildren:
         """How long the working child is waited for; raises Slow for a GPU to be left to it."""
         initialising = slow_first_answer(call, waited_seconds)
         with self.state:
+            # reported once for each GPU, not at every second of waiting
             is_new = initialising not in (None, self._initialising)
             self._initialising = initialising
             remaining_seconds = self.deadlines.remaining_seconds(call, waited_seconds)
@@ -234,6 +237,7 @@ class ReaderChildren:
             for bus_id in stuck.intersection(due):
                 self.quarantine.missed(bus_id)
             room = 0 if self._released else self._room
+            # room is negative while more children wait for one GPU than may get stuck
             probes = [bus_id for bus_id in due if bus_id not in stuck][: max(0, room)]
             for bus_id in probes:
                 self.quarantine.postpone(bus_id, now)
@@ -289,6 +293,7 @@ class ReaderChildren:
             self._forget(child)
             self._leave(child)
             self._initialising = None
+            # release() ends children on purpose, by signals too: such an end is no death
             if self._released:
                 return
             self._deaths += 1
@@ -302,6 +307,7 @@ class ReaderChildren:
         ended = child.wait(TERM_GRACE_SECONDS)
         with self.state:
             self._events.closed(child)
+            # not killed: a SIGKILL during a driver call may leave the GPU unusable until a reset
             if not ended:
                 self._ending.hang(child, call)
 
@@ -359,6 +365,7 @@ class ReaderChildren:
             self._released = True
             self.retire()
             ending = [*self._ending.children, *self._single.children]
+        # half of the time for a clean end, which closes NVML; a quarter for each signal
         for push, share in ((Child.stop, 0.5), (Child.terminate, 0.25), (Child.kill, 0.25)):
             for child in ending:
                 push(child)
@@ -380,6 +387,7 @@ class ReaderChildren:
         """How the readers fare now."""
         with self.state:
             self._tidy()
+            # a quarantined GPU is waited for by its probe, and reported as quarantined already
             awaited = self._single.waiting.difference(self.quarantine.bus_ids)
             return ReaderHealth(
                 starts=self._starts,

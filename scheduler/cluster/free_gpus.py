@@ -128,6 +128,7 @@ def _held(free: int, named: int, wish: GpuRequest, table: LikelySets | None) -> 
     could_be = [group for group in sets if group & named == named]
     if not could_be:
         return named | union(members(free & ~named)[:missing])
+    # ties go to the lowest mask, so that every replica of the extender expects the same set
     return max(could_be, key=lambda group: (sets[group], -group))
 
 

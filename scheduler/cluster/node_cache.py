@@ -166,6 +166,7 @@ class NodeCache:
         with self._lock:
             landings = self._node(node).renew(lease, now)
             self._show(node)
+        # outside the lock: requests must not wait for what the callback does
         for landing in landings:
             self._landed(landing)
 

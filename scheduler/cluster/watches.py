@@ -108,6 +108,7 @@ class Watches(WatchedSources[CacheSource]):
         match event:
             case ObjectSeen(object={"metadata": {"name": name}} as lease):
                 node = _node_of(lease)
+                # a deletion reports only the Lease's name, in which a long node name is cut
                 if node != names.node_of_lease(name, ()):
                     self._nodes_of_cut_names[name] = node
                 self._cache.lease(node, lease, self._clock())
