@@ -55,13 +55,12 @@ from fleet.turns.change_progress import (
     may_have_begun,
     passed,
     phase_of,
+    reported_end,
     with_values,
     without_times_to_come,
 )
 
 CALLED_OFF: Final = "called off: a person removed the permit"
-SUPERSEDED: Final = "superseded"
-"""The end of a request that neither request nor status names any more."""
 _TOUCHED: Final = (Outcome.APPLIED, Outcome.ROLLED_BACK)
 _UNTOUCHED: Final = (Outcome.REFUSED, Outcome.CANCELLED, Outcome.EXPIRED)
 
@@ -94,18 +93,6 @@ class ChangeView:
     drain_evaluation: DrainEvaluation | None = None
     is_counted: bool = False
     """The end of the request is in the memory of rollouts."""
-
-
-def reported_end(node: MigNode, request: str) -> str | None:
-    """How a request ended; None while it is open, or while that cannot be read."""
-    status = node.status
-    if status is not None and status.request == request:
-        return status.outcome or None
-    if status is not None and status.request:
-        return SUPERSEDED
-    if node.status_damaged or (node.request is not None and node.request.request == request):
-        return None
-    return SUPERSEDED
 
 
 def next_effect(view: ChangeView, terms: RolloutSettings, now: float) -> ChangeEffect:

@@ -17,7 +17,6 @@ from typing import Final
 from api.mig_permit_annotation import PermitPhase
 from fleet.drain.gpu_usage import is_idle, usage_of
 from fleet.gpu_pod import GpuPod
-from fleet.mig_change import reported_end
 from fleet.mig_node import DrainMode, MigNode, UnavailableReason
 from fleet.rollout_memory import (
     EMPTY,
@@ -29,6 +28,7 @@ from fleet.rollout_memory import (
 )
 from fleet.rollout_settings import RolloutSettings
 from fleet.slot_lease import PARKING, SlotLease, lowest_free
+from fleet.turns.change_progress import reported_end
 from fleet.turns.node_turns import NodeTurn, NodeTurns
 
 _MOST_DOUBLINGS: Final = 10

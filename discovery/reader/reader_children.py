@@ -72,8 +72,6 @@ class ReaderChildren:
         self._released = False
         self._closed = False
 
-    # the child that works
-
     def working(self, kind: type[Request]) -> Child:
         """The child to ask, started if need be. Raises as :meth:`started` does."""
         with self.state:
@@ -172,8 +170,6 @@ class ReaderChildren:
             self._leave(child)
             self._leave(former)
 
-    # answers that are waited for
-
     def patience(self, call: Touching | None, waited_seconds: float) -> float:
         """How long the working child is waited for; raises Slow for a GPU to be left to it."""
         initialising = slow_first_answer(call, waited_seconds)
@@ -267,8 +263,6 @@ class ReaderChildren:
         with self.state:
             self.quarantine.answered(bus_id)
 
-    # what may go wrong
-
     def abandon(self, child: Child, hung: Hung) -> None:
         """Give up a child that missed its deadline; isolate its GPU, or raise ReaderStuck."""
         seconds = self.deadlines.seconds_for(hung.call)
@@ -339,8 +333,6 @@ class ReaderChildren:
             if any(bus_id in child.returned and not child.ended for child in children):
                 return True
             return self._single.keeps_open(bus_id) or self._ending.keeps_open(bus_id)
-
-    # what others ask
 
     def _take(self, child: Child, event: Event | Grown) -> None:
         with self.state:

@@ -6,10 +6,10 @@ from __future__ import annotations
 from enum import StrEnum
 
 from api.mig_outcome import Outcome
-from fleet.mig_change import reported_end
 from fleet.mig_node import DrainMode, MigNode
 from fleet.rollback_record import RollbackRecord
 from fleet.slot_lease import SlotLease
+from fleet.turns.change_progress import reported_end
 
 
 class ChangeStep(StrEnum):

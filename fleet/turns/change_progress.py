@@ -13,9 +13,23 @@ from fleet.mig_node import MigNode
 from fleet.rollback_record import RollbackRecord
 from fleet.rollout_settings import PAUSED
 
+SUPERSEDED: Final = "superseded"
+"""The outcome of a request that neither request nor status names any more."""
 _TIMES: Final = ("taken_at", "drain_at", "cordoned_at", "proceed_at", "restarted_at")
 _CLOCKS_DIFFER_SECONDS: Final = 60.0
 """Difference between the clocks of two coordinators' machines, at most."""
+
+
+def reported_end(node: MigNode, request: str) -> str | None:
+    """How a request ended; None while it is open, or while that cannot be read."""
+    status = node.status
+    if status is not None and status.request == request:
+        return status.outcome or None
+    if status is not None and status.request:
+        return SUPERSEDED
+    if node.status_damaged or (node.request is not None and node.request.request == request):
+        return None
+    return SUPERSEDED
 
 
 def phase_of(node: MigNode, record: RollbackRecord) -> PermitPhase | None:

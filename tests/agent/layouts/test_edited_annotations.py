@@ -24,8 +24,8 @@ from api.actuator.actuator_messages import (
 )
 from api.mig_outcome import Outcome
 from api.mig_permit_annotation import PermitPhase
-from fleet.mig_change import reported_end
 from fleet.mig_node import MigNode, node_of
+from fleet.turns.change_progress import reported_end
 from labelers.decision import Absent, Decisions, Value
 from tests.agent.layouts.test_enforced_layouts import OTHER, SPLIT, WANTED, EnforcingScene
 
