@@ -13,8 +13,8 @@ from agent.cluster.confinement import CORE
 from agent.cluster.gpus_before import GpusBefore
 from agent.cluster.membership import Cluster, Member
 from agent.cluster.startup_spread import StartupSpread
+from agent.layouts.change_state import ActuatorTask
 from agent.layouts.enforced_layouts import CAUSE, EnforcePorts
-from agent.layouts.layout_change import ActuatorTask
 from agent.layouts.layout_evaluator import LayoutInputs
 from agent.layouts.layout_watch import LayoutWatch
 from agent.pods.kubelet_pods import KubeletPods

@@ -4,10 +4,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from itertools import count
 
-from agent.layouts.desired_change import DesiredLayout
-from agent.layouts.layout_change import ActuatorTask, LayoutChange
+from agent.layouts.actuator_answers import after_answer
+from agent.layouts.change_state import ActuatorTask, Transition, first_state
+from agent.layouts.desired_change import DesiredChange, DesiredLayout
+from agent.layouts.enforced_layouts import log_events
+from agent.layouts.layout_change import StepInputs, next_task
+from agent.layouts.retry_times import Retry
 from agent.layouts.shown_request import ShownRequest
 from api.actuator.actuator_messages import (
     ActuatorAnswer,
@@ -20,6 +25,108 @@ from api.actuator.actuator_messages import (
 from api.mig_outcome import Outcome
 from api.mig_permit_annotation import PermitPhase
 from tests.agent.layouts.played_actuator import wanted
+
+
+class PlayedChange:
+    """The newest request of one node: the state after each step and answer, and its log."""
+
+    def __init__(
+        self,
+        shown: ShownRequest,
+        *,
+        new_id: Callable[[], str],
+        now: float,
+        wait_seconds: float = math.inf,
+        **passed: float,
+    ) -> None:
+        self.state = first_state(shown, now=now, **passed)
+        self._new_id = new_id
+        self._wait_seconds = wait_seconds
+
+    def step(
+        self,
+        now: float,
+        desired: DesiredLayout | None,
+        *,
+        shown: ShownRequest,
+        permit: PermitPhase | None,
+        load: str,
+    ) -> ActuatorTask | None:
+        """The actuator's next task."""
+        inputs = StepInputs(
+            now=now,
+            desired=desired,
+            shown=shown,
+            permit=permit,
+            load=load,
+            new_id=self._new_id(),
+            wait_seconds=self._wait_seconds,
+        )
+        return self._take(next_task(self.state, inputs))
+
+    def answered(self, answer: ActuatorAnswer | str, now: float) -> None:
+        """Take an answer, which brings no task at once."""
+        assert self._take(after_answer(self.state, answer, now)) is None
+
+    def _take(self, transition: Transition) -> ActuatorTask | None:
+        self.state = transition.state
+        log_events(transition.events)
+        return transition.task
+
+    @property
+    def request(self) -> str:
+        return self.state.request.id
+
+    @property
+    def outcome(self) -> str:
+        return self.state.request.outcome
+
+    @property
+    def outcome_reason(self) -> str:
+        return self.state.request.reason
+
+    @property
+    def drift(self) -> bool:
+        return self.state.request.drift
+
+    @property
+    def open_change(self) -> DesiredChange | None:
+        return self.state.request.change
+
+    @property
+    def is_open(self) -> bool:
+        return self.state.request.is_open
+
+    def is_of(self, plan: str) -> bool:
+        return self.state.request.is_of(plan)
+
+    @property
+    def reached(self) -> str:
+        return self.state.gpus.reached
+
+    @property
+    def changes(self) -> int:
+        return self.state.gpus.changes
+
+    @property
+    def problem(self) -> str:
+        return self.state.actuator.problem
+
+    @property
+    def runs(self) -> bool:
+        return self.state.actuator.runs
+
+    @property
+    def wants_gpus(self) -> bool:
+        return self.state.needs_closed_handles
+
+    @property
+    def is_believed(self) -> bool:
+        return self.state.is_believed
+
+    @property
+    def retry(self) -> Retry | None:
+        return self.state.retries.retry
 
 
 class Steps:
@@ -37,7 +144,7 @@ class Steps:
         """What the GPU has."""
         self.desired = "a"
         ids = count(1)
-        self.change = LayoutChange(
+        self.change = PlayedChange(
             shown or ShownRequest(),
             new_id=lambda: f"{next(ids):016x}",
             now=0.0,

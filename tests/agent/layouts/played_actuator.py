@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from agent.layouts.change_state import ActuatorTask
 from agent.layouts.desired_change import DesiredChange
-from agent.layouts.layout_change import ActuatorTask
 from api.actuator.actuator_messages import (
     ActuatorAnswer,
     ActuatorRefusal,

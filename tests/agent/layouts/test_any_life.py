@@ -23,8 +23,8 @@ from hypothesis.stateful import (
     rule,
 )
 
+from agent.layouts.change_state import ActuatorTask
 from agent.layouts.desired_change import DesiredLayout
-from agent.layouts.layout_change import ActuatorTask, LayoutChange
 from agent.layouts.shown_request import ShownRequest
 from api.actuator.actuator_messages import (
     ActuatorAnswer,
@@ -33,6 +33,7 @@ from api.actuator.actuator_messages import (
 )
 from api.mig_outcome import Outcome
 from api.mig_permit_annotation import PermitPhase
+from tests.agent.layouts.change_steps import PlayedChange
 from tests.agent.layouts.played_actuator import NOBODY, PlayedActuator, wanted
 
 DISTURBANCES = (
@@ -66,7 +67,7 @@ class AnyLife(RuleBasedStateMachine):
         self.ends: dict[str, list[str]] = {}
         self.reached: str | None = None
         """The wish, once the Node shows that the GPUs have had what is wished."""
-        self.change: LayoutChange | None = None
+        self.change: PlayedChange | None = None
         self.asked: ActuatorTask | None = None
         self.began = 0
 
@@ -76,7 +77,7 @@ class AnyLife(RuleBasedStateMachine):
     def agent_steps(self) -> None:
         """It starts if there is none, reads, and goes on by one step; then its patch is taken."""
         if self.change is None:
-            self.change = LayoutChange(
+            self.change = PlayedChange(
                 self.shown,
                 new_id=lambda: next(self.ids),
                 now=self.now,
@@ -239,7 +240,7 @@ class AnyLife(RuleBasedStateMachine):
         self.load = f"boot-{next(self.ids)}"
 
     @rule(go=st.booleans())
-    @precondition(lambda self: self.request is not None and not self.shown.end)
+    @precondition(lambda self: self.request is not None and not self.shown.outcome)
     def coordinator_permits(self, go: bool) -> None:
         """It never takes go back before the end."""
         assert self.request is not None
@@ -299,7 +300,7 @@ class AnyLife(RuleBasedStateMachine):
 
     # parts
 
-    def _judged(self, change: LayoutChange) -> DesiredLayout | None:
+    def _judged(self, change: PlayedChange) -> DesiredLayout | None:
         if change.wants_gpus:
             return None
         differs = self.wish is not None and self.actuator.gpus != self.wish

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from agent.layouts.layout_change import ActuatorTask
+from agent.layouts.change_state import ActuatorTask
 from agent.layouts.layout_watch import SETTLE_SECONDS, UNSETTLED_SECONDS
 from agent.layouts.retry_times import REFUSED_SECONDS
 from api import keys

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import pytest
 
-from agent.layouts.layout_change import STUCK_SECONDS, ActuatorTask
+from agent.layouts.change_state import ActuatorTask
+from agent.layouts.layout_change import STUCK_SECONDS
 from agent.layouts.retry_times import ASK_SECONDS, FAILED_SECONDS, REFUSED_SECONDS
 from api.actuator.actuator_messages import (
     ActuatorRefusal,

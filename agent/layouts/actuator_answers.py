@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+"""State of a node's change after an answer of the actuator, or after a task without one. Pure.
+
+A request whose task got no answer may have begun: its outcome is the one in the actuator's journal.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final, assert_never
+
+from agent.layouts.change_state import ChangeState, Transition, ended
+from agent.layouts.desired_change import is_in_the_way
+from agent.layouts.retry_times import ASK_SECONDS, ladder
+from api.actuator.actuator_messages import (
+    ActuatorAnswer,
+    ActuatorRefusal,
+    ApplyRequest,
+    ChangeAnswer,
+    KnownChange,
+    RefusalAnswer,
+    RestoreRequest,
+    StateAnswer,
+    StateRequest,
+    UseAnswer,
+)
+from api.mig_outcome import Outcome
+
+RUNNING_SECONDS: Final = 5.0
+"""Time between two checks of a change that another agent began."""
+_TEMPORARY: Final = frozenset(
+    {
+        ActuatorRefusal.BUSY,
+        ActuatorRefusal.STOPPING,
+        ActuatorRefusal.CROWDED,
+        ActuatorRefusal.SLOW,
+    }
+)
+
+
+def after_answer(state: ChangeState, answer: ActuatorAnswer | str, now: float) -> Transition:
+    """The state after the answer to the pending task; a text is the reason why there was none."""
+    task = state.actuator.pending_task
+    state = replace(state, actuator=replace(state.actuator, pending_task=None))
+    if isinstance(task, ApplyRequest | RestoreRequest):
+        # without an answer as well: it may have been lost after the change
+        state = replace(state, gpus=replace(state.gpus, changes=state.gpus.changes + 1))
+    match task, answer:
+        case _, str():
+            return _later(_not_running(_may_have_begun(state)), answer, now)
+        case StateRequest(), StateAnswer():
+            return _after_state(state, answer, now)
+        case ApplyRequest(), ChangeAnswer():
+            return ended(state, _of_request(answer.outcome), answer.reason, now)
+        case ApplyRequest(), RefusalAnswer():
+            return _after_refusal(_may_have_begun(state), answer, now)
+        case RestoreRequest(), RefusalAnswer():
+            return _later(state, answer.reason, now)
+        case RestoreRequest(), ChangeAnswer():
+            return _after_restore(_answering(state), task, answer, now)
+        case _, RefusalAnswer():
+            return _later(_not_running(state), answer.reason, now)
+        case _, StateAnswer() | UseAnswer() | ChangeAnswer():
+            return _later(state, "the actuator sent the answer to another request", now)
+        case _:
+            assert_never(answer)
+
+
+def _after_refusal(state: ChangeState, refusal: RefusalAnswer, now: float) -> Transition:
+    """The actuator did not begin the request, at least not at this task."""
+    if refusal.refusal in _TEMPORARY:
+        return _later(state, refusal.reason, now)
+    request = replace(state.request, refusal=refusal.reason)
+    return Transition(
+        state=replace(state, request=request, actuator=replace(state.actuator, ask_at=now))
+    )
+
+
+def _after_state(state: ChangeState, answer: StateAnswer, now: float) -> Transition:
+    if answer.problem:
+        return _later(state, answer.problem, now)
+    state = _answering(state)
+    is_running = answer.running is not None
+    actuator = replace(state.actuator, runs=is_running)
+    if is_running:
+        actuator = replace(actuator, ask_at=now + RUNNING_SECONDS)
+    state = replace(state, actuator=actuator)
+    if is_running:
+        return Transition(state=state)
+    if state.request.is_open:
+        return _after_state_of_open(state, answer, now)
+    if state.request.outcome == Outcome.STUCK and answer.named is not None:
+        return _after_state_of_stuck(state, answer.named, now)
+    if actuator.restored_load != actuator.restoring_load:
+        return Transition(state=_restoring(state, _interrupted(answer.open)))
+    return Transition(state=state)
+
+
+def _after_state_of_open(state: ChangeState, answer: StateAnswer, now: float) -> Transition:
+    """The open request ends as the journal shows, or what keeps it ends first."""
+    request, named, other = state.request, answer.named, answer.open
+    if named is not None and named.outcome is not None:
+        return ended(state, _of_request(named.outcome), named.reason, now)
+    if named is not None:
+        return Transition(state=_restoring(state, request.id))
+    if request.refusal:
+        return ended(state, Outcome.REFUSED, request.refusal, now)
+    if other is None or not request.permit_seen or not is_in_the_way(other, request.change):
+        return Transition(state=replace(state, request=replace(request, may_have_begun=False)))
+    if request.blocking_change == other.change:  # asked once already: it does not end
+        why = f"the change {other.change} has not ended: {other.reason}"
+        return ended(state, Outcome.REFUSED, why, now)
+    state = replace(state, request=replace(request, blocking_change=other.change))
+    return Transition(state=_restoring(state, other.change))
+
+
+def _after_state_of_stuck(state: ChangeState, named: KnownChange, now: float) -> Transition:
+    """Where a person has ended a stuck change, its layouts are retried as usual."""
+    if named.outcome is None or named.outcome is Outcome.STUCK:
+        return Transition(state=replace(state, request=replace(state.request, reason=named.reason)))
+    why = f"ended by hand: {named.reason}" if named.reason else ""
+    return ended(state, _of_request(named.outcome), why, now)
+
+
+def _after_restore(
+    state: ChangeState, restore: RestoreRequest, answer: ChangeAnswer, now: float
+) -> Transition:
+    if not state.request.is_open:
+        actuator = replace(state.actuator, restored_load=state.actuator.restoring_load)
+        return Transition(state=replace(state, actuator=actuator))
+    if restore.change != state.request.id:
+        return Transition(state=_may_have_begun(state))
+    if answer.outcome in (Outcome.REFUSED, Outcome.UNCHANGED):
+        return _later(state, answer.reason, now)
+    return ended(state, answer.outcome, answer.reason, now)
+
+
+def _interrupted(change: KnownChange | None) -> str:
+    """Id of the change that a restore ends; empty where none is interrupted."""
+    return "" if change is None or change.outcome is not None else change.change
+
+
+def _of_request(outcome: Outcome) -> Outcome:
+    """Outcome of a request; GPUs that had the layouts already count as changed for it."""
+    return Outcome.APPLIED if outcome is Outcome.UNCHANGED else outcome
+
+
+def _later(state: ChangeState, why: str, now: float) -> Transition:
+    """The actuator does not answer, or is busy: the wait doubles with each time."""
+    failed = state.actuator.failed_asks + 1
+    actuator = replace(
+        state.actuator, failed_asks=failed, problem=why, ask_at=now + ladder(ASK_SECONDS, failed)
+    )
+    return Transition(state=replace(state, actuator=actuator))
+
+
+def _answering(state: ChangeState) -> ChangeState:
+    return replace(state, actuator=replace(state.actuator, failed_asks=0, problem=""))
+
+
+def _not_running(state: ChangeState) -> ChangeState:
+    return replace(state, actuator=replace(state.actuator, runs=False))
+
+
+def _may_have_begun(state: ChangeState) -> ChangeState:
+    """An open request may have begun; a request that has ended stays as it is."""
+    is_open = state.request.is_open
+    return replace(state, request=replace(state.request, may_have_begun=is_open))
+
+
+def _restoring(state: ChangeState, change: str) -> ChangeState:
+    return replace(state, actuator=replace(state.actuator, next_restore=change))

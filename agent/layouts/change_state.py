@@ -1,0 +1,239 @@
+# SPDX-License-Identifier: Apache-2.0
+"""State of a node's newest request for a change of MIG layouts, and the steps between states. Pure.
+
+What the Node shows outlives an agent, and the actuator's journal outlives both; the rest is worked
+out anew after a restart.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from agent.layouts.desired_change import DesiredChange
+from agent.layouts.retry_times import (
+    FAILED_SECONDS,
+    GIVEN_UP,
+    REFUSED_SECONDS,
+    Retry,
+    ladder,
+    retry_of,
+)
+from agent.layouts.shown_request import ShownRequest
+from api.actuator.actuator_messages import ApplyRequest, RestoreRequest, StateRequest
+from api.mig_outcome import Outcome
+
+NOT_EVALUATED: Final = object()
+"""Key of the desired layout before the first evaluation."""
+
+ActuatorTask = StateRequest | RestoreRequest | ApplyRequest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestState:
+    """The newest request and its outcome."""
+
+    id: str = ""
+    """Empty where there was none."""
+    plan: str = ""
+    """Digest of its layouts."""
+    outcome: str = ""
+    """Empty while the request is open."""
+    reason: str = ""
+    """Reason of the outcome."""
+    drift: bool = False
+    """Whether the open request repairs what another program has changed."""
+    requested_at: float
+    """When the request was first made."""
+    change: DesiredChange | None = None
+    """The open request's change by the newest evaluation; None where that is not known yet."""
+    permit_seen: bool = False
+    """Whether the permit ``proceed`` was seen."""
+    may_have_begun: bool = False
+    """Whether the actuator may have begun it: its state is read first."""
+    refusal: str = ""
+    """Reason that the actuator gave for not beginning it."""
+    blocking_change: str = ""
+    """Id of another change that the actuator had to end first."""
+
+    @property
+    def is_open(self) -> bool:
+        """There is a request that has not ended."""
+        return bool(self.id) and not self.outcome
+
+    def is_of(self, plan: str) -> bool:
+        """Whether the request is, or was, for these layouts."""
+        return bool(self.id) and self.plan == plan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActuatorState:
+    """What is known of the actuator."""
+
+    runs: bool = False
+    """It changes the GPUs for the request, or restores them."""
+    pending_task: ActuatorTask | None = None
+    """The task whose answer is outstanding."""
+    next_restore: str | None = None
+    """Id of the change that it restores next; empty for a new one, None for no restore."""
+    ask_at: float
+    """Start of the next task, as far as it depends on earlier answers."""
+    failed_asks: int = 0
+    problem: str = ""
+    """Why it does not answer."""
+    restored_load: str = ""
+    """Load of the driver for which it has restored what a boot took."""
+    restoring_load: str = ""
+    """Load of the driver for which it is to restore that."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetryState:
+    """Failures since the layout is desired, and the retry that follows from them."""
+
+    failures: int = 0
+    refusals: int = 0
+    drifts: int = 0
+    retry: Retry | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuState:
+    """What is known of the layouts that the GPUs have."""
+
+    key: object = NOT_EVALUATED
+    """Key of the desired layout of the newest evaluation."""
+    reached: str = ""
+    """Digest of layouts that the GPUs have had: to have them again is a repair."""
+    seen_unchanged: bool = False
+    """The GPUs were read with the desired layout since the newest request."""
+    changes: int = 0
+    """Number of times that the GPUs may have changed: readings made with fewer are stale."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeState:
+    """The newest request of one node, and all that decides on the actuator's next task for it."""
+
+    request: RequestState
+    actuator: ActuatorState
+    retries: RetryState = field(default_factory=RetryState)
+    gpus: GpuState = field(default_factory=GpuState)
+
+    @property
+    def needs_closed_handles(self) -> bool:
+        """The agent's handles of NVML have to be closed."""
+        actuator = self.actuator
+        return actuator.runs or isinstance(actuator.pending_task, ApplyRequest | RestoreRequest)
+
+    @property
+    def is_believed(self) -> bool:
+        """The actuator has read the layout back, and nobody has read the GPUs since."""
+        is_applied = self.request.outcome == Outcome.APPLIED
+        return is_applied and not self.gpus.seen_unchanged and self.retries.retry is None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Requested:
+    """Event: a request was made."""
+
+    change: DesiredChange
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drifted:
+    """Event: another program has changed the layout of this request."""
+
+    request: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """Event: a request has ended."""
+
+    request: RequestState
+
+
+ChangeEvent = Requested | Drifted | Ended
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transition:
+    """The next state, at most one new task of the actuator, and the events for the log."""
+
+    state: ChangeState
+    task: ActuatorTask | None = None
+    events: tuple[ChangeEvent, ...] = ()
+
+
+def first_state(
+    shown: ShownRequest,
+    *,
+    now: float,
+    failed_for_seconds: float = 0.0,
+    open_for_seconds: float = 0.0,
+) -> ChangeState:
+    """State after a start of the agent, from what the Node shows.
+
+    ``failed_for_seconds``: how long ago a change has failed, where the Node shows that, and
+    ``open_for_seconds`` how long ago an open one was requested.
+    """
+    return ChangeState(
+        request=RequestState(
+            id=shown.request,
+            plan=shown.plan,
+            outcome=shown.outcome,
+            drift=shown.drift,
+            requested_at=now - open_for_seconds,
+            may_have_begun=bool(shown.request) and not shown.outcome,
+        ),
+        actuator=ActuatorState(ask_at=now),
+        retries=RetryState(
+            failures=int(shown.outcome == Outcome.ROLLED_BACK),
+            refusals=int(shown.outcome == Outcome.REFUSED),
+            retry=retry_of(shown.outcome, now, failed_for_seconds),
+        ),
+        gpus=GpuState(reached=shown.reached, seen_unchanged=shown.outcome == Outcome.APPLIED),
+    )
+
+
+def ended(state: ChangeState, outcome: Outcome, reason: str, now: float) -> Transition:
+    """The request has ended: its retry follows from the outcome."""
+    request = replace(
+        state.request,
+        outcome=outcome,
+        reason=reason,
+        change=None,
+        permit_seen=False,
+        may_have_begun=False,
+        refusal="",
+    )
+    actuator = replace(state.actuator, runs=False, next_restore=None, problem="", ask_at=now)
+    gpus = replace(state.gpus, changes=state.gpus.changes + 1)
+    if outcome is Outcome.APPLIED:  # a late change for earlier layouts keeps what was reached
+        gpus = replace(gpus, seen_unchanged=False, reached=gpus.reached or request.plan)
+    return Transition(
+        state=ChangeState(
+            request=request,
+            actuator=actuator,
+            retries=_after_outcome(state.retries, outcome, reason, now),
+            gpus=gpus,
+        ),
+        events=(Ended(request=request),),
+    )
+
+
+def _after_outcome(retries: RetryState, outcome: Outcome, reason: str, now: float) -> RetryState:
+    match outcome:
+        case Outcome.ROLLED_BACK:
+            failures = retries.failures + 1
+            retry = Retry(why=reason, not_before=now + ladder(FAILED_SECONDS, failures))
+            return replace(retries, failures=failures, retry=retry)
+        case Outcome.REFUSED:
+            refusals = retries.refusals + 1
+            retry = Retry(why=reason, not_before=now + ladder(REFUSED_SECONDS, refusals))
+            return replace(retries, refusals=refusals, retry=retry)
+        case Outcome.EXPIRED:
+            return replace(retries, retry=GIVEN_UP)
+        case _:
+            return replace(retries, retry=None)

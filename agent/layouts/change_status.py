@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Status annotation and state label of a Node whose layouts are enforced. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from msgspec.structs import replace
+
+from agent.layouts.change_state import ChangeState
+from agent.layouts.planned_request import in_use
+from agent.layouts.retry_times import Retry
+from api import keys, names
+from api.key_kinds import KeyLocation
+from api.mig_outcome import Outcome
+from api.mig_status_annotation import MOST_REASON, MigPhase, MigStatusAnnotation
+from base.text.safe_text import short_line
+from labelers.decision import Absent, Decision, Decisions, Keep, Value
+from labelers.node_patch import writers
+
+STUCK_COMMAND: Final = "kubectl exec POD -c actuator -- gpuscape mig restore"
+
+_STATES: Final[Mapping[str, str]] = {
+    MigPhase.WAITING: "pending",
+    MigPhase.CHANGING: "pending",
+    MigPhase.UNCHANGED: "success",
+    MigPhase.FAILED: "failed",
+    MigPhase.STUCK: "failed",
+    MigPhase.REFUSED: "failed",
+}
+_BY_OUTCOME: Final[Mapping[str, MigPhase]] = {
+    Outcome.ROLLED_BACK: MigPhase.FAILED,
+    Outcome.REFUSED: MigPhase.REFUSED,
+    Outcome.EXPIRED: MigPhase.REFUSED,
+}
+_RESTORING: Final = (
+    "before the change the actuator restores what a boot took, and ends what was interrupted"
+)
+
+
+def status_with_change(
+    state: ChangeState,
+    verdict: MigStatusAnnotation | None,
+    shown: MigStatusAnnotation | None,
+    retry_time: Callable[[Retry], str],
+) -> MigStatusAnnotation | None:
+    """The status of the verdict, with the state of the request; None: the shown one may stay.
+
+    ``verdict`` None: there is none yet; ``shown``: the Node's status; ``retry_time``: the retry's
+    time of day.
+    """
+    request = state.request
+    if verdict is None:
+        if shown is None or (shown.request, shown.outcome) == (request.id, request.outcome):
+            return None
+        return replace(
+            shown,
+            since="",
+            request=request.id,
+            outcome=request.outcome,
+            reached=_lost(state, shown.phase),
+        )
+    if verdict.phase == MigPhase.PLANNED and state.is_believed and request.is_of(verdict.plan):
+        verdict = replace(
+            verdict, phase=MigPhase.UNCHANGED, reason="", gpus=(), pods=(), more_pods=0
+        )
+    phase, reason = _phase(state, verdict, retry_time)
+    return replace(
+        verdict,
+        phase=phase,
+        reason=short_line(reason, MOST_REASON),
+        request=request.id,
+        outcome=request.outcome,
+        reached=_lost(state, phase),
+    )
+
+
+def state_label(status: MigStatusAnnotation, metadata: Mapping[str, Any]) -> Decisions:
+    """The state in the words of NVIDIA's MIG manager; of a status without one it stays."""
+    if status.phase in (MigPhase.IDLE, MigPhase.UNADOPTED):
+        return {keys.MIG_CONFIG_STATE: _own_state_gone(metadata)}
+    state = _STATES.get(status.phase)
+    return {} if state is None else {keys.MIG_CONFIG_STATE: Value(text=state)}
+
+
+def _phase(
+    state: ChangeState, verdict: MigStatusAnnotation, retry_time: Callable[[Retry], str]
+) -> tuple[str, str]:
+    """Phase and reason of the change; those of the verdict where no change is under way."""
+    request, problem, retry = state.request, state.actuator.problem, state.retries.retry
+    is_planned = verdict.phase == MigPhase.PLANNED
+    if request.is_open and state.needs_closed_handles:
+        return MigPhase.CHANGING, problem
+    if request.is_open and is_planned:
+        return MigPhase.WAITING, problem or _waits_for(state, verdict)
+    if request.outcome == Outcome.STUCK and request.is_of(verdict.plan):
+        cause = request.reason or "neither layout could be reached"
+        return MigPhase.STUCK, f"{cause}: mend the cause, then run {STUCK_COMMAND}"
+    if not is_planned:
+        return verdict.phase, verdict.reason
+    if retry is not None and request.is_of(verdict.plan):
+        phase = _BY_OUTCOME.get(request.outcome, MigPhase.FAILED)
+        if math.isinf(retry.not_before):
+            return phase, retry.why
+        return phase, f"{retry.why}; tried again at {retry_time(retry)}"
+    if state.needs_closed_handles:
+        return MigPhase.PLANNED, _RESTORING
+    return MigPhase.PLANNED, problem or verdict.reason
+
+
+def _waits_for(state: ChangeState, verdict: MigStatusAnnotation) -> str:
+    request = state.request
+    why = "another program changed the layout, so no pod is evicted: " if request.drift else ""
+    if request.change is not None and request.change.programs:
+        return f"{why}{in_use(request.change.programs)}"
+    if verdict.pods:
+        return f"{why}it waits until the pods that hold what would go have ended"
+    return f"{why}it waits for the coordinator"
+
+
+def _lost(state: ChangeState, phase: str) -> str:
+    """Digest of layouts that the GPUs have lost; empty where the phase says that they are there."""
+    is_lost = phase not in (MigPhase.UNCHANGED, MigPhase.IDLE, MigPhase.UNADOPTED)
+    return state.gpus.reached if is_lost else ""
+
+
+def _own_state_gone(metadata: Mapping[str, Any]) -> Decision:
+    """The state's label is removed, and left alone where it is another manager's."""
+    owners = writers(metadata, KeyLocation.NODE_LABEL, keys.MIG_CONFIG_STATE)
+    if names.AGENT in owners:
+        return Absent(reason="no layout is asked for")
+    return Keep(reason="another program has written it")
