@@ -97,7 +97,7 @@ def _phase(
         return MigPhase.WAITING, problem or _waits_for(state, verdict)
     if request.outcome == Outcome.STUCK and request.is_of(verdict.plan):
         cause = request.reason or "neither layout could be reached"
-        return MigPhase.STUCK, f"{cause}: mend the cause, then run {STUCK_COMMAND}"
+        return MigPhase.STUCK, f"{cause}: remove the cause, then run {STUCK_COMMAND}"
     if not is_planned:
         return verdict.phase, verdict.reason
     if retry is not None and request.is_of(verdict.plan):
@@ -116,7 +116,7 @@ def _waits_for(state: ChangeState, verdict: MigStatusAnnotation) -> str:
     if request.change is not None and request.change.programs:
         return f"{why}{in_use(request.change.programs)}"
     if verdict.pods:
-        return f"{why}it waits until the pods that hold what would go have ended"
+        return f"{why}it waits until the pods that use what would be destroyed have ended"
     return f"{why}it waits for the coordinator"
 
 
@@ -130,5 +130,5 @@ def _own_state_gone(metadata: Mapping[str, Any]) -> Decision:
     """The state's label is removed, and left alone where it is another manager's."""
     owners = writers(metadata, KeyLocation.NODE_LABEL, keys.MIG_CONFIG_STATE)
     if names.AGENT in owners:
-        return Absent(reason="no layout is asked for")
+        return Absent(reason="no layout is desired")
     return Keep(reason="another program has written it")
