@@ -98,7 +98,7 @@ class RetryState:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GpuState:
+class LayoutState:
     """What is known of the layouts that the GPUs have."""
 
     key: object = NOT_EVALUATED
@@ -118,7 +118,7 @@ class ChangeState:
     request: RequestState
     actuator: ActuatorState
     retries: RetryState = field(default_factory=RetryState)
-    gpus: GpuState = field(default_factory=GpuState)
+    gpus: LayoutState = field(default_factory=LayoutState)
 
     @property
     def needs_closed_handles(self) -> bool:
@@ -148,13 +148,13 @@ class Drifted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ended:
+class RequestEnded:
     """Event: a request has ended."""
 
     request: RequestState
 
 
-ChangeEvent = Requested | Drifted | Ended
+ChangeEvent = Requested | Drifted | RequestEnded
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,7 +193,7 @@ def first_state(
             refusals=int(shown.outcome == Outcome.REFUSED),
             retry=retry_of(shown.outcome, now, failed_for_seconds),
         ),
-        gpus=GpuState(reached=shown.reached, seen_unchanged=shown.outcome == Outcome.APPLIED),
+        gpus=LayoutState(reached=shown.reached, seen_unchanged=shown.outcome == Outcome.APPLIED),
     )
 
 
@@ -219,7 +219,7 @@ def ended(state: ChangeState, outcome: Outcome, reason: str, now: float) -> Tran
             retries=_after_outcome(state.retries, outcome, reason, now),
             gpus=gpus,
         ),
-        events=(Ended(request=request),),
+        events=(RequestEnded(request=request),),
     )
 
 

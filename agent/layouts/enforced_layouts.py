@@ -21,8 +21,8 @@ from agent.layouts.change_state import (
     ChangeEvent,
     ChangeState,
     Drifted,
-    Ended,
     Requested,
+    RequestEnded,
     Transition,
     first_state,
 )
@@ -228,7 +228,7 @@ def log_events(events: tuple[ChangeEvent, ...]) -> None:
                 log.info("MIG change requested", extra=facts)
             case Drifted(request=request_id):
                 log.warning("MIG layout drifted", extra={"request": request_id})
-            case Ended(request=request):
+            case RequestEnded(request=request):
                 extra = {"request": request.id, "plan": request.plan}
                 extra |= {"outcome": str(request.outcome), "why": request.reason}
                 log.info("MIG request ended", extra=extra)

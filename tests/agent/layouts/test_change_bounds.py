@@ -220,7 +220,7 @@ def test_an_answer_to_another_question_is_no_answer() -> None:
     assert isinstance(node.step(), StateRequest)
     strange = ChangeAnswer(change=EARLIER, outcome=Outcome.APPLIED)
     assert node.seconds_until_asked(strange) == 2.0
-    assert node.change.problem == "the actuator answers something else than was asked"
+    assert node.change.problem == "the actuator sent the answer to another request"
     assert node.change.request == ""
 
 

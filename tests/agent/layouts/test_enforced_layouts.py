@@ -546,7 +546,7 @@ def test_a_program_that_is_no_pods_is_named_in_request_and_status_until_it_has_e
     scene.run(PODS_SECONDS + 60)
     assert scene.request is not None
     assert scene.request.programs == ()
-    assert "pods that hold what would go" in scene.status.reason
+    assert "pods that use what would be destroyed" in scene.status.reason
 
 
 def test_who_is_on_the_gpus_is_read_again_behind_the_cordon(scene: EnforcingScene) -> None:
