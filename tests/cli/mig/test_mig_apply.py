@@ -105,7 +105,7 @@ def test_a_layout_is_applied_and_what_can_stay_is_not_touched(on: SimulatedNode)
     assert len(list(caps.glob("nvidia-cap*"))) == 2 * len(on.found())
 
     [shown] = json.loads(run(on, "history", "-o", "json").stdout)["changes"]
-    assert (shown["desired"], shown["result"]) == (WANTED, "applied")
+    assert (shown["origin"], shown["outcome"]) == (WANTED, "applied")
 
     again = run(on, "apply", WANTED, "--yes", "-o", "json")
     assert again.exit_code == 0
@@ -354,7 +354,7 @@ def test_two_changes_at_a_time_are_refused(on: SimulatedNode) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "words"), [('{"v": 2}', "another version"), ("{", "is damaged")]
+    ("content", "words"), [('{"v": 1}', "another version"), ("{", "is damaged")]
 )
 def test_a_journal_that_cannot_be_understood_is_left_alone(
     on: SimulatedNode, content: str, words: str

@@ -48,7 +48,7 @@ def test_what_a_waiting_pod_asks_for_is_in_the_way(tmp_path: Path) -> None:
 
     for result in (planned, refused):
         assert result.exit_code == REFUSED
-        assert result.stdout.endswith("  in the way: claim ns/waits\n")
+        assert result.stdout.endswith("  in the way: pending-pod ns/waits\n")
     assert on.found() == before
     assert run(on, "apply", spared, "--yes", *more).exit_code == 0
     assert on.found() == {one for one in before if one[0] == "2g.10gb"}
@@ -65,7 +65,7 @@ def test_the_worker_knows_them_too(tmp_path: Path) -> None:
     result = run(on, "apply", '{"0": {"7g.40gb": 1}}', "--yes", "-k", str(hooks), *more)
 
     assert result.exit_code == REFUSED
-    assert "in the way: claim ns/waits" in result.stdout
+    assert "in the way: pending-pod ns/waits" in result.stdout
     assert on.found() == before
 
 
