@@ -319,7 +319,7 @@ class _Running:
             self.agent.go_on_from(before.agent)
             latest.go_on_from(before.latest)
             if not settings.shows_pods:
-                latest.show_holdings(None)
+                latest.show_allocation(None)
         # a release outlives a reload: the new parts must not open the GPUs even once
         if self.lasting.release_requests.causes:
             self.agent.release()

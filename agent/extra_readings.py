@@ -10,7 +10,7 @@ from agent.gpu_errors.kernel_records import SxidSeen
 from discovery.model import NodeSnapshot
 from discovery.reader.protocol import Event
 from discovery.sample import GpuSample, ReadingGroup
-from exporters.gpu_holders import NO_JOBS, NO_POD_USES, JobIds, PodUses
+from exporters.device_user_names import NO_JOBS, NO_POD_USES, JobIds, PodUses
 from exporters.gpuscape.process_use import ProcessUse
 
 

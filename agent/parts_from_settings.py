@@ -200,7 +200,7 @@ def pods(
     joined: Joined | None,
 ) -> KubeletPods:
     """The source of allocations, which asks the kubelet."""
-    from agent.pods.held_gpus import nothing_known
+    from agent.pods.gpu_allocation import nothing_known
     from agent.pods.kubelet_pods import KubeletPods, shown_nowhere
     from kubelet.device_resolution import no_slices
     from kubelet.podresources.podresources_client import PodResources  # gRPC takes memory
@@ -210,7 +210,7 @@ def pods(
         node=node,
         snapshot=lambda: latest.snapshot,
         update_metrics=latest.refresh,
-        show=latest.show_holdings if settings.shows_pods else lambda _holdings: None,
+        show=latest.show_allocation if settings.shows_pods else lambda _allocation: None,
         allocated=shown_nowhere if joined is None else joined.cluster.show_allocation,
         resolve=no_slices if joined is None else joined.slices.uuid,
         about=nothing_known if known is None else known.named,

@@ -12,6 +12,7 @@ from agent.gpu_errors.xid_book import XidBook, XidRecord
 from agent.gpu_records import GpuRecords
 from api.versioned import VersionedFormat
 from discovery import remember
+from discovery.gpu_part import GpuPart
 from discovery.known_node_gpus import KnownGpusRecord
 from discovery.model import Fabric, GpuSnapshot, NvLink, Xid
 from discovery.nvml_terms import Architecture, Virtualization
@@ -202,9 +203,9 @@ def _gpu(stored: StoredGpu) -> GpuSnapshot:
 
 def _waste(stored: StoredRecords) -> Waste:
     return {
-        (times.bus_id, times.gpu_instance_id): Times(
+        GpuPart(times.bus_id, times.gpu_instance_id): Times(
             use=GpuUse(
-                entity=(times.bus_id, times.gpu_instance_id),
+                entity=GpuPart(times.bus_id, times.gpu_instance_id),
                 at_seconds=stored.sampled_at,
                 held_by=None if times.held_by is None else frozenset(times.held_by),
                 busy_ratio=None,

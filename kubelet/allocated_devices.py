@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 
 from api.device_names import DRA_DRIVER
 from api.mig_resources import GPU_RESOURCES, SHARED_SUFFIX, is_gpu_resource
-from kubelet.device_resolution import DeviceNames, GpuPart
+from discovery.gpu_part import GpuPart
+from kubelet.device_resolution import DeviceNames
 from kubelet.podresources.allocation_model import (
     ClaimedDevice,
     ContainerDevices,

@@ -7,7 +7,6 @@ One that leads to no device of this node for certain stands for nothing: it is n
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 from api.device_names import (
     DRA_DRIVER,
@@ -19,6 +18,7 @@ from api.device_names import (
     keys,
     plugin_key,
 )
+from discovery.gpu_part import GpuPart
 from discovery.model import NodeSnapshot, nvidia_gpus
 from kubelet.podresources.allocation_model import ClaimedDevice
 
@@ -28,14 +28,6 @@ Resolve = Callable[[str, str, str], str | None]
 
 def no_slices(_driver: str, _pool: str, _device: str) -> None:
     """The resolver of an agent that may not read ResourceSlices."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GpuPart:
-    """A whole GPU, or one GPU instance of it."""
-
-    bus_id: str
-    gpu_instance_id: int | None = None
 
 
 class DeviceNames:
@@ -88,4 +80,4 @@ def named_parts(snapshot: NodeSnapshot) -> Iterator[tuple[NameKey, GpuPart]]:
             for mig in nvidia.mig_devices
         )
         for key, instance_id in keys(gpu.uuid, nvidia.minor, instances):
-            yield key, GpuPart(bus_id=gpu.bus_id, gpu_instance_id=instance_id)
+            yield key, GpuPart(gpu.bus_id, instance_id)

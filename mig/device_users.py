@@ -35,7 +35,7 @@ class DeviceUser:
 
 @dataclass(frozen=True, slots=True)
 class MigPart:
-    """A GPU instance, or a whole GPU."""
+    """A GPU instance, or a whole GPU, by UUID: a plan outlives a reading."""
 
     gpu: str
     """UUID."""

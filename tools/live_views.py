@@ -30,8 +30,9 @@ from cli.terminal import TextTable
 from cli.top.gpu_rows import top_node
 from cli.top.machine_watch import MachineReading, watched_machine
 from cli.top.top_view import top_lines
+from discovery.gpu_part import GpuPart
 from discovery.sample import GpuSample
-from exporters.gpu_holders import Entity, Holder
+from exporters.device_user_names import ContainerUser
 from forecast.fleet_reading import read_fleet
 from forecast.pod_places import pod_places
 from kube.api import LEASES, NODES, ApiResource, Change, Object, ServerInfo
@@ -53,9 +54,9 @@ _POWER_CAP: Final = 0x4
 _MIG_BUSY: Final = 0.63
 _NOW: Final = 1_700_000_000.0
 _COLUMNS: Final = 120
-_TRAIN: Final = Holder(namespace="team-a", pod="train-0", container="main")
-_CHAT: Final = Holder(namespace="team-b", pod="chat-7d9f", container="vllm")
-_SMALL: Final = Holder(namespace="team-c", pod="notebook-ann", container="jupyter")
+_TRAIN: Final = ContainerUser(namespace="team-a", pod="train-0", container="main")
+_CHAT: Final = ContainerUser(namespace="team-b", pod="chat-7d9f", container="vllm")
+_SMALL: Final = ContainerUser(namespace="team-c", pod="notebook-ann", container="jupyter")
 
 
 def files() -> Mapping[str, str]:
@@ -98,10 +99,10 @@ def _reading() -> MachineReading:
         simulation.links_down(bus[4], 17)
         with watched_machine(settings, 1.0) as watch:
             reading = watch.read()
-    holders: dict[Entity, tuple[Holder, ...]] = {
-        (bus[index], None): (_TRAIN,) for index in range(4)
+    users: dict[GpuPart, tuple[ContainerUser, ...]] = {
+        GpuPart(bus[index]): (_TRAIN,) for index in range(4)
     }
-    holders |= {(bus[4], None): (_CHAT,), (bus[7], small.gpu_instance_id): (_SMALL,)}
+    users |= {GpuPart(bus[4]): (_CHAT,), GpuPart(bus[7], small.gpu_instance_id): (_SMALL,)}
     samples = tuple(_fixed(sample, bus.index(sample.bus_id)) for sample in reading.samples)
     return replace(
         reading,
@@ -111,7 +112,7 @@ def _reading() -> MachineReading:
             replace(sample, at_seconds=0.0, nvlink_sent_bytes=0, nvlink_received_bytes=0)
             for sample in samples
         ),
-        holders=holders,
+        users=users,
         processes=tuple(
             replace(
                 process,

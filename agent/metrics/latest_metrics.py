@@ -13,11 +13,11 @@ from discovery.sample import GpuSample
 from exporters.dcgm.render import CONTENT_TYPE, Renderer
 from exporters.dcgm.series_labels import SeriesIdentity
 from exporters.dcgm.windows import Windows
-from exporters.gpu_holders import NO_JOBS, NO_POD_USES, NOBODY, JobIds, PodUses
+from exporters.device_user_names import NO_JOBS, NO_POD_USES, NO_USERS, JobIds, PodUses
 from exporters.gpuscape.agent_metrics import AgentMetrics
 from exporters.gpuscape.families import FAMILIES, GpuscapeFamilies
 from exporters.gpuscape.gpuscape_family import GpuscapeFamily
-from exporters.gpuscape.node_view import GpuHoldings
+from exporters.gpuscape.node_view import GpuAllocation
 from exporters.gpuscape.process_use import ProcessUse
 from exporters.gpuscape.switch_errors import Sxid
 from exporters.gpuscape.waste import WasteRecord
@@ -59,7 +59,7 @@ class LatestMetrics:
         self._writing = threading.Lock()
         self._samples: tuple[GpuSample, ...] = ()
         self._previous: tuple[GpuSample, ...] = ()
-        self._holdings: GpuHoldings | None = None
+        self._allocation: GpuAllocation | None = None
         self._processes: tuple[ProcessUse, ...] = ()
         self._pod_uses: PodUses = NO_POD_USES
         self._jobs: JobIds = NO_JOBS
@@ -76,7 +76,7 @@ class LatestMetrics:
         with self._writing:
             self.snapshot, self._health = before.snapshot, before._health
             self._samples, self._previous = before._samples, before._previous
-            self._holdings, self._sxids = before._holdings, before._sxids
+            self._allocation, self._sxids = before._allocation, before._sxids
             self._render()
 
     def show_snapshot(self, snapshot: NodeSnapshot, taken_at: float) -> None:
@@ -111,11 +111,11 @@ class LatestMetrics:
             self._own.counters_skipped(skipped)
             self._render()
 
-    def show_holdings(self, holdings: GpuHoldings | None) -> None:
-        """Serve these holders of GPUs from now on; None where they are not known."""
+    def show_allocation(self, allocation: GpuAllocation | None) -> None:
+        """Serve these device users of GPUs from now on; None where they are not known."""
         with self._writing:
-            if holdings != self._holdings:
-                self._holdings = holdings
+            if allocation != self._allocation:
+                self._allocation = allocation
                 self._render()
 
     def show_sxids(self, sxids: Iterable[Sxid]) -> None:
@@ -169,7 +169,7 @@ class LatestMetrics:
             self._readings = self._compatible(self.snapshot) + self._families.render(
                 self.snapshot,
                 self._samples,
-                holdings=self._holdings,
+                allocation=self._allocation,
                 health=self._health,
                 processes=self._processes,
                 sxids=self._sxids,
@@ -188,7 +188,7 @@ class LatestMetrics:
             self._samples,
             self._previous,
             self._identity,
-            NOBODY if self._holdings is None else self._holdings.holders,
+            NO_USERS if self._allocation is None else self._allocation.users,
             jobs=self._jobs,
             pods=self._pod_uses,
             counts=self._windows.counts(self._clock()),

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final, Protocol
 
-from agent.pods.held_gpus import About, holdings, nothing_known
+from agent.pods.gpu_allocation import About, gpu_allocation, nothing_known
 from base.errors import Transient
 from base.log_once import LogOnce
 from discovery.model import NodeSnapshot
 from exporters.gpuscape.agent_metrics import AgentMetrics
-from exporters.gpuscape.node_view import GpuHoldings
+from exporters.gpuscape.node_view import GpuAllocation
 from kubelet.allocated_devices import NodeAllocation, UnknownDevice, allocation
 from kubelet.device_resolution import DeviceNames, Resolve, no_slices
 from kubelet.podresources.allocation_model import PodDevices, ResourceDevices
@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 ASK_SECONDS = 5.0
 KEEP_SECONDS = 60.0
-"""How long holders are shown that the kubelet does not confirm.
+"""How long device users are shown that the kubelet does not confirm.
 
 A kubelet that restarts, for an upgrade or a new setting, is away for some ten seconds, and
 nobody starts or ends on the node meanwhile: dropping the names would end all their series. Away
@@ -64,7 +64,7 @@ class KubeletPods:
         node: str,
         snapshot: Callable[[], NodeSnapshot | None],
         update_metrics: Callable[[Callable[[AgentMetrics], None]], None],
-        show: Callable[[GpuHoldings | None], None] = lambda _holdings: None,
+        show: Callable[[GpuAllocation | None], None] = lambda _allocation: None,
         allocated: Callable[[NodeSnapshot, NodeAllocation], None] = shown_nowhere,
         resolve: Resolve = no_slices,
         about: About = nothing_known,
@@ -111,18 +111,18 @@ class KubeletPods:
             partial(_answered, unix_seconds=self._wall(), unknown=len(node_allocation.unknown))
         )
         self._say(_unknown(node_allocation.unknown))
-        self._show(holdings(node_allocation, snapshot, self._about))
+        self._show(gpu_allocation(node_allocation, snapshot, self._about))
         self._allocated(snapshot, node_allocation)
         return ASK_SECONDS
 
     def _keep(self, snapshot: NodeSnapshot, now: float) -> None:
         """Show the last answer, by the devices as they are now, while that may still hold."""
-        if self._answer is not None and now - self._answer.answered_at > KEEP_SECONDS:
+        if self._answer is None or now - self._answer.answered_at > KEEP_SECONDS:
             self._answer = None
-        if self._answer is None:
             self._show(None)
-        else:
-            self._show(holdings(self._allocation(snapshot, self._answer), snapshot, self._about))
+            return
+        node_allocation = self._allocation(snapshot, self._answer)
+        self._show(gpu_allocation(node_allocation, snapshot, self._about))
 
     def _allocation(self, snapshot: NodeSnapshot, answer: _Answer) -> NodeAllocation:
         names = DeviceNames(snapshot, pool=self._node, resolve=self._resolve)

@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import Final
 
 from base.errors import BadInput
+from discovery.gpu_part import GpuPart
 from discovery.model import NodeSnapshot
-from exporters.gpu_holders import Entity, JobIds
+from exporters.device_user_names import JobIds
 
 log = logging.getLogger(__name__)
 
@@ -78,14 +79,14 @@ class JobFolder:
         self._logged = faults
 
 
-def _files(snapshot: NodeSnapshot) -> Iterator[tuple[Entity, tuple[str, ...]]]:
+def _files(snapshot: NodeSnapshot) -> Iterator[tuple[GpuPart, tuple[str, ...]]]:
     """Names of the files about each GPU and GPU instance, the one that counts first."""
     for gpu in snapshot.gpus:
         if gpu.index is not None:
             whole = str(gpu.index)
-            yield (gpu.bus_id, None), (whole,)
+            yield GpuPart(gpu.bus_id), (whole,)
             for instance in dict.fromkeys(mig.gpu_instance_id for mig in gpu.mig_devices):
-                yield (gpu.bus_id, instance), (f"{whole}.{instance}", whole)
+                yield GpuPart(gpu.bus_id, instance), (f"{whole}.{instance}", whole)
 
 
 def read_jobs(file: Path) -> tuple[str, ...] | None:

@@ -18,7 +18,7 @@ from agent.pods.known_pods import KnownPod
 from agent.processes.pids import ProcessOwner, missing, pod_of, process_owner
 from discovery.model import Bytes, Gap, Reason
 from discovery.sample import GpuSample, Process, ProcessKind
-from exporters.gpu_holders import PodUse, PodUses
+from exporters.device_user_names import PodUse, PodUses
 from exporters.gpuscape.process_use import OTHER, OfPod, ProcessUse
 
 log = logging.getLogger(__name__)

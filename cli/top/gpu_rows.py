@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from cli.top.machine_watch import MachineReading
+from discovery.gpu_part import GpuPart
 from discovery.model import GpuSnapshot, GpuState, MigDevice
 from discovery.sample import GpuSample
 from discovery.unread import unread_sample
 from exporters.dcgm.windows import CLOCK_EVENTS
-from exporters.gpu_holders import Entity, Holder, Holders
+from exporters.device_user_names import ContainerUser, ContainerUsers
 from exporters.gpuscape.process_use import ProcessUse
 from health.gpu_health import gpu_verdict
 from health.health_verdict import Health
@@ -149,7 +150,7 @@ def _gpu(
         nvlink_sent_bytes_per_second=_rate(now, before, "nvlink_sent_bytes"),
         nvlink_received_bytes_per_second=_rate(now, before, "nvlink_received_bytes"),
         mig=gpu.mig_enabled,
-        pods=_pods(reading.holders, (gpu.bus_id, None)),
+        pods=_pods(reading.users, GpuPart(gpu.bus_id)),
         mig_devices=tuple(_mig(gpu, device, now, reading) for device in gpu.mig_devices),
         processes=tuple(_processes(gpu, reading)) if answers else (),
     )
@@ -161,9 +162,9 @@ def slowdown_reasons(bits: int | None) -> tuple[str, ...]:
     return tuple(reason for reason in reasons if reason not in IDLE)
 
 
-def holder_name(holder: Holder) -> str:
+def user_name(user: ContainerUser) -> str:
     """``namespace/pod/container``."""
-    return f"{holder.namespace}/{holder.pod}/{holder.container}"
+    return f"{user.namespace}/{user.pod}/{user.container}"
 
 
 def _state(gpu: GpuSnapshot, reading: MachineReading) -> str:
@@ -203,12 +204,12 @@ def _mig(gpu: GpuSnapshot, device: MigDevice, now: GpuSample, reading: MachineRe
         busy_ratio=dict(profiling.get(instance, ())).get(GRAPHICS_ACTIVE),
         memory_used_bytes=None if used is None else used.used_bytes,
         memory_total_bytes=device.memory_bytes,
-        pods=_pods(reading.holders, (gpu.bus_id, instance)),
+        pods=_pods(reading.users, GpuPart(gpu.bus_id, instance)),
     )
 
 
-def _pods(holders: Holders, entity: Entity) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(map(holder_name, holders.get(entity, ()))))
+def _pods(users: ContainerUsers, entity: GpuPart) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(map(user_name, users.get(entity, ()))))
 
 
 def _processes(gpu: GpuSnapshot, reading: MachineReading) -> Iterator[TopProcess]:
@@ -234,7 +235,7 @@ def _pod_of(use: ProcessUse, reading: MachineReading) -> str | None:
     pod = use.pod
     if pod is None and reading.knows_pods:
         return None
-    pods = _pods(reading.holders, (use.bus_id, use.gpu_instance_id))
+    pods = _pods(reading.users, GpuPart(use.bus_id, use.gpu_instance_id))
     if pod is not None and pod.name is not None:
         named = [name for name in pods if name.startswith(f"{pod.namespace}/{pod.name}/")]
         return named[0] if len(named) == 1 else f"{pod.namespace}/{pod.name}"

@@ -32,7 +32,7 @@ from discovery.node_host import NodeHost
 from discovery.reader.device_reader import DeviceReader
 from discovery.reader.protocol import Start
 from discovery.sample import GpuSample, ReadingGroup
-from exporters.gpu_holders import Holders
+from exporters.device_user_names import ContainerUsers
 from exporters.gpuscape.process_use import ProcessUse
 from labelers.label_settings import PluginConfig
 
@@ -59,7 +59,7 @@ class MachineReading:
     samples: tuple[GpuSample, ...] = ()
     before: tuple[GpuSample, ...] = ()
     """The samples that rates are measured from."""
-    holders: Holders = field(default_factory=dict)
+    users: ContainerUsers = field(default_factory=dict)
     processes: tuple[ProcessUse, ...] = ()
     knows_pods: bool = False
     """The pods of all processes are known: a process without one runs in no pod."""
@@ -68,9 +68,9 @@ class MachineReading:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KubeletAnswer:
-    """Holders of GPUs as the kubelet lists them, or a note why there are none."""
+    """Device users of GPUs as the kubelet lists them, or a note why there are none."""
 
-    holders: Holders = field(default_factory=dict)
+    users: ContainerUsers = field(default_factory=dict)
     note: str = ""
 
 
@@ -158,7 +158,7 @@ class MachineWatch:
             snapshot=snapshot,
             samples=samples,
             before=before,
-            holders=kubelet_answer.holders,
+            users=kubelet_answer.users,
             processes=tuple(
                 use for sample in samples for use in process_uses(sample, self._owners.owner_of)
             ),
@@ -260,14 +260,14 @@ def _simulated_names(state_file: Path) -> Callable[[], Mapping[int, str]]:
 
 
 def _ask_kubelet(settings: AgentSettings, snapshot: NodeSnapshot) -> KubeletAnswer:
-    """The holders of GPUs by the kubelet's socket; a note where there is none."""
+    """The device users of GPUs by the kubelet's socket; a note where there is none."""
     socket = settings.pod_resources_socket
     try:
         if not socket.exists():
             return KubeletAnswer(note=f"pods: no kubelet's socket at {socket}")
     except OSError as error:
         return KubeletAnswer(note=f"pods: {socket}: {error.strerror or error}; run it as root")
-    from agent.pods.held_gpus import holders
+    from agent.pods.gpu_allocation import container_users
     from kubelet.allocated_devices import allocation
     from kubelet.device_resolution import DeviceNames, no_slices
     from kubelet.podresources.podresources_client import PodResources  # gRPC takes memory
@@ -279,4 +279,4 @@ def _ask_kubelet(settings: AgentSettings, snapshot: NodeSnapshot) -> KubeletAnsw
     except Transient as error:
         return KubeletAnswer(note=f"pods: {error}")
     allocated = allocation(pods, offered, names, resources=settings.resource_names)
-    return KubeletAnswer(holders=holders(allocated, snapshot))
+    return KubeletAnswer(users=container_users(allocated, snapshot))

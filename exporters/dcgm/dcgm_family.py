@@ -10,7 +10,7 @@ from enum import Enum
 from discovery.model import Driver, GpuSnapshot, NvidiaFacts
 from discovery.sample import GpuSample, LinkCounters, MemoryUse, ReadingGroup
 from exporters.dcgm.windows import Event, Span
-from exporters.gpu_holders import PodUse
+from exporters.device_user_names import PodUse
 from exporters.prometheus_text import MetricType
 
 # Ceilings. NVML says "unknown" with all bits set, DCGM with numbers from 2^63 - 16 up; both lie

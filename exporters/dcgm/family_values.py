@@ -13,7 +13,7 @@ from typing import TypeVar
 from discovery.model import GpuSnapshot, NvidiaFacts
 from discovery.sample import GpuSample, LinkError, MemoryUse
 from exporters.dcgm.dcgm_family import DcgmReading, Value
-from exporters.gpu_holders import PodUse
+from exporters.device_user_names import PodUse
 
 MEGAHERTZ = 1e6
 MILLIJOULE = 1e-3

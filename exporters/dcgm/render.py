@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
+from discovery.gpu_part import GpuPart
 from discovery.model import GpuSnapshot, GpuState, NodeSnapshot, NvidiaFacts, Xid, nvidia_gpus
 from discovery.sample import GpuSample
 from exporters.dcgm.catalog import DEFAULT_FAMILIES, DEFAULT_LABELS
@@ -29,12 +30,11 @@ from exporters.dcgm.dcgm_family import (
 from exporters.dcgm.selection import FLEXIBLE, Selection, instances_of
 from exporters.dcgm.series_labels import Labels, SeriesIdentity, SeriesPlace, places
 from exporters.dcgm.windows import Counts, EventCounts
-from exporters.gpu_holders import (
+from exporters.device_user_names import (
     NO_JOBS,
     NO_POD_USES,
-    NOBODY,
-    Entity,
-    Holders,
+    NO_USERS,
+    ContainerUsers,
     JobIds,
     PodUse,
     PodUses,
@@ -88,7 +88,7 @@ class Renderer:
         samples: Iterable[GpuSample],
         previous_samples: Iterable[GpuSample],
         identity: SeriesIdentity,
-        holders: Holders = NOBODY,
+        users: ContainerUsers = NO_USERS,
         *,
         jobs: JobIds = NO_JOBS,
         pods: PodUses = NO_POD_USES,
@@ -109,7 +109,7 @@ class Renderer:
             if gpu.state is GpuState.PRESENT and gpu.bus_id in now
         ]
         by_entity = _readings(snapshot, gpus, now, before)
-        self._arrange(gpus, by_entity, identity, holders, jobs)
+        self._arrange(gpus, by_entity, identity, users, jobs)
         if not self._places:
             return b""
         readings = [_of_place(place, by_entity[place.entity], pods) for place in self._places]
@@ -124,34 +124,33 @@ class Renderer:
     def _arrange(
         self,
         gpus: Sequence[GpuSnapshot],
-        readings: Mapping[Entity, DcgmReading],
+        readings: Mapping[GpuPart, DcgmReading],
         identity: SeriesIdentity,
-        holders: Holders,
+        users: ContainerUsers,
         jobs: JobIds,
     ) -> None:
         """Know the place of every series, and make the text of those that are new."""
-        entities = [(gpu, instance) for gpu in gpus for instance in self._devices.instances(gpu)]
-        devices = [
-            (
-                (gpu.bus_id, instance),
-                holders.get((gpu.bus_id, instance), ()),
-                jobs.get((gpu.bus_id, instance), ()),
-            )
-            for gpu, instance in entities
-        ]
+        entities = {
+            GpuPart(gpu.bus_id, instance): gpu
+            for gpu in gpus
+            for instance in self._devices.instances(gpu)
+        }
+        devices = [(entity, users.get(entity, ()), jobs.get(entity, ())) for entity in entities]
         labels = {
             entity: self._labels_of(readings[entity], entity, identity) for entity, _, _ in devices
         }
         named = [(gpu.index, gpu.uuid, gpu.model, gpu.mig_devices) for gpu in gpus]
         facts = (identity, devices, labels, named)
-        # by value, since holders and labels are new objects in each tick
+        # by value, since device users and labels are new objects in each tick
         if facts == self._facts:
             return
         # by text: two places with the same one would be one series twice
         places_by_text = {
             place.text(): place
-            for (gpu, _), (entity, holders_of_device, ids) in zip(entities, devices, strict=True)
-            for place in places(gpu, entity, labels[entity], identity, holders_of_device, ids)
+            for entity, users_of_device, ids in devices
+            for place in places(
+                entities[entity], entity, labels[entity], identity, users_of_device, ids
+            )
         }
         known, self._rows = self._rows, {}
         for text, place in places_by_text.items():
@@ -162,9 +161,9 @@ class Renderer:
         self._attributed.clear()  # its keys are columns and places, which are others now
         self._facts = facts
 
-    def _labels_of(self, reading: DcgmReading, entity: Entity, identity: SeriesIdentity) -> Labels:
+    def _labels_of(self, reading: DcgmReading, entity: GpuPart, identity: SeriesIdentity) -> Labels:
         """The facts that stand on every series of the device."""
-        whole = entity[1] is None
+        whole = entity.gpu_instance_id is None
         labels = {
             row.name: row.value(reading)
             for row in self._label_rows
@@ -175,8 +174,8 @@ class Renderer:
 
     def _heads(self, text: str, place: SeriesPlace) -> list[bytes | None]:
         """The text up to the value for every family; None where it has no such series."""
-        whole, holder = place.entity[1] is None, place.share_of
-        uid = None if holder is None else holder.uid
+        whole, user = place.entity.gpu_instance_id is None, place.share_of
+        uid = None if user is None else user.uid
         of_pod = text if uid is None else place.text(attributes={"pod_uid": uid})
 
         def head(name: str, family: AnyFamily) -> bytes | None:
@@ -284,10 +283,10 @@ def _readings(
     gpus: Sequence[GpuSnapshot],
     now: Mapping[str, GpuSample],
     before: Mapping[str, GpuSample],
-) -> dict[Entity, DcgmReading]:
+) -> dict[GpuPart, DcgmReading]:
     """What the values of these GPUs and of their instances are computed from."""
     indices = {gpu.bus_id: gpu.index for gpu in gpus if gpu.index is not None}
-    readings: dict[Entity, DcgmReading] = {}
+    readings: dict[GpuPart, DcgmReading] = {}
     for gpu, nvidia in nvidia_gpus(gpus):
         older = before.get(gpu.bus_id)
         readings |= _readings_of(snapshot, gpu, nvidia, now[gpu.bus_id], older, indices)
@@ -301,7 +300,7 @@ def _readings_of(
     sample: GpuSample,
     before: GpuSample | None,
     indices: Mapping[str, int],
-) -> dict[Entity, DcgmReading]:
+) -> dict[GpuPart, DcgmReading]:
     """What the values of one GPU and its instances are computed from.
 
     ``indices`` are those of the GPUs that are shown, by bus id.
@@ -328,8 +327,8 @@ def _readings_of(
     xids = nvidia.xids
     whole = common(memory=sample.memory, xid=_newest(xids), profiling=dict(sample.profiling))
     memory, profiling = dict(sample.mig_memory), dict(sample.mig_profiling)
-    return {(gpu.bus_id, None): whole} | {
-        (gpu.bus_id, instance): common(
+    return {GpuPart(gpu.bus_id): whole} | {
+        GpuPart(gpu.bus_id, instance): common(
             instance=instance,
             memory=memory.get(instance),
             xid=_newest(xids, instance),

@@ -12,8 +12,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from discovery.bus_id import long_bus_id
+from discovery.gpu_part import GpuPart
 from discovery.model import GpuSnapshot
-from exporters.gpu_holders import Entity, Holder
+from exporters.device_user_names import ContainerUser
 from exporters.prometheus_text import labels_text
 
 Labels = Mapping[str, str]
@@ -36,20 +37,20 @@ class SeriesIdentity:
     pod_uid: bool = False
     """Add the UID of the pod that holds a device."""
     shares: bool = False
-    """Series for each holder of a shared device, numbered by ``vgpu``; where a family
+    """Series for each device user of a shared device, numbered by ``vgpu``; where a family
     has values of pods, by what their processes use, and one more that names none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeriesPlace:
-    """The labels that all families have in common on one entity for one of its holders."""
+    """The labels that all families have in common on one entity for one of its device users."""
 
-    entity: Entity
+    entity: GpuPart
     first: Labels
     """In the order that upstream's template gives them."""
     labels: Labels = field(default_factory=dict)
     attributes: Labels = field(default_factory=dict)
-    share_of: Holder | None = None
+    share_of: ContainerUser | None = None
     """The pod whose share of the device is shown, where a family can; None: the whole device."""
     unattributed: bool = False
     """Series of the device itself, for families with shares alone."""
@@ -72,29 +73,29 @@ class SeriesPlace:
 
 def places(
     gpu: GpuSnapshot,
-    entity: Entity,
+    entity: GpuPart,
     facts: Labels,
     identity: SeriesIdentity,
-    holders: Sequence[Holder],
+    users: Sequence[ContainerUser],
     jobs: Sequence[str],
 ) -> Iterator[SeriesPlace]:
-    """Labels for the series of a GPU or of one of its instances: one set, or one for each holder.
+    """Labels for the series of a GPU or GPU instance: one set, or one for each device user.
 
     ``facts`` are the labels that the counters ask for on every series.
     """
-    first = _first(gpu, entity[1], identity)
-    shown: Sequence[Holder | None] = _shown(holders, identity)
+    first = _first(gpu, entity.gpu_instance_id, identity)
+    shown: Sequence[ContainerUser | None] = _shown(users, identity)
     unattributed = identity.shares and bool(shown)
-    for holder in (None, *shown) if unattributed or not shown else shown:
+    for user in (None, *shown) if unattributed or not shown else shown:
         for job in jobs or (None,):
-            attributes = {} if holder is None else _attributes(holder, identity)
+            attributes = {} if user is None else _attributes(user, identity)
             yield SeriesPlace(
                 entity=entity,
                 first=first,
-                labels={**({} if holder is None else dict(holder.labels)), **facts},
+                labels={**({} if user is None else dict(user.labels)), **facts},
                 attributes=attributes if job is None else {**attributes, "hpc_job": job},
-                share_of=holder if identity.shares else None,
-                unattributed=unattributed and holder is None,
+                share_of=user if identity.shares else None,
+                unattributed=unattributed and user is None,
             )
 
 
@@ -129,28 +130,28 @@ def _profile(gpu: GpuSnapshot, instance: int) -> str:
     return rest if dot and slices.isdigit() else profile
 
 
-def _shown(holders: Sequence[Holder], identity: SeriesIdentity) -> Sequence[Holder]:
-    """All holders where shares are shown; else those with claims, or the last one.
+def _shown(users: Sequence[ContainerUser], identity: SeriesIdentity) -> Sequence[ContainerUser]:
+    """All device users where shares are shown; else those with claims, or the last one.
 
     Of those that share a device by time upstream shows the one that the kubelet lists last, of
     those that share a claim each. The kubelet's order changes from answer to answer (it is that
     of a Go map), so the last by name is taken here: its series stay the same ones.
     """
     if identity.shares:
-        return holders
-    return [holder for holder in holders if holder.claim is not None] or holders[-1:]
+        return users
+    return [user for user in users if user.claim is not None] or users[-1:]
 
 
-def _attributes(holder: Holder, identity: SeriesIdentity) -> Labels:
+def _attributes(user: ContainerUser, identity: SeriesIdentity) -> Labels:
     old = identity.old_namespace
     named: dict[str, str | None] = {
-        "pod_name" if old else "pod": holder.pod,
-        "pod_namespace" if old else "namespace": holder.namespace,
-        "container_name" if old else "container": holder.container,
-        "pod_uid": holder.uid if identity.pod_uid else None,
-        "vgpu": holder.share if identity.shares else None,
+        "pod_name" if old else "pod": user.pod,
+        "pod_namespace" if old else "namespace": user.namespace,
+        "container_name" if old else "container": user.container,
+        "pod_uid": user.uid if identity.pod_uid else None,
+        "vgpu": user.share if identity.shares else None,
     }
-    if (claim := holder.claim) is not None:
+    if (claim := user.claim) is not None:
         named |= {
             "dra_claim_name": claim.name,
             "dra_claim_namespace": claim.namespace,

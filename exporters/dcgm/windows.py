@@ -13,9 +13,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum, StrEnum
 
+from discovery.gpu_part import GpuPart
 from discovery.model import NodeSnapshot, Xid, nvidia_gpus
 from discovery.sample import GpuSample
-from exporters.gpu_holders import Entity
 
 DEFAULT_SECONDS = 300.0
 
@@ -59,16 +59,16 @@ class EventCounts:
 
     milliseconds: int | None = None
     """The window's length; None: since the agent started."""
-    entities: Mapping[Entity, Mapping[str, int]] = field(default_factory=dict)
+    entities: Mapping[GpuPart, Mapping[str, int]] = field(default_factory=dict)
     """Only those that were read; nothing happened where the inner mapping is empty."""
 
-    def of(self, entity: Entity) -> Mapping[str, int] | None:
+    def of(self, entity: GpuPart) -> Mapping[str, int] | None:
         """The counts that an entity's series show; None where the entity was not read.
 
         A whole GPU shows those of its GPU instances too, an instance those of its GPU.
         """
         bus_id, instance = entity
-        if (bus_id, None) not in self.entities:
+        if GpuPart(bus_id) not in self.entities:
             return None
         total: Counter[str] = Counter()
         for (bus, part), counts in self.entities.items():
@@ -82,10 +82,10 @@ class _Sliding:
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
-        self._parts: deque[tuple[int, Counter[tuple[Entity, str]]]] = deque()
-        self._seen: dict[Entity, float] = {}
+        self._parts: deque[tuple[int, Counter[tuple[GpuPart, str]]]] = deque()
+        self._seen: dict[GpuPart, float] = {}
 
-    def add(self, now: float, entity: Entity, counts: Mapping[str, int]) -> None:
+    def add(self, now: float, entity: GpuPart, counts: Mapping[str, int]) -> None:
         """Add what the entity counted since its reading before."""
         self._seen[entity] = now
         if not counts:
@@ -102,7 +102,7 @@ class _Sliding:
         self._seen = {
             entity: when for entity, when in self._seen.items() if when > now - self.seconds
         }
-        entities: dict[Entity, Counter[str]] = {entity: Counter() for entity in self._seen}
+        entities: dict[GpuPart, Counter[str]] = {entity: Counter() for entity in self._seen}
         for _, counts in self._parts:
             for (entity, key), count in counts.items():
                 if entity in entities:
@@ -121,9 +121,9 @@ class _Totals:
     """Counts of keys since the start."""
 
     def __init__(self) -> None:
-        self._entities: dict[Entity, Counter[str]] = {}
+        self._entities: dict[GpuPart, Counter[str]] = {}
 
-    def add(self, entity: Entity, counts: Mapping[str, int]) -> None:
+    def add(self, entity: GpuPart, counts: Mapping[str, int]) -> None:
         """Add what the entity counted since its reading before."""
         self._entities.setdefault(entity, Counter()).update(counts)
 
@@ -156,10 +156,10 @@ class Windows:
     def show_snapshot(self, snapshot: NodeSnapshot, now: float) -> None:
         """Count the XID errors that came since the snapshot before."""
         for gpu, nvidia in nvidia_gpus(snapshot.gpus):
-            self._count_xids(now, (gpu.bus_id, None), {})
+            self._count_xids(now, GpuPart(gpu.bus_id), {})
             for xid in nvidia.xids:
                 news = self._news(gpu.bus_id, xid)
-                self._count_xids(now, (gpu.bus_id, xid.gpu_instance_id), news)
+                self._count_xids(now, GpuPart(gpu.bus_id, xid.gpu_instance_id), news)
 
     def show_samples(self, samples: Iterable[GpuSample]) -> None:
         """Count the reasons that hold clocks down in these samples, at the samples' own times.
@@ -167,7 +167,7 @@ class Windows:
         The reader's monotonic clock is the system's, the same in every process.
         """
         for sample in samples:
-            reasons, entity = sample.clock_event_reasons, (sample.bus_id, None)
+            reasons, entity = sample.clock_event_reasons, GpuPart(sample.bus_id)
             if reasons is not None:
                 before = self._reasons.get(sample.bus_id, reasons)
                 self._reasons[sample.bus_id] = reasons
@@ -183,7 +183,7 @@ class Windows:
             (Event.CLOCK_EVENT, Span.TOTAL): self._clock_event_total.counts(),
         }
 
-    def _count_xids(self, now: float, entity: Entity, counts: Mapping[str, int]) -> None:
+    def _count_xids(self, now: float, entity: GpuPart, counts: Mapping[str, int]) -> None:
         self._xids.add(now, entity, counts)
         self._xid_total.add(entity, {code: new for code, new in counts.items() if code != "0"})
 

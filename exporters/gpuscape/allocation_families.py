@@ -1,24 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Holders of GPUs, free GPUs and how well they are linked, and GPUs held without use. Pure.
+"""Device users of GPUs, free GPUs and how well they are linked, and GPUs held without use. Pure.
 
-These families are absent where no source reports holders. What can be held is a GPU without GPU
-instances, or a GPU instance: families with an optional ``gpu_instance_id`` have one series
-for each of these.
+These families are absent where no source reports device users. What can be held is a GPU without
+GPU instances, or a GPU instance: families with an optional ``gpu_instance_id`` have one series for
+each of these.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
+from discovery.gpu_part import GpuPart
 from discovery.sample import profiled_by
-from exporters.gpu_holders import Entity
 from exporters.gpuscape.fragmentation import Free, free
 from exporters.gpuscape.gpuscape_family import GPU, INSTANCE, GpuscapeFamily, Series
 from exporters.gpuscape.node_view import (
+    GpuAllocation,
     GpuView,
     InstanceView,
     NodeView,
-    ResourceAllocation,
     gpu_labels,
 )
 from exporters.gpuscape.profiling_families import GRAPHICS, busy_ratio
@@ -47,52 +47,50 @@ def _busy(part: GpuView | InstanceView) -> float | None:
     return part.profiling.get(GRAPHICS) if isinstance(part, InstanceView) else busy_ratio(part)
 
 
-def _held(node: NodeView, entity: Entity) -> Held | None:
-    if node.holdings is None:
+def _held(node: NodeView, entity: GpuPart) -> Held | None:
+    if node.allocation is None:
         return None
-    return frozenset(
-        (holder.namespace, holder.pod, holder.container) for holder in node.holders(entity)
-    )
+    return frozenset((user.namespace, user.pod, user.container) for user in node.users(entity))
 
 
 def _gpus(node: NodeView) -> Series:
     """A series for each GPU, also for one that does not answer: the kubelet still lists it."""
-    if node.holdings is not None:
+    if node.allocation is not None:
         held = node.held
         for gpu in node.snapshot.gpus:
             yield gpu_labels(gpu), gpu.bus_id in held
 
 
 def _instances(node: NodeView) -> Series:
-    if node.holdings is not None:
+    if node.allocation is not None:
         for gpu in node.gpus:
             for instance in gpu.instances:
-                yield instance.labels, instance.entity in node.holdings.holders
+                yield instance.labels, instance.entity in node.allocation.users
 
 
 def _pods(node: NodeView) -> Series:
-    if node.holdings is None:
+    if node.allocation is None:
         return
     names = {gpu.bus_id: gpu_labels(gpu) for gpu in node.snapshot.gpus}
-    for (bus_id, instance), holders in node.holdings.holders.items():
+    for (bus_id, instance), users in node.allocation.users.items():
         part = (*names.get(bus_id, ("", bus_id)), "" if instance is None else str(instance))
-        for holder in holders:
-            yield (*part, holder.namespace, holder.pod, holder.container), 1
+        for user in users:
+            yield (*part, user.namespace, user.pod, user.container), 1
 
 
-def _resources(read: Callable[[ResourceAllocation], int]) -> Callable[[NodeView], Series]:
+def _resources(read: Callable[[GpuAllocation], Mapping[str, int]]) -> Callable[[NodeView], Series]:
     def series(node: NodeView) -> Series:
-        if node.holdings is not None:
-            for resource in node.holdings.resources:
-                yield (resource.name,), read(resource)
+        if (allocation := node.allocation) is not None:
+            for resource in sorted({*allocation.allocatable, *allocation.allocated}):
+                yield (resource,), read(allocation).get(resource, 0)
 
     return series
 
 
 def _free(read: Callable[[Free], float | None]) -> Callable[[NodeView], Series]:
     def series(node: NodeView) -> Series:
-        if node.holdings is not None:
-            yield (), read(free(node.snapshot.topology, _free_gpus(node, node.holdings.whole)))
+        if node.allocation is not None:
+            yield (), read(free(node.snapshot.topology, _free_gpus(node, node.allocation.whole)))
 
     return series
 
@@ -110,7 +108,7 @@ def _free_gpus(node: NodeView, whole: frozenset[str]) -> set[str]:
 
 def _times(read: Callable[[Times], float | None]) -> Callable[[NodeView], Series]:
     def series(node: NodeView) -> Series:
-        if node.holdings is not None:
+        if node.allocation is not None:
             for labels, times, _ in _parts(node):
                 yield labels, read(times)
 
@@ -130,12 +128,12 @@ def _parts(node: NodeView) -> Iterator[tuple[tuple[str, ...], Times, float | Non
 def _idle_share(node: NodeView) -> Series:
     measured = [(times.idle, share) for _, times, share in _parts(node) if times.idle is not None]
     shares = [share for _, share in measured if share is not None]
-    if node.holdings is not None and measured and len(shares) == len(measured):
+    if node.allocation is not None and measured and len(shares) == len(measured):
         yield (), sum(share for idle, share in measured if idle and share) / sum(shares)
 
 
 def _unmeasured(node: NodeView) -> Series:
-    if node.holdings is not None:
+    if node.allocation is not None:
         yield (), sum(times.unmeasured for _, times, _ in _parts(node))
 
 
@@ -169,7 +167,7 @@ FAMILIES: tuple[GpuscapeFamily, ...] = (
         kind=MetricType.GAUGE,
         help="Devices of the resource that can be allocated to pods.",
         labels=("resource",),
-        series=_resources(lambda resource: resource.allocatable),
+        series=_resources(lambda allocation: allocation.allocatable),
         source=f"{_KUBELET}, GetAllocatableResources",
     ),
     GpuscapeFamily(
@@ -177,7 +175,7 @@ FAMILIES: tuple[GpuscapeFamily, ...] = (
         kind=MetricType.GAUGE,
         help="Devices of the resource that are allocated to pods.",
         labels=("resource",),
-        series=_resources(lambda resource: resource.allocated),
+        series=_resources(lambda allocation: allocation.allocated),
         source=f"{_KUBELET}, List",
     ),
     GpuscapeFamily(
@@ -222,8 +220,8 @@ FAMILIES: tuple[GpuscapeFamily, ...] = (
         labels=INSTANCE,
         series=_times(lambda times: times.idle_seconds),
         groups=profiled_by(GRAPHICS),
-        source=f"{_RULE}, with nobody new among its holders: from the end of that window on; busy"
-        f" is {_BUSY}",
+        source=f"{_RULE}, with nobody new among its device users: from the end of that window on;"
+        f" busy is {_BUSY}",
     ),
     GpuscapeFamily(
         name="gpuscape_allocated_idle",
@@ -232,7 +230,7 @@ FAMILIES: tuple[GpuscapeFamily, ...] = (
         labels=INSTANCE,
         series=_times(lambda times: times.idle),
         groups=profiled_by(GRAPHICS),
-        source=f"{_RULE}, with nobody new among its holders; busy is {_BUSY}",
+        source=f"{_RULE}, with nobody new among its device users; busy is {_BUSY}",
     ),
     GpuscapeFamily(
         name="gpuscape_allocated_idle_ratio",

@@ -20,7 +20,7 @@ from exporters.gpuscape import (
     topology_families,
 )
 from exporters.gpuscape.gpuscape_family import GpuscapeFamily, GpuscapeText
-from exporters.gpuscape.node_view import GpuHoldings, build_node_view
+from exporters.gpuscape.node_view import GpuAllocation, build_node_view
 from exporters.gpuscape.process_use import ProcessUse
 from exporters.gpuscape.switch_errors import Sxid
 from exporters.gpuscape.waste import WasteRecord
@@ -62,20 +62,25 @@ class GpuscapeFamilies:
         snapshot: NodeSnapshot,
         samples: Iterable[GpuSample],
         *,
-        holdings: GpuHoldings | None = None,
+        allocation: GpuAllocation | None = None,
         health: Mapping[str, HealthVerdict] | None = None,
         processes: Iterable[ProcessUse] = (),
         sxids: Iterable[Sxid] = (),
     ) -> bytes:
         """All series that have a value, in text format 0.0.4.
 
-        ``holdings`` is None where no source reports who holds what; ``health`` is by bus id. The
+        ``allocation`` is None where no source reports who holds what; ``health`` is by bus id. The
         same samples may come again, with a newer snapshot: they count once.
         """
         if not self._texts:
             return b""
         node = build_node_view(
-            snapshot, samples, holdings=holdings, health=health, processes=processes, sxids=sxids
+            snapshot,
+            samples,
+            allocation=allocation,
+            health=health,
+            processes=processes,
+            sxids=sxids,
         )
         self._waste.add(allocation_families.uses(node))
         node = replace(node, waste=self._waste.times)

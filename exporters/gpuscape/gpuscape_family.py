@@ -42,7 +42,7 @@ class GpuscapeFamily:
     least: float = 0.0
     """Smallest possible number: a smaller one is not served."""
     of_discovery: bool = False
-    """The family depends on snapshot and verdicts alone, not on samples or holders."""
+    """The family depends on snapshot and verdicts alone, not on samples or device users."""
 
     def announcement(self) -> str:
         """HELP and TYPE, the lines before the series of a family."""

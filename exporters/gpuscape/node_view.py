@@ -7,10 +7,11 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from discovery.gpu_part import GpuPart
 from discovery.model import GpuSnapshot, GpuState, MigDevice, NodeSnapshot, NvidiaFacts
 from discovery.sample import GpuSample, MemoryUse
 from discovery.unread import unread_sample
-from exporters.gpu_holders import Entity, Holder, Holders
+from exporters.device_user_names import ContainerUser, ContainerUsers
 from exporters.gpuscape.process_use import ProcessUse
 from exporters.gpuscape.switch_errors import Sxid
 from exporters.gpuscape.waste import NOTHING_SEEN, Waste
@@ -21,21 +22,14 @@ _COMPUTE_SLICES = re.compile(r"^\d+c\.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ResourceAllocation:
-    """Number of devices of one resource: those that can be allocated, and those that are."""
+class GpuAllocation:
+    """Device users of a node's GPUs, and the resources and GPUs that can be allocated."""
 
-    name: str
-    """The resource's name in a pod's requests, such as ``nvidia.com/gpu``."""
-    allocatable: int
-    allocated: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GpuHoldings:
-    """Holders of a node's GPUs, and the resources and GPUs that can be held."""
-
-    holders: Holders = field(default_factory=dict)
-    resources: tuple[ResourceAllocation, ...] = ()
+    users: ContainerUsers = field(default_factory=dict)
+    allocatable: Mapping[str, int] = field(default_factory=dict)
+    """A resource's name in pods' requests, such as ``nvidia.com/gpu``, to its devices."""
+    allocated: Mapping[str, int] = field(default_factory=dict)
+    """Resource to how many of its devices containers have."""
     whole: frozenset[str] = frozenset()
     """Bus ids of the GPUs that are offered undivided and unshared, used or not."""
 
@@ -44,7 +38,7 @@ class GpuHoldings:
 class InstanceView:
     """A GPU instance with its MIG devices and readings."""
 
-    entity: Entity
+    entity: GpuPart
     labels: tuple[str, ...]
     """Values of ``gpuscape_family.INSTANCE``."""
     profile: str
@@ -72,9 +66,9 @@ class GpuView:
     instances: tuple[InstanceView, ...]
 
     @property
-    def entity(self) -> Entity:
+    def entity(self) -> GpuPart:
         """Key of the whole GPU in mappings by entity."""
-        return self.gpu.bus_id, None
+        return GpuPart(self.gpu.bus_id)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,8 +78,8 @@ class NodeView:
     snapshot: NodeSnapshot
     gpus: tuple[GpuView, ...]
     """GPUs that answer; of the others only the state and the health are shown."""
-    holdings: GpuHoldings | None
-    """Holders of the GPUs; None where no source reports them."""
+    allocation: GpuAllocation | None
+    """Device users of the GPUs; None where no source reports them."""
     health: Mapping[str, HealthVerdict]
     """Bus id of a GPU to its verdict."""
     processes: tuple[ProcessUse, ...]
@@ -100,24 +94,24 @@ class NodeView:
     @property
     def held(self) -> frozenset[str]:
         """Bus ids of the GPUs that somebody holds, wholly or in part."""
-        holders = () if self.holdings is None else self.holdings.holders
-        return frozenset(bus_id for bus_id, _ in holders)
+        users = () if self.allocation is None else self.allocation.users
+        return frozenset(bus_id for bus_id, _ in users)
 
     def is_unhealthy(self, bus_id: str) -> bool:
         """Whether the verdict on the GPU is that work on it fails, or will."""
         verdict = self.health.get(bus_id)
         return verdict is not None and verdict.health is Health.UNHEALTHY
 
-    def holders(self, entity: Entity) -> tuple[Holder, ...]:
+    def users(self, entity: GpuPart) -> tuple[ContainerUser, ...]:
         """The containers that hold exactly this GPU or GPU instance."""
-        return () if self.holdings is None else self.holdings.holders.get(entity, ())
+        return () if self.allocation is None else self.allocation.users.get(entity, ())
 
 
 def build_node_view(
     snapshot: NodeSnapshot,
     samples: Iterable[GpuSample],
     *,
-    holdings: GpuHoldings | None = None,
+    allocation: GpuAllocation | None = None,
     health: Mapping[str, HealthVerdict] | None = None,
     processes: Iterable[ProcessUse] = (),
     sxids: Iterable[Sxid] = (),
@@ -132,7 +126,7 @@ def build_node_view(
             for gpu in snapshot.gpus
             if gpu.state is GpuState.PRESENT
         ),
-        holdings=holdings,
+        allocation=allocation,
         health=health or {},
         processes=tuple(processes),
         sxids=tuple(sxids),
@@ -166,7 +160,7 @@ def _instances(
     memory, profiling = dict(sample.mig_memory), dict(sample.mig_profiling)
     return tuple(
         InstanceView(
-            entity=(gpu.bus_id, instance),
+            entity=GpuPart(gpu.bus_id, instance),
             labels=(*gpu_labels(gpu), str(instance)),
             profile=_COMPUTE_SLICES.sub("", devices[0].profile),
             devices=tuple(devices),

@@ -2,7 +2,7 @@
 """Time for which GPUs were held, and held without use, added up from sample to sample.
 
 A GPU or GPU instance is idle once its busy ratio has been below :data:`IDLE_BELOW_RATIO` in
-every sample for :data:`WINDOW_SECONDS`, with nobody new among its holders in that time. Idle
+every sample for :data:`WINDOW_SECONDS`, with nobody new among its device users in that time. Idle
 seconds are counted from there on: the window itself never is, so that pauses of a job, its
 start and its end are no waste. Where nothing measures how busy a device is, there is no value.
 """
@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from exporters.gpu_holders import Entity
+from discovery.gpu_part import GpuPart
 
 IDLE_BELOW_RATIO = 0.01
 WINDOW_SECONDS = 900.0
@@ -20,18 +20,18 @@ RESUME_SECONDS = 300.0
 """After a longer pause a GPU's idle window begins anew: it may have been busy meanwhile."""
 
 Held = frozenset[tuple[str, str, str]]
-"""Namespace, pod and container of each holder."""
+"""Namespace, pod and container of each device user."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuUse:
     """Use of one GPU without GPU instances, or of one GPU instance, in one sample."""
 
-    entity: Entity
+    entity: GpuPart
     at_seconds: float | None
     """Time of the reading, monotonic; None where the device was not read."""
     held_by: Held | None
-    """Holders of the device; None where no source reports them."""
+    """Device users of the device; None where no source reports them."""
     busy_ratio: float | None
 
 
@@ -60,7 +60,7 @@ class Times:
         return bool(self.use.held_by) and self.use.busy_ratio is None
 
 
-Waste = Mapping[Entity, Times]
+Waste = Mapping[GpuPart, Times]
 
 NOTHING_SEEN: Waste = {}
 
@@ -77,8 +77,9 @@ class WasteRecord:
     def pause(self) -> None:
         """Begin a time without readings, which counts neither as allocated nor as idle.
 
-        The times of a device stay as they were left until it is read again with its holders, and
-        how busy it is where that was measured; for RESUME_SECONDS after the first reading of any.
+        The times of a device stay as they were left until it is read again with its device users,
+        and how busy it is where that was measured; for RESUME_SECONDS after the first reading of
+        any.
         """
         self._paused, self._resumed_at = self.times, None
 
@@ -125,7 +126,7 @@ def _after_pause(paused: Times, use: GpuUse) -> Times:
 def step(before: Waste, uses: Iterable[GpuUse]) -> Waste:
     """The times with these uses added; what is not among them is forgotten.
 
-    A use seen before, at the same time and with the same holders, changes nothing.
+    A use seen before, at the same time and with the same device users, changes nothing.
     """
     return {use.entity: _stepped(before.get(use.entity), use) for use in uses}
 
@@ -158,7 +159,7 @@ def _passed(before: GpuUse, use: GpuUse) -> float:
 def _idle_for(before: Times, use: GpuUse, passed: float) -> float | None:
     """Seconds for which the device has been held and idle.
 
-    None where that is not known; 0 where it is busy, free, or has a new holder.
+    None where that is not known; 0 where it is busy, free, or has a new device user.
     """
     if use.busy_ratio is None or use.held_by is None or use.at_seconds is None:
         return None

@@ -15,6 +15,7 @@ from agent.gpu_errors.kernel_records import SxidSeen
 from agent.publish import NodeDecision
 from base.errors import Permanent, Transient
 from discovery.driver_errors import DriverAbsent, DriverMismatch, ReaderGone, ReaderStuck
+from discovery.gpu_part import GpuPart
 from discovery.model import GpuState
 from discovery.reader.protocol import EventsLost, XidSeen
 from discovery.reader.reader_results import ReaderHealth
@@ -424,7 +425,7 @@ def test_samples_are_asked_for_with_their_groups_and_shown_with_jobs_and_process
     beside = ExtraReadings(
         groups=(ReadingGroup.ECC,),
         processes=lambda samples: (use,) if samples else (),
-        jobs=lambda _snapshot: {(GPUS[1].bus_id, None): ("job-7",)},
+        jobs=lambda _snapshot: {GpuPart(GPUS[1].bus_id): ("job-7",)},
     )
     scene = Scene(tmp_path, {}, beside)
     scene.discover()

@@ -15,12 +15,13 @@ from agent.gpu_errors.kernel_records import SxidSeen
 from agent.publish import NodeDecision
 from base.errors import Permanent, Transient
 from discovery.driver_errors import DriverAbsent, DriverMismatch, ReaderGone, ReaderStuck, Released
+from discovery.gpu_part import GpuPart
 from discovery.model import Driver, Gap, GpuState, NodeSnapshot, Reason
 from discovery.reader.protocol import EventsLost, XidSeen
 from discovery.sample import GpuSample, ReadingGroup
 from exporters.dcgm.series_labels import SeriesIdentity
-from exporters.gpu_holders import NO_POD_USES, Holder, JobIds, PodUse, PodUses
-from exporters.gpuscape.node_view import GpuHoldings
+from exporters.device_user_names import NO_POD_USES, ContainerUser, JobIds, PodUse, PodUses
+from exporters.gpuscape.node_view import GpuAllocation
 from exporters.gpuscape.process_use import ProcessUse
 from exporters.gpuscape.switch_errors import Severity
 from tests import build
@@ -213,7 +214,7 @@ def test_silent_gpus_that_were_logged_before_a_reload_are_not_logged_again(
 def test_other_readings_are_made_from_the_next_sample_on_which_comes_at_once(
     tmp_path: Path,
 ) -> None:
-    jobs: JobIds = {(GPUS[1].bus_id, None): ("job-7",)}
+    jobs: JobIds = {GpuPart(GPUS[1].bus_id): ("job-7",)}
     extra = ExtraReadings(groups=(ReadingGroup.ECC,), jobs=lambda _snapshot: jobs)
     scene = Scene(tmp_path, {}, extra)
     scene.discover()
@@ -250,21 +251,21 @@ def test_pods_processes_and_jobs_are_found_from_the_samples_and_the_snapshot_sho
 
 
 def test_what_pods_use_of_a_gpu_that_they_share_is_on_their_series(tmp_path: Path) -> None:
-    whole = (GPUS[0].bus_id, None)
-    holders = tuple(
-        Holder(namespace="team", pod=uid, container="main", uid=uid, share=uid[-1])
+    whole = GpuPart(GPUS[0].bus_id)
+    users = tuple(
+        ContainerUser(namespace="team", pod=uid, container="main", uid=uid, share=uid[-1])
         for uid in ("pod-0", "pod-1")
     )
     uses: PodUses = {
         GPUS[0].bus_id: {
-            (None, holder.uid or ""): PodUse(memory_bytes=(at + 1) << 30)
-            for at, holder in enumerate(holders)
+            (None, user.uid or ""): PodUse(memory_bytes=(at + 1) << 30)
+            for at, user in enumerate(users)
         }
     }
     identity = SeriesIdentity(hostname="node-a", shares=True)
     scene = Scene(tmp_path, {}, ExtraReadings(of_pods=lambda _samples: uses), identity)
     scene.discover()
-    scene.latest.show_holdings(GpuHoldings(holders={whole: holders}))
+    scene.latest.show_allocation(GpuAllocation(users={whole: users}))
     scene.sample()
     used = {
         pod: line.rpartition(" ")[2]

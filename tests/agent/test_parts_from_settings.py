@@ -30,10 +30,11 @@ from agent.stored_records import FORMAT, VERSION, Session, StoredGpu, StoredReco
 from base.defects import Defects
 from base.errors import BadInput
 from base.followed_file import POLL_SECONDS
+from discovery.gpu_part import GpuPart
 from discovery.reader.protocol import XidSeen
 from discovery.sample import Process, ProcessKind, ReadingGroup
 from exporters.dcgm.counters_format import DEFAULT_COUNTERS, read_counters
-from exporters.gpu_holders import NO_POD_USES, PodUse
+from exporters.device_user_names import NO_POD_USES, PodUse
 from exporters.gpuscape.agent_metrics import AgentMetrics
 from exporters.gpuscape.process_use import OfPod
 from kube.api import CONFIG_MAPS, PODS, Object
@@ -232,7 +233,7 @@ def test_processes_and_jobs_are_read_where_the_settings_ask_for_them(
 
     (tmp_path / "0").write_text("job-7\n")
     jobs = extra(tmp_path, hpc_jobs=tmp_path).jobs(build.node([GPU]))
-    assert jobs == {(GPU.bus_id, None): ("job-7",)}
+    assert jobs == {GpuPart(GPU.bus_id): ("job-7",)}
 
 
 def test_the_kernel_log_is_read_where_there_is_one(tmp_path: Path) -> None:

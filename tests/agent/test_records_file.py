@@ -13,14 +13,15 @@ from agent.gpu_records import GpuRecords
 from agent.records_file import GROWING_SECONDS, RecordsFile, restore_from_file
 from agent.stored_records import FORMAT, VERSION, Session, StoredGpu, StoredRecords
 from base.defects import Defects
+from discovery.gpu_part import GpuPart
 from discovery.reader.protocol import XidSeen
 from exporters.gpuscape.waste import GpuUse
 from tests.agent.agent_process import until
 from tests.log_lines import log_lines, whys
 
-ENTITY = ("0000:10:00.0", None)
+ENTITY = GpuPart("0000:10:00.0")
 BOOT, DRIVER = "proc/sys/kernel/random/boot_id", "sys/module/nvidia/version"
-GPU = StoredGpu(bus_id=ENTITY[0], place=0)
+GPU = StoredGpu(bus_id=ENTITY.bus_id, place=0)
 
 
 @pytest.fixture
@@ -88,7 +89,7 @@ def test_only_what_changed_is_written_and_what_grows_with_each_sample_once_a_min
     assert written.after(1000.0 + GROWING_SECONDS)
     use(written.records, 20.0)
     assert not written.after(1000.0 + 2 * GROWING_SECONDS - 1)  # the last write began a new minute
-    written.records.xids.add(XidSeen(bus_id=ENTITY[0], code=79), 7.0)
+    written.records.xids.add(XidSeen(bus_id=ENTITY.bus_id, code=79), 7.0)
     assert written.after(1001.0 + GROWING_SECONDS)
     assert allocated(written.path) == [20.0]
     assert written.path.stat().st_mode & 0o777 == 0o600
@@ -103,7 +104,7 @@ def test_a_file_that_cannot_be_written_is_logged_once_until_it_could_be(
     assert [written.fails(), written.fails()] == [True, True]
     folder.mkdir()
     assert written.after(0.0)
-    written.records.xids.add(XidSeen(bus_id=ENTITY[0], code=79), 7.0)
+    written.records.xids.add(XidSeen(bus_id=ENTITY.bus_id, code=79), 7.0)
     written.path.unlink()
     folder.rmdir()
     assert written.fails()

@@ -12,6 +12,7 @@ from agent.gpu_records import GpuRecords
 from agent.stored_records import FORMAT, VERSION, Session, StoredGpu, StoredRecords
 from base.errors import BadInput
 from discovery import remember
+from discovery.gpu_part import GpuPart
 from discovery.known_node_gpus import SETTLE_SECONDS, KnownGpusRecord
 from discovery.model import GpuState, NvLink, Reason
 from discovery.reader.protocol import XidSeen
@@ -23,7 +24,7 @@ from tests import build
 
 SESSION = Session(boot="one", driver="550")
 GPU = build.gpu(0)
-ENTITY = (GPU.bus_id, None)
+ENTITY = GpuPart(GPU.bus_id)
 
 
 def reread(records: GpuRecords, now: float = 0.0) -> GpuRecords:
@@ -114,12 +115,15 @@ def test_places_and_facts_of_gpus_stay_and_what_may_change_does_not() -> None:
 
 def test_each_instance_has_its_holders_and_times() -> None:
     records = GpuRecords()
-    instance = replace(held(0.0), entity=(GPU.bus_id, 3))
-    free = replace(held(0.0), entity=("0000:11:00.0", None), held_by=frozenset())
+    instance = replace(held(0.0), entity=GpuPart(GPU.bus_id, 3))
+    free = replace(held(0.0), entity=GpuPart("0000:11:00.0"), held_by=frozenset())
     records.waste.add([held(0.0), instance, free])
     records.waste.add([replace(held(10.0), busy_ratio=1.0), replace(instance, at_seconds=20.0)])
     before, after = records.waste.times, reread(records).waste.times
-    assert after.keys() == {ENTITY, (GPU.bus_id, 3)}  # of one that nobody had nothing is kept
+    assert after.keys() == {
+        ENTITY,
+        GpuPart(GPU.bus_id, 3),
+    }  # of parts without a user nothing is kept
     for entity, times in after.items():
         assert times.use.held_by == before[entity].use.held_by
         assert times.use.at_seconds == 20.0

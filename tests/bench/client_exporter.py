@@ -17,6 +17,7 @@ from prometheus_client import REGISTRY, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from discovery.gpu_part import GpuPart
 from discovery.model import GpuSnapshot, GpuState, NodeSnapshot
 from discovery.node_host import NodeHost
 from discovery.reader.device_reader import DeviceReader
@@ -118,7 +119,7 @@ def _entities(snapshot: NodeSnapshot, identity: SeriesIdentity) -> Iterator[Enti
         facts = {row.name: row.value(reading) for row in DEFAULT_LABELS}
         known = {name: value for name, value in facts.items() if value is not None}
         for instance in FLEXIBLE.instances(gpu):
-            for place in places(gpu, (gpu.bus_id, instance), known, identity, (), ()):
+            for place in places(gpu, GpuPart(gpu.bus_id, instance), known, identity, (), ()):
                 labels = {**place.first, **place.labels}
                 yield Entity(gpu=gpu, instance=instance, labels=labels)
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from api.fabric_kind import FabricKind
+from discovery.gpu_part import GpuPart
 from discovery.model import (
     Fabric,
     GpuSnapshot,
@@ -34,9 +35,9 @@ from discovery.sample import (
     RetiredPages,
     TemperatureLimits,
 )
-from exporters.gpu_holders import Entity, Holder
+from exporters.device_user_names import ContainerUser
 from exporters.gpuscape.families import GpuscapeFamilies
-from exporters.gpuscape.node_view import GpuHoldings, ResourceAllocation
+from exporters.gpuscape.node_view import GpuAllocation
 from exporters.gpuscape.process_use import OfPod, ProcessUse
 from exporters.gpuscape.switch_errors import Severity, Sxid
 from health.health_verdict import Health, HealthVerdict
@@ -94,10 +95,10 @@ def value(name: str, gpu: GpuSnapshot, sample: GpuSample | None = None, **about:
     return found
 
 
-def held(*entities: Entity, whole: Iterable[str] = (), **facts: Any) -> GpuHoldings:
-    """Holdings in which one pod holds these."""
-    holder = Holder(namespace="team", pod="train-0", container="main")
-    plain = GpuHoldings(holders=dict.fromkeys(entities, (holder,)), whole=frozenset(whole))
+def held(*entities: GpuPart, whole: Iterable[str] = (), **facts: Any) -> GpuAllocation:
+    """An allocation in which one pod has these."""
+    user = ContainerUser(namespace="team", pod="train-0", container="main")
+    plain = GpuAllocation(users=dict.fromkeys(entities, (user,)), whole=frozenset(whole))
     return replace(plain, **facts)
 
 
@@ -134,11 +135,16 @@ def everything(
     samples = tuple(_full_sample(gpu, devices) for gpu in known)
     free = known[-1].bus_id
     about = {
-        "holdings": held(
-            *((gpu.bus_id, device.gpu_instance_id) for gpu in known for device in gpu.mig_devices),
-            *((gpu.bus_id, None) for gpu in known if not gpu.mig_devices and gpu.bus_id != free),
+        "allocation": held(
+            *(
+                GpuPart(gpu.bus_id, device.gpu_instance_id)
+                for gpu in known
+                for device in gpu.mig_devices
+            ),
+            *(GpuPart(gpu.bus_id) for gpu in known if not gpu.mig_devices and gpu.bus_id != free),
             whole=[free],
-            resources=(ResourceAllocation(name="nvidia.com/gpu", allocatable=8, allocated=1),),
+            allocatable={"nvidia.com/gpu": 8},
+            allocated={"nvidia.com/gpu": 1},
         ),
         "health": {
             gpu.bus_id: HealthVerdict(health=Health.DEGRADED, reason="nvlink-inactive")

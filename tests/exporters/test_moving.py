@@ -18,14 +18,15 @@ import pytest
 
 from agent.processes.gpu_processes import process_uses
 from agent.processes.pids import ProcessOwner
+from discovery.gpu_part import GpuPart
 from discovery.model import NodeSnapshot
 from discovery.sample import PROFILED, GpuSample, ReadingGroup
 from exporters.dcgm.catalog import CATALOG
 from exporters.dcgm.render import Renderer, SeriesIdentity
-from exporters.gpu_holders import Entity, Holder
+from exporters.device_user_names import ContainerUser
 from exporters.gpuscape.families import FAMILIES as OWN
 from exporters.gpuscape.families import GpuscapeFamilies
-from exporters.gpuscape.node_view import GpuHoldings
+from exporters.gpuscape.node_view import GpuAllocation
 from exporters.gpuscape.waste import WINDOW_SECONDS
 from exporters.prometheus_text import MetricType
 from simulator.simulation import Simulation
@@ -122,16 +123,18 @@ def scrapes(machine: str, *, busy: bool) -> tuple[Scrape, Scrape]:
 
 def _served(snapshot: NodeSnapshot, rounds: list[tuple[GpuSample, ...]]) -> list[Scrape]:
     dcgm, own = Renderer(CATALOG, ()), GpuscapeFamilies()
-    held = (Holder(namespace="n", pod="p", container="c"),)
-    parts: list[Entity] = [(gpu.bus_id, None) for gpu in snapshot.gpus]
-    parts += [(gpu.bus_id, it.gpu_instance_id) for gpu in snapshot.gpus for it in gpu.mig_devices]
-    holdings = GpuHoldings(holders=dict.fromkeys(parts, held))
+    held = (ContainerUser(namespace="n", pod="p", container="c"),)
+    parts: list[GpuPart] = [GpuPart(gpu.bus_id) for gpu in snapshot.gpus]
+    parts += [
+        GpuPart(gpu.bus_id, it.gpu_instance_id) for gpu in snapshot.gpus for it in gpu.mig_devices
+    ]
+    allocation = GpuAllocation(users=dict.fromkeys(parts, held))
     found: list[Scrape] = []
     before: tuple[GpuSample, ...] = ()
     for samples in rounds:
         uses = [use for it in samples for use in process_uses(it, lambda _pid: ProcessOwner())]
         body = dcgm.render(snapshot, samples, before, SeriesIdentity(hostname="a"))
-        body += own.render(snapshot, samples, holdings=holdings, processes=uses)
+        body += own.render(snapshot, samples, allocation=allocation, processes=uses)
         before = samples
         found.append(
             {

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import pytest
 
+from discovery.gpu_part import GpuPart
 from kubelet.allocated_devices import (
     AllocatedDevice,
     GpuContainer,
@@ -12,7 +13,7 @@ from kubelet.allocated_devices import (
     UnknownDevice,
     allocation,
 )
-from kubelet.device_resolution import DeviceNames, GpuPart
+from kubelet.device_resolution import DeviceNames
 from kubelet.podresources.allocation_model import (
     ClaimedDevice,
     ContainerDevices,

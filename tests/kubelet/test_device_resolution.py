@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kubelet.device_resolution import DeviceNames, GpuPart
+from discovery.gpu_part import GpuPart
+from kubelet.device_resolution import DeviceNames
 from kubelet.podresources.allocation_model import ClaimedDevice
 from tests import build
 

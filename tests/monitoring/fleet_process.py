@@ -27,6 +27,7 @@ from agent.metrics import metric_settings
 from agent.settings.agent_settings import AgentSettings
 from api.mig_outcome import Outcome
 from discovery.gpu_fields import with_gpu_fields
+from discovery.gpu_part import GpuPart
 from discovery.model import Driver, GpuSnapshot, NodeSnapshot
 from discovery.node_host import NodeHost
 from discovery.reader.protocol import (
@@ -45,10 +46,10 @@ from discovery.sample import GpuSample, ProcessKind
 from exporters.dcgm.counters_format import DEFAULT_COUNTERS
 from exporters.dcgm.render import CONTENT_TYPE
 from exporters.desired_layout_metrics import DesiredLayoutState
-from exporters.gpu_holders import Entity, Holder
+from exporters.device_user_names import ContainerUser
 from exporters.gpuscape import waste
 from exporters.gpuscape.agent_metrics import AgentMetrics, ProgramUse
-from exporters.gpuscape.node_view import GpuHoldings, ResourceAllocation
+from exporters.gpuscape.node_view import GpuAllocation
 from exporters.gpuscape.process_use import OfPod, ProcessUse
 from fleet.figures.change_steps import ChangeStep
 from fleet.figures.coordinator_metrics import CoordinatorMetrics
@@ -137,7 +138,7 @@ class _Machine:
         self._happen()
         snapshot, samples = self._read()
         self._latest.show_snapshot(snapshot, time.monotonic())
-        self._latest.show_holdings(self._holdings(snapshot))
+        self._latest.show_allocation(self._allocation(snapshot))
         self._latest.show_samples(samples, processes=tuple(self._processes()))
         self._latest.refresh(self._tell)
         served = self._latest.metrics()
@@ -227,28 +228,26 @@ class _Machine:
 
     # what an agent knows of it
 
-    def _entity(self, work: Work) -> Entity:
-        return self._bus_ids[work.gpu], self._part(work).get("gpu_instance_id")
+    def _entity(self, work: Work) -> GpuPart:
+        return GpuPart(self._bus_ids[work.gpu], self._part(work).get("gpu_instance_id"))
 
-    def _holdings(self, snapshot: NodeSnapshot) -> GpuHoldings:
-        holders: dict[Entity, tuple[Holder, ...]] = {}
+    def _allocation(self, snapshot: NodeSnapshot) -> GpuAllocation:
+        users: dict[GpuPart, tuple[ContainerUser, ...]] = {}
         for work in self._node.works:
-            holder = Holder(namespace=work.namespace, pod=work.pod, container="main")
+            user = ContainerUser(namespace=work.namespace, pod=work.pod, container="main")
             entity = self._entity(work)
-            holders[entity] = (*holders.get(entity, ()), holder)
+            users[entity] = (*users.get(entity, ()), user)
         whole = frozenset(gpu.bus_id for gpu in snapshot.gpus if not gpu.mig_enabled)
         parts = sum(len(_instance_ids(gpu)) for gpu in snapshot.gpus)
-        on_whole = sum(instance is None for _, instance in holders)
-        resources = (
-            ResourceAllocation(name="nvidia.com/gpu", allocatable=len(whole), allocated=on_whole),
-            # as one, whatever the profiles
-            ResourceAllocation(
-                name="nvidia.com/mig", allocatable=parts, allocated=len(holders) - on_whole
-            ),
-        )
-        return GpuHoldings(
-            holders=holders,
-            resources=tuple(it for it in resources if it.allocatable),
+        on_whole = sum(instance is None for _, instance in users)
+        # MIG devices as one resource, whatever the profiles
+        allocatable = {"nvidia.com/gpu": len(whole), "nvidia.com/mig": parts}
+        allocated = {"nvidia.com/gpu": on_whole, "nvidia.com/mig": len(users) - on_whole}
+        offered = [name for name, count in allocatable.items() if count]
+        return GpuAllocation(
+            users=users,
+            allocatable={name: allocatable[name] for name in offered},
+            allocated={name: allocated[name] for name in offered},
             whole=whole,
         )
 

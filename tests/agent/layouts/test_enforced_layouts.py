@@ -41,11 +41,11 @@ from base.errors import Transient
 from base.local_socket import NoAnswer
 from base.text import rfc3339
 from discovery.driver_errors import Released
+from discovery.gpu_part import GpuPart
 from discovery.mig_state import MigGpu, MigReading
 from discovery.model import Mode
 from discovery.sample import Process, ProcessKind
 from kubelet.allocated_devices import AllocatedDevice, GpuContainer, NodeAllocation
-from kubelet.device_resolution import GpuPart
 from kubelet.devices_checkpoint import NO_KUBELET, KubeletDevices
 from labelers.decision import Absent, Value
 from tests import build

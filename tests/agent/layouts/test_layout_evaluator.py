@@ -23,11 +23,11 @@ from api.actuator.actuator_messages import GpuUser, StateAnswer
 from api.mig_status_annotation import RequestSource
 from base.errors import BadInput
 from discovery.driver_errors import ReaderGone, Released
+from discovery.gpu_part import GpuPart
 from discovery.mig_state import MigReading, UnreadMigGpu
 from discovery.model import GpuState, Mode, NodeSnapshot
 from discovery.sample import Process, ProcessKind
 from kubelet.allocated_devices import AllocatedDevice, GpuContainer, NodeAllocation
-from kubelet.device_resolution import GpuPart
 from mig.configs.mig_config_file import parse_mig_configs
 from mig.configs.mig_configs import MigConfigs
 from tests import build

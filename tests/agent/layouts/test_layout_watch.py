@@ -20,10 +20,10 @@ from api import keys, mig_status_annotation
 from api.mig_status_annotation import MigStatusAnnotation
 from base.errors import BadInput
 from discovery.driver_errors import ReaderGone, Released
+from discovery.gpu_part import GpuPart
 from discovery.mig_state import MigReading, UnreadMigGpu
 from discovery.model import GpuState, NodeSnapshot
 from kubelet.allocated_devices import AllocatedDevice, GpuContainer, NodeAllocation
-from kubelet.device_resolution import GpuPart
 from labelers.decision import Absent, Value
 from mig.configs.mig_config_file import parse_mig_configs
 from mig.configs.mig_configs import MigConfigs

@@ -17,10 +17,10 @@ from agent.layouts.planned_request import (
 from api.mig_resources import MigStrategy
 from api.mig_status_annotation import MOST_REASON, GpuChangeStatus, MigStatusAnnotation
 from api.mig_status_annotation import RequestSource as Source
+from discovery.gpu_part import GpuPart
 from discovery.mig_state import MigGpu, MigReading, UnreadMigGpu
 from discovery.model import Mode
 from kubelet.allocated_devices import AllocatedDevice, GpuContainer, NodeAllocation
-from kubelet.device_resolution import GpuPart
 from mig.configs.mig_config_file import parse_mig_configs
 from mig.configs.mig_configs import MigConfigs
 from mig.device_users import DeviceUser, MigPart, UserKind

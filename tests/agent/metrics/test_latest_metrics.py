@@ -8,20 +8,23 @@ import threading
 import pytest
 
 from agent.metrics.latest_metrics import LatestMetrics
+from discovery.gpu_part import GpuPart
 from exporters.dcgm.counters_format import read_counters
 from exporters.dcgm.render import Renderer
 from exporters.dcgm.series_labels import SeriesIdentity
-from exporters.gpu_holders import Holder
+from exporters.device_user_names import ContainerUser
 from exporters.gpuscape.agent_metrics import AgentMetrics
-from exporters.gpuscape.node_view import GpuHoldings
+from exporters.gpuscape.node_view import GpuAllocation
 from exporters.gpuscape.process_use import ProcessUse
 from exporters.gpuscape.switch_errors import Severity, Sxid
 from tests import build
 
 OLDEST_SECONDS = 30.0
 GPUS = (build.gpu(0), build.gpu(1))
-HELD = GpuHoldings(
-    holders={(GPUS[0].bus_id, None): (Holder(namespace="jobs", pod="train", container="main"),)}
+HELD = GpuAllocation(
+    users={
+        GpuPart(GPUS[0].bus_id): (ContainerUser(namespace="jobs", pod="train", container="main"),)
+    }
 )
 
 
@@ -52,7 +55,7 @@ def served() -> Served:
 
 
 def test_who_holds_a_gpu_stands_on_its_series_and_in_families_of_its_own(served: Served) -> None:
-    served.latest.show_holdings(HELD)
+    served.latest.show_allocation(HELD)
     held, free = served.series("DCGM_FI_DEV_GPU_TEMP")
     assert 'namespace="jobs",pod="train"' in held
     assert "pod=" not in free
@@ -60,16 +63,16 @@ def test_who_holds_a_gpu_stands_on_its_series_and_in_families_of_its_own(served:
 
 
 def test_where_nobody_tells_who_holds_what_nothing_is_said_of_it(served: Served) -> None:
-    served.latest.show_holdings(HELD)
-    served.latest.show_holdings(None)
+    served.latest.show_allocation(HELD)
+    served.latest.show_allocation(None)
     assert not [line for line in served.series("DCGM_FI_DEV_GPU_TEMP") if "pod=" in line]
     assert served.series("gpuscape_gpu_allocated") == []
 
 
 def test_the_same_holders_again_change_nothing(served: Served) -> None:
-    served.latest.show_holdings(HELD)
+    served.latest.show_allocation(HELD)
     before = served.latest.metrics().body
-    served.latest.show_holdings(HELD)
+    served.latest.show_allocation(HELD)
     assert served.latest.metrics().body is before
 
 
@@ -163,7 +166,7 @@ def test_the_exposition_of_other_settings_shows_what_was_shown_until_it_is_read_
         count=1,
         last_seen_seconds=7.0,
     )
-    served.latest.show_holdings(HELD)
+    served.latest.show_allocation(HELD)
     served.latest.show_sxids([sxid])
     after = Served()
     after.latest.show_samples(())

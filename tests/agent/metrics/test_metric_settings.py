@@ -14,23 +14,24 @@ from agent.metrics import metric_settings
 from agent.metrics.latest_metrics import LatestMetrics
 from agent.settings.agent_settings import AgentSettings
 from base.errors import BadInput
+from discovery.gpu_part import GpuPart
 from discovery.model import Xid
 from discovery.sample import ReadingGroup
 from exporters.dcgm.counters_format import DEFAULT_COUNTERS, read_counters
 from exporters.dcgm.peer.peer_releases import RELEASES
 from exporters.dcgm.selection import Level, LevelSelection, Selection
 from exporters.dcgm.series_labels import SeriesIdentity
-from exporters.gpu_holders import Holder, Holders, PodUse, PodUses
+from exporters.device_user_names import ContainerUser, ContainerUsers, PodUse, PodUses
 from exporters.gpuscape.agent_metrics import AgentMetrics
-from exporters.gpuscape.node_view import GpuHoldings
+from exporters.gpuscape.node_view import GpuAllocation
 from exporters.gpuscape.waste import GpuUse
 from tests import build
 from tests.exporters.dcgm.peer.peer_files import recorded
 from tests.log_lines import log_lines
 
 GPU = build.gpu(0, model="NVIDIA A30")
-POD = Holder(namespace="team", pod="job", container="main", uid="uid-1", share="0")
-OTHER = Holder(namespace="team", pod="other", container="main", uid="uid-2", share="1")
+POD = ContainerUser(namespace="team", pod="job", container="main", uid="uid-1", share="0")
+OTHER = ContainerUser(namespace="team", pod="other", container="main", uid="uid-2", share="1")
 TEMPERATURE = "DCGM_FI_DEV_GPU_TEMP"
 
 
@@ -48,8 +49,8 @@ class Exposed:
             GpuRecords() if records is None else records,
             clock=lambda: self.now,
         )
-        holders: Holders = {(GPU.bus_id, None): (POD, OTHER)}
-        self.latest.show_holdings(GpuHoldings(holders=holders))
+        users: ContainerUsers = {GpuPart(GPU.bus_id): (POD, OTHER)}
+        self.latest.show_allocation(GpuAllocation(users=users))
         self.latest.show_snapshot(build.node([GPU]), self.now)
         uses: PodUses = {
             GPU.bus_id: {(None, "uid-1"): PodUse(memory_bytes=1), (None, "uid-2"): PodUse()}
@@ -177,9 +178,9 @@ def test_windows_have_the_lengths_of_the_settings(tmp_path: Path) -> None:
 
 def test_what_was_counted_before_goes_on() -> None:
     records = GpuRecords()
-    holder = frozenset({("team", "alice", "main")})
+    user = frozenset({("team", "alice", "main")})
     for at in (0.0, 60.0):
-        use = GpuUse(entity=(GPU.bus_id, None), at_seconds=at, held_by=holder, busy_ratio=0.0)
+        use = GpuUse(entity=GpuPart(GPU.bus_id), at_seconds=at, held_by=user, busy_ratio=0.0)
         records.waste.add([use])
     (line,) = Exposed(records, own_families="all").lines("gpuscape_allocated_seconds_total")
     assert float(line.rpartition(" ")[2]) >= 60.0

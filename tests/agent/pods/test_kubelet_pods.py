@@ -10,14 +10,15 @@ from unittest.mock import ANY
 
 import pytest
 
-from agent.pods.held_gpus import holders
+from agent.pods.gpu_allocation import container_users
 from agent.pods.known_pods import KnownPod
 from agent.pods.kubelet_pods import ASK_SECONDS, KEEP_SECONDS, KubeletPods
 from base.errors import Transient
+from discovery.gpu_part import GpuPart
 from discovery.model import NodeSnapshot
-from exporters.gpu_holders import Claim, Holder, Holders
+from exporters.device_user_names import Claim, ContainerUser, ContainerUsers
 from exporters.gpuscape.agent_metrics import AgentMetrics
-from exporters.gpuscape.node_view import GpuHoldings, ResourceAllocation
+from exporters.gpuscape.node_view import GpuAllocation
 from kubelet.allocated_devices import NodeAllocation, allocation
 from kubelet.device_resolution import DeviceNames
 from kubelet.podresources.allocation_model import (
@@ -50,14 +51,16 @@ def pod(
     return PodDevices(namespace=of.get("namespace", "team"), name=name, containers=(container,))
 
 
-def held(*pods: PodDevices, node: NodeSnapshot = NODE, **more: Callable[..., object]) -> Holders:
-    """The holders of what the kubelet tells."""
+def held(
+    *pods: PodDevices, node: NodeSnapshot = NODE, **more: Callable[..., object]
+) -> ContainerUsers:
+    """The device users of what the kubelet tells."""
     told = allocation(pods, (), DeviceNames(node))
-    return holders(told, node, **more)  # type: ignore[arg-type]  # about, where it is given
+    return container_users(told, node, **more)  # type: ignore[arg-type]  # about, where it is given
 
 
-def holder(name: str, **facts: object) -> Holder:
-    plain = Holder(namespace="team", pod=name, container="main")
+def user(name: str, **facts: object) -> ContainerUser:
+    plain = ContainerUser(namespace="team", pod=name, container="main")
     return replace(plain, **facts)  # type: ignore[arg-type]  # the fields' own types
 
 
@@ -67,7 +70,7 @@ def holder(name: str, **facts: object) -> Holder:
 def test_a_container_holds_each_of_its_gpus_and_idle_gpus_have_no_entry() -> None:
     found = held(pod("job", given("nvidia.com/gpu", A, C)), pod("idle"))
 
-    assert found == {(BUS_A, None): (holder("job"),), (BUS_C, None): (holder("job"),)}
+    assert found == {GpuPart(BUS_A): (user("job"),), GpuPart(BUS_C): (user("job"),)}
 
 
 def test_mig_devices_are_held_as_gpu_instances() -> None:
@@ -82,7 +85,7 @@ def test_mig_devices_are_held_as_gpu_instances() -> None:
         node=node,
     )
 
-    assert found == {(BUS_A, 1): (holder("single"),), (BUS_A, 2): (holder("mixed"),)}
+    assert found == {GpuPart(BUS_A, 1): (user("single"),), GpuPart(BUS_A, 2): (user("mixed"),)}
 
 
 def test_holders_of_shares_are_told_in_one_order_whatever_the_kubelet_s_is() -> None:
@@ -98,7 +101,7 @@ def test_holders_of_shares_are_told_in_one_order_whatever_the_kubelet_s_is() -> 
 
     assert found == held(*reversed(pods))
     assert [
-        (each.namespace, each.pod, each.container, each.share) for each in found[BUS_A, None]
+        (each.namespace, each.pod, each.container, each.share) for each in found[GpuPart(BUS_A)]
     ] == [
         ("above", "z", "main", "5"),
         ("team", "a", "main", "4"),
@@ -125,8 +128,8 @@ def test_a_claim_comes_with_all_that_is_known_of_its_device() -> None:
     plain = Claim(namespace="team", name="c", driver="gpu.nvidia.com", pool="p", device="gpu-0")
     there = replace(plain, name="d", device=cut.device, mig_profile="1g.5gb+me", mig_uuid=part.uuid)
     assert found == {
-        (BUS_A, None): (holder("job", share="s", claim=plain),),
-        (BUS_B, 7): (holder("job", claim=there),),
+        GpuPart(BUS_A): (user("job", share="s", claim=plain),),
+        GpuPart(BUS_B, 7): (user("job", claim=there),),
     }
 
 
@@ -135,7 +138,7 @@ def test_a_claim_on_an_instance_of_several_mig_devices_names_none_of_them() -> N
     node = build.node([build.changed(GPUS[0], mig_devices=parts)])
     claim = ClaimedDevice(claim="c", driver="gpu.nvidia.com", pool="p", device="gpu-0-mig-14-4-2")
 
-    (one,) = held(pod("job", claims=(claim,)), node=node)[BUS_A, 7]
+    (one,) = held(pod("job", claims=(claim,)), node=node)[GpuPart(BUS_A, 7)]
 
     assert one.claim is not None
     assert (one.claim.mig_profile, one.claim.mig_uuid) == (None, None)
@@ -144,7 +147,7 @@ def test_a_claim_on_an_instance_of_several_mig_devices_names_none_of_them() -> N
 def test_a_claim_of_an_old_kubelet_has_the_driver_and_the_name_that_lead_to_the_gpu() -> None:
     claim = ClaimedDevice(claim="c", cdi=("k8s.gpu.nvidia.com/device=gpu-0",))
 
-    (one,) = held(pod("job", claims=(claim,)))[BUS_A, None]
+    (one,) = held(pod("job", claims=(claim,)))[GpuPart(BUS_A)]
 
     assert one.claim == Claim(
         namespace="team",
@@ -160,7 +163,7 @@ def test_two_pods_may_share_one_claim() -> None:
 
     found = held(pod("b", claims=(claim,)), pod("a", claims=(claim,)))
 
-    assert [each.pod for each in found[BUS_A, None]] == ["a", "b"]
+    assert [each.pod for each in found[GpuPart(BUS_A)]] == ["a", "b"]
 
 
 def known(name: str, *, ended: bool = False) -> KnownPod:
@@ -177,8 +180,8 @@ def test_uid_and_labels_are_added_where_the_pod_is_known() -> None:
 
     found = held(*pods, about=lambda namespace, name: known(name) if namespace == "team" else None)
 
-    assert found[BUS_A, None] == (holder("job", uid="uid-job", labels=(("app", "train"),)),)
-    assert found[BUS_B, None] == (Holder(namespace="other", pod="job", container="main"),)
+    assert found[GpuPart(BUS_A)] == (user("job", uid="uid-job", labels=(("app", "train"),)),)
+    assert found[GpuPart(BUS_B)] == (ContainerUser(namespace="other", pod="job", container="main"),)
 
 
 def test_an_ended_pod_holds_nothing_any_more_whatever_the_kubelet_lists() -> None:
@@ -186,7 +189,7 @@ def test_an_ended_pod_holds_nothing_any_more_whatever_the_kubelet_lists() -> Non
 
     found = held(*pods, about=lambda _, name: known(name, ended=name == "old"))
 
-    assert [each.pod for each in found[BUS_A, None]] == ["new"]
+    assert [each.pod for each in found[GpuPart(BUS_A)]] == ["new"]
 
 
 def test_an_ended_pod_without_devices_changes_nothing() -> None:
@@ -196,7 +199,7 @@ def test_an_ended_pod_without_devices_changes_nothing() -> None:
 
 def test_text_is_passed_on_as_it_is() -> None:
     """Escaping and cutting are the renderer's."""
-    (one,) = held(pod(HOSTILE, given("nvidia.com/gpu", A), container=HOSTILE))[BUS_A, None]
+    (one,) = held(pod(HOSTILE, given("nvidia.com/gpu", A), container=HOSTILE))[GpuPart(BUS_A)]
 
     assert (one.pod, one.container) == (HOSTILE, HOSTILE)
 
@@ -212,8 +215,8 @@ class Scene:
         self.offered: tuple[ResourceDevices, ...] = (given("nvidia.com/gpu", A, B, C),)
         self.away = ""
         self.asked: list[str] = []
-        self.shown: list[Holders | None] = []
-        self.holdings: GpuHoldings | None = None
+        self.shown: list[ContainerUsers | None] = []
+        self.allocation: GpuAllocation | None = None
         self.given: list[NodeAllocation] = []
         self.snapshot: NodeSnapshot | None = NODE
         self.own = AgentMetrics("0", lambda: 0.0)
@@ -241,9 +244,9 @@ class Scene:
     def metric(self, name: str) -> float:
         return exposition.series(self.own.render())[name, (("source", "pod-resources"),)]
 
-    def _show(self, holdings: GpuHoldings | None) -> None:
-        self.holdings = holdings
-        self.shown.append(None if holdings is None else holdings.holders)
+    def _show(self, allocation: GpuAllocation | None) -> None:
+        self.allocation = allocation
+        self.shown.append(None if allocation is None else allocation.users)
 
 
 def test_one_question_serves_the_lease_and_the_metrics() -> None:
@@ -252,10 +255,10 @@ def test_one_question_serves_the_lease_and_the_metrics() -> None:
     assert scene.pods.ask(0.0) == ASK_SECONDS
 
     assert scene.asked == ["list", "allocatable"]
-    assert scene.shown == [{(BUS_A, None): (holder("job"),)}]
+    assert scene.shown == [{GpuPart(BUS_A): (user("job"),)}]
     assert [each.whole for each in scene.given] == [{BUS_A, BUS_B, BUS_C}]
-    assert scene.holdings is not None
-    assert scene.holdings.whole == {BUS_A, BUS_B, BUS_C}
+    assert scene.allocation is not None
+    assert scene.allocation.whole == {BUS_A, BUS_B, BUS_C}
     assert scene.metric("gpuscape_source_up") == 1
 
 
@@ -265,11 +268,9 @@ def test_resources_are_told_with_what_there_is_of_them_and_what_is_taken() -> No
 
     scene.pods.ask(0.0)
 
-    assert scene.holdings is not None
-    assert scene.holdings.resources == (
-        ResourceAllocation(name="nvidia.com/gpu", allocatable=3, allocated=1),
-        ResourceAllocation(name="nvidia.com/mig-1g.5gb", allocatable=0, allocated=1),
-    )
+    assert scene.allocation is not None
+    assert scene.allocation.allocatable == {"nvidia.com/gpu": 3}
+    assert scene.allocation.allocated == {"nvidia.com/gpu": 1, "nvidia.com/mig-1g.5gb": 1}
 
 
 def test_what_is_offered_is_what_the_kubelet_offers_now() -> None:
@@ -279,14 +280,14 @@ def test_what_is_offered_is_what_the_kubelet_offers_now() -> None:
     for offered in (scene.offered, (), (given("nvidia.com/gpu", B),)):
         scene.offered = offered
         scene.pods.ask(0.0)
-        assert scene.holdings is not None
-        (of_gpus,) = scene.holdings.resources
-        found.append((scene.given[-1].whole, of_gpus.allocatable, of_gpus.allocated))
+        assert scene.allocation is not None
+        allocatable, allocated = scene.allocation.allocatable, scene.allocation.allocated
+        found.append((scene.given[-1].whole, allocatable, allocated))
 
     assert found == [
-        (frozenset((BUS_A, BUS_B, BUS_C)), 3, 1),
-        (frozenset(), 0, 1),
-        (frozenset((BUS_B,)), 1, 1),
+        (frozenset((BUS_A, BUS_B, BUS_C)), {"nvidia.com/gpu": 3}, {"nvidia.com/gpu": 1}),
+        (frozenset(), {}, {"nvidia.com/gpu": 1}),
+        (frozenset((BUS_B,)), {"nvidia.com/gpu": 1}, {"nvidia.com/gpu": 1}),
     ]
 
 
@@ -294,10 +295,9 @@ def test_of_a_resource_that_nobody_has_none_is_taken() -> None:
     scene = Scene()
     scene.told = ()
     scene.pods.ask(0.0)
-    assert scene.holdings is not None
-    assert scene.holdings.resources == (
-        ResourceAllocation(name="nvidia.com/gpu", allocatable=3, allocated=0),
-    )
+    assert scene.allocation is not None
+    assert scene.allocation.allocatable == {"nvidia.com/gpu": 3}
+    assert scene.allocation.allocated == {}
 
 
 def test_before_the_first_snapshot_nobody_is_asked() -> None:
@@ -319,7 +319,7 @@ def test_holders_stay_through_a_restart_of_the_kubelet_and_then_go() -> None:
     scene.pods.ask(100.1 + KEEP_SECONDS)
     scene.pods.ask(105.0 + KEEP_SECONDS)
 
-    there: Holders = {(BUS_A, None): (holder("job"),)}
+    there: ContainerUsers = {GpuPart(BUS_A): (user("job"),)}
     assert scene.shown == [there, there, None, None]
     assert len(scene.given) == 1
     assert scene.metric("gpuscape_source_up") == 0
@@ -340,8 +340,8 @@ def test_what_stays_is_about_the_devices_and_pods_as_they_are_now() -> None:
     ended.clear()
     scene.snapshot = build.node(GPUS[1:])
     scene.pods.ask(10.0)
-    holds = holder("job", uid="uid-job", labels=(("app", "train"),))
-    assert scene.shown == [{(BUS_A, None): (holds,)}, {}, {}]
+    holds = user("job", uid="uid-job", labels=(("app", "train"),))
+    assert scene.shown == [{GpuPart(BUS_A): (holds,)}, {}, {}]
 
 
 def test_a_kubelet_that_comes_back_is_believed_at_once() -> None:
@@ -352,7 +352,7 @@ def test_a_kubelet_that_comes_back_is_believed_at_once() -> None:
 
     scene.pods.ask(5.0)
 
-    assert scene.shown == [None, {(BUS_A, None): (holder("job"),)}]
+    assert scene.shown == [None, {GpuPart(BUS_A): (user("job"),)}]
 
 
 def test_kept_holders_follow_the_devices() -> None:
@@ -368,7 +368,7 @@ def test_kept_holders_follow_the_devices() -> None:
 
     scene.pods.ask(5.0)
 
-    assert scene.shown == [{(BUS_A, 1): (holder("job"),)}, {}]
+    assert scene.shown == [{GpuPart(BUS_A, 1): (user("job"),)}, {}]
 
 
 def test_further_resource_names_count() -> None:
@@ -377,7 +377,7 @@ def test_further_resource_names_count() -> None:
 
     scene.pods.ask(0.0)
 
-    assert scene.shown == [{(BUS_B, None): (holder("job"),)}]
+    assert scene.shown == [{GpuPart(BUS_B): (user("job"),)}]
 
 
 def test_names_of_claims_are_looked_up_where_somebody_knows_them() -> None:
@@ -387,7 +387,7 @@ def test_names_of_claims_are_looked_up_where_somebody_knows_them() -> None:
 
     scene.pods.ask(0.0)
 
-    assert scene.shown == [{(BUS_C, None): (holder("job", claim=ANY),)}]
+    assert scene.shown == [{GpuPart(BUS_C): (user("job", claim=ANY),)}]
 
 
 def test_unknown_devices_are_counted_and_logged_once_and_no_more_than_a_few(
@@ -401,7 +401,7 @@ def test_unknown_devices_are_counted_and_logged_once_and_no_more_than_a_few(
     scene.pods.ask(5.0)
 
     assert scene.metric("gpuscape_unknown_devices") == 8
-    assert scene.shown[0] == {(BUS_A, None): (holder("job"),)}
+    assert scene.shown[0] == {GpuPart(BUS_A): (user("job"),)}
     (why,) = whys(caplog, "GPU to pod mapping incomplete")
     assert why == (
         "devices that this node does not have: nvidia.com/gpu GPU-0, nvidia.com/gpu GPU-1, "

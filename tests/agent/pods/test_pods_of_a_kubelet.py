@@ -11,10 +11,11 @@ import pytest
 
 from agent.pods.kubelet_pods import KEEP_SECONDS, KubeletPods
 from api.mig_resources import MigStrategy
+from discovery.gpu_part import GpuPart
 from discovery.model import NodeSnapshot
-from exporters.gpu_holders import Claim, Entity, Holders
+from exporters.device_user_names import Claim, ContainerUsers
 from exporters.gpuscape.agent_metrics import AgentMetrics
-from exporters.gpuscape.node_view import GpuHoldings
+from exporters.gpuscape.node_view import GpuAllocation
 from kubelet.podresources.allocation_model import PodDevices, ResourceDevices
 from kubelet.podresources.podresources_client import PodResources
 from labelers.groups.sharing import NOTHING_SHARED, SharedResource, Sharing, SharingStrategy
@@ -68,7 +69,7 @@ class Scene:
             strategy=strategy,
             sharing=sharing,
         )
-        self.shown: Holders = {}
+        self.shown: ContainerUsers = {}
         own = AgentMetrics("0", lambda: 0.0)
         self.kubelet = Kubelet(self.node.server.path)
         self.pods = KubeletPods(
@@ -79,13 +80,13 @@ class Scene:
             show=self._show,
         )
 
-    def holders(self, now: float = 0.0) -> dict[Entity, list[str]]:
+    def users(self, now: float = 0.0) -> dict[GpuPart, list[str]]:
         """GPU or GPU instance to the pods, after one more question."""
         self.pods.ask(now)
         return {entity: [each.pod for each in held] for entity, held in self.shown.items()}
 
-    def _show(self, holdings: GpuHoldings | None) -> None:
-        self.shown = {} if holdings is None else holdings.holders
+    def _show(self, allocation: GpuAllocation | None) -> None:
+        self.shown = {} if allocation is None else allocation.users
 
 
 @contextmanager
@@ -109,11 +110,11 @@ def test_whole_gpus(tmp_path: Path) -> None:
         there.node.admit(pod("first", container("a", 2), container("b", 1)))
         there.node.admit(pod("second"))
 
-        found = there.holders()
+        found = there.users()
 
     assert len(found) == 4
     assert sorted(found.values()) == [["first"], ["first"], ["first"], ["second"]]
-    assert found.keys() <= {(gpu.bus_id, None) for gpu in there.snapshot.gpus}
+    assert found.keys() <= {GpuPart(gpu.bus_id) for gpu in there.snapshot.gpus}
 
 
 @pytest.mark.parametrize(
@@ -129,7 +130,7 @@ def test_every_mig_device_of_a_machine(machine: str, strategy: MigStrategy, tmp_
         for resource, devices in there.node.devices.offer.items():
             for at in range(len(devices)):
                 there.node.admit(pod(f"{resource.partition('/')[2]}-{at}", resource=resource))
-        found = there.holders()
+        found = there.users()
 
         given = {
             each.name: device.id
@@ -137,10 +138,12 @@ def test_every_mig_device_of_a_machine(machine: str, strategy: MigStrategy, tmp_
             for devices in each.containers[0].given.values()
             for device in devices
         }
-    entities: dict[str, Entity] = {}
+    entities: dict[str, GpuPart] = {}
     for gpu in there.snapshot.gpus:
-        entities[gpu.uuid or ""] = (gpu.bus_id, None)
-        entities |= {part.uuid: (gpu.bus_id, part.gpu_instance_id) for part in gpu.mig_devices}
+        entities[gpu.uuid or ""] = GpuPart(gpu.bus_id)
+        entities |= {
+            part.uuid: GpuPart(gpu.bus_id, part.gpu_instance_id) for part in gpu.mig_devices
+        }
     assert found == {entities[device]: [name] for name, device in given.items()}
     assert any(instance is not None for _, instance in found)
 
@@ -151,7 +154,7 @@ def test_shares_of_a_gpu(tmp_path: Path) -> None:
         for name in "edcba":
             there.node.admit(pod(name, resource=f"{GPU}.shared"))
 
-        found = there.holders()
+        found = there.users()
 
     assert sorted(name for names in found.values() for name in names) == [*"abcde"]
     assert sorted(map(len, found.values())) == [2, 3]
@@ -181,8 +184,8 @@ def test_devices_of_claims(tmp_path: Path) -> None:
 
     plain = {"namespace": "default", "name": "two", "driver": "gpu.nvidia.com", "pool": "node-a"}
     assert {entity: [each.claim for each in held] for entity, held in there.shown.items()} == {
-        (whole.bus_id, None): [Claim(**plain, device=names[0])],
-        (cut.bus_id, part.gpu_instance_id): [
+        GpuPart(whole.bus_id): [Claim(**plain, device=names[0])],
+        GpuPart(cut.bus_id, part.gpu_instance_id): [
             Claim(**plain, device=names[1], mig_profile=part.profile, mig_uuid=part.uuid)
         ],
     }
@@ -191,19 +194,19 @@ def test_devices_of_claims(tmp_path: Path) -> None:
 def test_a_kubelet_that_restarts_or_hangs_takes_nothing_away_for_a_while(tmp_path: Path) -> None:
     with scene("a30-pair", tmp_path) as there:
         there.node.admit(pod("job"))
-        before = there.holders(100.0)
+        before = there.users(100.0)
         there.node.server.stop()
-        down = there.holders(105.0)
+        down = there.users(105.0)
         there.node.server.start()
         there.node.server.delay_seconds = 2 * SOON
         there.kubelet.deadline_seconds = 0.2
-        hung = there.holders(110.0)
-        gone = there.holders(101.0 + KEEP_SECONDS)
+        hung = there.users(110.0)
+        gone = there.users(101.0 + KEEP_SECONDS)
         there.node.server.stop()
         there.node.server.delay_seconds = 0.0
         there.kubelet.deadline_seconds = SOON
         there.node.server.start()
-        again = there.holders(106.0 + KEEP_SECONDS)
+        again = there.users(106.0 + KEEP_SECONDS)
 
     assert list(before.values()) == [["job"]]
     assert before == down == hung == again
@@ -213,7 +216,7 @@ def test_a_kubelet_that_restarts_or_hangs_takes_nothing_away_for_a_while(tmp_pat
 def test_a_pod_that_is_gone_holds_nothing_at_the_next_look(tmp_path: Path) -> None:
     with scene("a30-pair", tmp_path) as there:
         there.node.admit(pod("job"))
-        before = there.holders()
+        before = there.users()
         there.node.remove("job")
 
-        assert (len(before), there.holders()) == (1, {})
+        assert (len(before), there.users()) == (1, {})

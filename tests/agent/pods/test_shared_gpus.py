@@ -110,7 +110,7 @@ def shared(simulation: Simulation, latest: LatestMetrics, folder: Path) -> dict[
             node="node-a",
             snapshot=lambda: snapshot,
             update_metrics=latest.refresh,
-            show=latest.show_holdings,
+            show=latest.show_allocation,
             allocated=lambda _snapshot, allocation: given.append(allocation),
             about=lambda namespace, name: KnownPod(
                 namespace=namespace, name=name, uid=UID[name], ended=False
@@ -120,9 +120,9 @@ def shared(simulation: Simulation, latest: LatestMetrics, folder: Path) -> dict[
     finally:
         node.server.stop()
     on: dict[str, list[str]] = {}
-    for holder in given[0].containers:
-        for device in holder.devices:
-            on.setdefault(device.part.bus_id, []).append(holder.pod)
+    for user in given[0].containers:
+        for device in user.devices:
+            on.setdefault(device.part.bus_id, []).append(user.pod)
     return on
 
 

@@ -12,7 +12,8 @@ import pytest
 
 from agent.processes.batch_jobs import MOST_BYTES, MOST_CHARACTERS, MOST_JOBS, JobFolder, read_jobs
 from base.errors import BadInput
-from exporters.gpu_holders import JobIds
+from discovery.gpu_part import GpuPart
+from exporters.device_user_names import JobIds
 from tests import build
 from tests.log_lines import whys
 
@@ -41,32 +42,33 @@ def refusal(file: Path) -> str:
 
 def test_a_gpu_s_file_has_one_job_a_line(folder: Path) -> None:
     """Blank lines and blanks around are nothing; a job named twice is one."""
-    assert jobs(folder, g0="4711\n 4712_3 \r\n\n4711\n") == {(BUS_0, None): ("4711", "4712_3")}
+    assert jobs(folder, g0="4711\n 4712_3 \r\n\n4711\n") == {GpuPart(BUS_0): ("4711", "4712_3")}
 
 
 def test_a_gpu_s_jobs_are_its_instances_too_but_for_those_with_a_file(folder: Path) -> None:
     found = jobs(folder, g1="whole\n", g1_7="part\n")
 
-    assert found == {(BUS_1, None): ("whole",), (BUS_1, 3): ("whole",), (BUS_1, 7): ("part",)}
+    whole, three, seven = (GpuPart(BUS_1, instance) for instance in (None, 3, 7))
+    assert found == {whole: ("whole",), three: ("whole",), seven: ("part",)}
 
 
 def test_an_instance_whose_file_is_empty_has_no_job(folder: Path) -> None:
     assert jobs(folder, g1="whole\n", g1_7="") == {
-        (BUS_1, None): ("whole",),
-        (BUS_1, 3): ("whole",),
+        GpuPart(BUS_1): ("whole",),
+        GpuPart(BUS_1, 3): ("whole",),
     }
 
 
 def test_an_instance_whose_file_is_refused_is_not_given_its_gpu_s_jobs(folder: Path) -> None:
     found = jobs(folder, g1="whole\n", g1_7="a\x00b")
 
-    assert found == {(BUS_1, None): ("whole",), (BUS_1, 3): ("whole",)}
+    assert found == {GpuPart(BUS_1): ("whole",), GpuPart(BUS_1, 3): ("whole",)}
 
 
 def test_files_of_no_gpu_here_are_passed_over(folder: Path) -> None:
     found = jobs(folder, g5="x\n", g00="x\n", g1_4="x\n", readme="x\n", g0="job\n")
 
-    assert found == {(BUS_0, None): ("job",)}
+    assert found == {GpuPart(BUS_0): ("job",)}
 
 
 def test_files_that_change_or_go_are_followed(folder: Path) -> None:
@@ -76,7 +78,7 @@ def test_files_that_change_or_go_are_followed(folder: Path) -> None:
     seen = []
     for text in ("1", "2", "3"):
         file.write_text(text)
-        seen.append(there.poll(NODE)[BUS_0, None])
+        seen.append(there.poll(NODE)[GpuPart(BUS_0)])
     file.unlink()
 
     assert seen == [("1",), ("2",), ("3",)]
@@ -170,7 +172,7 @@ def test_what_is_wrong_is_logged_once_and_the_rest_works(
     (folder / "1").write_bytes(b"\xff")
     there = JobFolder(folder)
 
-    assert there.poll(NODE) == there.poll(NODE) == {(BUS_0, None): ("job",)}
+    assert there.poll(NODE) == there.poll(NODE) == {GpuPart(BUS_0): ("job",)}
 
     assert whys(caplog, "HPC job mapping incomplete") == [
         f"{folder / '1'} is no UTF-8 text: write one job id a line"

@@ -15,7 +15,7 @@ from agent.processes.gpu_processes import MOST, MOST_FOR_PODS, GpuProcesses, pod
 from agent.processes.pids import ProcessOwner
 from discovery.model import Gap, Reason
 from discovery.sample import GpuSample, Process, ProcessKind
-from exporters.gpu_holders import PodUse
+from exporters.device_user_names import PodUse
 from exporters.gpuscape.process_use import OTHER, OfPod, ProcessUse
 from tests import build
 from tests.log_lines import whys

@@ -9,15 +9,16 @@ import pytest
 
 from cli.top.gpu_rows import TopGpu, top_node
 from cli.top.machine_watch import MachineReading
+from discovery.gpu_part import GpuPart
 from discovery.model import GpuSnapshot, GpuState, NvLink, Xid
 from discovery.sample import MemoryUse, PowerLimits, ProcessKind
-from exporters.gpu_holders import Holder
+from exporters.device_user_names import ContainerUser
 from exporters.gpuscape.process_use import OfPod, ProcessUse
 from tests import build
 
 HERE = build.gpu().bus_id
-TRAIN = Holder(namespace="team", pod="train", container="main")
-OTHER = Holder(namespace="team", pod="other", container="main")
+TRAIN = ContainerUser(namespace="team", pod="train", container="main")
+OTHER = ContainerUser(namespace="team", pod="other", container="main")
 
 
 def row(gpu: GpuSnapshot | None = None, **reading: Any) -> TopGpu:
@@ -32,9 +33,9 @@ def use(**facts: Any) -> ProcessUse:
     return ProcessUse(**{"bus_id": HERE, "pid": "7", "kinds": (ProcessKind.COMPUTE,)} | facts)
 
 
-def pod_of(process: ProcessUse, *holders: Holder, knows_pods: bool = True) -> str | None:
+def pod_of(process: ProcessUse, *users: ContainerUser, knows_pods: bool = True) -> str | None:
     (found,) = row(
-        holders={(HERE, None): holders}, processes=(process,), knows_pods=knows_pods
+        users={GpuPart(HERE): users}, processes=(process,), knows_pods=knows_pods
     ).processes
     return found.pod
 
@@ -78,7 +79,7 @@ def test_a_counter_that_began_anew_or_was_read_once_has_no_rate(
 @pytest.mark.parametrize("state", [GpuState.HUNG, GpuState.LOST, GpuState.UNREADABLE])
 def test_a_gpu_that_does_not_answer_has_its_state_and_no_reading(state: GpuState) -> None:
     gpu = build.gpu(state=state)
-    found = row(gpu, processes=(use(),), holders={(HERE, None): (TRAIN,)})
+    found = row(gpu, processes=(use(),), users={GpuPart(HERE): (TRAIN,)})
     assert (found.state, found.answers) == (state.value, False)
     assert (found.busy_ratio, found.memory_used_bytes, found.power_watts) == (None, None, None)
     assert found.processes == ()
@@ -112,7 +113,7 @@ def test_a_mig_device_has_its_instances_memory_activity_and_holder() -> None:
         mig_memory=((5, MemoryUse(free_bytes=1, used_bytes=9)),),
         mig_profiling=((5, ((1, 0.7),)),),
     )
-    found = row(gpu, samples=(sample,), holders={(HERE, 5): (TRAIN,)})
+    found = row(gpu, samples=(sample,), users={GpuPart(HERE, 5): (TRAIN,)})
     assert found.busy_ratio == 0.4
     first, second = found.mig_devices
     assert (first.memory_used_bytes, first.busy_ratio, first.pods) == (None, None, ())

@@ -2,7 +2,7 @@
 """GPUs that pods share: what each pod's processes have, next to what the device has.
 
 Expected values are by hand from dcgm-exporter 4.8 with ``--kubernetes-virtual-gpus``: the
-families GPU_UTIL and FB_USED have a series without a pod, and one for each holder by process.
+families GPU_UTIL and FB_USED have a series without a pod, and one for each device user by process.
 """
 
 from __future__ import annotations
@@ -12,35 +12,37 @@ from typing import Any
 
 import pytest
 
+from discovery.gpu_part import GpuPart
 from discovery.sample import MemoryUse
 from exporters.dcgm.catalog import CATALOG, COUNTED
 from exporters.dcgm.render import Renderer, SeriesIdentity
 from exporters.dcgm.windows import Counts, Event, EventCounts, Span
-from exporters.gpu_holders import Entity, Holder, PodUse, PodUses
+from exporters.device_user_names import ContainerUser, PodUse, PodUses
 from tests import build, exposition
 
 NODE = SeriesIdentity(hostname="node-a", shares=True)
 NAMES = ("DCGM_FI_DEV_SM_CLOCK", "DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_DEV_FB_USED")
 FAMILIES = tuple(family for family in CATALOG if family.name in NAMES)
 GPU = build.gpu()
+WHOLE = GpuPart(GPU.bus_id)
 MEMORY = MemoryUse(free_bytes=3000 * build.MIB, used_bytes=1000 * build.MIB)
 SAMPLE = build.sample(GPU, gpu_busy_ratio=0.9, sm_clock_hertz=210_000_000, memory=MEMORY)
 BUSY = PodUse(memory_bytes=700 * build.MIB, busy_ratio=0.6)
 KNOWN: PodUses = {GPU.bus_id: {(None, "uid-a"): BUSY}}
 
 
-def holder(pod: str, **facts: Any) -> Holder:
-    return Holder(**({"namespace": "ns", "pod": pod, "container": "main"} | facts))
+def user(pod: str, **facts: Any) -> ContainerUser:
+    return ContainerUser(**({"namespace": "ns", "pod": pod, "container": "main"} | facts))
 
 
-SHARED = (holder("a", share="0", uid="uid-a"), holder("b", share="1", uid="uid-b"))
+SHARED = (user("a", share="0", uid="uid-a"), user("b", share="1", uid="uid-b"))
 
 
 def served(
-    *holders: Holder,
+    *users: ContainerUser,
     pods: PodUses | None = None,
     identity: SeriesIdentity = NODE,
-    entity: Entity = (GPU.bus_id, None),
+    entity: GpuPart = WHOLE,
     **more: Any,
 ) -> dict[str, list[tuple[str | None, str | None, str | None, str]]]:
     """Family to pod, pod_uid, vgpu and value of each of its series."""
@@ -49,7 +51,7 @@ def served(
         [more.pop("sample", SAMPLE)],
         (),
         identity,
-        {entity: holders},
+        {entity: users},
         pods=KNOWN if pods is None else pods,
         **more,
     )
@@ -84,18 +86,18 @@ def test_each_pod_has_its_own_utilisation_and_memory_and_the_device_keeps_its() 
 
 
 @pytest.mark.parametrize(
-    ("holders", "pods"),
+    ("users", "pods"),
     [
         (SHARED, {}),  # the driver did not tell of processes, or the agent has other pids
-        ((holder("a", share="0"), holder("b", share="1")), KNOWN),  # pods may not be read
+        ((user("a", share="0"), user("b", share="1")), KNOWN),  # pods may not be read
         (SHARED[:1], {GPU.bus_id: {(None, "uid-a"): PodUse()}}),
     ],
     ids=["processes unknown", "pods unknown", "values unknown"],
 )
 def test_a_pod_of_which_nothing_is_known_has_no_series_and_never_0(
-    holders: tuple[Holder, ...], pods: PodUses
+    users: tuple[ContainerUser, ...], pods: PodUses
 ) -> None:
-    found = served(*holders, pods=pods)
+    found = served(*users, pods=pods)
 
     assert [pod for pod, *_ in found["DCGM_FI_DEV_GPU_UTIL"]] == [None]
     assert [pod for pod, *_ in found["DCGM_FI_DEV_FB_USED"]] == [None]
@@ -121,7 +123,7 @@ def test_gpu_instances_that_are_shared_tell_memory_by_pod_and_no_utilisation() -
     found = served(
         *SHARED,
         pods=pods,
-        entity=(gpu.bus_id, 3),
+        entity=GpuPart(gpu.bus_id, 3),
         gpu=gpu,
         sample=build.sample(gpu, mig_memory=((3, MEMORY),)),
     )
@@ -137,7 +139,7 @@ def test_gpu_instances_that_are_shared_tell_memory_by_pod_and_no_utilisation() -
 def test_counts_of_errors_have_no_series_without_a_pod() -> None:
     counts: Counts = {
         (Event.XID, Span.WINDOW): EventCounts(
-            milliseconds=300_000, entities={(GPU.bus_id, None): {"79": 1}}
+            milliseconds=300_000, entities={GpuPart(GPU.bus_id): {"79": 1}}
         )
     }
 
@@ -155,7 +157,7 @@ def test_what_a_pod_has_is_new_with_every_rendering() -> None:
             [SAMPLE],
             (),
             NODE,
-            {(GPU.bus_id, None): SHARED},
+            {GpuPart(GPU.bus_id): SHARED},
             pods={GPU.bus_id: {(None, "uid-a"): use}},
         )
         series = exposition.parse(body)["DCGM_FI_DEV_GPU_UTIL"].series
@@ -168,7 +170,7 @@ def test_the_old_namespace_names_the_pod_in_its_way() -> None:
         [SAMPLE],
         (),
         replace(NODE, old_namespace=True),
-        {(GPU.bus_id, None): SHARED},
+        {GpuPart(GPU.bus_id): SHARED},
         pods=KNOWN,
     )
     (_, first, *_) = exposition.parse(body)["DCGM_FI_DEV_GPU_UTIL"].series
@@ -180,8 +182,8 @@ def test_the_old_namespace_names_the_pod_in_its_way() -> None:
     [(), tuple(replace(each, uid=f"{each.uid}-before") for each in SHARED)],
     ids=["held by nobody", "pods of the same names"],
 )
-def test_a_renderer_that_has_rendered_shows_the_same(before: tuple[Holder, ...]) -> None:
-    node, entity = build.node([GPU]), (GPU.bus_id, None)
+def test_a_renderer_that_has_rendered_shows_the_same(before: tuple[ContainerUser, ...]) -> None:
+    node, entity = build.node([GPU]), GpuPart(GPU.bus_id)
     renderer = Renderer(FAMILIES)
     renderer.render(node, [SAMPLE], (), NODE, {entity: before}, pods=KNOWN)
 

@@ -10,10 +10,11 @@ from dataclasses import replace
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from discovery.gpu_part import GpuPart
 from exporters.dcgm.catalog import CATALOG
 from exporters.dcgm.render import Renderer
 from exporters.dcgm.series_labels import SeriesIdentity
-from exporters.gpu_holders import Claim, Holder
+from exporters.device_user_names import Claim, ContainerUser
 from exporters.prometheus_text import MOST_LABEL_CHARACTERS
 from tests import build, exposition
 from tests.conftest import SCALE
@@ -39,7 +40,7 @@ LABELS = (
     "dra_device_name",
     "label",
 )
-"""In which a holder's ten values stand, in their order."""
+"""In which a device user's ten values stand, in their order."""
 
 PIECES = (
     "\\",
@@ -79,10 +80,10 @@ def hostile(chance: random.Random) -> str:
     return "".join(pieces)
 
 
-def holder(share: int, values: list[str]) -> Holder:
+def user(share: int, values: list[str]) -> ContainerUser:
     namespace, pod, container, uid, *claimed, label = values
     names = ("namespace", "name", "driver", "pool", "device")
-    return Holder(
+    return ContainerUser(
         namespace=namespace,
         pod=pod,
         container=container,
@@ -95,13 +96,13 @@ def holder(share: int, values: list[str]) -> Holder:
 
 def exposed(given: list[list[str]]) -> bytes:
     gpu = build.gpu()
-    holders = tuple(holder(share, values) for share, values in enumerate(given))
+    users = tuple(user(share, values) for share, values in enumerate(given))
     return Renderer(CLOCK).render(
         build.node([gpu]),
         [build.sample(gpu)],
         (),
         SeriesIdentity(hostname="node-a", pod_uid=True, shares=True),
-        {(gpu.bus_id, None): holders},
+        {GpuPart(gpu.bus_id): users},
     )
 
 

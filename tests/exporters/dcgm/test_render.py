@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
 from discovery.gpu_counts import GpuCounts
+from discovery.gpu_part import GpuPart
 from discovery.model import Driver, GpuSnapshot, GpuState, MigDevice, Mode, Xid
 from discovery.sample import GpuSample, MemoryUse
 from exporters.dcgm.catalog import CATALOG, COUNTED, DEFAULT_FAMILIES, LABEL_ROWS
@@ -20,7 +21,7 @@ from exporters.dcgm.dcgm_family import AnyFamily, DcgmFamily, Paired, UnderMig
 from exporters.dcgm.render import Renderer, SeriesIdentity
 from exporters.dcgm.selection import parse_selection
 from exporters.dcgm.windows import Event, EventCounts, Span
-from exporters.gpu_holders import Holder, Holders
+from exporters.device_user_names import ContainerUser, ContainerUsers
 from exporters.prometheus_text import MOST_LABEL_CHARACTERS, MetricType
 from tests import build, exposition
 from tests.exporters import everything
@@ -340,7 +341,7 @@ def test_a_prefix_stands_before_every_name() -> None:
     families: list[AnyFamily] = [*CLOCK, *XIDS, *COUNTED]
     counts = {
         (Event.XID, Span.WINDOW): EventCounts(
-            milliseconds=1, entities={(gpu.bus_id, None): {"79": 1}}
+            milliseconds=1, entities={GpuPart(gpu.bus_id): {"79": 1}}
         )
     }
 
@@ -416,13 +417,13 @@ def test_a_number_that_is_a_label_follows_the_reading() -> None:
 
 COUNTS = {
     (Event.XID, Span.WINDOW): EventCounts(
-        milliseconds=300_000, entities={(build.gpu().bus_id, None): {"79": 1, "13": 4}}
+        milliseconds=300_000, entities={GpuPart(build.gpu().bus_id): {"79": 1, "13": 4}}
     ),
     (Event.CLOCK_EVENT, Span.WINDOW): EventCounts(
-        milliseconds=60_000, entities={(build.gpu().bus_id, None): {}}
+        milliseconds=60_000, entities={GpuPart(build.gpu().bus_id): {}}
     ),
-    (Event.XID, Span.TOTAL): EventCounts(entities={(build.gpu().bus_id, None): {"79": 9}}),
-    (Event.CLOCK_EVENT, Span.TOTAL): EventCounts(entities={(build.gpu().bus_id, None): {}}),
+    (Event.XID, Span.TOTAL): EventCounts(entities={GpuPart(build.gpu().bus_id): {"79": 9}}),
+    (Event.CLOCK_EVENT, Span.TOTAL): EventCounts(entities={GpuPart(build.gpu().bus_id): {}}),
 }
 
 
@@ -459,10 +460,12 @@ def test_a_gpu_that_nobody_looked_at_hides_no_counts_of_another() -> None:
 
 def test_counted_events_stand_where_the_device_s_pod_is() -> None:
     gpu = build.gpu()
-    holders: Holders = {(gpu.bus_id, None): (Holder(namespace="ns", pod="p", container="c"),)}
+    users: ContainerUsers = {
+        GpuPart(gpu.bus_id): (ContainerUser(namespace="ns", pod="p", container="c"),)
+    }
 
     body = Renderer(COUNTED[:1]).render(
-        build.node([gpu]), [build.sample(gpu)], (), NODE, holders, counts=COUNTS
+        build.node([gpu]), [build.sample(gpu)], (), NODE, users, counts=COUNTS
     )
 
     assert list(only_labels(body))[-5:] == [

@@ -11,17 +11,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
+from discovery.gpu_part import GpuPart
 from discovery.model import GpuSnapshot, Xid
 from exporters.dcgm.catalog import CATALOG
 from exporters.dcgm.render import Renderer, SeriesIdentity
-from exporters.gpu_holders import NOBODY, Claim, Entity, Holder, Holders, JobIds
+from exporters.device_user_names import NO_USERS, Claim, ContainerUser, ContainerUsers, JobIds
 from exporters.prometheus_text import MOST_LABEL_CHARACTERS
 from tests import build, exposition
 
 NODE = SeriesIdentity(hostname="node-a")
 CLOCK = tuple(family for family in CATALOG if family.name == "DCGM_FI_DEV_SM_CLOCK")
 XIDS = tuple(family for family in CATALOG if family.name == "DCGM_FI_DEV_XID_ERRORS")
-GPU: Entity = (build.gpu().bus_id, None)
+GPU: GpuPart = GpuPart(build.gpu().bus_id)
 FIRST = (
     'gpu="0",UUID="GPU-00000000-0000-0000-0000-000000000000",pci_bus_id="00000000:10:00.0",'
     'device="nvidia0",modelName="MOCKMODEL"'
@@ -38,25 +39,25 @@ CLAIM = Claim(
 )
 
 
-def holder(pod: str = "train-0", **facts: Any) -> Holder:
-    return Holder(**({"namespace": "team-a", "pod": pod, "container": "main"} | facts))
+def user(pod: str = "train-0", **facts: Any) -> ContainerUser:
+    return ContainerUser(**({"namespace": "team-a", "pod": pod, "container": "main"} | facts))
 
 
 def render(
-    *holders: Holder,
+    *users: ContainerUser,
     identity: SeriesIdentity = NODE,
     gpus: tuple[GpuSnapshot, ...] = (build.gpu(),),
-    others: Holders | None = None,
+    others: ContainerUsers | None = None,
     jobs: JobIds | None = None,
     families: tuple[Any, ...] = CLOCK,
 ) -> bytes:
-    """The exposition of one family, with these holders on the first GPU."""
+    """The exposition of one family, with these device users on the first GPU."""
     return Renderer(families).render(
         build.node(gpus),
         [build.sample(gpu) for gpu in gpus],
         (),
         identity,
-        {GPU: holders, **(others or {})},
+        {GPU: users, **(others or {})},
         jobs=jobs or {},
     )
 
@@ -77,7 +78,7 @@ def test_an_idle_gpu_has_no_label_of_a_pod() -> None:
 
 
 def test_pod_labels_come_sorted_after_the_node_s_and_attributes_sorted_after_them() -> None:
-    labelled = holder(uid="uid-1", labels=(("app", "x"), ("Team", "y")))
+    labelled = user(uid="uid-1", labels=(("app", "x"), ("Team", "y")))
 
     body = render(labelled, identity=replace(NODE, pod_uid=True))
 
@@ -88,7 +89,7 @@ def test_pod_labels_come_sorted_after_the_node_s_and_attributes_sorted_after_the
 
 
 def test_all_attributes_stand_in_upstream_s_order() -> None:
-    claimed = holder(uid="uid-1", share="2", claim=CLAIM)
+    claimed = user(uid="uid-1", share="2", claim=CLAIM)
     gpu = build.gpu(xids=(Xid(code=79, count=1),))
 
     body = render(
@@ -112,7 +113,7 @@ def test_an_instance_is_between_model_and_host_and_has_its_own_holder() -> None:
     devices = (build.mig_device("1g.5gb", gi=3), build.mig_device("2c.4g.20gb", gi=7))
     gpu = build.gpu(mig=build.SPLIT, mig_devices=devices)
 
-    body = render(gpus=(gpu,), others={(gpu.bus_id, 7): (holder(),)})
+    body = render(gpus=(gpu,), others={GpuPart(gpu.bus_id, 7): (user(),)})
 
     assert label_texts(body) == [
         f'{FIRST},GPU_I_PROFILE="1g.5gb",GPU_I_ID="3",hostname="node-a",{VERSION}',
@@ -122,7 +123,7 @@ def test_an_instance_is_between_model_and_host_and_has_its_own_holder() -> None:
 
 
 def test_the_old_names_are_those_from_before_version_2() -> None:
-    body = render(holder(uid="uid-1"), identity=replace(NODE, old_namespace=True, pod_uid=True))
+    body = render(user(uid="uid-1"), identity=replace(NODE, old_namespace=True, pod_uid=True))
 
     assert label_texts(body) == [
         f'{FIRST.replace("UUID=", "uuid=")},hostname="node-a",{VERSION},'
@@ -143,16 +144,16 @@ def test_blanks_in_the_model_become_single_dashes_on_request() -> None:
 
 
 def test_of_a_shared_gpu_the_last_holder_by_name_is_shown() -> None:
-    found = labels(render(holder("a", share="0"), holder("b", share="1")))
+    found = labels(render(user("a", share="0"), user("b", share="1")))
 
     assert [(each["pod"], each.get("vgpu")) for each in found] == [("b", None)]
 
 
 def test_of_a_shared_gpu_every_holder_is_shown_on_request_with_the_same_value() -> None:
     body = render(
-        holder("a", share="0"),
-        holder("b", share="1"),
-        holder("c"),
+        user("a", share="0"),
+        user("b", share="1"),
+        user("c"),
         identity=replace(NODE, shares=True),
     )
 
@@ -166,13 +167,13 @@ def test_of_a_shared_gpu_every_holder_is_shown_on_request_with_the_same_value() 
 
 
 def test_holders_that_no_label_tells_apart_are_one_series() -> None:
-    body = render(holder(), holder(), identity=replace(NODE, shares=True))
+    body = render(user(), user(), identity=replace(NODE, shares=True))
 
     assert len(labels(body)) == 1
 
 
 def test_holders_whose_names_utf8_cannot_tell_apart_are_one_series() -> None:
-    body = render(holder("\udcfe"), holder("\udcff"), identity=replace(NODE, shares=True))
+    body = render(user("\udcfe"), user("\udcff"), identity=replace(NODE, shares=True))
 
     assert [each["pod"] for each in labels(body)] == ["?"]
 
@@ -187,7 +188,7 @@ def test_a_profile_that_does_not_begin_with_compute_slices_stays_whole(profile: 
 
 
 def test_every_pod_of_a_claim_is_shown_as_upstream_does() -> None:
-    found = labels(render(holder("a", claim=CLAIM), holder("b", claim=CLAIM)))
+    found = labels(render(user("a", claim=CLAIM), user("b", claim=CLAIM)))
 
     assert [each["pod"] for each in found] == ["a", "b"]
 
@@ -195,7 +196,7 @@ def test_every_pod_of_a_claim_is_shown_as_upstream_does() -> None:
 def test_a_claim_of_a_whole_gpu_has_no_labels_of_mig() -> None:
     whole = replace(CLAIM, mig_profile=None, mig_uuid=None)
 
-    (found,) = labels(render(holder(claim=whole)))
+    (found,) = labels(render(user(claim=whole)))
 
     assert [name for name in found if name.startswith("dra_")] == [
         "dra_claim_name",
@@ -209,7 +210,7 @@ def test_a_claim_of_a_whole_gpu_has_no_labels_of_mig() -> None:
 def test_the_pod_s_uid_is_left_out_where_nobody_asks_or_nobody_knows() -> None:
     asked = replace(NODE, pod_uid=True)
 
-    bodies = [render(holder(uid="uid-1")), render(holder(), identity=asked)]
+    bodies = [render(user(uid="uid-1")), render(user(), identity=asked)]
 
     assert ["pod_uid" in labels(body)[0] for body in bodies] == [False, False]
 
@@ -217,7 +218,7 @@ def test_the_pod_s_uid_is_left_out_where_nobody_asks_or_nobody_knows() -> None:
 def test_every_job_of_a_device_is_a_series_with_or_without_a_pod() -> None:
     jobs = {GPU: ("17", "18")}
 
-    alone, held = labels(render(jobs=jobs)), labels(render(holder(), jobs=jobs))
+    alone, held = labels(render(jobs=jobs)), labels(render(user(), jobs=jobs))
 
     assert [each["hpc_job"] for each in alone] == ["17", "18"]
     assert [(each["hpc_job"], each["pod"]) for each in held] == [
@@ -231,7 +232,7 @@ TAKEN = ("gpu", "UUID", "pci_bus_id", "device", "modelName", "hostname", "DCGM_F
 
 @pytest.mark.parametrize("name", [*TAKEN, "pod", "namespace", "container", "err_code", "hpc_job"])
 def test_a_pod_s_label_takes_no_name_that_a_series_has_anyway(name: str) -> None:
-    hostile = holder(labels=((name, "hostile"), ("zone", "here")))
+    hostile = user(labels=((name, "hostile"), ("zone", "here")))
 
     (found,) = labels(render(hostile, families=XIDS, jobs={GPU: ("17",)}))
 
@@ -242,12 +243,12 @@ def test_a_pod_s_label_takes_no_name_that_a_series_has_anyway(name: str) -> None
 def test_a_pod_that_comes_and_goes_changes_its_gpu_s_labels_alone() -> None:
     gpus = (build.gpu(0), build.gpu(1))
     renderer, samples = Renderer(CLOCK), [build.sample(gpu) for gpu in gpus]
-    other: Holders = {(gpus[1].bus_id, None): (holder("other"),)}
-    came, changed = {GPU: (holder(),), **other}, {GPU: (holder("next"),), **other}
+    other: ContainerUsers = {GpuPart(gpus[1].bus_id): (user("other"),)}
+    came, changed = {GPU: (user(),), **other}, {GPU: (user("next"),), **other}
 
     pods = []
-    for holders in (other, came, changed, NOBODY):
-        found = labels(renderer.render(build.node(gpus), samples, (), NODE, holders))
+    for users in (other, came, changed, NO_USERS):
+        found = labels(renderer.render(build.node(gpus), samples, (), NODE, users))
         pods.append([each.get("pod") for each in found])
 
     assert pods == [[None, "other"], ["train-0", "other"], ["next", "other"], [None, None]]
@@ -265,12 +266,12 @@ def test_a_pod_that_comes_and_goes_changes_its_gpu_s_labels_alone() -> None:
 def test_what_is_asked_for_later_is_shown_by_a_renderer_that_has_rendered(
     change: dict[str, Any],
 ) -> None:
-    gpu, by = build.gpu(), (holder("a", share="0"), holder("b", share="1"))
+    gpu, by = build.gpu(), (user("a", share="0"), user("b", share="1"))
     renderer, node = Renderer(CLOCK), build.node([gpu])
     asked: dict[str, Any] = {"identity": NODE, "jobs": {}} | change
     renderer.render(node, [build.sample(gpu)], (), NODE, {GPU: by})
 
-    later = renderer.render(node, [build.sample(gpu)], (), holders={GPU: by}, **asked)
+    later = renderer.render(node, [build.sample(gpu)], (), users={GPU: by}, **asked)
 
     assert later == render(*by, **asked)
 
@@ -287,7 +288,7 @@ HOSTILE = st.one_of(
 @given(values=st.lists(HOSTILE, min_size=11, max_size=11))
 def test_hostile_values_come_back_cut_and_never_break_the_exposition(values: list[str]) -> None:
     model, host, pod, namespace, container, uid, share, job, label, claim, pool = values
-    held = Holder(
+    held = ContainerUser(
         namespace=namespace,
         pod=pod,
         container=container,

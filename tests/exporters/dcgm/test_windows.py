@@ -9,20 +9,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from discovery.gpu_part import GpuPart
 from discovery.model import NodeSnapshot, Xid
 from exporters.dcgm.windows import CLOCK_EVENTS, PARTS, Event, EventCounts, Span, Windows
-from exporters.gpu_holders import Entity
 from tests import build
 
 BUS = build.gpu().bus_id
-GPU: Entity = (BUS, None)
+GPU: GpuPart = GpuPart(BUS)
 
 
 def node(*xids: Xid) -> NodeSnapshot:
     return build.node([build.gpu(xids=xids)])
 
 
-def xids(windows: Windows, at: float, entity: Entity = GPU) -> dict[str, int] | None:
+def xids(windows: Windows, at: float, entity: GpuPart = GPU) -> dict[str, int] | None:
     counts = windows.counts(at)[Event.XID, Span.WINDOW].of(entity)
     return None if counts is None else dict(counts)
 
@@ -32,7 +32,7 @@ def total(windows: Windows, event: Event) -> dict[str, int] | None:
     return None if counts is None else dict(counts)
 
 
-def clock_events(windows: Windows, at: float, entity: Entity = GPU) -> dict[str, int] | None:
+def clock_events(windows: Windows, at: float, entity: GpuPart = GPU) -> dict[str, int] | None:
     counts = windows.counts(at)[Event.CLOCK_EVENT, Span.WINDOW].of(entity)
     return None if counts is None else dict(counts)
 
@@ -62,7 +62,7 @@ def test_two_gpus_with_the_same_error_each_count_their_own() -> None:
 
     windows.show_snapshot(build.node([build.gpu(xids=(Xid(code=79, count=2),)), other]), now=0)
 
-    assert [xids(windows, 0, (bus, None)) for bus in (BUS, other.bus_id)] == [
+    assert [xids(windows, 0, GpuPart(bus)) for bus in (BUS, other.bus_id)] == [
         {"79": 2},
         {"79": 3},
     ]
@@ -96,7 +96,7 @@ def test_errors_of_compute_instances_of_one_instance_add_up() -> None:
         now=0,
     )
 
-    assert xids(windows, 0, (BUS, 3)) == {"31": 3}
+    assert xids(windows, 0, GpuPart(BUS, 3)) == {"31": 3}
 
 
 def test_an_instance_has_its_own_and_those_of_its_gpu_and_the_gpu_has_all() -> None:
@@ -110,7 +110,7 @@ def test_an_instance_has_its_own_and_those_of_its_gpu_and_the_gpu_has_all() -> N
         now=0,
     )
 
-    found = [xids(windows, 0, (BUS, instance)) for instance in (3, 7, 9, None)]
+    found = [xids(windows, 0, GpuPart(BUS, instance)) for instance in (3, 7, 9, None)]
 
     assert found == [{"31": 1, "63": 4}, {"43": 2, "63": 4}, {"63": 4}, {"31": 1, "43": 2, "63": 4}]
 
@@ -121,7 +121,7 @@ def test_a_gpu_that_nobody_looked_at_in_the_window_has_no_counts() -> None:
 
     assert xids(windows, 59) == {}
     assert xids(windows, 60) is None
-    assert xids(windows, 59, ("0000:99:00.0", None)) is None
+    assert xids(windows, 59, GpuPart("0000:99:00.0")) is None
 
 
 def test_every_sample_in_which_clocks_are_held_down_counts_by_reason() -> None:
@@ -131,7 +131,7 @@ def test_every_sample_in_which_clocks_are_held_down_counts_by_reason() -> None:
         windows.show_samples([build.sample(gpu, at_seconds=float(at), clock_event_reasons=reasons)])
 
     assert clock_events(windows, 99) == {"power_cap": 2, "display_clocks": 1}
-    assert clock_events(windows, 101, (BUS, 5)) == {"power_cap": 1}
+    assert clock_events(windows, 101, GpuPart(BUS, 5)) == {"power_cap": 1}
     assert clock_events(windows, 180) == {}
 
 

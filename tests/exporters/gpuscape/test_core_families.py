@@ -14,15 +14,16 @@ from agent.metrics import metric_settings
 from agent.metrics.latest_metrics import LatestMetrics
 from agent.settings.agent_settings import AgentSettings
 from api.mig_status_annotation import MigPhase
+from discovery.gpu_part import GpuPart
 from discovery.model import Fabric, Mode, RemappedRows
 from discovery.sample import ReadingGroup
 from exporters.dcgm.counters_format import DEFAULT_COUNTERS
 from exporters.desired_layout_metrics import DesiredLayoutState
-from exporters.gpu_holders import Entity, Holder
+from exporters.device_user_names import ContainerUser
 from exporters.gpuscape.agent_metrics import AgentMetrics, ProgramUse
 from exporters.gpuscape.core_families import CORE, ServedFamilies, families, needed_reading_groups
 from exporters.gpuscape.families import FAMILIES
-from exporters.gpuscape.node_view import GpuHoldings, ResourceAllocation
+from exporters.gpuscape.node_view import GpuAllocation
 from simulator.description.machine_catalog import machine_names
 from tests import build
 from tests import exposition as parsed
@@ -53,7 +54,7 @@ def text(seen: Observed, served: ServedFamilies) -> bytes:
         settings(served), "node-a", own, DEFAULT_COUNTERS, GpuRecords(), clock=lambda: at
     )
     latest.show_snapshot(seen.snapshot, 0.0)
-    latest.show_holdings(_all_held(seen))
+    latest.show_allocation(_all_held(seen))
     latest.show_samples(seen.samples)
     latest.refresh(_in_a_cluster)
     return _body(latest)
@@ -64,15 +65,16 @@ def _body(latest: LatestMetrics) -> bytes:
     return response.body.plain + response.tail
 
 
-def _all_held(seen: Observed) -> GpuHoldings:
-    holder = Holder(namespace="team", pod="train-0", container="main")
-    parts: list[Entity] = []
+def _all_held(seen: Observed) -> GpuAllocation:
+    user = ContainerUser(namespace="team", pod="train-0", container="main")
+    parts: list[GpuPart] = []
     for gpu in seen.snapshot.gpus:
-        instances = {(gpu.bus_id, device.gpu_instance_id) for device in gpu.mig_devices}
-        parts += instances or {(gpu.bus_id, None)}
-    return GpuHoldings(
-        holders=dict.fromkeys(parts, (holder,)),
-        resources=(ResourceAllocation(name="nvidia.com/gpu", allocatable=8, allocated=8),),
+        instances = {GpuPart(gpu.bus_id, device.gpu_instance_id) for device in gpu.mig_devices}
+        parts += instances or {GpuPart(gpu.bus_id)}
+    return GpuAllocation(
+        users=dict.fromkeys(parts, (user,)),
+        allocatable={"nvidia.com/gpu": 8},
+        allocated={"nvidia.com/gpu": 8},
         whole=frozenset(gpu.bus_id for gpu in seen.snapshot.gpus),
     )
 
@@ -132,7 +134,7 @@ def test_series_of_the_core_are_those_of_all_and_no_others() -> None:
             settings(served), "node-a", own, DEFAULT_COUNTERS, GpuRecords()
         )
         latest.show_snapshot(snapshot, 0.0)
-        latest.show_holdings(about["holdings"])
+        latest.show_allocation(about["allocation"])
         latest.show_samples(samples)
         bodies[served] = _body(latest)
     everything_else, core = (

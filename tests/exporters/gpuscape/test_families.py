@@ -9,6 +9,7 @@ from itertools import pairwise
 
 import pytest
 
+from discovery.gpu_part import GpuPart
 from discovery.model import GpuState
 from discovery.sample import ReadingGroup
 from discovery.unread import unread_sample
@@ -149,7 +150,7 @@ def test_of_silent_gpus_nothing_is_told_but_that_and_what_others_say_of_them() -
         health={
             gpu.bus_id: HealthVerdict(health=Health.UNHEALTHY, reason="gpu-lost") for gpu in gpus
         },
-        holdings=held(*((gpu.bus_id, None) for gpu in gpus), whole=[gpu.bus_id for gpu in gpus]),
+        allocation=held(*(GpuPart(gpu.bus_id) for gpu in gpus), whole=[gpu.bus_id for gpu in gpus]),
         processes=[ProcessUse(bus_id=gpu.bus_id, pid="1", memory_bytes=1) for gpu in gpus],
     )
 

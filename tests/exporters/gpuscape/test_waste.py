@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from discovery.gpu_part import GpuPart
 from exporters.gpuscape.waste import (
     NOTHING_SEEN,
     RESUME_SECONDS,
@@ -23,7 +24,7 @@ from exporters.gpuscape.waste import (
     step,
 )
 
-GPU = ("0000:10:00.0", None)
+GPU = GpuPart("0000:10:00.0")
 ALICE: Held = frozenset({("team", "alice", "main")})
 BOB: Held = frozenset({("team", "bob", "main")})
 FREE: Held = frozenset()
@@ -144,7 +145,7 @@ def test_a_sample_from_before_takes_nothing_back() -> None:
 
 
 def test_what_is_not_seen_again_is_forgotten() -> None:
-    other = ("0000:11:00.0", 3)
+    other = GpuPart("0000:11:00.0", 3)
     waste = step(NOTHING_SEEN, [use(0), replace(use(0), entity=other)])
 
     assert set(step(waste, [use(10)])) == {GPU}
@@ -212,7 +213,7 @@ def test_somebody_new_after_a_pause_has_not_been_idle() -> None:
 def test_a_device_that_does_not_come_back_is_forgotten_once_others_have_been_read_for_a_while() -> (
     None
 ):
-    record, other = _record(use(0), use(10)), ("0000:20:00.0", None)
+    record, other = _record(use(0), use(10)), GpuPart("0000:20:00.0")
     for at in (100.0, 100.0 + RESUME_SECONDS):
         record.add([replace(use(at), entity=other)])
         assert GPU in record.times

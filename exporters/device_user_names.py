@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Containers, pods and jobs that hold a GPU or a GPU instance, as metrics name them."""
+"""Containers, pods and jobs that use a GPU or a GPU instance, as metrics name them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+
+from discovery.gpu_part import GpuPart
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,8 +24,8 @@ class Claim:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Holder:
-    """A container that holds a device, or a share of one."""
+class ContainerUser:
+    """A container that uses a device, or a share of one."""
 
     namespace: str
     pod: str
@@ -40,13 +42,10 @@ class Holder:
     """
 
 
-Entity = tuple[str, int | None]
-"""Bus id of a GPU, and the id of the GPU instance where it is one."""
+ContainerUsers = Mapping[GpuPart, tuple[ContainerUser, ...]]
+"""Device users of each device that has any; a shared device has several, in a steady order."""
 
-Holders = Mapping[Entity, tuple[Holder, ...]]
-"""Holders of each device that has any; a shared device has several, in a steady order."""
-
-NOBODY: Holders = {}
+NO_USERS: ContainerUsers = {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +65,7 @@ A pod that is not in there has no process on it; of a GPU that is not in there n
 
 NO_POD_USES: PodUses = {}
 
-JobIds = Mapping[Entity, tuple[str, ...]]
+JobIds = Mapping[GpuPart, tuple[str, ...]]
 """The jobs of a batch system that run on it, in the order of their file; never empty."""
 
 NO_JOBS: JobIds = {}

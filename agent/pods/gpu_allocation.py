@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kubelet's allocation of GPUs, as metrics show it: holders by GPU and by GPU instance."""
+"""The kubelet's allocation of GPUs, as metrics show it: device users by GPU and by GPU instance."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Callable
 
 from agent.pods.known_pods import KnownPod
 from api.device_names import DRA_DRIVER
+from discovery.gpu_part import GpuPart
 from discovery.model import NodeSnapshot
-from exporters.gpu_holders import Claim, Entity, Holder, Holders
-from exporters.gpuscape.node_view import GpuHoldings, ResourceAllocation
+from exporters.device_user_names import Claim, ContainerUser, ContainerUsers
+from exporters.gpuscape.node_view import GpuAllocation
 from kubelet.allocated_devices import AllocatedDevice, NodeAllocation
-from kubelet.device_resolution import GpuPart
 
 About = Callable[[str, str], KnownPod | None]
 """Looks up a pod by namespace and name, as the API server has it."""
@@ -21,39 +21,34 @@ def nothing_known(_namespace: str, _name: str) -> None:
     """The lookup of an agent that may not read pods: nothing is known of any."""
 
 
-def holdings(
+def gpu_allocation(
     allocation: NodeAllocation, snapshot: NodeSnapshot, about: About = nothing_known
-) -> GpuHoldings:
-    """The kubelet's allocation, as metrics show it; ``about`` as in :func:`holders`."""
-    return GpuHoldings(
-        holders=holders(allocation, snapshot, about),
-        resources=tuple(
-            ResourceAllocation(
-                name=name,
-                allocatable=allocation.allocatable.get(name, 0),
-                allocated=allocation.allocated.get(name, 0),
-            )
-            for name in sorted({*allocation.allocatable, *allocation.allocated})
-        ),
+) -> GpuAllocation:
+    """The kubelet's allocation, as metrics show it; ``about`` as in :func:`container_users`."""
+    return GpuAllocation(
+        users=container_users(allocation, snapshot, about),
+        allocatable=allocation.allocatable,
+        allocated=allocation.allocated,
         whole=allocation.whole,
     )
 
 
-def holders(
+def container_users(
     allocation: NodeAllocation, snapshot: NodeSnapshot, about: About = nothing_known
-) -> Holders:
-    """Holders of each GPU and GPU instance; ``about`` adds what it knows and leaves out the ended.
+) -> ContainerUsers:
+    """Device users of each GPU and GPU instance; ``about`` adds what it knows of their pods.
 
-    Without that an ended pod that a kubelet still lists with a device stays next to the one that
-    has it now. Order: namespace, pod, container, share, claim.
+    Pods that it knows as ended are left out. Without that an ended pod that a kubelet still lists
+    with a device stays next to the one that has it now.
+    Order: namespace, pod, container, share, claim.
     """
-    held: dict[Entity, set[Holder]] = {}
+    held: dict[GpuPart, set[ContainerUser]] = {}
     for container in allocation.containers:
         known = about(container.namespace, container.pod)
         if known is not None and known.ended:
             continue
         for device in container.devices:
-            holder = Holder(
+            user = ContainerUser(
                 namespace=container.namespace,
                 pod=container.pod,
                 container=container.container,
@@ -62,11 +57,8 @@ def holders(
                 claim=_claim(device, container.namespace, snapshot),
                 labels=() if known is None else known.labels,
             )
-            entity = device.part.bus_id, device.part.gpu_instance_id
-            held.setdefault(entity, set()).add(holder)
-    return {
-        entity: tuple(sorted(entity_holders, key=_order)) for entity, entity_holders in held.items()
-    }
+            held.setdefault(device.part, set()).add(user)
+    return {part: tuple(sorted(part_users, key=_order)) for part, part_users in held.items()}
 
 
 def _claim(device: AllocatedDevice, namespace: str, snapshot: NodeSnapshot) -> Claim | None:
@@ -97,8 +89,8 @@ def _mig(part: GpuPart, snapshot: NodeSnapshot) -> tuple[str | None, str | None]
     return (devices[0].profile, devices[0].uuid) if len(devices) == 1 else (None, None)
 
 
-def _order(holder: Holder) -> tuple[object, ...]:
-    share = holder.share or ""
-    claim = ("", "") if holder.claim is None else (holder.claim.name, holder.claim.device)
+def _order(user: ContainerUser) -> tuple[object, ...]:
+    share = user.share or ""
+    claim = ("", "") if user.claim is None else (user.claim.name, user.claim.device)
     # shares are numbers, but nobody promises that: shorter ones first is their order too
-    return (holder.namespace, holder.pod, holder.container, len(share), share, claim)
+    return (user.namespace, user.pod, user.container, len(share), share, claim)
