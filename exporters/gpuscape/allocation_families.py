@@ -23,7 +23,6 @@ from exporters.gpuscape.node_view import (
 )
 from exporters.gpuscape.profiling_families import GRAPHICS, busy_ratio
 from exporters.gpuscape.waste import IDLE_BELOW_RATIO, WINDOW_SECONDS, GpuUse, Held, Times
-from exporters.prometheus_text import MetricType
 
 _KUBELET = "the kubelet's pod-resources socket"
 _BUSY = "GPM's graphics activity, else utilisation"
@@ -140,7 +139,6 @@ def _unmeasured(node: NodeView) -> Series:
 FAMILIES: tuple[GpuscapeFamily, ...] = (
     GpuscapeFamily(
         name="gpuscape_gpu_allocated",
-        kind=MetricType.GAUGE,
         help="1 if a pod holds the GPU, a share of it or one of its GPU instances, else 0.",
         labels=GPU,
         series=_gpus,
@@ -148,7 +146,6 @@ FAMILIES: tuple[GpuscapeFamily, ...] = (
     ),
     GpuscapeFamily(
         name="gpuscape_mig_instance_allocated",
-        kind=MetricType.GAUGE,
         help="1 if a pod holds the GPU instance or a part of it, else 0.",
         labels=INSTANCE,
         series=_instances,
@@ -156,7 +153,6 @@ FAMILIES: tuple[GpuscapeFamily, ...] = (
     ),
     GpuscapeFamily(
         name="gpuscape_pod_gpu_info",
-        kind=MetricType.GAUGE,
         help="A container that holds the GPU or GPU instance; always 1, for joins with others.",
         labels=(*INSTANCE, "namespace", "pod", "container"),
         series=_pods,
@@ -164,7 +160,6 @@ FAMILIES: tuple[GpuscapeFamily, ...] = (
     ),
     GpuscapeFamily(
         name="gpuscape_resource_allocatable",
-        kind=MetricType.GAUGE,
         help="Devices of the resource that can be allocated to pods.",
         labels=("resource",),
         series=_resources(lambda allocation: allocation.allocatable),
@@ -172,7 +167,6 @@ FAMILIES: tuple[GpuscapeFamily, ...] = (
     ),
     GpuscapeFamily(
         name="gpuscape_resource_allocated",
-        kind=MetricType.GAUGE,
         help="Devices of the resource that are allocated to pods.",
         labels=("resource",),
         series=_resources(lambda allocation: allocation.allocated),
@@ -180,7 +174,6 @@ FAMILIES: tuple[GpuscapeFamily, ...] = (
     ),
     GpuscapeFamily(
         name="gpuscape_free_gpus",
-        kind=MetricType.GAUGE,
         help="GPUs that can be allocated whole to a pod now.",
         labels=(),
         series=_free(lambda free_set: free_set.gpus),
@@ -189,7 +182,6 @@ FAMILIES: tuple[GpuscapeFamily, ...] = (
     ),
     GpuscapeFamily(
         name="gpuscape_free_gpus_largest_island",
-        kind=MetricType.GAUGE,
         help="Free GPUs in the largest set in which every pair has NVLinks; 1 if none is linked.",
         labels=(),
         series=_free(lambda free_set: free_set.island),
@@ -197,7 +189,6 @@ FAMILIES: tuple[GpuscapeFamily, ...] = (
     ),
     GpuscapeFamily(
         name="gpuscape_free_gpus_fragmentation_ratio",
-        kind=MetricType.GAUGE,
         help="How much smaller the largest linked set of free GPUs is than it could be: 0 is best;"
         " absent without free GPUs.",
         labels=(),
@@ -207,7 +198,6 @@ FAMILIES: tuple[GpuscapeFamily, ...] = (
     ),
     GpuscapeFamily(
         name="gpuscape_allocated_seconds_total",
-        kind=MetricType.COUNTER,
         help="Time for which pods held the GPU or GPU instance, since this agent first saw it.",
         labels=INSTANCE,
         series=_times(lambda times: times.allocated_seconds),
@@ -215,7 +205,6 @@ FAMILIES: tuple[GpuscapeFamily, ...] = (
     ),
     GpuscapeFamily(
         name="gpuscape_allocated_idle_seconds_total",
-        kind=MetricType.COUNTER,
         help="Time for which pods held it and it was idle; absent if its use is not measured.",
         labels=INSTANCE,
         series=_times(lambda times: times.idle_seconds),
@@ -225,7 +214,6 @@ FAMILIES: tuple[GpuscapeFamily, ...] = (
     ),
     GpuscapeFamily(
         name="gpuscape_allocated_idle",
-        kind=MetricType.GAUGE,
         help="1 if pods hold it and it is idle, 0 if they hold it and use it; else absent.",
         labels=INSTANCE,
         series=_times(lambda times: times.idle),
@@ -234,7 +222,6 @@ FAMILIES: tuple[GpuscapeFamily, ...] = (
     ),
     GpuscapeFamily(
         name="gpuscape_allocated_idle_ratio",
-        kind=MetricType.GAUGE,
         help="Share of the node's held GPUs that is idle; absent where none is held and measured.",
         labels=(),
         series=_idle_share,
@@ -243,7 +230,6 @@ FAMILIES: tuple[GpuscapeFamily, ...] = (
     ),
     GpuscapeFamily(
         name="gpuscape_allocated_unmeasured",
-        kind=MetricType.GAUGE,
         help="GPUs and GPU instances that pods hold, but whose use is not measured.",
         labels=(),
         series=_unmeasured,

@@ -16,7 +16,6 @@ from exporters.gpuscape.gpuscape_family import (
     of_nvidia_gpus,
 )
 from exporters.gpuscape.node_view import GpuView, NodeView, gpu_labels
-from exporters.prometheus_text import MetricType
 from health.health_verdict import Health
 
 _ROWS = "nvmlDeviceGetRemappedRows"
@@ -108,7 +107,6 @@ SAMPLED_TOO = frozenset(
 FAMILIES: tuple[GpuscapeFamily, ...] = (
     GpuscapeFamily(
         name="gpuscape_driver_info",
-        kind=MetricType.GAUGE,
         help="Versions of the NVIDIA driver, NVML and the newest CUDA it supports; always 1.",
         labels=("driver_version", "nvml_version", "cuda_version"),
         series=_driver,
@@ -116,7 +114,6 @@ FAMILIES: tuple[GpuscapeFamily, ...] = (
     ),
     GpuscapeFamily(
         name="gpuscape_gpu_info",
-        kind=MetricType.GAUGE,
         help="Facts about a GPU that answers; always 1.",
         labels=(
             *GPU,
@@ -134,7 +131,6 @@ FAMILIES: tuple[GpuscapeFamily, ...] = (
     ),
     GpuscapeFamily(
         name="gpuscape_gpu_up",
-        kind=MetricType.GAUGE,
         help="1 if the GPU answered in the last discovery cycle, else 0: lost, hung, unreadable or "
         "initialising.",
         labels=GPU,
@@ -143,7 +139,6 @@ FAMILIES: tuple[GpuscapeFamily, ...] = (
     ),
     GpuscapeFamily(
         name="gpuscape_gpu_health",
-        kind=MetricType.GAUGE,
         help="1 for the present health of the GPU, 0 for the others.",
         labels=(*GPU, "health"),
         series=_health,
@@ -151,7 +146,6 @@ FAMILIES: tuple[GpuscapeFamily, ...] = (
     ),
     GpuscapeFamily(
         name="gpuscape_gpu_health_info",
-        kind=MetricType.GAUGE,
         help="Health of the GPU and its worst reason; always 1.",
         labels=(*GPU, "health", "reason"),
         series=_reasons,
@@ -211,7 +205,6 @@ FAMILIES: tuple[GpuscapeFamily, ...] = (
         "Memory rows replaced by spares, by the errors they had.",
         "error",
         _row_counts,
-        kind=MetricType.COUNTER,
         source=_ROWS,
     ),
     of_nvidia_gpus(

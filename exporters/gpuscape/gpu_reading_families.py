@@ -11,7 +11,6 @@ from discovery.sample import GpuSample, MemoryUse, ReadingGroup
 from exporters.dcgm.windows import CLOCK_EVENTS
 from exporters.gpuscape.gpuscape_family import GpuscapeFamily, of_gpu_parts, of_gpus, sampled
 from exporters.gpuscape.node_view import GpuView
-from exporters.prometheus_text import MetricType
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -81,9 +80,8 @@ def _plain(
     text: str,
     read: Callable[[GpuSample], float | None],
     source: str,
-    kind: MetricType = MetricType.GAUGE,
 ) -> GpuscapeFamily:
-    return of_gpus(name, text, sampled(read), kind=kind, source=source)
+    return of_gpus(name, text, sampled(read), source=source)
 
 
 _UTILISATION = "not available while MIG is on"
@@ -102,7 +100,6 @@ FAMILIES: tuple[GpuscapeFamily, ...] = (
         "Energy that the board used since the driver was loaded.",
         lambda sample: sample.energy_joules,
         "nvmlDeviceGetTotalEnergyConsumption",
-        MetricType.COUNTER,
     ),
     _plain(
         "gpuscape_gpu_temperature_celsius",
@@ -181,21 +178,18 @@ FAMILIES: tuple[GpuscapeFamily, ...] = (
         "PCIe packets that had to be sent again.",
         lambda sample: sample.pcie_replays,
         "nvmlDeviceGetPcieReplayCounter",
-        MetricType.COUNTER,
     ),
     _plain(
         "gpuscape_gpu_nvlink_received_bytes_total",
         "Data that came over all NVLinks since the driver was loaded.",
         lambda sample: sample.nvlink_received_bytes,
         _DATA.format("RX"),
-        MetricType.COUNTER,
     ),
     _plain(
         "gpuscape_gpu_nvlink_sent_bytes_total",
         "Data that went over all NVLinks since the driver was loaded.",
         lambda sample: sample.nvlink_sent_bytes,
         _DATA.format("TX"),
-        MetricType.COUNTER,
     ),
     _plain(
         "gpuscape_gpu_vgpu_licensed",
@@ -216,7 +210,6 @@ FAMILIES: tuple[GpuscapeFamily, ...] = (
         "Time for which clocks were limited since the driver was loaded, by cause.",
         "cause",
         _parts(lambda sample: sample.held_down),
-        kind=MetricType.COUNTER,
         groups=(ReadingGroup.HELD_DOWN,),
         source="fields NVML_FI_DEV_PERF_POLICY_*; causes overlap, so their sum means nothing",
     ),
@@ -225,7 +218,6 @@ FAMILIES: tuple[GpuscapeFamily, ...] = (
         "Memory errors since the driver was loaded.",
         "error",
         _volatile_ecc,
-        kind=MetricType.COUNTER,
         groups=(ReadingGroup.ECC,),
         source="fields NVML_FI_DEV_ECC_*_VOL_TOTAL",
     ),
@@ -234,7 +226,6 @@ FAMILIES: tuple[GpuscapeFamily, ...] = (
         "Memory errors in the life of the GPU.",
         "error",
         _aggregate_ecc,
-        kind=MetricType.COUNTER,
         groups=(ReadingGroup.ECC,),
         source="fields NVML_FI_DEV_ECC_*_AGG_TOTAL",
     ),
@@ -243,7 +234,6 @@ FAMILIES: tuple[GpuscapeFamily, ...] = (
         "Memory pages out of use, by the errors they had; before Ampere.",
         "error",
         _parts(lambda sample: sample.retired_pages, "pending"),
-        kind=MetricType.COUNTER,
         groups=(ReadingGroup.ECC,),
         source="fields NVML_FI_DEV_RETIRED_*",
     ),
@@ -301,7 +291,6 @@ FAMILIES: tuple[GpuscapeFamily, ...] = (
         "gpuscape_gpu_pcie_received_bytes_total",
         "Bytes that came over PCIe since the driver was loaded.",
         _part(lambda sample: sample.pcie, lambda pcie: pcie.received_bytes),
-        kind=MetricType.COUNTER,
         groups=(ReadingGroup.PCIE,),
         source="field NVML_FI_DEV_PCIE_COUNT_RX_BYTES",
     ),
@@ -309,7 +298,6 @@ FAMILIES: tuple[GpuscapeFamily, ...] = (
         "gpuscape_gpu_pcie_sent_bytes_total",
         "Bytes that went over PCIe since the driver was loaded.",
         _part(lambda sample: sample.pcie, lambda pcie: pcie.sent_bytes),
-        kind=MetricType.COUNTER,
         groups=(ReadingGroup.PCIE,),
         source="field NVML_FI_DEV_PCIE_COUNT_TX_BYTES",
     ),

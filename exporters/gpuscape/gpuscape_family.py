@@ -31,7 +31,6 @@ class GpuscapeFamily:
     """A metric family: its announcement, and the function from a node to its series."""
 
     name: str
-    kind: MetricType
     help: str
     labels: tuple[str, ...]
     series: Callable[[NodeView], Series]
@@ -43,6 +42,11 @@ class GpuscapeFamily:
     """Smallest possible number: a smaller one is not served."""
     of_discovery: bool = False
     """The family depends on snapshot and verdicts alone, not on samples or device users."""
+
+    @property
+    def kind(self) -> MetricType:
+        """Counters, and only they, have a name that ends with ``_total``."""
+        return MetricType.COUNTER if self.name.endswith("_total") else MetricType.GAUGE
 
     def announcement(self) -> str:
         """HELP and TYPE, the lines before the series of a family."""
@@ -108,7 +112,6 @@ def of_gpus(
     read: Callable[[GpuView], float | None],
     *,
     source: str,
-    kind: MetricType = MetricType.GAUGE,
     groups: tuple[ReadingGroup, ...] = (),
     least: float = 0.0,
 ) -> GpuscapeFamily:
@@ -120,7 +123,6 @@ def of_gpus(
 
     return GpuscapeFamily(
         name=name,
-        kind=kind,
         help=help,
         labels=GPU,
         series=series,
@@ -152,7 +154,6 @@ def of_gpu_parts(
     read: Callable[[GpuView], Mapping[str, float | None]],
     *,
     source: str,
-    kind: MetricType = MetricType.GAUGE,
     groups: tuple[ReadingGroup, ...] = (),
 ) -> GpuscapeFamily:
     """Numbers for the parts of each GPU that answers, with one more label for the part."""
@@ -164,7 +165,6 @@ def of_gpu_parts(
 
     return GpuscapeFamily(
         name=name,
-        kind=kind,
         help=help,
         labels=(*GPU, label),
         series=series,
@@ -190,7 +190,6 @@ def of_instances(
 
     return GpuscapeFamily(
         name=name,
-        kind=MetricType.GAUGE,
         help=help,
         labels=INSTANCE,
         series=series,

@@ -18,7 +18,6 @@ from exporters.gpuscape.gpuscape_family import (
     of_nvidia_gpus,
 )
 from exporters.gpuscape.node_view import GpuView, NodeView
-from exporters.prometheus_text import MetricType
 
 _LINK = (*GPU, "link")
 
@@ -117,7 +116,6 @@ FAMILIES: tuple[GpuscapeFamily, ...] = (
     ),
     GpuscapeFamily(
         name="gpuscape_gpu_nvlinks_expected",
-        kind=MetricType.GAUGE,
         help="NVLinks that should be up: the most that any GPU of this model in the node has up.",
         labels=GPU,
         series=_expected,
@@ -126,7 +124,6 @@ FAMILIES: tuple[GpuscapeFamily, ...] = (
     ),
     GpuscapeFamily(
         name="gpuscape_nvlink_up",
-        kind=MetricType.GAUGE,
         help="1 if the NVLink is up, else 0.",
         labels=_LINK,
         series=_links,
@@ -134,7 +131,6 @@ FAMILIES: tuple[GpuscapeFamily, ...] = (
     ),
     GpuscapeFamily(
         name="gpuscape_nvlink_info",
-        kind=MetricType.GAUGE,
         help="Device at the other end of an NVLink that is up; always 1.",
         labels=(*_LINK, "peer", "peer_pci_bus_id"),
         series=_ends,
@@ -142,7 +138,6 @@ FAMILIES: tuple[GpuscapeFamily, ...] = (
     ),
     GpuscapeFamily(
         name="gpuscape_nvlink_line_rate_bytes_per_second",
-        kind=MetricType.GAUGE,
         help="Maximum rate of the NVLink in one direction.",
         labels=_LINK,
         series=_rates,
@@ -150,7 +145,6 @@ FAMILIES: tuple[GpuscapeFamily, ...] = (
     ),
     GpuscapeFamily(
         name="gpuscape_nvlink_received_bytes_total",
-        kind=MetricType.COUNTER,
         help="Data that came over one NVLink since the driver was loaded.",
         labels=_LINK,
         series=_counters(lambda link: link.received_bytes),
@@ -159,7 +153,6 @@ FAMILIES: tuple[GpuscapeFamily, ...] = (
     ),
     GpuscapeFamily(
         name="gpuscape_nvlink_sent_bytes_total",
-        kind=MetricType.COUNTER,
         help="Data that went over one NVLink since the driver was loaded.",
         labels=_LINK,
         series=_counters(lambda link: link.sent_bytes),
@@ -168,7 +161,6 @@ FAMILIES: tuple[GpuscapeFamily, ...] = (
     ),
     GpuscapeFamily(
         name="gpuscape_nvlink_errors_total",
-        kind=MetricType.COUNTER,
         help="Errors and recoveries of one NVLink since the driver was loaded; NVLink 5 and later.",
         labels=(*_LINK, "error"),
         series=_errors,
@@ -180,7 +172,6 @@ FAMILIES: tuple[GpuscapeFamily, ...] = (
         "Errors over all NVLinks since the driver was loaded; up to NVLink 4.",
         "error",
         _old_errors,
-        kind=MetricType.COUNTER,
         groups=(ReadingGroup.NVLINK_ERRORS,),
         source="fields NVML_FI_DEV_NVLINK_*_ERROR_COUNT_TOTAL",
     ),
@@ -189,7 +180,6 @@ FAMILIES: tuple[GpuscapeFamily, ...] = (
         "Errors over all NVLinks for which data was sent again or lost, since the driver was"
         " loaded.",
         _transfer_errors,
-        kind=MetricType.COUNTER,
         groups=(ReadingGroup.NVLINK_ERRORS, ReadingGroup.LINK_ERRORS),
         source="gpuscape_nvlink_errors_total but for effective and symbol; up to NVLink 4"
         " gpuscape_gpu_nvlink_errors_total but for crc_flit",

@@ -12,7 +12,6 @@ from collections.abc import Callable
 from discovery.sample import MemoryUse
 from exporters.gpuscape.gpuscape_family import INSTANCE, GpuscapeFamily, Series, of_instances
 from exporters.gpuscape.node_view import InstanceView, NodeView
-from exporters.prometheus_text import MetricType
 
 _USE = "nvmlDeviceGetMemoryInfo of the first compute instance"
 
@@ -32,7 +31,6 @@ def _memory(read: Callable[[MemoryUse], int | None]) -> Callable[[InstanceView],
 FAMILIES: tuple[GpuscapeFamily, ...] = (
     GpuscapeFamily(
         name="gpuscape_mig_instance_info",
-        kind=MetricType.GAUGE,
         help="Profile of a GPU instance, and where in its GPU it is; always 1.",
         labels=(*INSTANCE, "profile", "placement_start", "placement_size"),
         series=_infos,

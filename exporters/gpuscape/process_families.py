@@ -9,7 +9,6 @@ from discovery.sample import ReadingGroup
 from exporters.gpuscape.gpuscape_family import INSTANCE, GpuscapeFamily, Series
 from exporters.gpuscape.node_view import NodeView
 from exporters.gpuscape.process_use import ProcessUse
-from exporters.prometheus_text import MetricType
 
 _LABELS = (*INSTANCE, "pid", "process", "kind", "namespace", "pod", "pod_uid")
 
@@ -44,7 +43,6 @@ _WHO = "; the processes with the most memory one by one, the rest under pid othe
 FAMILIES: tuple[GpuscapeFamily, ...] = (
     GpuscapeFamily(
         name="gpuscape_process_memory_bytes",
-        kind=MetricType.GAUGE,
         help="Frame buffer of the GPU or GPU instance that a process uses.",
         labels=_LABELS,
         series=_uses(lambda use: use.memory_bytes),
@@ -53,7 +51,6 @@ FAMILIES: tuple[GpuscapeFamily, ...] = (
     ),
     GpuscapeFamily(
         name="gpuscape_process_busy_ratio",
-        kind=MetricType.GAUGE,
         help="Share of the time for which kernels of a process ran; absent while MIG is on.",
         labels=_LABELS,
         series=_uses(lambda use: use.busy_ratio),

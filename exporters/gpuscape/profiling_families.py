@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from discovery.sample import profiled_by
 from exporters.gpuscape.gpuscape_family import GPU, INSTANCE, GpuscapeFamily, Series, of_gpus
 from exporters.gpuscape.node_view import GpuView, NodeView
-from exporters.prometheus_text import MetricType
 
 GRAPHICS = 1
 """Share of the time for which anything ran."""
@@ -151,7 +150,6 @@ def _family(
     metrics = profile.metrics.values()
     return GpuscapeFamily(
         name=name,
-        kind=MetricType.GAUGE,
         help=f"{profile.help} Hopper and later.",
         labels=(*labels, profile.label) if profile.label else labels,
         series=series,

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from exporters.gpuscape.gpuscape_family import GpuscapeFamily, Series
 from exporters.gpuscape.node_view import NodeView
 from exporters.gpuscape.switch_errors import Sxid
-from exporters.prometheus_text import MetricType
 
 _LABELS = ("pci_bus_id", "sxid", "severity")
 _LOG = "lines of NVSwitch's driver in /dev/kmsg, where reading it is switched on"
@@ -25,7 +24,6 @@ def _sxids(read: Callable[[Sxid], float]) -> Callable[[NodeView], Series]:
 FAMILIES: tuple[GpuscapeFamily, ...] = (
     GpuscapeFamily(
         name="gpuscape_nvswitch_errors_total",
-        kind=MetricType.COUNTER,
         help="SXid errors of an NVSwitch since this agent started, by the switch's bus id.",
         labels=_LABELS,
         series=_sxids(lambda sxid: sxid.count),
@@ -33,7 +31,6 @@ FAMILIES: tuple[GpuscapeFamily, ...] = (
     ),
     GpuscapeFamily(
         name="gpuscape_nvswitch_error_last_timestamp_seconds",
-        kind=MetricType.GAUGE,
         help="When the newest SXid error of this kind came, Unix time.",
         labels=_LABELS,
         series=_sxids(lambda sxid: sxid.last_seen_seconds),

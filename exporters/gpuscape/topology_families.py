@@ -18,7 +18,6 @@ from exporters.gpuscape.gpuscape_family import (
     of_nvidia_gpus,
 )
 from exporters.gpuscape.node_view import GpuView, NodeView, gpu_labels
-from exporters.prometheus_text import MetricType
 
 _PAIR = (*GPU, "index", "peer_uuid", "peer_pci_bus_id", "peer_index")
 _COLUMNS = 32
@@ -155,7 +154,6 @@ _LEVELS = "0 same board, 1 one switch, 2 several, 3 same host bridge, 4 same NUM
 FAMILIES: tuple[GpuscapeFamily, ...] = (
     GpuscapeFamily(
         name="gpuscape_topology_nvlinks",
-        kind=MetricType.GAUGE,
         help="NVLinks between two GPUs, direct or through NVSwitch; 0 where there are none.",
         labels=_PAIR,
         series=_pairs(_effective),
@@ -163,7 +161,6 @@ FAMILIES: tuple[GpuscapeFamily, ...] = (
     ),
     GpuscapeFamily(
         name="gpuscape_topology_pcie_level",
-        kind=MetricType.GAUGE,
         help=f"How far up two GPUs meet on PCIe: {_LEVELS}.",
         labels=_PAIR,
         series=_pairs(_level),
@@ -171,7 +168,6 @@ FAMILIES: tuple[GpuscapeFamily, ...] = (
     ),
     GpuscapeFamily(
         name="gpuscape_topology_nic_pcie_level",
-        kind=MetricType.GAUGE,
         help=f"How far up a GPU and an RDMA NIC meet on PCIe: {_LEVELS}.",
         labels=(*GPU, "index", "nic"),
         series=_nics,
@@ -179,7 +175,6 @@ FAMILIES: tuple[GpuscapeFamily, ...] = (
     ),
     GpuscapeFamily(
         name="gpuscape_topology_nvlinks_row",
-        kind=MetricType.GAUGE,
         help="NVLinks from a GPU to each other GPU, one label for each index; always 1.",
         labels=(*GPU, "index", *_ROW),
         series=_rows(_effective),
@@ -187,7 +182,6 @@ FAMILIES: tuple[GpuscapeFamily, ...] = (
     ),
     GpuscapeFamily(
         name="gpuscape_topology_pcie_row",
-        kind=MetricType.GAUGE,
         help="How far up a GPU and each other GPU meet on PCIe, one label for each index; always"
         " 1.",
         labels=(*GPU, "index", *_ROW),
@@ -196,7 +190,6 @@ FAMILIES: tuple[GpuscapeFamily, ...] = (
     ),
     GpuscapeFamily(
         name="gpuscape_topology_nic_row",
-        kind=MetricType.GAUGE,
         help="How far up an RDMA NIC and each GPU meet on PCIe, in the label with the GPU's"
         " index; always 1.",
         labels=("nic", *_ROW),
@@ -205,7 +198,6 @@ FAMILIES: tuple[GpuscapeFamily, ...] = (
     ),
     GpuscapeFamily(
         name="gpuscape_gpu_fabric_info",
-        kind=MetricType.GAUGE,
         help="Cluster and clique of the NVLink fabric that the GPU is registered with; always 1.",
         labels=(*GPU, "cluster_uuid", "clique_id"),
         series=_fabrics,
