@@ -11,7 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from api.fabric_kind import FabricKind
-from discovery.model import GpuSnapshot, GpuState, NodeSnapshot, NvidiaFacts, Reason, nvidia_gpus
+from discovery.model import GpuSnapshot, GpuState, NodeSnapshot, NvidiaFacts, Reason
+from health.expected_links import expected_links, links_up
 from health.health_verdict import Health, HealthCause
 
 
@@ -58,28 +59,9 @@ def _fabric_unhealthy(nvidia: NvidiaFacts) -> bool:
     return 1 in pairs or (mask >> 8 & 0xF) > 1
 
 
-def _active_links(nvidia: NvidiaFacts) -> int:
-    return sum(link.active is True for link in nvidia.links)
-
-
 def _has_dead_links(gpu: GpuSnapshot, snapshot: NodeSnapshot) -> bool:
-    """Whether the GPU has fewer active links than another of its model in a mesh or switch.
-
-    Not checked on bridged cards, which may stand alone by intent; nor with MIG on,
-    which takes links down on Ampere; nor on a GPU that did not report all its links.
-    """
-    linked = snapshot.topology.kind in (FabricKind.MESH, FabricKind.SWITCH)
-    nvidia = gpu.nvidia
-    if not linked or gpu.mig_enabled or nvidia is None or not nvidia.links:
-        return False
-    if any(link.active is None for link in nvidia.links):
-        return False
-    peers = [
-        _active_links(peer_facts)
-        for peer, peer_facts in nvidia_gpus(snapshot.answering)
-        if peer.model == gpu.model and not peer.mig_enabled
-    ]
-    return _active_links(nvidia) < max(peers, default=0)
+    expected = expected_links(gpu, snapshot)
+    return expected is not None and gpu.nvidia is not None and links_up(gpu.nvidia) < expected
 
 
 def _has_half_links(gpu: GpuSnapshot, snapshot: NodeSnapshot) -> bool:

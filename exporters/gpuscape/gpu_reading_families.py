@@ -4,49 +4,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import fields
-from typing import TYPE_CHECKING, TypeVar
 
 from discovery.sample import GpuSample, MemoryUse, ReadingGroup
 from exporters.dcgm.windows import CLOCK_EVENTS
-from exporters.gpuscape.gpuscape_family import GpuscapeFamily, of_gpu_parts, of_gpus, sampled
+from exporters.gpuscape.gpuscape_family import (
+    GpuscapeFamily,
+    of_gpu_parts,
+    of_gpus,
+    part_reading,
+    part_readings,
+)
 from exporters.gpuscape.node_view import GpuView
 
-if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
 
-Part = TypeVar("Part")
-
-
-def _memory(read: Callable[[MemoryUse], int | None]) -> Callable[[GpuView], int | None]:
-    return lambda gpu: None if gpu.sample.memory is None else read(gpu.sample.memory)
-
-
-def _part(
-    read_part: Callable[[GpuSample], Part | None], read: Callable[[Part], float | None]
-) -> Callable[[GpuView], float | None]:
-    """A reading within a part of the sample; None where the part is missing."""
-
-    def value(gpu: GpuView) -> float | None:
-        part = read_part(gpu.sample)
-        return None if part is None else read(part)
-
-    return value
-
-
-def _parts(
-    read_part: Callable[[GpuSample], DataclassInstance | None], *left_out: str
-) -> Callable[[GpuView], dict[str, float | None]]:
-    """All readings of a part of the sample, by their names; empty where the part is missing."""
-
-    def values(gpu: GpuView) -> dict[str, float | None]:
-        part = read_part(gpu.sample)
-        if part is None:
-            return {}
-        names = (field.name for field in fields(part) if field.name not in left_out)
-        return {name: getattr(part, name) for name in names}
-
-    return values
+def _memory(read: Callable[[MemoryUse], int | None]) -> Callable[[GpuView], float | None]:
+    return part_reading(lambda sample: sample.memory, read)
 
 
 def _clock_events(gpu: GpuView) -> dict[str, float | None]:
@@ -81,7 +53,7 @@ def _plain(
     read: Callable[[GpuSample], float | None],
     source: str,
 ) -> GpuscapeFamily:
-    return of_gpus(name, text, sampled(read), source=source)
+    return of_gpus(name, text, lambda gpu: read(gpu.sample), source=source)
 
 
 _UTILISATION = "not available while MIG is on"
@@ -209,7 +181,7 @@ FAMILIES: tuple[GpuscapeFamily, ...] = (
         "gpuscape_gpu_held_down_seconds_total",
         "Time for which clocks were limited since the driver was loaded, by cause.",
         "cause",
-        _parts(lambda sample: sample.held_down),
+        part_readings(lambda sample: sample.held_down),
         groups=(ReadingGroup.HELD_DOWN,),
         source="fields NVML_FI_DEV_PERF_POLICY_*; causes overlap, so their sum means nothing",
     ),
@@ -233,7 +205,7 @@ FAMILIES: tuple[GpuscapeFamily, ...] = (
         "gpuscape_gpu_retired_pages_total",
         "Memory pages out of use, by the errors they had; before Ampere.",
         "error",
-        _parts(lambda sample: sample.retired_pages, "pending"),
+        part_readings(lambda sample: sample.retired_pages, "pending"),
         groups=(ReadingGroup.ECC,),
         source="fields NVML_FI_DEV_RETIRED_*",
     ),
@@ -241,7 +213,7 @@ FAMILIES: tuple[GpuscapeFamily, ...] = (
         "gpuscape_gpu_power_limit_watts",
         "Limits of the power that the board may draw.",
         "limit",
-        _parts(lambda sample: sample.power_limits),
+        part_readings(lambda sample: sample.power_limits),
         groups=(ReadingGroup.LIMITS,),
         source="nvmlDeviceGetPowerManagementLimit and its like, nvmlDeviceGetEnforcedPowerLimit",
     ),
@@ -249,14 +221,14 @@ FAMILIES: tuple[GpuscapeFamily, ...] = (
         "gpuscape_gpu_temperature_limit_celsius",
         "Temperatures at which the GPU slows down, shuts down, or leaves its working range.",
         "limit",
-        _parts(lambda sample: sample.temperature_limits, "margin"),
+        part_readings(lambda sample: sample.temperature_limits, "margin"),
         groups=(ReadingGroup.LIMITS,),
         source="nvmlDeviceGetTemperatureThreshold",
     ),
     of_gpus(
         "gpuscape_gpu_temperature_margin_celsius",
         "Degrees between the GPU and the temperature at which it slows down; negative above it.",
-        _part(
+        part_reading(
             lambda sample: sample.temperature_limits,
             lambda temperature_limits: temperature_limits.margin,
         ),
@@ -276,56 +248,56 @@ FAMILIES: tuple[GpuscapeFamily, ...] = (
     of_gpus(
         "gpuscape_gpu_pcie_generation",
         "Generation of PCIe that the link runs at now; it falls while the GPU is idle.",
-        _part(lambda sample: sample.pcie, lambda pcie: pcie.generation),
+        part_reading(lambda sample: sample.pcie, lambda pcie: pcie.generation),
         groups=(ReadingGroup.PCIE,),
         source="nvmlDeviceGetCurrPcieLinkGeneration",
     ),
     of_gpus(
         "gpuscape_gpu_pcie_lanes",
         "Lanes that the PCIe link uses now.",
-        _part(lambda sample: sample.pcie, lambda pcie: pcie.width),
+        part_reading(lambda sample: sample.pcie, lambda pcie: pcie.width),
         groups=(ReadingGroup.PCIE,),
         source="nvmlDeviceGetCurrPcieLinkWidth",
     ),
     of_gpus(
         "gpuscape_gpu_pcie_received_bytes_total",
         "Bytes that came over PCIe since the driver was loaded.",
-        _part(lambda sample: sample.pcie, lambda pcie: pcie.received_bytes),
+        part_reading(lambda sample: sample.pcie, lambda pcie: pcie.received_bytes),
         groups=(ReadingGroup.PCIE,),
         source="field NVML_FI_DEV_PCIE_COUNT_RX_BYTES",
     ),
     of_gpus(
         "gpuscape_gpu_pcie_sent_bytes_total",
         "Bytes that went over PCIe since the driver was loaded.",
-        _part(lambda sample: sample.pcie, lambda pcie: pcie.sent_bytes),
+        part_reading(lambda sample: sample.pcie, lambda pcie: pcie.sent_bytes),
         groups=(ReadingGroup.PCIE,),
         source="field NVML_FI_DEV_PCIE_COUNT_TX_BYTES",
     ),
     of_gpus(
         "gpuscape_gpu_bar1_used_bytes",
         "Address space of BAR1 in use.",
-        _part(lambda sample: sample.bar1, lambda bar1: bar1.used_bytes),
+        part_reading(lambda sample: sample.bar1, lambda bar1: bar1.used_bytes),
         groups=(ReadingGroup.BAR1,),
         source="nvmlDeviceGetBAR1MemoryInfo",
     ),
     of_gpus(
         "gpuscape_gpu_bar1_free_bytes",
         "Address space of BAR1 that is free.",
-        _part(lambda sample: sample.bar1, lambda bar1: bar1.free_bytes),
+        part_reading(lambda sample: sample.bar1, lambda bar1: bar1.free_bytes),
         groups=(ReadingGroup.BAR1,),
         source="nvmlDeviceGetBAR1MemoryInfo",
     ),
     of_gpus(
         "gpuscape_gpu_fan_speed_ratio",
         "Fan speed as a share of its maximum; absent if the chassis cools the GPU.",
-        sampled(lambda sample: sample.fan_ratio),
+        lambda gpu: gpu.sample.fan_ratio,
         groups=(ReadingGroup.FAN,),
         source="nvmlDeviceGetFanSpeed",
     ),
     of_gpus(
         "gpuscape_gpu_performance_state",
         "P-state: 0 is the fastest, 15 the slowest.",
-        sampled(lambda sample: sample.performance_state),
+        lambda gpu: gpu.sample.performance_state,
         groups=(ReadingGroup.FAN,),
         source="nvmlDeviceGetPerformanceState",
     ),

@@ -9,12 +9,18 @@ values of GPU instances have families of their own, so that sums are right.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, TypeVar
 
 from discovery.model import NvidiaFacts
 from discovery.sample import GpuSample, ReadingGroup
 from exporters.gpuscape.node_view import GpuView, InstanceView, NodeView
 from exporters.prometheus_text import MetricType, labels_text
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+_Part = TypeVar("_Part")
 
 GPU = ("uuid", "pci_bus_id")
 INSTANCE = (*GPU, "gpu_instance_id")
@@ -198,6 +204,28 @@ def of_instances(
     )
 
 
-def sampled(read: Callable[[GpuSample], float | None]) -> Callable[[GpuView], float | None]:
-    """A function that takes a reading from the GPU's newest sample."""
-    return lambda gpu: read(gpu.sample)
+def part_reading(
+    read_part: Callable[[GpuSample], _Part | None], read: Callable[[_Part], float | None]
+) -> Callable[[GpuView], float | None]:
+    """A reading within a part of the sample; None where the part is missing."""
+
+    def value(gpu: GpuView) -> float | None:
+        part = read_part(gpu.sample)
+        return None if part is None else read(part)
+
+    return value
+
+
+def part_readings(
+    read_part: Callable[[GpuSample], DataclassInstance | None], *left_out: str
+) -> Callable[[GpuView], dict[str, float | None]]:
+    """All readings of a part of the sample, by their names; empty where the part is missing."""
+
+    def values(gpu: GpuView) -> dict[str, float | None]:
+        part = read_part(gpu.sample)
+        if part is None:
+            return {}
+        names = (field.name for field in fields(part) if field.name not in left_out)
+        return {name: getattr(part, name) for name in names}
+
+    return values
