@@ -28,7 +28,8 @@ class Flag:
     """A flag of dcgm-exporter, with its variable and its effect here."""
 
     name: str
-    variable: str
+    own_variable: str = ""
+    """Its variable, where that does not follow from the name."""
     short: str = ""
     form: Form = Form.TEXT
     setting: str = ""
@@ -42,6 +43,11 @@ class Flag:
     releases: ReleaseSpan = EVERY_RELEASE
     """Releases that have the flag. It is accepted whatever release is served."""
 
+    @property
+    def variable(self) -> str:
+        """The variable that sets the same."""
+        return self.own_variable or f"DCGM_EXPORTER_{self.name.upper().replace('-', '_')}"
+
 
 _NO_DCGM = "There is no DCGM here: this machine's GPUs are read through NVML."
 _NO_DUMPS = "No dumps are written; `gpuscape record` writes down what a machine answers."
@@ -54,184 +60,127 @@ _ALWAYS_SEEN = "GPUs that come and go are always seen, and without a restart."
 
 CONFIG_FILE = Flag(
     name="config-file",
-    variable="DCGM_EXPORTER_CONFIG_FILE",
     does="A YAML file of dcgm-exporter is read: its metrics, and the interval of all of them.",
     releases=SINCE_4_8_3,
 )
 
 FLAGS: tuple[Flag, ...] = (
     CONFIG_FILE,
-    Flag(name="collectors", short="f", variable="DCGM_EXPORTER_COLLECTORS", setting="counters"),
-    Flag(
-        name="configmap-data",
-        short="m",
-        variable="DCGM_EXPORTER_CONFIGMAP_DATA",
-        setting="counters-from",
-        values={"none": ""},
-    ),
-    Flag(name="address", short="a", variable="DCGM_EXPORTER_LISTEN", setting="listen"),
+    Flag(name="collectors", short="f", setting="counters"),
+    Flag(name="configmap-data", short="m", setting="counters-from", values={"none": ""}),
+    Flag(name="address", short="a", own_variable="DCGM_EXPORTER_LISTEN", setting="listen"),
     Flag(
         name="collect-interval",
         short="c",
-        variable="DCGM_EXPORTER_INTERVAL",
+        own_variable="DCGM_EXPORTER_INTERVAL",
         form=Form.MILLISECONDS,
         setting="sample-interval",
     ),
-    Flag(name="devices", short="d", variable="DCGM_EXPORTER_DEVICES_STR", setting="devices"),
-    Flag(
-        name="kubernetes",
-        short="k",
-        variable="DCGM_EXPORTER_KUBERNETES",
-        form=Form.SWITCH,
-        setting="pods",
-    ),
-    Flag(
-        name="kubernetes-enable-pod-labels",
-        variable="DCGM_EXPORTER_KUBERNETES_ENABLE_POD_LABELS",
-        form=Form.SWITCH,
-        setting="pod-labels",
-    ),
-    Flag(
-        name="kubernetes-enable-pod-uid",
-        variable="DCGM_EXPORTER_KUBERNETES_ENABLE_POD_UID",
-        form=Form.SWITCH,
-        setting="pod-uid-label",
-    ),
+    Flag(name="devices", short="d", own_variable="DCGM_EXPORTER_DEVICES_STR", setting="devices"),
+    Flag(name="kubernetes", short="k", form=Form.SWITCH, setting="pods"),
+    Flag(name="kubernetes-enable-pod-labels", form=Form.SWITCH, setting="pod-labels"),
+    Flag(name="kubernetes-enable-pod-uid", form=Form.SWITCH, setting="pod-uid-label"),
     Flag(
         name="kubernetes-pod-label-allowlist-regex",
-        variable="DCGM_EXPORTER_KUBERNETES_POD_LABEL_ALLOWLIST_REGEX",
         form=Form.LIST,
         setting="pod-label-allowlist",
         releases=ReleaseSpan(first="4.6.0"),
     ),
     Flag(
         name="kubernetes-virtual-gpus",
-        variable="KUBERNETES_VIRTUAL_GPUS",
+        own_variable="KUBERNETES_VIRTUAL_GPUS",
         form=Form.SWITCH,
         setting="virtual-gpus",
     ),
     Flag(
         name="kubernetes-enable-dra",
-        variable="KUBERNETES_ENABLE_DRA",
+        own_variable="KUBERNETES_ENABLE_DRA",
         form=Form.SWITCH,
         setting="resource-slices",
     ),
     Flag(
         name="nvidia-resource-names",
-        variable="NVIDIA_RESOURCE_NAMES",
+        own_variable="NVIDIA_RESOURCE_NAMES",
         form=Form.LIST,
         setting="resource-names",
     ),
     Flag(
         name="pod-resources-kubelet-socket",
-        variable="DCGM_POD_RESOURCES_KUBELET_SOCKET",
+        own_variable="DCGM_POD_RESOURCES_KUBELET_SOCKET",
         setting="pod-resources-socket",
     ),
-    Flag(name="hpc-job-mapping-dir", variable="DCGM_HPC_JOB_MAPPING_DIR", setting="hpc-jobs"),
+    Flag(name="hpc-job-mapping-dir", own_variable="DCGM_HPC_JOB_MAPPING_DIR", setting="hpc-jobs"),
     Flag(
         name="no-hostname",
         short="n",
-        variable="DCGM_EXPORTER_NO_HOSTNAME",
         form=Form.SWITCH,
         setting="hostname-label",
         values={"true": "none", "false": ""},
     ),
-    Flag(
-        name="use-old-namespace",
-        short="o",
-        variable="DCGM_EXPORTER_USE_OLD_NAMESPACE",
-        form=Form.SWITCH,
-        setting="old-namespace",
-    ),
+    Flag(name="use-old-namespace", short="o", form=Form.SWITCH, setting="old-namespace"),
     Flag(
         name="replace-blanks-in-model-name",
         short="rbmn",
-        variable="DCGM_EXPORTER_REPLACE_BLANKS_IN_MODEL_NAME",
         form=Form.SWITCH,
         setting="replace-blanks",
     ),
-    Flag(
-        name="xid-count-window-size",
-        short="x",
-        variable="DCGM_EXPORTER_XID_COUNT_WINDOW_SIZE",
-        form=Form.MILLISECONDS,
-        setting="xid-window",
-    ),
+    Flag(name="xid-count-window-size", short="x", form=Form.MILLISECONDS, setting="xid-window"),
     Flag(
         name="clock-events-count-window-size",
-        variable="DCGM_EXPORTER_CLOCK_EVENTS_COUNT_WINDOW_SIZE",
         form=Form.MILLISECONDS,
         setting="clock-events-window",
     ),
-    Flag(
-        name="web-config-file",
-        variable="DCGM_EXPORTER_WEB_CONFIG_FILE",
-        setting="web-config-file",
-    ),
-    Flag(name="log-format", variable="DCGM_EXPORTER_LOG_FORMAT", setting="log-format"),
+    Flag(name="web-config-file", setting="web-config-file"),
+    Flag(name="log-format", setting="log-format"),
     Flag(
         name="debug",
-        variable="DCGM_EXPORTER_DEBUG",
         form=Form.SWITCH,
         setting="log-level",
         values={"true": "debug", "false": ""},
     ),
     Flag(
         name="health-require-gpus",
-        variable="DCGM_EXPORTER_HEALTH_REQUIRE_GPUS",
         form=Form.SWITCH,
         setting="health-needs-gpus",
         releases=SINCE_4_8_4,
     ),
     Flag(
         name="kubernetes-gpu-id-type",
-        variable="DCGM_EXPORTER_KUBERNETES_GPU_ID_TYPE",
         does="Every form of a device's id is known, so there is nothing to choose.",
         silent=("uid", "device-name"),
     ),
     Flag(
         name="remote-hostengine-info",
         short="r",
-        variable="DCGM_REMOTE_HOSTENGINE_INFO",
+        own_variable="DCGM_REMOTE_HOSTENGINE_INFO",
         does=_NO_DCGM,
         silent=("localhost:5555",),
     ),
-    Flag(
-        name="enable-dcgm-log",
-        variable="DCGM_EXPORTER_ENABLE_DCGM_LOG",
-        form=Form.SWITCH,
-        does=_NO_DCGM,
-    ),
-    Flag(
-        name="dcgm-log-level",
-        variable="DCGM_EXPORTER_DCGM_LOG_LEVEL",
-        does=_NO_DCGM,
-        silent=("NONE",),
-    ),
+    Flag(name="enable-dcgm-log", form=Form.SWITCH, does=_NO_DCGM),
+    Flag(name="dcgm-log-level", does=_NO_DCGM, silent=("NONE",)),
     Flag(
         name="switch-devices",
         short="s",
-        variable="DCGM_EXPORTER_OTHER_DEVICES_STR",
+        own_variable="DCGM_EXPORTER_OTHER_DEVICES_STR",
         does="NVSwitches have no series of DCGM's here.",
         silent=("f",),
     ),
     Flag(
         name="cpu-devices",
         short="p",
-        variable="DCGM_EXPORTER_CPU_DEVICES_STR",
+        own_variable="DCGM_EXPORTER_CPU_DEVICES_STR",
         does="CPUs have no series here.",
         silent=("f",),
     ),
     Flag(
         name="disable-startup-validate",
-        variable="DISABLE_STARTUP_VALIDATE",
+        own_variable="DISABLE_STARTUP_VALIDATE",
         form=Form.SWITCH,
         does="A start needs neither GPUs nor a driver, so there is nothing to leave out.",
         releases=ReleaseSpan(first="4.5.2"),
     ),
     Flag(
         name="enable-gpu-bind-unbind-watch",
-        variable="DCGM_EXPORTER_ENABLE_GPU_BIND_UNBIND_WATCH",
         form=Form.SWITCH,
         does=_ALWAYS_SEEN,
         silent=("true", "false"),
@@ -239,115 +188,68 @@ FLAGS: tuple[Flag, ...] = (
     ),
     Flag(
         name="gpu-bind-unbind-poll-interval",
-        variable="DCGM_EXPORTER_GPU_BIND_UNBIND_POLL_INTERVAL",
         does=f"{_ALWAYS_SEEN} GPUSCAPE_DISCOVER_INTERVAL sets how often GPUs are listed.",
         silent=("1s",),
         releases=ReleaseSpan(first="4.8.0"),
     ),
     Flag(
         name="enable-pprof",
-        variable="DCGM_EXPORTER_ENABLE_PPROF",
         form=Form.SWITCH,
         does="It is for programs in Go, so /debug/pprof/ is not served.",
         releases=ReleaseSpan(first="4.8.2"),
     ),
     Flag(
         name="kubernetes-pod-label-cache-size",
-        variable="DCGM_EXPORTER_KUBERNETES_POD_LABEL_CACHE_SIZE",
         does="Which labels of pods are shown is decided once for each pod, without a cache.",
         silent=("150000",),
         releases=ReleaseSpan(first="4.7.0", last="4.7.1"),
     ),
-    Flag(
-        name="web-read-timeout",
-        variable="DCGM_EXPORTER_WEB_READ_TIMEOUT",
-        does=_OWN_TIMES,
-        silent=("10s",),
-        releases=SINCE_4_8_3,
-    ),
-    Flag(
-        name="web-write-timeout",
-        variable="DCGM_EXPORTER_WEB_WRITE_TIMEOUT",
-        does=_OWN_TIMES,
-        silent=("30s",),
-        releases=SINCE_4_8_3,
-    ),
-    Flag(
-        name="container-labels",
-        variable="DCGM_EXPORTER_CONTAINER_LABELS",
-        form=Form.SWITCH,
-        does=_NO_RUNTIME,
-        releases=SINCE_4_8_3,
-    ),
+    Flag(name="web-read-timeout", does=_OWN_TIMES, silent=("10s",), releases=SINCE_4_8_3),
+    Flag(name="web-write-timeout", does=_OWN_TIMES, silent=("30s",), releases=SINCE_4_8_3),
+    Flag(name="container-labels", form=Form.SWITCH, does=_NO_RUNTIME, releases=SINCE_4_8_3),
     Flag(
         name="container-runtime-socket",
-        variable="DCGM_CONTAINER_RUNTIME_SOCKET",
+        own_variable="DCGM_CONTAINER_RUNTIME_SOCKET",
         does=_NO_RUNTIME,
         releases=SINCE_4_8_3,
     ),
     Flag(
         name="watch-max-keep-age",
-        variable="DCGM_EXPORTER_WATCH_MAX_KEEP_AGE",
         does=_NO_HISTORY,
         silent=("10m", "10m0s"),
         releases=SINCE_4_8_4,
     ),
-    Flag(
-        name="watch-max-keep-samples",
-        variable="DCGM_EXPORTER_WATCH_MAX_KEEP_SAMPLES",
-        does=_NO_HISTORY,
-        silent=("0",),
-        releases=SINCE_4_8_4,
-    ),
+    Flag(name="watch-max-keep-samples", does=_NO_HISTORY, silent=("0",), releases=SINCE_4_8_4),
     Flag(
         name="max-concurrent-scrapes",
-        variable="DCGM_EXPORTER_MAX_CONCURRENT_SCRAPES",
         does="A scrape is answered with bytes that are there already, so none waits for another.",
         silent=("16",),
         releases=SINCE_4_8_4,
     ),
     Flag(
         name="enable-exporter-metrics",
-        variable="DCGM_EXPORTER_ENABLE_EXPORTER_METRICS",
         form=Form.SWITCH,
         does="Metrics go_, process_ and promhttp_ are of programs in Go; GPUSCAPE_OWN_FAMILIES=core"
         " adds metrics of the agent itself.",
         releases=SINCE_4_8_4,
     ),
-    Flag(
-        name="dump-enabled",
-        variable="DCGM_EXPORTER_DUMP_ENABLED",
-        form=Form.SWITCH,
-        does=_NO_DUMPS,
-    ),
+    Flag(name="dump-enabled", form=Form.SWITCH, does=_NO_DUMPS),
     Flag(
         name="dump-directory",
-        variable="DCGM_EXPORTER_DUMP_DIRECTORY",
         does=_NO_DUMPS,
         silent=("/tmp/dcgm-exporter-debug",),  # noqa: S108  # its default; nothing is written there
     ),
-    Flag(
-        name="dump-retention",
-        variable="DCGM_EXPORTER_DUMP_RETENTION",
-        does=_NO_DUMPS,
-        silent=("24",),
-    ),
-    Flag(
-        name="dump-compression",
-        variable="DCGM_EXPORTER_DUMP_COMPRESSION",
-        form=Form.SWITCH,
-        does=_NO_DUMPS,
-        silent=("true", "false"),
-    ),
+    Flag(name="dump-retention", does=_NO_DUMPS, silent=("24",)),
+    Flag(name="dump-compression", form=Form.SWITCH, does=_NO_DUMPS, silent=("true", "false")),
     Flag(
         name="web-systemd-socket",
-        variable="DCGM_EXPORTER_SYSTEMD_SOCKET",
+        own_variable="DCGM_EXPORTER_SYSTEMD_SOCKET",
         form=Form.SWITCH,
         does="Sockets of systemd are not taken over: metrics are served at the address.",
     ),
     Flag(
         name="fake-gpus",
-        variable="DCGM_EXPORTER_USE_FAKE_GPUS",
+        own_variable="DCGM_EXPORTER_USE_FAKE_GPUS",
         form=Form.SWITCH,
         does="GPUs are not made up; GPUSCAPE_SIMULATE=dgx-a100 simulates a whole machine.",
     ),
