@@ -22,6 +22,7 @@ from kube.amounts.pod_requests import pod_requests
 from kube.api import (
     CONFIG_MAPS,
     DAEMON_SETS,
+    DEPLOYMENTS,
     JOB_SETS,
     JOBS,
     LEASES,
@@ -45,29 +46,18 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-DEPLOYMENTS: Final = ApiResource(
-    group="apps", version="v1", kind="Deployment", plural="deployments"
-)
-CRON_JOBS: Final = ApiResource(group="batch", version="v1", kind="CronJob", plural="cronjobs")
-RESOURCE_QUOTAS: Final = ApiResource(
-    group="", version="v1", kind="ResourceQuota", plural="resourcequotas"
-)
+CRON_JOBS: Final = ApiResource(group="batch", version="v1", kind="CronJob")
+RESOURCE_QUOTAS: Final = ApiResource(group="", version="v1", kind="ResourceQuota")
 NODE_POOLS: Final = ApiResource(
-    group="karpenter.sh", version="v1", kind="NodePool", plural="nodepools", namespaced=False
+    group="karpenter.sh", version="v1", kind="NodePool", namespaced=False
 )
 CLUSTER_QUEUES: Final = tuple(
-    ApiResource(
-        group="kueue.x-k8s.io",
-        version=version,
-        kind="ClusterQueue",
-        plural="clusterqueues",
-        namespaced=False,
-    )
+    ApiResource(group="kueue.x-k8s.io", version=version, kind="ClusterQueue", namespaced=False)
     for version in ("v1beta2", "v1beta1")
 )
 """The newest version first."""
 WORKLOADS: Final = tuple(
-    ApiResource(group="kueue.x-k8s.io", version=version, kind="Workload", plural="workloads")
+    ApiResource(group="kueue.x-k8s.io", version=version, kind="Workload")
     for version in ("v1beta2", "v1beta1")
 )
 AUTOSCALER_STATUS: Final = "cluster-autoscaler-status"

@@ -19,8 +19,13 @@ class ApiResource:
     """Empty for the core group."""
     version: str
     kind: str
-    plural: str
     namespaced: bool = True
+
+    @property
+    def plural(self) -> str:
+        """Name of the kind in paths: ``nodes``, ``validatingadmissionpolicies``."""
+        singular = self.kind.lower()
+        return f"{singular[:-1]}ies" if singular.endswith("y") else f"{singular}s"
 
     @property
     def api_version(self) -> str:
@@ -28,65 +33,44 @@ class ApiResource:
         return f"{self.group}/{self.version}" if self.group else self.version
 
 
-NODES = ApiResource(group="", version="v1", kind="Node", plural="nodes", namespaced=False)
-CONFIG_MAPS = ApiResource(group="", version="v1", kind="ConfigMap", plural="configmaps")
-SECRETS = ApiResource(group="", version="v1", kind="Secret", plural="secrets")
-PODS = ApiResource(group="", version="v1", kind="Pod", plural="pods")
-DAEMON_SETS = ApiResource(group="apps", version="v1", kind="DaemonSet", plural="daemonsets")
-LEASES = ApiResource(group="coordination.k8s.io", version="v1", kind="Lease", plural="leases")
-EVENTS = ApiResource(group="events.k8s.io", version="v1", kind="Event", plural="events")
-POD_DISRUPTION_BUDGETS = ApiResource(
-    group="policy", version="v1", kind="PodDisruptionBudget", plural="poddisruptionbudgets"
-)
-JOBS = ApiResource(group="batch", version="v1", kind="Job", plural="jobs")
-JOB_SETS = ApiResource(group="jobset.x-k8s.io", version="v1alpha2", kind="JobSet", plural="jobsets")
-REPLICA_SETS = ApiResource(group="apps", version="v1", kind="ReplicaSet", plural="replicasets")
-STATEFUL_SETS = ApiResource(group="apps", version="v1", kind="StatefulSet", plural="statefulsets")
-NODE_FEATURES = ApiResource(
-    group="nfd.k8s-sigs.io", version="v1alpha1", kind="NodeFeature", plural="nodefeatures"
-)
+NODES = ApiResource(group="", version="v1", kind="Node", namespaced=False)
+CONFIG_MAPS = ApiResource(group="", version="v1", kind="ConfigMap")
+SECRETS = ApiResource(group="", version="v1", kind="Secret")
+PODS = ApiResource(group="", version="v1", kind="Pod")
+DEPLOYMENTS = ApiResource(group="apps", version="v1", kind="Deployment")
+DAEMON_SETS = ApiResource(group="apps", version="v1", kind="DaemonSet")
+LEASES = ApiResource(group="coordination.k8s.io", version="v1", kind="Lease")
+EVENTS = ApiResource(group="events.k8s.io", version="v1", kind="Event")
+POD_DISRUPTION_BUDGETS = ApiResource(group="policy", version="v1", kind="PodDisruptionBudget")
+JOBS = ApiResource(group="batch", version="v1", kind="Job")
+JOB_SETS = ApiResource(group="jobset.x-k8s.io", version="v1alpha2", kind="JobSet")
+REPLICA_SETS = ApiResource(group="apps", version="v1", kind="ReplicaSet")
+STATEFUL_SETS = ApiResource(group="apps", version="v1", kind="StatefulSet")
+NODE_FEATURES = ApiResource(group="nfd.k8s-sigs.io", version="v1alpha1", kind="NodeFeature")
 RESOURCE_SLICES = ApiResource(
-    group="resource.k8s.io",
-    version="v1",
-    kind="ResourceSlice",
-    plural="resourceslices",
-    namespaced=False,
+    group="resource.k8s.io", version="v1", kind="ResourceSlice", namespaced=False
 )
 ADMISSION_POLICIES = ApiResource(
     group="admissionregistration.k8s.io",
     version="v1",
     kind="ValidatingAdmissionPolicy",
-    plural="validatingadmissionpolicies",
     namespaced=False,
 )
 ADMISSION_BINDINGS = ApiResource(
     group="admissionregistration.k8s.io",
     version="v1",
     kind="ValidatingAdmissionPolicyBinding",
-    plural="validatingadmissionpolicybindings",
     namespaced=False,
 )
 SELF_REVIEWS = ApiResource(
-    group="authentication.k8s.io",
-    version="v1",
-    kind="SelfSubjectReview",
-    plural="selfsubjectreviews",
-    namespaced=False,
+    group="authentication.k8s.io", version="v1", kind="SelfSubjectReview", namespaced=False
 )
 """A review is created for its answer, and never stored; so are the next two."""
 SELF_ACCESS_REVIEWS = ApiResource(
-    group="authorization.k8s.io",
-    version="v1",
-    kind="SelfSubjectAccessReview",
-    plural="selfsubjectaccessreviews",
-    namespaced=False,
+    group="authorization.k8s.io", version="v1", kind="SelfSubjectAccessReview", namespaced=False
 )
 ACCESS_REVIEWS = ApiResource(
-    group="authorization.k8s.io",
-    version="v1",
-    kind="SubjectAccessReview",
-    plural="subjectaccessreviews",
-    namespaced=False,
+    group="authorization.k8s.io", version="v1", kind="SubjectAccessReview", namespaced=False
 )
 
 

@@ -18,8 +18,11 @@ from cli.uninstall.node_traces import Kept, NodeTraces, node_traces
 from fleet import slot_lease
 from fleet.rollback_record import RollbackRecord
 from kube.api import (
+    ADMISSION_BINDINGS,
+    ADMISSION_POLICIES,
     CONFIG_MAPS,
     DAEMON_SETS,
+    DEPLOYMENTS,
     LEASES,
     NODE_FEATURES,
     NODES,
@@ -37,24 +40,16 @@ _NAME_LABEL: Final = "app.kubernetes.io/name"
 _PROGRAM: Final = "gpuscape"
 _OF_CHANGE: Final = frozenset({keys.MIG_PERMIT, keys.MIG_CORDON})
 """Annotations of a Node on which the coordinator has a change open."""
-_MAKERS: Final = (
-    DAEMON_SETS,
-    ApiResource(group="apps", version="v1", kind="Deployment", plural="deployments"),
-)
+_MAKERS: Final = (DAEMON_SETS, DEPLOYMENTS)
 """Kinds whose controllers make the programs' pods again."""
 
 
-def _wide(group: str, kind: str, plural: str) -> ApiResource:
-    return ApiResource(group=group, version="v1", kind=kind, plural=plural, namespaced=False)
-
-
 _RBAC: Final = "rbac.authorization.k8s.io"
-_ADMISSION: Final = "admissionregistration.k8s.io"
 _CLUSTERWIDE: Final = (
-    _wide(_RBAC, "ClusterRole", "clusterroles"),
-    _wide(_RBAC, "ClusterRoleBinding", "clusterrolebindings"),
-    _wide(_ADMISSION, "ValidatingAdmissionPolicy", "validatingadmissionpolicies"),
-    _wide(_ADMISSION, "ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings"),
+    ApiResource(group=_RBAC, version="v1", kind="ClusterRole", namespaced=False),
+    ApiResource(group=_RBAC, version="v1", kind="ClusterRoleBinding", namespaced=False),
+    ADMISSION_POLICIES,
+    ADMISSION_BINDINGS,
 )
 _FRESH_SECONDS: Final = 180.0
 """An agent whose Lease was renewed within this time may still run."""

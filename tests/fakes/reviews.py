@@ -11,9 +11,7 @@ from tests.fakes.json_values import copied
 from tests.fakes.server import Server
 
 KINDS: Final = (SELF_REVIEWS, SELF_ACCESS_REVIEWS, ACCESS_REVIEWS)
-VERSION: Final = ApiResource(
-    group="", version="", kind="Version", plural="version", namespaced=False
-)
+VERSION: Final = ApiResource(group="", version="", kind="Version", namespaced=False)
 """In calls: what is no kind of object."""
 
 

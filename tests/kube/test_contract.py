@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 NOW = datetime(2026, 11, 20, 8, tzinfo=UTC)
 NAMESPACE = "default"
-UNKNOWN = ApiResource(group="nowhere.example", version="v1", kind="Unknown", plural="unknowns")
+UNKNOWN = ApiResource(group="nowhere.example", version="v1", kind="Unknown")
 GONE = "11111111-0000-4000-8000-000000000000"
 """A UID that no pod has."""
 ABOUT = {"apiVersion": "v1", "kind": "Node", "name": "n", "uid": "u"}

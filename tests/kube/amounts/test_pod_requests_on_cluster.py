@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.cluster
 
-QUOTAS = ApiResource(group="", version="v1", kind="ResourceQuota", plural="resourcequotas")
+QUOTAS = ApiResource(group="", version="v1", kind="ResourceQuota")
 LIMITED = {f"requests.{name}": "1000" for name in (GPU, SHARED, SLICE)}
 
 

@@ -15,11 +15,10 @@ from cli.mig.rollout import rollout_plan
 from forecast.cluster_picture import (
     CLUSTER_QUEUES,
     CRON_JOBS,
-    DEPLOYMENTS,
     RESOURCE_QUOTAS,
     WORKLOADS,
 )
-from kube.api import CONFIG_MAPS, DAEMON_SETS, LEASES, NODES, PODS
+from kube.api import CONFIG_MAPS, DAEMON_SETS, DEPLOYMENTS, LEASES, NODES, PODS
 from kube.api_errors import AdmissionRefused, Forbidden
 from tests.cli.conftest import Run
 from tests.fakes.api import FakeApi
