@@ -32,7 +32,7 @@ from placement.masks import members, pairs, subsets
 from placement.score_table import ScoreTable
 from scheduler.cluster.node_cache import CachedNode, CacheSource, NodeCache
 from scheduler.cluster.node_views import NoView, ScoringView
-from scheduler.cluster.pod_objects import Rules, ask
+from scheduler.cluster.pod_gpu_request import Rules, ask
 from scheduler.filters import resource_fit
 from scheduler.filters.resource_fit import NodeLoad
 from scheduler.filters.taints import KEEPING_OFF

@@ -19,7 +19,7 @@ from kube.objects.pod import Pod
 from placement.class_tables import ScoreTables
 from scheduler.cluster.cluster_reading import ClusterReading, wait_until
 from scheduler.cluster.node_cache import NodeCache
-from scheduler.cluster.pod_objects import Rules, ask
+from scheduler.cluster.pod_gpu_request import Rules, ask
 from scheduler.cluster.watches import Watches
 from scheduler.extender.extender_messages import SHORT
 from scheduler.extender.scheduler_settings import SchedulerSettings

@@ -22,7 +22,7 @@ from kube.objects.pod import Pod
 from labelers.annotations import topology_of
 from placement.class_tables import ScoreTables
 from scheduler.cluster.node_cache import CacheSource, NodeCache
-from scheduler.cluster.pod_objects import Rules, ask
+from scheduler.cluster.pod_gpu_request import Rules, ask
 from scheduler.filters import node_filters
 from scheduler.node_ranking import NodeRanker
 from scheduler.score_explanation import explain_ranks

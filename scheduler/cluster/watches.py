@@ -19,7 +19,7 @@ from kube.objects.pod import Pod
 from kube.objects.typed_object import Metadata
 from kube.watched_sources import WatchedSources
 from scheduler.cluster.node_cache import CacheSource, NodeCache
-from scheduler.cluster.pod_objects import Rules, ask
+from scheduler.cluster.pod_gpu_request import Rules, ask
 
 log = logging.getLogger(__name__)
 

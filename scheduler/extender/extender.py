@@ -10,7 +10,7 @@ import msgspec
 from base.errors import BadInput
 from placement.class_tables import ScoreTables
 from scheduler.cluster.node_cache import NodeCache
-from scheduler.cluster.pod_objects import Rules, ask
+from scheduler.cluster.pod_gpu_request import Rules, ask
 from scheduler.extender import extender_messages
 from scheduler.extender.extender_metrics import ExtenderMetrics, Neutral
 from scheduler.extender.node_detail import described

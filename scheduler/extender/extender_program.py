@@ -23,7 +23,7 @@ from kube.events import Recorder
 from placement.class_tables import ScoreTables
 from scheduler.cluster import pod_events
 from scheduler.cluster.node_cache import NodeCache
-from scheduler.cluster.pod_objects import Rules
+from scheduler.cluster.pod_gpu_request import Rules
 from scheduler.cluster.watches import Watches
 from scheduler.extender.extender import Extender
 from scheduler.extender.extender_metrics import ExtenderMetrics

@@ -14,7 +14,7 @@ from base.settings.log_settings import log_format, log_level
 from base.settings.option import setting
 from base.settings.program_settings import ProgramSettings
 from placement.kubelet_model import DevicePluginPolicy, Policies, Scope, TopologyManager
-from scheduler.cluster.pod_objects import GPU
+from scheduler.cluster.pod_gpu_request import GPU
 from web.address import ADDRESS, Address
 
 

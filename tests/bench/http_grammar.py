@@ -21,7 +21,7 @@ from typing import Protocol
 import h11
 
 from exporters.dcgm.render import Renderer
-from scheduler.cluster.pod_objects import Rules
+from scheduler.cluster.pod_gpu_request import Rules
 from scheduler.extender.extender import Extender
 from scheduler.extender.extender_metrics import ExtenderMetrics
 from tests.bench import clock, render

@@ -24,7 +24,7 @@ from placement.best_effort import LOST
 from placement.kubelet_model import Policies, TopologyManager
 from placement.score_table import ScoreTable
 from placement.shape import shape
-from scheduler.cluster.pod_objects import Rules, ask
+from scheduler.cluster.pod_gpu_request import Rules, ask
 from tests.agent.agent_process import until
 from tests.cluster.scheduling import PROFILE
 from tests.controlplane.plane import Object

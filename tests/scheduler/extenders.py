@@ -12,7 +12,7 @@ from typing import Any
 
 from placement.class_tables import ScoreTables
 from scheduler.cluster.node_cache import CacheSource, NodeCache
-from scheduler.cluster.pod_objects import Rules
+from scheduler.cluster.pod_gpu_request import Rules
 from scheduler.extender.extender import Extender
 from scheduler.extender.extender_metrics import ExtenderMetrics
 from scheduler.extender.https_server import ConnectionLimits, ExtenderServer

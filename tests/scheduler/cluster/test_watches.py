@@ -16,7 +16,7 @@ from kube.api_errors import Forbidden, Unreachable
 from kube.informer import CacheSynced, ObjectSeen, WatchConnected, WatchLost
 from scheduler.cluster.node_cache import CacheSource, NodeCache
 from scheduler.cluster.node_views import NoView, ScoringView
-from scheduler.cluster.pod_objects import GPU, Rules
+from scheduler.cluster.pod_gpu_request import GPU, Rules
 from scheduler.cluster.watches import Watches
 from tests.fakes.api import Call, FakeApi
 from tests.kube.clocks import none

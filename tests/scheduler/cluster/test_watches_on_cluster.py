@@ -17,7 +17,7 @@ from placement.class_tables import ScoreTables
 from scheduler.cluster.node_cache import NodeCache
 from scheduler.cluster.node_views import NoView, ScoringView
 from scheduler.cluster.pod_events import BUDGET, record_unlinked
-from scheduler.cluster.pod_objects import GPU
+from scheduler.cluster.pod_gpu_request import GPU
 from scheduler.cluster.predictions import PredictionCheck
 from scheduler.cluster.watches import Watches
 from tests.access.stage import Roles, Stage

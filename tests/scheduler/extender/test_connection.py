@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from scheduler.cluster.pod_objects import Rules
+from scheduler.cluster.pod_gpu_request import Rules
 from scheduler.extender.connection import Connection, Standing
 from scheduler.extender.extender import Extender
 from scheduler.extender.extender_metrics import ExtenderMetrics

@@ -11,7 +11,7 @@ import pytest
 from base.errors import BadInput
 from placement.class_tables import ScoreTables
 from scheduler.cluster.node_cache import CacheSource, NodeCache
-from scheduler.cluster.pod_objects import Rules
+from scheduler.cluster.pod_gpu_request import Rules
 from scheduler.extender.extender import Extender
 from scheduler.extender.extender_metrics import ExtenderMetrics
 from tests.scheduler import fleets

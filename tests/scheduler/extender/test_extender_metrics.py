@@ -19,7 +19,7 @@ from api.gpu_request import Link, gpu_request
 from placement.best_effort import Odds
 from placement.class_tables import ScoreTables
 from scheduler.cluster.node_views import NoOutcome, NoView
-from scheduler.cluster.pod_objects import Rules
+from scheduler.cluster.pod_gpu_request import Rules
 from scheduler.cluster.predictions import PredictionCheck
 from scheduler.extender.extender import Extender
 from scheduler.extender.extender_metrics import (

@@ -10,7 +10,7 @@ from http import HTTPStatus
 import pytest
 
 from base.errors import BadInput
-from scheduler.cluster.pod_objects import Rules
+from scheduler.cluster.pod_gpu_request import Rules
 from scheduler.extender.extender import Extender
 from scheduler.extender.extender_messages import MOST_BYTES, TooLarge
 from scheduler.extender.extender_metrics import ExtenderMetrics, Verb

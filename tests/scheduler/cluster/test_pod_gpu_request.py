@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from api.gpu_request import ContainerRequest, Link
 from base.errors import BadInput
 from kube.objects.pod import Pod
-from scheduler.cluster.pod_objects import GPU, Rules, ask
+from scheduler.cluster.pod_gpu_request import GPU, Rules, ask
 from scheduler.pod_request import PodRequest
 
 RULES = Rules(nics=frozenset({"rdma/hca"}))
