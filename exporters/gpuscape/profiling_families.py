@@ -35,6 +35,16 @@ class Profile:
     on_instances: bool = True
 
 
+def _rate(name: str, words: str, metric: int) -> Profile:
+    """Bytes each second over a link of the GPU, which its instances share."""
+    return Profile(
+        name=f"{name}_bytes_per_second",
+        help=f"Bytes that {words} each second.",
+        metrics={"": metric},
+        on_instances=False,
+    )
+
+
 PROFILES: tuple[Profile, ...] = (
     Profile(
         name="graphics_active_ratio",
@@ -79,42 +89,12 @@ PROFILES: tuple[Profile, ...] = (
         label="engine",
         metrics=_ENGINES,
     ),
-    Profile(
-        name="pcie_received_bytes_per_second",
-        help="Bytes that came over PCIe each second.",
-        metrics={"": 21},
-        on_instances=False,
-    ),
-    Profile(
-        name="pcie_sent_bytes_per_second",
-        help="Bytes that went over PCIe each second.",
-        metrics={"": 20},
-        on_instances=False,
-    ),
-    Profile(
-        name="nvlink_received_bytes_per_second",
-        help="Bytes that came over all NVLinks each second.",
-        metrics={"": 60},
-        on_instances=False,
-    ),
-    Profile(
-        name="nvlink_sent_bytes_per_second",
-        help="Bytes that went over all NVLinks each second.",
-        metrics={"": 61},
-        on_instances=False,
-    ),
-    Profile(
-        name="c2c_received_bytes_per_second",
-        help="Bytes that came over the link between chips each second.",
-        metrics={"": 101},
-        on_instances=False,
-    ),
-    Profile(
-        name="c2c_sent_bytes_per_second",
-        help="Bytes that went over the link between chips each second.",
-        metrics={"": 100},
-        on_instances=False,
-    ),
+    _rate("pcie_received", "came over PCIe", 21),
+    _rate("pcie_sent", "went over PCIe", 20),
+    _rate("nvlink_received", "came over all NVLinks", 60),
+    _rate("nvlink_sent", "went over all NVLinks", 61),
+    _rate("c2c_received", "came over the link between chips", 101),
+    _rate("c2c_sent", "went over the link between chips", 100),
 )
 
 
