@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from typing import Final, TypeVar
 
 import prometheus_client
@@ -98,6 +99,7 @@ class ExtenderMetrics:
     def __init__(self, version: str) -> None:
         self._registry = registry = CollectorRegistry()
         ProcessCollector(registry=registry)
+        counter = partial(Counter, registry=registry)
         self._fleet = _Fleet(version)
         registry.register(self._fleet)
         self._seconds = Histogram(
@@ -107,11 +109,10 @@ class ExtenderMetrics:
             buckets=_LATENCIES,
             registry=registry,
         )
-        self._requests = Counter(
+        self._requests = counter(
             f"{_PREFIX}_requests",
             "Requests answered, by HTTP status.",
             ["verb", "code"],
-            registry=registry,
         )
         self._answers: deque[tuple[Verb, int, float]] = deque()
         """Verb, status and seconds of requests that the two above have not counted yet."""
@@ -123,55 +124,46 @@ class ExtenderMetrics:
             buckets=_NODES,
             registry=registry,
         )
-        self._unscored = Counter(
+        self._unscored = counter(
             f"{_PREFIX}_unscored_candidates",
             "Candidates that could not be scored: their rank is 0, and with given_up neutral.",
             ["reason"],
-            registry=registry,
         )
-        self._neutral = Counter(
+        self._neutral = counter(
             f"{_PREFIX}_neutral_answers",
             "Requests for scores that were answered without any.",
             ["cause"],
-            registry=registry,
         )
-        self._predictions = Counter(
+        self._predictions = counter(
             f"{_PREFIX}_predictions",
             "Pods whose GPUs were predicted; hit: they got one of the sets predicted.",
             ["result"],
-            registry=registry,
         )
-        self._chance = Counter(
+        self._chance = counter(
             f"{_PREFIX}_predicted_odds",
             "Sum of the odds that predictions gave to the sets that pods then got.",
-            registry=registry,
         )
-        self._placements = Counter(
+        self._placements = counter(
             f"{_PREFIX}_placements",
             "Pods with several GPUs, by whether these are as fast as any of the node's class.",
             ["ideal"],
-            registry=registry,
         )
-        self._unlinked = Counter(
+        self._unlinked = counter(
             f"{_PREFIX}_unlinked_pods",
             "Pods that requested GPUs joined by NVLink and got others.",
-            registry=registry,
         )
-        self._refusals = Counter(
+        self._refusals = counter(
             f"{_PREFIX}_http_refusals",
             "Connections and requests that were refused, by reason.",
             ["reason"],
-            registry=registry,
         )
-        self._events_dropped = Counter(
+        self._events_dropped = counter(
             f"{_PREFIX}_events_dropped",
             "Kubernetes Events that were not recorded: over the budget, or refused by the server.",
-            registry=registry,
         )
-        self._defects = Counter(
+        self._defects = counter(
             f"{_PREFIX}_internal_errors",
             "Unexpected exceptions in threads of the program; the log has their tracebacks.",
-            registry=registry,
         )
         self._name_all()
 
