@@ -21,9 +21,6 @@ from exporters.dcgm.windows import Event, Span
 from exporters.dcgm.xid_messages import xid_attributes
 from exporters.prometheus_text import MetricType
 
-_held_down = partial(
-    DcgmFamily, kind=MetricType.COUNTER, most=TOTAL_MOST, group=ReadingGroup.HELD_DOWN
-)
 _ecc = partial(
     DcgmFamily, kind=MetricType.COUNTER, most=TOTAL_MOST, group=ReadingGroup.ECC, gpus="with ECC on"
 )
@@ -36,14 +33,35 @@ _retired = partial(
 )
 _rows = partial(DcgmFamily, most=COUNT_MOST, gpus="Ampere and later, with ECC")
 
-_REASONS: tuple[tuple[int, str, str, Callable[[HeldDown], float | None]], ...] = (
-    (1420, "SW_POWER_CAP", "the power limit", lambda held: held.power),
-    (1421, "SYNC_BOOST", "the slowest GPU of a sync boost group", lambda held: held.sync_boost),
-    (1422, "SW_THERM_SLOWDOWN", "the driver, for heat,", lambda held: held.software_thermal),
-    (1423, "HW_THERM_SLOWDOWN", "the board, for heat,", lambda held: held.hardware_thermal),
-    (1424, "HW_POWER_BRAKE_SLOWDOWN", "the system's power brake", lambda held: held.power_brake),
-)
-"""Field, name, in words, where it is read. NVML counts the first two as its policies too."""
+_HELD_DOWN: tuple[tuple[int, str, str, Callable[[HeldDown], float | None]], ...] = (
+    (240, "POWER_VIOLATION", "power held clocks down, in nanoseconds", lambda held: held.power),
+    (241, "THERMAL_VIOLATION", "heat held clocks down, in nanoseconds", lambda held: held.thermal),
+    (242, "SYNC_BOOST_VIOLATION", "the slowest GPU of a sync boost group held clocks down, in ns",
+     lambda held: held.sync_boost),
+    (243, "BOARD_LIMIT_VIOLATION", "a limit of the board held clocks down, in nanoseconds",
+     lambda held: held.board_limit),
+    (244, "LOW_UTIL_VIOLATION", "clocks were low since there was little to do, in nanoseconds",
+     lambda held: held.low_utilization),
+    (245, "RELIABILITY_VIOLATION", "the board's reliability held clocks down, in nanoseconds",
+     lambda held: held.reliability),
+    (246, "TOTAL_APP_CLOCKS_VIOLATION",
+     "clocks were below the application clocks, in nanoseconds",
+     lambda held: held.application_clocks),
+    (247, "TOTAL_BASE_CLOCKS_VIOLATION", "clocks were below the base clocks, in nanoseconds",
+     lambda held: held.base_clocks),
+    (1420, "CLOCKS_EVENT_REASON_SW_POWER_CAP_NS",
+     "the power limit held clocks down, in nanoseconds", lambda held: held.power),
+    (1421, "CLOCKS_EVENT_REASON_SYNC_BOOST_NS",
+     "the slowest GPU of a sync boost group held clocks down, in nanoseconds",
+     lambda held: held.sync_boost),
+    (1422, "CLOCKS_EVENT_REASON_SW_THERM_SLOWDOWN_NS",
+     "the driver, for heat, held clocks down, in nanoseconds", lambda held: held.software_thermal),
+    (1423, "CLOCKS_EVENT_REASON_HW_THERM_SLOWDOWN_NS",
+     "the board, for heat, held clocks down, in nanoseconds", lambda held: held.hardware_thermal),
+    (1424, "CLOCKS_EVENT_REASON_HW_POWER_BRAKE_SLOWDOWN_NS",
+     "the system's power brake held clocks down, in nanoseconds", lambda held: held.power_brake),
+)  # fmt: skip
+"""Field, name, in words, where it is read. NVML counts 1420 and 1421 as its policies too."""
 
 _LOCATIONS: tuple[tuple[str, int, tuple[int, int, int, int], str], ...] = (
     ("L1", 0, (314, 315, 324, 325), "the first cache"),
@@ -89,66 +107,17 @@ FAMILIES: tuple[DcgmFamily, ...] = (
         under_mig=UnderMig.OWN,
         attributes=xid_attributes,
     ),
-    _held_down(
-        field=240,
-        name="DCGM_FI_DEV_POWER_VIOLATION",
-        help="Time for which power held clocks down, in nanoseconds.",
-        value=of_part(lambda sample: sample.held_down, lambda held: held.power, NANOSECOND),
-    ),
-    _held_down(
-        field=241,
-        name="DCGM_FI_DEV_THERMAL_VIOLATION",
-        help="Time for which heat held clocks down, in nanoseconds.",
-        value=of_part(lambda sample: sample.held_down, lambda held: held.thermal, NANOSECOND),
-    ),
-    _held_down(
-        field=242,
-        name="DCGM_FI_DEV_SYNC_BOOST_VIOLATION",
-        help="Time for which the slowest GPU of a sync boost group held clocks down, in ns.",
-        value=of_part(lambda sample: sample.held_down, lambda held: held.sync_boost, NANOSECOND),
-    ),
-    _held_down(
-        field=243,
-        name="DCGM_FI_DEV_BOARD_LIMIT_VIOLATION",
-        help="Time for which a limit of the board held clocks down, in nanoseconds.",
-        value=of_part(lambda sample: sample.held_down, lambda held: held.board_limit, NANOSECOND),
-    ),
-    _held_down(
-        field=244,
-        name="DCGM_FI_DEV_LOW_UTIL_VIOLATION",
-        help="Time for which clocks were low since there was little to do, in nanoseconds.",
-        value=of_part(
-            lambda sample: sample.held_down, lambda held: held.low_utilization, NANOSECOND
-        ),
-    ),
-    _held_down(
-        field=245,
-        name="DCGM_FI_DEV_RELIABILITY_VIOLATION",
-        help="Time for which the board's reliability held clocks down, in nanoseconds.",
-        value=of_part(lambda sample: sample.held_down, lambda held: held.reliability, NANOSECOND),
-    ),
-    _held_down(
-        field=246,
-        name="DCGM_FI_DEV_TOTAL_APP_CLOCKS_VIOLATION",
-        help="Time for which clocks were below the application clocks, in nanoseconds.",
-        value=of_part(
-            lambda sample: sample.held_down, lambda held: held.application_clocks, NANOSECOND
-        ),
-    ),
-    _held_down(
-        field=247,
-        name="DCGM_FI_DEV_TOTAL_BASE_CLOCKS_VIOLATION",
-        help="Time for which clocks were below the base clocks, in nanoseconds.",
-        value=of_part(lambda sample: sample.held_down, lambda held: held.base_clocks, NANOSECOND),
-    ),
     *(
-        _held_down(
+        DcgmFamily(
             field=field,
-            name=f"DCGM_FI_DEV_CLOCKS_EVENT_REASON_{name}_NS",
-            help=f"Time for which {words} held clocks down, in nanoseconds.",
+            name=f"DCGM_FI_DEV_{name}",
+            kind=MetricType.COUNTER,
+            help=f"Time for which {words}.",
             value=of_part(lambda sample: sample.held_down, read, NANOSECOND),
+            most=TOTAL_MOST,
+            group=ReadingGroup.HELD_DOWN,
         )
-        for field, name, words, read in _REASONS
+        for field, name, words, read in _HELD_DOWN
     ),
     _ecc(
         field=310,

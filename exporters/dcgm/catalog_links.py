@@ -25,11 +25,7 @@ from exporters.prometheus_text import MetricType
 LINKS = 18
 """DCGM has a field for each of so many links; what a GPU has beyond is in the totals only."""
 
-_rate_total = partial(
-    DcgmFamily,
-    most=COUNT_MOST,
-    gpus="with NVLink",
-)
+_rate = partial(DcgmFamily, most=COUNT_MOST, gpus="with NVLink")
 _errors = partial(
     DcgmFamily,
     kind=MetricType.COUNTER,
@@ -43,27 +39,12 @@ _pcie = partial(DcgmFamily, most=64, group=ReadingGroup.PCIE)
 _BOTH_FIELDS = (*range(440, 446), *range(475, 481), 446, 447, 448, 494, 495, 496)
 """Field ids by link: DCGM put them wherever there was room."""
 
-
-def _link_rates() -> tuple[DcgmFamily, ...]:
-    """Families of the rates, for each link and direction."""
-    sides: tuple[tuple[str, tuple[int, ...], Sides, str], ...] = (
-        ("", _BOTH_FIELDS, both, "both directions"),
-        ("TX_", tuple(range(825, 825 + LINKS)), sent_only, "sent"),
-        ("RX_", tuple(range(879, 879 + LINKS)), received_only, "received"),
-    )
-    return tuple(
-        _rate_total(
-            field=fields[link],
-            name=f"DCGM_FI_DEV_NVLINK_{side}BANDWIDTH_L{link}",
-            renamed=f"DCGM_FI_DEV_NVLINK_{side}THROUGHPUT_L{link}",
-            help=f"Data over NVLink {link}, {words}, in the last interval: a rate in MB/s.",
-            value=link_rate(link, counts),
-            group=ReadingGroup.LINKS,
-        )
-        for side, fields, counts, words in sides
-        for link in range(LINKS)
-    )
-
+_SIDES: tuple[tuple[str, int, tuple[int, ...], Sides, str], ...] = (
+    ("", 449, _BOTH_FIELDS, both, "both directions"),
+    ("TX_", 843, tuple(range(825, 825 + LINKS)), sent_only, "sent"),
+    ("RX_", 897, tuple(range(879, 879 + LINKS)), received_only, "received"),
+)
+"""Name, field id of the total, field ids by link, the counters, in words."""
 
 _COUNTED: tuple[tuple[int, str, str, tuple[LinkError, ...], str], ...] = (
     (1204, "COUNT_RX_MALFORMED_PACKET_ERRORS", "RX_PACKET_MALFORMED_TOTAL",
@@ -193,28 +174,28 @@ FAMILIES: tuple[DcgmFamily, ...] = (
         help="Times that NVLinks had to be set up again, over all of them.",
         value=of_part(lambda sample: sample.nvlink_errors, lambda errors: errors.recovery),
     ),
-    _rate_total(
-        field=449,
-        name="DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL",
-        renamed="DCGM_FI_DEV_NVLINK_THROUGHPUT_TOTAL",
-        help="Data over all NVLinks, both directions, in the last interval: a rate in MB/s.",
-        value=nvlink_rate(both),
+    *(
+        _rate(
+            field=field,
+            name=f"DCGM_FI_DEV_NVLINK_{side}BANDWIDTH_TOTAL",
+            renamed=f"DCGM_FI_DEV_NVLINK_{side}THROUGHPUT_TOTAL",
+            help=f"Data over all NVLinks, {words}, in the last interval: a rate in MB/s.",
+            value=nvlink_rate(counts),
+        )
+        for side, field, _, counts, words in _SIDES
     ),
-    _rate_total(
-        field=843,
-        name="DCGM_FI_DEV_NVLINK_TX_BANDWIDTH_TOTAL",
-        renamed="DCGM_FI_DEV_NVLINK_TX_THROUGHPUT_TOTAL",
-        help="Data over all NVLinks, sent, in the last interval: a rate in MB/s.",
-        value=nvlink_rate(sent_only),
+    *(
+        _rate(
+            field=fields[link],
+            name=f"DCGM_FI_DEV_NVLINK_{side}BANDWIDTH_L{link}",
+            renamed=f"DCGM_FI_DEV_NVLINK_{side}THROUGHPUT_L{link}",
+            help=f"Data over NVLink {link}, {words}, in the last interval: a rate in MB/s.",
+            value=link_rate(link, counts),
+            group=ReadingGroup.LINKS,
+        )
+        for side, _, fields, counts, words in _SIDES
+        for link in range(LINKS)
     ),
-    _rate_total(
-        field=897,
-        name="DCGM_FI_DEV_NVLINK_RX_BANDWIDTH_TOTAL",
-        renamed="DCGM_FI_DEV_NVLINK_RX_THROUGHPUT_TOTAL",
-        help="Data over all NVLinks, received, in the last interval: a rate in MB/s.",
-        value=nvlink_rate(received_only),
-    ),
-    *_link_rates(),
     *(
         _errors(
             field=fields[link],
