@@ -29,8 +29,8 @@ _WORTH_COMPRESSING_BYTES = 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ServerLimits:
-    """Limits of one server: connections, and seconds and bytes for each client."""
+class ConnectionLimits:
+    """Limits of all our servers: connections, and seconds and bytes for each client."""
 
     connections: int = 96
     """Connections that are served at once; for one more, the slowest client's is closed."""
@@ -38,15 +38,21 @@ class ServerLimits:
     """Accepted connections without a place: those that have sent nothing yet, and a queue of the
     others. When all of these have sent something, further connections wait in the kernel."""
     queue_seconds: float = 5.0
-    """From a new connection's first byte to its place; then the client is answered with 503."""
+    """From a new connection's first byte to its place."""
     header_bytes: int = 8192
     """Request line and headers together."""
     header_seconds: float = 5.0
     """From the first byte to the end of the headers, and to the first byte of a new connection."""
-    request_seconds: float = 10.0
-    """From the first byte until the client has taken the whole answer."""
     idle_seconds: float = 75.0
     """Between two requests; longer than a minute, the longest scrape interval in common use."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerLimits(ConnectionLimits):
+    """Limits of a server of metrics; without a place in time a client is answered with 503."""
+
+    request_seconds: float = 10.0
+    """From the first byte until the client has taken the whole answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -244,6 +250,18 @@ def read_request(head: bytes, *, bodies: bool = False) -> HttpRequest:
         encoding=headers.get("content-encoding", ""),
         waits=headers.get("expect", "").lower() == "100-continue",
     )
+
+
+def end_of_head(received: bytes, max_bytes: int) -> int | None:
+    """The index behind a request's head; None while it is not whole. Raises Refusal, early too."""
+    end = received.find(END_OF_HEAD, 0, max_bytes)
+    if end >= 0:
+        return end + len(END_OF_HEAD)
+    if len(received) >= max_bytes:
+        status = HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
+        raise Refusal(status, f"The headers are longer than {max_bytes} bytes.")
+    refuse_early(received)
+    return None
 
 
 def refuse_early(begun: bytes) -> None:

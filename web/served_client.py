@@ -48,10 +48,6 @@ class ClientService:
     refusals: ClientRefusals
     served: Served
 
-    def no_room(self, client: str) -> None:
-        """Count a client at this address that sent a request, but got no place or lost it."""
-        self.refusals.refused(RefusalReason.OVERLOAD, client)
-
 
 def no_room_answer(access: ClientAccess) -> bytes:
     """The bytes of the answer to a client without a place; its connection ends."""
@@ -102,7 +98,7 @@ class ServedClient:
     def apologize(self) -> None:
         """Answer a client that waits for its answer, before it loses its place; never waits."""
         if self._owes_answer:
-            self._service.no_room(self._wire.client)
+            self._refuse(RefusalReason.OVERLOAD)
             with contextlib.suppress(OSError):  # it has gone
                 self._wire.send_at_once(no_room_answer(self._access()))
 
@@ -179,16 +175,10 @@ class ServedClient:
 
     async def _head(self) -> bytes:
         """The head of a request, with the empty line. Raises Refusal for a bad or too long head."""
-        max_bytes = self._limits.header_bytes
-        while (end := self._received.find(messages.END_OF_HEAD, 0, max_bytes)) < 0:
-            if len(self._received) >= max_bytes:
-                status = HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
-                raise Refusal(status, f"The headers are longer than {max_bytes} bytes.")
-            messages.refuse_early(self._received)
+        while (end := messages.end_of_head(self._received, self._limits.header_bytes)) is None:
             if not (more := await self._wire.receive()):
                 raise ConnectionResetError("it ended within a head")
             self._received += more
-        end += len(messages.END_OF_HEAD)
         head, self._received = self._received[:end], self._received[end:]
         return head
 

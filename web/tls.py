@@ -76,6 +76,8 @@ def _bytes(pem: Pem) -> bytes:
     try:
         return read_bytes(pem.path)
     except BadInput as error:
+        if pem.place == str(pem.path):
+            raise  # it names the file
         raise BadInput(f"{pem.place}: {error}") from error
 
 

@@ -19,22 +19,13 @@ from functools import lru_cache, partial
 from http import HTTPStatus
 from typing import Any, Final
 
+from scheduler.extender.extender_limits import ExtenderLimits
 from scheduler.extender.extender_metrics import Verb
 from scheduler.extender.routes import SHORT_VERBS, ClientRefused, Content, Route, Routes
 from web import messages
 from web.messages import NO_ROOM, HttpRequest, Refusal, Response
 from web.refusals import RefusalReason, host_of, names_of
 
-_MOST_HEAD_BYTES: Final = 8192
-HEAD_SECONDS: Final = 5.0
-"""Time from a request's first byte to the end of its head, for a TLS handshake, and until a
-connection's first byte."""
-BODY_SECONDS: Final = 2.0
-"""Time for a whole body to arrive: more than any scheduler should be configured to wait."""
-_ANSWER_SECONDS: Final = 5.0
-"""Time for a client to take an answer: meanwhile the connection makes room for no other."""
-_IDLE_SECONDS: Final = 120.0
-"""Longer than the 90 s of Go's clients, so that none writes while we close."""
 _STALLED_TICKS: Final = 10
 """While others wait for a place: a client that is waited for in all of them, with its handshake or
 request not whole, makes room. They take 50 ms, and longer on a busy machine."""
@@ -61,6 +52,7 @@ class Connection:
         client: socket.socket,
         site: Routes,
         context: ssl.SSLContext | None,
+        limits: ExtenderLimits,
         *,
         is_late: bool = False,
         promote: Callable[[Connection], bool] = lambda _: False,
@@ -72,6 +64,7 @@ class Connection:
         self._client = ""
         self._site = site
         self._context = context
+        self._limits = limits
         with contextlib.suppress(OSError):  # it may have gone already
             self._client = host_of(client.getpeername())
         self._certificate: Mapping[str, Any] | None = None
@@ -104,13 +97,15 @@ class Connection:
         finally:
             self._socket.close()
 
-    def end(self, *, at_once: bool = True) -> None:
-        """End the connection from any thread: at once, or after a request that is here."""
+    def end(self, *, at_once: bool = False) -> None:
+        """End the connection from any thread: after a request that is here, or at once."""
         self.is_ended = True
         if at_once or self.awaits_client():
+            # the thread may hold a request that it has just read: it has to be able to answer
+            how = socket.SHUT_RDWR if at_once else socket.SHUT_RD
             with contextlib.suppress(OSError):
                 # not the method of TLS sockets: that takes their state from under the reader
-                socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
+                socket.socket.shutdown(self._socket, how)
 
     @property
     def is_idle(self) -> bool:
@@ -123,13 +118,16 @@ class Connection:
         return self.is_idle or self._ticks >= _STALLED_TICKS
 
     def awaits_client(self) -> bool:
-        """Whether the thread waits for the client, and no sent byte is unread."""
+        """Whether the thread waits for the client, and no sent byte is unread.
+
+        Also for the moment between the last byte's reading and the thread's turn after it.
+        """
         return self._is_waiting and not _has_bytes(self._socket)
 
     def _secure(self) -> None:
         if self._context is None:
             return
-        self._socket.settimeout(HEAD_SECONDS)
+        self._socket.settimeout(self._limits.header_seconds)
         secured = self._context.wrap_socket(
             self._socket, server_side=True, do_handshake_on_connect=False
         )
@@ -195,7 +193,7 @@ class Connection:
         stays = stays and not (self.is_late or self.is_ended)
         stays = stays and not self._site.is_outdated(self._context)
         headers = () if stays else (("Connection", "close"),)
-        self._socket.settimeout(_ANSWER_SECONDS)
+        self._socket.settimeout(self._limits.answer_seconds)
         self._socket.sendall(b"".join(response.message(request, time.time(), headers)))
         return stays
 
@@ -204,24 +202,18 @@ class Connection:
 
         Raises Refusal for a head that is too long or malformed; a slow one ends the connection.
         """
-        self._socket.settimeout(_IDLE_SECONDS)
+        self._socket.settimeout(self._limits.idle_seconds)
         until = 0.0
-        while (end := self._received.find(messages.END_OF_HEAD, 0, _MOST_HEAD_BYTES)) < 0:
-            if len(self._received) >= _MOST_HEAD_BYTES:
-                raise Refusal(
-                    HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE,
-                    f"The head of a request has {_MOST_HEAD_BYTES} bytes at most.",
-                )
+        while (end := messages.end_of_head(self._received, self._limits.header_bytes)) is None:
             if self._received:
-                messages.refuse_early(self._received)
                 self._began = self._began or time.monotonic()
-                until = until or time.monotonic() + HEAD_SECONDS
+                until = until or time.monotonic() + self._limits.header_seconds
                 self._wait_until(until)
             chunk = self._next_bytes()
             if not chunk:
                 return b""
             self._received += chunk
-        return self._take(end + len(messages.END_OF_HEAD))
+        return self._take(end)
 
     def _body(self, request: HttpRequest) -> Content:
         """The whole body of the request. Raises Refusal if it comes too slowly."""
@@ -239,7 +231,7 @@ class Connection:
 
         Raises Refusal if they come too late.
         """
-        until = time.monotonic() + BODY_SECONDS
+        until = time.monotonic() + self._limits.body_seconds
         body = bytearray(length)
         received = len(self._received)
         body[:received] = self._take(received)
@@ -286,7 +278,7 @@ class Connection:
         """Receive the rest of a refused body, so that the client can read the refusal: closing with
         unread bytes would reset the connection and lose it."""
         self._began = time.monotonic()
-        until = self._began + BODY_SECONDS
+        until = self._began + self._limits.body_seconds
         while self._unread > 0:
             self._wait_until(until)
             chunk = self._next_bytes()

@@ -26,9 +26,10 @@ from scheduler.cluster.node_cache import NodeCache
 from scheduler.cluster.pod_gpu_request import Rules
 from scheduler.cluster.watches import Watches
 from scheduler.extender.extender import Extender
+from scheduler.extender.extender_limits import limits_within
 from scheduler.extender.extender_metrics import ExtenderMetrics
 from scheduler.extender.fleet_fragmentation import fleet_use
-from scheduler.extender.https_server import ExtenderServer, limits_within
+from scheduler.extender.https_server import ExtenderServer
 from scheduler.extender.prediction_results import PredictionResults
 from scheduler.extender.routes import ClientTerms
 from scheduler.extender.scheduler_settings import SchedulerSettings
@@ -89,7 +90,7 @@ def _start(settings: SchedulerSettings, ending: contextlib.ExitStack) -> None:
     )
     ending.callback(server.stop)
     server.start()
-    log.info("listening", extra={"host": settings.listen.host or "*", "port": server.port})
+    log.info("listening", extra={"host": settings.listen.host or "*", "port": server.address.port})
     watches = Watches(client, cache, namespace=settings.namespace, rules=rules, defects=defects)
     ending.callback(watches.close)
     watches.start()

@@ -8,69 +8,35 @@ connections that have sent something get one: all are accepted by an event loop.
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import functools
 import socket
 import threading
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Final
 
-from base import threads
 from base.defects import Defects
 from base.followed_file import POLL_SECONDS
-from scheduler.extender.connection import HEAD_SECONDS, Connection, Standing
+from scheduler.extender.connection import Connection, Standing
 from scheduler.extender.extender import Extender
+from scheduler.extender.extender_limits import ExtenderLimits
 from scheduler.extender.extender_metrics import ExtenderMetrics
 from scheduler.extender.routes import ClientTerms, Routes
-from web import connection_limits
-from web.address import Address, listening_socket
-from web.messages import NO_ROOM
-from web.waiting_room import WaitingRoom, answer_at_once
+from web.address import Address
+from web.client_access import OPEN, ClientAccess
+from web.client_server import ClientServer
 
-_OWN_DESCRIPTORS: Final = 32
-"""Kept free of clients. 7 are open before the API server answers; watches, Events and files being
-read take the rest."""
-_TICK_SECONDS: Final = 0.005
-"""Time between checks while connections wait for a place."""
 _GRACE_SECONDS: Final = 1.0
 """Time for answers under way when the server stops."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConnectionLimits:
-    """Limits on the connections of the extender's server."""
+class ExtenderServer(ClientServer):
+    """Serves one extender in threads of its own.
 
-    served: int = 64
-    """Connections with a thread each; a scheduler keeps one or two."""
-    waiting: int = 2048
-    """Accepted and without a thread: those that have sent nothing yet, and a queue of the others.
-    When all of them have asked, further ones wait in the kernel."""
-    queue_seconds: float = 0.25
-    """From a new connection's first byte to its place; then one of the last ones, for a probe, or
-    to show that it is a scheduler's. Else scores are answered with 503."""
+    Who asked last comes first: its client still waits, and no crowd is in front of it.
+    """
 
-    @property
-    def kept(self) -> int:
-        """Places, out of ``served``, for connections whose time in the queue is over."""
-        return max(1, self.served // 8)
-
-
-def limits_within(descriptors: int | None) -> ConnectionLimits:
-    """Limits that leave the extender the file descriptors that it needs; None: no limit on them."""
-    defaults = ConnectionLimits()
-    if descriptors is None:
-        return defaults
-    served, waiting = connection_limits.shares(
-        descriptors - _OWN_DESCRIPTORS, served=defaults.served, waiting=defaults.waiting
-    )
-    return ConnectionLimits(served=served, waiting=waiting)
-
-
-class ExtenderServer:
-    """Serves one extender in threads of its own."""
+    newest_first = True
+    _limits: ExtenderLimits
 
     def __init__(
         self,
@@ -79,72 +45,32 @@ class ExtenderServer:
         extender: Extender,
         measured: ExtenderMetrics,
         defects: Defects | None = None,
-        limits: ConnectionLimits = ConnectionLimits(),
+        limits: ExtenderLimits = ExtenderLimits(),  # noqa: B008  # frozen
     ) -> None:
-        """Open the listening socket. Raises Permanent where that fails."""
-        self._listener = listening_socket(address)
-        self._limits = limits
         self._tls = terms.tls
         self._defects = defects or Defects()
         self._site = Routes(terms, extender, measured)
         self._clients: dict[Connection, threading.Thread] = {}
         self._lock = threading.Lock()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread: threading.Thread | None = None
-        self._stopping = asyncio.Event()
-        self._is_ticking = False
+        super().__init__(address, limits, self._present_access, self._site.refusals)
 
-    @property
-    def port(self) -> int:
-        """Port that it listens on: a free one where the address has port 0."""
-        return int(self._listener.getsockname()[1])
-
-    def start(self) -> None:
-        """Start serving, in threads of its own. Raises NoThread."""
-        self._loop = asyncio.new_event_loop()
-        run = functools.partial(self._run, self._loop)
-        self._thread = threads.started(run, f"https-{self.port}")
-
-    def stop(self) -> None:
-        """Stop serving; answers under way have a second."""
-        if self._loop is None or self._thread is None:
-            return
-        self._loop.call_soon_threadsafe(self._stopping.set)
-        self._thread.join()
+    def stop(self, within_seconds: float = _GRACE_SECONDS) -> None:
+        """Stop serving; answers under way have so long, and then the connections to end."""
+        super().stop(within_seconds)
         with self._lock:
             clients = dict(self._clients)
         for at_once in (False, True):
-            until = time.monotonic() + _GRACE_SECONDS
+            until = time.monotonic() + within_seconds
             for client in clients:
                 client.end(at_once=at_once)
             for thread in clients.values():
                 thread.join(max(0.0, until - time.monotonic()))
         self._site.close()
 
-    def _run(self, loop: asyncio.AbstractEventLoop) -> None:
-        try:
-            loop.run_until_complete(self._serve())
-        finally:
-            loop.close()
+    def _present_access(self) -> ClientAccess:
+        return OPEN if self._tls is None else ClientAccess(context=self._tls.current)
 
-    async def _serve(self) -> None:
-        self._room = WaitingRoom(
-            self._listener,
-            max_connections=self._limits.waiting,
-            silent_seconds=HEAD_SECONDS,
-            asks=self._give_places,
-            not_accepted=self._site.refusals.not_accepted,
-        )
-        while not self._stopping.is_set():
-            poll_seconds = self._poll_certificates()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(poll_seconds):
-                    await self._stopping.wait()
-        self._room.close()
-        for connection in self._room.overdue(0):
-            self._turn_away(connection)
-
-    def _poll_certificates(self) -> float | None:
+    def _poll(self) -> float | None:
         """Take changed certificates; the seconds until the next poll, None without TLS."""
         if self._tls is None:
             return None
@@ -152,37 +78,33 @@ class ExtenderServer:
             return self._tls.poll(time.monotonic())
         return POLL_SECONDS
 
-    def _give_places(self) -> None:
-        """Attend to those that ask, as far as there are places.
+    def _has_place(self) -> bool:
+        return len(self._clients) < self._limits.connections - self._limits.kept
 
-        Who asked last comes first: its client still waits, and no crowd is in front of it.
-        """
-        while len(self._clients) < self._limits.served - self._limits.kept:
-            connection = self._room.take(last=True)
-            if connection is None:
-                return
-            self._admit(connection, is_late=False)
-        if self._room.asking and not self._is_ticking:
-            self._is_ticking = True
-            asyncio.get_running_loop().call_later(_TICK_SECONDS, self._tick)
-
-    def _tick(self) -> None:
+    def _make_room(self) -> None:
         """Make room for those that wait for a place, and attend to whom that took too long."""
-        self._is_ticking = False
-        self._give_places()
         self._vacate()
-        while len(self._clients) < self._limits.served:
+        while len(self._clients) < self._limits.connections:
             connection = next(self._room.overdue(self._limits.queue_seconds), None)
             if connection is None:
                 return
-            self._admit(connection, is_late=True)
+            self._attend(connection, is_late=True)
 
-    def _admit(self, connection: socket.socket, *, is_late: bool) -> None:
+    def _attend(self, connection: socket.socket, *, is_late: bool = False) -> None:
         """Attend to a connection, if a thread is to be had."""
-        context = None if self._tls is None else self._tls.current
-        client = Connection(connection, self._site, context, is_late=is_late, promote=self._promote)
+        client = Connection(
+            connection,
+            self._site,
+            self._access().context,
+            self._limits,
+            is_late=is_late,
+            promote=self._promote,
+        )
         thread = threading.Thread(
-            target=self._attend, args=(client,), name=f"client-{self.port}", daemon=True
+            target=self._serve_client,
+            args=(client,),
+            name=f"client-{self._address.port}",
+            daemon=True,
         )
         with self._lock:
             self._clients[client] = thread
@@ -190,15 +112,8 @@ class ExtenderServer:
             thread.start()
         except RuntimeError as error:
             self._forget(client)
-            self._site.refusals.not_accepted(error)
+            self._refusals.not_accepted(error)
             self._turn_away(connection)
-
-    def _turn_away(self, connection: socket.socket) -> None:
-        """Answer a client that gets no thread; under TLS nothing can be answered without one."""
-        if self._tls is None:
-            answer_at_once(connection, b"".join(NO_ROOM.message(None, time.time())))
-        else:
-            connection.close()
 
     def _vacate(self) -> None:
         """End connections whose client is waited for, as many as others wait for a place.
@@ -225,7 +140,7 @@ class ExtenderServer:
             on_time = [
                 client for client in self._clients if not client.is_late and not client.is_ended
             ]
-        if len(on_time) < self._limits.served - self._limits.kept:
+        if len(on_time) < self._limits.connections - self._limits.kept:
             return True
         may_go = _waiting(
             client
@@ -237,7 +152,7 @@ class ExtenderServer:
             client.end()
         return bool(may_go)
 
-    def _attend(self, client: Connection) -> None:
+    def _serve_client(self, client: Connection) -> None:
         try:
             client.attend()
         finally:

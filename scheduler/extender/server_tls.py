@@ -11,11 +11,10 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from base.errors import BadInput
-from base.files import read_bytes
 from base.followed_file import FollowedFile
 from web import certificates
-from web.tls import server_context
+from web.tls import Material, context_of, read_material
+from web.web_config import ClientCertificate, Pem, TlsConfig
 
 log = logging.getLogger(__name__)
 
@@ -38,23 +37,26 @@ class TlsFiles:
     key: Path
     client_authorities: Path | None = None
 
-    @property
-    def paths(self) -> tuple[Path, ...]:
-        """All paths that are set."""
-        named = (self.certificate, self.key, self.client_authorities)
-        return tuple(path for path in named if path is not None)
-
 
 class ServerTls:
-    """The TLS context of new connections, which follows its files. One thread at a time."""
+    """The TLS context of new connections, which follows its files. One thread at a time.
+
+    A client's certificate is verified where it shows one; who needs one is refused later, with a
+    sentence.
+    """
 
     def __init__(self, files: TlsFiles) -> None:
         """Read the files. Raises BadInput that names the file."""
-        self._files = files
-        self._read = _contents(files)
-        self.current = _context(files)
-        """TLS context of new connections."""
-        self._ends = _ends(files, self._read)
+        authorities = files.client_authorities
+        self._config = TlsConfig(
+            certificate=_pem(files.certificate),
+            key=_pem(files.key),
+            client_authorities=None if authorities is None else _pem(authorities),
+            client_certificate=ClientCertificate.NONE
+            if authorities is None
+            else ClientCertificate.IF_SHOWN,
+        )
+        self._take(read_material(self._config))
         self._client: Mapping[str, Any] = {}
         self._followed = FollowedFile(files.certificate, self._reread)
 
@@ -63,12 +65,16 @@ class ServerTls:
         return self._followed.poll(now)
 
     def _reread(self) -> None:
-        contents = _contents(self._files)
-        if contents != self._read:
-            self.current = _context(self._files)
-            self._read = contents
-            self._ends = _ends(self._files, contents)
+        material = read_material(self._config)
+        if material != self._material:
+            self._take(material)
             log.info("certificates reloaded")
+
+    def _take(self, material: Material) -> None:
+        self.current = context_of(self._config, material)
+        """TLS context of new connections."""
+        self._material = material
+        self._ends = _ends(self._config, material)
 
     def admitted(self, client: Mapping[str, Any]) -> None:
         """A client with this certificate is served. For any thread."""
@@ -102,49 +108,18 @@ def has_name(certificate: Mapping[str, Any] | None, names: Iterable[str]) -> boo
     return not allowed or not allowed.isdisjoint(common | alternative)
 
 
-def _contents(files: TlsFiles) -> Mapping[Path, bytes]:
-    """The files' contents; equal contents make equal contexts. Raises BadInput."""
-    return {path: read_bytes(path) for path in files.paths}
+def _pem(path: Path) -> Pem:
+    return Pem(place=str(path), path=path)
 
 
-def _ends(files: TlsFiles, contents: Mapping[Path, bytes]) -> dict[Party, float]:
-    named = {Party.SERVER: files.certificate, Party.CLIENT_AUTHORITY: files.client_authorities}
+def _ends(config: TlsConfig, material: Material) -> dict[Party, float]:
+    pems = {Party.SERVER: config.certificate, Party.CLIENT_AUTHORITY: config.client_authorities}
     end_by_party = {}
-    for party, path in named.items():
-        if path is not None:
+    for party, pem in pems.items():
+        if pem is not None:
             try:
-                end_by_party[party] = min(certificates.ends(contents[path]))
+                end_by_party[party] = min(certificates.ends(material[pem.place]))
             except ValueError as error:
-                log.warning(
-                    "certificate expiry unknown", extra={"file": str(path), "why": str(error)}
-                )
+                facts = {"file": pem.place, "why": str(error)}
+                log.warning("certificate expiry unknown", extra=facts)
     return end_by_party
-
-
-def _context(files: TlsFiles) -> ssl.SSLContext:
-    """TLS context of new connections, from these files. Raises BadInput that names the file.
-
-    A client's certificate is verified where it shows one; who needs one is refused later, with
-    a sentence.
-    """
-    context = server_context()
-    try:
-        context.load_cert_chain(files.certificate, files.key, password=lambda: b"")
-    except (ssl.SSLError, OSError) as error:
-        raise BadInput(
-            f"{files.certificate} and {files.key}: {_fault_of(error)};"
-            " they have to be a certificate and its key, not encrypted (PEM)"
-        ) from error
-    if files.client_authorities is not None:
-        try:
-            context.load_verify_locations(files.client_authorities)
-        except (ssl.SSLError, OSError) as error:
-            raise BadInput(f"{files.client_authorities}: no certificate (PEM) in it") from error
-        context.verify_mode = ssl.CERT_OPTIONAL
-    return context
-
-
-def _fault_of(error: ssl.SSLError | OSError) -> str:
-    if isinstance(error, ssl.SSLError) and error.reason == "KEY_VALUES_MISMATCH":
-        return "the key is not that of the certificate"
-    return "one of them is not readable"

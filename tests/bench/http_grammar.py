@@ -72,17 +72,16 @@ class OurGrammar:
 
     def read(self, connection: socket.socket) -> tuple[HttpRequest, bytes] | None:
         """See :class:`Grammar`."""
-        while (end := self._received.find(messages.END_OF_HEAD, 0, HEAD_BYTES)) < 0:
-            messages.refuse_early(self._received)
+        while (end := messages.end_of_head(self._received, HEAD_BYTES)) is None:
             if not (chunk := connection.recv(CHUNK_BYTES)):
                 return None
             self._received += chunk
-        begin = end + len(messages.END_OF_HEAD)
-        request = self._parse(self._received[:begin])
-        end = begin + request.length
-        while len(self._received) < end:
+        head, self._received = self._received[:end], self._received[end:]
+        request = self._parse(head)
+        while len(self._received) < request.length:
             self._received += connection.recv(CHUNK_BYTES)
-        body, self._received = self._received[begin:end], self._received[end:]
+        body = self._received[: request.length]
+        self._received = self._received[request.length :]
         return request, body
 
     def write(self, request: HttpRequest, response: Response) -> bytes:

@@ -14,8 +14,9 @@ from placement.class_tables import ScoreTables
 from scheduler.cluster.node_cache import CacheSource, NodeCache
 from scheduler.cluster.pod_gpu_request import Rules
 from scheduler.extender.extender import Extender
+from scheduler.extender.extender_limits import ExtenderLimits
 from scheduler.extender.extender_metrics import ExtenderMetrics
-from scheduler.extender.https_server import ConnectionLimits, ExtenderServer
+from scheduler.extender.https_server import ExtenderServer
 from scheduler.extender.routes import ClientTerms
 from tests.agent.agent_process import SOON
 from tests.scheduler import fleets
@@ -94,7 +95,7 @@ def cache(*unsynced: CacheSource, **nodes: Mapping[str, Any]) -> tuple[NodeCache
 def served(
     terms: ClientTerms | None = None,
     extender: Extender | None = None,
-    limits: ConnectionLimits = ConnectionLimits(),  # noqa: B008  # frozen
+    limits: ExtenderLimits = ExtenderLimits(),  # noqa: B008  # frozen
     **nodes: Mapping[str, Any],
 ) -> Iterator[Served]:
     """One that serves these nodes, or this extender; else node a, which is free, and b, full."""
@@ -110,7 +111,7 @@ def served(
     serving.start()
     try:
         yield Served(
-            port=serving.port,
+            port=serving.address.port,
             metrics=metrics,
             cache=fleet,
             waiting=lambda: serving._room.asking,

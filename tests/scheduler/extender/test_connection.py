@@ -7,19 +7,21 @@ import contextlib
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from scheduler.cluster.pod_gpu_request import Rules
 from scheduler.extender.connection import Connection, Standing
 from scheduler.extender.extender import Extender
+from scheduler.extender.extender_limits import ExtenderLimits
 from scheduler.extender.extender_metrics import ExtenderMetrics
 from scheduler.extender.routes import ClientTerms, Routes
 from tests.agent.agent_process import SOON, until
 from tests.scheduler.extenders import cache
 from tests.web.test_early_refusals import BEGINNINGS
 
+PATIENT = ExtenderLimits(header_seconds=3600.0)
 LIVEZ = b"GET /livez HTTP/1.1\r\nHost: node\r\n\r\n"
 NODE = b"GET /debug/nodes/a HTTP/1.1\r\nHost: node\r\n\r\n"
 
@@ -39,18 +41,40 @@ class Slow(Extender):
         return name.encode()
 
 
+class Paused(socket.socket):
+    """A socket whose reader has its bytes and not yet Python's lock, until a test lets it go on."""
+
+    def __init__(self, plain: socket.socket) -> None:
+        super().__init__(fileno=plain.detach())
+        self.has_read, self.goes_on = threading.Event(), threading.Event()
+
+    def recv(self, bufsize: int, flags: int = 0, /) -> bytes:
+        """See :class:`socket.socket`."""
+        received = super().recv(bufsize, flags)
+        self.has_read.set()
+        self.goes_on.wait(SOON)
+        return received
+
+
 class Client:
     """A connection that is attended to, and its other end."""
 
-    def __init__(self, *, is_late: bool = False, has_place: bool = False) -> None:
+    def __init__(
+        self,
+        *,
+        is_late: bool = False,
+        has_place: bool = False,
+        wrap: Callable[[socket.socket], socket.socket] = lambda plain: plain,
+    ) -> None:
         self.extender = Slow()
         self.routes = Routes(ClientTerms(), self.extender, ExtenderMetrics("1.0"))
-        self.ours, self.socket = socket.socketpair()
+        plain, self.socket = socket.socketpair()
+        self.ours = wrap(plain)
         self.socket.settimeout(SOON)
         self.asked_for_place = 0
         self.has_place = has_place
         self.connection = Connection(
-            self.ours, self.routes, None, is_late=is_late, promote=self._promote
+            self.ours, self.routes, None, PATIENT, is_late=is_late, promote=self._promote
         )
         self.thread = threading.Thread(target=self.connection.attend, daemon=True)
         self.thread.start()
@@ -84,7 +108,7 @@ def client() -> Iterator[Client]:
 def test_a_connection_that_is_ended_amid_a_request_ends_behind_the_answer(client: Client) -> None:
     client.socket.sendall(NODE)
     assert client.extender.begun.wait(SOON)
-    client.connection.end(at_once=False)
+    client.connection.end()
     client.extender.goes_on.set()
     answer = client.rest()
     assert answer.startswith(b"HTTP/1.1 200 OK\r\n")
@@ -93,10 +117,7 @@ def test_a_connection_that_is_ended_amid_a_request_ends_behind_the_answer(client
 
 
 @pytest.mark.parametrize("name", BEGINNINGS)
-def test_what_can_become_no_request_is_answered_before_it_ends(
-    client: Client, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("scheduler.extender.connection.HEAD_SECONDS", 3600.0)
+def test_what_can_become_no_request_is_answered_before_it_ends(client: Client, name: str) -> None:
     begun, sentence = BEGINNINGS[name]
     client.socket.sendall(begun)
     answer = client.rest()
@@ -104,11 +125,32 @@ def test_what_can_become_no_request_is_answered_before_it_ends(
     assert answer.endswith(sentence + b"\n")
 
 
+def test_a_request_that_was_read_while_the_connection_made_room_is_answered() -> None:
+    """Nobody can see in that moment that the client is not waited for any more."""
+    with contextlib.closing(Client(wrap=Paused)) as client:
+        assert isinstance(client.ours, Paused)
+        client.socket.sendall(LIVEZ)
+        assert client.ours.has_read.wait(SOON)
+        assert client.connection.awaits_client()
+        client.connection.end()
+        client.ours.goes_on.set()
+        answer = client.rest()
+    assert answer.startswith(b"HTTP/1.1 200 OK\r\n")
+    assert b"\r\nConnection: close\r\n" in answer
+
+
+def test_a_connection_that_is_ended_at_once_ends_amid_a_request(client: Client) -> None:
+    client.socket.sendall(NODE)
+    assert client.extender.begun.wait(SOON)
+    client.connection.end(at_once=True)
+    assert client.rest() == b""
+
+
 def test_an_idle_connection_ends_though_it_may_finish_a_request(client: Client) -> None:
     client.socket.sendall(LIVEZ)
     assert b"Connection" not in client.head()
     until(client.connection.awaits_client)
-    client.connection.end(at_once=False)
+    client.connection.end()
     assert client.rest() == b""
     client.thread.join(SOON)
     assert not client.thread.is_alive()

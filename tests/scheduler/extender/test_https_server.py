@@ -11,6 +11,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -18,8 +19,9 @@ import pytest
 from base.errors import Permanent
 from scheduler.extender import extender_messages, routes
 from scheduler.extender.extender import Extender
+from scheduler.extender.extender_limits import ExtenderLimits, limits_within
 from scheduler.extender.extender_metrics import ExtenderMetrics
-from scheduler.extender.https_server import ConnectionLimits, ExtenderServer, limits_within
+from scheduler.extender.https_server import ExtenderServer
 from scheduler.extender.routes import ClientTerms, Content
 from scheduler.node_ranking import OutcomeUnknown
 from tests.agent.agent_process import SOON, until
@@ -30,7 +32,7 @@ from web.address import Address
 PROBES = 'gpuscape_scheduler_requests_total{code="200",verb="probe"}'
 
 
-TWO = ConnectionLimits(served=3)
+TWO = ExtenderLimits(connections=3)
 """Places, and one for those that got none in time."""
 
 
@@ -67,7 +69,7 @@ def test_places_leave_the_extender_the_descriptors_that_it_needs_itself(
 ) -> None:
     """32 are kept for itself; of the places for clients half are served, up to 64."""
     found = limits_within(descriptors)
-    assert (found.served, found.waiting, found.queue_seconds) == (served, waiting, 0.25)
+    assert (found.connections, found.waiting, found.queue_seconds) == (served, waiting, 0.25)
     assert found.kept == max(1, served // 8)
 
 
@@ -190,10 +192,9 @@ def test_a_body_in_another_encoding_is_refused(extender: Served) -> None:
     assert reply.status == http.client.UNSUPPORTED_MEDIA_TYPE
 
 
-def test_a_body_that_does_not_come_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("scheduler.extender.connection.BODY_SECONDS", 0.05)
+def test_a_body_that_does_not_come_is_not_waited_for() -> None:
     with (
-        served() as extender,
+        served(limits=ExtenderLimits(body_seconds=0.05)) as extender,
         connected(extender) as connection,
     ):
         connection.sendall(b"POST /v1/prioritize HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{")
@@ -371,7 +372,7 @@ def test_a_client_that_goes_in_between_leaves_nothing_behind(
 def test_connections_that_never_ask_go_first_however_many_they_are(sent: bytes) -> None:
     """All come before the scheduler asks again, as on a machine where accepting lags behind."""
     with (
-        served(limits=ConnectionLimits(served=4, waiting=3)) as extender,
+        served(limits=ExtenderLimits(connections=4, waiting=3)) as extender,
         contextlib.ExitStack() as opened,
     ):
         scheduler = opened.enter_context(contextlib.closing(extender.connect()))
@@ -390,9 +391,11 @@ def test_connections_that_never_ask_go_first_however_many_they_are(sent: bytes) 
 def test_a_request_that_is_coming_in_makes_room_only_after_a_while(
     monkeypatch: pytest.MonkeyPatch, *, is_long: bool
 ) -> None:
-    monkeypatch.setattr("scheduler.extender.connection.HEAD_SECONDS", 3600.0)
     monkeypatch.setattr("scheduler.extender.connection._STALLED_TICKS", 2 if is_long else 1 << 62)
-    with served(limits=TWO) as extender, contextlib.ExitStack() as opened:
+    with (
+        served(limits=replace(TWO, header_seconds=3600.0)) as extender,
+        contextlib.ExitStack() as opened,
+    ):
         slow = [opened.enter_context(connected(extender)) for _ in range(6 if is_long else 2)]
         for each in slow:
             with contextlib.suppress(ConnectionError):
@@ -482,7 +485,7 @@ def test_who_asked_last_gets_the_next_place() -> None:
             assert late.acquire(timeout=SOON)
             return name.encode()
 
-    patient = ConnectionLimits(served=2, queue_seconds=SOON)
+    patient = ExtenderLimits(connections=2, queue_seconds=SOON)
     with (
         served(extender=Slow(lambda _: b"[]"), limits=patient) as extender,
         ThreadPoolExecutor() as pool,
@@ -526,7 +529,7 @@ def test_who_waits_for_a_place_when_it_ends_is_answered() -> None:
             late.wait(SOON)
             return name.encode()
 
-    patient = ConnectionLimits(served=3, queue_seconds=SOON)
+    patient = ExtenderLimits(connections=3, queue_seconds=SOON)
     with ThreadPoolExecutor() as pool, contextlib.ExitStack() as opened:
         with served(extender=Slow(lambda _: b"[]"), limits=patient) as extender:
             asking = [pool.submit(extender.ask, f"/debug/nodes/{each}") for each in "ab"]
@@ -539,10 +542,7 @@ def test_who_waits_for_a_place_when_it_ends_is_answered() -> None:
         assert {each.result().body for each in asking} == {b"a", b"b"}
 
 
-def test_who_does_not_take_an_answer_holds_no_place_for_long(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("scheduler.extender.connection._ANSWER_SECONDS", 0.05)
+def test_who_does_not_take_an_answer_holds_no_place_for_long() -> None:
     begun = threading.Event()
 
     class Large(Odd):
@@ -550,7 +550,11 @@ def test_who_does_not_take_an_answer_holds_no_place_for_long(
             begun.set()
             return name.encode() * (64 << 20)  # no buffer on the way takes it
 
-    with served(extender=Large(lambda _: b"")) as extender, connected(extender) as deaf:
+    hasty = ExtenderLimits(answer_seconds=0.05)
+    with (
+        served(extender=Large(lambda _: b""), limits=hasty) as extender,
+        connected(extender) as deaf,
+    ):
         deaf.sendall(b"GET /debug/nodes/a HTTP/1.1\r\nHost: node\r\n\r\n")
         assert begun.wait(SOON)
         until(lambda: len(threads_of(extender)) == 1)  # the one that accepts
@@ -592,4 +596,4 @@ def test_a_port_that_is_taken_is_told_with_the_fix(extender: Served) -> None:
             ClientTerms(),
             Odd(lambda _: b""),
             ExtenderMetrics("1"),
-        )
+        ).start()

@@ -16,7 +16,7 @@ import pytest
 
 from base import followed_file
 from base.errors import BadInput
-from scheduler.extender.https_server import ConnectionLimits
+from scheduler.extender.extender_limits import ExtenderLimits
 from scheduler.extender.routes import ClientTerms, Routes
 from scheduler.extender.server_tls import Party, ServerTls, TlsFiles, has_name
 from tests import exposition
@@ -178,7 +178,10 @@ def test_a_client_that_gets_no_place_in_time_is_answered_after_the_handshake(
     monkeypatch.setattr(Routes, "_explain", slow)
     client = context(tmp_path, SCHEDULER)
     terms = ClientTerms(tls=ServerTls(files), needs_certificate=True)
-    with served(terms, limits=ConnectionLimits(served=2)) as extender, ThreadPoolExecutor() as pool:
+    with (
+        served(terms, limits=ExtenderLimits(connections=2)) as extender,
+        ThreadPoolExecutor() as pool,
+    ):
         first = pool.submit(status, extender, client, "/v1/explain")
         assert begun.wait(SOON)
         statuses = [status(extender, client, path) for path in ("/v1/prioritize", "/livez")]
@@ -193,7 +196,7 @@ def test_a_client_with_an_admitted_certificate_keeps_its_place_though_it_asked_f
 ) -> None:
     terms = ClientTerms(tls=ServerTls(files), needs_certificate=True)
     with (
-        served(terms, limits=ConnectionLimits(served=3)) as extender,
+        served(terms, limits=ExtenderLimits(connections=3)) as extender,
         contextlib.ExitStack() as opened,
     ):
         clients = (context(tmp_path, each) for each in (SCHEDULER, None, None))
@@ -330,29 +333,26 @@ def test_a_file_that_cannot_be_used_is_named(
 
 
 def test_what_is_wrong_with_a_file_is_one_whole_sentence(files: TlsFiles) -> None:
-    both = f"{files.certificate} and {files.key}"
-    fix = "they have to be a certificate and its key, not encrypted (PEM)"
-    for path, content, sentence in (
-        (files.client_authorities, b"", f"{files.client_authorities}: no certificate (PEM) in it"),
-        (
-            files.key,
-            issued(OURS).key_pem(),
-            f"{both}: the key is not that of the certificate; {fix}",
-        ),
-        (files.certificate, b"", f"{both}: one of them is not readable; {fix}"),
+    for path, content, fault in (
+        (files.client_authorities, b"", "there is no certificate (PEM)"),
+        (files.key, issued(OURS).key_pem(), "the key is not that of the certificate"),
+        (files.key, b"", "there is no private key (PEM)"),
+        (files.certificate, b"", "there is no certificate (PEM)"),
     ):
         assert path is not None
+        before = path.read_bytes()
         path.write_bytes(content)
         with pytest.raises(BadInput) as refusal:
             ServerTls(files)
-        assert str(refusal.value) == sentence
+        assert str(refusal.value) == f"{path}: {fault}"
+        path.write_bytes(before)
 
 
 def test_an_encrypted_key_is_refused_and_not_asked_about(files: TlsFiles) -> None:
     made = issued(OURS)
     files.certificate.write_bytes(made.pem)
     files.key.write_bytes(made.key_pem(b"secret"))
-    with pytest.raises(BadInput, match="not encrypted"):
+    with pytest.raises(BadInput, match="the key is encrypted"):
         ServerTls(files)
 
 
