@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 import ipaddress
 import ssl
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -52,8 +52,19 @@ def has_allowed_name(certificate: Mapping[str, Any], allowed: tuple[str, ...]) -
 
     ``certificate`` is as SSLSocket.getpeercert() gives it, empty where there is none.
     """
-    names = {_plain(kind, name) for kind, name in certificate.get("subjectAltName", ())}
+    names = {_plain(kind, name) for kind, name in certificate_names(certificate) if kind != "CN"}
     return not names.isdisjoint(allowed)
+
+
+def certificate_names(certificate: Mapping[str, Any] | None) -> Sequence[tuple[str, str]]:
+    """Kind and name of each name in a certificate: ``CN``, then alternative ones such as ``DNS``.
+
+    ``certificate`` is as SSLSocket.getpeercert() gives it.
+    """
+    fields = certificate or {}
+    subject = [pair for part in fields.get("subject", ()) for pair in part]
+    common = [("CN", name) for key, name in subject if key == "commonName"]
+    return [*common, *fields.get("subjectAltName", ())]
 
 
 def _plain(kind: str, name: str) -> str:

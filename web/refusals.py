@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from base.bucket import Bucket
 from base.log_once import LogOnce
+from web.client_access import certificate_names
 
 log = logging.getLogger(__name__)
 
@@ -131,9 +132,4 @@ def names_of(certificate: Mapping[str, Any] | None) -> str:
 
     ``certificate`` is as :meth:`ssl.SSLSocket.getpeercert` gives it. Empty where there is none.
     """
-    if not certificate:
-        return ""
-    subject = [pair for part in certificate.get("subject", ()) for pair in part]
-    names = [f"CN={value}" for key, value in subject if key == "commonName"]
-    names += [f"{kind}={name}" for kind, name in certificate.get("subjectAltName", ())]
-    return ", ".join(names)
+    return ", ".join(f"{kind}={name}" for kind, name in certificate_names(certificate))

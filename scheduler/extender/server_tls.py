@@ -13,6 +13,7 @@ from typing import Any
 
 from base.followed_file import FollowedFile
 from web import certificates
+from web.client_access import certificate_names
 from web.tls import Material, context_of, read_material
 from web.web_config import ClientCertificate, Pem, TlsConfig
 
@@ -97,15 +98,9 @@ def has_name(certificate: Mapping[str, Any] | None, names: Iterable[str]) -> boo
     """
     if not certificate:
         return False
-    common = {
-        value
-        for part in certificate.get("subject", ())
-        for key, value in part
-        if key == "commonName"
-    }
-    alternative = {value for key, value in certificate.get("subjectAltName", ()) if key == "DNS"}
+    shown = {name for kind, name in certificate_names(certificate) if kind in {"CN", "DNS"}}
     allowed = frozenset(names)
-    return not allowed or not allowed.isdisjoint(common | alternative)
+    return not allowed or not allowed.isdisjoint(shown)
 
 
 def _pem(path: Path) -> Pem:
