@@ -3,28 +3,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from base.errors import BadInput
 from discovery.mig_state import MigGpu
 from discovery.model import Mode
 from forecast.node_gpus import NodeGpus, Offers
-from mig.configs.config_choice import named_layouts
 from mig.configs.known_gpus import possible_gpus
-from mig.configs.layout_annotation import InlineLayout, inline_layouts
-from mig.configs.mig_configs import MigConfigs
+from mig.configs.layout_choice import LayoutChoice
 from mig.gpu_layout import GpuLayout
-from mig.planner import MigPlan, plan
+from mig.planned_layouts import planned_layouts
+from mig.planner import MigPlan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayoutMeaning:
-    """A desired layout, and the configurations in which its name is looked up."""
+    """A desired layout, and whether it is known what its name means."""
 
-    desired: str | InlineLayout
-    configs: MigConfigs | None = None
-    """Configurations of the agents; None for the default ones of the node's GPUs."""
+    choice: LayoutChoice
+    """With the configurations of the agents."""
     unknown: str = ""
     """Why the configuration behind a name is not known; empty where it is."""
 
@@ -48,7 +46,7 @@ def forecast_resources(meaning: LayoutMeaning, gpus: NodeGpus) -> ResourceForeca
     Nothing is guessed: where the boards that the product may be lead to different results, the
     forecast is unknown.
     """
-    if isinstance(meaning.desired, str) and meaning.unknown:
+    if isinstance(meaning.choice.layout, str) and meaning.unknown:
         return ResourceForecast(unknown=meaning.unknown)
     if gpus.unknown:
         return ResourceForecast(unknown=gpus.unknown)
@@ -78,7 +76,7 @@ def _board_forecast(
     meaning: LayoutMeaning, gpus: NodeGpus, board: Sequence[MigGpu]
 ) -> ResourceForecast:
     try:
-        desired = _desired_layouts(meaning, board)
+        desired = meaning.choice.gpu_layouts(board)
     except BadInput as error:
         return ResourceForecast(refused=str(error))
     if len(desired) < len(board) and gpus.mig is not False:
@@ -89,7 +87,7 @@ def _board_forecast(
     ]
     if gpus.mig is None:  # whether the mode has to change is the agent's to see
         board = [replace(gpu, mode=_mode(desired[gpu.uuid])) for gpu in board]
-    plan_or_refusal = plan(board, desired, {}, strategy=gpus.strategy)
+    plan_or_refusal = planned_layouts(board, desired, {}, strategy=gpus.strategy).plan_or_refusal
     if isinstance(plan_or_refusal, MigPlan):
         return ResourceForecast(
             offers=plan_or_refusal.allocatable or {},
@@ -100,12 +98,6 @@ def _board_forecast(
     return ResourceForecast(
         refused="; ".join(dict.fromkeys(obstacle.detail for obstacle in plan_or_refusal.obstacles))
     )
-
-
-def _desired_layouts(meaning: LayoutMeaning, board: Sequence[MigGpu]) -> Mapping[str, GpuLayout]:
-    if isinstance(meaning.desired, InlineLayout):
-        return inline_layouts(meaning.desired, board)
-    return named_layouts(meaning.configs, meaning.desired, board)
 
 
 def _may_change(gpus: NodeGpus, layout: GpuLayout) -> bool:

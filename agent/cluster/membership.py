@@ -181,7 +181,7 @@ class Cluster:
             "node": self._node_sink.tick,
             "events": self.flush,
             **feature,
-            **({} if self._layouts is None else {"layouts": self.judge_layouts}),
+            **({} if self._layouts is None else {"layouts": self.evaluate_layouts}),
         }
 
     def set_desired(self, decision: NodeDecision) -> None:
@@ -266,16 +266,16 @@ class Cluster:
             self._events.flush()
         return FLUSH_SECONDS
 
-    def judge_layouts(self, now: float) -> float:
-        """Judge the MIG layout that is asked for; the seconds until the next time."""
+    def evaluate_layouts(self, now: float) -> float:
+        """Evaluate the desired MIG layout; the seconds until the next time."""
         if self._layouts is None:
             return GATE_SECONDS
         wait = self._layouts.tick(now)
         if (layout := self._layouts.desired_layout) != self._desired_layout:
             self._desired_layout = layout
             self._update_metrics(lambda own: own.set_desired_layout(layout))
-        for news in self._layouts.take_news():
-            self._event(news.reason, news.note, warning=news.warning)
+        for event in self._layouts.take_events():
+            self._event(event.reason, event.note, warning=event.warning)
         if self._decision is not None and self._about_layouts(self._layouts) != self._more:
             self._hand_over(self._decision)
             self._trigger_all("node")

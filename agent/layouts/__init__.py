@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""MIG layouts that the admin asks for on the Node: judged, changed, and shown on the Node."""
+"""Desired MIG layouts of the Node: evaluated, carried out, and shown in its status."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final, assert_never
 
-from agent.layouts.change_state import ChangeState, Transition, ended
+from agent.layouts.change_state import ChangeState, Transition, after_outcome
 from agent.layouts.desired_change import is_in_the_way
 from agent.layouts.retry_times import ASK_SECONDS, ladder
 from api.actuator.actuator_messages import (
@@ -51,7 +51,7 @@ def after_answer(state: ChangeState, answer: ActuatorAnswer | str, now: float) -
         case StateRequest(), StateAnswer():
             return _after_state(state, answer, now)
         case ApplyRequest(), ChangeAnswer():
-            return ended(state, _of_request(answer.outcome), answer.reason, now)
+            return after_outcome(state, _of_request(answer.outcome), answer.reason, now)
         case ApplyRequest(), RefusalAnswer():
             return _after_refusal(_may_have_begun(state), answer, now)
         case RestoreRequest(), RefusalAnswer():
@@ -100,16 +100,16 @@ def _after_state_of_open(state: ChangeState, answer: StateAnswer, now: float) ->
     """The open request ends as the journal shows, or what keeps it ends first."""
     request, named, other = state.request, answer.named, answer.open
     if named is not None and named.outcome is not None:
-        return ended(state, _of_request(named.outcome), named.reason, now)
+        return after_outcome(state, _of_request(named.outcome), named.reason, now)
     if named is not None:
         return Transition(state=_restoring(state, request.id))
     if request.refusal:
-        return ended(state, Outcome.REFUSED, request.refusal, now)
+        return after_outcome(state, Outcome.REFUSED, request.refusal, now)
     if other is None or not request.permit_seen or not is_in_the_way(other, request.change):
         return Transition(state=replace(state, request=replace(request, may_have_begun=False)))
     if request.blocking_change == other.change:  # asked once already: it does not end
         why = f"the change {other.change} has not ended: {other.reason}"
-        return ended(state, Outcome.REFUSED, why, now)
+        return after_outcome(state, Outcome.REFUSED, why, now)
     state = replace(state, request=replace(request, blocking_change=other.change))
     return Transition(state=_restoring(state, other.change))
 
@@ -119,7 +119,7 @@ def _after_state_of_stuck(state: ChangeState, named: KnownChange, now: float) ->
     if named.outcome is None or named.outcome is Outcome.STUCK:
         return Transition(state=replace(state, request=replace(state.request, reason=named.reason)))
     why = f"ended by hand: {named.reason}" if named.reason else ""
-    return ended(state, _of_request(named.outcome), why, now)
+    return after_outcome(state, _of_request(named.outcome), why, now)
 
 
 def _after_restore(
@@ -132,7 +132,7 @@ def _after_restore(
         return Transition(state=_may_have_begun(state))
     if answer.outcome in (Outcome.REFUSED, Outcome.UNCHANGED):
         return _later(state, answer.reason, now)
-    return ended(state, answer.outcome, answer.reason, now)
+    return after_outcome(state, answer.outcome, answer.reason, now)
 
 
 def _interrupted(change: KnownChange | None) -> str:

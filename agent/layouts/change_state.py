@@ -134,14 +134,14 @@ class ChangeState:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Requested:
+class RequestMade:
     """Event: a request was made."""
 
     change: DesiredChange
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Drifted:
+class LayoutDrifted:
     """Event: another program has changed the layout of this request."""
 
     request: str
@@ -154,7 +154,7 @@ class RequestEnded:
     request: RequestState
 
 
-ChangeEvent = Requested | Drifted | RequestEnded
+ChangeEvent = RequestMade | LayoutDrifted | RequestEnded
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,7 +197,7 @@ def first_state(
     )
 
 
-def ended(state: ChangeState, outcome: Outcome, reason: str, now: float) -> Transition:
+def after_outcome(state: ChangeState, outcome: Outcome, reason: str, now: float) -> Transition:
     """The request has ended: its retry follows from the outcome."""
     request = replace(
         state.request,
@@ -216,14 +216,14 @@ def ended(state: ChangeState, outcome: Outcome, reason: str, now: float) -> Tran
         state=ChangeState(
             request=request,
             actuator=actuator,
-            retries=_after_outcome(state.retries, outcome, reason, now),
+            retries=_retries_after(state.retries, outcome, reason, now),
             gpus=gpus,
         ),
         events=(RequestEnded(request=request),),
     )
 
 
-def _after_outcome(retries: RetryState, outcome: Outcome, reason: str, now: float) -> RetryState:
+def _retries_after(retries: RetryState, outcome: Outcome, reason: str, now: float) -> RetryState:
     match outcome:
         case Outcome.ROLLED_BACK:
             failures = retries.failures + 1

@@ -42,17 +42,17 @@ _RESTORING: Final = (
 
 def status_with_change(
     state: ChangeState,
-    verdict: MigStatusAnnotation | None,
+    evaluated: MigStatusAnnotation | None,
     shown: MigStatusAnnotation | None,
     retry_time: Callable[[Retry], str],
 ) -> MigStatusAnnotation | None:
-    """The status of the verdict, with the state of the request; None: the shown one may stay.
+    """The status of the evaluation, with the state of the request; None: the shown one may stay.
 
-    ``verdict`` None: there is none yet; ``shown``: the Node's status; ``retry_time``: the retry's
+    ``evaluated`` None: there is none yet; ``shown``: the Node's status; ``retry_time``: the retry's
     time of day.
     """
     request = state.request
-    if verdict is None:
+    if evaluated is None:
         if shown is None or (shown.request, shown.outcome) == (request.id, request.outcome):
             return None
         return replace(
@@ -62,13 +62,13 @@ def status_with_change(
             outcome=request.outcome,
             reached=_lost(state, shown.phase),
         )
-    if verdict.phase == MigPhase.PLANNED and state.is_believed and request.is_of(verdict.plan):
-        verdict = replace(
-            verdict, phase=MigPhase.UNCHANGED, reason="", gpus=(), pods=(), more_pods=0
+    if evaluated.phase == MigPhase.PLANNED and state.is_believed and request.is_of(evaluated.plan):
+        evaluated = replace(
+            evaluated, phase=MigPhase.UNCHANGED, reason="", gpus=(), pods=(), more_pods=0
         )
-    phase, reason = _phase(state, verdict, retry_time)
+    phase, reason = _phase(state, evaluated, retry_time)
     return replace(
-        verdict,
+        evaluated,
         phase=phase,
         reason=short_line(reason, MOST_REASON),
         request=request.id,
@@ -86,36 +86,36 @@ def state_label(status: MigStatusAnnotation, metadata: Mapping[str, Any]) -> Dec
 
 
 def _phase(
-    state: ChangeState, verdict: MigStatusAnnotation, retry_time: Callable[[Retry], str]
+    state: ChangeState, evaluated: MigStatusAnnotation, retry_time: Callable[[Retry], str]
 ) -> tuple[str, str]:
-    """Phase and reason of the change; those of the verdict where no change is under way."""
+    """Phase and reason of the change; those of the evaluation where no change is under way."""
     request, problem, retry = state.request, state.actuator.problem, state.retries.retry
-    is_planned = verdict.phase == MigPhase.PLANNED
+    is_planned = evaluated.phase == MigPhase.PLANNED
     if request.is_open and state.needs_closed_handles:
         return MigPhase.CHANGING, problem
     if request.is_open and is_planned:
-        return MigPhase.WAITING, problem or _waits_for(state, verdict)
-    if request.outcome == Outcome.STUCK and request.is_of(verdict.plan):
+        return MigPhase.WAITING, problem or _waits_for(state, evaluated)
+    if request.outcome == Outcome.STUCK and request.is_of(evaluated.plan):
         cause = request.reason or "neither layout could be reached"
         return MigPhase.STUCK, f"{cause}: remove the cause, then run {STUCK_COMMAND}"
     if not is_planned:
-        return verdict.phase, verdict.reason
-    if retry is not None and request.is_of(verdict.plan):
+        return evaluated.phase, evaluated.reason
+    if retry is not None and request.is_of(evaluated.plan):
         phase = _BY_OUTCOME.get(request.outcome, MigPhase.FAILED)
         if math.isinf(retry.not_before):
             return phase, retry.why
         return phase, f"{retry.why}; tried again at {retry_time(retry)}"
     if state.needs_closed_handles:
         return MigPhase.PLANNED, _RESTORING
-    return MigPhase.PLANNED, problem or verdict.reason
+    return MigPhase.PLANNED, problem or evaluated.reason
 
 
-def _waits_for(state: ChangeState, verdict: MigStatusAnnotation) -> str:
+def _waits_for(state: ChangeState, evaluated: MigStatusAnnotation) -> str:
     request = state.request
     why = "another program changed the layout, so no pod is evicted: " if request.drift else ""
     if request.change is not None and request.change.programs:
         return f"{why}{in_use(request.change.programs)}"
-    if verdict.pods:
+    if evaluated.pods:
         return f"{why}it waits until the pods that use what would be destroyed have ended"
     return f"{why}it waits for the coordinator"
 

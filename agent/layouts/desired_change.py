@@ -37,10 +37,9 @@ from api.state_annotation import pod_key
 from base.text.safe_text import short_line
 from mig.device_users import DeviceUsers, UserKind
 from mig.gpu_layout import GpuLayout
-from mig.steps import SetMode
 
-_MOST_ASKED: Final = 256
-_MOST_ON_GPUS: Final = 2048
+_MAX_TEXT: Final = 256
+_MAX_PODS: Final = 2048
 _NAME: Final = re.compile(r"[0-9a-z./-]{1,320}")
 """Pod names that the actuator takes; it reads others in the kubelet's checkpoint itself."""
 
@@ -60,15 +59,15 @@ class DesiredChange:
     modes: bool
     """Whether MIG is turned on or off on one of these GPUs."""
     pods: frozenset[str]
-    """``namespace/name`` of pods that hold what would go."""
+    """``namespace/name`` of pods that use what would be destroyed."""
     other_pods: frozenset[str]
     """``namespace/name`` of all other pods that have a GPU or a MIG device."""
     programs: tuple[str, ...]
-    """Programs outside pods that hold what would go."""
+    """Programs outside pods that use what would be destroyed."""
     on_gpus: PodsOnGpus
     """All pods, by the parts of GPUs that they hold."""
-    offers: Mapping[str, int]
-    """GPU resources that the node offers afterwards; empty where they are not known."""
+    allocatable: Mapping[str, int]
+    """Allocatable GPU resources of the node afterwards; empty where they are not known."""
     strategy: MigStrategy | None
 
     def apply_request(self, request: str) -> ApplyRequest:
@@ -102,7 +101,7 @@ class DesiredChange:
             programs=tuple(
                 short_line(program, MOST_PROGRAM) for program in self.programs[:MOST_PROGRAMS]
             ),
-            allocatable=dict(self.offers) if len(self.offers) <= MOST_OFFERS else {},
+            allocatable=dict(self.allocatable) if len(self.allocatable) <= MOST_OFFERS else {},
         )
         room = MOST_PODS
         while len(mig_request_annotation.encode(shortened := _cut(named, room))) > MOST_CHARACTERS:
@@ -122,10 +121,10 @@ def is_in_the_way(other: KnownChange, change: DesiredChange | None) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DesiredLayout:
-    """The desired layout, judged by the GPUs as they were read."""
+    """The desired layout, evaluated by the GPUs as they were read."""
 
     key: object
-    """Equal where the same is asked for."""
+    """Equal for equal requests; None where nothing is requested."""
     change: DesiredChange | None
     """The change to make; None where there is nothing to change, or no way to do it."""
     unchanged: bool
@@ -133,7 +132,7 @@ class DesiredLayout:
     changes: int
     """Number of changes of the GPUs that were known when they were read."""
     plan: str = ""
-    """Digest of the layouts that are asked for; empty where it is not known."""
+    """Digest of the desired layouts; empty where it is not known."""
 
 
 def desired_change(
@@ -143,22 +142,21 @@ def desired_change(
     strategy: MigStrategy | None,
 ) -> DesiredChange | None:
     """The change that a planned request needs; None where it asks for none."""
-    mig_plan = planned.plan
-    if mig_plan is None or not mig_plan.steps:
+    layouts = planned.layouts
+    if layouts is None or layouts.plan is None or not layouts.plan.steps:
         return None
-    pods = frozenset(user.name for user in mig_plan.disturbed if user.kind is UserKind.POD)
-    programs = sorted(user.name for user in mig_plan.disturbed if user.kind is UserKind.PROCESS)
+    pods = frozenset(layouts.disturbed(UserKind.POD))
     return DesiredChange(
         plan=planned.status.plan,
         request_text=_request_text(f"{request.source} {request.text}"),
-        layouts=_requested_layouts(planned.layouts),
+        layouts=_requested_layouts(layouts.layouts),
         gpus=tuple(change.gpu for change in planned.status.gpus),
-        modes=any(isinstance(step, SetMode) for step in mig_plan.steps),
+        modes=layouts.sets_modes,
         pods=pods,
         other_pods=_pod_names(users) - pods,
-        programs=tuple(programs),
+        programs=tuple(layouts.disturbed(UserKind.PROCESS)),
         on_gpus=_pods_on_gpus(users),
-        offers={} if mig_plan.allocatable is None else mig_plan.allocatable,
+        allocatable=layouts.plan.allocatable or {},
         strategy=strategy,
     )
 
@@ -183,7 +181,7 @@ def _requested_layouts(layouts: Mapping[str, GpuLayout]) -> dict[str, RequestedL
 
 def _request_text(text: str) -> str:
     """A request on one line, cut to what the actuator takes."""
-    return short_line(text, _MOST_ASKED)
+    return short_line(text, _MAX_TEXT)
 
 
 def _pods_on_gpus(users: DeviceUsers) -> PodsOnGpus:
@@ -196,7 +194,7 @@ def _pods_on_gpus(users: DeviceUsers) -> PodsOnGpus:
         for user in sorted(part_users)
         if user.kind is UserKind.POD and _NAME.fullmatch(user.name)
     )
-    return tuple(pods)[:_MOST_ON_GPUS]
+    return tuple(pods)[:_MAX_PODS]
 
 
 def _pod_names(users: DeviceUsers) -> frozenset[str]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Carries out the layouts that a Node asks for: the thin edge around :func:`next_task`.
+"""Carries out the desired layouts of a Node: the thin edge around :func:`next_task`.
 
 Here are the state, the log, the time of day, and the thread that waits for the actuator, which
 takes minutes.
@@ -20,9 +20,9 @@ from agent.layouts.change_state import (
     ActuatorTask,
     ChangeEvent,
     ChangeState,
-    Drifted,
-    Requested,
+    LayoutDrifted,
     RequestEnded,
+    RequestMade,
     Transition,
     first_state,
 )
@@ -150,16 +150,16 @@ class EnforcedLayouts:
             self._ports.wake()
 
     def status(
-        self, verdict: MigStatusAnnotation | None, shown: MigStatusAnnotation | None
+        self, evaluated: MigStatusAnnotation | None, shown: MigStatusAnnotation | None
     ) -> MigStatusAnnotation | None:
-        """The status to show: that of the verdict, with the state of the request.
+        """The status to show: that of the evaluation, with the state of the request.
 
-        ``verdict`` None: there is none yet. None where the status that is ``shown`` may stay.
+        ``evaluated`` None: there is none yet. None where the status that is ``shown`` may stay.
         """
         with self._lock:
             if self._state is None:
-                return verdict
-            return status_with_change(self._state, verdict, shown, self._times.of_retry)
+                return evaluated
+            return status_with_change(self._state, evaluated, shown, self._times.of_retry)
 
     def annotations(self) -> Decisions:
         """The request that the Node is to show; empty where it may stay as it is."""
@@ -223,10 +223,10 @@ def log_events(events: tuple[ChangeEvent, ...]) -> None:
     """Log the events of a change."""
     for event in events:
         match event:
-            case Requested(change=change):
+            case RequestMade(change=change):
                 facts = {"desired": change.request_text, "plan": change.plan}
                 log.info("MIG change requested", extra=facts)
-            case Drifted(request=request_id):
+            case LayoutDrifted(request=request_id):
                 log.warning("MIG layout drifted", extra={"request": request_id})
             case RequestEnded(request=request):
                 extra = {"request": request.id, "plan": request.plan}

@@ -27,19 +27,19 @@ _DIFFERENT: Final = (
 
 
 def as_adopted(
-    stated: StatedLayout, verdict: MigStatusAnnotation, *, foreign: bool
+    stated: StatedLayout, evaluated: MigStatusAnnotation, *, foreign: bool
 ) -> MigStatusAnnotation:
-    """The verdict; for a label that is not obeyed, a status that says so and why.
+    """The evaluation; for a label that is not obeyed, a status that says so and why.
 
     ``foreign``: another program manages MIG on the node.
     """
     request = stated.request
     if request is None or request.source is not RequestSource.LABEL:
-        return verdict
-    if not foreign and (not stated.adopting or verdict.phase == MigPhase.UNCHANGED):
-        return verdict
-    reason = verdict.reason
-    if not foreign and verdict.phase == MigPhase.PLANNED:
+        return evaluated
+    if not foreign and (not stated.adopting or evaluated.phase == MigPhase.UNCHANGED):
+        return evaluated
+    reason = evaluated.reason
+    if not foreign and evaluated.phase == MigPhase.PLANNED:
         reason = _DIFFERENT.format(value=request.text)
     return MigStatusAnnotation(
         v=VERSION,
@@ -49,10 +49,10 @@ def as_adopted(
     )
 
 
-def unadopted_label(stated: StatedLayout, verdict: MigStatusAnnotation | None) -> str:
+def unadopted_label(stated: StatedLayout, evaluated: MigStatusAnnotation | None) -> str:
     """The value of the label that a status shows as not obeyed; empty where there is none."""
-    if verdict is None or stated.request is None:
+    if evaluated is None or stated.request is None:
         return stated.unadopted
-    if stated.adopting or verdict.phase == MigPhase.UNADOPTED:
-        return verdict.unadopted
+    if stated.adopting or evaluated.phase == MigPhase.UNADOPTED:
+        return evaluated.unadopted
     return stated.unadopted

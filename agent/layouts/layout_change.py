@@ -23,12 +23,12 @@ from agent.layouts.change_state import (
     NOT_EVALUATED,
     ChangeEvent,
     ChangeState,
-    Drifted,
-    Requested,
+    LayoutDrifted,
+    RequestMade,
     RequestState,
     RetryState,
     Transition,
-    ended,
+    after_outcome,
 )
 from agent.layouts.desired_change import DesiredChange, DesiredLayout
 from agent.layouts.retry_times import FAILED_SECONDS, GIVEN_UP, REFUSED_SECONDS, Retry, ladder
@@ -122,10 +122,10 @@ def _open(state: ChangeState, inputs: StepInputs) -> Transition:
     change = None if desired is None else desired.change
     if desired is not None:
         if change is None or change.plan != request.plan:
-            return ended(state, Outcome.CANCELLED, "another layout is desired", inputs.now)
+            return after_outcome(state, Outcome.CANCELLED, "another layout is desired", inputs.now)
         state = replace(state, request=replace(request, change=change))
     if not request.permit_seen and inputs.now - request.requested_at > inputs.wait_seconds:
-        return ended(state, Outcome.EXPIRED, GIVEN_UP.why, inputs.now)
+        return after_outcome(state, Outcome.EXPIRED, GIVEN_UP.why, inputs.now)
     if change is None or not request.permit_seen:
         return Transition(state=state)
     return Transition(state=state, task=change.apply_request(request.id))
@@ -149,7 +149,7 @@ def _begin(state: ChangeState, change: DesiredChange, inputs: StepInputs) -> Tra
     events: tuple[ChangeEvent, ...] = ()
     is_retry = request.is_of(change.plan)
     if request.outcome == Outcome.APPLIED and is_retry and state.retries.retry is None:
-        events = (Drifted(request=request.id),) if state.gpus.seen_unchanged else ()
+        events = (LayoutDrifted(request=request.id),) if state.gpus.seen_unchanged else ()
         state = replace(state, retries=_not_there(state, now))
     retry = state.retries.retry
     if retry is not None and now < retry.not_before and is_retry:
@@ -174,7 +174,7 @@ def _begin(state: ChangeState, change: DesiredChange, inputs: StepInputs) -> Tra
             retries=replace(state.retries, retry=None),
             gpus=replace(state.gpus, seen_unchanged=False),
         ),
-        events=(*events, Requested(change=change)),
+        events=(*events, RequestMade(change=change)),
     )
 
 

@@ -118,7 +118,6 @@ class LayoutEvaluator:
     def evaluate(self, request: LayoutRequest, facts: NodeFacts, now: float) -> Evaluation | None:
         """Evaluation of a request; None where the last one still holds, or while all handles are
         released."""
-        allocation = facts.allocation or NodeAllocation()
         managers = self.foreign_managers(facts.metadata, facts.allocation)
         if managers:
             why = f"{' and '.join(managers)} manages MIG on this node"
@@ -127,81 +126,64 @@ class LayoutEvaluator:
             configs = self._inputs.configs()
         except BadInput as error:
             return self._refused(request, str(error), facts.changes)
-        from agent.layouts.planned_request import (
-            OBSERVED,
-            PlannedRequest,
-            allocated_users,
-            plan_request,
-            status,
-        )
+        from agent.layouts.planned_request import status
 
         try:
             kubelet = self._inputs.kubelet()
         except BadInput as error:
             return Evaluation(status=status(request, MigPhase.UNREAD, str(error)), desired=None)
-        held = kubelet or (facts.allocation is None, allocation.by_pod)
+        allocation = facts.allocation or NodeAllocation()
         pods_known = facts.allocation is not None
+        held = kubelet or (not pods_known, allocation.by_pod)
         basis = request, configs, _mig_part(facts.snapshot), held, pods_known, facts.changes
         if basis == self._basis and now < self._due:
             return None
-        users: DeviceUsers = {}
-        in_use = False
-        next_step = OBSERVED
-        if self._inputs.enforce is not None:
-            next_step = "" if pods_known else _PODS_UNKNOWN
         try:
             readings = self._inputs.read()
         except Released:
             return None
         except Transient as error:
-            planned = PlannedRequest(status=status(request, MigPhase.UNREAD, str(error)))
+            unread = status(request, MigPhase.UNREAD, str(error))
+            evaluation, is_used = Evaluation(status=unread, desired=None), False
         else:
-            from mig.device_users import all_users
-            from mig.process_users import programs_of_nobody
+            users = _pod_users(readings, kubelet, allocation)
+            evaluation, is_used = self._planned(request, configs, readings, users, facts)
+        is_unread = evaluation.status.phase == MigPhase.UNREAD
+        self._basis = basis
+        self._due = now + (UNREAD_SECONDS if is_unread or is_used else REREAD_SECONDS)
+        if is_unread or not pods_known:  # nor is it known whether a pod manages MIG
+            return replace(evaluation, desired=None)
+        return evaluation
 
-            gpus = [reading for reading in readings if isinstance(reading, MigGpu)]
-            if kubelet is None:
-                users = allocated_users(readings, allocation)
-            else:
-                from mig.pod_users import pod_users
+    def _planned(
+        self,
+        request: LayoutRequest,
+        configs: MigConfigs | None,
+        readings: Sequence[MigReading],
+        pods: DeviceUsers,
+        facts: NodeFacts,
+    ) -> tuple[Evaluation, bool]:
+        """The evaluation by these readings, and whether a program that is no pod's uses a GPU."""
+        from agent.layouts.planned_request import OBSERVED, plan_request
+        from mig.device_users import all_users
+        from mig.process_users import openers_of_nobody, programs_of_nobody
 
-                users = pod_users(gpus, kubelet)
-            programs = programs_of_nobody(gpus, users, self._inputs.program_name)
-            in_use = any(programs.values())
-            everybody = all_users(users, programs)
-            planned = plan_request(
-                request,
-                readings,
-                configs,
-                everybody,
-                self._inputs.strategy,
-                next_step=next_step,
-            )
+        enforced = self._inputs.enforce is not None
+        next_step = OBSERVED
+        if enforced:
+            next_step = _PODS_UNKNOWN if facts.allocation is None else ""
+        gpus = [reading for reading in readings if isinstance(reading, MigGpu)]
+        programs = programs_of_nobody(gpus, pods, self._inputs.program_name)
+        is_used, users = any(programs.values()), all_users(pods, programs)
+        strategy = self._inputs.strategy
+        planned = plan_request(request, readings, configs, users, strategy, next_step=next_step)
+        if enforced and planned.layouts is not None and planned.layouts.sets_modes:
             # only now: the actuator scans all open files of the node for this
-            if self._inputs.enforce is not None and _sets_mode(planned):
-                from mig.process_users import openers_of_nobody
-
-                opened = openers_of_nobody(gpus, self._inputs.openers())
-                in_use = in_use or any(opened.values())
-                everybody = all_users(everybody, opened)
-                planned = plan_request(
-                    request,
-                    readings,
-                    configs,
-                    everybody,
-                    self._inputs.strategy,
-                    next_step=next_step,
-                )
-        unread = planned.status.phase == MigPhase.UNREAD
-        soon = unread or in_use
-        self._basis, self._due = basis, now + (UNREAD_SECONDS if soon else REREAD_SECONDS)
-        if unread or not pods_known:  # nor is it known whether a pod manages MIG
-            return Evaluation(status=planned.status, desired=None)
-        key = request, configs
-        return Evaluation(
-            status=planned.status,
-            desired=self._desired(key, planned, users, facts.changes),
-        )
+            openers = openers_of_nobody(gpus, self._inputs.openers())
+            is_used, users = is_used or any(openers.values()), all_users(users, openers)
+            planned = plan_request(request, readings, configs, users, strategy, next_step=next_step)
+        desired = self._desired((request, configs), planned, pods, facts.changes)
+        return Evaluation(status=planned.status, desired=desired), is_used
 
     def _refused(self, request: LayoutRequest, why: str, changes: int) -> Evaluation:
         """A refusal that needs no reading of the GPUs; the last evaluation no longer holds."""
@@ -216,7 +198,7 @@ class LayoutEvaluator:
         self,
         key: tuple[LayoutRequest, MigConfigs | None],
         planned: PlannedRequest,
-        users: DeviceUsers,
+        pods: DeviceUsers,
         changes: int,
     ) -> DesiredLayout | None:
         if self._inputs.enforce is None:
@@ -225,19 +207,24 @@ class LayoutEvaluator:
 
         return DesiredLayout(
             key=key,
-            change=desired_change(key[0], planned, users, self._inputs.strategy),
+            change=desired_change(key[0], planned, pods, self._inputs.strategy),
             unchanged=planned.status.phase == MigPhase.UNCHANGED,
             changes=changes,
             plan=planned.status.plan,
         )
 
 
-def _sets_mode(planned: PlannedRequest) -> bool:
-    """Whether the plan turns MIG on or off: that fails while a program has the GPU open."""
-    from mig.steps import SetMode
+def _pod_users(
+    readings: Sequence[MigReading], kubelet: KubeletDevices | None, allocation: NodeAllocation
+) -> DeviceUsers:
+    """Pods by the parts of GPUs that they use: by the kubelet's checkpoint, else by its socket."""
+    if kubelet is None:
+        from agent.layouts.planned_request import allocated_users
 
-    steps = () if planned.plan is None else planned.plan.steps
-    return any(isinstance(step, SetMode) for step in steps)
+        return allocated_users(readings, allocation)
+    from mig.pod_users import pod_users
+
+    return pod_users([reading for reading in readings if isinstance(reading, MigGpu)], kubelet)
 
 
 def _mig_part(snapshot: NodeSnapshot) -> object:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The MIG layout that the Node asks for, and other programs that change layouts there. Pure."""
+"""The desired MIG layout of a Node, and other programs that change layouts there. Pure."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ HAMI_REGISTER: Final = "hami.io/node-nvidia-register"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayoutRequest:
-    """A layout that somebody asks for."""
+    """A desired layout, as the Node states it."""
 
     source: RequestSource
     text: str
@@ -45,7 +45,7 @@ class Adoption(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatedLayout:
-    """The layout that a Node asks for by its annotation or label."""
+    """The desired layout of a Node by its annotation or label."""
 
     request: LayoutRequest | None = None
     unadopted: str = ""
@@ -55,7 +55,7 @@ class StatedLayout:
 
 
 def stated_layout(metadata: Mapping[str, Any], before: MigStatusAnnotation | None) -> StatedLayout:
-    """The layout that the Node asks for; ``before``: its present status, None where it has none.
+    """The desired layout of the Node; ``before``: its present status, None where it has none.
 
     The annotation wins. A label that was there before the first status is somebody else's affair
     until it changes, or an admin has it adopted: installing an agent changes no layout.

@@ -8,23 +8,22 @@ handed on.
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
 
 from agent.layouts.label_adoption import as_adopted, unadopted_label
 from agent.layouts.layout_evaluator import LayoutEvaluator, LayoutInputs, NodeFacts
+from agent.layouts.layout_events import LayoutEvent, LayoutEvents
 from agent.layouts.layout_request import Adoption, LayoutRequest, StatedLayout, stated_layout
 from agent.layouts.outcome_counts import OutcomeCounts
+from agent.layouts.status_times import StatusTimes, is_equal
 from api import keys, mig_status_annotation
 from api.mig_status_annotation import VERSION, MigPhase, MigStatusAnnotation
 from base.errors import BadInput
-from base.text import rfc3339
 from exporters.desired_layout_metrics import DesiredLayoutState
 from kubelet.allocated_devices import NodeAllocation
 from labelers.decision import Absent, Decisions, Value
@@ -32,8 +31,6 @@ from labelers.decision import Absent, Decisions, Value
 if TYPE_CHECKING:
     from agent.layouts.desired_change import DesiredLayout
     from agent.layouts.enforced_layouts import EnforcedLayouts
-
-log = logging.getLogger(__name__)
 
 CHECK_SECONDS: Final = 5.0
 """Time between two checks of what a plan rests on."""
@@ -44,16 +41,6 @@ UNSETTLED_SECONDS: Final = 60.0
 PODS_SECONDS: Final = 60.0
 """Time between two statuses that differ in the pods alone: these come and go."""
 _IDLE_SECONDS: Final = 30.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LayoutNews:
-    """An Event about the Node that is still to be sent."""
-
-    reason: str
-    """The Event's reason, in CamelCase."""
-    note: str
-    warning: bool
 
 
 class LayoutWatch:
@@ -76,16 +63,11 @@ class LayoutWatch:
         self._stated = StatedLayout()
         self._requested_at = self._unsettled_since = clock()
         self._allocation: NodeAllocation | None = None
-        self._last_event: tuple[str, str] | None = None
-        """Phase and request of the last Event about a change."""
-        self._verdict: MigStatusAnnotation | None = None
-        """Status of the present request, without time; None while it is not judged."""
-        self._last_status: MigStatusAnnotation | None = None
-        """Status that was handed out last, with its time; the Node may not have it yet."""
-        self._layouts_since: tuple[str, str] | None = None
-        """Digest of layouts and the time since when the GPUs have them; None while they do not."""
+        self._evaluated: MigStatusAnnotation | None = None
+        """Status of the present request, without time; None before its evaluation."""
         self._reported_at = clock()
-        self._news: list[LayoutNews] = []
+        self._events = LayoutEvents()
+        self._times = StatusTimes(wall)
         self._evaluator = LayoutEvaluator(inputs)
         self._desired: DesiredLayout | None = None
         """Desired layout of the present request; None while it is not known."""
@@ -130,15 +112,15 @@ class LayoutWatch:
                 now = self._clock()
                 if now - self._requested_at >= SETTLE_SECONDS:
                     self._unsettled_since = now
-                self._requested_at, self._verdict, self._desired = now, None, None
+                self._requested_at, self._evaluated, self._desired = now, None, None
                 self._evaluator.forget()
             elif stated.adopting != self._stated.adopting:
                 self._evaluator.forget()
             self._stated = stated
             if self._enforced is not None:
                 self._enforced.observe(metadata, self._shown)
-                if self._last_event is None and self._shown is not None:
-                    self._last_event = self._shown.phase, self._shown.request
+                if self._shown is not None:
+                    self._events.go_on_from(self._shown)
 
     def allocated(self, allocation: NodeAllocation) -> None:
         """Take the kubelet's allocation of devices to pods."""
@@ -188,19 +170,16 @@ class LayoutWatch:
         wait = self._evaluate_when_due(now)
         with self._lock:
             desired = self._desired
-            verdict = self._verdict
-            ignored = verdict is not None and verdict.phase == MigPhase.UNADOPTED
+            evaluated = self._evaluated
+            ignored = evaluated is not None and evaluated.phase == MigPhase.UNADOPTED
             if self._metadata is not None and (self._stated.request is None or ignored):
                 desired = self._no_change(None, self._enforced.changes)
         self._enforced.step(now, desired)
         with self._lock:
-            before = self._last_event
             status = self._status()
             self._count(status)
-        if status is not None and status.request and (status.phase, status.request) != before:
-            self._last_event = status.phase, status.request
-            if status.phase in _CHANGE_PHASES:
-                self._report_change(status)
+            if status is not None:
+                self._events.changing(status)
         return min(wait, CHECK_SECONDS)
 
     def _count(self, status: MigStatusAnnotation | None) -> None:
@@ -241,10 +220,9 @@ class LayoutWatch:
             self._take(request, evaluation.status, now, foreign=evaluation.foreign)
         return CHECK_SECONDS
 
-    def take_news(self) -> list[LayoutNews]:
+    def take_events(self) -> list[LayoutEvent]:
         """Events since the last call; for the thread of the tick."""
-        news, self._news = self._news, []
-        return news
+        return self._events.take()
 
     # parts
 
@@ -257,49 +235,33 @@ class LayoutWatch:
     def _take(
         self,
         request: LayoutRequest,
-        verdict: MigStatusAnnotation,
+        evaluated: MigStatusAnnotation,
         now: float,
         *,
         foreign: bool = False,
     ) -> None:
-        """Show a verdict, unless there is another request by now, or nothing has changed."""
+        """Show an evaluation, unless there is another request by now, or nothing has changed."""
         with self._lock:
-            before = self._verdict
+            before = self._evaluated
             if request != self._stated.request:
                 return
-            verdict = as_adopted(self._stated, verdict, foreign=foreign)
-            if verdict == before:
+            evaluated = as_adopted(self._stated, evaluated, foreign=foreign)
+            if evaluated == before:
                 return
-            if before is not None and _without_pods(verdict) == _without_pods(before):
+            if before is not None and _without_pods(evaluated) == _without_pods(before):
                 if now - self._reported_at < PODS_SECONDS:
                     self._evaluator.evaluate_by(self._reported_at + PODS_SECONDS)
                     return
                 is_reported = True
             else:
-                status = replace(verdict, unadopted=unadopted_label(self._stated, verdict))
-                is_reported = self._shown is not None and _same(status, self._shown)
-            self._verdict, self._reported_at = verdict, now
-        if not is_reported and (self._enforced is None or verdict.phase != MigPhase.PLANNED):
-            self._report(verdict)
-
-    def _report(self, verdict: MigStatusAnnotation) -> None:
-        facts = {"phase": verdict.phase, "desired": verdict.desired, "why": verdict.reason}
-        refused = verdict.phase == MigPhase.REFUSED
-        log.log(logging.WARNING if refused else logging.INFO, "MIG layout judged", extra=facts)
-        reason = f"MigLayout{str(verdict.phase).capitalize()}"
-        why = verdict.reason or f"{verdict.phase}"
-        note = f"desired by {verdict.source}: {verdict.desired}: {why}" if verdict.source else why
-        self._news.append(LayoutNews(reason=reason, note=note, warning=refused))
-
-    def _report_change(self, status: MigStatusAnnotation) -> None:
-        """Queue an Event about a change under way; its success is reported as a verdict."""
-        warning = status.phase in (MigPhase.FAILED, MigPhase.STUCK, MigPhase.REFUSED)
-        note = f"desired by {status.source}: {status.desired}: {status.reason or status.phase}"
-        reason = f"MigChange{str(status.phase).capitalize()}"
-        self._news.append(LayoutNews(reason=reason, note=note, warning=warning))
+                status = replace(evaluated, unadopted=unadopted_label(self._stated, evaluated))
+                is_reported = self._shown is not None and is_equal(status, self._shown)
+            self._evaluated, self._reported_at = evaluated, now
+        if not is_reported and (self._enforced is None or evaluated.phase != MigPhase.PLANNED):
+            self._events.evaluated(evaluated)
 
     def _status(self) -> MigStatusAnnotation | None:
-        """The status with its time; None while the request is not judged. The lock is held."""
+        """The status with its time; None before the evaluation. The lock is held."""
         stated = self._stated
         if stated.request is None:
             phase = MigPhase.UNADOPTED if stated.unadopted else MigPhase.IDLE
@@ -308,40 +270,19 @@ class LayoutWatch:
                 v=VERSION, phase=phase, reason=why
             )
         else:
-            status = self._verdict
+            status = self._evaluated
         if self._enforced is not None:
             status = self._enforced.status(status, self._shown)
         if status is None:
             return None
-        status = self._with_offers(status)
-        status = replace(status, unadopted=unadopted_label(stated, self._verdict))
-        for known in (self._shown, self._last_status):
-            if known is not None and _same(
-                replace(status, current_since=known.current_since), known
-            ):
-                if status.current_since == known.current_since:
-                    return known
-                self._last_status = replace(status, since=known.since)
-                return self._last_status
-        self._last_status = replace(status, since=rfc3339.whole_seconds(self._wall()))
-        return self._last_status
-
-    def _with_offers(self, status: MigStatusAnnotation) -> MigStatusAnnotation:
-        """The status with the node's resources, and since when, once the layouts are there.
-
-        A node that only observes shows neither: nobody restarts a device plugin there.
-        """
-        if self._enforced is None or status.phase != MigPhase.UNCHANGED or not status.allocatable:
-            self._layouts_since = None
-            return replace(status, allocatable={}, current_since="")
-        if self._layouts_since is None or self._layouts_since[0] != status.plan:
-            self._layouts_since = status.plan, rfc3339.whole_seconds(self._wall())
-        return replace(status, current_since=self._layouts_since[1])
+        if self._enforced is None:
+            status = self._times.without_current_since(status)
+        else:
+            status = self._times.with_current_since(status)
+        status = replace(status, unadopted=unadopted_label(stated, self._evaluated))
+        return self._times.with_since(status, self._shown)
 
 
-_CHANGE_PHASES: Final = frozenset(
-    {MigPhase.WAITING, MigPhase.CHANGING, MigPhase.FAILED, MigPhase.STUCK, MigPhase.REFUSED}
-)
 _UNSETTLED: Final = MigStatusAnnotation(
     v=VERSION,
     phase=MigPhase.REFUSED,
@@ -373,11 +314,6 @@ def _shown(metadata: Mapping[str, Any]) -> MigStatusAnnotation | None:
     except BadInput:
         status = None
     return status or MigStatusAnnotation(v=VERSION, phase="unknown")
-
-
-def _same(status: MigStatusAnnotation, other: MigStatusAnnotation) -> bool:
-    """Whether two statuses are equal but for their times."""
-    return replace(status, since="") == replace(other, since="")
 
 
 def _without_pods(status: MigStatusAnnotation) -> MigStatusAnnotation:

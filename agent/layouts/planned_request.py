@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Judges a request for MIG layouts by the GPUs as they are. Pure.
+"""Evaluates a request for MIG layouts by the GPUs as they are. Pure.
 
 Import it where there is a request, not before: reading configurations takes memory.
 """
@@ -10,7 +10,7 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Final
 
 from agent.layouts.layout_request import LayoutRequest
@@ -31,13 +31,14 @@ from base.errors import BadInput
 from base.text.safe_text import short_line
 from discovery.mig_state import MigGpu, MigReading, UnreadMigGpu
 from kubelet.allocated_devices import NodeAllocation
-from mig.configs.config_choice import named_layouts
-from mig.configs.layout_annotation import InlineLayout, inline_layouts, parse_layout_annotation
+from mig.configs.layout_annotation import parse_layout_annotation
+from mig.configs.layout_choice import LayoutChoice
 from mig.configs.mig_configs import MigConfigs
 from mig.device_users import DeviceUser, DeviceUsers, MigPart, UserKind
 from mig.gpu_layout import GpuLayout
-from mig.planned_change import GpuChange, InstanceAction, planned_changes
-from mig.planner import MigPlan, Obstacle, joint_command, plan
+from mig.planned_change import GpuChange, InstanceAction
+from mig.planned_layouts import PlannedLayouts, planned_layouts
+from mig.planner import MigPlan, Obstacle, joint_command
 
 OBSERVED: Final = "nothing is changed by itself: compare with gpuscape mig plan on the node"
 _DIGEST_DIGITS: Final = 16
@@ -49,10 +50,8 @@ class PlannedRequest:
 
     status: MigStatusAnnotation
     """The status without its time."""
-    layouts: Mapping[str, GpuLayout] = field(default_factory=dict)
-    """Layouts of the requested GPUs, by UUID; empty where the request cannot be understood."""
-    plan: MigPlan | None = None
-    """The way to the layouts; None where there is none."""
+    layouts: PlannedLayouts | None = None
+    """Layouts and plan, or its refusal; None where the request cannot be understood."""
 
 
 def plan_request(
@@ -73,36 +72,38 @@ def plan_request(
     unread = [reading.bus_id for reading in readings if isinstance(reading, UnreadMigGpu)]
     gpus = [reading for reading in readings if isinstance(reading, MigGpu)]
     try:
-        if unread and not _names_read_gpus(request, gpus):
+        choice = layout_choice(request, configs)
+        if unread and not choice.is_of(gpus):
             why = f"the MIG state of {', '.join(unread)} cannot be read; {_NAME_OTHERS}"
             return PlannedRequest(status=status(request, MigPhase.UNREAD, why))
-        layouts = desired_layouts(request, gpus, configs)
+        layouts = choice.gpu_layouts(gpus)
     except BadInput as error:
         return PlannedRequest(status=status(request, MigPhase.REFUSED, str(error)))
-    digest = layouts_digest(layouts)
-    mig_plan = plan(gpus, layouts, users, strategy=strategy)
-    if not isinstance(mig_plan, MigPlan):
-        why = _obstacles(mig_plan.obstacles, gpus)
-        return PlannedRequest(
-            status=status(request, MigPhase.REFUSED, why, digest), layouts=layouts
+    planned = planned_layouts(gpus, layouts, users, strategy=strategy)
+    return PlannedRequest(status=_planned_status(request, planned, next_step), layouts=planned)
+
+
+def _planned_status(
+    request: LayoutRequest, planned: PlannedLayouts, next_step: str
+) -> MigStatusAnnotation:
+    digest, outcome = layouts_digest(planned.layouts), planned.plan_or_refusal
+    if not isinstance(outcome, MigPlan):
+        return status(
+            request, MigPhase.REFUSED, _obstacles(outcome.obstacles, planned.gpus), digest
         )
-    offers = {name: count for name, count in (mig_plan.allocatable or {}).items() if count}
-    if not mig_plan.steps:
-        unchanged = status(request, MigPhase.UNCHANGED, "", digest, offers=offers)
-        return PlannedRequest(status=unchanged, layouts=layouts, plan=mig_plan)
-    changes = planned_changes(gpus, layouts.keys(), mig_plan, users)
-    pods = sorted(user.name for user in mig_plan.disturbed if user.kind is UserKind.POD)
-    programs = sorted(user.name for user in mig_plan.disturbed if user.kind is UserKind.PROCESS)
-    planned = status(
+    allocatable = {name: count for name, count in (outcome.allocatable or {}).items() if count}
+    if not outcome.steps:
+        return status(request, MigPhase.UNCHANGED, "", digest, allocatable=allocatable)
+    programs = planned.disturbed(UserKind.PROCESS)
+    return status(
         request,
         MigPhase.PLANNED,
         "; ".join(text for text in (in_use(programs) if programs else "", next_step) if text),
         digest,
-        gpus=tuple(_change(change) for change in changes if change.steps),
-        pods=pods,
-        offers=offers,
+        gpus=tuple(_change(change) for change in planned.changes() if change.steps),
+        pods=planned.disturbed(UserKind.POD),
+        allocatable=allocatable,
     )
-    return PlannedRequest(status=planned, layouts=layouts, plan=mig_plan)
 
 
 def status(
@@ -113,11 +114,11 @@ def status(
     *,
     gpus: tuple[GpuChangeStatus, ...] = (),
     pods: Sequence[str] = (),
-    offers: Mapping[str, int] | None = None,
+    allocatable: Mapping[str, int] | None = None,
 ) -> MigStatusAnnotation:
     """A status whose texts are cut to what its format takes.
 
-    ``offers``: what the node offers once the layouts are there; nobody sees it before they are.
+    ``allocatable``: resources of the node with the layouts; shown only once the GPUs have these.
     """
     return MigStatusAnnotation(
         v=VERSION,
@@ -130,36 +131,18 @@ def status(
         gpus=gpus,
         pods=tuple(pods[:MOST_PODS]),
         more_pods=max(0, len(pods) - MOST_PODS),
-        allocatable=dict(offers) if offers and len(offers) <= MOST_OFFERS else {},
+        allocatable=dict(allocatable) if allocatable and len(allocatable) <= MOST_OFFERS else {},
     )
 
 
 _NAME_OTHERS: Final = f"to go on without, name the other GPUs in {keys.MIG_LAYOUT}"
 
 
-def _names_read_gpus(request: LayoutRequest, gpus: Sequence[MigGpu]) -> bool:
-    """Whether the request names its GPUs, and all of them were read. Raises BadInput."""
-    if request.source is RequestSource.LABEL:
-        return False
-    layout = parse_layout_annotation(request.text)
-    return isinstance(layout, InlineLayout) and layout.is_of(gpus)
-
-
-def desired_layouts(
-    request: LayoutRequest, gpus: Sequence[MigGpu], configs: MigConfigs | None
-) -> dict[str, GpuLayout]:
-    """GPU UUID to the layout that is asked for; other GPUs stay.
-
-    Raises BadInput naming the key where the request cannot be understood, or does not go with
-    these GPUs.
-    """
-    if request.source is RequestSource.LABEL:
-        layout: str | InlineLayout = request.text
-    else:
-        layout = parse_layout_annotation(request.text)
-    if isinstance(layout, InlineLayout):
-        return inline_layouts(layout, gpus)
-    return named_layouts(configs, layout, gpus)
+def layout_choice(request: LayoutRequest, configs: MigConfigs | None) -> LayoutChoice:
+    """The layout that is requested. Raises BadInput naming the key that cannot be understood."""
+    is_name = request.source is RequestSource.LABEL
+    layout = request.text if is_name else parse_layout_annotation(request.text)
+    return LayoutChoice(layout=layout, configs=configs)
 
 
 def in_use(programs: Sequence[str]) -> str:

@@ -29,7 +29,7 @@ class ShownRequest:
     since: str = ""
     """RFC 3339: when the change was first requested, where that is known."""
     reached: str = ""
-    """Layouts that the GPUs had since they were asked for; empty where none are known."""
+    """Layouts that the GPUs have had since these are desired; empty where none are known."""
 
 
 def shown_request(metadata: Mapping[str, Any], status: MigStatusAnnotation | None) -> ShownRequest:

@@ -18,9 +18,9 @@ from base.files import read_stdin, read_text
 from cli.mig.mig_text import split_readings, unread_note
 from discovery.driver_errors import MigUnread
 from discovery.mig_state import MigGpu, MigReading
-from mig.configs.config_choice import named_layouts
 from mig.configs.default_configs import SOURCE, listed_configs
-from mig.configs.layout_annotation import InlineLayout, inline_layouts, parse_layout_annotation
+from mig.configs.layout_annotation import InlineLayout, parse_layout_annotation
+from mig.configs.layout_choice import LayoutChoice
 from mig.configs.mig_config_file import parse_mig_configs
 from mig.configs.mig_configs import MigConfigs
 from mig.gpu_layout import GpuLayout
@@ -42,12 +42,7 @@ Command = Callable[..., Any]
 class DesiredLayouts:
     """Desired layouts of a command, read and checked as far as possible without GPUs."""
 
-    inline: InlineLayout | None
-    """The layouts themselves; None where a configuration was chosen."""
-    configs: MigConfigs | None
-    """Configurations of the file; None for the default ones of the machine."""
-    name: str | None
-    """Name of the chosen configuration; None for inline layouts, or the only one of the file."""
+    choice: LayoutChoice
     title: str
     """Name of the layouts with their source, for people: ``all-1g.10gb of config.yaml``."""
 
@@ -56,13 +51,12 @@ class DesiredLayouts:
 
         Raises BadInput where the request does not go with these GPUs.
         """
-        if self.inline is not None:
-            return inline_layouts(self.inline, gpus)
         try:
-            return named_layouts(self.configs, self.name, gpus)
+            return self.choice.gpu_layouts(gpus)
         except BadInput as error:
-            if self.configs is None and self.name is not None and Path(self.name).is_file():
-                raise BadInput(f"{self.name} is a file: name it with -f") from error
+            name, configs = self.choice.layout, self.choice.configs
+            if configs is None and isinstance(name, str) and Path(name).is_file():
+                raise BadInput(f"{name} is a file: name it with -f") from error
             raise
 
     def needed_gpus(self, readings: Sequence[MigReading]) -> list[MigGpu]:
@@ -72,7 +66,7 @@ class DesiredLayouts:
         GPUs have to be read, unless the layouts name the GPUs one by one.
         """
         read, unread = split_readings(readings)
-        if unread and (self.inline is None or not self.inline.is_of(read)):
+        if unread and not self.choice.is_of(read):
             notes = "; ".join(unread_note(gpu) for gpu in unread)
             raise MigUnread(f"{notes}; to leave it as it is, name the other GPUs in LAYOUT")
         return read
@@ -158,18 +152,17 @@ def _desired(
         if isinstance(name_or_layouts, InlineLayout):
             if _is_written(ctx, "config_file"):
                 raise click.UsageError("LAYOUT has the layouts themselves, so -f has no use")
-            return DesiredLayouts(
-                inline=name_or_layouts, configs=None, name=None, title=layout.strip()
-            )
+            return DesiredLayouts(choice=LayoutChoice(layout=name_or_layouts), title=layout.strip())
         name = name_or_layouts
     if file is None:
         if name is None:
             raise click.UsageError("what layout? Name a configuration of `gpuscape mig configs`")
-        return DesiredLayouts(inline=None, configs=None, name=name, title=f"{name} of {SOURCE}")
+        return DesiredLayouts(choice=LayoutChoice(layout=name), title=f"{name} of {SOURCE}")
     configs = file_configs(file)
     config_name = configs.selected(name).name  # refused before GPUs are read
     return DesiredLayouts(
-        inline=None, configs=configs, name=name, title=f"{config_name} of {configs.source}"
+        choice=LayoutChoice(layout=name, configs=configs),
+        title=f"{config_name} of {configs.source}",
     )
 
 

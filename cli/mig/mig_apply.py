@@ -50,7 +50,8 @@ from discovery.mig_state import MigGpu
 from mig.device_users import all_users
 from mig.gpu_layout import GpuLayout, current_layout
 from mig.pending_pods import pending_pod_users
-from mig.planner import MigPlan, MigRefusal, plan
+from mig.planned_layouts import PlanResult, planned_layouts
+from mig.planner import MigPlan
 from mig.steps import SetMode
 
 
@@ -154,8 +155,8 @@ def command(
         folder = journal_folder(journal, start)
         # Hooks may end programs that are in the way; the change is planned again after them.
         spare_busy = hooks is None
-        busy_wait, plan_or_refusal = BusyWait(wait), None
-        while plan_or_refusal is None or busy_wait.wait_again(plan_or_refusal):
+        busy_wait, planned = BusyWait(wait), None
+        while planned is None or busy_wait.wait_again(planned.plan_or_refusal):
             refuse_owned_journal(folder, start)
             refuse_unended(folder, ())
             gpus = desired.needed_gpus(read_mig_readings(start, settings))
@@ -169,28 +170,22 @@ def command(
                 else pending_pod_users(gpus, plugin_strategy, waiting_pods)
             )
             users = all_users(local_users(gpus, settings, start), claims)
-            plan_or_refusal = plan(
+            planned = planned_layouts(
                 gpus, layouts, users, strategy=plugin_strategy, spare_busy=spare_busy
             )
-        shown = ShownPlan(
-            title=desired.title,
-            gpus=tuple(gpus),
-            layouts=layouts,
-            plan_or_refusal=plan_or_refusal,
-            users=users,
-        )
+        shown = ShownPlan(title=desired.title, planned=planned)
         if output == "table":
             show_plan(shown)
-        _check_agreed(plan_or_refusal, ctx, shown, output, yes=yes)
-        as_is = isinstance(plan_or_refusal, MigPlan) and not plan_or_refusal.steps
+        _check_agreed(ctx, shown, output, yes=yes)
+        as_is = planned.result is PlanResult.NOTHING
         request = ChangeRequest(
-            desired=layouts,
+            desired=dict(planned.layouts),
             origin=desired.title,
             strategy=plugin_strategy,
             users=users_on_gpus(claims),
             as_is=as_is,
         )
-        with _hooked(None if as_is else hooks, ctx, plan_or_refusal):
+        with _hooked(None if as_is else hooks, ctx, planned.plan):
             result = run_change_to_end(request, start=start, journal=folder, verbose=verbose)
             while busy_wait.wait_again(result.refusal):  # somebody came after the plan was made
                 result = run_change_to_end(request, start=start, journal=folder, verbose=verbose)
@@ -198,7 +193,8 @@ def command(
         if not as_is or result.refusal is not None:
             terminal.note("", change_end_text(result, folder))
         if result.refusal is not None:
-            show_plan(replace(shown, plan_or_refusal=result.refusal))
+            refused = replace(planned, plan_or_refusal=result.refusal)
+            show_plan(replace(shown, planned=refused))
         for problem in result.problems:
             terminal.note(f"Look at this: {problem}")
     else:
@@ -207,7 +203,6 @@ def command(
 
 
 def _check_agreed(
-    plan_or_refusal: MigPlan | MigRefusal,
     ctx: click.Context,
     shown: ShownPlan,
     output: str,
@@ -215,13 +210,11 @@ def _check_agreed(
     yes: bool,
 ) -> None:
     """End the command where the plan is refused, or the user does not agree to it."""
-    if isinstance(plan_or_refusal, MigRefusal):
+    if shown.planned.result is PlanResult.REFUSED:
         if output != "table":
             terminal.print_data(change_document(shown, None), output)
         ctx.exit(REFUSED)
-    if (
-        yes or not plan_or_refusal.steps
-    ):  # nothing is changed then: the layout is seen and remembered
+    if yes or shown.planned.result is PlanResult.NOTHING:  # the layout is seen and remembered
         return
     if output != "table" or not is_interactive():
         raise BadInput("no terminal for the question: add --yes to apply this plan")
@@ -231,11 +224,9 @@ def _check_agreed(
 
 
 @contextmanager
-def _hooked(
-    hooks: Hooks | None, ctx: click.Context, plan_or_refusal: MigPlan | MigRefusal
-) -> Iterator[None]:
+def _hooked(hooks: Hooks | None, ctx: click.Context, plan: MigPlan | None) -> Iterator[None]:
     """Run hooks before and after the block. Raises CommandFailure where a hook before it fails."""
-    if hooks is None or isinstance(plan_or_refusal, MigRefusal):
+    if hooks is None or plan is None:
         yield
         return
     options_by_name = {
@@ -247,7 +238,7 @@ def _hooked(
     mode_only = bool(ctx.params["mode_only"])
     variables["MIG_PARTED_MODE_CHANGE_ONLY"] = str(mode_only).lower()
     variables["MIG_PARTED_SKIP_RESET"] = "true"
-    modes = [step for step in plan_or_refusal.steps if isinstance(step, SetMode)]
+    modes = [step for step in plan.steps if isinstance(step, SetMode)]
     try:
         hooks.run(START, variables)
     except HookFailed as error:
@@ -256,7 +247,7 @@ def _hooked(
         try:
             if modes:
                 hooks.run(BEFORE_MODE, variables)
-            if len(modes) < len(plan_or_refusal.steps) and not mode_only:
+            if len(modes) < len(plan.steps) and not mode_only:
                 hooks.run(BEFORE_CONFIG, variables)
         except HookFailed as error:
             raise CommandFailure(f"nothing was changed: {error}", REFUSED) from error

@@ -16,7 +16,7 @@ from cli.mig.plan_text import ShownPlan, plan_document, show_plan
 from cli.options import Load
 from mig.device_users import all_users
 from mig.pending_pods import pending_pod_users
-from mig.planner import MigRefusal, plan
+from mig.planned_layouts import PlanResult, planned_layouts
 
 DIFFERENT = 1
 """Exit code of a plan with steps under --exit-code; ``diff`` uses the same."""
@@ -88,26 +88,15 @@ def command(
         users = local_users(gpus, settings, start)
     if plugin_strategy is not None:
         users = all_users(users, pending_pod_users(gpus, plugin_strategy, waiting_pods))
-    layouts = desired.layouts(gpus)
-    plan_or_refusal = plan(
-        gpus,
-        layouts,
-        users,
-        strategy=plugin_strategy,
-        spare_busy=spare_busy,
+    planned = planned_layouts(
+        gpus, desired.layouts(gpus), users, strategy=plugin_strategy, spare_busy=spare_busy
     )
-    shown = ShownPlan(
-        title=desired.title,
-        gpus=tuple(gpus),
-        layouts=layouts,
-        plan_or_refusal=plan_or_refusal,
-        users=users,
-    )
+    shown = ShownPlan(title=desired.title, planned=planned)
     if output == "table":
         show_plan(shown)
     else:
         terminal.print_data(plan_document(shown), output)
-    if isinstance(plan_or_refusal, MigRefusal):
+    if planned.result is PlanResult.REFUSED:
         ctx.exit(REFUSED)
-    if exit_code and plan_or_refusal.steps:
+    if exit_code and planned.result is PlanResult.STEPS:
         ctx.exit(DIFFERENT)

@@ -12,9 +12,10 @@ from cli import terminal
 from cli.mig.mig_text import NONE, UNUSABLE, number_ranges, unit_range
 from cli.terminal import Cell, Styled, TextTable
 from discovery.mig_state import MigGpu
-from mig.device_users import DeviceUser, DeviceUsers, UserKind
+from mig.device_users import DeviceUser, UserKind
 from mig.gpu_layout import DesiredInstance, GpuLayout
-from mig.planned_change import GpuChange, InstanceAction, InstanceChange, planned_changes
+from mig.planned_change import GpuChange, InstanceAction, InstanceChange
+from mig.planned_layouts import PlannedLayouts
 from mig.planner import MigPlan, MigRefusal, Obstacle, joint_command
 from mig.steps import (
     CreateCompute,
@@ -51,12 +52,7 @@ class ShownPlan:
 
     title: str
     """Name of the desired layouts with their source, for people."""
-    gpus: tuple[MigGpu, ...]
-    """All GPUs of the machine."""
-    layouts: Mapping[str, GpuLayout]
-    """Desired layouts by GPU UUID."""
-    plan_or_refusal: MigPlan | MigRefusal
-    users: DeviceUsers
+    planned: PlannedLayouts
 
 
 def layout_text(layout: GpuLayout) -> str:
@@ -86,17 +82,18 @@ def instance_text(profile: str, compute: Sequence[int]) -> str:
 
 def show_plan(shown: ShownPlan) -> None:
     """Print a plan or a refusal as tables and lines."""
-    if isinstance(shown.plan_or_refusal, MigRefusal):
-        _show_refusal(shown.gpus, shown.plan_or_refusal)
+    planned = shown.planned
+    if isinstance(planned.plan_or_refusal, MigRefusal):
+        _show_refusal(planned.gpus, planned.plan_or_refusal)
         return
-    changes = planned_changes(shown.gpus, shown.layouts, shown.plan_or_refusal, shown.users)
+    changes = planned.changes()
     changing = [change for change in changes if change.steps]
     for equal_changes in _equal_changes(changing):
         terminal.note(_title(equal_changes))
         if equal_changes[0].instances:
             terminal.show_table(change_table(equal_changes[0]))
         terminal.note("")
-    for line in (*_unchanged_gpus(shown, changes), *_summary(shown.plan_or_refusal, changing)):
+    for line in (*_unchanged_gpus(planned, changes), *_summary(planned.plan_or_refusal, changing)):
         terminal.note(line)
 
 
@@ -166,11 +163,11 @@ def _profile_cell(instance: InstanceChange) -> Cell:
     return words
 
 
-def _unchanged_gpus(shown: ShownPlan, changes: Sequence[GpuChange]) -> Iterator[str]:
+def _unchanged_gpus(planned: PlannedLayouts, changes: Sequence[GpuChange]) -> Iterator[str]:
     """Lines on the GPUs that stay as they are, and why."""
     unchanged = [change.index for change in changes if not change.steps]
-    unnamed = [gpu.index for gpu in shown.gpus if gpu.uuid not in shown.layouts and gpu.mode]
-    incapable = [gpu.index for gpu in shown.gpus if gpu.mode is None]
+    unnamed = [gpu.index for gpu in planned.gpus if gpu.uuid not in planned.layouts and gpu.mode]
+    incapable = [gpu.index for gpu in planned.gpus if gpu.mode is None]
     if unchanged:
         yield f"GPU {number_ranges(unchanged)}: as desired"
     if unnamed:
@@ -236,26 +233,18 @@ def _on_off(on: bool) -> str:
 
 def plan_document(shown: ShownPlan) -> dict[str, Any]:
     """A plan or a refusal as plain values, with the same keys for both."""
-    plan_or_refusal = shown.plan_or_refusal
-    common = {"desired": shown.title, "result": plan_result(plan_or_refusal)}
+    plan_or_refusal = shown.planned.plan_or_refusal
+    common = {"desired": shown.title, "result": shown.planned.result}
     if isinstance(plan_or_refusal, MigRefusal):
         obstacles = [_obstacle_document(obstacle) for obstacle in plan_or_refusal.obstacles]
         return common | dict(_NOTHING) | {"obstacles": obstacles}
-    changes = planned_changes(shown.gpus, shown.layouts, plan_or_refusal, shown.users)
     return common | {
-        "gpus": [_gpu_document(change) for change in changes],
+        "gpus": [_gpu_document(change) for change in shown.planned.changes()],
         "steps": [_step_document(step) for step in plan_or_refusal.steps],
         "disturbed": _user_documents(plan_or_refusal.disturbed),
         "allocatable": plan_or_refusal.allocatable,
         "obstacles": [],
     }
-
-
-def plan_result(plan_or_refusal: MigPlan | MigRefusal) -> str:
-    """Result in one word: ``steps``, ``nothing`` or ``refused``."""
-    if isinstance(plan_or_refusal, MigRefusal):
-        return "refused"
-    return "steps" if plan_or_refusal.steps else "nothing"
 
 
 def _gpu_document(change: GpuChange) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from forecast.node_preview import RolloutRequest
 from forecast.resource_forecast import LayoutMeaning
 from kube.api import Object
 from mig.configs.layout_annotation import parse_layout_annotation
+from mig.configs.layout_choice import LayoutChoice
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 GPU = "nvidia.com/gpu"
@@ -67,8 +68,9 @@ def node(
 def asked(layout: str, **more: Any) -> RolloutRequest:
     """A rollout of a layout, by the default configurations unless others are given."""
     meaning = LayoutMeaning(
-        desired=parse_layout_annotation(layout),
-        configs=more.pop("configs", None),
+        choice=LayoutChoice(
+            layout=parse_layout_annotation(layout), configs=more.pop("configs", None)
+        ),
         unknown=more.pop("unknown", ""),
     )
     return RolloutRequest(text=layout, meaning=meaning, **{"mode": "enforce", **more})

@@ -114,6 +114,7 @@ def command(
     from forecast.resource_forecast import LayoutMeaning
     from forecast.rollout_preview import rollout_preview, with_evictions
     from mig.configs.layout_annotation import parse_layout_annotation
+    from mig.configs.layout_choice import LayoutChoice
     from mig.configs.mig_config_file import parse_mig_configs
 
     if not names and not selector.strip():
@@ -131,9 +132,10 @@ def command(
 
     def read_meaning(api: Api, picture: ClusterPicture) -> LayoutMeaning:
         if configs is not None or not isinstance(desired, str):
-            return LayoutMeaning(desired=desired, configs=file_configs)
+            return LayoutMeaning(choice=LayoutChoice(layout=desired, configs=file_configs))
         agent_configs, unknown = read_agents_configs(api, picture.agents)
-        return LayoutMeaning(desired=desired, configs=agent_configs, unknown=unknown)
+        choice = LayoutChoice(layout=desired, configs=agent_configs)
+        return LayoutMeaning(choice=choice, unknown=unknown)
 
     with contextlib.closing(kubeconfig_client(PROGRAM, load().kubeconfig)) as api:
         picture = PictureReader(api).picture()

@@ -41,7 +41,7 @@ def wanted(plan: str) -> DesiredChange:
         other_pods=frozenset(),
         programs=(),
         on_gpus=(),
-        offers={},
+        allocatable={},
         strategy=None,
     )
 

@@ -67,7 +67,9 @@ def test_programs_are_cut_in_number_and_length() -> None:
 def test_offers_are_named_all_or_none(count: int, kept: int) -> None:
     """A part of them would be waited for as if it were all."""
     offers = {f"nvidia.com/mig-{at}g.1gb": 1 for at in range(count)}
-    assert len(replace(wanted("a" * 16), offers=offers).annotation(REQUEST).allocatable) == kept
+    assert (
+        len(replace(wanted("a" * 16), allocatable=offers).annotation(REQUEST).allocatable) == kept
+    )
 
 
 def test_the_actuator_is_told_of_pods_whose_names_it_takes_and_of_no_program() -> None:

@@ -201,7 +201,7 @@ class EnforcingScene:
 
     def tick(self, now: float) -> float:
         wait = self.watch.tick(now)
-        self.news += [it.reason for it in self.watch.take_news()]
+        self.news += [it.reason for it in self.watch.take_events()]
         self._write()
         return wait
 
@@ -687,12 +687,12 @@ def test_what_comes_back_after_a_boot_needs_no_leave(scene: EnforcingScene) -> N
 def test_a_request_that_offers_much_still_names_as_many_pods_as_fit() -> None:
     offers = {f"nvidia.com/mig-{'x' * 40}-{at:02}": 7 for at in range(MOST_OFFERS)}
     many = frozenset(f"team/job-{at}" for at in range(60))
-    change = replace(wanted("a"), plan="0" * 16, pods=many, offers=offers)
+    change = replace(wanted("a"), plan="0" * 16, pods=many, allocatable=offers)
     found = change.annotation("0" * 16)
     length = len(mig_request_annotation.encode(found))
     assert MOST_CHARACTERS - 30 < length <= MOST_CHARACTERS
     assert len(found.pods) + found.unlisted == 60
-    more = replace(change, offers={**offers, "one-more": 1}).annotation("0" * 16)
+    more = replace(change, allocatable={**offers, "one-more": 1}).annotation("0" * 16)
     assert (more.allocatable, len(more.pods)) == ({}, 60)
 
 

@@ -75,7 +75,7 @@ def test_the_first_eight_pods_are_named_and_the_others_counted(
 @pytest.mark.parametrize("count", [0, 1, MOST_OFFERS, MOST_OFFERS + 1])
 def test_a_status_has_all_offers_or_none(count: int) -> None:
     offers = {f"nvidia.com/mig-{at}g.1gb": 1 for at in range(count)}
-    found = status(asks("x"), MigPhase.PLANNED, "", offers=offers)
+    found = status(asks("x"), MigPhase.PLANNED, "", allocatable=offers)
     assert found.allocatable == (offers if count <= MOST_OFFERS else {})
 
 
@@ -175,10 +175,12 @@ def test_a_place_that_is_asked_for_reaches_the_actuator_the_first_one_too(
 ) -> None:
     request = asks('{"1": {"1g.5gb": 1}}')
     judged = plan_request(request, (EMPTY,), None, {}, None)
-    (layout,) = judged.layouts.values()
+    assert judged.layouts is not None
+    (layout,) = judged.layouts.layouts.values()
     placed = replace(layout, instances=tuple(replace(it, start=start) for it in layout.instances))
 
-    found = desired_change(request, replace(judged, layouts={EMPTY.uuid: placed}), {}, None)
+    layouts = replace(judged.layouts, layouts={EMPTY.uuid: placed})
+    found = desired_change(request, replace(judged, layouts=layouts), {}, None)
 
     assert found is not None
     (instance,) = found.layouts[EMPTY.uuid].instances
@@ -194,9 +196,9 @@ def test_a_request_of_any_length_fits_what_the_actuator_takes() -> None:
 
 def test_the_modes_and_the_offers_of_a_change_are_those_of_its_plan() -> None:
     instances = changed('{"0": {"7g.40gb": 1}}', SPLIT)
-    assert (instances.modes, instances.offers) == (False, {"nvidia.com/mig-7g.40gb": 1})
+    assert (instances.modes, instances.allocatable) == (False, {"nvidia.com/mig-7g.40gb": 1})
     assert changed('{"0": {"3g.40gb": 2}}', OFF).modes
-    assert changed('{"0": {"7g.40gb": 1}}', SPLIT, strategy=None).offers == {}
+    assert changed('{"0": {"7g.40gb": 1}}', SPLIT, strategy=None).allocatable == {}
 
 
 def test_pods_on_what_goes_are_in_the_way_and_all_others_are_told_apart() -> None:
@@ -267,7 +269,7 @@ def test_the_coordinator_is_given_every_fact_of_the_change() -> None:
         modes=True,
         pods=frozenset({"team/b", "team/a"}),
         programs=("7",),
-        offers={"nvidia.com/gpu": 1},
+        allocatable={"nvidia.com/gpu": 1},
     )
     found = change.annotation("2" * 16, drift=True, since="2026-11-20T10:00:00Z")
     assert (found.request, found.plan, found.gpus) == ("2" * 16, "1" * 16, (0, 3))

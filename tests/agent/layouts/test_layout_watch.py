@@ -95,7 +95,7 @@ class Scene:
 
     def tick(self, now: float) -> float:
         wait = self.watch.tick(now)
-        self.news += [(it.reason, it.note, it.warning) for it in self.watch.take_news()]
+        self.news += [(it.reason, it.note, it.warning) for it in self.watch.take_events()]
         self._write()
         return wait
 

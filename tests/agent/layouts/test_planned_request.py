@@ -10,7 +10,7 @@ import pytest
 from agent.layouts.layout_request import LayoutRequest
 from agent.layouts.planned_request import (
     allocated_users,
-    desired_layouts,
+    layout_choice,
     layouts_digest,
     plan_request,
 )
@@ -238,4 +238,4 @@ def test_a_long_request_is_cut_to_one_line() -> None:
 
 def test_layouts_are_those_of_the_command_line() -> None:
     request = LayoutRequest(source=Source.ANNOTATION, text=WANTED)
-    assert set(desired_layouts(request, [SPLIT, EMPTY], None)) == {SPLIT.uuid}
+    assert set(layout_choice(request, None).gpu_layouts([SPLIT, EMPTY])) == {SPLIT.uuid}

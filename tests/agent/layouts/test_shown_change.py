@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from agent.layouts.enforced_layouts import EnforcedLayouts
-from agent.layouts.layout_watch import LayoutNews
+from agent.layouts.layout_events import LayoutEvent
 from api import keys, names
 from api.actuator.actuator_messages import ChangeAnswer, KnownChange, StateAnswer
 from api.mig_outcome import Outcome
@@ -192,17 +192,17 @@ def test_a_machine_without_room_for_a_thread_is_asked_again_later(scene: Enforci
     assert waited == sorted(waited)
 
 
-def told(scene: EnforcingScene, monkeypatch: pytest.MonkeyPatch) -> list[LayoutNews]:
+def told(scene: EnforcingScene, monkeypatch: pytest.MonkeyPatch) -> list[LayoutEvent]:
     """The news of the scene's agent, as they come."""
-    news: list[LayoutNews] = []
-    take = scene.watch.take_news
+    news: list[LayoutEvent] = []
+    take = scene.watch.take_events
 
-    def taken() -> list[LayoutNews]:
+    def taken() -> list[LayoutEvent]:
         found = take()
         news.extend(found)
         return found
 
-    monkeypatch.setattr(scene.watch, "take_news", taken)
+    monkeypatch.setattr(scene.watch, "take_events", taken)
     return news
 
 
