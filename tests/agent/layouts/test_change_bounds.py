@@ -292,6 +292,18 @@ def test_the_end_that_a_person_gives_a_held_change_is_shown_as_that(reason: str,
     assert (node.change.outcome, node.change.outcome_reason) == ("applied", said)
 
 
+def test_an_open_request_that_the_node_shows_at_the_start_ends_as_the_journal_has_it() -> None:
+    """Also where its permit is gone and another layout is desired: it may have begun before."""
+    node = Steps(shown())
+    node.permitted, node.desired = False, "b"
+    assert node.step() == StateRequest(change=EARLIER)
+
+    ended = known(EARLIER, Outcome.APPLIED)
+    node.change.answered(StateAnswer(last=ended, named=ended), node.now)
+
+    assert (node.change.request, node.change.outcome) == (EARLIER, "applied")
+
+
 def judged(node: Steps, *, behind: int = 0, unchanged: bool = False) -> DesiredLayout:
     """The wish by GPUs that were read so many changes ago."""
     change = None if unchanged else wanted("a")
