@@ -63,6 +63,6 @@ class LayoutEvents:
 
     def _queue(self, subject: str, status: MigStatusAnnotation, *, warning: bool) -> None:
         why = status.reason or f"{status.phase}"
-        note = f"{status.source} asks for {status.desired}: {why}" if status.source else why
+        note = f"desired by {status.source}: {status.desired}: {why}" if status.source else why
         reason = f"{subject}{str(status.phase).capitalize()}"
         self._queued.append(LayoutEvent(reason=reason, note=note, warning=warning))

@@ -10,7 +10,7 @@ from itertools import product
 from agent.layouts.change_state import (
     ActuatorState,
     ChangeState,
-    GpuState,
+    LayoutState,
     RequestState,
     RetryState,
     Transition,
@@ -65,7 +65,7 @@ def states() -> Iterator[ChangeState]:
             restored_load=load,
         )
         yield ChangeState(
-            request=request, actuator=actuator, retries=retry, gpus=GpuState(changes=1)
+            request=request, actuator=actuator, retries=retry, gpus=LayoutState(changes=1)
         )
 
 
