@@ -26,4 +26,4 @@ def test_each_phase_of_a_request_has_one_event_across_restarts() -> None:
     assert events.take() == []
     for request in ("1" * 16, "1" * 16, "2" * 16):
         events.changing(replace(status, request=request))
-    assert [event.note for event in events.take()] == ["label asks for all-1g.5gb: why"] * 2
+    assert [event.note for event in events.take()] == ["desired by label: all-1g.5gb: why"] * 2
