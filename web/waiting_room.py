@@ -108,7 +108,7 @@ class WaitingRoom:
                 self._not_accepted(error)
                 # mostly no descriptor is free: the oldest silent client gives its own back
                 if self._silent:
-                    self._vacate()
+                    self._dismiss(next(iter(self._silent)))
                 self._pause()
                 self._loop.call_later(_RETRY_SECONDS, self._accept_more)
                 return
@@ -116,17 +116,16 @@ class WaitingRoom:
             if (has_sent := _has_sent(client)) is not None:
                 self._settle(client, has_sent=has_sent)
             else:
-                leave = self._loop.call_later(self._silent_seconds, self._leave, client)
+                leave = self._loop.call_later(self._silent_seconds, self._dismiss, client)
                 self._silent[client] = leave
                 self._loop.add_reader(client, self._readable, client)
             while self._silent and len(self._silent) + len(self._asking) > self._max_connections:
-                self._vacate()
+                self._dismiss(next(iter(self._silent)))
 
-    def _vacate(self) -> None:
-        """Close the oldest silent connection, unless it has sent something by now."""
-        oldest = next(iter(self._silent))
-        if not self._readable(oldest):
-            self._leave(oldest)
+    def _dismiss(self, client: socket.socket) -> None:
+        """Close a silent connection, unless it has sent something by now."""
+        if not self._readable(client):
+            self._leave(client)
 
     def _readable(self, client: socket.socket) -> bool:
         """Queue a client that has sent something, close one that has gone; else return False."""

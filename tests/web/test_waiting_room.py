@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import errno
 import socket
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
@@ -115,6 +116,20 @@ def test_one_that_sends_nothing_is_closed_after_its_time_and_one_that_asks_is_no
 
         await until(lambda: is_closed(silent))
         assert not is_closed(asking)
+
+
+def test_one_whose_bytes_come_as_its_time_ends_is_not_closed() -> None:
+    """They come after the loop has asked the kernel, and before it closes the connection."""
+
+    @in_a_room(silent_seconds=0.2)
+    async def _(room: Room) -> None:
+        silent = await room.client()
+        await until(lambda: bool(room.room._silent))
+        asyncio.get_running_loop().call_later(0.001, silent.sendall, b"late")
+        time.sleep(0.5)  # both timers are due in the next turn
+        await asyncio.sleep(0.01)
+
+        assert room.taken() == b"late"
 
 
 def test_where_all_places_are_taken_the_oldest_silent_one_makes_room() -> None:
