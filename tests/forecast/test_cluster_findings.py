@@ -404,6 +404,6 @@ def test_karpenters_nodes_lose_their_layout_when_they_are_replaced() -> None:
     assert "new ones have the layout where the fleet policy selects them alone" in found
     assert "gpu: consolidationPolicy WhenEmpty, expireAfter 720h" in found
     assert "counts them as unfinished" in found
-    assert f"ask for {SMALL}, without a NodeOverlay" in found
+    assert f"request {SMALL}, without a NodeOverlay" in found
     done = node(labels={NODE_POOL: "gpu", "karpenter.sh/initialized": "true"})
     assert "unfinished" not in texts(plan(nodes=(done,)))
