@@ -17,7 +17,9 @@ def test_changes_whose_worker_is_killed_end_in_one_of_two_layouts(tmp_path: Path
 
     assert (figures.kills, figures.lost) == (4, 2)
     assert figures.parts
-    assert figures.applied + figures.previous + figures.held == 4
+    begun = figures.applied + figures.previous + figures.held
+    assert begun >= 3
+    assert begun + figures.unbegun == 4
 
 
 def test_changes_whose_actuator_is_killed_end_in_one_of_two_layouts() -> None:

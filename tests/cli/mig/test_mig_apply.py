@@ -110,7 +110,7 @@ def test_a_layout_is_applied_and_what_can_stay_is_not_touched(on: SimulatedNode)
     again = run(on, "apply", WANTED, "--yes", "-o", "json")
     assert again.exit_code == 0
     data = json.loads(again.stdout)
-    assert (data["result"], data["outcome"]) == ("nothing", None)
+    assert (data["result"], data["outcome"]) == ("nothing", "unchanged")
     assert len(ended(on)) == 1
 
 
