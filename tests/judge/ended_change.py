@@ -56,9 +56,9 @@ def leftovers(node: Mapping[str, Any], leases: Iterable[Mapping[str, Any]]) -> I
 
 
 def is_settled(node: Mapping[str, Any], places: Iterable[tuple[str, int]]) -> bool:
-    """Whether the agent's status names the end that the GPU's instances show."""
+    """Whether the agent's status names the outcome that the GPU's instances show."""
     text = (node["metadata"].get("annotations") or {}).get("gpuscape.io/mig-status", "{}")
     status, current = json.loads(text), sorted(places)
-    if status.get("end") == "applied":
+    if status.get("outcome") == "applied":
         return status["phase"] == "unchanged" and current == sorted(AFTER)
-    return status.get("end") == "previous" and current == sorted(BEFORE)
+    return status.get("outcome") == "rolled-back" and current == sorted(BEFORE)
