@@ -115,7 +115,7 @@ def _after_state_of_open(state: ChangeState, answer: StateAnswer, now: float) ->
 
 
 def _after_state_of_stuck(state: ChangeState, named: KnownChange, now: float) -> Transition:
-    """Where a person has ended a stuck change, its layouts are retried as usual."""
+    """Take over the outcome of a stuck change that a person has ended; retries are as usual."""
     if named.outcome is None or named.outcome is Outcome.STUCK:
         return Transition(state=replace(state, request=replace(state.request, reason=named.reason)))
     why = f"ended by hand: {named.reason}" if named.reason else ""

@@ -4,18 +4,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
 
 from msgspec.structs import replace
 
 from agent.layouts.change_state import RequestState
 from agent.layouts.retry_times import Retry
 from agent.layouts.shown_request import ShownRequest
+from agent.layouts.status_times import PODS_SECONDS
 from api.mig_request_annotation import MigRequestAnnotation
 from base.text import rfc3339
-
-PODS_SECONDS: Final = 60.0
-"""Least time between two requests that differ in the pods alone, while pods are in the way."""
 
 
 class ChangeTimes:

@@ -20,7 +20,7 @@ from agent.layouts.layout_evaluator import LayoutEvaluator, LayoutInputs, NodeFa
 from agent.layouts.layout_events import LayoutEvent, LayoutEvents
 from agent.layouts.layout_request import Adoption, LayoutRequest, StatedLayout, stated_layout
 from agent.layouts.outcome_counts import OutcomeCounts
-from agent.layouts.status_times import StatusTimes, is_equal
+from agent.layouts.status_times import PODS_SECONDS, StatusTimes, is_equal
 from api import keys, mig_status_annotation
 from api.mig_status_annotation import VERSION, MigPhase, MigStatusAnnotation
 from base.errors import BadInput
@@ -38,8 +38,6 @@ SETTLE_SECONDS: Final = 10.0
 """How long a request has to stay the same, so that an edit in several steps counts as one."""
 UNSETTLED_SECONDS: Final = 60.0
 """A request that has not stayed the same for long enough by then is refused until it does."""
-PODS_SECONDS: Final = 60.0
-"""Time between two statuses that differ in the pods alone: these come and go."""
 _IDLE_SECONDS: Final = 30.0
 
 

@@ -4,11 +4,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from msgspec.structs import replace
 
 from api.mig_status_annotation import MigPhase, MigStatusAnnotation
 from base.text import rfc3339
+
+PODS_SECONDS: Final = 60.0
+"""Least time between two statuses or requests that differ in the pods alone: these come and go."""
 
 
 class StatusTimes:

@@ -95,7 +95,7 @@ class ApplyRequest(_Request, frozen=True, kw_only=True, tag_field="verb", tag="a
     v: Literal[2] = VERSION
     change: ChangeId
     origin: Words
-    """Where the layouts come from, for people."""
+    """Origin of the layouts, for people."""
     desired: Annotated[dict[GpuUuid, RequestedLayout], Meta(min_length=1, max_length=64)]
     """Desired layouts by GPU UUID; other GPUs stay as they are."""
     strategy: MigStrategy | None = None

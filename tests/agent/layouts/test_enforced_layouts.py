@@ -15,11 +15,11 @@ from msgspec import structs
 
 from agent.layouts import enforced_layouts
 from agent.layouts.change_state import ActuatorTask
-from agent.layouts.change_times import PODS_SECONDS
 from agent.layouts.enforced_layouts import CAUSE, CLOSE_SECONDS, EnforcePorts
 from agent.layouts.layout_evaluator import LayoutInputs
 from agent.layouts.layout_watch import SETTLE_SECONDS, LayoutWatch
 from agent.layouts.retry_times import FAILED_SECONDS, REFUSED_SECONDS
+from agent.layouts.status_times import PODS_SECONDS
 from api import keys, mig_permit_annotation, mig_request_annotation, mig_status_annotation, names
 from api.actuator.actuator_messages import (
     ActuatorAnswer,

@@ -11,11 +11,11 @@ import pytest
 
 from agent.layouts.layout_evaluator import REREAD_SECONDS, UNREAD_SECONDS, LayoutInputs
 from agent.layouts.layout_watch import (
-    PODS_SECONDS,
     SETTLE_SECONDS,
     UNSETTLED_SECONDS,
     LayoutWatch,
 )
+from agent.layouts.status_times import PODS_SECONDS
 from api import keys, mig_status_annotation
 from api.mig_status_annotation import MigStatusAnnotation
 from base.errors import BadInput
