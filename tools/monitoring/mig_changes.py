@@ -202,7 +202,7 @@ _ENDS = (
         "Requests of agents, by how they ended",
         "Cancelled and refused requests changed nothing.",
         "sum by (outcome) (increase(gpuscape_mig_requests_ended_total{@node}[$__rate_interval]))",
-        "{{end}}",
+        "{{outcome}}",
         stacked=True,
     ),
     Bars(
