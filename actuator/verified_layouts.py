@@ -15,33 +15,11 @@ from dataclasses import dataclass
 import msgspec
 
 from api.versioned import VersionedFormat
-from discovery.mig_state import MigGpu
-from mig.gpu_layout import DesiredInstance, GpuLayout
+from discovery.mig_state import CurrentInstance, MigGpu
+from mig.gpu_layout import GpuLayout, placed_instance
 from mig.steps import CreateCompute, CreateInstance, MigStep, SetMode
 
-VERSION = 1
-
-
-class VerifiedCompute(msgspec.Struct, frozen=True, kw_only=True):
-    """A compute instance of a verified layout."""
-
-    id: int
-    slices: int
-    uuid: str | None
-    """UUID of its MIG device; None if it could not be read."""
-    start: int = -1
-    """First slice within its GPU instance; -1 in files of older versions."""
-
-
-class VerifiedInstance(msgspec.Struct, frozen=True, kw_only=True):
-    """A GPU instance of a verified layout."""
-
-    profile: str
-    start: int
-    """First memory unit."""
-    size: int
-    compute: tuple[VerifiedCompute, ...]
-    """Compute instances by id."""
+VERSION = 2
 
 
 class VerifiedLayout(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,43 +27,17 @@ class VerifiedLayout(msgspec.Struct, frozen=True, kw_only=True):
 
     load: str
     """Id of the driver's load, see :meth:`actuator.mig_world.MigWorld.driver_load`."""
-    instances: tuple[VerifiedInstance, ...]
-    """GPU instances by id."""
+    instances: tuple[CurrentInstance, ...]
+    """In the order of their ids."""
 
     @classmethod
     def from_gpu(cls, gpu: MigGpu, load: str) -> VerifiedLayout:
         """The current layout of a GPU."""
-        return cls(
-            load=load,
-            instances=tuple(
-                VerifiedInstance(
-                    profile=instance.profile,
-                    start=instance.start,
-                    size=instance.size,
-                    compute=tuple(
-                        VerifiedCompute(
-                            id=part.id, slices=part.slices, uuid=part.uuid, start=part.start
-                        )
-                        for part in instance.compute
-                    ),
-                )
-                for instance in gpu.instances
-            ),
-        )
+        return cls(load=load, instances=gpu.instances)
 
     def layout(self) -> GpuLayout:
         """The layout, each instance at its place."""
-        return GpuLayout(
-            mig=True,
-            instances=tuple(
-                DesiredInstance(
-                    instance.profile,
-                    tuple(sorted((part.slices for part in instance.compute), reverse=True)),
-                    instance.start,
-                )
-                for instance in self.instances
-            ),
-        )
+        return GpuLayout(mig=True, instances=tuple(map(placed_instance, self.instances)))
 
     def steps(self, gpu: MigGpu) -> Iterator[MigStep]:
         """Steps from a GPU without instances to this layout, in the order of the old ids."""

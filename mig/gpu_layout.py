@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from base.errors import BadInput
-from discovery.mig_state import MigGpu
+from discovery.mig_state import CurrentInstance, MigGpu
 from discovery.model import Mode
 from mig.profile_names import DeviceName, device_name
 
@@ -66,17 +66,17 @@ def current_layout(gpu: MigGpu, *, exact: bool = False) -> GpuLayout:
     """
     if gpu.mode is None or not gpu.mode.current:
         return MIG_OFF
+    placed = map(placed_instance, gpu.instances)
     return GpuLayout(
         mig=True,
-        instances=tuple(
-            DesiredInstance(
-                instance.profile,
-                tuple(sorted((compute.slices for compute in instance.compute), reverse=True)),
-                instance.start if exact else -1,
-            )
-            for instance in gpu.instances
-        ),
+        instances=tuple(instance if exact else replace(instance, start=-1) for instance in placed),
     )
+
+
+def placed_instance(instance: CurrentInstance) -> DesiredInstance:
+    """A current instance as part of a layout, at its place."""
+    slices = sorted((compute.slices for compute in instance.compute), reverse=True)
+    return DesiredInstance(instance.profile, tuple(slices), instance.start)
 
 
 def has_layout(gpu: MigGpu, layout: GpuLayout) -> bool:

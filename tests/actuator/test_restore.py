@@ -390,7 +390,7 @@ def test_a_full_disk_costs_the_memory_and_not_the_change(
     assert "MIG layouts not remembered" in caplog.messages
 
 
-@pytest.mark.parametrize("content", [b"{", b'{"v":1,"gpus":{"GPU-0":{}}}', b'{"v":2}'])
+@pytest.mark.parametrize("content", [b"{", b'{"v":2,"gpus":{"GPU-0":{}}}', b'{"v":2}'])
 def test_a_damaged_memory_is_none(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, content: bytes
 ) -> None:
