@@ -25,13 +25,11 @@ from api import names
 from base import threads
 from base.defects import Defects
 from base.errors import BadInput
-from kube.api import CONFIG_MAPS, NODES, PODS, RESOURCE_SLICES, Api
+from kube.api import NODES, PODS, RESOURCE_SLICES, Api
 from kube.client import ApiClient, Program
 from kube.credentials import find
 from kube.informer import Informer
 
-COUNTERS_KEY = "metrics"
-"""Key in a ConfigMap with counters. Source: dcgm-exporter's --configmap-data."""
 REQUESTS_PER_SECOND = 2.0
 BURST = 5
 _END_SECONDS = 0.3
@@ -62,15 +60,6 @@ def _without_a_cluster(settings: AgentSettings) -> str:
     if not settings.standalone:
         return "run without a cluster: --standalone"
     return "leave out what asks a cluster: pod-uid-label, pod-labels, counters-from"
-
-
-def config_map_text(client: Api, named: str) -> bytes:
-    """The key ``metrics`` of the ConfigMap ``namespace:name``. Raises ApiError and BadInput."""
-    namespace, _, name = named.partition(":")
-    data = client.get(CONFIG_MAPS, name, namespace=namespace).get("data") or {}
-    if COUNTERS_KEY not in data:
-        raise BadInput(f"it has no key {COUNTERS_KEY}")
-    return str(data[COUNTERS_KEY]).encode("utf-8", "replace")
 
 
 @contextlib.contextmanager

@@ -7,7 +7,7 @@ import functools
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -19,12 +19,14 @@ from base.files import read_bytes, read_stdin
 from cli import options
 from cli.config_check import check_report
 from cli.config_check.checked_config import CheckedConfig, UncheckedText
-from cli.config_check.config_checks import MachineLabels, check_config
 from cli.config_check.config_kinds import ConfigKind, likeliest_kind
 from cli.config_check.config_texts import ConfigText, config_texts
 from cli.options import Load
 from labelers.compose import decide_labels
 from labelers.label_settings import PluginConfig
+
+if TYPE_CHECKING:
+    from cli.config_check.config_checks import MachineLabels
 
 STDIN: Final = "-"
 _REFUSED: Final = 1
@@ -100,6 +102,8 @@ def _checked(
     file: str, requested_kind: ConfigKind | None, machine: MachineLabels | None
 ) -> Iterator[CheckedConfig | UncheckedText]:
     """The file's configuration, or those of its entries."""
+    from cli.config_check.config_checks import check_config  # loads the readers of all kinds
+
     try:
         texts = tuple(config_texts(_text(file), _title(file)))
     except BadInput as error:

@@ -9,15 +9,17 @@ import ssl
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from agent.settings.agent_settings import AgentSettings
 from base.errors import BadInput
 from base.files import read_bytes, read_text
 from kube.api_errors import Unauthorized
-from kube.api_server import ApiServer
 from web import certificates
+
+if TYPE_CHECKING:
+    from kube.api_server import ApiServer
 
 KUBELET: Final = Path("var/lib/kubelet/pki/kubelet-client-current.pem")
 """The kubelet's client certificate for the API server. Source: Kubernetes documentation,

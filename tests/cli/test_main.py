@@ -181,6 +181,14 @@ def test_the_agents_help_loads_neither_terminal_library_nor_cluster_client() -> 
     assert not modules & {"rich", "kubernetes", "pydantic", "yaml"}
 
 
+def test_the_list_of_commands_loads_no_cluster_client_no_planner_and_no_agent() -> None:
+    """All commands are loaded for it, also for each press of the completion key."""
+    modules = loaded("--help")
+    assert "cli.doctor.doctor_command" in modules
+    heavy = {"kube.official", "urllib3", "apscheduler", "asyncio", "mig.planner"}
+    assert not modules & {*heavy, "agent.cluster.join", "cli.config_check.config_checks"}
+
+
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_completion_gives_the_shell_a_script_that_asks_gpuscape(shell: str) -> None:
     result = CliRunner().invoke(main, ["completion", shell])
