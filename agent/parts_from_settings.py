@@ -134,7 +134,7 @@ def counters_source(
         return CountersSource(
             served=metric_settings.configured_counters(settings), file=settings.counters
         )
-    from agent.cluster.counters_config_map import config_map_text
+    from agent.cluster.counters_from_cluster import config_map_text
 
     name = settings.counters_from
     read = functools.partial(config_map_text, client, name)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from agent.cluster.confinement import Confinement, tried
-from agent.cluster.counters_config_map import config_map_text
+from agent.cluster.counters_from_cluster import config_map_text
 from agent.settings.agent_settings import AgentSettings
 from api import names
 from base.errors import GpuscapeError
