@@ -71,7 +71,22 @@ PACKAGES: Final = (
             "tests/agent/test_xid_ends.py": _STARTS_AGENTS,
         },
     ),
-    Package(name="api"),
+    Package(
+        name="api",
+        more_tests=(
+            "tests/actuator/test_journal.py",
+            "tests/actuator/test_socket_place.py",
+            "tests/actuator/test_transactions.py",
+            "tests/agent/layouts/test_label_adoption.py",
+            "tests/kubelet",
+            "tests/labelers/test_label_rules.py",
+            "tests/labelers/test_node_patch.py",
+            "tests/labelers/test_three_counts.py",
+            "tests/mig/test_pending_pods.py",
+            "tests/mig/test_pod_users.py",
+            "tests/mig/test_planner.py",
+        ),
+    ),
     Package(
         name="base",
         more_tests=(
