@@ -7,16 +7,20 @@ import contextlib
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
+import jsonschema
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import Meta
 
 from api import mig_permit_annotation, score_table_file, state_annotation, topology_annotation
 from api.mig_permit_annotation import MigPermitAnnotation, PermitPhase
 from api.score_table_file import ScoreTableFile
 from api.state_annotation import StateAnnotation
+from api.versioned import VersionedFormat
 from base.errors import BadInput
 from labelers.annotations import topology_of
 from tests import build
@@ -187,3 +191,50 @@ def test_what_may_be_missing_damaged_or_of_another_version_reads_as_none() -> No
     permit = MigPermitAnnotation(v=2, request="0" * 16, phase=PermitPhase.PROCEED)
     assert form.readable(mig_permit_annotation.encode(permit)) == permit
     assert [form.readable(text) for text in (None, "{", '{"v":99}')] == [None] * 3
+
+
+class _Shelf(msgspec.Struct, frozen=True, kw_only=True):
+    v: int = 1
+    title: str = ""
+    names: tuple[str, ...] = ()
+    owners: dict[str, tuple[str, ...]] = {}
+    kinds: dict[Annotated[str, Meta(pattern="^[a-z]+$")], str] = {}
+
+
+SHELF = VersionedFormat(
+    name="the shelf", remedy="fill it anew", content=_Shelf, version=1, most_length=999, safe=True
+)
+ESCAPE = "\x1b[31mred"
+
+
+@pytest.mark.parametrize(
+    ("keys", "named"),
+    [
+        ({"title": ESCAPE}, "`title`"),
+        ({"names": ["plain", ESCAPE]}, "`names`"),
+        ({"owners": {ESCAPE: ["plain"]}}, "`owners`"),
+        ({"owners": {"rack": ["plain", ESCAPE]}}, "`owners.rack`"),
+    ],
+)
+@pytest.mark.parametrize("as_bytes", [False, True])
+def test_a_text_that_would_steer_a_terminal_is_damage_wherever_it_stands(
+    keys: dict[str, Any], named: str, as_bytes: bool
+) -> None:
+    text = json.dumps({"v": 1, "title": "plain"} | keys)
+    with pytest.raises(BadInput, match=f"{named} has characters"):
+        SHELF.decode(text.encode() if as_bytes else text)
+
+
+def test_the_schema_of_safe_texts_refuses_what_the_reader_refuses() -> None:
+    schema = SHELF.json_schema("Shelf")
+    good = {"v": 1, "title": "plain", "owners": {"rack": ["plain"]}, "kinds": {"abc": "plain"}}
+    jsonschema.validate(good, schema)
+    for bad in (
+        {"title": ESCAPE},
+        {"names": [ESCAPE]},
+        {"owners": {ESCAPE: []}},
+        {"owners": {"rack": [ESCAPE]}},
+        {"kinds": {"ABC": "plain"}},  # a pattern of its own stays
+    ):
+        with pytest.raises(jsonschema.ValidationError):
+            jsonschema.validate(good | bad, schema)
