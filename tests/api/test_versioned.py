@@ -227,14 +227,15 @@ def test_a_text_that_would_steer_a_terminal_is_damage_wherever_it_stands(
 
 def test_the_schema_of_safe_texts_refuses_what_the_reader_refuses() -> None:
     schema = SHELF.json_schema("Shelf")
-    good = {"v": 1, "title": "plain", "owners": {"rack": ["plain"]}, "kinds": {"abc": "plain"}}
+    good: dict[str, object] = {"v": 1, "owners": {"rack": ["plain"]}, "kinds": {"abc": "plain"}}
     jsonschema.validate(good, schema)
-    for bad in (
+    refused: tuple[dict[str, object], ...] = (
         {"title": ESCAPE},
         {"names": [ESCAPE]},
         {"owners": {ESCAPE: []}},
         {"owners": {"rack": [ESCAPE]}},
         {"kinds": {"ABC": "plain"}},  # a pattern of its own stays
-    ):
+    )
+    for bad in refused:
         with pytest.raises(jsonschema.ValidationError):
             jsonschema.validate(good | bad, schema)
