@@ -237,7 +237,11 @@ def layout_inputs(
     from discovery.reader.mig_reading import read_mig
 
     strategy = settings.mig_strategy or plugin.mig_strategy
-    file = None if settings.mig_config is None else MigConfigSource(settings.mig_config)
+    file = (
+        None
+        if settings.mig_config is None
+        else MigConfigSource(settings.mig_config, settings.mig_config_overlap)
+    )
     return LayoutInputs(
         read=lambda: read_mig(reader),
         snapshot=lambda: latest.snapshot,

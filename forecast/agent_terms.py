@@ -13,6 +13,7 @@ from pathlib import PurePosixPath
 from typing import Any, Final
 
 from kube.api import Object
+from mig.configs.config_overlap import Overlap
 
 _NAME: Final = ("app.kubernetes.io/name", "gpuscape")
 _COMPONENT: Final = "app.kubernetes.io/component"
@@ -41,6 +42,8 @@ class AgentTerms:
     """Setting ``mig-mode``; None where it is not known."""
     config: str = ""
     """Setting ``mig-config``, the file of configurations; empty for none."""
+    overlap: Overlap = Overlap.REFUSE
+    """Setting ``mig-config-overlap``."""
     source: ConfigMapKey | None = None
     """ConfigMap with the file of configurations; None where it is not known, or no file is set."""
     namespace: str = ""
@@ -97,8 +100,14 @@ def _daemon_set_terms(daemon_set: Object) -> AgentTerms:
     unknown = (
         "" if source else f"the agents read {config} (mig-config), which comes from no ConfigMap"
     )
+    is_last = settings.get("mig-config-overlap") == Overlap.LAST
     return AgentTerms(
-        mode=mode or None, config=config, source=source, namespace=namespace, unknown=unknown
+        mode=mode or None,
+        config=config,
+        overlap=Overlap.LAST if is_last else Overlap.REFUSE,
+        source=source,
+        namespace=namespace,
+        unknown=unknown,
     )
 
 

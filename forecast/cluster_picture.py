@@ -247,7 +247,7 @@ def read_agents_configs(api: Api, agents: AgentTerms) -> tuple[MigConfigs | None
     if text is None:
         return None, f"the agents' configurations should be in {name}, which is not there"
     try:
-        return parse_mig_configs(text, name), ""
+        return parse_mig_configs(text, name, agents.overlap), ""
     except BadInput as error:
         return None, str(error)
 

@@ -29,6 +29,7 @@ from exporters.dcgm.series_setting_kinds import (
 )
 from exporters.dcgm.windows import DEFAULT_SECONDS as WINDOW_SECONDS
 from exporters.gpuscape.core_families import ServedFamilies
+from mig.configs.config_overlap import Overlap
 from web.address import ADDRESS, Address
 
 METRICS_ADDRESS = Address(host="", port=9400)
@@ -322,6 +323,12 @@ class AgentSettings:
         kinds.PATH,
         "File with MIG configurations, in mig-parted's format; changes of it take effect at once.",
         unset="the default ones for the GPUs of the machine",
+    )
+    mig_config_overlap: Overlap = setting(
+        Overlap.REFUSE,
+        kinds.member_kind(Overlap),
+        "What happens if entries of one MIG configuration give a GPU different layouts: refuse, the"
+        " desired layout is refused; last, the last of them decides, as for nvidia-mig-parted.",
     )
     mig_deadline: float | None = setting(
         None,

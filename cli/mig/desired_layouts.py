@@ -18,6 +18,7 @@ from base.files import read_stdin, read_text
 from cli.mig.mig_text import split_readings, unread_note
 from discovery.driver_errors import MigUnread
 from discovery.mig_state import MigGpu, MigReading
+from mig.configs.config_overlap import Overlap
 from mig.configs.default_configs import SOURCE, listed_configs
 from mig.configs.layout_annotation import InlineLayout, parse_layout_annotation
 from mig.configs.layout_choice import LayoutChoice
@@ -94,19 +95,31 @@ def layout_argument(function: Command) -> Command:
         *,
         layout: str | None,
         config_file: str | None,
+        overlap: Overlap,
         selected_config: str | None,
         **parameters: Any,
     ) -> Any:
         ctx = click.get_current_context()
-        read_desired = functools.partial(_desired, ctx, layout, config_file, selected_config)
+        read_desired = functools.partial(
+            _desired, ctx, layout, config_file, selected_config, overlap
+        )
         return function(read_desired=read_desired, **parameters)
 
     return command
 
 
 def config_file_option(function: Command) -> Command:
-    """Add ``-f``."""
-    return click.option(
+    """Add ``-f`` and ``--overlap``."""
+    overlap_option = click.option(
+        "--overlap",
+        type=click.Choice([overlap.value for overlap in Overlap]),
+        default=Overlap.REFUSE.value,
+        show_default=True,
+        callback=lambda _ctx, _parameter, value: Overlap(value),
+        help="If entries of a configuration of FILE give a GPU different layouts: refuse it, or let"
+        " the last entry decide, as nvidia-mig-parted does.",
+    )
+    file_option = click.option(
         "-f",
         "--config-file",
         metavar="FILE",
@@ -115,16 +128,17 @@ def config_file_option(function: Command) -> Command:
         shell_complete=_complete_files,
         help="Configurations in mig-parted's format, - for standard input."
         "  [default: those for the GPUs of this machine]",
-    )(function)
+    )
+    return file_option(overlap_option(function))
 
 
-def file_configs(file: str) -> MigConfigs:
+def file_configs(file: str, overlap: Overlap = Overlap.REFUSE) -> MigConfigs:
     """Read configurations from a file or standard input. Raises BadInput naming line and key."""
     if file != STDIN:
-        return parse_mig_configs(read_text(Path(file), "configuration file"), file)
+        return parse_mig_configs(read_text(Path(file), "configuration file"), file, overlap)
     content = read_stdin()
     try:
-        return parse_mig_configs(content.decode(), "standard input")
+        return parse_mig_configs(content.decode(), "standard input", overlap)
     except UnicodeDecodeError as error:
         raise BadInput("cannot read standard input: it is not UTF-8 text") from error
 
@@ -138,7 +152,11 @@ def fully_read_gpus(readings: Sequence[MigReading]) -> list[MigGpu]:
 
 
 def _desired(
-    ctx: click.Context, layout: str | None, file: str | None, name: str | None
+    ctx: click.Context,
+    layout: str | None,
+    file: str | None,
+    name: str | None,
+    overlap: Overlap,
 ) -> DesiredLayouts:
     """Read the desired layouts of a command line and of the configuration file that it names.
 
@@ -158,7 +176,7 @@ def _desired(
         if name is None:
             raise click.UsageError("what layout? Name a configuration of `gpuscape mig configs`")
         return DesiredLayouts(choice=LayoutChoice(layout=name), title=f"{name} of {SOURCE}")
-    configs = file_configs(file)
+    configs = file_configs(file, overlap)
     config_name = configs.selected(name).name  # refused before GPUs are read
     return DesiredLayouts(
         choice=LayoutChoice(layout=name, configs=configs),

@@ -19,6 +19,7 @@ from cli.options import Load
 from cli.terminal import Cell, Styled, TextTable
 from discovery.mig_state import MigGpu
 from mig.configs.config_choice import config_layouts
+from mig.configs.config_overlap import Overlap
 from mig.configs.default_configs import generated_configs, listed_configs
 from mig.configs.known_gpus import known_profiles
 from mig.configs.mig_config_text import mig_config_text
@@ -70,12 +71,14 @@ configurations as a file that gpuscape and nvidia-mig-parted read."""
     help="Write the file with configurations of all known models; no GPU is read.",
 )
 @options.settings(*options.READING)
-def command(load: Load, config_file: str | None, output: str, all_models: bool) -> None:
+def command(
+    load: Load, config_file: str | None, overlap: Overlap, output: str, all_models: bool
+) -> None:
     """List MIG configurations, the GPUs that each chooses, and whether it fits them."""
     if all_models:
         terminal.print_document(mig_config_text(listed_configs().configs))
         return
-    configs = None if config_file is None else file_configs(config_file)
+    configs = None if config_file is None else file_configs(config_file, overlap)
     if configs is not None and output == FILE:
         terminal.print_document(mig_config_text(configs.configs))
         return

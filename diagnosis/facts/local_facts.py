@@ -136,7 +136,8 @@ def _counters(settings: AgentSettings) -> CountersConfig:
 def _broken_mig_configs(settings: AgentSettings) -> BrokenSettingsFile | None:
     if settings.mig_config is None:
         return None
-    read = _usable(MigConfigSource(settings.mig_config).read)
+    source = MigConfigSource(settings.mig_config, settings.mig_config_overlap)
+    read = _usable(source.read)
     return read if isinstance(read, BrokenSettingsFile) else None
 
 

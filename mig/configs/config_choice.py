@@ -4,13 +4,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
 
 from base.errors import BadInput
 from discovery.mig_state import MigGpu
+from mig.configs.config_overlap import Overlap
 from mig.configs.default_configs import generated_configs
 from mig.configs.layout_entries import LayoutEntry, agreed_layouts, gpu_title
 from mig.configs.mig_configs import DeviceFilter, MigConfig, MigConfigs, MigConfigSpec
 from mig.gpu_layout import GpuLayout
+
+_OVERLAP_REMEDY: Final = (
+    "leave it out of one of them, or let the last entry decide (--overlap last, for an agent"
+    " mig-config-overlap: last)"
+)
 
 
 def named_layouts(
@@ -32,7 +40,8 @@ def config_layouts(config: MigConfig, gpus: Sequence[MigGpu]) -> dict[str, GpuLa
     have are passed over, as long as every GPU with MIG is matched by another one.
     Raises BadInput naming the place where an entry would silently do nothing: an index that does
     not exist or is of another model than the filter, no match at all, filters without a match
-    while a GPU is left out; and as :func:`agreed_layouts` does.
+    while a GPU is left out; and as :func:`agreed_layouts` does. Where the last entry decides, the
+    earlier ones of a GPU do not count.
     """
     layout_entries: list[LayoutEntry] = []
     unmatched: list[MigConfigSpec] = []
@@ -44,7 +53,29 @@ def config_layouts(config: MigConfig, gpus: Sequence[MigGpu]) -> dict[str, GpuLa
             layout_entries.append(_layout_entry(spec, matching, gpus))
     if unmatched:
         _check_left_out(unmatched[0], layout_entries, gpus)
-    return agreed_layouts(layout_entries)
+    if config.overlap is Overlap.LAST:
+        layout_entries = _deciding(layout_entries)
+    return agreed_layouts(layout_entries, remedy=_OVERLAP_REMEDY)
+
+
+def _deciding(layout_entries: Sequence[LayoutEntry]) -> list[LayoutEntry]:
+    """The entries, each without the GPUs that a later one matches.
+
+    So decides the last match in ``nvidia-mig-parted``, whose ``apply`` gives a GPU the layouts of
+    all its entries in turn and whose ``assert`` compares with the last one.
+    Source: mig-parted v0.15.0, cmd/nvidia-mig-parted/apply/config.go and assert/config.go.
+    """
+    return [
+        replace(
+            entry,
+            gpus=tuple(
+                gpu
+                for gpu in entry.gpus
+                if not any(gpu in later.gpus for later in layout_entries[position + 1 :])
+            ),
+        )
+        for position, entry in enumerate(layout_entries)
+    ]
 
 
 def _layout_entry(

@@ -33,9 +33,12 @@ class LayoutEntry:
     """GPU instance profile to its place in the source; if absent, ``layout_place``."""
 
 
-def agreed_layouts(entries: Iterable[LayoutEntry]) -> dict[str, GpuLayout]:
+def agreed_layouts(
+    entries: Iterable[LayoutEntry], *, remedy: str = "leave it out of one of them"
+) -> dict[str, GpuLayout]:
     """GPU UUID to the desired layout; a GPU that no entry matches is not in it.
 
+    ``remedy``: what an admin can do about two layouts of one GPU, for the message.
     Raises BadInput for MIG on GPUs that have none, for a profile or placement that a GPU does not
     have, and for two different layouts of one GPU. How many instances fit is not checked here.
     """
@@ -46,8 +49,7 @@ def agreed_layouts(entries: Iterable[LayoutEntry]) -> dict[str, GpuLayout]:
             layout, place = desired.setdefault(gpu.uuid, (entry.layout, entry.place))
             if layout != entry.layout:
                 raise BadInput(
-                    f"{entry.place}: {gpu_title(gpu)} gets another layout from {place}: leave it"
-                    " out of one of them"
+                    f"{entry.place}: {gpu_title(gpu)} gets another layout from {place}: {remedy}"
                 )
     return {uuid: layout for uuid, (layout, _) in desired.items()}
 

@@ -16,6 +16,7 @@ from typing import Final
 
 from base.errors import BadInput
 from base.yaml_places import Yaml11Loader, YamlValue, read_yaml
+from mig.configs.config_overlap import Overlap
 from mig.configs.mig_configs import (
     DeviceFilter,
     MigConfig,
@@ -32,9 +33,10 @@ _KEYS: Final = ("version", "mig-configs")
 _SPEC_KEYS: Final = ("device-filter", "devices", "mig-enabled", "mig-devices")
 
 
-def parse_mig_configs(text: str, file: str) -> MigConfigs:
+def parse_mig_configs(text: str, file: str, overlap: Overlap = Overlap.REFUSE) -> MigConfigs:
     """The configurations of a file, which messages call ``file``.
 
+    ``overlap``: what several layouts of one GPU mean, once the GPUs are known.
     Raises BadInput naming file, line and key, and what would be accepted; nothing else, whatever
     the text is.
     """
@@ -49,15 +51,16 @@ def parse_mig_configs(text: str, file: str) -> MigConfigs:
     if not named:
         raise configs.wrong("name at least one configuration")
     return MigConfigs(
-        source=file, configs=tuple(_config(name, value) for name, value in named.items())
+        source=file,
+        configs=tuple(_config(name, value, overlap) for name, value in named.items()),
     )
 
 
-def _config(name: str, value: YamlValue) -> MigConfig:
+def _config(name: str, value: YamlValue, overlap: Overlap) -> MigConfig:
     items = _listed(value, "a list of entries with devices and mig-enabled")
     if not items:
         raise value.wrong("a configuration needs at least one entry")
-    return MigConfig(name=name, specs=tuple(_spec(item) for item in items))
+    return MigConfig(name=name, specs=tuple(_spec(item) for item in items), overlap=overlap)
 
 
 def _spec(value: YamlValue) -> MigConfigSpec:

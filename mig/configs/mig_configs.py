@@ -11,6 +11,7 @@ from typing import Final
 from base.errors import BadInput
 from base.words import quoted
 from discovery.mig_state import MigGpu
+from mig.configs.config_overlap import Overlap
 from mig.gpu_layout import GpuLayout
 from mig.profile_hints import profile_hint
 
@@ -100,6 +101,7 @@ class MigConfig:
     name: str
     specs: tuple[MigConfigSpec, ...]
     """Entries of the configuration; at least one."""
+    overlap: Overlap = Overlap.REFUSE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

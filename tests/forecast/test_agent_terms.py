@@ -11,6 +11,7 @@ import yaml
 from forecast.agent_terms import AgentTerms, ConfigMapKey, agent_terms
 from forecast.coordinator_terms import coordinator_terms
 from kube.api import Object
+from mig.configs.config_overlap import Overlap
 from tests.deploy.daemonset import DEPLOY
 
 
@@ -64,6 +65,16 @@ def test_settings_are_read_from_arguments_before_the_environment(made: Object) -
     source = ConfigMapKey(namespace="gpuscape", name="layouts", key="config.yaml")
     terms = AgentTerms(mode="enforce", config=FILE, source=source, namespace="gpuscape")
     assert agent_terms([made]) == terms
+
+
+def test_agents_may_let_the_last_entry_decide() -> None:
+    made = with_setting(
+        f"--mig-config={FILE}",
+        volumes=[VOLUME],
+        mounts=[MOUNT],
+        GPUSCAPE_MIG_CONFIG_OVERLAP="last",
+    )
+    assert agent_terms([made]).overlap is Overlap.LAST
 
 
 def test_a_canary_is_an_agent_too_and_an_empty_variable_sets_nothing() -> None:

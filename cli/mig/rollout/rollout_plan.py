@@ -121,9 +121,9 @@ def command(
         raise BadInput("name Nodes with --node, or select them with -l")
     desired = parse_layout_annotation(layout, "LAYOUT")
     chosen_labels = parse_label_selector(selector)
-    file_configs = None
+    file_text = None
     if configs is not None and str(configs) != _DEFAULT:
-        file_configs = parse_mig_configs(read_text(configs, "configuration file"), str(configs))
+        file_text = read_text(configs, "configuration file")
 
     def is_chosen(node: Object) -> bool:
         meta = Metadata.from_object(node["metadata"])
@@ -132,6 +132,9 @@ def command(
 
     def read_meaning(api: Api, picture: ClusterPicture) -> LayoutMeaning:
         if configs is not None or not isinstance(desired, str):
+            overlap, file_configs = picture.agents.overlap, None
+            if file_text is not None:
+                file_configs = parse_mig_configs(file_text, str(configs), overlap)
             return LayoutMeaning(choice=LayoutChoice(layout=desired, configs=file_configs))
         agent_configs, unknown = read_agents_configs(api, picture.agents)
         choice = LayoutChoice(layout=desired, configs=agent_configs)

@@ -20,6 +20,7 @@ from agent.settings.labels_from_settings import label_rules, plugin_config
 from base.errors import BadInput
 from cli.config_check.config_kinds import ConfigKind, likeliest_kind
 from cli.main import main
+from mig.configs.config_overlap import Overlap
 from mig.configs.known_mig_models import FAMILIES
 from tests.cli.config_check.good_configs import FAULTS, GOOD, config_map
 from tests.cli.hostile.hostile_documents import PAYLOADS
@@ -320,7 +321,7 @@ def agent_takes(kind: ConfigKind, file: Path) -> None:
         case ConfigKind.LABEL_RULES:
             label_rules(AgentSettings(label_rules=file))
         case ConfigKind.MIG:
-            MigConfigSource(file).read()
+            MigConfigSource(file, Overlap.REFUSE).read()
         case ConfigKind.WEB:
             WebConfigFile(file)
         case ConfigKind.COUNTERS:

@@ -114,6 +114,23 @@ def test_a_layout_is_applied_and_what_can_stay_is_not_touched(on: SimulatedNode)
     assert len(ended(on)) == 1
 
 
+def test_a_file_whose_entries_overlap_is_applied_by_the_last_one(
+    on: SimulatedNode, tmp_path: Path
+) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text(
+        "version: v1\nmig-configs:\n  migrated:\n"
+        "  - {devices: all, mig-enabled: true, mig-devices: {7g.40gb: 1}}\n"
+        "  - {devices: [0], mig-enabled: true, mig-devices: {3g.20gb: 2}}\n"
+    )
+    before = on.found()
+
+    refused = run(on, "apply", "-f", str(file), "--yes")
+    assert (refused.exit_code, on.found()) == (2, before)
+    assert run(on, "apply", "-f", str(file), "--overlap", "last", "--yes").exit_code == 0
+    assert has_layout(on.gpus()[0], layout_from_counts({"3g.20gb": 2}))
+
+
 def test_what_is_in_use_is_in_the_way(on: SimulatedNode) -> None:
     on.simulation.add_process("0000:10:00.0", 71, gpu_instance_id=4, compute_instance_id=0)
     before = on.found()

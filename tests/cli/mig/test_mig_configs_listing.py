@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -140,6 +141,46 @@ def test_a_mode_that_waits_is_not_the_wanted_one(
     result = run_mig("assert", HOLDS, "--mode-only", on=simulated)
     assert result.exit_code == 1
     assert "MIG will be off after a reset, desired on" in result.output
+
+
+OVERLAPPING = """version: v1
+mig-configs:
+  migrated:
+  - {devices: [4], mig-enabled: true, mig-devices: {7g.40gb: 1}}
+  - {devices: [4, 5], mig-enabled: true, mig-devices: {3g.20gb: 2}}
+"""
+
+
+def test_a_file_of_a_migration_is_taken_as_it_is(
+    run_mig: RunMig, simulated: Simulation, tmp_path: Path
+) -> None:
+    """With ``--overlap last`` the last entry of a GPU decides; without it the file is refused."""
+    file = tmp_path / "config.yaml"
+    file.write_text(OVERLAPPING)
+    halves = '{"4,5": {"3g.20gb": 2}}'
+
+    def documents(*layout: str) -> list[Any]:
+        plan, compared = (
+            json.loads(run_mig(command, *layout, "-o", "json", on=simulated).output)
+            for command in ("plan", "assert")
+        )
+        return [plan["gpus"], compared["compared"], compared["differing"]]
+
+    options = ("-f", str(file), "--overlap", "last")
+    [listed] = json.loads(run_mig("configs", *options, "-o", "json", on=simulated).output)[
+        "configs"
+    ]
+
+    [layout] = listed["layouts"]
+    assert layout["gpus"] == [4, 5]
+    assert [instance["profile"] for instance in layout["instances"]] == ["3g.20gb"] * 2
+    assert documents(*options) == documents(halves)
+    for command in ("plan", "assert"):
+        refused = run_mig(command, "-f", str(file), on=simulated)
+        assert refused.exit_code == 2
+        assert f"{file}:5: mig-configs.migrated[1].devices: GPU 4" in refused.output
+        assert f"gets another layout from {file}:4: mig-configs.migrated[0]" in refused.output
+        assert "--overlap last" in refused.output
 
 
 def test_a_file_is_checked_without_gpus(run_mig: RunMig, file: str) -> None:

@@ -8,6 +8,7 @@ import pytest
 from base.errors import BadInput
 from discovery.mig_state import MigGpu
 from mig.configs.config_choice import config_layouts
+from mig.configs.config_overlap import Overlap
 from mig.configs.mig_config_file import parse_mig_configs
 from mig.gpu_layout import MIG_OFF, GpuLayout, layout_from_counts
 from tests.mig.mig_gpus import A30, A100, H100, ON, T4, mig_gpu, uuid
@@ -18,10 +19,12 @@ MIXED = (mig_gpu(0, A100), mig_gpu(1, H100))
 SEVEN = layout_from_counts({"1g.5gb": 7})
 
 
-def layouts(gpus: tuple[MigGpu, ...], *entries: str) -> dict[int, GpuLayout]:
+def layouts(
+    gpus: tuple[MigGpu, ...], *entries: str, overlap: Overlap = Overlap.REFUSE
+) -> dict[int, GpuLayout]:
     """GPU index to its layout; each entry stands in a line of its own, the first in line 4."""
     text = "version: v1\nmig-configs:\n  c:\n" + "".join(f"  - {{{one}}}\n" for one in entries)
-    found = config_layouts(parse_mig_configs(text, "f").selected(), gpus)
+    found = config_layouts(parse_mig_configs(text, "f", overlap).selected(), gpus)
     return {gpu.index: found[gpu.uuid] for gpu in gpus if gpu.uuid in found}
 
 
@@ -172,8 +175,48 @@ def test_two_layouts_for_one_gpu_are_refused() -> None:
     """Upstream applies one after the other."""
     assert refusal(TWO, ALL_SEVEN, "devices: [1], mig-enabled: false") == (
         f"f:5: mig-configs.c[1].devices: GPU 1 (NVIDIA A100-SXM4-40GB, {uuid(1)}) gets another"
-        " layout from f:4: mig-configs.c[0].devices: leave it out of one of them"
+        " layout from f:4: mig-configs.c[0].devices: leave it out of one of them, or let the last"
+        " entry decide (--overlap last, for an agent mig-config-overlap: last)"
     )
+
+
+# where the last entry decides
+
+
+def test_a_default_with_exceptions_gives_each_gpu_its_last_entry() -> None:
+    halves = "devices: [1], mig-enabled: true, mig-devices: {3g.20gb: 2}"
+
+    found = layouts((*TWO, mig_gpu(2)), ALL_SEVEN, halves, overlap=Overlap.LAST)
+    turned = layouts((*TWO, mig_gpu(2)), halves, ALL_SEVEN, overlap=Overlap.LAST)
+
+    assert found == {0: SEVEN, 1: layout_from_counts({"3g.20gb": 2}), 2: SEVEN}
+    assert turned == {0: SEVEN, 1: SEVEN, 2: SEVEN}
+
+
+def test_the_last_of_three_entries_decides_also_on_the_mode() -> None:
+    off, on = "devices: [0], mig-enabled: false", "devices: [0], mig-enabled: true, mig-devices: {}"
+
+    assert layouts(TWO, off, ALL_SEVEN, on, overlap=Overlap.LAST) == {
+        0: GpuLayout(mig=True),
+        1: SEVEN,
+    }
+    assert layouts(TWO, on, ALL_SEVEN, off, overlap=Overlap.LAST) == {0: MIG_OFF, 1: SEVEN}
+
+
+def test_profiles_count_for_the_gpus_that_an_entry_decides_on() -> None:
+    """The H100 has no 1g.5gb, and another entry decides on it."""
+    tens = f"{H100_IDS}, devices: all, mig-enabled: true, mig-devices: {{1g.10gb: 7}}"
+
+    found = layouts(MIXED, ALL_SEVEN, tens, overlap=Overlap.LAST)
+
+    assert found == {0: SEVEN, 1: layout_from_counts({"1g.10gb": 7})}
+    with pytest.raises(BadInput, match=r"GPU 1 .* has no profile '1g.5gb'"):
+        layouts(MIXED, tens, ALL_SEVEN, overlap=Overlap.LAST)
+
+
+def test_a_slip_is_refused_also_where_the_last_entry_decides() -> None:
+    with pytest.raises(BadInput, match="there is no GPU 2"):
+        layouts(TWO, "devices: [0, 2], mig-enabled: false", ALL_SEVEN, overlap=Overlap.LAST)
 
 
 def test_instances_on_a_gpu_of_which_nothing_is_known_are_refused() -> None:

@@ -232,6 +232,35 @@ def test_a_name_is_looked_up_where_the_agents_have_it(
     assert given["then"] == {"nvidia.com/mig-1g.20gb": 24}
 
 
+OVERLAPPING = CONFIGS.replace(
+    "[{", "[{devices: all, mig-enabled: true, mig-devices: {1g.10gb: 7}}, {"
+)
+
+
+@pytest.mark.parametrize(
+    ("overlap", "then"), [("last", {"nvidia.com/mig-1g.20gb": 32}), ("refuse", None)]
+)
+def test_entries_that_overlap_mean_what_they_mean_to_the_agents(
+    cluster: Cluster, run: Run, tmp_path: Any, overlap: str, then: dict[str, int] | None
+) -> None:
+    agents = with_setting(
+        "--mig-mode=enforce",
+        "--mig-config=/etc/mig/c",
+        f"--mig-config-overlap={overlap}",
+        volumes=[VOLUME],
+        mounts=[MOUNT],
+    )
+    cluster.server.delete(DAEMON_SETS, "gpuscape-agent", "gpuscape")
+    cluster.server.create(DAEMON_SETS, agents, "gpuscape")
+    body = {"metadata": {"name": "layouts"}, "data": {"c": OVERLAPPING}}
+    cluster.server.create(CONFIG_MAPS, body, "gpuscape")
+    file = tmp_path / "same.yaml"
+    file.write_text(OVERLAPPING)
+    for options in ((), ("--configs", str(file))):
+        node = document(run, "mine", "--node", "a", *options)["nodes"][0]
+        assert node.get("then") == then if then else "gets another layout" in node["why"]
+
+
 @pytest.mark.usefixtures("cluster")
 @pytest.mark.parametrize(
     ("words", "why"),
