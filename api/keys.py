@@ -76,7 +76,9 @@ MIG_STATUS = "gpuscape.io/mig-status"
 MIG_ROLLBACK_RECORD = "gpuscape.io/mig-rollback-record"
 FORMER_MIG_PERMIT = "gpuscape.io/mig-grant"
 FORMER_MIG_ROLLBACK_RECORD = "gpuscape.io/mig-undo"
-"""Keys before 0.1.0. Nothing reads them; the coordinator removes them where no change is open."""
+FORMER_MIG_KEYS = frozenset({FORMER_MIG_PERMIT, FORMER_MIG_ROLLBACK_RECORD})
+"""Keys before 0.1.0. Nothing reads them; the coordinator removes them where no change is open, and
+``gpuscape uninstall`` wherever they are left."""
 MIG_POLICY = "gpuscape.io/mig-policy"
 MIG_LAYOUT_BEFORE = "gpuscape.io/mig-layout-before"
 MIG_ROLLOUTS = "gpuscape.io/mig-rollouts"

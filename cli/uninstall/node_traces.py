@@ -106,6 +106,8 @@ def _reason_to_keep(
     known_key = _known(where, key)
     if known_key is None and where is KeyLocation.NODE_LABEL and is_rule_key(key):
         return _reason_to_keep_rule_label(meta, key)
+    if key in keys.FORMER_MIG_KEYS:
+        return None
     if known_key is None:
         strange = key.startswith(OWN_PREFIX)
         return "this version knows no such key: see who wrote it" if strange else ""

@@ -146,6 +146,25 @@ def test_every_label_that_an_agent_may_write_goes_and_none_that_looks_like_it(
     assert cluster.labels("a") == {"pool": "a", **THEIRS}
 
 
+def test_keys_of_before_the_first_release_go_and_unknown_ones_stay(
+    cluster: Cluster, run: Run
+) -> None:
+    """The coordinator of such a version is gone, and no program removes its permit any more."""
+    former = {"gpuscape.io/mig-grant": "{}", "gpuscape.io/mig-undo": "{}"}
+    unknown = {"gpuscape.io/mig-someday": "{}"}
+    wrote = {"metadata": {"annotations": former | unknown}}
+    cluster.by(names.COORDINATOR).patch(NODES, "a", wrote)
+    slot = {
+        "metadata": {"name": "mig-slot-0", "annotations": {"gpuscape.io/mig-undo": "{}"}},
+        "spec": {"holderIdentity": ""},
+    }
+    cluster.by(names.COORDINATOR).create(LEASES, slot, namespace=names.NAMESPACE)
+    assert stays(run, "a").keys() == unknown.keys()
+    done(run, "--yes")
+    assert cluster.notes("a") == unknown
+    assert cluster.leases() == set()
+
+
 def test_a_second_run_finds_nothing(cluster: Cluster, run: Run) -> None:
     done(run, "--yes")
     cluster.calls.clear()
