@@ -48,7 +48,9 @@ class LayoutEvents:
         """Queue an Event about a new evaluation."""
         facts = {"phase": status.phase, "desired": status.desired, "why": status.reason}
         is_refused = status.phase == MigPhase.REFUSED
-        log.log(logging.WARNING if is_refused else logging.INFO, "MIG layout judged", extra=facts)
+        log.log(
+            logging.WARNING if is_refused else logging.INFO, "MIG layout evaluated", extra=facts
+        )
         self._queue("MigLayout", status, warning=is_refused)
 
     def changing(self, status: MigStatusAnnotation) -> None:

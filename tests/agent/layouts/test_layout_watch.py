@@ -171,8 +171,8 @@ def test_each_news_is_one_log_line(caplog: pytest.LogCaptureFixture) -> None:
         scene.ask(text)
         scene.run(2 * REREAD_SECONDS)
     assert [(level, line, facts["phase"]) for level, line, facts in log_lines(caplog)] == [
-        ("INFO", "MIG layout judged", "planned"),
-        ("WARNING", "MIG layout judged", "refused"),
+        ("INFO", "MIG layout evaluated", "planned"),
+        ("WARNING", "MIG layout evaluated", "refused"),
     ]
 
 
