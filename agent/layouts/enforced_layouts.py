@@ -129,7 +129,7 @@ class EnforcedLayouts:
         """Take the next step of the change; ``desired`` None: the desired layout is not known."""
         with self._lock:
             state = self._state
-            if state is None or state.actuator.pending_task is not None:
+            if state is None:
                 return
             inputs = StepInputs(
                 now=now,

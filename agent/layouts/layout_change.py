@@ -62,11 +62,13 @@ class StepInputs:
 
 
 def next_task(state: ChangeState, inputs: StepInputs) -> Transition:
-    """The next state, with the actuator's next task; no task while an answer is outstanding."""
-    state = _with_permit(_with_evaluation(state, inputs.desired), inputs)
+    """The next state, with the actuator's next task; nothing while an answer is outstanding.
+
+    Readings that are made while the actuator works are left for the step after its answer.
+    """
     if state.actuator.pending_task is not None:
         return Transition(state=state)
-    transition = _next(state, inputs)
+    transition = _next(_with_permit(_with_evaluation(state, inputs.desired), inputs), inputs)
     actuator = replace(transition.state.actuator, pending_task=transition.task)
     return replace(transition, state=replace(transition.state, actuator=actuator))
 
