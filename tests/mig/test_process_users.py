@@ -5,9 +5,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from api.actuator.actuator_messages import GpuUser
 from discovery.sample import Process, ProcessKind
 from mig.device_users import DeviceUser, MigPart, UserKind
-from mig.process_users import process_users, programs_of_nobody
+from mig.process_users import openers_of_nobody, process_users, programs_of_nobody
 from tests.mig.mig_gpus import ON, instance, mig_gpu, uuid
 
 NAMES = {7: "python3"}
@@ -66,3 +67,16 @@ def test_programs_on_what_a_pod_has_are_the_pods() -> None:
     assert left(MigPart(uuid(0), 9)) == {"2", "4"}  # 3 is on no instance: it may be the pod's
     assert left(MigPart(uuid(0), None)) == {"4"}
     assert left(MigPart(uuid(1), None)) == {"1", "2", "3"}
+
+
+def test_openers_use_the_whole_gpu_but_for_those_in_pods() -> None:
+    """A pod's program counts as the pod; a GPU without a minor number or of others has none."""
+    gpus = [replace(mig_gpu(0), minor=3), replace(mig_gpu(1), minor=5), mig_gpu(2)]
+    openers = [
+        GpuUser(minor=3, pid=41, name="nv-hostengine"),
+        GpuUser(minor=3, pid=42, name="train", pod="3f2a9c1d"),
+        GpuUser(minor=5, pid=43, name="device-plugin", pod="9c1d3f2a"),
+        GpuUser(minor=4, pid=44, name="another"),
+    ]
+
+    assert openers_of_nobody(gpus, openers) == {MigPart(uuid(0), None): users("41 nv-hostengine")}

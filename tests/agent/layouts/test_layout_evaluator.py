@@ -130,11 +130,13 @@ def program(instance: int | None) -> Process:
         ({"gpus": (replace(OFF, processes=(program(None),)),)}, 30.0),
         ({"gpus": (OFF,), "openers": (GpuUser(minor=3, pid=7, name="x"),)}, 30.0),
         ({"gpus": (OFF,), "openers": (GpuUser(minor=4, pid=7, name="x"),)}, 300.0),
+        ({"gpus": (OFF,), "openers": (GpuUser(minor=3, pid=7, name="x", pod="p"),)}, 300.0),
         ({"openers": (GpuUser(minor=3, pid=7, name="x"),)}, 300.0),
     ],
     ids=[
         *("read", "a GPU unread", "no reader", "in use by a program"),
-        *("mode", "mode, in use", "mode, open", "mode, another one open", "no mode, open"),
+        *("mode", "mode, in use", "mode, open", "mode, another one open"),
+        *("mode, open in a pod", "no mode, open"),
     ],
 )
 def test_the_gpus_are_read_again_after_five_minutes_or_half_a_one_where_something_waits(
