@@ -10,7 +10,7 @@ from typing import Final
 
 from actuator.mig_world import MigWorld, StepFailed
 from discovery.mig_state import MigGpu
-from mig.device_users import DeviceUsers, MigPart
+from mig.device_users import DeviceUsers, instance_users
 from mig.gpu_layout import GpuLayout, current_layout, has_layout
 from mig.planner import MigRefusal, plan
 from mig.steps import MigStep
@@ -39,7 +39,7 @@ def empty(world: MigWorld, gpus: Iterable[str]) -> None:
 def _busy_part(gpu: MigGpu, users: DeviceUsers) -> GpuLayout:
     """The instances of a GPU that have a device user, where they are."""
     busy = tuple(
-        instance for instance in gpu.instances if users.get(MigPart(gpu.uuid, instance.id))
+        instance for instance in gpu.instances if instance_users(users, gpu.uuid, instance.id)
     )
     return current_layout(replace(gpu, instances=busy), exact=True)
 

@@ -38,6 +38,8 @@ class UserOnGpu(_Strict, frozen=True, kw_only=True):
     """UUID."""
     instance: int | None
     """Id of the GPU instance; None for the whole GPU."""
+    compute: int | None = None
+    """Id of the compute instance; None for the whole GPU instance, or where it is not known."""
     kind: UserKind
     name: str
     """``namespace/name``."""
@@ -147,6 +149,6 @@ def by_part(users: Iterable[UserOnGpu]) -> DeviceUsers:
     """Device users by the part of a GPU that they use, for the planner."""
     users_by_part: dict[MigPart, set[DeviceUser]] = {}
     for user in users:
-        part = MigPart(user.gpu, user.instance)
+        part = MigPart(user.gpu, user.instance, user.compute)
         users_by_part.setdefault(part, set()).add(DeviceUser(user.kind, user.name))
     return {part: frozenset(part_users) for part, part_users in users_by_part.items()}

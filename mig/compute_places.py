@@ -8,8 +8,10 @@ then multiples of the next power of two are assumed, as all known drivers have t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 
 from discovery.mig_state import CurrentCompute, MigProfile
 
@@ -36,6 +38,34 @@ def compute_places(
         taken |= _mask(compute.start, compute.slices)
     places = _disjoint(profile, sorted(sizes, reverse=True), taken)
     return None if places is None else tuple(sorted(places))
+
+
+def keepable(
+    profile: MigProfile, present: Sequence[CurrentCompute], desired: Sequence[int]
+) -> Iterator[tuple[CurrentCompute, ...]]:
+    """The largest sets of present compute instances that can stay for the desired sizes.
+
+    The missing sizes have places next to a set, and no set contains another one. There are none
+    only where the desired sizes do not fit an empty GPU instance.
+    """
+    found: list[frozenset[int]] = []
+    for number in range(min(len(present), len(desired)), -1, -1):
+        for kept in combinations(present, number):
+            ids = frozenset(compute.id for compute in kept)
+            missing = missing_sizes(kept, desired)
+            if (
+                len(missing) == len(desired) - number
+                and not any(ids <= larger for larger in found)
+                and compute_places(profile, missing, kept) is not None
+            ):
+                found.append(ids)
+                yield kept
+
+
+def missing_sizes(present: Sequence[CurrentCompute], desired: Sequence[int]) -> tuple[int, ...]:
+    """The desired sizes that no present compute instance has, the largest first."""
+    missing = Counter(desired) - Counter(compute.slices for compute in present)
+    return tuple(sorted(missing.elements(), reverse=True))
 
 
 def chosen_places(profile: MigProfile, sizes: Sequence[int]) -> bool:

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Device users that keep a GPU or a GPU instance from being changed. Values."""
+"""Device users that keep a GPU, a GPU instance or a compute instance from being changed. Values."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+
+from discovery.mig_state import CurrentCompute, CurrentInstance, MigGpu
 
 
 class UserKind(StrEnum):
@@ -35,12 +37,14 @@ class DeviceUser:
 
 @dataclass(frozen=True, slots=True)
 class MigPart:
-    """A GPU instance, or a whole GPU, by UUID: a plan outlives a reading."""
+    """A whole GPU, a GPU instance, or a compute instance, by UUID: a plan outlives a reading."""
 
     gpu: str
     """UUID."""
     instance: int | None
     """Id of the GPU instance; None for the whole GPU."""
+    compute: int | None = None
+    """Id of the compute instance; None for the whole GPU instance."""
 
 
 DeviceUsers = Mapping[MigPart, frozenset[DeviceUser]]
@@ -54,3 +58,42 @@ def all_users(*sources: DeviceUsers) -> DeviceUsers:
         for part, users in source.items():
             merged[part] = merged.get(part, frozenset()) | users
     return merged
+
+
+def device_part(gpu: MigGpu, instance: CurrentInstance, compute: CurrentCompute) -> MigPart:
+    """The part that a MIG device is: the GPU instance where the device takes all its slices.
+
+    No other compute instance fits beside such a device, so its id says nothing more.
+    """
+    profile = gpu.profile(instance.profile)
+    is_whole = profile is not None and compute.slices == profile.slices
+    return MigPart(gpu.uuid, instance.id, None if is_whole else compute.id)
+
+
+def instance_users(users: DeviceUsers, gpu: str, instance: int) -> frozenset[DeviceUser]:
+    """Device users of a GPU instance and of all its compute instances; ``gpu``: UUID."""
+    return frozenset[DeviceUser]().union(
+        *(whose for part, whose in users.items() if (part.gpu, part.instance) == (gpu, instance))
+    )
+
+
+def compute_users(
+    users: DeviceUsers, gpu: str, instance: CurrentInstance
+) -> dict[int, frozenset[DeviceUser]]:
+    """Device users by the id of each compute instance of a GPU instance.
+
+    A user whose compute instance is not known, or is not one of these, may be on any: it counts on
+    all of them.
+    """
+    known = {compute.id for compute in instance.compute}
+    anywhere = frozenset[DeviceUser]().union(
+        *(
+            whose
+            for part, whose in users.items()
+            if (part.gpu, part.instance) == (gpu, instance.id) and part.compute not in known
+        )
+    )
+    return {
+        number: users.get(MigPart(gpu, instance.id, number), frozenset()) | anywhere
+        for number in known
+    }

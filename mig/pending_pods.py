@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from api.mig_resources import GPU_RESOURCE, SHARED_SUFFIX, MigStrategy
 from discovery.mig_state import MigGpu
-from mig.device_users import DeviceUser, DeviceUsers, MigPart, UserKind
+from mig.device_users import DeviceUser, DeviceUsers, MigPart, UserKind, device_part
 from mig.plugin_resources import device_resource, plugin_order
 from mig.profile_names import part_name
 
@@ -47,4 +47,5 @@ def _offered(gpus: Sequence[MigGpu], strategy: MigStrategy) -> Iterator[tuple[Mi
             if strategy is MigStrategy.NONE:  # a pod that has the GPU runs on one of its instances
                 yield MigPart(gpu.uuid, instance.id), GPU_RESOURCE
             else:
-                yield MigPart(gpu.uuid, instance.id), device_resource(name, profiles, strategy)
+                part = device_part(gpu, instance, compute)
+                yield part, device_resource(name, profiles, strategy)

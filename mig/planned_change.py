@@ -4,12 +4,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from discovery.mig_state import CurrentInstance, MigGpu
 from discovery.model import Mode
-from mig.device_users import DeviceUser, DeviceUsers, MigPart
+from mig.device_users import DeviceUser, DeviceUsers, instance_users
 from mig.planner import MigPlan
 from mig.steps import CreateCompute, CreateInstance, MigStep, SetMode
 
@@ -34,11 +34,13 @@ class InstanceChange:
     """First memory unit."""
     size: int
     compute: tuple[int, ...]
-    """Slices of its compute instances, the largest first; those that are added included."""
+    """Slices of its compute instances, the largest first; of a kept instance those at the end."""
     added: tuple[int, ...] = ()
     """Slices of the compute instances that the plan adds to a kept instance."""
+    removed: tuple[int, ...] = ()
+    """Slices of the compute instances that the plan destroys in a kept instance."""
     users: tuple[DeviceUser, ...] = ()
-    """Current device users of the instance, sorted."""
+    """Current device users of the instance and of its compute instances, sorted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,8 +72,8 @@ def _change(gpu: MigGpu, plan: MigPlan, users: DeviceUsers) -> GpuChange:
     modes = [step.on for step in steps if isinstance(step, SetMode)]
     now = gpu.mode is not None and gpu.mode.current
     instances = (
-        *_present(gpu, plan.kept, InstanceAction.KEEP, steps, users),
-        *_present(gpu, plan.destroyed, InstanceAction.DESTROY, (), users),
+        *_kept(gpu, plan, steps, users),
+        *_destroyed(gpu, plan, users),
         *_created(steps),
     )
     return GpuChange(
@@ -90,26 +92,46 @@ def _change(gpu: MigGpu, plan: MigPlan, users: DeviceUsers) -> GpuChange:
     )
 
 
-def _present(
-    gpu: MigGpu,
-    instances: Sequence[tuple[str, CurrentInstance]],
-    action: InstanceAction,
-    steps: Sequence[MigStep],
-    users: DeviceUsers,
+def _kept(
+    gpu: MigGpu, plan: MigPlan, steps: Sequence[MigStep], users: DeviceUsers
 ) -> Iterator[InstanceChange]:
-    for uuid, instance in instances:
+    lost = [
+        (instance.id, compute)
+        for uuid, instance, compute in plan.destroyed_compute
+        if uuid == gpu.uuid
+    ]
+    for uuid, instance in plan.kept:
         if uuid == gpu.uuid:
+            removed = [compute for number, compute in lost if number == instance.id]
+            stays = [compute for compute in instance.compute if compute not in removed]
             added = _made(steps, instance.start)
-            yield InstanceChange(
-                action=action,
-                id=instance.id,
-                profile=instance.profile,
-                start=instance.start,
-                size=instance.size,
-                compute=_sorted([*(compute.slices for compute in instance.compute), *added]),
+            yield replace(
+                _present(gpu, instance, InstanceAction.KEEP, users),
+                compute=_sorted([*(compute.slices for compute in stays), *added]),
                 added=added,
-                users=tuple(sorted(users.get(MigPart(uuid, instance.id), ()))),
+                removed=_sorted([compute.slices for compute in removed]),
             )
+
+
+def _destroyed(gpu: MigGpu, plan: MigPlan, users: DeviceUsers) -> Iterator[InstanceChange]:
+    for uuid, instance in plan.destroyed:
+        if uuid == gpu.uuid:
+            yield _present(gpu, instance, InstanceAction.DESTROY, users)
+
+
+def _present(
+    gpu: MigGpu, instance: CurrentInstance, action: InstanceAction, users: DeviceUsers
+) -> InstanceChange:
+    """A GPU instance with all its compute instances."""
+    return InstanceChange(
+        action=action,
+        id=instance.id,
+        profile=instance.profile,
+        start=instance.start,
+        size=instance.size,
+        compute=_sorted([compute.slices for compute in instance.compute]),
+        users=tuple(sorted(instance_users(users, gpu.uuid, instance.id))),
+    )
 
 
 def _created(steps: Sequence[MigStep]) -> Iterator[InstanceChange]:

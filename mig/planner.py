@@ -1,34 +1,33 @@
 # SPDX-License-Identifier: Apache-2.0
 """Plans the steps from a node's current layouts to the desired ones, or refuses. Pure and exact.
 
-The plan disturbs as few device users as any plan can; of those plans it destroys the fewest
-instances; of those it has the fewest steps. Equal input gives the equal plan. It decides
-nothing that the caller must decide: a plan that disturbs device users names them, and a plan with
-``spare_busy`` never does.
+The plan disturbs as few device users as any plan can. Of those plans it destroys the fewest compute
+instances next to a device user that stays in the same GPU instance; of those the fewest instances,
+GPU instances and compute instances alike; so it has the fewest steps. That holds for all GPUs
+together, up to the bound of :mod:`mig.least_ways`. Equal input gives the equal plan, and the plan
+made after a step is the rest of the plan. It decides nothing that the caller must decide: a plan
+that disturbs device users names them, and a plan with ``spare_busy`` never does.
 
 Safety: an obstacle on one GPU refuses the whole plan, so that no node is left half changed.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Final
 
 from api.mig_resources import MigStrategy
-from discovery.mig_state import CurrentInstance, MigGpu
+from discovery.mig_state import CurrentCompute, CurrentInstance, MigGpu
 from mig.configs.known_gpus import known_profiles
 from mig.device_users import DeviceUser, DeviceUsers
 from mig.gpu_layout import GpuLayout, current_layout
-from mig.gpu_plan import Candidate, gpu_candidates
+from mig.gpu_plan import GpuPlan, gpu_plan
+from mig.gpu_ways import gpu_ways
+from mig.least_ways import least_ways
 from mig.placement import Grid, Limit
 from mig.plugin_resources import LaidOut, allocatable, unserved
 from mig.steps import CreateInstance, DestroyInstance, MigStep
-
-_MOST_TRIED: Final = 20_000
-"""Combinations of ways that are tried at most, if device users have instances on several GPUs."""
 
 
 class ObstacleKind(StrEnum):
@@ -114,8 +113,12 @@ class MigPlan:
     steps: tuple[MigStep, ...]
     """Steps GPU by GPU in bus order; empty if every GPU has its desired layout."""
     kept: tuple[tuple[str, CurrentInstance], ...]
-    """GPU UUID and instance: stays as it is, on the GPUs that have a desired layout."""
+    """GPU UUID and GPU instance that stays, on the GPUs that have a desired layout; compute
+    instances in it may go or be added."""
     destroyed: tuple[tuple[str, CurrentInstance], ...]
+    """GPU UUID and GPU instance that goes, with all its compute instances."""
+    destroyed_compute: tuple[tuple[str, CurrentInstance, CurrentCompute], ...]
+    """GPU UUID, GPU instance that stays, and compute instance in it that goes."""
     disturbed: frozenset[DeviceUser]
     """Device users that must be gone before the first step."""
     after: Mapping[str, GpuLayout]
@@ -156,20 +159,26 @@ def plan(
         obstacles += _plugin_obstacles(after, strategy)
     if obstacles:
         return MigRefusal(obstacles=tuple(obstacles))
-    ways = _least_together([gpu_candidates(gpu, desired[gpu.uuid], users) for gpu in targets])
-    unplaced = tuple(_no_places(way.gpu) for way in ways if _needs_places(way))
+    ways = least_ways([gpu_ways(gpu, desired[gpu.uuid], users) for gpu in targets])
+    plans = [gpu_plan(gpu, desired[gpu.uuid], way) for gpu, way in zip(targets, ways, strict=True)]
+    unplaced = tuple(_no_places(part.gpu) for part in plans if _needs_places(part))
     if unplaced:
         return MigRefusal(obstacles=unplaced)
     if spare_busy:
-        busy = tuple(_busy(way) for way in ways if way.disturbed)
+        busy = tuple(_busy(part) for part in plans if part.disturbed)
         if busy:
             return MigRefusal(obstacles=busy)
     return MigPlan(
-        steps=tuple(step for way in ways for step in way.steps),
-        kept=tuple((way.gpu.uuid, instance) for way in ways for instance in way.kept),
-        destroyed=tuple((way.gpu.uuid, instance) for way in ways for instance in way.destroyed),
-        disturbed=frozenset[DeviceUser]().union(*(way.disturbed for way in ways)),
-        after={way.gpu.uuid: way.after for way in ways},
+        steps=tuple(step for part in plans for step in part.steps),
+        kept=tuple((part.gpu.uuid, instance) for part in plans for instance in part.kept),
+        destroyed=tuple((part.gpu.uuid, instance) for part in plans for instance in part.destroyed),
+        destroyed_compute=tuple(
+            (part.gpu.uuid, instance, compute)
+            for part in plans
+            for instance, compute in part.destroyed_compute
+        ),
+        disturbed=frozenset[DeviceUser]().union(*(part.disturbed for part in plans)),
+        after={part.gpu.uuid: part.after for part in plans},
         allocatable=None if strategy is None else allocatable(after, strategy),
     )
 
@@ -254,10 +263,10 @@ def _plugin_obstacles(after: LaidOut, strategy: MigStrategy) -> Iterator[Obstacl
         )
 
 
-def _needs_places(way: Candidate) -> bool:
-    """Whether the way, or its rollback, creates instances while the driver chooses their place."""
+def _needs_places(part: GpuPlan) -> bool:
+    """Whether the plan, or its rollback, creates instances while the driver chooses their place."""
     placed = (CreateInstance, DestroyInstance)
-    return not way.gpu.places and any(isinstance(step, placed) for step in way.steps)
+    return not part.gpu.places and any(isinstance(step, placed) for step in part.steps)
 
 
 def _no_places(gpu: MigGpu) -> Obstacle:
@@ -269,47 +278,11 @@ def _no_places(gpu: MigGpu) -> Obstacle:
     )
 
 
-def _busy(way: Candidate) -> Obstacle:
-    names = ", ".join(map(str, sorted(way.disturbed)))
+def _busy(part: GpuPlan) -> Obstacle:
+    names = ", ".join(map(str, sorted(part.disturbed)))
     return Obstacle(
         kind=ObstacleKind.BUSY,
-        gpu=way.gpu.uuid,
+        gpu=part.gpu.uuid,
         detail=f"no way leaves alone what is in use; the least would disturb {names}",
-        users=way.disturbed,
+        users=part.disturbed,
     )
-
-
-def _least_together(choices: Sequence[Sequence[Candidate]]) -> tuple[Candidate, ...]:
-    """The ways, one for each GPU, that together disturb the fewest device users.
-
-    GPU by GPU the first way is the best, unless a device user has instances on several GPUs.
-    """
-    gpu_counts = Counter(user for ways in choices for user in _disturbed(ways))
-    several = frozenset(user for user, gpus in gpu_counts.items() if gpus > 1)
-    # all others are independent of each other, so their product need not be tried
-    open_choices = [ways if _disturbed(ways) & several else ways[:1] for ways in choices]
-    best: tuple[tuple[int, int, int], tuple[Candidate, ...]] | None = None
-    tried = 0
-
-    def search(index: int, chosen: tuple[Candidate, ...], disturbed: frozenset[DeviceUser]) -> None:
-        nonlocal best, tried
-        tried += 1
-        # one more GPU never disturbs fewer; the first path always ends, so there is a result
-        if best is not None and (len(disturbed) > best[0][0] or tried > _MOST_TRIED):
-            return
-        if index == len(open_choices):
-            destroyed = sum(len(way.destroyed) for way in chosen)
-            cost = (len(disturbed), destroyed, sum(len(way.steps) for way in chosen))
-            if best is None or cost < best[0]:
-                best = cost, chosen
-            return
-        for way in open_choices[index]:
-            search(index + 1, (*chosen, way), disturbed | way.disturbed)
-
-    search(0, (), frozenset())
-    return () if best is None else best[1]
-
-
-def _disturbed(ways: Sequence[Candidate]) -> frozenset[DeviceUser]:
-    """Device users that at least one of the ways disturbs."""
-    return frozenset[DeviceUser]().union(*(way.disturbed for way in ways))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pods that use GPU instances, by the names of their devices; the driver knows no pods. Pure.
+"""Pods that use MIG devices, by the names of their devices; the driver knows no pods. Pure.
 
 Safety: a pod whose device name does not show the GPU uses all GPUs with all their instances, since
 its device may be any of them.
@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
-from api.device_names import NamedInstance, NameKey, claimed_key, keys, plugin_key
+from api.device_names import NamedBy, NamedInstance, NameKey, claimed_key, keys, plugin_key
 from discovery.mig_state import MigGpu
 from kubelet.devices_checkpoint import KubeletDevices
-from mig.device_users import DeviceUser, DeviceUsers, MigPart, UserKind
+from mig.device_users import DeviceUser, DeviceUsers, MigPart, UserKind, device_part
 
 Parts = tuple[MigPart, ...]
 
@@ -83,3 +83,7 @@ def _named(gpus: Iterable[MigGpu]) -> Iterator[tuple[NameKey, Parts]]:
                 key,
                 tuple(_all_of(gpu)) if instance_id is None else (MigPart(gpu.uuid, instance_id),),
             )
+        for instance, compute in gpu.devices():
+            if compute.uuid is not None:  # of all names only this one says the compute instance
+                part = device_part(gpu, instance, compute)
+                yield NameKey(NamedBy.UUID, compute.uuid), (part,)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from discovery.mig_state import MigGpu
 from discovery.sample import Process
-from mig.device_users import DeviceUser, DeviceUsers, MigPart, UserKind
+from mig.device_users import DeviceUser, DeviceUsers, MigPart, UserKind, device_part
 
 if TYPE_CHECKING:
     from api.actuator.actuator_messages import GpuUser
@@ -19,17 +19,18 @@ HIDDEN_PID = 0
 
 
 def process_users(gpus: Iterable[MigGpu], name_of: Callable[[int], str]) -> DeviceUsers:
-    """Programs by the GPU instance that they run on; without an instance, by the whole GPU.
+    """Programs by the compute instance that they run on; without an instance, by the whole GPU.
 
     A program that the driver puts on no instance uses all instances of the GPU, since it may be
-    on any. ``name_of``: a program's name by its pid, empty if it is not known. Hidden programs on
-    different instances count as different programs.
+    on any; one that it puts on a GPU instance alone uses all of that. ``name_of``: a program's
+    name by its pid, empty if it is not known. Hidden programs on different instances count as
+    different programs.
     """
     users_by_part: dict[MigPart, set[DeviceUser]] = {}
     for gpu in gpus:
         for process in gpu.processes:
             user = DeviceUser(UserKind.PROCESS, _name(gpu, process, name_of))
-            parts = {MigPart(gpu.uuid, process.gpu_instance_id)}
+            parts = {_part(gpu, process)}
             if process.gpu_instance_id is None:
                 parts |= {MigPart(gpu.uuid, instance.id) for instance in gpu.instances}
             for part in parts:
@@ -42,17 +43,19 @@ def programs_of_nobody(
 ) -> DeviceUsers:
     """Programs on parts that no pod has, as :func:`process_users`; ``pods``: device users by part.
 
-    A program on an instance or a whole GPU that a pod has belongs to the pod. A program that the
-    driver puts on no instance belongs to a pod if any pod has a part of the GPU.
+    A program on an instance or a whole GPU that a pod has belongs to the pod. A program of which
+    the driver does not name the instance belongs to a pod if any pod has a part of what it may be
+    on.
     """
     held = {part for part, users in pods.items() if users}
-    partly = {part.gpu for part in held}
+    partly = {(part.gpu, number) for part in held for number in (None, part.instance)}
 
     def is_a_pods(gpu: MigGpu, process: Process) -> bool:
-        if process.gpu_instance_id is None:
-            return gpu.uuid in partly
-        parts = MigPart(gpu.uuid, process.gpu_instance_id), MigPart(gpu.uuid, None)
-        return not held.isdisjoint(parts)
+        part = _part(gpu, process)
+        if part.compute is None and (gpu.uuid, part.instance) in partly:
+            return True
+        wider = MigPart(gpu.uuid, part.instance), MigPart(gpu.uuid, None)
+        return not held.isdisjoint((part, *wider))
 
     without_pods = (
         replace(
@@ -79,8 +82,19 @@ def openers_of_nobody(gpus: Iterable[MigGpu], openers: Iterable[GpuUser]) -> Dev
     return {part: frozenset(users) for part, users in users_by_part.items()}
 
 
+def _part(gpu: MigGpu, process: Process) -> MigPart:
+    """The part of the GPU that the driver puts a program on."""
+    for instance, compute in gpu.devices():
+        if (process.gpu_instance_id, process.compute_instance_id) == (instance.id, compute.id):
+            return device_part(gpu, instance, compute)
+    # a compute instance that has gone since stands for its GPU instance: nothing is guessed
+    return MigPart(gpu.uuid, process.gpu_instance_id)
+
+
 def _name(gpu: MigGpu, process: Process, name_of: Callable[[int], str]) -> str:
     if process.pid == HIDDEN_PID:
-        place = "" if process.gpu_instance_id is None else f" instance {process.gpu_instance_id}"
+        part = _part(gpu, process)
+        place = "" if part.instance is None else f" instance {part.instance}"
+        place += "" if part.compute is None else f" compute instance {part.compute}"
         return f"hidden (of another PID namespace, on GPU {gpu.index}{place})"
     return f"{process.pid} {name_of(process.pid)}".rstrip()

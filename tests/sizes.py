@@ -208,7 +208,6 @@ SLOW: Final = (
     "tests/labelers/test_node_patch.py",
     "tests/labelers/test_three_counts.py::test_a_simulated_machine_with_these_counts_is_as_the_table_has_it",
     "tests/mig/configs/test_mig_config_text.py",
-    "tests/mig/test_planner_is_exact.py::test_no_plan_disturbs_less_and_no_feasible_layout_is_refused",
     "tests/monitoring/",
     "tests/node/",
     "tests/scheduler/certificates/test_renewal.py",

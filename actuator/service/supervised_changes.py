@@ -45,4 +45,10 @@ def change_request(request: ApplyRequest) -> ChangeRequest:
 
 def _device_users(pods: Iterable[PodOnGpu]) -> Iterable[UserOnGpu]:
     for pod in pods:
-        yield UserOnGpu(gpu=pod.gpu, instance=pod.instance, kind=UserKind(pod.kind), name=pod.name)
+        yield UserOnGpu(
+            gpu=pod.gpu,
+            instance=pod.instance,
+            compute=pod.compute,
+            kind=UserKind(pod.kind),
+            name=pod.name,
+        )

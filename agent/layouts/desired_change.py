@@ -35,7 +35,7 @@ from api.mig_request_annotation import (
 from api.mig_resources import MOST_OFFERS, MigStrategy
 from api.state_annotation import pod_key
 from base.text.safe_text import short_line
-from mig.device_users import DeviceUsers, UserKind
+from mig.device_users import DeviceUsers, MigPart, UserKind
 from mig.gpu_layout import GpuLayout
 
 _MAX_TEXT: Final = 256
@@ -187,14 +187,20 @@ def _request_text(text: str) -> str:
 def _pods_on_gpus(users: DeviceUsers) -> PodsOnGpus:
     """Pods by the parts of GPUs that they hold, in order."""
     pods = (
-        PodOnGpu(gpu=part.gpu, instance=part.instance, kind="pod", name=user.name)
-        for part, part_users in sorted(
-            users.items(), key=lambda pair: (pair[0].gpu, pair[0].instance or -1)
+        PodOnGpu(
+            gpu=part.gpu, instance=part.instance, compute=part.compute, kind="pod", name=user.name
         )
+        for part, part_users in sorted(users.items(), key=lambda pair: _part_order(pair[0]))
         for user in sorted(part_users)
         if user.kind is UserKind.POD and _NAME.fullmatch(user.name)
     )
     return tuple(pods)[:_MAX_PODS]
+
+
+def _part_order(part: MigPart) -> tuple[str, int, int]:
+    """A whole GPU before its GPU instances, and a GPU instance before its compute instances."""
+    instance, compute = (-1 if n is None else n for n in (part.instance, part.compute))
+    return part.gpu, instance, compute
 
 
 def _pod_names(users: DeviceUsers) -> frozenset[str]:

@@ -64,12 +64,17 @@ class RequestedLayout(_Request, frozen=True, kw_only=True):
             raise ValueError("instances with MIG off")
 
 
-class PodOnGpu(_Request, frozen=True, kw_only=True):
-    """A pod, or a pending pod, that uses a GPU instance; the driver knows neither of them."""
+class PodOnGpu(_Request, frozen=True, kw_only=True, omit_defaults=True):
+    """A pod, or a pending pod, that uses a part of a GPU; the driver knows neither of them.
+
+    An actuator of 0.1.0 refuses ``compute``, so the key is there only where it says something.
+    """
 
     gpu: GpuUuid
     instance: Annotated[int, Meta(ge=0, le=255)] | None
     """None: the whole GPU."""
+    compute: Annotated[int, Meta(ge=0, le=255)] | None = None
+    """Id of the compute instance; None: all of the GPU instance, or not known."""
     kind: Literal["pod", "pending-pod"]
     name: Annotated[str, Meta(pattern=r"\A[0-9a-z./-]{1,320}\Z")]
     """``namespace/name``."""

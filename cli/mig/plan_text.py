@@ -32,6 +32,9 @@ _MARKS: Final[Mapping[InstanceAction, Cell]] = {
     InstanceAction.CREATE: Styled("+", "green"),
 }
 
+_CHANGED: Final[Cell] = Styled("~", "yellow")
+"""Mark of a kept GPU instance in which compute instances are destroyed or created."""
+
 _STEP_NAMES: Final[Mapping[type[MigStep], str]] = {
     DestroyCompute: "destroy-compute-instance",
     DestroyInstance: "destroy-gpu-instance",
@@ -139,7 +142,7 @@ def change_table(change: GpuChange) -> TextTable:
         header=("", "INSTANCE", "PROFILE", "UNITS", "PROGRAMS"),
         rows=tuple(
             (
-                _MARKS[instance.action],
+                _CHANGED if instance.added or instance.removed else _MARKS[instance.action],
                 "new" if instance.id is None else str(instance.id),
                 _profile_cell(instance),
                 unit_range(instance.start, instance.size),
@@ -155,12 +158,11 @@ def _user_text(user: DeviceUser) -> str:
 
 
 def _profile_cell(instance: InstanceChange) -> Cell:
-    words = instance_text(instance.profile, instance.compute)
-    if instance.added:
-        return Styled(
-            f"{words}, new: {'+'.join(f'{slices}c' for slices in instance.added)}", "green"
-        )
-    return words
+    words = [instance_text(instance.profile, instance.compute)]
+    for word, sizes in (("destroyed", instance.removed), ("new", instance.added)):
+        if sizes:
+            words.append(f"{word}: {'+'.join(f'{slices}c' for slices in sizes)}")
+    return Styled(", ".join(words), "yellow") if len(words) > 1 else words[0]
 
 
 def _unchanged_gpus(planned: PlannedLayouts, changes: Sequence[GpuChange]) -> Iterator[str]:
@@ -191,6 +193,7 @@ def _summary(plan: MigPlan, changing: Sequence[GpuChange]) -> Iterator[str]:
             f"Plan: {len(plan.steps)} steps; instances: {len(plan.kept)} kept,"
             f" {len(plan.destroyed)} destroyed, {created} created."
         )
+        yield from _compute_summary(changing)
         if plan.disturbed:
             yield "Disturbed:"
             yield from (f"  {user}" for user in sorted(plan.disturbed))
@@ -199,6 +202,15 @@ def _summary(plan: MigPlan, changing: Sequence[GpuChange]) -> Iterator[str]:
     if plan.allocatable is not None:
         yield "Allocatable then:" if plan.allocatable else _NO_DEVICES
         yield from (f"  {name}: {count}" for name, count in plan.allocatable.items())
+
+
+def _compute_summary(changing: Sequence[GpuChange]) -> Iterator[str]:
+    """A line on the compute instances in kept GPU instances, if any goes or is added."""
+    instances = [instance for change in changing for instance in change.instances]
+    removed = sum(len(instance.removed) for instance in instances)
+    added = sum(len(instance.added) for instance in instances)
+    if removed or added:
+        yield (f"Compute instances in kept instances: {removed} destroyed, {added} created.")
 
 
 def _show_refusal(gpus: Sequence[MigGpu], refusal: MigRefusal) -> None:
@@ -263,6 +275,7 @@ def _gpu_document(change: GpuChange) -> dict[str, Any]:
                 "size": instance.size,
                 "compute_slices": list(instance.compute),
                 "added_compute_slices": list(instance.added),
+                "destroyed_compute_slices": list(instance.removed),
                 "device_users": _user_documents(instance.users),
             }
             for instance in change.instances

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from itertools import count
+from itertools import count, product
 
-from discovery.mig_state import CurrentCompute, CurrentInstance, MigGpu, MigProfile
+from discovery.mig_state import ComputeProfile, CurrentCompute, CurrentInstance, MigGpu, MigProfile
 from discovery.model import Mode
 from mig.steps import (
     CreateCompute,
@@ -24,6 +24,12 @@ from mig.steps import (
 from tests.mig.grids import profiles
 
 ON = Mode(current=True, pending=True)
+
+COMPUTE_SIZES = {1: (1,), 2: (1, 2), 3: (1, 2, 3), 4: (1, 2, 4), 7: (1, 2, 3, 4, 7)}
+"""Slices of a GPU instance to those of its compute instances.
+Source: `nvidia-smi mig -lcip`, MIG user guide."""
+COMPUTE_STARTS = {1: (0, 1, 2, 3, 4, 5, 6), 2: (0, 2, 4), 3: (0, 4), 4: (0,), 7: (0,)}
+"""Slices of a compute instance to where it may start, as 4c and 3c share a 7g."""
 
 
 def mig_gpu(
@@ -58,6 +64,28 @@ def mig_gpu(
     )
 
 
+def as_read(gpu: MigGpu) -> MigGpu:
+    """With the compute instances that the driver offers in the profiles that are there to ask."""
+    there = {one.profile for one in gpu.instances}
+    read = (
+        replace(
+            one,
+            compute=tuple(
+                ComputeProfile(
+                    slices=size,
+                    id=size,
+                    starts=tuple(at for at in COMPUTE_STARTS[size] if at + size <= one.slices),
+                )
+                for size in COMPUTE_SIZES[one.slices]
+            )
+            if one.name in there
+            else (),
+        )
+        for one in gpu.profiles
+    )
+    return replace(gpu, profiles=tuple(read))
+
+
 def _instance(
     gpu: str,
     known: Mapping[str, MigProfile],
@@ -73,12 +101,25 @@ def _instance(
         start=start,
         size=known[name].size,
         compute=tuple(
-            CurrentCompute(
-                id=at, slices=slices, start=sum(parts[:at]), uuid=_device_uuid(gpu, number, at)
+            CurrentCompute(id=at, slices=slices, start=start, uuid=_device_uuid(gpu, number, at))
+            for at, (slices, start) in enumerate(
+                zip(parts, _compute_starts(known[name].slices, parts), strict=True)
             )
-            for at, slices in enumerate(parts)
         ),
     )
+
+
+def _compute_starts(slices: int, parts: Sequence[int]) -> Sequence[int]:
+    """The first starts at which these compute instances fit, the lowest for the first of them."""
+    for starts in product(*(COMPUTE_STARTS[size] for size in parts)):
+        taken = [
+            at
+            for start, size in zip(starts, parts, strict=True)
+            for at in range(start, start + size)
+        ]
+        if len(set(taken)) == len(taken) and max(taken, default=0) < slices:
+            return starts
+    raise ValueError(f"no places for {parts} in {slices} slices")
 
 
 def _instance_id(known: Iterable[MigProfile], size: int, start: int) -> int:
@@ -121,7 +162,7 @@ class NaiveGpu:
             case CreateInstance():
                 self._create(step)
             case CreateCompute():
-                self._create_compute(self._at(step.start), step.slices)
+                self._create_compute(self._at(step.start), step.slices, step.first)
 
     def counts(self) -> Counter[tuple[str, tuple[int, ...]]]:
         """Profiles with their compute slices."""
@@ -153,13 +194,22 @@ class NaiveGpu:
         )
         self._set(*self.gpu.instances, made)
 
-    def _create_compute(self, one: CurrentInstance, slices: int) -> None:
-        used = sum(c.slices for c in one.compute)
-        self._check(used + slices <= self._profiles[one.profile].slices, "insufficient resources")
+    def _create_compute(self, one: CurrentInstance, slices: int, first: int) -> None:
+        """At the slice that is asked for; where none is, at the first free one."""
+        all_of_it = self._profiles[one.profile].slices
+        self._check(slices in COMPUTE_SIZES[all_of_it], "no such compute instance")
+        starts = [at for at in COMPUTE_STARTS[slices] if at + slices <= all_of_it]
+        self._check(first == -1 or first in starts, "no such place")
+        used = {at for c in one.compute for at in range(c.start, c.start + c.slices)}
+        free = [at for at in starts if used.isdisjoint(range(at, at + slices))]
+        start = next((at for at in free if first in (-1, at)), None)
+        if start is None:
+            raise RefusedStep("insufficient resources")
         number = next(n for n in count() if n not in {c.id for c in one.compute})
         uuid = _device_uuid(self.gpu.uuid, one.id, number)
-        made = CurrentCompute(id=number, slices=slices, start=used, uuid=uuid)
-        self._swap(one, replace(one, compute=(*one.compute, made)))
+        made = CurrentCompute(id=number, slices=slices, start=start, uuid=uuid)
+        parts = sorted((*one.compute, made), key=lambda compute: compute.id)
+        self._swap(one, replace(one, compute=tuple(parts)))
 
     def _by_id(self, number: int) -> CurrentInstance:
         found = next((one for one in self.gpu.instances if one.id == number), None)

@@ -18,7 +18,9 @@ A100 = "a100-sxm4-40gb"
 CUT = mig_gpu(A100, ("1g.5gb", 0), ("1g.5gb", 1), ("3g.20gb", 4, (1, 2)), uuid="GPU-0")
 WHOLE = mig_gpu(A100, uuid="GPU-1", index=1, mode=OFF)
 IDS = {one.start: one.id for one in CUT.instances}
-ONES, THREE = {MigPart("GPU-0", IDS[0]), MigPart("GPU-0", IDS[1])}, MigPart("GPU-0", IDS[4])
+ONES = {MigPart("GPU-0", IDS[0]), MigPart("GPU-0", IDS[1])}
+THREE = MigPart("GPU-0", IDS[4])
+PARTS = {MigPart("GPU-0", IDS[4], number) for number in (0, 1)}
 UNDIVIDED = MigPart("GPU-1", None)
 
 
@@ -27,10 +29,10 @@ UNDIVIDED = MigPart("GPU-1", None)
     [
         ("mixed", "nvidia.com/mig-1g.5gb", ONES),
         ("mixed", "nvidia.com/mig-1g.5gb.shared", ONES),
-        ("mixed", "nvidia.com/mig-3g.20gb", {THREE}),  # parts of it are offered as that
+        ("mixed", "nvidia.com/mig-3g.20gb", PARTS),  # parts of it are offered as that
         ("mixed", "nvidia.com/mig-2g.10gb", set()),
         ("mixed", "nvidia.com/gpu", {UNDIVIDED}),
-        ("single", "nvidia.com/gpu", {*ONES, THREE, UNDIVIDED}),
+        ("single", "nvidia.com/gpu", {*ONES, *PARTS, UNDIVIDED}),
         ("none", "nvidia.com/gpu", {*ONES, THREE, UNDIVIDED, MigPart("GPU-0", None)}),
         ("none", "nvidia.com/mig-1g.5gb", set()),
         ("mixed", "example.com/nic", set()),

@@ -16,7 +16,7 @@ from mig.device_users import DeviceUser, DeviceUsers, MigPart, UserKind
 from mig.gpu_layout import MIG_OFF, DesiredInstance, GpuLayout, current_layout, layout_from_counts
 from mig.placement import Limit
 from mig.planner import MigPlan, MigRefusal, ObstacleKind, plan
-from mig.steps import CreateCompute, CreateInstance, DestroyInstance, SetMode
+from mig.steps import CreateCompute, CreateInstance, DestroyCompute, DestroyInstance, SetMode
 from tests.mig.naive_gpu import ON, NaiveGpu, mig_gpu
 
 A100 = "a100-sxm4-40gb"
@@ -150,11 +150,21 @@ def test_of_equal_ones_that_goes_which_leaves_more_room() -> None:
     ]
 
 
-def test_a_larger_part_is_not_added_beside_another() -> None:
-    """It may find no room: which slices are taken is not known to fit it."""
+def test_a_part_that_is_in_the_way_of_a_larger_one_is_made_anew_and_its_gpu_instance_stays() -> (
+    None
+):
+    """A 2c of three slices starts at 0 alone, and there is the 1c."""
     gpu = mig_gpu(A100, ("3g.20gb", 4, (1,)))
 
-    assert planned(gpu, layout_from_counts({"2c.3g.20gb": 1, "1c.3g.20gb": 1})).kept == ()
+    found = planned(gpu, layout_from_counts({"2c.3g.20gb": 1, "1c.3g.20gb": 1}))
+
+    number = gpu.instances[0].id
+    assert found.steps == (
+        DestroyCompute(gpu=gpu.uuid, instance=number, compute=0),
+        CreateCompute(gpu=gpu.uuid, start=4, slices=2),
+        CreateCompute(gpu=gpu.uuid, start=4, slices=1),
+    )
+    performed(gpu, found)
 
 
 def test_one_that_is_at_the_place_asked_for_counts_as_that_one() -> None:
@@ -187,7 +197,7 @@ def test_an_instance_without_compute_instances_that_is_in_the_way_goes() -> None
 
 
 @pytest.mark.parametrize(
-    ("there", "steps"), [((2,), 1), ((1,), 2), ((1, 1), 1), ((), 3), ((2, 1), 4)]
+    ("there", "steps"), [((2,), 4), ((1,), 2), ((1, 1), 1), ((), 3), ((2, 1), 3)]
 )
 def test_missing_single_slices_are_added(there: Sequence[int], steps: int) -> None:
     """Three of one slice are wanted: what is there stays where it can be a part of that."""
@@ -195,11 +205,9 @@ def test_missing_single_slices_are_added(there: Sequence[int], steps: int) -> No
 
     found = planned(gpu, layout_from_counts({"1c.3g.20gb": 3}))
 
-    want = Counter({("3g.20gb", (1, 1, 1)): 1})
-    assert performed(gpu, found).counts() == want
-    kept = bool(found.kept)
-    assert kept == (2 not in there)
-    assert len(found.steps) == (steps if kept else len(there) + 1 + 4)
+    assert performed(gpu, found).counts() == Counter({("3g.20gb", (1, 1, 1)): 1})
+    assert [one.start for _, one in found.kept] == [4]
+    assert len(found.steps) == steps
 
 
 def test_media_engines_belong_to_one_instance() -> None:

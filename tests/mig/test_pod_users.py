@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names of devices to the GPU instances that pods hold."""
+"""Names of devices to the parts of GPUs that pods hold."""
 
 from __future__ import annotations
 
@@ -50,7 +50,8 @@ def test_a_pod_holds_the_instance_of_its_mig_device_or_its_whole_gpu() -> None:
 
     assert found == {
         MigPart("GPU-0", INSTANCE["3g.20gb"].id): {POD},
-        MigPart("GPU-0", TWO.id): {POD, OTHER},
+        MigPart("GPU-0", TWO.id, 0): {POD},
+        MigPart("GPU-0", TWO.id, 1): {OTHER},
     }
     assert pod_users([GPU], kubelet({"GPU-0": {"default/b"}})) == everywhere(OTHER)
 
@@ -58,14 +59,19 @@ def test_a_pod_holds_the_instance_of_its_mig_device_or_its_whole_gpu() -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        f"{TWO.compute[1].uuid}::3",
         f"MIG-GPU-0/{TWO.id}/{TWO.compute[1].id}",
         f"nvidia3/gi{TWO.id}",  # GKE's, by the minor number
         f"nvidia3/gi{TWO.id}/vgpu1",
     ],
 )
-def test_shares_and_names_of_all_plugins_stand_for_the_instance(name: str) -> None:
+def test_a_name_without_the_compute_instance_stands_for_all_of_the_gpu_instance(name: str) -> None:
     assert pod_users([GPU], kubelet({name: {"default/a"}})) == {MigPart("GPU-0", TWO.id): {POD}}
+
+
+def test_a_share_of_a_mig_device_stands_for_its_compute_instance() -> None:
+    name = f"{TWO.compute[1].uuid}::3"
+
+    assert pod_users([GPU], kubelet({name: {"default/a"}})) == {MigPart("GPU-0", TWO.id, 1): {POD}}
 
 
 @pytest.mark.parametrize("name", ["gpu-3-mig-2g10gb-14-4", "gpu-3-mig-14-4-2"])

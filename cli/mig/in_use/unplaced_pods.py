@@ -70,7 +70,13 @@ def read_unplaced_pods(file: str | None, strategy: MigStrategy | None) -> Reques
 def users_on_gpus(users: DeviceUsers) -> tuple[UserOnGpu, ...]:
     """Device users as the request to a worker process names them."""
     return tuple(
-        UserOnGpu(gpu=part.gpu, instance=part.instance, kind=user.kind, name=user.name)
+        UserOnGpu(
+            gpu=part.gpu,
+            instance=part.instance,
+            compute=part.compute,
+            kind=user.kind,
+            name=user.name,
+        )
         for part, part_users in users.items()
         for user in sorted(part_users)
     )

@@ -96,7 +96,7 @@ def test_an_instance_that_a_stopped_change_left_half_made_is_completed(
     half = GpuInstance(id=1, profile="3g.20gb", start=0)
     simulated.edit(edits.with_gpu_changed(bus_ids[6], instances=(half,)))
     output = run_mig("plan", '{"6": {"3g.20gb": 1}}', on=simulated).output
-    assert "   1         3g.20gb, new: 3c  0-3    -\n" in output
+    assert "~  1         3g.20gb, new: 3c  0-3    -\n" in output
     found = document(run_mig, simulated, '{"6": {"3g.20gb": 1}}')
     instance = found["gpus"][0]["instances"][0]  # type: ignore[index]
     assert (instance["fate"], instance["added_compute_slices"]) == ("keep", [3])

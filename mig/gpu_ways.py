@@ -1,0 +1,261 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ways from one GPU's current layout to its desired layout: what can stay, and who is disturbed.
+
+Pure and exact. GPU instances and compute instances are kept, destroyed and created one by one: a
+GPU instance may stay while compute instances in it go. The caller chooses among the ways of all
+GPUs, and sees the device users of each; only the chosen way is turned into steps.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from discovery.mig_state import CurrentCompute, CurrentInstance, MigGpu
+from mig.compute_places import compute_places, keepable, missing_sizes
+from mig.device_users import DeviceUser, DeviceUsers, compute_users, instance_users
+from mig.gpu_layout import DesiredInstance, GpuLayout
+from mig.placement import Grid, Starts, mask
+
+Users = frozenset[DeviceUser]
+Tie = tuple[
+    tuple[int, ...],
+    tuple[DesiredInstance, ...],
+    tuple[tuple[int, tuple[tuple[int, int], ...]], ...],
+]
+"""Order of ways that cost the same: free places (more is better), the layout at the end, and the
+places of compute instances in kept GPU instances. It depends on the state at the end alone, so the
+way stays the first one after each of its steps."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptInstance:
+    """A GPU instance that stays, with the part of its compute instances that stays."""
+
+    instance: CurrentInstance
+    desired: DesiredInstance
+    """The desired instance that it becomes."""
+    compute: tuple[CurrentCompute, ...]
+    """Its compute instances that stay."""
+
+    @property
+    def destroyed(self) -> tuple[CurrentCompute, ...]:
+        """Its compute instances that go."""
+        return tuple(compute for compute in self.instance.compute if compute not in self.compute)
+
+    @property
+    def missing(self) -> tuple[int, ...]:
+        """Slices of the compute instances that it lacks, the largest first."""
+        return missing_sizes(self.compute, self.desired.compute)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shrunk:
+    """A GPU instance that stays and loses compute instances, and that has device users."""
+
+    instance: int
+    """Id of the GPU instance."""
+    users: Users
+    """Its device users, disturbed or not."""
+    destroyed: int
+    """Number of its compute instances that go."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Way:
+    """A way to change a GPU: what stays, what goes, and where new instances are placed."""
+
+    kept: tuple[KeptInstance, ...]
+    missing: tuple[DesiredInstance, ...]
+    """Instances to create."""
+    starts: Starts
+    """Their first memory units."""
+    disturbed: Users
+    """Device users of what is destroyed; with a change of mode, all device users of the GPU."""
+    shrunk: tuple[Shrunk, ...]
+    losses: int
+    """Number of GPU instances and compute instances that are destroyed. The number of steps
+    follows from it, since each instance that is lost is one more to create."""
+    tie: Tie
+
+
+@dataclass(frozen=True, slots=True)
+class _Used:
+    """Device users of one GPU."""
+
+    instances: Mapping[int, Users]
+    """By the id of a GPU instance: users of any part of it."""
+    compute: Mapping[tuple[int, int], Users]
+    """By the ids of GPU instance and compute instance."""
+
+
+def gpu_ways(gpu: MigGpu, desired: GpuLayout, users: DeviceUsers) -> tuple[Way, ...]:
+    """The ways of a GPU of which any may be part of the best plan for all GPUs; at least one.
+
+    Left out is a way that another one makes useless, whatever happens on other GPUs. ``desired``
+    must fit the empty GPU, and its mode must be possible without a reset.
+    """
+    grid, used = Grid(gpu.profiles), _used(gpu, users)
+    if gpu.mode is not None and gpu.mode.current != desired.mig:
+        # a change of mode takes the whole GPU, from device users without an instance as well
+        everybody = Users().union(*(whose for part, whose in users.items() if part.gpu == gpu.uuid))
+        way = _way(grid, gpu, used, (), desired.instances)
+        return () if way is None else (replace(way, disturbed=everybody),)
+    best: dict[tuple[Users, tuple[Shrunk, ...]], Way] = {}
+    for kept, missing in _kept_sets(grid, gpu, desired):
+        way = _way(grid, gpu, used, kept, missing)
+        if way is not None:
+            key = way.disturbed, way.shrunk
+            if key not in best or _order(way) < _order(best[key]):
+                best[key] = way
+    ways = sorted(best.values(), key=_order)
+    useful: list[Way] = []
+    for way in sorted(ways, key=lambda way: len(way.disturbed)):
+        if not any(_is_as_good(other, way) for other in useful):
+            useful.append(way)
+    return tuple(useful)
+
+
+def _used(gpu: MigGpu, users: DeviceUsers) -> _Used:
+    return _Used(
+        {instance.id: instance_users(users, gpu.uuid, instance.id) for instance in gpu.instances},
+        {
+            (instance.id, number): whose
+            for instance in gpu.instances
+            for number, whose in compute_users(users, gpu.uuid, instance).items()
+        },
+    )
+
+
+def _kept_sets(
+    grid: Grid, gpu: MigGpu, desired: GpuLayout
+) -> Iterator[tuple[tuple[KeptInstance, ...], tuple[DesiredInstance, ...]]]:
+    """Every set of instances that can stay, and what is missing then, in a fixed order.
+
+    A GPU has seven compute slices at most, so there are few hundred sets.
+    """
+    options = [tuple(_options(grid, instance, desired)) for instance in gpu.instances]
+    remaining = Counter(desired.instances)
+
+    def choose(
+        index: int, kept: tuple[KeptInstance, ...]
+    ) -> Iterator[tuple[tuple[KeptInstance, ...], tuple[DesiredInstance, ...]]]:
+        if index == len(options):
+            # sorted: the order of the input must not decide between plans of equal worth
+            yield kept, tuple(sorted(remaining.elements()))
+            return
+        yield from choose(index + 1, kept)
+        for option in options[index]:
+            if remaining[option.desired]:
+                remaining[option.desired] -= 1
+                yield from choose(index + 1, (*kept, option))
+                remaining[option.desired] += 1
+
+    return choose(0, ())
+
+
+def _options(grid: Grid, instance: CurrentInstance, desired: GpuLayout) -> Iterator[KeptInstance]:
+    """What a GPU instance can become if it stays."""
+    profile = grid.profile(instance.profile)
+    alike = {other for other in desired.instances if other.profile == instance.profile}
+    here = {other for other in alike if other.start == instance.start}
+    # no other instance can be made where this one stays
+    for candidate in sorted(here or (other for other in alike if other.start < 0)):
+        if profile is not None:
+            for compute in keepable(profile, instance.compute, candidate.compute):
+                yield KeptInstance(instance=instance, desired=candidate, compute=compute)
+
+
+def _way(
+    grid: Grid,
+    gpu: MigGpu,
+    used: _Used,
+    kept: Sequence[KeptInstance],
+    missing: Sequence[DesiredInstance],
+) -> Way | None:
+    """The way that keeps just these; None if the missing instances have no places then."""
+    taken = 0
+    for stays in kept:
+        taken |= mask(stays.instance.start, stays.instance.size)
+    starts = grid.best_starts(missing, taken)
+    if starts is None:
+        return None
+    for created, start in zip(missing, starts, strict=True):
+        taken |= mask(start, grid.size(created))
+    staying = {stays.instance.id for stays in kept}
+    gone = [instance for instance in gpu.instances if instance.id not in staying]
+    disturbed = [used.instances[instance.id] for instance in gone]
+    shrunk = []
+    for stays in kept:
+        number, lost = stays.instance.id, stays.destroyed
+        disturbed += [used.compute[number, compute.id] for compute in lost]
+        if lost and used.instances[number]:
+            shrunk.append(
+                Shrunk(instance=number, users=used.instances[number], destroyed=len(lost))
+            )
+    return Way(
+        kept=tuple(kept),
+        missing=tuple(missing),
+        starts=starts,
+        disturbed=Users().union(*disturbed),
+        shrunk=tuple(shrunk),
+        losses=sum(1 + len(instance.compute) for instance in gone)
+        + sum(len(stays.destroyed) for stays in kept),
+        tie=_tie(grid, kept, missing, starts, taken),
+    )
+
+
+def layout_after(
+    kept: Sequence[KeptInstance], missing: Sequence[DesiredInstance], starts: Starts
+) -> tuple[DesiredInstance, ...]:
+    """The instances at the end, each at its place, sorted."""
+    placed = [replace(stays.desired, start=stays.instance.start) for stays in kept]
+    placed += [
+        replace(created, start=start) for created, start in zip(missing, starts, strict=True)
+    ]
+    return tuple(sorted(placed))
+
+
+def _tie(
+    grid: Grid,
+    kept: Sequence[KeptInstance],
+    missing: Sequence[DesiredInstance],
+    starts: Starts,
+    taken: int,
+) -> Tie:
+    places = ((stays.instance.start, _places(grid, stays)) for stays in kept)
+    return (
+        tuple(-free for free in grid.free_places(taken)),
+        layout_after(kept, missing, starts),
+        tuple(sorted(places)),
+    )
+
+
+def _places(grid: Grid, stays: KeptInstance) -> tuple[tuple[int, int], ...]:
+    """First slice and slices of each compute instance at the end, ascending."""
+    profile = grid.profile(stays.instance.profile)
+    new = None if profile is None else compute_places(profile, stays.missing, stays.compute)
+    return tuple(
+        sorted(
+            (
+                *((compute.start, compute.slices) for compute in stays.compute),
+                *((place.first, place.slices) for place in new or ()),
+            )
+        )
+    )
+
+
+def _order(way: Way) -> tuple[int, Tie]:
+    return way.losses, way.tie
+
+
+def _is_as_good(way: Way, other: Way) -> bool:
+    """Whether a way costs no more than another one, whoever else is disturbed."""
+    if not way.disturbed <= other.disturbed or _order(way) > _order(other):
+        return False
+    losses = {shrunk.instance: shrunk.destroyed for shrunk in other.shrunk}
+    return all(
+        shrunk.destroyed <= losses.get(shrunk.instance, 0) or shrunk.users <= other.disturbed
+        for shrunk in way.shrunk
+    )
