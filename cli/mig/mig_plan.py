@@ -35,10 +35,11 @@ Examples:
 
 \b
 Each instance has a line: - is destroyed, + is created, and one without a mark is kept: it is not
-touched, and neither are the programs on it. The plan disturbs as few programs and pods as any
-can, then destroys as few instances as any can. GPUs that the layout does not name stay as they
-are. Programs are those that the driver lists, pods those that the kubelet of this node has given
-a device.
+touched, and neither are the programs on it. ~ is a kept GPU instance in which compute instances
+are destroyed or created. The plan disturbs as few programs and pods as any can, then destroys as
+few compute instances next to them, then as few instances at all. GPUs that the layout does not
+name stay as they are. Programs are those that the driver lists, pods those that the kubelet of
+this node has given a device.
 Where MIG needs a reset of the GPU to be turned on or off, the command for it is printed.
 
 \b

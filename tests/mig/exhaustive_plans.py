@@ -373,9 +373,11 @@ def _drawn_rivals(some: random.Random, model: str, names: Sequence[str]) -> Gpu:
         for one in instances
         if names and some.random() < 0.6
     }
-    return Gpu(
-        model, tuple(instances), users, tuple(Desired(name, (1,) * number) for number in desired)
+    sizes = (
+        (1,) * number if some.random() < 0.8 else _sizes(some, model, name) or (1,)
+        for number in desired
     )
+    return Gpu(model, tuple(instances), users, tuple(Desired(name, parts) for parts in sizes))
 
 
 def _favourites(some: random.Random, model: str) -> list[str]:

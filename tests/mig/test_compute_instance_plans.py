@@ -124,6 +124,28 @@ def test_an_idle_gpu_instance_loses_more_rather_than_one_with_a_device_user_less
     assert len(busy.destroyed_compute) == 2
 
 
+def test_of_two_device_users_the_one_goes_whose_neighbours_are_no_matter_then() -> None:
+    """One of two has to make room for a 2c; the other GPU instance is to become 1c and 1c.
+
+    With the pod of the first GPU instance its two neighbours go, but next to nobody. Else one goes
+    next to that pod, which is worse though it is fewer.
+    """
+    gpu = mig_gpu(A100, (THREE, 0, (1, 1, 1)), (THREE, 4, (1,)))
+    first, second = sorted(gpu.instances, key=lambda one: one.start)
+    wanted = GpuLayout(
+        mig=True, instances=(DesiredInstance(THREE, (2,)), DesiredInstance(THREE, (1, 1)))
+    )
+    users = {
+        MigPart(gpu.uuid, first.id, 0): frozenset({pod("ns/first")}),
+        MigPart(gpu.uuid, second.id, 0): frozenset({pod("ns/second")}),
+    }
+
+    found = planned(gpu, wanted, users)
+
+    assert found.disturbed == {pod("ns/first")}
+    assert [one.id for _, one, _ in found.destroyed_compute] == [first.id] * 3
+
+
 def test_a_device_user_who_goes_anyway_is_no_reason_to_spare_its_neighbours() -> None:
     """The pod has all of GPU 1 too, which has to go: so GPU 0 is changed as if it were idle."""
     gpus = [

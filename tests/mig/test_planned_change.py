@@ -98,6 +98,30 @@ def test_each_instance_of_each_gpu_has_its_fate_and_its_device_users() -> None:
     assert [(one.action, one.start) for one in third.instances] == [(InstanceAction.KEEP, 0)]
 
 
+def test_parts_that_go_and_come_in_a_kept_instance_are_apart() -> None:
+    """With what is there at the end, and the device users of all its parts."""
+    gpu = mig_gpu(A100, ("4g.20gb", 0, (2, 1, 1)))
+    number = gpu.instances[0].id
+    wanted = GpuLayout(mig=True, instances=(DesiredInstance("4g.20gb", (2, 2)),))
+    users = {MigPart(FIRST, number, 0): frozenset({pod("ns/stays")})}
+
+    (change,) = changes([gpu], {FIRST: wanted}, users)
+
+    assert change.instances == (
+        InstanceChange(
+            action=InstanceAction.KEEP,
+            id=number,
+            profile="4g.20gb",
+            start=0,
+            size=4,
+            compute=(2, 2),
+            added=(2,),
+            removed=(1, 1),
+            users=(pod("ns/stays"),),
+        ),
+    )
+
+
 def test_parts_are_listed_with_the_largest_first() -> None:
     """Those that are there in whatever order, and those to come."""
     gpu = mig_gpu(A100, ("3g.20gb", 4, (1, 2)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import msgspec
 import pytest
 
 from agent.layouts.desired_change import desired_change
@@ -15,7 +16,9 @@ from api.mig_request_annotation import MOST_PODS, MOST_PROGRAM, MOST_PROGRAMS
 from api.mig_resources import MOST_OFFERS
 from api.mig_status_annotation import RequestSource
 from api.state_annotation import pod_key
+from kubelet.devices_checkpoint import KubeletDevices
 from mig.device_users import DeviceUser, MigPart, UserKind
+from mig.pod_users import pod_users
 from tests.agent.layouts.played_actuator import wanted
 from tests.mig.naive_gpu import mig_gpu
 
@@ -70,6 +73,35 @@ def test_offers_are_named_all_or_none(count: int, kept: int) -> None:
     assert (
         len(replace(wanted("a" * 16), allocatable=offers).annotation(REQUEST).allocatable) == kept
     )
+
+
+def test_the_actuator_is_told_of_the_compute_instance_only_where_it_is_a_part() -> None:
+    """An actuator of the version before refuses the key; what the pods have is in order."""
+    gpu = mig_gpu("a100-sxm4-40gb", ("4g.20gb", 0, (2, 1, 1)), ("3g.20gb", 4))
+    request = LayoutRequest(source=RequestSource.ANNOTATION, text='{"0": {"7g.40gb": 1}}')
+    parts, whole = sorted(gpu.instances, key=lambda one: one.start)
+    devices = (*parts.compute, *whole.compute)
+    held = {str(part.uuid): frozenset({f"ns/{at}"}) for at, part in enumerate(devices)}
+    kubelet = KubeletDevices(held=held, gpus=frozenset(held), claimed={}, offered=frozenset())
+    users = pod_users([gpu], kubelet)
+
+    found = desired_change(request, plan_request(request, (gpu,), None, users, None), users, None)
+
+    assert found is not None
+    assert [(one.instance, one.compute, one.name) for one in found.on_gpus] == sorted(
+        [
+            (parts.id, 0, "ns/0"),
+            (parts.id, 1, "ns/1"),
+            (parts.id, 2, "ns/2"),
+            (whole.id, None, "ns/3"),
+        ],
+        key=lambda sent: sent[0],
+    )
+    for pod in found.on_gpus:
+        keys = msgspec.json.decode(msgspec.json.encode(pod)).keys()
+        assert keys == {"gpu", "instance", "kind", "name"} | (
+            set() if pod.compute is None else {"compute"}
+        )
 
 
 def test_the_actuator_is_told_of_pods_whose_names_it_takes_and_of_no_program() -> None:

@@ -20,7 +20,7 @@ from cli.main import main
 from cli.mig import desired_layouts
 from simulator.simulation import Return, Simulation
 from simulator.state import edits
-from simulator.state.machine_state import GpuInstance
+from simulator.state.machine_state import ComputeInstance, GpuInstance
 from tests.cli.mig.conftest import CUT, RunMig
 
 HALVES = '{"4": {"3g.20gb": 2}}'
@@ -100,6 +100,34 @@ def test_an_instance_that_a_stopped_change_left_half_made_is_completed(
     found = document(run_mig, simulated, '{"6": {"3g.20gb": 1}}')
     instance = found["gpus"][0]["instances"][0]  # type: ignore[index]
     assert (instance["fate"], instance["added_compute_slices"]) == ("keep", [3])
+
+
+def test_compute_instances_that_go_in_a_kept_instance_are_shown_with_those_that_stay(
+    run_mig: RunMig, simulated: Simulation, bus_ids: list[str]
+) -> None:
+    """A program on the 2c stays; the document has the same."""
+    parts = (
+        ComputeInstance(id=0, start=0, slices=2),
+        ComputeInstance(id=1, start=2, slices=1),
+        ComputeInstance(id=2, start=3, slices=1),
+    )
+    divided = GpuInstance(id=1, profile="4g.20gb", start=0, compute=parts)
+    simulated.edit(edits.with_gpu_changed(bus_ids[6], instances=(divided,)))
+    simulated.add_process(bus_ids[6], 777, gpu_instance_id=1, compute_instance_id=0)
+    wanted = '{"6": {"2c.4g.20gb": 1}}'
+
+    output = run_mig("plan", wanted, "--spare-busy", on=simulated).output
+
+    assert "~  1         4g.20gb in 2c, destroyed: 1c+1c  0-3    777\n" in output
+    assert (
+        "Plan: 2 steps; instances: 1 kept, 0 destroyed, 0 created.\n"
+        "Compute instances in kept instances: 2 destroyed, 0 created.\n"
+        "Disturbed: no device user.\n"
+    ) in output
+    found = document(run_mig, simulated, wanted)
+    [instance] = found["gpus"][0]["instances"]  # type: ignore[index]
+    assert (instance["fate"], instance["compute_slices"]) == ("keep", [2])
+    assert instance["destroyed_compute_slices"] == [1, 1]
 
 
 def test_a_mode_is_a_step_where_it_needs_no_reset(run_mig: RunMig, tmp_path: Path) -> None:
