@@ -93,7 +93,12 @@ class ComputedMachine:
 
     def device(self, bus_id: str) -> Hashable:
         """The handle of a GPU."""
-        return DeviceHandle(bus_id)
+        gpu = None if self._newest is None else self._newest.state.gpus[bus_id]
+        return DeviceHandle(bus_id, renumbered=0 if gpu is None else gpu.renumbered)
+
+    def now(self) -> float:
+        """Monotonic seconds by the machine's clock."""
+        return self._clock()
 
     def _view(self, state: MachineState) -> MachineView:
         view = self._newest

@@ -21,13 +21,14 @@ from simulator.description.machine_schema import (
 )
 from simulator.driver import clients
 from simulator.driver.handles import DeviceHandle
-from simulator.state import mig_geometry
+from simulator.state import gpu_reset, mig_geometry
 from simulator.state.machine_state import (
     ComputeInstance,
     GpuInstance,
     MachineState,
     SimulatedGpuState,
     SimulatedProcess,
+    current_minor,
 )
 
 
@@ -48,11 +49,25 @@ class SimulatedGpu:
     @property
     def minor(self) -> int:
         """Its minor device number."""
-        return self.place if self.spec.minor is None else self.spec.minor
+        return current_minor(self.place, self.spec, self.state)
+
+    @property
+    def handle(self) -> DeviceHandle:
+        """The handle that NVML gives out for it now."""
+        return DeviceHandle(self.spec.bus_id, renumbered=self.state.renumbered)
 
     @property
     def processes(self) -> tuple[SimulatedProcess, ...]:
-        """The processes on it and on its MIG devices that have not ended."""
+        """The processes with a context on it or on its MIG devices that have not ended."""
+        return tuple(process for process in self._openers if process.kind != "client")
+
+    @property
+    def clients(self) -> tuple[SimulatedProcess, ...]:
+        """The processes that have it open without a context, and have not ended."""
+        return tuple(process for process in self._openers if process.kind == "client")
+
+    @property
+    def _openers(self) -> tuple[SimulatedProcess, ...]:
         mine = (p for p in self.view.state.processes if p.bus_id == self.spec.bus_id)
         return tuple(process for process in mine if clients.is_running(process, self.view.now))
 
@@ -84,10 +99,21 @@ class MachineView:
         return tuple(gpu for gpu in self._all.values() if gpu.spec.excluded)
 
     def gpu(self, device: DeviceHandle) -> SimulatedGpu:
-        """The GPU of a handle. Raises Nvml: GPU_IS_LOST where it is not counted any more."""
-        gpu = self._all[device.bus_id]
-        if not gpu.state.listed:
-            raise Nvml(pynvml.NVML_ERROR_GPU_IS_LOST)
+        """The GPU of a handle.
+
+        Raises Nvml: GPU_IS_LOST where it is not counted any more or is being reset,
+        INVALID_ARGUMENT for a handle from before a reset that changed its numbers.
+        """
+        gpu = self.gpu_of_instance(device.bus_id)
+        if not device.is_mig and device.renumbered != gpu.state.renumbered:
+            raise Nvml(pynvml.NVML_ERROR_INVALID_ARGUMENT)
+        return gpu
+
+    def gpu_of_instance(self, bus_id: str) -> SimulatedGpu:
+        """The GPU that a handle of an instance is about. Raises Nvml: GPU_IS_LOST, as above."""
+        gpu = self._all[bus_id]
+        if not gpu.state.listed or gpu.state.reset is not None:
+            raise Nvml(gpu_reset.LOST)
         return gpu
 
     def mig_device(

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 
 import pynvml
@@ -106,6 +107,10 @@ class RecordedMachine:
     def bus_id(self, value: object) -> str | None:
         """The GPU a handle is about, as far as the recorded calls show it."""
         return self._bus_ids.get(value) if isinstance(value, Token) else None
+
+    def now(self) -> float:
+        """Monotonic seconds."""
+        return time.monotonic()
 
     def device(self, bus_id: str) -> Hashable:
         """The first handle seen of a GPU."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -25,7 +25,7 @@ from simulator.driver.simulated_driver import Answers, SimulatedDriver
 from simulator.host import mig_capabilities, simulated_host
 from simulator.recorded_machine import RecordedMachine
 from simulator.recording_file import Recording
-from simulator.state import edits
+from simulator.state import edits, gpu_reset
 from simulator.state.machine_state import (
     SCHEMA,
     Action,
@@ -63,6 +63,8 @@ class Simulation:
 
     def __init__(self, file: StateFile) -> None:
         self._file = file
+        self.clock: Callable[[], float] = lambda: time.monotonic()
+        """Monotonic seconds of the machine; a test may set another one, before it is installed."""
         self._driver: SimulatedDriver | None = None
 
     @classmethod
@@ -122,8 +124,8 @@ class Simulation:
 
     @property
     def state(self) -> MachineState:
-        """The newest state."""
-        return self._file.read()
+        """The newest state; resets whose time is over have ended."""
+        return gpu_reset.settled(self._file.read(), self.clock())
 
     def driver(self, caller: CallingProcess | None = None) -> SimulatedDriver:
         """NVML as one process has it that uses this machine: ``caller``, or this process."""
@@ -161,7 +163,7 @@ class Simulation:
     def _machine(self) -> Answers:
         recording = self.state.recording
         if recording is None:
-            return ComputedMachine(time.monotonic)
+            return ComputedMachine(lambda: self.clock())
         return RecordedMachine(
             recording_file.load_recording(self.state_file.with_name(recording)).calls
         )
@@ -170,7 +172,7 @@ class Simulation:
 
     def edit(self, change: Edit) -> MachineState:
         """Change the state by a pure function of it; gives the new state."""
-        return self._file.edit(change)
+        return self._file.edit(lambda state: change(gpu_reset.settled(state, self.clock())))
 
     def fault(
         self,
@@ -238,7 +240,7 @@ class Simulation:
         machine, which cannot reset a GPU that is passed through to it.
         """
         self._refuse_clients(f"the GPU at {bus_id} is in use")
-        self._change(edits.with_reset(bus_id))
+        self.change(edits.with_reset(bus_id))
 
     def reload_driver(self) -> None:
         """Unload the driver and load it again: no MIG instance is left, nor on Hopper and later
@@ -247,46 +249,47 @@ class Simulation:
         Raises BadInput while anything uses a GPU, or has NVML open on the machine.
         """
         self._refuse_clients("the driver is in use")
-        self._change(edits.with_driver_loaded(time.monotonic()))
+        self.change(edits.with_driver_loaded(self.clock()))
         simulated_host.load_module_again(self.host_root)
 
     def reboot(self) -> None:
         """Another boot of the host: the driver is loaded anew, no process and no XID is left."""
-        now = time.monotonic()
+        now = self.clock()
 
         def change(state: MachineState) -> MachineState:
             state = edits.without_processes(lambda _: True, now)(state)
-            return edits.with_driver_loaded(now)(state)
+            return edits.with_driver_loaded(now, rebooting=True)(state)
 
-        self._change(change)
+        self.change(change)
         simulated_host.change_boot_id(self.host_root)
 
     def _refuse_clients(self, subject: str) -> None:
         if self.clients():
             raise BadInput(f"{subject}: close NVML in all processes first")
 
-    def _change(self, change: Edit) -> None:
+    def change(self, change: Edit) -> MachineState:
         """An edit that may change instances; processes that have ended are swept out before."""
-        now = time.monotonic()
+        now = self.clock()
 
         def swept(state: MachineState) -> MachineState:
             ended = edits.without_processes(
                 lambda process: not clients.is_running(process, now), now
             )
-            return change(ended(state))
+            return change(ended(gpu_reset.settled(state, now)))
 
-        self._file.edit(swept, then=self._show_instances)
+        return self._file.edit(swept, then=self._show_instances)
 
     def _show_instances(self, state: MachineState) -> None:
+        mig_capabilities.show_minors(self.host_root, state)
         mig_capabilities.show_instances(self.host_root, state)
 
     def make_device_nodes(self) -> None:
         """Make device nodes, as nvidia-modprobe does, for the MIG instances that there are."""
         mig_capabilities.make_device_nodes(self.host_root, self.state)
 
-    def let_driver_reset(self, does: bool = True) -> None:
-        """Whether a change of the MIG mode resets an idle GPU by itself, where one is needed."""
-        self.edit(lambda state: replace(state, driver_resets=does))
+    def set_resets(self, **settings: Any) -> None:
+        """Change what resets do from now on, by the field names of ResetSpec."""
+        self.edit(lambda state: replace(state, reset=replace(state.reset, **settings)))
 
     def links_down(self, bus_id: str, *links: int) -> None:
         """These NVLinks, and no others, are down as this GPU sees them."""
@@ -298,12 +301,12 @@ class Simulation:
 
     def add_process(self, bus_id: str, pid: int, **facts: Any) -> None:
         """Start a process on a GPU; ``facts`` are fields of state.Process."""
-        process = SimulatedProcess(pid=pid, bus_id=bus_id, started=time.monotonic(), **facts)
+        process = SimulatedProcess(pid=pid, bus_id=bus_id, started=self.clock(), **facts)
         self.edit(edits.with_process(process))
 
     def remove_process(self, pid: int, *, after_seconds: float = 0.0) -> None:
         """End a process on all GPUs; one that dies late uses them for some seconds more."""
-        now = time.monotonic()
+        now = self.clock()
         if after_seconds:
             self.edit(edits.with_process_ending(pid, now + after_seconds))
         else:
@@ -316,6 +319,7 @@ class Simulation:
         *,
         gpu_instance_id: int | None = None,
         compute_instance_id: int | None = None,
+        **facts: Any,
     ) -> None:
         """Let a running process use a GPU, or one MIG device of it, until it ends."""
         self.add_process(
@@ -325,6 +329,7 @@ class Simulation:
             ticks=clients.client_of(pid).started,
             gpu_instance_id=gpu_instance_id,
             compute_instance_id=compute_instance_id,
+            **facts,
         )
 
     def revoke(self, *rights: Right) -> None:

@@ -17,6 +17,7 @@ from discovery.nvml_abi.argument_kinds import Nvml
 from simulator.answers.compute_instances import compute_instance_of_handle
 from simulator.answers.gpu_instances import gpu_instance_of_handle
 from simulator.answers.registry import INVALID_ARGUMENT, NOT_SUPPORTED, need, need_right
+from simulator.description.machine_checks import VGPU
 from simulator.driver import clients
 from simulator.driver.handles import (
     ComputeInstanceHandle,
@@ -24,8 +25,7 @@ from simulator.driver.handles import (
     GpuInstanceHandle,
 )
 from simulator.machine_view import MachineView, SimulatedGpu
-from simulator.state import mig_instance_changes, mig_mode
-from simulator.state.edits import PASSTHROUGH
+from simulator.state import gpu_reset, mig_instance_changes, mig_mode
 from simulator.state.machine_state import (
     MachineState,
     NvmlClient,
@@ -39,22 +39,26 @@ Change = Callable[..., tuple[MachineState, Any]]
 def _set_mig_mode(
     view: MachineView, caller: NvmlClient, device: DeviceHandle, mode: int
 ) -> tuple[MachineState, int]:
-    """Set the MIG mode; gives the activation status. Requires root."""
+    """Set the MIG mode; gives the activation status. Requires root. A reset may have begun."""
     gpu = _whole_gpu(view, device)
     if mode not in (pynvml.NVML_DEVICE_MIG_DISABLE, pynvml.NVML_DEVICE_MIG_ENABLE):
         raise Nvml(INVALID_ARGUMENT)
-    need(gpu.model.mig)
+    need(gpu.model.mig and gpu.spec.virtualization != VGPU)
     need_right(view, "root")
+    # the session of the caller is in nobody's way: nvidia-smi has one too, and succeeds
     other_clients = clients.live(view.state.clients) - {caller}
     changed, status = mig_mode.with_mode(
         gpu.model,
         gpu.state,
         mode == pynvml.NVML_DEVICE_MIG_ENABLE,
         processes=bool(gpu.processes),
-        clients=bool(other_clients),
-        driver_resets=view.state.driver_resets and gpu.spec.virtualization != PASSTHROUGH,
+        clients=bool(other_clients or gpu.clients),
+        unresettable=mig_mode.activation_without_reset(gpu.spec, view.state.reset),
     )
-    return _with_gpu(view, gpu, changed), status
+    state = _with_gpu(view, gpu, changed)
+    if status is not None:
+        return state, status
+    return gpu_reset.begun(state, gpu.spec.bus_id, view.now), gpu_reset.result_code(state)
 
 
 def _create_gpu_instance(

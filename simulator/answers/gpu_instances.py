@@ -22,7 +22,7 @@ from simulator.answers.registry import (
     supported,
 )
 from simulator.description.machine_schema import GpuInstanceProfile
-from simulator.driver.handles import DeviceHandle, GpuInstanceHandle
+from simulator.driver.handles import GpuInstanceHandle
 from simulator.machine_view import MachineView, SimulatedGpu
 from simulator.state import mig_geometry
 from simulator.state.machine_state import GpuInstance
@@ -103,9 +103,9 @@ def gpu_instance_by_id(gpu: SimulatedGpu, instance_id: int) -> GpuInstanceHandle
 @answers("nvmlGpuInstanceGetInfo")
 def gpu_instance_info(view: MachineView, handle: GpuInstanceHandle) -> dict[str, Any]:
     """Device, ids and placement."""
-    _, profile, instance = gpu_instance_of_handle(view, handle)
+    gpu, profile, instance = gpu_instance_of_handle(view, handle)
     return {
-        "device": DeviceHandle(handle.bus_id),
+        "device": gpu.handle,
         "id": instance.id,
         "profileId": profile.id,
         "placement": {"start": instance.start, "size": profile.size},
@@ -116,7 +116,7 @@ def gpu_instance_of_handle(
     view: MachineView, handle: GpuInstanceHandle
 ) -> tuple[SimulatedGpu, GpuInstanceProfile, GpuInstance]:
     """GPU, profile and instance of a handle. Raises Nvml: INVALID_ARGUMENT where it is gone."""
-    gpu = view.gpu(DeviceHandle(handle.bus_id))
+    gpu = view.gpu_of_instance(handle.bus_id)
     instance = mig_geometry.gpu_instance(gpu.state, handle.id)
     if instance is None or instance.birth != handle.birth:
         raise Nvml(INVALID_ARGUMENT)

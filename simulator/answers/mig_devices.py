@@ -36,7 +36,7 @@ def mig_device_by_index(gpu: SimulatedGpu, index: int) -> DeviceHandle:
 def gpu_of_mig_device(view: MachineView, device: DeviceHandle) -> DeviceHandle:
     """The GPU of a MIG device."""
     view.mig_device(device)
-    return DeviceHandle(device.bus_id)
+    return view.gpu(device).handle
 
 
 @answers("nvmlDeviceIsMigDeviceHandle")

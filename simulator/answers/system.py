@@ -77,7 +77,7 @@ def gpu_by_index(view: MachineView, index: int) -> DeviceHandle:
     """GPU by its index, which follows the PCI bus."""
     if index >= len(view.gpus):
         raise Nvml(INVALID_ARGUMENT)
-    return DeviceHandle(view.gpus[index].spec.bus_id)
+    return _opened(view, view.gpus[index].handle)
 
 
 @answers("nvmlDeviceGetHandleByPciBusId_v2")
@@ -87,28 +87,34 @@ def gpu_by_bus_id(view: MachineView, bus_id: str) -> DeviceHandle:
         normalised = normal_bus_id(bus_id)
     except ValueError as error:
         raise Nvml(INVALID_ARGUMENT) from error
-    handles = {gpu.spec.bus_id: DeviceHandle(gpu.spec.bus_id) for gpu in view.gpus}
-    return _existing(handles.get(normalised))
+    handles = {gpu.spec.bus_id: gpu.handle for gpu in view.gpus}
+    return _opened(view, handles.get(normalised))
 
 
 @answers("nvmlDeviceGetHandleBySerial")
 def gpu_by_serial(view: MachineView, serial: str) -> DeviceHandle:
     """GPU by its board's serial number."""
-    handles = {gpu.serial: DeviceHandle(gpu.spec.bus_id) for gpu in view.gpus}
-    return _existing(handles.get(serial))
+    handles = {gpu.serial: gpu.handle for gpu in view.gpus}
+    return _opened(view, handles.get(serial))
 
 
 @answers("nvmlDeviceGetHandleByUUID")
 def device_by_uuid(view: MachineView, uuid: str) -> DeviceHandle:
     """GPU or MIG device by its UUID."""
-    handles = {gpu.uuid: DeviceHandle(gpu.spec.bus_id) for gpu in view.gpus}
+    handles = {gpu.uuid: gpu.handle for gpu in view.gpus}
     for gpu in view.gpus:
         for instance, compute in mig_geometry.mig_devices(gpu.state):
             mig_uuid = mig_geometry.mig_device_uuid(gpu.uuid, instance.id, compute.id)
             handles[mig_uuid] = DeviceHandle(
                 gpu.spec.bus_id, instance.id, compute.id, compute.birth
             )
-    return _existing(handles.get(uuid))
+    return _opened(view, handles.get(uuid))
+
+
+def _opened(view: MachineView, handle: DeviceHandle | None) -> DeviceHandle:
+    """The handle, for a GPU that can be opened now. Raises Nvml: NOT_FOUND, GPU_IS_LOST."""
+    view.gpu(_existing(handle))
+    return _existing(handle)
 
 
 def _existing(value: _T | None) -> _T:

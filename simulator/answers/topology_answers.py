@@ -35,11 +35,7 @@ def ancestor(view: MachineView, a: DeviceHandle, b: DeviceHandle) -> int:
 def gpus_at_level(gpu: SimulatedGpu, level: int) -> list[DeviceHandle]:
     """Other GPUs at exactly this level."""
     gpus = (other for other in gpu.view.gpus if other is not gpu)
-    return [
-        DeviceHandle(other.spec.bus_id)
-        for other in gpus
-        if common_ancestor(gpu.spec, other.spec) == level
-    ]
+    return [other.handle for other in gpus if common_ancestor(gpu.spec, other.spec) == level]
 
 
 @answers("nvmlDeviceOnSameBoard")

@@ -29,6 +29,7 @@ VGPU = 2
 
 _LANES = (1, 2, 4, 8, 16)
 _NEWEST_PCIE = 6
+_LONGEST_RESET_SECONDS = 3600
 _HOST_DRIVER_BYTES = 10  # of version and of branch in a vGPU's PCI configuration space
 
 
@@ -49,6 +50,7 @@ def problems(machine: MachineDescription, shipped: Mapping[str, Model]) -> Itera
     yield from _pci(machine)
     yield from _identities(machine)
     yield from _links(machine, models)
+    yield from _reset(machine)
     for index, gpu in enumerate(machine.gpus):
         model = models[gpu.model]
         yield from _gpu(("gpus", index), gpu, model, len(machine.host.numa))
@@ -182,6 +184,15 @@ def _links(machine: MachineDescription, models: Mapping[str, Model]) -> Iterator
         if used[gpu] > has:
             text = f"GPU {gpu} has {used[gpu]} links here, but {spec.model!r} has {has}"
             yield Problem(place=("direct",), text=text)
+
+
+def _reset(machine: MachineDescription) -> Iterator[Problem]:
+    if not 0 <= machine.reset.seconds <= _LONGEST_RESET_SECONDS:
+        text = f"a reset takes 0 to {_LONGEST_RESET_SECONDS} s; for one without end: result: hangs"
+        yield Problem(place=("reset", "seconds"), text=text)
+    if machine.reset.fabric_manager and not machine.switched:
+        text = "Fabric Manager needs NVSwitches: add 'switched: true', or drop the key"
+        yield Problem(place=("reset", "fabric_manager"), text=text)
 
 
 def _gpu(place: Place, gpu: Gpu, model: Model, numa_nodes: int) -> Iterator[Problem]:

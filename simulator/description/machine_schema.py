@@ -245,6 +245,30 @@ class DriverSpec(_Data, frozen=True, kw_only=True):
     """CUDA version as nvmlSystemGetCudaDriverVersion gives it: 12040."""
 
 
+class ResetSpec(_Data, frozen=True, kw_only=True):
+    """What a reset of a GPU does on this machine, whoever begins it.
+
+    Source of what may differ: nvml.h on nvmlDeviceSetMigMode; NVIDIA MIG user guide, "Enable MIG
+    Mode".
+    """
+
+    mode_change: Literal["resets", "reset-required", "not-supported"] = "resets"
+    """Answer to a change of the MIG mode of an idle GPU that needs a reset for it: the driver
+    resets it, or the call gives this activation status and the mode is pending. A GPU that is
+    passed through to a virtual machine is never reset (RESET_REQUIRED), nor is one of a host of
+    vGPUs (NOT_SUPPORTED)."""
+    seconds: float = 0.0
+    """Time that a reset takes; the GPU is not there meanwhile."""
+    result: Literal["done", "fails", "loses", "hangs"] = "done"
+    """``fails``: the GPU is as before; ``loses``: it falls off the bus until the machine is booted;
+    ``hangs``: the reset never ends, before a boot."""
+    renumbers: bool = False
+    """The GPU has another minor number afterwards, and handles from before are invalid."""
+    fabric_manager: bool | None = None
+    """Fabric Manager runs, which resets GPUs on NVSwitches one by one. None: where there are
+    NVSwitches."""
+
+
 class MachineDescription(_Data, frozen=True, kw_only=True):
     """A whole machine."""
 
@@ -264,6 +288,7 @@ class MachineDescription(_Data, frozen=True, kw_only=True):
     switched: bool = False
     """All links of each GPU end at NVSwitches."""
     direct: tuple[DirectLinks, ...] = ()
+    reset: ResetSpec = ResetSpec()
 
     def known_models(self, shipped: Mapping[str, Model]) -> dict[str, Model]:
         """Models that its GPUs may name: those that come with gpuscape, and its own."""

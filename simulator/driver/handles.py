@@ -20,6 +20,8 @@ class DeviceHandle:
     compute_instance_id: int | None = None
     birth: int = 0
     """Birth of the compute instance: one that has its id later is another device."""
+    renumbered: int = 0
+    """``SimulatedGpuState.renumbered`` when it was given out; nothing for a MIG device."""
 
     @property
     def is_mig(self) -> bool:

@@ -22,6 +22,8 @@ from simulator.driver.event_sets import NO_INSTANCE, EventSets
 from simulator.driver.fault_injection import matching_faults, suffer
 from simulator.driver.gpm_samples import FilledSample, GpmSamples
 from simulator.driver.handles import EventSet, GpmSample
+from simulator.driver.reset_wait import wait_for_resets
+from simulator.state import gpu_reset
 from simulator.state.machine_state import MachineState, NvmlClient, XidEvent
 from simulator.state.state_file import StateFile
 
@@ -82,6 +84,9 @@ class Answers(Protocol):
     def device(self, bus_id: str) -> Hashable:
         """The handle of a GPU. Raises LookupError."""
 
+    def now(self) -> float:
+        """Monotonic seconds by the machine's clock."""
+
 
 @dataclass(frozen=True, slots=True)
 class CallResult:
@@ -129,7 +134,7 @@ class SimulatedDriver:
 
     def call(self, entry: EntryPoint, inputs: Values) -> CallResult:
         """Let a call meet the faults that stand when it comes, then answer it. Raises Nvml."""
-        state = self._file.read()
+        state = self._state()
         watched = state.log_calls or state.faults
         bus_ids = self._about(state, entry, inputs) if watched else ()
         if state.log_calls:
@@ -140,7 +145,7 @@ class SimulatedDriver:
         if not faults:
             return CallResult(self._answer(state, entry, inputs))
         garbage = suffer(self._file, faults, self._caller)
-        state = self._file.read()  # much may have changed if a fault took its time
+        state = self._state()  # much may have changed if a fault took its time
         values = self._answer(state, entry, inputs)
         late = suffer(self._file, faults, self._caller, late=True)
         return CallResult(values, late or garbage)
@@ -155,15 +160,23 @@ class SimulatedDriver:
         self._machine.check(state, entry, inputs)
         return self._own(entry.name, inputs)
 
+    def _state(self) -> MachineState:
+        """The state now: resets whose time is over have ended."""
+        return gpu_reset.settled(self._file.read(), self._machine.now())
+
     def _change(self, entry: EntryPoint, inputs: Values) -> Values:
+        """A call that began a reset returns when it has ended."""
         values: Values = ()
 
         def change(state: MachineState) -> MachineState:
             nonlocal values
-            state, values = self._machine.change(state, entry, inputs, self._caller.client)
+            settled = gpu_reset.settled(state, self._machine.now())
+            state, values = self._machine.change(settled, entry, inputs, self._caller.client)
             return state
 
-        self._file.edit(change, then=self._changed)
+        state = self._file.edit(change, then=self._changed)
+        bus_ids = {bus_id for bus_id in map(self._bus_id, inputs) if bus_id in state.gpus}
+        wait_for_resets(self._file, bus_ids, self._machine.now, self._caller.has_gone)
         return values
 
     def close(self) -> None:

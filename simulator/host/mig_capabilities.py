@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from simulator.description.machine_schema import MachineDescription
-from simulator.state.machine_state import GpuInstance, MachineState
+from simulator.state.machine_state import GpuInstance, MachineState, minors
 
 FILES: Final = "proc/driver/nvidia/capabilities"
 NODES: Final = "dev/nvidia-caps/nvidia-cap"
@@ -95,6 +95,26 @@ def show_instances(root: Path, state: MachineState) -> None:
                 file.write_text("".join(f"{line}\n" for line in file_lines(minor)))
 
 
+def show_minors(root: Path, state: MachineState) -> None:
+    """Have files of the GPUs' present minor numbers, where a reset has ever changed one."""
+    if not any(gpu.renumbered for gpu in state.gpus.values()):
+        return
+    numbers = minors(state)
+    for stale in _shown(root) - {*numbers.values()}:
+        (root / f"dev/nvidia{stale}").unlink()
+        shutil.rmtree(root / FILES / f"gpu{stale}", ignore_errors=True)
+    for minor in numbers.values():
+        (root / f"dev/nvidia{minor}").touch()
+    if (root / MINORS).is_file():
+        (root / MINORS).write_text("".join(f"{line}\n" for line in minor_lines(numbers.values())))
+
+
+def _shown(root: Path) -> set[int]:
+    """Minor numbers of the GPUs' device nodes."""
+    names = (node.name.removeprefix("nvidia") for node in (root / "dev").glob("nvidia[0-9]*"))
+    return {int(name) for name in names if name.isdigit()}
+
+
 def make_device_nodes(root: Path, state: MachineState) -> None:
     """Make a device node, here an empty file, for each instance, as nvidia-modprobe does."""
     for gpu, instances in _by_minor(state):
@@ -106,7 +126,7 @@ def make_device_nodes(root: Path, state: MachineState) -> None:
 
 def _by_minor(state: MachineState) -> Iterator[tuple[int, Sequence[GpuInstance]]]:
     machine: MachineDescription | None = state.machine
-    for place, gpu in enumerate(machine.gpus if machine else ()):
+    numbers = minors(state)
+    for gpu in machine.gpus if machine else ():
         if state.models[gpu.model].mig:
-            minor = place if gpu.minor is None else gpu.minor
-            yield minor, state.gpus[gpu.bus_id].instances
+            yield numbers[gpu.bus_id], state.gpus[gpu.bus_id].instances

@@ -16,19 +16,16 @@ from discovery.nvml_abi.entry_point_table import TABLE
 from simulator.description.document import spelling_hint
 from simulator.description.machine_schema import Gpu, Model
 from simulator.sensor_values import process_joules
-from simulator.state import mig_mode
+from simulator.state import gpu_reset, mig_mode
 from simulator.state.machine_state import (
     Action,
     Edit,
     Fault,
     MachineState,
-    Return,
     SimulatedGpuState,
     SimulatedProcess,
     XidEvent,
 )
-
-PASSTHROUGH = int(pynvml.NVML_GPU_VIRTUALIZATION_MODE_PASSTHROUGH)
 
 
 def with_fault(
@@ -112,44 +109,39 @@ def with_gpu_changed(bus_id: str, **changes: Any) -> Edit:
 
 
 def with_reset(bus_id: str, *, rebooting: bool = False) -> Edit:
-    """Reset a GPU: pending changes take effect, and a lost GPU answers.
+    """Reset a GPU at once, whatever the machine's settings say of resets.
 
-    Its MIG instances are gone. Raises BadInput while a process uses the GPU, as nvidia-smi
-    refuses it, and unless it is by ``rebooting`` for one that is passed through to a machine.
+    See :func:`gpu_reset.reset_state`. Raises BadInput while a process uses the GPU, as nvidia-smi
+    refuses it, and unless it is by ``rebooting`` for one that is being reset or is passed through
+    to a machine.
     """
 
     def change(state: MachineState) -> MachineState:
         known_id = known_bus_id(state, bus_id)
         if any(process.bus_id == known_id for process in state.processes):
             raise BadInput(f"the GPU at {known_id} is in use: end its processes first")
-        spec = _spec(state, known_id)
-        if not rebooting and spec.virtualization == PASSTHROUGH:
+        if not rebooting and _gpu(state, known_id).reset is not None:
+            raise BadInput(f"the GPU at {known_id} is being reset: wait, or reboot the machine")
+        if not rebooting and _spec(state, known_id).virtualization == mig_mode.PASSTHROUGH:
             raise BadInput(
                 f"the GPU at {known_id} is passed through to a virtual machine: reboot it"
             )
-        kept = (f for f in state.faults if f.bus_id != known_id or not isinstance(f.action, Return))
-        gpu = _gpu(state, known_id)
-        readings = replace(
-            gpu.readings,
-            recovery_action=0,
-            remap_pending=False,
-            retired_pending=False,
-            ecc_corrected=0,
-            ecc_uncorrected=0,
-        )
-        after = replace(mig_mode.after_reset(gpu), listed=spec.shown, readings=readings)
-        return replace(state, faults=tuple(kept), gpus=state.gpus | {known_id: after})
+        return gpu_reset.reset_state(state, known_id)
 
     return change
 
 
-def with_driver_loaded(now: float) -> Edit:
+def with_driver_loaded(now: float, *, rebooting: bool = False) -> Edit:
     """Load the driver anew: every GPU is reset, and has the MIG mode that its board keeps.
 
-    ``now`` is in monotonic seconds. Raises BadInput while a process uses a GPU.
+    ``now`` is in monotonic seconds. Raises BadInput while a process uses a GPU, and unless it is
+    by ``rebooting`` while one is being reset.
     """
 
     def change(state: MachineState) -> MachineState:
+        for bus_id in () if rebooting else state.gpus:
+            if gpu_reset.is_running(state, bus_id):
+                raise BadInput(f"the GPU at {bus_id} is being reset: wait, or reboot the machine")
         for bus_id in state.gpus:
             pending = state.gpus[bus_id].mig_pending
             state = with_reset(bus_id, rebooting=True)(state)

@@ -18,6 +18,7 @@ from simulator.description.machine_schema import (
     Gpu,
     MachineDescription,
     Model,
+    ResetSpec,
 )
 
 SCHEMA: Literal["gpuscape-simulation/1"] = "gpuscape-simulation/1"
@@ -113,6 +114,15 @@ class Readings(_Data, frozen=True, kw_only=True):
     """The type that is reported; None: the one it has."""
 
 
+class RunningReset(_Data, frozen=True, kw_only=True):
+    """A reset that has begun."""
+
+    ends: float | None
+    """Monotonic seconds; None: never."""
+    result: Literal["done", "fails", "loses", "hangs"]
+    """Result, as ``ResetSpec.result``."""
+
+
 class SimulatedGpuState(_Data, frozen=True, kw_only=True):
     """The part of one simulated GPU that changes: MIG layout, links, fixed readings."""
 
@@ -132,6 +142,12 @@ class SimulatedGpuState(_Data, frozen=True, kw_only=True):
     readings: Readings = Readings()
     spent_joules: float = 0.0
     """Energy used by processes that ended."""
+    reset: RunningReset | None = None
+    """None: it is not being reset."""
+    minor: int | None = None
+    """Minor number since a reset that changed it; None: as the machine says."""
+    renumbered: int = 0
+    """Resets that changed its numbers: handles from before are invalid."""
 
 
 class SimulatedProcess(_Data, frozen=True, kw_only=True):
@@ -140,7 +156,9 @@ class SimulatedProcess(_Data, frozen=True, kw_only=True):
     pid: int
     bus_id: str
     name: str = "python3"
-    kind: Literal["compute", "graphics", "mps"] = "compute"
+    kind: Literal["compute", "graphics", "mps", "client"] = "compute"
+    """``client``: it has the GPU open and no context there, as nvidia-persistenced and DCGM's
+    nv-hostengine have; the driver lists no such process, and does not reset the GPU."""
     memory_mib: int = 512
     percent: int = 0
     """How busy it keeps the GPU."""
@@ -266,9 +284,7 @@ class MachineState(_Data, frozen=True, kw_only=True):
     clients: tuple[NvmlClient, ...] = ()
     faults: tuple[Fault, ...] = ()
     events: tuple[XidEvent, ...] = ()
-    driver_resets: bool = False
-    """A call that changes the MIG mode resets the GPU by itself where that is needed and nobody
-    else uses it. False: it leaves the reset to the caller, as on a platform without one."""
+    reset: ResetSpec = ResetSpec()
     log_calls: bool = False
     lacking: tuple[Right, ...] = ()
     """Rights that processes on this machine do not have; by default they have all, as root."""
@@ -291,8 +307,24 @@ def initial(
         models=used,
         driver="ok" if machine.driver else "absent",
         started=now,
+        reset=machine.reset,
         gpus={gpu.bus_id: _laid_out(gpu, used[gpu.model]) for gpu in machine.gpus},
     )
+
+
+def current_minor(place: int, spec: Gpu, gpu: SimulatedGpuState) -> int:
+    """Minor device number of the GPU at a place in the machine's list."""
+    described = place if spec.minor is None else spec.minor
+    return described if gpu.minor is None else gpu.minor
+
+
+def minors(state: MachineState) -> dict[str, int]:
+    """Bus id to minor number of all GPUs, in the machine's order."""
+    gpus = state.machine.gpus if state.machine else ()
+    return {
+        gpu.bus_id: current_minor(place, gpu, state.gpus[gpu.bus_id])
+        for place, gpu in enumerate(gpus)
+    }
 
 
 def _laid_out(gpu: Gpu, model: Model) -> SimulatedGpuState:

@@ -73,7 +73,7 @@ def test_on_ampere_the_mode_waits_for_a_reset(machine: Machine, model: str) -> N
 def test_the_driver_may_reset_an_idle_gpu_by_itself(machine: Machine) -> None:
     """Where the machine is one on which it does; not while another program has NVML open."""
     simulation = machine()
-    simulation.let_driver_reset()
+    simulation.set_resets(mode_change="resets")
     with machines.session(simulation) as handle:
         with another_client(simulation):
             busy = nv.nvmlDeviceSetMigMode(handle(0), ON), nv.nvmlDeviceGetMigMode(handle(0))
@@ -95,7 +95,7 @@ def test_a_pending_mode_is_cancelled_by_the_one_that_holds(machine: Machine) -> 
 def test_a_gpu_in_use_keeps_its_mode(machine: Machine, model: str) -> None:
     """The call succeeds and its status says so; when the process has ended it can be repeated."""
     simulation = machine(model)
-    simulation.let_driver_reset()
+    simulation.set_resets(mode_change="resets")
     simulation.add_process(GPU, 71)
     with machines.session(simulation) as handle:
         busy = nv.nvmlDeviceSetMigMode(handle(0), ON), nv.nvmlDeviceGetMigMode(handle(0))
@@ -231,7 +231,7 @@ def test_a_process_that_has_ended_does_not_stop_a_reset(machine: Machine) -> Non
 def test_a_virtual_machine_has_to_be_booted_instead(machine: Machine) -> None:
     """A GPU that is passed through to it cannot be reset from within."""
     simulation = machine(virtualization=1)
-    simulation.let_driver_reset()
+    simulation.set_resets(mode_change="resets")
     with machines.session(simulation) as handle:
         status = nv.nvmlDeviceSetMigMode(handle(0), ON)
     with pytest.raises(BadInput, match="passed through to a virtual machine: reboot it"):
