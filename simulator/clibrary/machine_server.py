@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import os
 import socket
 import struct
 import threading
@@ -20,11 +19,11 @@ from pathlib import Path
 import pynvml
 
 from base import threads
-from base.errors import BadInput
 from simulator.clibrary import call_format
 from simulator.clibrary.c_source import digest
 from simulator.clibrary.call_format import AnswerKind, BrokenCall, Call, Stream
 from simulator.clibrary.exports import exports
+from simulator.clibrary.listening_socket import listening_socket
 from simulator.driver import clients
 from simulator.driver.library import Library
 from simulator.driver.simulated_driver import SimulatedDriver
@@ -101,7 +100,7 @@ class MachineServer:
         self._address = folder / call_format.SOCKET_NAME
         self._sessions: dict[tuple[int, bytes], _Session] = {}
         self._lock = threading.Lock()
-        self._socket = _listening(self._address)
+        self._socket = listening_socket(self._address)
 
     def start(self) -> None:
         """Begin to answer. Raises NoThread."""
@@ -199,34 +198,3 @@ def _result(session: _Session, call: Call) -> int | bytes | None:
         return int(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
     result: int | bytes | None = function(*call.arguments)
     return result
-
-
-def _listening(address: Path) -> socket.socket:
-    """A socket at this path, in place of one that nobody answers at any more."""
-    folder = os.open(address.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
-    # by its folder's descriptor: an address holds 107 bytes, a path may be longer
-    reachable = f"/proc/self/fd/{folder}/{address.name}"
-    try:
-        _refuse_second(reachable, address.parent)
-        address.unlink(missing_ok=True)
-        listening.bind(reachable)
-        listening.listen(128)
-    except BaseException:
-        listening.close()
-        raise
-    finally:
-        os.close(folder)
-    return listening
-
-
-def _refuse_second(address: str, folder: Path) -> None:
-    """Raises BadInput where somebody answers: a second server would take its callers."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
-        try:
-            asking.connect(address)
-        except OSError:
-            return
-    raise BadInput(
-        f"another process serves the machine in {folder}: end it, or name another machine or folder"
-    )

@@ -13,6 +13,7 @@ from base.errors import BadInput
 from simulator.clibrary.compiler import place_library
 from simulator.clibrary.machine_server import MachineServer
 from simulator.simulation import Simulation
+from simulator.smi.smi_server import served_smi
 
 LIBRARY_FOLDER: Final = "usr/lib64"
 """Below the driver root; one of the places where NVIDIA's own programs look."""
@@ -26,7 +27,7 @@ class ServedMachine:
     library: Path | None
     """Its folder belongs into LD_LIBRARY_PATH. None: the machine has no driver."""
     driver_root: Path
-    """Holds the library, dev and proc as an installed driver does; sys too."""
+    """Holds the library, nvidia-smi, dev and proc as an installed driver does; sys too."""
     sysfs_root: Path
     """The machine's /sys."""
     state_file: Path
@@ -35,7 +36,7 @@ class ServedMachine:
 
 @contextmanager
 def served_machine(simulation: Simulation) -> Iterator[ServedMachine]:
-    """Serve a machine within; afterwards there is neither socket nor library.
+    """Serve a machine within; afterwards there is no socket, no library and no nvidia-smi.
 
     Raises BadInput where there is no C compiler, no room, or another process that serves it.
     """
@@ -55,6 +56,7 @@ def served_machine(simulation: Simulation) -> Iterator[ServedMachine]:
                 ) from error
             ending.callback(library.unlink, missing_ok=True)
             server.start()
+            ending.enter_context(served_smi(simulation))
         yield ServedMachine(
             name=simulation.state.name,
             library=library,

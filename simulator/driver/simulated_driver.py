@@ -175,8 +175,10 @@ class SimulatedDriver:
             return state
 
         state = self._file.edit(change, then=self._changed)
-        bus_ids = {bus_id for bus_id in map(self._bus_id, inputs) if bus_id in state.gpus}
-        wait_for_resets(self._file, bus_ids, self._machine.now, self._caller.has_gone)
+        bus_ids = {gpu for gpu in map(self._bus_id, inputs) if gpu in state.gpus}
+        if any(gpu_reset.is_running(state, gpu) for gpu in bus_ids):
+            wait_for_resets(bus_ids, self._state, self._caller.has_gone)
+            self._file.edit(lambda newest: gpu_reset.settled(newest, self._machine.now()))
         return values
 
     def close(self) -> None:
