@@ -105,16 +105,20 @@ def _explained(message: str, document: YamlValue, shape: Any) -> BadInput:
     text, place = misfit(message)
     if unknown := re.fullmatch(r"Object contains unknown field `(.*)`", text):
         key = unknown[1]
-        known = _keys_at(shape, place)
+        known = tuple(f.encode_name for f in getattr(_type_at(shape, place), "fields", ()))
         return document.at((*place, key)).wrong(f"unknown key; {spelling_hint(key, known)}")
+    if unknown := re.fullmatch(r"Invalid enum value '(.*)'", text):
+        words = tuple(map(str, getattr(_type_at(shape, place), "values", ())))
+        hint = f"known are {', '.join(words)}"
+        return document.at(place).wrong(f"{unknown[1]!r} is none of its words; {hint}")
     if missing := re.fullmatch(r"Object missing required field `(.*)`", text):
         return document.at(place).wrong(f"the key {missing[1]!r} is missing; add it")
     words = re.sub(r"`(\w+)`", lambda match: _WORDS.get(match[1], match[1]), text)
     return document.at(place).wrong(words[:1].lower() + words[1:])
 
 
-def _keys_at(shape: Any, place: Place) -> tuple[str, ...]:
-    """The keys a mapping may have at this place."""
+def _type_at(shape: Any, place: Place) -> inspect.Type:
+    """The type of the value at this place; of several the first that is not None."""
     info = inspect.type_info(shape)
     for step in place:
         if isinstance(info, inspect.StructType):
@@ -125,4 +129,4 @@ def _keys_at(shape: Any, place: Place) -> tuple[str, ...]:
             info = info.value_type
         if isinstance(info, inspect.UnionType):
             info = next(member for member in info.types if not isinstance(member, inspect.NoneType))
-    return tuple(field.encode_name for field in getattr(info, "fields", ()))
+    return info

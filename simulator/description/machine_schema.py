@@ -254,9 +254,9 @@ class ResetSpec(_Data, frozen=True, kw_only=True):
 
     mode_change: Literal["resets", "reset-required", "not-supported"] = "resets"
     """Answer to a change of the MIG mode of an idle GPU that needs a reset for it: the driver
-    resets it, or the call gives this activation status and the mode is pending. A GPU that is
-    passed through to a virtual machine is never reset (RESET_REQUIRED), nor is one of a host of
-    vGPUs (NOT_SUPPORTED)."""
+    resets it, or the call gives this activation status and the mode is pending. ``resets`` gives
+    reset-required for a GPU that is passed through to a virtual machine, and not-supported on a
+    host of vGPUs: the driver can reset neither."""
     seconds: float = 0.0
     """Time that a reset takes; the GPU is not there meanwhile."""
     result: Literal["done", "fails", "loses", "hangs"] = "done"

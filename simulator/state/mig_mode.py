@@ -8,6 +8,7 @@ Source: nvml.h on nvmlDeviceSetMigMode; NVIDIA MIG user guide, "Enable MIG Mode"
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 import pynvml
@@ -23,15 +24,18 @@ _IN_USE: Final = int(pynvml.NVML_ERROR_IN_USE)
 _RESET_REQUIRED: Final = int(pynvml.NVML_ERROR_RESET_REQUIRED)
 _NOT_SUPPORTED: Final = int(pynvml.NVML_ERROR_NOT_SUPPORTED)
 
-_OF_PLATFORM: Final = {PASSTHROUGH: _RESET_REQUIRED, VGPU_HOST: _NOT_SUPPORTED}
+_OF_PLATFORM: Final[Mapping[int, int]] = {PASSTHROUGH: _RESET_REQUIRED, VGPU_HOST: _NOT_SUPPORTED}
 """Activation status by virtualization, where the driver cannot reset a GPU by itself. That of a
 host of vGPUs is read from published outputs of nvidia-smi on such hosts."""
-_OF_MACHINE: Final = {"reset-required": _RESET_REQUIRED, "not-supported": _NOT_SUPPORTED}
+_OF_MACHINE: Final[Mapping[str, int]] = {
+    "reset-required": _RESET_REQUIRED,
+    "not-supported": _NOT_SUPPORTED,
+}
 
 
 def activation_without_reset(spec: Gpu, reset: ResetSpec) -> int | None:
     """Activation status of a GPU that the driver does not reset; None where it does."""
-    return _OF_PLATFORM.get(spec.virtualization, _OF_MACHINE.get(reset.mode_change))
+    return _OF_MACHINE.get(reset.mode_change, _OF_PLATFORM.get(spec.virtualization))
 
 
 def with_mode(

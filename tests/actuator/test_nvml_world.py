@@ -111,6 +111,7 @@ def test_a_mode_that_the_driver_does_not_put_into_effect_is_no_success(tmp_path:
 def test_a_reset_is_said_to_be_needed(tmp_path: Path) -> None:
     """And never waited for."""
     on = node(tmp_path, mig=False)
+    on.simulation.set_resets(mode_change="reset-required")
     with world_of(on) as world:
         needed = refusal(world, SetMode(gpu=on_uuid(world), on=True))
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,8 +20,8 @@ from simulator.description.machine_catalog import (
 )
 from simulator.description.machine_schema import Gpu, MachineDescription
 from simulator.simulation import Simulation
+from simulator.smi.smi_server import PROGRAM_FOLDER
 from tests.foreign.foreign_programs import Foreign, foreign
-from tests.foreign.nvidia_smi import nvidia_smi
 
 MODELS: Final = load_models()
 
@@ -76,10 +77,11 @@ class PartedNode:
 @contextmanager
 def parted_node(machine: MachineDescription, programs: Path, configs: str) -> Iterator[PartedNode]:
     """Serve a machine within; ``configs`` is the text of the file of configurations."""
-    # a socket's address has 107 bytes, and the folder stands in it
+    # the library's socket is reached by its path, which has room for 107 bytes
     with tempfile.TemporaryDirectory(prefix="gs-") as folder:
         simulation = Simulation.create(machine, Path(folder), models=MODELS)
-        with foreign(simulation) as there, nvidia_smi(simulation, Path(folder)) as path:
+        with foreign(simulation) as there:
+            path = f"{there.machine.driver_root / PROGRAM_FOLDER}{os.pathsep}{os.environ['PATH']}"
             node = PartedNode(there, programs, path, Path(folder) / "configs.yaml")
             node.configure(configs)
             yield node

@@ -184,7 +184,9 @@ def test_what_there_is_not_is_refused(machine: Machine) -> None:
 
 def test_without_mig_there_are_no_instances(machine: Machine) -> None:
     """On any model; one that waits for its reset has none yet either."""
-    with machines.session(machine()) as handle:
+    simulation = machine()
+    simulation.set_resets(mode_change="reset-required")
+    with machines.session(simulation) as handle:
         off = code_of(create, handle(0), ONE)
         nv.nvmlDeviceSetMigMode(handle(0), nv.NVML_DEVICE_MIG_ENABLE)
         pending = code_of(create, handle(0), ONE)

@@ -51,8 +51,9 @@ def test_on_hopper_it_changes_while_others_have_nvml_open(machine: Machine) -> N
 
 @pytest.mark.parametrize("model", BY_RESET)
 def test_on_ampere_the_mode_waits_for_a_reset(machine: Machine, model: str) -> None:
-    """Until then it is pending, in both directions."""
+    """Where the driver leaves that to others: until then it is pending, in both directions."""
     simulation = machine(model)
+    simulation.set_resets(mode_change="reset-required")
     steps = []
     for mode in (ON, OFF):
         with machines.session(simulation) as handle:
@@ -71,9 +72,8 @@ def test_on_ampere_the_mode_waits_for_a_reset(machine: Machine, model: str) -> N
 
 
 def test_the_driver_may_reset_an_idle_gpu_by_itself(machine: Machine) -> None:
-    """Where the machine is one on which it does; not while another program has NVML open."""
+    """Not while another program has NVML open."""
     simulation = machine()
-    simulation.set_resets(mode_change="resets")
     with machines.session(simulation) as handle:
         with another_client(simulation):
             busy = nv.nvmlDeviceSetMigMode(handle(0), ON), nv.nvmlDeviceGetMigMode(handle(0))
@@ -84,6 +84,7 @@ def test_the_driver_may_reset_an_idle_gpu_by_itself(machine: Machine) -> None:
 
 def test_a_pending_mode_is_cancelled_by_the_one_that_holds(machine: Machine) -> None:
     simulation = machine()
+    simulation.set_resets(mode_change="reset-required")
     with machines.session(simulation) as handle:
         nv.nvmlDeviceSetMigMode(handle(0), ON)
         back = nv.nvmlDeviceSetMigMode(handle(0), OFF), nv.nvmlDeviceGetMigMode(handle(0))
@@ -95,7 +96,6 @@ def test_a_pending_mode_is_cancelled_by_the_one_that_holds(machine: Machine) -> 
 def test_a_gpu_in_use_keeps_its_mode(machine: Machine, model: str) -> None:
     """The call succeeds and its status says so; when the process has ended it can be repeated."""
     simulation = machine(model)
-    simulation.set_resets(mode_change="resets")
     simulation.add_process(GPU, 71)
     with machines.session(simulation) as handle:
         busy = nv.nvmlDeviceSetMigMode(handle(0), ON), nv.nvmlDeviceGetMigMode(handle(0))
@@ -160,6 +160,7 @@ def test_no_instance_outlives_them_and_the_mode_does_as_documented(
 @pytest.mark.parametrize("event", [RESET, DRIVER, BOOT])
 def test_on_ampere_a_pending_mode_holds_afterwards(machine: Machine, event: str) -> None:
     simulation = machine()
+    simulation.set_resets(mode_change="reset-required")
     with machines.session(simulation) as handle:
         nv.nvmlDeviceSetMigMode(handle(0), ON)
 
@@ -231,7 +232,6 @@ def test_a_process_that_has_ended_does_not_stop_a_reset(machine: Machine) -> Non
 def test_a_virtual_machine_has_to_be_booted_instead(machine: Machine) -> None:
     """A GPU that is passed through to it cannot be reset from within."""
     simulation = machine(virtualization=1)
-    simulation.set_resets(mode_change="resets")
     with machines.session(simulation) as handle:
         status = nv.nvmlDeviceSetMigMode(handle(0), ON)
     with pytest.raises(BadInput, match="passed through to a virtual machine: reboot it"):
