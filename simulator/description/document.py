@@ -108,8 +108,8 @@ def _explained(message: str, document: YamlValue, shape: Any) -> BadInput:
         known = tuple(f.encode_name for f in getattr(_type_at(shape, place), "fields", ()))
         return document.at((*place, key)).wrong(f"unknown key; {spelling_hint(key, known)}")
     if unknown := re.fullmatch(r"Invalid enum value '(.*)'", text):
-        words = tuple(map(str, getattr(_type_at(shape, place), "values", ())))
-        hint = f"known are {', '.join(words)}"
+        values = map(str, getattr(_type_at(shape, place), "values", ()))
+        hint = f"known are {', '.join(values)}"
         return document.at(place).wrong(f"{unknown[1]!r} is none of its words; {hint}")
     if missing := re.fullmatch(r"Object missing required field `(.*)`", text):
         return document.at(place).wrong(f"the key {missing[1]!r} is missing; add it")

@@ -12,6 +12,7 @@ import functools
 import socket
 import struct
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -65,49 +66,73 @@ def served_smi(simulation: Simulation) -> Iterator[Path]:
         raise BadInput(
             f"cannot make nvidia-smi in {folder}: {error.strerror}; name another folder"
         ) from error
-    connections: set[socket.socket] = set()
-    threads.started(functools.partial(_accept, listening, simulation, connections), "smi-accept")
+    server = _SmiServer(simulation, listening)
     try:
+        server.start()
         yield program
     finally:
         for path in (program, folder / _SOCKET):
             path.unlink(missing_ok=True)
-        for each in (listening, *connections):
-            with contextlib.suppress(OSError):
-                each.shutdown(socket.SHUT_RDWR)
-        listening.close()
+        server.close()
 
 
-def _accept(
-    listening: socket.socket, simulation: Simulation, connections: set[socket.socket]
-) -> None:
-    """Answer each run in a thread of its own, until the socket is closed."""
-    with contextlib.suppress(OSError):
-        while True:
-            connection, _ = listening.accept()
-            connections.add(connection)
-            run = functools.partial(_answer, connection, simulation, connections)
-            with contextlib.suppress(threads.NoThread):
-                threads.started(run, "smi-caller")
+class _SmiServer:
+    """Answers each run of the program in a thread of its own, until it is closed."""
 
+    def __init__(self, simulation: Simulation, listening: socket.socket) -> None:
+        self._simulation = simulation
+        self._listening = listening
+        self._lock = threading.Lock()
+        self._runs: dict[socket.socket, threading.Thread | None] = {}
 
-def _answer(
-    connection: socket.socket, simulation: Simulation, connections: set[socket.socket]
-) -> None:
-    try:
-        with contextlib.suppress(OSError, ValueError), connection.makefile("rwb") as stream:
-            arguments = stream.readline().decode().rstrip("\n")
-            pid = _PEER.unpack(
-                connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size)
-            )[0]
-            caller = ServedProcess(pid)
-            caller.calling_by(connection, stream)
-            answer = _run(simulation, arguments, caller)
-            if answer is not None:
-                stream.write(f"{answer.code}\n{answer.text}".encode())
-    finally:
-        connections.discard(connection)
-        connection.close()
+    def start(self) -> None:
+        """Begin to answer. Raises NoThread."""
+        self._accepting = threads.started(self._accept, "smi-accept")
+
+    def close(self) -> None:
+        """End; programs that wait for an answer end as without a driver."""
+        with contextlib.suppress(OSError):
+            self._listening.shutdown(socket.SHUT_RDWR)
+        self._accepting.join()
+        self._listening.close()
+        with self._lock:
+            runs = dict(self._runs)
+            for connection in runs:
+                with contextlib.suppress(OSError):
+                    connection.shutdown(socket.SHUT_RDWR)
+        for thread in runs.values():
+            if thread is not None:
+                thread.join()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                connection, _ = self._listening.accept()
+                with self._lock:
+                    self._runs[connection] = None
+                    try:
+                        run = functools.partial(self._answer, connection)
+                        self._runs[connection] = threads.started(run, "smi-caller")
+                    except threads.NoThread:
+                        del self._runs[connection]
+                        connection.close()
+
+    def _answer(self, connection: socket.socket) -> None:
+        try:
+            with contextlib.suppress(OSError, ValueError), connection.makefile("rwb") as stream:
+                arguments = stream.readline().decode().rstrip("\n")
+                pid = _PEER.unpack(
+                    connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size)
+                )[0]
+                caller = ServedProcess(pid)
+                caller.calling_by(connection, stream)
+                answer = _run(self._simulation, arguments, caller)
+                if answer is not None:
+                    stream.write(f"{answer.code}\n{answer.text}".encode())
+        finally:
+            with self._lock:
+                del self._runs[connection]
+                connection.close()
 
 
 def _run(simulation: Simulation, arguments: str, caller: ServedProcess) -> SmiAnswer | None:

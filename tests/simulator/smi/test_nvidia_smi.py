@@ -36,18 +36,19 @@ H100 = "h100-sxm5-80gb"
 @contextmanager
 def started(simulation: Simulation, *arguments: str) -> Iterator[subprocess.Popen[str]]:
     """The program, with these arguments, while its machine is served."""
-    with served_smi(simulation) as program:
-        process = subprocess.Popen(
+    with (
+        served_smi(simulation) as program,
+        subprocess.Popen(
             [program, *arguments],
             stdout=subprocess.PIPE,
             text=True,
             preexec_fn=end_with_parent(),
-        )
+        ) as process,
+    ):
         try:
             yield process
         finally:
             process.kill()
-            process.wait()
 
 
 def run(simulation: Simulation, *arguments: str) -> tuple[int, str]:
@@ -281,6 +282,7 @@ def test_one_that_never_ends_is_left_when_the_program_is_killed(
     assert run(simulation, "-r")[0] == 15
 
     simulation.reboot()
+    simulation.set_resets(result="done")
 
     assert run(simulation, "-i", "0", "-mig", "1")[1].startswith("Enabled MIG Mode")
 
