@@ -88,7 +88,7 @@ def run_smi(simulation: Simulation, arguments: Sequence[str], caller: CallingPro
 
 
 def _chosen(gpus: Sequence[SimulatedGpu], ids: Sequence[str] | None) -> tuple[SimulatedGpu, ...]:
-    """The GPUs of these ids; none where one of the ids is nobody's."""
+    """The GPUs of these ids, each once; none where one of the ids is nobody's."""
     names = {
         name: gpu
         for index, gpu in enumerate(gpus)
@@ -96,8 +96,8 @@ def _chosen(gpus: Sequence[SimulatedGpu], ids: Sequence[str] | None) -> tuple[Si
     }
     if ids is None:
         return tuple(gpus)
-    found = [names.get(_normal(name)) for name in ids]
-    return tuple(gpu for gpu in found if gpu is not None) if None not in found else ()
+    found = dict.fromkeys(_normal(name) for name in ids)
+    return tuple(names[name] for name in found) if found.keys() <= names.keys() else ()
 
 
 def _normal(name: str) -> str:
