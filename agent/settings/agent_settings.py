@@ -11,6 +11,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from agent.settings import mig_settings
 from agent.settings.tick_bounds import refuse_short_limit
 from api import names
 from base.errors import BadInput
@@ -307,36 +308,11 @@ class AgentSettings:
         False, kinds.FLAG, "Print labels to standard output whenever they change."
     )
 
-    mig_mode: str = setting(
-        "observe",
-        kinds.choice_kind("off", "observe", "enforce"),
-        "What the agent does about the Node's desired MIG layout: off, nothing; observe, show the"
-        " plan on the Node and change nothing; enforce, have the actuator change the GPUs, with"
-        " the coordinator's permit.",
-        subject="MIG",
-    )
-    actuator_socket: Path = setting(
-        Path(names.ACTUATOR_SOCKET), kinds.PATH, "The actuator's socket, where mig-mode is enforce."
-    )
-    mig_config: Path | None = setting(
-        None,
-        kinds.PATH,
-        "File with MIG configurations, in mig-parted's format; changes of it take effect at once.",
-        unset="the default ones for the GPUs of the machine",
-    )
-    mig_config_overlap: Overlap = setting(
-        Overlap.REFUSE,
-        kinds.member_kind(Overlap),
-        "What happens if entries of one MIG configuration give a GPU different layouts: refuse, the"
-        " desired layout is refused; last, the last of them decides, as for nvidia-mig-parted.",
-    )
-    mig_deadline: float | None = setting(
-        None,
-        kinds.duration_kind("1m"),
-        "How long a MIG change may wait for a permit; then its outcome is expired, until a layout"
-        " is desired anew.",
-        unset="for ever",
-    )
+    mig_mode: str = mig_settings.mig_mode()
+    actuator_socket: Path = mig_settings.actuator_socket()
+    mig_config: Path | None = mig_settings.mig_config()
+    mig_config_overlap: Overlap = mig_settings.mig_config_overlap()
+    mig_deadline: float | None = mig_settings.mig_deadline()
 
     log_level: str = log_level()
     log_format: str = log_format()

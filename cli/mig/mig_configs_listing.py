@@ -13,7 +13,7 @@ from agent.single_reading import take_mig_readings
 from base.errors import BadInput
 from cli import options, terminal
 from cli.mig.desired_layouts import config_file_option, file_configs, fully_read_gpus
-from cli.mig.mig_text import NONE, number_ranges
+from cli.mig.mig_text import NONE, gpu_numbers
 from cli.mig.plan_text import layout_document, layout_text
 from cli.options import Load
 from cli.terminal import Cell, Styled, TextTable
@@ -116,10 +116,10 @@ def _cells(config: MigConfig, gpus: Sequence[MigGpu]) -> Iterator[tuple[Cell, ..
     for meaning in config_meanings:
         fits: Cell = "?" if meaning.fits is None else "yes" if meaning.fits else _NO
         yield (
-            number_ranges(meaning.gpus),
+            gpu_numbers(meaning.gpus),
             layout_text(meaning.layout),
             fits,
-            number_ranges(meaning.now) or NONE,
+            gpu_numbers(meaning.now) or NONE,
         )
     if not config_meanings:
         yield NONE, NONE, "yes", NONE
@@ -131,7 +131,7 @@ def _notes(configs: Sequence[MigConfig], gpus: Sequence[MigGpu]) -> Iterator[str
         try:
             for meaning in evaluate_config(config, gpus):
                 if meaning.reason:
-                    yield f"{config.name}: GPU {number_ranges(meaning.gpus)}: {meaning.reason}"
+                    yield f"{config.name}: GPU {gpu_numbers(meaning.gpus)}: {meaning.reason}"
         except BadInput as error:
             yield f"{config.name}: {error}"
 

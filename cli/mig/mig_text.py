@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from itertools import groupby
 
+from base.text.number_ranges import number_ranges
 from cli.terminal import Cell, Styled
 from discovery.mig_state import MigGpu, MigReading, UnreadMigGpu
 from discovery.model import Mode
@@ -59,14 +59,9 @@ def pid_cell(process_ids: Sequence[int]) -> Cell:
     return ", ".join("hidden" if pid == 0 else str(pid) for pid in process_ids) or NONE
 
 
-def number_ranges(values: Iterable[int]) -> str:
-    """Numbers as ranges in ascending order: ``0-3, 6``."""
-    ordered = sorted(values)
-    runs = (
-        [number for _, number in run]
-        for _, run in groupby(enumerate(ordered), lambda indexed: indexed[1] - indexed[0])
-    )
-    return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
+def gpu_numbers(numbers: Iterable[int]) -> str:
+    """Numbers of GPUs as ranges in ascending order: ``0-3, 6``."""
+    return number_ranges(numbers, separator=", ")
 
 
 def unit_range(start: int, size: int) -> str:

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 from cli import terminal
-from cli.mig.mig_text import NONE, UNUSABLE, number_ranges, unit_range
+from cli.mig.mig_text import NONE, UNUSABLE, gpu_numbers, unit_range
 from cli.terminal import Cell, Styled, TextTable
 from discovery.mig_state import MigGpu
 from mig.device_users import DeviceUser, UserKind
@@ -122,7 +122,7 @@ def _title(changes: Sequence[GpuChange]) -> str:
     ]
     words = [*_mode_text(first), *parts]
     suffix = ", each" if len(changes) > 1 else ""
-    indices = number_ranges(change.index for change in changes)
+    indices = gpu_numbers(change.index for change in changes)
     return f"GPU {indices} ({first.model}){suffix}: {', '.join(words)}"
 
 
@@ -171,11 +171,11 @@ def _unchanged_gpus(planned: PlannedLayouts, changes: Sequence[GpuChange]) -> It
     unnamed = [gpu.index for gpu in planned.gpus if gpu.uuid not in planned.layouts and gpu.mode]
     incapable = [gpu.index for gpu in planned.gpus if gpu.mode is None]
     if unchanged:
-        yield f"GPU {number_ranges(unchanged)}: as desired"
+        yield f"GPU {gpu_numbers(unchanged)}: as desired"
     if unnamed:
-        yield f"GPU {number_ranges(unnamed)}: not in this layout, left as they are"
+        yield f"GPU {gpu_numbers(unnamed)}: not in this layout, left as they are"
     if incapable:
-        yield f"GPU {number_ranges(incapable)}: no MIG"
+        yield f"GPU {gpu_numbers(incapable)}: no MIG"
     if unchanged or unnamed or incapable:
         yield ""
 
@@ -224,7 +224,7 @@ def _show_refusal(gpus: Sequence[MigGpu], refusal: MigRefusal) -> None:
         indices = [
             index_by_gpu[obstacle.gpu] for obstacle in obstacles if obstacle.gpu in index_by_gpu
         ]
-        title = f"GPU {number_ranges(indices)}" if indices else (first.gpu or "This node")
+        title = f"GPU {gpu_numbers(indices)}" if indices else (first.gpu or "This node")
         terminal.note("", f"{title}: {first.kind}: {first.detail}")
         if first.nearest is not None:
             terminal.note(f"  the most of it that fits: {layout_text(first.nearest)}")

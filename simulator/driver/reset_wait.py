@@ -25,7 +25,7 @@ def wait_for_resets(
     other clock is read: one that a test has set may stand still or jump. Raises Nvml: UNKNOWN where
     the caller has gone; the reset goes on without it.
     """
-    while any(gpu_reset.is_running(state(), bus_id) for bus_id in bus_ids):
+    while any(gpu_reset.is_resetting(state(), bus_id) for bus_id in bus_ids):
         if has_gone():
             raise Nvml(pynvml.NVML_ERROR_UNKNOWN)
         time.sleep(POLL_SECONDS)

@@ -176,7 +176,7 @@ class SimulatedDriver:
 
         state = self._file.edit(change, then=self._changed)
         bus_ids = {gpu for gpu in map(self._bus_id, inputs) if gpu in state.gpus}
-        if any(gpu_reset.is_running(state, gpu) for gpu in bus_ids):
+        if any(gpu_reset.is_resetting(state, gpu) for gpu in bus_ids):
             wait_for_resets(bus_ids, self._state, self._caller.has_gone)
             self._file.edit(lambda newest: gpu_reset.settled(newest, self._machine.now()))
         return values

@@ -161,7 +161,7 @@ def _is_lost(state: MachineState, bus_id: str) -> bool:
     """It cannot be opened: lost, or in the middle of a reset."""
     faults = matching_faults(state, _OPEN, (bus_id,))
     lost = any(isinstance(f.action, Return) and f.action.code == gpu_reset.LOST for f in faults)
-    return lost or gpu_reset.is_running(state, bus_id)
+    return lost or gpu_reset.is_resetting(state, bus_id)
 
 
 def _not_reset(bus_ids: Sequence[str], code: int) -> SmiAnswer:

@@ -140,7 +140,7 @@ def with_driver_loaded(now: float, *, rebooting: bool = False) -> Edit:
 
     def change(state: MachineState) -> MachineState:
         for bus_id in () if rebooting else state.gpus:
-            if gpu_reset.is_running(state, bus_id):
+            if gpu_reset.is_resetting(state, bus_id):
                 raise BadInput(f"the GPU at {bus_id} is being reset: wait, or reboot the machine")
         for bus_id in state.gpus:
             pending = state.gpus[bus_id].mig_pending

@@ -54,7 +54,7 @@ def begun(state: MachineState, bus_id: str, now: float) -> MachineState:
     return settled(_with_gpu(state, bus_id, gpu), now)
 
 
-def is_running(state: MachineState, bus_id: str) -> bool:
+def is_resetting(state: MachineState, bus_id: str) -> bool:
     """It has not ended, in a state that is settled."""
     return state.gpus[bus_id].reset is not None
 
