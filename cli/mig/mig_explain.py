@@ -17,7 +17,7 @@ from cli import options, terminal
 from cli.mig.mig_text import (
     NONE,
     UNUSABLE,
-    number_ranges,
+    gpu_numbers,
     pid_cell,
     split_readings,
     unit_range,
@@ -124,7 +124,7 @@ def _unknown_profile(
         return MigUnread("; ".join(unread_note(gpu) for gpu in unread))
     undescribed = [gpu.index for gpu in gpus if not gpu.profiles]
     if undescribed:
-        return MigUnread(f"GPU {number_ranges(undescribed)}: {_UNDESCRIBED}")
+        return MigUnread(f"GPU {gpu_numbers(undescribed)}: {_UNDESCRIBED}")
     if not gpus:
         return BadInput("no GPU that is shown has MIG")
     return BadInput(f"no GPU has the profile {quoted(profile_name)}; they have {', '.join(names)}")
@@ -158,7 +158,7 @@ def _groups(gpus: Sequence[MigGpu]) -> Iterator[list[MigGpu]]:
 
 
 def _title(gpus: Sequence[MigGpu]) -> str:
-    return f"{gpus[0].model} (GPU {number_ranges(gpu.index for gpu in gpus)})"
+    return f"{gpus[0].model} (GPU {gpu_numbers(gpu.index for gpu in gpus)})"
 
 
 def profile_table(gpu: MigGpu) -> TextTable:
@@ -189,7 +189,7 @@ def fitting_table(gpus: Sequence[MigGpu]) -> TextTable:
         columns.setdefault(counts, []).append(gpu.index)
     names = [profile.name for profile in _by_size(gpus[0].profiles)]
     return TextTable(
-        header=("PROFILE", *(f"GPU {number_ranges(indices)}" for indices in columns.values())),
+        header=("PROFILE", *(f"GPU {gpu_numbers(indices)}" for indices in columns.values())),
         rows=tuple(
             (name, *(counts[index] for counts in columns)) for index, name in enumerate(names)
         ),
@@ -262,7 +262,7 @@ def _same_grids(gpus: Sequence[MigGpu], profile: MigProfile) -> Iterator[list[Mi
 
 def _state(gpus: Sequence[MigGpu], profile: MigProfile) -> str:
     gpu = gpus[0]
-    indices = number_ranges(gpu.index for gpu in gpus)
+    indices = gpu_numbers(gpu.index for gpu in gpus)
     own_profile = gpu.profile(profile.name) or profile
     if gpu.mode is None or not gpu.mode.current:
         return f"GPU {indices}: MIG is off; the places when it is on:"
@@ -324,9 +324,9 @@ def _show_others(
     undescribed = [gpu.index for gpu in gpus if not gpu.profiles]
     lacking = [gpu.index for gpu in gpus if gpu.profiles]
     notes = (
-        [f"GPU {number_ranges(undescribed)}: MIG is off, and {_UNDESCRIBED}"] if undescribed else []
+        [f"GPU {gpu_numbers(undescribed)}: MIG is off, and {_UNDESCRIBED}"] if undescribed else []
     )
-    notes += [f"GPU {number_ranges(lacking)}: no such profile"] if lacking else []
+    notes += [f"GPU {gpu_numbers(lacking)}: no such profile"] if lacking else []
     notes += [unread_note(gpu) for gpu in unread]
     if notes:
         terminal.note(*([] if first else [""]), *notes)
