@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import lcm
 from typing import Final
 
 from mig.device_users import DeviceUser
-from mig.gpu_ways import Tie, Users, Way
+from mig.gpu_ways import Users, Way
 
 MOST_TRIED: Final = 20_000
 """Decisions that are tried at most for GPUs that share device users. At the bound the best ways so
@@ -84,6 +84,16 @@ class _Scale:
         return sum((users & mask).bit_count() * share for mask, share in self.shares)
 
 
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """The best option of a GPU."""
+
+    cost: int
+    rest: int
+    """The least cost without that of device users, of any option."""
+    option: _Option
+
+
 class _Gpu:
     """One GPU of the search, with the answers that it has given."""
 
@@ -95,33 +105,33 @@ class _Gpu:
             self._concerned |= option.disturbed
             for users, _ in option.shrunk:
                 self._concerned |= users
-        self._known: dict[tuple[int, int], tuple[int, int, _Option] | None] = {}
+        self._known: dict[tuple[int, int], _Answer | None] = {}
 
-    def least(self, gone: int, stay: int) -> tuple[int, int, _Option] | None:
-        """The least cost, the least without device users, and the option of the least cost.
+    def least(self, gone: int, stay: int) -> _Answer | None:
+        """The least that the GPU costs; None if each of its ways disturbs one who stays.
 
         ``gone``: shared device users that are disturbed anyway; ``stay``: those that must not be.
-        Of the others the option bears its part, and they count as gone next to it, so the cost is
-        never above that of any decision about them. None: every option disturbs one that stays.
+        Of the undecided ones the GPU bears its part, and next to them nothing costs more, so the
+        cost is never above that of any decision about them.
         """
         key = gone & self._concerned, stay & self._concerned
         if key not in self._known:
             self._known[key] = self._answer(*key)
         return self._known[key]
 
-    def _answer(self, gone: int, stay: int) -> tuple[int, int, _Option] | None:
-        best: tuple[int, Tie, _Option] | None = None
-        least_rest = -1
+    def _answer(self, gone: int, stay: int) -> _Answer | None:
+        answers = []
         for option in self._options:
-            if option.disturbed & stay:
-                continue
-            beside = option.beside + sum(lost for users, lost in option.shrunk if users & stay)
-            rest = beside * self._scale.beside + option.way.losses
-            users = option.others * self._scale.user + self._scale.part(option.disturbed & ~gone)
-            if best is None or (users + rest, option.way.tie) < best[:2]:
-                best = users + rest, option.way.tie, option
-            least_rest = rest if least_rest < 0 else min(rest, least_rest)
-        return None if best is None else (best[0], least_rest, best[2])
+            if not option.disturbed & stay:
+                beside = sum(lost for users, lost in option.shrunk if users & stay)
+                rest = (option.beside + beside) * self._scale.beside + option.way.losses
+                users = self._scale.part(option.disturbed & ~gone)
+                users += option.others * self._scale.user
+                answers.append(_Answer(users + rest, rest, option))
+        if not answers:
+            return None
+        best = min(answers, key=lambda answer: (answer.cost, answer.option.way.tie))
+        return replace(best, rest=min(answer.rest for answer in answers))
 
 
 def _least(choices: Sequence[Sequence[Way]]) -> tuple[Way, ...]:
@@ -132,12 +142,12 @@ def _least(choices: Sequence[Sequence[Way]]) -> tuple[Way, ...]:
     )
     shared = sorted(user for user in disturbing if concerned[user] > 1)
     bits = {user: 1 << bit for bit, user in enumerate(shared)}
-    scale = _scale(choices, {bits[user]: disturbing[user] for user in shared})
+    gpu_counts = {bits[user]: disturbing[user] for user in shared}
+    scale = _scale(choices, gpu_counts)
     gpus = [_Gpu([_option(way, bits) for way in ways], scale) for ways in choices]
-    everybody = (1 << len(shared)) - 1
-    gone = _least_gone(gpus, scale, everybody)
-    answers = [gpu.least(gone, everybody & ~gone) for gpu in gpus]
-    return tuple(answer[2].way for answer in answers if answer is not None)
+    gone = _least_gone(gpus, scale, gpu_counts)
+    answers = _answers(gpus, gone, sum(gpu_counts) & ~gone)
+    return tuple(answer.option.way for answer in answers or ())
 
 
 def _scale(choices: Sequence[Sequence[Way]], gpu_counts: Mapping[int, int]) -> _Scale:
@@ -172,32 +182,42 @@ def _mask(users: Users, bits: Mapping[DeviceUser, int]) -> int:
     return sum(bits[user] for user in users)
 
 
-def _least_gone(gpus: Sequence[_Gpu], scale: _Scale, everybody: int) -> int:
-    """The shared device users that are disturbed by the ways that together cost the least."""
+def _least_gone(gpus: Sequence[_Gpu], scale: _Scale, disturbing: Mapping[int, int]) -> int:
+    """The shared device users that are disturbed by the ways that together cost the least.
+
+    ``disturbing``: bit of a shared device user to the GPUs with ways that disturb it.
+    """
+    everybody = sum(disturbing)
     best, best_gone = -1, everybody
     open_decisions = [(0, 0)]
     for _ in range(MOST_TRIED):
         if not open_decisions:
             break
         gone, stay = open_decisions.pop()
-        answers = [gpu.least(gone, stay) for gpu in gpus]
-        known = [answer for answer in answers if answer is not None]
-        if len(known) < len(gpus):
+        known = _answers(gpus, gone, stay)
+        if known is None:
             continue
         chosen = gone
-        for _, _, option in known:
-            chosen |= option.disturbed
-        exact = [gpu.least(chosen, everybody & ~chosen) for gpu in gpus]
-        cost = chosen.bit_count() * scale.user + sum(answer[0] for answer in exact if answer)
+        for answer in known:
+            chosen |= answer.option.disturbed
+        exact = _answers(gpus, chosen, everybody & ~chosen) or ()
+        cost = chosen.bit_count() * scale.user + sum(answer.cost for answer in exact)
         if best < 0 or cost < best:
             best, best_gone = cost, chosen
-        bound = gone.bit_count() * scale.user + sum(answer[0] for answer in known)
-        if _rounded(bound, sum(answer[1] for answer in known), scale) >= best:
+        bound = gone.bit_count() * scale.user + sum(answer.cost for answer in known)
+        if _rounded(bound, sum(answer.rest for answer in known), scale) >= best:
             continue
         undecided = everybody & ~gone & ~stay
-        user = _next_user(undecided & chosen or undecided, known)
+        user = _next_user(undecided & chosen or undecided, known, disturbing)
         open_decisions += [(gone, stay | user), (gone | user, stay)]
     return best_gone
+
+
+def _answers(gpus: Sequence[_Gpu], gone: int, stay: int) -> list[_Answer] | None:
+    """The answer of each GPU; None if one of them has no way."""
+    answers = [gpu.least(gone, stay) for gpu in gpus]
+    known = [answer for answer in answers if answer is not None]
+    return known if len(known) == len(gpus) else None
 
 
 def _rounded(bound: int, rest: int, scale: _Scale) -> int:
@@ -207,7 +227,15 @@ def _rounded(bound: int, rest: int, scale: _Scale) -> int:
     return (users + 1) * scale.user + rest if fraction else bound
 
 
-def _next_user(users: int, known: Sequence[tuple[int, int, _Option]]) -> int:
-    """The bit of the device user that the most of these options disturb; of several the lowest."""
-    bits = [1 << bit for bit in range(users.bit_length()) if users >> bit & 1]
-    return max(bits, key=lambda bit: sum(bool(option.disturbed & bit) for _, _, option in known))
+def _next_user(users: int, known: Sequence[_Answer], disturbing: Mapping[int, int]) -> int:
+    """The bit of the device user to decide next, of those in ``users``.
+
+    Where all GPUs that can disturb one agree, there is little to decide; of the others the one that
+    the most of these answers disturb.
+    """
+    counts = {
+        bit: sum(bool(answer.option.disturbed & bit) for answer in known)
+        for bit in disturbing
+        if bit & users
+    }
+    return max(counts, key=lambda bit: (0 < counts[bit] < disturbing[bit], counts[bit]))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The least that any plan costs, by a search through every final state; and cases to plan.
+"""The least that any plan costs, by a search through every final state.
 
 Nothing is shared with the planner. Profiles and places are NVIDIA's published ones once more: MIG
 user guide, ``nvidia-smi mig -lgip``, ``-lgipp`` and ``-lcip``. The search is naive: it lays out the
@@ -9,7 +9,6 @@ set of device users that may be disturbed.
 
 from __future__ import annotations
 
-import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, combinations, product
@@ -221,7 +220,7 @@ def _least_within(
 def _outcomes(gpu: Gpu) -> Iterator[Outcome]:
     """What each final state costs; the same instance at the same place is the old one."""
     now = {(one.profile, one.start): one for one in gpu.instances}
-    for layout in _layouts(gpu):
+    for layout in layouts(gpu):
         at = {(one.profile, start) for one, start in layout}
         gone = [one for key, one in now.items() if key not in at]
         stays = [
@@ -285,7 +284,7 @@ def arrangements(slices: int, sizes: Sequence[int]) -> list[tuple[Place, ...]]:
     return list(dict.fromkeys(tuple(sorted(done)) for done in ways))
 
 
-def _layouts(gpu: Gpu) -> Iterator[tuple[tuple[Desired, int], ...]]:
+def layouts(gpu: Gpu) -> Iterator[tuple[tuple[Desired, int], ...]]:
     """Every way to lay out the desired instances on the empty GPU."""
     model = MODELS[gpu.model]
     if not fits(model, [one.profile for one in gpu.desired]) or any(
@@ -320,124 +319,3 @@ def fits(model: Model, names: Sequence[str]) -> bool:
     return all(model.profiles[name].most >= count for name, count in numbers.items()) and all(
         needed <= there for needed, there in zip(engines, model.engines, strict=False)
     )
-
-
-# cases
-
-
-def drawn(seed: int) -> list[Gpu]:
-    """One to three GPUs that hardware could be, and what is desired of them."""
-    some = random.Random(seed)  # noqa: S311 - repeatable, not secret
-    names = [f"ns/{letter}" for letter in "abcdef"[: some.randint(0, 6)]]
-    model = some.choice([*MODELS])
-    number = some.choice([1, 1, 2, 2, 3])
-    return [
-        _drawn_gpu(some, model if some.random() < 0.7 else some.choice([*MODELS]), names)
-        for _ in range(number)
-    ]
-
-
-def _drawn_gpu(some: random.Random, model: str, names: Sequence[str]) -> Gpu:
-    if some.random() < 0.4:
-        return _drawn_rivals(some, model, names)
-    favourites = _favourites(some, model)
-    instances = _drawn_instances(some, model, favourites)
-    users: dict[tuple[int, int | None], frozenset[str]] = {}
-    often = some.choice([0.2, 0.5, 0.8])
-    for one in instances:
-        for at in (*range(len(one.compute)), None):
-            if names and some.random() < (often if at is not None else 0.05):
-                users[one.start, at] = frozenset(some.choices(names, k=some.choice([1, 1, 1, 2])))
-    gpu = Gpu(model, instances, users, ())
-    for _ in range(some.choice([1, 4])):  # most draws at random are too much for one GPU
-        gpu = gpu._replace(desired=_drawn_desired(some, model, instances, favourites))
-        if next(_layouts(gpu), None) is not None:
-            break
-    return gpu
-
-
-def _drawn_rivals(some: random.Random, model: str, names: Sequence[str]) -> Gpu:
-    """Equal GPU instances in single slices, of which some lose several: which of them?"""
-    profiles = MODELS[model].profiles
-    several = [name for name, its in profiles.items() if its.slices > 1 and its.most > 1]
-    name = max(some.sample(several, min(2, len(several))), key=lambda name: profiles[name].slices)
-    most, places = profiles[name].slices, profiles[name].starts
-    counts = [some.randint(1, most) for _ in range(some.randint(2, len(places)))]
-    desired = [some.randint(1, most) for _ in counts[some.choice([0, 0, 0, 1]) :]]
-    instances = [
-        Placed(name, start, tuple((at, 1) for at in some.sample(range(most), count)))
-        for start, count in zip(places, counts, strict=False)
-    ]
-    users: dict[tuple[int, int | None], frozenset[str]] = {
-        (one.start, some.randrange(len(one.compute))): frozenset({some.choice(names)})
-        for one in instances
-        if names and some.random() < 0.6
-    }
-    sizes = (
-        (1,) * number if some.random() < 0.8 else _sizes(some, model, name) or (1,)
-        for number in desired
-    )
-    return Gpu(model, tuple(instances), users, tuple(Desired(name, parts) for parts in sizes))
-
-
-def _favourites(some: random.Random, model: str) -> list[str]:
-    """Profiles of a GPU: all, or few with several slices, which share a GPU in many ways."""
-    profiles = MODELS[model].profiles
-    large = [name for name, profile in profiles.items() if profile.slices > 1]
-    return some.choice([[*profiles], large, some.sample(large, 2), [some.choice(large)]])
-
-
-def _drawn_instances(
-    some: random.Random, model: str, favourites: Sequence[str]
-) -> tuple[Placed, ...]:
-    profiles = MODELS[model].profiles
-    done: list[Placed] = []
-    for _ in range(some.randint(1, 9)):
-        name = some.choice(favourites)
-        start = some.choice(profiles[name].starts)
-        units = range(start, start + profiles[name].units)
-        taken = {
-            u for one in done for u in range(one.start, one.start + profiles[one.profile].units)
-        }
-        if taken.isdisjoint(units) and fits(MODELS[model], [*(one.profile for one in done), name]):
-            places = some.choice(arrangements(profiles[name].slices, _sizes(some, model, name)))
-            done.append(Placed(name, start, tuple(some.sample(places, len(places)))))
-    return tuple(done)
-
-
-def _sizes(some: random.Random, model: str, name: str) -> tuple[int, ...]:
-    """Compute instances that fit a GPU instance; seldom none."""
-    slices = MODELS[model].profiles[name].slices
-    if some.random() < 0.25:
-        return (slices,)
-    sizes: list[int] = []
-    for _ in range(some.randint(0 if some.random() < 0.1 else 1, slices)):
-        size = some.choice(SIZES[slices][:3])
-        if arrangements(slices, sorted([*sizes, size], reverse=True)):
-            sizes.append(size)
-    return tuple(sorted(sizes, reverse=True))
-
-
-def _drawn_desired(
-    some: random.Random, model: str, instances: Sequence[Placed], favourites: Sequence[str]
-) -> tuple[Desired, ...]:
-    """Any layout, or the current one with some compute instances or GPU instances changed."""
-    if some.random() < 0.3:
-        names = [some.choice(favourites) for _ in range(some.randint(0, 5))]
-        return tuple(Desired(name, _sizes(some, model, name) or (1,)) for name in names)
-    desired = []
-    for one in instances:
-        sizes = tuple(sorted((size for _, size in one.compute), reverse=True)) or (1,)
-        chance = some.random()
-        if chance < 0.4:
-            sizes = _sizes(some, model, one.profile) or (1,)
-        elif chance < 0.75 and len(sizes) > 1:
-            stay = some.randint(1, len(sizes) - 1)
-            sizes = tuple(sorted(some.sample(sizes, stay), reverse=True))
-        start = some.choice(MODELS[model].profiles[one.profile].starts)
-        if some.random() < 0.85:
-            desired.append(Desired(one.profile, sizes, start if some.random() < 0.1 else None))
-    if some.random() < 0.3:
-        name = some.choice(favourites)
-        desired.append(Desired(name, _sizes(some, model, name) or (1,)))
-    return tuple(desired)

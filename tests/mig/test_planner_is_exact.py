@@ -15,7 +15,8 @@ from mig.gpu_layout import DesiredInstance, GpuLayout, current_layout
 from mig.planner import MigPlan, MigRefusal, ObstacleKind, plan
 from mig.steps import CreateCompute, DestroyCompute, DestroyInstance, MigStep
 from tests.conftest import SCALE
-from tests.mig.exhaustive_plans import Cost, Gpu, drawn, least
+from tests.mig.drawn_plans import crowded, drawn
+from tests.mig.exhaustive_plans import Cost, Gpu, least
 from tests.mig.naive_gpu import NaiveGpu, as_read, mig_gpu
 
 CASES = 1_000 if SCALE == 1 else 2_000 * SCALE
@@ -101,22 +102,33 @@ def cost_of(drawn_gpus: Sequence[Gpu], gpus: Sequence[MigGpu], steps: Sequence[M
 def test_no_plan_costs_less_and_no_feasible_layout_is_refused(share: int) -> None:
     """By all four criteria together; and the steps lead there on hardware that refuses."""
     for seed in range(share, CASES, SHARES):
-        drawn_gpus = drawn(seed)
-        gpus, desired = read(drawn_gpus), layouts(drawn_gpus)
-        users, best = users_of(gpus, drawn_gpus), least(drawn_gpus)
+        assert_least(drawn(seed), seed)
 
-        found = plan(gpus, desired, users)
 
-        if isinstance(found, MigRefusal):
-            kinds = {obstacle.kind for obstacle in found.obstacles}
-            assert (best, kinds) == (None, {ObstacleKind.INFEASIBLE}), seed
-            continue
-        cost = cost_of(drawn_gpus, gpus, found.steps)
-        assert cost == best, seed
-        assert len(found.disturbed) == cost.disturbed, seed
-        assert_leads_there(gpus, desired, found)
-        spared = plan(gpus, desired, users, spare_busy=True)
-        assert spared == found if cost.disturbed == 0 else isinstance(spared, MigRefusal), seed
+@pytest.mark.parametrize("share", range(SHARES))
+def test_no_plan_costs_less_where_most_device_users_are_on_several_gpus(share: int) -> None:
+    """Of them it is decided for all GPUs together who goes."""
+    for seed in range(share, CASES // 5, SHARES):
+        assert_least(crowded(seed), seed)
+
+
+def assert_least(drawn_gpus: Sequence[Gpu], seed: int) -> None:
+    """The plan costs the least, and leads to the layouts; or there is none at all."""
+    gpus, desired = read(drawn_gpus), layouts(drawn_gpus)
+    users, best = users_of(gpus, drawn_gpus), least(drawn_gpus)
+
+    found = plan(gpus, desired, users)
+
+    if isinstance(found, MigRefusal):
+        kinds = {obstacle.kind for obstacle in found.obstacles}
+        assert (best, kinds) == (None, {ObstacleKind.INFEASIBLE}), seed
+        return
+    cost = cost_of(drawn_gpus, gpus, found.steps)
+    assert cost == best, seed
+    assert len(found.disturbed) == cost.disturbed, seed
+    assert_leads_there(gpus, desired, found)
+    spared = plan(gpus, desired, users, spare_busy=True)
+    assert spared == found if cost.disturbed == 0 else isinstance(spared, MigRefusal), seed
 
 
 def assert_leads_there(
