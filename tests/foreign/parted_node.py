@@ -80,6 +80,7 @@ def parted_node(machine: MachineDescription, programs: Path, configs: str) -> It
     # the library's socket is reached by its path, which has room for 107 bytes
     with tempfile.TemporaryDirectory(prefix="gs-") as folder:
         simulation = Simulation.create(machine, Path(folder), models=MODELS)
+        simulation.set_resets(mode_change="reset-required")  # so it starts nvidia-smi
         with foreign(simulation) as there:
             path = f"{there.machine.driver_root / PROGRAM_FOLDER}{os.pathsep}{os.environ['PATH']}"
             node = PartedNode(there, programs, path, Path(folder) / "configs.yaml")

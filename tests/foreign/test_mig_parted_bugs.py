@@ -173,7 +173,9 @@ def by_ours(simulation: Simulation, text: str) -> bool:
 def simulated(gpus: MachineDescription) -> Iterator[Simulation]:
     """The machine, in a folder."""
     with tempfile.TemporaryDirectory() as folder:
-        yield Simulation.create(gpus, Path(folder), models=MODELS)
+        made = Simulation.create(gpus, Path(folder), models=MODELS)
+        made.set_resets(mode_change="reset-required")  # else nobody need reset all GPUs
+        yield made
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
