@@ -213,7 +213,7 @@ class PictureReader:
             for manifest in objects:
                 try:
                     yield from pod_templates(kind, manifest)
-                except (AttributeError, BadInput, KeyError, TypeError, ValueError) as error:
+                except BadInput as error:
                     self._note_damaged(kind, manifest, error)
 
     def _has_autoscaler_status(self) -> bool:

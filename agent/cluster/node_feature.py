@@ -17,10 +17,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
+
 from api import keys, limits, names
 from api.key_kinds import is_rule_key
 from kube.api import NODE_FEATURES, NODES, Object
 from kube.lease import owner
+from kube.objects.typed_object import Metadata, TypedObject, field_managers
 from labelers.decision import Decisions
 from labelers.diff import applied
 
@@ -28,6 +31,23 @@ NO_KIND = "no NodeFeature can be made: install Node Feature Discovery, or choose
 """Meaning of a 404 on creation."""
 
 _RAW_FEATURES = ("flags", "attributes", "instances")
+
+
+class NodeFeatureSpec(TypedObject, frozen=True):
+    """Spec of a NodeFeature."""
+
+    features: Mapping[str, Any] = {}
+    labels: Mapping[str, str] = {}
+
+
+class NodeFeature(TypedObject, frozen=True):
+    """A NodeFeature of Node Feature Discovery."""
+
+    metadata: Metadata = Metadata()
+    spec: NodeFeatureSpec = NodeFeatureSpec()
+
+
+msgspec.convert({}, NodeFeature)  # before there is a thread, as in kube.objects.pod
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +65,7 @@ def feature_labels(present: Object | None, desired: Decisions) -> NodeFeatureLab
     What a rule made once and none makes now is not among them: the object is ours alone.
     Texts that start with ``@`` are references to nfd-master, and never a label's own.
     """
-    present_labels = (present or {}).get("spec", {}).get("labels") or {}
+    present_labels = NodeFeature.from_object(present or {}).spec.labels
     ours = {
         key: text
         for key, text in applied(present_labels, desired).items()
@@ -82,15 +102,16 @@ def feature_patch(present: Object, node_name: str, texts: Mapping[str, str]) -> 
 
     Labels that others added to it are removed, for admission judges the whole object.
     """
-    features = present.get("spec", {}).get("features") or {}
+    feature = NodeFeature.from_object(present)
+    spec = feature.spec
     return _difference(
         {
-            "metadata": {"labels": present["metadata"].get("labels") or {}},
-            "spec": {"features": features, "labels": present.get("spec", {}).get("labels") or {}},
+            "metadata": {"labels": feature.metadata.labels},
+            "spec": {"features": spec.features, "labels": spec.labels},
         },
         {
             "metadata": {"labels": {names.NODE_FEATURE_NODE_LABEL: node_name}},
-            "spec": {"features": {part: {} for part in features}, "labels": texts},
+            "spec": {"features": {part: {} for part in spec.features}, "labels": texts},
         },
     )
 
@@ -100,18 +121,15 @@ def is_ours(present: Object, manager: str) -> bool:
 
     gpu-feature-discovery's has the same name, and its DaemonSet and pod for owners.
     """
-    meta = present["metadata"]
-    entries = meta.get("managedFields") or []
-    owners = meta.get("ownerReferences") or []
-    return any(entry.get("manager") == manager for entry in entries) or (
-        len(owners) == 1 and owners[0].get("kind") == NODES.kind
-    )
+    owners = Metadata.from_object(present["metadata"]).owner_references
+    is_a_nodes = [owner.kind for owner in owners] == [NODES.kind]
+    return is_a_nodes or manager in field_managers(present["metadata"])
 
 
 def is_doomed(present: Object, uid: str) -> bool:
     """Whether its owner was a Node of another uid, so that the garbage collector takes it."""
-    owners = present["metadata"].get("ownerReferences") or []
-    return bool(owners) and all(owner.get("uid") != uid for owner in owners)
+    owners = Metadata.from_object(present["metadata"]).owner_references
+    return bool(owners) and all(owner.uid != uid for owner in owners)
 
 
 def _difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> Object:

@@ -33,7 +33,7 @@ from kube.api import (
 )
 from kube.api_errors import Forbidden, NotFound
 from kube.lease import Lease, owning_nodes
-from kube.objects.typed_object import Metadata
+from kube.objects.typed_object import Metadata, field_managers
 from kube.present_objects import present_objects
 
 _NAME_LABEL: Final = "app.kubernetes.io/name"
@@ -172,7 +172,7 @@ class TraceReader:
     def _features(self, nodes: Iterable[Object]) -> Iterator[WholeObject]:
         node_by_feature = {names.node_feature(node["metadata"]["name"]): node for node in nodes}
         for meta in self._metadata(NODE_FEATURES) or ():
-            if meta["name"] in node_by_feature and names.AGENT in _managers(meta):
+            if meta["name"] in node_by_feature and names.AGENT in field_managers(meta):
                 node = node_by_feature[meta["name"]]["metadata"]["name"]
                 yield _whole(NODE_FEATURES, meta, node)
 
@@ -212,13 +212,13 @@ def _leases(leases: Iterable[Object]) -> Iterator[WholeObject]:
         if _is_agents(lease):
             node = names.node_of_lease(meta["name"], owning_nodes(Metadata.from_object(meta)))
             yield _whole(LEASES, meta, node)
-        elif is_coordinators and names.COORDINATOR in _managers(meta):
+        elif is_coordinators and names.COORDINATOR in field_managers(meta):
             yield _whole(LEASES, meta)
 
 
 def _is_agents(lease: Object) -> bool:
     meta = lease["metadata"]
-    return str(meta["name"]).startswith(names.LEASE_PREFIX) and names.AGENT in _managers(meta)
+    return str(meta["name"]).startswith(names.LEASE_PREFIX) and names.AGENT in field_managers(meta)
 
 
 def _is_program(meta: dict[str, Any]) -> bool:
@@ -231,12 +231,6 @@ def _is_pod_uid(holder: object) -> bool:
         return str(uuid.UUID(str(holder))) == holder
     except ValueError:
         return False
-
-
-def _managers(meta: dict[str, Any]) -> frozenset[str]:
-    """Names of the field managers that have written a part of the object."""
-    entries = meta.get("managedFields") or ()
-    return frozenset(str(entry.get("manager")) for entry in entries)
 
 
 def _whole(resource: ApiResource, meta: dict[str, Any], node: str = "") -> WholeObject:

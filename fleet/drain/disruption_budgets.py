@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from fleet.drain.drain_pod import DrainPod
 from kube.api import Object
+from kube.objects.disruption_budget import DisruptionBudget
+from kube.objects.pod_constraints import NodeRequirement
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,70 +39,65 @@ def budget_verdict(leaving: Sequence[DrainPod], budgets: Iterable[Object]) -> Bu
     """Budgets that keep these pods from going all together.
 
     A budget is not asked about a pod that has not started, and, as its policy says, about one
-    that is not ready.
+    that is not ready. Raises BadInput where a budget has a field of a wrong type.
     """
     needs: dict[str, list[DrainPod]] = {}
-    known: dict[str, Object] = {}
     several = []
-    budgets = tuple(budgets)
+    known = {
+        budget.metadata.full_name: budget for budget in map(DisruptionBudget.from_object, budgets)
+    }
     for pod in leaving:
-        selecting = [budget for budget in budgets if pod.running and _selects(budget, pod)]
+        selecting = [
+            name for name, budget in known.items() if pod.running and _selects(budget, pod)
+        ]
         if len(selecting) > 1:
-            several.append((pod, tuple(_name(budget) for budget in selecting)))
-        for budget in selecting:
-            if pod.ready or not _frees_unready(budget):
-                known[_name(budget)] = budget
-                needs.setdefault(_name(budget), []).append(pod)
+            several.append((pod, tuple(selecting)))
+        for name in selecting:
+            if pod.ready or not _frees_unready(known[name]):
+                needs.setdefault(name, []).append(pod)
     return BudgetVerdict(
         short=tuple(
-            BudgetShortage(name=name, allowed=_allowed(known[name]), pods=tuple(pods))
+            BudgetShortage(name=name, allowed=allowed, pods=tuple(pods))
             for name, pods in sorted(needs.items())
-            if len(pods) > _allowed(known[name])
+            if len(pods) > (allowed := _allowed(known[name]))
         ),
         several=tuple(several),
     )
 
 
-def _name(budget: Object) -> str:
-    return f"{budget['metadata']['namespace']}/{budget['metadata']['name']}"
-
-
-def _allowed(budget: Object) -> int:
+def _allowed(budget: DisruptionBudget) -> int:
     """Pods that may go now; 0 where the controller has not seen the newest budget."""
-    status = budget.get("status") or {}
-    if status.get("observedGeneration", 0) < budget["metadata"].get("generation", 0):
+    status = budget.status
+    if status.observed_generation < budget.metadata.generation:
         return 0
-    return max(0, int(status.get("disruptionsAllowed") or 0))
+    return max(0, status.disruptions_allowed)
 
 
-def _frees_unready(budget: Object) -> bool:
+def _frees_unready(budget: DisruptionBudget) -> bool:
     """Whether a pod that is not ready goes without counting."""
-    if (budget.get("spec") or {}).get("unhealthyPodEvictionPolicy") == "AlwaysAllow":
-        return True
-    status = budget.get("status") or {}
-    desired: int = status.get("desiredHealthy") or 0
-    return int(status.get("currentHealthy") or 0) >= desired > 0
+    status = budget.status
+    is_healthy = status.current_healthy >= status.desired_healthy > 0
+    return is_healthy or budget.spec.unhealthy_pod_eviction_policy == "AlwaysAllow"
 
 
-def _selects(budget: Object, pod: DrainPod) -> bool:
+def _selects(budget: DisruptionBudget, pod: DrainPod) -> bool:
     """Whether the budget selects the pod; an empty selector selects all of its namespace."""
-    selector = (budget.get("spec") or {}).get("selector")
-    if selector is None or budget["metadata"]["namespace"] != pod.namespace:
+    selector = budget.spec.selector
+    if selector is None or budget.metadata.namespace != pod.namespace:
         return False
-    match_labels: Mapping[str, str] = selector.get("matchLabels") or {}
-    return all(pod.labels.get(key) == value for key, value in match_labels.items()) and all(
-        _meets(expression, pod.labels) for expression in selector.get("matchExpressions") or ()
+    return selector.match_labels.items() <= pod.labels.items() and all(
+        _meets(requirement, pod.labels) for requirement in selector.match_expressions
     )
 
 
-def _meets(expression: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
+def _meets(requirement: NodeRequirement, labels: Mapping[str, str]) -> bool:
     """Whether labels meet one requirement; an operator that is not known counts as met."""
-    value = labels.get(str(expression.get("key")))
-    match expression.get("operator"):
+    value = labels.get(requirement.key)
+    match requirement.operator:
         case "In":
-            return value in (expression.get("values") or ())
+            return value in requirement.values
         case "NotIn":
-            return value not in (expression.get("values") or ())
+            return value not in requirement.values
         case "Exists":
             return value is not None
         case "DoesNotExist":

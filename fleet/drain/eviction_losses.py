@@ -7,12 +7,12 @@ failurePolicy; Kueue, labels of jobs and pods.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from fleet.drain.drain_pod import DrainPod
-from kube.api import Object
+from kube.objects.workloads import FailurePattern, Job, JobSet
 
 JOB_SET_LABEL: Final = "jobset.sigs.k8s.io/jobset-name"
 JOB_LABELS: Final = ("batch.kubernetes.io/job-name", "job-name")
@@ -20,7 +20,6 @@ KUEUE_WORKLOAD: Final = "kueue.x-k8s.io/workload"
 """Annotation of pods."""
 KUEUE_QUEUE: Final = "kueue.x-k8s.io/queue-name"
 """Label of jobs and of plain pods."""
-_DEFAULT_BACKOFF = 6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,19 +44,16 @@ def eviction_losses(leaving: Sequence[DrainPod]) -> tuple[EvictionLoss, ...]:
 
 def _of_jobs(leaving: Sequence[DrainPod]) -> Iterator[EvictionLoss]:
     for name, pods in _grouped(leaving, _job_name).items():
-        job = pods[0].of_kind("Job")
+        job = _job(pods[0])
         if job is None:
             text = "Each eviction may count as a failed try; its settings could not be read."
             yield _loss(f"Job {name}", pods, text)
         elif not ignores_disruption(job):
-            spec, status = job.get("spec") or {}, job.get("status") or {}
-            if spec.get("backoffLimitPerIndex") is not None:
+            if job.spec.backoff_limit_per_index is not None:
                 text = "Each eviction counts against the tries of its index."
                 yield _loss(f"Job {name}", pods, text)
                 continue
-            limit = spec.get("backoffLimit")
-            limit = _DEFAULT_BACKOFF if limit is None else limit
-            failed = int(status.get("failed") or 0)
+            limit, failed = job.spec.backoff_limit, job.status.failed
             text = (
                 f"Each eviction counts as a failed try: {failed} of {limit} so far,"
                 f" {len(pods)} more now. A podFailurePolicy with Ignore on DisruptionTarget"
@@ -68,17 +64,15 @@ def _of_jobs(leaving: Sequence[DrainPod]) -> Iterator[EvictionLoss]:
 
 def _of_job_sets(leaving: Sequence[DrainPod]) -> Iterator[EvictionLoss]:
     for name, pods in _grouped(leaving, _job_set_name).items():
-        jobs = [pod.of_kind("Job") for pod in pods]
+        jobs = map(_job, pods)
         if all(job is not None and ignores_disruption(job) for job in jobs):
             continue
-        job_set = pods[0].of_kind("JobSet")
-        owner = f"JobSet {name}"
-        if job_set is None:
+        owner, job_set_object = f"JobSet {name}", pods[0].of_kind("JobSet")
+        if job_set_object is None:
             yield _loss(owner, pods, "All its jobs may start anew; its settings could not be read.")
             continue
-        policy = (job_set.get("spec") or {}).get("failurePolicy") or {}
-        max_restarts = int(policy.get("maxRestarts") or 0)
-        done = int((job_set.get("status") or {}).get("restarts") or 0)
+        job_set = JobSet.from_object(job_set_object)
+        max_restarts, done = job_set.spec.failure_policy.max_restarts, job_set.status.restarts
         text = (
             "When a job of it fails, all its jobs start anew, on other nodes too:"
             f" {done} of {max_restarts} restarts so far."
@@ -92,25 +86,23 @@ def _of_kueue(leaving: Sequence[DrainPod]) -> Iterator[EvictionLoss]:
         yield _loss(f"Kueue {name}", pods, text)
 
 
-def ignores_disruption(job: Object) -> bool:
+def ignores_disruption(job: Job) -> bool:
     """Whether an evicted pod of the Job does not count as a failed try."""
-    policy = (job.get("spec") or {}).get("podFailurePolicy") or {}
-    ignored = [rule for rule in policy.get("rules") or () if rule.get("action") == "Ignore"]
+    disruption = FailurePattern(type="DisruptionTarget")
     return any(
-        _is_disruption(condition)
-        for rule in ignored
-        for condition in rule.get("onPodConditions") or ()
+        rule.action == "Ignore" and disruption in rule.on_pod_conditions
+        for rule in job.spec.pod_failure_policy.rules
     )
 
 
-def _is_disruption(condition: Mapping[str, Any]) -> bool:
-    """A pattern without a status means True."""
-    return condition.get("type") == "DisruptionTarget" and condition.get("status", "True") == "True"
+def _job(pod: DrainPod) -> Job | None:
+    job = pod.of_kind("Job")
+    return None if job is None else Job.from_object(job)
 
 
 def _job_name(pod: DrainPod) -> str:
-    if (job := pod.of_kind("Job")) is not None:
-        return f"{pod.namespace}/{job['metadata']['name']}"
+    if (job := _job(pod)) is not None:
+        return f"{pod.namespace}/{job.metadata.name}"
     if pod.controller is None or pod.controller.kind != "Job":
         return ""
     return f"{pod.namespace}/{pod.controller.name}"

@@ -102,6 +102,11 @@ def is_true(conditions: Iterable[Condition], type_: str) -> bool:
     return condition is not None and condition.status == "True"
 
 
+def field_managers(metadata: Mapping[str, Any]) -> frozenset[str]:
+    """Names of the field managers that have written a part of the object, by managedFields."""
+    return frozenset(str(entry.get("manager")) for entry in metadata.get("managedFields") or ())
+
+
 def _without_nulls(value: Any) -> Any:
     """The value without keys whose value is null, at any depth."""
     if isinstance(value, Mapping):
