@@ -26,9 +26,9 @@ from api.mig_outcome import Outcome
 from api.mig_resources import MigStrategy
 from discovery.mig_state import MigGpu
 from kubelet.devices_checkpoint import SETTLED_SECONDS
-from mig.device_users import UserKind
 from mig.gpu_layout import GpuLayout, current_layout, has_layout
 from mig.planner import MigPlan, MigRefusal, ObstacleKind, plan
+from mig.users.device_users import UserKind
 
 log = logging.getLogger(__name__)
 

@@ -10,10 +10,10 @@ from typing import Final
 
 from actuator.mig_world import MigWorld, StepFailed
 from discovery.mig_state import MigGpu
-from mig.device_users import DeviceUsers, instance_users
 from mig.gpu_layout import GpuLayout, current_layout, has_layout
 from mig.planner import MigRefusal, plan
 from mig.steps import MigStep
+from mig.users.device_users import DeviceUsers, instance_users
 
 log = logging.getLogger(__name__)
 

@@ -8,8 +8,8 @@ from typing import Protocol
 
 from base.errors import GpuscapeError
 from discovery.mig_state import MigGpu
-from mig.device_users import DeviceUsers
 from mig.steps import MigStep
+from mig.users.device_users import DeviceUsers
 
 
 class StepFailed(GpuscapeError):

@@ -41,9 +41,6 @@ from discovery.reader.machine_access import allowed, listed_gpus
 from discovery.reader.protocol import Start
 from discovery.shared_identities import without_shared_mig
 from kubelet.devices_checkpoint import KubeletDevices, read_kubelet_devices
-from mig.device_users import DeviceUser, DeviceUsers, MigPart, UserKind, all_users
-from mig.pod_users import pod_users, unplaced_devices
-from mig.process_users import process_users
 from mig.steps import (
     CreateCompute,
     CreateInstance,
@@ -52,6 +49,9 @@ from mig.steps import (
     MigStep,
     SetMode,
 )
+from mig.users.device_users import DeviceUser, DeviceUsers, MigPart, UserKind, all_users
+from mig.users.pod_users import pod_users, unplaced_devices
+from mig.users.process_users import process_users
 
 log = logging.getLogger(__name__)
 

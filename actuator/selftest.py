@@ -24,11 +24,11 @@ from actuator.restore import take_in_order
 from actuator.verified_layouts import VerifiedLayout
 from api.mig_outcome import Outcome
 from discovery.mig_state import CurrentInstance, MigGpu, MigProfile
-from mig.device_users import DeviceUser, DeviceUsers
 from mig.gpu_layout import GpuLayout, current_layout
 from mig.planner import MigRefusal, Obstacle, ObstacleKind, plan
 from mig.steps import CreateInstance, DestroyInstance, MigStep
 from mig.trial_layouts import EMPTY, TrialLayout, trial_layouts
+from mig.users.device_users import DeviceUser, DeviceUsers
 
 log = logging.getLogger(__name__)
 

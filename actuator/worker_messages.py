@@ -20,8 +20,8 @@ from api.mig_resources import MigStrategy
 from base.errors import BadInput, GpuscapeError, Transient
 from discovery.driver_errors import DriverAbsent, DriverMismatch
 from discovery.reader.protocol import Start
-from mig.device_users import DeviceUser, DeviceUsers, MigPart, UserKind
 from mig.gpu_layout import GpuLayout
+from mig.users.device_users import DeviceUser, DeviceUsers, MigPart, UserKind
 
 MOST_MESSAGE_BYTES: Final = 1 << 20
 """Size of a line at most; a refusal that names device users on sixteen GPUs has 20 KiB."""

@@ -10,7 +10,7 @@ class GpuPart(NamedTuple):
     """A whole GPU, or one GPU instance of it.
 
     By bus id, since a lost GPU has no UUID and still has device users. Plans of MIG layouts name
-    parts by UUID, in :class:`mig.device_users.MigPart`: a plan outlives a reading.
+    parts by UUID, in :class:`mig.users.device_users.MigPart`: a plan outlives a reading.
     """
 
     bus_id: str

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 from discovery.mig_state import CurrentCompute, CurrentInstance, MigGpu, MigProfile
 from mig.compute_places import ComputePlace, chosen_places, compute_places
-from mig.device_users import DeviceUser
 from mig.gpu_layout import DesiredInstance, GpuLayout
 from mig.gpu_ways import KeptInstance, Way, layout_after
 from mig.placement import Grid
@@ -24,6 +23,7 @@ from mig.steps import (
     MigStep,
     SetMode,
 )
+from mig.users.device_users import DeviceUser
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 
 from discovery.mig_state import CurrentCompute, CurrentInstance, MigGpu
 from mig.compute_places import compute_places, keepable, missing_sizes
-from mig.device_users import DeviceUser, DeviceUsers, compute_users, instance_users
 from mig.gpu_layout import DesiredInstance, GpuLayout
 from mig.placement import Grid, Starts, mask
+from mig.users.device_users import DeviceUser, DeviceUsers, compute_users, instance_users
 
 Users = frozenset[DeviceUser]
 Tie = tuple[

@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 from math import lcm
 from typing import Final
 
-from mig.device_users import DeviceUser
 from mig.gpu_ways import Users, Way
+from mig.users.device_users import DeviceUser
 
 MOST_TRIED: Final = 20_000
 """Decisions that are tried at most for GPUs that share device users. At the bound the best ways so

@@ -9,9 +9,9 @@ from enum import StrEnum
 
 from discovery.mig_state import CurrentInstance, MigGpu
 from discovery.model import Mode
-from mig.device_users import DeviceUser, DeviceUsers, instance_users
 from mig.planner import MigPlan
 from mig.steps import CreateCompute, CreateInstance, MigStep, SetMode
+from mig.users.device_users import DeviceUser, DeviceUsers, instance_users
 
 
 class InstanceAction(StrEnum):

@@ -12,11 +12,11 @@ from enum import StrEnum
 
 from api.mig_resources import MigStrategy
 from discovery.mig_state import MigGpu
-from mig.device_users import DeviceUsers, UserKind
 from mig.gpu_layout import GpuLayout
 from mig.planned_change import GpuChange, planned_changes
 from mig.planner import MigPlan, MigRefusal, plan
 from mig.steps import SetMode
+from mig.users.device_users import DeviceUsers, UserKind
 
 
 class PlanResult(StrEnum):

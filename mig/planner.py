@@ -20,7 +20,6 @@ from enum import StrEnum
 from api.mig_resources import MigStrategy
 from discovery.mig_state import CurrentCompute, CurrentInstance, MigGpu
 from mig.configs.known_gpus import known_profiles
-from mig.device_users import DeviceUser, DeviceUsers
 from mig.gpu_layout import GpuLayout, current_layout
 from mig.gpu_plan import GpuPlan, gpu_plan
 from mig.gpu_ways import gpu_ways
@@ -28,6 +27,7 @@ from mig.least_ways import least_ways
 from mig.placement import Grid, Limit
 from mig.plugin_resources import LaidOut, allocatable, unserved
 from mig.steps import CreateInstance, DestroyInstance, MigStep
+from mig.users.device_users import DeviceUser, DeviceUsers
 
 
 class ObstacleKind(StrEnum):

@@ -12,7 +12,7 @@ from actuator.supervisor import run_change
 from actuator.worker_messages import ChangeRequest, UserOnGpu
 from api.actuator.actuator_messages import ApplyRequest, PodOnGpu, PodsOnGpus, RestoreRequest
 from discovery.reader.protocol import Start
-from mig.device_users import UserKind
+from mig.users.device_users import UserKind
 
 
 def supervised(source: Start, journal: Path, deadline_seconds: float) -> RunChange:

@@ -35,8 +35,8 @@ from api.mig_request_annotation import (
 from api.mig_resources import MOST_OFFERS, MigStrategy
 from api.state_annotation import pod_key
 from base.text.safe_text import short_line
-from mig.device_users import DeviceUsers, MigPart, UserKind
 from mig.gpu_layout import GpuLayout
+from mig.users.device_users import DeviceUsers, MigPart, UserKind
 
 _MAX_TEXT: Final = 256
 _MAX_PODS: Final = 2048

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from api.actuator.actuator_messages import GpuUser
     from kubelet.devices_checkpoint import KubeletDevices
     from mig.configs.mig_configs import MigConfigs
-    from mig.device_users import DeviceUsers
+    from mig.users.device_users import DeviceUsers
 
 REREAD_SECONDS: Final = 300.0
 """Time between two readings of the MIG state where nothing is seen to change."""
@@ -165,8 +165,8 @@ class LayoutEvaluator:
     ) -> tuple[Evaluation, bool]:
         """The evaluation by these readings, and whether a program that is no pod's uses a GPU."""
         from agent.layouts.planned_request import OBSERVED, plan_request
-        from mig.device_users import all_users
-        from mig.process_users import openers_of_nobody, programs_of_nobody
+        from mig.users.device_users import all_users
+        from mig.users.process_users import openers_of_nobody, programs_of_nobody
 
         enforced = self._inputs.enforce is not None
         next_step = OBSERVED
@@ -222,7 +222,7 @@ def _pod_users(
         from agent.layouts.planned_request import allocated_users
 
         return allocated_users(readings, allocation)
-    from mig.pod_users import pod_users
+    from mig.users.pod_users import pod_users
 
     return pod_users([reading for reading in readings if isinstance(reading, MigGpu)], kubelet)
 

@@ -34,11 +34,11 @@ from kubelet.allocated_devices import NodeAllocation
 from mig.configs.layout_annotation import parse_layout_annotation
 from mig.configs.layout_choice import LayoutChoice
 from mig.configs.mig_configs import MigConfigs
-from mig.device_users import DeviceUser, DeviceUsers, MigPart, UserKind
 from mig.gpu_layout import GpuLayout
 from mig.planned_change import GpuChange, InstanceAction
 from mig.planned_layouts import PlannedLayouts, planned_layouts
 from mig.planner import MigPlan, Obstacle, joint_command
+from mig.users.device_users import DeviceUser, DeviceUsers, MigPart, UserKind
 
 OBSERVED: Final = "nothing is changed by itself: compare with gpuscape mig plan on the node"
 _DIGEST_DIGITS: Final = 16

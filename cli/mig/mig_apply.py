@@ -47,12 +47,12 @@ from cli.mig.running_change import (
 )
 from cli.options import Load
 from discovery.mig_state import MigGpu
-from mig.device_users import all_users
 from mig.gpu_layout import GpuLayout, current_layout
-from mig.pending_pods import pending_pod_users
 from mig.planned_layouts import PlanResult, planned_layouts
 from mig.planner import MigPlan
 from mig.steps import SetMode
+from mig.users.device_users import all_users
+from mig.users.pending_pods import pending_pod_users
 
 
 @click.command(

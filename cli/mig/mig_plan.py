@@ -14,9 +14,9 @@ from cli.mig.in_use.local_users import local_users
 from cli.mig.in_use.unplaced_pods import read_unplaced_pods, unplaced_pods_option
 from cli.mig.plan_text import ShownPlan, plan_document, show_plan
 from cli.options import Load
-from mig.device_users import all_users
-from mig.pending_pods import pending_pod_users
 from mig.planned_layouts import PlanResult, planned_layouts
+from mig.users.device_users import all_users
+from mig.users.pending_pods import pending_pod_users
 
 DIFFERENT = 1
 """Exit code of a plan with steps under --exit-code; ``diff`` uses the same."""

@@ -12,7 +12,6 @@ from cli import terminal
 from cli.mig.mig_text import NONE, UNUSABLE, gpu_numbers, unit_range
 from cli.terminal import Cell, Styled, TextTable
 from discovery.mig_state import MigGpu
-from mig.device_users import DeviceUser, UserKind
 from mig.gpu_layout import DesiredInstance, GpuLayout
 from mig.planned_change import GpuChange, InstanceAction, InstanceChange
 from mig.planned_layouts import PlannedLayouts
@@ -25,6 +24,7 @@ from mig.steps import (
     MigStep,
     SetMode,
 )
+from mig.users.device_users import DeviceUser, UserKind
 
 _MARKS: Final[Mapping[InstanceAction, Cell]] = {
     InstanceAction.KEEP: " ",

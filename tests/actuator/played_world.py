@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 from actuator.mig_world import StepFailed
 from discovery.mig_state import MigGpu
 from discovery.model import Mode
-from mig.device_users import DeviceUser, DeviceUsers, MigPart, UserKind
 from mig.steps import MigStep
+from mig.users.device_users import DeviceUser, DeviceUsers, MigPart, UserKind
 from tests.mig.naive_gpu import NaiveGpu, RefusedStep
 
 

@@ -16,8 +16,8 @@ from actuator.mig_world import StepFailed
 from discovery.mig_state import ComputeProfile, CurrentCompute, CurrentInstance, MigGpu, MigProfile
 from discovery.model import Mode
 from discovery.nvml_abi.argument_kinds import Nvml
-from mig.device_users import DeviceUsers
 from mig.steps import CreateCompute, CreateInstance, DestroyCompute, DestroyInstance, MigStep
+from mig.users.device_users import DeviceUsers
 from simulator.description.machine_catalog import load_models
 from simulator.description.machine_schema import GpuInstanceProfile
 from simulator.state import mig_geometry, mig_instance_changes

@@ -20,10 +20,10 @@ from actuator.restore import restore_layouts
 from api.mig_outcome import Outcome
 from api.mig_resources import MigStrategy
 from discovery.mig_state import MigGpu
-from mig.device_users import DeviceUser, DeviceUsers, UserKind
 from mig.gpu_layout import GpuLayout, current_layout, has_layout, layout_from_counts
 from mig.planner import MigPlan, MigRefusal, plan
 from mig.steps import CreateInstance, DestroyCompute, DestroyInstance, MigStep
+from mig.users.device_users import DeviceUser, DeviceUsers, UserKind
 from tests.actuator.played_world import Effects, Hardware, Killed, PlayedWorld
 from tests.mig.naive_gpu import mig_gpu
 

@@ -19,9 +19,9 @@ from actuator.mig_world import StepFailed
 from actuator.nvml_world import NvmlWorld
 from api.mig_outcome import Outcome
 from discovery.model import Mode
-from mig.device_users import DeviceUser, DeviceUsers, MigPart, UserKind
 from mig.gpu_layout import GpuLayout, layout_from_counts
 from mig.steps import CreateInstance, DestroyCompute, DestroyInstance, MigStep, SetMode
+from mig.users.device_users import DeviceUser, DeviceUsers, MigPart, UserKind
 from simulator.description.machine_schema import MigInstanceSpec
 from simulator.simulation import Hang, Return
 from simulator.state.machine_state import MachineState

@@ -13,7 +13,7 @@ from api.actuator.actuator_messages import (
     encode_message,
 )
 from cli.mig.in_use.unplaced_pods import users_on_gpus
-from mig.device_users import DeviceUser, MigPart, UserKind
+from mig.users.device_users import DeviceUser, MigPart, UserKind
 
 GPU = "GPU-00000000-0000-0000-0000-000000000000"
 

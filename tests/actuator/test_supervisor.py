@@ -17,8 +17,8 @@ from actuator.worker_messages import ChangeRequest, UserOnGpu
 from api.mig_outcome import Outcome
 from base.errors import BadInput
 from discovery.driver_errors import DriverAbsent
-from mig.device_users import UserKind
 from mig.gpu_layout import has_layout, layout_from_counts
+from mig.users.device_users import UserKind
 from simulator.simulation import Crash, Hang, Return
 from tests.actuator.simulated_node import FIVE, SimulatedNode, node
 

@@ -15,7 +15,6 @@ from actuator.mig_world import MigWorld, StepFailed
 from actuator.nvml_world import NvmlWorld
 from discovery.mig_state import CurrentInstance, MigGpu
 from discovery.model import Mode
-from mig.device_users import DeviceUser, MigPart, UserKind
 from mig.steps import (
     CreateCompute,
     CreateInstance,
@@ -24,6 +23,7 @@ from mig.steps import (
     MigStep,
     SetMode,
 )
+from mig.users.device_users import DeviceUser, MigPart, UserKind
 from tests.actuator.played_world import Hardware, PlayedWorld
 from tests.actuator.simulated_node import A100, FIVE, node
 from tests.mig.naive_gpu import mig_gpu

@@ -17,10 +17,10 @@ from typing import Final
 
 from discovery.mig_state import MigGpu
 from discovery.model import Mode
-from mig.device_users import DeviceUser, DeviceUsers, MigPart, UserKind
 from mig.gpu_layout import has_layout, layout_from_counts
 from mig.planner import MigPlan, plan
 from mig.steps import DestroyInstance
+from mig.users.device_users import DeviceUser, DeviceUsers, MigPart, UserKind
 from tests.bench.page import Section
 from tests.mig.naive_gpu import NaiveGpu, mig_gpu
 

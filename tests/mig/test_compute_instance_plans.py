@@ -9,10 +9,10 @@ from dataclasses import replace
 import pytest
 
 from discovery.mig_state import CurrentCompute, MigGpu
-from mig.device_users import DeviceUsers, MigPart
 from mig.gpu_layout import DesiredInstance, GpuLayout
 from mig.planner import MigRefusal, plan
 from mig.steps import CreateCompute, DestroyCompute, MigStep
+from mig.users.device_users import DeviceUsers, MigPart
 from tests.mig.naive_gpu import as_read, mig_gpu
 from tests.mig.test_planner import A100, performed, planned, pod
 

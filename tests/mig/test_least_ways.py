@@ -9,9 +9,9 @@ import pytest
 
 from discovery.mig_state import MigGpu
 from mig import least_ways
-from mig.device_users import DeviceUser, DeviceUsers, MigPart
 from mig.gpu_layout import GpuLayout, current_layout, layout_from_counts
 from mig.planner import MigPlan, plan
+from mig.users.device_users import DeviceUser, DeviceUsers, MigPart
 from tests.mig.naive_gpu import NaiveGpu, mig_gpu
 from tests.mig.test_planner import A100, pod
 

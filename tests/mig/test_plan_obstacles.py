@@ -9,11 +9,11 @@ import pytest
 
 from api.mig_resources import MigStrategy
 from discovery.model import Mode
-from mig.device_users import DeviceUsers, MigPart
 from mig.gpu_layout import MIG_OFF, GpuLayout, layout_from_counts
 from mig.placement import Limit
 from mig.planner import ManualReset, MigPlan, MigRefusal, Obstacle, ObstacleKind, plan
 from mig.plugin_resources import allocatable, unserved
+from mig.users.device_users import DeviceUsers, MigPart
 from tests.mig.naive_gpu import mig_gpu
 from tests.mig.test_planner import A100, OFF, pod
 

@@ -7,10 +7,10 @@ import pytest
 
 from discovery.mig_state import MigGpu
 from discovery.model import Mode
-from mig.device_users import DeviceUsers, MigPart
 from mig.gpu_layout import MIG_OFF, DesiredInstance, GpuLayout, layout_from_counts
 from mig.planned_change import GpuChange, InstanceAction, InstanceChange, planned_changes
 from mig.planner import MigPlan, plan
+from mig.users.device_users import DeviceUsers, MigPart
 from tests.mig.naive_gpu import ON, mig_gpu
 from tests.mig.test_planner import A100, OFF, held, pod
 

@@ -8,8 +8,8 @@ import pytest
 from base.errors import BadInput
 from mig.configs.layout_annotation import parse_layout_annotation
 from mig.configs.layout_choice import LayoutChoice
-from mig.device_users import UserKind
 from mig.planned_layouts import PlannedLayouts, PlanResult, planned_layouts
+from mig.users.device_users import UserKind
 from tests.mig.naive_gpu import mig_gpu
 from tests.mig.test_planner import A100, OFF, held
 

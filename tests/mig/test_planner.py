@@ -12,11 +12,11 @@ import pytest
 from api.mig_resources import MigStrategy
 from discovery.mig_state import MigGpu
 from discovery.model import Mode
-from mig.device_users import DeviceUser, DeviceUsers, MigPart, UserKind
 from mig.gpu_layout import MIG_OFF, DesiredInstance, GpuLayout, current_layout, layout_from_counts
 from mig.placement import Limit
 from mig.planner import MigPlan, MigRefusal, ObstacleKind, plan
 from mig.steps import CreateCompute, CreateInstance, DestroyCompute, DestroyInstance, SetMode
+from mig.users.device_users import DeviceUser, DeviceUsers, MigPart, UserKind
 from tests.mig.naive_gpu import ON, NaiveGpu, mig_gpu
 
 A100 = "a100-sxm4-40gb"

@@ -10,10 +10,10 @@ from dataclasses import replace
 import pytest
 
 from discovery.mig_state import CurrentCompute, MigGpu
-from mig.device_users import DeviceUser, DeviceUsers, MigPart, UserKind
 from mig.gpu_layout import DesiredInstance, GpuLayout, current_layout
 from mig.planner import MigPlan, MigRefusal, ObstacleKind, plan
 from mig.steps import CreateCompute, DestroyCompute, DestroyInstance, MigStep
+from mig.users.device_users import DeviceUser, DeviceUsers, MigPart, UserKind
 from tests.conftest import SCALE
 from tests.mig.drawn_plans import crowded, drawn
 from tests.mig.exhaustive_plans import Cost, Gpu, least

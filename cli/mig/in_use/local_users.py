@@ -14,9 +14,9 @@ from cli.mig.in_use.program_names import program_name
 from discovery.mig_state import MigGpu
 from discovery.reader.protocol import Start
 from kubelet.devices_checkpoint import read_kubelet_devices
-from mig.device_users import DeviceUsers, all_users
-from mig.pod_users import pod_users, unplaced_devices
-from mig.process_users import process_users
+from mig.users.device_users import DeviceUsers, all_users
+from mig.users.pod_users import pod_users, unplaced_devices
+from mig.users.process_users import process_users
 
 
 def local_users(gpus: Sequence[MigGpu], settings: AgentSettings, start: Start) -> DeviceUsers:

@@ -16,7 +16,7 @@ from base.files import read_bytes, read_stdin
 from kube.amounts.gpu_amounts import gpu_requests
 from kube.objects.pod import Pod
 from kube.objects.typed_object import TypedObject
-from mig.device_users import DeviceUsers
+from mig.users.device_users import DeviceUsers
 
 MOST_BYTES: Final = 64 << 20
 """Largest file of pods; a pod takes a few KiB."""

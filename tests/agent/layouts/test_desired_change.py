@@ -17,8 +17,8 @@ from api.mig_resources import MOST_OFFERS
 from api.mig_status_annotation import RequestSource
 from api.state_annotation import pod_key
 from kubelet.devices_checkpoint import KubeletDevices
-from mig.device_users import DeviceUser, MigPart, UserKind
-from mig.pod_users import pod_users
+from mig.users.device_users import DeviceUser, MigPart, UserKind
+from mig.users.pod_users import pod_users
 from tests.agent.layouts.played_actuator import wanted
 from tests.mig.naive_gpu import mig_gpu
 

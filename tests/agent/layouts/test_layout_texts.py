@@ -18,8 +18,8 @@ from api.mig_resources import MOST_OFFERS, MigStrategy
 from api.mig_status_annotation import MigPhase, RequestSource
 from discovery.mig_state import MigGpu
 from discovery.model import Mode
-from mig.device_users import DeviceUser, DeviceUsers, MigPart, UserKind
 from mig.gpu_layout import GpuLayout
+from mig.users.device_users import DeviceUser, DeviceUsers, MigPart, UserKind
 from tests.agent.layouts.played_actuator import wanted
 from tests.mig.naive_gpu import mig_gpu
 

@@ -23,7 +23,7 @@ from discovery.model import Mode
 from kubelet.allocated_devices import AllocatedDevice, GpuContainer, NodeAllocation
 from mig.configs.mig_config_file import parse_mig_configs
 from mig.configs.mig_configs import MigConfigs
-from mig.device_users import DeviceUser, MigPart, UserKind
+from mig.users.device_users import DeviceUser, MigPart, UserKind
 from tests.mig.naive_gpu import mig_gpu
 
 A100 = "a100-sxm4-40gb"

@@ -12,9 +12,9 @@ import pytest
 from cli.failures import REFUSED, CommandFailure
 from cli.mig import mig_apply
 from cli.mig.in_use.busy_wait import RETRY_SECONDS, BusyWait
-from mig.device_users import DeviceUser, UserKind
 from mig.gpu_layout import has_layout
 from mig.planner import MigRefusal, Obstacle, ObstacleKind
+from mig.users.device_users import DeviceUser, UserKind
 from tests.actuator.simulated_node import FIVE, SimulatedNode, node
 from tests.cli.mig.mig_process import journal
 from tests.cli.mig.test_mig_apply import LAYOUT, WANTED, run

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from api.device_names import NamedBy, NamedInstance, NameKey, claimed_key, keys, plugin_key
 from discovery.mig_state import MigGpu
 from kubelet.devices_checkpoint import KubeletDevices
-from mig.device_users import DeviceUser, DeviceUsers, MigPart, UserKind, device_part
+from mig.users.device_users import DeviceUser, DeviceUsers, MigPart, UserKind, device_part
 
 Parts = tuple[MigPart, ...]
 

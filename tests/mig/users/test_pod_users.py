@@ -9,8 +9,8 @@ from dataclasses import replace
 import pytest
 
 from kubelet.devices_checkpoint import KubeletDevices
-from mig.device_users import DeviceUser, MigPart, UserKind, all_users
-from mig.pod_users import pod_users, unplaced_devices
+from mig.users.device_users import DeviceUser, MigPart, UserKind, all_users
+from mig.users.pod_users import pod_users, unplaced_devices
 from tests.mig.naive_gpu import mig_gpu
 
 GPU = replace(mig_gpu("a100-sxm4-40gb", ("3g.20gb", 0), ("2g.10gb", 4, (1, 1))), minor=3)

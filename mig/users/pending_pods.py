@@ -11,9 +11,9 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from api.mig_resources import GPU_RESOURCE, SHARED_SUFFIX, MigStrategy
 from discovery.mig_state import MigGpu
-from mig.device_users import DeviceUser, DeviceUsers, MigPart, UserKind, device_part
 from mig.plugin_resources import device_resource, plugin_order
 from mig.profile_names import part_name
+from mig.users.device_users import DeviceUser, DeviceUsers, MigPart, UserKind, device_part
 
 
 def pending_pod_users(

@@ -9,8 +9,8 @@ import pytest
 
 from api.mig_resources import MigStrategy
 from discovery.model import Mode
-from mig.device_users import DeviceUser, MigPart, UserKind
-from mig.pending_pods import pending_pod_users
+from mig.users.device_users import DeviceUser, MigPart, UserKind
+from mig.users.pending_pods import pending_pod_users
 from tests.mig.naive_gpu import mig_gpu
 
 OFF = Mode(current=False, pending=False)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from discovery.mig_state import MigGpu
 from discovery.sample import Process
-from mig.device_users import DeviceUser, DeviceUsers, MigPart, UserKind, device_part
+from mig.users.device_users import DeviceUser, DeviceUsers, MigPart, UserKind, device_part
 
 if TYPE_CHECKING:
     from api.actuator.actuator_messages import GpuUser

@@ -8,8 +8,8 @@ from dataclasses import replace
 from api.actuator.actuator_messages import GpuUser
 from discovery.mig_state import MigGpu
 from discovery.sample import Process, ProcessKind
-from mig.device_users import DeviceUser, MigPart, UserKind
-from mig.process_users import openers_of_nobody, process_users, programs_of_nobody
+from mig.users.device_users import DeviceUser, MigPart, UserKind
+from mig.users.process_users import openers_of_nobody, process_users, programs_of_nobody
 from tests.mig.mig_gpus import ON, instance, mig_gpu, uuid
 
 NAMES = {7: "python3"}
