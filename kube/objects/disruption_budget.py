@@ -11,7 +11,7 @@ from kube.objects.pod_constraints import NodeRequirement
 from kube.objects.typed_object import Metadata, TypedObject
 
 
-class LabelSelector(TypedObject, frozen=True):
+class SelectorTerms(TypedObject, frozen=True):
     """Selects objects by their labels; an empty one selects all."""
 
     match_labels: Mapping[str, str] = {}
@@ -27,7 +27,7 @@ class BudgetMetadata(Metadata, frozen=True):
 class BudgetSpec(TypedObject, frozen=True):
     """Spec of a budget."""
 
-    selector: LabelSelector | None = None
+    selector: SelectorTerms | None = None
     """None selects no pod."""
     unhealthy_pod_eviction_policy: str = ""
 
