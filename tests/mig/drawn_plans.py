@@ -16,8 +16,8 @@ from tests.mig.exhaustive_plans import (
     Gpu,
     Placed,
     arrangements,
-    fits,
     layouts,
+    slices_of,
 )
 
 
@@ -49,7 +49,7 @@ def _drawn_row(some: random.Random, model: str, names: Sequence[str]) -> Gpu:
     """A GPU full of its smallest instances, of which some make room for a larger one."""
     profiles = MODELS[model].profiles
     small = next(iter(profiles))
-    larger = some.choice([name for name, its in profiles.items() if 2 <= its.slices <= 3])
+    larger = some.choice([name for name in profiles if slices_of(name) in (2, 3)])
     instances = tuple(Placed(small, start, ((0, 1),)) for start in profiles[small].starts)
     users: dict[tuple[int, int | None], frozenset[str]] = {
         (one.start, 0): frozenset(some.choices(names, k=some.choice([1, 1, 2])))
@@ -57,7 +57,7 @@ def _drawn_row(some: random.Random, model: str, names: Sequence[str]) -> Gpu:
         if some.random() < 0.9
     }
     left = [Desired(small, (1,))] * some.randint(0, len(instances) * 4 // 7)
-    whole = Desired(larger, (profiles[larger].slices,))
+    whole = Desired(larger, (slices_of(larger),))
     return Gpu(model, instances, users, (*left, *[whole] * some.choice([0, 1, 1])))
 
 
@@ -83,9 +83,9 @@ def _drawn_gpu(some: random.Random, model: str, names: Sequence[str]) -> Gpu:
 def _drawn_rivals(some: random.Random, model: str, names: Sequence[str]) -> Gpu:
     """Equal GPU instances in single slices, of which some lose several: which of them?"""
     profiles = MODELS[model].profiles
-    several = [name for name, its in profiles.items() if its.slices > 1 and its.most > 1]
-    name = max(some.sample(several, min(2, len(several))), key=lambda name: profiles[name].slices)
-    most, places = profiles[name].slices, profiles[name].starts
+    several = [name for name, its in profiles.items() if slices_of(name) > 1 and its.most > 1]
+    name = max(some.sample(several, min(2, len(several))), key=slices_of)
+    most, places = slices_of(name), profiles[name].starts
     counts = [some.randint(1, most) for _ in range(some.randint(2, len(places)))]
     desired = [some.randint(1, most) for _ in counts[some.choice([0, 0, 0, 1]) :]]
     instances = [
@@ -98,8 +98,7 @@ def _drawn_rivals(some: random.Random, model: str, names: Sequence[str]) -> Gpu:
         if names and some.random() < 0.6
     }
     sizes = (
-        (1,) * number if some.random() < 0.8 else _sizes(some, model, name) or (1,)
-        for number in desired
+        (1,) * number if some.random() < 0.8 else _sizes(some, name) or (1,) for number in desired
     )
     return Gpu(model, tuple(instances), users, tuple(Desired(name, parts) for parts in sizes))
 
@@ -107,31 +106,26 @@ def _drawn_rivals(some: random.Random, model: str, names: Sequence[str]) -> Gpu:
 def _favourites(some: random.Random, model: str) -> list[str]:
     """Profiles of a GPU: all, or few with several slices, which share a GPU in many ways."""
     profiles = MODELS[model].profiles
-    large = [name for name, profile in profiles.items() if profile.slices > 1]
+    large = [name for name in profiles if slices_of(name) > 1]
     return some.choice([[*profiles], large, some.sample(large, 2), [some.choice(large)]])
 
 
 def _drawn_instances(
     some: random.Random, model: str, favourites: Sequence[str]
 ) -> tuple[Placed, ...]:
-    profiles = MODELS[model].profiles
     done: list[Placed] = []
     for _ in range(some.randint(1, 9)):
         name = some.choice(favourites)
-        start = some.choice(profiles[name].starts)
-        units = range(start, start + profiles[name].units)
-        taken = {
-            u for one in done for u in range(one.start, one.start + profiles[one.profile].units)
-        }
-        if taken.isdisjoint(units) and fits(MODELS[model], [*(one.profile for one in done), name]):
-            places = some.choice(arrangements(profiles[name].slices, _sizes(some, model, name)))
+        start = some.choice(MODELS[model].profiles[name].starts)
+        if MODELS[model].fits([*((one.profile, one.start) for one in done), (name, start)]):
+            places = some.choice(arrangements(slices_of(name), _sizes(some, name)))
             done.append(Placed(name, start, tuple(some.sample(places, len(places)))))
     return tuple(done)
 
 
-def _sizes(some: random.Random, model: str, name: str) -> tuple[int, ...]:
+def _sizes(some: random.Random, name: str) -> tuple[int, ...]:
     """Compute instances that fit a GPU instance; seldom none."""
-    slices = MODELS[model].profiles[name].slices
+    slices = slices_of(name)
     if some.random() < 0.25:
         return (slices,)
     sizes: list[int] = []
@@ -148,13 +142,13 @@ def _drawn_desired(
     """Any layout, or the current one with some compute instances or GPU instances changed."""
     if some.random() < 0.3:
         names = [some.choice(favourites) for _ in range(some.randint(0, 5))]
-        return tuple(Desired(name, _sizes(some, model, name) or (1,)) for name in names)
+        return tuple(Desired(name, _sizes(some, name) or (1,)) for name in names)
     desired = []
     for one in instances:
         sizes = tuple(sorted((size for _, size in one.compute), reverse=True)) or (1,)
         chance = some.random()
         if chance < 0.4:
-            sizes = _sizes(some, model, one.profile) or (1,)
+            sizes = _sizes(some, one.profile) or (1,)
         elif chance < 0.75 and len(sizes) > 1:
             stay = some.randint(1, len(sizes) - 1)
             sizes = tuple(sorted(some.sample(sizes, stay), reverse=True))
@@ -163,5 +157,5 @@ def _drawn_desired(
             desired.append(Desired(one.profile, sizes, start if some.random() < 0.1 else None))
     if some.random() < 0.3:
         name = some.choice(favourites)
-        desired.append(Desired(name, _sizes(some, model, name) or (1,)))
+        desired.append(Desired(name, _sizes(some, name) or (1,)))
     return tuple(desired)

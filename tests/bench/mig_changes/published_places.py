@@ -148,3 +148,18 @@ PUBLISHED: Final[Mapping[str, PublishedModel]] = MappingProxyType(
     }
 )
 """By the simulator's names of the models."""
+
+NAMED: Final[Mapping[str, PublishedModel]] = MappingProxyType(
+    {
+        "gh200-96gb": _seven(
+            "1g.12gb", "1g.12gb+me", "1g.24gb", "2g.24gb", "3g.48gb", "4g.48gb", "7g.96gb"
+        ),
+        "gb200": _seven(
+            "1g.23gb", "1g.23gb+me", "1g.47gb", "2g.47gb", "3g.93gb", "4g.93gb", "7g.186gb"
+        ),
+        "b300-sxm-270gb": _seven(
+            "1g.34gb", "1g.34gb+me", "1g.67gb", "2g.67gb", "3g.135gb", "4g.135gb", "7g.269gb"
+        ),
+    }
+)
+"""Models of which only the names are published, in the MIG user guide; with the H100's places."""
