@@ -32,6 +32,7 @@ from simulator.state.machine_state import (
     SimulatedGpuState,
     SimulatedProcess,
 )
+from simulator.state.reset_peers import missing_peers
 
 Change = Callable[..., tuple[MachineState, Any]]
 
@@ -53,7 +54,7 @@ def _set_mig_mode(
         mode == pynvml.NVML_DEVICE_MIG_ENABLE,
         processes=bool(gpu.processes),
         clients=bool(other_clients or gpu.clients),
-        unresettable=mig_mode.activation_without_reset(gpu.spec, view.state.reset),
+        unresettable=_unresettable(gpu),
     )
     state = _with_gpu(view, gpu, changed)
     if status is not None:
@@ -158,6 +159,14 @@ CHANGES: Mapping[str, Change] = {
     "gpuscapeContextCreate": _create_context,
 }
 """C name to the function that is called with machine view, caller and inputs."""
+
+
+def _unresettable(gpu: SimulatedGpu) -> int | None:
+    """Activation status where the driver does not reset this GPU alone; None where it does."""
+    state = gpu.view.state
+    if missing_peers(state, frozenset({gpu.spec.bus_id})):
+        return int(pynvml.NVML_ERROR_RESET_REQUIRED)
+    return mig_mode.activation_without_reset(gpu.spec, state.reset)
 
 
 def _whole_gpu(view: MachineView, device: DeviceHandle) -> SimulatedGpu:

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The GPUs that have to be reset in one command, since NVLinks join them. Pure.
 
-Source: nvidia-smi(1) of drivers from 2025 on, --gpu-reset, its tables of NVSwitch systems and of
-systems with direct NVLinks; where a sentence there drops the need of Fabric Manager from Hopper on
-and its table does not, the sentence holds here.
+Source: Fabric Manager user guide, "GPU VM System Reset Capabilities and Limitations"; for GPUs
+before Ampere nvidia-smi(1), --gpu-reset.
 """
 
 from __future__ import annotations

@@ -125,6 +125,7 @@ class Case:
 
 NVML_H = "nvml.h, nvmlDeviceSetMigMode"
 GUIDE = "MIG user guide, Enable MIG Mode"
+FABRIC = "Fabric Manager user guide, GPU VM System Reset Capabilities and Limitations"
 CASES = {
     "idle A100": Case(source=GUIDE, answer=[0, 0, 1, 1]),
     "idle A30": Case(source=GUIDE, model="a30", answer=[0, 0, 1, 1]),
@@ -142,6 +143,13 @@ CASES = {
         facts={"virtualization": 1},
         resets={"mode_change": "not-supported"},
         answer=[0, 3, 0, 1],
+    ),
+    "behind NVSwitches": Case(source=FABRIC, facts={"count": 2}, answer=[0, 0, 1, 1]),
+    "without Fabric Manager": Case(
+        source=FABRIC,
+        facts={"count": 2},
+        resets={"fabric_manager": False},
+        answer=[0, 16, 0, 1],
     ),
     "host of vGPUs": Case(
         source="published nvidia-smi -mig 1 on an ESXi host",

@@ -301,7 +301,8 @@ def test_without_a_server_there_is_no_driver(machine: Machine, tmp_path: Path) -
     assert (done.returncode, "driver" in done.stdout) == (9, True)
 
 
-# GPUs that NVLink joins: nvidia-smi(1), --gpu-reset, its two tables
+# GPUs that NVLink joins: nvidia-smi(1), --gpu-reset; Fabric Manager user guide, "GPU VM System
+# Reset Capabilities and Limitations"
 
 ONE, ALL = ("-r", "-i", "0"), ("-r",)
 
