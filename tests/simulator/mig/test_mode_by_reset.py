@@ -234,21 +234,16 @@ class SetClock:
 
 
 @contextmanager
-def mode_being_changed(simulation: Simulation) -> Iterator[Callable[[], list[Any]]]:
-    """A thread changes the first GPU's mode, within; calling the result waits for its answer."""
-    answers: list[list[Any]] = []
+def mode_being_changed(simulation: Simulation, answers: list[int]) -> Iterator[threading.Thread]:
+    """A thread that changes the first GPU's mode; at the end it has its answer."""
     gpu = nv.nvmlDeviceGetHandleByIndex(0)
     call = threading.Thread(
-        target=lambda: answers.append([nv.nvmlDeviceSetMigMode(gpu, ON)]), daemon=True
+        target=lambda: answers.append(nv.nvmlDeviceSetMigMode(gpu, ON)), daemon=True
     )
     call.start()
     until(lambda: simulation.state.gpus[GPU].reset is not None)
-
-    def answer() -> list[Any]:
-        call.join()
-        return answers[0]
-
-    yield answer
+    yield call
+    call.join()
 
 
 def test_a_reset_takes_its_time_and_the_gpu_is_not_there_meanwhile(machine: Machine) -> None:
@@ -258,19 +253,20 @@ def test_a_reset_takes_its_time_and_the_gpu_is_not_there_meanwhile(machine: Mach
     clock = SetClock(simulation)
     with machines.session(simulation) as handle:
         first, second = handle(0), handle(1)
-        with mode_being_changed(simulation) as answer:
+        answers: list[int] = []
+        with mode_being_changed(simulation, answers) as call:
             clock.now += 19.9
             looked_up = code_of(handle, 0), code_of(handle, 1)
             by_bus_id = code_of(nv.nvmlDeviceGetHandleByPciBusId, GPU.encode())
             read = code_of(nv.nvmlDeviceGetMigMode, first), code_of(nv.nvmlDeviceGetUUID, second)
             again = code_of(nv.nvmlDeviceSetMigMode, first, ON)
             count = nv.nvmlDeviceGetCount()
+            assert call.is_alive()
             clock.now += 0.2
-            assert answer() == [0]
         assert nv.nvmlDeviceGetMigMode(first) == [1, 1]
 
     assert (looked_up, by_bus_id, read, again) == ((LOST, 0), LOST, (LOST, 0), LOST)
-    assert count == 2
+    assert (count, answers) == (2, [0])
 
 
 CALL = """
