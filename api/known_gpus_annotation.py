@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Final, Literal
 
 import msgspec
 from msgspec import Meta
@@ -58,21 +58,6 @@ def is_boot(text: str) -> bool:
     return re.fullmatch(_BOOT, text) is not None
 
 
-def encode(known: KnownGpusAnnotation) -> str:
-    """The annotation's text: compact JSON."""
-    return FORMAT.encode(known).decode()
-
-
-def decode(text: str) -> KnownGpusAnnotation | None:
-    """The annotation in ``text``; None for a major version other than ours. Raises BadInput."""
-    return FORMAT.decode(text)
-
-
-def json_schema() -> dict[str, Any]:
-    """JSON Schema of the annotation, 2020-12."""
-    return FORMAT.json_schema(f"Node annotation {keys.KNOWN_GPUS}")
-
-
 def _faults(known: KnownGpusAnnotation) -> Iterator[str]:
     if len(known.bus) > known.n:
         yield f"`bus` has {len(known.bus)} bus ids of {known.n} GPUs"
@@ -83,9 +68,11 @@ def _faults(known: KnownGpusAnnotation) -> Iterator[str]:
 FORMAT: Final = VersionedFormat(
     name=f"annotation {keys.KNOWN_GPUS}",
     remedy="the agent writes it anew",
+    title=f"Node annotation {keys.KNOWN_GPUS}",
     content=KnownGpusAnnotation,
     version=VERSION,
     most_length=MOST_CHARACTERS,
     faults=_faults,
     safe=True,
 )
+encode, decode, json_schema = FORMAT.text, FORMAT.decode, FORMAT.json_schema

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Final, Literal
 
 import msgspec
 from msgspec import Meta
@@ -47,26 +47,13 @@ class MigPermitAnnotation(msgspec.Struct, frozen=True, kw_only=True, omit_defaul
     ] = ()
 
 
-def encode(permit: MigPermitAnnotation) -> str:
-    """The annotation's text: compact JSON."""
-    return FORMAT.encode(permit).decode()
-
-
-def decode(text: str) -> MigPermitAnnotation | None:
-    """The annotation in ``text``; None for a major version other than ours. Raises BadInput."""
-    return FORMAT.decode(text)
-
-
-def json_schema() -> dict[str, Any]:
-    """JSON Schema of the annotation, 2020-12."""
-    return FORMAT.json_schema(f"Node annotation {keys.MIG_PERMIT}")
-
-
 FORMAT: Final = VersionedFormat(
     name=f"annotation {keys.MIG_PERMIT}",
     remedy="delete it, and the coordinator looks at the node anew",
+    title=f"Node annotation {keys.MIG_PERMIT}",
     content=MigPermitAnnotation,
     version=VERSION,
     most_length=MOST_CHARACTERS,
     safe=True,
 )
+encode, decode, json_schema = FORMAT.text, FORMAT.decode, FORMAT.json_schema

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterator
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Final, Literal
 
 import msgspec
 from msgspec import Meta
@@ -99,32 +99,19 @@ def new_request_id() -> str:
     return secrets.token_hex(_ID_DIGITS // 2)
 
 
-def encode(request: MigRequestAnnotation) -> str:
-    """The annotation's text: compact JSON."""
-    return FORMAT.encode(request).decode()
-
-
-def decode(text: str) -> MigRequestAnnotation | None:
-    """The annotation in ``text``; None for a major version other than ours. Raises BadInput."""
-    return FORMAT.decode(text)
-
-
 def _faults(request: MigRequestAnnotation) -> Iterator[str]:
     if len(request.pods) + len(request.other_pods) > MOST_PODS:
         yield f"pods and other_pods are more than {MOST_PODS} together"
 
 
-def json_schema() -> dict[str, Any]:
-    """JSON Schema of the annotation, 2020-12."""
-    return FORMAT.json_schema(f"Node annotation {keys.MIG_REQUEST}")
-
-
 FORMAT: Final = VersionedFormat(
     name=f"annotation {keys.MIG_REQUEST}",
     remedy="delete it and the agent asks anew",
+    title=f"Node annotation {keys.MIG_REQUEST}",
     content=MigRequestAnnotation,
     version=VERSION,
     most_length=MOST_CHARACTERS,
     safe=True,
     faults=_faults,
 )
+encode, decode, json_schema = FORMAT.text, FORMAT.decode, FORMAT.json_schema

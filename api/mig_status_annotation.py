@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from enum import StrEnum
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Final, Literal
 
 import msgspec
 from msgspec import Meta
@@ -172,26 +172,13 @@ def desired_digest(source: RequestSource, text: str) -> str:
     return hashlib.sha256(f"{source}:{text}".encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
-def encode(status: MigStatusAnnotation) -> str:
-    """The annotation's text: compact JSON."""
-    return FORMAT.encode(status).decode()
-
-
-def decode(text: str) -> MigStatusAnnotation | None:
-    """The annotation in ``text``; None for a major version other than ours. Raises BadInput."""
-    return FORMAT.decode(text)
-
-
-def json_schema() -> dict[str, Any]:
-    """JSON Schema of the annotation, 2020-12."""
-    return FORMAT.json_schema(f"Node annotation {keys.MIG_STATUS}")
-
-
 FORMAT: Final = VersionedFormat(
     name=f"annotation {keys.MIG_STATUS}",
     remedy="delete it and the agent writes it again",
+    title=f"Node annotation {keys.MIG_STATUS}",
     content=MigStatusAnnotation,
     version=VERSION,
     most_length=MOST_CHARACTERS,
     safe=True,
 )
+encode, decode, json_schema = FORMAT.text, FORMAT.decode, FORMAT.json_schema

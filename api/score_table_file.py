@@ -72,19 +72,6 @@ def with_hash(table: ScoreTableFile) -> ScoreTableFile:
     return msgspec.structs.replace(table, hash=_hash(table))
 
 
-def encode(table: ScoreTableFile) -> bytes:
-    """The bytes of the file: compact JSON, the same for equal tables."""
-    return _FORMAT.encode(table)
-
-
-def decode(data: bytes) -> ScoreTableFile | None:
-    """The table in ``data``; None for a version other than ours.
-
-    Raises BadInput for anything that ``encode`` did not write.
-    """
-    return _FORMAT.decode(data)
-
-
 def _hash(table: ScoreTableFile) -> str:
     plain = msgspec.json.encode(msgspec.structs.replace(table, hash=""))
     return hashlib.sha256(plain).hexdigest()[:_HASH_DIGITS]
@@ -106,3 +93,4 @@ _FORMAT: Final = VersionedFormat(
     most_length=_MOST_BYTES,
     faults=_faults,
 )
+encode, decode = _FORMAT.encode, _FORMAT.decode

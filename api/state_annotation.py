@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Final, Literal
 
 import msgspec
 from msgspec import Meta
@@ -84,21 +84,6 @@ def numbered(state: StateAnnotation, before: StateAnnotation | None) -> StateAnn
     return msgspec.structs.replace(state, seq=(state.seq + 1) % (_MAX_SEQ + 1))
 
 
-def encode(state: StateAnnotation) -> str:
-    """The annotation's text: compact JSON."""
-    return _FORMAT.encode(state).decode()
-
-
-def decode(text: str) -> StateAnnotation | None:
-    """The annotation in ``text``; None for a major version other than ours. Raises BadInput."""
-    return _FORMAT.decode(text)
-
-
-def json_schema() -> dict[str, Any]:
-    """JSON Schema of the annotation, 2020-12; it cannot say that all masks are of one length."""
-    return _FORMAT.json_schema(f"Lease annotation {keys.STATE}")
-
-
 def _faults(state: StateAnnotation) -> Iterator[str]:
     for key, mask in _masks(state):
         if len(mask) != len(state.ok):
@@ -115,9 +100,11 @@ def _masks(state: StateAnnotation) -> Iterator[tuple[str, str]]:
 _FORMAT: Final = VersionedFormat(
     name=f"annotation {keys.STATE}",
     remedy="delete it and the agent writes it again",
+    title=f"Lease annotation {keys.STATE}",
     content=StateAnnotation,
     version=VERSION,
     most_length=MOST_STATE_CHARACTERS,
     safe=True,
     faults=_faults,
 )
+encode, decode, json_schema = _FORMAT.text, _FORMAT.decode, _FORMAT.json_schema

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import string
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Final, Literal
 
 import msgspec
 from msgspec import Meta
@@ -110,16 +110,6 @@ class TopologyAnnotation(msgspec.Struct, frozen=True, kw_only=True, omit_default
         return 0 if i == j else int(self.pc[_pair(self.n, i, j)])
 
 
-def encode(annotation: TopologyAnnotation) -> str:
-    """The annotation's text: compact JSON, the same for equal annotations."""
-    return _FORMAT.encode(annotation).decode()
-
-
-def decode(text: str) -> TopologyAnnotation | None:
-    """The annotation in ``text``; None for a major version other than ours. Raises BadInput."""
-    return _FORMAT.decode(text)
-
-
 def generation(annotation: TopologyAnnotation) -> str:
     """First ten hex digits of the SHA-256 over all that scoring uses: no names, no ids.
 
@@ -155,11 +145,6 @@ def level_digits(levels: Iterable[int | None]) -> str:
     return "".join(str(_SYSTEM_LEVEL if level is None else level) for level in levels)
 
 
-def json_schema() -> dict[str, Any]:
-    """JSON Schema of the annotation, 2020-12; it cannot say how lengths follow from ``n``."""
-    return _FORMAT.json_schema(f"Node annotation {keys.TOPOLOGY}")
-
-
 def _pair(n: int, i: int, j: int) -> int:
     """Place of the pair in an upper triangle written row by row."""
     a, b = sorted((i, j))
@@ -193,9 +178,11 @@ def _sized(annotation: TopologyAnnotation) -> list[tuple[str, Sequence[object], 
 _FORMAT: Final = VersionedFormat(
     name=f"annotation {keys.TOPOLOGY}",
     remedy="delete it and the agent writes it again",
+    title=f"Node annotation {keys.TOPOLOGY}",
     content=TopologyAnnotation,
     version=VERSION,
     most_length=MOST_ANNOTATION_CHARACTERS,
     safe=True,
     faults=_faults,
 )
+encode, decode, json_schema = _FORMAT.text, _FORMAT.decode, _FORMAT.json_schema

@@ -40,6 +40,8 @@ class VersionedFormat(Generic[T]):
     """Bytes of the data, characters where it is text; longer data is damaged."""
     faults: Callable[[T], Iterable[str]] = lambda _content: ()
     """Faults of a value whose types are right; each names the key."""
+    title: str = ""
+    """Title of the JSON Schema."""
     safe: bool = False
     """Every text must be safe to show (:mod:`base.text.safe_text`), else the value is damaged."""
     _decoder: msgspec.json.Decoder[T] = field(init=False, repr=False, compare=False)
@@ -50,6 +52,10 @@ class VersionedFormat(Generic[T]):
     def encode(self, value: T) -> bytes:
         """Compact JSON; the same for equal values."""
         return msgspec.json.encode(value)
+
+    def text(self, value: T) -> str:
+        """Compact JSON as the text of an annotation."""
+        return self.encode(value).decode()
 
     def decode(self, data: str | bytes) -> T | None:
         """The value in ``data``; None for a major version other than ours.
@@ -76,17 +82,14 @@ class VersionedFormat(Generic[T]):
         except BadInput:
             return None
 
-    def json_schema(self, title: str) -> dict[str, Any]:
+    def json_schema(self) -> dict[str, Any]:
         """JSON Schema of the format, 2020-12, without what only ``faults`` finds."""
+        schema = msgspec.json.schema(self.content)
         return {
             "$schema": "https://json-schema.org/draft/2020-12/schema",
-            "title": title,
-            **self._schema(),
+            "title": self.title,
+            **(with_safe_texts(schema) if self.safe else schema),
         }
-
-    def _schema(self) -> dict[str, Any]:
-        schema = msgspec.json.schema(self.content)
-        return with_safe_texts(schema) if self.safe else schema
 
     def _unsafe(self, data: str | bytes, value: T) -> Iterator[str]:
         """A fault for each text that is unsafe; data in plain ASCII needs no search."""

@@ -60,16 +60,6 @@ class RollbackRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     """Whether the outcome is in the memory of rollouts."""
 
 
-def encode(record: RollbackRecord) -> str:
-    """The annotation's text: compact JSON."""
-    return FORMAT.encode(record).decode()
-
-
-def decode(text: str) -> RollbackRecord | None:
-    """The annotation in ``text``; None for a major version other than ours. Raises BadInput."""
-    return FORMAT.decode(text)
-
-
 FORMAT: Final = VersionedFormat(
     name=f"annotation {keys.MIG_ROLLBACK_RECORD}",
     remedy="see docs/mig.md, then delete it",
@@ -77,3 +67,4 @@ FORMAT: Final = VersionedFormat(
     version=VERSION,
     most_length=limits.MOST_RECORD_CHARACTERS,
 )
+encode, decode = FORMAT.text, FORMAT.decode

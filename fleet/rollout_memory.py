@@ -219,16 +219,6 @@ def without_ended(memory: RolloutMemory, present: Collection[str], now: int) -> 
     return memory if len(kept) == len(memory.rollouts) else RolloutMemory(v=VERSION, rollouts=kept)
 
 
-def encode(memory: RolloutMemory) -> str:
-    """The annotation's text: compact JSON."""
-    return FORMAT.encode(memory).decode()
-
-
-def decode(text: str) -> RolloutMemory | None:
-    """The annotation in ``text``; None for a major version other than ours. Raises BadInput."""
-    return FORMAT.decode(text)
-
-
 FORMAT: Final = VersionedFormat(
     name=f"annotation {keys.MIG_ROLLOUTS}",
     remedy="delete it, and stopped rollouts go on",
@@ -236,3 +226,4 @@ FORMAT: Final = VersionedFormat(
     version=VERSION,
     most_length=limits.MOST_ROLLOUTS_CHARACTERS,
 )
+encode, decode = FORMAT.text, FORMAT.decode
