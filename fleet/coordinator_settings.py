@@ -11,6 +11,7 @@ from typing import Final
 from api import names
 from base.errors import BadInput
 from base.settings import setting_kinds as kinds
+from base.settings.common_settings import duration, flag, kubeconfig, namespace, pod_name
 from base.settings.log_settings import log_format, log_level
 from base.settings.option import setting
 from base.settings.program_settings import ProgramSettings
@@ -50,10 +51,8 @@ class CoordinatorSettings:
         "Nodes in change at the same time; 0: no change begins, and running ones end.",
         subject="Rollouts",
     )
-    canary: float = setting(
-        600.0,
-        kinds.duration_kind("0s"),
-        "Time from a rollout's first success until its other nodes may begin.",
+    canary: float = duration(
+        600.0, "0s", "Time from a rollout's first success until its other nodes may begin."
     )
     failures_in_row: int = setting(
         2,
@@ -81,11 +80,9 @@ class CoordinatorSettings:
         kinds.member_kind(DrainMode),
         "How pods leave before a change, unless the Node's annotation gpuscape.io/drain sets it.",
     )
-    ignore_autoscaler_marks: bool = setting(
-        False,
-        kinds.FLAG,
+    ignore_autoscaler_marks: bool = flag(
         "Evict also pods that an autoscaler must not evict: with karpenter.sh/do-not-disrupt, or"
-        " with cluster-autoscaler.kubernetes.io/safe-to-evict: false.",
+        " with cluster-autoscaler.kubernetes.io/safe-to-evict: false."
     )
     cordoned_nodes: int = setting(
         0,
@@ -94,45 +91,45 @@ class CoordinatorSettings:
         " slot meanwhile.",
     )
 
-    settle: float = setting(
+    settle: float = duration(
         5.0,
-        kinds.duration_kind("100ms"),
+        "100ms",
         "Time from the cordon to the second check of the node's pods.",
         subject="Times of one change",
     )
-    hold_deadline: float = setting(
+    hold_deadline: float = duration(
         120.0,
-        kinds.duration_kind("10s"),
+        "10s",
         "How long a cordoned node waits to be idle again; then everything is reverted.",
     )
-    cordoned_deadline: float = setting(
+    cordoned_deadline: float = duration(
         86400.0,
-        kinds.duration_kind("1m"),
+        "1m",
         "How long a cordoned node waits for its pods; then everything is reverted, and the node is"
         " not cordoned again for the same time.",
     )
-    change_deadline: float = setting(
+    change_deadline: float = duration(
         900.0,
-        kinds.duration_kind("1m"),
+        "1m",
         "Time from the permit to proceed until the agent reports the outcome. After it the change"
         " counts as failed, and the node stays as it is until the report comes. The slot is free"
         " after a third of it, for one such node of a rollout at a time.",
     )
-    register_deadline: float = setting(
+    register_deadline: float = duration(
         60.0,
-        kinds.duration_kind("5s"),
+        "5s",
         "Time from a restart of the device plugin until the node offers its resources; it is"
         " restarted up to three times.",
     )
-    retry: float = setting(
+    retry: float = duration(
         60.0,
-        kinds.duration_kind("1s"),
+        "1s",
         "Time between a node's first and second attempt for the same layout; it doubles up to an"
         " hour.",
     )
-    long_wait: float = setting(
+    long_wait: float = duration(
         86400.0,
-        kinds.duration_kind("1m"),
+        "1m",
         "A node that waits longer than this for its change raises an alert; this has no other"
         " effect.",
     )
@@ -153,25 +150,10 @@ class CoordinatorSettings:
         _SELECTORS,
         "Pods with any of these labels are device plugins, and are restarted after a change.",
     )
-    kubeconfig: Path | None = setting(
-        None,
-        kinds.PATH,
-        "How to reach the cluster.",
-        unset="the pod's own token, else kubectl's file",
-        variables=("KUBECONFIG",),
-    )
-    namespace: str = setting(
-        names.NAMESPACE,
-        kinds.text_kind("NAME"),
-        "Namespace of the Leases.",
-        variables=("POD_NAMESPACE",),
-    )
-    instance: str | None = setting(
-        None,
-        kinds.text_kind("NAME"),
-        "Unique name of this coordinator, for the Lease and for Events.",
-        unset="the host's name",
-        variables=("POD_NAME",),
+    kubeconfig: Path | None = kubeconfig()
+    namespace: str = namespace(names.NAMESPACE, "Namespace of the Leases.")
+    instance: str | None = pod_name(
+        "Unique name of this coordinator, for the Lease and for Events.", unset="the host's name"
     )
     listen: Address = setting(
         Address(host="", port=9402), ADDRESS, "Where /metrics, /livez and /readyz are served."

@@ -11,6 +11,7 @@ from actuator.past_changes import JOURNAL_FOLDER
 from api.actuator.actuator_client import SOCKET
 from base.errors import BadInput
 from base.settings import setting_kinds as kinds
+from base.settings.common_settings import duration, optional_path
 from base.settings.log_settings import log_format, log_level
 from base.settings.option import setting
 from base.settings.program_settings import ProgramSettings
@@ -54,15 +55,15 @@ class ActuatorSettings:
         "Folder of the journal, on a disk of the host; only the actuator may write to it.",
         subject="Changes",
     )
-    change_deadline_seconds: float = setting(
+    change_deadline_seconds: float = duration(
         300.0,
-        kinds.duration_kind("10s"),
+        "10s",
         "Time for one change; past it the process that makes the driver's calls is killed, and"
         " the next start goes on from the journal.",
     )
-    stop_deadline_seconds: float = setting(
+    stop_deadline_seconds: float = duration(
         60.0,
-        kinds.duration_kind("0s"),
+        "0s",
         "How long SIGTERM waits for a change that runs; keep it below the pod's"
         " terminationGracePeriodSeconds.",
     )
@@ -73,8 +74,8 @@ class ActuatorSettings:
         "Where the host's root is mounted: device nodes are made below it.",
         subject="Machine",
     )
-    library: Path | None = setting(
-        None, kinds.PATH, "The driver's library libnvidia-ml.so.1.", unset="the loader finds it"
+    library: Path | None = optional_path(
+        "The driver's library libnvidia-ml.so.1.", unset="the loader finds it"
     )
     simulate: str | None = setting(
         None,

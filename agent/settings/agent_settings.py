@@ -11,11 +11,18 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from agent.settings import mig_settings
 from agent.settings.tick_bounds import refuse_short_limit
 from api import names
 from base.errors import BadInput
 from base.settings import setting_kinds as kinds
+from base.settings.common_settings import (
+    duration,
+    flag,
+    kubeconfig,
+    namespace,
+    optional_path,
+    pod_name,
+)
 from base.settings.log_settings import log_format, log_level
 from base.settings.option import setting
 from base.settings.program_settings import ProgramSettings
@@ -41,7 +48,7 @@ PROBE_ADDRESS = Address(host="", port=9401)
 class AgentSettings:
     """All settings of the agent."""
 
-    standalone: bool = setting(False, kinds.FLAG, "Run without a cluster.", subject="Cluster")
+    standalone: bool = flag("Run without a cluster.", subject="Cluster")
     node_name: str | None = setting(
         None,
         kinds.text_kind("NAME"),
@@ -55,27 +62,14 @@ class AgentSettings:
         "Where labels go: on the Node, into a NodeFeature for nfd-master, or nowhere in the"
         " cluster. With node and nodefeature the topology annotation goes on the Node.",
     )
-    kubeconfig: Path | None = setting(
-        None,
-        kinds.PATH,
-        "How to reach the cluster.",
-        unset="the pod's own token",
-        variables=("KUBECONFIG",),
-    )
+    kubeconfig: Path | None = kubeconfig(unset="the pod's own token")
     service_account: Path = setting(
         Path("/var/run/secrets/kubernetes.io/serviceaccount"),
         kinds.PATH,
         "Folder with the pod's token and the cluster's certificate authority.",
     )
-    namespace: str = setting(
-        names.NAMESPACE,
-        kinds.text_kind("NAME"),
-        "Namespace of the agent's Lease and NodeFeature.",
-        variables=("POD_NAMESPACE",),
-    )
-    pod_name: str | None = setting(
-        None, kinds.text_kind("NAME"), "The agent's own pod.", unset="none", variables=("POD_NAME",)
-    )
+    namespace: str = namespace(names.NAMESPACE, "Namespace of the agent's Lease and NodeFeature.")
+    pod_name: str | None = pod_name("The agent's own pod.", unset="none")
     pod_uid: str | None = setting(
         None,
         kinds.text_kind("UID"),
@@ -90,21 +84,17 @@ class AgentSettings:
         " agents do not overload the API server.",
         unset="25 ms for each agent that its DaemonSet counts",
     )
-    allow_unconfined: bool = setting(
-        False,
-        kinds.FLAG,
-        "Write even if no admission policy is seen that restricts this agent to its own node.",
+    allow_unconfined: bool = flag(
+        "Write even if no admission policy is seen that restricts this agent to its own node."
     )
     pod_resources_socket: Path = setting(
         Path("/var/lib/kubelet/pod-resources/kubelet.sock"),
         kinds.PATH,
         "The kubelet's pod-resources socket, which reports the GPUs of each pod.",
     )
-    resource_slices: bool = setting(
-        False,
-        kinds.FLAG,
+    resource_slices: bool = flag(
         "Read ResourceSlices to find the GPUs of DRA claims whose device names do not identify"
-        " them; the agent needs an extra right for this.",
+        " them; the agent needs an extra right for this."
     )
     driver_ready_file: Path = setting(
         Path("run/nvidia/validations/driver-ready"),
@@ -113,30 +103,27 @@ class AgentSettings:
         " released.",
     )
 
-    discover_interval_seconds: float = setting(
-        60.0,
-        kinds.duration_kind("1s"),
-        "How often GPUs and links are read and labels decided.",
-        subject="Readings",
+    discover_interval_seconds: float = duration(
+        60.0, "1s", "How often GPUs and links are read and labels decided.", subject="Readings"
     )
-    sample_interval_seconds: float = setting(
-        10.0, kinds.duration_kind("100ms"), "How often temperatures, clocks and counters are read."
+    sample_interval_seconds: float = duration(
+        10.0, "100ms", "How often temperatures, clocks and counters are read."
     )
     jitter_ratio: float = setting(
         0.1, kinds.ratio_kind(0.5), "Random part of each interval, so that nodes spread out."
     )
-    deadline_seconds: float = setting(
-        5.0, kinds.duration_kind("100ms"), "Time to answer, after which a GPU counts as hung."
+    deadline_seconds: float = duration(
+        5.0, "100ms", "Time to answer, after which a GPU counts as hung."
     )
-    init_deadline_seconds: float = setting(
+    init_deadline_seconds: float = duration(
         30.0,
-        kinds.duration_kind("100ms"),
+        "100ms",
         "Time for the first answers of the driver and of each GPU to a new device reader; without"
         " persistence mode a GPU is initialised then.",
     )
-    tick_limit_seconds: float = setting(
+    tick_limit_seconds: float = duration(
         600.0,
-        kinds.duration_kind("1s"),
+        "1s",
         "How long one run of a part of the agent may take, such as one reading of all GPUs;"
         " after that the agent ends with exit code 70. At least 17 times the longer deadline.",
     )
@@ -147,8 +134,8 @@ class AgentSettings:
     reader_descriptors: int = setting(
         512, kinds.count_kind(1_000_000), "Open files at which a reader is replaced; 0: no limit."
     )
-    reader_age_seconds: float = setting(
-        86_400.0, kinds.duration_kind("1m"), "Age at which a device reader is replaced."
+    reader_age_seconds: float = duration(
+        86_400.0, "1m", "Age at which a device reader is replaced."
     )
 
     listen: Address = setting(
@@ -160,21 +147,15 @@ class AgentSettings:
     probe_listen: Address = setting(
         PROBE_ADDRESS, ADDRESS, "Where /livez and /readyz are served; port 0 is any free one."
     )
-    web_config_file: Path | None = setting(
-        None,
-        kinds.PATH,
+    web_config_file: Path | None = optional_path(
         "TLS, client certificates and passwords for /metrics, in the format of Prometheus'"
         " exporter-toolkit; changes of it and of its certificates take effect at once.",
         unset="plain HTTP for everybody",
     )
 
-    health_needs_gpus: bool = setting(
-        False, kinds.FLAG, "Answer /health with 503 while the machine shows no GPU."
-    )
+    health_needs_gpus: bool = flag("Answer /health with 503 while the machine shows no GPU.")
 
-    counters: Path | None = setting(
-        None,
-        kinds.PATH,
+    counters: Path | None = optional_path(
         "Which DCGM families are served: a CSV file in dcgm-exporter's format; changes of it take"
         " effect at once.",
         unset="dcgm-exporter's default families",
@@ -209,27 +190,17 @@ class AgentSettings:
         "Label with the node's name.",
         unset="as in compat-release: hostname since 4.8.3, Hostname before",
     )
-    old_namespace: bool = setting(
-        False, kinds.FLAG, "Use the label names of dcgm-exporter 1: uuid, pod_name and so on."
+    old_namespace: bool = flag("Use the label names of dcgm-exporter 1: uuid, pod_name and so on.")
+    replace_blanks: bool = flag("Put dashes in place of blanks in the label modelName.")
+    xid_window_seconds: float = duration(
+        WINDOW_SECONDS, "1s", "For how long DCGM_EXP_XID_ERRORS_COUNT counts an error."
     )
-    replace_blanks: bool = setting(
-        False, kinds.FLAG, "Put dashes in place of blanks in the label modelName."
+    clock_events_window_seconds: float = duration(
+        WINDOW_SECONDS, "1s", "For how long DCGM_EXP_CLOCK_EVENTS_COUNT counts an event."
     )
-    xid_window_seconds: float = setting(
-        WINDOW_SECONDS,
-        kinds.duration_kind("1s"),
-        "For how long DCGM_EXP_XID_ERRORS_COUNT counts an error.",
-    )
-    clock_events_window_seconds: float = setting(
-        WINDOW_SECONDS,
-        kinds.duration_kind("1s"),
-        "For how long DCGM_EXP_CLOCK_EVENTS_COUNT counts an event.",
-    )
-    kernel_log: bool = setting(
-        False,
-        kinds.FLAG,
+    kernel_log: bool = flag(
         "Read XIDs that NVML does not report, and errors of NVSwitches, from the kernel log below"
-        " the host root; a container must be privileged for this.",
+        " the host root; a container must be privileged for this."
     )
 
     pods: bool | None = setting(
@@ -239,20 +210,14 @@ class AgentSettings:
         unset="true; false if standalone",
         subject="Pods, processes and jobs on series",
     )
-    pod_uid_label: bool = setting(
-        False, kinds.FLAG, "Add the pod's UID; the agent needs the right to read pods."
-    )
-    pod_labels: bool = setting(
-        False, kinds.FLAG, "Add the pod's labels; the agent needs the right to read pods."
-    )
+    pod_uid_label: bool = flag("Add the pod's UID; the agent needs the right to read pods.")
+    pod_labels: bool = flag("Add the pod's labels; the agent needs the right to read pods.")
     pod_label_allowlist: tuple[re.Pattern[str], ...] = setting(
         (), kinds.PATTERNS, "Show only labels whose key matches one of these.", unset="all labels"
     )
-    virtual_gpus: bool = setting(
-        False,
-        kinds.FLAG,
+    virtual_gpus: bool = flag(
         "One series for each pod that shares a GPU, distinguished by the label vgpu, with what its"
-        " processes use; without it the series name one of the pods.",
+        " processes use; without it the series name one of the pods."
     )
     resource_names: tuple[str, ...] = setting(
         (),
@@ -261,13 +226,11 @@ class AgentSettings:
         " known.",
         unset="none",
     )
-    processes: bool = setting(
-        False,
-        kinds.FLAG,
-        "Report the memory of each process, with its pod; a container needs the host's PIDs.",
+    processes: bool = flag(
+        "Report the memory of each process, with its pod; a container needs the host's PIDs."
     )
-    hpc_jobs: Path | None = setting(
-        None, kinds.PATH, "Folder in which a batch system's scripts write each GPU's job ids."
+    hpc_jobs: Path | None = optional_path(
+        "Folder in which a batch system's scripts write each GPU's job ids."
     )
 
     mig_strategy: str | None = setting(
@@ -277,14 +240,10 @@ class AgentSettings:
         unset="as in sharing-config, else none",
         subject="Labels",
     )
-    sharing_config: Path | None = setting(
-        None,
-        kinds.PATH,
-        "The device plugin's configuration file; its settings for labels apply here too.",
+    sharing_config: Path | None = optional_path(
+        "The device plugin's configuration file; its settings for labels apply here too."
     )
-    label_rules: Path | None = setting(
-        None,
-        kinds.PATH,
+    label_rules: Path | None = optional_path(
         "File with rules for labels under prefixes of your own, such as example.com/gpu-type; the"
         " admission policies must allow their keys.",
         unset="no such labels",
@@ -295,31 +254,48 @@ class AgentSettings:
         "Write the label nvidia.com/gfd.timestamp.",
         unset="as in sharing-config, else true",
     )
-    machine_type_file: Path | None = setting(
-        None,
-        kinds.PATH,
+    machine_type_file: Path | None = optional_path(
         "File below the host root that holds the machine type.",
         unset="as in sharing-config, else the DMI product name",
     )
-    feature_file: Path | None = setting(
-        None, kinds.PATH, "Write labels to this feature file of Node Feature Discovery."
+    feature_file: Path | None = optional_path(
+        "Write labels to this feature file of Node Feature Discovery."
     )
-    print_labels: bool = setting(
-        False, kinds.FLAG, "Print labels to standard output whenever they change."
-    )
+    print_labels: bool = flag("Print labels to standard output whenever they change.")
 
-    mig_mode: str = mig_settings.mig_mode()
-    actuator_socket: Path = mig_settings.actuator_socket()
-    mig_config: Path | None = mig_settings.mig_config()
-    mig_config_overlap: Overlap = mig_settings.mig_config_overlap()
-    mig_deadline: float | None = mig_settings.mig_deadline()
+    mig_mode: str = setting(
+        "observe",
+        kinds.choice_kind("off", "observe", "enforce"),
+        "What the agent does about the Node's desired MIG layout: off, nothing; observe, show the"
+        " plan on the Node and change nothing; enforce, have the actuator change the GPUs, with"
+        " the coordinator's permit.",
+        subject="MIG",
+    )
+    actuator_socket: Path = setting(
+        Path(names.ACTUATOR_SOCKET), kinds.PATH, "The actuator's socket, where mig-mode is enforce."
+    )
+    mig_config: Path | None = optional_path(
+        "File with MIG configurations, in mig-parted's format; changes of it take effect at once.",
+        unset="the default ones for the GPUs of the machine",
+    )
+    mig_config_overlap: Overlap = setting(
+        Overlap.REFUSE,
+        kinds.member_kind(Overlap),
+        "What happens if entries of one MIG configuration give a GPU different layouts: refuse, the"
+        " desired layout is refused; last, the last of them decides, as for nvidia-mig-parted.",
+    )
+    mig_deadline: float | None = setting(
+        None,
+        kinds.duration_kind("1m"),
+        "How long a MIG change may wait for a permit; then its outcome is expired, until a layout"
+        " is desired anew.",
+        unset="for ever",
+    )
 
     log_level: str = log_level()
     log_format: str = log_format()
 
-    state_file: Path | None = setting(
-        None,
-        kinds.PATH,
+    state_file: Path | None = optional_path(
         "File that keeps GPUs, their places, their XIDs and how long pods used them across a"
         " restart of the agent; valid for one boot and one driver.",
         unset="none: a restart forgets these",
@@ -330,17 +306,15 @@ class AgentSettings:
         kinds.text_kind("MACHINE|FILE"),
         "Read a simulated machine or a recording instead of this machine.",
     )
-    refuse_driver: bool = setting(
-        False,
-        kinds.FLAG,
+    refuse_driver: bool = flag(
         "End at the start if an NVIDIA driver is loaded, so that a simulated machine in a cluster"
-        " is never mistaken for a node's real GPUs.",
+        " is never mistaken for a node's real GPUs."
     )
     host_root: Path = setting(
         Path("/"), kinds.PATH, "Where the host's file system is mounted: sys and dev lie below it."
     )
-    library: Path | None = setting(
-        None, kinds.PATH, "The driver's libnvidia-ml.so.1.", unset="where the loader finds it"
+    library: Path | None = optional_path(
+        "The driver's libnvidia-ml.so.1.", unset="where the loader finds it"
     )
 
     def __post_init__(self) -> None:

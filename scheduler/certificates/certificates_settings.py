@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from api import names
-from base.settings import setting_kinds as kinds
+from base.settings.common_settings import kubeconfig, namespace
 from base.settings.log_settings import log_format, log_level
 from base.settings.option import setting
 from base.settings.program_settings import ProgramSettings
@@ -18,20 +18,12 @@ from web.address import ADDRESS, Address
 class CertificatesSettings:
     """Settings of ``gpuscape scheduler certificates``."""
 
-    namespace: str = setting(
+    namespace: str = namespace(
         names.NAMESPACE,
-        kinds.text_kind("NAME"),
         "Namespace of the Secrets and of the extender's Service.",
         subject="Cluster",
-        variables=("POD_NAMESPACE",),
     )
-    kubeconfig: Path | None = setting(
-        None,
-        kinds.PATH,
-        "How to reach the cluster.",
-        unset="the pod's own token, else kubectl's file",
-        variables=("KUBECONFIG",),
-    )
+    kubeconfig: Path | None = kubeconfig()
     listen: Address = setting(
         Address(host="", port=9403), ADDRESS, "Where /livez and /readyz are served."
     )

@@ -10,6 +10,7 @@ from pathlib import Path
 from api import names
 from base.errors import BadInput
 from base.settings import setting_kinds as kinds
+from base.settings.common_settings import duration, kubeconfig, namespace, optional_path, pod_name
 from base.settings.log_settings import log_format, log_level
 from base.settings.option import setting
 from base.settings.program_settings import ProgramSettings
@@ -28,18 +29,14 @@ class SchedulerSettings:
         "Where it is served; port 0 is any free one. Any address but loopback needs TLS.",
         subject="Addresses and access",
     )
-    tls_cert_file: Path | None = setting(
-        None,
-        kinds.PATH,
+    tls_cert_file: Path | None = optional_path(
         "The server's certificate, PEM; changed files take effect within seconds.",
         unset="plain HTTP, on loopback only",
     )
-    tls_private_key_file: Path | None = setting(
-        None, kinds.PATH, "The key of that certificate, PEM, not encrypted."
+    tls_private_key_file: Path | None = optional_path(
+        "The key of that certificate, PEM, not encrypted."
     )
-    client_ca_file: Path | None = setting(
-        None,
-        kinds.PATH,
+    client_ca_file: Path | None = optional_path(
         "Authorities, PEM, one of which has to have signed a client's certificate; probes,"
         " metrics and the API's description are served without.",
         unset="everybody is served",
@@ -51,30 +48,12 @@ class SchedulerSettings:
         unset="any",
     )
 
-    kubeconfig: Path | None = setting(
-        None,
-        kinds.PATH,
-        "How to reach the cluster.",
-        unset="the pod's own token, else kubectl's file",
-        subject="Cluster",
-        variables=("KUBECONFIG",),
-    )
-    namespace: str = setting(
-        names.NAMESPACE,
-        kinds.text_kind("NAME"),
-        "Namespace of the agents' Leases.",
-        variables=("POD_NAMESPACE",),
-    )
+    kubeconfig: Path | None = kubeconfig(subject="Cluster")
+    namespace: str = namespace(names.NAMESPACE, "Namespace of the agents' Leases.")
     events: bool = setting(
         True, kinds.FLAG, "Write an Event on a pod that requested linked GPUs and did not get them."
     )
-    instance: str | None = setting(
-        None,
-        kinds.text_kind("NAME"),
-        "What Events call this replica.",
-        unset="the host's name",
-        variables=("POD_NAME",),
-    )
+    instance: str | None = pod_name("What Events call this replica.", unset="the host's name")
 
     gpu_resource: str = setting(
         GPU,
@@ -104,9 +83,9 @@ class SchedulerSettings:
         kinds.member_kind(DevicePluginPolicy),
         "How the device plugin chooses GPUs; NVIDIA's own is best-effort.",
     )
-    budget_seconds: float = setting(
+    budget_seconds: float = duration(
         0.05,
-        kinds.duration_kind("1ms"),
+        "1ms",
         "Time for an answer, past which it is empty and the scheduler's other opinions decide;"
         " keep it below the scheduler's httpTimeout.",
     )
