@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from api import names
@@ -45,27 +46,15 @@ class FleetWatches(WatchedSources[FleetSource]):
         self._cache = cache
         self._changed = changed
         self._on_node = on_node
+        informer = partial(Informer, api, uniform=uniform, defects=defects)
         informers = {
-            FleetSource.NODES: Informer(
-                api, NODES, self.take_node, uniform=uniform, defects=defects
-            ),
-            FleetSource.SLOTS: Informer(
-                api,
-                LEASES,
-                self.take_lease,
-                namespace=namespace,
-                keep=is_slot,
-                uniform=uniform,
-                defects=defects,
-            ),
-            FleetSource.PODS: Informer(
-                api,
+            FleetSource.NODES: informer(NODES, self.take_node),
+            FleetSource.SLOTS: informer(LEASES, self.take_lease, namespace=namespace, keep=is_slot),
+            FleetSource.PODS: informer(
                 PODS,
                 self.take_pod,
                 fields=_BOUND,
                 keep=lambda pod: gpu_pod.is_gpu_or_plugin_pod(pod, cache.terms),
-                uniform=uniform,
-                defects=defects,
             ),
         }
         super().__init__(

@@ -7,6 +7,7 @@ import logging
 import random
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from api import keys, names
@@ -57,33 +58,13 @@ class Watches(WatchedSources[CacheSource]):
         self._sleep = sleep
         self._rested_at = clock()
         self._nodes_of_cut_names: dict[str, str] = {}
+        informer = partial(Informer, api, uniform=uniform, defects=defects)
         informers = {
-            CacheSource.NODES: Informer(
-                api,
-                NODES,
-                self.take_node,
-                metadata_only=True,
-                uniform=uniform,
-                defects=defects,
+            CacheSource.NODES: informer(NODES, self.take_node, metadata_only=True),
+            CacheSource.LEASES: informer(
+                LEASES, self.take_lease, namespace=namespace, keep=_is_agents
             ),
-            CacheSource.LEASES: Informer(
-                api,
-                LEASES,
-                self.take_lease,
-                namespace=namespace,
-                keep=_is_agents,
-                uniform=uniform,
-                defects=defects,
-            ),
-            CacheSource.PODS: Informer(
-                api,
-                PODS,
-                self.take_pod,
-                fields=_BOUND,
-                keep=self._has_gpus,
-                uniform=uniform,
-                defects=defects,
-            ),
+            CacheSource.PODS: informer(PODS, self.take_pod, fields=_BOUND, keep=self._has_gpus),
         }
         super().__init__(informers, synced=cache.mark_synced, rights="deploy/scheduler")
 
