@@ -17,6 +17,7 @@ from api import keys
 from api.mig_outcome import Outcome
 from api.mig_resources import MOST_OFFERS
 from api.versioned import VersionedFormat
+from base.text import rfc3339
 
 VERSION: Final = 2
 MOST_CHARACTERS: Final = 2560
@@ -26,6 +27,8 @@ MOST_DESIRED: Final = 256
 MOST_REASON: Final = 400
 MOST_PODS: Final = 8
 """Pods that a status names at most."""
+TRIED_AGAIN_AT: Final = "; tried again at "
+"""Words in a reason before the time of the next attempt, which ends it (RFC 3339)."""
 
 
 class MigPhase(StrEnum):
@@ -170,6 +173,12 @@ class MigStatusAnnotation(msgspec.Struct, frozen=True, kw_only=True, omit_defaul
 def desired_digest(source: RequestSource, text: str) -> str:
     """The status' ``desired_digest`` for the layout that ``source`` states in this text."""
     return hashlib.sha256(f"{source}:{text}".encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+def retry_time(reason: str) -> float | None:
+    """When the next attempt comes, by a status' reason; seconds since 1970, None: it has none."""
+    _, words, moment = reason.rpartition(TRIED_AGAIN_AT)
+    return rfc3339.unix_seconds(moment) if words else None
 
 
 FORMAT: Final = VersionedFormat(

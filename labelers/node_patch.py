@@ -115,6 +115,19 @@ def writers(meta: Mapping[str, Any], where: KeyLocation, key: str) -> tuple[str,
     )
 
 
+def last_writer(meta: Mapping[str, Any], where: KeyLocation, key: str) -> tuple[str, str] | None:
+    """The manager that owns the key's value, and the RFC 3339 time of its newest write of any key.
+
+    None where managedFields name none; of several the one that wrote last.
+    """
+    entries = [
+        (str(entry.get("time", "")), str(entry.get("manager", "?")))
+        for entry in meta.get("managedFields") or ()
+        if key in _owned(entry, where)
+    ]
+    return max(entries)[::-1] if entries else None
+
+
 def _split(
     meta: Mapping[str, Any], where: KeyLocation, decisions: Decisions, leave: Mapping[str, str]
 ) -> tuple[Changes, dict[str, str]]:

@@ -15,7 +15,12 @@ from agent.layouts.retry_times import Retry
 from api import keys, names
 from api.key_kinds import KeyLocation
 from api.mig_outcome import Outcome
-from api.mig_status_annotation import MOST_REASON, MigPhase, MigStatusAnnotation
+from api.mig_status_annotation import (
+    MOST_REASON,
+    TRIED_AGAIN_AT,
+    MigPhase,
+    MigStatusAnnotation,
+)
 from base.text.safe_text import short_line
 from labelers.decision import Absent, Decision, Decisions, Keep, Value
 from labelers.node_patch import writers
@@ -104,7 +109,7 @@ def _phase(
         phase = _BY_OUTCOME.get(request.outcome, MigPhase.FAILED)
         if math.isinf(retry.not_before):
             return phase, retry.why
-        return phase, f"{retry.why}; tried again at {retry_time(retry)}"
+        return phase, f"{retry.why}{TRIED_AGAIN_AT}{retry_time(retry)}"
     if state.needs_closed_handles:
         return MigPhase.PLANNED, _RESTORING
     return MigPhase.PLANNED, problem or evaluated.reason

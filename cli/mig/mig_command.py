@@ -22,6 +22,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "export": "cli.mig.mig_export",
     "history": "cli.mig.mig_history",
     "nodes": "cli.mig.cluster.mig_nodes",
+    "why": "cli.mig.cluster.mig_why",
     "rollout": "cli.mig.rollout.rollout_command",
 }
 """Subcommand to the module that holds it as ``command``, in the order of the help text."""
@@ -53,6 +54,7 @@ Examples:
   gpuscape mig assert all-balanced       whether the GPUs have the layout: exit code 0 or 1
   gpuscape mig export > now.yaml         the current layout, in mig-parted's format
   gpuscape mig nodes                     the cluster's Nodes: desired layouts and phases
+  gpuscape mig why gpu-7                 where that Node's change stands, and who is in the way
   gpuscape mig rollout start all-balanced -l pool=a100    a layout for many Nodes
   gpuscape mig status --simulate dgx-a100-mig-mixed
 
@@ -61,5 +63,5 @@ GPU instances are visible only with NVIDIA's capability mig/monitor, which root 
 def command() -> None:
     """Show how MIG divides GPUs, plan other layouts, and apply them.
 
-    Only apply, restore and selftest change anything.
+    Only apply, restore and selftest change GPUs; rollout writes desired layouts.
     """

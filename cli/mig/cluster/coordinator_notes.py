@@ -6,14 +6,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from base.text import rfc3339
 from cli import options
 from fleet.status.coordinator_view import CoordinatorView
 
-_SILENT_SECONDS: Final = 120.0
-"""Age of the last renewal from which a coordinator counts as silent.
-
-A coordinator that acts renews every 10 s, and clocks differ."""
 _AFTER_FAILURES: Final = (
     "to continue a rollout that failures have stopped: gpuscape mig rollout resume --after-failures"
 )
@@ -33,7 +28,8 @@ def coordinator_notes(view: CoordinatorView, now: float) -> Iterator[str]:
     if not view.holder:
         yield "no coordinator acts: no change begins (docs/mig-fleet.md)"
         return
-    if (silent := _silent_seconds(view, now)) > _SILENT_SECONDS:
+    if not view.acts(now):
+        silent = view.silent_seconds(now)
         yield f"the coordinator {view.holder} has not renewed its Lease for {silent:.0f} s"
     if view.is_paused:
         yield "paused by an admin; to continue: gpuscape mig rollout resume"
@@ -63,9 +59,3 @@ def coordinator_document(view: CoordinatorView) -> dict[str, Any]:
         ],
         "problem": view.problem or None,
     }
-
-
-def _silent_seconds(view: CoordinatorView, now: float) -> float:
-    """Seconds since the last renewal; 0 where its time is not known."""
-    renewed = rfc3339.unix_seconds(view.renewed_at)
-    return 0.0 if renewed is None else now - renewed

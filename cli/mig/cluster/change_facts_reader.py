@@ -1,0 +1,294 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reads all that is known of one Node's MIG change, with the rights of whoever runs a command.
+
+What may not be read is named in the facts, with its verb and resource, and the rest is read.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any, Final, TypeVar
+
+from api import keys, names
+from api.key_kinds import KeyLocation
+from api.mig_permit_annotation import PermitPhase
+from base.errors import BadInput
+from base.text import rfc3339
+from cli.failures import UNREADABLE, CommandFailure
+from fleet.coordinator_settings import CoordinatorSettings
+from fleet.drain.drain_plan import DrainPlan, plan_drain
+from fleet.drain.drain_view import read_view
+from fleet.gpu_pod import GpuPod, gpu_pod_of
+from fleet.mig_node import DrainMode, MigNode, node_of
+from fleet.policy.assigned_layouts import assigned, entry_of
+from fleet.policy.fleet_policy import parse_fleet_policy
+from fleet.policy.fleet_policy_sync import KEY
+from fleet.slot_gate import FleetView, drain_of
+from fleet.slot_lease import SlotLease, is_slot, slot_of
+from fleet.stages.node_change_facts import (
+    AgentFacts,
+    NodeChangeFacts,
+    NodeEvent,
+    PolicyFacts,
+    UnreadFact,
+)
+from fleet.stages.stage import StageName
+from fleet.status.coordinator_view import CoordinatorView, coordinator_view
+from fleet.status.node_layout import node_layout
+from forecast.agent_terms import is_part
+from forecast.coordinator_terms import deployed_settings
+from kube.api import (
+    CONFIG_MAPS,
+    DEPLOYMENTS,
+    EVENTS,
+    LEASES,
+    NODES,
+    POD_DISRUPTION_BUDGETS,
+    PODS,
+    Api,
+    ApiResource,
+    Object,
+)
+from kube.api_errors import ApiError, Forbidden, NotFound
+from kube.lease import Lease
+from kube.objects.node import Node
+from kube.objects.typed_object import Metadata
+from kube.present_objects import present_objects
+from labelers.node_patch import last_writer
+
+T = TypeVar("T")
+_AGENTS: Final = ("agent", "agent-canary")
+
+
+class ChangeFactsReader:
+    """Reads the facts of one Node at a time. One thread."""
+
+    def __init__(self, api: Api, namespace: str, *, wall: Callable[[], float] = time.time) -> None:
+        """``namespace``: the coordinator's; ``wall``: Unix time."""
+        self._api = api
+        self._namespace = namespace
+        self._wall = wall
+        self._unread: list[UnreadFact] = []
+
+    def read(self, name: str) -> NodeChangeFacts:
+        """Read the facts of this Node.
+
+        Raises BadInput where there is no such Node, CommandFailure where it may not be read, and
+        ApiError where the API server does not answer.
+        """
+        self._unread = []
+        seen = self._node(name)
+        settings = self._settings()
+        known = settings or CoordinatorSettings()
+        node = node_of(seen, known.gpu_resources)
+        leases = self._leases()
+        coordinator = self._coordinator(leases)
+        policy, drains = self._policy(seen)
+        pods = list(self._pods(name))
+        view = FleetView(
+            nodes={other.name: other for other in self._others(node, known)} | {name: node},
+            pods={name: _gpu_pods(pods, known)},
+            slots=_slots(leases),
+            memory=coordinator.memory,
+            is_paused=coordinator.is_paused,
+            drains=drains,
+        )
+        writer = _writer(seen)
+        facts = NodeChangeFacts(
+            node=node,
+            metadata=Metadata.from_object(seen["metadata"]),
+            layout=node_layout(Node.from_object(seen)),
+            desired_by="" if writer is None else writer[0],
+            desired_at=None if writer is None else rfc3339.unix_seconds(writer[1]),
+            fleet=view,
+            coordinator=coordinator,
+            namespace=self._namespace,
+            settings=known.terms,
+            has_settings=settings is not None,
+            agent=self._agent(name, leases, pods),
+            policy=policy,
+            events=tuple(self._events(node)),
+        )
+        plan = self._drain_plan(facts)
+        return replace(facts, drain_plan=plan, unread=tuple(self._unread))
+
+    # parts
+
+    def _node(self, name: str) -> Object:
+        try:
+            return self._api.get(NODES, name)
+        except NotFound as error:
+            raise BadInput(f"there is no node {name}") from error
+        except Forbidden as error:
+            raise CommandFailure(f"you may not get nodes: {error}", UNREADABLE) from error
+
+    def _try(
+        self,
+        stage: StageName,
+        verb: str,
+        resource: ApiResource,
+        read: Callable[[], T],
+        otherwise: T,
+    ) -> T:
+        """The answer; ``otherwise`` where it is refused, which is noted for this stage."""
+        try:
+            return read()
+        except (Forbidden, NotFound) as error:
+            self._note(stage, verb, resource, error)
+            return otherwise
+
+    def _note(self, stage: StageName, verb: str, resource: ApiResource, error: ApiError) -> None:
+        name = f"{resource.plural}.{resource.group}" if resource.group else resource.plural
+        self._unread.append(
+            UnreadFact(
+                stage=stage,
+                verb=verb,
+                resource=name,
+                why=str(error),
+                is_forbidden=isinstance(error, Forbidden),
+            )
+        )
+
+    def _list(self, stage: StageName, resource: ApiResource, **more: Any) -> list[Object] | None:
+        """All such objects; None where they may not be listed."""
+
+        def read() -> list[Object] | None:
+            return list(present_objects(self._api, resource, **more))
+
+        return self._try(stage, "list and watch", resource, read, None)
+
+    def _others(self, node: MigNode, known: CoordinatorSettings) -> Iterator[MigNode]:
+        """Other nodes by which the coordinator decides: not available, or without a record.
+
+        Those that wait as well are left out: a slot that is free is taken within seconds.
+        """
+        if node.request is None:
+            return
+        for seen in self._list(StageName.SLOT, NODES) or ():
+            other = node_of(seen, known.gpu_resources)
+            is_permitted = other.permit is not None and other.permit.phase is PermitPhase.PROCEED
+            if other.away is not None or other.unschedulable or is_permitted:
+                yield other
+
+    def _settings(self) -> CoordinatorSettings | None:
+        found = self._list(StageName.SLOT, DEPLOYMENTS, namespace=self._namespace)
+        return None if found is None else deployed_settings(found)
+
+    def _leases(self) -> list[Object] | None:
+        return self._list(StageName.SLOT, LEASES, namespace=self._namespace)
+
+    def _coordinator(self, leases: list[Object] | None) -> CoordinatorView:
+        if leases is None:
+            return CoordinatorView(problem="its Lease could not be read")
+        by_name = {lease["metadata"]["name"]: lease for lease in leases}
+        lease = by_name.get(names.COORDINATOR_LEASE)
+        return CoordinatorView() if lease is None else coordinator_view(lease)
+
+    def _policy(self, seen: Object) -> tuple[PolicyFacts, Mapping[str, DrainMode]]:
+        """What the fleet policy has for the Node, and how its pods leave by it."""
+
+        def read() -> Object | None:
+            try:
+                return self._api.get(CONFIG_MAPS, names.MIG_POLICY, namespace=self._namespace)
+            except NotFound:
+                return None
+
+        config_map = self._try(StageName.DESIRED, "get", CONFIG_MAPS, read, None)
+        if config_map is None:
+            return PolicyFacts(), {}
+        text = (config_map.get("data") or {}).get(KEY, "")
+        try:
+            policy = parse_fleet_policy(text, names.MIG_POLICY)
+        except BadInput as error:
+            return PolicyFacts(problem=str(error)), {}
+        metadata = Metadata.from_object(seen["metadata"])
+        entry = entry_of(policy, metadata)
+        facts = PolicyFacts(
+            assigned=assigned(policy, metadata),
+            if_removed=assigned(policy, _without_layout(metadata)),
+            paused=policy.paused,
+        )
+        drains = {metadata.name: entry.drain} if entry and entry.drain else {}
+        return facts, drains
+
+    def _pods(self, name: str) -> list[Object]:
+        return self._list(StageName.DRAINED, PODS, fields={"spec.nodeName": name}) or []
+
+    def _agent(self, name: str, leases: list[Object] | None, pods: list[Object]) -> AgentFacts:
+        pod = next(
+            (Metadata.from_object(it["metadata"]) for it in pods if is_part(it, *_AGENTS)), None
+        )
+        lease = next(
+            (
+                Lease.from_object(it)
+                for it in leases or ()
+                if it["metadata"]["name"] == names.agent_lease(name)
+            ),
+            None,
+        )
+        return AgentFacts(
+            pod="" if pod is None else pod.full_name,
+            renewed_at=None if lease is None else rfc3339.unix_seconds(lease.spec.renew_time),
+            is_known=leases is not None,
+        )
+
+    def _events(self, node: MigNode) -> Iterator[NodeEvent]:
+        """Events of agent and coordinator about the Node."""
+        fields = {"regarding.name": node.name}
+        events = self._list(
+            StageName.CHANGED, EVENTS, namespace=names.EVENT_NAMESPACE, fields=fields
+        )
+        for event in events or ():
+            if (event.get("regarding") or {}).get("uid") not in (node.uid, None):
+                continue
+            series = event.get("series") or {}
+            moment = series.get("lastObservedTime") or event.get("eventTime")
+            at = rfc3339.unix_seconds(moment)
+            if at is not None and str(event.get("reason", "")).startswith("Mig"):
+                note = str(event.get("note", ""))
+                yield NodeEvent(reason=event["reason"], note=note, at=at)
+
+    def _drain_plan(self, facts: NodeChangeFacts) -> DrainPlan | None:
+        """Who would leave; None where no pods are to be evicted."""
+        request, record = facts.node.request, facts.record
+        if request is None or (record is not None and record.proceed_at):
+            return None
+        mode = drain_of(facts.fleet, facts.node, facts.settings) if record is None else record.drain
+        if mode not in (DrainMode.EVICT, DrainMode.NODE):
+            return None
+        pods = [(pod.namespace, pod.name) for pod in facts.pods if pod.holds]
+
+        def read() -> DrainPlan | None:
+            return plan_drain(
+                read_view(self._api, pods),
+                request,
+                facts.settings.evictions,
+                whole_node=mode == DrainMode.NODE,
+                now=self._wall(),
+            )
+
+        return self._try(StageName.DRAINED, "list and watch", POD_DISRUPTION_BUDGETS, read, None)
+
+
+def _gpu_pods(pods: list[Object], known: CoordinatorSettings) -> tuple[GpuPod, ...]:
+    found = (gpu_pod_of(pod, known.pod_terms) for pod in pods)
+    return tuple(pod for pod in found if pod.holds or pod.is_plugin)
+
+
+def _slots(leases: list[Object] | None) -> tuple[SlotLease, ...]:
+    return tuple(slot_of(lease) for lease in leases or () if is_slot(lease))
+
+
+def _without_layout(metadata: Metadata) -> Metadata:
+    kept = {key: text for key, text in metadata.annotations.items() if key != keys.MIG_LAYOUT}
+    return Metadata(name=metadata.name, labels=metadata.labels, annotations=kept)
+
+
+def _writer(seen: Object) -> tuple[str, str] | None:
+    """Field manager of the desired layout, and the time of its newest write."""
+    meta = seen["metadata"]
+    if keys.MIG_LAYOUT in (meta.get("annotations") or {}):
+        return last_writer(meta, KeyLocation.NODE_ANNOTATION, keys.MIG_LAYOUT)
+    return last_writer(meta, KeyLocation.NODE_LABEL, keys.MIG_CONFIG)
