@@ -61,6 +61,7 @@ from fleet.turns.change_progress import (
 )
 
 CALLED_OFF: Final = "called off: a person removed the permit"
+NOT_DESIRED: Final = "no layout is desired any more"
 _TOUCHED: Final = (Outcome.APPLIED, Outcome.ROLLED_BACK)
 _UNTOUCHED: Final = (Outcome.REFUSED, Outcome.CANCELLED, Outcome.EXPIRED)
 
@@ -141,6 +142,8 @@ def _open(view: ChangeView, node: MigNode, terms: RolloutSettings, now: float) -
 
 def cordon_obstacle(view: ChangeView, node: MigNode) -> str:
     """Why the node may not be cordoned now for the request of its record; empty: it may."""
+    if not node.rollout:
+        return NOT_DESIRED
     if node.away is not None:
         return node.away
     if node.unschedulable and (view.record.cordon or not node.keeps_cordon):
@@ -194,6 +197,8 @@ def _cordoned(view: ChangeView, node: MigNode, terms: RolloutSettings, now: floa
                 record=with_values(record, cordon=False), why="uncordoned by somebody else"
             )
         return _undo(view, node, "uncordoned by somebody else", retry_later=True)
+    if not node.rollout:  # its agent ends the request too, if it runs
+        return _undo(view, node, NOT_DESIRED, retry_later=True)
     if passed(record.cordoned_at, now) > _longest_cordon(view, terms):
         return _undo(view, node, node.away or "not idle", retry_later=True)
     usage = view.usage

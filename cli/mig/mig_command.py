@@ -23,6 +23,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "history": "cli.mig.mig_history",
     "nodes": "cli.mig.cluster.mig_nodes",
     "why": "cli.mig.cluster.mig_why",
+    "cancel": "cli.mig.cluster.mig_cancel",
     "rollout": "cli.mig.rollout.rollout_command",
 }
 """Subcommand to the module that holds it as ``command``, in the order of the help text."""
@@ -55,6 +56,7 @@ Examples:
   gpuscape mig export > now.yaml         the current layout, in mig-parted's format
   gpuscape mig nodes                     the cluster's Nodes: desired layouts and phases
   gpuscape mig why gpu-7                 where that Node's change stands, and who is in the way
+  gpuscape mig cancel gpu-7              undo what has not begun of it
   gpuscape mig rollout start all-balanced -l pool=a100    a layout for many Nodes
   gpuscape mig status --simulate dgx-a100-mig-mixed
 
@@ -63,5 +65,5 @@ GPU instances are visible only with NVIDIA's capability mig/monitor, which root 
 def command() -> None:
     """Show how MIG divides GPUs, plan other layouts, and apply them.
 
-    Only apply, restore and selftest change GPUs; rollout writes desired layouts.
+    Only apply, restore and selftest change GPUs; cancel and rollout write desired layouts.
     """

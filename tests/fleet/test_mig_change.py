@@ -113,6 +113,7 @@ class States:
             away=self.one(None, None, None, *UnavailableReason),
             unschedulable=self.one(True, False),
             keeps_cordon=self.one(False, False, True),
+            rollout=self.usual("annotation:x", ""),
             request=self.one(request, request, None),
             status=self.one(status, status, None),
             status_damaged=self.one(False, False, True),
@@ -261,6 +262,7 @@ def judge(view: ChangeView, effect: ChangeEffect) -> None:
         assert all(pod.is_plugin and pod.uid in record.replaced for pod in effect.pods)
     if isinstance(effect, EvictDeviceUsers):
         assert node is not None
+        assert node.rollout
         assert node.unschedulable
         assert node.permit is not None
         assert (node.permit.request, node.permit.phase) == (R, PermitPhase.CORDONED)
@@ -286,6 +288,8 @@ def judge(view: ChangeView, effect: ChangeEffect) -> None:
     if not isinstance(effect, PatchNode):
         return
     assert node is not None
+    if not node.rollout:  # nothing is done for a layout that nobody desires any more
+        assert effect.purpose in (NodeWrite.RESUME, NodeWrite.ROLL_BACK)
     assert node.uid == record.uid
     assert effect.patch["metadata"]["resourceVersion"] == node.version
     permit = node.permit if node.permit is not None and node.permit.request == R else None

@@ -114,6 +114,23 @@ class ChangeFactsReader:
         plan = self._drain_plan(facts)
         return replace(facts, drain_plan=plan, unread=tuple(self._unread))
 
+    def read_change(self, name: str) -> NodeChangeFacts:
+        """Read the Node and the Leases alone: how far a change is, without who is in the way."""
+        self._unread = []
+        seen, leases = self._node(name), self._leases()
+        known = CoordinatorSettings()
+        node = node_of(seen, known.gpu_resources)
+        return NodeChangeFacts(
+            node=node,
+            metadata=Metadata.from_object(seen["metadata"]),
+            layout=node_layout(Node.from_object(seen)),
+            fleet=FleetView(nodes={name: node}, pods={}, slots=_slots(leases)),
+            coordinator=self._coordinator(leases),
+            namespace=self._namespace,
+            agent=self._agent(name, leases, []),
+            unread=tuple(self._unread),
+        )
+
     # parts
 
     def _node(self, name: str) -> Object:

@@ -36,15 +36,14 @@ def _row(stage: Stage) -> tuple[Cell, ...]:
         Styled(stage.state, _STYLES[stage.state]),
         NONE if stage.ended_at is None else rfc3339.whole_seconds(stage.ended_at),
         NONE if stage.seconds is None else span(stage.seconds),
-        "; ".join(
-            text for text in (stage.text, *(f"not read: {it}" for it in stage.unread)) if text
-        ),
+        "; ".join(text for text in texts if text),
     )
 
 
 def span(seconds: float) -> str:
     """A time in its largest unit, or in two: ``45 s``, ``3 min 20 s``, ``2 d 4 h``."""
-    rest, parts = max(0, round(seconds)), []
+    rest = max(0, round(seconds))
+    parts: list[str] = []
     for size, unit in _UNITS:
         count, rest = divmod(rest, size)
         if count or (size == 1 and not parts):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A fleet in virtual time of which ``gpuscape mig why`` asks: what it reads is in the API server."""
+"""A fleet in virtual time, and a person who asks ``gpuscape mig why`` about its nodes."""
 
 from __future__ import annotations
 

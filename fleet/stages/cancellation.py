@@ -1,0 +1,256 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How a Node's MIG change is cancelled: what is written, what is undone, what goes on. Pure.
+
+Cancelling removes the desired layout. Then the agent ends its request, and the coordinator puts
+back what it did to the Node. Safety:
+
+- the cordon, guards and paused labels are put back here only where no coordinator acts and the
+  change has not begun, by the coordinator's own patch: nothing that somebody else wrote is touched;
+- where the fleet policy would write a layout again, nothing is written;
+- what has begun goes on to its end: the permit to proceed is never removed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+from api import keys
+from api.mig_outcome import Outcome
+from api.mig_status_annotation import MigPhase
+from fleet import node_patches
+from fleet.policy.assigned_layouts import Assignment
+from fleet.rollback_record import RollbackRecord
+from fleet.rollout_settings import GUARD, PAUSED
+from fleet.stages.node_change_facts import NodeChangeFacts
+from fleet.stages.standing import policy_command
+from fleet.turns.change_progress import is_changing, may_have_begun, reported_end
+
+_NEVER: Final = "never"
+"""Value of ``gpuscape.io/mig-adopt`` on a Node whose layout label belongs to another program."""
+_CONFIG_MAPS: Final = "configmaps"
+_TOUCHED: Final = (Outcome.APPLIED, Outcome.ROLLED_BACK)
+
+
+class CancelVerdict(StrEnum):
+    """What cancelling means for a Node now."""
+
+    NOTHING = "nothing"
+    """There is nothing to cancel, and nothing is written."""
+    CANCELS = "cancels"
+    """Nothing has begun: all is undone."""
+    BEGUN = "begun"
+    """The GPUs are being changed, or were: only the next attempt is cancelled."""
+    STUCK = "stuck"
+    """The change is stuck: a person has to end it, and nothing is written."""
+    REFUSED = "refused"
+    """Nothing is written: the desired layout would come back."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cancellation:
+    """What cancelling writes and means, decided on one reading of the cluster."""
+
+    verdict: CancelVerdict
+    text: str
+    """A sentence: why nothing is written, or what goes on."""
+    undone: tuple[str, ...] = ()
+    """What is undone, each in a few words."""
+    patch: Mapping[str, Any] | None = None
+    """Merge patch of the Node at the resourceVersion that was read; None: nothing is written."""
+    notes: tuple[str, ...] = ()
+    """What a person should know besides."""
+    command: str = ""
+    """Next command for a person."""
+
+
+def cancellation(facts: NodeChangeFacts, now: float) -> Cancellation:
+    """What cancelling the Node's change means at ``now``, in seconds since 1970."""
+    record, removed = facts.record, dict(_desired_keys(facts))
+    if (over := _nothing_or_stuck(facts, record, removed)) is not None:
+        return over
+    if removed and (refused := _refused(facts)) is not None:
+        return refused
+    has_begun = _has_begun(facts, record)
+    undo = {} if has_begun or record is None else _own_undo(facts, record, now)
+    return Cancellation(
+        verdict=CancelVerdict.BEGUN if has_begun else CancelVerdict.CANCELS,
+        text=_begun_text(facts) if has_begun else "nothing of the change has begun",
+        undone=tuple(_undone(facts, removed, record, has_begun=has_begun)),
+        patch=_patch(facts, removed, undo),
+        notes=tuple(_notes(facts, undo)),
+        command=f"gpuscape mig why {facts.node.name}" if has_begun else "",
+    )
+
+
+def remaining(facts: NodeChangeFacts, now: float) -> tuple[str, ...]:
+    """What is not over yet of a change that was cancelled, each in a few words; empty: all is."""
+    node, record, acts = facts.node, facts.record, facts.coordinator.acts(now)
+    parts = []
+    if record is not None and _has_begun(facts, record):
+        end = record.outcome or reported_end(node, record.request)
+        parts.append("the change goes on to its end" if end is None else f"the change ended: {end}")
+    request = node.request
+    is_open = request is not None and reported_end(node, request.request) is None
+    if is_open and not facts.agent.is_silent(now):
+        parts.append("the agent ends its request")
+    if node.permit_text is not None or node.cordoned_for:
+        parts.append("the coordinator gives the node back" if acts else "the node's permit stays")
+    elif facts.slot is not None and acts:
+        parts.append(f"the coordinator frees {facts.slot.name}")
+    return tuple(parts)
+
+
+def _nothing_or_stuck(
+    facts: NodeChangeFacts, record: RollbackRecord | None, removed: Mapping[str, str]
+) -> Cancellation | None:
+    """The answer where nothing is to be written; None where there is something to cancel."""
+    status, layout = facts.node.status, facts.layout
+    if status is not None and status.outcome == Outcome.STUCK:
+        return Cancellation(
+            verdict=CancelVerdict.STUCK,
+            text="the change is stuck: some GPUs could reach neither layout, so nothing is undone",
+            command=facts.agent_command("exec", "-c actuator -- gpuscape mig restore"),
+        )
+    is_there = layout is not None and layout.phase == MigPhase.UNCHANGED
+    if record is not None and is_there and _has_begun(facts, record):
+        return Cancellation(
+            verdict=CancelVerdict.BEGUN,
+            text="the GPUs have the desired layout already; the coordinator gives the node back",
+            command=f"gpuscape mig why {facts.node.name}",
+        )
+    if record is not None or (removed and not is_there):
+        return None
+    text = "the GPUs have the desired layout: there is no change" if is_there else ""
+    if not text and facts.node.request is not None:
+        text = "no layout is desired: the agent ends its request by itself"
+    return Cancellation(verdict=CancelVerdict.NOTHING, text=text or "no layout is desired")
+
+
+def _desired_keys(facts: NodeChangeFacts) -> Iterator[tuple[str, str]]:
+    """Annotation and label that state the desired layout, or would state it next; to values."""
+    annotations, labels = facts.metadata.annotations, facts.metadata.labels
+    if keys.MIG_LAYOUT in annotations:
+        yield keys.MIG_LAYOUT, annotations[keys.MIG_LAYOUT]
+    label, status = labels.get(keys.MIG_CONFIG, ""), facts.node.status
+    is_anothers = labels.get(keys.MIG_ADOPT) == _NEVER
+    is_unadopted = status is not None and status.unadopted == label
+    if label and not is_anothers and not is_unadopted:
+        yield keys.MIG_CONFIG, label
+
+
+def _refused(facts: NodeChangeFacts) -> Cancellation | None:
+    """Where a layout would be desired again at once, or that is not known."""
+    unread = next((fact for fact in facts.unread if fact.resource == _CONFIG_MAPS), None)
+    if unread is not None:
+        text = f"whether the fleet policy would write a layout again is not known: {unread.text}"
+        return Cancellation(verdict=CancelVerdict.REFUSED, text=text)
+    policy = facts.policy
+    then = policy.if_removed
+    if then is None or then.assignment is not Assignment.DUE or policy.paused:
+        return None
+    entries = ", ".join(then.entries)
+    return Cancellation(
+        verdict=CancelVerdict.REFUSED,
+        text=f"the fleet policy's entry {entries} would write its layout again: pause the policy"
+        " (paused: true), or have the entry select other nodes",
+        command=policy_command(facts),
+    )
+
+
+def _has_begun(facts: NodeChangeFacts, record: RollbackRecord | None) -> bool:
+    """Whether GPUs may have been touched for the present request."""
+    node = facts.node
+    if record is None:
+        status = node.status
+        return status is not None and status.phase == MigPhase.CHANGING
+    end = record.outcome or reported_end(node, record.request)
+    if end is not None:
+        return end in _TOUCHED
+    return may_have_begun(node, record) or is_changing(node, record)
+
+
+def _begun_text(facts: NodeChangeFacts) -> str:
+    desired = "" if facts.layout is None else " ".join((facts.layout.desired or "").split())
+    layout = f" ({desired})" if desired else ""
+    return (
+        "the change has begun and goes on to its end: then the GPUs have the desired layout"
+        f"{layout}, or the previous one if it fails. Then the coordinator gives the node back"
+    )
+
+
+def _own_undo(facts: NodeChangeFacts, record: RollbackRecord, now: float) -> Mapping[str, Any]:
+    """What is put back here since no coordinator is there to do it; empty: nothing is."""
+    coordinator = facts.coordinator
+    if coordinator.acts(now) or coordinator.problem:
+        return {}
+    return node_patches.rollback_patch(facts.node, record)
+
+
+def _patch(
+    facts: NodeChangeFacts, removed: Mapping[str, str], undo: Mapping[str, Any]
+) -> Mapping[str, Any] | None:
+    """One patch for all: it is written whole, or not at all."""
+    if not removed and not undo:
+        return None
+    metadata = undo.get("metadata") or {"resourceVersion": facts.node.version}
+    annotations = dict(metadata.get("annotations") or {})
+    labels = dict(metadata.get("labels") or {})
+    if keys.MIG_LAYOUT in removed:
+        annotations[keys.MIG_LAYOUT] = None
+    if keys.MIG_CONFIG in removed:
+        labels[keys.MIG_CONFIG] = None
+    parts = {"annotations": annotations, "labels": labels}
+    changed = {part: values for part, values in parts.items() if values}
+    return {**undo, "metadata": {"resourceVersion": metadata["resourceVersion"], **changed}}
+
+
+def _undone(
+    facts: NodeChangeFacts,
+    removed: Mapping[str, str],
+    record: RollbackRecord | None,
+    *,
+    has_begun: bool,
+) -> Iterator[str]:
+    """What is undone, by whomever."""
+    for key, value in removed.items():
+        kind = "annotation" if key == keys.MIG_LAYOUT else "label"
+        yield f"desired layout ({kind} {key}): {' '.join(value.split())}"
+    node = facts.node
+    if has_begun:
+        return
+    if node.request is not None and reported_end(node, node.request.request) is None:
+        yield f"request {node.request.request}"
+    if record is None:
+        return
+    if facts.slot is not None:
+        yield f"slot {facts.slot.name}"
+    is_ours = node.cordoned_for == record.request or node.permit_text is not None
+    if node.unschedulable and record.cordon and is_ours and not node.keeps_cordon:
+        yield "cordon"
+    yield from (f"guard {guard}" for guard, value in record.guards.items() if value != GUARD)
+    yield from (
+        f"paused label {label}"
+        for label, value in node.deploy
+        if label in record.labels and value == PAUSED
+    )
+
+
+def _notes(facts: NodeChangeFacts, undo: Mapping[str, Any]) -> Iterator[str]:
+    node = facts.node
+    if keys.MIG_LAYOUT_BEFORE in facts.metadata.annotations:
+        yield (
+            "to desire the layout from before the last rollout again: gpuscape mig rollout undo"
+            f" --node {node.name}"
+        )
+    if facts.policy.if_removed is not None and facts.policy.paused:
+        entries = ", ".join(facts.policy.if_removed.entries)
+        yield f"the fleet policy is paused; once it is resumed, it writes a layout again: {entries}"
+    if node.keeps_cordon:
+        yield "the node stays cordoned: gpuscape.io/keep-cordoned stands there"
+    if undo and facts.slot is None and any(value == PAUSED for _, value in node.deploy):
+        yield "labels nvidia.com/gpu.deploy.* stay paused: no record has their former values"
+    if undo and facts.slot is not None:
+        yield f"the next coordinator frees {facts.slot.name}"
