@@ -72,6 +72,11 @@ class ChangeFactsReader:
         self._wall = wall
         self._unread: list[UnreadFact] = []
 
+    @property
+    def now(self) -> float:
+        """Unix time."""
+        return self._wall()
+
     def read(self, name: str) -> NodeChangeFacts:
         """Read the facts of this Node.
 
@@ -283,7 +288,7 @@ class ChangeFactsReader:
                 request,
                 facts.settings.evictions,
                 whole_node=mode == DrainMode.NODE,
-                now=self._wall(),
+                now=self.now,
             )
 
         return self._try(StageName.DRAINED, "list and watch", POD_DISRUPTION_BUDGETS, read, None)

@@ -98,7 +98,7 @@ def command(
     """Undo what has not begun of NODE's MIG change, and say what has."""
     with contextlib.closing(kubeconfig_client(_PROGRAM, load().kubeconfig)) as api:
         reader = ChangeFactsReader(api, namespace)
-        decided = _write(api, reader, node, dry_run=dry_run)
+        decided = write_cancellation(api, reader, node, dry_run=dry_run)
         end = CancelEnd()
         if not dry_run and decided.verdict in (CancelVerdict.CANCELS, CancelVerdict.BEGUN):
             end = _wait(reader, node, timeout)
@@ -108,10 +108,12 @@ def command(
         raise click.exceptions.Exit(code)
 
 
-def _write(api: Api, reader: ChangeFactsReader, node: str, *, dry_run: bool) -> Cancellation:
+def write_cancellation(
+    api: Api, reader: ChangeFactsReader, node: str, *, dry_run: bool
+) -> Cancellation:
     """Decide, and write it on the Node as it was read; again where that has changed."""
     for _ in range(_TRIES):
-        decided = cancellation(reader.read(node), time.time())
+        decided = cancellation(reader.read(node), reader.now)
         if decided.patch is None:
             return decided
         try:
@@ -138,7 +140,7 @@ def _wait(
     shown: tuple[str, ...] = ()
     while True:
         facts = reader.read_change(node)
-        left, status = remaining(facts, time.time()), facts.node.status
+        left, status = remaining(facts, reader.now), facts.node.status
         if not left or clock() >= ends_at:
             return CancelEnd(left=left, outcome="" if status is None else status.outcome)
         if left != shown:

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from typing import Final
 
 import click
@@ -70,8 +69,8 @@ Exit codes:
 def command(load: Load, node: str, exit_code: bool, namespace: str, output: str) -> None:
     """Show where the MIG layout of NODE stands, who is in the way, and the next command."""
     with contextlib.closing(kubeconfig_client(_PROGRAM, load().kubeconfig)) as api:
-        facts = ChangeFactsReader(api, namespace).read(node)
-    now = time.time()
+        reader = ChangeFactsReader(api, namespace)
+        facts, now = reader.read(node), reader.now
     stages = layout_stages(facts, now)
     if output in ("json", "yaml"):
         terminal.print_data(stages_document(facts, stages, now), output)

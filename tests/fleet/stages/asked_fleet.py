@@ -1,18 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A fleet in virtual time, and a person who asks ``gpuscape mig why`` about its nodes."""
+"""Fleets in virtual time, and a person who asks ``gpuscape mig why`` about their nodes."""
 
 from __future__ import annotations
 
-from typing import Final
+from dataclasses import replace
+from typing import Any, Final
 
-from api import names
+from api import keys, names
 from cli.mig.cluster.change_facts_reader import ChangeFactsReader
 from fleet.rollout_settings import RolloutSettings
 from fleet.stages.layout_stages import layout_stages
 from fleet.stages.node_change_facts import NodeChangeFacts
 from fleet.stages.stage import Stage, StageName, StageState
-from kube import lease as leases
-from kube.api import DEPLOYMENTS, LEASES, Object
+from kube.api import DEPLOYMENTS, EVENTS, LEASES, NODES, Object
+from kube.api_errors import NotFound
+from kube.lease import micro_time
 from tests.fakes.api import FakeApi
 from tests.fleet.simulated_fleet import Cluster
 
@@ -20,18 +22,19 @@ _LABELS: Final = {
     "app.kubernetes.io/name": "gpuscape",
     "app.kubernetes.io/component": "coordinator",
 }
+AGENT_POD: Final = "gpuscape/agent-n0"
 
 
-def settings_of(terms: RolloutSettings) -> dict[str, str]:
-    """The coordinator's arguments by which it has these terms."""
-    return {
-        "slots": f"{terms.slots}",
+def deployment(terms: RolloutSettings) -> Object:
+    """The coordinator's Deployment, with the arguments by which it has these terms."""
+    settings = {
+        "slots": terms.slots,
         "canary": f"{terms.canary_seconds:.0f}s",
-        "failures-in-row": f"{terms.failures_in_row}",
-        "failures-in-all": f"{terms.failures_in_all}",
-        "unavailable-limit": f"{terms.most_away}",
+        "failures-in-row": terms.failures_in_row,
+        "failures-in-all": min(terms.failures_in_all, 1000),
+        "unavailable-limit": terms.most_away,
         "drain": terms.drain.value,
-        "cordoned-nodes": f"{terms.most_cordoned}",
+        "cordoned-nodes": terms.most_cordoned,
         "settle": f"{terms.settle_seconds:.0f}s",
         "hold-deadline": f"{terms.hold_seconds:.0f}s",
         "change-deadline": f"{terms.end_seconds:.0f}s",
@@ -39,11 +42,7 @@ def settings_of(terms: RolloutSettings) -> dict[str, str]:
         "retry": f"{terms.retry_seconds:.0f}s",
         "device-plugins": "app=device-plugin",
     }
-
-
-def deployment(terms: RolloutSettings) -> Object:
-    """The coordinator's Deployment with these terms."""
-    arguments = [f"--{name}={text}" for name, text in settings_of(terms).items()]
+    arguments = [f"--{name}={value}" for name, value in settings.items()]
     container = {"name": "coordinator", "args": ["coordinator", *arguments]}
     return {
         "metadata": {"name": "gpuscape-coordinator", "labels": _LABELS},
@@ -51,40 +50,102 @@ def deployment(terms: RolloutSettings) -> Object:
     }
 
 
+def deploy_coordinator(cluster: Cluster) -> None:
+    """Its Deployment stands in the cluster."""
+    cluster.server.serve(DEPLOYMENTS)
+    cluster.server.create(DEPLOYMENTS, deployment(cluster.terms), names.NAMESPACE)
+
+
+def beat_agents(cluster: Cluster) -> None:
+    """Each agent renews its Lease, unless it is away."""
+    for name, agent in cluster.agents.items():
+        if agent.is_away:
+            continue
+        lease, spec = names.agent_lease(name), {"renewTime": micro_time(cluster.wall())}
+        try:
+            cluster.server.patch(LEASES, lease, {"spec": spec}, names.NAMESPACE)
+        except NotFound:
+            body = {"metadata": {"name": lease}, "spec": {**spec, "holderIdentity": "pod"}}
+            cluster.server.create(LEASES, body, names.NAMESPACE)
+
+
+def facts_of(cluster: Cluster, node: str, person: FakeApi | None = None) -> NodeChangeFacts:
+    """What the command reads now; terms that no setting has are the fleet's own."""
+    api = person or FakeApi(cluster.server, manager="kubectl")
+    facts = ChangeFactsReader(api, names.NAMESPACE, wall=lambda: cluster.now).read(node)
+    return replace(facts, settings=cluster.terms) if facts.has_settings else facts
+
+
+def story_of(cluster: Cluster, node: str, person: FakeApi | None = None) -> dict[StageName, Stage]:
+    """The story of a node as the command tells it now."""
+    stages = layout_stages(facts_of(cluster, node, person), cluster.now)
+    return {stage.name: stage for stage in stages}
+
+
+def standing_in(story: dict[StageName, Stage]) -> Stage | None:
+    """The stage at which the node stands."""
+    (*now,) = (stage for stage in story.values() if stage.state is StageState.NOW)
+    assert len(now) <= 1
+    return now[0] if now else None
+
+
+class WrittenEvents:
+    """Writes the coordinator's Events into the API server."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._count = 0
+
+    def record(self, regarding: Any, *, reason: str, note: str, **_: Any) -> None:
+        """See :class:`kube.events.EventSink`."""
+        self._count += 1
+        body = {
+            "metadata": {"name": f"e{self._count}-{self._cluster.starts}", "namespace": "default"},
+            "eventTime": micro_time(self._cluster.wall()),
+            "regarding": dict(regarding),
+            "reason": reason,
+            "note": note,
+            "action": "ChangeMigLayout",
+            "reportingController": names.COORDINATOR,
+            "reportingInstance": "c",
+            "type": "Normal",
+        }
+        self._cluster.server.create(EVENTS, body, "default")
+
+
 class AskedFleet(Cluster):
-    """The cluster, and a person who asks."""
+    """A fleet whose agents obey the annotation alone, and whose coordinator writes its Events."""
 
     def __init__(self, *, nodes: int, terms: RolloutSettings, seed: int = 0) -> None:
         super().__init__(nodes=nodes, terms=terms, seed=seed)
-        self.server.serve(DEPLOYMENTS)
-        self.server.create(DEPLOYMENTS, deployment(terms), names.NAMESPACE)
+        deploy_coordinator(self)
+        beat_agents(self)
         self.person = FakeApi(self.server, manager="kubectl")
-        self._beat_agents()
 
-    def _beat_agents(self) -> None:
-        for name in self.agents:
-            body = leases.lease_object(
-                names.agent_lease(name),
-                holder="pod",
-                duration_seconds=180,
-                wall_time=self.wall(),
-                annotations={},
-            )
-            renewed = {"spec": {"renewTime": body["spec"]["renewTime"]}}
-            try:
-                self.server.create(LEASES, body, names.NAMESPACE)
-            except Exception:
-                self.server.patch(LEASES, names.agent_lease(name), renewed, names.NAMESPACE)
+    def start_coordinator(self) -> None:
+        """Start another one."""
+        super().start_coordinator()
+        self.reports._events = WrittenEvents(self)
 
-    def facts(self, node: str = "n0") -> NodeChangeFacts:
-        """What the command reads now."""
-        reader = ChangeFactsReader(self.person, names.NAMESPACE, wall=lambda: self.now)
-        return reader.read(node)
+    def run_nodes(self) -> None:
+        """Agents see when no layout is desired any more: then the present one stays."""
+        beat_agents(self)
+        for name, agent in self.agents.items():
+            if keys.MIG_LAYOUT not in self.notes(name) and not agent.changes_until:
+                agent.wish = agent.layout
+                self._to_run.add(name)
+        super().run_nodes()
 
-    def stages(self, node: str = "n0") -> dict[StageName, Stage]:
-        """The story of a node, as it is told now."""
-        return {stage.name: stage for stage in layout_stages(self.facts(node), self.now)}
+    def story(self, node: str = "n0") -> dict[StageName, Stage]:
+        """The story of a node as it is told now."""
+        return story_of(self, node, self.person)
 
     def standing(self, node: str = "n0") -> Stage | None:
         """The stage at which the node stands."""
-        return next((it for it in self.stages(node).values() if it.state is StageState.NOW), None)
+        return standing_in(self.story(node))
+
+    def away(self, node: str, *, ready: bool) -> None:
+        """The kubelet's word on its Node."""
+        status = "True" if ready else "False"
+        conditions = {"conditions": [{"type": "Ready", "status": status}]}
+        self.server.patch(NODES, node, {"status": conditions}, status=True)
