@@ -105,7 +105,7 @@ def _not_needed(facts: NodeChangeFacts, place: int) -> Collection[StageName]:
         if ended is not None and ended not in (*_CHANGED, Outcome.STUCK):
             names |= {StageName.CHANGED, StageName.VERIFIED, StageName.ALLOCATABLE}
         return names
-    if place == len(_ORDER) and not _was_changed(facts):
+    if place >= _ORDER.index(StageName.ALLOCATABLE) and not _was_changed(facts):
         return (*_OF_A_CHANGE, StageName.ALLOCATABLE, StageName.UNCORDONED)
     request = node.request
     return {StageName.PAUSED} if request is not None and not request.modes else set()
