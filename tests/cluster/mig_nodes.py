@@ -83,6 +83,8 @@ class NodeModel:
     is_begun: bool = False
     is_changing: bool = False
     is_done: bool = False
+    is_cancelled: bool = False
+    """No layout was desired any more, so the request ended."""
     may_end: threading.Event = field(default_factory=_set)
     """Cleared: a change that has begun goes on."""
     plugin: str = ""
@@ -94,7 +96,7 @@ class NodeModel:
     def work(self) -> None:
         """One look at the Node, as the agent and as the kubelet."""
         self._run_plugin()
-        if self.is_done:
+        if self.is_done or self.is_cancelled:
             return
         if not self.is_begun:
             self.is_begun = True
@@ -107,6 +109,10 @@ class NodeModel:
             self._publish("waiting")
         notes = self.api.get(NODES, self.name)["metadata"].get("annotations") or {}
         permit = mig_permit_annotation.decode(notes.get(keys.MIG_PERMIT, '{"v":0}'))
+        if keys.MIG_LAYOUT not in notes and not self.is_changing:
+            self.is_cancelled = True
+            self._publish("idle", end="cancelled")
+            return
         is_ours = permit is not None and permit.request == self.request
         if (
             is_ours
