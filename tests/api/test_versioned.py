@@ -226,7 +226,7 @@ def test_a_text_that_would_steer_a_terminal_is_damage_wherever_it_stands(
 
 
 def test_the_schema_of_safe_texts_refuses_what_the_reader_refuses() -> None:
-    schema = SHELF.json_schema("Shelf")
+    schema = SHELF.json_schema()
     good: dict[str, object] = {"v": 1, "owners": {"rack": ["plain"]}, "kinds": {"abc": "plain"}}
     jsonschema.validate(good, schema)
     refused: tuple[dict[str, object], ...] = (
