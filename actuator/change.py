@@ -1,28 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0
 """Carries out a change of MIG layouts so that it ends in one of three ways, whatever happens.
 
-Safety: nothing is destroyed before the previous layouts are on the disk, and nothing that has a
+A request is planned as a whole, and then carried out as one change for each GPU, in bus order: each
+has its own entry in the journal, its own outcome, and goes back by itself.
+
+Safety: nothing is destroyed before the previous layout is on the disk, and nothing that has a
 device user is destroyed at all: they are read anew before every step. The journal has the desired
-layouts, the driver the current ones; each step is planned from the current layout, so wherever a
-process dies, the next one goes on from there.
+layout, the driver the current one; each step is planned from the current layout, so wherever a
+process dies, the next one goes on from there, also with the GPUs that the request had not reached.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 from uuid import uuid4
 
 import msgspec
 
-from actuator.change_record import VERSION, ChangeRecord, Direction, GpuName
+from actuator.change_record import ChangeRecord, Direction, gpu_outcomes
 from actuator.journal import Journal, JournalUnusable
-from actuator.layout_steps import empty, reach, reach_each
+from actuator.layout_steps import empty, reach
 from actuator.mig_world import MigWorld, StepFailed
 from actuator.verified_layouts import RestoredGpu, VerifiedLayout
-from api.mig_outcome import Outcome
+from api.mig_outcome import GpuOutcome, Outcome, joint_outcome, joint_reason
 from api.mig_resources import MigStrategy
 from discovery.mig_state import MigGpu
 from kubelet.devices_checkpoint import SETTLED_SECONDS
@@ -46,7 +49,10 @@ class ChangeResult:
     """How a change ended, or why it did not begin."""
 
     outcome: Outcome
+    """The worst outcome of its GPUs."""
     reason: str = ""
+    gpus: tuple[GpuOutcome, ...] = ()
+    """Outcome of each GPU; empty where the change did not begin."""
     refusal: MigRefusal | None = None
     """The planner's refusal, if there is no plan."""
     restored: tuple[RestoredGpu, ...] = ()
@@ -58,6 +64,12 @@ class ChangeResult:
     def has_begun(self) -> bool:
         """Whether a GPU may have been touched."""
         return self.outcome not in (Outcome.UNCHANGED, Outcome.REFUSED)
+
+
+def result_of(records: Iterable[ChangeRecord], desired: Collection[str] = ()) -> ChangeResult:
+    """Result of a request by its entries; ``desired``: UUIDs of all its GPUs."""
+    gpus = gpu_outcomes(records, desired)
+    return ChangeResult(outcome=joint_outcome(gpus), reason=joint_reason(gpus), gpus=gpus)
 
 
 def apply(
@@ -72,9 +84,10 @@ def apply(
 ) -> ChangeResult:
     """Bring GPUs, by UUID, to their desired layouts.
 
-    ``origin``: where the layouts come from, for people. ``change`` identifies the change in journal
-    and history; a new id unless given. Refuses what would disturb a device user, and what the
-    planner refuses; then nothing is written. If only pods are in the way, they are read again for
+    ``origin``: where the layouts come from, for people. ``change`` identifies the request in the
+    journal; a new id unless given. Refuses what would disturb a device user, and what the
+    planner refuses on any GPU; then nothing is written. A GPU that fails later goes back alone: the
+    others go on. If only pods are in the way, they are read again for
     some seconds: they may have ended just now. A GPU that has its desired layout is remembered,
     once a fresh session has shown it; with ``as_is`` all must have it. Raises JournalUnusable if
     the journal cannot be kept, and StepFailed if the GPUs cannot be read or have changed since the
@@ -93,10 +106,12 @@ def apply(
     # before the change begins, since it raises where another program changes MIG just now
     _remember_kept(world, journal, {gpu.uuid: gpu for gpu in seen}, kept)
     if not affected:
-        return ChangeResult(outcome=Outcome.UNCHANGED, reason="every GPU has the desired layout")
+        result = result_of((), desired.keys())
+        return replace(result, reason="every GPU has the desired layout")
     gpus = [gpu for gpu in seen if gpu.uuid in affected]
-    record = begin(world, journal, gpus, planned.after, origin=origin, change=change)
-    return drive(world, journal, record)
+    records = begin(world, journal, gpus, planned.after, origin=origin, change=change)
+    ended = [drive(world, journal, record) for record in records]
+    return result_of(ended, desired.keys())
 
 
 def _planned(
@@ -136,105 +151,107 @@ def begin(
     change: str = "",
     direction: Direction = Direction.FORWARD,
     reason: str = "",
-) -> ChangeRecord:
-    """Write a change to the journal, before its first step. Raises JournalUnusable."""
-    record = ChangeRecord(
-        v=VERSION,
-        change=change or str(uuid4()),
-        origin=origin,
-        started=world.now(),
-        boot=world.boot(),
-        desired={gpu.uuid: desired[gpu.uuid] for gpu in gpus},
-        previous={gpu.uuid: current_layout(gpu, exact=True) for gpu in gpus},
-        direction=direction,
-        reason=reason,
-        gpus={gpu.uuid: GpuName(index=gpu.index, bus_id=gpu.bus_id) for gpu in gpus},
+) -> tuple[ChangeRecord, ...]:
+    """Write the changes of these GPUs to the journal, before the first step of any.
+
+    Raises JournalUnusable.
+    """
+    change, started, boot = change or str(uuid4()), world.now(), world.boot()
+    records = tuple(
+        ChangeRecord(
+            change=change,
+            origin=origin,
+            started=started,
+            boot=boot,
+            gpu=gpu.uuid,
+            index=gpu.index,
+            bus_id=gpu.bus_id,
+            desired=desired[gpu.uuid],
+            previous=current_layout(gpu, exact=True),
+            direction=direction,
+            reason=reason,
+        )
+        for gpu in gpus
     )
-    journal.write(record)
-    log.info("MIG change begun", extra={"change": record.change, "origin": origin})
-    return record
+    journal.write(*records)
+    log.info("MIG change begun", extra={"change": change, "origin": origin, "gpus": len(gpus)})
+    return records
 
 
-def resume(world: MigWorld, journal: Journal, *, retry_stuck: bool = True) -> ChangeResult | None:
+def resume(
+    world: MigWorld,
+    journal: Journal,
+    *,
+    change: str = "",
+    desired: Collection[str] = (),
+    retry_stuck: bool = True,
+    hung: Collection[str] = (),
+) -> ChangeResult | None:
     """End the changes that other processes left open; None if there are none.
 
-    A change that was interrupted goes on; then, with ``retry_stuck``, the stuck changes are rolled
-    back once more, only on their stuck GPUs. The result is that of the first change, or of one that
-    is stuck now. Raises as :func:`apply`.
+    A change that was interrupted goes on; with ``retry_stuck`` a stuck one is rolled back once
+    more. ``hung``: bus ids of GPUs for which the driver is not called: a change there is stuck.
+    The result is that of the request ``change`` on all its GPUs, ``desired``, if the journal has
+    it, else that of all GPUs whose changes went on. Raises as :func:`apply`.
     """
-    results = []
-    # read first: a change that becomes stuck in this call must not be rolled back twice
-    stuck_before = journal.stuck_changes() if retry_stuck else ()
-    record = journal.load()
-    if record is not None:
-        log.warning("MIG change resumed", extra={"change": record.change, "way": record.direction})
-        results.append(drive(world, journal, record))
-    for stuck_record in stuck_before:
-        log.warning(
-            "MIG change resumed",
-            extra={"change": stuck_record.change, "way": stuck_record.direction},
-        )
-        results.append(_go_back(world, journal, stuck_record))
-    still = (result for result in results if result.outcome is Outcome.STUCK)
-    return next(still, results[0] if results else None)
+    content = journal.content()
+    ended: dict[tuple[str, str], ChangeRecord] = {}
+    for record in content.unended:
+        if record.bus_id in hung:
+            ended[record.key] = _keep_stuck(journal, record, _HUNG, hung=True)
+        elif retry_stuck or record.outcome is None:
+            facts = {"change": record.change, "gpu": record.gpu, "way": record.direction}
+            log.warning("MIG change resumed", extra=facts)
+            ended[record.key] = drive(world, journal, record)
+    of_request = content.of(change) if change else ()
+    if of_request:
+        return result_of((ended.get(record.key, record) for record in of_request), desired)
+    return result_of(ended.values()) if ended else None
 
 
 def give_up(journal: Journal, gpus: Collection[str]) -> tuple[str, ...]:
-    """Take GPUs out of every change that has not ended, and out of the layouts to bring back.
+    """End the changes of GPUs as they are, and forget the layouts to bring back.
 
-    No GPU is changed, and the driver is not called. The previous layouts stay in the history; a
-    change that has no other GPU ends. Returns the UUIDs of the GPUs that were taken out.
-    Raises JournalUnusable.
+    No GPU is changed, and the driver is not called. The previous layouts stay in the history.
+    Returns the UUIDs of the GPUs that had a change or a layout. Raises JournalUnusable.
     """
-    given_up: set[str] = set()
-    record = journal.load()
-    for unended in (*(() if record is None else (record,)), *journal.stuck_changes()):
-        gone = unended.previous.keys() & set(gpus)
-        if not gone:
-            continue
-        given_up |= gone
-        log.warning(
-            "MIG GPUs given up", extra={"change": unended.change, "gpus": ", ".join(sorted(gone))}
+    unended = journal.content().on(gpus)
+    for record in unended:
+        log.warning("MIG GPU given up", extra={"change": record.change, "gpu": record.gpu})
+        reason = "; ".join(filter(None, (record.reason, "given up")))
+        journal.end(
+            msgspec.structs.replace(
+                record, outcome=Outcome.ROLLED_BACK, reason=reason, given_up=True
+            )
         )
-        remaining = unended.without(gone)
-        if not remaining.desired or (
-            unended.outcome is Outcome.STUCK and unended.stuck and not remaining.stuck
-        ):
-            journal.end(msgspec.structs.replace(remaining, outcome=Outcome.ROLLED_BACK))
-        elif unended.outcome is Outcome.STUCK:
-            journal.keep_stuck(remaining)
-        else:
-            journal.write(remaining)
     verified = journal.verified()
     kept = {uuid: layout for uuid, layout in verified.items() if uuid not in gpus}
     if len(kept) < len(verified):
         journal.verify(kept)
-    return tuple(sorted(given_up | (verified.keys() - kept.keys())))
+    return tuple(sorted({record.gpu for record in unended} | (verified.keys() - kept.keys())))
 
 
-def drive(world: MigWorld, journal: Journal, record: ChangeRecord) -> ChangeResult:
-    """Go on with a change of the journal, in its direction, until it has ended."""
+def drive(world: MigWorld, journal: Journal, record: ChangeRecord) -> ChangeRecord:
+    """Go on with the change of one GPU, in its direction, until it has ended or is stuck."""
     if record.direction is Direction.FORWARD:
-        failure = reach(world, record.desired)
+        failure = reach(world, record.gpu, record.desired)
         if failure is None:
-            # before the end: a process that dies in between resumes, and remembers them again
-            remember(world, journal, record.desired)
+            # before the end: a process that dies in between resumes, and remembers it again
+            remember(world, journal, (record.gpu,))
             return _end(journal, record, Outcome.APPLIED)
         record = msgspec.structs.replace(record, direction=Direction.BACK, reason=failure)
-        _note(journal, record)
-        log.warning("MIG change rolling back", extra={"change": record.change, "why": failure})
-    return _go_back(world, journal, record)
-
-
-def _go_back(world: MigWorld, journal: Journal, record: ChangeRecord) -> ChangeResult:
-    """Roll each GPU back by itself, so that a lost GPU does not keep the others from it."""
-    concerns = record.concerns
-    previous = {uuid: layout for uuid, layout in record.previous.items() if uuid in concerns}
-    failures = reach_each(world, previous)
-    if not failures:
-        record = msgspec.structs.replace(record, stuck=())
+        # without it the next start goes forward, which is as good an end
+        _write_if_possible(journal, record)
+        facts = {"change": record.change, "gpu": record.gpu, "why": failure}
+        log.warning("MIG change rolling back", extra=facts)
+    failure = reach(world, record.gpu, record.previous)
+    if failure is None:
         return _end(journal, record, Outcome.ROLLED_BACK)
-    return _keep_stuck(world, journal, record, failures)
+    # before the journal: a process that dies here finds the change open, and goes on with it
+    empty(world, record.gpu)
+    first = record.reason.partition(_BACK_TOO)[0]  # it may have been stuck before
+    why = f"{first}{_BACK_TOO}{failure}" if first else f"the way back failed: {failure}"
+    return _keep_stuck(journal, record, why)
 
 
 def remember(world: MigWorld, journal: Journal, gpus: Collection[str]) -> None:
@@ -282,45 +299,36 @@ def _remember_kept(
     remember(world, journal, unknown.keys())
 
 
-def _end(journal: Journal, record: ChangeRecord, outcome: Outcome) -> ChangeResult:
-    record = msgspec.structs.replace(record, outcome=outcome)
-    log.info("MIG change ended", extra={"change": record.change, "outcome": outcome})
+def _end(journal: Journal, record: ChangeRecord, outcome: Outcome) -> ChangeRecord:
+    record = msgspec.structs.replace(record, outcome=outcome, hung=False)
+    facts = {"change": record.change, "gpu": record.gpu, "outcome": outcome}
+    log.info("MIG change ended", extra=facts)
     try:
         journal.end(record)
     except JournalUnusable as error:  # the next start finds it open, verifies it, and ends it
         log.warning("MIG journal not written", extra={"why": str(error)})
-    return ChangeResult(outcome=outcome, reason=record.reason)
+    return record
 
 
-def _note(journal: Journal, record: ChangeRecord) -> None:
-    """Write the new direction; without it the next start goes forward, which is as good an end."""
+_BACK_TOO: Final = "; the way back failed too: "
+_HUNG: Final = "a call of the driver for this GPU did not return"
+
+
+def _keep_stuck(
+    journal: Journal, record: ChangeRecord, reason: str, *, hung: bool = False
+) -> ChangeRecord:
+    """Keep the change of a GPU that reached neither layout; a person ends it."""
+    record = msgspec.structs.replace(
+        record, direction=Direction.BACK, outcome=Outcome.STUCK, reason=reason, hung=hung
+    )
+    _write_if_possible(journal, record)
+    facts = {"change": record.change, "gpu": record.gpu, "why": reason}
+    log.warning("MIG change stuck; run gpuscape mig restore", extra=facts)
+    return record
+
+
+def _write_if_possible(journal: Journal, record: ChangeRecord) -> None:
     try:
         journal.write(record)
     except JournalUnusable as error:
         log.warning("MIG journal not written", extra={"why": str(error)})
-
-
-_BACK_TOO: Final = "; the way back failed too: "
-
-
-def _keep_stuck(
-    world: MigWorld, journal: Journal, record: ChangeRecord, failures: Mapping[str, str]
-) -> ChangeResult:
-    """Record a change as stuck: its GPUs reach neither layout, their idle instances are destroyed.
-
-    ``failures``: reason by GPU UUID. The other GPUs are free for other changes.
-    """
-    first = record.reason.partition(_BACK_TOO)[0]  # it may have been stuck before
-    details = "; ".join(f"GPU {uuid}: {why}" for uuid, why in failures.items())
-    reason = f"{first}{_BACK_TOO}{details}" if first else f"the way back failed: {details}"
-    stuck = msgspec.structs.replace(
-        record, outcome=Outcome.STUCK, reason=reason, stuck=tuple(failures)
-    )
-    # before the journal: a process that dies here finds the change open, and goes on with it
-    empty(world, failures.keys())
-    try:
-        journal.keep_stuck(stuck)
-    except JournalUnusable as error:
-        log.warning("MIG journal not written", extra={"why": str(error)})
-    log.warning("MIG change stuck; run gpuscape mig restore", extra={"why": reason})
-    return ChangeResult(outcome=Outcome.STUCK, reason=reason)

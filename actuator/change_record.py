@@ -1,135 +1,171 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A change of MIG layouts as the journal keeps it, schema version 2. Pure."""
+"""A change of MIG layouts as the journal keeps it: an entry for each GPU, version 2. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 import msgspec
 
-from api.mig_outcome import Outcome
+from api.mig_outcome import GpuOutcome, Outcome, joint_outcome
 from api.versioned import VersionedFormat
 from mig.gpu_layout import GpuLayout
 
-VERSION = 2
-MOST_BYTES = 1 << 18
-"""Sixteen GPUs with seven instances each take 30 KiB."""
+VERSION: Final = 2
+MOST_PAST: Final = 50
+"""Ended changes that the history keeps at most."""
 
 
 class Direction(StrEnum):
-    """Direction of a change: to the desired layouts, or back."""
+    """Direction of a change: to the desired layout, or back."""
 
     FORWARD = "forward"
-    """To the desired layouts."""
+    """To the desired layout."""
     BACK = "back"
-    """To the previous layouts."""
-
-
-class GpuName(msgspec.Struct, frozen=True, kw_only=True):
-    """Index and bus id of a GPU when a change began: a lost GPU reports neither."""
-
-    index: int
-    bus_id: str
-    """Normalised."""
+    """To the previous layout."""
 
 
 class ChangeRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The facts of a change that must outlive the process: desired and previous layouts.
+    """The facts of a change on one GPU that must outlive the process.
 
     Never how far the change is: only the driver knows.
     """
 
-    v: int
     change: str
-    """Identifies the change; unique on this node."""
+    """Identifies the request: its GPUs have an entry each; unique on this node."""
     origin: str
     """Origin of the layouts, for people: ``all-1g.10gb of config.yaml``."""
     started: str
-    """Start time in RFC 3339, for people."""
+    """Start time of the request in RFC 3339, for people."""
     boot: str
     """The kernel's boot id when it began."""
-    desired: dict[str, GpuLayout]
-    """Desired layouts of the affected GPUs by UUID, each instance at its place by the plan. So kept
-    instances come back where their pods expect them, also after a reboot in the middle."""
-    previous: dict[str, GpuLayout]
-    """Previous layouts of the same GPUs, each instance at its place."""
+    gpu: str
+    """UUID."""
+    index: int
+    """Index of the GPU when the change began: a lost GPU reports none."""
+    bus_id: str
+    """Bus id of the GPU when the change began, normalised."""
+    desired: GpuLayout
+    """Desired layout, each instance at its place by the plan. So kept instances come back where
+    their pods expect them, also after a reboot in the middle."""
+    previous: GpuLayout
+    """Previous layout, each instance at its place."""
     direction: Direction = Direction.FORWARD
     reason: str = ""
     """Why the change goes back, or is stuck."""
     outcome: Outcome | None = None
-    """None while the change goes on; in the journal only stuck changes have an outcome."""
-    stuck: tuple[str, ...] = ()
-    """UUIDs of the stuck GPUs of a stuck change: the others have their previous layout."""
-    given_up: dict[str, GpuLayout] = {}
-    """UUID to previous layout of the GPUs that a person has taken out of the change."""
-    gpus: dict[str, GpuName] = {}
-    """Names of the affected GPUs by UUID."""
+    """None while the change goes on; stuck until a person has ended it."""
+    hung: bool = False
+    """The change is stuck since a call of the driver did not return: only a restore calls it for
+    this GPU again."""
+    given_up: bool = False
+    """A person has ended the change on this GPU, which has neither layout."""
 
     @property
-    def concerns(self) -> frozenset[str]:
-        """UUIDs of the GPUs that the change still affects: of a stuck change the stuck ones."""
-        is_stuck = self.outcome is Outcome.STUCK
-        return frozenset((is_stuck and self.stuck) or self.desired)
-
-    def without(self, gpus: Collection[str]) -> ChangeRecord:
-        """The change with these GPUs given up."""
-        gone = {uuid: layout for uuid, layout in self.previous.items() if uuid in gpus}
-        reasons = (self.reason, f"given up: {', '.join(sorted(gone))}")
-        return msgspec.structs.replace(
-            self,
-            desired={uuid: layout for uuid, layout in self.desired.items() if uuid not in gone},
-            previous={uuid: layout for uuid, layout in self.previous.items() if uuid not in gone},
-            stuck=tuple(uuid for uuid in self.stuck if uuid not in gone),
-            given_up=self.given_up | gone,
-            reason="; ".join(filter(None, reasons)),
-        )
+    def key(self) -> tuple[str, str]:
+        """Request and GPU, which identify the entry."""
+        return self.change, self.gpu
 
 
-class StuckChanges(msgspec.Struct, frozen=True, kw_only=True):
-    """The changes that are stuck, the newest last; no GPU has two of them."""
+class ChangeRecords(msgspec.Struct, frozen=True, kw_only=True):
+    """Entries of changes, the newest last."""
 
-    v: int
+    v: int = VERSION
     changes: tuple[ChangeRecord, ...] = ()
 
 
-class ChangeHistory(msgspec.Struct, frozen=True, kw_only=True):
-    """The changes that have ended, the newest last."""
+@dataclass(frozen=True, slots=True)
+class RecordedChanges:
+    """The entries of a journal."""
 
-    v: int
-    changes: tuple[ChangeRecord, ...] = ()
+    unended: tuple[ChangeRecord, ...] = ()
+    """Open and stuck entries, the newest last; no GPU has two of them."""
+    ended: tuple[ChangeRecord, ...] = ()
+    """Entries of the history, the newest last."""
+
+    @classmethod
+    def read(
+        cls, unended: Iterable[ChangeRecord], ended: tuple[ChangeRecord, ...]
+    ) -> RecordedChanges:
+        """An entry in the history has ended, also where its process died before the end of it.
+
+        Ending it again could give another outcome.
+        """
+        past = {record.key for record in ended}
+        return cls(tuple(record for record in unended if record.key not in past), ended)
+
+    def of(self, change: str) -> tuple[ChangeRecord, ...]:
+        """The entries of a request, ended or not."""
+        return tuple(record for record in (*self.ended, *self.unended) if record.change == change)
+
+    def on(self, gpus: Collection[str]) -> tuple[ChangeRecord, ...]:
+        """The entries of these GPUs that have not ended."""
+        return tuple(record for record in self.unended if record.gpu in gpus)
 
 
-def _faults(record: ChangeRecord) -> Iterator[str]:
-    if record.desired.keys() != record.previous.keys():
-        yield "desired and previous: they name other GPUs"
-    if not record.desired:
-        yield "desired: no GPU"
-    for uuid, layout in record.previous.items():
-        if any(instance.start < 0 for instance in layout.instances):
-            yield f"previous.{uuid}: an instance has no place"
+def by_request(records: Iterable[ChangeRecord]) -> tuple[tuple[ChangeRecord, ...], ...]:
+    """Entries by request, each in the order of the GPUs; requests by their newest entry."""
+    requests: dict[str, list[ChangeRecord]] = {}
+    for record in records:
+        requests[record.change] = [*requests.pop(record.change, ()), record]
+    return tuple(
+        tuple(sorted(entries, key=lambda record: record.index)) for entries in requests.values()
+    )
 
 
-JOURNAL = VersionedFormat(
+def request_outcome(records: Sequence[ChangeRecord]) -> Outcome | None:
+    """The worst outcome of a request's GPUs; None while its change goes on on one of them."""
+    is_open = any(record.outcome is None for record in records)
+    return None if is_open else joint_outcome(gpu_outcomes(records))
+
+
+def newest_requests(records: Sequence[ChangeRecord]) -> tuple[ChangeRecord, ...]:
+    """The entries of the newest requests, as many as the history keeps."""
+    kept = {entries[0].change for entries in by_request(records)[-MOST_PAST:]}
+    return tuple(record for record in records if record.change in kept)
+
+
+def gpu_outcomes(
+    records: Iterable[ChangeRecord], desired: Collection[str] = ()
+) -> tuple[GpuOutcome, ...]:
+    """How a request ended on each of its GPUs, without those on which it goes on.
+
+    ``desired``: UUIDs of the request's GPUs; those without an entry had the layout already.
+    """
+    ordered = sorted(records, key=lambda record: record.index)
+    rest = sorted(set(desired) - {record.gpu for record in ordered})
+    return (
+        *(
+            GpuOutcome(gpu=record.gpu, outcome=record.outcome, reason=record.reason)
+            for record in ordered
+            if record.outcome is not None
+        ),
+        *(GpuOutcome(gpu=gpu, outcome=Outcome.UNCHANGED) for gpu in rest),
+    )
+
+
+def _faults(records: ChangeRecords) -> Iterator[str]:
+    for record in records.changes:
+        if any(instance.start < 0 for instance in record.previous.instances):
+            yield f"previous of {record.gpu}: an instance has no place"
+
+
+JOURNAL: Final = VersionedFormat(
     name="the journal of MIG changes",
     remedy="compare the GPUs with the desired layout, and remove the file",
-    content=ChangeRecord,
+    content=ChangeRecords,
     version=VERSION,
-    most_length=MOST_BYTES,
+    most_length=1 << 20,
     faults=_faults,
 )
-STUCK = VersionedFormat(
-    name="the list of stuck MIG changes",
-    remedy="compare the GPUs with the desired layout, and remove the file",
-    content=StuckChanges,
-    version=VERSION,
-    most_length=16 * MOST_BYTES,
-    faults=lambda stuck: (fault for record in stuck.changes for fault in _faults(record)),
-)
-HISTORY = VersionedFormat(
+"""Sixty-four GPUs with seven instances each take 200 KiB."""
+HISTORY: Final = VersionedFormat(
     name="the history of MIG changes",
     remedy="it begins anew",
-    content=ChangeHistory,
+    content=ChangeRecords,
     version=VERSION,
-    most_length=64 * MOST_BYTES,
+    most_length=MOST_PAST << 20,
 )

@@ -18,36 +18,29 @@ import stat
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self, TypeVar
-
-import msgspec
+from typing import Final, Self
 
 from actuator.change_record import (
     HISTORY,
     JOURNAL,
-    STUCK,
-    VERSION,
-    ChangeHistory,
     ChangeRecord,
-    StuckChanges,
+    ChangeRecords,
+    RecordedChanges,
+    newest_requests,
 )
 from actuator.verified_layouts import VERIFIED, VerifiedLayout, VerifiedLayouts
-from api.versioned import VersionedFormat
+from api.mig_outcome import Outcome
 from base.errors import BadInput, Permanent, Transient
 from base.files import cannot_write
 
 log = logging.getLogger(__name__)
 
 CHANGE: Final = "change.json"
-STUCK_FILE: Final = "stuck.json"
-FORMER_STUCK_FILE: Final = "held.json"
+FORMER_FILES: Final = ("held.json", "stuck.json")
+"""Files of stuck changes of earlier versions: their GPUs are not known here."""
 PAST: Final = "history.json"
 SEEN: Final = "verified.json"
 LOCK: Final = "lock"
-MOST_PAST: Final = 50
-"""Ended changes that the history keeps at most."""
-
-T = TypeVar("T", bound=msgspec.Struct)
 
 # O_NONBLOCK: to open a named pipe in the place of a file would wait for its writer
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
@@ -102,112 +95,72 @@ class Journal:
         os.close(self._folder)
 
     def need_no_change(self, gpus: Collection[str]) -> None:
-        """Check that no change is open, and that none is stuck on these GPUs.
-
-        Raises JournalUnusable if there is one, and as :meth:`load`.
-        """
-        unended = self.load()
-        if unended is not None:
+        """Raise JournalUnusable where a change of one of these GPUs has not ended."""
+        for record in self.content().on(gpus):
+            state = "is stuck on" if record.outcome is Outcome.STUCK else "has not ended on"
             raise JournalUnusable(
-                f"{self.path}: the change to {unended.origin} has not ended;"
-                " run gpuscape mig restore"
+                f"{self.path}: the change to {record.origin} {state} GPU {record.gpu};"
+                " run gpuscape mig restore, or give the GPU up with --give-up"
             )
-        for record in self.stuck_changes():
-            stuck = ", ".join(sorted(record.concerns.intersection(gpus)))
-            if stuck:
-                raise JournalUnusable(
-                    f"{self.path}: the change to {record.origin} is stuck on GPU {stuck};"
-                    " run gpuscape mig restore, or give the GPU up with --give-up"
-                )
 
-    def load(self) -> ChangeRecord | None:
-        """The open change: it goes on, or was interrupted; None if there is none.
+    def content(self) -> RecordedChanges:
+        """All entries. Raises JournalUnusable where those that have not ended cannot be read.
 
-        A change in the history has ended, also where its process died before this file was gone:
-        ending it again could give another outcome. Raises JournalUnusable if it is damaged or of a
-        newer version: nothing is guessed.
+        It is damaged then, or of another version: nothing is guessed.
         """
-        record = self._last_written()
-        if record is None or self._has_ended(record):
-            return None
-        return record
+        # read first: an entry that ends meanwhile is then in at least one of them
+        unended = self._last_written()
+        return RecordedChanges.read(unended, self._history())
 
-    def stuck_changes(self) -> tuple[ChangeRecord, ...]:
-        """The stuck changes, each on GPUs of its own. Raises as :meth:`load`."""
-        if self._read(FORMER_STUCK_FILE, STUCK.most_length) is not None:
-            raise JournalUnusable(
-                f"{self.path / FORMER_STUCK_FILE}: a version before 0.1.0 left a stuck change; end"
-                " it with that version, or remove the file"
-            )
-        stored = self._decoded(STUCK_FILE, STUCK)
-        changes = () if stored is None else stored.changes
-        return tuple(record for record in changes if not self._has_ended(record))
-
-    def write(self, record: ChangeRecord) -> None:
-        """Store the open change in place of the one before. Raises JournalUnusable."""
-        self._replace(CHANGE, JOURNAL.encode(record))
-
-    def keep_stuck(self, record: ChangeRecord) -> None:
-        """Keep a stuck change, apart from the next one. Raises JournalUnusable.
-
-        A process that dies in between finds it open, and keeps it again.
-        """
-        self._write_stuck(
-            (*(other for other in self.stuck_changes() if other.change != record.change), record)
-        )
-        self._end_open(record)
+    def write(self, *records: ChangeRecord) -> None:
+        """Store entries that have not ended, in place of those before. Raises JournalUnusable."""
+        keys = {record.key for record in records}
+        others = (other for other in self.content().unended if other.key not in keys)
+        self._replace(CHANGE, JOURNAL.encode(ChangeRecords(changes=(*others, *records))))
 
     def end(self, record: ChangeRecord) -> None:
-        """Move a change that has ended to the history. Raises JournalUnusable.
+        """Move an entry that has ended to the history. Raises JournalUnusable.
 
         Once the history has it, it has ended, whatever a process that dies leaves in other files.
         """
-        earlier = tuple(ended for ended in self.history() if ended.change != record.change)
-        past = ChangeHistory(v=VERSION, changes=(*earlier, record)[-MOST_PAST:])
-        self._replace(PAST, HISTORY.encode(past))
-        self._write_stuck(self.stuck_changes())
-        self._end_open(record)
+        earlier = (ended for ended in self._history() if ended.key != record.key)
+        past = newest_requests((*earlier, record))
+        self._replace(PAST, HISTORY.encode(ChangeRecords(changes=past)))
+        self._drop_ended()
 
-    def _has_ended(self, record: ChangeRecord) -> bool:
-        return any(ended.change == record.change for ended in self.history())
-
-    def _end_open(self, record: ChangeRecord) -> None:
-        """Remove the open change, if it is this one."""
-        last = self._last_written()
-        if last is None or last.change != record.change:
-            return
+    def _drop_ended(self) -> None:
+        """Remove the entries that the history has from those that have not ended."""
+        unended = self.content().unended
+        if unended:
+            return self._replace(CHANGE, JOURNAL.encode(ChangeRecords(changes=unended)))
         with _as_unusable(self.path / CHANGE), contextlib.suppress(FileNotFoundError):
             os.unlink(CHANGE, dir_fd=self._folder)
             os.fsync(self._folder)
-
-    def _write_stuck(self, changes: tuple[ChangeRecord, ...]) -> None:
-        if changes:
-            return self._replace(STUCK_FILE, STUCK.encode(StuckChanges(v=VERSION, changes=changes)))
-        with _as_unusable(self.path / STUCK_FILE), contextlib.suppress(FileNotFoundError):
-            os.unlink(STUCK_FILE, dir_fd=self._folder)
-            os.fsync(self._folder)
         return None
 
-    def _last_written(self) -> ChangeRecord | None:
-        return self._decoded(CHANGE, JOURNAL)
-
-    def _decoded(self, name: str, form: VersionedFormat[T]) -> T | None:
-        """The content of a file; None if there is no file. Raises JournalUnusable."""
-        content = self._read(name, form.most_length)
+    def _last_written(self) -> tuple[ChangeRecord, ...]:
+        """Content of the file of entries that have not ended. Raises JournalUnusable."""
+        for name in FORMER_FILES:
+            if self._read(name, 1) is not None:
+                raise JournalUnusable(
+                    f"{self.path / name}: a version before 0.1.0 left a stuck change; end it with"
+                    " that version, or remove the file"
+                )
+        content = self._read(CHANGE, JOURNAL.most_length)
         if content is None:
-            return None
+            return ()
         try:
-            decoded = form.decode(content)
+            decoded = JOURNAL.decode(content)
         except BadInput as error:
-            raise JournalUnusable(f"{self.path / name}: {error}") from error
+            raise JournalUnusable(f"{self.path / CHANGE}: {error}") from error
         if decoded is None:
             raise JournalUnusable(
-                f"{self.path / name}: another version of gpuscape began this change; run that one"
+                f"{self.path / CHANGE}: another version of gpuscape began this change; run that one"
             )
-        return decoded
+        return decoded.changes
 
-    def history(self) -> tuple[ChangeRecord, ...]:
-        """The changes that have ended, the newest last; a damaged history is none."""
+    def _history(self) -> tuple[ChangeRecord, ...]:
+        """The entries that have ended, the newest last; a damaged history is none."""
         content = self._read(PAST, HISTORY.most_length)
         try:
             stored = None if content is None else HISTORY.decode(content)
@@ -242,10 +195,12 @@ class Journal:
             raise JournalUnusable(f"{self.path / name}: not a regular file")
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(lock)
-            return None
-        return lock
+            if os.path.samestat(os.fstat(lock), os.stat(name, dir_fd=self._folder)):
+                return lock
+        except (BlockingIOError, FileNotFoundError):  # another process has or has replaced it
+            pass
+        os.close(lock)
+        return None
 
     def _own_lock(self) -> int:
         lock = self.locked(LOCK)
@@ -295,6 +250,15 @@ class Journal:
                 with contextlib.suppress(OSError):
                     os.unlink(new, dir_fd=self._folder)
                 raise
+
+
+def abandon_lock(folder: Path) -> None:
+    """Let another process have the journal although one that was killed still has its lock.
+
+    Only for a process that hangs in the kernel: it keeps its files, and runs nothing any more.
+    """
+    with contextlib.suppress(OSError):
+        (folder / LOCK).unlink()
 
 
 @contextlib.contextmanager

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Brings GPUs to their desired layouts step by step, each planned from the current layout."""
+"""Brings a GPU to its desired layout step by step, each planned from the current layout."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
@@ -25,15 +25,14 @@ _FIRST_PAUSE_SECONDS: Final = 0.5
 """Pause before the second try; it doubles with each further one."""
 
 
-def empty(world: MigWorld, gpus: Iterable[str]) -> None:
-    """Destroy the idle instances of GPUs that the driver can still read, each GPU by itself."""
-    for uuid in gpus:
-        try:
-            gpu = next((gpu for gpu in world.observe([uuid]) if gpu.uuid == uuid), None)
-            if gpu is not None:
-                _take_steps(world, {uuid: _busy_part(gpu, world.device_users())})
-        except StepFailed as error:
-            log.warning("MIG GPU not emptied", extra={"gpu": uuid, "why": str(error)})
+def empty(world: MigWorld, uuid: str) -> None:
+    """Destroy the idle instances of a GPU, if the driver can still read it."""
+    try:
+        gpu = next((gpu for gpu in world.observe([uuid]) if gpu.uuid == uuid), None)
+        if gpu is not None:
+            _take_steps(world, uuid, _busy_part(gpu, world.device_users()))
+    except StepFailed as error:
+        log.warning("MIG GPU not emptied", extra={"gpu": uuid, "why": str(error)})
 
 
 def _busy_part(gpu: MigGpu, users: DeviceUsers) -> GpuLayout:
@@ -44,51 +43,26 @@ def _busy_part(gpu: MigGpu, users: DeviceUsers) -> GpuLayout:
     return current_layout(replace(gpu, instances=busy), exact=True)
 
 
-def reach(world: MigWorld, desired: Mapping[str, GpuLayout]) -> str | None:
-    """Bring the GPUs to their desired layouts and verify it in a fresh session; None, or why not.
+def reach(world: MigWorld, uuid: str, desired: GpuLayout) -> str | None:
+    """Bring a GPU to its desired layout and verify it in a fresh session; None, or why not.
 
-    Other GPUs are not read: no step touches them, and a change by another program or a failure
-    there is no reason to roll back a good change.
+    Other GPUs are not read: no step touches them, and what becomes of them is no reason to roll
+    back a good change.
     """
     try:
-        failure = _take_steps(world, desired)
+        failure = _take_steps(world, uuid, desired)
         if failure is not None:
             return failure
         world.reopen()
-        seen = {gpu.uuid: gpu for gpu in world.observe(desired.keys())}
+        seen = world.observe([uuid])
     except StepFailed as error:
         return str(error)
-    for uuid, layout in desired.items():
-        if uuid not in seen or not has_layout(seen[uuid], layout):
-            return f"GPU {uuid} does not have the layout after all steps"
-    return None
+    if any(gpu.uuid == uuid and has_layout(gpu, desired) for gpu in seen):
+        return None
+    return "it does not have the layout after all steps"
 
 
-def reach_each(world: MigWorld, desired: Mapping[str, GpuLayout]) -> dict[str, str]:
-    """Bring each GPU to its desired layout by itself; UUID to the reason of each failure."""
-    failures: dict[str, str] = {}
-    for uuid, layout in desired.items():
-        try:
-            failure = _take_steps(world, {uuid: layout})
-        except StepFailed as error:
-            failure = str(error)
-        if failure is not None:
-            failures[uuid] = failure
-    reached = {uuid: layout for uuid, layout in desired.items() if uuid not in failures}
-    if not reached:
-        return failures
-    try:
-        world.reopen()
-        seen = {gpu.uuid: gpu for gpu in world.observe(reached.keys())}
-    except StepFailed as error:
-        return failures | dict.fromkeys(reached, str(error))
-    for uuid, layout in reached.items():
-        if uuid not in seen or not has_layout(seen[uuid], layout):
-            failures[uuid] = "it does not have the layout after all steps"
-    return failures
-
-
-def _take_steps(world: MigWorld, desired: Mapping[str, GpuLayout]) -> str | None:
+def _take_steps(world: MigWorld, uuid: str, desired: GpuLayout) -> str | None:
     """Plan, take the first step, read again, until no step remains; None, or why it stopped.
 
     A step that failed counts as done if the state shows its effect. A step without effect is tried
@@ -100,8 +74,8 @@ def _take_steps(world: MigWorld, desired: Mapping[str, GpuLayout]) -> str | None
     tries = 0
     failure = StepFailed("no step was taken")
     for _ in range(_MOST_STEPS):
-        seen = world.observe(desired.keys())
-        planned = plan(seen, desired, world.device_users(), spare_busy=True)
+        seen = world.observe([uuid])
+        planned = plan(seen, {uuid: desired}, world.device_users(), spare_busy=True)
         if isinstance(planned, MigRefusal):
             return planned.obstacles[0].detail
         if not planned.steps:

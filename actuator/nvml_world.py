@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -62,12 +62,21 @@ SCAN_SECONDS: Final = 1.0
 class NvmlWorld:
     """An open session with the driver. The library must have been chosen before."""
 
-    def __init__(self, start: Start, named: DeviceUsers | None = None) -> None:
+    def __init__(
+        self,
+        start: Start,
+        named: DeviceUsers | None = None,
+        on_call: Callable[[str], None] = lambda _bus_id: None,
+    ) -> None:
         """``named``: pods and pending pods that the caller knows of.
 
-        Raises DriverAbsent, DriverMismatch or Transient where NVML cannot be initialised.
+        ``on_call`` gets the bus id of a GPU before the driver is called for another GPU than last;
+        an empty one before a call that is for none. Raises DriverAbsent, DriverMismatch or
+        Transient where NVML cannot be initialised.
         """
         self._start = start
+        self._on_call = on_call
+        self._called = ""
         self._named = named or {}
         self._seen: dict[str, MigGpu] = {}
         self._places: dict[str, str] = {}
@@ -100,7 +109,7 @@ class NvmlWorld:
         alone = bool(gpus) and len(known) == len(gpus)
         try:
             listed = known if alone else self._listed()
-            read = without_shared_mig([read_mig_gpu(bus_id) for bus_id in listed])
+            read = without_shared_mig([self._read(bus_id) for bus_id in listed])
         except Transient as error:
             raise StepFailed(str(error)) from error
         self._seen = {gpu.uuid: gpu for gpu in read if isinstance(gpu, MigGpu)}
@@ -109,6 +118,15 @@ class NvmlWorld:
             self.unread = {bus_id: why for bus_id, why in self.unread.items() if bus_id in listed}
         self._report(listed, (gpu for gpu in read if isinstance(gpu, UnreadMigGpu)))
         return tuple(self._seen.values())
+
+    def _read(self, bus_id: str) -> MigGpu | UnreadMigGpu:
+        self._announce(bus_id)
+        return read_mig_gpu(bus_id)
+
+    def _announce(self, bus_id: str) -> None:
+        if bus_id != self._called:
+            self._called = bus_id
+            self._on_call(bus_id)
 
     def _listed(self) -> Sequence[str]:
         """Bus ids of all GPUs that may be touched. Raises Transient where there is no list."""
@@ -129,6 +147,7 @@ class NvmlWorld:
         self._report_unplaced(unplaced_devices(seen, kubelet))
         running, unlisted = [], []
         for gpu in seen:
+            self._announce(gpu.bus_id)
             try:
                 # now: a program may have begun since the GPU was observed
                 running.append(replace(gpu, processes=programs_now(gpu.bus_id)))
@@ -150,6 +169,7 @@ class NvmlWorld:
         gpu = self._seen.get(step.gpu)
         if gpu is None:
             raise StepFailed(f"GPU {step.gpu}: it was not read before the step")
+        self._announce(gpu.bus_id)
         try:
             _perform(gpu, step)
         except MigChangeFailed as error:
@@ -157,6 +177,7 @@ class NvmlWorld:
 
     def reopen(self) -> None:
         """End the session, and begin another."""
+        self._announce("")
         self.close()
         self._seen, self._openers = {}, None
         try:

@@ -12,8 +12,8 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from actuator.change_record import HISTORY, JOURNAL, STUCK, ChangeRecord
-from actuator.journal import CHANGE, PAST, SEEN, STUCK_FILE
+from actuator.change_record import HISTORY, JOURNAL, ChangeRecord, RecordedChanges
+from actuator.journal import CHANGE, PAST, SEEN
 from actuator.verified_layouts import VERIFIED
 from api.versioned import VersionedFormat
 from base.errors import BadInput, Permanent
@@ -30,9 +30,9 @@ class PastChanges:
     """The changes of a node."""
 
     unended: tuple[ChangeRecord, ...]
-    """Held changes, then the open one: it goes on, or was interrupted."""
+    """Changes that are stuck, go on or were interrupted, a GPU each."""
     ended: tuple[ChangeRecord, ...]
-    """Ended changes, the newest last."""
+    """Ended changes, a GPU each, the newest last."""
     remembers: bool
     """Whether there are layouts that come back after a reboot."""
     remembered: tuple[str, ...] = ()
@@ -46,15 +46,14 @@ def past_changes(folder: Path) -> PastChanges | None:
     """
     if not folder.is_dir():
         return None
-    last = _read(folder / CHANGE, JOURNAL)
-    held = _read(folder / STUCK_FILE, STUCK)
-    history = _read(folder / PAST, HISTORY)
-    before = () if held is None else held.changes
+    # in this order: a change that ends meanwhile is then in at least one of them
+    unended, history = _read(folder / CHANGE, JOURNAL), _read(folder / PAST, HISTORY)
+    recorded = RecordedChanges.read(
+        () if unended is None else unended.changes, () if history is None else history.changes
+    )
     return PastChanges(
-        unended=before
-        if last is None
-        else (*(record for record in before if record.change != last.change), last),
-        ended=() if history is None else history.changes,
+        unended=recorded.unended,
+        ended=recorded.ended,
         remembers=(folder / SEEN).exists(),
         remembered=_remembered(folder / SEEN),
     )

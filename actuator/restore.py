@@ -9,7 +9,8 @@ that needs a reset, stays as it is, with the reason.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from uuid import uuid4
 
 from actuator.change import begin, drive, remember
 from actuator.journal import Journal
@@ -27,7 +28,7 @@ def restore_layouts(world: MigWorld, journal: Journal) -> tuple[RestoredGpu, ...
     """Restore the verified layouts that were lost; GPUs that lost nothing are left out.
 
     A layout that changed under the same load of the driver was changed by another program: it is
-    forgotten. A GPU on which a change is held is left to that change; no change may be open. Raises
+    forgotten. A GPU whose change has not ended is left to that change. Raises
     JournalUnusable if the journal cannot be kept, and StepFailed if the GPUs cannot be read.
     """
     verified = journal.verified()
@@ -36,32 +37,25 @@ def restore_layouts(world: MigWorld, journal: Journal) -> tuple[RestoredGpu, ...
     load = world.driver_load()
     seen = {gpu.uuid: gpu for gpu in world.observe()}
     _forget_changed(journal, verified, seen, load)
-    held = _held_gpus(journal)
+    unended = {record.gpu for record in journal.content().unended}
     lost = {
         uuid: remembered
         for uuid, remembered in verified.items()
-        if remembered.load != load and uuid not in held
+        if remembered.load != load and uuid not in unended
     }
     refused = {
         uuid: why
         for uuid, remembered in lost.items()
         if (why := _why_not(world, remembered, uuid, seen.get(uuid))) is not None
     }
-    ready = [uuid for uuid in lost if uuid not in refused]
-    failed = _bring_back(world, journal, ready, lost)
-    if failed and len(ready) > 1:  # one GPU's fault is not to cost the others their layouts
-        failed = {uuid: why for uuid, why in failed.items() if uuid in _held_gpus(journal)} | {
-            uuid: why
-            for ready_uuid in ready
-            if ready_uuid not in _held_gpus(journal)
-            for uuid, why in _bring_back(world, journal, [ready_uuid], lost).items()
-        }
+    change = str(uuid4())
+    failed = {
+        uuid: why
+        for uuid in lost
+        if uuid not in refused
+        if (why := _bring_back(world, journal, seen[uuid], lost[uuid], change)) is not None
+    }
     return _restored_gpus(world, lost, refused | failed)
-
-
-def _held_gpus(journal: Journal) -> frozenset[str]:
-    """GPUs on which a change is held."""
-    return frozenset[str]().union(*(record.concerns for record in journal.stuck_changes()))
 
 
 def _forget_changed(
@@ -97,46 +91,37 @@ def _why_not(
 
 
 def _bring_back(
-    world: MigWorld, journal: Journal, uuids: Sequence[str], lost: Mapping[str, VerifiedLayout]
-) -> dict[str, str]:
-    """Restore these GPUs in one change; UUID to the reason of each failure."""
-    seen = {gpu.uuid: gpu for gpu in world.observe()}
-    missing = [
-        uuid for uuid in uuids if uuid in seen and not has_layout(seen[uuid], lost[uuid].layout())
-    ]
-    if missing:
-        record = begin(
+    world: MigWorld, journal: Journal, gpu: MigGpu, lost: VerifiedLayout, change: str
+) -> str | None:
+    """Restore a GPU; None, or why it failed. ``change``: id of the change."""
+    if not has_layout(gpu, lost.layout()):
+        (record,) = begin(
             world,
             journal,
-            [seen[uuid] for uuid in missing],
-            {uuid: lost[uuid].layout() for uuid in missing},
+            [gpu],
+            {gpu.uuid: lost.layout()},
             origin="the layout from before the driver was loaded",
+            change=change,
         )
-        take_in_order(world, missing, seen, lost)
-        result = drive(world, journal, record)
-        if result.outcome is not Outcome.APPLIED:
-            return dict.fromkeys(missing, result.reason)
-    remember(world, journal, uuids)
-    return {}
+        take_in_order(world, gpu, lost)
+        record = drive(world, journal, record)
+        if record.outcome is not Outcome.APPLIED:
+            return record.reason
+    remember(world, journal, [gpu.uuid])
+    return None
 
 
-def take_in_order(
-    world: MigWorld,
-    uuids: Sequence[str],
-    seen: Mapping[str, MigGpu],
-    lost: Mapping[str, VerifiedLayout],
-) -> None:
+def take_in_order(world: MigWorld, gpu: MigGpu, lost: VerifiedLayout) -> None:
     """Take the steps in the order that gives the old ids; the planner does what fails here."""
-    for uuid in uuids:
-        for step in lost[uuid].steps(seen[uuid]):
-            log.info("MIG step", extra={"step": str(step)})
-            try:
-                # a step relies on state that changes with the mode and each instance
-                world.observe([uuid])
-                world.perform(step)
-            except StepFailed as error:
-                log.warning("MIG step failed", extra={"step": str(step), "why": str(error)})
-                break
+    for step in lost.steps(gpu):
+        log.info("MIG step", extra={"step": str(step)})
+        try:
+            # a step relies on state that changes with the mode and each instance
+            world.observe([gpu.uuid])
+            world.perform(step)
+        except StepFailed as error:
+            log.warning("MIG step failed", extra={"step": str(step), "why": str(error)})
+            break
 
 
 def _restored_gpus(

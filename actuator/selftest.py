@@ -15,7 +15,7 @@ from typing import Final
 
 import msgspec
 
-from actuator.change import ChangeResult, begin, drive
+from actuator.change import ChangeResult, begin, drive, result_of
 from actuator.change_record import Direction
 from actuator.journal import Journal
 from actuator.layout_steps import reach
@@ -105,7 +105,7 @@ def selftest(world: MigWorld, journal: Journal, uuid: str, edge: SelftestEdge) -
         )
     image = VerifiedLayout.from_gpu(before, world.driver_load())
     # BACK from the start: a process that dies in the test leaves nothing but the way back
-    record = begin(
+    (record,) = begin(
         world,
         journal,
         [before],
@@ -116,7 +116,8 @@ def selftest(world: MigWorld, journal: Journal, uuid: str, edge: SelftestEdge) -
     )
     why_early = _try_all(world, uuid, edge)
     _put_back(world, before, image)
-    result = drive(world, journal, msgspec.structs.replace(record, reason=why_early))
+    record = drive(world, journal, msgspec.structs.replace(record, reason=why_early))
+    result = replace(result_of([record]), reason=record.reason)
     if result.outcome is not Outcome.ROLLED_BACK:
         return result
     return replace(result, problems=_lost_devices(world, uuid, image))
@@ -145,17 +146,16 @@ def _try_all(world: MigWorld, uuid: str, edge: SelftestEdge) -> str:
 def _try_layout(timed: _TimedWorld, uuid: str, trial: TrialLayout, edge: SelftestEdge) -> None:
     """Try a layout and report the result. Raises StepFailed if the GPU cannot be read."""
     log.info("MIG self-test layout", extra={"layout": trial.name})
-    desired = {uuid: trial.layout}
     timed.steps.clear()
     began = edge.clock()
     seen = [_read_gpu(timed, uuid)]
-    planned = plan(seen, desired, timed.device_users(), spare_busy=True)
+    planned = plan(seen, {uuid: trial.layout}, timed.device_users(), spare_busy=True)
     kept: Sequence[CurrentInstance] = ()
     if isinstance(planned, MigRefusal):
         failure = planned.obstacles[0].detail
     else:
         kept = [instance for _, instance in planned.kept]
-        failure = reach(timed, desired) or _defect(_read_gpu(timed, uuid), kept)
+        failure = reach(timed, uuid, trial.layout) or _defect(_read_gpu(timed, uuid), kept)
     if failure:
         log.warning("MIG self-test layout failed", extra={"layout": trial.name, "why": failure})
     edge.report(
@@ -188,9 +188,8 @@ def _put_back(world: MigWorld, before: MigGpu, image: VerifiedLayout) -> None:
     if not before.instances:
         return
     try:
-        if reach(world, {before.uuid: EMPTY.layout}) is None:
-            seen = {before.uuid: _read_gpu(world, before.uuid)}
-            take_in_order(world, [before.uuid], seen, {before.uuid: image})
+        if reach(world, before.uuid, EMPTY.layout) is None:
+            take_in_order(world, _read_gpu(world, before.uuid), image)
     except StepFailed as error:
         log.warning("MIG step failed", extra={"step": "in the old order", "why": str(error)})
 

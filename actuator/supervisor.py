@@ -19,12 +19,15 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final, Self
+from uuid import uuid4
 
 import msgspec
 
 from actuator.change import ChangeResult
+from actuator.journal import abandon_lock
 from actuator.worker_messages import (
     MOST_MESSAGE_BYTES,
+    Calling,
     ChangeRequest,
     Failed,
     Logged,
@@ -39,6 +42,8 @@ from base.errors import Transient
 from base.process.orphans import OwnProcess
 from discovery.reader.protocol import Start
 from discovery.reader.standard_error import StandardError, exit_text
+
+log = logging.getLogger(__name__)
 
 PROGRAM = Path(__file__).parents[1] / "gpuscape" / "mig_worker.py"
 """Script that the process runs, by its path: an isolated Python may not find gpuscape."""
@@ -58,6 +63,11 @@ class WorkerDied(Transient):
 class WorkerHung(Transient):
     """The worker did not end within its deadline and was killed."""
 
+    def __init__(self, why: str, bus_id: str = "") -> None:
+        """``bus_id``: of the GPU for which it was calling the driver; empty where for none."""
+        super().__init__(why)
+        self.bus_id = bus_id
+
 
 def run_change(
     request: ChangeRequest | None,
@@ -66,30 +76,46 @@ def run_change(
     journal: Path,
     deadline_seconds: float,
     users: Sequence[UserOnGpu] = (),
+    change: str = "",
     give_up: Sequence[str] = (),
     owner: bool = False,
 ) -> ChangeResult:
-    """Carry out a change, after ending one that is open; with None only that.
+    """Carry out a change, after ending those that are open; with None only that.
 
     ``source``: as for a device reader. ``users``: device users in addition to the request's, for a
-    change that is open. ``give_up``: UUIDs of GPUs to take out of open changes.
-    ``owner``: this process is the actuator; without it one that has the
-    journal's folder is in the way. The worker's log lines come through this process's loggers of
-    the same names. Raises WorkerHung and WorkerDied; what the worker raises, under the same name:
-    JournalBusy, JournalUnusable, StepFailed, DriverAbsent, DriverMismatch, BadInput, Transient;
-    and Transient where no process can be started. An interrupt leaves the worker to end by itself.
+    change that is open. ``change``: without a request, the id of the change whose result is wanted.
+    ``give_up``: UUIDs of GPUs to take out of open changes. ``owner``: this process is the actuator;
+    without it one that has the journal's folder is in the way.
+    A worker that does not end within the deadline is killed. If it was calling the driver for a
+    GPU, another one goes on without that GPU, whose change is stuck. The worker's log lines come
+    through this process's loggers of the same names. Raises WorkerHung and WorkerDied; what the
+    worker raises, under the same name: JournalBusy, JournalUnusable, StepFailed, DriverAbsent,
+    DriverMismatch, BadInput, Transient; and Transient where no process can be started. An interrupt
+    leaves the worker to end by itself.
     """
-    order = Order(
-        start=source,
-        journal=str(journal.absolute()),
-        request=request,
-        users=tuple(users),
-        give_up=tuple(give_up),
-        owner=owner,
-        lifetime_seconds=deadline_seconds + COLLECT_SECONDS,
-    )
-    with _Worker(order) as worker:
-        return worker.result(time.monotonic() + deadline_seconds)
+    if request is not None and not request.change:  # two workers carry out one change
+        request = msgspec.structs.replace(request, change=str(uuid4()))
+    hung: tuple[str, ...] = ()
+    while True:
+        order = Order(
+            start=source,
+            journal=str(journal.absolute()),
+            request=request,
+            users=tuple(users),
+            change=change,
+            give_up=tuple(give_up),
+            hung=hung,
+            owner=owner,
+            lifetime_seconds=deadline_seconds + COLLECT_SECONDS,
+        )
+        try:
+            with _Worker(order) as worker:
+                return worker.result(time.monotonic() + deadline_seconds)
+        except WorkerHung as error:
+            if not error.bus_id or error.bus_id in hung:
+                raise
+            log.warning("MIG GPU hangs", extra={"bus_id": error.bus_id, "why": str(error)})
+            hung = (*hung, error.bus_id)
 
 
 def run_selftest(
@@ -126,6 +152,8 @@ class _Worker:
     def __init__(self, order: Order, kept: Sequence[int] = ()) -> None:
         """``kept``: descriptors that the process gets. Raises Transient if it cannot be started."""
         self._error = StandardError()
+        self._journal = Path(order.journal)
+        self._bus_id = ""
         self._output, writes_to = os.pipe()
         try:
             with tempfile.TemporaryFile() as orders:  # a pipe could make us wait for the worker
@@ -176,6 +204,9 @@ class _Worker:
             if isinstance(message, Logged):
                 _log(message)
                 continue
+            if isinstance(message, Calling):
+                self._bus_id = message.bus_id
+                continue
             if isinstance(message, Tried):
                 if on_result is not None:
                     on_result(message)
@@ -207,12 +238,12 @@ class _Worker:
                     *lines, kept = (kept + data).split(b"\n")
                     yield from lines
         self._collect(0)
-        gone = (
-            ""
-            if self._process.returncode is not None
-            else (f"; process {self._process.pid} hangs in the driver and cannot be ended")
-        )
-        raise WorkerHung(f"the MIG worker did not end in time and was killed{gone}; {_GO_ON}")
+        gone = ""
+        if self._process.returncode is None:
+            gone = f"; process {self._process.pid} hangs in the driver and cannot be ended"
+            abandon_lock(self._journal)
+        why = f"the MIG worker did not end in time and was killed{gone}; {_GO_ON}"
+        raise WorkerHung(why, self._bus_id)
 
     def _collect(self, seconds: float) -> None:
         """Wait for the process to end, then kill it; one that hangs in the kernel is left alone."""

@@ -31,6 +31,7 @@ from actuator.nvml_world import NvmlWorld
 from actuator.restore import restore_layouts
 from actuator.selftest import SelftestEdge, SelftestEvent, TriedLayout, selftest
 from actuator.worker_messages import (
+    Calling,
     Ended,
     Logged,
     Order,
@@ -52,13 +53,14 @@ MOST_FACT_CHARACTERS: Final = 1000
 """Length of a fact in a log line at most, so that a line is short enough to be written at once."""
 
 
-def carry_out(order: Order) -> ChangeResult:
+def carry_out(order: Order, on_call: Callable[[str], None] = lambda _bus_id: None) -> ChangeResult:
     """End the open changes, then carry out the request; without one, restore lost layouts.
 
     A stuck change is tried again only without another request: it waits for a person, and blocks
-    only its own GPUs. GPUs are given up before the first call of the driver, which may hang for
-    them. Raises as :func:`actuator.change.apply`, and DriverAbsent, DriverMismatch or Transient
-    where NVML cannot be initialised.
+    only its own GPU. GPUs are given up before the first call of the driver, which may hang for
+    them. A request that the journal has is not carried out again: it goes on, or its result is the
+    same. ``on_call`` as in :class:`NvmlWorld`. Raises as :func:`actuator.change.apply`, and
+    DriverAbsent, DriverMismatch or Transient where NVML cannot be initialised.
     """
     if order.give_up:
         with _journal(order) as journal:
@@ -66,23 +68,49 @@ def carry_out(order: Order) -> ChangeResult:
     choose_library(order.start)
     request = order.request
     named = order.users + (() if request is None else request.users)
-    with _journal(order) as journal, NvmlWorld(order.start, by_part(named)) as world:
-        ended = resume(world, journal, retry_stuck=request is None)
-        if request is not None:
-            result = apply(
-                world,
-                journal,
-                request.desired,
-                origin=request.origin,
-                change=request.change,
-                strategy=request.strategy,
-                as_is=request.as_is,
-            )
-        else:
-            result = _without_request(world, journal, ended)
-        if result.refusal is not None:
-            return result
-        return replace(result, problems=_open_access(world, order.start))
+    with _journal(order) as journal:
+        start = _without_hung(order, journal)
+        with NvmlWorld(start, by_part(named), on_call) as world:
+            result = _ended(world, journal, order)
+            if result.refusal is not None:
+                return result
+            return replace(result, problems=_open_access(world, start))
+
+
+def _without_hung(order: Order, journal: Journal) -> Start:
+    """What may be read: no GPU that hung, except that a restore tries those of earlier workers."""
+    hung = set(order.hung)
+    if order.request is not None:
+        hung |= {record.bus_id for record in journal.content().unended if record.hung}
+    return msgspec.structs.replace(order.start, skip=(*order.start.skip, *sorted(hung)))
+
+
+def _ended(world: NvmlWorld, journal: Journal, order: Order) -> ChangeResult:
+    """End the changes that are open, and the request's."""
+    request = order.request
+    if request is None:
+        ended = resume(world, journal, change=order.change, hung=order.hung)
+        return _without_request(world, journal, ended)
+    has_begun = bool(request.change and journal.content().of(request.change))
+    ended = resume(
+        world,
+        journal,
+        change=request.change,
+        desired=request.desired.keys(),
+        retry_stuck=False,
+        hung=order.hung,
+    )
+    if has_begun and ended is not None:
+        return ended
+    return apply(
+        world,
+        journal,
+        request.desired,
+        origin=request.origin,
+        change=request.change,
+        strategy=request.strategy,
+        as_is=request.as_is,
+    )
 
 
 def try_layouts(
@@ -148,7 +176,8 @@ def _open_access(world: NvmlWorld, start: Start) -> tuple[str, ...]:
     devices: Mapping[str, bool] | None = None
     with suppress(StepFailed):  # then names are not judged, and the nodes are made all the same
         gpus = world.observe()
-        if not world.unread:  # else what is on a GPU that cannot be read would count as gone
+        # else what is on a GPU that cannot be read would count as gone
+        if not world.unread and not start.skip:
             devices = whole_devices(gpus)
     stand_ins = start.simulation is not None
     return open_access(Path(start.host_root), devices, stand_ins=stand_ins).problems
@@ -201,7 +230,7 @@ def main() -> None:
         if order.selftest is not None:
             result = try_layouts(order, order.selftest, writer.send)
         else:
-            result = carry_out(order)
+            result = carry_out(order, lambda bus_id: writer.send(Calling(bus_id=bus_id)))
         writer.send(Ended(result=result))
     except GpuscapeError as error:
         writer.send(failed(error))

@@ -82,8 +82,13 @@ class Order(_Strict, frozen=True, kw_only=True):
     until: int | None = None
     """Descriptor that ends a self-test, as soon as it is readable or its other end is closed."""
     users: tuple[UserOnGpu, ...]
+    change: str = ""
+    """Without a request: the change whose result is wanted, if it is in the journal."""
     give_up: tuple[str, ...] = ()
     """UUIDs of GPUs to take out of the changes that are open, first of all."""
+    hung: tuple[str, ...] = ()
+    """Bus ids of GPUs for which no call is made, since one did not return: a change is stuck there.
+    """
     owner: bool = False
     """Whether the worker belongs to the actuator that owns the journal's folder."""
     lifetime_seconds: float
@@ -97,6 +102,13 @@ class Logged(_Strict, frozen=True, kw_only=True, tag=True):
     level: int
     message: str
     facts: dict[str, str]
+
+
+class Calling(_Strict, frozen=True, kw_only=True, tag=True):
+    """The driver is called for another GPU than before."""
+
+    bus_id: str
+    """Empty: for no GPU."""
 
 
 class Tried(_Strict, frozen=True, kw_only=True, tag=True):
@@ -119,7 +131,7 @@ class Failed(_Strict, frozen=True, kw_only=True, tag=True):
     text: str
 
 
-WorkerMessage = Logged | Tried | Ended | Failed
+WorkerMessage = Logged | Calling | Tried | Ended | Failed
 
 _ERRORS: Final[tuple[type[GpuscapeError], ...]] = (
     JournalBusy,

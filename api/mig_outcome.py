@@ -3,7 +3,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
+from typing import Final
+
+import msgspec
 
 
 class Outcome(StrEnum):
@@ -14,7 +18,8 @@ class Outcome(StrEnum):
     UNCHANGED = "unchanged"
     """The GPUs had the desired layouts already, or no change was open."""
     ROLLED_BACK = "rolled-back"
-    """The change failed; the GPUs have the previous layouts."""
+    """The change failed on some GPUs: these have the previous layouts, the others the desired ones.
+    """
     REFUSED = "refused"
     """There is no plan, or it would disturb a device user; nothing was touched."""
     CANCELLED = "cancelled"
@@ -23,4 +28,28 @@ class Outcome(StrEnum):
     """Nothing was touched: there was no permit in time. The agent does not try again by itself."""
     STUCK = "stuck"
     """Some GPUs could reach neither layout: their idle instances are destroyed, and a person
-    decides. The other GPUs have their previous layout."""
+    decides. The other GPUs have the desired layout, or the previous one."""
+
+
+class GpuOutcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How a change ended on one GPU."""
+
+    gpu: str
+    """UUID."""
+    outcome: Outcome
+    """Applied, unchanged, rolled-back or stuck."""
+    reason: str = ""
+
+
+_WORST_FIRST: Final = (Outcome.STUCK, Outcome.ROLLED_BACK, Outcome.APPLIED)
+
+
+def joint_outcome(gpus: Iterable[GpuOutcome]) -> Outcome:
+    """The worst outcome of a change's GPUs; unchanged if there is none."""
+    outcomes = {gpu.outcome for gpu in gpus}
+    return next((outcome for outcome in _WORST_FIRST if outcome in outcomes), Outcome.UNCHANGED)
+
+
+def joint_reason(gpus: Sequence[GpuOutcome]) -> str:
+    """The reasons of a change's GPUs, each with its GPU, in one line."""
+    return "; ".join(f"GPU {gpu.gpu}: {gpu.reason}" for gpu in gpus if gpu.reason)

@@ -25,6 +25,7 @@ def supervised(source: Start, journal: Path, deadline_seconds: float) -> RunChan
             journal=journal,
             deadline_seconds=deadline_seconds,
             users=tuple(_device_users(pods)),
+            change="" if request is None else request.change,
             give_up=request.give_up if isinstance(request, RestoreRequest) else (),
             owner=True,
         )

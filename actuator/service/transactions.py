@@ -13,15 +13,15 @@ import math
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
-from actuator.change import ChangeResult
-from actuator.change_record import ChangeRecord, Direction
+from actuator.change import ChangeResult, result_of
+from actuator.change_record import ChangeRecord, Direction, RecordedChanges, request_outcome
 from actuator.journal import Journal, JournalBusy, JournalUnusable
 from api.actuator.actuator_messages import (
+    MOST_GPU_TEXT,
     MOST_TEXT,
     ActuatorAnswer,
     ActuatorRefusal,
@@ -34,7 +34,7 @@ from api.actuator.actuator_messages import (
     RestoreRequest,
     StateAnswer,
 )
-from api.mig_outcome import Outcome
+from api.mig_outcome import GpuOutcome, Outcome
 from base import threads
 from base.backoff import Backoff
 from base.errors import GpuscapeError
@@ -52,28 +52,6 @@ FIRST_RETRY_SECONDS: Final = 2.0
 LONGEST_RETRY_SECONDS: Final = 30.0
 """Longest pause between two tries: if the driver loads late, the node waits hardly longer."""
 Reply = Callable[[ActuatorAnswer], None]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JournalContent:
-    """The current content of the journal."""
-
-    open: ChangeRecord | None
-    """The open change: it goes on, or was interrupted."""
-    stuck: tuple[ChangeRecord, ...]
-    verified: bool
-    """Whether it has layouts to restore after a reboot."""
-    past: tuple[ChangeRecord, ...]
-    """Ended changes, the newest last."""
-
-    def ended(self, change: str) -> ChangeRecord | None:
-        """The ended change of this id; None if there is none."""
-        return next((record for record in self.past if record.change == change), None)
-
-    def unended(self, change: str) -> ChangeRecord | None:
-        """The open or stuck change of this id; None if there is none."""
-        records = (*(() if self.open is None else (self.open,)), *self.stuck)
-        return next((record for record in records if record.change == change), None)
 
 
 class Transactions:
@@ -126,7 +104,7 @@ class Transactions:
             self.resume()
 
     def resume(self) -> None:
-        """Go on with the change that another process left open, if there is one.
+        """Go on with the changes that another process left open, if there are any.
 
         A stuck change is rolled back once more, and layouts that a reboot or a load of the driver
         took are restored. If there is no driver yet, or another process has the journal, it is
@@ -134,15 +112,15 @@ class Transactions:
         """
         self._due = None
         try:
-            content = self._content()
+            with Journal(self._journal, lock=False) as journal:
+                content, verified = journal.content(), journal.verified()
         except (JournalUnusable, JournalBusy) as error:
             log.warning("MIG journal not usable", extra={"why": str(error)})
             return
-        unended = content.open or next(iter(content.stuck), None)
-        if unended is not None:
-            self._begin(unended.change, self._ended_later, _ignore_answer)
-        elif content.verified:
-            self._begin(AT_START, self._ended_later, _ignore_answer)
+        unended = _first_unended(content)
+        if unended or verified:
+            change = unended[0].change if unended else AT_START
+            self._begin(change, self._ended_later, _ignore_answer)
 
     def _ended_later(self) -> ChangeResult:
         """Resume, in the change's thread; an error that may pass is kept for :meth:`finish`."""
@@ -158,15 +136,11 @@ class Transactions:
             content = self._content()
         except (JournalUnusable, JournalBusy) as error:
             return StateAnswer(running=self._running, problem=str(error)[:MOST_TEXT])
-        unended = content.open or next(iter(content.stuck), None)
-        known = None
-        if change is not None:
-            known = content.ended(change) or content.unended(change)
         return StateAnswer(
             running=self._running,
-            open=None if unended is None else _known(unended),
-            last=_known(content.past[-1]) if content.past else None,
-            named=None if known is None else _known(known),
+            open=_known(_first_unended(content)),
+            last=_known(_last_ended(content)),
+            named=None if change is None else _known(content.of(change)),
         )
 
     def ask(self, request: ApplyRequest | RestoreRequest, reply: Reply) -> None:
@@ -186,21 +160,10 @@ class Transactions:
                     ActuatorRefusal.BUSY, f"change {self._running} is under way", self._running
                 )
             )
-        unended = content.open
-        if unended is not None and unended.change != request.change:
-            return reply(
-                _refused(
-                    ActuatorRefusal.CONFLICT,
-                    f"change {unended.change} has not ended: restore it",
-                    unended.change,
-                )
-            )
-        is_new = isinstance(request, ApplyRequest) and unended is None
-        in_the_way = _stuck_on(request, content) if is_new else None
+        in_the_way = _in_the_way(request, content)
         if in_the_way is not None:
             return reply(in_the_way)
-        carried = request if is_new or isinstance(request, RestoreRequest) else None
-        self._begin(request.change, lambda: self._run(carried, request.pods), reply)
+        self._begin(request.change, lambda: self._run(request, request.pods), reply)
         return None
 
     def finish(self) -> None:
@@ -218,21 +181,23 @@ class Transactions:
         reply(answer)
 
     def _answered_before(
-        self, request: ApplyRequest | RestoreRequest, content: JournalContent
+        self, request: ApplyRequest | RestoreRequest, content: RecordedChanges
     ) -> ActuatorAnswer | None:
         """The answer to a request that was carried out before; None if there is something to do."""
-        record = content.ended(request.change)
-        unended = content.unended(request.change)
-        if record is None and unended is not None:
-            if unended.outcome is Outcome.STUCK and isinstance(request, ApplyRequest):
-                record = unended  # only a RestoreRequest tries it again
-            elif isinstance(request, ApplyRequest) and not _is_same(request, unended):
-                return _name_taken(request.change)
-        if record is None:
+        records = content.of(request.change)
+        if not records:
             return None
-        if isinstance(request, ApplyRequest) and not _is_same(request, record):
-            return _name_taken(request.change)
-        return _ended(record.change, record.outcome or Outcome.UNCHANGED, record.reason, again=True)
+        outcomes = {record.outcome for record in records}
+        desired: Collection[str] = ()
+        if isinstance(request, ApplyRequest):
+            if not _is_same(request, records):
+                return _name_taken(request.change)
+            desired = request.desired.keys()
+        elif Outcome.STUCK in outcomes:  # only a RestoreRequest tries a stuck change again
+            return None
+        if None in outcomes:
+            return None
+        return _answer(request.change, result_of(records, desired), again=True)
 
     def _begin(self, change: str, call: Callable[[], ChangeResult], reply: Reply) -> None:
         self._running, self._reply = change, reply
@@ -261,17 +226,10 @@ class Transactions:
             self._answer = answer
         self._wake()
 
-    def _content(self) -> JournalContent:
+    def _content(self) -> RecordedChanges:
         """The current content of the journal. Raises JournalUnusable."""
         with Journal(self._journal, lock=False) as journal:
-            # read first: a change that ends meanwhile is then in at least one of them
-            unended = journal.load()
-            return JournalContent(
-                open=unended,
-                stuck=journal.stuck_changes(),
-                verified=bool(journal.verified()),
-                past=journal.history(),
-            )
+            return journal.content()
 
 
 def _ignore_answer(_answer: ActuatorAnswer) -> None:
@@ -291,14 +249,16 @@ def layout_of(requested_layout: RequestedLayout) -> GpuLayout:
     return GpuLayout(mig=requested_layout.mig, instances=instances)
 
 
-def _is_same(request: ApplyRequest, record: ChangeRecord) -> bool:
-    """Whether a request is for the change that a record has.
+def _is_same(request: ApplyRequest, records: Iterable[ChangeRecord]) -> bool:
+    """Whether a request is for the change that these entries have.
 
-    A record has only the affected GPUs, and its instances have places.
+    Entries are of affected GPUs only, and their instances have places.
     """
-    return request.origin == record.origin and all(
-        uuid in request.desired and _shape(layout_of(request.desired[uuid])) == _shape(layout)
-        for uuid, layout in record.desired.items()
+    return all(
+        request.origin == record.origin
+        and record.gpu in request.desired
+        and _shape(layout_of(request.desired[record.gpu])) == _shape(record.desired)
+        for record in records
     )
 
 
@@ -308,28 +268,41 @@ def _shape(layout: GpuLayout) -> tuple[bool, Counter[tuple[str, tuple[int, ...]]
     )
 
 
-def _answer(change: str, result: ChangeResult) -> ActuatorAnswer:
-    return _ended(change, result.outcome, result.reason)
+def _answer(change: str, result: ChangeResult, *, again: bool = False) -> ActuatorAnswer:
+    return ChangeAnswer(
+        change=change,
+        outcome=result.outcome,
+        reason=result.reason[:MOST_TEXT],
+        outcomes=_shortened(result.gpus),
+        again=again,
+    )
 
 
-def _ended(change: str, outcome: Outcome, reason: str, *, again: bool = False) -> ChangeAnswer:
-    return ChangeAnswer(change=change, outcome=outcome, reason=reason[:MOST_TEXT], again=again)
+def _shortened(gpus: Iterable[GpuOutcome]) -> tuple[GpuOutcome, ...]:
+    """Outcomes with reasons that an answer has room for."""
+    return tuple(
+        GpuOutcome(gpu=gpu.gpu, outcome=gpu.outcome, reason=gpu.reason[:MOST_GPU_TEXT])
+        for gpu in gpus
+    )
 
 
 def _refused(refusal: ActuatorRefusal, reason: str, change: str | None = None) -> RefusalAnswer:
     return RefusalAnswer(refusal=refusal, reason=reason[:MOST_TEXT], change=change)
 
 
-def _stuck_on(
-    request: ApplyRequest | RestoreRequest, content: JournalContent
+def _in_the_way(
+    request: ApplyRequest | RestoreRequest, content: RecordedChanges
 ) -> RefusalAnswer | None:
-    """Refusal of a change of GPUs on which another change is stuck; None if there is none."""
-    uuids = request.desired.keys() if isinstance(request, ApplyRequest) else ()
-    for record in content.stuck:
-        stuck = ", ".join(sorted(record.concerns.intersection(uuids)))
-        if stuck:
-            why = f"change {record.change} is stuck on GPU {stuck}: restore it, or give the GPU up"
-            return _refused(ActuatorRefusal.CONFLICT, why, record.change)
+    """Refusal of a change of GPUs on which another change has not ended; None if there is none."""
+    if not isinstance(request, ApplyRequest):
+        return None
+    for record in content.on(request.desired.keys()):
+        if record.change != request.change:
+            state = "is stuck on" if record.outcome is Outcome.STUCK else "has not ended on"
+            why = f"{state} GPU {record.gpu}: restore it, or give the GPU up"
+            return _refused(
+                ActuatorRefusal.CONFLICT, f"change {record.change} {why}", record.change
+            )
     return None
 
 
@@ -337,13 +310,32 @@ def _name_taken(change: str) -> RefusalAnswer:
     return _refused(ActuatorRefusal.CONFLICT, f"{change} is the name of another change", change)
 
 
-def _known(record: ChangeRecord) -> KnownChange:
+def _first_unended(content: RecordedChanges) -> tuple[ChangeRecord, ...]:
+    """The entries of the change that goes on or was interrupted, else of one that is stuck."""
+    open_first = sorted(content.unended, key=lambda record: record.outcome is not None)
+    return content.of(open_first[0].change) if open_first else ()
+
+
+def _last_ended(content: RecordedChanges) -> tuple[ChangeRecord, ...]:
+    """The entries of the change that ended last."""
+    unended = {record.change for record in content.unended}
+    ended = [record.change for record in content.ended if record.change not in unended]
+    return content.of(ended[-1]) if ended else ()
+
+
+def _known(records: Sequence[ChangeRecord]) -> KnownChange | None:
+    """A change by its entries; None if there are none."""
+    if not records:
+        return None
+    unended = [record for record in records if record.outcome in (None, Outcome.STUCK)]
+    result = result_of(records)
     return KnownChange(
-        change=record.change,
-        origin=record.origin[:MOST_TEXT],
-        started=record.started,
-        gpus=tuple(sorted(record.concerns)),
-        back=record.direction is Direction.BACK,
-        outcome=record.outcome,
-        reason=record.reason[:MOST_TEXT],
+        change=records[0].change,
+        origin=records[0].origin[:MOST_TEXT],
+        started=records[0].started,
+        gpus=tuple(sorted(record.gpu for record in unended or records)),
+        back=any(record.direction is Direction.BACK for record in unended or records),
+        outcome=request_outcome(records),
+        reason=result.reason[:MOST_TEXT],
+        outcomes=_shortened(result.gpus),
     )

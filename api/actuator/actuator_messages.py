@@ -14,7 +14,7 @@ from typing import Annotated, Final, Literal
 import msgspec
 from msgspec import Meta
 
-from api.mig_outcome import Outcome
+from api.mig_outcome import GpuOutcome, Outcome
 from api.mig_resources import MigStrategy
 from base.errors import BadInput
 
@@ -26,6 +26,8 @@ MOST_USERS: Final = 256
 """Device users that an answer lists, at 100 bytes each."""
 MOST_TEXT: Final = 2000
 """Characters of a text in an answer."""
+MOST_GPU_TEXT: Final = 160
+"""Characters of the reason for one GPU in an answer."""
 
 GpuUuid = Annotated[str, Meta(pattern=r"\AGPU-[0-9A-Za-z-]{1,64}\Z")]
 ChangeId = Annotated[str, Meta(pattern=r"\A[0-9A-Za-z-]{8,64}\Z")]
@@ -92,7 +94,7 @@ class StateRequest(_Request, frozen=True, kw_only=True, tag_field="verb", tag="s
 
 
 class ApplyRequest(_Request, frozen=True, kw_only=True, tag_field="verb", tag="apply"):
-    """Asks for a change that brings GPUs to their desired layouts.
+    """Asks for a change that brings GPUs to their desired layouts, each by itself.
 
     A second request with the same ``change`` is answered with how that change ended.
     """
@@ -109,7 +111,7 @@ class ApplyRequest(_Request, frozen=True, kw_only=True, tag_field="verb", tag="a
 
 
 class RestoreRequest(_Request, frozen=True, kw_only=True, tag_field="verb", tag="restore"):
-    """Asks to end the change that is open or stuck; a stuck change is taken back.
+    """Asks to end the changes that are open or stuck; stuck ones are rolled back.
 
     Where no change is open, layouts come back that a reboot or a load of the driver took.
     """
@@ -150,8 +152,7 @@ class ActuatorRefusal(StrEnum):
     STOPPING = "stopping"
     """The actuator is about to end."""
     CONFLICT = "conflict"
-    """Another change has this id, another change is open, or a change is stuck on one of these
-    GPUs."""
+    """Another change has this id, or has not ended on one of these GPUs."""
     JOURNAL = "journal"
     """The journal cannot be read or written."""
     FAILED = "failed"
@@ -170,12 +171,14 @@ class KnownChange(_Answer, frozen=True, kw_only=True):
     started: str
     """RFC 3339."""
     gpus: tuple[str, ...]
-    """UUIDs of the affected GPUs; of a stuck change those on which it is stuck."""
+    """UUIDs of the GPUs on which the change goes on or is stuck; once it has ended, of all."""
     back: bool = False
-    """The change goes, or went, back to the layouts from before."""
+    """The change goes, or went, back to the previous layout on one of these GPUs."""
     outcome: Outcome | None = None
-    """None: the change has not ended."""
+    """The worst outcome of its GPUs; None: the change has not ended."""
     reason: str = ""
+    outcomes: tuple[GpuOutcome, ...] = ()
+    """Outcome on each affected GPU, without those on which the change goes on."""
 
 
 class StateAnswer(_Answer, frozen=True, kw_only=True, tag_field="answer", tag="state"):
@@ -201,7 +204,10 @@ class ChangeAnswer(_Answer, frozen=True, kw_only=True, tag_field="answer", tag="
     v: Literal[2] = VERSION
     change: str
     outcome: Outcome
+    """The worst outcome of its GPUs."""
     reason: str = ""
+    outcomes: tuple[GpuOutcome, ...] = ()
+    """Outcome on each GPU of the request; empty where nothing was begun."""
     again: bool = False
     """The change had ended before this request, which did nothing."""
 

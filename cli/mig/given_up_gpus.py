@@ -76,18 +76,15 @@ def gpus_to_give_up(history: PastChanges | None) -> tuple[GivenUpGpu, ...]:
 
 
 def _known(history: PastChanges) -> Iterator[GivenUpGpu]:
-    in_changes: set[str] = set()
-    for change in history.unended:
-        for uuid, previous in change.previous.items():
-            name = change.gpus.get(uuid)
-            in_changes.add(uuid)
-            yield GivenUpGpu(
-                uuid=uuid,
-                index=None if name is None else name.index,
-                bus_id=None if name is None else name.bus_id,
-                change_title=change.origin,
-                previous=previous,
-            )
+    for entry in history.unended:
+        yield GivenUpGpu(
+            uuid=entry.gpu,
+            index=entry.index,
+            bus_id=entry.bus_id,
+            change_title=entry.origin,
+            previous=entry.previous,
+        )
+    in_changes = {entry.gpu for entry in history.unended}
     for uuid in history.remembered:
         if uuid not in in_changes:
             yield GivenUpGpu(uuid=uuid)

@@ -43,6 +43,7 @@ from cli.mig.running_change import (
     journal_option,
     refuse_unended,
     run_change_to_end,
+    show_gpu_outcomes,
     verbose_option,
 )
 from cli.options import Load
@@ -81,9 +82,10 @@ which the kubelet of this node has given a device, whether or not it runs. Then 
 and lists these device users. With --wait the command checks again until they are gone, and changes
 nothing meanwhile. On a node of a cluster, cordon the node first, so that no new pods come. A GPU
 is never reset: if a reset is needed, the command for it is printed.
-The change has one of three outcomes, whatever happens: applied, rolled back, or stuck, where
-neither layout can be reached. Ctrl-C, a killed command and a lost terminal do not stop it halfway.
-Two changes at a time are refused: a change holds the lock of the journal's folder. If an actuator
+Each GPU is changed by itself, one after the other. It has one of three outcomes, whatever happens:
+applied, rolled back, or stuck, where neither layout can be reached. If one GPU fails, the others
+get the desired layout all the same.
+Ctrl-C, a killed command and a lost terminal do not stop a change halfway. Two changes at a time are refused: a change holds the lock of the journal's folder. If an actuator
 runs on the node, this command is refused: annotate the Node with gpuscape.io/mig-layout, or stop
 the actuator's container first.
 A hooks file has commands by name: apply-start, pre-apply-mode and pre-apply-config before the
@@ -158,7 +160,6 @@ def command(
         busy_wait, planned = BusyWait(wait), None
         while planned is None or busy_wait.wait_again(planned.plan_or_refusal):
             refuse_owned_journal(folder, start)
-            refuse_unended(folder, ())
             gpus = desired.needed_gpus(read_mig_readings(start, settings))
             layouts = desired.layouts(gpus)
             refuse_unended(folder, layouts.keys())
@@ -192,6 +193,7 @@ def command(
     if output == "table":
         if not as_is or result.refusal is not None:
             terminal.note("", change_end_text(result, folder))
+            show_gpu_outcomes(result)
         if result.refusal is not None:
             refused = replace(planned, plan_or_refusal=result.refusal)
             show_plan(replace(shown, planned=refused))

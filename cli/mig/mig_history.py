@@ -3,32 +3,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import click
 
-from actuator.change_record import ChangeRecord, Direction
+from actuator.change_record import (
+    ChangeRecord,
+    Direction,
+    by_request,
+    gpu_outcomes,
+    request_outcome,
+)
 from actuator.past_changes import PastChanges, past_changes
 from agent.single_reading import opened_machine
-from api.mig_outcome import Outcome
+from api.mig_outcome import Outcome, joint_reason
 from base.errors import BadInput
 from cli import options, terminal
+from cli.mig.mig_text import outcome_cell, outcome_text
 from cli.mig.plan_text import layout_document, layout_text
 from cli.mig.running_change import journal_folder, journal_option
 from cli.options import Load
-from cli.terminal import Cell, Styled, TextTable
+from cli.terminal import Cell, TextTable
 from mig.gpu_layout import GpuLayout
 
-UNENDED = "not ended"
 GIVEN_UP = "given up"
-_CELLS: Mapping[Outcome, Cell] = {
-    Outcome.APPLIED: Styled("applied", "green"),
-    Outcome.ROLLED_BACK: Styled("rolled-back", "yellow"),
-    Outcome.STUCK: Styled("stuck", "bold red"),
-}
 
 
 @click.command(
@@ -40,13 +42,14 @@ Examples:
   gpuscape mig history -o json | jq '.changes[] | select(.outcome != "applied")'
 
 \b
-Outcomes:
-  applied      the GPUs have the desired layout
-  rolled-back  they have the previous layout again; a self-test ends so, too
-  stuck        on some GPUs neither could be reached: `gpuscape mig restore` goes on
+Outcomes, for each GPU by itself:
+  applied      the GPU has the desired layout
+  rolled-back  it has the previous layout again; a self-test ends so, too
+  stuck        neither could be reached: `gpuscape mig restore` goes on
   not ended    it goes on now, or was stopped: `gpuscape mig restore` goes on
 
 \b
+In json and yaml the outcome of a change is the worst of its GPUs.
 The journal keeps the last 50 changes, the newest last. What was refused, and what was unchanged, is
 not listed. A change never takes an instance that is in use, so there is no list of whom
 it disturbed."""
@@ -62,60 +65,61 @@ def command(load: Load, journal: Path | None, output: str) -> None:
     if history is None and journal is not None:
         raise BadInput(f"there is no folder {journal}")
     history = history or PastChanges(unended=(), ended=(), remembers=False)
-    changes = (*history.ended, *history.unended)
+    changes = by_request((*history.ended, *history.unended))
     if output in ("json", "yaml"):
-        terminal.print_data({"changes": [_document(change) for change in changes]}, output)
+        terminal.print_data({"changes": [_document(entries) for entries in changes]}, output)
         return
     if not changes:
         terminal.note(f"No change of MIG is recorded in {folder}.")
         return
     terminal.show_table(history_table(changes, wide=output == "wide"))
     reasons = [
-        f"{change.started} {_outcome_name(change)}: {change.reason}"
-        for change in changes
-        if change.reason
+        f"{entry.started} {outcome_text(entry.outcome)}: GPU {entry.gpu}: {entry.reason}"
+        for entries in changes
+        for entry in entries
+        if entry.reason
     ]
     if reasons:
         terminal.note("", *reasons)
 
 
-def history_table(changes: Sequence[ChangeRecord], *, wide: bool) -> TextTable:
-    """Table of changes, a row for each pair of layouts of a change; with ``wide`` for each GPU."""
-    gpu_column = "GPU" if wide else "GPUS"
+def history_table(changes: Sequence[Sequence[ChangeRecord]], *, wide: bool) -> TextTable:
+    """Table of changes by their entries.
+
+    A row for GPUs of equal layouts and outcome; with ``wide`` for each GPU.
+    """
     return TextTable(
-        header=("STARTED", "OUTCOME", gpu_column, "FROM", "TO", "ORIGIN"),
+        header=("STARTED", "OUTCOME", "GPU" if wide else "GPUS", "FROM", "TO", "ORIGIN"),
         rows=tuple(
             (
-                change.started if row == 0 else "",
-                _outcome_cell(change) if row == 0 else "",
+                entries[0].started if row == 0 else "",
                 *cells,
-                change.origin if row == 0 else "",
+                entries[0].origin if row == 0 else "",
             )
-            for change in changes
-            for row, cells in enumerate(_gpu_rows(change, wide=wide))
+            for entries in changes
+            for row, cells in enumerate(_wide_rows(entries) if wide else _rows(entries))
         ),
     )
 
 
-def _gpu_rows(change: ChangeRecord, *, wide: bool) -> Iterator[tuple[Cell, ...]]:
-    if wide:
-        for uuid, layout in change.previous.items():
-            yield uuid, layout_text(layout), layout_text(change.desired[uuid])
-        for uuid, layout in change.given_up.items():
-            yield uuid, layout_text(layout), GIVEN_UP
-        return
-    pairs: dict[tuple[str, str], int] = {}
-    for uuid, layout in change.previous.items():
-        pair = (
-            layout_text(_without_places(layout)),
-            layout_text(_without_places(change.desired[uuid])),
-        )
-        pairs[pair] = pairs.get(pair, 0) + 1
-    for layout in change.given_up.values():
-        pair = layout_text(_without_places(layout)), GIVEN_UP
-        pairs[pair] = pairs.get(pair, 0) + 1
-    for (before, after), count in pairs.items():
-        yield str(count), before, after
+def _wide_rows(entries: Sequence[ChangeRecord]) -> Iterator[tuple[Cell, ...]]:
+    for entry in entries:
+        yield outcome_cell(entry.outcome), entry.gpu, layout_text(entry.previous), _target(entry)
+
+
+def _rows(entries: Sequence[ChangeRecord]) -> Iterator[tuple[Cell, ...]]:
+    counts = Counter(
+        (entry.outcome, layout_text(_without_places(entry.previous)), _target(entry, places=False))
+        for entry in entries
+    )
+    for (outcome, before, after), count in counts.items():
+        yield outcome_cell(outcome), str(count), before, after
+
+
+def _target(entry: ChangeRecord, *, places: bool = True) -> str:
+    if entry.given_up:
+        return GIVEN_UP
+    return layout_text(entry.desired if places else _without_places(entry.desired))
 
 
 def _without_places(layout: GpuLayout) -> GpuLayout:
@@ -125,44 +129,25 @@ def _without_places(layout: GpuLayout) -> GpuLayout:
     )
 
 
-def _outcome_name(change: ChangeRecord) -> str:
-    return UNENDED if change.outcome is None else str(change.outcome)
-
-
-def _outcome_cell(change: ChangeRecord) -> Cell:
-    return (
-        Styled(_outcome_name(change), "bold yellow")
-        if change.outcome is None
-        else _CELLS[change.outcome]
-    )
-
-
-def _document(change: ChangeRecord) -> dict[str, Any]:
+def _document(entries: Sequence[ChangeRecord]) -> dict[str, Any]:
+    first, gpus = entries[0], gpu_outcomes(entries)
     return {
-        "change": change.change,
-        "started": change.started,
-        "origin": change.origin,
-        "outcome": _outcome_name(change).replace(" ", "-"),
-        "going_back": change.direction is Direction.BACK,
-        "reason": change.reason or None,
+        "change": first.change,
+        "started": first.started,
+        "origin": first.origin,
+        "outcome": outcome_text(request_outcome(entries)).replace(" ", "-"),
+        "going_back": any(entry.direction is Direction.BACK for entry in entries),
+        "reason": joint_reason(gpus) or None,
         "gpus": [
             {
-                "uuid": uuid,
-                "from": layout_document(layout),
-                "to": layout_document(change.desired[uuid]),
-                "stuck": change.outcome is Outcome.STUCK and uuid in change.concerns,
-                "given_up": False,
+                "uuid": entry.gpu,
+                "from": layout_document(entry.previous),
+                "to": None if entry.given_up else layout_document(entry.desired),
+                "outcome": outcome_text(entry.outcome).replace(" ", "-"),
+                "reason": entry.reason or None,
+                "stuck": entry.outcome is Outcome.STUCK,
+                "given_up": entry.given_up,
             }
-            for uuid, layout in change.previous.items()
-        ]
-        + [
-            {
-                "uuid": uuid,
-                "from": layout_document(layout),
-                "to": None,
-                "stuck": False,
-                "given_up": True,
-            }
-            for uuid, layout in change.given_up.items()
+            for entry in entries
         ],
     }

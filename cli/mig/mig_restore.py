@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 from click.shell_completion import CompletionItem
 
+from actuator.change_record import by_request
 from actuator.past_changes import JOURNAL_FOLDER, past_changes
 from agent.single_reading import opened_machine
 from api.mig_outcome import Outcome
@@ -27,6 +28,7 @@ from cli.mig.running_change import (
     journal_option,
     restored_lines,
     run_change_to_end,
+    show_gpu_outcomes,
     verbose_option,
 )
 from cli.options import Load
@@ -54,17 +56,15 @@ Examples:
   kubectl exec POD -c actuator -- gpuscape mig restore    where an actuator runs
 
 \b
-A change that was stopped continues in its direction: to the desired layout, or back to the previous
-one if the change had failed. A stuck change is rolled back once more: first remove the cause, which
-`gpuscape mig history` shows. What is in use is left alone, as by `gpuscape mig apply`. A change is
-stuck only on the GPUs that have neither layout: the others have the previous one, and can be
-changed.
+A change that was stopped continues on each of its GPUs: to the desired layout, or back to the
+previous one if the change had failed there. A stuck change is rolled back once more: first remove
+the cause, which `gpuscape mig history` shows. What is in use is left alone, as by `gpuscape mig
+apply`. A change is stuck only on the GPUs that have neither layout: the others can be changed.
 
 \b
 To give up a GPU that does not come back, use --give-up with its index when the change began, its
-UUID or its bus id. It is taken out of the change, which ends if it is stuck on no other GPU. This
-calls no driver and does nothing to the GPU. The history keeps the layout that it had. Without --yes
-the command asks for confirmation.
+UUID or its bus id. Its change ends as it is. This calls no driver and does nothing to the GPU. The
+history keeps the layout that it had. Without --yes the command asks for confirmation.
 
 \b
 No GPU keeps its instances over a reboot or a load of the driver. The layout that the last change
@@ -132,7 +132,7 @@ def command(
                 terminal.print_data(change_end_document(None) | {"given_up": []}, output)
             return
         if output == "table" and unended:
-            terminal.show_table(history_table(unended, wide=True))
+            terminal.show_table(history_table(by_request(unended), wide=True))
         _check_agreed(given_up, ctx, output, yes=yes)
         change = unended[-1].change if unended else None
         uuids = [gpu.uuid for gpu in given_up]
@@ -145,6 +145,7 @@ def command(
             terminal.note("", f"Given up: {', '.join(uuids)}.")
         if result.has_begun if given_up else unended or actuator_result is not None:
             terminal.note("", change_end_text(result, folder))
+            show_gpu_outcomes(result)
         for line in () if actuator_result is not None else restored_lines(result):
             terminal.note(line)
         for problem in result.problems:

@@ -149,7 +149,6 @@ def command(
     with opened_machine(settings) as start:
         folder = journal_folder(journal, start)
         refuse_owned_journal(folder, start)
-        refuse_unended(folder, ())
         refuse_actuator(socket, start)
         target = tested_gpu(read_mig_readings(start, settings), gpu)
         refuse_unended(folder, (target.uuid,))

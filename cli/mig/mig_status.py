@@ -6,21 +6,28 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 
+from actuator.change_record import ChangeRecord
+from actuator.past_changes import past_changes
 from agent.single_reading import opened_machine, read_mig_readings
+from base.errors import Permanent
 from cli import options, terminal
 from cli.mig.mig_text import (
     NONE,
     UNUSABLE,
     mode_cell,
+    outcome_cell,
+    outcome_text,
     pending_note,
     pid_cell,
     split_readings,
     unit_range,
     unread_note,
 )
+from cli.mig.running_change import journal_folder, journal_option
 from cli.options import Load
 from cli.terminal import Cell, Styled, TextTable
 from discovery.mig_state import CurrentInstance, MigGpu, whole_devices
@@ -41,23 +48,37 @@ Examples:
 UNITS are memory units, from the first to the last. PROGRAMS are process ids as the driver
 lists them; a program that only has the driver open is not among them. A GPU instance without
 a compute instance is marked: it takes its place, and no program can use it.
+If a change of a GPU's layout goes on or is stuck, its row is in a table of its own.
 If a kubelet runs here, the command reports devices in its list that no longer exist: then restart
 the device plugin, or delete the pod that uses such a MIG device.
 In json and yaml, `gpus` are those that were read in full, `unread` all others with the reasons,
-and `problems` those of the kubelet's list; neither changes the exit code."""
+`unended` the changes that have not ended, a GPU each, and `problems` those of the kubelet's list
+and of the journal; none of these changes the exit code."""
 )
+@journal_option
 @options.output("table", "wide", "json", "yaml")
 @options.settings(*options.READING)
-def command(load: Load, output: str) -> None:
+def command(load: Load, journal: Path | None, output: str) -> None:
     """Show each GPU's MIG mode, its instances, and the programs on them."""
     settings = load()
     with opened_machine(settings) as start:
         read, unread = split_readings(read_mig_readings(start, settings))
         problems = list(_problems(read, start)) if not unread else []
+        try:
+            history = past_changes(journal_folder(journal, start))
+        except Permanent as error:
+            history = None
+            problems.append(str(error))
+    unended = () if history is None else history.unended
     if output in ("json", "yaml"):
-        terminal.print_data({"gpus": read, "unread": unread, "problems": problems}, output)
+        document = {
+            "gpus": read,
+            "unread": unread,
+            "unended": list(map(_unended_document, unended)),
+        }
+        terminal.print_data(document | {"problems": problems}, output)
         return
-    if not any(gpu.mode for gpu in read) and not unread and not problems:
+    if not any(gpu.mode for gpu in read) and not unread and not problems and not unended:
         terminal.note("No GPU of this machine has MIG.")
         return
     wide = output == "wide"
@@ -67,6 +88,9 @@ def command(load: Load, output: str) -> None:
     if instances.rows:
         terminal.note("")
         terminal.show_table(instances)
+    if unended:
+        terminal.note("")
+        terminal.show_table(unended_table(unended))
     notes = [note for gpu in read if (note := pending_note(gpu)) is not None]
     notes += [unread_note(gpu) for gpu in unread]
     notes += [f"Look at this: {problem}" for problem in problems]
@@ -79,6 +103,28 @@ def _problems(gpus: Sequence[MigGpu], start: Start) -> Iterator[str]:
     devices = whole_devices(gpus)
     if len(devices) == sum(1 for gpu in gpus for _ in gpu.devices()):
         yield from stale_devices(Path(start.host_root), devices)
+
+
+def unended_table(changes: Sequence[ChangeRecord]) -> TextTable:
+    """Table of the changes that have not ended, a row for each GPU."""
+    return TextTable(
+        header=("GPU", "CHANGE", "TO", "REASON"),
+        rows=tuple(
+            (str(entry.index), outcome_cell(entry.outcome), entry.origin, entry.reason)
+            for entry in changes
+        ),
+    )
+
+
+def _unended_document(entry: ChangeRecord) -> dict[str, Any]:
+    return {
+        "gpu": entry.gpu,
+        "change": entry.change,
+        "origin": entry.origin,
+        "started": entry.started,
+        "outcome": outcome_text(entry.outcome).replace(" ", "-"),
+        "reason": entry.reason or None,
+    }
 
 
 def mig_mode_table(gpus: Sequence[MigGpu], *, wide: bool) -> TextTable:

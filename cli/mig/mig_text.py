@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
+from api.mig_outcome import Outcome
 from base.text.number_ranges import number_ranges
 from cli.terminal import Cell, Styled
 from discovery.mig_state import MigGpu, MigReading, UnreadMigGpu
@@ -13,6 +14,22 @@ from discovery.model import Mode
 NONE = Styled("-", "dim")
 UNUSABLE = "no compute instance"
 """Text for a GPU instance that no program can open."""
+_OUTCOME_STYLES: Mapping[Outcome | None, str] = {
+    Outcome.APPLIED: "green",
+    Outcome.UNCHANGED: "dim",
+    Outcome.ROLLED_BACK: "yellow",
+    Outcome.STUCK: "bold red",
+}
+
+
+def outcome_text(outcome: Outcome | None) -> str:
+    """How the change of a GPU ended; None: it has not."""
+    return "not ended" if outcome is None else str(outcome)
+
+
+def outcome_cell(outcome: Outcome | None) -> Cell:
+    """:func:`outcome_text` for a table."""
+    return Styled(outcome_text(outcome), _OUTCOME_STYLES.get(outcome, "bold yellow"))
 
 
 def split_readings(readings: Iterable[MigReading]) -> tuple[list[MigGpu], list[UnreadMigGpu]]:

@@ -95,7 +95,7 @@ def restored_by_actuator(
         case ChangeAnswer(outcome=Outcome.REFUSED):
             raise CommandFailure(f"refused by the actuator: {answer.reason}", REFUSED)
         case ChangeAnswer():
-            return ChangeResult(outcome=answer.outcome, reason=answer.reason)
+            return ChangeResult(outcome=answer.outcome, reason=answer.reason, gpus=answer.outcomes)
         case RefusalAnswer():
             code = _CODES.get(answer.refusal, REFUSED)
             raise CommandFailure(f"refused by the actuator: {answer.reason}", code)

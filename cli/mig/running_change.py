@@ -6,6 +6,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,6 +25,8 @@ from api.mig_outcome import Outcome
 from base.log import extra_facts
 from cli import terminal
 from cli.failures import NO_DRIVER, REFUSED, UNDONE, UNFINISHED, CommandFailure
+from cli.mig.mig_text import outcome_cell
+from cli.terminal import TextTable
 from discovery.reader.protocol import Start
 from kubelet.device_access.instance_access import open_access
 
@@ -32,8 +35,9 @@ DEADLINE_SECONDS: Final = 300.0
 
 EXIT_CODES: Final = """\
   5  refused: nothing was changed; the reason is printed
-  6  rolled back: the change failed, and every GPU has the previous layout
-  7  stuck, or stopped before its end: `gpuscape mig restore` continues"""
+  6  rolled back: the change failed on some GPUs, which have the previous layout; the others have
+     the desired one
+  7  stuck on some GPUs, or stopped before its end: `gpuscape mig restore` continues"""
 """Help text on the exit codes that all commands which change GPUs share."""
 
 ACCESS_LOGGER: Final = open_access.__module__
@@ -68,19 +72,14 @@ def journal_folder(chosen: Path | None, start: Start) -> Path:
 
 
 def refuse_unended(journal: Path, gpus: Collection[str]) -> None:
-    """Raise CommandFailure where a change has not ended: it may still change what is planned for.
-
-    A stuck change blocks only its own GPUs; ``gpus``: UUIDs of the GPUs to change.
-    """
+    """Raise CommandFailure where a change of one of these GPUs, by UUID, has not ended."""
     history = past_changes(journal)
-    for change in () if history is None else history.unended:
-        is_stuck = change.outcome is Outcome.STUCK
-        blocked = sorted(change.concerns.intersection(gpus))
-        if is_stuck and not blocked:
+    for entry in () if history is None else history.unended:
+        if entry.gpu not in gpus:
             continue
-        state = f"is stuck on GPU {', '.join(blocked)}" if is_stuck else "runs, or was stopped"
+        state = "is stuck" if entry.outcome is Outcome.STUCK else "runs, or was stopped,"
         raise CommandFailure(
-            f"the change to {change.origin}, begun at {change.started}, {state}:"
+            f"the change to {entry.origin}, begun at {entry.started}, {state} on GPU {entry.gpu}:"
             " run gpuscape mig restore to end it",
             REFUSED,
         )
@@ -132,19 +131,41 @@ def watched_worker(
 
 
 def change_end_text(result: ChangeResult, journal: Path) -> str:
-    """How a change ended, in one sentence."""
+    """How a change ended, in one sentence or two."""
+    outcomes = Counter(gpu.outcome for gpu in result.gpus)
+    done = outcomes[Outcome.APPLIED] + outcomes[Outcome.UNCHANGED]
+    others = "every other GPU has the desired layout" if done else "no GPU has the desired layout"
     match result.outcome:
         case Outcome.APPLIED:
             return "Done: every GPU has the desired layout."
-        case Outcome.ROLLED_BACK:
+        case Outcome.ROLLED_BACK if not done:
             return f"Rolled back, every GPU has the previous layout: {result.reason}"
+        case Outcome.ROLLED_BACK:
+            rolled_back = f"{outcomes[Outcome.ROLLED_BACK]} of {outcomes.total()} GPUs"
+            return (
+                f"Rolled back on {rolled_back}, which have the previous layout; {others}:"
+                f" {result.reason}"
+            )
         case Outcome.STUCK:
             return (
-                f"Stuck: {result.reason}. Idle instances of these GPUs are gone; the other GPUs"
-                " have the previous layout. Remove the cause, then run gpuscape mig restore"
-                f" --journal {journal}; give up a GPU that does not come back with --give-up GPU"
+                f"Stuck: {result.reason}. Idle instances of a stuck GPU are gone. Remove the cause,"
+                f" then run gpuscape mig restore --journal {journal}; give up a GPU that does not"
+                " come back with --give-up GPU"
             )
     return f"Nothing was changed: {result.reason}."
+
+
+def show_gpu_outcomes(result: ChangeResult) -> None:
+    """Print the table of a change's GPUs if there is more than one and not all is done."""
+    if len(result.gpus) < 2 or result.outcome in (Outcome.APPLIED, Outcome.UNCHANGED):
+        return
+    terminal.note("")
+    terminal.show_table(
+        TextTable(
+            header=("GPU", "OUTCOME", "REASON"),
+            rows=tuple((gpu.gpu, outcome_cell(gpu.outcome), gpu.reason) for gpu in result.gpus),
+        )
+    )
 
 
 def restored_lines(result: ChangeResult) -> Iterator[str]:
@@ -168,6 +189,10 @@ def change_end_document(result: ChangeResult | None) -> dict[str, Any]:
     return {
         "outcome": None if result is None else result.outcome,
         "reason": None if result is None else result.reason or None,
+        "outcomes": [
+            {"gpu": gpu.gpu, "outcome": gpu.outcome, "reason": gpu.reason or None}
+            for gpu in (() if result is None else result.gpus)
+        ],
         "restored": [
             {"gpu": gpu.gpu, "why_not": gpu.why_not or None, "gone": list(gpu.gone)}
             for gpu in (() if result is None else result.restored)
