@@ -74,7 +74,7 @@ class ChangeRecords(msgspec.Struct, frozen=True, kw_only=True):
     """Entries of changes, the newest last."""
 
     v: int = VERSION
-    changes: tuple[ChangeRecord, ...] = ()
+    changes: tuple[ChangeRecord, ...]
 
 
 @dataclass(frozen=True, slots=True)

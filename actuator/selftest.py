@@ -117,7 +117,7 @@ def selftest(world: MigWorld, journal: Journal, uuid: str, edge: SelftestEdge) -
     why_early = _try_all(world, uuid, edge)
     _put_back(world, before, image)
     record = drive(world, journal, msgspec.structs.replace(record, reason=why_early))
-    result = replace(result_of([record]), reason=record.reason)
+    result = replace(result_of([record]), reason=record.reason, gpus=())
     if result.outcome is not Outcome.ROLLED_BACK:
         return result
     return replace(result, problems=_lost_devices(world, uuid, image))

@@ -85,9 +85,10 @@ is never reset: if a reset is needed, the command for it is printed.
 Each GPU is changed by itself, one after the other. It has one of three outcomes, whatever happens:
 applied, rolled back, or stuck, where neither layout can be reached. If one GPU fails, the others
 get the desired layout all the same.
-Ctrl-C, a killed command and a lost terminal do not stop a change halfway. Two changes at a time are refused: a change holds the lock of the journal's folder. If an actuator
-runs on the node, this command is refused: annotate the Node with gpuscape.io/mig-layout, or stop
-the actuator's container first.
+Ctrl-C, a killed command and a lost terminal do not stop a change halfway. Two changes at a time are
+refused: a change holds the lock of the journal's folder. If an actuator runs on the node, this
+command is refused: annotate the Node with gpuscape.io/mig-layout, or stop the actuator's container
+first.
 A hooks file has commands by name: apply-start, pre-apply-mode and pre-apply-config before the
 change, if it has such steps, and apply-exit after it, whatever its outcome, if apply-start
 succeeded. A hook that fails before the change ends the command. Device users are checked after

@@ -42,6 +42,9 @@ LAYOUTS: Final[Sequence[Mapping[str, int]]] = (
 )
 """Eight of the fourteen have compute instances in parts."""
 
+WORST: Final = (Outcome.STUCK, Outcome.ROLLED_BACK, Outcome.APPLIED)
+"""A change has the worst outcome of its GPUs."""
+
 Shape = tuple[tuple[str, int, tuple[int, ...]], ...]
 """Profile, start and compute slices of each GPU instance, sorted."""
 
@@ -61,7 +64,7 @@ class KillFigures:
     previous: int = 0
     """Begun, and taken back."""
     held: int = 0
-    """By the lost GPU alone; the others in the layout from before."""
+    """By the lost GPU alone; the others in the desired layout."""
     given_up: int = 0
     """Of those that were held."""
     most_effects: int = 0
@@ -165,13 +168,13 @@ class DrawnChanges:
     def is_open(self, change: DrawnChange) -> bool:
         """The journal has it, and it has not ended."""
         with Journal(self.on.journal, lock=False) as journal:
-            record = journal.load()
-        return record is not None and record.change == change.name
+            unended = journal.content().unended
+        return any(record.change == change.name for record in unended)
 
     def held(self) -> tuple[ChangeRecord, ...]:
-        """Changes that the journal holds, whatever else goes on."""
+        """Changes that have not ended, a GPU each."""
         with Journal(self.on.journal, lock=False) as journal:
-            return journal.stuck_changes()
+            return journal.content().unended
 
     def judge(self, change: DrawnChange) -> Outcome | None:
         """How a change ended whose program was killed, as :meth:`judge_alone`; it counts."""
@@ -189,44 +192,51 @@ class DrawnChanges:
     def judge_alone(self, change: DrawnChange) -> Outcome | None:
         """How a change ended, by the journal, where the state file shows no other end.
 
-        The GPUs that are not lost are all as desired, or all as before at the same places. None:
-        the change never began.
+        Each GPU that is not lost has the desired layout if its own outcome is applied, and else its
+        previous one at the same places. None: the change never began.
         """
-        outcome, shapes = self._recorded(change), self.shapes()
+        outcomes, shapes = self._recorded(change), self.shapes()
         for index in shapes.keys() - {change.lost}:
-            if index in change.desired and outcome is Outcome.APPLIED:
+            if outcomes.get(self.uuids[index]) is Outcome.APPLIED:
                 assert without_places(shapes[index]) == sizes(change.desired[index]), shapes
             else:
                 assert shapes[index] == change.before[index], shapes
-        return outcome
-
-    def _recorded(self, change: DrawnChange) -> Outcome | None:
-        """How the change ended; None where the journal does not have it."""
-        with Journal(self.on.journal, lock=False) as journal:
-            assert journal.load() is None, "a change has not ended"
-            records = (*journal.history(), *journal.stuck_changes())
-        named = [record for record in records if record.change == change.name]
-        if not named:
+        if not outcomes:
             return None
-        (record,) = named
-        assert record.outcome is not None
-        if record.outcome is Outcome.STUCK:
-            assert change.lost is not None
-            assert record.concerns == {self.uuids[change.lost]}
-        return record.outcome
+        assert outcomes.keys() <= {self.uuids[index] for index in change.desired}
+        # all of them had no failure of their own, so nothing but the loss kept one from its layout
+        lost = None if change.lost is None else self.uuids[change.lost]
+        others = [outcome for uuid, outcome in outcomes.items() if uuid != lost]
+        assert set(others) <= {Outcome.APPLIED}, outcomes
+        return next((outcome for outcome in WORST if outcome in outcomes.values()), None)
+
+    def _recorded(self, change: DrawnChange) -> dict[str, Outcome]:
+        """How the change ended on each GPU, by UUID; empty where the journal does not have it."""
+        with Journal(self.on.journal, lock=False) as journal:
+            records = journal.content().of(change.name)
+        outcomes: dict[str, Outcome] = {}
+        for record in records:
+            assert record.outcome is not None, "a change has not ended"
+            assert record.gpu not in outcomes
+            outcomes[record.gpu] = record.outcome
+            if record.outcome is Outcome.STUCK:
+                assert change.lost is not None
+                assert record.gpu == self.uuids[change.lost]
+        return outcomes
 
     def judge_the_lost(self, change: DrawnChange, *, given_up: bool) -> None:
         """The GPU is given up with its layout from before in the history, or has that layout."""
         assert change.lost is not None
         uuid, before = self.uuids[change.lost], change.before[change.lost]
         with Journal(self.on.journal, lock=False) as journal:
-            assert journal.load() is None
-            assert journal.stuck_changes() == ()
-            record = next(past for past in journal.history() if past.change == change.name)
+            content = journal.content()
+        assert content.unended == ()
+        record = next(past for past in content.of(change.name) if past.gpu == uuid)
         assert record.outcome is Outcome.ROLLED_BACK
+        assert record.given_up is given_up
+        assert as_shape(record.previous) == before
         if given_up:
             self.figures.given_up += 1
-            assert as_shape(record.given_up[uuid]) == before
         else:
             assert self.shape(change.lost) == before
 

@@ -28,8 +28,8 @@ CALLS: Final = (
     "nvmlComputeInstanceDestroy",
 )
 """What changes a GPU."""
-FILES: Final = ("open", "fsync", "replace", "unlink")
-"""What changes the journal."""
+FILES: Final = ("fsync", "replace", "unlink")
+"""What changes the journal, with ``open`` for a new file."""
 
 _forks = multiprocessing.get_context("forkserver")
 _forks.set_forkserver_preload([__name__, "simulator.simulation"])
@@ -96,6 +96,12 @@ class _Os:
     def __init__(self, effects: _Effects) -> None:
         for name in FILES:
             setattr(self, name, effects.counted(name, getattr(os, name)))
+        self._open_to_write = effects.counted("open", os.open)
+
+    def open(self, name: str, flags: int, *more: Any, **where: Any) -> int:
+        """Counted where it makes a file, and not where it reads one."""
+        call = self._open_to_write if flags & os.O_CREAT else os.open
+        return int(call(name, flags, *more, **where))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(os, name)

@@ -71,7 +71,7 @@ def profiles(actuator: ActuatorProcess) -> list[str]:
 def past(actuator: ActuatorProcess) -> list[str]:
     """Names of the changes that have ended."""
     with Journal(actuator.on.journal, lock=False) as journal:
-        return [one.change for one in journal.history()]
+        return [one.change for one in journal.content().ended]
 
 
 def slow(actuator: ActuatorProcess) -> None:

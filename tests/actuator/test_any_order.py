@@ -8,7 +8,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -62,9 +62,6 @@ def layouts(draw: st.DrawFn) -> dict[str, GpuLayout]:
     }
 
 
-NO_CHANGES: Mapping[str, Collection[str]] = {}
-
-
 class WatchedWorld(PlayedWorld):
     """Refuses a step for which there is no way back on the disk."""
 
@@ -75,8 +72,8 @@ class WatchedWorld(PlayedWorld):
         if isinstance(step, SetMode):
             assert step.gpu not in self.hardware.used, "the mode of a GPU in use was changed"
         with Journal(self.folder, lock=False) as journal:
-            records = (*filter(None, (journal.load(),)), *journal.stuck_changes())
-        assert any(step.gpu in one.previous for one in records), "a step without a way back"
+            records = journal.content().on([step.gpu])
+        assert len(records) == 1, "a step without a way back"
         super().perform(step)
 
 
@@ -142,8 +139,7 @@ class AnyOrder(RuleBasedStateMachine):
 
     def _ask(self, wanted: dict[str, GpuLayout], world: PlayedWorld) -> None:
         with Journal(self._journal) as journal:
-            held = {uuid for one in journal.stuck_changes() for uuid in one.concerns}
-            if journal.load() is not None or held & wanted.keys():
+            if journal.content().on(wanted.keys()):
                 return
         before = self.hardware.seen()
         with Journal(self._journal) as journal:
@@ -170,10 +166,9 @@ class AnyOrder(RuleBasedStateMachine):
     def _start(self, world: PlayedWorld) -> None:
         with Journal(self._journal) as journal:
             try:
-                concerned = {held.change: held.concerns for held in journal.stuck_changes()}
                 result = resume(world, journal)
                 if result is not None:
-                    self._check(result, journal, concerned)
+                    self._check(result, journal)
                 destroyed = len(self.hardware.destroyed)
                 before = set(self._instances())
                 restore_layouts(world, journal)
@@ -251,9 +246,10 @@ class AnyOrder(RuleBasedStateMachine):
 
     @invariant()
     def a_change_that_is_open_can_be_read(self) -> None:
-        """And has a way back."""
-        record = self._open()
-        assert record is None or record.previous.keys() == record.desired.keys()
+        """And no GPU has two."""
+        with Journal(self._journal) as journal:
+            gpus = [record.gpu for record in journal.content().unended]
+        assert len(gpus) == len(set(gpus))
 
     def teardown(self) -> None:
         """With all GPUs back and nothing in the way every change has ended, and once is enough."""
@@ -277,7 +273,7 @@ class AnyOrder(RuleBasedStateMachine):
 
     def _open(self) -> ChangeRecord | None:
         with Journal(self._journal) as journal:
-            return journal.load() or next(iter(journal.stuck_changes()), None)
+            return next(iter(journal.content().unended), None)
 
     def _world(
         self,
@@ -295,32 +291,29 @@ class AnyOrder(RuleBasedStateMachine):
             world.lies[lies] = None
         return world
 
-    def _check(
-        self,
-        result: ChangeResult,
-        journal: Journal,
-        concerned: Mapping[str, Collection[str]] = NO_CHANGES,
-    ) -> None:
-        """The outcome is what it says.
-
-        ``concerned``: changes that were held, and the GPUs of each that were stuck. Its other GPUs
-        were free for other changes, and for reboots, so the outcome is not theirs.
-        """
-        assert journal.load() is None
+    def _check(self, result: ChangeResult, journal: Journal) -> None:
+        """Each GPU's outcome is what it says, and the result's is the worst."""
         seen = {gpu.uuid: gpu for gpu in self.hardware.seen()}
-        if result.outcome is Outcome.STUCK:
-            assert result.reason
-            stuck = [uuid for one in journal.stuck_changes() for uuid in one.concerns]
-            assert len(stuck) == len(set(stuck)), "one GPU is held by two changes"
-            for uuid in stuck:
-                self.verified.pop(uuid, None)
-            return
-        record = next(one for one in journal.history()[::-1] if one.outcome is result.outcome)
-        layouts = record.desired if result.outcome is Outcome.APPLIED else record.previous
-        for uuid in concerned.get(record.change, layouts):
-            assert has_layout(seen[uuid], layouts[uuid])
-            if result.outcome is Outcome.APPLIED:
-                self.verified[uuid] = seen[uuid].instances
+        content = journal.content()
+        assert all(record.outcome is Outcome.STUCK for record in content.unended)
+        stuck = {record.gpu for record in content.unended}
+        worst = (Outcome.STUCK, Outcome.ROLLED_BACK, Outcome.APPLIED, Outcome.UNCHANGED)
+        outcomes = [gpu.outcome for gpu in result.gpus]
+        assert result.outcome is next(outcome for outcome in worst if outcome in outcomes)
+        for gpu in result.gpus:
+            if gpu.outcome is Outcome.UNCHANGED:
+                continue
+            assert (gpu.outcome is Outcome.STUCK) == (gpu.gpu in stuck)
+            if gpu.gpu in stuck:
+                assert gpu.reason
+                self.verified.pop(gpu.gpu, None)
+                continue
+            record = next(one for one in content.ended[::-1] if one.gpu == gpu.gpu)
+            assert record.outcome is gpu.outcome
+            applied = gpu.outcome is Outcome.APPLIED
+            assert has_layout(seen[gpu.gpu], record.desired if applied else record.previous)
+            if applied:
+                self.verified[gpu.gpu] = seen[gpu.gpu].instances
 
     def _instances(self) -> list[tuple[str, str, int]]:
         return [self._key(gpu, one) for gpu in self.hardware.seen() for one in gpu.instances]

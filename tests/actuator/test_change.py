@@ -8,11 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import msgspec
 import pytest
 
 import actuator.layout_steps
-from actuator.change import ChangeResult, apply, begin, give_up, resume
+from actuator.change import ChangeResult, apply, give_up, resume
 from actuator.change_record import ChangeRecord, Direction
 from actuator.journal import Journal, JournalUnusable
 from actuator.mig_world import StepFailed
@@ -56,7 +55,7 @@ def resumed(folder: Path, world: PlayedWorld) -> ChangeResult | None:
 def open_change(folder: Path) -> ChangeRecord | None:
     """What the journal still has."""
     with Journal(folder) as journal:
-        return journal.load() or next(iter(journal.stuck_changes()), None)
+        return next(iter(journal.content().unended), None)
 
 
 def test_a_change_reaches_the_layout_and_is_remembered(tmp_path: Path) -> None:
@@ -69,9 +68,9 @@ def test_a_change_reaches_the_layout_and_is_remembered(tmp_path: Path) -> None:
     assert has_layout(hardware.seen()[0], WANTED)
     assert open_change(tmp_path / "mig") is None
     with Journal(tmp_path / "mig") as journal:
-        [past] = journal.history()
+        [past] = journal.content().ended
     assert (past.origin, past.outcome) == ("a test", Outcome.APPLIED)
-    assert past.previous == {GPU: current_layout(before(), exact=True)}
+    assert past.previous == current_layout(before(), exact=True)
 
 
 def test_nothing_is_written_where_all_is_as_wanted(tmp_path: Path) -> None:
@@ -84,7 +83,7 @@ def test_nothing_is_written_where_all_is_as_wanted(tmp_path: Path) -> None:
 
     assert (result.outcome, second.taken) == (Outcome.UNCHANGED, [])
     with Journal(tmp_path / "mig") as journal:
-        assert len(journal.history()) == 1
+        assert len(journal.content().ended) == 1
 
 
 @pytest.mark.parametrize(
@@ -136,7 +135,7 @@ def test_the_state_from_before_is_on_the_disk_before_the_first_step(tmp_path: Pa
 
     record = open_change(tmp_path / "mig")
     assert record is not None
-    assert record.previous == {GPU: current_layout(before(), exact=True)}
+    assert record.previous == current_layout(before(), exact=True)
 
 
 MOMENTS = 20
@@ -149,7 +148,7 @@ def ends_well(folder: Path, hardware: Hardware) -> Outcome:
     gpu = hardware.seen()[0]
     if result is None:
         with Journal(folder) as journal:
-            past = journal.history()
+            past = journal.content().ended
         outcome = past[-1].outcome if past else Outcome.ROLLED_BACK
     else:
         outcome = result.outcome
@@ -436,22 +435,102 @@ def lost_in_the_middle(folder: Path, moment: int) -> Hardware:
 
 
 @pytest.mark.parametrize("moment", range(0, 30, 3))
-def test_a_lost_gpu_holds_itself_and_the_others_have_the_layout_from_before(
+def test_a_lost_gpu_holds_itself_and_the_others_get_the_desired_layout(
     tmp_path: Path, moment: int
 ) -> None:
-    """Whether they were changed already or not yet; none of them is emptied."""
+    """Whether they were changed already or not yet; the entry of the lost one is stuck."""
     hardware = lost_in_the_middle(tmp_path / "mig", moment)
 
     result = resumed(tmp_path / "mig", PlayedWorld(hardware))
 
     assert result is not None
-    assert result.outcome is Outcome.STUCK
-    record = open_change(tmp_path / "mig")
-    assert record is not None
-    assert record.outcome is Outcome.STUCK
-    assert record.concerns == {GPU}
-    assert [current_layout(gpu, exact=True) for gpu in hardware.seen()] == [
-        current_layout(gpu, exact=True) for gpu in three_gpus()[1:]
+    outcomes = {one.gpu: one.outcome for one in result.gpus}
+    with Journal(tmp_path / "mig") as journal:
+        [record] = journal.content().unended or [None]
+        ended = {one.gpu: one.outcome for one in journal.content().ended}
+    if record is None:  # the first GPU had ended before it was lost
+        assert ended == dict.fromkeys(ALL_THREE, Outcome.APPLIED)
+        assert result.outcome is Outcome.APPLIED
+    else:
+        assert (record.gpu, record.outcome) == (GPU, Outcome.STUCK)
+        assert outcomes[GPU] is result.outcome is Outcome.STUCK
+        assert ended == dict.fromkeys(("GPU-1", "GPU-2"), Outcome.APPLIED)
+    assert [has_layout(gpu, ALL_THREE[gpu.uuid]) for gpu in hardware.seen()] == [True, True]
+
+
+@pytest.mark.parametrize("failing", ["GPU-0", "GPU-1", "GPU-2"])
+def test_a_gpu_that_fails_goes_back_alone(tmp_path: Path, failing: str) -> None:
+    """Those before it keep the new layout, those after it get it; the worst is the outcome."""
+
+    class Failing(PlayedWorld):
+        def perform(self, step: MigStep) -> None:
+            back = any(one.gpu == failing for one in self.taken)
+            if step.gpu == failing and not back:
+                self.taken.append(step)
+                raise StepFailed("NVML_ERROR_UNKNOWN")
+            super().perform(step)
+
+    hardware = Hardware.of(three_gpus())
+
+    result = changed(tmp_path / "mig", Failing(hardware), ALL_THREE)
+
+    assert result.outcome is Outcome.ROLLED_BACK
+    assert result.reason == f"GPU {failing}: NVML_ERROR_UNKNOWN"
+    assert [one.gpu for one in result.gpus] == list(ALL_THREE)
+    for gpu, old, outcome in zip(hardware.seen(), three_gpus(), result.gpus, strict=True):
+        is_back = gpu.uuid == failing
+        assert outcome.outcome is (Outcome.ROLLED_BACK if is_back else Outcome.APPLIED)
+        if is_back:
+            assert current_layout(gpu, exact=True) == current_layout(old, exact=True)
+        else:
+            assert has_layout(gpu, ALL_THREE[gpu.uuid])
+    assert open_change(tmp_path / "mig") is None
+
+
+def test_the_table_has_gpus_that_needed_no_step(tmp_path: Path) -> None:
+    hardware = Hardware.of(three_gpus())
+    changed(tmp_path / "mig", PlayedWorld(hardware), {"GPU-1": ALL_THREE["GPU-1"]})
+
+    result = changed(tmp_path / "mig", PlayedWorld(hardware), ALL_THREE)
+
+    assert result.outcome is Outcome.APPLIED
+    assert {one.gpu: str(one.outcome) for one in result.gpus} == {
+        GPU: "applied",
+        "GPU-1": "unchanged",
+        "GPU-2": "applied",
+    }
+    with Journal(tmp_path / "mig") as journal:
+        assert [one.gpu for one in journal.content().ended] == ["GPU-1", GPU, "GPU-2"]
+
+
+def test_gpus_are_changed_one_after_the_other(tmp_path: Path) -> None:
+    """In bus order; no step of one comes between those of another."""
+    world = PlayedWorld(Hardware.of(three_gpus()))
+
+    changed(tmp_path / "mig", world, dict(reversed(ALL_THREE.items())))
+
+    assert [gpu for gpu, _ in itertools.groupby(step.gpu for step in world.taken)] == [
+        "GPU-0",
+        "GPU-1",
+        "GPU-2",
+    ]
+
+
+def test_a_request_that_was_interrupted_has_one_result_for_all_its_gpus(tmp_path: Path) -> None:
+    """Also for those that had ended before, and those that had not begun."""
+    hardware = Hardware.of(three_gpus())
+    killed = PlayedWorld(hardware, effects=Effects(MOMENTS + 2))
+    with Journal(tmp_path / "mig") as journal, pytest.raises(Killed):
+        apply(killed, journal, ALL_THREE, origin="a test", change="a-request")
+    with Journal(tmp_path / "mig") as journal:
+        assert {one.gpu for one in journal.content().ended} == {GPU}
+        assert {one.gpu for one in journal.content().unended} == {"GPU-1", "GPU-2"}
+
+        result = resume(PlayedWorld(hardware), journal, change="a-request", desired=ALL_THREE)
+
+    assert result is not None
+    assert [(one.gpu, one.outcome) for one in result.gpus] == [
+        (uuid, Outcome.APPLIED) for uuid in ALL_THREE
     ]
 
 
@@ -472,6 +551,36 @@ def test_a_lost_gpu_is_in_no_other_gpus_way(tmp_path: Path) -> None:
     assert has_layout(hardware.seen()[1], WANTED)
 
 
+def test_a_gpu_whose_call_hung_is_stuck_without_another_call(tmp_path: Path) -> None:
+    """The others of its request go on; a restore tries it again."""
+    hardware = Hardware.of(three_gpus())
+    bus_id = three_gpus()[1].bus_id
+    hardware.gpus[0].gpu = replace(hardware.gpus[0].gpu, bus_id="0000:01:00.0")
+    hardware.gpus[2].gpu = replace(hardware.gpus[2].gpu, bus_id="0000:03:00.0")
+    with pytest.raises(Killed):
+        changed(tmp_path / "mig", PlayedWorld(hardware, effects=Effects(24)), ALL_THREE)
+    world = PlayedWorld(hardware)
+
+    with Journal(tmp_path / "mig") as journal:
+        result = resume(world, journal, retry_stuck=False, hung=[bus_id])
+        [left] = journal.content().unended
+
+    assert result is not None
+    assert [(one.gpu, str(one.outcome)) for one in result.gpus] == [
+        ("GPU-1", "stuck"),
+        ("GPU-2", "applied"),
+    ]
+    assert (left.gpu, left.hung, left.outcome) == ("GPU-1", True, Outcome.STUCK)
+    assert left.reason == "a call of the driver for this GPU did not return"
+    assert "GPU-1" not in {step.gpu for step in world.taken}
+    again = resumed(tmp_path / "mig", PlayedWorld(hardware))
+    assert again is not None
+    assert again.outcome is Outcome.ROLLED_BACK
+    assert current_layout(hardware.seen()[1], exact=True) == current_layout(
+        three_gpus()[1], exact=True
+    )
+
+
 def test_two_gpus_may_be_held_by_changes_of_their_own(tmp_path: Path) -> None:
     """Each comes back by itself."""
     hardware = lost_in_the_middle(tmp_path / "mig", 5)
@@ -482,14 +591,14 @@ def test_two_gpus_may_be_held_by_changes_of_their_own(tmp_path: Path) -> None:
     hardware.lost.remove("GPU-1")
     resumed(tmp_path / "mig", PlayedWorld(hardware))
     with Journal(tmp_path / "mig") as journal:
-        assert [one.concerns for one in journal.stuck_changes()] == [{GPU}]
+        assert [one.gpu for one in journal.content().unended] == [GPU]
     hardware.lost.clear()
     resumed(tmp_path / "mig", PlayedWorld(hardware))
 
     assert open_change(tmp_path / "mig") is None
-    assert [current_layout(gpu, exact=True) for gpu in hardware.seen()] == [
-        current_layout(gpu, exact=True) for gpu in three_gpus()
-    ]
+    first, *others = hardware.seen()
+    assert current_layout(first, exact=True) == current_layout(before(), exact=True)
+    assert [has_layout(gpu, ALL_THREE[gpu.uuid]) for gpu in others] == [True, True]
 
 
 @pytest.mark.parametrize("is_resumed", [False, True])
@@ -510,10 +619,12 @@ def test_a_gpu_that_is_given_up_ends_its_change_and_stays_in_the_history(
     assert (result is None) == is_resumed
     assert open_change(tmp_path / "mig") is None
     with Journal(tmp_path / "mig") as journal:
-        [past] = journal.history()
-    assert past.given_up == {GPU: current_layout(before(), exact=True)}
-    assert GPU not in past.desired
-    assert "given up: GPU-0" in past.reason
+        past = journal.content().ended
+    assert {one.gpu for one in past} == set(ALL_THREE)
+    [gone] = [one for one in past if one.given_up]
+    assert (gone.gpu, gone.outcome) == (GPU, Outcome.ROLLED_BACK)
+    assert gone.previous == current_layout(before(), exact=True)
+    assert gone.reason.endswith("given up")
 
 
 def test_a_gpu_that_is_given_up_is_not_brought_back_after_a_reboot(tmp_path: Path) -> None:
@@ -552,9 +663,7 @@ def test_a_reboot_brings_back_gpus_that_are_no_part_of_a_held_change(tmp_path: P
     assert result is not None
     assert result.outcome is Outcome.STUCK
     assert [(one.gpu, one.why_not) for one in restored] == [("GPU-2", "")]
-    first, second = hardware.seen()
-    assert current_layout(first, exact=True) == current_layout(three_gpus()[1], exact=True)
-    assert has_layout(second, WANTED)
+    assert [has_layout(gpu, WANTED) for gpu in hardware.seen()] == [True, True]
 
 
 def test_a_gpu_on_which_a_change_is_held_is_left_to_that_after_a_reboot(tmp_path: Path) -> None:
@@ -578,21 +687,6 @@ def test_a_gpu_on_which_a_change_is_held_is_left_to_that_after_a_reboot(tmp_path
     assert {step.gpu for step in world.taken} == {"GPU-1"}
 
 
-def test_a_gpu_of_a_change_that_an_earlier_version_held_is_given_up_alone(tmp_path: Path) -> None:
-    """That version did not know which of them held it: the other one is still held."""
-    hardware = Hardware.of(three_gpus())
-    with Journal(tmp_path / "mig") as journal:
-        record = begin(
-            PlayedWorld(hardware), journal, hardware.seen()[:2], ALL_THREE, origin="an old one"
-        )
-        journal.keep_stuck(msgspec.structs.replace(record, outcome=Outcome.STUCK, reason="lost"))
-
-        assert give_up(journal, [GPU]) == (GPU,)
-
-        assert [one.concerns for one in journal.stuck_changes()] == [{"GPU-1"}]
-        assert journal.history() == ()
-
-
 def _dies_at(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The process dies at a write of the journal."""
 
@@ -608,17 +702,17 @@ def test_a_change_that_has_ended_is_not_taken_back_for_a_gpu_that_is_lost_later(
     """Its process died between the two files of the journal."""
     hardware = Hardware.of(three_gpus())
     with monkeypatch.context() as dying:
-        _dies_at("_end_open", dying)
+        _dies_at("_drop_ended", dying)
         with pytest.raises(Killed):
             changed(tmp_path / "mig", PlayedWorld(hardware), ALL_THREE)
     hardware.lost.add(GPU)
 
-    assert resumed(tmp_path / "mig", PlayedWorld(hardware)) is None
+    assert resumed(tmp_path / "mig", PlayedWorld(hardware)) is not None
 
     assert [has_layout(gpu, ALL_THREE[gpu.uuid]) for gpu in hardware.seen()] == [True, True]
     with Journal(tmp_path / "mig") as journal:
-        assert journal.stuck_changes() == ()
-        assert [past.outcome for past in journal.history()] == [Outcome.APPLIED]
+        assert journal.content().unended == ()
+        assert [past.outcome for past in journal.content().ended] == [Outcome.APPLIED] * 3
         journal.need_no_change([GPU])
 
 
@@ -630,7 +724,7 @@ def test_a_gpu_that_came_back_and_is_lost_again_is_not_held_by_the_change_that_h
     resumed(tmp_path / "mig", PlayedWorld(hardware))
     hardware.lost.clear()
     with monkeypatch.context() as dying:
-        _dies_at("_write_stuck", dying)
+        _dies_at("_drop_ended", dying)
         with pytest.raises(Killed):
             resumed(tmp_path / "mig", PlayedWorld(hardware))
     hardware.lost.add(GPU)
@@ -638,7 +732,9 @@ def test_a_gpu_that_came_back_and_is_lost_again_is_not_held_by_the_change_that_h
     assert resumed(tmp_path / "mig", PlayedWorld(hardware)) is None
 
     with Journal(tmp_path / "mig") as journal:
-        assert [past.outcome for past in journal.history()] == [Outcome.ROLLED_BACK]
+        outcomes = {past.gpu: past.outcome for past in journal.content().ended}
+        assert outcomes.pop(GPU) is Outcome.ROLLED_BACK
+        assert set(outcomes.values()) == {Outcome.APPLIED}
         journal.need_no_change([GPU])
 
 
@@ -681,10 +777,10 @@ def _fails_from(number: int, monkeypatch: pytest.MonkeyPatch, method: str) -> No
     calls = itertools.count()
     real: Callable[..., None] = getattr(Journal, method)
 
-    def maybe(self: Journal, record: ChangeRecord) -> None:
+    def maybe(self: Journal, *records: ChangeRecord) -> None:
         if next(calls) >= number:
             raise JournalUnusable("No space left on device")
-        real(self, record)
+        real(self, *records)
 
     monkeypatch.setattr(Journal, method, maybe)
 

@@ -25,7 +25,11 @@ from tests.mig.naive_gpu import mig_gpu
 A100 = "a100-sxm4-40gb"
 WANTED = {"GPU-0": layout_from_counts({"2g.10gb": 1})}
 CHANGE = "c-1"
-BEGUN: LogLine = ("INFO", "MIG change begun", {"change": CHANGE, "origin": "a test"})
+BEGUN: LogLine = (
+    "INFO",
+    "MIG change begun",
+    {"change": CHANGE, "origin": "a test", "gpus": 1},
+)
 
 
 @pytest.fixture(autouse=True)
@@ -65,7 +69,11 @@ def test_a_change_has_a_line_for_its_begin_each_step_and_its_end(
     assert log_lines(caplog) == [
         BEGUN,
         *(step(world, number) for number in range(4)),
-        ("INFO", "MIG change ended", {"change": CHANGE, "outcome": Outcome.APPLIED}),
+        (
+            "INFO",
+            "MIG change ended",
+            {"change": CHANGE, "gpu": "GPU-0", "outcome": Outcome.APPLIED},
+        ),
     ]
 
 
@@ -84,10 +92,14 @@ def test_one_that_goes_back_says_what_failed_and_why(
         (
             "WARNING",
             "MIG change rolling back",
-            {"change": CHANGE, "why": "NVML_ERROR_UNKNOWN"},
+            {"change": CHANGE, "gpu": "GPU-0", "why": "NVML_ERROR_UNKNOWN"},
         ),
         *(step(world, number) for number in range(3, 5)),
-        ("INFO", "MIG change ended", {"change": CHANGE, "outcome": Outcome.ROLLED_BACK}),
+        (
+            "INFO",
+            "MIG change ended",
+            {"change": CHANGE, "gpu": "GPU-0", "outcome": Outcome.ROLLED_BACK},
+        ),
     ]
 
 
@@ -108,9 +120,13 @@ def test_one_that_is_held_says_what_to_run_and_a_start_that_it_goes_on(
     assert held[:2] == ("WARNING", "MIG change stuck; run gpuscape mig restore")
     assert "; the way back failed too: " in why
     assert log_lines(caplog) == [
-        ("WARNING", "MIG change resumed", {"change": CHANGE, "way": "back"}),
+        ("WARNING", "MIG change resumed", {"change": CHANGE, "gpu": "GPU-0", "way": "back"}),
         *(step(again, number) for number in range(len(again.taken))),
-        ("INFO", "MIG change ended", {"change": CHANGE, "outcome": Outcome.ROLLED_BACK}),
+        (
+            "INFO",
+            "MIG change ended",
+            {"change": CHANGE, "gpu": "GPU-0", "outcome": Outcome.ROLLED_BACK},
+        ),
     ]
 
 
@@ -130,7 +146,11 @@ def test_what_cannot_be_written_is_a_line_and_no_reason_to_stop(
     why = {"why": "No space left on device"}
     assert log_lines(caplog)[-3:] == [
         ("WARNING", "MIG layouts not remembered", why),
-        ("INFO", "MIG change ended", {"change": CHANGE, "outcome": Outcome.APPLIED}),
+        (
+            "INFO",
+            "MIG change ended",
+            {"change": CHANGE, "gpu": "GPU-0", "outcome": Outcome.APPLIED},
+        ),
         ("WARNING", "MIG journal not written", why),
     ]
 
@@ -144,13 +164,17 @@ def test_what_comes_back_after_a_reboot_has_its_lines(
 
     with Journal(tmp_path / "mig") as journal:
         restore_layouts(world := PlayedWorld(there), journal)
-        change = journal.history()[-1].change
+        change = journal.content().ended[-1].change
 
     asked = "the layout from before the driver was loaded"
     assert log_lines(caplog) == [
-        ("INFO", "MIG change begun", {"change": change, "origin": asked}),
+        ("INFO", "MIG change begun", {"change": change, "origin": asked, "gpus": 1}),
         *(step(world, number) for number in range(2)),
-        ("INFO", "MIG change ended", {"change": change, "outcome": Outcome.APPLIED}),
+        (
+            "INFO",
+            "MIG change ended",
+            {"change": change, "gpu": "GPU-0", "outcome": Outcome.APPLIED},
+        ),
         ("INFO", "MIG layout restored", {"gpu": "GPU-0"}),
     ]
 
@@ -179,10 +203,10 @@ def test_a_direction_that_cannot_be_written_is_a_line(
     """The change goes back all the same."""
     written: list[ChangeRecord] = []
 
-    def full_later(_: Journal, record: ChangeRecord) -> None:
+    def full_later(_: Journal, *records: ChangeRecord) -> None:
         if written:
             raise JournalUnusable("No space left on device")
-        written.append(record)
+        written.extend(records)
 
     monkeypatch.setattr(Journal, "write", full_later)
 
@@ -190,7 +214,11 @@ def test_a_direction_that_cannot_be_written_is_a_line(
 
     lines = log_lines(caplog)
     not_written = ("WARNING", "MIG journal not written", {"why": "No space left on device"})
-    back = ("WARNING", "MIG change rolling back", {"change": CHANGE, "why": "NVML_ERROR_UNKNOWN"})
+    back = (
+        "WARNING",
+        "MIG change rolling back",
+        {"change": CHANGE, "gpu": "GPU-0", "why": "NVML_ERROR_UNKNOWN"},
+    )
     assert lines[lines.index(not_written) + 1] == back
 
 
@@ -211,14 +239,18 @@ def test_a_gpu_that_cannot_be_emptied_has_its_line_before_the_change_is_held(
 
     changed(tmp_path / "mig", Silent(hardware()))
 
-    held = f"{why}; the way back failed too: GPU GPU-0: {why}"
+    held = f"{why}; the way back failed too: {why}"
     assert log_lines(caplog)[-3:] == [
-        ("WARNING", "MIG change rolling back", {"change": CHANGE, "why": why}),
+        ("WARNING", "MIG change rolling back", {"change": CHANGE, "gpu": "GPU-0", "why": why}),
         ("WARNING", "MIG GPU not emptied", {"gpu": "GPU-0", "why": why}),
-        ("WARNING", "MIG change stuck; run gpuscape mig restore", {"why": held}),
+        (
+            "WARNING",
+            "MIG change stuck; run gpuscape mig restore",
+            {"change": CHANGE, "gpu": "GPU-0", "why": held},
+        ),
     ]
     with Journal(tmp_path / "mig") as journal:
-        record = journal.load() or next(iter(journal.stuck_changes()), None)
+        record = next(iter(journal.content().unended), None)
     assert record is not None
     assert (record.outcome, record.reason) == (Outcome.STUCK, held)
 
@@ -227,7 +259,7 @@ def test_a_way_back_without_an_earlier_failure_says_that_alone(tmp_path: Path) -
     """As of a self-test that tried everything."""
     world = Silent(hardware())
     with Journal(tmp_path / "mig") as journal:
-        record = begin(
+        (record,) = begin(
             world,
             journal,
             world.observe(),
@@ -239,4 +271,4 @@ def test_a_way_back_without_an_earlier_failure_says_that_alone(tmp_path: Path) -
 
         result = drive(world, journal, record)
 
-    assert result.reason == "the way back failed: GPU GPU-0: NVML_ERROR_DRIVER_NOT_LOADED"
+    assert result.reason == "the way back failed: NVML_ERROR_DRIVER_NOT_LOADED"

@@ -98,7 +98,7 @@ def check(
     world.state, world.taken = at_places(world, before), []
     wanted = GpuLayout(mig=True, instances=(DesiredInstance(profile, after),))
 
-    failure = reach(world, {UUID: wanted})
+    failure = reach(world, UUID, wanted)
 
     where = f"{model} {profile} {before} -> {after}: {failure}; {world.taken}"
     assert failure is None, where
@@ -166,7 +166,7 @@ def test_compute_instances_come_back_with_the_ids_and_places_of_before(profile: 
         image = VerifiedLayout.from_gpu(gpu, "load")
         world.state = SimulatedGpuState(mig=True, mig_pending=True)
 
-        take_in_order(world, [UUID], {UUID: gpu}, {UUID: image})
+        take_in_order(world, gpu, image)
 
         assert placed(world.state) == placed(before)
 

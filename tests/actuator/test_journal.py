@@ -14,17 +14,17 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from actuator.change_record import ChangeRecord, Direction
+from actuator.change_record import MOST_PAST, ChangeRecord, Direction, RecordedChanges
 from actuator.journal import (
     CHANGE,
-    FORMER_STUCK_FILE,
+    FORMER_FILES,
     LOCK,
-    MOST_PAST,
     PAST,
     SEEN,
     Journal,
     JournalBusy,
     JournalUnusable,
+    abandon_lock,
 )
 from api.mig_outcome import Outcome
 from mig.gpu_layout import DesiredInstance, GpuLayout, layout_from_counts
@@ -32,14 +32,17 @@ from tests.log_lines import log_lines
 
 PLACED = GpuLayout(mig=True, instances=(DesiredInstance("3g.20gb", (2, 1), 4),))
 RECORD = ChangeRecord(
-    v=2,
     change="c-1",
     origin="all-1g.5gb",
     started="2026-11-23T10:00:00Z",
     boot="boot-1",
-    desired={"GPU-0": layout_from_counts({"1g.5gb": 7})},
-    previous={"GPU-0": PLACED},
+    gpu="GPU-0",
+    index=0,
+    bus_id="0000:10:00.0",
+    desired=layout_from_counts({"1g.5gb": 7}),
+    previous=PLACED,
 )
+OTHER = msgspec.structs.replace(RECORD, gpu="GPU-1", index=1, bus_id="0000:16:00.0")
 
 
 @pytest.fixture
@@ -54,17 +57,32 @@ def test_what_was_written_is_read_by_the_next(folder: Path) -> None:
         journal.write(RECORD)
 
     with Journal(folder) as journal:
-        assert journal.load() == RECORD
+        assert journal.content().unended == (RECORD,)
 
 
-def test_the_newest_record_counts(folder: Path) -> None:
-    """One change goes on at a time."""
+def test_each_gpu_has_an_entry_of_its_own(folder: Path) -> None:
+    """One ends, and the other stays as it is."""
+    ended = msgspec.structs.replace(RECORD, outcome=Outcome.APPLIED)
+    with Journal(folder) as journal:
+        journal.write(RECORD, OTHER)
+        journal.end(ended)
+
+        content = journal.content()
+        assert content == RecordedChanges((OTHER,), (ended,))
+        assert content.of("c-1") == (ended, OTHER)
+        journal.need_no_change(["GPU-0"])
+        with pytest.raises(JournalUnusable, match="has not ended on GPU GPU-1"):
+            journal.need_no_change(["GPU-0", "GPU-1"])
+
+
+def test_the_newest_entry_of_a_gpu_counts(folder: Path) -> None:
+    """It replaces the one before."""
     back = msgspec.structs.replace(RECORD, direction=Direction.BACK, reason="why")
     with Journal(folder) as journal:
         journal.write(RECORD)
         journal.write(back)
 
-        assert journal.load() == back
+        assert journal.content().unended == (back,)
 
 
 def test_an_ended_change_is_in_the_history_alone(folder: Path) -> None:
@@ -76,18 +94,18 @@ def test_an_ended_change_is_in_the_history_alone(folder: Path) -> None:
         journal.write(RECORD)
         journal.end(ended)
 
-        assert journal.load() is None
-        assert journal.history() == (ended,)
+        assert journal.content() == RecordedChanges((), (ended,))
 
 
 def test_the_history_keeps_the_newest(folder: Path) -> None:
     """It does not grow for ever."""
     with Journal(folder) as journal:
         for number in range(MOST_PAST + 5):
-            journal.end(msgspec.structs.replace(RECORD, change=f"c-{number}"))
+            for record in (RECORD, OTHER):
+                journal.end(msgspec.structs.replace(record, change=f"c-{number}"))
 
-        assert [one.change for one in journal.history()] == [
-            f"c-{number}" for number in range(5, MOST_PAST + 5)
+        assert [(one.change, one.gpu) for one in journal.content().ended] == [
+            (f"c-{number}", gpu) for number in range(5, MOST_PAST + 5) for gpu in ("GPU-0", "GPU-1")
         ]
 
 
@@ -141,6 +159,15 @@ def _changed(**keys: object) -> Callable[[Path], None]:
     return lambda file: _put(file, json.dumps(json.loads(file.read_text()) | keys).encode())
 
 
+def _entry(**keys: object) -> Callable[[Path], None]:
+    def change(file: Path) -> None:
+        stored = json.loads(file.read_text())
+        stored["changes"][0] |= keys
+        _put(file, json.dumps(stored).encode())
+
+    return change
+
+
 @pytest.mark.parametrize(
     ("how", "why"),
     [
@@ -148,12 +175,13 @@ def _changed(**keys: object) -> Callable[[Path], None]:
         (_damage(b'{"v":2'), "damaged"),
         (_damage(b"\xff\xfe"), "damaged"),
         (_damage(b"[" * 100_000), "damaged"),
-        (_damage(b" " * (1 << 19)), "damaged"),
+        (_damage(b" " * (1 << 21)), "damaged"),
         (_changed(v=1), "another version"),
-        (_changed(desired={}), "other GPUs"),
-        (_changed(desired={}, previous={}), "no GPU"),
-        (_changed(previous={"GPU-0": {"mig": True, "instances": [["3g.20gb", [3]]]}}), "damaged"),
-        (_changed(previous={"GPU-0": {"mig": False}}, direction="sideways"), "damaged"),
+        (_entry(desired={}), "damaged"),
+        (_entry(gpu=None), "damaged"),
+        (_entry(previous={"mig": True, "instances": [["3g.20gb", [3]]]}), "damaged"),
+        (_entry(previous={"mig": False}, direction="sideways"), "damaged"),
+        (_damage(b'{"v":2,"change":"c-1","desired":{},"previous":{}}'), "damaged"),
         (_link, "a link"),
         (_pipe, "not a regular file"),
         (_folder, "another file is in its place"),
@@ -168,7 +196,7 @@ def test_what_cannot_be_trusted_is_not_guessed(
     how(folder / CHANGE)
 
     with Journal(folder) as journal, pytest.raises(JournalUnusable, match=why) as refused:
-        journal.load()
+        journal.content()
 
     assert str(refused.value).startswith(f"{folder / CHANGE}: ")
 
@@ -179,7 +207,7 @@ def test_a_layout_before_needs_places(folder: Path) -> None:
         journal.write(msgspec.structs.replace(RECORD, previous=RECORD.desired))
 
         with pytest.raises(JournalUnusable, match="no place"):
-            journal.load()
+            journal.content()
 
 
 @pytest.mark.parametrize("name", [CHANGE, PAST])
@@ -247,7 +275,7 @@ def test_a_disk_without_room_leaves_the_old_record(folder: Path) -> None:
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
-        assert journal.load() == RECORD
+        assert journal.content().unended == (RECORD,)
     assert sorted(one.name for one in folder.iterdir()) == [CHANGE, LOCK]
 
 
@@ -255,10 +283,10 @@ def test_a_history_that_is_damaged_begins_anew(folder: Path) -> None:
     """It is for people; no change depends on it."""
     with Journal(folder) as journal:
         (folder / PAST).write_text("{")
-        assert journal.history() == ()
+        assert journal.content().ended == ()
         journal.end(RECORD)
 
-        assert journal.history() == (RECORD,)
+        assert journal.content().ended == (RECORD,)
 
 
 def test_a_folder_is_made_with_those_above_it_and_for_this_user_alone(tmp_path: Path) -> None:
@@ -327,7 +355,7 @@ def test_it_can_be_read_while_another_process_has_it(folder: Path) -> None:
     with Journal(folder) as journal:
         journal.write(RECORD)
         with Journal(folder, lock=False) as reader:
-            assert reader.load() == RECORD
+            assert reader.content().unended == (RECORD,)
 
 
 def test_an_end_that_cannot_be_written_names_the_file(folder: Path) -> None:
@@ -355,12 +383,29 @@ def test_layouts_that_are_damaged_are_none_and_the_log_says_why(
     assert "the file of verified MIG layouts" in fields["why"]
 
 
+@pytest.mark.parametrize("name", FORMER_FILES)
 def test_a_stuck_change_of_an_earlier_version_is_refused_by_the_name_of_its_file(
-    folder: Path,
+    folder: Path, name: str
 ) -> None:
     """Its GPUs are not known, so no GPU may be changed."""
     with Journal(folder) as journal:
-        (folder / FORMER_STUCK_FILE).write_text('{"v":1,"changes":[]}')
+        (folder / name).write_text('{"v":1,"changes":[]}')
 
-        with pytest.raises(JournalUnusable, match=r"held\.json: .* stuck change"):
+        with pytest.raises(JournalUnusable, match=rf"{name}: .* stuck change"):
             journal.need_no_change(())
+
+
+def test_the_lock_of_a_process_that_cannot_be_ended_is_left_to_it(folder: Path) -> None:
+    """The next one locks a file of its own, and one alone has that."""
+    hangs = Journal(folder)
+    with pytest.raises(JournalBusy):
+        Journal(folder)
+
+    abandon_lock(folder)
+
+    with Journal(folder):
+        with pytest.raises(JournalBusy):
+            Journal(folder)
+        hangs.close()
+        with pytest.raises(JournalBusy):
+            Journal(folder)

@@ -73,9 +73,8 @@ class Place:
     def history(self) -> list[ChangeRecord]:
         """What the journal has of the past; nothing may be open."""
         with Journal(self.on.journal) as journal:
-            assert journal.load() is None
-            assert journal.stuck_changes() == ()
-            return list(journal.history())
+            assert journal.content().unended == ()
+            return list(journal.content().ended)
 
     def ended(self) -> Outcome | None:
         """End what is open, and check where it ended; None where nothing had begun."""

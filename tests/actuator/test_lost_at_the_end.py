@@ -40,8 +40,8 @@ def test_a_gpu_that_no_fresh_session_shows_on_the_way_back_is_held_and_the_other
 
     with Journal(tmp_path / "mig") as journal:
         result = apply(world, journal, DESIRED, origin="a test")
-        held = journal.stuck_changes()
+        held = journal.content().unended
 
     assert result.outcome is Outcome.STUCK
-    assert [change.concerns for change in held] == [{"GPU-1"}]
+    assert [change.gpu for change in held] == ["GPU-1"]
     assert current_layout(hardware.seen()[0], exact=True) == current_layout(BEFORE[0], exact=True)

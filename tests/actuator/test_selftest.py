@@ -65,7 +65,7 @@ class SelftestRun:
 
 def open_change(folder: Path) -> bool:
     with Journal(folder) as journal:
-        return bool(journal.load() or journal.stuck_changes())
+        return bool(journal.content().unended)
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_all_layouts_are_tried_and_the_one_from_before_is_there(
     [offered] = [one for one in tested.events if isinstance(one, OfferedNow)]
     assert offered.profiles == gpu.profiles
     with Journal(tmp_path / "mig") as journal:
-        [past] = journal.history()
+        [past] = journal.content().ended
     assert (past.origin, past.outcome, past.reason) == ("a self-test", "rolled-back", "")
 
 
@@ -120,7 +120,7 @@ def test_killed_before_or_after_any_effect_it_ends_in_the_layout_from_before(eve
                 result = resume(PlayedWorld(hardware), journal)
             assert result is not None
             assert result.outcome is Outcome.ROLLED_BACK
-            assert result.reason == "a self-test was stopped in the middle"
+            assert result.reason == "GPU GPU-0: a self-test was stopped in the middle"
             assert current_layout(hardware.seen()[0], exact=True) == current_layout(
                 before(), exact=True
             )

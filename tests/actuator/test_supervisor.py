@@ -14,7 +14,7 @@ from actuator.change_record import ChangeRecord
 from actuator.journal import Journal, JournalBusy, JournalUnusable
 from actuator.supervisor import WorkerDied, WorkerHung, run_change
 from actuator.worker_messages import ChangeRequest, UserOnGpu
-from api.mig_outcome import Outcome
+from api.mig_outcome import GpuOutcome, Outcome
 from base.errors import BadInput
 from discovery.driver_errors import DriverAbsent
 from mig.gpu_layout import has_layout, layout_from_counts
@@ -35,7 +35,7 @@ def changed(
 def open_change(on: SimulatedNode) -> ChangeRecord | None:
     """What the journal has."""
     with Journal(on.journal) as journal:
-        return journal.load() or next(iter(journal.stuck_changes()), None)
+        return next(iter(journal.content().unended), None)
 
 
 def test_a_change_is_made_in_a_process_that_is_gone_afterwards(
@@ -47,7 +47,8 @@ def test_a_change_is_made_in_a_process_that_is_gone_afterwards(
 
     result = changed(on, on.request(WANTED))
 
-    assert result == ChangeResult(outcome=Outcome.APPLIED)
+    done = GpuOutcome(gpu=on.uuid(), outcome=Outcome.APPLIED)
+    assert result == ChangeResult(outcome=Outcome.APPLIED, gpus=(done,))
     assert has_layout(on.gpus()[0], WANTED)
     assert open_change(on) is None
     assert on.simulation.clients() == 0
@@ -126,23 +127,36 @@ def test_a_worker_that_dies_is_an_error_that_names_the_signal_and_what_to_do(
     assert result.outcome is Outcome.APPLIED
     assert [one for one, *_ in on.found()] == ["7g.40gb"]
     with Journal(on.journal) as journal:
-        assert [one.origin for one in journal.history()] == ["a test", "the next"]
+        assert [one.origin for one in journal.content().ended] == ["a test", "the next"]
 
 
 def test_a_driver_that_hangs_hangs_the_worker_alone(tmp_path: Path) -> None:
-    """It is killed at the deadline, deaf as it is, and what it left is ended by the next one."""
+    """It is killed at the deadline, deaf as it is; its GPU is stuck until a restore."""
     on = node(tmp_path, *FIVE)
     request = on.request(WANTED)
     on.simulation.fault(Hang(uninterruptible=True), "nvmlDeviceCreateGpuInstance*")
 
-    with pytest.raises(WorkerHung, match="gpuscape mig restore"):
-        changed(on, request, seconds=4)
+    result = changed(on, request, seconds=4)
 
+    assert result.outcome is Outcome.STUCK
+    assert "a call of the driver for this GPU did not return" in result.reason
     on.simulation.clear()
-    changed(on, request)
-    assert has_layout(on.gpus()[0], WANTED)
+    assert changed(on, None).outcome is Outcome.ROLLED_BACK
+    assert {one[:2] for one in on.found()} == {(one.profile, one.start) for one in FIVE}
     assert open_change(on) is None
     assert on.simulation.clients() == 0
+
+
+def test_a_driver_that_hangs_before_the_first_gpu_is_an_error(tmp_path: Path) -> None:
+    """There is no GPU to leave out."""
+    on = node(tmp_path, *FIVE)
+    request = on.request(WANTED)
+    on.simulation.fault(Hang(uninterruptible=True), "nvmlInit*")
+
+    with pytest.raises(WorkerHung, match="gpuscape mig restore"):
+        changed(on, request, seconds=3)
+
+    assert open_change(on) is None
 
 
 def test_with_nothing_open_there_is_nothing_to_resume(tmp_path: Path) -> None:

@@ -7,20 +7,24 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from actuator.change import ChangeResult, apply
+from actuator.change import ChangeResult, apply, begin
 from actuator.journal import Journal, JournalBusy
 from actuator.mig_world import StepFailed
 from actuator.service.transactions import Transactions
 from api.actuator.actuator_messages import (
+    MOST_ANSWER_BYTES,
     ActuatorRefusal,
     ApplyRequest,
     ChangeAnswer,
     PodsOnGpus,
     RefusalAnswer,
+    RequestedInstance,
     RequestedLayout,
     RestoreRequest,
+    encode_message,
 )
 from api.mig_outcome import Outcome
 from base.errors import GpuscapeError
@@ -140,7 +144,7 @@ def test_what_became_of_a_change_is_told_whatever_came_after_it(tmp_path: Path) 
 
 @pytest.fixture
 def held(tmp_path: Path) -> Path:
-    """A journal in which a lost GPU holds a change of two."""
+    """A journal in which a change of two is stuck on a lost GPU and applied to the other."""
     gpus = [mig_gpu("a100-sxm4-40gb", uuid=f"GPU-{at}", index=at) for at in range(3)]
     hardware = Hardware.of(gpus)
     wanted = {f"GPU-{at}": layout_from_counts({"7g.40gb": 1}) for at in range(2)}
@@ -177,7 +181,7 @@ def change_of(gpu: str) -> ApplyRequest:
 
 
 def test_a_held_change_refuses_changes_of_its_own_gpus_alone(held: Path) -> None:
-    """The other GPU of it is where it was before."""
+    """The other GPU of it is free."""
     for gpu in ("GPU-1", "GPU-2"):
         request = change_of(gpu)
         ran, answer = answers(held, request)
@@ -211,4 +215,93 @@ def test_the_state_names_the_gpus_that_hold_a_change(held: Path) -> None:
 
     assert state.open is not None
     assert (state.open.gpus, state.open.outcome) == (("GPU-0",), Outcome.STUCK)
+    assert [(one.gpu, str(one.outcome)) for one in state.open.outcomes] == [
+        ("GPU-0", "stuck"),
+        ("GPU-1", "applied"),
+    ]
     assert state.named == state.open
+
+
+def test_a_request_that_comes_again_gets_the_table_of_all_its_gpus(held: Path) -> None:
+    """Also of a GPU that needed no step, which the journal does not have."""
+    layout = RequestedLayout(
+        mig=True, instances=(RequestedInstance(profile="7g.40gb", compute=(7,)),)
+    )
+    desired = {f"GPU-{at}": layout for at in range(3)}
+    request = ApplyRequest(change="held-change", origin="a test", desired=desired)
+
+    ran, answer = answers(held, request)
+
+    assert ran == []
+    assert isinstance(answer, ChangeAnswer)
+    assert (answer.outcome, answer.again) == (Outcome.STUCK, True)
+    assert [(one.gpu, str(one.outcome)) for one in answer.outcomes] == [
+        ("GPU-0", "stuck"),
+        ("GPU-1", "applied"),
+        ("GPU-2", "unchanged"),
+    ]
+    assert answer.reason.startswith("GPU GPU-0: ")
+    other = ApplyRequest(change="held-change", origin="another", desired=desired)
+    _, refused = answers(held, other)
+    assert isinstance(refused, RefusalAnswer)
+    assert refused.refusal is ActuatorRefusal.CONFLICT
+
+
+def test_a_change_that_was_interrupted_is_in_the_way_of_its_own_gpus_alone(tmp_path: Path) -> None:
+    """The same request goes on with it, and so does a request to restore."""
+    gpus = [mig_gpu("a100-sxm4-40gb", uuid=f"GPU-{at}", index=at) for at in range(2)]
+    layout = layout_from_counts({"7g.40gb": 1})
+    with Journal(tmp_path / "mig") as opened:
+        world = PlayedWorld(Hardware.of(gpus))
+        begin(world, opened, gpus[:1], {"GPU-0": layout}, origin="a test", change="open-change")
+
+    for request in (
+        change_of("GPU-1"),
+        RestoreRequest(change="another-name"),
+        ApplyRequest(
+            change="open-change",
+            origin="a test",
+            desired={
+                "GPU-0": RequestedLayout(
+                    mig=True, instances=(RequestedInstance(profile="7g.40gb", compute=(7,)),)
+                )
+            },
+        ),
+    ):
+        ran, _ = answers(tmp_path / "mig", request)
+        assert ran == [request]
+    ran, answer = answers(tmp_path / "mig", change_of("GPU-0"))
+
+    assert ran == []
+    assert isinstance(answer, RefusalAnswer)
+    assert "open-change has not ended on GPU GPU-0" in answer.reason
+
+
+def test_an_answer_has_room_for_all_gpus(tmp_path: Path) -> None:
+    """Sixty-four of them, each with a long reason, open and named and last."""
+    gpus = [mig_gpu("a100-sxm4-40gb", uuid=f"GPU-{at:036}", index=at) for at in range(64)]
+    layouts = {gpu.uuid: layout_from_counts({"7g.40gb": 1}) for gpu in gpus}
+    with Journal(tmp_path / "mig") as opened:
+        world = PlayedWorld(Hardware.of(gpus))
+        for change in ("first-change", "other-change"):
+            records = begin(world, opened, gpus, layouts, origin="o" * 256, change=change)
+            stuck = change == "other-change"
+            outcome = Outcome.STUCK if stuck else Outcome.ROLLED_BACK
+            long = [
+                msgspec.structs.replace(one, outcome=outcome, reason="r" * 3000) for one in records
+            ]
+            if stuck:
+                opened.write(*long)
+            else:
+                for record in long:
+                    opened.end(record)
+    transactions = Transactions(
+        lambda *_: ChangeResult(outcome=Outcome.UNCHANGED), tmp_path / "mig", lambda: None
+    )
+
+    answer = transactions.state("other-change")
+
+    assert answer.open is not None
+    assert len(answer.open.outcomes) == 64
+    assert answer.last is not None
+    assert len(encode_message(answer)) < MOST_ANSWER_BYTES

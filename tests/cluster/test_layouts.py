@@ -222,7 +222,7 @@ def test_an_agent_that_is_killed_in_a_change_is_followed_by_one_that_tells_the_e
         until(lambda: enforcing.ended == (request, "applied"))
         assert enforcing.profiles() == ["7g.40gb"]
         with Journal(enforcing.on.journal, lock=False) as journal:
-            assert [one.change for one in journal.history()] == [request]
+            assert [one.change for one in journal.content().ended] == [request]
         enforcing.leave.take_back()
         enforcing.ask(None)
         until(lambda: (enforcing.status.phase, enforcing.state) == ("idle", None))

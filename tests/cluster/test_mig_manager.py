@@ -174,7 +174,7 @@ def test_a_node_goes_over_and_comes_back_and_no_instance_is_touched_by_that(
         assert (on.found(), ours.state, manager.stops()) == (made, "success", 2)
         assert ours.leave.request() is None
         with Journal(on.journal, lock=False) as journal:
-            assert journal.history() == ()
+            assert journal.content().ended == ()
         site.edit(name, labels={keys.MIG_CONFIG: "fives"})
         until(lambda: ours.leave.request() is not None)
         until(lambda: ours.state == "pending")
@@ -200,4 +200,4 @@ def test_a_node_goes_over_and_comes_back_and_no_instance_is_touched_by_that(
         assert (ours.profiles(), ours.state) == (SEVENS, "success")
         until(lambda: shown() == ("unadopted", "sevens"), PACED)
         with Journal(on.journal, lock=False) as journal:
-            assert [it.change for it in journal.history()] == [request]
+            assert [it.change for it in journal.content().ended] == [request]

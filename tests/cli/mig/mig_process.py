@@ -25,7 +25,7 @@ def journal(on: SimulatedNode) -> Path:
 def ended(on: SimulatedNode) -> list[tuple[str, str]]:
     """Request and result of each change that has ended; its worker may still have the lock."""
     with Journal(journal(on), lock=False) as opened:
-        return [(one.origin, str(one.outcome)) for one in opened.history()]
+        return [(one.origin, str(one.outcome)) for one in opened.content().ended]
 
 
 @contextmanager

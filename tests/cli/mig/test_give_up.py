@@ -49,9 +49,8 @@ def on(tmp_path: Path) -> SimulatedNode:
 def uuid(on: SimulatedNode) -> str:
     """Of the lost GPU, by the journal."""
     with Journal(journal(on), lock=False) as opened:
-        record = opened.load()
-    assert record is not None
-    return next(iter(record.previous))
+        record, _ = opened.content().unended
+    return record.gpu
 
 
 def run(on: SimulatedNode, *arguments: str, answer: str | None = None) -> Result:
@@ -109,7 +108,7 @@ def test_the_question_says_what_is_done_and_no_does_nothing(
 
     no = run(on, "restore", "--give-up", "0", answer="n\n")
     with Journal(journal(on), lock=False) as opened:
-        assert len(opened.stuck_changes()) == 1
+        assert len(opened.content().unended) == 1
     yes = run(on, "restore", "--give-up", "0", answer="y\n")
 
     assert no.exit_code == REFUSED, no.output

@@ -44,7 +44,7 @@ def on(tmp_path: Path) -> SimulatedNode:
 
 def unended(on: SimulatedNode) -> ChangeRecord | None:
     with Journal(journal(on)) as opened:
-        return opened.load() or next(iter(opened.stuck_changes()), None)
+        return next(iter(opened.content().unended), None)
 
 
 def run(on: SimulatedNode, *arguments: str, answer: str | None = None) -> Result:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -17,25 +18,49 @@ from cli.main import main
 from mig.gpu_layout import MIG_OFF, DesiredInstance, GpuLayout, layout_from_counts
 
 BEFORE = GpuLayout(mig=True, instances=(DesiredInstance("3g.20gb", (2, 1), 4),))
-CHANGED = ChangeRecord(
-    v=2,
+ENTRY = ChangeRecord(
     change="c-1",
     origin="all-1g.5gb of config.yaml",
     started="2026-11-23T10:00:00Z",
     boot="boot-1",
-    desired={f"GPU-{at}": layout_from_counts({"1g.5gb": 7}) for at in range(3)},
-    previous={"GPU-0": BEFORE, "GPU-1": BEFORE, "GPU-2": MIG_OFF},
-    outcome=Outcome.APPLIED,
+    gpu="GPU-0",
+    index=0,
+    bus_id="0000:10:00.0",
+    desired=layout_from_counts({"1g.5gb": 7}),
+    previous=BEFORE,
 )
-BACK = msgspec.structs.replace(
-    CHANGED,
-    change="c-2",
-    started="2026-11-23T11:00:00Z",
-    direction=Direction.BACK,
-    reason="no room",
-    outcome=Outcome.ROLLED_BACK,
+
+
+def entries(change: str, **facts: Any) -> list[ChangeRecord]:
+    """A change of three GPUs, of which the last had MIG off."""
+    return [
+        msgspec.structs.replace(
+            ENTRY,
+            change=change,
+            gpu=f"GPU-{index}",
+            index=index,
+            previous=MIG_OFF if index == 2 else BEFORE,
+            **facts,
+        )
+        for index in range(3)
+    ]
+
+
+CHANGED = entries("c-1", outcome=Outcome.APPLIED)
+LATER = "2026-11-23T11:00:00Z"
+BACK = [
+    *entries("c-2", started=LATER, outcome=Outcome.APPLIED)[:2],
+    entries(
+        "c-2",
+        started=LATER,
+        direction=Direction.BACK,
+        reason="no room",
+        outcome=Outcome.ROLLED_BACK,
+    )[2],
+]
+STUCK = msgspec.structs.replace(
+    ENTRY, change="c-3", direction=Direction.BACK, outcome=Outcome.STUCK, reason="lost"
 )
-STUCK = msgspec.structs.replace(BACK, change="c-3", outcome=Outcome.STUCK, reason="lost")
 
 
 @pytest.fixture
@@ -43,7 +68,7 @@ def folder(tmp_path: Path) -> Path:
     """A journal with two changes that have ended."""
     path = tmp_path / "mig"
     with Journal(path) as journal:
-        for record in (CHANGED, BACK):
+        for record in (*CHANGED, *BACK):
             journal.end(record)
     return path
 
@@ -57,12 +82,12 @@ def test_changes_are_listed_with_layouts_result_and_reason(folder: Path) -> None
         "STARTED               OUTCOME      GPUS  FROM                  TO          ORIGIN",
         "2026-11-23T10:00:00Z  applied      2     1 x 3g.20gb in 2c+1c  7 x 1g.5gb  all-1g.5gb of"
         " config.yaml",
-        "                                   1     MIG off               7 x 1g.5gb",
-        "2026-11-23T11:00:00Z  rolled-back  2     1 x 3g.20gb in 2c+1c  7 x 1g.5gb  all-1g.5gb of"
+        "                      applied      1     MIG off               7 x 1g.5gb",
+        "2026-11-23T11:00:00Z  applied      2     1 x 3g.20gb in 2c+1c  7 x 1g.5gb  all-1g.5gb of"
         " config.yaml",
-        "                                   1     MIG off               7 x 1g.5gb",
+        "                      rolled-back  1     MIG off               7 x 1g.5gb",
         "",
-        "2026-11-23T11:00:00Z rolled-back: no room",
+        "2026-11-23T11:00:00Z rolled-back: GPU GPU-2: no room",
     ]
     wide = history(folder, "-o", "wide").output.splitlines()[1]
     assert "  GPU-0  1 x 3g.20gb in 2c+1c at 4  7 x 1g.5gb  " in wide
@@ -71,7 +96,7 @@ def test_changes_are_listed_with_layouts_result_and_reason(folder: Path) -> None
 def test_the_document_has_all_that_the_journal_has(folder: Path) -> None:
     changes = json.loads(history(folder, "-o", "json").output)["changes"]
     assert [one["outcome"] for one in changes] == ["applied", "rolled-back"]
-    assert [one["reason"] for one in changes] == [None, "no room"]
+    assert [one["reason"] for one in changes] == [None, "GPU GPU-2: no room"]
     assert [one["going_back"] for one in changes] == [False, True]
     assert changes[0]["gpus"][0] == {
         "uuid": "GPU-0",
@@ -83,9 +108,12 @@ def test_the_document_has_all_that_the_journal_has(folder: Path) -> None:
             "mig": True,
             "instances": [{"profile": "1g.5gb", "compute_slices": [1], "start": None}] * 7,
         },
+        "outcome": "applied",
+        "reason": None,
         "stuck": False,
         "given_up": False,
     }
+    assert [gpu["outcome"] for gpu in changes[1]["gpus"]] == ["applied", "applied", "rolled-back"]
 
 
 @pytest.mark.parametrize(
