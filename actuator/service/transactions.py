@@ -293,12 +293,16 @@ def _refused(refusal: ActuatorRefusal, reason: str, change: str | None = None) -
 def _in_the_way(
     request: ApplyRequest | RestoreRequest, content: RecordedChanges
 ) -> RefusalAnswer | None:
-    """Refusal of a change of GPUs on which another change has not ended; None if there is none."""
-    if not isinstance(request, ApplyRequest):
-        return None
-    for record in content.on(request.desired.keys()):
-        if record.change != request.change:
-            state = "is stuck on" if record.outcome is Outcome.STUCK else "has not ended on"
+    """Refusal because of another change that has not ended; None if there is none.
+
+    A layout is refused for GPUs of a change that has not ended, and a restore for a change that was
+    interrupted: its client restores it by its id.
+    """
+    for record in content.unended:
+        is_open = record.outcome is None
+        blocks = record.gpu in request.desired if isinstance(request, ApplyRequest) else is_open
+        if blocks and record.change != request.change:
+            state = "has not ended on" if is_open else "is stuck on"
             why = f"{state} GPU {record.gpu}: restore it, or give the GPU up"
             return _refused(
                 ActuatorRefusal.CONFLICT, f"change {record.change} {why}", record.change

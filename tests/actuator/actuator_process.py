@@ -19,12 +19,14 @@ from api.actuator.actuator_messages import (
     ActuatorAnswer,
     ActuatorRequest,
     ApplyRequest,
+    ChangeAnswer,
     RequestedInstance,
     RequestedLayout,
     StateAnswer,
     StateRequest,
     decode_answer,
 )
+from api.mig_outcome import GpuOutcome, Outcome
 from tests.actuator.simulated_node import FIVE, SimulatedNode, node
 from tests.controlplane.lifetime import end_with_parent
 
@@ -80,6 +82,11 @@ class ActuatorProcess:
     def apply(self, change: str, layout: RequestedLayout, *, asked: str = "a test") -> ApplyRequest:
         """A change of the first GPU."""
         return ApplyRequest(change=change, origin=asked, desired={self.gpu: layout})
+
+    def applied(self, change: str, *, again: bool = False) -> ChangeAnswer:
+        """The answer to :meth:`apply` where all went well."""
+        done = GpuOutcome(gpu=self.gpu, outcome=Outcome.APPLIED)
+        return ChangeAnswer(change=change, outcome=Outcome.APPLIED, outcomes=(done,), again=again)
 
     def unchanged(self) -> Callable[[], None]:
         """Asserts, when called, that GPUs and journal are as they were."""

@@ -18,7 +18,6 @@ from api.actuator.actuator_messages import (
     ActuatorAnswer,
     ActuatorRefusal,
     ApplyRequest,
-    ChangeAnswer,
     RefusalAnswer,
     RestoreRequest,
     encode_message,
@@ -96,9 +95,9 @@ def test_of_two_at_once_one_is_told_who_the_other_is(actuator: ActuatorProcess) 
     for one in refused:
         assert isinstance(one, RefusalAnswer)
         assert (one.refusal, one.change) == (ActuatorRefusal.BUSY, "the-first-change")
-    assert answer == ChangeAnswer(change="the-first-change", outcome=Outcome.APPLIED)
-    assert again == ChangeAnswer(change="the-first-change", outcome=Outcome.APPLIED, again=True)
-    assert next_one == ChangeAnswer(change="another-change", outcome=Outcome.APPLIED)
+    assert answer == actuator.applied("the-first-change")
+    assert again == actuator.applied("the-first-change", again=True)
+    assert next_one == actuator.applied("another-change")
     assert profiles(actuator) == ["1g.5gb"] * 7
 
 
@@ -141,7 +140,7 @@ def test_a_socket_that_somebody_removes_in_the_middle_of_a_change_is_there_again
     remove(actuator.path)
     until(actuator.path.exists)
     assert actuator.state().v
-    assert change.end() == ChangeAnswer(change="the-first-change", outcome=Outcome.APPLIED)
+    assert change.end() == actuator.applied("the-first-change")
     assert len(actuator.logged("actuator socket bound anew")) == 1
 
 
@@ -164,7 +163,7 @@ def test_what_was_interrupted_is_ended_by_the_one_who_asks_again(
     for one in (other, other_restore):
         assert isinstance(one, RefusalAnswer)
         assert (one.refusal, one.change) == (ActuatorRefusal.CONFLICT, "the-first-change")
-    assert ended == ChangeAnswer(change="the-first-change", outcome=Outcome.APPLIED)
+    assert ended == actuator.applied("the-first-change")
     assert profiles(actuator) == ["3g.20gb"] * 2
 
 
@@ -179,7 +178,7 @@ def test_sigterm_waits_for_the_change_and_takes_no_other(actuator: ActuatorProce
     answer = first.end()
 
     assert actuator.process.wait(60) == 0
-    assert answer == ChangeAnswer(change="the-first-change", outcome=Outcome.APPLIED)
+    assert answer == actuator.applied("the-first-change")
     assert not actuator.path.exists()
     assert actuator.logged("actuator stopped")
 

@@ -53,7 +53,7 @@ def actuator() -> Iterator[ActuatorProcess]:
     """A node on which one change was made, and one that another user may ask as well."""
     with on_a_node("--peers", str(ALLOWED)) as ready:
         first = ready.ask(ready.apply("the-first-change", THIRDS))
-        assert first == ChangeAnswer(change="the-first-change", outcome=Outcome.APPLIED)
+        assert first == ready.applied("the-first-change")
         yield ready
 
 
@@ -233,7 +233,7 @@ def test_a_change_that_has_ended_is_answered_and_not_made_again(
         actuator.sent(encode_message(request) + b"\n"),
     ]
 
-    again = ChangeAnswer(change="the-first-change", outcome=Outcome.APPLIED, again=True)
+    again = actuator.applied("the-first-change", again=True)
     assert answers == [again] * 3
 
 

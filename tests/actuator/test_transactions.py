@@ -248,7 +248,7 @@ def test_a_request_that_comes_again_gets_the_table_of_all_its_gpus(held: Path) -
 
 
 def test_a_change_that_was_interrupted_is_in_the_way_of_its_own_gpus_alone(tmp_path: Path) -> None:
-    """The same request goes on with it, and so does a request to restore."""
+    """The same request goes on with it, and so does a request to restore it."""
     gpus = [mig_gpu("a100-sxm4-40gb", uuid=f"GPU-{at}", index=at) for at in range(2)]
     layout = layout_from_counts({"7g.40gb": 1})
     with Journal(tmp_path / "mig") as opened:
@@ -257,7 +257,7 @@ def test_a_change_that_was_interrupted_is_in_the_way_of_its_own_gpus_alone(tmp_p
 
     for request in (
         change_of("GPU-1"),
-        RestoreRequest(change="another-name"),
+        RestoreRequest(change="open-change"),
         ApplyRequest(
             change="open-change",
             origin="a test",
@@ -270,11 +270,11 @@ def test_a_change_that_was_interrupted_is_in_the_way_of_its_own_gpus_alone(tmp_p
     ):
         ran, _ = answers(tmp_path / "mig", request)
         assert ran == [request]
-    ran, answer = answers(tmp_path / "mig", change_of("GPU-0"))
-
-    assert ran == []
-    assert isinstance(answer, RefusalAnswer)
-    assert "open-change has not ended on GPU GPU-0" in answer.reason
+    for refused in (change_of("GPU-0"), RestoreRequest(change="another-name")):
+        ran, answer = answers(tmp_path / "mig", refused)
+        assert ran == []
+        assert isinstance(answer, RefusalAnswer)
+        assert "open-change has not ended on GPU GPU-0" in answer.reason
 
 
 def test_an_answer_has_room_for_all_gpus(tmp_path: Path) -> None:
