@@ -37,8 +37,8 @@ HEAD: Final = (
     "fourteen layouts divide GPU instances into compute instances. Each change begins in the "
     "layout in which the one before ended. At every fourth kill one of its GPUs falls off the "
     "bus.\n\n"
-    "The simulator's state file and the journal are the judges. Every change has to end: all GPUs "
-    "that are not lost have the desired layout, or all have the previous one, at the same places. "
+    "The simulator's state file and the journal are the judges. Every change has to end: each GPU "
+    "that is not lost has the desired layout. "
     "GPUs outside the change are as they were. The change is stuck on the lost GPU only: another "
     "GPU accepts a new layout meanwhile. Then the lost GPU gets its previous layout, or is given "
     "up. A worker that loops would make more than 400 calls. The run stops at the first change "
@@ -140,7 +140,7 @@ def section(name: str, figures: KillFigures) -> Section:
         "killed before the journal had the change": figures.unbegun,
         "applied": figures.applied,
         "rolled back": figures.previous,
-        "stuck on the lost GPU only, the others rolled back": figures.held,
+        "stuck on the lost GPU only, the others applied": figures.held,
         "of these, given up; the rest got their previous layout": figures.given_up,
         "slowest outcome after the kill": f"{figures.slowest_seconds:.0f} s",
     }

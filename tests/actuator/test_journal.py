@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import resource
@@ -409,3 +410,19 @@ def test_the_lock_of_a_process_that_cannot_be_ended_is_left_to_it(folder: Path) 
         hangs.close()
         with pytest.raises(JournalBusy):
             Journal(folder)
+
+
+def test_a_lock_whose_file_was_replaced_meanwhile_is_none(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between opening and locking it, another process may have done both with the next file."""
+    lock = fcntl.flock
+
+    def late(descriptor: int, operation: int) -> None:
+        abandon_lock(folder)
+        lock(descriptor, operation)
+
+    monkeypatch.setattr(fcntl, "flock", late)
+
+    with pytest.raises(JournalBusy):
+        Journal(folder)
