@@ -25,11 +25,13 @@ from actuator.journal import Journal, JournalUnusable
 from actuator.layout_steps import empty, reach
 from actuator.mig_world import MigWorld, StepFailed
 from actuator.verified_layouts import RestoredGpu, VerifiedLayout
+from api.mig_mode_change import ModeChange
 from api.mig_outcome import GpuOutcome, Outcome, joint_outcome, joint_reason
 from api.mig_resources import MigStrategy
 from discovery.mig_state import MigGpu
 from kubelet.devices_checkpoint import SETTLED_SECONDS
 from mig.gpu_layout import GpuLayout, current_layout, has_layout
+from mig.mode_permission import ModePermission
 from mig.planner import MigPlan, MigRefusal, ObstacleKind, plan
 from mig.users.device_users import UserKind
 
@@ -81,20 +83,21 @@ def apply(
     change: str = "",
     strategy: MigStrategy | None = None,
     as_is: bool = False,
+    mode_change: ModeChange = ModeChange.OFF,
 ) -> ChangeResult:
     """Bring GPUs, by UUID, to their desired layouts.
 
     ``origin``: where the layouts come from, for people. ``change`` identifies the request in the
     journal; a new id unless given. Refuses what would disturb a device user, and what the
     planner refuses on any GPU; then nothing is written. A GPU that fails later goes back alone: the
-    others go on. If only pods are in the way, they are read again for
-    some seconds: they may have ended just now. A GPU that has its desired layout is remembered,
-    once a fresh session has shown it; with ``as_is`` all must have it. Raises JournalUnusable if
-    the journal cannot be kept, and StepFailed if the GPUs cannot be read or have changed since the
-    plan: nothing was done then.
+    others go on. If only pods are in the way, they are read again for some seconds: they may have
+    ended just now. A GPU that has its desired layout is remembered, once a fresh session has shown
+    it; with ``as_is`` all must have it. ``mode_change``: what may be done about modes that need a
+    reset. Raises JournalUnusable if the journal cannot be kept, and StepFailed if the GPUs cannot
+    be read or have changed since the plan: nothing was done then.
     """
     journal.need_no_change(desired.keys())
-    seen, planned = _planned(world, desired, strategy)
+    seen, planned = _planned(world, desired, strategy, ModePermission(by=mode_change))
     if isinstance(planned, MigRefusal):
         reason = planned.obstacles[0].detail
         return ChangeResult(outcome=Outcome.REFUSED, reason=reason, refusal=planned)
@@ -109,19 +112,31 @@ def apply(
         result = result_of((), desired.keys())
         return replace(result, reason="every GPU has the desired layout")
     gpus = [gpu for gpu in seen if gpu.uuid in affected]
-    records = begin(world, journal, gpus, planned.after, origin=origin, change=change)
+    records = begin(
+        world,
+        journal,
+        gpus,
+        planned.after,
+        origin=origin,
+        change=change,
+        mode_change=mode_change,
+    )
     ended = [drive(world, journal, record) for record in records]
     return result_of(ended, desired.keys())
 
 
 def _planned(
-    world: MigWorld, desired: Mapping[str, GpuLayout], strategy: MigStrategy | None
+    world: MigWorld,
+    desired: Mapping[str, GpuLayout],
+    strategy: MigStrategy | None,
+    modes: ModePermission,
 ) -> tuple[Sequence[MigGpu], MigPlan | MigRefusal]:
     """The GPUs as last read, and the plan from there."""
     waited = 0.0
     while True:
         seen = world.observe()
-        planned = plan(seen, desired, world.device_users(), strategy=strategy, spare_busy=True)
+        users = world.device_users()
+        planned = plan(seen, desired, users, strategy=strategy, spare_busy=True, modes=modes)
         if isinstance(planned, MigPlan) or waited >= _may_pass_within(planned):
             return seen, planned
         world.pause(_POLL_SECONDS)
@@ -151,6 +166,7 @@ def begin(
     change: str = "",
     direction: Direction = Direction.FORWARD,
     reason: str = "",
+    mode_change: ModeChange = ModeChange.OFF,
 ) -> tuple[ChangeRecord, ...]:
     """Write the changes of these GPUs to the journal, before the first step of any.
 
@@ -170,6 +186,7 @@ def begin(
             previous=current_layout(gpu, exact=True),
             direction=direction,
             reason=reason,
+            mode_change=mode_change,
         )
         for gpu in gpus
     )
@@ -234,7 +251,7 @@ def give_up(journal: Journal, gpus: Collection[str]) -> tuple[str, ...]:
 def drive(world: MigWorld, journal: Journal, record: ChangeRecord) -> ChangeRecord:
     """Go on with the change of one GPU, in its direction, until it has ended or is stuck."""
     if record.direction is Direction.FORWARD:
-        failure = reach(world, record.gpu, record.desired)
+        failure = reach(world, record.gpu, record.desired, record.modes)
         if failure is None:
             # before the end: a process that dies in between resumes, and remembers it again
             remember(world, journal, (record.gpu,))
@@ -244,11 +261,11 @@ def drive(world: MigWorld, journal: Journal, record: ChangeRecord) -> ChangeReco
         _write_if_possible(journal, record)
         facts = {"change": record.change, "gpu": record.gpu, "why": failure}
         log.warning("MIG change rolling back", extra=facts)
-    failure = reach(world, record.gpu, record.previous)
+    failure = reach(world, record.gpu, record.previous, record.modes)
     if failure is None:
         return _end(journal, record, Outcome.ROLLED_BACK)
     # before the journal: a process that dies here finds the change open, and goes on with it
-    empty(world, record.gpu)
+    empty(world, record.gpu, record.modes)
     first = record.reason.partition(_BACK_TOO)[0]  # it may have been stuck before
     why = f"{first}{_BACK_TOO}{failure}" if first else f"the way back failed: {failure}"
     return _keep_stuck(journal, record, why)

@@ -10,9 +10,11 @@ from typing import Final
 
 import msgspec
 
+from api.mig_mode_change import ModeChange
 from api.mig_outcome import GpuOutcome, Outcome, joint_outcome
 from api.versioned import VersionedFormat
 from mig.gpu_layout import GpuLayout
+from mig.mode_permission import ModePermission
 
 VERSION: Final = 2
 MOST_PAST: Final = 50
@@ -63,11 +65,22 @@ class ChangeRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     this GPU again."""
     given_up: bool = False
     """A person has ended the change on this GPU, which has neither layout."""
+    mode_change: ModeChange = ModeChange.OFF
+    """What the change may do about a mode that needs a reset, whichever process goes on with it."""
 
     @property
     def key(self) -> tuple[str, str]:
         """Request and GPU, which identify the entry."""
         return self.change, self.gpu
+
+    @property
+    def modes(self) -> ModePermission:
+        """Permission for a reset. A mode that waits is its own where it switches the mode: no
+        change begins while another one waits on its GPU."""
+        switches = self.desired.mig != self.previous.mig
+        is_allowed = switches and self.mode_change is not ModeChange.OFF
+        begun = frozenset({self.gpu} if is_allowed else ())
+        return ModePermission(by=self.mode_change, begun=begun)
 
 
 class ChangeRecords(msgspec.Struct, frozen=True, kw_only=True):

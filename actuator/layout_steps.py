@@ -11,9 +11,10 @@ from typing import Final
 from actuator.mig_world import MigWorld, StepFailed
 from discovery.mig_state import MigGpu
 from mig.gpu_layout import GpuLayout, current_layout, has_layout
-from mig.planner import MigRefusal, plan
-from mig.steps import MigStep
-from mig.users.device_users import DeviceUsers, instance_users
+from mig.mode_permission import NO_RESETS, ModePermission
+from mig.planner import MigRefusal, ObstacleKind, plan
+from mig.steps import MigStep, SetMode
+from mig.users.device_users import DeviceUsers, UserKind, instance_users
 
 log = logging.getLogger(__name__)
 
@@ -23,14 +24,18 @@ _MOST_STEPS: Final = 1000
 """Steps of a change at most; sixteen GPUs with seven instances each need 448."""
 _FIRST_PAUSE_SECONDS: Final = 0.5
 """Pause before the second try; it doubles with each further one."""
+_LONGEST_PAUSE_SECONDS: Final = 8.0
+_RESET_TRIES: Final = 9
+"""Tries of a reset while programs have the GPU open, within 40 seconds: a pod of a monitor that is
+being removed has 30 to end."""
 
 
-def empty(world: MigWorld, uuid: str) -> None:
+def empty(world: MigWorld, uuid: str, modes: ModePermission = NO_RESETS) -> None:
     """Destroy the idle instances of a GPU, if the driver can still read it."""
     try:
         gpu = next((gpu for gpu in world.observe([uuid]) if gpu.uuid == uuid), None)
         if gpu is not None:
-            _take_steps(world, uuid, _busy_part(gpu, world.device_users()))
+            _take_steps(world, uuid, _busy_part(gpu, world.device_users()), modes)
     except StepFailed as error:
         log.warning("MIG GPU not emptied", extra={"gpu": uuid, "why": str(error)})
 
@@ -43,14 +48,16 @@ def _busy_part(gpu: MigGpu, users: DeviceUsers) -> GpuLayout:
     return current_layout(replace(gpu, instances=busy), exact=True)
 
 
-def reach(world: MigWorld, uuid: str, desired: GpuLayout) -> str | None:
+def reach(
+    world: MigWorld, uuid: str, desired: GpuLayout, modes: ModePermission = NO_RESETS
+) -> str | None:
     """Bring a GPU to its desired layout and verify it in a fresh session; None, or why not.
 
     Other GPUs are not read: no step touches them, and what becomes of them is no reason to roll
     back a good change.
     """
     try:
-        failure = _take_steps(world, uuid, desired)
+        failure = _take_steps(world, uuid, desired, modes)
         if failure is not None:
             return failure
         world.reopen()
@@ -62,25 +69,35 @@ def reach(world: MigWorld, uuid: str, desired: GpuLayout) -> str | None:
     return "it does not have the layout after all steps"
 
 
-def _take_steps(world: MigWorld, uuid: str, desired: GpuLayout) -> str | None:
+def _take_steps(
+    world: MigWorld, uuid: str, desired: GpuLayout, modes: ModePermission
+) -> str | None:
     """Plan, take the first step, read again, until no step remains; None, or why it stopped.
 
     A step that failed counts as done if the state shows its effect. A step without effect is tried
-    again a few times if the cause may pass. Progress is a state that was not seen before, whatever
-    the plans say: steps back to an earlier state would go on for ever. Raises StepFailed if the
-    state cannot be read.
+    again a few times if the cause may pass, a reset for longer: programs that watch the GPU come
+    and go. Progress is a state that was not seen before, whatever the plans say: steps back to an
+    earlier state would go on for ever. Raises StepFailed if the state cannot be read.
     """
     states: list[_State] = []
-    tries = 0
+    tries = blocked = 0
+    last_step: MigStep | None = None
     failure = StepFailed("no step was taken")
     for _ in range(_MOST_STEPS):
         seen = world.observe([uuid])
-        planned = plan(seen, {uuid: desired}, world.device_users(), spare_busy=True)
+        users = world.device_users()
+        planned = plan(seen, {uuid: desired}, users, spare_busy=True, modes=modes)
         if isinstance(planned, MigRefusal):
-            return planned.obstacles[0].detail
+            blocked += 1
+            if blocked == _RESET_TRIES or not _may_pass(planned, modes):
+                return planned.obstacles[0].detail
+            world.pause(_pause_seconds(blocked))
+            continue
         if not planned.steps:
             return None
         state = _state(seen)
+        if planned.steps[0] == last_step and not failure.passes:
+            return str(failure)  # also if it has done something else, such as to make a mode wait
         if state not in states:
             states.append(state)
             tries = 0
@@ -91,11 +108,30 @@ def _take_steps(world: MigWorld, uuid: str, desired: GpuLayout) -> str | None:
             )
         else:
             tries += 1
-            if tries == _TRIES or not failure.passes:
+            is_reset = isinstance(planned.steps[0], SetMode) and uuid in modes.begun
+            if tries == (_RESET_TRIES if is_reset else _TRIES) or not failure.passes:
                 return str(failure)
-            world.pause(_FIRST_PAUSE_SECONDS * 2 ** (tries - 1))
-        failure = _perform(world, planned.steps[0])
+            world.pause(_pause_seconds(tries))
+        last_step = planned.steps[0]
+        failure = _perform(world, last_step)
     return f"no end after {_MOST_STEPS} steps"
+
+
+def _may_pass(refusal: MigRefusal, modes: ModePermission) -> bool:
+    """Whether the GPU is still being reset, or only programs, which may end, are in the way of it.
+
+    The kernel goes on with a reset whose caller was killed, and the GPU does not answer meanwhile.
+    """
+    return all(
+        obstacle.gpu in modes.begun
+        and obstacle.kind in (ObstacleKind.BUSY, ObstacleKind.UNKNOWN_GPU)
+        and all(user.kind is UserKind.PROCESS for user in obstacle.users)
+        for obstacle in refusal.obstacles
+    )
+
+
+def _pause_seconds(tries: int) -> float:
+    return min(_FIRST_PAUSE_SECONDS * 2.0 ** (tries - 1), _LONGEST_PAUSE_SECONDS)
 
 
 _State = tuple[object, ...]

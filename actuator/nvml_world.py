@@ -14,6 +14,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, Self
 
+from actuator.fabric_manager import why_no_single_reset
+from actuator.gpu_holders import gpu_holders
+from actuator.gpu_reset import is_reset, read_back
 from actuator.mig_world import StepFailed
 from base.errors import BadInput, Transient
 from discovery.driver_errors import GpuLost, MigChangeFailed, MigUnread
@@ -169,11 +172,18 @@ class NvmlWorld:
         gpu = self._seen.get(step.gpu)
         if gpu is None:
             raise StepFailed(f"GPU {step.gpu}: it was not read before the step")
+        root, simulated = Path(self._start.host_root), self._start.simulation is not None
+        if is_reset(gpu, step) and not simulated and (why := why_no_single_reset(root)):
+            raise StepFailed(f"GPU {gpu.bus_id}: {why}")
         self._announce(gpu.bus_id)
         try:
             _perform(gpu, step)
         except MigChangeFailed as error:
-            raise StepFailed(str(error), passes=error.passes) from error
+            held = f"; {gpu_holders(gpu, root, simulated=simulated)}" if error.in_use else ""
+            raise StepFailed(f"{error}{held}", passes=error.passes) from error
+        if is_reset(gpu, step):
+            back = read_back(gpu, self.reopen)
+            log.info("MIG GPU reset", extra={"bus_id": gpu.bus_id, "minor": back.minor})
 
     def reopen(self) -> None:
         """End the session, and begin another."""

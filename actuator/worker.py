@@ -110,6 +110,7 @@ def _ended(world: NvmlWorld, journal: Journal, order: Order) -> ChangeResult:
         change=request.change,
         strategy=request.strategy,
         as_is=request.as_is,
+        mode_change=request.mode_change,
     )
 
 

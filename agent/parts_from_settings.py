@@ -28,6 +28,7 @@ from agent.metrics.source_reports import Change, source_report
 from agent.processes.batch_jobs import JobFolder
 from agent.processes.gpu_processes import GpuProcesses, nobody_named
 from agent.settings.agent_settings import AgentSettings
+from api.mig_mode_change import ModeChange
 from api.mig_resources import MigStrategy
 from base.defects import Defects
 from base.errors import BadInput, GpuscapeError
@@ -247,6 +248,7 @@ def layout_inputs(
         snapshot=lambda: latest.snapshot,
         configs=lambda: None if file is None else file.read(),
         strategy=None if strategy is None else MigStrategy(strategy),
+        mode_change=ModeChange(settings.mig_mode_change),
         service_enabled=(root / MIG_MANAGER_SERVICE).is_symlink,
         program_name=_no_name if settings.simulate is not None else process_name,
         kubelet=functools.partial(_checkpoint, root),

@@ -81,6 +81,7 @@ FORMER_MIG_KEYS = frozenset({FORMER_MIG_PERMIT, FORMER_MIG_ROLLBACK_RECORD})
 ``gpuscape uninstall`` wherever they are left."""
 MIG_POLICY = "gpuscape.io/mig-policy"
 MIG_LAYOUT_BEFORE = "gpuscape.io/mig-layout-before"
+MIG_MODE_CHANGE = "gpuscape.io/mig-mode-change"
 MIG_ROLLOUTS = "gpuscape.io/mig-rollouts"
 MIG_PAUSED = "gpuscape.io/mig-paused"
 MIG_ADOPT = "gpuscape.io/mig-adopt"
@@ -314,6 +315,12 @@ OTHERS: tuple[Key, ...] = (
     ),
     _note(MIG_LAYOUT, "desired MIG layout; wins over nvidia.com/mig.config"),
     _note(MIG_LAYOUT_BEFORE, "desired MIG layout before gpuscape mig rollout start"),
+    _note(
+        MIG_MODE_CHANGE,
+        "how MIG may be turned on and off on GPUs that need a reset for it; wins over the agent's"
+        " setting of this name",
+        value=r"off|driver",
+    ),
     _note(
         MIG_REQUEST,
         "JSON: a MIG change that waits for a permit: its id, affected GPUs, pods on them",

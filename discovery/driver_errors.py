@@ -25,10 +25,12 @@ class MigUnread(Transient):
 class MigChangeFailed(Transient):
     """A call that changes MIG failed, or its effect is not there; the text has cause and fix."""
 
-    def __init__(self, why: str, *, passes: bool = False) -> None:
-        """``passes``: the cause may go away by itself within seconds."""
+    def __init__(self, why: str, *, passes: bool = False, in_use: bool = False) -> None:
+        """``passes``: the cause may go away by itself within seconds; ``in_use``: it is a program
+        that has the GPU open, which the driver does not name."""
         super().__init__(why)
         self.passes = passes
+        self.in_use = in_use
 
 
 class ReaderStuck(Transient):

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from discovery.model import Gap, Mode
+from discovery.nvml_terms import Virtualization
 from discovery.sample import Process
 
 
@@ -117,6 +118,8 @@ class MigGpu:
     resetless: bool = False
     """The mode changes without a reset. Source: NVML_FI_DEV_IS_RESETLESS_MIG_SUPPORTED, else the
     architecture: Hopper and later."""
+    virtualization: Virtualization | None = None
+    """None where it cannot be read. Source: nvmlDeviceGetVirtualizationMode."""
     places: bool = True
     """The driver makes GPU instances at places that the caller chooses.
     Source: nvmlDeviceCreateGpuInstanceWithPlacement is in its library."""

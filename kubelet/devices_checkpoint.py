@@ -81,7 +81,7 @@ def read_kubelet_devices(root: Path, now: float) -> KubeletDevices:
     ``now``: seconds since the epoch. Raises BadInput where a checkpoint cannot be read: it is
     not known then who holds what.
     """
-    names = dict(_names(root / LOGS))  # before any look for a pod's other folder
+    names = pod_names(root)  # before any look for a pod's other folder
     claimed: dict[str, set[str]] = {}
     for device, uid, claim in claimed_devices(root):
         claimed.setdefault(device, set()).add(names.get(uid, uid) or f"{claim} (claim)")
@@ -89,6 +89,11 @@ def read_kubelet_devices(root: Path, now: float) -> KubeletDevices:
         _of_plugins(root, now, names),
         claimed={device: frozenset(pods) for device, pods in claimed.items()},
     )
+
+
+def pod_names(root: Path) -> Mapping[str, str]:
+    """UID to ``namespace/name`` of the pods whose logs the host at ``root`` has."""
+    return dict(_names(root / LOGS))
 
 
 def _of_plugins(root: Path, now: float, names: Mapping[str, str]) -> KubeletDevices:

@@ -94,7 +94,7 @@ def gpu_ways(gpu: MigGpu, desired: GpuLayout, users: DeviceUsers) -> tuple[Way, 
     """The ways of a GPU of which any may be part of the best plan for all GPUs; at least one.
 
     Left out is a way that another one makes useless, whatever happens on other GPUs. ``desired``
-    must fit the empty GPU, and its mode must be possible without a reset.
+    must fit the empty GPU, and there must be permission for a reset that its mode needs.
     """
     grid, used = Grid(gpu.profiles), _used(gpu, users)
     if gpu.mode is not None and gpu.mode.current != desired.mig:

@@ -55,6 +55,8 @@ class GpuChange:
     mode_after: bool
     sets_mode: bool
     """Whether a step sets the mode, be it to cancel a pending one."""
+    resets: bool = False
+    """Whether the driver resets the GPU for its new mode: all that is on it ends."""
     instances: tuple[InstanceChange, ...]
     """Instances by start; at the same start a destroyed one comes before a created one."""
     steps: int
@@ -83,6 +85,7 @@ def _change(gpu: MigGpu, plan: MigPlan, users: DeviceUsers) -> GpuChange:
         mode=gpu.mode,
         mode_after=modes[-1] if modes else now,
         sets_mode=bool(modes),
+        resets=bool(modes) and modes[-1] != now and not gpu.resetless,
         instances=tuple(
             sorted(
                 instances, key=lambda change: (change.start, change.action is InstanceAction.CREATE)

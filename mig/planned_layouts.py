@@ -13,6 +13,7 @@ from enum import StrEnum
 from api.mig_resources import MigStrategy
 from discovery.mig_state import MigGpu
 from mig.gpu_layout import GpuLayout
+from mig.mode_permission import NO_RESETS, ModePermission
 from mig.planned_change import GpuChange, planned_changes
 from mig.planner import MigPlan, MigRefusal, plan
 from mig.steps import SetMode
@@ -56,6 +57,25 @@ class PlannedLayouts:
         """Whether the plan turns MIG on or off: that fails while a program has the GPU open."""
         return self.plan is not None and any(isinstance(step, SetMode) for step in self.plan.steps)
 
+    @property
+    def resets(self) -> tuple[MigGpu, ...]:
+        """GPUs that the driver resets for the plan, in bus order: all that is on them ends."""
+        steps = () if self.plan is None else self.plan.steps
+        modes = {step.gpu: step.on for step in steps if isinstance(step, SetMode)}
+        return tuple(
+            gpu
+            for gpu in self.gpus
+            if not gpu.resetless
+            and gpu.mode is not None
+            and modes.get(gpu.uuid, gpu.mode.current) != gpu.mode.current
+        )
+
+    @property
+    def assumed(self) -> tuple[MigGpu, ...]:
+        """GPUs that the plan judges by the table of known models, in bus order."""
+        assumed = frozenset[str]() if self.plan is None else self.plan.assumed
+        return tuple(gpu for gpu in self.gpus if gpu.uuid in assumed)
+
     def changes(self) -> tuple[GpuChange, ...]:
         """The plan's effect on the GPUs that have a desired layout; empty where it is refused."""
         if self.plan is None:
@@ -75,11 +95,14 @@ def planned_layouts(
     *,
     strategy: MigStrategy | None = None,
     spare_busy: bool = False,
+    modes: ModePermission = NO_RESETS,
 ) -> PlannedLayouts:
     """Plan the way to the layouts; see :func:`plan`."""
     return PlannedLayouts(
         gpus=tuple(gpus),
         layouts=layouts,
         users=users,
-        plan_or_refusal=plan(gpus, layouts, users, strategy=strategy, spare_busy=spare_busy),
+        plan_or_refusal=plan(
+            gpus, layouts, users, strategy=strategy, spare_busy=spare_busy, modes=modes
+        ),
     )

@@ -16,18 +16,25 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import Final
 
+from api.mig_mode_change import ModeChange
 from api.mig_resources import MigStrategy
 from discovery.mig_state import CurrentCompute, CurrentInstance, MigGpu
+from discovery.model import Mode
+from discovery.nvml_terms import Virtualization
 from mig.configs.known_gpus import known_profiles
 from mig.gpu_layout import GpuLayout, current_layout
 from mig.gpu_plan import GpuPlan, gpu_plan
 from mig.gpu_ways import gpu_ways
 from mig.least_ways import least_ways
+from mig.mode_permission import NO_RESETS, ModePermission
 from mig.placement import Grid, Limit
 from mig.plugin_resources import LaidOut, allocatable, unserved
 from mig.steps import CreateInstance, DestroyInstance, MigStep
 from mig.users.device_users import DeviceUser, DeviceUsers
+
+_VGPU: Final = (Virtualization.VGPU, Virtualization.HOST_VGPU, Virtualization.HOST_VSGA)
 
 
 class ObstacleKind(StrEnum):
@@ -40,7 +47,9 @@ class ObstacleKind(StrEnum):
     RESET_PENDING = "reset-pending"
     """A change of the mode waits for a reset: somebody is about to do something else."""
     RESET_NEEDED = "reset-needed"
-    """The GPU changes the mode only with a reset, which is a person's to do."""
+    """The GPU changes the mode only with a reset, for which there is no permission."""
+    VGPU = "vgpu"
+    """The GPU is a vGPU, or its machine a host of vGPUs: the mode is the vGPU manager's."""
     PROFILES_UNKNOWN = "profiles-unknown"
     """The driver reports profiles only with MIG on, so nothing can be checked."""
     NO_PLACES = "no-places"
@@ -123,9 +132,12 @@ class MigPlan:
     """Device users that must be gone before the first step."""
     after: Mapping[str, GpuLayout]
     """GPU UUID to the layout at the end, each instance at its place; only GPUs that have a desired
-    layout."""
+    layout. On those of ``assumed`` it is the desired one: the driver may have other places."""
     allocatable: Mapping[str, int] | None
     """Resource to count after the plan; None if the plugin's strategy is not known."""
+    assumed: frozenset[str] = frozenset()
+    """UUIDs of the GPUs whose profiles are those of the table of known models: the driver reports
+    them once MIG is on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,16 +155,25 @@ def plan(
     *,
     strategy: MigStrategy | None = None,
     spare_busy: bool = False,
+    modes: ModePermission = NO_RESETS,
 ) -> MigPlan | MigRefusal:
     """The best plan to the layouts ``desired`` by GPU UUID; other GPUs stay as they are.
 
     ``strategy`` is the device plugin's, None if there is no plugin. With ``spare_busy`` a plan that
-    disturbs a device user is refused, with those in the way.
+    disturbs a device user is refused, with those in the way. ``modes``: what may be done about
+    modes that change only with a reset.
     """
+    assumed = frozenset(
+        gpu.uuid for gpu in gpus if gpu.uuid in desired and _is_assumed(gpu, desired[gpu.uuid])
+    )
+    gpus = [
+        replace(gpu, profiles=known_profiles(gpu.device_id)) if gpu.uuid in assumed else gpu
+        for gpu in gpus
+    ]
     targets = [gpu for gpu in gpus if gpu.uuid in desired]
     obstacles = [
         *_unknown(gpus, desired),
-        *(obstacle for gpu in targets for obstacle in _obstacles(gpu, desired[gpu.uuid])),
+        *(obstacle for gpu in targets for obstacle in _obstacles(gpu, desired[gpu.uuid], modes)),
     ]
     after = [(gpu, desired.get(gpu.uuid) or current_layout(gpu)) for gpu in gpus]
     if strategy is not None and not obstacles:
@@ -178,8 +199,26 @@ def plan(
             for instance, compute in part.destroyed_compute
         ),
         disturbed=frozenset[DeviceUser]().union(*(part.disturbed for part in plans)),
-        after={part.gpu.uuid: part.after for part in plans},
+        after={
+            part.gpu.uuid: desired[part.gpu.uuid] if part.gpu.uuid in assumed else part.after
+            for part in plans
+        },
         allocatable=None if strategy is None else allocatable(after, strategy),
+        assumed=assumed,
+    )
+
+
+def _is_assumed(gpu: MigGpu, desired: GpuLayout) -> bool:
+    """Whether the profiles of the GPU's model stand in for those that its driver reports later.
+
+    Drivers report no profiles of an Ampere GPU while its MIG is off.
+    """
+    return (
+        bool(desired.instances)
+        and not gpu.profiles
+        and not gpu.resetless
+        and gpu.mode is not None
+        and not gpu.mode.current
     )
 
 
@@ -190,7 +229,7 @@ def _unknown(gpus: Sequence[MigGpu], desired: Mapping[str, GpuLayout]) -> Iterat
         )
 
 
-def _obstacles(gpu: MigGpu, desired: GpuLayout) -> Iterator[Obstacle]:
+def _obstacles(gpu: MigGpu, desired: GpuLayout, modes: ModePermission) -> Iterator[Obstacle]:
     """Obstacles on one GPU, apart from its device users."""
     if gpu.mode is None:
         if desired.mig:
@@ -201,13 +240,29 @@ def _obstacles(gpu: MigGpu, desired: GpuLayout) -> Iterator[Obstacle]:
     if infeasible is not None:
         yield infeasible
         return
-    if not gpu.resetless and gpu.mode.current != gpu.mode.pending:
-        yield _reset_pending(gpu, on=gpu.mode.pending)
-    elif not gpu.resetless and gpu.mode.current != desired.mig:
-        yield _reset_needed(gpu, on=desired.mig)
+    yield from _mode_obstacles(gpu, gpu.mode, desired, modes)
     if desired.instances and not gpu.profiles:
         detail = "the driver does not report the GPU's profiles; most report them with MIG on alone"
         yield Obstacle(kind=ObstacleKind.PROFILES_UNKNOWN, gpu=gpu.uuid, detail=detail)
+
+
+def _mode_obstacles(
+    gpu: MigGpu, mode: Mode, desired: GpuLayout, modes: ModePermission
+) -> Iterator[Obstacle]:
+    """Why the mode cannot become, or be sure to stay, that of the layout."""
+    is_pending = mode.current != mode.pending and gpu.uuid not in modes.begun
+    if not gpu.resetless and is_pending:
+        yield _reset_pending(gpu, on=mode.pending)
+    elif mode.current == desired.mig:
+        return
+    elif gpu.virtualization in _VGPU:
+        detail = (
+            f"MIG is not turned {_state(desired.mig)} on a GPU of a vGPU host, or a vGPU itself:"
+            " the vGPU manager has its mode"
+        )
+        yield Obstacle(kind=ObstacleKind.VGPU, gpu=gpu.uuid, detail=detail)
+    elif not gpu.resetless and modes.by is ModeChange.OFF:
+        yield _reset_needed(gpu, on=desired.mig)
 
 
 def _infeasible(gpu: MigGpu, desired: GpuLayout) -> Obstacle | None:
@@ -246,7 +301,8 @@ def _reset_needed(gpu: MigGpu, *, on: bool) -> Obstacle:
     return Obstacle(
         kind=ObstacleKind.RESET_NEEDED,
         gpu=gpu.uuid,
-        detail=f"{gpu.model} turns MIG {_state(on)} by a reset, which is never done here",
+        detail=f"{gpu.model} turns MIG {_state(on)} by a reset of the whole GPU, and"
+        " mig-mode-change is off",
         reset=ManualReset(bus_ids=(gpu.bus_id,), mode=on),
     )
 

@@ -31,9 +31,9 @@ class DestroyInstance:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetMode:
-    """Switch MIG on or off on a GPU that needs no reset for it: nvmlDeviceSetMigMode.
+    """Switch MIG on or off: nvmlDeviceSetMigMode, which resets a GPU that needs a reset for it.
 
-    With the mode that holds, it ends the wait for another one.
+    With the mode that holds, it ends the wait for another one, and resets nothing.
     """
 
     gpu: str

@@ -11,6 +11,7 @@ from actuator.service.transactions import RunChange, layout_of
 from actuator.supervisor import run_change
 from actuator.worker_messages import ChangeRequest, UserOnGpu
 from api.actuator.actuator_messages import ApplyRequest, PodOnGpu, PodsOnGpus, RestoreRequest
+from api.mig_mode_change import ModeChange
 from discovery.reader.protocol import Start
 from mig.users.device_users import UserKind
 
@@ -41,6 +42,7 @@ def change_request(request: ApplyRequest) -> ChangeRequest:
         origin=request.origin,
         strategy=request.strategy,
         users=tuple(_device_users(request.pods)),
+        mode_change=ModeChange(request.mode_change or ModeChange.OFF),
     )
 
 

@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from agent.layouts.layout_request import LayoutRequest
@@ -69,6 +70,8 @@ class DesiredChange:
     allocatable: Mapping[str, int]
     """Allocatable GPU resources of the node afterwards; empty where they are not known."""
     strategy: MigStrategy | None
+    resets: bool = False
+    """Whether the driver resets one of these GPUs for its new mode."""
 
     def apply_request(self, request: str) -> ApplyRequest:
         """The change as a request to the actuator."""
@@ -78,6 +81,7 @@ class DesiredChange:
             desired=dict(self.layouts),
             strategy=self.strategy,
             pods=self.on_gpus,
+            mode_change="driver" if self.resets else UNSET,
         )
 
     def annotation(
@@ -158,6 +162,7 @@ def desired_change(
         on_gpus=_pods_on_gpus(users),
         allocatable=layouts.plan.allocatable or {},
         strategy=strategy,
+        resets=bool(layouts.resets),
     )
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from agent.layouts.layout_request import LayoutRequest, other_managers
+from api.mig_mode_change import ModeChange
 from api.mig_resources import MigStrategy
 from api.mig_status_annotation import MigPhase, MigStatusAnnotation
 from base.errors import BadInput, Transient
@@ -48,6 +49,8 @@ class LayoutInputs:
     file, line and key."""
     strategy: MigStrategy | None = None
     """The device plugin's MIG strategy; None where it is not known."""
+    mode_change: ModeChange = ModeChange.OFF
+    """What may be done about MIG modes that need a reset, where the Node does not say."""
     slice_drivers: Callable[[], frozenset[str]] = frozenset
     """Drivers of the node's ResourceSlices, as far as they may be read."""
     service_enabled: Callable[[], bool] = lambda: False
@@ -175,13 +178,24 @@ class LayoutEvaluator:
         gpus = [reading for reading in readings if isinstance(reading, MigGpu)]
         programs = programs_of_nobody(gpus, pods, self._inputs.program_name)
         is_used, users = any(programs.values()), all_users(pods, programs)
-        strategy = self._inputs.strategy
-        planned = plan_request(request, readings, configs, users, strategy, next_step=next_step)
+
+        def plan_with(users: DeviceUsers) -> PlannedRequest:
+            return plan_request(
+                request,
+                readings,
+                configs,
+                users,
+                self._inputs.strategy,
+                next_step=next_step,
+                mode_change=self._inputs.mode_change,
+            )
+
+        planned = plan_with(users)
         if enforced and planned.layouts is not None and planned.layouts.sets_modes:
             # only now: the actuator scans all open files of the node for this
             openers = openers_of_nobody(gpus, self._inputs.openers())
             is_used, users = is_used or any(openers.values()), all_users(users, openers)
-            planned = plan_request(request, readings, configs, users, strategy, next_step=next_step)
+            planned = plan_with(users)
         desired = self._desired((request, configs), planned, pods, facts.changes)
         return Evaluation(status=planned.status, desired=desired), is_used
 

@@ -30,6 +30,8 @@ class LayoutRequest:
     source: RequestSource
     text: str
     """Name of a configuration; of the annotation also the layouts themselves."""
+    mode_change: str | None = None
+    """The Node's annotation ``gpuscape.io/mig-mode-change``; None where it has none."""
 
 
 class Adoption(StrEnum):
@@ -62,16 +64,19 @@ def stated_layout(metadata: Mapping[str, Any], before: MigStatusAnnotation | Non
     """
     annotations, labels = metadata.get("annotations") or {}, metadata.get("labels") or {}
     label, adopt = str(labels.get(keys.MIG_CONFIG, "")), labels.get(keys.MIG_ADOPT)
+    mode_change = annotations.get(keys.MIG_MODE_CHANGE)
     is_old = before is None or before.unadopted == label
     unadopted = label if adopt == Adoption.NEVER or (is_old and adopt != Adoption.ANY) else ""
     text = annotations.get(keys.MIG_LAYOUT)
     if text is not None:
-        request = LayoutRequest(source=RequestSource.ANNOTATION, text=str(text))
+        request = LayoutRequest(
+            source=RequestSource.ANNOTATION, text=str(text), mode_change=mode_change
+        )
         return StatedLayout(request=request, unadopted=unadopted)
     adopting = bool(unadopted) and adopt == Adoption.MATCHING
     if not label or (unadopted and not adopting):
         return StatedLayout(unadopted=unadopted)
-    request = LayoutRequest(source=RequestSource.LABEL, text=label)
+    request = LayoutRequest(source=RequestSource.LABEL, text=label, mode_change=mode_change)
     return StatedLayout(request=request, unadopted=unadopted, adopting=adopting)
 
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Final
 
 from agent.layouts.layout_request import LayoutRequest
 from api import keys
+from api.mig_mode_change import ModeChange, annotated_mode_change
 from api.mig_resources import MOST_OFFERS, MigStrategy
 from api.mig_status_annotation import (
     MOST_DESIRED,
@@ -35,6 +36,7 @@ from mig.configs.layout_annotation import parse_layout_annotation
 from mig.configs.layout_choice import LayoutChoice
 from mig.configs.mig_configs import MigConfigs
 from mig.gpu_layout import GpuLayout
+from mig.mode_permission import ModePermission
 from mig.planned_change import GpuChange, InstanceAction
 from mig.planned_layouts import PlannedLayouts, planned_layouts
 from mig.planner import MigPlan, Obstacle, joint_command
@@ -62,12 +64,14 @@ def plan_request(
     strategy: MigStrategy | None,
     *,
     next_step: str = OBSERVED,
+    mode_change: ModeChange = ModeChange.OFF,
 ) -> PlannedRequest:
     """Status and plan of a request, by these readings.
 
     ``configs``: those of the configured file, None for the default ones of these GPUs; ``users``:
     pods, and programs that are no pod's; ``strategy``: the device plugin's, None where it is not
-    known; ``next_step``: what a plan's reason says of who carries it out, or what keeps it.
+    known; ``next_step``: what a plan's reason says of who carries it out, or what keeps it;
+    ``mode_change``: what may be done about modes that need a reset, where the Node does not say.
     """
     unread = [reading.bus_id for reading in readings if isinstance(reading, UnreadMigGpu)]
     gpus = [reading for reading in readings if isinstance(reading, MigGpu)]
@@ -77,9 +81,12 @@ def plan_request(
             why = f"the MIG state of {', '.join(unread)} cannot be read; {_NAME_OTHERS}"
             return PlannedRequest(status=status(request, MigPhase.UNREAD, why))
         layouts = choice.gpu_layouts(gpus)
+        if request.mode_change is not None:
+            mode_change = annotated_mode_change(request.mode_change)
     except BadInput as error:
         return PlannedRequest(status=status(request, MigPhase.REFUSED, str(error)))
-    planned = planned_layouts(gpus, layouts, users, strategy=strategy)
+    modes = ModePermission(by=mode_change)
+    planned = planned_layouts(gpus, layouts, users, strategy=strategy, modes=modes)
     return PlannedRequest(status=_planned_status(request, planned, next_step), layouts=planned)
 
 
@@ -98,7 +105,7 @@ def _planned_status(
     return status(
         request,
         MigPhase.PLANNED,
-        "; ".join(text for text in (in_use(programs) if programs else "", next_step) if text),
+        "; ".join(filter(None, (*_about_resets(planned), in_use(programs), next_step))),
         digest,
         gpus=tuple(_change(change) for change in planned.changes() if change.steps),
         pods=planned.disturbed(UserKind.POD),
@@ -145,8 +152,19 @@ def layout_choice(request: LayoutRequest, configs: MigConfigs | None) -> LayoutC
     return LayoutChoice(layout=layout, configs=configs)
 
 
+def _about_resets(planned: PlannedLayouts) -> Iterator[str]:
+    """What the plan means for GPUs whose mode changes with a reset."""
+    if planned.resets:
+        indices = ", ".join(str(gpu.index) for gpu in planned.resets)
+        yield f"the driver resets GPU {indices} for the MIG mode, and all that is on them ends"
+    if planned.assumed:
+        yield "judged by the table of known models: the driver has the profiles once MIG is on"
+
+
 def in_use(programs: Sequence[str]) -> str:
-    """Reason for people that programs are in the way; there is at least one."""
+    """Reason for people that programs are in the way; empty where there are none."""
+    if not programs:
+        return ""
     more = f" and {len(programs) - 1} more" if len(programs) > 1 else ""
     return (
         f"process {programs[0]}{more} uses what would be destroyed, and belongs to no pod: it has"

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from agent.settings.tick_bounds import refuse_short_limit
 from api import names
+from api.mig_mode_change import ModeChange
 from base.errors import BadInput
 from base.settings import setting_kinds as kinds
 from base.settings.common_settings import (
@@ -283,6 +284,13 @@ class AgentSettings:
         kinds.member_kind(Overlap),
         "What happens if entries of one MIG configuration give a GPU different layouts: refuse, the"
         " desired layout is refused; last, the last of them decides, as for nvidia-mig-parted.",
+    )
+    mig_mode_change: str = setting(
+        ModeChange.OFF.value,
+        kinds.choice_kind(*(change.value for change in ModeChange)),
+        "Whether MIG may be turned on and off on GPUs that need a reset for it (A100, A30): off,"
+        " never; driver, the driver resets the GPU once nothing uses it. The Node's annotation"
+        " gpuscape.io/mig-mode-change wins.",
     )
     mig_deadline: float | None = setting(
         None,

@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Annotated, Final, Literal
 
 import msgspec
-from msgspec import Meta
+from msgspec import UNSET, Meta, UnsetType
 
 from api.mig_outcome import GpuOutcome, Outcome
 from api.mig_resources import MigStrategy
@@ -108,6 +108,9 @@ class ApplyRequest(_Request, frozen=True, kw_only=True, tag_field="verb", tag="a
     strategy: MigStrategy | None = None
     """MIG strategy of the device plugin."""
     pods: PodsOnGpus = ()
+    mode_change: Literal["driver"] | UnsetType = UNSET
+    """Permission to switch modes that need a reset. Left out where none does: older actuators
+    refuse a request that has it."""
 
 
 class RestoreRequest(_Request, frozen=True, kw_only=True, tag_field="verb", tag="restore"):

@@ -20,10 +20,12 @@ from typing import Final
 from base.text.safe_text import is_safe, safe_line
 
 PROC: Final = Path("/proc")
-HARMLESS: Final = frozenset({"nvidia-persiste"})
-"""nvidia-persistenced, by the 15 characters that the kernel keeps of a name. It has GPUs open all
-the time, and is in nobody's way where the mode changes without a reset: NVIDIA's MIG manager leaves
-it running. Source: mig-parted, default-gpu-clients."""
+HARMLESS: Final = frozenset({"nvidia-persiste", "nv-fabricmanage"})
+"""nvidia-persistenced and nv-fabricmanager, by the 15 characters that the kernel keeps of a name.
+They have GPUs open all the time, and NVIDIA's MIG manager leaves them running for a change of the
+mode; Fabric Manager has to run for it. Where the driver finds one in its way, it says so itself.
+Sources: mig-parted, default-gpu-clients; Fabric Manager User Guide, "Interoperability With
+Multi-Instance GPUs"."""
 
 _FILE: Final = r"/dev/(?:nvidia(?P<gpu>\d+)|nvidia-caps/nvidia-cap(?P<capability>\d+))"
 _MINORS: Final = Path("proc/driver/nvidia-caps/mig-minors")

@@ -16,6 +16,7 @@ DEVICES = "sys/bus/pci/devices"
 _NVIDIA = 0x10DE
 _OWN_DRIVER = "nvidia"
 _GPU_CLASSES = (0x0300, 0x0302)  # VGA controller; 3D controller
+_SWITCH_CLASS = 0x0680  # bridge of another kind
 _ROOT = re.compile(r"pci[0-9a-f]{4,}:[0-9a-f]{2}")
 _FUNCTION = re.compile(r"[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 
@@ -76,6 +77,18 @@ def nvidia_functions(devices: Path) -> list[Path]:
     functions = [path for path in devices.iterdir() if is_function(path.name)]
     functions.sort(key=lambda function: bus_order(function.name))
     return [function for function in functions if _number(function / "vendor") == _NVIDIA]
+
+
+def nv_switches(root: Path) -> tuple[str, ...]:
+    """Bus ids of the NVSwitches that sysfs shows; none where it shows no PCI.
+
+    Source: the PCI ID repository, GA100 and GH100 [NVSwitch], which are bridges of class 0680.
+    """
+    try:
+        functions = nvidia_functions(root / DEVICES)
+    except OSError:
+        return ()
+    return tuple(f.name for f in functions if (_number(f / "class") or 0) >> 8 == _SWITCH_CLASS)
 
 
 def is_function(name: str) -> bool:

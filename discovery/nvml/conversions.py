@@ -10,6 +10,7 @@ import pynvml
 
 from discovery.bus_id import normal_bus_id
 from discovery.model import Mode
+from discovery.nvml_terms import Virtualization
 
 Number = TypeVar("Number", int, float)
 
@@ -73,6 +74,12 @@ def bus_id(value: Any) -> str:
         return normal_bus_id(raw.decode("ascii") if isinstance(raw, bytes) else raw)
     except ValueError as error:
         raise Garbage(str(error)) from error
+
+
+def virtualization(value: Any) -> Virtualization:
+    """How a GPU is virtualized for this system, by NVML_GPU_VIRTUALIZATION_MODE_*."""
+    modes = tuple(Virtualization)
+    return modes[whole(len(modes) - 1)(value)]
 
 
 def boolean(value: Any) -> bool:

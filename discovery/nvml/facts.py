@@ -37,6 +37,7 @@ from discovery.nvml.conversions import (
     mode,
     pci_id,
     printable_text,
+    virtualization,
     whole,
 )
 from discovery.nvml.links import read_links
@@ -50,7 +51,7 @@ from discovery.nvml.reading_plan import (
     by_field,
     computed,
 )
-from discovery.nvml_terms import Architecture, Virtualization
+from discovery.nvml_terms import Architecture
 from discovery.unread import unread_gpu
 
 Read = TypeVar("Read")
@@ -68,9 +69,6 @@ _ARCHITECTURES = {
     13: Architecture.RUBIN,
 }
 """NVML_DEVICE_ARCH_* of nvml.h."""
-
-_VIRTUALIZATION = tuple(Virtualization)
-"""In the order of NVML_GPU_VIRTUALIZATION_MODE_*."""
 
 
 def _architecture(value: Any) -> Architecture:
@@ -99,10 +97,6 @@ def _total_bytes(value: Any) -> int:
     if total == 0:
         raise Garbage("0 bytes in total")
     return total
-
-
-def _virtualization(value: Any) -> Virtualization:
-    return _VIRTUALIZATION[whole(len(_VIRTUALIZATION) - 1)(value)]
 
 
 _DRIVER_VERSION = printable_text(pynvml.NVML_SYSTEM_DRIVER_VERSION_BUFFER_SIZE)
@@ -309,7 +303,7 @@ _COMPUTE_CAPABILITY = _lasting("nvmlDeviceGetCudaComputeCapability", _capability
 _MEMORY_BUS_BITS = _lasting("nvmlDeviceGetMemoryBusWidth", whole(1 << 16))
 _PCI_DEVICE_ID = _PCI_INFO.part(pci_id("pciDeviceId"), groups=(_Fact.LASTING,))
 _PCI_SUBSYSTEM_ID = _PCI_INFO.part(pci_id("pciSubSystemId"), groups=(_Fact.LASTING,))
-_VIRTUALIZATION_MODE = _lasting("nvmlDeviceGetVirtualizationMode", _virtualization)
+_VIRTUALIZATION_MODE = _lasting("nvmlDeviceGetVirtualizationMode", virtualization)
 _OWN_NUMA_NODE = _lasting("nvmlDeviceGetNumaNodeId", whole(1 << 16))
 
 _GPU = ReadingPlan(

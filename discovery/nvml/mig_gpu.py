@@ -17,7 +17,16 @@ from discovery.driver_errors import GpuLost
 from discovery.mig_state import CurrentInstance, MigGpu, MigProfile, MigReading, UnreadMigGpu
 from discovery.model import Gap, Mode, Reason
 from discovery.nvml.calls import Calls, Field, Handle, has_entry_point
-from discovery.nvml.conversions import MODEL, Garbage, boolean, gpu_uuid, mode, pci_id, whole
+from discovery.nvml.conversions import (
+    MODEL,
+    Garbage,
+    boolean,
+    gpu_uuid,
+    mode,
+    pci_id,
+    virtualization,
+    whole,
+)
 from discovery.nvml.mig import with_fix
 from discovery.nvml.mig_instances import read_compute_profiles, read_instances
 from discovery.nvml.mig_profile_table import read_profiles
@@ -103,6 +112,9 @@ def _with_mig(calls: Calls, handle: Handle, gpu: MigGpu, *, mig_on: bool) -> Mig
     return replace(
         gpu,
         resetless=_resetless(handle),
+        virtualization=Calls().ask(
+            "virtualization", "nvmlDeviceGetVirtualizationMode", handle, convert=virtualization
+        ),
         places=has_entry_point(PLACED_CREATE),
         profiles=read_compute_profiles(calls, handle, profiles, instances),
         instances=instances,

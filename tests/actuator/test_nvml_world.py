@@ -93,19 +93,36 @@ def test_each_boot_and_each_load_of_the_driver_has_a_name_of_its_own(tmp_path: P
 
 def test_a_mode_that_the_driver_does_not_put_into_effect_is_no_success(tmp_path: Path) -> None:
     """The call succeeds, and its activation status says why it waits: for a program, which may
-    end, or for a reset, which is a person's to do. The mode that holds cancels it."""
+    end. It is taken back at once, so that no reset or boot brings it, and the program is named."""
     on = node(tmp_path, model=H100, mig=False)
     on.simulation.add_process(BUS_ID, 71)
     with world_of(on) as world:
         busy = refusal(world, SetMode(gpu=on_uuid(world), on=True))
+        after = mode(world)
+
+    assert busy.passes
+    assert "activation" in str(busy)
+    assert "held by process 71" in str(busy)
+    assert after == Mode(current=False, pending=False)
+
+
+def test_a_mode_that_waits_is_cancelled_by_the_one_that_holds(tmp_path: Path) -> None:
+    """Somebody else has asked for it."""
+    on = node(tmp_path, model=H100, mig=False)
+    on.simulation.edit(waiting)
+    with world_of(on) as world:
         pending = mode(world)
         world.perform(SetMode(gpu=on_uuid(world), on=False))
         cancelled = mode(world)
 
-    assert busy.passes
-    assert "activation" in str(busy)
     assert pending == Mode(current=False, pending=True)
     assert cancelled == Mode(current=False, pending=False)
+
+
+def waiting(state: MachineState) -> MachineState:
+    """The state with a mode that waits on each GPU."""
+    gpus = {bus_id: replace(gpu, mig_pending=not gpu.mig) for bus_id, gpu in state.gpus.items()}
+    return replace(state, gpus=gpus)
 
 
 def test_a_reset_is_said_to_be_needed(tmp_path: Path) -> None:

@@ -131,7 +131,7 @@ def test_a_part_of_the_gpus_is_told_where_all_are_whole() -> None:
 def test_gpus_that_need_a_reset_are_refused_as_their_agent_would() -> None:
     found = preview(node(machine="dgx-a100"), asked("all-1g.5gb"))
     assert found.fate is NodeImpact.REFUSED
-    assert "by a reset, which is never done here" in found.why
+    assert "by a reset of the whole GPU, and mig-mode-change is off" in found.why
     never = preview(node(machine="dgx-a100"), asked('{"all": {"2g.10gb": 4}}'))
     assert never.why == "4 of 2g.10gb, of which the GPU allows 3"
     again = preview(node(machine="dgx-a100", offers={mig("3g.20gb"): 16}), asked("all-1g.5gb"))

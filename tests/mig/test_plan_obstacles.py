@@ -63,13 +63,15 @@ def test_each_obstacle_says_what_is_wrong_and_what_a_person_can_run() -> None:
             Obstacle(
                 kind=ObstacleKind.RESET_NEEDED,
                 gpu="GPU-3",
-                detail=f"{A100} turns MIG on by a reset, which is never done here",
+                detail=f"{A100} turns MIG on by a reset of the whole GPU, and mig-mode-change is"
+                " off",
                 reset=ManualReset(bus_ids=("0000:03:00.0",), mode=True),
             ),
             Obstacle(
                 kind=ObstacleKind.RESET_NEEDED,
                 gpu="GPU-4",
-                detail=f"{A100} turns MIG off by a reset, which is never done here",
+                detail=f"{A100} turns MIG off by a reset of the whole GPU, and mig-mode-change is"
+                " off",
                 reset=ManualReset(bus_ids=("0000:04:00.0",), mode=False),
             ),
             Obstacle(

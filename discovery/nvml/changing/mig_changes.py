@@ -56,6 +56,9 @@ _FIXES: Final = {
 }
 """Return code to what it means for a change and what to do; others are the driver's own faults."""
 
+_NO_RESET_HERE: Final = (pynvml.NVML_ERROR_RESET_REQUIRED, pynvml.NVML_ERROR_NOT_SUPPORTED)
+"""Activation statuses of machines whose GPUs the driver cannot reset: virtual machines to which
+they are passed through. Source: nvml.h on nvmlDeviceSetMigMode; MIG user guide, as below."""
 _PASSES: Final = frozenset({pynvml.NVML_ERROR_IN_USE, pynvml.NVML_ERROR_TIMEOUT})
 """Codes whose cause may go away by itself: a program that is about to end."""
 
@@ -63,15 +66,16 @@ _PASSES: Final = frozenset({pynvml.NVML_ERROR_IN_USE, pynvml.NVML_ERROR_TIMEOUT}
 def set_mig_mode(gpu: MigGpu, *, on: bool) -> None:
     """Switch MIG on or off, at once: a mode that then waits for a reset is a failure.
 
+    The driver keeps a mode that it cannot activate, and switches to it with the next reset or boot,
+    whoever causes that; so it is taken back at once, by setting the mode that holds.
     Raises MigChangeFailed. The GPU may have been reset by the driver: nothing that was read of it
-    before holds afterwards.
+    before holds afterwards, its minor number neither.
+    Source: nvml.h on nvmlDeviceSetMigMode, activationStatus.
     """
-    requested_mode = pynvml.NVML_DEVICE_MIG_ENABLE if on else pynvml.NVML_DEVICE_MIG_DISABLE
-    status = _STATUS(_made(gpu, _SET_MODE, _handle(gpu), requested_mode))
+    status = _set_mode(gpu, on=on)
     if status != pynvml.NVML_SUCCESS:
-        raise _failed(gpu, f"{_SET_MODE} (activation)", pynvml.NVMLError(status))
-    call = "nvmlDeviceGetMigMode"
-    new_mode = _checked(gpu, call, lambda answer: mode(answer), _handle(gpu))
+        raise _not_activated(gpu, status, on=on, taken_back=_take_back(gpu, on=on))
+    new_mode = _read_mode(gpu)
     if new_mode != Mode(current=on, pending=on):
         raise MigChangeFailed(f"GPU {gpu.bus_id}: {_SET_MODE} succeeded and the mode is {new_mode}")
 
@@ -142,6 +146,47 @@ def destroy_gpu_instance(gpu: MigGpu, instance: CurrentInstance) -> None:
     """End a GPU instance, if it is the one that was found. Raises MigChangeFailed."""
     _made(gpu, "nvmlGpuInstanceDestroy", _same_instance(gpu, instance))
     _check_gone(gpu, "nvmlDeviceGetGpuInstanceById", _handle(gpu), instance.id)
+
+
+def _set_mode(gpu: MigGpu, *, on: bool) -> int:
+    """Ask for a mode; the activation status. Raises MigChangeFailed."""
+    requested_mode = pynvml.NVML_DEVICE_MIG_ENABLE if on else pynvml.NVML_DEVICE_MIG_DISABLE
+    return _STATUS(_made(gpu, _SET_MODE, _handle(gpu), requested_mode))
+
+
+def _read_mode(gpu: MigGpu) -> Mode:
+    read: Mode = _checked(gpu, "nvmlDeviceGetMigMode", lambda answer: mode(answer), _handle(gpu))
+    return read
+
+
+def _take_back(gpu: MigGpu, *, on: bool) -> str:
+    """Take back the request for a mode; why it still waits, empty where it does not."""
+    try:
+        if _read_mode(gpu).current != on:
+            _set_mode(gpu, on=not on)
+        after = _read_mode(gpu)
+    except MigChangeFailed as error:
+        return str(error)
+    return "" if after.current == after.pending else f"the mode is {after}"
+
+
+def _not_activated(gpu: MigGpu, status: int, *, on: bool, taken_back: str) -> MigChangeFailed:
+    """The failure of a mode that the driver does not activate; ``taken_back``: why it waits."""
+    error = pynvml.NVMLError(status)
+    text = f"GPU {gpu.bus_id}: {_SET_MODE} (activation): {error}"
+    in_use = status == pynvml.NVML_ERROR_IN_USE
+    if in_use:
+        text = f"{text}: end the programs that have the GPU open"
+    elif status in _NO_RESET_HERE:
+        # the board keeps the mode: a boot brings it. Source: MIG user guide, "GPU Reset on NVIDIA
+        # Ampere Architecture GPUs"
+        command = f"nvidia-smi -i {gpu.bus_id} -mig {int(on)} && reboot"
+        text = f"{text}: the driver cannot reset the GPU from here; when nothing uses it, run"
+        text = f"{text} {command}"
+    if taken_back:
+        text = f"{text}; the request could not be taken back, so the next reset or boot turns MIG"
+        text = f"{text} {'on' if on else 'off'}: {taken_back}"
+    return MigChangeFailed(text, passes=in_use, in_use=in_use)
 
 
 def _handle(gpu: MigGpu) -> Handle:

@@ -171,7 +171,7 @@ def test_a_reset_is_named_with_its_command_once_for_all_gpus_alike() -> None:
     off = [mig_gpu(A100, uuid=f"GPU-{at}", index=at, mode=OFF) for at in range(3)]
     found = judged('{"all": {"7g.40gb": 1}}', *off)
     assert found.phase == "refused"
-    assert found.reason.count("by a reset, which is never done here") == 1
+    assert found.reason.count("by a reset of the whole GPU, and mig-mode-change is off") == 1
     assert found.reason.startswith("GPU 0, 1, 2: ")
     gpus = "0000:00:00.0,0000:01:00.0,0000:02:00.0"
     command = f"nvidia-smi -i {gpus} -mig 1 && nvidia-smi --gpu-reset -i {gpus}"
