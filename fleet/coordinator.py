@@ -41,7 +41,7 @@ from fleet.drain.drain_view import evaluate_drain
 from fleet.drain.gpu_usage import GpuUsage, usage_of
 from fleet.fleet_cache import FleetCache
 from fleet.former_annotations import former_permits, may_be_emptied
-from fleet.gpu_pod import GpuPod, gpu_pod_of, is_gpu_or_plugin_pod
+from fleet.gpu_pod import GpuPod, gpu_pod_of, is_gpu_or_client_pod
 from fleet.leadership import Leadership
 from fleet.mig_change import CALLED_OFF, ChangeView, DrainEvaluation, next_effect
 from fleet.mig_node import DrainMode, MigNode
@@ -301,7 +301,7 @@ class Coordinator:
         """All pods of the node that use GPUs, by a read that the API server makes now."""
         present = present_objects(self._api, PODS, fields={"spec.nodeName": node})
         terms = self._cache.terms
-        pods = (gpu_pod_of(seen, terms) for seen in present if is_gpu_or_plugin_pod(seen, terms))
+        pods = (gpu_pod_of(seen, terms) for seen in present if is_gpu_or_client_pod(seen, terms))
         return [pod for pod in pods if pod.holds]
 
     def _take(self, view: FleetView, take: TakeSlot, now: float) -> bool:

@@ -23,8 +23,8 @@ _BOUND: Final = {"spec.nodeName!": ""}
 class FleetWatches(WatchedSources[FleetSource]):
     """Three watches, each in a thread of its own. Of all that comes only values are kept.
 
-    Pods come bound ones only; those without GPUs, device plugins apart, are passed over before
-    anything is kept of them.
+    Pods come bound ones only; those without GPUs are passed over before anything is kept of them,
+    but for device plugins and the parts of the GPU operator that keep GPUs open.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class FleetWatches(WatchedSources[FleetSource]):
                 PODS,
                 self.take_pod,
                 fields=_BOUND,
-                keep=lambda pod: gpu_pod.is_gpu_or_plugin_pod(pod, cache.terms),
+                keep=lambda pod: gpu_pod.is_gpu_or_client_pod(pod, cache.terms),
             ),
         }
         super().__init__(

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pods as the coordinator sees them: those that ask for GPUs, and the device plugin's. Pure."""
+"""Pods as the coordinator sees them: those that ask for GPUs, the device plugin's, and those of the
+parts of the GPU operator that keep GPUs open. Pure."""
 
 from __future__ import annotations
 
@@ -7,11 +8,27 @@ import contextlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Final
 
 from api.state_annotation import pod_key
 from kube.amounts.gpu_amounts import asks_gpus
 from kube.api import Object
 from kube.objects.pod import Pod
+
+_DEPLOY: Final = "nvidia.com/gpu.deploy."
+PAUSABLE: Final = frozenset(
+    _DEPLOY + part
+    for part in (
+        "client",
+        "dcgm",
+        "dcgm-exporter",
+        "device-plugin",
+        "gpu-feature-discovery",
+        "nvsm",
+    )
+)
+"""Labels of the parts of the GPU operator that keep GPUs open. Never the driver's or the
+toolkit's. Source: NVIDIA mig-parted, cmd/nvidia-mig-manager."""
 
 Selector = tuple[str, str]
 """A label and its value."""
@@ -42,6 +59,8 @@ class GpuPod:
     is_placed: bool = True
     """Its kubelet has taken it, so it has its devices; until then it may be given any."""
     is_plugin: bool = False
+    paused_by: str = ""
+    """Label of its node without which the GPU operator takes it away, if it keeps GPUs open."""
     is_ready: bool = False
     is_leaving: bool = False
     """It was deleted and has not gone yet; it holds what it holds until then."""
@@ -50,10 +69,11 @@ class GpuPod:
     clock; None while none runs, and for pods that are no device plugin's."""
 
 
-def is_gpu_or_plugin_pod(seen: Object, terms: GpuPodSelector) -> bool:
+def is_gpu_or_client_pod(seen: Object, terms: GpuPodSelector) -> bool:
     """Whether :func:`gpu_pod_of` is worth keeping, for watches of all pods. Raises BadInput."""
     pod = Pod.from_object(seen)
-    return asks_gpus(pod.spec, terms.resources) or _is_plugin(pod, terms.plugins)
+    is_client = bool(_pausing_label(pod)) or _is_plugin(pod, terms.plugins)
+    return is_client or asks_gpus(pod.spec, terms.resources)
 
 
 def gpu_pod_of(seen: Object, terms: GpuPodSelector) -> GpuPod:
@@ -70,6 +90,7 @@ def gpu_pod_of(seen: Object, terms: GpuPodSelector) -> GpuPod:
         holds=not pod.is_finished and asks_gpus(pod.spec, terms.resources),
         is_placed=is_placed(pod),
         is_plugin=is_plugin,
+        paused_by="" if pod.is_finished else _pausing_label(pod),
         is_ready=pod.is_ready,
         is_leaving=pod.is_deleted,
         started_at=_started_at(pod) if is_plugin else None,
@@ -92,6 +113,14 @@ def _started_at(pod: Pod) -> float | None:
             with contextlib.suppress(ValueError):
                 starts.append(datetime.fromisoformat(running.started_at).timestamp())
     return min(starts, default=None)
+
+
+def _pausing_label(pod: Pod) -> str:
+    """The first label of the GPU operator in its node selector, by which it can be paused.
+
+    Source: NVIDIA/gpu-operator, assets/state-*/*_daemonset.yaml, nodeSelector.
+    """
+    return min(PAUSABLE.intersection(pod.spec.node_selector), default="")
 
 
 def _is_plugin(pod: Pod, selectors: Iterable[Selector]) -> bool:

@@ -48,6 +48,7 @@ from fleet.rollback_record import RollbackRecord
 from fleet.rollout_memory import CountedOutcome, NodeEnd, UnreportedEnd
 from fleet.rollout_settings import USAGE_SECONDS, RolloutSettings
 from fleet.turns.change_progress import (
+    has_clients,
     has_to_pause,
     is_changing,
     is_marked,
@@ -62,6 +63,7 @@ from fleet.turns.change_progress import (
 
 CALLED_OFF: Final = "called off: a person removed the permit"
 NOT_DESIRED: Final = "no layout is desired any more"
+STILL_PAUSING: Final = "a part of the GPU operator that was paused has not gone"
 _TOUCHED: Final = (Outcome.APPLIED, Outcome.ROLLED_BACK)
 _UNTOUCHED: Final = (Outcome.REFUSED, Outcome.CANCELLED, Outcome.EXPIRED)
 
@@ -200,7 +202,9 @@ def _cordoned(view: ChangeView, node: MigNode, terms: RolloutSettings, now: floa
     if not node.rollout:  # its agent ends the request too, if it runs
         return _undo(view, node, NOT_DESIRED, retry_later=True)
     if passed(record.cordoned_at, now) > _longest_cordon(view, terms):
-        return _undo(view, node, node.away or "not idle", retry_later=True)
+        is_held = is_paused(node, record) and has_clients(record, view.pods)
+        why = node.away or (STILL_PAUSING if is_held else "not idle")
+        return _undo(view, node, why, retry_later=True)
     usage = view.usage
     if request is None or request.request != record.request or node.away is not None:
         return None
@@ -272,7 +276,7 @@ def _permit(view: ChangeView, node: MigNode, now: float) -> ChangeEffect:
         return PatchNode(
             purpose=NodeWrite.PAUSE, node=node.name, patch=node_patches.pause_patch(node, record)
         )
-    if record.labels and any(pod.is_plugin for pod in view.pods):
+    if has_clients(record, view.pods):
         return None  # the operator has not taken it away yet, and it keeps all GPUs open
     # recorded before it is written, so that a permit which is removed at once counts as begun
     if not record.proceed_at or passed(record.proceed_at, now) > USAGE_SECONDS:

@@ -8,24 +8,11 @@ from typing import Final
 from api import names
 from api.mig_permit_annotation import MigPermitAnnotation
 from api.mig_request_annotation import MigRequestAnnotation
+from fleet.gpu_pod import PAUSABLE
 from fleet.mig_node import DrainMode, MigNode
 from fleet.rollback_record import VERSION, RollbackRecord
 from fleet.rollout_settings import PAUSED
 
-_DEPLOY: Final = "nvidia.com/gpu.deploy."
-PAUSABLE: Final = frozenset(
-    _DEPLOY + part
-    for part in (
-        "client",
-        "dcgm",
-        "dcgm-exporter",
-        "device-plugin",
-        "gpu-feature-discovery",
-        "nvsm",
-    )
-)
-"""Labels of the parts of the GPU operator that keep GPUs open. Never the driver's or the
-toolkit's. Source: NVIDIA mig-parted, cmd/nvidia-mig-manager."""
 _NO_REQUEST: Final = "0" * 16
 
 

@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any, Final
 
 import msgspec
 
 from api.mig_permit_annotation import PermitPhase
 from api.mig_status_annotation import MigPhase
+from fleet.gpu_pod import GpuPod
 from fleet.mig_node import MigNode
 from fleet.rollback_record import RollbackRecord
 from fleet.rollout_settings import PAUSED
@@ -71,6 +73,13 @@ def is_paused(node: MigNode, record: RollbackRecord) -> bool:
     """Whether a part of the GPU operator is still paused by us."""
     present = dict(node.deploy)
     return any(present.get(label) == PAUSED for label in record.labels)
+
+
+def has_clients(record: RollbackRecord, pods: Collection[GpuPod]) -> bool:
+    """Whether a pod is there that keeps GPUs open, and that the labels of the record take away."""
+    return bool(record.labels) and any(
+        pod.is_plugin or pod.paused_by in record.labels for pod in pods
+    )
 
 
 def without_times_to_come(record: RollbackRecord, now: float) -> RollbackRecord:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from api import keys
-from fleet.gpu_pod import gpu_pod_of, is_gpu_or_plugin_pod
+from fleet.gpu_pod import gpu_pod_of, is_gpu_or_client_pod
 from fleet.mig_node import UnavailableReason, node_of
 from tests.fleet.simulated_fleet import TERMS
 
@@ -95,7 +95,7 @@ def test_a_pod_has_its_devices_once_its_kubelet_has_written_its_status(
 def test_a_pod_holds_gpus_by_any_of_its_containers(kind: str, asked: str, resource: str) -> None:
     spec = {"nodeName": "n", kind: [{"resources": {asked: {resource: "1"}}}]}
     pod = {"metadata": {"namespace": "d", "name": "p", "uid": "u"}, "spec": spec}
-    assert is_gpu_or_plugin_pod(pod, TERMS) is (resource != "cpu")
+    assert is_gpu_or_client_pod(pod, TERMS) is (resource != "cpu")
     assert gpu_pod_of(pod, TERMS).holds is (resource != "cpu")
     assert not gpu_pod_of(pod | {"status": {"phase": "Failed"}}, TERMS).holds
 
@@ -105,5 +105,5 @@ def test_a_pod_that_asks_for_no_gpu_holds_none(limits: dict[str, str]) -> None:
     """Charts render an amount of 0 for CPUs; HAMi counts memory under a name of its own."""
     spec = {"nodeName": "n", "containers": [{"resources": {"limits": limits}}]}
     pod = {"metadata": {"namespace": "d", "name": "p", "uid": "u"}, "spec": spec}
-    assert not is_gpu_or_plugin_pod(pod, TERMS)
+    assert not is_gpu_or_client_pod(pod, TERMS)
     assert not gpu_pod_of(pod, TERMS).holds
