@@ -16,6 +16,7 @@ import yaml
 from agent.settings.agent_settings import AGENT_SETTINGS
 from api import names
 from api.key_kinds import MOST_RULES
+from api.mig_mode_change import ModeChange
 from base.settings.option import Option
 from fleet.coordinator_settings import COORDINATOR_SETTINGS
 from labelers.groups.rule_fields import FIELDS
@@ -216,6 +217,7 @@ def _schema() -> dict[str, Any]:
         },
         "mig": {
             "mode": {"enum": ["off", "observe", "enforce"]},
+            "modeChange": {"enum": [change.value for change in ModeChange]},
             "coordinator": _object(
                 {
                     **replicas,

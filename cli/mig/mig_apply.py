@@ -15,6 +15,7 @@ import click
 from actuator.change import ChangeResult
 from actuator.worker_messages import ChangeRequest
 from agent.single_reading import opened_machine, read_mig_readings
+from api.mig_mode_change import ModeChange
 from api.mig_resources import MigStrategy
 from base.errors import BadInput
 from cli import options, terminal
@@ -32,6 +33,7 @@ from cli.mig.hooks_file import (
 from cli.mig.in_use.busy_wait import BusyWait, wait_option
 from cli.mig.in_use.local_users import local_users
 from cli.mig.in_use.unplaced_pods import read_unplaced_pods, unplaced_pods_option, users_on_gpus
+from cli.mig.mode_change_option import mode_change_option
 from cli.mig.plan_text import ShownPlan, plan_document, show_plan
 from cli.mig.running_actuator import refuse_owned_journal
 from cli.mig.running_change import (
@@ -49,6 +51,7 @@ from cli.mig.running_change import (
 from cli.options import Load
 from discovery.mig_state import MigGpu
 from mig.gpu_layout import GpuLayout, current_layout
+from mig.mode_permission import ModePermission
 from mig.planned_layouts import PlanResult, planned_layouts
 from mig.planner import MigPlan
 from mig.steps import SetMode
@@ -80,8 +83,10 @@ given. Instances that stay are not touched. In the way are: a program that uses 
 destroyed; for a change of the mode also a program that only has the device file open; and a pod to
 which the kubelet of this node has given a device, whether or not it runs. Then the plan is refused
 and lists these device users. With --wait the command checks again until they are gone, and changes
-nothing meanwhile. On a node of a cluster, cordon the node first, so that no new pods come. A GPU
-is never reset: if a reset is needed, the command for it is printed.
+nothing meanwhile. On a node of a cluster, cordon the node first, so that no new pods come.
+On A100 and A30 the driver resets a GPU to turn MIG on or off, which fails while any program has it
+open, such as DCGM: then the former layout comes back, and the program is named. With
+--no-mode-change such a layout is refused.
 Each GPU is changed by itself, one after the other. It has one of three outcomes, whatever happens:
 applied, rolled back, or stuck, where neither layout can be reached. If one GPU fails, the others
 get the desired layout all the same.
@@ -127,6 +132,7 @@ Exit codes:
     show_envvar=True,
     help="Commands to run around the change, in mig-parted's format.",
 )
+@mode_change_option
 @wait_option
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @journal_option
@@ -142,6 +148,7 @@ def command(
     unplaced_pods: str | None,
     mode_only: bool,
     hooks_file: str | None,
+    mode_change: ModeChange,
     wait: float,
     yes: bool,
     journal: Path | None,
@@ -173,7 +180,12 @@ def command(
             )
             users = all_users(local_users(gpus, settings, start), claims)
             planned = planned_layouts(
-                gpus, layouts, users, strategy=plugin_strategy, spare_busy=spare_busy
+                gpus,
+                layouts,
+                users,
+                strategy=plugin_strategy,
+                spare_busy=spare_busy,
+                modes=ModePermission(by=mode_change),
             )
         shown = ShownPlan(title=desired.title, planned=planned)
         if output == "table":
@@ -186,6 +198,7 @@ def command(
             strategy=plugin_strategy,
             users=users_on_gpus(claims),
             as_is=as_is,
+            mode_change=mode_change,
         )
         with _hooked(None if as_is else hooks, ctx, planned.plan):
             result = run_change_to_end(request, start=start, journal=folder, verbose=verbose)

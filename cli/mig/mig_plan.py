@@ -6,14 +6,17 @@ from __future__ import annotations
 import click
 
 from agent.single_reading import opened_machine, read_mig_readings
+from api.mig_mode_change import ModeChange
 from api.mig_resources import MigStrategy
 from cli import options, terminal
 from cli.failures import REFUSED
 from cli.mig.desired_layouts import WORDS, ReadDesired, layout_argument
 from cli.mig.in_use.local_users import local_users
 from cli.mig.in_use.unplaced_pods import read_unplaced_pods, unplaced_pods_option
+from cli.mig.mode_change_option import mode_change_option
 from cli.mig.plan_text import ShownPlan, plan_document, show_plan
 from cli.options import Load
+from mig.mode_permission import ModePermission
 from mig.planned_layouts import PlanResult, planned_layouts
 from mig.users.device_users import all_users
 from mig.users.pending_pods import pending_pod_users
@@ -40,7 +43,8 @@ are destroyed or created. The plan disturbs as few programs and pods as any can,
 few compute instances next to them, then as few instances at all. GPUs that the layout does not
 name stay as they are. Programs are those that the driver lists, pods those that the kubelet of
 this node has given a device.
-Where MIG needs a reset of the GPU to be turned on or off, the command for it is printed.
+On A100 and A30 the driver resets a GPU to turn MIG on or off: all programs and pods on it are
+disturbed. With --no-mode-change such a layout is refused, and the command for a person is printed.
 
 \b
 Exit codes:
@@ -58,6 +62,7 @@ Exit codes:
     " the node will have.",
 )
 @unplaced_pods_option
+@mode_change_option
 @click.option("--spare-busy", is_flag=True, help="Refuse a plan that disturbs a program or a pod.")
 @click.option(
     "--exit-code", is_flag=True, help="Exit with 1 where there is something to do, as diff does."
@@ -71,6 +76,7 @@ def command(
     read_desired: ReadDesired,
     strategy: str | None,
     unplaced_pods: str | None,
+    mode_change: ModeChange,
     spare_busy: bool,
     exit_code: bool,
     output: str,
@@ -90,7 +96,12 @@ def command(
     if plugin_strategy is not None:
         users = all_users(users, pending_pod_users(gpus, plugin_strategy, waiting_pods))
     planned = planned_layouts(
-        gpus, desired.layouts(gpus), users, strategy=plugin_strategy, spare_busy=spare_busy
+        gpus,
+        desired.layouts(gpus),
+        users,
+        strategy=plugin_strategy,
+        spare_busy=spare_busy,
+        modes=ModePermission(by=mode_change),
     )
     shown = ShownPlan(title=desired.title, planned=planned)
     if output == "table":

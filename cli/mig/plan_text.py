@@ -96,7 +96,11 @@ def show_plan(shown: ShownPlan) -> None:
         if equal_changes[0].instances:
             terminal.show_table(change_table(equal_changes[0]))
         terminal.note("")
-    for line in (*_unchanged_gpus(planned, changes), *_summary(planned.plan_or_refusal, changing)):
+    for line in (
+        *_unchanged_gpus(planned, changes),
+        *_summary(planned.plan_or_refusal, changing),
+        *_about_resets(planned),
+    ):
         terminal.note(line)
 
 
@@ -133,7 +137,7 @@ def _mode_text(change: GpuChange) -> Iterator[str]:
     if now == after:
         yield f"MIG stays {now}, and no longer waits to be {_on_off(not change.mode_after)}"
     else:
-        yield f"MIG goes {after}"
+        yield f"MIG goes {after}{' by a reset of the GPU' if change.resets else ''}"
 
 
 def change_table(change: GpuChange) -> TextTable:
@@ -178,6 +182,22 @@ def _unchanged_gpus(planned: PlannedLayouts, changes: Sequence[GpuChange]) -> It
         yield f"GPU {gpu_numbers(incapable)}: no MIG"
     if unchanged or unnamed or incapable:
         yield ""
+
+
+def _about_resets(planned: PlannedLayouts) -> Iterator[str]:
+    """Lines on the GPUs that the driver resets, and on what is not known before."""
+    if planned.resets:
+        indices = number_ranges(gpu.index for gpu in planned.resets)
+        yield (
+            f"Reset by the driver: GPU {indices}; all that is on them ends, and no program may have"
+            " them open. The agent does it with mig-mode-change: driver."
+        )
+    if planned.assumed:
+        indices = number_ranges(gpu.index for gpu in planned.assumed)
+        yield (
+            f"Judged by the table of known models: GPU {indices}; the driver reports their profiles"
+            " once MIG is on."
+        )
 
 
 def _summary(plan: MigPlan, changing: Sequence[GpuChange]) -> Iterator[str]:
@@ -266,6 +286,7 @@ def _gpu_document(change: GpuChange) -> dict[str, Any]:
         "model": change.model,
         "mode": change.mode,
         "mode_after": change.mode_after,
+        "reset": change.resets,
         "instances": [
             {
                 "fate": instance.action,
