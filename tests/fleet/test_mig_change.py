@@ -29,7 +29,7 @@ from fleet.drain.drain_plan import BlockerKind, DrainBlocker, DrainPlan
 from fleet.drain.drain_pod import drain_pod
 from fleet.drain.gpu_usage import GpuUsage, is_idle, usage_of
 from fleet.gpu_pod import GpuPod
-from fleet.mig_change import ChangeView, DrainEvaluation, next_effect
+from fleet.mig_change import STILL_PAUSING, ChangeView, DrainEvaluation, next_effect
 from fleet.mig_node import MigNode, UnavailableReason
 from fleet.rollback_record import RollbackRecord
 from fleet.rollout_settings import GUARD, PAUSED, USAGE_SECONDS, RolloutSettings
@@ -40,6 +40,7 @@ R, OTHER = f"{1:016x}", f"{2:016x}"
 NOW = 1_800_000_000
 TERMS = RolloutSettings()
 PLUGIN = "nvidia.com/gpu.deploy.device-plugin"
+EXPORTER = "nvidia.com/gpu.deploy.dcgm-exporter"
 
 GUARDS = [None, GUARD, "false"]
 LABELS = [(), ((PLUGIN, "true"),), ((PLUGIN, PAUSED),), ((PLUGIN, "false"),)]
@@ -157,6 +158,7 @@ class States:
             key=self.one("aaaaaaaa", "dddddddd"),
             holds=self.one(True, False),
             is_plugin=self.one(True, False),
+            paused_by=self.one("", PLUGIN, EXPORTER),
             is_ready=self.one(True, False),
             is_placed=self.one(True, True, False),
         )
@@ -324,6 +326,7 @@ def judge(view: ChangeView, effect: ChangeEffect) -> None:
             assert view.usage.all_placed
             if effect.purpose is NodeWrite.PROCEED and record.labels:
                 assert not any(pod.is_plugin for pod in view.pods)
+                assert not any(pod.paused_by in record.labels for pod in view.pods)
             if record.drain == "node" and not node.request.drift and view.usage.held:
                 assert view.drain_evaluation is not None
                 assert view.drain_evaluation.plan.is_done
@@ -378,3 +381,73 @@ def test_a_kubelets_pod_without_a_device_yet_is_in_the_way() -> None:
     assert not is_idle(msgspec.structs.replace(request, unlisted=1), usage())
     assert not is_idle(msgspec.structs.replace(request, programs=("1 dcgm",)), usage())
     assert not is_idle(msgspec.structs.replace(request, pods=("cccccccc",)), usage())
+
+
+def paused_view(*pods: GpuPod, cordoned_at: int = NOW - 60) -> ChangeView:
+    """A change of modes behind its cordon, whose two clients of the GPUs are paused."""
+    request = MigRequestAnnotation(v=2, request=R, plan=R, gpus=(0,), modes=True)
+    permit = MigPermitAnnotation(v=2, request=R, phase=PermitPhase.CORDONED, owns_cordon=True)
+    node = MigNode(
+        name="n",
+        uid="u",
+        version="7",
+        unschedulable=True,
+        request=request,
+        permit=permit,
+        permit_text=encode(permit),
+        cordoned_for=R,
+        guards=(GUARD, GUARD),
+        deploy=((EXPORTER, PAUSED), (PLUGIN, PAUSED)),
+    )
+    record = RollbackRecord(
+        v=2,
+        node="n",
+        uid="u",
+        request=R,
+        rollout="annotation:x",
+        taken_at=cordoned_at,
+        cordoned_at=cordoned_at,
+        proceed_at=NOW - 1,
+        cordon=True,
+        guards=dict.fromkeys(names.SCALE_DOWN_GUARDS),
+        labels={EXPORTER: "true", PLUGIN: "true"},
+    )
+    return ChangeView(record=record, node=node, pods=pods, usage=usage())
+
+
+def client(paused_by: str) -> GpuPod:
+    """A pod that asks for no GPU and keeps all of them open."""
+    return GpuPod(
+        namespace="gpu-operator",
+        name="x",
+        uid="x",
+        node="n",
+        key="eeeeeeee",
+        holds=False,
+        paused_by=paused_by,
+    )
+
+
+def test_a_change_proceeds_once_every_paused_client_has_gone() -> None:
+    """Each of them would keep the driver from resetting a GPU; others are not waited for."""
+    gone, stranger = paused_view(), client("nvidia.com/gpu.deploy.nvsm")
+    proceed = next_effect(gone, TERMS, NOW)
+    assert isinstance(proceed, PatchNode)
+    assert proceed.purpose is NodeWrite.PROCEED
+    assert next_effect(replace(gone, pods=(client(EXPORTER),)), TERMS, NOW) is None
+    assert next_effect(replace(gone, pods=(client(PLUGIN),)), TERMS, NOW) is None
+    assert next_effect(replace(gone, pods=(stranger, client(""))), TERMS, NOW) == proceed
+
+
+def test_a_client_that_does_not_go_gives_the_node_back_as_it_was() -> None:
+    """In the time that the node may be cordoned: uncordoned, with its labels, and it is named."""
+    late = NOW - int(TERMS.hold_seconds) - 1
+    view = paused_view(client(EXPORTER), cordoned_at=late)
+    view = replace(view, record=msgspec.structs.replace(view.record, proceed_at=0))
+
+    effect = next_effect(view, TERMS, NOW)
+
+    assert isinstance(effect, PatchNode)
+    assert (effect.purpose, effect.why) == (NodeWrite.ROLL_BACK, STILL_PAUSING)
+    assert effect.patch["metadata"]["labels"] == {EXPORTER: "true", PLUGIN: "true"}
+    assert effect.patch["spec"] == {"unschedulable": None}

@@ -107,3 +107,27 @@ def test_a_pod_that_asks_for_no_gpu_holds_none(limits: dict[str, str]) -> None:
     pod = {"metadata": {"namespace": "d", "name": "p", "uid": "u"}, "spec": spec}
     assert not is_gpu_or_client_pod(pod, TERMS)
     assert not gpu_pod_of(pod, TERMS).holds
+
+
+@pytest.mark.parametrize(
+    ("selector", "label"),
+    [
+        ({}, ""),
+        ({"nvidia.com/gpu.deploy.dcgm-exporter": "true"}, "nvidia.com/gpu.deploy.dcgm-exporter"),
+        ({"nvidia.com/gpu.deploy.driver": "true"}, ""),
+        ({"nvidia.com/gpu.present": "true"}, ""),
+        (
+            {"pool": "a100", "nvidia.com/gpu.deploy.client": "true"},
+            "nvidia.com/gpu.deploy.client",
+        ),
+    ],
+)
+def test_a_part_of_the_operator_is_known_by_the_label_that_pauses_it(
+    selector: dict[str, str], label: str
+) -> None:
+    """It asks for no GPU and keeps all open. Never the driver's own pod."""
+    spec = {"nodeName": "n", "nodeSelector": selector}
+    pod = {"metadata": {"namespace": "d", "name": "p", "uid": "u"}, "spec": spec}
+    assert is_gpu_or_client_pod(pod, TERMS) is bool(label)
+    assert gpu_pod_of(pod, TERMS).paused_by == label
+    assert gpu_pod_of(pod | {"status": {"phase": "Succeeded"}}, TERMS).paused_by == ""
