@@ -56,7 +56,7 @@ def mode(on: SimulatedNode) -> tuple[bool, bool]:
 def unended(on: SimulatedNode) -> bool:
     """Whether the journal has a change that has not ended."""
     with Journal(on.journal) as journal:
-        return journal.load() is not None or bool(journal.stuck_changes())
+        return bool(journal.content().unended)
 
 
 @pytest.mark.parametrize("renumbers", [False, True])
