@@ -25,9 +25,6 @@ _MOST_STEPS: Final = 1000
 _FIRST_PAUSE_SECONDS: Final = 0.5
 """Pause before the second try; it doubles with each further one."""
 _LONGEST_PAUSE_SECONDS: Final = 8.0
-_RESET_TRIES: Final = 9
-"""Tries of a reset while programs have the GPU open, within 40 seconds: a pod of a monitor that is
-being removed has 30 to end."""
 
 
 def empty(world: MigWorld, uuid: str, modes: ModePermission = NO_RESETS) -> None:
@@ -89,9 +86,8 @@ def _take_steps(
         planned = plan(seen, {uuid: desired}, users, spare_busy=True, modes=modes)
         if isinstance(planned, MigRefusal):
             blocked += 1
-            if blocked == _RESET_TRIES or not _may_pass(planned, modes):
+            if not (_may_pass(planned, modes) and _waited_for_reset(world, blocked)):
                 return planned.obstacles[0].detail
-            world.pause(_pause_seconds(blocked))
             continue
         if not planned.steps:
             return None
@@ -108,10 +104,15 @@ def _take_steps(
             )
         else:
             tries += 1
-            is_reset = isinstance(planned.steps[0], SetMode) and uuid in modes.begun
-            if tries == (_RESET_TRIES if is_reset else _TRIES) or not failure.passes:
+            if not failure.passes:
                 return str(failure)
-            world.pause(_pause_seconds(tries))
+            if isinstance(planned.steps[0], SetMode) and uuid in modes.begun:
+                if not _waited_for_reset(world, tries):
+                    return str(failure)
+            elif tries == _TRIES:
+                return str(failure)
+            else:
+                world.pause(_pause_seconds(tries))
         last_step = planned.steps[0]
         failure = _perform(world, last_step)
     return f"no end after {_MOST_STEPS} steps"
@@ -128,6 +129,19 @@ def _may_pass(refusal: MigRefusal, modes: ModePermission) -> bool:
         and all(user.kind is UserKind.PROCESS for user in obstacle.users)
         for obstacle in refusal.obstacles
     )
+
+
+def _waited_for_reset(world: MigWorld, tries: int) -> bool:
+    """Wait before a reset is tried again; False, at once, where its time is over.
+
+    Each GPU has the tries of any step, however long others have waited.
+    """
+    seconds = _pause_seconds(tries)
+    if tries >= _TRIES and world.reset_patience_seconds < seconds:
+        return False
+    world.reset_patience_seconds -= seconds
+    world.pause(seconds)
+    return True
 
 
 def _pause_seconds(tries: int) -> float:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 from base.errors import GpuscapeError
 from discovery.mig_state import MigGpu
@@ -21,8 +21,16 @@ class StepFailed(GpuscapeError):
         self.passes = passes
 
 
+RESET_PATIENCE_SECONDS: Final = 40.0
+"""Time for which the resets of a process wait: a monitor's pod that is being removed has 30 s to
+end. All GPUs share it, since one program may have all of them open."""
+
+
 class MigWorld(Protocol):
     """The GPUs of this node."""
+
+    reset_patience_seconds: float
+    """Time for which resets may still wait for programs that have GPUs open, all GPUs together."""
 
     def observe(self, gpus: Collection[str] = ()) -> Sequence[MigGpu]:
         """All GPUs, or those with these UUIDs, read now; without GPUs that cannot be read whole.

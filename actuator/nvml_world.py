@@ -17,7 +17,7 @@ from typing import Final, Self
 from actuator.fabric_manager import why_no_single_reset
 from actuator.gpu_holders import gpu_holders
 from actuator.gpu_reset import is_reset, read_back
-from actuator.mig_world import StepFailed
+from actuator.mig_world import RESET_PATIENCE_SECONDS, StepFailed
 from base.errors import BadInput, Transient
 from discovery.driver_errors import GpuLost, MigChangeFailed, MigUnread
 from discovery.host.device_files import (
@@ -86,6 +86,7 @@ class NvmlWorld:
         """UUID to bus id of all GPUs that were read."""
         self.unread: dict[str, str] = {}
         """Bus id to reason of the GPUs that their last observation left out."""
+        self.reset_patience_seconds = RESET_PATIENCE_SECONDS
         self._unplaced: set[str] = set()
         """Names of unplaced devices that have been logged."""
         self._openers: tuple[float, dict[int, frozenset[int]]] | None = None

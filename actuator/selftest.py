@@ -247,6 +247,7 @@ class _TimedWorld:
         self._world = world
         self._clock = clock
         self.steps: list[TriedStep] = []
+        self.reset_patience_seconds = 0.0
         self.observe = world.observe
         self.device_users = world.device_users
         self.reopen = world.reopen

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from actuator.mig_world import StepFailed
+from actuator.mig_world import RESET_PATIENCE_SECONDS, StepFailed
 from discovery.mig_state import MigGpu
 from discovery.model import Mode
 from mig.steps import MigStep
@@ -86,6 +86,7 @@ class PlayedWorld:
     """Before which step a pod takes an instance."""
     taken: list[MigStep] = field(default_factory=list)
     paused: float = 0.0
+    reset_patience_seconds: float = RESET_PATIENCE_SECONDS
 
     def observe(self, gpus: Collection[str] = ()) -> Sequence[MigGpu]:
         """Those that are not lost."""

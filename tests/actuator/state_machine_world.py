@@ -67,6 +67,7 @@ class StateMachineWorld:
 
     def perform(self, step: MigStep) -> None:
         """As a call of NVML would."""
+        self.reset_patience_seconds = 0.0
         self.taken.append(step)
         try:
             self._take(step)

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from actuator.change import ChangeResult, apply, begin, resume
 from actuator.journal import Journal
+from actuator.mig_world import RESET_PATIENCE_SECONDS
 from actuator.nvml_world import NvmlWorld
 from actuator.worker_messages import ChangeRequest, Order
 from api.mig_mode_change import ModeChange
@@ -34,8 +35,18 @@ SEVEN = layout_from_counts({"1g.5gb": 7})
 def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """Pauses of the world, which take no time here."""
     taken: list[float] = []
-    monkeypatch.setattr(NvmlWorld, "pause", lambda _self, seconds: taken.append(seconds))
+    on_pause(monkeypatch, taken.append)
     return taken
+
+
+def on_pause(monkeypatch: pytest.MonkeyPatch, call: Callable[[float], None]) -> None:
+    """Have pauses of the world call this instead, with their seconds."""
+
+    def pause(world: NvmlWorld, seconds: float) -> None:
+        del world
+        call(seconds)
+
+    monkeypatch.setattr(NvmlWorld, "pause", pause)
 
 
 def changed(
@@ -146,7 +157,7 @@ def test_a_client_in_the_way_is_named_and_the_mode_taken_back(
         assert "(activation): In Use" in result.reason
     assert mode(on) == (False, False)
     assert not unended(on)
-    assert 30 <= sum(pauses) <= 60
+    assert 30 <= sum(pauses) <= RESET_PATIENCE_SECONDS
 
 
 def test_a_client_that_goes_in_time_is_waited_for(
@@ -157,11 +168,11 @@ def test_a_client_that_goes_in_time_is_waited_for(
     on.simulation.add_process(BUS_ID, 71, kind="client")
     waits = iter(range(9))
 
-    def pause(_world: NvmlWorld, _seconds: float) -> None:
+    def sleep(_seconds: float) -> None:
         if next(waits) == 2:
             on.simulation.remove_process(71)
 
-    monkeypatch.setattr(NvmlWorld, "pause", pause)
+    on_pause(monkeypatch, sleep)
 
     assert changed(on, SEVEN).outcome is Outcome.APPLIED
 
@@ -189,6 +200,23 @@ def test_what_was_destroyed_for_a_mode_that_does_not_come_is_there_again(tmp_pat
 
     assert (result.outcome, mode(on)) == (Outcome.ROLLED_BACK, (True, True))
     assert {one[:2] for one in on.found()} == before
+
+
+def test_gpus_in_use_are_waited_for_together_and_each_is_as_before(
+    tmp_path: Path, pauses: list[float]
+) -> None:
+    """One program that has all open must not keep the node for the sum of their waits."""
+    on = node(tmp_path, mig=False, count=4)
+    for number in range(4):
+        on.simulation.add_process(machines.gpu(number).bus_id, 71, kind="client")
+    desired = {gpu.uuid: SEVEN for gpu in on.gpus()}
+
+    with on.simulation, Journal(on.journal) as journal, NvmlWorld(on.start) as world:
+        result = apply(world, journal, desired, origin="a test", mode_change=ModeChange.DRIVER)
+
+    assert [gpu.outcome for gpu in result.gpus] == [Outcome.ROLLED_BACK] * 4
+    assert sum(pauses) <= RESET_PATIENCE_SECONDS + 3 * 3.5
+    assert {gpu.mig_pending for gpu in on.simulation.state.gpus.values()} == {False}
 
 
 # GPUs that the driver does not reset
@@ -347,10 +375,10 @@ def test_a_reset_that_outlives_its_caller_is_waited_for(
     reset = RunningReset(ends=clock[0] + 20.0, result="done")
     _begun(on, SEVEN, lambda state: _first(state, mig_pending=True, reset=reset))
 
-    def pause(_world: NvmlWorld, seconds: float) -> None:
+    def sleep(seconds: float) -> None:
         clock[0] += seconds
 
-    monkeypatch.setattr(NvmlWorld, "pause", pause)
+    on_pause(monkeypatch, sleep)
     with on.simulation, Journal(on.journal) as journal, NvmlWorld(on.start) as world:
         result = resume(world, journal)
 
