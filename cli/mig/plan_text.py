@@ -187,13 +187,13 @@ def _unchanged_gpus(planned: PlannedLayouts, changes: Sequence[GpuChange]) -> It
 def _about_resets(planned: PlannedLayouts) -> Iterator[str]:
     """Lines on the GPUs that the driver resets, and on what is not known before."""
     if planned.resets:
-        indices = number_ranges(gpu.index for gpu in planned.resets)
+        indices = gpu_numbers(gpu.index for gpu in planned.resets)
         yield (
             f"Reset by the driver: GPU {indices}; all that is on them ends, and no program may have"
             " them open. The agent does it with mig-mode-change: driver."
         )
     if planned.assumed:
-        indices = number_ranges(gpu.index for gpu in planned.assumed)
+        indices = gpu_numbers(gpu.index for gpu in planned.assumed)
         yield (
             f"Judged by the table of known models: GPU {indices}; the driver reports their profiles"
             " once MIG is on."

@@ -13,12 +13,12 @@ from base.errors import BadInput
 from discovery.mig_state import MigGpu
 from discovery.model import Mode
 from discovery.nvml_terms import Virtualization
-from mig.device_users import DeviceUser, DeviceUsers, MigPart, UserKind
 from mig.gpu_layout import MIG_OFF, GpuLayout, layout_from_counts
 from mig.mode_permission import ModePermission
 from mig.planned_layouts import PlannedLayouts, planned_layouts
 from mig.planner import MigPlan, MigRefusal, ObstacleKind, plan
 from mig.steps import CreateInstance, DestroyInstance, SetMode
+from mig.users.device_users import DeviceUser, DeviceUsers, MigPart, UserKind
 from tests.mig.naive_gpu import mig_gpu
 
 A100 = "a100-sxm4-40gb"

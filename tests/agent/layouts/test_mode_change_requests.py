@@ -17,7 +17,7 @@ from api.actuator.actuator_messages import ApplyRequest, decode_request, encode_
 from api.mig_mode_change import ModeChange
 from api.mig_status_annotation import RequestSource
 from discovery.model import Mode
-from mig.device_users import DeviceUser, DeviceUsers, MigPart, UserKind
+from mig.users.device_users import DeviceUser, DeviceUsers, MigPart, UserKind
 from tests.mig.naive_gpu import mig_gpu
 
 OFF = Mode(current=False, pending=False)
