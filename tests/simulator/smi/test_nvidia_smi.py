@@ -87,6 +87,25 @@ def test_a_reset_keeps_the_mode_on_all_models(machine: Machine, model: str) -> N
     assert modes(simulation) == [(True, True)]
 
 
+@pytest.mark.parametrize(("result", "left"), [("loses", 0), ("fails", 1)])
+def test_instances_are_gone_with_a_lost_gpu_and_stay_where_the_reset_fails(
+    machine: Machine,  # noqa: F811
+    result: str,
+    left: int,
+) -> None:
+    """In the driver's files too."""
+    simulation = machine(mig=True)
+    with machines.session(simulation) as handle:
+        cut(create(handle(0), 19), 0)
+    simulation.set_resets(result=result)
+
+    run(simulation, "-r")
+
+    files = simulation.host_root / "proc/driver/nvidia/capabilities/gpu0/mig"
+    assert len(simulation.state.gpus[FIRST].instances) == left
+    assert len(list(files.glob("gi*"))) == left
+
+
 def a_program(simulation: Simulation) -> None:
     """A CUDA program."""
     simulation.add_process(FIRST, 71)
