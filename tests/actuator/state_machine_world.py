@@ -38,6 +38,7 @@ class StateMachineWorld:
     names_places: bool = True
     """False: as a driver that makes compute instances only where it chooses."""
     taken: list[MigStep] = field(default_factory=list)
+    reset_patience_seconds: float = 0.0
 
     def __post_init__(self) -> None:
         """Read the model once."""
@@ -67,7 +68,6 @@ class StateMachineWorld:
 
     def perform(self, step: MigStep) -> None:
         """As a call of NVML would."""
-        self.reset_patience_seconds = 0.0
         self.taken.append(step)
         try:
             self._take(step)
