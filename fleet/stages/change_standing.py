@@ -18,7 +18,7 @@ from fleet.rollback_record import RollbackRecord
 from fleet.rollout_memory import is_counted
 from fleet.stages.in_the_way import drain_command, users_in_the_way
 from fleet.stages.node_change_facts import NodeChangeFacts
-from fleet.stages.stage import BlockerKind, StageBlocker, StageName, Standing
+from fleet.stages.stage import ChangeStanding, StageBlocker, StageBlockerKind, StageName
 from fleet.turns.change_progress import (
     is_paused,
     may_have_begun,
@@ -46,7 +46,9 @@ def change_view(facts: NodeChangeFacts, record: RollbackRecord, now: float) -> C
     )
 
 
-def standing_in_change(facts: NodeChangeFacts, record: RollbackRecord, now: float) -> Standing:
+def standing_in_change(
+    facts: NodeChangeFacts, record: RollbackRecord, now: float
+) -> ChangeStanding:
     """Where the change of this record stands."""
     node = facts.node
     effect = next_effect(change_view(facts, record, now), facts.settings, now)
@@ -60,17 +62,19 @@ def standing_in_change(facts: NodeChangeFacts, record: RollbackRecord, now: floa
     return there if facts.coordinator.acts(now) else _without_coordinator(facts, there)
 
 
-def _without_coordinator(facts: NodeChangeFacts, there: Standing) -> Standing:
+def _without_coordinator(facts: NodeChangeFacts, there: ChangeStanding) -> ChangeStanding:
     coordinator = facts.coordinator
     if coordinator.problem and not coordinator.holder:
         return there
     text = f"no coordinator acts in namespace {facts.namespace}: nothing goes on before one does"
-    blocker = StageBlocker(kind=BlockerKind.COORDINATOR, name=coordinator.holder, text=text)
+    blocker = StageBlocker(kind=StageBlockerKind.COORDINATOR, name=coordinator.holder, text=text)
     command = f"kubectl -n {facts.namespace} get pods -l app.kubernetes.io/component=coordinator"
     return replace(there, blockers=(blocker, *there.blockers), command=command)
 
 
-def _not_begun(facts: NodeChangeFacts, record: RollbackRecord, effect: ChangeEffect) -> Standing:
+def _not_begun(
+    facts: NodeChangeFacts, record: RollbackRecord, effect: ChangeEffect
+) -> ChangeStanding:
     is_cordoned = phase_of(facts.node, record) is PermitPhase.CORDONED
     undone = _undone_why(effect)
     if undone is not None:
@@ -97,7 +101,7 @@ def _undone_why(effect: ChangeEffect) -> str | None:
             return None
 
 
-def _idle(facts: NodeChangeFacts, record: RollbackRecord, effect: ChangeEffect) -> Standing:
+def _idle(facts: NodeChangeFacts, record: RollbackRecord, effect: ChangeEffect) -> ChangeStanding:
     if isinstance(effect, PatchNode) and effect.purpose is NodeWrite.PAUSE:
         return _at(StageName.PAUSED, "the GPU operator's parts that keep GPUs open pause next")
     plugins = [pod for pod in facts.pods if pod.is_plugin]
@@ -117,10 +121,10 @@ def _idle(facts: NodeChangeFacts, record: RollbackRecord, effect: ChangeEffect) 
 
 
 def _pods(names: list[str], text: str) -> tuple[StageBlocker, ...]:
-    return tuple(StageBlocker(kind=BlockerKind.POD, name=name, text=text) for name in names)
+    return tuple(StageBlocker(kind=StageBlockerKind.POD, name=name, text=text) for name in names)
 
 
-def _draining(facts: NodeChangeFacts, record: RollbackRecord) -> Standing:
+def _draining(facts: NodeChangeFacts, record: RollbackRecord) -> ChangeStanding:
     text = "pods came after the cordon was decided: they are waited for, and then all is undone"
     if record.drain_at:
         text = "pods were asked to leave; the deadline ends the attempt"
@@ -135,20 +139,22 @@ def _draining(facts: NodeChangeFacts, record: RollbackRecord) -> Standing:
     return _at(StageName.DRAINED, text, *users, command=drain_command(facts))
 
 
-def _begun(facts: NodeChangeFacts, record: RollbackRecord, now: float) -> Standing:
+def _begun(facts: NodeChangeFacts, record: RollbackRecord, now: float) -> ChangeStanding:
     status, request = facts.node.status, facts.node.request
     gpus = "" if request is None else f" GPU {number_ranges(request.gpus)}"
     command = facts.agent_command("logs", "-c actuator --tail=50")
     blockers: tuple[StageBlocker, ...] = ()
     if status is None or status.phase != MigPhase.CHANGING:
         text = "the permit to proceed is there; the agent has not begun, as far as it says"
-        blockers = (StageBlocker(kind=BlockerKind.AGENT, name=facts.agent.pod, text=""),)
+        blockers = (StageBlocker(kind=StageBlockerKind.AGENT, name=facts.agent.pod, text=""),)
         command = facts.agent_command("logs", "-c agent --tail=50")
     else:
         text = f"the actuator changes{gpus}"
         if status.reason:
             blockers = (
-                StageBlocker(kind=BlockerKind.ACTUATOR, name=facts.agent.pod, text=status.reason),
+                StageBlocker(
+                    kind=StageBlockerKind.ACTUATOR, name=facts.agent.pod, text=status.reason
+                ),
             )
     if record.proceed_at and passed(record.proceed_at, now) > facts.settings.end_seconds:
         minutes = facts.settings.end_seconds / 60
@@ -161,11 +167,11 @@ def _begun(facts: NodeChangeFacts, record: RollbackRecord, now: float) -> Standi
 
 def _ended(
     facts: NodeChangeFacts, record: RollbackRecord, end: str, effect: ChangeEffect
-) -> Standing:
+) -> ChangeStanding:
     node = facts.node
     if end == Outcome.STUCK:
         reason = "" if node.status is None else node.status.reason
-        blocker = StageBlocker(kind=BlockerKind.GPU, name="", text=reason)
+        blocker = StageBlocker(kind=StageBlockerKind.GPU, name="", text=reason)
         text = "stuck: the node stays cordoned until a person has ended the change"
         command = facts.agent_command("exec", "-c actuator -- gpuscape mig restore")
         return _at(StageName.CHANGED, text, blocker, command=command)
@@ -178,7 +184,7 @@ def _ended(
     return _at(StageName.UNCORDONED, text)
 
 
-def _registering(facts: NodeChangeFacts, record: RollbackRecord, end: str) -> Standing:
+def _registering(facts: NodeChangeFacts, record: RollbackRecord, end: str) -> ChangeStanding:
     plugins = [pod for pod in facts.pods if pod.is_plugin]
     expected = record.allocatable if end == Outcome.APPLIED else record.allocatable_before
     text = f"the device plugin restarts (attempt {record.restarts} of {facts.settings.restarts})"
@@ -199,5 +205,5 @@ def _offers(amounts: dict[str, int]) -> str:
     return ", ".join(f"{name}={count}" for name, count in sorted(amounts.items())) or "nothing"
 
 
-def _at(stage: StageName, text: str, *blockers: StageBlocker, command: str = "") -> Standing:
-    return Standing(stage=stage, text=text, blockers=blockers, command=command)
+def _at(stage: StageName, text: str, *blockers: StageBlocker, command: str = "") -> ChangeStanding:
+    return ChangeStanding(stage=stage, text=text, blockers=blockers, command=command)

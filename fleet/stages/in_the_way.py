@@ -5,15 +5,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fleet.drain.drain_plan import BlockerKind as DrainBlockerKind
 from fleet.drain.drain_plan import DrainBlocker
+from fleet.drain.drain_plan import StageBlockerKind as DrainBlockerKind
 from fleet.gpu_pod import GpuPod
 from fleet.stages.node_change_facts import NodeChangeFacts
-from fleet.stages.stage import BlockerKind, StageBlocker
+from fleet.stages.stage import StageBlocker, StageBlockerKind
 
 _NOT_PODS = {
-    DrainBlockerKind.BUDGET: BlockerKind.BUDGET,
-    DrainBlockerKind.PROGRAM: BlockerKind.PROGRAM,
+    DrainBlockerKind.BUDGET: StageBlockerKind.BUDGET,
+    DrainBlockerKind.PROGRAM: StageBlockerKind.PROGRAM,
 }
 
 
@@ -34,9 +34,9 @@ def drain_command(facts: NodeChangeFacts) -> str:
     """Command that shows the first pod or budget in the way; empty where none is named."""
     for blocker in users_in_the_way(facts):
         namespace, slash, name = blocker.name.partition("/")
-        if blocker.kind is BlockerKind.BUDGET and slash:
+        if blocker.kind is StageBlockerKind.BUDGET and slash:
             return f"kubectl -n {namespace} get poddisruptionbudget {name}"
-        if blocker.kind is BlockerKind.POD and slash:
+        if blocker.kind is StageBlockerKind.POD and slash:
             return f"kubectl -n {namespace} describe pod {name}"
     return ""
 
@@ -44,7 +44,7 @@ def drain_command(facts: NodeChangeFacts) -> str:
 def _refused(facts: NodeChangeFacts) -> Iterator[StageBlocker]:
     for blocker in () if facts.drain_plan is None else facts.drain_plan.blockers:
         yield StageBlocker(
-            kind=_NOT_PODS.get(blocker.kind, BlockerKind.POD),
+            kind=_NOT_PODS.get(blocker.kind, StageBlockerKind.POD),
             name=_blocker_name(facts, blocker),
             text=blocker.text,
         )
@@ -58,7 +58,7 @@ def _blocker_name(facts: NodeChangeFacts, blocker: DrainBlocker) -> str:
 def _programs(facts: NodeChangeFacts) -> Iterator[StageBlocker]:
     for program in () if facts.node.request is None else facts.node.request.programs:
         text = "It uses what would be destroyed, and belongs to no pod."
-        yield StageBlocker(kind=BlockerKind.PROGRAM, name=program, text=text)
+        yield StageBlocker(kind=StageBlockerKind.PROGRAM, name=program, text=text)
 
 
 def _pods(facts: NodeChangeFacts) -> Iterator[StageBlocker]:
@@ -72,15 +72,17 @@ def _pods(facts: NodeChangeFacts) -> Iterator[StageBlocker]:
         named = dict.fromkeys(status.pods)  # the API server may not show its pods to us
     texts = {f"{pod.namespace}/{pod.name}": _pod_text(pod) for pod in by_key.values()}
     for name in named:
-        yield StageBlocker(kind=BlockerKind.POD, name=name, text=texts.get(name, ""))
+        yield StageBlocker(kind=StageBlockerKind.POD, name=name, text=texts.get(name, ""))
     listed = {*request.pods, *request.other_pods}
     for pod in by_key.values():
         name = f"{pod.namespace}/{pod.name}"
         if pod.holds and name not in named and not (pod.is_placed and pod.key in listed):
-            yield StageBlocker(kind=BlockerKind.POD, name=name, text=_unlisted_text(pod))
+            yield StageBlocker(kind=StageBlockerKind.POD, name=name, text=_unlisted_text(pod))
     if request.unlisted:
         text = "They use GPUs and do not fit into the agent's list."
-        yield StageBlocker(kind=BlockerKind.POD, name=f"{request.unlisted} more pods", text=text)
+        yield StageBlocker(
+            kind=StageBlockerKind.POD, name=f"{request.unlisted} more pods", text=text
+        )
 
 
 def _pod_text(pod: GpuPod) -> str:

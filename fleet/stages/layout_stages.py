@@ -10,7 +10,7 @@ from api import keys
 from api.mig_outcome import Outcome
 from api.mig_status_annotation import MigPhase
 from fleet.stages.node_change_facts import NodeChangeFacts
-from fleet.stages.stage import Stage, StageName, StageState, Standing
+from fleet.stages.stage import ChangeStanding, Stage, StageName, StageState
 from fleet.stages.stage_times import stage_ends
 from fleet.stages.standing import standing
 from fleet.turns.change_progress import reported_end
@@ -45,7 +45,7 @@ def layout_stages(facts: NodeChangeFacts, now: float) -> tuple[Stage, ...]:
 
 def _stage(
     facts: NodeChangeFacts,
-    there: Standing,
+    there: ChangeStanding,
     name: StageName,
     state: StageState,
     *,
@@ -70,7 +70,7 @@ def _stage(
     )
 
 
-def _states(facts: NodeChangeFacts, there: Standing) -> Mapping[StageName, StageState]:
+def _states(facts: NodeChangeFacts, there: ChangeStanding) -> Mapping[StageName, StageState]:
     place = len(_ORDER) if there.stage is None else _ORDER.index(there.stage)
     states = {
         name: StageState.DONE

@@ -17,7 +17,7 @@ from fleet.rollout_settings import RolloutSettings
 from fleet.slot_gate import WaitReason, decide, drain_of
 from fleet.stages.in_the_way import drain_command, users_in_the_way
 from fleet.stages.node_change_facts import NodeChangeFacts
-from fleet.stages.stage import BlockerKind, StageBlocker, StageName, Standing
+from fleet.stages.stage import ChangeStanding, StageBlocker, StageBlockerKind, StageName
 from fleet.turns.node_turns import NodeTurns
 
 _MINUTE: Final = 60.0
@@ -33,7 +33,7 @@ _AWAY_TEXTS: Final[Mapping[WaitReason, str]] = {
 }
 
 
-def slot_wait(facts: NodeChangeFacts, now: float) -> Standing:
+def slot_wait(facts: NodeChangeFacts, now: float) -> ChangeStanding:
     """The standing of a Node that waits for a slot."""
     if not facts.coordinator.acts(now):
         return _no_coordinator(facts)
@@ -42,7 +42,7 @@ def slot_wait(facts: NodeChangeFacts, now: float) -> Standing:
         text, name = _AWAY_TEXTS[reason], facts.node.name
         return _wait(
             f"{text}: it gets no slot meanwhile",
-            StageBlocker(kind=BlockerKind.NODE, name=name, text=text),
+            StageBlocker(kind=StageBlockerKind.NODE, name=name, text=text),
             command=f"kubectl describe node {name}",
         )
     return _EXPLAINED[reason](facts, now)
@@ -53,8 +53,8 @@ def _wait(
     *blockers: StageBlocker,
     command: str = "",
     retry_at: float | None = None,
-) -> Standing:
-    return Standing(
+) -> ChangeStanding:
+    return ChangeStanding(
         stage=StageName.SLOT, text=text, blockers=blockers, command=command, retry_at=retry_at
     )
 
@@ -64,19 +64,19 @@ def rollout_command(facts: NodeChangeFacts, words: str) -> str:
     return f"gpuscape mig rollout {words} -n {facts.namespace}"
 
 
-def _no_coordinator(facts: NodeChangeFacts) -> Standing:
+def _no_coordinator(facts: NodeChangeFacts) -> ChangeStanding:
     coordinator, namespace = facts.coordinator, facts.namespace
     if coordinator.problem and not coordinator.holder:
         return _wait(f"why it waits is not known: {coordinator.problem}")
     text = f"no coordinator acts in namespace {namespace}"
     if coordinator.holder:
         text = f"the coordinator {coordinator.holder} does not renew its Lease"
-    blocker = StageBlocker(kind=BlockerKind.COORDINATOR, name=coordinator.holder, text=text)
+    blocker = StageBlocker(kind=StageBlockerKind.COORDINATOR, name=coordinator.holder, text=text)
     command = f"kubectl -n {namespace} get pods -l app.kubernetes.io/component=coordinator"
     return _wait(text, blocker, command=command)
 
 
-def _next_slot(facts: NodeChangeFacts, now: float) -> Standing:
+def _next_slot(facts: NodeChangeFacts, now: float) -> ChangeStanding:
     """Nothing that the cluster shows keeps it from a slot."""
     users = users_in_the_way(facts)
     if users:
@@ -107,7 +107,7 @@ def last_undone(facts: NodeChangeFacts) -> tuple[float, str] | None:
     return newest.at, newest.note.removeprefix("All is as it was: ").removesuffix(".")
 
 
-def _not_idle(facts: NodeChangeFacts, now: float) -> Standing:
+def _not_idle(facts: NodeChangeFacts, now: float) -> ChangeStanding:
     del now
     node = facts.node
     is_drift = node.request is not None and node.request.drift
@@ -121,20 +121,20 @@ def _not_idle(facts: NodeChangeFacts, now: float) -> Standing:
     return _wait(text, *users_in_the_way(facts), command=command)
 
 
-def _cordoned(facts: NodeChangeFacts, now: float) -> Standing:
+def _cordoned(facts: NodeChangeFacts, now: float) -> ChangeStanding:
     del now
     text = "somebody else cordoned the node: it gets no slot meanwhile"
-    blocker = StageBlocker(kind=BlockerKind.CORDON, name=facts.node.name, text=text)
+    blocker = StageBlocker(kind=StageBlockerKind.CORDON, name=facts.node.name, text=text)
     return _wait(text, blocker, command=f"kubectl uncordon {facts.node.name}")
 
 
-def _program(facts: NodeChangeFacts, now: float) -> Standing:
+def _program(facts: NodeChangeFacts, now: float) -> ChangeStanding:
     del now
     text = "a program that belongs to no pod uses what would be destroyed: it has to end"
     return _wait(text, *users_in_the_way(facts))
 
 
-def _not_asked(facts: NodeChangeFacts, now: float) -> Standing:
+def _not_asked(facts: NodeChangeFacts, now: float) -> ChangeStanding:
     del now
     return _wait(
         f"nobody but the agent of {facts.node.name} asks for a layout, so it gets no slot; the"
@@ -142,27 +142,27 @@ def _not_asked(facts: NodeChangeFacts, now: float) -> Standing:
     )
 
 
-def _not_judged(facts: NodeChangeFacts, now: float) -> Standing:
+def _not_judged(facts: NodeChangeFacts, now: float) -> ChangeStanding:
     del facts, now
     return _wait("the request is for an earlier layout: its agent evaluates the present one")
 
 
-def _drain(facts: NodeChangeFacts, now: float) -> Standing:
+def _drain(facts: NodeChangeFacts, now: float) -> ChangeStanding:
     del now
     text = f"the annotation gpuscape.io/drain has none of the values {', '.join(DrainMode)}"
-    blocker = StageBlocker(kind=BlockerKind.SETTING, name=facts.node.drain[:64], text=text)
+    blocker = StageBlocker(kind=StageBlockerKind.SETTING, name=facts.node.drain[:64], text=text)
     command = f"kubectl annotate --overwrite node {facts.node.name} gpuscape.io/drain=wait"
     return _wait(text, blocker, command=command)
 
 
-def _paused(facts: NodeChangeFacts, now: float) -> Standing:
+def _paused(facts: NodeChangeFacts, now: float) -> ChangeStanding:
     del now
     text = "an admin paused all rollouts: no node begins"
-    blocker = StageBlocker(kind=BlockerKind.PAUSE, name="", text=text)
+    blocker = StageBlocker(kind=StageBlockerKind.PAUSE, name="", text=text)
     return _wait(text, blocker, command=rollout_command(facts, "resume"))
 
 
-def _cordoned_nodes(facts: NodeChangeFacts, now: float) -> Standing:
+def _cordoned_nodes(facts: NodeChangeFacts, now: float) -> ChangeStanding:
     del now
     others = [
         slot.record.node
@@ -177,10 +177,10 @@ def _cordoned_nodes(facts: NodeChangeFacts, now: float) -> Standing:
     return _wait(text, *blockers, command=_why(others) or drain_command(facts))
 
 
-def _window(facts: NodeChangeFacts, now: float) -> Standing:
+def _window(facts: NodeChangeFacts, now: float) -> ChangeStanding:
     opens = _next_opening(facts.settings, now)
     text = "it is outside the maintenance windows of the coordinator (window)"
-    blocker = StageBlocker(kind=BlockerKind.WINDOW, name="", text=text)
+    blocker = StageBlocker(kind=StageBlockerKind.WINDOW, name="", text=text)
     return _wait(text, blocker, retry_at=opens)
 
 
@@ -198,23 +198,23 @@ def _next_opening(settings: RolloutSettings, now: float) -> float | None:
     )
 
 
-def _breaker(facts: NodeChangeFacts, now: float) -> Standing:
+def _breaker(facts: NodeChangeFacts, now: float) -> ChangeStanding:
     del now
     counts = facts.fleet.memory.rollouts.get(rollout_id(facts.node.rollout))
     failed = 0 if counts is None else counts.failed
     text = f"failures stopped the rollout of this layout: {failed} nodes failed"
-    blocker = StageBlocker(kind=BlockerKind.ROLLOUT, name=facts.node.rollout, text=text)
+    blocker = StageBlocker(kind=StageBlockerKind.ROLLOUT, name=facts.node.rollout, text=text)
     return _wait(text, blocker, command=rollout_command(facts, "resume --after-failures"))
 
 
-def _canary(facts: NodeChangeFacts, now: float) -> Standing:
+def _canary(facts: NodeChangeFacts, now: float) -> ChangeStanding:
     del now
     rollout = facts.node.rollout
     counts = facts.fleet.memory.rollouts.get(rollout_id(rollout))
     if counts is not None and counts.proven_at:
         proven = counts.proven_at + facts.settings.canary_seconds
         text = "the first node of the rollout has the layout; the others follow after the canary"
-        blocker = StageBlocker(kind=BlockerKind.ROLLOUT, name=rollout, text=text)
+        blocker = StageBlocker(kind=StageBlockerKind.ROLLOUT, name=rollout, text=text)
         return _wait(text, blocker, retry_at=proven)
     others = _in_change(facts, rollout)
     text = "the first node of the rollout goes alone, until it has the layout"
@@ -222,7 +222,7 @@ def _canary(facts: NodeChangeFacts, now: float) -> Standing:
     return _wait(text, *blockers, command=_why(others))
 
 
-def _away_limit(facts: NodeChangeFacts, now: float) -> Standing:
+def _away_limit(facts: NodeChangeFacts, now: float) -> ChangeStanding:
     del now
     node, limit = facts.node, facts.settings.most_away
     away = [
@@ -237,11 +237,11 @@ def _away_limit(facts: NodeChangeFacts, now: float) -> Standing:
     )
 
 
-def _slot(facts: NodeChangeFacts, now: float) -> Standing:
+def _slot(facts: NodeChangeFacts, now: float) -> ChangeStanding:
     del now
     if not facts.settings.slots:
         text = "the coordinator has no slots: no change begins (slots)"
-        return _wait(text, StageBlocker(kind=BlockerKind.SETTING, name="slots", text=text))
+        return _wait(text, StageBlocker(kind=StageBlockerKind.SETTING, name="slots", text=text))
     others = _in_change(facts)
     blockers = _nodes(others, "It has a slot.")
     return _wait("all slots are taken", *blockers, command=_why(others))
@@ -258,14 +258,16 @@ def _in_change(facts: NodeChangeFacts, rollout: str = "") -> list[str]:
 
 
 def _nodes(names: list[str], text: str) -> tuple[StageBlocker, ...]:
-    return tuple(StageBlocker(kind=BlockerKind.NODE, name=name, text=text) for name in names)
+    return tuple(StageBlocker(kind=StageBlockerKind.NODE, name=name, text=text) for name in names)
 
 
 def _why(others: list[str]) -> str:
     return f"gpuscape mig why {others[0]}" if others else ""
 
 
-_EXPLAINED: Final[Mapping[WaitReason | None, Callable[[NodeChangeFacts, float], Standing]]] = {
+_EXPLAINED: Final[
+    Mapping[WaitReason | None, Callable[[NodeChangeFacts, float], ChangeStanding]]
+] = {
     None: _next_slot,
     WaitReason.RETRY: _next_slot,
     WaitReason.NOT_IDLE: _not_idle,

@@ -44,7 +44,7 @@ class StageState(StrEnum):
     """It is over, and nothing in the cluster says any more whether it was needed."""
 
 
-class BlockerKind(StrEnum):
+class StageBlockerKind(StrEnum):
     """What is in the way."""
 
     POD = "pod"
@@ -69,7 +69,7 @@ class BlockerKind(StrEnum):
 class StageBlocker:
     """Somebody or something that is in the way."""
 
-    kind: BlockerKind
+    kind: StageBlockerKind
     name: str
     """``namespace/name`` of a pod or a budget, else a name; empty where the kind says all."""
     text: str
@@ -77,7 +77,7 @@ class StageBlocker:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class ChangeStanding:
     """The stage at which a change stands, and why."""
 
     stage: StageName | None

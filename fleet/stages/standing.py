@@ -20,7 +20,7 @@ from fleet.policy.assigned_layouts import Assignment
 from fleet.stages.change_standing import standing_in_change
 from fleet.stages.node_change_facts import NodeChangeFacts
 from fleet.stages.slot_waits import slot_wait
-from fleet.stages.stage import BlockerKind, StageBlocker, StageName, Standing
+from fleet.stages.stage import ChangeStanding, StageBlocker, StageBlockerKind, StageName
 from fleet.status.node_layout import NodeLayout
 from fleet.turns.change_progress import reported_end
 
@@ -31,7 +31,7 @@ _NOTHING: Final = (
 _BY_ACTUATOR: Final = (Outcome.REFUSED, Outcome.EXPIRED)
 
 
-def standing(facts: NodeChangeFacts, now: float) -> Standing:
+def standing(facts: NodeChangeFacts, now: float) -> ChangeStanding:
     """Where the Node's change stands; ``now``: seconds since 1970."""
     record, layout = facts.record, facts.layout
     if record is not None:
@@ -43,7 +43,7 @@ def standing(facts: NodeChangeFacts, now: float) -> Standing:
     return _with_agent(facts, there, now)
 
 
-def _with_agent(facts: NodeChangeFacts, there: Standing, now: float) -> Standing:
+def _with_agent(facts: NodeChangeFacts, there: ChangeStanding, now: float) -> ChangeStanding:
     """Name an agent that does not run, where the change needs it."""
     is_over = there.stage in (None, StageName.DESIRED)
     if is_over or not facts.agent.is_silent(now) or facts.node.status is None:
@@ -52,11 +52,11 @@ def _with_agent(facts: NodeChangeFacts, there: Standing, now: float) -> Standing
     text = "its agent has no Lease"
     if renewed is not None:
         text = f"its agent has not renewed its Lease for {now - renewed:.0f} s"
-    blocker = StageBlocker(kind=BlockerKind.AGENT, name=facts.agent.pod, text=text)
+    blocker = StageBlocker(kind=StageBlockerKind.AGENT, name=facts.agent.pod, text=text)
     return replace(there, blockers=(*there.blockers, blocker))
 
 
-def _nothing(facts: NodeChangeFacts) -> Standing:
+def _nothing(facts: NodeChangeFacts) -> ChangeStanding:
     status = facts.node.status
     if status is not None and status.outcome == Outcome.STUCK:
         return _stuck(facts, status)
@@ -77,19 +77,19 @@ def _policy_blockers(facts: NodeChangeFacts) -> Iterator[StageBlocker]:
     policy, of_node = facts.policy, facts.policy.assigned
     if policy.problem:
         text = f"the fleet policy has a mistake, so it writes nothing: {policy.problem}"
-        yield StageBlocker(kind=BlockerKind.LAYOUT, name="", text=text)
+        yield StageBlocker(kind=StageBlockerKind.LAYOUT, name="", text=text)
     if of_node is None:
         return
     entries = ", ".join(of_node.entries)
     if of_node.assignment is Assignment.DISPUTED:
         text = "these entries of the fleet policy have different layouts: none is written"
-        yield StageBlocker(kind=BlockerKind.LAYOUT, name=entries, text=text)
+        yield StageBlocker(kind=StageBlockerKind.LAYOUT, name=entries, text=text)
     elif of_node.assignment is Assignment.DUE and policy.paused:
         text = "this entry of the fleet policy has a layout, and the policy is paused"
-        yield StageBlocker(kind=BlockerKind.PAUSE, name=entries, text=text)
+        yield StageBlocker(kind=StageBlockerKind.PAUSE, name=entries, text=text)
 
 
-def _without_record(facts: NodeChangeFacts, layout: NodeLayout, now: float) -> Standing:
+def _without_record(facts: NodeChangeFacts, layout: NodeLayout, now: float) -> ChangeStanding:
     status, name = layout.status, facts.node.name
     if layout.damaged:
         damaged = (keys.MIG_STATUS, keys.MIG_REQUEST, keys.MIG_PERMIT)
@@ -107,7 +107,7 @@ def _without_record(facts: NodeChangeFacts, layout: NodeLayout, now: float) -> S
         case MigPhase.UNCHANGED:
             return _unchanged(facts, layout)
         case MigPhase.UNREAD:
-            blocker = StageBlocker(kind=BlockerKind.GPU, name="", text=status.reason)
+            blocker = StageBlocker(kind=StageBlockerKind.GPU, name="", text=status.reason)
             command = f"gpuscape doctor node {name}"
             return _at(StageName.EVALUATED, "GPUs cannot be read", blocker, command=command)
         case MigPhase.REFUSED if status.gpus and status.outcome in _BY_ACTUATOR:
@@ -136,66 +136,68 @@ def _is_asking(facts: NodeChangeFacts) -> bool:
     return request is not None and reported_end(facts.node, request.request) is None
 
 
-def _at(stage: StageName, text: str, *blockers: StageBlocker, command: str = "") -> Standing:
-    return Standing(stage=stage, text=text, blockers=blockers, command=command)
+def _at(stage: StageName, text: str, *blockers: StageBlocker, command: str = "") -> ChangeStanding:
+    return ChangeStanding(stage=stage, text=text, blockers=blockers, command=command)
 
 
-def _unevaluated(facts: NodeChangeFacts, layout: NodeLayout) -> Standing:
+def _unevaluated(facts: NodeChangeFacts, layout: NodeLayout) -> ChangeStanding:
     text = "its agent evaluates a desired layout 10 s after its last change"
     if layout.status is None:
         text = "no agent that manages MIG has evaluated it"
     command = facts.agent_command("logs", "-c agent --tail=50")
-    blocker = StageBlocker(kind=BlockerKind.AGENT, name=facts.agent.pod, text="")
+    blocker = StageBlocker(kind=StageBlockerKind.AGENT, name=facts.agent.pod, text="")
     return _at(StageName.EVALUATED, text, blocker, command=command)
 
 
-def _unchanged(facts: NodeChangeFacts, layout: NodeLayout) -> Standing:
+def _unchanged(facts: NodeChangeFacts, layout: NodeLayout) -> ChangeStanding:
     if layout.unlisted:
         text = f"the device plugin does not list all of {', '.join(layout.unlisted)}"
         plugins = [pod for pod in facts.pods if pod.is_plugin]
         command = f"kubectl -n {plugins[0].namespace} logs {plugins[0].name}" if plugins else ""
         blockers = (
-            StageBlocker(kind=BlockerKind.POD, name=f"{pod.namespace}/{pod.name}", text=text)
+            StageBlocker(kind=StageBlockerKind.POD, name=f"{pod.namespace}/{pod.name}", text=text)
             for pod in plugins
         )
         return _at(StageName.ALLOCATABLE, text, *blockers, command=command)
     kept = "; pods are kept away by the startup taint" if layout.has_startup_taint else ""
-    return Standing(stage=None, text=f"the GPUs have the desired layout{kept}")
+    return ChangeStanding(stage=None, text=f"the GPUs have the desired layout{kept}")
 
 
-def _refused(facts: NodeChangeFacts, layout: NodeLayout, status: MigStatusAnnotation) -> Standing:
+def _refused(
+    facts: NodeChangeFacts, layout: NodeLayout, status: MigStatusAnnotation
+) -> ChangeStanding:
     desired = shlex.quote(layout.desired or "")
     command = f"gpuscape mig rollout plan {desired} --node {facts.node.name}"
     if facts.agent.pod:
         command = facts.agent_command("exec", f"-c agent -- gpuscape mig plan {desired}")
-    blocker = StageBlocker(kind=BlockerKind.LAYOUT, name="", text=status.reason)
+    blocker = StageBlocker(kind=StageBlockerKind.LAYOUT, name="", text=status.reason)
     return _at(StageName.EVALUATED, "the layout is refused", blocker, command=command)
 
 
-def _planned(facts: NodeChangeFacts, status: MigStatusAnnotation) -> Standing:
+def _planned(facts: NodeChangeFacts, status: MigStatusAnnotation) -> ChangeStanding:
     if status.outcome == Outcome.CANCELLED and not status.reason:
         return _at(StageName.REQUESTED, "the last request was cancelled; the next one follows")
-    blocker = StageBlocker(kind=BlockerKind.ACTUATOR, name=facts.agent.pod, text=status.reason)
+    blocker = StageBlocker(kind=StageBlockerKind.ACTUATOR, name=facts.agent.pod, text=status.reason)
     command = facts.agent_command("logs", "--all-containers --tail=50")
     return _at(StageName.REQUESTED, "there is a plan, and no request", blocker, command=command)
 
 
-def _tried_later(facts: NodeChangeFacts, status: MigStatusAnnotation) -> Standing:
+def _tried_later(facts: NodeChangeFacts, status: MigStatusAnnotation) -> ChangeStanding:
     text = f"the last request ended: {status.outcome or status.phase}; the GPUs are as before it"
-    blocker = StageBlocker(kind=BlockerKind.ACTUATOR, name=facts.agent.pod, text=status.reason)
+    blocker = StageBlocker(kind=StageBlockerKind.ACTUATOR, name=facts.agent.pod, text=status.reason)
     command = facts.agent_command("logs", "-c actuator --tail=50")
     there = _at(StageName.REQUESTED, text, blocker, command=command)
     return replace(there, retry_at=retry_time(status.reason))
 
 
-def _stuck(facts: NodeChangeFacts, status: MigStatusAnnotation) -> Standing:
-    blocker = StageBlocker(kind=BlockerKind.GPU, name="", text=status.reason)
+def _stuck(facts: NodeChangeFacts, status: MigStatusAnnotation) -> ChangeStanding:
+    blocker = StageBlocker(kind=StageBlockerKind.GPU, name="", text=status.reason)
     command = facts.agent_command("exec", "-c actuator -- gpuscape mig restore")
     text = "stuck: some GPUs could reach neither the desired nor the previous layouts"
     return _at(StageName.CHANGED, text, blocker, command=command)
 
 
-def _changing(facts: NodeChangeFacts, status: MigStatusAnnotation) -> Standing:
+def _changing(facts: NodeChangeFacts, status: MigStatusAnnotation) -> ChangeStanding:
     gpus = number_ranges(gpu.gpu for gpu in status.gpus)
     text = status.reason or f"the actuator changes GPU {gpus}"
     command = facts.agent_command("logs", "-c actuator --tail=50")

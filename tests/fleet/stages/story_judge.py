@@ -15,7 +15,7 @@ from typing import Final
 from api import keys
 from fleet.slot_gate import WaitReason
 from fleet.slot_lease import slot_of
-from fleet.stages.stage import BlockerKind, Stage, StageName, StageState
+from fleet.stages.stage import Stage, StageBlockerKind, StageName, StageState
 from tests.fleet.random_fleet import RandomFleet
 from tests.fleet.stages.asked_fleet import standing_in
 
@@ -128,7 +128,7 @@ class StoryJudge:
             assert not self._holders(name), standing
             return
         named = {it.name for it in standing.blockers}
-        budgets = {it.kind for it in standing.blockers} & {BlockerKind.BUDGET}
+        budgets = {it.kind for it in standing.blockers} & {StageBlockerKind.BUDGET}
         if not budgets:
             assert self._holders(name) <= named, standing
 
@@ -156,13 +156,13 @@ class StoryJudge:
                 assert named == {it.holder for it in slots if not it.is_parked}, standing
                 assert standing.command.startswith("gpuscape mig why ")
             case WaitReason.CORDONED:
-                assert kinds == {BlockerKind.CORDON}, standing
+                assert kinds == {StageBlockerKind.CORDON}, standing
                 assert standing.command == f"kubectl uncordon {name}"
             case WaitReason.BREAKER:
-                assert kinds == {BlockerKind.ROLLOUT}, standing
+                assert kinds == {StageBlockerKind.ROLLOUT}, standing
                 assert "--after-failures" in standing.command
             case WaitReason.CANARY:
-                assert kinds <= {BlockerKind.ROLLOUT, BlockerKind.NODE}
+                assert kinds <= {StageBlockerKind.ROLLOUT, StageBlockerKind.NODE}
                 assert kinds
             case WaitReason.RETRY:
                 pass  # the leader's memory alone has it; what is told then keeps the node too

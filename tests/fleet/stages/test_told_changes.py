@@ -14,7 +14,7 @@ from api import keys, names
 from fleet.mig_node import DrainMode
 from fleet.rollout_settings import PAUSED, RolloutSettings, parse_windows
 from fleet.stages.layout_stages import layout_stages
-from fleet.stages.stage import BlockerKind, Stage, StageName, StageState
+from fleet.stages.stage import Stage, StageBlockerKind, StageName, StageState
 from kube.api import CONFIG_MAPS, EVENTS, LEASES, POD_DISRUPTION_BUDGETS, PODS, ApiResource
 from kube.api_errors import Forbidden
 from tests.fleet.stages.asked_fleet import AskedFleet, facts_of, standing_in
@@ -145,7 +145,7 @@ def test_pods_that_are_waited_for_are_named_with_the_command_that_evicts_them() 
     standing = asked.standing()
     assert standing is not None
     (blocker,) = standing.blockers
-    assert (blocker.kind, blocker.name) == (BlockerKind.POD, "default/job")
+    assert (blocker.kind, blocker.name) == (StageBlockerKind.POD, "default/job")
     assert "no controller" in blocker.text
 
 
@@ -164,7 +164,7 @@ def test_a_budget_that_refuses_the_eviction_is_named() -> None:
     assert standing is not None
     assert standing.name is StageName.SLOT
     budget = standing.blockers[0]
-    assert (budget.kind, budget.name) == (BlockerKind.BUDGET, "default/web")
+    assert (budget.kind, budget.name) == (StageBlockerKind.BUDGET, "default/web")
     assert "default/web-0" in budget.text
     assert standing.command == "kubectl -n default get poddisruptionbudget web"
     assert not asked.evicted
@@ -236,18 +236,18 @@ def unknown_drain(asked: AskedFleet) -> None:
 @pytest.mark.parametrize(
     ("act", "kind", "command"),
     [
-        (pause, BlockerKind.PAUSE, "gpuscape mig rollout resume -n gpuscape"),
-        (unready, BlockerKind.NODE, "kubectl describe node n0"),
-        (AskedFleet.cordon, BlockerKind.CORDON, "kubectl uncordon n0"),
+        (pause, StageBlockerKind.PAUSE, "gpuscape mig rollout resume -n gpuscape"),
+        (unready, StageBlockerKind.NODE, "kubectl describe node n0"),
+        (AskedFleet.cordon, StageBlockerKind.CORDON, "kubectl uncordon n0"),
         (
             unknown_drain,
-            BlockerKind.SETTING,
+            StageBlockerKind.SETTING,
             "kubectl annotate --overwrite node n0 gpuscape.io/drain=wait",
         ),
     ],
 )
 def test_what_a_person_can_end_has_its_command(
-    act: Callable[..., None], kind: BlockerKind, command: str
+    act: Callable[..., None], kind: StageBlockerKind, command: str
 ) -> None:
     asked = fleet()
     act(asked, "n0") if act is AskedFleet.cordon else act(asked)
@@ -268,7 +268,7 @@ def test_a_maintenance_window_has_its_next_opening() -> None:
     facts = asked_facts(asked, replace(TERMS, windows=parse_windows("22:00-23:00")))
     standing = standing_in({it.name: it for it in layout_stages(facts, asked.now)})
     assert standing is not None
-    assert standing.blockers[0].kind is BlockerKind.WINDOW
+    assert standing.blockers[0].kind is StageBlockerKind.WINDOW
     assert standing.retry_at == datetime(2026, 11, 20, 22, tzinfo=UTC).timestamp()
 
 
@@ -329,7 +329,7 @@ def test_an_agent_that_does_not_answer_is_named() -> None:
     reach(asked, StageName.DRAINED)
     asked.agents["n0"].is_away = True
     reach(asked, StageName.CHANGED)
-    assert {it.kind for it in reach(asked, StageName.CHANGED).blockers} == {BlockerKind.AGENT}
+    assert {it.kind for it in reach(asked, StageName.CHANGED).blockers} == {StageBlockerKind.AGENT}
     asked.pass_time(200)
     standing = asked.standing()
     assert standing is not None
@@ -345,7 +345,7 @@ def test_no_coordinator_is_named() -> None:
     standing = asked.standing()
     assert standing is not None
     assert standing.name is StageName.DRAINED
-    assert standing.blockers[0].kind is BlockerKind.COORDINATOR
+    assert standing.blockers[0].kind is StageBlockerKind.COORDINATOR
     assert "app.kubernetes.io/component=coordinator" in standing.command
 
 
