@@ -39,6 +39,7 @@ def view(
     permit = MigPermitAnnotation(v=2, request=REQUEST, phase=PermitPhase.CORDONED, owns_cordon=True)
     node = MigNode(
         name="n",
+        rollout="annotation:x",
         uid="u",
         version="7",
         unschedulable=True,

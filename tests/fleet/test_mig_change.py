@@ -389,6 +389,7 @@ def paused_view(*pods: GpuPod, cordoned_at: int = NOW - 60) -> ChangeView:
     permit = MigPermitAnnotation(v=2, request=R, phase=PermitPhase.CORDONED, owns_cordon=True)
     node = MigNode(
         name="n",
+        rollout="annotation:x",
         uid="u",
         version="7",
         unschedulable=True,
