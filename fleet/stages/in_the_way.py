@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fleet.drain.drain_plan import DrainBlocker
 from fleet.drain.drain_plan import BlockerKind as DrainBlockerKind
+from fleet.drain.drain_plan import DrainBlocker
 from fleet.gpu_pod import GpuPod
 from fleet.stages.node_change_facts import NodeChangeFacts
 from fleet.stages.stage import StageBlocker, StageBlockerKind
