@@ -143,6 +143,7 @@ def test_what_is_in_use_is_not_reset(
     if user is a_hidden_process:
         with machines.session(simulation) as handle:
             assert len(nv.nvmlDeviceGetComputeRunningProcesses(handle(0))) == len(processes) == 0
+            assert nv.nvmlDeviceGetMemoryInfo(handle(0), version=nv.nvmlMemory_v2).used == 0
 
 
 def test_a_process_that_has_ended_is_in_nobodys_way(machine: Machine) -> None:  # noqa: F811
