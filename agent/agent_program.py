@@ -58,8 +58,6 @@ EXIT_NEW_LIBRARY = 75
 
 _EXIT_CODES = {"library": EXIT_NEW_LIBRARY, "tick": EXIT_TICK_STOPPED}
 
-_METRICS = "/metrics"
-_STOP_SERVER_SECONDS = 1.0
 _CHECK_SECONDS = 5.0
 _LAST_RUNS_SECONDS = 2.0
 """At a reload, for runs in progress, so that what they read is shown before what is read anew."""

@@ -32,7 +32,6 @@ GPU_LABELS: Final = (
 API."""
 NODE_POOL: Final = "karpenter.sh/nodepool"
 INITIALIZED: Final = "karpenter.sh/initialized"
-_NAMED: Final = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,8 +9,8 @@ from api.keys import LABELS, OTHERS
 from health.gpu_rules import GPU_RULES
 from health.node_health import COUNT_RULES
 from health.xid_classes import XIDS
-from labelers.deviations import DEVIATIONS
 from tools.access import files as access
+from tools.label_deviations import DEVIATIONS
 from tools.markdown import quoted, table
 
 

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import logging
 import re
 import threading
 import time
@@ -17,8 +16,6 @@ from kube.api import Object
 from kube.api_errors import Forbidden
 from kube.informer import ObjectGone, ObjectSeen, WatchConnected, WatchEvent, WatchLost
 from kube.objects.pod import Pod
-
-log = logging.getLogger(__name__)
 
 SOURCE: Final = "pods"
 

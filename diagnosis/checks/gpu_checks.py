@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from diagnosis.facts.local_facts import LocalFacts
@@ -118,54 +118,6 @@ MIG_EMPTY: Final = FindingKind(
     page="mig.md",
 )
 
-_COUNT_MENDS: Final[Mapping[str, tuple[str, str]]] = {
-    "gpu-unaddressable": (
-        "Search the kernel log for NVRM lines, then reset the GPU or reboot the node; in a pod set"
-        " NVIDIA_VISIBLE_DEVICES=all.",
-        "runbooks/GpuDown.md",
-    ),
-    "gpus-not-counted": (
-        "Search the kernel log for NVRM lines; in a pod mount the host's /sys below host-root.",
-        "runbooks/GpuscapeDriverSilent.md",
-    ),
-    "integrated-gpu": (
-        "Exclude such nodes with the DaemonSet's nodeSelector; NVIDIA's device plugin serves them.",
-        "labels.md",
-    ),
-    "host-tree-missing": (
-        "Mount the host's /sys read-only, and set host-root to the folder that contains it.",
-        "operation.md",
-    ),
-}
-"""Reason of a count's fault to its fix and its page."""
-_MENDS: Final[Mapping[str, tuple[str, str]]] = {
-    "gpu-lost": (
-        "Reset the GPU or reboot the node; a GPU that is lost again is broken.",
-        "GpuDown",
-    ),
-    "gpu-hung": ("Drain the node and reboot it; a GPU that hangs again is broken.", "GpuDown"),
-    "gpu-forbidden": (
-        "Give this process the device node and the right to open it.",
-        "GpuscapeReadingsForbidden",
-    ),
-    "gpu-unreadable": ("Search the kernel log for NVRM lines, then reset or reboot.", "GpuDown"),
-    "recovery-reset": ("Drain the GPU, then `nvidia-smi --gpu-reset -i GPU`.", "GpuRecoveryNeeded"),
-    "recovery-reboot": ("Drain the node and reboot it.", "GpuRecoveryNeeded"),
-    "recovery-imex": ("Restart the IMEX service on all nodes of its domain.", "GpuRecoveryNeeded"),
-    "recovery-drain": ("Move work away from the GPU, then reset it.", "GpuRecoveryNeeded"),
-    "row-remap-failed": ("Have the GPU replaced.", "GpuRowRemapFailed"),
-    "row-remap-pending": ("Reset the GPU when nothing uses it.", "GpuRowRemapPending"),
-    "page-retirement-pending": (
-        "Reset the GPU when nothing uses it.",
-        "GpuPageRetirementPending",
-    ),
-    "fabric-failed": ("Read Fabric Manager's log, restart it, reset the GPUs.", "GpuFabricFault"),
-    "fabric-unfinished": ("Check that Fabric Manager runs on the host.", "GpuFabricNotRegistered"),
-    "fabric-unhealthy": ("Search Fabric Manager's log for links and routes.", "GpuFabricFault"),
-    "nvlink-inactive": ("Search the kernel log for NVLink errors, reset the GPU.", "GpuNvlinkDown"),
-    "nvlink-asymmetric": ("Reset both GPUs; a link that stays down is broken.", "GpuNvlinkDown"),
-}
-"""Reason of ill health to its fix and its runbook."""
 _SEVERITIES: Final = {
     Health.UNHEALTHY: FindingSeverity.ERROR,
     Health.DEGRADED: FindingSeverity.WARNING,

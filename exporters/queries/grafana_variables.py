@@ -37,11 +37,6 @@ _MOST_VARIABLES: Final = 4
 """Variables outside of strings and brackets for which every candidate is tried."""
 
 
-def has_variables(expression: str) -> bool:
-    """Whether the expression has a variable of Grafana's."""
-    return _VARIABLE.search(expression) is not None
-
-
 def parse_query(expression: str) -> Tree:
     """The tree of a dashboard's query. Raises PromqlError for the text without its variables."""
     parts = _parts(expression)

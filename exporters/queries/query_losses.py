@@ -41,8 +41,6 @@ _NEED_COUNTER: Final = frozenset({"rate", "irate", "increase", "resets"})
 _NEED_GAUGE: Final = frozenset({"delta", "idelta", "deriv", "predict_linear"})
 _SCALARS: Final = frozenset({"time", "pi", "scalar"})
 _OPEN: Final = frozenset({"absent", "absent_over_time", "info"})
-_DEVICE: Final = ("gpu", "GPU_I_ID")
-_MOST_NAMED: Final = 5
 
 Pair = tuple[Result, Result]
 """Results on the old and on the new exporter."""

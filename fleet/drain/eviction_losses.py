@@ -15,7 +15,6 @@ from fleet.drain.drain_pod import DrainPod
 from kube.objects.workloads import FailurePattern, Job, JobSet
 
 JOB_SET_LABEL: Final = "jobset.sigs.k8s.io/jobset-name"
-JOB_LABELS: Final = ("batch.kubernetes.io/job-name", "job-name")
 KUEUE_WORKLOAD: Final = "kueue.x-k8s.io/workload"
 """Annotation of pods."""
 KUEUE_QUEUE: Final = "kueue.x-k8s.io/queue-name"

@@ -16,7 +16,6 @@ from api.gpu_request import GpuRequest, Link, gpu_request
 from base.errors import BadInput
 
 SUBMITTED, LASTS, GPUS, LINK, NIC = "submit_seconds", "duration_seconds", "gpus", "link", "nic"
-COLUMNS = (SUBMITTED, LASTS, GPUS, LINK, NIC)
 _NEEDED = (SUBMITTED, LASTS, GPUS)
 _NIC_WORDS = {"": False, "false": False, "true": True}
 MOST_BYTES: Final = 256 << 20

@@ -16,14 +16,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Meta
 
-from api import mig_permit_annotation, score_table_file, state_annotation, topology_annotation
+from api import mig_permit_annotation, state_annotation, topology_annotation
 from api.mig_permit_annotation import MigPermitAnnotation, PermitPhase
-from api.score_table_file import ScoreTableFile
 from api.state_annotation import StateAnnotation
 from api.versioned import VersionedFormat
 from base.errors import BadInput
 from labelers.annotations import topology_of
 from tests import build
+from tests.placement import score_table_file
+from tests.placement.score_table_file import ScoreTableFile
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,6 @@ import msgspec
 import pytest
 
 from api.gpu_request import GpuRequest, Link, gpu_request
-from api.score_table_file import ScoreTableFile, decode, encode
 from base.errors import BadInput
 from placement.score import (
     completed_score,
@@ -20,10 +19,11 @@ from placement.score import (
     without_sparing,
 )
 from placement.score_table import ScoreTable
-from placement.table_file import all_gpu_requests, table_file
 from scheduler.product_turns import product_aims
 from scheduler.rank_levels import ranks
 from tests.goldens import Goldens
+from tests.placement.score_table_file import ScoreTableFile, decode, encode
+from tests.placement.table_file import all_gpu_requests, table_file
 from tests.scheduler.corpus import Case, Corpus, corpus, counted
 from tests.scheduler.shapes import drawn
 

@@ -14,16 +14,16 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from api.gpu_request import GpuRequest, Link, gpu_request
-from api.score_table_file import ScoreTableFile
 from api.topology_annotation import TopologyAnnotation
 from labelers.annotations import topology_of
 from placement.class_tables import ScoreTables
-from placement.table_file import table_file
 from scheduler.cluster.node_views import NoView, ScoringView
 from scheduler.fleet_products import FleetProducts
 from scheduler.node_ranking import NodeRanker
 from scheduler.pod_request import PodRequest
 from tests.observed import observed
+from tests.placement.score_table_file import ScoreTableFile
+from tests.placement.table_file import table_file
 
 MACHINES = ("a100-pcie-pairs", "dgx1-v100", "hgx-h100-rdma", "mixed", "gb200")
 DEGRADED = "a100-pcie-pairs"

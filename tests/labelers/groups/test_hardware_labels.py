@@ -12,12 +12,12 @@ import pytest
 from discovery.model import Gap, GpuSnapshot, Reason
 from discovery.nvml_terms import Architecture
 from labelers.decision import Absent, Decision, Keep, Value
-from labelers.deviations import DEVIATIONS
 from labelers.groups.hardware_labels import hardware_labels, model_key
 from labelers.label_settings import LabelSettings
 from labelers.label_values import key_fault
 from tests import build, machines
 from tests.observed import look_at
+from tools.label_deviations import DEVIATIONS
 
 NOT_UTF_8 = "text that is not UTF-8"
 COUNT, MEMORY = "gpuscape.io/count.<model>", "gpuscape.io/memory.<model>"
@@ -50,7 +50,7 @@ def test_the_mode_is_that_of_all_gpus(classes: list[int | None], mode: str) -> N
 
 
 def test_the_mode_of_a_gpu_in_a_domain_of_five_digits_is_its_own(tmp_path: Path) -> None:
-    """gpu-feature-discovery cuts the domain and says unknown; deviations.py lists it."""
+    """gpu-feature-discovery cuts the domain and says unknown; the table of deviations lists it."""
     far = machines.gpu(0, bus_id="10000:01:00.0", root="10000:00", path=("10000:00:02.0",))
 
     (gpu,) = look_at(machines.simulation(tmp_path, far), "node-a").snapshot.gpus

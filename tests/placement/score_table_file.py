@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The score table of one topology class as a file, for a scheduler without scoring logic.
 
-A plugin of kube-scheduler looks up in it what :mod:`placement` computed.
+A plugin of kube-scheduler would look up in it what :mod:`placement` computed; there is none yet.
 """
 
 from __future__ import annotations

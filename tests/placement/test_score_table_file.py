@@ -10,8 +10,8 @@ import msgspec
 import pytest
 
 from api.gpu_request import gpu_request
-from api.score_table_file import ScoreRow, ScoreTableFile, decode, encode, with_hash
 from base.errors import BadInput
+from tests.placement.score_table_file import ScoreRow, ScoreTableFile, decode, encode, with_hash
 
 TABLE = with_hash(
     ScoreTableFile(

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator, Mapping
 import msgspec
 
 from api.gpu_request import GpuRequest, Link, gpu_request
-from api.score_table_file import ScoreRow, ScoreTableFile, with_hash
 from placement.score_table import PlacementOutcome
+from tests.placement.score_table_file import ScoreRow, ScoreTableFile, with_hash
 
 
 def all_gpu_requests(n: int) -> Iterator[GpuRequest]:
