@@ -217,8 +217,7 @@ def resume(
         if record.bus_id in hung:
             ended[record.key] = _keep_stuck(journal, record, _HUNG, hung=True)
         elif retry_stuck or record.outcome is None:
-            facts = {"change": record.change, "gpu": record.gpu, "way": record.direction}
-            log.warning("MIG change resumed", extra=facts)
+            log.warning("MIG change resumed", extra=_facts(record, way=record.direction))
             ended[record.key] = drive(world, journal, record)
     of_request = content.of(change) if change else ()
     if of_request:
@@ -234,7 +233,7 @@ def give_up(journal: Journal, gpus: Collection[str]) -> tuple[str, ...]:
     """
     unended = journal.content().on(gpus)
     for record in unended:
-        log.warning("MIG GPU given up", extra={"change": record.change, "gpu": record.gpu})
+        log.warning("MIG GPU given up", extra=_facts(record))
         reason = "; ".join(filter(None, (record.reason, "given up")))
         journal.end(
             msgspec.structs.replace(
@@ -259,8 +258,7 @@ def drive(world: MigWorld, journal: Journal, record: ChangeRecord) -> ChangeReco
         record = msgspec.structs.replace(record, direction=Direction.BACK, reason=failure)
         # without it the next start goes forward, which is as good an end
         _write_if_possible(journal, record)
-        facts = {"change": record.change, "gpu": record.gpu, "why": failure}
-        log.warning("MIG change rolling back", extra=facts)
+        log.warning("MIG change rolling back", extra=_facts(record, why=failure))
     failure = reach(world, record.gpu, record.previous, record.modes)
     if failure is None:
         return _end(journal, record, Outcome.ROLLED_BACK)
@@ -318,8 +316,7 @@ def _remember_kept(
 
 def _end(journal: Journal, record: ChangeRecord, outcome: Outcome) -> ChangeRecord:
     record = msgspec.structs.replace(record, outcome=outcome, hung=False)
-    facts = {"change": record.change, "gpu": record.gpu, "outcome": outcome}
-    log.info("MIG change ended", extra=facts)
+    log.info("MIG change ended", extra=_facts(record, outcome=outcome))
     try:
         journal.end(record)
     except JournalUnusable as error:  # the next start finds it open, verifies it, and ends it
@@ -339,8 +336,7 @@ def _keep_stuck(
         record, direction=Direction.BACK, outcome=Outcome.STUCK, reason=reason, hung=hung
     )
     _write_if_possible(journal, record)
-    facts = {"change": record.change, "gpu": record.gpu, "why": reason}
-    log.warning("MIG change stuck; run gpuscape mig restore", extra=facts)
+    log.warning("MIG change stuck; run gpuscape mig restore", extra=_facts(record, why=reason))
     return record
 
 
@@ -349,3 +345,8 @@ def _write_if_possible(journal: Journal, record: ChangeRecord) -> None:
         journal.write(record)
     except JournalUnusable as error:
         log.warning("MIG journal not written", extra={"why": str(error)})
+
+
+def _facts(record: ChangeRecord, **more: str) -> dict[str, str]:
+    """Fields of a log line on the change of a GPU."""
+    return {"change": record.change, "gpu": record.gpu, **more}

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
@@ -14,7 +13,7 @@ from mig.gpu_layout import GpuLayout, current_layout, has_layout
 from mig.mode_permission import NO_RESETS, ModePermission
 from mig.planner import MigRefusal, ObstacleKind, plan
 from mig.steps import MigStep, SetMode
-from mig.users.device_users import DeviceUsers, UserKind, instance_users
+from mig.users.device_users import UserKind, instance_users
 
 log = logging.getLogger(__name__)
 
@@ -27,22 +26,25 @@ _FIRST_PAUSE_SECONDS: Final = 0.5
 _LONGEST_PAUSE_SECONDS: Final = 8.0
 
 
+def read_gpu(world: MigWorld, uuid: str) -> MigGpu:
+    """A GPU, read now. Raises StepFailed."""
+    for gpu in world.observe([uuid]):
+        if gpu.uuid == uuid:
+            return gpu
+    raise StepFailed("the driver lists no such GPU, or it cannot be read")
+
+
 def empty(world: MigWorld, uuid: str, modes: ModePermission = NO_RESETS) -> None:
     """Destroy the idle instances of a GPU, if the driver can still read it."""
     try:
-        gpu = next((gpu for gpu in world.observe([uuid]) if gpu.uuid == uuid), None)
-        if gpu is not None:
-            _take_steps(world, uuid, _busy_part(gpu, world.device_users()), modes)
+        gpu = read_gpu(world, uuid)
+        users = world.device_users()
+        busy = tuple(
+            instance for instance in gpu.instances if instance_users(users, uuid, instance.id)
+        )
+        _take_steps(world, uuid, current_layout(replace(gpu, instances=busy), exact=True), modes)
     except StepFailed as error:
         log.warning("MIG GPU not emptied", extra={"gpu": uuid, "why": str(error)})
-
-
-def _busy_part(gpu: MigGpu, users: DeviceUsers) -> GpuLayout:
-    """The instances of a GPU that have a device user, where they are."""
-    busy = tuple(
-        instance for instance in gpu.instances if instance_users(users, gpu.uuid, instance.id)
-    )
-    return current_layout(replace(gpu, instances=busy), exact=True)
 
 
 def reach(
@@ -58,12 +60,10 @@ def reach(
         if failure is not None:
             return failure
         world.reopen()
-        seen = world.observe([uuid])
+        reached = has_layout(read_gpu(world, uuid), desired)
     except StepFailed as error:
         return str(error)
-    if any(gpu.uuid == uuid and has_layout(gpu, desired) for gpu in seen):
-        return None
-    return "it does not have the layout after all steps"
+    return None if reached else "it does not have the layout after all steps"
 
 
 def _take_steps(
@@ -76,7 +76,7 @@ def _take_steps(
     and go. Progress is a state that was not seen before, whatever the plans say: steps back to an
     earlier state would go on for ever. Raises StepFailed if the state cannot be read.
     """
-    states: list[_State] = []
+    states: list[object] = []
     tries = blocked = 0
     last_step: MigStep | None = None
     failure = StepFailed("no step was taken")
@@ -91,7 +91,7 @@ def _take_steps(
             continue
         if not planned.steps:
             return None
-        state = _state(seen)
+        state = _state(next(gpu for gpu in seen if gpu.uuid == uuid))
         if planned.steps[0] == last_step and not failure.passes:
             return str(failure)  # also if it has done something else, such as to make a mode wait
         if state not in states:
@@ -148,26 +148,17 @@ def _pause_seconds(tries: int) -> float:
     return min(_FIRST_PAUSE_SECONDS * 2.0 ** (tries - 1), _LONGEST_PAUSE_SECONDS)
 
 
-_State = tuple[object, ...]
-
-
-def _state(gpus: Iterable[MigGpu]) -> _State:
+def _state(gpu: MigGpu) -> object:
     """The state that steps change, without the ids, which the driver chooses."""
-    return tuple(
+    instances = frozenset(
         (
-            gpu.uuid,
-            gpu.mode,
-            tuple(
-                (
-                    instance.profile,
-                    instance.start,
-                    tuple(sorted((compute.start, compute.slices) for compute in instance.compute)),
-                )
-                for instance in sorted(gpu.instances, key=lambda instance: instance.start)
-            ),
+            instance.profile,
+            instance.start,
+            tuple(sorted((part.start, part.slices) for part in instance.compute)),
         )
-        for gpu in gpus
+        for instance in gpu.instances
     )
+    return gpu.mode, instances
 
 
 def _perform(world: MigWorld, step: MigStep) -> StepFailed:

@@ -343,6 +343,9 @@ def _registering(
         return (outcome and _count(view, outcome, is_shown=is_shown)) or _undo(view, node, end)
     if waited <= terms.register_seconds:
         return None
+    # GPUs that did not fail have the desired layouts: what the node is to offer is not known here
+    if end == Outcome.ROLLED_BACK and is_back:
+        return _undo(view, node, end)
     if record.restarts < terms.restarts:
         return WriteRecord(record=_restarted(record, plugins, now))
     return _count(view, UnreportedEnd.PLUGIN) or _undo(view, node, UnreportedEnd.PLUGIN)

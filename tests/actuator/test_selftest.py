@@ -282,7 +282,7 @@ def test_beside_an_open_change_nothing_is_tried(tmp_path: Path) -> None:
 
 
 def test_a_gpu_that_is_not_there_is_not_tested(tmp_path: Path) -> None:
-    with pytest.raises(StepFailed, match="does not list it"):
+    with pytest.raises(StepFailed, match="lists no such GPU"):
         SelftestRun().run(tmp_path / "mig", PlayedWorld(Hardware.of([before()])), uuid=OTHER)
 
 
