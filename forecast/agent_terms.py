@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any, Final
 
+from api.mig_mode_change import ModeChange
 from kube.api import Object
 from mig.configs.config_overlap import Overlap
 
@@ -40,6 +41,8 @@ class AgentTerms:
 
     mode: str | None = None
     """Setting ``mig-mode``; None where it is not known."""
+    mode_change: ModeChange = ModeChange.OFF
+    """Setting ``mig-mode-change``; off where it is not known."""
     config: str = ""
     """Setting ``mig-config``, the file of configurations; empty for none."""
     overlap: Overlap = Overlap.REFUSE
@@ -91,11 +94,14 @@ def _daemon_set_terms(daemon_set: Object) -> AgentTerms:
     settings = container_settings(container)
     mode, config = settings.get("mig-mode"), settings.get("mig-config") or ""
     has_file = bool(settings.get(_CONFIG))
+    mode_change = _mode_change(settings.get("mig-mode-change", ""))
     if mode is None and not has_file:
         mode = OBSERVE
     if not config:
         unknown = "the agents have a settings file, which is not read here" if has_file else ""
-        return AgentTerms(mode=mode or None, namespace=namespace, unknown=unknown)
+        return AgentTerms(
+            mode=mode or None, mode_change=mode_change, namespace=namespace, unknown=unknown
+        )
     source = _source(namespace, spec, container, config)
     unknown = (
         "" if source else f"the agents read {config} (mig-config), which comes from no ConfigMap"
@@ -103,12 +109,17 @@ def _daemon_set_terms(daemon_set: Object) -> AgentTerms:
     is_last = settings.get("mig-config-overlap") == Overlap.LAST
     return AgentTerms(
         mode=mode or None,
+        mode_change=mode_change,
         config=config,
         overlap=Overlap.LAST if is_last else Overlap.REFUSE,
         source=source,
         namespace=namespace,
         unknown=unknown,
     )
+
+
+def _mode_change(text: str) -> ModeChange:
+    return ModeChange(text) if text in tuple(ModeChange) else ModeChange.OFF
 
 
 def container_settings(container: Mapping[str, Any]) -> dict[str, str]:

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from agent.layouts.layout_request import other_managers
 from api import keys
+from api.mig_mode_change import ModeChange, annotated_mode_change
 from api.mig_request_annotation import MigRequestAnnotation
 from api.mig_resources import GPU_RESOURCE, MIG_PREFIX
 from api.mig_status_annotation import (
@@ -19,6 +20,7 @@ from api.mig_status_annotation import (
     RequestSource,
     desired_digest,
 )
+from base.errors import BadInput
 from fleet.mig_node import MigNode, UnavailableReason, node_of
 from forecast.agent_terms import OBSERVE
 from forecast.node_gpus import NodeGpus, Offers, node_gpus
@@ -93,6 +95,13 @@ class RolloutRequest:
     """The coordinator's drain mode, for Nodes without one; empty where it is not known."""
     mode: str | None = None
     """Setting ``mig-mode`` of the agents; None where it is not known."""
+    mode_change: ModeChange = ModeChange.OFF
+    """Setting ``mig-mode-change`` of the agents, for Nodes without an annotation of this name."""
+
+    def on(self, node: Node) -> RolloutRequest:
+        """The request with what the Node permits. Raises BadInput for another annotation."""
+        text = node.metadata.annotations.get(keys.MIG_MODE_CHANGE)
+        return self if text is None else replace(self, mode_change=annotated_mode_change(text))
 
 
 def node_preview(
@@ -108,6 +117,10 @@ def node_preview(
         return NodePreview(
             node=mig_node.name, fate=NodeImpact.OUT, why=skip_reason, now=gpus.offers, drain=drain
         )
+    try:
+        rollout = rollout.on(typed_node)
+    except BadInput as error:
+        return replace(_preview(mig_node, gpus, NodeImpact.REFUSED, str(error)), drain=drain)
     preview = _by_agent(typed_node, mig_node, gpus, rollout) or _by_tables(mig_node, gpus, rollout)
     return replace(preview, drain=drain, why=_with_policy(preview.why, typed_node, rollout))
 
@@ -184,7 +197,7 @@ def _planned(
     """
     offers: Offers | None = dict(request.allocatable) if request and request.allocatable else None
     if offers is None:
-        offers = forecast_resources(rollout.meaning, gpus).offers
+        offers = forecast_resources(rollout.meaning, gpus, rollout.mode_change).offers
     why = f"desired already: {status.phase}"
     if request is not None and request.programs:
         why += f"; in its way: {', '.join(request.programs)}"
@@ -200,7 +213,7 @@ def _planned(
 
 
 def _by_tables(mig_node: MigNode, gpus: NodeGpus, rollout: RolloutRequest) -> NodePreview:
-    forecast = forecast_resources(rollout.meaning, gpus)
+    forecast = forecast_resources(rollout.meaning, gpus, rollout.mode_change)
     if forecast.refused:
         return _preview(mig_node, gpus, NodeImpact.REFUSED, forecast.refused)
     if forecast.offers is None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from api.mig_mode_change import ModeChange
 from base.errors import BadInput
 from discovery.mig_state import MigGpu
 from discovery.model import Mode
@@ -13,6 +14,7 @@ from forecast.node_gpus import NodeGpus, Offers
 from mig.configs.known_gpus import possible_gpus
 from mig.configs.layout_choice import LayoutChoice
 from mig.gpu_layout import GpuLayout
+from mig.mode_permission import ModePermission
 from mig.planned_layouts import planned_layouts
 from mig.planner import MigPlan
 
@@ -40,11 +42,13 @@ class ResourceForecast:
     """Whether MIG is turned on or off on each of these GPUs, so that no instance stays."""
 
 
-def forecast_resources(meaning: LayoutMeaning, gpus: NodeGpus) -> ResourceForecast:
+def forecast_resources(
+    meaning: LayoutMeaning, gpus: NodeGpus, mode_change: ModeChange = ModeChange.OFF
+) -> ResourceForecast:
     """Forecast the node's resources with the desired layout.
 
     Nothing is guessed: where the boards that the product may be lead to different results, the
-    forecast is unknown.
+    forecast is unknown. ``mode_change``: what the agent may do about modes that need a reset.
     """
     if isinstance(meaning.choice.layout, str) and meaning.unknown:
         return ResourceForecast(unknown=meaning.unknown)
@@ -55,7 +59,8 @@ def forecast_resources(meaning: LayoutMeaning, gpus: NodeGpus) -> ResourceForeca
         return ResourceForecast(
             unknown=f"{gpus.product} is not in gpuscape's table of GPUs with MIG"
         )
-    forecasts = [_board_forecast(meaning, gpus, board) for board in boards]
+    modes = ModePermission(by=mode_change)
+    forecasts = [_board_forecast(meaning, gpus, board, modes) for board in boards]
     if any(forecast != forecasts[0] for forecast in forecasts):
         return ResourceForecast(
             unknown=f"boards of {gpus.product} differ in what this layout needs"
@@ -73,7 +78,7 @@ def _boards(gpus: NodeGpus) -> list[tuple[MigGpu, ...]]:
 
 
 def _board_forecast(
-    meaning: LayoutMeaning, gpus: NodeGpus, board: Sequence[MigGpu]
+    meaning: LayoutMeaning, gpus: NodeGpus, board: Sequence[MigGpu], modes: ModePermission
 ) -> ResourceForecast:
     try:
         desired = meaning.choice.gpu_layouts(board)
@@ -87,7 +92,8 @@ def _board_forecast(
     ]
     if gpus.mig is None:  # whether the mode has to change is the agent's to see
         board = [replace(gpu, mode=_mode(desired[gpu.uuid])) for gpu in board]
-    plan_or_refusal = planned_layouts(board, desired, {}, strategy=gpus.strategy).plan_or_refusal
+    planned = planned_layouts(board, desired, {}, strategy=gpus.strategy, modes=modes)
+    plan_or_refusal = planned.plan_or_refusal
     if isinstance(plan_or_refusal, MigPlan):
         return ResourceForecast(
             offers=plan_or_refusal.allocatable or {},

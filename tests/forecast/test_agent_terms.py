@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
+from api.mig_mode_change import ModeChange
 from forecast.agent_terms import AgentTerms, ConfigMapKey, agent_terms
 from forecast.coordinator_terms import coordinator_terms
 from kube.api import Object
@@ -84,6 +85,22 @@ def test_a_canary_is_an_agent_too_and_an_empty_variable_sets_nothing() -> None:
     enforcing = with_setting("--mig-mode=enforce")
     enforcing["metadata"]["labels"]["app.kubernetes.io/component"] = "agent-canary"
     assert agent_terms([shipped(), enforcing]).unknown
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ((), ModeChange.OFF),
+        (("--mig-mode-change=driver",), ModeChange.DRIVER),
+        (("--mig-mode-change=off",), ModeChange.OFF),
+        (("--mig-mode-change=later",), ModeChange.OFF),
+    ],
+)
+def test_resets_are_foretold_where_the_agents_may_have_them_made(
+    arguments: tuple[str, ...], expected: ModeChange
+) -> None:
+    """What is not known counts as off: the agent itself says more."""
+    assert agent_terms([with_setting(*arguments)]).mode_change is expected
 
 
 def coordinator(*arguments: str, **environment: str) -> Object:

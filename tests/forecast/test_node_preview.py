@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from api import keys, mig_request_annotation, mig_status_annotation
+from api.mig_mode_change import ModeChange
 from api.mig_request_annotation import MigRequestAnnotation
 from api.mig_resources import MigStrategy
 from api.mig_status_annotation import (
@@ -31,6 +32,7 @@ from forecast.resource_forecast import forecast_resources
 from kube.objects.node import Node
 from mig.configs.config_choice import named_layouts
 from mig.configs.mig_config_file import parse_mig_configs
+from mig.mode_permission import ModePermission
 from mig.planner import MigPlan, plan
 from tests.forecast.preview_objects import GPU, asked, mig, node
 from tests.mig.mig_gpus import A30, A100, A100_80, H100, OFF, ON, RTX_PRO, mig_gpu
@@ -60,12 +62,13 @@ def preview(
     return node_preview(seen, wish, pods=pods, slice_drivers=drivers)
 
 
+@pytest.mark.parametrize("by", ModeChange)
 @pytest.mark.parametrize("cut", [False, True])
 @pytest.mark.parametrize("strategy", ["mixed", "single"])
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("machine", MACHINES)
 def test_what_is_foretold_is_what_the_planner_finds_with_the_driver_at_hand(
-    machine: str, layout: str, strategy: str, cut: bool
+    machine: str, layout: str, strategy: str, cut: bool, by: ModeChange
 ) -> None:
     """With the driver's own profiles and modes, which the cluster does not have."""
     count = GPUS.get(machine, 8)
@@ -76,7 +79,7 @@ def test_what_is_foretold_is_what_the_planner_finds_with_the_driver_at_hand(
     )
     assert (gpus.mig, gpus.unknown) == (cut, "")
 
-    found = forecast_resources(asked(layout).meaning, gpus)
+    found = forecast_resources(asked(layout).meaning, gpus, by)
 
     driver = [
         replace(
@@ -91,7 +94,8 @@ def test_what_is_foretold_is_what_the_planner_finds_with_the_driver_at_hand(
     except BadInput:
         assert "no configuration" in found.refused
         return
-    truth = plan(driver, wanted, {}, strategy=MigStrategy(strategy))
+    modes = ModePermission(by=by)
+    truth = plan(driver, wanted, {}, strategy=MigStrategy(strategy), modes=modes)
     if isinstance(truth, MigPlan):
         assert (found.offers, found.refused) == (truth.allocatable, "")
     else:
@@ -132,6 +136,13 @@ def test_gpus_that_need_a_reset_are_refused_as_their_agent_would() -> None:
     found = preview(node(machine="dgx-a100"), asked("all-1g.5gb"))
     assert found.fate is NodeImpact.REFUSED
     assert "by a reset of the whole GPU, and mig-mode-change is off" in found.why
+    on = {keys.MIG_MODE_CHANGE: "driver"}
+    allowed = preview(node(machine="dgx-a100", annotations=on), asked("all-1g.5gb"))
+    assert (allowed.then, allowed.sets_modes) == ({mig("1g.5gb"): 56}, True)
+    for text, setting in (("off", ModeChange.DRIVER), ("yes", ModeChange.DRIVER)):
+        written = node(machine="dgx-a100", annotations={keys.MIG_MODE_CHANGE: text})
+        kept = preview(written, asked("all-1g.5gb", mode_change=setting))
+        assert (kept.fate, "mig-mode-change is" in kept.why) == (NodeImpact.REFUSED, True)
     never = preview(node(machine="dgx-a100"), asked('{"all": {"2g.10gb": 4}}'))
     assert never.why == "4 of 2g.10gb, of which the GPU allows 3"
     again = preview(node(machine="dgx-a100", offers={mig("3g.20gb"): 16}), asked("all-1g.5gb"))

@@ -157,6 +157,7 @@ def command(
             drain=drain or "",
             usual_drain=coordinator.drain,
             mode=picture.agents.mode,
+            mode_change=picture.agents.mode_change,
         )
         preview = rollout_preview(
             picture, rollout, is_chosen, evictions=coordinator.evictions, now=time.time()
