@@ -188,16 +188,11 @@ def _about_resets(planned: PlannedLayouts) -> Iterator[str]:
     """Lines on the GPUs that the driver resets, and on what is not known before."""
     if planned.resets:
         indices = gpu_numbers(gpu.index for gpu in planned.resets)
-        yield (
-            f"Reset by the driver: GPU {indices}; all that is on them ends, and no program may have"
-            " them open. The agent does it with mig-mode-change: driver."
-        )
+        yield f"Reset by the driver: GPU {indices}. No program may have a GPU open for it."
+        yield "The agent does this where mig-mode-change is driver."
     if planned.assumed:
         indices = gpu_numbers(gpu.index for gpu in planned.assumed)
-        yield (
-            f"Judged by the table of known models: GPU {indices}; the driver reports their profiles"
-            " once MIG is on."
-        )
+        yield f"By the table of known models: GPU {indices}. The driver knows more once MIG is on."
 
 
 def _summary(plan: MigPlan, changing: Sequence[GpuChange]) -> Iterator[str]:
