@@ -386,6 +386,22 @@ def test_settings_reach_the_programs_as_their_variables() -> None:
     assert {name: env[name]["value"] for name in named} == named
 
 
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ({}, None),
+        ({"mig": {"modeChange": "driver"}}, "driver"),
+        ({"mig": {"modeChange": "off"}}, None),
+        ({"mig": {"modeChange": "driver"}, "writes": False}, None),
+    ],
+)
+def test_resets_for_mig_are_off_unless_a_value_allows_them(
+    values: dict[str, Any], expected: str | None
+) -> None:
+    env = agents(values)["gpuscape-agent"]["containers"]["agent"]["env"]
+    assert env.get("GPUSCAPE_MIG_MODE_CHANGE", {}).get("value") == expected
+
+
 def test_a_digest_stands_in_place_of_the_tag_and_pulls_are_the_admins() -> None:
     digest = f"sha256:{'0' * 64}"
     values = {"image": {"digest": digest, "tag": "1", "pullSecrets": ["mine"]}}

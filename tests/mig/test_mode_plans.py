@@ -160,6 +160,8 @@ def test_everybody_on_the_gpu_is_disturbed_and_nobody_on_others(mode: Mode) -> N
             DRIVER,
             [],
         ),
+        (replace(silent(), resetless=True), SEVEN, DRIVER, [ObstacleKind.PROFILES_UNKNOWN]),
+        (replace(silent(), mode=ON), SEVEN, DRIVER, [ObstacleKind.PROFILES_UNKNOWN]),
         (silent(), MIG_OFF, DRIVER, []),
     ],
 )
