@@ -46,7 +46,7 @@ def rights_of_the_page() -> list[dict[str, Any]]:
     page = (ROOT / "docs" / "mig-fleet.md").read_text("utf-8")
     section = page.partition("### Rights for both commands")[2]
     rules = []
-    for line in re.findall(r"^\| `([a-z, ]+)` \| `([a-z.]+)` \|", section, re.M):
+    for line in re.findall(r"^\| `([a-z, ]+)` \| `([a-z0-9.]+)` \|", section, re.M):
         verbs, resource = line
         plural, _, group = resource.partition(".")
         rules.append({"apiGroups": [group], "resources": [plural], "verbs": verbs.split(", ")})
@@ -58,9 +58,16 @@ class Person:
     """Whoever runs the commands, with the rights of the page."""
 
     def __init__(self, site: Site) -> None:
-        plane = site.plane
-        plane.cluster_account(site.namespace, PERSON, rights_of_the_page())
-        self.kubeconfig = str(plane.kubeconfig(token=plane.token(site.namespace, PERSON)))
+        plane, group = site.plane, "rbac.authorization.k8s.io"
+        subject = {"apiGroup": group, "kind": "User", "name": PERSON}
+        role = {"apiGroup": group, "kind": "ClusterRole", "name": PERSON}
+        for kind, body in (
+            ("clusterroles", {"rules": rights_of_the_page()}),
+            ("clusterrolebindings", {"subjects": [subject], "roleRef": role}),
+        ):
+            made = {"metadata": {"name": PERSON}, **body}
+            plane.demand("POST", f"/apis/{group}/v1/{kind}", made)
+        self.kubeconfig = str(plane.kubeconfig(PERSON))
         self.namespace = site.namespace
 
     def run(self, *words: str, code: int = 0) -> str:
@@ -107,8 +114,7 @@ def node_of(site: Site, name: str, *, works: bool = True) -> Iterator[tuple[Node
             yield model, before
     finally:
         site.plane.demand("DELETE", f"/api/v1/nodes/{model.name}")
-    for account in (names.COORDINATOR, PERSON):
-        user = names.username(account, site.namespace)
+    for user in (names.username(names.COORDINATOR, site.namespace), PERSON):
         events = site.plane.audit(since=mark, user=user)
         assert [it for it in events if it["responseStatus"]["code"] in (403, 422)] == []
 
