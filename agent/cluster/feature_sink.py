@@ -152,7 +152,7 @@ class FeatureSink:
     def _report_refused(self, texts: Mapping[str, str]) -> None:
         """Report which labels are refused, once a search is over."""
         if not self._refusals.searching:
-            present_labels = (self._present or {}).get("spec", {}).get("labels") or {}
+            present_labels = node_feature.NodeFeature.from_object(self._present or {}).spec.labels
             reasons = self._refusals.reasons.items()
             self._reports.refused(
                 {key: why for key, why in reasons if texts.get(key) != present_labels.get(key)}

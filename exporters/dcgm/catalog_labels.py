@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
 
 from discovery.bus_id import long_bus_id
 from discovery.sample import Board, Platform, ReadingGroup
@@ -32,7 +31,10 @@ _BRANDS: Mapping[int, str] = {
 """NVML_BRAND_* by DCGM's words. Source: DCGM 4.6.0, ``DcgmCacheManager.cpp``."""
 
 
-def _of_board(read: Callable[[Board], str | None]) -> Callable[[DcgmReading], str | None]:
+_Text = Callable[[DcgmReading], str | None]
+
+
+def _of_board(read: Callable[[Board], str | None]) -> _Text:
     def value(reading: DcgmReading) -> str | None:
         board = reading.sample.board
         return None if board is None else read(board)
@@ -40,7 +42,7 @@ def _of_board(read: Callable[[Board], str | None]) -> Callable[[DcgmReading], st
     return value
 
 
-def _of_platform(read: Callable[[Platform], str | None]) -> Callable[[DcgmReading], str | None]:
+def _of_platform(read: Callable[[Platform], str | None]) -> _Text:
     return _of_board(lambda board: None if board.platform is None else read(board.platform))
 
 
@@ -57,115 +59,59 @@ def _cluster_uuid(reading: DcgmReading) -> str | None:
     return fabric.cluster_uuid if fabric is not None and fabric.attached else None
 
 
-_board = partial(LabelRow, group=ReadingGroup.BOARD)
+_OF_DRIVER_AND_GPU: tuple[tuple[int, str, str | None, str, _Text], ...] = (
+    (1, "DCGM_FI_DRIVER_VERSION", "DCGM_FI_SYSTEM_DRIVER_VERSION",
+     "Version of the driver.", lambda reading: reading.driver.version),
+    (2, "DCGM_FI_NVML_VERSION", "DCGM_FI_SYSTEM_NVML_VERSION",
+     "Version of NVML.", lambda reading: reading.driver.nvml_version),
+    (50, "DCGM_FI_DEV_NAME", "DCGM_FI_DEV_GPU_NAME",
+     "Name of the product.", lambda reading: reading.gpu.model),
+    (53, "DCGM_FI_DEV_SERIAL", "DCGM_FI_DEV_BOARD_SERIAL",
+     "Serial number of the board.", lambda reading: reading.gpu.serial),
+    (54, "DCGM_FI_DEV_UUID", "DCGM_FI_DEV_GPU_UUID",
+     "UUID of the GPU.", lambda reading: reading.gpu.uuid),
+    (57, "DCGM_FI_DEV_PCI_BUSID", "DCGM_FI_DEV_PCI_BUS_ID",
+     "PCI address, with a domain of eight digits.",
+     lambda reading: long_bus_id(reading.gpu.bus_id)),
+    (68, "DCGM_FI_DEV_CUDA_VISIBLE_DEVICES_STR", "DCGM_FI_CUDA_GPU_VISIBLE_DEVICES",
+     "What DCGM would put into CUDA_VISIBLE_DEVICES: the UUID, or that and the instance.",
+     _visible_devices),
+    (85, "DCGM_FI_DEV_VBIOS_VERSION", None,
+     "Version of the VBIOS.", lambda reading: reading.gpu.vbios_version),
+    (172, "DCGM_FI_DEV_FABRIC_CLUSTER_UUID", None,
+     "UUID of the NVLink fabric.", _cluster_uuid),
+)  # fmt: skip
+"""Field, name, the name since DCGM 4.6, in words, where it is read."""
 
-LABEL_ROWS: tuple[LabelRow, ...] = (
-    LabelRow(
-        field=1,
-        name="DCGM_FI_DRIVER_VERSION",
-        renamed="DCGM_FI_SYSTEM_DRIVER_VERSION",
-        help="Version of the driver.",
-        value=lambda reading: reading.driver.version,
-    ),
-    LabelRow(
-        field=2,
-        name="DCGM_FI_NVML_VERSION",
-        renamed="DCGM_FI_SYSTEM_NVML_VERSION",
-        help="Version of NVML.",
-        value=lambda reading: reading.driver.nvml_version,
-    ),
-    LabelRow(
-        field=50,
-        name="DCGM_FI_DEV_NAME",
-        renamed="DCGM_FI_DEV_GPU_NAME",
-        help="Name of the product.",
-        value=lambda reading: reading.gpu.model,
-    ),
-    _board(
-        field=51,
-        name="DCGM_FI_DEV_BRAND",
-        renamed="DCGM_FI_DEV_GPU_BRAND",
-        help="Brand of the product, such as NVIDIA or Tesla.",
-        value=_of_board(lambda board: None if board.brand is None else _BRANDS.get(board.brand)),
-    ),
-    LabelRow(
-        field=53,
-        name="DCGM_FI_DEV_SERIAL",
-        renamed="DCGM_FI_DEV_BOARD_SERIAL",
-        help="Serial number of the board.",
-        value=lambda reading: reading.gpu.serial,
-    ),
-    LabelRow(
-        field=54,
-        name="DCGM_FI_DEV_UUID",
-        renamed="DCGM_FI_DEV_GPU_UUID",
-        help="UUID of the GPU.",
-        value=lambda reading: reading.gpu.uuid,
-    ),
-    _board(
-        field=56,
-        name="DCGM_FI_DEV_OEM_INFOROM_VER",
-        renamed="DCGM_FI_DEV_INFOROM_OEM_VERSION",
-        help="Version of the InfoROM's part for the manufacturer of the system.",
-        value=_of_board(lambda board: board.inforom_oem),
-    ),
-    LabelRow(
-        field=57,
-        name="DCGM_FI_DEV_PCI_BUSID",
-        renamed="DCGM_FI_DEV_PCI_BUS_ID",
-        help="PCI address, with a domain of eight digits.",
-        value=lambda reading: long_bus_id(reading.gpu.bus_id),
-    ),
-    LabelRow(
-        field=68,
-        name="DCGM_FI_DEV_CUDA_VISIBLE_DEVICES_STR",
-        renamed="DCGM_FI_CUDA_GPU_VISIBLE_DEVICES",
-        help="What DCGM would put into CUDA_VISIBLE_DEVICES: the UUID, or that and the instance.",
-        value=_visible_devices,
-    ),
-    _board(
-        field=80,
-        name="DCGM_FI_DEV_ECC_INFOROM_VER",
-        renamed="DCGM_FI_DEV_INFOROM_ECC_VERSION",
-        help="Version of the InfoROM's part for ECC.",
-        value=_of_board(lambda board: board.inforom_ecc),
-    ),
-    _board(
-        field=81,
-        name="DCGM_FI_DEV_POWER_INFOROM_VER",
-        renamed="DCGM_FI_DEV_INFOROM_POWER_VERSION",
-        help="Version of the InfoROM's part for power management.",
-        value=_of_board(lambda board: board.inforom_power),
-    ),
-    _board(
-        field=82,
-        name="DCGM_FI_DEV_INFOROM_IMAGE_VER",
-        renamed="DCGM_FI_DEV_INFOROM_IMAGE_VERSION",
-        help="Version of the whole InfoROM.",
-        value=_of_board(lambda board: board.inforom_image),
-    ),
-    LabelRow(
-        field=85,
-        name="DCGM_FI_DEV_VBIOS_VERSION",
-        help="Version of the VBIOS.",
-        value=lambda reading: reading.gpu.vbios_version,
-    ),
-    LabelRow(
-        field=172,
-        name="DCGM_FI_DEV_FABRIC_CLUSTER_UUID",
-        help="UUID of the NVLink fabric.",
-        value=_cluster_uuid,
-    ),
-    _board(
-        field=571,
-        name="DCGM_FI_DEV_PLATFORM_INFINIBAND_GUID",
-        help="InfiniBand GUID that the platform gives the GPU.",
-        value=_of_platform(lambda platform: platform.infiniband_guid),
-    ),
-    _board(
-        field=572,
-        name="DCGM_FI_DEV_PLATFORM_CHASSIS_SERIAL_NUMBER",
-        help="Serial number of the chassis.",
-        value=_of_platform(lambda platform: platform.chassis_serial),
-    ),
+_OF_BOARD: tuple[tuple[int, str, str | None, str, _Text], ...] = (
+    (51, "DCGM_FI_DEV_BRAND", "DCGM_FI_DEV_GPU_BRAND",
+     "Brand of the product, such as NVIDIA or Tesla.",
+     _of_board(lambda board: None if board.brand is None else _BRANDS.get(board.brand))),
+    (56, "DCGM_FI_DEV_OEM_INFOROM_VER", "DCGM_FI_DEV_INFOROM_OEM_VERSION",
+     "Version of the InfoROM's part for the manufacturer of the system.",
+     _of_board(lambda board: board.inforom_oem)),
+    (80, "DCGM_FI_DEV_ECC_INFOROM_VER", "DCGM_FI_DEV_INFOROM_ECC_VERSION",
+     "Version of the InfoROM's part for ECC.", _of_board(lambda board: board.inforom_ecc)),
+    (81, "DCGM_FI_DEV_POWER_INFOROM_VER", "DCGM_FI_DEV_INFOROM_POWER_VERSION",
+     "Version of the InfoROM's part for power management.",
+     _of_board(lambda board: board.inforom_power)),
+    (82, "DCGM_FI_DEV_INFOROM_IMAGE_VER", "DCGM_FI_DEV_INFOROM_IMAGE_VERSION",
+     "Version of the whole InfoROM.", _of_board(lambda board: board.inforom_image)),
+    (571, "DCGM_FI_DEV_PLATFORM_INFINIBAND_GUID", None,
+     "InfiniBand GUID that the platform gives the GPU.",
+     _of_platform(lambda platform: platform.infiniband_guid)),
+    (572, "DCGM_FI_DEV_PLATFORM_CHASSIS_SERIAL_NUMBER", None,
+     "Serial number of the chassis.", _of_platform(lambda platform: platform.chassis_serial)),
+)  # fmt: skip
+"""As above; read only for those who ask."""
+
+LABEL_ROWS: tuple[LabelRow, ...] = tuple(
+    LabelRow(field=field, name=name, renamed=renamed, help=words, value=read, group=group)
+    for field, name, renamed, words, read, group in sorted(
+        (
+            *((*row, None) for row in _OF_DRIVER_AND_GPU),
+            *((*row, ReadingGroup.BOARD) for row in _OF_BOARD),
+        ),
+        key=lambda row: row[0],
+    )
 )
