@@ -16,8 +16,8 @@ from typing import Final, Self
 
 from actuator.fabric_manager import why_no_single_reset
 from actuator.gpu_holders import gpu_holders
-from actuator.gpu_reset import is_reset, read_back
 from actuator.mig_world import RESET_PATIENCE_SECONDS, StepFailed
+from actuator.mode_reset import is_reset, read_back
 from base.errors import BadInput, Transient
 from discovery.driver_errors import GpuLost, MigChangeFailed, MigUnread
 from discovery.host.device_files import (

@@ -274,6 +274,8 @@ def _note(
     return Key(name=name, where=where, writer=writer, summary=summary, **value)
 
 
+_OF_POD = Writer.USER, KeyLocation.POD_ANNOTATION
+
 OTHERS: tuple[Key, ...] = (
     Key(
         name=TOPOLOGY,
@@ -370,26 +372,9 @@ OTHERS: tuple[Key, ...] = (
     ),
     _note(DRAIN, "how pods leave before a MIG change", value=r"wait|cordon|evict|node"),
     _note(KEEP_CORDONED, "the coordinator leaves this node cordoned after a MIG change"),
-    _note(
-        LINK,
-        "how close the pod's GPUs should be",
-        Writer.USER,
-        KeyLocation.POD_ANNOTATION,
-        value=r"any|numa|nvlink",
-    ),
-    _note(
-        NIC,
-        "the pod's GPUs should be near an RDMA NIC",
-        Writer.USER,
-        KeyLocation.POD_ANNOTATION,
-        value=r"true",
-    ),
-    _note(
-        DO_NOT_DISRUPT,
-        "no MIG change may disturb this pod",
-        Writer.USER,
-        KeyLocation.POD_ANNOTATION,
-    ),
+    _note(LINK, "how close the pod's GPUs should be", *_OF_POD, value=r"any|numa|nvlink"),
+    _note(NIC, "the pod's GPUs should be near an RDMA NIC", *_OF_POD, value=r"true"),
+    _note(DO_NOT_DISRUPT, "no MIG change may disturb this pod", *_OF_POD),
 )
 
 LABELS: tuple[Key, ...] = (*NODE, *DRIVER, *CAPABILITIES, *RESOURCES, *HARDWARE, *LINKS, *HEALTHS)

@@ -136,7 +136,7 @@ def _open(view: ChangeView, node: MigNode, terms: RolloutSettings, now: float) -
         if evaluation is None:
             return EvaluateDrain(node=node.name)
         if evaluation.plan.blockers:
-            return _undo(view, node, _blocked(evaluation.plan), retry_later=True)
+            return _undo(view, node, evaluation.plan.obstacle, retry_later=True)
     return PatchNode(
         purpose=NodeWrite.CORDON, node=node.name, patch=node_patches.cordon_patch(node, record)
     )
@@ -243,10 +243,10 @@ def _draining(
         return _permit(view, node, now)  # what is left stays, and is not in the way
     if not record.drain_at:
         if plan.blockers:
-            return _undo(view, node, _blocked(plan), retry_later=True)
+            return _undo(view, node, plan.obstacle, retry_later=True)
         return WriteRecord(record=with_values(record, drain_at=int(now)), why="pods are to leave")
     if passed(record.drain_at, now) > terms.evictions.deadline_seconds:
-        return _undo(view, node, _blocked(plan) or "pods did not leave in time", retry_later=True)
+        return _undo(view, node, plan.obstacle or "pods did not leave in time", retry_later=True)
     return EvictDeviceUsers(pods=plan.evict) if plan.evict else None
 
 
@@ -259,14 +259,6 @@ def _fresh(evaluation: DrainEvaluation | None, since: float, now: float) -> Drai
     ):
         return None
     return evaluation
-
-
-def _blocked(plan: DrainPlan) -> str:
-    """The first reason why pods stay, and how many more there are; empty: none."""
-    if not plan.blockers:
-        return ""
-    first, more = plan.blockers[0], len(plan.blockers) - 1
-    return f"{first.name}: {first.text}" + (f" And {more} more." if more else "")
 
 
 def _permit(view: ChangeView, node: MigNode, now: float) -> ChangeEffect:

@@ -102,6 +102,14 @@ class DrainPlan:
         """Whether no pod has to leave any more."""
         return not (self.evict or self.awaited or self.blockers)
 
+    @property
+    def obstacle(self) -> str:
+        """The first reason why pods stay, and how many more there are; empty: none."""
+        if not self.blockers:
+            return ""
+        first, more = self.blockers[0], len(self.blockers) - 1
+        return f"{first.name}: {first.text}" + (f" And {more} more." if more else "")
+
 
 def plan_drain(
     view: DrainView,

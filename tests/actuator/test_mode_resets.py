@@ -11,8 +11,8 @@ import pytest
 
 from actuator.fabric_manager import why_no_single_reset
 from actuator.gpu_holders import MOST_NAMED, NOBODY, gpu_holders
-from actuator.gpu_reset import BACK_SECONDS, is_reset, read_back
 from actuator.mig_world import StepFailed
+from actuator.mode_reset import BACK_SECONDS, is_reset, read_back
 from actuator.service.supervised_changes import change_request
 from api.actuator.actuator_messages import ApplyRequest, RequestedLayout
 from api.mig_mode_change import ModeChange
