@@ -26,7 +26,7 @@ _FIRST_PAUSE_SECONDS: Final = 0.5
 _LONGEST_PAUSE_SECONDS: Final = 8.0
 
 
-def read_gpu(world: MigWorld, uuid: str) -> MigGpu:
+def observed_gpu(world: MigWorld, uuid: str) -> MigGpu:
     """A GPU, read now. Raises StepFailed."""
     for gpu in world.observe([uuid]):
         if gpu.uuid == uuid:
@@ -37,7 +37,7 @@ def read_gpu(world: MigWorld, uuid: str) -> MigGpu:
 def empty(world: MigWorld, uuid: str, modes: ModePermission = NO_RESETS) -> None:
     """Destroy the idle instances of a GPU, if the driver can still read it."""
     try:
-        gpu = read_gpu(world, uuid)
+        gpu = observed_gpu(world, uuid)
         users = world.device_users()
         busy = tuple(
             instance for instance in gpu.instances if instance_users(users, uuid, instance.id)
@@ -60,7 +60,7 @@ def reach(
         if failure is not None:
             return failure
         world.reopen()
-        reached = has_layout(read_gpu(world, uuid), desired)
+        reached = has_layout(observed_gpu(world, uuid), desired)
     except StepFailed as error:
         return str(error)
     return None if reached else "it does not have the layout after all steps"

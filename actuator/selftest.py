@@ -18,7 +18,7 @@ import msgspec
 from actuator.change import ChangeResult, begin, drive, result_of
 from actuator.change_record import Direction
 from actuator.journal import Journal
-from actuator.layout_steps import reach, read_gpu
+from actuator.layout_steps import observed_gpu, reach
 from actuator.mig_world import MigWorld, StepFailed
 from actuator.restore import take_in_order
 from actuator.verified_layouts import VerifiedLayout
@@ -97,7 +97,7 @@ def selftest(world: MigWorld, journal: Journal, uuid: str, edge: SelftestEdge) -
     was done then.
     """
     journal.need_no_change([uuid])
-    before = read_gpu(world, uuid)
+    before = observed_gpu(world, uuid)
     refusal = _refusal(before, world.device_users())
     if refusal is not None:
         return ChangeResult(
@@ -128,7 +128,7 @@ def _try_all(world: MigWorld, uuid: str, edge: SelftestEdge) -> str:
     timed = _TimedWorld(world, edge.clock)
     try:
         _try_layout(timed, uuid, EMPTY, edge)
-        gpu = read_gpu(world, uuid)
+        gpu = observed_gpu(world, uuid)
         edge.report(OfferedNow(profiles=gpu.profiles))
         for trial in trial_layouts(gpu):
             if edge.is_over():
@@ -148,14 +148,14 @@ def _try_layout(timed: _TimedWorld, uuid: str, trial: TrialLayout, edge: Selftes
     log.info("MIG self-test layout", extra={"layout": trial.name})
     timed.steps.clear()
     began = edge.clock()
-    seen = [read_gpu(timed, uuid)]
+    seen = [observed_gpu(timed, uuid)]
     planned = plan(seen, {uuid: trial.layout}, timed.device_users(), spare_busy=True)
     kept: Sequence[CurrentInstance] = ()
     if isinstance(planned, MigRefusal):
         failure = planned.obstacles[0].detail
     else:
         kept = [instance for _, instance in planned.kept]
-        failure = reach(timed, uuid, trial.layout) or _defect(read_gpu(timed, uuid), kept)
+        failure = reach(timed, uuid, trial.layout) or _defect(observed_gpu(timed, uuid), kept)
     if failure:
         log.warning("MIG self-test layout failed", extra={"layout": trial.name, "why": failure})
     edge.report(
@@ -189,7 +189,7 @@ def _put_back(world: MigWorld, before: MigGpu, image: VerifiedLayout) -> None:
         return
     try:
         if reach(world, before.uuid, EMPTY.layout) is None:
-            take_in_order(world, read_gpu(world, before.uuid), image)
+            take_in_order(world, observed_gpu(world, before.uuid), image)
     except StepFailed as error:
         log.warning("MIG step failed", extra={"step": "in the old order", "why": str(error)})
 
@@ -197,7 +197,7 @@ def _put_back(world: MigWorld, before: MigGpu, image: VerifiedLayout) -> None:
 def _lost_devices(world: MigWorld, uuid: str, image: VerifiedLayout) -> tuple[str, ...]:
     """MIG devices that did not come back, as a sentence."""
     try:
-        gone = image.gone(read_gpu(world, uuid))
+        gone = image.gone(observed_gpu(world, uuid))
     except StepFailed as error:
         return (f"whether all MIG devices are there again is not known: {error}",)
     if not gone:
