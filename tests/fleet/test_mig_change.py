@@ -24,6 +24,7 @@ from fleet.change_effects import (
     NodeWrite,
     ParkRecord,
     PatchNode,
+    WriteRecord,
 )
 from fleet.drain.drain_plan import BlockerKind, DrainBlocker, DrainPlan
 from fleet.drain.drain_pod import drain_pod
@@ -452,3 +453,35 @@ def test_a_client_that_does_not_go_gives_the_node_back_as_it_was() -> None:
     assert (effect.purpose, effect.why) == (NodeWrite.ROLL_BACK, STILL_PAUSING)
     assert effect.patch["metadata"]["labels"] == {EXPORTER: "true", PLUGIN: "true"}
     assert effect.patch["spec"] == {"unschedulable": None}
+
+
+@pytest.mark.parametrize(
+    ("outcome", "begins_anew"), [(Outcome.ROLLED_BACK, False), (Outcome.APPLIED, True)]
+)
+def test_a_node_of_which_one_gpu_was_rolled_back_is_given_back_with_what_it_offers(
+    outcome: Outcome, begins_anew: bool
+) -> None:
+    """The others have the desired layout, so it offers neither what it did nor what it is to."""
+    record = RollbackRecord(
+        v=2,
+        node="n",
+        uid="u",
+        request=R,
+        rollout="annotation:x",
+        taken_at=NOW - 5000,
+        cordon=True,
+        allocatable={"nvidia.com/mig-1g.10gb": 56},
+        allocatable_before={"nvidia.com/gpu": 8},
+        proceed_at=NOW - 5000,
+        outcome=outcome,
+        counted=True,
+        restarts=1,
+        restarted_at=NOW - 4000,
+    )
+    offers = (("nvidia.com/gpu", 1), ("nvidia.com/mig-1g.10gb", 49))
+    node = replace(States(1).node(), uid="u", deploy=(), allocatable=offers, permit=None)
+    view = replace(States(1).view(), record=record, node=node, pods=(), has_lease=True)
+
+    effect = next_effect(view, TERMS, NOW)
+
+    assert (isinstance(effect, WriteRecord) and effect.record.restarts == 2) is begins_anew
