@@ -102,8 +102,10 @@ def test_clients_are_resumed_after_every_change(
 
 
 def back_by_the_journal(on: SimulatedNode) -> None:
-    """The change undoes itself."""
-    on.simulation.fault(Return(code=pynvml.NVML_ERROR_NO_PERMISSION), CREATE, times=1)
+    """The change of each GPU undoes itself."""
+    for bus_id in on.simulation.state.gpus:
+        refused = Return(code=pynvml.NVML_ERROR_NO_PERMISSION)
+        on.simulation.fault(refused, CREATE, bus_id=bus_id, times=1)
     assert run(on, "apply", '{"all": {"3g.40gb": 2}}', "--yes").exit_code == 6
 
 

@@ -273,7 +273,7 @@ def test_a_change_whose_worker_died_is_ended_by_restore(on: SimulatedNode) -> No
     assert died.exit_code == UNFINISHED
     assert "gpuscape mig restore goes on from there" in died.stderr
     refused = run(on, "apply", WANTED, "--yes").stderr
-    assert "runs, or was stopped: run gpuscape mig restore" in refused
+    assert "runs, or was stopped, on GPU GPU-" in refused
 
     restored = run(on, "restore", "-o", "json")
     assert (restored.exit_code, json.loads(restored.stdout)["outcome"]) == (0, "applied")
