@@ -117,7 +117,8 @@ def _idle(facts: NodeChangeFacts, record: RollbackRecord, effect: ChangeEffect) 
         return _at(StageName.DRAINED, text)
     if record.drain == DrainMode.NODE and facts.drain_plan and not facts.drain_plan.is_done:
         return _draining(facts, record)
-    return _at(StageName.CHANGED, "the permit to proceed comes next")
+    stage = StageName.PAUSED if record.labels else StageName.DRAINED
+    return _at(stage, "nobody is in the way: the permit to proceed comes next")
 
 
 def _pods(names: list[str], text: str) -> tuple[StageBlocker, ...]:

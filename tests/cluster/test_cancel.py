@@ -33,6 +33,7 @@ from tests.cluster.mig_nodes import (
 )
 from tests.cluster.test_called_off import GUARD, condition, held_by, phase_is
 from tests.controlplane.plane import MERGE_PATCH
+from tests.forecast.test_agent_terms import coordinator
 from tests.pages import ROOT
 
 pytestmark = pytest.mark.cluster
@@ -121,6 +122,10 @@ def node_of(site: Site, name: str, *, works: bool = True) -> Iterator[tuple[Node
 
 @pytest.fixture(scope="module")
 def person(site: Site) -> Person:
+    """With the coordinator's Deployment, which no controller here runs, for its settings."""
+    made = coordinator("--settle=60s", "--device-plugins=app=device-plugin")
+    made["metadata"]["namespace"] = site.namespace
+    site.plane.demand("POST", f"/apis/apps/v1/namespaces/{site.namespace}/deployments", made)
     return Person(site)
 
 
@@ -139,8 +144,12 @@ def test_while_it_waits_for_a_pod(site: Site, person: Person, tmp_path: Path) ->
             stages = person.why(model.name)["stages"]
             return dict(next((it for it in stages if it["state"] == "now"), {"stage": None}))
 
-        until(lambda: story()["stage"] == "slot" and bool(story()["in_the_way"]))
-        assert story()["in_the_way"][0]["name"] == f"{model.namespace}/job"
+        def pods() -> list[str]:
+            found = story().get("in_the_way") or ()
+            return [it["name"] for it in found if it["kind"] == "pod"]
+
+        until(lambda: pods() == [f"{model.namespace}/job"])
+        assert story()["stage"] == "slot"
         person.run("cancel", model.name)
         assert model.is_cancelled
         assert condition(site, model.name) == before

@@ -10,7 +10,7 @@ import yaml
 
 from api.mig_mode_change import ModeChange
 from forecast.agent_terms import AgentTerms, ConfigMapKey, agent_terms
-from forecast.coordinator_terms import coordinator_terms
+from forecast.coordinator_terms import coordinator_terms, deployed_settings
 from kube.api import Object
 from mig.configs.config_overlap import Overlap
 from tests.deploy.daemonset import DEPLOY
@@ -137,6 +137,26 @@ def test_marks_of_autoscalers_count_unless_the_coordinator_is_seen_to_ignore_the
     made: Object, ignores: bool
 ) -> None:
     assert coordinator_terms([made]).evictions.ignore_autoscaler_marks is ignores
+
+
+def test_all_settings_of_the_coordinator_are_read_from_its_deployment() -> None:
+    settings = deployed_settings([coordinator("--slots=4", "--window=mon-fri 22:00-05:00")])
+    assert settings is not None
+    assert settings.slots == 4
+    assert settings.terms.windows
+    assert settings.terms.canary_seconds == 600.0
+    marks = deployed_settings([coordinator("--ignore-autoscaler-marks", GPUSCAPE_SETTLE="7s")])
+    assert marks is not None
+    assert marks.ignore_autoscaler_marks
+    assert marks.terms.settle_seconds == 7.0
+
+
+@pytest.mark.parametrize(
+    "made", [[], [coordinator(GPUSCAPE_CONFIG="/f")], [coordinator("--slots=many")]]
+)
+def test_settings_that_cannot_be_known_are_none(made: list[Object]) -> None:
+    assert deployed_settings(made) is None
+    assert deployed_settings([coordinator(), coordinator()]) is None
 
 
 def test_a_key_under_another_path_is_found_by_its_item() -> None:
