@@ -40,9 +40,9 @@ def stage_ends(facts: NodeChangeFacts) -> Mapping[StageName, float]:
     newest: dict[str, float] = {}
     for event in facts.events:
         newest[event.reason] = max(event.at, newest.get(event.reason, 0.0))
-    for stage, reason in _BY_EVENT:
-        if reason in newest:
-            _fit(ends, stage, newest[reason])
+    known = [(newest[reason], stage) for stage, reason in _BY_EVENT if reason in newest]
+    for at, stage in sorted(known, key=lambda pair: -pair[0]):  # the newest attempt first
+        _fit(ends, stage, at)
     if StageName.VERIFIED in ends:  # the agent shows both at once
         _fit(ends, StageName.CHANGED, ends[StageName.VERIFIED])
     if facts.desired_at is not None:

@@ -161,11 +161,14 @@ def test_behind_the_cordon(site: Site, person: Person, tmp_path: Path, agent: st
     name = f"held-{agent.replace(' ', '-')}"
     with node_of(site, name) as (model, before), held_by(site, name, tmp_path):
         until(lambda: phase_is(site, model.name, "cordoned"))
-        found = person.why(model.name)
-        assert found["stands_at"] == "drained"
-        done = {it["stage"]: it["done_at"] for it in found["stages"] if it["state"] == "done"}
-        assert done["slot"] is not None
-        assert done["cordoned"] is not None
+
+        def done_at(stage: str) -> str | None:
+            found = person.why(model.name)
+            assert found["stands_at"] == "drained"
+            return next(it["done_at"] for it in found["stages"] if it["stage"] == stage)
+
+        until(lambda: done_at("cordoned") is not None)  # the record has it a moment later
+        assert done_at("slot") is not None
         if agent == "is away":
             model.is_cancelled = True  # it does nothing any more
             renew(site, names.agent_lease(model.name), ago=1000)

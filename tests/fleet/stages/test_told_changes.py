@@ -14,7 +14,9 @@ from api import keys, names
 from fleet.mig_node import DrainMode
 from fleet.rollout_settings import PAUSED, RolloutSettings, parse_windows
 from fleet.stages.layout_stages import layout_stages
+from fleet.stages.node_change_facts import NodeEvent
 from fleet.stages.stage import Stage, StageBlockerKind, StageName, StageState
+from fleet.stages.stage_times import stage_ends
 from kube.api import CONFIG_MAPS, EVENTS, LEASES, POD_DISRUPTION_BUDGETS, PODS, ApiResource
 from kube.api_errors import Forbidden
 from tests.fleet.stages.asked_fleet import AskedFleet, facts_of, standing_in
@@ -107,6 +109,54 @@ def test_events_of_an_earlier_attempt_give_no_time() -> None:
     assert slot is not None
     assert cordon is not None
     assert slot <= cordon
+
+
+def test_times_that_do_not_fit_between_the_others_are_of_something_else() -> None:
+    asked = fleet()
+    asked.wish("sevenths")
+    reach(asked, None)
+    events = (
+        NodeEvent(reason="MigSlotTaken", note="", at=asked.now - 50),
+        NodeEvent(reason="MigChangeAllowed", note="", at=asked.now - 90),
+        NodeEvent(reason="MigChangeUndone", note="", at=asked.now),
+    )
+    ends = stage_ends(replace(facts_of(asked, "n0"), events=events, desired_at=asked.now - 60))
+    assert ends[StageName.DESIRED] == asked.now - 60
+    assert ends[StageName.SLOT] == asked.now - 50
+    assert ends[StageName.UNCORDONED] == asked.now
+    late = replace(facts_of(asked, "n0"), events=events[:1], desired_at=asked.now)
+    assert StageName.DESIRED not in stage_ends(late)
+
+
+def test_other_nodes_that_wait_do_not_stand_before_one_that_rests() -> None:
+    """What other nodes' pods do is not read: the coordinator passes them over, and so does this."""
+    asked = fleet(replace(TERMS, hold_seconds=30.0, retry_seconds=300.0), nodes=2)
+    asked.bind_pod("n0", "job", blocking=True)
+    asked.wish("halves", "n0")
+    asked.wish("sevenths", "n1")
+    asked.pass_until(lambda: asked.is_cordoned("n1"), within=60)
+    asked.bind_pod("n1", "late", blocking=False)
+    asked.await_kubelet("late")
+    asked.pass_until(lambda: not asked.is_cordoned("n1"), within=100)
+    asked.end_pod("late")
+    asked.pass_time(10)
+    standing = asked.standing("n1")
+    assert standing is not None
+    assert "the last attempt was undone" in standing.text
+
+
+def test_a_node_that_goes_on_without_a_slot_is_not_who_has_it() -> None:
+    asked = fleet(nodes=3)
+    for number, layout in enumerate(("sevenths", "halves", "sevenths/b")):
+        asked.agents[f"n{number}"].change_seconds = 5_000
+        asked.wish(layout, f"n{number}")
+    asked.pass_until(lambda: len(asked.open_leases()) == 2, within=300)
+    slots = [it for it in asked.open_leases() if it["spec"].get("holderIdentity")]
+    (holder,) = (it["spec"]["holderIdentity"] for it in slots)
+    (waiting,) = (
+        name for name, it in asked.agents.items() if not it.changes_until and name != holder
+    )
+    assert in_the_way(asked.standing(waiting)) == {("node", holder)}
 
 
 def test_an_attempt_that_was_undone_is_told_with_its_reason_and_the_next_time() -> None:
