@@ -24,6 +24,7 @@ from cli.main import main
 from cli.mig import mig_apply
 from mig.gpu_layout import has_layout, layout_from_counts
 from simulator.simulation import Crash, Delay, Return
+from tests import machines
 from tests.actuator.simulated_node import FIVE, H100, SimulatedNode, node
 from tests.agent.agent_process import until
 from tests.cli.mig.mig_process import CREATE, ended, journal, running
@@ -359,6 +360,25 @@ def test_what_does_not_come_back_after_a_reboot_is_said(tmp_path: Path) -> None:
     [gpu] = json.loads(told.stdout)["restored"]
     assert f"process {os.getpid()}" in gpu["why_not"]
     assert on.gpus()[0].instances == ()
+
+
+def test_mig_is_turned_on_by_a_reset_unless_a_person_forbids_it(tmp_path: Path) -> None:
+    """A new layout on a GPU with MIG off, and back; nothing of the command's own is in the way."""
+    off = node(tmp_path, mig=False, count=2)
+    off.simulation.set_resets(seconds=0.3, renumbers=True)
+    refused = run(off, "apply", WANTED, "--no-mode-change", "--yes")
+    assert refused.exit_code == REFUSED
+    assert "reset-needed" in refused.output
+    assert not off.simulation.state.gpus[machines.gpu(0).bus_id].mig_pending
+
+    turned_on = run(off, "apply", WANTED, "--yes")
+
+    assert turned_on.exit_code == 0, turned_on.output
+    assert "MIG goes on by a reset of the GPU" in turned_on.output
+    assert [has_layout(gpu, LAYOUT) for gpu in off.gpus()] == [True, False]
+
+    assert run(off, "apply", '{"0": "off"}', "--yes").exit_code == 0
+    assert [gpu.mig for gpu in off.simulation.state.gpus.values()] == [False, False]
 
 
 def test_two_changes_at_a_time_are_refused(on: SimulatedNode) -> None:

@@ -148,6 +148,34 @@ def test_a_mode_is_a_step_where_it_needs_no_reset(run_mig: RunMig, tmp_path: Pat
     ]
 
 
+def test_a_reset_by_the_driver_is_a_step_with_its_effect_on_the_whole_gpu(
+    run_mig: RunMig, simulated: Simulation, bus_ids: list[str]
+) -> None:
+    """On GPU 0 MIG goes on, and on GPU 6 off. Profiles are not known before MIG is on."""
+    simulated.add_process(bus_ids[0], 4242)
+    wanted = '{"0": {"3g.20gb": 2}, "6": "off"}'
+    output = run_mig("plan", wanted, on=simulated).output.splitlines()
+    assert output[:5] == [
+        "GPU 0 (NVIDIA A100-SXM4-40GB): MIG goes on by a reset of the GPU, 2 created",
+        "   INSTANCE  PROFILE  UNITS  PROGRAMS",
+        "+  new       3g.20gb  0-3    -",
+        "+  new       3g.20gb  4-7    -",
+        "",
+    ]
+    assert output[5] == "GPU 6 (NVIDIA A100-SXM4-40GB): MIG goes off by a reset of the GPU"
+    assert output[-5:] == [
+        "Disturbed:",
+        "  process 4242 python3",
+        "Reset by the driver: GPU 0, 6. No program may have a GPU open for it.",
+        "The agent does this where mig-mode-change is driver.",
+        "By the table of known models: GPU 0. The driver knows more once MIG is on.",
+    ]
+    found = document(run_mig, simulated, wanted)
+    assert [gpu["reset"] for gpu in found["gpus"]] == [True, True]  # type: ignore[index]
+    modes = [step for step in found["steps"] if step["step"] == "set-mode"]  # type: ignore[index]
+    assert [step["on"] for step in modes] == [True, False]
+
+
 def test_who_is_on_the_whole_gpu_is_disturbed_by_a_change_of_its_mode(
     run_mig: RunMig, tmp_path: Path
 ) -> None:
@@ -238,11 +266,11 @@ def test_the_document_has_every_step_with_its_place(run_mig: RunMig, simulated: 
 # what is refused
 
 
-def test_a_reset_is_named_with_its_command_and_never_done(
+def test_a_reset_that_is_not_permitted_is_named_with_its_command(
     run_mig: RunMig, simulated: Simulation, bus_ids: list[str]
 ) -> None:
     before = simulated.state
-    result = run_mig("plan", '{"0": "on", "6": {}}', on=simulated)
+    result = run_mig("plan", '{"0": "on", "6": {}}', "--no-mode-change", on=simulated)
     assert result.exit_code == REFUSED
     assert "GPU 0: reset-needed: NVIDIA A100-SXM4-40GB turns MIG on by a reset" in result.output
     reset = f"nvidia-smi -i {bus_ids[0]} -mig 1 && nvidia-smi --gpu-reset -i {bus_ids[0]}"
@@ -268,7 +296,7 @@ def test_gpus_that_need_a_reset_have_one_command_together(
     run_mig: RunMig, simulated: Simulation, bus_ids: list[str]
 ) -> None:
     gpus = ",".join(bus_ids[:2])
-    result = run_mig("plan", '{"0-1": "on"}', on=simulated)
+    result = run_mig("plan", '{"0-1": "on"}', "--no-mode-change", on=simulated)
     assert f"    nvidia-smi -i {gpus} -mig 1 && nvidia-smi --gpu-reset -i {gpus}\n" in result.output
 
 
