@@ -68,6 +68,7 @@ ENTRIES = sorted(
         "nvmlDeviceGetName",
         "nvmlDeviceGetPciInfo_v3",
         "nvmlDeviceGetUUID",
+        "nvmlDeviceGetVirtualizationMode",
         COMPUTE_PLACES,
         "nvmlGpuInstanceGetComputeInstanceProfileInfo",
         "nvmlGpuInstanceGetComputeInstanceProfileInfoV",
@@ -303,6 +304,8 @@ def check(gpu: MigReading, before: MigGpu, entry: str, code: object) -> None:
         differing.pop("profiles", None)
     if entry == "nvmlDeviceGetMinorNumber" and gpu.minor is None:
         differing.pop("minor", None)
+    if entry == "nvmlDeviceGetVirtualizationMode" and gpu.virtualization is None:
+        differing.pop("virtualization", None)
     if "Graphics" in entry and code in NOT_THERE:
         differing.pop("processes", None)
     assert not differing, (entry, code, differing)
