@@ -171,8 +171,8 @@ def test_a_reset_by_the_driver_is_a_step_with_its_effect_on_the_whole_gpu(
         "By the table of known models: GPU 0. The driver knows more once MIG is on.",
     ]
     found = document(run_mig, simulated, wanted)
-    assert [gpu["reset"] for gpu in found["gpus"]] == [True, True]  # type: ignore[index]
-    modes = [step for step in found["steps"] if step["step"] == "set-mode"]  # type: ignore[index]
+    assert [gpu["reset"] for gpu in found["gpus"]] == [True, True]  # type: ignore[attr-defined]
+    modes = [step for step in found["steps"] if step["step"] == "set-mode"]  # type: ignore[attr-defined]
     assert [step["on"] for step in modes] == [True, False]
 
 
