@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 
 from discovery.model import Fabric, NvidiaFacts
-from discovery.sample import MemoryUse, ReadingGroup
+from discovery.sample import MemoryUse, PowerLimits, ReadingGroup
 from exporters.dcgm.dcgm_family import (
     CELSIUS_MOST,
     COUNT_MOST,
@@ -65,6 +65,20 @@ _BAR1_BYTES: tuple[tuple[int, str, str, Callable[[MemoryUse], int]], ...] = (
 )
 """DCGM's field, name, in words, which part."""
 _fabric = partial(DcgmFamily, most=COUNT_MOST, gpus="Hopper and later, in an NVLink fabric")
+
+_POWER_LIMITS: tuple[tuple[int, str, str, str, Callable[[PowerLimits], float | None]], ...] = (
+    (160, "POWER_MGMT_LIMIT", "REQUESTED", "Power limit that was set",
+     lambda limits: limits.current),
+    (161, "POWER_MGMT_LIMIT_MIN", "MIN", "Lowest power limit that can be set",
+     lambda limits: limits.lowest),
+    (162, "POWER_MGMT_LIMIT_MAX", "MAX", "Highest power limit that can be set",
+     lambda limits: limits.highest),
+    (163, "POWER_MGMT_LIMIT_DEF", "DEFAULT", "Power limit after start",
+     lambda limits: limits.default),
+    (164, "ENFORCED_POWER_LIMIT", "ENFORCED", "Power limit in force, the lowest of all that apply",
+     lambda limits: limits.enforced),
+)  # fmt: skip
+"""Field, name, the name since DCGM 4.6, in words, where it is read."""
 
 FAMILIES: tuple[DcgmFamily, ...] = (
     _temperature(
@@ -157,40 +171,15 @@ FAMILIES: tuple[DcgmFamily, ...] = (
         help="Temperature at which the GPU switches itself off, in degrees Celsius.",
         value=of_part(lambda sample: sample.temperature_limits, lambda limits: limits.shutdown),
     ),
-    _power_limit(
-        field=160,
-        name="DCGM_FI_DEV_POWER_MGMT_LIMIT",
-        renamed="DCGM_FI_DEV_BOARD_POWER_LIMIT_REQUESTED_WATTS",
-        help="Power limit that was set, in watts.",
-        value=of_part(lambda sample: sample.power_limits, lambda limits: limits.current),
-    ),
-    _power_limit(
-        field=161,
-        name="DCGM_FI_DEV_POWER_MGMT_LIMIT_MIN",
-        renamed="DCGM_FI_DEV_BOARD_POWER_LIMIT_MIN_WATTS",
-        help="Lowest power limit that can be set, in watts.",
-        value=of_part(lambda sample: sample.power_limits, lambda limits: limits.lowest),
-    ),
-    _power_limit(
-        field=162,
-        name="DCGM_FI_DEV_POWER_MGMT_LIMIT_MAX",
-        renamed="DCGM_FI_DEV_BOARD_POWER_LIMIT_MAX_WATTS",
-        help="Highest power limit that can be set, in watts.",
-        value=of_part(lambda sample: sample.power_limits, lambda limits: limits.highest),
-    ),
-    _power_limit(
-        field=163,
-        name="DCGM_FI_DEV_POWER_MGMT_LIMIT_DEF",
-        renamed="DCGM_FI_DEV_BOARD_POWER_LIMIT_DEFAULT_WATTS",
-        help="Power limit after start, in watts.",
-        value=of_part(lambda sample: sample.power_limits, lambda limits: limits.default),
-    ),
-    _power_limit(
-        field=164,
-        name="DCGM_FI_DEV_ENFORCED_POWER_LIMIT",
-        renamed="DCGM_FI_DEV_BOARD_POWER_LIMIT_ENFORCED_WATTS",
-        help="Power limit in force, the lowest of all that apply, in watts.",
-        value=of_part(lambda sample: sample.power_limits, lambda limits: limits.enforced),
+    *(
+        _power_limit(
+            field=field,
+            name=f"DCGM_FI_DEV_{name}",
+            renamed=f"DCGM_FI_DEV_BOARD_POWER_LIMIT_{renamed}_WATTS",
+            help=f"{words}, in watts.",
+            value=of_part(lambda sample: sample.power_limits, read),
+        )
+        for field, name, renamed, words, read in _POWER_LIMITS
     ),
     _fabric(
         field=170,

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from discovery.sample import HeldDown, ReadingGroup
+from discovery.sample import EccErrors, HeldDown, ReadingGroup
 from exporters.dcgm.dcgm_family import (
     COUNT_MOST,
     MASK_MOST,
@@ -87,6 +87,16 @@ def _memory_errors(key: tuple[int, int, int]) -> Value:
     return lambda reading: reading.memory_errors.get(key)
 
 
+_ECC_TOTALS: tuple[tuple[int, str, str, Callable[[EccErrors], int | None]], ...] = (
+    (310, "SBE_VOL", "corrected since the driver was loaded", lambda ecc: ecc.corrected_volatile),
+    (311, "DBE_VOL", "could not correct since the driver was loaded",
+     lambda ecc: ecc.uncorrected_volatile),
+    (312, "SBE_AGG", "corrected in the GPU's whole life", lambda ecc: ecc.corrected_aggregate),
+    (313, "DBE_AGG", "could not correct in the GPU's whole life",
+     lambda ecc: ecc.uncorrected_aggregate),
+)  # fmt: skip
+"""Field, name, in words, where it is read."""
+
 FAMILIES: tuple[DcgmFamily, ...] = (
     DcgmFamily(
         field=112,
@@ -119,29 +129,14 @@ FAMILIES: tuple[DcgmFamily, ...] = (
         )
         for field, name, words, read in _HELD_DOWN
     ),
-    _ecc(
-        field=310,
-        name="DCGM_FI_DEV_ECC_SBE_VOL_TOTAL",
-        help="Memory errors that ECC corrected since the driver was loaded.",
-        value=of_part(lambda sample: sample.ecc_errors, lambda ecc: ecc.corrected_volatile),
-    ),
-    _ecc(
-        field=311,
-        name="DCGM_FI_DEV_ECC_DBE_VOL_TOTAL",
-        help="Memory errors that ECC could not correct since the driver was loaded.",
-        value=of_part(lambda sample: sample.ecc_errors, lambda ecc: ecc.uncorrected_volatile),
-    ),
-    _ecc(
-        field=312,
-        name="DCGM_FI_DEV_ECC_SBE_AGG_TOTAL",
-        help="Memory errors that ECC corrected in the GPU's whole life.",
-        value=of_part(lambda sample: sample.ecc_errors, lambda ecc: ecc.corrected_aggregate),
-    ),
-    _ecc(
-        field=313,
-        name="DCGM_FI_DEV_ECC_DBE_AGG_TOTAL",
-        help="Memory errors that ECC could not correct in the GPU's whole life.",
-        value=of_part(lambda sample: sample.ecc_errors, lambda ecc: ecc.uncorrected_aggregate),
+    *(
+        _ecc(
+            field=field,
+            name=f"DCGM_FI_DEV_ECC_{name}_TOTAL",
+            help=f"Memory errors that ECC {words}.",
+            value=of_part(lambda sample: sample.ecc_errors, read),
+        )
+        for field, name, words, read in _ECC_TOTALS
     ),
     *(
         _ecc(

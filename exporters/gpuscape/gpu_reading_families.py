@@ -60,67 +60,47 @@ _UTILISATION = "not available while MIG is on"
 _USE = "nvmlDeviceGetMemoryInfo"
 _DATA = "field NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_{} over all links"
 
+_Plain = tuple[str, str, Callable[[GpuSample], float | None], str]
+"""Name, in words, where it is read, the source for the docs."""
+
+_MEASURED: tuple[_Plain, ...] = (
+    ("gpuscape_gpu_power_watts", "Power that the board draws.",
+     lambda sample: sample.power_watts,
+     "nvmlDeviceGetPowerUsage; an average over a second on most GPUs since Ampere"),
+    ("gpuscape_gpu_energy_joules_total", "Energy that the board used since the driver was loaded.",
+     lambda sample: sample.energy_joules, "nvmlDeviceGetTotalEnergyConsumption"),
+    ("gpuscape_gpu_temperature_celsius", "Temperature of the GPU.",
+     lambda sample: sample.gpu_celsius, "nvmlDeviceGetTemperature"),
+    ("gpuscape_gpu_memory_temperature_celsius", "Temperature of the memory.",
+     lambda sample: sample.memory_celsius, "field NVML_FI_DEV_MEMORY_TEMP; GPUs with HBM"),
+    ("gpuscape_gpu_sm_clock_hertz", "Clock of the streaming multiprocessors.",
+     lambda sample: sample.sm_clock_hertz, "nvmlDeviceGetClockInfo"),
+    ("gpuscape_gpu_memory_clock_hertz", "Clock of the memory.",
+     lambda sample: sample.memory_clock_hertz, "nvmlDeviceGetClockInfo"),
+    ("gpuscape_gpu_busy_ratio", "Share of the time for which a kernel ran.",
+     lambda sample: sample.gpu_busy_ratio, f"nvmlDeviceGetUtilizationRates; {_UTILISATION}"),
+    ("gpuscape_gpu_memory_busy_ratio", "Share of the time for which memory was read or written.",
+     lambda sample: sample.memory_busy_ratio, f"nvmlDeviceGetUtilizationRates; {_UTILISATION}"),
+    ("gpuscape_gpu_encoder_busy_ratio", "Use of the video encoders.",
+     lambda sample: sample.encoder_busy_ratio, f"nvmlDeviceGetEncoderUtilization; {_UTILISATION}"),
+    ("gpuscape_gpu_decoder_busy_ratio", "Use of the video decoders.",
+     lambda sample: sample.decoder_busy_ratio, f"nvmlDeviceGetDecoderUtilization; {_UTILISATION}"),
+)  # fmt: skip
+_OTHER_READINGS: tuple[_Plain, ...] = (
+    ("gpuscape_gpu_pcie_replays_total", "PCIe packets that had to be sent again.",
+     lambda sample: sample.pcie_replays, "nvmlDeviceGetPcieReplayCounter"),
+    ("gpuscape_gpu_nvlink_received_bytes_total",
+     "Data that came over all NVLinks since the driver was loaded.",
+     lambda sample: sample.nvlink_received_bytes, _DATA.format("RX")),
+    ("gpuscape_gpu_nvlink_sent_bytes_total",
+     "Data that went over all NVLinks since the driver was loaded.",
+     lambda sample: sample.nvlink_sent_bytes, _DATA.format("TX")),
+    ("gpuscape_gpu_vgpu_licensed", "1 if the GPU has a vGPU licence, else 0.",
+     lambda sample: sample.vgpu_licensed, "nvmlDeviceGetGridLicensableFeatures"),
+)  # fmt: skip
+
 FAMILIES: tuple[GpuscapeFamily, ...] = (
-    _plain(
-        "gpuscape_gpu_power_watts",
-        "Power that the board draws.",
-        lambda sample: sample.power_watts,
-        "nvmlDeviceGetPowerUsage; an average over a second on most GPUs since Ampere",
-    ),
-    _plain(
-        "gpuscape_gpu_energy_joules_total",
-        "Energy that the board used since the driver was loaded.",
-        lambda sample: sample.energy_joules,
-        "nvmlDeviceGetTotalEnergyConsumption",
-    ),
-    _plain(
-        "gpuscape_gpu_temperature_celsius",
-        "Temperature of the GPU.",
-        lambda sample: sample.gpu_celsius,
-        "nvmlDeviceGetTemperature",
-    ),
-    _plain(
-        "gpuscape_gpu_memory_temperature_celsius",
-        "Temperature of the memory.",
-        lambda sample: sample.memory_celsius,
-        "field NVML_FI_DEV_MEMORY_TEMP; GPUs with HBM",
-    ),
-    _plain(
-        "gpuscape_gpu_sm_clock_hertz",
-        "Clock of the streaming multiprocessors.",
-        lambda sample: sample.sm_clock_hertz,
-        "nvmlDeviceGetClockInfo",
-    ),
-    _plain(
-        "gpuscape_gpu_memory_clock_hertz",
-        "Clock of the memory.",
-        lambda sample: sample.memory_clock_hertz,
-        "nvmlDeviceGetClockInfo",
-    ),
-    _plain(
-        "gpuscape_gpu_busy_ratio",
-        "Share of the time for which a kernel ran.",
-        lambda sample: sample.gpu_busy_ratio,
-        f"nvmlDeviceGetUtilizationRates; {_UTILISATION}",
-    ),
-    _plain(
-        "gpuscape_gpu_memory_busy_ratio",
-        "Share of the time for which memory was read or written.",
-        lambda sample: sample.memory_busy_ratio,
-        f"nvmlDeviceGetUtilizationRates; {_UTILISATION}",
-    ),
-    _plain(
-        "gpuscape_gpu_encoder_busy_ratio",
-        "Use of the video encoders.",
-        lambda sample: sample.encoder_busy_ratio,
-        f"nvmlDeviceGetEncoderUtilization; {_UTILISATION}",
-    ),
-    _plain(
-        "gpuscape_gpu_decoder_busy_ratio",
-        "Use of the video decoders.",
-        lambda sample: sample.decoder_busy_ratio,
-        f"nvmlDeviceGetDecoderUtilization; {_UTILISATION}",
-    ),
+    *(_plain(*row) for row in _MEASURED),
     of_gpus(
         "gpuscape_gpu_memory_bytes",
         "Frame buffer of the GPU: free, used and reserved together.",
@@ -145,30 +125,7 @@ FAMILIES: tuple[GpuscapeFamily, ...] = (
         _memory(lambda use: use.reserved_bytes),
         source=f"{_USE}; driver 510 and later",
     ),
-    _plain(
-        "gpuscape_gpu_pcie_replays_total",
-        "PCIe packets that had to be sent again.",
-        lambda sample: sample.pcie_replays,
-        "nvmlDeviceGetPcieReplayCounter",
-    ),
-    _plain(
-        "gpuscape_gpu_nvlink_received_bytes_total",
-        "Data that came over all NVLinks since the driver was loaded.",
-        lambda sample: sample.nvlink_received_bytes,
-        _DATA.format("RX"),
-    ),
-    _plain(
-        "gpuscape_gpu_nvlink_sent_bytes_total",
-        "Data that went over all NVLinks since the driver was loaded.",
-        lambda sample: sample.nvlink_sent_bytes,
-        _DATA.format("TX"),
-    ),
-    _plain(
-        "gpuscape_gpu_vgpu_licensed",
-        "1 if the GPU has a vGPU licence, else 0.",
-        lambda sample: sample.vgpu_licensed,
-        "nvmlDeviceGetGridLicensableFeatures",
-    ),
+    *(_plain(*row) for row in _OTHER_READINGS),
     of_gpu_parts(
         "gpuscape_gpu_clock_event",
         "1 if clocks are limited now for this reason, else 0.",
