@@ -17,7 +17,7 @@ VERSION: Final = "0.0.9"
 """What its chart calls itself here: a release has a number of its own, a commit has not."""
 
 RELEASE: Final = "0.1.0"
-RELEASE_COMMIT: Final = "c94380a3"
+RELEASE_COMMIT: Final = "de218040"
 """The release before, with which the programs of this tree have to work while an upgrade lasts. No
 release is older than the formats of 0.1.0, so it is the first commit that has them. Each release
 moves both: docs/releasing.md."""
