@@ -86,8 +86,9 @@ def run_change(
     change that is open. ``change``: without a request, the id of the change whose result is wanted.
     ``give_up``: UUIDs of GPUs to take out of open changes. ``owner``: this process is the actuator;
     without it one that has the journal's folder is in the way.
-    A worker that does not end within the deadline is killed. If it was calling the driver for a
-    GPU, another one goes on without that GPU, whose change is stuck. The worker's log lines come
+    The deadline is for each GPU: it begins anew when the worker turns to another one. A worker that
+    misses it is killed. If it was calling the driver for a GPU, another one goes on without that
+    GPU, whose change is stuck. The worker's log lines come
     through this process's loggers of the same names. Raises WorkerHung and WorkerDied; what the
     worker raises, under the same name: JournalBusy, JournalUnusable, StepFailed, DriverAbsent,
     DriverMismatch, BadInput, Transient; and Transient where no process can be started. An interrupt
@@ -110,7 +111,7 @@ def run_change(
         )
         try:
             with _Worker(order) as worker:
-                return worker.result(time.monotonic() + deadline_seconds)
+                return worker.result(deadline_seconds)
         except WorkerHung as error:
             if not error.bus_id or error.bus_id in hung:
                 raise
@@ -143,7 +144,7 @@ def run_selftest(
         lifetime_seconds=deadline_seconds + COLLECT_SECONDS,
     )
     with _Worker(order, (until,)) as worker:
-        return worker.result(time.monotonic() + deadline_seconds, on_result)
+        return worker.result(deadline_seconds, on_result)
 
 
 class _Worker:
@@ -154,6 +155,8 @@ class _Worker:
         self._error = StandardError()
         self._journal = Path(order.journal)
         self._bus_id = ""
+        """GPU for which the worker calls the driver."""
+        self._deadline = 0.0
         self._output, writes_to = os.pipe()
         try:
             with tempfile.TemporaryFile() as orders:  # a pipe could make us wait for the worker
@@ -189,13 +192,14 @@ class _Worker:
         self._error.close()
 
     def result(
-        self, deadline: float, on_result: Callable[[Tried], None] | None = None
+        self, seconds: float, on_result: Callable[[Tried], None] | None = None
     ) -> ChangeResult:
-        """The result; until then, pass on log lines and tried layouts. ``deadline`` is monotonic.
+        """The result; until then, pass on log lines and tried layouts. ``seconds``: for each GPU.
 
         Raises WorkerHung, WorkerDied and what the worker raised.
         """
-        for line in self._lines(deadline):
+        self._deadline = time.monotonic() + seconds
+        for line in self._lines():
             try:
                 message = _MESSAGES.decode(line)
             except msgspec.DecodeError as error:
@@ -206,6 +210,7 @@ class _Worker:
                 continue
             if isinstance(message, Calling):
                 self._bus_id = message.bus_id
+                self._deadline = time.monotonic() + seconds
                 continue
             if isinstance(message, Tried):
                 if on_result is not None:
@@ -215,18 +220,18 @@ class _Worker:
             if isinstance(message, Failed):
                 raise raised(message)
             return message.result
-        self._collect(max(deadline - time.monotonic(), COLLECT_SECONDS))
+        self._collect(max(self._deadline - time.monotonic(), COLLECT_SECONDS))
         status = self._process.returncode
         how = "it does not end" if status is None else exit_text(status)
         raise WorkerDied(f"the MIG worker gave no result: {how}{self._printed()}; {_GO_ON}")
 
-    def _lines(self, deadline: float) -> Iterator[bytes]:
+    def _lines(self) -> Iterator[bytes]:
         """The worker's output, line by line, until it closes it. Raises WorkerHung."""
         kept = b""
         with selectors.DefaultSelector() as ready:
             ready.register(self._output, selectors.EVENT_READ)
             ready.register(self._error, selectors.EVENT_READ)
-            while (remaining_seconds := deadline - time.monotonic()) > 0:
+            while (remaining_seconds := self._deadline - time.monotonic()) > 0:
                 for key, _ in ready.select(remaining_seconds):
                     if key.fileobj is self._error:
                         if not self._error.read():

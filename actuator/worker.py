@@ -223,6 +223,11 @@ def main() -> None:
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.setitimer(signal.ITIMER_REAL, order.lifetime_seconds)
     writer = MessageWriter(os.dup(1))
+
+    def announce(bus_id: str) -> None:
+        signal.setitimer(signal.ITIMER_REAL, order.lifetime_seconds)
+        writer.send(Calling(bus_id=bus_id))
+
     os.dup2(2, 1)  # what a library prints is no message
     root = logging.getLogger()
     root.handlers[:] = [writer]
@@ -231,7 +236,7 @@ def main() -> None:
         if order.selftest is not None:
             result = try_layouts(order, order.selftest, writer.send)
         else:
-            result = carry_out(order, lambda bus_id: writer.send(Calling(bus_id=bus_id)))
+            result = carry_out(order, announce)
         writer.send(Ended(result=result))
     except GpuscapeError as error:
         writer.send(failed(error))

@@ -95,7 +95,7 @@ class Order(_Strict, frozen=True, kw_only=True):
     owner: bool = False
     """Whether the worker belongs to the actuator that owns the journal's folder."""
     lifetime_seconds: float
-    """Time after which the worker ends itself, in case its supervisor is gone."""
+    """Time for each GPU after which the worker ends itself, in case its supervisor is gone."""
 
 
 class Logged(_Strict, frozen=True, kw_only=True, tag=True):

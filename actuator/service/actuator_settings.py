@@ -58,8 +58,8 @@ class ActuatorSettings:
     change_deadline_seconds: float = duration(
         300.0,
         "10s",
-        "Time for one change; past it the process that makes the driver's calls is killed, and"
-        " the next start goes on from the journal.",
+        "Time for the change of one GPU; past it the process that makes the driver's calls is"
+        " killed, and another one goes on without that GPU.",
     )
     stop_deadline_seconds: float = duration(
         60.0,
