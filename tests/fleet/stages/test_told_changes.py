@@ -129,20 +129,20 @@ def test_times_that_do_not_fit_between_the_others_are_of_something_else() -> Non
 
 
 def test_other_nodes_that_wait_do_not_stand_before_one_that_rests() -> None:
-    """What other nodes' pods do is not read: the coordinator passes them over, and so does this."""
+    """How long others rest is not read: a slot that is free is not counted as theirs."""
     asked = fleet(replace(TERMS, hold_seconds=30.0, retry_seconds=300.0), nodes=2)
-    asked.bind_pod("n0", "job", blocking=True)
-    asked.wish("halves", "n0")
-    asked.wish("sevenths", "n1")
-    asked.pass_until(lambda: asked.is_cordoned("n1"), within=60)
-    asked.bind_pod("n1", "late", blocking=False)
-    asked.await_kubelet("late")
-    asked.pass_until(lambda: not asked.is_cordoned("n1"), within=100)
-    asked.end_pod("late")
+    for node, layout in (("n0", "halves"), ("n1", "sevenths")):
+        asked.wish(layout, node)
+        asked.pass_until(lambda node=node: asked.is_cordoned(node), within=60)
+        asked.bind_pod(node, f"late-{node}", blocking=False)
+        asked.await_kubelet(f"late-{node}")
+        asked.pass_until(lambda node=node: not asked.is_cordoned(node), within=100)
+        asked.end_pod(f"late-{node}")
     asked.pass_time(10)
-    standing = asked.standing("n1")
-    assert standing is not None
-    assert "the last attempt was undone" in standing.text
+    for node in ("n0", "n1"):
+        standing = asked.standing(node)
+        assert standing is not None
+        assert "the last attempt was undone" in standing.text
 
 
 def test_a_node_that_goes_on_without_a_slot_is_not_who_has_it() -> None:
