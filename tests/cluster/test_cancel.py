@@ -165,8 +165,8 @@ def test_behind_the_cordon(site: Site, person: Person, tmp_path: Path, agent: st
         def done_at(stage: str) -> str | None:
             found = person.why(model.name)
             assert found["stands_at"] == "drained"
-            times = {it["stage"]: it["done_at"] for it in found["stages"]}
-            return None if times[stage] is None else str(times[stage])
+            at: str | None = next(it["done_at"] for it in found["stages"] if it["stage"] == stage)
+            return at
 
         until(lambda: done_at("cordoned") is not None)  # the record has it a moment later
         assert done_at("slot") is not None
