@@ -14,7 +14,7 @@ from api import keys, limits
 from api.key_kinds import KeyLocation, Writer
 from api.names import FEATURE_LABELS
 from labelers.decision import Absent, Decision, Decisions, Keep, Value
-from labelers.node_patch import NodePatch, plan_node_patch, writers
+from labelers.node_patch import NodePatch, last_writer, plan_node_patch, writers
 
 MODE, COUNT = "nvidia.com/gpu.mode", "nvidia.com/gpu.count"
 SLICES, SLICES_FAMILY = "nvidia.com/mig-1g.5gb.count", "nvidia.com/mig-<profile>.count"
@@ -266,6 +266,20 @@ def test_whoever_wrote_a_value_can_be_named() -> None:
 
     assert writers(meta, KeyLocation.NODE_LABEL, MODE) == ("kubectl-edit",)
     assert writers(meta, KeyLocation.NODE_ANNOTATION, MODE) == ()
+
+
+def test_of_several_writers_the_one_that_wrote_last_is_named_with_its_time() -> None:
+    earlier, later = "2026-11-20T08:00:00Z", "2026-11-20T09:00:00Z"
+    meta = node(
+        {MODE: "x"},
+        {},
+        entry("second", MODE, operation="Update") | {"time": later},
+        entry("first", MODE, operation="Update") | {"time": earlier},
+        entry("nobody", COUNT) | {"time": "2027-01-01T00:00:00Z"},
+    )["metadata"]
+
+    assert last_writer(meta, KeyLocation.NODE_LABEL, MODE) == ("second", later)
+    assert last_writer(meta, KeyLocation.NODE_ANNOTATION, MODE) is None
 
 
 def test_an_owner_without_a_name_is_shown_as_one() -> None:
