@@ -103,7 +103,7 @@ _OF_BOARD: tuple[tuple[int, str, str | None, str, _Text], ...] = (
     (572, "DCGM_FI_DEV_PLATFORM_CHASSIS_SERIAL_NUMBER", None,
      "Serial number of the chassis.", _of_platform(lambda platform: platform.chassis_serial)),
 )  # fmt: skip
-"""As above; read only for those who ask."""
+"""The columns of the table above; the readings are made only where somebody asks for them."""
 
 LABEL_ROWS: tuple[LabelRow, ...] = tuple(
     LabelRow(field=field, name=name, renamed=renamed, help=words, value=read, group=group)

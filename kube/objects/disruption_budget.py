@@ -11,8 +11,8 @@ from kube.objects.pod_constraints import NodeRequirement
 from kube.objects.typed_object import Metadata, TypedObject
 
 
-class SelectorTerms(TypedObject, frozen=True):
-    """Selects objects by their labels; an empty one selects all."""
+class BudgetSelector(TypedObject, frozen=True):
+    """Selects pods by their labels; an empty one selects all of the namespace."""
 
     match_labels: Mapping[str, str] = {}
     match_expressions: tuple[NodeRequirement, ...] = ()
@@ -27,7 +27,7 @@ class BudgetMetadata(Metadata, frozen=True):
 class BudgetSpec(TypedObject, frozen=True):
     """Spec of a budget."""
 
-    selector: SelectorTerms | None = None
+    selector: BudgetSelector | None = None
     """None selects no pod."""
     unhealthy_pod_eviction_policy: str = ""
 

@@ -42,6 +42,7 @@ from kube.api_errors import Unreachable
 from kube.informer import ObjectSeen
 from kubelet.podresources import podresources_pb2 as wire
 from labelers.label_settings import PluginConfig
+from mig.configs.config_overlap import Overlap
 from tests import build
 from tests.agent.agent_process import SOON, until
 from tests.fakes.api import FakeApi
@@ -424,3 +425,24 @@ def test_the_hosts_own_mig_manager_is_found_by_the_link_that_enables_its_service
     enabled.mkdir(parents=True)
     (enabled / "nvidia-mig-manager.service").symlink_to("/lib/systemd/system/none.service")
     assert edges.service_enabled()
+
+
+@pytest.mark.parametrize("overlap", Overlap)
+def test_configurations_of_the_agents_file_overlap_as_its_settings_say(
+    tmp_path: Path, overlap: Overlap
+) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text("version: v1\nmig-configs: {mine: [{devices: all, mig-enabled: false}]}\n")
+    nothing: Any = None
+    inputs = parts.layout_inputs(
+        AgentSettings(sink="node", mig_config=file, mig_config_overlap=overlap),
+        PluginConfig(),
+        tmp_path,
+        nothing,
+        nothing,
+        lambda _tick: None,
+    )
+    assert inputs is not None
+    configs = inputs.configs()
+    assert configs is not None
+    assert configs.selected().overlap is overlap

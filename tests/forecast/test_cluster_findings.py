@@ -166,6 +166,8 @@ def test_a_pod_that_nobody_makes_anew_keeps_all_where_pods_are_evicted() -> None
             2,
         ),
         ("Job", {"suspend": True, "parallelism": 5, "template": template({GPU: 4})}, 5),
+        ("Job", {"suspend": True, "parallelism": None, "template": template({GPU: 4})}, 1),
+        ("Job", {"suspend": True, "template": template({GPU: 4})}, 1),
         (
             "JobSet",
             {
