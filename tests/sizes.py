@@ -64,7 +64,7 @@ SLOW: Final = (
     "tests/actuator/test_change.py::test_killed_on_the_way_back_it_ends_in_one_of_the_two",
     "tests/actuator/test_every_compute_layout.py",
     "tests/actuator/test_fleet_reboot.py",
-    "tests/actuator/test_hung_gpu.py::test_a_change_of_another_gpu_ends_at_the_deadline_and_is_made_once_the_gpu_answers",
+    "tests/actuator/test_hung_gpu.py",
     "tests/actuator/test_journal_owner.py::test_a_worker_that_is_not_the_actuator_s_is_refused_too",
     "tests/actuator/test_killed_changes.py",
     "tests/actuator/test_killed_workers.py",

@@ -101,6 +101,7 @@ def test_a_kubelet_may_not_write_the_keys_of_the_admin_and_the_coordinator() -> 
         "gpuscape.io/mig-policy",
         "gpuscape.io/mig-permit",
         "gpuscape.io/mig-cordon",
+        "gpuscape.io/mig-mode-change",
         "gpuscape.io/release",
         "gpuscape.io/clear-xids",
         "gpuscape.io/drain",

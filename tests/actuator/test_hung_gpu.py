@@ -19,7 +19,7 @@ from tests.actuator.simulated_node import FIVE, SimulatedNode, node
 
 DESIRED = layout_from_counts({"3g.20gb": 1, "1g.5gb": 3})
 EMPTY = GpuLayout(mig=True)
-DEADLINE_SECONDS = 10.0
+DEADLINE_SECONDS = 20.0
 CHANGE = "a-request-of-three"
 
 
