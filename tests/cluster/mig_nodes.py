@@ -96,8 +96,13 @@ class NodeModel:
     def work(self) -> None:
         """One look at the Node, as the agent and as the kubelet."""
         self._run_plugin()
-        if self.is_done or self.is_cancelled:
+        if self.is_done:
             return
+        if self.is_cancelled:
+            if keys.MIG_LAYOUT not in self._annotations():
+                return
+            self.is_cancelled, self.request = False, new_request_id()
+            self._publish("waiting")
         if not self.is_begun:
             self.is_begun = True
             self._publish("waiting")
@@ -107,7 +112,7 @@ class NodeModel:
             self.holders -= gone
             self.others -= gone
             self._publish("waiting")
-        notes = self.api.get(NODES, self.name)["metadata"].get("annotations") or {}
+        notes = self._annotations()
         permit = mig_permit_annotation.decode(notes.get(keys.MIG_PERMIT, '{"v":0}'))
         if keys.MIG_LAYOUT not in notes and not self.is_changing:
             self.is_cancelled = True
@@ -125,6 +130,9 @@ class NodeModel:
         if self.is_changing and self.may_end.is_set():
             self.is_done = True
             self._publish("unchanged", end="applied")
+
+    def _annotations(self) -> dict[str, str]:
+        return self.api.get(NODES, self.name)["metadata"].get("annotations") or {}
 
     def _publish(self, phase: str, end: str = "") -> None:
         pods, others = (
