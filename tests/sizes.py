@@ -134,6 +134,7 @@ SLOW: Final = (
     "tests/cli/top/test_top_in_a_terminal.py",
     "tests/cli/top/test_top_view.py::test_no_line_is_wider_than_the_terminal",
     "tests/cluster/test_called_off.py",
+    "tests/cluster/test_cancel.py",
     "tests/cluster/test_drain.py",
     "tests/cluster/test_examples.py",
     "tests/cluster/test_explained_filters.py",
