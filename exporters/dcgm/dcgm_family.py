@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
+
+import msgspec
 
 from discovery.model import Driver, GpuSnapshot, NvidiaFacts
 from discovery.sample import GpuSample, LinkCounters, MemoryUse, ReadingGroup
@@ -38,8 +40,7 @@ class UnderMig(Enum):
     ABSENT = "absent"  # none while MIG is on, or none for an instance
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DcgmReading:
+class DcgmReading(msgspec.Struct, frozen=True, kw_only=True):
     """What the values of one GPU, or of one of its GPU instances, are computed from."""
 
     driver: Driver = NO_DRIVER
@@ -59,18 +60,18 @@ class DcgmReading:
     """What the pod has that a series names, for the families with ``of_pod``."""
     xid: int = 0
     """Code of the newest XID error, 0 before any."""
-    profiling: Mapping[int, float] = field(default_factory=dict)
+    profiling: Mapping[int, float] = {}
     """GPM metric id to value, of the GPU or of the instance itself."""
-    links: Mapping[int, LinkCounters] = field(default_factory=dict)
+    links: Mapping[int, LinkCounters] = {}
     """The GPU's NVLinks by number."""
-    links_before: Mapping[int, LinkCounters] = field(default_factory=dict)
-    numbers: Mapping[int, int] = field(default_factory=dict)
+    links_before: Mapping[int, LinkCounters] = {}
+    numbers: Mapping[int, int] = {}
     """Fields of NVML that are served as they are, to their numbers."""
-    memory_errors: Mapping[tuple[int, int, int], int] = field(default_factory=dict)
+    memory_errors: Mapping[tuple[int, int, int], int] = {}
     """ECC errors by NVML's type, counter and location."""
-    link_errors: Mapping[tuple[int, int], int] = field(default_factory=dict)
+    link_errors: Mapping[tuple[int, int], int] = {}
     """Errors by NVLink and NVML's kind."""
-    nvlink_p2p: Mapping[int, int] = field(default_factory=dict)
+    nvlink_p2p: Mapping[int, int] = {}
     """Index of each other GPU that is shown, to NVML's status of the pair."""
 
 

@@ -10,8 +10,9 @@ prometheus_client cannot write these families: it appends ``_total`` to counters
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
+
+from msgspec import structs
 
 from discovery.gpu_part import GpuPart
 from discovery.model import GpuSnapshot, GpuState, NodeSnapshot, NvidiaFacts, Xid, nvidia_gpus
@@ -274,8 +275,8 @@ def _of_place(place: SeriesPlace, reading: DcgmReading, pods: PodUses) -> DcgmRe
     (bus_id, instance), uid = place.entity, place.share_of.uid
     uses = pods.get(bus_id)
     if uses is None or uid is None:
-        return replace(reading, pod=_UNKNOWN)
-    return replace(reading, pod=uses.get((instance, uid), _IDLE))
+        return structs.replace(reading, pod=_UNKNOWN)
+    return structs.replace(reading, pod=uses.get((instance, uid), _IDLE))
 
 
 def _readings(
