@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from discovery.model import Driver, Fabric, Gap, GpuSnapshot, Reason
 from discovery.sample import GpuSample, LinkCounters, MemoryUse, Pcie, ReadingGroup
@@ -656,13 +657,13 @@ def test_an_impossible_reading_is_no_value(family: str, readings: dict[str, Any]
 
 @pytest.mark.parametrize("value", [-0.001, 1.2, math.nan, math.inf, 0x7FF0000000000001])
 def test_a_profiling_ratio_that_cannot_be_is_no_value(value: float) -> None:
-    broken = replace(full_reading(), profiling={1: value})
+    broken = structs.replace(full_reading(), profiling={1: value})
 
     assert text("DCGM_FI_PROF_GR_ENGINE_ACTIVE", broken) is None
 
 
 def test_zero_that_was_measured_is_zero() -> None:
-    idle = replace(full_reading(), profiling={1: 0.0, 20: 0.0})
+    idle = structs.replace(full_reading(), profiling={1: 0.0, 20: 0.0})
 
     assert text("DCGM_FI_PROF_GR_ENGINE_ACTIVE", idle) == "0.000000"
     assert text("DCGM_FI_PROF_PCIE_TX_BYTES", idle) == "0"
@@ -675,14 +676,14 @@ def test_the_fabric_s_status_tells_a_registration_that_failed(
     state: int, status: int, expected: str
 ) -> None:
     fabric = Fabric(state=state, status=status, cluster_uuid="", clique_id=0)
-    joined = replace(full_reading(), nvidia=build.nvidia(build.gpu(fabric=fabric)))
+    joined = structs.replace(full_reading(), nvidia=build.nvidia(build.gpu(fabric=fabric)))
 
     assert text("FABRIC_MANAGER_STATUS", joined) == expected
 
 
 def test_a_gpu_that_has_not_joined_a_fabric_is_in_no_clique() -> None:
     fabric = Fabric(state=2, status=0, cluster_uuid="", clique_id=0, health_mask=0)
-    joining = replace(full_reading(), nvidia=build.nvidia(build.gpu(fabric=fabric)))
+    joining = structs.replace(full_reading(), nvidia=build.nvidia(build.gpu(fabric=fabric)))
 
     texts = [text(name, joining) for name in ("FABRIC_CLIQUE_ID", "FABRIC_HEALTH_MASK")]
 
@@ -720,15 +721,15 @@ def test_nvlink_bandwidth_is_zero_with_the_first_sample() -> None:
 
 
 def test_a_link_s_bandwidth_is_zero_with_its_first_sample_and_nothing_without_the_link() -> None:
-    first = replace(full_reading(), links_before={})
+    first = structs.replace(full_reading(), links_before={})
 
     assert text("NVLINK_BANDWIDTH_L3", first) == "0"
-    assert text("NVLINK_BANDWIDTH_L3", replace(first, links={})) is None
+    assert text("NVLINK_BANDWIDTH_L3", structs.replace(first, links={})) is None
 
 
 def test_errors_over_all_links_are_not_told_where_one_link_does_not_count_them() -> None:
     full = full_reading()
-    partly = replace(full, links={**full.links, 17: LinkCounters(link=17)})
+    partly = structs.replace(full, links={**full.links, 17: LinkCounters(link=17)})
 
     assert text("NVLINK_COUNT_RX_ERRORS", partly) is None
 
