@@ -15,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from agent.processes.gpu_processes import process_uses
 from agent.processes.pids import ProcessOwner
@@ -165,7 +166,7 @@ def _at_rest(name: str, labels: Mapping[str, str]) -> bool:
 
 def test_what_a_reading_of_the_sample_before_changes_is_among_these_families() -> None:
     full = full_reading()
-    alone = replace(full, before=None, links_before={})
+    alone = structs.replace(full, before=None, links_before={})
     changed = {it.name for it in CATALOG if it.value(full) != it.value(alone)}
 
     assert changed
