@@ -152,7 +152,9 @@ def gpu_outcomes(
     rest = sorted(set(desired) - {record.gpu for record in ordered})
     return (
         *(
-            GpuOutcome(gpu=record.gpu, outcome=record.outcome, reason=record.reason)
+            GpuOutcome(
+                gpu=record.gpu, outcome=record.outcome, reason=record.reason, index=record.index
+            )
             for record in ordered
             if record.outcome is not None
         ),

@@ -9,6 +9,8 @@ from typing import Final
 
 import msgspec
 
+from base.text.number_ranges import number_ranges
+
 
 class Outcome(StrEnum):
     """How a change ended."""
@@ -39,6 +41,8 @@ class GpuOutcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     outcome: Outcome
     """Applied, unchanged, rolled-back or stuck."""
     reason: str = ""
+    index: int | None = None
+    """Its index when the change began, for people; None where nothing had to be changed."""
 
 
 _WORST_FIRST: Final = (Outcome.STUCK, Outcome.ROLLED_BACK, Outcome.APPLIED)
@@ -51,5 +55,15 @@ def joint_outcome(gpus: Iterable[GpuOutcome]) -> Outcome:
 
 
 def joint_reason(gpus: Sequence[GpuOutcome]) -> str:
-    """The reasons of a change's GPUs, each with its GPU, in one line."""
-    return "; ".join(f"GPU {gpu.gpu}: {gpu.reason}" for gpu in gpus if gpu.reason)
+    """The reasons of a change's GPUs in one line, the worst outcome first, each with its GPUs."""
+    alike: dict[tuple[Outcome, str], list[GpuOutcome]] = {}
+    for gpu in sorted(gpus, key=lambda gpu: gpu.outcome is not Outcome.STUCK):
+        if gpu.reason:
+            alike.setdefault((gpu.outcome, gpu.reason), []).append(gpu)
+    return "; ".join(f"GPU {_numbers(group)}: {reason}" for (_, reason), group in alike.items())
+
+
+def _numbers(gpus: Iterable[GpuOutcome]) -> str:
+    """Indices as ranges; UUIDs of those without an index."""
+    indices = number_ranges((gpu.index for gpu in gpus if gpu.index is not None), separator=", ")
+    return ", ".join(filter(None, (indices, *(gpu.gpu for gpu in gpus if gpu.index is None))))

@@ -7,6 +7,7 @@ The agent of the node writes it, and people and the fleet's views read it.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
 from enum import StrEnum
 from typing import Annotated, Final, Literal
 
@@ -18,6 +19,8 @@ from api.mig_outcome import Outcome
 from api.mig_resources import MOST_OFFERS
 from api.versioned import VersionedFormat
 from base.text import rfc3339
+from base.text.number_ranges import number_ranges
+from base.text.safe_text import short_line
 
 VERSION: Final = 2
 MOST_CHARACTERS: Final = 2560
@@ -25,6 +28,8 @@ MOST_CHARACTERS: Final = 2560
 MOST_DESIRED: Final = 256
 """Characters of the desired layout that are repeated in the status."""
 MOST_REASON: Final = 400
+MOST_GPU_REASON: Final = 120
+"""Characters of the reason for one GPU."""
 MOST_PODS: Final = 8
 """Pods that a status names at most."""
 TRIED_AGAIN_AT: Final = "; tried again at "
@@ -71,6 +76,23 @@ class GpuChangeStatus(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     destroy: Annotated[int, Meta(ge=0, description="GPU instances that are destroyed.")] = 0
     create: Annotated[int, Meta(ge=0, description="GPU instances that are created.")] = 0
     mig: Annotated[bool, Meta(description="The MIG mode that is set.")] | None = None
+
+
+class GpuOutcomeStatus(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How a change ended on one GPU."""
+
+    gpu: Annotated[int, Meta(ge=0, description="Its index when the change began.")]
+    outcome: Annotated[
+        str,
+        Meta(
+            pattern=r"^[a-z][a-z-]{0,30}$",
+            description=f"{Outcome.APPLIED}, {Outcome.ROLLED_BACK}, {Outcome.STUCK}; more may"
+            " come.",
+        ),
+    ]
+    reason: Annotated[
+        str, Meta(max_length=MOST_GPU_REASON, description="Why, cut where there is no room.")
+    ] = ""
 
 
 class MigStatusAnnotation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -129,6 +151,14 @@ class MigStatusAnnotation(msgspec.Struct, frozen=True, kw_only=True, omit_defaul
             " it is open.",
         ),
     ] = ""
+    outcomes: Annotated[
+        tuple[GpuOutcomeStatus, ...],
+        Meta(
+            max_length=64,
+            description="Outcome on each GPU that the request changed, if it failed on one, and"
+            " GPUs that are stuck since earlier requests; the worst where not all fit.",
+        ),
+    ] = ()
     reached: Annotated[
         str,
         Meta(
@@ -191,3 +221,58 @@ FORMAT: Final = VersionedFormat(
     safe=True,
 )
 encode, decode, json_schema = FORMAT.text, FORMAT.decode, FORMAT.json_schema
+
+_LATER_CHARACTERS: Final = 160
+"""Room for since, current_since and unadopted, which a status gets last."""
+_BADNESS: Final = (Outcome.STUCK, Outcome.ROLLED_BACK)
+
+
+def failed_gpus(status: MigStatusAnnotation) -> tuple[GpuOutcomeStatus, ...]:
+    """The GPUs that are stuck or were rolled back, the stuck ones first."""
+    return tuple(gpu for bad in _BADNESS for gpu in status.outcomes if gpu.outcome == bad)
+
+
+def failed_text(status: MigStatusAnnotation) -> str:
+    """The GPUs that failed, by index: ``GPU 3 stuck, GPU 0-2 rolled-back``; empty for none."""
+    failed = failed_gpus(status)
+    indices = {bad: [gpu.gpu for gpu in failed if gpu.outcome == bad] for bad in _BADNESS}
+    return ", ".join(f"GPU {number_ranges(gpus)} {bad}" for bad, gpus in indices.items() if gpus)
+
+
+def with_fitting_outcomes(status: MigStatusAnnotation) -> MigStatusAnnotation:
+    """The status with as much of its GPUs' outcomes as an annotation has room for.
+
+    Their reasons are cut first; then fewer pods are named, which are counted instead; then GPUs are
+    left out, those that failed least and last.
+    """
+    shorter = status
+    for outcomes, most_pods in _ever_shorter(status.outcomes):
+        pods = status.pods[:most_pods]
+        more_pods = status.more_pods + len(status.pods) - len(pods)
+        shorter = msgspec.structs.replace(status, outcomes=outcomes, pods=pods, more_pods=more_pods)
+        if len(encode(shorter)) <= MOST_CHARACTERS - _LATER_CHARACTERS:
+            return shorter
+    return msgspec.structs.replace(status, outcomes=())
+
+
+def _ever_shorter(
+    outcomes: tuple[GpuOutcomeStatus, ...],
+) -> Iterator[tuple[tuple[GpuOutcomeStatus, ...], int]]:
+    """Outcomes, and the number of pods beside them."""
+    yield outcomes, MOST_PODS
+    for most in (60, 24):
+        yield tuple(_with_reason(gpu, short_line(gpu.reason, most)) for gpu in outcomes), MOST_PODS
+    bare = [_with_reason(gpu, "") for gpu in outcomes]
+    yield tuple(bare), MOST_PODS
+    while bare:
+        yield tuple(bare), MOST_PODS // 4
+        bare.remove(max(reversed(bare), key=lambda gpu: _rank(gpu.outcome)))
+
+
+def _with_reason(gpu: GpuOutcomeStatus, reason: str) -> GpuOutcomeStatus:
+    return msgspec.structs.replace(gpu, reason=reason)
+
+
+def _rank(outcome: str) -> int:
+    """0 for the worst outcome."""
+    return next((rank for rank, bad in enumerate(_BADNESS) if bad == outcome), len(_BADNESS))

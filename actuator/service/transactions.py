@@ -17,8 +17,16 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
 from actuator.change import ChangeResult, result_of
-from actuator.change_record import ChangeRecord, Direction, RecordedChanges, request_outcome
+from actuator.change_record import (
+    ChangeRecord,
+    Direction,
+    RecordedChanges,
+    gpu_outcomes,
+    request_outcome,
+)
 from actuator.journal import Journal, JournalBusy, JournalUnusable
 from api.actuator.actuator_messages import (
     MOST_GPU_TEXT,
@@ -141,6 +149,11 @@ class Transactions:
             open=_known(_first_unended(content)),
             last=_known(_last_ended(content)),
             named=None if change is None else _known(content.of(change)),
+            stuck=_shortened(
+                outcome
+                for outcome in gpu_outcomes(content.unended)
+                if outcome.outcome is Outcome.STUCK
+            ),
         )
 
     def ask(self, request: ApplyRequest | RestoreRequest, reply: Reply) -> None:
@@ -280,10 +293,7 @@ def _answer(change: str, result: ChangeResult, *, again: bool = False) -> Actuat
 
 def _shortened(gpus: Iterable[GpuOutcome]) -> tuple[GpuOutcome, ...]:
     """Outcomes with reasons that an answer has room for."""
-    return tuple(
-        GpuOutcome(gpu=gpu.gpu, outcome=gpu.outcome, reason=gpu.reason[:MOST_GPU_TEXT])
-        for gpu in gpus
-    )
+    return tuple(msgspec.structs.replace(gpu, reason=gpu.reason[:MOST_GPU_TEXT]) for gpu in gpus)
 
 
 def _refused(refusal: ActuatorRefusal, reason: str, change: str | None = None) -> RefusalAnswer:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final, assert_never
 
+from agent.layouts import gpu_outcomes
 from agent.layouts.change_state import ChangeState, Transition, after_outcome
 from agent.layouts.desired_change import is_in_the_way
 from agent.layouts.retry_times import ASK_SECONDS, ladder
@@ -51,7 +52,8 @@ def after_answer(state: ChangeState, answer: ActuatorAnswer | str, now: float) -
         case StateRequest(), StateAnswer():
             return _after_state(state, answer, now)
         case ApplyRequest(), ChangeAnswer():
-            return after_outcome(state, _of_request(answer.outcome), answer.reason, now)
+            outcome = _of_request(answer.outcome)
+            return after_outcome(state, outcome, answer.reason, now, answer.outcomes)
         case ApplyRequest(), RefusalAnswer():
             return _after_refusal(_may_have_begun(state), answer, now)
         case RestoreRequest(), RefusalAnswer():
@@ -81,7 +83,8 @@ def _after_state(state: ChangeState, answer: StateAnswer, now: float) -> Transit
         return _later(state, answer.problem, now)
     state = _answering(state)
     is_running = answer.running is not None
-    actuator = replace(state.actuator, runs=is_running)
+    stuck = gpu_outcomes.stuck(gpu_outcomes.of_request(answer.stuck))
+    actuator = replace(state.actuator, runs=is_running, stuck=stuck)
     if is_running:
         actuator = replace(actuator, ask_at=now + RUNNING_SECONDS)
     state = replace(state, actuator=actuator)
@@ -100,7 +103,8 @@ def _after_state_of_open(state: ChangeState, answer: StateAnswer, now: float) ->
     """The open request ends as the journal shows, or what keeps it ends first."""
     request, named, other = state.request, answer.named, answer.open
     if named is not None and named.outcome is not None:
-        return after_outcome(state, _of_request(named.outcome), named.reason, now)
+        outcome = _of_request(named.outcome)
+        return after_outcome(state, outcome, named.reason, now, named.outcomes)
     if named is not None:
         return Transition(state=_restoring(state, request.id))
     if request.refusal:
@@ -108,7 +112,8 @@ def _after_state_of_open(state: ChangeState, answer: StateAnswer, now: float) ->
     if other is None or not request.permit_seen or not is_in_the_way(other, request.change):
         return Transition(state=replace(state, request=replace(request, may_have_begun=False)))
     if request.blocking_change == other.change:  # asked once already: it does not end
-        why = f"the change {other.change} has not ended: {other.reason}"
+        how = "has not ended" if other.outcome is None else "is stuck"
+        why = f"an earlier change, {other.change}, {how}: {other.reason}"
         return after_outcome(state, Outcome.REFUSED, why, now)
     state = replace(state, request=replace(request, blocking_change=other.change))
     return Transition(state=_restoring(state, other.change))
@@ -117,9 +122,11 @@ def _after_state_of_open(state: ChangeState, answer: StateAnswer, now: float) ->
 def _after_state_of_stuck(state: ChangeState, named: KnownChange, now: float) -> Transition:
     """Take over the outcome of a stuck change that a person has ended; retries are as usual."""
     if named.outcome is None or named.outcome is Outcome.STUCK:
-        return Transition(state=replace(state, request=replace(state.request, reason=named.reason)))
+        outcomes = gpu_outcomes.of_request(named.outcomes) or state.request.outcomes
+        request = replace(state.request, reason=named.reason, outcomes=outcomes)
+        return Transition(state=replace(state, request=request))
     why = f"ended by hand: {named.reason}" if named.reason else ""
-    return after_outcome(state, _of_request(named.outcome), why, now)
+    return after_outcome(state, _of_request(named.outcome), why, now, named.outcomes)
 
 
 def _after_restore(
@@ -132,7 +139,7 @@ def _after_restore(
         return Transition(state=_may_have_begun(state))
     if answer.outcome in (Outcome.REFUSED, Outcome.UNCHANGED):
         return _later(state, answer.reason, now)
-    return after_outcome(state, answer.outcome, answer.reason, now)
+    return after_outcome(state, answer.outcome, answer.reason, now, answer.outcomes)
 
 
 def _interrupted(change: KnownChange | None) -> str:

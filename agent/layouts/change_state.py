@@ -7,10 +7,13 @@ out anew after a restart.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from agent.layouts import gpu_outcomes
 from agent.layouts.desired_change import DesiredChange
+from agent.layouts.gpu_outcomes import GpuOutcomes
 from agent.layouts.retry_times import (
     FAILED_SECONDS,
     GIVEN_UP,
@@ -21,7 +24,7 @@ from agent.layouts.retry_times import (
 )
 from agent.layouts.shown_request import ShownRequest
 from api.actuator.actuator_messages import ApplyRequest, RestoreRequest, StateRequest
-from api.mig_outcome import Outcome
+from api.mig_outcome import GpuOutcome, Outcome
 
 NOT_EVALUATED: Final = object()
 """Key of the desired layout before the first evaluation."""
@@ -41,6 +44,8 @@ class RequestState:
     """Empty while the request is open."""
     reason: str = ""
     """Reason of the outcome."""
+    outcomes: GpuOutcomes = ()
+    """Outcome on each GPU; empty unless it failed on one."""
     drift: bool = False
     """Whether the open request repairs what another program has changed."""
     requested_at: float
@@ -85,6 +90,8 @@ class ActuatorState:
     """Load of the driver for which it has restored what a boot took."""
     restoring_load: str = ""
     """Load of the driver for which it is to restore that."""
+    stuck: GpuOutcomes = ()
+    """GPUs on which a change is stuck, of the newest request or of an earlier one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,8 +193,9 @@ def first_state(
             drift=shown.drift,
             requested_at=now - open_for_seconds,
             may_have_begun=bool(shown.request) and not shown.outcome,
+            outcomes=_shown_outcomes(shown),
         ),
-        actuator=ActuatorState(ask_at=now),
+        actuator=ActuatorState(ask_at=now, stuck=gpu_outcomes.stuck(shown.outcomes)),
         retries=RetryState(
             failures=int(shown.outcome == Outcome.ROLLED_BACK),
             refusals=int(shown.outcome == Outcome.REFUSED),
@@ -197,18 +205,46 @@ def first_state(
     )
 
 
-def after_outcome(state: ChangeState, outcome: Outcome, reason: str, now: float) -> Transition:
-    """The request has ended: its retry follows from the outcome."""
+def _shown_outcomes(shown: ShownRequest) -> GpuOutcomes:
+    """Outcomes of the request itself: without GPUs that are stuck since an earlier one.
+
+    Of a stuck request all are taken; the actuator's next answer about it replaces them.
+    """
+    if shown.outcome == Outcome.STUCK:
+        return shown.outcomes
+    is_failed = shown.outcome == Outcome.ROLLED_BACK
+    return tuple(gpu for gpu in shown.outcomes if is_failed and gpu.outcome != Outcome.STUCK)
+
+
+def after_outcome(
+    state: ChangeState,
+    outcome: Outcome,
+    reason: str,
+    now: float,
+    outcomes: Sequence[GpuOutcome] = (),
+) -> Transition:
+    """The request has ended: its retry follows from the outcome.
+
+    ``outcomes``: those of its GPUs, where it was begun and the actuator reports them.
+    """
     request = replace(
         state.request,
         outcome=outcome,
         reason=reason,
+        outcomes=gpu_outcomes.of_request(outcomes),
         change=None,
         permit_seen=False,
         may_have_begun=False,
         refusal="",
     )
-    actuator = replace(state.actuator, runs=False, next_restore=None, problem="", ask_at=now)
+    actuator = replace(
+        state.actuator,
+        runs=False,
+        next_restore=None,
+        problem="",
+        ask_at=now,
+        stuck=gpu_outcomes.still_stuck(state.actuator.stuck, outcomes),
+    )
     gpus = replace(state.gpus, changes=state.gpus.changes + 1)
     if outcome is Outcome.APPLIED:  # a late change for earlier layouts keeps what was reached
         gpus = replace(gpus, seen_unchanged=False, reached=gpus.reached or request.plan)

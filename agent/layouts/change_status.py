@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
+from agent.layouts import gpu_outcomes
 from agent.layouts.change_state import ChangeState
 from agent.layouts.planned_request import in_use
 from agent.layouts.retry_times import Retry
@@ -20,6 +21,7 @@ from api.mig_status_annotation import (
     TRIED_AGAIN_AT,
     MigPhase,
     MigStatusAnnotation,
+    with_fitting_outcomes,
 )
 from base.text.safe_text import short_line
 from labelers.decision import Absent, Decision, Decisions, Keep, Value
@@ -40,6 +42,8 @@ _BY_OUTCOME: Final[Mapping[str, MigPhase]] = {
     Outcome.REFUSED: MigPhase.REFUSED,
     Outcome.EXPIRED: MigPhase.REFUSED,
 }
+_MOST_NOTE: Final = 160
+"""Characters about GPUs that are stuck since earlier requests."""
 _RESTORING: Final = (
     "before the change the actuator restores what a boot took, and ends what was interrupted"
 )
@@ -60,26 +64,32 @@ def status_with_change(
     if evaluated is None:
         if shown is None or (shown.request, shown.outcome) == (request.id, request.outcome):
             return None
-        return replace(
+        status = replace(
             shown,
             since="",
             request=request.id,
             outcome=request.outcome,
+            outcomes=_outcomes(state),
             reached=_lost(state, shown.phase),
         )
+        return with_fitting_outcomes(status)
     if evaluated.phase == MigPhase.PLANNED and state.is_believed and request.is_of(evaluated.plan):
         evaluated = replace(
             evaluated, phase=MigPhase.UNCHANGED, reason="", gpus=(), pods=(), more_pods=0
         )
-    phase, reason = _phase(state, evaluated, retry_time)
-    return replace(
+    phase, reason, end = _phase(state, evaluated, retry_time)
+    note = "" if phase == MigPhase.STUCK else _stuck_note(state)
+    reason = short_line("; ".join(filter(None, (note, reason))), MOST_REASON - len(end))
+    status = replace(
         evaluated,
         phase=phase,
-        reason=short_line(reason, MOST_REASON),
+        reason=f"{reason}{end}",
         request=request.id,
         outcome=request.outcome,
+        outcomes=_outcomes(state),
         reached=_lost(state, phase),
     )
+    return with_fitting_outcomes(status)
 
 
 def state_label(status: MigStatusAnnotation, metadata: Mapping[str, Any]) -> Decisions:
@@ -92,27 +102,43 @@ def state_label(status: MigStatusAnnotation, metadata: Mapping[str, Any]) -> Dec
 
 def _phase(
     state: ChangeState, evaluated: MigStatusAnnotation, retry_time: Callable[[Retry], str]
-) -> tuple[str, str]:
-    """Phase and reason of the change; those of the evaluation where no change is under way."""
+) -> tuple[str, str, str]:
+    """Phase of the change, its reason, and the reason's end, which is never cut.
+
+    Those of the evaluation where no change is under way.
+    """
     request, problem, retry = state.request, state.actuator.problem, state.retries.retry
     is_planned = evaluated.phase == MigPhase.PLANNED
     if request.is_open and state.needs_closed_handles:
-        return MigPhase.CHANGING, problem
+        return MigPhase.CHANGING, problem, ""
     if request.is_open and is_planned:
-        return MigPhase.WAITING, problem or _waits_for(state, evaluated)
+        return MigPhase.WAITING, problem or _waits_for(state, evaluated), ""
     if request.outcome == Outcome.STUCK and request.is_of(evaluated.plan):
         cause = request.reason or "neither layout could be reached"
-        return MigPhase.STUCK, f"{cause}: remove the cause, then run {STUCK_COMMAND}"
+        return MigPhase.STUCK, cause, f": remove the cause, then run {STUCK_COMMAND}"
     if not is_planned:
-        return evaluated.phase, evaluated.reason
+        return evaluated.phase, evaluated.reason, ""
     if retry is not None and request.is_of(evaluated.plan):
         phase = _BY_OUTCOME.get(request.outcome, MigPhase.FAILED)
-        if math.isinf(retry.not_before):
-            return phase, retry.why
-        return phase, f"{retry.why}{TRIED_AGAIN_AT}{retry_time(retry)}"
+        is_last = math.isinf(retry.not_before)
+        return phase, retry.why, "" if is_last else f"{TRIED_AGAIN_AT}{retry_time(retry)}"
     if state.needs_closed_handles:
-        return MigPhase.PLANNED, _RESTORING
-    return MigPhase.PLANNED, problem or evaluated.reason
+        return MigPhase.PLANNED, _RESTORING, ""
+    return MigPhase.PLANNED, problem or evaluated.reason, ""
+
+
+def _outcomes(state: ChangeState) -> gpu_outcomes.GpuOutcomes:
+    """Outcomes of the request's GPUs, and GPUs that are stuck since earlier requests."""
+    return gpu_outcomes.merged((*state.actuator.stuck, *state.request.outcomes))
+
+
+def _stuck_note(state: ChangeState) -> str:
+    """The stuck GPUs in a phase that says nothing of them; empty where there are none."""
+    causes = "; ".join(
+        f"GPU {gpu.gpu} is stuck: {gpu.reason or 'neither layout could be reached'}"
+        for gpu in gpu_outcomes.stuck(_outcomes(state))
+    )
+    return f"{short_line(causes, _MOST_NOTE)} (run {STUCK_COMMAND})" if causes else ""
 
 
 def _waits_for(state: ChangeState, evaluated: MigStatusAnnotation) -> str:

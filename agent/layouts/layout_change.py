@@ -134,12 +134,13 @@ def _open(state: ChangeState, inputs: StepInputs) -> Transition:
 
 
 def _check_stuck(state: ChangeState, now: float) -> Transition:
-    """Ask for the state of a stuck change from time to time: a person may have ended it."""
-    if state.request.outcome != Outcome.STUCK:
+    """Ask for the state of stuck changes from time to time: a person may have ended them."""
+    if state.request.outcome != Outcome.STUCK and not state.actuator.stuck:
         return Transition(state=state)
     actuator = replace(state.actuator, ask_at=now + STUCK_SECONDS)
     return Transition(  # only the journal has it: the driver shows nothing
-        state=replace(state, actuator=actuator), task=StateRequest(change=state.request.id)
+        state=replace(state, actuator=actuator),
+        task=StateRequest(change=state.request.id or None),
     )
 
 
@@ -155,7 +156,7 @@ def _begin(state: ChangeState, change: DesiredChange, inputs: StepInputs) -> Tra
         state = replace(state, retries=_not_there(state, now))
     retry = state.retries.retry
     if retry is not None and now < retry.not_before and is_retry:
-        return Transition(state=state, events=events)
+        return replace(_check_stuck(state, now), events=events)
     if state.actuator.restored_load != inputs.load:
         actuator = replace(state.actuator, restoring_load=inputs.load)
         return Transition(

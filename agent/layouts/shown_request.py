@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from api import keys, mig_permit_annotation, mig_request_annotation
 from api.mig_permit_annotation import PermitPhase
-from api.mig_status_annotation import MigPhase, MigStatusAnnotation
+from api.mig_status_annotation import GpuOutcomeStatus, MigPhase, MigStatusAnnotation
 
 T = TypeVar("T")
 
@@ -30,12 +30,15 @@ class ShownRequest:
     """RFC 3339: when the change was first requested, where that is known."""
     reached: str = ""
     """Layouts that the GPUs have had since these are desired; empty where none are known."""
+    outcomes: tuple[GpuOutcomeStatus, ...] = ()
+    """Outcomes of single GPUs, also of GPUs that are stuck since an earlier request."""
 
 
 def shown_request(metadata: Mapping[str, Any], status: MigStatusAnnotation | None) -> ShownRequest:
     """The newest request that a Node shows; an annotation that cannot be read counts as none."""
     request = mig_request_annotation.FORMAT.readable(_note(metadata, keys.MIG_REQUEST))
     reached = "" if status is None else _reached(status)
+    outcomes = () if status is None else status.outcomes
     if request is not None and (status is None or status.request != request.request):
         return ShownRequest(
             request=request.request,
@@ -43,6 +46,7 @@ def shown_request(metadata: Mapping[str, Any], status: MigStatusAnnotation | Non
             drift=request.drift,
             since=request.since,
             reached=reached,
+            outcomes=outcomes,
         )
     if status is None:
         return ShownRequest()
@@ -53,6 +57,7 @@ def shown_request(metadata: Mapping[str, Any], status: MigStatusAnnotation | Non
         drift=bool(reached) and reached == status.plan if request is None else request.drift,
         since="" if request is None else request.since,
         reached=reached,
+        outcomes=outcomes,
     )
 
 

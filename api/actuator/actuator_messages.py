@@ -21,7 +21,7 @@ from base.errors import BadInput
 VERSION: Final = 2
 MOST_REQUEST_BYTES: Final = 1 << 18
 """Size of a request; sixteen GPUs with seven instances each, and a pod on each, take 40 KiB."""
-MOST_ANSWER_BYTES: Final = 1 << 16
+MOST_ANSWER_BYTES: Final = 1 << 17
 MOST_USERS: Final = 256
 """Device users that an answer lists, at 100 bytes each."""
 MOST_TEXT: Final = 2000
@@ -197,6 +197,8 @@ class StateAnswer(_Answer, frozen=True, kw_only=True, tag_field="answer", tag="s
     named: KnownChange | None = None
     """The change that the request names; None where the journal does not have it: it has not begun,
     or more changes than the history keeps have ended since."""
+    stuck: tuple[GpuOutcome, ...] = ()
+    """The GPUs on which a change is stuck, whichever change that is."""
     problem: str = ""
     """Why the journal cannot be read."""
 

@@ -16,7 +16,7 @@ from fleet.mig_change import ChangeView, DrainEvaluation, next_effect
 from fleet.mig_node import DrainMode
 from fleet.rollback_record import RollbackRecord
 from fleet.rollout_memory import is_counted
-from fleet.stages.in_the_way import drain_command, users_in_the_way
+from fleet.stages.in_the_way import drain_command, failed_gpus_in_the_way, users_in_the_way
 from fleet.stages.node_change_facts import NodeChangeFacts
 from fleet.stages.stage import ChangeStanding, StageBlocker, StageBlockerKind, StageName
 from fleet.turns.change_progress import (
@@ -171,11 +171,10 @@ def _ended(
 ) -> ChangeStanding:
     node = facts.node
     if end == Outcome.STUCK:
-        reason = "" if node.status is None else node.status.reason
-        blocker = StageBlocker(kind=StageBlockerKind.GPU, name="", text=reason)
+        blockers = failed_gpus_in_the_way(node.status)
         text = "stuck: the node stays cordoned until a person has ended the change"
         command = facts.agent_command("exec", "-c actuator -- gpuscape mig restore")
-        return _at(StageName.CHANGED, text, blocker, command=command)
+        return _at(StageName.CHANGED, text, *blockers, command=command)
     is_registering = end in _TOUCHED and facts.slot is not None
     if is_registering and not isinstance(effect, PatchNode | FreeSlot):
         return _registering(facts, record, end)

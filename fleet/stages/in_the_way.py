@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pods and programs that keep a Node's GPUs from being changed. Pure."""
+"""Pods, programs and failed GPUs that keep a Node's GPUs from being changed. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+from api.mig_status_annotation import MigStatusAnnotation, failed_gpus
 from fleet.drain.drain_plan import BlockerKind as DrainBlockerKind
 from fleet.drain.drain_plan import DrainBlocker
 from fleet.gpu_pod import GpuPod
@@ -48,6 +49,21 @@ def _refused(facts: NodeChangeFacts) -> Iterator[StageBlocker]:
             name=_blocker_name(facts, blocker),
             text=blocker.text,
         )
+
+
+def failed_gpus_in_the_way(status: MigStatusAnnotation | None) -> tuple[StageBlocker, ...]:
+    """The GPUs that failed, by index; without a name where an older agent says no more."""
+    if status is None or not status.outcomes:
+        reason = "" if status is None else status.reason
+        return (StageBlocker(kind=StageBlockerKind.GPU, name="", text=reason),)
+    return tuple(
+        StageBlocker(
+            kind=StageBlockerKind.GPU,
+            name=str(gpu.gpu),
+            text=": ".join(filter(None, (gpu.outcome, gpu.reason))),
+        )
+        for gpu in failed_gpus(status)
+    )
 
 
 def _blocker_name(facts: NodeChangeFacts, blocker: DrainBlocker) -> str:

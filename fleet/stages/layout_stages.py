@@ -8,7 +8,7 @@ from typing import Final
 
 from api import keys
 from api.mig_outcome import Outcome
-from api.mig_status_annotation import MigPhase
+from api.mig_status_annotation import MigPhase, failed_text
 from fleet.stages.node_change_facts import NodeChangeFacts
 from fleet.stages.stage import ChangeStanding, Stage, StageName, StageState
 from fleet.stages.stage_times import stage_ends
@@ -136,7 +136,7 @@ def _text(facts: NodeChangeFacts, name: StageName, state: StageState) -> str:
     if name is StageName.SLOT and state is StageState.DONE and facts.slot is not None:
         return facts.slot.name
     if name is StageName.CHANGED and state is StageState.DONE and status is not None:
-        return status.outcome
+        return "; ".join(filter(None, (status.outcome, failed_text(status))))
     if name is StageName.UNCORDONED and facts.node.keeps_cordon:
         return "an admin keeps it cordoned: gpuscape.io/keep-cordoned"
     if name is StageName.UNCORDONED and record is None and facts.node.unschedulable:

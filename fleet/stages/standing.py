@@ -18,6 +18,7 @@ from api.mig_status_annotation import MigPhase, MigStatusAnnotation, retry_time
 from base.text.number_ranges import number_ranges
 from fleet.policy.assigned_layouts import Assignment
 from fleet.stages.change_standing import standing_in_change
+from fleet.stages.in_the_way import failed_gpus_in_the_way
 from fleet.stages.node_change_facts import NodeChangeFacts
 from fleet.stages.slot_waits import slot_wait
 from fleet.stages.stage import ChangeStanding, StageBlocker, StageBlockerKind, StageName
@@ -160,7 +161,8 @@ def _unchanged(facts: NodeChangeFacts, layout: NodeLayout) -> ChangeStanding:
         )
         return _at(StageName.ALLOCATABLE, text, *blockers, command=command)
     kept = "; pods are kept away by the startup taint" if layout.has_startup_taint else ""
-    return ChangeStanding(stage=None, text=f"the GPUs have the desired layout{kept}")
+    failed = f"; {layout.failed}" if layout.failed else ""
+    return ChangeStanding(stage=None, text=f"the GPUs have the desired layout{failed}{kept}")
 
 
 def _refused(
@@ -186,15 +188,15 @@ def _tried_later(facts: NodeChangeFacts, status: MigStatusAnnotation) -> ChangeS
     text = f"the last request ended: {status.outcome or status.phase}; the GPUs are as before it"
     blocker = StageBlocker(kind=StageBlockerKind.ACTUATOR, name=facts.agent.pod, text=status.reason)
     command = facts.agent_command("logs", "-c actuator --tail=50")
-    there = _at(StageName.REQUESTED, text, blocker, command=command)
+    gpus = failed_gpus_in_the_way(status) if status.outcomes else ()
+    there = _at(StageName.REQUESTED, text, blocker, *gpus, command=command)
     return replace(there, retry_at=retry_time(status.reason))
 
 
 def _stuck(facts: NodeChangeFacts, status: MigStatusAnnotation) -> ChangeStanding:
-    blocker = StageBlocker(kind=StageBlockerKind.GPU, name="", text=status.reason)
     command = facts.agent_command("exec", "-c actuator -- gpuscape mig restore")
     text = "stuck: some GPUs could reach neither the desired nor the previous layouts"
-    return _at(StageName.CHANGED, text, blocker, command=command)
+    return _at(StageName.CHANGED, text, *failed_gpus_in_the_way(status), command=command)
 
 
 def _changing(facts: NodeChangeFacts, status: MigStatusAnnotation) -> ChangeStanding:

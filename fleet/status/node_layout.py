@@ -76,6 +76,11 @@ class NodeLayout:
         )
 
     @property
+    def failed(self) -> str:
+        """The GPUs that are stuck or were rolled back, by index; empty where none is known."""
+        return "" if self.status is None else mig_status_annotation.failed_text(self.status)
+
+    @property
     def slot(self) -> str:
         """Phase of the coordinator's permit; a dash for none."""
         return _NONE if self.permit is None else self.permit.phase.value

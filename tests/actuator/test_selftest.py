@@ -120,7 +120,7 @@ def test_killed_before_or_after_any_effect_it_ends_in_the_layout_from_before(eve
                 result = resume(PlayedWorld(hardware), journal)
             assert result is not None
             assert result.outcome is Outcome.ROLLED_BACK
-            assert result.reason == "GPU GPU-0: a self-test was stopped in the middle"
+            assert result.reason == "GPU 0: a self-test was stopped in the middle"
             assert current_layout(hardware.seen()[0], exact=True) == current_layout(
                 before(), exact=True
             )

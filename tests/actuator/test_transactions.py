@@ -240,7 +240,7 @@ def test_a_request_that_comes_again_gets_the_table_of_all_its_gpus(held: Path) -
         ("GPU-1", "applied"),
         ("GPU-2", "unchanged"),
     ]
-    assert answer.reason.startswith("GPU GPU-0: ")
+    assert answer.reason.startswith("GPU 0: ")
     other = ApplyRequest(change="held-change", origin="another", desired=desired)
     _, refused = answers(held, other)
     assert isinstance(refused, RefusalAnswer)
@@ -303,5 +303,6 @@ def test_an_answer_has_room_for_all_gpus(tmp_path: Path) -> None:
 
     assert answer.open is not None
     assert len(answer.open.outcomes) == 64
+    assert [gpu.index for gpu in answer.stuck] == list(range(64))
     assert answer.last is not None
     assert len(encode_message(answer)) < MOST_ANSWER_BYTES

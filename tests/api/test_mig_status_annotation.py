@@ -6,21 +6,26 @@ from __future__ import annotations
 import json
 
 import jsonschema
+import msgspec
 import pytest
 
 from api import limits, mig_request_annotation, mig_status_annotation
 from api.mig_status_annotation import (
     MOST_CHARACTERS,
     MOST_DESIRED,
+    MOST_GPU_REASON,
     MOST_PODS,
     MOST_REASON,
     GpuChangeStatus,
+    GpuOutcomeStatus,
     MigPhase,
     MigStatusAnnotation,
     RequestSource,
     decode,
     encode,
+    failed_text,
     json_schema,
+    with_fitting_outcomes,
 )
 from base.errors import BadInput
 
@@ -67,9 +72,9 @@ def test_a_damaged_one_is_refused_by_name(text: str) -> None:
         decode(text)
 
 
-def test_the_longest_one_fits_into_what_a_node_may_have() -> None:
+def longest_status() -> MigStatusAnnotation:
     """Sixteen GPUs, the longest names of pods and texts."""
-    longest = MigStatusAnnotation(
+    return MigStatusAnnotation(
         v=2,
         phase=MigPhase.UNADOPTED,
         since="2026-11-23T12:00:00Z",
@@ -86,9 +91,93 @@ def test_the_longest_one_fits_into_what_a_node_may_have() -> None:
         outcome="cancelled",
         unadopted="u" * 63,
     )
+
+
+def test_the_longest_one_fits_into_what_a_node_may_have() -> None:
+    longest = longest_status()
     text = encode(longest)
     assert decode(text) == longest
     assert len(text) <= MOST_CHARACTERS
     most_together = mig_request_annotation.MOST_CHARACTERS + limits.MOST_IDLE_ANNOTATION_BYTES
     assert MOST_CHARACTERS + most_together <= limits.MOST_ANNOTATION_CHARACTERS
     assert mig_status_annotation.FORMAT.most_length == MOST_CHARACTERS
+
+
+FAILED = msgspec.structs.replace(
+    PLANNED,
+    outcomes=(
+        GpuOutcomeStatus(gpu=0, outcome="applied"),
+        GpuOutcomeStatus(gpu=1, outcome="rolled-back", reason="no room"),
+        GpuOutcomeStatus(gpu=2, outcome="rolled-back", reason="no room"),
+        GpuOutcomeStatus(gpu=7, outcome="stuck", reason="it is lost"),
+    ),
+)
+
+
+_EARLIER = {"v": int, "phase": str, "gpus": tuple[GpuChangeStatus, ...], "pods": tuple[str, ...]}
+"""A part of the keys that readers of 0.1.0 know."""
+
+
+def test_outcomes_of_gpus_have_the_published_shape_and_an_earlier_reader_passes_over_them() -> None:
+    text = encode(FAILED)
+    document = json.loads(text)
+    assert document["v"] == 2
+    assert document["outcomes"] == [
+        {"gpu": 0, "outcome": "applied"},
+        {"gpu": 1, "outcome": "rolled-back", "reason": "no room"},
+        {"gpu": 2, "outcome": "rolled-back", "reason": "no room"},
+        {"gpu": 7, "outcome": "stuck", "reason": "it is lost"},
+    ]
+    jsonschema.validate(document, json_schema())
+    assert decode(text) == FAILED
+    earlier = msgspec.defstruct("Earlier", list(_EARLIER.items()))
+    read = msgspec.json.decode(text, type=earlier)
+    assert (read.phase, len(read.gpus), read.pods) == ("planned", 1, ("team/job",))
+
+
+def test_gpus_that_failed_are_named_by_index_the_stuck_ones_first() -> None:
+    assert failed_text(FAILED) == "GPU 7 stuck, GPU 1-2 rolled-back"
+    assert failed_text(PLANNED) == ""
+
+
+@pytest.mark.parametrize("reason", ["r" * MOST_GPU_REASON, '"' * MOST_GPU_REASON, ""])
+@pytest.mark.parametrize("is_long", [False, True])
+def test_sixteen_outcomes_with_long_reasons_fit_and_the_worst_ones_stay(
+    reason: str, *, is_long: bool
+) -> None:
+    outcomes = tuple(
+        GpuOutcomeStatus(gpu=gpu, outcome="stuck" if gpu == 9 else how, reason=reason)
+        for gpu, how in enumerate(("applied", "rolled-back") * 8)
+    )
+    base = msgspec.structs.replace(longest_status(), since="", unadopted="") if is_long else PLANNED
+    fitting = with_fitting_outcomes(msgspec.structs.replace(base, outcomes=outcomes))
+    last = msgspec.structs.replace(
+        fitting,
+        since="2026-11-23T12:00:00Z",
+        current_since="2026-11-23T12:00:00Z",
+        unadopted="u" * 63,
+    )
+    assert len(encode(last)) <= MOST_CHARACTERS
+    kept = [gpu.gpu for gpu in fitting.outcomes]
+    assert kept == sorted(kept)
+    named = len(fitting.pods)
+    assert named + fitting.more_pods == len(base.pods) + base.more_pods
+    unfitted = {"outcomes": (), "pods": base.pods, "more_pods": base.more_pods}
+    assert msgspec.structs.replace(fitting, **unfitted) == base
+    assert 9 in kept
+    failed = {gpu for gpu in range(16) if outcomes[gpu].outcome != "applied"}
+    assert failed <= set(kept)
+    assert is_long or (len(kept), named) == (16, 1)
+
+
+@pytest.mark.parametrize("pod_length", range(10, 320, 10))
+def test_outcomes_are_cut_no_more_than_needed(pod_length: int) -> None:
+    """Reasons first, then names of pods, then GPUs that did not fail."""
+    base = msgspec.structs.replace(FAILED, pods=("p" * pod_length,) * MOST_PODS)
+    fitting = with_fitting_outcomes(base)
+    room = MOST_CHARACTERS - 160
+    assert len(encode(fitting)) <= room
+    assert (fitting == base) == (len(encode(base)) <= room)
+    assert [gpu.gpu for gpu in fitting.outcomes] == [0, 1, 2, 7]
+    has_fewer_pods = len(fitting.pods) < MOST_PODS
+    assert not has_fewer_pods or not any(gpu.reason for gpu in fitting.outcomes)

@@ -59,7 +59,8 @@ def layout_row(layout: NodeLayout, *, wide: bool) -> tuple[Cell, ...]:
             "yes" if layout.has_startup_taint else "no",
         )
     drift = " (drift)" if layout.has_drifted else ""
-    phase = Styled(f"{layout.phase}{drift}", _STYLES.get(layout.phase, ""))
+    failed = f" ({layout.failed})" if layout.failed else ""
+    phase = Styled(f"{layout.phase}{drift}{failed}", _STYLES.get(layout.phase, ""))
     return (
         Styled(layout.node, "bold"),
         desired,

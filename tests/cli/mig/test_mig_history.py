@@ -87,7 +87,7 @@ def test_changes_are_listed_with_layouts_result_and_reason(folder: Path) -> None
         " config.yaml",
         "                      rolled-back  1     MIG off               7 x 1g.5gb",
         "",
-        "2026-11-23T11:00:00Z rolled-back: GPU GPU-2: no room",
+        "2026-11-23T11:00:00Z rolled-back: GPU 2: no room",
     ]
     wide = history(folder, "-o", "wide").output.splitlines()[1]
     assert "  GPU-0  1 x 3g.20gb in 2c+1c at 4  7 x 1g.5gb  " in wide
@@ -96,7 +96,7 @@ def test_changes_are_listed_with_layouts_result_and_reason(folder: Path) -> None
 def test_the_document_has_all_that_the_journal_has(folder: Path) -> None:
     changes = json.loads(history(folder, "-o", "json").output)["changes"]
     assert [one["outcome"] for one in changes] == ["applied", "rolled-back"]
-    assert [one["reason"] for one in changes] == [None, "GPU GPU-2: no room"]
+    assert [one["reason"] for one in changes] == [None, "GPU 2: no room"]
     assert [one["going_back"] for one in changes] == [False, True]
     assert changes[0]["gpus"][0] == {
         "uuid": "GPU-0",
