@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from actuator.change import ChangeResult, apply, begin
+from actuator.change import ChangeResult, apply, begin, give_up
 from actuator.journal import Journal, JournalBusy
 from actuator.mig_world import StepFailed
 from actuator.service.transactions import Transactions
@@ -222,6 +222,26 @@ def test_the_state_names_the_gpus_that_hold_a_change(held: Path) -> None:
     assert state.named == state.open
 
 
+def test_the_state_has_the_gpus_that_are_stuck_whichever_change_is_open(held: Path) -> None:
+    """Also while another GPU's change is open, which ``open`` names instead; none once given up."""
+
+    def stuck() -> list[tuple[str, int | None, str]]:
+        idle = Transactions(lambda *_: ChangeResult(outcome=Outcome.APPLIED), held, lambda: None)
+        answer = idle.state()
+        return [(gpu.gpu, gpu.index, str(gpu.outcome)) for gpu in answer.stuck]
+
+    assert stuck() == [("GPU-0", 0, "stuck")]
+    other = mig_gpu("a100-sxm4-40gb", uuid="GPU-2", index=2)
+    with Journal(held) as journal:
+        world = PlayedWorld(Hardware.of([other]))
+        layout = layout_from_counts({"7g.40gb": 1})
+        begin(world, journal, [other], {"GPU-2": layout}, origin="a test", change="open-change")
+    assert stuck() == [("GPU-0", 0, "stuck")]
+    with Journal(held) as journal:
+        give_up(journal, ["GPU-0"])
+    assert stuck() == []
+
+
 def test_a_request_that_comes_again_gets_the_table_of_all_its_gpus(held: Path) -> None:
     """Also of a GPU that needed no step, which the journal does not have."""
     layout = RequestedLayout(
@@ -241,6 +261,7 @@ def test_a_request_that_comes_again_gets_the_table_of_all_its_gpus(held: Path) -
         ("GPU-2", "unchanged"),
     ]
     assert answer.reason.startswith("GPU 0: ")
+    assert [one.index for one in answer.outcomes] == [0, 1, None]
     other = ApplyRequest(change="held-change", origin="another", desired=desired)
     _, refused = answers(held, other)
     assert isinstance(refused, RefusalAnswer)

@@ -16,6 +16,7 @@ from api.mig_outcome import Outcome
 from api.mig_permit_annotation import MigPermitAnnotation, PermitPhase
 from api.mig_status_annotation import (
     GpuChangeStatus,
+    GpuOutcomeStatus,
     MigPhase,
     MigStatusAnnotation,
     RequestSource,
@@ -129,6 +130,31 @@ def test_each_node_that_has_to_do_with_mig_has_a_row(run: Run) -> None:
     assert "annotation gpuscape.io/mig-status is damaged" in text
     assert "no agent that manages MIG has evaluated it" in text
     assert text.splitlines()[-1] == ("4 nodes: 2 no agent, 1 unchanged, 1 waiting; 1 with a slot")
+
+
+def test_gpus_that_failed_stand_behind_the_phase(cluster: Cluster, run: Run) -> None:
+    """Also one that is stuck since a change before; an older agent's status names none."""
+    stuck = GpuOutcomeStatus(gpu=3, outcome="stuck", reason="it is lost")
+    back = GpuOutcomeStatus(gpu=5, outcome="rolled-back")
+    done = GpuOutcomeStatus(gpu=0, outcome="applied")
+    states = {
+        "s1": (status(MigPhase.STUCK, outcomes=(done, stuck, back)), "stuck (GPU 3 stuck, GPU 5"),
+        "s2": (status(MigPhase.FAILED, outcomes=(done, back)), "failed (GPU 5 rolled-back)"),
+        "s3": (status(MigPhase.WAITING, outcomes=(stuck,)), "waiting (GPU 3 stuck)"),
+        "s4": (status(MigPhase.STUCK), "stuck"),
+    }
+    for name, (its_status, _) in states.items():
+        cluster.with_node(name, its_status, wish="all-balanced")
+    text = printed(run)
+    for name, (_, phase) in states.items():
+        assert rows(text)[name][1].startswith(phase)
+    assert rows(text)["s4"][1] == "stuck"
+    document = json.loads(printed(run, "s1", "-o", "json"))
+    assert document["nodes"][0]["status"]["outcomes"][1] == {
+        "gpu": 3,
+        "outcome": "stuck",
+        "reason": "it is lost",
+    }
 
 
 def lease(cluster: Cluster, *, holder: str = "c-0", ago: float = 5.0, **notes: str) -> None:

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from api import keys
-from api.actuator.actuator_messages import StateAnswer
-from api.mig_outcome import Outcome
+from api.actuator.actuator_messages import ChangeAnswer, StateAnswer
+from api.mig_outcome import GpuOutcome, Outcome
 from api.mig_permit_annotation import PermitPhase
 from cli.mig.cluster import mig_why
 from cli.mig.cluster.stage_text import span
@@ -55,7 +55,7 @@ def now(found: Mapping[str, Any]) -> dict[str, Any]:
     return dict(stage)
 
 
-def ended(how: Outcome) -> dict[str, str]:
+def ended(how: Outcome | ChangeAnswer) -> dict[str, str]:
     """A Node whose change has ended so."""
     scene = EnforcingScene()
     scene.asks()
@@ -222,6 +222,28 @@ def test_the_reasons_are_the_agents_own(run: Run, cluster: ToldCluster) -> None:
     assert [it["text"] for it in found["in_the_way"]] == [reason]
     assert found["next_attempt"] == reason.rpartition(" ")[2]
     assert f"Next attempt: {found['next_attempt']}" in why(run)
+
+
+@pytest.mark.parametrize(
+    ("how", "stage", "command"),
+    [(Outcome.STUCK, "changed", EXEC), (Outcome.ROLLED_BACK, "requested", LOGS)],
+)
+def test_the_gpus_that_failed_are_in_the_way_one_by_one(
+    run: Run, cluster: ToldCluster, how: Outcome, stage: str, command: str
+) -> None:
+    failed = {3: (how, "it is lost"), 5: (Outcome.ROLLED_BACK, "no room")}
+    gpus = {0: (Outcome.APPLIED, ""), **failed}
+    table = tuple(
+        GpuOutcome(gpu=f"GPU-{index}", outcome=outcome, reason=reason, index=index)
+        for index, (outcome, reason) in gpus.items()
+    )
+    cluster.with_node(ended(ChangeAnswer(change="x", outcome=how, outcomes=table)))
+    found = now(document(run))
+    assert (found["stage"], found["command"]) == (stage, command)
+    assert [(it["name"], it["text"]) for it in found["in_the_way"] if it["kind"] == "gpu"] == [
+        (str(index), f"{outcome}: {reason}") for index, (outcome, reason) in failed.items()
+    ]
+    assert f"  gpu 3: {how}: it is lost" in why(run)
 
 
 def test_a_refused_layout_has_the_planners_reason(run: Run, cluster: ToldCluster) -> None:
