@@ -149,11 +149,7 @@ class Transactions:
             open=_known(_first_unended(content)),
             last=_known(_last_ended(content)),
             named=None if change is None else _known(content.of(change)),
-            stuck=_shortened(
-                outcome
-                for outcome in gpu_outcomes(content.unended)
-                if outcome.outcome is Outcome.STUCK
-            ),
+            stuck=_shortened(gpu_outcomes(content.unended)),  # an open entry has no outcome
         )
 
     def ask(self, request: ApplyRequest | RestoreRequest, reply: Reply) -> None:

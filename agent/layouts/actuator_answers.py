@@ -113,7 +113,7 @@ def _after_state_of_open(state: ChangeState, answer: StateAnswer, now: float) ->
         return Transition(state=replace(state, request=replace(request, may_have_begun=False)))
     if request.blocking_change == other.change:  # asked once already: it does not end
         how = "has not ended" if other.outcome is None else "is stuck"
-        why = f"an earlier change, {other.change}, {how}: {other.reason}"
+        why = f"the change {other.change} {how}: {other.reason}"
         return after_outcome(state, Outcome.REFUSED, why, now)
     state = replace(state, request=replace(request, blocking_change=other.change))
     return Transition(state=_restoring(state, other.change))
