@@ -114,13 +114,14 @@ class DesiredChange:
 
 
 def is_in_the_way(other: KnownChange, change: DesiredChange | None) -> bool:
-    """Whether a change in the journal keeps the actuator from this one; True where that is unknown.
+    """Whether a change in the journal keeps the actuator from this one.
 
-    A stuck change blocks only its own GPUs in the actuator.
+    A stuck change blocks only its own GPUs in the actuator. While the GPUs of ``change`` are not
+    known, after a start of the agent, it does not count: if they share one, the actuator refuses.
     """
-    if other.outcome is None or change is None or not other.gpus:
+    if other.outcome is None or not other.gpus:
         return True
-    return not change.layouts.keys().isdisjoint(other.gpus)
+    return change is not None and not change.layouts.keys().isdisjoint(other.gpus)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

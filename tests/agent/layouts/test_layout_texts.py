@@ -249,7 +249,8 @@ def test_a_pod_is_named_to_the_actuator_where_its_name_is_one_that_it_takes(
     [
         (None, ("GPU-9",), True, True),
         (Outcome.STUCK, (), True, True),
-        (Outcome.STUCK, ("GPU-9",), False, True),
+        (None, ("GPU-9",), False, True),
+        (Outcome.STUCK, ("GPU-9",), False, False),
         (Outcome.STUCK, ("GPU-9",), True, False),
         (Outcome.STUCK, ("GPU-0",), True, True),
         (Outcome.STUCK, ("GPU-9", "GPU-0"), True, True),
