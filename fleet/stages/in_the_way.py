@@ -52,8 +52,9 @@ def _refused(facts: NodeChangeFacts) -> Iterator[StageBlocker]:
 
 
 def failed_gpus_in_the_way(status: MigStatusAnnotation | None) -> tuple[StageBlocker, ...]:
-    """The GPUs that failed, by index; without a name where an older agent says no more."""
-    if status is None or not status.outcomes:
+    """The GPUs that failed, by index; one without a name where the agent names none."""
+    gpus = () if status is None else failed_gpus(status)
+    if not gpus:
         reason = "" if status is None else status.reason
         return (StageBlocker(kind=StageBlockerKind.GPU, name="", text=reason),)
     return tuple(
@@ -62,7 +63,7 @@ def failed_gpus_in_the_way(status: MigStatusAnnotation | None) -> tuple[StageBlo
             name=str(gpu.gpu),
             text=": ".join(filter(None, (gpu.outcome, gpu.reason))),
         )
-        for gpu in failed_gpus(status)
+        for gpu in gpus
     )
 
 

@@ -14,7 +14,7 @@ from typing import Final
 
 from api import keys, names
 from api.mig_outcome import Outcome
-from api.mig_status_annotation import MigPhase, MigStatusAnnotation, retry_time
+from api.mig_status_annotation import MigPhase, MigStatusAnnotation, failed_gpus, retry_time
 from base.text.number_ranges import number_ranges
 from fleet.policy.assigned_layouts import Assignment
 from fleet.stages.change_standing import standing_in_change
@@ -188,7 +188,7 @@ def _tried_later(facts: NodeChangeFacts, status: MigStatusAnnotation) -> ChangeS
     text = f"the last request ended: {status.outcome or status.phase}; the GPUs are as before it"
     blocker = StageBlocker(kind=StageBlockerKind.ACTUATOR, name=facts.agent.pod, text=status.reason)
     command = facts.agent_command("logs", "-c actuator --tail=50")
-    gpus = failed_gpus_in_the_way(status) if status.outcomes else ()
+    gpus = failed_gpus_in_the_way(status) if failed_gpus(status) else ()
     there = _at(StageName.REQUESTED, text, blocker, *gpus, command=command)
     return replace(there, retry_at=retry_time(status.reason))
 
