@@ -23,6 +23,7 @@ from api.mig_status_annotation import (
     MigStatusAnnotation,
     with_fitting_outcomes,
 )
+from base.text.number_ranges import number_ranges
 from base.text.safe_text import short_line
 from labelers.decision import Absent, Decision, Decisions, Keep, Value
 from labelers.node_patch import writers
@@ -78,8 +79,10 @@ def status_with_change(
             evaluated, phase=MigPhase.UNCHANGED, reason="", gpus=(), pods=(), more_pods=0
         )
     phase, reason, end = _phase(state, evaluated, retry_time)
-    note = "" if phase == MigPhase.STUCK else _stuck_note(state)
-    reason = short_line("; ".join(filter(None, (note, reason))), MOST_REASON - len(end))
+    room = MOST_REASON - len(end)
+    reason = short_line(reason, room)
+    if phase != MigPhase.STUCK:
+        reason = _with_stuck_gpus(state, reason, room)
     status = replace(
         evaluated,
         phase=phase,
@@ -132,13 +135,21 @@ def _outcomes(state: ChangeState) -> gpu_outcomes.GpuOutcomes:
     return gpu_outcomes.merged((*state.actuator.stuck, *state.request.outcomes))
 
 
-def _stuck_note(state: ChangeState) -> str:
-    """The stuck GPUs in a phase that says nothing of them; empty where there are none."""
+def _with_stuck_gpus(state: ChangeState, reason: str, room: int) -> str:
+    """The reason of a phase that says nothing of them, with the stuck GPUs before it.
+
+    The reason stays whole, since it may have a command; where there is no room the GPUs stand in
+    ``outcomes`` alone.
+    """
+    stuck = gpu_outcomes.stuck(_outcomes(state))
     causes = "; ".join(
         f"GPU {gpu.gpu} is stuck: {gpu.reason or 'neither layout could be reached'}"
-        for gpu in gpu_outcomes.stuck(_outcomes(state))
+        for gpu in stuck
     )
-    return f"{short_line(causes, _MOST_NOTE)} (run {STUCK_COMMAND})" if causes else ""
+    indices = number_ranges((gpu.gpu for gpu in stuck), separator=", ")
+    notes = (f"{short_line(causes, _MOST_NOTE)} (run {STUCK_COMMAND})", f"GPU {indices} is stuck")
+    texts = ("; ".join(filter(None, (note, reason))) for note in notes if stuck)
+    return next((text for text in texts if len(text) <= room), reason)
 
 
 def _waits_for(state: ChangeState, evaluated: MigStatusAnnotation) -> str:

@@ -4,9 +4,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
+from agent.layouts.change_state import first_state
+from agent.layouts.change_status import status_with_change
+from agent.layouts.shown_request import ShownRequest
 from api.actuator.actuator_messages import (
     ApplyRequest,
     ChangeAnswer,
@@ -16,7 +20,13 @@ from api.actuator.actuator_messages import (
 )
 from api.mig_outcome import GpuOutcome, Outcome
 from api.mig_permit_annotation import PermitPhase
-from api.mig_status_annotation import MOST_GPU_REASON, MOST_REASON, retry_time
+from api.mig_status_annotation import (
+    MOST_GPU_REASON,
+    MOST_REASON,
+    GpuOutcomeStatus,
+    MigStatusAnnotation,
+    retry_time,
+)
 from tests.agent.layouts.test_enforced_layouts import OTHER, WANTED, EnforcingScene
 
 APPLIED, BACK, STUCK = Outcome.APPLIED, Outcome.ROLLED_BACK, Outcome.STUCK
@@ -185,6 +195,26 @@ def test_without_a_desired_layout_a_stuck_gpu_is_named_too(scene: EnforcingScene
     scene.run(60)
     assert scene.status.phase == "idle"
     assert scene.status.reason == f"GPU 1 is stuck: {LOST} (run {RESTORE})"
+
+
+@pytest.mark.parametrize(
+    ("length", "begins"),
+    [(100, f"GPU 5 is stuck: {LOST} (run {RESTORE}); r"), (375, "GPU 5 is stuck; r"), (395, "r")],
+)
+def test_the_reason_of_the_present_request_is_whole_beside_a_stuck_gpu(
+    length: int, begins: str
+) -> None:
+    """It may end in a command, and half of one is another one."""
+    state = first_state(ShownRequest(), now=0.0)
+    stuck = GpuOutcomeStatus(gpu=5, outcome="stuck", reason=LOST)
+    state = replace(state, actuator=replace(state.actuator, stuck=(stuck,)))
+    evaluated = MigStatusAnnotation(v=2, phase="refused", reason="r" * length)
+    status = status_with_change(state, evaluated, None, lambda _retry: "")
+    assert status is not None
+    assert status.reason.startswith(begins)
+    assert status.reason.endswith("r" * length)
+    assert len(status.reason) <= MOST_REASON
+    assert status.outcomes == (stuck,)
 
 
 def test_a_refusal_for_a_stuck_gpu_names_it_by_index(scene: EnforcingScene) -> None:
