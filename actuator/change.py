@@ -22,8 +22,9 @@ import msgspec
 
 from actuator.change_record import ChangeRecord, Direction, gpu_outcomes
 from actuator.journal import Journal, JournalUnusable
-from actuator.layout_steps import empty, reach
+from actuator.layout_steps import empty, observed_gpu, reach
 from actuator.mig_world import MigWorld, StepFailed
+from actuator.mode_reset import waiting_mode
 from actuator.verified_layouts import RestoredGpu, VerifiedLayout
 from api.mig_mode_change import ModeChange
 from api.mig_outcome import GpuOutcome, Outcome, joint_outcome, joint_reason
@@ -266,7 +267,16 @@ def drive(world: MigWorld, journal: Journal, record: ChangeRecord) -> ChangeReco
     empty(world, record.gpu, record.modes)
     first = record.reason.partition(_BACK_TOO)[0]  # it may have been stuck before
     why = f"{first}{_BACK_TOO}{failure}" if first else f"the way back failed: {failure}"
-    return _keep_stuck(journal, record, why)
+    return _keep_stuck(journal, record, f"{why}{_waiting_mode(world, record)}")
+
+
+def _waiting_mode(world: MigWorld, record: ChangeRecord) -> str:
+    """A mode that the change leaves to the next reset, whoever makes it; empty where none."""
+    try:
+        text = waiting_mode(observed_gpu(world, record.gpu))
+    except StepFailed:
+        return ""  # it cannot be read, and that is the reason already
+    return text and f"; {text}"
 
 
 def remember(world: MigWorld, journal: Journal, gpus: Collection[str]) -> None:

@@ -33,6 +33,18 @@ def is_reset(gpu: MigGpu, step: MigStep) -> bool:
     )
 
 
+def waiting_mode(gpu: MigGpu) -> str:
+    """The mode that a GPU has from its next reset on, and the command that takes it back.
+
+    Empty where no mode waits.
+    """
+    if gpu.mode is None or gpu.mode.current == gpu.mode.pending:
+        return ""
+    state, former = ("on", 0) if gpu.mode.pending else ("off", 1)
+    command = f"nvidia-smi -i {gpu.bus_id} -mig {former}"
+    return f"the next reset or boot turns MIG {state}, unless you run {command}"
+
+
 def read_back(
     before: MigGpu,
     reopen: Callable[[], None],

@@ -366,6 +366,24 @@ def test_a_mode_that_waits_since_the_kill_is_the_changes_own(tmp_path: Path) -> 
     assert (result.outcome, mode(on)) == (Outcome.APPLIED, (True, True))
 
 
+def test_a_mode_that_waits_on_a_stuck_gpu_is_named_with_the_command_that_takes_it_back(
+    tmp_path: Path,
+) -> None:
+    """An earlier process asked for it, and the driver takes no request any more."""
+    on = node(tmp_path, mig=False)
+    _begun(on, SEVEN, lambda state: _first(state, mig_pending=True))
+    on.simulation.fault(Return(code=nv.NVML_ERROR_UNKNOWN), "nvmlDeviceSetMigMode")
+
+    with on.simulation, Journal(on.journal) as journal, NvmlWorld(on.start) as world:
+        result = resume(world, journal)
+
+    assert result is not None
+    assert result.outcome is Outcome.STUCK
+    assert result.reason.endswith(
+        f"the next reset or boot turns MIG on, unless you run nvidia-smi -i {BUS_ID} -mig 0"
+    )
+
+
 def test_a_reset_that_outlives_its_caller_is_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
