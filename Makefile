@@ -62,6 +62,7 @@ long: controlplane ## soak, random tests SCALE times over (10 unless given), ben
 	SCALE=$(SCALE) $(PYTEST) -m "not gpu" --timeout 3600
 	$(BIN)/python -m tests.fleet.rollout_run
 	$(BIN)/python -m tests.actuator.kill_run --anew
+	$(BIN)/python -m tests.actuator.mode_run
 	$(MAKE) faults mutate bench
 
 faults: controlplane $(if $(OTHER_PYTHON),$(VENV)-other/.run) ## every fault against the agent, figures into docs/ (OTHER_PYTHON=python3.13 runs that one too)

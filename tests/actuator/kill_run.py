@@ -26,7 +26,7 @@ import msgspec
 
 from tests.actuator.drawn_changes import KillFigures, joined
 from tests.actuator.killed_changes import kill_actuators, kill_workers
-from tests.bench.page import Section, table
+from tests.bench.page import Section, section_of, table, with_section
 from tests.cluster.killed_programs import kill_programs
 
 PAGE: Final = Path(__file__).parents[2] / "docs" / "mig-kills.md"
@@ -44,6 +44,8 @@ HEAD: Final = (
     "up. A worker that loops would make more than 400 calls. The run stops at the first change "
     "that ends otherwise, so these tables have none.\n"
 )
+MODES: Final = "Modes of Ampere GPUs"
+"""Section that :mod:`tests.actuator.mode_run` writes, and this program leaves as it is."""
 RESULTS: Final = PAGE.parents[1] / "build" / "mig-kills"
 SEED: Final = 20261127
 PART: Final = 25
@@ -171,7 +173,8 @@ def main(words: Sequence[str] | None = None) -> None:
         for part in range(int(first), min(int(last or most), most) + 1):
             if options.anew or kept(name, part).kills < PART:
                 run(name, part)
-    PAGE.write_text(page(), encoding="utf-8")
+    modes = section_of(PAGE.read_text("utf-8"), MODES)
+    PAGE.write_text(with_section(page(), MODES, modes), encoding="utf-8")
 
 
 def print_line(line: str) -> None:

@@ -66,12 +66,17 @@ def run(order: Order, moment: int | None = None) -> Run:
     return Run(killed=killed, result=result, effects=effects)
 
 
-class _Effects:
+def _kill() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+class Effects:
     """Counts calls, and kills this process at one of them."""
 
-    def __init__(self, moment: int | None) -> None:
+    def __init__(self, moment: int | None, kill: Callable[[], None] = _kill) -> None:
         self.names: list[str] = []
         self._moment = moment
+        self._kill = kill
 
     def counted(self, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
         def counting(*args: Any, **more: Any) -> Any:
@@ -87,13 +92,13 @@ class _Effects:
 
     def _kill_at(self, moment: int) -> None:
         if moment == self._moment:
-            os.kill(os.getpid(), signal.SIGKILL)
+            self._kill()
 
 
-class _Os:
+class JournalOs:
     """The module os, for the journal alone."""
 
-    def __init__(self, effects: _Effects) -> None:
+    def __init__(self, effects: Effects) -> None:
         for name in FILES:
             setattr(self, name, effects.counted(name, getattr(os, name)))
         self._open_to_write = effects.counted("open", os.open)
@@ -108,9 +113,9 @@ class _Os:
 
 
 def _carry_out(order: Order, moment: int | None, results: Connection) -> None:
-    effects = _Effects(moment)
+    effects = Effects(moment)
     for name in CALLS:
         setattr(pynvml, name, effects.counted(name, getattr(pynvml, name)))
-    vars(actuator.journal)["os"] = _Os(effects)
+    vars(actuator.journal)["os"] = JournalOs(effects)
     vars(actuator.nvml_world)["openers"] = lambda *_, **__: {}  # a look at all of /proc
     results.send((carry_out(order), tuple(effects.names)))

@@ -15,18 +15,21 @@ from typing import Any, Final
 from api import keys, names
 from api.state_annotation import pod_key
 from fleet.drain.drain_plan import DrainSettings
-from fleet.rollout_settings import LONGEST_RETRY_SECONDS, RolloutSettings
+from fleet.rollout_settings import LONGEST_RETRY_SECONDS, PAUSED, RolloutSettings
 from fleet.slot_gate import FleetView, GateDecision, WaitReason
 from kube.api import LEASES, NODES, POD_DISRUPTION_BUDGETS, PODS, Object
 from kube.api_errors import Busy, Conflict, NotFound, Unreachable
 from tests.fleet.request_log import LoggedApi, LoggedRequest, LoggedServer
 from tests.fleet.rollout_judge import KnownFleet, KnownPod, RolloutJudge
-from tests.fleet.simulated_fleet import START, Cluster, Killed, Replica
+from tests.fleet.simulated_fleet import START, Cluster, Killed, Replica, SimulatedAgent
 
 CHANGE_SECONDS: Final = 40.0
 """What a change takes beside the change of the GPUs and the pods' graces: docs/mig.md."""
 RETRY_SECONDS: Final = 300.0
 """After which a simulated agent asks again for what has failed."""
+NEVER_SECONDS: Final = 1e9
+"""A part of the operator that does not end within any time."""
+_DEPLOY: Final = "nvidia.com/gpu.deploy"
 ASLEEP_SECONDS: Final = 45.0
 """How long a coordinator stands still that then goes on: the other one has the Lease by then."""
 
@@ -65,6 +68,19 @@ class RandomPod:
     is_gone: bool = False
 
 
+@dataclass(slots=True, kw_only=True)
+class OperatorClient:
+    """A part of the GPU operator that keeps the GPUs of a node open: a DaemonSet's pod."""
+
+    name: str
+    label: str
+    """Of the Node: while it is paused, the operator takes the pod away."""
+    goes_seconds: float
+    """From the pause to the pod's end."""
+    is_there: bool = False
+    goes_at: float | None = None
+
+
 @dataclass(frozen=True, kw_only=True)
 class RandomTerms:
     """What is drawn, and how wild it is."""
@@ -77,6 +93,9 @@ class RandomTerms:
     """There are pods that never go, and budgets that never allow."""
     failing: bool = True
     """Some changes fail."""
+    modes: bool = False
+    """Half of the nodes have Ampere GPUs: their changes switch MIG modes by resets, for which parts
+    of the GPU operator are paused."""
     step: float = 2.0
     pods: tuple[PodKind, ...] = field(default=tuple(PodKind))
 
@@ -126,6 +145,8 @@ class RandomFleet(Cluster):
         self.cordoned_until: dict[str, float] = {}
         self.opened: dict[str, float] = {}
         """When people took their cordons off."""
+        self.clients: dict[str, list[OperatorClient]] = {}
+        """By node."""
         super().__init__(nodes=how.nodes, terms=terms, seed=seed, server=self.log)
         self._populate()
         self.first_pods = [it for it in self.of_pods.values() if it.affected]
@@ -227,9 +248,36 @@ class RandomFleet(Cluster):
                 self._place(name, affected=True)
             for _ in range(draw.randint(0, 2)):
                 self._place(name, affected=False)
+        for name in sorted(self.agents)[::2] if how.modes else ():
+            self._make_ampere(name)
         half = draw.random() < 0.4
         for agent in self.agents.values():
             self.wish("halves" if half and draw.random() < 0.5 else "sevenths", agent.name)
+
+    def _make_ampere(self, name: str) -> None:
+        """Changes that switch modes: resets take time, and may fail or lose a GPU."""
+        draw, agent = self.luck, self.agents[name]
+        agent.modes, agent.change_seconds = True, draw.uniform(10, 60)
+        if self.how.failing and draw.random() < 0.2:
+            agent.ends = [draw.choice(("rolled-back", "rolled-back", "stuck"))]
+        labels = {
+            f"{_DEPLOY}.device-plugin": "true",
+            f"{_DEPLOY}.driver": "true",
+            f"{_DEPLOY}.dcgm-exporter": draw.choice(("true", "true", "by-me")),
+            f"{_DEPLOY}.nvsm": draw.choice(("true", "false")),
+        }
+        self.known.deploy[name] = labels
+        self.edit(name, {"metadata": {"labels": labels}})
+        stays = self.how.blocked and draw.random() < 0.06
+        for part in ("dcgm-exporter", "nvsm"):
+            label = f"{_DEPLOY}.{part}"
+            if labels[label] != "false":
+                goes = NEVER_SECONDS if stays else draw.choice((0.0, 2.0, 6.0, 12.0))
+                client = OperatorClient(name=f"{part}-{name}", label=label, goes_seconds=goes)
+                self.clients.setdefault(name, []).append(client)
+                self.known.pods[client.name] = KnownPod(
+                    node=name, of_daemon_set=True, paused_by=label
+                )
 
     def _cordon_some(self, name: str) -> None:
         """People cordon nodes: some to stay so while they change, some for a while."""
@@ -299,6 +347,36 @@ class RandomFleet(Cluster):
         self.people.create(PODS, {"metadata": meta, "spec": spec}, namespace="default")
         ready = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
         self.server.patch(PODS, pod.name, {"status": ready}, "default", status=True)
+
+    def _run_plugin(self, agent: SimulatedAgent, node: Object, on_node: list[Object]) -> None:
+        """Also the operator's other parts."""
+        super()._run_plugin(agent, node, on_node)
+        labels = node["metadata"]["labels"]
+        for client in self.clients.get(agent.name, ()):
+            is_paused = labels.get(client.label) == PAUSED
+            if is_paused and client.is_there and client.goes_at is None:
+                client.goes_at = self.now + client.goes_seconds
+            if not is_paused:
+                client.goes_at = None
+            if client.goes_at is not None and self.now >= client.goes_at:
+                self.server.delete(PODS, client.name, "kube-system")
+                client.is_there, client.goes_at = False, None
+            elif not is_paused and not client.is_there:
+                client.is_there = True
+                spec = {
+                    "nodeName": agent.name,
+                    "nodeSelector": {client.label: labels[client.label]},
+                    "containers": [{"name": "c"}],
+                }
+                body = {"metadata": {"name": client.name}, "spec": spec}
+                self.people.create(PODS, body, namespace="kube-system")
+
+    def _is_due(self, agent: SimulatedAgent) -> bool:
+        """Also where a part of the operator ends."""
+        clients = self.clients.get(agent.name, ())
+        return super()._is_due(agent) or any(
+            client.goes_at is not None and self.now >= client.goes_at for client in clients
+        )
 
     def may_end(self, pod: str) -> bool:
         """One that was evicted ends when its grace is over; one that lingers never."""
@@ -393,6 +471,8 @@ class RandomFleet(Cluster):
         mode = self.known.drains.get(name, "wait")
         if name in self.cordoned_until:
             return True
+        if any(it.goes_seconds == NEVER_SECONDS for it in self.clients.get(name, ())):
+            return True
         for pod in self.of_pods.values():
             if pod.node != name or pod.is_gone:
                 continue
@@ -439,6 +519,7 @@ class RandomFleet(Cluster):
             last = max((it.ends_at or START for it in self.first_pods), default=START)
             return max(last, *self.opened.values(), START) + base
         lingering = sum(it.kind is PodKind.LINGERS for it in self.of_pods.values())
+        lingering += sum(it.goes_seconds > 0 for its in self.clients.values() for it in its)
         held = lingering * 8 * (terms.evictions.deadline_seconds + terms.hold_seconds)
         failed = RETRY_SECONDS * any(it.done for it in agents)
         return self.disturbed_at + base + failed + LONGEST_RETRY_SECONDS + held / terms.slots
@@ -449,6 +530,10 @@ class RandomFleet(Cluster):
         self.asleep.clear()
         self.cordoned_until = dict.fromkeys(self.cordoned_until, 0.0)
         self.budgets = dict.fromkeys(self.budgets, 0)
+        for clients in self.clients.values():
+            for client in clients:
+                client.goes_seconds = 0.0
+                client.goes_at = None if client.goes_at is None else self.now
         for agent in self.agents.values():
             agent.ends, agent.retry_at = [], 0.0
         for node, pods in self.bound.items():
@@ -470,7 +555,14 @@ class RandomFleet(Cluster):
                 found.append(f"{name}: cordon or permit")
             if guards != self.known.guards.get(name, {}):
                 found.append(f"{name}: {guards}")
+            if not self.known.deploy.get(name, {}).items() <= self._labels(name).items():
+                found.append(f"{name}: {self._labels(name)}")
+            if not all(client.is_there for client in self.clients.get(name, ())):
+                found.append(f"{name}: a part of the operator is missing")
         return found
+
+    def _labels(self, name: str) -> Mapping[str, str]:
+        return self.node(name)["metadata"].get("labels") or {}
 
 
 def _fields(terms: RolloutSettings) -> dict[str, Any]:

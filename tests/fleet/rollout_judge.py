@@ -13,6 +13,8 @@ rule each:
   those that were there when the node was cordoned or came within that time;
 - ``end``: go is not taken back before its request has ended;
 - ``cordon``: what people cordoned is not uncordoned;
+- ``clients``: where GPUs are reset, proceed comes once every part of the GPU operator that keeps
+  them open is gone;
 - ``guards``: with the permit go the autoscalers' guards and paused labels, as they were before;
 - ``delete``: no pod is deleted;
 - ``evict``: only pods that hold what changes are evicted, or any with a GPU where the admin says
@@ -27,7 +29,7 @@ rule each:
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -54,6 +56,8 @@ class KnownPod:
     """Value of its label, by which a budget selects it."""
     is_plugin: bool = False
     of_daemon_set: bool = False
+    paused_by: str = ""
+    """Label of its node by which the GPU operator takes it away: it keeps GPUs open until then."""
     grace: bool = True
     """It stays for a while once it was evicted."""
 
@@ -69,6 +73,8 @@ class KnownFleet:
     """How pods leave, by node, where it is not ``wait``."""
     guards: dict[str, dict[str, str]] = field(default_factory=dict)
     """Autoscalers' annotations that people have set, by node."""
+    deploy: dict[str, dict[str, str]] = field(default_factory=dict)
+    """The GPU operator's labels of nodes whose changes reset GPUs, as people have set them."""
     count_seconds: float = 150.0
     """From an end that is told to its count: with killed coordinators and calls that fail between.
     """
@@ -114,8 +120,8 @@ class RolloutJudge:
         self.evicted: list[str] = []
         """Pods whose eviction was done, the device plugin's left out."""
         self.most_in_change = 0
-        self.permitted = 0
-        """How often go was written."""
+        self.permits: Counter[str] = Counter()
+        """How often go was written, by node."""
         self._nodes: defaultdict[str, _Node] = defaultdict(_Node)
         self._slots: dict[int, str] = {}
         """Number of a Lease to the node that its record is for."""
@@ -131,6 +137,11 @@ class RolloutJudge:
         self._ever_failed: defaultdict[str, set[str]] = defaultdict(set)
         self._resumed: set[str] = set()
         """Rollouts of which nobody knows what has been proven."""
+
+    @property
+    def permitted(self) -> int:
+        """How often go was written."""
+        return self.permits.total()
 
     def take_all(self, log: Iterable[LoggedRequest]) -> None:
         """Take requests, in the order of the log."""
@@ -283,7 +294,7 @@ class RolloutJudge:
             self._fault(request, "canary", f"{name} begins beside {sorted(beside)}: {applied[:1]}")
 
     def _went(self, request: LoggedRequest, name: str, before: _Node, after: _Node) -> None:
-        self.permitted += 1
+        self.permits[name] += 1
         if not after.cordoned:
             self._fault(request, "cordon", f"proceed on {name}, which is not cordoned")
         if before.phase is not PermitPhase.CORDONED or before.request != after.request:
@@ -293,6 +304,8 @@ class RolloutJudge:
             self._fault(
                 request, "idle", f"go on {name} {request.at - before.cordoned_at:.1f} s later"
             )
+        if clients := [it for it in self._pods if self._keeps_open(it, name)]:
+            self._fault(request, "clients", f"go on {name}, whose GPUs {clients} keep open")
         there = [
             it
             for it in self._set(name)
@@ -313,8 +326,15 @@ class RolloutJudge:
         ]
         if paused:
             self._fault(request, "guards", f"{name} keeps {paused}")
+        if not self.known.deploy.get(name, {}).items() <= node.labels.items():
+            self._fault(request, "guards", f"{name} has other labels of the operator than before")
         if node.cordoned and node.cordoned_by and keys.KEEP_CORDONED not in node.notes:
             self._fault(request, "guards", f"{name} stays cordoned")
+
+    def _keeps_open(self, pod: str, node: str) -> bool:
+        known = self.known.pods[pod]
+        is_client = known.is_plugin or bool(known.paused_by)
+        return known.node == node and is_client and node in self.known.deploy
 
     def _in_change(self) -> set[str]:
         parked = {node for number, node in self._slots.items() if number >= 1000}

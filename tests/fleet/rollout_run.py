@@ -45,6 +45,7 @@ Written by `.venv/bin/python -m tests.fleet.rollout_run`, which `make long` call
 promise.
 """
 NODES, SLOTS, ROLLOUTS = 200, 10, 1000
+MODE_NODES = 100
 BAD_NODES = 100
 PLANE_RUNS, PLANE_NODES = 10, 50
 KINDS: Final = {
@@ -109,6 +110,36 @@ def busy() -> Section:
             "most nodes in change",
         ),
         rows=((*(f"{it:,}" for it in figures), str(judge.most_in_change)),),
+    )
+
+
+def mode_changes() -> Section:
+    """The same where half of the nodes have Ampere GPUs."""
+    begun = time.monotonic()
+    fleet = many(2, nodes=MODE_NODES, slots=SLOTS, rollouts=ROLLOUTS, modes=True)
+    say(f"{ROLLOUTS} rollouts with mode changes: {time.monotonic() - begun:.0f} s")
+    judge = fleet.judge
+    figures = (fleet.begun, judge.permitted, fleet.mode_changes, len(judge.evicted))
+    return Section(
+        title="A thousand rollouts with mode changes",
+        text=(
+            f"{MODE_NODES} nodes, {SLOTS} slots, as above. Half of the nodes have Ampere GPUs: "
+            "their changes switch MIG modes, for which the coordinator pauses parts of the GPU "
+            "operator. Such a part goes at once, late, or never. Resets fail or lose the GPU now "
+            "and then. The judge also knows those pods: none was there when a change proceeded. "
+            "At the end every cordon of ours was off, and every label of the operator had its "
+            "value from before."
+        ),
+        columns=(
+            *("rollouts", "changes", "of these, with mode changes", "evictions"),
+            *("coordinators killed", "calls that failed", "most nodes in change"),
+        ),
+        rows=(
+            (
+                *(f"{it:,}" for it in (*figures, fleet.kills, fleet.failed_calls)),
+                str(judge.most_in_change),
+            ),
+        ),
     )
 
 
@@ -217,6 +248,7 @@ def plane() -> Section:
 RUNS: Final[dict[str, Callable[[], Section]]] = {
     "random": random_runs,
     "busy": busy,
+    "modes": mode_changes,
     "interruptions": interruptions,
     "bad-nodes": bad_nodes,
     "reboots": reboots,

@@ -18,8 +18,8 @@ from tests.fleet.random_fleet import PodKind, RandomFleet, RandomTerms
 class BusyFleet(RandomFleet):
     """A fleet with rollouts all the time."""
 
-    def __init__(self, seed: int, nodes: int, slots: int) -> None:
-        super().__init__(seed, RandomTerms(nodes=nodes, slots=slots, step=4.0))
+    def __init__(self, seed: int, nodes: int, slots: int, *, modes: bool = False) -> None:
+        super().__init__(seed, RandomTerms(nodes=nodes, slots=slots, step=4.0, modes=modes))
         self.begun = 0
 
     def begin(self) -> None:
@@ -40,6 +40,11 @@ class BusyFleet(RandomFleet):
             if draw.random() < 0.3 and not self.is_cordoned(name):
                 kind = draw.choice((PodKind.ENDS, PodKind.ENDS, PodKind.LEAVES))
                 self._place(name, affected=draw.random() < 0.5, kind=kind)
+
+    @property
+    def mode_changes(self) -> int:
+        """Permits to proceed for changes that switch modes."""
+        return sum(self.judge.permits[name] for name in self.known.deploy)
 
     def forget(self) -> None:
         """Drop what nobody asks for any more: the log of hours."""
@@ -76,9 +81,9 @@ class BusyFleet(RandomFleet):
                 return f"{other}"
 
 
-def many(seed: int, *, nodes: int, slots: int, rollouts: int) -> BusyFleet:
-    """All of it, with both ends checked."""
-    fleet = BusyFleet(seed, nodes, slots)
+def many(seed: int, *, nodes: int, slots: int, rollouts: int, modes: bool = False) -> BusyFleet:
+    """All of it, with both ends checked. ``modes``: half of the nodes switch MIG modes."""
+    fleet = BusyFleet(seed, nodes, slots, modes=modes)
     next_at = fleet.now
     while fleet.begun < rollouts:
         if fleet.now >= next_at:
@@ -108,6 +113,19 @@ def many(seed: int, *, nodes: int, slots: int, rollouts: int) -> BusyFleet:
 def test_no_node_is_stuck_after_many_rollouts() -> None:
     fleet = many(3, nodes=20, slots=3, rollouts=20)
     assert fleet.judge.permitted > 20
+
+
+def test_no_node_is_stuck_where_half_of_the_changes_switch_modes() -> None:
+    fleet = many(5, nodes=20, slots=3, rollouts=20, modes=True)
+    assert fleet.judge.permitted > 20
+    assert fleet.mode_changes > 5
+
+
+@pytest.mark.long
+def test_no_node_of_100_is_stuck_after_a_thousand_rollouts_with_modes() -> None:
+    fleet = many(2, nodes=100, slots=10, rollouts=1000, modes=True)
+    assert fleet.judge.permitted > 2500
+    assert 0.4 < fleet.mode_changes / fleet.judge.permitted < 0.6
 
 
 @pytest.mark.long
