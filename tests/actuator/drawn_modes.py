@@ -255,45 +255,35 @@ class DrawnModes:
         )
 
     def _work(self, order: Order, moment: int | None) -> ChangeResult:
-        """One worker, which dies at a moment; pauses count as one."""
-        worker = Effects(moment, _die)
-        begun, calls = self.time.now, [0.0]
-
-        def on_sleep(seconds: float) -> None:
-            worker.counted("pause", lambda: None)()
-            calls[0] += seconds
-            if calls[0] > HUNG_SECONDS:
-                raise Hung
-            assert self.time.now - begun < MOST_SECONDS, "it waits for ever"
-
-        def on_effect(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
-            counted = worker.counted(name, call)
-
-            def checked(*args: Any, **more: Any) -> Any:
-                assert len(worker.names) < MOST_EFFECTS, "it goes on for ever"
-                calls[0] = 0.0
-                self.effects += 1
-                self._lose()
-                if name == "nvmlDeviceSetMigMode":
-                    self._let_it_fail()
-                return counted(*args, **more)
-
-            return checked
-
-        def on_call(bus_id: str) -> None:
-            assert bus_id not in order.hung, "a GPU that hung was touched"
-            self._bus_id = bus_id
-
+        """One worker, which dies at a moment."""
+        worker = _WatchedWorker(self, moment)
         with pytest.MonkeyPatch.context() as patch, self.on.simulation:
-            patch.setattr(self.time, "on_sleep", on_sleep)
+            patch.setattr(self.time, "on_sleep", worker.on_sleep)
             for name in CALLS:
-                patch.setattr(pynvml, name, on_effect(name, getattr(pynvml, name)))
-            patch.setattr(actuator.journal, "os", JournalOs(worker))
+                patch.setattr(pynvml, name, worker.watched(name, getattr(pynvml, name)))
+            patch.setattr(actuator.journal, "os", JournalOs(worker.effects))
             try:
-                return carry_out(order, on_call)
+                return carry_out(order, lambda bus_id: self._on_call(bus_id, order))
             finally:
-                self.most_effects = max(self.most_effects, len(worker.names))
-                self.most_seconds = max(self.most_seconds, self.time.now - begun)
+                self.most_effects = max(self.most_effects, len(worker.effects.names))
+                self.most_seconds = max(self.most_seconds, self.time.now - worker.begun)
+
+    def _on_call(self, bus_id: str, order: Order) -> None:
+        assert bus_id not in order.hung, "a GPU that hung was touched"
+        self._bus_id = bus_id
+
+    def before_call(self, name: str) -> int:
+        """The driver is about to be called: what goes wrong now. The index of the GPU."""
+        self.effects += 1
+        self._lose()
+        index = next(i for i in range(GPUS) if machines.gpu(i).bus_id == self._bus_id)
+        if name == "nvmlDeviceSetMigMode":
+            self._let_it_fail(index)
+        return index
+
+    def may_wait(self, index: int) -> bool:
+        """Whether a mode may wait on a GPU in a pause: it cannot be taken back, or is being set."""
+        return self.troubles[index] not in ("", "client") or self.is_lost(index)
 
     def _lose(self) -> None:
         for index, at in list(self.lost_at.items()):
@@ -301,9 +291,8 @@ class DrawnModes:
                 del self.lost_at[index]
                 self.on.simulation.fault(LOST, bus_id=machines.gpu(index).bus_id)
 
-    def _let_it_fail(self) -> None:
+    def _let_it_fail(self, index: int) -> None:
         """Settings of the reset that the call is about to make."""
-        index = next(i for i in range(GPUS) if machines.gpu(i).bus_id == self._bus_id)
         trouble = self.troubles[index]
         is_first = index not in self.met
         self.met.add(index)
@@ -347,6 +336,44 @@ class DrawnModes:
         first = self.before[index].instances
         now = {it.birth for it in state.gpus[bus_id].instances if it.id in numbers}
         return frozenset(it for it in first if it[3] in now) if now else first
+
+
+class _WatchedWorker:
+    """Kills a worker at a moment, and ends the test where it loops; pauses count as one moment."""
+
+    def __init__(self, drawn: DrawnModes, moment: int | None) -> None:
+        self.effects = Effects(moment, _die)
+        self.begun = drawn.time.now
+        self._drawn = drawn
+        self._waited = 0.0
+        self._switched: set[int] = set()
+        """GPUs of which it has asked for a mode."""
+
+    def on_sleep(self, seconds: float) -> None:
+        """Time passes."""
+        self.effects.counted("pause", lambda: None)()
+        self._waited += seconds
+        if self._waited > HUNG_SECONDS:
+            raise Hung
+        assert self._drawn.time.now - self.begun < MOST_SECONDS, "it waits for ever"
+        for index in self._switched:
+            gpu = self._drawn.truth(index)
+            is_taken_back = gpu.mode == gpu.pending or self._drawn.may_wait(index)
+            assert is_taken_back, "a mode waits in a pause, and any reset would bring it"
+
+    def watched(self, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        """A call of the driver, before which things go wrong."""
+        counted = self.effects.counted(name, call)
+
+        def checked(*args: Any, **more: Any) -> Any:
+            assert len(self.effects.names) < MOST_EFFECTS, "it goes on for ever"
+            self._waited = 0.0
+            index = self._drawn.before_call(name)
+            if name == "nvmlDeviceSetMigMode":
+                self._switched.add(index)
+            return counted(*args, **more)
+
+        return checked
 
 
 def _die() -> None:
