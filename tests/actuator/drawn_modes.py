@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import random
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -46,22 +46,18 @@ from tests.actuator.ampere_node import (
     with_pending,
     with_reset_ended,
 )
-from tests.actuator.killed_worker import CALLS, Effects, JournalOs
+from tests.actuator.killed_worker import CALLS, JournalOs
 from tests.actuator.mode_judge import GpuTruth, ModeCase
+from tests.actuator.watched_worker import Hung, Killed, WatchedWorker
 
 REQUEST: Final = "the-request"
-MOST_EFFECTS: Final = 400
-"""Calls that change GPUs and writes of the journal by one worker; a loop makes more."""
-MOST_SECONDS: Final = 900.0
-"""Of one worker, in simulated time; a loop that waits takes more."""
-HUNG_SECONDS: Final = 300.0
-"""In one call of the driver: who supervises the worker kills it then."""
 LOST: Final = Return(code=pynvml.NVML_ERROR_GPU_IS_LOST)
 UNKNOWN: Final = Return(code=pynvml.NVML_ERROR_UNKNOWN)
 
 TROUBLES: Final = (
     *[""] * 5,
     *["client"] * 5,
+    "stays",
     "lost",
     "fails",
     "fails",
@@ -72,15 +68,7 @@ TROUBLES: Final = (
     "foreign",
     "program",
 )
-"""What goes wrong on a GPU; the empty one is nothing."""
-
-
-class Killed(BaseException):
-    """SIGKILL of the worker: nothing catches it."""
-
-
-class Hung(BaseException):
-    """A call of the driver does not return; the worker is killed for it."""
+"""What goes wrong on a GPU; the empty one is nothing, ``stays`` a client that does not end."""
 
 
 @dataclass
@@ -142,6 +130,8 @@ class DrawnModes:
                 self.client_seconds[index] = seconds
                 simulation.add_process(bus_id, 700 + index, kind="client")
                 simulation.remove_process(700 + index, after_seconds=seconds)
+            case "stays":
+                simulation.add_process(bus_id, 700 + index, kind="client")
             case "lost":
                 self.lost_at[index] = self.draw.randrange(25)
             case "foreign":
@@ -256,7 +246,7 @@ class DrawnModes:
 
     def _work(self, order: Order, moment: int | None) -> ChangeResult:
         """One worker, which dies at a moment."""
-        worker = _WatchedWorker(self, moment)
+        worker = WatchedWorker(moment, self.time, self.before_call, self.has_waiting_mode)
         with pytest.MonkeyPatch.context() as patch, self.on.simulation:
             patch.setattr(self.time, "on_sleep", worker.on_sleep)
             for name in CALLS:
@@ -281,9 +271,11 @@ class DrawnModes:
             self._let_it_fail(index)
         return index
 
-    def may_wait(self, index: int) -> bool:
-        """Whether a mode may wait on a GPU in a pause: it cannot be taken back, or is being set."""
-        return self.troubles[index] not in ("", "client") or self.is_lost(index)
+    def has_waiting_mode(self, index: int) -> bool:
+        """Whether a mode waits on a GPU from which nothing keeps the driver."""
+        gpu = self.truth(index)
+        is_fine = self.troubles[index] in ("", "client", "stays") and not self.is_lost(index)
+        return is_fine and gpu.mode != gpu.pending
 
     def _lose(self) -> None:
         for index, at in list(self.lost_at.items()):
@@ -336,48 +328,6 @@ class DrawnModes:
         first = self.before[index].instances
         now = {it.birth for it in state.gpus[bus_id].instances if it.id in numbers}
         return frozenset(it for it in first if it[3] in now) if now else first
-
-
-class _WatchedWorker:
-    """Kills a worker at a moment, and ends the test where it loops; pauses count as one moment."""
-
-    def __init__(self, drawn: DrawnModes, moment: int | None) -> None:
-        self.effects = Effects(moment, _die)
-        self.begun = drawn.time.now
-        self._drawn = drawn
-        self._waited = 0.0
-        self._switched: set[int] = set()
-        """GPUs of which it has asked for a mode."""
-
-    def on_sleep(self, seconds: float) -> None:
-        """Time passes."""
-        self.effects.counted("pause", lambda: None)()
-        self._waited += seconds
-        if self._waited > HUNG_SECONDS:
-            raise Hung
-        assert self._drawn.time.now - self.begun < MOST_SECONDS, "it waits for ever"
-        for index in self._switched:
-            gpu = self._drawn.truth(index)
-            is_taken_back = gpu.mode == gpu.pending or self._drawn.may_wait(index)
-            assert is_taken_back, "a mode waits in a pause, and any reset would bring it"
-
-    def watched(self, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
-        """A call of the driver, before which things go wrong."""
-        counted = self.effects.counted(name, call)
-
-        def checked(*args: Any, **more: Any) -> Any:
-            assert len(self.effects.names) < MOST_EFFECTS, "it goes on for ever"
-            self._waited = 0.0
-            index = self._drawn.before_call(name)
-            if name == "nvmlDeviceSetMigMode":
-                self._switched.add(index)
-            return counted(*args, **more)
-
-        return checked
-
-
-def _die() -> None:
-    raise Killed
 
 
 def _outcome(gpu: Any, refused: bool) -> str | None:

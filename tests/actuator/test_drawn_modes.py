@@ -24,7 +24,7 @@ def carried_out(drawn: DrawnModes, figures: ModeFigures) -> None:
     """Carry out one request, judge each GPU, then end what is stuck, and judge again."""
     result = drawn.run()
     cases = drawn.cases(result)
-    waited = {index for index in drawn.desired if drawn.client_seconds.get(index)}
+    waited = {i for i in drawn.desired if drawn.troubles[i] in ("client", "stays")}
     wrong = [
         f"GPU {index}: {why}"
         for index, case in cases.items()
