@@ -87,6 +87,8 @@ def mistakes(case: ModeCase, *, is_alone: bool) -> Iterator[str]:
             yield from _not_named(case)
     if case.outcome == "unchanged":
         yield from _not_desired(case)
+    if case.before.mode != case.before.pending and case.outcome not in (None, "refused"):
+        yield "a mode that somebody else had asked for was taken"
     if case.outcome in ("rolled-back", "stuck"):
         passes = 0 < case.client_seconds <= PATIENCE_SECONDS and is_alone
         if not case.troubles or (passes and case.troubles == {"client"}):

@@ -158,6 +158,7 @@ STUCK: Final = _case(
             "a GPU was touched that had nothing to do",
         ),
         (_case(outcome="refused"), "the mode of a GPU was touched"),
+        (_case(before=WAITS), "somebody else had asked for"),
         (_case(used=ONE), "an instance in use was destroyed"),
         (_case(desired=None, outcome="applied", after=OFF), "does not name"),
         (STUCK, ""),
