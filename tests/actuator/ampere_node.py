@@ -158,7 +158,7 @@ def mode_and_shape(
     counts = desired[index]
     if counts is None:
         return False, ()
-    whole = [
+    whole: list[tuple[str, tuple[int, ...]]] = [
         (name, (int(name[0]),)) for name, n in counts.items() if "c." not in name for _ in range(n)
     ]
     parts = [

@@ -13,6 +13,7 @@ import random
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
 
 import pynvml
@@ -223,7 +224,7 @@ class DrawnModes:
         simulation.clear()
         simulation.set_resets(result="done", mode_change="resets", seconds=2.0)
         for bus_id in lost:
-            simulation.edit(lambda state, bus_id=bus_id: with_reset_ended(state, bus_id))
+            simulation.edit(partial(with_reset_ended, bus_id=bus_id))
             simulation.change(with_reset(bus_id))
         self.troubles, self.lost_at = dict.fromkeys(range(GPUS), ""), {}
         self._work(replace(self._order(None), give_up=give_up, hung=()), None)

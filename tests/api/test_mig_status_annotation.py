@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import jsonschema
 import msgspec
@@ -131,7 +132,7 @@ def test_outcomes_of_gpus_have_the_published_shape_and_an_earlier_reader_passes_
     jsonschema.validate(document, json_schema())
     assert decode(text) == FAILED
     earlier = msgspec.defstruct("Earlier", list(_EARLIER.items()))
-    read = msgspec.json.decode(text, type=earlier)
+    read: Any = msgspec.json.decode(text, type=earlier)
     assert (read.phase, len(read.gpus), read.pods) == ("planned", 1, ("team/job",))
 
 
