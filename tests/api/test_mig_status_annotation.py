@@ -182,3 +182,15 @@ def test_outcomes_are_cut_no_more_than_needed(pod_length: int) -> None:
     assert [gpu.gpu for gpu in fitting.outcomes] == [0, 1, 2, 7]
     has_fewer_pods = len(fitting.pods) < MOST_PODS
     assert not has_fewer_pods or not any(gpu.reason for gpu in fitting.outcomes)
+
+
+def test_where_not_all_gpus_have_room_those_that_did_not_fail_are_left_out_first() -> None:
+    hows = ["applied", "rolled-back"] * 28
+    hows[30] = "stuck"
+    outcomes = tuple(GpuOutcomeStatus(gpu=gpu, outcome=how) for gpu, how in enumerate(hows))
+    base = msgspec.structs.replace(longest_status(), since="", unadopted="", outcomes=outcomes)
+    kept = with_fitting_outcomes(base).outcomes
+    assert 0 < len(kept) < 28
+    assert {gpu.outcome for gpu in kept} == {"stuck", "rolled-back"}
+    back = [gpu.gpu for gpu in kept if gpu.outcome == "rolled-back"]
+    assert back == [gpu for gpu, how in enumerate(hows) if how == "rolled-back"][: len(back)]
