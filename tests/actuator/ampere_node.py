@@ -72,16 +72,16 @@ class NodeTime:
     """Time of the node, which pauses and waits move."""
 
     now: float = 1000.0
-    on_sleep: Callable[[float], None] = lambda _seconds: None
+    on_sleep: Callable[[float, bool], None] = lambda _seconds, _in_call: None
 
     def monotonic(self) -> float:
         """Seconds."""
         return self.now
 
-    def sleep(self, seconds: float) -> None:
-        """Let time pass."""
+    def sleep(self, seconds: float, *, in_call: bool = False) -> None:
+        """Let time pass; ``in_call``: in a call of the driver, which has not returned."""
         self.now += seconds
-        self.on_sleep(seconds)
+        self.on_sleep(seconds, in_call)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ class AmpereNode:
 def ampere_node(folder: Path) -> Iterator[AmpereNode]:
     """A node with A100s and simulated time."""
     clock = NodeTime()
-    waits = SimpleNamespace(sleep=lambda _seconds: clock.sleep(1.0))
+    waits = SimpleNamespace(sleep=lambda _seconds: clock.sleep(1.0, in_call=True))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(simulator.simulation, "time", clock)
         patch.setattr(simulator.driver.reset_wait, "time", waits)

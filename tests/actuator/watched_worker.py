@@ -50,10 +50,10 @@ class WatchedWorker:
         self._switched: set[int] = set()
         """GPUs of which it has asked for a mode."""
 
-    def on_sleep(self, seconds: float) -> None:
-        """Time passes."""
+    def on_sleep(self, seconds: float, in_call: bool) -> None:
+        """Time passes, in a call of the driver or between two."""
         self.effects.counted("pause", lambda: None)()
-        self._waited += seconds
+        self._waited = self._waited + seconds if in_call else 0.0
         if self._waited > HUNG_SECONDS:
             raise Hung
         assert self._clock.now - self.begun < MOST_SECONDS, "it waits for ever"
