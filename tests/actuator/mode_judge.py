@@ -96,8 +96,13 @@ def mistakes(case: ModeCase, *, is_alone: bool) -> Iterator[str]:
 
 
 def _touched(case: ModeCase) -> Iterator[str]:
-    is_gone = case.rebooted or case.is_lost
-    if case.after.instances != case.before.instances and not (is_gone and not case.after.instances):
+    is_gone = (case.rebooted or case.is_lost) and not case.after.instances
+    # the layout of an unchanged GPU was desired too, so it comes back after a boot
+    is_back = case.rebooted and case.outcome == "unchanged"
+    is_same = case.after.instances == case.before.instances or (
+        is_back and case.after.places == case.before.places
+    )
+    if not (is_same or is_gone):
         yield "a GPU was touched that had nothing to do"
     if case.rebooted:
         if case.after.pending != case.before.pending:
