@@ -74,7 +74,7 @@ def command(load: Load, journal: Path | None, output: str) -> None:
         return
     terminal.show_table(history_table(changes, wide=output == "wide"))
     reasons = [
-        f"{entry.started} {outcome_text(entry.outcome)}: GPU {entry.gpu}: {entry.reason}"
+        f"{entry.started} {outcome_text(entry.outcome)}: GPU {entry.index}: {entry.reason}"
         for entries in changes
         for entry in entries
         if entry.reason

@@ -85,7 +85,7 @@ class ActuatorProcess:
 
     def applied(self, change: str, *, again: bool = False) -> ChangeAnswer:
         """The answer to :meth:`apply` where all went well."""
-        done = GpuOutcome(gpu=self.gpu, outcome=Outcome.APPLIED)
+        done = GpuOutcome(gpu=self.gpu, outcome=Outcome.APPLIED, index=0)
         return ChangeAnswer(change=change, outcome=Outcome.APPLIED, outcomes=(done,), again=again)
 
     def unchanged(self) -> Callable[[], None]:

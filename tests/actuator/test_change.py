@@ -475,7 +475,7 @@ def test_a_gpu_that_fails_goes_back_alone(tmp_path: Path, failing: str) -> None:
     result = changed(tmp_path / "mig", Failing(hardware), ALL_THREE)
 
     assert result.outcome is Outcome.ROLLED_BACK
-    assert result.reason == f"GPU {failing}: NVML_ERROR_UNKNOWN"
+    assert result.reason == f"GPU {failing.removeprefix('GPU-')}: NVML_ERROR_UNKNOWN"
     assert [one.gpu for one in result.gpus] == list(ALL_THREE)
     for gpu, old, outcome in zip(hardware.seen(), three_gpus(), result.gpus, strict=True):
         is_back = gpu.uuid == failing
