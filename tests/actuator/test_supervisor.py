@@ -47,7 +47,7 @@ def test_a_change_is_made_in_a_process_that_is_gone_afterwards(
 
     result = changed(on, on.request(WANTED))
 
-    done = GpuOutcome(gpu=on.uuid(), outcome=Outcome.APPLIED)
+    done = GpuOutcome(gpu=on.uuid(), outcome=Outcome.APPLIED, index=0)
     assert result == ChangeResult(outcome=Outcome.APPLIED, gpus=(done,))
     assert has_layout(on.gpus()[0], WANTED)
     assert open_change(on) is None
