@@ -58,9 +58,7 @@ def run(on: SimulatedNode, *arguments: str, answer: str | None = None) -> Result
     return CliRunner().invoke(main, ("mig", *arguments, *simulated), input=answer)
 
 
-def test_a_lost_gpu_holds_itself_and_others_take_their_next_layout(
-    on: SimulatedNode, uuid: str
-) -> None:
+def test_a_lost_gpu_holds_itself_and_others_take_their_next_layout(on: SimulatedNode) -> None:
     held = run(on, "restore")
     assert held.exit_code == UNFINISHED, held.output
     assert "GPU 0: the driver lists no such GPU" in held.output
