@@ -107,8 +107,8 @@ class PlayedActuator:
             return ChangeAnswer(
                 change=change, outcome=Outcome.APPLIED if came else Outcome.UNCHANGED
             )
-        if record.end is Outcome.STUCK and how is Outcome.APPLIED:
-            how = Outcome.ROLLED_BACK
+        if record.end is Outcome.STUCK and how in (Outcome.APPLIED, Outcome.REFUSED):
+            how = Outcome.ROLLED_BACK  # it is restored, and no restore is refused
         if how is Outcome.REFUSED:  # nothing was begun
             self.open = None
             self.began.remove(change)
