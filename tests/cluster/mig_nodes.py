@@ -85,6 +85,8 @@ class NodeModel:
     is_done: bool = False
     is_cancelled: bool = False
     """No layout was desired any more, so the request ended."""
+    is_away: bool = False
+    """The agent does nothing any more."""
     may_end: threading.Event = field(default_factory=_set)
     """Cleared: a change that has begun goes on."""
     plugin: str = ""
@@ -96,7 +98,7 @@ class NodeModel:
     def work(self) -> None:
         """One look at the Node, as the agent and as the kubelet."""
         self._run_plugin()
-        if self.is_done:
+        if self.is_done or self.is_away:
             return
         if self.is_cancelled:
             if keys.MIG_LAYOUT not in self._annotations():

@@ -171,7 +171,7 @@ def test_behind_the_cordon(site: Site, person: Person, tmp_path: Path, agent: st
         until(lambda: done_at("cordoned") is not None)  # the record has it a moment later
         assert done_at("slot") is not None
         if agent == "is away":
-            model.is_cancelled = True  # it does nothing any more
+            model.is_away = True
             renew(site, names.agent_lease(model.name), ago=1000)
         text = person.run("cancel", model.name)
         assert "  cordon" in text
