@@ -21,7 +21,7 @@ def of_request(gpus: Iterable[GpuOutcome]) -> GpuOutcomes:
 
 
 def stuck(gpus: Iterable[GpuOutcomeStatus]) -> GpuOutcomes:
-    """Those that are stuck."""
+    """The GPUs that are stuck."""
     return tuple(gpu for gpu in gpus if gpu.outcome == Outcome.STUCK)
 
 
@@ -32,7 +32,7 @@ def still_stuck(before: GpuOutcomes, ended: Sequence[GpuOutcome]) -> GpuOutcomes
 
 
 def merged(gpus: Iterable[GpuOutcomeStatus]) -> GpuOutcomes:
-    """One outcome for each GPU, the last of several."""
+    """An outcome for each GPU: of several of one GPU the last."""
     by_index = {gpu.gpu: gpu for gpu in gpus}
     return tuple(by_index[index] for index in sorted(by_index))
 

@@ -142,7 +142,7 @@ def _desired_keys(facts: NodeChangeFacts) -> Iterator[tuple[str, str]]:
 
 
 def _refused(facts: NodeChangeFacts) -> Cancellation | None:
-    """Where a layout would be desired again at once, or that is not known."""
+    """A refusal if a layout would be desired again at once, or if that is not known."""
     unread = next((fact for fact in facts.unread if fact.resource == _CONFIG_MAPS), None)
     if unread is not None:
         text = f"whether the fleet policy would write a layout again is not known: {unread.text}"
@@ -192,7 +192,7 @@ def _own_undo(facts: NodeChangeFacts, record: RollbackRecord, now: float) -> Map
 def _patch(
     facts: NodeChangeFacts, removed: Mapping[str, str], undo: Mapping[str, Any]
 ) -> Mapping[str, Any] | None:
-    """One patch for all: it is written whole, or not at all."""
+    """The patch of the Node for all that is undone: it is written whole, or not at all."""
     if not removed and not undo:
         return None
     metadata = undo.get("metadata") or {"resourceVersion": facts.node.version}

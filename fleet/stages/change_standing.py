@@ -54,22 +54,22 @@ def standing_in_change(
     effect = next_effect(change_view(facts, record, now), facts.settings, now)
     end = record.outcome or reported_end(node, record.request)
     if end is not None:
-        there = _ended(facts, record, end, effect)
+        current = _ended(facts, record, end, effect)
     elif may_have_begun(node, record):
-        there = _begun(facts, record, now)
+        current = _begun(facts, record, now)
     else:
-        there = _not_begun(facts, record, effect)
-    return there if facts.coordinator.acts(now) else _without_coordinator(facts, there)
+        current = _not_begun(facts, record, effect)
+    return current if facts.coordinator.acts(now) else _without_coordinator(facts, current)
 
 
-def _without_coordinator(facts: NodeChangeFacts, there: ChangeStanding) -> ChangeStanding:
+def _without_coordinator(facts: NodeChangeFacts, current: ChangeStanding) -> ChangeStanding:
     coordinator = facts.coordinator
     if coordinator.problem and not coordinator.holder:
-        return there
+        return current
     text = f"no coordinator acts in namespace {facts.namespace}: nothing goes on before one does"
     blocker = StageBlocker(kind=StageBlockerKind.COORDINATOR, name=coordinator.holder, text=text)
     command = f"kubectl -n {facts.namespace} get pods -l app.kubernetes.io/component=coordinator"
-    return replace(there, blockers=(blocker, *there.blockers), command=command)
+    return replace(current, blockers=(blocker, *current.blockers), command=command)
 
 
 def _not_begun(

@@ -24,8 +24,8 @@ def layout_stages(facts: NodeChangeFacts, now: float) -> tuple[Stage, ...]:
 
     At most one stage is ``now``; without one nothing remains to be done.
     """
-    there, ends = standing(facts, now), stage_ends(facts)
-    states = _states(facts, there)
+    current, ends = standing(facts, now), stage_ends(facts)
+    states = _states(facts, current)
     stages: list[Stage] = []
     started_at: float | None = None
     for name in _ORDER:
@@ -39,13 +39,13 @@ def layout_stages(facts: NodeChangeFacts, now: float) -> tuple[Stage, ...]:
             seconds = max(0.0, now - started_at)
         if is_done:
             started_at = ended_at
-        stages.append(_stage(facts, there, name, state, ended_at=ended_at, seconds=seconds))
+        stages.append(_stage(facts, current, name, state, ended_at=ended_at, seconds=seconds))
     return tuple(stages)
 
 
 def _stage(
     facts: NodeChangeFacts,
-    there: ChangeStanding,
+    current: ChangeStanding,
     name: StageName,
     state: StageState,
     *,
@@ -61,17 +61,17 @@ def _stage(
     return Stage(
         name=name,
         state=state,
-        text=there.text,
+        text=current.text,
         seconds=seconds,
-        blockers=there.blockers,
-        retry_at=there.retry_at,
-        command=there.command,
+        blockers=current.blockers,
+        retry_at=current.retry_at,
+        command=current.command,
         unread=unread,
     )
 
 
-def _states(facts: NodeChangeFacts, there: ChangeStanding) -> Mapping[StageName, StageState]:
-    place = len(_ORDER) if there.stage is None else _ORDER.index(there.stage)
+def _states(facts: NodeChangeFacts, current: ChangeStanding) -> Mapping[StageName, StageState]:
+    place = len(_ORDER) if current.stage is None else _ORDER.index(current.stage)
     states = {
         name: StageState.DONE
         if number < place
@@ -83,7 +83,7 @@ def _states(facts: NodeChangeFacts, there: ChangeStanding) -> Mapping[StageName,
     return (
         states
         | dict.fromkeys(
-            (name for name in _not_needed(facts, place) if name is not there.stage),
+            (name for name in _not_needed(facts, place) if name is not current.stage),
             StageState.NOT_NEEDED,
         )
         | dict.fromkeys(_unknown(facts, place), StageState.UNKNOWN)

@@ -36,25 +36,25 @@ def standing(facts: NodeChangeFacts, now: float) -> ChangeStanding:
     """Where the Node's change stands; ``now``: seconds since 1970."""
     record, layout = facts.record, facts.layout
     if record is not None:
-        there = standing_in_change(facts, record, now)
+        current = standing_in_change(facts, record, now)
     elif layout is None or (layout.desired is None and not layout.damaged):
-        there = _nothing(facts)
+        current = _nothing(facts)
     else:
-        there = _without_record(facts, layout, now)
-    return _with_agent(facts, there, now)
+        current = _without_record(facts, layout, now)
+    return _with_agent(facts, current, now)
 
 
-def _with_agent(facts: NodeChangeFacts, there: ChangeStanding, now: float) -> ChangeStanding:
+def _with_agent(facts: NodeChangeFacts, current: ChangeStanding, now: float) -> ChangeStanding:
     """Name an agent that does not run, where the change needs it."""
-    is_over = there.stage in (None, StageName.DESIRED)
+    is_over = current.stage in (None, StageName.DESIRED)
     if is_over or not facts.agent.is_silent(now) or facts.node.status is None:
-        return there
+        return current
     renewed = facts.agent.renewed_at
     text = "its agent has no Lease"
     if renewed is not None:
         text = f"its agent has not renewed its Lease for {now - renewed:.0f} s"
     blocker = StageBlocker(kind=StageBlockerKind.AGENT, name=facts.agent.pod, text=text)
-    return replace(there, blockers=(*there.blockers, blocker))
+    return replace(current, blockers=(*current.blockers, blocker))
 
 
 def _nothing(facts: NodeChangeFacts) -> ChangeStanding:
@@ -189,8 +189,8 @@ def _tried_later(facts: NodeChangeFacts, status: MigStatusAnnotation) -> ChangeS
     blocker = StageBlocker(kind=StageBlockerKind.ACTUATOR, name=facts.agent.pod, text=status.reason)
     command = facts.agent_command("logs", "-c actuator --tail=50")
     gpus = failed_gpus_in_the_way(status) if failed_gpus(status) else ()
-    there = _at(StageName.REQUESTED, text, blocker, *gpus, command=command)
-    return replace(there, retry_at=retry_time(status.reason))
+    current = _at(StageName.REQUESTED, text, blocker, *gpus, command=command)
+    return replace(current, retry_at=retry_time(status.reason))
 
 
 def _stuck(facts: NodeChangeFacts, status: MigStatusAnnotation) -> ChangeStanding:
