@@ -124,7 +124,7 @@ def decide(view: FleetView, terms: RolloutSettings, turns: NodeTurns, now: float
     running = Counter(
         slot.record.rollout for slot in view.slots if slot.record is not None and not slot.is_parked
     )
-    cordoned = sum(map(_waits_cordoned, view.slots))
+    cordoned = sum(map(waits_cordoned, view.slots))
     take: list[TakeSlot] = []
     slots = list(view.slots)
     # a parked record has no slot: a node that cannot be undone must not hold up the others
@@ -255,7 +255,7 @@ def _is_idle(view: FleetView, node: MigNode) -> bool:
     )
 
 
-def _waits_cordoned(slot: SlotLease) -> bool:
+def waits_cordoned(slot: SlotLease) -> bool:
     """Whether its node waits behind a cordon for pods, or will."""
     record = slot.record
     return record is not None and record.drain == DrainMode.CORDON and not record.proceed_at

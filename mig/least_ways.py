@@ -95,7 +95,7 @@ class _Answer:
 
 
 class _Gpu:
-    """One GPU of the search, with the answers that it has given."""
+    """The ways of one GPU in the search, and the answers that are known of them."""
 
     def __init__(self, options: Sequence[_Option], scale: _Scale) -> None:
         self._options = options

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a change stands that the coordinator has open, by its record and its next effect. Pure."""
+"""The stage of a change that the coordinator has open, by its record and next effect. Pure."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def change_view(facts: NodeChangeFacts, record: RollbackRecord, now: float) -> C
 def standing_in_change(
     facts: NodeChangeFacts, record: RollbackRecord, now: float
 ) -> ChangeStanding:
-    """Where the change of this record stands."""
+    """The stage at which the change of this record stands, and why."""
     node = facts.node
     effect = next_effect(change_view(facts, record, now), facts.settings, now)
     end = record.outcome or reported_end(node, record.request)
@@ -68,8 +68,8 @@ def _without_coordinator(facts: NodeChangeFacts, current: ChangeStanding) -> Cha
         return current
     text = f"no coordinator acts in namespace {facts.namespace}: nothing goes on before one does"
     blocker = StageBlocker(kind=StageBlockerKind.COORDINATOR, name=coordinator.holder, text=text)
-    command = f"kubectl -n {facts.namespace} get pods -l app.kubernetes.io/component=coordinator"
-    return replace(current, blockers=(blocker, *current.blockers), command=command)
+    blockers = (blocker, *current.blockers)
+    return replace(current, blockers=blockers, command=facts.coordinator_command)
 
 
 def _not_begun(

@@ -148,6 +148,12 @@ class NodeChangeFacts:
         """``namespace/name`` of the pod with this key; the key where it is not known."""
         return next((f"{pod.namespace}/{pod.name}" for pod in self.pods if pod.key == key), key)
 
+    @property
+    def coordinator_command(self) -> str:
+        """Command that lists the coordinator's pods."""
+        label = "app.kubernetes.io/component=coordinator"
+        return f"kubectl -n {self.namespace} get pods -l {label}"
+
     def agent_command(self, verb: str, rest: str) -> str:
         """``kubectl -n NAMESPACE VERB POD REST`` for the agent's pod.
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Why a Node whose request is open has no slot, by the coordinator's own decision. Pure.
 
-What the coordinator alone remembers, the wait after an attempt that was undone, is told by the
+What the coordinator alone remembers, the wait after an attempt that was undone, stands in the
 Event about that attempt.
 """
 
@@ -14,7 +14,7 @@ from base.text import rfc3339
 from fleet.mig_node import DrainMode
 from fleet.rollout_memory import rollout_id
 from fleet.rollout_settings import RolloutSettings
-from fleet.slot_gate import WaitReason, decide, drain_of
+from fleet.slot_gate import WaitReason, decide, drain_of, waits_cordoned
 from fleet.stages.in_the_way import drain_command, users_in_the_way
 from fleet.stages.node_change_facts import NodeChangeFacts
 from fleet.stages.stage import ChangeStanding, StageBlocker, StageBlockerKind, StageName
@@ -72,8 +72,7 @@ def _no_coordinator(facts: NodeChangeFacts) -> ChangeStanding:
     if coordinator.holder:
         text = f"the coordinator {coordinator.holder} does not renew its Lease"
     blocker = StageBlocker(kind=StageBlockerKind.COORDINATOR, name=coordinator.holder, text=text)
-    command = f"kubectl -n {namespace} get pods -l app.kubernetes.io/component=coordinator"
-    return _wait(text, blocker, command=command)
+    return _wait(text, blocker, command=facts.coordinator_command)
 
 
 def _next_slot(facts: NodeChangeFacts, now: float) -> ChangeStanding:
@@ -167,9 +166,7 @@ def _cordoned_nodes(facts: NodeChangeFacts, now: float) -> ChangeStanding:
     others = [
         slot.record.node
         for slot in facts.fleet.slots
-        if slot.record is not None
-        and slot.record.drain == DrainMode.CORDON
-        and not slot.record.proceed_at
+        if slot.record is not None and waits_cordoned(slot)
     ]
     limit = facts.settings.most_cordoned
     text = f"at most {limit} nodes may wait for their pods behind a cordon (cordoned-nodes)"

@@ -92,7 +92,7 @@ class ChangeStanding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
-    """One stage. Times are seconds since 1970."""
+    """A stage of a change: its state and times, in seconds since 1970."""
 
     name: StageName
     state: StageState

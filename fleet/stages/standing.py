@@ -33,7 +33,7 @@ _BY_ACTUATOR: Final = (Outcome.REFUSED, Outcome.EXPIRED)
 
 
 def standing(facts: NodeChangeFacts, now: float) -> ChangeStanding:
-    """Where the Node's change stands; ``now``: seconds since 1970."""
+    """The stage at which the Node's change stands, and why; ``now``: seconds since 1970."""
     record, layout = facts.record, facts.layout
     if record is not None:
         current = standing_in_change(facts, record, now)
