@@ -9,7 +9,6 @@ import pytest
 
 from agent.cluster.membership import EVENT_BUDGET
 from api import names
-from kube.api import EVENTS
 from kube.events import Recorder
 from tests.access.stage import Roles, Stage
 from tests.controlplane.plane import Plane
@@ -45,8 +44,7 @@ def test_events_of_the_agent_are_taken_and_counted(plane: Plane, long: bool) -> 
         if long:
             plane.demand("DELETE", f"/api/v1/nodes/{node}")
 
-    path = f"/apis/events.k8s.io/v1/namespaces/{names.EVENT_NAMESPACE}/{EVENTS.plural}"
-    events = [it for it in plane.demand("GET", path)["items"] if it["regarding"]["name"] == node]
+    events = plane.events_about(node, namespace=names.EVENT_NAMESPACE)
     ours = [it for it in events if it["reportingController"] == names.AGENT and "series" in it]
     assert dropped == [0, 0]
     assert [it["series"]["count"] for it in ours] == [2]

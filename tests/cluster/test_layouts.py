@@ -57,9 +57,7 @@ def test_a_layout_on_the_node_is_judged_there_and_no_instance_is_touched(
 
 def reasons(site: Site, name: str) -> set[str]:
     """Of the Events about the Node."""
-    path = "/apis/events.k8s.io/v1/namespaces/default/events"
-    listed = site.plane.demand("GET", path)["items"]
-    return {it["reason"] for it in listed if it["regarding"]["name"] == name}
+    return {it["reason"] for it in site.plane.events_about(name)}
 
 
 class Leave:

@@ -70,13 +70,8 @@ class Scene:
 
     def events(self) -> list[str]:
         """The notes of the Events about another number of GPUs."""
-        path = "/apis/events.k8s.io/v1/namespaces/default/events"
-        events = self.site.plane.demand("GET", path)["items"]
-        return [
-            it["note"]
-            for it in events
-            if it["reason"] == "GPUCountChanged" and it["regarding"]["name"] == self.node
-        ]
+        events = self.site.plane.events_about(self.node)
+        return [it["note"] for it in events if it["reason"] == "GPUCountChanged"]
 
 
 def test_a_lost_gpu_is_expected_after_a_restart_without_a_state_file_until_another_boot(

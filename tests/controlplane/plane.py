@@ -124,6 +124,12 @@ class Plane(Server):
         """The token of a new pod of that account on that node, which proves the node's name."""
         return self.token(namespace, account, pod=self.bound_pod(namespace, account, node))
 
+    def events_about(self, name: str, *, namespace: str = "default") -> list[Object]:
+        """Events whose object is called that; other tests leave some that are about nobody."""
+        path = f"/apis/events.k8s.io/v1/namespaces/{namespace}/events"
+        found: list[Object] = self.demand("GET", path)["items"]
+        return [it for it in found if it.get("regarding", {}).get("name") == name]
+
     def mark(self) -> int:
         """The present end of the audit log, to read on from."""
         return log.size(self._audit_log)

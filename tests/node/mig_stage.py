@@ -216,12 +216,7 @@ class MigStage:
 
     def events(self, node: str) -> dict[str, str]:
         """Reason to the last note of the Events about a Node."""
-        path = "/apis/events.k8s.io/v1/namespaces/default/events"
-        return {
-            event["reason"]: event["note"]
-            for event in self.plane.demand("GET", path)["items"]
-            if event["regarding"].get("name") == node
-        }
+        return {it["reason"]: it["note"] for it in self.plane.events_about(node)}
 
     def begun(self) -> set[str]:
         """Nodes whose change has begun and not ended."""
