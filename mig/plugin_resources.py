@@ -7,7 +7,7 @@ Source: k8s-device-plugin v0.19.0, internal/rm/device_map.go and rm.go, api/conf
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from api.mig_resources import GPU_RESOURCE, MigStrategy, mig_resource
 from discovery.mig_state import MigGpu
@@ -48,40 +48,26 @@ def allocatable(gpus: LaidOut, strategy: MigStrategy) -> Mapping[str, int]:
     Without replicas of shared GPUs. A resource that the node had before may stay with 0.
     """
     counts: Counter[str] = Counter()
-    profiles = plugin_order([gpu for gpu, _ in gpus])
+    profiles = [
+        profile.name
+        for gpu, _ in gpus
+        for profile in sorted(gpu.profiles, key=lambda profile: profile.number)
+    ]
     for _, layout in gpus:
         if not layout.mig or strategy is MigStrategy.NONE:
             counts[GPU_RESOURCE] += 1
             continue
         for name, count in layout.devices().items():
-            counts[device_resource(name, profiles, strategy)] += count
+            is_single = strategy is MigStrategy.SINGLE
+            counts[GPU_RESOURCE if is_single else _mixed_resource(name, profiles)] += count
     return dict(sorted(counts.items()))
-
-
-def plugin_order(gpus: Iterable[MigGpu]) -> list[str]:
-    """Profiles that have a resource of the plugin each, in the plugin's order."""
-    profiles = (
-        profile
-        for gpu in gpus
-        for profile in sorted(gpu.profiles, key=lambda profile: profile.number)
-    )
-    return list(dict.fromkeys(profile.name for profile in profiles))
-
-
-def device_resource(device: str, profiles: Sequence[str], strategy: MigStrategy) -> str:
-    """The resource that offers a MIG device, with a strategy other than ``none``.
-
-    ``profiles``: from :func:`plugin_order`, of all GPUs of the node.
-    """
-    single = strategy is MigStrategy.SINGLE
-    return GPU_RESOURCE if single else _mixed_resource(device, profiles)
 
 
 def _mixed_resource(device: str, profiles: Sequence[str]) -> str:
     """The resource of the first profile whose name is anywhere in the device's name.
 
     So ``1g.5gb+me`` and ``1c.1g.5gb`` are ``mig-1g.5gb``: the plugin uses profile names as patterns
-    that may match any part of a name.
+    that may match any part of a name. ``profiles``: those of all GPUs, in the plugin's order.
     """
     return mig_resource(next((profile for profile in profiles if profile in device), device))
 

@@ -123,7 +123,6 @@ SLOW: Final = (
     "tests/cli/mig/test_mig_selftest.py",
     "tests/cli/mig/test_mig_states.py",
     "tests/cli/mig/test_next_to_actuator.py",
-    "tests/cli/mig/test_unplaced_pods.py",
     "tests/cli/scheduler/test_simulate_placement.py",
     "tests/cli/test_agent_command.py::test_a_signal_ends_the_agent_without_an_error",
     "tests/cli/test_main.py",

@@ -32,7 +32,6 @@ from cli.mig.hooks_file import (
 )
 from cli.mig.in_use.busy_wait import BusyWait, wait_option
 from cli.mig.in_use.local_users import local_users
-from cli.mig.in_use.unplaced_pods import read_unplaced_pods, unplaced_pods_option, users_on_gpus
 from cli.mig.mode_change_option import mode_change_option
 from cli.mig.plan_text import ShownPlan, plan_document, show_plan
 from cli.mig.running_actuator import refuse_owned_journal
@@ -55,8 +54,6 @@ from mig.mode_permission import ModePermission
 from mig.planned_layouts import PlanResult, planned_layouts
 from mig.planner import MigPlan
 from mig.steps import SetMode
-from mig.users.device_users import all_users
-from mig.users.pending_pods import pending_pod_users
 
 
 @click.command(
@@ -115,7 +112,6 @@ Exit codes:
     type=click.Choice([strategy.value for strategy in MigStrategy]),
     help="The device plugin's strategy: refuse what it cannot serve.",
 )
-@unplaced_pods_option
 @click.option(
     "-m",
     "--mode-only",
@@ -145,7 +141,6 @@ def command(
     load: Load,
     read_desired: ReadDesired,
     strategy: str | None,
-    unplaced_pods: str | None,
     mode_only: bool,
     hooks_file: str | None,
     mode_change: ModeChange,
@@ -160,7 +155,6 @@ def command(
     hooks = None if hooks_file is None else read_hooks(hooks_file)
     settings = load()
     plugin_strategy = None if strategy is None else MigStrategy(strategy)
-    waiting_pods = read_unplaced_pods(unplaced_pods, plugin_strategy)
     with opened_machine(settings) as start:
         folder = journal_folder(journal, start)
         # Hooks may end programs that are in the way; the change is planned again after them.
@@ -173,16 +167,10 @@ def command(
             refuse_unended(folder, layouts.keys())
             if mode_only:
                 layouts = _modes(layouts, gpus)
-            claims = (
-                {}
-                if plugin_strategy is None
-                else pending_pod_users(gpus, plugin_strategy, waiting_pods)
-            )
-            users = all_users(local_users(gpus, settings, start), claims)
             planned = planned_layouts(
                 gpus,
                 layouts,
-                users,
+                local_users(gpus, settings, start),
                 strategy=plugin_strategy,
                 spare_busy=spare_busy,
                 modes=ModePermission(by=mode_change),
@@ -196,7 +184,6 @@ def command(
             desired=dict(planned.layouts),
             origin=desired.title,
             strategy=plugin_strategy,
-            users=users_on_gpus(claims),
             as_is=as_is,
             mode_change=mode_change,
         )

@@ -12,14 +12,11 @@ from cli import options, terminal
 from cli.failures import REFUSED
 from cli.mig.desired_layouts import WORDS, ReadDesired, layout_argument
 from cli.mig.in_use.local_users import local_users
-from cli.mig.in_use.unplaced_pods import read_unplaced_pods, unplaced_pods_option
 from cli.mig.mode_change_option import mode_change_option
 from cli.mig.plan_text import ShownPlan, plan_document, show_plan
 from cli.options import Load
 from mig.mode_permission import ModePermission
 from mig.planned_layouts import PlanResult, planned_layouts
-from mig.users.device_users import all_users
-from mig.users.pending_pods import pending_pod_users
 
 DIFFERENT = 1
 """Exit code of a plan with steps under --exit-code; ``diff`` uses the same."""
@@ -61,7 +58,6 @@ Exit codes:
     help="The device plugin's strategy: refuse what it cannot serve, and show the resources that"
     " the node will have.",
 )
-@unplaced_pods_option
 @mode_change_option
 @click.option("--spare-busy", is_flag=True, help="Refuse a plan that disturbs a program or a pod.")
 @click.option(
@@ -75,7 +71,6 @@ def command(
     load: Load,
     read_desired: ReadDesired,
     strategy: str | None,
-    unplaced_pods: str | None,
     mode_change: ModeChange,
     spare_busy: bool,
     exit_code: bool,
@@ -88,13 +83,10 @@ def command(
     """
     desired = read_desired()
     plugin_strategy = None if strategy is None else MigStrategy(strategy)
-    waiting_pods = read_unplaced_pods(unplaced_pods, plugin_strategy)
     settings = load()
     with opened_machine(settings) as start:
         gpus = desired.needed_gpus(read_mig_readings(start, settings))
         users = local_users(gpus, settings, start)
-    if plugin_strategy is not None:
-        users = all_users(users, pending_pod_users(gpus, plugin_strategy, waiting_pods))
     planned = planned_layouts(
         gpus,
         desired.layouts(gpus),

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who uses a GPU or a part of it: processes, pods and pending pods."""
+"""Who uses a GPU or a part of it: processes and pods."""

@@ -19,12 +19,13 @@ class UserKind(StrEnum):
     """A pod that the kubelet assigned the device to, and that has not ended. Init containers and
     crash loops count: the kubelet gives them the same device again."""
     PENDING_POD = "pending-pod"
-    """A pod without a node asks for a resource that the instance serves."""
+    """A pod without a node asks for a resource that the instance serves, by the actuator's client.
+    """
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class DeviceUser:
-    """A device user: a process, a pod, or a pending pod that requests such a device."""
+    """A device user: a process or a pod."""
 
     kind: UserKind
     name: str

@@ -12,7 +12,6 @@ from api.actuator.actuator_messages import (
     decode_request,
     encode_message,
 )
-from cli.mig.in_use.unplaced_pods import users_on_gpus
 from mig.users.device_users import DeviceUser, MigPart, UserKind
 
 GPU = "GPU-00000000-0000-0000-0000-000000000000"
@@ -37,4 +36,3 @@ def test_a_pod_uses_the_compute_instance_that_is_named_else_all_of_the_instance(
         MigPart(GPU, 1): frozenset({DeviceUser(UserKind.POD, "ns/b")}),
         MigPart(GPU, None): frozenset({DeviceUser(UserKind.POD, "ns/c")}),
     }
-    assert by_part(users_on_gpus(users)) == users

@@ -82,7 +82,6 @@ PACKAGES: Final = (
             "tests/labelers/test_label_rules.py",
             "tests/labelers/test_node_patch.py",
             "tests/labelers/test_three_counts.py",
-            "tests/mig/users/test_pending_pods.py",
             "tests/mig/users/test_pod_users.py",
             "tests/mig/test_planner.py",
         ),
