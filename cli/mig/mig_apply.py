@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -17,8 +16,8 @@ from actuator.worker_messages import ChangeRequest
 from agent.single_reading import opened_machine, read_mig_readings
 from api.mig_mode_change import ModeChange
 from api.mig_resources import MigStrategy
-from base.errors import BadInput
 from cli import options, terminal
+from cli.agreement import require_agreement
 from cli.failures import REFUSED, CommandFailure
 from cli.mig.desired_layouts import WORDS, ReadDesired, layout_argument
 from cli.mig.hooks_file import (
@@ -217,13 +216,8 @@ def _check_agreed(
         if output != "table":
             terminal.print_data(change_document(shown, None), output)
         ctx.exit(REFUSED)
-    if yes or shown.planned.result is PlanResult.NOTHING:  # the layout is seen and remembered
-        return
-    if output != "table" or not is_interactive():
-        raise BadInput("no terminal for the question: add --yes to apply this plan")
-    if not terminal.confirm("", "Apply this plan?"):
-        terminal.note("Nothing was changed.")
-        ctx.exit(REFUSED)
+    if shown.planned.result is PlanResult.STEPS:  # else the layout is seen and remembered
+        require_agreement("Apply this plan?", purpose=" to apply this plan", yes=yes, output=output)
 
 
 @contextmanager
@@ -265,11 +259,6 @@ def _hooked(hooks: Hooks | None, ctx: click.Context, plan: MigPlan | None) -> It
 def change_document(shown: ShownPlan, result: ChangeResult | None) -> dict[str, Any]:
     """Document of the plan and of how the change ended; without a result none was begun."""
     return plan_document(shown) | change_end_document(result)
-
-
-def is_interactive() -> bool:
-    """Whether a person at a terminal can answer a question."""
-    return sys.stdin.isatty()
 
 
 def _modes(layouts: Mapping[str, GpuLayout], gpus: Sequence[MigGpu]) -> dict[str, GpuLayout]:

@@ -14,11 +14,11 @@ from actuator.change_record import by_request
 from actuator.past_changes import JOURNAL_FOLDER, past_changes
 from agent.single_reading import opened_machine
 from api.mig_outcome import Outcome
-from base.errors import BadInput, Permanent
+from base.errors import Permanent
 from cli import options, terminal
-from cli.failures import REFUSED, UNFINISHED
+from cli.agreement import require_agreement
+from cli.failures import UNFINISHED
 from cli.mig.given_up_gpus import GivenUpGpu, given_up_gpus, gpus_to_give_up
-from cli.mig.mig_apply import is_interactive
 from cli.mig.mig_history import history_table
 from cli.mig.running_actuator import restored_by_actuator
 from cli.mig.running_change import (
@@ -133,7 +133,7 @@ def command(
             return
         if output == "table" and unended:
             terminal.show_table(history_table(by_request(unended), wide=True))
-        _check_agreed(given_up, ctx, output, yes=yes)
+        _check_agreed(given_up, output, yes=yes)
         change = unended[-1].change if unended else None
         uuids = [gpu.uuid for gpu in given_up]
         actuator_result = restored_by_actuator(change, folder, socket, start, uuids)
@@ -157,18 +157,11 @@ def command(
         ctx.exit(UNFINISHED)
 
 
-def _check_agreed(
-    given_up: Sequence[GivenUpGpu], ctx: click.Context, output: str, *, yes: bool
-) -> None:
+def _check_agreed(given_up: Sequence[GivenUpGpu], output: str, *, yes: bool) -> None:
     """End the command here where no GPU may be given up."""
     if not given_up:
         return
     if output == "table":
         terminal.note("", *(gpu.text() for gpu in given_up))
-    if yes:
-        return
-    if output != "table" or not is_interactive():
-        raise BadInput("no terminal for the question: add --yes to give the GPU up")
-    if not terminal.confirm("", "Give it up?" if len(given_up) == 1 else "Give them up?"):
-        terminal.note("Nothing was changed.")
-        ctx.exit(REFUSED)
+    question = "Give it up?" if len(given_up) == 1 else "Give them up?"
+    require_agreement(question, purpose=" to give the GPU up", yes=yes, output=output)

@@ -11,7 +11,6 @@ from importlib.metadata import version
 from pathlib import Path
 
 import click
-from click.shell_completion import CompletionItem
 
 from actuator.change import ChangeResult
 from actuator.supervisor import run_selftest
@@ -20,8 +19,8 @@ from agent.single_reading import opened_machine, read_devices, read_mig_readings
 from api.mig_outcome import Outcome
 from base.errors import BadInput
 from cli import options, terminal
+from cli.agreement import require_agreement
 from cli.failures import REFUSED, UNDONE, UNFINISHED, CommandFailure
-from cli.mig.mig_apply import is_interactive
 from cli.mig.running_actuator import refuse_actuator, refuse_owned_journal
 from cli.mig.running_change import (
     journal_folder,
@@ -30,7 +29,6 @@ from cli.mig.running_change import (
     verbose_option,
     watched_worker,
 )
-from cli.mig.selftest.selftest_offers import offer_comparisons
 from cli.mig.selftest.selftest_report import (
     SelftestReport,
     layout_line,
@@ -38,7 +36,7 @@ from cli.mig.selftest.selftest_report import (
     show_selftest_end,
     show_tested_gpu,
 )
-from cli.mig.selftest.selftest_target import node_state, tested_gpu
+from cli.mig.selftest.selftest_target import require_cordoned, tested_gpu
 from cli.options import Load
 from discovery.reader.protocol import Start
 
@@ -51,14 +49,10 @@ _STOPPING = (
     b"\nThe self-test ends after this layout, and the previous layout is restored."
     b" Ctrl-C again to stop waiting.\n"
 )
-
-
-def _complete_gpus(
-    ctx: click.Context, parameter: click.Parameter, incomplete: str
-) -> list[CompletionItem[str]]:
-    """Indices 0 to 7: reading the GPUs would take too long for a key stroke."""
-    del ctx, parameter
-    return [CompletionItem(str(index)) for index in range(8) if str(index).startswith(incomplete)]
+_UNREAD_NODE = (
+    "this machine is in no cluster; or its node is cordoned, and no pod on it uses the GPU"
+)
+"""Statement that a yes confirms where the Node was not read."""
 
 
 @click.command(
@@ -76,9 +70,7 @@ What it does, on one GPU that nobody uses, by the same worker, journal and lock 
   3. several sizes, then some of them replaced, while the others must stay as they are
   4. a GPU instance in several compute instances
   5. the previous layout is restored, with the same MIG devices
-Each layout is read back in a new session with the driver, and each step is timed. The driver's
-profiles are compared with gpuscape's table of the model: a difference is no failure, but please
-report it.
+Each layout is read back in a new session with the driver, and each step is timed.
 
 \b
 Where it may run: on a machine without a cluster, or on a cordoned node where no pod uses the GPU.
@@ -109,7 +101,6 @@ Exit codes:
     "--gpu",
     type=click.IntRange(min=0),
     metavar="INDEX",
-    shell_complete=_complete_gpus,
     help="Test this GPU.  [default: the first that is idle]",
 )
 @click.option("--node", metavar="NAME", help="This machine's Node: refuse unless it is cordoned.")
@@ -152,7 +143,8 @@ def command(
         refuse_actuator(socket, start)
         target = tested_gpu(read_mig_readings(start, settings), gpu)
         refuse_unended(folder, (target.uuid,))
-        cluster = node_state(node, settings.kubeconfig, start)
+        if node is not None:
+            require_cordoned(node, settings.kubeconfig, start)
         snapshot = read_devices(start, settings)
         selftest = SelftestReport(
             gpuscape=version("gpuscape"),
@@ -163,11 +155,20 @@ def command(
             vbios=next(
                 (gpu.vbios_version for gpu in snapshot.gpus if gpu.bus_id == target.bus_id), None
             ),
-            node=cluster,
+            cordoned=node,
         )
         if output == "table":
             show_tested_gpu(selftest)
-        _check_confirmed(ctx, cluster.text, output, yes=yes)
+        confirmed = _UNREAD_NODE if node is None else f"node {node} is cordoned"
+        if yes and output == "table":
+            terminal.note(f"With --yes: {confirmed}.")
+        require_agreement(
+            f"You confirm: {confirmed}.",
+            "Run the self-test?",
+            purpose=f", which confirms: {confirmed}",
+            yes=yes,
+            output=output,
+        )
         try:
             _run(selftest, start, folder, verbose=verbose, progress=output == "table")
         except CommandFailure as error:
@@ -176,19 +177,6 @@ def command(
             raise
     _report(selftest, report, folder, output)
     ctx.exit(_exit_code(selftest))
-
-
-def _check_confirmed(ctx: click.Context, confirmed: str, output: str, *, yes: bool) -> None:
-    """End the command unless the user confirms the statement."""
-    if yes:
-        if output == "table":
-            terminal.note(f"With --yes: {confirmed}.")
-        return
-    if output != "table" or not is_interactive():
-        raise BadInput(f"no terminal for the question: add --yes, which confirms: {confirmed}")
-    if not terminal.confirm("", f"You confirm: {confirmed}.", "Run the self-test?"):
-        terminal.note("Nothing was changed.")
-        ctx.exit(REFUSED)
 
 
 def _run(
@@ -203,7 +191,6 @@ def _run(
                 terminal.note(layout_line(trial.layout))
         if trial.offered is not None:
             report.profiles = trial.offered.profiles
-            report.comparisons = offer_comparisons(report.gpu, report.profiles)
 
     with _stop_pipe() as (stop_reader, stop_writer):
 

@@ -4,15 +4,14 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 import click
 
-from base.errors import BadInput
 from cli import options, terminal
+from cli.agreement import require_agreement
 from cli.failures import REFUSED, CommandFailure
 from cli.mig.cluster.cluster_nodes import kubeconfig_client
 from cli.options import Load
@@ -81,8 +80,9 @@ def command(
         if not count:
             _note("", "Nothing to remove.", output=output)
             return
-        if not dry_run and not yes:
-            _agree(count, output)
+        if not dry_run:
+            question = f"Writes: {count}. Remove all that goes?"
+            require_agreement(question, purpose=f" (writes: {count})", yes=yes, output=output)
         remove_traces(api, traces, read_traces, dry_run=dry_run)
     tried = f"The API server would take all {count} writes; nothing was written."
     _note("", tried if dry_run else f"Removed: {_words(traces)}.", output=output)
@@ -190,13 +190,6 @@ def _words(traces: ClusterTraces) -> str:
     nodes = [node for node in traces.nodes if node.patch is not None]
     keys = sum(len(node.goes) for node in nodes)
     return f"{keys} keys of {len(nodes)} Nodes, {len(traces.objects)} objects"
-
-
-def _agree(count: int, output: str) -> None:
-    if output != "table" or not sys.stdin.isatty():
-        raise BadInput(f"no terminal for the question: add --yes (writes: {count})")
-    if not terminal.confirm("", f"Writes: {count}. Remove all that goes?"):
-        raise CommandFailure("nothing was removed", REFUSED)
 
 
 def _note(*texts: str, output: str) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -15,7 +14,7 @@ import click
 
 from base.errors import BadInput
 from cli import terminal
-from cli.failures import REFUSED, CommandFailure
+from cli.agreement import require_agreement
 from cli.mig.cluster.cluster_nodes import kubeconfig_client, node_events, read_nodes, timeout_option
 from cli.mig.rollout import node_writes
 from cli.mig.rollout.node_writes import LayoutWrite, PlanWrite
@@ -98,21 +97,16 @@ def run_rollout(
         if not count:
             _note("Nothing to write.", output)
             return
-        if not choice.dry_run and not choice.yes:
-            _agree(count, output)
+        if not choice.dry_run:
+            question = f"Nodes to write: {count}. Write them?"
+            purpose = f" (Nodes to write: {count})"
+            require_agreement(question, purpose=purpose, yes=choice.yes, output=output)
         written = node_writes.write_layouts(api, writes, plan_write, dry_run=choice.dry_run)
     if choice.dry_run:
         _note(f"The API server would take all {written} writes; nothing was written.", output)
         return
     selection = f"-l '{choice.selector}'" if choice.selector else " ".join(choice.names)
     _note(f"Nodes written: {written}. See how far they are: gpuscape mig nodes {selection}", output)
-
-
-def _agree(count: int, output: str) -> None:
-    if output != "table" or not sys.stdin.isatty():
-        raise BadInput(f"no terminal for the question: add --yes (Nodes to write: {count})")
-    if not terminal.confirm("", f"Nodes to write: {count}. Write them?"):
-        raise CommandFailure("nothing was written", REFUSED)
 
 
 def _note(text: str, output: str) -> None:

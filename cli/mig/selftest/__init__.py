@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parts of ``gpuscape mig selftest``: choice of the GPU, comparison of profiles, report."""
+"""Parts of ``gpuscape mig selftest``: choice of the GPU, report."""

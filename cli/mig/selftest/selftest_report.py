@@ -18,8 +18,6 @@ from api.mig_outcome import Outcome
 from cli import terminal
 from cli.mig.plan_text import layout_document
 from cli.mig.running_change import change_end_text
-from cli.mig.selftest.selftest_offers import OfferComparison
-from cli.mig.selftest.selftest_target import NodeState
 from cli.terminal import TextTable
 from discovery.mig_state import MigGpu, MigProfile
 from discovery.model import Driver
@@ -47,9 +45,9 @@ class SelftestReport:
     gpu: MigGpu
     """State of the GPU before the test."""
     vbios: str | None
-    node: NodeState
+    cordoned: str | None
+    """Name of the Node, which is cordoned; None where it was not read."""
     profiles: tuple[MigProfile, ...] = ()
-    comparisons: tuple[OfferComparison, ...] = ()
     layouts: list[TriedLayout] = field(default_factory=list)
     result: ChangeResult | None = None
     """Result of the change that the test makes; None where its end is not known."""
@@ -88,13 +86,12 @@ def report_document(report: SelftestReport) -> dict[str, Any]:
             "resetless": gpu.resetless,
             "instances_before": len(gpu.instances),
         },
-        "node": "cordoned" if report.node.name is not None else "confirmed by whoever ran it",
+        "node": "confirmed by whoever ran it" if report.cordoned is None else "cordoned",
         "passed": report.passed,
         "outcome": None if result is None else result.outcome,
         "reason": (report.lost if result is None else result.reason) or None,
         "devices_gone": bool(result is not None and result.problems),
         "profiles": list(report.profiles),
-        "comparisons": list(report.comparisons),
         "layouts": [
             {
                 "name": layout.name,
@@ -143,12 +140,12 @@ def layout_line(layout: TriedLayout) -> str:
 
 
 def show_selftest_end(report: SelftestReport, journal: Path) -> None:
-    """Print the times, the differences and the end of a self-test."""
+    """Print the times and the end of a self-test."""
     steps = [step for layout in report.layouts for step in layout.steps]
     if steps:
         terminal.note("")
         terminal.show_table(step_table(steps))
-    for line in (*_comparison_lines(report), *_end_lines(report, journal)):
+    for line in _end_lines(report, journal):
         terminal.note(line)
 
 
@@ -172,19 +169,6 @@ def step_table(steps: Iterable[TriedStep]) -> TextTable:
         ),
         right=frozenset({1, 2, 3, 4}),
     )
-
-
-def _comparison_lines(report: SelftestReport) -> Iterator[str]:
-    if not report.profiles:
-        return
-    yield ""
-    for comparison in report.comparisons:
-        if not comparison.known:
-            yield f"{comparison.source}: this model is not in it"
-        elif not comparison.differences:
-            yield f"{comparison.source}: the driver offers the same profiles"
-        for difference in comparison.differences:
-            yield f"{comparison.source}: {difference}"
 
 
 def _end_lines(report: SelftestReport, journal: Path) -> Iterator[str]:

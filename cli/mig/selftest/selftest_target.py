@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Final
@@ -19,24 +18,6 @@ from kube.objects.node import Node
 
 _REQUESTS_PER_SECOND: Final = 5.0
 _BOOT: Final = Path("proc/sys/kernel/random/boot_id")
-
-CONFIRMED: Final = (
-    "this machine is in no cluster; or its node is cordoned, and no pod on it uses the GPU"
-)
-"""Statement that a yes confirms where the Node was not read."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeState:
-    """State of the node on which a self-test runs."""
-
-    name: str | None
-    """Name of the Node, which is cordoned; None where it was not read."""
-
-    @property
-    def text(self) -> str:
-        """Statement about the node, for the question."""
-        return CONFIRMED if self.name is None else f"node {self.name} is cordoned"
 
 
 def tested_gpu(readings: Sequence[MigReading], index: int | None) -> MigGpu:
@@ -80,14 +61,12 @@ def _is_on(gpu: MigGpu) -> bool:
     return gpu.mode is not None and gpu.mode.current
 
 
-def node_state(name: str | None, kubeconfig: Path | None, start: Start) -> NodeState:
-    """Read the Node, where its name is given.
+def require_cordoned(name: str, kubeconfig: Path | None, start: Start) -> None:
+    """Read the Node of this machine.
 
     Raises CommandFailure where the Node is not cordoned, or is another machine; and kube's
     ApiError.
     """
-    if name is None:
-        return NodeState(name=None)
     node = _node(name, kubeconfig)
     if not node.spec.unschedulable:
         raise CommandFailure(
@@ -101,7 +80,6 @@ def node_state(name: str | None, kubeconfig: Path | None, start: Start) -> NodeS
             f" it is {own_boot_id}",
             REFUSED,
         )
-    return NodeState(name=name)
 
 
 def _node(name: str, kubeconfig: Path | None) -> Node:

@@ -12,9 +12,9 @@ from click.testing import CliRunner, Result
 
 from actuator.journal import Journal
 from actuator.worker_messages import Order
+from cli import agreement
 from cli.failures import BAD_INPUT, NO_DRIVER, REFUSED, UNFINISHED
 from cli.main import main
-from cli.mig import mig_restore
 from mig.gpu_layout import layout_from_counts
 from simulator.simulation import Return
 from tests import machines
@@ -102,7 +102,7 @@ def test_the_question_says_what_is_done_and_no_does_nothing(
 ) -> None:
     """Asked as apply asks."""
     run(on, "restore")
-    monkeypatch.setattr(mig_restore, "is_interactive", lambda: True)
+    monkeypatch.setattr(agreement, "is_interactive", lambda: True)
 
     no = run(on, "restore", "--give-up", "0", answer="n\n")
     with Journal(journal(on), lock=False) as opened:

@@ -19,9 +19,9 @@ from click.testing import CliRunner, Result
 
 from actuator.change_record import ChangeRecord
 from actuator.journal import CHANGE, Journal
+from cli import agreement
 from cli.failures import REFUSED, UNDONE, UNFINISHED
 from cli.main import main
-from cli.mig import mig_apply
 from mig.gpu_layout import has_layout, layout_from_counts
 from simulator.simulation import Crash, Delay, Return
 from tests import machines
@@ -228,7 +228,7 @@ def test_without_a_yes_nothing_is_done(on: SimulatedNode, monkeypatch: pytest.Mo
     assert nobody.exit_code == 2
     assert "no terminal for the question: add --yes" in nobody.stderr
 
-    monkeypatch.setattr(mig_apply, "is_interactive", lambda: True)
+    monkeypatch.setattr(agreement, "is_interactive", lambda: True)
     refused = run(on, "apply", WANTED, answer="n\n")
     assert refused.exit_code == REFUSED
     assert refused.stdout.endswith("Nothing was changed.\n")
