@@ -154,7 +154,7 @@ def _try_layout(timed: _TimedWorld, uuid: str, trial: TrialLayout, edge: Selftes
     if isinstance(planned, MigRefusal):
         failure = planned.obstacles[0].detail
     else:
-        kept = [instance for _, instance in planned.kept]
+        kept = [stays.instance for gpu in planned.gpus for stays in gpu.kept]
         failure = reach(timed, uuid, trial.layout) or _defect(observed_gpu(timed, uuid), kept)
     if failure:
         log.warning("MIG self-test layout failed", extra={"layout": trial.name, "why": failure})

@@ -7,8 +7,9 @@ is kept is never touched.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 
 from discovery.mig_state import CurrentCompute, CurrentInstance, MigGpu, MigProfile
 from mig.compute_places import ComputePlace, chosen_places, compute_places
@@ -23,7 +24,36 @@ from mig.steps import (
     MigStep,
     SetMode,
 )
-from mig.users.device_users import DeviceUser
+from mig.users.device_users import DeviceUser, DeviceUsers, instance_users
+
+
+class InstanceAction(StrEnum):
+    """What the plan does with an instance."""
+
+    KEEP = "keep"
+    DESTROY = "destroy"
+    CREATE = "create"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstanceChange:
+    """A GPU instance that the plan keeps, destroys or creates."""
+
+    action: InstanceAction
+    id: int | None
+    """Id of the instance; None for a new one: the driver chooses it."""
+    profile: str
+    start: int
+    """First memory unit."""
+    size: int
+    compute: tuple[int, ...]
+    """Slices of its compute instances, the largest first; of a kept instance those at the end."""
+    added: tuple[int, ...] = ()
+    """Slices of the compute instances that the plan adds to a kept instance."""
+    removed: tuple[int, ...] = ()
+    """Slices of the compute instances that the plan destroys in a kept instance."""
+    users: tuple[DeviceUser, ...] = ()
+    """Current device users of the instance and of its compute instances, sorted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,32 +61,58 @@ class GpuPlan:
     """The change of one GPU: what stays, what goes, and the steps."""
 
     gpu: MigGpu
-    kept: tuple[CurrentInstance, ...]
-    """GPU instances that stay, with all compute instances that they have now."""
+    kept: tuple[KeptInstance, ...]
     destroyed: tuple[CurrentInstance, ...]
-    destroyed_compute: tuple[tuple[CurrentInstance, CurrentCompute], ...]
-    """Compute instances that go, each with its GPU instance, which stays."""
+    """GPU instances that go, with all their compute instances."""
+    instances: tuple[InstanceChange, ...]
+    """Instances by start; at the same start a destroyed one comes before a created one."""
     disturbed: frozenset[DeviceUser]
     """Users of what is destroyed; with a change of mode, all device users of the GPU."""
     after: GpuLayout
-    """The layout at the end, each instance at its place."""
+    """The layout at the end, each instance at its place; where ``assumed`` it is the desired one,
+    since the driver may have other places."""
+    assumed: bool
+    """Whether the profiles are those of the table of known models: the driver reports them once MIG
+    is on."""
     steps: tuple[MigStep, ...]
 
+    @property
+    def sets_mode(self) -> bool:
+        """Whether a step sets the mode, be it to cancel a pending one."""
+        return any(isinstance(step, SetMode) for step in self.steps)
 
-def gpu_plan(gpu: MigGpu, desired: GpuLayout, way: Way) -> GpuPlan:
+    @property
+    def resets(self) -> bool:
+        """Whether the driver resets the GPU for its new mode: all that is on it ends."""
+        mode = self.gpu.mode
+        return mode is not None and not self.gpu.resetless and mode.current != self.after.mig
+
+
+def gpu_plan(
+    gpu: MigGpu, desired: GpuLayout, way: Way, users: DeviceUsers, *, assumed: bool
+) -> GpuPlan:
     """The plan of a GPU by one of its ways to the desired layout."""
     grid = Grid(gpu.profiles)
     staying = {kept.instance.id for kept in way.kept}
     destroyed = tuple(instance for instance in gpu.instances if instance.id not in staying)
+    after = layout_after(way.kept, way.missing, way.starts)
+    instances = (
+        *_remaining(gpu, way.kept, users),
+        *_leaving(gpu, destroyed, users),
+        *_created(grid, way),
+    )
     return GpuPlan(
         gpu=gpu,
-        kept=tuple(kept.instance for kept in way.kept),
+        kept=way.kept,
         destroyed=destroyed,
-        destroyed_compute=tuple(
-            (kept.instance, compute) for kept in way.kept for compute in kept.destroyed
+        instances=tuple(
+            sorted(
+                instances, key=lambda change: (change.start, change.action is InstanceAction.CREATE)
+            )
         ),
         disturbed=way.disturbed,
-        after=GpuLayout(mig=desired.mig, instances=layout_after(way.kept, way.missing, way.starts)),
+        after=desired if assumed else GpuLayout(mig=desired.mig, instances=after),
+        assumed=assumed,
         steps=(
             *_cancelled(gpu, desired),
             *_compute_destroys(gpu, way.kept),
@@ -66,6 +122,54 @@ def gpu_plan(gpu: MigGpu, desired: GpuLayout, way: Way) -> GpuPlan:
             *_creates(gpu, grid, way.missing, way.starts),
         ),
     )
+
+
+def _remaining(
+    gpu: MigGpu, kept: Iterable[KeptInstance], users: DeviceUsers
+) -> Iterator[InstanceChange]:
+    for stays in kept:
+        yield InstanceChange(
+            action=InstanceAction.KEEP,
+            id=stays.instance.id,
+            profile=stays.instance.profile,
+            start=stays.instance.start,
+            size=stays.instance.size,
+            compute=stays.desired.compute,
+            added=stays.missing,
+            removed=_slices(stays.destroyed),
+            users=tuple(sorted(instance_users(users, gpu.uuid, stays.instance.id))),
+        )
+
+
+def _leaving(
+    gpu: MigGpu, destroyed: Iterable[CurrentInstance], users: DeviceUsers
+) -> Iterator[InstanceChange]:
+    for instance in destroyed:
+        yield InstanceChange(
+            action=InstanceAction.DESTROY,
+            id=instance.id,
+            profile=instance.profile,
+            start=instance.start,
+            size=instance.size,
+            compute=_slices(instance.compute),
+            users=tuple(sorted(instance_users(users, gpu.uuid, instance.id))),
+        )
+
+
+def _created(grid: Grid, way: Way) -> Iterator[InstanceChange]:
+    for instance, start in zip(way.missing, way.starts, strict=True):
+        yield InstanceChange(
+            action=InstanceAction.CREATE,
+            id=None,
+            profile=instance.profile,
+            start=start,
+            size=grid.size(instance),
+            compute=instance.compute,
+        )
+
+
+def _slices(compute: Iterable[CurrentCompute]) -> tuple[int, ...]:
+    return tuple(sorted((part.slices for part in compute), reverse=True))
 
 
 def _cancelled(gpu: MigGpu, desired: GpuLayout) -> Iterator[MigStep]:

@@ -13,10 +13,9 @@ from enum import StrEnum
 from api.mig_resources import MigStrategy
 from discovery.mig_state import MigGpu
 from mig.gpu_layout import GpuLayout
+from mig.gpu_plan import GpuPlan
 from mig.mode_permission import NO_RESETS, ModePermission
-from mig.planned_change import GpuChange, planned_changes
 from mig.planner import MigPlan, MigRefusal, plan
-from mig.steps import SetMode
 from mig.users.device_users import DeviceUsers, UserKind
 
 
@@ -37,7 +36,6 @@ class PlannedLayouts:
     """All GPUs of the node."""
     layouts: Mapping[str, GpuLayout]
     """Desired layouts by GPU UUID."""
-    users: DeviceUsers
     plan_or_refusal: MigPlan | MigRefusal
 
     @property
@@ -55,32 +53,22 @@ class PlannedLayouts:
     @property
     def sets_modes(self) -> bool:
         """Whether the plan turns MIG on or off: that fails while a program has the GPU open."""
-        return self.plan is not None and any(isinstance(step, SetMode) for step in self.plan.steps)
+        return any(gpu.sets_mode for gpu in self.changes)
 
     @property
-    def resets(self) -> tuple[MigGpu, ...]:
-        """GPUs that the driver resets for the plan, in bus order: all that is on them ends."""
-        steps = () if self.plan is None else self.plan.steps
-        modes = {step.gpu: step.on for step in steps if isinstance(step, SetMode)}
-        return tuple(
-            gpu
-            for gpu in self.gpus
-            if not gpu.resetless
-            and gpu.mode is not None
-            and modes.get(gpu.uuid, gpu.mode.current) != gpu.mode.current
-        )
+    def resets(self) -> tuple[int, ...]:
+        """Indices of the GPUs that the driver resets for the plan: all that is on them ends."""
+        return tuple(gpu.gpu.index for gpu in self.changes if gpu.resets)
 
     @property
-    def assumed(self) -> tuple[MigGpu, ...]:
-        """GPUs that the plan judges by the table of known models, in bus order."""
-        assumed = frozenset[str]() if self.plan is None else self.plan.assumed
-        return tuple(gpu for gpu in self.gpus if gpu.uuid in assumed)
+    def assumed(self) -> tuple[int, ...]:
+        """Indices of the GPUs that the plan judges by the table of known models."""
+        return tuple(gpu.gpu.index for gpu in self.changes if gpu.assumed)
 
-    def changes(self) -> tuple[GpuChange, ...]:
-        """The plan's effect on the GPUs that have a desired layout; empty where it is refused."""
-        if self.plan is None:
-            return ()
-        return planned_changes(self.gpus, self.layouts, self.plan, self.users)
+    @property
+    def changes(self) -> tuple[GpuPlan, ...]:
+        """The plans of the GPUs that have a desired layout; empty where it is refused."""
+        return () if self.plan is None else self.plan.gpus
 
     def disturbed(self, kind: UserKind) -> list[str]:
         """Names of the device users of this kind that the plan disturbs, sorted."""
@@ -101,7 +89,6 @@ def planned_layouts(
     return PlannedLayouts(
         gpus=tuple(gpus),
         layouts=layouts,
-        users=users,
         plan_or_refusal=plan(
             gpus, layouts, users, strategy=strategy, spare_busy=spare_busy, modes=modes
         ),

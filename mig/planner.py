@@ -20,7 +20,7 @@ from typing import Final
 
 from api.mig_mode_change import ModeChange
 from api.mig_resources import MigStrategy
-from discovery.mig_state import CurrentCompute, CurrentInstance, MigGpu
+from discovery.mig_state import MigGpu
 from discovery.model import Mode
 from discovery.nvml_terms import Virtualization
 from mig.configs.known_gpus import known_profiles
@@ -119,25 +119,25 @@ def joint_command(alike: Iterable[Obstacle]) -> str | None:
 class MigPlan:
     """The steps from one state of a node to another."""
 
-    steps: tuple[MigStep, ...]
-    """Steps GPU by GPU in bus order; empty if every GPU has its desired layout."""
-    kept: tuple[tuple[str, CurrentInstance], ...]
-    """GPU UUID and GPU instance that stays, on the GPUs that have a desired layout; compute
-    instances in it may go or be added."""
-    destroyed: tuple[tuple[str, CurrentInstance], ...]
-    """GPU UUID and GPU instance that goes, with all its compute instances."""
-    destroyed_compute: tuple[tuple[str, CurrentInstance, CurrentCompute], ...]
-    """GPU UUID, GPU instance that stays, and compute instance in it that goes."""
-    disturbed: frozenset[DeviceUser]
-    """Device users that must be gone before the first step."""
-    after: Mapping[str, GpuLayout]
-    """GPU UUID to the layout at the end, each instance at its place; only GPUs that have a desired
-    layout. On those of ``assumed`` it is the desired one: the driver may have other places."""
+    gpus: tuple[GpuPlan, ...]
+    """Plans of the GPUs that have a desired layout, in bus order."""
     allocatable: Mapping[str, int] | None
     """Resource to count after the plan; None if the plugin's strategy is not known."""
-    assumed: frozenset[str] = frozenset()
-    """UUIDs of the GPUs whose profiles are those of the table of known models: the driver reports
-    them once MIG is on."""
+
+    @property
+    def steps(self) -> tuple[MigStep, ...]:
+        """Steps GPU by GPU in bus order; empty if every GPU has its desired layout."""
+        return tuple(step for gpu in self.gpus for step in gpu.steps)
+
+    @property
+    def disturbed(self) -> frozenset[DeviceUser]:
+        """Device users that must be gone before the first step."""
+        return frozenset[DeviceUser]().union(*(gpu.disturbed for gpu in self.gpus))
+
+    @property
+    def after(self) -> dict[str, GpuLayout]:
+        """GPU UUID to the layout at the end."""
+        return {gpu.gpu.uuid: gpu.after for gpu in self.gpus}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,9 +163,9 @@ def plan(
     disturbs a device user is refused, with those in the way. ``modes``: what may be done about
     modes that change only with a reset.
     """
-    assumed = frozenset(
+    assumed = {
         gpu.uuid for gpu in gpus if gpu.uuid in desired and _is_assumed(gpu, desired[gpu.uuid])
-    )
+    }
     gpus = [
         replace(gpu, profiles=known_profiles(gpu.device_id)) if gpu.uuid in assumed else gpu
         for gpu in gpus
@@ -181,7 +181,10 @@ def plan(
     if obstacles:
         return MigRefusal(obstacles=tuple(obstacles))
     ways = least_ways([gpu_ways(gpu, desired[gpu.uuid], users) for gpu in targets])
-    plans = [gpu_plan(gpu, desired[gpu.uuid], way) for gpu, way in zip(targets, ways, strict=True)]
+    plans = tuple(
+        gpu_plan(gpu, desired[gpu.uuid], way, users, assumed=gpu.uuid in assumed)
+        for gpu, way in zip(targets, ways, strict=True)
+    )
     unplaced = tuple(_no_places(part.gpu) for part in plans if _needs_places(part))
     if unplaced:
         return MigRefusal(obstacles=unplaced)
@@ -190,21 +193,8 @@ def plan(
         if busy:
             return MigRefusal(obstacles=busy)
     return MigPlan(
-        steps=tuple(step for part in plans for step in part.steps),
-        kept=tuple((part.gpu.uuid, instance) for part in plans for instance in part.kept),
-        destroyed=tuple((part.gpu.uuid, instance) for part in plans for instance in part.destroyed),
-        destroyed_compute=tuple(
-            (part.gpu.uuid, instance, compute)
-            for part in plans
-            for instance, compute in part.destroyed_compute
-        ),
-        disturbed=frozenset[DeviceUser]().union(*(part.disturbed for part in plans)),
-        after={
-            part.gpu.uuid: desired[part.gpu.uuid] if part.gpu.uuid in assumed else part.after
-            for part in plans
-        },
+        gpus=plans,
         allocatable=None if strategy is None else allocatable(after, strategy),
-        assumed=assumed,
     )
 
 

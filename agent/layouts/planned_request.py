@@ -36,8 +36,8 @@ from mig.configs.layout_annotation import parse_layout_annotation
 from mig.configs.layout_choice import LayoutChoice
 from mig.configs.mig_configs import MigConfigs
 from mig.gpu_layout import GpuLayout
+from mig.gpu_plan import GpuPlan, InstanceAction
 from mig.mode_permission import ModePermission
-from mig.planned_change import GpuChange, InstanceAction
 from mig.planned_layouts import PlannedLayouts, planned_layouts
 from mig.planner import MigPlan, Obstacle, joint_command
 from mig.users.device_users import DeviceUser, DeviceUsers, MigPart, UserKind
@@ -107,7 +107,7 @@ def _planned_status(
         MigPhase.PLANNED,
         "; ".join(filter(None, (*_about_resets(planned), in_use(programs), next_step))),
         digest,
-        gpus=tuple(_change(change) for change in planned.changes() if change.steps),
+        gpus=tuple(_change(change) for change in planned.changes if change.steps),
         pods=planned.disturbed(UserKind.POD),
         allocatable=allocatable,
     )
@@ -155,7 +155,7 @@ def layout_choice(request: LayoutRequest, configs: MigConfigs | None) -> LayoutC
 def _about_resets(planned: PlannedLayouts) -> Iterator[str]:
     """What the plan means for GPUs whose mode changes with a reset."""
     if planned.resets:
-        indices = ", ".join(str(gpu.index) for gpu in planned.resets)
+        indices = ", ".join(map(str, planned.resets))
         yield f"the driver resets GPU {indices} for the MIG mode, and all that is on them ends"
     if planned.assumed:
         yield "judged by the table of known models: the driver has the profiles once MIG is on"
@@ -193,14 +193,14 @@ def allocated_users(gpus: Iterable[MigReading], allocation: NodeAllocation) -> D
     return {part: frozenset(pods) for part, pods in held.items()}
 
 
-def _change(change: GpuChange) -> GpuChangeStatus:
+def _change(change: GpuPlan) -> GpuChangeStatus:
     actions = Counter(instance.action for instance in change.instances)
     return GpuChangeStatus(
-        gpu=change.index,
+        gpu=change.gpu.index,
         keep=actions[InstanceAction.KEEP],
         destroy=actions[InstanceAction.DESTROY],
         create=actions[InstanceAction.CREATE],
-        mig=change.mode_after if change.sets_mode else None,
+        mig=change.after.mig if change.sets_mode else None,
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from cli import terminal
@@ -13,7 +13,7 @@ from cli.mig.mig_text import NONE, UNUSABLE, gpu_numbers, unit_range
 from cli.terminal import Cell, Styled, TextTable
 from discovery.mig_state import MigGpu
 from mig.gpu_layout import DesiredInstance, GpuLayout
-from mig.planned_change import GpuChange, InstanceAction, InstanceChange
+from mig.gpu_plan import GpuPlan, InstanceAction, InstanceChange
 from mig.planned_layouts import PlannedLayouts
 from mig.planner import MigPlan, MigRefusal, Obstacle, joint_command
 from mig.steps import (
@@ -89,7 +89,7 @@ def show_plan(shown: ShownPlan) -> None:
     if isinstance(planned.plan_or_refusal, MigRefusal):
         _show_refusal(planned.gpus, planned.plan_or_refusal)
         return
-    changes = planned.changes()
+    changes = planned.changes
     changing = [change for change in changes if change.steps]
     for equal_changes in _equal_changes(changing):
         terminal.note(_title(equal_changes))
@@ -98,21 +98,23 @@ def show_plan(shown: ShownPlan) -> None:
         terminal.note("")
     for line in (
         *_unchanged_gpus(planned, changes),
-        *_summary(planned.plan_or_refusal, changing),
+        *_summary(planned.plan_or_refusal),
         *_about_resets(planned),
     ):
         terminal.note(line)
 
 
-def _equal_changes(changes: Iterable[GpuChange]) -> list[list[GpuChange]]:
+def _equal_changes(changes: Iterable[GpuPlan]) -> list[list[GpuPlan]]:
     """Group equal changes with equal device users; in the order of each group's first GPU."""
-    groups: dict[object, list[GpuChange]] = {}
+    groups: dict[object, list[GpuPlan]] = {}
     for change in changes:
-        groups.setdefault(replace(change, index=0, uuid=""), []).append(change)
+        gpu = change.gpu
+        key = gpu.model, gpu.mode, change.after.mig, change.resets, change.instances
+        groups.setdefault(key, []).append(change)
     return list(groups.values())
 
 
-def _title(changes: Sequence[GpuChange]) -> str:
+def _title(changes: Sequence[GpuPlan]) -> str:
     first = changes[0]
     actions = Counter(instance.action for instance in first.instances)
     parts = [
@@ -126,21 +128,21 @@ def _title(changes: Sequence[GpuChange]) -> str:
     ]
     words = [*_mode_text(first), *parts]
     suffix = ", each" if len(changes) > 1 else ""
-    indices = gpu_numbers(change.index for change in changes)
-    return f"GPU {indices} ({first.model}){suffix}: {', '.join(words)}"
+    indices = gpu_numbers(change.gpu.index for change in changes)
+    return f"GPU {indices} ({first.gpu.model}){suffix}: {', '.join(words)}"
 
 
-def _mode_text(change: GpuChange) -> Iterator[str]:
-    if change.mode is None or not change.sets_mode:
+def _mode_text(change: GpuPlan) -> Iterator[str]:
+    mode, after = change.gpu.mode, change.after.mig
+    if mode is None or not change.sets_mode:
         return
-    now, after = (_on_off(change.mode.current), _on_off(change.mode_after))
-    if now == after:
-        yield f"MIG stays {now}, and no longer waits to be {_on_off(not change.mode_after)}"
+    if mode.current == after:
+        yield f"MIG stays {_on_off(after)}, and no longer waits to be {_on_off(not after)}"
     else:
-        yield f"MIG goes {after}{' by a reset of the GPU' if change.resets else ''}"
+        yield f"MIG goes {_on_off(after)}{' by a reset of the GPU' if change.resets else ''}"
 
 
-def change_table(change: GpuChange) -> TextTable:
+def change_table(change: GpuPlan) -> TextTable:
     """Table of a GPU's change, a row for each present or new instance."""
     return TextTable(
         header=("", "INSTANCE", "PROFILE", "UNITS", "PROGRAMS"),
@@ -169,9 +171,9 @@ def _profile_cell(instance: InstanceChange) -> Cell:
     return Styled(", ".join(words), "yellow") if len(words) > 1 else words[0]
 
 
-def _unchanged_gpus(planned: PlannedLayouts, changes: Sequence[GpuChange]) -> Iterator[str]:
+def _unchanged_gpus(planned: PlannedLayouts, changes: Sequence[GpuPlan]) -> Iterator[str]:
     """Lines on the GPUs that stay as they are, and why."""
-    unchanged = [change.index for change in changes if not change.steps]
+    unchanged = [change.gpu.index for change in changes if not change.steps]
     unnamed = [gpu.index for gpu in planned.gpus if gpu.uuid not in planned.layouts and gpu.mode]
     incapable = [gpu.index for gpu in planned.gpus if gpu.mode is None]
     if unchanged:
@@ -187,28 +189,28 @@ def _unchanged_gpus(planned: PlannedLayouts, changes: Sequence[GpuChange]) -> It
 def _about_resets(planned: PlannedLayouts) -> Iterator[str]:
     """Lines on the GPUs that the driver resets, and on what is not known before."""
     if planned.resets:
-        indices = gpu_numbers(gpu.index for gpu in planned.resets)
+        indices = gpu_numbers(planned.resets)
         yield f"Reset by the driver: GPU {indices}. No program may have a GPU open for it."
         yield "The agent does this where mig-mode-change is driver."
     if planned.assumed:
-        indices = gpu_numbers(gpu.index for gpu in planned.assumed)
+        indices = gpu_numbers(planned.assumed)
         yield f"By the table of known models: GPU {indices}. The driver knows more once MIG is on."
 
 
-def _summary(plan: MigPlan, changing: Sequence[GpuChange]) -> Iterator[str]:
+def _summary(plan: MigPlan) -> Iterator[str]:
     if not plan.steps:
         yield "Nothing to do."
     else:
-        created = sum(
-            instance.action is InstanceAction.CREATE
-            for change in changing
-            for instance in change.instances
-        )
+        instances = [instance for change in plan.gpus for instance in change.instances]
+        counts = Counter(instance.action for instance in instances)
         yield (
-            f"Plan: {len(plan.steps)} steps; instances: {len(plan.kept)} kept,"
-            f" {len(plan.destroyed)} destroyed, {created} created."
+            f"Plan: {len(plan.steps)} steps; instances: {counts[InstanceAction.KEEP]} kept,"
+            f" {counts[InstanceAction.DESTROY]} destroyed, {counts[InstanceAction.CREATE]} created."
         )
-        yield from _compute_summary(changing)
+        removed = sum(len(instance.removed) for instance in instances)
+        added = sum(len(instance.added) for instance in instances)
+        if removed or added:
+            yield f"Compute instances in kept instances: {removed} destroyed, {added} created."
         if plan.disturbed:
             yield "Disturbed:"
             yield from (f"  {user}" for user in sorted(plan.disturbed))
@@ -217,15 +219,6 @@ def _summary(plan: MigPlan, changing: Sequence[GpuChange]) -> Iterator[str]:
     if plan.allocatable is not None:
         yield "Allocatable then:" if plan.allocatable else _NO_DEVICES
         yield from (f"  {name}: {count}" for name, count in plan.allocatable.items())
-
-
-def _compute_summary(changing: Sequence[GpuChange]) -> Iterator[str]:
-    """A line on the compute instances in kept GPU instances, if any goes or is added."""
-    instances = [instance for change in changing for instance in change.instances]
-    removed = sum(len(instance.removed) for instance in instances)
-    added = sum(len(instance.added) for instance in instances)
-    if removed or added:
-        yield (f"Compute instances in kept instances: {removed} destroyed, {added} created.")
 
 
 def _show_refusal(gpus: Sequence[MigGpu], refusal: MigRefusal) -> None:
@@ -266,7 +259,7 @@ def plan_document(shown: ShownPlan) -> dict[str, Any]:
         obstacles = [_obstacle_document(obstacle) for obstacle in plan_or_refusal.obstacles]
         return common | dict(_NOTHING) | {"obstacles": obstacles}
     return common | {
-        "gpus": [_gpu_document(change) for change in shown.planned.changes()],
+        "gpus": [_gpu_document(change) for change in shown.planned.changes],
         "steps": [_step_document(step) for step in plan_or_refusal.steps],
         "disturbed": _user_documents(plan_or_refusal.disturbed),
         "allocatable": plan_or_refusal.allocatable,
@@ -274,13 +267,13 @@ def plan_document(shown: ShownPlan) -> dict[str, Any]:
     }
 
 
-def _gpu_document(change: GpuChange) -> dict[str, Any]:
+def _gpu_document(change: GpuPlan) -> dict[str, Any]:
     return {
-        "index": change.index,
-        "uuid": change.uuid,
-        "model": change.model,
-        "mode": change.mode,
-        "mode_after": change.mode_after,
+        "index": change.gpu.index,
+        "uuid": change.gpu.uuid,
+        "model": change.gpu.model,
+        "mode": change.gpu.mode,
+        "mode_after": change.after.mig,
         "reset": change.resets,
         "instances": [
             {

@@ -29,6 +29,7 @@ from mig.planner import MigPlan, plan
 from mig.steps import MigStep, SetMode
 from tests.actuator.played_world import Effects, Hardware, Killed, PlayedWorld
 from tests.conftest import SCALE
+from tests.mig import plan_parts
 from tests.mig.naive_gpu import mig_gpu
 from tests.quick_folder import MEMORY
 
@@ -112,8 +113,8 @@ class AnyOrder(RuleBasedStateMachine):
         """An instance that is to go gets a device user after the first step."""
         world = self._world(None, fails)
         found = plan(self.hardware.seen(), wanted, world.device_users(), spare_busy=True)
-        if isinstance(found, MigPlan) and found.destroyed[1:]:
-            uuid, one = data.draw(st.sampled_from(found.destroyed[1:]))
+        if isinstance(found, MigPlan) and plan_parts.destroyed(found)[1:]:
+            uuid, one = data.draw(st.sampled_from(plan_parts.destroyed(found)[1:]))
             world.grabs[0] = (uuid, one.profile, one.start)
         self._ask(wanted, world)
 

@@ -338,7 +338,7 @@ def test_steps_that_lead_back_to_an_earlier_layout_end_in_the_previous_one(
             step = DestroyCompute(gpu=GPU, instance=last.id, compute=0)
         elif last is not None:
             step = DestroyInstance(gpu=GPU, instance=last.id, profile="1g.5gb", start=6)
-        return replace(found, steps=(step,))
+        return replace(found, gpus=(replace(found.gpus[0], steps=(step,)),))
 
     monkeypatch.setattr(actuator.layout_steps, "plan", astray)
 

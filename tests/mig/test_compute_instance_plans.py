@@ -13,6 +13,7 @@ from mig.gpu_layout import DesiredInstance, GpuLayout
 from mig.planner import MigRefusal, plan
 from mig.steps import CreateCompute, DestroyCompute, MigStep
 from mig.users.device_users import DeviceUsers, MigPart
+from tests.mig import plan_parts
 from tests.mig.naive_gpu import as_read, mig_gpu
 from tests.mig.test_planner import A100, performed, planned, pod
 
@@ -63,8 +64,12 @@ def test_free_parts_go_next_to_a_part_in_use() -> None:
     assert found.steps == tuple(
         DestroyCompute(gpu=gpu.uuid, instance=number, compute=compute) for compute in (1, 2)
     )
-    assert (len(found.kept), found.destroyed, found.disturbed) == (1, (), frozenset())
-    assert [(one.id, part.id) for _, one, part in found.destroyed_compute] == [
+    assert (len(plan_parts.kept(found)), plan_parts.destroyed(found), found.disturbed) == (
+        1,
+        (),
+        frozenset(),
+    )
+    assert [(one.id, part.id) for _, one, part in plan_parts.destroyed_compute(found)] == [
         (number, 1),
         (number, 2),
     ]
@@ -119,9 +124,11 @@ def test_an_idle_gpu_instance_loses_more_rather_than_one_with_a_device_user_less
 
     idle, busy = planned(gpu, wanted), planned(gpu, wanted, users)
 
-    assert [(one.id, part.id) for _, one, part in idle.destroyed_compute] == [(first.id, 1)]
-    assert {one.id for _, one, _ in busy.destroyed_compute} == {second.id}
-    assert len(busy.destroyed_compute) == 2
+    assert [(one.id, part.id) for _, one, part in plan_parts.destroyed_compute(idle)] == [
+        (first.id, 1)
+    ]
+    assert {one.id for _, one, _ in plan_parts.destroyed_compute(busy)} == {second.id}
+    assert len(plan_parts.destroyed_compute(busy)) == 2
 
 
 def test_of_two_device_users_the_one_goes_whose_neighbours_are_no_matter_then() -> None:
@@ -143,7 +150,7 @@ def test_of_two_device_users_the_one_goes_whose_neighbours_are_no_matter_then() 
     found = planned(gpu, wanted, users)
 
     assert found.disturbed == {pod("ns/first")}
-    assert [one.id for _, one, _ in found.destroyed_compute] == [first.id] * 3
+    assert [one.id for _, one, _ in plan_parts.destroyed_compute(found)] == [first.id] * 3
 
 
 def test_a_device_user_who_goes_anyway_is_no_reason_to_spare_its_neighbours() -> None:
@@ -169,7 +176,7 @@ def test_a_device_user_who_goes_anyway_is_no_reason_to_spare_its_neighbours() ->
 
     assert not isinstance(found, MigRefusal)
     assert found.disturbed == both
-    assert len(found.destroyed_compute) == 1
+    assert len(plan_parts.destroyed_compute(found)) == 1
 
 
 @pytest.mark.parametrize("compute", [None, 7])

@@ -12,6 +12,7 @@ from mig import least_ways
 from mig.gpu_layout import GpuLayout, current_layout, layout_from_counts
 from mig.planner import MigPlan, plan
 from mig.users.device_users import DeviceUser, DeviceUsers, MigPart
+from tests.mig import plan_parts
 from tests.mig.naive_gpu import NaiveGpu, mig_gpu
 from tests.mig.test_planner import A100, pod
 
@@ -48,7 +49,7 @@ def planned(gpus: list[MigGpu], wanted: dict[str, GpuLayout], users: DeviceUsers
             if step.gpu == gpu.uuid:
                 hardware.take(step)
         assert current_layout(hardware.gpu) == wanted[gpu.uuid]
-    gone = {MigPart(uuid, one.id) for uuid, one in found.destroyed}
+    gone = {MigPart(uuid, one.id) for uuid, one in plan_parts.destroyed(found)}
     assert found.disturbed == frozenset().union(*(users.get(part, ()) for part in gone))
     return found
 
@@ -94,4 +95,4 @@ def test_at_the_bound_of_the_work_there_is_a_plan_all_the_same(
     found = planned(gpus, wanted, users)
 
     assert len(found.disturbed) >= len(best.disturbed)
-    assert len(found.destroyed) >= len(best.destroyed)
+    assert len(plan_parts.destroyed(found)) >= len(plan_parts.destroyed(best))

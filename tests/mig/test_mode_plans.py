@@ -19,6 +19,7 @@ from mig.planned_layouts import PlannedLayouts, planned_layouts
 from mig.planner import MigPlan, MigRefusal, ObstacleKind, plan
 from mig.steps import CreateInstance, DestroyInstance, SetMode
 from mig.users.device_users import DeviceUser, DeviceUsers, MigPart, UserKind
+from tests.mig import plan_parts
 from tests.mig.naive_gpu import mig_gpu
 
 A100 = "a100-sxm4-40gb"
@@ -67,10 +68,10 @@ def test_mig_is_turned_on_before_anything_is_made(layout: GpuLayout) -> None:
     assert found.plan.steps[0] == SetMode(gpu="GPU-0", on=True)
     made = [step for step in found.plan.steps if isinstance(step, CreateInstance)]
     assert len(made) == len(layout.instances)
-    assert [gpu.uuid for gpu in found.resets] == ["GPU-0"]
-    assert [gpu.uuid for gpu in found.assumed] == (["GPU-0"] if layout.instances else [])
+    assert found.resets == (0,)
+    assert found.assumed == ((0,) if layout.instances else ())
     assert found.sets_modes
-    assert found.changes()[0].resets
+    assert found.changes[0].resets
 
 
 def test_places_by_the_table_are_not_kept_for_the_driver() -> None:
@@ -81,7 +82,7 @@ def test_places_by_the_table_are_not_kept_for_the_driver() -> None:
     assert found.plan is not None
     assert found.plan.after == {"GPU-0": MIXED}
     assert reported.plan is not None
-    assert reported.plan.assumed == frozenset()
+    assert reported.assumed == ()
     assert all(one.start >= 0 for one in reported.plan.after["GPU-0"].instances)
 
 
@@ -108,7 +109,9 @@ def test_mig_is_turned_off_after_all_is_gone() -> None:
     assert found.plan is not None
     assert found.plan.steps[-1] == SetMode(gpu="GPU-0", on=False)
     assert sum(isinstance(step, DestroyInstance) for step in found.plan.steps) == 2
-    assert [one.id for _, one in found.plan.destroyed] == [one.id for one in gpu.instances]
+    assert [one.id for _, one in plan_parts.destroyed(found.plan)] == [
+        one.id for one in gpu.instances
+    ]
 
 
 @pytest.mark.parametrize("mode", [OFF, ON])
@@ -200,7 +203,7 @@ def test_a_plan_on_a_gpu_that_needs_no_reset_resets_none() -> None:
 
     found = planned(gpu, GpuLayout(mig=True), ModePermission())
 
-    assert (modes_set(found), found.resets, found.changes()[0].resets) == ([True], (), False)
+    assert (modes_set(found), found.resets, found.changes[0].resets) == ([True], (), False)
 
 
 @pytest.mark.parametrize("text", ["", "Driver", "on", "nvidia-smi", "driver "])

@@ -14,6 +14,7 @@ from mig.placement import Limit
 from mig.planner import ManualReset, MigPlan, MigRefusal, Obstacle, ObstacleKind, plan
 from mig.plugin_resources import allocatable, unserved
 from mig.users.device_users import DeviceUsers, MigPart
+from tests.mig import plan_parts
 from tests.mig.naive_gpu import mig_gpu
 from tests.mig.test_planner import A100, OFF, pod
 
@@ -252,4 +253,7 @@ def test_of_plans_that_disturb_as_many_the_one_that_destroys_less_is_taken(start
 
     assert isinstance(found, MigPlan)
     assert found.disturbed == cheap
-    assert [(uuid, one.start) for uuid, one in found.destroyed] == [("GPU-0", start), ("GPU-1", 0)]
+    assert [(uuid, one.start) for uuid, one in plan_parts.destroyed(found)] == [
+        ("GPU-0", start),
+        ("GPU-1", 0),
+    ]

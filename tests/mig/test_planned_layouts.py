@@ -46,7 +46,7 @@ def test_a_layout_has_one_result_and_its_effects(
     assert (found.plan is None) == (result is PlanResult.REFUSED)
     assert found.disturbed(UserKind.POD) == pods
     assert found.disturbed(UserKind.PROCESS) == []
-    assert [change.index for change in found.changes() if change.steps] == changing
+    assert [change.gpu.index for change in found.changes if change.steps] == changing
 
 
 def test_a_layout_that_disturbs_somebody_is_refused_where_users_are_spared() -> None:

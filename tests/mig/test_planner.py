@@ -17,6 +17,7 @@ from mig.placement import Limit
 from mig.planner import MigPlan, MigRefusal, ObstacleKind, plan
 from mig.steps import CreateCompute, CreateInstance, DestroyCompute, DestroyInstance, SetMode
 from mig.users.device_users import DeviceUser, DeviceUsers, MigPart, UserKind
+from tests.mig import plan_parts
 from tests.mig.naive_gpu import ON, NaiveGpu, mig_gpu
 
 A100 = "a100-sxm4-40gb"
@@ -71,7 +72,7 @@ def test_what_is_as_wanted_is_not_touched() -> None:
     found = planned(gpu, layout_from_counts({"3g.20gb": 1, "2g.10gb": 1, "1g.5gb": 1}))
 
     assert found.steps == ()
-    assert len(found.kept) == 3
+    assert len(plan_parts.kept(found)) == 3
     assert found.allocatable is None  # nobody said what the device plugin's strategy is
 
 
@@ -98,7 +99,7 @@ def test_one_that_blocks_is_given_up_for_one_that_does_not() -> None:
 
     found = planned(gpu, layout_from_counts({"1g.5gb": 4, "3g.20gb": 1}))
 
-    assert sorted(one.start for _, one in found.destroyed) == [4, 5, 6]
+    assert sorted(one.start for _, one in plan_parts.destroyed(found)) == [4, 5, 6]
 
 
 def test_fewer_pods_are_worth_more_than_fewer_instances() -> None:
@@ -110,7 +111,7 @@ def test_fewer_pods_are_worth_more_than_fewer_instances() -> None:
     )
 
     assert found.disturbed == frozenset()
-    assert sorted(one.start for _, one in found.destroyed) == [0, 1, 2, 3]
+    assert sorted(one.start for _, one in plan_parts.destroyed(found)) == [0, 1, 2, 3]
 
 
 def test_a_pod_with_several_instances_counts_once() -> None:
@@ -145,9 +146,10 @@ def test_of_equal_ones_that_goes_which_leaves_more_room() -> None:
     """A 4g.20gb starts at 0 alone."""
     gpu = mig_gpu(A100, ("1g.5gb", 0), ("1g.5gb", 6))
 
-    assert [one.start for _, one in planned(gpu, layout_from_counts({"1g.5gb": 1})).destroyed] == [
-        0
-    ]
+    assert [
+        one.start
+        for _, one in plan_parts.destroyed(planned(gpu, layout_from_counts({"1g.5gb": 1})))
+    ] == [0]
 
 
 def test_a_part_that_is_in_the_way_of_a_larger_one_is_made_anew_and_its_gpu_instance_stays() -> (
@@ -174,7 +176,7 @@ def test_one_that_is_at_the_place_asked_for_counts_as_that_one() -> None:
 
     found = planned(gpu, GpuLayout(mig=True, instances=wishes))
 
-    assert (len(found.kept), len(found.steps)) == (1, 2)
+    assert (len(plan_parts.kept(found)), len(found.steps)) == (1, 2)
 
 
 def test_an_instance_without_compute_instances_is_completed() -> None:
@@ -192,7 +194,7 @@ def test_an_instance_without_compute_instances_that_is_in_the_way_goes() -> None
 
     found = planned(gpu, layout_from_counts({"3g.20gb": 1, "2g.10gb": 2}))
 
-    assert [one.start for _, one in found.destroyed] == [0]
+    assert [one.start for _, one in plan_parts.destroyed(found)] == [0]
     performed(gpu, found)
 
 
@@ -206,7 +208,7 @@ def test_missing_single_slices_are_added(there: Sequence[int], steps: int) -> No
     found = planned(gpu, layout_from_counts({"1c.3g.20gb": 3}))
 
     assert performed(gpu, found).counts() == Counter({("3g.20gb", (1, 1, 1)): 1})
-    assert [one.start for _, one in found.kept] == [4]
+    assert [one.start for _, one in plan_parts.kept(found)] == [4]
     assert len(found.steps) == steps
 
 
@@ -216,7 +218,7 @@ def test_media_engines_belong_to_one_instance() -> None:
 
     found = planned(gpu, layout_from_counts({"1g.5gb": 1}))
 
-    assert [one.profile for _, one in found.destroyed] == ["1g.5gb+me"]
+    assert [one.profile for _, one in plan_parts.destroyed(found)] == ["1g.5gb+me"]
 
 
 def test_a_place_that_is_asked_for_is_taken() -> None:
@@ -228,7 +230,7 @@ def test_a_place_that_is_asked_for_is_taken() -> None:
     )
     found = planned(gpu, want)
 
-    assert len(found.kept) == 1
+    assert len(plan_parts.kept(found)) == 1
     assert {one.start for one in performed(gpu, found).gpu.instances} == {0, 5}
 
 

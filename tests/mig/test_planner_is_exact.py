@@ -15,6 +15,7 @@ from mig.planner import MigPlan, MigRefusal, ObstacleKind, plan
 from mig.steps import CreateCompute, DestroyCompute, DestroyInstance, MigStep
 from mig.users.device_users import DeviceUser, DeviceUsers, MigPart, UserKind
 from tests.conftest import SCALE
+from tests.mig import plan_parts
 from tests.mig.drawn_plans import crowded, drawn
 from tests.mig.exhaustive_plans import Cost, Gpu, least
 from tests.mig.naive_gpu import NaiveGpu, as_read, mig_gpu
@@ -143,10 +144,12 @@ def assert_leads_there(
         after = hardware.gpu
         assert current_layout(after, exact=True) == found.after[gpu.uuid]
         assert meets(after, desired[gpu.uuid])
-        kept = [one for uuid, one in found.kept if uuid == gpu.uuid]
-        gone = [one for uuid, one in found.destroyed if uuid == gpu.uuid]
+        kept = [one for uuid, one in plan_parts.kept(found) if uuid == gpu.uuid]
+        gone = [one for uuid, one in plan_parts.destroyed(found) if uuid == gpu.uuid]
         lost = [
-            (one.id, part.id) for uuid, one, part in found.destroyed_compute if uuid == gpu.uuid
+            (one.id, part.id)
+            for uuid, one, part in plan_parts.destroyed_compute(found)
+            if uuid == gpu.uuid
         ]
         assert sorted(one.id for one in (*kept, *gone)) == [one.id for one in gpu.instances]
         stayed = {(one.id, one.start): set(one.compute) for one in after.instances}

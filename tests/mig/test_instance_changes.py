@@ -8,7 +8,7 @@ import pytest
 from discovery.mig_state import MigGpu
 from discovery.model import Mode
 from mig.gpu_layout import MIG_OFF, DesiredInstance, GpuLayout, layout_from_counts
-from mig.planned_change import GpuChange, InstanceAction, InstanceChange, planned_changes
+from mig.gpu_plan import GpuPlan, InstanceAction, InstanceChange
 from mig.planner import MigPlan, plan
 from mig.users.device_users import DeviceUsers, MigPart
 from tests.mig.naive_gpu import ON, mig_gpu
@@ -20,11 +20,11 @@ FIRST, SECOND, THIRD = "GPU-0", "GPU-1", "GPU-2"
 
 def changes(
     gpus: list[MigGpu], wanted: dict[str, GpuLayout], users: DeviceUsers | None = None
-) -> tuple[GpuChange, ...]:
+) -> tuple[GpuPlan, ...]:
     """Of the GPUs that a layout is wanted for."""
     found = plan(gpus, wanted, users or {})
     assert isinstance(found, MigPlan)
-    return planned_changes(gpus, wanted.keys(), found, users or {})
+    return found.gpus
 
 
 def test_each_instance_of_each_gpu_has_its_fate_and_its_device_users() -> None:
@@ -48,53 +48,46 @@ def test_each_instance_of_each_gpu_has_its_fate_and_its_device_users() -> None:
 
     first, third = changes(gpus, wanted, users)
 
-    assert first == GpuChange(
-        index=0,
-        uuid=FIRST,
-        model=A100,
-        mode=ON,
-        mode_after=True,
-        sets_mode=False,
-        instances=(
-            InstanceChange(
-                action=InstanceAction.DESTROY,
-                id=gone.id,
-                profile="2g.10gb",
-                start=0,
-                size=2,
-                compute=(2,),
-                users=(pod("ns/a"), pod("ns/b")),
-            ),
-            InstanceChange(
-                action=InstanceAction.CREATE,
-                id=None,
-                profile="1g.10gb",
-                start=0,
-                size=2,
-                compute=(1,),
-            ),
-            InstanceChange(
-                action=InstanceAction.DESTROY,
-                id=idle.id,
-                profile="1g.5gb",
-                start=2,
-                size=1,
-                compute=(1,),
-            ),
-            InstanceChange(
-                action=InstanceAction.KEEP,
-                id=kept.id,
-                profile="3g.20gb",
-                start=4,
-                size=4,
-                compute=(1, 1, 1),
-                added=(1, 1),
-                users=(pod("ns/stays"),),
-            ),
+    assert (first.gpu, first.sets_mode, first.resets) == (gpus[0], False, False)
+    assert first.instances == (
+        InstanceChange(
+            action=InstanceAction.DESTROY,
+            id=gone.id,
+            profile="2g.10gb",
+            start=0,
+            size=2,
+            compute=(2,),
+            users=(pod("ns/a"), pod("ns/b")),
         ),
-        steps=8,
+        InstanceChange(
+            action=InstanceAction.CREATE,
+            id=None,
+            profile="1g.10gb",
+            start=0,
+            size=2,
+            compute=(1,),
+        ),
+        InstanceChange(
+            action=InstanceAction.DESTROY,
+            id=idle.id,
+            profile="1g.5gb",
+            start=2,
+            size=1,
+            compute=(1,),
+        ),
+        InstanceChange(
+            action=InstanceAction.KEEP,
+            id=kept.id,
+            profile="3g.20gb",
+            start=4,
+            size=4,
+            compute=(1, 1, 1),
+            added=(1, 1),
+            users=(pod("ns/stays"),),
+        ),
     )
-    assert (third.uuid, third.index, third.steps) == (THIRD, 2, 0)
+    assert len(first.steps) == 8
+    assert (third.gpu, third.steps) == (gpus[2], ())
     assert [(one.action, one.start) for one in third.instances] == [(InstanceAction.KEEP, 0)]
 
 
@@ -157,4 +150,4 @@ def test_the_mode_of_now_and_of_then_is_in_it(
 
     (change,) = changes([gpu], {FIRST: GpuLayout(mig=True) if on else MIG_OFF})
 
-    assert (change.mode, change.mode_after, change.sets_mode) == (mode, after, sets)
+    assert (change.gpu.mode, change.after.mig, change.sets_mode) == (mode, after, sets)
