@@ -25,6 +25,15 @@ class DesiredInstance:
     start: int = -1
     """First memory unit, if the layout asks for a certain one; -1 for any."""
 
+    def __str__(self) -> str:
+        """The instance in words, with its compute instances unless a single one takes all of it."""
+        text = self.profile
+        if not self.compute:
+            text += ": no compute instance"
+        elif self.compute != (int(self.profile.partition("g.")[0]),):
+            text += f" in {'+'.join(f'{slices}c' for slices in self.compute)}"
+        return f"{text} at {self.start}" if self.start >= 0 else text
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuLayout:
@@ -39,6 +48,19 @@ class GpuLayout:
         if self.instances and not self.mig:
             raise ValueError("instances with MIG off")
         object.__setattr__(self, "instances", tuple(sorted(self.instances)))
+
+    def __str__(self) -> str:
+        """The layout in one line: ``2 x 1g.5gb, 1 x 3g.20gb at 4``."""
+        if not self.mig:
+            return "MIG off"
+        counts = Counter(map(str, self.instances))
+        return ", ".join(f"{count} x {text}" for text, count in counts.items()) or "MIG on, empty"
+
+    @property
+    def anywhere(self) -> GpuLayout:
+        """The layout without the places of its instances."""
+        instances = tuple(replace(instance, start=-1) for instance in self.instances)
+        return replace(self, instances=instances)
 
     def devices(self) -> Counter[str]:
         """MIG devices by canonical name, as a configuration file counts them."""
@@ -66,11 +88,8 @@ def current_layout(gpu: MigGpu, *, exact: bool = False) -> GpuLayout:
     """
     if gpu.mode is None or not gpu.mode.current:
         return MIG_OFF
-    placed = map(placed_instance, gpu.instances)
-    return GpuLayout(
-        mig=True,
-        instances=tuple(instance if exact else replace(instance, start=-1) for instance in placed),
-    )
+    layout = GpuLayout(mig=True, instances=tuple(map(placed_instance, gpu.instances)))
+    return layout if exact else layout.anywhere
 
 
 def placed_instance(instance: CurrentInstance) -> DesiredInstance:
@@ -85,10 +104,9 @@ def has_layout(gpu: MigGpu, layout: GpuLayout) -> bool:
         return not layout.mig
     if gpu.mode != Mode(current=layout.mig, pending=layout.mig):
         return False
-    placed = frozenset(current_layout(gpu, exact=True).instances)
-    anywhere = Counter(replace(instance, start=-1) for instance in layout.instances)
-    return Counter(current_layout(gpu).instances) == anywhere and all(
-        instance in placed for instance in layout.instances if instance.start >= 0
+    current = current_layout(gpu, exact=True)
+    return current.anywhere == layout.anywhere and all(
+        instance in current.instances for instance in layout.instances if instance.start >= 0
     )
 
 

@@ -8,11 +8,11 @@ where an instance lies, unless the layout names a place. GPUs without a desired 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 
-from discovery.mig_state import CurrentInstance, MigGpu
-from mig.gpu_layout import DesiredInstance, GpuLayout
+from discovery.mig_state import MigGpu
+from mig.gpu_layout import DesiredInstance, GpuLayout, placed_instance
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,64 +79,31 @@ def _mode_reasons(layout: GpuLayout, gpu: MigGpu) -> Iterable[str]:
 
 def _instance_reasons(layout: GpuLayout, gpu: MigGpu) -> Iterable[str]:
     """Missing and surplus instances. A layout without MIG has none, so all are surplus then."""
-    missing, surplus = _unmatched(layout.instances, gpu.instances)
+    missing: list[DesiredInstance] = []
+    surplus = [placed_instance(instance) for instance in gpu.instances if instance.compute]
+    for desired in sorted(layout.instances, key=lambda instance: instance.start < 0):
+        # those with a place choose first
+        match = next(
+            (current for current in surplus if desired in (current, replace(current, start=-1))),
+            None,
+        )
+        if match is None:
+            missing.append(desired)
+        else:
+            surplus.remove(match)
     if missing:
-        yield f"missing: {_counted(map(_desired_text, missing))}"
+        yield f"missing: {_counted(missing)}"
     if surplus:
-        yield f"surplus: {_counted(map(_current_text, surplus))}"
+        yield f"surplus: {_counted(surplus)}"
     for instance in gpu.instances:
         if not instance.compute:
             place = f"{instance.profile} at {instance.start}"
             yield f"GPU instance {instance.id} ({place}) has no compute instance"
 
 
-def _unmatched(
-    desired: Sequence[DesiredInstance], present: Sequence[CurrentInstance]
-) -> tuple[list[DesiredInstance], list[CurrentInstance]]:
-    """Missing and surplus instances after pairing equal ones; those with a place choose first."""
-    surplus = [instance for instance in present if instance.compute]
-    missing = []
-    for instance in sorted(desired, key=lambda instance: instance.start < 0):
-        match = next((candidate for candidate in surplus if _is_like(candidate, instance)), None)
-        if match is None:
-            missing.append(instance)
-        else:
-            surplus.remove(match)
-    return missing, surplus
-
-
-def _is_like(instance: CurrentInstance, desired: DesiredInstance) -> bool:
-    return (
-        instance.profile == desired.profile
-        and _sizes(instance) == desired.compute
-        and desired.start in (-1, instance.start)
-    )
-
-
-def _sizes(instance: CurrentInstance) -> tuple[int, ...]:
-    return tuple(sorted((compute.slices for compute in instance.compute), reverse=True))
-
-
-def _desired_text(instance: DesiredInstance) -> str:
-    place = f" at {instance.start}" if instance.start >= 0 else ""
-    return f"{_instance_text(instance.profile, instance.compute)}{place}"
-
-
-def _current_text(instance: CurrentInstance) -> str:
-    return f"{_instance_text(instance.profile, _sizes(instance))} at {instance.start}"
-
-
-def _instance_text(profile: str, sizes: tuple[int, ...]) -> str:
-    """The profile; with its compute instances unless a single one takes all slices."""
-    if sizes == (int(profile.partition("g.")[0]),):
-        return profile
-    return f"{profile} in {'+'.join(f'{size}c' for size in sizes)}"
-
-
-def _counted(texts: Iterable[str]) -> str:
-    return ", ".join(
-        text if count == 1 else f"{count}x {text}" for text, count in sorted(Counter(texts).items())
-    )
+def _counted(instances: Iterable[DesiredInstance]) -> str:
+    counts = sorted(Counter(map(str, instances)).items())
+    return ", ".join(text if count == 1 else f"{count}x {text}" for text, count in counts)
 
 
 def _word(mode: bool) -> str:

@@ -76,5 +76,5 @@ def _spec(
         filters=tuple(DeviceFilter(device=device_id) for device_id in sorted(ids))
         if filtered
         else (),
-        devices=None if every else tuple(sorted(gpu.index for gpu in members)),
+        devices=None if every else frozenset(gpu.index for gpu in members),
     )

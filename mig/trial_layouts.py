@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from discovery.mig_state import MigGpu, MigProfile
 from mig.configs.config_choice import config_layouts
 from mig.configs.default_configs import generated_configs
-from mig.configs.offered_profiles import offered_profiles
+from mig.configs.known_gpus import offered_profiles
 from mig.gpu_layout import DesiredInstance, GpuLayout
 from mig.placement import Grid
 
@@ -40,12 +40,11 @@ def trial_layouts(gpu: MigGpu) -> Iterator[TrialLayout]:
     the mix without its largest instance, and with a smaller one in its room; and a GPU instance
     that is divided into the smallest compute instances.
     """
-    offered = offered_profiles(gpu)
-    if not gpu.profiles or offered is None:
+    if not gpu.profiles:
         return
     grid = Grid(gpu.profiles)
-    for profile in gpu.profiles:
-        yield from _alone(grid, profile, offered.most[profile.name])
+    for profile in offered_profiles(gpu):
+        yield from _alone(grid, profile)
     mix = _mix(gpu)
     if mix is not None:
         yield TrialLayout(name=f"mix {MIX}", layout=mix)
@@ -53,10 +52,10 @@ def trial_layouts(gpu: MigGpu) -> Iterator[TrialLayout]:
     yield from _divided(grid)
 
 
-def _alone(grid: Grid, profile: MigProfile, max_count: int) -> Iterator[TrialLayout]:
-    """Layouts with one profile at each of its places, first ``max_count`` instances at once."""
+def _alone(grid: Grid, profile: MigProfile) -> Iterator[TrialLayout]:
+    """Layouts with one profile at each of its places, first as many instances as fit at once."""
     instance = _whole(profile)
-    instances = [instance] * max_count
+    instances = [instance] * profile.max_instances
     while instances and grid.misfit(instances) is not None:
         instances.pop()
     starts = grid.best_starts(instances) or ()

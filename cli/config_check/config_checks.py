@@ -22,7 +22,6 @@ from cli.config_check.checked_config import (
 )
 from cli.config_check.config_kinds import ConfigKind
 from cli.config_check.config_texts import ConfigText
-from cli.mig.plan_text import layout_text
 from exporters.dcgm.peer.peer_config import is_configuration
 from labelers import label_rules_file, plugin_config
 from labelers.groups.sharing import SharingStrategy
@@ -144,7 +143,7 @@ def _layouts(config: MigConfig) -> CheckedLayout:
     reasons = {family.title: _misfit(config, family) for family in FAMILIES}
     return CheckedLayout(
         name=config.name,
-        layouts=tuple(dict.fromkeys(layout_text(spec.layout) for spec in config.specs)),
+        layouts=tuple(dict.fromkeys(str(spec.layout) for spec in config.specs)),
         fits=tuple(title for title, reason in reasons.items() if reason == ""),
         misfits={title: reason for title, reason in reasons.items() if reason},
     )

@@ -20,10 +20,10 @@ from discovery.driver_errors import MigUnread
 from discovery.mig_state import MigGpu, MigReading
 from mig.configs.config_overlap import Overlap
 from mig.configs.default_configs import SOURCE, listed_configs
-from mig.configs.layout_annotation import InlineLayout, parse_layout_annotation
+from mig.configs.layout_annotation import parse_layout_annotation
 from mig.configs.layout_choice import LayoutChoice
 from mig.configs.mig_config_file import parse_mig_configs
-from mig.configs.mig_configs import MigConfigs
+from mig.configs.mig_configs import MigConfig, MigConfigs
 from mig.gpu_layout import GpuLayout
 
 STDIN: Final = "-"
@@ -167,7 +167,7 @@ def _desired(
         if _is_written(ctx, "selected_config"):
             raise click.UsageError("LAYOUT and -c say the same: keep one of them")
         name_or_layouts = parse_layout_annotation(layout, "LAYOUT")
-        if isinstance(name_or_layouts, InlineLayout):
+        if isinstance(name_or_layouts, MigConfig):
             if _is_written(ctx, "config_file"):
                 raise click.UsageError("LAYOUT has the layouts themselves, so -f has no use")
             return DesiredLayouts(choice=LayoutChoice(layout=name_or_layouts), title=layout.strip())

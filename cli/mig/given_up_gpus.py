@@ -12,7 +12,7 @@ from typing import Any
 
 from actuator.past_changes import PastChanges
 from base.errors import BadInput
-from cli.mig.plan_text import layout_document, layout_text
+from cli.mig.plan_text import layout_document
 from discovery.bus_id import normal_bus_id
 from mig.gpu_layout import GpuLayout
 
@@ -43,7 +43,7 @@ class GivenUpGpu:
             f"GPU {self} is taken out of the change to {self.change_title}. Nothing is done to it"
             " now, and nothing is brought back on it later; the history keeps its layout from"
             " before:"
-            f" {layout_text(self.previous)}."
+            f" {self.previous}."
         )
 
     def document(self) -> dict[str, Any]:

@@ -14,14 +14,14 @@ from base.errors import BadInput
 from cli import options, terminal
 from cli.mig.desired_layouts import config_file_option, file_configs, fully_read_gpus
 from cli.mig.mig_text import NONE, gpu_numbers
-from cli.mig.plan_text import layout_document, layout_text
+from cli.mig.plan_text import layout_document
 from cli.options import Load
 from cli.terminal import Cell, Styled, TextTable
 from discovery.mig_state import MigGpu
 from mig.configs.config_choice import config_layouts
 from mig.configs.config_overlap import Overlap
 from mig.configs.default_configs import generated_configs, listed_configs
-from mig.configs.known_gpus import known_profiles
+from mig.configs.known_gpus import offered_profiles
 from mig.configs.mig_config_text import mig_config_text
 from mig.configs.mig_configs import MigConfig
 from mig.gpu_layout import GpuLayout, has_layout
@@ -117,7 +117,7 @@ def _cells(config: MigConfig, gpus: Sequence[MigGpu]) -> Iterator[tuple[Cell, ..
         fits: Cell = "?" if meaning.fits is None else "yes" if meaning.fits else _NO
         yield (
             gpu_numbers(meaning.gpus),
-            layout_text(meaning.layout),
+            str(meaning.layout),
             fits,
             gpu_numbers(meaning.now) or NONE,
         )
@@ -161,7 +161,7 @@ def evaluate_config(config: MigConfig, gpus: Sequence[MigGpu]) -> list[ConfigMea
 
 def _fit(gpu: MigGpu, layout: GpuLayout) -> tuple[bool | None, str]:
     """Whether a layout fits the GPU when empty, and why not; None where that is not known."""
-    profiles = gpu.profiles or known_profiles(gpu.device_id)
+    profiles = offered_profiles(gpu)
     misfit = Grid(profiles).misfit(layout.instances) if profiles else None
     if misfit is None and layout.instances and not gpu.profiles:
         return None, ""

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +23,10 @@ from api.mig_outcome import Outcome, joint_reason
 from base.errors import BadInput
 from cli import options, terminal
 from cli.mig.mig_text import outcome_cell, outcome_text
-from cli.mig.plan_text import layout_document, layout_text
+from cli.mig.plan_text import layout_document
 from cli.mig.running_change import journal_folder, journal_option
 from cli.options import Load
 from cli.terminal import Cell, TextTable
-from mig.gpu_layout import GpuLayout
 
 GIVEN_UP = "given up"
 
@@ -104,12 +102,12 @@ def history_table(changes: Sequence[Sequence[ChangeRecord]], *, wide: bool) -> T
 
 def _wide_rows(entries: Sequence[ChangeRecord]) -> Iterator[tuple[Cell, ...]]:
     for entry in entries:
-        yield outcome_cell(entry.outcome), entry.gpu, layout_text(entry.previous), _target(entry)
+        yield outcome_cell(entry.outcome), entry.gpu, str(entry.previous), _target(entry)
 
 
 def _rows(entries: Sequence[ChangeRecord]) -> Iterator[tuple[Cell, ...]]:
     counts = Counter(
-        (entry.outcome, layout_text(_without_places(entry.previous)), _target(entry, places=False))
+        (entry.outcome, str(entry.previous.anywhere), _target(entry, places=False))
         for entry in entries
     )
     for (outcome, before, after), count in counts.items():
@@ -119,14 +117,7 @@ def _rows(entries: Sequence[ChangeRecord]) -> Iterator[tuple[Cell, ...]]:
 def _target(entry: ChangeRecord, *, places: bool = True) -> str:
     if entry.given_up:
         return GIVEN_UP
-    return layout_text(entry.desired if places else _without_places(entry.desired))
-
-
-def _without_places(layout: GpuLayout) -> GpuLayout:
-    """The layout without the places of its instances, which make a line long."""
-    return replace(
-        layout, instances=tuple(replace(instance, start=-1) for instance in layout.instances)
-    )
+    return str(entry.desired if places else entry.desired.anywhere)
 
 
 def _document(entries: Sequence[ChangeRecord]) -> dict[str, Any]:

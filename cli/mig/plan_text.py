@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from cli import terminal
-from cli.mig.mig_text import NONE, UNUSABLE, gpu_numbers, unit_range
+from cli.mig.mig_text import NONE, gpu_numbers, unit_range
 from cli.terminal import Cell, Styled, TextTable
 from discovery.mig_state import MigGpu
 from mig.gpu_layout import DesiredInstance, GpuLayout
@@ -56,28 +56,6 @@ class ShownPlan:
     title: str
     """Name of the desired layouts with their source, for people."""
     planned: PlannedLayouts
-
-
-def layout_text(layout: GpuLayout) -> str:
-    """A layout in one line: ``2 x 1g.5gb, 1 x 3g.20gb at 4``."""
-    if not layout.mig:
-        return "MIG off"
-    counts = Counter(_desired_text(instance) for instance in layout.instances)
-    return ", ".join(f"{count} x {text}" for text, count in counts.items()) or "MIG on, empty"
-
-
-def _desired_text(instance: DesiredInstance) -> str:
-    place = f" at {instance.start}" if instance.start >= 0 else ""
-    return f"{instance_text(instance.profile, instance.compute)}{place}"
-
-
-def instance_text(profile: str, compute: Sequence[int]) -> str:
-    """A GPU instance in words, with its compute instances unless a single one takes all of it."""
-    if tuple(compute) == (int(profile.partition("g.")[0]),):
-        return profile
-    if not compute:
-        return f"{profile}: {UNUSABLE}"
-    return f"{profile} in {'+'.join(f'{slices}c' for slices in compute)}"
 
 
 # for people
@@ -164,7 +142,7 @@ def _user_text(user: DeviceUser) -> str:
 
 
 def _profile_cell(instance: InstanceChange) -> Cell:
-    words = [instance_text(instance.profile, instance.compute)]
+    words = [str(DesiredInstance(instance.profile, instance.compute))]
     for word, sizes in (("destroyed", instance.removed), ("new", instance.added)):
         if sizes:
             words.append(f"{word}: {'+'.join(f'{slices}c' for slices in sizes)}")
@@ -235,7 +213,7 @@ def _show_refusal(gpus: Sequence[MigGpu], refusal: MigRefusal) -> None:
         title = f"GPU {gpu_numbers(indices)}" if indices else (first.gpu or "This node")
         terminal.note("", f"{title}: {first.kind}: {first.detail}")
         if first.nearest is not None:
-            terminal.note(f"  the most of it that fits: {layout_text(first.nearest)}")
+            terminal.note(f"  the most of it that fits: {first.nearest}")
         for user in sorted(first.users):
             terminal.note(f"  in the way: {user}")
         command = joint_command(obstacles)

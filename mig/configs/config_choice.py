@@ -1,143 +1,183 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Desired layouts of one node's GPUs by a configuration. Pure."""
+"""Desired layouts of one node's GPUs by a configuration. Pure.
+
+Nothing is silently left out: an entry that a GPU cannot meet, and two entries for one GPU that do
+not agree, are refused with their places.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Final
 
 from base.errors import BadInput
-from discovery.mig_state import MigGpu
+from base.words import quoted
+from discovery.mig_state import MigGpu, MigProfile
 from mig.configs.config_overlap import Overlap
-from mig.configs.default_configs import generated_configs
-from mig.configs.layout_entries import LayoutEntry, agreed_layouts, gpu_title
-from mig.configs.mig_configs import DeviceFilter, MigConfig, MigConfigs, MigConfigSpec
-from mig.gpu_layout import GpuLayout
+from mig.configs.known_gpus import offered_profiles
+from mig.configs.mig_configs import DeviceFilter, MigConfig, MigConfigSpec
+from mig.gpu_layout import DesiredInstance, GpuLayout
+from mig.profile_hints import profile_hint
 
+COMPUTE_SIZES: Final = (1, 2, 3, 4, 6, 7, 8)
+"""Slices of compute instances. Source: nvml.h, NVML_COMPUTE_INSTANCE_PROFILE_*."""
+_REMEDY: Final = "leave it out of one of them"
 _OVERLAP_REMEDY: Final = (
-    "leave it out of one of them, or let the last entry decide (--overlap last, for an agent"
+    f"{_REMEDY}, or let the last entry decide (--overlap last, for an agent"
     " mig-config-overlap: last)"
 )
 
-
-def named_layouts(
-    configs: MigConfigs | None, name: str | None, gpus: Sequence[MigGpu]
-) -> dict[str, GpuLayout]:
-    """Desired layouts by the configuration of this name; see :func:`config_layouts`.
-
-    ``configs`` None: the default configurations for these GPUs. Raises BadInput also as
-    :meth:`MigConfigs.selected`.
-    """
-    among = generated_configs(gpus) if configs is None else configs
-    return config_layouts(among.selected(name), gpus)
+_Match = tuple[MigConfigSpec, Sequence[MigGpu]]
+"""An entry of a configuration, and the GPUs that it matches."""
 
 
 def config_layouts(config: MigConfig, gpus: Sequence[MigGpu]) -> dict[str, GpuLayout]:
     """GPU UUID to the layout that the configuration desires, for the GPUs that it matches.
 
     ``gpus``: all of the node, those without MIG too. Entries for models that the node does not
-    have are passed over, as long as every GPU with MIG is matched by another one.
-    Raises BadInput naming the place where an entry would silently do nothing: an index that does
-    not exist or is of another model than the filter, no match at all, filters without a match
-    while a GPU is left out; and as :func:`agreed_layouts` does. Where the last entry decides, the
-    earlier ones of a GPU do not count.
+    have are passed over, as long as every GPU with MIG is matched by another one. Where the last
+    entry decides, the earlier ones of a GPU do not count. How many instances fit is not checked.
+    Raises BadInput naming the place where an entry would silently do nothing: a GPU that does not
+    exist or is of another model than the filter, no match at all, filters without a match while a
+    GPU is left out; for MIG on GPUs that have none, for a profile or placement that a GPU does not
+    have, and for two different layouts of one GPU.
     """
-    layout_entries: list[LayoutEntry] = []
+    matches: list[_Match] = []
     unmatched: list[MigConfigSpec] = []
     for spec in config.specs:
-        matching = _filtered(spec.filters, gpus)
-        if spec.filters and not matching:
+        candidates = [gpu for gpu in gpus if _is_let_through(gpu, spec)]
+        if spec.filters and not candidates:
             unmatched.append(spec)
         else:
-            layout_entries.append(_layout_entry(spec, matching, gpus))
+            matches.append((spec, _matching(spec, candidates, gpus)))
     if unmatched:
-        _check_left_out(unmatched[0], layout_entries, gpus)
+        _check_left_out(unmatched[0], matches, gpus)
     if config.overlap is Overlap.LAST:
-        layout_entries = _deciding(layout_entries)
-    return agreed_layouts(layout_entries, remedy=_OVERLAP_REMEDY)
+        matches = _deciding(matches)
+    desired: dict[str, tuple[GpuLayout, str]] = {}
+    for spec, matching in matches:
+        for gpu in _with_mig(spec, matching):
+            _check_profiles(gpu, spec)
+            layout, place = desired.setdefault(gpu.uuid, (spec.layout, spec.places.devices))
+            if layout != spec.layout:
+                remedy = _OVERLAP_REMEDY if config.name else _REMEDY
+                raise BadInput(
+                    f"{spec.places.devices}: {_title(gpu)} gets another layout from {place}:"
+                    f" {remedy}"
+                )
+    return {uuid: layout for uuid, (layout, _) in desired.items()}
 
 
-def _deciding(layout_entries: Sequence[LayoutEntry]) -> list[LayoutEntry]:
+def _is_let_through(gpu: MigGpu, spec: MigConfigSpec) -> bool:
+    return not spec.filters or any(device_filter.matches(gpu) for device_filter in spec.filters)
+
+
+def _matching(
+    spec: MigConfigSpec, candidates: Sequence[MigGpu], gpus: Sequence[MigGpu]
+) -> Sequence[MigGpu]:
+    """The GPUs of an entry; ``candidates``: those that its filters let through."""
+    if spec.devices is None:
+        if spec.layout.mig and not gpus:
+            raise BadInput(f"{spec.places.devices}: this node has no GPU")
+        return candidates
+    by_name = {name: gpu for gpu in gpus for name in gpu_names(gpu)}
+    for name in sorted(spec.devices, key=str):
+        gpu = by_name.get(name)
+        if gpu is None:
+            present = ", ".join(" ".join(map(str, gpu_names(gpu))) for gpu in gpus[:16])
+            raise BadInput(
+                f"{spec.places.devices}: there is no GPU {name}; there are: {present or 'none'}"
+            )
+        if gpu not in candidates:
+            raise BadInput(
+                f"{spec.places.devices}: {_title(gpu)} is {_ids(gpu)}, which the device-filter"
+                f" {', '.join(map(str, spec.filters))} leaves out"
+            )
+    return [gpu for gpu in candidates if not spec.devices.isdisjoint(gpu_names(gpu))]
+
+
+def gpu_names(gpu: MigGpu) -> tuple[int | str, ...]:
+    """Index, UUID and bus id: what an entry may name a GPU by."""
+    return gpu.index, gpu.uuid, gpu.bus_id
+
+
+def _check_left_out(spec: MigConfigSpec, matches: Sequence[_Match], gpus: Sequence[MigGpu]) -> None:
+    """A filter without a match is another model's or a slip; a GPU that is left out decides."""
+    matched = {gpu.uuid for _, matching in matches for gpu in matching}
+    left_out = [gpu for gpu in gpus if gpu.uuid not in matched and gpu.mode is not None]
+    filters = ", ".join(map(str, spec.filters))
+    if left_out:
+        raise BadInput(
+            f"{spec.places.filters}: no GPU here is {filters}, and no entry matches"
+            f" {_title(left_out[0])}, which is {_ids(left_out[0])}"
+        )
+    if not matches:
+        models = ", ".join(f"{gpu.index} {_ids(gpu)}" for gpu in gpus[:16])
+        present = f"there are: {models}" if gpus else "this node has none"
+        raise BadInput(f"{spec.places.filters}: no GPU here is {filters}; {present}")
+
+
+def _deciding(matches: Sequence[_Match]) -> list[_Match]:
     """The entries, each without the GPUs that a later one matches.
 
     So decides the last match in ``nvidia-mig-parted``, whose ``apply`` gives a GPU the layouts of
     all its entries in turn and whose ``assert`` compares with the last one.
     Source: mig-parted v0.15.0, cmd/nvidia-mig-parted/apply/config.go and assert/config.go.
     """
-    return [
-        replace(
-            entry,
-            gpus=tuple(
-                gpu
-                for gpu in entry.gpus
-                if not any(gpu in later.gpus for later in layout_entries[position + 1 :])
-            ),
-        )
-        for position, entry in enumerate(layout_entries)
-    ]
+    later: set[str] = set()
+    deciding: list[_Match] = []
+    for spec, matching in reversed(matches):
+        deciding.append((spec, [gpu for gpu in matching if gpu.uuid not in later]))
+        later |= {gpu.uuid for gpu in matching}
+    return deciding[::-1]
 
 
-def _layout_entry(
-    spec: MigConfigSpec, matching: tuple[MigGpu, ...], gpus: Sequence[MigGpu]
-) -> LayoutEntry:
-    if spec.devices is not None:
-        matching = tuple(_indexed(spec, index, matching, gpus) for index in spec.devices)
-    elif spec.layout.mig and not gpus:
-        raise BadInput(f"{spec.places.devices}: this node has no GPU")
-    return LayoutEntry(
-        layout=spec.layout,
-        gpus=matching,
-        named=spec.devices is not None,
-        place=spec.places.devices,
-        layout_place=spec.places.layout,
-        profile_places=spec.places.profiles,
-    )
+def _with_mig(spec: MigConfigSpec, matching: Sequence[MigGpu]) -> list[MigGpu]:
+    """The matching GPUs that have MIG. Raises BadInput if the entry turns MIG on for others."""
+    mig_gpus = [gpu for gpu in matching if gpu.mode is not None]
+    lacking = next((gpu for gpu in matching if gpu.mode is None), None)
+    if spec.layout.mig and lacking is not None and (spec.devices is not None or not mig_gpus):
+        raise BadInput(f"{spec.places.devices}: {_title(lacking)} has no MIG")
+    return mig_gpus
 
 
-def _indexed(
-    spec: MigConfigSpec, index: int, matching: Sequence[MigGpu], gpus: Sequence[MigGpu]
-) -> MigGpu:
-    gpu = next((candidate for candidate in gpus if candidate.index == index), None)
-    if gpu is None:
-        raise BadInput(f"{spec.places.devices}: there is no GPU {index}; {_there_are(gpus)}")
-    if gpu not in matching:
-        ids = ", ".join(map(str, spec.filters))
+def _check_profiles(gpu: MigGpu, spec: MigConfigSpec) -> None:
+    if not spec.layout.instances:
+        return
+    offered = {profile.name: profile for profile in offered_profiles(gpu)}
+    if not offered:
         raise BadInput(
-            f"{spec.places.devices}: {gpu_title(gpu)} is {_ids(gpu)}, which the device-filter"
-            f" {ids} leaves out"
+            f"{spec.places.layout}: the driver reports no profiles of {_title(gpu)} while MIG"
+            " is off, and the model is not known: turn MIG on there first, without instances"
         )
-    return gpu
+    for instance in spec.layout.instances:
+        name = instance.profile
+        if name in offered:
+            wrong = _misfit(instance, offered[name])
+        else:
+            names = profile_hint(name, offered) or f"; it has {', '.join(offered)}"
+            wrong = f"has no profile {quoted(name)}{names}"
+        if wrong:
+            place = spec.places.profiles.get(name, spec.places.layout)
+            raise BadInput(f"{place}: {_title(gpu)} {wrong}")
 
 
-def _check_left_out(
-    spec: MigConfigSpec, layout_entries: Sequence[LayoutEntry], gpus: Sequence[MigGpu]
-) -> None:
-    """A filter without a match is another model's or a slip; a GPU that is left out decides."""
-    matched = {gpu.uuid for layout_entry in layout_entries for gpu in layout_entry.gpus}
-    left_out = [gpu for gpu in gpus if gpu.uuid not in matched and gpu.mode is not None]
-    filters = ", ".join(map(str, spec.filters))
-    if left_out:
-        raise BadInput(
-            f"{spec.places.filters}: no GPU here is {filters}, and no entry matches"
-            f" {gpu_title(left_out[0])}, which is {_ids(left_out[0])}"
-        )
-    if not layout_entries:
-        raise BadInput(f"{spec.places.filters}: no GPU here is {filters}; {_there_are(gpus)}")
+def _misfit(instance: DesiredInstance, profile: MigProfile) -> str:
+    """Why the GPU cannot have the instance of this profile, for a message; empty if it can."""
+    sizes = [compute.slices for compute in profile.compute] or COMPUTE_SIZES
+    for slices in instance.compute:
+        if slices not in sizes:
+            allowed = ", ".join(map(str, sizes))
+            return f"has no compute instances of {slices} slices in {profile.name}; of {allowed}"
+    if instance.start >= 0 and instance.start not in profile.starts:
+        starts = ", ".join(map(str, profile.starts))
+        return f"has no place for {profile.name} at {instance.start}; at {starts}"
+    return ""
 
 
-def _filtered(filters: Sequence[DeviceFilter], gpus: Sequence[MigGpu]) -> tuple[MigGpu, ...]:
-    return tuple(
-        gpu
-        for gpu in gpus
-        if not filters or any(device_filter.matches(gpu) for device_filter in filters)
-    )
+def _title(gpu: MigGpu) -> str:
+    return f"GPU {gpu.index} ({gpu.model}, {gpu.uuid})"
 
 
 def _ids(gpu: MigGpu) -> str:
     return str(DeviceFilter(device=gpu.device_id, subsystem=gpu.subsystem_id))
-
-
-def _there_are(gpus: Sequence[MigGpu]) -> str:
-    models = ", ".join(f"{gpu.index} {_ids(gpu)}" for gpu in gpus[:16])
-    return f"there are: {models}" if gpus else "this node has none"

@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import Final
 
 from discovery.mig_state import MigGpu
+from mig.configs.known_gpus import offered_profiles
 from mig.configs.known_mig_models import FAMILIES
 from mig.configs.mig_configs import (
     ONE_PROFILE,
@@ -23,7 +24,6 @@ from mig.configs.mig_configs import (
     MigConfigSpec,
     SpecPlaces,
 )
-from mig.configs.offered_profiles import offered_profiles
 from mig.gpu_layout import MIG_OFF, GpuLayout, layout_from_counts
 
 SOURCE: Final = "the default configurations"
@@ -60,8 +60,8 @@ def generated_configs(gpus: Sequence[MigGpu]) -> MigConfigs:
     models: dict[int, Counts] = {}
     for gpu in gpus:
         if gpu.mode is not None:
-            offered = offered_profiles(gpu)
-            models[gpu.device_id] = offered.most if offered is not None else {}
+            profiles = offered_profiles(gpu)
+            models[gpu.device_id] = {profile.name: profile.max_instances for profile in profiles}
     several = len(models) > 1
     names = {profile for counts in models.values() for profile in counts}
     return _configs(models, names if several else set(), balanced_filtered=several)

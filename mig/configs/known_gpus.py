@@ -11,6 +11,7 @@ Sources: the PCI ID repository for ids by name; MIG user guide, ``nvidia-smi mig
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
 
@@ -81,6 +82,7 @@ _NUMBERS: Final[Mapping[str, Mapping[int, int]]] = MappingProxyType(
 _COMPUTE: Final = tuple(
     ComputeProfile(slices=slices, id=number) for number, slices in enumerate((1, 2, 3, 4, 7))
 )
+_A30: Final = 0x20B7_10DE
 _GA100: Final = 0x20
 """The upper half of the PCI device ids of GPUs that change the MIG mode with a reset alone."""
 
@@ -108,6 +110,21 @@ def possible_gpus(
         )
         for device in devices
         if (profiles := known_profiles(device))
+    )
+
+
+def offered_profiles(gpu: MigGpu) -> tuple[MigProfile, ...]:
+    """Profiles of a GPU by its driver, or those of its model; empty if neither is known.
+
+    The counts of an A30 are the model's: the driver reports too many instances of its profiles.
+    Source: mig-parted, pkg/mig/discovery.
+    """
+    if not gpu.profiles or gpu.device_id != _A30:
+        return gpu.profiles or known_profiles(gpu.device_id)
+    most = {profile.name: profile.max_instances for profile in known_profiles(_A30)}
+    return tuple(
+        replace(profile, max_instances=most.get(profile.name, profile.max_instances))
+        for profile in gpu.profiles
     )
 
 

@@ -106,16 +106,8 @@ FAMILIES: Final = (
 """All known families; no PCI id stands in two of them."""
 
 _BY_DEVICE: Final = {device: family for family in FAMILIES for device in family.devices}
-_COUNTED_WRONG: Final = frozenset({0x20B7_10DE})
-"""The driver reports too many instances of an A30's profiles.
-Source: mig-parted, pkg/mig/discovery."""
 
 
 def known_family(device_id: int) -> MigFamily | None:
     """The family of a GPU by its PCI id; None for a GPU that is newer than this table."""
     return _BY_DEVICE.get(device_id)
-
-
-def counts_are_wrong(device_id: int) -> bool:
-    """Whether the driver's counts of instances are not to be taken for this GPU."""
-    return device_id in _COUNTED_WRONG

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from discovery.mig_state import MigGpu
-from mig.configs.config_choice import named_layouts
-from mig.configs.layout_annotation import InlineLayout, inline_layouts
-from mig.configs.mig_configs import MigConfigs
+from mig.configs.config_choice import config_layouts, gpu_names
+from mig.configs.default_configs import generated_configs
+from mig.configs.mig_configs import MigConfig, MigConfigs
 from mig.gpu_layout import GpuLayout
 
 
@@ -17,7 +17,7 @@ from mig.gpu_layout import GpuLayout
 class LayoutChoice:
     """A configuration's name or layouts in place, and the configurations with these names."""
 
-    layout: str | InlineLayout | None
+    layout: str | MigConfig | None
     """Name of a configuration, or layouts in place; None for the only configuration of a file."""
     configs: MigConfigs | None = None
     """Configurations of a file; None for the default ones of the GPUs."""
@@ -27,10 +27,15 @@ class LayoutChoice:
 
         Raises BadInput naming the key where the choice does not go with these GPUs.
         """
-        if isinstance(self.layout, InlineLayout):
-            return inline_layouts(self.layout, gpus)
-        return named_layouts(self.configs, self.layout, gpus)
+        config = self.layout
+        if not isinstance(config, MigConfig):
+            configs = generated_configs(gpus) if self.configs is None else self.configs
+            config = configs.selected(config)
+        return config_layouts(config, gpus)
 
     def is_of(self, gpus: Sequence[MigGpu]) -> bool:
         """Whether it names its GPUs, all among these: no other GPU has to be read."""
-        return isinstance(self.layout, InlineLayout) and self.layout.is_of(gpus)
+        known = {name for gpu in gpus for name in gpu_names(gpu)}
+        return isinstance(self.layout, MigConfig) and all(
+            spec.devices is not None and spec.devices <= known for spec in self.layout.specs
+        )

@@ -74,7 +74,6 @@ def _spec(value: YamlValue) -> MigConfigSpec:
         filters=tuple(_filters(filters)) if "device-filter" in entries else (),
         devices=_devices(devices),
         places=SpecPlaces(
-            whole=value.place,
             filters=filters.place,
             devices=devices.place,
             layout=enabled.place if mig_devices is None else mig_devices.place,
@@ -103,15 +102,15 @@ def _layout(spec: YamlValue, enabled: bool, mig_devices: YamlValue | None) -> Gp
     return device_counts(mig_devices)
 
 
-def _devices(value: YamlValue) -> tuple[int, ...] | None:
+def _devices(value: YamlValue) -> frozenset[int] | None:
     if value.is_text and value.text() == "all":
         return None
     if not value.is_list:
         raise value.wrong("write all, or a list of indices such as [0, 1]")
-    indices = {whole_number(item, limit=_MOST_INDEX) for item in _listed(value, "indices")}
-    if not indices:
+    items = _listed(value, "indices")
+    if not items:
         raise value.wrong("an empty list matches no GPU: write all, or indices")
-    return tuple(sorted(indices))
+    return frozenset(whole_number(item, limit=_MOST_INDEX) for item in items)
 
 
 def _filters(value: YamlValue) -> Iterator[DeviceFilter]:

@@ -74,7 +74,7 @@ def _spec(spec: MigConfigSpec) -> dict[str, Any]:
         entry["device-filter"] = _InOneLine(
             _Quoted(str(device_filter)) for device_filter in spec.filters
         )
-    entry["devices"] = "all" if spec.devices is None else _InOneLine(spec.devices)
+    entry["devices"] = "all" if spec.devices is None else _InOneLine(sorted(spec.devices, key=int))
     entry["mig-enabled"] = spec.layout.mig
     if spec.layout.mig:
         if any(instance.start >= 0 for instance in spec.layout.instances):

@@ -66,7 +66,6 @@ def device_filter(text: str) -> DeviceFilter:
 class SpecPlaces:
     """Places of the parts of a specification in its file, for the beginning of messages."""
 
-    whole: str
     filters: str
     devices: str
     layout: str
@@ -76,7 +75,7 @@ class SpecPlaces:
     @classmethod
     def all_at(cls, place: str) -> SpecPlaces:
         """The places of a specification whose parts all have the same place."""
-        return cls(whole=place, filters=place, devices=place, layout=place)
+        return cls(filters=place, devices=place, layout=place)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,11 +83,11 @@ class MigConfigSpec:
     """An entry of a configuration: a layout for each GPU that it matches."""
 
     layout: GpuLayout
-    """The layout, without placements: the format has none."""
+    """The layout; without placements in a file: the format has none."""
     filters: tuple[DeviceFilter, ...] = ()
     """Filters of which at least one must match; empty for all models."""
-    devices: tuple[int, ...] | None = None
-    """Indices of GPUs, ascending; None for all GPUs that have MIG."""
+    devices: frozenset[int | str] | None = None
+    """Indices of GPUs, and in a layout in place UUIDs and bus ids; None for all that have MIG."""
     places: SpecPlaces = field(
         default_factory=lambda: SpecPlaces.all_at("this configuration"), compare=False, repr=False
     )
@@ -96,9 +95,10 @@ class MigConfigSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MigConfig:
-    """A named configuration: the desired layouts of a node's GPUs."""
+    """A configuration: the desired layouts of a node's GPUs."""
 
-    name: str
+    name: str = ""
+    """Empty for layouts in place."""
     specs: tuple[MigConfigSpec, ...]
     """Entries of the configuration; at least one."""
     overlap: Overlap = Overlap.REFUSE

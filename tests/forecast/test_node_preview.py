@@ -30,7 +30,7 @@ from forecast.node_preview import (
 )
 from forecast.resource_forecast import forecast_resources
 from kube.objects.node import Node
-from mig.configs.config_choice import named_layouts
+from mig.configs.layout_choice import LayoutChoice
 from mig.configs.mig_config_file import parse_mig_configs
 from mig.mode_permission import ModePermission
 from mig.planner import MigPlan, plan
@@ -90,7 +90,7 @@ def test_what_is_foretold_is_what_the_planner_finds_with_the_driver_at_hand(
         for at in range(count)
     ]
     try:
-        wanted = named_layouts(None, layout, driver)
+        wanted = LayoutChoice(layout=layout).gpu_layouts(driver)
     except BadInput:
         assert "no configuration" in found.refused
         return

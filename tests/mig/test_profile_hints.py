@@ -9,8 +9,10 @@ from typing import Final
 import pytest
 
 from base.errors import BadInput
-from mig.configs.config_choice import named_layouts
-from mig.configs.layout_annotation import InlineLayout, inline_layouts, parse_layout_annotation
+from mig.configs.config_choice import config_layouts
+from mig.configs.layout_annotation import parse_layout_annotation
+from mig.configs.layout_choice import LayoutChoice
+from mig.configs.mig_configs import MigConfig
 from mig.profile_hints import profile_hint
 from simulator.description.machine_catalog import load_models
 from tests.mig.mig_gpus import mig_gpu
@@ -50,9 +52,9 @@ def usual(model: str) -> dict[str, str]:
 def refusal(model: str, profile: str) -> str:
     """What a layout of the profile is refused with on a GPU of the model."""
     asked = parse_layout_annotation(f'{{"0": {{"{profile}": 1}}}}')
-    assert isinstance(asked, InlineLayout)
+    assert isinstance(asked, MigConfig)
     with pytest.raises(BadInput) as error:
-        inline_layouts(asked, [mig_gpu(0, model)])
+        config_layouts(asked, [mig_gpu(0, model)])
     return str(error.value)
 
 
@@ -91,7 +93,7 @@ def test_a_profile_that_a_model_has_nothing_like_is_answered_with_what_there_is(
 
 def test_configurations_and_resources_lead_by_the_profile_in_their_name() -> None:
     with pytest.raises(BadInput, match=r"'all-1g\.5gb\.me': did you mean all-1g\.10gb\.me\?"):
-        named_layouts(None, "all-1g.5gb.me", [mig_gpu(0, "a100-sxm4-80gb")])
+        LayoutChoice(layout="all-1g.5gb.me").gpu_layouts([mig_gpu(0, "a100-sxm4-80gb")])
     offered = ("nvidia.com/mig-1g.10gb", "nvidia.com/mig-1g.20gb", "nvidia.com/mig-3g.40gb")
     hint = profile_hint("nvidia.com/mig-1g.5gb", offered, "nvidia.com/mig-")
     assert hint == ": did you mean nvidia.com/mig-1g.10gb?"

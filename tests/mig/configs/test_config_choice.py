@@ -138,7 +138,7 @@ def test_filters_that_all_match_nothing_are_refused() -> None:
 def test_an_index_that_is_not_there_is_refused() -> None:
     assert refusal(TWO, "devices: [0, 2], mig-enabled: false") == (
         "f:4: mig-configs.c[0].devices: there is no GPU 2;"
-        " there are: 0 0x20B010DE:0x134F10DE, 1 0x20B010DE:0x134F10DE"
+        f" there are: 0 {uuid(0)} 0000:10:00.0, 1 {uuid(1)} 0000:11:00.0"
     )
 
 

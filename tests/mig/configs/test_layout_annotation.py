@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 from api.mig_layout_annotation import MOST_BYTES
 from base.errors import BadInput
 from discovery.mig_state import MigGpu
-from mig.configs.layout_annotation import InlineLayout, inline_layouts, parse_layout_annotation
+from mig.configs.config_choice import config_layouts
+from mig.configs.layout_annotation import parse_layout_annotation
+from mig.configs.mig_configs import MigConfig
 from mig.gpu_layout import MIG_OFF, DesiredInstance, GpuLayout, layout_from_counts
 from tests.mig.mig_gpus import T4, mig_gpu, uuid
 
@@ -27,8 +29,8 @@ SOURCE = "annotation gpuscape.io/mig-layout"
 def layouts(value: str, gpus: tuple[MigGpu, ...] = GPUS) -> dict[int, GpuLayout]:
     """GPU index to its layout."""
     inline = parse_layout_annotation(value)
-    assert isinstance(inline, InlineLayout)
-    found = inline_layouts(inline, gpus)
+    assert isinstance(inline, MigConfig)
+    found = config_layouts(inline, gpus)
     return {gpu.index: found[gpu.uuid] for gpu in gpus if gpu.uuid in found}
 
 
@@ -255,8 +257,8 @@ PIECES += ['"', ":", ": ", ", ", "7", "null", "&a", "*a", "<<", "!!int", "[", "]
 def test_whatever_stands_there_is_read_or_is_bad_input_with_the_annotation(value: str) -> None:
     try:
         inline = parse_layout_annotation(value)
-        if isinstance(inline, InlineLayout):
-            inline_layouts(inline, GPUS)
+        if isinstance(inline, MigConfig):
+            config_layouts(inline, GPUS)
     except BadInput as error:
         refused = str(error)
     else:

@@ -50,7 +50,7 @@ def test_every_part_of_an_entry_is_read() -> None:
             DeviceFilter(device=0x20B010DE),
             DeviceFilter(device=0x233010DE, subsystem=0x16C110DE),
         ),
-        devices=(0, 3),
+        devices=frozenset({0, 3}),
     )
 
 
@@ -89,7 +89,7 @@ def test_a_filter_is_a_number_in_any_base(text: str) -> None:
 def test_json_is_read_too() -> None:
     text = '{"version": "v1", "mig-configs": {"one": [{"devices": [1], "mig-enabled": false}]}}'
 
-    assert only_spec(text) == MigConfigSpec(layout=MIG_OFF, devices=(1,))
+    assert only_spec(text) == MigConfigSpec(layout=MIG_OFF, devices=frozenset({1}))
 
 
 def test_an_entry_may_take_over_another_ones_keys() -> None:
@@ -99,7 +99,7 @@ def test_an_entry_may_take_over_another_ones_keys() -> None:
 
     first, second = parse_mig_configs(text, FILE).selected().specs
 
-    assert (first.devices, second.devices) == (None, (0,))
+    assert (first.devices, second.devices) == (None, frozenset({0}))
     assert second.layout == first.layout
 
 

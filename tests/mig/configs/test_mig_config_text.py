@@ -112,7 +112,7 @@ VALID = mig_config_text(
                 MigConfigSpec(
                     layout=layout_from_counts({"1g.5gb": 2, "1c.3g.20gb": 2}),
                     filters=(DeviceFilter(device=0x20B010DE, subsystem=0x134F10DE),),
-                    devices=(0, 1),
+                    devices=frozenset({0, 1}),
                 ),
                 MigConfigSpec(layout=MIG_OFF, filters=(DeviceFilter(device=0x20B710DE),)),
             ),
