@@ -16,7 +16,7 @@ class LazyCommands(click.Group):
     """A group that imports a subcommand's module when it is used."""
 
     modules: ClassVar[Mapping[str, str]] = {}
-    """Subcommand to the module that holds it as ``command``."""
+    """Subcommand to the module that holds it as ``command``; as ``name`` of ``module:name``."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  # click's signature
         """Names of the subcommands, in the order of the table."""
@@ -26,7 +26,8 @@ class LazyCommands(click.Group):
         """The command of this name, if there is one."""
         if cmd_name not in self.modules:
             return None
-        command: click.Command = importlib.import_module(self.modules[cmd_name]).command
+        module, _, name = self.modules[cmd_name].partition(":")
+        command: click.Command = getattr(importlib.import_module(module), name or "command")
         return command
 
     def resolve_command(

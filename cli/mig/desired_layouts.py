@@ -11,7 +11,6 @@ from typing import Any, Final
 
 import click
 from click.core import ParameterSource
-from click.shell_completion import CompletionItem
 
 from base.errors import BadInput
 from base.files import read_stdin, read_text
@@ -125,7 +124,7 @@ def config_file_option(function: Command) -> Command:
         metavar="FILE",
         envvar="MIG_PARTED_CONFIG_FILE",
         show_envvar=True,
-        shell_complete=_complete_files,
+        type=click.Path(allow_dash=True),
         help="Configurations in mig-parted's format, - for standard input."
         "  [default: those for the GPUs of this machine]",
     )
@@ -189,9 +188,7 @@ def _is_written(ctx: click.Context, parameter: str) -> bool:
     return ctx.get_parameter_source(parameter) is ParameterSource.COMMANDLINE
 
 
-def _complete_names(
-    ctx: click.Context, parameter: click.Parameter, incomplete: str
-) -> list[CompletionItem[str]]:
+def _complete_names(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
     """Configurations of the file, else of all known models: reading GPUs would take too long."""
     del parameter
     file = ctx.params.get("config_file")
@@ -199,12 +196,4 @@ def _complete_names(
         configs = listed_configs() if file is None else file_configs(file)
     except BadInput:
         return []
-    names = (config.name for config in configs.configs)
-    return [CompletionItem(name) for name in names if name.startswith(incomplete)]
-
-
-def _complete_files(
-    ctx: click.Context, parameter: click.Parameter, incomplete: str
-) -> list[CompletionItem[str]]:
-    del ctx, parameter
-    return [CompletionItem(incomplete, type="file")]
+    return [config.name for config in configs.configs if config.name.startswith(incomplete)]

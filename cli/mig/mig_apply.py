@@ -7,11 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import click
 
-from actuator.change import ChangeResult
 from actuator.worker_messages import ChangeRequest
 from agent.single_reading import opened_machine, read_mig_readings
 from api.mig_mode_change import ModeChange
@@ -32,7 +30,7 @@ from cli.mig.hooks_file import (
 from cli.mig.in_use.busy_wait import BusyWait, wait_option
 from cli.mig.in_use.local_users import local_users
 from cli.mig.mode_change_option import mode_change_option
-from cli.mig.plan_text import ShownPlan, plan_document, show_plan
+from cli.mig.plan_text import plan_document, show_plan
 from cli.mig.running_actuator import refuse_owned_journal
 from cli.mig.running_change import (
     EXIT_CODES,
@@ -174,11 +172,17 @@ def command(
                 spare_busy=spare_busy,
                 modes=ModePermission(by=mode_change),
             )
-        shown = ShownPlan(title=desired.title, planned=planned)
+        document = plan_document(desired.title, planned)
         if output == "table":
-            show_plan(shown)
-        _check_agreed(ctx, shown, output, yes=yes)
+            show_plan(planned)
+        if planned.result is PlanResult.REFUSED:
+            if output != "table":
+                terminal.print_data(document | change_end_document(None), output)
+            ctx.exit(REFUSED)
         as_is = planned.result is PlanResult.NOTHING
+        if not as_is:  # else the layout is seen and remembered
+            purpose = " to apply this plan"
+            require_agreement("Apply this plan?", purpose=purpose, yes=yes, output=output)
         request = ChangeRequest(
             desired=dict(planned.layouts),
             origin=desired.title,
@@ -195,29 +199,12 @@ def command(
             terminal.note("", change_end_text(result, folder))
             show_gpu_outcomes(result)
         if result.refusal is not None:
-            refused = replace(planned, plan_or_refusal=result.refusal)
-            show_plan(replace(shown, planned=refused))
+            show_plan(replace(planned, plan_or_refusal=result.refusal))
         for problem in result.problems:
             terminal.note(f"Look at this: {problem}")
     else:
-        terminal.print_data(change_document(shown, result), output)
+        terminal.print_data(document | change_end_document(result), output)
     ctx.exit(change_exit_code(result))
-
-
-def _check_agreed(
-    ctx: click.Context,
-    shown: ShownPlan,
-    output: str,
-    *,
-    yes: bool,
-) -> None:
-    """End the command where the plan is refused, or the user does not agree to it."""
-    if shown.planned.result is PlanResult.REFUSED:
-        if output != "table":
-            terminal.print_data(change_document(shown, None), output)
-        ctx.exit(REFUSED)
-    if shown.planned.result is PlanResult.STEPS:  # else the layout is seen and remembered
-        require_agreement("Apply this plan?", purpose=" to apply this plan", yes=yes, output=output)
 
 
 @contextmanager
@@ -254,11 +241,6 @@ def _hooked(hooks: Hooks | None, ctx: click.Context, plan: MigPlan | None) -> It
             hooks.run(EXIT, variables)
         except HookFailed as error:
             terminal.note(f"Look at this: {error}", err=True)
-
-
-def change_document(shown: ShownPlan, result: ChangeResult | None) -> dict[str, Any]:
-    """Document of the plan and of how the change ended; without a result none was begun."""
-    return plan_document(shown) | change_end_document(result)
 
 
 def _modes(layouts: Mapping[str, GpuLayout], gpus: Sequence[MigGpu]) -> dict[str, GpuLayout]:

@@ -47,6 +47,17 @@ class ConfigMeaning:
     """Indices of the GPUs that have the layout already."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListedConfig:
+    """A configuration with its meaning on this machine."""
+
+    name: str
+    refused: str | None = None
+    """Why it would be refused here; None where it would not."""
+    layouts: tuple[ConfigMeaning, ...] = ()
+    """A layout for each group of equal GPUs that it chooses."""
+
+
 @click.command(
     epilog="""\b
 Examples:
@@ -86,68 +97,54 @@ def command(
     configs = generated_configs(gpus) if configs is None else configs
     if output == FILE:
         terminal.print_document(mig_config_text(configs.configs))
-    elif output == "table":
-        terminal.show_table(config_table(configs.configs, gpus))
-        if notes := [*_notes(configs.configs, gpus)]:
+        return
+    listed = [evaluated_config(config, gpus) for config in configs.configs]
+    if output == "table":
+        rows = tuple(row for config in listed for row in _rows(config))
+        header = ("CONFIGURATION", "GPUS", "LAYOUT", "FITS", "NOW")
+        terminal.show_table(TextTable(header=header, rows=rows))
+        if notes := [note for config in listed for note in _notes(config)]:
             terminal.note("", *notes)
     else:
-        listed = [_document(config, gpus) for config in configs.configs]
-        terminal.print_data({"source": configs.source, "configs": listed}, output)
+        documents = [_document(config) for config in listed]
+        terminal.print_data({"source": configs.source, "configs": documents}, output)
 
 
-def config_table(configs: Sequence[MigConfig], gpus: Sequence[MigGpu]) -> TextTable:
-    """Table of configurations, a row for each layout of each."""
-    return TextTable(
-        header=("CONFIGURATION", "GPUS", "LAYOUT", "FITS", "NOW"),
-        rows=tuple(
-            (config.name if row == 0 else "", *cells)
-            for config in configs
-            for row, cells in enumerate(_cells(config, gpus))
-        ),
-    )
-
-
-def _cells(config: MigConfig, gpus: Sequence[MigGpu]) -> Iterator[tuple[Cell, ...]]:
-    try:
-        config_meanings = evaluate_config(config, gpus)
-    except BadInput:
-        yield NONE, NONE, _NO, NONE
-        return
-    for meaning in config_meanings:
-        fits: Cell = "?" if meaning.fits is None else "yes" if meaning.fits else _NO
+def _rows(config: ListedConfig) -> Iterator[tuple[Cell, ...]]:
+    """Rows of a configuration, one for each of its layouts."""
+    for row, meaning in enumerate(config.layouts):
         yield (
+            "" if row else config.name,
             gpu_numbers(meaning.gpus),
             str(meaning.layout),
-            fits,
+            "?" if meaning.fits is None else "yes" if meaning.fits else _NO,
             gpu_numbers(meaning.now) or NONE,
         )
-    if not config_meanings:
-        yield NONE, NONE, "yes", NONE
+    if not config.layouts:
+        yield config.name, NONE, NONE, _NO if config.refused else "yes", NONE
 
 
-def _notes(configs: Sequence[MigConfig], gpus: Sequence[MigGpu]) -> Iterator[str]:
-    """Lines on the configurations that do not fit here, and why."""
-    for config in configs:
-        try:
-            for meaning in evaluate_config(config, gpus):
-                if meaning.reason:
-                    yield f"{config.name}: GPU {gpu_numbers(meaning.gpus)}: {meaning.reason}"
-        except BadInput as error:
-            yield f"{config.name}: {error}"
+def _notes(config: ListedConfig) -> Iterator[str]:
+    """Lines on why a configuration does not fit here."""
+    if config.refused:
+        yield f"{config.name}: {config.refused}"
+    for meaning in config.layouts:
+        if meaning.reason:
+            yield f"{config.name}: GPU {gpu_numbers(meaning.gpus)}: {meaning.reason}"
 
 
-def evaluate_config(config: MigConfig, gpus: Sequence[MigGpu]) -> list[ConfigMeaning]:
-    """Evaluate a configuration for these GPUs: an answer for each group of equal GPUs.
-
-    Raises BadInput where the configuration would be refused on this machine.
-    """
-    desired = config_layouts(config, gpus)
+def evaluated_config(config: MigConfig, gpus: Sequence[MigGpu]) -> ListedConfig:
+    """Evaluate a configuration for these GPUs."""
+    try:
+        desired = config_layouts(config, gpus)
+    except BadInput as error:
+        return ListedConfig(name=config.name, refused=str(error))
     groups: dict[tuple[GpuLayout, bool | None, str], list[MigGpu]] = {}
     for gpu in gpus:
         if gpu.uuid in desired:
             layout = desired[gpu.uuid]
             groups.setdefault((layout, *_fit(gpu, layout)), []).append(gpu)
-    return [
+    meanings = (
         ConfigMeaning(
             gpus=tuple(gpu.index for gpu in equal_gpus),
             layout=layout,
@@ -156,7 +153,8 @@ def evaluate_config(config: MigConfig, gpus: Sequence[MigGpu]) -> list[ConfigMea
             now=tuple(gpu.index for gpu in equal_gpus if has_layout(gpu, layout)),
         )
         for (layout, fits, reason), equal_gpus in groups.items()
-    ]
+    )
+    return ListedConfig(name=config.name, layouts=tuple(meanings))
 
 
 def _fit(gpu: MigGpu, layout: GpuLayout) -> tuple[bool | None, str]:
@@ -168,14 +166,10 @@ def _fit(gpu: MigGpu, layout: GpuLayout) -> tuple[bool | None, str]:
     return misfit is None, "" if misfit is None else misfit.detail
 
 
-def _document(config: MigConfig, gpus: Sequence[MigGpu]) -> dict[str, Any]:
-    try:
-        config_meanings, refusal = evaluate_config(config, gpus), None
-    except BadInput as error:
-        config_meanings, refusal = [], str(error)
+def _document(config: ListedConfig) -> dict[str, Any]:
     return {
         "name": config.name,
-        "refused": refusal,
+        "refused": config.refused,
         "layouts": [
             {
                 "gpus": meaning.gpus,
@@ -184,6 +178,6 @@ def _document(config: MigConfig, gpus: Sequence[MigGpu]) -> dict[str, Any]:
                 "reason": meaning.reason or None,
                 "now": meaning.now,
             }
-            for meaning in config_meanings
+            for meaning in config.layouts
         ],
     }

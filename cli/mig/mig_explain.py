@@ -8,7 +8,6 @@ from string import ascii_lowercase
 from typing import Any
 
 import click
-from click.shell_completion import CompletionItem
 
 from agent.single_reading import take_mig_readings
 from base.errors import BadInput
@@ -39,15 +38,13 @@ _UNDESCRIBED = "this driver describes profiles only where MIG is on"
 
 def _complete_profiles(
     ctx: click.Context, parameter: click.Parameter, incomplete: str
-) -> list[CompletionItem[str]]:
+) -> list[str]:
     """Names of all simulated models' profiles: reading the GPUs would take too long here."""
-    from simulator.description.machine_catalog import (
-        load_models,  # only completion needs it here
-    )
+    from simulator.description.machine_catalog import load_models  # only completion needs it
 
     del ctx, parameter
     names = {profile.name for model in load_models().values() for profile in model.mig}
-    return [CompletionItem(name) for name in sorted(names) if name.startswith(incomplete)]
+    return [name for name in sorted(names) if name.startswith(incomplete)]
 
 
 @click.command(

@@ -13,7 +13,7 @@ from cli.failures import REFUSED
 from cli.mig.desired_layouts import WORDS, ReadDesired, layout_argument
 from cli.mig.in_use.local_users import local_users
 from cli.mig.mode_change_option import mode_change_option
-from cli.mig.plan_text import ShownPlan, plan_document, show_plan
+from cli.mig.plan_text import plan_document, show_plan
 from cli.options import Load
 from mig.mode_permission import ModePermission
 from mig.planned_layouts import PlanResult, planned_layouts
@@ -95,11 +95,10 @@ def command(
         spare_busy=spare_busy,
         modes=ModePermission(by=mode_change),
     )
-    shown = ShownPlan(title=desired.title, planned=planned)
     if output == "table":
-        show_plan(shown)
+        show_plan(planned)
     else:
-        terminal.print_data(plan_document(shown), output)
+        terminal.print_data(plan_document(desired.title, planned), output)
     if planned.result is PlanResult.REFUSED:
         ctx.exit(REFUSED)
     if exit_code and planned.result is PlanResult.STEPS:

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import click
-from click.shell_completion import CompletionItem
 
 from actuator.change_record import by_request
 from actuator.past_changes import JOURNAL_FOLDER, past_changes
@@ -34,17 +33,14 @@ from cli.mig.running_change import (
 from cli.options import Load
 
 
-def _complete_gpus(
-    ctx: click.Context, parameter: click.Parameter, incomplete: str
-) -> list[CompletionItem[str]]:
+def _complete_gpus(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
     """UUIDs of the GPUs that can be given up, by the journal at its usual place or as named."""
     del parameter
     try:
         history = past_changes(ctx.params.get("journal") or JOURNAL_FOLDER)
     except Permanent:
         return []
-    names = (gpu.uuid for gpu in gpus_to_give_up(history))
-    return [CompletionItem(name) for name in names if name.startswith(incomplete)]
+    return [gpu.uuid for gpu in gpus_to_give_up(history) if gpu.uuid.startswith(incomplete)]
 
 
 @click.command(

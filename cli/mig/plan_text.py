@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any, Final
 
 from cli import terminal
@@ -49,21 +49,11 @@ _NOTHING: Final[Mapping[str, Any]] = {"gpus": [], "steps": [], "disturbed": [], 
 """Keys of a plan's document with their values where there is no plan."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShownPlan:
-    """A plan or a refusal, with what it was made from."""
-
-    title: str
-    """Name of the desired layouts with their source, for people."""
-    planned: PlannedLayouts
-
-
 # for people
 
 
-def show_plan(shown: ShownPlan) -> None:
+def show_plan(planned: PlannedLayouts) -> None:
     """Print a plan or a refusal as tables and lines."""
-    planned = shown.planned
     if isinstance(planned.plan_or_refusal, MigRefusal):
         _show_refusal(planned.gpus, planned.plan_or_refusal)
         return
@@ -229,15 +219,18 @@ def _on_off(on: bool) -> str:
 # for scripts
 
 
-def plan_document(shown: ShownPlan) -> dict[str, Any]:
-    """A plan or a refusal as plain values, with the same keys for both."""
-    plan_or_refusal = shown.planned.plan_or_refusal
-    common = {"desired": shown.title, "result": shown.planned.result}
+def plan_document(title: str, planned: PlannedLayouts) -> dict[str, Any]:
+    """A plan or a refusal as plain values, with the same keys for both.
+
+    ``title``: name of the desired layouts with their source, for people.
+    """
+    plan_or_refusal = planned.plan_or_refusal
+    common = {"desired": title, "result": planned.result}
     if isinstance(plan_or_refusal, MigRefusal):
         obstacles = [_obstacle_document(obstacle) for obstacle in plan_or_refusal.obstacles]
         return common | dict(_NOTHING) | {"obstacles": obstacles}
     return common | {
-        "gpus": [_gpu_document(change) for change in shown.planned.changes],
+        "gpus": [_gpu_document(change) for change in planned.changes],
         "steps": [_step_document(step) for step in plan_or_refusal.steps],
         "disturbed": _user_documents(plan_or_refusal.disturbed),
         "allocatable": plan_or_refusal.allocatable,

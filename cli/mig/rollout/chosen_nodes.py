@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,94 +15,99 @@ import click
 from base.errors import BadInput
 from cli import terminal
 from cli.agreement import require_agreement
-from cli.mig.cluster.cluster_nodes import kubeconfig_client, node_events, read_nodes, timeout_option
+from cli.mig.cluster.cluster_nodes import kubeconfig_client, node_events, read_nodes
 from cli.mig.rollout import node_writes
 from cli.mig.rollout.node_writes import LayoutWrite, PlanWrite
 from kube.label_selector import parse_label_selector
 from kube.objects.node import Node
+from kube.objects.typed_object import Metadata
 
 PROGRAM: Final = "gpuscape-mig-rollout"
-_OPTIONS: Final[tuple[Callable[[Callable[..., Any]], Callable[..., Any]], ...]] = (
-    click.option("--node", "names", multiple=True, metavar="NAME", help="This Node; repeat it."),
-    click.option(
-        "-l", "--selector", default="", metavar="SELECTOR", help="Nodes with these labels."
-    ),
-    click.option(
-        "--dry-run", is_flag=True, help="Have the API server try each write; write nothing."
-    ),
-    click.option("-y", "--yes", is_flag=True, help="Do not ask."),
-    timeout_option,
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeChoice:
-    """Choice of Nodes, and options for writing them."""
+    """Choice of Nodes by names, labels, or both."""
 
     names: tuple[str, ...]
     selector: str
-    dry_run: bool
-    yes: bool
-    timeout: float
-    """Seconds for reading the cluster."""
 
     def __post_init__(self) -> None:
         """Raise BadInput where nothing is chosen: that never means all Nodes of the cluster."""
         if not self.names and not self.selector.strip():
             raise BadInput("name Nodes with --node, or select them with -l")
 
+    def has(self, node: Metadata) -> bool:
+        """Whether a Node is chosen."""
+        is_named = not self.names or node.name in self.names
+        return is_named and parse_label_selector(self.selector).matches(node.labels)
+
+    def require_names(self, names: Collection[str]) -> None:
+        """Raise BadInput for a Node that is named and not among all the Nodes of these names."""
+        for name in self.names:
+            if name not in names:
+                raise BadInput(f"there is no node {name}")
+
+    def require_writes(self, writes: Collection[LayoutWrite]) -> None:
+        """Raise BadInput where no Node is selected."""
+        if not writes:
+            raise BadInput(f"no Node is selected by {self.selector}")
+
 
 def chosen_nodes(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options that choose Nodes; the command gets ``choice``."""
 
+    @click.option("--node", "names", multiple=True, metavar="NAME", help="This Node; repeat it.")
+    @click.option(
+        "-l", "--selector", default="", metavar="SELECTOR", help="Nodes with these labels."
+    )
     @functools.wraps(function)
-    def command(**parameters: Any) -> Any:
-        values = {field.name: parameters.pop(field.name) for field in fields(NodeChoice)}
-        return function(choice=NodeChoice(**values), **parameters)
+    def command(names: tuple[str, ...], selector: str, **parameters: Any) -> Any:
+        return function(choice=NodeChoice(names=names, selector=selector), **parameters)
 
-    decorated: Callable[..., Any] = command
-    for add in reversed(_OPTIONS):
-        decorated = add(decorated)
-    return decorated
+    return command
 
 
 def run_rollout(
-    kubeconfig: Path | None, plan_write: PlanWrite, choice: NodeChoice, output: str
+    kubeconfig: Path | None,
+    plan_write: PlanWrite,
+    choice: NodeChoice,
+    *,
+    dry_run: bool,
+    yes: bool,
+    timeout: float,
+    output: str,
 ) -> None:
     """Show what a rollout writes to the chosen Nodes, ask, and write it.
 
-    Raises BadInput for a Node that does not exist, and CommandFailure where the cluster cannot be
-    read, the answer is no, or Nodes could not be written.
+    ``timeout``: seconds for reading the cluster. Raises BadInput for a Node that does not exist,
+    and CommandFailure where the cluster cannot be read, the answer is no, or Nodes could not be
+    written.
     """
-    selector = parse_label_selector(choice.selector)
 
     def write_if_chosen(node: Node) -> LayoutWrite | None:
-        is_named = not choice.names or node.name in choice.names
-        return plan_write(node) if is_named and selector.matches(node.metadata.labels) else None
+        return plan_write(node) if choice.has(node.metadata) else None
 
     with contextlib.closing(kubeconfig_client(PROGRAM, kubeconfig)) as api:
         with node_events(api) as events:
-            nodes = read_nodes(events, write_if_chosen, choice.timeout)
-        for name in choice.names:
-            if name not in nodes:
-                raise BadInput(f"there is no node {name}")
+            nodes = read_nodes(events, write_if_chosen, timeout)
+        choice.require_names(nodes)
         writes = sorted(
             (node_write for node_write in nodes.values() if node_write),
             key=lambda node_write: node_write.node,
         )
-        if not writes:
-            raise BadInput(f"no Node is selected by {choice.selector}")
+        choice.require_writes(writes)
         node_writes.show_layout_writes(writes, output)
         count = sum(1 for node_write in writes if node_write.annotations is not None)
         if not count:
             _note("Nothing to write.", output)
             return
-        if not choice.dry_run:
+        if not dry_run:
             question = f"Nodes to write: {count}. Write them?"
             purpose = f" (Nodes to write: {count})"
-            require_agreement(question, purpose=purpose, yes=choice.yes, output=output)
-        written = node_writes.write_layouts(api, writes, plan_write, dry_run=choice.dry_run)
-    if choice.dry_run:
+            require_agreement(question, purpose=purpose, yes=yes, output=output)
+        written = node_writes.write_layouts(api, writes, plan_write, dry_run=dry_run)
+    if dry_run:
         _note(f"The API server would take all {written} writes; nothing was written.", output)
         return
     selection = f"-l '{choice.selector}'" if choice.selector else " ".join(choice.names)

@@ -12,12 +12,12 @@ from cli.lazy_commands import LazyCommands
 
 COMMANDS: Final[Mapping[str, str]] = {
     "plan": "cli.mig.rollout.rollout_plan",
-    "start": "cli.mig.rollout.rollout_start",
-    "undo": "cli.mig.rollout.rollout_undo",
-    "pause": "cli.mig.rollout.rollout_pause",
-    "resume": "cli.mig.rollout.rollout_resume",
+    "start": "cli.mig.rollout.rollout_start:start",
+    "undo": "cli.mig.rollout.rollout_start:undo",
+    "pause": "cli.mig.rollout.coordinator_switch:pause",
+    "resume": "cli.mig.rollout.coordinator_switch:resume",
 }
-"""Subcommand to the module that holds it as ``command``, in the order of the help text."""
+"""Subcommand to the module that holds it, in the order of the help text."""
 
 
 class _Rollout(LazyCommands):

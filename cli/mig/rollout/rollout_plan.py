@@ -11,7 +11,6 @@ from typing import Final
 
 import click
 
-from base.errors import BadInput
 from base.files import read_text
 from base.text.safe_text import safe_line
 from cli import options
@@ -19,13 +18,12 @@ from cli.failures import CommandFailure
 from cli.mig.cluster.cluster_nodes import kubeconfig_client
 from cli.mig.cluster.coordinator_notes import coordinator_notes, namespace_option
 from cli.mig.rollout import node_writes
-from cli.mig.rollout.chosen_nodes import PROGRAM
+from cli.mig.rollout.chosen_nodes import PROGRAM, NodeChoice, chosen_nodes
 from cli.mig.rollout.node_writes import LayoutWrite, to_layout
 from cli.options import Load
 from fleet.mig_node import DrainMode
 from fleet.status.coordinator_view import read_coordinator
 from kube.api import Api, Object
-from kube.label_selector import parse_label_selector
 from kube.objects.node import Node
 from kube.objects.typed_object import Metadata
 
@@ -65,8 +63,7 @@ Exit codes:
   4  the cluster could not be read"""
 )
 @click.argument("layout")
-@click.option("--node", "names", multiple=True, metavar="NAME", help="This Node; repeat it.")
-@click.option("-l", "--selector", default="", metavar="SELECTOR", help="Nodes with these labels.")
+@chosen_nodes
 @click.option(
     "--drain",
     type=click.Choice([mode.value for mode in DrainMode]),
@@ -91,8 +88,7 @@ Exit codes:
 def command(
     load: Load,
     layout: str,
-    names: tuple[str, ...],
-    selector: str,
+    choice: NodeChoice,
     drain: str | None,
     configs: Path | None,
     evictions: bool,
@@ -117,18 +113,13 @@ def command(
     from mig.configs.layout_choice import LayoutChoice
     from mig.configs.mig_config_file import parse_mig_configs
 
-    if not names and not selector.strip():
-        raise BadInput("name Nodes with --node, or select them with -l")
     desired = parse_layout_annotation(layout, "LAYOUT")
-    chosen_labels = parse_label_selector(selector)
     file_text = None
     if configs is not None and str(configs) != _DEFAULT:
         file_text = read_text(configs, "configuration file")
 
     def is_chosen(node: Object) -> bool:
-        meta = Metadata.from_object(node["metadata"])
-        is_named = not names or meta.name in names
-        return is_named and chosen_labels.matches(meta.labels)
+        return choice.has(Metadata.from_object(node["metadata"]))
 
     def read_meaning(api: Api, picture: ClusterPicture) -> LayoutMeaning:
         if configs is not None or not isinstance(desired, str):
@@ -137,19 +128,16 @@ def command(
                 file_configs = parse_mig_configs(file_text, str(configs), overlap)
             return LayoutMeaning(choice=LayoutChoice(layout=desired, configs=file_configs))
         agent_configs, unknown = read_agents_configs(api, picture.agents)
-        choice = LayoutChoice(layout=desired, configs=agent_configs)
-        return LayoutMeaning(choice=choice, unknown=unknown)
+        return LayoutMeaning(
+            choice=LayoutChoice(layout=desired, configs=agent_configs), unknown=unknown
+        )
 
     with contextlib.closing(kubeconfig_client(PROGRAM, load().kubeconfig)) as api:
         picture = PictureReader(api).picture()
-        nodes_by_name = {node["metadata"]["name"]: node for node in picture.nodes}
-        for name in names:
-            if name not in nodes_by_name:
-                raise BadInput(f"there is no node {name}")
+        choice.require_names({node["metadata"]["name"] for node in picture.nodes})
         plan_write = to_layout(layout, drain)
         writes = [plan_write(Node.from_object(node)) for node in picture.nodes if is_chosen(node)]
-        if not writes:
-            raise BadInput(f"no Node is selected by {selector}")
+        choice.require_writes(writes)
         coordinator = coordinator_terms(picture.deployments)
         rollout = RolloutRequest(
             text=layout,

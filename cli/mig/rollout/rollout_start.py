@@ -1,15 +1,35 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``gpuscape mig rollout start``: writes a desired MIG layout to Nodes."""
+"""``gpuscape mig rollout start`` and ``undo``: write desired MIG layouts to Nodes."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
 
 import click
 
 from cli import options
+from cli.mig.cluster.cluster_nodes import timeout_option
 from cli.mig.rollout.chosen_nodes import NodeChoice, chosen_nodes, run_rollout
-from cli.mig.rollout.node_writes import to_layout
+from cli.mig.rollout.node_writes import to_layout, to_layout_before
 from cli.options import Load
 from fleet.mig_node import DrainMode
+
+
+def _writing(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options of commands that write to Nodes, as :func:`run_rollout` takes them."""
+    for add in (
+        options.settings("kubeconfig"),
+        options.output("table", "json", "yaml"),
+        timeout_option,
+        click.option("-y", "--yes", is_flag=True, help="Do not ask."),
+        click.option(
+            "--dry-run", is_flag=True, help="Have the API server try each write; write nothing."
+        ),
+        chosen_nodes,
+    ):
+        function = add(function)
+    return function
 
 
 @click.command(
@@ -42,18 +62,30 @@ Exit codes:
     help="How pods leave: write gpuscape.io/drain as well.  [default: as the Node or the"
     " coordinator has it]",
 )
-@chosen_nodes
-@options.output("table", "json", "yaml")
-@options.settings("kubeconfig")
-def command(
-    load: Load,
-    layout: str,
-    drain: str | None,
-    choice: NodeChoice,
-    output: str,
-) -> None:
+@_writing
+def start(load: Load, layout: str, drain: str | None, choice: NodeChoice, **writing: Any) -> None:
     """Write LAYOUT to the chosen Nodes as their desired layout."""
     from mig.configs.layout_annotation import parse_layout_annotation  # the parser loads slowly
 
     parse_layout_annotation(layout, "LAYOUT")
-    run_rollout(load().kubeconfig, to_layout(layout, drain), choice, output)
+    run_rollout(load().kubeconfig, to_layout(layout, drain), choice, **writing)
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  gpuscape mig rollout undo -l pool=a100
+  gpuscape mig rollout undo --node gpu-7 --dry-run
+
+\b
+A node that has changed already changes back, when it gets a slot and its pods allow it. If no
+layout was desired before, the annotation is removed and the GPUs stay as they are. Nodes whose
+layout no rollout has written are left out; a second undo does nothing.
+
+\b
+Exit codes: as of `gpuscape mig rollout start`."""
+)
+@_writing
+def undo(load: Load, choice: NodeChoice, **writing: Any) -> None:
+    """Restore the desired layouts of the chosen Nodes from before the last start."""
+    run_rollout(load().kubeconfig, to_layout_before, choice, **writing)
