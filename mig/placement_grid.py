@@ -14,8 +14,8 @@ class PlacementRow:
 
     start: int
     size: int
-    taken_by: tuple[CurrentInstance, ...]
-    """Instances in its memory units, by start; empty if an instance can be created there."""
+    taken_by: tuple[int, ...]
+    """Ids of the instances in its memory units, by start; empty if one can be created there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +50,7 @@ def placement_grid(gpu: MigGpu, profile: MigProfile) -> PlacementGrid:
                 start=start,
                 size=profile.size,
                 taken_by=tuple(
-                    instance for instance in instances if _meets(instance, start, profile.size)
+                    instance.id for instance in instances if _meets(instance, start, profile.size)
                 ),
             )
             for start in profile.starts

@@ -290,7 +290,7 @@ def _grid_row(grid: PlacementGrid, row: PlacementRow) -> tuple[Cell, ...]:
     span = range(row.start, row.start + row.size)
     mark = TAKEN if row.taken_by else FREE
     cells = [mark if unit in span else OUTSIDE for unit in range(grid.units)]
-    takers = ", ".join(letters[instance.id] for instance in row.taken_by)
+    takers = ", ".join(letters[instance_id] for instance_id in row.taken_by)
     state = Styled(f"taken by {takers}", "red") if takers else Styled("free", "green")
     return (f"start {row.start}", *cells, state)
 
@@ -361,14 +361,7 @@ def _grid_document(
                 "mode": gpu.mode,
                 "memory_units": memory_units(gpu),
                 "profile": profile,
-                "places": [
-                    {
-                        "start": row.start,
-                        "size": row.size,
-                        "taken_by": [instance.id for instance in row.taken_by],
-                    }
-                    for row in placement_grid(gpu, profile).rows
-                ],
+                "places": placement_grid(gpu, profile).rows,
                 "instances": [
                     {
                         "id": instance.id,

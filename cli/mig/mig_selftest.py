@@ -31,9 +31,9 @@ from cli.mig.running_change import (
 )
 from cli.mig.selftest.selftest_report import (
     SelftestReport,
+    end_lines,
     layout_line,
     report_document,
-    show_selftest_end,
     show_tested_gpu,
 )
 from cli.mig.selftest.selftest_target import require_cordoned, tested_gpu
@@ -230,7 +230,7 @@ def _report(report: SelftestReport, file: Path | None, journal: Path, output: st
     """Print the report, and write it to its file."""
     document = report_document(report)
     if output == "table":
-        show_selftest_end(report, journal)
+        terminal.note(*end_lines(report, journal))
     else:
         terminal.print_data(document, output)
     if file is None:

@@ -232,7 +232,7 @@ def plan_document(title: str, planned: PlannedLayouts) -> dict[str, Any]:
     return common | {
         "gpus": [_gpu_document(change) for change in planned.changes],
         "steps": [_step_document(step) for step in plan_or_refusal.steps],
-        "disturbed": _user_documents(plan_or_refusal.disturbed),
+        "disturbed": sorted(plan_or_refusal.disturbed),
         "allocatable": plan_or_refusal.allocatable,
         "obstacles": [],
     }
@@ -253,10 +253,10 @@ def _gpu_document(change: GpuPlan) -> dict[str, Any]:
                 "profile": instance.profile,
                 "start": instance.start,
                 "size": instance.size,
-                "compute_slices": list(instance.compute),
-                "added_compute_slices": list(instance.added),
-                "destroyed_compute_slices": list(instance.removed),
-                "device_users": _user_documents(instance.users),
+                "compute_slices": instance.compute,
+                "added_compute_slices": instance.added,
+                "destroyed_compute_slices": instance.removed,
+                "device_users": instance.users,
             }
             for instance in change.instances
         ],
@@ -267,10 +267,6 @@ def _step_document(step: MigStep) -> dict[str, Any]:
     return {"step": _STEP_NAMES[type(step)], **asdict(step)}
 
 
-def _user_documents(users: Iterable[DeviceUser]) -> list[dict[str, str]]:
-    return [{"kind": user.kind, "name": user.name} for user in sorted(users)]
-
-
 def _obstacle_document(obstacle: Obstacle) -> dict[str, Any]:
     return {
         "kind": obstacle.kind,
@@ -278,7 +274,7 @@ def _obstacle_document(obstacle: Obstacle) -> dict[str, Any]:
         "detail": obstacle.detail,
         "limit": obstacle.limit,
         "nearest": None if obstacle.nearest is None else layout_document(obstacle.nearest),
-        "device_users": _user_documents(obstacle.users),
+        "device_users": sorted(obstacle.users),
         "command": obstacle.command,
     }
 
@@ -290,7 +286,7 @@ def layout_document(layout: GpuLayout) -> dict[str, Any]:
         "instances": [
             {
                 "profile": instance.profile,
-                "compute_slices": list(instance.compute),
+                "compute_slices": instance.compute,
                 "start": None if instance.start < 0 else instance.start,
             }
             for instance in layout.instances

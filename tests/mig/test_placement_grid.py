@@ -42,7 +42,7 @@ def one(at: int, size: int = 1) -> CurrentInstance:
 
 def taken(grid_of: MigGpu, profile: MigProfile = TWO) -> dict[int, list[int]]:
     rows = placement_grid(grid_of, profile).rows
-    return {row.start: [it.start for it in row.taken_by] for row in rows}
+    return {row.start: [number - 7 for number in row.taken_by] for row in rows}
 
 
 def test_an_instance_takes_every_place_that_it_meets_and_no_other() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from agent.settings.agent_settings import AgentSettings
 from base.words import quoted
 from cli import terminal
-from cli.mig.in_use.program_names import program_name
+from discovery.host.device_files import process_name
 from discovery.mig_state import MigGpu
 from discovery.reader.protocol import Start
 from kubelet.devices_checkpoint import read_kubelet_devices
@@ -32,4 +32,6 @@ def local_users(gpus: Sequence[MigGpu], settings: AgentSettings, start: Start) -
             " known which one that is: it counts as in use, whichever it may be",
             err=True,
         )
-    return all_users(process_users(gpus, program_name(settings)), pod_users(gpus, kubelet))
+    # this machine's process of a number is not the simulated one
+    name_of = process_name if settings.simulate is None else lambda _pid: ""
+    return all_users(process_users(gpus, name_of), pod_users(gpus, kubelet))

@@ -33,7 +33,7 @@ class LayoutWrite:
     now: str | None
     """Layout annotation of now; None where there is none."""
     then: str | None
-    annotations: Mapping[str, str | None] | None
+    annotations: Mapping[str, str | None] | None = None
     """Annotations to write, None to remove one; None for nothing to write."""
     note: str = ""
     """Remark for the person who confirms the rollout."""
@@ -51,7 +51,9 @@ def to_layout(layout: str, drain: str | None) -> PlanWrite:
         now = annotations.get(keys.MIG_LAYOUT)
         changes: dict[str, str | None] = {}
         if node.metadata.labels.get(keys.MIG_CAPABLE) == _INCAPABLE:
-            return _node_write(node, now, now, None, "left out: none of its GPUs has MIG")
+            return LayoutWrite(
+                node=node.name, now=now, then=now, note="left out: none of its GPUs has MIG"
+            )
         if now != layout:
             changes = {
                 keys.MIG_LAYOUT: layout,
@@ -59,7 +61,9 @@ def to_layout(layout: str, drain: str | None) -> PlanWrite:
             }
         if drain is not None and annotations.get(keys.DRAIN) != drain:
             changes[keys.DRAIN] = drain
-        return _node_write(node, now, layout, changes or None, _note(node))
+        return LayoutWrite(
+            node=node.name, now=now, then=layout, annotations=changes or None, note=_note(node)
+        )
 
     return plan_write
 
@@ -69,11 +73,14 @@ def to_layout_before(node: Node) -> LayoutWrite:
     annotations = node.metadata.annotations
     now, before = annotations.get(keys.MIG_LAYOUT), annotations.get(keys.MIG_LAYOUT_BEFORE)
     if before is None:
-        return _node_write(node, now, now, None, "left out: no rollout has written its layout")
+        note = "left out: no rollout has written its layout"
+        return LayoutWrite(node=node.name, now=now, then=now, note=note)
     then = before or None
     changes = {keys.MIG_LAYOUT: then, keys.MIG_LAYOUT_BEFORE: None}
     note = "the GPUs stay as they are" if then is None else ""
-    return _node_write(node, now, then, changes, note or _note(node))
+    return LayoutWrite(
+        node=node.name, now=now, then=then, annotations=changes, note=note or _note(node)
+    )
 
 
 def show_layout_writes(writes: list[LayoutWrite], output: str) -> None:
@@ -138,16 +145,6 @@ def _write(api: Api, name: str, plan_write: PlanWrite, *, dry_run: bool) -> bool
             continue  # kubelets write their Nodes all the time
         return True
     raise Transient(f"Node {name} changes too often: run it again")
-
-
-def _node_write(
-    node: Node,
-    now: str | None,
-    then: str | None,
-    annotations: Mapping[str, str | None] | None,
-    note: str,
-) -> LayoutWrite:
-    return LayoutWrite(node=node.name, now=now, then=then, annotations=annotations, note=note)
 
 
 def _note(node: Node) -> str:

@@ -6,30 +6,21 @@ Nothing in it names the machine: no host name, no UUID, no serial number.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from statistics import median
 from typing import Any, Final
 
 from actuator.change import ChangeResult
-from actuator.selftest import TriedLayout, TriedStep
+from actuator.selftest import TriedLayout
 from api.mig_outcome import Outcome
 from cli import terminal
 from cli.mig.plan_text import layout_document
 from cli.mig.running_change import change_end_text
-from cli.terminal import TextTable
 from discovery.mig_state import MigGpu, MigProfile
 from discovery.model import Driver
 
 VERSION: Final = 1
-_STEPS: Final = {
-    "SetMode": "set the MIG mode",
-    "CreateInstance": "make a GPU instance",
-    "CreateCompute": "make a compute instance",
-    "DestroyCompute": "destroy a compute instance",
-    "DestroyInstance": "destroy a GPU instance",
-}
 
 
 @dataclass(slots=True, kw_only=True)
@@ -139,39 +130,8 @@ def layout_line(layout: TriedLayout) -> str:
     return f"ok      {layout.name} ({steps}{kept})"
 
 
-def show_selftest_end(report: SelftestReport, journal: Path) -> None:
-    """Print the times and the end of a self-test."""
-    steps = [step for layout in report.layouts for step in layout.steps]
-    if steps:
-        terminal.note("")
-        terminal.show_table(step_table(steps))
-    for line in _end_lines(report, journal):
-        terminal.note(line)
-
-
-def step_table(steps: Iterable[TriedStep]) -> TextTable:
-    """Table of how long the driver's calls took, by kind of step."""
-    steps_by_kind: dict[str, list[TriedStep]] = {}
-    for step in steps:
-        steps_by_kind.setdefault(step.kind, []).append(step)
-    return TextTable(
-        header=("STEP", "TIMES", "FAILED", "MEDIAN S", "LONGEST S"),
-        rows=tuple(
-            (
-                words,
-                str(len(kind_steps)),
-                str(sum(bool(step.failure) for step in kind_steps)),
-                f"{median(step.seconds for step in kind_steps):.3f}",
-                f"{max(step.seconds for step in kind_steps):.3f}",
-            )
-            for kind, words in _STEPS.items()
-            if (kind_steps := steps_by_kind.get(kind))
-        ),
-        right=frozenset({1, 2, 3, 4}),
-    )
-
-
-def _end_lines(report: SelftestReport, journal: Path) -> Iterator[str]:
+def end_lines(report: SelftestReport, journal: Path) -> Iterator[str]:
+    """Lines on the end of a self-test; none where it is not known."""
     result = report.result
     if result is None:
         return

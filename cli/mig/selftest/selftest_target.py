@@ -3,20 +3,22 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
-from importlib.metadata import version
 from pathlib import Path
 from typing import Final
 
 from base.errors import BadInput
 from cli.failures import REFUSED, CommandFailure
+from cli.mig.cluster.cluster_nodes import kubeconfig_client
 from cli.mig.mig_text import pid_cell, unread_note
 from cli.terminal import Styled
 from discovery.mig_state import MigGpu, MigReading, UnreadMigGpu
 from discovery.reader.protocol import Start
+from kube.api import NODES
+from kube.api_errors import NotFound
 from kube.objects.node import Node
 
-_REQUESTS_PER_SECOND: Final = 5.0
 _BOOT: Final = Path("proc/sys/kernel/random/boot_id")
 
 
@@ -83,22 +85,11 @@ def require_cordoned(name: str, kubeconfig: Path | None, start: Start) -> None:
 
 
 def _node(name: str, kubeconfig: Path | None) -> Node:
-    from kube.api import NODES
-    from kube.api_errors import NotFound
-    from kube.client import Program, connect  # with the official package, which loads slowly
-
-    program = Program(
-        name="gpuscape-mig",
-        version=version("gpuscape"),
-        requests_per_second=_REQUESTS_PER_SECOND,
-    )
-    client = connect(program, kubeconfig=kubeconfig)
-    try:
-        return Node.from_object(client.get(NODES, name))
-    except NotFound as error:
-        raise BadInput(f"the cluster has no node {name}: see kubectl get nodes") from error
-    finally:
-        client.close()
+    with contextlib.closing(kubeconfig_client("gpuscape-mig", kubeconfig)) as api:
+        try:
+            return Node.from_object(api.get(NODES, name))
+        except NotFound as error:
+            raise BadInput(f"the cluster has no node {name}: see kubectl get nodes") from error
 
 
 def _boot(start: Start) -> str | None:

@@ -36,8 +36,7 @@ specs = st.builds(
     MigConfigSpec,
     layout=layouts,
     filters=st.lists(filters, max_size=3).map(tuple),
-    devices=st.none()
-    | st.sets(st.integers(0, 15), min_size=1).map(lambda found: tuple(sorted(found))),
+    devices=st.none() | st.frozensets(st.integers(0, 15), min_size=1),
 )
 names = st.text(
     st.characters(codec="utf-8", exclude_categories=["Cs"], exclude_characters="\0"), min_size=1
@@ -216,7 +215,7 @@ def as_read(found: MigConfigs) -> dict[str, list[Any]]:
         config.name: [
             (
                 [one.device << 32 | (one.subsystem or 0) for one in spec.filters],
-                None if spec.devices is None else list(spec.devices),
+                None if spec.devices is None else sorted(spec.devices, key=int),
                 spec.layout.mig,
                 dict(spec.layout.devices()),
             )
