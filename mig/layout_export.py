@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from base.errors import Permanent
+from base.grouping import grouped
 from discovery.mig_state import MigGpu
 from mig.configs.mig_configs import DeviceFilter, MigConfig, MigConfigSpec
 from mig.gpu_layout import GpuLayout, current_layout, layout_from_counts
@@ -33,9 +34,7 @@ def present_config(
     lost = [] if lossy else [loss for gpu in gpus for loss in export_losses(gpu)]
     if lost:
         raise Permanent(f"no configuration can express this: {'; '.join(lost)}")
-    alike: dict[GpuLayout, list[MigGpu]] = {}
-    for gpu in gpus:
-        alike.setdefault(_expressible(gpu), []).append(gpu)
+    alike = grouped(gpus, _expressible)
     filtered = len(alike) > 1 and len({gpu.device_id for gpu in gpus}) > 1
     return MigConfig(
         name=name,

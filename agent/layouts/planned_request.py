@@ -29,6 +29,7 @@ from api.mig_status_annotation import (
     desired_digest,
 )
 from base.errors import BadInput
+from base.grouping import grouped
 from base.text.safe_text import short_line
 from discovery.mig_state import MigGpu, MigReading, UnreadMigGpu
 from kubelet.allocated_devices import NodeAllocation
@@ -210,9 +211,7 @@ def _obstacles(obstacles: Iterable[Obstacle], gpus: Iterable[MigGpu]) -> str:
     A command is whole or left out: cut short it would be another one.
     """
     index = {gpu.uuid: gpu.index for gpu in gpus}
-    alike: dict[str, list[Obstacle]] = {}
-    for obstacle in obstacles:
-        alike.setdefault(obstacle.detail, []).append(obstacle)
+    alike = grouped(obstacles, lambda obstacle: obstacle.detail)
     causes = [_obstacle(group, index) for group in alike.values()]
     runs = [joint_command(group) for group in alike.values()]
     whole = "; ".join(

@@ -84,45 +84,29 @@ def parse_hooks(text: str, file: str) -> Hooks:
     A hook of another name would never run, so it is refused.
     """
     top = read_yaml(text, file, loader=Yaml11Loader)
-    sections = _mapping(top, ("version", "hooks"))
+    sections = top.mapping(("version", "hooks"))
     if "version" not in sections or sections["version"].text() != "v1":
         raise top.wrong("version is missing: only the format v1 is known")
-    named = _mapping(sections["hooks"], NAMES) if "hooks" in sections else {}
+    named = sections["hooks"].mapping(NAMES) if "hooks" in sections else {}
     return Hooks(
         file=file,
-        by_name={
-            name: () if value.is_null else tuple(_hook(hook) for hook in _items(value))
-            for name, value in named.items()
-        },
+        by_name={name: tuple(map(_hook, value.items())) for name, value in named.items()},
     )
 
 
 def _hook(value: YamlValue) -> Hook:
-    fields = _mapping(value, ("command", "args", "envs", "workdir"))
+    fields = value.mapping(("command", "args", "envs", "workdir"))
     if "command" not in fields or not fields["command"].text():
         raise value.wrong("command is missing: name a program")
-    envs = fields.get("envs")
-    args, workdir = fields.get("args"), fields.get("workdir")
+    args = fields["args"].items() if "args" in fields else ()
+    envs = fields["envs"].mapping(names=True) if "envs" in fields else {}
+    workdir = fields.get("workdir")
     return Hook(
         command=fields["command"].text(),
-        args=() if args is None or args.is_null else tuple(map(_text, _items(args))),
-        envs={}
-        if envs is None or envs.is_null
-        else {name: _text(variable) for name, variable in envs.mapping(names=True).items()},
+        args=tuple(map(_text, args)),
+        envs={name: _text(variable) for name, variable in envs.items()},
         workdir=None if workdir is None or workdir.is_null else _text(workdir),
     )
-
-
-def _mapping(value: YamlValue, known: tuple[str, ...]) -> Mapping[str, YamlValue]:
-    if not value.is_mapping:
-        raise value.wrong(f"expected {', '.join(known)}")
-    return value.mapping(known)
-
-
-def _items(value: YamlValue) -> tuple[YamlValue, ...]:
-    if not value.is_list:
-        raise value.wrong("expected a list")
-    return value.items()
 
 
 def _text(value: YamlValue) -> str:

@@ -11,6 +11,7 @@ import click
 
 from agent.single_reading import take_mig_readings
 from base.errors import BadInput
+from base.grouping import grouped
 from cli import options, terminal
 from cli.mig.desired_layouts import config_file_option, file_configs, fully_read_gpus
 from cli.mig.mig_text import NONE, gpu_numbers
@@ -139,11 +140,8 @@ def evaluated_config(config: MigConfig, gpus: Sequence[MigGpu]) -> ListedConfig:
         desired = config_layouts(config, gpus)
     except BadInput as error:
         return ListedConfig(name=config.name, refused=str(error))
-    groups: dict[tuple[GpuLayout, bool | None, str], list[MigGpu]] = {}
-    for gpu in gpus:
-        if gpu.uuid in desired:
-            layout = desired[gpu.uuid]
-            groups.setdefault((layout, *_fit(gpu, layout)), []).append(gpu)
+    chosen = [gpu for gpu in gpus if gpu.uuid in desired]
+    groups = grouped(chosen, lambda gpu: (desired[gpu.uuid], *_fit(gpu, desired[gpu.uuid])))
     meanings = (
         ConfigMeaning(
             gpus=tuple(gpu.index for gpu in equal_gpus),

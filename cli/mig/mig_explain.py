@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Sequence
 from string import ascii_lowercase
 from typing import Any
 
@@ -11,6 +11,7 @@ import click
 
 from agent.single_reading import take_mig_readings
 from base.errors import BadInput
+from base.grouping import grouped
 from base.words import quoted
 from cli import options, terminal
 from cli.mig.mig_text import (
@@ -142,16 +143,16 @@ def _show_profiles(gpus: Sequence[MigGpu], unread: Sequence[UnreadMigGpu]) -> No
     _show_others([gpu for gpu in gpus if not gpu.profiles], unread, first=not described)
 
 
-def _groups(gpus: Sequence[MigGpu]) -> Iterator[list[MigGpu]]:
+def _groups(gpus: Sequence[MigGpu]) -> list[list[MigGpu]]:
     """Group GPUs of one model with the same profiles, in the order of each group's first GPU."""
-    kinds: dict[object, list[MigGpu]] = {}
-    for gpu in gpus:
-        rows = tuple(
+
+    def kind(gpu: MigGpu) -> Hashable:
+        return gpu.model, tuple(
             (profile.id, profile.name, profile.max_instances, profile.starts)
             for profile in gpu.profiles
         )
-        kinds.setdefault((gpu.model, rows), []).append(gpu)
-    yield from kinds.values()
+
+    return list(grouped(gpus, kind).values())
 
 
 def _title(gpus: Sequence[MigGpu]) -> str:
@@ -248,13 +249,13 @@ def _sizes(profile: MigProfile) -> tuple[str, str]:
     )
 
 
-def _same_grids(gpus: Sequence[MigGpu], profile: MigProfile) -> Iterator[list[MigGpu]]:
+def _same_grids(gpus: Sequence[MigGpu], profile: MigProfile) -> list[list[MigGpu]]:
     """Group GPUs that share a grid: equal GPUs without instances; any other GPU stands alone."""
-    groups: dict[object, list[MigGpu]] = {}
-    for gpu in gpus:
-        key = (gpu.mode, gpu.profile(profile.name)) if not gpu.instances else gpu.index
-        groups.setdefault(key, []).append(gpu)
-    yield from groups.values()
+
+    def grid(gpu: MigGpu) -> Hashable:
+        return gpu.index if gpu.instances else (gpu.mode, gpu.profile(profile.name))
+
+    return list(grouped(gpus, grid).values())
 
 
 def _state(gpus: Sequence[MigGpu], profile: MigProfile) -> str:

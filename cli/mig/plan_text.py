@@ -4,10 +4,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Final
 
+from base.grouping import grouped
 from cli import terminal
 from cli.mig.mig_text import NONE, gpu_numbers, unit_range
 from cli.terminal import Cell, Styled, TextTable
@@ -59,7 +60,7 @@ def show_plan(planned: PlannedLayouts) -> None:
         return
     changes = planned.changes
     changing = [change for change in changes if change.steps]
-    for equal_changes in _equal_changes(changing):
+    for equal_changes in grouped(changing, _effect).values():
         terminal.note(_title(equal_changes))
         if equal_changes[0].instances:
             terminal.show_table(change_table(equal_changes[0]))
@@ -72,14 +73,10 @@ def show_plan(planned: PlannedLayouts) -> None:
         terminal.note(line)
 
 
-def _equal_changes(changes: Iterable[GpuPlan]) -> list[list[GpuPlan]]:
-    """Group equal changes with equal device users; in the order of each group's first GPU."""
-    groups: dict[object, list[GpuPlan]] = {}
-    for change in changes:
-        gpu = change.gpu
-        key = gpu.model, gpu.mode, change.after.mig, change.resets, change.instances
-        groups.setdefault(key, []).append(change)
-    return list(groups.values())
+def _effect(change: GpuPlan) -> Hashable:
+    """What equal changes with equal device users have in common."""
+    gpu = change.gpu
+    return gpu.model, gpu.mode, change.after.mig, change.resets, change.instances
 
 
 def _title(changes: Sequence[GpuPlan]) -> str:
@@ -191,10 +188,8 @@ def _summary(plan: MigPlan) -> Iterator[str]:
 
 def _show_refusal(gpus: Sequence[MigGpu], refusal: MigRefusal) -> None:
     terminal.note("Refused: there is no plan.")
-    groups: dict[object, list[Obstacle]] = {}
-    for obstacle in refusal.obstacles:
-        groups.setdefault((obstacle.kind, obstacle.detail, obstacle.nearest), []).append(obstacle)
     index_by_gpu = {gpu.uuid: gpu.index for gpu in gpus}
+    groups = grouped(refusal.obstacles, lambda found: (found.kind, found.detail, found.nearest))
     for obstacles in groups.values():
         first = obstacles[0]
         indices = [

@@ -13,6 +13,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
 
+from base.grouping import grouped
 from discovery.mig_state import MigGpu
 from mig.configs.known_gpus import offered_profiles
 from mig.configs.known_mig_models import FAMILIES
@@ -97,15 +98,13 @@ def _configs(
 
 def _grouped(models: Iterable[tuple[int, Counts]], filtered: bool) -> list[MigConfigSpec]:
     """Entries of a configuration, one for each layout, in the order of the models."""
-    devices: dict[GpuLayout, list[int]] = {}
-    for device, counts in models:
-        devices.setdefault(layout_from_counts(counts), []).append(device)
+    by_layout = grouped(models, lambda model: layout_from_counts(model[1]))
     return [
         MigConfigSpec(
             layout=layout,
-            filters=tuple(DeviceFilter(device=device) for device in device_ids) if filtered else (),
+            filters=tuple(DeviceFilter(device=device) for device, _ in alike) if filtered else (),
         )
-        for layout, device_ids in devices.items()
+        for layout, alike in by_layout.items()
     ]
 
 
